@@ -52,15 +52,15 @@ local function composed(qkv, s)
     return weights:matmul(x[3]):permute(1, 3, 2, 4):reshape(b, t, heads * size)
 end
 
--- Seconds of one run of a program with these roots.
+-- Returns the seconds of one run of a program with these roots.
 local function seconds(mode, roots)
     return programs.run({ mode = mode, roots = roots }).measured.seconds
 end
 
 local MANY = 5
--- Seconds of an op by itself: of MANY in a program, so that what one begins with, threads that wake up above all,
--- hardly counts. The result is the sum of one position, so that the whole lies in the arena, whose pages were touched
--- before.
+-- Returns the seconds of an op by itself: of MANY ops in a program, so that the fixed cost of a run, threads that wake
+-- up above all, hardly counts. The result is the sum of one position, so that the whole value lies in the arena, whose
+-- pages were touched before.
 local function alone(fn)
     local roots = {}
     for k = 1, MANY do roots[k] = fn():narrow(2, 1, 1):sum() end
@@ -72,7 +72,7 @@ local function print_rate(name, m, other)
         other and ('%.2f'):format(1e3 * other) or '' }
 end
 
--- The rows of a shape: what each takes, in turns.
+-- Measures the arms of a shape in turns and returns a row for each of the first three.
 local function measure(s, qkv, dy, rounds, watch)
     local y = tiled(qkv, s):retain()
     wane.eval(y)

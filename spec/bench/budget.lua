@@ -57,7 +57,8 @@ local function profile(fn)
 end
 
 -- ---- arms -----------------------------------------------------------------------------------------------------------
--- Everything saved, the budgets that can be kept, and the policies by hand that one of them allows, each plan once.
+-- Returns an arm for each plan: everything saved, the budgets that can be kept, and the policies by hand that the
+-- largest budget allows, each plan once; then the budgets and the plan that saves everything.
 local function wane_arms(fn)
     local whole = wane.plan(fn, { policy = 'save_all' })
     local arms, budgets = { { name = 'save_all', kind = 'all', policy = 'save_all', plan = whole } }, {}
@@ -82,7 +83,7 @@ local function wane_arms(fn)
     return arms, budgets, whole
 end
 
--- PyTorch's arms; both must have built the same network, which shows in the number of parameters.
+-- Returns PyTorch's arms; raises an error when the two networks differ, which shows in the number of parameters.
 local function torch_arms(one, model)
     local numel, names = one:ask(('network %d %d %d %d %d'):format(BLOCKS, D, HEADS, T, BATCH)):match '^(%d+) (.*)$'
     local ours, arms = 0, {}
@@ -117,7 +118,7 @@ local function prepare(one, others, most)
 end
 
 -- ---- turns ----------------------------------------------------------------------------------------------------------
--- A pause lets threads that spin after a step go to sleep before the next one's.
+-- Runs one step of an arm and returns its seconds. The pause before it lets threads that spin after a step go to sleep.
 local function step_of(fn, arm, turn)
     common.rest()
     wane.manual_seed(turn)
@@ -160,7 +161,8 @@ local function results(fn, arms, others)
     return rows
 end
 
--- PyTorch's bytes, measured or those of an earlier run.
+-- Fills in the bytes of PyTorch's arms, or why there are none: those of the earlier run where --bytes names one, else
+-- measured ones.
 local function live_bytes(one, others, network_name)
     local known = {}
     if chosen.bytes then

@@ -8,7 +8,8 @@ local function exact(n) return require('wane.report.bytes').exact(n) end
 
 local function percent(value, base) return ('%+.1f %%'):format(100 * (value / base - 1)) end
 
--- The fastest measured row that `is_one` takes and that keeps the bytes; else nil and the least that one of them takes.
+-- Returns the fastest measured row that `is_one` takes and that keeps the bytes, or nil; then the least bytes of all
+-- rows that `is_one` takes.
 local function fastest(rows, bytes, is_one)
     local best, least
     for _, r in ipairs(rows) do
@@ -33,7 +34,7 @@ local function row_of(data, kind, part)
     end
 end
 
--- Who is fastest within the bytes, how long it takes, and how much longer that is than Wane's.
+-- Returns a cell: which row of a kind is fastest within the bytes, its seconds, and their ratio to Wane's.
 local function rival_cell(data, bytes, ours, kind)
     local best, least = fastest(data.rows, bytes, kinds[kind])
     if not best then return least and ('none fits, the least is %s'):format(exact(least)) or 'none runs here' end
@@ -42,7 +43,8 @@ local function rival_cell(data, bytes, ours, kind)
     return ('%s: %.4f s, %.2f x'):format(name, best.seconds, best.seconds / ours)
 end
 
---- A row a budget: what Wane's plan takes and costs, and the best of the others at the same bytes.
+--- Returns a table with a row a budget: the bytes and seconds of Wane's plan, and the best of the others at the same
+-- bytes.
 function budgetreport.summary(data)
     local head = { 'budget, bytes', 'of the activations', 'Wane, s', 'overhead predicted', 'measured', 'aim',
         'by hand' }
@@ -66,7 +68,7 @@ function budgetreport.summary(data)
     return report.markdown(head, rows)
 end
 
--- Every arm.
+-- Returns a table with a row for every arm, measured or not.
 local function everything(data)
     local rows, all, plain = {}, row_of(data, 'all'), row_of(data, 'torch')
     for i, r in ipairs(data.rows) do
@@ -139,7 +141,7 @@ function budgetreport.picture(data)
         .. 'points), PyTorch', x = 'peak, MiB', y = 's a step', points = points, fronts = { front } }
 end
 
---- Why these results are not to be published over those of before (nil: they are).
+--- Returns why these results may not replace the published ones, or nil when they may.
 function budgetreport.refusal(new, old)
     if new.turns < 9 then return 'they are of fewer than 9 turns' end
     return report.refusal(new, old)

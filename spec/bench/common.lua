@@ -19,7 +19,7 @@ int isatty(int file);
 int usleep(unsigned microseconds);
 ]]
 
---- The machine probe, built where it runs. Returns a table of functions gflops(threads), gflops_bf16(threads) (0 where
+--- Builds the machine probe where it runs. Returns a table of functions gflops(threads), gflops_bf16(threads) (0 where
 -- there is no instruction for it), gflops_of and gflops_bf16_of(threads, rounds), near(threads), read(threads, bytes),
 -- mix(threads, reads, writes, in_place, past_caches, bytes) and lines(threads, n, bytes apart).
 function common.probe()
@@ -34,7 +34,8 @@ function common.probe()
         read = library.probe_read, mix = library.probe_mix, lines = library.probe_lines, library = library }
 end
 
---- The command line of a bench that takes --small and options with a value; bad ones are errors that name the known.
+--- Reads the command line of a bench that takes --small and options with a value; raises errors that name the known
+-- ones.
 -- @param kinds name = its default (a number), 'file', or a function that makes the value of the text
 -- @param known the options as they are shown
 -- @return { small = true or nil, NAME = value or default }
@@ -64,14 +65,14 @@ function common.rest()
     ffi.C.usleep(30000)
 end
 
---- Median of a list of numbers.
+--- Returns the median of a list of numbers, and sorts the list.
 function common.median(list)
     table.sort(list)
     local n = #list
     return n % 2 == 1 and list[(n + 1) / 2] or (list[n / 2] + list[n / 2 + 1]) / 2
 end
 
---- Bytes this process has in memory now.
+--- Returns the bytes that this process has in memory now.
 function common.resident()
     local file = assert(io.open '/proc/self/statm')
     local pages = tonumber(file:read('*a'):match('^%d+ (%d+)'))
@@ -87,19 +88,20 @@ local function first_match(path, pattern)
     return text:match(pattern)
 end
 
---- The load averages of 1, 5 and 15 minutes, as text.
+--- Returns the load averages of 1, 5 and 15 minutes, as text.
 function common.load_average()
     return first_match('/proc/loadavg', '^%S+ %S+ %S+') or 'unknown'
 end
 
---- The machine in words: processor, cores, memory.
+--- Describes the machine in words: processor, cores, memory in GiB.
 function common.machine()
     local cores = first_match('/proc/self/status', 'Cpus_allowed_list:%s*(%S+)') or '?'
     return { cpu = first_match('/proc/cpuinfo', 'model name%s*:%s*([^\n]+)') or 'unknown', cores = cores,
         GiB = math.floor((first_match('/proc/meminfo', 'MemTotal:%s*(%d+)') or 0) / 2 ^ 20 + 0.5) }
 end
 
---- A value of numbers, strings, booleans and tables as Lua text; keys in order, so that equal values are equal text.
+--- Writes a value of numbers, strings, booleans and tables as Lua text; keys in order, so that equal values are equal
+-- text.
 function common.serialize(value, indent)
     if type(value) ~= 'table' then
         return type(value) == 'number' and ('%.14g'):format(value) or type(value) == 'string' and ('%q'):format(value)
@@ -122,7 +124,7 @@ end
 local name = arg[0]:match '([^/]*)%.lua$' or 'bench'
 local began = common.load_average()
 common.data = { bench = name, arguments = table.concat(arg, ' '), tables = {} }
---- Where the results go; false: nowhere.
+--- Names the file that the results go to; false: none.
 common.out = root .. '/build/bench/' .. name .. '.lua'
 
 --- Writes common.data, with the machine and its load, to common.out.

@@ -29,7 +29,8 @@ end
 
 local rows = {}
 
--- Each arm in turn: two steps to make everything, five that are measured. Depth, width and batch as named.
+-- Runs an arm: two steps to make everything and five that are measured; adds its row. width, batch: of each layer's
+-- input; depth: number of layers.
 local function arm(name, width, depth, batch, chosen, fused)
     collectgarbage()
     collectgarbage()

@@ -22,7 +22,7 @@ local chosen = common.options({ seconds = 3, rows = tostring }, '--rows PATTERN,
 local PROBED, ROUNDS = 2 ^ 28, 2e5
 
 local function noise(...) return wane.eval((wane.rand(...) - 0.5):retain()) end
--- As nn.Linear has it.
+-- Makes a weight (n, k) in the layout that nn.Linear gives it.
 local function weight(n, k) return wane.eval(create.laid(noise(n, k), create.weight_layout { n, k }):retain()) end
 
 -- ---- programs: function(fused) -> seconds of the ops in question ---------------------------------------------------
@@ -43,7 +43,8 @@ local function set(names)
     return out
 end
 
--- step() runs one program; `fused` and `apart` name ops.
+-- Returns a function that runs step() with or without rewriting and returns the seconds of the ops: those that `fused`
+-- names with it, those that `apart` names without it. step() runs one program.
 local function timer(step, fused, apart)
     fused, apart = set(fused), set(apart)
     return function(rewritten)
@@ -57,14 +58,16 @@ local function timer(step, fused, apart)
     end
 end
 
--- One row of the value is the result, so that what the op writes lies in the arena, whose pages were touched before.
+-- Returns a step that evaluates one row of the value of fn(), so that what the op writes lies in the arena, whose pages
+-- were touched before.
 local function value(fn)
     return function() wane.eval(fn():narrow(1, 1, 1)) end
 end
 
 -- ---- rows ----------------------------------------------------------------------------------------------------------
 local rows = {}
--- make() -> step; what: fused, apart (ops), flops, bytes, mix { streams read, written, in place }, bound
+-- Adds a row. make() returns its step; what: fused, apart (ops), flops, bytes, mix { streams read, written, in place },
+-- bound.
 local function add(name, make, what)
     if chosen.rows and not name:find(chosen.rows) then return end
     what.name, what.make = name, make
@@ -87,7 +90,8 @@ layer('relu', 32, 4096, 4096)
 layer('relu', 32, 1024, 1024)
 layer('gelu', 2048, 1536, 384)
 
--- The gradient of w (n, k) is g' x over 32 rows, and is used up where it is made.
+-- Adds the row of an optimizer's update: the gradient of w (n, k) is g' x over 32 rows, and the update consumes it in
+-- the product that computes it.
 local function update(name, op, cells, n, k, make)
     add(('%s of dY^T X, %d x %d x 32'):format(name, n, k), function()
         local x, g, w = noise(32, k), noise(32, n), nn.Parameter(weight(n, k))
@@ -127,7 +131,7 @@ end, { fused = 'cross_entropy cross_entropy_grad', apart = 'log_softmax nll nll_
     mix = { 2, 1, 0 }, bytes = 12 * TOKENS * CLASSES, bound = true })
 
 -- ---- measuring -----------------------------------------------------------------------------------------------------
--- Seconds that the machine's rates allow, probed now.
+-- Returns the seconds that the machine's rates allow a row, probed now.
 local function limit(r)
     local mix, rate = r.mix, 0
     for past_caches = 0, mix[2] > 0 and 1 or 0 do
@@ -136,8 +140,9 @@ local function limit(r)
     return math.max(r.flops / (probe.gflops_of(threads, ROUNDS) * 1e9), r.bytes / (rate * 1e9))
 end
 
--- Shares and ratios are medians of those of the repetitions, so that both sides met the same machine. Before either the
--- probe goes over more memory than the caches have, so neither finds there what the other read.
+-- Measures a row and returns its cells. Shares and ratios are medians of those of the repetitions, so that both sides
+-- met the same machine. Before either side the probe goes over more memory than the caches have, so neither finds there
+-- what the other read.
 local watch = shares.new(common, probe, threads)
 local function measured(r)
     local seconds = timer(r.make(), r.fused, r.apart)

@@ -20,15 +20,15 @@ local function product(a, b, turn_a, turn_b, layout)
 end
 
 local shapes = {} -- { name, a =, b =, call =, flops =, layout = of b }
--- size: { m, n, k } of the product
+-- Adds a product to measure; size: { m, n, k } of it, layout: that of b, PLAIN unless given.
 local function add(name, a, b, call, size, layout)
     local m, n, k = size[1], size[2], size[3]
     shapes[#shapes + 1] = { ('%s, %d x %d x %d'):format(name, m, n, k), a = a, b = b, call = call,
         flops = 2 * m * n * k, layout = layout or PLAIN }
 end
 
--- A layer of `rows` rows, n outputs, k inputs: its forward and its two gradients; W and dW in panels, as nn.Linear has
--- them, or plain.
+-- Adds the products of a layer of `rows` rows, n outputs, k inputs: its forward and its two gradients; W and dW in
+-- panels, as nn.Linear has them, or plain.
 local function layer(rows, n, k, layout, mark)
     add('y = x W^T' .. mark, { rows, k }, { n, k }, function(a, b) return product(a, b, 0, 1) end,
         { rows, n, k }, layout)
@@ -55,8 +55,8 @@ local function operand(dtype, shape)
     return wane.from(halves, shape, 'bf16'):retain()
 end
 
--- Seconds of the product alone. One row is the result, so that the product itself lies in the arena: its pages were
--- touched before.
+-- Returns the seconds of the product alone. One row is the result, so that the product itself lies in the arena: its
+-- pages were touched before.
 local function seconds_of(call, a, b)
     local p = programs.run { mode = 'eval', roots = { call(a, b):narrow(1, 1, 1) } }
     for i, step in ipairs(programs.schedule(p)) do

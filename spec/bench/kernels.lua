@@ -34,7 +34,8 @@ local PROBED = 2 ^ 28 -- bytes a repetition of the probe goes over
 local SIZES = { f32 = 4, i32 = 4, f64 = 8, u8 = 1, bf16 = 2 }
 
 -- ---- values -------------------------------------------------------------------------------------------------------
--- Made when first asked for, then kept: their pages are touched, and no row pays for them.
+-- Values by name: each is made when it is first asked for, then kept, so that its pages are touched and no row pays
+-- for them.
 local made = {}
 local function keep(name, make)
     return function()
@@ -79,9 +80,9 @@ local function shaped(value, ...)
 end
 
 -- ---- rows ---------------------------------------------------------------------------------------------------------
--- { name, inputs, call, reads =, writes =, in_place =, lines =, bytes =, bound =, note = }; reads and writes are the
--- probe's streams (1 and 1 unless given). lines = { n, bytes apart }: n lines so far apart are read, no stream. bytes:
--- when it is not each input and the output once. bound: arithmetic is.
+-- Rows are { name, inputs, call, reads =, writes =, in_place =, lines =, bytes =, bound =, note = }. reads and writes
+-- are the probe's streams (1 and 1 unless given). lines = { n, bytes apart }: n lines so far apart are read, no stream.
+-- bytes is given when it is not each input and the output once. bound says that arithmetic bounds the row.
 local rows = {}
 local function is_asked(name)
     for _, pattern in ipairs(only) do
@@ -176,7 +177,7 @@ add('cat', { x, y }, op('cat', { i = { 1 } }))
 add('expand of a row', { row }, op('expand', { i = { 2 * N, D } }), { reads = 0 })
 add('expand of a column', { column }, op('expand', { i = { N, 2 * D } }), { reads = 0 })
 
--- Packed forms of a value, and back.
+-- Rows that pack a value and unpack it.
 local whole_shape = { n = 2, i = { N, D }, dtype = 0 }
 local int8 = keep('int8', function() return record('pack_int8', { x() }) end)
 local signs = keep('signs', function() return record('pack_sign', { x() }) end)
@@ -197,7 +198,7 @@ add('normal', {}, function() return wane.randn(N, D) end, { reads = 0, bound = t
 
 -- ---- effects: programs of their own -------------------------------------------------------------------------------
 
--- A step of an optimizer whose gradient stands; run() returns its seconds.
+-- Adds a row that measures steps of an optimizer whose gradient exists; run() returns the seconds of one.
 local function stepping(name, make, options)
     if not is_asked(name) then return end
     options.name, options.in_place, options.bytes = name, true, (options.reads + options.writes) * 4 * N * D
@@ -231,8 +232,9 @@ if is_asked 'accumulate' then
         end }
 end
 
--- The causes of rows below 80 %, as far as known: perf annotate showed it for exp and dropout, the same kernel over 16
--- rows by one thread where a time is given; the others are read off their loops. Shown beside every row that matches.
+-- Causes of rows below 80 %, as far as known; they are shown beside every row that matches. perf annotate showed those
+-- of exp and dropout; where a time is given, the same kernel over 16 rows by one thread showed it; the others are read
+-- off the loops.
 local reasons = {
     { '^exp$', 'arithmetic: about 30 instructions for 16 elements' },
     { '^sigmoid$', 'arithmetic: an exp and a division' }, { '^silu', 'arithmetic: an exp and a division' },
@@ -268,8 +270,8 @@ local function size_of(t)
     return t:numel() * SIZES[t.dtype]
 end
 
--- The program of a row: the op, of which one row is the result, so that what it writes lies in the arena, whose
--- pages were touched before. Returns a function that runs it and gives its seconds, and the bytes.
+-- Prepares the program of a row: the op, of which one row is the result, so that what it writes lies in the arena,
+-- whose pages were touched before. Returns a function that runs it and returns its seconds, and the bytes.
 local function prepared(r)
     if r.start then return r.start(), r.bytes end
     local bytes, inputs = 0, {}
@@ -287,19 +289,21 @@ end
 
 local head = { 'kernel, ' .. threads .. ' threads', 's', 'MB moved', 'GB/s', 'limit, GB/s', 'share',
     'share, cores ours alone', 'note' }
--- One number for the repetitions: the median, or the best, which is the least (of times) or the greatest (of rates).
+-- Returns one number for the repetitions: their median, or with --shared the best of them, which `pick` takes: math.min
+-- of times, math.max of rates.
 local function typical(list, pick)
     return shared and pick(unpack(list)) or common.median(list)
 end
 
--- Returns what fn() returns, or rate(seconds) of its processor seconds.
+-- Calls fn() and returns its result, or with --shared rate(processor seconds of the call).
 local function timed(fn, rate)
     local from = os.clock()
     local said = fn()
     return shared and rate(os.clock() - from) or said
 end
 
--- One repetition: seconds of the row, and the probe's rate for the same mix, of streams and of what the row reads.
+-- Runs one repetition. Returns { seconds of the row, stream = the probe's GB/s for the same mix of streams, limit = its
+-- GB/s for what the row reads }, and what `watch` saw in between.
 local function repetition(r, run)
     local one, near = { seconds = timed(run, function(took) return took end) }, watch:look()
     local function mix(past_caches)
@@ -313,8 +317,9 @@ local function repetition(r, run)
     return one, near
 end
 
--- The share is the median of those of the repetitions, or of the best sides where the machine is shared. Where somebody
--- is on the cores the row goes on for some time, until enough repetitions had them alone.
+-- Measures a row and returns its cells. The share is the median of those of the repetitions, or of the best sides where
+-- the machine is shared. Where somebody is on the cores the row goes on for some time, until enough repetitions had
+-- them alone.
 local function measured(r)
     local run, bytes = prepared(r)
     run()

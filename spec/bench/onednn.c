@@ -7,7 +7,7 @@
 #include "../../kernels/cpu/onednn.h"
 #include "probe.c"
 
-/* NULL: the usual names. The version, or what is wrong with it. */
+/* Opens oneDNN under `name`, NULL for the usual names. Returns its version, or what is wrong with it. */
 const char *onednn_open(const char *name, int *usable)
 {
     const char *names[] = {name, NULL};
@@ -15,7 +15,7 @@ const char *onednn_open(const char *name, int *usable)
     return wn__onednn_text();
 }
 
-/* No product here has an op over it. */
+/* Stands in for the library's function of this name and aborts: no product here has an op over it. */
 void wn__elementwise_run(const struct wn__elementwise *s, void *out, const void *a, const void *b, int64_t n, int64_t sa, int64_t sb,
                   int64_t at)
 {
@@ -34,8 +34,9 @@ static void *operand(int64_t bytes)
     return x;
 }
 
-/* `turn` turns of each; out: GFLOP/s own, GFLOP/s of oneDNN, peak, bytes of its scratch. Operands are
- * 1 to 4 of each, so that b and c come from memory where they would in a step. 0: oneDNN refuses. */
+/* Measures `turn` turns of each side. out, a row a turn: GFLOP/s of the own product, GFLOP/s of oneDNN, peak in
+ * GFLOP/s, bytes of oneDNN's scratch. b and c exist in 1 to 4 copies, used in rotation, so that they come from memory
+ * where they would in a step. Returns 0 when oneDNN refuses the product, else 1. */
 static int turns(int threads, int bf16, struct wn__gemm *p, int turn, double out[][4])
 {
     int64_t size = bf16 ? 2 : 4, na = p->batch * p->m * p->k, nb = p->batch * p->n * p->k, nc = p->batch * p->m * p->n;

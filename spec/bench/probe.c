@@ -21,7 +21,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* GFLOP/s of `threads` threads over 16 lanes x 16 multiply-adds x rounds: 0.3 s are about 4000000. */
+/* Measures GFLOP/s of `threads` threads over 16 lanes x 16 multiply-adds x rounds; 4000000 rounds take about 0.3 s. */
 double probe_gflops_of(int threads, int64_t rounds)
 {
     double sum = 0, start = now();
@@ -74,7 +74,7 @@ double probe_gflops_bf16(int threads)
 
 #define MOST_THREADS 256
 
-/* A ring of the lines of five sixths of a first cache, in an order that no prefetcher follows. */
+/* Returns a ring of pointers over `bytes` of cache lines, in an order that no prefetcher follows. */
 static void **ring_of(int64_t bytes)
 {
     int64_t n = bytes / 64;
@@ -93,9 +93,9 @@ static void **ring_of(int64_t bytes)
     return (void **)(void *)lines;
 }
 
-/* Nanoseconds of a load from the first cache where most of it is in use, of the slowest of the threads: more than the
- * cache takes (one and a half times, say) when somebody else's work runs on the same core beside ours. Registers do not
- * tell: the multiply-adds above are as fast then, to a few per cent. */
+/* Returns the nanoseconds of a load from the first cache where five sixths of it are in use, of the slowest of the
+ * threads. They are more than the cache takes (one and a half times, say) when somebody else's work runs on the same
+ * core beside ours. Multiply-adds out of registers do not tell: probe_gflops is as fast then, to a few per cent. */
 double probe_near(int threads)
 {
     static void **ring[MOST_THREADS];
@@ -117,7 +117,7 @@ double probe_near(int threads)
     return slowest;
 }
 
-/* GB/s of reading `bytes` (well above the caches) with `threads` threads; best of five passes. */
+/* Measures GB/s of reading `bytes` (well above the caches) with `threads` threads; the best of five passes. */
 double probe_read(int threads, int64_t bytes)
 {
     int64_t n = bytes / 64;
@@ -162,7 +162,8 @@ static inline __attribute__((always_inline)) void store(lanes *to, lanes value, 
 #endif
 }
 
-/* Lanes [begin, end) of `reads` arrays added up and stored into `writes` arrays. */
+/* Adds up lanes [begin, end) of `reads` arrays, stores the sums into `writes` arrays, and returns a number that needs
+ * them. */
 static inline __attribute__((always_inline)) double sweep(lanes *const *in, lanes *const *out, int reads, int writes,
                                                           int past_caches, int64_t begin, int64_t end)
 {
@@ -178,7 +179,8 @@ static inline __attribute__((always_inline)) double sweep(lanes *const *in, lane
     return (double)(total[0][0] + total[1][0] + total[2][0] + total[3][0]);
 }
 
-/* The loops are compiled for each mix, so that no count is looked at inside. */
+/* Calls sweep with constant counts, so that the compiler makes a loop for each mix, with no count tested inside.
+ * Returns 0 for a mix that is not listed. */
 static double sweep_of(lanes *const *in, lanes *const *out, int reads, int writes, int past_caches, int64_t begin,
                        int64_t end)
 {
@@ -191,7 +193,8 @@ static double sweep_of(lanes *const *in, lanes *const *out, int reads, int write
     return 0;
 }
 
-/* Touched pages, huge where there are such, kept until more are asked for. NULL: no memory. */
+/* Holds touched pages, huge where there are such, kept until more are asked for.
+ * touched() returns NULL without memory. */
 struct memory {
     char *at;
     int64_t size;
@@ -209,8 +212,9 @@ static char *touched(struct memory *m, int64_t bytes)
     return m->at;
 }
 
-/* GB/s of one pass over `bytes` of memory: `reads` streams in and `writes` out, with non-temporal stores where
- * `past_caches`. `in_place`: what is written are the first of the arrays read. 0: no memory, or no such mix. */
+/* Measures GB/s of one pass over `bytes` of memory: `reads` streams in and `writes` out, with non-temporal stores where
+ * `past_caches`. `in_place`: what is written are the first of the arrays read. Returns 0 without memory, or for no such
+ * mix. */
 double probe_mix(int threads, int reads, int writes, int in_place, int past_caches, int64_t bytes)
 {
     static struct memory kept;
@@ -239,7 +243,7 @@ double probe_mix(int threads, int reads, int writes, int in_place, int past_cach
 
 #define LINES_AHEAD 128 /* asked for: 96 to 256 are as good, 48 took 1.2 times as long, none 2.3 times */
 
-/* The numbers (4 bytes) at place[i] in the i-th of stretches `apart` bytes long, [begin, end). */
+/* Sums the numbers (4 bytes) at place[i] in the i-th of stretches `apart` bytes long, i in [begin, end). */
 static int64_t pick(const char *memory, const int32_t *place, int64_t apart, int64_t begin, int64_t end)
 {
     int64_t sum = 0;
@@ -251,9 +255,9 @@ static int64_t pick(const char *memory, const int32_t *place, int64_t apart, int
     return sum;
 }
 
-/* GB/s of reading one line each of n stretches `apart` bytes long, at places known ahead from a list, which is read
- * too: what memory gives of lines that do not follow each other. Memory of its own, so that no pass of another probe
- * leaves lines of it in the caches. 0: no memory. */
+/* Measures GB/s of reading one line each of n stretches `apart` bytes long, at places known ahead from a list, which is
+ * read too: what memory gives of lines that do not follow each other. Its memory is its own, so that no pass of another
+ * probe leaves lines of it in the caches. Returns 0 without memory. */
 double probe_lines(int threads, int64_t n, int64_t apart)
 {
     static struct memory kept, listed;

@@ -11,10 +11,10 @@ local PYTHON = os.getenv 'PYTHON' or 'python3'
 pytorch.TUNED = 'FUSED=1 GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=17179869184:'
     .. 'glibc.malloc.trim_threshold=17179869184'
 
---- The python that is asked.
+--- Names the python that is asked.
 pytorch.python = PYTHON
 
---- Whether that python has PyTorch.
+--- Returns whether the python that is asked has PyTorch.
 function pytorch.is_installed()
     local find = 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)'
     return os.execute(("%s -c '%s' 2> /dev/null"):format(PYTHON, find)) == 0
@@ -23,7 +23,7 @@ end
 local Process = {}
 Process.__index = Process
 
---- Starts one.
+--- Starts a PyTorch process and waits until it has imported PyTorch.
 -- @param script file to run
 -- @param settings environment, as the shell writes it
 -- @return process: ask(command), close(); started (seconds), version, threads, libraries
@@ -50,7 +50,7 @@ function Process:died(when)
     error(('the PyTorch process %s:\n%s'):format(when, file and file:read '*a' or ''), 0)
 end
 
---- The answer to a command: a number where it is one, else the line.
+--- Sends a command and returns the answer: a number where it is one, else the line.
 function Process:ask(command)
     self.input:write(command, '\n')
     self.input:flush()

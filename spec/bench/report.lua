@@ -30,7 +30,7 @@ local columns = {
     bandwidth = { 'probe, GB/s', function(r) return number('%.1f', r.bandwidth) end },
 }
 
---- A Markdown table.
+--- Returns a Markdown table.
 function report.markdown(head, rows)
     local out = { '| ' .. table.concat(head, ' | ') .. ' |', '|' .. ('---|'):rep(#head) }
     for _, row in ipairs(rows) do
@@ -41,7 +41,7 @@ function report.markdown(head, rows)
     return table.concat(out, '\n') .. '\n'
 end
 
--- The columns of these names; those that need PyTorch only where there was one.
+-- Returns a table of the columns of these names; those that need PyTorch only where there was one.
 local function select_columns(data, names)
     local head, rows, kept = {}, {}, {}
     for _, name in ipairs(names) do
@@ -104,7 +104,7 @@ function report.readme(data)
         'peak', 'live', 'bytes' })
 end
 
---- The picture: Wane over PyTorch tuned, seconds and bytes, with the aims.
+--- Returns the picture (SVG text): Wane over PyTorch tuned, seconds and bytes, with the aims.
 function report.picture(data)
     local time, bytes, groups = { aims = {}, values = {} }, { aims = {}, values = {} }, {}
     time.name, bytes.name = 'time', 'peak bytes'
@@ -117,7 +117,7 @@ function report.picture(data)
         unit = 'Wane / PyTorch', groups = groups, series = { time, bytes }, format = '%.2f' }
 end
 
---- The text between the two marker comments of a page, or nil.
+--- Returns the text between the two marker comments of a page and the numbers of the characters around it, or nil.
 function report.marked(page, name)
     local first, last = ('<!-- %s: from here on written by spec/bench/publish.lua -->\n'):format(name),
         ('<!-- %s: up to here -->'):format(name)
@@ -126,14 +126,14 @@ function report.marked(page, name)
     if to then return page:sub(from + 1, to - 1), from, to end
 end
 
---- The page with this text between the two markers.
+--- Returns the page with this text between its two marker comments.
 function report.replace(page, name, text)
     local _, from, to = report.marked(page, name)
     if not from then error(("the page has no markers for '%s'"):format(name), 0) end
     return page:sub(1, from) .. '\n' .. text .. '\n' .. page:sub(to)
 end
 
---- Why these results are not to be published over those of before (nil: they are).
+--- Returns why these results may not replace the published ones, or nil when they may.
 function report.refusal(new, old)
     if new.small then return 'they are of --small' end
     if new.partial then return 'some rows were left out' end

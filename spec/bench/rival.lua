@@ -59,7 +59,8 @@ local function chain(width, depth, outputs)
     return nn.Sequential(layers)
 end
 
--- Every layer with its ReLU is a unit of the regions. update: opt:step(loss) instead of backward.
+-- Returns a function that builds the heavy network and returns it and its step. Every layer with its ReLU is a unit of
+-- the regions. update: the step is opt:step(loss) instead of backward.
 local function heavy_step(policy, update)
     return function()
         local layers = {}
@@ -114,14 +115,14 @@ local function gpt_step(policy, dtype)
 end
 
 -- ---- floors -----------------------------------------------------------------------------------------------------
--- How a pass meets memory: streams read, streams written, whether what is written was read. Their numbers are those of
--- the layer's arrays that have as many elements as W.
+-- Mixes of a pass: { streams read, streams written, 1 where what is written was read }. A stream is an array of the
+-- layer that has as many elements as W.
 local READ, GRADIENT = { 1, 0, 0 }, { 1, 1, 0 }
 local APART = { [0] = { 2, 1, 1 }, [2] = { 4, 3, 1 } } -- by the optimizer's numbers for a parameter
 local WITHIN = { [0] = { 1, 1, 1 }, [2] = { 3, 3, 1 } }
 
--- A list of passes { FLOPs, bytes, mix }.
--- what: input_grad, region (layers), update ('apart' or 'within'), state (numbers an optimizer keeps for a parameter).
+-- Returns a list of passes { FLOPs, bytes, mix }. what: input_grad, region (layers), update ('apart' or 'within'),
+-- state (numbers an optimizer keeps for a parameter).
 local function layers_floor(size, outputs, what)
     local out, width, depth, batch = {}, size[1], size[2], size[3]
     local state = what.state or 0
@@ -145,7 +146,7 @@ local function gpt_floor(recomputed)
     return { { blocks * flops, 0, READ } }
 end
 
--- Seconds of the floor, and GB/s of what its passes move. best: gflops, and a rate for each mix.
+-- Returns the seconds of the floor, and GB/s of what its passes move. best: gflops, and a rate for each mix.
 local function floor_of(row, best)
     local seconds, bytes, moving = 0, 0, 0
     for _, pass in ipairs(row.floor) do
@@ -225,7 +226,8 @@ local function timed_rival(one)
     return one:ask('turn ' .. TURN)
 end
 
--- The peak of a step, which is the greatest of its programs'. Predicted and measured are one number or the run ends.
+-- Returns the peak of a step, which is the greatest of its programs'. Predicted and measured are one number or the run
+-- ends.
 local function peak_of(row, step)
     local peak = 0
     scoped('listen', function(p)
@@ -240,8 +242,8 @@ end
 
 local function median(list) return list and #list > 0 and common.median(list) or nil end
 
--- The best rates so far, probed once more: GFLOP/s of the row's dtype, and GB/s of each mix of its passes, with
--- ordinary stores or past the caches, whichever is faster.
+-- Probes once more and keeps the best rates so far: GFLOP/s of the row's dtype, and GB/s of each mix of its passes,
+-- with ordinary stores or past the caches, whichever is faster.
 local function probe_again(probe, row, best)
     local threads, bytes = C.wn_threads(), chosen.small and 2 ^ 24 or 2 ^ 28
     common.rest()

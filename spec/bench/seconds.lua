@@ -66,7 +66,8 @@ local models = {
     end },
 }
 
--- The plans: { name, predicted seconds, policy that gives the same schedule again, whether the profile ran it }.
+-- Returns the plans of a model: { name, predicted seconds, policy that gives the same schedule again, whether the
+-- profile ran it }.
 local function plans_of(fn)
     local list, seen = {}, {}
     local function add(policy, name, is_known)
@@ -113,7 +114,7 @@ local function run(fn, plans, seconds)
     return turns
 end
 
--- A row of results: what secondsreport.lua makes the table of.
+-- Returns a row of results, from which secondsreport.lua makes the table.
 local function row_of(model, made, plans, turns)
     local row = { name = model[1], what = model[2], turns = turns, unrest = made.unrest, disturbed = made.disturbed,
         profiled = made.whole, plans = {} }
@@ -123,7 +124,7 @@ local function row_of(model, made, plans, turns)
     return row
 end
 
--- The rows of a run before that measured other models, in the order of `models`; with --add only.
+-- Returns the rows in the order of `models`, with those that an earlier run has of models not measured now. For --add.
 local function with_earlier(rows)
     local kept = loadfile(common.out)
     local by_name, all = {}, {}

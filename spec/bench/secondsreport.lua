@@ -14,12 +14,12 @@ local function median(list)
     return n == 0 and 0 or n % 2 == 1 and list[(n + 1) / 2] or (list[n / 2] + list[n / 2 + 1]) / 2
 end
 
---- Seconds of the profiled plan during the turns over its seconds in the profile.
+--- Returns the seconds of the profiled plan during the turns over its seconds in the profile.
 function secondsreport.drift(row)
     return row.plans[1].seconds / row.profiled
 end
 
---- Median and worst error of a model's plans.
+--- Returns the median and the worst error of a model's plans.
 -- @param row of the data
 -- @param factor of the predictions: 1, or the drift
 -- @param is_other true: only of plans that the profile did not run
@@ -35,7 +35,7 @@ function secondsreport.errors(row, factor, is_other)
     return median(errors), worst
 end
 
---- Pairs of plans 3 % apart or more that the prediction puts in the right order, and all such pairs.
+--- Counts the pairs of plans 3 % apart or more that the prediction puts in the right order, and all such pairs.
 function secondsreport.order(row)
     local right, all = 0, 0
     for i, p in ipairs(row.plans) do
@@ -50,7 +50,7 @@ function secondsreport.order(row)
     return right, all
 end
 
---- A row a model.
+--- Returns the table, a row a model.
 function secondsreport.table(data)
     local rows = {}
     for i, r in ipairs(data.rows) do
@@ -66,7 +66,7 @@ function secondsreport.table(data)
         'median without drift', 'worst without drift', 'order', 'unrest', 'disturbed' }, rows)
 end
 
---- One sentence for all models.
+--- Returns one sentence for all models.
 function secondsreport.sentence(data)
     local right, all, plans, raw, still = 0, 0, 0, 0, 0
     local worst, most = 0, 0
@@ -107,7 +107,7 @@ function secondsreport.readme(data)
     return secondsreport.sentence(data)
 end
 
---- Why these results are not to be published over those of before (nil: they are).
+--- Returns why these results may not replace the published ones, or nil when they may.
 function secondsreport.refusal(new, old)
     local has = {}
     for _, r in ipairs(new.rows) do

@@ -24,14 +24,14 @@ function Shares.new(common, probe, threads, peak_of)
     return self
 end
 
---- Nanoseconds of a load from the first cache, of the slowest core.
+--- Measures the nanoseconds of a load from the first cache, of the slowest core, and keeps the fastest seen.
 function Shares:look()
     local ns = self.probe.near(self.threads)
     self.fastest = math.min(self.fastest, ns)
     return ns
 end
 
---- One repetition.
+--- Runs one repetition: a probe of the peak, a look at the first caches, the work, and the look again.
 -- @param flops of the work
 -- @param work function() that returns its seconds
 -- @return { seconds, rate, peak (GFLOP/s), near }
@@ -42,7 +42,7 @@ function Shares:repetition(flops, work)
     return { seconds = seconds, rate = flops / seconds * 1e-9, peak = peak, near = math.max(before, self:look()) }
 end
 
---- The medians of repetitions.
+--- Returns the medians of repetitions.
 -- @return { seconds, rate, peak = numbers, share = '85 %', own = '87 % (12 of 40)', '' when too few were undisturbed }
 function Shares:summary(repetitions)
     local seconds, rates, peaks, all, own = {}, {}, {}, {}, {}
@@ -55,7 +55,7 @@ function Shares:summary(repetitions)
         share = ('%.0f %%'):format(100 * median(all)), own = self:text(own, #all) }
 end
 
---- Whether the cores were ours alone when a load took so long.
+--- Returns whether the cores were ours alone when a load from the first cache took `near` nanoseconds.
 function Shares:is_alone(near)
     return near < SHARED * self.fastest
 end
