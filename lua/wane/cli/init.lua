@@ -134,7 +134,7 @@ local function call_script(path, args)
     return chunk(unpack(args))
 end
 
---- wane.main(t) makes a script usable by the `wane` command and by itself.
+--- Makes a script usable by the `wane` command and by itself.
 --
 -- Under `wane plan`, `measure`, `profile` and `sweep` it returns t, and nothing runs. When the script is run directly,
 -- it builds the step with the defaults and runs it once.

@@ -126,7 +126,8 @@ local function elementwise(node)
     return broadcast(node, node.inputs, #node.dims)
 end
 
--- Is the rule of ops along the last dim of their first input, whose dims stay; no other input may have positions.
+-- Returns the positions of the result of an op along the last dim of its first input, whose dims stay: those of that
+-- input. No other input may have positions.
 local function rows(node)
     local x = node.inputs[1]
     for k = 2, #node.inputs do
@@ -139,7 +140,8 @@ local function rows(node)
     return x.at
 end
 
--- Is the rule of norms: inputs are x, two statistics of its rows, which follow x, and weights.
+-- Returns the positions of the result of a norm: those of x. Inputs are x, two statistics of its rows, which follow x,
+-- and weights.
 local function norm(node)
     local x = node.inputs[1].at
     for k, input in ipairs(node.inputs) do
@@ -189,7 +191,7 @@ local function reduction(node)
     return moved(x.at, x.at.dim - before)
 end
 
--- Is the rule of ops along dim i[1].
+-- Returns the positions of the result of an op along dim i[1], counted from 0: those of its first input.
 local function along(node)
     local x = node.inputs[1]
     if x.at.dim == node.i[1] + 1 then mixes(node, x.at) end

@@ -193,8 +193,9 @@ op('max min', { back = function(c, n, k)
     for _, storage in ipairs(temporaries) do c:drop(storage) end
     return out
 end })
--- A number whose storage has the bytes of an operand: PyTorch allocates it with that shape first and resizes it. The
--- squared differences are a temporary of the forward.
+-- Returns the bytes of the first operand of a node. The result of mse_loss is a number whose storage has that many
+-- bytes, because PyTorch allocates it with the operand's shape first and resizes it. The squared differences are a
+-- temporary of the forward, of as many bytes.
 local function bytes_of_operand(n) return n.inputs[1].bytes end
 op('mse_loss', { saves = 'a+b', back = fresh, result = bytes_of_operand, scratch = bytes_of_operand })
 op('expand', { view = expanded, back = fresh })

@@ -22,7 +22,7 @@ local function is_ours(level)
     return info == nil or info.source:sub(1, #here) == here
 end
 
--- The hook: raises in the user's code once the flag is set.
+-- Raises in the user's code once the flag is set; LuaJIT calls it as the hook.
 local function look()
     if C.wn_interrupted() == 0 then return end
     debug.sethook(look, '', 1) -- at every instruction from here on, else a loop around a pcall would continue

@@ -249,7 +249,7 @@ end
 
 local OPTIONS = { 'title', 'x', 'y', 'levels', 'columns', 'rows', 'braille' }
 
---- wane.plot(what, opts) makes a chart of numbers over steps.
+--- Makes a chart of numbers over steps.
 --
 -- At the prompt the chart shows itself; in a script, print(wane.plot(losses)) shows it and
 -- wane.plot(losses):svg 'loss.svg' writes it.

@@ -33,7 +33,7 @@ Sweep.__index = Sweep
 
 -- ---- a new sweep ----------------------------------------------------------------------------------------------------
 
---- wane.sweep(t) makes a sweep over a grid; nothing runs before sweep:run().
+--- Makes a sweep over a grid; nothing runs before sweep:run().
 -- @function wane.sweep
 -- @param t table of these fields:
 --
