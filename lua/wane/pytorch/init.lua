@@ -323,7 +323,7 @@ local function replay(script, graph, opts)
     return points
 end
 
---- Executes a PyTorch script with its names, in byte counts. Nothing runs.
+--- Executes a PyTorch script, given to wane.pytorch as a function, with its names, in byte counts. Nothing runs.
 --
 -- Assigning to `py.let.o` binds the name o after the value exists and frees what the name held before; nil deletes it.
 -- `py:at 'label'` notes the allocated bytes; `py:backward 'loss'` runs a backward.
