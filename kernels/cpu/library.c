@@ -8,7 +8,7 @@
 
 /* ---- which processors ---------------------------------------------------------------------------------- */
 
-/* Own kernels do not use AMX, oneDNN does. */
+/* Returns whether the processor has AMX, which oneDNN uses and Wane's own kernels do not. */
 static int32_t has_amx(void)
 {
 #if defined(__x86_64__) && defined(__GNUC__)

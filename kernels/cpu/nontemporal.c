@@ -62,7 +62,7 @@ __attribute__((target("avx512f"))) static void rows_avx512(char *out, int64_t st
         }
 }
 
-/* ahead: NULL, or memory to prefetch meanwhile */
+/* Copies bytes, whole lines by non-temporal stores. ahead: NULL, or memory to prefetch meanwhile. */
 static void stream(char *out, const char *in, int64_t bytes, const char *ahead)
 {
     int64_t head = to_line(out, bytes), n = (bytes - head) / LINE, done = head + n * LINE;

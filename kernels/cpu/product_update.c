@@ -42,7 +42,7 @@ struct job {
     wn__parallel_body loop; /* of the update */
 };
 
-/* to[k * ld + i] = x[i * xi + k * xk], i < n; one of xi, xk is 1. */
+/* Packs n columns or rows: to[k * ld + i] = x[i * xi + k * xk], i < n, k < w->k; one of xi, xk is 1. */
 static void pack(const struct job *w, const float *x, int64_t xi, int64_t xk, int64_t n, float *to, int64_t ld)
 {
     if (xk == 1) w->kernel->transpose(x, xi, n, w->k, to, ld);

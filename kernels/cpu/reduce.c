@@ -318,7 +318,7 @@ static void (*const reductions[WN_OP_COUNT][WN_DTYPE_COUNT])(struct plan *) = {
     REDUCE_ROW(SUM, sum) REDUCE_ROW(MAX, max) REDUCE_ROW(MIN, min)[WN_OP_MEAN] = {
         [WN_F32] = reduce_sum_f32, [WN_F64] = reduce_sum_f64, [WN_BF16] = reduce_sum_bf16}};
 
-/* Rows of f32 that follow each other in x. */
+/* Reduce rows of f32 that follow each other in x. */
 static int64_t many_sums(const struct plan *p, int64_t o, int64_t end)
 {
     return wn__rows_sum((const float *)p->x + o * p->length, end - o, p->length, p->scale, (float *)p->out + o);

@@ -128,7 +128,7 @@ static int32_t unary(const struct wn_desc *d, const struct wn_buffers *b, void *
 /* A cast to integers rounds toward zero; floats out of range become the nearest integer of the dtype, integers wrap. A
  * cast to bf16 rounds the f32 value. */
 
-/* Conversions without branches, so that loops vectorise, with the results of scalar.h. */
+/* Convert without branches, so that loops vectorise, with the results of scalar.h. */
 static inline __attribute__((always_inline)) int32_t f32_to_i32(float x)
 {
     float above = x >= -2147483648.0f ? x : -2147483648.0f, inside = above <= 2147483520.0f ? above : 2147483520.0f;

@@ -9,9 +9,9 @@
 #include "row_parts.h"
 #include "row_block.h"
 
-/* Ops that compute bf16 on f32 copies of whole rows: the padded bytes of a copy of each bf16 input, then of a copy of a
- * bf16 result. A copy holds one row block where the op has row blocks, else the whole value. 0 where nothing is
- * bf16. */
+/* Returns the bytes of ops that compute bf16 on f32 copies of whole rows: the padded bytes of a copy of each bf16
+ * input, then of a copy of a bf16 result. A copy holds one row block where the op has row blocks, else the whole value.
+ * 0 where nothing is bf16. */
 static int64_t f32_copies(const struct wn_desc *d)
 {
     struct wn__row_block s = wn__row_block_of(d);
@@ -21,7 +21,8 @@ static int64_t f32_copies(const struct wn_desc *d)
     return bytes;
 }
 
-/* The f32 copies, then (parts, D) partial sums of WN_PART_BYTES each where the rows have parts. */
+/* Returns the bytes of the f32 copies, then of (parts, D) partial sums of WN_PART_BYTES each where the rows have
+ * parts. */
 static int64_t layernorm_dw(const struct wn_desc *d)
 {
     int64_t parts = wn__parts_of(wn__numel(&d->in[2])), bytes = f32_copies(d);
@@ -40,27 +41,28 @@ int64_t wn__reduce_parts(const struct wn_desc *d)
     return wn__parts_of(wn__numel(x) / outputs);
 }
 
-/* The partial results of the parts: for argmax a value and an i32 index each. */
+/* Returns the bytes of the partial results of the parts: for argmax a value and an i32 index each. */
 static int64_t reduce(const struct wn_desc *d)
 {
     int64_t parts = wn__reduce_parts(d), each = WN_PART_BYTES + (d->op == WN_OP_ARGMAX ? (int64_t)sizeof(int32_t) : 0);
     return parts > 1 ? parts * wn__numel(&d->out) * each : 0;
 }
 
-/* Lists of positions, i32, so that each row of the table is written once: where the list of each row starts (V + 1),
- * then positions in ids (numel(ids)). */
+/* Returns the bytes of lists of positions, i32, so that each row of the table is written once: where the list of each
+ * row starts (V + 1), then positions in ids (numel(ids)). */
 static int64_t embedding_grad(const struct wn_desc *d)
 {
     return (wn__numel(&d->in[1]) + d->out.dim[0] + 1) * (int64_t)sizeof(int32_t);
 }
 
-/* One f64 a row, the log-probability of its label, until all are summed in order. */
+/* Returns the bytes of one f64 a row, the log-probability of its label, until all are summed in order. */
 static int64_t cross_entropy(const struct wn_desc *d)
 {
     return wn__numel(&d->in[1]) * (int64_t)sizeof(double);
 }
 
-/* bf16: the gradients of keys and values are summed in f32, (B, T, 2 K hd), and rounded once at the end. */
+/* Returns the bytes of f32 sums for bf16: the gradients of keys and values, (B, T, 2 K hd), are summed in f32 and
+ * rounded once at the end. */
 static int64_t attention_grad(const struct wn_desc *d)
 {
     if (d->out.dtype != WN_BF16) return 0;
@@ -69,8 +71,9 @@ static int64_t attention_grad(const struct wn_desc *d)
            (int64_t)sizeof(float);
 }
 
-/* op(b): (k, n), packed once for all threads. Cells that are plain: (micro-panels, k, WN_GEMM_NR_MAX) f32, the last
- * micro-panel padded. Cells in panels: groups of columns as wide as a micro-tile, with nothing between them. */
+/* Returns the bytes of op(b): (k, n), packed once for all threads. Cells that are plain: (micro-panels, k,
+ * WN_GEMM_NR_MAX) f32, the last micro-panel padded. Cells in panels: groups of columns as wide as a micro-tile, with
+ * nothing between them. */
 static int64_t product_update(const struct wn_desc *d)
 {
     int64_t n = d->out.dim[d->out.ndim - 1], k = d->in[0].dim[d->attrs.i[0] ? 0 : 1];
@@ -79,7 +82,8 @@ static int64_t product_update(const struct wn_desc *d)
     return columns * k * (int64_t)sizeof(float);
 }
 
-/* Own kernels need none: they pack into buffers of fixed size on the stack of each thread (gemm/gemm.h). */
+/* Returns the bytes of scratch of a library's product. Wane's own kernels need none: they pack into buffers of fixed
+ * size on the stack of each thread (gemm/gemm.h). */
 static int64_t product(const struct wn__target *t, const struct wn_desc *d)
 {
     return wn__cpu_is_library_product(t, d) ? t->library_scratch : 0;

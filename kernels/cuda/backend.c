@@ -4,13 +4,14 @@
 #include "../kernel.h"
 #include "../../runtime/base/opcode.h"
 
-/* One f64 a row, the log-probability of its label, until all are summed in order. */
+/* Returns the bytes of one f64 a row, the log-probability of its label, until all are summed in order. */
 static int64_t cross_entropy(const struct wn_desc *d)
 {
     return wn__numel(&d->in[1]) * (int64_t)sizeof(double);
 }
 
-/* bf16: the gradients of keys and values are summed in f32, (B, T, 2 K hd), and rounded once at the end. */
+/* Returns the bytes of f32 sums for bf16: the gradients of keys and values, (B, T, 2 K hd), are summed in f32 and
+ * rounded once at the end. */
 static int64_t attention_grad(const struct wn_desc *d)
 {
     if (d->out.dtype != WN_BF16) return 0;

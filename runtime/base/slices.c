@@ -46,7 +46,7 @@ static void hand_over(struct wn__slices *s, enum turn turn)
     pthread_cond_signal(&s->changed);
 }
 
-/* Is the main function of the work's thread. */
+/* Runs the work; the main function of the work's thread. */
 static void *run(void *slices)
 {
     struct wn__slices *s = slices;

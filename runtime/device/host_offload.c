@@ -85,7 +85,7 @@ static int move_one(const struct host_buffer *d, const struct wn_move *m, int is
     return d->is.place == WN_PLACE_DISK ? move_file(d, m) : move_memory(d, m);
 }
 
-/* The body of a lane's thread: takes moves in order until the lane closes. */
+/* Takes moves in order until the lane closes; the main function of a lane's thread. */
 static void *serve(void *lane)
 {
     struct lane *l = lane;

@@ -19,8 +19,8 @@ extern struct wn_node wn__zero_gradient;
 struct wn_node *wn__emit_keep(struct wn__emitter *e, struct wn_node *node);
 /* Records v in the layout; returns v itself where it has that layout, and NULL for NULL. */
 struct wn_node *wn__emit_layout(struct wn__emitter *e, struct wn_node *v, int32_t layout);
-/* grad.c: adds dx to the gradient of v so far, laid out as v is. */
+/* Adds dx to the gradient of v so far, laid out as v is (grad.c). */
 void wn__emit_gradient(struct wn__emitter *e, struct wn_node *v, struct wn_node *dx);
-/* custom.c: emits the gradient of a node that brought its own, added to those of its inputs. */
+/* Emits the gradient of a node that brought its own, added to those of its inputs (custom.c). */
 int32_t wn__template_emit(struct wn__emitter *e, struct wn_node *n);
 #endif

@@ -37,6 +37,6 @@ struct wn__regions {
 int32_t wn__regions_local(struct wn__regions *r, int32_t id, int32_t *local);
 /* Writes one node of an order. Requires `local` of the order's nodes and cells. */
 void wn__encode_node(struct wn__bytes *b, const struct wn_node *n, struct wn__regions *regions);
-/* custom.c: writes a gradient that a script gave. */
+/* Writes a gradient that a script gave (custom.c). */
 void wn__template_encode(struct wn__bytes *b, const struct wn__template *t);
 #endif

@@ -108,7 +108,8 @@ static int32_t shape_attention_grad(struct wn_desc *d)
     return WN_OK;
 }
 
-/* The scores are computed twice: once for the maximum and the sum of each row, once for the weights. */
+/* Writes the cost of attention_grad, whose kernel computes the scores twice: once for the maximum and the sum of each
+ * row, once for the weights. */
 static void cost_attention_grad(const struct wn_desc *d, struct wn_cost *cost)
 {
     cost_weights(d, &d->in[1], 6, 2 * WEIGHT_FLOPS + WEIGHT_GRAD_FLOPS, cost);

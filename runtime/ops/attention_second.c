@@ -162,8 +162,8 @@ static struct wn_node *grad_qkv(struct second *s)
     return as_dtype(s, wn__emit_reshape(s->g, all, &s->g->d->in[1]), s->g->d->out.dtype);
 }
 
-/* The inputs are dO, qkv and O. O is a function of qkv, so what flows through O is part of the gradient of qkv, and O
- * itself gets zero. Another O is refused: dx stays NULL. */
+/* Records the gradients of the inputs dO, qkv and O of attention_grad. O is a function of qkv, so what flows through O
+ * is part of the gradient of qkv, and O itself gets zero. Another O is refused: dx stays NULL. */
 void wn__grad_attention_grad(struct wn__grad *g)
 {
     const struct wn_type *qkv = &g->d->in[1];

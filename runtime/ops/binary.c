@@ -130,8 +130,8 @@ static void grad_pow(struct wn__grad *g)
 const struct wn__rules wn__rules_pow = {shape_float, cost_pow, grad_pow};
 
 /* ---- maximum, minimum ------------------------------------------------------------------------------ */
-/* first_loses: the comparison of (a, b) that is true where a gets no gradient; second_loses: where b gets none. Both
- * are false where a or b is NaN, so both get dy. */
+/* Records the gradients of maximum or minimum. first_loses: the comparison of (a, b) that is true where a gets no
+ * gradient; second_loses: where b gets none. Both are false where a or b is NaN, so both get dy. */
 static void grad_extreme(struct wn__grad *g, int32_t first_loses, int32_t second_loses)
 {
     struct wn_node *a = g->in[0], *b = g->in[1], *zero = wn__emit_number(g, 0);

@@ -174,7 +174,8 @@ static int32_t shape_product_update(struct wn_desc *d)
     return WN_OK;
 }
 
-/* The costs of the product and of the update, less the bytes of the gradient, which is neither written nor read. */
+/* Writes the sum of the costs of the product and of the update, less the bytes of the gradient, which is neither
+ * written nor read. */
 static void cost_product_update(const struct wn_desc *d, struct wn_cost *cost)
 {
     struct wn_desc p = *d;

@@ -27,7 +27,7 @@ static int32_t shape_embedding(struct wn_desc *d)
     return wn__check_out(d);
 }
 
-/* Of the table, only the rows that are read count. */
+/* Writes the cost of embedding. Of the table, only the rows that are read count. */
 static void cost_embedding(const struct wn_desc *d, struct wn_cost *cost)
 {
     cost->flops = 0;
@@ -64,7 +64,8 @@ static void cost_scatter(const struct wn_desc *d, struct wn_cost *cost)
     cost->bytes = wn__all_bytes(d) + 2.0 * (double)wn__bytes(&d->in[0]); /* dx is zeroed, then read and written */
 }
 
-/* Each row of dtable is written once, because the CPU first lists, for each row, where ids name it. */
+/* Writes the cost of embedding_grad. Each row of dtable is written once, because the CPU first lists, for each row,
+ * where ids name it. */
 static void cost_embedding_grad(const struct wn_desc *d, struct wn_cost *cost)
 {
     cost->flops = (double)wn__numel(&d->in[0]);

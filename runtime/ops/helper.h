@@ -12,7 +12,7 @@ int32_t wn__need_arith(const struct wn_desc *d);                          /* eve
 int32_t wn__need_ids(const struct wn_desc *d, int32_t i);                 /* input i is i32 */
 int32_t wn__need_float_at(const struct wn_desc *d, int32_t i);            /* input i is f32, bf16 or f64 */
 int32_t wn__same_dtype_at(const struct wn_desc *d, int32_t i, int32_t j); /* inputs i and j have one dtype */
-/* dtype is an element type of this version: f32, bf16, f64, i32 or u8 */
+/* Fails with WN_DTYPE unless dtype is an element type of this version: f32, bf16, f64, i32 or u8. */
 int32_t wn__need_element(const struct wn_desc *d, int32_t dtype);
 
 /* ---- shapes ---------------------------------------------------------------------------------------- */
@@ -24,9 +24,9 @@ int32_t wn__shape_from_attrs(struct wn_desc *d);
 /* Writes the shape to which a and b broadcast to *out; keeps its dtype. Shapes are aligned at their last dims; a dim
  * that is 1 or missing takes the length of the other. WN_SHAPE where two lengths differ and neither is 1. */
 int32_t wn__broadcast_two(struct wn_desc *d, const struct wn_type *a, const struct wn_type *b, struct wn_type *out);
-/* Shape rule: d->out = d->in[0] of any dtype. */
+/* Writes the type of the result, that of the first input: d->out = d->in[0] of any dtype. */
 int32_t wn__like_first_any(struct wn_desc *d);
-/* Shape rule of a derivative op (dy, x) or (dy, y): both inputs have one floating-point type, and so has d->out. */
+/* Writes d->out of a derivative op (dy, x) or (dy, y): both inputs have one floating-point type, and so has d->out. */
 int32_t wn__shape_derivative(struct wn_desc *d);
 /* Fails with WN_VALUE where a dim of d->out is negative or its bytes do not fit int64_t. */
 int32_t wn__check_out(const struct wn_desc *d);
@@ -36,7 +36,7 @@ double wn__all_bytes(const struct wn_desc *d); /* bytes of all inputs plus bytes
 /* Write a cost of `flops` FLOPs an element of the result, or of input 0, and of wn__all_bytes. */
 void wn__cost_per_output(const struct wn_desc *d, double flops, struct wn_cost *cost);
 void wn__cost_per_input(const struct wn_desc *d, double flops, struct wn_cost *cost);
-/* Cost rule: no FLOPs, wn__all_bytes. */
+/* Writes a cost of no FLOPs and of wn__all_bytes. */
 void wn__cost_move(const struct wn_desc *d, struct wn_cost *cost);
 
 /* ---- gradients ------------------------------------------------------------------------------------- */
@@ -53,6 +53,6 @@ struct wn_node *wn__emit_sum_dim(struct wn__grad *g, struct wn_node *a, int64_t 
 /* Writes dx[0] of an op y = M(v) dy that is linear in its input dy, where M is a symmetric matrix that depends on the
  * other inputs alone: dx[0] = M(v) u, the op itself, applied to the gradient u of y. */
 void wn__grad_linear_in_first(struct wn__grad *g);
-/* Gradient rule of ATTENTION_GRAD (attention_second.c). */
+/* Records the gradients of the inputs of ATTENTION_GRAD (attention_second.c). */
 void wn__grad_attention_grad(struct wn__grad *g);
 #endif

@@ -49,7 +49,7 @@ int32_t wn__op_layout(int32_t op, int32_t n, const struct wn_type *const *in, co
 
 /* ---- whether kernels read and write the operands as they are ------------------------------------------------ */
 
-/* t: (n) */
+/* Returns whether all n types are plain. t: (n) */
 static int32_t is_plain(const struct wn_type *t, int32_t n)
 {
     for (int32_t i = 0; i < n; i++)

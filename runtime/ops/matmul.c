@@ -137,7 +137,7 @@ static void cost_linear(const struct wn_desc *d, struct wn_cost *cost)
     cost->bytes = wn__all_bytes(d);
 }
 
-/* Each of the three gradients is one node over all rows of dy at once. */
+/* Records the gradients of x, weight and bias, each as one node over all rows of dy at once. */
 static void grad_linear(struct wn__grad *g)
 {
     const struct wn_type *x = &g->d->in[0];

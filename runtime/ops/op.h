@@ -144,12 +144,12 @@ int32_t wn__broadcast(struct wn_desc *d);
 int32_t wn__same_dtype(const struct wn_desc *d);
 /* Fails with WN_DTYPE unless every input is f32, bf16 or f64. */
 int32_t wn__need_float(const struct wn_desc *d);
-/* Shape rule: d->out = d->in[0], which must be f32, bf16 or f64. */
+/* Writes the type of the result, that of the first input, which must be f32, bf16 or f64: d->out = d->in[0]. */
 int32_t wn__like_first(struct wn_desc *d);
 /* Returns the index that a message shows for the index i of C: i + 1, or i where i + 1 overflows. */
 int64_t wn__from_one(int64_t i);
 /* Fails with WN_SHAPE unless 0 <= dim < ndim; the message counts dims from 1. */
 int32_t wn__check_dim(const struct wn_desc *d, int64_t dim, int32_t ndim);
-/* Cost rule: 1 FLOP an element of the result; every input is read once, the result is written once. */
+/* Writes a cost of 1 FLOP an element of the result; every input is read once, the result is written once. */
 void wn__cost_elementwise(const struct wn_desc *d, struct wn_cost *cost);
 #endif

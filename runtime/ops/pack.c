@@ -33,7 +33,7 @@ static int64_t sign_bytes(const struct wn_type *x)
     return (wn__numel(x) + 7) / 8;
 }
 
-/* Shape rules of all four, with `bytes` the size of the packed form. */
+/* Write the type of the result of a packing or an unpacking op; bytes(x): the bytes of the packed form of x. */
 static int32_t shape_packed(struct wn_desc *d, int64_t (*bytes)(const struct wn_type *x))
 {
     WN_TRY(wn__need_float_at(d, 0));

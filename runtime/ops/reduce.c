@@ -138,7 +138,7 @@ static int32_t shape_extreme_grad(struct wn_desc *d)
     return WN_OK;
 }
 
-/* x is read twice: ties are counted, then each gets its share. */
+/* Writes the cost of extreme_grad, which reads x twice: ties are counted, then each gets its share. */
 static void cost_extreme_grad(const struct wn_desc *d, struct wn_cost *cost)
 {
     wn__cost_per_output(d, 3, cost);

@@ -40,7 +40,7 @@ static void cost_row(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_output(d, ROW_FLOPS, cost);
 }
 
-/* dx = op(dy, y). */
+/* Records dx = op(dy, y). */
 static void grad_row(struct wn__grad *g, int32_t op)
 {
     struct wn_node *in[2] = {g->dy, g->out};
@@ -120,7 +120,7 @@ static int32_t shape_nll(struct wn_desc *d)
     return WN_OK;
 }
 
-/* The kernel reads one element of each row. */
+/* Writes the cost of nll, whose kernel reads one element of each row. */
 static void cost_nll(const struct wn_desc *d, struct wn_cost *cost)
 {
     double rows = (double)wn__numel(&d->in[1]);
@@ -155,7 +155,7 @@ static int32_t shape_nll_grad(struct wn_desc *d)
     return wn__check_out(d);
 }
 
-/* nll is linear in logp, and nll_grad is its transpose; so the gradient of nll_grad is nll. */
+/* Records the gradient of nll_grad, which is nll: nll is linear in logp, and nll_grad is its transpose. */
 static void grad_nll_grad(struct wn__grad *g)
 {
     struct wn_node *in[2] = {g->dy, g->in[1]};

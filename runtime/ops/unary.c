@@ -57,7 +57,7 @@ static int32_t shape_arith(struct wn_desc *d)
 /* A derivative op is dx = dy f(v), with v = x or y. With u the gradient of dx, that of dy is u f(v), the same op; that
  * of v is u dy f'(v), composed of other ops. */
 
-/* Gradient of a derivative op whose f is piecewise constant: f' = 0. */
+/* Records the gradients of a derivative op whose f is piecewise constant: f' = 0. */
 static void grad_steps(struct wn__grad *g)
 {
     wn__grad_linear_in_first(g);
@@ -76,7 +76,7 @@ static struct wn_node *line(struct wn__grad *g, struct wn_node *v, double a, dou
     return wn__emit2(g->e, WN_OP_ADD, wn__emit_mul(g, v, wn__emit_number(g, a)), wn__emit_number(g, b));
 }
 
-/* dx = op(dy, v). */
+/* Records dx = op(dy, v). */
 static void by(struct wn__grad *g, int32_t op, struct wn_node *v)
 {
     if (wn__wants(g, 0)) g->dx[0] = wn__emit2(g->e, op, g->dy, v);
@@ -280,7 +280,7 @@ static int32_t shape_cast(struct wn_desc *d)
     return wn__check_out(d);
 }
 
-/* A cast from or to whole numbers has no gradient. */
+/* Records the gradient of a cast; a cast from or to whole numbers has none. */
 static void grad_cast(struct wn__grad *g)
 {
     int32_t from = g->d->in[0].dtype;

@@ -38,10 +38,10 @@ struct wn__attention {
     int64_t sums_row, sums_first;
 };
 
-/* One query at a time: f64, and heads longer than WN_ATTENTION_SIZE. */
+/* Compute attention and its gradient one query at a time: f64, and heads longer than WN_ATTENTION_SIZE. */
 void wn__attention_plain(const struct wn__attention *k);
 void wn__attention_plain_grad(const struct wn__attention *k);
-/* Tiled: f32 and bf16, heads of at most WN_ATTENTION_SIZE numbers. */
+/* Compute attention and its gradient in tiles: f32 and bf16, heads of at most WN_ATTENTION_SIZE numbers. */
 void wn__attention_forward(const struct wn__attention *k);
 void wn__attention_grad(const struct wn__attention *k);
 #define WN_ATTENTION_SIZE 256

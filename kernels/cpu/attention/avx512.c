@@ -237,8 +237,8 @@ static void multiply(const struct wn__attention_product *p)
 #define TOGETHER 4 /* rows at once. Measured: 4.5 cycles for 16 weights; one row 5.8, eight rows 4.4 */
 #define EACH_ROW _Pragma("GCC unroll 4") for (int32_t i = 0; i < TOGETHER; i++)
 
-/* x = 2^x with the bits of wn_exp2_below_f32: scalef takes the floor itself, and rounds once, as the second of the two
- * multiplications of wn_exp2_below_f32 does. */
+/* Computes x = 2^x with the bits of wn_exp2_below_f32: scalef takes the floor itself, and rounds once, as the second of
+ * the two multiplications of wn_exp2_below_f32 does. */
 ISA_INLINE void exp2_below(__m512 x[TOGETHER])
 {
     __m512 r[TOGETHER], p[TOGETHER];

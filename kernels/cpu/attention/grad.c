@@ -81,7 +81,7 @@ struct work {
     int64_t turn;        /* of this tile of queries */
 } __attribute__((aligned(64)));
 
-/* shared(c) = sum of dy(c, :) y(c, :); dy is in w->dy, rows of y are `step` words apart and prefetched. */
+/* Computes shared(c) = sum of dy(c, :) y(c, :); dy is in w->dy, rows of y are `step` words apart and prefetched. */
 WN_CLONES static void share(struct work *w, int64_t wide, int64_t size, const float *y, int64_t step)
 {
     const int64_t prefetch = PREFETCH_ROWS * step * (int64_t)sizeof *y;
@@ -90,7 +90,7 @@ WN_CLONES static void share(struct work *w, int64_t wide, int64_t size, const fl
     for (int64_t c = w->n; c < w->all; c++) w->shared[c] = 0;
 }
 
-/* factor(c) = 2^(then(c) - best(c)) / sum(c); w->sum holds 1 / sum. */
+/* Computes factor(c) = 2^(then(c) - best(c)) / sum(c); w->sum holds 1 / sum. */
 WN_CLONES static void find_factors(const struct work *w, const float *then, float *factor)
 {
     _Pragma("omp simd") for (int64_t c = 0; c < w->all; c++) factor[c] =

@@ -249,7 +249,7 @@ static inline __attribute__((always_inline)) float greater(float a, float b)
     return a > b ? a : b; /* a NaN need not win: 2^(NaN - best) is NaN in any case */
 }
 
-/* One step of the online softmax of 16 queries; s: (keys, 16), rows ld words apart. */
+/* Computes one step of the online softmax of 16 queries; s: (keys, 16), rows ld words apart. */
 static inline __attribute__((always_inline)) void softmax_lanes(float *s, int64_t ld, int64_t keys, float *best,
                                                                 float *sum, float *back)
 {

@@ -27,7 +27,7 @@ ISA_INLINE void pack_micropanel(const struct wn__gemm_microtile *t)
     }
 }
 
-/* out: (6, 16) = c + a b over kc steps; rows of out are ld words apart, rows of c ldc. */
+/* Computes out: (6, 16) = c + a b over kc steps; rows of out are ld words apart, rows of c ldc. */
 ISA_INLINE void run_steps(const struct wn__gemm_microtile *t, const float *b, int64_t bk, const float *c, int64_t ldc,
                           float *out, int64_t ld)
 {

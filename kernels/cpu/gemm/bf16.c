@@ -91,7 +91,7 @@ static void pack_plain(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, 
             for (int64_t i = 0; i < width; i++) to[i] = row + i < rows ? wn_from_bf16(x[i * xi + s * xk]) : 0;
 }
 
-/* c[j] = sums[j] + bias[j], rounded once; bias: (n), or NULL. */
+/* Computes c[j] = sums[j] + bias[j], rounded once; bias: (n), or NULL. */
 WN_CLONES static void round_row(const float *sums, const uint16_t *bias, int64_t n, uint16_t *c)
 {
     if (bias)

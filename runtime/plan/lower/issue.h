@@ -65,9 +65,9 @@ void wn__residency_keep(struct wn__issuing *x, int32_t node, int32_t action);
 void wn__residency_forget(struct wn__issuing *x, int32_t node);
 /* Lets every kept value leave that no forward node from `limit` on reads. */
 void wn__residency_leave(struct wn__issuing *x, int32_t limit);
-/* Whether a node's value can be brought back whole from its kept form. */
+/* Returns whether a node's value can be brought back whole from its kept form. */
 int32_t wn__residency_comes_back(const struct wn__issuing *x, int32_t node);
-/* Whether what a partial action gives back of input k of a node is all that the node reads of it. */
+/* Returns whether what a partial action gives back of input k of a node is all that the node reads of it. */
 int32_t wn__residency_has_part(const struct wn__issuing *x, int32_t node, int32_t k);
 /* Appends the items that bring a node's value back. Requires that it has a kept form. */
 void wn__residency_return(struct wn__issuing *x, int32_t node);

@@ -131,7 +131,7 @@ static int64_t sum_up(int64_t *v, int32_t n)
     return most;
 }
 
-/* Whether a value takes bytes of the arena. */
+/* Returns whether a value takes bytes of the arena. */
 static int32_t is_counted(const struct prefetch *x, int32_t value)
 {
     const struct wn__value *v = &x->l->value[value];
