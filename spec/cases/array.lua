@@ -3,14 +3,14 @@
 -- the library's attributes.
 local array = {}
 
---- Elements of a shape.
+--- Returns the number of elements of a shape.
 function array.count(shape)
     local n = 1
     for _, d in ipairs(shape) do n = n * d end
     return n
 end
 
---- An array of a shape whose element at an index (0-based, one number a dim) is fn(index, k).
+--- Makes an array of a shape whose element at an index (0-based, one number a dim) is fn(index, k).
 function array.build(shape, fn)
     local out, index = { shape = shape }, {}
     for d = 1, #shape do index[d] = 0 end
@@ -25,7 +25,7 @@ function array.build(shape, fn)
     return out
 end
 
---- The element at an index; the index may have more dims (aligned at the last), and dims of 1 stretch.
+--- Returns the element at an index; the index may have more dims (aligned at the last), and dims of 1 stretch.
 function array.at(a, index)
     local k, skip = 0, #index - #a.shape
     for d, size in ipairs(a.shape) do
@@ -34,7 +34,7 @@ function array.at(a, index)
     return a[k + 1]
 end
 
---- The shape that broadcasting gives.
+--- Returns the shape that broadcasting gives.
 function array.broadcast(...)
     local shape = {}
     for _, a in ipairs { ... } do
@@ -50,7 +50,7 @@ function array.broadcast(...)
     return shape
 end
 
---- f of the elements of arrays that broadcast.
+--- Returns the array of f of the elements of arrays that broadcast.
 function array.map(f, ...)
     local list, at = { ... }, array.at
     return array.build(array.broadcast(...), function(index)
@@ -60,7 +60,8 @@ function array.map(f, ...)
     end)
 end
 
---- f(list of the elements that become one) for each element that reducing `dims` (all when empty) leaves.
+--- Reduces `dims` (all when empty): each element that is left is f(list of the elements that become one). keep: reduced
+-- dims stay as 1.
 function array.fold(a, dims, keep, f)
     local gone, shape, groups = {}, {}, {}
     for d = 1, #a.shape do gone[d] = #dims == 0 end
@@ -81,7 +82,8 @@ function array.fold(a, dims, keep, f)
     return out
 end
 
---- f(list) -> list along one dim, all arrays alike: f gets one list an array.
+--- Calls f(list) -> list along one dim, all arrays alike: f gets one list an array. Returns an array of the first one's
+-- shape.
 function array.along(dim, f, ...)
     local arrays, out = { ... }, { shape = (...).shape }
     local size, inner = out.shape[dim + 1], 1
@@ -111,7 +113,7 @@ local function last_two(a, flag)
     return r, c
 end
 
---- The product of two arrays of 2 dims or more, each transposed first when its flag is set.
+--- Returns the product of two arrays of 2 dims or more, each transposed first when its flag is set.
 function array.matmul(a, b, ta, tb)
     local m, k = last_two(a, ta)
     local _, n = last_two(b, tb)
@@ -133,14 +135,14 @@ function array.matmul(a, b, ta, tb)
     end)
 end
 
---- The sum of a list.
+--- Returns the sum of a list.
 function array.sum(list)
     local s = 0
     for _, v in ipairs(list) do s = s + v end
     return s
 end
 
---- The error function: a series of positive terms, good to about 15 digits for |x| < 5.
+--- Computes the error function: a series of positive terms, good to about 15 digits for |x| < 5.
 function array.erf(x)
     local term, sum, n = x, x, 0
     repeat

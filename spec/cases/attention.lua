@@ -4,7 +4,8 @@
 local array = require 'spec.cases.array'
 local record = array.record
 
--- o: batch, time, heads, kv, size, causal, p, scale
+-- Returns the attributes of an op of attention. o: batch, time, heads, kv, size, causal, p, scale (1 / sqrt(size)
+-- unless given).
 local function attrs_of(o)
     return { i = { o.heads, o.kv, o.causal and 1 or 0 }, f = { o.p or 0, o.scale or o.size ^ -0.5 } }
 end
@@ -91,7 +92,8 @@ local function attend_grad(o, dy, qkv, y)
     return out
 end
 
--- The last sizes: several tiles of queries and keys, heads of no vector's width, and wider than the tiles take.
+-- Shapes; the last ones have several tiles of queries and keys, and heads of no vector's width or wider than the tiles
+-- take.
 local shapes = {
     { name = 'one position', batch = 2, time = 1, heads = 2, kv = 2, size = 3, causal = true },
     { name = 'every position', batch = 2, time = 5, heads = 2, kv = 2, size = 4 },
@@ -122,8 +124,8 @@ for k, o in ipairs(shapes) do
         ref = function(dy, qkv, y) return attend_grad(o, dy, qkv, y) end }
 end
 
--- The forward's result made of the same qkv, so that the gradient of both can be taken. Nothing is dropped: recorded by
--- themselves, the two would draw different numbers.
+-- Cases in which y is the forward's result of the same qkv, so that the gradient flows through both ops. Nothing is
+-- dropped: the two, each recorded by itself, would draw different numbers.
 for k = 1, 5 do
     local o = shapes[k]
     backward[#backward + 1] = { name = 'of a forward, ' .. o.name, inputs = { result_of(o), qkv_of(o) }, grad = true,

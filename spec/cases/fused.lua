@@ -9,7 +9,7 @@ local INPUTS = 4 -- operands from here on are steps
 
 local function relu(v) return v > 0 and v or 0 end
 
--- Steps { name, operand, operand } -> attributes.
+-- Returns the attributes of a chain of steps { name, operand, operand }; f: its float attributes.
 local function steps(list, f)
     local i = {}
     for k, s in ipairs(list) do i[k] = id[s[1]] * 256 + (s[3] or 0) * 16 + s[2] end
@@ -37,7 +37,7 @@ local function adam(wane, p, x, g)
     return w
 end
 
--- The gradient of w is g' x; Adam's first step moves each element by about lr against its sign.
+-- Returns w after Adam's first step: the gradient of w is g' x, and each element moves by about lr against its sign.
 local function adam_ref(p, x, g)
     local grad = array.matmul(g, x, true, false)
     return array.map(function(v, d)

@@ -4,7 +4,7 @@ local record = array.record
 
 local PLAIN, PANELS = 0, 1
 
--- Through each layout of `way` in turn. Between them every element is doubled where it lies.
+-- Makes a case that takes an input through each layout of `way` in turn; every element is doubled in each of them.
 local function through(name, input, way)
     local function call(_, x)
         for _, layout in ipairs(way) do x = record('relayout', { x }, { layout = layout }) * 2 end

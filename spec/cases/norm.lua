@@ -26,7 +26,7 @@ local function normalised(x, m, r)
     return array.map(function(v, c, s) return (v - c) * s end, x, column(m), column(r))
 end
 
--- The mean and the rstd of the rows of a tensor.
+-- Records the mean and the rstd of the rows of a tensor.
 local function statistics(x)
     local m = record('row_mean', { x })
     return m, record('row_rstd', { x, m }, { f = { EPS } })
@@ -48,7 +48,7 @@ local function whole(name, ...)
         ref = layernorm_ref }
 end
 
--- dx = rstd (g - mean g - xhat mean(g xhat)), g = dy w.
+-- Computes dx = rstd (g - mean g - xhat mean(g xhat)), g = dy w.
 local function dx_ref(dy, x, m, r, w)
     local hat = normalised(x, m, r)
     local g = array.map(function(a, b) return a * b end, dy, w)

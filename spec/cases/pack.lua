@@ -18,7 +18,7 @@ end
 
 local function is_finite(v) return v - v == 0 end
 
--- To the nearest whole number, ties to even.
+-- Rounds to the nearest whole number, ties to even.
 local function nearest(v)
     local low = math.floor(v)
     local rest = v - low
@@ -26,7 +26,7 @@ local function nearest(v)
     return low
 end
 
--- The scale and the codes of elements [first, last] of an array; codes all 0 where the scale says enough.
+-- Returns the scale and the codes of elements [first, last] of an array; codes all 0 where the scale says enough.
 local function encode(x, first, last)
     local top, codes = 0, {}
     for k = first, last do
@@ -45,7 +45,8 @@ local function each_group(n, fn)
     for first = 1, n, GROUP do fn(first, math.min(first + GROUP - 1, n)) end
 end
 
--- The packed bytes as whole numbers; NaN scales are 7fc00000 or their negative, so those bytes are left to the values.
+-- Returns the packed bytes as whole numbers; NaN scales are 7fc00000 or their negative, so those bytes are left to the
+-- cases of values.
 local function pack_int8(x)
     local n = array.count(x.shape)
     local out, codes = {}, {}
@@ -112,7 +113,7 @@ local function unpacked(form, ref)
     return list
 end
 
--- An input of given numbers.
+-- Makes a case of an input of given numbers out of its other fields.
 local function given(name, values, fields)
     fields.name, fields.inputs = name, { { #values, values = values } }
     return fields
@@ -137,7 +138,7 @@ local function is_spoiled(y)
     return true
 end
 
--- Half a scale is the most an element may be off: 0.5 and the roundings of scale, inverse and product.
+-- Checks that no element is off by more than half a scale: by 0.5 and the roundings of scale, inverse and product.
 local function is_near(y, x)
     local n = array.count(x.shape)
     for first = 1, n, GROUP do

@@ -61,7 +61,8 @@ local function least(list) return math.min(unpack(list)) end
 local sum = reduction('sum', array.sum, { whole = true })
 sum.cases[#sum.cases + 1] = { name = 'of nothing', inputs = { { 0, 3 } }, exact = true, grad = true,
     call = function(_, x) return x:sum(1) end, ref = function() return { shape = { 3 }, 0, 0, 0 } end }
--- Down columns, to the bit: as many parts of the rows as there are powers of two of 1024 in them, added in order.
+-- Sums a column of n rows with the bits of the kernel: rows are split into the greatest power of two of parts with 1024
+-- parts <= n, 1 at least and 64 at most, which are added in order.
 local function sum_of_parts(list)
     local parts, total = 1, 0
     while parts < 64 and parts * 2048 <= #list do parts = parts * 2 end
@@ -95,7 +96,8 @@ local function extreme(name, f)
     return r
 end
 
--- Ties share: the winners of a row get dy / how many they are.
+-- Returns the reference of extreme_grad, in which ties share: each winner of a row gets dy / how many winners there
+-- are.
 local function extreme_grad_ref(dims)
     return function(dy, x, y)
         local kept = array.fold(x, dims, true, function(list) return #list end).shape
@@ -106,7 +108,7 @@ local function extreme_grad_ref(dims)
     end
 end
 
--- x, y: shapes, with their values.
+-- Makes a case of extreme_grad; x, y: shapes, with their values.
 local function extreme_grad(name, dims, keep, x, y)
     local shape_x, shape_y = { values = x.values }, { values = y.values }
     local shape_dy = {}

@@ -48,7 +48,7 @@ local function narrow(name, input, dim, start, length)
         end }
 end
 
--- dim 1-based, start 0-based.
+-- Makes a case of narrow_grad; dim is 1-based, start 0-based.
 local function narrow_grad(name, input, dim, start, full)
     return { name = name, inputs = { input }, exact = true, grad = true,
         call = function(_, dy) return record('narrow_grad', { dy }, { i = { dim - 1, start, full } }) end,

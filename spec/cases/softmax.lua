@@ -77,7 +77,8 @@ local function counted(labels)
     return n
 end
 
--- The sum as it is defined: up to 64 parts of 512 labels or more, each 16 lanes; then lanes and parts in order.
+-- Computes the mean with the sum that the op defines: up to 64 parts of 512 labels or more, each 16 lanes; then lanes
+-- and parts in order.
 local function nll_ref(logp, labels)
     local sum, classes, n = 0, logp.shape[#logp.shape], array.count(labels.shape)
     local parts = math.max(1, math.min(64, math.floor(n / 512)))
@@ -115,7 +116,7 @@ end
 
 local function labels(values, ...) return { dtype = 'i32', values = values, ... } end
 
--- Labels of n rows of three classes, every seventh ignored; `wrong`: k = the k-th label instead.
+-- Makes labels of n rows of three classes, every seventh ignored; `wrong`: k = the k-th label instead.
 local function many_labels(n, wrong)
     local list = {}
     for k = 1, n do list[k] = k % 7 == 0 and IGNORE or k % 3 end
@@ -123,7 +124,8 @@ local function many_labels(n, wrong)
     return labels(list, n)
 end
 
--- As many as parts need that lanes do not divide, and more than 64 parts of the least size.
+-- Makes a case of n rows without a gradient. Some n give parts that 16 lanes do not divide, and more rows than 64 parts
+-- of the least size (512).
 local function many(name, n)
     local case = nll(name, { n, 3 }, many_labels(n))
     case.grad = nil

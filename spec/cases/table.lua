@@ -39,7 +39,7 @@ local function replaced(index, dim, v)
     return out
 end
 
--- dim 1-based.
+-- Makes a case of gather; dim is 1-based.
 local function gather(name, x, ids, dim)
     return { name = name, inputs = { x, ids }, grad = { true, false }, exact = true,
         call = function(_, a, b) return record('gather', { a, b }, { i = { dim - 1 } }) end,
@@ -65,7 +65,7 @@ local function gather_grad(name, dy, ids, dim, full)
         end }
 end
 
--- Forward only: finite differences of many elements take long.
+-- Takes the gradient out of a case: finite differences of many elements take long.
 local function long(case)
     case.grad = nil
     return case

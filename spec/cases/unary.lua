@@ -36,7 +36,8 @@ end }
 
 local odd = { 0, -0.0, 1, -1e-40, 3e38, -3e38, 1 / 0, -1 / 0, 0 / 0 }
 
--- Which elements are no numbers, among ordinary ones, ends of the range, infinities and NaN; no gradient comes of it.
+-- Makes the cases of a test of elements (such as which are no numbers) among ordinary ones, ends of the range,
+-- infinities and NaN; such ops have no gradient.
 local function test(name, f)
     local call = function(_, x) return record(name, { x }) end
     local function case(title, input)

@@ -25,7 +25,7 @@ local function train(make, fused)
     end
 end
 
--- One element's three steps: rule(p, g, state, t) returns the new p.
+-- Returns the reference of STEPS steps of every element: rule(p, g, state, t) returns the new p.
 local function steps(rule)
     return function(start, g)
         return array.map(function(p, slope)
@@ -71,7 +71,7 @@ local function append(list, more)
     return list
 end
 
--- An optimizer's op wants its eight numbers.
+-- Returns a bad case in which an optimizer's op gets no eight numbers.
 local function without_numbers(name)
     return { { inputs = { { 3 }, { 3 } }, error = name .. ': the hyperparameters are %(3%) %w+, expected %(8%) f64',
         call = function(_, g, h) return record(name, { g, h }) end } }

@@ -87,7 +87,8 @@ local COSTS = '# Seconds measured by Wane on this machine; written by wane.profi
 local JSON = '{"a":[1,-2.5e-3,"x\\u00e9\\n",null,true,{"b":[]}],"point":{"width":3},"s":"\195\169"}'
 
 -- ---- the readers ------------------------------------------------------------
--- texts: right ones; read(path, text): what is done with one; is_named: its errors name the file.
+-- Fields of a reader: texts = right ones; read(path, text) reads one; is_named = its errors name the file; weight = its
+-- share of the tries.
 local readers = {
     { name = 'load into a model', weight = 4, texts = { saved(false), saved(true) }, is_named = true,
         read = function(path)

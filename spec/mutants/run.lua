@@ -17,7 +17,7 @@ local function quote(text)
     return "'" .. text:gsub("'", "'\\''") .. "'"
 end
 
--- Output (both streams) and exit code of a shell command.
+-- Returns the output (both streams) and the exit code of a shell command.
 local function shell(command)
     local pipe = assert(io.popen('{ ' .. command .. '\n} 2>&1 </dev/null; printf "\\nrc %d" $?'))
     local text = pipe:read('*a')
@@ -57,7 +57,8 @@ local function build()
     return shell('cd ' .. quote(copy) .. ' && make all')
 end
 
--- Runs spec files in the copy: true and the closing line when all passed; else false and what caught it.
+-- Runs spec files in the copy. Returns true and the closing line when all passed, nil when no spec ran, else false and
+-- what caught the mutant; then the whole output.
 local function run_specs(specs, filter)
     local words = {}
     for _, spec in ipairs(specs) do words[#words + 1] = quote(spec) end
@@ -93,7 +94,7 @@ local function check_row(row)
     end
 end
 
--- 'caught', 'survived' or 'error', and by what.
+-- Returns 'caught', 'survived' or 'error', and by what.
 local function try(row)
     local wrong = check_row(row)
     if wrong then return 'error', wrong end
@@ -131,7 +132,7 @@ local function make_copy()
     if code ~= 0 then error('the tree could not be copied: ' .. output, 0) end
 end
 
--- The unbroken copy must pass, or a catch would mean nothing.
+-- Checks that the unbroken copy passes, or a catch would mean nothing.
 local function check_unbroken(list)
     local output, code = build()
     if code ~= 0 then error('the unbroken copy does not build:\n' .. output, 0) end

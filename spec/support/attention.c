@@ -6,7 +6,7 @@
 #include "../../kernels/cpu/attention/attention.h"
 #include "../../kernels/cpu/elementwise.h"
 
-/* No product here has an op over it. */
+/* Stands in for the library's function of this name and aborts: no product here has an op over it. */
 void wn__elementwise_run(const struct wn__elementwise *s, void *out, const void *a, const void *b, int64_t n, int64_t sa, int64_t sb,
                   int64_t at)
 {
@@ -81,7 +81,7 @@ static void work(const struct wn__attention_kernel *g, const struct wn__attentio
     wn__attention_over_queries(g, &p, &t);
 }
 
-/* How many bytes differ; 0 where the machine has but one way. */
+/* Counts the bytes in which the results of the two ways differ; 0 where the machine has but one way. */
 __attribute__((visibility("default"))) int64_t attention_differ(int64_t time, int64_t keys, int64_t width,
                                                                 int64_t diagonal, double p)
 {

@@ -103,11 +103,11 @@ add('a block used eight times', function()
     return function() return m(x):mean() end, m
 end)
 
---- Policies people write, as strings; a model takes those it has units enough for.
+--- Lists policies that people write, as strings; a model takes those it has units enough for.
 models.by_hand = { 'save_all', 'recompute_all', 'sqrt', 'every(1)', 'every(2)', 'every(3)', 'every(4)', 'segments(2)',
     'segments(3)', 'segments(4)', 'segments(6)', 'segments(8)', 'keep_last(1)', 'keep_last(2)', 'keep_last(3)' }
 
---- Budgets evenly from `least` bytes to `most`.
+--- Returns budgets evenly spaced from `least` bytes to `most`.
 function models.budgets(least, most, count)
     local list = {}
     for i = 1, count do list[i] = math.floor(least + (most - least) * (i - 1) / (count - 1)) end

@@ -30,7 +30,7 @@ local generators = {
     mask = function(u) return u() < 0.5 and 0 or 1 end,
 }
 
--- A shuffled ladder: no two closer than 0.1, none closer than 0.01 to -0.5 or 0.75 unless lifted.
+-- Returns a shuffled ladder of n numbers: no two closer than 0.1, none closer than 0.01 to -0.5 or 0.75 unless lifted.
 local function ladder(n, u, lift)
     local out = {}
     for k = 1, n do out[k] = (k - math.floor(n / 2)) * 0.13 + 0.037 + lift end
@@ -41,7 +41,7 @@ local function ladder(n, u, lift)
     return out
 end
 
--- A number as an element of a float type holds it.
+-- Returns a number as an element of a float type holds it.
 local single = binding.array('f32', 1) -- one for good: see cases/pack.lua
 local function held(v, dtype)
     if dtype == 'f64' then return v end

@@ -3,7 +3,7 @@
 -- recurrence of persistent schedules at one budget.
 local chains = {}
 
---- A generator of whole numbers of its own: random(low, high). Lua's is everybody's.
+--- Returns a generator of whole numbers, random(low, high), with a state of its own: Lua's is shared by everybody.
 function chains.random(seed)
     local state = seed % 2147483646 + 1
     local function draw()
@@ -14,7 +14,7 @@ function chains.random(seed)
     return function(low, high) return low + draw() % (high - low + 1) end
 end
 
---- A chain of n stages with up to `most` options, all of its numbers different.
+--- Makes a chain of n stages with up to `most` options each, every number drawn on its own.
 -- @param more { allocated = true: gradients of parameters are allocated; plain = true: no `options` }
 function chains.make(random, n, most, more)
     more = more or {}
@@ -56,7 +56,7 @@ local function grad(c, i)
 end
 
 -- ---- chains of the size of models ----------------------------------------------------------------------------------
---- Times in nanoseconds of a device with 150 TFLOP/s in products and 2 TB/s.
+--- Returns times in nanoseconds of a device with 150 TFLOP/s in products and 2 TB/s.
 local function nanoseconds(flops, bytes)
     return math.ceil(math.max(flops / 150e3, bytes / 2e3)) + 2000
 end
@@ -68,7 +68,7 @@ local keeps = {
     { 'wide', 4, 8 }, { 'gelu', 4, 0 },
 }
 
---- GPT-2 with a head: layers of one kind, each with 8 saved sets, and the head as a last stage.
+--- Makes the chain of GPT-2 with a head: layers of one kind, each with 8 saved sets, and the head as a last stage.
 function chains.gpt(layers, tokens, width, heads, vocabulary, batch)
     local unit = 2 * batch * tokens * width
     local square = batch * tokens * width * width
@@ -94,7 +94,7 @@ function chains.gpt(layers, tokens, width, heads, vocabulary, batch)
     return { input_bytes = unit, input_grad_bytes = unit, stages = stages }
 end
 
---- Stages without an equal pair, each with `options` saved sets, the more bytes the less time.
+--- Makes a chain of stages without an equal pair, each with `options` saved sets, the more bytes the less time.
 function chains.varied(n, options, seed)
     local random, stages = chains.random(seed), {}
     for i = 1, n do
@@ -148,7 +148,8 @@ local function heap_pop(heap)
     end
 end
 
--- The model of a chain as arrays: base (digits of a state), place[i] (weight of stage i's digit), live of a state.
+-- Returns the model of a chain as arrays: base (digits of a state), place[i] (weight of stage i's digit), allocated[i]
+-- (bytes of the gradients of parameters that are live when the backward of stage i is next).
 local function model_of(c)
     local m = { c = c, n = #c.stages, base = 2, place = {}, allocated = {} }
     for _, s in ipairs(c.stages) do m.base = math.max(m.base, 2 + chains.options(s)) end
@@ -196,7 +197,8 @@ local function each_move(m, state, visit)
     end
 end
 
--- The least time within a budget, and the peak and operations of one schedule that takes it; nil: there is none.
+-- Returns the least time within a budget, then the peak, the operations and the last state of one schedule that takes
+-- it; nil: there is none.
 local function search(m, budget)
     local start = m.n
     local time, peak, from, heap, done = { [start] = 0 }, { [start] = m.c.input_bytes }, {}, {}, {}
@@ -219,7 +221,7 @@ local function search(m, budget)
     end
 end
 
---- The frontier of all legal schedules: a list of { bytes, time, schedule }, bytes up.
+--- Returns the frontier of all legal schedules: a list of { bytes, time, schedule }, bytes up.
 function chains.best_frontier(c)
     local m, budget, out = model_of(c), math.huge, {}
     while true do
@@ -236,7 +238,7 @@ function chains.best_frontier(c)
     end
 end
 
---- The time a frontier has at a budget, or nil.
+--- Returns the time a frontier has at a budget, or nil.
 function chains.at(frontier, budget)
     local found
     for _, point in ipairs(frontier) do
@@ -246,8 +248,8 @@ function chains.at(frontier, budget)
 end
 
 -- ---- the oracle of persistent schedules --------------------------------------------------------------------------
---- The least time of a persistent schedule with options (rotor's class) within a budget, or nil: what is kept in the
--- forward stays until its backward. One budget at a time, straight from the memory model.
+--- Returns the least time of a persistent schedule with options (rotor's class) within a budget, or nil: what is kept
+-- in the forward stays until its backward. Solves one budget at a time, straight from the memory model.
 function chains.persistent(c, budget)
     local n, memo = #c.stages, {}
     local function allocated(i) -- live when B i is next
@@ -256,7 +258,7 @@ function chains.persistent(c, budget)
         return sum
     end
     local solve
-    -- Stages s..t, their input held elsewhere, `room` bytes for all else (d_t and what was allocated are in it).
+    -- Solves stages s..t, their input held elsewhere, `room` bytes for all else (d_t and what was allocated are in it).
     local function solve_anew(s, t, room)
         local best, stage = math.huge, c.stages[s]
         local beside = allocated(t) + (t < n and grad(c, t) or 0)
@@ -288,8 +290,9 @@ function chains.persistent(c, budget)
 end
 
 -- ---- the oracle of the extended class ------------------------------------------------------------------------------
---- The least time within a budget, or nil, of schedules that may also save a stage by any of its options and let its
--- input go, which is made again before its backward (move D of runtime/plan/chain/solve.c). One budget at a time.
+--- Returns the least time within a budget, or nil, of schedules that may also save a stage by any of its options and
+-- let its input go, which is made again before its backward (move D of runtime/plan/chain/solve.c). Solves one budget
+-- at a time.
 function chains.extended(c, budget)
     local n, memo, none = #c.stages, {}, { saved = 0 }
     local option = {}
@@ -310,7 +313,7 @@ function chains.extended(c, budget)
         return allocated(i - 1) + q.saved + grad(c, i) + grad(c, i - 1) + q.backward_tmp
     end
     local solve
-    -- Stages s..t, the input of s held elsewhere; p: how t is saved already, or none.
+    -- Solves stages s..t, the input of s held elsewhere; p: how t is saved already, or none.
     local function solve_anew(s, t, p, room)
         local best, beside = math.huge, allocated(t) + (t < n and grad(c, t) or 0) + p.saved
         if s == t and p ~= none then return backward_bytes(s, p) <= room and p.backward or best end

@@ -16,7 +16,7 @@ local gpt = { vocab = 61, d = 32, heads = 4, t = 16, batch = 4, dropout = 0.1, o
 
 -- ---- the model --------------------------------------------------------------------------------------------------
 
--- (t, t) u8: 1 where a position may look.
+-- Returns a causal mask (t, t) u8: 1 where a position may look.
 local function causal(t)
     local bytes = binding.array('u8', t * t)
     for i = 0, t - 1 do
@@ -32,7 +32,7 @@ local Attention = nn.module('Attention', function(self, mask, o)
     self.drop = nn.Dropout(gpt.dropout)
 end)
 
--- (b, t, d) -> (b, heads, t, d / heads)
+-- Splits (b, t, d) into heads: (b, heads, t, d / heads).
 local function split(x, b)
     return x:reshape(b, gpt.t, gpt.heads, gpt.d / gpt.heads):permute(1, 3, 2, 4)
 end
@@ -81,7 +81,8 @@ local GPT = nn.module('GPT', function(self, o)
     self.positions = wane.from(positions, { gpt.t }, 'i32')
 end)
 
--- How blocks are called: 'regions' marks each, 'nested' marks the first two together, each, and the MLP inside.
+-- Computes the logits of ids. marks say how blocks are called: 'regions' marks each, 'nested' marks the first two
+-- together, each, and the MLP inside.
 function GPT:forward(ids, marks)
     local each = (marks == 'regions' or marks == 'nested') and wane.checkpoint or direct
     local inner = marks == 'nested' and wane.checkpoint or direct
@@ -94,7 +95,7 @@ function GPT:forward(ids, marks)
     return self.norm(x):matmul(self.wte.weight:transpose(1, 2))
 end
 
---- A new model; every call with the same seed gives the same numbers.
+--- Makes a new model; every call with the same seed gives the same numbers.
 -- @param dtype 'f32' or 'f64'
 function gpt.model(dtype)
     return GPT { dtype = dtype or 'f32' }
@@ -102,7 +103,8 @@ end
 
 -- ---- its data ---------------------------------------------------------------------------------------------------
 
---- Batch number k: ids and labels (batch, t) i32, a sequence that can be learned. batch: rows, default gpt.batch.
+--- Returns batch number k: ids and labels (batch, t) i32, a sequence that can be learned. batch: rows, default
+-- gpt.batch.
 function gpt.batch_of(k, batch)
     batch = batch or gpt.batch
     local ids, labels = binding.array('i32', batch * gpt.t), binding.array('i32', batch * gpt.t)
@@ -127,7 +129,8 @@ end
 
 local measured, summary = binding.new('struct wn_measured'), binding.new('struct wn_summary')
 
--- Predicted and measured bytes of a program that ran: name -> { predicted, measured }.
+-- Returns predicted and measured bytes of a program that ran: name -> { predicted, measured }; then how many nodes are
+-- recomputed.
 local function numbers_of(p)
     binding.check(C.wn_measured(p.handle, measured))
     binding.check(C.wn_summary(p.handle, summary))
@@ -141,7 +144,7 @@ local function numbers_of(p)
     return out, summary.recomputed
 end
 
--- One step in one of the two ways; returns the loss.
+-- Runs one step, with o.fused in one program, else in three lines; returns the loss.
 local function step(model, opt, k, o)
     local ids, labels = gpt.batch_of(k % 5)
     local loss = wane.autocast(o.autocast and 'bf16' or 'f32', gpt.loss, model, ids, labels, o.marks)

@@ -15,7 +15,7 @@ local function count(shape)
     return n
 end
 
---- The raw bytes of a tensor, row-major, as a Lua string. A run point.
+--- Returns the raw bytes of a tensor, row-major, as a Lua string; the call is a run point.
 function gradcheck.bytes(t)
     local n = count(t.shape) * binding.element_bytes[t.dtype]
     local buffer = binding.new('uint8_t[?]', math.max(n, 1))
@@ -23,7 +23,7 @@ function gradcheck.bytes(t)
     return binding.string(buffer, n)
 end
 
---- The elements of a tensor as a flat list of numbers, with its shape. A run point.
+--- Returns the elements of a tensor as a flat list of numbers, with its shape; the call is a run point.
 function gradcheck.values(t)
     local n = count(t.shape)
     local buffer = binding.array(t.dtype, math.max(n, 1))
@@ -33,7 +33,7 @@ function gradcheck.values(t)
     return out
 end
 
---- The bytes that a list of numbers has in a dtype.
+--- Returns the bytes that a list of numbers has in a dtype.
 function gradcheck.rounded(list, dtype)
     local n = count(list.shape)
     local buffer = binding.array(dtype, math.max(n, 1))
@@ -41,7 +41,7 @@ function gradcheck.rounded(list, dtype)
     return binding.string(binding.cast('const char *', buffer), n * binding.element_bytes[dtype])
 end
 
---- nil when every element of two flat lists agrees to tol * (1 + |want|), else which one does not.
+--- Returns nil when every element of two flat lists agrees to tol * (1 + |want|), else which one does not.
 function gradcheck.differ(have, want, tol)
     for k = 1, count(want.shape) do
         local a, b = have[k], want[k]
@@ -52,7 +52,7 @@ function gradcheck.differ(have, want, tol)
     return nil
 end
 
--- The elements to try: all, or `most` of them, spread, first and last among them.
+-- Picks the elements to try: all, or `most` of them, spread, first and last among them.
 local function sample(n, most)
     if n <= most then
         local all = {}
@@ -64,7 +64,7 @@ local function sample(n, most)
     return out
 end
 
--- The slope of the loss in element k of a cell; the cell is put back.
+-- Returns the slope of the loss in element k of a cell, and writes the cell's value back.
 local function slope(cell, buffer, bytes, k, loss, h)
     local start = buffer[k - 1]
     local function at(offset)

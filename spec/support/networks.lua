@@ -5,7 +5,7 @@ local nn, optim = wane.nn, wane.optim
 
 local networks = {}
 
--- A generator of its own: Lua's differs between machines.
+-- Returns a generator with a state of its own, which draws from 1..n: Lua's differs between machines.
 local function dice(seed)
     local state = (seed * 2654435 + 12345) % 2147483647
     return function(n)
@@ -77,7 +77,7 @@ function Network:new(rows, columns)
     return self:add(nn.Parameter(wane.randn(rows, columns, { dtype = self.dtype }) * 0.2))
 end
 
--- Losses of parameters alone: products of parameters, in circles too.
+-- Makes a loss of parameters alone: of products of parameters, in circles too.
 local function penalty(net)
     local a, b, c = net:new(16, 8), net:new(8, 16), net:new(16, 16)
     local kind = net.roll(4)
@@ -89,7 +89,7 @@ local function penalty(net)
     end
 end
 
--- The input: data, a learnt matrix, or their sum.
+-- Makes the input: data, a learnt matrix, or their sum.
 local function input(net, width)
     local kind = net.roll(3)
     local x = wane.eval(wane.randn(net.rows, width, { dtype = net.dtype }))
@@ -123,7 +123,8 @@ local function stack(net, width)
     return layers, width
 end
 
---- A random network: { loss = function() -> loss, parameters = list (frozen ones too), kinds = names of its layers }.
+--- Makes a random network: { loss = function() -> loss, parameters = list (frozen ones too), kinds = names of its
+-- layers, roll = its generator, frozen = how many parameters are }.
 -- @param seed whole number; the network, its first values and its data follow from it
 -- @param dtype 'f32' by default
 function networks.make(seed, dtype)
@@ -163,7 +164,7 @@ local OPTIMIZERS = {
     function(list, more) return optim.AdamW(list, more { lr = 0.01, weight_decay = 0.1 }) end,
 }
 
---- One or two optimizers of a network's parameters, which may share some.
+--- Makes one or two optimizers of a network's parameters, which may share some.
 -- @param net of networks.make
 -- @param more options for each, or nil
 function networks.optimizers(net, more)
@@ -188,7 +189,7 @@ function networks.optimizers(net, more)
     return out
 end
 
---- Parameters and optimizer cells, in a fixed order.
+--- Returns parameters and optimizer cells, in a fixed order.
 function networks.states(net, optimizers)
     local list = {}
     for _, p in ipairs(net.parameters) do list[#list + 1] = p end

@@ -9,11 +9,11 @@ local WIDTH = 64
 
 local offloading = { rows = 32 }
 
---- A policy that offloads every value, to disk or ('offload:host') to host memory.
+--- Makes a policy that offloads every value, to disk or ('offload:host') to host memory.
 function offloading.everything(word)
     return policy.of(word == 'offload:host' and function() return 'offload:host' end or function() return 'offload' end)
 end
---- A network with dropout and a loss over n rows, the same each time.
+--- Makes a network with dropout and a loss over n rows, the same each time.
 -- @return its parameters; function() that returns the loss; the network under its head
 function offloading.make(n)
     n = n or offloading.rows
@@ -29,7 +29,7 @@ function offloading.make(n)
     return params, function() return nn.cross_entropy(head(model(x)), labels) end, model
 end
 
---- The instructions of a planned program: { what, move, space, offset, copy, store, bytes }.
+--- Returns the instructions of a planned program: { what, move, space, offset, copy, store, bytes }.
 function offloading.schedule(p)
     local list, step = {}, binding.new('struct wn_step')
     for i = 0, C.wn_step_count(p.handle) - 1 do

@@ -15,7 +15,7 @@ local function fact(name, ...) print(table.concat({ name, ... }, '\t')) end
 
 local function ready() return tonumber(C.wn_debug_get 'onednn') end
 
--- Nothing made before is ready any more, unless a program that is still in use needs it.
+-- Forgets plans, so that nothing made before is ready any more, unless a program that is still in use needs it.
 local function forget()
     collectgarbage()
     binding.check(C.wn_debug('forget_plans', 1))
@@ -29,7 +29,7 @@ local function apart(fn)
     return out
 end
 
--- Runs y's program: the bytes of y, how many products the library made for it, bytes of scratch at the peak.
+-- Runs y's program; returns the bytes of y, how many products the library made for it, bytes of scratch at the peak.
 local function made(y)
     forget()
     local before = ready()
@@ -40,7 +40,8 @@ local function made(y)
     return gradcheck.bytes(y), ready() - before, p.measured.kinds[WORKSPACE]
 end
 
--- How often y is farther than it may be from the product in f64, whose terms have the absolute values `most`.
+-- Counts the elements of y that are farther than they may be from the product in f64, whose terms have the absolute
+-- values `most`; -1: there are no elements.
 local function wrong(y, exact, most, k)
     local have, want = gradcheck.values(wane.eval(y:to 'f64')), gradcheck.values(wane.eval(exact))
     local terms, bad = gradcheck.values(wane.eval(most)), 0
@@ -57,7 +58,7 @@ end
 
 local ACTIVATIONS = { 'relu', 'gelu' }
 
--- One product: against f64, and with an op over it as one node and as two.
+-- Checks one product: against f64, and with an op over it as one node and as two.
 local function check(name, dtype, build, operands, k)
     local wide, sizes = {}, {}
     for i, t in ipairs(operands) do
@@ -111,7 +112,8 @@ local function products(dtype)
     fact('rounded once', dtype, (once - 258):abs():max():item())
 end
 
--- A network whose weights' gradients are summed over `rows`: trained in one program a step, or in three lines.
+-- Trains a network whose weights' gradients are summed over `rows`, in one program a step or with `lines` in three
+-- lines; returns the fingerprint of its parameters.
 local function train(policy, rows, low, lines)
     wane.manual_seed(4)
     local model = programs.mlp(256, 4, 0.2)

@@ -37,7 +37,7 @@ return function(options)
         return nil, true
     end
 
-    -- An error outside a test (a file that does not load, a hook) has no testEnd of its own.
+    -- Marks an error outside a test (a file that does not load, a hook), which has no testEnd of its own.
     handler.errorOutsideTest = function(element)
         if element.descriptor ~= 'it' then mark('E') end
         return nil, true

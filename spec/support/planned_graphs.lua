@@ -8,7 +8,7 @@ local nn = wane.nn
 
 local graphs = {}
 
---- A target of deterministic costs without a launch time, so that seconds differ with the bytes and the products.
+--- Makes a target of deterministic costs without a launch time, so that seconds differ with the bytes and the products.
 -- @return its name
 function graphs.target()
     local targets = require 'wane.plan.targets'
@@ -31,7 +31,7 @@ end
 
 local kinds = {}
 
--- Linear and activation after another, no width as the one before.
+-- Makes linear layers and activations in turn, each layer of a width of its own.
 function kinds.chain(m, random, width, size)
     local steps = {}
     for _ = 1, size do
@@ -48,7 +48,7 @@ function kinds.chain(m, random, width, size)
     end
 end
 
--- Any op of any values made before.
+-- Makes a graph in which any op may read any of the last six values.
 function kinds.dag(m, random, width, size)
     local steps, widths = {}, { width }
     local function pick() return random(math.max(1, #widths - 5), #widths) end
@@ -91,7 +91,7 @@ function kinds.dag(m, random, width, size)
     end
 end
 
--- One cell used again and again.
+-- Makes one cell that is used again and again.
 function kinds.rnn(m, random, width, size)
     local a, b = linear(m, width, width), linear(m, width, width)
     local gated = random(0, 1) == 1
@@ -105,7 +105,7 @@ function kinds.rnn(m, random, width, size)
     end
 end
 
--- Down, then up again with what was met on the way: no cuts.
+-- Makes layers down, then as many up, each of which also reads the value of its layer down: there are no cuts.
 function kinds.skips(m, random, width, size)
     local depth, down, up, acts = math.max(1, math.floor(size / 5)), {}, {}, {}
     for i = 1, depth do
@@ -124,7 +124,7 @@ function kinds.skips(m, random, width, size)
     end
 end
 
--- Blocks that add to a stream.
+-- Makes blocks that add to a stream.
 function kinds.residual(m, random, width, size)
     local steps = {}
     for _ = 1, math.max(1, math.floor(size / 4)) do
@@ -140,7 +140,7 @@ function kinds.residual(m, random, width, size)
     end
 end
 
--- Branches of one input, merged two by two.
+-- Makes branches of one input, merged two by two.
 function kinds.tree(m, random, width, size)
     local leaves, acts = {}, {}
     for i = 1, math.max(2, math.floor(size / 3)) do
@@ -164,7 +164,7 @@ function kinds.tree(m, random, width, size)
     end
 end
 
--- One value and the input, read again by every step of a stream.
+-- Makes a stream whose every step reads one value or the input again.
 function kinds.shared(m, random, width, size)
     local first, steps = linear(m, width, width), {}
     for i = 1, math.max(1, math.floor((size - 4) / 2)) do
@@ -185,7 +185,8 @@ end
 
 graphs.kinds = { 'chain', 'dag', 'rnn', 'skips', 'residual', 'tree', 'shared' }
 
---- @param kind one of graphs.kinds
+--- Returns fn, which records and returns the loss of a graph, and the model of that graph.
+-- @param kind one of graphs.kinds
 -- @param seed whole number
 -- @param size about so many forward nodes
 function graphs.make(kind, seed, size)
@@ -205,7 +206,7 @@ local function count_forward(record)
     return n
 end
 
---- The largest graph of a kind and a seed whose forward has at most `most` nodes.
+--- Makes the largest graph of a kind and a seed whose forward has at most `most` nodes.
 function graphs.make_within(kind, seed, most)
     for size = most + 4, 1, -1 do
         local record, m = graphs.make(kind, seed, size)

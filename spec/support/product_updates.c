@@ -8,7 +8,8 @@
 #include "../../kernels/cpu/gemm/gemm.h"
 #include "../../kernels/cpu/update.h"
 
-/* No cell here is of bf16 (update.c). */
+/* Stands in for the library's function of this name and aborts, as wn__round does: no cell here is of bf16
+ * (update.c). */
 void wn__widen(float *to, const uint16_t *from, int64_t n)
 {
     (void)to, (void)from, (void)n;
@@ -56,7 +57,7 @@ static int64_t place(int32_t layout, int64_t m, int64_t n, int64_t i, int64_t j)
 
 static const double hyper[8] = {0.1, 0.01, 0.9, 0.99, 1e-3, 0.1, 0.01, 0};
 
-/* product (m, n) of a and b as flags say, then the update of the plain cells. */
+/* Computes the product (m, n) of a and b as flags say, then updates the plain cells. */
 static void apart(const struct wn_desc *d, const void *const *in, float *const cell[3], int64_t m, int64_t n, int64_t k)
 {
     int flip_a = d->attrs.i[0] != 0, flip_b = d->attrs.i[1] != 0;
@@ -76,7 +77,8 @@ static void apart(const struct wn_desc *d, const void *const *in, float *const c
     free(grad);
 }
 
-/* How many numbers of the cells (m, n) have other bits than apart; -1: something else was written; -2: no kernel. */
+/* Counts the numbers of the cells (m, n) that have other bits than a product and an update one after the other; -1:
+ * something else was written; -2: no kernel. */
 int64_t product_updates_wrong(int threads, int layout, int op, int n_cells, int64_t m, int64_t n, int64_t k, int flip_a,
                               int flip_b)
 {

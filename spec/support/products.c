@@ -24,7 +24,7 @@ int spec_supports(const char *name)
     return 0;
 }
 
-/* The level that is really there, up to the one wanted. */
+/* Sets the level and returns the one that is really there, up to the one wanted. */
 int products_level(int wanted)
 {
     level = wanted;
@@ -33,7 +33,8 @@ int products_level(int wanted)
     return wn__gemm_avx2() ? 1 : 0;
 }
 
-/* No product here has an op over it (p->map): those are specified through the library. */
+/* Stands in for the library's function of this name and aborts: no product here has an op over it (p->map), as such
+ * products are specified through the library. */
 void wn__elementwise_run(const struct wn__elementwise *s, void *out, const void *a, const void *b, int64_t n, int64_t sa, int64_t sb,
                   int64_t at)
 {
@@ -60,7 +61,7 @@ static float get(const void *x, int64_t i, int bf16)
     return bf16 ? wn_from_bf16(((const uint16_t *)x)[i]) : ((const float *)x)[i];
 }
 
-/* Where an element of b and one of c stand: matrix, and its two numbers. */
+/* Returns the index of element (k, j) of matrix `batch` of b. */
 static int64_t place_b(const struct wn__gemm *p, int64_t batch, int64_t k, int64_t j)
 {
     int64_t width, at;
@@ -94,7 +95,7 @@ static int64_t count_wrong(const struct wn__gemm *p, int bf16)
     return wrong;
 }
 
-/* How many elements of product p of small integers are wrong; -1: something beside c was written. p's sizes and strides
+/* Counts the wrong elements of product p of small integers; -1: something beside c was written. p's sizes and strides
  * are set. */
 static int64_t try_product(struct wn__gemm p, int threads, int bf16, int with_bias)
 {
@@ -128,7 +129,7 @@ static int64_t try_product(struct wn__gemm p, int threads, int bf16, int with_bi
     return wrong;
 }
 
-/* Called with the level that is to compute. */
+/* Counts the wrong elements of a batch of plain products at the level that products_level set. */
 int64_t products_wrong(int threads, int bf16, int64_t batch, int64_t m, int64_t n, int64_t k, int flip_a, int flip_b,
                        int with_bias)
 {
@@ -140,8 +141,8 @@ int64_t products_wrong(int threads, int bf16, int64_t batch, int64_t m, int64_t 
     return try_product(p, threads, bf16, with_bias);
 }
 
-/* A layer whose weight lies in panels. which: 0: its forward (n: outputs); 1: its dX (k: outputs); 2: its dW, turned
- * (n: outputs). turned: a, and dW's b, have their other stride 1 than in a layer. */
+/* Counts the wrong elements of a layer whose weight lies in panels. which: 0: its forward (n: outputs); 1: its dX (k:
+ * outputs); 2: its dW, turned (n: outputs). turned: a, and dW's b, have their other stride 1 than in a layer. */
 int64_t products_panels_wrong(int threads, int bf16, int which, int64_t m, int64_t n, int64_t k, int turned,
                               int with_bias)
 {

@@ -1,2 +1,3 @@
-/* Seen first by every file of products.c's library: what __builtin_cpu_supports stands for there. */
+/* Answers what __builtin_cpu_supports is asked in products.c's library; every file of it sees this declaration
+ * first. */
 int spec_supports(const char *name);

@@ -37,19 +37,19 @@ function programs.read(p)
     return p
 end
 
---- Bytes read and written by all instructions, by the cost rules.
+--- Returns the bytes read and written by all instructions, by the cost rules.
 function programs.moved(p)
     local s = binding.new('struct wn_summary')
     binding.check(C.wn_summary(p.handle, s))
     return tonumber(s.moved)
 end
 
---- The name of kind i (from 1).
+--- Returns the name of kind i (from 1).
 function programs.kind(i)
     return kinds[i - 1]
 end
 
---- The schedule as a list of { what, op, node, phase, inplace, bytes, offset, space, workspace }.
+--- Returns the schedule as a list of { what, op, node, phase, inplace, bytes, offset, space, workspace, copy, live }.
 function programs.schedule(p)
     local step, out = binding.new('struct wn_step'), {}
     for i = 0, C.wn_step_count(p.handle) - 1 do
@@ -61,7 +61,7 @@ function programs.schedule(p)
     return out
 end
 
---- A multi-layer perceptron with everything the memory path must get right: dropout, a skip, a tied layer.
+--- Makes a multi-layer perceptron of `depth` linear layers, each with a GELU or a ReLU and, where p is given, dropout.
 function programs.mlp(width, depth, p)
     local nn = wane.nn
     local layers = {}
@@ -73,7 +73,7 @@ function programs.mlp(width, depth, p)
     return nn.Sequential(layers)
 end
 
---- The raw bytes of tensors, as one Lua string a tensor.
+--- Returns the raw bytes of tensors, as one Lua string a tensor.
 function programs.bytes(list)
     local out = {}
     for i, t in ipairs(list) do

@@ -30,7 +30,8 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* 1: something came; 0: nothing within the time; -1: the other end is closed. */
+/* Reads what the other end wrote. Returns 1: something came; 0: nothing within the time; -1: the other end is closed,
+ * or no more bytes can be kept. */
 static int take(double seconds)
 {
     struct pollfd p = {.fd = master, .events = POLLIN};

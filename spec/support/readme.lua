@@ -11,10 +11,11 @@ readme.PAGES = { 'README.md', 'lua/README.md', 'lua/wane/pytorch/README.md', 'ex
 --- The lines before a block that runs on its own.
 readme.PREAMBLE = "local wane = require 'wane'; local nn, optim, policy = wane.nn, wane.optim, wane.policy; "
 
---- Whether a block is the command of an example, with a piece of its output below: sh from='first words' lines=3.
+--- Returns whether a block is the command of an example, with a piece of its output below: sh from='first words'
+-- lines=3.
 function readme.is_example(block) return block.info:match "^sh from='" ~= nil end
 
--- The fenced blocks in order: { info =, body =, expected = body of the text block right below, or nil }.
+-- Returns the fenced blocks in order: { info =, body =, expected = body of the text block right below, or nil }.
 function readme.blocks_of(page)
     local blocks, open, gap = {}, nil, false
     for line in (page .. '\n'):gmatch '(.-)\n' do
@@ -43,7 +44,7 @@ local function quoted(s)
     return "'" .. s:gsub("'", "'\\''") .. "'"
 end
 
--- Runs a Lua file from another folder; its output, without seconds, and its exit code.
+-- Runs a Lua file from another folder; returns its output, made without measured costs, and its exit code.
 function readme.run_file(path, folder)
     local command = ("cd /tmp && WANE_THREADS=2 WANE_ONEDNN=off WANE_COSTS=off LUA_PATH=%s "
         .. '${LUAJIT:-luajit} %s'):format(

@@ -26,8 +26,8 @@ local titles = titles_of_config()
 
 -- ---- comments -----------------------------------------------------------------------------------------------------
 
--- The name that a line of code defines, as it stands there ('methods.sum', 'Optimizer:step'), or nil. is_local: the
--- function is the file's own.
+-- Returns the name that a line of code defines, as it stands there ('methods.sum', 'Optimizer:step'), or nil; then
+-- whether the function is the file's own.
 local function defined_by(line)
     local name = line:match '^function ([%w_.:]+)' or line:match '^([%w_]+%.[%w_]+) *='
         or line:match '^    function ([%w_]+[.:][%w_]+)'

@@ -39,8 +39,8 @@ local function in_regions(s)
     return (h ^ 2):mean()
 end
 
--- The third region lies in a second one, which holds nothing else and lies in the first - or beside it. Nodes and
--- regions are numbered alike.
+-- Records a loss whose third region lies in a second one, which holds nothing else and lies in the first one
+-- (is_inside) or beside it. Nodes and regions are numbered alike in both.
 local function nested(s, is_inside)
     local h = s.x
     local function deep(v) return wane.checkpoint(function(u) return wane.checkpoint(s.first[3], u) end, v) end
@@ -110,7 +110,7 @@ local function attached(model, p, loss)
     end
 end
 
--- A plan is what it was made as, whatever policies are given and taken after it.
+-- Reports a plan after other policies were given and taken: the plan is what it was made as.
 local function looked_at_later(s)
     s.first:checkpoint('segments(2)')
     local p = wane.plan(function() return plain(s) end)

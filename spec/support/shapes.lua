@@ -15,7 +15,7 @@ function shapes.even(n)
     return function() return m(x):sum() end
 end
 
--- Residual blocks, each of a width and with an activation of its own.
+-- Returns a function that records residual blocks, each of a width and with an activation of its own.
 function shapes.uneven(blocks)
     local random, list = chains.random(12345), {}
     local acts = { 'gelu', 'relu', 'tanh', 'silu', 'sigmoid' }
@@ -37,7 +37,7 @@ function shapes.uneven(blocks)
     end
 end
 
--- No cuts: every layer reads those 3 and 9 before it.
+-- Returns a function that records a graph without cuts: every layer reads those 3 and 9 before it.
 function shapes.skips(n)
     local list, x = {}, wane.randn(64, 64)
     for i = 1, n do list[i] = nn.Linear(64, 64) end
@@ -62,7 +62,7 @@ function shapes.rnn(n)
     end
 end
 
--- One value read by n branches.
+-- Returns a function that records one value read by n branches.
 function shapes.fan(n)
     local a, list, x = nn.Linear(64, 64), {}, wane.randn(64, 64)
     for i = 1, n do list[i] = nn.Linear(64, 32) end
@@ -73,7 +73,7 @@ function shapes.fan(n)
     end
 end
 
--- One value that n nodes read.
+-- Returns a function that records one value that n nodes read.
 function shapes.readers(n)
     local a, x = nn.Linear(64, 64), wane.randn(64, 64)
     return function()
@@ -96,7 +96,7 @@ function shapes.parameters(n)
     end
 end
 
--- Two towers over one trunk.
+-- Returns a function that records two towers over one trunk.
 function shapes.two(n)
     local trunk, a, b, x = {}, {}, {}, wane.randn(64, 64)
     for i = 1, n do trunk[i], a[i], b[i] = nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 64) end

@@ -34,7 +34,7 @@ end
 
 local function times() return table_of(('%s/%s.times'):format(folder, way)) or {} end
 
--- Result of a file: its own table, or one failure that says how its process ended.
+-- Returns the result of a file: its own table, or one failure that says how its process ended.
 local function result_of(file)
     local result = table_of(path(file, 'result'))
     local code = tonumber(text_of(path(file, 'code')) or '')

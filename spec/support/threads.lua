@@ -28,7 +28,7 @@ local batch = wane.randn(64, 96):retain()
 for _ = 1, 5 do opt:step(model(batch):sum(), { policy = 'every(2)' }) end
 print('trained', fingerprint(model:parameters()))
 
--- Of many key heads threads take one each; of a single one they take turns with its queries.
+-- Threads take one key head each where there are many; they share the queries of a single one.
 local attended = {}
 for _, case in ipairs { { 3, 2, 'f32' }, { 1, 1, 'f32' }, { 1, 1, 'bf16' } } do
     local layer = wane.nn.Attention(40, 4, { dropout = 0.1, kv_heads = case[2], dtype = case[3] })
