@@ -12,8 +12,8 @@ local data = wane.data
 local LONG = os.getenv 'WANE_SPEC_LONG' == '1'
 
 -- ---- the text ------------------------------------------------------------------------------------------------------
--- Files that write elements of arrays one by one, each array's length being what bounds the loop: how many calls of
--- binding.array and binding.list stand in them. A new one is looked at before it is listed here.
+-- WRITERS maps a file that writes elements of arrays one by one, each array's length being what bounds the loop, to the
+-- number of calls of binding.array and binding.list in it. A new file is looked at before it is listed here.
 local WRITERS = {
     ['data/batches.lua'] = 1, ['data/order.lua'] = 1, ['data/tokens.lua'] = 4, ['io/file.lua'] = 2,
     ['io/header.lua'] = 3, ['nn/attention.lua'] = 3, ['plan/chain.lua'] = 6, ['plan/init.lua'] = 1,

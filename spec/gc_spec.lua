@@ -10,13 +10,14 @@ local scoped = require 'wane.scoped'
 local nn, optim = wane.nn, wane.optim
 local C = binding.C
 
--- A turn runs finalizers, the next one frees what they let go, programs that held tensors included.
+-- Collects all garbage, in four turns. One turn runs finalizers, the next one frees what they let go, programs that
+-- held tensors included.
 local function collect()
     for _ = 1, 4 do collectgarbage() end
     wane.memory()
 end
 
--- Bytes of every program of a few steps, and the losses: one line each.
+-- Trains for a few steps; returns the bytes of every program and the losses, one line each.
 local function train()
     wane.manual_seed(17)
     local model = programs.mlp(24, 4, 0.2)
@@ -153,7 +154,7 @@ describe('garbage', function()
             wane.memory()
             if round == 2 then host = wane.memory().host end
         end
-        -- However the collector works, the next round gets the handles of this one.
+        -- The next round gets the handles of this one, however the collector works.
         assert.is_true(highest < 10 * 10000 + 5000, tostring(highest))
         local y = x + x
         assert.is_true(y.id < 40000, tostring(y.id))

@@ -10,7 +10,7 @@ package.loaded['spec.helper'] = helper
 --- The checkout's folder, without a trailing slash.
 helper.root = (debug.getinfo(1, 'S').source:match('^@(.*)/spec/helper%.lua$') or '.')
 
---- The whole text of a file below the root. Raises when it cannot be read.
+--- Returns the whole text of a file below the root. Raises when it cannot be read.
 function helper.read(path)
     local file = assert(io.open(helper.root .. '/' .. path, 'rb'))
     local text = file:read('*a')
@@ -18,14 +18,14 @@ function helper.read(path)
     return text
 end
 
--- A sanitizer preloaded into this process is not for shells and compilers, which leak as they please; without it
--- the library that needs it does not load, so commands get the ordinary one.
+-- PLAIN hides a sanitizer that is preloaded into this process from shells and compilers, which leak as they please;
+-- without the sanitizer the library that needs it does not load, so commands get the ordinary one.
 local PLAIN = '[ -z "$LD_PRELOAD" ] || unset LD_PRELOAD WANE_LIB; '
 
---- Whether specs that have a long form (more random networks, every index of a fault) run it: WANE_SPEC_LONG=1.
+--- True when specs that have a long form (more random networks, every index of a fault) run it: WANE_SPEC_LONG=1.
 helper.is_long = os.getenv 'WANE_SPEC_LONG' == '1'
 
---- The non-empty lines a shell command prints, run in the root folder; then its exit code.
+--- Returns the non-empty lines that a shell command prints, run in the root folder; then its exit code.
 function helper.lines(command)
     local pipe = assert(io.popen(PLAIN .. 'cd "' .. helper.root .. '" && { ' .. command .. '\n}; echo "rc $?"', 'r'))
     local out = {}
@@ -53,8 +53,9 @@ function helper.shell(command, input)
     return body, tonumber(code)
 end
 
--- Specs plan one step in many ways and read one value many times, on purpose. What warns of that in a script is kept
--- here instead of being shown among the results; a spec that is about such a notice takes io.stderr itself.
+-- Specs plan one step in many ways and read one value many times, on purpose. The notices that warn of that in a script
+-- are kept in helper.notices instead of being shown among the results; a spec that is about such a notice takes
+-- io.stderr itself.
 local ON_PURPOSE = { 'this step is planned for the', 'was computed by three programs' }
 --- Notices that were kept from the output, oldest first.
 helper.notices = {}
@@ -92,7 +93,8 @@ local has_wane, wane = pcall(require, 'wane')
 --- The table `wane`, or nil when the library does not load.
 helper.wane = has_wane and wane or nil
 if has_wane then
-    -- Parts that are loaded when first asked for too, or a later file would meet a second copy of their classes.
+    -- Loads the parts that are otherwise loaded when first asked for, or a later file would meet a second copy of their
+    -- classes.
     for _, path in ipairs(helper.lines "find lua/wane -name '*.lua'") do
         pcall(require, (path:gsub('^lua/', ''):gsub('%.lua$', ''):gsub('/init$', ''):gsub('/', '.')))
     end

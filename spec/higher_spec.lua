@@ -12,7 +12,7 @@ local nn, optim, policy = wane.nn, wane.optim, wane.policy
 local LONG = os.getenv('WANE_SPEC_LONG') == '1'
 local F64 = { dtype = 'f64' }
 
--- sin(k + shift) / 2 for k = 1, 2, ..., as the fixture makes them.
+-- Returns sin(k + shift) / 2 for k = 1, 2 and so on, in the given shape, as the fixture makes them.
 local function waves(shift, ...)
     local n, list = 1, {}
     for _, d in ipairs { ... } do n = n * d end
@@ -120,7 +120,7 @@ describe('a Hessian-vector product', function()
         local n = 6
         local a, c, v = waves(0, n, n), waves(1, n), waves(2, n)
         local x = learnt(3, n)
-        -- f = x' A x / 2 + sum(c x^3): its Hessian is (A + A') / 2 + 6 diag(c x)
+        -- The Hessian of f = x' A x / 2 + sum(c x^3) is (A + A') / 2 + 6 diag(c x).
         local f = (x:reshape(1, n):matmul(a) * x:reshape(1, n)):sum() * 0.5 + (c * x * x * x):sum()
         local have = gradcheck.values(wane.grad((wane.grad(f, x) * v):sum(), x))
         local A, C, V, X = gradcheck.values(a), gradcheck.values(c), gradcheck.values(v), gradcheck.values(x)
@@ -132,7 +132,7 @@ describe('a Hessian-vector product', function()
         assert_near(have, want, 'H v')
     end)
 
-    -- A network in which every layer has its own second derivative.
+    -- Returns the loss of a network in which every layer has its own second derivative.
     local function network(x, w)
         local h = nn.GELU()(linear(x, w[1], w[2]))
         h = (h:reshape(2, 3, 12):softmax(-1) + h:reshape(2, 3, 12):sigmoid()):log_softmax(2)
@@ -207,7 +207,8 @@ describe('an inner step of MAML', function()
 end)
 
 describe('a second derivative', function()
-    -- A gradient penalty of a network with dropout, a region and a norm; `mark` calls a part of it in a region.
+    -- Returns a gradient penalty of a network with dropout and norms, and the network; `mark` runs the network in three
+    -- regions.
     local function make(mark)
         wane.manual_seed(4)
         local body = nn.Sequential { nn.Linear(8, 32), nn.GELU(), nn.Dropout(0.25), nn.LayerNorm(32), nn.Linear(32, 32),

@@ -49,7 +49,8 @@ local UNKNOWN, END = '{"a":{"dtype":"F32","data_offsets":[0,0],"shape":[0],"more
 
 local function tensor_of(k) return TENSOR:format(k) end
 
--- Data of half the header's size in tensors of 4 bytes each, placed from the last to the first.
+-- Returns a header of n bytes, and the bytes of its data: tensors of 4 bytes each, one for 72 bytes of header, placed
+-- from the last to the first.
 local function backwards(n)
     local count = math.floor((n - 2) / 72)
     return filled(n, '{', function(k)
@@ -59,7 +60,7 @@ local function backwards(n)
     end, '}'), 4 * count
 end
 
--- The kinds of headers: each makes one of n bytes, and says how many bytes of data follow it.
+-- HEADERS holds the kinds of headers: each makes one of n bytes, and says how many bytes of data follow it.
 local HEADERS = {
     lists = function(n) return filled(n, '{"a":{"dtype":"F32","shape":[', '[],', '0],"data_offsets":[0,0]}}') end,
     deep = function(n) return ('['):rep(n) end,
@@ -100,7 +101,8 @@ local HEADERS = {
     zeros = function(n) return ('\0'):rep(n) end,
 }
 
--- Seconds of processor time, bytes of memory and what came of a call, in a process of its own.
+-- Makes a call in a process of its own; returns its seconds of processor time, its bytes of memory, the length of what
+-- came of it as text, and the beginning of that text.
 local function cost_of(call)
     write(SCRIPT, ([[
         local wane = require 'wane'
@@ -131,7 +133,7 @@ local COSTS = "function(path) local ffi = require 'ffi' ffi.cdef 'int setenv(con
     .. "ffi.C.setenv('WANE_COSTS', path, 1) require('wane.plan.costs').forget() require('wane').targets() end"
 local NPY = "function(path) require('wane').data.npy(path) end"
 
--- Checks what reading PATH cost, a file that begins with `size` bytes of header.
+-- Checks what `call` cost, which reads the file PATH with its `size` bytes of header; returns what came of it as text.
 local function check(call, size, what)
     local seconds, bytes, length, message = cost_of(call)
     if os.getenv 'WANE_HOSTILE' then
@@ -156,7 +158,7 @@ local LARGE = { tensors = true, keys = true, counts = true, escapes = true }
 describe('a hostile header', function()
     for _, size in ipairs { 64 * KiB, MiB, 4 * MiB, 16 * MiB } do
         for name, make in pairs(HEADERS) do
-            -- All small ones, few large ones; all of them in the long form.
+            -- All headers of the small sizes are read, and a few of the large ones; in the long form all of them.
             local test = (LONG or size < MiB or LARGE[name] and size == MiB) and it or function() end
             test(('of %d KiB of %s costs little'):format(size / KiB, name), function()
                 put_header(make, size)
@@ -199,7 +201,8 @@ describe('a hostile header', function()
 end)
 
 describe('an honest header', function()
-    -- A file of `count` tensors of (8, 8) under names as long as those of a real model.
+    -- Writes a file of `count` tensors of (8, 8) under names as long as those of a real model; returns the length of
+    -- its header.
     local function write_tensors(count)
         local parts = {}
         for k = 1, count do

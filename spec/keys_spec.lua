@@ -10,7 +10,7 @@ local nn, policy = wane.nn, wane.policy
 local LONG = os.getenv 'WANE_SPEC_LONG' == '1'
 local count = #requests.list
 
--- The reports of one process that makes requests in an order: list of { name =, text = }.
+-- Returns the reports of one process that makes requests in an order: list of { name =, text = }.
 local function process(order)
     local text, code = helper.shell("LUA_PATH='lua/?.lua;lua/?/init.lua;;' OMP_WAIT_POLICY=passive WANE_COSTS=off "
         .. (os.getenv 'LUAJIT' or 'luajit') .. ' spec/support/requests.lua ' .. table.concat(order, ','))

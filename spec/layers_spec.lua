@@ -1,4 +1,4 @@
--- The rules that can be read off the files: who may include or require whom, how long files and functions are,
+-- Checks the rules that can be read off the files: who may include or require whom, how long files and functions are,
 -- and that every file says in its head what it is for. Reads text only; needs no library.
 --
 -- The direction is: examples, spec -> lua/wane -> wane.h -> api -> run -> program -> plan -> graph -> ops -> base, with
@@ -11,9 +11,10 @@ local lua_shapes = require 'spec.support.lua_shapes'
 local LONGEST_FILE, LONGEST_FUNCTION = 500, 60
 local LONGEST_MACRO, MOST_PARAMETERS = 20, 6
 
--- Functions of kernels with more parameters, and macros of kernels with more lines, until their files are rewritten: a
--- driver over a table of row loops for each macro, a struct with named fields for each list of parameters. No name may
--- be added, and a name that breaks its rule no more must go.
+-- `wide_functions` and the table of macros below it hold the functions of kernels with more parameters, and the macros
+-- of kernels with more lines, until their files are rewritten: a driver over a table of row loops for each macro, a
+-- struct with named fields for each list of parameters. No name may be added, and a name that breaks its rule no more
+-- must go.
 local wide_functions = {
     ['kernels/cpu/argmax.c'] = { 'columns_argmax_##S' },
     ['kernels/cpu/attention/avx512.c'] = { 'load_tile', 'run_steps', 'weigh_rows', 'run_tile', 'softmax_lanes' },
@@ -51,9 +52,9 @@ local long_macros = {
     ['kernels/scalar.h'] = { 'WN_SCALAR_FLOAT' },
 }
 
--- room -> rooms and single files it may include.
+-- `may_include` maps a room to the rooms and single files that it may include.
 local may_include = {
-    -- How bf16 and f32 turn into each other is said once, among the formulas.
+    -- Conversion between bf16 and f32 is written once, among the formulas.
     base = { 'base', 'kernels/scalar.h' },
     device = { 'device', 'base', 'kernels/kernel.h' },
     memory = { 'memory', 'device', 'base' },
@@ -63,7 +64,7 @@ local may_include = {
     ['plan/ir'] = { 'plan/ir', 'graph', 'base', 'runtime/wane_inspect.h' },
     -- A script gives a recipe in the form of wane.h.
     ['plan/recipe'] = { 'plan/recipe', 'plan/ir', 'base', 'runtime/wane.h' },
-    -- Numbers only: nothing of graphs.
+    -- The planner of chains knows numbers only, and nothing of graphs.
     ['plan/chain'] = { 'plan/chain', 'base', 'runtime/wane_chain.h' },
     -- An instruction carries the kernel it will call; nothing in plan calls one.
     ['plan/lower'] = { 'plan/lower', 'plan/recipe', 'plan/ir', 'base', 'kernels/kernel.h', 'runtime/wane_inspect.h' },
@@ -80,8 +81,9 @@ local may_include = {
     kernels = { 'kernels', 'base' },
 }
 
--- Room of lua/wane -> rooms it may require besides itself and `ground`. What wane/init.lua loads by name (PLACES and
--- `later`) is no require: it stands above all rooms, and hands lower files what they call of upper ones.
+-- `may_require` maps a room of lua/wane to the rooms that it may require besides itself and `ground`. A name that
+-- wane/init.lua loads (PLACES and `later`) is no require: init stands above all rooms, and hands lower files what they
+-- call of upper ones.
 local ground = { 'errors', 'ffi', 'scoped', 'gc', 'system' }
 local may_require = {
     errors = {}, ffi = {}, scoped = {}, gc = {}, system = {},
@@ -123,7 +125,7 @@ local function room_of(path)
     return path:match('^runtime/(.*)/')
 end
 
--- 'a/b/../c.h' -> 'a/c.h'
+-- Returns a path without . and .. in it: 'a/b/../c.h' -> 'a/c.h'.
 local function normal(path)
     local parts = {}
     for part in path:gmatch('[^/]+') do
@@ -142,7 +144,7 @@ local function includes(path, text)
 end
 
 local function is_allowed(path, target)
-    -- Tables of rows belong to whoever reads them.
+    -- A table of rows belongs to whoever reads it.
     if target:match('%.def$') then return true end
     local list = may_include[path] or may_include[room_of(path)]
     for _, allowed in ipairs(list or {}) do
@@ -153,7 +155,7 @@ end
 
 local module_of, requires, cycles = lua_shapes.module_of, lua_shapes.requires, lua_shapes.cycles
 
--- module -> list of modules of lua/ it requires
+-- Returns a map: module -> list of the modules of lua/ that it requires.
 local function lua_graph()
     local graph = {}
     for _, path in ipairs(files('%.lua$', 'lua')) do graph[module_of(path)] = requires(helper.read(path)) end
@@ -222,7 +224,8 @@ local function all_differences(broken_of, passed)
     return bad
 end
 
--- Lines of the comment a file opens with (after a #! line), 0 when it opens with something else.
+-- Returns the number of lines of the comment that a file opens with (after a #! line), 0 when it opens with something
+-- else.
 local function head_lines(path, text)
     local list = lines_of(text)
     local i = 1
@@ -425,7 +428,7 @@ describe('sizes', function()
     end)
 end)
 
--- Declarations of a public header that stand without a comment right above, and lines with two of them.
+-- Returns the declarations of a public header that have no comment right above, and lines with two declarations.
 local function undocumented(path, text)
     local bad, list = {}, lines_of(text)
     for i, line in ipairs(list) do

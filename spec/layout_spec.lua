@@ -21,7 +21,7 @@ local function linear(way, i, o, opts)
     return nn.Linear(i, o, opts)
 end
 
--- fn('panels') and fn('plain'), the random numbers from the same place on.
+-- Returns fn('panels') and fn('plain'), with the random numbers from the same place on.
 local function both(fn)
     local out = {}
     for _, way in ipairs { 'panels', 'plain' } do
@@ -31,7 +31,7 @@ local function both(fn)
     return out.panels, out.plain
 end
 
--- Raw bytes are no words to print.
+-- Checks that two texts of raw bytes are equal, without printing them.
 local function same(a, b)
     assert(#a > 0 and #a == #b, ('%d bytes and %d'):format(#a, #b))
     assert(a == b, 'other bits than with a plain weight')
@@ -51,7 +51,7 @@ local function count(p, op)
     return n
 end
 
--- A model of several layers; outputs of whole panels, of a last one of 16 and of 32, and of none (10).
+-- Returns a model of several layers whose outputs are whole panels, a last panel of 16 and of 32, and none (10).
 local function model(way, dtype)
     local opts = { dtype = dtype }
     local function layer(i, o) return linear(way, i, o, { dtype = dtype, bias = i ~= 144 }) end
@@ -199,7 +199,8 @@ describe('a weight in panels', function()
         assert.equal(3, n) -- forward, for the gradient of v, and the gradient of W back
     end)
 
-    -- Every way an op can meet it: the value and the gradient of what it gives are those of a plain weight.
+    -- READERS holds every way an op can meet a weight in panels: the value and the gradient of the result are those of
+    -- a plain weight.
     local READERS = {
         transposed = function(w) return w:t() end,
         narrowed = function(w) return w:narrow(1, 40, 30) end,
@@ -247,7 +248,8 @@ describe('a weight in panels', function()
         end)
     end
 
-    -- Gradients of the caller's own are recorded for a plain dy, and arrive as the weight lies.
+    -- CUSTOM holds gradients of the caller's own: they are recorded for a plain dy, and arrive in the layout of the
+    -- weight.
     local CUSTOM = {
         ['passes dy on'] = function(dy) return dy end,
         ['reads a plain row'] = function(dy, w) return dy * 2 + w:narrow(1, 1, 1) end,

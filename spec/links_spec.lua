@@ -3,7 +3,7 @@
 -- Reads `nm` of the objects that build/release/objects lists.
 local helper = require 'spec.helper'
 
--- room -> the rooms whose symbols it may take, besides its own.
+-- `may_link` maps a room to the rooms whose symbols it may take, besides its own.
 local may_link = {
     base = {},
     io = { 'base' },
@@ -23,11 +23,11 @@ local may_link = {
     kernels = { 'base' }, -- each folder of kernels is a room of its own
 }
 
--- The entries of folders of kernels: room -> pattern of the one symbol that it may take of each such folder.
+-- `entries` maps a room to the pattern of the one symbol that it may take of each folder of kernels.
 local entries = { device = '^wn__backend_(%w+)$' }
 
--- 'build/release/runtime/plan/ir/costs.o' -> 'plan/ir', 'build/release/kernels/cpu/gemm/gemm.o' -> 'kernels/cpu'; nil
--- for what is not of a room.
+-- Returns the room of an object, nil for an object of no room: 'build/release/runtime/plan/ir/costs.o' -> 'plan/ir',
+-- 'build/release/kernels/cpu/gemm/gemm.o' -> 'kernels/cpu'.
 local function room_of(object)
     local folder = object:match('/kernels/(%w+)/')
     if folder then return 'kernels/' .. folder end
@@ -48,7 +48,7 @@ local function read_symbols(lines)
     return defined, taken
 end
 
--- The name of a room's row: 'kernels/cpu' -> 'kernels'.
+-- Returns the name of a room's row in `may_link`: 'kernels/cpu' -> 'kernels'.
 local function row_of(room)
     return room:match('^kernels') or room
 end

@@ -28,7 +28,7 @@ local function dims(t)
     return list
 end
 
--- rows (n, i) times weight (o, i) transposed, plus bias (o)
+-- Returns rows (n, i) times weight (o, i) transposed, plus bias (o), as rows (n, o).
 local function linear(rows, weight, bias)
     local out = {}
     for r, row in ipairs(rows) do
@@ -177,7 +177,7 @@ describe('nn.Embedding', function()
 end)
 
 describe('nn.Attention', function()
-    -- Plain attention of one batch entry, from the projected rows (T, columns).
+    -- Returns plain attention of one batch entry, from the projected rows y (T, columns).
     local function attend(y, heads, kv, hd, causal)
         local t, out = #y, {}
         for i = 1, t do
@@ -234,7 +234,8 @@ describe('nn.Attention', function()
 
     it('with rope depends on distance, not on position', function()
         local m = nn.Attention(4, 1, { rope = 100, causal = false })
-        -- equal rows: every score depends on distance only, so all weights of a row of equal values give that value
+        -- The rows are equal, and every score depends on distance only, so all weights of a row of equal values give
+        -- that value.
         local x = wane.ones(1, 3, 4)
         local y = m(x):totable()
         near_table(y[1][1], y[1][3], 1e-5)
@@ -378,7 +379,7 @@ describe('modules', function()
         local ids = wane.tensor({ { 1, 2, 3 } }, { dtype = 'i32' })
         nn.cross_entropy(m(ids), wane.tensor({ { 2, 3, 4 } }, { dtype = 'i32' })):backward()
         local g = m.embed.weight.grad:totable()
-        -- id 6 is never looked up: what it gets comes through the head alone
+        -- The id 6 is never looked up, so its gradient comes through the head alone.
         local sum = 0
         for _, v in ipairs(g[7]) do sum = sum + math.abs(v) end
         assert.is_true(sum > 0)

@@ -173,7 +173,7 @@ describe('offloading', function()
 end)
 
 describe('a budget that allows offloading', function()
-    -- Wide layers over many rows on an h200: moving a byte is dear there, computing again is not.
+    -- Returns a loss of wide layers over many rows. On an h200 moving a byte is dear there, computing again is not.
     local function wide(n)
         wane.manual_seed(3)
         local layers = {}
@@ -215,7 +215,9 @@ describe('a budget that allows offloading', function()
         local saved = wane.plan(loss, { policy = 'save_all' })
         local roomy = assert(wane.plan(loss, { policy = policy.budget(saved.reserved, { allow = { 'offload' } }) }))
         assert.equal(0, roomy.moved) -- saving everything fits
-        -- On a machine whose link is free, offloading wins; where it is very slow, nothing moves.
+        -- Returns, for a machine that transfers `rate` bytes a second, the bytes moved and the nodes recomputed under a
+        -- budget of the least bytes that allows offloading, then the nodes recomputed by the plan of least bytes. Where
+        -- the link is free, offloading wins; where it is very slow, nothing moves.
         local function moved(rate)
             local p = binding.new('struct wn_profile')
             p.f64, p.f32, p.bf16, p.bytes, p.launch = 25e9, 50e9, 50e9, 20e9, 1e-6

@@ -12,7 +12,7 @@ local function plans()
     return tonumber(C.wn_debug_get('plans_made'))
 end
 
--- Equal numbers, and none that is not a number.
+-- Checks that nested lists hold equal numbers, and none that is not a number.
 local function same(wanted, got)
     assert.equal(#wanted, #got)
     for k, v in ipairs(wanted) do
@@ -20,14 +20,14 @@ local function same(wanted, got)
     end
 end
 
--- Positions first .. first + length - 1 of a dim by indices, which are data.
+-- Returns positions first to first + length - 1 of a dim by indices, which are data.
 local function picked(x, dim, first, length)
     local ids = {}
     for k = 1, length do ids[k] = first + k - 2 end
     return x:index_select(dim, wane.tensor(ids, { dtype = 'i32' }))
 end
 
--- How a slice of `length` positions is written: function(x, dim, first, length).
+-- `ways` holds how a slice of `length` positions is written: function(x, dim, first, length).
 local ways = {
     narrow = function(x, dim, first, length) return x:narrow(dim, first, length) end,
     ['narrow from the end'] = function(x, dim, first, length) return x:narrow(dim, first - x:size(dim) - 1, length) end,
@@ -47,8 +47,8 @@ local ways = {
 }
 local plans_of = { ['narrow of a narrow'] = 'a length of its own at each step', split = 'lengths of its own' }
 
--- The values that are cut: function(held, parameter) -> a value of shape (6, 5, 4) whose gradient reaches the
--- parameter.
+-- `sources` holds the values that are cut: function(held, parameter) -> a value of shape (6, 5, 4) whose gradient
+-- reaches the parameter.
 local sources = {
     ['an input'] = function(x) return x end,
     ['a parameter'] = function(_, w) return w end,
@@ -56,8 +56,8 @@ local sources = {
 }
 
 describe('a slice', function()
-    -- Loss and gradient of a step that reads two positions of s.dim, from `first` on, twice. s: { source =, x =, w =,
-    -- dim = }.
+    -- Runs a step that reads two positions of s.dim, from `first` on, twice; returns its loss and gradient. The fields
+    -- of s are source, x, w and dim.
     local function step(s, cut, first, how)
         local w = s.w
         local function loss()

@@ -5,15 +5,17 @@ local native = require 'spec.support.native'
 
 local long_it = helper.is_long and it or function() end
 
--- A sanitizer that this process runs under is handed on, but not to the shell. Its search for leaks itself dies of a
--- signal in a process with the real oneDNN (seen with 2.6.3), so only the fakes have it.
+-- Returns the environment that hands the sanitizer of this process on to a command, but not to the shell. The
+-- sanitizer's search for leaks itself dies of a signal in a process with the real oneDNN (seen with 2.6.3), so only the
+-- fakes have it.
 local function sanitizer(is_real)
     local library, preload = os.getenv 'WANE_LIB', os.getenv 'LD_PRELOAD'
     return (library and "WANE_LIB='" .. library .. "' " or '') .. (preload and "LD_PRELOAD='" .. preload .. "' " or '')
         .. (preload and is_real and 'ASAN_OPTIONS=detect_leaks=0:exitcode=99 ' or '')
 end
 
--- Facts that spec/support/onednn.lua prints, as "name\tname\t..." = { last words }, and its text.
+-- Returns the facts that spec/support/onednn.lua prints, as a table of "name" or "name word ..." = { last words }, and
+-- the text that was printed.
 local function run(environment, what)
     local is_fake = environment:find('LD_LIBRARY_PATH', 1, true)
     local command = environment .. ' ' .. sanitizer(not is_fake) .. 'luajit spec/support/onednn.lua ' .. (what or '')
@@ -123,7 +125,8 @@ describe('oneDNN of this machine', function()
         assert.is_true(tonumber(own.plan[1]) < tonumber(cpu.plan[1]))
     end)
 
-    -- Held to less than AVX-512 it makes products of f32 by another family, which takes memory of its own.
+    -- Under BELOW oneDNN is held to less than AVX-512, and makes products of f32 by another family, which takes memory
+    -- of its own.
     local BELOW = 'WANE_ONEDNN=on ONEDNN_MAX_CPU_ISA=SSE41 DNNL_MAX_CPU_ISA=SSE41'
 
     it('asks nobody for memory while it runs', function()
@@ -175,7 +178,8 @@ describe('a fake oneDNN', function()
     end)
     teardown(function() helper.shell('rm -r ' .. dir) end)
 
-    -- Stands for both names, so that no other is found. What is not said: a 3.2 that makes products with no scratch.
+    -- Builds a fake library under both names of oneDNN, so that no other is found; returns the environment that leads
+    -- to it. `options` changes what the fake does; by default it is a 3.2 that makes products with no scratch.
     local function fake(options)
         local o = { MAJOR = 3, MINOR = 2, SCRATCH = 0, MAKE = 0, RUN = 0, THREADS = 2, NAME = '\\"brg:fake\\"',
             WITNESS = '\\"' .. dir .. '/computed\\"' }
@@ -193,7 +197,8 @@ describe('a fake oneDNN', function()
         return select(2, helper.shell('test -e ' .. dir .. '/computed')) == 0
     end
 
-    -- The products are made by own kernels, to the bit, without a word.
+    -- Checks that own kernels make the products, to the bit, and that the fake computes none; returns the state that
+    -- the process prints.
     local function unused(environment)
         local facts = run(environment, 'product')
         assert.same({ '0', '0', '0' }, facts['product one f32'])
