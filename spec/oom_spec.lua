@@ -27,7 +27,8 @@ local function bits(list)
     return table.concat(programs.bytes(list), '|')
 end
 
--- A small model with everything that must survive: dropout, a region, a skip, state of an optimizer.
+-- Returns a small model with everything that must survive: dropout, a region, a skip, state of an optimizer. fused: a
+-- step is one run point, otherwise two.
 local function world(fused)
     wane.manual_seed(5)
     local w = {}
@@ -45,7 +46,7 @@ local function world(fused)
         local h = wane.checkpoint(function(x) return w.drop(w.second(w.first(x):gelu())) end, w.x)
         return nn.cross_entropy(w.last(h + w.x), w.y)
     end
-    -- The run points of a step.
+    -- w.phases holds the run points of a step.
     local root
     w.phases = fused and { function() return w.opt:step(w.loss()) end } or {
         function()
@@ -77,7 +78,7 @@ local function world(fused)
     return w
 end
 
--- Losses and state after each of n steps of a run that never fails.
+-- Returns the loss and the state after each of n steps of a run that never fails.
 local function reference(fused, n)
     local w, out = world(fused), {}
     for k = 1, n do
@@ -187,7 +188,7 @@ describe('wane.memory.limit', function()
     it('gives garbage and idle memory back before it refuses', function()
         local x = wane.ones(64, 64)
         wane.eval(x)
-        -- Room for x, a result, the one before it, and the numbers of a program.
+        -- The limit has room for x, a result, the result before it, and the numbers of a program.
         local limit = memory().allocated + 2 * 64 * 64 * 4 + GRANULE
         for _ = 1, 10 do wane.eval(x * 2) end
         assert.is_true(wane.memory().reserved > limit)
@@ -216,7 +217,7 @@ describe('every allocation made to fail once', function()
         Program.call = call
     end)
 
-    -- Every failure must come through.
+    -- Replaces Program.call by a call without a second try, so that every failure comes through.
     local function no_second_try()
         Program.call = function(self, fn)
             binding.check(fn(self.handle))
@@ -224,8 +225,8 @@ describe('every allocation made to fail once', function()
         end
     end
 
-    -- One run point, its nth allocation made to fail: n = 1, 2, ... until it gets through untouched. Returns what
-    -- it returns, and how many failures there were. check(error, n) looks at each.
+    -- Runs one run point with its nth allocation made to fail, for n = 1, 2 and so on, until a run meets no failure.
+    -- Calls check(error, n) after each failure. Returns what the run point returns, and how many failures there were.
     local function sweep(phase, forget, check)
         local n = 0
         local counter = C.wn_counter()

@@ -26,7 +26,7 @@ local function once(case, key, make)
     return of_case[key]
 end
 
--- Lists share arrays, so nobody writes to one; a caller may change its list.
+-- Returns the arrays of a case. Lists share arrays, so nobody writes to one; a caller may change its list.
 local function arrays_of(case, float, name)
     return { unpack(once(case, float, function() return case_inputs.arrays(case, float, name) end)) }
 end
@@ -60,7 +60,7 @@ local function debugged(fn, ...)
     return restore(pcall(fn, ...))
 end
 
--- Which inputs the gradient is taken of: a list of booleans, or nil.
+-- Returns for each input whether the gradient is taken of it: a list of booleans, or nil.
 local function differentiable(case, arrays)
     if not case.grad then return nil end
     local out = {}
@@ -70,7 +70,7 @@ local function differentiable(case, arrays)
     return out
 end
 
--- A fixed weight for each element of the result, so that no two of them can be mixed up.
+-- Returns the sum of the result, each element with a fixed weight of its own, so that no two of them can be mixed up.
 local function loss_of(case, tensors, device, name)
     local y = call(case, tensors)
     local weights = once(case, 'weights ' .. y.dtype, function()
@@ -79,7 +79,7 @@ local function loss_of(case, tensors, device, name)
     return (y * to_tensor(weights, device)):sum()
 end
 
--- The bytes of the result, then of every gradient.
+-- Returns the bytes of the result, then of every gradient.
 local function all_bytes(case, float, name, device)
     return scoped('device', device, function()
         local arrays = arrays_of(case, float, name)
@@ -100,7 +100,8 @@ end
 
 -- ---- the checks -------------------------------------------------------------------------------------------------
 
--- fn(case, float) of every case for every float type it is for; a message it returns fails with the case's name.
+-- Calls fn(case, float) for every case of an op and every float type the case is for; a message that fn returns or
+-- raises fails with the case's name.
 local function each_case(name, fn, floats)
     local ran = 0
     for _, case in ipairs(cases.records[name].cases) do
@@ -140,13 +141,14 @@ local function wrong_value(case, float, name)
 end
 
 local NO_BF16 = {}
--- Cases that are not one node rounded once: composed calls, sums of products, several steps. bf16_spec checks them.
+-- NOT_ONE_NODE lists ops whose cases are not one node rounded once: composed calls, sums of products, several steps.
+-- bf16_spec checks them.
 local NOT_ONE_NODE = {
     matmul = true, linear = true, row_rstd = true, layernorm = true, sgd = true, momentum = true, adam = true,
     chain = true, matmul_map = true, linear_map = true,
 }
 
--- Ops that rewrites make of f32 and f64 alone.
+-- Rewrites make these ops of f32 and f64 alone.
 for _, name in ipairs { 'layernorm_dx_add', 'cross_entropy', 'cross_entropy_grad' } do
     NO_BF16[name], NOT_ONE_NODE[name] = true, true
 end
@@ -187,7 +189,7 @@ end
 
 -- ---- the specs --------------------------------------------------------------------------------------------------
 
--- Whether a case of the record checks a gradient.
+-- Returns whether a case of the record checks a gradient.
 local function has_gradient(name)
     for _, case in ipairs(cases.records[name] and cases.records[name].cases or {}) do
         if case.grad and case.only ~= 'f32' then return true end
@@ -195,7 +197,7 @@ local function has_gradient(name)
     return false
 end
 
--- Whether a case of the record has an input of the type under test.
+-- Returns whether a case of the record has an input of the type under test.
 local function has_bf16(name)
     for _, case in ipairs(cases.records[name].cases) do
         if not case.only and #case.inputs > 0 then return true end

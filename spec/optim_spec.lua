@@ -31,7 +31,7 @@ local function copy(list)
     return c
 end
 
--- One element of PyTorch's SGD; s is its state.
+-- Returns one element of PyTorch's SGD after a step: parameter p, gradient g, options o; s is the state of the element.
 local function sgd(p, g, s, o)
     g = g + o.weight_decay * p
     if o.momentum ~= 0 then
@@ -234,7 +234,7 @@ end)
 -- ---- what PyTorch does ----------------------------------------------------------------------------------------------
 local fixture = require 'spec.fixtures.torch_optim'
 
--- A run of the fixture: norms, then both parameters.
+-- Runs the steps of the fixture; returns the norms, then both parameters.
 local function clipped_run(make, step)
     local p, q = parameter(), nn.Parameter(wane.tensor { { 3, -1 } })
     local opt = make { p, q }

@@ -10,8 +10,9 @@ local target = graphs.target()
 local MOST = LONG and 10 or 8 -- residuals: 2 ^ MOST plans
 local NODES = 14 -- of the forward, in graphs whose words are all planned, however many they are
 
--- Compares every budget with the best words in the same bytes; -> how much slower it is at worst, the least bytes of
--- both, and how many plans of words nothing beats; or nil where there are more than `most` residuals.
+-- Compares every budget with the best decisions in the same bytes. Returns how much slower the budget is at worst, the
+-- least bytes of both, and how many plans of decisions nothing beats; or nil where there are more than `most`
+-- residuals.
 local function compare(record, most)
     local points = graphs.all_words(record, { target = target }, most)
     if not points then return nil end
@@ -27,7 +28,8 @@ local function compare(record, most)
     return gap, all[#all].reserved, best[#best].reserved, #best
 end
 
--- Requires a gap of 0.5 % at most, and the least bytes of all words; -> plans of words that nothing beats, or nil.
+-- Checks that the gap is 0.5 % at most, and that no decisions take fewer bytes than the least budget. Returns how many
+-- plans of decisions nothing beats, or nil.
 local function check_words(record, most, what)
     local gap, ours, least, n = compare(record, most)
     if not gap then return nil end
@@ -67,7 +69,7 @@ end)
 -- ---- policies by hand ----------------------------------------------------------------------------------------------
 local nn, policy = wane.nn, wane.policy
 
--- Policies as people write them: in units of modules and blocks, words by op and type, functions.
+-- Returns policies as people write them: in units of modules and blocks, decisions by op and type, functions.
 local function policies(record)
     local list = { 'save_all', 'recompute_all', 'sqrt' }
     for k = 1, 7 do
@@ -87,7 +89,8 @@ local function policies(record)
     return list
 end
 
--- No policy's plan is faster than a budget of its bytes, and no such budget is refused; -> how many there were.
+-- Checks that no policy's plan is faster than a budget of its bytes, and that no such budget is refused; returns how
+-- many plans there were.
 local function check_by_hand(record, what)
     local all, n = wane.frontier(record, { points = 2, target = target }).all, 0
     for _, p in ipairs(policies(record)) do

@@ -11,7 +11,7 @@ local function exists(path)
     return file ~= nil
 end
 
--- Whether a file of this name stands anywhere in the tree.
+-- Returns whether a file of this name is anywhere in the tree.
 local names
 local function is_name(name)
     if not names then
@@ -24,7 +24,7 @@ end
 
 local FOLDERS = { runtime = true, kernels = true, lua = true, spec = true, examples = true, ['.ci'] = true }
 
--- The text without its fenced blocks: what they show is run, or was printed.
+-- Returns the text without its fenced blocks: what they show is run, or was printed.
 local function prose_of(text)
     return (('\n' .. text):gsub('\n```.-\n```%f[^`]', '\n'))
 end
@@ -52,7 +52,7 @@ local function missing_paths(page, text)
     return missing, count
 end
 
--- Whether the text of a file defines a function, a method, a struct or a macro of this name.
+-- Returns whether the text of a file defines a function, a method, a struct or a macro of this name.
 local function defines(text, name)
     text = '\n' .. text
     local struct = name:match '^struct ([%w_]+)$'

@@ -19,7 +19,7 @@ local function backward(loss, policy)
     return loss
 end
 
--- Ways to write a step: function(net, optimizers) -> function(policy).
+-- STEPS holds ways to write a step: function(net, optimizers) -> function(policy).
 local STEPS = {
     ['the three lines'] = function(net, opts)
         return function(policy)
@@ -113,7 +113,8 @@ describe('a step of several run points', function()
         end)
     end
 
-    -- A network of three layers with every kind of state, its step, and the bytes there were before.
+    -- Returns a network with every kind of state, its optimizer, its loss, its step in three lines, and the bytes there
+    -- were before.
     local function example(more)
         local before = clean()
         wane.manual_seed(1)

@@ -27,7 +27,7 @@ local function make(n)
     return model, function() return model(x):sum() end
 end
 
--- word by 'path op' of every residual of a plan
+-- Returns the decision of every residual of a plan, by 'path op'.
 local function words(fn, opts)
     local out = {}
     for _, r in ipairs(wane.plan(fn, opts):residuals()) do out[r.path .. ' ' .. r.op] = r.word end
@@ -172,7 +172,7 @@ describe('units', function()
         local x = wane.randn(4, 8, { requires_grad = true })
         return model, function() return model(x):sum() end
     end
-    -- units (first part of the path) in which the gelu is recomputed
+    -- Returns the units (first part of the path) in which the gelu is recomputed.
     local function dropped(fn, opts)
         local list = {}
         for _, r in ipairs(wane.plan(fn, opts):residuals()) do
@@ -330,8 +330,8 @@ describe('binomial', function()
         return math.floor(c + 0.5)
     end
 
-    -- Griewank and Walther: l steps with c checkpoints, the input's among them, take r l - C(c + r, c + 1) forward
-    -- steps, r being the least number of runs with C(c + r, c) >= l.
+    -- Returns the forward steps that l steps take with c checkpoints, the input's among them, by Griewank and Walther:
+    -- r l - C(c + r, c + 1), r being the least number of runs with C(c + r, c) >= l.
     local function revolve(l, c)
         local r = 0
         while choose(c + r, c) < l do r = r + 1 end
@@ -374,7 +374,7 @@ describe('binomial', function()
 end)
 
 describe('a policy made anew at every step', function()
-    -- Closures that are alive after a collection, of 20 that `use` was given one after the other.
+    -- Returns how many closures are alive after a collection, of 20 that `use` was given one after the other.
     local function alive_after(use)
         local seen, list = setmetatable({}, { __mode = 'k' }), 0
         for i = 1, 20 do

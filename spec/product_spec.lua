@@ -33,7 +33,7 @@ describe('the micro-kernels of products', function()
         end
     end
 
-    -- Every product of the lists at one level, for every flag, and 1 and 3 threads.
+    -- Checks every product of the lists at one level, for every flag, with 1 and 3 threads.
     local function try(level, bf16, batches, ms, ns, ks)
         assert(C.products_level(level) == level)
         for _, batch in ipairs(batches) do
@@ -60,7 +60,7 @@ describe('the micro-kernels of products', function()
         end)
     end
 
-    -- A layer whose weight lies in panels: forward, dX, dW; panels of 48, and last ones of 16 and 32.
+    -- Checks a layer whose weight is in panels: forward, dX and dW, with panels of 48, and last ones of 16 and 32.
     local function try_panels(level, bf16, rows, inputs, outputs)
         assert(C.products_level(level) == level)
         for _, m in ipairs(rows) do
@@ -117,8 +117,8 @@ describe('the micro-kernels of products', function()
         end
     end)
 
-    -- A short k: rows of tiles in one go, whole and cut off on both sides; then past the size from which results go
-    -- around the caches.
+    -- A short k takes rows of tiles in one go, whole and cut off on both sides; then come results past the size from
+    -- which they go around the caches.
     it('are right where k is short', function()
         for level = 0, 3 do
             if C.products_level(level) == level then
@@ -162,7 +162,7 @@ local function operand(...)
     return a, wane.from(halves, a.shape, 'bf16')
 end
 
--- The shape, then the words of a bf16 tensor.
+-- Returns the shape, then the 16-bit words of a bf16 tensor, as text.
 local function words_of(t)
     local n = array.count(t.shape)
     local halves = binding.array('bf16', math.max(1, n))

@@ -11,7 +11,7 @@ local C = binding.C
 
 -- ---- Philox4x32-10 in doubles ----------------------------------------------------------------------------------
 
--- a * b of two 32-bit words: high word, low word.
+-- Returns a * b of two 32-bit words: high word, low word.
 local function multiply(a, b)
     local a1, a0 = math.floor(a / 65536), a % 65536
     local b1, b0 = math.floor(b / 65536), b % 65536
@@ -41,7 +41,7 @@ local function split(n)
     return n % 2 ^ 32, math.floor(n / 2 ^ 32)
 end
 
--- The word of element e (from 0) of the node that took number n under a seed.
+-- Returns the word of element e (from 0) of the node that took number n under a seed.
 local function word(seed, n, e)
     local s0, s1 = split(seed)
     local n0, n1 = split(n)
@@ -57,7 +57,7 @@ local function next_number()
     return tonumber(C.wn_counter())
 end
 
--- Flat list of a tensor's values.
+-- Returns the flat list of a tensor's values.
 local function flat(t)
     return t:reshape(t:numel()):totable()
 end

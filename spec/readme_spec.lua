@@ -1,15 +1,15 @@
--- The pages against the code. Every ```lua block runs, in a process of its own, and prints the ```text block that
--- follows it; every policy and every call in the tables runs; the environment table is what the sources read.
+-- Checks the pages against the code. Every ```lua block runs, in a process of its own, and prints the ```text block
+-- that follows it; every policy and every call in the tables runs; the environment table is what the sources read.
 -- ```sh from='words' lines=n is the command of an example: so many lines of what it prints stand below it.
--- A word after ```lua says how a block runs: none, after the three usual names; `file=x`, it is that file;
--- `continues`, after the first script; `names`, it defines what the calls of the table below it use.
--- Seconds, and digits of a loss after the third, are masked: a page cannot promise them. Two threads: they are part
--- of a plan.
+-- A word after ```lua says how a block runs: none, after the three usual names; `file=x`, it is that file; `continues`,
+-- after the first script; `names`, it defines what the calls of the table below it use.
+-- Seconds, and digits of a loss after the third, are masked: a page cannot promise them. Blocks run with two threads,
+-- because the number of threads is part of a plan.
 local helper = require 'spec.helper'
 
 local readme = require 'spec.support.readme'
 
--- Text and blocks of each page by its path.
+-- `texts` and `blocks` hold the text and the blocks of each page by its path.
 local texts, blocks = {}, {}
 for _, path in ipairs(readme.PAGES) do
     texts[path] = helper.read(path)
@@ -33,7 +33,7 @@ local function masked(out)
         :gsub('[+-][%d.]+ %% over saving', 'T %% over saving'))
 end
 
--- The rows of the table below a heading of a page: lists of cells, without the head.
+-- Returns the rows of the table below a heading of a page: lists of cells, without the head.
 local function rows_below(path, heading)
     local text = texts[path]
     local at = assert(text:find('\n## ' .. heading .. '\n', 1, true), heading)
@@ -151,7 +151,7 @@ describe('the policy table of the guide', function()
         return require('wane.plan.measure').fingerprint(grads)
     end
 
-    -- The value of an expression in which `loss` is the model's.
+    -- Returns a function(loss) that gives the value of an expression in which `loss` is the model's.
     local function value_of(source)
         return function(loss)
             local chunk = assert(loadstring('local wane, policy, loss = ...; return ' .. source))

@@ -14,7 +14,7 @@ local function forget()
     C.wn_debug('forget_plans', 1)
 end
 
--- Everything a run does, as text: each instruction with its places in memory.
+-- Returns everything a run does, as text: each instruction with its places in memory.
 local function schedule_of(plan)
     local rows, step = {}, binding.new('struct wn_step')
     for i = 0, C.wn_step_count(plan.program.handle) - 1 do
@@ -26,7 +26,7 @@ local function schedule_of(plan)
     return table.concat(rows, '\n')
 end
 
--- The plan of fn under p, and the one its text gives with nothing remembered, must be one.
+-- Checks that the text of fn's plan under p gives the same plan with nothing remembered; returns the plan and its text.
 local function check_round_trip(fn, p)
     forget()
     local plan = wane.plan(fn, { policy = p })
@@ -137,7 +137,7 @@ describe('an action', function()
         check_round_trip(marked, words)
     end)
 
-    -- ReLU before dropout: of its output only the sign is read by the backward.
+    -- Returns a loss whose layers have ReLU before dropout: of ReLU's output only the sign is read by the backward.
     local function signed(depth)
         wane.manual_seed(5)
         local list = {}
@@ -359,7 +359,7 @@ describe('a recipe is refused', function()
     local fn, m = make(4)
     local text = tostring(wane.plan(fn, { policy = 'every(2)' }):recipe())
 
-    -- what stands in the text, what takes its place, what the error must say
+    -- Checks that the recipe is refused once `old` in its text is `new`, in a message that has the other arguments.
     local function refused(old, new, ...)
         local from, to = text:find(old, 1, true)
         assert(from, old)

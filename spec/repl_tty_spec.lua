@@ -6,16 +6,17 @@ local native = require 'spec.support.native'
 local driver = native.terminal()
 local state = os.tmpname()
 
--- Asked in a process of its own: a line editor once opened stays, with what it took.
+-- Returns whether there is a line editor of this kind. Asks in a process of its own: a line editor once opened stays,
+-- with what it took.
 local function has_library(kind)
     local script = "package.path='lua/?.lua;lua/?/init.lua;'..package.path "
         .. "print(require'wane.repl.readline'.open({}, '" .. kind .. "') ~= nil)"
     return helper.shell(('${LUAJIT:-luajit} -e "%s"'):format(script)):match '^true' ~= nil
 end
 
--- Types a script of sends and expectations; what the terminal showed, without escape sequences and then with.
+-- Types a script of sends and expectations; returns what the terminal showed, without escape sequences and then with.
 local function typed(options, steps)
-    -- INPUTRC: not the settings of whoever runs this.
+    -- INPUTRC leads nowhere, so that the settings of whoever runs this do not count.
     local command = ("INPUTRC=/nowhere XDG_STATE_HOME=%s LC_ALL=C.UTF-8 TERM=%s WANE_THREADS=2 %s ${LUAJIT:-luajit} "
         .. "-e \"package.path='lua/?.lua;lua/?/init.lua;'..package.path; require'wane.repl'.run{reader=%s,script=%s}\"")
         :format(options.state or state, options.term or 'xterm', driver,
@@ -27,7 +28,7 @@ local function typed(options, steps)
     return text, raw
 end
 
--- What every way of reading lines must do; `before` are steps of one way only.
+-- Returns the steps that every way of reading lines must pass; `before` are steps of one way only.
 local function basics(before)
     local steps = { 'expect > ' }
     for _, step in ipairs(before or {}) do steps[#steps + 1] = step end
@@ -108,7 +109,7 @@ describe('the prompt at a terminal', function()
         })
     end)
 
-    -- A training loop is stopped; the list it filled, the frontier and the timeline of the step are drawn.
+    -- Types a training loop that is stopped; the list it filled, the frontier and the timeline of the step are drawn.
     local function drawn(term)
         return typed({ term = term }, {
             'expect > ', 'send model = nn.Sequential { nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 8) };\\r',

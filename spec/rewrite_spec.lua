@@ -43,7 +43,8 @@ local function run(build)
     return out
 end
 
--- The pattern is found (its word is in the schedule), same bits, fewer bytes moved, no more held.
+-- Checks that the pattern is found (its name is in the schedule), gives the same bits, moves fewer bytes and holds no
+-- more; returns both runs.
 local function better(build, word)
     local fused, apart = run(build), split(run, build)
     local list = table.concat(fused.ops, ' ')
@@ -64,7 +65,7 @@ local function backward(loss, parameters)
     end
 end
 
--- opt:step(loss) as a request, and what it trains.
+-- Returns opt:step(loss) as a request, and what it trains.
 local function step(make, opt, parameters)
     local request
     program.planning(function() opt:step(make()) end, function(r) request = r end)
@@ -225,7 +226,8 @@ describe('elementwise ops in a row', function()
     end)
 
     it('do not keep two operands alive in place of one value', function()
-        -- The products are long gone when they are added: fused, four operands would wait for the last one.
+        -- Returns a request for p s with p = a b: s is known long after a and b. Fused, both a and b would wait for s
+        -- in place of p.
         local function build()
             local x = wane.randn(4, 1000):retain()
             local a, b = x:exp(), x:tanh()

@@ -8,8 +8,9 @@ local fingerprint = require('wane.plan.measure').fingerprint
 local ROWS, FEW = 45, 3
 
 describe('short rows', function()
-    -- Two numbers in each row take the smaller ones of some lanes with them and cancel, so that the order of a sum
-    -- shows; in 16 rows zeros of both signs are above all else, so that it shows which was met first; with `odd` one
+    -- Returns ROWS rows of random numbers that show the order of a reduction. In the first 16 rows zeros of both signs
+    -- are above all else, so that it shows which was met first. In the other rows two numbers, of equal size and unlike
+    -- sign, take the smaller ones of some lanes with them and cancel, so that the order of a sum shows. With `odd` one
     -- element is NaN.
     local function rows(width, odd)
         wane.manual_seed(width)

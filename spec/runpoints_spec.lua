@@ -20,14 +20,14 @@ local function fails(code, fn, ...)
     return e
 end
 
--- Programs that run while fn does: a list of modes.
+-- Returns the modes of the programs that run while fn does.
 local function modes(fn)
     local list = {}
     scoped('listen', function(p) list[#list + 1] = p.request.mode end, fn)
     return list
 end
 
--- How often each op is issued in the programs that run while fn does.
+-- Returns how often each op is issued in the programs that run while fn does.
 local function issues(fn)
     local count = {}
     scoped('listen', function(p)

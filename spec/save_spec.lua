@@ -13,7 +13,8 @@ local function bits(list)
     return table.concat(programs.bytes(list), '|')
 end
 
--- The state of a run: parameters, states of the optimizer, its counters and settings, the random numbers.
+-- Returns the state of a run as text: parameters, states of the optimizer, its counters and settings, the random
+-- numbers.
 local function state_of(model, opt)
     local parts, dict = { bits(model:parameters()) }, opt:state_dict()
     for k = 1, #opt:parameters() do
@@ -52,7 +53,7 @@ local text = wane.data.tokens(text_path)
 
 local rate = optim.schedule.cosine(0.02, { steps = 12, warmup = 3 })
 
--- A run from a state of things: step(n) makes n steps and returns their losses, bit for bit.
+-- Returns a run that reads data from a state on: run.steps(n) makes n steps and returns their losses, bit for bit.
 local function new_run(make_optimizer, data_state)
     local run = { model = Net(#text.vocab, 8) }
     run.opt = make_optimizer(run.model:parameters())

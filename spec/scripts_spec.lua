@@ -23,7 +23,8 @@ describe('a random script', function()
         return out
     end
 
-    -- Expressions as pairs of a tensor and its mirror { value, inputs, back(gradient) -> gradients of the inputs }.
+    -- Each builder takes one or two expressions and returns the tensor of a new one, then the mirror: its value and
+    -- back(gradient) -> gradients of the inputs.
     local builders = {
         function(a, b)
             return a.t + b.t, map(function(x, y) return x + y end, a.v, b.v), function(g) return g, g end
@@ -93,7 +94,7 @@ describe('a random script', function()
         end
     end
 
-    -- Whether a gradient can flow from root to a cell that trains.
+    -- Returns whether a gradient can flow from root to a cell that trains.
     local function reaches(root)
         if root.cell then return root.cell.trains end
         if not root.t.requires_grad then return false end
@@ -198,7 +199,8 @@ describe('a random script', function()
                 held = { t = root.t:detach(), v = root.v }
                 wane.eval(held.t)
             end
-            -- Numbers stay small: halve what has grown.
+            -- Draws a cell's numbers anew once one of them is above 64 or has more than 20 binary places, so that sums
+            -- stay exact.
             for _, c in ipairs(cells) do
                 local most = 0
                 for _, v in ipairs(c.v) do most = math.max(most, math.abs(v)) end

@@ -11,7 +11,7 @@ local LONG = os.getenv('WANE_SPEC_LONG') == '1'
 
 local function is_float(t) return tensor.is_float[tensor.dtype_id[t.dtype]] end
 
--- The fields of struct wn_op_info of an op.
+-- Returns struct wn_op_info of an op.
 local function info_of(name)
     local info = binding.new('struct wn_op_info')
     binding.check(C.wn_op_get(C.wn_op_id(name), info))
@@ -21,10 +21,10 @@ end
 local LEAF, EFFECT, INDEX = 1, 4, 32
 local function has(flags, flag) return flags % (2 * flag) >= flag end
 
--- Ops that read bytes, which are whole numbers: no gradient flows through them.
+-- READS_BYTES lists ops that read bytes, which are whole numbers: no gradient flows through them.
 local READS_BYTES = { unpack_int8 = true, unpack_sign = true }
 
--- The names of all ops that make a float of other values: those into which a gradient can flow.
+-- Returns the names of all ops that make a float of other values: those into which a gradient can flow.
 local function float_ops()
     local info, names = binding.new('struct wn_op_info'), {}
     for id = 0, C.wn_op_count() - 1 do
@@ -36,7 +36,7 @@ local function float_ops()
     return names
 end
 
--- The case's inputs, those of a float type as states that need a gradient: all, or those that `which` lists.
+-- Returns the case's inputs, those of a float type as states that need a gradient: all, or those that `which` lists.
 local function states_of(case, float, name, which)
     local out = {}
     for i, a in ipairs(case_inputs.arrays(case, float, name)) do
@@ -138,7 +138,7 @@ end)
 
 -- ---- second derivatives of the case records -----------------------------------------------------------------------
 
--- The sum of all gradients of `loss` with respect to `cells`, each element with a weight of its own.
+-- Returns the sum of all gradients of `loss` with respect to `cells`, each element with a weight of its own.
 local function sum_of_gradients(loss, cells, weights)
     local total
     for i, g in ipairs(wane.grad(loss, cells, { allow_unused = true })) do
@@ -152,8 +152,8 @@ local function numbers_like(t, name)
     return case_inputs.tensor(case_inputs.array(t.shape, 'f64', case_inputs.stream(name)), 0)
 end
 
--- nil, or how the gradients of the gradients differ from the slopes of the gradients. The gradient that arrives at the
--- op is a state too, so that the derivative op is differentiated by each of its inputs.
+-- Returns nil, or how the gradients of the gradients differ from the slopes of the gradients. The gradient that arrives
+-- at the op is a state too, so that the derivative op is differentiated by each of its inputs.
 local function wrong_second(case, name)
     local states, cells, weights = states_of(case, 'f64', name, case.grad), {}, {}
     for _, t in ipairs(states) do

@@ -1,7 +1,7 @@
--- The rules of comments that can be read off the text: how a comment may open, that none goes on in another one, that
--- none uses a noun which gave way to one of the glossary, and how wide a line is. A reader sees one comment at a time:
--- a comment that opens with a pronoun or with "What" has no subject, and one that begins or ends with three dots needs
--- a second comment to be understood.
+-- Checks the rules of comments that can be read off the text: how a comment may open, that none goes on in another one,
+-- that none uses a noun which gave way to one of the glossary, and how wide a line is. A reader sees one comment at a
+-- time: a comment that opens with a pronoun or with "What" has no subject, and one that begins or ends with three dots
+-- needs a second comment to be understood.
 local helper = require 'spec.helper'
 
 local WIDEST = 120

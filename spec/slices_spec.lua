@@ -19,7 +19,8 @@ local function stack(blocks, width)
     return function() return m(x):sum() end
 end
 
--- The list of fn in slices of so many seconds: its points as text, how many slices it took, and plans looked at.
+-- Makes the list of plans of fn in slices of so many seconds; returns its points as text, how many slices it took, and
+-- how many plans were looked at.
 local function list_of(fn, seconds)
     local p, point = program.open(plan.request_of(fn, 'spec')), binding.new('struct wn_point')
     local at, n, slices, rows = binding.new('int32_t[2]'), 0, 0, {}

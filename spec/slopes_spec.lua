@@ -14,7 +14,7 @@ local ROWS = { { 1, 2, 2 }, { nan, 1, 2 }, { nan, nan, 3 }, { inf, inf, 1 } }
 
 local function state(list, dtype) return wane.nn.Parameter(wane.tensor(list, { dtype = dtype })) end
 
--- nil, or which element differs; NaN equals NaN here and nothing else.
+-- Returns nil, or which element differs; NaN equals NaN here and nothing else.
 local function differ(have, want)
     assert(#have == #want and #want > 0, ('%d numbers, expected %d'):format(#have, #want))
     for k = 1, #want do
@@ -23,7 +23,7 @@ local function differ(have, want)
     end
 end
 
--- The gradients of sum(f(x...)), as flat lists.
+-- Returns the gradients of sum(f(x, y and so on)), as flat lists.
 local function slopes(f, dtype, ...)
     local states = {}
     for k, list in ipairs { ... } do states[k] = state(list, dtype) end
@@ -46,7 +46,7 @@ local function assert_slopes(name, f, dtype, ...)
     end
 end
 
--- 99 times the list: past every vector, so that no tail's formula differs from the others.
+-- Returns the list 99 times over: past every vector, so that no tail's formula differs from the others.
 local function many(list)
     local out = {}
     for k = 1, 99 * #list do out[k] = list[(k - 1) % #list + 1] end
@@ -105,7 +105,7 @@ describe('the gradient at kinks, bounds, infinities and NaN is PyTorch\'s:', fun
     end)
 end)
 
--- Returns sin(k + shift) / 2 for k from 1 to n, unless scale and from say otherwise.
+-- Returns from + scale sin(k + shift) / 2 for k from 1 to n; `from` is 0 and `scale` is 1 unless given.
 local function waves(shift, n, scale, from)
     local out = {}
     for k = 1, n do out[k] = (from or 0) + (scale or 1) * math.sin(k + shift) / 2 end

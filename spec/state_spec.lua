@@ -70,7 +70,8 @@ describe('a tied weight', function()
 end)
 
 describe('evaluation in mid-training', function()
-    -- Bits of losses and state of five steps; `look` is called in between.
+    -- Trains for five steps; returns the bits of the losses and of the parameters. `look` is called before and after
+    -- each backward.
     local function train(look)
         wane.manual_seed(21)
         local model = programs.mlp(16, 3, 0.3)
@@ -215,7 +216,8 @@ describe('a frozen parameter', function()
     end)
 
     it('counts its own steps: Adam corrects one that starts late as such, also where a plan is found again', function()
-        -- Under a constant gradient every corrected step of Adam is lr * sign(g), if t is the parameter's own count.
+        -- Checks that the numbers of a list are near the expected ones. Under a constant gradient every corrected step
+        -- of Adam is lr * sign(g), if t is the parameter's own count.
         local function near(list, expected)
             for k, v in ipairs(list) do assert.is_true(math.abs(v - expected[k]) < 1e-5, tostring(v)) end
         end

@@ -8,7 +8,8 @@ local networks = require 'spec.support.networks'
 
 local nn, optim = wane.nn, wane.optim
 local clean, limited = limits.clean, limits.limited
--- Of 2 the making of states takes more than a step; 9 and 28 have parameters that no loss reaches.
+-- SEEDS lists the seeds of the networks: of 2 the making of states takes more than a step; 9 and 28 have parameters
+-- that no loss reaches.
 local SEEDS = { 2, 3, 9, 28 }
 if os.getenv('WANE_SPEC_LONG') == '1' then
     for seed = 1, 60 do SEEDS[seed] = seed end
@@ -87,7 +88,8 @@ describe('the least bytes of a step', function()
 
     it('count what states are made of', function()
         local before = clean()
-        -- A product of two made on the way: 64 KiB each, where the step itself needs next to nothing.
+        -- The parameter is a product of two values made on the way: 64 KiB each, where the step itself needs next to
+        -- nothing.
         local p = nn.Parameter(wane.randn(128, 128):matmul(wane.randn(128, 128)))
         local opt = optim.SGD({ p }, { lr = 0.1 })
         local function fn() return opt:step(p:narrow(1, 1, 1):sum()) end
@@ -120,7 +122,8 @@ describe('the least bytes of a step', function()
         assert.is_true((limited(wane.min_budget(fn), before, fn)) <= least)
     end)
 
-    -- A network whose weights begin as data, which is there until the first step is over.
+    -- Returns the bytes there were before, the loss of a network whose weights begin as data, which is there until the
+    -- first step is over, and its optimizer.
     local function of_data()
         local before = clean()
         wane.manual_seed(1)

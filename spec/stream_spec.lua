@@ -26,13 +26,13 @@ describe('outputs past the caches have the bits of ordinary ones:', function()
         ids, mean, rstd, table_, places = nil, nil, nil, nil, nil
     end)
 
-    -- The rows [from, from + n) of a value that has rows.
+    -- Returns the rows [from, from + n) of a value that has rows, any other value whole.
     local function part(v, from, n)
         if type(v) ~= 'table' or v.shape[1] ~= ROWS then return v end
         return v:narrow(1, from, n)
     end
 
-    -- fn of all rows against fn of the first and the last ones, which are computed apart.
+    -- Checks that fn of all rows has the bits of fn of the first and of the last ones, which are computed apart.
     local function same(fn, ...)
         local inputs = { ... }
         local whole = fn(unpack(inputs)):retain()

@@ -14,7 +14,8 @@ local function read(path)
     return text
 end
 
--- Every tag that is opened is closed, in order; texts hold no bare '<'. `void`: elements without an end.
+-- Checks that every tag that is opened is closed, in order, and that texts hold no bare '<', no nan and no inf. `void`:
+-- elements without an end.
 local function assert_balanced(text, void)
     local open = {}
     text = text:gsub('<!DOCTYPE html>', ''):gsub('(<style>).-(</style>)', '%1%2')
@@ -139,7 +140,7 @@ describe('a sweep', function()
 
         local chromium = helper.shell 'command -v chromium':match '^(%S+)'
 
-        -- Opens a page; what Chromium says, and with `options` what they bring.
+        -- Opens a page; returns what Chromium says, and with `options` what they bring.
         local function opened(path, options)
             return helper.shell(('timeout 100 %s --headless --no-sandbox --disable-gpu --enable-logging=stderr '
                 .. '--user-data-dir=%s/profile %s file://%s 2>%s/said; cat %s/said >&2'):format(chromium, folder,

@@ -23,7 +23,7 @@ local function read(path)
     return text
 end
 
--- A network whose activations outweigh its parameters, with dropout.
+-- Returns the loss of a network whose activations outweigh its parameters, with dropout, and the network.
 local function build(p)
     local layers = {}
     for i = 1, p.depth or 4 do layers[i] = nn.Sequential { nn.Linear(16, 16), nn.GELU(), nn.Dropout(0.2) } end
@@ -37,7 +37,7 @@ local function sweep(t)
     return wane.sweep(t)
 end
 
--- The words of the error that a call raises, and its code.
+-- Checks that a call raises; returns the words of the error and its code.
 local function refusal(fn, ...)
     local fine, e = pcall(fn, ...)
     assert.is_false(fine)
@@ -74,7 +74,7 @@ local function rows_of(path)
     return rows
 end
 
--- Every point once, in a list of what they were told apart by.
+-- Checks that there are `count` rows and that no two have the same point, told apart as text.
 local function assert_once(rows, count)
     local seen = {}
     for _, row in ipairs(rows) do

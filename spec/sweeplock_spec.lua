@@ -25,7 +25,7 @@ local function read(path)
     return text
 end
 
--- A script that sweeps `count` points; `body` runs first in each.
+-- Writes a script that sweeps `count` points; `body` runs first in each.
 local function script(name, count, body)
     return write(('%s/%s.lua'):format(folder, name), ([[
 local wane = require 'wane'

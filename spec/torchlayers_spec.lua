@@ -9,7 +9,8 @@ local fixture = dofile(helper.root .. '/spec/fixtures/torch_layers.lua')
 local B, T, D, HEADS, VOCAB = 4, 48, 64, 4, 96
 local stages = { 'before', 'after_forward', 'peak_forward', 'peak_backward', 'after_backward',
     'taken_forward' }
--- In the backward the CPU takes some blocks of 512 that CUDA does not: numbers, and layer norm's sums for each thread.
+-- SMALL bounds the blocks of 512 bytes that the CPU takes in the backward and CUDA does not: numbers, and layer norm's
+-- sums for each thread.
 local SMALL = 16 * 512
 
 local function on_meta(fn)
@@ -28,7 +29,7 @@ local SwiGLU = nn.module('SwiGLU', function(self, d, hidden)
 end)
 function SwiGLU:forward(x) return self.down(self.gate(x):silu() * self.up(x)) end
 
--- composed unless said otherwise, as in the fixture
+-- Makes nn.Attention, composed unless `o` says otherwise, as in the fixture.
 local function attention(o)
     o.tiled = o.tiled or false
     return nn.Attention(D, HEADS, o)
@@ -106,8 +107,9 @@ local function saved_of(at)
     return out
 end
 
--- Wane keeps its rotation tables in f32 and casts them in a step of another dtype: two of (T, hd), with whoever reads
--- them first. In the fixture they have the model's dtype from the start.
+-- `tables` maps a model to the module that reads its rotation tables first. Wane keeps rotation tables in f32 and casts
+-- them in a step of another dtype: two of (T, hd), counted with whoever reads them first. In the fixture they have the
+-- model's dtype from the start.
 local tables = { attention_rope = '1', llama = '2.attn' }
 
 describe('the models of the fixture', function()

@@ -62,7 +62,8 @@ describe('whole steps of live PyTorch', function()
 end)
 
 describe('plan:pytorch', function()
-    -- P parameters, X input, A one activation, C both threads' workspaces; `regions`: lengths of the regions
+    -- Returns the bytes at five instants by closed formulas. P: parameters, X: input, A: one activation, C: both
+    -- threads' workspaces; `regions`: lengths of the regions.
     local function formula(depth, width, batch, regions)
         local function round(n) return math.ceil(n / 512) * 512 end
         local P = depth * (round(4 * width * width) + round(4 * width))
@@ -112,7 +113,7 @@ describe('plan:pytorch', function()
             local fn = stack(3, 256, 4)
             local cold, warm = wane.plan(fn):pytorch(), wane.plan(fn):pytorch { warm = true, sm = 90 }
             assert.equal(66 * 2 ^ 20, warm.before - cold.before)
-            -- cuBLAS and Lt of the main thread in the forward; cuBLAS of autograd's in the backward
+            -- The main thread takes cuBLAS and Lt in the forward; autograd's thread takes cuBLAS in the backward.
             assert.equal(8519680 + 1048576, cold.after_forward - cold.before - 3 * 4 * 256 * 4 - 512)
             local on = wane.plan(fn, { policy = 'every(1)' }):pytorch()
             assert.equal(1048576, on.after_backward - cold.after_backward) -- the recomputed bias needs Lt there

@@ -15,7 +15,8 @@ local target = graphs.target()
 
 -- ---- what a schedule does with a value ----------------------------------------------------------------------------
 
--- Which values an instruction reads: reads[node][value]. Through views, and through what another node computes inside.
+-- Returns which values each instruction reads, reads[node][value]: also through views, and through a node that another
+-- node computes inside.
 local function readers_of(graph, steps)
     local runs, reads = {}, {}
     for _, s in ipairs(steps) do
@@ -53,7 +54,8 @@ local function life_of(steps, reads, node)
     return life
 end
 
--- Raises what breaks a word in a plan; -> how many words there were. by_hand: the plan of the words alone.
+-- Checks that a plan breaks no decision; returns how many decisions there were. by_hand: the plan of the decisions
+-- alone.
 local function check_words(plan, by_hand, what)
     local C, steps, graph, n = binding.C, plan:schedule(), plan.program:graph(), 0
     local theirs, reads = by_hand.program:graph(), readers_of(graph, steps)
@@ -80,7 +82,8 @@ local words = { 'save', 'recompute', 'recompute', 'recompute', 'offload', 'compr
 
 local function pick(random, list) return list[random(1, #list)] end
 
--- Some of the things of a plan's residuals, by one field, each with a word.
+-- Returns rules by one field of a plan's residuals: some of the field's values, each with a random decision of `few`;
+-- then a list of all the values.
 local function rules(random, residuals, field, few)
     local out, keys = { optional = true }, {}
     for _, r in ipairs(residuals) do
@@ -116,7 +119,7 @@ function ways.place(random, _, few)
     end)
 end
 
--- Checks the plans of the frontier under the words: each keeps them, and one byte less than the least is refused.
+-- Checks the plans of the frontier under the decisions: each keeps them, and one byte less than the least is refused.
 local function check_frontier(record, p, what)
     local by_hand = wane.plan(record, { policy = p, target = target })
     local all, n = wane.frontier(record, { policy = p, target = target, points = 2 }).all, 0

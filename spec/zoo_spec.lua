@@ -22,7 +22,7 @@ local function batch_of(model, b, t)
     return wane.randint(vocab, { b, t }), wane.randint(vocab, { b, t })
 end
 
--- The account of the device, without what other specs left to the collector.
+-- Returns the account of the device, without what other specs left to the collector.
 local function held()
     collectgarbage()
     collectgarbage()
@@ -65,7 +65,8 @@ describe('the zoo', function()
     end)
 end)
 
--- Plans of a step on meta: everything saved, each unit recomputed, said in three ways.
+-- Checks plans of a step on meta: everything saved, each unit recomputed (said in two ways) and sqrt; then a plan of
+-- the backward alone. Returns the plans of the step by policy.
 local function check_plans(zoo, name, b, t, opts)
     local before = held()
     local model = zoo.new(name, opts)
@@ -85,11 +86,11 @@ local function check_plans(zoo, name, b, t, opts)
     assert.equal(0, plans.save_all.recomputed)
     assert.equal(plans.recompute_all.peak, plans['every(1)'].peak)
     assert.is_true(plans.recompute_all.peak < plans.sqrt.peak and plans.sqrt.peak < plans.save_all.peak)
-    -- The backward alone: parameters, all their gradients at its end, no optimizer.
+    -- The backward alone has the parameters, all their gradients at its end, and no optimizer.
     local back = wane.plan(function() zoo.loss(model, ids, labels):backward() end, { policy = 'recompute_all' })
     assert.equal(0, back.kinds.optimizer)
     assert.equal(2 * 4 * zoo.parameters[name], back.at.after - back.kinds.input)
-    -- on meta's account there are the mask and the rotation tables, inputs that layers share, and nothing else
+    -- On meta's account there are the mask and the rotation tables, inputs that layers share, and nothing else.
     local after = wane.memory()
     assert.equal(after.kinds.input - before.kinds.input, after.allocated - before.allocated)
     assert.is_true(after.allocated - before.allocated < 8 * wane.MiB)
@@ -154,7 +155,7 @@ describe('plans of the zoo on meta', function()
 end)
 
 describe('a small model of the zoo', function()
-    -- Losses of steps, parameters at the end, and whether all bytes were as predicted.
+    -- Trains a small model for 20 steps; returns the first loss, what was measured, and the bits of the parameters.
     local function train(zoo, opts, policy)
         wane.manual_seed(3)
         local model = zoo.new('small', opts)
@@ -223,7 +224,7 @@ describe('GPT-2 774M by PyTorch\'s accounting (E5)', function()
                 else
                     assert.is_true(math.abs(boundaries / 1e9 / 0.755 - 1) < 0.01, boundaries)
                 end
-                -- the loss's own: log-softmax and two gradients of the logits' size
+                -- The loss itself takes log-softmax and two gradients of the logits' size.
                 local logits = 4 * 8 * 1024 * 50257
                 assert.is_true(at.peak_backward - at.after_forward > 1.99 * logits)
                 assert.is_true(at.peak_backward - at.after_forward < 2.01 * logits)
