@@ -85,9 +85,9 @@ int onednn_turns(int threads, int bf16, int64_t batch, int64_t m, int64_t n, int
     p.ak = flip_a ? m : 1;
     p.bj = flip_b ? k : 1;
     p.bk = flip_b ? 1 : n;
-    p.walk = (struct wn__broadcast){.n_operands = 2, .ndim = 1, .numel = batch};
-    p.walk.dim[0] = batch;
-    p.walk.step[0][0] = p.walk.step[1][0] = 1;
+    p.broadcast = (struct wn__broadcast){.n_operands = 2, .ndim = 1, .numel = batch};
+    p.broadcast.dim[0] = batch;
+    p.broadcast.step[0][0] = p.broadcast.step[1][0] = 1;
     wn_cpu_set_threads(threads);
     return turns(threads, bf16, &p, turn, out);
 }
