@@ -1,7 +1,7 @@
--- Checks the rules of comments that can be read off the text: how a comment may open, that none goes on in another one,
--- that none uses a noun which gave way to one of the glossary, and how wide a line is. A reader sees one comment at a
--- time: a comment that opens with a pronoun or with "What" has no subject, and one that begins or ends with three dots
--- needs a second comment to be understood.
+-- The rules of comments that can be read off the text: how a comment may open, and that of a function in Lua with a
+-- verb; that none goes on in another one; that none uses a noun which gave way to one of the glossary; and how wide a
+-- line is. A reader sees one comment at a time: a comment that opens with a pronoun or with "What" has no subject, and
+-- one that begins or ends with three dots needs a second comment to be understood.
 local helper = require 'spec.helper'
 
 local WIDEST = 120
@@ -62,7 +62,8 @@ local function comment_of_line(code)
     end
 end
 
--- Returns the comments of a text in Lua; lines that follow each other are one comment. Long strings are passed over.
+-- Returns the comments of a text in Lua; lines that follow each other are one comment, and `above` is the line of code
+-- below it. Long strings are passed over.
 local function comments_of_lua(text)
     local out, line = {}, 0
     local open, long -- the comment that the next line may go on with; what ends the long string
@@ -76,6 +77,7 @@ local function comments_of_lua(text)
             local equals = not comment and code:match('%[(=*)%[')
             if equals and not code:find(']' .. equals .. ']', 1, true) then long = ']' .. equals .. ']' end
             if not comment then
+                if open then open.above = code end
                 open = nil
             elseif open and not has_code then
                 open.text = open.text .. ' ' .. comment
@@ -104,11 +106,24 @@ local function fault_of(comment)
     end
 end
 
+-- Returns whether a line of Lua begins a function.
+local function begins_function(code)
+    return code:find '^%s*local function' or code:find '^%s*function' or code:find '^%s*[%w_.]+ = function'
+        or code:find '^%s*local %w+ = function'
+end
+
+-- Returns what is wrong with the comment of a function, or nil. A verb in the present ends in s; the name of a section
+-- is no comment of the function below it.
+local function fault_of_function(comment)
+    if comment:find '^%-%-' or comment:find '^%u%l+s%f[%A]' then return nil end
+    return 'opens with no verb: "' .. comment:sub(1, 60) .. '"'
+end
+
 local function faults_of(path, text)
     local out = {}
     local is_lua = path:match('%.lua$')
     for _, c in ipairs(is_lua and comments_of_lua(text) or comments_of_c(text)) do
-        local fault = fault_of(c.text)
+        local fault = fault_of(c.text) or c.above and begins_function(c.above) and fault_of_function(c.text)
         if fault then out[#out + 1] = ('%s:%d: %s'):format(path, c.line, fault) end
     end
     if not is_lua then
@@ -129,6 +144,12 @@ describe('the rules of comments', function()
             .. ('x'):rep(130) .. ' */\n'
         assert.same({ 'a.c:1: opens with Its: "Its own time."', 'a.c:2: goes on in another comment: "... of a step"',
             'a.c:5: 136 columns, at most 120' }, faults_of('a.c', text))
+    end)
+
+    it('see a function in Lua whose comment opens with no verb', function()
+        local text = '-- The sum of a list.\nlocal function sum() end\n-- Returns a product.\nfunction product() end\n'
+            .. '-- The list.\nlocal list = {}\n'
+        assert.same({ 'a.lua:1: opens with no verb: "The sum of a list."' }, faults_of('a.lua', text))
     end)
 
     it('see a retired noun', function()
