@@ -22,7 +22,8 @@ local APART = {
     wn_digest = 'reads n bytes', wn_json_cost = 'reads n bytes', wn_release = 'cannot fail',
     wn_warning = 'takes a warning',
     wn_chain_split = 'called below', wn_cost = 'forgets costs', wn_line = 'takes NULL for no line',
-    wn_anomaly = 'changes later runs',
+    wn_anomaly = 'changes later runs', wn_hyper = 'takes nothing and makes a handle, 0 too',
+    wn_rehearsal = 'takes nothing and makes a handle, 0 too',
 }
 
 -- ANSWERS lists functions that return neither a status nor a handle: a word, a count, or what was set before.
@@ -31,7 +32,7 @@ local ANSWERS = {
     wn_device_count = true, wn_cell_grad = true, wn_cell_state = true, wn_element_bytes = true, wn_element_dtype = true,
     wn_file_close = true, wn_lock_close = true, wn_scope_set = true, wn_region_set = true, wn_weight_layout = true,
     wn_device_set = true, wn_action_lossy = true, wn_same_encoding = true, wn_leaf_find = true, wn_trace = true,
-    wn_node_input = true, wn_hyper = true, wn_free = true,
+    wn_node_input = true, wn_free = true,
 }
 
 -- ---- the header ----------------------------------------------------------------------------------------------------
