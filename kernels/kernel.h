@@ -28,11 +28,17 @@ struct wn_buffers {
     void *workspace;        /* NULL where the op needs none */
     struct wn_made *made;   /* NULL: the kernel computes by itself */
     uint64_t seed, counter; /* of an op with the flag RANDOM */
+
+    /* ---- of an asynchronous device, in its memory (wn__target.is_asynchronous); NULL on the others ---- */
+    const uint64_t *random; /* {seed, counter} of an op with the flag RANDOM, in the place of the two above */
+    uint64_t *report;       /* of an op with the flag CHECKED: the least `element << 32 | (uint32_t)value` of the
+                             * elements whose index is outside its table; all bits are set where there is none */
 };
 
 /* Computes one application. Returns WN_OK, or WN_VALUE where the data itself is wrong, as an index outside its table
- * is; even then it writes nothing outside out, the cells and the workspace. `stream` belongs to the device; NULL on the
- * CPU. */
+ * is; even then it writes nothing outside out, the cells and the workspace. A kernel of an asynchronous device starts
+ * the work, returns before it has ended, and tells of wrong data in `report` instead. `stream` belongs to the device;
+ * NULL on the CPU. */
 typedef int32_t (*wn_kernel_fn)(const struct wn_desc *d, const struct wn_buffers *b, void *stream);
 
 /* When a library may compute in the place of own kernels: where it should be faster, never, wherever it can. */

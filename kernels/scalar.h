@@ -10,12 +10,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-
-#if defined(__CUDACC__)
-#define WN_FN static __host__ __device__ __forceinline__
-#else
-#define WN_FN static inline __attribute__((always_inline))
-#endif
+#include "../runtime/base/function.h"
 
 /* ---- f32 bits and powers of two ------------------------------------------------------------------ */
 
@@ -310,12 +305,60 @@ WN_FN uint64_t wn_dropout_threshold(double p)
     return (uint64_t)((1.0 - p) * 4294967296.0);
 }
 
+/* Returns log x for a normal x > 0, of correctly rounded operations alone, so that every device has the same bits.
+ * x = 2^e (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)), and log(1 + f) = 2 atanh(s), s = f / (2 + f). The relative error
+ * is at most 3e-16. */
+WN_FN double wn_log_portable_f64(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    int32_t e = ((int32_t)(bits >> 32) - 0x3fe6a09e) >> 20; /* the upper half of sqrt(1/2) */
+    bits -= (uint64_t)(uint32_t)e << 52;
+    double m;
+    memcpy(&m, &bits, sizeof m);
+    double f = m - 1.0, s = f / (2.0 + f), z = s * s;
+    double p = 0.14616585424888623;
+    p = fma(p, z, 0.15331710618210773);
+    p = fma(p, z, 0.18182889455674947);
+    p = fma(p, z, 0.22222211130259878);
+    p = fma(p, z, 0.2857142862600327);
+    p = fma(p, z, 0.39999999999899444);
+    p = fma(p, z, 0.666666666666667);
+    return fma((double)e, 0.6931471805599453, fma(s * z, p, s + s));
+}
+
+/* Writes the cosine and the sine of 2 pi turn / 2^32 to z, of correctly rounded operations alone. The angle is reduced
+ * exactly, to t in [-1/8, 1/8) turns from the nearest quarter. The error is at most 3e-16. */
+WN_FN void wn_cos_sin_of_turn(uint32_t turn, double z[2])
+{
+    uint32_t quarter = (turn + 0x20000000u) >> 30;
+    double t = (double)(int32_t)(turn - (quarter << 30)) * (1.0 / 4294967296.0), t2 = t * t;
+    double s = 3.78643334956545;
+    s = fma(s, t2, -15.094054182079999);
+    s = fma(s, t2, 42.05868918088512);
+    s = fma(s, t2, -76.70585973562093);
+    s = fma(s, t2, 81.6052492760517);
+    s = fma(s, t2, -41.341702240399755);
+    s = t * fma(s, t2, 6.283185307179586);
+    double c = -1.6990343940660637;
+    c = fma(c, t2, 7.903206911569678);
+    c = fma(c, t2, -26.426253275854723);
+    c = fma(c, t2, 60.24464135270201);
+    c = fma(c, t2, -85.4568172066438);
+    c = fma(c, t2, 64.93939402266824);
+    c = fma(c, t2, -19.739208802178716);
+    c = fma(c, t2, 1.0);
+    double x = quarter & 1 ? s : c, y = quarter & 1 ? c : s;
+    z[0] = (quarter + 1) & 2 ? -x : x;
+    z[1] = quarter & 2 ? -y : y;
+}
+
 /* Writes two normal numbers, made of two words (Box and Muller, 1958), to z; u1 is in (0, 1]. */
 WN_FN void wn_box_muller(uint32_t w0, uint32_t w1, double z[2])
 {
-    double radius = sqrt(-2.0 * log(((double)w0 + 1.0) * (1.0 / 4294967296.0)));
-    double angle = 6.28318530717958647693 * ((double)w1 * (1.0 / 4294967296.0));
-    z[0] = radius * cos(angle);
-    z[1] = radius * sin(angle);
+    double radius = sqrt(-2.0 * wn_log_portable_f64(((double)w0 + 1.0) * (1.0 / 4294967296.0)));
+    wn_cos_sin_of_turn(w1, z);
+    z[0] *= radius;
+    z[1] *= radius;
 }
 #endif

@@ -45,9 +45,9 @@ struct wn_attrs {
 
 /* ---- the library ---------------------------------------------------------------------------------------------- */
 
-/* Starts the library: finds devices, reads the environment (WANE_DEVICE, WANE_THREADS, WANE_ONEDNN, WANE_OFFLOAD_DIR
- * and switches for debugging), and makes the calling thread the one that is served. Later calls only check the
- * thread. Status: WN_VALUE when a switch is no number, WN_DEVICE when WANE_DEVICE names no device. */
+/* Starts the library: finds devices, reads the environment (WANE_DEVICE, WANE_THREADS, WANE_ONEDNN, WANE_CUDA_LIB,
+ * WANE_OFFLOAD_DIR and switches for debugging), and makes the calling thread the one that is served. Later calls only
+ * check the thread. Status: WN_VALUE when a switch is no number, WN_DEVICE when WANE_DEVICE names no device. */
 WN_API int32_t wn_start(void);
 /* Returns the words of the last failure. Valid until the next one. */
 WN_API const char *wn_message(void);
@@ -106,10 +106,16 @@ WN_API int32_t wn_op_id(const char *name);
 
 /* ---- devices and memory --------------------------------------------------------------------------------------- */
 
-/* Returns the number of devices; their ids are below it. */
+/* Returns the number of devices that Wane knows; their ids are below it, here or not. */
 WN_API int32_t wn_device_count(void);
-/* Returns the name of a device, "cpu" or "meta"; NULL: there is no such device. */
+/* Returns the name of a device, "cpu", "meta" or "cuda"; NULL: there is no such device. */
 WN_API const char *wn_device_name(int32_t device);
+/* Returns why a device is not here, in one line; NULL: it is here. */
+WN_API const char *wn_device_absent(int32_t device);
+/* Returns the id of the device that 'auto' means: a GPU where there is one, else the CPU, 0. */
+WN_API int32_t wn_device_auto(void);
+/* Returns one line about CUDA: the GPU, its driver and the library that was opened, or why there is none. */
+WN_API const char *wn_cuda(void);
 /* Returns the name of a kind, "parameter"; NULL: there is no such kind. */
 WN_API const char *wn_kind_name(int32_t kind);
 
@@ -242,7 +248,8 @@ WN_API int32_t wn_region_set(int32_t region);
 /* Makes nodes that are recorded from now on need no gradient (on = 0), or follow their inputs (1). Returns what was set
  * before. */
 WN_API int32_t wn_grad_set(int32_t on);
-/* Sets the device of created values from now on and returns the one before; an id that is none changes nothing. */
+/* Sets the device of created values from now on and returns the one before; the id of none that is here changes
+ * nothing. */
 WN_API int32_t wn_device_set(int32_t device);
 /* Returns the layout (base/layout.h) that a device wants of the weight of nn.Linear, (outputs, inputs); WN_PLAIN
  * where it has none for that shape, or there is no such device. */

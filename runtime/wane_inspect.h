@@ -107,6 +107,9 @@ struct wn_profile {
  *   profile.f32, profile.bytes = 60e12, 3e12
  *   local target = binding.id(C.wn_target_set('h200', profile)) */
 WN_API int32_t wn_target_set(const char *name, const struct wn_profile *p);
+/* Fills *out with the rates that plans for a device of this machine take: those that wn_target_set was given for 'this
+ * machine', else assumed ones. Status: WN_DEVICE when there is no such device, or it is not here. */
+WN_API int32_t wn_profile_get(int32_t device, struct wn_profile *out);
 /* Returns the name of a target; NULL: there is none. */
 WN_API const char *wn_target_name(int32_t target);
 /* Puts measured seconds into the table of costs, under a key of wn_cost_key. key NULL: forgets all. */

@@ -11,8 +11,10 @@
 #define WN_CPU_H
 #include <stdint.h>
 #include "../../runtime/base/opcode.h"
+#include "../broadcast.h"
 #include "../kernel.h"
 #include "../scalar.h"
+#include "../sums.h"
 #include "parallel.h"
 #include "nontemporal.h"
 
@@ -59,37 +61,11 @@ int64_t wn__cpu_workspace(const struct wn__target *t, const struct wn_desc *d);
 #define WN_CPU_GRAIN 32768     /* least elements of a thread, of a loop that memory bounds */
 #define WN_CPU_GRAIN_MATH 8192 /* least elements of a thread, of a loop that arithmetic bounds */
 
-/* A broadcast iterator: goes over the elements of `out` in row-major order, with the position of each of up to 4
- * operands. Dims that are contiguous in every operand are merged, so equal shapes become one row, and a scalar operand
- * a row of step 0. */
-#define WN_WALK_MAX 4
-struct wn__broadcast {
-    int32_t n_operands;
-    int32_t ndim;                           /* at least 1; the last dim is the row */
-    int64_t dim[WN_MAX_DIMS];               /* (ndim) */
-    int64_t step[WN_WALK_MAX][WN_MAX_DIMS]; /* (n_operands, ndim), in elements; 0 along a dim that is broadcast */
-    int64_t numel;                          /* of out */
-};
-
-/* Makes an iterator over n dense operands with the given shapes, aligned at the last dim. */
-void wn__broadcast_make(struct wn__broadcast *w, const struct wn_type *out, int32_t n, const struct wn_type *const *in);
-/* Merges the dims of an iterator whose dim and step are given. */
-void wn__broadcast_merge(struct wn__broadcast *w);
 /* Computes n elements of a row, from element `at` of out. offset: (n_operands), elements from the start of each
  * operand. */
 typedef void (*wn__broadcast_row)(void *ctx, int64_t at, int64_t n, const int64_t *offset);
 /* Calls `row` for the elements [begin, end) of out, in order. */
 void wn__broadcast_range(const struct wn__broadcast *w, int64_t begin, int64_t end, wn__broadcast_row row, void *ctx);
-/* Returns the step of an operand along a row: 1, or 0 where it is broadcast; another number in copies of shape.c. */
-static inline int64_t wn__broadcast_inner(const struct wn__broadcast *w, int32_t operand)
-{
-    return w->step[operand][w->ndim - 1];
-}
-
-/* The shape of a value seen from one dim: (outer, n, inner). */
-struct wn__axis {
-    int64_t outer, n, inner;
-};
 /* Most columns of a block of a reduction down columns. A few rows of 16 columns are in registers, and lines are
  * prefetched as many rows ahead, in the order of memory. Parts of whole rows (row_parts.h) are better than blocks of
  * half of each row, because the processor's own prefetcher runs on into the other half. */
@@ -97,8 +73,6 @@ struct wn__axis {
 /* Returns the columns of a block, at most `most`, so that every thread gets a block of `outer` times `width` columns.
  * The sum of a column does not depend on its block. */
 int64_t wn__columns_together(int64_t width, int64_t outer, int64_t most);
-/* Returns the shape of t seen from `dim`. */
-struct wn__axis wn__axis_of(const struct wn_type *t, int64_t dim);
 
 /* ---- sums of a row ------------------------------------------------------------------------------- */
 /* WN_LANE_SUM defines NAME(a, b, n, ahead_a, ahead_b): the sum of EXPR over x = a[i], y = b[i], i < n. Lane j, a
@@ -106,7 +80,6 @@ struct wn__axis wn__axis_of(const struct wn_type *t, int64_t dim);
  * alone. TAKE converts an element to a number. Lines ahead_a bytes behind a and ahead_b bytes behind b are prefetched,
  * 0: none. */
 
-#define WN_LANES 16
 #define WN_SAME(x) (x)
 #define WN_LANE_SUM(NAME, T, TAKE, EXPR)                                                                               \
     static inline __attribute__((always_inline)) double NAME(const T *a, const T *b, int64_t n, int64_t ahead_a,       \

@@ -27,12 +27,6 @@ static void unit_quad(const uint32_t w[4], double z[4])
     for (int32_t j = 0; j < 4; j++) z[j] = wn_unit(w[j]);
 }
 
-static void normal_quad(const uint32_t w[4], double z[4])
-{
-    wn_box_muller(w[0], w[1], z);
-    wn_box_muller(w[2], w[3], z + 2);
-}
-
 #define RANDOM(NAME, T, QUAD, EXPR)                                                                                    \
     static void NAME(int64_t begin, int64_t end, void *ctx)                                                            \
     {                                                                                                                  \
@@ -78,32 +72,51 @@ MAKERS(bf16, uint16_t, TO_BF16)
 MAKERS(i32, int32_t, wn_to_i32)
 MAKERS(u8, uint8_t, wn_to_u8)
 
-/* Defines UNIFORM in bulk, which computes the initial values of most models. */
-#define BULK_UNIFORM(S, T, TO)                                                                                         \
-    WN_CLONES static void uniform_##S(int64_t begin, int64_t end, void *ctx)                                           \
+/* Writes the normal numbers [first, last) of words to z, and the other one of a pair.
+ * No simd pragma: with one the compiler keeps pairs in memory, and the loop takes four times as long.
+ * Measured: 11 -> 1.0 ns an element of f32 against libm, a quad at a time (Zen 5, AVX-512). */
+static inline __attribute__((always_inline)) void normals(const uint32_t *word, int64_t first, int64_t last, double *z)
+{
+    for (int64_t i = first / 2; i < (last + 1) / 2; i++) {
+        double pair[2];
+        wn_box_muller(word[2 * i], word[2 * i + 1], pair);
+        z[2 * i] = pair[0];
+        z[2 * i + 1] = pair[1];
+    }
+}
+
+/* Defines UNIFORM or NORMAL in bulk, which compute the initial values of most models: out[i] = EXPR of word[i], or of
+ * the z[i] that PREPARE made. */
+#define BULK(NAME, T, PREPARE, EXPR)                                                                                   \
+    WN_CLONES static void NAME(int64_t begin, int64_t end, void *ctx)                                                  \
     {                                                                                                                  \
         const struct creation *k = ctx;                                                                                \
         T *out = k->out;                                                                                               \
-        double low = k->f0, width = k->f1 - k->f0;                                                                     \
+        double f0 = k->f0, f1 = k->f1;                                                                                 \
         for (int64_t block = begin / (4 * WN_QUADS); block * 4 * WN_QUADS < end; block++) {                            \
             uint32_t word[4 * WN_QUADS];                                                                               \
             wn__draw(k->seed, k->counter, (uint64_t)block *WN_QUADS, word);                                            \
             int64_t at = block * 4 * WN_QUADS, first = begin > at ? begin - at : 0;                                    \
             int64_t last = end - at < 4 * WN_QUADS ? end - at : 4 * WN_QUADS;                                          \
             T own[4 * WN_QUADS], *to = out + at + first - k->origin;                                                   \
-            for (int64_t i = first; i < last; i++) own[i] = TO(low + width * wn_unit(word[i]));                        \
+            PREPARE                                                                                                    \
+            for (int64_t i = first; i < last; i++) own[i] = EXPR;                                                      \
             if (k->streams) wn__stream(to, own + first, (last - first) * (int64_t)sizeof(T));                          \
             else memcpy(to, own + first, (size_t)(last - first) * sizeof(T));                                          \
         }                                                                                                              \
         if (k->streams) wn__stream_end();                                                                              \
     }
 
-BULK_UNIFORM(f32, float, (float))
-BULK_UNIFORM(bf16, uint16_t, TO_BF16)
+#define NORMALS                                                                                                        \
+    double z[4 * WN_QUADS];                                                                                            \
+    normals(word, first, last, z);
+
+BULK(uniform_f32, float, , (float)(f0 + (f1 - f0) * wn_unit(word[i])))
+BULK(uniform_bf16, uint16_t, , TO_BF16(f0 + (f1 - f0) * wn_unit(word[i])))
 RANDOM(uniform_f64, double, unit_quad, f0 + (f1 - f0) * z[j])
-RANDOM(normal_f32, float, normal_quad, (float)(f0 + f1 * z[j]))
-RANDOM(normal_f64, double, normal_quad, f0 + f1 * z[j])
-RANDOM(normal_bf16, uint16_t, normal_quad, TO_BF16(f0 + f1 * z[j]))
+BULK(normal_f32, float, NORMALS, (float)(f0 + f1 * z[i]))
+BULK(normal_f64, double, NORMALS, f0 + f1 * z[i])
+BULK(normal_bf16, uint16_t, NORMALS, TO_BF16(f0 + f1 * z[i]))
 
 #define FLOAT_ROW(NAME, name) [WN_OP_##NAME] = {[WN_F32] = name##_f32, [WN_F64] = name##_f64, [WN_BF16] = name##_bf16},
 #define ANY_ROW(NAME, name)                                                                                            \

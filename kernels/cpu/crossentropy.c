@@ -60,7 +60,7 @@ static int32_t cross_entropy(const struct wn_desc *d, const struct wn_buffers *b
     int64_t n = wn__numel(&d->in[1]), count;
     struct rows k = {.x = b->in[0], .label = b->in[1], .term = b->workspace, .ignored = d->attrs.i[0]};
     k.classes = d->in[0].dim[d->in[0].ndim - 1];
-    WN_TRY(wn__cpu_count_labels("cross_entropy", k.label, n, k.classes, k.ignored, &count));
+    WN_TRY(wn__cpu_count_labels(d, b, &count));
     wn__parallel_for(n, WN_CPU_GRAIN_MATH / k.classes + 1, is_f32 ? loss_rows_f32 : loss_rows_f64, &k);
     double mean = wn__cpu_loss(k.term, n, count);
     if (is_f32) *(float *)b->out = (float)mean;
@@ -75,7 +75,7 @@ static int32_t cross_entropy_grad(const struct wn_desc *d, const struct wn_buffe
     int64_t n = wn__numel(&d->in[1]), count;
     struct rows k = {.x = b->in[2], .label = b->in[1], .out = b->out, .ignored = d->attrs.i[0]};
     k.classes = d->out.dim[d->out.ndim - 1];
-    WN_TRY(wn__cpu_count_labels("cross_entropy_grad", k.label, n, k.classes, k.ignored, &count));
+    WN_TRY(wn__cpu_count_labels(d, b, &count));
     k.value = -(is_f32 ? (double)*(const float *)b->in[0] : *(const double *)b->in[0]) / (double)count;
     wn__parallel_for(n, WN_CPU_GRAIN_MATH / k.classes + 1, is_f32 ? grad_rows_f32 : grad_rows_f64, &k);
     return WN_OK;

@@ -4,10 +4,10 @@
  * Indices are checked before they are used: one outside its table is WN_VALUE, with the value and the range. Gradients
  * are added in the order of the indices, and threads share rows of the table or columns, so the sums do not depend on
  * threads; those of bf16 are f32 sums, rounded once. */
-#include <inttypes.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
+#include "../../runtime/base/outside.h"
 #include "bf16.h"
 #include "cpu.h"
 #if defined(__SSE2__)
@@ -22,16 +22,14 @@ WN_CLONES static int32_t ids_fit(const int32_t *ids, int64_t n, int64_t size)
     return !outside;
 }
 
-static int32_t check_ids(const char *op, const int32_t *ids, int64_t n, int64_t size)
+/* Returns WN_VALUE where one of the indices, the second input, is outside its table. */
+static int32_t check_ids(const struct wn_desc *d, const struct wn_buffers *b)
 {
+    const int32_t *ids = b->in[1];
+    int64_t n = wn__numel(&d->in[1]), size = wn__table_size(d), i = 0;
     if (ids_fit(ids, n, size)) return WN_OK;
-    for (int64_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= size)
-            return wn__fail(WN_VALUE,
-                            "%s: index %" PRId32 " at element %" PRId64 " is outside 0..%" PRId64
-                            "; indices are 0-based, clamp them or enlarge the table",
-                            op, ids[i], i, size - 1);
-    return WN_OK;
+    while (ids[i] >= 0 && ids[i] < size) i++;
+    return wn__fail_outside(d, i, ids[i]);
 }
 
 /* ---- embedding ----------------------------------------------------------------------------------- */
@@ -98,7 +96,7 @@ static int32_t embedding(const struct wn_desc *d, const struct wn_buffers *b, vo
     struct embedding e = {b->in[0], b->in[1], b->out, wn__numel(&d->in[1]), d->in[0].dim[0], 0, 0, NULL, NULL};
     e.streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
     e.row = d->in[0].dim[1] * wn__dtype_size(d->out.dtype);
-    WN_TRY(check_ids("embedding", e.ids, e.n, e.rows));
+    WN_TRY(check_ids(d, b));
     wn__parallel_for(e.row ? e.n : 0, WN_CPU_GRAIN * 4 / (e.row + 1) + 1, by_lines(&e, e.row) ? embed_lines : embed,
                      &e);
     return WN_OK;
@@ -222,7 +220,7 @@ static int32_t embedding_grad(const struct wn_desc *d, const struct wn_buffers *
     e.streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
     e.first = b->workspace;
     e.place = e.first + e.rows + 1;
-    WN_TRY(check_ids("embedding_grad", e.ids, e.n, e.rows));
+    WN_TRY(check_ids(d, b));
     list_places(&e);
     int64_t grain = WN_CPU_GRAIN / (e.row + 1) + 1;
     wn__parallel_body body = d->out.dtype == WN_F64    ? embed_grad_f64
@@ -380,10 +378,10 @@ static int32_t gather(const struct wn_desc *d, const struct wn_buffers *b, void 
     (void)stream;
     struct gather g = gather_of(d, b, &d->in[0], &d->out);
     int32_t last = !g.whole && g.full.inner == 1;
-    int64_t n = wn__numel(&d->in[1]), grain = WN_CPU_GRAIN_MATH / (g.full.inner + 1) + 1;
-    if (!last) WN_TRY(check_ids("gather", g.ids, n, g.full.n));
+    int64_t grain = WN_CPU_GRAIN_MATH / (g.full.inner + 1) + 1;
+    if (!last) WN_TRY(check_ids(d, b));
     wn__parallel_for(g.full.outer * g.n, grain, gathers[d->out.dtype][last], &g);
-    return g.outside ? check_ids("gather", g.ids, n, g.full.n) : WN_OK;
+    return g.outside ? check_ids(d, b) : WN_OK;
 }
 
 static int32_t gather_grad(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
@@ -391,10 +389,10 @@ static int32_t gather_grad(const struct wn_desc *d, const struct wn_buffers *b, 
     (void)stream;
     struct gather g = gather_of(d, b, &d->out, &d->in[0]);
     int32_t last = !g.whole && g.full.inner == 1;
-    int64_t n = wn__numel(&d->in[1]), grain = WN_CPU_GRAIN_MATH / ((g.full.n + g.n) * g.full.inner + 1) + 1;
-    if (!last) WN_TRY(check_ids("gather_grad", g.ids, n, g.full.n));
+    int64_t grain = WN_CPU_GRAIN_MATH / ((g.full.n + g.n) * g.full.inner + 1) + 1;
+    if (!last) WN_TRY(check_ids(d, b));
     wn__parallel_for(g.full.outer, grain, gather_grads[d->out.dtype == WN_F64][last], &g);
-    return g.outside ? check_ids("gather_grad", g.ids, n, g.full.n) : WN_OK;
+    return g.outside ? check_ids(d, b) : WN_OK;
 }
 
 wn_kernel_fn wn__cpu_gather_kernel(const struct wn_desc *d)

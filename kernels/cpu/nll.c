@@ -3,31 +3,22 @@
  * Labels are checked before they are used: one that is neither a class nor the ignored number is WN_VALUE, with its
  * value and place. A loss is a sum by parts: the number of parts follows from the number of labels alone, a part is
  * summed in 16 lanes of double, and parts are added in order, so neither threads nor fusing change a bit. */
-#include <inttypes.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
+#include "../../runtime/base/outside.h"
 #include "../scalar.h"
 #include "softmax.h"
 
-#define PARTS 64       /* most parts of a sum */
-#define PART_LEAST 512 /* least labels of a part */
-
-static int64_t parts_of(int64_t n)
-{
-    int64_t parts = n / PART_LEAST;
-    return parts < 1 ? 1 : parts > PARTS ? PARTS : parts;
-}
-
 static inline int64_t part_start(int64_t n, int64_t part)
 {
-    return n * part / parts_of(n);
+    return n * part / wn__loss_parts(n);
 }
 
 static double join_parts(const double *part, int64_t n)
 {
     double sum = 0;
-    for (int64_t c = 0; c < parts_of(n); c++) sum += part[c];
+    for (int64_t c = 0; c < wn__loss_parts(n); c++) sum += part[c];
     return sum;
 }
 
@@ -38,8 +29,8 @@ static double loss_of(double sum, int64_t count)
 
 double wn__cpu_loss(const double *term, int64_t n, int64_t count)
 {
-    double part[PARTS];
-    for (int64_t c = 0; c < parts_of(n); c++)
+    double part[WN_LOSS_PARTS];
+    for (int64_t c = 0; c < wn__loss_parts(n); c++)
         part[c] = wn__row_sum_f64(term + part_start(n, c), part_start(n, c + 1) - part_start(n, c));
     return loss_of(join_parts(part, n), count);
 }
@@ -61,21 +52,19 @@ WN_CLONES static int64_t count_fitting(const int32_t *label, int64_t n, int64_t 
     return outside ? -1 : n - skipped;
 }
 
-static int32_t fail_label(const char *op, const int32_t *label, int64_t classes, int64_t ignored)
+/* Returns WN_VALUE for the first label, among those of the second input, that does not fit. */
+static int32_t fail_label(const struct wn_desc *d, const struct wn_buffers *b)
 {
-    int64_t i = 0;
+    const int32_t *label = b->in[1];
+    int64_t classes = wn__table_size(d), ignored = d->attrs.i[0], i = 0;
     while (label[i] == ignored || (label[i] >= 0 && label[i] < classes)) i++;
-    return wn__fail(WN_VALUE,
-                    "%s: label %" PRId32 " at element %" PRId64 " is outside 0..%" PRId64
-                    " and is not ignore_index (%" PRId64 "); labels are 0-based",
-                    op, label[i], i, classes - 1, ignored);
+    return wn__fail_outside(d, i, label[i]);
 }
 
-int32_t wn__cpu_count_labels(const char *op, const int32_t *label, int64_t n, int64_t classes, int64_t ignored,
-                             int64_t *count)
+int32_t wn__cpu_count_labels(const struct wn_desc *d, const struct wn_buffers *b, int64_t *count)
 {
-    *count = count_fitting(label, n, classes, ignored);
-    return *count < 0 ? fail_label(op, label, classes, ignored) : WN_OK;
+    *count = count_fitting(b->in[1], wn__numel(&d->in[1]), wn__table_size(d), d->attrs.i[0]);
+    return *count < 0 ? fail_label(d, b) : WN_OK;
 }
 
 /* ---- nll ----------------------------------------------------------------------------------------- */
@@ -84,8 +73,8 @@ struct nll {
     const void *x;        /* (n, classes) */
     const int32_t *label; /* (n) */
     int64_t classes, ignored, n;
-    double part[PARTS];
-    int64_t count[PARTS]; /* labels of each part that count */
+    double part[WN_LOSS_PARTS];
+    int64_t count[WN_LOSS_PARTS]; /* labels of each part that count */
 };
 
 /* Distance of prefetches of logp, in labels: many lines of different pages must be on their way at once.
@@ -136,13 +125,13 @@ static int32_t nll(const struct wn_desc *d, const struct wn_buffers *b, void *st
     (void)stream;
     struct nll k = {.x = b->in[0], .label = b->in[1], .ignored = d->attrs.i[0], .n = wn__numel(&d->in[1])};
     k.classes = d->in[0].dim[d->in[0].ndim - 1];
-    int64_t count = 0, parts = parts_of(k.n);
+    int64_t count = 0, parts = wn__loss_parts(k.n);
     wn__parallel_body body = d->out.dtype == WN_F64    ? nll_parts_f64
                              : d->out.dtype == WN_BF16 ? nll_parts_bf16
                                                        : nll_parts_f32;
     wn__parallel_for(parts, 2, body, &k);
     for (int64_t c = 0; c < parts; c++) {
-        if (k.count[c] < 0) return fail_label("nll", k.label, k.classes, k.ignored);
+        if (k.count[c] < 0) return fail_label(d, b);
         count += k.count[c];
     }
     put_number(d->out.dtype, loss_of(join_parts(k.part, k.n), count), b->out);
@@ -178,7 +167,7 @@ static int32_t nll_grad(const struct wn_desc *d, const struct wn_buffers *b, voi
     (void)stream;
     int64_t n = wn__numel(&d->in[1]), count;
     struct nll_grad g = {b->in[1], b->out, d->attrs.i[1], d->attrs.i[0], 0, d->out.dtype};
-    WN_TRY(wn__cpu_count_labels("nll_grad", g.label, n, g.classes, g.ignored, &count));
+    WN_TRY(wn__cpu_count_labels(d, b, &count));
     g.value = -wn__number_get(g.dtype, b->in[0]) / (double)count;
     wn__parallel_for(n, WN_CPU_GRAIN / (g.classes + 1) + 1, nll_grad_rows, &g);
     return WN_OK;

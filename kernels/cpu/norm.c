@@ -9,7 +9,7 @@
 #include "../scalar.h"
 #include "bf16.h"
 #include "cpu.h"
-#include "row_parts.h"
+#include "../row_parts.h"
 
 #define DW_ROWS 4 /* rows added to a column's sum in registers. Measured: 8: 1.1x time, since two arrays are read */
 

@@ -13,22 +13,16 @@
 #include "../scalar.h"
 #include "bf16.h"
 #include "minmax.h"
-#include "row_parts.h"
+#include "../reduction.h"
 #include "rows_avx512.h"
 
-#define CHUNKS 64         /* of a long reduction to few outputs */
-#define CHUNK_LEAST 16384 /* least elements of a chunk */
 #define FEW WN_FEW_OUTPUTS
 #define DOWN_ROWS 4 /* rows of 16 columns in registers. Measured: 8: 1.05x time */
 
-/* One reduction. The kept and the reduced dims of x are an iterator each. */
+/* One reduction. */
 struct plan {
-    struct wn__broadcast kept, reduced; /* over one operand, x; steps in elements */
-    int64_t outputs, length;            /* number of outputs, and of reduced elements of each */
-    int32_t last_kept;                  /* the last run of x is kept: columns; else rows */
-    int32_t chunks;                     /* of a long reduction to few outputs, else 1 */
-    int64_t together;                   /* columns of a block, where the last run is kept */
-    int64_t parts;                      /* of the rows, where the last run is kept */
+    struct wn__reduction of; /* (reduction.h) */
+    int64_t together;        /* columns of a block, where the last run is kept */
     const void *x;
     void *out;
     double scale;    /* 1 / count of MEAN, else 1 */
@@ -37,36 +31,6 @@ struct plan {
      * dtype. */
     int64_t (*many)(const struct plan *p, int64_t o, int64_t end);
 };
-
-static int32_t is_reduced(const struct wn_desc *d, int32_t dim)
-{
-    if (d->attrs.n == 0) return 1;
-    for (int32_t i = 0; i < d->attrs.n; i++)
-        if (d->attrs.i[i] == dim) return 1;
-    return 0;
-}
-
-static void plan_dims(struct plan *p, const struct wn_desc *d, const struct wn_type *x)
-{
-    struct wn__broadcast *w[2] = {&p->kept, &p->reduced};
-    int64_t step[WN_MAX_DIMS + 1];
-    step[x->ndim] = 1;
-    for (int32_t i = x->ndim - 1; i >= 0; i--) step[i] = step[i + 1] * x->dim[i];
-    for (int32_t k = 0; k < 2; k++) {
-        memset(w[k], 0, sizeof *w[k]);
-        w[k]->n_operands = 1;
-        for (int32_t i = 0; i < x->ndim; i++) {
-            if (is_reduced(d, i) != k) continue;
-            w[k]->dim[w[k]->ndim] = x->dim[i];
-            w[k]->step[0][w[k]->ndim++] = step[i + 1];
-        }
-        wn__broadcast_merge(w[k]);
-    }
-    p->outputs = p->kept.numel;
-    p->length = p->reduced.numel;
-    p->last_kept = p->length == 1 || wn__broadcast_inner(&p->reduced, 0) != 1;
-    p->chunks = 1;
-}
 
 /* Returns the index in x of element i of an iterator. */
 static inline int64_t place(const struct wn__broadcast *w, int64_t i)
@@ -144,13 +108,13 @@ JOIN(f64, double)
         double start = START;                                                                                          \
         for (int64_t o = begin; o < end; o++) {                                                                        \
             if (p->many && (o += p->many(p, o, end)) == end) return;                                                   \
-            double row = (double)row_##KIND##_##S##_lanes((const T *)p->x + place(&p->kept, o), p->length);            \
+            double row = (double)row_##KIND##_##S##_lanes((const T *)p->x + place(&p->of.kept, o), p->of.length);      \
             ((T *)p->out)[o] = TO(join_##KIND##_f64(start, row) * p->scale);                                           \
         }                                                                                                              \
     }                                                                                                                  \
     static double stretch_##KIND##_##S(const struct plan *p, const T *x, int64_t begin, int64_t end)                   \
     {                                                                                                                  \
-        const struct wn__broadcast *w = &p->reduced;                                                                   \
+        const struct wn__broadcast *w = &p->of.reduced;                                                                \
         int64_t run = w->dim[w->ndim - 1];                                                                             \
         double value = START;                                                                                          \
         if (w->ndim == 1 && begin < end) return join_##KIND##_f64(value, row_##KIND##_##S(x + begin, end - begin));    \
@@ -165,29 +129,31 @@ JOIN(f64, double)
     static void outputs_##KIND##_##S(int64_t begin, int64_t end, void *ctx)                                            \
     {                                                                                                                  \
         const struct plan *p = ctx;                                                                                    \
-        if (p->reduced.ndim == 1 && p->length > 0 && wn__broadcast_inner(&p->reduced, 0) == 1) {                       \
+        if (p->of.reduced.ndim == 1 && p->of.length > 0 && wn__broadcast_inner(&p->of.reduced, 0) == 1) {              \
             rows_##KIND##_##S(p, begin, end);                                                                          \
             return;                                                                                                    \
         }                                                                                                              \
         T *out = p->out;                                                                                               \
         for (int64_t o = begin; o < end; o++)                                                                          \
-            out[o] = TO(stretch_##KIND##_##S(p, (const T *)p->x + place(&p->kept, o), 0, p->length) * p->scale);       \
+            out[o] = TO(stretch_##KIND##_##S(p, (const T *)p->x + place(&p->of.kept, o), 0, p->of.length) * p->scale); \
     }                                                                                                                  \
     static void chunks_##KIND##_##S(int64_t begin, int64_t end, void *ctx)                                             \
     {                                                                                                                  \
         const struct plan *p = ctx;                                                                                    \
         for (int64_t i = begin; i < end; i++) {                                                                        \
-            int64_t chunk = i / p->outputs, o = i % p->outputs;                                                        \
-            p->partial[i] = stretch_##KIND##_##S(p, (const T *)p->x + place(&p->kept, o),                              \
-                                                 p->length * chunk / p->chunks, p->length * (chunk + 1) / p->chunks);  \
+            int64_t chunk = i / p->of.outputs, o = i % p->of.outputs;                                                  \
+            p->partial[i] =                                                                                            \
+                stretch_##KIND##_##S(p, (const T *)p->x + place(&p->of.kept, o), p->of.length * chunk / p->of.chunks,  \
+                                     p->of.length * (chunk + 1) / p->of.chunks);                                       \
         }                                                                                                              \
     }                                                                                                                  \
     static void join_chunks_##KIND##_##S(const struct plan *p)                                                         \
     {                                                                                                                  \
         T *out = p->out;                                                                                               \
-        for (int64_t o = 0; o < p->outputs; o++) {                                                                     \
+        for (int64_t o = 0; o < p->of.outputs; o++) {                                                                  \
             double value = p->partial[o];                                                                              \
-            for (int32_t c = 1; c < p->chunks; c++) value = join_##KIND##_f64(value, p->partial[c * p->outputs + o]);  \
+            for (int64_t c = 1; c < p->of.chunks; c++)                                                                 \
+                value = join_##KIND##_f64(value, p->partial[c * p->of.outputs + o]);                                   \
             out[o] = TO(value * p->scale);                                                                             \
         }                                                                                                              \
     }                                                                                                                  \
@@ -209,13 +175,13 @@ JOIN(f64, double)
     WN_CLONES static void columns_##KIND##_##S(const struct plan *p, int64_t o, int64_t n, int64_t begin, int64_t end, \
                                                acc_##A *value)                                                         \
     {                                                                                                                  \
-        const T *x = (const T *)p->x + place(&p->kept, o);                                                             \
+        const T *x = (const T *)p->x + place(&p->of.kept, o);                                                          \
         for (int64_t j = 0; j < n; j++) value[j] = START;                                                              \
-        int64_t r = begin, whole = n / 16 * 16, step = p->reduced.step[0][0];                                          \
+        int64_t r = begin, whole = n / 16 * 16, step = p->of.reduced.step[0][0];                                       \
         int64_t pitch = step * (int64_t)sizeof(T);                                                                     \
         struct wn__prefetch next = {(uintptr_t)x + (uintptr_t)((r + DOWN_ROWS) * pitch), pitch,                        \
                                     n * (int64_t)sizeof(T), 0};                                                        \
-        for (; p->reduced.ndim == 1 && r + DOWN_ROWS <= end; r += DOWN_ROWS) {                                         \
+        for (; p->of.reduced.ndim == 1 && r + DOWN_ROWS <= end; r += DOWN_ROWS) {                                      \
             const T *row = x + r * step;                                                                               \
             for (int64_t j = 0; j < whole; j += 16) columns_tile_##KIND##_##S(row + j, step, value + j, &next);        \
             for (int64_t k = 0; k < DOWN_ROWS; k++)                                                                    \
@@ -223,7 +189,7 @@ JOIN(f64, double)
                     value[j] = join_##KIND##_##A(value[j], (acc_##A)TAKE(row[k * step + j]));                          \
         }                                                                                                              \
         for (; r < end; r++) {                                                                                         \
-            const T *row = x + place(&p->reduced, r);                                                                  \
+            const T *row = x + place(&p->of.reduced, r);                                                               \
             _Pragma("omp simd") for (int64_t j = 0; j < n; j++) value[j] =                                             \
                 join_##KIND##_##A(value[j], (acc_##A)TAKE(row[j]));                                                    \
         }                                                                                                              \
@@ -232,13 +198,14 @@ JOIN(f64, double)
     static void blocks_##KIND##_##S(int64_t begin, int64_t end, void *ctx)                                             \
     {                                                                                                                  \
         const struct plan *p = ctx;                                                                                    \
-        int64_t width = p->kept.dim[p->kept.ndim - 1], most = p->together, blocks = (width + most - 1) / most;         \
+        int64_t width = p->of.kept.dim[p->of.kept.ndim - 1], most = p->together, blocks = (width + most - 1) / most;   \
         for (int64_t i = begin; i < end; i++) {                                                                        \
             acc_##A value[WN_COLUMNS];                                                                                 \
             int64_t column = i % blocks * most, n = width - column < most ? width - column : most;                     \
-            int64_t slab = i / blocks / p->parts, part = i / blocks % p->parts, o = slab * width + column;             \
-            columns_##KIND##_##S(p, o, n, p->length *part / p->parts, p->length * (part + 1) / p->parts, value);       \
-            if (p->parts > 1)                                                                                          \
+            int64_t slab = i / blocks / p->of.parts, part = i / blocks % p->of.parts, o = slab * width + column;       \
+            columns_##KIND##_##S(p, o, n, p->of.length *part / p->of.parts, p->of.length * (part + 1) / p->of.parts,   \
+                                 value);                                                                               \
+            if (p->of.parts > 1)                                                                                       \
                 for (int64_t j = 0; j < n; j++) p->partial[i / blocks * width + column + j] = (double)value[j];        \
             else                                                                                                       \
                 for (int64_t j = 0; j < n; j++) ((T *)p->out)[o + j] = TO((double)value[j] * p->scale);                \
@@ -248,10 +215,10 @@ JOIN(f64, double)
     WN_CLONES static void join_parts_##KIND##_##S(int64_t begin, int64_t end, void *ctx)                               \
     {                                                                                                                  \
         const struct plan *p = ctx;                                                                                    \
-        int64_t width = p->kept.dim[p->kept.ndim - 1];                                                                 \
+        int64_t width = p->of.kept.dim[p->of.kept.ndim - 1];                                                           \
         for (int64_t slab = begin; slab < end; slab++) {                                                               \
-            double *first = p->partial + slab * p->parts * width;                                                      \
-            for (int64_t c = 1; c < p->parts; c++)                                                                     \
+            double *first = p->partial + slab * p->of.parts * width;                                                   \
+            for (int64_t c = 1; c < p->of.parts; c++)                                                                  \
                 for (int64_t j = 0; j < width; j++) first[j] = join_##KIND##_f64(first[j], first[c * width + j]);      \
             for (int64_t j = 0; j < width; j++) ((T *)p->out)[slab * width + j] = TO(first[j] * p->scale);             \
         }                                                                                                              \
@@ -261,31 +228,29 @@ JOIN(f64, double)
         const struct plan *p = ctx;                                                                                    \
         for (int64_t c = begin; c < end; c++) {                                                                        \
             acc_##A value[FEW];                                                                                        \
-            columns_##KIND##_##S(p, 0, p->outputs, p->length *c / p->chunks, p->length * (c + 1) / p->chunks, value);  \
-            for (int64_t j = 0; j < p->outputs; j++) p->partial[c * p->outputs + j] = (double)value[j];                \
+            columns_##KIND##_##S(p, 0, p->of.outputs, p->of.length *c / p->of.chunks,                                  \
+                                 p->of.length * (c + 1) / p->of.chunks, value);                                        \
+            for (int64_t j = 0; j < p->of.outputs; j++) p->partial[c * p->of.outputs + j] = (double)value[j];          \
         }                                                                                                              \
     }                                                                                                                  \
     static void reduce_##KIND##_##S(struct plan *p)                                                                    \
     {                                                                                                                  \
-        double partial[CHUNKS * FEW];                                                                                  \
-        int64_t chunks = p->length * p->outputs / CHUNK_LEAST;                                                         \
-        p->chunks = chunks > CHUNKS ? CHUNKS : chunks < 1 ? 1 : (int32_t)chunks;                                       \
-        if (p->chunks > p->length) p->chunks = (int32_t)p->length;                                                     \
-        int64_t work = p->length > 0 ? WN_CPU_GRAIN / p->length + 1 : WN_CPU_GRAIN;                                    \
+        double partial[WN_CHUNKS * FEW];                                                                               \
+        int64_t work = p->of.length > 0 ? WN_CPU_GRAIN / p->of.length + 1 : WN_CPU_GRAIN;                              \
         /* Few outputs: chunks of rows, or of all columns of one outer index. */                                       \
-        if (p->outputs <= FEW && p->chunks > 1 && (!p->last_kept || p->kept.ndim == 1)) {                              \
+        if (p->of.chunks > 1) {                                                                                        \
             p->partial = partial;                                                                                      \
-            if (p->last_kept) wn__parallel_for(p->chunks, 1, column_chunks_##KIND##_##S, p);                           \
-            else wn__parallel_for(p->chunks * p->outputs, 1, chunks_##KIND##_##S, p);                                  \
+            if (p->of.is_columns) wn__parallel_for(p->of.chunks, 1, column_chunks_##KIND##_##S, p);                    \
+            else wn__parallel_for(p->of.chunks * p->of.outputs, 1, chunks_##KIND##_##S, p);                            \
             join_chunks_##KIND##_##S(p);                                                                               \
-        } else if (p->last_kept && wn__broadcast_inner(&p->kept, 0) == 1) {                                            \
-            int64_t width = p->kept.dim[p->kept.ndim - 1], outer = p->outputs / (width ? width : 1);                   \
-            p->together = wn__columns_together(width, outer * p->parts, WN_COLUMNS);                                   \
-            int64_t units = outer * p->parts * ((width + p->together - 1) / p->together);                              \
-            wn__parallel_for(units, work * p->parts / p->together + 1, blocks_##KIND##_##S, p);                        \
-            if (p->parts > 1) wn__parallel_for(outer, work / width + 1, join_parts_##KIND##_##S, p);                   \
+        } else if (p->of.is_columns && wn__broadcast_inner(&p->of.kept, 0) == 1) {                                     \
+            int64_t width = p->of.kept.dim[p->of.kept.ndim - 1], outer = p->of.outputs / (width ? width : 1);          \
+            p->together = wn__columns_together(width, outer * p->of.parts, WN_COLUMNS);                                \
+            int64_t units = outer * p->of.parts * ((width + p->together - 1) / p->together);                           \
+            wn__parallel_for(units, work * p->of.parts / p->together + 1, blocks_##KIND##_##S, p);                     \
+            if (p->of.parts > 1) wn__parallel_for(outer, work / width + 1, join_parts_##KIND##_##S, p);                \
         } else {                                                                                                       \
-            wn__parallel_for(p->outputs, work, outputs_##KIND##_##S, p);                                               \
+            wn__parallel_for(p->of.outputs, work, outputs_##KIND##_##S, p);                                            \
         }                                                                                                              \
     }
 
@@ -321,31 +286,30 @@ static void (*const reductions[WN_OP_COUNT][WN_DTYPE_COUNT])(struct plan *) = {
 /* Reduce rows of f32 that follow each other in x. */
 static int64_t many_sums(const struct plan *p, int64_t o, int64_t end)
 {
-    return wn__rows_sum((const float *)p->x + o * p->length, end - o, p->length, p->scale, (float *)p->out + o);
+    return wn__rows_sum((const float *)p->x + o * p->of.length, end - o, p->of.length, p->scale, (float *)p->out + o);
 }
 
 static int64_t many_maxima(const struct plan *p, int64_t o, int64_t end)
 {
-    return wn__rows_max((const float *)p->x + o * p->length, end - o, p->length, (float *)p->out + o);
+    return wn__rows_max((const float *)p->x + o * p->of.length, end - o, p->of.length, (float *)p->out + o);
 }
 
 static int64_t many_minima(const struct plan *p, int64_t o, int64_t end)
 {
-    return wn__rows_min((const float *)p->x + o * p->length, end - o, p->length, (float *)p->out + o);
+    return wn__rows_min((const float *)p->x + o * p->of.length, end - o, p->of.length, (float *)p->out + o);
 }
 
 static int32_t reduce(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
     struct plan p;
-    plan_dims(&p, d, &d->in[0]);
+    p.of = wn__reduction_of(d, &d->in[0]);
     p.x = b->in[0];
     p.out = b->out;
-    p.scale = d->op == WN_OP_MEAN ? 1.0 / (double)p.length : 1.0;
+    p.scale = d->op == WN_OP_MEAN ? 1.0 / (double)p.of.length : 1.0;
     p.many = NULL;
-    if (d->out.dtype == WN_F32 && p.kept.ndim == 1)
+    if (d->out.dtype == WN_F32 && p.of.kept.ndim == 1)
         p.many = d->op == WN_OP_MAX ? many_maxima : d->op == WN_OP_MIN ? many_minima : many_sums;
-    p.parts = wn__reduce_parts(d);
     p.partial = b->workspace;
     reductions[d->op][d->out.dtype](&p);
     return WN_OK;
@@ -383,10 +347,10 @@ struct extreme_grad {
         const T *x = (const T *)p->x + base;                                                                           \
         T *out = (T *)p->out + base;                                                                                   \
         int64_t ties = 0;                                                                                              \
-        for (int64_t r = 0; r < p->length; r++) ties += x[place(&p->reduced, r)] != x[place(&p->reduced, r)];          \
+        for (int64_t r = 0; r < p->of.length; r++) ties += x[place(&p->of.reduced, r)] != x[place(&p->of.reduced, r)]; \
         T won = g->is_all && ties > 0 ? dy / (T)ties : (T)NAN, lost = g->is_all ? (T)0 : (T)NAN;                       \
-        for (int64_t r = 0; r < p->length; r++) {                                                                      \
-            int64_t at = place(&p->reduced, r);                                                                        \
+        for (int64_t r = 0; r < p->of.length; r++) {                                                                   \
+            int64_t at = place(&p->of.reduced, r);                                                                     \
             out[at] = x[at] != x[at] ? won : lost;                                                                     \
         }                                                                                                              \
     }                                                                                                                  \
@@ -394,10 +358,10 @@ struct extreme_grad {
     {                                                                                                                  \
         const struct extreme_grad *g = ctx;                                                                            \
         const struct plan *p = &g->plan;                                                                               \
-        int32_t rows = p->reduced.ndim == 1 && wn__broadcast_inner(&p->reduced, 0) == 1;                               \
+        int32_t rows = p->of.reduced.ndim == 1 && wn__broadcast_inner(&p->of.reduced, 0) == 1;                         \
         T block[WN_STREAM_BLOCK];                                                                                      \
         for (int64_t o = begin; o < end; o++) {                                                                        \
-            int64_t base = place(&p->kept, o), ties = 0;                                                               \
+            int64_t base = place(&p->of.kept, o), ties = 0;                                                            \
             const T *x = (const T *)p->x + base;                                                                       \
             T *out = (T *)p->out + base, y = ((const T *)g->y)[o], dy = ((const T *)g->dy)[o];                         \
             if (y != y) {                                                                                              \
@@ -405,13 +369,13 @@ struct extreme_grad {
                 continue;                                                                                              \
             }                                                                                                          \
             if (rows) {                                                                                                \
-                extreme_grad_row_##S(x, out, p->length, y, dy, g->streams ? block : NULL);                             \
+                extreme_grad_row_##S(x, out, p->of.length, y, dy, g->streams ? block : NULL);                          \
                 continue;                                                                                              \
             }                                                                                                          \
-            for (int64_t r = 0; r < p->length; r++) ties += x[place(&p->reduced, r)] == y;                             \
+            for (int64_t r = 0; r < p->of.length; r++) ties += x[place(&p->of.reduced, r)] == y;                       \
             T share = ties ? dy / (T)ties : (T)0;                                                                      \
-            for (int64_t r = 0; r < p->length; r++) {                                                                  \
-                int64_t at = place(&p->reduced, r);                                                                    \
+            for (int64_t r = 0; r < p->of.length; r++) {                                                               \
+                int64_t at = place(&p->of.reduced, r);                                                                 \
                 out[at] = x[at] == y ? share : (T)0;                                                                   \
             }                                                                                                          \
         }                                                                                                              \
@@ -425,12 +389,12 @@ static int32_t extreme_grad(const struct wn_desc *d, const struct wn_buffers *b,
 {
     (void)stream;
     struct extreme_grad g = {.dy = b->in[0], .y = b->in[2], .is_all = d->attrs.n == 0};
-    plan_dims(&g.plan, d, &d->in[1]);
+    g.plan.of = wn__reduction_of(d, &d->in[1]);
     g.plan.x = b->in[1];
     g.plan.out = b->out;
     g.streams = wn__streams(wn__bytes(&d->out), b->out, b->in[0], b->in[1]);
-    int64_t grain = WN_CPU_GRAIN_MATH / (g.plan.length + 1) + 1;
-    wn__parallel_for(g.plan.outputs, grain, d->out.dtype == WN_F32 ? extreme_grad_f32 : extreme_grad_f64, &g);
+    int64_t grain = WN_CPU_GRAIN_MATH / (g.plan.of.length + 1) + 1;
+    wn__parallel_for(g.plan.of.outputs, grain, d->out.dtype == WN_F32 ? extreme_grad_f32 : extreme_grad_f64, &g);
     return WN_OK;
 }
 

@@ -42,9 +42,9 @@ struct rows {
     static inline __attribute__((always_inline)) double row_exp_sum_##S(const T *x, int64_t n, T best)                 \
     {                                                                                                                  \
         double sum = 0;                                                                                                \
-        T term[256];                                                                                                   \
-        for (int64_t at = 0; at < n; at += 256) {                                                                      \
-            int64_t m = n - at < 256 ? n - at : 256;                                                                   \
+        T term[WN_STRETCH];                                                                                            \
+        for (int64_t at = 0; at < n; at += WN_STRETCH) {                                                               \
+            int64_t m = n - at < WN_STRETCH ? n - at : WN_STRETCH;                                                     \
             _Pragma("omp simd") for (int64_t i = 0; i < m; i++) term[i] = wn_exp_##S(x[at + i] - best);                \
             sum += wn__row_sum_##S(term, m);                                                                           \
         }                                                                                                              \

@@ -6,7 +6,7 @@
 #include "cpu.h"
 #include "gemm/gemm.h"
 #include "library.h"
-#include "row_parts.h"
+#include "../row_parts.h"
 #include "row_block.h"
 
 /* Returns the bytes of ops that compute bf16 on f32 copies of whole rows: the padded bytes of a copy of each bf16
@@ -27,18 +27,6 @@ static int64_t layernorm_dw(const struct wn_desc *d)
 {
     int64_t parts = wn__parts_of(wn__numel(&d->in[2])), bytes = f32_copies(d);
     return parts > 1 ? bytes + parts * wn__numel(&d->out) * WN_PART_BYTES : bytes;
-}
-
-int64_t wn__reduce_parts(const struct wn_desc *d)
-{
-    const struct wn_type *x = &d->in[0];
-    int64_t outputs = wn__numel(&d->out), all = d->op == WN_OP_ARGMAX ? 1 : d->attrs.n;
-    int32_t last = x->ndim - 1;
-    while (last >= 0 && x->dim[last] == 1) last--;
-    if (last < 0 || outputs <= WN_FEW_OUTPUTS || (d->op == WN_OP_ARGMAX && x->dtype == WN_BF16)) return 1;
-    for (int64_t k = 0; k < all; k++)
-        if (d->attrs.i[k] == last) return 1;
-    return wn__parts_of(wn__numel(x) / outputs);
 }
 
 /* Returns the bytes of the partial results of the parts: for argmax a value and an i32 index each. */

@@ -1,31 +1,20 @@
-/* CUDA as a target: what a plan for a GPU needs to know. There are no kernels here yet, so such plans are made and
- * looked at, on any machine, and not run. */
+/* CUDA as a target: what a plan for a GPU needs to know. The kernels are in a library of
+ * their own, so plans for a GPU are made and looked at on any machine. */
 #include <stddef.h>
-#include "../kernel.h"
-#include "../../runtime/base/opcode.h"
+#include "cuda.h"
 
-/* Returns the bytes of one f64 a row, the log-probability of its label, until all are summed in order. */
-static int64_t cross_entropy(const struct wn_desc *d)
-{
-    return wn__numel(&d->in[1]) * (int64_t)sizeof(double);
-}
-
-/* Returns the bytes of f32 sums for bf16: the gradients of keys and values, (B, T, 2 K hd), are summed in f32 and
- * rounded once at the end. */
-static int64_t attention_grad(const struct wn_desc *d)
-{
-    if (d->out.dtype != WN_BF16) return 0;
-    int64_t heads = d->attrs.i[0], kv_heads = d->attrs.i[1];
-    return d->out.dim[0] * d->out.dim[1] * (d->out.dim[2] / (heads + 2 * kv_heads) * 2 * kv_heads) *
-           (int64_t)sizeof(float);
-}
-
-static int64_t workspace(const struct wn__target *t, const struct wn_desc *d)
-{
-    (void)t;
-    return d->op == WN_OP_CROSS_ENTROPY ? cross_entropy(d) : d->op == WN_OP_ATTENTION_GRAD ? attention_grad(d) : 0;
-}
-
+/* The rates are guesses for a data-centre GPU; `wane profile` measures those of the one that is here. */
 const struct wn__backend wn__backend_cuda = {
-    .target = {.name = "cuda", .weight_layout = WN_PLAIN, .workspace = workspace},
+    .target = {.name = "cuda",
+               .is_asynchronous = 1,
+               .threads = 1,
+               .weight_layout = WN_PLAIN,
+               .rates = {.f64 = 20e12,
+                         .f32 = 40e12,
+                         .bf16 = 500e12,
+                         .bytes = 2500e9,
+                         .launch = 4e-6,
+                         .out = {20e9, 1.5e9},
+                         .in = {20e9, 1.5e9}},
+               .workspace = wn__cuda_workspace},
 };

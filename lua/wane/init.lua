@@ -43,7 +43,7 @@ function wane.manual_seed(seed)
 end
 
 --- Sets the device of tensors that are created from now on. Returns the name of the device before.
--- @param name 'cpu', 'meta' (shapes and costs without bytes), or 'auto': a CUDA device where there is one, else the CPU
+-- @param name 'cpu', 'cuda', 'meta' (shapes and costs without bytes), or 'auto': a GPU where there is one, else the CPU
 -- @raise 'device' for a device that is not here
 -- @usage
 -- print(wane.set_device 'meta', wane.zeros(2).device) --> cpu	meta

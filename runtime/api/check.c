@@ -34,8 +34,9 @@ int32_t wn__check_type(const struct wn_type *type, const char *what)
 int32_t wn__check_device(int32_t device, const char *what)
 {
     WN_TRY(wn__thread_check());
-    if (wn__device(device) != NULL) return WN_OK;
-    return wn__fail(WN_DEVICE, "%s: there is no device %d", what, device);
+    const struct wn_device *d = wn__device(device);
+    if (d == NULL) return wn__fail(WN_DEVICE, "%s: there is no device %d", what, device);
+    return d->absent == NULL ? WN_OK : wn__fail(WN_DEVICE, "%s: %s is not here: %s", what, d->name, d->absent);
 }
 
 /* ---- recording ------------------------------------------------------------------------------------------------ */

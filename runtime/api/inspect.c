@@ -45,7 +45,7 @@ const char *wn_cost_key(int32_t program, int32_t node)
     const struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
     if (p == NULL || node < 0 || node >= p->ir->n) return NULL;
     struct wn_desc d = wn__ir_desc(p->ir, node);
-    return wn__cost_key(&d);
+    return wn__cost_key(p->ir, &d);
 }
 
 double wn_roofline(int32_t program)
@@ -65,7 +65,7 @@ const char *wn_cost_key_step(int32_t program, int32_t i)
     struct wn__applied room;
     if (p == NULL || i < 0 || i >= p->schedule->n || !wn__instr_has_kernel(&p->schedule->instr[i])) return "";
     const struct wn_desc *d = wn__instr_desc(p->ir, p->schedule, &p->schedule->instr[i], &room);
-    return p->schedule->again[i] ? wn__cost_key_again(d) : wn__cost_key(d);
+    return p->schedule->again[i] ? wn__cost_key_again(p->ir, d) : wn__cost_key(p->ir, d);
 }
 
 int32_t wn_target_set(const char *name, const struct wn_profile *p)
@@ -82,7 +82,27 @@ int32_t wn_target_set(const char *name, const struct wn_profile *p)
                                  .launch = p->launch,
                                  .out = {p->out[0], p->out[1]},
                                  .in = {p->in[0], p->in[1]}};
-    return wn__machine_put(name, &t);
+    if (strcmp(name, wn__machine_name(0)) != 0) return wn__machine_put(name, &t);
+    if ((code = wn__machine_check(name, &t)) != WN_OK) return -code;
+    wn__device_rates(t.name, &t.rates);
+    return p->cuda ? 0 : wn__machine_put(name, &t);
+}
+
+int32_t wn_profile_get(int32_t device, struct wn_profile *out)
+{
+    WN_TRY(wn__check_device(device, "profile"));
+    WN_TRY(wn__need(out, "profile"));
+    const struct wn__target *t = &wn__device(device)->target;
+    const struct wn__rates *r = &t->rates;
+    *out = (struct wn_profile){.cuda = strcmp(t->name, wn__device_target(1)->name) == 0,
+                               .f64 = r->f64,
+                               .f32 = r->f32,
+                               .bf16 = r->bf16,
+                               .bytes = r->bytes,
+                               .launch = r->launch,
+                               .out = {r->out[0], r->out[1]},
+                               .in = {r->in[0], r->in[1]}};
+    return WN_OK;
 }
 
 const char *wn_target_name(int32_t target)

@@ -1,5 +1,5 @@
-/* The API of the library itself: its start and environment, messages, ops, devices, memory, switches, and where
- * recording stands. The files of this room are the only place where handles and the rooms below meet; a call that
+/* The API of the library itself: its start and environment, messages, ops, switches, and where recording
+ * stands. The files of this room are the only place where handles and the rooms below meet; a call that
  * makes something first releases what finalizers have put into the queue. */
 #include <stdarg.h>
 #include <stdio.h>
@@ -48,13 +48,18 @@ static void note_fork(void)
 static int32_t read_device(void)
 {
     const char *name = getenv("WANE_DEVICE");
-    if (name == NULL || name[0] == 0 || strcmp(name, "auto") == 0) return WN_OK;
+    if (name == NULL || name[0] == 0) return WN_OK;
+    if (strcmp(name, "auto") == 0) {
+        wn__here.device = wn__device_auto();
+        return WN_OK;
+    }
     for (int32_t i = 0; i < wn__device_count(); i++) {
         if (strcmp(wn__device(i)->name, name) != 0) continue;
+        WN_TRY(wn__device_usable(i, "WANE_DEVICE"));
         wn__here.device = i;
         return WN_OK;
     }
-    return wn__fail(WN_DEVICE, "WANE_DEVICE=%s: there is no such device here; use auto, cpu or meta", name);
+    return wn__fail(WN_DEVICE, "WANE_DEVICE=%s: there is no such device; use auto, cpu, cuda or meta", name);
 }
 
 static void note(const char *format, ...)
@@ -230,96 +235,7 @@ int32_t wn_op_id(const char *name)
     return name == NULL ? -1 : wn__op_find(name);
 }
 
-/* ---- devices and memory -------------------------------------------------------------------------------------- */
-
-int32_t wn_device_count(void)
-{
-    return wn__device_listed();
-}
-
-const char *wn_device_name(int32_t device)
-{
-    return wn__device(device) == NULL ? NULL : wn__device(device)->name;
-}
-
-const char *wn_kind_name(int32_t kind)
-{
-    static const char *const names[] = {"parameter", "gradient",   "optimizer", "buffer", "input",
-                                        "result",    "activation", "workspace", "host"};
-    return kind >= 0 && kind < WN_KIND_COUNT ? names[kind] : NULL;
-}
-
-int32_t wn_memory_get(int32_t device, struct wn_memory *out)
-{
-    WN_TRY(wn__check_device(device, "device"));
-    WN_TRY(wn__need(out, "memory"));
-    wn__handle_drain();
-    const struct wn__ledger *l = wn__ledger(device);
-    *out = (struct wn_memory){.live = l->live,
-                              .reserved = l->reserved,
-                              .peak = l->peak,
-                              .peak_reserved = l->peak_reserved,
-                              .limit = l->limit,
-                              .host = wn__alloc_host_bytes(),
-                              .disk = l->disk,
-                              .disk_limit = l->disk_limit,
-                              .away = l->away};
-    memcpy(out->kinds, l->kinds, sizeof out->kinds);
-    memcpy(out->peak_kinds, l->peak_kinds, sizeof out->peak_kinds);
-    return WN_OK;
-}
-
-int32_t wn_memory_limit(int32_t device, int64_t bytes)
-{
-    WN_TRY(wn__check_device(device, "device"));
-    if (bytes < 0)
-        return wn__fail(WN_VALUE, "memory.limit: %lld bytes given; it takes 0 (none) or more", (long long)bytes);
-    wn__ledger(device)->limit = bytes;
-    return WN_OK;
-}
-
-int32_t wn_memory_limit_disk(int32_t device, int64_t bytes)
-{
-    WN_TRY(wn__check_device(device, "device"));
-    if (bytes < 0)
-        return wn__fail(WN_VALUE, "memory.limit_disk: %lld bytes given; it takes 0 (none) or more", (long long)bytes);
-    wn__ledger(device)->disk_limit = bytes;
-    return WN_OK;
-}
-
-int32_t wn_memory_reset_peak(int32_t device)
-{
-    WN_TRY(wn__check_device(device, "device"));
-    wn__handle_drain();
-    struct wn__ledger *l = wn__ledger(device);
-    l->peak = l->live;
-    l->peak_reserved = l->reserved;
-    memcpy(l->peak_kinds, l->kinds, sizeof l->peak_kinds);
-    return WN_OK;
-}
-
-int32_t wn_memory_trim(int32_t device)
-{
-    WN_TRY(wn__check_device(device, "device"));
-    wn__handle_drain();
-    wn__slab_trim(device, NULL, 0);
-    for (int32_t place = 0; place < WN_PLACE_COUNT; place++) wn__offload_buffer_trim(device, place);
-    return wn__arena_shrink(device, 0);
-}
-
-int32_t wn_probe(int32_t device, int32_t place, int64_t bytes, double *out, double *in)
-{
-    double seconds[WN_WAY_COUNT] = {0};
-    WN_TRY(wn__check_device(device, "device"));
-    WN_TRY(wn__need(out, "probe"));
-    WN_TRY(wn__need(in, "probe"));
-    if (place < 0 || place >= WN_PLACE_COUNT || bytes < (1 << 20))
-        return wn__fail(WN_VALUE, "probe: place 0 or 1 and at least 1 MiB, got %d and %lld", place, (long long)bytes);
-    WN_TRY(wn__offload_buffer_probe(device, place, bytes, seconds));
-    *out = seconds[WN_WAY_OUT];
-    *in = seconds[WN_WAY_IN];
-    return WN_OK;
-}
+/* ---- switches for specs --------------------------------------------------------------------------------------- */
 
 static void forget_plans(void)
 {
@@ -437,7 +353,7 @@ int32_t wn_device_set(int32_t device)
 {
     if (wn__thread_check() != WN_OK) return -WN_VALUE;
     int32_t before = wn__here.device;
-    if (wn__device(device) != NULL) wn__here.device = device;
+    if (wn__device(device) != NULL && wn__device(device)->absent == NULL) wn__here.device = device;
     return before;
 }
 

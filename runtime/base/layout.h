@@ -12,6 +12,7 @@
 #ifndef WN_BASE_LAYOUT_H
 #define WN_BASE_LAYOUT_H
 #include <stdint.h>
+#include "function.h"
 
 enum wn_layout {
     WN_PLAIN, /* dense, row-major */
@@ -24,10 +25,11 @@ enum { WN_PANEL = 48, WN_PANEL_UNIT = 16 };
 
 /* Returns the index, in elements, of (row, column 0) in a matrix (rows, columns) of WN_PANEL48, and puts into *width
  * the rows of its panel. Element (row, c) has index result + c * *width. */
-static inline int64_t wn__panel_row(int64_t rows, int64_t columns, int64_t row, int64_t *width)
+WN_FN int64_t wn__panel_row(int64_t rows, int64_t columns, int64_t row, int64_t *width)
 {
     int64_t first = row / WN_PANEL * WN_PANEL;
-    *width = rows - first < WN_PANEL ? rows - first : WN_PANEL;
+    *width = rows - first;
+    if (*width > WN_PANEL) *width = WN_PANEL;
     return first * columns + row - first;
 }
 #endif

@@ -4,6 +4,7 @@
 #ifndef WN_BASE_OPCODE_H
 #define WN_BASE_OPCODE_H
 #include <stdint.h>
+#include <string.h>
 #include "type.h"
 
 enum wn_op {
@@ -22,7 +23,8 @@ enum wn_op_flag {
     WN_INPLACE = 16,
     WN_INDEX = 32,
     WN_OFFSET = 64,
-    WN_NUMBERS = 128
+    WN_NUMBERS = 128,
+    WN_CHECKED = 256
 };
 #define WN_OFFSET_AT 1 /* attrs.i[WN_OFFSET_AT] is the offset of an op with the flag OFFSET */
 
@@ -53,10 +55,14 @@ int32_t wn__elementwise_operands(int32_t op);
  * attrs.i[k] = op << 8 | operand[1] << 4 | operand[0]. */
 static inline struct wn__fused wn__fused_get(const struct wn_attrs *a)
 {
-    struct wn__fused c = {.n = a->n};
-    for (int32_t k = 0; k < a->n && k < WN_CHAIN_STEPS; k++)
-        c.step[k] =
-            (struct wn__fused_step){(int32_t)(a->i[k] >> 8), {(int32_t)(a->i[k] & 15), (int32_t)(a->i[k] >> 4 & 15)}};
+    struct wn__fused c;
+    memset(&c, 0, sizeof c);
+    c.n = a->n;
+    for (int32_t k = 0; k < a->n && k < WN_CHAIN_STEPS; k++) {
+        c.step[k].op = (int32_t)(a->i[k] >> 8);
+        c.step[k].operand[0] = (int32_t)(a->i[k] & 15);
+        c.step[k].operand[1] = (int32_t)(a->i[k] >> 4 & 15);
+    }
     return c;
 }
 static inline void wn__fused_put(const struct wn__fused *c, struct wn_attrs *a)

@@ -10,11 +10,12 @@
 #ifndef WN_BASE_RANDOM_H
 #define WN_BASE_RANDOM_H
 #include <stdint.h>
+#include "function.h"
 
 /* Computes the four words of counter (q, n) under the key `seed`. Every word is held in the low half of 64 bits, and
  * the upper half may hold anything: in a vector, words then stay in their lanes between products.
  * Measured: 0.75 -> 0.39 ns a word (AVX-512), 1.9 -> 2.1 ns a word (AVX2), against words of 32 bits. */
-static inline void wn_philox(uint64_t seed, uint64_t n, uint64_t q, uint32_t out[4])
+WN_FN void wn_philox(uint64_t seed, uint64_t n, uint64_t q, uint32_t out[4])
 {
     const uint64_t low = 0xffffffffu;
     uint64_t c0 = q, c1 = q >> 32, c2 = n, c3 = n >> 32, k0 = seed, k1 = seed >> 32;
@@ -34,7 +35,7 @@ static inline void wn_philox(uint64_t seed, uint64_t n, uint64_t q, uint32_t out
 }
 
 /* Returns the 32 random bits of one element of the node that took number n. */
-static inline uint32_t wn_philox_word(uint64_t seed, uint64_t n, uint64_t element)
+WN_FN uint32_t wn_philox_word(uint64_t seed, uint64_t n, uint64_t element)
 {
     uint32_t w[4];
     wn_philox(seed, n, element >> 2, w);
@@ -42,7 +43,7 @@ static inline uint32_t wn_philox_word(uint64_t seed, uint64_t n, uint64_t elemen
 }
 
 /* Returns floor(word / 2^8) / 2^24: a number of [0, 1) that is exact in f32. */
-static inline double wn_unit(uint32_t word)
+WN_FN double wn_unit(uint32_t word)
 {
     return (double)(word >> 8) * (1.0 / 16777216.0);
 }

@@ -23,7 +23,10 @@ struct wn__rates {
 struct wn__target {
     const char *name;          /* of the kind of machine: "cpu" */
     int32_t is_unified_memory; /* the host addresses the device's memory, and both share its bytes */
+    int32_t is_asynchronous;   /* launches return before their work has ended, so kernels take numbers from memory and
+                                * report wrong data there (struct wn_buffers) */
     int32_t threads;           /* part of a plan's key: the bits of sums may depend on it */
+    int32_t arch;              /* generation of the device, as 90 of sm_90, part of a plan's key; 0: it has none */
     int32_t weight_layout;     /* of nn.Linear's weights (layout.h) */
     int32_t library;           /* bits 1 << dtype: a library computes large products of it; part of a plan's key */
     int64_t library_scratch;   /* bytes that one of these may take at most */

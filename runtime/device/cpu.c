@@ -60,6 +60,13 @@ static int32_t cpu_get(struct wn_device *d, void *host, const void *from, int64_
     return WN_OK;
 }
 
+static int32_t cpu_copy(struct wn_device *d, void *to, const void *from, int64_t bytes)
+{
+    (void)d;
+    if (bytes > 0) memcpy(to, from, (size_t)bytes);
+    return WN_OK;
+}
+
 static int32_t cpu_fill(struct wn_device *d, void *to, int32_t byte, int64_t bytes)
 {
     (void)d;
@@ -74,4 +81,5 @@ struct wn_device wn__device_cpu = {.name = "cpu",
                                    .release = cpu_release,
                                    .put = cpu_put,
                                    .get = cpu_get,
+                                   .copy = cpu_copy,
                                    .fill = cpu_fill};

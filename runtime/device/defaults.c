@@ -6,7 +6,7 @@
 
 static wn_kernel_fn own_kernel(struct wn_device *d, const struct wn_desc *desc)
 {
-    return d->backend->find(desc);
+    return d->backend->find == NULL ? NULL : d->backend->find(desc);
 }
 
 static int32_t own_prepare(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, struct wn_made **out)
@@ -27,6 +27,11 @@ static int32_t wait_for_nothing(struct wn_device *d)
 {
     (void)d;
     return WN_OK;
+}
+
+static int32_t get_at_once(struct wn_device *d, void *host, const void *from, int64_t bytes)
+{
+    return d->get(d, host, from, bytes);
 }
 
 /* ---- kernels of its delegate --------------------------------------------------------------------------- */
@@ -76,6 +81,7 @@ void wn__device_complete(struct wn_device *d)
     if (d->kernel == NULL) d->kernel = is_own ? own_kernel : delegate_kernel;
     if (d->prepare == NULL) d->prepare = is_own ? own_prepare : delegate_prepare;
     if (d->launch == NULL) d->launch = is_own ? call_kernel : delegate_launch;
+    if (d->read == NULL) d->read = get_at_once;
     if (d->sync == NULL) d->sync = is_own ? wait_for_nothing : delegate_sync;
     if (d->offload_buffer_open == NULL) complete_offload_buffers(d);
 }

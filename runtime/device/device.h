@@ -3,6 +3,11 @@
  * Everything that touches a device's bytes goes through one, so nothing above reads a device address: only memory/
  * calls alloc and release, only run/ launches. A function returns WN_OK, or a status with its message set.
  *
+ * A device does its work in the order in which it was asked for, and may do it after the call has returned: the host
+ * waits in `sync`, and in `get`, which reads what all work before has made. A failure that the device finds later is
+ * returned by the next call that waits. A device that is lost (`lost` is not NULL) refuses every call with the words of
+ * `lost`, but for `release` and `offload_buffer_close`.
+ *
  * A slot that is marked optional may be NULL: the registry fills it with the default that its comment names before the
  * first call, so callers never ask. A device with a `delegate` computes with that device's kernels: the defaults of its
  * slots call the delegate's. runtime/README.md says how to add a device. */
@@ -26,6 +31,7 @@ struct wn_offload_buffer {
     int64_t bytes;
     int32_t most;                /* moves each way between two stops, at most */
     double busy[WN_WAY_COUNT];   /* seconds of moving between the last two stops */
+    double stall;                /* seconds for which the device waited for moves meanwhile; 0 where the host waits */
     int64_t moved[WN_WAY_COUNT]; /* bytes moved between the last two stops */
     char note[160];              /* why it is slower or larger than asked for, in words, or "" */
 };
@@ -37,16 +43,27 @@ struct wn_device {
     struct wn__target target;          /* filled by the registry: of the backend, or of the delegate */
     int32_t real;                      /* 0: shapes and bytes only, without memory behind addresses */
     int32_t hidden;                    /* 1: for specs, not listed to users */
+    int32_t is_preferred;              /* 1: 'auto' takes it before the CPU */
+    const char *absent;                /* the reason why it is not here, one line; NULL: it is here */
+    const char *lost;                  /* the reason why nothing runs on it any more, one line; NULL: it is well */
+
+    /* Looks for the device when the library starts: sets `absent`, or the slots and the facts above. Optional: it is
+     * always here. */
+    void (*open)(struct wn_device *d);
 
     /* ---- memory: required ---- */
     /* Takes bytes > 0 of the device, aligned to 256 bytes and not cleared. WN_OOM. */
     int32_t (*alloc)(struct wn_device *d, int64_t bytes, void **out);
     /* Gives back what alloc took; bytes: as given to alloc. */
     void (*release)(struct wn_device *d, void *p, int64_t bytes);
-    /* Copy bytes >= 0 from the host and to the host; fill sets each of them to `byte`. The work has ended on return. */
+    /* Copy bytes >= 0 from the host, to the host, and within the device; fill sets each of them to `byte`. On return
+     * from put the bytes of the host may change, on return from get they are there. from and to do not overlap. */
     int32_t (*put)(struct wn_device *d, void *to, const void *host, int64_t bytes);
     int32_t (*get)(struct wn_device *d, void *host, const void *from, int64_t bytes);
+    int32_t (*copy)(struct wn_device *d, void *to, const void *from, int64_t bytes);
     int32_t (*fill)(struct wn_device *d, void *to, int32_t byte, int64_t bytes);
+    /* Starts a copy of at most 64 bytes to the host, which are there after the next sync. Default: get. */
+    int32_t (*read)(struct wn_device *d, void *host, const void *from, int64_t bytes);
 
     /* ---- kernels: optional ---- */
     /* Returns the kernel of an application when a plan is loaded, or NULL where the device has none. Default: `find` of
@@ -59,8 +76,8 @@ struct wn_device {
     /* Starts a kernel; the device runs kernels in the order in which they were started. Default: calls the kernel with
      * the stream NULL. */
     int32_t (*launch)(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc *desc, const struct wn_buffers *b);
-    /* Waits until every kernel that was started has ended. Default: returns WN_OK, for a launch that ends with the
-     * kernel. */
+    /* Waits until all work that was started has ended. WN_DEVICE: some of it failed. Default: returns WN_OK, for a
+     * launch that ends with the kernel. */
     int32_t (*sync)(struct wn_device *d);
 
     /* ---- offload buffers: optional, all five or none ---- */
@@ -72,7 +89,8 @@ struct wn_device {
     void (*offload_buffer_close)(struct wn_device *d, struct wn_offload_buffer *buffer);
     /* Starts a move and returns at once. A move out begins after the kernels that were started before it. */
     int32_t (*offload_buffer_start)(struct wn_device *d, struct wn_offload_buffer *buffer, const struct wn_move *m);
-    /* Waits until the number-th move of that way since the last stop, counted from 0, has ended. */
+    /* Lets nothing that is launched later begin before the number-th move of that way since the last stop, counted from
+     * 0, has ended: the device waits, or the host does. */
     int32_t (*offload_buffer_wait)(struct wn_device *d, struct wn_offload_buffer *buffer, int32_t way, int64_t number);
     /* Gives up the moves that have not begun, and waits for the others. */
     void (*offload_buffer_stop)(struct wn_device *d, struct wn_offload_buffer *buffer);
@@ -87,8 +105,14 @@ void wn__device_start(enum wn_library_use use);
 int32_t wn__device_count(void);
 /* Returns the number of devices that users see. */
 int32_t wn__device_listed(void);
-/* Returns the device of an id, counted from 0; NULL: there is none. */
+/* Returns the device of an id, counted from 0; NULL: there is none. It may be absent. */
 struct wn_device *wn__device(int32_t id);
+/* Returns the id of the device that 'auto' means: the first that is preferred and here, else the CPU's, 0. */
+int32_t wn__device_auto(void);
+/* Returns WN_OK for a device that is here and well; else WN_DEVICE, with its words behind `what`. */
+int32_t wn__device_usable(int32_t id, const char *what);
+/* Sets the rates of the devices whose target has this name. */
+void wn__device_rates(const char *target, const struct wn__rates *rates);
 /* Returns the target of a kind of machine (TARGET in device.def), without a library; NULL: there is none. */
 const struct wn__target *wn__device_target(int32_t kind);
 /* Return what a device's backend says of itself; a device with a delegate says what that one does. */

@@ -30,6 +30,12 @@ static int32_t meta_get(struct wn_device *d, void *host, const void *from, int64
                                "use device = 'cpu' for values");
 }
 
+static int32_t meta_copy(struct wn_device *d, void *to, const void *from, int64_t bytes)
+{
+    (void)d, (void)to, (void)from, (void)bytes;
+    return WN_OK;
+}
+
 static int32_t meta_fill(struct wn_device *d, void *to, int32_t byte, int64_t bytes)
 {
     (void)d, (void)to, (void)byte, (void)bytes;
@@ -113,6 +119,7 @@ struct wn_device wn__device_meta = {.name = "meta",
                                     .release = meta_release,
                                     .put = meta_put,
                                     .get = meta_get,
+                                    .copy = meta_copy,
                                     .fill = meta_fill,
                                     .kernel = meta_kernel,
                                     .prepare = meta_prepare,

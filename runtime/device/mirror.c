@@ -39,6 +39,12 @@ static int32_t mirror_get(struct wn_device *d, void *host, const void *from, int
     return wn__device_cpu.get(&wn__device_cpu, host, shift(from), bytes);
 }
 
+static int32_t mirror_copy(struct wn_device *d, void *to, const void *from, int64_t bytes)
+{
+    (void)d;
+    return wn__device_cpu.copy(&wn__device_cpu, shift(to), shift(from), bytes);
+}
+
 static int32_t mirror_fill(struct wn_device *d, void *to, int32_t byte, int64_t bytes)
 {
     (void)d;
@@ -78,6 +84,7 @@ struct wn_device wn__device_mirror = {.name = "mirror",
                                       .release = mirror_release,
                                       .put = mirror_put,
                                       .get = mirror_get,
+                                      .copy = mirror_copy,
                                       .fill = mirror_fill,
                                       .launch = mirror_launch,
                                       .offload_buffer_open = wn__host_offload_open,

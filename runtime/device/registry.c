@@ -1,5 +1,7 @@
-/* The devices of this process and the targets of plans, in the order of device.def. */
+/* The devices of this process and the targets of plans, in the order of device.def. A device is looked for once, when
+ * the library starts; one that is not here keeps its id. */
 #include <stddef.h>
+#include <string.h>
 #include "registry.h"
 
 static struct wn_device *const devices[] = {
@@ -36,6 +38,7 @@ void wn__device_start(enum wn_library_use use)
     is_started = 1;
     for (int32_t i = 0; i < wn__device_count(); i++) {
         set_target(devices[i], use);
+        if (devices[i]->open != NULL) devices[i]->open(devices[i]);
         wn__device_complete(devices[i]);
     }
 }
@@ -56,6 +59,27 @@ struct wn_device *wn__device(int32_t id)
 {
     if (!is_started) wn__device_start(WN_LIBRARY_OFF);
     return id >= 0 && id < wn__device_count() ? devices[id] : NULL;
+}
+
+int32_t wn__device_auto(void)
+{
+    for (int32_t i = 0; i < wn__device_count(); i++)
+        if (wn__device(i)->is_preferred && wn__device(i)->absent == NULL) return i;
+    return 0;
+}
+
+int32_t wn__device_usable(int32_t id, const char *what)
+{
+    const struct wn_device *d = wn__device(id);
+    if (d == NULL) return wn__fail(WN_DEVICE, "%s: there is no device %d", what, id);
+    if (d->absent != NULL) return wn__fail(WN_DEVICE, "%s: %s is not here: %s", what, d->name, d->absent);
+    return d->lost == NULL ? WN_OK : wn__fail(WN_DEVICE, "%s: %s", what, d->lost);
+}
+
+void wn__device_rates(const char *target, const struct wn__rates *rates)
+{
+    for (int32_t i = 0; i < wn__device_count(); i++)
+        if (strcmp(wn__device(i)->target.name, target) == 0) wn__device(i)->target.rates = *rates;
 }
 
 const struct wn__target *wn__device_target(int32_t kind)

@@ -19,7 +19,8 @@ enum {
     INPLACE = WN_INPLACE,
     INDEX = WN_INDEX,
     OFFSET = WN_OFFSET,
-    NUMBERS = WN_NUMBERS
+    NUMBERS = WN_NUMBERS,
+    CHECKED = WN_CHECKED
 };
 
 static const struct {

@@ -373,6 +373,7 @@ static int32_t write_key2(struct assembly *a)
     wn__bytes_int(&b, ir->device);
     wn__bytes_int(&b, ir->threads);
     wn__bytes_int(&b, wn__device(ir->device)->target.library);
+    wn__bytes_int(&b, wn__device(ir->device)->target.arch);
     wn__bytes_int(&b, ir->machine);
     wn__bytes_int(&b, wn__costs_id());
     wn__bytes_int(&b, ir->n);

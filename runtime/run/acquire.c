@@ -118,6 +118,23 @@ static int32_t take_results(struct wn__bases *b)
     return WN_OK;
 }
 
+/* Takes the host's room for numbers, reports and addresses. */
+static int32_t take_room(struct wn__bases *b)
+{
+    const struct wn__ir *ir = b->p->ir;
+    b->number = wn__alloc((ir->n_results + 1) * (int64_t)sizeof *b->number);
+    b->report = wn__alloc((b->p->schedule->n_reports + 1) * (int64_t)sizeof *b->report);
+    b->in = wn__alloc((ir->most_in + 1) * (int64_t)sizeof *b->in);
+    return b->number == NULL || b->report == NULL || b->in == NULL ? WN_OOM : WN_OK;
+}
+
+static void release_room(struct wn__bases *b)
+{
+    wn__free(b->number);
+    wn__free(b->report);
+    wn__free(b->in);
+}
+
 int32_t wn__acquire(struct wn_program *p, struct wn__bases *out)
 {
     int32_t code;
@@ -127,8 +144,7 @@ int32_t wn__acquire(struct wn_program *p, struct wn__bases *out)
     WN_TRY(check_limit(p));
     if ((code = take_states(p)) != WN_OK) goto fail_states;
     if ((code = take_results(out)) != WN_OK) goto fail_results;
-    out->in = wn__alloc((p->ir->most_in + 1) * (int64_t)sizeof *out->in);
-    if ((code = out->in == NULL ? WN_OOM : WN_OK) != WN_OK) goto fail_inputs;
+    if ((code = take_room(out)) != WN_OK) goto fail_room;
     if ((code = wn__transfer_take(&out->transfer, p)) != WN_OK) goto fail_transfer;
     if ((code = wn__arena_fit(p->device, p->schedule->arena + wn__check_guard())) != WN_OK) goto fail_arena;
     out->arena = wn__arena(p->device)->data;
@@ -137,8 +153,8 @@ int32_t wn__acquire(struct wn_program *p, struct wn__bases *out)
 fail_arena:
 fail_transfer: /* some of the offload buffers may be taken */
     wn__transfer_release(&out->transfer);
-fail_inputs:
-    wn__free(out->in);
+fail_room: /* some of the room may be taken */
+    release_room(out);
 fail_results: /* some of the results may be taken */
     release_results(out);
 fail_states: /* some of the states may have a value */
@@ -149,7 +165,7 @@ fail_states: /* some of the states may have a value */
 void wn__acquired_release(struct wn__bases *b)
 {
     wn__transfer_release(&b->transfer);
-    wn__free(b->in);
+    release_room(b);
     release_results(b);
     wn__program_end_first(b->p, WN_FIRST_ROLL_BACK);
 }

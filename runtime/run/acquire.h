@@ -14,7 +14,9 @@ struct wn__bases {
     struct wn_program *p;
     char *arena;
     struct wn__buffer **result; /* (n_results of the IR) NULL where a result is a number, or was kept */
-    const void **in;            /* (most_in of the IR) room for the addresses of an instruction's inputs */
+    double *number;   /* (n_results of the IR) the elements of results that are numbers, as the device has them */
+    uint64_t *report; /* (n_reports of the schedule) room for the reports of wrong data */
+    const void **in;  /* (most_in of the IR) room for the addresses of an instruction's inputs */
     struct wn__transfer transfer;
 };
 

@@ -133,20 +133,6 @@ static int32_t compute(struct first *x, struct wn_summary *planned)
 
 /* ---- giving the cells their bytes --------------------------------------------------------------------------- */
 
-/* Copies the bytes of a cell on its device, block by block through the host. */
-static int32_t copy_bytes(const struct wn_cell *c, char *to, char *from)
-{
-    struct wn_device *d = wn__device(c->device);
-    char block[65536];
-    int64_t bytes = wn__bytes(&c->type);
-    for (int64_t at = 0; d->real && at < bytes; at += (int64_t)sizeof block) {
-        int64_t n = bytes - at < (int64_t)sizeof block ? bytes - at : (int64_t)sizeof block;
-        WN_TRY(d->get(d, block, from + at, n));
-        WN_TRY(d->put(d, to + at, block, n));
-    }
-    return WN_OK;
-}
-
 static int32_t put_number(const struct wn_cell *c, void *to, const struct wn_node *from)
 {
     struct wn_device *d = wn__device(c->device);
@@ -159,11 +145,12 @@ static int32_t put_number(const struct wn_cell *c, void *to, const struct wn_nod
 static int32_t fill_own(const struct first *x, int32_t i)
 {
     const struct wn_node *init = x->init[x->from[i]];
+    struct wn_device *d = wn__device(x->cell[i]->device);
     char *to = x->own[i]->data;
     char *from = init->held != NULL       ? (char *)init->held->data
                  : init->op == WN_OP_CELL ? wn__cell_data(init->cell)
                                           : x->bytes[x->from[i]];
-    return x->cell[i]->type.ndim > 0 || from != NULL ? copy_bytes(x->cell[i], to, from)
+    return x->cell[i]->type.ndim > 0 || from != NULL ? d->copy(d, to, from, wn__bytes(&x->cell[i]->type))
                                                      : put_number(x->cell[i], to, init);
 }
 

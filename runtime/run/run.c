@@ -1,9 +1,9 @@
 /* Runs a schedule as it is written. Everything is acquired before the first kernel, so a run cannot fail for memory
  * half way; nothing is reordered; no kernel allocates; nothing calls back. */
-#include <string.h>
-#include "../base/alloc.h"
+#include <stdio.h>
 #include "../base/clock.h"
 #include "../base/warning.h"
+#include "../plan/ir/rewrite.h"
 #include "../plan/lower/instruction.h"
 #include "../plan/recipe/action.h"
 #include "acquire.h"
@@ -14,49 +14,30 @@
 #include "../plan/ir/costs.h"
 #include "../program/rehearse.h"
 #include "run.h"
+#include "scalars.h"
 
 volatile int32_t wn__interrupted;
 int32_t wn__sync_on; /* 1: waits for the device after every kernel, so that an error is at its own instruction */
 
-static void put_number(char *to, const struct wn_node *n)
-{
-    int64_t size = wn__dtype_size(n->type.dtype);
-    if (n->hyper == NULL) {
-        wn__number_put(n->type.dtype, n->number, to);
-        return;
-    }
-    for (int32_t i = 0; i < n->type.dim[0]; i++) wn__number_put(n->type.dtype, n->hyper->v[i], to + size * i);
-}
-
-/* Uploads the numbers of the host, 64 bytes apart. */
-static int32_t put_scalars(struct wn_program *p, const struct wn__bases *b)
-{
-    const struct wn__schedule *s = p->schedule;
-    if (s->scalars < 0) return WN_OK;
-    int64_t stride = 64, bytes = s->allocation[s->scalars].bytes;
-    char small[4096], *host = bytes <= (int64_t)sizeof small ? small : wn__alloc(bytes);
-    if (host == NULL) return WN_OOM;
-    memset(host, 0, (size_t)bytes);
-    for (int32_t i = 0; i < p->ir->n_scalars; i++)
-        if (p->scalar[i] != NULL) put_number(host + stride * i, p->scalar[i]);
-    struct wn_device *d = wn__device(p->device);
-    int32_t code = d->put(d, wn__allocation_address(b, &s->allocation[s->scalars]), host, bytes);
-    if (host != small) wn__free(host);
-    return code;
-}
-
 /* ---- the loop ------------------------------------------------------------------------------------------------ */
 
-/* Reads a 0-d result to the host. */
-static int32_t take_number(struct wn_program *p, const struct wn__bases *b, const struct wn__instr *n)
+/* The place of a run in its program. Invariant: ended <= at. */
+struct progress {
+    int32_t at;      /* the instruction that is being started */
+    int32_t ended;   /* instructions before this one have ended: the device was waited for */
+    int32_t effects; /* instructions started that change a state */
+};
+
+/* Fills the addresses of seed, counter and report, for a kernel of an asynchronous device. */
+static void point_at_scalars(const struct wn_program *p, const struct wn__bases *b, const struct wn__instr *n,
+                             struct wn_buffers *buffers)
 {
-    const struct wn__ir_node *q = &p->ir->node[n->node];
-    struct wn_device *d = wn__device(p->device);
-    double element = 0;
-    WN_TRY(d->sync(d));
-    if (d->real) WN_TRY(d->get(d, &element, wn__value_address(b, n->out), wn__dtype_size(q->type.dtype)));
-    p->result[q->result]->number = wn__number_get(q->type.dtype, &element);
-    return WN_OK;
+    const struct wn__schedule *s = p->schedule;
+    if (s->scalars < 0) return;
+    char *scalars = wn__allocation_address(b, &s->allocation[s->scalars]);
+    int32_t random = n->what == WN_DO_RUN ? p->ir->node[n->node].random : -1;
+    if (random >= 0) buffers->random = (const uint64_t *)(scalars + wn__random_at(p->ir, random));
+    if (n->report >= 0) buffers->report = (uint64_t *)(scalars + wn__report_at(p->ir, n->report));
 }
 
 /* Launches the kernel of an instruction. shift: added to random counters, so that a rerun draws fresh numbers. */
@@ -78,8 +59,9 @@ static int32_t issue(struct wn_program *p, const struct wn__bases *b, const stru
         buffers.workspace = (n->work_slab < 0 ? b->arena : (char *)p->slab[n->work_slab]->data) + n->work_offset;
     if (n->what == WN_DO_RUN && q->random >= 0) {
         buffers.seed = p->random[q->random].seed;
-        buffers.counter = p->random[q->random].counter + (p->random[q->random].is_kept ? 0 : shift);
+        buffers.counter = wn__counter_of(&p->random[q->random], shift);
     }
+    if (ir->target->is_asynchronous) point_at_scalars(p, b, n, &buffers);
     if (n->what == WN_DO_RUN && q->offset >= 0) {
         room.desc = *desc;
         wn__program_attrs(p, n->node, &room.desc.attrs);
@@ -158,42 +140,103 @@ static int32_t look_before(struct wn_program *p)
     return WN_OK;
 }
 
-/* Runs the instructions in their order. effects: counts those that changed a state, also when it fails. */
+/* Makes sure that nothing is wrong before the first change of a state: waits for reports, and stops for ^C. */
+static int32_t stop_before_effects(struct wn_program *p, const struct wn__bases *b, struct progress *at)
+{
+    if (p->schedule->n_reports > 0) {
+        WN_TRY(wn__reports_check(p, b));
+        at->ended = at->at;
+    }
+    return WN_OK;
+}
+
+/* Runs the kernel of an instruction, and the checks around it. */
+static int32_t run_kernel(struct wn_program *p, struct wn__bases *b, struct wn__check *check, struct progress *at,
+                          uint64_t shift)
+{
+    const struct wn__instr *n = &p->schedule->instr[at->at];
+    int32_t changes = changes_state(p->ir, n);
+    if (wn__interrupted && at->effects == 0) return wn__fail(WN_INTERRUPT, "interrupted before anything was changed");
+    if (changes && at->effects == 0) WN_TRY(stop_before_effects(p, b, at));
+    at->effects += changes;
+    WN_TRY(wn__check_before(check));
+    double began = wn__timing_on ? wn__now() : 0;
+    WN_TRY(issue(p, b, n, shift));
+    if (wn__sync_on || wn__timing_on) {
+        WN_TRY(wn__device(p->device)->sync(wn__device(p->device)));
+        at->ended = at->at + 1;
+    }
+    if (wn__timing_on && p->step_seconds != NULL) p->step_seconds[at->at] = wn__now() - began;
+    WN_TRY(wn__check_after(check, n));
+    WN_TRY(wn__replay_after(check, n));
+    return wn__anomaly_on ? look_for_anomaly(p, b, n) : WN_OK;
+}
+
+/* Runs the instructions in their order. */
 static int32_t loop(struct wn_program *p, struct wn__bases *b, struct wn__meter *m, struct wn__check *check,
-                    uint64_t shift, int32_t *effects)
+                    struct progress *at, uint64_t shift)
 {
     const struct wn__schedule *s = p->schedule;
-    for (int32_t i = 0; i < s->n; i++) {
-        const struct wn__instr *n = &s->instr[i];
-        if (p->trace != NULL) p->trace[p->n_trace++] = i;
+    for (at->at = 0; at->at < s->n; at->at++) {
+        const struct wn__instr *n = &s->instr[at->at];
+        if (p->trace != NULL) p->trace[p->n_trace++] = at->at;
         if (n->what == WN_DO_FREE) {
             wn__meter_free(m, p, n);
             if (s->allocation[n->out].space < WN_SPACE_HOST)
                 WN_TRY(wn__check_free(check, wn__allocation_address(b, &s->allocation[n->out]),
                                       s->allocation[n->out].bytes));
-            continue;
+        } else if (wn__instr_way(n) >= 0 || n->what == WN_DO_WAIT) {
+            WN_TRY(do_move(p, b, m, check, at->at));
+        } else if (n->what == WN_DO_READ) {
+            WN_TRY(wn__number_read(p, b, n));
+        } else {
+            wn__meter_run(m, p, n);
+            WN_TRY(run_kernel(p, b, check, at, shift));
         }
-        if (wn__instr_way(n) >= 0 || n->what == WN_DO_WAIT) {
-            WN_TRY(do_move(p, b, m, check, i));
-            continue;
-        }
-        if (n->what == WN_DO_READ) {
-            WN_TRY(take_number(p, b, n));
-            continue;
-        }
-        if (wn__interrupted && *effects == 0) return wn__fail(WN_INTERRUPT, "interrupted before anything was changed");
-        wn__meter_run(m, p, n);
-        *effects += changes_state(p->ir, n);
-        WN_TRY(wn__check_before(check));
-        double began = wn__timing_on ? wn__now() : 0;
-        WN_TRY(issue(p, b, n, shift));
-        if (wn__sync_on || wn__timing_on) WN_TRY(wn__device(p->device)->sync(wn__device(p->device)));
-        if (wn__timing_on && p->step_seconds != NULL) p->step_seconds[i] = wn__now() - began;
-        WN_TRY(wn__check_after(check, n));
-        WN_TRY(wn__replay_after(check, n));
-        if (wn__anomaly_on) WN_TRY(look_for_anomaly(p, b, n));
     }
     return WN_OK;
+}
+
+/* Waits until everything that was started has ended, and takes what it made for the host. */
+static int32_t finish(struct wn_program *p, const struct wn__bases *b)
+{
+    struct wn_device *d = wn__device(p->device);
+    WN_TRY(d->sync(d));
+    WN_TRY(wn__reports_check(p, b));
+    wn__numbers_take(p, b);
+    return WN_OK;
+}
+
+/* Waits for the work of a run that failed, so that its bytes can be given back. The message of `code` stays. */
+static void end_started(const struct wn_program *p, int32_t code)
+{
+    struct wn_device *d = wn__device(p->device);
+    char message[1024];
+    snprintf(message, sizeof message, "%s", wn__message());
+    if (d->sync(d) != WN_OK) wn__fail(code, "%s", message);
+}
+
+/* Returns "linear (node 3)", and the line where the node was recorded, where that is known. */
+static const char *instr_text(const struct wn_program *p, int32_t at, char *text, size_t room)
+{
+    const struct wn__instr *n = &p->schedule->instr[at];
+    int32_t line = wn__program_line(p, n->node);
+    snprintf(text, room, "%s (node %d%s%s)", wn__ir_op_text(p->ir, n->node), n->node, line ? ", recorded at " : "",
+             line ? wn__line_text(line) : "");
+    return text;
+}
+
+/* Adds to the message of a device's failure where it happened: at one instruction, or between two. */
+static int32_t name_fault(const struct wn_program *p, const struct progress *at, int32_t code)
+{
+    char first[256], last[256], fault[512];
+    int32_t n = p->schedule->n, from = at->ended < n ? at->ended : n - 1, to = at->at < n ? at->at : n - 1;
+    if (code != WN_DEVICE || n == 0) return code;
+    instr_text(p, from, first, sizeof first);
+    instr_text(p, to, last, sizeof last);
+    snprintf(fault, sizeof fault, "%s", wn__message());
+    if (from >= to) return wn__fail(code, "%s; it ran %s", fault, last);
+    return wn__fail(code, "%s; it ran something from %s to %s (WANE_SYNC=1 names it)", fault, first, last);
 }
 
 static int32_t check_rerun(const struct wn_program *p)
@@ -227,16 +270,17 @@ static int32_t execute(struct wn_program *p, struct wn__bases *b, uint64_t shift
 {
     struct wn__meter meter = {0};
     struct wn__check check = {0};
-    int32_t effects = 0;
+    struct progress at = {0};
     double started = wn__now();
     WN_TRY(wn__meter_start(&meter, p));
     int32_t code = wn__check_start(&check, p, b->arena, b->result);
-    if (code == WN_OK) code = put_scalars(p, b);
+    if (code == WN_OK) code = wn__scalars_put(p, b, shift);
     if (code == WN_OK && wn__anomaly_on) code = look_before(p);
-    if (code == WN_OK) code = loop(p, b, &meter, &check, shift, &effects);
+    if (code == WN_OK) code = loop(p, b, &meter, &check, &at, shift);
     wn__transfer_stop(&b->transfer);
-    if (code == WN_OK) code = wn__device(p->device)->sync(wn__device(p->device));
-    if (code != WN_OK && effects > 0) wn__effects_roll_back(p, code);
+    if (code == WN_OK) code = finish(p, b);
+    if (code != WN_OK) end_started(p, code = name_fault(p, &at, code));
+    if (code != WN_OK && at.effects > 0) wn__effects_roll_back(p, code);
     p->measured.high_water = wn__check_stop(&check);
     wn__meter_stop(&meter, p);
     p->measured.seconds = wn__now() - started;
@@ -262,6 +306,7 @@ static int32_t fresh_results(struct wn_program *p)
 static int32_t check_run(const struct wn_program *p, int32_t rerun)
 {
     if (p->schedule == NULL) return wn__fail(WN_VALUE, "run: the program was not planned");
+    WN_TRY(wn__device_usable(p->device, "run"));
     if (p->ran && !rerun) return wn__fail(WN_VALUE, "run: the program ran already");
     if (wn__rehearsal_now() != NULL)
         return wn__fail(WN_VALUE, "run: a step is being planned and nothing runs meanwhile; leave the rehearsal first");

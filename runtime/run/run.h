@@ -3,6 +3,7 @@
  *   materialise.c   first values of states, before the run and taken back if it fails
  *   acquire.c       everything that a run takes before its first kernel
  *   run.c           the loop over instructions
+ *   scalars.c       numbers that the host hands to kernels and takes from them
  *   commit.c        the end: keeps what the run made, or rolls back what it changed
  *   transfer.c      offloads and fetches
  *   measure.c       the executor's own account of bytes and seconds

@@ -74,6 +74,7 @@ void wn__transfer_stop(struct wn__transfer *t)
         m->out += offload_buffer->moved[WN_WAY_OUT];
         m->in += offload_buffer->moved[WN_WAY_IN];
         m->move_seconds += offload_buffer->busy[WN_WAY_OUT] + offload_buffer->busy[WN_WAY_IN];
+        t->stall += offload_buffer->stall;
     }
     m->stall_seconds = t->stall;
 }

@@ -332,7 +332,7 @@ static void turn(struct bytes *b)
     case 0: wn_debug(options[take(b) % 8], take(b) % 3); break;
     case 1: wn_interrupt(take(b) & 1); break;
     case 2: wn_anomaly(i); break;
-    case 3: wn_device_set(take(b) < 200 ? take(b) % 3 : i); break;
+    case 3: wn_device_set(take(b) < 200 ? take(b) % 4 : i); break;
     case 4: wn_timing(take(b) & 1); break;
     default: wn_counter_set((uint64_t)take_wide(b)); break;
     }

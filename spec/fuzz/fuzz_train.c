@@ -154,7 +154,8 @@ static void disarm(void)
     for (int32_t i = 0; i < 4; i++) wn_debug(options[i], 0);
     wn_interrupt(0);
     wn_anomaly(0);
-    for (int32_t d = 0; d < 3; d++) {
+    for (int32_t d = 0; wn_device_name(d) != NULL; d++) {
+        if (wn_device_absent(d) != NULL) continue;
         wn_memory_limit(d, d == 1 ? 0 : 256 << 20);
         wn_memory_limit_disk(d, 64 << 20);
     }
@@ -273,7 +274,8 @@ static void settle(const char *what)
 {
     struct wn_memory m;
     wn_free(-1);
-    for (int32_t d = 0; d < 3; d++) {
+    for (int32_t d = 0; wn_device_name(d) != NULL; d++) {
+        if (wn_device_absent(d) != NULL) continue;
         expect(wn_memory_trim(d) == 0 && wn_memory_get(d, &m) == 0, "memory is counted");
         for (int32_t k = 0; k < 9; k++) {
             if (m.kinds[k] != 0)

@@ -386,11 +386,19 @@ static void net_cells(struct net *w, struct bytes *b)
     }
 }
 
+/* Returns the id of a device, here or not. */
+static int32_t net_device(const char *name)
+{
+    int32_t d = 0;
+    while (wn_device_name(d) != NULL && strcmp(wn_device_name(d), name) != 0) d++;
+    return d;
+}
+
 static void net_world(struct net *w, struct bytes *b)
 {
     static const int64_t rows[] = {1, 2, 5, 64, 128, 64};
     uint8_t how = take(b), where = take(b);
-    *w = (struct net){.device = where > 235 ? 1 : where > 200 ? 2 : 0, .loss = -1};
+    *w = (struct net){.device = where > 235 ? net_device("meta") : where > 200 ? net_device("mirror") : 0, .loss = -1};
     wn_device_set(w->device);
     wn_seed(5);
     w->dtype = how < 200 ? 0 : 1;

@@ -370,13 +370,16 @@ function cli.machine()
     local binding = require 'wane.ffi'
     local C, text = binding.C, binding.text
     local devices = {}
-    for d = 0, C.wn_device_count() - 1 do devices[#devices + 1] = text(C.wn_device_name(d)) end
+    for d = 0, C.wn_device_count() - 1 do
+        if C.wn_device_absent(d) == nil then devices[#devices + 1] = text(C.wn_device_name(d)) end
+    end
     local lines = {
         ('wane %s'):format(text(C.wn_version())),
         ('devices    %s'):format(table.concat(devices, ', ')),
         ('threads    %d'):format(C.wn_threads()),
         ('kernels    %s'):format(text(C.wn_kernels())),
         ('oneDNN     %s'):format(text(C.wn_onednn())),
+        ('CUDA       %s'):format(text(C.wn_cuda())),
         ('libraries  %s (%s, %s %s)'):format(binding.path, jit.version, jit.os, jit.arch),
     }
     local notice = text(C.wn_notice())

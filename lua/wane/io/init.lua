@@ -18,7 +18,7 @@ local program = require 'wane.program'
 local safetensors = require 'wane.io.safetensors'
 local tensor = require 'wane.tensor'
 
-local C, raise = binding.C, errors.raise
+local raise = errors.raise
 
 local io_ = {}
 
@@ -337,9 +337,7 @@ local function load_cells(f, cells, places)
     local ok, e = pcall(f.load, f, cells, places)
     if ok then return end
     if not errors.is(e) or e.code ~= 'oom' then error(e, 0) end
-    for device = 0, C.wn_device_count() - 1 do
-        require('wane.plan.memory').trim(binding.text(C.wn_device_name(device)))
-    end
+    for _, device in ipairs(op.device_names()) do require('wane.plan.memory').trim(device) end
     f:load(cells, places)
 end
 

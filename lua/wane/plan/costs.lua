@@ -10,10 +10,12 @@
 --
 --     machine<tab>f64 f32 bf16 bytes launch               FLOP/s, bytes/s, seconds
 --     link<tab>to_host to_disk from_host from_disk        bytes/s
+--     machine:cuda<tab>, link:cuda<tab>                   the same of a GPU, measured where the device is 'cuda'
 --     seconds<tab>key of an application
 -- @module wane.plan.costs
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local op = require 'wane.tensor.op'
 local program = require 'wane.program'
 local system = require 'wane.system'
 local table_ = require 'wane.report.table'
@@ -64,18 +66,38 @@ local function take_rates(found, field, key, names)
     return true
 end
 
+-- DEVICES lists the devices that rates are measured of. Those of the CPU have the bare words `machine` and `link` in
+-- the file, those of another device its name behind them: `machine:cuda`.
+local DEVICES = { 'cpu', 'cuda' }
+
+local function word(name, device)
+    return device == 'cpu' and name or name .. ':' .. device
+end
+
+-- FIELDS maps a word of the file to the names of its numbers.
+local FIELDS = {}
+for _, device in ipairs(DEVICES) do
+    FIELDS[word('machine', device)], FIELDS[word('link', device)] = rates, links
+end
+
+-- Returns the device of DEVICES that new tensors are on: the CPU where they are on meta.
+local function measured_device()
+    local name = binding.text(C.wn_device_name(C.wn_device_set(-1)))
+    return name == 'cuda' and name or 'cpu'
+end
+
 -- Parses one line of the file into `found`. Returns false when its number cannot have been measured.
 local function take_line(found, number, key)
-    if number == 'machine' then return take_rates(found, 'machine', key, rates) end
-    if number == 'link' then return take_rates(found, 'link', key, links) end
+    if FIELDS[number] then return take_rates(found, number, key, FIELDS[number]) end
     local seconds = tonumber(number)
     if seconds and not (seconds >= 0 and seconds < 1e18) then return false end
     found.seconds[key] = seconds
     return true
 end
 
--- Reads a file of costs: { machine = rates or nil, link = rates or nil, seconds = { key = number } }, empty when the
--- file does not exist. The second value says why the file cannot be read, if it cannot.
+-- Reads a file of costs: { machine = rates or nil, link = rates or nil, ['machine:cuda'] =, ['link:cuda'] = the same of
+-- a GPU, seconds = { key = number } }, empty when the file does not exist. The second value says why the file cannot be
+-- read, if it cannot.
 local function read(name)
     local found = { seconds = {} }
     if not name then return found end
@@ -86,7 +108,7 @@ local function read(name)
     file:seek 'set'
     for line in file:lines() do
         local number, key = line:match('^(%S+)\t(.+)$')
-        is_ours = is_ours or number == 'machine' or number == 'link' or tonumber(number) ~= nil or line == HEAD
+        is_ours = is_ours or FIELDS[number] or tonumber(number) ~= nil or line == HEAD
         lines = lines + 1
         if number and not take_line(found, number, key) then
             file:close()
@@ -101,8 +123,11 @@ local function read(name)
         end
     end
     file:close()
-    for _, link in ipairs(links) do
-        if found.machine and found.link then found.machine[link] = found.link[link] end
+    for _, device in ipairs(DEVICES) do
+        local machine, link = found[word('machine', device)], found[word('link', device)]
+        for _, rate in ipairs(links) do
+            if machine and link then machine[rate] = link[rate] end
+        end
     end
     return found, not is_ours and "no line of it is one that wane.profile writes" or nil
 end
@@ -112,15 +137,14 @@ local function write(name, found)
     local keys, lines = {}, { HEAD }
     for key in pairs(found.seconds) do keys[#keys + 1] = key end
     table.sort(keys)
-    if found.machine then
-        local words = {}
-        for i, rate in ipairs(rates) do words[i] = ('%.6g'):format(found.machine[rate]) end
-        lines[2] = 'machine\t' .. table.concat(words, ' ')
-    end
-    if found.link then
-        local words = {}
-        for i, link in ipairs(links) do words[i] = ('%.6g'):format(found.link[link]) end
-        lines[#lines + 1] = 'link\t' .. table.concat(words, ' ')
+    for _, device in ipairs(DEVICES) do
+        for _, kind in ipairs { 'machine', 'link' } do
+            local field, words = word(kind, device), {}
+            for i, rate in ipairs(found[field] and FIELDS[field] or {}) do
+                words[i] = ('%.6g'):format(found[field][rate])
+            end
+            if found[field] then lines[#lines + 1] = field .. '\t' .. table.concat(words, ' ') end
+        end
     end
     for _, key in ipairs(keys) do lines[#lines + 1] = ('%.6g\t%s'):format(found.seconds[key], key) end
     os.execute(("mkdir -p '%s'"):format((name:match('^(.*)/[^/]*$') or '.'):gsub("'", "'\\''")))
@@ -148,17 +172,19 @@ end
 
 --- Lists the machines that a plan can be made for.
 -- @return printable list of { name =, f64 =, f32 =, bf16 = (FLOP/s), bytes = (bytes/s), launch = (seconds of each
--- application beside its roofline), source = text, memory = (bytes, of targets from data sheets) }; this machine first
+-- application beside its roofline), source = text, memory = (bytes, of targets from data sheets) }; the CPU of this
+-- machine first, then its GPU where there is one
 -- @usage
 -- for _, target in ipairs(wane.targets()) do print(target.name, target.f32, target.bytes) end
 function costs.targets()
     costs.load()
-    local found = read(costs.file()).machine
-    local list = { { name = 'cpu', f64 = 25e9, f32 = 50e9, bf16 = 50e9, bytes = 20e9, launch = 1e-6,
-        source = "assumed: run 'wane profile'" } }
-    if found then
-        for k, v in pairs(found) do list[1][k] = v end
-        list[1].source = 'measured on this machine'
+    local found, list = read(costs.file()), {}
+    for _, device in ipairs(DEVICES) do
+        if C.wn_device_absent(op.device_ids()[device]) == nil then
+            list[#list + 1] = target.here(op.device_ids()[device])
+            list[#list].name, list[#list].source = device, found[word('machine', device)]
+                and 'measured on this machine' or "assumed: run 'wane profile'"
+        end
     end
     local known, names = require 'wane.plan.targets', {}
     for name in pairs(known) do names[#names + 1] = name end
@@ -174,8 +200,17 @@ end
 -- ---- loading -----------------------------------------------------------------------------------------------
 local loaded = false
 
+-- Sets the rates of a device of this machine.
+local function put_here(machine, device)
+    machine.cuda = device == 'cuda'
+    target.put('this machine', machine)
+end
+
 local function take(found)
-    if found.machine then target.put('this machine', found.machine) end
+    for _, device in ipairs(DEVICES) do
+        local machine = found[word('machine', device)]
+        if machine then put_here(machine, device) end
+    end
     for key, seconds in pairs(found.seconds) do check(C.wn_cost(key, seconds)) end
 end
 
@@ -218,25 +253,26 @@ function Profile.__tostring(p)
 end
 
 -- Applies measured seconds and rates to plans from now on, and adds them to the file `name` unless name is nil.
--- Returns the name and the number of applications that are known afterwards.
+-- Returns the name and the number of applications that are known afterwards. machine: new rates of the measured device,
+-- or nil.
 local function keep(name, seconds, machine)
-    local found = read(name)
+    local found, device = read(name), measured_device()
     for key, s in pairs(seconds) do found.seconds[key] = s end
-    found.machine = machine or found.machine
     if machine then
-        found.link = {}
-        for _, link in ipairs(links) do found.link[link] = machine[link] end
+        local link = {}
+        for _, rate in ipairs(links) do link[rate] = machine[rate] end
+        found[word('machine', device)], found[word('link', device)] = machine, link
     end
     if name then write(name, found) end
-    take { seconds = seconds, machine = machine }
+    take { seconds = seconds, [word('machine', device)] = machine }
     local known = 0
     for _ in pairs(found.seconds) do known = known + 1 end
     return name, known
 end
 
--- Returns the roofline of fn's step in seconds, or nil where the rates of this machine were not measured.
+-- Returns the roofline of fn's step in seconds, or nil where the rates of its device were not measured.
 local function roofline_of(request, policy)
-    if not read(costs.file()).machine then return nil end
+    if not read(costs.file())[word('machine', measured_device())] then return nil end
     local copy = {}
     for key, value in pairs(request) do copy[key] = value end
     if policy ~= nil then copy.policy = policy end
@@ -290,11 +326,14 @@ function costs.profile(fn, opts)
     return list
 end
 
--- Measures the bytes/s to host memory and to disk and back, past any cache, and puts them into a table of rates.
+-- Measures the bytes/s to host memory and to disk and back, past any cache, and puts them into a table of rates. A GPU
+-- has no way to the disk, and plans for it none either: the rate of its host memory stands there.
 local function probe_links(machine, size)
-    local out, into = binding.new('double[1]'), binding.new('double[1]')
+    local out, into, device = binding.new('double[1]'), binding.new('double[1]'), measured_device()
     for place, name in ipairs { 'host', 'disk' } do
-        check(C.wn_probe(0, place - 1, size, out, into))
+        if device == 'cpu' or name == 'host' then
+            check(C.wn_probe(op.device_ids()[device], place - 1, size, out, into))
+        end
         machine['to_' .. name], machine['from_' .. name] = size / out[0], size / into[0]
     end
 end
@@ -305,10 +344,12 @@ end
 -- @within Internal
 function costs.links(size)
     costs.load()
-    local machine = {}
-    for k, v in pairs(costs.targets()[1]) do machine[k] = v end
+    local machine, device = {}, measured_device()
+    for _, known in ipairs(costs.targets()) do
+        for k, v in pairs(known.name == device and known or {}) do machine[k] = v end
+    end
     probe_links(machine, size or 256 * 2 ^ 20)
-    target.put('this machine', machine)
+    put_here(machine, device)
     return machine
 end
 

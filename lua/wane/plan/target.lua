@@ -25,6 +25,20 @@ function target.put(name, t)
     return binding.id(C.wn_target_set(name, p))
 end
 
+--- Returns the rates that plans for a device of this machine take, measured or assumed.
+-- @param device number of the device
+-- @return { f64 =, f32 =, bf16 = (FLOP/s), bytes = (bytes/s), launch = (seconds), to_host =, to_disk =, from_host =,
+-- from_disk = (bytes/s) }
+function target.here(device)
+    local p, t = binding.new('struct wn_profile'), {}
+    binding.check(C.wn_profile_get(device, p))
+    for _, rate in ipairs(target.rates) do t[rate] = p[rate] end
+    for i, place in ipairs { 'host', 'disk' } do
+        t['to_' .. place], t['from_' .. place] = p.out[i - 1], p['in'][i - 1]
+    end
+    return t
+end
+
 local ids = { cpu = 0 }
 
 --- Returns the library's number of a target.

@@ -348,24 +348,38 @@ end
 
 local device_ids
 
---- Returns the number of a device by its name: 'cpu', 'meta', 'auto'.
+--- Returns a map of the devices that Wane knows, here or not, those for specs too: name -> number.
+function op.device_ids()
+    if device_ids then return device_ids end
+    device_ids = {}
+    local k = 0 -- names go on past the listed devices, with devices for specs
+    while C.wn_device_name(k) ~= nil do
+        device_ids[binding.text(C.wn_device_name(k))] = k
+        k = k + 1
+    end
+    return device_ids
+end
+
+-- Raises that a device is not here, with the reason and the devices that are.
+local function raise_absent(id, name, what)
+    raise(nil, 'device', "%s: no device '%s' here: %s; devices found: %s", what, name,
+        binding.text(C.wn_device_absent(id)), table.concat(op.device_names(), ', '))
+end
+
+--- Returns the number of a device by its name: 'cpu', 'meta', 'cuda', 'auto'.
 function op.device(name, what)
-    if device_ids == nil then
-        device_ids = {}
-        local k = 0 -- names go on past the listed devices, with devices for specs
-        while C.wn_device_name(k) ~= nil do
-            device_ids[binding.text(C.wn_device_name(k))] = k
-            k = k + 1
-        end
-    end
+    op.device_ids()
     if type(name) == 'string' then
-        if name == 'auto' then return device_ids.cuda or device_ids['cuda:0'] or device_ids.cpu end
+        if name == 'auto' then return C.wn_device_auto() end
         local id = device_ids[name] or device_ids[name:match('^(.*):0$') or '']
-        if id then return id end
-    end
-    if type(name) == 'string' and name:match('^cuda') then
-        raise(nil, 'device', "%s: no device '%s' here; devices found: %s", what, name,
-            table.concat(op.device_names(), ', '))
+        if id and C.wn_device_absent(id) == nil then return id end
+        if id then raise_absent(id, name, what) end
+        if name:match('^cuda:%d+$') and C.wn_device_absent(device_ids.cuda) == nil then
+            raise(nil, 'device', "%s: no device '%s': this version uses the first GPU alone, 'cuda'; "
+                .. 'CUDA_VISIBLE_DEVICES chooses which is the first; devices found: %s', what, name,
+                table.concat(op.device_names(), ', '))
+        end
+        if name:match('^cuda:%d+$') then raise_absent(device_ids.cuda, name, what) end
     end
     raise(nil, 'device', '%s: unknown device %s; devices found: %s', what, errors.describe(name),
         table.concat(op.device_names(), ', '))
@@ -375,7 +389,7 @@ end
 function op.device_names()
     local names = {}
     for k = 0, C.wn_device_count() - 1 do
-        names[#names + 1] = binding.text(C.wn_device_name(k))
+        if C.wn_device_absent(k) == nil then names[#names + 1] = binding.text(C.wn_device_name(k)) end
     end
     return names
 end

@@ -42,6 +42,12 @@ void wn__machine_here(const struct wn__target *t)
     machines[0].target = *t;
 }
 
+int32_t wn__machine_check(const char *name, const struct wn__target *t)
+{
+    id++;
+    return check_rates(name, &t->rates);
+}
+
 int32_t wn__machine_put(const char *name, const struct wn__target *t)
 {
     int32_t code = check_rates(name, &t->rates), at = 0;
@@ -150,11 +156,15 @@ static void put_type(struct text *t, const struct wn_type *type)
     if (type->layout != WN_PLAIN) put(t, " panels");
 }
 
-const char *wn__cost_key(const struct wn_desc *d)
+const char *wn__cost_key(const struct wn__ir *ir, const struct wn_desc *d)
 {
     static struct text t;
     char number[24];
     t.at = 0;
+    if (strcmp(ir->target->name, "cpu") != 0) {
+        put(&t, ir->target->name);
+        put(&t, ": ");
+    }
     put(&t, wn__op_name(d->op));
     struct wn_attrs attrs = wn__attrs_without_offset(d->op, &d->attrs); /* the offset of a slice costs nothing */
     for (int32_t i = 0; i < d->attrs.n && d->n_in > 0; i++) {
@@ -170,11 +180,11 @@ const char *wn__cost_key(const struct wn_desc *d)
     return t.s;
 }
 
-const char *wn__cost_key_again(const struct wn_desc *d)
+const char *wn__cost_key_again(const struct wn__ir *ir, const struct wn_desc *d)
 {
     static struct text t;
     t.at = 0;
-    put(&t, wn__cost_key(d));
+    put(&t, wn__cost_key(ir, d));
     put(&t, " again");
     return t.s;
 }
@@ -190,7 +200,7 @@ static double rate(const struct wn__rates *p, const struct wn_desc *d)
 
 double wn__desc_roofline(const struct wn__ir *ir, const struct wn_desc *d)
 {
-    const struct wn__rates *p = &wn__machine(ir->machine)->rates;
+    const struct wn__rates *p = &ir->target->rates;
     struct wn_cost cost = {0};
     if (wn__op_rules(d->op)->cost != NULL) wn__op_rules(d->op)->cost(d, &cost);
     double flops = cost.flops / rate(p, d), bytes = cost.bytes / p->bytes;
@@ -201,13 +211,13 @@ double wn__desc_roofline(const struct wn__ir *ir, const struct wn_desc *d)
 
 double wn__move_seconds(const struct wn__ir *ir, int32_t place, int32_t way, int64_t bytes)
 {
-    const struct wn__rates *p = &wn__machine(ir->machine)->rates;
+    const struct wn__rates *p = &ir->target->rates;
     return MOVE_STARTS + (double)bytes / (way == WN_WAY_OUT ? p->out[place] : p->in[place]);
 }
 
 double wn__move_share(const struct wn__ir *ir, int64_t bytes)
 {
-    return (double)bytes / wn__machine(ir->machine)->rates.bytes;
+    return (double)bytes / ir->target->rates.bytes;
 }
 
 /* Returns the row of measured seconds of a key; NULL: none were measured. */
@@ -219,8 +229,8 @@ static const struct row *find_key(const char *key)
 
 double wn__desc_seconds(const struct wn__ir *ir, const struct wn_desc *d, int32_t *is_measured)
 {
-    const struct row *r = ir->machine == 0 && n_rows > 0 ? find_key(wn__cost_key(d)) : NULL;
-    if (r == NULL && ir->machine == 0 && n_rows > 0) r = find_key(wn__cost_key_again(d));
+    const struct row *r = ir->machine == 0 && n_rows > 0 ? find_key(wn__cost_key(ir, d)) : NULL;
+    if (r == NULL && ir->machine == 0 && n_rows > 0) r = find_key(wn__cost_key_again(ir, d));
     *is_measured = r != NULL;
     return r != NULL ? r->seconds : wn__desc_roofline(ir, d);
 }
@@ -237,7 +247,7 @@ int32_t wn__ir_costs(struct wn__ir *ir)
         int32_t is_measured;
         ir->seconds[i] = wn__desc_seconds(ir, &d, &is_measured);
         ir->is_measured[i] = (uint8_t)is_measured;
-        const struct row *again = ir->machine == 0 && n_rows > 0 ? find_key(wn__cost_key_again(&d)) : NULL;
+        const struct row *again = ir->machine == 0 && n_rows > 0 ? find_key(wn__cost_key_again(ir, &d)) : NULL;
         ir->seconds_again[i] = again != NULL ? again->seconds : ir->seconds[i];
     }
     return WN_OK;

@@ -19,6 +19,8 @@ void wn__machine_here(const struct wn__target *t);
 /* Adds a machine, or replaces the one of that name; t is copied. Returns its number, or -(status): WN_VALUE for rates
  * that are not above 0 or for too many machines. */
 int32_t wn__machine_put(const char *name, const struct wn__target *t);
+/* Checks the rates of a machine, as wn__machine_put does, and lets later plans have other keys. WN_VALUE. */
+int32_t wn__machine_check(const char *name, const struct wn__target *t);
 /* Returns the target of a machine: its kind's functions and flags, and its own rates; NULL: there is no such
  * machine. */
 const struct wn__target *wn__machine(int32_t machine);
@@ -32,12 +34,13 @@ void wn__costs_clear(void);
 /* Returns a number that is another one after each change of targets or seconds. It is part of a plan's key. */
 int64_t wn__costs_id(void);
 
-/* Returns the text of everything that decides the time of an application, such as
- * "linear f32 32x10 <- f32 32x4, f32 10x4, f32 10". The text is valid until the next call. */
-const char *wn__cost_key(const struct wn_desc *d);
+/* Returns the text of everything that decides the time of an application on the target of the IR, such as
+ * "linear f32 32x10 <- f32 32x4, f32 10x4, f32 10" on a CPU and "cuda: linear ..." on a GPU. The text is valid until
+  * the next call. */
+const char *wn__cost_key(const struct wn__ir *ir, const struct wn_desc *d);
 /* Returns the key of an application that reads a recomputed value, which is still in a cache: the one of wn__cost_key,
  * followed by " again". The text is valid until the next call. */
-const char *wn__cost_key_again(const struct wn_desc *d);
+const char *wn__cost_key_again(const struct wn__ir *ir, const struct wn_desc *d);
 /* Returns the seconds of moving `bytes` out to a place or in (WN_WAY_), while nothing else moves there. */
 double wn__move_seconds(const struct wn__ir *ir, int32_t place, int32_t way, int64_t bytes);
 /* Returns the seconds that a move adds to the kernels that run beside it, as both use the same memory. */

@@ -52,6 +52,13 @@ static int32_t put_allocation(struct finish *x, int32_t space, int32_t slot, int
     return x->s->n_allocations++;
 }
 
+/* Returns whether an item reports wrong data. */
+static int32_t is_reporting(const struct finish *x, const struct wn__item *it)
+{
+    return x->ir->target->is_asynchronous && it->what == WN_DO_RUN &&
+           (wn__op_flags(x->ir->node[it->node].op) & WN_CHECKED) != 0;
+}
+
 static int32_t cell_allocation(struct finish *x, int32_t slot)
 {
     const struct wn__ir_cell *c = &x->ir->cell[slot];
@@ -62,17 +69,23 @@ static int32_t cell_allocation(struct finish *x, int32_t slot)
     return x->allocations.of_cell[slot] = t;
 }
 
-#define SCALAR_STRIDE                                                                                                  \
-    64 /* bytes from one number of the host to the next: a block of an optimizer's numbers fits, aligned for any op */
+/* Returns the number of items that report wrong data: those of checked ops, on an asynchronous device. */
+static int64_t count_reports(const struct finish *x)
+{
+    int64_t n = 0;
+    if (!x->ir->target->is_asynchronous) return 0;
+    for (int64_t i = 0; i < x->l->n_items; i++) n += is_reporting(x, &x->l->item[i]);
+    return n;
+}
 
 /* Gives leaves and bound inputs their allocations: cells, held values, and one allocation for all numbers of the
  * host. */
 static void place_leaves(struct finish *x)
 {
     const struct wn__ir *ir = x->ir;
-    if (ir->n_scalars > 0)
-        x->s->scalars = put_allocation(x, WN_SPACE_ARENA, -1, WN_KIND_WORKSPACE,
-                                       wn__padded((int64_t)ir->n_scalars * SCALAR_STRIDE), 1);
+    int64_t scalar_bytes = wn__report_at(ir, count_reports(x));
+    if (scalar_bytes > 0)
+        x->s->scalars = put_allocation(x, WN_SPACE_ARENA, -1, WN_KIND_WORKSPACE, wn__padded(scalar_bytes), 1);
     for (int64_t c = 0; c < x->l->n_values; c++) {
         struct wn__value *value = &x->s->value[c];
         const struct wn__ir_node *p = &ir->node[value->node];
@@ -80,7 +93,7 @@ static void place_leaves(struct finish *x)
             value->allocation = cell_allocation(x, p->slot);
         } else if (p->leaf == WN_LEAF_SCALAR || p->bound == WN_BOUND_NUMBER) {
             value->allocation = x->s->scalars;
-            value->at = (int64_t)p->slot * SCALAR_STRIDE;
+            value->at = wn__scalar_at(p->slot);
         } else if (p->leaf == WN_LEAF_HELD || p->bound == WN_BOUND_HELD) {
             if (x->allocations.of_bound[p->slot] < 0)
                 x->allocations.of_bound[p->slot] =
@@ -170,6 +183,7 @@ static struct wn__instr *put_instr(struct finish *x, int32_t what, const struct 
                             .block = it->block,
                             .out = out,
                             .inplace = -1,
+                            .report = -1,
                             .in_at = it->in_at,
                             .work_slab = -1,
                             .cell = {-1, -1, -1}};
@@ -201,6 +215,7 @@ static void put_run(struct finish *x, int32_t i)
     struct wn__applied room;
     const struct wn_desc *d = wn__instr_desc(x->ir, x->s, n, &room);
     n->inplace = x->inplace[i];
+    if (is_reporting(x, it)) n->report = x->s->n_reports++;
     n->recompute = it->what == WN_DO_RUN && it->phase == WN_PHASE_RECOMPUTE;
     n->work_bytes = wn__padded(x->ir->target->workspace(x->ir->target, d));
     int32_t at = x->s->n - 1;

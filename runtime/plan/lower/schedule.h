@@ -59,6 +59,7 @@ struct wn__instr {
     int32_t move;      /* number of the transfer that OFFLOAD or FETCH starts, or that WAIT waits for */
     int32_t recompute; /* 1: the node was issued before */
     int32_t cell[3];   /* of effects: allocations of the cells that it writes; -1: none */
+    int32_t report;    /* of an instruction that reports wrong data, its place among the reports; -1: it reports none */
     int32_t work_slab; /* the slab that its workspace is in; -1: the arena */
     int64_t work_offset, work_bytes; /* bytes of the workspace: from the start of slab or arena; its size */
     wn_kernel_fn kernel;
@@ -74,6 +75,7 @@ struct wn__schedule {
     int32_t *in;                       /* (n_in) values: inputs of all instructions, one after the other */
     int32_t *result_allocation;        /* (n_results of the IR) -1: the result is a number that is read to the host */
     int32_t scalars;                   /* the allocation of the numbers that the host hands over; -1: none */
+    int32_t n_reports;                 /* instructions that report wrong data there */
     int64_t arena;                     /* bytes of the arena */
     int64_t lent;                      /* bytes of slabs that values use before gradients are allocated there */
     int64_t offload_buffer[WN_PLACE_COUNT]; /* bytes of the offload buffers of host and disk */
@@ -89,6 +91,28 @@ struct wn__schedule {
     int32_t *node_action; /* (n of the IR) the action that the node's value was kept with; 0: none */
     int32_t n_blocks;     /* number of blocks of the recipe */
 };
+
+/* The allocation `scalars`, the only bytes of a program that the host writes, of m numbers, r random nodes and
+ * n_reports reports:
+ *
+ *   number 0 | ... | number m - 1 | random 0 | ... | random r - 1 | report 0 | ... | report n_reports - 1
+ *   64 bytes each: a block of     | 16 bytes each:                | 8 bytes each, all bits set: nothing is wrong
+ *   an optimizer's numbers fits   | {seed, counter}               | (struct wn_buffers)
+ *
+ * Random numbers and reports are there on asynchronous devices only. The functions return the offset of one. */
+enum { WN_SCALAR_BYTES = 64, WN_RANDOM_BYTES = 16, WN_REPORT_BYTES = 8 };
+static inline int64_t wn__scalar_at(int64_t number)
+{
+    return number * WN_SCALAR_BYTES;
+}
+static inline int64_t wn__random_at(const struct wn__ir *ir, int64_t random)
+{
+    return wn__scalar_at(ir->n_scalars) + random * WN_RANDOM_BYTES;
+}
+static inline int64_t wn__report_at(const struct wn__ir *ir, int64_t report)
+{
+    return wn__random_at(ir, ir->target->is_asynchronous ? ir->n_random : 0) + report * WN_REPORT_BYTES;
+}
 
 static inline int32_t wn__instr_has_kernel(const struct wn__instr *n)
 {

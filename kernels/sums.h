@@ -1,0 +1,24 @@
+/* The order of sums that every device keeps, so that their bits are equal: a sum is a tree that depends on its length
+ * alone. Reductions down columns have parts of their own (row_parts.h), reductions of any dims pieces (reduction.h).
+ *
+ *   a row          WN_LANES lanes in double: lane j adds the elements j, j + 16, j + 32 and so on; then the lanes are
+ *                  added in order, from 0
+ *   a softmax      stretches of WN_STRETCH terms, each summed as a row; their sums are added in order, from 0
+ *   a loss         parts of the labels, each summed as a row; their sums are added in order, from 0 */
+#ifndef WN_SUMS_H
+#define WN_SUMS_H
+#include <stdint.h>
+#include "../runtime/base/function.h"
+
+enum { WN_LANES = 16, WN_STRETCH = 256 };
+
+/* Most parts of the labels of a loss, and the least labels of a part. */
+enum { WN_LOSS_PARTS = 64, WN_LOSS_PART_LEAST = 512 };
+
+/* Returns the number of parts of n labels, 1 to WN_LOSS_PARTS. Part c has labels [n c / parts, n (c + 1) / parts). */
+WN_FN int64_t wn__loss_parts(int64_t n)
+{
+    int64_t parts = n / WN_LOSS_PART_LEAST, most = WN_LOSS_PARTS;
+    return parts < 1 ? 1 : parts > most ? most : parts;
+}
+#endif

@@ -1,0 +1,57 @@
+/* Indices outside their table: see outside.h. CPU kernels find one while they run; other devices tell of one later, and
+ * the executor makes the message then. */
+#include <inttypes.h>
+#include "opcode.h"
+#include "outside.h"
+#include "status.h"
+
+static const char *name_of(int32_t op)
+{
+    static const char *const names[] = {
+#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions, saves) #name,
+#include "../op.def"
+#undef OP
+    };
+    return names[op];
+}
+
+/* Returns the length of the last dim of input `input`. */
+static int64_t last_dim(const struct wn_desc *d, int32_t input)
+{
+    return d->in[input].dim[d->in[input].ndim - 1];
+}
+
+int64_t wn__table_size(const struct wn_desc *d)
+{
+    switch (d->op) {
+    case WN_OP_EMBEDDING: return d->in[0].dim[0];
+    case WN_OP_EMBEDDING_GRAD: return d->attrs.i[0];
+    case WN_OP_GATHER: return d->in[0].dim[d->attrs.i[0]];
+    case WN_OP_GATHER_GRAD: return d->attrs.i[1];
+    case WN_OP_NLL:
+    case WN_OP_CROSS_ENTROPY: return last_dim(d, 0);
+    case WN_OP_NLL_GRAD: return d->attrs.i[1];
+    case WN_OP_CROSS_ENTROPY_GRAD: return last_dim(d, 2);
+    default: return 0;
+    }
+}
+
+int32_t wn__fail_outside(const struct wn_desc *d, int64_t element, int32_t value)
+{
+    int64_t last = wn__table_size(d) - 1;
+    switch (d->op) {
+    case WN_OP_EMBEDDING:
+    case WN_OP_EMBEDDING_GRAD:
+    case WN_OP_GATHER:
+    case WN_OP_GATHER_GRAD:
+        return wn__fail(WN_VALUE,
+                        "%s: index %" PRId32 " at element %" PRId64 " is outside 0..%" PRId64
+                        "; indices are 0-based, clamp them or enlarge the table",
+                        name_of(d->op), value, element, last);
+    default:
+        return wn__fail(WN_VALUE,
+                        "%s: label %" PRId32 " at element %" PRId64 " is outside 0..%" PRId64
+                        " and is not ignore_index (%" PRId64 "); labels are 0-based",
+                        name_of(d->op), value, element, last, d->attrs.i[0]);
+    }
+}

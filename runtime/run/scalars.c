@@ -1,0 +1,92 @@
+/* Hands numbers of the host to the kernels of a run, and takes what they made for the host: see scalars.h. A report is
+ * looked at where the device was waited for anyway. */
+#include "scalars.h"
+#include <string.h>
+#include "../base/alloc.h"
+#include "../base/outside.h"
+#include "../plan/lower/instruction.h"
+
+static void put_number(char *to, const struct wn_node *n)
+{
+    int64_t size = wn__dtype_size(n->type.dtype);
+    if (n->hyper == NULL) {
+        wn__number_put(n->type.dtype, n->number, to);
+        return;
+    }
+    for (int32_t i = 0; i < n->type.dim[0]; i++) wn__number_put(n->type.dtype, n->hyper->v[i], to + size * i);
+}
+
+uint64_t wn__counter_of(const struct wn__numbers *r, uint64_t shift)
+{
+    return r->counter + (r->is_kept ? 0 : shift);
+}
+
+/* Writes what wn__scalars_put uploads to `host`: (bytes of the allocation). */
+static void fill(const struct wn_program *p, char *host, uint64_t shift)
+{
+    const struct wn__ir *ir = p->ir;
+    for (int32_t i = 0; i < ir->n_scalars; i++)
+        if (p->scalar[i] != NULL) put_number(host + wn__scalar_at(i), p->scalar[i]);
+    for (int32_t i = 0; ir->target->is_asynchronous && i < ir->n_random; i++) {
+        const uint64_t words[2] = {p->random[i].seed, wn__counter_of(&p->random[i], shift)};
+        memcpy(host + wn__random_at(ir, i), words, sizeof words);
+    }
+    memset(host + wn__report_at(ir, 0), 0xff, (size_t)p->schedule->n_reports * WN_REPORT_BYTES);
+}
+
+int32_t wn__scalars_put(struct wn_program *p, const struct wn__bases *b, uint64_t shift)
+{
+    const struct wn__schedule *s = p->schedule;
+    if (s->scalars < 0) return WN_OK;
+    int64_t bytes = s->allocation[s->scalars].bytes;
+    char small[4096], *host = bytes <= (int64_t)sizeof small ? small : wn__alloc(bytes);
+    if (host == NULL) return WN_OOM;
+    memset(host, 0, (size_t)bytes);
+    fill(p, host, shift);
+    struct wn_device *d = wn__device(p->device);
+    int32_t code = d->put(d, wn__allocation_address(b, &s->allocation[s->scalars]), host, bytes);
+    if (host != small) wn__free(host);
+    return code;
+}
+
+/* ---- results that are numbers ------------------------------------------------------------------------------ */
+
+int32_t wn__number_read(struct wn_program *p, const struct wn__bases *b, const struct wn__instr *n)
+{
+    const struct wn__ir_node *q = &p->ir->node[n->node];
+    struct wn_device *d = wn__device(p->device);
+    if (!d->real) return WN_OK;
+    return d->read(d, &b->number[q->result], wn__value_address(b, n->out), wn__dtype_size(q->type.dtype));
+}
+
+void wn__numbers_take(struct wn_program *p, const struct wn__bases *b)
+{
+    for (int32_t r = 0; r < p->ir->n_results; r++)
+        if (p->schedule->result_allocation[r] < 0)
+            p->result[r]->number = wn__number_get(p->result[r]->type.dtype, &b->number[r]);
+}
+
+/* ---- reports of wrong data --------------------------------------------------------------------------------- */
+
+/* Sets the message of a report of an instruction. */
+static int32_t fail_report(struct wn_program *p, const struct wn__instr *n, uint64_t report)
+{
+    struct wn__applied room;
+    return wn__fail_outside(wn__instr_desc(p->ir, p->schedule, n, &room), (int64_t)(report >> 32),
+                            (int32_t)(uint32_t)report);
+}
+
+int32_t wn__reports_check(struct wn_program *p, const struct wn__bases *b)
+{
+    const struct wn__schedule *s = p->schedule;
+    struct wn_device *d = wn__device(p->device);
+    if (s->n_reports == 0 || !d->real) return WN_OK;
+    const char *from = wn__allocation_address(b, &s->allocation[s->scalars]) + wn__report_at(p->ir, 0);
+    WN_TRY(d->get(d, b->report, from, (int64_t)s->n_reports * WN_REPORT_BYTES));
+    for (int32_t i = 0; i < s->n; i++) {
+        const struct wn__instr *n = &s->instr[i];
+        if (n->what == WN_DO_RUN && n->report >= 0 && b->report[n->report] != UINT64_MAX)
+            return fail_report(p, n, b->report[n->report]);
+    }
+    return WN_OK;
+}
