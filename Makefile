@@ -62,9 +62,12 @@ help:
 	@echo 'make demo       builds, then trains the heavy-layer network under four policies'
 	@echo 'make repl       a prompt'
 	@echo 'make test       the specs; the last line counts them'
-	@echo 'make check      lint, the specs in four ways (JIT, no JIT, tiny collector steps, sanitizers), the doc build, a short fuzz'
+	@echo 'make check      lint, the specs in five ways (JIT, no JIT, tiny collector steps, sanitizers, simulated GPU), the doc build, a short fuzz'
 	@echo 'make lint format asan doc bench mutants  parts of it, and what takes longer'
 	@echo 'make fuzz       random calls and files under the sanitizers, FUZZ_SECONDS=$(FUZZ_SECONDS) in all'
+	@echo 'make cuda       build/libwane_cuda.so for GPUs, by nvcc; WANE_CUDA_ARCH=90 for one architecture alone'
+	@echo 'make cudasim    libwane_cuda.so for a simulated GPU: WANE_CUDA_LIB=build/cudasim runs on it'
+	@echo 'make cudasim-asan cudasim-hooks       under the sanitizers; with a watch for races, sectors and bank conflicts'
 	@echo 'make deps       installs what is missing for all of these'
 	@echo 'make install uninstall                PREFIX=$(PREFIX), DESTDIR'
 	@echo 'make clean      V=1 shows commands'
@@ -122,6 +125,13 @@ bench: all
 	$(Q)set -e; for b in $(BENCH); do echo "== spec/bench/$$b.lua"; $(LUAJIT) spec/bench/$$b.lua; done
 	$(Q)$(LUAJIT) spec/bench/publish.lua $(BENCH)
 
+# ---- the GPU --------------------------------------------------------------------------------------------
+include kernels/cuda/rules.mk
+
+# ---- the simulated GPU -------------------------------------------------------------------------------------
+comma := ,
+include $(wildcard spec/cudasim/rules.mk)
+
 # ---- checking it --------------------------------------------------------------------------------------------
 # The closing line is looked for: a spec that calls os.exit(0), or a crash, leaves none and fails the target.
 # SPEC: what to run instead of all of spec/, e.g. make test SPEC=spec/op_spec.lua
@@ -129,6 +139,8 @@ SPEC ?=
 test:
 	@sh spec/support/deps.sh test
 	@$(MAKE) --no-print-directory all
+	@if command -v '$(CXX)' >/dev/null 2>&1; then $(MAKE) --no-print-directory cudasim; else \
+	  echo 'specs of CUDA are left out: no C++ compiler ($(CXX)) for the simulated GPU'; fi
 	@sh spec/support/suite.sh plain $(SPEC)
 
 asan:
@@ -160,7 +172,8 @@ lint:
 
 # Brings the C files into the form that lint asks for (scalar.h is a table: one row a line).
 format:
-	find runtime kernels -name '*.[ch]' ! -name scalar.h -exec clang-format -i {} +
+	find runtime kernels spec/cudasim \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cpp' \) \
+	    ! -name scalar.h -exec clang-format -i {} +
 
 check:
 	@sh spec/support/deps.sh check

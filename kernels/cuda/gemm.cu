@@ -1,0 +1,50 @@
+/* MATMUL, LINEAR, MATMUL_MAP, LINEAR_MAP by tiles (gemm.cuh), with the CPU's bits in f32 and f64. bf16 is summed in f32
+ * in the same order and rounded once, while the CPU may sum pairs; tensor cores compute most products of it
+ * (gemm_mma.cu). gemm_store.cuh says what follows a sum. */
+#include "gemm_store.cuh"
+
+template <class T, int R> static __global__ void __launch_bounds__(256) multiply(struct wn__gemm_job w)
+{
+    typename wn__number<T>::type sum[R][R];
+    wn__tile_place tile = wn__tile_at(w.p, 16 * R);
+    int64_t matrix[2] = {0, 0};
+    if (w.p.batch > 1) wn__broadcast_offsets(w.p.lead, tile.batch, matrix);
+    wn__tile_sums<T, R>(w.p, matrix, tile.row, tile.column, sum);
+    WN_UNROLL
+    for (int r = 0; r < R; r++)
+        for (int s = 0; s < R; s++) {
+            wn__tile_place at = {tile.batch, tile.row + (int)threadIdx.x / 16 + 16 * r,
+                                 tile.column + (int)threadIdx.x % 16 + 16 * s};
+            if (at.row >= w.p.m || at.column >= w.p.n) continue;
+            typename wn__number<T>::type one[1] = {sum[r][s]};
+            wn__gemm_finish<T, 1>(w, at, one);
+            ((T *)w.c)[wn__gemm_element(w, at)] = wn__store<T>(one[0]);
+        }
+}
+
+/* ---- starting it ------------------------------------------------------------------------------------------------ */
+
+template <class T> static int32_t start(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    struct wn__gemm_job w = wn__gemm_job_of(d, b);
+    if (wn__numel(&d->out) == 0) return WN_OK;
+    if (wn__product_is_small(&w.p)) LAUNCH((multiply<T, 1>), (unsigned)wn__tiles(&w.p, 16), 256, 0, stream, w);
+    else LAUNCH((multiply<T, 4>), (unsigned)wn__tiles(&w.p, 64), 256, 0, stream, w);
+    return wn__cuda_launched();
+}
+
+wn_kernel_fn wn__cuda_matmul_kernel(const struct wn_desc *d)
+{
+    int32_t has_epilogue = d->op == WN_OP_MATMUL_MAP || d->op == WN_OP_LINEAR_MAP;
+    if (d->in[0].dtype != d->out.dtype || d->in[1].dtype != d->out.dtype) return NULL;
+    if (d->in[0].layout != WN_PLAIN || d->in[1].layout != WN_PLAIN || d->out.layout != WN_PLAIN) return NULL;
+    if (has_epilogue && wn__elementwise_operands((int32_t)d->attrs.i[2]) == 0) return NULL;
+    wn_kernel_fn by_tensor_cores = d->out.dtype == WN_BF16 ? wn__cuda_matmul_mma_kernel(d) : NULL;
+    if (by_tensor_cores != NULL) return by_tensor_cores;
+    switch (d->out.dtype) {
+    case WN_F32: return start<float>;
+    case WN_F64: return start<double>;
+    case WN_BF16: return start<wn_bf16>;
+    default: return NULL;
+    }
+}

@@ -1,0 +1,157 @@
+/* Matrix products by tiles in shared memory, for gemm.cu and product_update.cu: describes a product by strides, and
+ * computes a tile of it in registers.
+ *
+ *                     n                   A block of 16 x 16 threads computes a tile of (16 R, 16 R) outputs, R x R
+ *            +------+------+              each. It walks over k in steps of STEP: threads load (16 R, STEP) of op(a)
+ *        k   |      | b    |              and (STEP, 16 R) of op(b) to shared memory, then every thread adds products.
+ *            +------+------+
+ *     +----+ +------+------+
+ *   m | a  | |      | tile |
+ *     +----+ +------+------+
+ *
+ * f32: every output is one chain over all k in ascending order, acc = fma(a(i, k), b(k, j), acc), which is the CPU's
+ * (kernels/cpu/gemm/gemm.h), so the bits are the CPU's and depend on no tile. f64: the same chain with a product and a
+ * sum that are rounded apart, as the CPU's. bf16: the f32 chain, rounded once. */
+#ifndef WN_CUDA_GEMM_CUH
+#define WN_CUDA_GEMM_CUH
+#include "broadcast.cuh"
+
+/* A batch of products c = op(a) op(b), operands as strides in elements: a(i, k) = a[i ai + k ak], b(k, j) = b[j bj + k
+ * bk]; of (ai, ak) one is 1, of (bj, bk) one is 1. c: (batch, m, n) row-major. */
+struct wn__product {
+    int64_t m, n, k, batch;
+    int64_t ai, ak, bj, bk;
+    const void *a, *b;
+    struct wn__broadcast lead; /* over the leading dims: numbers of the matrices of a (0) and b (1) */
+};
+
+/* Fills the leading dims of a MATMUL whose operands have more than two. */
+static inline void wn__product_lead(struct wn__product *p, const struct wn_desc *d)
+{
+    struct wn_type in[2] = {d->in[0], d->in[1]};
+    struct wn_desc lead;
+    memset(&lead, 0, sizeof lead);
+    lead.n_in = 2;
+    lead.in = in;
+    lead.out = d->out;
+    in[0].ndim -= 2;
+    in[1].ndim -= 2;
+    lead.out.ndim -= 2;
+    p->lead = wn__broadcast_of(&lead);
+    p->batch = wn__numel(&lead.out);
+}
+
+/* Describes the product of MATMUL, LINEAR, their forms with an epilogue, and PRODUCT_UPDATE, whose operands are
+ * matrices. The shape follows from the inputs: a rewrite may have given the result more dims. */
+static inline struct wn__product wn__product_of(const struct wn_desc *d, const struct wn_buffers *b)
+{
+    int32_t is_linear = d->op == WN_OP_LINEAR || d->op == WN_OP_LINEAR_MAP;
+    const struct wn_type *ta = &d->in[0], *tb = &d->in[1];
+    int32_t flip_a = !is_linear && d->attrs.i[0] != 0, flip_b = is_linear || d->attrs.i[1] != 0;
+    struct wn__product p;
+    memset(&p, 0, sizeof p);
+    p.k = ta->dim[ta->ndim - (flip_a ? 2 : 1)];
+    p.n = tb->dim[tb->ndim - (flip_b ? 2 : 1)];
+    p.m = is_linear ? (p.n > 0 ? wn__numel(&d->out) / p.n : 0) : ta->dim[ta->ndim - (flip_a ? 1 : 2)];
+    p.ai = flip_a ? 1 : p.k;
+    p.ak = flip_a ? p.m : 1;
+    p.bj = flip_b ? p.k : 1;
+    p.bk = flip_b ? 1 : p.n;
+    p.a = b->in[0];
+    p.b = b->in[1];
+    p.batch = 1;
+    if (!is_linear && (ta->ndim > 2 || tb->ndim > 2)) wn__product_lead(&p, d);
+    return p;
+}
+
+/* Add a product to a sum: as one chain of fma in f32, rounded twice in f64. */
+WN_DEVICE_FN float wn__chain_add(float a, float b, float sum)
+{
+    return fmaf(a, b, sum);
+}
+WN_DEVICE_FN double wn__chain_add(double a, double b, double sum)
+{
+    return sum + a * b;
+}
+
+/* One tile: its block and thread, and where it is in the product. */
+template <class N, int R> struct wn__tile {
+    enum { SIDE = 16, STEP = 16, SIZE = SIDE * R, PAD = 4 };
+    N a[STEP][SIZE + PAD], b[STEP][SIZE + PAD];
+};
+
+/* Loads op(a) or op(b) of a tile and of k in [k0, k0 + STEP) to shared memory, zeros beyond the matrix. x: the matrix,
+ * element (i, k) at x[i xi + k xk]; rows: number of i. Threads that are neighbours read neighbours. */
+template <class T, class N, int R>
+WN_DEVICE_FN void wn__tile_load(N (&to)[wn__tile<N, R>::STEP][wn__tile<N, R>::SIZE + wn__tile<N, R>::PAD], const T *x,
+                                const int64_t (&stride)[2], const int64_t (&end)[2], const int64_t (&from)[2])
+{
+    typedef wn__tile<N, R> tile;
+    const int threads = tile::SIDE * tile::SIDE;
+    for (int e = (int)threadIdx.x; e < tile::STEP * tile::SIZE; e += threads) {
+        int i = stride[1] == 1 ? e / tile::STEP : e % tile::SIZE, k = stride[1] == 1 ? e % tile::STEP : e / tile::SIZE;
+        int64_t row = from[0] + i, step = from[1] + k;
+        to[k][i] = row < end[0] && step < end[1] ? wn__load(x[row * stride[0] + step * stride[1]]) : (N)0;
+    }
+}
+
+/* Computes the sums of the calling thread in the tile at (row, column): sum[r][s] is that of output
+ * (row + threadIdx.x / 16 + 16 r, column + threadIdx.x % 16 + 16 s), without bias. Every thread of the block, of 256,
+ * calls it. matrix: the numbers of the matrices of a and b. */
+template <class T, int R>
+WN_DEVICE_FN void wn__tile_sums(const struct wn__product &p, const int64_t (&matrix)[2], int64_t row, int64_t column,
+                                typename wn__number<T>::type (&sum)[R][R])
+{
+    typedef typename wn__number<T>::type N;
+    typedef wn__tile<N, R> tile;
+    __shared__ tile shared;
+    const T *a = (const T *)p.a + matrix[0] * p.m * p.k, *b = (const T *)p.b + matrix[1] * p.n * p.k;
+    const int i = (int)threadIdx.x / tile::SIDE, j = (int)threadIdx.x % tile::SIDE;
+    WN_UNROLL
+    for (int r = 0; r < R; r++)
+        for (int s = 0; s < R; s++) sum[r][s] = (N)0;
+    for (int64_t k0 = 0; k0 < p.k; k0 += tile::STEP) {
+        wn__tile_load<T, N, R>(shared.a, a, {p.ai, p.ak}, {p.m, p.k}, {row, k0});
+        wn__tile_load<T, N, R>(shared.b, b, {p.bj, p.bk}, {p.n, p.k}, {column, k0});
+        __syncthreads();
+        const int steps = p.k - k0 < tile::STEP ? (int)(p.k - k0) : (int)tile::STEP;
+        for (int k = 0; k < steps; k++) {
+            N x[R], y[R];
+            WN_UNROLL
+            for (int r = 0; r < R; r++) x[r] = shared.a[k][i + tile::SIDE * r];
+            WN_UNROLL
+            for (int s = 0; s < R; s++) y[s] = shared.b[k][j + tile::SIDE * s];
+            WN_UNROLL
+            for (int r = 0; r < R; r++)
+                for (int s = 0; s < R; s++) sum[r][s] = wn__chain_add(x[r], y[s], sum[r][s]);
+        }
+        __syncthreads();
+    }
+}
+
+/* A block's place in a grid of tiles: blockIdx.x counts columns of tiles, then rows of tiles, then the batch. */
+struct wn__tile_place {
+    int64_t batch, row, column;
+};
+WN_DEVICE_FN struct wn__tile_place wn__tile_at(const struct wn__product &p, int size)
+{
+    int64_t across = (p.n + size - 1) / size, down = (p.m + size - 1) / size, at = blockIdx.x;
+    struct wn__tile_place t;
+    t.column = at % across * size;
+    t.row = at / across % down * size;
+    t.batch = at / across / down;
+    return t;
+}
+
+/* Returns the number of tiles of `size` outputs a side, the grid of a product. */
+static inline int64_t wn__tiles(const struct wn__product *p, int64_t size)
+{
+    return (p->n + size - 1) / size * ((p->m + size - 1) / size) * p->batch;
+}
+
+/* Returns whether a product is too small for tiles of 64 x 64: a GPU has more multiprocessors than it makes blocks. */
+static inline int32_t wn__product_is_small(const struct wn__product *p)
+{
+    return p->m <= 32 || p->n <= 32 || wn__tiles(p, 64) < 64;
+}
+#endif

@@ -1,0 +1,58 @@
+/* The door between CUDA's kernels and the compiler: the one header that tells nvcc from the simulated device of
+ * spec/cudasim/, which runs the same files on a CPU.
+ *
+ * Every file of kernels includes this header first. WN_SIMULATED is defined where a plain C++ compiler builds for the
+ * simulated device; sim.h then stands in for CUDA's own headers. */
+#ifndef WN_CUDA_LAUNCH_CUH
+#define WN_CUDA_LAUNCH_CUH
+#ifdef WN_SIMULATED
+#include "sim.h"
+#else
+#include <cuda_runtime.h>
+/* Names the block's dynamic shared memory, an array of T aligned to 16 bytes. */
+#define DYN_SHARED(T, name)                                                                                            \
+    extern __shared__ __align__(16) unsigned char wn__dynamic_shared[];                                                \
+    T *name = (T *)wn__dynamic_shared
+/* Starts a kernel on a stream. grid, block: blocks, and threads of each; shared: bytes of dynamic shared memory. */
+#define LAUNCH(kernel, grid, block, shared, stream, ...)                                                               \
+    kernel<<<grid, block, shared, (cudaStream_t)(stream)>>>(__VA_ARGS__)
+#endif
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+extern "C" {
+#include "cuda.h"
+#include "../broadcast.h"
+#include "../scalar.h"
+#include "../sums.h"
+#include "../../runtime/base/opcode.h"
+#include "../../runtime/base/random.h"
+}
+
+/* Threads of a block of kernels that treat every element alike. */
+enum { WN_THREADS = 256 };
+
+/* Returns the blocks that n pieces of work need, `each` to a block: at least 1, so that a launch is valid. The number
+ * follows from the shape alone. Requires at most 2^31 - 1 blocks, the limit of dimension x of a grid. */
+static inline unsigned wn__blocks(int64_t n, int64_t each)
+{
+    return (unsigned)(n < 1 ? 1 : (n + each - 1) / each);
+}
+
+/* Returns the number of the calling thread among all threads of the grid's dimension x. */
+static __device__ __forceinline__ int64_t wn__thread(void)
+{
+    return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+/* Returns the status of the launches since the last call: WN_OK, or WN_DEVICE with CUDA's words. Every function of a
+ * kernel file ends with it. */
+int32_t wn__cuda_launched(void);
+
+/* Tells of an index outside its table: keeps the least `element << 32 | value` that any thread tells. */
+static __device__ __forceinline__ void wn__report(uint64_t *report, int64_t element, int32_t value)
+{
+    atomicMin((unsigned long long *)report, (unsigned long long)element << 32 | (uint32_t)value);
+}
+#endif

@@ -1,0 +1,227 @@
+/* ROW_MEAN, ROW_RSTD, LAYERNORM, LAYERNORM_DX, LAYERNORM_DX_ADD, LAYERNORM_DW: layer norm over the last dim, x: (rows,
+ * n), with the CPU's bits in every dtype (runtime/ops/norm.c has the formulas, kernels/cpu/norm.c the orders).
+ *
+ * Sums are in double. 16 threads sum a row (block.cuh). LAYERNORM_DW sums columns: a block adds 32 columns of a part of
+ * the rows (row_parts.h), row after row, and a second launch adds the parts in order:
+ *
+ *     workspace   | part 0: column 0, 1, 2, ... | part 1: column 0, 1, 2, ... | ...     f64 each; none for one part
+ *
+ * bf16 is computed as f32 in registers and rounded once. A result may lie where dy or x does: the sums of a row are
+ * complete in all 16 threads before one of them writes, and then each element is read before it is written. */
+#include "block.cuh"
+#include "map.cuh"
+extern "C" {
+#include "../row_parts.h"
+}
+
+/* One application; operands that its op lacks are NULL. */
+template <class T> struct norm_job {
+    const T *dy, *x, *mean, *rstd, *w, *b, *plus; /* (rows, n), (rows, n), (rows), (rows), (n), (n), (rows, n) */
+    T *out;
+    int64_t rows, n;
+    double eps;      /* of ROW_RSTD */
+    int64_t parts;   /* of LAYERNORM_DW */
+    double *partial; /* (parts, n) of LAYERNORM_DW; NULL: one part */
+};
+
+/* Calls F<T, V> with as many elements a load, V, as divide a row. */
+#define BY_WIDTH(F, T, n, ...)                                                                                         \
+    do {                                                                                                               \
+        if ((n) % wn__wide<T>::N == 0) LAUNCH((F<T, wn__wide<T>::N>), __VA_ARGS__);                                    \
+        else LAUNCH((F<T, 1>), __VA_ARGS__);                                                                           \
+    } while (0)
+
+/* ---- statistics ---------------------------------------------------------------------------------- */
+
+template <class T> static __global__ void row_mean(norm_job<T> k)
+{
+    typedef typename wn__number<T>::type N;
+    const struct wn__lane l = wn__lane_of(k.rows);
+    const T *x = k.x + l.row * k.n;
+    double lane = 0;
+    for (int64_t i = l.j; l.is_real && i < k.n; i += WN_LANES) lane += (double)wn__load(x[i]);
+    double sum = wn__join_lanes(lane);
+    if (l.is_real && l.j == 0) k.out[l.row] = wn__store<T>((N)(sum / (double)k.n));
+}
+
+template <class T> static __global__ void row_rstd(norm_job<T> k)
+{
+    typedef typename wn__number<T>::type N;
+    const struct wn__lane l = wn__lane_of(k.rows);
+    const T *x = k.x + l.row * k.n;
+    N mean = l.is_real ? wn__load(k.mean[l.row]) : (N)0;
+    double lane = 0;
+    for (int64_t i = l.j; l.is_real && i < k.n; i += WN_LANES) {
+        N apart = wn__load(x[i]) - mean;
+        lane += (double)(apart * apart);
+    }
+    double square = wn__join_lanes(lane);
+    if (l.is_real && l.j == 0) k.out[l.row] = wn__store<T>((N)(1.0 / sqrt(square / (double)k.n + k.eps)));
+}
+
+/* ---- layernorm ----------------------------------------------------------------------------------- */
+
+template <class T, int V> static __global__ void layernorm(norm_job<T> k)
+{
+    typedef typename wn__number<T>::type N;
+    const struct wn__lane l = wn__lane_of(k.rows);
+    if (!l.is_real) return;
+    const N mean = wn__load(k.mean[l.row]), rstd = wn__load(k.rstd[l.row]);
+    const int64_t at = l.row * k.n;
+    for (int64_t i = l.j * V; i < k.n; i += WN_LANES * V) {
+        N x[V], w[V], b[V];
+        wn__get(k.x + at + i, x);
+        wn__get(k.w + i, w);
+        wn__get(k.b + i, b);
+        WN_UNROLL
+        for (int v = 0; v < V; v++) x[v] = wn_layernorm(x[v], mean, rstd, w[v], b[v]);
+        wn__put(k.out + at + i, x);
+    }
+}
+
+/* ---- layernorm_dx -------------------------------------------------------------------------------- */
+
+/* The numbers that all elements of a row share: its mean and rstd, and the means that its gradient subtracts, c1 of
+ * dy w and c2 of dy w h, with h = (x - mean) rstd. */
+template <class N> struct norm_row {
+    N mean, rstd, c1, c2;
+};
+
+static __device__ __forceinline__ float dx_of(const norm_row<float> &r, float dy, float x, float w)
+{
+    return wn_layernorm_dx_f32(dy, x, r.mean, r.rstd, w, r.c1, r.c2);
+}
+static __device__ __forceinline__ double dx_of(const norm_row<double> &r, double dy, double x, double w)
+{
+    return wn_layernorm_dx_f64(dy, x, r.mean, r.rstd, w, r.c1, r.c2);
+}
+
+template <class T, class N>
+static __device__ __forceinline__ norm_row<N> norm_row_of(const norm_job<T> &k, const struct wn__lane &l)
+{
+    const T *dy = k.dy + l.row * k.n, *x = k.x + l.row * k.n;
+    norm_row<N> r = {0, 0, 0, 0};
+    double dot = 0, moment = 0;
+    if (l.is_real) {
+        r.mean = wn__load(k.mean[l.row]);
+        r.rstd = wn__load(k.rstd[l.row]);
+        for (int64_t i = l.j; i < k.n; i += WN_LANES) {
+            N scaled = wn__load(dy[i]) * wn__load(k.w[i]);
+            dot += (double)scaled;
+            moment += (double)(scaled * (wn__load(x[i]) - r.mean));
+        }
+    }
+    r.c1 = (N)(wn__join_lanes(dot) / (double)k.n);
+    r.c2 = (N)(wn__join_lanes(moment) * (double)r.rstd / (double)k.n);
+    return r;
+}
+
+template <class T, int V> static __global__ void layernorm_dx(norm_job<T> k)
+{
+    typedef typename wn__number<T>::type N;
+    const struct wn__lane l = wn__lane_of(k.rows);
+    const norm_row<N> r = norm_row_of<T, N>(k, l);
+    if (!l.is_real) return;
+    const int64_t at = l.row * k.n;
+    for (int64_t i = l.j * V; i < k.n; i += WN_LANES * V) {
+        N dy[V], x[V], w[V], plus[V];
+        wn__get(k.dy + at + i, dy);
+        wn__get(k.x + at + i, x);
+        wn__get(k.w + i, w);
+        if (k.plus != NULL) wn__get(k.plus + at + i, plus);
+        WN_UNROLL
+        for (int v = 0; v < V; v++) {
+            dy[v] = dx_of(r, dy[v], x[v], w[v]);
+            if (k.plus != NULL) dy[v] += plus[v];
+        }
+        wn__put(k.out + at + i, dy);
+    }
+}
+
+/* ---- layernorm_dw -------------------------------------------------------------------------------- */
+
+/* Block u adds 32 columns of a part of the rows, columns fastest. */
+template <class T> static __global__ void __launch_bounds__(WN_THREADS) layernorm_dw(norm_job<T> k)
+{
+    typedef typename wn__number<T>::type N;
+    const int64_t blocks = (k.n + WN_TILE_COLUMNS - 1) / WN_TILE_COLUMNS, part = blockIdx.x / blocks;
+    const int64_t first = blockIdx.x % blocks * WN_TILE_COLUMNS, column = first + threadIdx.x;
+    double sum = wn__sum_columns<N>(k.rows * part / k.parts, k.rows * (part + 1) / k.parts, [&](int64_t r, int lane) {
+        if (first + lane >= k.n) return (N)0;
+        int64_t at = r * k.n + first + lane;
+        N h = (wn__load(k.x[at]) - wn__load(k.mean[r])) * wn__load(k.rstd[r]);
+        return wn__load(k.dy[at]) * h;
+    });
+    if (threadIdx.x >= WN_TILE_COLUMNS || column >= k.n) return;
+    if (k.partial != NULL) k.partial[part * k.n + column] = sum;
+    else k.out[column] = wn__store<T>((N)sum);
+}
+
+template <class T> static __global__ void join_dw(norm_job<T> k)
+{
+    typedef typename wn__number<T>::type N;
+    int64_t column = wn__thread();
+    if (column >= k.n) return;
+    double sum = k.partial[column];
+    for (int64_t c = 1; c < k.parts; c++) sum += k.partial[c * k.n + column];
+    k.out[column] = wn__store<T>((N)sum);
+}
+
+/* ---- which kernel -------------------------------------------------------------------------------- */
+
+template <class T> static norm_job<T> job_of(const struct wn_desc *d, const struct wn_buffers *b)
+{
+    int32_t backward = d->op == WN_OP_LAYERNORM_DX || d->op == WN_OP_LAYERNORM_DW || d->op == WN_OP_LAYERNORM_DX_ADD;
+    const struct wn_type *x = &d->in[backward];
+    const T *in[6] = {NULL};
+    for (int32_t i = 0; i < d->n_in; i++) in[i] = (const T *)b->in[i];
+    norm_job<T> k;
+    k.dy = backward ? in[0] : NULL;
+    k.x = in[backward];
+    k.mean = in[backward + 1];
+    k.rstd = in[backward + 2];
+    k.w = in[backward + 3];
+    k.b = k.plus = backward ? in[5] : in[4];
+    k.out = (T *)b->out;
+    k.rows = 1;
+    k.n = x->dim[x->ndim - 1];
+    for (int32_t i = 0; i < x->ndim - 1; i++) k.rows *= x->dim[i];
+    k.eps = d->attrs.f[0];
+    k.parts = wn__parts_of(k.rows);
+    k.partial = k.parts > 1 ? (double *)b->workspace : NULL;
+    return k;
+}
+
+template <class T> static int32_t start_dw(const norm_job<T> &k, void *stream)
+{
+    LAUNCH((layernorm_dw<T>), wn__blocks(k.n, WN_TILE_COLUMNS) * (unsigned)k.parts, WN_THREADS, 0, stream, k);
+    if (k.partial != NULL) LAUNCH((join_dw<T>), wn__blocks(k.n, WN_THREADS), WN_THREADS, 0, stream, k);
+    return wn__cuda_launched();
+}
+
+template <class T> static int32_t norm(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    norm_job<T> k = job_of<T>(d, b);
+    const unsigned blocks = wn__row_blocks(k.rows);
+    if (d->op == WN_OP_LAYERNORM_DW) return start_dw(k, stream);
+    if (k.rows == 0) return WN_OK;
+    switch (d->op) {
+    case WN_OP_ROW_MEAN: LAUNCH((row_mean<T>), blocks, WN_THREADS, 0, stream, k); break;
+    case WN_OP_ROW_RSTD: LAUNCH((row_rstd<T>), blocks, WN_THREADS, 0, stream, k); break;
+    case WN_OP_LAYERNORM: BY_WIDTH(layernorm, T, k.n, blocks, WN_THREADS, 0, stream, k); break;
+    default: BY_WIDTH(layernorm_dx, T, k.n, blocks, WN_THREADS, 0, stream, k); break;
+    }
+    return wn__cuda_launched();
+}
+
+wn_kernel_fn wn__cuda_norm_kernel(const struct wn_desc *d)
+{
+    for (int32_t i = 0; i < d->n_in; i++)
+        if (d->in[i].dtype != d->out.dtype) return NULL;
+    switch (d->out.dtype) {
+    case WN_F32: return norm<float>;
+    case WN_F64: return norm<double>;
+    case WN_BF16: return d->op == WN_OP_LAYERNORM_DX_ADD ? (wn_kernel_fn)NULL : norm<wn_bf16>;
+    default: return NULL;
+    }
+}

@@ -1,0 +1,71 @@
+/* PRODUCT_UPDATE: the gradient of a weight, op(a) op(b), computed by tiles (gemm.cuh) and given to the update in
+ * registers, so that it never goes to memory: the bits are those of MATMUL and the update (update.cuh) one after the
+ * other. f32, plain cells. */
+#include "gemm.cuh"
+#include "update.cuh"
+
+struct job {
+    struct wn__product p;
+    float *cell[3];
+    const void *hyper;
+    int32_t is_f64; /* the numbers of hyper are */
+};
+
+/* Steps the element at (row, column) of the cells with its gradient. */
+template <int OP>
+static __device__ __forceinline__ void step(const struct job &w, const wn__rule<float> &r, int64_t element, float grad)
+{
+    const int cells = wn__rule_cells(OP);
+    float cell[3];
+    WN_UNROLL
+    for (int c = 0; c < cells; c++) cell[c] = w.cell[c][element];
+    wn__rule_step<OP>(r, grad, cell);
+    WN_UNROLL
+    for (int c = 0; c < cells; c++) w.cell[c][element] = cell[c];
+}
+
+template <int OP, int R> static __global__ void __launch_bounds__(256) update_tile(struct job w)
+{
+    __shared__ wn__rule<float> rule;
+    float grad[R][R];
+    wn__tile_place tile = wn__tile_at(w.p, 16 * R);
+    if constexpr (OP != WN_OP_ACCUMULATE)
+        if (threadIdx.x == 0) wn__rule_fill<OP>(&rule, w.hyper, w.is_f64);
+    __syncthreads();
+    wn__tile_sums<float, R>(w.p, {0, 0}, tile.row, tile.column, grad);
+    WN_UNROLL
+    for (int r = 0; r < R; r++)
+        for (int s = 0; s < R; s++) {
+            int64_t row = tile.row + (int)threadIdx.x / 16 + 16 * r,
+                    column = tile.column + (int)threadIdx.x % 16 + 16 * s;
+            if (row < w.p.m && column < w.p.n) step<OP>(w, rule, row * w.p.n + column, grad[r][s]);
+        }
+}
+
+template <int OP> static int32_t start(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    struct job w;
+    memset(&w, 0, sizeof w);
+    w.p = wn__product_of(d, b);
+    if (w.p.m == 0 || w.p.n == 0) return WN_OK;
+    for (int c = 0; c < wn__rule_cells(OP); c++) w.cell[c] = (float *)b->cell[c];
+    if (d->n_in > 2) {
+        w.hyper = b->in[2];
+        w.is_f64 = d->in[2].dtype == WN_F64;
+    }
+    if (wn__product_is_small(&w.p)) LAUNCH((update_tile<OP, 1>), (unsigned)wn__tiles(&w.p, 16), 256, 0, stream, w);
+    else LAUNCH((update_tile<OP, 4>), (unsigned)wn__tiles(&w.p, 64), 256, 0, stream, w);
+    return wn__cuda_launched();
+}
+
+wn_kernel_fn wn__cuda_product_update_kernel(const struct wn_desc *d)
+{
+    if (d->in[0].dtype != WN_F32 || d->in[1].dtype != WN_F32 || d->out.layout != WN_PLAIN) return NULL;
+    switch ((int32_t)d->attrs.i[2]) {
+    case WN_OP_ACCUMULATE: return start<WN_OP_ACCUMULATE>;
+    case WN_OP_SGD: return start<WN_OP_SGD>;
+    case WN_OP_MOMENTUM: return start<WN_OP_MOMENTUM>;
+    case WN_OP_ADAM: return start<WN_OP_ADAM>;
+    default: return NULL;
+    }
+}

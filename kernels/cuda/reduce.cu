@@ -1,0 +1,374 @@
+/* SUM, MEAN, MAX, MIN over any set of dims, and EXTREME_GRAD, with the CPU's bits: reduction.h has the order.
+ *
+ * Columns: a thread reduces a piece of one output, row after row; neighbours read neighbours. Of a long sum all threads
+ * of a block load and one warp adds, so that more loads are on their way (block.cuh). Rows: 16 threads reduce a piece
+ * of one output; of a sum, thread j adds the elements j, j + 16, j + 32 of each contiguous run in double (of integers
+ * in 64 bits), and the 16 sums are added in order. A second launch joins the pieces of each output in order. Maxima and
+ * minima: a NaN wins, the first one; of 0 and -0 the one that wins on the CPU (minmax.h). */
+#include "block.cuh"
+#include "broadcast.cuh"
+extern "C" {
+#include "../reduction.h"
+}
+
+enum { SUM, MAX, MIN };
+
+template <class T> struct job {
+    struct wn__reduction p;
+    int64_t pieces; /* of each output */
+    const T *x;
+    T *out;
+    double *partial; /* (pieces, outputs); NULL: one piece */
+    double scale;    /* 1 / count of MEAN, else 1 */
+};
+
+/* ---- numbers that are joined ------------------------------------------------------------------------------------ */
+
+/* Joins the result so far, a, with the next, b. */
+template <int KIND, class A> static __device__ __forceinline__ A join(A a, A b)
+{
+    if (KIND == SUM) return a + b;
+    bool stays = KIND == MAX ? a > b : a < b;
+    return stays || a != a ? a : b;
+}
+
+template <int KIND> static __device__ __forceinline__ double start_of(void)
+{
+    return KIND == SUM ? 0.0 : KIND == MAX ? -(double)INFINITY : (double)INFINITY;
+}
+
+/* Returns the element of a result. */
+template <int KIND, class T> static __device__ __forceinline__ T element_of(double v)
+{
+    return wn__cast<T>((typename wn__number<T>::type)v);
+}
+template <> __device__ __forceinline__ int32_t element_of<SUM, int32_t>(double v)
+{
+    return (int32_t)(int64_t)v;
+}
+template <> __device__ __forceinline__ uint8_t element_of<SUM, uint8_t>(double v)
+{
+    return (uint8_t)(int64_t)v;
+}
+template <> __device__ __forceinline__ int32_t element_of<MAX, int32_t>(double v)
+{
+    return ::wn_to_i32(v);
+}
+template <> __device__ __forceinline__ int32_t element_of<MIN, int32_t>(double v)
+{
+    return ::wn_to_i32(v);
+}
+template <> __device__ __forceinline__ uint8_t element_of<MAX, uint8_t>(double v)
+{
+    return ::wn_to_u8(v);
+}
+template <> __device__ __forceinline__ uint8_t element_of<MIN, uint8_t>(double v)
+{
+    return ::wn_to_u8(v);
+}
+
+/* wn__lane<T>::type is what a lane of a sum of T is: 64 bits for integers. */
+template <class T> struct lane_of {
+    typedef double type;
+};
+template <> struct lane_of<int32_t> {
+    typedef long long type;
+};
+template <> struct lane_of<uint8_t> {
+    typedef long long type;
+};
+
+/* Returns the index in x of element i of its kept or its reduced dims. */
+static __device__ __forceinline__ int64_t place(const struct wn__broadcast &w, int64_t i)
+{
+    int64_t at[1];
+    wn__broadcast_offsets(w, i, at);
+    return at[0];
+}
+
+/* Stores the result of a piece, or of the output where there is one piece. */
+template <int KIND, class T>
+static __device__ __forceinline__ void store(const job<T> &j, int64_t output, int64_t piece, double value)
+{
+    if (j.partial != NULL) j.partial[piece * j.p.outputs + output] = value;
+    else j.out[output] = element_of<KIND, T>(value * j.scale);
+}
+
+/* ---- columns ---------------------------------------------------------------------------------------------------- */
+
+template <int KIND, class T, class A> static __global__ void reduce_columns(job<T> j)
+{
+    int64_t unit = wn__thread();
+    if (unit >= j.p.outputs * j.pieces) return;
+    int64_t output = unit % j.p.outputs, piece = unit / j.p.outputs;
+    int64_t begin = j.p.length * piece / j.pieces, end = j.p.length * (piece + 1) / j.pieces;
+    const T *x = j.x + place(j.p.kept, output);
+    A value = (A)start_of<KIND>();
+    for (int64_t r = begin; r < end; r++) value = join<KIND>(value, (A)wn__load(x[place(j.p.reduced, r)]));
+    store<KIND>(j, output, piece, (double)value);
+}
+
+/* Sums pieces of 32 outputs, side by side, through shared memory (block.cuh). Block u has 32 outputs of a piece,
+ * outputs fastest. Told that 3 blocks share a multiprocessor, ptxas has registers enough to spill none. */
+template <class T> static __global__ void __launch_bounds__(WN_THREADS, 3) sum_columns(job<T> j)
+{
+    typedef typename wn__number<T>::type N;
+    const int64_t blocks = (j.p.outputs + WN_TILE_COLUMNS - 1) / WN_TILE_COLUMNS, piece = blockIdx.x / blocks;
+    const int64_t output = blockIdx.x % blocks * WN_TILE_COLUMNS + threadIdx.x % WN_TILE_COLUMNS;
+    const int64_t begin = j.p.length * piece / j.pieces, end = j.p.length * (piece + 1) / j.pieces;
+    const bool is_real = output < j.p.outputs;
+    const T *x = j.x + place(j.p.kept, is_real ? output : 0);
+    double sum = wn__sum_columns<N>(
+        begin, end, [&](int64_t r, int) { return is_real ? (N)wn__load(x[place(j.p.reduced, r)]) : (N)0; });
+    if (is_real && threadIdx.x < WN_TILE_COLUMNS) store<SUM>(j, output, piece, sum);
+}
+
+/* Returns whether a sum has tiles of columns to fill. */
+static bool has_tiles(const struct wn__reduction &p, int64_t pieces)
+{
+    return p.is_columns && p.outputs >= WN_TILE_COLUMNS && p.length / pieces >= WN_TILE_ROWS;
+}
+
+/* ---- rows: 16 threads a piece ------------------------------------------------------------------------------------ */
+
+/* Returns the sum of n contiguous elements, to each of the 16 threads. */
+template <class T> static __device__ __forceinline__ double row_sum(const T *x, int64_t n, int lane)
+{
+    typename lane_of<T>::type part = 0;
+    for (int64_t i = lane; i < n; i += WN_LANES) part += wn__load(x[i]);
+    return (double)wn__join_lanes(part);
+}
+
+/* Returns the index of the first NaN of n contiguous elements; n: there is none. */
+template <class T> static __device__ __forceinline__ int64_t first_nan(const T *x, int64_t n, int lane)
+{
+    long long first = n;
+    for (int64_t i = lane; i < n; i += WN_LANES) {
+        typename wn__number<T>::type v = wn__load(x[i]);
+        if (v != v && i < first) first = i;
+    }
+    for (int w = WN_LANES / 2; w > 0; w /= 2) {
+        long long other = __shfl_xor_sync(0xffffffffu, first, w, WN_LANES);
+        if (other < first) first = other;
+    }
+    return first;
+}
+
+template <int KIND, class N> static __device__ __forceinline__ N better(N candidate, N best)
+{
+    return (KIND == MAX ? candidate > best : candidate < best) ? candidate : best;
+}
+
+/* Returns the extreme of n > 0 contiguous elements by the CPU's lanes: 16, or 64 from 256 elements on, each of which
+ * begins as x[0]; joined by halves; then what is behind the last whole group. A thread has lanes t, t + 16, t + 32 and
+ * t + 48. */
+template <int KIND, class T> static __device__ __forceinline__ double row_extreme(const T *x, int64_t n, int t)
+{
+    typedef typename wn__number<T>::type N;
+    const int64_t lanes = n < 256 ? 16 : 64, whole = n / lanes * lanes;
+    int64_t odd = first_nan(x, n, t);
+    N best[4];
+    for (int q = 0; q < 4; q++) best[q] = wn__load(x[0]);
+    for (int64_t i = t; i < whole; i += WN_LANES) {
+        int q = (int)(i % lanes / WN_LANES);
+        N v = wn__load(x[i]);
+        WN_UNROLL
+        for (int k = 0; k < 4; k++)
+            if (k == q) best[k] = better<KIND>(v, best[k]);
+    }
+    if (lanes == 64) {
+        best[0] = better<KIND>(best[2], best[0]);
+        best[1] = better<KIND>(best[3], best[1]);
+        best[0] = better<KIND>(best[1], best[0]);
+    }
+    for (int w = WN_LANES / 2; w > 0; w /= 2)
+        best[0] = better<KIND>((N)__shfl_down_sync(0xffffffffu, best[0], w, WN_LANES), best[0]);
+    for (int64_t i = whole; i < n; i++) best[0] = better<KIND>(wn__load(x[i]), best[0]); /* counts in thread 0 alone */
+    N value = odd < n ? wn__load(x[odd]) : best[0];
+    return (double)__shfl_sync(0xffffffffu, value, 0, WN_LANES);
+}
+
+/* Returns the extreme of n > 0 contiguous bf16: of 0 and -0 the last one wins, as in a chain of the CPU's. */
+template <int KIND> static __device__ __forceinline__ double row_extreme_bf16(const wn_bf16 *x, int64_t n, int t)
+{
+    int64_t odd = first_nan(x, n, t);
+    float best = wn__load(x[0]);
+    long long at = 0;
+    for (int64_t i = t; i < n; i += WN_LANES) {
+        float v = wn__load(x[i]);
+        if (v == best ? i > at : better<KIND>(v, best) == v) best = v, at = i;
+    }
+    for (int w = WN_LANES / 2; w > 0; w /= 2) {
+        float other = __shfl_xor_sync(0xffffffffu, best, w, WN_LANES);
+        long long place = __shfl_xor_sync(0xffffffffu, at, w, WN_LANES);
+        if (other == best ? place > at : better<KIND>(other, best) == other) best = other, at = place;
+    }
+    return (double)(odd < n ? wn__load(x[odd]) : best);
+}
+
+template <int KIND, class T> struct row {
+    static __device__ __forceinline__ double of(const T *x, int64_t n, int t)
+    {
+        return KIND == SUM ? row_sum(x, n, t) : row_extreme<KIND>(x, n, t);
+    }
+};
+template <int KIND> struct row<KIND, wn_bf16> {
+    static __device__ __forceinline__ double of(const wn_bf16 *x, int64_t n, int t)
+    {
+        return KIND == SUM ? row_sum(x, n, t) : row_extreme_bf16<KIND>(x, n, t);
+    }
+};
+
+/* Every thread of a warp stays to the end, since all 32 take part in each shuffle: the two halves of a warp reduce
+ * units of the same length, and a unit behind the last one reduces the last one again. */
+template <int KIND, class T> static __global__ void reduce_rows(job<T> j)
+{
+    int64_t units = j.p.outputs * j.pieces, unit = wn__thread() / WN_LANES;
+    int t = (int)threadIdx.x % WN_LANES;
+    bool is_real = unit < units;
+    if (!is_real) unit = units - 1;
+    int64_t output = unit % j.p.outputs, piece = unit / j.p.outputs, run = j.p.reduced.dim[j.p.reduced.ndim - 1];
+    int64_t begin = j.p.length * piece / j.pieces, end = j.p.length * (piece + 1) / j.pieces;
+    const T *x = j.x + place(j.p.kept, output);
+    double value = start_of<KIND>();
+    while (__any_sync(0xffffffffu, begin < end)) {
+        int64_t n = j.p.reduced.ndim == 1 ? end - begin : run - begin % run;
+        if (n > end - begin) n = end - begin;
+        const T *from = x + (n > 0 ? place(j.p.reduced, begin) : 0);
+        double next = row<KIND, T>::of(from, n, t);
+        if (n > 0) value = join<KIND>(value, next);
+        begin += n;
+    }
+    if (is_real && t == 0) store<KIND>(j, output, piece, value);
+}
+
+/* ---- joining the pieces ------------------------------------------------------------------------------------------ */
+
+template <int KIND, class T> static __global__ void join_pieces(job<T> j)
+{
+    int64_t output = wn__thread();
+    if (output >= j.p.outputs) return;
+    double value = j.partial[output];
+    for (int64_t c = 1; c < j.pieces; c++) value = join<KIND>(value, j.partial[c * j.p.outputs + output]);
+    j.out[output] = element_of<KIND, T>(value * j.scale);
+}
+
+template <int KIND, class T, class A>
+static int32_t start(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    job<T> j;
+    j.p = wn__reduction_of(d, &d->in[0]);
+    j.x = (const T *)b->in[0];
+    j.out = (T *)b->out;
+    j.pieces = wn__reduction_pieces(&j.p);
+    j.partial = j.pieces > 1 ? (double *)b->workspace : NULL;
+    j.scale = d->op == WN_OP_MEAN ? 1.0 / (double)j.p.length : 1.0;
+    int64_t units = j.p.outputs * j.pieces;
+    if (j.p.outputs == 0) return WN_OK;
+    if (KIND == SUM && has_tiles(j.p, j.pieces))
+        LAUNCH((sum_columns<T>), wn__blocks(j.p.outputs, WN_TILE_COLUMNS) * (unsigned)j.pieces, WN_THREADS, 0, stream,
+               j);
+    else if (j.p.is_columns || j.p.length == 0)
+        LAUNCH((reduce_columns<KIND, T, A>), wn__blocks(units, WN_THREADS), WN_THREADS, 0, stream, j);
+    else LAUNCH((reduce_rows<KIND, T>), wn__blocks(units * WN_LANES, WN_THREADS), WN_THREADS, 0, stream, j);
+    if (j.partial != NULL)
+        LAUNCH((join_pieces<KIND, T>), wn__blocks(j.p.outputs, WN_THREADS), WN_THREADS, 0, stream, j);
+    return wn__cuda_launched();
+}
+
+/* ---- the gradient of max and min ----------------------------------------------------------------------------------
+ * */
+
+template <class T> struct extreme_job {
+    struct wn__reduction p;
+    const T *dy, *x, *y;
+    T *out;
+    int32_t is_all; /* all dims were reduced by naming none */
+};
+
+/* A warp shares dy of one output among the elements that equal y; among the NaNs where max() named no dim, else all
+ * become NaN, as PyTorch's amax does. */
+template <class T> static __global__ void extreme_grad(extreme_job<T> j)
+{
+    typedef typename wn__number<T>::type N;
+    int64_t output = wn__thread() / 32;
+    int lane = (int)threadIdx.x % 32;
+    if (output >= j.p.outputs) return;
+    int64_t base = place(j.p.kept, output);
+    const T *x = j.x + base;
+    N y = wn__load(j.y[output]), dy = wn__load(j.dy[output]);
+    bool is_nan = y != y;
+    long long ties = 0;
+    for (int64_t r = lane; r < j.p.length; r += 32) {
+        N v = wn__load(x[place(j.p.reduced, r)]);
+        ties += is_nan ? v != v : v == y;
+    }
+    for (int w = 16; w > 0; w /= 2) ties += __shfl_xor_sync(0xffffffffu, ties, w);
+    N won = ties > 0 ? dy / (N)ties : (N)0, lost = (N)0;
+    if (is_nan && !(j.is_all && ties > 0)) won = (N)NAN;
+    if (is_nan && !j.is_all) lost = (N)NAN;
+    for (int64_t r = lane; r < j.p.length; r += 32) {
+        int64_t at = place(j.p.reduced, r);
+        N v = wn__load(x[at]);
+        j.out[base + at] = wn__store<T>((is_nan ? v != v : v == y) ? won : lost);
+    }
+}
+
+template <class T> static int32_t start_extreme(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    extreme_job<T> j;
+    j.p = wn__reduction_of(d, &d->in[1]);
+    j.dy = (const T *)b->in[0];
+    j.x = (const T *)b->in[1];
+    j.y = (const T *)b->in[2];
+    j.out = (T *)b->out;
+    j.is_all = d->attrs.n == 0;
+    if (j.p.outputs == 0 || j.p.length == 0) return WN_OK;
+    LAUNCH((extreme_grad<T>), wn__blocks(j.p.outputs * 32, WN_THREADS), WN_THREADS, 0, stream, j);
+    return wn__cuda_launched();
+}
+
+/* ---- which kernel --------------------------------------------------------------------------------------------------
+ * */
+
+template <int KIND> static wn_kernel_fn extreme_of(int32_t dtype)
+{
+    switch (dtype) {
+    case WN_F32: return start<KIND, float, float>;
+    case WN_F64: return start<KIND, double, double>;
+    case WN_BF16: return start<KIND, wn_bf16, float>;
+    case WN_I32: return start<KIND, int32_t, double>;
+    case WN_U8: return start<KIND, uint8_t, double>;
+    default: return NULL;
+    }
+}
+
+static wn_kernel_fn sum_of(int32_t op, int32_t dtype)
+{
+    switch (dtype) {
+    case WN_F32: return start<SUM, float, double>;
+    case WN_F64: return start<SUM, double, double>;
+    case WN_BF16: return start<SUM, wn_bf16, double>;
+    case WN_I32: return op == WN_OP_SUM ? start<SUM, int32_t, double> : (wn_kernel_fn)NULL;
+    case WN_U8: return op == WN_OP_SUM ? start<SUM, uint8_t, double> : (wn_kernel_fn)NULL;
+    default: return NULL;
+    }
+}
+
+wn_kernel_fn wn__cuda_reduce_kernel(const struct wn_desc *d)
+{
+    int32_t dtype = d->out.dtype;
+    if (d->in[0].dtype != dtype) return NULL;
+    switch (d->op) {
+    case WN_OP_SUM:
+    case WN_OP_MEAN: return sum_of(d->op, dtype);
+    case WN_OP_MAX: return extreme_of<MAX>(dtype);
+    case WN_OP_MIN: return extreme_of<MIN>(dtype);
+    case WN_OP_EXTREME_GRAD:
+        return dtype == WN_F32    ? start_extreme<float>
+               : dtype == WN_F64  ? start_extreme<double>
+               : dtype == WN_BF16 ? start_extreme<wn_bf16>
+                                  : (wn_kernel_fn)NULL;
+    default: return NULL;
+    }
+}

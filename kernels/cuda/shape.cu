@@ -1,0 +1,244 @@
+/* RESHAPE, EXPAND, PERMUTE, NARROW, NARROW_GRAD, CAT: ops that copy elements, whatever the dtype, by their size. The
+ * bytes are the CPU's.
+ *
+ * EXPAND and PERMUTE read x through a broadcast iterator over the result, so stores are in order. A PERMUTE that moves
+ * the last dim goes by tiles of 32 x 32 in shared memory, so that loads are in order too. NARROW, NARROW_GRAD and CAT
+ * copy slabs: rows of bytes at a fixed distance. */
+#include "broadcast.cuh"
+
+enum { TILE = 32, TILE_ROWS = 8 }; /* a block of TILE x TILE_ROWS threads moves a tile of TILE x TILE elements */
+
+/* ---- copies of the whole, and of rows -----------------------------------------------------------------------------
+ * */
+
+static int32_t reshape(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    int64_t bytes = wn__bytes(&d->out);
+    if (b->out == b->in[0] || bytes == 0) return WN_OK;
+    (void)cudaMemcpyAsync(b->out, b->in[0], (size_t)bytes, cudaMemcpyDeviceToDevice, (cudaStream_t)stream);
+    return wn__cuda_launched();
+}
+
+/* Slabs of bytes: slab i of the result is `before` zeros, n bytes of the input, and `after` zeros. */
+struct slabs {
+    const char *in;
+    char *out;
+    int64_t count, in_step, out_step; /* slabs; bytes from one to the next */
+    int64_t before, n, after;
+};
+
+/* W: the word that is moved, which divides every number of struct slabs. */
+template <class W> static __global__ void copy_slabs(struct slabs s, int64_t words)
+{
+    int64_t at = wn__thread(), per = (s.before + s.n + s.after) / (int64_t)sizeof(W);
+    if (at >= words) return;
+    int64_t slab = at / per, byte = at % per * (int64_t)sizeof(W);
+    bool is_copied = byte >= s.before && byte < s.before + s.n;
+    W zero;
+    memset(&zero, 0, sizeof zero);
+    W word = is_copied ? *(const W *)(s.in + slab * s.in_step + byte - s.before) : zero;
+    *(W *)(s.out + slab * s.out_step + byte) = word;
+}
+
+static int32_t start_slabs(const struct slabs *s, void *stream)
+{
+    int64_t bytes = s->count * (s->before + s->n + s->after);
+    if (bytes == 0) return WN_OK;
+    uint64_t all = (uint64_t)(s->in_step | s->out_step | s->before | s->n | s->after) | (uint64_t)(uintptr_t)s->in |
+                   (uint64_t)(uintptr_t)s->out;
+    if (all % 16 == 0)
+        LAUNCH((copy_slabs<uint4>), wn__blocks(bytes / 16, WN_THREADS), WN_THREADS, 0, stream, *s, bytes / 16);
+    else if (all % 4 == 0)
+        LAUNCH((copy_slabs<uint32_t>), wn__blocks(bytes / 4, WN_THREADS), WN_THREADS, 0, stream, *s, bytes / 4);
+    else if (all % 2 == 0)
+        LAUNCH((copy_slabs<uint16_t>), wn__blocks(bytes / 2, WN_THREADS), WN_THREADS, 0, stream, *s, bytes / 2);
+    else LAUNCH((copy_slabs<uint8_t>), wn__blocks(bytes, WN_THREADS), WN_THREADS, 0, stream, *s, bytes);
+    return wn__cuda_launched();
+}
+
+/* Returns the shape of a value seen from one dim, with inner in bytes: outer slabs of n indices of `inner` bytes. */
+static struct wn__axis axis_in_bytes(const struct wn_type *t, int64_t dim)
+{
+    struct wn__axis a = wn__axis_of(t, dim);
+    a.inner *= wn__dtype_size(t->dtype);
+    return a;
+}
+
+static int32_t narrow(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    struct wn__axis a = axis_in_bytes(&d->in[0], d->attrs.i[0]);
+    int64_t length = d->out.dim[d->attrs.i[0]] * a.inner;
+    struct slabs s = {
+        (const char *)b->in[0] + d->attrs.i[1] * a.inner, (char *)b->out, a.outer, a.n * a.inner, length, 0, length, 0};
+    return start_slabs(&s, stream);
+}
+
+static int32_t narrow_grad(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    struct wn__axis a = axis_in_bytes(&d->in[0], d->attrs.i[0]);
+    int64_t full = d->out.dim[d->attrs.i[0]], start = d->attrs.i[1];
+    struct slabs s = {(const char *)b->in[0], (char *)b->out,  a.outer,       a.n * a.inner,
+                      full * a.inner,         start * a.inner, a.n * a.inner, (full - start - a.n) * a.inner};
+    return start_slabs(&s, stream);
+}
+
+static int32_t cat(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    struct wn__axis whole = axis_in_bytes(&d->out, d->attrs.i[0]);
+    char *out = (char *)b->out;
+    for (int32_t i = 0; i < d->n_in; i++) {
+        int64_t n = d->in[i].dim[d->attrs.i[0]] * whole.inner;
+        struct slabs s = {(const char *)b->in[i], out, whole.outer, n, whole.n * whole.inner, 0, n, 0};
+        WN_TRY(start_slabs(&s, stream));
+        out += n;
+    }
+    return WN_OK;
+}
+
+/* ---- expand and permute ---------------------------------------------------------------------------------------------
+ * */
+
+template <class W> static __global__ void copy_through(struct wn__broadcast w, const W *x, W *y)
+{
+    int64_t at = wn__thread(), offset[1];
+    if (at >= w.numel) return;
+    wn__broadcast_offsets(w, at, offset);
+    y[at] = x[offset[0]];
+}
+
+template <class W> static int32_t start_copy(const struct wn__broadcast *w, const void *x, void *y, void *stream)
+{
+    if (w->numel == 0) return WN_OK;
+    LAUNCH((copy_through<W>), wn__blocks(w->numel, WN_THREADS), WN_THREADS, 0, stream, *w, (const W *)x, (W *)y);
+    return wn__cuda_launched();
+}
+
+static int32_t copy_by_size(int64_t size, const struct wn__broadcast *w, const struct wn_buffers *b, void *stream)
+{
+    switch (size) {
+    case 1: return start_copy<uint8_t>(w, b->in[0], b->out, stream);
+    case 2: return start_copy<uint16_t>(w, b->in[0], b->out, stream);
+    case 4: return start_copy<uint32_t>(w, b->in[0], b->out, stream);
+    default: return start_copy<uint64_t>(w, b->in[0], b->out, stream);
+    }
+}
+
+static int32_t expand(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    struct wn__broadcast w = wn__broadcast_of(d);
+    return copy_by_size(wn__dtype_size(d->out.dtype), &w, b, stream);
+}
+
+/* Returns the iterator over the result of a PERMUTE whose operand is x. */
+static struct wn__broadcast permuted(const struct wn_desc *d)
+{
+    struct wn__broadcast w;
+    int64_t step[WN_MAX_DIMS + 1];
+    const struct wn_type *x = &d->in[0];
+    memset(&w, 0, sizeof w);
+    step[x->ndim] = 1;
+    for (int32_t i = x->ndim - 1; i >= 0; i--) step[i] = step[i + 1] * x->dim[i];
+    w.n_operands = 1;
+    w.ndim = x->ndim;
+    w.numel = wn__numel(&d->out);
+    for (int32_t i = 0; i < x->ndim; i++) {
+        w.dim[i] = d->out.dim[i];
+        w.step[0][i] = step[d->attrs.i[i] + 1];
+    }
+    wn__broadcast_merge(&w);
+    return w;
+}
+
+/* A PERMUTE that moves the last dim, by tiles: columns of a tile follow the last dim of the result, rows the dim of it
+ * that is the last of x. */
+struct transpose {
+    struct wn__broadcast rest; /* the other dims: operand 0 is x, operand 1 the result */
+    int64_t across, down;      /* length of the last dim of the result, and of the dim that is contiguous in x */
+    int64_t x_step, y_step;    /* elements of x along the last dim of the result; of the result along the other */
+};
+
+template <class W> static __global__ void transpose_tiles(struct transpose t, const W *x, W *y)
+{
+    __shared__ W tile[TILE][TILE + 1];
+    int64_t across = (t.across + TILE - 1) / TILE, down = (t.down + TILE - 1) / TILE, at = blockIdx.x, offset[2];
+    int64_t column = at % across * TILE, row = at / across % down * TILE;
+    wn__broadcast_offsets(t.rest, at / across / down, offset);
+    const int lane = (int)threadIdx.x % TILE, first = (int)threadIdx.x / TILE;
+    for (int k = first; k < TILE; k += TILE_ROWS)
+        if (column + k < t.across && row + lane < t.down)
+            tile[k][lane] = x[offset[0] + (column + k) * t.x_step + row + lane];
+    __syncthreads();
+    for (int k = first; k < TILE; k += TILE_ROWS)
+        if (row + k < t.down && column + lane < t.across)
+            y[offset[1] + (row + k) * t.y_step + column + lane] = tile[lane][k];
+}
+
+/* Returns the dim of an iterator over a result that is contiguous in x; -1: there is none but the last. */
+static int32_t contiguous_dim(const struct wn__broadcast *w)
+{
+    for (int32_t i = 0; i < w->ndim - 1; i++)
+        if (w->step[0][i] == 1) return i;
+    return -1;
+}
+
+static struct transpose transpose_of(const struct wn__broadcast *w, int32_t dim)
+{
+    struct transpose t;
+    int64_t step = 1;
+    memset(&t, 0, sizeof t);
+    t.across = w->dim[w->ndim - 1];
+    t.x_step = w->step[0][w->ndim - 1];
+    t.down = w->dim[dim];
+    t.rest.n_operands = 2;
+    for (int32_t i = w->ndim - 1; i >= 0; step *= w->dim[i--])
+        if (i == dim) t.y_step = step;
+    t.rest.numel = w->numel / t.across / t.down;
+    step = w->numel;
+    for (int32_t i = 0; i < w->ndim - 1; i++) {
+        step /= w->dim[i];
+        if (i == dim) continue;
+        t.rest.dim[t.rest.ndim] = w->dim[i];
+        t.rest.step[0][t.rest.ndim] = w->step[0][i];
+        t.rest.step[1][t.rest.ndim++] = step;
+    }
+    wn__broadcast_merge(&t.rest);
+    return t;
+}
+
+template <class W> static int32_t start_transpose(const struct transpose *t, const struct wn_buffers *b, void *stream)
+{
+    int64_t tiles = (t->across + TILE - 1) / TILE * ((t->down + TILE - 1) / TILE) * t->rest.numel;
+    LAUNCH((transpose_tiles<W>), (unsigned)tiles, TILE * TILE_ROWS, 0, stream, *t, (const W *)b->in[0], (W *)b->out);
+    return wn__cuda_launched();
+}
+
+static int32_t permute(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    struct wn__broadcast w = permuted(d);
+    int64_t size = wn__dtype_size(d->out.dtype);
+    int32_t dim = contiguous_dim(&w);
+    if (w.numel == 0 || dim < 0 || w.dim[dim] < TILE_ROWS || w.dim[w.ndim - 1] < TILE_ROWS)
+        return copy_by_size(size, &w, b, stream);
+    struct transpose t = transpose_of(&w, dim);
+    switch (size) {
+    case 1: return start_transpose<uint8_t>(&t, b, stream);
+    case 2: return start_transpose<uint16_t>(&t, b, stream);
+    case 4: return start_transpose<uint32_t>(&t, b, stream);
+    default: return start_transpose<uint64_t>(&t, b, stream);
+    }
+}
+
+wn_kernel_fn wn__cuda_shape_kernel(const struct wn_desc *d)
+{
+    for (int32_t i = 0; i < d->n_in; i++)
+        if (d->in[i].dtype != d->out.dtype) return NULL;
+    switch (d->op) {
+    case WN_OP_RESHAPE: return reshape;
+    case WN_OP_EXPAND: return expand;
+    case WN_OP_PERMUTE: return permute;
+    case WN_OP_NARROW: return narrow;
+    case WN_OP_NARROW_GRAD: return narrow_grad;
+    case WN_OP_CAT: return cat;
+    default: return NULL;
+    }
+}

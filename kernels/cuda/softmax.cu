@@ -1,0 +1,150 @@
+/* SOFTMAX, LOG_SOFTMAX, SOFTMAX_GRAD, LOG_SOFTMAX_GRAD along any dim, with the CPU's bits (runtime/ops/softmax.c has
+ * the formulas, kernels/cpu/softmax.c the orders); f64 as far as exp and log of the device have libm's.
+ *
+ * Seen from the dim, a value is (outer, n, inner). inner = 1: 16 threads a row (block.cuh), LOG_SOFTMAX by stretches
+ * (softmax.cuh). Else a thread has a column, whose terms it adds in double one after the other. bf16 is computed as f32
+ * in registers and rounded once.
+ *
+ * A result may lie where an input does: all threads of a row have its sum before one of them writes, and then each
+ * element is read before it is written. */
+#include "softmax.cuh"
+
+/* One application. */
+template <class T> struct softmax_job {
+    const T *a, *b; /* (outer, n, inner): x, x; or dy, y */
+    T *out;         /* (outer, n, inner) */
+    struct wn__axis axis;
+};
+
+/* ---- formulas ------------------------------------------------------------------------------------ */
+
+/* has_best<OP>::IS is true for an op that subtracts the maximum of a row first, and has one operand. */
+template <int OP> struct has_best {
+    enum { IS = OP == WN_OP_SOFTMAX || OP == WN_OP_LOG_SOFTMAX };
+};
+
+/* Returns the term that an element adds to the sum of its row. */
+template <int OP, class N> static __device__ __forceinline__ double term_of(N a, N b, N best)
+{
+    if (has_best<OP>::IS) return (double)wn_exp(a - best);
+    return OP == WN_OP_SOFTMAX_GRAD ? (double)a * (double)b : (double)a;
+}
+
+/* Returns what the elements of a row need of its sum. */
+template <int OP, class N> static __device__ __forceinline__ N finish(double sum)
+{
+    if (OP == WN_OP_SOFTMAX) return (N)(1.0 / sum);
+    return OP == WN_OP_LOG_SOFTMAX ? (N)log(sum) : (N)sum;
+}
+
+template <int OP, class N> static __device__ __forceinline__ N element_of(N a, N b, N best, N done)
+{
+    if (OP == WN_OP_SOFTMAX) return wn_exp(a - best) * done;
+    if (OP == WN_OP_LOG_SOFTMAX) return (a - best) - done;
+    return OP == WN_OP_SOFTMAX_GRAD ? wn_softmax_grad(a, b, done) : wn_log_softmax_grad(a, b, done);
+}
+
+/* Writes the elements of a row, V at once. */
+template <int OP, int V, int TEAMS, class T, class N>
+static __device__ __forceinline__ void write_row(const softmax_job<T> &j, const wn__member<TEAMS> &m, N best, N done)
+{
+    const int64_t at = m.row * j.axis.n;
+    for (int64_t i = (m.team * WN_LANES + m.lane) * V; i < m.end; i += TEAMS * WN_LANES * V) {
+        N a[V], b[V];
+        wn__get(j.a + at + i, a);
+        wn__get((has_best<OP>::IS ? j.a : j.b) + at + i, b);
+        WN_UNROLL
+        for (int v = 0; v < V; v++) a[v] = element_of<OP>(a[v], b[v], best, done);
+        wn__put(j.out + at + i, a);
+    }
+}
+
+/* ---- the last dim -------------------------------------------------------------------------------- */
+
+template <int OP, class T, int V> static __global__ void softmax_rows(softmax_job<T> j)
+{
+    typedef typename wn__number<T>::type N;
+    const wn__member<1> m = wn__member_of<1>(j.axis.outer, j.axis.n);
+    const T *a = j.a + m.row * j.axis.n, *b = (has_best<OP>::IS ? j.a : j.b) + m.row * j.axis.n;
+    N best = (N)-INFINITY;
+    if (has_best<OP>::IS) {
+        for (int64_t i = m.lane; i < m.end; i += WN_LANES) best = wn_maximum((N)wn__load(a[i]), best);
+        best = wn__max_lanes(best);
+    }
+    double lane = 0;
+    for (int64_t i = m.lane; i < m.end; i += WN_LANES) lane += term_of<OP, N>(wn__load(a[i]), wn__load(b[i]), best);
+    write_row<OP, V>(j, m, best, finish<OP, N>(wn__join_lanes(lane)));
+}
+
+template <int TEAMS, class T, int V> static __global__ void log_softmax_rows(softmax_job<T> j)
+{
+    typedef typename wn__number<T>::type N;
+    const wn__member<TEAMS> m = wn__member_of<TEAMS>(j.axis.outer, j.axis.n);
+    const wn__row_stats<N> s = wn__row_stats_of<TEAMS>(j.a + m.row * j.axis.n, j.axis.n, m);
+    write_row<WN_OP_LOG_SOFTMAX, V>(j, m, s.best, s.log_sum);
+}
+
+/* ---- another dim --------------------------------------------------------------------------------- */
+
+template <int OP, class T> static __global__ void softmax_columns(softmax_job<T> j)
+{
+    typedef typename wn__number<T>::type N;
+    const int64_t inner = j.axis.inner, unit = wn__thread();
+    if (unit >= j.axis.outer * inner) return;
+    const int64_t base = unit / inner * j.axis.n * inner + unit % inner;
+    const T *a = j.a + base, *b = (has_best<OP>::IS ? j.a : j.b) + base;
+    N best = (N)-INFINITY;
+    for (int64_t i = 0; has_best<OP>::IS && i < j.axis.n; i++) best = wn_maximum((N)wn__load(a[i * inner]), best);
+    double sum = 0;
+    for (int64_t i = 0; i < j.axis.n; i++) sum += term_of<OP, N>(wn__load(a[i * inner]), wn__load(b[i * inner]), best);
+    const N done = finish<OP, N>(sum);
+    for (int64_t i = 0; i < j.axis.n; i++)
+        j.out[base + i * inner] =
+            wn__store<T>(element_of<OP, N>(wn__load(a[i * inner]), wn__load(b[i * inner]), best, done));
+}
+
+/* ---- which kernel -------------------------------------------------------------------------------- */
+
+template <int OP, class T, int V> static void start_rows(const softmax_job<T> &j, void *stream)
+{
+    if constexpr (OP != WN_OP_LOG_SOFTMAX)
+        LAUNCH((softmax_rows<OP, T, V>), wn__row_blocks(j.axis.outer), WN_THREADS, 0, stream, j);
+    else if (j.axis.n > WN_LONG_ROW)
+        LAUNCH((log_softmax_rows<WN_TEAMS, T, V>), (unsigned)j.axis.outer, WN_THREADS, 0, stream, j);
+    else LAUNCH((log_softmax_rows<1, T, V>), wn__row_blocks(j.axis.outer), WN_THREADS, 0, stream, j);
+}
+
+template <int OP, class T> static int32_t softmax(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    softmax_job<T> j = {(const T *)b->in[0], (const T *)b->in[d->n_in - 1], (T *)b->out,
+                        wn__axis_of(&d->out, d->attrs.i[0])};
+    if (wn__numel(&d->out) == 0) return WN_OK;
+    if (j.axis.inner != 1)
+        LAUNCH((softmax_columns<OP, T>), wn__blocks(j.axis.outer * j.axis.inner, WN_THREADS), WN_THREADS, 0, stream, j);
+    else if (j.axis.n % wn__wide<T>::N == 0) start_rows<OP, T, wn__wide<T>::N>(j, stream);
+    else start_rows<OP, T, 1>(j, stream);
+    return wn__cuda_launched();
+}
+
+template <int OP> static wn_kernel_fn kernel_of(int32_t dtype)
+{
+    switch (dtype) {
+    case WN_F32: return softmax<OP, float>;
+    case WN_F64: return softmax<OP, double>;
+    case WN_BF16: return softmax<OP, wn_bf16>;
+    default: return NULL;
+    }
+}
+
+wn_kernel_fn wn__cuda_softmax_kernel(const struct wn_desc *d)
+{
+    for (int32_t i = 0; i < d->n_in; i++)
+        if (d->in[i].dtype != d->out.dtype) return NULL;
+    switch (d->op) {
+    case WN_OP_SOFTMAX: return kernel_of<WN_OP_SOFTMAX>(d->out.dtype);
+    case WN_OP_LOG_SOFTMAX: return kernel_of<WN_OP_LOG_SOFTMAX>(d->out.dtype);
+    case WN_OP_SOFTMAX_GRAD: return kernel_of<WN_OP_SOFTMAX_GRAD>(d->out.dtype);
+    case WN_OP_LOG_SOFTMAX_GRAD: return kernel_of<WN_OP_LOG_SOFTMAX_GRAD>(d->out.dtype);
+    default: return NULL;
+    }
+}

@@ -1,0 +1,165 @@
+/* NEG .. CLAMP, their derivatives (dy and one residual of the same shape), CAST between all dtypes, ISNAN and ISFINITE.
+ *
+ * The formulas are those of kernels/scalar.h: f32, bf16 and integers have the CPU's bits; f64 is libm's on the CPU and
+ * CUDA's here. One kernel a dtype computes all ops of floats: memory bounds it, and the switch over the op is one jump
+ * for 16 bytes. ISNAN and ISFINITE look at bits, so that no option of a compiler can change the answer. */
+#include "elementwise.cuh"
+#include "map.cuh"
+
+/* One op of one or two operands of equal shapes. */
+template <class T> struct unary_floats {
+    enum { V = wn__wide<T>::N };
+    struct wn__step step;
+    const T *a, *b; /* b: NULL where the op has one operand */
+    T *out;
+    template <int M> __device__ __forceinline__ void run(int64_t at) const
+    {
+        typename wn__number<T>::type x[M], y[M] = {};
+        wn__get(a + at, x);
+        if (b != NULL) wn__get(b + at, y);
+        wn__elementwise_pack(step, x, y, x, at);
+        wn__put(out + at, x);
+    }
+};
+
+template <class T> static int32_t float_start(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    struct unary_floats<T> f = {
+        wn__step_of(d->op, d->out.dtype, d->attrs.f, NULL), (const T *)b->in[0], NULL, (T *)b->out
+    };
+    if (d->n_in > 1) f.b = (const T *)b->in[1];
+    return wn__map_start(f, wn__numel(&d->out), stream);
+}
+
+/* NEG and ABS of i32. */
+struct unary_whole {
+    enum { V = 4 };
+    int32_t is_abs;
+    const int32_t *a;
+    int32_t *out;
+    template <int M> __device__ __forceinline__ void run(int64_t at) const
+    {
+        int32_t x[M];
+        wn__get(a + at, x);
+        WN_UNROLL
+        for (int v = 0; v < M; v++) x[v] = is_abs ? wn_abs(x[v]) : wn_neg(x[v]);
+        wn__put(out + at, x);
+    }
+};
+
+static int32_t whole_start(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    struct unary_whole f = {d->op == WN_OP_ABS, (const int32_t *)b->in[0], (int32_t *)b->out};
+    return wn__map_start(f, wn__numel(&d->out), stream);
+}
+
+/* ---- cast ---------------------------------------------------------------------------------------- */
+
+template <class From, class To> struct unary_cast {
+    enum { V = 16 / (sizeof(From) > sizeof(To) ? sizeof(From) : sizeof(To)) };
+    const From *a;
+    To *out;
+    template <int M> __device__ __forceinline__ void run(int64_t at) const
+    {
+        typename wn__number<From>::type x[M];
+        wn__pack<To, M> y;
+        wn__get(a + at, x);
+        WN_UNROLL
+        for (int v = 0; v < M; v++) y.at[v] = wn__cast<To>(x[v]);
+        *(wn__pack<To, M> *)(out + at) = y;
+    }
+};
+
+template <class From, class To>
+static int32_t cast_start(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    struct unary_cast<From, To> f = {
+        (const From *)b->in[0], (To *)b->out
+    };
+    return wn__map_start(f, wn__numel(&d->out), stream);
+}
+
+template <class From> static wn_kernel_fn cast_from(int32_t to)
+{
+    switch (to) {
+    case WN_F32: return cast_start<From, float>;
+    case WN_F64: return cast_start<From, double>;
+    case WN_BF16: return cast_start<From, wn_bf16>;
+    case WN_I32: return cast_start<From, int32_t>;
+    case WN_U8: return cast_start<From, uint8_t>;
+    default: return NULL;
+    }
+}
+
+static wn_kernel_fn cast_kernel(int32_t from, int32_t to)
+{
+    switch (from) {
+    case WN_F32: return cast_from<float>(to);
+    case WN_F64: return cast_from<double>(to);
+    case WN_BF16: return cast_from<wn_bf16>(to);
+    case WN_I32: return cast_from<int32_t>(to);
+    case WN_U8: return cast_from<uint8_t>(to);
+    default: return NULL;
+    }
+}
+
+/* ---- isnan, isfinite ----------------------------------------------------------------------------- */
+
+/* ISNAN or ISFINITE of floats with the bits of U. An exponent of all ones is an infinity or, with a fraction, a NaN. */
+template <class U> struct unary_exponents {
+    enum { V = 16 / sizeof(U) };
+    const U *x;
+    uint8_t *out;
+    U exponent;        /* the bits of an infinity */
+    int32_t wants_nan; /* 1: ISNAN, 0: ISFINITE */
+    template <int M> __device__ __forceinline__ void run(int64_t at) const
+    {
+        wn__pack<U, M> p = *(const wn__pack<U, M> *)(x + at);
+        uint8_t y[M];
+        WN_UNROLL
+        for (int v = 0; v < M; v++) {
+            U rest = p.at[v] & (U)((U) ~(U)0 >> 1);
+            y[v] = wants_nan ? rest > exponent : rest < exponent;
+        }
+        wn__put(out + at, y);
+    }
+};
+
+template <class U> static int32_t look(const struct wn_desc *d, const struct wn_buffers *b, U exponent, void *stream)
+{
+    struct unary_exponents<U> f = {
+        (const U *)b->in[0], (uint8_t *)b->out, exponent, d->op == WN_OP_ISNAN
+    };
+    return wn__map_start(f, wn__numel(&d->in[0]), stream);
+}
+
+static int32_t finite_start(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    switch (d->in[0].dtype) {
+    case WN_F64: return look<uint64_t>(d, b, UINT64_C(0x7ff0000000000000), stream);
+    case WN_BF16: return look<uint16_t>(d, b, UINT16_C(0x7f80), stream);
+    default: return look<uint32_t>(d, b, UINT32_C(0x7f800000), stream);
+    }
+}
+
+/* ---- lookups ------------------------------------------------------------------------------------- */
+
+wn_kernel_fn wn__cuda_unary_kernel(const struct wn_desc *d)
+{
+    if (d->op == WN_OP_CAST) return cast_kernel(d->in[0].dtype, d->out.dtype);
+    for (int32_t i = 0; i < d->n_in; i++)
+        if (d->in[i].dtype != d->out.dtype) return NULL;
+    switch (d->out.dtype) {
+    case WN_F32: return float_start<float>;
+    case WN_F64: return float_start<double>;
+    case WN_BF16: return float_start<wn_bf16>;
+    case WN_I32: return d->op == WN_OP_NEG || d->op == WN_OP_ABS ? whole_start : NULL;
+    default: return NULL;
+    }
+}
+
+wn_kernel_fn wn__cuda_finite_kernel(const struct wn_desc *d)
+{
+    int32_t t = d->in[0].dtype;
+    return t == WN_F32 || t == WN_F64 || t == WN_BF16 ? finite_start : NULL;
+}

@@ -1,0 +1,49 @@
+/* Declares what the files of this folder share: the state of the one GPU that a process uses, and the functions behind
+ * the slots of struct wn_device.
+ *
+ * Three streams order the work. Kernels, copies of the host and fills are on `compute`; moves out of the device are on
+ * `out`, moves in on `in`. An event of one stream that another waits for is the only order between them:
+ *
+ *   compute   kernel A | event a ............ kernel B | wait b | kernel C
+ *   out                  wait a | move A out           | event b            C may write where A's value was */
+#ifndef WN_DEVICE_CUDA_DEVICE_CUH
+#define WN_DEVICE_CUDA_DEVICE_CUH
+#include "../../../kernels/cuda/launch.cuh"
+extern "C" {
+#include "../cuda_library.h"
+}
+
+/* The state of the GPU. Invariant: is_ready is 1 exactly where the streams exist. */
+struct wn__gpu {
+    const struct wn_cuda_host *host;
+    int32_t is_ready;
+    cudaStream_t compute, way[WN_WAY_COUNT];
+    char lost[512]; /* the words of struct wn_device's `lost`; "" while the device is well */
+};
+extern struct wn__gpu wn__gpu;
+
+/* Makes the streams and the staging memory, at the first use of the device. WN_DEVICE, WN_OOM. */
+int32_t wn__gpu_ready(struct wn_device *d);
+/* Turns an error of CUDA into a status. An error after which the driver refuses all work makes the device lost.
+ * what: what was being done, for the message. */
+int32_t wn__gpu_check(struct wn_device *d, cudaError_t e, const char *what);
+
+/* ---- memory.cu: the slots of the same names ---- */
+int32_t wn__gpu_memory_open(struct wn_device *d);
+int32_t wn__gpu_alloc(struct wn_device *d, int64_t bytes, void **out);
+void wn__gpu_release(struct wn_device *d, void *p, int64_t bytes);
+int32_t wn__gpu_put(struct wn_device *d, void *to, const void *host, int64_t bytes);
+int32_t wn__gpu_get(struct wn_device *d, void *host, const void *from, int64_t bytes);
+int32_t wn__gpu_copy(struct wn_device *d, void *to, const void *from, int64_t bytes);
+int32_t wn__gpu_fill(struct wn_device *d, void *to, int32_t byte, int64_t bytes);
+int32_t wn__gpu_read(struct wn_device *d, void *host, const void *from, int64_t bytes);
+int32_t wn__gpu_sync(struct wn_device *d);
+
+/* ---- offload.cu ---- */
+int32_t wn__gpu_offload_open(struct wn_device *d, int32_t place, int64_t bytes, int32_t most,
+                             struct wn_offload_buffer **out);
+void wn__gpu_offload_close(struct wn_device *d, struct wn_offload_buffer *buffer);
+int32_t wn__gpu_offload_start(struct wn_device *d, struct wn_offload_buffer *buffer, const struct wn_move *m);
+int32_t wn__gpu_offload_wait(struct wn_device *d, struct wn_offload_buffer *buffer, int32_t way, int64_t number);
+void wn__gpu_offload_stop(struct wn_device *d, struct wn_offload_buffer *buffer);
+#endif

@@ -1,0 +1,158 @@
+/* Finds the GPU, fills the device's slots, and turns CUDA's errors into statuses: the one function that
+ * libwane_cuda.so exports is here.
+ *
+ * The context of the driver, some hundred MiB of device memory, is made at the first use of the device, so a script
+ * that stays on the CPU never pays for it. */
+#include <stdarg.h>
+#include <stdio.h>
+#include "device.cuh"
+
+struct wn__gpu wn__gpu;
+
+/* Sets the thread's message, in libwane.so, and returns `code`. Kernel files and base/type.c call it by this name. */
+extern "C" int32_t wn__fail(int32_t code, const char *format, ...)
+{
+    char message[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    return wn__gpu.host->fail(code, message);
+}
+
+/* ---- errors --------------------------------------------------------------------------------------------------- */
+
+/* Returns whether an error leaves the device as it was: the call was refused, and the next one may work. */
+static int32_t is_refusal(cudaError_t e)
+{
+    return e == cudaErrorInvalidValue || e == cudaErrorMemoryAllocation || e == cudaErrorInvalidConfiguration ||
+           e == cudaErrorNotReady;
+}
+
+int32_t wn__gpu_check(struct wn_device *d, cudaError_t e, const char *what)
+{
+    if (e == cudaSuccess) return WN_OK;
+    (void)cudaGetLastError(); /* clears an error that does not stay */
+    if (is_refusal(e)) return wn__fail(WN_DEVICE, "cuda: %s failed: %s", what, cudaGetErrorString(e));
+    if (d->lost == NULL)
+        snprintf(wn__gpu.lost, sizeof wn__gpu.lost,
+                 "the GPU was lost while %s: %s; values on it are gone, the CPU goes on, and a new process may use the "
+                 "GPU again",
+                 what, cudaGetErrorString(e));
+    d->lost = wn__gpu.lost;
+    return wn__fail(WN_DEVICE, "cuda: %s", d->lost);
+}
+
+/* ---- slots ---------------------------------------------------------------------------------------------------- */
+
+int32_t wn__gpu_ready(struct wn_device *d)
+{
+    if (d->lost != NULL) return wn__fail(WN_DEVICE, "cuda: %s", d->lost);
+    if (wn__gpu.is_ready) return WN_OK;
+    cudaStream_t *streams[] = {&wn__gpu.compute, &wn__gpu.way[WN_WAY_OUT], &wn__gpu.way[WN_WAY_IN]};
+    cudaError_t e = cudaSetDevice(0);
+    for (int32_t i = 0; i < 3 && e == cudaSuccess; i++) /* a try that failed may have made some */
+        if (*streams[i] == NULL) e = cudaStreamCreateWithFlags(streams[i], cudaStreamNonBlocking);
+    WN_TRY(wn__gpu_check(d, e, "making streams"));
+    WN_TRY(wn__gpu_memory_open(d));
+    wn__gpu.is_ready = 1;
+    return WN_OK;
+}
+
+static wn_kernel_fn find_kernel(struct wn_device *d, const struct wn_desc *desc)
+{
+    (void)d;
+    return wn__cuda_kernel(desc);
+}
+
+static int32_t launch(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc *desc, const struct wn_buffers *b)
+{
+    WN_TRY(wn__gpu_ready(d));
+    int32_t code = fn(desc, b, wn__gpu.compute);
+    if (code != WN_DEVICE) return code;
+    cudaError_t e = cudaStreamQuery(wn__gpu.compute); /* tells a refused launch from a device that is gone */
+    return e == cudaSuccess || e == cudaErrorNotReady ? code : wn__gpu_check(d, e, "starting a kernel");
+}
+
+static void fill_slots(struct wn_device *d)
+{
+    d->real = 1;
+    d->alloc = wn__gpu_alloc;
+    d->release = wn__gpu_release;
+    d->put = wn__gpu_put;
+    d->get = wn__gpu_get;
+    d->copy = wn__gpu_copy;
+    d->fill = wn__gpu_fill;
+    d->read = wn__gpu_read;
+    d->kernel = find_kernel;
+    d->launch = launch;
+    d->sync = wn__gpu_sync;
+    d->offload_buffer_open = wn__gpu_offload_open;
+    d->offload_buffer_close = wn__gpu_offload_close;
+    d->offload_buffer_start = wn__gpu_offload_start;
+    d->offload_buffer_wait = wn__gpu_offload_wait;
+    d->offload_buffer_stop = wn__gpu_offload_stop;
+}
+
+/* ---- finding the GPU ------------------------------------------------------------------------------------------ */
+
+/* Returns whether the library and its host were built of one tree; writes to text what differs. */
+static int32_t is_same_tree(const struct wn_cuda_host *host, char *text, int64_t room)
+{
+    static const int64_t size[WN_CUDA_SIZE_COUNT] = WN_CUDA_SIZES;
+    if (host->abi == WN_CUDA_ABI && memcmp(host->size, size, sizeof size) == 0) return 1;
+    snprintf(text, (size_t)room,
+             "the library is of another version of Wane (door %d, this one has %d); build both anew", (int)WN_CUDA_ABI,
+             (int)host->abi);
+    return 0;
+}
+
+/* Writes to text why no GPU was found. */
+static void say_why(cudaError_t e, char *text, int64_t room)
+{
+    int driver = 0;
+    (void)cudaDriverGetVersion(&driver);
+    const char *what = e == cudaErrorNoDevice ? "the driver finds no GPU; CUDA_VISIBLE_DEVICES may hide one"
+                       : e == cudaErrorStubLibrary
+                           ? "the toolkit's stub of libcuda.so was loaded; put the driver's own first on the path"
+                       : driver == 0 ? "there is no NVIDIA driver"
+                                     : "the driver is older than this library needs; bring it up to date";
+    snprintf(text, (size_t)room, "no GPU: %s (CUDA error %d: %s)", what, (int)e, cudaGetErrorString(e));
+}
+
+/* Writes to text what the GPU is. */
+static void describe(const struct cudaDeviceProp *p, char *text, int64_t room)
+{
+    int driver = 0;
+    (void)cudaDriverGetVersion(&driver);
+#ifdef WN_SIMULATED
+    snprintf(text, (size_t)room, "simulated, for specs: %s", p->name);
+#else
+    snprintf(text, (size_t)room, "%s, sm_%d%d, %lld MiB, driver for CUDA %d.%d", p->name, p->major, p->minor,
+             (long long)(p->totalGlobalMem >> 20), driver / 1000, driver % 1000 / 10);
+#endif
+}
+
+extern "C" __attribute__((visibility("default"))) int32_t wn_cuda_open(const struct wn_cuda_host *host,
+                                                                       struct wn_device *d, char *text, int64_t room)
+{
+    struct cudaDeviceProp p;
+    int count = 0;
+    if (!is_same_tree(host, text, room)) return 0;
+    wn__gpu.host = host;
+    cudaError_t e = cudaGetDeviceCount(&count);
+    if (e == cudaSuccess && count == 0) e = cudaErrorNoDevice;
+    if (e == cudaSuccess) e = cudaGetDeviceProperties(&p, 0);
+    if (e != cudaSuccess) {
+        (void)cudaGetLastError();
+        say_why(e, text, room);
+        return 0;
+    }
+    describe(&p, text, room);
+    fill_slots(d);
+    d->target.arch = p.major * 10 + p.minor;
+#ifndef WN_SIMULATED
+    d->is_preferred = 1;
+#endif
+    return 1;
+}
