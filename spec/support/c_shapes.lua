@@ -49,7 +49,7 @@ local is_statement = { ['if'] = true, ['for'] = true, ['while'] = true, ['switch
 function c_shapes.parameters(text)
     local out = {}
     for name, list in code_of(text):gsub('\\%s*\n', '\n'):gmatch('([%w_#]+)%s*(%b())%s*\n%s*{') do
-        local flat = list:sub(2, -2):gsub('%b()', '')
+        local flat = list:sub(2, -2):gsub('%b()', ''):gsub('%b<>', '')
         local n = flat:match('^%s*$') and 0 or flat:match('^%s*void%s*$') and 0 or select(2, flat:gsub(',', '')) + 1
         if not is_statement[name] then out[#out + 1] = { name = name, n = n } end
     end

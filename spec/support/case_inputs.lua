@@ -84,4 +84,21 @@ function inputs.tensor(a, device, differentiable)
     return cell
 end
 
+--- Makes the tensors of a list of arrays; `which` says of each whether a gradient is taken of it, nil: of none.
+function inputs.tensors(arrays, device, which)
+    local out = {}
+    for i, a in ipairs(arrays) do out[i] = inputs.tensor(a, device, which and which[i]) end
+    return out
+end
+
+--- Returns for each input of a case whether the gradient is taken of it: a list of booleans, or nil.
+function inputs.differentiable(case, arrays)
+    if not case.grad then return nil end
+    local out = {}
+    for i, a in ipairs(arrays) do
+        out[i] = tensor.is_float[tensor.dtype_id[a.dtype]] and (case.grad == true or case.grad[i] == true)
+    end
+    return out
+end
+
 return inputs

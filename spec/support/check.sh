@@ -1,8 +1,8 @@
 #!/bin/sh
 # All that is checked before a change lands, each stage whatever became of the ones before: lint, the reference
-# pages, then the specs without the JIT, under collector stress, under sanitizers, some of them for aarch64 under
-# qemu-user; random calls, trainings and files for 24 s; and the specs as users run them, where those that have a long
-# form (random networks, every index of a fault) run it once.
+# pages, then the specs without the JIT, under collector stress, under sanitizers, some of them on the simulated GPU and
+# for aarch64 under qemu-user; random calls, trainings and files for 24 s; and the specs as users run them, where those
+# that have a long form (random networks, every index of a fault) run it once.
 # The last line is `N passed, N failed`: the specs of the last stage, and one failure for each other stage that failed.
 cd "$(dirname "$0")/../.." || exit 1
 make=${MAKE:-make}
@@ -22,6 +22,7 @@ stage doc $make --no-print-directory doc
 stage nojit sh spec/support/suite.sh nojit
 stage stress sh spec/support/suite.sh stress
 stage asan $make --no-print-directory asan
+stage cuda sh spec/support/cuda.sh
 stage aarch64 sh spec/support/aarch64.sh
 stage fuzz sh spec/support/fuzz_short.sh
 start=$(date +%s)

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs one spec file in one of the ways of suite.sh, and leaves NAME.log, NAME.result (spec/support/output.lua) and
 # NAME.code in WANE_SPEC_FOLDER/WAY. Prints one line when the file has ended.
-# usage: spec/support/one.sh plain|nojit|stress|asan|aarch64 spec/name_spec.lua
+# Specs of CUDA run on the simulated GPU where it was built, in the ways plain and asan; the way `cuda` runs any file with it as the device.
+# usage: spec/support/one.sh plain|nojit|stress|asan|aarch64|cuda spec/name_spec.lua
 way=$1
 file=$2
 name=$(basename "$file" .lua)
@@ -13,6 +14,11 @@ export WANE_COSTS=off WANE_ONEDNN="${WANE_ONEDNN:-off}"
 export WANE_SPEC_RESULT="$folder/$name.result"
 jit=
 preload=
+case $way:$name in
+    aarch64:*) ;;
+    cuda:*) export WANE_CUDA_LIB="${WANE_CUDA_LIB:-$PWD/build/cudasim}" WANE_DEVICE=cuda ;;
+    plain:cuda* | asan:cuda*) [ ! -e build/cudasim/libwane_cuda.so ] || export WANE_CUDA_LIB="$PWD/build/cudasim" ;;
+esac
 case $way in
     nojit) jit=-joff ;;
     stress) export WANE_SPEC_STRESS=1 ;;

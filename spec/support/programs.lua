@@ -1,10 +1,12 @@
 --- Opens, plans and runs programs step by step for the specs of the core, and reads what was predicted and what was
 -- measured straight from the library.
+local luassert = require 'luassert'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local program = require 'wane.program'
 
 local C = binding.C
+local LEAF = 1 -- flag of ops that compute nothing
 local programs = {}
 
 local kinds = {}
@@ -71,6 +73,37 @@ function programs.mlp(width, depth, p)
         if p and p > 0 then layers[#layers + 1] = nn.Dropout(p) end
     end
     return nn.Sequential(layers)
+end
+
+--- Fails unless what was predicted of a program was measured, to the byte.
+function programs.same(p, what)
+    luassert.equal(p.predicted.peak, p.measured.peak, what .. ': peak')
+    luassert.equal(p.predicted.reserved, p.measured.reserved, what .. ': reserved')
+    for k = 1, 9 do luassert.equal(p.predicted.kinds[k], p.measured.kinds[k], what .. ': ' .. programs.kind(k)) end
+    for k = 1, 5 do luassert.equal(p.predicted.at[k], p.measured.at[k], what .. ': instant ' .. k) end
+end
+
+--- Returns fn(...), with every byte that a kernel writes checked, over poisoned memory.
+function programs.debugged(fn, ...)
+    binding.check(C.wn_debug('check', 1))
+    binding.check(C.wn_debug('poison', 1))
+    local function restore(ok, ...)
+        C.wn_debug('check', 0)
+        C.wn_debug('poison', 0)
+        if not ok then error((...), 0) end
+        return ...
+    end
+    return restore(pcall(fn, ...))
+end
+
+--- Returns the names of all ops that compute: those of the table that are no leaves.
+function programs.ops()
+    local info, out = binding.new('struct wn_op_info'), {}
+    for id = 0, C.wn_op_count() - 1 do
+        binding.check(C.wn_op_get(id, info))
+        if info.flags % (2 * LEAF) < LEAF then out[#out + 1] = binding.string(info.name) end
+    end
+    return out
 end
 
 --- Returns the raw bytes of tensors, as one Lua string a tensor.

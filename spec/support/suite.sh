@@ -1,7 +1,8 @@
 #!/bin/sh
-# Runs the specs in one of five ways: plain, nojit, stress, asan, aarch64 (which aarch64.sh prepares). Each file is a
-# process of its own; as many run at once as there are cores, the slowest of the run before first.
-# usage: spec/support/suite.sh plain|nojit|stress|asan|aarch64 [spec files] [busted options]
+# Runs the specs in one of six ways: plain, nojit, stress, asan, aarch64 (which aarch64.sh prepares), cuda (on the
+# simulated GPU). Each file is a process of its own; as many run at once as there are cores, the slowest of the run
+# before first.
+# usage: spec/support/suite.sh plain|nojit|stress|asan|aarch64|cuda [spec files] [busted options]
 # Environment: JOBS, how many files run at once; WANE_SPEC_FOLDER, where what they print is kept (build/suite);
 # WANE_SPEC_LONG=1 runs the long form of specs that have one.
 # The last line counts all specs. A file whose process gives no count (a crash, os.exit in a spec) is a failure.
@@ -9,8 +10,8 @@ way=$1
 shift
 cd "$(dirname "$0")/../.." || exit 1
 case $way in
-    plain | nojit | stress | asan | aarch64) ;;
-    *) echo "suite.sh: plain, nojit, stress, asan or aarch64, not '$way'" >&2; exit 2 ;;
+    plain | nojit | stress | asan | aarch64 | cuda) ;;
+    *) echo "suite.sh: plain, nojit, stress, asan, aarch64 or cuda, not '$way'" >&2; exit 2 ;;
 esac
 export WANE_SPEC_FOLDER="${WANE_SPEC_FOLDER:-build/suite}"
 folder=$WANE_SPEC_FOLDER/$way

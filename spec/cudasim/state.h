@@ -1,0 +1,46 @@
+/* The state that the simulator's own files share: what control.h has set and counted, and the functions that one file
+ * offers to the others. */
+#ifndef WN_SIM_STATE_H
+#define WN_SIM_STATE_H
+#include <functional>
+#include "control.h"
+#include "sim.h"
+
+struct wn__sim_state {
+    int64_t fails_in[WN_SIM_CALLS];
+    int32_t streams, threads;
+    uint64_t random;
+    int64_t limit, guard; /* bytes of device memory, and up to how many the host's code cannot touch them */
+    int32_t sticky, last; /* cudaError_t: the error that stays, and that of the last call */
+    char report[512];
+    struct wn_sim_counters count;
+};
+extern struct wn__sim_state wn__sim;
+
+/* Returns whether a call of this kind must fail now. */
+int32_t wn__sim_must_fail(int32_t call);
+/* Notes the error of a call and returns it; the error that stays goes first. */
+cudaError_t wn__sim_result(cudaError_t error);
+/* Sets the report, and an error that stays (cudaSuccess: none). */
+void wn__sim_fault(cudaError_t error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Returns the next random number. */
+uint64_t wn__sim_random(void);
+
+/* ---- memory.cpp ---- */
+/* Lets the host's thread touch device memory (1) or not (0); calls nest. */
+void wn__sim_open_memory(int32_t open);
+/* Returns whether `bytes` at p are addresses of the device's memory, of an allocation or not. */
+bool wn__sim_is_device(const void *p, size_t bytes);
+
+/* ---- streams.cpp ---- */
+/* Lets `run` be called when the work before it on the stream has ended. */
+void wn__sim_enqueue(cudaStream_t s, std::function<void()> run);
+
+/* ---- threads.cpp ---- */
+/* Runs the blocks of a launch, one after the other. */
+void wn__sim_run(const struct wn__sim_grid &g, const std::function<void()> &kernel);
+/* Ends the running kernel with an error that stays. a, b: the threads that it is about. */
+void wn__sim_give_up(const char *what, unsigned a, unsigned b);
+/* Returns whether `bytes` at p are shared memory of the block that runs. */
+bool wn__sim_is_shared(const void *p, size_t bytes);
+#endif

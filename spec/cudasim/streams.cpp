@@ -1,0 +1,223 @@
+/* Streams, events and launches: queues of work that runs at once, or when somebody waits for it, in the order of the
+ * streams that are waited for or at random. A wait for an event that nobody has recorded is no wait, as in CUDA. */
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <stdio.h>
+#include <stdlib.h>
+#include <vector>
+#include "state.h"
+
+/* One piece of work: a function to run, or a wait for the time-th record of an event. */
+struct work {
+    std::function<void()> run;
+    struct wn__sim_event *event;
+    int64_t time;
+    bool is_record;
+};
+struct wn__sim_event {
+    int64_t recorded, happened; /* numbers of records asked for, and done */
+    double seconds;             /* when it happened */
+};
+struct wn__sim_stream {
+    std::deque<work> queue;
+};
+
+static wn__sim_stream first;
+static std::vector<wn__sim_stream *> streams = {&first};
+
+static wn__sim_stream *of(cudaStream_t s)
+{
+    return s == NULL ? &first : s;
+}
+
+static double now(void)
+{
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/* ---- running what is queued ------------------------------------------------------------------------------------ */
+
+static bool can_run(const wn__sim_stream *s)
+{
+    if (s->queue.empty()) return false;
+    const work &w = s->queue.front();
+    return w.event == NULL || w.is_record || w.event->happened >= w.time;
+}
+
+static void run_one(wn__sim_stream *s)
+{
+    work w = std::move(s->queue.front());
+    s->queue.pop_front();
+    if (w.is_record) {
+        w.event->happened = std::max(w.event->happened, w.time);
+        w.event->seconds = now();
+    } else if (w.run) {
+        w.run();
+    }
+}
+
+/* Returns the stream that must run so that `s` can go on: itself, or the one that holds the record it waits for. */
+static wn__sim_stream *helper(wn__sim_stream *s)
+{
+    for (size_t hops = 0; s != NULL && hops <= streams.size(); hops++) {
+        if (s->queue.empty()) return NULL;
+        if (can_run(s)) return s;
+        const work &wait = s->queue.front();
+        wn__sim_stream *next = NULL;
+        for (wn__sim_stream *x : streams)
+            for (const work &w : x->queue)
+                if (w.is_record && w.event == wait.event) next = x;
+        s = next;
+    }
+    return NULL;
+}
+
+/* Returns the stream whose work runs next; wanted: the one that is waited for, NULL: all of them. */
+static wn__sim_stream *choose(wn__sim_stream *wanted)
+{
+    std::vector<wn__sim_stream *> able;
+    if (wn__sim.streams != WN_SIM_RANDOM && wanted != NULL) return helper(wanted);
+    for (wn__sim_stream *s : streams)
+        if (can_run(s)) able.push_back(s);
+    if (able.empty()) return NULL;
+    return wn__sim.streams == WN_SIM_RANDOM ? able[wn__sim_random() % able.size()] : able[0];
+}
+
+/* Runs work until `is_done`. */
+static void run_until(const std::function<bool()> &is_done, wn__sim_stream *wanted)
+{
+    while (!is_done()) {
+        wn__sim_stream *s = choose(wanted);
+        if (s == NULL) s = choose(NULL);
+        if (s == NULL) {
+            fprintf(stderr, "simulated device: streams wait for each other\n");
+            abort();
+        }
+        run_one(s);
+    }
+}
+
+static void drain(wn__sim_stream *s)
+{
+    run_until([=] { return s->queue.empty(); }, s);
+}
+
+static void enqueue(cudaStream_t s, work w)
+{
+    of(s)->queue.push_back(std::move(w));
+    if (wn__sim.streams == WN_SIM_EAGER) drain(of(s));
+}
+
+void wn__sim_enqueue(cudaStream_t s, std::function<void()> run)
+{
+    enqueue(s, work{std::move(run), NULL, 0, false});
+}
+
+/* ---- launches --------------------------------------------------------------------------------------------------- */
+
+static bool is_launchable(const wn__sim_grid &g)
+{
+    uint64_t threads = (uint64_t)g.threads.x * g.threads.y * g.threads.z;
+    return threads >= 1 && threads <= 1024 && g.threads.z <= 64 && g.blocks.x >= 1 && g.blocks.x <= 0x7fffffffu &&
+           g.blocks.y >= 1 && g.blocks.y <= 65535 && g.blocks.z >= 1 && g.blocks.z <= 65535 && g.shared <= 227 * 1024;
+}
+
+void wn__sim_launch(const wn__sim_grid &g, cudaStream_t s, std::function<void()> kernel)
+{
+    wn__sim.count.launches++;
+    if (wn__sim_must_fail(WN_SIM_LAUNCH) || !is_launchable(g)) {
+        wn__sim_result(cudaErrorInvalidConfiguration);
+        return;
+    }
+    bool is_bad = wn__sim_must_fail(WN_SIM_ASYNC);
+    wn__sim_enqueue(s, [=] {
+        if (wn__sim.sticky != cudaSuccess) return; /* a lost device runs nothing */
+        wn__sim_open_memory(1);
+        wn__sim_run(g, kernel);
+        wn__sim_open_memory(0);
+        if (is_bad) wn__sim_fault(cudaErrorIllegalAddress, "%s: made to fail", g.name);
+    });
+}
+
+/* ---- the runtime's functions --------------------------------------------------------------------------------------
+ * */
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    for (wn__sim_stream *s : streams) drain(s);
+    return wn__sim_result(cudaSuccess);
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
+{
+    *s = new wn__sim_stream;
+    streams.push_back(*s);
+    return wn__sim_result(cudaSuccess);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t s)
+{
+    drain(s);
+    streams.erase(std::find(streams.begin(), streams.end(), s));
+    delete s;
+    return wn__sim_result(cudaSuccess);
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t s)
+{
+    drain(of(s));
+    return wn__sim_result(cudaSuccess);
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t s)
+{
+    return wn__sim_result(of(s)->queue.empty() ? cudaSuccess : cudaErrorNotReady);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
+{
+    if (e->recorded > 0) enqueue(s, work{nullptr, e, e->recorded, false});
+    return wn__sim_result(cudaSuccess);
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
+{
+    if (wn__sim_must_fail(WN_SIM_EVENT)) return wn__sim_result(cudaErrorMemoryAllocation);
+    *e = new wn__sim_event{0, 0, 0};
+    return wn__sim_result(cudaSuccess);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t e)
+{
+    cudaDeviceSynchronize();
+    delete e;
+    return wn__sim_result(cudaSuccess);
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
+{
+    if (wn__sim_must_fail(WN_SIM_EVENT)) return wn__sim_result(cudaErrorInvalidValue);
+    enqueue(s, work{nullptr, e, ++e->recorded, true});
+    return wn__sim_result(cudaSuccess);
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t e)
+{
+    return wn__sim_result(e->happened >= e->recorded ? cudaSuccess : cudaErrorNotReady);
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t e)
+{
+    int64_t time = e->recorded;
+    run_until([=] { return e->happened >= time; }, NULL);
+    return wn__sim_result(cudaSuccess);
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+    if (from->recorded == 0 || to->recorded == 0) return wn__sim_result(cudaErrorInvalidValue);
+    if (to->happened < to->recorded || from->happened < from->recorded) return wn__sim_result(cudaErrorNotReady);
+    *ms = (float)((to->seconds - from->seconds) * 1e3);
+    return wn__sim_result(cudaSuccess);
+}

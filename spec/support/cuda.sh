@@ -1,0 +1,33 @@
+#!/bin/sh
+# Checks the GPU without one: builds the simulated GPU, plainly and with a watch over its memory, which the specs of
+# CUDA run on in the plain stage; runs specs that hold on any device with it as theirs; and where nvcc is, builds the
+# library for every architecture of the compiler: no register spills, and it opens without a driver and says why there
+# is no GPU. Says in a word what it skips: the specs without a C++ compiler, the build without nvcc.
+cd "$(dirname "$0")/../.." || exit 1
+make=${MAKE:-make}
+# Specs of one device at a time, whose numbers do not name the CPU. The others of spec/ compare texts or seconds.
+specs='accumulate action anomaly attention autocast chain checkpoint chunked compile compress custom exact explain file
+fused_step fuzz gc gpt higher keys microbatch nn offload offset oom optim policy product_update random replan rewrite robust
+rows save second slices slopes state timeline torchlayers torchoperands verify waits'
+bad=0
+
+if command -v "${CXX:-g++}" >/dev/null 2>&1; then
+    $make --no-print-directory cudasim cudasim-hooks || bad=1
+    files=
+    for name in $specs; do files="$files spec/${name}_spec.lua"; done
+    # shellcheck disable=SC2086
+    sh spec/support/suite.sh cuda $files || bad=1
+else
+    echo "cuda: the simulated GPU is skipped: no C++ compiler (${CXX:-g++})"
+fi
+
+if sh kernels/cuda/nvcc.sh find >/dev/null 2>&1; then
+    $make --no-print-directory cuda || bad=1
+    if grep -h 'spill stores' build/cuda/kernels/cuda/*.ptxas | grep -v ' 0 bytes spill stores, 0 bytes spill loads'; then
+        echo 'cuda: a kernel spills registers' && bad=1
+    fi
+    build/wane version | grep '^CUDA' | grep -v 'cannot be opened' || bad=1
+else
+    echo 'cuda: the build for a GPU is skipped: no nvcc'
+fi
+exit $bad

@@ -1,0 +1,18 @@
+-- Says of every op what CUDA promises of its numbers, against the CPU: the same bits, or a tolerance relative to the
+-- largest magnitude of the result. An op that is not named here has the CPU's bits in every dtype.
+local bits = {}
+
+-- Promises of ops by dtype, in the order of the gradient of a case: the tolerance holds for its gradients too.
+bits.tolerance = {
+    -- The CPU may sum pairs of bf16 products; CUDA sums in f32 one by one, or by tensor cores.
+    matmul = { bf16 = 1e-2 }, linear = { bf16 = 1e-2 }, matmul_map = { bf16 = 1e-2 }, linear_map = { bf16 = 1e-2 },
+    -- Flash attention joins tiles in an order of its own.
+    attention = { f32 = 1e-5, f64 = 1e-12, bf16 = 1e-2 }, attention_grad = { f32 = 1e-5, f64 = 1e-12, bf16 = 1e-2 },
+}
+
+--- Returns the tolerance of an op in a dtype, or nil where bits are promised.
+function bits.of(op, dtype)
+    return bits.tolerance[op] and bits.tolerance[op][dtype]
+end
+
+return bits

@@ -1,0 +1,74 @@
+-- Runs every op of spec/cases on the simulated GPU in several orders of streams and threads, whose bits must be equal,
+-- and prints a line for each op with tabs between its words:
+--
+--     op  runs  runs with other bits  races  sectors of device memory  the least for its bytes  shared calls  conflicts
+--
+-- followed by the first report of the device, if there is any. Of a build that watches no memory, the last five are 0.
+-- usage: WANE_CUDA_LIB=build/cudasim-hooks luajit spec/support/cuda_orders.lua [op ...]
+local root = arg[0]:match('^(.*)/spec/support/[^/]*$') or '.'
+package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/?.lua;' .. package.path
+local wane = require 'wane'
+local binding, scoped = require 'wane.ffi', require 'wane.scoped'
+local op = require 'wane.tensor.op'
+local cases = require 'spec.cases'
+local case_inputs = require 'spec.support.case_inputs'
+local gradcheck = require 'spec.support.gradcheck'
+local sim = require 'spec.support.cudasim'
+
+local CUDA = op.device('cuda', 'spec')
+local FLOATS = { 'f32', 'bf16' }
+local ORDERS = { { 'lazy', 1, 'reverse' }, { 'random', 1, 'shuffled' }, { 'random', 2, 'shuffled' },
+    { 'eager', 1, 'ahead' } }
+
+local function is_for(case, float)
+    return case.only and case.only == float or not case.only and (#case.inputs > 0 or float == 'f32')
+end
+
+-- Returns the bytes of a case's result and gradients.
+local function run(case, float, name)
+    return scoped('device', CUDA, function()
+        local tensors = {}
+        for i, a in ipairs(case_inputs.arrays(case, float, name)) do
+            local wanted = case.grad and (case.grad == true or case.grad[i] == true) and a.dtype == float
+            tensors[i] = case_inputs.tensor(a, CUDA, wanted)
+        end
+        if case.seeded then wane.manual_seed(1) end
+        local y = case.call(wane, unpack(tensors))
+        local out = { gradcheck.bytes(y) }
+        if not case.grad then return out[1] end
+        y:sum():backward()
+        for _, t in ipairs(tensors) do
+            if t.grad then out[#out + 1] = gradcheck.bytes(t.grad) end
+        end
+        return table.concat(out)
+    end)
+end
+
+local function check(name)
+    local runs, other = 0, 0
+    sim.touched()
+    for _, case in ipairs(cases.records[name].cases) do
+        for _, float in ipairs(FLOATS) do
+            sim.schedule('eager')
+            local fine, want = pcall(run, case, float, name)
+            for _, order in ipairs(fine and is_for(case, float) and ORDERS or {}) do
+                sim.schedule(unpack(order))
+                runs = runs + 1
+                if run(case, float, name) ~= want then other = other + 1 end
+            end
+        end
+    end
+    local t = sim.touched() or { races = 0, sectors = 0, least_sectors = 0, shared_calls = 0, conflicts = 0 }
+    local report = (sim.overrun() or t.races > 0) and sim.report() or ''
+    print(table.concat({ name, runs, other, t.races, t.sectors, t.least_sectors, t.shared_calls, t.conflicts, report },
+        '\t'))
+    sim.reset()
+end
+
+local list = { unpack(arg) }
+if #list == 0 then
+    for name in pairs(cases.records) do list[#list + 1] = name end
+    table.sort(list)
+end
+binding.check(binding.C.wn_debug('rewrite', 1))
+for _, name in ipairs(list) do check(name) end
