@@ -10,15 +10,6 @@ local programs = require 'spec.support.programs'
 local nn, optim, policy = wane.nn, wane.optim, wane.policy
 local C = binding.C
 
-local function same(p, what)
-    assert.equal(p.predicted.peak, p.measured.peak, what .. ': peak')
-    assert.equal(p.predicted.reserved, p.measured.reserved, what .. ': reserved')
-    for k = 1, 9 do
-        assert.equal(p.predicted.kinds[k], p.measured.kinds[k], what .. ': ' .. programs.kind(k))
-    end
-    for k = 1, 5 do assert.equal(p.predicted.at[k], p.measured.at[k], what .. ': instant ' .. k) end
-end
-
 local function batch() return wane.tensor({ 0, 3, 1, 2, 4, 5 }, { dtype = 'i32' }) end
 
 local function packed()
@@ -52,16 +43,20 @@ describe('compress:bf16', function()
         local params, loss = make()
         local opt = optim.AdamW(params, { lr = 1e-3 })
         local p = programs.run { mode = 'backward', roots = { loss() }, policy = packed() }
-        same(p, 'backward')
+        programs.same(p, 'backward')
         assert.is_true(count(p, 'pack') >= 4)
         assert.equal(count(p, 'pack'), count(p, 'unpack'))
-        same(programs.run { mode = 'backward', roots = { loss() }, policy = packed() }, 'added to')
+        programs.same(programs.run { mode = 'backward', roots = { loss() }, policy = packed() }, 'added to')
         opt:zero_grad()
-        same(programs.run { mode = 'backward', roots = { loss() }, policy = packed(), transient = true }, 'transient')
-        same(programs.run { mode = 'backward', roots = { loss(), loss() }, policy = packed() }, 'micro-batches')
+        local function backward(request)
+            request.mode, request.policy = 'backward', packed()
+            return programs.run(request)
+        end
+        programs.same(backward { roots = { loss() }, transient = true }, 'transient')
+        programs.same(backward { roots = { loss(), loss() } }, 'micro-batches')
         local seen = 0
         require 'wane.scoped'('listen', function(q)
-            same(programs.read(q), q.request.mode)
+            programs.same(programs.read(q), q.request.mode)
             seen = seen + 1
         end, function()
             opt:step(loss(), { policy = packed() })
@@ -116,7 +111,7 @@ describe('compress:bf16', function()
         local function loss() return model(wane.randn(6, 48):retain()):sum() end
         local p = programs.run { mode = 'backward', roots = { loss() },
             policy = policy.by_op { relu = 'compress:bf16', dropout = 'recompute' } }
-        same(p, 'recomputed from packed values')
+        programs.same(p, 'recomputed from packed values')
         assert.is_true(p.predicted.recomputed > 0)
         assert.equal(count(p, 'pack'), count(p, 'unpack'))
     end)
@@ -125,12 +120,12 @@ describe('compress:bf16', function()
         local _, loss = make()
         for _, outer in ipairs { 'segments(2)', 'every(2)', 'sqrt', 'recompute_all' } do
             local p = policy.compose(policy.by_op { relu = 'compress:bf16' }, outer)
-            same(programs.run { mode = 'backward', roots = { loss() }, policy = p, transient = true }, outer)
+            programs.same(programs.run { mode = 'backward', roots = { loss() }, policy = p, transient = true }, outer)
         end
         local least = wane.plan(loss, { policy = policy.compose(packed(), policy.least()) })
         local bounded = policy.compose(packed(), policy.budget(least.reserved))
         local p = programs.run { mode = 'backward', roots = { loss() }, policy = bounded, transient = true }
-        same(p, 'least budget')
+        programs.same(p, 'least budget')
         assert.is_true(p.measured.reserved <= least.reserved)
         assert.is_true(least.lossy > 0)
     end)
@@ -140,7 +135,7 @@ describe('compress:bf16', function()
         local ok, why = pcall(function()
             local _, loss = make()
             local p = programs.run { mode = 'backward', roots = { loss() }, policy = packed() }
-            same(p, 'checked')
+            programs.same(p, 'checked')
             assert.is_true(p.measured.high_water <= p.predicted.arena)
         end)
         C.wn_debug('check', 0)
@@ -151,7 +146,7 @@ describe('compress:bf16', function()
                 local params, loss = make()
                 local opt = optim.SGD(params, { lr = 0.1 })
                 opt:step(loss(), { policy = packed() })
-                same(programs.run { mode = 'backward', roots = { loss() }, policy = packed() }, device)
+                programs.same(programs.run { mode = 'backward', roots = { loss() }, policy = packed() }, device)
             end)
             wane.set_device 'cpu'
             assert(ok, why)

@@ -11,7 +11,7 @@ local scoped, op, binding = require 'wane.scoped', require 'wane.tensor.op', req
 local create = require 'wane.tensor.create'
 local nn = wane.nn
 local C = binding.C
-local MIRROR = 2
+local MIRROR = require('wane.tensor.op').device('mirror', 'spec')
 
 -- Returns one layer in both forms, with equal parameters.
 local function both(d, heads, opts)

@@ -11,7 +11,7 @@ local nn, optim, policy = wane.nn, wane.optim, wane.policy
 local binding = require 'wane.ffi'
 
 local bytes, record = gradcheck.bytes, op.record
-local MIRROR = 2
+local MIRROR = require('wane.tensor.op').device('mirror', 'spec')
 local EPSILON = 2 ^ -8 -- half the step of a bf16 near 1
 
 local function raises(pattern, fn, ...)

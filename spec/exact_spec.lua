@@ -11,15 +11,6 @@ local C = binding.C
 
 local policies = { false, 'save_all', 'recompute_all', 'sqrt', 'segments(3)', 'every(2)' }
 
-local function same(p, what)
-    assert.equal(p.predicted.peak, p.measured.peak, what .. ': peak')
-    assert.equal(p.predicted.reserved, p.measured.reserved, what .. ': reserved')
-    for k = 1, 9 do
-        assert.equal(p.predicted.kinds[k], p.measured.kinds[k], what .. ': ' .. programs.kind(k))
-    end
-    for k = 1, 5 do assert.equal(p.predicted.at[k], p.measured.at[k], what .. ': instant ' .. k) end
-end
-
 local function batch()
     return wane.tensor({ 0, 3, 1, 2, 4, 5 }, { dtype = 'i32' })
 end
@@ -48,7 +39,7 @@ end
 describe('predicted and measured', function()
     for _, policy in ipairs(policies) do
         it('are equal to the byte, per kind, at every instant, under ' .. tostring(policy), function()
-            each_run(policy, same)
+            each_run(policy, programs.same)
         end)
     end
 
@@ -66,7 +57,7 @@ describe('predicted and measured', function()
             opt:step()
         end)
         assert.is_true(#seen >= 4)
-        for i, p in ipairs(seen) do same(p, p.request.mode .. ' ' .. i) end
+        for i, p in ipairs(seen) do programs.same(p, p.request.mode .. ' ' .. i) end
     end)
 
     it('are equal on meta, where nothing has bytes', function()
@@ -79,7 +70,7 @@ describe('predicted and measured', function()
             local x = wane.randn(64, 512)
             scoped('listen', function(p)
                 ran = ran + 1
-                same(programs.read(p), 'meta')
+                programs.same(programs.read(p), 'meta')
             end, function() opt:step(model(x):sum()) end)
         end)
         wane.set_device 'cpu'

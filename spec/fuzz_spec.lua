@@ -24,8 +24,9 @@ end
 
 local function new_parameters()
     local p = {}
-    for i = 1, 4 do -- the first two lie in panels
-        p[i] = nn.Parameter(create.laid(wane.randn(D, D) * 0.2, i < 3 and 1 or 0), 'w' .. i)
+    local laid = C.wn_weight_layout(C.wn_device_set(-1), D, D) -- of weights: in panels on a CPU, plain on a GPU
+    for i = 1, 4 do
+        p[i] = nn.Parameter(create.laid(wane.randn(D, D) * 0.2, i < 3 and laid or 0), 'w' .. i)
     end
     for i = 5, 6 do p[i] = nn.Parameter(wane.randn(D) * 0.3, 'b' .. i) end
     p[7], p[8] = nn.Parameter(wane.ones(D), 'gain'), nn.Parameter(wane.zeros(D), 'shift')

@@ -8,7 +8,7 @@ local wane = helper.wane
 local policy = wane.policy
 
 local STEPS, SOME, FEW = 50, 8, 4
-local MIRROR = 2
+local MIRROR = require('wane.tensor.op').device('mirror', 'spec')
 
 local function by_bytes(r)
     return r.bytes >= 8192 and 'recompute' or 'save'

@@ -57,6 +57,8 @@ local may_include = {
     -- Conversion between bf16 and f32 is written once, among the formulas.
     base = { 'base', 'kernels/scalar.h' },
     device = { 'device', 'base', 'kernels/kernel.h' },
+    -- The functions of the GPU's device are in one library with its kernels.
+    ['device/cuda'] = { 'device/cuda', 'device', 'base', 'kernels/cuda/launch.cuh' },
     memory = { 'memory', 'device', 'base' },
     ops = { 'ops', 'base' },
     -- A value that was asked for owns its bytes, so the graph knows the ledger's buffers.
@@ -114,7 +116,9 @@ local function files(pattern, ...)
 end
 
 local function c_files()
-    return files('%.[ch]$', 'runtime', 'kernels')
+    local list = files('%.[ch]$', 'runtime', 'kernels')
+    for _, path in ipairs(files('%.cuh?$', 'runtime', 'kernels')) do list[#list + 1] = path end
+    return list
 end
 
 local lines_of = c_shapes.lines_of

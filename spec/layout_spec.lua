@@ -12,7 +12,7 @@ local gradcheck = require 'spec.support.gradcheck'
 local C = binding.C
 local nn, optim = wane.nn, wane.optim
 
-local PANELS, MIRROR = 1, 2
+local PANELS, MIRROR = 1, require('wane.tensor.op').device('mirror', 'spec')
 local WAYS = { panels = nil, plain = 'plain' }
 
 local function linear(way, i, o, opts)

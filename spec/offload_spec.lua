@@ -15,12 +15,7 @@ pcall(ffi.cdef, 'int getpid(void);')
 local function debug(option, value) binding.check(C.wn_debug(option, value)) end
 
 local function same(p, what)
-    assert.equal(p.predicted.peak, p.measured.peak, what .. ': peak')
-    assert.equal(p.predicted.reserved, p.measured.reserved, what .. ': reserved')
-    for k = 1, 9 do
-        assert.equal(p.predicted.kinds[k], p.measured.kinds[k], what .. ': ' .. programs.kind(k))
-    end
-    for k = 1, 5 do assert.equal(p.predicted.at[k], p.measured.at[k], what .. ': instant ' .. k) end
+    programs.same(p, what)
     local s, m = binding.new('struct wn_summary'), binding.new('struct wn_measured')
     binding.check(C.wn_summary(p.handle, s))
     binding.check(C.wn_measured(p.handle, m))

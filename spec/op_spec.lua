@@ -6,14 +6,13 @@ local cases = require 'spec.cases'
 local gradcheck = require 'spec.support.gradcheck'
 local array = require 'spec.cases.array'
 local case_inputs = require 'spec.support.case_inputs'
+local programs = require 'spec.support.programs'
 local wane = helper.wane
 local binding, scoped = require 'wane.ffi', require 'wane.scoped'
-local tensor = require 'wane.tensor'
 
 local C = binding.C
 local make_array, to_tensor, stream = case_inputs.array, case_inputs.tensor, case_inputs.stream
-local CPU, MIRROR = 0, 2
-local LEAF = 1
+local CPU, MIRROR = 0, require('wane.tensor.op').device('mirror', 'spec')
 local FLOATS = { 'f32', 'f64' }
 
 -- Returns what `make` made for a case under a key, making it once an op: large arrays take longer to make than all that
@@ -42,34 +41,6 @@ local function call(case, tensors)
     return case.call(wane, unpack(tensors))
 end
 
-local function tensors_of(arrays, device, differentiable)
-    local out = {}
-    for i, a in ipairs(arrays) do out[i] = to_tensor(a, device, differentiable and differentiable[i]) end
-    return out
-end
-
-local function debugged(fn, ...)
-    binding.check(C.wn_debug('check', 1))
-    binding.check(C.wn_debug('poison', 1))
-    local function restore(ok, ...)
-        C.wn_debug('check', 0)
-        C.wn_debug('poison', 0)
-        if not ok then error((...), 0) end
-        return ...
-    end
-    return restore(pcall(fn, ...))
-end
-
--- Returns for each input whether the gradient is taken of it: a list of booleans, or nil.
-local function differentiable(case, arrays)
-    if not case.grad then return nil end
-    local out = {}
-    for i, a in ipairs(arrays) do
-        out[i] = tensor.is_float[tensor.dtype_id[a.dtype]] and (case.grad == true or case.grad[i] == true)
-    end
-    return out
-end
-
 -- Returns the sum of the result, each element with a fixed weight of its own, so that no two of them can be mixed up.
 local function loss_of(case, tensors, device, name)
     local y = call(case, tensors)
@@ -83,12 +54,12 @@ end
 local function all_bytes(case, float, name, device)
     return scoped('device', device, function()
         local arrays = arrays_of(case, float, name)
-        local y = call(case, tensors_of(arrays, device))
+        local y = call(case, case_inputs.tensors(arrays, device))
         assert(y.device == binding.string(C.wn_device_name(device)), name .. ': the result is on ' .. y.device)
         local out = { gradcheck.bytes(y) }
-        local which = differentiable(case, arrays)
+        local which = case_inputs.differentiable(case, arrays)
         if which then
-            local tensors = tensors_of(arrays, device, which)
+            local tensors = case_inputs.tensors(arrays, device, which)
             loss_of(case, tensors, device, name):backward()
             for i = 1, #tensors do
                 if which[i] then out[#out + 1] = gradcheck.bytes(tensors[i].grad) end
@@ -120,7 +91,7 @@ end
 
 local function wrong_value(case, float, name)
     local arrays = arrays_of(case, float, name)
-    local y = call(case, tensors_of(arrays))
+    local y = call(case, case_inputs.tensors(arrays))
     local have = gradcheck.values(y)
     if y.dtype ~= (case.dtype or float) then
         return ('dtype %s, expected %s'):format(y.dtype, case.dtype or float)
@@ -155,14 +126,14 @@ end
 
 local function wrong_bf16(case, name)
     local arrays = arrays_of(case, 'bf16', name)
-    local have = call(case, tensors_of(arrays))
+    local have = call(case, case_inputs.tensors(arrays))
     for i, a in ipairs(arrays) do
         if a.dtype == 'bf16' then
             arrays[i] = array.build(a.shape, function(_, k) return a[k] end)
             arrays[i].dtype = 'f32'
         end
     end
-    local want = call(case, tensors_of(arrays))
+    local want = call(case, case_inputs.tensors(arrays))
     if want.dtype == 'f32' and have.dtype ~= 'bf16' then return 'dtype ' .. have.dtype .. ', expected bf16' end
     if gradcheck.bytes(have) ~= gradcheck.bytes(want:to(have.dtype)) then return 'not the f32 value, rounded' end
 end
@@ -170,8 +141,8 @@ end
 local function wrong_gradient(case, float, name)
     if float ~= 'f64' or not case.grad then return nil end
     local arrays = arrays_of(case, float, name)
-    local which, cells = differentiable(case, arrays), {}
-    local tensors = tensors_of(arrays, CPU, which)
+    local which, cells = case_inputs.differentiable(case, arrays), {}
+    local tensors = case_inputs.tensors(arrays, CPU, which)
     for i, t in ipairs(tensors) do
         if which[i] then cells[#cells + 1] = t end
     end
@@ -182,7 +153,7 @@ end
 local function raises(name, bad)
     local fn = bad.call or cases.records[name].cases[1].call
     local arrays = arrays_of({ name = 'bad', inputs = bad.inputs }, 'f32', name)
-    local fine, why = pcall(function() return gradcheck.bytes(fn(wane, unpack(tensors_of(arrays)))) end)
+    local fine, why = pcall(function() return gradcheck.bytes(fn(wane, unpack(case_inputs.tensors(arrays)))) end)
     assert(not fine, name .. ': accepted, expected ' .. bad.error)
     assert(tostring(why):find(bad.error), ('%s: raised "%s", expected %s'):format(name, tostring(why), bad.error))
 end
@@ -205,14 +176,7 @@ local function has_bf16(name)
     return false
 end
 
-local names = {}
-do
-    local info = binding.new('struct wn_op_info')
-    for id = 0, C.wn_op_count() - 1 do
-        binding.check(C.wn_op_get(id, info))
-        if info.flags % (2 * LEAF) < LEAF then names[#names + 1] = binding.string(info.name) end
-    end
-end
+local names = programs.ops()
 
 describe('the records', function()
     it('cover every op of the table and nothing else', function()
@@ -280,7 +244,8 @@ for _, name in ipairs(names) do
                 each_case(name, function(case, float)
                     local first = all_bytes(case, float, name, CPU)
                     if first ~= all_bytes(case, float, name, CPU) then return 'other bits the second time' end
-                    if first ~= debugged(all_bytes, case, float, name, CPU) then return 'other bits over poison' end
+                    local poisoned = programs.debugged(all_bytes, case, float, name, CPU)
+                    if first ~= poisoned then return 'other bits over poison' end
                     if first ~= all_bytes(case, float, name, MIRROR) then return 'other bits on the mirror' end
                 end, NO_BF16[name] and FLOATS or { 'f32', 'f64', 'bf16' })
             end)

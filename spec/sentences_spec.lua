@@ -168,7 +168,8 @@ end)
 describe('comments', function()
     it('stand alone', function()
         local bad = {}
-        local command = "find examples kernels lua runtime spec -name '*.[ch]' -o -name '*.def' -o -name '*.lua'"
+        local command = "find examples kernels lua runtime spec -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' "
+            .. "-o -name '*.cpp' -o -name '*.def' -o -name '*.lua'"
         for _, path in ipairs(helper.lines(command)) do
             for _, fault in ipairs(faults_of(path, helper.read(path))) do bad[#bad + 1] = fault end
         end

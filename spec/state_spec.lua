@@ -396,7 +396,7 @@ describe('storage', function()
         assert.is_true(peak >= 64 * 64 * 4 and peak <= 64 * 64 * 4 + 512, tostring(peak))
     end)
 
-    for name, device in pairs { cpu = 0, ['a second device'] = 2 } do
+    for name, device in pairs { cpu = 0, ['a second device'] = require('wane.tensor.op').device('mirror', 'spec') } do
         it('is each state\'s own when two begin as one value, or as each other, on ' .. name, function()
             scoped('device', device, function()
                 local init = wane.tensor { 1, 2 } * 3

@@ -94,6 +94,7 @@ return {
             embedding_grad('no ids', { 0, 3 }, ids(7, 0), 7),
             embedding_grad('rows of whole lines', { 40, 32 }, ids(6, 40), 9),
             embedding_grad('rows of more than a block', { 5, 520 }, ids(3, 5), 3),
+            long(embedding_grad('more ids than threads of a block', { 700, 2 }, ids(3, 700), 3)),
         },
         bad = {
             { inputs = { { 4, 3 }, ids(7, 5) }, error = 'embedding_grad: dy is %(4, 3%) and the ids are %(5%)' },

@@ -19,8 +19,10 @@ return {
     {
         name = 'a sum is reordered: cut where threads begin',
         file = 'kernels/cpu/reduce.c',
-        old = '        p->chunks = chunks > CHUNKS ? CHUNKS : chunks < 1 ? 1 : (int32_t)chunks; ',
-        new = '        p->chunks = chunks > wn_cpu_threads() ? wn_cpu_threads() : chunks < 1 ? 1 : (int32_t)chunks; ',
+        old = '    p.of = wn__reduction_of(d, &d->in[0]);',
+        new = [[
+    p.of = wn__reduction_of(d, &d->in[0]);
+    if (p.of.chunks > wn_cpu_threads()) p.of.chunks = wn_cpu_threads();]],
         spec = 'spec/threads_spec.lua',
     },
     {

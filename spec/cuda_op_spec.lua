@@ -1,0 +1,135 @@
+-- Checks every op of the table on a GPU, through the records of spec/cases: its result and its gradients against the
+-- CPU's, bit for bit or within the tolerance of spec/support/cuda_bits.lua; the same bits twice, in a checked run over
+-- poisoned memory too; and the CPU's refusals, wrong data among them.
+local helper = require 'spec.helper'
+local cases = require 'spec.cases'
+local case_inputs = require 'spec.support.case_inputs'
+local cuda_bits = require 'spec.support.cuda_bits'
+local gradcheck = require 'spec.support.gradcheck'
+local programs = require 'spec.support.programs'
+local wane = helper.wane
+local scoped = require 'wane.scoped'
+local op = require 'wane.tensor.op'
+
+local FLOATS = { 'f32', 'f64', 'bf16' }
+local NO_BF16 = { layernorm_dx_add = true, cross_entropy = true, cross_entropy_grad = true }
+local CPU = op.device('cpu', 'spec')
+local has_cuda, CUDA = pcall(op.device, 'cuda', 'spec')
+
+local names = programs.ops()
+
+-- Runs a case on a device; returns a list of { what =, bytes =, values = } of its result and its gradients.
+local function results(case, float, name, device)
+    return scoped('device', device, function()
+        local arrays = case_inputs.arrays(case, float, name)
+        local which = case_inputs.differentiable(case, arrays)
+        local function call(tensors)
+            if case.seeded then wane.manual_seed(1) end
+            return case.call(wane, unpack(tensors))
+        end
+        local function entry(what, t)
+            return { what = what, bytes = gradcheck.bytes(t), values = gradcheck.values(t) }
+        end
+        local y = call(case_inputs.tensors(arrays, device))
+        local out = { entry('result', y) }
+        if not which then return out end
+        local tensors = case_inputs.tensors(arrays, device, which)
+        local weights = case_inputs.array(y.shape, y.dtype, case_inputs.stream(name .. ' weights'))
+        local loss = (call(tensors) * case_inputs.tensor(weights, device)):sum()
+        loss:backward()
+        for i = 1, #tensors do
+            if which[i] then out[#out + 1] = entry('gradient ' .. i, tensors[i].grad) end
+        end
+        return out
+    end)
+end
+
+-- Returns what differs between values of the two devices by more than the tolerance, or nil. NaN equals NaN alone.
+local function far(have, want, tolerance)
+    local top = 0
+    for i = 1, #want do
+        if want[i] == want[i] and math.abs(want[i]) < math.huge then top = math.max(top, math.abs(want[i])) end
+    end
+    for i = 1, #want do
+        local a, b = have[i], want[i]
+        local is_close = a == b or (a ~= a and b ~= b) or math.abs(a - b) <= tolerance * top
+        if not is_close then return ('element %d is %.9g, the CPU has %.9g'):format(i, a, b) end
+    end
+end
+
+local function first_difference(have, want)
+    for i = 1, #want do
+        local a, b = have[i], want[i]
+        if a ~= b and not (a ~= a and b ~= b) then
+            return ('element %d is %.17g, the CPU has %.17g'):format(i, a, b)
+        end
+    end
+    return 'the sign of a zero or the bits of a NaN'
+end
+
+-- Calls fn(case, float) for each case of an op in every float type that it is for.
+local function each_case(name, fn)
+    for _, case in ipairs(cases.records[name].cases) do
+        for _, float in ipairs(FLOATS) do
+            local is_for = case.only and case.only == float or not case.only and (#case.inputs > 0 or float ~= 'bf16')
+            if is_for and not (float == 'bf16' and NO_BF16[name]) then
+                local fine, wrong = xpcall(fn, function(e)
+                    return type(e) == 'string' and debug.traceback(e) or tostring(e)
+                end, case, float)
+                assert(fine and not wrong, ('%s, %s, %s: %s'):format(name, case.name, float, tostring(wrong)))
+            end
+        end
+    end
+end
+
+describe('a GPU', function()
+    if not has_cuda then
+        pending('is simulated by what a C++ compiler makes of its kernels: make cudasim')
+        return
+    end
+
+    for _, name in ipairs(names) do
+        it('computes ' .. name .. ' as the CPU does', function()
+            each_case(name, function(case, float)
+                local want, have = results(case, float, name, CPU), results(case, float, name, CUDA)
+                local tolerance = cuda_bits.of(name, float)
+                for i, w in ipairs(want) do
+                    local wrong
+                    if tolerance then wrong = far(have[i].values, w.values, tolerance)
+                    elseif have[i].bytes ~= w.bytes then wrong = first_difference(have[i].values, w.values) end
+                    if wrong then return w.what .. ': ' .. wrong end
+                end
+            end)
+        end)
+
+        it('computes ' .. name .. ' again to the same bits, within its bytes', function()
+            each_case(name, function(case, float)
+                local first = results(case, float, name, CUDA)
+                local again = programs.debugged(results, case, float, name, CUDA)
+                for i, w in ipairs(first) do
+                    if w.bytes ~= again[i].bytes then return w.what .. ': other bits in a checked run' end
+                end
+            end)
+        end)
+    end
+
+    for _, name in ipairs(names) do
+        local refused = cases.records[name] and cases.records[name].bad or {}
+        if #refused > 0 then
+            it('refuses what the CPU refuses of ' .. name, function()
+                scoped('device', CUDA, function()
+                    for _, bad in ipairs(refused) do
+                        local fn = bad.call or cases.records[name].cases[1].call
+                        local arrays = case_inputs.arrays({ name = 'bad', inputs = bad.inputs }, 'f32', name)
+                        local fine, why = pcall(function()
+                            return gradcheck.bytes(fn(wane, unpack(case_inputs.tensors(arrays, CUDA))))
+                        end)
+                        assert(not fine, name .. ': accepted, expected ' .. bad.error)
+                        assert(tostring(why):find(bad.error), ('%s: raised "%s", expected %s'):format(name,
+                            tostring(why), bad.error))
+                    end
+                end)
+            end)
+        end
+    end
+end)
