@@ -10,7 +10,7 @@
 #include "attention.cuh"
 
 /* Writes lse and shared of a tile of queries of one head. */
-template <class T, int R> static __global__ void __launch_bounds__(256) find_sums(struct wn__attention k)
+template <class T, int R> static __global__ void __launch_bounds__(256, 2) find_sums(struct wn__attention k)
 {
     typedef typename wn__number<T>::type N;
     typedef wn__attention_tile<N, R> tile_type;
@@ -89,7 +89,7 @@ static __device__ __forceinline__ void weigh_keys(const struct wn__attention &k,
 }
 
 /* Computes the gradients of a tile of keys and values of one key head. */
-template <class T, int R, int C> static __global__ void __launch_bounds__(256) grad_keys(struct wn__attention k)
+template <class T, int R, int C> static __global__ void __launch_bounds__(256, 1) grad_keys(struct wn__attention k)
 {
     typedef typename wn__number<T>::type N;
     typedef wn__attention_tile<N, R> tile_type;

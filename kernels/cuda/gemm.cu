@@ -3,7 +3,7 @@
  * (gemm_mma.cu). gemm_store.cuh says what follows a sum. */
 #include "gemm_store.cuh"
 
-template <class T, int R> static __global__ void __launch_bounds__(256) multiply(struct wn__gemm_job w)
+template <class T, int R> static __global__ void __launch_bounds__(256, 2) multiply(struct wn__gemm_job w)
 {
     typename wn__number<T>::type sum[R][R];
     wn__tile_place tile = wn__tile_at(w.p, 16 * R);
