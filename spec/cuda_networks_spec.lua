@@ -1,0 +1,202 @@
+-- Checks training on a GPU against the CPU over many networks: random ones, whose parameters are inputs, products,
+-- shared and frozen, and ones made for ops, sizes and dtypes that those do not reach. After some steps every parameter
+-- and state of an optimizer must have the CPU's bits, or be within the stated tolerance of bf16 and f64. Examples must
+-- find their claims on a GPU too.
+local helper = require 'spec.helper'
+local gradcheck = require 'spec.support.gradcheck'
+local networks = require 'spec.support.networks'
+local programs = require 'spec.support.programs'
+local op = require 'wane.tensor.op'
+local scoped = require 'wane.scoped'
+local wane = helper.wane
+local nn, optim = wane.nn, wane.optim
+
+local POLICIES = { 'save_all', 'recompute_all', 'least', 'segments(2)' }
+local has_cuda = pcall(op.device, 'cuda', 'spec')
+
+-- Runs a function with a device as the default; returns its first two results.
+local function on(device, fn, ...)
+    local before = wane.set_device(device)
+    local ok, first, second = pcall(fn, ...)
+    wane.set_device(before)
+    if not ok then error(first, 0) end
+    return first, second
+end
+
+-- Returns the bytes of values, those that nothing has run yet too.
+local function bytes_of(list)
+    wane.eval(unpack(list))
+    return programs.bytes(list)
+end
+
+-- Trains under a policy, by one program a step or three lines; checks the bytes of every program.
+local function train(loss, optimizers, steps, policy)
+    for step = 1, steps do
+        scoped('listen', function(p) programs.same(programs.read(p), policy .. ', ' .. p.request.mode) end, function()
+            if step % 2 == 1 and #optimizers == 1 then return optimizers[1]:step(loss(), { policy = policy }) end
+            for _, opt in ipairs(optimizers) do opt:zero_grad() end
+            loss():backward { policy = policy }
+            for _, opt in ipairs(optimizers) do opt:step() end
+        end)
+    end
+end
+
+-- Trains a random network; returns the bytes of its parameters and states, and the names of its layers.
+local function random_network(seed, policy)
+    local net = networks.make(seed)
+    local optimizers = networks.optimizers(net)
+    if #optimizers > 0 then train(net.loss, optimizers, 3, policy) end
+    return table.concat(bytes_of(networks.states(net, optimizers))), table.concat(net.kinds, ', ')
+end
+
+-- Networks by name: each is a function that returns a loss and parameters.
+local made = {}
+
+-- Returns the network of a module and its input.
+local function of(model, x)
+    return function() return model(x):sum() end, model:parameters()
+end
+
+made['a batch of 5000'] = function()
+    return of(nn.Sequential { nn.Linear(20, 36), nn.GELU(), nn.Linear(36, 3) }, wane.rand(5000, 20):retain())
+end
+made['one row'] = function()
+    return of(nn.Sequential { nn.Linear(40, 50), nn.Tanh(), nn.Linear(50, 7) }, wane.randn(1, 40):retain())
+end
+made['one column'] = function()
+    return of(nn.Sequential { nn.Linear(1, 64), nn.Sigmoid(), nn.Linear(64, 1) }, wane.randn(77, 1):retain())
+end
+made['no bias, SiLU, dropout'] = function()
+    return of(nn.Sequential { nn.Linear(64, 300, { bias = false }), nn.SiLU(), nn.Dropout(0.3),
+        nn.Linear(300, 64, { bias = false }), nn.LayerNorm(64) }, wane.randn(33, 64):retain())
+end
+made['tied weights'] = function()
+    local first, last = nn.Linear(48, 24), nn.Linear(24, 48)
+    local x = wane.randn(9, 48):retain()
+    return function() return (last(first(x)):matmul(first.weight, { transpose_b = true })):sum() end,
+        { first.weight, first.bias, last.weight, last.bias }
+end
+made['embedding and cross-entropy'] = function()
+    local table_, head = nn.Embedding(50, 32), nn.Linear(32, 50)
+    local ids = wane.eval(wane.randint(0, 50, { 6, 11 }))
+    return function() return nn.cross_entropy(head(table_(ids)):reshape(66, 50), ids:reshape(66)) end,
+        { table_.weight, head.weight, head.bias }
+end
+made['ops without a module'] = function()
+    local w, s = nn.Parameter(wane.randn(12, 30)), nn.Parameter(wane.randn())
+    local x = wane.randn(5, 7, 12):retain()
+    return function()
+        local y = x:matmul(w) * s
+        local z = (y * 0.1):exp() + (y * y + 1):log() + y:abs():sqrt()
+        z = z:permute(2, 1, 3):reshape(7, 150):t()
+        local parts = wane.cat({ z:narrow(1, 1, 50), z:narrow(1, 91, 30) }, 1)
+        return parts:max(2, { keepdim = true }):sum() + parts:mean() + (parts / (parts:abs() + 1)):sum(1):sum()
+    end, { w, s }
+end
+
+local MAKERS = {
+    function(list) return optim.SGD(list, { lr = 0.01, momentum = 0.9, weight_decay = 0.01 }) end,
+    function(list) return optim.AdamW(list, { lr = 0.003 }) end,
+}
+
+-- Trains the network of that name; returns the bytes of its parameters.
+local function made_network(name, maker, policy)
+    wane.manual_seed(5)
+    local loss, parameters = made[name]()
+    train(loss, { maker(parameters) }, 3, policy)
+    return bytes_of(parameters)
+end
+
+-- Trains a network of one dtype; returns the values of its parameters, one list.
+local function typed_network(dtype, policy)
+    wane.manual_seed(3)
+    local model = nn.Sequential { nn.Linear(32, 48, { dtype = dtype }), nn.GELU(), nn.LayerNorm(48, { dtype = dtype }),
+        nn.Linear(48, 16, { dtype = dtype }) }
+    local x = wane.randn(20, 32, { dtype = dtype }):retain()
+    train(function() return (model(x) ^ 2):mean() end, { optim.SGD(model:parameters(), { lr = 0.05 }) }, 3, policy)
+    local out = {}
+    for _, p in ipairs(model:parameters()) do
+        for _, v in ipairs(gradcheck.values(p)) do out[#out + 1] = v end
+    end
+    return out
+end
+
+-- Returns the rows of arms that examples/heavylayer.lua printed, without their seconds; checks that there are four.
+local function arms(text)
+    local out = {}
+    for row in text:gmatch '\n(o[nf]+: [^\n]+%d[^\n]+)' do
+        out[#out + 1] = row:gsub('%d+%.%d%d', ''):gsub('%s+', ' ')
+    end
+    assert.equal(4, #out)
+    return out
+end
+
+-- Returns what an example prints on a device.
+local function printed(device, example, options)
+    local to = os.tmpname()
+    os.remove(to)
+    local out, code = helper.shell(('WANE_DEVICE=%s %s examples/%s.lua %s'):format(device,
+        os.getenv 'LUAJIT' or 'luajit', example, options:gsub('OUT', to)))
+    os.execute('rm -rf "' .. to .. '"')
+    assert.equal(0, code, out)
+    return out
+end
+
+describe('a GPU', function()
+    if not has_cuda then
+        pending('is simulated by what a C++ compiler makes of its kernels: make cudasim')
+        return
+    end
+
+    for seed = 1, helper.is_long and 40 or 16 do
+        it('trains random network ' .. seed .. ' to the bits of the CPU', function()
+            local policy = POLICIES[seed % #POLICIES + 1]
+            local want, kinds = on('cpu', random_network, seed, 'save_all')
+            assert.is_true(want == on('cuda', random_network, seed, policy), policy .. ': ' .. kinds)
+        end)
+    end
+
+    for name in pairs(made) do
+        it('trains a network with ' .. name .. ' to the bits of the CPU', function()
+            for k, maker in ipairs(MAKERS) do
+                local policy = POLICIES[(k + #name) % #POLICIES + 1]
+                local want = on('cpu', made_network, name, maker, 'save_all')
+                local have = on('cuda', made_network, name, maker, policy)
+                for i = 1, #want do assert.is_true(want[i] == have[i], policy .. ', parameter ' .. i) end
+            end
+        end)
+    end
+
+    for dtype, tolerance in pairs { f64 = 1e-12, bf16 = 3e-2 } do
+        it('trains in ' .. dtype .. ' within the tolerance, to the same bits under every policy', function()
+            local want, first = on('cpu', typed_network, dtype, 'save_all'), nil
+            for _, policy in ipairs(POLICIES) do
+                local have = on('cuda', typed_network, dtype, policy)
+                first = first or have
+                for i = 1, #want do
+                    local error_of = math.abs(have[i] - want[i])
+                    assert(error_of <= tolerance * (1 + math.abs(want[i])), policy .. ', number ' .. i)
+                    assert(have[i] == first[i], policy .. ': other bits, number ' .. i)
+                end
+            end
+        end)
+    end
+
+    it('runs examples/heavylayer.lua with the peaks, gradients and loss of the CPU', function()
+        local options = '--width 64 --depth 20 --batch 32'
+        local want, have = printed('cpu', 'heavylayer', options), printed('cuda', 'heavylayer', options)
+        assert.equal(want:match 'Loss of the second step [%d.]+', have:match 'Loss of the second step [%d.]+')
+        -- In the arms of opt:step(loss) the products of the CPU take scratch of their own.
+        for k, row in ipairs(arms(have)) do
+            assert.truthy(row:match(k == 1 and ' 0 %(reference%)$' or ' 0 equal$'), row)
+            if k <= 2 then assert.equal(arms(want)[k], row) end
+        end
+    end)
+
+    it('runs examples/deepmlp.lua and examples/mechanism.lua to their claims', function()
+        local out = printed('cuda', 'deepmlp', '--small --depth 20 --out OUT')
+        assert.truthy(out:match 'bits of gradients %(where kept%), loss and updated parameters: equal in 7 arms')
+        assert.truthy(out:match 'bytes measured and predicted: equal in 7 arms')
+        assert.truthy(printed('cuda', 'mechanism', ''):match '16 of 16 points equal')
+    end)
+end)
