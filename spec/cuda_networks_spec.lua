@@ -82,6 +82,16 @@ made['embedding and cross-entropy'] = function()
     return function() return nn.cross_entropy(head(table_(ids)):reshape(66, 50), ids:reshape(66)) end,
         { table_.weight, head.weight, head.bias }
 end
+-- Tiles of 64 x 64 outputs compute these products and updates, whose rows are no multiple of 4 and one.
+for _, width in ipairs { 530, 532 } do
+    made['weights of 515 x ' .. width] = function()
+        return of(nn.Linear(width, 515), wane.randn(17, width):retain())
+    end
+    made['products of 520 x ' .. width] = function()
+        local w, x = nn.Parameter(wane.randn(36, width)), wane.randn(520, 36):retain()
+        return function() return (x:matmul(w):relu():matmul(w, { transpose_b = true })):mean() end, { w }
+    end
+end
 made['ops without a module'] = function()
     local w, s = nn.Parameter(wane.randn(12, 30)), nn.Parameter(wane.randn())
     local x = wane.randn(5, 7, 12):retain()

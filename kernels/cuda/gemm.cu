@@ -3,6 +3,28 @@
  * (gemm_mma.cu). gemm_store.cuh says what follows a sum. */
 #include "gemm_store.cuh"
 
+/* Finishes and stores the outputs of a row from `at` on: V by one store. */
+template <class T, int V>
+static __device__ __forceinline__ void finish(const struct wn__gemm_job &w, const wn__tile_place &at,
+                                              typename wn__number<T>::type (&sum)[V])
+{
+    wn__gemm_finish<T, V>(w, at, sum);
+    wn__put((T *)w.c + wn__gemm_element(w, at), sum);
+}
+
+/* Finishes and stores them one by one, those that lie in the matrix. */
+template <class T, int V>
+static __device__ __forceinline__ void finish_each(const struct wn__gemm_job &w, const wn__tile_place &at,
+                                                   typename wn__number<T>::type (&sum)[V])
+{
+    WN_UNROLL
+    for (int v = 0; v < V; v++) {
+        wn__tile_place one = {at.batch, at.row, at.column + v};
+        typename wn__number<T>::type value[1] = {sum[v]};
+        if (one.column < w.p.n) finish<T, 1>(w, one, value);
+    }
+}
+
 template <class T, int R> static __global__ void __launch_bounds__(256, 2) multiply(struct wn__gemm_job w)
 {
     typename wn__number<T>::type sum[R][R];
@@ -10,16 +32,14 @@ template <class T, int R> static __global__ void __launch_bounds__(256, 2) multi
     int64_t matrix[2] = {0, 0};
     if (w.p.batch > 1) wn__broadcast_offsets(w.p.lead, tile.batch, matrix);
     wn__tile_sums<T, R>(w.p, matrix, tile.row, tile.column, sum);
+    const bool in_a_row = w.p.n % R == 0; /* R outputs are one store */
     WN_UNROLL
-    for (int r = 0; r < R; r++)
-        for (int s = 0; s < R; s++) {
-            wn__tile_place at = {tile.batch, tile.row + (int)threadIdx.x / 16 + 16 * r,
-                                 tile.column + (int)threadIdx.x % 16 + 16 * s};
-            if (at.row >= w.p.m || at.column >= w.p.n) continue;
-            typename wn__number<T>::type one[1] = {sum[r][s]};
-            wn__gemm_finish<T, 1>(w, at, one);
-            ((T *)w.c)[wn__gemm_element(w, at)] = wn__store<T>(one[0]);
-        }
+    for (int r = 0; r < R; r++) {
+        wn__tile_place at = {tile.batch, tile.row + wn__tile_row(R) + r, tile.column + wn__tile_column(R)};
+        if (at.row >= w.p.m || at.column >= w.p.n) continue;
+        if (in_a_row) finish<T, R>(w, at, sum[r]);
+        else finish_each<T, R>(w, at, sum[r]);
+    }
 }
 
 /* ---- starting it ------------------------------------------------------------------------------------------------ */

@@ -95,9 +95,20 @@ WN_DEVICE_FN void wn__tile_load(N (&to)[wn__tile<N, R>::STEP][wn__tile<N, R>::SI
     }
 }
 
+/* Return the first row and the first column of the calling thread's outputs in a tile. */
+WN_DEVICE_FN int wn__tile_row(int r)
+{
+    return (int)threadIdx.x / 16 * r;
+}
+WN_DEVICE_FN int wn__tile_column(int r)
+{
+    return (int)threadIdx.x % 16 * r;
+}
+
 /* Computes the sums of the calling thread in the tile at (row, column): sum[r][s] is that of output
- * (row + threadIdx.x / 16 + 16 r, column + threadIdx.x % 16 + 16 s), without bias. Every thread of the block, of 256,
- * calls it. matrix: the numbers of the matrices of a and b. */
+ * (row + wn__tile_row(R) + r, column + wn__tile_column(R) + s), without bias. Its R x R outputs are neighbours, so R
+ * numbers of a shared row are one load. Every thread of the block, of 256, calls it. matrix: the numbers of the
+ * matrices of a and b. */
 template <class T, int R>
 WN_DEVICE_FN void wn__tile_sums(const struct wn__product &p, const int64_t (&matrix)[2], int64_t row, int64_t column,
                                 typename wn__number<T>::type (&sum)[R][R])
@@ -106,7 +117,7 @@ WN_DEVICE_FN void wn__tile_sums(const struct wn__product &p, const int64_t (&mat
     typedef wn__tile<N, R> tile;
     __shared__ tile shared;
     const T *a = (const T *)p.a + matrix[0] * p.m * p.k, *b = (const T *)p.b + matrix[1] * p.n * p.k;
-    const int i = (int)threadIdx.x / tile::SIDE, j = (int)threadIdx.x % tile::SIDE;
+    const int i = wn__tile_row(R), j = wn__tile_column(R);
     WN_UNROLL
     for (int r = 0; r < R; r++)
         for (int s = 0; s < R; s++) sum[r][s] = (N)0;
@@ -117,10 +128,8 @@ WN_DEVICE_FN void wn__tile_sums(const struct wn__product &p, const int64_t (&mat
         const int steps = p.k - k0 < tile::STEP ? (int)(p.k - k0) : (int)tile::STEP;
         for (int k = 0; k < steps; k++) {
             N x[R], y[R];
-            WN_UNROLL
-            for (int r = 0; r < R; r++) x[r] = shared.a[k][i + tile::SIDE * r];
-            WN_UNROLL
-            for (int s = 0; s < R; s++) y[s] = shared.b[k][j + tile::SIDE * s];
+            wn__get(&shared.a[k][i], x);
+            wn__get(&shared.b[k][j], y);
             WN_UNROLL
             for (int r = 0; r < R; r++)
                 for (int s = 0; s < R; s++) sum[r][s] = wn__chain_add(x[r], y[s], sum[r][s]);

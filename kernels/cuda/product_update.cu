@@ -11,17 +11,38 @@ struct job {
     int32_t is_f64; /* the numbers of hyper are */
 };
 
-/* Steps the element at (row, column) of the cells with its gradient. */
-template <int OP>
-static __device__ __forceinline__ void step(const struct job &w, const wn__rule<float> &r, int64_t element, float grad)
+/* Steps V elements of the cells, in a row, with their gradients. */
+template <int OP, int V>
+static __device__ __forceinline__ void step(const struct job &w, const wn__rule<float> &r, int64_t element,
+                                            const float (&grad)[V])
 {
     const int cells = wn__rule_cells(OP);
-    float cell[3];
+    float at[3][V];
     WN_UNROLL
-    for (int c = 0; c < cells; c++) cell[c] = w.cell[c][element];
-    wn__rule_step<OP>(r, grad, cell);
+    for (int c = 0; c < cells; c++) wn__get(w.cell[c] + element, at[c]);
     WN_UNROLL
-    for (int c = 0; c < cells; c++) w.cell[c][element] = cell[c];
+    for (int v = 0; v < V; v++) {
+        float cell[3];
+        WN_UNROLL
+        for (int c = 0; c < cells; c++) cell[c] = at[c][v];
+        wn__rule_step<OP>(r, grad[v], cell);
+        WN_UNROLL
+        for (int c = 0; c < cells; c++) at[c][v] = cell[c];
+    }
+    WN_UNROLL
+    for (int c = 0; c < cells; c++) wn__put(w.cell[c] + element, at[c]);
+}
+
+/* Steps the elements of a row from `element` on one by one, the first n of V. */
+template <int OP, int V>
+static __device__ __forceinline__ void step_each(const struct job &w, const wn__rule<float> &r, int64_t element,
+                                                 const float (&grad)[V], int64_t n)
+{
+    WN_UNROLL
+    for (int v = 0; v < V; v++) {
+        float one[1] = {grad[v]};
+        if (v < n) step<OP, 1>(w, r, element + v, one);
+    }
 }
 
 template <int OP, int R> static __global__ void __launch_bounds__(256) update_tile(struct job w)
@@ -33,13 +54,15 @@ template <int OP, int R> static __global__ void __launch_bounds__(256) update_ti
         if (threadIdx.x == 0) wn__rule_fill<OP>(&rule, w.hyper, w.is_f64);
     __syncthreads();
     wn__tile_sums<float, R>(w.p, {0, 0}, tile.row, tile.column, grad);
+    const int64_t column = tile.column + wn__tile_column(R);
+    const bool in_a_row = w.p.n % R == 0; /* R elements are one load */
     WN_UNROLL
-    for (int r = 0; r < R; r++)
-        for (int s = 0; s < R; s++) {
-            int64_t row = tile.row + (int)threadIdx.x / 16 + 16 * r,
-                    column = tile.column + (int)threadIdx.x % 16 + 16 * s;
-            if (row < w.p.m && column < w.p.n) step<OP>(w, rule, row * w.p.n + column, grad[r][s]);
-        }
+    for (int r = 0; r < R; r++) {
+        int64_t row = tile.row + wn__tile_row(R) + r;
+        if (row >= w.p.m || column >= w.p.n) continue;
+        if (in_a_row) step<OP, R>(w, rule, row * w.p.n + column, grad[r]);
+        else step_each<OP, R>(w, rule, row * w.p.n + column, grad[r], w.p.n - column);
+    }
 }
 
 template <int OP> static int32_t start(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
