@@ -194,6 +194,7 @@ install: all
 	install -d '$(DESTDIR)$(LUADIR)/wane' '$(DESTDIR)$(BINDIR)'
 	cd lua && find wane -name '*.lua' -exec install -D -m 644 '{}' '$(abspath $(DESTDIR)$(LUADIR))/{}' ';'
 	install -m 755 $(LIBRARY) '$(DESTDIR)$(LUADIR)/wane/libwane.so'
+	[ ! -e build/libwane_cuda.so ] || install -m 755 build/libwane_cuda.so '$(DESTDIR)$(LUADIR)/wane/libwane_cuda.so'
 	install -m 755 build/wane '$(DESTDIR)$(BINDIR)/wane'
 	$(CC) -MM $(HEADERS) | tr ' ' '\n' | grep '^runtime/.*\.h$$' | sort -u | while read -r header; do \
 	  install -D -m 644 "$$header" '$(DESTDIR)$(INCDIR)'/wane/"$${header#runtime/}" || exit 1; done

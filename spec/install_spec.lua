@@ -33,4 +33,11 @@ describe('make install', function()
             .. "'@/wane/share/lua/5.1/wane/libwane.so' -Wl,-rpath,'@/wane/share/lua/5.1/wane'", PROGRAM)
         assert.equal('0.1.0', run("'@/try'"):match '%S+')
     end)
+
+    it('installs the library of CUDA beside it, where it was built', function()
+        local built = io.open 'build/libwane_cuda.so'
+        local kept = io.open(folder .. '/wane/share/lua/5.1/wane/libwane_cuda.so')
+        assert.equal(built ~= nil, kept ~= nil)
+        for _, file in pairs { built, kept } do file:close() end
+    end)
 end)
