@@ -185,6 +185,14 @@ WN_API int32_t wn_const(const double *v, int32_t n, int32_t dtype);
 /* Returns a handle of a value that holds a copy of `bytes`, row-major; NULL: its bytes are not set. The meta device
  * does not read them. Counts as WN_KIND_INPUT. Id: WN_OOM when a limit would be passed. */
 WN_API int32_t wn_data(const struct wn_type *type, int32_t device, const void *bytes);
+/* Returns a handle of a new value on `device`, plain, with the elements of a value or a cell that has them. Id: WN_OOM
+ * when a limit would be passed, WN_DEVICE from a device that has no bytes. */
+WN_API int32_t wn_move(int32_t handle, int32_t device);
+/* Returns a handle of a new cell on `device` with the kind, name and value of a cell, in a layout of wn_weight_layout
+ * (0: plain). One that has not begun is begun there with the same bits, and nothing is computed. Gradients stay. Id:
+ * WN_UNSUPPORTED where a cell has not begun and its first value is made of more than creation and arithmetic;
+ * WN_DEVICE and WN_OOM as wn_move. */
+WN_API int32_t wn_cell_move(int32_t cell, int32_t device, int32_t layout);
 /* Returns a handle of a new cell of a kind (PARAMETER, OPTIMIZER, BUFFER or INPUT) with the type and device of the
  * value `init`, which is computed into it when it is first needed. name: NULL for none. */
 WN_API int32_t wn_cell(int32_t kind, int32_t init, const char *name);

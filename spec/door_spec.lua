@@ -20,7 +20,7 @@ local WRITERS = {
     ['plan/measure.lua'] = 2, ['policy/candidates.lua'] = 4, ['policy/recipe.lua'] = 4,
     ['plan/gradient_error.lua'] = 1, ['program/init.lua'] = 1, ['program/rehearse.lua'] = 2,
     ['repl/readline.lua'] = 1, ['report/json.lua'] = 1, ['sweep/process.lua'] = 1,
-    ['tensor/create.lua'] = 2, ['tensor/read.lua'] = 2,
+    ['tensor/create.lua'] = 2, ['tensor/read.lua'] = 1,
 }
 
 local function count_of(text, pattern)

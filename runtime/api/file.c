@@ -253,8 +253,7 @@ int32_t wn_file_load(int32_t file, int32_t n, const struct wn_file_piece *pieces
     return code;
 }
 
-/* ---- batches
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- batches ---------------------------------------------------------------------------------------------------- */
 
 /* Widens n bytes, which are the last of 4 n bytes, to n integers over all of them: each is read before its place is
  * written. */
@@ -266,17 +265,34 @@ static void widen(unsigned char *bytes, int64_t n)
     }
 }
 
-/* Copies `length` elements of `size` bytes of a value, from element `from` on, into a cell from its element `to`
- * on. u8 becomes i32 where the cell holds that. */
-static int32_t gather_piece(struct wn_cell *c, int64_t to, int32_t value, int64_t from, int64_t length, int64_t size)
-{
+/* Elements on their way into a cell, from its first byte on: pieces are written together, block by block. */
+struct gathering {
+    struct wn_cell *cell;
+    int64_t written, used; /* bytes */
     unsigned char block[BLOCK];
-    int64_t own = wn__dtype_size(c->type.dtype), most = BLOCK / own;
-    for (int64_t done = 0; done < length; done += most) {
-        int64_t n = length - done < most ? length - done : most;
-        WN_TRY(wn_read_part(value, (from + done) * size, block + n * (own - size), n * size));
-        if (own != size) widen(block, n);
-        WN_TRY(wn__cell_write(c, (to + done) * own, block, n * own));
+};
+
+static int32_t gather_write(struct gathering *g)
+{
+    WN_TRY(wn__cell_write(g->cell, g->written, g->block, g->used));
+    g->written += g->used;
+    g->used = 0;
+    return WN_OK;
+}
+
+/* Appends `length` elements of `size` bytes of a value, from element `from` on. u8 becomes i32 where the cell holds
+ * that. */
+static int32_t gather_piece(struct gathering *g, int32_t value, int64_t from, int64_t length, int64_t size)
+{
+    int64_t own = wn__dtype_size(g->cell->type.dtype);
+    for (int64_t done = 0, n; done < length; done += n) {
+        if (g->used == BLOCK) WN_TRY(gather_write(g));
+        int64_t room = (BLOCK - g->used) / own;
+        n = length - done < room ? length - done : room;
+        unsigned char *to = g->block + g->used;
+        WN_TRY(wn_read_part(value, (from + done) * size, to + n * (own - size), n * size));
+        if (own != size) widen(to, n);
+        g->used += n * own;
     }
     return WN_OK;
 }
@@ -302,7 +318,11 @@ int32_t wn_gather(int32_t cell, int32_t value, const int64_t *start, int64_t n, 
         if (start[i] < 0 || start[i] > all - length)
             return wn__fail(WN_VALUE, "gather: %lld elements from element %lld of %s", (long long)length,
                             (long long)start[i], wn__type_text(&info.type));
-    for (int64_t i = 0; i < n && code == WN_OK; i++) code = gather_piece(c, i * length, value, start[i], length, size);
+    struct gathering g;
+    g.cell = c;
+    g.written = g.used = 0;
+    for (int64_t i = 0; i < n && code == WN_OK; i++) code = gather_piece(&g, value, start[i], length, size);
+    if (code == WN_OK) code = gather_write(&g);
     if (code == WN_OK) wn__cell_written(c);
     else wn__cell_unwritten(c);
     return code;

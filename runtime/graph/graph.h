@@ -172,6 +172,11 @@ int32_t wn__record_const(const double *v, int32_t n, int32_t dtype, struct wn_no
 /* Records the 8 numbers of an optimizer, as they are when a program runs. Counted. */
 int32_t wn__record_hyper(struct wn__hyper *h, struct wn_node **out);
 
+/* ---- elsewhere.c ---------------------------------------------------------------------------------------------- */
+/* Records n, and all it is made of, again on another device, where it will have the same bits: the same numbers at
+ * random, in the plain layout. *out becomes NULL where that is not known of one of its ops. Counted. */
+int32_t wn__record_elsewhere(struct wn_node *n, int32_t device, struct wn_node **out);
+
 /* ---- custom.c ------------------------------------------------------------------------------------------------- */
 /* A custom gradient. Invariant: x and r have n entries each, and r[i] has the type of x[i]. */
 struct wn__custom {

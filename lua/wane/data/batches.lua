@@ -71,6 +71,15 @@ local function source_of(dataset, opts)
     return examples_of(dataset)
 end
 
+-- Returns the name of the device of the batches; raises for one that holds no bytes.
+local function device_of(name)
+    local device = op.device(name, WHAT .. ': device')
+    if name == 'meta' then
+        raise(nil, 'device', "%s: device = 'meta' has shapes and no bytes; expected a device that holds batches", WHAT)
+    end
+    return binding.string(C.wn_device_name(device))
+end
+
 -- ---- the place of an iterator -------------------------------------------------------------------------------------
 local FORM = 'seed=%.0f epoch=%d at=%d examples=%.0f batch=%d shuffle=%s'
 
@@ -119,7 +128,7 @@ local function buffers_of(self, n)
     set = {}
     for k, piece in ipairs(self._source.pieces) do
         local dims = { n, unpack(piece.dims) }
-        local init = create.zeros(dims, { dtype = piece.dtype, device = piece.value.device })
+        local init = create.zeros(dims, { dtype = piece.dtype, device = self._device or piece.value.device })
         set[k] = create.cell(create.KIND_INPUT, init, ('a batch of wane.data.batches, drawn over (buffers = %d)')
             :format(self._buffers))
     end
@@ -166,17 +175,19 @@ function Batches:next()
     return draw(self)
 end
 
-local OPTIONS = { 'batch', 'length', 'shuffle', 'seed', 'drop_last', 'state', 'buffers' }
+local OPTIONS = { 'batch', 'length', 'shuffle', 'seed', 'drop_last', 'state', 'buffers', 'device' }
 
 --- Makes an iterator over batches; one `for` loop is one epoch, or the rest of one.
 -- @function data.batches
 -- @param dataset a tensor, a list of tensors with equal first dims, or tokens
 -- @param opts {batch = examples of a batch, length = tokens of a window (tokens only), shuffle = false: another order
 -- in each epoch, seed = of the order (wane.manual_seed's unless given), drop_last = true: no smaller batch at the end,
--- state = from batches:state(), buffers = 2: batches whose tensors exist at a time}
+-- state = from batches:state(), buffers = 2: batches whose tensors exist at a time, device = of the batches: that of
+-- the data set unless given, so that a data set on the CPU feeds a model on a GPU}
 -- @return an iterator that returns a tensor (batch, ...) for each tensor of the data set; for tokens x and y (batch,
 -- length) i32, where y is one token later. The tensors hold a batch until `buffers` more were drawn.
--- @raise 'value' when there is no whole batch, or the state is another data set's
+-- @raise 'value' when there is no whole batch, or the state is another data set's; 'device' for a device that is not
+-- here
 -- @usage
 -- local inputs, labels = wane.randn(10, 8), wane.randint(4, { 10 })
 -- for a, b in data.batches({ inputs, labels }, { batch = 5, shuffle = true }) do
@@ -187,6 +198,7 @@ return function(dataset, opts)
     op.size(opts.batch, WHAT .. ': batch', 1)
     if opts.seed ~= nil then op.size(opts.seed, WHAT .. ': seed') end
     errors.count(opts.buffers or 2, WHAT .. ': buffers', 1, 1024)
+    local device = opts.device ~= nil and device_of(opts.device)
     local source, batch = source_of(dataset, opts), opts.batch
     local count = (opts.drop_last == false and math.ceil or math.floor)(source.n / batch)
     if count < 1 then
@@ -196,7 +208,8 @@ return function(dataset, opts)
     local self = setmetatable({
         batch = batch, count = count, epoch = 1, at = 0, seed = opts.seed or tonumber(C.wn_seed_get() % 2 ^ 53),
         _source = source, _is_shuffled = opts.shuffle and true or false, _buffers = opts.buffers or 2, _rings = {},
-        _starts = binding.list('int64_t', math.min(batch, source.n)), _order = false, _epoch_of_order = false,
+        _device = device, _starts = binding.list('int64_t', math.min(batch, source.n)), _order = false,
+        _epoch_of_order = false,
     }, Batches)
     if opts.state ~= nil then set_state(self, opts.state, opts.seed) end
     return self

@@ -8,6 +8,7 @@ local binding = require 'wane.ffi'
 local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
+local read = require 'wane.tensor.read'
 local tensor = require 'wane.tensor'
 local scoped = require 'wane.scoped'
 
@@ -22,25 +23,39 @@ local function named(module, m)
     return list
 end
 
--- Gives a parameter another cell with the first value `init`; every holder of the tensor sees the new cell.
-local function renew(p, init)
-    if create.layout(p) ~= 0 then
-        init = create.laid(init, create.weight_layout(p.shape, tensor.typed(init)._device))
-    end
-    local cell = binding.id(C.wn_cell(create.KIND_PARAMETER, init.id, 'parameter'))
-    local trains = tensor.info(p).needs_grad ~= 0
-    binding.check(C.wn_cell_need_grad(cell, trains and 1 or 0))
-    tensor.rebind(p, cell)
+-- Returns the layout of a parameter on a device: a weight lies there as the device likes its weights.
+local function layout_on(p, device)
+    if not rawget(p, '_is_weight') and create.layout(p) == 0 then return 0 end
+    return create.weight_layout(p.shape, device)
 end
 
--- Returns the value of a parameter on another device or in another dtype, or nil when it is there already.
+-- Returns a new cell like that of a parameter with the first value `init`.
+local function cell_of(p, init)
+    init = create.laid(init, layout_on(p, tensor.typed(init)._device))
+    local cell = tensor.wrap(binding.id(C.wn_cell(create.KIND_PARAMETER, init.id, 'parameter')))
+    binding.check(C.wn_cell_need_grad(cell.id, tensor.info(p).needs_grad ~= 0 and 1 or 0))
+    return cell
+end
+
+-- Gives a parameter another cell with the first value `init`; every holder of the tensor sees the new cell.
+local function renew(p, init)
+    tensor.adopt(p, cell_of(p, init))
+end
+
+-- Returns a cell like that of a parameter, on another device or in another dtype, or nil when it is there already.
 local function moved(p, where)
-    if tensor.dtype_id[where] then return p:to(where):detach() end
-    if op.device(where, 'to') == tensor.typed(p)._device then return nil end
-    if where == 'meta' then
-        return create.zeros(p.shape, { dtype = p.dtype, device = 'meta' })
+    if tensor.dtype_id[where] then
+        return tensor.dtype_id[where] ~= tensor.typed(p)._dtype and cell_of(p, p:to(where):detach()) or nil
     end
-    return p:to(where)
+    local device = op.device(where, 'to')
+    if device == tensor.typed(p)._device then return nil end
+    local layout = layout_on(p, device)
+    local cell = C.wn_cell_move(p.id, device, layout)
+    if cell < 0 and tensor.info(p).held == 0 then
+        read.run(p)
+        cell = C.wn_cell_move(p.id, device, layout)
+    end
+    return tensor.wrap(binding.id(cell))
 end
 
 -- Returns whether a value is a float of another dtype than the parameter.
@@ -209,16 +224,21 @@ local function add_state(module, Module)
     end
 
     --- Moves all parameters to a dtype or a device. Returns the module.
+    -- A parameter that nothing ran yet is begun on the new device, with the same bits; others pass through a block of
+    -- 1 MiB. Optimizers take their states along at the next step. Gradients are dropped. When it fails, no parameter
+    -- has moved.
     -- @param m module
     -- @param where name of a dtype or of a device
+    -- @raise 'value' for an unknown name; 'device' for a device that is not here, and from meta; 'oom'
     -- @usage print(nn.Linear(8, 4):to('bf16').weight.dtype, nn.Linear(8, 4):to('meta').weight.device) --> bf16	meta
     function Module.to(m, where)
         if type(where) ~= 'string' then
             raise(nil, 'value', "to: expected a dtype or a device, got %s", errors.describe(where))
         end
-        for _, p in ipairs(m:parameters()) do
-            local value = moved(p, where)
-            if value then renew(p, value) end
+        local parameters, cells = m:parameters(), {}
+        for k, p in ipairs(parameters) do cells[k] = moved(p, where) or false end
+        for k, p in ipairs(parameters) do
+            if cells[k] then tensor.adopt(p, cells[k]) end
         end
         for _, each in ipairs(m:modules()) do rawset(each, '_named', nil) end
         module.mode_changed()

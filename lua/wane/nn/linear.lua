@@ -41,6 +41,7 @@ Linear = module.new('Linear', function(self, n_in, n_out, opts)
     local bound = 1 / math.sqrt(n_in)
     local dims = { n_out, n_in }
     self.weight = module.parameter(uniform(dims, bound, opts, layout_of(dims, opts)), 'weight')
+    rawset(self.weight, '_is_weight', opts.layout ~= 'plain') -- model:to lays it out as the device likes
     if opts.bias ~= false then
         self.bias = module.parameter(uniform({ n_out }, bound, opts), 'bias')
     end

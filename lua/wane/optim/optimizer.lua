@@ -72,6 +72,27 @@ local function make_state(self, class, p, k)
     self._count[k] = 0
 end
 
+-- Returns a state with the value of `cell` that lies as parameter p does: on its device, in its dtype and layout.
+local function state_like(p, cell, name)
+    local layout = create.layout(p)
+    if tensor.typed(cell)._device ~= p._device then
+        cell = tensor.wrap(binding.id(C.wn_cell_move(cell.id, p._device, cell._dtype == p._dtype and layout or 0)))
+    end
+    if tensor.typed(cell)._dtype == p._dtype then return cell end
+    return create.cell(create.KIND_OPTIMIZER, create.laid(cell:to(p.dtype):detach(), layout), name)
+end
+
+-- Takes the states of each parameter along to where model:to has put it. nn.init gives a parameter another cell too.
+local function follow(self)
+    for k, p in ipairs(self._params) do
+        if self._ids[k] ~= tensor.typed(p).id then
+            local cells = {}
+            for name, cell in pairs(self._cells[k]) do cells[name] = state_like(p, cell, ('%s.%d'):format(name, k)) end
+            self._cells[k], self._ids[k], self._updates[k] = cells, p.id, nil
+        end
+    end
+end
+
 --- Makes the constructor of a class of optimizers.
 -- @within Internal
 -- @param class { name =, op = of one update, states = names of the state cells, allowed = names of options, defaults =,
@@ -116,12 +137,12 @@ function Optimizer.class(class)
         end
         local self = setmetatable({
             _class = class, _params = {}, _settings = settings, _cells = {}, _count = {}, _blocks = {}, _updates = {},
-            _versions = {},
+            _versions = {}, _ids = {},
         }, mt)
         local used = class.prepare and class.prepare(settings) or class
         rawset(self, '_kind', used)
         for k, p in ipairs(params) do
-            self._params[k] = p
+            self._params[k], self._ids[k] = p, p.id
             make_state(self, used, p, k)
         end
         return self
@@ -156,6 +177,7 @@ end
 -- the numbers of the step. needs_value: only parameters that have a value.
 local function updates(self, needs_value)
     local list, who, blocks = {}, {}, {}
+    follow(self)
     local most = 0
     for _, n in ipairs(self._count) do most = math.max(most, n) end
     rawset(self, '_steps_now', most + 1)
@@ -330,6 +352,7 @@ end
 -- of each parameter }, settings = { lr =, ... } }
 -- @usage print(opt:state_dict().cells['m.1'].shape, opt:state_dict().settings.lr) --> (16, 8)	0.01
 function Optimizer:state_dict()
+    follow(self)
     local dict = { kind = self._class.name, states = self._kind.states, cells = {}, count = {}, settings = {} }
     for k, cells in ipairs(self._cells) do
         for name, cell in pairs(cells) do dict.cells[('%s.%d'):format(name, k)] = cell end
@@ -380,6 +403,7 @@ function Optimizer:load_state_dict(dict)
         raise(nil, 'value', '%s: load_state_dict: expected {cells =, count =, settings =}, got %s', self._class.name,
             errors.describe(dict))
     end
+    follow(self)
     for k, cells in ipairs(self._cells) do
         for name, cell in pairs(cells) do
             local key = ('%s.%d'):format(name, k)

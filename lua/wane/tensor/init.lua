@@ -145,6 +145,14 @@ function tensor.rebind(t, id)
     for _, field in ipairs { '_dtype', '_ndim', '_dims', '_device', '_cell' } do rawset(t, field, nil) end
 end
 
+--- Gives t the handle of another tensor, which cannot be used any more.
+-- @within Internal
+function tensor.adopt(t, other)
+    local id = other.id
+    tensor.disown(other)
+    tensor.rebind(t, id)
+end
+
 local Shape = {}
 Shape.__index = Shape
 function Shape.__tostring(s)

@@ -206,9 +206,7 @@ function methods.to(t, where)
         return create.data(t._dims, tensor.dtype_name[t._dtype], device, nil)
     end
     need_bytes(t, 'to')
-    local bytes = binding.array(tensor.dtype_name[t._dtype], math.max(1, tensor.count(t._dims)))
-    methods.copy_to(t, bytes)
-    return create.data(t._dims, tensor.dtype_name[t._dtype], device, bytes)
+    return tensor.wrap(binding.id(C.wn_move(read.run(t).id, device)))
 end
 
 --- Assigns a value to a state: a parameter, a gradient, or a leaf with requires_grad. Returns t. A run point.

@@ -13,10 +13,18 @@
  */
 #include "ir.h"
 
+/* Returns whether a node is a RELAYOUT that the machine which is planned for has no use for: all values are plain
+ * there, while this device has a layout for weights. Such a plan does not run here. */
+static int32_t is_plain_elsewhere(const struct wn__ir *ir, const struct wn__ir_node *p)
+{
+    return p->op == WN_OP_RELAYOUT && ir->machine != 0 && ir->target->weight_layout == WN_PLAIN;
+}
+
 int32_t wn__ir_is_alias(const struct wn__ir *ir, int32_t node)
 {
     const struct wn__ir_node *p = &ir->node[node];
-    return p->leaf == WN_LEAF_NONE && !p->bound && p->result < 0 && (wn__op_flags(p->op) & WN_ALIAS) != 0;
+    if (p->leaf != WN_LEAF_NONE || p->bound || p->result >= 0) return 0;
+    return (wn__op_flags(p->op) & WN_ALIAS) != 0 || is_plain_elsewhere(ir, p);
 }
 
 int32_t wn__ir_storage(const struct wn__ir *ir, int32_t node)

@@ -1,0 +1,302 @@
+-- Checks what moves between the CPU and a GPU: tensors, models, the states of optimizers, batches of a data set, files,
+-- and plans for a machine with a GPU that are made elsewhere. Training that moves in the middle must end with the bits
+-- of training that stays, a move that fails must leave everything as it was, and a model that nothing ran yet must not
+-- be computed where it was made.
+local helper = require 'spec.helper'
+local gradcheck = require 'spec.support.gradcheck'
+local networks = require 'spec.support.networks'
+local programs = require 'spec.support.programs'
+local op = require 'wane.tensor.op'
+local wane = helper.wane
+local data, nn, optim = wane.data, wane.nn, wane.optim
+
+local has_cuda = pcall(op.device, 'cuda', 'spec')
+
+-- Returns the bytes of a model's parameters, those that nothing ran yet too.
+local function bytes_of(model)
+    local list = model:parameters()
+    wane.eval(unpack(list))
+    return table.concat(programs.bytes(list))
+end
+
+local function allocated(device)
+    collectgarbage()
+    collectgarbage()
+    return wane.memory(device).allocated
+end
+
+-- Checks that a call is refused at this file's line, by a code and with a text in its message.
+local function refused(code, text, fn)
+    local fine, why = pcall(fn)
+    assert.is_false(fine, text)
+    assert.equal(code, why.code)
+    assert.truthy(why.message:find(text, 1, true), why.message)
+    assert.truthy(why.where:find('cuda_move_spec', 1, true), why.where)
+end
+
+-- Makes a network with dropout, a norm, a weight that is used twice, and one that is frozen.
+local function make()
+    wane.manual_seed(4)
+    local shared = nn.Linear(32, 32)
+    local model = nn.Sequential { nn.Linear(12, 32), nn.GELU(), shared, nn.Dropout(0.2), nn.LayerNorm(32), shared,
+        nn.ReLU(), nn.Linear(32, 20), nn.Linear(20, 7, { bias = false }) }
+    model[8].weight.requires_grad = false
+    return model
+end
+
+local OPTIMIZERS = {
+    SGD = function(list) return optim.SGD(list, { lr = 0.05, momentum = 0.9 }) end,
+    AdamW = function(list) return optim.AdamW(list, { lr = 0.01, weight_decay = 0.1 }) end,
+}
+
+-- Trains five steps; before step k the model goes to the device route[k], if there is one. Returns the parameters' and
+-- the states' bytes.
+local function train(name, route)
+    local model = make()
+    local opt = OPTIMIZERS[name](model:parameters())
+    local x = wane.eval(wane.randn(9, 12))
+    for step = 1, 5 do
+        if route[step] then
+            model:to(route[step])
+            x = x:to(route[step])
+        end
+        local loss = (model(x) ^ 2):mean()
+        if step % 2 == 0 then
+            opt:step(loss)
+        else
+            opt:zero_grad()
+            loss:backward()
+            opt:step()
+        end
+    end
+    local states = opt:state_dict().cells
+    local names = {}
+    for key in pairs(states) do names[#names + 1] = key end
+    table.sort(names)
+    local list = model:parameters()
+    for _, key in ipairs(names) do list[#list + 1] = states[key] end
+    wane.eval(unpack(list))
+    return table.concat(programs.bytes(list)), model
+end
+
+describe('moving to another dtype, or a new first value,', function()
+    it('takes the optimizer along, which trains the parameter that the model has', function()
+        for _, change in ipairs {
+            function(m) m:to 'f64' end, function(m) m:to 'bf16' end, function(m) nn.init.uniform(m.weight, -1, 1) end,
+        } do
+            for _, is_fused in ipairs { false, true } do
+                local model = nn.Linear(16, 16)
+                local opt = optim.Adam(model:parameters(), { lr = 0.1 })
+                opt:step(model(wane.randn(3, 16)):sum())
+                change(model)
+                local x = wane.randn(3, 16, { dtype = model.weight.dtype })
+                local before = gradcheck.bytes(wane.eval(model.weight))
+                if is_fused then
+                    opt:step(model(x):sum())
+                else
+                    model(x):sum():backward()
+                    opt:step()
+                end
+                assert.is_true(before ~= gradcheck.bytes(model.weight))
+                assert.equal(model.weight.dtype, opt:state_dict().cells['m.1'].dtype)
+            end
+        end
+    end)
+
+    it('keeps the numbers of the states', function()
+        local model = nn.Linear(16, 16)
+        local opt = optim.Adam(model:parameters(), { lr = 0.1 })
+        opt:step(model(wane.randn(3, 16)):sum())
+        local want = opt:state_dict().cells['m.1']:totable()
+        model:to 'f64'
+        assert.same(want, wane.eval(opt:state_dict().cells['m.1']):totable())
+    end)
+end)
+
+describe('moving to a GPU', function()
+    if not has_cuda then
+        pending('needs the simulated one: make cudasim')
+        return
+    end
+
+    it('keeps the elements of tensors of every dtype and shape', function()
+        for _, dtype in ipairs { 'f32', 'f64', 'bf16', 'i32', 'u8' } do
+            for _, dims in ipairs { { 3, 5 }, { 0, 4 }, {}, { 300000 } } do
+                local t = wane.eval((wane.rand(dims) * 100):to(dtype))
+                local there = t:to 'cuda'
+                assert.equal('cuda', there.device)
+                assert.is_true(gradcheck.bytes(t) == gradcheck.bytes(there))
+                assert.is_true(gradcheck.bytes(t) == gradcheck.bytes(there:to 'cpu'))
+            end
+        end
+        local sum = (wane.randn(4, 4) + 1):to 'cuda' -- of what was not computed yet
+        assert.is_true(sum:sum():item() == sum:to('cpu'):sum():item())
+    end)
+
+    it('begins parameters that nothing ran yet there, with the same bits, and computes none of them here', function()
+        local want = bytes_of(make())
+        local before = allocated 'cpu'
+        local model = make():to 'cuda'
+        assert.equal(before, allocated 'cpu')
+        assert.is_true(want == bytes_of(model))
+        local again = make():to('cuda'):to 'cpu'
+        assert.is_true(want == bytes_of(again))
+        assert.is_true(want == bytes_of(make():to('meta'):to 'cuda'))
+    end)
+
+    it('begins a model there that was made on meta', function()
+        local want = bytes_of(make())
+        local before = wane.set_device 'meta'
+        local model = make()
+        wane.set_device(before)
+        assert.is_true(want == bytes_of(model:to 'cuda'))
+    end)
+
+    it('takes the bytes of a model once, and gives those here back', function()
+        local model = nn.Linear(512, 512)
+        local x = wane.eval(wane.randn(2, 512))
+        wane.eval(model(x))
+        local here, there = allocated 'cpu', allocated 'cuda'
+        model:to 'cuda'
+        local bytes = 512 * 512 * 4 + 512 * 4
+        assert.equal(here - bytes, allocated 'cpu')
+        assert.equal(there + bytes, allocated 'cuda')
+        local given = x:to 'cuda'
+        wane.eval(model(given):sum())
+        assert.equal(there + bytes + 4096, allocated 'cuda')
+    end)
+
+    it('keeps what is shared shared, what is frozen frozen, and the names', function()
+        local model = make()
+        wane.eval(unpack(model:parameters()))
+        model:to 'cuda'
+        assert.is_true(rawequal(model[3].weight, model[6].weight))
+        assert.is_false(model[8].weight.requires_grad)
+        assert.is_true(model[1].weight.requires_grad)
+        for _, p in ipairs(model:parameters()) do assert.equal('cuda', p.device) end
+    end)
+
+    for name in pairs(OPTIMIZERS) do
+        it('in the middle of training by ' .. name .. ' ends with the bits of training that stays', function()
+            local want = train(name, {})
+            for _, route in ipairs { { 'cuda' }, { [2] = 'cuda' }, { [3] = 'cuda', [5] = 'cpu' },
+                { 'cuda', 'cpu', 'cuda', 'cpu', 'cuda' } } do
+                assert.is_true(want == (train(name, route)))
+            end
+        end)
+    end
+
+    it('lays weights out as the CPU likes them when they come back', function()
+        local create = require 'wane.tensor.create'
+        local here = nn.Linear(48, 96)
+        local layout = create.layout(here.weight)
+        here:to('cuda'):to 'cpu'
+        assert.equal(layout, create.layout(here.weight))
+        local before = wane.set_device 'cuda'
+        local there = nn.Linear(48, 96)
+        wane.set_device(before)
+        wane.eval(there.weight)
+        assert.equal(layout, create.layout(there:to('cpu').weight))
+        assert.equal(0, create.layout(nn.Linear(48, 96, { layout = 'plain' }):to('cuda'):to('cpu').weight))
+    end)
+
+    it('leaves everything as it was when an allocation or a copy fails', function()
+        local sim = require 'spec.support.cudasim'
+        for _, call in ipairs { 'malloc', 'copy' } do
+            local moved = false
+            for n = 1, 60 do
+                local model = make()
+                wane.eval(unpack(model:parameters()))
+                local want, there = bytes_of(model), allocated 'cuda'
+                sim.fail(call, n)
+                local ok, why = pcall(model.to, model, 'cuda')
+                sim.reset()
+                moved = ok
+                if ok then break end
+                assert.truthy(why.message:find 'cuda' or why.message:find 'memory', why.message)
+                for _, p in ipairs(model:parameters()) do assert.equal('cpu', p.device) end
+                assert.is_true(want == bytes_of(model))
+                assert.equal(there, allocated 'cuda')
+                model:to 'cuda'
+                assert.is_true(want == bytes_of(model))
+            end
+            assert.is_true(moved, call)
+        end
+    end)
+
+    it('is refused by name for devices that are not here, and from meta once it ran', function()
+        local model = nn.Linear(4, 4)
+        refused('device', "no device 'cuda:7'", function() model:to 'cuda:7' end)
+        refused('device', "unknown device 'tpu'", function() model:to 'tpu' end)
+        local before = wane.set_device 'meta'
+        local unreal = nn.Linear(4, 4)
+        wane.eval(unreal(wane.randn(2, 4)))
+        wane.set_device(before)
+        refused('device', 'meta', function() unreal:to 'cuda' end)
+        assert.equal('meta', unreal.weight.device)
+        wane.eval(model.weight)
+        refused('device', 'meta', function() model:to('meta'):to 'cuda' end)
+    end)
+
+    it('draws batches there from a data set that stays here', function()
+        local x, y = wane.eval(wane.randn(37, 5)), wane.eval(wane.randint(0, 9, { 37 }))
+        local bytes = wane.eval(wane.randint(0, 255, { 37, 3, 2 }):to 'u8')
+        local function draw(device)
+            local out = {}
+            local options = { batch = 8, shuffle = true, seed = 2, drop_last = false, device = device }
+            for a, b, c in data.batches({ x, y, bytes }, options) do
+                for _, t in ipairs { a, b, c } do
+                    assert.equal(device or 'cpu', t.device)
+                    out[#out + 1] = gradcheck.bytes(t)
+                end
+            end
+            return table.concat(out)
+        end
+        assert.is_true(draw() == draw 'cuda')
+        refused('device', "device = 'meta'", function() data.batches(x, { batch = 2, device = 'meta' }) end)
+        refused('device', "unknown device 'xpu'", function() data.batches(x, { batch = 2, device = 'xpu' }) end)
+    end)
+
+    it('by a file goes on with the bits of training that was not interrupted', function()
+        local path = os.tmpname()
+        finally(function() os.remove(path) end)
+        local x = wane.eval(wane.randn(9, 12))
+        local function steps(model, opt, given, from, to)
+            for step = from, to do
+                wane.manual_seed(100 + step)
+                opt:step((model(given) ^ 2):mean())
+            end
+        end
+        for _, way in ipairs { { 'cpu', 'cuda' }, { 'cuda', 'cpu' } } do
+            local function fresh(device)
+                local model = make():to(device)
+                return model, OPTIMIZERS.AdamW(model:parameters()), x:to(device)
+            end
+            local model, opt, given = fresh(way[1])
+            steps(model, opt, given, 1, 2)
+            wane.save(path, model, { optimizer = opt })
+            steps(model, opt, given, 3, 4)
+            local other, its, there = fresh(way[2])
+            wane.load(path, other, { optimizer = its })
+            assert.equal(way[2], other[1].weight.device)
+            steps(other, its, there, 3, 4)
+            assert.is_true(bytes_of(model) == bytes_of(other))
+        end
+    end)
+
+    it('is planned elsewhere with the bytes that it takes there', function()
+        for seed = 1, 12 do
+            local function plan(device, target)
+                local before = wane.set_device(device)
+                local net = networks.make(seed)
+                local opts = networks.optimizers(net)
+                local made = opts[1] and wane.plan(function() opts[1]:step(net.loss()) end, { target = target })
+                wane.set_device(before)
+                return made and { made.peak, made.reserved }
+            end
+            local want = plan 'cuda'
+            assert.same(want, plan('meta', 'h200'), 'meta, seed ' .. seed)
+            assert.same(want, plan('cpu', 'h200'), 'cpu, seed ' .. seed)
+        end
+    end)
+end)
