@@ -269,6 +269,7 @@ template <int A_K, int B_K> static int32_t start(const struct wn_desc *d, const 
 {
     struct wn__gemm_job w = wn__gemm_job_of(d, b);
     if (wn__numel(&d->out) == 0) return WN_OK;
+    if (b->made != NULL) return wn__cublaslt_run(d, b, stream);
     if (w.p.m <= 64 || w.p.n <= 64 || wn__tiles(&w.p, 128) < MANY) return start_tiles<64, A_K, B_K>(w, stream);
     return start_tiles<128, A_K, B_K>(w, stream);
 }

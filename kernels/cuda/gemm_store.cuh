@@ -7,6 +7,9 @@
 #define WN_CUDA_GEMM_STORE_CUH
 #include "elementwise.cuh"
 #include "gemm.cuh"
+extern "C" {
+#include "cublaslt.h"
+}
 
 /* One product with what follows it. */
 struct wn__gemm_job {

@@ -20,6 +20,9 @@ struct wn__rates {
     double out[WN_PLACE_COUNT], in[WN_PLACE_COUNT]; /* bytes/s to a place and from it */
 };
 
+/* Bit of `library` below, beside those of dtypes: products of f32 round their operands to tf32 (wane.tf32). */
+enum { WN_LIBRARY_TF32 = 1 << 16 };
+
 struct wn__target {
     const char *name;          /* of the kind of machine: "cpu" */
     int32_t is_unified_memory; /* the host addresses the device's memory, and both share its bytes */

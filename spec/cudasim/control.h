@@ -7,7 +7,8 @@
 
 #define WN_SIM_API extern "C" __attribute__((visibility("default")))
 
-/* The calls that can be made to fail. ASYNC: a kernel runs, and its error is found at the next wait and stays. */
+/* The calls that can be made to fail. ASYNC: a kernel runs, and its error is found at the next wait and stays. LIBRARY:
+ * a call of cuBLASLt. */
 enum wn_sim_call {
     WN_SIM_MALLOC,
     WN_SIM_HOST_ALLOC,
@@ -15,6 +16,7 @@ enum wn_sim_call {
     WN_SIM_LAUNCH,
     WN_SIM_ASYNC,
     WN_SIM_EVENT,
+    WN_SIM_LIBRARY,
     WN_SIM_CALLS
 };
 /* The order of work on streams: at once, when somebody waits, or at random then. */

@@ -11,6 +11,7 @@
 #include "../../../kernels/cuda/launch.cuh"
 extern "C" {
 #include "../cuda_library.h"
+#include "../../../kernels/cuda/cublaslt.h"
 }
 
 /* The state of the GPU. Invariant: is_ready is 1 exactly where the streams exist. */

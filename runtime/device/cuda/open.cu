@@ -65,6 +65,15 @@ static wn_kernel_fn find_kernel(struct wn_device *d, const struct wn_desc *desc)
     return wn__cuda_kernel(desc);
 }
 
+static int32_t prepare(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, struct wn_made **out)
+{
+    (void)bytes;
+    *out = NULL;
+    if ((d->target.library >> desc->out.dtype & 1) == 0) return WN_OK;
+    WN_TRY(wn__gpu_ready(d));
+    return wn__cublaslt_make(desc, d->target.library, out);
+}
+
 static int32_t launch(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc *desc, const struct wn_buffers *b)
 {
     WN_TRY(wn__gpu_ready(d));
@@ -85,6 +94,7 @@ static void fill_slots(struct wn_device *d)
     d->fill = wn__gpu_fill;
     d->read = wn__gpu_read;
     d->kernel = find_kernel;
+    d->prepare = prepare;
     d->launch = launch;
     d->sync = wn__gpu_sync;
     d->offload_buffer_open = wn__gpu_offload_open;
@@ -126,10 +136,10 @@ static void describe(const struct cudaDeviceProp *p, char *text, int64_t room)
     int driver = 0;
     (void)cudaDriverGetVersion(&driver);
 #ifdef WN_SIMULATED
-    snprintf(text, (size_t)room, "simulated, for specs: %s", p->name);
+    snprintf(text, (size_t)room, "simulated, for specs: %s; %s", p->name, wn__cublaslt_text());
 #else
-    snprintf(text, (size_t)room, "%s, sm_%d%d, %lld MiB, driver for CUDA %d.%d", p->name, p->major, p->minor,
-             (long long)(p->totalGlobalMem >> 20), driver / 1000, driver % 1000 / 10);
+    snprintf(text, (size_t)room, "%s, sm_%d%d, %lld MiB, driver for CUDA %d.%d; %s", p->name, p->major, p->minor,
+             (long long)(p->totalGlobalMem >> 20), driver / 1000, driver % 1000 / 10, wn__cublaslt_text());
 #endif
 }
 
@@ -148,9 +158,10 @@ extern "C" __attribute__((visibility("default"))) int32_t wn_cuda_open(const str
         say_why(e, text, room);
         return 0;
     }
+    d->target.arch = p.major * 10 + p.minor;
+    d->target.library = wn__cublaslt_open(d->target.arch);
     describe(&p, text, room);
     fill_slots(d);
-    d->target.arch = p.major * 10 + p.minor;
 #ifndef WN_SIMULATED
     d->is_preferred = 1;
 #endif
