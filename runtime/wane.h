@@ -129,6 +129,8 @@ struct wn_memory {
     int64_t kinds[9], peak_kinds[9]; /* by WN_KIND: live, and at the moment of the peak */
     int64_t disk, disk_limit;        /* file space that offloaded values take, and its limit; 0: none */
     int64_t away;                    /* host memory that offloaded values take, where the device has its own memory */
+    int64_t total, free;             /* of a GPU's memory, all processes counted; 0: it was not used yet, or no GPU */
+    int64_t taken, segments;         /* that its driver has given to this process, and in how many pieces */
 };
 /* Fills *out with the ledger of a device. Status: WN_DEVICE when there is no such device, as of all that take one. */
 WN_API int32_t wn_memory_get(int32_t device, struct wn_memory *out);

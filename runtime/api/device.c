@@ -42,6 +42,8 @@ int32_t wn_memory_get(int32_t device, struct wn_memory *out)
     WN_TRY(wn__need(out, "memory"));
     wn__handle_drain();
     const struct wn__ledger *l = wn__ledger(device);
+    struct wn_room room;
+    wn__device(device)->room(wn__device(device), &room);
     *out = (struct wn_memory){.live = l->live,
                               .reserved = l->reserved,
                               .peak = l->peak,
@@ -50,7 +52,11 @@ int32_t wn_memory_get(int32_t device, struct wn_memory *out)
                               .host = wn__alloc_host_bytes(),
                               .disk = l->disk,
                               .disk_limit = l->disk_limit,
-                              .away = l->away};
+                              .away = l->away,
+                              .total = room.total,
+                              .free = room.free,
+                              .taken = room.taken,
+                              .segments = room.segments};
     memcpy(out->kinds, l->kinds, sizeof out->kinds);
     memcpy(out->peak_kinds, l->peak_kinds, sizeof out->peak_kinds);
     return WN_OK;
@@ -91,7 +97,9 @@ int32_t wn_memory_trim(int32_t device)
     wn__handle_drain();
     wn__slab_trim(device, NULL, 0);
     for (int32_t place = 0; place < WN_PLACE_COUNT; place++) wn__offload_buffer_trim(device, place);
-    return wn__arena_shrink(device, 0);
+    WN_TRY(wn__arena_shrink(device, 0));
+    wn__device_trim(device);
+    return WN_OK;
 }
 
 int32_t wn_probe(int32_t device, int32_t place, int64_t bytes, double *out, double *in)

@@ -228,12 +228,35 @@ static int32_t load_piece(const struct wn__file *f, const struct wn_file_piece *
     return run_stream(&s);
 }
 
-/* Checks all pieces, then takes storage for their cells. Sets *taken to how many cells, from the first on, may have got
- * some. */
+/* Takes storage for the cells of one device and one kind. They live as long as their model or their optimizer, so the
+ * device may put them together. */
+static int32_t take_cells(int32_t n, const struct wn_file_piece *pieces, int32_t device, int32_t kind)
+{
+    int64_t bytes = 0, count = 0;
+    int32_t code = WN_OK;
+    for (int32_t i = 0; i < n; i++) {
+        const struct wn_cell *c = cell_of(pieces[i].cell);
+        if (c->device != device || c->kind != kind || wn__cell_has_value(c)) continue;
+        bytes += wn__padded(wn__bytes(&c->type));
+        count++;
+    }
+    if (count == 0) return WN_OK;
+    wn__device_hint(device, bytes, count);
+    for (int32_t i = 0; i < n && code == WN_OK; i++) {
+        struct wn_cell *c = cell_of(pieces[i].cell);
+        if (c->device == device && c->kind == kind) code = wn__cell_materialise(c);
+    }
+    wn__device_hint(device, 0, 0);
+    return code;
+}
+
+/* Checks all pieces, then takes storage for their cells. Sets *taken to 1 where some may have got it. */
 static int32_t take_storage(const struct wn__file *f, int32_t n, const struct wn_file_piece *pieces, int32_t *taken)
 {
     for (int32_t i = 0; i < n; i++) WN_TRY(check_piece(f, &pieces[i]));
-    for (; *taken < n; ++*taken) WN_TRY(wn__cell_materialise(cell_of(pieces[*taken].cell)));
+    *taken = 1;
+    for (int32_t device = 0; device < wn__device_count(); device++)
+        for (int32_t kind = 0; kind < WN_KIND_COUNT; kind++) WN_TRY(take_cells(n, pieces, device, kind));
     return WN_OK;
 }
 
@@ -245,7 +268,7 @@ int32_t wn_file_load(int32_t file, int32_t n, const struct wn_file_piece *pieces
     WN_TRY(wn__check_array(pieces, n, 1 << 24, "load: pieces"));
     int32_t code = take_storage(f, n, pieces, &taken), has_begun = code == WN_OK;
     for (int32_t i = 0; i < n && code == WN_OK; i++) code = load_piece(f, &pieces[i]);
-    for (int32_t i = 0; i < taken; i++) {
+    for (int32_t i = 0; taken && i < n; i++) {
         struct wn_cell *c = cell_of(pieces[i].cell);
         if (code == WN_OK) wn__cell_written(c);
         else if (has_begun || c->init != NULL) wn__cell_unwritten(c);

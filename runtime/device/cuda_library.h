@@ -5,15 +5,15 @@
 #include "device.h"
 
 /* Counts the changes of what crosses the door. */
-enum { WN_CUDA_ABI = 1 };
+enum { WN_CUDA_ABI = 2 };
 
 /* The sizes of the structs that cross the door. */
 #define WN_CUDA_SIZES                                                                                                  \
     {                                                                                                                  \
         sizeof(struct wn_device), sizeof(struct wn_desc), sizeof(struct wn_buffers), sizeof(struct wn_move),           \
-            sizeof(struct wn_offload_buffer)                                                                           \
+            sizeof(struct wn_offload_buffer), sizeof(struct wn_room)                                                   \
     }
-enum { WN_CUDA_SIZE_COUNT = 5 };
+enum { WN_CUDA_SIZE_COUNT = 6 };
 
 /* The functions of libwane.so that the library calls; its symbols are hidden. */
 struct wn_cuda_host {

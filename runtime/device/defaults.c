@@ -1,6 +1,25 @@
-/* The defaults of a device's optional slots: see device.h. */
+/* The defaults of a device's optional slots, whose meanings are in device.h: each does without the device what needs no
+ * device, or asks the device's delegate. */
 #include <stddef.h>
 #include "registry.h"
+
+/* ---- memory -------------------------------------------------------------------------------------------- */
+
+static void ignore_hint(struct wn_device *d, int64_t bytes, int64_t count)
+{
+    (void)d, (void)bytes, (void)count;
+}
+
+static void trim_nothing(struct wn_device *d)
+{
+    (void)d;
+}
+
+static void know_nothing(struct wn_device *d, struct wn_room *out)
+{
+    (void)d;
+    *out = (struct wn_room){0};
+}
 
 /* ---- kernels of its own backend ------------------------------------------------------------------------ */
 
@@ -78,6 +97,9 @@ static void complete_offload_buffers(struct wn_device *d)
 void wn__device_complete(struct wn_device *d)
 {
     int32_t is_own = d->delegate == NULL;
+    if (d->hint == NULL) d->hint = ignore_hint;
+    if (d->trim == NULL) d->trim = trim_nothing;
+    if (d->room == NULL) d->room = know_nothing;
     if (d->kernel == NULL) d->kernel = is_own ? own_kernel : delegate_kernel;
     if (d->prepare == NULL) d->prepare = is_own ? own_prepare : delegate_prepare;
     if (d->launch == NULL) d->launch = is_own ? call_kernel : delegate_launch;

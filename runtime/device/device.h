@@ -36,6 +36,13 @@ struct wn_offload_buffer {
     char note[160];              /* why it is slower or larger than asked for, in words, or "" */
 };
 
+/* The memory of a device, in bytes, as its driver counts. */
+struct wn_room {
+    int64_t total, free; /* that it has, and that nobody has taken, other processes included; 0: unknown */
+    int64_t taken;       /* that this process has taken, in `segments` pieces; what was allocated is in them */
+    int32_t segments;
+};
+
 struct wn_device {
     const char *name;                  /* what scripts call it: "cpu" */
     const struct wn__backend *backend; /* its kernels; NULL: it has those of its delegate */
@@ -51,11 +58,18 @@ struct wn_device {
      * always here. */
     void (*open)(struct wn_device *d);
 
-    /* ---- memory: required ---- */
+    /* ---- memory: required, but for those that say so ---- */
     /* Takes bytes > 0 of the device, aligned to 256 bytes and not cleared. WN_OOM. */
     int32_t (*alloc)(struct wn_device *d, int64_t bytes, void **out);
     /* Gives back what alloc took; bytes: as given to alloc. */
     void (*release)(struct wn_device *d, void *p, int64_t bytes);
+    /* Tells that `count` allocations of `bytes` together come next, which live and die together, so that the device may
+     * take one piece of memory for them. 0, 0: they have come, or will not. Optional: nothing. */
+    void (*hint)(struct wn_device *d, int64_t bytes, int64_t count);
+    /* Gives memory back that the device holds and no allocation is in. Optional: it holds none. */
+    void (*trim)(struct wn_device *d);
+    /* Fills *out. Optional: nothing is known. */
+    void (*room)(struct wn_device *d, struct wn_room *out);
     /* Copy bytes >= 0 from the host, to the host, and within the device; fill sets each of them to `byte`. On return
      * from put the bytes of the host may change, on return from get they are there. from and to do not overlap. */
     int32_t (*put)(struct wn_device *d, void *to, const void *host, int64_t bytes);

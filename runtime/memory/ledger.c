@@ -76,6 +76,16 @@ void wn__device_give(int32_t device, void *p, int64_t bytes)
     wn__device(device)->release(wn__device(device), p, bytes);
 }
 
+void wn__device_hint(int32_t device, int64_t bytes, int64_t count)
+{
+    wn__device(device)->hint(wn__device(device), bytes, count);
+}
+
+void wn__device_trim(int32_t device)
+{
+    wn__device(device)->trim(wn__device(device));
+}
+
 int32_t wn__buffer_new(int32_t device, int32_t kind, int64_t bytes, struct wn__buffer **out)
 {
     struct wn__buffer *b = wn__alloc(sizeof *b);

@@ -39,6 +39,12 @@ int32_t wn__device_take(int32_t device, int64_t bytes, void **out);
 /* Gives back what wn__device_take took, as many bytes as it took. Does nothing for NULL. */
 void wn__device_give(int32_t device, void *p, int64_t bytes);
 
+/* Tells a device that `count` allocations of `bytes` together, rounded up to WN_GRANULE each, come next and live and
+ * die together; 0, 0: that they have come. */
+void wn__device_hint(int32_t device, int64_t bytes, int64_t count);
+/* Gives back what the device holds beside its allocations. */
+void wn__device_trim(int32_t device);
+
 /* The numbers of a failure for want of memory, in bytes, as struct wn_oom has them. */
 struct wn__shortage {
     int64_t bytes, live, peak, reserved, limit, least;

@@ -62,6 +62,7 @@ struct wn_program {
     uint64_t as_new; /* hash of the key, where no gradient has a place yet; else 0 */
     /* (n_results) takes the results' buffers, and their nodes stay without a value; NULL: the nodes get them. */
     struct wn__buffer **taken_results;
+    int32_t *taken_kind;    /* (n_results) beside taken_results: the kind of the cell that will have each buffer */
     struct wn_cell **fresh; /* (n_fresh) cells that got storage in the run under way; not counted */
     int32_t n_fresh;
     struct wn_measured measured;

@@ -106,15 +106,39 @@ static void release_results(struct wn__bases *b)
     wn__free(b->result);
 }
 
+/* Returns the bytes of a result whose cell-to-be is of a kind; -1: it is another kind's, or takes no bytes. */
+static int64_t result_bytes(const struct wn_program *p, int32_t result, int32_t kind)
+{
+    int32_t t = p->schedule->result_allocation[result];
+    return t < 0 || (p->taken_kind != NULL && p->taken_kind[result] != kind) ? -1 : p->schedule->allocation[t].bytes;
+}
+
+/* Takes the results of a kind. First values of states come together: their device may put them together. */
+static int32_t take_results_of(struct wn__bases *b, int32_t kind)
+{
+    struct wn_program *p = b->p;
+    int64_t bytes = 0, count = 0;
+    int32_t code = WN_OK;
+    for (int32_t r = 0; p->taken_kind != NULL && r < p->ir->n_results; r++) {
+        int64_t own = result_bytes(p, r, kind);
+        bytes += own > 0 ? wn__padded(own) : 0;
+        count += own > 0;
+    }
+    wn__device_hint(p->device, bytes, count);
+    for (int32_t r = 0; r < p->ir->n_results && code == WN_OK; r++) {
+        int64_t own = result_bytes(p, r, kind);
+        if (own >= 0) code = wn__buffer_new(p->device, WN_KIND_RESULT, own, &b->result[r]);
+    }
+    wn__device_hint(p->device, 0, 0);
+    return code;
+}
+
 static int32_t take_results(struct wn__bases *b)
 {
-    const struct wn__schedule *s = b->p->schedule;
+    int32_t kinds = b->p->taken_kind == NULL ? 1 : WN_KIND_COUNT;
     b->result = wn__alloc((b->p->ir->n_results + 1) * (int64_t)sizeof *b->result);
     if (b->result == NULL) return WN_OOM;
-    for (int32_t r = 0; r < b->p->ir->n_results; r++) {
-        int32_t t = s->result_allocation[r];
-        if (t >= 0) WN_TRY(wn__buffer_new(b->p->device, WN_KIND_RESULT, s->allocation[t].bytes, &b->result[r]));
-    }
+    for (int32_t kind = 0; kind < kinds; kind++) WN_TRY(take_results_of(b, kind));
     return WN_OK;
 }
 

@@ -14,6 +14,7 @@ struct first {                /* The cells without a value, and the initial valu
     struct wn_node **init;    /* (n_init) the initial values, counted */
     struct wn__buffer **made; /* (n_init) the computed bytes, until a cell takes them over */
     char **bytes;             /* (n_init) address of the computed bytes, once a cell has them */
+    char *is_own;             /* (n) 1: the cell needs a buffer of `own` */
     int64_t own_bytes;        /* bytes of the buffers of `own` */
     int32_t n, n_init;
 };
@@ -28,9 +29,8 @@ static int32_t is_computed(const struct wn_node *n)
     return !n->is_held && n->op != WN_OP_CONST && n->op != WN_OP_CELL;
 }
 
-/* Lists the cells without a value. takes_bytes: takes buffers for cells that cannot take over their initial value's
- * bytes; else their bytes are only counted. */
-static int32_t list_cells(struct first *x, const struct wn_program *p, int32_t missing, int32_t takes_bytes)
+/* Lists the cells without a value, and which of them cannot take over their initial value's bytes. */
+static int32_t list_cells(struct first *x, const struct wn_program *p, int32_t missing)
 {
     int64_t stamp = wn__node_stamp();
     x->cell = wn__alloc(missing * (int64_t)sizeof *x->cell);
@@ -39,7 +39,8 @@ static int32_t list_cells(struct first *x, const struct wn_program *p, int32_t m
     x->init = wn__alloc(missing * (int64_t)sizeof *x->init);
     x->made = wn__alloc(missing * (int64_t)sizeof *x->made);
     x->bytes = wn__alloc(missing * (int64_t)sizeof *x->bytes);
-    if (!x->cell || !x->own || !x->from || !x->init || !x->made || !x->bytes) return WN_OOM;
+    x->is_own = wn__alloc(missing);
+    if (!x->cell || !x->own || !x->from || !x->init || !x->made || !x->bytes || !x->is_own) return WN_OOM;
     for (int32_t i = 0; i < p->ir->n_cells; i++) {
         struct wn_cell *c = p->cell[i];
         if (!is_missing(c)) continue;
@@ -57,10 +58,29 @@ static int32_t list_cells(struct first *x, const struct wn_program *p, int32_t m
         x->cell[x->n] = c;
         x->from[x->n++] = c->init->local;
         if (!known && is_computed(c->init) && c->type.ndim > 0) continue;
+        x->is_own[x->n - 1] = 1;
         x->own_bytes += wn__padded(wn__bytes(&c->type));
-        if (takes_bytes) WN_TRY(wn__buffer_new(c->device, c->kind, wn__bytes(&c->type), &x->own[x->n - 1]));
     }
     return WN_OK;
+}
+
+/* Takes the buffers of `own` for cells of a kind, which the device may put together: parameters outlive an optimizer,
+ * so its states are another piece. */
+static int32_t take_own(struct first *x, int32_t device, int32_t kind)
+{
+    int64_t bytes = 0, count = 0;
+    int32_t code = WN_OK;
+    for (int32_t i = 0; i < x->n; i++) {
+        if (!x->is_own[i] || x->cell[i]->kind != kind) continue;
+        bytes += wn__padded(wn__bytes(&x->cell[i]->type));
+        count++;
+    }
+    wn__device_hint(device, bytes, count);
+    for (int32_t i = 0; i < x->n && code == WN_OK; i++)
+        if (x->is_own[i] && x->cell[i]->kind == kind)
+            code = wn__buffer_new(device, kind, wn__bytes(&x->cell[i]->type), &x->own[i]);
+    wn__device_hint(device, 0, 0);
+    return code;
 }
 
 /* ---- computing initial values --------------------------------------------------------------------------- */
@@ -95,6 +115,14 @@ static int32_t look_at_inits(struct wn_node *const *root, int32_t n, struct wn_s
     return WN_OK;
 }
 
+/* Returns the kind of the first cell that an initial value is for: that one takes over its bytes. */
+static int32_t kind_of(const struct first *x, int32_t init)
+{
+    for (int32_t i = 0; i < x->n; i++)
+        if (x->from[i] == init) return x->cell[i]->kind;
+    return WN_KIND_RESULT;
+}
+
 /* Computes the initial values of `root` by a program, and fills x->made with their buffers. number: (n) index of
  * each. */
 static int32_t run_inits(struct first *x, struct wn_node *const *root, const int32_t *number, int32_t n)
@@ -103,7 +131,12 @@ static int32_t run_inits(struct first *x, struct wn_node *const *root, const int
     int32_t code;
     WN_TRY(plan_inits(root, n, &p));
     p->taken_results = wn__alloc((p->ir->n_results + 1) * (int64_t)sizeof *p->taken_results);
-    WN_TRY_GOTO(p->taken_results == NULL ? WN_OOM : WN_OK);
+    p->taken_kind = wn__alloc((p->ir->n_results + 1) * (int64_t)sizeof *p->taken_kind);
+    WN_TRY_GOTO(p->taken_results == NULL || p->taken_kind == NULL ? WN_OOM : WN_OK);
+    for (int32_t i = 0; i < n; i++) {
+        int32_t result = p->ir->node[p->ir->root_node[i]].result;
+        if (result >= 0) p->taken_kind[result] = kind_of(x, number[i]);
+    }
     WN_TRY_GOTO(wn__program_run(p, 0));
     for (int32_t i = 0; i < n; i++) {
         int32_t result = p->ir->node[p->ir->root_node[i]].result;
@@ -114,7 +147,9 @@ static int32_t run_inits(struct first *x, struct wn_node *const *root, const int
 fail:
     for (int32_t i = 0; p->taken_results != NULL && i < p->ir->n_results; i++) wn__buffer_unref(p->taken_results[i]);
     wn__free(p->taken_results);
+    wn__free(p->taken_kind);
     p->taken_results = NULL;
+    p->taken_kind = NULL;
     wn__program_free(p);
     return code;
 }
@@ -205,7 +240,7 @@ static void release(struct first *x)
         wn__buffer_unref(x->made[i]);
         wn__node_unref(x->init[i]);
     }
-    void *lists[] = {x->cell, x->own, x->from, x->init, x->made, x->bytes};
+    void *lists[] = {x->cell, x->own, x->from, x->init, x->made, x->bytes, x->is_own};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) wn__free(lists[i]);
 }
 
@@ -216,7 +251,8 @@ int32_t wn__program_materialise(struct wn_program *p)
     if (missing == 0) return WN_OK;
     p->fresh = wn__alloc(missing * (int64_t)sizeof *p->fresh);
     if (p->fresh == NULL) return WN_OOM;
-    int32_t code = list_cells(&x, p, missing, 1);
+    int32_t code = list_cells(&x, p, missing);
+    for (int32_t kind = 0; kind < WN_KIND_COUNT && code == WN_OK; kind++) code = take_own(&x, p->device, kind);
     if (code == WN_OK) code = compute(&x, NULL);
     if (code == WN_OK) code = give_all(&x, p);
     release(&x);
@@ -261,7 +297,7 @@ int32_t wn__program_first(const struct wn_program *p, struct wn_first *out)
     memset(out, 0, sizeof *out);
     out->cells = count_missing(p);
     if (out->cells == 0) return WN_OK;
-    int32_t code = list_cells(&x, p, out->cells, 0);
+    int32_t code = list_cells(&x, p, out->cells);
     if (code == WN_OK) code = compute(&x, &sum);
     for (int32_t i = 0; i < x.n_init; i++)
         if (x.init[i]->held != NULL) out->beside += x.init[i]->held->bytes;

@@ -28,6 +28,7 @@ struct wn_sim_counters {
     int64_t launches, blocks, threads, switches; /* kernels, their blocks and threads, and changes between fibers */
     int64_t copies, to_device, to_host;          /* copies, and bytes each way */
     int64_t allocations, live, peak;             /* allocations made; bytes alive now and at most */
+    int64_t taken, parts; /* bytes that the driver takes for those alive; parts of segments alive */
 };
 
 /* Memory that kernels have touched, in the build that watches it. A sector is 32 bytes on 32: what a GPU moves at once.
@@ -45,7 +46,7 @@ WN_SIM_API void wn_sim_fail(int32_t call, int64_t nth);
 WN_SIM_API int64_t wn_sim_fails_in(int32_t call);
 /* Sets the order of streams and of threads (enums above), and the seed of random ones. */
 WN_SIM_API void wn_sim_order(int32_t streams, int32_t threads, uint64_t seed);
-/* Sets the bytes of device memory that may be alive. */
+/* Sets the bytes of device memory that the driver may take. */
 WN_SIM_API void wn_sim_limit(int64_t bytes);
 /* Sets the bytes of device memory up to which code of the host that touches them crashes; 0: it never does. */
 WN_SIM_API void wn_sim_guard(int64_t bytes);

@@ -287,7 +287,8 @@ static void check_races(void)
 
 void check_lost(const char *name, const char *words)
 {
-    bool is_lost = cudaDeviceSynchronize() == cudaErrorLaunchFailure && cudaPeekAtLastError() != cudaSuccess;
+    cudaError_t e = cudaDeviceSynchronize();
+    bool is_lost = (e == cudaErrorLaunchFailure || e == cudaErrorIllegalAddress) && cudaPeekAtLastError() == e;
     check(name, is_lost && strstr(wn_sim_report(), words) != NULL);
     wn_sim_reset();
 }
@@ -384,8 +385,8 @@ int main(int argc, char **argv)
     check_kernels();
     check_races();
     check_barriers();
-    check_overruns();
     check_runtime();
+    check_overruns();
     check_random();
     check_watch();
     return failures > 0;

@@ -2,7 +2,7 @@
 #include <functional>
 #include <unistd.h>
 #include "sim.h"
-#include "control.h"
+#include "state.h"
 #include "selftest.h"
 extern "C" {
 #include "../../runtime/base/random.h"
@@ -157,6 +157,101 @@ static void check_guard(void)
     wn_sim_reset();
 }
 
+static __global__ void write_at(float *x, int i)
+{
+    x[i] = 1;
+}
+
+/* A segment with two parts of N floats, and what a planted bug does to them. */
+struct heap {
+    char *segment;
+    float *a, *b; /* b is behind a and its red zone */
+    heap(void) : segment(NULL)
+    {
+        wn__sim_segment((void **)&segment, 1 << 20);
+        a = (float *)segment;
+        b = a + N + WN_SIM_GAP / sizeof(float);
+        wn__sim_part_take(a, N * sizeof(float), NULL);
+        wn__sim_part_take(b, N * sizeof(float), NULL);
+    }
+    ~heap()
+    {
+        wn_sim_order(WN_SIM_EAGER, WN_SIM_FORWARD, 1);
+        if (segment != NULL) {
+            wn__sim_part_give(a, NULL);
+            wn__sim_part_give(b, NULL);
+        }
+        cudaFree(segment);
+        wn_sim_mend();
+    }
+    heap(const heap &) = delete;
+};
+
+static void check_parts(void)
+{
+    heap h;
+    device<float> x(N);
+    check("a copy inside of a part is made", cudaMemcpy(h.b, x.at, N * sizeof(float), cudaMemcpyDeviceToDevice) == 0);
+    wn__sim_part_give(h.b, NULL);
+    wn__sim_part_take(h.b, N * sizeof(float) / 2, NULL);
+    check("a part that changed hands has red zones", wn_sim_overrun() == 0 && wn__sim.count.parts == 2);
+    check("a copy past a part is refused",
+          cudaMemcpy(h.b, x.at, N * sizeof(float), cudaMemcpyDeviceToDevice) != cudaSuccess);
+    wn_sim_mend();
+#ifdef __SANITIZE_ADDRESS__
+    skip("writes between parts", "AddressSanitizer ends the process at the first");
+#else
+    LAUNCH(write_at, 1, 1, 0, NULL, h.a, N);
+    check("a write between parts is found",
+          wn_sim_overrun() == 1 && strstr(wn_sim_report(), "something wrote byte 1024") != NULL);
+#endif
+}
+
+static void check_part_faults(void)
+{
+    {
+        heap h;
+        wn__sim_part_take(h.a + N, N * sizeof(float), NULL);
+        check_lost("a part over another is found", "is where another one is");
+        wn__sim_part_take(h.segment + (1 << 20), 256, NULL);
+        check_lost("a part outside of its segment is found", "outside of its segment");
+        wn__sim_part_give(h.a + 64, NULL);
+        check_lost("a part that nobody has is found", "nobody has");
+        cudaFree(h.segment);
+        check_lost("a part of a freed segment is found", "was freed with a part in it");
+        h.segment = NULL;
+    }
+    heap h;
+#ifndef __SANITIZE_ADDRESS__
+    wn__sim_part_give(h.a, NULL);
+    LAUNCH(write_at, 1, 1, 0, NULL, h.a, 3);
+    wn__sim_part_take(h.a, N * sizeof(float), NULL);
+    check_lost("a write to idle memory is found", "wrote byte 12 of idle memory");
+#endif
+    wn_sim_order(WN_SIM_LAZY, WN_SIM_FORWARD, 1);
+    LAUNCH(write_at, 1, 1, 0, NULL, h.b, 3);
+    wn__sim_part_give(h.b, NULL);
+    wn__sim_part_take(h.b, 256, NULL);
+    check("what a stream was given before a part changed hands may write to it",
+          cudaDeviceSynchronize() == cudaSuccess && wn_sim_overrun() == 0);
+}
+
+static void check_pages(void)
+{
+    const int64_t mib = 1 << 20, before = wn__sim.count.taken;
+    size_t left = 0, total = 0;
+    void *p = NULL, *q = NULL;
+    wn_sim_limit(before + 4 * mib);
+    check("an allocation of a MiB takes two", cudaMalloc(&p, (size_t)mib) == cudaSuccess &&
+                                                  cudaMemGetInfo(&left, &total) == cudaSuccess &&
+                                                  (int64_t)left == 2 * mib && (int64_t)total == before + 4 * mib);
+    check("so a smaller one is refused", cudaMalloc(&q, (size_t)(2 * mib + 1)) == cudaErrorMemoryAllocation);
+    cudaFree(p);
+    check("and given when that is freed", cudaMalloc(&q, (size_t)(2 * mib + 1)) == cudaSuccess);
+    cudaFree(q);
+    wn_sim_reset();
+}
+
 static void check_faults(void)
 {
     streams s;
@@ -190,6 +285,9 @@ void check_runtime(void)
     check_memory();
     check_guard();
     check_faults();
+    check_parts();
+    check_part_faults();
+    check_pages();
     check_limit();
 }
 

@@ -328,6 +328,18 @@ template <class F> static inline cudaError_t cudaFuncSetAttribute(F *kernel, cud
     return value <= 227 * 1024 ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+/* ---- segments of a heap: what it tells, so that each of its parts has a red zone ------------------------------- */
+
+enum {
+    WN_SIM_GAP = 256
+}; /* bytes of the red zone that a heap leaves behind each part, but for the last of a segment */
+/* Takes an allocation, as cudaMalloc does, of which only the parts that the heap tells of may be touched. */
+cudaError_t wn__sim_segment(void **p, size_t bytes);
+/* Tells that bytes of a segment, and the gap behind them, are somebody's, or nobody's again, for all that is put on the
+ * stream from now on. A part that overlaps another one, or is outside of its segment, is an error that stays. */
+void wn__sim_part_take(void *p, size_t bytes, cudaStream_t s);
+void wn__sim_part_give(void *p, cudaStream_t s);
+
 /* One launch: its grid, and the kernel's name for messages. */
 struct wn__sim_grid {
     dim3 blocks, threads;

@@ -7,7 +7,9 @@
 --
 -- A report prints as a table. Its fields, in bytes: `allocated`, `reserved`, `peak`, `peak_reserved`, `limit` (or nil),
 -- `host`; `kinds` and `peak_kinds` (bytes by kind, now and at the peak); of offloaded values `disk`, `disk_limit` (or
--- nil) and `away` (host memory beside a device's own); `device` is its name.
+-- nil) and `away` (host memory beside a device's own); `device` is its name. A GPU that was used adds `taken`, the bytes
+-- of `segments` pieces of memory that its driver gave to this process (`reserved` lies in them), and `free` and `total`,
+-- which count every process.
 -- @module wane.plan.memory
 -- @usage
 -- local big = wane.eval(wane.ones(1024))
@@ -49,6 +51,7 @@ function Report.__tostring(r)
     end
     rows[#rows + 1] = { 'allocated', bytes.exact(r.allocated), bytes.exact(r.peak) }
     rows[#rows + 1] = { 'reserved', bytes.exact(r.reserved), bytes.exact(r.peak_reserved) }
+    if r.taken then rows[#rows + 1] = { ('in %d segments'):format(r.segments), bytes.exact(r.taken), '' } end
     if r.disk > 0 then rows[#rows + 1] = { 'on disk', bytes.exact(r.disk), '' } end
     local limit = r.limit and 'limit ' .. bytes.text(r.limit) or 'no limit'
     return ('memory of %s, bytes (%s)\n'):format(r.device, limit) .. text.text({ 'kind', 'now', 'at the peak' }, rows)
@@ -64,6 +67,9 @@ local function get(device)
         limit = m.limit > 0 and tonumber(m.limit) or nil, kinds = {}, peak_kinds = {}, disk = tonumber(m.disk),
         disk_limit = m.disk_limit > 0 and tonumber(m.disk_limit) or nil, away = tonumber(m.away),
     }
+    if m.total > 0 then
+        for _, name in ipairs { 'total', 'free', 'taken', 'segments' } do report[name] = tonumber(m[name]) end
+    end
     for kind = 0, #kinds do
         report.kinds[kinds[kind]] = tonumber(m.kinds[kind])
         report.peak_kinds[kinds[kind]] = tonumber(m.peak_kinds[kind])

@@ -29,10 +29,15 @@ int32_t wn__gpu_ready(struct wn_device *d);
  * what: what was being done, for the message. */
 int32_t wn__gpu_check(struct wn_device *d, cudaError_t e, const char *what);
 
-/* ---- memory.cu: the slots of the same names ---- */
-int32_t wn__gpu_memory_open(struct wn_device *d);
+/* ---- heap.cu: the slots of the same names ---- */
 int32_t wn__gpu_alloc(struct wn_device *d, int64_t bytes, void **out);
 void wn__gpu_release(struct wn_device *d, void *p, int64_t bytes);
+void wn__gpu_hint(struct wn_device *d, int64_t bytes, int64_t count);
+void wn__gpu_trim(struct wn_device *d);
+void wn__gpu_room(struct wn_device *d, struct wn_room *out);
+
+/* ---- memory.cu: the slots of the same names ---- */
+int32_t wn__gpu_memory_open(struct wn_device *d);
 int32_t wn__gpu_put(struct wn_device *d, void *to, const void *host, int64_t bytes);
 int32_t wn__gpu_get(struct wn_device *d, void *host, const void *from, int64_t bytes);
 int32_t wn__gpu_copy(struct wn_device *d, void *to, const void *from, int64_t bytes);

@@ -1,4 +1,4 @@
-/* Memory of the GPU, copies, and waiting.
+/* Copies between the host and the GPU, and waiting.
  *
  * A copy from the host goes through a ring of pinned blocks, so that it returns before the device has read it; a block
  * is used again once the event behind its last copy has happened. A number that the device makes is read into a pinned
@@ -30,26 +30,6 @@ int32_t wn__gpu_memory_open(struct wn_device *d)
     for (int32_t i = 0; i < RING && e == cudaSuccess; i++)
         if (copied[i] == NULL) e = cudaEventCreateWithFlags(&copied[i], cudaEventDisableTiming);
     return wn__gpu_check(d, e, "taking pinned memory for copies");
-}
-
-int32_t wn__gpu_alloc(struct wn_device *d, int64_t bytes, void **out)
-{
-    WN_TRY(wn__gpu_ready(d));
-    cudaError_t e = cudaMalloc(out, (size_t)bytes);
-    if (e != cudaErrorMemoryAllocation) return wn__gpu_check(d, e, "taking memory");
-    size_t free_bytes = 0, total = 0;
-    (void)cudaGetLastError();
-    (void)cudaMemGetInfo(&free_bytes, &total);
-    return wn__fail(WN_OOM,
-                    "out of memory: %lld bytes wanted on cuda, %lld of %lld are free; other processes may hold some, "
-                    "free values or recompute more",
-                    (long long)bytes, (long long)free_bytes, (long long)total);
-}
-
-void wn__gpu_release(struct wn_device *d, void *p, int64_t bytes)
-{
-    (void)bytes;
-    if (d->lost == NULL) (void)wn__gpu_check(d, cudaFree(p), "giving memory back");
 }
 
 /* ---- copies --------------------------------------------------------------------------------------------------- */

@@ -88,6 +88,9 @@ static void fill_slots(struct wn_device *d)
     d->real = 1;
     d->alloc = wn__gpu_alloc;
     d->release = wn__gpu_release;
+    d->hint = wn__gpu_hint;
+    d->trim = wn__gpu_trim;
+    d->room = wn__gpu_room;
     d->put = wn__gpu_put;
     d->get = wn__gpu_get;
     d->copy = wn__gpu_copy;
