@@ -62,6 +62,21 @@ describe('wane', function()
         end
     end)
 
+    -- Measuring takes seconds, so a table stands in for what measures: it says whether tensors have their methods.
+    it('measures the machine with tensors that are whole', function()
+        local text, code = helper.shell([[${LUAJIT:-luajit} -e "
+            package.path = 'lua/?.lua;lua/?/init.lua;' .. package.path
+            package.loaded['wane.plan.costs'] = { file = function() return 'here' end, machine = function()
+                local t = require('wane.tensor.create').ones(2):to 'f64'
+                local n = tostring(t.dtype) == 'f64' and 1e9 or 0
+                return { f64 = n, f32 = n, bf16 = n, bytes = n, launch = 1 }
+            end }
+            print(require('wane.cli').command { 'profile' })"]])
+        assert.matches('f64 1, f32 1, bf16 1 GFLOP/s, 1 GB/s', text, 1, true)
+        assert.matches('kept in here\n0', text, 1, true)
+        assert.equal(0, code)
+    end)
+
     it('says which kernels the processor gets', function()
         local text, cpu = helper.shell('build/wane version'), table.concat(helper.lines 'cat /proc/cpuinfo')
         local want = cpu:find 'avx512_bf16' and 'AVX-512, bf16 too' or cpu:find 'avx512vl' and 'AVX-512'

@@ -1,6 +1,7 @@
 /* The defaults of a device's optional slots, whose meanings are in device.h: each does without the device what needs no
  * device, or asks the device's delegate. */
 #include <stddef.h>
+#include "../base/clock.h"
 #include "registry.h"
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
@@ -76,6 +77,33 @@ static int32_t delegate_sync(struct wn_device *d)
     return d->delegate->sync(d->delegate);
 }
 
+/* ---- the host's clock ----------------------------------------------------------------------------------- */
+
+static struct {
+    double *seconds, began;
+} timer;
+
+static int32_t open_host_timer(struct wn_device *d, int32_t n, double *seconds)
+{
+    (void)d, (void)n;
+    timer.seconds = seconds;
+    return WN_OK;
+}
+
+static int32_t mark_by_host(struct wn_device *d, int32_t i, int32_t end)
+{
+    WN_TRY(d->sync(d));
+    if (end) timer.seconds[i] = wn__now() - timer.began;
+    else timer.began = wn__now();
+    return WN_OK;
+}
+
+static void close_host_timer(struct wn_device *d)
+{
+    (void)d;
+    timer.seconds = NULL;
+}
+
 /* ---- offload buffers -------------------------------------------------------------------------------------------- */
 
 static int32_t refuse_offload_buffer(struct wn_device *d, int32_t place, int64_t bytes, int32_t most,
@@ -105,5 +133,10 @@ void wn__device_complete(struct wn_device *d)
     if (d->launch == NULL) d->launch = is_own ? call_kernel : delegate_launch;
     if (d->read == NULL) d->read = get_at_once;
     if (d->sync == NULL) d->sync = is_own ? wait_for_nothing : delegate_sync;
+    if (d->timer_open == NULL) {
+        d->timer_open = open_host_timer;
+        d->timer_mark = mark_by_host;
+        d->timer_close = close_host_timer;
+    }
     if (d->offload_buffer_open == NULL) complete_offload_buffers(d);
 }

@@ -94,6 +94,15 @@ struct wn_device {
      * launch that ends with the kernel. */
     int32_t (*sync)(struct wn_device *d);
 
+    /* ---- seconds of instructions: optional, all three or none. Default: the host's clock, after `sync` ---- */
+    /* Makes ready to time n instructions of a run; seconds: (n) filled by timer_close, or earlier. A failure leaves
+     * nothing to close. */
+    int32_t (*timer_open)(struct wn_device *d, int32_t n, double *seconds);
+    /* Marks the beginning of instruction i (end: 0) or its end (1) among the work that the device was asked for. */
+    int32_t (*timer_mark)(struct wn_device *d, int32_t i, int32_t end);
+    /* Ends the timing, after a `sync`: instructions with both marks have their seconds, those of others are left. */
+    void (*timer_close)(struct wn_device *d);
+
     /* ---- offload buffers: optional, all five or none ---- */
     /* Default: those of host_offload.h where target.is_unified_memory is set, else open refuses with WN_UNSUPPORTED. */
 

@@ -69,6 +69,7 @@ struct wn_program {
     int32_t *trace;
     int64_t n_trace;
     double *step_seconds; /* (n of the schedule) seconds of each instruction in the last run, while timing is on */
+    int32_t is_timed;     /* 1: the run under way fills step_seconds */
 };
 
 /* One update of a step: a wn_update whose handles are resolved. */

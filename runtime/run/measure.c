@@ -138,8 +138,7 @@ void wn__meter_stop(struct wn__meter *m, struct wn_program *p)
     wn__free(m->allocation_bytes);
 }
 
-/* ---- traces and seconds, where they are asked for
- * ----------------------------------------------------------------- */
+/* ---- traces and seconds, where they are asked for ------------------------------------------------------------- */
 
 int32_t wn__trace_on, wn__timing_on;
 
@@ -153,4 +152,27 @@ int32_t wn__trace_room(struct wn_program *p)
     if (!wn__trace_on || p->trace != NULL) return WN_OK;
     p->trace = wn__alloc((p->schedule->n + 1) * (int64_t)sizeof *p->trace);
     return p->trace == NULL ? WN_OOM : WN_OK;
+}
+
+int32_t wn__timing_start(struct wn_program *p)
+{
+    struct wn_device *d = wn__device(p->device);
+    if (!wn__timing_on || p->step_seconds == NULL) return WN_OK;
+    memset(p->step_seconds, 0, (size_t)p->schedule->n * sizeof *p->step_seconds);
+    WN_TRY(d->timer_open(d, p->schedule->n, p->step_seconds));
+    p->is_timed = 1;
+    return WN_OK;
+}
+
+int32_t wn__timing_mark(const struct wn_program *p, int32_t i, int32_t end)
+{
+    struct wn_device *d = wn__device(p->device);
+    return p->is_timed ? d->timer_mark(d, i, end) : WN_OK;
+}
+
+void wn__timing_stop(struct wn_program *p)
+{
+    struct wn_device *d = wn__device(p->device);
+    if (p->is_timed) d->timer_close(d);
+    p->is_timed = 0;
 }

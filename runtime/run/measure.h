@@ -24,4 +24,11 @@ void wn__meter_move(struct wn__meter *m, const struct wn_program *p, const struc
 void wn__meter_free(struct wn__meter *m, const struct wn_program *p, const struct wn__instr *n);
 /* Fills reserved bytes, tells the ledger the program's peak, and releases the meter's memory. */
 void wn__meter_stop(struct wn__meter *m, struct wn_program *p);
+
+/* Makes ready to keep the seconds of instructions where wn__timing_on is set; else the other two do nothing. */
+int32_t wn__timing_start(struct wn_program *p);
+/* Marks the beginning (end: 0) or the end (1) of instruction i, by the device's clock. */
+int32_t wn__timing_mark(const struct wn_program *p, int32_t i, int32_t end);
+/* Ends what wn__timing_start has begun, when all work has ended. */
+void wn__timing_stop(struct wn_program *p);
 #endif

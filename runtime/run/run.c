@@ -77,7 +77,7 @@ static int32_t do_move(struct wn_program *p, struct wn__bases *b, struct wn__met
                        int32_t i)
 {
     const struct wn__instr *n = &p->schedule->instr[i];
-    double began = wn__now();
+    WN_TRY(wn__timing_mark(p, i, 0));
     if (n->what == WN_DO_WAIT) {
         WN_TRY(wn__transfer_wait(&b->transfer, n));
     } else {
@@ -88,8 +88,7 @@ static int32_t do_move(struct wn_program *p, struct wn__bases *b, struct wn__met
         if (check->on) WN_TRY(wn__transfer_wait(&b->transfer, n));
         WN_TRY(wn__check_after(check, n));
     }
-    if (wn__timing_on && p->step_seconds != NULL) p->step_seconds[i] = wn__now() - began;
-    return WN_OK;
+    return wn__timing_mark(p, i, 1);
 }
 
 /* Returns whether an instruction changes what a later program can read. An effect on a gradient that this program
@@ -160,13 +159,13 @@ static int32_t run_kernel(struct wn_program *p, struct wn__bases *b, struct wn__
     if (changes && at->effects == 0) WN_TRY(stop_before_effects(p, b, at));
     at->effects += changes;
     WN_TRY(wn__check_before(check));
-    double began = wn__timing_on ? wn__now() : 0;
+    WN_TRY(wn__timing_mark(p, at->at, 0));
     WN_TRY(issue(p, b, n, shift));
-    if (wn__sync_on || wn__timing_on) {
+    WN_TRY(wn__timing_mark(p, at->at, 1));
+    if (wn__sync_on) {
         WN_TRY(wn__device(p->device)->sync(wn__device(p->device)));
         at->ended = at->at + 1;
     }
-    if (wn__timing_on && p->step_seconds != NULL) p->step_seconds[at->at] = wn__now() - began;
     WN_TRY(wn__check_after(check, n));
     WN_TRY(wn__replay_after(check, n));
     return wn__anomaly_on ? look_for_anomaly(p, b, n) : WN_OK;
@@ -276,10 +275,12 @@ static int32_t execute(struct wn_program *p, struct wn__bases *b, uint64_t shift
     int32_t code = wn__check_start(&check, p, b->arena, b->result);
     if (code == WN_OK) code = wn__scalars_put(p, b, shift);
     if (code == WN_OK && wn__anomaly_on) code = look_before(p);
+    if (code == WN_OK) code = wn__timing_start(p);
     if (code == WN_OK) code = loop(p, b, &meter, &check, &at, shift);
     wn__transfer_stop(&b->transfer);
     if (code == WN_OK) code = finish(p, b);
     if (code != WN_OK) end_started(p, code = name_fault(p, &at, code));
+    wn__timing_stop(p);
     if (code != WN_OK && at.effects > 0) wn__effects_roll_back(p, code);
     p->measured.high_water = wn__check_stop(&check);
     wn__meter_stop(&meter, p);

@@ -70,6 +70,7 @@ void wn_sim_reset(void)
     none.live = none.peak = wn__sim.count.live;
     none.taken = wn__sim.count.taken;
     none.parts = wn__sim.count.parts;
+    none.events = wn__sim.count.events;
     memset(wn__sim.fails_in, 0, sizeof wn__sim.fails_in);
     wn_sim_order(WN_SIM_EAGER, WN_SIM_FORWARD, 1);
     wn_sim_limit(FIRST_LIMIT);

@@ -29,6 +29,7 @@ struct wn_sim_counters {
     int64_t copies, to_device, to_host;          /* copies, and bytes each way */
     int64_t allocations, live, peak;             /* allocations made; bytes alive now and at most */
     int64_t taken, parts; /* bytes that the driver takes for those alive; parts of segments alive */
+    int64_t events;       /* made and not destroyed */
 };
 
 /* Memory that kernels have touched, in the build that watches it. A sector is 32 bytes on 32: what a GPU moves at once.

@@ -185,6 +185,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
 {
     if (wn__sim_must_fail(WN_SIM_EVENT)) return wn__sim_result(cudaErrorMemoryAllocation);
     *e = new wn__sim_event{0, 0, 0};
+    wn__sim.count.events++;
     return wn__sim_result(cudaSuccess);
 }
 
@@ -192,6 +193,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
     cudaDeviceSynchronize();
     delete e;
+    wn__sim.count.events--;
     return wn__sim_result(cudaSuccess);
 }
 

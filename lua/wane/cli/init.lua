@@ -350,6 +350,7 @@ function commands.profile(args)
     local given = parse(args, {})
     local costs = require 'wane.plan.costs'
     if given.positional[1] == nil then
+        require 'wane' -- adds the methods of tensors
         local m = costs.machine()
         print(('f64 %.4g, f32 %.4g, bf16 %.4g GFLOP/s, %.4g GB/s, %.3g us an application'):format(m.f64 / 1e9,
             m.f32 / 1e9, m.bf16 / 1e9, m.bytes / 1e9, m.launch * 1e6))

@@ -263,8 +263,8 @@ local function keep(name, seconds, machine)
         for _, rate in ipairs(links) do link[rate] = machine[rate] end
         found[word('machine', device)], found[word('link', device)] = machine, link
     end
+    take { seconds = seconds, [word('machine', device)] = machine } -- refuses rates that no machine has
     if name then write(name, found) end
-    take { seconds = seconds, [word('machine', device)] = machine }
     local known = 0
     for _ in pairs(found.seconds) do known = known + 1 end
     return name, known
@@ -353,30 +353,39 @@ function costs.links(size)
     return machine
 end
 
---- Measures the rates of this machine and keeps them in the file of costs.
+-- Returns the side of the matrices whose product is timed. A GPU takes a few microseconds for 1024.
+local function side_of(device)
+    local is_real = device == 'cuda' and not binding.text(C.wn_cuda()):find '^simulated'
+    return is_real and 4096 or 1024
+end
+
+--- Measures the rates of the current device and keeps them in the file of costs.
 --
--- FLOP/s come from products of 1024 x 1024 by 1024 x 1024 in f32 and bf16, and of 512 x 512 by 512 x 512 in f64;
+-- FLOP/s come from products of square matrices in f32 and bf16 (1024 rows, on a GPU 4096), and in f64 (half of that);
 -- bytes/s from the sum of two f32 values of 128 MiB each; launch from the sum of two values of one element; links from
 -- 256 MiB moved to host memory and disk and back.
+-- @param sizes { side = of the matrices, elements = of a value that is added, bytes = that are moved }, for specs
 -- @return { f64 =, f32 =, bf16 = (FLOP/s), bytes = (bytes/s), launch = (seconds), to_host =, to_disk =, from_host =,
 -- from_disk = (bytes/s) }
 -- @raise 'io' where the file cannot be written
 -- @within Internal
-function costs.machine()
+function costs.machine(sizes)
     local create, eval = require 'wane.tensor.create', require('wane.program.grad').eval
     local profile = require 'wane.plan.profile'
     costs.load()
-    local n, machine = 1024, {}
+    local machine, device = {}, measured_device()
+    sizes = sizes or { side = side_of(device), elements = 2 ^ 25, bytes = 256 * 2 ^ 20 }
+    local at = device == 'cpu' and '^' or '^' .. device .. ': ' -- the beginning of the key of an application
     for _, dtype in ipairs { 'f64', 'f32', 'bf16' } do
-        local size = dtype == 'f64' and 512 or n
+        local size = dtype == 'f64' and sizes.side / 2 or sizes.side
         local a, b = eval(create.randn(size, size):to(dtype)), eval(create.randn(size, size):to(dtype))
-        machine[dtype] = 2 * size ^ 3 / profile.best(function() eval(a:matmul(b)) end, '^matmul')
+        machine[dtype] = 2 * size ^ 3 / profile.best(function() eval(a:matmul(b)) end, at .. 'matmul')
     end
-    local x, y = eval(create.ones(2 ^ 25)), eval(create.ones(2 ^ 25))
-    machine.bytes = 3 * 4 * 2 ^ 25 / profile.best(function() eval(x + y) end, '^add')
+    local x, y = eval(create.ones(sizes.elements)), eval(create.ones(sizes.elements))
+    machine.bytes = 3 * 4 * sizes.elements / profile.best(function() eval(x + y) end, at .. 'add')
     local u, v = eval(create.ones(1, 1)), eval(create.ones(1, 1))
-    machine.launch = profile.best(function() eval(u + v) end, '^add')
-    probe_links(machine, 256 * 2 ^ 20)
+    machine.launch = profile.best(function() eval(u + v) end, at .. 'add')
+    probe_links(machine, sizes.bytes)
     keep(costs.file(), {}, machine)
     return machine
 end

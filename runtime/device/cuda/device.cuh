@@ -45,6 +45,11 @@ int32_t wn__gpu_fill(struct wn_device *d, void *to, int32_t byte, int64_t bytes)
 int32_t wn__gpu_read(struct wn_device *d, void *host, const void *from, int64_t bytes);
 int32_t wn__gpu_sync(struct wn_device *d);
 
+/* ---- timer.cu: the slots of the same names ---- */
+int32_t wn__gpu_timer_open(struct wn_device *d, int32_t n, double *seconds);
+int32_t wn__gpu_timer_mark(struct wn_device *d, int32_t i, int32_t end);
+void wn__gpu_timer_close(struct wn_device *d);
+
 /* ---- offload.cu ---- */
 int32_t wn__gpu_offload_open(struct wn_device *d, int32_t place, int64_t bytes, int32_t most,
                              struct wn_offload_buffer **out);

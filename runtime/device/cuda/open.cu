@@ -100,6 +100,9 @@ static void fill_slots(struct wn_device *d)
     d->prepare = prepare;
     d->launch = launch;
     d->sync = wn__gpu_sync;
+    d->timer_open = wn__gpu_timer_open;
+    d->timer_mark = wn__gpu_timer_mark;
+    d->timer_close = wn__gpu_timer_close;
     d->offload_buffer_open = wn__gpu_offload_open;
     d->offload_buffer_close = wn__gpu_offload_close;
     d->offload_buffer_start = wn__gpu_offload_start;
