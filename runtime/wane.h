@@ -116,6 +116,9 @@ WN_API const char *wn_device_absent(int32_t device);
 WN_API int32_t wn_device_auto(void);
 /* Returns one line about CUDA: the GPU, its driver and the library that was opened, or why there is none. */
 WN_API const char *wn_cuda(void);
+/* Lets (1) or does not let (0) a library round the operands of f32 products to tf32, 10 bits of fraction, on a GPU; -1:
+ * asks. It is part of a plan's key. Returns what it was, 0 or 1; -WN_UNSUPPORTED where no library computes them. */
+WN_API int32_t wn_tf32(int32_t on);
 /* Returns the name of a kind, "parameter"; NULL: there is no such kind. */
 WN_API const char *wn_kind_name(int32_t kind);
 
@@ -195,6 +198,9 @@ WN_API int32_t wn_move(int32_t handle, int32_t device);
  * WN_UNSUPPORTED where a cell has not begun and its first value is made of more than creation and arithmetic;
  * WN_DEVICE and WN_OOM as wn_move. */
 WN_API int32_t wn_cell_move(int32_t cell, int32_t device, int32_t layout);
+/* Tells a device that `count` cells of `bytes` together, each padded to WN_GRANULE, are moved to it next and live
+ * together, so that it takes them as one piece; 0, 0: that they have come. */
+WN_API int32_t wn_cells_coming(int32_t device, int64_t bytes, int64_t count);
 /* Returns a handle of a new cell of a kind (PARAMETER, OPTIMIZER, BUFFER or INPUT) with the type and device of the
  * value `init`, which is computed into it when it is first needed. name: NULL for none. */
 WN_API int32_t wn_cell(int32_t kind, int32_t init, const char *name);

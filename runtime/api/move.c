@@ -110,3 +110,14 @@ int32_t wn_cell_move(int32_t cell, int32_t device, int32_t layout)
     if (id < 0) wn__cell_unref(to);
     return id;
 }
+
+int32_t wn_cells_coming(int32_t device, int64_t bytes, int64_t count)
+{
+    WN_TRY(wn__enter());
+    WN_TRY(wn__check_device(device, "to"));
+    if (bytes < 0 || count < 0)
+        return wn__fail(WN_VALUE, "to: %lld cells of %lld bytes are coming; expected 0 or more", (long long)count,
+                        (long long)bytes);
+    wn__device_hint(device, bytes, count);
+    return WN_OK;
+}

@@ -58,6 +58,23 @@ local function moved(p, where)
     return tensor.wrap(binding.id(cell))
 end
 
+-- Returns what `moved` returns for each parameter, or false. A device takes those that have values as one piece.
+local function moved_all(parameters, where)
+    local cells, bytes, count = {}, 0, 0
+    local device = not tensor.dtype_id[where] and op.device(where, 'to') or nil
+    for _, p in ipairs(parameters) do
+        local info = tensor.info(p)
+        if info.held ~= 0 and info.device ~= device then bytes, count = bytes + tonumber(info.bytes), count + 1 end
+    end
+    if device then binding.check(C.wn_cells_coming(device, bytes, count)) end
+    local fine, why = pcall(function()
+        for k, p in ipairs(parameters) do cells[k] = moved(p, where) or false end
+    end)
+    if device then C.wn_cells_coming(device, 0, 0) end
+    if not fine then error(why, 0) end
+    return cells
+end
+
 -- Returns whether a value is a float of another dtype than the parameter.
 local function casts(parameter, value)
     return tensor.is(value) and tensor.typed(value)._dtype ~= tensor.typed(parameter)._dtype
@@ -235,8 +252,8 @@ local function add_state(module, Module)
         if type(where) ~= 'string' then
             raise(nil, 'value', "to: expected a dtype or a device, got %s", errors.describe(where))
         end
-        local parameters, cells = m:parameters(), {}
-        for k, p in ipairs(parameters) do cells[k] = moved(p, where) or false end
+        local parameters = m:parameters()
+        local cells = moved_all(parameters, where)
         for k, p in ipairs(parameters) do
             if cells[k] then tensor.adopt(p, cells[k]) end
         end

@@ -51,7 +51,7 @@ function Report.__tostring(r)
     end
     rows[#rows + 1] = { 'allocated', bytes.exact(r.allocated), bytes.exact(r.peak) }
     rows[#rows + 1] = { 'reserved', bytes.exact(r.reserved), bytes.exact(r.peak_reserved) }
-    if r.taken then rows[#rows + 1] = { ('in %d segments'):format(r.segments), bytes.exact(r.taken), '' } end
+    if r.taken then rows[#rows + 1] = { ('segments (%d)'):format(r.segments), bytes.exact(r.taken), '' } end
     if r.disk > 0 then rows[#rows + 1] = { 'on disk', bytes.exact(r.disk), '' } end
     local limit = r.limit and 'limit ' .. bytes.text(r.limit) or 'no limit'
     return ('memory of %s, bytes (%s)\n'):format(r.device, limit) .. text.text({ 'kind', 'now', 'at the peak' }, rows)
