@@ -32,7 +32,7 @@ local ANSWERS = {
     wn_device_count = true, wn_cell_grad = true, wn_cell_state = true, wn_element_bytes = true, wn_element_dtype = true,
     wn_file_close = true, wn_lock_close = true, wn_scope_set = true, wn_region_set = true, wn_weight_layout = true,
     wn_device_set = true, wn_action_lossy = true, wn_same_encoding = true, wn_leaf_find = true, wn_trace = true,
-    wn_node_input = true, wn_free = true, wn_device_auto = true,
+    wn_node_input = true, wn_free = true, wn_device_auto = true, wn_tf32 = true,
 }
 
 -- ---- the header ----------------------------------------------------------------------------------------------------

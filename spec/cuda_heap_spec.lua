@@ -35,7 +35,8 @@ describe('the heap of a GPU', function()
         assert.equal('', sim.report())
     end)
 
-    -- Checks that the driver gave at least what the ledger counts, and at most 2 MiB a segment more. Returns the report.
+    -- Checks that the driver gave at least what the ledger counts, and at most 2 MiB a segment more. Returns the
+    -- report.
     local function check_bytes(what)
         local m = wane.memory()
         local given = m.total - m.free

@@ -229,7 +229,7 @@ describe('the environment table of the guide', function()
     it('is what the code reads', function()
         local listed, read = {}, {}
         for _, row in ipairs(rows_below(GUIDE, 'Environment')) do listed[code_in(row[1])] = true end
-        local files = "find runtime kernels lua -name '*.[ch]' -o -name '*.lua'"
+        local files = "find runtime kernels lua -name '*.[ch]' -o -name '*.cu' -o -name '*.lua'"
         for _, path in ipairs(helper.lines(files)) do
             local source = helper.read(path)
             for name in source:gmatch '"(WANE_[A-Z_]+)"' do read[name] = true end

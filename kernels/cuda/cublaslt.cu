@@ -25,7 +25,7 @@ struct proposal {
     int reserved[4];
 };
 
-/* What the choice of an algorithm depends on. Compared byte by byte: made by memset. */
+/* A product, as far as the choice of its algorithm depends on it. Compared byte by byte, so padding is cleared too. */
 struct shape {
     int64_t m, n, k, batch, stride[2]; /* of a and b between products of the batch, in elements */
     int64_t ld[2];

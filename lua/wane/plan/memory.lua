@@ -7,9 +7,9 @@
 --
 -- A report prints as a table. Its fields, in bytes: `allocated`, `reserved`, `peak`, `peak_reserved`, `limit` (or nil),
 -- `host`; `kinds` and `peak_kinds` (bytes by kind, now and at the peak); of offloaded values `disk`, `disk_limit` (or
--- nil) and `away` (host memory beside a device's own); `device` is its name. A GPU that was used adds `taken`, the bytes
--- of `segments` pieces of memory that its driver gave to this process (`reserved` lies in them), and `free` and `total`,
--- which count every process.
+-- nil) and `away` (host memory beside a device's own); `device` is its name. A GPU that was used adds `taken`, the
+-- bytes of `segments` pieces of memory that its driver gave to this process (`reserved` lies in them), and `free` and
+-- `total`, which count every process.
 -- @module wane.plan.memory
 -- @usage
 -- local big = wane.eval(wane.ones(1024))
