@@ -83,6 +83,8 @@ wn_kernel_fn wn__cuda_attention_kernel(const struct wn_desc *d)
 {
     for (int32_t i = 0; i < d->n_in; i++)
         if (d->in[i].dtype != d->out.dtype) return NULL;
+    wn_kernel_fn by_tensor_cores = wn__attention_mma_of(d);
+    if (by_tensor_cores != NULL) return by_tensor_cores;
     switch (d->op) {
     case WN_OP_ATTENTION: return attention_of(d->out.dtype);
     case WN_OP_ATTENTION_GRAD: return wn__attention_grad_of(d->out.dtype);

@@ -56,8 +56,26 @@ static inline struct wn__attention wn__attention_of(const struct wn_desc *d, con
     return k;
 }
 
+/* Describes a gradient of f32 or bf16, with its two numbers a row in the workspace. */
+static inline struct wn__attention wn__attention_grad_job(const struct wn_desc *d, const struct wn_buffers *b)
+{
+    struct wn__attention k = wn__attention_of(d, b, 1);
+    k.dy = b->in[0];
+    k.y = b->in[2];
+    k.lse = b->workspace;
+    k.shared = (float *)b->workspace + k.batch * k.heads * k.time;
+    return k;
+}
+
 /* Returns the kernel of ATTENTION_GRAD for a dtype, or NULL (attention_grad.cu). */
 wn_kernel_fn wn__attention_grad_of(int32_t dtype);
+/* Returns the kernel that computes an application by tensor cores, or NULL: bf16 and heads of 64 and 128 alone
+ * (attention_mma.cu). */
+wn_kernel_fn wn__attention_mma_of(const struct wn_desc *d);
+/* Returns the kernel of ATTENTION_GRAD by tensor cores, for heads of 64 or 128 (attention_mma_grad.cu). */
+wn_kernel_fn wn__attention_mma_grad_of(int64_t size);
+/* Starts the kernel that writes lse and shared of all rows by tensor cores (attention_mma.cu). */
+void wn__attention_mma_sums(const struct wn__attention *k, void *stream);
 
 /* Keeps the compiler from unrolling the loop behind it. */
 #if defined(WN_SIMULATED)

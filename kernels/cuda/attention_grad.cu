@@ -188,27 +188,18 @@ template <class T, int R, int C> static int32_t start(const struct wn__attention
     return wn__cuda_launched();
 }
 
-/* Describes a gradient. N: what the dtype computes as, and what the two numbers of a row are. */
-template <class N> static struct wn__attention grad_of(const struct wn_desc *d, const struct wn_buffers *b)
-{
-    struct wn__attention k = wn__attention_of(d, b, 1);
-    k.dy = b->in[0];
-    k.y = b->in[2];
-    k.lse = b->workspace;
-    k.shared = (N *)b->workspace + k.batch * k.heads * k.time;
-    return k;
-}
-
 template <class T> static int32_t attention_grad(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
-    struct wn__attention k = grad_of<float>(d, b);
+    struct wn__attention k = wn__attention_grad_job(d, b);
     if (wn__numel(&d->out) == 0) return WN_OK;
     return k.size <= 64 ? start<T, 4, 1>(k, stream) : start<T, 4, 2>(k, stream);
 }
 
 static int32_t attention_grad_f64(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
-    return wn__numel(&d->out) == 0 ? (int32_t)WN_OK : start<double, 2, 4>(grad_of<double>(d, b), stream);
+    struct wn__attention k = wn__attention_grad_job(d, b);
+    k.shared = (double *)b->workspace + k.batch * k.heads * k.time;
+    return wn__numel(&d->out) == 0 ? (int32_t)WN_OK : start<double, 2, 4>(k, stream);
 }
 
 wn_kernel_fn wn__attention_grad_of(int32_t dtype)
