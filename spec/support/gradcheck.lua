@@ -28,8 +28,9 @@ function gradcheck.values(t)
     local n = count(t.shape)
     local buffer = binding.array(t.dtype, math.max(n, 1))
     t:copy_to(buffer)
+    local numbers = t.dtype == 'bf16' and binding.widen(buffer, n) or buffer
     local out = { shape = t.shape }
-    for k = 1, n do out[k] = tonumber(buffer[k - 1]) end
+    for k = 1, n do out[k] = tonumber(numbers[k - 1]) end
     return out
 end
 
