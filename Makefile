@@ -68,6 +68,9 @@ help:
 	@echo 'make cuda       build/libwane_cuda.so for GPUs, by nvcc; WANE_CUDA_ARCH=90 for one architecture alone'
 	@echo 'make cudasim    libwane_cuda.so for a simulated GPU: WANE_CUDA_LIB=build/cudasim runs on it'
 	@echo 'make cudasim-asan cudasim-hooks       under the sanitizers; with a watch for races, sectors and bank conflicts'
+	@echo 'make gpu-check  checks the GPU of this machine; WANE_CUDA_LIB=build/cudasim: the simulated one'
+	@echo 'make gpu-bundle build/gpu/wane-gpu.tar, with which check.sh does that where nothing can be installed'
+	@echo 'make cuda-report                      what nvcc made of each kernel, and what that predicts'
 	@echo 'make deps       installs what is missing for all of these'
 	@echo 'make install uninstall                PREFIX=$(PREFIX), DESTDIR'
 	@echo 'make clean      V=1 shows commands'
@@ -131,6 +134,9 @@ include kernels/cuda/rules.mk
 # ---- the simulated GPU -------------------------------------------------------------------------------------
 comma := ,
 include $(wildcard spec/cudasim/rules.mk)
+
+# ---- checking a real GPU -----------------------------------------------------------------------------------
+include $(wildcard spec/gpu/rules.mk)
 
 # ---- checking it --------------------------------------------------------------------------------------------
 # The closing line is looked for: a spec that calls os.exit(0), or a crash, leaves none and fails the target.

@@ -1,0 +1,32 @@
+-- Measures attention in bf16, forward and gradient, as a share of the tensor rate of the data sheet. FLOP: 4 T^2 hd a
+-- head forward and 10 T^2 hd backward, half of them where it is causal. Aims at T = 2048 and heads of 128: 40 % and
+-- 30 %.
+local gpu = require 'spec.gpu.gpu'
+local array = require 'spec.cases.array'
+local predicted = require 'spec.gpu.predicted'
+local wane = require 'wane'
+
+local PEAK = 989e12 -- of an H200's data sheet, dense bf16
+
+for _, s in ipairs(gpu.size({ { 8, 20, 64, 1024 }, { 4, 16, 64, 2048 }, { 4, 16, 128, 2048 }, { 1, 32, 128, 8192 } },
+    { { 1, 2, 64, 40 } })) do
+    local batch, heads, size, t = unpack(s)
+    local attrs = { i = { heads, heads, 1 }, f = { 0, size ^ -0.5 } }
+    local qkv = gpu.normal(batch, t, 3 * heads * size, { dtype = 'bf16' })
+    local dy = gpu.normal(batch, t, heads * size, { dtype = 'bf16' })
+    local y = wane.eval(array.record('attention', { qkv }, attrs))
+    local square = batch * heads * t * t * size / 2
+    local is_aim = t == 2048 and size == 128
+    local name = ('B %d, %d heads of %d, T = %d, causal'):format(batch, heads, size, t)
+    local forward = gpu.seconds(function() return array.record('attention', { qkv }, attrs) end, gpu.size(4, 2))
+    gpu.number('attention, ' .. name, 4 * square / forward / 1e12, 'TF/s', { least = is_aim and 0.4 * PEAK / 1e12 })
+    gpu.number('    of the tensor rate', 400 * square / forward / PEAK, '%',
+        { predicted = predicted.share 'attention' })
+    local backward = gpu.seconds(function() return array.record('attention_grad', { dy, qkv, y }, attrs) end,
+        gpu.size(4, 2))
+    gpu.number('its gradient, ' .. name, 10 * square / backward / 1e12, 'TF/s', { least = is_aim and 0.3 * PEAK
+        / 1e12 })
+    gpu.number('    of the tensor rate', 1000 * square / backward / PEAK, '%',
+        { predicted = predicted.share 'attention, gradient' })
+end
+gpu.finish()

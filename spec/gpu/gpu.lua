@@ -1,0 +1,168 @@
+--- Shared by the checks of a GPU, one file each in this folder: the command line, rows of results, and the timing of
+-- kernels. `luajit spec/gpu/NAME.lua [--small] [--out FILE] [--predicted FILE]` runs one by itself.
+--
+-- A row is { what =, value =, unit =, predicted =, aim = (text), verdict = }. Verdicts: 'pass' and 'FAIL' of facts that
+-- must hold anywhere; 'reached' and 'missed' of numbers that have an aim; '' of numbers without one; 'simulated: not
+-- judged' of numbers on the simulated device, which has no time. A check that raises is a failure of the whole check,
+-- and its rows up to there stay: the file of --out is written anew at each row.
+local here = (arg[0] or ''):match '^(.*)/[^/]*$' or '.'
+local root = here:match '^(.*)/spec/gpu$' or here .. '/../..'
+package.path = table.concat({ root .. '/lua/?.lua', root .. '/lua/?/init.lua', root .. '/?.lua',
+    root .. '/examples/?.lua', root .. '/share/lua/?.lua', root .. '/share/lua/?/init.lua', package.path }, ';')
+local wane = require 'wane'
+local binding = require 'wane.ffi'
+local programs = require 'spec.support.programs'
+local sim = require 'spec.support.cudasim'
+
+local C = binding.C
+local gpu = { root = root, rows = {}, failed = 0, is_simulated = sim.missing() == nil }
+
+local options = { small = gpu.is_simulated }
+do
+    local i = 1
+    while arg[i] do
+        if arg[i] == '--small' then options.small = true
+        elseif arg[i] == '--out' then options.out, i = arg[i + 1], i + 1
+        else error(("%s: unknown option '%s'; known: --small, --out FILE"):format(arg[0], arg[i]), 0) end
+        i = i + 1
+    end
+end
+--- True where sizes are tiny: --small, or the simulated device.
+gpu.is_small = options.small
+
+--- Returns `small` of a check with small sizes, else `full`.
+function gpu.size(full, small)
+    if options.small then return small end
+    return full
+end
+
+-- ---- rows ---------------------------------------------------------------------------------------------------------
+local function save()
+    if not options.out then return end
+    local lines = { 'return {' }
+    for _, row in ipairs(gpu.rows) do
+        local cells = {}
+        for key, value in pairs(row) do
+            cells[#cells + 1] = ('%s = %s'):format(key, type(value) == 'string' and ('%q'):format(value)
+                or value == math.huge and 'math.huge' or ('%.17g'):format(value))
+        end
+        lines[#lines + 1] = '    { ' .. table.concat(cells, ', ') .. ' },'
+    end
+    lines[#lines + 1] = '}\n'
+    local file = assert(io.open(options.out, 'wb'))
+    file:write(table.concat(lines, '\n'))
+    file:close()
+end
+
+local function add(row)
+    if row.verdict == 'FAIL' then gpu.failed = gpu.failed + 1 end
+    gpu.rows[#gpu.rows + 1] = row
+    print(('%-60s %14s %-10s %s'):format(row.what, row.value and ('%.6g'):format(row.value) or '', row.unit or '',
+        row.verdict))
+    io.flush()
+    save()
+end
+
+--- Adds a fact that must hold on any device.
+-- @param what that is claimed
+-- @param holds true where it does
+-- @param detail words that say what was found where it does not
+function gpu.fact(what, holds, detail)
+    add { what = what, verdict = holds and 'pass' or 'FAIL', detail = not holds and tostring(detail or '') or nil }
+end
+
+--- Adds a number, which must be finite and at least 0.
+-- @param what that is measured
+-- @param value number
+-- @param unit text
+-- @param more { predicted = number, least = or most = the aim, about = the predicted number times 1 +- this share,
+-- aim = text of the aim }
+function gpu.number(what, value, unit, more)
+    more = more or {}
+    local row = { what = what, value = value, unit = unit, predicted = more.predicted, aim = more.aim, verdict = '' }
+    if not (value >= 0 and value < math.huge) then
+        row.verdict, row.value, row.detail = 'FAIL', nil, 'not a number of its kind: ' .. tostring(value)
+    elseif gpu.is_simulated then
+        row.verdict = 'simulated: not judged'
+    elseif more.least or more.most or more.about then
+        local is_reached = not (more.least and value < more.least) and not (more.most and value > more.most)
+        if more.about then
+            is_reached = is_reached and math.abs(value - more.predicted) <= more.about * more.predicted
+        end
+        row.verdict = is_reached and 'reached' or 'missed'
+        row.aim = row.aim or more.least and ('>= %.4g'):format(more.least)
+            or more.most and ('<= %.4g'):format(more.most) or ('within %.0f %% of predicted'):format(100 * more.about)
+    end
+    add(row)
+end
+
+--- Adds a text that is kept in the report.
+function gpu.note(what, text)
+    add { what = what, verdict = '', detail = text }
+end
+
+--- Ends a check: exits with 1 where a fact failed or there is no row.
+function gpu.finish()
+    os.exit(gpu.failed == 0 and #gpu.rows > 0 and 0 or 1, true)
+end
+
+-- ---- timing -------------------------------------------------------------------------------------------------------
+
+--- Returns the median of a list of numbers.
+function gpu.median(list)
+    local sorted = {}
+    for i, v in ipairs(list) do sorted[i] = v end
+    table.sort(sorted)
+    local n = #sorted
+    return n % 2 == 1 and sorted[(n + 1) / 2] or (sorted[n / 2] + sorted[n / 2 + 1]) / 2
+end
+
+-- Runs a program of n applications; returns its seconds and the bytes that its instructions move.
+local function run_once(make, n)
+    local roots = {}
+    for i = 1, n do roots[i] = make(i) end
+    local p = programs.run { mode = 'eval', roots = roots }
+    local seconds, moved = p.measured.seconds, programs.moved(p)
+    p:close()
+    roots = nil -- luacheck: ignore 311
+    collectgarbage()
+    return seconds, moved
+end
+
+--- Returns the seconds of one application: those of a program of `count` + 1 less those of a program of one, over
+-- `count`, so that launch, planning and the wait at the end cancel out; and the bytes that it reads and writes. The
+-- median of five turns, each after a turn to warm up.
+-- @param make function(i) that records application i and returns its result
+-- @param count how many more applications, 8 where it is nil
+function gpu.seconds(make, count)
+    count = count or gpu.size(8, 2)
+    local times, moved = {}, nil
+    for turn = 0, gpu.size(5, 1) do
+        local one, bytes_one = run_once(make, 1)
+        local all, bytes_all = run_once(make, count + 1)
+        moved = (bytes_all - bytes_one) / count
+        if not gpu.is_simulated and all <= one then
+            error(('%d applications took %g s, one took %g s: nothing to measure'):format(count + 1, all, one), 0)
+        end
+        if turn > 0 then times[turn] = math.max(all - one, 1e-9) / count end
+    end
+    wane.memory.trim()
+    return gpu.median(times), moved
+end
+
+--- Returns seconds of a clock that never goes back.
+function gpu.now() return C.wn_now() end
+
+--- Makes a tensor of normal numbers that is computed.
+function gpu.normal(...)
+    local t = wane.randn(...):retain()
+    wane.eval(t)
+    return t
+end
+
+if not pcall(wane.set_device, 'cuda') then
+    error('there is no GPU: ' .. binding.text(C.wn_cuda()), 0)
+end
+wane.manual_seed(1)
+
+return gpu

@@ -1,0 +1,16 @@
+-- Runs one small step of a GPT with everything in it, for compute-sanitizer, which watches the process. Its tools need
+-- minutes for what takes milliseconds, so nothing here is large.
+local gpu = require 'spec.gpu.gpu'
+local networks = require 'spec.gpu.networks'
+local wane = require 'wane'
+
+local net = networks.gpt('tiny', 2)
+wane.measure(net.loss, { optimizer = net.optimizer, fused = true, steps = 1, warmup = 0, policy = 'every(1)' })
+local m = wane.measure(net.loss, { optimizer = net.optimizer, steps = 1, warmup = 0, policy = wane.policy.of(function()
+    return 'offload'
+end) })
+gpu.fact('a small step has run', m.loss == m.loss and m.exact)
+local a, b = gpu.normal(160, 96, { dtype = 'bf16' }), gpu.normal(96, 144, { dtype = 'bf16' })
+wane.eval(a:matmul(b))
+gpu.fact('a product by tensor cores has run', true)
+gpu.finish()
