@@ -12,10 +12,11 @@ local checkout = here:match '^(.*)/spec/bench$' or here .. '/../..'
 package.path = checkout .. '/lua/?.lua;' .. checkout .. '/lua/?/init.lua;' .. checkout .. '/?.lua;' .. package.path
 local report = require 'spec.bench.report'
 local budgetreport = require 'spec.bench.budgetreport'
+local cudareport = require 'spec.bench.cudareport'
 local secondsreport = require 'spec.bench.secondsreport'
 
--- kept: the file of the data; page: the file that shows readme(data); results(data) goes to RESULTS.md; picture_file:
--- the file of picture(data), or nil.
+-- kept: the file of the data; page: the file that shows readme(data), or nil; results(data) goes to RESULTS.md;
+-- picture_file: the file of picture(data), or nil.
 local benches = {
     rival = { kept = 'spec/bench/results.lua', page = 'README.md', readme = report.readme,
         results = report.rival, refusal = report.refusal, picture = report.picture,
@@ -25,6 +26,8 @@ local benches = {
         picture_file = 'spec/bench/results_budget.svg' },
     seconds = { kept = 'spec/bench/results_seconds.lua', page = 'spec/README.md', readme = secondsreport.readme,
         results = secondsreport.results, refusal = secondsreport.refusal },
+    -- Predictions of make cuda-report, which no other page shows.
+    cuda = { kept = 'spec/bench/results_cuda.lua', results = cudareport.results, refusal = cudareport.refusal },
 }
 
 local root, from, ran = checkout, nil, nil
@@ -69,10 +72,10 @@ local function publish(name, path)
         return
     end
     -- All is made before anything is written: a page without markers leaves every file as it was.
-    local readme = report.replace(read(root .. '/' .. bench.page), name, bench.readme(data))
+    local readme = bench.page and report.replace(read(root .. '/' .. bench.page), name, bench.readme(data))
     local results = report.replace(read(root .. '/spec/bench/RESULTS.md'), name, bench.results(data))
     local picture = data.torch and bench.picture and bench.picture(data)
-    write(bench.page, readme)
+    if readme then write(bench.page, readme) end
     write('spec/bench/RESULTS.md', results)
     if picture then write(bench.picture_file, picture) end
     write(bench.kept, text)
@@ -84,7 +87,7 @@ local function main()
         if not benches[data.bench] then error(("%s: no pages show the bench '%s'"):format(from, data.bench), 0) end
         return publish(data.bench, from)
     end
-    for _, name in ipairs { 'rival', 'budget', 'seconds' } do
+    for _, name in ipairs { 'rival', 'budget', 'seconds', 'cuda' } do
         local path = root .. '/build/bench/' .. name .. '.lua'
         local there = io.open(path)
         if there then there:close() end

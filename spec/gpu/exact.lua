@@ -9,7 +9,11 @@ local MiB = 2 ^ 20
 local ROUNDING = 2 * MiB -- of an allocation or a segment
 
 -- ---- the ledger beside the driver: first, while nothing is idle ----------------------------------------------------
-wane.eval(wane.ones(1)) -- makes the driver's context
+-- Makes the driver's context, and has libraries take what they keep.
+do
+    local warm = networks.heavy(1, gpu.size(4096, 64), gpu.size(32, 8))
+    wane.measure(warm.loss, { optimizer = warm.optimizer, steps = 1, warmup = 0 })
+end
 wane.memory.trim()
 local base, counted = driver.taken(), wane.memory('cuda').reserved
 local model = networks.heavy(gpu.size(20, 4), gpu.size(4096, 64), gpu.size(32, 8))

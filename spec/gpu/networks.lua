@@ -6,8 +6,7 @@ local nn, optim, policy = wane.nn, wane.optim, wane.policy
 local networks = {}
 
 -- Ops whose values cost little to compute again.
-local CHEAP = { gelu = true, relu = true, add = true, mul = true, cast = true, dropout = true, layernorm = true,
-    elementwise_fused = true, softmax = true, row_mean = true, row_rstd = true }
+local CHEAP = { gelu = true, relu = true, dropout = true, layernorm = true, row_mean = true, row_rstd = true }
 
 --- Recomputes values of elementwise ops and norms, and saves the others.
 networks.elementwise = policy.of(function(r) return CHEAP[r.op] and 'recompute' or 'save' end)

@@ -45,7 +45,9 @@ local every = options.small and '--every 12 ' or ''
 local sanitizer = 'compute-sanitizer --error-exitcode 9 --tool '
 local checks = {
     { name = 'versions', cap = 60, script = 'versions' },
-    { name = 'probes', cap = 120, script = 'probes' },
+    { name = 'probes', cap = 120, script = 'probes', before = 'env WANE_CUDA_LT=off' },
+    { name = 'probes of cuBLASLt', cap = 120, script = 'probes',
+        before = is_simulated and 'env WANE_CUDA_LT=simulated' or nil },
     { name = 'records', cap = 300, spec = every .. 'spec/cuda_op_spec.lua' },
     { name = 'exact', cap = 120, script = 'exact' },
     { name = 'policies', cap = 120, script = 'policies' },

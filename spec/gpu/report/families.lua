@@ -1,0 +1,63 @@
+--- Says which kernel a row of the report is about, how it is started, and which ops it computes.
+--
+-- Fields of a row: name; kernel: pattern of its name, OP:sgd standing for the number of an op; file, not_file: patterns
+-- of files whose kernel with the most tensor instructions counts instead, where one has any; class: 'tensor' or 'f32'
+-- (bound by arithmetic), 'bytes' (by device memory); straight: a thread computes one piece, and loops are for the rest
+-- at the end; threads, dynamic: of a block, threads and bytes of dynamic shared memory; passes: how often the input is
+-- read; executed: products that are computed over those that are counted; ops: of plans that the kernel computes.
+local KiB = 1024
+
+return {
+    { name = 'product of bf16', kernel = '^multiply_mma<128, 1, 1>', class = 'tensor', threads = 256,
+        dynamic = 48 * KiB },
+    { name = 'product of bf16, small', kernel = '^multiply_mma<64, 1, 1>', class = 'tensor', threads = 128,
+        dynamic = 24 * KiB },
+    { name = 'product of f32', kernel = '^multiply<float, 4', class = 'f32' },
+    { name = 'product of f32, few rows', kernel = '^multiply<float, 1', class = 'f32' },
+    { name = 'product and update of f32', kernel = '^update_tile<OP:sgd, 4', class = 'f32',
+        ops = { 'product_update' } },
+    { name = 'attention', kernel = '^attend<wn_bf16, 4, 1>', file = '^attention', not_file = 'grad',
+        class = 'tensor', dynamic = 34 * KiB, ops = { 'attention' } },
+    { name = 'attention, gradient', kernel = '^grad_keys<wn_bf16, 4, 1>', file = '^attention.*grad',
+        class = 'tensor', dynamic = 34 * KiB, executed = 8 / 5, ops = { 'attention_grad' } },
+    { name = 'gelu, f32', kernel = '^wn__map<unary_floats<float>', class = 'bytes', straight = true },
+    { name = 'gelu, bf16', kernel = '^wn__map<unary_floats<wn_bf16>', class = 'bytes', straight = true,
+        ops = { 'gelu', 'relu' } },
+    { name = 'add, f32', kernel = '^wn__map<binary_floats<float, 4>', class = 'bytes', straight = true,
+        ops = { 'add', 'mul' } },
+    { name = 'add, bf16', kernel = '^wn__map<binary_floats<wn_bf16, 8>', class = 'bytes', straight = true },
+    { name = 'cast to bf16', kernel = '^wn__map<unary_cast<float, wn_bf16>', class = 'bytes', straight = true,
+        ops = { 'cast' } },
+    { name = 'cast to f32', kernel = '^wn__map<unary_cast<wn_bf16, float>', class = 'bytes', straight = true },
+    { name = 'elementwise ops in one, bf16', kernel = '^chain<wn_bf16, 8>', class = 'bytes', straight = true,
+        ops = { 'elementwise_fused', 'gelu_grad' } },
+    { name = 'softmax, f32', kernel = '^softmax_rows<OP:softmax, float, 4>', class = 'bytes', passes = 3 },
+    { name = 'softmax, bf16', kernel = '^softmax_rows<OP:softmax, wn_bf16, 8>', class = 'bytes', passes = 3,
+        ops = { 'softmax' } },
+    { name = 'row_mean, f32', kernel = '^row_mean<float>', class = 'bytes', ops = { 'row_mean' } },
+    { name = 'row_rstd, f32', kernel = '^row_rstd<float>', class = 'bytes', ops = { 'row_rstd' } },
+    { name = 'layernorm, f32', kernel = '^layernorm<float, 4>', class = 'bytes', ops = { 'layernorm' } },
+    { name = 'layernorm, bf16', kernel = '^layernorm<wn_bf16, 8>', class = 'bytes' },
+    { name = 'layernorm_dx, f32', kernel = '^layernorm_dx<float, 4>', class = 'bytes', passes = 2,
+        ops = { 'layernorm_dx', 'layernorm_dx_add' } },
+    { name = 'layernorm_dw, f32', kernel = '^layernorm_dw<float>', class = 'bytes', ops = { 'layernorm_dw' } },
+    { name = 'sum of rows, f32', kernel = '^reduce_rows<0, float>', class = 'bytes' },
+    { name = 'sum of columns, f32', kernel = '^sum_columns<float>', class = 'bytes', ops = { 'sum' } },
+    { name = 'sum of columns, bf16', kernel = '^sum_columns<wn_bf16>', class = 'bytes' },
+    { name = 'cross entropy, f32', kernel = '^label_terms<16, float>', class = 'bytes', passes = 2,
+        ops = { 'cross_entropy' } },
+    { name = 'cross entropy, gradient, f32', kernel = '^grad_rows<16, float, %d>', class = 'bytes', passes = 3,
+        ops = { 'cross_entropy_grad' } },
+    { name = 'embedding, f32', kernel = '^embed<uint4>', class = 'bytes', straight = true, ops = { 'embedding' } },
+    { name = 'embedding, gradient, f32', kernel = '^sum_rows<float>', class = 'bytes', ops = { 'embedding_grad' } },
+    { name = 'Adam, f32', kernel = '^update_elements<OP:adam, float>', class = 'bytes', straight = true,
+        ops = { 'adam' } },
+    { name = 'SGD, f32', kernel = '^update_elements<OP:sgd, float>', class = 'bytes', straight = true,
+        ops = { 'sgd', 'momentum' } },
+    { name = 'transpose, f32', kernel = '^transpose_tiles<unsigned int>', class = 'bytes', straight = true,
+        ops = { 'permute' } },
+    { name = 'copies', kernel = '^copy_slabs<uint4>', class = 'bytes', straight = true,
+        ops = { 'cat', 'narrow', 'expand' } },
+    { name = 'normal numbers', kernel = '^wn__map<creation_plain<float>', class = 'bytes', straight = true,
+        ops = { 'normal', 'randn', 'randint', 'full' } },
+}
