@@ -135,6 +135,7 @@ struct wn_measured {
     double seconds;
     int64_t host, disk, out, in;
     double move_seconds, stall_seconds;
+    int64_t graph_launches; /* launches of captured graphs, each of many kernels; 0: each kernel was launched itself */
 };
 /* Fills *out. Status: WN_VALUE when the program did not run. */
 WN_API int32_t wn_measured(int32_t program, struct wn_measured *out);

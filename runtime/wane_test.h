@@ -11,6 +11,7 @@
  *   replay_fault   flips a bit of the nth value computed again in the next run
  *   trace          on: runs note the instructions that they execute, for wn_trace
  *   rewrite        on: graphs are rewritten into fused ops; this is the default
+ *   graphs         on: kernels of a step are captured, and launched as graphs, where the device has them; the default
  *   fail_alloc     fails the nth allocation from now on; 0: none
  *   fail_write     fails the nth call of the system that writes a file; 0: none
  *   unnamed_files  0: files are written as on file systems without unnamed files

@@ -9,6 +9,7 @@
 #include "../program/cache.h"
 #include "../plan/ir/rewrite.h"
 #include "../run/anomaly.h"
+#include "../run/capture.h"
 #include "../run/check.h"
 #include "../program/program.h"
 #include "../run/run.h"

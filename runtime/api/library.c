@@ -95,6 +95,15 @@ static enum wn_library_use read_onednn(void)
     return WN_LIBRARY_AUTO;
 }
 
+/* Reads WANE_CUDA_GRAPHS. Notes a word that makes no sense, and takes "on" for it. */
+static void read_graphs(void)
+{
+    const char *text = getenv("WANE_CUDA_GRAPHS");
+    if (text == NULL || text[0] == 0 || strcmp(text, "on") == 0) return;
+    wn__captures_on = strcmp(text, "off") != 0;
+    if (wn__captures_on) note("WANE_CUDA_GRAPHS=%.32s makes no sense (on or off); graphs are used", text);
+}
+
 /* Sets the folder of files of offloaded values: WANE_OFFLOAD_DIR, else TMPDIR, else /var/tmp, because /tmp may be in
  * memory. */
 static int32_t read_folder(void)
@@ -117,6 +126,7 @@ int32_t wn_start(void)
     wn__machine_here(&wn__device(0)->target);
     WN_TRY(read_device());
     read_threads();
+    read_graphs();
     WN_TRY(read_folder());
     pthread_atfork(NULL, NULL, note_fork);
     wn__sync_on = sync != 0;
@@ -261,11 +271,12 @@ int32_t wn_debug(const char *option, int64_t value)
     else if (strcmp(option, "disk_full") == 0) wn__host_offload_full = value != 0;
     else if (strcmp(option, "move_delay") == 0) wn__host_offload_delay_us = (int32_t)value;
     else if (strcmp(option, "rewrite") == 0) wn__rewrite_on = value != 0;
+    else if (strcmp(option, "graphs") == 0) wn__captures_on = value != 0;
     else if (strcmp(option, "forget_plans") == 0) forget_plans();
     else
         return wn__fail(
             WN_VALUE,
-            "debug: no option '%s'; there are poison, check, replay, replay_fault, trace, rewrite, fail_alloc, "
+            "debug: no option '%s'; there are poison, check, replay, replay_fault, trace, rewrite, graphs, fail_alloc, "
             "fail_write, unnamed_files, no_locks, fail_offload, fail_fetch, disk_full, move_delay, forget_plans",
             option);
     return WN_OK;
@@ -280,6 +291,7 @@ int64_t wn_debug_get(const char *option)
     if (strcmp(option, "replay_fault") == 0) return wn__replay_fault;
     if (strcmp(option, "trace") == 0) return wn__trace_on;
     if (strcmp(option, "rewrite") == 0) return wn__rewrite_on;
+    if (strcmp(option, "graphs") == 0) return wn__captures_on;
     if (strcmp(option, "plan_bytes") == 0) return wn__cache_bytes();
     if (strcmp(option, "plans") == 0) return wn__cache_count();
     if (strcmp(option, "plans_made") == 0) return wn__cache_made();

@@ -6,7 +6,7 @@
  * A device does its work in the order in which it was asked for, and may do it after the call has returned: the host
  * waits in `sync`, and in `get`, which reads what all work before has made. A failure that the device finds later is
  * returned by the next call that waits. A device that is lost (`lost` is not NULL) refuses every call with the words of
- * `lost`, but for `release` and `offload_buffer_close`.
+ * `lost`, but for `release`, `graph_close` and `offload_buffer_close`.
  *
  * A slot that is marked optional may be NULL: the registry fills it with the default that its comment names before the
  * first call, so callers never ask. A device with a `delegate` computes with that device's kernels: the defaults of its
@@ -102,6 +102,19 @@ struct wn_device {
     int32_t (*timer_mark)(struct wn_device *d, int32_t i, int32_t end);
     /* Ends the timing, after a `sync`: instructions with both marks have their seconds, those of others are left. */
     void (*timer_close)(struct wn_device *d);
+
+    /* ---- graphs: optional, all four or none; NULL stays NULL, and every kernel is launched by itself ---- */
+    /* Lets launches be recorded and not run, from here on until capture_end. Nothing but `launch` may be called
+     * meanwhile. */
+    int32_t (*capture_begin)(struct wn_device *d);
+    /* Ends a capture and makes a graph of what was launched since. out NULL: a launch failed, what was captured is
+     * dropped. On failure *out is NULL, and launches run again. */
+    int32_t (*capture_end)(struct wn_device *d, void **out);
+    /* Starts all kernels of a graph in their order, with the arguments and addresses of the capture. WN_DEVICE without
+     * `lost`: none of them was started. */
+    int32_t (*graph_launch)(struct wn_device *d, void *graph);
+    /* Gives a graph back that no launch is under way of. */
+    void (*graph_close)(struct wn_device *d, void *graph);
 
     /* ---- offload buffers: optional, all five or none ---- */
     /* Default: those of host_offload.h where target.is_unified_memory is set, else open refuses with WN_UNSUPPORTED. */

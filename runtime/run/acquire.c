@@ -2,6 +2,7 @@
  * that is taken has a rung in wn__acquire that gives it back. */
 #include "acquire.h"
 #include "../base/alloc.h"
+#include "capture.h"
 #include "check.h"
 #include "run.h"
 
@@ -142,14 +143,14 @@ static int32_t take_results(struct wn__bases *b)
     return WN_OK;
 }
 
-/* Takes the host's room for numbers, reports and addresses. */
+/* Takes the host's room for numbers, reports and addresses, and what graphs need beside the schedule. */
 static int32_t take_room(struct wn__bases *b)
 {
     const struct wn__ir *ir = b->p->ir;
     b->number = wn__alloc((ir->n_results + 1) * (int64_t)sizeof *b->number);
     b->report = wn__alloc((b->p->schedule->n_reports + 1) * (int64_t)sizeof *b->report);
     b->in = wn__alloc((ir->most_in + 1) * (int64_t)sizeof *b->in);
-    return b->number == NULL || b->report == NULL || b->in == NULL ? WN_OOM : WN_OK;
+    return b->number == NULL || b->report == NULL || b->in == NULL ? WN_OOM : wn__captured_take(b->p);
 }
 
 static void release_room(struct wn__bases *b)

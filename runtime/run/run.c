@@ -8,6 +8,7 @@
 #include "../plan/recipe/action.h"
 #include "acquire.h"
 #include "anomaly.h"
+#include "capture.h"
 #include "check.h"
 #include "commit.h"
 #include "measure.h"
@@ -23,9 +24,10 @@ int32_t wn__sync_on; /* 1: waits for the device after every kernel, so that an e
 
 /* The place of a run in its program. Invariant: ended <= at. */
 struct progress {
-    int32_t at;      /* the instruction that is being started */
-    int32_t ended;   /* instructions before this one have ended: the device was waited for */
-    int32_t effects; /* instructions started that change a state */
+    int32_t at;                   /* the instruction that is being started */
+    int32_t ended;                /* instructions before this one have ended: the device was waited for */
+    int32_t effects;              /* instructions started that change a state */
+    struct wn__captured captured; /* the kernels that graphs start */
 };
 
 /* Fills the addresses of seed, counter and report, for a kernel of an asynchronous device. */
@@ -91,9 +93,7 @@ static int32_t do_move(struct wn_program *p, struct wn__bases *b, struct wn__met
     return wn__timing_mark(p, i, 1);
 }
 
-/* Returns whether an instruction changes what a later program can read. An effect on a gradient that this program
- * allocates does not. */
-static int32_t changes_state(const struct wn__ir *ir, const struct wn__instr *n)
+int32_t wn__changes_state(const struct wn__ir *ir, const struct wn__instr *n)
 {
     const struct wn__ir_node *q = &ir->node[n->node];
     if (n->out >= 0) return 0;
@@ -154,13 +154,14 @@ static int32_t run_kernel(struct wn_program *p, struct wn__bases *b, struct wn__
                           uint64_t shift)
 {
     const struct wn__instr *n = &p->schedule->instr[at->at];
-    int32_t changes = changes_state(p->ir, n);
+    int32_t changes = wn__changes_state(p->ir, n);
     if (wn__interrupted && at->effects == 0) return wn__fail(WN_INTERRUPT, "interrupted before anything was changed");
     if (changes && at->effects == 0) WN_TRY(stop_before_effects(p, b, at));
     at->effects += changes;
     WN_TRY(wn__check_before(check));
+    WN_TRY(wn__captured_reach(&at->captured, at->at));
     WN_TRY(wn__timing_mark(p, at->at, 0));
-    WN_TRY(issue(p, b, n, shift));
+    if (at->at >= at->captured.started) WN_TRY(issue(p, b, n, shift));
     WN_TRY(wn__timing_mark(p, at->at, 1));
     if (wn__sync_on) {
         WN_TRY(wn__device(p->device)->sync(wn__device(p->device)));
@@ -276,6 +277,7 @@ static int32_t execute(struct wn_program *p, struct wn__bases *b, uint64_t shift
     if (code == WN_OK) code = wn__scalars_put(p, b, shift);
     if (code == WN_OK && wn__anomaly_on) code = look_before(p);
     if (code == WN_OK) code = wn__timing_start(p);
+    if (code == WN_OK) wn__captured_start(&at.captured, p, b, issue, shift);
     if (code == WN_OK) code = loop(p, b, &meter, &check, &at, shift);
     wn__transfer_stop(&b->transfer);
     if (code == WN_OK) code = finish(p, b);

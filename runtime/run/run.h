@@ -3,6 +3,7 @@
  *   materialise.c   first values of states, before the run and taken back if it fails
  *   acquire.c       everything that a run takes before its first kernel
  *   run.c           the loop over instructions
+ *   capture.c       stretches of instructions that the device captures and starts as one
  *   scalars.c       numbers that the host hands to kernels and takes from them
  *   commit.c        the end: keeps what the run made, or rolls back what it changed
  *   transfer.c      offloads and fetches
@@ -31,6 +32,9 @@ int64_t wn__program_missing(const struct wn_program *p);
 int32_t wn__program_first(const struct wn_program *p, struct wn_first *out);
 /* Runs a planned program. rerun: once more, with random numbers and leaves of the run before. */
 int32_t wn__program_run(struct wn_program *p, int32_t rerun);
+/* Returns whether an instruction with a kernel changes what a later program can read. An effect on a gradient that this
+ * program allocates does not. */
+int32_t wn__changes_state(const struct wn__ir *ir, const struct wn__instr *n);
 /* Makes room for the trace and for seconds of instructions, where a caller has asked for them. */
 int32_t wn__trace_room(struct wn_program *p);
 #endif

@@ -52,7 +52,7 @@ int64_t wn_sim_fails_in(int32_t call)
 
 void wn_sim_order(int32_t streams, int32_t threads, uint64_t seed)
 {
-    cudaDeviceSynchronize();
+    wn__sim_drain();
     wn__sim.streams = streams;
     wn__sim.threads = threads;
     wn__sim.random = seed * 2654435769u + 88172645463325252u;
@@ -71,6 +71,7 @@ void wn_sim_reset(void)
     none.taken = wn__sim.count.taken;
     none.parts = wn__sim.count.parts;
     none.events = wn__sim.count.events;
+    none.graphs = wn__sim.count.graphs;
     memset(wn__sim.fails_in, 0, sizeof wn__sim.fails_in);
     wn_sim_order(WN_SIM_EAGER, WN_SIM_FORWARD, 1);
     wn_sim_limit(FIRST_LIMIT);
@@ -167,6 +168,15 @@ const char *cudaGetErrorName(cudaError_t e)
     case cudaErrorNotReady: return "cudaErrorNotReady";
     case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
     case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+    case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
+    case cudaErrorStreamCaptureMerge: return "cudaErrorStreamCaptureMerge";
+    case cudaErrorStreamCaptureUnmatched: return "cudaErrorStreamCaptureUnmatched";
+    case cudaErrorStreamCaptureUnjoined: return "cudaErrorStreamCaptureUnjoined";
+    case cudaErrorStreamCaptureIsolation: return "cudaErrorStreamCaptureIsolation";
+    case cudaErrorStreamCaptureImplicit: return "cudaErrorStreamCaptureImplicit";
+    case cudaErrorCapturedEvent: return "cudaErrorCapturedEvent";
+    case cudaErrorStreamCaptureWrongThread: return "cudaErrorStreamCaptureWrongThread";
     }
     return "unknown error";
 }

@@ -8,7 +8,7 @@
 #define WN_SIM_API extern "C" __attribute__((visibility("default")))
 
 /* The calls that can be made to fail. ASYNC: a kernel runs, and its error is found at the next wait and stays. LIBRARY:
- * a call of cuBLASLt. */
+ * a call of cuBLASLt. GRAPH: the begin and the end of a capture, and the instantiation and the launch of a graph. */
 enum wn_sim_call {
     WN_SIM_MALLOC,
     WN_SIM_HOST_ALLOC,
@@ -17,6 +17,7 @@ enum wn_sim_call {
     WN_SIM_ASYNC,
     WN_SIM_EVENT,
     WN_SIM_LIBRARY,
+    WN_SIM_GRAPH,
     WN_SIM_CALLS
 };
 /* The order of work on streams: at once, when somebody waits, or at random then. */
@@ -30,6 +31,8 @@ struct wn_sim_counters {
     int64_t allocations, live, peak;             /* allocations made; bytes alive now and at most */
     int64_t taken, parts; /* bytes that the driver takes for those alive; parts of segments alive */
     int64_t events;       /* made and not destroyed */
+    int64_t graphs, graph_launches;              /* graphs alive, instantiated or not; launches of graphs, whose kernels
+                                                  * `launches` does not count */
 };
 
 /* Memory that kernels have touched, in the build that watches it. A sector is 32 bytes on 32: what a GPU moves at once.
@@ -54,7 +57,7 @@ WN_SIM_API void wn_sim_guard(int64_t bytes);
 /* Brings a lost device back: forgets the error that stays and the message. Memory keeps its bytes. */
 WN_SIM_API void wn_sim_mend(void);
 /* Puts back what the functions above have set: no call fails, streams run at once, threads ascend, 1 GiB of memory, a
- * guard over 256 KiB, a device that is well. Counts from 0 again, but for the bytes that are alive. */
+ * guard over 256 KiB, a device that is well. Counts from 0 again, but for the bytes and graphs that are alive. */
 WN_SIM_API void wn_sim_reset(void);
 /* Copies the counters to out. */
 WN_SIM_API void wn_sim_counters(struct wn_sim_counters *out);

@@ -143,6 +143,8 @@ static void count(int64_t live, int64_t taken)
 static cudaError_t take(void **p, size_t bytes)
 {
     *p = NULL;
+    cudaError_t forbidden = wn__sim_capture_forbids();
+    if (forbidden != cudaSuccess) return forbidden;
     if (wn__sim_must_fail(WN_SIM_MALLOC)) return cudaErrorMemoryAllocation;
     if (bytes == 0) return cudaSuccess;
     if (arena == NULL) make_arena();
@@ -182,7 +184,8 @@ static void clear(size_t offset, size_t bytes)
 
 cudaError_t cudaFree(void *p)
 {
-    cudaDeviceSynchronize();
+    WN_SIM_REFUSE(wn__sim_capture_forbids());
+    wn__sim_drain();
     if (p == NULL) return wn__sim_result(cudaSuccess);
     auto found = used.find(offset_of(p));
     if (found == used.end()) return wn__sim_result(cudaErrorInvalidValue);
@@ -215,7 +218,7 @@ void wn_sim_limit(int64_t bytes)
 int32_t wn_sim_overrun(void)
 {
     int32_t bad = 0;
-    cudaDeviceSynchronize();
+    wn__sim_drain();
     wn__sim_open_memory(1);
     for (const auto &u : used) bad |= segments.count(u.first) == 0 && is_overrun(u.first, u.second);
     for (const auto &part : parts) bad |= is_overrun(part.first, part.second);
@@ -297,7 +300,7 @@ bool wn__sim_is_device(const void *p, size_t bytes)
 
 cudaError_t cudaDeviceReset(void)
 {
-    cudaDeviceSynchronize();
+    wn__sim_drain();
     while (used.size() > 1) cudaFree(arena + used.rbegin()->first);
     wn_sim_mend();
     return cudaSuccess;
@@ -308,6 +311,7 @@ cudaError_t cudaDeviceReset(void)
 cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
 {
     *p = NULL;
+    WN_SIM_REFUSE(wn__sim_capture_forbids());
     if (wn__sim_must_fail(WN_SIM_HOST_ALLOC)) return wn__sim_result(cudaErrorMemoryAllocation);
     *p = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     if (*p == NULL) return wn__sim_result(cudaErrorMemoryAllocation);
@@ -323,7 +327,8 @@ cudaError_t cudaMallocHost(void **p, size_t bytes)
 
 cudaError_t cudaFreeHost(void *p)
 {
-    cudaDeviceSynchronize();
+    WN_SIM_REFUSE(wn__sim_capture_forbids());
+    wn__sim_drain();
     pinned.erase((size_t)p);
     free(p);
     return wn__sim_result(cudaSuccess);
@@ -371,10 +376,13 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
                       bytes);
         return wn__sim_result(cudaErrorInvalidValue);
     }
+    bool is_pinned = is_within(pinned, (size_t)(kind == cudaMemcpyHostToDevice ? from : to), bytes);
+    if (wn__sim_is_capturing(s) && kind != cudaMemcpyDeviceToDevice && !is_pinned)
+        WN_SIM_REFUSE(wn__sim_capture_forbids());
     wn__sim.count.copies++;
     if (kind == cudaMemcpyHostToDevice) wn__sim.count.to_device += (int64_t)bytes;
     if (kind == cudaMemcpyDeviceToHost) wn__sim.count.to_host += (int64_t)bytes;
-    if (kind == cudaMemcpyHostToDevice && !is_within(pinned, (size_t)from, bytes)) {
+    if (kind == cudaMemcpyHostToDevice && !is_pinned) {
         char *staged = (char *)malloc(bytes);
         memcpy(staged, from, bytes);
         wn__sim_enqueue(s, [=] {
@@ -384,12 +392,13 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
         return wn__sim_result(cudaSuccess);
     }
     wn__sim_enqueue(s, [=] { move(to, from, bytes); });
-    if (kind == cudaMemcpyDeviceToHost && !is_within(pinned, (size_t)to, bytes)) return cudaStreamSynchronize(s);
+    if (kind == cudaMemcpyDeviceToHost && !is_pinned) return cudaStreamSynchronize(s);
     return wn__sim_result(cudaSuccess);
 }
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
 {
+    WN_SIM_REFUSE(wn__sim_capture_forbids());
     cudaError_t e = cudaMemcpyAsync(to, from, bytes, kind, NULL);
     return e == cudaSuccess ? cudaStreamSynchronize(NULL) : e;
 }
@@ -422,5 +431,6 @@ cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t s)
 
 cudaError_t cudaMemset(void *to, int byte, size_t bytes)
 {
+    WN_SIM_REFUSE(wn__sim_capture_forbids());
     return cudaMemsetAsync(to, byte, bytes, NULL);
 }

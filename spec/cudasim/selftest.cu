@@ -387,6 +387,7 @@ int main(int argc, char **argv)
     check_barriers();
     check_runtime();
     check_overruns();
+    check_graphs();
     check_random();
     check_watch();
     return failures > 0;

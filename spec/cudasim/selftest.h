@@ -10,8 +10,9 @@ void skip(const char *name, const char *why);
 /* Checks that the device is lost and its report has `words`; then mends it. */
 void check_lost(const char *name, const char *words);
 
-/* The parts of the self-test (selftest.cu, selftest_runtime.cu, selftest_watch.cu). */
+/* The parts of the self-test (selftest.cu, selftest_runtime.cu, selftest_graphs.cu, selftest_watch.cu). */
 void check_runtime(void);
+void check_graphs(void);
 void check_random(void);
 void check_watch(void);
 

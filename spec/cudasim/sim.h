@@ -273,7 +273,16 @@ typedef enum {
     cudaErrorInvalidDevice = 101,
     cudaErrorNotReady = 600,
     cudaErrorIllegalAddress = 700,
-    cudaErrorLaunchFailure = 719
+    cudaErrorLaunchFailure = 719,
+    cudaErrorStreamCaptureUnsupported = 900,
+    cudaErrorStreamCaptureInvalidated,
+    cudaErrorStreamCaptureMerge,
+    cudaErrorStreamCaptureUnmatched,
+    cudaErrorStreamCaptureUnjoined,
+    cudaErrorStreamCaptureIsolation,
+    cudaErrorStreamCaptureImplicit,
+    cudaErrorCapturedEvent,
+    cudaErrorStreamCaptureWrongThread
 } cudaError_t;
 typedef enum {
     cudaMemcpyHostToHost,
@@ -291,6 +300,13 @@ typedef enum {
 } cudaDeviceAttr;
 typedef struct wn__sim_stream *cudaStream_t;
 typedef struct wn__sim_event *cudaEvent_t;
+typedef struct wn__sim_graph *cudaGraph_t;
+typedef struct wn__sim_exec *cudaGraphExec_t;
+typedef enum {
+    cudaStreamCaptureModeGlobal,
+    cudaStreamCaptureModeThreadLocal,
+    cudaStreamCaptureModeRelaxed
+} cudaStreamCaptureMode;
 enum { cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaEventDisableTiming = 2, cudaHostAllocDefault = 0 };
 struct cudaDeviceProp {
     char name[256];
@@ -319,6 +335,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags), cudaEventDestroy(cudaEvent_t e);
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s), cudaEventSynchronize(cudaEvent_t e);
 cudaError_t cudaEventQuery(cudaEvent_t e), cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to);
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *out);
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *out, cudaGraph_t g, unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t x, cudaStream_t s);
+cudaError_t cudaGraphDestroy(cudaGraph_t g), cudaGraphExecDestroy(cudaGraphExec_t x);
 }
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                               size_t height, cudaMemcpyKind kind, cudaStream_t s);

@@ -23,6 +23,12 @@ int32_t wn__sim_must_fail(int32_t call);
 cudaError_t wn__sim_result(cudaError_t error);
 /* Sets the report, and an error that stays (cudaSuccess: none). */
 void wn__sim_fault(cudaError_t error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Returns from a function of the runtime where its call is refused. */
+#define WN_SIM_REFUSE(call)                                                                                            \
+    do {                                                                                                               \
+        cudaError_t refused_ = (call);                                                                                 \
+        if (refused_ != cudaSuccess) return refused_;                                                                  \
+    } while (0)
 /* Returns the next random number. */
 uint64_t wn__sim_random(void);
 
@@ -33,8 +39,28 @@ void wn__sim_open_memory(int32_t open);
 bool wn__sim_is_device(const void *p, size_t bytes);
 
 /* ---- streams.cpp ---- */
-/* Lets `run` be called when the work before it on the stream has ended. */
+/* Lets `run` be called when the work before it on the stream has ended, or records it where the stream takes part in a
+ * capture. */
 void wn__sim_enqueue(cudaStream_t s, std::function<void()> run);
+/* Runs the work of all streams. */
+void wn__sim_drain(void);
+
+/* ---- graphs.cpp ---- */
+/* Returns whether a stream takes part in a capture. */
+bool wn__sim_is_capturing(cudaStream_t s);
+/* Returns cudaSuccess where no capture is under way; else the error of a call that must not be made meanwhile, which
+ * makes the capture invalid. */
+cudaError_t wn__sim_capture_forbids(void);
+/* Records work of a stream that takes part in a capture. */
+void wn__sim_capture_add(cudaStream_t s, std::function<void()> run);
+/* Record an event (record) and a wait for one (wait), and return whether that belongs to a capture. *out: the error of
+ * the wait. */
+bool wn__sim_capture_record(cudaEvent_t e, cudaStream_t s);
+bool wn__sim_capture_wait(cudaStream_t s, cudaEvent_t e, cudaError_t *out);
+/* Returns the error of asking whether an event has happened; cudaSuccess: it may be asked. */
+cudaError_t wn__sim_capture_query(cudaEvent_t e);
+/* Forgets an event that is destroyed. */
+void wn__sim_capture_forget(cudaEvent_t e);
 
 /* ---- threads.cpp ---- */
 /* Runs the blocks of a launch, one after the other. */

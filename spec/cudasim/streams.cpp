@@ -111,7 +111,8 @@ static void enqueue(cudaStream_t s, work w)
 
 void wn__sim_enqueue(cudaStream_t s, std::function<void()> run)
 {
-    enqueue(s, work{std::move(run), NULL, 0, false});
+    if (wn__sim_is_capturing(s)) wn__sim_capture_add(s, std::move(run));
+    else enqueue(s, work{std::move(run), NULL, 0, false});
 }
 
 /* ---- launches --------------------------------------------------------------------------------------------------- */
@@ -123,29 +124,44 @@ static bool is_launchable(const wn__sim_grid &g)
            g.blocks.y >= 1 && g.blocks.y <= 65535 && g.blocks.z >= 1 && g.blocks.z <= 65535 && g.shared <= 227 * 1024;
 }
 
+/* Runs a kernel; is_bad: it loses the device. */
+static void run_kernel(const wn__sim_grid &g, const std::function<void()> &kernel, bool is_bad)
+{
+    if (wn__sim.sticky != cudaSuccess) return; /* a lost device runs nothing */
+    wn__sim_open_memory(1);
+    wn__sim_run(g, kernel);
+    wn__sim_open_memory(0);
+    if (is_bad) wn__sim_fault(cudaErrorIllegalAddress, "%s: made to fail", g.name);
+}
+
 void wn__sim_launch(const wn__sim_grid &g, cudaStream_t s, std::function<void()> kernel)
 {
-    wn__sim.count.launches++;
+    bool is_captured = wn__sim_is_capturing(s);
+    wn__sim.count.launches += !is_captured;
     if (wn__sim_must_fail(WN_SIM_LAUNCH) || !is_launchable(g)) {
         wn__sim_result(cudaErrorInvalidConfiguration);
         return;
     }
+    if (is_captured) { /* each launch of the graph starts the kernel anew */
+        wn__sim_capture_add(s, [=] { run_kernel(g, kernel, wn__sim_must_fail(WN_SIM_ASYNC)); });
+        return;
+    }
     bool is_bad = wn__sim_must_fail(WN_SIM_ASYNC);
-    wn__sim_enqueue(s, [=] {
-        if (wn__sim.sticky != cudaSuccess) return; /* a lost device runs nothing */
-        wn__sim_open_memory(1);
-        wn__sim_run(g, kernel);
-        wn__sim_open_memory(0);
-        if (is_bad) wn__sim_fault(cudaErrorIllegalAddress, "%s: made to fail", g.name);
-    });
+    wn__sim_enqueue(s, [=] { run_kernel(g, kernel, is_bad); });
 }
 
 /* ---- the runtime's functions --------------------------------------------------------------------------------------
  * */
 
-cudaError_t cudaDeviceSynchronize(void)
+void wn__sim_drain(void)
 {
     for (wn__sim_stream *s : streams) drain(s);
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    WN_SIM_REFUSE(wn__sim_capture_forbids());
+    wn__sim_drain();
     return wn__sim_result(cudaSuccess);
 }
 
@@ -166,17 +182,21 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
+    WN_SIM_REFUSE(wn__sim_capture_forbids());
     drain(of(s));
     return wn__sim_result(cudaSuccess);
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t s)
 {
+    WN_SIM_REFUSE(wn__sim_capture_forbids());
     return wn__sim_result(of(s)->queue.empty() ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 {
+    cudaError_t error;
+    if (wn__sim_capture_wait(s, e, &error)) return wn__sim_result(error);
     if (e->recorded > 0) enqueue(s, work{nullptr, e, e->recorded, false});
     return wn__sim_result(cudaSuccess);
 }
@@ -191,7 +211,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
 
 cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
-    cudaDeviceSynchronize();
+    wn__sim_drain();
+    wn__sim_capture_forget(e);
     delete e;
     wn__sim.count.events--;
     return wn__sim_result(cudaSuccess);
@@ -200,17 +221,19 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
     if (wn__sim_must_fail(WN_SIM_EVENT)) return wn__sim_result(cudaErrorInvalidValue);
-    enqueue(s, work{nullptr, e, ++e->recorded, true});
+    if (!wn__sim_capture_record(e, s)) enqueue(s, work{nullptr, e, ++e->recorded, true});
     return wn__sim_result(cudaSuccess);
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t e)
 {
+    WN_SIM_REFUSE(wn__sim_capture_query(e));
     return wn__sim_result(e->happened >= e->recorded ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
+    WN_SIM_REFUSE(wn__sim_capture_query(e));
     int64_t time = e->recorded;
     run_until([=] { return e->happened >= time; }, NULL);
     return wn__sim_result(cudaSuccess);
@@ -218,6 +241,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
+    WN_SIM_REFUSE(wn__sim_capture_query(from));
+    WN_SIM_REFUSE(wn__sim_capture_query(to));
     if (from->recorded == 0 || to->recorded == 0) return wn__sim_result(cudaErrorInvalidValue);
     if (to->happened < to->recorded || from->happened < from->recorded) return wn__sim_result(cudaErrorNotReady);
     *ms = (float)((to->seconds - from->seconds) * 1e3);

@@ -110,9 +110,9 @@ return {
     {
         name = 'an effect is executed twice',
         file = 'runtime/run/run.c',
-        old = '    WN_TRY(issue(p, b, n, shift));',
+        old = '    if (at->at >= at->captured.started) WN_TRY(issue(p, b, n, shift));',
         new = [[
-    WN_TRY(issue(p, b, n, shift));
+    if (at->at >= at->captured.started) WN_TRY(issue(p, b, n, shift));
     if (n->out < 0) WN_TRY(issue(p, b, n, shift));]],
         spec = 'spec/optim_spec.lua',
     },

@@ -79,7 +79,7 @@ function sim.missing()
     return why
 end
 
---- Makes the nth next call fail, 0: none. call: malloc, host_alloc, copy, launch, async or event.
+--- Makes the nth next call fail, 0: none. call: malloc, host_alloc, copy, launch, async, event or graph.
 -- An `async` kernel starts and runs; the next wait finds the error, which stays until sim.mend().
 function sim.fail(call, nth) lib().wn_sim_fail(number_of('a call that can fail', call), nth or 1) end
 
@@ -106,13 +106,13 @@ function sim.mend() lib().wn_sim_mend() end
 function sim.reset() lib().wn_sim_reset() end
 
 --- Returns what was done: launches, blocks, threads, switches, copies, to_device, to_host, allocations, live, peak,
--- taken, parts, events.
+-- taken, parts, events, graphs (alive), graph_launches.
 function sim.counters()
     local C = lib()
     local out = ffi.new('struct wn_sim_counters')
     C.wn_sim_counters(out)
     return numbers(out, { 'launches', 'blocks', 'threads', 'switches', 'copies', 'to_device', 'to_host', 'allocations',
-        'live', 'peak', 'taken', 'parts', 'events' })
+        'live', 'peak', 'taken', 'parts', 'events', 'graphs', 'graph_launches' })
 end
 
 --- Returns what kernels have touched since the last call: races, read, written, sectors, least_sectors, shared_calls,

@@ -18,6 +18,7 @@ extern "C" {
 struct wn__gpu {
     const struct wn_cuda_host *host;
     int32_t is_ready;
+    int32_t is_capturing; /* 1: a capture is under way, between capture_begin and capture_end */
     cudaStream_t compute, way[WN_WAY_COUNT];
     char lost[512]; /* the words of struct wn_device's `lost`; "" while the device is well */
 };
@@ -49,6 +50,11 @@ int32_t wn__gpu_sync(struct wn_device *d);
 int32_t wn__gpu_timer_open(struct wn_device *d, int32_t n, double *seconds);
 int32_t wn__gpu_timer_mark(struct wn_device *d, int32_t i, int32_t end);
 void wn__gpu_timer_close(struct wn_device *d);
+/* ---- graph.cu ---- */
+int32_t wn__gpu_capture_begin(struct wn_device *d);
+int32_t wn__gpu_capture_end(struct wn_device *d, void **out);
+int32_t wn__gpu_graph_launch(struct wn_device *d, void *graph);
+void wn__gpu_graph_close(struct wn_device *d, void *graph);
 
 /* ---- offload.cu ---- */
 int32_t wn__gpu_offload_open(struct wn_device *d, int32_t place, int64_t bytes, int32_t most,

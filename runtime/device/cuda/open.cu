@@ -26,7 +26,7 @@ extern "C" int32_t wn__fail(int32_t code, const char *format, ...)
 static int32_t is_refusal(cudaError_t e)
 {
     return e == cudaErrorInvalidValue || e == cudaErrorMemoryAllocation || e == cudaErrorInvalidConfiguration ||
-           e == cudaErrorNotReady;
+           e == cudaErrorNotReady || (e >= cudaErrorStreamCaptureUnsupported && e <= cudaErrorStreamCaptureWrongThread);
 }
 
 int32_t wn__gpu_check(struct wn_device *d, cudaError_t e, const char *what)
@@ -78,8 +78,8 @@ static int32_t launch(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc
 {
     WN_TRY(wn__gpu_ready(d));
     int32_t code = fn(desc, b, wn__gpu.compute);
-    if (code != WN_DEVICE) return code;
-    cudaError_t e = cudaStreamQuery(wn__gpu.compute); /* tells a refused launch from a device that is gone */
+    if (code != WN_DEVICE || wn__gpu.is_capturing) return code; /* a capture forbids the query */
+    cudaError_t e = cudaStreamQuery(wn__gpu.compute);           /* tells a refused launch from a device that is gone */
     return e == cudaSuccess || e == cudaErrorNotReady ? code : wn__gpu_check(d, e, "starting a kernel");
 }
 
@@ -103,6 +103,10 @@ static void fill_slots(struct wn_device *d)
     d->timer_open = wn__gpu_timer_open;
     d->timer_mark = wn__gpu_timer_mark;
     d->timer_close = wn__gpu_timer_close;
+    d->capture_begin = wn__gpu_capture_begin;
+    d->capture_end = wn__gpu_capture_end;
+    d->graph_launch = wn__gpu_graph_launch;
+    d->graph_close = wn__gpu_graph_close;
     d->offload_buffer_open = wn__gpu_offload_open;
     d->offload_buffer_close = wn__gpu_offload_close;
     d->offload_buffer_start = wn__gpu_offload_start;

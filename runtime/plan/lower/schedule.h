@@ -4,7 +4,8 @@
  *   slab            gradients of a group of parameters; until a gradient is allocated, its interval is lent to values
  *   arena           [0, height): values and workspaces, one interval each while it lives
  *
- * A schedule never changes once it is made. Programs whose IR and recipe are equal share it.
+ * A schedule never changes once it is made, but for what the executor keeps with it. Programs whose IR and recipe are
+ * equal share it.
  * Invariant: allocations that live at the same instruction never overlap in their space (verify.c). */
 #ifndef WN_PLAN_LOWER_SCHEDULE_H
 #define WN_PLAN_LOWER_SCHEDULE_H
@@ -90,6 +91,8 @@ struct wn__schedule {
     int32_t *node_issues; /* (n of the IR) how often each node was issued */
     int32_t *node_action; /* (n of the IR) the action that the node's value was kept with; 0: none */
     int32_t n_blocks;     /* number of blocks of the recipe */
+    struct wn_made
+        *kept; /* what the executor keeps of it between runs (run/capture.h), let go with it; NULL: nothing */
 };
 
 /* The allocation `scalars`, the only bytes of a program that the host writes, of m numbers, r random nodes and

@@ -1,0 +1,265 @@
+/* Captured graphs: see capture.h. What is kept between runs hangs on the schedule, so that it goes with the plan. A set
+ * of addresses has a graph for each segment:
+ *
+ *   schedule -> segment 0 | segment 1 | segment 2      the offsets of the last run
+ *               graph     | graph     | graph          of set of addresses 0
+ *               graph     | none      | none           of set of addresses 1
+ */
+#include "capture.h"
+#include <string.h>
+#include "../base/alloc.h"
+#include "../base/warning.h"
+#include "anomaly.h"
+#include "check.h"
+#include "run.h"
+
+enum {
+    MOST_KEYS = 4,     /* sets of addresses that a schedule keeps graphs for */
+    LEAST = 4,         /* kernels of a segment: a graph of fewer starts no faster than they do */
+    MOST_CAPTURES = 32 /* sets of addresses that are captured before runs by graphs must have paid for it */
+};
+
+int32_t wn__captures_on = 1;
+
+struct segment {
+    int32_t from, to; /* instructions; both ends have a kernel, the second one behind the last */
+};
+
+/* The graphs of one set of addresses. */
+struct key {
+    const void **address; /* (n_addresses) */
+    void **graph;         /* (most_segments) NULL: not captured */
+    int64_t used;         /* number of the last run with these addresses; 0: none */
+    int32_t runs;         /* with these addresses */
+};
+
+/* The graphs of a schedule, by the addresses of its runs. */
+struct graphs {
+    struct wn_made is; /* the first field, so that a pointer to it is one to the graphs */
+    struct wn__pool pool;
+    int32_t device, n_addresses, most_segments, n_segments;
+    int32_t is_off;               /* 1: a call failed, or graphs do not pay; the schedule has none any more */
+    int64_t runs, captured, hits; /* runs; sets of addresses captured; runs of captured ones */
+    struct segment *segment;      /* (n_segments) in the order of the schedule */
+    int64_t *offset;              /* (n_offsets) of the last run */
+    uint8_t *varies;              /* (n_offsets) 1: it has changed between two runs */
+    const void **address;         /* (n_addresses) of the run under way */
+    struct key key[MOST_KEYS];
+};
+
+static struct graphs *of(const struct wn_program *p)
+{
+    return (struct graphs *)p->schedule->kept;
+}
+
+/* ---- segments ------------------------------------------------------------------------------------------------- */
+
+/* Returns whether an instruction takes an offset that has changed between two runs. */
+static int32_t is_varying(const struct graphs *g, const struct wn__ir *ir, const struct wn__instr *n)
+{
+    int32_t slot = n->what == WN_DO_RUN && ir->node[n->node].offset >= 0 ? ir->recorded[n->node].offset : -1;
+    return slot >= 0 && g->varies[slot];
+}
+
+/* Adds a segment, unless it has few kernels. */
+static void add_segment(struct graphs *g, int32_t from, int32_t to, int32_t kernels)
+{
+    if (kernels >= LEAST) g->segment[g->n_segments++] = (struct segment){from, to};
+}
+
+/* Cuts the schedule into segments. */
+static void find_segments(struct graphs *g, const struct wn_program *p)
+{
+    const struct wn__schedule *s = p->schedule;
+    int32_t from = 0, to = 0, kernels = 0, has_changed = 0;
+    g->n_segments = 0;
+    for (int32_t i = 0; i < s->n; i++) {
+        const struct wn__instr *n = &s->instr[i];
+        int32_t has_kernel = wn__instr_has_kernel(n), changes = has_kernel && wn__changes_state(p->ir, n);
+        int32_t is_apart = has_kernel ? is_varying(g, p->ir, n) : n->what != WN_DO_FREE;
+        if (is_apart || (changes && !has_changed)) {
+            add_segment(g, from, to, kernels);
+            kernels = 0;
+        }
+        has_changed |= changes;
+        if (!has_kernel || is_apart) continue;
+        if (kernels++ == 0) from = i;
+        to = i + 1;
+    }
+    add_segment(g, from, to, kernels);
+}
+
+/* ---- what is kept with a schedule ------------------------------------------------------------------------------ */
+
+/* Gives the graphs of a set of addresses back. No launch of one may be under way. */
+static void close_graphs(struct graphs *g, struct key *k)
+{
+    struct wn_device *d = wn__device(g->device);
+    for (int32_t i = 0; i < g->most_segments; i++) {
+        if (k->graph[i] != NULL) d->graph_close(d, k->graph[i]);
+        k->graph[i] = NULL;
+    }
+}
+
+static void let_go(struct wn_made *kept)
+{
+    struct graphs *g = (struct graphs *)kept;
+    for (int32_t i = 0; i < MOST_KEYS; i++) close_graphs(g, &g->key[i]);
+    wn__pool_release(&g->pool);
+    wn__free(g);
+}
+
+/* Takes the arrays of g; on failure some of them may be taken. */
+static int32_t take_arrays(struct graphs *g, const struct wn__ir *ir, const struct wn__schedule *s)
+{
+    g->n_addresses = 1 + ir->n_slabs + ir->n_cells + ir->n_bound + ir->n_results;
+    g->most_segments = s->n / LEAST + 1;
+    g->segment = wn__pool_get(&g->pool, g->most_segments * (int64_t)sizeof *g->segment);
+    g->offset = wn__pool_get(&g->pool, (ir->n_offsets + 1) * (int64_t)sizeof *g->offset);
+    g->varies = wn__pool_get(&g->pool, ir->n_offsets + 1);
+    g->address = wn__pool_get(&g->pool, g->n_addresses * (int64_t)sizeof *g->address);
+    if (g->segment == NULL || g->offset == NULL || g->varies == NULL || g->address == NULL) return WN_OOM;
+    for (int32_t i = 0; i < MOST_KEYS; i++) {
+        struct key *k = &g->key[i];
+        k->address = wn__pool_get(&g->pool, g->n_addresses * (int64_t)sizeof *k->address);
+        k->graph = wn__pool_get(&g->pool, g->most_segments * (int64_t)sizeof *k->graph);
+        if (k->address == NULL || k->graph == NULL) return WN_OOM;
+    }
+    return WN_OK;
+}
+
+int32_t wn__captured_take(struct wn_program *p)
+{
+    if (!wn__captures_on || p->schedule->kept != NULL || wn__device(p->device)->capture_begin == NULL) return WN_OK;
+    struct graphs *g = wn__alloc(sizeof *g);
+    if (g == NULL) return WN_OOM;
+    g->is.let_go = let_go;
+    g->device = p->device;
+    if (take_arrays(g, p->ir, p->schedule) != WN_OK) {
+        wn__pool_release(&g->pool);
+        wn__free(g);
+        return WN_OOM;
+    }
+    find_segments(g, p);
+    p->schedule->kept = &g->is;
+    return WN_OK;
+}
+
+/* ---- the run --------------------------------------------------------------------------------------------------- */
+
+/* Cuts the schedule anew where an offset has changed since the last run. */
+static void note_offsets(struct graphs *g, const struct wn_program *p)
+{
+    int32_t is_new = 0;
+    for (int32_t i = 0; i < p->ir->n_offsets; i++) {
+        is_new |= g->runs > 0 && !g->varies[i] && g->offset[i] != p->offset[i];
+        g->varies[i] |= g->runs > 0 && g->offset[i] != p->offset[i];
+        g->offset[i] = p->offset[i];
+    }
+    if (!is_new) return;
+    for (int32_t i = 0; i < MOST_KEYS; i++) close_graphs(g, &g->key[i]);
+    find_segments(g, p);
+}
+
+/* Writes every address that kernels of a run are given, or that those follow from, to g->address. */
+static void note_addresses(struct graphs *g, const struct wn_program *p, const struct wn__bases *b)
+{
+    const struct wn__ir *ir = p->ir;
+    const void **to = g->address;
+    *to++ = b->arena;
+    for (int32_t i = 0; i < ir->n_slabs; i++) *to++ = p->slab[i]->data;
+    for (int32_t i = 0; i < ir->n_cells; i++) *to++ = wn__cell_data(p->cell[i]);
+    for (int32_t i = 0; i < ir->n_bound; i++) *to++ = p->bound[i] == NULL ? NULL : p->bound[i]->held->data;
+    for (int32_t i = 0; i < ir->n_results; i++) *to++ = b->result[i] == NULL ? NULL : b->result[i]->data;
+}
+
+/* Returns the number of the set of addresses of a run: one that was met, or the one that was not met for longest,
+ * without its graphs. */
+static int32_t find_key(struct graphs *g)
+{
+    int64_t bytes = g->n_addresses * (int64_t)sizeof *g->address;
+    int32_t oldest = 0;
+    for (int32_t i = 0; i < MOST_KEYS; i++) {
+        if (g->key[i].runs > 0 && memcmp(g->key[i].address, g->address, (size_t)bytes) == 0) return i;
+        if (g->key[i].used < g->key[oldest].used) oldest = i;
+    }
+    struct key *k = &g->key[oldest];
+    close_graphs(g, k);
+    memcpy(k->address, g->address, (size_t)bytes);
+    k->runs = 0;
+    return oldest;
+}
+
+/* Returns whether a run looks at its instructions one by one, or must not have graphs for another reason. */
+static int32_t is_watched(void)
+{
+    return !wn__captures_on || wn__check_on || wn__poison_on || wn__replay_on || wn__anomaly_on || wn__timing_on ||
+           wn__sync_on;
+}
+
+void wn__captured_start(struct wn__captured *g, struct wn_program *p, const struct wn__bases *b, wn__issue_fn issue,
+                        uint64_t shift)
+{
+    struct graphs *kept = of(p);
+    *g = (struct wn__captured){0};
+    if (kept == NULL || is_watched()) return;
+    if (kept->captured >= MOST_CAPTURES && kept->hits < 4 * kept->captured) kept->is_off = 1;
+    for (int32_t i = 0; kept->is_off && i < MOST_KEYS; i++) close_graphs(kept, &kept->key[i]);
+    if (kept->is_off) return;
+    note_offsets(kept, p);
+    note_addresses(kept, p, b);
+    *g = (struct wn__captured){.p = p, .b = b, .shift = shift, .issue = issue, .key = find_key(kept)};
+    struct key *k = &kept->key[g->key];
+    k->used = ++kept->runs;
+    k->runs++;
+    kept->captured += k->runs == 2;
+    kept->hits += k->runs > 2;
+}
+
+/* Captures the kernels of a segment. */
+static int32_t capture(const struct wn__captured *g, const struct segment *s, void **out)
+{
+    struct wn_device *d = wn__device(g->p->device);
+    int32_t code = WN_OK;
+    WN_TRY(d->capture_begin(d));
+    for (int32_t i = s->from; i < s->to && code == WN_OK; i++) {
+        const struct wn__instr *n = &g->p->schedule->instr[i];
+        if (wn__instr_has_kernel(n)) code = g->issue(g->p, g->b, n, g->shift);
+    }
+    if (code == WN_OK) return d->capture_end(d, out);
+    (void)d->capture_end(d, NULL);
+    return code;
+}
+
+/* Leaves the schedule without graphs, whose launches may be under way: the next run closes them. */
+static void give_up(struct wn__captured *g)
+{
+    static int32_t is_told;
+    of(g->p)->is_off = 1;
+    g->p = NULL;
+    if (!is_told) wn__warn("no graph of this step, its kernels are started one by one: %s", wn__message());
+    is_told = 1;
+}
+
+int32_t wn__captured_reach(struct wn__captured *g, int32_t i)
+{
+    if (g->p == NULL) return WN_OK;
+    const struct graphs *kept = of(g->p);
+    while (g->segment < kept->n_segments && kept->segment[g->segment].from < i) g->segment++;
+    if (g->segment == kept->n_segments || kept->segment[g->segment].from > i) return WN_OK;
+    const struct segment *s = &kept->segment[g->segment];
+    const struct key *k = &kept->key[g->key];
+    void **graph = &k->graph[g->segment];
+    if (*graph == NULL && k->runs < 2) return WN_OK;
+    struct wn_device *d = wn__device(g->p->device);
+    int32_t code = *graph != NULL ? WN_OK : capture(g, s, graph);
+    if (code == WN_OK) code = d->graph_launch(d, *graph);
+    if (code == WN_OK) {
+        g->started = s->to;
+        g->p->measured.graph_launches++;
+    } else if (d->lost == NULL) {
+        give_up(g);
+        code = WN_OK;
+    }
+    return code;
+}
