@@ -187,6 +187,37 @@ local trainings = {
         wane.memory.limit(nil)
         return out
     end,
+    ['whose outputs are kept for a while'] = function()
+        local model, x, kept, out = network(), rows(), {}, {}
+        local opt = optim.SGD(model:parameters(), { lr = 0.01 })
+        for k = 1, 3 * STEPS do
+            local y = model(x):retain()
+            opt:step((y ^ 2):sum())
+            kept[k % 3] = y
+            if k % 5 == 0 then kept = {} end
+            collectgarbage()
+            out[k] = programs.bytes { y }[1]
+        end
+        return table.concat(out) .. bits(model)
+    end,
+    -- The arena is larger than the steps need, and has its place again after the trim; the slab finds its own taken.
+    ['whose slab of gradients moves'] = function()
+        local model, wide, room = network(), network(3, 64), {}
+        local opt, x, big = optim.SGD(model:parameters(), { lr = 0.01 }), rows(), wane.eval(wane.randn(64, 64))
+        local function hold_arena() wane.eval((wide(big) ^ 2):sum()) end
+        hold_arena()
+        for k = 1, STEPS do
+            opt:zero_grad()
+            if k == 5 then
+                wane.memory.trim()
+                hold_arena()
+                for i = 1, 8 do room[i] = wane.eval(wane.randn(model:parameter_count() + 64)) end
+            end
+            (model(x) ^ 2):sum():backward()
+            opt:step()
+        end
+        return bits(model) .. table.concat(programs.bytes(room))
+    end,
     ['whose garbage is collected at each step'] = function()
         return train(nil, function() collectgarbage() end)
     end,
@@ -252,6 +283,19 @@ describe('graphs of a step on a GPU', function()
             assert.equal(3, took[k].measured)
             assert.equal(0, took[k].kernels)
         end
+    end)
+
+    it('are counted by wane.measure', function()
+        local model = network()
+        local opt, x = optim.AdamW(model:parameters(), { lr = 0.01 }), rows()
+        local function measured(steps)
+            return wane.measure(function() return (model(x) ^ 2):sum() end, { steps = steps, optimizer = opt,
+                fused = true }).graphs
+        end
+        assert.equal(3, measured(2))
+        graphs(0)
+        assert.equal(0, measured(2))
+        graphs(1)
     end)
 
     it('end where values are offloaded', function()
@@ -320,6 +364,13 @@ describe('graphs of a step on a GPU', function()
             met = met + 1
         end
         assert.is_true(met > 9)
+        local told = 0
+        for _, text in ipairs(helper.notices) do
+            if text:find('no graph of this step, its kernels are started one by one: cuda: ', 1, true) then
+                told = told + 1
+            end
+        end
+        assert.equal(1, told)
         forget()
         assert.equal(0, sim.counters().graphs)
     end)

@@ -12,7 +12,8 @@
 -- * `seconds`: median run time of a step; `wall`: median with recording; `times`, `walls`: lists of them;
 -- * `steps`, `warmup`: counts; `trained`: whether an optimizer stepped;
 -- * `disk`, `moved`: bytes offloaded in a step; `move_seconds`, `stall_seconds`: of transfers, and waited for, over all
--- measured steps; `hidden`: share of move_seconds that no instruction waited for.
+-- measured steps; `hidden`: share of move_seconds that no instruction waited for;
+-- * `graphs`: launches of captured graphs (CUDA graphs) in the last step; 0: every kernel was launched by itself.
 -- @module wane.plan.measure
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
@@ -80,6 +81,7 @@ local function take(row, p)
     row.moved = row.moved + tonumber(measured.out) + tonumber(measured['in'])
     row.move_seconds = row.move_seconds + measured.move_seconds
     row.stall_seconds = row.stall_seconds + measured.stall_seconds
+    row.graphs = row.graphs + tonumber(measured.graph_launches)
     row.replayed, row.replayed_bytes = tonumber(measured.replayed), tonumber(measured.replayed_bytes)
     row.exact = row.exact and peak == predicted and reserved == predicted_reserved
         and measured.disk == summary.disk and measured.host == summary.host
@@ -98,7 +100,7 @@ end
 
 local function new_row(opts)
     return { trace = opts.traced, peak = -1, disk = 0, moved = 0, move_seconds = 0, stall_seconds = 0,
-        predicted_peak = -1, reserved = -1, predicted_reserved = -1, seconds = 0, exact = true }
+        predicted_peak = -1, reserved = -1, predicted_reserved = -1, seconds = 0, exact = true, graphs = 0 }
 end
 
 local function number_of(loss)
@@ -180,7 +182,7 @@ local function add(result, row, times)
             row.kinds, row.predicted_kinds, row.at, row.predicted_at
     end
     result.exact = result.exact and row.exact
-    result.loss = row.loss
+    result.loss, result.graphs = row.loss, row.graphs
     result.disk, result.moved = row.disk, row.moved
     if times then
         result.move_seconds = result.move_seconds + row.move_seconds
