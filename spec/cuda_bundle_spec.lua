@@ -8,7 +8,7 @@ local NAMES = { 'versions', 'probes', 'probes of cuBLASLt', 'records', 'exact', 
     'memcheck', 'racecheck', 'bandwidth', 'products', 'own products', 'attention', 'heavy', 'gpt' }
 
 describe('the bundle for a machine with a GPU', function()
-    -- It starts processes of its own, so other ways of running the specs would only repeat it.
+    -- The checks start processes of their own, so other ways of running the specs would only repeat them.
     if sim.missing() or os.getenv 'LD_PRELOAD' or not os.getenv 'WANE_CUDA_LIB' then
         pending(sim.missing() or 'is checked in the plain way alone')
         return

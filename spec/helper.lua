@@ -54,8 +54,8 @@ function helper.shell(command, input)
 end
 
 -- Specs plan one step in many ways, read one value many times and make captures of a GPU fail, on purpose. The notices
--- that warn of that in a script are kept in helper.notices instead of being shown among the results; a spec that is about
--- such a notice takes io.stderr itself.
+-- that warn of that in a script are kept in helper.notices instead of being shown among the results; a spec that is
+-- about such a notice takes io.stderr itself.
 local ON_PURPOSE = { 'this step is planned for the', 'was computed by three programs', 'no graph of this step' }
 --- Notices that were kept from the output, oldest first.
 helper.notices = {}

@@ -1,5 +1,6 @@
 /* Attention by tiles, for attention.cu and attention_grad.cu: an application as kernels are given it, and the pieces of
- * which they are made (runtime/ops/attention.c has the shapes and the formulas).
+ * which they are made (runtime/ops/attention.c has the shapes and the formulas). attention_mma.cuh has those of bf16 by
+ * tensor cores.
  *
  * No more than a tile of the (T, T) weights of a head exists at a time. A block of 16 x 16 threads owns SIZE rows of it
  * and walks over all columns that the rows meet, SIZE at a time; R x R weights are in the registers of a thread:

@@ -98,7 +98,7 @@ static __device__ __forceinline__ void score(float (&s)[KEYS / 8][4], const uint
     for (int f = 0; f < D / 16; f++) wn__mma_dots<D, KEYS>(s, q[f], keys, 16 * f);
 }
 
-template <int D> static __global__ void __launch_bounds__(128, D == 64 ? 3 : 2) attend_mma(struct wn__attention k)
+template <int D> static __global__ void __launch_bounds__(128, 2) attend_mma(struct wn__attention k)
 {
     DYN_SHARED(wn_bf16, shared); /* (2, KEYS, D): keys, values */
     wn_bf16 *const keys = shared, *const values = shared + KEYS * D;

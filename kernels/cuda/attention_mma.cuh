@@ -1,7 +1,7 @@
 /* Attention of bf16 by tensor cores, for heads of 64 and 128: the pieces of attention_mma.cu and attention_mma_grad.cu.
  *
- * A block of 4 warps owns ROWS rows of the weights of a head and walks over its columns, N at a time. A warp has 16 rows
- * of all columns in the registers of mma (mma.cuh); g = lane / 4, t = lane % 4:
+ * A block of 4 warps owns ROWS rows of the weights of a head and walks over its columns, N at a time. A warp has 16
+ * rows of all columns in the registers of mma (mma.cuh); g = lane / 4, t = lane % 4:
  *
  *     s[j][e]   weight of row g + 8 (e / 2) and column 8 j + 2 t + e % 2 of the warp's (16, N)
  *
@@ -183,7 +183,7 @@ template <int ROWS_ARE_KEYS> WN_DEVICE_FN unsigned wn__mma_kept(const struct wn_
         }
         return kept;
     }
-    /* 2 lanes, of columns 2 t - 2 t % 4 on, hold 2 quads: the first draws that of row g, the other that of row g + 8. */
+    /* 2 lanes, of columns 2 t - 2 t % 4 on, hold 2 quads: the first draws row g's, the other that of row g + 8. */
     const int odd = lane % 2;
     unsigned own = wn__mma_draw(k, (e0 - (uint64_t)odd * 2 + (uint64_t)odd * 8 * time) >> 2);
     unsigned other = __shfl_xor_sync(0xffffffffu, own, 1);

@@ -24,7 +24,7 @@ template <int D> struct tiles {
     }
 };
 
-/* What the weights of a thread become: w dropout(P) without its factor, d dS. */
+/* The weights of a thread: w becomes dropout(P) without its factor, d becomes dS. */
 struct weights {
     float w[COLUMNS / 8][4], d[COLUMNS / 8][4];
 };
@@ -35,7 +35,7 @@ template <int D> static __device__ __forceinline__ void multiply(const tiles<D> 
     const int row = (int)threadIdx.x / 32 * 16;
     wn__mma_clear(x.w);
     wn__mma_clear(x.d);
-    WN_UNROLL
+    WN_ROLLED
     for (int f = 0; f < D; f += 16) {
         uint32_t a[4];
         wn__mma_along<D>(a, t.row[0], row, f);
@@ -86,7 +86,7 @@ static __device__ __forceinline__ void load_columns(const tiles<D> &t, const wn_
 }
 
 /* Computes the gradients of a tile of keys and values of one key head. */
-template <int D> static __global__ void __launch_bounds__(128, D == 64 ? 3 : 2) grad_keys_mma(struct wn__attention k)
+template <int D> static __global__ void __launch_bounds__(128, D == 64 ? 2 : 1) grad_keys_mma(struct wn__attention k)
 {
     DYN_SHARED(wn_bf16, shared);
     const tiles<D> t(shared);

@@ -3,10 +3,10 @@ return {
     arch = 90,
     arguments = "90 build/cuda90",
     bench = "cuda",
-    count = 336,
+    count = 344,
     load = {
-        finish = "3.01 3.17 2.33",
-        start = "3.81 3.33 2.36",
+        finish = "1.44 1.15 1.40",
+        start = "1.59 1.15 1.41",
     },
     machine = {
         GiB = 24,
@@ -47,14 +47,26 @@ return {
         {
             bound = "issue",
             class = "tensor",
-            name = "attention",
-            share = 0.024371255878152,
+            name = "attention, heads of 64",
+            share = 0.15638976716293,
         },
         {
             bound = "issue",
             class = "tensor",
-            name = "attention, gradient",
-            share = 0.016241612431151,
+            name = "attention, heads of 128",
+            share = 0.26102464735108,
+        },
+        {
+            bound = "issue",
+            class = "tensor",
+            name = "attention, gradient, heads of 64",
+            share = 0.055470930133622,
+        },
+        {
+            bound = "issue",
+            class = "tensor",
+            name = "attention, gradient, heads of 128",
+            share = 0.090198282033422,
         },
         {
             bound = "copy rate",
@@ -223,8 +235,8 @@ return {
     steps = {
         {
             flops = 6580321910784,
-            library_ms = 58.844054805142,
-            ms = 69.010331801215,
+            library_ms = 31.48231520444,
+            ms = 41.648592200514,
             name = "GPT-2 124M, save_all",
             peak = 6720875776,
             roofline_ms = 16.062935604932,
@@ -232,8 +244,8 @@ return {
         },
         {
             flops = 6580321910784,
-            library_ms = 59.705488006784,
-            ms = 69.871765002857,
+            library_ms = 32.343748406082,
+            ms = 42.510025402155,
             name = "GPT-2 124M, elementwise recomputed",
             peak = 6115257600,
             roofline_ms = 16.763249844932,
@@ -241,8 +253,8 @@ return {
         },
         {
             flops = 6580321910784,
-            library_ms = 69.155148034179,
-            ms = 80.764894829329,
+            library_ms = 35.99178996034,
+            ms = 47.601536755489,
             name = "GPT-2 124M, every block recomputed",
             peak = 4303383808,
             roofline_ms = 19.044848092406,
@@ -250,8 +262,8 @@ return {
         },
         {
             flops = 6580321910784,
-            library_ms = 59.904504528707,
-            ms = 70.777480280578,
+            library_ms = 32.542764928005,
+            ms = 43.415740679876,
             name = "GPT-2 124M, a budget halfway",
             peak = 5500333312,
             roofline_ms = 16.920127713066,
@@ -259,8 +271,8 @@ return {
         },
         {
             flops = 40364408832000,
-            library_ms = 286.76797238804,
-            ms = 347.3669798369,
+            library_ms = 149.95927438453,
+            ms = 210.55828183339,
             name = "GPT-2 774M, save_all",
             peak = 25415906560,
             roofline_ms = 74.816466879803,
@@ -268,8 +280,8 @@ return {
         },
         {
             flops = 40364408832000,
-            library_ms = 290.643837721,
-            ms = 351.24284516987,
+            library_ms = 153.8351397175,
+            ms = 214.43414716636,
             name = "GPT-2 774M, elementwise recomputed",
             peak = 22391223552,
             roofline_ms = 77.89802058647,
@@ -277,8 +289,8 @@ return {
         },
         {
             flops = 40364408832000,
-            library_ms = 340.94962247289,
-            ms = 413.57441442219,
+            library_ms = 175.13283210369,
+            ms = 247.757624053,
             name = "GPT-2 774M, every block recomputed",
             peak = 13331592448,
             roofline_ms = 91.555161850561,
@@ -286,8 +298,8 @@ return {
         },
         {
             flops = 40364408832000,
-            library_ms = 324.88657280784,
-            ms = 390.8721295642,
+            library_ms = 161.48712346912,
+            ms = 227.47268022548,
             name = "GPT-2 774M, a budget halfway",
             peak = 18956608768,
             roofline_ms = 80.892574059958,

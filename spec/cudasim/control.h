@@ -29,9 +29,9 @@ struct wn_sim_counters {
     int64_t launches, blocks, threads, switches; /* kernels, their blocks and threads, and changes between fibers */
     int64_t copies, to_device, to_host;          /* copies, and bytes each way */
     int64_t allocations, live, peak;             /* allocations made; bytes alive now and at most */
-    int64_t taken, parts; /* bytes that the driver takes for those alive; parts of segments alive */
-    int64_t events;       /* made and not destroyed */
-    int64_t graphs, graph_launches;              /* graphs alive, instantiated or not; launches of graphs, whose kernels
+    int64_t taken, parts;           /* bytes that the driver takes for those alive; parts of segments alive */
+    int64_t events;                 /* made and not destroyed */
+    int64_t graphs, graph_launches; /* graphs alive, instantiated or not; launches of graphs, whose kernels
                                                   * `launches` does not count */
 };
 

@@ -1,10 +1,9 @@
 --- Says which kernel a row of the report is about, how it is started, and which ops it computes.
 --
--- Fields of a row: name; kernel: pattern of its name, OP:sgd standing for the number of an op; file, not_file: patterns
--- of files whose kernel with the most tensor instructions counts instead, where one has any; class: 'tensor' or 'f32'
--- (bound by arithmetic), 'bytes' (by device memory); straight: a thread computes one piece, and loops are for the rest
--- at the end; threads, dynamic: of a block, threads and bytes of dynamic shared memory; passes: how often the input is
--- read; executed: products that are computed over those that are counted; ops: of plans that the kernel computes.
+-- Fields of a row: name; kernel: pattern of its name, OP:sgd standing for the number of an op; class: 'tensor' or
+-- 'f32' (bound by arithmetic), 'bytes' (by device memory); straight: a thread computes one piece, and loops are for the
+-- rest at the end; threads, dynamic: of a block, threads and bytes of dynamic shared memory; passes: how often inputs
+-- are read; executed: products that are computed over those that are counted; ops: of plans that the kernel computes.
 local KiB = 1024
 
 return {
@@ -16,10 +15,14 @@ return {
     { name = 'product of f32, few rows', kernel = '^multiply<float, 1', class = 'f32' },
     { name = 'product and update of f32', kernel = '^update_tile<OP:sgd, 4', class = 'f32',
         ops = { 'product_update' } },
-    { name = 'attention', kernel = '^attend<wn_bf16, 4, 1>', file = '^attention', not_file = 'grad',
-        class = 'tensor', dynamic = 34 * KiB, ops = { 'attention' } },
-    { name = 'attention, gradient', kernel = '^grad_keys<wn_bf16, 4, 1>', file = '^attention.*grad',
-        class = 'tensor', dynamic = 34 * KiB, executed = 8 / 5, ops = { 'attention_grad' } },
+    { name = 'attention, heads of 64', kernel = '^attend_mma<64>', class = 'tensor', threads = 128,
+        dynamic = 16 * KiB, ops = { 'attention' } },
+    { name = 'attention, heads of 128', kernel = '^attend_mma<128>', class = 'tensor', threads = 128,
+        dynamic = 32 * KiB },
+    { name = 'attention, gradient, heads of 64', kernel = '^grad_keys_mma<64>', class = 'tensor', threads = 128,
+        dynamic = 24 * KiB, executed = 8 / 5, ops = { 'attention_grad' } },
+    { name = 'attention, gradient, heads of 128', kernel = '^grad_keys_mma<128>', class = 'tensor', threads = 128,
+        dynamic = 48 * KiB, executed = 8 / 5 },
     { name = 'gelu, f32', kernel = '^wn__map<unary_floats<float>', class = 'bytes', straight = true },
     { name = 'gelu, bf16', kernel = '^wn__map<unary_floats<wn_bf16>', class = 'bytes', straight = true,
         ops = { 'gelu', 'relu' } },

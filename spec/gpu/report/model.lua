@@ -8,17 +8,8 @@ local model = {}
 local assumed = machine.assumed
 local MMA_FLOP, FMA_FLOP = 4096, 64 -- of one HMMA.16816 and of one FFMA of a warp
 
--- Returns the kernel of a row: the one of its file with the most tensor instructions, else the first that matches.
+-- Returns the kernel of a row: the first whose name matches.
 local function find(kernels, row)
-    local found, most = nil, 0
-    for _, kernel in ipairs(kernels) do
-        if row.file and kernel.code and kernel.file:find(row.file) and not (row.not_file
-            and kernel.file:find(row.not_file)) then
-            local mma = code.counts(kernel.code).mma
-            if mma > most then found, most = kernel, mma end
-        end
-    end
-    if found then return found end
     local pattern = row.kernel:gsub('OP:([%w_]+)', function(op) return binding.C.wn_op_id(op) end)
     for _, kernel in ipairs(kernels) do if kernel.name:find(pattern) then return kernel end end
 end
