@@ -140,6 +140,25 @@ static void say_why(cudaError_t e, char *text, int64_t room)
     snprintf(text, (size_t)room, "no GPU: %s (CUDA error %d: %s)", what, (int)e, cudaGetErrorString(e));
 }
 
+/* Returns whether the library has code for a GPU of this architecture: machine code for one of its generation that is
+ * not newer, or PTX of the newest that is older. Writes to text what is missing. */
+static int32_t is_built_for(int32_t arch, char *text, int64_t room)
+{
+    static const int32_t built[] = {__CUDA_ARCH_LIST__}; /* nvcc's list: 10 times the architectures, ascending */
+    const int32_t n = (int32_t)(sizeof built / sizeof built[0]);
+    for (int32_t i = 0; i < n; i++)
+        if (built[i] / 10 <= arch && (built[i] / 100 == arch / 10 || i == n - 1)) return 1;
+    if (arch < 75)
+        snprintf(text, (size_t)room, "no GPU: the one that was found is sm_%d, and Wane needs sm_75 or later",
+                 (int)arch);
+    else
+        snprintf(text, (size_t)room,
+                 "no GPU: the library was not built for the one that was found, sm_%d; make cuda builds for all, "
+                 "WANE_CUDA_ARCH=%d for it alone",
+                 (int)arch, (int)arch);
+    return 0;
+}
+
 /* Writes to text what the GPU is. */
 static void describe(const struct cudaDeviceProp *p, char *text, int64_t room)
 {
@@ -168,6 +187,7 @@ extern "C" __attribute__((visibility("default"))) int32_t wn_cuda_open(const str
         say_why(e, text, room);
         return 0;
     }
+    if (!is_built_for(p.major * 10 + p.minor, text, room)) return 0;
     d->target.arch = p.major * 10 + p.minor;
     d->target.library = wn__cublaslt_open(d->target.arch);
     describe(&p, text, room);

@@ -1,0 +1,51 @@
+-- Checks what is said where there is no GPU, or none that this library can use, on the simulated one: each reason has
+-- words that say what was found and what to do, `wane version` prints them, a script that asks for the GPU gets them,
+-- and the CPU goes on.
+local helper = require 'spec.helper'
+local sim = require 'spec.support.cudasim'
+
+-- The environment of a case, and what must be said.
+local CASES = {
+    ['an old driver'] = { 'WANE_SIM_OPEN=35', 'no GPU: the driver is older than this library needs; bring it up to date' },
+    ["the toolkit's stub"] = { 'WANE_SIM_OPEN=34', "no GPU: the toolkit's stub of libcuda.so was loaded" },
+    ['no device'] = { 'WANE_SIM_OPEN=100', 'no GPU: the driver finds no GPU; CUDA_VISIBLE_DEVICES may hide one' },
+    ['an architecture that is too old'] = { 'WANE_SIM_ARCH=61', 'is sm_61, and Wane needs sm_75 or later' },
+    ['an architecture that was not built'] = { 'WANE_SIM_ARCH=75',
+        'the library was not built for the one that was found, sm_75; make cuda builds for all, WANE_CUDA_ARCH=75' },
+    ['a library that is off'] = { 'WANE_CUDA_LIB=off', 'off (WANE_CUDA_LIB=off)' },
+    ['a file that is not there'] = { 'WANE_CUDA_LIB=/no/such/folder', 'there is no file /no/such/folder' },
+    ["a library that is not Wane's"] = { 'WANE_CUDA_LIB=build/libwane.so', "is not a library of Wane's" },
+}
+
+local function run(environment, command)
+    return (helper.shell(('env %s %s'):format(environment, command)))
+end
+
+describe('without a GPU', function()
+    if sim.missing() then
+        pending(sim.missing())
+        return
+    end
+
+    for name, case in pairs(CASES) do
+        it('says why: ' .. name, function()
+            assert.truthy(run(case[1], 'build/wane version'):find(case[2], 1, true))
+            local script = os.tmpname()
+            local file = assert(io.open(script, 'w'))
+            file:write("local wane = require 'wane'; print(pcall(wane.set_device, 'cuda'));",
+                ' print(wane.ones(2, 2):sum():item())')
+            file:close()
+            local out = run(case[1], 'build/wane run ' .. script)
+            os.remove(script)
+            assert.truthy(out:find(case[2], 1, true), out)
+            assert.truthy(out:find '\n4\n?$', out)
+        end)
+    end
+
+    it('takes a GPU that newer code of its generation, or older PTX, runs on', function()
+        for _, arch in ipairs { 80, 86, 89, 90, 100, 120 } do
+            local text = run('WANE_SIM_ARCH=' .. arch, 'build/wane version')
+            assert.truthy(text:find('simulated, for specs', 1, true), text)
+        end
+    end)
+end)
