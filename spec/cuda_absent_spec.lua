@@ -6,7 +6,8 @@ local sim = require 'spec.support.cudasim'
 
 -- The environment of a case, and what must be said.
 local CASES = {
-    ['an old driver'] = { 'WANE_SIM_OPEN=35', 'no GPU: the driver is older than this library needs; bring it up to date' },
+    ['an old driver'] = { 'WANE_SIM_OPEN=35',
+        'no GPU: the driver is older than this library needs; bring it up to date' },
     ["the toolkit's stub"] = { 'WANE_SIM_OPEN=34', "no GPU: the toolkit's stub of libcuda.so was loaded" },
     ['no device'] = { 'WANE_SIM_OPEN=100', 'no GPU: the driver finds no GPU; CUDA_VISIBLE_DEVICES may hide one' },
     ['an architecture that is too old'] = { 'WANE_SIM_ARCH=61', 'is sm_61, and Wane needs sm_75 or later' },
