@@ -329,7 +329,11 @@ describe('attention in bf16', function()
         assert(nonzero > n / 2, 'mostly zeros')
     end
 
-    for _, s in ipairs { { 2, 75, 4, 2, 24, 0.2 }, { 1, 200, 1, 1, 64, 0 }, { 1, 6, 2, 1, 264, 0.1 } } do
+    -- On a GPU tensor cores compute heads of 64 and of 128, within a tolerance: spec/cuda_attention_spec.lua.
+    local cases = { { 2, 75, 4, 2, 24, 0.2 }, { 1, 200, 1, 1, 72, 0 }, { 1, 6, 2, 1, 264, 0.1 } }
+    if wane.zeros(1).device ~= 'cuda' then cases[4] = { 1, 200, 1, 1, 64, 0 } end
+
+    for _, s in ipairs(cases) do
         it(('is that of f32, rounded: %d x %d, %d heads over %d of %d, p %g'):format(unpack(s)), function()
             local batch, time, heads, kv, size = unpack(s)
             local attrs = { i = { heads, kv, 1 }, f = { s[6], size ^ -0.5 } }

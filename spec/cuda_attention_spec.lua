@@ -54,7 +54,7 @@ end
 
 local CASES = {}
 for _, size in ipairs { 64, 128 } do
-    for _, time in ipairs { 1, 5, 17, 63, 64, 65, 130 } do
+    for _, time in ipairs { 1, 5, 17, 63, 64, 65, 130, 200 } do
         for _, causal in ipairs { true, false } do
             for _, dropout in ipairs { 0, 0.3 } do
                 local heads = time % 2 == 1 and 2 or 4
@@ -96,6 +96,26 @@ describe('attention by tensor cores', function()
                 local after = sim.counters()
                 assert.equal(case[3], (after.threads - before.threads) / (after.blocks - before.blocks))
             end)
+        end
+    end)
+
+    it('is NaN in the rows whose query or keys are, as on the CPU', function()
+        local TIME, SIZE = 150, 64
+        -- Returns which rows of a result have a NaN; bad: the element of qkv that is one.
+        local function rows(device, dtype, bad)
+            return on(device, function()
+                wane.manual_seed(3)
+                local qkv = wane.randn(1, TIME, 3 * SIZE):totable()
+                qkv[1][bad[1]][bad[2]] = 0 / 0
+                local x = wane.eval(wane.tensor(qkv):to(dtype))
+                local y = wane.eval(op.record('attention', { x }, { i = { 1, 1, 1 }, f = { 0, 0.125 } }))
+                return gradcheck.bytes(wane.eval(wane.isnan(y:to 'f32'):to 'f32':sum(-1):gt(0)))
+            end)
+        end
+        for _, bad in ipairs { { 1, 3 }, { 70, 64 }, { 150, 1 }, { 1, SIZE + 5 }, { 66, SIZE + 1 }, { 149, 2 * SIZE } } do
+            local want = rows('cpu', 'f32', bad)
+            assert.truthy(want:find '\1')
+            assert.is_true(want == rows('cuda', 'bf16', bad), ('element %d of row %d'):format(bad[2], bad[1]))
         end
     end)
 

@@ -40,6 +40,13 @@ static inline unsigned wn__blocks(int64_t n, int64_t each)
     return (unsigned)(n < 1 ? 1 : (n + each - 1) / each);
 }
 
+/* Lets a kernel be launched with more than 48 KiB of dynamic shared memory, up to `bytes`; at most 99 KiB, which every
+ * GPU with tensor cores for bf16 has. wn__cuda_launched tells of an error. */
+template <class F> static inline void wn__allow_shared(F *kernel, size_t bytes)
+{
+    (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+}
+
 /* Returns the number of the calling thread among all threads of the grid's dimension x. */
 static __device__ __forceinline__ int64_t wn__thread(void)
 {

@@ -1,5 +1,5 @@
-/* Tensor cores and asynchronous copies of sm_80 and later: one function an instruction of PTX. Every lane of a warp
- * calls it. On the simulated device the functions of the same names are those of spec/cudasim/tensor.h.
+/* Tensor cores, asynchronous copies and quick conversions of sm_80 and later: one function an instruction of PTX. Every
+ * lane of a warp calls it. On the simulated device the functions of the same names are those of spec/cudasim/tensor.h.
  *
  * A warp holds matrices in registers. With g = lane / 4 and t = lane % 4, by the PTX manual ("Matrix Fragments for
  * mma.m16n8k16"):
@@ -25,11 +25,21 @@ static inline int32_t wn__has_tensor_cores(void)
 {
     return 1;
 }
+WN_DEVICE_FN uint32_t wn__bf16_pair(float low, float high)
+{
+    return wn__store<wn_bf16>(low).bits | (uint32_t)wn__store<wn_bf16>(high).bits << 16;
+}
+WN_DEVICE_FN float wn__power_of_two(float x)
+{
+    return exp2f(x);
+}
 #else
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 #define WN_PTX(...) __trap()
+#define WN_PTX_VALUE(...) __trap()
 #else
 #define WN_PTX(...) asm volatile(__VA_ARGS__)
+#define WN_PTX_VALUE(...) asm(__VA_ARGS__) /* of operands in registers alone: the compiler may move it */
 #endif
 
 /* Returns whether the device of the calling thread is sm_80 or later. */
@@ -47,6 +57,22 @@ WN_DEVICE_FN void wn__mma_bf16_16816(float (&d)[4], const uint32_t (&a)[4], cons
            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/* Rounds two numbers to bf16, to nearest even, and returns them as one word. */
+WN_DEVICE_FN uint32_t wn__bf16_pair(float low, float high)
+{
+    uint32_t pair = 0;
+    WN_PTX_VALUE("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+}
+
+/* Returns 2^x within 2^-22 of it, and 0 where that is below the normal numbers. */
+WN_DEVICE_FN float wn__power_of_two(float x)
+{
+    float power = 0;
+    WN_PTX_VALUE("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
 }
 
 /* Returns the address of a byte of shared memory within its own space. */
@@ -78,6 +104,13 @@ WN_DEVICE_FN void wn__cp_async16(void *shared, const void *global)
 {
     WN_PTX("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(wn__shared_address(shared)), "l"(global) : "memory");
 }
+/* Begins one, or one of zeros where is_real is false: nothing is read then. */
+WN_DEVICE_FN void wn__cp_async16_or_zeros(void *shared, const void *global, bool is_real)
+{
+    WN_PTX("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(wn__shared_address(shared)), "l"(global),
+           "r"(is_real ? 16 : 0)
+           : "memory");
+}
 /* Makes one group of the copies that the thread has begun since its last commit. */
 WN_DEVICE_FN void wn__cp_async_commit(void)
 {
@@ -89,6 +122,7 @@ template <int N> WN_DEVICE_FN void wn__cp_async_wait(void)
     WN_PTX("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 #undef WN_PTX
+#undef WN_PTX_VALUE
 
 /* Stores 16 bytes to global memory, on 16 bytes, at once: nvcc stores a struct of them in up to 8 parts. */
 WN_DEVICE_FN void wn__store16(void *global, const uint32_t (&word)[4])

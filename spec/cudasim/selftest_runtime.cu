@@ -267,6 +267,11 @@ static void check_faults(void)
     check("a launch fails", cudaGetLastError() != cudaSuccess && cudaGetLastError() == cudaSuccess);
     LAUNCH(add_one, 1, 1025, 0, s.compute, x.at);
     check("a block of 1,025 threads is refused", cudaGetLastError() == cudaErrorInvalidConfiguration);
+    LAUNCH(add_one, 1, N, 64 << 10, s.compute, x.at);
+    check("64 KiB of shared memory are refused", cudaGetLastError() == cudaErrorInvalidConfiguration);
+    cudaFuncSetAttribute(add_one, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 << 10);
+    LAUNCH(add_one, 1, N, 64 << 10, s.compute, x.at);
+    check("and given to a kernel that has leave", cudaGetLastError() == cudaSuccess);
     wn_sim_fail(WN_SIM_ASYNC, 1);
     wn_sim_order(WN_SIM_LAZY, WN_SIM_FORWARD, 1);
     LAUNCH(add_one, 1, N, 0, s.compute, x.at);

@@ -30,8 +30,8 @@
 #define __shared__ static thread_local
 #define DYN_SHARED(T, name) T *name = (T *)wn__sim_dynamic_shared()
 #define LAUNCH(kernel, grid, block, shared, stream, ...)                                                               \
-    wn__sim_start(wn__sim_grid{dim3(grid), dim3(block), (size_t)(shared), #kernel}, (cudaStream_t)(stream), kernel,    \
-                  ##__VA_ARGS__)
+    wn__sim_start(wn__sim_grid{dim3(grid), dim3(block), (size_t)(shared), #kernel, (const void *)kernel},              \
+                  (cudaStream_t)(stream), kernel, ##__VA_ARGS__)
 
 struct uint3 {
     unsigned x, y, z;
@@ -343,10 +343,12 @@ cudaError_t cudaGraphDestroy(cudaGraph_t g), cudaGraphExecDestroy(cudaGraphExec_
 }
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                               size_t height, cudaMemcpyKind kind, cudaStream_t s);
+/* Lets a kernel be launched with more than 48 KiB of dynamic shared memory. */
+cudaError_t wn__sim_allow_shared(const void *kernel, int bytes);
 template <class F> static inline cudaError_t cudaFuncSetAttribute(F *kernel, cudaFuncAttribute attribute, int value)
 {
-    (void)kernel, (void)attribute;
-    return value <= 227 * 1024 ? cudaSuccess : cudaErrorInvalidValue;
+    (void)attribute;
+    return wn__sim_allow_shared((const void *)kernel, value);
 }
 
 /* ---- segments of a heap: what it tells, so that each of its parts has a red zone ------------------------------- */
@@ -366,6 +368,7 @@ struct wn__sim_grid {
     dim3 blocks, threads;
     size_t shared; /* bytes of dynamic shared memory */
     const char *name;
+    const void *kernel;
 };
 void wn__sim_launch(const wn__sim_grid &g, cudaStream_t s, std::function<void()> kernel);
 /* Launches a kernel with its arguments as they are now, however late the stream runs. */

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <map>
 #include <stdio.h>
 #include <stdlib.h>
 #include <vector>
@@ -117,11 +118,28 @@ void wn__sim_enqueue(cudaStream_t s, std::function<void()> run)
 
 /* ---- launches --------------------------------------------------------------------------------------------------- */
 
+/* Bytes of dynamic shared memory of a block: what needs no leave, and the most. */
+enum { ALWAYS_SHARED = 48 << 10, MOST_SHARED = 227 << 10 };
+static std::map<const void *, size_t> allowed_shared; /* by kernel */
+
+cudaError_t wn__sim_allow_shared(const void *kernel, int bytes)
+{
+    if (bytes < 0 || bytes > MOST_SHARED) return wn__sim_result(cudaErrorInvalidValue);
+    allowed_shared[kernel] = (size_t)bytes;
+    return cudaSuccess;
+}
+
+static bool has_shared(const wn__sim_grid &g)
+{
+    auto it = allowed_shared.find(g.kernel);
+    return g.shared <= ALWAYS_SHARED || (it != allowed_shared.end() && g.shared <= it->second);
+}
+
 static bool is_launchable(const wn__sim_grid &g)
 {
     uint64_t threads = (uint64_t)g.threads.x * g.threads.y * g.threads.z;
     return threads >= 1 && threads <= 1024 && g.threads.z <= 64 && g.blocks.x >= 1 && g.blocks.x <= 0x7fffffffu &&
-           g.blocks.y >= 1 && g.blocks.y <= 65535 && g.blocks.z >= 1 && g.blocks.z <= 65535 && g.shared <= 227 * 1024;
+           g.blocks.y >= 1 && g.blocks.y <= 65535 && g.blocks.z >= 1 && g.blocks.z <= 65535 && has_shared(g);
 }
 
 /* Runs a kernel; is_bad: it loses the device. */

@@ -100,7 +100,7 @@ void wn__ldmatrix_x4_trans(uint32_t r[4], const void *row)
 
 struct copy {
     void *to;
-    const void *from;
+    const void *from; /* NULL: zeros */
     int group;
 };
 /* The copies of one thread that have not landed, oldest first, and the groups that it has committed. */
@@ -121,17 +121,19 @@ void wn__sim_forget_copies(unsigned threads)
 
 static void land(const copy &c)
 {
-    wn__sim_hooks_touch(c.from, 16, false);
+    if (c.from != NULL) wn__sim_hooks_touch(c.from, 16, false);
     wn__sim_hooks_touch(c.to, 16, true);
-    memcpy(c.to, c.from, 16);
+    if (c.from != NULL) memcpy(c.to, c.from, 16);
+    else memset(c.to, 0, 16);
 }
 
-void wn__cp_async16(void *shared, const void *global)
+static void begin_copy(void *shared, const void *global)
 {
     unsigned number = wn__sim_now->number;
     copies &mine = of_thread[number];
     if (!wn__sim_is_shared(shared, 16)) wn__sim_give_up("cp.async: a copy to outside shared memory", number, number);
-    if (!wn__sim_is_device(global, 16)) wn__sim_give_up("cp.async: a copy from outside the device", number, number);
+    if (global != NULL && !wn__sim_is_device(global, 16))
+        wn__sim_give_up("cp.async: a copy from outside the device", number, number);
     if (((uintptr_t)shared | (uintptr_t)global) % 16 != 0)
         wn__sim_give_up("cp.async: an address that is not on 16 bytes", number, number);
     copy c = {shared, global, mine.committed};
@@ -140,6 +142,17 @@ void wn__cp_async16(void *shared, const void *global)
     wn__sim_hooks_touch(shared, 16, true);
     if (is_early) land(c);
     else mine.under_way.push_back(c);
+}
+
+void wn__cp_async16(void *shared, const void *global)
+{
+    if (global == NULL) wn__sim_give_up("cp.async: no address", wn__sim_now->number, wn__sim_now->number);
+    else begin_copy(shared, global);
+}
+
+void wn__cp_async16_or_zeros(void *shared, const void *global, bool is_real)
+{
+    begin_copy(shared, is_real ? global : NULL);
 }
 
 void wn__cp_async_commit(void)
