@@ -112,7 +112,7 @@ describe('attention by tensor cores', function()
                 return gradcheck.bytes(wane.eval(wane.isnan(y:to 'f32'):to 'f32':sum(-1):gt(0)))
             end)
         end
-        for _, bad in ipairs { { 1, 3 }, { 70, 64 }, { 150, 1 }, { 1, SIZE + 5 }, { 66, SIZE + 1 }, { 149, 2 * SIZE } } do
+        for _, bad in ipairs { { 1, 3 }, { 70, SIZE }, { 150, 1 }, { 1, SIZE + 5 }, { 66, SIZE + 1 }, { 149, 128 } } do
             local want = rows('cpu', 'f32', bad)
             assert.truthy(want:find '\1')
             assert.is_true(want == rows('cuda', 'bf16', bad), ('element %d of row %d'):format(bad[2], bad[1]))

@@ -43,7 +43,7 @@ template <int D, int M> static __device__ __forceinline__ void multiply(const ti
     }
 }
 
-/* What one step of a block is about: numbers of the query and the key of the thread's w[0][0][0], and whether every key
+/* One step of a block: numbers of the query and the key of the thread's w[0][0][0], and whether every key
  * of the tile is seen by every query. */
 template <int M> struct step {
     int query, key;
@@ -51,12 +51,21 @@ template <int M> struct step {
     unsigned kept[M]; /* of wn__mma_kept_all */
 };
 
+/* The factors of a score and of a weight that dropout keeps. */
+struct factors {
+    float score, weight;
+    __device__ __forceinline__ explicit factors(const struct wn__attention &k)
+        : score(wn__score_scale(k.scale, 0.0f)), weight((float)k.factor)
+    {
+    }
+};
+
 /* Makes a weight and its gradient of their products, in place. */
-static __device__ __forceinline__ void weigh(float scale, float factor, float lse, float shared, bool is_kept, float &w,
+static __device__ __forceinline__ void weigh(const factors &by, float lse, float shared, bool is_kept, float &w,
                                              float &d)
 {
-    const float p = wn__power_of_two(fmaf(w, scale, -lse));
-    d = p * fmaf(is_kept ? d : 0.0f, factor, -shared);
+    const float p = wn__power_of_two(fmaf(w, by.score, -lse));
+    d = p * fmaf(is_kept ? d : 0.0f, by.weight, -shared);
     w = is_kept ? p : 0.0f;
 }
 
@@ -65,7 +74,7 @@ template <int SEEN, int M>
 static __device__ __forceinline__ void weigh_keys(const struct wn__attention &k, const step<M> &p, const float *lse,
                                                   const float *shared, weights<M> &x)
 {
-    const float scale = wn__score_scale(k.scale, 0.0f), factor = (float)k.factor;
+    const factors by(k);
     const int n = p.key - p.query; /* a key is seen from this number of the tile's queries on */
     WN_UNROLL
     for (int i = 0; i < M * COLUMNS / 8; i++) {
@@ -74,7 +83,7 @@ static __device__ __forceinline__ void weigh_keys(const struct wn__attention &k,
         WN_UNROLL
         for (int e = 0; e < 4; e++) {
             float &w = x.w[m][j][e], &d = x.d[m][j][e];
-            weigh(scale, factor, e % 2 ? l.y : l.x, e % 2 ? z.y : z.x, p.kept[m] >> (4 * j + e) & 1, w, d);
+            weigh(by, e % 2 ? l.y : l.x, e % 2 ? z.y : z.x, p.kept[m] >> (4 * j + e) & 1, w, d);
             if (!SEEN && 8 * j + e % 2 < n + 16 * m + e / 2 * 8) w = d = 0;
         }
     }
@@ -86,14 +95,14 @@ static __device__ __forceinline__ void weigh_queries(const struct wn__attention 
                                                      const float (&lse)[2 * M], const float (&shared)[2 * M],
                                                      weights<M> &x)
 {
-    const float scale = wn__score_scale(k.scale, 0.0f), factor = (float)k.factor;
+    const factors by(k);
     WN_UNROLL
     for (int i = 0; i < M * COLUMNS / 8; i++) {
         const int j = i / M, m = i % M;
         WN_UNROLL
         for (int e = 0; e < 4; e++) {
             float &w = x.w[m][j][e], &d = x.d[m][j][e];
-            weigh(scale, factor, lse[2 * m + e / 2], shared[2 * m + e / 2], p.kept[m] >> (4 * j + e) & 1, w, d);
+            weigh(by, lse[2 * m + e / 2], shared[2 * m + e / 2], p.kept[m] >> (4 * j + e) & 1, w, d);
             if (!SEEN && p.key + 8 * j + e % 2 >= wn__attention_stop(k, p.query + 16 * m + e / 2 * 8, 1)) w = d = 0;
         }
     }
