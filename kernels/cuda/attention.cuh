@@ -78,13 +78,6 @@ wn_kernel_fn wn__attention_mma_grad_of(int64_t size);
 /* Starts the kernel that writes lse and shared of all rows by tensor cores (attention_mma.cu). */
 void wn__attention_mma_sums(const struct wn__attention *k, void *stream);
 
-/* Keeps the compiler from unrolling the loop behind it. */
-#if defined(WN_SIMULATED)
-#define WN_ROLLED
-#else
-#define WN_ROLLED _Pragma("unroll 1")
-#endif
-
 /* ---- numbers ----------------------------------------------------------------------------------------------------- */
 
 /* Scores are logarithms: to base 2 in f32, whose power is cheaper, to base e in f64. wn__score_scale is the factor of

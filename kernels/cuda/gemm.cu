@@ -12,16 +12,33 @@ static __device__ __forceinline__ void finish(const struct wn__gemm_job &w, cons
     wn__put((T *)w.c + wn__gemm_element(w, at), sum);
 }
 
-/* Finishes and stores them one by one, those that lie in the matrix. */
-template <class T, int V>
-static __device__ __forceinline__ void finish_each(const struct wn__gemm_job &w, const wn__tile_place &at,
-                                                   typename wn__number<T>::type (&sum)[V])
+/* Finishes and stores the outputs of a thread, R x R from `first` on, those that lie in the matrix. The loops are not
+ * unrolled, since what finishes an output is long; a row and an output of it are selected, so that sums stay in
+ * registers. */
+template <class T, int R>
+static __device__ __forceinline__ void finish_all(const struct wn__gemm_job &w, const wn__tile_place &first,
+                                                  const typename wn__number<T>::type (&sum)[R][R])
 {
-    WN_UNROLL
-    for (int v = 0; v < V; v++) {
-        wn__tile_place one = {at.batch, at.row, at.column + v};
-        typename wn__number<T>::type value[1] = {sum[v]};
-        if (one.column < w.p.n) finish<T, 1>(w, one, value);
+    typedef typename wn__number<T>::type N;
+    wn__tile_place at = first;
+    WN_ROLLED
+    for (int r = 0; r < R && at.row < w.p.m; r++, at.row++) {
+        N row[R], one[1];
+        WN_UNROLL
+        for (int i = 0; i < R * R; i++)
+            if (i / R == r) row[i % R] = sum[i / R][i % R];
+        at.column = first.column;
+        if (w.p.n % R == 0) { /* R outputs are one store */
+            if (at.column < w.p.n) finish<T, R>(w, at, row);
+            continue;
+        }
+        WN_ROLLED
+        for (int s = 0; s < R && at.column < w.p.n; s++, at.column++) {
+            WN_UNROLL
+            for (int i = 0; i < R; i++)
+                if (i == s) one[0] = row[i];
+            finish<T, 1>(w, at, one);
+        }
     }
 }
 
@@ -32,14 +49,7 @@ template <class T, int R> static __global__ void __launch_bounds__(256, 2) multi
     int64_t matrix[2] = {0, 0};
     if (w.p.batch > 1) wn__broadcast_offsets(w.p.lead, tile.batch, matrix);
     wn__tile_sums<T, R>(w.p, matrix, tile.row, tile.column, sum);
-    const bool in_a_row = w.p.n % R == 0; /* R outputs are one store */
-    WN_UNROLL
-    for (int r = 0; r < R; r++) {
-        wn__tile_place at = {tile.batch, tile.row + wn__tile_row(R) + r, tile.column + wn__tile_column(R)};
-        if (at.row >= w.p.m || at.column >= w.p.n) continue;
-        if (in_a_row) finish<T, R>(w, at, sum[r]);
-        else finish_each<T, R>(w, at, sum[r]);
-    }
+    finish_all<T, R>(w, {tile.batch, tile.row + wn__tile_row(R), tile.column + wn__tile_column(R)}, sum);
 }
 
 /* ---- starting it ------------------------------------------------------------------------------------------------ */

@@ -191,6 +191,7 @@ template <int SIZE, int V>
 WN_DEVICE_FN void shared_store(const struct wn__gemm_job &w, const wn__tile_place &tile, const float *shared)
 {
     const int per_row = SIZE / V, by = V < 4 ? V : 4; /* by: floats in 16 bytes, or one */
+    WN_ROLLED
     for (int e = (int)threadIdx.x; e < SIZE / 2 * per_row; e += 2 * SIZE) {
         int row = e / per_row, column = e % per_row * V;
         wn__tile_place at = {tile.batch, tile.row + row, tile.column + column};
@@ -209,6 +210,7 @@ template <int SIZE>
 WN_DEVICE_FN void tile_store(const struct wn__gemm_job &w, wn__tile_place tile, const mma_sums<SIZE> &sum,
                              float *shared)
 {
+    WN_ROLLED
     for (int half = 0; half < 2; half++) {
         __syncthreads();
         if ((int)threadIdx.x / SIZE == half) sums_share<SIZE>(shared, sum);

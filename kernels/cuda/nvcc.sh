@@ -14,17 +14,24 @@ find_nvcc() {
     return 1
 }
 
-# Machine code of every architecture, and PTX of the newest for the GPUs to come.
+# Prints options for machine code of every architecture, and PTX of the newest for the GPUs to come. The front end takes
+# most of the time, and the files tell two kinds of GPU apart, those with mma.sync and cp.async for bf16 and older ones:
+# it runs for sm_75, for sm_80 and, for the PTX, for the newest. WN_CUDA_ARCHES lists them, ascending.
 gencode() { # nvcc, one architecture or nothing
-    newest=
+    archs=
     for arch in ${2:-75 80 86 89 90 100 120}; do
-        "$1" --list-gpu-arch | grep -qx "compute_$arch" || continue
-        printf -- '-gencode arch=compute_%s,code=sm_%s ' "$arch" "$arch"
-        newest=$arch
+        "$1" --list-gpu-arch | grep -qx "compute_$arch" && archs="$archs $arch"
     done
+    newest=${archs##* }
     [ -n "$newest" ] || { echo "this nvcc knows none of the architectures ${2:-75 to 120}" >&2; return 1; }
+    for arch in $archs; do
+        front=$arch
+        if [ "$arch" -ge 80 ] && { [ -n "$2" ] || [ "$arch" != "$newest" ]; }; then front=80; fi
+        printf -- '-gencode arch=compute_%s,code=sm_%s ' "$front" "$arch"
+    done
     ! "$1" --help | grep -q -- '--compress-mode' || printf -- '--compress-mode=size '
-    printf -- '-gencode arch=compute_%s,code=compute_%s\n' "$newest" "$newest"
+    printf -- "'-DWN_CUDA_ARCHES=%s' " "$(echo "${archs# }" | sed 's/ /\\,/g')"
+    printf -- '-gencode arch=compute_%s,code=compute_%s\n' "$front" "$front"
 }
 
 case $1 in

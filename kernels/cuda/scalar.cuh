@@ -7,11 +7,14 @@
 
 #define WN_DEVICE_FN static __device__ __forceinline__
 
-/* Unrolls the loop behind it, so that an array that it indexes stays in registers. */
+/* Unroll the loop behind it, so that an array that it indexes stays in registers, or keep the compiler from that, so
+ * that a long body is there once. */
 #if defined(WN_SIMULATED)
 #define WN_UNROLL _Pragma("GCC unroll 8")
+#define WN_ROLLED
 #else
 #define WN_UNROLL _Pragma("unroll")
+#define WN_ROLLED _Pragma("unroll 1")
 #endif
 
 /* Define the overloads of a formula: for the type T, by the function of suffix S. */

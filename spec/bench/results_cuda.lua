@@ -5,8 +5,8 @@ return {
     bench = "cuda",
     count = 344,
     load = {
-        finish = "1.44 1.15 1.40",
-        start = "1.59 1.15 1.41",
+        finish = "1.54 1.52 1.53",
+        start = "1.75 1.56 1.54",
     },
     machine = {
         GiB = 24,
@@ -27,10 +27,10 @@ return {
             share = 0.22676516238625,
         },
         {
-            bound = "shared",
+            bound = "issue",
             class = "f32",
             name = "product of f32",
-            share = 0.39226459701493,
+            share = 0.35142948123735,
         },
         {
             bound = "shared",
@@ -48,25 +48,25 @@ return {
             bound = "issue",
             class = "tensor",
             name = "attention, heads of 64",
-            share = 0.15638976716293,
+            share = 0.35340025306948,
         },
         {
             bound = "issue",
             class = "tensor",
             name = "attention, heads of 128",
-            share = 0.26102464735108,
+            share = 0.44038008609062,
         },
         {
-            bound = "issue",
+            bound = "shared",
             class = "tensor",
             name = "attention, gradient, heads of 64",
-            share = 0.055470930133622,
+            share = 0.13287021233569,
         },
         {
-            bound = "issue",
+            bound = "shared",
             class = "tensor",
             name = "attention, gradient, heads of 128",
-            share = 0.090198282033422,
+            share = 0.16353256902854,
         },
         {
             bound = "copy rate",
@@ -235,8 +235,8 @@ return {
     steps = {
         {
             flops = 6580321910784,
-            library_ms = 31.48231520444,
-            ms = 41.648592200514,
+            library_ms = 25.685552471031,
+            ms = 35.851829467104,
             name = "GPT-2 124M, save_all",
             peak = 6720875776,
             roofline_ms = 16.062935604932,
@@ -244,8 +244,8 @@ return {
         },
         {
             flops = 6580321910784,
-            library_ms = 32.343748406082,
-            ms = 42.510025402155,
+            library_ms = 26.546985672673,
+            ms = 36.713262668746,
             name = "GPT-2 124M, elementwise recomputed",
             peak = 6115257600,
             roofline_ms = 16.763249844932,
@@ -253,8 +253,8 @@ return {
         },
         {
             flops = 6580321910784,
-            library_ms = 35.99178996034,
-            ms = 47.601536755489,
+            library_ms = 29.597971690856,
+            ms = 41.207718486006,
             name = "GPT-2 124M, every block recomputed",
             peak = 4303383808,
             roofline_ms = 19.044848092406,
@@ -262,8 +262,8 @@ return {
         },
         {
             flops = 6580321910784,
-            library_ms = 32.542764928005,
-            ms = 43.415740679876,
+            library_ms = 26.746002194596,
+            ms = 37.618977946467,
             name = "GPT-2 124M, a budget halfway",
             peak = 5500333312,
             roofline_ms = 16.920127713066,
@@ -271,8 +271,8 @@ return {
         },
         {
             flops = 40364408832000,
-            library_ms = 149.95927438453,
-            ms = 210.55828183339,
+            library_ms = 120.97546071748,
+            ms = 181.57446816635,
             name = "GPT-2 774M, save_all",
             peak = 25415906560,
             roofline_ms = 74.816466879803,
@@ -280,8 +280,8 @@ return {
         },
         {
             flops = 40364408832000,
-            library_ms = 153.8351397175,
-            ms = 214.43414716636,
+            library_ms = 124.85132605045,
+            ms = 185.45033349932,
             name = "GPT-2 774M, elementwise recomputed",
             peak = 22391223552,
             roofline_ms = 77.89802058647,
@@ -289,8 +289,8 @@ return {
         },
         {
             flops = 40364408832000,
-            library_ms = 175.13283210369,
-            ms = 247.757624053,
+            library_ms = 143.16374075627,
+            ms = 215.78853270558,
             name = "GPT-2 774M, every block recomputed",
             peak = 13331592448,
             roofline_ms = 91.555161850561,
@@ -298,8 +298,8 @@ return {
         },
         {
             flops = 40364408832000,
-            library_ms = 161.48712346912,
-            ms = 227.47268022548,
+            library_ms = 129.76680526174,
+            ms = 195.75236201809,
             name = "GPT-2 774M, a budget halfway",
             peak = 18956608768,
             roofline_ms = 80.892574059958,
@@ -326,7 +326,7 @@ return {
         {
             flops = 257698037760,
             library_ms = 6.9152173282926,
-            ms = 10.3915830623,
+            ms = 11.1416939727,
             name = "heavy layers 40 x 4096, batch 64, save_all, one program",
             peak = 2729050624,
             roofline_ms = 4.4740945031169,
@@ -335,7 +335,7 @@ return {
         {
             flops = 257698037760,
             library_ms = 8.1366022933497,
-            ms = 12.93318646372,
+            ms = 13.96816678344,
             name = "heavy layers 40 x 4096, batch 64, every(4), one program",
             peak = 2700738816,
             roofline_ms = 5.5258891013259,

@@ -11,7 +11,7 @@ SIM_HOST := $(wildcard spec/cudasim/*.cpp)
 SIM_TEST := $(wildcard spec/cudasim/*.cu)
 # The processor's fma where it has one: the same bits as libm's function, which is a call.
 SIM_FMA := $(if $(shell grep -m 1 -o 'fma.*avx2\|avx2.*fma' /proc/cpuinfo 2>/dev/null),-mavx2 -mfma)
-SIM_FLAGS := -O2 $(SIM_FMA) -ffp-contract=off -fno-math-errno -DWN_SIMULATED -D__CUDA_ARCH_LIST__=800,900 \
+SIM_FLAGS := -O2 $(SIM_FMA) -ffp-contract=off -fno-math-errno -DWN_SIMULATED -DWN_CUDA_ARCHES=80,90 \
              -Ispec/cudasim -fPIC -fvisibility=hidden -Wall -Wextra -Werror
 SIM_SANITIZED := -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
 # Keeps loads and stores of whole structs, as a GPU has them, in one piece.

@@ -144,10 +144,10 @@ static void say_why(cudaError_t e, char *text, int64_t room)
  * not newer, or PTX of the newest that is older. Writes to text what is missing. */
 static int32_t is_built_for(int32_t arch, char *text, int64_t room)
 {
-    static const int32_t built[] = {__CUDA_ARCH_LIST__}; /* nvcc's list: 10 times the architectures, ascending */
+    static const int32_t built[] = {WN_CUDA_ARCHES}; /* of kernels/cuda/nvcc.sh, ascending */
     const int32_t n = (int32_t)(sizeof built / sizeof built[0]);
     for (int32_t i = 0; i < n; i++)
-        if (built[i] / 10 <= arch && (built[i] / 100 == arch / 10 || i == n - 1)) return 1;
+        if (built[i] <= arch && (built[i] / 10 == arch / 10 || i == n - 1)) return 1;
     if (arch < 75)
         snprintf(text, (size_t)room, "no GPU: the one that was found is sm_%d, and Wane needs sm_75 or later",
                  (int)arch);
