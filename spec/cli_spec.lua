@@ -133,7 +133,7 @@ describe('wane run', function()
 
     it('says what is wrong with a script that does not compile or is not there', function()
         local text, code = helper.shell('build/wane run ' .. script 'x = = 1')
-        assert.matches('^wane: [^\n]*:1: unexpected symbol', text)
+        assert.matches("^wane: [^\n]*:1: unexpected symbol near '='\n$", text)
         assert.equal(1, code)
         text, code = helper.shell('build/wane run no/such/script.lua')
         assert.equal('wane: no/such/script.lua: cannot be read\n', text)

@@ -150,6 +150,10 @@ describe('names', function()
         local p = nn.Linear(2, 2):parameters()
         fails(function() local _ = optim.AdamW(p, { learning_rate = 1 }) end, 'optim.AdamW', "'learning_rate'")
         fails(function() local _ = optim.SGD(p, { lr = -1 }) end, 'optim.SGD', 'lr', '-1')
+        for _, m in ipairs { nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2)) } do -- a module, for its parameters
+            fails(function() local _ = optim.SGD(m, { lr = 1 }) end, 'optim.SGD', 'model:parameters()', 'module')
+            fails(function() optim.clip_grad_norm(m, 1) end, 'clip_grad_norm', 'model:parameters()', 'module')
+        end
         fails(function() local _ = optim.SGD(p, { lr = 0 / 0 }) end, 'optim.SGD', 'lr', 'nan')
         local opt = optim.SGD(p, { lr = 1 })
         fails(function() opt.lrr = 2 end, 'optim.SGD', "'lrr'", "'lr'")

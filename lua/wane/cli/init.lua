@@ -29,7 +29,7 @@ usage: wane run script.lua [arguments]      runs a script with Wane on its path
        wane profile [script.lua]            measures this machine, or a script's ops, for plans to come
        wane version                         devices, threads, libraries]]
 
--- Class of errors of the command line, which give another exit code than failures of scripts.
+-- Class of errors of the command line, without a traceback: exit code 2, or e.code for a script that is no Lua.
 local Misuse = {}
 Misuse.__index = Misuse
 Misuse.__tostring = function(e) return e.message end
@@ -114,14 +114,14 @@ local function split(text)
     return out
 end
 
--- Loads a script. Raises Misuse where it cannot be read.
+-- Loads a script. Raises Misuse where it cannot be read or is not Lua.
 local function load_script(path)
     if path == nil then misuse('a script is missing\n%s', usage) end
     local file, why, number = require('wane.system').open(path, 'rb')
     if not file then misuse('%s: cannot be read%s', path, number and '' or ' (' .. why .. ')') end
     file:close()
     local chunk, message = loadfile(path)
-    if not chunk then error(message, 0) end
+    if not chunk then error(setmetatable({ message = message, code = 1 }, Misuse), 0) end
     return chunk
 end
 
@@ -431,7 +431,7 @@ function cli.command(args)
     cli.describing = nil
     if ok then return result end
     io.stderr:write((tostring(result):gsub('^wane: ', '', 1):gsub('^', 'wane: ', 1)), '\n')
-    return getmetatable(result) == Misuse and 2 or 1
+    return getmetatable(result) == Misuse and (result.code or 2) or 1
 end
 
 if is_command then

@@ -16,8 +16,8 @@ local tensor = require 'wane.tensor'
 -- Lists the gradients that the parameters have.
 local function gradients(params)
     if tensor.is(params) then params = { params } end
-    if type(params) ~= 'table' then
-        errors.raise(nil, 'value', 'optim.clip_grad_norm: expected a list of parameters, got %s',
+    if type(params) ~= 'table' or params.parameters then -- a module is a table too
+        errors.raise(nil, 'value', 'optim.clip_grad_norm: expected a list of parameters (model:parameters()), got %s',
             errors.describe(params))
     end
     local list = {}

@@ -26,7 +26,7 @@ local STEP_OPTIONS = { 'policy', 'budget', 'scale' }
 
 -- Raises 'value' unless params is a list of parameters, each once.
 local function check_params(params, what)
-    if type(params) ~= 'table' or tensor.is(params) then
+    if type(params) ~= 'table' or tensor.is(params) or params.parameters then -- a module is a table too
         raise(nil, 'value', '%s: expected a list of parameters (model:parameters()), got %s', what,
             errors.describe(params))
     end
