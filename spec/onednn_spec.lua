@@ -43,6 +43,10 @@ end
 local LARGE = { 'a b', "a b'", "a' b", "a' b'", 'a batch', 'one b for all', 'linear' }
 local OWN = { 'small', 'thin', 'b again and again' }
 local here = line 'WANE_ONEDNN=on'
+local HAS_NONE = ' has no products for this processor without memory of its own: own kernels are used'
+
+-- Holds oneDNN to less than AVX-512, where its products are of another family, which takes memory of its own.
+local BELOW = 'WANE_ONEDNN=on ONEDNN_MAX_CPU_ISA=SSE41 DNNL_MAX_CPU_ISA=SSE41'
 
 describe('oneDNN of this machine', function()
     if not here:match '^%d+%.%d+%.%d+ makes' then
@@ -125,10 +129,6 @@ describe('oneDNN of this machine', function()
         assert.is_true(tonumber(own.plan[1]) < tonumber(cpu.plan[1]))
     end)
 
-    -- Under BELOW oneDNN is held to less than AVX-512, and makes products of f32 by another family, which takes memory
-    -- of its own.
-    local BELOW = 'WANE_ONEDNN=on ONEDNN_MAX_CPU_ISA=SSE41 DNNL_MAX_CPU_ISA=SSE41'
-
     it('asks nobody for memory while it runs', function()
         local library = native.foreign()
         for _, environment in ipairs(helper.is_long and { 'WANE_ONEDNN=on', BELOW } or { 'WANE_ONEDNN=on' }) do
@@ -137,12 +137,28 @@ describe('oneDNN of this machine', function()
             assert.equal('0', out:match 'foreign (%d+)', out)
         end
     end)
+end)
 
-    long_it('is declined where it would', function()
-        local old = run(BELOW)
-        for _, name in ipairs(LARGE) do
-            assert.same({ '0', '0', '0' }, old['product ' .. name .. ' f32'], name)
-            assert.same(off['bits ' .. name .. ' f32'], old['bits ' .. name .. ' f32'], name)
+describe('oneDNN on a processor that it has no products for', function()
+    local none = line(BELOW)
+    if not none:match '^%d+%.%d+%.%d+ has' then
+        pending('is not tried: ' .. none)
+        return
+    end
+
+    it('says so', function()
+        assert.equal(none:match '^[%d.]+' .. HAS_NONE, none)
+    end)
+
+    long_it('leaves every product to own kernels, to the bit', function()
+        local old, off = run(BELOW), run 'WANE_ONEDNN=off'
+        for _, dtype in ipairs { 'f32', 'bf16' } do
+            for _, name in ipairs(LARGE) do
+                assert.same({ '0', '0', '0' }, old[('product %s %s'):format(name, dtype)], name)
+                local bits = ('bits %s %s'):format(name, dtype)
+                assert.is_truthy(off[bits][1])
+                assert.same(off[bits], old[bits], name)
+            end
         end
     end)
 end)
@@ -151,7 +167,7 @@ describe('WANE_ONEDNN', function()
     it('is auto when it is not set or makes no sense, and says so', function()
         local amx = table.concat(helper.lines 'cat /proc/cpuinfo'):find 'amx_bf16'
         local usual = line 'unset WANE_ONEDNN;'
-        if here:match '^%d+%.%d+%.%d+ makes' then
+        if here:match '^%d+%.%d+%.%d+ makes' or here:match(HAS_NONE, 1) then
             assert.equal(here:match '^[%d.]+' .. (amx and ' makes large products of bf16, with AMX'
                 or ' is there and not used: without AMX own kernels are as fast'), usual)
         else assert.equal(here, usual) end
@@ -241,8 +257,8 @@ describe('a fake oneDNN', function()
 
     it('that wants more scratch than threads may have, or memory of its own, or has nothing that fits', function()
         assert.matches('^3.2.0 makes', unused(fake { SCRATCH = 2 ^ 22 + 1 }))
-        unused(fake { NAME = '\\"gemm:jit\\"' })
-        unused(fake { MAKE = 3 })
+        assert.equal('3.2.0' .. HAS_NONE, unused(fake { NAME = '\\"gemm:jit\\"' }))
+        assert.equal('3.2.0' .. HAS_NONE, unused(fake { MAKE = 3 }))
         assert.equal('1', run(fake { SCRATCH = 2 ^ 22 }, 'product')['product one f32'][1])
     end)
 

@@ -34,7 +34,9 @@ void wn__cpu_library_start(int32_t use, struct wn__target *t)
     chosen_use = use;
     chosen_dtypes = 0;
     if (use == WN_LIBRARY_OFF || (use == WN_LIBRARY_AUTO && !has_amx()) || !wn__onednn_open(NULL)) return;
-    chosen_dtypes = 1 << WN_BF16 | (use == WN_LIBRARY_ON ? 1 << WN_F32 : 0);
+    if (wn__onednn_has(WN_BF16)) chosen_dtypes |= 1 << WN_BF16;
+    if (use == WN_LIBRARY_ON && wn__onednn_has(WN_F32)) chosen_dtypes |= 1 << WN_F32;
+    if (chosen_dtypes == 0) return;
     t->library = chosen_dtypes;
     t->library_scratch = (int64_t)SCRATCH_A_THREAD * wn_cpu_threads();
     t->weight_layout = WN_PLAIN;
@@ -43,11 +45,17 @@ void wn__cpu_library_start(int32_t use, struct wn__target *t)
 const char *wn__cpu_library_text(void)
 {
     static char line[192];
-    const char *what = chosen_dtypes >> WN_F32 & 1 ? "makes large products of f32 and bf16"
-                       : chosen_dtypes             ? "makes large products of bf16, with AMX"
-                                                   : "is there and not used: without AMX own kernels are as fast";
+    static const char *const makes[] = {"makes large products of f32", "makes large products of bf16",
+                                        "makes large products of f32 and bf16"};
+    int32_t f32 = chosen_dtypes >> WN_F32 & 1, bf16 = chosen_dtypes >> WN_BF16 & 1;
+    const char *what = chosen_dtypes != 0 ? makes[f32 + 2 * bf16 - 1]
+                       : chosen_use == WN_LIBRARY_ON || has_amx()
+                           ? "has no products for this processor without memory of its own: own kernels are used"
+                           : "is there and not used: without AMX own kernels are as fast";
     if (chosen_use == WN_LIBRARY_OFF) return "off: own kernels are used";
-    if (wn__onednn_open(NULL)) snprintf(line, sizeof line, "%s %s", wn__onednn_text(), what);
+    if (wn__onednn_open(NULL))
+        snprintf(line, sizeof line, "%s %s%s", wn__onednn_text(), what,
+                 chosen_use == WN_LIBRARY_AUTO && bf16 ? ", with AMX" : "");
     else snprintf(line, sizeof line, "%s: own kernels are used", wn__onednn_text());
     return line;
 }

@@ -269,14 +269,42 @@ static int build(struct product *o, const struct wn__gemm *p, int32_t dtype, int
     return code;
 }
 
-static void let_go(struct wn_made *made)
+static void take_apart(struct product *o)
 {
-    struct product *o = (struct product *)made;
     for (int32_t i = 0; i < OPERANDS; i++)
         if (o->memory[i] != NULL) api.memory_destroy(o->memory[i]);
     if (o->primitive != NULL) api.destroy(o->primitive);
+}
+
+static void let_go(struct wn_made *made)
+{
+    struct product *o = (struct product *)made;
+    take_apart(o);
     api.ready--;
     wn__free(o);
+}
+
+/* Builds a product with the threads of the kernels, whose number the scratch depends on. */
+static int build_for_threads(struct product *o, const struct wn__gemm *p, int32_t dtype, int32_t has_bias,
+                             int64_t *bytes)
+{
+    o->threads = wn_cpu_threads();
+    int before = api.get_threads();
+    api.set_threads(o->threads);
+    int code = build(o, p, dtype, has_bias, bytes);
+    api.set_threads(before);
+    return code;
+}
+
+int32_t wn__onednn_has(int32_t dtype)
+{
+    const int64_t n = 256;
+    const struct wn__gemm p = {.batch = 1, .m = n, .k = n, .n = n, .ai = n, .ak = 1, .bk = n, .bj = 1};
+    struct product o = {.primitive = NULL};
+    int64_t bytes = INT64_MAX;
+    int code = build_for_threads(&o, &p, dtype, 0, &bytes);
+    take_apart(&o);
+    return code == SUCCESS || code == OUT_OF_MEMORY;
 }
 
 int32_t wn__onednn_make(const struct wn__gemm *p, int32_t dtype, int32_t has_bias, int64_t *bytes, struct wn_made **out)
@@ -288,11 +316,7 @@ int32_t wn__onednn_make(const struct wn__gemm *p, int32_t dtype, int32_t has_bia
     if (o == NULL) return WN_OOM;
     api.ready++;
     o->made.let_go = let_go;
-    o->threads = wn_cpu_threads();
-    int before = api.get_threads();
-    api.set_threads(o->threads);
-    int code = build(o, p, dtype, has_bias, &most);
-    api.set_threads(before);
+    int code = build_for_threads(o, p, dtype, has_bias, &most);
     if (code != SUCCESS) {
         let_go(&o->made);
         return code == OUT_OF_MEMORY ? wn__fail(WN_OOM, "out of memory: oneDNN could not make a product ready") : WN_OK;
