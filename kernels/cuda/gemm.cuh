@@ -74,8 +74,9 @@ WN_DEVICE_FN double wn__chain_add(double a, double b, double sum)
     return sum + a * b;
 }
 
-/* One tile: its block and thread, and where it is in the product. */
-template <class N, int R> struct wn__tile {
+/* The steps of k of a tile of op(a) and op(b) that are in shared memory, aligned for loads of R numbers at once. */
+template <class N, int R> struct __align__(R * sizeof(N) < 16 ? 16 : R * sizeof(N)) wn__tile
+{
     enum { SIDE = 16, STEP = 16, SIZE = SIDE * R, PAD = 4 };
     N a[STEP][SIZE + PAD], b[STEP][SIZE + PAD];
 };
