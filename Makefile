@@ -32,6 +32,10 @@ KERNEL_OPT_asan := -DWN_STREAM_LEAST=256
 CFLAGS := -std=c11 -D_GNU_SOURCE -fopenmp -fPIC -ffp-contract=off -fvisibility=hidden \
           -Wall -Wextra -Werror $(OPT_$(MODE))
 $(O)/kernels/%.o: CFLAGS += $(KERNEL_OPT_$(MODE)) -fno-math-errno -fno-trapping-math
+# Under the sanitizers these call a function for each check, and have no names of variables.
+# Measured: compiling them takes 29 and 40 s side by side, 70 and 103 s before (gcc 12).
+build/asan/kernels/cpu/gemm/avx512.o build/asan/kernels/cpu/gemm/bf16_avx512.o: \
+    CFLAGS += -g1 --param asan-instrumentation-with-call-threshold=0
 LDFLAGS := -shared -fopenmp -Wl,-z,nodelete -Wl,-z,defs $(filter -fsanitize%,$(OPT_$(MODE)))
 LDLIBS := -lm -ldl
 
@@ -101,6 +105,14 @@ $(O)/cdef.c: $(HEADERS) runtime/base/enums.h Makefile
 
 $(O)/cdef.o: $(O)/cdef.c
 	$(Q)$(CC) $(CFLAGS) $(CFLAGS_EXTRA) -c -o $@ $<
+
+# The checksum of what libwane.so and libwane_cuda.so must agree on: opcodes, attributes, workspaces, structs. The door
+# between them compares it (runtime/device/cuda_library.h), so a library of other sources is refused.
+CUDA_TREE_FILES := $(wildcard runtime/op.def runtime/status.def runtime/device/device.h runtime/device/cuda_library.h runtime/base/*.h \
+                   runtime/base/type.c runtime/base/opcode.c kernels/*.h kernels/cuda/cuda.h kernels/cuda/workspace.c)
+CUDA_TREE := -DWN_CUDA_TREE=$(firstword $(shell cat $(CUDA_TREE_FILES) | cksum))
+$(O)/runtime/device/cuda.o: CFLAGS += $(CUDA_TREE)
+$(O)/runtime/device/cuda.o: $(CUDA_TREE_FILES)
 
 build/wane: lua/wane/cli/launcher.sh
 	$(call say,COPY,$@)

@@ -8,6 +8,8 @@ local sim = require 'spec.support.cudasim'
 local CASES = {
     ['an old driver'] = { 'WANE_SIM_OPEN=35',
         'no GPU: the driver is older than this library needs; bring it up to date' },
+    ['a fabric manager that does not run'] = { 'WANE_SIM_OPEN=802', 'nvidia-fabricmanager must run' },
+    ['an error without words of its own'] = { 'WANE_SIM_OPEN=999', 'no GPU: the driver refuses it (CUDA error 999: ' },
     ["the toolkit's stub"] = { 'WANE_SIM_OPEN=34', "no GPU: the toolkit's stub of libcuda.so was loaded" },
     ['no device'] = { 'WANE_SIM_OPEN=100', 'no GPU: the driver finds no GPU; CUDA_VISIBLE_DEVICES may hide one' },
     ['an architecture that is too old'] = { 'WANE_SIM_ARCH=61', 'is sm_61, and Wane needs sm_75 or later' },
@@ -42,6 +44,47 @@ describe('without a GPU', function()
             assert.truthy(out:find '\n4\n?$', out)
         end)
     end
+
+    -- Reads the lists of what each library was compiled of, which the compilers wrote.
+    it('has a checksum of every file that both libraries are built of', function()
+        local function files(folder)
+            local found = {}
+            for _, list in ipairs(helper.lines(("find %s -name '*.d'"):format(folder))) do
+                for _, line in ipairs(helper.lines('cat ' .. list)) do
+                    for name in line:gmatch '[%w_./-]+%.[%w]+' do
+                        local short, n = name, 1
+                        while n > 0 do short, n = short:gsub('[^/]+/%.%./', '') end
+                        found[short] = not short:find '^build/' or nil
+                    end
+                end
+            end
+            return found
+        end
+        local checked, missing, count = {}, {}, 0
+        for name in helper.lines("make -s --no-print-directory --eval 'show: ; @echo $(CUDA_TREE_FILES)' show")[1]
+            :gmatch '%S+' do
+            checked[name] = true
+        end
+        local ours = files 'build/release'
+        for name in pairs(files 'build/cudasim') do
+            if ours[name] then
+                count = count + 1
+                if not checked[name] then missing[#missing + 1] = name end
+            end
+        end
+        assert.is_true(count > 10, count .. ' shared files')
+        assert.equal('', table.concat(missing, ' '))
+    end)
+
+    it('refuses a library that was built of other sources', function()
+        local ffi = require 'ffi'
+        ffi.cdef 'int32_t wn_cuda_open(const void *host, void *device, char *text, int64_t room);'
+        local host, text = ffi.new 'int64_t[16]', ffi.new 'char[400]' -- of a tree with the checksum 0
+        local library = ffi.load(sim.path())
+        assert.equal(0, library.wn_cuda_open(host, nil, text, 400))
+        assert.equal('the library was built of other sources than libwane.so; build both anew (make, make cuda)',
+            ffi.string(text))
+    end)
 
     it('takes a GPU that newer code of its generation, or older PTX, runs on', function()
         for _, arch in ipairs { 80, 86, 89, 90, 100, 120 } do

@@ -8,7 +8,7 @@ local wane = helper.wane
 
 local nn, optim = wane.nn, wane.optim
 local MOST = helper.is_long and 400 or 60
-local CALLS = { 'malloc', 'host_alloc', 'copy', 'launch', 'event' }
+local CALLS = { 'malloc', 'host_alloc', 'copy', 'launch', 'load', 'event' }
 local everything = require('spec.support.offloading').everything
 
 describe('a fault of a GPU', function()

@@ -86,14 +86,17 @@ describe('seconds of a GPU', function()
         assert.is_true(moves > 0)
     end)
 
+    -- An event that cannot be made is for want of memory: the run gives back what is idle, and is tried once more.
     it('leave no event behind, also where one cannot be made or recorded', function()
         run 'save_all'
-        local events, failed = sim.counters().events, 0
+        wane.memory.trim() -- a failure for want of memory trims too
+        local events, failed, healed = sim.counters().events, 0, 0
         for nth = 1, 400 do
             sim.fail('event', nth)
             local fine, why = pcall(scoped, 'timing', 1, run, 'save_all')
             local is_met = sim.fails_in 'event' == 0
             sim.fail('event', 0)
+            if fine and is_met then healed = healed + 1 end
             if not fine then
                 failed = failed + 1
                 local text, is_named = tostring(why), false
@@ -105,7 +108,7 @@ describe('seconds of a GPU', function()
             assert.equal(events, sim.counters().events, nth)
             if not is_met then break end
         end
-        assert.is_true(failed > 60, failed .. ' failures')
+        assert.is_true(failed > 30 and healed > 30, ('%d failures, %d healed'):format(failed, healed))
         assert.equal(0, C.wn_timing(0))
     end)
 
@@ -132,7 +135,7 @@ describe('seconds of a GPU', function()
         written:close()
         os.remove(script)
         os.remove(file)
-        assert.matches('cuda: linear f32 4x8 <%- f32 4x8, f32 8x8, f32 8\n', text)
+        assert.matches('cuda 90: linear f32 4x8 <%- f32 4x8, f32 8x8, f32 8\n', text)
         assert.matches('100 %% of it measured', text)
         assert.matches('\ncuda [^\n]*measured on this machine\n', text)
         assert.matches('\ncpu [^\n]*assumed', text)

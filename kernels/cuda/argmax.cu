@@ -102,7 +102,7 @@ template <class T> static int32_t argmax(const struct wn_desc *d, const struct w
     const int64_t outputs = j.axis.outer * j.axis.inner;
     if (outputs == 0) return WN_OK;
     if (j.axis.inner != 1) LAUNCH((argmax_columns<T>), wn__blocks(outputs, 32), WN_THREADS, 0, stream, j);
-    else if (j.axis.n > LONG_ROW) LAUNCH((argmax_long_rows<T>), (unsigned)outputs, WN_THREADS, 0, stream, j);
+    else if (j.axis.n > LONG_ROW) LAUNCH((argmax_long_rows<T>), wn__grid(outputs), WN_THREADS, 0, stream, j);
     else LAUNCH((argmax_rows<T>), wn__blocks(outputs, WARPS), WN_THREADS, 0, stream, j);
     return wn__cuda_launched();
 }

@@ -327,7 +327,7 @@ WN_DEVICE_FN wn__attention_place wn__attention_place_of(const struct wn__attenti
 static inline unsigned wn__attention_blocks(const struct wn__attention *k, int64_t heads, int64_t features,
                                             int64_t size)
 {
-    return (unsigned)((k->time + size - 1) / size * k->batch * heads * ((k->size + features - 1) / features));
+    return wn__grid((k->time + size - 1) / size * k->batch * heads * ((k->size + features - 1) / features));
 }
 
 /* Returns how many queries or keys lie in the tile that begins at `first` or before it. */

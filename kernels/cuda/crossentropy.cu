@@ -29,7 +29,7 @@ template <class T> static int32_t cross_entropy(const struct wn_desc *d, const s
     const T *logits = (const T *)b->in[0];
     double *term = (double *)b->workspace;
     if (k.n > 0 && k.classes > WN_LONG_ROW)
-        LAUNCH((label_terms<WN_TEAMS, T>), (unsigned)k.n, WN_THREADS, 0, stream, k, logits, term);
+        LAUNCH((label_terms<WN_TEAMS, T>), wn__grid(k.n), WN_THREADS, 0, stream, k, logits, term);
     else if (k.n > 0) LAUNCH((label_terms<1, T>), wn__row_blocks(k.n), WN_THREADS, 0, stream, k, logits, term);
     LAUNCH((wn__mean_loss<false, double, T>), 1, WN_LOSS_THREADS, 0, stream, k, (const double *)term, (T *)b->out);
     return wn__cuda_launched();
@@ -62,7 +62,7 @@ template <int TEAMS, class T, int V> static __global__ void grad_rows(struct wn_
 
 template <class T, int V> static void start_grad(const struct wn__labels &k, const logits_grad<T> &g, void *stream)
 {
-    if (k.classes > WN_LONG_ROW) LAUNCH((grad_rows<WN_TEAMS, T, V>), (unsigned)k.n, WN_THREADS, 0, stream, k, g);
+    if (k.classes > WN_LONG_ROW) LAUNCH((grad_rows<WN_TEAMS, T, V>), wn__grid(k.n), WN_THREADS, 0, stream, k, g);
     else LAUNCH((grad_rows<1, T, V>), wn__row_blocks(k.n), WN_THREADS, 0, stream, k, g);
 }
 

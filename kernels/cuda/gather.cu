@@ -131,7 +131,7 @@ template <class T> static int32_t embedding_grad(const struct wn_desc *d, const 
     if (rows == 0) return start_look(d, b, 0, stream);
     (void)cudaMemsetAsync(count, 0, (size_t)rows * sizeof *count, (cudaStream_t)stream);
     if (n > 0) LAUNCH(count_ids, wn__blocks(n, WN_THREADS), WN_THREADS, 0, stream, e.ids, n, rows, count, b->report);
-    LAUNCH((sum_rows<T>), (unsigned)rows, WN_THREADS, 0, stream, e);
+    LAUNCH((sum_rows<T>), wn__grid(rows), WN_THREADS, 0, stream, e);
     return wn__cuda_launched();
 }
 

@@ -59,8 +59,8 @@ template <class T> static int32_t start(const struct wn_desc *d, const struct wn
     struct wn__gemm_job w = wn__gemm_job_of(d, b);
     if (wn__numel(&d->out) == 0) return WN_OK;
     if (b->made != NULL) return wn__cublaslt_run(d, b, stream);
-    if (wn__product_is_small(&w.p)) LAUNCH((multiply<T, 1>), (unsigned)wn__tiles(&w.p, 16), 256, 0, stream, w);
-    else LAUNCH((multiply<T, 4>), (unsigned)wn__tiles(&w.p, 64), 256, 0, stream, w);
+    if (wn__product_is_small(&w.p)) LAUNCH((multiply<T, 1>), wn__grid(wn__tiles(&w.p, 16)), 256, 0, stream, w);
+    else LAUNCH((multiply<T, 4>), wn__grid(wn__tiles(&w.p, 64)), 256, 0, stream, w);
     return wn__cuda_launched();
 }
 

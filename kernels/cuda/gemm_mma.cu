@@ -262,7 +262,7 @@ template <int SIZE, int A_K, int B_K> static int32_t start_tiles(const struct wn
 {
     const size_t stages = (size_t)STAGES * 2 * SIZE * STEP * sizeof(wn_bf16);
     static_assert(STAGES * 2 * SIZE * STEP * 2 >= SIZE / 2 * (SIZE + PAD) * 4, "sums fit where the stages were");
-    LAUNCH((multiply_mma<SIZE, A_K, B_K>), (unsigned)wn__tiles(&w.p, SIZE), 2 * SIZE, stages, stream, w);
+    LAUNCH((multiply_mma<SIZE, A_K, B_K>), wn__grid(wn__tiles(&w.p, SIZE)), 2 * SIZE, stages, stream, w);
     return wn__cuda_launched();
 }
 

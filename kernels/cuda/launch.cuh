@@ -33,11 +33,17 @@ extern "C" {
 /* Threads of a block of kernels that treat every element alike. */
 enum { WN_THREADS = 256 };
 
+/* Returns a number of blocks as dimension x of a grid. More than a grid has, 2^31 - 1, become 0, which CUDA refuses. */
+static inline unsigned wn__grid(int64_t blocks)
+{
+    return blocks > INT32_MAX ? 0 : (unsigned)blocks;
+}
+
 /* Returns the blocks that n pieces of work need, `each` to a block: at least 1, so that a launch is valid. The number
- * follows from the shape alone. Requires at most 2^31 - 1 blocks, the limit of dimension x of a grid. */
+ * follows from the shape alone. */
 static inline unsigned wn__blocks(int64_t n, int64_t each)
 {
-    return (unsigned)(n < 1 ? 1 : (n + each - 1) / each);
+    return wn__grid(n < 1 ? 1 : (n + each - 1) / each);
 }
 
 /* Lets a kernel be launched with more than 48 KiB of dynamic shared memory, up to `bytes`; at most 99 KiB, which every
@@ -53,8 +59,8 @@ static __device__ __forceinline__ int64_t wn__thread(void)
     return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
 }
 
-/* Returns the status of the launches since the last call: WN_OK, or WN_DEVICE with CUDA's words. Every function of a
- * kernel file ends with it. */
+/* Returns the status of the launches since the last call: WN_OK, WN_OOM, or WN_DEVICE with CUDA's words. Every function
+ * of a kernel file ends with it. */
 int32_t wn__cuda_launched(void);
 
 /* Tells of an index outside its table: keeps the least `element << 32 | value` that any thread tells. */

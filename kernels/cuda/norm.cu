@@ -194,7 +194,8 @@ template <class T> static norm_job<T> job_of(const struct wn_desc *d, const stru
 
 template <class T> static int32_t start_dw(const norm_job<T> &k, void *stream)
 {
-    LAUNCH((layernorm_dw<T>), wn__blocks(k.n, WN_TILE_COLUMNS) * (unsigned)k.parts, WN_THREADS, 0, stream, k);
+    LAUNCH((layernorm_dw<T>), wn__grid((k.n + WN_TILE_COLUMNS - 1) / WN_TILE_COLUMNS * k.parts), WN_THREADS, 0, stream,
+           k);
     if (k.partial != NULL) LAUNCH((join_dw<T>), wn__blocks(k.n, WN_THREADS), WN_THREADS, 0, stream, k);
     return wn__cuda_launched();
 }

@@ -19,7 +19,7 @@ find_nvcc() {
 # it runs for sm_75, for sm_80 and, for the PTX, for the newest. WN_CUDA_ARCHES lists them, ascending.
 gencode() { # nvcc, one architecture or nothing
     archs=
-    for arch in ${2:-75 80 86 89 90 100 120}; do
+    for arch in ${2:-75 80 86 89 90 100 110 120}; do
         "$1" --list-gpu-arch | grep -qx "compute_$arch" && archs="$archs $arch"
     done
     newest=${archs##* }
@@ -29,7 +29,8 @@ gencode() { # nvcc, one architecture or nothing
         if [ "$arch" -ge 80 ] && { [ -n "$2" ] || [ "$arch" != "$newest" ]; }; then front=80; fi
         printf -- '-gencode arch=compute_%s,code=sm_%s ' "$front" "$arch"
     done
-    ! "$1" --help | grep -q -- '--compress-mode' || printf -- '--compress-mode=size '
+    # A smaller library: in CUDA 12 it would need a newer driver than the rest (550.54), so from 13 on alone.
+    ! "$1" --version | grep -Eq 'release (1[3-9]|[2-9][0-9])\.' || printf -- '--compress-mode=size '
     printf -- "'-DWN_CUDA_ARCHES=%s' " "$(echo "${archs# }" | sed 's/ /\\,/g')"
     printf -- '-gencode arch=compute_%s,code=compute_%s\n' "$front" "$front"
 }

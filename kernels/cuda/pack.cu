@@ -51,7 +51,7 @@ template <class T> static int32_t pack_int8(const struct wn_desc *d, const struc
 {
     int64_t n = wn__numel(&d->in[0]);
     if (n == 0) return WN_OK;
-    LAUNCH((encode<T>), (unsigned)groups_of(n), GROUP, 0, stream, (const T *)b->in[0], (float *)b->out, n);
+    LAUNCH((encode<T>), wn__grid(groups_of(n)), GROUP, 0, stream, (const T *)b->in[0], (float *)b->out, n);
     return wn__cuda_launched();
 }
 

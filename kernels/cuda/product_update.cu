@@ -76,8 +76,8 @@ template <int OP> static int32_t start(const struct wn_desc *d, const struct wn_
         w.hyper = b->in[2];
         w.is_f64 = d->in[2].dtype == WN_F64;
     }
-    if (wn__product_is_small(&w.p)) LAUNCH((update_tile<OP, 1>), (unsigned)wn__tiles(&w.p, 16), 256, 0, stream, w);
-    else LAUNCH((update_tile<OP, 4>), (unsigned)wn__tiles(&w.p, 64), 256, 0, stream, w);
+    if (wn__product_is_small(&w.p)) LAUNCH((update_tile<OP, 1>), wn__grid(wn__tiles(&w.p, 16)), 256, 0, stream, w);
+    else LAUNCH((update_tile<OP, 4>), wn__grid(wn__tiles(&w.p, 64)), 256, 0, stream, w);
     return wn__cuda_launched();
 }
 

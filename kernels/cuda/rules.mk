@@ -14,6 +14,9 @@ endif
 # FILE.ptxas.
 CUDA_FLAGS = -O3 -std=c++17 -lineinfo -fmad=false -Xptxas -v -Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden $(GENCODE)
 
+$(CUDA_O)/runtime/device/cuda/open.cu.o: CUDA_FLAGS += $(CUDA_TREE)
+$(CUDA_O)/runtime/device/cuda/open.cu.o: $(CUDA_TREE_FILES)
+
 .PHONY: cuda cuda-library
 cuda: all
 	@sh kernels/cuda/nvcc.sh find
@@ -21,7 +24,12 @@ cuda: all
 
 cuda-library: build/libwane_cuda.so
 
-$(CUDA_O)/%.cu.o: %.cu Makefile kernels/cuda/rules.mk
+# Another compiler, or other options of it, build everything anew: $(CUDA_O)/options changes only when they do.
+$(CUDA_O)/options: always
+	@mkdir -p $(CUDA_O) && { echo '$(GENCODE)'; '$(NVCC)' --version; } >$@.new 2>&1; \
+	  if cmp -s $@.new $@; then rm -f $@.new; else mv -f $@.new $@; fi
+
+$(CUDA_O)/%.cu.o: %.cu Makefile kernels/cuda/rules.mk $(CUDA_O)/options
 	$(call say,NVCC,$<)
 	@mkdir -p $(@D)
 	$(Q)'$(NVCC)' $(CUDA_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $< >$(@:.o=.ptxas) 2>&1 || \

@@ -208,7 +208,7 @@ static struct transpose transpose_of(const struct wn__broadcast *w, int32_t dim)
 template <class W> static int32_t start_transpose(const struct transpose *t, const struct wn_buffers *b, void *stream)
 {
     int64_t tiles = (t->across + TILE - 1) / TILE * ((t->down + TILE - 1) / TILE) * t->rest.numel;
-    LAUNCH((transpose_tiles<W>), (unsigned)tiles, TILE * TILE_ROWS, 0, stream, *t, (const W *)b->in[0], (W *)b->out);
+    LAUNCH((transpose_tiles<W>), wn__grid(tiles), TILE * TILE_ROWS, 0, stream, *t, (const W *)b->in[0], (W *)b->out);
     return wn__cuda_launched();
 }
 

@@ -110,7 +110,7 @@ template <int OP, class T, int V> static void start_rows(const softmax_job<T> &j
     if constexpr (OP != WN_OP_LOG_SOFTMAX)
         LAUNCH((softmax_rows<OP, T, V>), wn__row_blocks(j.axis.outer), WN_THREADS, 0, stream, j);
     else if (j.axis.n > WN_LONG_ROW)
-        LAUNCH((log_softmax_rows<WN_TEAMS, T, V>), (unsigned)j.axis.outer, WN_THREADS, 0, stream, j);
+        LAUNCH((log_softmax_rows<WN_TEAMS, T, V>), wn__grid(j.axis.outer), WN_THREADS, 0, stream, j);
     else LAUNCH((log_softmax_rows<1, T, V>), wn__row_blocks(j.axis.outer), WN_THREADS, 0, stream, j);
 }
 

@@ -1,11 +1,9 @@
 /* The door between libwane.so, which knows no CUDA, and libwane_cuda.so, which holds the device's functions and the
- * kernels. Both are built of one tree: the numbers below refuse a library of another one. */
+ * kernels. Both are built of one tree: opcodes, meanings of attributes, workspace rules and structs must agree. So the
+ * build gives both the checksum of the files that say these (CUDA_TREE in the Makefile), and the door compares it. */
 #ifndef WN_DEVICE_CUDA_LIBRARY_H
 #define WN_DEVICE_CUDA_LIBRARY_H
 #include "device.h"
-
-/* Counts the changes of what crosses the door. */
-enum { WN_CUDA_ABI = 2 };
 
 /* The sizes of the structs that cross the door. */
 #define WN_CUDA_SIZES                                                                                                  \
@@ -17,7 +15,7 @@ enum { WN_CUDA_SIZE_COUNT = 6 };
 
 /* The functions of libwane.so that the library calls; its symbols are hidden. */
 struct wn_cuda_host {
-    int64_t abi, size[WN_CUDA_SIZE_COUNT]; /* WN_CUDA_ABI, WN_CUDA_SIZES; checked before the rest is read */
+    int64_t tree, size[WN_CUDA_SIZE_COUNT]; /* WN_CUDA_TREE, WN_CUDA_SIZES; checked before the rest is read */
     int32_t (*fail)(int32_t code, const char *message); /* sets the thread's message and returns `code` */
     void *(*alloc)(int64_t bytes);                      /* cleared memory of the host; NULL: none, with a message */
     void (*free)(void *p);

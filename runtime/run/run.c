@@ -226,11 +226,14 @@ static const char *instr_text(const struct wn_program *p, int32_t at, char *text
     return text;
 }
 
-/* Adds to the message of a device's failure where it happened: at one instruction, or between two. */
+/* Adds to the message of a device's failure where it happened: at one instruction, or between two. A device that runs
+ * out of memory after the first effect has failed: the caller would run the program again, over states that have
+ * changed. */
 static int32_t name_fault(const struct wn_program *p, const struct progress *at, int32_t code)
 {
     char first[256], last[256], fault[512];
     int32_t n = p->schedule->n, from = at->ended < n ? at->ended : n - 1, to = at->at < n ? at->at : n - 1;
+    if (code == WN_OOM && at->effects > 0) code = WN_DEVICE;
     if (code != WN_DEVICE || n == 0) return code;
     instr_text(p, from, first, sizeof first);
     instr_text(p, to, last, sizeof last);

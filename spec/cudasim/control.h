@@ -7,8 +7,9 @@
 
 #define WN_SIM_API extern "C" __attribute__((visibility("default")))
 
-/* The calls that can be made to fail. ASYNC: a kernel runs, and its error is found at the next wait and stays. LIBRARY:
- * a call of cuBLASLt. GRAPH: the begin and the end of a capture, and the instantiation and the launch of a graph. */
+/* The calls that can be made to fail. ASYNC: a kernel runs, and its error is found at the next wait and stays. LOAD: a
+ * launch for which the driver has no memory left to load the kernel. LIBRARY: a call of cuBLASLt. GRAPH: the
+ * begin and the end of a capture, and the instantiation and the launch of a graph. */
 enum wn_sim_call {
     WN_SIM_MALLOC,
     WN_SIM_HOST_ALLOC,
@@ -18,6 +19,7 @@ enum wn_sim_call {
     WN_SIM_EVENT,
     WN_SIM_LIBRARY,
     WN_SIM_GRAPH,
+    WN_SIM_LOAD,
     WN_SIM_CALLS
 };
 /* The order of work on streams: at once, when somebody waits, or at random then. */

@@ -23,6 +23,8 @@ build/$(1)/%.cu.o: %.cu Makefile spec/cudasim/rules.mk
 	$$(call say,SIM,$$<)
 	@mkdir -p $$(@D)
 	$$(Q)$$(CXX) -std=c++17 $$(SIM_FLAGS) $(2) $(3) -MMD -MP -x c++ -c -o $$@ $$<
+build/$(1)/runtime/device/cuda/open.cu.o: SIM_FLAGS += $(CUDA_TREE)
+build/$(1)/runtime/device/cuda/open.cu.o: $(CUDA_TREE_FILES)
 build/$(1)/%.cpp.o: %.cpp Makefile spec/cudasim/rules.mk
 	$$(call say,SIM,$$<)
 	@mkdir -p $$(@D)

@@ -260,6 +260,34 @@ static inline unsigned __brev(unsigned x)
     return out;
 }
 
+/* ---- functions of the GPU's libm ------------------------------------------------------------------------------ */
+
+/* A GPU's libm is within a few ulp of the host's and has other bits. Here the last bit of about half of all results is
+ * another one, so that what is promised to have the CPU's bits may not depend on these functions. 0, 1, infinities and
+ * NaN stay. */
+static inline double wn__sim_other_bits(double y)
+{
+    uint64_t u;
+    memcpy(&u, &y, sizeof u);
+    u ^= u >> 1 & 1;
+    memcpy(&y, &u, sizeof y);
+    return y;
+}
+static inline float wn__sim_other_bits(float y)
+{
+    uint32_t u;
+    memcpy(&u, &y, sizeof u);
+    u ^= u >> 1 & 1;
+    memcpy(&y, &u, sizeof y);
+    return y;
+}
+#define exp(x) wn__sim_other_bits((double)::exp(x))
+#define log(x) wn__sim_other_bits((double)::log(x))
+#define tanh(x) wn__sim_other_bits((double)::tanh(x))
+#define erfc(x) wn__sim_other_bits((double)::erfc(x))
+#define pow(x, y) wn__sim_other_bits((double)::pow(x, y))
+#define powf(x, y) wn__sim_other_bits((float)::powf(x, y))
+
 /* ---- the runtime ---------------------------------------------------------------------------------------------- */
 
 typedef enum {
@@ -274,6 +302,7 @@ typedef enum {
     cudaErrorNotReady = 600,
     cudaErrorIllegalAddress = 700,
     cudaErrorLaunchFailure = 719,
+    cudaErrorSystemNotReady = 802,
     cudaErrorStreamCaptureUnsupported = 900,
     cudaErrorStreamCaptureInvalidated,
     cudaErrorStreamCaptureMerge,

@@ -156,6 +156,10 @@ void wn__sim_launch(const wn__sim_grid &g, cudaStream_t s, std::function<void()>
 {
     bool is_captured = wn__sim_is_capturing(s);
     wn__sim.count.launches += !is_captured;
+    if (wn__sim_must_fail(WN_SIM_LOAD)) {
+        wn__sim_result(cudaErrorMemoryAllocation);
+        return;
+    }
     if (wn__sim_must_fail(WN_SIM_LAUNCH) || !is_launchable(g)) {
         wn__sim_result(cudaErrorInvalidConfiguration);
         return;

@@ -15,8 +15,8 @@ local FILE = '/libwane_cuda.so'
 
 local ROOT = debug.getinfo(1, 'S').source:match('^@(.*)/spec/support/cudasim%.lua$') or '.'
 
--- Returns the path of the library, whether there is one or not.
-local function path()
+--- Returns the path of the library, whether there is one or not.
+function sim.path()
     local named = os.getenv 'WANE_CUDA_LIB' or ''
     if named == '' or named == 'off' then return ROOT .. '/build/cudasim' .. FILE end
     return named:find '%.so$' and named or named .. FILE
@@ -36,13 +36,13 @@ local library
 
 local function load_library()
     declare()
-    local file = io.open(path(), 'rb')
-    if not file then return nil, ('there is no %s; make cudasim builds it'):format(path()) end
+    local file = io.open(sim.path(), 'rb')
+    if not file then return nil, ('there is no %s; make cudasim builds it'):format(sim.path()) end
     file:close()
-    local ok, opened = pcall(ffi.load, path())
-    if not ok then return nil, ('%s cannot be opened: %s'):format(path(), opened) end
+    local ok, opened = pcall(ffi.load, sim.path())
+    if not ok then return nil, ('%s cannot be opened: %s'):format(sim.path(), opened) end
     if not pcall(function() return opened.wn_sim_reset end) then
-        return nil, ('%s is no simulated device: it has no wn_sim_reset; make cudasim builds one'):format(path())
+        return nil, ('%s is no simulated device: it has no wn_sim_reset; make cudasim builds one'):format(sim.path())
     end
     return opened
 end
@@ -79,7 +79,7 @@ function sim.missing()
     return why
 end
 
---- Makes the nth next call fail, 0: none. call: malloc, host_alloc, copy, launch, async, event or graph.
+--- Makes the nth next call fail, 0: none. call: malloc, host_alloc, copy, launch, load, async, event or graph.
 -- An `async` kernel starts and runs; the next wait finds the error, which stays until sim.mend().
 function sim.fail(call, nth) lib().wn_sim_fail(number_of('a call that can fail', call), nth or 1) end
 

@@ -22,18 +22,26 @@ extern "C" int32_t wn__fail(int32_t code, const char *format, ...)
 
 /* ---- errors --------------------------------------------------------------------------------------------------- */
 
-/* Returns whether an error leaves the device as it was: the call was refused, and the next one may work. */
-static int32_t is_refusal(cudaError_t e)
+/* Returns whether the device refuses all work from here on, which its streams tell: a call that was refused leaves
+ * them as they were. A device whose streams were not made yet, and one in a capture, which forbids the question, is
+ * found to be gone by a later call. */
+static int32_t is_gone(void)
 {
-    return e == cudaErrorInvalidValue || e == cudaErrorMemoryAllocation || e == cudaErrorInvalidConfiguration ||
-           e == cudaErrorNotReady || (e >= cudaErrorStreamCaptureUnsupported && e <= cudaErrorStreamCaptureWrongThread);
+    if (!wn__gpu.is_ready || wn__gpu.is_capturing) return 0;
+    cudaError_t e = cudaStreamQuery(wn__gpu.compute);
+    (void)cudaGetLastError(); /* the next launch asks for the last error, and "not ready" is none of its own */
+    return e != cudaSuccess && e != cudaErrorNotReady;
 }
 
 int32_t wn__gpu_check(struct wn_device *d, cudaError_t e, const char *what)
 {
     if (e == cudaSuccess) return WN_OK;
     (void)cudaGetLastError(); /* clears an error that does not stay */
-    if (is_refusal(e)) return wn__fail(WN_DEVICE, "cuda: %s failed: %s", what, cudaGetErrorString(e));
+    if (!is_gone()) {
+        const int32_t is_memory = e == cudaErrorMemoryAllocation;
+        return wn__fail(is_memory ? WN_OOM : WN_DEVICE, "%s%s failed: %s",
+                        is_memory ? "out of memory: " : "cuda: ", what, cudaGetErrorString(e));
+    }
     if (d->lost == NULL)
         snprintf(wn__gpu.lost, sizeof wn__gpu.lost,
                  "the GPU was lost while %s: %s; values on it are gone, the CPU goes on, and a new process may use the "
@@ -78,9 +86,8 @@ static int32_t launch(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc
 {
     WN_TRY(wn__gpu_ready(d));
     int32_t code = fn(desc, b, wn__gpu.compute);
-    if (code != WN_DEVICE || wn__gpu.is_capturing) return code; /* a capture forbids the query */
-    cudaError_t e = cudaStreamQuery(wn__gpu.compute);           /* tells a refused launch from a device that is gone */
-    return e == cudaSuccess || e == cudaErrorNotReady ? code : wn__gpu_check(d, e, "starting a kernel");
+    if (code != WN_DEVICE || !is_gone()) return code; /* a launch that was refused, which has its words */
+    return wn__gpu_check(d, cudaStreamQuery(wn__gpu.compute), "starting a kernel");
 }
 
 static void fill_slots(struct wn_device *d)
@@ -116,14 +123,13 @@ static void fill_slots(struct wn_device *d)
 
 /* ---- finding the GPU ------------------------------------------------------------------------------------------ */
 
-/* Returns whether the library and its host were built of one tree; writes to text what differs. */
+/* Returns whether the library and its host were built of one tree; writes to text that they were not. */
 static int32_t is_same_tree(const struct wn_cuda_host *host, char *text, int64_t room)
 {
     static const int64_t size[WN_CUDA_SIZE_COUNT] = WN_CUDA_SIZES;
-    if (host->abi == WN_CUDA_ABI && memcmp(host->size, size, sizeof size) == 0) return 1;
+    if (host->tree == WN_CUDA_TREE && memcmp(host->size, size, sizeof size) == 0) return 1;
     snprintf(text, (size_t)room,
-             "the library is of another version of Wane (door %d, this one has %d); build both anew", (int)WN_CUDA_ABI,
-             (int)host->abi);
+             "the library was built of other sources than libwane.so; build both anew (make, make cuda)");
     return 0;
 }
 
@@ -132,22 +138,29 @@ static void say_why(cudaError_t e, char *text, int64_t room)
 {
     int driver = 0;
     (void)cudaDriverGetVersion(&driver);
-    const char *what = e == cudaErrorNoDevice ? "the driver finds no GPU; CUDA_VISIBLE_DEVICES may hide one"
-                       : e == cudaErrorStubLibrary
-                           ? "the toolkit's stub of libcuda.so was loaded; put the driver's own first on the path"
-                       : driver == 0 ? "there is no NVIDIA driver"
-                                     : "the driver is older than this library needs; bring it up to date";
+    const char *what = "the driver refuses it";
+    if (e == cudaErrorNoDevice) what = "the driver finds no GPU; CUDA_VISIBLE_DEVICES may hide one";
+    else if (e == cudaErrorStubLibrary)
+        what = "the toolkit's stub of libcuda.so was loaded; put the driver's own first on the path";
+    else if (driver == 0) what = "there is no NVIDIA driver";
+    else if (e == cudaErrorInsufficientDriver)
+        what = "the driver is older than this library needs; bring it up to date";
+    else if (e == cudaErrorSystemNotReady)
+        what = "the system is not ready; on a machine with NVSwitch nvidia-fabricmanager must run";
     snprintf(text, (size_t)room, "no GPU: %s (CUDA error %d: %s)", what, (int)e, cudaGetErrorString(e));
 }
 
 /* Returns whether the library has code for a GPU of this architecture: machine code for one of its generation that is
- * not newer, or PTX of the newest that is older. Writes to text what is missing. */
+ * not newer, or PTX of the newest that is older. Code for GPUs before sm_80 has no tensor cores for bf16, and later
+ * GPUs do not take it. Writes to text what is missing. */
 static int32_t is_built_for(int32_t arch, char *text, int64_t room)
 {
     static const int32_t built[] = {WN_CUDA_ARCHES}; /* of kernels/cuda/nvcc.sh, ascending */
     const int32_t n = (int32_t)(sizeof built / sizeof built[0]);
-    for (int32_t i = 0; i < n; i++)
-        if (built[i] <= arch && (built[i] / 10 == arch / 10 || i == n - 1)) return 1;
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t has_code = built[i] <= arch && (built[i] / 10 == arch / 10 || i == n - 1);
+        if (has_code && (built[i] >= 80 || arch < 80)) return 1;
+    }
     if (arch < 75)
         snprintf(text, (size_t)room, "no GPU: the one that was found is sm_%d, and Wane needs sm_75 or later",
                  (int)arch);
