@@ -113,7 +113,7 @@ describe('cuBLASLt on a GPU', function()
         file:close()
         local text = with_library(found, 'build/wane run ' .. name)
         os.remove(name)
-        assert.truthy(text:find('cuBLASLt failed at a product of 9 x 9 x 200', 1, true), text)
+        assert.truthy(text:find 'cuBLASLt 1%d%.[%d.]+ does not start %(its status: %d+%)', text)
     end)
 
     for name, row in pairs(PRODUCTS) do

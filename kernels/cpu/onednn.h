@@ -16,8 +16,8 @@ int32_t wn__onednn_open(const char *const *names);
 /* Returns the version, "2.6.3", or why there is none. */
 const char *wn__onednn_text(void);
 /* Returns whether the library has products of a dtype for this processor that take no memory beside the plan's: it has
- * them where the processor has AVX-512, and version 3 in some dtypes where it has AVX2. Asks for one of 256 x 256 x 256.
- * Requires that wn__onednn_open returned 1. */
+ * them where the processor has AVX-512, and version 3 in some dtypes where it has AVX2. Asks for one, of 256 x 256 x
+ * 256. Requires that wn__onednn_open returned 1. */
 int32_t wn__onednn_has(int32_t dtype);
 /* Returns the number of products that the library has ready. */
 int32_t wn__onednn_ready(void);

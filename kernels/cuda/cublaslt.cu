@@ -294,7 +294,11 @@ int32_t wn__cublaslt_make(const struct wn_desc *d, int32_t library, struct wn_ma
     if (o == NULL) {
         if (api.handle == NULL) {
             int code = api.create(&api.handle);
-            if (code != SUCCESS) return failed(&s, code);
+            if (code != SUCCESS)
+                return wn__fail(WN_DEVICE,
+                                "%s does not start (its status: %d): it may need another driver; WANE_CUDA_LT names "
+                                "another one, WANE_CUDA_LT=off does without",
+                                api.text, code);
         }
         o = (struct product *)calloc(1, sizeof *o);
         if (o == NULL) return wn__fail(WN_OOM, "out of memory: a product of cuBLASLt could not be made ready");

@@ -375,7 +375,7 @@ function costs.machine(sizes)
     costs.load()
     local machine, device = {}, measured_device()
     sizes = sizes or { side = side_of(device), elements = 2 ^ 25, bytes = 256 * 2 ^ 20 }
-    local at = device == 'cpu' and '^' or '^' .. device .. ': ' -- the beginning of the key of an application
+    local at = device == 'cpu' and '^' or '^' .. device .. '[^:]*: ' -- the beginning of the key of an application
     for _, dtype in ipairs { 'f64', 'f32', 'bf16' } do
         local size = dtype == 'f64' and sizes.side / 2 or sizes.side
         local a, b = eval(create.randn(size, size):to(dtype)), eval(create.randn(size, size):to(dtype))

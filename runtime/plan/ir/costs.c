@@ -156,15 +156,24 @@ static void put_type(struct text *t, const struct wn_type *type)
     if (type->layout != WN_PLAIN) put(t, " panels");
 }
 
+/* Puts what tells one target's seconds from another's: "cuda 90 library 6: ", its architecture and the dtypes that a
+ * library computes for it. */
+static void put_target(struct text *t, const struct wn__target *target)
+{
+    char number[32];
+    put(t, target->name);
+    snprintf(number, sizeof number, target->arch != 0 ? " %d" : "", (int)target->arch);
+    put(t, number);
+    snprintf(number, sizeof number, target->library != 0 ? " library %d: " : ": ", (int)target->library);
+    put(t, number);
+}
+
 const char *wn__cost_key(const struct wn__ir *ir, const struct wn_desc *d)
 {
     static struct text t;
     char number[24];
     t.at = 0;
-    if (strcmp(ir->target->name, "cpu") != 0) {
-        put(&t, ir->target->name);
-        put(&t, ": ");
-    }
+    if (strcmp(ir->target->name, "cpu") != 0) put_target(&t, ir->target);
     put(&t, wn__op_name(d->op));
     struct wn_attrs attrs = wn__attrs_without_offset(d->op, &d->attrs); /* the offset of a slice costs nothing */
     for (int32_t i = 0; i < d->attrs.n && d->n_in > 0; i++) {
