@@ -1,7 +1,7 @@
 -- Checks actions: values that are packed by one op between forward and backward, and unpacked by another. What holds of
 -- every plan must hold of plans with actions: predicted bytes are measured bytes, the trace is the schedule, and the
 -- verifier refuses a broken schedule. Only the bits may differ, where the packed form is lossy.
-require 'spec.helper'
+local helper = require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local program = require 'wane.program'
@@ -148,7 +148,7 @@ describe('compress:bf16', function()
                 opt:step(loss(), { policy = packed() })
                 programs.same(programs.run { mode = 'backward', roots = { loss() }, policy = packed() }, device)
             end)
-            wane.set_device 'cpu'
+            wane.set_device(helper.device)
             assert(ok, why)
         end
     end)

@@ -1,6 +1,6 @@
 -- Checks wane.anomaly: a run stops at the first value that is not finite and names it. A run that is not stopped must
 -- give the bits it gives without wane.anomaly, and a run that is stopped must leave every state as it was.
-require 'spec.helper'
+local helper = require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local programs = require 'spec.support.programs'
@@ -57,13 +57,13 @@ local function each(fn)
             end
         end
     end
-    wane.set_device 'cpu'
+    wane.set_device(helper.device)
 end
 
 describe('wane.anomaly', function()
     after_each(function()
         wane.anomaly(false)
-        wane.set_device 'cpu'
+        wane.set_device(helper.device)
     end)
 
     it('names op, module, line and phase, in every kind of run, and leaves the state as it was', function()

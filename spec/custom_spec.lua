@@ -1,6 +1,6 @@
 -- Checks wane.custom: the gradient of a custom function is what its backward records for the dy that arrives, with the
 -- same bits under every policy.
-require 'spec.helper'
+local helper = require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local programs = require 'spec.support.programs'
@@ -192,7 +192,7 @@ describe('wane.custom', function()
             local ok, why = pcall(train, 'recompute_all')
             C.wn_debug('check', 0)
             C.wn_debug('poison', 0)
-            wane.set_device 'cpu'
+            wane.set_device(helper.device)
             assert(ok, why)
         end
     end)

@@ -1,7 +1,7 @@
 -- Checks that predicted bytes are measured bytes, per kind and at every instant, and that what ran is the schedule. The
 -- two sides share no code: plan/lower/simulate.c walks the finished schedule, run/measure.c adds up what is issued, and
 -- the checked run (wn_debug 'check') looks at the bytes themselves.
-require 'spec.helper'
+local helper = require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local programs = require 'spec.support.programs'
@@ -73,7 +73,7 @@ describe('predicted and measured', function()
                 programs.same(programs.read(p), 'meta')
             end, function() opt:step(model(x):sum()) end)
         end)
-        wane.set_device 'cpu'
+        wane.set_device(helper.device)
         assert(ok, why)
         assert.equal(1, ran)
     end)

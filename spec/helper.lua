@@ -25,6 +25,9 @@ local PLAIN = '[ -z "$LD_PRELOAD" ] || unset LD_PRELOAD WANE_LIB; '
 --- True when specs that have a long form (more random networks, every index of a fault) run it: WANE_SPEC_LONG=1.
 helper.is_long = os.getenv 'WANE_SPEC_LONG' == '1'
 
+--- The name of the device that this way of running the specs has: specs that change it put it back to this.
+helper.device = os.getenv 'WANE_DEVICE' or 'cpu'
+
 --- Returns the non-empty lines that a shell command prints, run in the root folder; then its exit code.
 function helper.lines(command)
     local pipe = assert(io.popen(PLAIN .. 'cd "' .. helper.root .. '" && { ' .. command .. '\n}; echo "rc $?"', 'r'))

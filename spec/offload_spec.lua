@@ -124,7 +124,7 @@ describe('offloading', function()
                 moves_too(programs.run { mode = 'backward', roots = { each() }, policy = all }, device)
             end)
             wane.memory.trim(device)
-            wane.set_device 'cpu'
+            wane.set_device 'cpu' -- what follows is of the CPU, whose offload buffer is the disk
             assert(ok, why)
         end
     end)

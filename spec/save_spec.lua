@@ -277,7 +277,7 @@ describe('wane.save', function()
             end
             assert.equal(bits(a:parameters()), bits(b:parameters()))
         end)
-        wane.set_device 'cpu'
+        wane.set_device(helper.device)
         assert.is_true(ok, tostring(e))
     end)
 end)

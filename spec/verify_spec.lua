@@ -1,7 +1,7 @@
 -- Checks that the verifier refuses what is illegal: for each rule of plan/lower/verify.c a schedule is broken through
 -- the one function that can (wn_test_mutate), and the message must name the rule. A broken plan must be forgotten
 -- afterwards.
-require 'spec.helper'
+local helper = require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local program = require 'wane.program'
@@ -259,7 +259,7 @@ describe('a model', function()
         end
         wane.set_device 'mirror'
         local ok, l, q = pcall(train, 'recompute_all', 'fused')
-        wane.set_device 'cpu'
+        wane.set_device(helper.device)
         assert(ok, l)
         assert.equal(losses, l)
         for i = 1, #params do assert.is_true(params[i] == q[i], 'mirror parameter ' .. i) end

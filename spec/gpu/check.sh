@@ -47,6 +47,8 @@ export LUAJIT LD_LIBRARY_PATH
 export WANE_CUDA_LIB="${WANE_CUDA_LIB:-$here/build/libwane_cuda.so}"
 # Plans must not depend on what was measured before; all kernels are loaded at once, so that bytes of the driver's own
 # do not grow while the ledger is compared with it.
+# Weights lie as on a CPU without a library, and specs that start processes find the LuaJIT of the bundle.
+export PATH="$(dirname "$(command -v "$LUAJIT")"):$PATH" WANE_ONEDNN=off
 export WANE_COSTS=off CUDA_MODULE_LOADING="${CUDA_MODULE_LOADING:-EAGER}" OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
 
 version=$("$LUAJIT" lua/wane/cli/init.lua version 2>&1)
