@@ -138,6 +138,21 @@ describe('the heap of a GPU', function()
         assert.equal(0, wane.memory().segments)
     end)
 
+    it('gives back graphs of steps, which are captured anew', function()
+        local model, x = network(64, 4), wane.eval(wane.ones(4, 64))
+        local opt = optim.Adam(model:parameters(), { lr = 0.01 })
+        local function steps()
+            for _ = 1, 4 do opt:step((model(x) ^ 2):mean()) end
+        end
+        steps()
+        local made = sim.counters().graphs
+        assert.is_true(made > 0)
+        wane.memory.trim()
+        assert.equal(0, sim.counters().graphs)
+        steps()
+        assert.equal(made, sim.counters().graphs)
+    end)
+
     it('holds what a file fills in one segment', function()
         local path = os.tmpname()
         wane.save(path, network(400, 6))

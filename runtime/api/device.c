@@ -2,6 +2,7 @@
  * runtime/device/device.def on every machine; a device that is not here says why. */
 #include <string.h>
 #include "../device/cuda.h"
+#include "../run/capture.h"
 #include "api.h"
 
 int32_t wn_device_count(void)
@@ -98,6 +99,7 @@ int32_t wn_memory_trim(int32_t device)
     wn__slab_trim(device, NULL, 0);
     for (int32_t place = 0; place < WN_PLACE_COUNT; place++) wn__offload_buffer_trim(device, place);
     WN_TRY(wn__arena_shrink(device, 0));
+    wn__captured_trim(device);
     wn__device_trim(device);
     return WN_OK;
 }

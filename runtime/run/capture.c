@@ -33,9 +33,10 @@ struct key {
     int32_t runs;         /* with these addresses */
 };
 
-/* The graphs of a schedule, by the addresses of its runs. */
+/* The graphs of a schedule, by the addresses of its runs. Invariant: each that is alive is in the list `alive`. */
 struct graphs {
     struct wn_made is; /* the first field, so that a pointer to it is one to the graphs */
+    struct graphs *next;
     struct wn__pool pool;
     int32_t device, n_addresses, most_segments, n_segments;
     int32_t is_off;               /* 1: a call failed, or graphs do not pay; the schedule has none any more */
@@ -46,6 +47,8 @@ struct graphs {
     const void **address;         /* (n_addresses) of the run under way */
     struct key key[MOST_KEYS];
 };
+
+static struct graphs *alive;
 
 static struct graphs *of(const struct wn_program *p)
 {
@@ -101,9 +104,17 @@ static void close_graphs(struct graphs *g, struct key *k)
     }
 }
 
+void wn__captured_trim(int32_t device)
+{
+    for (struct graphs *g = alive; g != NULL; g = g->next)
+        for (int32_t i = 0; i < MOST_KEYS && g->device == device; i++) close_graphs(g, &g->key[i]);
+}
+
 static void let_go(struct wn_made *kept)
 {
-    struct graphs *g = (struct graphs *)kept;
+    struct graphs *g = (struct graphs *)kept, **link = &alive;
+    while (*link != g) link = &(*link)->next;
+    *link = g->next;
     for (int32_t i = 0; i < MOST_KEYS; i++) close_graphs(g, &g->key[i]);
     wn__pool_release(&g->pool);
     wn__free(g);
@@ -141,6 +152,8 @@ int32_t wn__captured_take(struct wn_program *p)
         return WN_OOM;
     }
     find_segments(g, p);
+    g->next = alive;
+    alive = g;
     p->schedule->kept = &g->is;
     return WN_OK;
 }
