@@ -162,10 +162,11 @@ static void put_target(struct text *t, const struct wn__target *target)
 {
     char number[32];
     put(t, target->name);
-    snprintf(number, sizeof number, target->arch != 0 ? " %d" : "", (int)target->arch);
-    put(t, number);
-    snprintf(number, sizeof number, target->library != 0 ? " library %d: " : ": ", (int)target->library);
-    put(t, number);
+    snprintf(number, sizeof number, " %d", (int)target->arch);
+    if (target->arch != 0) put(t, number);
+    snprintf(number, sizeof number, " library %d", (int)target->library);
+    if (target->library != 0) put(t, number);
+    put(t, ": ");
 }
 
 const char *wn__cost_key(const struct wn__ir *ir, const struct wn_desc *d)
