@@ -37,8 +37,8 @@ struct wn__captured {
 
 /* Makes what is kept with the schedule of p, where its device has graphs. WN_OOM. */
 int32_t wn__captured_take(struct wn_program *p);
-/* Gives back all graphs of a device, whose memory is the driver's; later runs capture them anew. Requires that no run is
- * under way. */
+/* Gives back all graphs of a device, whose memory is the driver's; later runs capture them anew. Requires that no run
+ * is under way. */
 void wn__captured_trim(int32_t device);
 /* Finds the graphs of a run's addresses. shift: added to the random counters of a rerun. */
 void wn__captured_start(struct wn__captured *g, struct wn_program *p, const struct wn__bases *b, wn__issue_fn issue,
