@@ -144,7 +144,7 @@ WN_API int32_t wn_memory_limit(int32_t device, int64_t bytes);
 WN_API int32_t wn_memory_limit_disk(int32_t device, int64_t bytes);
 /* Starts peaks again from what is alive now. */
 WN_API int32_t wn_memory_reset_peak(int32_t device);
-/* Gives idle arenas, slabs and offload buffers back to the system. */
+/* Gives idle arenas, slabs, offload buffers and captured graphs back to the system. */
 WN_API int32_t wn_memory_trim(int32_t device);
 /* Measures the seconds to move `bytes` (1 MiB or more) to host memory (place 0) or disk (1), into *out, and back,
  * into *in, outside the caches. Status: WN_IO or WN_OOM when there is no room. */

@@ -24,6 +24,11 @@ local function run(environment, command)
     return (helper.shell(('env %s %s'):format(environment, command)))
 end
 
+-- Returns the value of words of the Makefile.
+local function of_make(words)
+    return helper.lines(("make -s --no-print-directory --eval 'show: ; @echo %s' show"):format(words))[1]
+end
+
 describe('without a GPU', function()
     if sim.missing() then
         pending(sim.missing())
@@ -61,10 +66,7 @@ describe('without a GPU', function()
             return found
         end
         local checked, missing, count = {}, {}, 0
-        for name in helper.lines("make -s --no-print-directory --eval 'show: ; @echo $(CUDA_TREE_FILES)' show")[1]
-            :gmatch '%S+' do
-            checked[name] = true
-        end
+        for name in of_make('$(CUDA_TREE_FILES)'):gmatch '%S+' do checked[name] = true end
         local ours = files 'build/release'
         for name in pairs(files 'build/cudasim') do
             if ours[name] then
@@ -84,6 +86,21 @@ describe('without a GPU', function()
         assert.equal(0, library.wn_cuda_open(host, nil, text, 400))
         assert.equal('the library was built of other sources than libwane.so; build both anew (make, make cuda)',
             ffi.string(text))
+    end)
+
+    it('refuses code that has no tensor cores on a GPU that has them', function()
+        local folder = helper.lines('mktemp -d')[1]
+        local text, code = helper.shell(([[g++ -std=c++17 %s -UWN_CUDA_ARCHES -DWN_CUDA_ARCHES=75 -x c++ -c \
+            -o %s/open.o runtime/device/cuda/open.cu && g++ -shared -o %s/libwane_cuda.so %s/open.o -lm \
+            $(find build/cudasim -name '*.o' ! -name open.cu.o ! -name 'selftest*')]]):format(
+            of_make '$(SIM_FLAGS) $(CUDA_TREE)', folder, folder, folder))
+        assert.equal(0, code, text)
+        local library = 'WANE_CUDA_LIB=' .. folder
+        local older = run(library .. ' WANE_SIM_ARCH=75', 'build/wane version')
+        local newer = run(library .. ' WANE_SIM_ARCH=90', 'build/wane version')
+        helper.lines('rm -r ' .. folder)
+        assert.truthy(older:find('simulated, for specs', 1, true), older)
+        assert.truthy(newer:find('the library was not built for the one that was found, sm_90', 1, true), newer)
     end)
 
     it('takes a GPU that newer code of its generation, or older PTX, runs on', function()

@@ -12,7 +12,6 @@ extern "C" {
 }
 
 enum { SUM, MAX, MIN };
-enum { FEW_ROWS = 1024 }; /* rows, or pieces of them, that blocks of 256 threads would put on 64 multiprocessors */
 
 template <class T> struct job {
     struct wn__reduction p;
@@ -271,8 +270,6 @@ static int32_t start(const struct wn_desc *d, const struct wn_buffers *b, void *
                0, stream, j);
     else if (j.p.is_columns || j.p.length == 0)
         LAUNCH((reduce_columns<KIND, T, A>), wn__blocks(units, WN_THREADS), WN_THREADS, 0, stream, j);
-    else if (units <= FEW_ROWS) /* a warp a block, so that few rows are on many multiprocessors */
-        LAUNCH((reduce_rows<KIND, T>), wn__blocks(units * WN_LANES, 32), 32, 0, stream, j);
     else LAUNCH((reduce_rows<KIND, T>), wn__blocks(units * WN_LANES, WN_THREADS), WN_THREADS, 0, stream, j);
     if (j.partial != NULL)
         LAUNCH((join_pieces<KIND, T>), wn__blocks(j.p.outputs, WN_THREADS), WN_THREADS, 0, stream, j);

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <functional>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 /* ---- words of the language ---------------------------------------------------------------------------------- */
@@ -265,17 +266,9 @@ static inline unsigned __brev(unsigned x)
 /* A GPU's libm is within a few ulp of the host's and has other bits. Here the last bit of about half of all results is
  * another one, so that what is promised to have the CPU's bits may not depend on these functions. 0, 1, infinities and
  * NaN stay. */
-static inline double wn__sim_other_bits(double y)
+template <class T> static inline T wn__sim_other_bits(T y)
 {
-    uint64_t u;
-    memcpy(&u, &y, sizeof u);
-    u ^= u >> 1 & 1;
-    memcpy(&y, &u, sizeof y);
-    return y;
-}
-static inline float wn__sim_other_bits(float y)
-{
-    uint32_t u;
+    typename std::conditional<sizeof(T) == 8, uint64_t, uint32_t>::type u;
     memcpy(&u, &y, sizeof u);
     u ^= u >> 1 & 1;
     memcpy(&y, &u, sizeof y);

@@ -114,7 +114,7 @@ function memory.reset_peak(device)
     check(C.wn_memory_reset_peak(device_of(device, 'memory.reset_peak')))
 end
 
---- Collects tensors that the script no longer refers to, then returns idle arenas and slabs to the system.
+--- Collects tensors that the script no longer refers to, then returns idle arenas, slabs and graphs to the system.
 --
 -- Compiled traces are flushed first, because a trace may hold a model as a constant.
 -- @param device name, by default the current one
