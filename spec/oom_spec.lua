@@ -278,17 +278,23 @@ describe('every allocation made to fail once', function()
     it('leaves nothing behind in the library itself', function()
         no_second_try()
         local w = world(false)
+        -- Counts allocations, because malloc may give the same ones other sizes. A dead slot of a Lua frame may hold
+        -- objects of one round now and then; what the library leaks is more after every round.
         local function all()
             for _, phase in ipairs(w.phases) do sweep(phase, true, function() end) end
             w.opt:zero_grad()
             C.wn_debug('forget_plans', 1)
+            require('jit').flush()
             for _ = 1, 4 do collectgarbage() end
-            return wane.memory().host
+            return tonumber(C.wn_debug_get 'host_allocations')
         end
         all()
-        local first = all()
-        local again = all()
-        assert.is_true(again <= first + 1024, again .. ' after ' .. first)
+        local counts, is_steady = { all() }, false
+        for round = 2, 6 do
+            counts[round] = all()
+            is_steady = is_steady or counts[round] <= counts[round - 1]
+        end
+        assert.is_true(is_steady, table.concat(counts, ' '))
     end)
 
     for _, fused in ipairs { true, false } do

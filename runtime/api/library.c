@@ -298,6 +298,7 @@ int64_t wn_debug_get(const char *option)
     if (strcmp(option, "placed_boxes") == 0) return wn__placed_boxes;
     if (strcmp(option, "onednn") == 0) return wn__device_prepared(wn__device(0));
     if (strcmp(option, "fail_alloc") == 0) return wn__alloc_fails_in();
+    if (strcmp(option, "host_allocations") == 0) return wn__alloc_count();
     if (strcmp(option, "fail_write") == 0) return wn__file_fails_in;
     return -1;
 }

@@ -8,6 +8,7 @@
 #include "status.h"
 
 static int64_t live_bytes; /* bytes that are allocated now, as malloc counts them */
+static int64_t live_count; /* allocations that live_bytes are of */
 static int64_t fail_in; /* attempts until one fails, that one counted: 1 fails the next; 0: no failure is asked for */
 
 int32_t wn__alloc_must_fail(void)
@@ -31,6 +32,11 @@ int64_t wn__alloc_host_bytes(void)
     return live_bytes;
 }
 
+int64_t wn__alloc_count(void)
+{
+    return live_count;
+}
+
 void *wn__alloc(int64_t bytes)
 {
     void *p = bytes < 0 || wn__alloc_must_fail() ? NULL : calloc(1, bytes > 0 ? (size_t)bytes : 1);
@@ -40,6 +46,7 @@ void *wn__alloc(int64_t bytes)
         return NULL;
     }
     live_bytes += (int64_t)malloc_usable_size(p);
+    live_count++;
     return p;
 }
 
@@ -47,6 +54,7 @@ void wn__free(void *p)
 {
     if (p == NULL) return;
     live_bytes -= (int64_t)malloc_usable_size(p);
+    live_count--;
     free(p);
 }
 

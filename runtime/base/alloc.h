@@ -25,8 +25,10 @@ int32_t wn__alloc_must_fail(void);
 void wn__alloc_fail_nth(int64_t n);
 /* Returns the attempts until one fails, that one counted; 0: the failure has happened, or none was asked for. */
 int64_t wn__alloc_fails_in(void);
-/* Returns the bytes of all live host allocations. */
+/* Returns the bytes of all live host allocations. malloc may give an allocation some bytes more than the next time, so
+ * the same allocations differ by a few bytes each; their number, which wn__alloc_count returns, is exact. */
 int64_t wn__alloc_host_bytes(void);
+int64_t wn__alloc_count(void);
 
 /* An allocator for the many small arrays of a plan, which frees all of them at once. A zeroed struct is an empty pool.
  *
