@@ -16,6 +16,7 @@
 -- print(wane.memory().kinds.result >= 4 * big:numel()) --> true
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
+local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
 local text = require 'wane.report.table'
 
@@ -128,5 +129,14 @@ function memory.trim(device)
     check(C.wn_memory_trim(device_of(device, 'memory.trim')))
 end
 
--- Makes the table callable: wane.memory(device) returns the report of a device, by default of the current one.
-return setmetatable(memory, { __call = function(_, device) return get(device_of(device, 'wane.memory')) end })
+-- Makes the table callable: wane.memory(device) returns the report of a device, by default of the current one. Nothing
+-- can be assigned, because `wane.memory.limit = '8 GiB'` would replace a function and limit nothing.
+return setmetatable({}, {
+    __index = memory,
+    __call = function(_, device) return get(device_of(device, 'wane.memory')) end,
+    __newindex = function(_, name, value)
+        local given = type(value) == 'string' and "'" .. value .. "'" or tostring(value)
+        local instead = memory[name] and ('call wane.memory.%s(%s)'):format(name, given) or 'there is nothing to assign'
+        errors.raise(nil, 'value', 'wane.memory.%s = %s: %s', tostring(name), given, instead)
+    end,
+})

@@ -439,22 +439,6 @@ function policy.anew(x)
     return new('function', { ask = function(_, r) return x(r) end })
 end
 
-local default
-
--- Makes policy.default a field that is checked when it is assigned: the policy that decides where no other has an
--- opinion, or nil.
-setmetatable(policy, {
-    __index = function(_, key)
-        if key == 'default' then return default end
-        raise(nil, 'value', "policy has no '%s'; %s", tostring(key), errors.near(key, policy))
-    end,
-    __newindex = function(t, key, value)
-        if key ~= 'default' then return rawset(t, key, value) end
-        default = value ~= nil and policy.of(value) or nil
-        tensor.mode_changed()
-    end,
-})
-
 --- Returns the number by which a program's decisions are found again. Policies of modules are part of the scopes of
 -- their nodes.
 -- @within Internal
@@ -464,4 +448,20 @@ function policy.key(explicit, fallback)
     return (explicit and explicit.serial or 0) * SERIALS + (fallback and fallback.serial or 0)
 end
 
-return policy
+local default
+
+-- Makes policy.default a field that is checked when it is assigned: the policy that decides where no other has an
+-- opinion, or nil. Nothing else can be assigned, because a misspelt default would decide nothing.
+return setmetatable(policy, {
+    __index = function(_, key)
+        if key == 'default' then return default end
+        raise(nil, 'value', "policy has no '%s'; %s", tostring(key), errors.near(key, policy))
+    end,
+    __newindex = function(_, key, value)
+        if key ~= 'default' then
+            raise(nil, 'value', 'policy.%s = ...: policy.default alone can be assigned', tostring(key))
+        end
+        default = value ~= nil and policy.of(value) or nil
+        tensor.mode_changed()
+    end,
+})
