@@ -52,7 +52,7 @@ describe('a simulated GPU', function()
     end
 
     it('gives the same bits in every order of streams and threads, without races', function()
-        local text, code = helper.shell(('WANE_CUDA_LIB=%s ${LUAJIT:-luajit} spec/support/cuda_orders.lua 2>/dev/null')
+        local text, code = helper.shell(('WANE_CUDA_LIB=%s ${LUAJIT:-luajit} spec/support/cuda_orders.lua 2>&1')
             :format(folder))
         local bad, runs, rows = {}, 0, rows_of(text)
         for _, row in ipairs(rows) do
