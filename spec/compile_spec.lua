@@ -23,6 +23,8 @@ local function state(model)
     return out
 end
 
+local function plain(fn) return fn end
+
 local function message(fn, ...)
     local fine, why = pcall(fn, ...)
     assert.is_false(fine)
@@ -41,7 +43,6 @@ describe('a compiled step', function()
         for i = 1, n do losses[i] = step(data[i][1], data[i][2]):item() end
         return losses, state(model)
     end
-    local function plain(fn) return fn end
     local optimizers = {
         SGD = function(m) return wane.optim.SGD(m:parameters(), { lr = 0.1, momentum = 0.9 }) end,
         Adam = function(m) return wane.optim.Adam(m:parameters(), { lr = 0.01 }) end,
@@ -280,6 +281,95 @@ describe('a compiled step', function()
         assert.is_truthy(message(wane.compile(function() return 3 end)):find('ran nothing', 1, true))
         assert.has_error(function() wane.compile(7) end)
         assert.has_error(function() wane.compile(function() end, { polcy = 'sqrt' }) end)
+    end)
+end)
+
+describe('a compiled step with other work between its calls', function()
+    local optim = wane.optim
+
+    -- Makes a model whose head is called on its own, too.
+    local function world()
+        wane.manual_seed(3)
+        local head = nn.Linear(4, 3)
+        local model = nn.Sequential { nn.Linear(4, 4), nn.ReLU(), head }
+        local w = { model = model, head = head, opt = optim.SGD(model:parameters(), { lr = 0.1, momentum = 0.5 }) }
+        function w.loss(m, x, y) return nn.cross_entropy((m or model)(x), y) end
+        return w
+    end
+
+    local steps = {
+        ['opt:step(loss)'] = function(w, x, y) w.opt:step(w.loss(nil, x, y)) end,
+        ['the three usual lines'] = function(w, x, y)
+            w.opt:zero_grad()
+            w.loss(nil, x, y):backward()
+            w.opt:step()
+        end,
+        ['three lines that clear last'] = function(w, x, y)
+            w.loss(nil, x, y):backward()
+            w.opt:step()
+            w.opt:zero_grad()
+        end,
+    }
+    -- Lists what runs between two calls and leaves no gradient behind.
+    local works = {
+        ['nothing'] = function() end,
+        ['a backward'] = function(w, x, y) w.loss(nil, x, y):backward() end,
+        ["the head's backward"] = function(w, x, y) w.loss(w.head, x, y):backward() end,
+        ["the head's backward, then the model's"] = function(w, x, y)
+            w.loss(w.head, x, y):backward()
+            w.loss(nil, x, y):backward()
+        end,
+        ['gradients set to nil'] = function(w, x, y)
+            w.loss(nil, x, y):backward()
+            for _, p in ipairs(w.model:parameters()) do p.grad = nil end
+        end,
+        ['a step of its own'] = function(w, x, y) w.opt:step(w.loss(nil, x, y)) end,
+        ["the head's value"] = function(w, x, y) w.loss(w.head, x, y):item() end,
+        ['a measurement'] = function(w, x, y)
+            wane.measure(function() return w.loss(nil, x, y) end, { steps = 1, warmup = 0 })
+        end,
+    }
+
+    for step_name, step in pairs(steps) do
+        for work_name, work in pairs(works) do
+            it(('is recorded twice, not more, and has the bits of the loop: %s, %s'):format(step_name, work_name),
+                function()
+                    local function train(wrap)
+                        local w, recorded = world(), 0
+                        local call = wrap(function(x, y)
+                            recorded = recorded + 1
+                            step(w, x, y)
+                        end)
+                        for _, batch in ipairs(batches(5)) do
+                            local x, y = batch[1]:narrow(2, 1, 4):detach(), batch[2]
+                            call(x, y)
+                            w.opt:zero_grad()
+                            work(w, x, y)
+                            w.opt:zero_grad()
+                        end
+                        return state(w.model), recorded
+                    end
+                    local expected = train(plain)
+                    local got, recorded = train(wane.compile)
+                    assert.same(expected, got)
+                    assert.equal(2, recorded)
+                end)
+        end
+    end
+
+    it('names what another recording did otherwise', function()
+        local w, n = world(), 0
+        local x, y = wane.randn(2, 4), wane.randint(3, { 2 })
+        local step = wane.compile(function(a, b)
+            n = n + 1
+            local h = w.model(a)
+            w.opt:step(nn.cross_entropy(n % 2 == 1 and h or h:relu(), b))
+        end)
+        step(x, y)
+        assert.is_truthy(message(step, x, y):find('relu was recorded where it was log_softmax before', 1, true))
+        local left = wane.compile(function(a, b) w.loss(nil, a, b):backward() end)
+        left(x, y)
+        assert.is_truthy(message(left, x, y):find('gradients of the step before are still there', 1, true))
     end)
 end)
 

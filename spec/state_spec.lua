@@ -432,3 +432,48 @@ describe('storage', function()
         assert.is_truthy(e.message:find('freed', 1, true), e.message)
     end)
 end)
+
+describe('the name of a parameter', function()
+    local x
+
+    before_each(function() x = wane.eval(wane.ones(2, 3)) end)
+
+    -- Returns the names of the states that a module reads, as its program has them.
+    local function names(m)
+        local list = {}
+        scoped('listen', function(p)
+            for _, node in ipairs(p:graph()) do
+                if node.op == 'cell' then list[#list + 1] = node.name end
+            end
+        end, function() m(x):sum():item() end)
+        return table.concat(list, ' ')
+    end
+
+    it('is its path in the model, which a part that is called on its own does not change', function()
+        local head = nn.Linear(3, 3)
+        local model = nn.Sequential { nn.Linear(3, 3), nn.Residual(head) }
+        assert.equal('weight bias', names(head))
+        assert.equal('1.weight 1.bias 2.body.weight 2.body.bias', names(model))
+        assert.equal('2.body.weight 2.body.bias', names(head))
+        assert.equal('2.body.weight 2.body.bias', names(model[2]))
+        assert.equal('1.weight 1.bias 2.body.weight 2.body.bias', names(model))
+    end)
+
+    it('goes along to another dtype and into a model that grew', function()
+        local model = nn.Sequential { nn.Linear(3, 3), nn.Linear(3, 3) }
+        local before = names(model)
+        assert.equal(before, names(model:to 'f64':to 'f32'))
+        model[2]:to 'f64':to 'f32'
+        assert.equal(before, names(model))
+        model:add(nn.Linear(3, 3, { bias = false }))
+        assert.equal(before .. ' 3.weight', names(model))
+    end)
+
+    it('is that of one of two models that share it, whichever is called', function()
+        local shared = nn.Linear(3, 3)
+        local a, b = nn.Sequential { nn.ReLU(), shared }, nn.Sequential { nn.ReLU(), nn.ReLU(), shared }
+        assert.equal('2.weight 2.bias', names(a))
+        assert.equal('2.weight 2.bias', names(b))
+        assert.equal('2.weight 2.bias', names(a))
+    end)
+end)

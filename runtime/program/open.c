@@ -216,6 +216,13 @@ static int32_t number_sets(struct wn_program *p)
     return WN_OK;
 }
 
+/* Returns the gradient of the order's cell i that this program assigns or adds to; NULL: there is none yet, or the
+ * program leaves it alone, because its gradients end with the run. */
+static const struct wn_cell *kept_gradient(const struct wn_program *p, int32_t i)
+{
+    return p->transient || p->mode == WN_RUN_STEP ? NULL : p->read_cell[i]->grad;
+}
+
 /* Returns the slab in which all gradients of the order's cells have their places, in their order and filling it,
  * with none allocated: what the program that made it leaves once its gradients are cleared. NULL: there is no such
  * slab. has_any: some gradient has a place. */
@@ -225,7 +232,7 @@ static const struct wn__slab *cleared_slab(const struct wn_program *p, int32_t *
     int64_t at = 0;
     *has_any = 0;
     for (int32_t i = 0; i < p->n_read; i++) {
-        const struct wn_cell *g = p->transient ? NULL : p->read_cell[i]->grad;
+        const struct wn_cell *g = kept_gradient(p, i);
         if (g == NULL || g->slab == NULL) continue;
         *has_any = 1;
         if (s == NULL) s = g->slab;
@@ -241,8 +248,8 @@ static void key_gradients(struct wn_program *p, struct wn__bytes *b)
     int64_t stamp = wn__node_stamp();
     int32_t met = 0;
     for (int32_t i = 0; i < p->n_read; i++) {
-        const struct wn_cell *c = p->read_cell[i], *g = p->transient ? NULL : c->grad;
-        wn__bytes_int(b, c->kind);
+        const struct wn_cell *g = kept_gradient(p, i);
+        wn__bytes_int(b, p->read_cell[i]->kind);
         if (g == NULL || g->slab == NULL) {
             wn__bytes_int(b, 0);
             continue;

@@ -181,6 +181,21 @@ return {
         filter = 'index',
     },
     {
+        name = 'a step is planned by gradients that it leaves alone',
+        file = 'runtime/program/open.c',
+        old = 'return p->transient || p->mode == WN_RUN_STEP ? NULL',
+        new = 'return p->transient ? NULL',
+        spec = 'spec/compile_spec.lua',
+        filter = 'other work',
+    },
+    {
+        name = 'a part that is called on its own renames its parameters',
+        file = 'lua/wane/module/init.lua',
+        old = 'and depth_of(path) <= depth_of(before) then return end',
+        new = 'and depth_of(path) > depth_of(before) then return end',
+        spec = { 'spec/compile_spec.lua', 'spec/state_spec.lua' },
+    },
+    {
         name = 'a limit is one granule too kind',
         file = 'runtime/run/acquire.c',
         old = [[

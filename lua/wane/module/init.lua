@@ -54,7 +54,7 @@ end
 
 --- Makes a parameter: a state that is trained.
 -- @param init float tensor of its first value, usually a creation op, which then takes no storage until it is read
--- @param name text for reports; the path in the module unless given
+-- @param name text for reports, until a module that holds it is called: its path there names it then
 -- @return tensor that names the parameter
 -- @raise 'dtype' for a tensor of integers
 -- @usage print(nn.Parameter(wane.zeros(3)).requires_grad) --> true
@@ -235,6 +235,26 @@ end
 -- that thousands of modules do not each try the paths of all before.
 local counts = {}
 
+-- parameter -> the module that named it by a path
+local namers = setmetatable({}, { __mode = 'kv' })
+
+local function depth_of(path)
+    return select(2, path:gsub('%.', ''))
+end
+
+-- Names the parameters of m by their paths, which they keep in the field _path. A parameter of two modules that are
+-- called on their own, as a model and its head are, has the longer path, whichever is called last: plans are found by
+-- names, too.
+local function name_parameters(m)
+    walk(m, '', nil, function(path, p)
+        local before = rawget(p, '_path')
+        if namers[p] ~= nil and namers[p] ~= m and depth_of(path) <= depth_of(before) then return end
+        namers[p] = m
+        rawset(p, '_path', path)
+        C.wn_cell_rename(p.id, path)
+    end, {})
+end
+
 local function root_scope(m)
     local parent, kind = scopes[depth], module.type(m)
     local key = parent .. ' ' .. kind
@@ -251,7 +271,7 @@ local function root_scope(m)
     rawset(m, '_epoch', epoch())
     if not rawget(m, '_named') then
         rawset(m, '_named', true)
-        walk(m, '', nil, function(path, p) C.wn_cell_rename(p.id, path) end, {})
+        name_parameters(m)
     end
     return id
 end

@@ -32,7 +32,7 @@ end
 -- Returns a new cell like that of a parameter with the first value `init`.
 local function cell_of(p, init)
     init = create.laid(init, layout_on(p, tensor.typed(init)._device))
-    local cell = tensor.wrap(binding.id(C.wn_cell(create.KIND_PARAMETER, init.id, 'parameter')))
+    local cell = tensor.wrap(binding.id(C.wn_cell(create.KIND_PARAMETER, init.id, rawget(p, '_path') or 'parameter')))
     binding.check(C.wn_cell_need_grad(cell.id, tensor.info(p).needs_grad ~= 0 and 1 or 0))
     return cell
 end
@@ -257,7 +257,6 @@ local function add_state(module, Module)
         for k, p in ipairs(parameters) do
             if cells[k] then tensor.adopt(p, cells[k]) end
         end
-        for _, each in ipairs(m:modules()) do rawset(each, '_named', nil) end
         module.mode_changed()
         return m
     end

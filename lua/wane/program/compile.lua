@@ -14,6 +14,7 @@ local errors = require 'wane.errors'
 local module = require 'wane.module'
 local op = require 'wane.tensor.op'
 local program = require 'wane.program'
+local replan = require 'wane.program.replan'
 local tensor = require 'wane.tensor'
 local scoped = require 'wane.scoped'
 
@@ -187,9 +188,9 @@ local function compare(first, second)
     for i, a in ipairs(first.programs) do
         local b = second.programs[i]
         if C.wn_same_encoding(a.handle, b.handle) ~= 1 then
-            return ('run point %d (%s) recorded another program than at the last call; shapes and ops must not '
-                .. 'depend on the call, and gradients must be cleared (opt:zero_grad(), or opt:step(loss))')
-                :format(i, b.request.mode)
+            return ('run point %d (%s) recorded another program than at the last call, where all calls must record '
+                .. 'the same: %s'):format(i, b.request.mode,
+                    replan.difference(b, a) or 'what is retained, or where gradients lie, differs')
         end
     end
     for i, a in ipairs(first.programs) do

@@ -75,7 +75,7 @@ local function node_difference(now, before)
     if now.scope ~= before.scope then return now.what .. ' was recorded in another module' end
 end
 
--- Returns the first difference of two descriptions as text.
+-- Returns the first difference of two descriptions as text, or nil.
 local function difference(now, before)
     for k, node in ipairs(now) do
         local words = before[k] and node_difference(node, before[k])
@@ -86,8 +86,14 @@ local function difference(now, before)
         return ("the policy '%s' is another object; make it once, outside the loop"):format(tostring(now.policy))
     end
     if now.fallback ~= before.fallback then return 'policy.default was set to another policy' end
-    return 'nothing of what is recorded differs, so more plans are in use than the 64 that are kept, or gradients lie '
-        .. 'elsewhere'
+end
+
+--- Returns the first difference between what two programs recorded, as text; nil: what they keep differs, or
+-- where gradients lie.
+-- @param now Program
+-- @param before Program
+function replan.difference(now, before)
+    return difference(describe(now), describe(before))
 end
 
 --- Counts a plan that a run point had to make, and warns at the fifth.
@@ -107,7 +113,8 @@ function replan.note(p, run)
     elseif step.count == MANY then
         io.stderr:write(('wane: %s: this step is planned for the %dth time, and planning takes longer than a small '
             .. 'step. What differs from the time before: %s\n'):format(place, MANY,
-            difference(describe(p), step.seen)))
+            difference(describe(p), step.seen) or 'nothing of what is recorded differs, so more plans are in use than '
+                .. 'the 64 that are kept, or gradients lie elsewhere'))
         step.seen = nil
     end
 end
