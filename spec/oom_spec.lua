@@ -7,6 +7,7 @@ local binding = require 'wane.ffi'
 local program = require 'wane.program'
 local programs = require 'spec.support.programs'
 local scoped = require 'wane.scoped'
+local steady = require 'spec.support.steady'
 
 local nn, optim = wane.nn, wane.optim
 local C = binding.C
@@ -278,26 +279,12 @@ describe('every allocation made to fail once', function()
     it('leaves nothing behind in the library itself', function()
         no_second_try()
         local w = world(false)
-        -- Asks for one round of five that ends with no more than the round before, in allocations and in bytes. A dead
-        -- slot of a Lua frame may hold objects of one round now and then, malloc may give the same allocations other
-        -- sizes, and a table may double; what the library leaks is more after every round.
-        local function all()
+        steady(function()
             for _, phase in ipairs(w.phases) do sweep(phase, true, function() end) end
             w.opt:zero_grad()
             C.wn_debug('forget_plans', 1)
             require('jit').flush()
-            for _ = 1, 4 do collectgarbage() end
-            return { count = tonumber(C.wn_debug_get 'host_allocations'), bytes = wane.memory().host }
-        end
-        all()
-        local before, is_steady, seen = all(), false, {}
-        for round = 1, 5 do
-            local after = all()
-            is_steady = is_steady or (after.count <= before.count and after.bytes <= before.bytes)
-            seen[round] = after.count .. ' of ' .. after.bytes .. ' bytes'
-            before = after
-        end
-        assert.is_true(is_steady, table.concat(seen, ', '))
+        end)
     end)
 
     for _, fused in ipairs { true, false } do
