@@ -5,6 +5,7 @@
 # Invariant: `all` never touches the network; only `deps` (and what needs it) may, and only for what is missing.
 MODE ?= release
 CC = gcc
+OBJCOPY = $(shell $(CC) -print-prog-name=objcopy)
 LUAJIT ?= luajit
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -12,8 +13,20 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 CFLAGS_EXTRA ?=
 
 O := build/$(MODE)
-SOURCES := $(wildcard runtime/*/*.c runtime/plan/*/*.c kernels/*/*.c kernels/*/*/*.c)
+# The CPU's kernels are compiled once for each class of processors (kernels/cpu/backend/class.h), with its flags and its
+# own folder of micro-kernels; kernels/cpu/backend is compiled once for all. Slowest class first.
+MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
+CLASSES := plain $(if $(filter x86_64,$(MACHINE)),avx2 avx512)
+CLASS_FLAGS_avx2 := -mavx2 -mfma
+CLASS_FLAGS_avx512 := -mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma -mprfchw
+CLASS_SOURCES := $(wildcard kernels/cpu/*.c kernels/cpu/gemm/*.c kernels/cpu/attention/*.c)
+class_objects = $(patsubst %.c,$(O)/$1/%.o,$(CLASS_SOURCES) $(wildcard kernels/cpu/$1/*.c))
+SOURCES := $(wildcard runtime/*/*.c runtime/plan/*/*.c kernels/cpu/backend/*.c) \
+           $(filter-out kernels/cpu/%,$(wildcard kernels/*/*.c kernels/*/*/*.c))
 OBJECTS := $(SOURCES:%.c=$(O)/%.o) $(O)/cdef.o
+# CLASS_OBJECTS are linked into one object a class, $(O)/<class>/cpu.o.
+CLASS_OBJECTS := $(foreach c,$(CLASSES),$(call class_objects,$c))
+LINKED := $(OBJECTS) $(CLASSES:%=$(O)/%/cpu.o)
 HEADERS := $(wildcard runtime/wane*.h)
 LIBRARY_release := build/libwane.so
 LIBRARY := $(or $(LIBRARY_$(MODE)),$(O)/libwane.so)
@@ -31,10 +44,11 @@ KERNEL_OPT_release := -O3
 KERNEL_OPT_asan := -DWN_STREAM_LEAST=256
 CFLAGS := -std=c11 -D_GNU_SOURCE -fopenmp -fPIC -ffp-contract=off -fvisibility=hidden \
           -Wall -Wextra -Werror $(OPT_$(MODE))
-$(O)/kernels/%.o: CFLAGS += $(KERNEL_OPT_$(MODE)) -fno-math-errno -fno-trapping-math
+KERNEL_FLAGS := -fno-math-errno -fno-trapping-math
+$(O)/kernels/%.o: CFLAGS += $(KERNEL_OPT_$(MODE)) $(KERNEL_FLAGS)
 # Under the sanitizers these call a function for each check, and have no names of variables.
 # Measured: compiling them takes 29 and 40 s side by side, 70 and 103 s before (gcc 12).
-build/asan/kernels/cpu/gemm/avx512.o build/asan/kernels/cpu/gemm/bf16_avx512.o: \
+build/asan/avx512/kernels/cpu/avx512/gemm.o build/asan/avx512/kernels/cpu/avx512/gemm_bf16.o: \
     CFLAGS += -g1 --param asan-instrumentation-with-call-threshold=0
 LDFLAGS := -shared -fopenmp -Wl,-z,nodelete -Wl,-z,defs $(filter -fsanitize%,$(OPT_$(MODE)))
 LDLIBS := -lm -ldl
@@ -80,19 +94,40 @@ help:
 	@echo 'make clean      V=1 shows commands'
 
 # ---- the library ----------------------------------------------------------------------------------------
-$(LIBRARY): $(OBJECTS) $(O)/objects
+$(LIBRARY): $(LINKED) $(O)/objects
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) $(CFLAGS_EXTRA) -o $@.new $(OBJECTS) $(LDLIBS) && mv -f $@.new $@
+	$(Q)$(CC) $(LDFLAGS) $(CFLAGS_EXTRA) -o $@.new $(LINKED) $(LDLIBS) && mv -f $@.new $@
 
 # A file taken away must relink too, so the list of objects is a prerequisite that changes only when it differs.
 $(O)/objects: always
-	@mkdir -p $(O) && echo '$(OBJECTS)' | cmp -s - $@ || echo '$(OBJECTS)' > $@
+	@mkdir -p $(O) && echo '$(OBJECTS) $(CLASS_OBJECTS)' | cmp -s - $@ || echo '$(OBJECTS) $(CLASS_OBJECTS)' > $@
 .PHONY: always
 
+compile = $(Q)$(CC) $(CFLAGS) $(CFLAGS_EXTRA) -MMD -MP -c -o $@ $<
 $(O)/%.o: %.c Makefile
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(CFLAGS) $(CFLAGS_EXTRA) -MMD -MP -c -o $@ $<
+	$(compile)
+
+# The objects of a class, and all of them as one whose only symbol is the door of the class. `make flags-<class>` prints
+# the flags, for specs that compile kernels by themselves.
+define class_rules
+$(O)/$1/kernels/%.o: CFLAGS += $(KERNEL_OPT_$(MODE)) $(KERNEL_FLAGS) $(CLASS_FLAGS_$1) -DWN_CPU_CLASS=$1
+$(O)/$1/%.o: %.c Makefile
+	$$(call say,CC,'$$< ($1)')
+	@mkdir -p $$(@D)
+	$$(compile)
+$(O)/$1/cpu.o: $(call class_objects,$1) $(O)/objects
+	$$(call say,LINK,$$@)
+	$$(Q)$$(CC) -r -nostdlib -o $$@.all $$(filter %.o,$$^)
+	$$(Q)$$(OBJCOPY) --keep-global-symbol=wn__cpu_class_$1 $$@.all $$@ && rm -f $$@.all
+flags-$1:
+	@echo '$(CLASS_FLAGS_$1)'
+.PHONY: flags-$1
+endef
+$(foreach c,$(CLASSES),$(eval $(call class_rules,$c)))
+$(O)/avx512/kernels/cpu/avx512/gemm_bf16.o: CFLAGS += -mavx512bf16
+$(O)/kernels/cpu/backend/class.o: CFLAGS += '-DWN_CPU_CLASSES=${CLASSES:%=CLASS(%)}'
 
 # The headers as LuaJIT's ffi.cdef wants them, carried inside the library so that the two cannot drift.
 $(O)/cdef.c: $(HEADERS) runtime/base/enums.h Makefile
@@ -119,7 +154,7 @@ build/wane: lua/wane/cli/launcher.sh
 	@mkdir -p build
 	$(Q)cp $< $@.new && chmod 755 $@.new && mv -f $@.new $@
 
--include $(wildcard $(SOURCES:%.c=$(O)/%.d))
+-include $(wildcard $(SOURCES:%.c=$(O)/%.d) $(CLASS_OBJECTS:%.o=%.d))
 
 # ---- trying it --------------------------------------------------------------------------------------------
 deps:
@@ -161,10 +196,11 @@ test:
 	  echo 'specs of CUDA are left out: no C++ compiler ($(CXX)) for the simulated GPU'; fi
 	@sh spec/support/suite.sh plain $(SPEC)
 
+# The sanitizers watch the class of kernels that this processor gets: compiling all of them takes a minute more.
 asan:
 	@sh spec/support/deps.sh test
 	@$(MAKE) --no-print-directory all
-	$(inner) MODE=asan library
+	$(inner) MODE=asan CLASSES="$$(build/wane version | sed -n 's/^kernels *\([a-z0-9]*\).*/\1/p')" library
 	@sh spec/support/suite.sh asan $(SPEC)
 
 # Random calls, trainings and files under libFuzzer and the sanitizers, and files for the readers in Lua, from nothing:
@@ -180,9 +216,9 @@ fuzz:
 
 .PHONY: fuzzers
 fuzzers: $(FUZZERS)
-build/fuzz/fuzz_%: spec/fuzz/fuzz_%.c $(wildcard spec/fuzz/*.h) $(OBJECTS)
+build/fuzz/fuzz_%: spec/fuzz/fuzz_%.c $(wildcard spec/fuzz/*.h) $(LINKED)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(CFLAGS) -Iruntime -fsanitize=fuzzer,address,undefined -o $@ $< $(OBJECTS) $(LDLIBS)
+	$(Q)$(CC) $(CFLAGS) -Iruntime -fsanitize=fuzzer,address,undefined -o $@ $< $(LINKED) $(LDLIBS)
 
 lint:
 	@sh spec/support/deps.sh check

@@ -44,12 +44,19 @@ typedef int32_t (*wn_kernel_fn)(const struct wn_desc *d, const struct wn_buffers
 /* When a library may compute in the place of own kernels: where it should be faster, never, wherever it can. */
 enum wn_library_use { WN_LIBRARY_AUTO, WN_LIBRARY_OFF, WN_LIBRARY_ON };
 
+/* The choice of kernels that a user asks for. */
+struct wn__kernel_choice {
+    enum wn_library_use library;
+    const char *kernels; /* the word of WANE_KERNELS; NULL: none */
+};
+
 /* A folder of kernels, as the runtime sees it: wn__backend_<folder>, its one symbol that other rooms link with. A slot
  * that may be NULL says what that means. */
 struct wn__backend {
     struct wn__target target; /* of this kind of machine, without a library and without threads */
-    /* Chooses the library and counts the threads of this machine, into t, a copy of target. NULL: t stays as it is. */
-    void (*start)(enum wn_library_use use, struct wn__target *t);
+    /* Chooses the kernels and the library, and counts the threads of this machine, into t, a copy of target. Returns
+     * NULL, or which choice it cannot follow and what is used instead, in one line. NULL: t stays as it is. */
+    const char *(*start)(const struct wn__kernel_choice *choice, struct wn__target *t);
     /* Returns the kernel of an application, or NULL where there is none: "not in this version" then. A folder without
      * kernels, whose target plans can be made for, has NULL here. */
     wn_kernel_fn (*find)(const struct wn_desc *d);

@@ -4,6 +4,7 @@
 local helper = require 'spec.helper'
 local cases = require 'spec.cases'
 local case_inputs = require 'spec.support.case_inputs'
+local case_results = require 'spec.support.case_results'
 local cuda_bits = require 'spec.support.cuda_bits'
 local gradcheck = require 'spec.support.gradcheck'
 local programs = require 'spec.support.programs'
@@ -11,38 +12,11 @@ local wane = helper.wane
 local scoped = require 'wane.scoped'
 local op = require 'wane.tensor.op'
 
-local FLOATS = { 'f32', 'f64', 'bf16' }
-local NO_BF16 = { layernorm_dx_add = true, cross_entropy = true, cross_entropy_grad = true }
 local CPU = op.device('cpu', 'spec')
 local has_cuda, CUDA = pcall(op.device, 'cuda', 'spec')
 
 local names = programs.ops()
-
--- Runs a case on a device; returns a list of { what =, bytes =, values = } of its result and its gradients.
-local function results(case, float, name, device)
-    return scoped('device', device, function()
-        local arrays = case_inputs.arrays(case, float, name)
-        local which = case_inputs.differentiable(case, arrays)
-        local function call(tensors)
-            if case.seeded then wane.manual_seed(1) end
-            return case.call(wane, unpack(tensors))
-        end
-        local function entry(what, t)
-            return { what = what, bytes = gradcheck.bytes(t), values = gradcheck.values(t) }
-        end
-        local y = call(case_inputs.tensors(arrays, device))
-        local out = { entry('result', y) }
-        if not which then return out end
-        local tensors = case_inputs.tensors(arrays, device, which)
-        local weights = case_inputs.array(y.shape, y.dtype, case_inputs.stream(name .. ' weights'))
-        local loss = (call(tensors) * case_inputs.tensor(weights, device)):sum()
-        loss:backward()
-        for i = 1, #tensors do
-            if which[i] then out[#out + 1] = entry('gradient ' .. i, tensors[i].grad) end
-        end
-        return out
-    end)
-end
+local results, each_case = case_results.run, case_results.each
 
 -- Returns what differs between values of the two devices by more than the tolerance, or nil. NaN equals NaN alone.
 local function far(have, want, tolerance)
@@ -64,21 +38,6 @@ local function other(have, want)
         local a, b = have.values[i], want.values[i]
         local is_same = a == b and 1 / a == 1 / b or (a ~= a and b ~= b)
         if not is_same then return ('element %d is %.17g, the CPU has %.17g'):format(i, a, b) end
-    end
-end
-
--- Calls fn(case, float) for each case of an op in every float type that it is for.
-local function each_case(name, fn)
-    for _, case in ipairs(cases.records[name].cases) do
-        for _, float in ipairs(FLOATS) do
-            local is_for = case.only and case.only == float or not case.only and (#case.inputs > 0 or float ~= 'bf16')
-            if is_for and not (float == 'bf16' and NO_BF16[name]) then
-                local fine, wrong = xpcall(fn, function(e)
-                    return type(e) == 'string' and debug.traceback(e) or tostring(e)
-                end, case, float)
-                assert(fine and not wrong, ('%s, %s, %s: %s'):format(name, case.name, float, tostring(wrong)))
-            end
-        end
     end
 end
 

@@ -1,5 +1,5 @@
--- Checks oneDNN (kernels/cpu/onednn.c) in processes with WANE_ONEDNN set: the library of this machine for the results
--- of its products, and fake libraries for what happens when it is missing, old, broken, or refuses a product.
+-- Checks oneDNN (kernels/cpu/backend/onednn.c) in processes with WANE_ONEDNN set: the library of this machine for the
+-- results of its products, and fake libraries for what happens when it is missing, old, broken, or refuses a product.
 local helper = require 'spec.helper'
 local native = require 'spec.support.native'
 

@@ -1,6 +1,5 @@
--- Checks products beyond their records in spec/cases: by every micro-kernel (plain C, AVX2, AVX-512, AVX-512 bf16),
--- also those that a newer one hides on this machine, and bf16 products through the library, against exact sums rounded
--- once.
+-- Checks products beyond their records in spec/cases: by the micro-kernels of every class that this processor runs,
+-- and bf16 products through the library, against exact sums rounded once.
 local helper = require 'spec.helper'
 local array = require 'spec.cases.array'
 local tiles = require 'spec.support.tiles'
@@ -9,7 +8,6 @@ local binding = require 'wane.ffi'
 local wane = helper.wane or require 'wane'
 
 ffi.cdef [[
-const char *wn__gemm_name(void);
 int64_t products_wrong(int threads, int bf16, int64_t batch, int64_t m, int64_t n, int64_t k, int flip_a, int flip_b,
                        int with_bias);
 int64_t products_panels_wrong(int threads, int bf16, int which, int64_t m, int64_t n, int64_t k, int turned,
@@ -19,8 +17,7 @@ int64_t products_panels_wrong(int threads, int bf16, int which, int64_t m, int64
 local LEVEL = tiles.LEVEL
 
 describe('the micro-kernels of products', function()
-    local C
-    setup(function() C = tiles.build() end)
+    local C -- the library of the level that `try` and `try_panels` were given
 
     local function check(level, bf16, batch, m, n, k)
         for flags = 0, 3 do
@@ -35,7 +32,7 @@ describe('the micro-kernels of products', function()
 
     -- Checks every product of the lists at one level, for every flag, with 1 and 3 threads.
     local function try(level, bf16, batches, ms, ns, ks)
-        assert(C.products_level(level) == level)
+        C = assert(tiles.at(level))
         for _, batch in ipairs(batches) do
             for _, m in ipairs(ms) do
                 for _, n in ipairs(ns) do
@@ -47,7 +44,7 @@ describe('the micro-kernels of products', function()
 
     for level = 0, 3 do
         it('are right: ' .. LEVEL[level], function()
-            if C.products_level(level) ~= level then
+            if not tiles.at(level) then
                 pending(LEVEL[level] .. ' is not on this machine')
                 return
             end
@@ -62,7 +59,7 @@ describe('the micro-kernels of products', function()
 
     -- Checks a layer whose weight is in panels: forward, dX and dW, with panels of 48, and last ones of 16 and 32.
     local function try_panels(level, bf16, rows, inputs, outputs)
-        assert(C.products_level(level) == level)
+        C = assert(tiles.at(level))
         for _, m in ipairs(rows) do
             for _, i in ipairs(inputs) do
                 for _, o in ipairs(outputs) do
@@ -82,7 +79,7 @@ describe('the micro-kernels of products', function()
 
     for level = 0, 3 do
         it('are right with a weight in panels: ' .. LEVEL[level], function()
-            if C.products_level(level) ~= level then
+            if not tiles.at(level) then
                 pending(LEVEL[level] .. ' is not on this machine')
                 return
             end
@@ -98,18 +95,9 @@ describe('the micro-kernels of products', function()
         end)
     end
 
-    it('have names', function()
-        local NAME = { [0] = 'plain C: this processor has neither AVX2 with FMA nor AVX-512', 'AVX2', 'AVX-512',
-            'AVX-512, bf16 too' }
-        for level = 0, 3 do
-            local there = C.products_level(level)
-            assert.equal(NAME[there], ffi.string(C.wn__gemm_name()))
-        end
-    end)
-
     it('are right where a thread has several tasks', function()
         for level = 0, 3 do
-            if C.products_level(level) == level then
+            if tiles.at(level) then
                 local bf16 = level == 3 and 1 or 0
                 try(level, bf16, { 1 }, { 3100 }, { 40, 90 }, { 12 })
                 try(level, bf16, { 1 }, { 45 }, { 6200 }, { 12 })
@@ -121,7 +109,7 @@ describe('the micro-kernels of products', function()
     -- which they go around the caches.
     it('are right where k is short', function()
         for level = 0, 3 do
-            if C.products_level(level) == level then
+            if tiles.at(level) then
                 try(level, 0, { 1 }, { 805 }, { 515 }, { 3, 64 }) -- more rows than are packed at once
                 try(level, 0, { 1 }, { 1027 }, { 1040 }, { 5 })
                 try(level, 1, { 1, 2 }, { 141 }, { 171 }, { 5, 32 })

@@ -37,7 +37,7 @@ struct argmax {
         while (x[at] != best && x[at] == x[at]) at++;                                                                  \
         return at;                                                                                                     \
     }                                                                                                                  \
-    WN_CLONES static int64_t row_argmax_##S(const T *x, int64_t n)                                                     \
+    static int64_t row_argmax_##S(const T *x, int64_t n)                                                               \
     {                                                                                                                  \
         int64_t first = 0;                                                                                             \
         T best = x[0];                                                                                                 \
@@ -69,8 +69,8 @@ struct argmax {
         for (int j = 0; j < 16; j++) best[j] = top[j], at[j] = place[j];                                               \
     }                                                                                                                  \
     /* Writes the maximum of each of n columns over rows [first, end), rows `step` apart, and its row */               \
-    WN_CLONES static void columns_argmax_##S(const T *x, int64_t first, int64_t end, int64_t step, int64_t n, T *best, \
-                                             int32_t *at)                                                              \
+    static void columns_argmax_##S(const T *x, int64_t first, int64_t end, int64_t step, int64_t n, T *best,           \
+                                   int32_t *at)                                                                        \
     {                                                                                                                  \
         int64_t r = first + 1, whole = n / 16 * 16, pitch = step * (int64_t)sizeof(T);                                 \
         uintptr_t ahead = (uintptr_t)x + (uintptr_t)((r + DOWN_ROWS) * pitch);                                         \

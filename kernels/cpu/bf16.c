@@ -10,17 +10,17 @@
 #include <stddef.h>
 #include "../scalar.h"
 #include "cpu.h"
-#include "row_block.h"
+#include "backend/row_block.h"
 
 #define MOST_INPUTS 8 /* of an op that runs on copies; layer norm has 5 */
 
-WN_CLONES void wn__widen(float *restrict to, const uint16_t *restrict from, int64_t n)
+void wn__widen(float *restrict to, const uint16_t *restrict from, int64_t n)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) to[i] = wn_from_bf16(from[i]);
 }
 
-WN_CLONES void wn__round(uint16_t *restrict to, const float *restrict from, int64_t n)
+void wn__round(uint16_t *restrict to, const float *restrict from, int64_t n)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) to[i] = wn_to_bf16(from[i]);

@@ -11,7 +11,7 @@
 
 /* Defines a row loop: out[i] = EXPR of a[i * sa] and b[i * sb], i < n; sa, sb are 0 or 1. */
 #define ROW_LOOP(NAME, T, R, EXPR)                                                                                     \
-    WN_CLONES static void NAME(void *out_, const void *a_, const void *b_, int64_t n, int64_t sa, int64_t sb)          \
+    static void NAME(void *out_, const void *a_, const void *b_, int64_t n, int64_t sa, int64_t sb)                    \
     {                                                                                                                  \
         R *out = out_;                                                                                                 \
         const T *a = a_, *b = b_;                                                                                      \
@@ -190,8 +190,8 @@ struct where {
             out[i] = condition[i * sc] ? x : y;                                                                        \
         }                                                                                                              \
     }                                                                                                                  \
-    WN_CLONES static void where_steps_##S(const uint8_t *condition, const T *a, const T *b, T *out, int64_t n,         \
-                                          int64_t sc, int64_t sa, int64_t sb)                                          \
+    static void where_steps_##S(const uint8_t *condition, const T *a, const T *b, T *out, int64_t n, int64_t sc,       \
+                                int64_t sa, int64_t sb)                                                                \
     {                                                                                                                  \
         if (sc && sa && sb) where_loop_##S(condition, a, b, out, n, 1, 1, 1);                                          \
         else if (sc && sa) where_loop_##S(condition, a, b, out, n, 1, 1, 0);                                           \

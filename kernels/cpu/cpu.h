@@ -15,7 +15,7 @@
 #include "../kernel.h"
 #include "../scalar.h"
 #include "../sums.h"
-#include "parallel.h"
+#include "backend/parallel.h"
 #include "nontemporal.h"
 
 /* Each returns the kernel of an application, NULL where its family has none for the op with these dtypes. */
@@ -49,14 +49,6 @@ wn_kernel_fn wn_cpu_kernel(const struct wn_desc *d);
 
 /* Returns the bytes of scratch that the kernel of an application needs (workspace.c). */
 int64_t wn__cpu_workspace(const struct wn__target *t, const struct wn_desc *d);
-
-/* Marks a function that is compiled for three levels of x86-64, of which the loader picks one. Formulas write their fma
- * out, so all three give the same bits. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
-#define WN_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define WN_CLONES
-#endif
 
 #define WN_CPU_GRAIN 32768     /* least elements of a thread, of a loop that memory bounds */
 #define WN_CPU_GRAIN_MATH 8192 /* least elements of a thread, of a loop that arithmetic bounds */

@@ -88,7 +88,7 @@ static inline __attribute__((always_inline)) void normals(const uint32_t *word, 
 /* Defines UNIFORM or NORMAL in bulk, which compute the initial values of most models: out[i] = EXPR of word[i], or of
  * the z[i] that PREPARE made. */
 #define BULK(NAME, T, PREPARE, EXPR)                                                                                   \
-    WN_CLONES static void NAME(int64_t begin, int64_t end, void *ctx)                                                  \
+    static void NAME(int64_t begin, int64_t end, void *ctx)                                                            \
     {                                                                                                                  \
         const struct creation *k = ctx;                                                                                \
         T *out = k->out;                                                                                               \

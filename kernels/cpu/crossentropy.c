@@ -31,7 +31,7 @@ struct rows {
             k->term[r] = (double)((x[k->label[r]] - best) - log_sum);                                                  \
         }                                                                                                              \
     }                                                                                                                  \
-    WN_CLONES static void grad_row_##S(const T *x, T *out, int64_t n, T best, T log_sum, T sum)                        \
+    static void grad_row_##S(const T *x, T *out, int64_t n, T best, T log_sum, T sum)                                  \
     {                                                                                                                  \
         _Pragma("omp simd") for (int64_t i = 0; i < n; i++) out[i] =                                                   \
             wn_log_softmax_grad_##S((T)0, (x[i] - best) - log_sum, sum);                                               \

@@ -1,13 +1,11 @@
-/* The backend of the CPU: the one symbol of this folder that the runtime links with (runtime/device/cpu.c, and the
- * registry for plans that are made for a CPU elsewhere).
- *
- * An application finds its kernel in two steps: the op table names the family, the family picks by dtype. A family that
- * is not built is a link error; an op that its family forgot gives NULL here and fails spec/op_spec.lua. */
+/* The door of a class: finds the kernel of an application in two steps. The op table names the family, the family picks
+ * by dtype. A family that is not built is a link error; an op that its family forgot gives NULL here and fails
+ * spec/op_spec.lua. */
 #include <stddef.h>
+#include "backend/class.h"
 #include "cpu.h"
 #include "gemm/gemm.h"
-#include "library.h"
-#include "onednn.h"
+#include "micro.h"
 
 static wn_kernel_fn wn__cpu_leaf_kernel(const struct wn_desc *d)
 {
@@ -30,31 +28,15 @@ wn_kernel_fn wn_cpu_kernel(const struct wn_desc *d)
     return lookup[d->op](d);
 }
 
-static void start(enum wn_library_use use, struct wn__target *t)
+static const char *text(void)
 {
-    t->threads = wn_cpu_threads();
-    wn__cpu_library_start(use, t);
+    return wn__gemm_bf16_here().per == 2 ? wn__micro.text_bf16 : wn__micro.text;
 }
 
-/* The rates are those of a generic core; `wane profile` measures this machine's. */
-const struct wn__backend wn__backend_cpu = {
-    .target = {.name = "cpu",
-               .is_unified_memory = 1,
-               .threads = 1,
-               .weight_layout = WN_PANEL48,
-               .rates = {.f64 = 25e9,
-                         .f32 = 50e9,
-                         .bf16 = 50e9,
-                         .bytes = 20e9,
-                         .launch = 1e-6,
-                         .out = {8e9, 1.5e9},
-                         .in = {8e9, 1.5e9}},
-               .workspace = wn__cpu_workspace,
-               .is_library_product = wn__cpu_is_library_product},
-    .start = start,
-    .find = wn_cpu_kernel,
-    .prepare = wn__cpu_prepare_product,
-    .name = wn__gemm_name,
-    .library_name = wn__cpu_library_text,
-    .n_prepared = wn__onednn_ready,
-};
+/* WN_CPU_CLASS, the name of the class, comes from the Makefile. */
+#define WORD(name) #name
+#define NAME_OF(name) WORD(name)
+#define SYMBOL(name) wn__cpu_class_##name
+#define SYMBOL_OF(name) SYMBOL(name)
+const struct wn__cpu_class SYMBOL_OF(WN_CPU_CLASS) = {
+    .name = NAME_OF(WN_CPU_CLASS), .find = wn_cpu_kernel, .prepare = wn__cpu_prepare_product, .text = text};

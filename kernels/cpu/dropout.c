@@ -12,7 +12,7 @@
 /* Defines the loop of a dtype. last: the largest word that keeps an element, which fits 32 bits. Nothing is drawn where
  * p <= 0, which keeps all, and where nothing is kept. */
 #define DROPOUT(S, T)                                                                                                  \
-    WN_CLONES static void range_##S(const struct wn__dropout *k, T *out, const T *x, int64_t at, int64_t n)            \
+    static void range_##S(const struct wn__dropout *k, T *out, const T *x, int64_t at, int64_t n)                      \
     {                                                                                                                  \
         uint64_t threshold = wn_dropout_threshold(k->p);                                                               \
         T scale = wn_dropout_scale_##S(k->p);                                                                          \

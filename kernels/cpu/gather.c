@@ -10,12 +10,12 @@
 #include "../../runtime/base/outside.h"
 #include "bf16.h"
 #include "cpu.h"
-#if defined(__SSE2__)
+#if defined(__AVX512F__)
 #include <immintrin.h>
 #endif
 
 /* Returns whether all of n indices are in [0, size). */
-WN_CLONES static int32_t ids_fit(const int32_t *ids, int64_t n, int64_t size)
+static int32_t ids_fit(const int32_t *ids, int64_t n, int64_t size)
 {
     uint32_t limit = size > INT32_MAX ? (uint32_t)INT32_MAX + 1 : (uint32_t)size, outside = 0;
     _Pragma("omp simd reduction(| : outside)") for (int64_t i = 0; i < n; i++) outside |= (uint32_t)ids[i] >= limit;
@@ -54,11 +54,11 @@ static void embed(int64_t begin, int64_t end, void *ctx)
     if (e->streams) wn__stream_end();
 }
 
-#if defined(__SSE2__)
+#if defined(__AVX512F__)
 /* Copies rows of whole cache lines that stream: two rows at once, with prefetches two pairs ahead.
  * Measured, share of the limit, rows of a page: one by one 72 to 74 %, two at once 80 % (memory copies 75 to 98
  * GB/s). */
-__attribute__((target("avx512f"))) static void embed_lines(int64_t begin, int64_t end, void *ctx)
+static void embed_lines(int64_t begin, int64_t end, void *ctx)
 {
     const struct embedding *e = ctx;
     for (int64_t i = begin; i < end; i += 2) {
@@ -80,7 +80,7 @@ __attribute__((target("avx512f"))) static void embed_lines(int64_t begin, int64_
 
 static int32_t by_lines(const struct embedding *e, int64_t row_bytes)
 {
-    return e->streams && row_bytes % 64 == 0 && (uintptr_t)e->out % 64 == 0 && __builtin_cpu_supports("avx512f");
+    return e->streams && row_bytes % 64 == 0 && (uintptr_t)e->out % 64 == 0;
 }
 #else
 static const wn__parallel_body embed_lines = embed;
@@ -139,7 +139,7 @@ static int64_t row_at(const struct embedding *e, int64_t at)
         }                                                                                                              \
         for (; j < m; j++) to[j] += from[j];                                                                           \
     }                                                                                                                  \
-    WN_CLONES static void embed_grad_##S(int64_t begin, int64_t end, void *ctx)                                        \
+    static void embed_grad_##S(int64_t begin, int64_t end, void *ctx)                                                  \
     {                                                                                                                  \
         const struct embedding *e = ctx;                                                                               \
         const T *dy = (const T *)e->table;                                                                             \
@@ -163,7 +163,7 @@ EMBED_GRAD(f32, float)
 EMBED_GRAD(f64, double)
 
 /* Computes units [begin, end) of a bf16 table: f32 sums, rounded once. */
-WN_CLONES static void embed_grad_bf16(int64_t begin, int64_t end, void *ctx)
+static void embed_grad_bf16(int64_t begin, int64_t end, void *ctx)
 {
     const struct embedding *e = ctx;
     const uint16_t *dy = (const uint16_t *)(const void *)e->table;
@@ -180,12 +180,11 @@ WN_CLONES static void embed_grad_bf16(int64_t begin, int64_t end, void *ctx)
         }
 }
 
-#if defined(__SSE2__)
+#if defined(__AVX512F__)
 /* Computes a line of row v of a table whose rows are whole cache lines and stream: sums it in a register and stores it,
  * so that reads and writes alternate line by line.
  * Measured: by way of a block: 1.2x time. Share of the limit: one row at a time 66 to 69 %, two 77 to 80 %. */
-__attribute__((target("avx512f"), always_inline)) static inline void embed_grad_line(const struct embedding *e,
-                                                                                     int64_t v, int64_t at)
+static inline __attribute__((always_inline)) void embed_grad_line(const struct embedding *e, int64_t v, int64_t at)
 {
     const float *dy = (const float *)(const void *)e->table + at;
     int64_t width = e->row, last = e->n - 1;
@@ -197,7 +196,7 @@ __attribute__((target("avx512f"), always_inline)) static inline void embed_grad_
     _mm512_stream_ps((float *)(void *)e->out + v * width + at, sum);
 }
 
-__attribute__((target("avx512f"))) static void embed_grad_lines(int64_t begin, int64_t end, void *ctx)
+static void embed_grad_lines(int64_t begin, int64_t end, void *ctx)
 {
     const struct embedding *e = ctx;
     int64_t stop = row_at(e, end);

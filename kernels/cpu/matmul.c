@@ -11,7 +11,7 @@
 #include <string.h>
 #include "cpu.h"
 #include "gemm/gemm.h"
-#include "onednn.h"
+#include "backend/onednn.h"
 
 static void walk_one(struct wn__broadcast *w)
 {

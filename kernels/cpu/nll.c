@@ -38,7 +38,7 @@ double wn__cpu_loss(const double *term, int64_t n, int64_t count)
 /* ---- labels -------------------------------------------------------------------------------------- */
 
 /* Returns the number of labels that count; -1 where one does not fit. */
-WN_CLONES static int64_t count_fitting(const int32_t *label, int64_t n, int64_t classes, int64_t ignored)
+static int64_t count_fitting(const int32_t *label, int64_t n, int64_t classes, int64_t ignored)
 {
     uint32_t limit = classes > INT32_MAX ? (uint32_t)INT32_MAX + 1 : (uint32_t)classes, outside = 0;
     int32_t can_skip = ignored == (int32_t)ignored, skip = (int32_t)ignored;

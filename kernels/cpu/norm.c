@@ -69,14 +69,14 @@ struct norm {
     }
 
 #define NORM(S, T)                                                                                                     \
-    WN_CLONES static void row_mean_##S(int64_t begin, int64_t end, void *ctx)                                          \
+    static void row_mean_##S(int64_t begin, int64_t end, void *ctx)                                                    \
     {                                                                                                                  \
         const struct norm *k = ctx;                                                                                    \
         const T *x = k->in[0];                                                                                         \
         for (int64_t r = begin; r < end; r++)                                                                          \
             ((T *)k->out)[r] = (T)(wn__row_sum_##S(x + r * k->n, k->n) / (double)k->n);                                \
     }                                                                                                                  \
-    WN_CLONES static void row_rstd_##S(int64_t begin, int64_t end, void *ctx)                                          \
+    static void row_rstd_##S(int64_t begin, int64_t end, void *ctx)                                                    \
     {                                                                                                                  \
         const struct norm *k = ctx;                                                                                    \
         const T *x = k->in[0], *mean = k->in[1];                                                                       \
@@ -85,7 +85,7 @@ struct norm {
             ((T *)k->out)[r] = (T)(1.0 / sqrt(square / (double)k->n + k->eps));                                        \
         }                                                                                                              \
     }                                                                                                                  \
-    WN_CLONES static void layernorm_##S(int64_t begin, int64_t end, void *ctx)                                         \
+    static void layernorm_##S(int64_t begin, int64_t end, void *ctx)                                                   \
     {                                                                                                                  \
         const struct norm *k = ctx;                                                                                    \
         const T *mean = k->in[1], *rstd = k->in[2], *w = k->in[3], *b = k->in[4];                                      \
@@ -118,11 +118,11 @@ struct norm {
         }                                                                                                              \
         if (k->streams) wn__stream_end();                                                                              \
     }                                                                                                                  \
-    WN_CLONES static void layernorm_dx_##S(int64_t begin, int64_t end, void *ctx)                                      \
+    static void layernorm_dx_##S(int64_t begin, int64_t end, void *ctx)                                                \
     {                                                                                                                  \
         dx_rows_##S(begin, end, ctx, NULL);                                                                            \
     }                                                                                                                  \
-    WN_CLONES static void layernorm_dx_add_##S(int64_t begin, int64_t end, void *ctx)                                  \
+    static void layernorm_dx_add_##S(int64_t begin, int64_t end, void *ctx)                                            \
     {                                                                                                                  \
         const struct norm *k = ctx;                                                                                    \
         dx_rows_##S(begin, end, k, k->in[5]);                                                                          \
@@ -158,7 +158,7 @@ struct norm {
                 sum[j] += (double)(dy[i * k->n + j] * ((x[i * k->n + j] - mean[i]) * rstd[i]));                        \
     }                                                                                                                  \
     /* Unit u is a block of columns of a part of the rows, blocks fastest */                                           \
-    WN_CLONES static void layernorm_dw_##S(int64_t begin, int64_t end, void *ctx)                                      \
+    static void layernorm_dw_##S(int64_t begin, int64_t end, void *ctx)                                                \
     {                                                                                                                  \
         const struct norm *k = ctx;                                                                                    \
         int64_t blocks = (k->n + k->together - 1) / k->together;                                                       \

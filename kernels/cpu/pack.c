@@ -29,7 +29,7 @@ static int64_t n_groups(int64_t n)
 
 /* Encodes one group x: (n); returns its scale. Magnitudes are compared as whole numbers, so that a NaN is above
  * everything. */
-WN_CLONES static float encode(const float *restrict x, int64_t n, int8_t *restrict code)
+static float encode(const float *restrict x, int64_t n, int8_t *restrict code)
 {
     int32_t most = 0;
 #pragma omp simd reduction(max : most)
@@ -47,19 +47,19 @@ WN_CLONES static float encode(const float *restrict x, int64_t n, int8_t *restri
     return scale;
 }
 
-WN_CLONES static void decode(const int8_t *restrict code, float scale, int64_t n, float *restrict x)
+static void decode(const int8_t *restrict code, float scale, int64_t n, float *restrict x)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) x[i] = (float)code[i] * scale;
 }
 
-WN_CLONES static void narrow_f64(const double *restrict from, int64_t n, float *restrict to)
+static void narrow_f64(const double *restrict from, int64_t n, float *restrict to)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) to[i] = (float)from[i];
 }
 
-WN_CLONES static void widen_f64(const float *restrict from, int64_t n, double *restrict to)
+static void widen_f64(const float *restrict from, int64_t n, double *restrict to)
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) to[i] = (double)from[i];
@@ -114,7 +114,7 @@ static inline uint8_t together(const uint8_t *is_positive)
 
 #define SIGNS(S, T, TAKE, ONE)                                                                                         \
     /* Packs n elements, at most one block, to (n + 7) / 8 bytes */                                                    \
-    WN_CLONES static void signs_of_##S(const T *restrict x, int64_t n, uint8_t *restrict out)                          \
+    static void signs_of_##S(const T *restrict x, int64_t n, uint8_t *restrict out)                                    \
     {                                                                                                                  \
         uint8_t is_positive[WN_STREAM_BLOCK];                                                                          \
         _Pragma("omp simd") for (int64_t i = 0; i < n; i++) is_positive[i] = !(TAKE(x[i]) <= 0);                       \
@@ -122,7 +122,7 @@ static inline uint8_t together(const uint8_t *is_positive)
         for (int64_t b = 0; b < (n + 7) / 8; b++) out[b] = together(is_positive + 8 * b);                              \
     }                                                                                                                  \
     /* whole bytes of 8 elements each */                                                                               \
-    WN_CLONES static void ones_of_##S(const uint8_t *restrict bits, int64_t n_bytes, T *restrict x)                    \
+    static void ones_of_##S(const uint8_t *restrict bits, int64_t n_bytes, T *restrict x)                              \
     {                                                                                                                  \
         for (int64_t b = 0; b < n_bytes; b++)                                                                          \
             _Pragma("omp simd") for (int j = 0; j < 8; j++) x[8 * b + j] = (bits[b] >> j) & 1 ? (ONE) : (T)0;          \

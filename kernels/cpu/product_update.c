@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <string.h>
 #include "gemm/gemm.h"
+#include "micro.h"
 #include "nontemporal.h"
 #include "update.h"
 #include "../../runtime/base/number.h"
@@ -207,7 +208,7 @@ static int32_t product_update(const struct wn_desc *d, const struct wn_buffers *
 {
     (void)stream;
     int32_t flip_a = d->attrs.i[0] != 0, flip_b = d->attrs.i[1] != 0;
-    struct job w = {.kernel = wn__gemm_best(), .a = b->in[0], .b = b->in[1], .packed = b->workspace};
+    struct job w = {.kernel = wn__micro.gemm, .a = b->in[0], .b = b->in[1], .packed = b->workspace};
     w.m = d->in[0].dim[flip_a];
     w.k = d->in[0].dim[!flip_a];
     w.n = d->in[1].dim[!flip_b];

@@ -12,9 +12,10 @@
 #include <string.h>
 #include "../scalar.h"
 #include "bf16.h"
+#include "micro.h"
 #include "minmax.h"
 #include "../reduction.h"
-#include "rows_avx512.h"
+#include "rows.h"
 
 #define FEW WN_FEW_OUTPUTS
 #define DOWN_ROWS 4 /* rows of 16 columns in registers. Measured: 8: 1.05x time */
@@ -98,12 +99,12 @@ JOIN(f64, double)
 /* Defines the loops of KIND, which is sum, max or min, for a dtype. at: the index in x of the first reduced element of
  * an output. TAKE converts an element to a number, TO a double to an element. */
 #define REDUCE(KIND, S, T, A, START, TAKE, TO)                                                                         \
-    WN_CLONES static double row_##KIND##_##S(const T *x, int64_t n)                                                    \
+    static double row_##KIND##_##S(const T *x, int64_t n)                                                              \
     {                                                                                                                  \
         return (double)row_##KIND##_##S##_lanes(x, n);                                                                 \
     }                                                                                                                  \
     /* Reduces outputs [begin, end), each of one contiguous row */                                                     \
-    WN_CLONES static void rows_##KIND##_##S(const struct plan *p, int64_t begin, int64_t end)                          \
+    static void rows_##KIND##_##S(const struct plan *p, int64_t begin, int64_t end)                                    \
     {                                                                                                                  \
         double start = START;                                                                                          \
         for (int64_t o = begin; o < end; o++) {                                                                        \
@@ -172,8 +173,8 @@ JOIN(f64, double)
         for (int j = 0; j < 16; j++) value[j] = sum[j];                                                                \
     }                                                                                                                  \
     /* Adds reduced elements [begin, end), row by row, to n kept columns from column o on */                           \
-    WN_CLONES static void columns_##KIND##_##S(const struct plan *p, int64_t o, int64_t n, int64_t begin, int64_t end, \
-                                               acc_##A *value)                                                         \
+    static void columns_##KIND##_##S(const struct plan *p, int64_t o, int64_t n, int64_t begin, int64_t end,           \
+                                     acc_##A *value)                                                                   \
     {                                                                                                                  \
         const T *x = (const T *)p->x + place(&p->of.kept, o);                                                          \
         for (int64_t j = 0; j < n; j++) value[j] = START;                                                              \
@@ -212,7 +213,7 @@ JOIN(f64, double)
         }                                                                                                              \
     }                                                                                                                  \
     /* Adds the parts of outer indices [begin, end) to their first part, in order */                                   \
-    WN_CLONES static void join_parts_##KIND##_##S(int64_t begin, int64_t end, void *ctx)                               \
+    static void join_parts_##KIND##_##S(int64_t begin, int64_t end, void *ctx)                                         \
     {                                                                                                                  \
         const struct plan *p = ctx;                                                                                    \
         int64_t width = p->of.kept.dim[p->of.kept.ndim - 1];                                                           \
@@ -286,17 +287,26 @@ static void (*const reductions[WN_OP_COUNT][WN_DTYPE_COUNT])(struct plan *) = {
 /* Reduce rows of f32 that follow each other in x. */
 static int64_t many_sums(const struct plan *p, int64_t o, int64_t end)
 {
-    return wn__rows_sum((const float *)p->x + o * p->of.length, end - o, p->of.length, p->scale, (float *)p->out + o);
+    const float *x = (const float *)p->x + o * p->of.length;
+    return wn__micro.rows->sum(x, end - o, p->of.length, p->scale, (float *)p->out + o);
 }
 
 static int64_t many_maxima(const struct plan *p, int64_t o, int64_t end)
 {
-    return wn__rows_max((const float *)p->x + o * p->of.length, end - o, p->of.length, (float *)p->out + o);
+    return wn__micro.rows->max((const float *)p->x + o * p->of.length, end - o, p->of.length, (float *)p->out + o);
 }
 
 static int64_t many_minima(const struct plan *p, int64_t o, int64_t end)
 {
-    return wn__rows_min((const float *)p->x + o * p->of.length, end - o, p->of.length, (float *)p->out + o);
+    return wn__micro.rows->min((const float *)p->x + o * p->of.length, end - o, p->of.length, (float *)p->out + o);
+}
+
+/* Returns what reduces many rows of an op at once; NULL where rows are too long for it, or the class has nothing. */
+static int64_t (*many_of(int32_t op, int64_t length))(const struct plan *, int64_t, int64_t)
+{
+    int32_t is_extreme = op == WN_OP_MAX || op == WN_OP_MIN;
+    if (wn__micro.rows == NULL || length <= 0 || length >= (is_extreme ? WN_SHORT_EXTREME : WN_SHORT_SUM)) return NULL;
+    return op == WN_OP_MAX ? many_maxima : op == WN_OP_MIN ? many_minima : many_sums;
 }
 
 static int32_t reduce(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
@@ -308,8 +318,7 @@ static int32_t reduce(const struct wn_desc *d, const struct wn_buffers *b, void 
     p.out = b->out;
     p.scale = d->op == WN_OP_MEAN ? 1.0 / (double)p.of.length : 1.0;
     p.many = NULL;
-    if (d->out.dtype == WN_F32 && p.of.kept.ndim == 1)
-        p.many = d->op == WN_OP_MAX ? many_maxima : d->op == WN_OP_MIN ? many_minima : many_sums;
+    if (d->out.dtype == WN_F32 && p.of.kept.ndim == 1) p.many = many_of(d->op, p.of.length);
     p.partial = b->workspace;
     reductions[d->op][d->out.dtype](&p);
     return WN_OK;
@@ -327,7 +336,7 @@ struct extreme_grad {
 
 #define EXTREME_GRAD(S, T)                                                                                             \
     /* Computes a contiguous row; block: a buffer of WN_STREAM_BLOCK elements where out streams, else NULL */          \
-    WN_CLONES static void extreme_grad_row_##S(const T *x, T *out, int64_t n, T y, T dy, T *block)                     \
+    static void extreme_grad_row_##S(const T *x, T *out, int64_t n, T y, T dy, T *block)                               \
     {                                                                                                                  \
         int64_t ties = 0;                                                                                              \
         _Pragma("omp simd reduction(+ : ties)") for (int64_t i = 0; i < n; i++) ties += x[i] == y;                     \

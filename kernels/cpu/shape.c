@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 #include "cpu.h"
+#include "micro.h"
 #include "transpose.h"
 
 /* A transpose is done by tiles of SIDE x SIDE, so that it reads and writes runs of several lines, and within a tile by
@@ -191,7 +192,7 @@ static void transpose_part(int64_t begin, int64_t end, void *ctx)
         if (tile + 1 < end) place_tile(k, tile + 1, &next_at, &out_at, n);
         t.in = (const uint32_t *)k->in + in_at;
         t.next = (const uint32_t *)k->in + next_at;
-        wn__transpose_tile(&t);
+        wn__micro.transpose(&t);
     }
     if (k->streams) wn__stream_end();
 }
@@ -216,7 +217,7 @@ static void run_tiles(struct copy *k, int32_t is_32, wn__parallel_body by_place)
     int64_t *dim = k->broadcast.dim, last = k->broadcast.ndim - 1;
     int32_t whole =
         dim[k->fast] % WN_TRANSPOSE_SIDE == 0 && dim[last] % WN_TRANSPOSE_SIDE == 0 && (uintptr_t)k->out % 64 == 0;
-    int32_t is_fast = is_32 && whole && wn__transpose_is_fast();
+    int32_t is_fast = is_32 && whole && wn__micro.transpose != NULL;
     k->side[0] = is_fast ? TRANSPOSE_FAST : SIDE;
     k->side[1] = is_fast ? TRANSPOSE_LAST : SIDE;
     wn__parallel_for(tiles_of(k), WN_CPU_GRAIN / (k->side[0] * k->side[1]), is_fast ? transpose_part : by_place, k);

@@ -50,7 +50,7 @@ struct rows {
         }                                                                                                              \
         return sum;                                                                                                    \
     }                                                                                                                  \
-    WN_CLONES static void softmax_rows_##S(int64_t begin, int64_t end, void *ctx)                                      \
+    static void softmax_rows_##S(int64_t begin, int64_t end, void *ctx)                                                \
     {                                                                                                                  \
         const struct rows *k = ctx;                                                                                    \
         int64_t n = k->axis.n;                                                                                         \
@@ -67,7 +67,7 @@ struct rows {
         }                                                                                                              \
         if (k->streams) wn__stream_end();                                                                              \
     }                                                                                                                  \
-    WN_CLONES static void log_softmax_rows_##S(int64_t begin, int64_t end, void *ctx)                                  \
+    static void log_softmax_rows_##S(int64_t begin, int64_t end, void *ctx)                                            \
     {                                                                                                                  \
         const struct rows *k = ctx;                                                                                    \
         int64_t n = k->axis.n;                                                                                         \
@@ -80,7 +80,7 @@ struct rows {
         }                                                                                                              \
         if (k->streams) wn__stream_end();                                                                              \
     }                                                                                                                  \
-    WN_CLONES static void softmax_grad_rows_##S(int64_t begin, int64_t end, void *ctx)                                 \
+    static void softmax_grad_rows_##S(int64_t begin, int64_t end, void *ctx)                                           \
     {                                                                                                                  \
         const struct rows *k = ctx;                                                                                    \
         int64_t n = k->axis.n;                                                                                         \
@@ -93,7 +93,7 @@ struct rows {
         }                                                                                                              \
         if (k->streams) wn__stream_end();                                                                              \
     }                                                                                                                  \
-    WN_CLONES static void log_softmax_grad_rows_##S(int64_t begin, int64_t end, void *ctx)                             \
+    static void log_softmax_grad_rows_##S(int64_t begin, int64_t end, void *ctx)                                       \
     {                                                                                                                  \
         const struct rows *k = ctx;                                                                                    \
         int64_t n = k->axis.n;                                                                                         \
@@ -115,7 +115,7 @@ ROWS(f64, double)
 /* Defines the loop over units [begin, end): unit u is BLOCK columns of an outer index. EACH computes out[at] from
  * a[at], b[at]. */
 #define COLUMNS(NAME, S, T, FIRST, GATHER, FINISH, EACH)                                                               \
-    WN_CLONES static void NAME##_columns_##S(int64_t begin, int64_t end, void *ctx)                                    \
+    static void NAME##_columns_##S(int64_t begin, int64_t end, void *ctx)                                              \
     {                                                                                                                  \
         const struct rows *k = ctx;                                                                                    \
         int64_t n = k->axis.n, inner = k->axis.inner, blocks = (inner + BLOCK - 1) / BLOCK;                            \
@@ -183,7 +183,7 @@ static int32_t softmax(const struct wn_desc *d, const struct wn_buffers *b, void
 /* ---- what a fused loss takes of a row (crossentropy.c) ------------------------------------------- */
 
 #define STATS(S, T)                                                                                                    \
-    WN_CLONES void wn__cpu_row_stats_##S(const T *x, int64_t n, T *best, T *log_sum)                                   \
+    void wn__cpu_row_stats_##S(const T *x, int64_t n, T *best, T *log_sum)                                             \
     {                                                                                                                  \
         *best = row_max_##S(x, n);                                                                                     \
         *log_sum = (T)log(row_exp_sum_##S(x, n, *best));                                                               \

@@ -5,8 +5,6 @@
 
 #define WN_TRANSPOSE_SIDE 16 /* elements of a cache line, and rows of a piece */
 
-int32_t wn__transpose_is_fast(void); /* returns whether this processor has AVX-512: a register holds a cache line */
-
 /* A tile of 4-byte elements; n0 and n1 are multiples of WN_TRANSPOSE_SIDE, and rows of out begin at cache lines. */
 struct wn__tile {
     const uint32_t *in;
@@ -16,6 +14,6 @@ struct wn__tile {
     const uint32_t *next;      /* the input of the tile after this one, of the same size: prefetched row by row */
     int32_t streams;           /* out is stored non-temporally */
 };
-/* Transposes a tile. */
-void wn__transpose_tile(const struct wn__tile *t);
+/* Transposes a tile; a register of AVX-512 holds a cache line. */
+void wn__transpose_avx512(const struct wn__tile *t);
 #endif

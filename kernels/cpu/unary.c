@@ -40,7 +40,7 @@ static void run_loop(const struct wn_desc *d, struct wn__unary *k, int64_t grain
 }
 
 #define LOOP(NAME, T, EXPR)                                                                                            \
-    WN_CLONES static void NAME(int64_t begin, int64_t end, void *ctx)                                                  \
+    static void NAME(int64_t begin, int64_t end, void *ctx)                                                            \
     {                                                                                                                  \
         const struct wn__unary *k = ctx;                                                                               \
         const T *a = k->a, *b = k->b;                                                                                  \
@@ -144,7 +144,7 @@ static inline __attribute__((always_inline)) uint8_t f32_to_u8(float x)
 
 /* Defines the loop of a cast. TAKE converts an element to a number. */
 #define CAST(NAME, FROM, TO, TAKE, EXPR)                                                                               \
-    WN_CLONES static void NAME(int64_t begin, int64_t end, void *ctx)                                                  \
+    static void NAME(int64_t begin, int64_t end, void *ctx)                                                            \
     {                                                                                                                  \
         const struct wn__unary *k = ctx;                                                                               \
         const FROM *a = k->a;                                                                                          \

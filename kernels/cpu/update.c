@@ -19,7 +19,7 @@ static void assign_part(int64_t begin, int64_t end, void *ctx)
 }
 
 #define ACCUMULATE(S, T)                                                                                               \
-    WN_CLONES static void accumulate_##S(int64_t begin, int64_t end, void *ctx)                                        \
+    static void accumulate_##S(int64_t begin, int64_t end, void *ctx)                                                  \
     {                                                                                                                  \
         const struct wn__update_numbers *u = ctx;                                                                      \
         const T *value = u->value;                                                                                     \
@@ -34,7 +34,7 @@ ACCUMULATE(i32, int32_t)
 /* The loops of optimizers. hyper of sgd: lr, wd; of momentum: lr, wd, mu, dampening, nesterov, first; of adam: lr, wd,
  * b1, b2, eps, 1 - b1^t, 1 - b2^t, decoupled. */
 #define STEPS(S, T, F)                                                                                                 \
-    WN_CLONES static void sgd_##S(int64_t begin, int64_t end, void *ctx)                                               \
+    static void sgd_##S(int64_t begin, int64_t end, void *ctx)                                                         \
     {                                                                                                                  \
         const struct wn__update_numbers *u = ctx;                                                                      \
         const T *grad = u->value;                                                                                      \
@@ -45,7 +45,7 @@ ACCUMULATE(i32, int32_t)
             p[i] = fma##F(g, down, p[i]);                                                                              \
         }                                                                                                              \
     }                                                                                                                  \
-    WN_CLONES static void momentum_##S(int64_t begin, int64_t end, void *ctx)                                          \
+    static void momentum_##S(int64_t begin, int64_t end, void *ctx)                                                    \
     {                                                                                                                  \
         const struct wn__update_numbers *u = ctx;                                                                      \
         const T *grad = u->value;                                                                                      \
@@ -60,7 +60,7 @@ ACCUMULATE(i32, int32_t)
             p[i] = fma##F(nesterov ? fma##F(next, mu, g) : next, down, p[i]);                                          \
         }                                                                                                              \
     }                                                                                                                  \
-    WN_CLONES static void adam_##S(int64_t begin, int64_t end, void *ctx)                                              \
+    static void adam_##S(int64_t begin, int64_t end, void *ctx)                                                        \
     {                                                                                                                  \
         const struct wn__update_numbers *u = ctx;                                                                      \
         const T *grad = u->value;                                                                                      \

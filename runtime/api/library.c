@@ -95,6 +95,14 @@ static enum wn_library_use read_onednn(void)
     return WN_LIBRARY_AUTO;
 }
 
+/* Finds the devices, with the kernels that WANE_KERNELS and WANE_ONEDNN ask for. Notes what they cannot have. */
+static void find_devices(void)
+{
+    const struct wn__kernel_choice choice = {.library = read_onednn(), .kernels = getenv("WANE_KERNELS")};
+    const char *unmet = wn__device_start(&choice);
+    if (unmet != NULL) note("%s", unmet);
+}
+
 /* Reads WANE_CUDA_GRAPHS. Notes a word that makes no sense, and takes "on" for it. */
 static void read_graphs(void)
 {
@@ -122,7 +130,7 @@ int32_t wn_start(void)
     WN_TRY(read_switch("WANE_POISON", &poison));
     WN_TRY(read_switch("WANE_TRACE", &trace));
     WN_TRY(read_switch("WANE_SYNC", &sync));
-    wn__device_start(read_onednn());
+    find_devices();
     wn__machine_here(&wn__device(0)->target);
     WN_TRY(read_device());
     read_threads();

@@ -134,9 +134,9 @@ struct wn_device {
 
 /* ---- the registry (registry.c): the rows of device.def ---- */
 
-/* Completes every device: its target, and the defaults of its slots. Where nobody called it, wn__device does, without a
- * library. */
-void wn__device_start(enum wn_library_use use);
+/* Completes every device: its target, and the defaults of its slots. Returns NULL, or which choice a device cannot
+ * follow, in one line. Where nobody called it, wn__device does, without a library. */
+const char *wn__device_start(const struct wn__kernel_choice *choice);
 /* Returns the number of devices, the hidden ones, which stand last, included. */
 int32_t wn__device_count(void);
 /* Returns the number of devices that users see. */

@@ -25,22 +25,26 @@ static int32_t n_targets(void)
     return (int32_t)(sizeof targets / sizeof targets[0]);
 }
 
-static void set_target(struct wn_device *d, enum wn_library_use use)
+/* Returns NULL, or which choice the device cannot follow. */
+static const char *set_target(struct wn_device *d, const struct wn__kernel_choice *choice)
 {
     d->target = d->delegate != NULL ? d->delegate->target : d->backend->target;
-    if (d->delegate == NULL && d->backend->start != NULL) d->backend->start(use, &d->target);
+    return d->delegate == NULL && d->backend->start != NULL ? d->backend->start(choice, &d->target) : NULL;
 }
 
 static int32_t is_started;
 
-void wn__device_start(enum wn_library_use use)
+const char *wn__device_start(const struct wn__kernel_choice *choice)
 {
+    const char *why = NULL;
     is_started = 1;
     for (int32_t i = 0; i < wn__device_count(); i++) {
-        set_target(devices[i], use);
+        const char *unmet = set_target(devices[i], choice);
+        if (why == NULL) why = unmet;
         if (devices[i]->open != NULL) devices[i]->open(devices[i]);
         wn__device_complete(devices[i]);
     }
+    return why;
 }
 
 int32_t wn__device_count(void)
@@ -57,7 +61,7 @@ int32_t wn__device_listed(void)
 
 struct wn_device *wn__device(int32_t id)
 {
-    if (!is_started) wn__device_start(WN_LIBRARY_OFF);
+    if (!is_started) wn__device_start(&(struct wn__kernel_choice){.library = WN_LIBRARY_OFF});
     return id >= 0 && id < wn__device_count() ? devices[id] : NULL;
 }
 

@@ -306,7 +306,7 @@ return {
     },
     {
         name = 'the copy of a result is not asked for',
-        file = 'kernels/cpu/workspace.c',
+        file = 'kernels/cpu/backend/workspace.c',
         old = '    int64_t bytes = wn__row_block_copy_bytes(&s, &d->out, 0);',
         new = '    int64_t bytes = 0 * wn__row_block_copy_bytes(&s, &d->out, 0);',
         spec = 'spec/op_spec.lua',

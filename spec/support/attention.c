@@ -1,10 +1,16 @@
-/* The two ways of working with a tile of attention's weights beside each other, for attention_spec: AVX-512 hides the
- * portable one where it is there. Built by the spec from the kernels' own files. */
+/* The two ways of working with a tile of attention's weights beside each other, for attention_spec: the portable loops,
+ * as the class avx512 has them, and those of its own. Linked by the spec with the objects of that class. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "../../kernels/cpu/attention/attention.h"
 #include "../../kernels/cpu/elementwise.h"
+
+/* Stands in for the function of backend/class.c. */
+int32_t wn__cpu_has_avx512_bf16(void)
+{
+    return 0;
+}
 
 /* Stands in for the library's function of this name and aborts: no product here has an op over it. */
 void wn__elementwise_run(const struct wn__elementwise *s, void *out, const void *a, const void *b, int64_t n, int64_t sa, int64_t sb,
@@ -35,22 +41,24 @@ static void fill(float *x, int64_t n, float size)
     }
 }
 
+/* size: the largest magnitude of what scores are products of. Small scores have weights near 1, whose last bits show
+ * how 2^x is rounded. */
 static void work(const struct wn__attention_kernel *g, const struct wn__attention *k, struct wn__attention_tile t,
-                 struct results *r)
+                 float size, struct results *r)
 {
     static float a[KEYS * SIZE], b[SIZE * WIDTH] __attribute__((aligned(64)));
     static float q[WIDTH * WIDE] __attribute__((aligned(64)));
     float factor[WIDTH], shared[WIDTH];
     state = 7;
     memset(r, 0, sizeof *r);
-    fill(a, KEYS * SIZE, 4);
-    fill(b, SIZE * WIDTH, 4);
+    fill(a, KEYS * SIZE, size);
+    fill(b, SIZE * WIDTH, size);
     fill(q, WIDTH * WIDE, 4);
     fill(r->c, SIZE * WIDTH, 1);
     fill(r->d, KEYS * SIZE, 1);
     fill(factor, WIDTH, 1);
     fill(shared, WIDTH, 1);
-    for (int64_t c = 0; c < WIDTH; c++) r->best[c] = c % 3 || t.diagonal > 0 ? 10 : -INFINITY, r->sum[c] = c % 3;
+    for (int64_t c = 0; c < WIDTH; c++) r->best[c] = c % 3 || t.diagonal > 0 ? (float)size * 2.5f : -INFINITY, r->sum[c] = c % 3;
     t.s = r->s;
     t.ld = WIDTH;
     struct wn__attention_product p = {
@@ -83,16 +91,18 @@ static void work(const struct wn__attention_kernel *g, const struct wn__attentio
 
 /* Counts the bytes in which the results of the two ways differ; 0 where the machine has but one way. */
 __attribute__((visibility("default"))) int64_t attention_differ(int64_t time, int64_t keys, int64_t width,
-                                                                int64_t diagonal, double p)
+                                                                int64_t diagonal, double p, double size)
 {
     static struct results one, other;
     struct wn__attention k = {.batch = 2, .time = time, .heads = 2, .kv_heads = 2, .size = SIZE, .p = p};
     struct wn__attention_tile t = {.keys = keys, .width = width, .diagonal = diagonal};
     k.seed = 0x123456789abcdefu;
     k.counter = 3;
-    if (!wn__attention_avx512()) return 0;
-    work(wn__attention_portable(), &k, t, &one);
-    work(wn__attention_avx512(), &k, t, &other);
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512dq") ||
+        !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl"))
+        return 0;
+    work(&wn__attention_portable, &k, t, (float)size, &one);
+    work(&wn__attention_avx512, &k, t, (float)size, &other);
     int64_t differ = 0;
     for (size_t i = 0; i < sizeof one; i++) differ += ((const char *)&one)[i] != ((const char *)&other)[i];
     return differ;

@@ -1,36 +1,48 @@
-/* Products by every tile this machine can run, for product_spec: built by the spec from the kernels' own files, which
- * ask here what the processor has (the spec defines __builtin_cpu_supports as spec_supports). So the tiles that a newer
- * one hides are tried too. */
+/* Products by the micro-kernels of one class, for product_spec: built by the spec from the kernels' own files, once for
+ * each class (tiles.lua). */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "../../kernels/cpu/backend/class.h"
 #include "../../kernels/cpu/elementwise.h"
 #include "../../kernels/cpu/gemm/gemm.h"
+#include "../../kernels/cpu/micro.h"
 
-static int level; /* 0: plain C; 1: AVX2; 2: AVX-512; 3: and its bf16 */
-
-int spec_supports(const char *name)
-{
-#if defined(__x86_64__)
-#undef __builtin_cpu_supports
-    if (strcmp(name, "avx512bf16") == 0) return level >= 3 && __builtin_cpu_supports("avx512bf16");
-    if (strncmp(name, "avx512", 6) == 0)
-        return level >= 2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-    if (strcmp(name, "avx2") == 0 || strcmp(name, "fma") == 0)
-        return level >= 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#if defined(__AVX512F__)
+const struct wn__micro wn__micro = {.gemm = &wn__gemm_avx512, .gemm_bf16 = &wn__gemm_bf16_avx512};
+#elif defined(__AVX2__)
+const struct wn__micro wn__micro = {.gemm = &wn__gemm_avx2};
+#else
+const struct wn__micro wn__micro = {.gemm = &wn__gemm_plain};
 #endif
-    (void)name;
-    return 0;
+
+/* Returns 0: this processor lacks the class; 1: it has the class; 2: it multiplies pairs of bf16 in it, too. */
+int products_here(void)
+{
+#if defined(__AVX512F__)
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512dq") ||
+        !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl"))
+        return 0;
+    return 1 + (__builtin_cpu_supports("avx512bf16") != 0);
+#elif defined(__AVX2__)
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#else
+    return 1;
+#endif
 }
 
-/* Sets the level and returns the one that is really there, up to the one wanted. */
-int products_level(int wanted)
+static int with_bf16;
+
+/* Sets whether products of bf16 use instructions for pairs. */
+void products_bf16(int with)
 {
-    level = wanted;
-    if (wn__gemm_bf16_avx512()) return 3;
-    if (wn__gemm_avx512()) return 2;
-    return wn__gemm_avx2() ? 1 : 0;
+    with_bf16 = with;
+}
+
+/* Stands in for the function of backend/class.c. */
+int32_t wn__cpu_has_avx512_bf16(void)
+{
+    return with_bf16;
 }
 
 /* Stands in for the library's function of this name and aborts: no product here has an op over it (p->map), as such
@@ -129,7 +141,7 @@ static int64_t try_product(struct wn__gemm p, int threads, int bf16, int with_bi
     return wrong;
 }
 
-/* Counts the wrong elements of a batch of plain products at the level that products_level set. */
+/* Counts the wrong elements of a batch of plain products at the level that products_bf16 set. */
 int64_t products_wrong(int threads, int bf16, int64_t batch, int64_t m, int64_t n, int64_t k, int flip_a, int flip_b,
                        int with_bias)
 {

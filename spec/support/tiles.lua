@@ -1,24 +1,49 @@
---- Builds the kernels of products for a spec from their own files, so that every micro-kernel of this machine can be
--- tried, also those that a newer one hides: the files ask spec/support/products.c what the processor has.
+--- Builds the kernels of products for a spec from their own files, once for each class of processors, so that every
+-- micro-kernel that this machine runs can be tried in one process.
+local helper = require 'spec.helper'
 local native = require 'spec.support.native'
 local ffi = require 'ffi'
 
-ffi.cdef 'int products_level(int wanted);'
+ffi.cdef [[
+int products_here(void);
+void products_bf16(int with);
+]]
 
 local tiles = {}
 
---- The names of the levels of products_level.
-tiles.LEVEL = { [0] = 'plain C', 'AVX2', 'AVX-512', 'AVX-512 with bf16' }
+--- The levels of micro-kernels: those of the classes, and those of bf16 beside avx512's.
+tiles.LEVEL = { [0] = 'plain', 'avx2', 'avx512', 'avx512 with bf16' }
+local CLASS = { [0] = 'plain', 'avx2', 'avx512', 'avx512' }
 
---- Returns the library of products (products.c) and of products that go into updates (product_updates.c). Tasks are
--- small (WN_GEMM_TASK), so that small products have many. The functions are declared by the specs.
-function tiles.build()
-    return native.load('tiles.so', 'gcc -std=c11 -D_GNU_SOURCE -O2 -fopenmp -fPIC -shared -ffp-contract=off '
-        .. "'-D__builtin_cpu_supports(x)=spec_supports(x)' -include spec/support/products.h -DWN_GEMM_TASK=65536 "
-        .. '-Wl,-z,defs -o %s spec/support/products.c spec/support/product_updates.c kernels/cpu/product_update.c '
-        .. 'kernels/cpu/update.c kernels/cpu/gemm/*.c kernels/cpu/broadcast.c kernels/cpu/nontemporal.c '
-        .. 'kernels/cpu/parallel.c '
-        .. 'runtime/base/type.c runtime/base/status.c -lm')
+--- Returns the kernels' files of a class, and its flags, for a compiler command. `files`: those of kernels/cpu.
+function tiles.sources(class, files)
+    local flags = helper.lines('make -s --no-print-directory flags-' .. class)[1] or ''
+    return ('%s -fno-math-errno -fno-trapping-math %s %s'):format(files, flags,
+        class == 'avx512' and '-mavx512bf16' or '')
+end
+
+local function build(class)
+    return native.load('tiles-' .. class .. '.so', 'gcc -std=c11 -D_GNU_SOURCE -O2 -fopenmp -fPIC -shared '
+        .. '-ffp-contract=off -DWN_GEMM_TASK=65536 -Wl,-z,defs -o %s '
+        .. tiles.sources(class, 'spec/support/products.c spec/support/product_updates.c kernels/cpu/product_update.c '
+            .. 'kernels/cpu/update.c kernels/cpu/gemm/*.c kernels/cpu/broadcast.c kernels/cpu/nontemporal.c '
+            .. 'kernels/cpu/backend/parallel.c runtime/base/type.c runtime/base/status.c '
+            .. 'kernels/cpu/' .. class .. '/gemm*.c')
+        .. ' -lm')
+end
+
+local built = {}
+
+--- Returns the library of products (products.c) and of products that go into updates (product_updates.c) at a level;
+-- nil where this processor lacks the level. Tasks are small (WN_GEMM_TASK), so that small products have many. The
+-- functions are declared by the specs.
+function tiles.at(level)
+    local class = CLASS[level]
+    built[class] = built[class] or build(class)
+    local library = built[class]
+    if library.products_here() < (level == 3 and 2 or 1) then return nil end
+    library.products_bf16(level == 3 and 1 or 0)
+    return library
 end
 
 return tiles

@@ -3,7 +3,7 @@
  *   attention.c  reads the description of a node and chooses tiled or plain
  *   plain.c      one query at a time, in double: readable; for f64 and for heads longer than WN_ATTENTION_SIZE
  *   forward.c    tiled, forward                  grad.c    tiled, backward
- *   tile.c       the pieces of both, portable    avx512.c  the same pieces for AVX-512
+ *   tile.c       the pieces of both, portable; avx512/attention.c has them for AVX-512
  *
  * No more than a tile of the (T, T) weights exists at a time, on the stack of a thread. A tile has keys down and
  * queries across, so that the softmax of 16 queries is computed in one vector:
@@ -21,6 +21,7 @@
 #define WN_CPU_ATTENTION_H
 #include <stdint.h>
 #include "../cpu.h"
+#include "../micro.h"
 
 /* One ATTENTION or ATTENTION_GRAD, for all threads. */
 struct wn__attention {
@@ -157,7 +158,7 @@ static inline int64_t wn__attention_unseen(const struct wn__attention_tile *t, i
     return i + t->diagonal < 0 ? 0 : i + t->diagonal;
 }
 
-/* The kernels of a tile: avx512.c, or tile.c on every processor, with the same bits. softmax and draw leave rows alone
+/* The kernels of a tile: of the class, or tile.c, with the same bits. softmax and draw leave rows alone
  * that wn__attention_seen does not count. */
 struct wn__attention_kernel {
     void (*multiply)(const struct wn__attention_product *p);
@@ -168,9 +169,12 @@ struct wn__attention_kernel {
     /* Draws t->kept. element: the index in (B, H, T, T) of row 0 of column 0. */
     void (*draw)(const struct wn__attention *k, const struct wn__attention_tile *t, uint64_t element);
 };
-const struct wn__attention_kernel *wn__attention_best(void);
-const struct wn__attention_kernel *wn__attention_portable(void);
-const struct wn__attention_kernel *wn__attention_avx512(void); /* NULL where this processor lacks AVX-512 */
+extern const struct wn__attention_kernel wn__attention_portable, wn__attention_avx512;
+/* Returns the kernels of the class. */
+static inline const struct wn__attention_kernel *wn__attention_here(void)
+{
+    return wn__micro.attention != NULL ? wn__micro.attention : &wn__attention_portable;
+}
 
 /* Compute a product with a tile of weights, without the weights beyond the diagonal. */
 void wn__attention_scores(const struct wn__attention_kernel *g, const struct wn__attention_product *p,

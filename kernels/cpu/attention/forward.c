@@ -60,7 +60,7 @@ static int64_t strip_width(int64_t all, int64_t c)
     return all - c == 64 ? 32 : wn_min(all - c, QUERY_PANEL); /* 32 + 32 is faster than 48 + 16 */
 }
 
-WN_CLONES static void scale_rows(float *x, int64_t rows, int64_t width, const float *factor)
+static void scale_rows(float *x, int64_t rows, int64_t width, const float *factor)
 {
     for (int64_t r = 0; r < rows; r++)
         _Pragma("omp simd") for (int64_t c = 0; c < width; c++) x[r * width + c] *= factor[c];
@@ -75,7 +75,7 @@ static void load_queries(const struct forward *f, struct work *w)
     wn__attention_load(k, &rows, w->result);
     for (int64_t c = 0, width; c < w->at.all; c += width) {
         width = strip_width(w->at.all, c);
-        wn__gemm_best()->transpose(w->result + c * f->wide, f->wide, width, k->size, w->query + c * f->wide, width);
+        wn__micro.gemm->transpose(w->result + c * f->wide, f->wide, width, k->size, w->query + c * f->wide, width);
     }
     for (int64_t c = 0; c < w->at.all; c++) w->best[c] = -INFINITY, w->sum[c] = 0;
 }
@@ -210,7 +210,7 @@ static void run_tasks(int64_t thread, int64_t end, void *ctx)
 
 void wn__attention_forward(const struct wn__attention *k)
 {
-    struct forward f = {.k = k, .kernel = wn__attention_best(), .wide = (k->size + 15) / 16 * 16};
+    struct forward f = {.k = k, .kernel = wn__attention_here(), .wide = (k->size + 15) / 16 * 16};
     int64_t most = wn_min(QUERY_FLOATS / f.wide / 16 * 16, QUERIES);
     f.tiles = (k->time + most - 1) / most;
     f.queries = ((k->time + f.tiles - 1) / f.tiles + 15) / 16 * 16; /* equal tiles leave no narrow query panel */

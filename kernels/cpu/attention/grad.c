@@ -82,7 +82,7 @@ struct work {
 } __attribute__((aligned(64)));
 
 /* Computes shared(c) = sum of dy(c, :) y(c, :); dy is in w->dy, rows of y are `step` words apart and prefetched. */
-WN_CLONES static void share(struct work *w, int64_t wide, int64_t size, const float *y, int64_t step)
+static void share(struct work *w, int64_t wide, int64_t size, const float *y, int64_t step)
 {
     const int64_t prefetch = PREFETCH_ROWS * step * (int64_t)sizeof *y;
     for (int64_t c = 0; c < w->n; c++)
@@ -91,13 +91,13 @@ WN_CLONES static void share(struct work *w, int64_t wide, int64_t size, const fl
 }
 
 /* Computes factor(c) = 2^(then(c) - best(c)) / sum(c); w->sum holds 1 / sum. */
-WN_CLONES static void find_factors(const struct work *w, const float *then, float *factor)
+static void find_factors(const struct work *w, const float *then, float *factor)
 {
     _Pragma("omp simd") for (int64_t c = 0; c < w->all; c++) factor[c] =
         wn_exp2_below_f32(then[c] - w->best[c]) * w->sum[c];
 }
 
-WN_CLONES static void multiply(float *x, int64_t n, float factor)
+static void multiply(float *x, int64_t n, float factor)
 {
     _Pragma("omp simd") for (int64_t i = 0; i < n; i++) x[i] *= factor;
 }
@@ -113,7 +113,7 @@ static void load_rows(const struct grad *r, const struct work *w, const void *fr
 static void load_queries(const struct grad *r, struct work *w)
 {
     const struct wn__attention *k = r->k;
-    void (*transpose)(const float *, int64_t, int64_t, int64_t, float *, int64_t) = wn__gemm_best()->transpose;
+    void (*transpose)(const float *, int64_t, int64_t, int64_t, float *, int64_t) = wn__micro.gemm->transpose;
     int64_t query = wn__attention_query(k, w->b, w->first, w->h), at = wn__attention_result(k, w->b, w->first, w->h);
     float scale = (float)(k->scale * WN_ATTENTION_LOG2E), factor = wn__attention_kept_factor(k);
     load_rows(r, w, k->qkv, query, k->row, scale, w->query);
@@ -369,7 +369,7 @@ static int64_t heads_in_turns(const struct grad *r, int64_t heads, int64_t turns
 
 void wn__attention_grad(const struct wn__attention *k)
 {
-    struct grad r = {.k = k, .kernel = wn__attention_best(), .wide = (k->size + 15) / 16 * 16};
+    struct grad r = {.k = k, .kernel = wn__attention_here(), .wide = (k->size + 15) / 16 * 16};
     struct turns t = {.r = &r};
     const int64_t heads = k->batch * k->kv_heads;
     r.queries = wn_min(QUERY_FLOATS / r.wide / 16 * 16, QUERIES);

@@ -13,7 +13,7 @@
 
 /* ---- rows ---------------------------------------------------------------------------------------- */
 
-WN_CLONES static void load(const struct wn__attention *k, const struct wn__attention_rows *r, float *to)
+static void load(const struct wn__attention *k, const struct wn__attention_rows *r, float *to)
 {
     for (int64_t i = 0; i < r->n; i++) {
         int64_t at = r->at + i * r->from_row;
@@ -57,7 +57,7 @@ static void store(const struct wn__attention *k, const float *from, int64_t ld, 
 void wn__attention_store_transposed(const struct wn__attention *k, const float *from, int64_t ld, int64_t n, int64_t at,
                                     int64_t to_row, float *buffer)
 {
-    const struct wn__gemm_kernel *g = wn__gemm_best();
+    const struct wn__gemm_kernel *g = wn__micro.gemm;
     if (k->dtype == WN_F32) {
         g->transpose(from, ld, k->size, n, (float *)k->out + at, to_row);
         return;
@@ -133,7 +133,7 @@ void wn__attention_over_queries(const struct wn__attention_kernel *g, const stru
     g->multiply(&part);
 }
 
-WN_CLONES static void mask(const struct wn__attention_tile *t, int64_t row, int64_t rows, int64_t column)
+static void mask(const struct wn__attention_tile *t, int64_t row, int64_t rows, int64_t column)
 {
     for (int64_t j = row; j < row + rows; j++) {
         int32_t hidden = (int32_t)(j + t->diagonal - column);
@@ -151,7 +151,7 @@ void wn__attention_mask(const struct wn__attention_tile *t)
 
 /* ---- products, portable -------------------------------------------------------------------------- */
 
-WN_CLONES static void scale_columns(float *x, int64_t m, int64_t n, int64_t ld, const float *factor)
+static void scale_columns(float *x, int64_t m, int64_t n, int64_t ld, const float *factor)
 {
     for (int64_t r = 0; r < m; r++) _Pragma("omp simd") for (int64_t c = 0; c < n; c++) x[r * ld + c] *= factor[c];
 }
@@ -159,7 +159,7 @@ WN_CLONES static void scale_columns(float *x, int64_t m, int64_t n, int64_t ld, 
 /* Computes a product by the micro-kernel of large products (gemm.h); every column takes every step of k. */
 static void multiply_all(const struct wn__attention_product *p)
 {
-    const struct wn__gemm_kernel *g = wn__gemm_best();
+    const struct wn__gemm_kernel *g = wn__micro.gemm;
     struct wn__gemm_microtile t = {.ai = p->ai, .ak = p->ak, .bk = p->bk, .ldc = p->ldc, .prefetch_near = 1};
     for (int64_t column = 0; column < p->n; column += g->nr) {
         t.n = wn_min(p->n - column, g->nr);
@@ -187,7 +187,7 @@ static inline __attribute__((always_inline)) void drop(float *x, int64_t ld, int
     }
 }
 
-WN_CLONES static void weigh(const struct wn__attention_product *p)
+static void weigh(const struct wn__attention_product *p)
 {
     const struct wn__attention_weighing *w = p->weighing;
     for (int64_t c = 0; c < p->n; c += LANES) {
@@ -287,7 +287,7 @@ static inline __attribute__((always_inline)) void softmax_lanes(float *s, int64_
     }
 }
 
-WN_CLONES static void softmax(const struct wn__attention_tile *t, float *best, float *sum, float *back)
+static void softmax(const struct wn__attention_tile *t, float *best, float *sum, float *back)
 {
     for (int64_t c = 0; c < t->width; c += LANES) {
         int64_t keys = wn__attention_seen(t, c);
@@ -300,8 +300,7 @@ WN_CLONES static void softmax(const struct wn__attention_tile *t, float *best, f
 
 /* Sets bit i of kept[j] for the keys of one query, whose first weight has the index `element`. Where element is no
  * multiple of four, the first words of the draw belong to weights before it. */
-WN_CLONES static void draw_query(const struct wn__attention *k, uint64_t element, int64_t keys, int32_t i,
-                                 uint16_t *kept)
+static void draw_query(const struct wn__attention *k, uint64_t element, int64_t keys, int32_t i, uint16_t *kept)
 {
     uint32_t word[4 * WN_QUADS];
     const uint32_t *from = word + (element & 3);
@@ -320,14 +319,4 @@ static void draw(const struct wn__attention *k, const struct wn__attention_tile 
     }
 }
 
-const struct wn__attention_kernel *wn__attention_portable(void)
-{
-    static const struct wn__attention_kernel kernel = {multiply, softmax, draw};
-    return &kernel;
-}
-
-const struct wn__attention_kernel *wn__attention_best(void)
-{
-    const struct wn__attention_kernel *kernel = wn__attention_avx512();
-    return kernel ? kernel : wn__attention_portable();
-}
+const struct wn__attention_kernel wn__attention_portable = {multiply, softmax, draw};

@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <string.h>
 #include "gemm.h"
+#include "../micro.h"
 #include "../nontemporal.h"
 #include "../../../runtime/base/number.h"
 
@@ -82,30 +83,13 @@ static int64_t k_unit(const struct job *w)
     return w->p->b_panels && w->p->bk == 1 ? WN_PANEL / w->kernel->per : 16;
 }
 
-/* ---- the portable kernels ------------------------------------------------------------------------ */
-
-static void pack_plain(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, int64_t k, int64_t width, float *to)
-{
-    for (int64_t row = 0; row < rows; row += width, x += width * xi)
-        for (int64_t s = 0; s < k; s++, to += width)
-            for (int64_t i = 0; i < width; i++) to[i] = row + i < rows ? wn_from_bf16(x[i * xi + s * xk]) : 0;
-}
-
 /* Computes c[j] = sums[j] + bias[j], rounded once; bias: (n), or NULL. */
-WN_CLONES static void round_row(const float *sums, const uint16_t *bias, int64_t n, uint16_t *c)
+static void round_row(const float *sums, const uint16_t *bias, int64_t n, uint16_t *c)
 {
     if (bias)
         for (int64_t j = 0; j < n; j++) c[j] = wn_to_bf16(sums[j] + wn_from_bf16(bias[j]));
     else
         for (int64_t j = 0; j < n; j++) c[j] = wn_to_bf16(sums[j]);
-}
-
-static struct wn__gemm_bf16_kernel kernel_here(void)
-{
-    const struct wn__gemm_bf16_kernel *own = wn__gemm_bf16_avx512();
-    if (own) return *own;
-    const struct wn__gemm_kernel *f32 = wn__gemm_best();
-    return (struct wn__gemm_bf16_kernel){f32->mr, f32->nr, 1, f32->microkernel, pack_plain, NULL, NULL, NULL, NULL};
 }
 
 /* ---- transposed ---------------------------------------------------------------------------------- */
@@ -126,7 +110,7 @@ static void finish_transposed(const struct job *w, const struct block *q, const 
     float transposed[TRANSPOSED_SUMS] __attribute__((aligned(64)));
     const struct wn__gemm *p = w->p;
     int64_t rows = q->row1 - q->row0;
-    wn__gemm_best()->transpose(sums, wide, n, rows, transposed, n);
+    wn__micro.gemm->transpose(sums, wide, n, rows, transposed, n);
     const uint16_t *bias = p->bias ? (const uint16_t *)p->bias + column : NULL;
     for (int64_t i = 0; i < rows; i++) round_row(transposed + i * n, bias, n, q->c + (q->row0 + i) * p->n + column);
     wn__gemm_epilogue(p, q->batch, q->row0, q->row1, column, n);
@@ -487,7 +471,7 @@ int32_t wn__gemm_bf16(const struct wn__gemm *p)
 {
     int64_t numel = p->batch * p->m * p->n;
     if (numel == 0) return WN_OK;
-    struct wn__gemm_bf16_kernel kernel = kernel_here();
+    struct wn__gemm_bf16_kernel kernel = wn__gemm_bf16_here();
     struct job w = {.p = p, .kernel = &kernel, .in_place = kernel.per > 1 && p->k % kernel.per == 0};
     w.small_k = kernel.per == 2 && !p->epilogue && p->k > 0 && p->k <= SMALL_K && p->m * p->n >= SMALL_K_LEAST;
     w.partition = wn__gemm_partition(p, kernel.mr, LINE, w.small_k ? WN_GEMM_SMALL_K_TALL : 1);

@@ -29,6 +29,7 @@
 #include <stddef.h>
 #include <string.h>
 #include "gemm.h"
+#include "../micro.h"
 #include "../nontemporal.h"
 #include "../../../runtime/base/number.h"
 
@@ -59,21 +60,6 @@ struct block {
     float *c;           /* the matrix of c */
     int64_t batch, row0, row1, column0, column1;
 };
-
-const struct wn__gemm_kernel *wn__gemm_best(void)
-{
-    const struct wn__gemm_kernel *kernel = wn__gemm_avx512();
-    if (!kernel) kernel = wn__gemm_avx2();
-    return kernel ? kernel : wn__gemm_plain();
-}
-
-const char *wn__gemm_name(void)
-{
-    if (wn__gemm_bf16_avx512()) return "AVX-512, bf16 too";
-    if (wn__gemm_avx512()) return "AVX-512";
-    if (wn__gemm_avx2()) return "AVX2";
-    return "plain C: this processor has neither AVX2 with FMA nor AVX-512";
-}
 
 /* ---- transposed ---------------------------------------------------------------------------------- */
 
@@ -185,7 +171,7 @@ static void run_transposed(const struct job *w, const struct block *q)
 /* ---- packing A ----------------------------------------------------------------------------------- */
 
 /* Packs two groups of 8 rows that are along memory, so that a whole cache line of each step is read once. */
-WN_CLONES static void pack_two(const float *from, int64_t ak, int64_t kc, float *out)
+static void pack_two(const float *from, int64_t ak, int64_t kc, float *out)
 {
     for (int64_t k = 0; k < kc; k++, from += ak, out += 8) {
         memcpy(out, from, 8 * sizeof *out);
@@ -215,7 +201,7 @@ static void pack_a(const struct job *w, const float *from, int64_t rows, int64_t
 #define PANEL_COLUMNS 48
 
 /* Packs a micro-panel of PANEL_COLUMNS columns that are along memory. */
-WN_CLONES static void pack_whole(const float *b, int64_t bk, int64_t kc, float *to)
+static void pack_whole(const float *b, int64_t bk, int64_t kc, float *to)
 {
     for (int64_t k = 0; k < kc; k++, b += bk, to += PANEL_COLUMNS) memcpy(to, b, PANEL_COLUMNS * sizeof *to);
 }
@@ -458,7 +444,7 @@ int32_t wn__gemm_f32(const struct wn__gemm *p)
 {
     int64_t numel = p->batch * p->m * p->n;
     if (numel == 0) return WN_OK;
-    struct job w = {.p = p, .kernel = wn__gemm_best()};
+    struct job w = {.p = p, .kernel = wn__micro.gemm};
     w.small_k = !p->epilogue && p->k > 0 && p->k <= WN_GEMM_SMALL_K && p->m * p->n >= SMALL_K_LEAST;
     w.partition = wn__gemm_partition(p, w.kernel->mr, LINE, w.small_k ? WN_GEMM_SMALL_K_TALL : 1);
     /* c is written once and larger than the caches: a non-temporal store does not read its lines first. It needs whole

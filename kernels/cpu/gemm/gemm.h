@@ -242,11 +242,8 @@ void wn__gemm_small_m(const struct wn__gemm_variant *w, const struct wn__gemm_pa
  * non-temporally. */
 void wn__gemm_small_k(const struct wn__gemm_variant *w, const struct wn__gemm_part *part, int32_t stream);
 
-/* Return the kernels of an instruction set, NULL where this processor does not have it; `best`, the fastest it has. */
-const struct wn__gemm_kernel *wn__gemm_best(void);
-const struct wn__gemm_kernel *wn__gemm_plain(void);
-const struct wn__gemm_kernel *wn__gemm_avx2(void);
-const struct wn__gemm_kernel *wn__gemm_avx512(void);
+/* The kernels of each class, of which a class has its own (micro.h). */
+extern const struct wn__gemm_kernel wn__gemm_plain, wn__gemm_avx2, wn__gemm_avx512;
 
 /* ---- bf16 (bf16.c) ------------------------------------------------------------------------------- */
 
@@ -267,7 +264,7 @@ struct wn__gemm_bf16_kernel {
     void (*panel)(const struct wn__gemm_microtile *t);
 };
 
-const struct wn__gemm_bf16_kernel *wn__gemm_bf16_avx512(void); /* NULL where this processor has no AVX-512 bf16 */
-
-const char *wn__gemm_name(void); /* the instruction sets that products use on this machine, in words */
+extern const struct wn__gemm_bf16_kernel wn__gemm_bf16_avx512;
+/* Returns the kernels of bf16 products on this processor: its own, or the f32 micro-kernel of the class. */
+struct wn__gemm_bf16_kernel wn__gemm_bf16_here(void);
 #endif

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include "../../runtime/base/alloc.h"
+#include "../../../runtime/base/alloc.h"
 #include "parallel.h"
 
 #define OLDEST_MINOR 6   /* minor number of the oldest version 2 that was tried */

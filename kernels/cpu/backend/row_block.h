@@ -15,7 +15,7 @@
  */
 #ifndef WN_CPU_ROW_BLOCK_H
 #define WN_CPU_ROW_BLOCK_H
-#include "../../runtime/base/opcode.h"
+#include "../../../runtime/base/opcode.h"
 
 struct wn__row_block {
     int32_t columns; /* 1: row blocks are of columns, the last dim; 0: of rows, the first `lead` dims together */

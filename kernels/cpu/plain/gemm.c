@@ -1,7 +1,7 @@
 /* The f32 micro-kernel in plain C, 4 x 16: every processor has it, and it is the one to read first. It fuses multiply
  * and add where the processor does so in hardware, and rounds twice elsewhere. */
 #include <math.h>
-#include "gemm.h"
+#include "../gemm/gemm.h"
 
 #define MR 4
 #define NR 16
@@ -50,8 +50,4 @@ static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, float *
         for (int64_t i = 0; i < m; i++) to[j * ldt + i] = x[i * ldx + j];
 }
 
-const struct wn__gemm_kernel *wn__gemm_plain(void)
-{
-    static const struct wn__gemm_kernel kernel = {MR, NR, microkernel, NULL, transpose, NULL, NULL};
-    return &kernel;
-}
+const struct wn__gemm_kernel wn__gemm_plain = {MR, NR, microkernel, NULL, transpose, NULL, NULL};

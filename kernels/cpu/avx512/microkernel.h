@@ -9,17 +9,16 @@
  * b is a packed micro-panel, or is read in place while its micro-panel is packed: those stores cost nothing beside the
  * arithmetic. A step also prefetches one line of the memory that is needed next.
  *
- * avx512.c includes this file for floats, bf16_avx512.c for pairs of bf16, which are words of the same size. Each
+ * gemm.c includes this file for floats, gemm_bf16.c for pairs of bf16, which are words of the same size. Each
  * defines
- *   TILE_ISA                 the instruction sets of the target
  *   MULTIPLY_ADD(a, b, c)    a b + c in each of 16 lanes of f32
  *   TILE_FAR_STEPS           steps of k that prefetch lines of one row into the second-level cache
  *   TILE_HALF                defined where a micro-kernel can store its sums as bf16 */
-#ifndef WN_CPU_GEMM_TILE_AVX512_H
-#define WN_CPU_GEMM_TILE_AVX512_H
+#ifndef WN_CPU_AVX512_MICROKERNEL_H
+#define WN_CPU_AVX512_MICROKERNEL_H
 #include <immintrin.h>
 #include <stddef.h>
-#include "gemm.h"
+#include "../gemm/gemm.h"
 
 #define MR 8
 #define NR 48
@@ -29,17 +28,16 @@ _Static_assert(WN_GEMM_NR_MAX % NR == 0, "micro-panels of 48 columns hold whole 
 #else
 #define PANEL_STEPS WN_PANEL
 #endif
-#define ISA __attribute__((target(TILE_ISA)))
-#define ISA_INLINE static inline __attribute__((always_inline, target(TILE_ISA)))
+#define INLINE static inline __attribute__((always_inline))
 
 /* Returns the mask of the lanes of vector v, 0 to 2, that hold one of n columns. */
-ISA_INLINE __mmask16 lanes(int64_t n, int32_t v)
+INLINE __mmask16 lanes(int64_t n, int32_t v)
 {
     int64_t left = n - 16 * v;
     return left >= 16 ? 0xffff : left <= 0 ? 0 : (__mmask16)((1u << left) - 1);
 }
 
-ISA_INLINE void add_bias(const struct wn__gemm_microtile *t, const int32_t vectors, __m512 acc[MR][3])
+INLINE void add_bias(const struct wn__gemm_microtile *t, const int32_t vectors, __m512 acc[MR][3])
 {
     if (t->bias) {
 #pragma GCC unroll 3
@@ -59,8 +57,8 @@ ISA_INLINE void add_bias(const struct wn__gemm_microtile *t, const int32_t vecto
     }
 }
 
-ISA_INLINE void store_tile(const struct wn__gemm_microtile *t, const int32_t vectors, const int32_t whole,
-                           __m512 acc[MR][3])
+INLINE void store_tile(const struct wn__gemm_microtile *t, const int32_t vectors, const int32_t whole,
+                       __m512 acc[MR][3])
 {
     float *to = t->out ? t->out : t->c;
     const int64_t ld = t->out ? t->out_ld : t->ldc;
@@ -82,8 +80,8 @@ ISA_INLINE void store_tile(const struct wn__gemm_microtile *t, const int32_t vec
 }
 
 #if defined(TILE_HALF)
-ISA_INLINE void store_half(const struct wn__gemm_microtile *t, const int32_t vectors, const int32_t whole,
-                           __m512 acc[MR][3])
+INLINE void store_half(const struct wn__gemm_microtile *t, const int32_t vectors, const int32_t whole,
+                       __m512 acc[MR][3])
 {
     if (t->half_bias) {
 #pragma GCC unroll 3
@@ -112,8 +110,7 @@ ISA_INLINE void store_half(const struct wn__gemm_microtile *t, const int32_t vec
 }
 #endif
 
-ISA_INLINE void load_tile(const struct wn__gemm_microtile *t, const int32_t vectors, const int32_t whole,
-                          __m512 acc[MR][3])
+INLINE void load_tile(const struct wn__gemm_microtile *t, const int32_t vectors, const int32_t whole, __m512 acc[MR][3])
 {
 #pragma GCC unroll 8
     for (int32_t i = 0; i < MR; i++)
@@ -132,7 +129,7 @@ ISA_INLINE void load_tile(const struct wn__gemm_microtile *t, const int32_t vect
 
 /* Prefetches the lines that the micro-tile will write, while it computes: they may be in another core's cache, or in
  * memory. */
-ISA_INLINE void prefetch_out(const struct wn__gemm_microtile *t, const int32_t vectors, const int32_t whole)
+INLINE void prefetch_out(const struct wn__gemm_microtile *t, const int32_t vectors, const int32_t whole)
 {
 #pragma GCC unroll 8
     for (int32_t i = 0; i < MR; i++)
@@ -142,7 +139,7 @@ ISA_INLINE void prefetch_out(const struct wn__gemm_microtile *t, const int32_t v
 }
 
 /* Returns vector v of a step of a b that is read in place; lanes outside mask are zero. */
-ISA_INLINE __m512 load_in_place(const float *b, int64_t bk, int32_t v, __mmask16 mask)
+INLINE __m512 load_in_place(const float *b, int64_t bk, int32_t v, __mmask16 mask)
 {
 #if defined(TILE_HALF) /* a step is two rows: bk words from step to step, bk bf16 from row to row */
     const uint16_t *even = (const uint16_t *)(const void *)b + 16 * v;
@@ -156,8 +153,7 @@ ISA_INLINE __m512 load_in_place(const float *b, int64_t bk, int32_t v, __mmask16
 }
 
 /* Computes one step of k: element `at` of each row of a, b packed. */
-ISA_INLINE void step_of(const int32_t vectors, const float *const row[MR], int64_t at, const float *b,
-                        __m512 acc[MR][3])
+INLINE void step_of(const int32_t vectors, const float *const row[MR], int64_t at, const float *b, __m512 acc[MR][3])
 {
     __m512 x[3];
 #pragma GCC unroll 3
@@ -174,8 +170,8 @@ ISA_INLINE void step_of(const int32_t vectors, const float *const row[MR], int64
 /* Computes a micro-tile. All arguments but t are constants at each call. vectors: of columns; copy: b is read in place
  * and packed; near: prefetches go to the first-level cache; whole: m = MR and n = 16 vectors; packed: whole, and a is
  * packed, so that one pointer walks its rows (eight pointers do not fit the registers). */
-ISA_INLINE void microkernel_of(const struct wn__gemm_microtile *t, const int32_t vectors, const int32_t copy,
-                               const int32_t near, const int32_t whole, const int32_t packed)
+INLINE void microkernel_of(const struct wn__gemm_microtile *t, const int32_t vectors, const int32_t copy,
+                           const int32_t near, const int32_t whole, const int32_t packed)
 {
     __m512 acc[MR][3];
     __mmask16 mask[3] = {lanes(t->n, 0), lanes(t->n, 1), lanes(t->n, 2)};
@@ -224,7 +220,7 @@ ISA_INLINE void microkernel_of(const struct wn__gemm_microtile *t, const int32_t
 
 /* Computes a whole micro-tile of an a that has k along memory. Each of 8 steps prefetches a line of one of the 8 rows,
  * so every line is prefetched twice; the reads follow WN_GEMM_PREFETCH_WORDS words behind. */
-ISA_INLINE void prefetching_of(const struct wn__gemm_microtile *t, const int32_t vectors)
+INLINE void prefetching_of(const struct wn__gemm_microtile *t, const int32_t vectors)
 {
     __m512 acc[MR][3];
     const float *row[MR];
@@ -249,8 +245,7 @@ ISA_INLINE void prefetching_of(const struct wn__gemm_microtile *t, const int32_t
 
 /* Computes a whole micro-tile over `panels` panels of a, each (rows, PANEL_STEPS) dense, so that one pointer walks a
  * panel. */
-ISA_INLINE void panels_kernel_of(const struct wn__gemm_microtile *t, const int32_t vectors, int64_t panels,
-                                 int64_t apart)
+INLINE void panels_kernel_of(const struct wn__gemm_microtile *t, const int32_t vectors, int64_t panels, int64_t apart)
 {
     __m512 acc[MR][3];
     load_tile(t, vectors, 1, acc);
@@ -272,7 +267,7 @@ ISA_INLINE void panels_kernel_of(const struct wn__gemm_microtile *t, const int32
 }
 
 #define TILE(NAME, VECTORS, COPY, NEAR)                                                                                \
-    ISA static void NAME(const struct wn__gemm_microtile *t)                                                           \
+    static void NAME(const struct wn__gemm_microtile *t)                                                               \
     {                                                                                                                  \
         int32_t whole = t->m == MR && t->n == 16 * VECTORS;                                                            \
         if (whole && t->ai == 1 && t->ak == MR) microkernel_of(t, VECTORS, COPY, NEAR, 1, 1);                          \
@@ -290,7 +285,7 @@ TILE(copy_2, 2, 1, 0)
 TILE(copy_3, 3, 1, 0)
 
 #define PREFETCHING_KERNEL(NAME, VECTORS)                                                                              \
-    ISA static void NAME(const struct wn__gemm_microtile *t)                                                           \
+    static void NAME(const struct wn__gemm_microtile *t)                                                               \
     {                                                                                                                  \
         prefetching_of(t, VECTORS);                                                                                    \
     }
@@ -299,7 +294,7 @@ PREFETCHING_KERNEL(prefetching_2, 2)
 PREFETCHING_KERNEL(prefetching_3, 3)
 
 #define PANELS_KERNEL(NAME, VECTORS)                                                                                   \
-    ISA static void NAME(const struct wn__gemm_microtile *t, int64_t panels, int64_t apart)                            \
+    static void NAME(const struct wn__gemm_microtile *t, int64_t panels, int64_t apart)                                \
     {                                                                                                                  \
         panels_kernel_of(t, VECTORS, panels, apart);                                                                   \
     }
@@ -327,7 +322,7 @@ static void microkernel(const struct wn__gemm_microtile *t)
 /* ---- packing kernel: a micro-kernel that packs the next micro-panel ------------------------------ */
 
 /* Computes one step of k: a: (8), b: (16 vectors), both packed. */
-ISA_INLINE void dense_step(const int32_t vectors, const float *a, const float *b, __m512 acc[MR][3])
+INLINE void dense_step(const int32_t vectors, const float *a, const float *b, __m512 acc[MR][3])
 {
     __m512 x[3];
 #pragma GCC unroll 3
@@ -342,8 +337,8 @@ ISA_INLINE void dense_step(const int32_t vectors, const float *a, const float *b
 }
 
 /* Packs vector v of a row of the next micro-panel, and prefetches a line of what is packed later. */
-ISA_INLINE void packing_kernel_copy(const float *from, int64_t bk, __mmask16 mask, float *to, const float *prefetch,
-                                    int32_t v)
+INLINE void packing_kernel_copy(const float *from, int64_t bk, __mmask16 mask, float *to, const float *prefetch,
+                                int32_t v)
 {
     _mm512_store_ps(to + 16 * v, load_in_place(from, bk, v, mask));
 #if defined(TILE_HALF) /* two rows of 96 bytes, in two lines each */
@@ -357,7 +352,7 @@ ISA_INLINE void packing_kernel_copy(const float *from, int64_t bk, __mmask16 mas
 
 /* Does one call of a packing kernel. every: steps of k that pack one row; vectors: number of vectors of b with
  * columns. */
-ISA_INLINE void packing_kernel_of(const struct wn__gemm_packing *t, const int32_t every, const int32_t vectors)
+INLINE void packing_kernel_of(const struct wn__gemm_packing *t, const int32_t every, const int32_t vectors)
 {
     __m512 acc[MR][3];
     const __mmask16 mask[3] = {lanes(t->next_n, 0), lanes(t->next_n, 1), lanes(t->next_n, 2)};
@@ -388,7 +383,7 @@ ISA_INLINE void packing_kernel_of(const struct wn__gemm_packing *t, const int32_
 }
 
 #define PACKING_KERNEL(NAME, EVERY, VECTORS)                                                                           \
-    ISA static void NAME(const struct wn__gemm_packing *t)                                                             \
+    static void NAME(const struct wn__gemm_packing *t)                                                                 \
     {                                                                                                                  \
         packing_kernel_of(t, EVERY, VECTORS);                                                                          \
     }
@@ -415,7 +410,7 @@ static void packing_kernel(const struct wn__gemm_packing *t)
 #endif
 
 /* Stores a row of a micro-tile to c. */
-ISA_INLINE void macrokernel_row(const int32_t vectors, const int32_t stream, const __m512 *acc, char *c)
+INLINE void macrokernel_row(const int32_t vectors, const int32_t stream, const __m512 *acc, char *c)
 {
 #if defined(TILE_HALF)
     if (vectors == 2) {
@@ -440,7 +435,7 @@ ISA_INLINE void macrokernel_row(const int32_t vectors, const int32_t stream, con
 
 /* Computes all micro-tiles in one call, so that with few steps of k the next one starts while the lines of this one are
  * being written. */
-ISA_INLINE void macrokernel_of(const struct wn__gemm_macrotile *given, const int32_t vectors, const int32_t stream)
+INLINE void macrokernel_of(const struct wn__gemm_macrotile *given, const int32_t vectors, const int32_t stream)
 {
     const struct wn__gemm_macrotile t = *given;
     const int64_t row = t.ldc * C_SIZE, step = t.c_step * C_SIZE;
@@ -465,7 +460,7 @@ ISA_INLINE void macrokernel_of(const struct wn__gemm_macrotile *given, const int
 }
 
 #define MACROKERNEL(NAME, VECTORS, STREAM)                                                                             \
-    ISA static void NAME(const struct wn__gemm_macrotile *t)                                                           \
+    static void NAME(const struct wn__gemm_macrotile *t)                                                               \
     {                                                                                                                  \
         macrokernel_of(t, VECTORS, STREAM);                                                                            \
     }
@@ -487,5 +482,5 @@ static void macrokernel(const struct wn__gemm_macrotile *t)
     (t->stream ? stream_3 : macrokernel_3)(t);
 }
 
-#include "transpose_avx512.h"
+#include "transpose16.h"
 #endif

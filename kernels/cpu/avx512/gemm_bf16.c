@@ -1,24 +1,22 @@
-/* The bf16 kernels for AVX-512 with bf16 (microkernel_avx512.h): a word is a pair of steps of k, and one instruction,
+/* The bf16 kernels for AVX-512 with bf16 (microkernel.h): a word is a pair of steps of k, and one instruction,
  * vdpbf16ps, multiplies 16 pairs and adds both products to a float. The instruction takes denormals for zero, makes
  * none, and rounds to nearest in an order of its own. So the bits differ from those of the portable micro-kernel, and
  * are the same on every run on such a processor. */
 #include <stddef.h>
-#include "gemm.h"
+#include "../gemm/gemm.h"
 
-#if defined(__x86_64__)
-#define TILE_ISA "avx512f,avx512dq,avx512bw,avx512vl,fma,prfchw,avx512bf16"
 #define MULTIPLY_ADD(a, b, c) _mm512_dpbf16_ps(c, (__m512bh)(a), (__m512bh)(b))
 #define TILE_FAR_STEPS WN_GEMM_FAR_STEPS_BF16
 #define TILE_HALF
-#include "microkernel_avx512.h"
+#include "microkernel.h"
 
-ISA_INLINE __mmask32 halves(int64_t n)
+INLINE __mmask32 halves(int64_t n)
 {
     return n >= 32 ? 0xffffffffu : n <= 0 ? 0 : (__mmask32)((1u << n) - 1);
 }
 
 /* Packs one micro-panel of an x that has k along memory: transposes 16 rows x 16 pairs at a time. */
-ISA_INLINE void pack_transposed(const uint16_t *x, int64_t xi, int64_t rows, int64_t k, int64_t width, float *to)
+INLINE void pack_transposed(const uint16_t *x, int64_t xi, int64_t rows, int64_t k, int64_t width, float *to)
 {
     for (int64_t i = 0; i < width; i += 16) {
         __mmask16 store_mask = lanes(width - i, 0);
@@ -40,7 +38,7 @@ ISA_INLINE void pack_transposed(const uint16_t *x, int64_t xi, int64_t rows, int
 }
 
 /* Packs one micro-panel of 8 rows of an x that has k along memory. */
-ISA_INLINE void pack_transposed_8(const uint16_t *x, int64_t xi, int64_t rows, int64_t k, float *to)
+INLINE void pack_transposed_8(const uint16_t *x, int64_t xi, int64_t rows, int64_t k, float *to)
 {
     for (int64_t at = 0; at < k; at += 32) {
         __mmask32 mask = halves(k - at);
@@ -59,7 +57,7 @@ struct zipped {
 };
 
 /* Returns the 32 pairs (even[i], odd[i]), zeros for i >= n; an odd of NULL is zeros. */
-ISA_INLINE struct zipped zip(const uint16_t *even, const uint16_t *odd, int64_t n)
+INLINE struct zipped zip(const uint16_t *even, const uint16_t *odd, int64_t n)
 {
     const __m512i order = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6,
                                            37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
@@ -71,7 +69,7 @@ ISA_INLINE struct zipped zip(const uint16_t *even, const uint16_t *odd, int64_t 
 
 /* Packs one micro-panel of 16, 32 or 48 of an x whose steps of k are xk apart: step s is rows 2 s and 2 s + 1,
  * zipped. */
-ISA_INLINE void pack_zipped(const uint16_t *x, int64_t xk, int64_t rows, int64_t k, int64_t width, float *to)
+INLINE void pack_zipped(const uint16_t *x, int64_t xk, int64_t rows, int64_t k, int64_t width, float *to)
 {
     for (int64_t at = 0; at < k; at += 2, x += 2 * xk, to += width) {
         const uint16_t *odd = at + 1 < k ? x + xk : NULL;
@@ -83,7 +81,7 @@ ISA_INLINE void pack_zipped(const uint16_t *x, int64_t xk, int64_t rows, int64_t
 }
 
 /* Packs micro-panels of 8 of an x whose steps of k are xk apart, four at a time, so that a cache line is read once. */
-ISA_INLINE void pack_zipped_8(const uint16_t *x, int64_t xk, int64_t rows, int64_t k, float *to)
+INLINE void pack_zipped_8(const uint16_t *x, int64_t xk, int64_t rows, int64_t k, float *to)
 {
     int64_t micropanel = (k + 1) / 2 * 8; /* words */
     for (int64_t i = 0; i < rows; i += 32, to += 4 * micropanel) {
@@ -100,7 +98,7 @@ ISA_INLINE void pack_zipped_8(const uint16_t *x, int64_t xk, int64_t rows, int64
     }
 }
 
-ISA static void pack(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, int64_t k, int64_t width, float *to)
+static void pack(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, int64_t k, int64_t width, float *to)
 {
     if (xk != 1 && width == 8) {
         pack_zipped_8(x, xk, rows, k, to);
@@ -117,7 +115,7 @@ ISA static void pack(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, in
 /* ---- a micro-kernel that reads a panel of b in place --------------------------------------------- */
 
 /* Computes a micro-tile. Three lines hold two rows of 48 columns; permutations of two lines each make the pairs. */
-ISA_INLINE void panel_of(const struct wn__gemm_microtile *t, const int32_t whole)
+INLINE void panel_of(const struct wn__gemm_microtile *t, const int32_t whole)
 {
     __m512 acc[MR][3];
     const __m512i outer = _mm512_set_epi16(63, 15, 62, 14, 61, 13, 60, 12, 59, 11, 58, 10, 57, 9, 56, 8, 55, 7, 54, 6,
@@ -145,21 +143,11 @@ ISA_INLINE void panel_of(const struct wn__gemm_microtile *t, const int32_t whole
     else store_tile(t, 3, whole, acc);
 }
 
-ISA static void panel(const struct wn__gemm_microtile *t)
+static void panel(const struct wn__gemm_microtile *t)
 {
     if (t->m == MR) panel_of(t, 1);
     else panel_of(t, 0);
 }
 
-const struct wn__gemm_bf16_kernel *wn__gemm_bf16_avx512(void)
-{
-    static const struct wn__gemm_bf16_kernel kernel = {
-        MR, NR, 2, microkernel, pack, packing_kernel, macrokernel, panels_kernel, panel};
-    return wn__gemm_avx512() && __builtin_cpu_supports("avx512bf16") ? &kernel : NULL;
-}
-#else
-const struct wn__gemm_bf16_kernel *wn__gemm_bf16_avx512(void)
-{
-    return NULL;
-}
-#endif
+const struct wn__gemm_bf16_kernel wn__gemm_bf16_avx512 = {
+    MR, NR, 2, microkernel, pack, packing_kernel, macrokernel, panels_kernel, panel};

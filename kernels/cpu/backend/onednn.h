@@ -7,8 +7,8 @@
  * here. */
 #ifndef WN_CPU_ONEDNN_H
 #define WN_CPU_ONEDNN_H
-#include "../kernel.h"
-#include "gemm/gemm.h"
+#include "../../kernel.h"
+#include "../gemm/gemm.h"
 
 /* Opens the first usable library of `names`, a list that ends with NULL; NULL: of the usual names. Returns whether
  * there is one. Only the first call looks for it. */

@@ -1,13 +1,12 @@
 /* Transposes of 4-byte elements by pieces of 16 x 16, for AVX-512: loads 16 lines, transposes them in registers and
  * stores 16 lines, so no line is written in parts and none is read back. Other processors use the transpose of
  * shape.c. */
-#include "transpose.h"
-#include "nontemporal.h"
-#if defined(__SSE2__)
+#include "../transpose.h"
 #include <immintrin.h>
+#include "../nontemporal.h"
 
 /* Transposes four rows of four 4 x 4 blocks: quarter l of of[c] becomes column 4 l + c of rows 4 g to 4 g + 3. */
-__attribute__((target("avx512f"), always_inline)) static inline void transpose_quarters(const __m512i *row, __m512i *of)
+static inline __attribute__((always_inline)) void transpose_quarters(const __m512i *row, __m512i *of)
 {
     __m512i low0 = _mm512_unpacklo_epi32(row[0], row[1]), high0 = _mm512_unpackhi_epi32(row[0], row[1]);
     __m512i low1 = _mm512_unpacklo_epi32(row[2], row[3]), high1 = _mm512_unpackhi_epi32(row[2], row[3]);
@@ -18,8 +17,7 @@ __attribute__((target("avx512f"), always_inline)) static inline void transpose_q
 }
 
 /* Transposes the piece at (i, j) of a tile. */
-__attribute__((target("avx512f"), always_inline)) static inline void transpose_piece(const struct wn__tile *t,
-                                                                                     int64_t i, int64_t j)
+static inline __attribute__((always_inline)) void transpose_piece(const struct wn__tile *t, int64_t i, int64_t j)
 {
     const uint32_t *in = t->in + i + j * t->in_step;
     uint32_t *out = t->out + i * t->out_step + j;
@@ -43,7 +41,7 @@ __attribute__((target("avx512f"), always_inline)) static inline void transpose_p
         else _mm512_store_si512((void *)(out + k * t->out_step), to[k]);
 }
 
-__attribute__((target("avx512f"))) static void transpose_tile(const struct wn__tile *t)
+void wn__transpose_avx512(const struct wn__tile *t)
 {
     struct wn__prefetch next = {(uintptr_t)t->next, t->in_step * 4, t->n0 * 4, 0};
     for (int64_t i = 0; i < t->n0; i += WN_TRANSPOSE_SIDE)
@@ -52,24 +50,3 @@ __attribute__((target("avx512f"))) static void transpose_tile(const struct wn__t
             transpose_piece(t, i, j);
         }
 }
-
-int32_t wn__transpose_is_fast(void)
-{
-    return __builtin_cpu_supports("avx512f") != 0;
-}
-
-void wn__transpose_tile(const struct wn__tile *t)
-{
-    transpose_tile(t);
-}
-#else
-int32_t wn__transpose_is_fast(void)
-{
-    return 0;
-}
-
-void wn__transpose_tile(const struct wn__tile *t)
-{
-    (void)t;
-}
-#endif

@@ -1,19 +1,16 @@
 /* The f32 micro-kernel for AVX2 and FMA: 6 x 16, which takes 12 of the 16 registers. A micro-panel that is read in
  * place is packed first, and edges are computed in a full local micro-tile, so that the loops have one form. */
-#include <stddef.h>
-#include "gemm.h"
-
-#if defined(__x86_64__)
 #include <immintrin.h>
+#include <stddef.h>
+#include "../gemm/gemm.h"
 
 #define MR 6
 #define NR 16
 _Static_assert(WN_GEMM_NR_MAX % NR == 0, "micro-panels of 48 columns hold whole ones of every micro-kernel");
-#define ISA __attribute__((target("avx2,fma")))
-#define ISA_INLINE static inline __attribute__((always_inline, target("avx2,fma")))
+#define INLINE static inline __attribute__((always_inline))
 
 /* Packs b: (kc, n), in place, to copy: (kc, 16), zeros beyond n. */
-ISA_INLINE void pack_micropanel(const struct wn__gemm_microtile *t)
+INLINE void pack_micropanel(const struct wn__gemm_microtile *t)
 {
     const float *from = t->b;
     float *to = t->copy;
@@ -28,8 +25,8 @@ ISA_INLINE void pack_micropanel(const struct wn__gemm_microtile *t)
 }
 
 /* Computes out: (6, 16) = c + a b over kc steps; rows of out are ld words apart, rows of c ldc. */
-ISA_INLINE void run_steps(const struct wn__gemm_microtile *t, const float *b, int64_t bk, const float *c, int64_t ldc,
-                          float *out, int64_t ld)
+INLINE void run_steps(const struct wn__gemm_microtile *t, const float *b, int64_t bk, const float *c, int64_t ldc,
+                      float *out, int64_t ld)
 {
     __m256 acc[MR][2];
     const float *row[MR]; /* rows beyond m repeat the last one */
@@ -63,7 +60,7 @@ ISA_INLINE void run_steps(const struct wn__gemm_microtile *t, const float *b, in
     }
 }
 
-ISA static void microkernel(const struct wn__gemm_microtile *t)
+static void microkernel(const struct wn__gemm_microtile *t)
 {
     float edge[MR * NR] __attribute__((aligned(32))) = {0};
     int32_t whole = t->m == MR && t->n == NR;
@@ -90,7 +87,7 @@ ISA static void microkernel(const struct wn__gemm_microtile *t)
 }
 
 /* Transposes 8 x 8 words: exchanges pairs, then quads, then halves of rows. */
-ISA_INLINE void transpose8(__m256 r[8])
+INLINE void transpose8(__m256 r[8])
 {
     __m256 t[8], u[8];
 #pragma GCC unroll 4
@@ -112,7 +109,7 @@ ISA_INLINE void transpose8(__m256 r[8])
     }
 }
 
-ISA static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, float *to, int64_t ldt)
+static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, float *to, int64_t ldt)
 {
     int64_t rows = m / 8 * 8, columns = n / 8 * 8;
     for (int64_t i = 0; i < rows; i += 8) {
@@ -129,14 +126,4 @@ ISA static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, flo
         for (int64_t j = i < rows ? columns : 0; j < n; j++) to[j * ldt + i] = x[i * ldx + j];
 }
 
-const struct wn__gemm_kernel *wn__gemm_avx2(void)
-{
-    static const struct wn__gemm_kernel kernel = {MR, NR, microkernel, NULL, transpose, NULL, NULL};
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &kernel : NULL;
-}
-#else
-const struct wn__gemm_kernel *wn__gemm_avx2(void)
-{
-    return NULL;
-}
-#endif
+const struct wn__gemm_kernel wn__gemm_avx2 = {MR, NR, microkernel, NULL, transpose, NULL, NULL};

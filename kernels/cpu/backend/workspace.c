@@ -3,10 +3,10 @@
  * The number follows from the description and the target alone, and a plan reserves it before anything runs. A kernel
  * and its case divide rows alike because both call the functions of row_block.h and row_parts.h. Ops without a case
  * need none. */
-#include "cpu.h"
-#include "gemm/gemm.h"
+#include "../cpu.h"
+#include "../gemm/gemm.h"
 #include "library.h"
-#include "../row_parts.h"
+#include "../../row_parts.h"
 #include "row_block.h"
 
 /* Returns the bytes of ops that compute bf16 on f32 copies of whole rows: the padded bytes of a copy of each bf16

@@ -3,7 +3,7 @@
 #ifndef WN_CPU_LIBRARY_H
 #define WN_CPU_LIBRARY_H
 #include <stdint.h>
-#include "../kernel.h"
+#include "../../kernel.h"
 
 /* Opens the library where `use` (enum wn_library_use) and this processor let it, and notes in the target what it
  * computes: the dtypes, the scratch, and weights without panels, since the library cannot read panels. */

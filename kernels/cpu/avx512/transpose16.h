@@ -1,10 +1,10 @@
-/* Transposes squares of words in registers: 8 x 16 and 16 x 16. microkernel_avx512.h includes this file and defines
- * ISA_INLINE, the instruction sets. Only store_transposed8 touches memory. */
-#ifndef WN_CPU_GEMM_SQUARE_AVX512_H
-#define WN_CPU_GEMM_SQUARE_AVX512_H
+/* Transposes squares of words in registers: 8 x 16 and 16 x 16. microkernel.h includes this file and defines
+ * INLINE, the instruction sets. Only store_transposed8 touches memory. */
+#ifndef WN_CPU_AVX512_TRANSPOSE16_H
+#define WN_CPU_AVX512_TRANSPOSE16_H
 /* Transposes 8 rows of 16 steps: r[i] becomes steps 2 i and 2 i + 1 of all 8 rows. Blocks of four steps are transposed,
  * then moved to their places. */
-ISA_INLINE void transpose8(__m512 r[8])
+INLINE void transpose8(__m512 r[8])
 {
     __m512 t[8];
 #pragma GCC unroll 2
@@ -32,7 +32,7 @@ ISA_INLINE void transpose8(__m512 r[8])
 }
 
 /* Stores n <= 16 steps of the result of transpose8: to (n, 8). */
-ISA_INLINE void store_transposed8(const __m512 r[8], int64_t n, float *to)
+INLINE void store_transposed8(const __m512 r[8], int64_t n, float *to)
 {
 #pragma GCC unroll 8
     for (int32_t q = 0; q < 8; q++)
@@ -40,7 +40,7 @@ ISA_INLINE void store_transposed8(const __m512 r[8], int64_t n, float *to)
 }
 
 /* Transposes 16 x 16 words: exchanges pairs, then quads, then halves of rows. */
-ISA_INLINE void transpose16(__m512 r[16])
+INLINE void transpose16(__m512 r[16])
 {
     __m512 t[16];
 #pragma GCC unroll 8

@@ -5,23 +5,20 @@
  * with nothing beside them but loads.
  * Measured, share of the peak: 99 % for tiles in the first-level cache; the micro-kernel of large products (gemm.h),
  * which also prefetches and can pack, 86 % for k = 64 and 79 % where a is read by columns. */
-#include "attention.h"
+#include "../attention/attention.h"
+#include <immintrin.h>
 #include <stddef.h>
 #include <string.h>
 #include "../gemm/gemm.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-
 #define MR 8
 #define NR 48 /* columns of the widest micro-tile */
-#define ISA __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma")))
-#define ISA_INLINE static inline __attribute__((always_inline, target("avx512f,avx512dq,avx512bw,avx512vl,fma")))
+#define INLINE static inline __attribute__((always_inline))
 
 /* ---- products ------------------------------------------------------------------------------------ */
 
-ISA_INLINE void load_tile(const struct wn__attention_product *p, const float *c, const float *back, int64_t m,
-                          __mmask16 last, const int32_t vectors, const int32_t whole, __m512 acc[MR][3])
+INLINE void load_tile(const struct wn__attention_product *p, const float *c, const float *back, int64_t m,
+                      __mmask16 last, const int32_t vectors, const int32_t whole, __m512 acc[MR][3])
 {
 #pragma GCC unroll 8
     for (int32_t i = 0; i < MR; i++)
@@ -48,7 +45,7 @@ ISA_INLINE void load_tile(const struct wn__attention_product *p, const float *c,
 #define PREFETCH_STEPS 8
 
 /* Prefetches the rows that `work` more steps of products pay for. */
-ISA_INLINE void prefetch_pieces(struct wn__attention_prefetch *a, int64_t work)
+INLINE void prefetch_pieces(struct wn__attention_prefetch *a, int64_t work)
 {
     if (a->i >= a->n) return;
     const int64_t cost = a->bytes / 64 * PREFETCH_WORK;
@@ -75,7 +72,7 @@ struct place {
 
 /* Prefetches a line of four of the next rows of a, and a row of what is read soon; called once in PREFETCH_STEPS
  * steps. */
-ISA_INLINE void prefetch_keys(const struct wn__attention_product *p, struct place *s, const int32_t vectors)
+INLINE void prefetch_keys(const struct wn__attention_product *p, struct place *s, const int32_t vectors)
 {
     if (s->next) { /* a line holds 16 steps, so half of the rows at a time */
         const int64_t ai = p->ai;
@@ -91,9 +88,9 @@ ISA_INLINE void prefetch_keys(const struct wn__attention_product *p, struct plac
 }
 
 /* Runs `steps` steps of k for vectors [from, vectors). */
-ISA_INLINE void run_steps(const struct wn__attention_product *p, struct place *s, int64_t steps, const int32_t from,
-                          const int32_t vectors, const int32_t whole, struct wn__attention_prefetch *prefetch,
-                          __m512 acc[MR][3])
+INLINE void run_steps(const struct wn__attention_product *p, struct place *s, int64_t steps, const int32_t from,
+                      const int32_t vectors, const int32_t whole, struct wn__attention_prefetch *prefetch,
+                      __m512 acc[MR][3])
 {
     const int64_t ai = p->ai, ak = p->ak, bk = p->bk;
     for (; steps > 0; steps -= PREFETCH_STEPS) {
@@ -121,8 +118,8 @@ ISA_INLINE void run_steps(const struct wn__attention_product *p, struct place *s
 }
 
 /* Applies a weighing to rows i0 to i0 + m - 1 of a micro-tile; kept: whether there is dropout. */
-ISA_INLINE void weigh_rows(const struct wn__attention_product *p, int64_t i0, int64_t j, const int32_t vectors,
-                           const int64_t m, const int32_t kept, __m512 acc[MR][3])
+INLINE void weigh_rows(const struct wn__attention_product *p, int64_t i0, int64_t j, const int32_t vectors,
+                       const int64_t m, const int32_t kept, __m512 acc[MR][3])
 {
     const struct wn__attention_weighing *w = p->weighing;
     const int64_t at = i0 * p->ldc + j;
@@ -143,8 +140,8 @@ ISA_INLINE void weigh_rows(const struct wn__attention_product *p, int64_t i0, in
     }
 }
 
-ISA_INLINE void weigh(const struct wn__attention_product *p, int64_t i0, int64_t j, const int32_t vectors,
-                      const int64_t m, __m512 acc[MR][3])
+INLINE void weigh(const struct wn__attention_product *p, int64_t i0, int64_t j, const int32_t vectors, const int64_t m,
+                  __m512 acc[MR][3])
 {
     if (p->weighing->kept) weigh_rows(p, i0, j, vectors, m, 1, acc);
     else weigh_rows(p, i0, j, vectors, m, 0, acc);
@@ -155,7 +152,7 @@ ISA_INLINE void weigh(const struct wn__attention_product *p, int64_t i0, int64_t
  * nor is what the forward keeps in the first two caches.
  * Measured, 12 heads of 64, 1024 positions, backward, two threads: 1.5, 0.7 and 0.5 % faster; heads of 128: 4 % by the
  * last. */
-ISA_INLINE void find_prefetch(const struct wn__attention_product *p, int64_t i0, int64_t j, struct place *s)
+INLINE void find_prefetch(const struct wn__attention_product *p, int64_t i0, int64_t j, struct place *s)
 {
     const int32_t more = i0 + MR < p->m; /* the rows below belong to this product */
     s->next = s->soon = NULL;
@@ -168,8 +165,8 @@ ISA_INLINE void find_prefetch(const struct wn__attention_product *p, int64_t i0,
 
 /* Computes the micro-tile at row i0 and column j of c. last: the lanes of the last vector; whole: all rows and lanes
  * are there; steps: steps of k of each vector, ascending. */
-ISA_INLINE void run_tile(const struct wn__attention_product *p, int64_t i0, int64_t j, __mmask16 last,
-                         const int64_t steps[3], const int32_t vectors, const int32_t whole)
+INLINE void run_tile(const struct wn__attention_product *p, int64_t i0, int64_t j, __mmask16 last,
+                     const int64_t steps[3], const int32_t vectors, const int32_t whole)
 {
     __m512 acc[MR][3];
     const int64_t m = p->m - i0, ldc = p->ldc, skip = p->late ? wn__attention_unseen(p->late, i0) : 0;
@@ -204,8 +201,8 @@ ISA_INLINE void run_tile(const struct wn__attention_product *p, int64_t i0, int6
 }
 
 #define QUERY_PANEL(VECTORS)                                                                                           \
-    ISA static void strip_##VECTORS(const struct wn__attention_product *p, int64_t j, __mmask16 last,                  \
-                                    const int64_t steps[3])                                                            \
+    static void strip_##VECTORS(const struct wn__attention_product *p, int64_t j, __mmask16 last,                      \
+                                const int64_t steps[3])                                                                \
     {                                                                                                                  \
         int64_t i = 0;                                                                                                 \
         if (last == 0xffff)                                                                                            \
@@ -238,11 +235,12 @@ static void multiply(const struct wn__attention_product *p)
 #define EACH_ROW _Pragma("GCC unroll 4") for (int32_t i = 0; i < TOGETHER; i++)
 
 /* Computes x = 2^x with the bits of wn_exp2_below_f32: scalef takes the floor itself, and rounds once, as the second of
- * the two multiplications of wn_exp2_below_f32 does. */
-ISA_INLINE void exp2_below(__m512 x[TOGETHER])
+ * the two multiplications of wn_exp2_below_f32 does. reduce_ps would take the floor and the difference at once, and
+ * round the difference down. */
+INLINE void exp2_below(__m512 x[TOGETHER])
 {
     __m512 r[TOGETHER], p[TOGETHER];
-    EACH_ROW r[i] = _mm512_reduce_ps(x[i], _MM_FROUND_TO_NEG_INF);
+    EACH_ROW r[i] = _mm512_sub_ps(x[i], _mm512_roundscale_ps(x[i], _MM_FROUND_TO_NEG_INF));
     EACH_ROW p[i] = _mm512_fmadd_ps(_mm512_set1_ps(WN_EXP2_5), r[i], _mm512_set1_ps(WN_EXP2_4));
     EACH_ROW p[i] = _mm512_fmadd_ps(p[i], r[i], _mm512_set1_ps(WN_EXP2_3));
     EACH_ROW p[i] = _mm512_fmadd_ps(p[i], r[i], _mm512_set1_ps(WN_EXP2_2));
@@ -251,8 +249,8 @@ ISA_INLINE void exp2_below(__m512 x[TOGETHER])
     EACH_ROW x[i] = _mm512_scalef_ps(p[i], x[i]);
 }
 
-ISA_INLINE void softmax_lanes(float *s, const uint16_t *kept, int64_t ld, int64_t keys, float *best, float *sum,
-                              float *back)
+INLINE void softmax_lanes(float *s, const uint16_t *kept, int64_t ld, int64_t keys, float *best, float *sum,
+                          float *back)
 {
     const __m512 before = _mm512_loadu_ps(best);
     __m512 top = before, part = _mm512_setzero_ps();
@@ -284,7 +282,7 @@ ISA_INLINE void softmax_lanes(float *s, const uint16_t *kept, int64_t ld, int64_
     _mm512_storeu_ps(best, top);
 }
 
-ISA static void softmax(const struct wn__attention_tile *t, float *best, float *sum, float *back)
+static void softmax(const struct wn__attention_tile *t, float *best, float *sum, float *back)
 {
     for (int64_t c = 0; c < t->width; c += 16) {
         int64_t keys = wn__attention_seen(t, c);
@@ -304,7 +302,7 @@ struct philox {
 #define EACH_CHAIN _Pragma("GCC unroll 6") for (int32_t i = 0; i < CHAINS; i++)
 
 /* Computes wn_philox of the quads in c[0], eight a chain; the words come to the low halves of c[0] to c[3]. */
-ISA_INLINE void philox(const struct philox *x, __m512i c[4][CHAINS])
+INLINE void philox(const struct philox *x, __m512i c[4][CHAINS])
 {
     const __m512i m0 = _mm512_set1_epi64(0xD2511F53), m1 = _mm512_set1_epi64(0xCD9E8D57);
     EACH_CHAIN
@@ -331,8 +329,7 @@ ISA_INLINE void philox(const struct philox *x, __m512i c[4][CHAINS])
 
 /* Sets bit i of bits[j] where word j of column i is at most `last`, for 16 columns whose quads begin at low and
  * high. */
-ISA_INLINE void draw_words(const struct philox *x, __m512i low, __m512i high, int64_t words, __m512i last,
-                           uint16_t *bits)
+INLINE void draw_words(const struct philox *x, __m512i low, __m512i high, int64_t words, __m512i last, uint16_t *bits)
 {
     const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     for (int64_t j = 0; j < words; j += 4 * QUADS, bits += 4 * QUADS) {
@@ -350,7 +347,7 @@ ISA_INLINE void draw_words(const struct philox *x, __m512i low, __m512i high, in
 }
 
 /* Draws t->kept; a column begins at word 0, 1, 2 or 3 of a quad. */
-ISA static void draw(const struct wn__attention *k, const struct wn__attention_tile *t, uint64_t element)
+static void draw(const struct wn__attention *k, const struct wn__attention_tile *t, uint64_t element)
 {
     const uint64_t threshold = wn_dropout_threshold(k->p);
     const __m512i last = _mm512_set1_epi32((int32_t)(uint32_t)(threshold - 1)), time = _mm512_set1_epi64(k->time);
@@ -380,14 +377,4 @@ ISA static void draw(const struct wn__attention *k, const struct wn__attention_t
     }
 }
 
-const struct wn__attention_kernel *wn__attention_avx512(void)
-{
-    static const struct wn__attention_kernel kernel = {multiply, softmax, draw};
-    return wn__gemm_avx512() ? &kernel : NULL;
-}
-#else
-const struct wn__attention_kernel *wn__attention_avx512(void)
-{
-    return NULL;
-}
-#endif
+const struct wn__attention_kernel wn__attention_avx512 = {multiply, softmax, draw};

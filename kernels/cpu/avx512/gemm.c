@@ -1,15 +1,13 @@
-/* The f32 kernels for AVX-512: microkernel_avx512.h for floats, and the transpose that packs. */
+/* The f32 kernels for AVX-512: microkernel.h for floats, and the transpose that packs. */
 #include <stddef.h>
-#include "gemm.h"
+#include "../gemm/gemm.h"
 
-#if defined(__x86_64__)
-#define TILE_ISA "avx512f,avx512dq,avx512bw,avx512vl,fma,prfchw"
 #define MULTIPLY_ADD(a, b, c) _mm512_fmadd_ps(a, b, c)
 #define TILE_FAR_STEPS WN_GEMM_FAR_STEPS
-#include "microkernel_avx512.h"
+#include "microkernel.h"
 
 /* Packs 8 rows of x, n steps along memory, as a micro-panel of a: to (n, 8). */
-ISA_INLINE void transpose_rows(const float *x, int64_t ldx, int64_t n, float *to)
+INLINE void transpose_rows(const float *x, int64_t ldx, int64_t n, float *to)
 {
     for (int64_t j = 0; j < n; j += 16) {
         __mmask16 mask = lanes(n - j, 0);
@@ -21,7 +19,7 @@ ISA_INLINE void transpose_rows(const float *x, int64_t ldx, int64_t n, float *to
     }
 }
 
-ISA static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, float *to, int64_t ldt)
+static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, float *to, int64_t ldt)
 {
     if (m == MR && ldt == MR) {
         transpose_rows(x, ldx, n, to);
@@ -45,18 +43,5 @@ ISA static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, flo
     }
 }
 
-const struct wn__gemm_kernel *wn__gemm_avx512(void)
-{
-    static const struct wn__gemm_kernel kernel = {MR,         NR, microkernel, panels_kernel, transpose, packing_kernel,
-                                                  macrokernel};
-    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512dq") ||
-        !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("fma"))
-        return NULL;
-    return &kernel;
-}
-#else
-const struct wn__gemm_kernel *wn__gemm_avx512(void)
-{
-    return NULL;
-}
-#endif
+const struct wn__gemm_kernel wn__gemm_avx512 = {MR,         NR, microkernel, panels_kernel, transpose, packing_kernel,
+                                                macrokernel};

@@ -3,14 +3,18 @@
 #include "library.h"
 #include <stddef.h>
 #include <stdio.h>
-#include "cpu.h"
+#include <string.h>
+#include "../cpu.h"
+#include "class.h"
 #include "onednn.h"
 
 /* ---- which processors ---------------------------------------------------------------------------------- */
 
-/* Returns whether the processor has AMX, which oneDNN uses and Wane's own kernels do not. */
+/* Returns whether the processor has AMX, which oneDNN uses and Wane's own kernels do not; 0 where WANE_KERNELS names a
+ * class below that of such a processor. */
 static int32_t has_amx(void)
 {
+    if (strcmp(wn__cpu_class()->name, "avx512") != 0) return 0;
 #if defined(__x86_64__) && defined(__GNUC__)
 #if defined(__clang__) /* the name is unknown to some of its versions */
     return 0;

@@ -1,0 +1,5 @@
+/* The micro-kernels of the class avx2 (micro.h). */
+#include "../gemm/gemm.h"
+#include "../micro.h"
+
+const struct wn__micro wn__micro = {.gemm = &wn__gemm_avx2, .text = "AVX2"};
