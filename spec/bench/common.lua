@@ -7,6 +7,7 @@ local ffi = require 'ffi'
 local common = { root = root }
 
 ffi.cdef [[
+int setenv(const char *name, const char *value, int replace);
 double probe_gflops(int threads);
 double probe_gflops_bf16(int threads);
 double probe_gflops_of(int threads, int64_t rounds);
@@ -19,12 +20,46 @@ int isatty(int file);
 int usleep(unsigned microseconds);
 ]]
 
---- Builds the machine probe where it runs. Returns a table of functions gflops(threads), gflops_bf16(threads) (0 where
--- there is no instruction for it), gflops_of and gflops_bf16_of(threads, rounds), near(threads), read(threads, bytes),
--- mix(threads, reads, writes, in_place, past_caches, bytes) and lines(threads, n, bytes apart).
+--- Returns the class of kernels that WANE_KERNELS names and this processor has, or nil.
+function common.named_class()
+    local text = ffi.string(require('wane.ffi').C.wn_kernels())
+    return text:find 'WANE_KERNELS' and text:match '^%w+' or nil
+end
+
+--- Returns the class of kernels that this process gets (kernels/cpu/backend/class.h), 'avx2' say.
+function common.class()
+    local C = require('wane.ffi').C
+    return ffi.string(C.wn_kernels()):match '^%w+'
+end
+
+-- Returns the compiler's flags for the instructions of that class: those of a class that WANE_KERNELS names, all that
+-- this processor has where it is the fastest one.
+function common.class_flags()
+    local C = require('wane.ffi').C
+    if not common.named_class() then return '-march=native' end
+    local pipe = assert(io.popen(('make -s --no-print-directory -C %s flags-%s'):format(root, common.class())))
+    local flags = pipe:read '*a':gsub('%s+$', '')
+    pipe:close()
+    return flags .. (ffi.string(C.wn_kernels()):find 'bf16' and ' -mavx512bf16' or '')
+end
+
+-- The option --class NAME of every bench is WANE_KERNELS=NAME; it is taken from the arguments before Wane starts.
+for i = 1, #arg do
+    if arg[i] == '--class' then
+        ffi.C.setenv('WANE_KERNELS', arg[i + 1] or error('--class takes avx512, avx2 or plain', 0), 1)
+        table.remove(arg, i)
+        table.remove(arg, i)
+        break
+    end
+end
+
+--- Builds the machine probe where it runs, with the instructions of the class of kernels. Returns a table of functions
+-- gflops(threads), gflops_bf16(threads) (0 where there is no instruction for it), gflops_of and gflops_bf16_of(threads,
+-- rounds), near(threads), read(threads, bytes), mix(threads, reads, writes, in_place, past_caches, bytes) and
+-- lines(threads, n, bytes apart).
 function common.probe()
     local path = os.tmpname()
-    local flags = '-O3 -march=native -ffast-math -fopenmp -shared -fPIC'
+    local flags = '-O3 -ffast-math -fopenmp -shared -fPIC ' .. common.class_flags()
     local command = ('cc %s -o %s %s/spec/bench/probe.c'):format(flags, path, root)
     assert(os.execute(command) == 0, 'the probe could not be built')
     local library = ffi.load(path)
@@ -126,6 +161,11 @@ local began = common.load_average()
 common.data = { bench = name, arguments = table.concat(arg, ' '), tables = {} }
 --- Names the file that the results go to; false: none.
 common.out = root .. '/build/bench/' .. name .. '.lua'
+
+--- Gives the results of this run another name, and a file of their own.
+function common.rename(other)
+    common.data.bench, common.out = other, root .. '/build/bench/' .. other .. '.lua'
+end
 
 --- Writes common.data, with the machine and its load, to common.out.
 function common.save()

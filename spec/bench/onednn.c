@@ -1,10 +1,10 @@
-/* The own products against oneDNN's, in turns: built by onednn.lua together with the kernels' own files, among them the
- * room that opens oneDNN for the library (kernels/cpu/onednn.c). Plain row-major operands, either transposed, scratch
- * from outside. */
+/* The own products against oneDNN's, in turns: built by onednn.lua with the objects of the library, among them
+ * the one that opens oneDNN (kernels/cpu/backend/onednn.c). Plain row-major operands, either transposed, scratch from
+ * outside. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "../../kernels/cpu/onednn.h"
+#include "../../kernels/cpu/backend/onednn.h"
 #include "probe.c"
 
 /* Opens oneDNN under `name`, NULL for the usual names. Returns its version, or what is wrong with it. */
@@ -13,14 +13,6 @@ const char *onednn_open(const char *name, int *usable)
     const char *names[] = {name, NULL};
     *usable = wn__onednn_open(name ? names : NULL);
     return wn__onednn_text();
-}
-
-/* Stands in for the library's function of this name and aborts: no product here has an op over it. */
-void wn__elementwise_run(const struct wn__elementwise *s, void *out, const void *a, const void *b, int64_t n, int64_t sa, int64_t sb,
-                  int64_t at)
-{
-    (void)s, (void)out, (void)a, (void)b, (void)n, (void)sa, (void)sb, (void)at;
-    abort();
 }
 
 static void *operand(int64_t bytes)

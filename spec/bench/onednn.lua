@@ -10,15 +10,12 @@ int onednn_turns(int threads, int bf16, int64_t batch, int64_t m, int64_t n, int
                  int turn, double out[][4]);
 ]]
 
+-- Builds the bench with all objects of the library, those of its fastest class with their symbols.
 local function build()
     local path, root = os.tmpname(), common.root
-    local files = {}
-    for _, name in ipairs { 'spec/bench/onednn.c', 'kernels/cpu/onednn.c', 'kernels/cpu/gemm/*.c',
-        'kernels/cpu/broadcast.c', 'kernels/cpu/nontemporal.c', 'kernels/cpu/parallel.c', 'runtime/base/*.c' } do
-        files[#files + 1] = root .. '/' .. name
-    end
-    local command = ('gcc -std=gnu11 -D_GNU_SOURCE -w -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off '
-        .. '-march=native -fopenmp -shared -fPIC -Wl,-z,defs -o %s %s -lm -ldl'):format(path, table.concat(files, ' '))
+    local command = ('cd %s && make -s all && gcc -std=gnu11 -D_GNU_SOURCE -w -O2 -fopenmp -shared -fPIC -Wl,-z,defs '
+        .. '-o %s spec/bench/onednn.c $(sh spec/support/open_class.sh %s) -lm -ldl')
+        :format(root, path, common.class())
     assert(os.execute(command) == 0, 'the bench could not be built')
     local library = ffi.load(path)
     os.remove(path)

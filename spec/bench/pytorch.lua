@@ -11,6 +11,14 @@ local PYTHON = os.getenv 'PYTHON' or 'python3'
 pytorch.TUNED = 'FUSED=1 GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=17179869184:'
     .. 'glibc.malloc.trim_threshold=17179869184'
 
+--- The settings that hold PyTorch to a class of processors: its own loops, oneDNN (two names, by version) and MKL.
+pytorch.HELD = {
+    plain = 'ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 DNNL_MAX_CPU_ISA=SSE41 '
+        .. 'MKL_ENABLE_INSTRUCTIONS=SSE4_2',
+    avx2 = 'ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 DNNL_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2',
+    avx512 = 'ATEN_CPU_CAPABILITY=avx512',
+}
+
 --- Names the python that is asked.
 pytorch.python = PYTHON
 

@@ -59,12 +59,13 @@ end
 local function circumstances(data)
     local m, torch = data.machine, data.torch
     local beside = ('Wane with %d threads; there was no PyTorch'):format(data.threads)
+    local kernels = data.kernels and (' Kernels: %s.'):format(data.kernels) or ''
     if torch then
         beside = ('PyTorch %s (%s) with %d threads and Wane with %d, in turns'):format(torch.version,
             torch.libraries, torch.threads, data.threads)
     end
-    return ('%s, cores %s, %d GiB.\n%s;\nmedians of %d turns, of as many steps each as 0.2 s take.\n'
-        .. 'Load average %s at the start, %s at the end.\n'):format(m.cpu, m.cores, m.GiB, beside, data.turns,
+    return ('%s, cores %s, %d GiB.%s\n%s;\nmedians of %d turns, of as many steps each as 0.2 s take.\n'
+        .. 'Load average %s at the start, %s at the end.\n'):format(m.cpu, m.cores, m.GiB, kernels, beside, data.turns,
         data.load.start, data.load.finish)
 end
 

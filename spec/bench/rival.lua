@@ -4,7 +4,11 @@
 -- pages, freed memory is kept by malloc, fused optimizers) and as shipped; all with the same number of threads. Seconds
 -- are medians of turns, of whole steps, recording included. Without PyTorch it prints Wane's columns and says so.
 --
---   luajit spec/bench/rival.lua [--small] [--turns N] [--rows N,N,...] [--out FILE]       PYTHON=python3 unless set
+--   luajit spec/bench/rival.lua [--small] [--turns N] [--rows N,N,...] [--out FILE] [--class avx2]
+--                                                                                       PYTHON=python3 unless set
+--
+-- --class holds Wane, PyTorch and the probe to a class of processors (WANE_KERNELS), and the results to a name of their
+-- own, rival_avx2.
 --
 -- The results go to build/bench/rival.lua too (with --small only where --out says), and spec/bench/publish.lua makes
 -- the tables and the picture from that file.
@@ -25,6 +29,7 @@
 --   not counted.
 local here = arg[0]:match '^(.*)/[^/]*$' or '.'
 local common = dofile(here .. '/common.lua')
+local ffi = require 'ffi'
 local pytorch = require 'spec.bench.pytorch'
 local report = require 'spec.bench.report'
 local wane = require 'wane'
@@ -44,6 +49,7 @@ end
 
 local chosen = common.options({ turns = 7, out = 'file', rows = rows_of },
     '--small, --turns N, --rows N,N,..., --out FILE')
+if common.named_class() then common.rename('rival_' .. common.named_class()) end
 common.out = chosen.out or (not chosen.small and common.out)
 local heavy = chosen.small and { 64, 4, 8 } or { 4096, 20, 32 } -- width, depth, batch
 local mlp = chosen.small and { 64, 4, 8 } or { 1024, 20, 32 }
@@ -197,7 +203,8 @@ local rows = {
 
 -- ---- processes ------------------------------------------------------------------------------------------------
 local function rival(settings)
-    return pytorch.start(here .. '/torch_steps.py', settings)
+    local class = common.named_class()
+    return pytorch.start(here .. '/torch_steps.py', (class and pytorch.HELD[class] .. ' ' or '') .. settings)
 end
 
 local function live_bytes(row)
@@ -247,7 +254,9 @@ local function median(list) return list and #list > 0 and common.median(list) or
 local function probe_again(probe, row, best)
     local threads, bytes = C.wn_threads(), chosen.small and 2 ^ 24 or 2 ^ 28
     common.rest()
-    best.gflops = math.max(best.gflops, (row.bf16 and probe.gflops_bf16 or probe.gflops)(threads))
+    local peak = row.bf16 and probe.gflops_bf16(threads) or 0
+    if peak == 0 then peak = probe.gflops(threads) end -- products of bf16 are then those of f32
+    best.gflops = math.max(best.gflops, peak)
     local probed = {}
     for _, pass in ipairs(row.floor) do
         local mix = pass[3]
@@ -318,6 +327,7 @@ local function main()
     local rivals = pytorch.is_installed() and { rival(pytorch.TUNED), rival '' } or {}
     local data = common.data
     data.rows, data.turns, data.threads, data.small = {}, chosen.turns, C.wn_threads(), chosen.small
+    data.kernels = ffi.string(C.wn_kernels())
     data.starts = { wane = wane_start() }
     if rivals[1] then
         data.torch = rivals[1]:described()

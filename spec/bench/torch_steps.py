@@ -193,10 +193,11 @@ def load_the_rest():
 
 
 def libraries():
-    """Who multiplies: the libraries' lines of PyTorch's own report, without spaces."""
+    """Who multiplies: the libraries' lines of PyTorch's own report, and the class of its own loops, without spaces."""
     found = re.findall(r"(Math Kernel Library|MKL-DNN|OpenBLAS)\D*([\d.]+)", torch.__config__.show())
     names = {"Math Kernel Library": "MKL", "MKL-DNN": "oneDNN"}
-    return ",".join(f"{names.get(name, name)}-{version}" for name, version in found) or "unknown"
+    loops = torch.backends.cpu.get_cpu_capability() if hasattr(torch.backends, "cpu") else "unknown"
+    return ",".join([f"{names.get(name, name)}-{version}" for name, version in found] + [f"loops-of-{loops}"])
 
 
 builders = {"heavy": build_heavy, "mlp": build_mlp, "gpt": build_gpt}
