@@ -22,9 +22,11 @@ esac
 case $way:$name in
     plain:cuda* | asan:cuda*) [ ! -e build/cudasim/libwane_cuda.so ] || export WANE_CUDA_LIB="$PWD/build/cudasim" ;;
 esac
+# Two ways use slower classes of kernels, so that with the plain way the specs run under each (backend/class.h).
+slower=
 case $way in
-    nojit) jit=-joff ;;
-    stress) export WANE_SPEC_STRESS=1 ;;
+    nojit) jit=-joff slower=avx2 ;;
+    stress) export WANE_SPEC_STRESS=1 slower=plain ;;
     asan)
         preload=$(${CC:-gcc} -print-file-name=libasan.so)
         export WANE_LIB="$PWD/build/asan" ASAN_OPTIONS="detect_leaks=1:abort_on_error=0:exitcode=99"
@@ -36,6 +38,7 @@ case $way in
         export WANE_LIB="$PWD/build/aarch64"
         ;;
 esac
+if [ -n "$slower" ] && [ "$(uname -m)" = x86_64 ]; then export WANE_KERNELS="${WANE_KERNELS:-$slower}"; fi
 interpreter=$LUAJIT
 [ "$way" != aarch64 ] || interpreter="$PWD/build/aarch64/luajit"
 # shellcheck disable=SC2086
