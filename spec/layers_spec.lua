@@ -22,7 +22,6 @@ local wide_functions = {
     ['kernels/cpu/attention/tile.c'] = { 'wn__attention_store_transposed' },
     ['kernels/cpu/binary.c'] = { 'where_loop_##S', 'where_steps_##S' },
     ['kernels/cpu/elementwise.c'] = { 'run_halves', 'wn__elementwise_run' },
-    ['kernels/cpu/avx2/gemm.c'] = { 'run_steps' },
     ['kernels/cpu/gemm/bf16.c'] = { 'pack_micropanel', 'run_micropanel' },
     ['kernels/cpu/avx512/gemm_bf16.c'] = { 'pack' },
     ['kernels/cpu/gemm/gemm.c'] = { 'transposed_steps', 'pack_transposed_b' },

@@ -12,7 +12,17 @@
 #include <immintrin.h>
 #endif
 
-typedef float lanes __attribute__((vector_size(64)));
+typedef float lanes __attribute__((vector_size(64))); /* a cache line */
+/* A vector of the widest registers; ACCUMULATORS of them, and two more, fit. */
+#if defined(__AVX512F__)
+typedef float wide __attribute__((vector_size(64)));
+#elif defined(__AVX__)
+typedef float wide __attribute__((vector_size(32)));
+#else
+typedef float wide __attribute__((vector_size(16)));
+#endif
+#define ACCUMULATORS 12
+#define WIDE_LANES ((int)(sizeof(wide) / sizeof(float)))
 
 static double now(void)
 {
@@ -21,21 +31,23 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Measures GFLOP/s of `threads` threads over 16 lanes x 16 multiply-adds x rounds; 4000000 rounds take about 0.3 s. */
+/* Measures GFLOP/s of `threads` threads over ACCUMULATORS vectors of multiply-adds, in as many rounds as make `rounds`
+ * times 16 vectors; 4000000 rounds take about 0.3 s. */
 double probe_gflops_of(int threads, int64_t rounds)
 {
     double sum = 0, start = now();
+    rounds = rounds * 16 / ACCUMULATORS;
 #pragma omp parallel num_threads(threads) reduction(+ : sum)
     {
-        lanes acc[16], a, b;
-        for (int l = 0; l < 16; l++) a[l] = 1.0f + 1e-7f * (float)l, b[l] = 1e-9f;
-        for (int i = 0; i < 16; i++) acc[i] = b;
+        wide acc[ACCUMULATORS], a, b;
+        for (int l = 0; l < WIDE_LANES; l++) a[l] = 1.0f + 1e-7f * (float)l, b[l] = 1e-9f;
+        for (int i = 0; i < ACCUMULATORS; i++) acc[i] = b;
         for (int64_t r = 0; r < rounds; r++)
-            for (int i = 0; i < 16; i++) acc[i] = acc[i] * a + b;
-        for (int i = 0; i < 16; i++) sum += (double)acc[i][0];
+            for (int i = 0; i < ACCUMULATORS; i++) acc[i] = acc[i] * a + b;
+        for (int i = 0; i < ACCUMULATORS; i++) sum += (double)acc[i][0];
     }
     double seconds = now() - start;
-    return sum == 0.5 ? 0 : 2.0 * 16 * 16 * (double)rounds * threads / seconds * 1e-9;
+    return sum == 0.5 ? 0 : 2.0 * WIDE_LANES * ACCUMULATORS * (double)rounds * threads / seconds * 1e-9;
 }
 
 double probe_gflops(int threads)

@@ -1,16 +1,13 @@
-/* The f32 kernels for AVX-512: microkernel.h for floats, and the transpose that packs. */
-#include <stddef.h>
-#include "../gemm/gemm.h"
-
-#define MULTIPLY_ADD(a, b, c) _mm512_fmadd_ps(a, b, c)
-#define TILE_FAR_STEPS WN_GEMM_FAR_STEPS
-#include "microkernel.h"
+/* The f32 kernels for AVX-512, and the transpose that packs. */
+#include "vectors.h"
+#include "../gemm/macrokernel.h"
+#include "transpose16.h"
 
 /* Packs 8 rows of x, n steps along memory, as a micro-panel of a: to (n, 8). */
 INLINE void transpose_rows(const float *x, int64_t ldx, int64_t n, float *to)
 {
     for (int64_t j = 0; j < n; j += 16) {
-        __mmask16 mask = lanes(n - j, 0);
+        __mmask16 mask = vec_first(n - j);
         __m512 r[MR];
 #pragma GCC unroll 8
         for (int32_t q = 0; q < MR; q++) r[q] = _mm512_maskz_loadu_ps(mask, x + q * ldx + j);
@@ -27,10 +24,10 @@ static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, float *
     }
     for (int64_t i = 0; i < m; i += 16) {
         int64_t rows = m - i < 16 ? m - i : 16;
-        __mmask16 row_mask = lanes(rows, 0);
+        __mmask16 row_mask = vec_first(rows);
         for (int64_t j = 0; j < n; j += 16) {
             int64_t columns = n - j < 16 ? n - j : 16;
-            __mmask16 mask = lanes(columns, 0);
+            __mmask16 mask = vec_first(columns);
             __m512 r[16];
 #pragma GCC unroll 16
             for (int32_t q = 0; q < 16; q++)

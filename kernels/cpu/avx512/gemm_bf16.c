@@ -1,14 +1,70 @@
-/* The bf16 kernels for AVX-512 with bf16 (microkernel.h): a word is a pair of steps of k, and one instruction,
+/* The bf16 kernels for AVX-512 with bf16 (gemm/microkernel.h): a word is a pair of steps of k, and one instruction,
  * vdpbf16ps, multiplies 16 pairs and adds both products to a float. The instruction takes denormals for zero, makes
  * none, and rounds to nearest in an order of its own. So the bits differ from those of the portable micro-kernel, and
  * are the same on every run on such a processor. */
-#include <stddef.h>
+#define TILE_HALF
+#define vec_multiply_add(a, b, c) _mm512_dpbf16_ps(c, (__m512bh)(a), (__m512bh)(b))
+#include "vectors.h"
 #include "../gemm/gemm.h"
 
-#define MULTIPLY_ADD(a, b, c) _mm512_dpbf16_ps(c, (__m512bh)(a), (__m512bh)(b))
-#define TILE_FAR_STEPS WN_GEMM_FAR_STEPS_BF16
-#define TILE_HALF
-#include "microkernel.h"
+/* Returns vector v of a step of a b that is read in place: pairs of two rows, bk bf16 apart, of which n are columns. */
+INLINE vec load_in_place(const float *b, int64_t bk, int32_t v, int64_t n)
+{
+    const uint16_t *even = (const uint16_t *)(const void *)b + 16 * v;
+    __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(vec_first(n), even));
+    __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(vec_first(n), even + bk));
+    return _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+}
+
+/* Stores the sums of a register tile as bf16, with their bias. */
+INLINE void store_half(const struct wn__gemm_microtile *t, const int32_t vectors, const int32_t whole, vec acc[MR][3])
+{
+    if (t->half_bias) {
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < vectors; v++) {
+            __m512i bits =
+                _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(vec_first(t->n - 16 * v), t->half_bias + 16 * v));
+            __m512 bias = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+#pragma GCC unroll 8
+            for (int32_t i = 0; i < MR; i++) acc[i][v] = _mm512_add_ps(acc[i][v], bias);
+        }
+    }
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < MR; i++) {
+        uint16_t *to = t->half + i * t->half_ld;
+        if (!whole && i >= t->m) break;
+        if (vectors == 2 && whole && t->stream) {
+            _mm512_stream_si512((__m512i *)to, (__m512i)_mm512_cvtne2ps_pbh(acc[i][1], acc[i][0]));
+            continue;
+        }
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < vectors; v++) {
+            __m256i h = (__m256i)_mm512_cvtneps_pbh(acc[i][v]);
+            if (whole) _mm256_storeu_si256((__m256i *)(to + 16 * v), h);
+            else _mm256_mask_storeu_epi16(to + 16 * v, vec_first(t->n - 16 * v), h);
+        }
+    }
+}
+
+/* Stores a row of a register tile of a macro-kernel as bf16. */
+INLINE void macrokernel_row(const int32_t vectors, const int32_t stream, const vec *acc, char *c)
+{
+    if (vectors == 2) {
+        __m512i line = (__m512i)_mm512_cvtne2ps_pbh(acc[1], acc[0]);
+        if (stream) _mm512_stream_si512((__m512i *)(void *)c, line);
+        else _mm512_storeu_si512(c, line);
+        return;
+    }
+#pragma GCC unroll 3
+    for (int32_t v = 0; v < vectors; v++) {
+        __m256i half = (__m256i)_mm512_cvtneps_pbh(acc[v]);
+        if (stream) _mm256_stream_si256((__m256i *)(void *)(c + 32 * v), half);
+        else _mm256_storeu_si256((__m256i *)(void *)(c + 32 * v), half);
+    }
+}
+
+#include "../gemm/macrokernel.h"
+#include "transpose16.h"
 
 INLINE __mmask32 halves(int64_t n)
 {
@@ -19,7 +75,7 @@ INLINE __mmask32 halves(int64_t n)
 INLINE void pack_transposed(const uint16_t *x, int64_t xi, int64_t rows, int64_t k, int64_t width, float *to)
 {
     for (int64_t i = 0; i < width; i += 16) {
-        __mmask16 store_mask = lanes(width - i, 0);
+        __mmask16 store_mask = vec_first(width - i);
         for (int64_t at = 0; at < k; at += 32) {
             __mmask32 mask = halves(k - at);
             int64_t pairs = k - at >= 32 ? 16 : (k - at + 1) / 2;
@@ -130,14 +186,11 @@ INLINE void panel_of(const struct wn__gemm_microtile *t, const int32_t whole)
         __m512 x[3] = {(__m512)_mm512_permutex2var_epi16(z0, outer, z1),
                        (__m512)_mm512_permutex2var_epi16(z0, inner, z2),
                        (__m512)_mm512_permutex2var_epi16(z1, outer, z2)};
-        _mm_prefetch(prefetch, _MM_HINT_T0);
+        prefetch_line(NEAR, prefetch);
+        const float *row[MR];
 #pragma GCC unroll 8
-        for (int32_t i = 0; i < MR; i++) {
-            __m512 y = _mm512_set1_ps(a[i]);
-            __asm__("" : "+v"(y)); /* one load; without this each multiply-add broadcasts again */
-#pragma GCC unroll 3
-            for (int32_t v = 0; v < 3; v++) acc[i][v] = MULTIPLY_ADD(y, x[v], acc[i][v]);
-        }
+        for (int32_t i = 0; i < MR; i++) row[i] = a + i;
+        multiply_step(3, row, 0, x, acc);
     }
     if (t->half) store_half(t, 3, whole, acc);
     else store_tile(t, 3, whole, acc);

@@ -1,5 +1,4 @@
-/* Transposes squares of words in registers: 8 x 16 and 16 x 16. microkernel.h includes this file and defines
- * INLINE, the instruction sets. Only store_transposed8 touches memory. */
+/* Transposes squares of words in registers: 8 x 16 and 16 x 16. Only store_transposed8 touches memory. */
 #ifndef WN_CPU_AVX512_TRANSPOSE16_H
 #define WN_CPU_AVX512_TRANSPOSE16_H
 /* Transposes 8 rows of 16 steps: r[i] becomes steps 2 i and 2 i + 1 of all 8 rows. Blocks of four steps are transposed,

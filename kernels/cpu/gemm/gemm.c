@@ -170,13 +170,19 @@ static void run_transposed(const struct job *w, const struct block *q)
 
 /* ---- packing A ----------------------------------------------------------------------------------- */
 
-/* Packs two groups of 8 rows that are along memory, so that a whole cache line of each step is read once. */
-static void pack_two(const float *from, int64_t ak, int64_t kc, float *out)
+/* Packs groups of mr rows that are along memory, 16 rows in all, so that a whole cache line of each step is read
+ * once. */
+static inline __attribute__((always_inline)) void pack_line_of(const float *from, int64_t ak, int64_t kc,
+                                                               const int64_t mr, float *out)
 {
-    for (int64_t k = 0; k < kc; k++, from += ak, out += 8) {
-        memcpy(out, from, 8 * sizeof *out);
-        memcpy(out + kc * 8, from + 8, 8 * sizeof *out);
-    }
+    for (int64_t k = 0; k < kc; k++, from += ak, out += mr)
+        for (int64_t i = 0; i < 16; i += mr) memcpy(out + i * kc, from + i, (size_t)mr * sizeof *out);
+}
+
+static void pack_line(const float *from, int64_t ak, int64_t kc, int64_t mr, float *out)
+{
+    if (mr == 8) pack_line_of(from, ak, kc, 8, out);
+    else pack_line_of(from, ak, kc, 4, out);
 }
 
 /* Packs rows of a: out (groups of mr rows, kc, mr); writes nothing beyond the rows. */
@@ -184,8 +190,8 @@ static void pack_a(const struct job *w, const float *from, int64_t rows, int64_t
 {
     const struct wn__gemm *p = w->p;
     int64_t mr = w->kernel->mr, i = 0;
-    if (p->ak != 1 && mr == 8)
-        for (; rows - i >= 16; i += 16) pack_two(from + i, p->ak, kc, out + i * kc);
+    if (p->ak != 1)
+        for (; rows - i >= 16; i += 16) pack_line(from + i, p->ak, kc, mr, out + i * kc);
     for (; i < rows; i += mr) {
         int64_t m = wn_min(rows - i, mr);
         float *to = out + i * kc;

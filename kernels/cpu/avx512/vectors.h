@@ -1,0 +1,36 @@
+/* The vectors of AVX-512 for the kernels of gemm/microkernel.h: 16 lanes, masked loads and stores, 32 registers. */
+#ifndef WN_CPU_AVX512_VECTORS_H
+#define WN_CPU_AVX512_VECTORS_H
+#include <immintrin.h>
+#include <stdint.h>
+
+#define LANES 16
+#define MR 8
+#if defined(TILE_HALF)
+#define UNROLL 2
+#else
+#define UNROLL 4
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+typedef __m512 vec;
+typedef __mmask16 vec_mask;
+
+INLINE vec_mask vec_first(int64_t n)
+{
+    return n >= 16 ? 0xffff : n <= 0 ? 0 : (vec_mask)((1u << n) - 1);
+}
+
+#define vec_zero() _mm512_setzero_ps()
+#define vec_set1(x) _mm512_set1_ps(x)
+#define vec_add(a, b) _mm512_add_ps(a, b)
+#define vec_load(from) _mm512_loadu_ps(from)
+#define vec_load_masked(from, mask) _mm512_maskz_loadu_ps(mask, from)
+#define vec_store(to, v) _mm512_storeu_ps(to, v)
+#define vec_store_masked(to, mask, v) _mm512_mask_storeu_ps(to, mask, v)
+#define vec_stream(to, v) _mm512_stream_ps(to, v)
+#define vec_keep(y) __asm__("" : "+v"(y))
+#if !defined(TILE_HALF)
+#define vec_multiply_add(a, b, c) _mm512_fmadd_ps(a, b, c)
+#endif
+#endif
