@@ -349,8 +349,8 @@ end)
 describe('the data of a bench', function()
     it('are a file that gives back its rows, and can be published', function()
         local path = os.tmpname()
-        local out, code = helper.shell(('PYTHON=/nonexistent %s spec/bench/rival.lua --small --turns 1 --rows 1,6 '
-            .. '--out %s'):format(LUAJIT, path))
+        local out, code = helper.shell(('env -u WANE_KERNELS PYTHON=/nonexistent %s spec/bench/rival.lua --small '
+            .. '--turns 1 --rows 1,6 --out %s'):format(LUAJIT, path))
         assert.equal(0, code, out)
         local data = dofile(path)
         os.remove(path)
@@ -360,6 +360,17 @@ describe('the data of a bench', function()
         assert.truthy(data.machine.GiB > 0 and data.load.start:match '^[%d.]+ ')
         assert.truthy(data.partial and data.small)
         assert.equal(2, select(2, report.readme(data):gsub('batch', '')))
+    end)
+
+    it('of a class of kernels have a name of their own', function()
+        local path = os.tmpname()
+        local out, code = helper.shell(('PYTHON=/nonexistent %s spec/bench/rival.lua --small --turns 1 --rows 1 '
+            .. '--class plain --out %s'):format(LUAJIT, path))
+        assert.equal(0, code, out)
+        local data = dofile(path)
+        os.remove(path)
+        assert.equal('rival_plain', data.bench)
+        assert.equal('plain (plain C), as WANE_KERNELS says', data.kernels)
     end)
 
     it('of budgets are one too', function()

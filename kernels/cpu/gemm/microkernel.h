@@ -324,8 +324,7 @@ typedef void (*panels_tile)(const struct wn__gemm_microtile *t, int64_t at, stru
 #define WAYS(NAME, COPY, WHERE)                                                                                        \
     WAY(NAME##_1, 1, COPY, WHERE)                                                                                      \
     WAY(NAME##_2, 2, COPY, WHERE)                                                                                      \
-    WAY(NAME##_3, 3, COPY, WHERE)                                                                                      \
-    static const register_tile NAME[3] = {NAME##_1, NAME##_2, NAME##_3};
+    WAY(NAME##_3, 3, COPY, WHERE)
 #define PANELS(NAME, VECTORS, WHERE)                                                                                   \
     static void NAME(const struct wn__gemm_microtile *t, int64_t at, struct panels panels)                             \
     {                                                                                                                  \
@@ -334,8 +333,11 @@ typedef void (*panels_tile)(const struct wn__gemm_microtile *t, int64_t at, stru
 #define PANELS_WAYS(NAME, WHERE)                                                                                       \
     PANELS(NAME##_1, 1, WHERE)                                                                                         \
     PANELS(NAME##_2, 2, WHERE)                                                                                         \
-    PANELS(NAME##_3, 3, WHERE)                                                                                         \
-    static const panels_tile NAME[3] = {NAME##_1, NAME##_2, NAME##_3};
+    PANELS(NAME##_3, 3, WHERE)
+#define ALL(NAME)                                                                                                      \
+    {                                                                                                                  \
+        NAME##_1, NAME##_2, NAME##_3                                                                                   \
+    }
 #define PREFETCHING(NAME, VECTORS)                                                                                     \
     static void NAME(const struct wn__gemm_microtile *t, int64_t at)                                                   \
     {                                                                                                                  \
@@ -348,39 +350,40 @@ WAYS(copy, 1, FAR)
 PREFETCHING(prefetching_1, 1)
 PREFETCHING(prefetching_2, 2)
 PREFETCHING(prefetching_3, 3)
-static const register_tile prefetching[3] = {prefetching_1, prefetching_2, prefetching_3};
 PANELS_WAYS(panels, NEAR)
 #if NR > REGISTERS * LANES /* a micro-tile has register tiles after the first */
 WAYS(silent, 0, NONE)
 WAYS(silent_copy, 1, NONE)
 PANELS_WAYS(silent_panels, NONE)
-#else
-#define silent far
-#define silent_copy copy
-#define silent_panels panels
+static const register_tile further[2][3] = {ALL(silent), ALL(silent_copy)};
+static const panels_tile further_panels[3] = ALL(silent_panels);
 #endif
+static const register_tile first[3][3] = {ALL(far), ALL(near), ALL(copy)}, first_prefetching[3] = ALL(prefetching);
+static const panels_tile first_panels[3] = ALL(panels);
 
 static void microkernel(const struct wn__gemm_microtile *t)
 {
     int64_t left = (t->n + LANES - 1) / LANES, vectors = vectors_of(left);
-    if (t->prefetch_then && t->m == MR && t->n % LANES == 0) prefetching[vectors - 1](t, 0);
-    else (t->copy ? copy : t->prefetch_near ? near : far)[vectors - 1](t, 0);
-    if (NR == REGISTERS * LANES) return;
+    if (t->prefetch_then && t->m == MR && t->n % LANES == 0) first_prefetching[vectors - 1](t, 0);
+    else first[t->copy ? 2 : t->prefetch_near ? 1 : 0][vectors - 1](t, 0);
+#if NR > REGISTERS * LANES
     for (int64_t at = vectors * LANES; (left -= vectors) > 0; at += vectors * LANES) {
         vectors = vectors_of(left);
-        (t->copy ? silent_copy : silent)[vectors - 1](t, at);
+        further[t->copy != NULL][vectors - 1](t, at);
     }
+#endif
 }
 
-static void panels_kernel(const struct wn__gemm_microtile *t, int64_t panels_n, int64_t apart)
+static void panels_kernel(const struct wn__gemm_microtile *t, int64_t panels, int64_t apart)
 {
-    const struct panels run = {panels_n, apart};
+    const struct panels run = {panels, apart};
     int64_t left = t->n / LANES, vectors = vectors_of(left);
-    panels[vectors - 1](t, 0, run);
-    if (NR == REGISTERS * LANES) return;
+    first_panels[vectors - 1](t, 0, run);
+#if NR > REGISTERS * LANES
     for (int64_t at = vectors * LANES; (left -= vectors) > 0; at += vectors * LANES) {
         vectors = vectors_of(left);
-        silent_panels[vectors - 1](t, at, run);
+        further_panels[vectors - 1](t, at, run);
     }
+#endif
 }
 #endif
