@@ -27,7 +27,7 @@ local may_link = {
 local entries = { device = '^wn__backend_(%w+)$' }
 
 -- Returns the room of an object, nil for an object of no room: 'build/release/runtime/plan/ir/costs.o' -> 'plan/ir',
--- 'build/release/kernels/cpu/gemm/gemm.o' -> 'kernels/cpu'.
+-- 'build/release/avx2/kernels/cpu/gemm/gemm.o' -> 'kernels/cpu'.
 local function room_of(object)
     local folder = object:match('/kernels/(%w+)/')
     if folder then return 'kernels/' .. folder end
@@ -97,8 +97,8 @@ describe('the rules of links', function()
 
     it('let a device take the one entry of a folder of kernels, and nothing else of it', function()
         local bad = offences {
-            'build/release/kernels/cpu/dispatch.o: wn__backend_cpu R 0 1',
-            'build/release/kernels/cpu/gemm/gemm.o: wn__backend_gemm T 0 1',
+            'build/release/kernels/cpu/backend/backend.o: wn__backend_cpu R 0 1',
+            'build/release/avx2/kernels/cpu/gemm/gemm.o: wn__backend_gemm T 0 1',
             'build/release/runtime/device/cpu.o: wn__backend_cpu U',
             'build/release/runtime/device/cpu.o: wn__backend_gemm U',
             'build/release/runtime/run/run.o: wn__backend_cpu U',

@@ -42,7 +42,7 @@ local places = {
     { files = { 'runtime/ops/unary.c' }, remove = without('\nconst struct wn__rules wn__rules_%n = [^\n]*'), count = 2,
         step = LINK, names = 'wn__rules_tanh' },
     { files = { 'kernels/scalar.h' }, remove = without('WN_FN %a+ wn_%n_[%w#]+%b()%s*%b{}'), count = 3,
-        step = compile 'kernels/cpu/unary', names = 'wn_tanh_f32' },
+        step = compile 'plain/kernels/cpu/unary', names = 'wn_tanh_f32' },
     { files = { 'kernels/cpu/unary.c' }, remove = without('\n *LOOP%(%n_##S,[^\n]*', ' FLOAT_ROW%(%N, %n%)'),
         count = 4, step = LINK .. ' && ' .. spec('op', OP), names = 'tanh of (3, 4) f32 is not in this version' },
     { files = { 'lua/wane/tensor/arith.lua' }, remove = without('\nfunction methods%.%n%([^\n]*'), count = 1,
