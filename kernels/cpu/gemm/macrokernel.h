@@ -103,7 +103,7 @@ INLINE void macrokernel_row(const int32_t vectors, const int32_t stream, const v
 }
 #endif
 
-/* Where a register tile of a macro-kernel is. */
+/* The place of a register tile of a macro-kernel in a, b and c. */
 struct tile_place {
     const float *a, *b;
     char *c;

@@ -173,7 +173,7 @@ struct way {
     int32_t whole;   /* 1: m = MR and n = vectors * LANES */
     int32_t packed;  /* 1: whole, and a is packed, so that one pointer walks its rows */
 };
-/* Where a loop over k is. */
+/* The place of a loop over k in its operands. */
 struct cursor {
     const float *b;
     float *to;        /* the next row of the packed micro-panel */
