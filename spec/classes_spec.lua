@@ -50,6 +50,26 @@ describe('WANE_KERNELS', function()
     end)
 end)
 
+describe('measured seconds', function()
+    -- Returns the name of the file of costs in a process with this environment.
+    local function file(environment)
+        local text, code = helper.shell(('env -u WANE_KERNELS -u WANE_COSTS XDG_CACHE_HOME=/nowhere WANE_THREADS=2 '
+            .. [[%s %s -e 'package.path = "lua/?.lua;lua/?/init.lua;" .. package.path; ]]
+            .. [[require "wane" print(require("wane.plan.costs").file())']]):format(environment,
+            helper.luajit or 'luajit'))
+        assert.equal(0, code, text)
+        return text
+    end
+
+    it('of a class that is named do not mix with those of the fastest one', function()
+        assert.equal('/nowhere/wane/costs-2.txt\n', file '')
+        for _, name in ipairs(here) do
+            assert.equal(('/nowhere/wane/costs-%s-2.txt\n'):format(name), file('WANE_KERNELS=' .. name))
+        end
+        assert.equal('/nowhere/wane/costs-2.txt\n', file 'WANE_KERNELS=nonsense')
+    end)
+end)
+
 -- ---- bits ------------------------------------------------------------------------------------------------------
 -- Ops whose numbers differ between plain and the other classes of x86-64, because plain rounds each product of a sum
 -- before it is added: those of products and of attention.

@@ -69,12 +69,9 @@ void wn__stream_fetching(void *to, const void *from, int64_t bytes, const void *
 
 void wn__stream_rows(void *to, int64_t step, const void *from, int64_t rows, int64_t bytes)
 {
-    const int32_t whole = (((uintptr_t)to | (uintptr_t)step | (uintptr_t)bytes) & (LINE - 1)) == 0;
     const char *in = from;
     char *out = to;
-    for (int64_t r = 0; r < rows; r++, out += step, in += bytes)
-        if (whole) stream_lines_fetching(out, in, bytes / LINE, in + WN_STREAM_AHEAD);
-        else stream(out, in, bytes, in + WN_STREAM_AHEAD);
+    for (int64_t r = 0; r < rows; r++, out += step, in += bytes) stream(out, in, bytes, in + WN_STREAM_AHEAD);
 }
 
 void wn__stream_fill(void *to, int32_t byte, int64_t bytes)

@@ -13,6 +13,7 @@ local NO_BF16 = { layernorm_dx_add = true, cross_entropy = true, cross_entropy_g
 --- Calls fn(case, float) for each case of an op in every float type that it is for. fn returns nil, or what is wrong;
 -- that and its errors are raised with the names of op, case and float type.
 function case_results.each(name, fn)
+    local ran = 0
     for _, case in ipairs(cases.records[name].cases) do
         for _, float in ipairs(FLOATS) do
             local is_for = case.only and case.only == float or not case.only and (#case.inputs > 0 or float ~= 'bf16')
@@ -21,9 +22,11 @@ function case_results.each(name, fn)
                     return type(e) == 'string' and debug.traceback(e) or tostring(e)
                 end, case, float)
                 assert(fine and not wrong, ('%s, %s, %s: %s'):format(name, case.name, float, tostring(wrong)))
+                ran = ran + 1
             end
         end
     end
+    assert(ran > 0, name .. ': no case ran')
 end
 
 --- Runs a case on a device; returns a list of { what =, bytes =, values = } of its result and its gradients.

@@ -195,7 +195,7 @@ struct wn__gemm_macrotile {
 
 /* The kernels of an instruction set. */
 struct wn__gemm_kernel {
-    int32_t mr, nr; /* nr: a multiple of 16 */
+    int32_t mr, nr; /* mr: 4 or 8; nr: a multiple of 16 */
     void (*microkernel)(const struct wn__gemm_microtile *t);
     /* A micro-kernel over `panels` whole panels of a, `apart` words from one to the next: k runs along memory in each
      * of the mr rows of a panel (dX). kc does not count; t->n is a multiple of 16. It prefetches as many bytes as it

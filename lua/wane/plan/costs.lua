@@ -5,7 +5,8 @@
 -- application that was not measured is priced by a roofline of the rates. Planning never runs a kernel; the field
 -- `costs` of a plan says where its seconds come from.
 --
--- The file of costs is WANE_COSTS, else ~/.cache/wane/costs-N.txt for N threads. WANE_COSTS=off reads and writes none.
+-- The file of costs is WANE_COSTS, else ~/.cache/wane/costs-N.txt for N threads, or costs-CLASS-N.txt where
+-- WANE_KERNELS names the class of kernels, which has seconds of its own. WANE_COSTS=off reads and writes none.
 -- Its lines, after a comment in the first one:
 --
 --     machine<tab>f64 f32 bf16 bytes launch               FLOP/s, bytes/s, seconds
@@ -41,7 +42,8 @@ function costs.file()
     local given = variable 'WANE_COSTS'
     if given == 'off' then return nil end
     if given and given ~= '' then return given end
-    return home() and ('%s/wane/costs-%d.txt'):format(home(), C.wn_threads()) or nil
+    local class = binding.text(C.wn_kernels()):match '^(%w+).* WANE_KERNELS says$'
+    return home() and ('%s/wane/costs-%s%d.txt'):format(home(), class and class .. '-' or '', C.wn_threads()) or nil
 end
 
 local HEAD = '# Seconds measured by Wane on this machine; written by wane.profile. machine, link: rates a second.'
