@@ -41,7 +41,7 @@ OPT_fuzz := -O1 -gline-tables-only -fno-omit-frame-pointer -fsanitize=fuzzer-no-
 KERNEL_OPT_fuzz := -fno-sanitize=all -Wno-pass-failed
 KERNEL_OPT_release := -O3
 # Under the sanitizers all but the smallest outputs go the way of those larger than the caches (kernels/cpu/nontemporal.h).
-KERNEL_OPT_asan := -DWN_STREAM_LEAST=256
+KERNEL_OPT_asan := -DWN_STREAM_PRESET=256
 CFLAGS := -std=c11 -D_GNU_SOURCE -fopenmp -fPIC -ffp-contract=off -fvisibility=hidden \
           -Wall -Wextra -Werror $(OPT_$(MODE))
 KERNEL_FLAGS := -fno-math-errno -fno-trapping-math

@@ -110,6 +110,21 @@ WN_API int32_t wn_target_set(const char *name, const struct wn_profile *p);
 /* Fills *out with the rates that plans for a device of this machine take: those that wn_target_set was given for 'this
  * machine', else assumed ones. Status: WN_DEVICE when there is no such device, or it is not here. */
 WN_API int32_t wn_profile_get(int32_t device, struct wn_profile *out);
+/* Returns the processor that runs the CPU's kernels, in one line. Costs and tunables hold for it alone. */
+WN_API const char *wn_processor(void);
+/* A number of the CPU's kernels that suits one machine better than another. */
+struct wn_tunable {
+    const char *name;
+    int64_t value, preset; /* now; as long as nobody set it */
+    int64_t least, most;   /* that it may be */
+    int32_t is_bits;       /* 1: with another value some results have other bits */
+};
+/* Fills *out with tunable number i, from 0 on. Status: WN_VALUE where there is none.
+ *   local t = binding.new('struct wn_tunable')
+ *   for i = 0, 99 do if C.wn_tunable(i, t) ~= 0 then break end print(binding.text(t.name), t.value) end */
+WN_API int32_t wn_tunable(int32_t i, struct wn_tunable *out);
+/* Sets tunable number i; later plans have other keys. Status: WN_VALUE for a value outside its limits. */
+WN_API int32_t wn_tune(int32_t i, int64_t value);
 /* Returns the name of a target; NULL: there is none. */
 WN_API const char *wn_target_name(int32_t target);
 /* Puts measured seconds into the table of costs, under a key of wn_cost_key. key NULL: forgets all. */

@@ -160,7 +160,7 @@ describe('a pipe, a socket, a device or a folder', function()
         write(garbage, 'hello\nworld\n')
         assert.is_truthy(script(run, ("WANE_COSTS='%s' "):format(garbage)):find('cannot be read', 1, true))
         assert.equal('2\n', script(run, ("WANE_COSTS='%s/none' "):format(FOLDER)))
-        write(garbage, '# Seconds measured\n1e-6\tadd\n')
+        write(garbage, '# Seconds measured\nprocessor\t' .. require('wane.plan.costs_file').processor() .. '\n1e-6\tadd\n')
         assert.equal('2\n', script(run, ("WANE_COSTS='%s' "):format(garbage)))
     end)
 

@@ -9,14 +9,8 @@
 #define WN_CPU_NONTEMPORAL_H
 #include <stddef.h>
 #include <stdint.h>
+#include "backend/tuning.h"
 
-/* Least bytes of an output that streams: such an output has left the caches before it is read. The build with
- * sanitizers sets a small number, so that specs use both kinds of stores.
- * Measured: ops in a row, the first one streams: 16 MiB: 1.35x time, 32 MiB: 1x, 64 MiB: 0.92x (third-level cache of 32
- * MiB). */
-#ifndef WN_STREAM_LEAST
-#define WN_STREAM_LEAST ((int64_t)32 << 20)
-#endif
 #define WN_STREAM_BLOCK 512 /* elements of a block, of at most 8 bytes each */
 
 /* The buffer in which a block is computed. */
@@ -27,7 +21,7 @@ struct wn__stream_block {
 /* Returns whether an output of so many bytes streams; a, b: inputs that it may overwrite, or NULL. */
 static inline int32_t wn__streams(int64_t bytes, const void *out, const void *a, const void *b)
 {
-    return bytes >= WN_STREAM_LEAST && out != a && out != b;
+    return bytes >= wn__tuning.stream_least && out != a && out != b;
 }
 
 /* Returns the end of the block that begins at element `at`, at most `end`. Blocks end at multiples of WN_STREAM_BLOCK,
@@ -85,7 +79,7 @@ static inline __attribute__((always_inline)) void wn__prefetch_lines(struct wn__
 /* Distance of prefetches of a stream, in bytes. They are needed because the processor's own prefetcher loses its place
  * between blocks.
  * Measured: relu_grad 60 -> 90 % of the limit, relu 80 -> 95 %. */
-#define WN_STREAM_AHEAD 4096
+#define WN_STREAM_AHEAD (wn__tuning.stream_ahead)
 static inline void wn__fetch_behind(const void *from, int64_t ahead, int64_t bytes)
 {
     wn__fetch((const void *)((uintptr_t)from + (uintptr_t)ahead), bytes);

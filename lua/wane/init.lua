@@ -102,6 +102,7 @@ end
 op.set_run(later('program', 'run'))
 tensor.Tensor.__tostring = later('tensor.display', 'text')
 planner.load_costs = later('plan.costs', 'load')
+later('plan.tuning', 'start')() -- before the first weight: its layout depends on the library of products
 planner.choose, planner.choose_least = later('plan.choose', 'within'), later('plan.choose', 'smallest')
 
 local function find(name)

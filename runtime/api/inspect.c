@@ -105,6 +105,33 @@ int32_t wn_profile_get(int32_t device, struct wn_profile *out)
     return WN_OK;
 }
 
+const char *wn_processor(void)
+{
+    return wn__device_processor(wn__device(0));
+}
+
+int32_t wn_tunable(int32_t i, struct wn_tunable *out)
+{
+    struct wn__tunable row;
+    WN_TRY(wn__need(out, "tunable"));
+    if (!wn__device_tunable(wn__device(0), i, &row)) return wn__fail(WN_VALUE, "tunable: there is no number %d", i);
+    *out = (struct wn_tunable){.name = row.name,
+                               .value = row.value,
+                               .preset = row.preset,
+                               .least = row.least,
+                               .most = row.most,
+                               .is_bits = row.is_bits};
+    return WN_OK;
+}
+
+int32_t wn_tune(int32_t i, int64_t value)
+{
+    WN_TRY(wn__thread_check());
+    WN_TRY(wn__device_tune(wn__device(0), i, value));
+    wn__machine_here(&wn__device(0)->target);
+    return WN_OK;
+}
+
 const char *wn_target_name(int32_t target)
 {
     return wn__machine_name(target);

@@ -155,4 +155,10 @@ const struct wn__target *wn__device_target(int32_t kind);
 const char *wn__device_kernels(const struct wn_device *d);
 const char *wn__device_library(const struct wn_device *d);
 int32_t wn__device_prepared(const struct wn_device *d);
+const char *wn__device_processor(const struct wn_device *d);
+/* Fills *out with tunable number i of a device's backend, from 0 on; returns 0 where there is none. */
+int32_t wn__device_tunable(const struct wn_device *d, int32_t i, struct wn__tunable *out);
+/* Sets it, for this device and all that delegate to it. WN_VALUE for a value outside its limits, and for a tunable that
+ * is none. */
+int32_t wn__device_tune(struct wn_device *d, int32_t i, int64_t value);
 #endif

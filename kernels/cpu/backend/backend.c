@@ -5,6 +5,8 @@
 #include "library.h"
 #include "onednn.h"
 #include "parallel.h"
+#include "processor.h"
+#include "tuning.h"
 
 static wn_kernel_fn find(const struct wn_desc *d)
 {
@@ -19,6 +21,7 @@ static int32_t prepare(const struct wn_desc *d, int64_t *bytes, struct wn_made *
 static const char *start(const struct wn__kernel_choice *choice, struct wn__target *t)
 {
     t->threads = wn_cpu_threads();
+    wn__tuning_start(choice->library);
     const char *unmet = wn__cpu_class_start(choice->kernels);
     wn__cpu_library_start(choice->library, t);
     return unmet;
@@ -45,4 +48,7 @@ const struct wn__backend wn__backend_cpu = {
     .name = wn__cpu_class_text,
     .library_name = wn__cpu_library_text,
     .n_prepared = wn__onednn_ready,
+    .processor = wn__processor_text,
+    .tunable = wn__cpu_tunable,
+    .tune = wn__cpu_tune,
 };

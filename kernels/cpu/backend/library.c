@@ -37,6 +37,9 @@ void wn__cpu_library_start(int32_t use, struct wn__target *t)
 {
     chosen_use = use;
     chosen_dtypes = 0;
+    t->library = 0;
+    t->library_scratch = 0;
+    t->weight_layout = WN_PANEL48;
     if (use == WN_LIBRARY_OFF || (use == WN_LIBRARY_AUTO && !has_amx()) || !wn__onednn_open(NULL)) return;
     if (wn__onednn_has(WN_BF16)) chosen_dtypes |= 1 << WN_BF16;
     if (use == WN_LIBRARY_ON && wn__onednn_has(WN_F32)) chosen_dtypes |= 1 << WN_F32;
@@ -44,6 +47,11 @@ void wn__cpu_library_start(int32_t use, struct wn__target *t)
     t->library = chosen_dtypes;
     t->library_scratch = (int64_t)SCRATCH_A_THREAD * wn_cpu_threads();
     t->weight_layout = WN_PLAIN;
+}
+
+int32_t wn__cpu_library_use(void)
+{
+    return chosen_use;
 }
 
 const char *wn__cpu_library_text(void)

@@ -9,6 +9,9 @@
  * computes: the dtypes, the scratch, and weights without panels, since the library cannot read panels. */
 void wn__cpu_library_start(int32_t use, struct wn__target *t);
 
+/* Returns the use that wn__cpu_library_start was given last. */
+int32_t wn__cpu_library_use(void);
+
 /* Returns in one line what there is of the library and what it computes. */
 const char *wn__cpu_library_text(void);
 

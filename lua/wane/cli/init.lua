@@ -354,6 +354,7 @@ function commands.profile(args)
         local m = costs.machine()
         print(('f64 %.4g, f32 %.4g, bf16 %.4g GFLOP/s, %.4g GB/s, %.3g us an application'):format(m.f64 / 1e9,
             m.f32 / 1e9, m.bf16 / 1e9, m.bytes / 1e9, m.launch * 1e6))
+        print('tuning: ' .. require('wane.plan.tuning').text())
         print(costs.file() and 'kept in ' .. costs.file() or 'not kept: WANE_COSTS is off')
         return 0
     end
@@ -370,6 +371,7 @@ end
 function cli.machine()
     local binding = require 'wane.ffi'
     local C, text = binding.C, binding.text
+    require('wane.plan.tuning').start()
     local devices = {}
     for d = 0, C.wn_device_count() - 1 do
         if C.wn_device_absent(d) == nil then devices[#devices + 1] = text(C.wn_device_name(d)) end
@@ -377,8 +379,10 @@ function cli.machine()
     local lines = {
         ('wane %s'):format(text(C.wn_version())),
         ('devices    %s'):format(table.concat(devices, ', ')),
+        ('processor  %s'):format(text(C.wn_processor())),
         ('threads    %d'):format(C.wn_threads()),
         ('kernels    %s'):format(text(C.wn_kernels())),
+        ('tuning     %s'):format(require('wane.plan.tuning').text()),
         ('oneDNN     %s'):format(text(C.wn_onednn())),
         ('CUDA       %s'):format(text(C.wn_cuda())),
         ('libraries  %s (%s, %s %s)'):format(binding.path, jit.version, jit.os, jit.arch),

@@ -1,161 +1,28 @@
 --- Costs: the seconds of a plan, how they are measured and where they are stored.
 --
 -- `wane.profile(fn)` and `wane profile script.lua` measure the applications of a step's ops; `wane profile` measures
--- the rates of the machine. Both write the file of costs, which every later process reads before its first plan. An
+-- the rates of the machine. Both write the file of costs, which every later process reads before its first plan (plan/costs_file.lua). An
 -- application that was not measured is priced by a roofline of the rates. Planning never runs a kernel; the field
 -- `costs` of a plan says where its seconds come from.
---
--- The file of costs is WANE_COSTS, else ~/.cache/wane/costs-N.txt for N threads, or costs-CLASS-N.txt where
--- WANE_KERNELS names the class of kernels, which has seconds of its own. WANE_COSTS=off reads and writes none.
--- Its lines, after a comment in the first one:
---
---     machine<tab>f64 f32 bf16 bytes launch               FLOP/s, bytes/s, seconds
---     link<tab>to_host to_disk from_host from_disk        bytes/s
---     machine:cuda<tab>, link:cuda<tab>                   the same of a GPU, measured where the device is 'cuda'
---     seconds<tab>key of an application
 -- @module wane.plan.costs
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local costs_file = require 'wane.plan.costs_file'
 local op = require 'wane.tensor.op'
 local program = require 'wane.program'
-local system = require 'wane.system'
 local table_ = require 'wane.report.table'
 local target = require 'wane.plan.target'
+local tuning = require 'wane.plan.tuning'
 
 local C, check, raise = binding.C, binding.check, errors.raise
-local variable = os.getenv
-local tonumber = tonumber
+local DEVICES, word, links, read = costs_file.DEVICES, costs_file.word, costs_file.links, costs_file.read
 
-local costs = {}
-
--- ---- the file ----------------------------------------------------------------------------------------------
-local function home()
-    local set = variable 'XDG_CACHE_HOME'
-    if set and set ~= '' then return set end
-    set = variable 'HOME'
-    return set and set ~= '' and set .. '/.cache' or nil
-end
-
---- Returns the name of the file of costs, or nil when WANE_COSTS is off or no folder for it is known.
--- @within Internal
-function costs.file()
-    local given = variable 'WANE_COSTS'
-    if given == 'off' then return nil end
-    if given and given ~= '' then return given end
-    local class = binding.text(C.wn_kernels()):match '^(%w+).* WANE_KERNELS says$'
-    return home() and ('%s/wane/costs-%s%d.txt'):format(home(), class and class .. '-' or '', C.wn_threads()) or nil
-end
-
-local HEAD = '# Seconds measured by Wane on this machine; written by wane.profile. machine, link: rates a second.'
-local rates = target.rates
-local links = { 'to_host', 'to_disk', 'from_host', 'from_disk' }
-
-local NO_SUCH_FILE = 2 -- errno of a file that does not exist: nothing was measured on this machine so far
--- Most applications that a file may hold whose lines have fewer than 40 letters; wane.profile writes no such file.
-local MOST_SHORT = 10000
-
--- Parses the numbers in `key` as the rates called `names` into found[field]. Returns false when a number is no rate. A
--- line with another count of numbers is ignored.
-local function take_rates(found, field, key, names)
-    local list, k = {}, 0
-    for word in key:gmatch('%S+') do
-        k = k + 1
-        local rate, least = tonumber(word), names[k] == 'launch' and 0 or 5e-324
-        if not (rate and rate >= least and rate < math.huge) then return false end
-        if names[k] then list[names[k]] = rate end
-    end
-    if k == #names then found[field] = list end
-    return true
-end
-
--- DEVICES lists the devices that rates are measured of. Those of the CPU have the bare words `machine` and `link` in
--- the file, those of another device its name behind them: `machine:cuda`.
-local DEVICES = { 'cpu', 'cuda' }
-
-local function word(name, device)
-    return device == 'cpu' and name or name .. ':' .. device
-end
-
--- FIELDS maps a word of the file to the names of its numbers.
-local FIELDS = {}
-for _, device in ipairs(DEVICES) do
-    FIELDS[word('machine', device)], FIELDS[word('link', device)] = rates, links
-end
+local costs = { file = costs_file.name }
 
 -- Returns the device of DEVICES that new tensors are on: the CPU where they are on meta.
 local function measured_device()
     local name = binding.text(C.wn_device_name(C.wn_device_set(-1)))
     return name == 'cuda' and name or 'cpu'
-end
-
--- Parses one line of the file into `found`. Returns false when its number cannot have been measured.
-local function take_line(found, number, key)
-    if FIELDS[number] then return take_rates(found, number, key, FIELDS[number]) end
-    local seconds = tonumber(number)
-    if seconds and not (seconds >= 0 and seconds < 1e18) then return false end
-    found.seconds[key] = seconds
-    return true
-end
-
--- Reads a file of costs: { machine = rates or nil, link = rates or nil, ['machine:cuda'] =, ['link:cuda'] = the same of
--- a GPU, seconds = { key = number } }, empty when the file does not exist. The second value says why the file cannot be
--- read, if it cannot.
-local function read(name)
-    local found = { seconds = {} }
-    if not name then return found end
-    local file, why, errno = system.open(name, 'r')
-    if not file then return found, errno ~= NO_SUCH_FILE and why or nil end
-    local size, count, lines = file:seek 'end', 0, 0
-    local is_ours = size == 0
-    file:seek 'set'
-    for line in file:lines() do
-        local number, key = line:match('^(%S+)\t(.+)$')
-        is_ours = is_ours or FIELDS[number] or tonumber(number) ~= nil or line == HEAD
-        lines = lines + 1
-        if number and not take_line(found, number, key) then
-            file:close()
-            return { seconds = {} }, ('its line %d has a number that no machine measures'):format(lines)
-        end
-        if tonumber(number) then
-            count = count + 1
-            if count > math.max(MOST_SHORT, size / 40) then
-                file:close()
-                return { seconds = {} }, ('it has more than %d lines of few letters'):format(count - 1)
-            end
-        end
-    end
-    file:close()
-    for _, device in ipairs(DEVICES) do
-        local machine, link = found[word('machine', device)], found[word('link', device)]
-        for _, rate in ipairs(links) do
-            if machine and link then machine[rate] = link[rate] end
-        end
-    end
-    return found, not is_ours and "no line of it is one that wane.profile writes" or nil
-end
-
--- Writes the file of costs, by a new file in the place of the old one.
-local function write(name, found)
-    local keys, lines = {}, { HEAD }
-    for key in pairs(found.seconds) do keys[#keys + 1] = key end
-    table.sort(keys)
-    for _, device in ipairs(DEVICES) do
-        for _, kind in ipairs { 'machine', 'link' } do
-            local field, words = word(kind, device), {}
-            for i, rate in ipairs(found[field] and FIELDS[field] or {}) do
-                words[i] = ('%.6g'):format(found[field][rate])
-            end
-            if found[field] then lines[#lines + 1] = field .. '\t' .. table.concat(words, ' ') end
-        end
-    end
-    for _, key in ipairs(keys) do lines[#lines + 1] = ('%.6g\t%s'):format(found.seconds[key], key) end
-    os.execute(("mkdir -p '%s'"):format((name:match('^(.*)/[^/]*$') or '.'):gsub("'", "'\\''")))
-    local file, why = system.open(name .. '.new', 'w')
-    if not file then raise(nil, 'io', 'wane.profile: %s', why) end
-    file:write(table.concat(lines, '\n'), '\n')
-    file:close()
-    local ok, problem = os.rename(name .. '.new', name)
-    if not ok then raise(nil, 'io', 'wane.profile: %s', problem) end
 end
 
 -- ---- targets -----------------------------------------------------------------------------------------------
@@ -224,7 +91,7 @@ function costs.load()
     loaded = true
     local found, why = read(costs.file())
     if why then
-        io.stderr:write(('wane: the file of costs %s cannot be read (%s); plans take assumed rates\n'):format(
+        io.stderr:write(('wane: the file of costs %s %s; plans take assumed rates, and kernels preset numbers\n'):format(
             costs.file(), why))
     end
     take(found)
@@ -256,9 +123,10 @@ end
 
 -- Applies measured seconds and rates to plans from now on, and adds them to the file `name` unless name is nil.
 -- Returns the name and the number of applications that are known afterwards. machine: new rates of the measured device,
--- or nil.
-local function keep(name, seconds, machine)
+-- or nil. tuned: new numbers of kernels, or nil.
+local function keep(name, seconds, machine, tuned)
     local found, device = read(name), measured_device()
+    found.tuning = tuned or found.tuning
     for key, s in pairs(seconds) do found.seconds[key] = s end
     if machine then
         local link = {}
@@ -266,7 +134,7 @@ local function keep(name, seconds, machine)
         found[word('machine', device)], found[word('link', device)] = machine, link
     end
     take { seconds = seconds, [word('machine', device)] = machine } -- refuses rates that no machine has
-    if name then write(name, found) end
+    if name then costs_file.write(name, found) end
     local known = 0
     for _ in pairs(found.seconds) do known = known + 1 end
     return name, known
@@ -361,7 +229,8 @@ local function side_of(device)
     return is_real and 4096 or 1024
 end
 
---- Measures the rates of the current device and keeps them in the file of costs.
+--- Measures the rates of the current device and keeps them in the file of costs. On the CPU it first measures the
+-- numbers of its kernels (plan/tuning.lua), which the rates depend on.
 --
 -- FLOP/s come from products of square matrices in f32 and bf16 (1024 rows, on a GPU 4096), and in f64 (half of that);
 -- bytes/s from the sum of two f32 values of 128 MiB each; launch from the sum of two values of one element; links from
@@ -376,6 +245,7 @@ function costs.machine(sizes)
     local profile = require 'wane.plan.profile'
     costs.load()
     local machine, device = {}, measured_device()
+    local tuned = device == 'cpu' and tuning.measure(read(costs.file(), true).tuning, sizes and sizes.bytes) or nil
     sizes = sizes or { side = side_of(device), elements = 2 ^ 25, bytes = 256 * 2 ^ 20 }
     local at = device == 'cpu' and '^' or '^' .. device .. '[^:]*: ' -- the beginning of the key of an application
     for _, dtype in ipairs { 'f64', 'f32', 'bf16' } do
@@ -388,7 +258,7 @@ function costs.machine(sizes)
     local u, v = eval(create.ones(1, 1)), eval(create.ones(1, 1))
     machine.launch = profile.best(function() eval(u + v) end, at .. 'add')
     probe_links(machine, sizes.bytes)
-    keep(costs.file(), {}, machine)
+    keep(costs.file(), {}, machine, tuned)
     return machine
 end
 

@@ -40,6 +40,7 @@ static int32_t check_rates(const char *name, const struct wn__rates *p)
 void wn__machine_here(const struct wn__target *t)
 {
     machines[0].target = *t;
+    id++;
 }
 
 int32_t wn__machine_check(const char *name, const struct wn__target *t)

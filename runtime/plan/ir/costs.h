@@ -13,8 +13,8 @@
 #include "../../wane_inspect.h"
 #include "ir.h"
 
-/* Sets what is known of this machine, which is machine 0, until its profile is put. Measured seconds hold for it
- * alone. */
+/* Sets what is known of this machine, which is machine 0, until its profile is put, and lets later plans have other
+ * keys. Measured seconds hold for it alone. */
 void wn__machine_here(const struct wn__target *t);
 /* Adds a machine, or replaces the one of that name; t is copied. Returns its number, or -(status): WN_VALUE for rates
  * that are not above 0 or for too many machines. */

@@ -1,0 +1,22 @@
+/* Numbers of the CPU's kernels that suit one machine better than another. They are preset from the sizes of its caches
+ * and its instruction sets; `wane profile` measures which values are faster, keeps them in the file of costs, and every
+ * later process sets them before its first plan. While kernels run nothing writes them. */
+#ifndef WN_CPU_TUNING_H
+#define WN_CPU_TUNING_H
+#include "../../kernel.h"
+
+struct wn__tuning {
+    int64_t stream_least; /* bytes of an output from which on it is written by non-temporal stores (nontemporal.h) */
+    int64_t stream_ahead; /* bytes that a stream is prefetched ahead of its use; 0: it is not */
+};
+extern struct wn__tuning wn__tuning;
+
+/* Presets all numbers for this processor, and the use of a library (enum wn_library_use). Called once, when Wane
+ * starts. */
+void wn__tuning_start(int32_t library);
+/* Fills *out with tunable number i, from 0 on; returns 0 where there is none. */
+int32_t wn__cpu_tunable(int32_t i, struct wn__tunable *out);
+/* Sets tunable number i; t: the target of the CPU, for numbers that plans depend on. WN_VALUE for a value outside its
+ * limits. */
+int32_t wn__cpu_tune(int32_t i, int64_t value, struct wn__target *t);
+#endif

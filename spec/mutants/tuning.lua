@@ -1,0 +1,77 @@
+-- Breaks what depends on the machine: its numbers, their file, and the processor that both are for. mutants.lua says
+-- what a row is.
+local SPEC = 'spec/tuning_spec.lua'
+return {
+    {
+        name = 'a preset is not limited',
+        file = 'kernels/cpu/backend/tuning.c',
+        old = 'least = least < STREAM_FEWEST ? STREAM_FEWEST : least > STREAM_MOST ? STREAM_MOST : least;',
+        new = 'least *= 32;',
+        spec = SPEC,
+        filter = 'preset within its limits',
+    },
+    {
+        name = 'a number of kernels has no limits',
+        file = 'kernels/cpu/backend/tuning.c',
+        old = 'if (value < row.least || value > row.most)',
+        new = 'if (value < row.least && value > row.most)',
+        spec = SPEC,
+        filter = 'outside its limits',
+    },
+    {
+        name = 'plans keep their keys when a number of kernels changes',
+        file = 'runtime/plan/ir/costs.c',
+        old = '    machines[0].target = *t;\n    id++;\n',
+        new = '    machines[0].target = *t;\n',
+        spec = SPEC,
+        filter = 'other keys',
+    },
+    {
+        name = 'what another processor measured is used',
+        file = 'lua/wane/plan/costs_file.lua',
+        old = 'found.processor ~= costs_file.processor() then',
+        new = 'found.processor == nil then',
+        spec = SPEC,
+        filter = 'another processor',
+    },
+    {
+        name = 'a file without a processor is used',
+        file = 'lua/wane/plan/costs_file.lua',
+        old = 'if size > 0 and not found.processor then',
+        new = 'if size < 0 then',
+        spec = SPEC,
+        filter = 'another processor',
+    },
+    {
+        name = 'a number on which bits depend is measured again',
+        file = 'lua/wane/plan/tuning.lua',
+        old = 'if row.is_bits and kept and kept[row.name] then',
+        new = 'if false then',
+        spec = SPEC,
+        filter = 'bits depend',
+    },
+    {
+        name = 'a measured number outside its limits is set',
+        file = 'lua/wane/plan/tuning.lua',
+        old = 'value <= row.most and not is_named then set(row, value) end',
+        new = 'not is_named then set(row, value) end',
+        spec = SPEC,
+        filter = 'other limits',
+    },
+    {
+        name = 'the file wins over WANE_ONEDNN',
+        file = 'lua/wane/plan/tuning.lua',
+        old = 'value <= row.most and not is_named then',
+        new = 'value <= row.most then',
+        spec = SPEC,
+        filter = 'bits depend',
+    },
+    {
+        name = 'measured numbers are not kept',
+        file = 'lua/wane/plan/costs.lua',
+        old = '    found.tuning = tuned or found.tuning\n',
+        new = '',
+        spec = SPEC,
+        filter = 'next process',
+    },
+}
