@@ -280,8 +280,10 @@ describe('the kernels of tiles', function()
         for _, name in ipairs { 'attention/tile', 'avx512/*', 'gemm/*', 'broadcast', 'nontemporal' } do
             objects[#objects + 1] = 'build/release/avx512/kernels/cpu/' .. name .. '.o'
         end
-        objects[#objects + 1] = 'build/release/kernels/cpu/backend/parallel.o'
-        library = native.load('attention.so', ('gcc -std=c11 -D_GNU_SOURCE -O3 -fopenmp -fPIC -shared '
+        for _, name in ipairs { 'parallel', 'team' } do
+            objects[#objects + 1] = 'build/release/kernels/cpu/backend/' .. name .. '.o'
+        end
+        library = native.load('attention.so', ('gcc -std=c11 -D_GNU_SOURCE -O3 -fopenmp-simd -pthread -fPIC -shared '
             .. '-ffp-contract=off -Wl,-z,defs -o %%s spec/support/attention.c %s build/release/runtime/base/type.o '
             .. 'build/release/runtime/base/status.o -lm'):format(table.concat(objects, ' ')))
     end)

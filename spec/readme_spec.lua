@@ -233,6 +233,7 @@ describe('the environment table of the guide', function()
         for _, path in ipairs(helper.lines(files)) do
             local source = helper.read(path)
             for name in source:gmatch '"(WANE_[A-Z_]+)"' do read[name] = true end
+            for name in source:gmatch '"(G?OMP_[A-Z_]+)"' do read[name] = true end
             for name in source:gmatch "getenv%s*%(?%s*'([%w_]+)'" do read[name] = true end
             for name in source:gmatch "variable%s*%(?%s*'(WANE_[%w_]+)'" do read[name] = true end
         end

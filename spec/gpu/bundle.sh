@@ -50,12 +50,12 @@ for module in luassert say; do
 done
 
 # ---- libraries of the compiler, where the other machine has none; licences -------------------------------------------
-for name in libgomp libstdc++ libgcc_s; do
+for name in libstdc++ libgcc_s; do
     for file in $(ldd build/libwane.so "$library" | sed -n "s/.*=> \(.*$name[^ ]*\) .*/\1/p" | sort -u); do
         cp -L "$file" "$out/lib"
     done
 done
-for package in luajit lua-luassert lua-say libgomp1 libstdc++6; do
+for package in luajit lua-luassert lua-say libstdc++6; do
     [ ! -e "/usr/share/doc/$package/copyright" ] || cp -L "/usr/share/doc/$package/copyright" "$out/share/doc/$package"
 done
 

@@ -5,7 +5,7 @@
 local root = ...
 local rows = {}
 for _, name in ipairs { 'mutants', 'kernels', 'files', 'planner', 'offload', 'recipe', 'layout', 'keys', 'parts',
-    'columns', 'tuning' } do
+    'columns', 'team', 'tuning' } do
     for _, row in ipairs(dofile(('%s/spec/mutants/%s.lua'):format(root, name))) do rows[#rows + 1] = row end
 end
 

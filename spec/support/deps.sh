@@ -15,14 +15,12 @@ need() { # package, then the command that succeeds when it is there
 
 has_onednn() { luajit -e 'local f = require "ffi"; return pcall(f.load, "libdnnl.so.3") or f.load "libdnnl.so.2"'; }
 has_headers() { echo '#include <stdio.h>' | gcc -E -xc - >/dev/null; }
-has_omp() { echo '#include <omp.h>' | gcc -fopenmp -E -xc - >/dev/null; }
 has_asan() { case $(gcc -print-file-name=libasan.so) in /*) return 0 ;; *) return 1 ;; esac }
 lua_has() { "$1" -e "require '$2'"; }
 
 has_fuzzer() { ls /usr/lib/llvm-*/lib/clang/*/lib/linux/ /usr/lib/clang/*/lib/linux/ | grep -q libclang_rt.fuzzer; }
-has_clang_omp() { ls /usr/lib/llvm-*/lib/libomp.so; }
 
-need gcc has_omp
+need gcc command -v gcc
 need libc6-dev has_headers
 need luajit command -v luajit
 case $level in
@@ -30,7 +28,6 @@ case $level in
     fuzz)
         need clang command -v clang
         need libclang-rt-14-dev has_fuzzer
-        need libomp-14-dev has_clang_omp
         ;;
     test) need lua-busted lua_has luajit busted.core ;;
     check)
@@ -61,7 +58,6 @@ if [ "$level" = check ]; then
     may qemu-user command -v qemu-aarch64
     may clang command -v clang
     may libclang-rt-14-dev has_fuzzer
-    may libomp-14-dev has_clang_omp
 fi
 [ -n "$missing$optional" ] || exit 0
 

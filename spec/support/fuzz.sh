@@ -12,7 +12,7 @@ cd "$(dirname "$0")/../.." || exit 1
 mkdir -p build/fuzz/found
 corpus=$(mktemp -d) || exit 1
 trap 'rm -rf "$corpus"' EXIT
-export OMP_NUM_THREADS=1 WANE_THREADS=1 WANE_ONEDNN=off ASAN_OPTIONS=allocator_may_return_null=1:detect_leaks=1
+export WANE_THREADS=1 WANE_ONEDNN=off ASAN_OPTIONS=allocator_may_return_null=1:detect_leaks=1
 
 # Hundredths of the seconds.
 weight() {

@@ -23,11 +23,11 @@ function tiles.sources(class, files)
 end
 
 local function build(class)
-    return native.load('tiles-' .. class .. '.so', 'gcc -std=c11 -D_GNU_SOURCE -O2 -fopenmp -fPIC -shared '
-        .. '-ffp-contract=off -DWN_GEMM_TASK=65536 -Wl,-z,defs -o %s '
+    return native.load('tiles-' .. class .. '.so', 'gcc -std=c11 -D_GNU_SOURCE -O2 -fopenmp-simd -pthread -fPIC '
+        .. '-shared -ffp-contract=off -DWN_GEMM_TASK=65536 -Wl,-z,defs -o %s '
         .. tiles.sources(class, 'spec/support/products.c spec/support/product_updates.c kernels/cpu/product_update.c '
             .. 'kernels/cpu/update.c kernels/cpu/gemm/*.c kernels/cpu/broadcast.c kernels/cpu/nontemporal.c '
-            .. 'kernels/cpu/backend/parallel.c runtime/base/type.c runtime/base/status.c '
+            .. 'kernels/cpu/backend/parallel.c kernels/cpu/backend/team.c runtime/base/type.c runtime/base/status.c '
             .. 'kernels/cpu/' .. class .. '/gemm*.c')
         .. ' -lm')
 end

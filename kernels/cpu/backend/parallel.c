@@ -1,16 +1,17 @@
-/* The threads of the CPU device: OpenMP's team behind one function, and the size of the team. Loops never nest, and are
- * divided by the number of threads alone; no kernel may let a result depend on the division.
+/* Loops over the threads of the CPU device (team.c), and the number of threads. Loops never nest, and are divided by
+ * that number alone; no kernel may let a result depend on the division.
  *
  * The default number is read once: WANE_THREADS where it makes sense (runtime/api/library.c says when it does not),
- * else the least of the affinity mask and of the CPU quota of every control group above this process (v2: cpu.max; v1:
- * cpu.cfs_quota_us). */
+ * else OMP_NUM_THREADS, else the least of the affinity mask and of the CPU quota of every control group above this
+ * process (v2: cpu.max; v1: cpu.cfs_quota_us). */
 #include "parallel.h"
-#include <omp.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+#include "team.h"
 
 static _Atomic int32_t thread_count;
 
@@ -80,14 +81,24 @@ static int32_t quota_threads(void)
     return least;
 }
 
+/* Returns the threads that a variable of the environment names, 0 where it names no number of them; the first of a list
+ * is the number for a loop that is in no other. */
+static int32_t threads_named(const char *variable)
+{
+    const char *text = getenv(variable);
+    char *end = NULL;
+    long n = text ? strtol(text, &end, 10) : 0;
+    return text && (*end == 0 || *end == ',') && n >= 1 && n <= WN_CPU_THREADS_MAX ? (int32_t)n : 0;
+}
+
 static int32_t default_threads(void)
 {
-    const char *named = getenv("WANE_THREADS");
-    char *end = NULL;
-    long wanted = named ? strtol(named, &end, 10) : 0;
-    if (named && *end == 0 && wanted >= 1 && wanted <= WN_CPU_THREADS_MAX) return (int32_t)wanted;
+    int32_t named = threads_named("WANE_THREADS");
+    if (named == 0) named = threads_named("OMP_NUM_THREADS");
+    if (named != 0) return named;
     cpu_set_t mask;
-    int32_t n = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : omp_get_num_procs();
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    int32_t n = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : (int32_t)online;
     int32_t quota = quota_threads();
     return clip(quota && quota < n ? quota : n);
 }
@@ -112,25 +123,30 @@ static int32_t team_for(int64_t n, int64_t grain)
 {
     int64_t most = grain > 1 ? n / grain : n;
     int32_t want = wn_cpu_threads();
-    return omp_in_parallel() || most <= 1 ? 1 : most < want ? (int32_t)most : want;
+    return wn__team_inside() || most <= 1 ? 1 : most < want ? (int32_t)most : want;
+}
+
+struct loop {
+    int64_t n, parts;
+    wn__parallel_body body;
+    void *ctx;
+};
+
+static void run_interval(int32_t thread, void *ctx)
+{
+    const struct loop *l = ctx;
+    int64_t each = l->n / l->parts, rest = l->n % l->parts;
+    int64_t begin = each * thread + rest * thread / l->parts;
+    int64_t end = each * (thread + 1) + rest * (thread + 1) / l->parts;
+    if (begin < end) l->body(begin, end, l->ctx);
 }
 
 void wn__parallel_for(int64_t n, int64_t grain, wn__parallel_body body, void *ctx)
 {
     if (n <= 0) return;
-    int32_t team = team_for(n, grain);
-    if (team == 1) {
-        body(0, n, ctx);
-        return;
-    }
-#pragma omp parallel num_threads(team)
-    {
-        /* The team may have fewer threads than requested. */
-        int64_t t = omp_get_thread_num(), size = omp_get_num_threads();
-        int64_t begin = n / size * t + n % size * t / size;
-        int64_t end = n / size * (t + 1) + n % size * (t + 1) / size;
-        if (begin < end) body(begin, end, ctx);
-    }
+    struct loop l = {n, team_for(n, grain), body, ctx};
+    if (l.parts == 1) body(0, n, ctx);
+    else wn__team_run((int32_t)l.parts, run_interval, &l);
 }
 
 /* ---- tasks --------------------------------------------------------------------------------------- */
@@ -158,16 +174,23 @@ int32_t wn__tasks_take(struct wn__tasks *t, int64_t thread, int64_t *begin, int6
     return 0;
 }
 
+struct task_loop {
+    struct wn__tasks tasks;
+    wn__parallel_body body;
+    void *ctx;
+};
+
+static void run_claimed(int32_t thread, void *ctx)
+{
+    struct task_loop *l = ctx;
+    for (int64_t begin, end; wn__tasks_take(&l->tasks, thread, &begin, &end);) l->body(begin, end, l->ctx);
+}
+
 void wn__parallel_tasks(int64_t n, int64_t grain, wn__parallel_body body, void *ctx)
 {
     if (n <= 0) return;
-    struct wn__tasks tasks;
-    wn__tasks_share(&tasks, n, grain);
-    if (tasks.threads == 1) {
-        body(0, n, ctx);
-        return;
-    }
-    /* The team may have fewer threads than requested: intervals without an owner are then claimed by the others. */
-#pragma omp parallel num_threads((int)tasks.threads)
-    for (int64_t begin, end; wn__tasks_take(&tasks, omp_get_thread_num(), &begin, &end);) body(begin, end, ctx);
+    struct task_loop l = {.body = body, .ctx = ctx};
+    wn__tasks_share(&l.tasks, n, grain);
+    if (l.tasks.threads == 1) body(0, n, ctx);
+    else wn__team_run((int32_t)l.tasks.threads, run_claimed, &l);
 }

@@ -3,8 +3,7 @@
 #define WN_CPU_PARALLEL_H
 #include <stdatomic.h>
 #include <stdint.h>
-
-#define WN_CPU_THREADS_MAX 64
+#include "team.h"
 
 /* A loop over [begin, end) that one thread runs. */
 typedef void (*wn__parallel_body)(int64_t begin, int64_t end, void *ctx);

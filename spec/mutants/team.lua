@@ -1,0 +1,77 @@
+-- Breaks the team of threads. mutants.lua says what a row is.
+local TEAM, SPEC = 'kernels/cpu/backend/team.c', 'spec/threads_spec.lua'
+
+return {
+    {
+        name = 'the caller waits for a worker that has no core',
+        file = TEAM,
+        old = '    join(run_late(parts));',
+        new = '    if (parts > WN_CPU_THREADS_MAX) run_late(parts);\n    join(0);',
+        spec = SPEC,
+        filter = 'delays no caller',
+    },
+    {
+        name = 'two callers have the team at once',
+        file = TEAM,
+        old = 'inside || !atomic_compare_exchange_strong(&team.is_taken, &nobody, 1)) {',
+        new = 'inside || (atomic_store(&team.is_taken, 1), nobody)) {',
+        spec = SPEC,
+        filter = 'many callers',
+    },
+    {
+        name = 'a part is read before it was written',
+        file = TEAM,
+        old = '&open, IDLE, memory_order_acquire,',
+        new = '&open, IDLE, memory_order_relaxed,',
+        spec = SPEC,
+        filter = 'data race',
+    },
+    {
+        name = 'a child counts on the workers of its parent',
+        file = TEAM,
+        old = '    team.workers = 0;\n',
+        new = '',
+        spec = SPEC,
+        filter = 'after fork',
+    },
+    {
+        name = 'workers take the signals of the process',
+        file = TEAM,
+        old = '    sigfillset(&blocked);',
+        new = '    sigemptyset(&blocked);',
+        spec = SPEC,
+        filter = 'signals',
+    },
+    {
+        name = 'the last worker lets the caller sleep',
+        file = TEAM,
+        old = '== (SLEEPS | 1)) wake(&team.left);',
+        new = '== SLEEPS) wake(&team.left);',
+        spec = SPEC,
+        filter = 'comes while',
+    },
+    {
+        name = 'workers spin for ever',
+        file = TEAM,
+        old = '        else if (now() > until) return 0;',
+        new = '        else if (now() > until) continue;',
+        spec = SPEC,
+        filter = 'sleeps soon',
+    },
+    {
+        name = 'GOMP_SPINCOUNT is not read',
+        file = TEAM,
+        old = 'char *count = getenv("GOMP_SPINCOUNT"),',
+        new = 'char *count = NULL,',
+        spec = SPEC,
+        filter = 'sleeps soon',
+    },
+    {
+        name = 'OMP_NUM_THREADS is not read',
+        file = 'kernels/cpu/backend/parallel.c',
+        old = '    if (named == 0) named = threads_named("OMP_NUM_THREADS");\n',
+        new = '',
+        spec = SPEC,
+        filter = 'OMP_NUM_THREADS',
+    },
+}
