@@ -12,7 +12,7 @@ local count = #requests.list
 
 -- Returns the reports of one process that makes requests in an order: list of { name =, text = }.
 local function process(order)
-    local text, code = helper.shell("LUA_PATH='lua/?.lua;lua/?/init.lua;;' OMP_WAIT_POLICY=passive WANE_COSTS=off "
+    local text, code = helper.shell("LUA_PATH='lua/?.lua;lua/?/init.lua;;' WANE_COSTS=off "
         .. (os.getenv 'LUAJIT' or 'luajit') .. ' spec/support/requests.lua ' .. table.concat(order, ','))
     assert(code == 0, text)
     local reports = {}

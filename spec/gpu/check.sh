@@ -49,7 +49,7 @@ export WANE_CUDA_LIB="${WANE_CUDA_LIB:-$here/build/libwane_cuda.so}"
 # do not grow while the ledger is compared with it.
 # Weights lie as on a CPU without a library, and specs that start processes find the LuaJIT of the bundle.
 export PATH="$(dirname "$(command -v "$LUAJIT")"):$PATH" WANE_ONEDNN=off
-export WANE_COSTS=off CUDA_MODULE_LOADING="${CUDA_MODULE_LOADING:-EAGER}" OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
+export WANE_COSTS=off CUDA_MODULE_LOADING="${CUDA_MODULE_LOADING:-EAGER}"
 
 version=$("$LUAJIT" lua/wane/cli/init.lua version 2>&1)
 if ! echo "$version" | grep -q '^devices.*cuda'; then

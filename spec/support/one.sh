@@ -7,8 +7,6 @@ way=$1
 file=$2
 name=$(basename "$file" .lua)
 folder=$WANE_SPEC_FOLDER/$way
-# Specs are thousands of tiny kernels: threads that spin between them take ten times as long on a busy machine.
-export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
 # Plans must not depend on what was measured on this machine, nor layouts of weights on whether its processor has AMX.
 export WANE_COSTS=off WANE_ONEDNN="${WANE_ONEDNN:-off}"
 export WANE_SPEC_RESULT="$folder/$name.result"
