@@ -212,8 +212,7 @@ WN_FN double wn_normal_cdf_f64(double x, double bell)
 
 /* ---- formulas for both floats -------------------------------------------------------------------- */
 /* Defines the formulas of a dtype. S: suffix, T: type, F: suffix of libm's functions. Every formula passes NaN on. */
-
-#define WN_SCALAR_FLOAT(S, T, F)                                                                                       \
+#define WN_SCALAR_ARITHMETIC(S, T, F)                                                                                  \
     WN_FN T wn_add_##S(T a, T b) { return a + b; }                                                                     \
     WN_FN T wn_sub_##S(T a, T b) { return a - b; }                                                                     \
     WN_FN T wn_mul_##S(T a, T b) { return a * b; }                                                                     \
@@ -224,14 +223,18 @@ WN_FN double wn_normal_cdf_f64(double x, double bell)
     WN_FN T wn_neg_##S(T x) { return -x; }                                                                             \
     WN_FN T wn_abs_##S(T x) { return fabs##F(x); }                                                                     \
     WN_FN T wn_sqrt_##S(T x) { return sqrt##F(x); }                                                                    \
-    WN_FN T wn_rsqrt_##S(T x) { return (T)1 / sqrt##F(x); }                                                            \
+    WN_FN T wn_rsqrt_##S(T x) { return (T)1 / sqrt##F(x); }
+
+#define WN_SCALAR_ACTIVATIONS(S, T)                                                                                    \
     WN_FN T wn_relu_##S(T x) { return x <= (T)0 ? (T)0 : x; }                                                          \
     WN_FN T wn_sigmoid_##S(T x) { return (T)1 / ((T)1 + wn_exp_##S(-x)); }                                             \
     WN_FN T wn_silu_##S(T x) { return x / ((T)1 + wn_exp_##S(-x)); }                                                   \
     WN_FN T wn_gelu_##S(T x) { return x * wn_normal_cdf_##S(x, wn_normal_bell_##S(x)); }                               \
-    WN_FN T wn_clamp_##S(T x, T low, T high) { return x < low ? low : (x > high ? high : x); }                         \
-    /* At 0 and at NaN the slope of abs is 0. Relu passes dy but where y is 0 or less, so at NaN too. Clamp passes it  \
-     * inside its bounds; an infinite bound bounds nothing. */                                                         \
+    WN_FN T wn_clamp_##S(T x, T low, T high) { return x < low ? low : (x > high ? high : x); }
+
+/* At 0 and at NaN the slope of abs is 0. Relu passes dy but where y is 0 or less, so at NaN too. Clamp passes it inside
+ * its bounds; an infinite bound bounds nothing. */
+#define WN_SCALAR_SLOPES(S, T)                                                                                         \
     WN_FN T wn_abs_grad_##S(T dy, T x) { return x > (T)0 ? dy : (x < (T)0 ? -dy : dy * (T)0); }                        \
     WN_FN T wn_relu_grad_##S(T dy, T y) { return y <= (T)0 ? (T)0 : dy; }                                              \
     WN_FN T wn_tanh_grad_##S(T dy, T y) { return dy * ((T)1 - y * y); }                                                \
@@ -242,7 +245,9 @@ WN_FN double wn_normal_cdf_f64(double x, double bell)
         int32_t above = low == -(T)INFINITY ? x >= low : x > low;                                                      \
         int32_t below = high == (T)INFINITY ? x <= high : x < high;                                                    \
         return above && below ? dy : (T)0;                                                                             \
-    }                                                                                                                  \
+    }
+
+#define WN_SCALAR_CURVED_SLOPES(S, T)                                                                                  \
     WN_FN T wn_gelu_grad_##S(T dy, T x)                                                                                \
     {                                                                                                                  \
         T bell = wn_normal_bell_##S(x);                                                                                \
@@ -252,8 +257,10 @@ WN_FN double wn_normal_cdf_f64(double x, double bell)
     {                                                                                                                  \
         T s = wn_sigmoid_##S(x);                                                                                       \
         return dy * (s * ((T)1 + x * ((T)1 - s)));                                                                     \
-    }                                                                                                                  \
-    /* the formulas of rows, given their sums */                                                                       \
+    }
+
+/* The formulas of rows, given their sums, and the scale of dropout. */
+#define WN_SCALAR_ROWS(S, T, F)                                                                                        \
     WN_FN T wn_softmax_grad_##S(T dy, T y, T dot) { return y * (dy - dot); }                                           \
     WN_FN T wn_log_softmax_grad_##S(T dy, T y, T sum) { return dy - wn_exp_##S(y) * sum; }                             \
     WN_FN T wn_layernorm_##S(T x, T mean, T rstd, T w, T b) { return fma##F((x - mean) * rstd, w, b); }                \
@@ -262,6 +269,13 @@ WN_FN double wn_normal_cdf_f64(double x, double bell)
         return rstd * (dy * w - c1 - (x - mean) * rstd * c2);                                                          \
     }                                                                                                                  \
     WN_FN T wn_dropout_scale_##S(double p) { return (T)1 / ((T)1 - (T)p); }
+
+#define WN_SCALAR_FLOAT(S, T, F)                                                                                       \
+    WN_SCALAR_ARITHMETIC(S, T, F)                                                                                      \
+    WN_SCALAR_ACTIVATIONS(S, T)                                                                                        \
+    WN_SCALAR_SLOPES(S, T)                                                                                             \
+    WN_SCALAR_CURVED_SLOPES(S, T)                                                                                      \
+    WN_SCALAR_ROWS(S, T, F)
 
 WN_SCALAR_FLOAT(f32, float, f)
 WN_SCALAR_FLOAT(f64, double, )
@@ -305,17 +319,36 @@ WN_FN uint64_t wn_dropout_threshold(double p)
     return (uint64_t)((1.0 - p) * 4294967296.0);
 }
 
+/* Convert a double to its bits and back. */
+WN_FN uint64_t wn_to_bits_f64(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+WN_FN double wn_from_bits_f64(uint64_t bits)
+{
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Returns n - less for n < 2^52: in the low bits of 2^52, n makes 2^52 + n. Unlike a conversion it is two operations of
+ * 64-bit lanes, in every instruction set. */
+WN_FN double wn_double_of(uint64_t n, double less)
+{
+    return wn_from_bits_f64(n | 0x4330000000000000u) - (4503599627370496.0 + less);
+}
+
 /* Returns log x for a normal x > 0, of correctly rounded operations alone, so that every device has the same bits.
  * x = 2^e (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)), and log(1 + f) = 2 atanh(s), s = f / (2 + f). The relative error
  * is at most 3e-16. */
 WN_FN double wn_log_portable_f64(double x)
 {
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    int32_t e = ((int32_t)(bits >> 32) - 0x3fe6a09e) >> 20; /* the upper half of sqrt(1/2) */
-    bits -= (uint64_t)(uint32_t)e << 52;
-    double m;
-    memcpy(&m, &bits, sizeof m);
+    uint64_t bits = wn_to_bits_f64(x), above = bits - 0x3fe6a09e00000000u; /* the upper half of sqrt(1/2) */
+    double e = wn_double_of((above + 0x3ff0000000000000u) >> 52, 1023.0);
+    double m = wn_from_bits_f64(bits - (above & 0xfff0000000000000u));
     double f = m - 1.0, s = f / (2.0 + f), z = s * s;
     double p = 0.14616585424888623;
     p = fma(p, z, 0.15331710618210773);
@@ -324,15 +357,16 @@ WN_FN double wn_log_portable_f64(double x)
     p = fma(p, z, 0.2857142862600327);
     p = fma(p, z, 0.39999999999899444);
     p = fma(p, z, 0.666666666666667);
-    return fma((double)e, 0.6931471805599453, fma(s * z, p, s + s));
+    return fma(e, 0.6931471805599453, fma(s * z, p, s + s));
 }
 
 /* Writes the cosine and the sine of 2 pi turn / 2^32 to z, of correctly rounded operations alone. The angle is reduced
  * exactly, to t in [-1/8, 1/8) turns from the nearest quarter. The error is at most 3e-16. */
 WN_FN void wn_cos_sin_of_turn(uint32_t turn, double z[2])
 {
-    uint32_t quarter = (turn + 0x20000000u) >> 30;
-    double t = (double)(int32_t)(turn - (quarter << 30)) * (1.0 / 4294967296.0), t2 = t * t;
+    const uint64_t eighth = 0x20000000u, quarter = 0x40000000u, sign = 0x8000000000000000u;
+    uint64_t v = turn + eighth; /* bits 30 and 31 count the quarter, those below are t plus an eighth */
+    double t = wn_double_of(v & (quarter - 1), 536870912.0) * (1.0 / 4294967296.0), t2 = t * t;
     double s = 3.78643334956545;
     s = fma(s, t2, -15.094054182079999);
     s = fma(s, t2, 42.05868918088512);
@@ -348,15 +382,15 @@ WN_FN void wn_cos_sin_of_turn(uint32_t turn, double z[2])
     c = fma(c, t2, 64.93939402266824);
     c = fma(c, t2, -19.739208802178716);
     c = fma(c, t2, 1.0);
-    double x = quarter & 1 ? s : c, y = quarter & 1 ? c : s;
-    z[0] = (quarter + 1) & 2 ? -x : x;
-    z[1] = quarter & 2 ? -y : y;
+    double x = v & quarter ? s : c, y = v & quarter ? c : s;
+    z[0] = wn_from_bits_f64(wn_to_bits_f64(x) ^ ((v + quarter) << 32 & sign)); /* -x in quarters 1 and 2 */
+    z[1] = wn_from_bits_f64(wn_to_bits_f64(y) ^ (v << 32 & sign));             /* -y in quarters 2 and 3 */
 }
 
 /* Writes two normal numbers, made of two words (Box and Muller, 1958), to z; u1 is in (0, 1]. */
 WN_FN void wn_box_muller(uint32_t w0, uint32_t w1, double z[2])
 {
-    double radius = sqrt(-2.0 * wn_log_portable_f64(((double)w0 + 1.0) * (1.0 / 4294967296.0)));
+    double radius = sqrt(-2.0 * wn_log_portable_f64(wn_double_of(w0, -1.0) * (1.0 / 4294967296.0)));
     wn_cos_sin_of_turn(w1, z);
     z[0] *= radius;
     z[1] *= radius;

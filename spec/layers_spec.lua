@@ -36,7 +36,6 @@ local long_macros = {
     ['kernels/cpu/attention/plain.c'] = { 'PLAIN' },
     ['kernels/cpu/binary.c'] = { 'ROW_LOOP', 'WHERE' },
     ['kernels/cpu/cpu.h'] = { 'WN_LANE_SUM' },
-    ['kernels/cpu/creation.c'] = { 'MAKERS' },
     ['kernels/cpu/crossentropy.c'] = { 'ROWS' },
     ['kernels/cpu/dropout.c'] = { 'DROPOUT' },
     ['kernels/cpu/gather.c'] = { 'EMBED_GRAD', 'GATHER', 'GATHER_GRAD' },
@@ -49,7 +48,6 @@ local long_macros = {
     ['kernels/cpu/softmax.c'] = { 'ROWS', 'COLUMNS' },
     ['kernels/cpu/unary.c'] = { 'FLOAT_LOOPS' },
     ['kernels/cpu/update.c'] = { 'STEPS' },
-    ['kernels/scalar.h'] = { 'WN_SCALAR_FLOAT' },
 }
 
 -- `may_include` maps a room to the rooms and single files that it may include.

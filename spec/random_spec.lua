@@ -4,7 +4,9 @@ require 'spec.helper'
 local bit = require 'bit'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
+local gradcheck = require 'spec.support.gradcheck'
 local programs = require 'spec.support.programs'
+local op = require 'wane.tensor.op'
 
 local nn, optim = wane.nn, wane.optim
 local C = binding.C
@@ -116,6 +118,48 @@ describe('Philox', function()
             seen[v] = (seen[v] or 0) + 1
         end
         for v = -3, 3 do assert.is_true(math.abs(seen[v] - 2500 / 7) < 100) end
+    end)
+
+    -- Returns normal number e of the node that took number n under a seed, and how far it is from 0 at most. The angle
+    -- is reduced to an eighth of a turn, for which libm's errors are small.
+    local function normal(seed, n, e)
+        local first = e - e % 2
+        local radius = math.sqrt(-2 * math.log((word(seed, n, first) + 1) / 2 ^ 32))
+        local turn = word(seed, n, first + 1)
+        local quarter = math.floor((turn + 2 ^ 29) / 2 ^ 30)
+        local angle = (turn - quarter * 2 ^ 30) / 2 ^ 32 * 2 * math.pi
+        local c, s = math.cos(angle), math.sin(angle)
+        local cosines, sines = { c, -s, -c, s }, { s, c, -s, -c }
+        return radius * (e % 2 == 0 and cosines or sines)[quarter % 4 + 1], radius
+    end
+
+    -- Under the seed 0 the first words of these numbers are 0, 1, 2^32 - 1, or edges of a quarter of a turn.
+    it('is what wane.randn makes normal numbers of, in the tails too', function()
+        for _, number in ipairs { 748582185, 84170650, 389732782, 3595840031, 2140324976, 4155162198, 7 } do
+            wane.manual_seed(0)
+            C.wn_counter_set(number)
+            for e, value in ipairs(flat(wane.randn(39, { dtype = 'f64' }))) do
+                local want, radius = normal(0, number, e - 1)
+                assert.is_true(math.abs(value - want) <= 1e-15 * radius, ('%d: %.17g, not %.17g'):format(e, value, want))
+            end
+        end
+    end)
+
+    it('gives in f32 and bf16 what it gives in f64, rounded', function()
+        local function draw(name, dtype, n, limits)
+            wane.manual_seed(6)
+            return op.record(name, {}, { i = { n }, n = 1, f = limits, dtype = op.dtype(dtype, 'spec') })
+        end
+        for _, limits in ipairs { { 0, 1 }, { 0, 5 }, { 0, 0.3 }, { -0.25, 0.25 }, { 3, 3 }, { 0, 1e-40 }, { -1e38, 3e38 } } do
+            for _, n in ipairs { 1, 39, 640, 1500 } do
+                for _, name in ipairs { 'uniform', 'normal' } do
+                    local want = draw(name, 'f64', n, limits):to 'f32'
+                    local f32, bf16 = draw(name, 'f32', n, limits), draw(name, 'bf16', n, limits)
+                    assert.equal(gradcheck.bytes(want), gradcheck.bytes(f32))
+                    assert.equal(gradcheck.bytes(want:to 'bf16'), gradcheck.bytes(bf16))
+                end
+            end
+        end
     end)
 
     it('is normal with the right mean and deviation as randn', function()
