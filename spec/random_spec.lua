@@ -140,7 +140,8 @@ describe('Philox', function()
             C.wn_counter_set(number)
             for e, value in ipairs(flat(wane.randn(39, { dtype = 'f64' }))) do
                 local want, radius = normal(0, number, e - 1)
-                assert.is_true(math.abs(value - want) <= 1e-15 * radius, ('%d: %.17g, not %.17g'):format(e, value, want))
+                assert.is_true(math.abs(value - want) <= 1e-15 * radius,
+                    ('%d: %.17g, not %.17g'):format(e, value, want))
             end
         end
     end)
@@ -150,7 +151,8 @@ describe('Philox', function()
             wane.manual_seed(6)
             return op.record(name, {}, { i = { n }, n = 1, f = limits, dtype = op.dtype(dtype, 'spec') })
         end
-        for _, limits in ipairs { { 0, 1 }, { 0, 5 }, { 0, 0.3 }, { -0.25, 0.25 }, { 3, 3 }, { 0, 1e-40 }, { -1e38, 3e38 } } do
+        for _, limits in ipairs { { 0, 1 }, { 0, 5 }, { 0, 0.3 }, { -0.25, 0.25 }, { 3, 3 }, { 0, 1e-40 },
+            { -1e38, 3e38 } } do
             for _, n in ipairs { 1, 39, 640, 1500 } do
                 for _, name in ipairs { 'uniform', 'normal' } do
                     local want = draw(name, 'f64', n, limits):to 'f32'

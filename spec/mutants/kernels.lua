@@ -3,16 +3,16 @@ return {
     {
         name = 'a kernel takes memory of its own',
         file = 'kernels/cpu/dropout.c',
-        old = '    int64_t blocks = (k.n + 4 * WN_QUADS - 1) / (4 * WN_QUADS);',
-        new = '    int64_t blocks = (k.n + 4 * WN_QUADS - 1) / (4 * WN_QUADS);\n'
+        old = '    int64_t blocks = (k.n + WN_STREAM_BLOCK - 1) / WN_STREAM_BLOCK;',
+        new = '    int64_t blocks = (k.n + WN_STREAM_BLOCK - 1) / WN_STREAM_BLOCK;\n'
             .. '    extern void *malloc(size_t);\n    if (malloc(1 << 20) == NULL) return WN_OOM;',
         spec = 'spec/foreign_spec.lua',
     },
     {
         name = 'a kernel writes past its output',
         file = 'kernels/cpu/dropout.c',
-        old = '    int64_t blocks = (k.n + 4 * WN_QUADS - 1) / (4 * WN_QUADS);',
-        new = '    int64_t blocks = (k.n + 4 * WN_QUADS - 1) / (4 * WN_QUADS);\n    ((char *)k.out)[k.n * 4] ^= 1;',
+        old = '    int64_t blocks = (k.n + WN_STREAM_BLOCK - 1) / WN_STREAM_BLOCK;',
+        new = '    int64_t blocks = (k.n + WN_STREAM_BLOCK - 1) / WN_STREAM_BLOCK;\n    ((char *)k.out)[k.n * 4] ^= 1;',
         spec = 'spec/exact_spec.lua',
         filter = 'checked run',
     },
