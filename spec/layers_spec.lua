@@ -43,7 +43,6 @@ local long_macros = {
     ['kernels/cpu/norm.c'] = { 'SUMS', 'NORM' },
     ['kernels/cpu/reduce.c'] = { 'REDUCE', 'EXTREME_GRAD' },
     ['kernels/cpu/avx512/rows.c'] = { 'SHORT_EXTREME' },
-    ['kernels/cpu/shape.c'] = { 'COPIES' },
     ['kernels/cpu/softmax.c'] = { 'ROWS', 'COLUMNS' },
     ['kernels/cpu/unary.c'] = { 'FLOAT_LOOPS' },
     ['kernels/cpu/update.c'] = { 'STEPS' },

@@ -36,11 +36,23 @@ static int32_t reshape(const struct wn_desc *d, const struct wn_buffers *b, void
 
 /* ---- expand and permute: a broadcast iterator over out with one strided operand ------------------ */
 
+/* The loops of a size of elements; tile is a buffer of rows SIDE elements apart, in has rows `step` elements apart. */
+struct copy_loops {
+    /* out[i] = in[i step], i < n */
+    void (*spread)(void *out, const void *in, int64_t step, int64_t n);
+    /* tile[i][j] = in[j][i], i, j < TILE */
+    void (*transpose)(void *tile, const void *in, int64_t step);
+    /* tile[i][j] = in[j][i], i < rows, j < columns */
+    void (*transpose_edge)(void *tile, const void *in, int64_t step, int64_t rows, int64_t columns);
+};
+
 /* One EXPAND or PERMUTE. */
 struct copy {
     struct wn__broadcast broadcast; /* over out; its operand is the input */
-    const void *in;
-    void *out;
+    const char *in;
+    char *out;
+    int64_t size; /* bytes of an element */
+    const struct copy_loops *loops;
     int32_t fast;                  /* PERMUTE: the dim of out that is contiguous in the input */
     int64_t side[2];               /* elements of a tile along that dim and along the last */
     int32_t streams;               /* out is stored non-temporally */
@@ -54,13 +66,31 @@ static int64_t next_row(const struct copy *k, int64_t n)
     return dim < 0 ? n : k->broadcast.step[0][dim] * (n < 512 ? 32 : 1);
 }
 
-/* tile[i][j] = in[j][i], i, j < TILE; rows of in are `step` elements apart, those of tile SIDE. transpose_32 does 4 x 4
- * at a time by shuffles. */
+#define SPREAD(S, T)                                                                                                   \
+    static void spread_##S(void *out_, const void *in_, int64_t step, int64_t n)                                       \
+    {                                                                                                                  \
+        T *restrict out = out_;                                                                                        \
+        const T *restrict in = in_, value = in[0];                                                                     \
+        if (step == 0) {                                                                                               \
+            for (int64_t i = 0; i < n; i++) out[i] = value;                                                            \
+        } else {                                                                                                       \
+            for (int64_t i = 0; i < n; i++) out[i] = in[i * step];                                                     \
+        }                                                                                                              \
+    }
+
+#define EDGE(S, T)                                                                                                     \
+    static void edge_##S(void *tile, const void *in, int64_t step, int64_t rows, int64_t columns)                      \
+    {                                                                                                                  \
+        for (int64_t j = 0; j < columns; j++)                                                                          \
+            for (int64_t i = 0; i < rows; i++) ((T *)tile)[i * SIDE + j] = ((const T *)in)[i + j * step];              \
+    }
+
+/* transpose_32 does 4 x 4 at a time by shuffles. */
 #define TRANSPOSE(S, T)                                                                                                \
-    static void transpose_##S(T *tile, const T *in, int64_t step)                                                      \
+    static void transpose_##S(void *tile, const void *in, int64_t step)                                                \
     {                                                                                                                  \
         for (int j = 0; j < TILE; j++)                                                                                 \
-            for (int i = 0; i < TILE; i++) tile[i * SIDE + j] = in[i + j * step];                                      \
+            for (int i = 0; i < TILE; i++) ((T *)tile)[i * SIDE + j] = ((const T *)in)[i + j * step];                  \
     }
 
 TRANSPOSE(8, uint8_t)
@@ -74,8 +104,10 @@ typedef uint32_t quad __attribute__((vector_size(16)));
 #define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (quad){__VA_ARGS__})
 #endif
 
-static void transpose_32(uint32_t *tile, const uint32_t *in, int64_t step)
+static void transpose_32(void *tile_, const void *in_, int64_t step)
 {
+    uint32_t *tile = tile_;
+    const uint32_t *in = in_;
     for (int j = 0; j < TILE; j += 4)
         for (int i = 0; i < TILE; i += 4) {
             quad row[4], half[4], out[4];
@@ -92,58 +124,49 @@ static void transpose_32(uint32_t *tile, const uint32_t *in, int64_t step)
         }
 }
 
-#define COPIES(S, T)                                                                                                   \
-    static void copy_row_##S(void *ctx, int64_t at, int64_t n, const int64_t *offset)                                  \
-    {                                                                                                                  \
-        const struct copy *k = ctx;                                                                                    \
-        const T *in = (const T *)k->in + offset[0];                                                                    \
-        T *out = (T *)k->out;                                                                                          \
-        int64_t step = wn__broadcast_inner(&k->broadcast, 0);                                                          \
-        if (step == 1) {                                                                                               \
-            wn__stream_or_copy(k->streams, out + at, in, n * (int64_t)sizeof(T), in + next_row(k, n));                 \
-        } else if (step == 0) {                                                                                        \
-            T value = in[0];                                                                                           \
-            WN_STREAM_LOOP(T, k->streams, out, at, at + n, NULL, 0, value);                                            \
-        } else WN_STREAM_LOOP(T, k->streams, out, at, at + n, NULL, 0, in[(i - at) * step]);                           \
-    }                                                                                                                  \
-    static void copy_part_##S(int64_t begin, int64_t end, void *ctx)                                                   \
-    {                                                                                                                  \
-        const struct copy *k = ctx;                                                                                    \
-        wn__broadcast_range(&k->broadcast, begin, end, copy_row_##S, ctx);                                             \
-        if (k->streams) wn__stream_end();                                                                              \
-    }                                                                                                                  \
-    /* Copies n0 x n1 elements of the plane (fast dim, last dim): transposes them in a buffer, then writes rows */     \
-    static void copy_tile_##S(const struct copy *k, int64_t in_at, int64_t out_at, int64_t n0, int64_t n1)             \
-    {                                                                                                                  \
-        const T *in = (const T *)k->in + in_at;                                                                        \
-        T *out = (T *)k->out + out_at, tile[SIDE * SIDE];                                                              \
-        int64_t in_step = wn__broadcast_inner(&k->broadcast, 0), out_step = k->out_step[k->fast];                      \
-        for (int64_t j0 = 0; j0 < n1; j0 += TILE)                                                                      \
-            for (int64_t i0 = 0; i0 < n0; i0 += TILE) {                                                                \
-                const T *from = in + i0 + j0 * in_step;                                                                \
-                T *to = tile + i0 * SIDE + j0;                                                                         \
-                int64_t rows = n0 - i0, columns = n1 - j0;                                                             \
-                for (int64_t j = 0; j < TILE; j++) wn__fetch_far(from, (SIDE + j * in_step) * (int64_t)sizeof(T));     \
-                if (rows >= TILE && columns >= TILE) {                                                                 \
-                    transpose_##S(to, from, in_step);                                                                  \
-                    continue;                                                                                          \
-                }                                                                                                      \
-                for (int64_t j = 0; j < columns && j < TILE; j++)                                                      \
-                    for (int64_t i = 0; i < rows && i < TILE; i++) to[i * SIDE + j] = from[i + j * in_step];           \
-            }                                                                                                          \
-        for (int64_t i = 0; i < n0; i++)                                                                               \
-            wn__stream_or_copy(k->streams, out + i * out_step, tile + i * SIDE, n1 * (int64_t)sizeof(T), NULL);        \
-    }                                                                                                                  \
-    static void transpose_part_##S(int64_t begin, int64_t end, void *ctx)                                              \
-    {                                                                                                                  \
-        const struct copy *k = ctx;                                                                                    \
-        for (int64_t tile = begin; tile < end; tile++) {                                                               \
-            int64_t in_at, out_at, n[2];                                                                               \
-            place_tile(k, tile, &in_at, &out_at, n);                                                                   \
-            copy_tile_##S(k, in_at, out_at, n[0], n[1]);                                                               \
-        }                                                                                                              \
-        if (k->streams) wn__stream_end();                                                                              \
+#define LOOPS(S, T)                                                                                                    \
+    SPREAD(S, T)                                                                                                       \
+    EDGE(S, T)                                                                                                         \
+    static const struct copy_loops loops_##S = {spread_##S, transpose_##S, edge_##S};
+
+LOOPS(8, uint8_t)
+LOOPS(16, uint16_t)
+LOOPS(32, uint32_t)
+LOOPS(64, uint64_t)
+
+static const struct copy_loops *loops_of(int64_t size)
+{
+    return size == 1 ? &loops_8 : size == 2 ? &loops_16 : size == 4 ? &loops_32 : &loops_64;
+}
+
+static void copy_row(void *ctx, int64_t at, int64_t n, const int64_t *offset)
+{
+    const struct copy *k = ctx;
+    const char *in = k->in + offset[0] * k->size;
+    char *out = k->out + at * k->size;
+    int64_t step = wn__broadcast_inner(&k->broadcast, 0);
+    if (step == 1) {
+        wn__stream_or_copy(k->streams, out, in, n * k->size, in + next_row(k, n) * k->size);
+        return;
     }
+    if (!k->streams) {
+        k->loops->spread(out, in, step, n);
+        return;
+    }
+    struct wn__stream_block block;
+    for (int64_t i = 0, stop; i < n; i = stop) {
+        stop = wn__stream_stop(at + i, at + n) - at;
+        k->loops->spread(block.bytes, in + i * step * k->size, step, stop - i);
+        wn__stream(out + i * k->size, block.bytes, (stop - i) * k->size);
+    }
+}
+
+static void copy_part(int64_t begin, int64_t end, void *ctx)
+{
+    const struct copy *k = ctx;
+    wn__broadcast_range(&k->broadcast, begin, end, copy_row, ctx);
+    if (k->streams) wn__stream_end();
+}
 
 /* Returns the number of tiles along a dim of out; *side becomes the length of one. */
 static int64_t tiles_along(const struct copy *k, int32_t dim, int64_t *side)
@@ -176,6 +199,35 @@ static void place_tile(const struct copy *k, int64_t tile, int64_t *in_at, int64
     }
 }
 
+/* Copies n[0] x n[1] elements of the plane (fast dim, last dim): transposes them in a buffer, then writes rows. */
+static void copy_tile(const struct copy *k, const char *in, char *out, const int64_t n[2])
+{
+    char tile[SIDE * SIDE * sizeof(uint64_t)] __attribute__((aligned(64)));
+    int64_t in_step = wn__broadcast_inner(&k->broadcast, 0), out_step = k->out_step[k->fast], size = k->size;
+    for (int64_t j0 = 0; j0 < n[1]; j0 += TILE)
+        for (int64_t i0 = 0; i0 < n[0]; i0 += TILE) {
+            const char *from = in + (i0 + j0 * in_step) * size;
+            char *to = tile + (i0 * SIDE + j0) * size;
+            int64_t rows = n[0] - i0 < TILE ? n[0] - i0 : TILE, columns = n[1] - j0 < TILE ? n[1] - j0 : TILE;
+            for (int64_t j = 0; j < TILE; j++) wn__fetch_far(from, (SIDE + j * in_step) * size);
+            if (rows == TILE && columns == TILE) k->loops->transpose(to, from, in_step);
+            else k->loops->transpose_edge(to, from, in_step, rows, columns);
+        }
+    for (int64_t i = 0; i < n[0]; i++)
+        wn__stream_or_copy(k->streams, out + i * out_step * size, tile + i * SIDE * size, n[1] * size, NULL);
+}
+
+static void tiles_part(int64_t begin, int64_t end, void *ctx)
+{
+    const struct copy *k = ctx;
+    for (int64_t tile = begin; tile < end; tile++) {
+        int64_t in_at, out_at, n[2];
+        place_tile(k, tile, &in_at, &out_at, n);
+        copy_tile(k, k->in + in_at * k->size, k->out + out_at * k->size, n);
+    }
+    if (k->streams) wn__stream_end();
+}
+
 /* Transposes tiles [begin, end) of 4-byte elements. */
 static void transpose_part(int64_t begin, int64_t end, void *ctx)
 {
@@ -186,50 +238,34 @@ static void transpose_part(int64_t begin, int64_t end, void *ctx)
     place_tile(k, begin, &next_at, &out_at, n);
     for (int64_t tile = begin; tile < end; tile++) {
         in_at = next_at;
-        t.out = (uint32_t *)k->out + out_at;
+        t.out = (uint32_t *)(void *)k->out + out_at;
         t.n0 = n[0];
         t.n1 = n[1];
         if (tile + 1 < end) place_tile(k, tile + 1, &next_at, &out_at, n);
-        t.in = (const uint32_t *)k->in + in_at;
-        t.next = (const uint32_t *)k->in + next_at;
+        t.in = (const uint32_t *)(const void *)k->in + in_at;
+        t.next = (const uint32_t *)(const void *)k->in + next_at;
         wn__micro.transpose(&t);
     }
     if (k->streams) wn__stream_end();
 }
 
-COPIES(8, uint8_t)
-COPIES(16, uint16_t)
-COPIES(32, uint32_t)
-COPIES(64, uint64_t)
-
-static int32_t by_size(int32_t dtype)
-{
-    switch (wn__dtype_size(dtype)) {
-    case 1: return 0;
-    case 2: return 1;
-    case 4: return 2;
-    default: return 3;
-    }
-}
-
-static void run_tiles(struct copy *k, int32_t is_32, wn__parallel_body by_place)
+static void run_tiles(struct copy *k)
 {
     int64_t *dim = k->broadcast.dim, last = k->broadcast.ndim - 1;
     int32_t whole =
         dim[k->fast] % WN_TRANSPOSE_SIDE == 0 && dim[last] % WN_TRANSPOSE_SIDE == 0 && (uintptr_t)k->out % 64 == 0;
-    int32_t is_fast = is_32 && whole && wn__micro.transpose != NULL;
+    int32_t is_fast = k->size == 4 && whole && wn__micro.transpose != NULL;
     k->side[0] = is_fast ? TRANSPOSE_FAST : SIDE;
     k->side[1] = is_fast ? TRANSPOSE_LAST : SIDE;
-    wn__parallel_for(tiles_of(k), WN_CPU_GRAIN / (k->side[0] * k->side[1]), is_fast ? transpose_part : by_place, k);
+    wn__parallel_for(tiles_of(k), WN_CPU_GRAIN / (k->side[0] * k->side[1]), is_fast ? transpose_part : tiles_part, k);
 }
 
 static int32_t run_copy(struct copy *k, int32_t dtype)
 {
-    static const wn__parallel_body rows[] = {copy_part_8, copy_part_16, copy_part_32, copy_part_64};
-    static const wn__parallel_body tiles[] = {transpose_part_8, transpose_part_16, transpose_part_32,
-                                              transpose_part_64};
-    int32_t last = k->broadcast.ndim - 1, size = by_size(dtype);
-    k->streams = wn__streams(k->broadcast.numel * wn__dtype_size(dtype), k->out, k->in, NULL);
+    int32_t last = k->broadcast.ndim - 1;
+    k->size = wn__dtype_size(dtype);
+    k->loops = loops_of(k->size);
+    k->streams = wn__streams(k->broadcast.numel * k->size, k->out, k->in, NULL);
     k->fast = -1;
     if (wn__broadcast_inner(&k->broadcast, 0) > 1)
         for (int32_t i = 0; i < last; i++)
@@ -239,8 +275,8 @@ static int32_t run_copy(struct copy *k, int32_t dtype)
         k->out_step[i] = step;
         step *= k->broadcast.dim[i];
     }
-    if (k->fast < 0) wn__parallel_for(k->broadcast.numel, WN_CPU_GRAIN, rows[size], k);
-    else if (k->broadcast.numel > 0) run_tiles(k, size == 2, tiles[size]);
+    if (k->fast < 0) wn__parallel_for(k->broadcast.numel, WN_CPU_GRAIN, copy_part, k);
+    else if (k->broadcast.numel > 0) run_tiles(k);
     return WN_OK;
 }
 
