@@ -8,6 +8,9 @@
 #include <string.h>
 #include "bf16.h"
 #include "cpu.h"
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
 
 #define GROUP WN_INT8_GROUP
 #define BYTES_AT_ONCE (WN_STREAM_BLOCK / 8)
@@ -103,6 +106,28 @@ static void unpack_int8_part(int64_t begin, int64_t end, void *ctx)
 /* ---- signs --------------------------------------------------------------------------------------- */
 /* The sign of element 8 b + j is bit j of byte b. */
 
+#if defined(__AVX2__)
+/* Return the signs of eight elements: the comparisons of a vector are the bits of a byte.
+ * Measured, 128 MiB of f32 by 2 threads: 8.4 -> 3.2 ms against bytes of 0 and 1 that a product gathers (Zen 4). */
+static inline uint8_t eight_f32(const float *x)
+{
+    return (uint8_t)_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(x), _mm256_setzero_ps(), _CMP_NLE_UQ));
+}
+
+static inline uint8_t eight_f64(const double *x)
+{
+    int low = _mm256_movemask_pd(_mm256_cmp_pd(_mm256_loadu_pd(x), _mm256_setzero_pd(), _CMP_NLE_UQ));
+    int high = _mm256_movemask_pd(_mm256_cmp_pd(_mm256_loadu_pd(x + 4), _mm256_setzero_pd(), _CMP_NLE_UQ));
+    return (uint8_t)(low | high << 4);
+}
+
+static inline uint8_t eight_bf16(const uint16_t *x)
+{
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)x));
+    __m256 y = _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+    return (uint8_t)_mm256_movemask_ps(_mm256_cmp_ps(y, _mm256_setzero_ps(), _CMP_NLE_UQ));
+}
+#else
 /* Returns eight bytes that are 0 or 1 as the bits of one: the product brings byte i to bit 56 + i, and no two of its
  * terms overlap. */
 static inline uint8_t together(const uint8_t *is_positive)
@@ -112,50 +137,68 @@ static inline uint8_t together(const uint8_t *is_positive)
     return (uint8_t)((eight * 0x0102040810204080u) >> 56);
 }
 
-#define SIGNS(S, T, TAKE, ONE)                                                                                         \
-    /* Packs n elements, at most one block, to (n + 7) / 8 bytes */                                                    \
-    static void signs_of_##S(const T *restrict x, int64_t n, uint8_t *restrict out)                                    \
+#define EIGHT(S, T, TAKE)                                                                                              \
+    static inline uint8_t eight_##S(const T *x)                                                                        \
     {                                                                                                                  \
-        uint8_t is_positive[WN_STREAM_BLOCK];                                                                          \
-        _Pragma("omp simd") for (int64_t i = 0; i < n; i++) is_positive[i] = !(TAKE(x[i]) <= 0);                       \
-        for (int64_t i = n; i % 8 != 0; i++) is_positive[i] = 0;                                                       \
-        for (int64_t b = 0; b < (n + 7) / 8; b++) out[b] = together(is_positive + 8 * b);                              \
-    }                                                                                                                  \
-    /* whole bytes of 8 elements each */                                                                               \
-    static void ones_of_##S(const uint8_t *restrict bits, int64_t n_bytes, T *restrict x)                              \
+        uint8_t is_positive[8];                                                                                        \
+        for (int j = 0; j < 8; j++) is_positive[j] = !(TAKE(x[j]) <= 0);                                               \
+        return together(is_positive);                                                                                  \
+    }
+
+EIGHT(f32, float, WN_SAME)
+EIGHT(f64, double, WN_SAME)
+EIGHT(bf16, uint16_t, wn_from_bf16)
+#endif
+
+#define SIGNS(S, T)                                                                                                    \
+    /* Packs n elements to (n + 7) / 8 bytes, and prefetches line by line what follows. */                             \
+    static void signs_of_##S(const void *x_, int64_t n, uint8_t *restrict out)                                         \
     {                                                                                                                  \
+        const T *x = x_;                                                                                               \
+        T last[8] = {0};                                                                                               \
+        const int64_t line = 8 / (int64_t)sizeof(T); /* bytes of out to a line of x */                                 \
+        int64_t bytes = n / 8, b = 0;                                                                                  \
+        for (; b + line <= bytes; b += line) {                                                                         \
+            wn__fetch_line(x + 8 * b, WN_STREAM_AHEAD);                                                                \
+            for (int64_t i = b; i < b + line; i++) out[i] = eight_##S(x + 8 * i);                                      \
+        }                                                                                                              \
+        for (; b < bytes; b++) out[b] = eight_##S(x + 8 * b);                                                          \
+        if (n % 8 == 0) return;                                                                                        \
+        memcpy(last, x + 8 * b, (size_t)(n % 8) * sizeof(T));                                                          \
+        out[b] = eight_##S(last);                                                                                      \
+    }
+
+/* Unpacks whole bytes of eight elements each. */
+#define ONES(S, T, ONE)                                                                                                \
+    static void ones_of_##S(const uint8_t *restrict bits, int64_t n_bytes, void *x_)                                   \
+    {                                                                                                                  \
+        T *restrict x = x_;                                                                                            \
         for (int64_t b = 0; b < n_bytes; b++)                                                                          \
             _Pragma("omp simd") for (int j = 0; j < 8; j++) x[8 * b + j] = (bits[b] >> j) & 1 ? (ONE) : (T)0;          \
     }
 
-SIGNS(f32, float, WN_SAME, 1.0f)
-SIGNS(f64, double, WN_SAME, 1.0)
-SIGNS(bf16, uint16_t, wn_from_bf16, (uint16_t)0x3f80)
+SIGNS(f32, float)
+SIGNS(f64, double)
+SIGNS(bf16, uint16_t)
+ONES(f32, float, 1.0f)
+ONES(f64, double, 1.0)
+ONES(bf16, uint16_t, (uint16_t)0x3f80)
 
-static void signs_of(const struct packing *k, int64_t at, int64_t n, uint8_t *out)
-{
-    if (k->dtype == WN_F32) signs_of_f32((const float *)k->in + at, n, out);
-    else if (k->dtype == WN_F64) signs_of_f64((const double *)k->in + at, n, out);
-    else signs_of_bf16((const uint16_t *)k->in + at, n, out);
-}
-
-static void ones_of(int32_t dtype, const uint8_t *bits, int64_t n_bytes, void *to)
-{
-    if (dtype == WN_F32) ones_of_f32(bits, n_bytes, to);
-    else if (dtype == WN_F64) ones_of_f64(bits, n_bytes, to);
-    else ones_of_bf16(bits, n_bytes, to);
-}
+/* The loops of a dtype. */
+static const struct {
+    void (*signs_of)(const void *x, int64_t n, uint8_t *out);
+    void (*ones_of)(const uint8_t *bits, int64_t n_bytes, void *x);
+} signs[WN_DTYPE_COUNT] = {[WN_F32] = {signs_of_f32, ones_of_f32},
+                           [WN_F64] = {signs_of_f64, ones_of_f64},
+                           [WN_BF16] = {signs_of_bf16, ones_of_bf16}};
 
 /* Computes bytes [begin, end). */
 static void pack_sign_part(int64_t begin, int64_t end, void *ctx)
 {
     const struct packing *k = ctx;
-    int64_t size = wn__dtype_size(k->dtype);
-    for (int64_t b = begin; b < end; b += BYTES_AT_ONCE) {
-        int64_t stop = end - b < BYTES_AT_ONCE ? end : b + BYTES_AT_ONCE, last = 8 * stop < k->n ? 8 * stop : k->n;
-        wn__prefetch_stream((const char *)k->in + 8 * b * size, (last - 8 * b) * size);
-        signs_of(k, 8 * b, last - 8 * b, (uint8_t *)k->out + b);
-    }
+    int64_t last = 8 * end < k->n ? 8 * end : k->n;
+    const char *x = (const char *)k->in + 8 * begin * wn__dtype_size(k->dtype);
+    signs[k->dtype].signs_of(x, last - 8 * begin, (uint8_t *)k->out + begin);
 }
 
 static void unpack_sign_part(int64_t begin, int64_t end, void *ctx)
@@ -167,7 +210,7 @@ static void unpack_sign_part(int64_t begin, int64_t end, void *ctx)
         int64_t stop = end - b < BYTES_AT_ONCE ? end : b + BYTES_AT_ONCE, last = 8 * stop < k->n ? 8 * stop : k->n;
         char *out = (char *)k->out + 8 * b * size;
         int32_t is_whole = last == 8 * stop && !k->streams; /* 0: by way of the block */
-        ones_of(k->dtype, (const uint8_t *)k->in + b, stop - b, is_whole ? out : block.bytes);
+        signs[k->dtype].ones_of((const uint8_t *)k->in + b, stop - b, is_whole ? out : block.bytes);
         if (k->streams) wn__stream(out, block.bytes, (last - 8 * b) * size);
         else if (!is_whole) memcpy(out, block.bytes, (size_t)((last - 8 * b) * size));
     }
