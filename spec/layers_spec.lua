@@ -37,7 +37,6 @@ local long_macros = {
     ['kernels/cpu/binary.c'] = { 'ROW_LOOP', 'WHERE' },
     ['kernels/cpu/cpu.h'] = { 'WN_LANE_SUM' },
     ['kernels/cpu/crossentropy.c'] = { 'ROWS' },
-    ['kernels/cpu/gather.c'] = { 'EMBED_GRAD', 'GATHER', 'GATHER_GRAD' },
     ['kernels/cpu/minmax.h'] = { 'LANE_EXTREME_BY' },
     ['kernels/cpu/nll.c'] = { 'NLL' },
     ['kernels/cpu/norm.c'] = { 'SUMS', 'NORM' },

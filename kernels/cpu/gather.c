@@ -42,6 +42,7 @@ struct embedding {
     int32_t streams;
     /* Gradient: ids[place[k]] = v for first[v] <= k < first[v + 1], in ascending order of place[k]. */
     int32_t *first, *place; /* (V + 1), (n) */
+    int32_t dtype;
 };
 
 static void embed(int64_t begin, int64_t end, void *ctx)
@@ -93,7 +94,7 @@ static int32_t by_lines(const struct embedding *e, int64_t row_bytes)
 static int32_t embedding(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
-    struct embedding e = {b->in[0], b->in[1], b->out, wn__numel(&d->in[1]), d->in[0].dim[0], 0, 0, NULL, NULL};
+    struct embedding e = {.table = b->in[0], .ids = b->in[1], .out = b->out, .n = wn__numel(&d->in[1])};
     e.streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
     e.row = d->in[0].dim[1] * wn__dtype_size(d->out.dtype);
     WN_TRY(check_ids(d, b));
@@ -126,58 +127,62 @@ static int64_t row_at(const struct embedding *e, int64_t at)
     return low;
 }
 
-/* Defines the loop over units [begin, end) of work: each row of the table is written once. The row of dy after the next
- * one is prefetched line by line.
- * Measured: zeroing the table, then reading and writing the rows that are indexed: 1.4x time. */
-#define EMBED_GRAD(S, T)                                                                                               \
-    static inline __attribute__((always_inline)) void add_row_##S(T *to, const T *from, const T *prefetch, int64_t m)  \
+/* Defines to[j] += from[j], j < m, where `to` is of the type of the sums; prefetches line by line. */
+#define ADD_ROW(S, T, SUM, TAKE)                                                                                       \
+    static void add_row_##S(void *to_, const void *from_, const void *prefetch_, int64_t m)                            \
     {                                                                                                                  \
+        SUM *to = to_;                                                                                                 \
+        const T *from = from_, *prefetch = prefetch_;                                                                  \
         int64_t j = 0;                                                                                                 \
         for (; j + 16 <= m; j += 16) {                                                                                 \
             wn__fetch(prefetch + j, 16 * (int64_t)sizeof(T));                                                          \
-            _Pragma("omp simd") for (int i = 0; i < 16; i++) to[j + i] += from[j + i];                                 \
+            _Pragma("omp simd") for (int i = 0; i < 16; i++) to[j + i] += TAKE(from[j + i]);                           \
         }                                                                                                              \
-        for (; j < m; j++) to[j] += from[j];                                                                           \
-    }                                                                                                                  \
-    static void embed_grad_##S(int64_t begin, int64_t end, void *ctx)                                                  \
-    {                                                                                                                  \
-        const struct embedding *e = ctx;                                                                               \
-        const T *dy = (const T *)e->table;                                                                             \
-        int64_t width = e->row, last = e->n - 1, stop_row = row_at(e, end);                                            \
-        T block[WN_STREAM_BLOCK];                                                                                      \
-        for (int64_t v = row_at(e, begin); v < stop_row; v++)                                                          \
-            for (int64_t at = 0, m; at < width; at += m) {                                                             \
-                m = width - at < WN_STREAM_BLOCK ? width - at : WN_STREAM_BLOCK;                                       \
-                T *out = (T *)e->out + v * width + at, *to = e->streams ? block : out;                                 \
-                _Pragma("omp simd") for (int64_t j = 0; j < m; j++) to[j] = 0;                                         \
-                for (int64_t k = e->first[v]; k < e->first[v + 1]; k++) {                                              \
-                    int64_t prefetch = e->place[k + 2 < last ? k + 2 : last];                                          \
-                    add_row_##S(to, dy + e->place[k] * width + at, dy + prefetch * width + at, m);                     \
-                }                                                                                                      \
-                if (e->streams) wn__stream(out, block, m *(int64_t)sizeof(T));                                         \
-            }                                                                                                          \
-        if (e->streams) wn__stream_end();                                                                              \
+        for (; j < m; j++) to[j] += TAKE(from[j]);                                                                     \
     }
 
-EMBED_GRAD(f32, float)
-EMBED_GRAD(f64, double)
+ADD_ROW(f32, float, float, WN_SAME)
+ADD_ROW(f64, double, double, WN_SAME)
+ADD_ROW(bf16, uint16_t, float, wn_from_bf16)
 
-/* Computes units [begin, end) of a bf16 table: f32 sums, rounded once. */
-static void embed_grad_bf16(int64_t begin, int64_t end, void *ctx)
+/* The loop of a dtype, and bytes of an element of its sums. */
+static const struct {
+    void (*add_row)(void *to, const void *from, const void *prefetch, int64_t m);
+    int64_t sum;
+} adds[WN_DTYPE_COUNT] = {[WN_F32] = {add_row_f32, sizeof(float)},
+                          [WN_F64] = {add_row_f64, sizeof(double)},
+                          [WN_BF16] = {add_row_bf16, sizeof(float)}};
+
+/* Sums m columns of row v of the table, from column `at` on, into `to`. The row of dy after the next one is
+ * prefetched. */
+static void sum_row(const struct embedding *e, int64_t v, int64_t at, int64_t m, void *to)
+{
+    int64_t size = wn__dtype_size(e->dtype), row = e->row * size, last = e->n - 1;
+    const char *dy = e->table + at * size;
+    memset(to, 0, (size_t)(m * adds[e->dtype].sum));
+    for (int64_t k = e->first[v]; k < e->first[v + 1]; k++) {
+        int64_t prefetch = e->place[k + 2 < last ? k + 2 : last];
+        adds[e->dtype].add_row(to, dy + e->place[k] * row, dy + prefetch * row, m);
+    }
+}
+
+/* Computes units [begin, end) of work: each row of the table is written once; sums of bf16 are rounded once.
+ * Measured: zeroing the table, then reading and writing the rows that are indexed: 1.4x time. */
+static void embed_grad(int64_t begin, int64_t end, void *ctx)
 {
     const struct embedding *e = ctx;
-    const uint16_t *dy = (const uint16_t *)(const void *)e->table;
-    int64_t width = e->row, stop_row = row_at(e, end);
+    int64_t size = wn__dtype_size(e->dtype), stop_row = row_at(e, end);
+    struct wn__stream_block block;
     for (int64_t v = row_at(e, begin); v < stop_row; v++)
-        for (int64_t at = 0, m; at < width; at += m) {
-            float sum[WN_STREAM_BLOCK] = {0};
-            m = width - at < WN_STREAM_BLOCK ? width - at : WN_STREAM_BLOCK;
-            for (int64_t k = e->first[v]; k < e->first[v + 1]; k++) {
-                const uint16_t *from = dy + e->place[k] * width + at;
-                _Pragma("omp simd") for (int64_t j = 0; j < m; j++) sum[j] += wn_from_bf16(from[j]);
-            }
-            wn__round((uint16_t *)(void *)e->out + v * width + at, sum, m);
+        for (int64_t at = 0, m; at < e->row; at += m) {
+            m = e->row - at < WN_STREAM_BLOCK ? e->row - at : WN_STREAM_BLOCK;
+            char *out = e->out + (v * e->row + at) * size;
+            int32_t is_rounded = e->dtype == WN_BF16;
+            sum_row(e, v, at, m, e->streams || is_rounded ? block.bytes : out);
+            if (is_rounded) wn__round((uint16_t *)(void *)out, (const float *)(const void *)block.bytes, m);
+            else if (e->streams) wn__stream(out, block.bytes, m * size);
         }
+    if (e->streams) wn__stream_end();
 }
 
 #if defined(__AVX512F__)
@@ -208,25 +213,24 @@ static void embed_grad_lines(int64_t begin, int64_t end, void *ctx)
     wn__stream_end();
 }
 #else
-static const wn__parallel_body embed_grad_lines = embed_grad_f32;
+static const wn__parallel_body embed_grad_lines = embed_grad;
 #endif
 
 static int32_t embedding_grad(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
-    struct embedding e = {b->in[0], b->in[1], b->out, wn__numel(&d->in[1]), d->out.dim[0], d->out.dim[1],
-                          0,        NULL,     NULL};
+    struct embedding e = {.table = b->in[0], .ids = b->in[1], .out = b->out, .dtype = d->out.dtype};
+    e.n = wn__numel(&d->in[1]);
+    e.rows = d->out.dim[0];
+    e.row = d->out.dim[1];
     e.streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
     e.first = b->workspace;
     e.place = e.first + e.rows + 1;
     WN_TRY(check_ids(d, b));
     list_places(&e);
     int64_t grain = WN_CPU_GRAIN / (e.row + 1) + 1;
-    wn__parallel_body body = d->out.dtype == WN_F64    ? embed_grad_f64
-                             : d->out.dtype == WN_BF16 ? embed_grad_bf16
-                             : by_lines(&e, e.row * 4) ? embed_grad_lines
-                                                       : embed_grad_f32;
-    wn__parallel_for(e.row ? e.n + e.rows : 0, grain, body, &e);
+    int32_t has_lines = e.dtype == WN_F32 && by_lines(&e, e.row * 4);
+    wn__parallel_for(e.row ? e.n + e.rows : 0, grain, has_lines ? embed_grad_lines : embed_grad, &e);
     return WN_OK;
 }
 
@@ -235,25 +239,29 @@ static int32_t embedding_grad(const struct wn_desc *d, const struct wn_buffers *
 /* One GATHER or GATHER_GRAD, in one of two forms. ids of the shape of x but along dim: out[o, j, i] = x[o, ids[o, j,
  * i], i]. ids of one dim for an x of several: out[o, j, i] = x[o, ids[j], i]. */
 struct gather {
-    const void *x;
+    const char *x;
     const int32_t *ids;
-    void *out;
+    char *out;
     struct wn__axis full; /* the shape of x, or of dx, seen from dim */
     int64_t n;            /* number of indices along dim */
     int32_t whole;        /* 1: the second form */
     int32_t streams;
+    const struct gather_loops *loops;
+    int64_t size;            /* bytes of an element */
     _Atomic int32_t outside; /* 1: an index does not fit */
 };
 
-static struct gather gather_of(const struct wn_desc *d, const struct wn_buffers *b, const struct wn_type *full,
-                               const struct wn_type *picked)
-{
-    struct gather g = {b->in[0], b->in[1], b->out, wn__axis_of(full, d->attrs.i[0]), 0, 0, 0, 0};
-    g.streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
-    g.n = picked->dim[d->attrs.i[0]];
-    g.whole = d->in[1].ndim != full->ndim;
-    return g;
-}
+/* The loops of an element's type; those of the gradient for floats alone. */
+struct gather_loops {
+    /* to[i] = x[ids[i]], i < n; next: the elements of the next row at the positions of ids, prefetched */
+    void (*pick)(void *to, const void *x, const int32_t *ids, int64_t n, const void *next);
+    /* Gathers row (o, j) of out where each element has an index of its own. */
+    void (*pick_row)(const struct gather *g, int64_t o, int64_t j);
+    /* to[ids[i]] += dy[i], i < n; prefetches what follows in ids and dy */
+    void (*add_picked)(void *to, const void *dy, const int32_t *ids, int64_t n);
+    /* Adds row (o, j) of dy to its places in dx. */
+    void (*add_row)(const struct gather *g, int64_t o, int64_t j);
+};
 
 static inline int64_t picked_at(const struct gather *g, int64_t o, int64_t j, int64_t i)
 {
@@ -261,13 +269,11 @@ static inline int64_t picked_at(const struct gather *g, int64_t o, int64_t j, in
     return (o * g->full.n + id) * g->full.inner + i;
 }
 
-/* Gathers along the last dim, where each element has an index of its own, check indices block by block as they read
- * them; one that does not fit is looked for again, for the message, after all blocks. */
-#define PICKED 256 /* elements of a block. Measured: 512: 1.03x time, 128: 1.05x */
-#define GATHER(S, T)                                                                                                   \
-    /* to[i] = x[ids[i]]; next: the elements of the next row at the positions of ids, prefetched */                    \
-    static inline void pick_##S(T *to, const T *x, const int32_t *ids, int64_t n, const T *next)                       \
+#define PICK(S, T)                                                                                                     \
+    static void pick_##S(void *to_, const void *x_, const int32_t *ids, int64_t n, const void *next_)                  \
     {                                                                                                                  \
+        T *to = to_;                                                                                                   \
+        const T *x = x_, *next = next_;                                                                                \
         int64_t i = 0;                                                                                                 \
         for (; i + 16 <= n; i += 16) {                                                                                 \
             wn__prefetch_stream(ids + i, 64);                                                                          \
@@ -276,101 +282,126 @@ static inline int64_t picked_at(const struct gather *g, int64_t o, int64_t j, in
         }                                                                                                              \
         for (; i < n; i++) to[i] = x[ids[i]];                                                                          \
     }                                                                                                                  \
-    static void gather_last_##S(int64_t begin, int64_t end, void *ctx)                                                 \
+    static void pick_row_##S(const struct gather *g, int64_t o, int64_t j)                                             \
     {                                                                                                                  \
-        struct gather *g = ctx;                                                                                        \
-        T *out = g->out, block[PICKED];                                                                                \
-        for (int64_t at = begin, stop; at < end; at = stop) {                                                          \
-            int64_t row = at / g->n;                                                                                   \
-            stop = (at / PICKED + 1) * PICKED;                                                                         \
-            if (stop > end) stop = end;                                                                                \
-            if (stop > (row + 1) * g->n) stop = (row + 1) * g->n;                                                      \
-            const T *x = (const T *)g->x + row * g->full.n;                                                            \
-            const int32_t *ids = g->ids + at;                                                                          \
-            T *to = g->streams ? block : out + at;                                                                     \
-            if (!ids_fit(ids, stop - at, g->full.n)) {                                                                 \
-                atomic_store(&g->outside, 1);                                                                          \
-                return;                                                                                                \
-            }                                                                                                          \
-            pick_##S(to, x, ids, stop - at, x + (at - row * g->n) + g->full.n);                                        \
-            if (g->streams) wn__stream(out + at, block, (stop - at) * (int64_t)sizeof(T));                             \
-        }                                                                                                              \
-        if (g->streams) wn__stream_end();                                                                              \
-    }                                                                                                                  \
-    static void gather_##S(int64_t begin, int64_t end, void *ctx)                                                      \
-    {                                                                                                                  \
-        const struct gather *g = ctx;                                                                                  \
-        const T *x = g->x;                                                                                             \
-        T *out = g->out;                                                                                               \
-        int64_t inner = g->full.inner;                                                                                 \
-        for (int64_t r = begin; r < end; r++) {                                                                        \
-            int64_t o = r / g->n, j = r % g->n;                                                                        \
-            if (g->whole)                                                                                              \
-                wn__stream_or_copy(g->streams, out + r * inner, x + picked_at(g, o, j, 0), inner * (int64_t)sizeof(T), \
-                                   NULL);                                                                              \
-            else                                                                                                       \
-                for (int64_t i = 0; i < inner; i++) out[r * inner + i] = x[picked_at(g, o, j, i)];                     \
-        }                                                                                                              \
-        if (g->streams) wn__stream_end();                                                                              \
+        T *out = (T *)(void *)g->out + (o * g->n + j) * g->full.inner;                                                 \
+        for (int64_t i = 0; i < g->full.inner; i++) out[i] = ((const T *)(const void *)g->x)[picked_at(g, o, j, i)];   \
     }
 
-/* Defines the loops of the gradient: outer indices [begin, end) belong to one thread. A row that streams is summed in a
- * buffer. */
+#define ADD_PICKED(S, T)                                                                                               \
+    static void add_picked_##S(void *to_, const void *dy_, const int32_t *ids, int64_t n)                              \
+    {                                                                                                                  \
+        T *to = to_;                                                                                                   \
+        const T *dy = dy_;                                                                                             \
+        int64_t i = 0;                                                                                                 \
+        for (; i + 16 <= n; i += 16) {                                                                                 \
+            wn__fetch(dy + n + i, 16 * (int64_t)sizeof(T));                                                            \
+            wn__fetch(ids + n + i, 64);                                                                                \
+            _Pragma("GCC unroll 16") for (int j = 0; j < 16; j++) to[(uint32_t)ids[i + j]] += dy[i + j];               \
+        }                                                                                                              \
+        for (; i < n; i++) to[ids[i]] += dy[i];                                                                        \
+    }                                                                                                                  \
+    static void add_row_of_##S(const struct gather *g, int64_t o, int64_t j)                                           \
+    {                                                                                                                  \
+        const T *dy = (const T *)(const void *)g->x + (o * g->n + j) * g->full.inner;                                  \
+        for (int64_t i = 0; i < g->full.inner; i++) ((T *)(void *)g->out)[picked_at(g, o, j, i)] += dy[i];             \
+    }
+
+PICK(8, uint8_t)
+PICK(16, uint16_t)
+PICK(32, uint32_t)
+PICK(64, uint64_t)
+ADD_PICKED(f32, float)
+ADD_PICKED(f64, double)
+
+static const struct gather_loops gather_loops[WN_DTYPE_COUNT] = {
+    [WN_F32] = {pick_32, pick_row_32, add_picked_f32, add_row_of_f32},
+    [WN_F64] = {pick_64, pick_row_64, add_picked_f64, add_row_of_f64},
+    [WN_BF16] = {pick_16, pick_row_16, NULL, NULL},
+    [WN_I32] = {pick_32, pick_row_32, NULL, NULL},
+    [WN_U8] = {pick_8, pick_row_8, NULL, NULL}};
+
+static struct gather gather_of(const struct wn_desc *d, const struct wn_buffers *b, const struct wn_type *full,
+                               const struct wn_type *picked)
+{
+    struct gather g = {.x = b->in[0], .ids = b->in[1], .out = b->out, .full = wn__axis_of(full, d->attrs.i[0])};
+    g.size = wn__dtype_size(d->out.dtype);
+    g.loops = &gather_loops[d->out.dtype];
+    g.streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
+    g.n = picked->dim[d->attrs.i[0]];
+    g.whole = d->in[1].ndim != full->ndim;
+    return g;
+}
+
+/* Gathers elements [begin, end) of out along the last dim, where each has an index of its own, and checks indices block
+ * by block as it reads them; one that does not fit is looked for again, for the message, after all blocks. */
+#define PICKED 256 /* elements of a block. Measured: 512: 1.03x time, 128: 1.05x */
+static void gather_last(int64_t begin, int64_t end, void *ctx)
+{
+    struct gather *g = ctx;
+    char block[PICKED * sizeof(double)] __attribute__((aligned(64)));
+    for (int64_t at = begin, stop; at < end; at = stop) {
+        int64_t row = at / g->n;
+        stop = (at / PICKED + 1) * PICKED;
+        if (stop > end) stop = end;
+        if (stop > (row + 1) * g->n) stop = (row + 1) * g->n;
+        const char *x = g->x + row * g->full.n * g->size, *next = x + (at - row * g->n + g->full.n) * g->size;
+        const int32_t *ids = g->ids + at;
+        char *out = g->out + at * g->size;
+        if (!ids_fit(ids, stop - at, g->full.n)) {
+            atomic_store(&g->outside, 1);
+            return;
+        }
+        g->loops->pick(g->streams ? block : out, x, ids, stop - at, next);
+        if (g->streams) wn__stream(out, block, (stop - at) * g->size);
+    }
+    if (g->streams) wn__stream_end();
+}
+
+/* Gathers rows [begin, end) of out: (outer, n). */
+static void gather_rows(int64_t begin, int64_t end, void *ctx)
+{
+    const struct gather *g = ctx;
+    int64_t row = g->full.inner * g->size;
+    for (int64_t r = begin; r < end; r++) {
+        int64_t o = r / g->n, j = r % g->n;
+        if (!g->whole) g->loops->pick_row(g, o, j);
+        else wn__stream_or_copy(g->streams, g->out + r * row, g->x + picked_at(g, o, j, 0) * g->size, row, NULL);
+    }
+    if (g->streams) wn__stream_end();
+}
+
+/* Computes outer indices [begin, end) of the gradient along the last dim. A row that streams is summed in a buffer. */
 #define ROW_MOST 4096
-#define GATHER_GRAD(S, T)                                                                                              \
-    static void gather_grad_last_##S(int64_t begin, int64_t end, void *ctx)                                            \
-    {                                                                                                                  \
-        struct gather *g = ctx;                                                                                        \
-        T own[ROW_MOST];                                                                                               \
-        int32_t streams = g->streams && g->full.n <= ROW_MOST;                                                         \
-        for (int64_t row = begin; row < end; row++) {                                                                  \
-            const int32_t *ids = g->ids + row * g->n;                                                                  \
-            const T *dy = (const T *)g->x + row * g->n;                                                                \
-            T *out = (T *)g->out + row * g->full.n, *to = streams ? own : out;                                         \
-            if (!ids_fit(ids, g->n, g->full.n)) {                                                                      \
-                atomic_store(&g->outside, 1);                                                                          \
-                return;                                                                                                \
-            }                                                                                                          \
-            memset(to, 0, (size_t)g->full.n * sizeof(T));                                                              \
-            int64_t i = 0;                                                                                             \
-            for (; i + 16 <= g->n; i += 16) {                                                                          \
-                wn__fetch(dy + g->n + i, 16 * (int64_t)sizeof(T));                                                     \
-                wn__fetch(ids + g->n + i, 64);                                                                         \
-                _Pragma("GCC unroll 16") for (int j = 0; j < 16; j++) to[(uint32_t)ids[i + j]] += dy[i + j];           \
-            }                                                                                                          \
-            for (; i < g->n; i++) to[ids[i]] += dy[i];                                                                 \
-            if (streams) wn__stream(out, own, g->full.n *(int64_t)sizeof(T));                                          \
-        }                                                                                                              \
-        if (streams) wn__stream_end();                                                                                 \
-    }                                                                                                                  \
-    static void gather_grad_##S(int64_t begin, int64_t end, void *ctx)                                                 \
-    {                                                                                                                  \
-        const struct gather *g = ctx;                                                                                  \
-        const T *dy = g->x;                                                                                            \
-        T *out = g->out;                                                                                               \
-        int64_t slab = g->full.n * g->full.inner;                                                                      \
-        memset(out + begin * slab, 0, (size_t)((end - begin) * slab) * sizeof(T));                                     \
-        for (int64_t o = begin; o < end; o++)                                                                          \
-            for (int64_t j = 0; j < g->n; j++)                                                                         \
-                for (int64_t i = 0; i < g->full.inner; i++)                                                            \
-                    out[picked_at(g, o, j, i)] += dy[(o * g->n + j) * g->full.inner + i];                              \
+static void gather_grad_last(int64_t begin, int64_t end, void *ctx)
+{
+    struct gather *g = ctx;
+    char own[ROW_MOST * sizeof(double)] __attribute__((aligned(64)));
+    int32_t streams = g->streams && g->full.n <= ROW_MOST;
+    int64_t bytes = g->full.n * g->size;
+    for (int64_t row = begin; row < end; row++) {
+        const int32_t *ids = g->ids + row * g->n;
+        char *out = g->out + row * bytes, *to = streams ? own : out;
+        if (!ids_fit(ids, g->n, g->full.n)) {
+            atomic_store(&g->outside, 1);
+            return;
+        }
+        memset(to, 0, (size_t)bytes);
+        g->loops->add_picked(to, g->x + row * g->n * g->size, ids, g->n);
+        if (streams) wn__stream(out, own, bytes);
     }
+    if (streams) wn__stream_end();
+}
 
-GATHER(f32, float)
-GATHER(f64, double)
-GATHER(bf16, uint16_t)
-GATHER(i32, int32_t)
-GATHER(u8, uint8_t)
-GATHER_GRAD(f32, float)
-GATHER_GRAD(f64, double)
-
-static const wn__parallel_body gathers[WN_DTYPE_COUNT][2] = {[WN_F32] = {gather_f32, gather_last_f32},
-                                                             [WN_F64] = {gather_f64, gather_last_f64},
-                                                             [WN_BF16] = {gather_bf16, gather_last_bf16},
-                                                             [WN_I32] = {gather_i32, gather_last_i32},
-                                                             [WN_U8] = {gather_u8, gather_last_u8}};
-static const wn__parallel_body gather_grads[2][2] = {{gather_grad_f32, gather_grad_last_f32},
-                                                     {gather_grad_f64, gather_grad_last_f64}};
+/* Computes outer indices [begin, end) of the gradient. */
+static void gather_grad_slabs(int64_t begin, int64_t end, void *ctx)
+{
+    const struct gather *g = ctx;
+    int64_t slab = g->full.n * g->full.inner * g->size;
+    memset(g->out + begin * slab, 0, (size_t)((end - begin) * slab));
+    for (int64_t o = begin; o < end; o++)
+        for (int64_t j = 0; j < g->n; j++) g->loops->add_row(g, o, j);
+}
 
 static int32_t gather(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
@@ -379,7 +410,7 @@ static int32_t gather(const struct wn_desc *d, const struct wn_buffers *b, void 
     int32_t last = !g.whole && g.full.inner == 1;
     int64_t grain = WN_CPU_GRAIN_MATH / (g.full.inner + 1) + 1;
     if (!last) WN_TRY(check_ids(d, b));
-    wn__parallel_for(g.full.outer * g.n, grain, gathers[d->out.dtype][last], &g);
+    wn__parallel_for(g.full.outer * g.n, grain, last ? gather_last : gather_rows, &g);
     return g.outside ? check_ids(d, b) : WN_OK;
 }
 
@@ -390,7 +421,7 @@ static int32_t gather_grad(const struct wn_desc *d, const struct wn_buffers *b, 
     int32_t last = !g.whole && g.full.inner == 1;
     int64_t grain = WN_CPU_GRAIN_MATH / ((g.full.n + g.n) * g.full.inner + 1) + 1;
     if (!last) WN_TRY(check_ids(d, b));
-    wn__parallel_for(g.full.outer, grain, gather_grads[d->out.dtype == WN_F64][last], &g);
+    wn__parallel_for(g.full.outer, grain, last ? gather_grad_last : gather_grad_slabs, &g);
     return g.outside ? check_ids(d, b) : WN_OK;
 }
 
@@ -401,7 +432,7 @@ wn_kernel_fn wn__cpu_gather_kernel(const struct wn_desc *d)
     switch (d->op) {
     case WN_OP_EMBEDDING: return embedding;
     case WN_OP_EMBEDDING_GRAD: return is_float || d->out.dtype == WN_BF16 ? embedding_grad : NULL;
-    case WN_OP_GATHER: return gathers[d->out.dtype][0] ? gather : NULL;
+    case WN_OP_GATHER: return gather_loops[d->out.dtype].pick ? gather : NULL;
     case WN_OP_GATHER_GRAD: return is_float ? gather_grad : wn__cpu_copies_kernel(d);
     default: return NULL;
     }
