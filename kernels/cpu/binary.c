@@ -9,33 +9,24 @@
 #include "bf16.h"
 #include "elementwise.h"
 
-/* Defines a row loop: out[i] = EXPR of a[i * sa] and b[i * sb], i < n; sa, sb are 0 or 1. */
+/* Computes out[i] = EXPR of x = X and y = Y, i < n. */
+#define LOOP(T, R, X, Y, EXPR)                                                                                         \
+    _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                                                \
+    {                                                                                                                  \
+        T x = (X), y = (Y);                                                                                            \
+        out[i] = (R)(EXPR);                                                                                            \
+    }
+
+/* Defines a row loop: out[i] = EXPR of x = a[i * sa] and y = b[i * sb], i < n, n > 0; sa, sb are 0 or 1. */
 #define ROW_LOOP(NAME, T, R, EXPR)                                                                                     \
     static void NAME(void *out_, const void *a_, const void *b_, int64_t n, int64_t sa, int64_t sb)                    \
     {                                                                                                                  \
         R *out = out_;                                                                                                 \
-        const T *a = a_, *b = b_;                                                                                      \
-        if (sa && sb) {                                                                                                \
-            _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                                        \
-            {                                                                                                          \
-                T x = a[i], y = b[i];                                                                                  \
-                out[i] = (R)(EXPR);                                                                                    \
-            }                                                                                                          \
-        } else if (sa) {                                                                                               \
-            T y = b[0];                                                                                                \
-            _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                                        \
-            {                                                                                                          \
-                T x = a[i];                                                                                            \
-                out[i] = (R)(EXPR);                                                                                    \
-            }                                                                                                          \
-        } else {                                                                                                       \
-            T x = a[0];                                                                                                \
-            _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                                        \
-            {                                                                                                          \
-                T y = b[i * sb];                                                                                       \
-                out[i] = (R)(EXPR);                                                                                    \
-            }                                                                                                          \
-        }                                                                                                              \
+        const T *a = a_, *b = b_, x0 = a[0], y0 = b[0];                                                                \
+        if (sa && sb) LOOP(T, R, a[i], b[i], EXPR)                                                                     \
+        else if (sa) LOOP(T, R, a[i], y0, EXPR)                                                                        \
+        else if (sb) LOOP(T, R, x0, b[i], EXPR)                                                                        \
+        else LOOP(T, R, x0, y0, EXPR)                                                                                  \
     }
 
 #define NUMBER_LOOPS(S, T)                                                                                             \
@@ -170,83 +161,94 @@ static int32_t binary(const struct wn_desc *d, const struct wn_buffers *b, void 
 
 /* ---- where --------------------------------------------------------------------------------------- */
 
+/* The operands of a row, from its first element on, and their steps, 0 or 1. */
+struct choice {
+    const uint8_t *condition;
+    const void *a, *b;
+    int64_t sc, sa, sb;
+};
+
 /* out = condition ? a : b. */
 struct where {
     struct wn__broadcast broadcast; /* over condition, a and b */
     const uint8_t *condition;
-    const void *a, *b;
-    void *out;
+    const char *a, *b;
+    char *out;
+    void (*loop)(const struct choice *c, int64_t n, void *out);
+    int64_t size;    /* bytes of an element */
     int32_t streams; /* out is stored non-temporally */
 };
 
-/* Defines the row loop of WHERE. Steps that are constants at each call let the compiler vectorise. */
-#define WHERE(S, T)                                                                                                    \
-    static inline __attribute__((always_inline)) void where_loop_##S(                                                  \
-        const uint8_t *condition, const T *a, const T *b, T *out, int64_t n, int64_t sc, int64_t sa, int64_t sb)       \
+#define CHOOSE(T, C, X, Y)                                                                                             \
+    _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                                                \
     {                                                                                                                  \
-        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                                            \
-        {                                                                                                              \
-            T x = a[i * sa], y = b[i * sb];                                                                            \
-            out[i] = condition[i * sc] ? x : y;                                                                        \
-        }                                                                                                              \
-    }                                                                                                                  \
-    static void where_steps_##S(const uint8_t *condition, const T *a, const T *b, T *out, int64_t n, int64_t sc,       \
-                                int64_t sa, int64_t sb)                                                                \
-    {                                                                                                                  \
-        if (sc && sa && sb) where_loop_##S(condition, a, b, out, n, 1, 1, 1);                                          \
-        else if (sc && sa) where_loop_##S(condition, a, b, out, n, 1, 1, 0);                                           \
-        else if (sc && sb) where_loop_##S(condition, a, b, out, n, 1, 0, 1);                                           \
-        else if (sc) where_loop_##S(condition, a, b, out, n, 1, 0, 0);                                                 \
-        else where_loop_##S(condition, a, b, out, n, 0, sa, sb);                                                       \
-    }                                                                                                                  \
-    static void where_row_##S(void *ctx, int64_t at, int64_t n, const int64_t *offset)                                 \
-    {                                                                                                                  \
-        const struct where *k = ctx;                                                                                   \
-        const uint8_t *condition = k->condition + offset[0];                                                           \
-        const T *a = (const T *)k->a + offset[1], *b = (const T *)k->b + offset[2];                                    \
-        int64_t sc = wn__broadcast_inner(&k->broadcast, 0), sa = wn__broadcast_inner(&k->broadcast, 1);                \
-        int64_t sb = wn__broadcast_inner(&k->broadcast, 2);                                                            \
-        T *out = (T *)k->out + at;                                                                                     \
-        if (!k->streams) {                                                                                             \
-            where_steps_##S(condition, a, b, out, n, sc, sa, sb);                                                      \
-            return;                                                                                                    \
-        }                                                                                                              \
-        T block[WN_STREAM_BLOCK];                                                                                      \
-        for (int64_t i = 0, stop; i < n; i = stop) {                                                                   \
-            stop = wn__stream_stop(at + i, at + n) - at;                                                               \
-            if (sa) wn__prefetch_stream(a + i, (stop - i) * (int64_t)sizeof(T));                                       \
-            if (sb) wn__prefetch_stream(b + i, (stop - i) * (int64_t)sizeof(T));                                       \
-            where_steps_##S(condition + i * sc, a + i * sa, b + i * sb, block, stop - i, sc, sa, sb);                  \
-            wn__stream(out + i, block, (stop - i) * (int64_t)sizeof(T));                                               \
-        }                                                                                                              \
-    }                                                                                                                  \
-    static void where_part_##S(int64_t begin, int64_t end, void *ctx)                                                  \
-    {                                                                                                                  \
-        const struct where *k = ctx;                                                                                   \
-        wn__broadcast_range(&k->broadcast, begin, end, where_row_##S, ctx);                                            \
-        if (k->streams) wn__stream_end();                                                                              \
+        T x = (X), y = (Y);                                                                                            \
+        out[i] = (C) ? x : y;                                                                                          \
     }
 
-WHERE(f32, float)
-WHERE(f64, double)
-WHERE(bf16, uint16_t)
-WHERE(i32, int32_t)
-WHERE(u8, uint8_t)
+/* Defines the row loop of WHERE for a type of as many bytes as the elements, n > 0. */
+#define WHERE(S, T)                                                                                                    \
+    static void where_##S(const struct choice *k, int64_t n, void *out_)                                               \
+    {                                                                                                                  \
+        const uint8_t *c = k->condition;                                                                               \
+        const T *a = k->a, *b = k->b, x0 = a[0], y0 = b[0];                                                            \
+        T *out = out_;                                                                                                 \
+        if (k->sc && k->sa && k->sb) CHOOSE(T, c[i], a[i], b[i])                                                       \
+        else if (k->sc && k->sa) CHOOSE(T, c[i], a[i], y0)                                                             \
+        else if (k->sc && k->sb) CHOOSE(T, c[i], x0, b[i])                                                             \
+        else if (k->sc) CHOOSE(T, c[i], x0, y0)                                                                        \
+        else if (c[0]) CHOOSE(T, 1, a[i * k->sa], y0)                                                                  \
+        else CHOOSE(T, 0, x0, b[i * k->sb])                                                                            \
+    }
 
-static const wn__parallel_body where_parts[WN_DTYPE_COUNT] = {[WN_F32] = where_part_f32,
-                                                              [WN_F64] = where_part_f64,
-                                                              [WN_BF16] = where_part_bf16,
-                                                              [WN_I32] = where_part_i32,
-                                                              [WN_U8] = where_part_u8};
+WHERE(8, uint8_t)
+WHERE(16, uint16_t)
+WHERE(32, uint32_t)
+WHERE(64, uint64_t)
+
+static void where_row(void *ctx, int64_t at, int64_t n, const int64_t *offset)
+{
+    const struct where *k = ctx;
+    const char *a = k->a + offset[1] * k->size, *b = k->b + offset[2] * k->size;
+    struct choice c = {k->condition + offset[0], a, b, 0, 0, 0};
+    c.sc = wn__broadcast_inner(&k->broadcast, 0);
+    c.sa = wn__broadcast_inner(&k->broadcast, 1);
+    c.sb = wn__broadcast_inner(&k->broadcast, 2);
+    char *out = k->out + at * k->size;
+    if (!k->streams) {
+        k->loop(&c, n, out);
+        return;
+    }
+    struct wn__stream_block block;
+    for (int64_t i = 0, stop; i < n; i = stop) {
+        stop = wn__stream_stop(at + i, at + n) - at;
+        c.condition = k->condition + offset[0] + i * c.sc;
+        c.a = a + i * c.sa * k->size;
+        c.b = b + i * c.sb * k->size;
+        if (c.sa) wn__prefetch_stream(c.a, (stop - i) * k->size);
+        if (c.sb) wn__prefetch_stream(c.b, (stop - i) * k->size);
+        k->loop(&c, stop - i, block.bytes);
+        wn__stream(out + i * k->size, block.bytes, (stop - i) * k->size);
+    }
+}
+
+static void where_part(int64_t begin, int64_t end, void *ctx)
+{
+    const struct where *k = ctx;
+    wn__broadcast_range(&k->broadcast, begin, end, where_row, ctx);
+    if (k->streams) wn__stream_end();
+}
 
 static int32_t where(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
     const struct wn_type *in[3] = {&d->in[0], &d->in[1], &d->in[2]};
     struct where k = {.condition = b->in[0], .a = b->in[1], .b = b->in[2], .out = b->out};
+    k.size = wn__dtype_size(d->out.dtype);
+    k.loop = k.size == 1 ? where_8 : k.size == 2 ? where_16 : k.size == 4 ? where_32 : where_64;
     k.streams = wn__streams(wn__bytes(&d->out), b->out, b->in[1], b->in[2]);
     wn__broadcast_make(&k.broadcast, &d->out, 3, in);
-    wn__parallel_for(k.broadcast.numel, WN_CPU_GRAIN, where_parts[d->out.dtype], &k);
+    wn__parallel_for(k.broadcast.numel, WN_CPU_GRAIN, where_part, &k);
     return WN_OK;
 }
 
@@ -254,7 +256,7 @@ wn_kernel_fn wn__cpu_binary_kernel(const struct wn_desc *d)
 {
     if (d->op == WN_OP_WHERE) {
         int32_t t = d->out.dtype;
-        return where_parts[t] && d->in[0].dtype == WN_U8 && d->in[1].dtype == t && d->in[2].dtype == t ? where : NULL;
+        return d->in[0].dtype == WN_U8 && d->in[1].dtype == t && d->in[2].dtype == t ? where : NULL;
     }
     if (d->in[0].dtype != d->in[1].dtype || !loop_of(d)) return NULL;
     int32_t compares = d->op >= WN_OP_EQ && d->op <= WN_OP_GE;
