@@ -41,8 +41,6 @@ local long_macros = {
     ['kernels/cpu/reduce.c'] = { 'REDUCE', 'EXTREME_GRAD' },
     ['kernels/cpu/avx512/rows.c'] = { 'SHORT_EXTREME' },
     ['kernels/cpu/softmax.c'] = { 'ROWS', 'COLUMNS' },
-    ['kernels/cpu/unary.c'] = { 'FLOAT_LOOPS' },
-    ['kernels/cpu/update.c'] = { 'STEPS' },
 }
 
 -- `may_include` maps a room to the rooms and single files that it may include.

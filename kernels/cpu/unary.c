@@ -61,7 +61,9 @@ static void run_loop(const struct wn_desc *d, struct wn__unary *k, int64_t grain
     LOOP(silu_##S, T, wn_silu_##S(a[i]))                                                                               \
     LOOP(tanh_##S, T, wn_tanh_##S(a[i]))                                                                               \
     LOOP(sigmoid_##S, T, wn_sigmoid_##S(a[i]))                                                                         \
-    LOOP(clamp_##S, T, wn_clamp_##S(a[i], low, high))                                                                  \
+    LOOP(clamp_##S, T, wn_clamp_##S(a[i], low, high))
+
+#define SLOPE_LOOPS(S, T)                                                                                              \
     LOOP(abs_grad_##S, T, wn_abs_grad_##S(a[i], b[i]))                                                                 \
     LOOP(relu_grad_##S, T, wn_relu_grad_##S(a[i], b[i]))                                                               \
     LOOP(gelu_grad_##S, T, wn_gelu_grad_##S(a[i], b[i]))                                                               \
@@ -73,6 +75,8 @@ static void run_loop(const struct wn_desc *d, struct wn__unary *k, int64_t grain
 
 FLOAT_LOOPS(f32, float)
 FLOAT_LOOPS(f64, double)
+SLOPE_LOOPS(f32, float)
+SLOPE_LOOPS(f64, double)
 LOOP(neg_i32, int32_t, wn_neg_i32(a[i]))
 LOOP(abs_i32, int32_t, wn_abs_i32(a[i]))
 

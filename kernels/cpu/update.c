@@ -33,7 +33,7 @@ ACCUMULATE(i32, int32_t)
 
 /* The loops of optimizers. hyper of sgd: lr, wd; of momentum: lr, wd, mu, dampening, nesterov, first; of adam: lr, wd,
  * b1, b2, eps, 1 - b1^t, 1 - b2^t, decoupled. */
-#define STEPS(S, T, F)                                                                                                 \
+#define SGD(S, T, F)                                                                                                   \
     static void sgd_##S(int64_t begin, int64_t end, void *ctx)                                                         \
     {                                                                                                                  \
         const struct wn__update_numbers *u = ctx;                                                                      \
@@ -44,7 +44,9 @@ ACCUMULATE(i32, int32_t)
             T g = wd != 0 ? fma##F(p[i], wd, grad[i]) : grad[i];                                                       \
             p[i] = fma##F(g, down, p[i]);                                                                              \
         }                                                                                                              \
-    }                                                                                                                  \
+    }
+
+#define MOMENTUM(S, T, F)                                                                                              \
     static void momentum_##S(int64_t begin, int64_t end, void *ctx)                                                    \
     {                                                                                                                  \
         const struct wn__update_numbers *u = ctx;                                                                      \
@@ -59,28 +61,49 @@ ACCUMULATE(i32, int32_t)
             buf[i] = next;                                                                                             \
             p[i] = fma##F(nesterov ? fma##F(next, mu, g) : next, down, p[i]);                                          \
         }                                                                                                              \
-    }                                                                                                                  \
+    }
+
+/* Defines the numbers of a step of Adam, the same for all elements. */
+#define ADAM_NUMBERS(S, T)                                                                                             \
+    struct adam_##S {                                                                                                  \
+        T l2, keep, w1, stay, b2, w2, eps, down, root;                                                                 \
+        int32_t near_start;                                                                                            \
+    };                                                                                                                 \
+    static struct adam_##S adam_numbers_##S(const double *h) {                                                         \
+        struct adam_##S a = {.w1 = (T)(1.0 - h[2]), .b2 = (T)h[3], .w2 = (T)(1.0 - h[3]), .eps = (T)h[4]};             \
+        a.l2 = h[7] != 0 ? (T)0 : (T)h[1];                                                                             \
+        a.keep = h[7] != 0 ? (T)(1.0 - h[0] * h[1]) : (T)1;                                                            \
+        a.stay = (T)1 - a.w1;                                                                                          \
+        a.down = (T)(-(h[0] / h[5]));                                                                                  \
+        a.root = (T)sqrt(h[6]);                                                                                        \
+        a.near_start = a.w1 < (T)0.5;                                                                                  \
+        return a;                                                                                                      \
+    }
+
+#define ADAM(S, T, F)                                                                                                  \
     static void adam_##S(int64_t begin, int64_t end, void *ctx)                                                        \
     {                                                                                                                  \
         const struct wn__update_numbers *u = ctx;                                                                      \
+        const struct adam_##S a = adam_numbers_##S(u->hyper);                                                          \
         const T *grad = u->value;                                                                                      \
         T *p = u->cell[0], *m = u->cell[1], *v = u->cell[2];                                                           \
-        const double *h = u->hyper;                                                                                    \
-        T l2 = h[7] != 0 ? (T)0 : (T)h[1], keep = h[7] != 0 ? (T)(1.0 - h[0] * h[1]) : (T)1;                           \
-        T w1 = (T)(1.0 - h[2]), stay = (T)1 - w1, b2 = (T)h[3], w2 = (T)(1.0 - h[3]), eps = (T)h[4];                   \
-        T down = (T)(-(h[0] / h[5])), root = (T)sqrt(h[6]);                                                            \
-        int32_t near_start = w1 < (T)0.5;                                                                              \
         _Pragma("omp simd") for (int64_t i = begin; i < end; i++)                                                      \
         {                                                                                                              \
-            T g = l2 != 0 ? fma##F(p[i], l2, grad[i]) : grad[i];                                                       \
-            T far = g - m[i], first = near_start ? fma##F(w1, far, m[i]) : fma##F(-stay, far, g);                      \
-            T second = fma##F(w2 * g, g, v[i] * b2);                                                                   \
+            T g = a.l2 != 0 ? fma##F(p[i], a.l2, grad[i]) : grad[i];                                                   \
+            T far = g - m[i], first = a.near_start ? fma##F(a.w1, far, m[i]) : fma##F(-a.stay, far, g);                \
+            T second = fma##F(a.w2 * g, g, v[i] * a.b2);                                                               \
             m[i] = first;                                                                                              \
             v[i] = second;                                                                                             \
-            T denominator = sqrt##F(second) / root + eps;                                                              \
-            p[i] = p[i] * keep + down * first / denominator;                                                           \
+            T denominator = sqrt##F(second) / a.root + a.eps;                                                          \
+            p[i] = p[i] * a.keep + a.down * first / denominator;                                                       \
         }                                                                                                              \
     }
+
+#define STEPS(S, T, F)                                                                                                 \
+    SGD(S, T, F)                                                                                                       \
+    MOMENTUM(S, T, F)                                                                                                  \
+    ADAM_NUMBERS(S, T)                                                                                                 \
+    ADAM(S, T, F)
 
 STEPS(f32, float, f)
 STEPS(f64, double, )
