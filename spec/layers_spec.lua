@@ -20,7 +20,6 @@ local wide_functions = {
     ['kernels/cpu/avx512/attention.c'] = { 'load_tile', 'run_steps', 'weigh_rows', 'run_tile', 'softmax_lanes' },
     ['kernels/cpu/attention/grad.c'] = { 'load_rows' },
     ['kernels/cpu/attention/tile.c'] = { 'wn__attention_store_transposed' },
-    ['kernels/cpu/elementwise.c'] = { 'run_halves', 'wn__elementwise_run' },
     ['kernels/cpu/gemm/bf16.c'] = { 'pack_micropanel', 'run_micropanel' },
     ['kernels/cpu/avx512/gemm_bf16.c'] = { 'pack' },
     ['kernels/cpu/gemm/gemm.c'] = { 'transposed_steps', 'pack_transposed_b' },

@@ -42,8 +42,13 @@ struct wn__elementwise {
 /* Writes the op to *out; returns 0 where it has no loop. f: its numbers; a dropout takes seed and counter from b. */
 int32_t wn__elementwise_of(int32_t op, int32_t dtype, const double f[2], const struct wn_buffers *b,
                            struct wn__elementwise *out);
-/* Computes n elements, from element `at` of the whole value on; at counts for dropout alone. sa, sb: steps of a and b,
- * 0 or 1; 1 where the op is not one of binary.c. out may be a or b, but may not overlap them otherwise. */
-void wn__elementwise_run(const struct wn__elementwise *s, void *out, const void *a, const void *b, int64_t n,
-                         int64_t sa, int64_t sb, int64_t at);
+/* The addresses of the first elements of a row, and the steps of a and b: 0 or 1, and 1 where the op is not one of
+ * binary.c. out may be a or b, but may not overlap them otherwise. */
+struct wn__operands {
+    void *out;
+    const void *a, *b; /* b: NULL where the op has one operand */
+    int64_t sa, sb;
+};
+/* Computes n elements, from element `at` of the whole value on; at counts for dropout alone. */
+void wn__elementwise_run(const struct wn__elementwise *s, const struct wn__operands *o, int64_t n, int64_t at);
 #endif

@@ -63,12 +63,11 @@ static void chain_row(void *ctx, int64_t at, int64_t n, const int64_t *offset)
         for (int32_t s = 0; s < k->steps.n; s++) {
             if (k->streams) prefetch_operands(k, offset, from, stop - from, s);
             const int32_t *v = k->steps.step[s].operand;
-            int64_t sa, sb = 1;
-            const char *a = operand(k, v[0], tiles, offset, from, &sa), *b = NULL;
-            if (wn__elementwise_operands(k->steps.step[s].op) == 2) b = operand(k, v[1], tiles, offset, from, &sb);
             char *to = tiles + s * TILE * k->size;
-            if (to == last && !k->streams) to = out;
-            wn__elementwise_run(&k->step[s], to, a, b, stop - from, sa, sb, at + from);
+            struct wn__operands o = {.out = to == last && !k->streams ? out : to, .sb = 1};
+            o.a = operand(k, v[0], tiles, offset, from, &o.sa);
+            if (wn__elementwise_operands(k->steps.step[s].op) == 2) o.b = operand(k, v[1], tiles, offset, from, &o.sb);
+            wn__elementwise_run(&k->step[s], &o, stop - from, at + from);
         }
         if (k->streams) wn__stream(out, last, (stop - from) * k->size);
     }

@@ -103,8 +103,8 @@ void wn__gemm_epilogue(const struct wn__gemm *p, int64_t batch, int64_t row0, in
         int64_t run = part == ld ? rows * ld : part; /* whole rows are contiguous */
         for (int64_t i = 0; i < rows * part; i += run, at += ld * size) {
             char *c = (char *)p->c + at;
-            wn__elementwise_run(p->epilogue, c, c, p->epilogue_in ? (const char *)p->epilogue_in + at : NULL, run, 1, 1,
-                                0);
+            const char *in = p->epilogue_in ? (const char *)p->epilogue_in + at : NULL;
+            wn__elementwise_run(p->epilogue, &(struct wn__operands){c, c, in, 1, 1}, run, 0);
         }
     }
 }
