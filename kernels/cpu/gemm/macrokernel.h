@@ -7,10 +7,9 @@
 /* Computes one step of k: a: (MR), b: (vectors), both packed. */
 INLINE void dense_step(const int32_t vectors, const float *a, const float *b, vec acc[MR][REGISTERS])
 {
-    const float *row[MR];
-#pragma GCC unroll 8
-    for (int32_t i = 0; i < MR; i++) row[i] = a + i;
-    step_of(vectors, row, 0, b, acc);
+    vec x[REGISTERS];
+    load_row(vectors, b, x);
+    multiply_packed(vectors, a, x, acc);
 }
 
 /* ---- packing kernel: a micro-kernel that packs the next micro-panel ------------------------------ */

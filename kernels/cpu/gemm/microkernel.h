@@ -20,6 +20,7 @@
  *   vec_load_masked, vec_store_masked   of a mask's lanes alone; the other lanes of a load are 0
  *   vec_keep(x)                         one load of x; without it each multiply-add loads or broadcasts again
  *   OWN_ROW, multiply_row               where the compiler's row of multiply-adds will not do
+ *   OWN_PACKED, multiply_packed         where packed elements of a are not multiplied one at a time
  * and, for words that are pairs of bf16 (TILE_HALF), load_in_place, store_half and macrokernel_row. */
 #ifndef WN_CPU_GEMM_MICROKERNEL_H
 #define WN_CPU_GEMM_MICROKERNEL_H
@@ -144,6 +145,15 @@ INLINE void multiply_row(const int32_t vectors, const float *a, const vec x[REGI
 }
 #endif
 
+#if !defined(OWN_PACKED)
+/* Multiplies one step of k, x: (vectors), by a: (MR), packed. */
+INLINE void multiply_packed(const int32_t vectors, const float *a, const vec x[REGISTERS], vec acc[MR][REGISTERS])
+{
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < MR; i++) multiply_row(vectors, a + i, x, acc[i]);
+}
+#endif
+
 /* Multiplies one step of k, x: (vectors), by element `at` of each row of a. */
 INLINE void multiply_step(const int32_t vectors, const float *const row[MR], int64_t at, const vec x[REGISTERS],
                           vec acc[MR][REGISTERS])
@@ -152,16 +162,22 @@ INLINE void multiply_step(const int32_t vectors, const float *const row[MR], int
     for (int32_t i = 0; i < MR; i++) multiply_row(vectors, row[i] + at, x, acc[i]);
 }
 
-/* Computes one step of k: element `at` of each row of a, b packed. */
-INLINE void step_of(const int32_t vectors, const float *const row[MR], int64_t at, const float *b,
-                    vec acc[MR][REGISTERS])
+/* Loads a row of a packed b. */
+INLINE void load_row(const int32_t vectors, const float *b, vec x[REGISTERS])
 {
-    vec x[REGISTERS];
 #pragma GCC unroll 3
     for (int32_t v = 0; v < vectors; v++) {
         x[v] = vec_load(b + LANES * v);
         vec_keep(x[v]);
     }
+}
+
+/* Computes one step of k: element `at` of each row of a, b packed. */
+INLINE void step_of(const int32_t vectors, const float *const row[MR], int64_t at, const float *b,
+                    vec acc[MR][REGISTERS])
+{
+    vec x[REGISTERS];
+    load_row(vectors, b, x);
     multiply_step(vectors, row, at, x, acc);
 }
 
@@ -202,7 +218,8 @@ INLINE void take_step(const struct wn__gemm_microtile *t, const struct way way, 
         vec_keep(x[v]);
         if (way.copy) vec_store(s->to + LANES * v, x[v]);
     }
-    multiply_step(way.vectors, row, s->at, x, acc);
+    if (way.packed) multiply_packed(way.vectors, row[0] + s->at, x, acc);
+    else multiply_step(way.vectors, row, s->at, x, acc);
     s->to += NR;
     s->b += t->bk;
     s->at += way.packed ? MR : t->ak;
