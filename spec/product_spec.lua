@@ -42,7 +42,7 @@ describe('the micro-kernels of products', function()
         end
     end
 
-    for level = 0, 3 do
+    for level = 0, #LEVEL do
         it('are right: ' .. LEVEL[level], function()
             if not tiles.at(level) then
                 pending(LEVEL[level] .. ' is not on this machine')
@@ -77,7 +77,7 @@ describe('the micro-kernels of products', function()
         end
     end
 
-    for level = 0, 3 do
+    for level = 0, #LEVEL do
         it('are right with a weight in panels: ' .. LEVEL[level], function()
             if not tiles.at(level) then
                 pending(LEVEL[level] .. ' is not on this machine')
@@ -96,7 +96,7 @@ describe('the micro-kernels of products', function()
     end
 
     it('are right where a thread has several tasks', function()
-        for level = 0, 3 do
+        for level = 0, #LEVEL do
             if tiles.at(level) then
                 local bf16 = level == 3 and 1 or 0
                 try(level, bf16, { 1 }, { 3100 }, { 40, 90 }, { 12 })
@@ -108,7 +108,7 @@ describe('the micro-kernels of products', function()
     -- A short k takes rows of tiles in one go, whole and cut off on both sides; then come results past the size from
     -- which they go around the caches.
     it('are right where k is short', function()
-        for level = 0, 3 do
+        for level = 0, #LEVEL do
             if tiles.at(level) then
                 try(level, 0, { 1 }, { 805 }, { 515 }, { 3, 64 }) -- more rows than are packed at once
                 try(level, 0, { 1 }, { 1027 }, { 1040 }, { 5 })

@@ -1,5 +1,5 @@
-/* The micro-kernels of a class: what its folder (plain/, avx2/, avx512/) writes by hand, because the compiler's vectors
- * do not reach its speed. The drivers around them are the same for all classes. */
+/* The micro-kernels of a class: what its folder (plain/, avx2/, avx512/, neon/) writes by hand, because the compiler's
+ * vectors do not reach its speed. The drivers around them are the same for all classes. */
 #ifndef WN_CPU_MICRO_H
 #define WN_CPU_MICRO_H
 #include <stdint.h>

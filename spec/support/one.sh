@@ -33,7 +33,7 @@ case $way in
     aarch64)
         # The emulator now and then runs machine code that LuaJIT has replaced meanwhile (SIGILL in 1 run of 60 files).
         jit=-joff
-        export WANE_LIB="$PWD/build/aarch64"
+        export WANE_LIB="$PWD/build/aarch64" WANE_SPEC_CC=aarch64-linux-gnu-gcc
         ;;
 esac
 if [ -n "$slower" ] && [ "$(uname -m)" = x86_64 ]; then export WANE_KERNELS="${WANE_KERNELS:-$slower}"; fi

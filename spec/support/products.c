@@ -8,7 +8,9 @@
 #include "../../kernels/cpu/gemm/gemm.h"
 #include "../../kernels/cpu/micro.h"
 
-#if defined(__AVX512F__)
+#if defined(PRODUCTS_NEON)
+const struct wn__micro wn__micro = {.gemm = &wn__gemm_neon};
+#elif defined(__AVX512F__)
 const struct wn__micro wn__micro = {.gemm = &wn__gemm_avx512, .gemm_bf16 = &wn__gemm_bf16_avx512};
 #elif defined(__AVX2__)
 const struct wn__micro wn__micro = {.gemm = &wn__gemm_avx2};

@@ -11,19 +11,23 @@ void products_bf16(int with);
 
 local tiles = {}
 
+-- The compiler: aarch64.sh names another one, for libraries that the emulator loads.
+local CC = os.getenv 'WANE_SPEC_CC' or 'gcc'
+
+local IS_ARM = jit.arch == 'arm64'
 --- The levels of micro-kernels: those of the classes, and those of bf16 beside avx512's.
-tiles.LEVEL = { [0] = 'plain', 'avx2', 'avx512', 'avx512 with bf16' }
-local CLASS = { [0] = 'plain', 'avx2', 'avx512', 'avx512' }
+tiles.LEVEL = IS_ARM and { [0] = 'plain', 'neon' } or { [0] = 'plain', 'avx2', 'avx512', 'avx512 with bf16' }
+local CLASS = IS_ARM and tiles.LEVEL or { [0] = 'plain', 'avx2', 'avx512', 'avx512' }
+local OWN_FLAGS = { avx512 = '-mavx512bf16', neon = '-DPRODUCTS_NEON' }
 
 --- Returns the kernels' files of a class, and its flags, for a compiler command. `files`: those of kernels/cpu.
 function tiles.sources(class, files)
-    local flags = helper.lines('make -s --no-print-directory flags-' .. class)[1] or ''
-    return ('%s -fno-math-errno -fno-trapping-math %s %s'):format(files, flags,
-        class == 'avx512' and '-mavx512bf16' or '')
+    local flags = helper.lines(('make -s --no-print-directory CC=%s flags-%s'):format(CC, class))[1] or ''
+    return ('%s -fno-math-errno -fno-trapping-math %s %s'):format(files, flags, OWN_FLAGS[class] or '')
 end
 
 local function build(class)
-    return native.load('tiles-' .. class .. '.so', 'gcc -std=c11 -D_GNU_SOURCE -O2 -fopenmp-simd -pthread -fPIC '
+    return native.load('tiles-' .. class .. '.so', CC .. ' -std=c11 -D_GNU_SOURCE -O2 -fopenmp-simd -pthread -fPIC '
         .. '-shared -ffp-contract=off -DWN_GEMM_TASK=65536 -Wl,-z,defs -o %s '
         .. tiles.sources(class, 'spec/support/products.c spec/support/product_updates.c kernels/cpu/product_update.c '
             .. 'kernels/cpu/update.c kernels/cpu/gemm/*.c kernels/cpu/broadcast.c kernels/cpu/nontemporal.c '

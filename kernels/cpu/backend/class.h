@@ -4,7 +4,7 @@
  *     plain     what every processor of the target has
  *     avx2      x86-64 with AVX2 and FMA
  *     avx512    x86-64 with AVX-512 F, DQ, BW and VL
- *     neon      aarch64; not in this version, which has plain there
+ *     neon      aarch64, all of them
  *
  * The objects of a class are linked into one whose only symbol is wn__cpu_class_<name>; what is compiled once, for all
  * classes, is in backend/. A process uses one class, from its first kernel to its last. */

@@ -17,8 +17,8 @@
  *                  nr
  *
  * f32: every output is one chain over all k in ascending order, acc = a(i, k) b(k, j) + acc, then + bias. The chain
- * depends on neither micro-kernel, partition, variant nor number of threads, so the bits do not either; AVX2 and
- * AVX-512 agree. bf16: the same chain, over pairs of k where the processor multiplies pairs, with the bits of that
+ * depends on neither micro-kernel, partition, variant nor number of threads, so the bits do not either; AVX2, AVX-512
+ * and NEON agree. bf16: the same chain, over pairs of k where the processor multiplies pairs, with the bits of that
  * instruction; elsewhere the f32 chain. All packing goes to buffers of fixed size on the stack of a thread (up to 320
  * KiB): a product needs no workspace. */
 #ifndef WN_CPU_GEMM_H
@@ -243,7 +243,7 @@ void wn__gemm_small_m(const struct wn__gemm_variant *w, const struct wn__gemm_pa
 void wn__gemm_small_k(const struct wn__gemm_variant *w, const struct wn__gemm_part *part, int32_t stream);
 
 /* The kernels of each class, of which a class has its own (micro.h). */
-extern const struct wn__gemm_kernel wn__gemm_plain, wn__gemm_avx2, wn__gemm_avx512;
+extern const struct wn__gemm_kernel wn__gemm_plain, wn__gemm_avx2, wn__gemm_avx512, wn__gemm_neon;
 
 /* ---- bf16 (bf16.c) ------------------------------------------------------------------------------- */
 
