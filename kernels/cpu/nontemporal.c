@@ -47,31 +47,47 @@ static void stream_lines_fetching(char *out, const char *in, int64_t n, const ch
     }
 }
 
-/* Copies bytes, whole lines by non-temporal stores. ahead: NULL, or memory to prefetch meanwhile. */
-static void stream(char *out, const char *in, int64_t bytes, const char *ahead)
+/* Copies n lines, and prefetches as many from `ahead` on into the second-level cache. */
+static void stream_lines_fetching_far(char *out, const char *in, int64_t n, const char *ahead)
+{
+    for (int64_t i = 0; i < n; i++) {
+        wn__fetch_far(ahead, i * LINE);
+        stream_line(out + i * LINE, in + i * LINE);
+    }
+}
+
+/* Copies bytes, whole lines by non-temporal stores. ahead: NULL, or memory to prefetch meanwhile; is_far: into the
+ * second-level cache. */
+static void stream(char *out, const char *in, int64_t bytes, const char *ahead, int32_t is_far)
 {
     int64_t head = to_line(out, bytes), n = (bytes - head) / LINE, done = head + n * LINE;
     if (head > 0) memcpy(out, in, (size_t)head);
     if (ahead == NULL) stream_lines(out + head, in + head, n);
+    else if (is_far) stream_lines_fetching_far(out + head, in + head, n, ahead);
     else stream_lines_fetching(out + head, in + head, n, ahead);
     if (done < bytes) memcpy(out + done, in + done, (size_t)(bytes - done));
 }
 
 void wn__stream(void *to, const void *from, int64_t bytes)
 {
-    stream(to, from, bytes, NULL);
+    stream(to, from, bytes, NULL, 0);
 }
 
 void wn__stream_fetching(void *to, const void *from, int64_t bytes, const void *ahead)
 {
-    stream(to, from, bytes, ahead);
+    stream(to, from, bytes, ahead, 0);
+}
+
+void wn__stream_fetching_far(void *to, const void *from, int64_t bytes, const void *ahead)
+{
+    stream(to, from, bytes, ahead, 1);
 }
 
 void wn__stream_rows(void *to, int64_t step, const void *from, int64_t rows, int64_t bytes)
 {
     const char *in = from;
     char *out = to;
-    for (int64_t r = 0; r < rows; r++, out += step, in += bytes) stream(out, in, bytes, in + WN_STREAM_AHEAD);
+    for (int64_t r = 0; r < rows; r++, out += step, in += bytes) stream(out, in, bytes, in + WN_STREAM_AHEAD, 0);
 }
 
 void wn__stream_fill(void *to, int32_t byte, int64_t bytes)
@@ -101,6 +117,12 @@ void wn__stream_rows(void *to, int64_t step, const void *from, int64_t rows, int
 }
 
 void wn__stream_fetching(void *to, const void *from, int64_t bytes, const void *ahead)
+{
+    (void)ahead;
+    memcpy(to, from, (size_t)bytes);
+}
+
+void wn__stream_fetching_far(void *to, const void *from, int64_t bytes, const void *ahead)
 {
     (void)ahead;
     memcpy(to, from, (size_t)bytes);

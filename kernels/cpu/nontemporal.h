@@ -36,6 +36,9 @@ static inline int64_t wn__stream_stop(int64_t at, int64_t end)
 void wn__stream(void *to, const void *from, int64_t bytes);
 /* Copies as wn__stream does, and prefetches as many bytes from `ahead` on. */
 void wn__stream_fetching(void *to, const void *from, int64_t bytes, const void *ahead);
+/* Copies as wn__stream_fetching does, with prefetches into the second-level cache, for an `ahead` so far behind that
+ * the first would lose it. */
+void wn__stream_fetching_far(void *to, const void *from, int64_t bytes, const void *ahead);
 /* Copies contiguous rows of `bytes` bytes to rows `step` bytes apart, and prefetches what follows them in `from`. */
 void wn__stream_rows(void *to, int64_t step, const void *from, int64_t rows, int64_t bytes);
 void wn__stream_fill(void *to, int32_t byte, int64_t bytes);
@@ -66,23 +69,41 @@ struct wn__prefetch {
     int64_t step, width; /* bytes from row to row; bytes of a row */
     int64_t at;          /* bytes from `row` to the next line */
 };
+/* Moves to the next line. */
+static inline __attribute__((always_inline)) void wn__prefetch_next(struct wn__prefetch *a)
+{
+    a->at += 64;
+    if (a->at >= a->width) a->at = 0, a->row += (uintptr_t)a->step;
+}
+
 /* Prefetches the next `lines` lines. */
 static inline __attribute__((always_inline)) void wn__prefetch_lines(struct wn__prefetch *a, int64_t lines)
 {
-    for (int64_t i = 0; i < lines; i++) {
-        __builtin_prefetch((const void *)(a->row + (uintptr_t)a->at));
-        a->at += 64;
-        if (a->at >= a->width) a->at = 0, a->row += (uintptr_t)a->step;
-    }
+    for (int64_t i = 0; i < lines; i++, wn__prefetch_next(a)) wn__fetch_line((const void *)a->row, a->at);
+}
+
+/* Prefetches the next `lines` lines into the second-level cache, which keeps a few wide rows whole, and has more lines
+ * on their way at once.
+ * Measured, of reductions down 4096 columns, against the first-level cache: 0.55 to 0.6 of the time (Zen 4). */
+static inline __attribute__((always_inline)) void wn__prefetch_lines_far(struct wn__prefetch *a, int64_t lines)
+{
+    for (int64_t i = 0; i < lines; i++, wn__prefetch_next(a)) wn__fetch_far((const void *)a->row, a->at);
 }
 
 /* Distance of prefetches of a stream, in bytes. They are needed because the processor's own prefetcher loses its place
  * between blocks.
  * Measured: relu_grad 60 -> 90 % of the limit, relu 80 -> 95 %. */
 #define WN_STREAM_AHEAD (wn__tuning.stream_ahead)
-static inline void wn__fetch_behind(const void *from, int64_t ahead, int64_t bytes)
+#define WN_FETCH_NEAR 4096 /* bytes ahead of their use that the first-level cache keeps lines */
+/* Prefetches the lines of `bytes` bytes, `ahead` bytes behind an address; into the second-level cache where that is
+ * farther than WN_FETCH_NEAR.
+ * Measured, rows of 16 KiB: softmax_grad 0.77 of the time, layernorm_dx 0.86 (Zen 4). */
+static inline __attribute__((always_inline)) void wn__fetch_behind(const void *from, int64_t ahead, int64_t bytes)
 {
-    wn__fetch((const void *)((uintptr_t)from + (uintptr_t)ahead), bytes);
+    for (int64_t at = 0; at < bytes; at += 64) {
+        if (ahead > WN_FETCH_NEAR) wn__fetch_far(from, ahead + at);
+        else wn__fetch_line(from, ahead + at);
+    }
 }
 static inline void wn__prefetch_stream(const void *from, int64_t bytes)
 {
@@ -110,7 +131,9 @@ static inline int64_t wn__next_row(int64_t row_bytes)
             _Pragma("omp simd") for (int64_t i = at_; i < stop_; i++) to_[i - at_] = (EXPR);                           \
             int64_t bytes_ = (stop_ - at_) * (int64_t)sizeof(T);                                                       \
             const char *next_ = (const char *)((uintptr_t)(read_ + at_) + (uintptr_t)ahead_);                          \
-            if ((STREAMS) && read_) wn__stream_fetching((OUT) + at_, block_, bytes_, next_);                           \
+            if ((STREAMS) && read_ && ahead_ > WN_STREAM_AHEAD)                                                        \
+                wn__stream_fetching_far((OUT) + at_, block_, bytes_, next_);                                           \
+            else if ((STREAMS) && read_) wn__stream_fetching((OUT) + at_, block_, bytes_, next_);                      \
             else if (STREAMS) wn__stream((OUT) + at_, block_, bytes_);                                                 \
         }                                                                                                              \
     } while (0)
