@@ -32,13 +32,10 @@ local wide_functions = {
 local long_macros = {
     ['kernels/cpu/argmax.c'] = { 'ARGMAX' },
     ['kernels/cpu/attention/plain.c'] = { 'PLAIN' },
-    ['kernels/cpu/cpu.h'] = { 'WN_LANE_SUM' },
     ['kernels/cpu/crossentropy.c'] = { 'ROWS' },
-    ['kernels/cpu/minmax.h'] = { 'LANE_EXTREME_BY' },
     ['kernels/cpu/nll.c'] = { 'NLL' },
     ['kernels/cpu/norm.c'] = { 'SUMS', 'NORM' },
     ['kernels/cpu/reduce.c'] = { 'REDUCE', 'EXTREME_GRAD' },
-    ['kernels/cpu/avx512/rows.c'] = { 'SHORT_EXTREME' },
     ['kernels/cpu/softmax.c'] = { 'ROWS', 'COLUMNS' },
 }
 

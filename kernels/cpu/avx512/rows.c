@@ -73,57 +73,80 @@ static int64_t short_sum(const float *x, int64_t rows, int64_t n, double scale, 
 
 /* ---- greatest and least: 16 rows, 16 lanes ------------------------------------------------------- */
 
-/* Defines the extremes of 16 rows. Lanes are joined by halves: two rows in a register, then four, then eight. The row
- * that comes out as number k goes in at place k % 4 * 4 + k / 4. OVER(a, b): a where it is over b, else b. */
-#define SHORT_EXTREME(NAME, OVER)                                                                                      \
-    INLINE __m512 NAME##_joined(const __m512 *row)                                                                     \
-    {                                                                                                                  \
-        __m512 two[8], four[4], eight[2];                                                                              \
-        for (int k = 0; k < 8; k++)                                                                                    \
-            two[k] = OVER(_mm512_shuffle_f32x4(row[2 * k], row[2 * k + 1], 0xee),                                      \
-                          _mm512_shuffle_f32x4(row[2 * k], row[2 * k + 1], 0x44));                                     \
-        for (int k = 0; k < 4; k++)                                                                                    \
-            four[k] = OVER(_mm512_shuffle_f32x4(two[2 * k], two[2 * k + 1], 0xdd),                                     \
-                           _mm512_shuffle_f32x4(two[2 * k], two[2 * k + 1], 0x88));                                    \
-        for (int k = 0; k < 2; k++)                                                                                    \
-            eight[k] = OVER(_mm512_shuffle_ps(four[2 * k], four[2 * k + 1], 0xee),                                     \
-                            _mm512_shuffle_ps(four[2 * k], four[2 * k + 1], 0x44));                                    \
-        return OVER(_mm512_shuffle_ps(eight[0], eight[1], 0xdd), _mm512_shuffle_ps(eight[0], eight[1], 0x88));         \
-    }                                                                                                                  \
-    static int64_t short_##NAME(const float *x, int64_t rows, int64_t n, float *out)                                   \
-    {                                                                                                                  \
-        int64_t r = 0, whole = n / 16 * 16;                                                                            \
-        for (; r + 16 <= rows; r += 16) {                                                                              \
-            __m512 row[16];                                                                                            \
-            __mmask16 odd = 0;                                                                                         \
-            for (int k = 0; k < 16; k++) {                                                                             \
-                const float *from = x + (r + k) * n;                                                                   \
-                __m512 best = _mm512_set1_ps(from[0]);                                                                 \
-                for (int64_t i = 0; i < whole; i += 16) {                                                              \
-                    __m512 v = _mm512_loadu_ps(from + i);                                                              \
-                    wn__fetch_line(from + i, WN_STREAM_AHEAD);                                                         \
-                    best = OVER(v, best);                                                                              \
-                    odd |= _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);                                                     \
-                }                                                                                                      \
-                row[k % 4 * 4 + k / 4] = best;                                                                         \
-            }                                                                                                          \
-            _mm512_storeu_ps(out + r, NAME##_joined(row));                                                             \
-            for (int k = 0; k < 16; k++)                                                                               \
-                for (int64_t i = whole; i < n; i++) {                                                                  \
-                    float v = x[(r + k) * n + i];                                                                      \
-                    out[r + k] = _mm_cvtss_f32(OVER##_ONE(_mm_set_ss(v), _mm_set_ss(out[r + k])));                     \
-                    odd |= v != v;                                                                                     \
-                }                                                                                                      \
-            if (odd) return r;                                                                                         \
-        }                                                                                                              \
-        return r;                                                                                                      \
-    }
+/* Returns the maximum of two lanes, else the minimum: a where it is over b, else b. */
+INLINE __m512 over(const int32_t is_max, __m512 a, __m512 b)
+{
+    return is_max ? _mm512_max_ps(a, b) : _mm512_min_ps(a, b);
+}
 
-#define MAX _mm512_max_ps
-#define MAX_ONE _mm_max_ss
-#define MIN _mm512_min_ps
-#define MIN_ONE _mm_min_ss
-SHORT_EXTREME(max, MAX)
-SHORT_EXTREME(min, MIN)
+/* Joins the lanes of 16 rows by halves: two rows in a register, then four, then eight. The row that comes out as number
+ * k goes in at place k % 4 * 4 + k / 4. */
+INLINE __m512 joined(const int32_t is_max, const __m512 *row)
+{
+    __m512 two[8], four[4], eight[2];
+    for (int k = 0; k < 8; k++)
+        two[k] = over(is_max, _mm512_shuffle_f32x4(row[2 * k], row[2 * k + 1], 0xee),
+                      _mm512_shuffle_f32x4(row[2 * k], row[2 * k + 1], 0x44));
+    for (int k = 0; k < 4; k++)
+        four[k] = over(is_max, _mm512_shuffle_f32x4(two[2 * k], two[2 * k + 1], 0xdd),
+                       _mm512_shuffle_f32x4(two[2 * k], two[2 * k + 1], 0x88));
+    for (int k = 0; k < 2; k++)
+        eight[k] = over(is_max, _mm512_shuffle_ps(four[2 * k], four[2 * k + 1], 0xee),
+                        _mm512_shuffle_ps(four[2 * k], four[2 * k + 1], 0x44));
+    return over(is_max, _mm512_shuffle_ps(eight[0], eight[1], 0xdd), _mm512_shuffle_ps(eight[0], eight[1], 0x88));
+}
+
+/* Returns the lanes of the whole groups of 16 elements of a row; sets bits of *odd where one is NaN. */
+INLINE __m512 extreme_lanes(const int32_t is_max, const float *x, int64_t whole, __mmask16 *odd)
+{
+    __m512 best = _mm512_set1_ps(x[0]);
+    for (int64_t i = 0; i < whole; i += 16) {
+        __m512 v = _mm512_loadu_ps(x + i);
+        wn__fetch_line(x + i, WN_STREAM_AHEAD);
+        best = over(is_max, v, best);
+        *odd |= _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    }
+    return best;
+}
+
+/* Adds the n elements behind the whole groups to the extreme of a row; returns whether one is NaN. */
+INLINE int32_t add_tail(const int32_t is_max, const float *x, int64_t n, float *out)
+{
+    int32_t odd = 0;
+    __m128 best = _mm_set_ss(*out);
+    for (int64_t i = 0; i < n; i++) {
+        __m128 v = _mm_set_ss(x[i]);
+        best = is_max ? _mm_max_ss(v, best) : _mm_min_ss(v, best);
+        odd |= x[i] != x[i];
+    }
+    *out = _mm_cvtss_f32(best);
+    return odd;
+}
+
+INLINE int64_t short_extreme(const int32_t is_max, const float *x, int64_t rows, int64_t n, float *out)
+{
+    int64_t r = 0, whole = n / 16 * 16;
+    for (; r + 16 <= rows; r += 16) {
+        __m512 row[16];
+        __mmask16 odd = 0;
+        int32_t tail_odd = 0;
+        for (int k = 0; k < 16; k++) row[k % 4 * 4 + k / 4] = extreme_lanes(is_max, x + (r + k) * n, whole, &odd);
+        _mm512_storeu_ps(out + r, joined(is_max, row));
+        for (int k = 0; whole < n && k < 16; k++)
+            tail_odd |= add_tail(is_max, x + (r + k) * n + whole, n - whole, out + r + k);
+        if (odd || tail_odd) return r;
+    }
+    return r;
+}
+
+static int64_t short_max(const float *x, int64_t rows, int64_t n, float *out)
+{
+    return short_extreme(1, x, rows, n, out);
+}
+
+static int64_t short_min(const float *x, int64_t rows, int64_t n, float *out)
+{
+    return short_extreme(0, x, rows, n, out);
+}
 
 const struct wn__rows_kernel wn__rows_avx512 = {short_sum, short_max, short_min};
