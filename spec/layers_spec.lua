@@ -16,7 +16,6 @@ local LONGEST_MACRO, MOST_PARAMETERS = 20, 6
 -- struct with named fields for each list of parameters. No name may be added, and a name that breaks its rule no more
 -- must go.
 local wide_functions = {
-    ['kernels/cpu/argmax.c'] = { 'columns_argmax_##S' },
     ['kernels/cpu/avx512/attention.c'] = { 'load_tile', 'run_steps', 'weigh_rows', 'run_tile', 'softmax_lanes' },
     ['kernels/cpu/attention/grad.c'] = { 'load_rows' },
     ['kernels/cpu/attention/tile.c'] = { 'wn__attention_store_transposed' },
@@ -30,7 +29,6 @@ local wide_functions = {
     ['kernels/scalar.h'] = { 'wn_layernorm_dx_##S' },
 }
 local long_macros = {
-    ['kernels/cpu/argmax.c'] = { 'ARGMAX' },
     ['kernels/cpu/attention/plain.c'] = { 'PLAIN' },
     ['kernels/cpu/crossentropy.c'] = { 'ROWS' },
     ['kernels/cpu/nll.c'] = { 'NLL' },
