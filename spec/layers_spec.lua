@@ -33,7 +33,6 @@ local long_macros = {
     ['kernels/cpu/crossentropy.c'] = { 'ROWS' },
     ['kernels/cpu/nll.c'] = { 'NLL' },
     ['kernels/cpu/norm.c'] = { 'SUMS', 'NORM' },
-    ['kernels/cpu/reduce.c'] = { 'REDUCE', 'EXTREME_GRAD' },
     ['kernels/cpu/softmax.c'] = { 'ROWS', 'COLUMNS' },
 }
 
