@@ -24,7 +24,6 @@ local wide_functions = {
     ['kernels/cpu/gemm/gemm.c'] = { 'transposed_steps', 'pack_transposed_b' },
     ['kernels/cpu/gemm/small_k.c'] = { 'run_columns', 'run_down' },
     ['kernels/cpu/gemm/words.c'] = { 'pack_plain' },
-    ['kernels/cpu/norm.c'] = { 'dw_tile_##S' },
     ['kernels/cpu/product_update.c'] = { 'pack', 'fetch' },
     ['kernels/scalar.h'] = { 'wn_layernorm_dx_##S' },
 }
@@ -32,7 +31,6 @@ local long_macros = {
     ['kernels/cpu/attention/plain.c'] = { 'PLAIN' },
     ['kernels/cpu/crossentropy.c'] = { 'ROWS' },
     ['kernels/cpu/nll.c'] = { 'NLL' },
-    ['kernels/cpu/norm.c'] = { 'SUMS', 'NORM' },
     ['kernels/cpu/softmax.c'] = { 'ROWS', 'COLUMNS' },
 }
 
