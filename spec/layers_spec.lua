@@ -29,8 +29,6 @@ local wide_functions = {
 }
 local long_macros = {
     ['kernels/cpu/attention/plain.c'] = { 'PLAIN' },
-    ['kernels/cpu/crossentropy.c'] = { 'ROWS' },
-    ['kernels/cpu/nll.c'] = { 'NLL' },
     ['kernels/cpu/softmax.c'] = { 'ROWS', 'COLUMNS' },
 }
 

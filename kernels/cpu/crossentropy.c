@@ -18,7 +18,7 @@ struct rows {
     double value; /* -dy / count, the gradient of the log-probability of a label that counts */
 };
 
-#define ROWS(S, T)                                                                                                     \
+#define LOSS_ROWS(S, T)                                                                                                \
     static void loss_rows_##S(int64_t begin, int64_t end, void *ctx)                                                   \
     {                                                                                                                  \
         const struct rows *k = ctx;                                                                                    \
@@ -30,12 +30,16 @@ struct rows {
             wn__cpu_row_stats_##S(x, k->classes, &best, &log_sum);                                                     \
             k->term[r] = (double)((x[k->label[r]] - best) - log_sum);                                                  \
         }                                                                                                              \
-    }                                                                                                                  \
+    }
+
+#define GRAD_ROW(S, T)                                                                                                 \
     static void grad_row_##S(const T *x, T *out, int64_t n, T best, T log_sum, T sum)                                  \
     {                                                                                                                  \
         _Pragma("omp simd") for (int64_t i = 0; i < n; i++) out[i] =                                                   \
             wn_log_softmax_grad_##S((T)0, (x[i] - best) - log_sum, sum);                                               \
-    }                                                                                                                  \
+    }
+
+#define GRAD_ROWS(S, T)                                                                                                \
     static void grad_rows_##S(int64_t begin, int64_t end, void *ctx)                                                   \
     {                                                                                                                  \
         const struct rows *k = ctx;                                                                                    \
@@ -49,6 +53,11 @@ struct rows {
             if (counts) out[k->label[r]] = label;                                                                      \
         }                                                                                                              \
     }
+
+#define ROWS(S, T)                                                                                                     \
+    LOSS_ROWS(S, T)                                                                                                    \
+    GRAD_ROW(S, T)                                                                                                     \
+    GRAD_ROWS(S, T)
 
 ROWS(f32, float)
 ROWS(f64, double)

@@ -73,6 +73,7 @@ struct nll {
     const void *x;        /* (n, classes) */
     const int32_t *label; /* (n) */
     int64_t classes, ignored, n;
+    double (*picked)(const struct nll *k, int64_t begin, int64_t end, int64_t last); /* the loop of a dtype */
     double part[WN_LOSS_PARTS];
     int64_t count[WN_LOSS_PARTS]; /* labels of each part that count */
 };
@@ -81,38 +82,46 @@ struct nll {
  * Measured, 2 threads, ms: none 0.17, 48 0.090, 64 0.079, 96 0.076, 128 0.074, 256 0.076. */
 #define PICK_AHEAD 128
 
-/* Defines the loop over parts [begin, end): the labels of a part are checked, then used from the first-level cache. */
-#define NLL(S, T, TAKE)                                                                                                \
-    static inline __attribute__((always_inline)) double picked_##S(const struct nll *k, int64_t i)                     \
+/* Returns the index in x of the log-probability of a label; of class 0 where the label is ignored. */
+static inline int64_t place_of(const struct nll *k, int64_t i)
+{
+    return i * k->classes + (k->label[i] != k->ignored ? k->label[i] : 0);
+}
+
+/* Defines the sum of the log-probabilities of labels [begin, end). Prefetched are those of labels before last + 16. */
+#define PICKED(S, T, TAKE)                                                                                             \
+    static double picked_##S(const struct nll *k, int64_t begin, int64_t end, int64_t last)                            \
     {                                                                                                                  \
-        int32_t counts = k->label[i] != k->ignored;                                                                    \
-        double value = (double)TAKE(((const T *)k->x)[i * k->classes + (counts ? k->label[i] : 0)]);                   \
-        return counts ? value : 0;                                                                                     \
-    }                                                                                                                  \
-    static void nll_parts_##S(int64_t begin, int64_t end, void *ctx)                                                   \
-    {                                                                                                                  \
-        struct nll *k = ctx;                                                                                           \
-        int64_t last = part_start(k->n, end) - WN_LANES;                                                               \
-        for (int64_t c = begin; c < end; c++) {                                                                        \
-            int64_t i = part_start(k->n, c), stop = part_start(k->n, c + 1);                                           \
-            double lane[WN_LANES] = {0};                                                                               \
-            k->part[c] = 0;                                                                                            \
-            k->count[c] = count_fitting(k->label + i, stop - i, k->classes, k->ignored);                               \
-            if (k->count[c] < 0) continue;                                                                             \
-            for (; i + WN_LANES <= stop; i += WN_LANES) {                                                              \
-                int64_t next = i + PICK_AHEAD < last ? i + PICK_AHEAD : last;                                          \
-                _Pragma("GCC unroll 16") for (int j = 0; j < WN_LANES; j++)                                            \
-                    wn__fetch_line(k->x, ((next + j) * k->classes + k->label[next + j]) * (int64_t)sizeof(T));         \
-                _Pragma("GCC unroll 16") for (int j = 0; j < WN_LANES; j++) lane[j] += picked_##S(k, i + j);           \
-            }                                                                                                          \
-            for (int j = 0; i < stop; i++, j++) lane[j] += picked_##S(k, i);                                           \
-            for (int j = 0; j < WN_LANES; j++) k->part[c] += lane[j];                                                  \
+        const T *x = k->x;                                                                                             \
+        double lane[WN_LANES] = {0}, sum = 0;                                                                          \
+        int64_t i = begin;                                                                                             \
+        for (; i + WN_LANES <= end; i += WN_LANES) {                                                                   \
+            int64_t next = i + PICK_AHEAD < last ? i + PICK_AHEAD : last;                                              \
+            _Pragma("GCC unroll 16") for (int j = 0; j < WN_LANES; j++)                                                \
+                wn__fetch_line(x, ((next + j) * k->classes + k->label[next + j]) * (int64_t)sizeof(T));                \
+            _Pragma("GCC unroll 16") for (int j = 0; j < WN_LANES; j++) lane[j] +=                                     \
+                k->label[i + j] != k->ignored ? (double)TAKE(x[place_of(k, i + j)]) : 0;                               \
         }                                                                                                              \
+        for (int j = 0; i < end; i++, j++) lane[j] += k->label[i] != k->ignored ? (double)TAKE(x[place_of(k, i)]) : 0; \
+        for (int j = 0; j < WN_LANES; j++) sum += lane[j];                                                             \
+        return sum;                                                                                                    \
     }
 
-NLL(f32, float, WN_SAME)
-NLL(f64, double, WN_SAME)
-NLL(bf16, uint16_t, wn_from_bf16)
+PICKED(f32, float, WN_SAME)
+PICKED(f64, double, WN_SAME)
+PICKED(bf16, uint16_t, wn_from_bf16)
+
+/* Sums parts [begin, end): the labels of a part are checked, then used from the first-level cache. */
+static void sum_parts(int64_t begin, int64_t end, void *ctx)
+{
+    struct nll *k = ctx;
+    int64_t last = part_start(k->n, end) - WN_LANES;
+    for (int64_t c = begin; c < end; c++) {
+        int64_t i = part_start(k->n, c), stop = part_start(k->n, c + 1);
+        k->count[c] = count_fitting(k->label + i, stop - i, k->classes, k->ignored);
+        k->part[c] = k->count[c] < 0 ? 0 : k->picked(k, i, stop, last);
+    }
+}
 
 /* Stores a number as an element; bf16 is the f32 value, rounded. */
 static void put_number(int32_t dtype, double value, void *element)
@@ -126,10 +135,8 @@ static int32_t nll(const struct wn_desc *d, const struct wn_buffers *b, void *st
     struct nll k = {.x = b->in[0], .label = b->in[1], .ignored = d->attrs.i[0], .n = wn__numel(&d->in[1])};
     k.classes = d->in[0].dim[d->in[0].ndim - 1];
     int64_t count = 0, parts = wn__loss_parts(k.n);
-    wn__parallel_body body = d->out.dtype == WN_F64    ? nll_parts_f64
-                             : d->out.dtype == WN_BF16 ? nll_parts_bf16
-                                                       : nll_parts_f32;
-    wn__parallel_for(parts, 2, body, &k);
+    k.picked = d->out.dtype == WN_F64 ? picked_f64 : d->out.dtype == WN_BF16 ? picked_bf16 : picked_f32;
+    wn__parallel_for(parts, 2, sum_parts, &k);
     for (int64_t c = 0; c < parts; c++) {
         if (k.count[c] < 0) return fail_label(d, b);
         count += k.count[c];
