@@ -29,7 +29,6 @@ local wide_functions = {
 }
 local long_macros = {
     ['kernels/cpu/attention/plain.c'] = { 'PLAIN' },
-    ['kernels/cpu/softmax.c'] = { 'ROWS', 'COLUMNS' },
 }
 
 -- `may_include` maps a room to the rooms and single files that it may include.

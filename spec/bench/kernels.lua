@@ -150,8 +150,10 @@ for _, name in ipairs { 'softmax', 'log_softmax' } do
     add(name .. ', rows of 4096', { x }, op(name, dim(1)), { bound = true })
     add(name .. ', rows of 32768', { shaped(x, 1024, 2 ^ 15) }, op(name, dim(1)), { bound = true })
     add(name .. ', columns', { x }, op(name, dim(0)), { bound = true })
-    add(name .. '_grad', { x, probabilities }, op(name .. '_grad', dim(1)),
-        with(two, { bound = name == 'log_softmax' }))
+    for along, what in ipairs { ', columns', '' } do
+        add(name .. '_grad' .. what, { x, probabilities }, op(name .. '_grad', dim(along - 1)),
+            with(two, { bound = name == 'log_softmax' }))
+    end
 end
 add('nll', { logp, labels }, op('nll', { i = { -1 } }), { writes = 0, lines = { 2 ^ 15, 8192 },
     bytes = 2 ^ 15 * (64 + 4) })
@@ -246,10 +248,12 @@ local reasons = {
     { '^argmax of rows', 'a second look at one stretch a row' },
     { '^softmax, rows of 256', 'arithmetic: 0.55 ns an element of a thread in the second cache, 29 GB/s of two' },
     { '^softmax, rows', 'arithmetic: 0.39 ns an element of a thread in the second cache, 41 GB/s of two' },
-    { '^softmax, columns', 'arithmetic: an exp, sums in double, three passes over a row' },
+    { '^softmax, columns', 'x is read three times, for maxima, sums and results; two exps' },
+    { '^softmax_grad, columns', 'dy and y are read twice' },
     { '^log_softmax, rows of 256', 'arithmetic: 0.56 ns an element of a thread in the second cache, 29 GB/s of two' },
     { '^log_softmax, rows', 'arithmetic: 0.41 ns an element of a thread in the second cache, 39 GB/s of two' },
-    { '^log_softmax, columns', 'arithmetic: an exp, sums in double, three passes over a row' },
+    { '^log_softmax, columns', 'x is read three times, for maxima, sums and results' },
+    { '^log_softmax_grad, columns', 'dy is read twice; an exp' },
     { '^log_softmax_grad', 'arithmetic: 0.32 ns an element of a thread in the second cache, 75 GB/s of two' },
     { '^nll_grad', 'lines of zeros are written twice as fast as others on this machine' },
     { '^embedding$', 'rows of a page at random places' },

@@ -28,9 +28,12 @@ local function log_softmax_grad(dy, y)
     return out
 end
 
+-- A few long rows of columns: several blocks of columns, the last of which ends within a vector.
+local WIDE = { 5, 2130 }
+
 local function rows(name, f)
     local function case(what, input, dim)
-        return { name = what, inputs = { input }, grad = true,
+        return { name = what, inputs = { input }, grad = input ~= WIDE,
             call = function(_, x) return record(name, { x }, { i = { dim } }) end,
             ref = function(x) return array.along(dim, f, x) end }
     end
@@ -43,6 +46,7 @@ local function rows(name, f)
             case('one element a row', { 4, 1 }, 1),
             case('no rows', { 0, 4 }, 1),
             case('past a vector', { 3, 67 }, 1),
+            case('wide columns', WIDE, 0),
             { name = 'large numbers', inputs = { { 2, 3, values = { 1000, 1001, 999, -1000, -1000, -1002 } } },
                 call = function(_, x) return x[name](x, -1) end, ref = function(x) return array.along(1, f, x) end },
         },
@@ -57,12 +61,13 @@ end
 
 local function row_grads(name, f)
     local function case(what, dim, ...)
-        return { name = what, inputs = { { ... }, { gen = 'positive', ... } }, grad = true,
+        return { name = what, inputs = { { ... }, { gen = 'positive', ... } }, grad = (...) ~= WIDE[1],
             call = function(_, dy, y) return record(name, { dy, y }, { i = { dim } }) end,
             ref = function(dy, y) return array.along(dim, f, dy, y) end }
     end
     return {
-        cases = { case('the last dim', 1, 3, 5), case('the first dim', 0, 3, 5), case('past a vector', 1, 2, 67) },
+        cases = { case('the last dim', 1, 3, 5), case('the first dim', 0, 3, 5), case('past a vector', 1, 2, 67),
+            case('wide columns', 0, unpack(WIDE)) },
         bad = { { inputs = { { 3, 5 }, { 5, 3 } }, error = name .. ': input 2 is %(5, 3%), expected %(3, 5%)' } },
     }
 end
