@@ -15,5 +15,5 @@ struct wn__rows_kernel {
     int64_t (*max)(const float *x, int64_t rows, int64_t n, float *out);
     int64_t (*min)(const float *x, int64_t rows, int64_t n, float *out);
 };
-extern const struct wn__rows_kernel wn__rows_avx512;
+extern const struct wn__rows_kernel wn__rows_avx2, wn__rows_avx512;
 #endif
