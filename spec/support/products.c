@@ -49,10 +49,9 @@ int32_t wn__cpu_has_avx512_bf16(void)
 
 /* Stands in for the library's function of this name and aborts: no product here has an op over it (p->map), as such
  * products are specified through the library. */
-void wn__elementwise_run(const struct wn__elementwise *s, void *out, const void *a, const void *b, int64_t n, int64_t sa, int64_t sb,
-                  int64_t at)
+void wn__elementwise_run(const struct wn__elementwise *s, const struct wn__operands *o, int64_t n, int64_t at)
 {
-    (void)s, (void)out, (void)a, (void)b, (void)n, (void)sa, (void)sb, (void)at;
+    (void)s, (void)o, (void)n, (void)at;
     abort();
 }
 
