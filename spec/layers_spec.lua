@@ -28,7 +28,6 @@ local wide_functions = {
     ['kernels/scalar.h'] = { 'wn_layernorm_dx_##S' },
 }
 local long_macros = {
-    ['kernels/cpu/attention/plain.c'] = { 'PLAIN' },
 }
 
 -- `may_include` maps a room to the rooms and single files that it may include.
