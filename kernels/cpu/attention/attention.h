@@ -201,8 +201,12 @@ const float *wn__attention_see(const struct wn__attention *k, int64_t at, int64_
                                int64_t *step);
 /* Stores from: (size, n), rows ld words apart, transposed, as n rows of out, `to_row` elements apart, from element
  * `at`. buffer: (n, size). */
-void wn__attention_store_transposed(const struct wn__attention *k, const float *from, int64_t ld, int64_t n, int64_t at,
-                                    int64_t to_row, float *buffer);
+struct wn__attention_columns {
+    const float *from;
+    int64_t ld, n, at, to_row;
+};
+void wn__attention_store_transposed(const struct wn__attention *k, const struct wn__attention_columns *c,
+                                    float *buffer);
 
 /* Returns the factor of the weights that dropout keeps: 1 / (1 - p). */
 static inline float wn__attention_kept_factor(const struct wn__attention *k)

@@ -14,9 +14,9 @@
 #include "../gemm/gemm.h"
 #include "../../../runtime/base/number.h"
 
-/* Words of keys and of values, 32 KiB each, used for bf16 alone; words of queries and of results, 48 KiB each; weights
- * of a query panel take 24 KiB. Heads of 64 get 128 keys and 192 queries. All together takes 186 KiB of the stack of a
- * thread. */
+/* Words of keys and of values, 32 KiB each, unused where they are read in place; words of queries and of results, 48
+ * KiB each; weights of a query panel take 24 KiB. Heads of 64 get 128 keys and 192 queries. All together takes 186 KiB
+ * of the stack of a thread. */
 #define KEY_FLOATS 8192
 #define QUERY_FLOATS 12288
 #define QUERIES 192
@@ -126,7 +126,8 @@ static void finish(const struct forward *f, struct work *w)
         int64_t at = c * f->wide;
         width = strip_width(w->at.all, c);
         scale_rows(w->result + at, k->size, width, w->sum + c);
-        wn__attention_store_transposed(k, w->result + at, width, wn_min(width, w->at.n - c), to, k->out_row, w->query);
+        struct wn__attention_columns columns = {w->result + at, width, wn_min(width, w->at.n - c), to, k->out_row};
+        wn__attention_store_transposed(k, &columns, w->query);
     }
 }
 

@@ -23,9 +23,9 @@
 #include "../gemm/gemm.h"
 #include "../../../runtime/base/number.h"
 
-/* Words of keys and of values, 32 KiB each, used for bf16 alone; of queries and of arrays of their shape, 48 KiB each:
- * 96 queries, and 96 keys for heads of 64, 64 keys for heads of 128. Weights of 1024 keys are held for 96 queries, 420
- * KiB. All together takes 780 KiB of the stack of a thread.
+/* Words of keys and of values, 32 KiB each, unused where they are read in place; of queries and of arrays of their
+ * shape, 48 KiB each: 96 queries, and 96 keys for heads of 64, 64 keys for heads of 128. Weights of 1024 keys are held
+ * for 96 queries, 420 KiB. All together takes 780 KiB of the stack of a thread.
  * Measured: half as many queries and keys: heads of 128 7 % slower; 64 keys: heads of 64 1 % slower. */
 #define KEY_FLOATS 8192
 #define KEYS 96
@@ -102,25 +102,23 @@ static void multiply(float *x, int64_t n, float factor)
     _Pragma("omp simd") for (int64_t i = 0; i < n; i++) x[i] *= factor;
 }
 
-static void load_rows(const struct grad *r, const struct work *w, const void *from, int64_t at, int64_t from_row,
-                      float factor, float *to)
-{
-    struct wn__attention_rows load = {from, at, from_row, w->n, w->all, r->wide, factor};
-    wn__attention_load(r->k, &load, to);
-}
-
 /* Loads and computes what a tile of queries has that does not depend on keys. */
 static void load_queries(const struct grad *r, struct work *w)
 {
     const struct wn__attention *k = r->k;
     void (*transpose)(const float *, int64_t, int64_t, int64_t, float *, int64_t) = wn__micro.gemm->transpose;
-    int64_t query = wn__attention_query(k, w->b, w->first, w->h), at = wn__attention_result(k, w->b, w->first, w->h);
-    float scale = (float)(k->scale * WN_ATTENTION_LOG2E), factor = wn__attention_kept_factor(k);
-    load_rows(r, w, k->qkv, query, k->row, scale, w->query);
+    const int64_t at = wn__attention_result(k, w->b, w->first, w->h);
+    const float factor = wn__attention_kept_factor(k);
+    struct wn__attention_rows query = {k->qkv,  wn__attention_query(k, w->b, w->first, w->h), k->row, w->n, w->all,
+                                       r->wide, (float)(k->scale * WN_ATTENTION_LOG2E)};
+    struct wn__attention_rows dy = {k->dy, at, k->out_row, w->n, w->all, r->wide, 1}, y = dy;
+    wn__attention_load(k, &query, w->query);
     transpose(w->query, r->wide, w->all, k->size, w->query_transposed, w->all);
-    load_rows(r, w, k->qkv, query, k->row, (float)k->scale, w->query);
-    load_rows(r, w, k->dy, at, k->out_row, 1, w->dy);
-    if (k->dtype == WN_BF16) load_rows(r, w, k->y, at, k->out_row, 1, w->dq);
+    query.factor = (float)k->scale;
+    wn__attention_load(k, &query, w->query);
+    wn__attention_load(k, &dy, w->dy);
+    y.from = k->y;
+    if (k->dtype == WN_BF16) wn__attention_load(k, &y, w->dq);
     if (k->dtype == WN_BF16) share(w, r->wide, k->size, w->dq, r->wide);
     else share(w, r->wide, k->size, (const float *)k->y + at, k->out_row);
     for (int64_t c = 0; c < w->all; c++) w->best[c] = -INFINITY, w->sum[c] = 0;
@@ -301,8 +299,8 @@ static void run_queries(const struct grad *r, struct work *w)
     wait_before(w, EVERY_KEY);
     tell(w, EVERY_KEY);
     multiply(w->dq, k->size * w->all, (float)k->scale);
-    wn__attention_store_transposed(k, w->dq, w->all, w->n, wn__attention_query(k, w->b, w->first, w->h), k->row,
-                                   w->query);
+    struct wn__attention_columns dq = {w->dq, w->all, w->n, wn__attention_query(k, w->b, w->first, w->h), k->row};
+    wn__attention_store_transposed(k, &dq, w->query);
 }
 
 static void run_tile(const struct grad *r, struct work *w, int64_t first)

@@ -54,16 +54,15 @@ static void store(const struct wn__attention *k, const float *from, int64_t ld, 
     }
 }
 
-void wn__attention_store_transposed(const struct wn__attention *k, const float *from, int64_t ld, int64_t n, int64_t at,
-                                    int64_t to_row, float *buffer)
+void wn__attention_store_transposed(const struct wn__attention *k, const struct wn__attention_columns *c, float *buffer)
 {
     const struct wn__gemm_kernel *g = wn__micro.gemm;
     if (k->dtype == WN_F32) {
-        g->transpose(from, ld, k->size, n, (float *)k->out + at, to_row);
+        g->transpose(c->from, c->ld, k->size, c->n, (float *)k->out + c->at, c->to_row);
         return;
     }
-    g->transpose(from, ld, k->size, n, buffer, k->size);
-    store(k, buffer, k->size, n, at, to_row);
+    g->transpose(c->from, c->ld, k->size, c->n, buffer, k->size);
+    store(k, buffer, k->size, c->n, c->at, c->to_row);
 }
 
 void wn__attention_round_sums(const struct wn__attention *k, int64_t b, int64_t g)
@@ -249,13 +248,20 @@ static inline __attribute__((always_inline)) float greater(float a, float b)
     return a > b ? a : b; /* a NaN need not win: 2^(NaN - best) is NaN in any case */
 }
 
-/* Computes one step of the online softmax of 16 queries; s: (keys, 16), rows ld words apart. */
-static inline __attribute__((always_inline)) void softmax_lanes(float *s, int64_t ld, int64_t keys, float *best,
-                                                                float *sum, float *back)
+/* 16 columns of a tile, (keys, 16), rows ld words apart, and the running numbers of their online softmax. */
+struct group {
+    float *s;
+    int64_t ld, keys;
+    float *best, *sum, *back;
+};
+
+/* Computes one step of the online softmax of 16 queries. */
+static inline __attribute__((always_inline)) void softmax_lanes(const struct group *g)
 {
-    float top[LANES], part[LANES] = {0};
+    const int64_t ld = g->ld, keys = g->keys;
+    float top[LANES], part[LANES] = {0}, *s = g->s;
     int64_t j = 0;
-    memcpy(top, best, sizeof top);
+    memcpy(top, g->best, sizeof top);
     for (; j + 4 <= keys; j += 4) {
         const float *a = s + j * ld, *b = a + ld, *c = b + ld, *d = c + ld;
         EACH_LANE top[i] = greater(top[i], greater(greater(a[i], b[i]), greater(c[i], d[i])));
@@ -281,18 +287,18 @@ static inline __attribute__((always_inline)) void softmax_lanes(float *s, int64_
     }
     EACH_LANE
     {
-        back[i] = wn_exp2_below_f32(best[i] - top[i]);
-        sum[i] = fmaf(sum[i], back[i], part[i]);
-        best[i] = top[i];
+        g->back[i] = wn_exp2_below_f32(g->best[i] - top[i]);
+        g->sum[i] = fmaf(g->sum[i], g->back[i], part[i]);
+        g->best[i] = top[i];
     }
 }
 
 static void softmax(const struct wn__attention_tile *t, float *best, float *sum, float *back)
 {
     for (int64_t c = 0; c < t->width; c += LANES) {
-        int64_t keys = wn__attention_seen(t, c);
-        softmax_lanes(t->s + c, t->ld, keys, best + c, sum + c, back + c);
-        if (t->kept) drop(t->s + c, t->ld, keys, t->kept + c / 16 * WN_ATTENTION_KEPT);
+        const struct group g = {t->s + c, t->ld, wn__attention_seen(t, c), best + c, sum + c, back + c};
+        softmax_lanes(&g);
+        if (t->kept) drop(g.s, g.ld, g.keys, t->kept + c / 16 * WN_ATTENTION_KEPT);
     }
 }
 
