@@ -3,6 +3,7 @@
 -- thread counts and devices. Requests that need the other form must be refused, and the message must say so.
 local helper = require 'spec.helper'
 local native = require 'spec.support.native'
+local tiles = require 'spec.support.tiles'
 local ffi = require 'ffi'
 local gradcheck = require 'spec.support.gradcheck'
 local programs = require 'spec.support.programs'
@@ -265,46 +266,59 @@ describe('tiled attention', function()
     end)
 end)
 
-describe('the kernels of tiles', function()
-    local library
-    local object = io.open(helper.root .. '/build/release/avx512/kernels/cpu/attention/tile.o')
-    if not object then
-        pending 'are those of the class avx512, which was not built here'
-        return
-    end
-    object:close()
-    setup(function()
-        ffi.cdef [[int64_t attention_differ(int64_t time, int64_t keys, int64_t width, int64_t diagonal, double p,
-                                            double size);]]
-        local objects = {} -- as the library has them: compiling the tiles again takes 10 s
-        for _, name in ipairs { 'attention/tile', 'avx512/*', 'gemm/*', 'broadcast', 'nontemporal' } do
-            objects[#objects + 1] = 'build/release/avx512/kernels/cpu/' .. name .. '.o'
-        end
-        for _, name in ipairs { 'parallel', 'team' } do
-            objects[#objects + 1] = 'build/release/kernels/cpu/backend/' .. name .. '.o'
-        end
-        library = native.load('attention.so', ('gcc -std=c11 -D_GNU_SOURCE -O3 -fopenmp-simd -pthread -fPIC -shared '
-            .. '-ffp-contract=off -Wl,-z,defs -o %%s spec/support/attention.c %s build/release/runtime/base/type.o '
-            .. 'build/release/runtime/base/status.o -lm'):format(table.concat(objects, ' ')))
-    end)
+ffi.cdef [[int64_t attention_differ(int64_t time, int64_t keys, int64_t width, int64_t diagonal, double p, double size);
+           int64_t attention_draws_differ(int64_t time, double element);]]
 
-    it('give the same bits with AVX-512 and in portable C', function()
-        for _, keys in ipairs { 1, 3, 8, 23, 64, 120 } do
-            for _, width in ipairs { 16, 48, 64, 96 } do
-                for _, diagonal in ipairs { -1000, -40, -8, 0, 24 } do
-                    for k, p in ipairs { 0, 0.3, 1 } do
-                        local time = 200 + (keys + k) % 4
-                        for _, size in ipairs { 4, 0.1 } do
-                            assert.equal(0, tonumber(library.attention_differ(time, keys, width, diagonal, p, size)),
-                                ('keys %d, width %d, diagonal %d, p %g, time %d, size %g'):format(keys, width,
-                                    diagonal, p, time, size))
+for _, class in ipairs { 'avx2', 'avx512' } do
+    describe('the kernels of tiles of ' .. class, function()
+        local library
+        local object = io.open(('%s/build/release/%s/kernels/cpu/attention/tile.o'):format(helper.root, class))
+        if not object then
+            pending 'were not built here'
+            return
+        end
+        object:close()
+        setup(function()
+            local objects = {} -- as the library has them: compiling the tiles again takes 10 s
+            for _, name in ipairs { 'attention/tile', class .. '/*', 'gemm/*', 'broadcast', 'nontemporal' } do
+                objects[#objects + 1] = ('build/release/%s/kernels/cpu/%s.o'):format(class, name)
+            end
+            for _, name in ipairs { 'parallel', 'team' } do
+                objects[#objects + 1] = 'build/release/kernels/cpu/backend/' .. name .. '.o'
+            end
+            library = native.load('attention-' .. class .. '.so', 'gcc -std=c11 -D_GNU_SOURCE -O3 -fopenmp-simd '
+                .. '-pthread -fPIC -shared -ffp-contract=off -Wl,-z,defs -o %s ' .. tiles.sources(class, 'spec/support/attention.c '
+                    .. table.concat(objects, ' ')) .. ' build/release/runtime/base/type.o '
+                .. 'build/release/runtime/base/status.o -lm')
+        end)
+
+        it('give the bits of those in portable C', function()
+            for _, keys in ipairs { 1, 3, 8, 23, 64, 120 } do
+                for _, width in ipairs { 16, 48, 64, 96 } do
+                    for _, diagonal in ipairs { -1000, -40, -8, 0, 24 } do
+                        for k, p in ipairs { 0, 0.3, 1 } do
+                            local time = 200 + (keys + k) % 4
+                            for _, size in ipairs { 4, 0.1 } do
+                                assert.equal(0, tonumber(library.attention_differ(time, keys, width, diagonal, p,
+                                    size)), ('keys %d, width %d, diagonal %d, p %g, time %d, size %g'):format(keys,
+                                    width, diagonal, p, time, size))
+                            end
                         end
                     end
                 end
             end
-        end
+        end)
+
+        it('draw the same masks wherever a tile is among all weights', function()
+            for _, time in ipairs { 120, 121, 122, 4096 } do
+                for _, element in ipairs { 0, 8, 2 ^ 34 - 400000, 2 ^ 34 - 5000, 2 ^ 34 - 4, 2 ^ 34, 7 * 2 ^ 34 + 8 } do
+                    assert.equal(0, tonumber(library.attention_draws_differ(time, element)),
+                        ('time %d, element %g'):format(time, element))
+                end
+            end
+        end)
     end)
-end)
+end
 
 describe('attention in bf16', function()
     -- Returns a bf16 tensor of numbers, and the f32 tensor of the same numbers after they were rounded to bf16 (here:

@@ -1,5 +1,5 @@
 /* The two ways of working with a tile of attention's weights beside each other, for attention_spec: the portable loops,
- * as the class avx512 has them, and those of its own. Linked by the spec with the objects of that class. */
+ * as a class has them, and those of its own. Compiled by the spec with the flags and the objects of that class. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,7 +88,25 @@ static void work(const struct wn__attention_kernel *g, const struct wn__attentio
     wn__attention_over_queries(g, &p, &t);
 }
 
-/* Counts the bytes in which the results of the two ways differ; 0 where the machine has but one way. */
+/* Returns whether this processor has the instructions of the class. */
+static int32_t is_here(void)
+{
+#if defined(__AVX512F__)
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+#else
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+}
+
+static int64_t differences(const void *a, const void *b, size_t bytes)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < bytes; i++) n += ((const char *)a)[i] != ((const char *)b)[i];
+    return n;
+}
+
+/* Counts the bytes in which the results of the two ways differ; 0 where the processor lacks the class. */
 __attribute__((visibility("default"))) int64_t attention_differ(int64_t time, int64_t keys, int64_t width,
                                                                 int64_t diagonal, double p, double size)
 {
@@ -97,12 +115,24 @@ __attribute__((visibility("default"))) int64_t attention_differ(int64_t time, in
     struct wn__attention_tile t = {.keys = keys, .width = width, .diagonal = diagonal};
     k.seed = 0x123456789abcdefu;
     k.counter = 3;
-    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512dq") ||
-        !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl"))
-        return 0;
+    if (!is_here()) return 0;
+    if (wn__attention_here() == &wn__attention_portable) return -1;
     work(&wn__attention_portable, &k, t, (float)size, &one);
-    work(&wn__attention_avx512, &k, t, (float)size, &other);
-    int64_t differ = 0;
-    for (size_t i = 0; i < sizeof one; i++) differ += ((const char *)&one)[i] != ((const char *)&other)[i];
-    return differ;
+    work(wn__attention_here(), &k, t, (float)size, &other);
+    return differences(&one, &other, sizeof one);
+}
+
+/* Counts the bytes in which the masks differ that the two ways draw for a tile whose first weight has the index
+ * `element`. */
+__attribute__((visibility("default"))) int64_t attention_draws_differ(int64_t time, double element)
+{
+    static struct results one, other;
+    struct wn__attention k = {.time = time, .p = 0.5, .seed = 0xfedcba987654321u, .counter = 0x500000007u};
+    struct wn__attention_tile t = {.keys = 120, .width = WIDTH, .diagonal = WN_ATTENTION_EVERY};
+    if (!is_here()) return 0;
+    t.kept = one.kept;
+    wn__attention_portable.draw(&k, &t, (uint64_t)element);
+    t.kept = other.kept;
+    wn__attention_here()->draw(&k, &t, (uint64_t)element);
+    return differences(one.kept, other.kept, sizeof one.kept);
 }

@@ -39,7 +39,7 @@ const float *wn__attention_see(const struct wn__attention *k, int64_t at, int64_
                                int64_t *step)
 {
     *step = k->row;
-    if (k->dtype == WN_F32) return (const float *)k->qkv + at;
+    if (k->dtype == WN_F32 && !wn__attention_here()->is_dense) return (const float *)k->qkv + at;
     struct wn__attention_rows rows = {k->qkv, at, k->row, n, n, wide, 1};
     load(k, &rows, buffer);
     *step = wide;
@@ -325,4 +325,4 @@ static void draw(const struct wn__attention *k, const struct wn__attention_tile 
     }
 }
 
-const struct wn__attention_kernel wn__attention_portable = {multiply, softmax, draw};
+const struct wn__attention_kernel wn__attention_portable = {multiply, softmax, draw, 0};
