@@ -16,12 +16,6 @@ local LONGEST_MACRO, MOST_PARAMETERS = 20, 6
 -- struct with named fields for each list of parameters. No name may be added, and a name that breaks its rule no more
 -- must go.
 local wide_functions = {
-    ['kernels/cpu/gemm/bf16.c'] = { 'pack_micropanel', 'run_micropanel' },
-    ['kernels/cpu/avx512/gemm_bf16.c'] = { 'pack' },
-    ['kernels/cpu/gemm/gemm.c'] = { 'transposed_steps', 'pack_transposed_b' },
-    ['kernels/cpu/gemm/small_k.c'] = { 'run_columns', 'run_down' },
-    ['kernels/cpu/gemm/words.c'] = { 'pack_plain' },
-    ['kernels/cpu/product_update.c'] = { 'pack', 'fetch' },
     ['kernels/scalar.h'] = { 'wn_layernorm_dx_##S' },
 }
 local long_macros = {

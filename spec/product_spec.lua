@@ -89,6 +89,8 @@ describe('the micro-kernels of products', function()
                 try_panels(level, bf16, { 120 }, { 264 }, { 576 }) -- all that is packed of A at a time
                 try_panels(level, bf16, { 33 }, { 1301 }, { 48, 112 }) -- several stretches of inputs, of outputs
                 try_panels(level, bf16, { 5 }, { 150 }, { 2080 })
+                try_panels(level, bf16, { 520 }, { 515 }, { 64 }) -- dX of few steps that cross a panel
+                try_panels(level, bf16, { 1, 70 }, { 0 }, { 16, 48 })
                 local long = level == 3 and { 2059, 2080 } or { 1040, 1072 } -- dW past the caches
                 try_panels(level, bf16, { 3 }, { long[1] }, { long[2] })
             end

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include "backend/class.h"
 #include "cpu.h"
-#include "gemm/gemm.h"
+#include "gemm/driver.h"
 #include "micro.h"
 
 static wn_kernel_fn wn__cpu_leaf_kernel(const struct wn_desc *d)
@@ -30,7 +30,7 @@ wn_kernel_fn wn_cpu_kernel(const struct wn_desc *d)
 
 static const char *text(void)
 {
-    return wn__gemm_bf16_here().per == 2 ? wn__micro.text_bf16 : wn__micro.text;
+    return wn__gemm_words_bf16().per == 2 ? wn__micro.text_bf16 : wn__micro.text;
 }
 
 /* WN_CPU_CLASS, the name of the class, comes from the Makefile. */

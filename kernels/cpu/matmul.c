@@ -1,9 +1,9 @@
 /* MATMUL, LINEAR, MATMUL_MAP, LINEAR_MAP: describes a product by strides (gemm/gemm.h) and calls its driver.
  *
- *     f32   gemm/gemm.c, the fastest micro-kernel of this processor
- *     bf16  gemm/bf16.c
- *     f64   plain loops, the reference
- *     large f32 and bf16 products may be a library's (library.h)
+ *     f32, bf16  gemm/gemm.c, the fastest micro-kernel of this processor
+ *     f64        plain loops, the reference
+ *
+ * Large f32 and bf16 products may be a library's (library.h).
  *
  * Threads share outputs, never k, so their number changes no bit. Where a library computes, an elementwise op is
  * applied to the whole result, so a product has the same bits with the op and without it. */

@@ -12,7 +12,7 @@ struct wn__tile;
 
 struct wn__micro {
     const struct wn__gemm_kernel *gemm;
-    /* NULL: bf16 products are the f32 micro-kernel's, over words that packing converts. Used where the processor
+    /* NULL: bf16 products are the f32 micro-kernel's, over elements that packing widens. Used where the processor
      * multiplies pairs of bf16 (wn__cpu_has_avx512_bf16). */
     const struct wn__gemm_bf16_kernel *gemm_bf16;
     const struct wn__attention_kernel *attention; /* NULL: the loops of attention/tile.c */

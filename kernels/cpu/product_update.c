@@ -43,14 +43,16 @@ struct job {
     wn__parallel_body loop; /* of the update */
 };
 
-/* Packs n columns or rows: to[k * ld + i] = x[i * xi + k * xk], i < n, k < w->k; one of xi, xk is 1. */
-static void pack(const struct job *w, const float *x, int64_t xi, int64_t xk, int64_t n, float *to, int64_t ld)
+/* Packs columns or rows: to[k * width + i] = x(i, k), i < rows; writes nothing beyond the rows. */
+static void pack(const struct job *w, const struct wn__gemm_rows *x, float *to)
 {
-    if (xk == 1) w->kernel->transpose(x, xi, n, w->k, to, ld);
-    else if (n == 8) /* a constant 8 compiles to one load and one store */
-        for (int64_t k = 0; k < w->k; k++) memcpy(to + k * ld, x + k * xk, 8 * sizeof *to);
+    const float *from = x->x;
+    const int64_t xk = x->xk, k = x->k, ld = x->width;
+    if (xk == 1) w->kernel->transpose(from, x->xi, x->rows, k, to, ld);
+    else if (x->rows == 8) /* a constant 8 compiles to one load and one store */
+        for (int64_t s = 0; s < k; s++) memcpy(to + s * ld, from + s * xk, 8 * sizeof *to);
     else
-        for (int64_t k = 0; k < w->k; k++) memcpy(to + k * ld, x + k * xk, (size_t)n * sizeof *to);
+        for (int64_t s = 0; s < k; s++) memcpy(to + s * ld, from + s * xk, (size_t)x->rows * sizeof *to);
 }
 
 /* The arguments of the update's loop, made once for each task.
@@ -85,18 +87,24 @@ static void pack_micropanels(int64_t begin, int64_t end, void *ctx)
         float *to = w->packed + micropanel * w->k * nr;
         int64_t n = wn_min(w->n - micropanel * nr, nr);
         if (n < nr) memset(to, 0, (size_t)(w->k * nr) * sizeof *to);
-        pack(w, w->b + micropanel * nr * w->bj, w->bj, w->bk, n, to, nr);
+        const struct wn__gemm_rows columns = {w->b + micropanel * nr * w->bj, w->bj, w->bk, n, w->k, nr};
+        pack(w, &columns, to);
     }
 }
 
+/* Some outputs: m rows from `row` on, n columns from `column` on. */
+struct outputs {
+    int64_t row, m, column, n;
+};
+
 /* Prefetches part `part` of `parts` of the cells that `use` will read, row after row in the order of memory. */
-static void fetch(const struct job *w, int64_t row, int64_t m, int64_t column, int64_t n, int64_t part, int64_t parts)
+static void fetch(const struct job *w, const struct outputs *o, int64_t part, int64_t parts)
 {
-    int64_t at = m * n * part / parts / LINE * LINE, left = m * n * (part + 1) / parts - at;
-    for (int64_t i = at / n, j = at % n; left > 0; left -= LINE, j += LINE) {
-        if (j >= n) i++, j -= n;
+    int64_t at = o->m * o->n * part / parts / LINE * LINE, left = o->m * o->n * (part + 1) / parts - at;
+    for (int64_t i = at / o->n, j = at % o->n; left > 0; left -= LINE, j += LINE) {
+        if (j >= o->n) i++, j -= o->n;
         for (int32_t c = 0; c < 3 && w->update.cell[c] != NULL; c++)
-            wn__fetch_far(w->update.cell[c], ((row + i) * w->n + column + j) * SIZE);
+            wn__fetch_far(w->update.cell[c], ((o->row + i) * w->n + o->column + j) * SIZE);
     }
 }
 
@@ -120,14 +128,15 @@ static void run_rows(int64_t begin, int64_t end, void *ctx)
         for (int64_t k = 0; k < w->k; k++)
             for (int64_t i = 0; i < m; i++) rows[k * mr + i] = a[i * w->ai + k * w->ak];
         for (int64_t column = 0; column < w->n; column += wide) {
-            int64_t n = wn_min(w->n - column, wide);
+            const int64_t n = wn_min(w->n - column, wide);
+            const struct outputs cells = {row, m, column, n};
             for (int64_t j = 0; j < n; j += nr) {
                 t.b = w->packed + (column + j) * w->k;
                 t.c = sums + j;
                 t.m = m;
                 t.n = wn_min(n - j, nr);
                 t.prefetch = (const char *)(t.b + w->k * nr); /* the next micro-panel */
-                fetch(w, row, m, column, n, j / nr, (n + nr - 1) / nr);
+                fetch(w, &cells, j / nr, (n + nr - 1) / nr);
                 w->kernel->microkernel(&t);
             }
             for (int64_t i = 0; i < m; i++) use(w, &hand, sums + i * wide, (row + i) * w->n + column, n);
@@ -143,7 +152,8 @@ static void pack_groups(int64_t begin, int64_t end, void *ctx)
     int64_t mr = w->kernel->mr;
     for (int64_t i = begin * mr; i < wn_min(end * mr, w->n); i += mr) {
         int64_t rows = wn_min(w->n - i, mr);
-        pack(w, w->b + i * w->bj, w->bj, w->bk, rows, w->packed + i * w->k, rows);
+        const struct wn__gemm_rows group = {w->b + i * w->bj, w->bj, w->bk, rows, w->k, rows};
+        pack(w, &group, w->packed + i * w->k);
     }
 }
 
@@ -168,7 +178,8 @@ static void run_panel(const struct job *w, int64_t first, int64_t from, int64_t 
     t.prefetch_row = WN_GEMM_NEAR_STEPS * t.prefetch_step;
     struct hand hand;
     take_up(w, &hand);
-    pack(w, w->a + first * w->ai, w->ai, w->ak, width, micropanel, width);
+    const struct wn__gemm_rows outputs = {w->a + first * w->ai, w->ai, w->ak, width, w->k, width};
+    pack(w, &outputs, micropanel);
     for (int64_t row = from * mr; row < end; row += GROUPS * mr) {
         int64_t rows = wn_min(end - row, GROUPS * mr), at = first * w->n + row * width;
         for (int64_t i = 0; i < rows; i += mr) {

@@ -2,6 +2,7 @@
  * vdpbf16ps, multiplies 16 pairs and adds both products to a float. The instruction takes denormals for zero, makes
  * none, and rounds to nearest in an order of its own. So the bits differ from those of the portable micro-kernel, and
  * are the same on every run on such a processor. */
+#define TILE_PAIRS
 #define TILE_HALF
 #define vec_multiply_add(a, b, c) _mm512_dpbf16_ps(c, (__m512bh)(a), (__m512bh)(b))
 #include "vectors.h"
@@ -47,7 +48,7 @@ INLINE void store_half(const struct wn__gemm_microtile *t, const int32_t vectors
 }
 
 /* Stores a row of a register tile of a macro-kernel as bf16. */
-INLINE void macrokernel_row(const int32_t vectors, const int32_t stream, const vec *acc, char *c)
+INLINE void half_row(const int32_t vectors, const int32_t stream, const vec *acc, char *c)
 {
     if (vectors == 2) {
         __m512i line = (__m512i)_mm512_cvtne2ps_pbh(acc[1], acc[0]);
@@ -154,17 +155,19 @@ INLINE void pack_zipped_8(const uint16_t *x, int64_t xk, int64_t rows, int64_t k
     }
 }
 
-static void pack(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, int64_t k, int64_t width, float *to)
+static void pack(const struct wn__gemm_rows *x, float *to)
 {
-    if (xk != 1 && width == 8) {
-        pack_zipped_8(x, xk, rows, k, to);
+    const uint16_t *from = x->x;
+    const int64_t width = x->width, k = x->k;
+    if (x->xk != 1 && width == 8) {
+        pack_zipped_8(from, x->xk, x->rows, k, to);
         return;
     }
-    for (int64_t i = 0; i < rows; i += width, x += width * xi, to += (k + 1) / 2 * width) {
-        int64_t n = rows - i < width ? rows - i : width;
-        if (xk == 1 && width == MR) pack_transposed_8(x, xi, n, k, to);
-        else if (xk == 1) pack_transposed(x, xi, n, k, width, to);
-        else pack_zipped(x, xk, n, k, width, to);
+    for (int64_t i = 0; i < x->rows; i += width, from += width * x->xi, to += (k + 1) / 2 * width) {
+        const int64_t n = x->rows - i < width ? x->rows - i : width;
+        if (x->xk == 1 && width == MR) pack_transposed_8(from, x->xi, n, k, to);
+        else if (x->xk == 1) pack_transposed(from, x->xi, n, k, width, to);
+        else pack_zipped(from, x->xk, n, k, width, to);
     }
 }
 
@@ -203,4 +206,4 @@ static void panel(const struct wn__gemm_microtile *t)
 }
 
 const struct wn__gemm_bf16_kernel wn__gemm_bf16_avx512 = {
-    MR, NR, 2, microkernel, pack, packing_kernel, macrokernel, panels_kernel, panel};
+    {MR, NR, microkernel, panels_kernel, NULL, packing_kernel, macrokernel, 1}, pack, panel};

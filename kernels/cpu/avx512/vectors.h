@@ -6,7 +6,7 @@
 
 #define LANES 16
 #define MR 8
-#if defined(TILE_HALF)
+#if defined(TILE_PAIRS)
 #define UNROLL 2
 #else
 #define UNROLL 4
@@ -30,7 +30,24 @@ INLINE vec_mask vec_first(int64_t n)
 #define vec_store_masked(to, mask, v) _mm512_mask_storeu_ps(to, mask, v)
 #define vec_stream(to, v) _mm512_stream_ps(to, v)
 #define vec_keep(y) __asm__("" : "+v"(y))
-#if !defined(TILE_HALF)
+#if !defined(TILE_PAIRS)
+#define TILE_HALF
 #define vec_multiply_add(a, b, c) _mm512_fmadd_ps(a, b, c)
+typedef __m256i vec_half; /* 16 bf16 */
+
+/* Rounds as wn_to_bf16 does. */
+INLINE vec_half vec_round(vec x)
+{
+    const __m512i bits = _mm512_castps_si512(x), high = _mm512_srli_epi32(bits, 16);
+    const __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
+    const __m512i up = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    const __m512i quiet = _mm512_or_si512(high, _mm512_set1_epi32(0x40));
+    const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(_mm512_srli_epi32(up, 16), nan, quiet));
+}
+
+#define vec_widen(h) _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16))
+#define half_load(from) _mm256_loadu_si256((const __m256i *)(const void *)(from))
+#define half_store(to, h) _mm256_storeu_si256((__m256i *)(void *)(to), h)
 #endif
 #endif

@@ -1,9 +1,9 @@
 /* Matrix products c = op(a) op(b) + bias, and an elementwise epilogue over c, in BLIS's terms (Van Zee and van de
  * Geijn, "BLIS: A Framework for Rapidly Instantiating BLAS Functionality", 2015).
  *
- * A driver (gemm.c for f32, bf16.c for bf16) partitions c into tasks, packs operands into micro-panels, and calls the
- * micro-kernel of this processor, which holds a micro-tile of c, at most (mr, nr), in registers while k runs over a
- * k-block of kc steps.
+ * The driver (gemm.c) partitions c into tasks, packs operands into micro-panels, and calls the micro-kernel of this
+ * processor, which holds a micro-tile of c, at most (mr, nr), in registers while k runs over a k-block of kc steps.
+ * It is one driver for all element types: driver.h has the struct of what differs between them.
  *
  *                        n                     packed micro-panel of b: (kc, nr), zeros beyond n
  *               +-------+-------+---+            | b(0, 0..nr) | b(1, 0..nr) | ... | b(kc-1, 0..nr) |
@@ -19,8 +19,8 @@
  * f32: every output is one chain over all k in ascending order, acc = a(i, k) b(k, j) + acc, then + bias. The chain
  * depends on neither micro-kernel, partition, variant nor number of threads, so the bits do not either; AVX2, AVX-512
  * and NEON agree. bf16: the same chain, over pairs of k where the processor multiplies pairs, with the bits of that
- * instruction; elsewhere the f32 chain. All packing goes to buffers of fixed size on the stack of a thread (up to 320
- * KiB): a product needs no workspace. */
+ * instruction; elsewhere the f32 chain over widened elements. The sum plus bias is rounded once, at the end. All
+ * packing goes to buffers of fixed size on the stack of a thread (up to 320 KiB): a product needs no workspace. */
 #ifndef WN_CPU_GEMM_H
 #define WN_CPU_GEMM_H
 #include <stdint.h>
@@ -83,43 +83,19 @@ static inline int64_t wn__gemm_in_panel(int64_t at, int64_t n)
 int32_t wn__gemm_f32(const struct wn__gemm *p);
 int32_t wn__gemm_bf16(const struct wn__gemm *p);
 
-/* ---- what the f32 and the bf16 driver share (partition.c) ---------------------------------------- */
+/* Applies p->epilogue, where there is one, to rows [row0, row1) and columns [column, column + n) of a matrix of c. */
+void wn__gemm_epilogue(const struct wn__gemm *p, int64_t batch, int64_t row0, int64_t row1, int64_t column, int64_t n);
 /* Writes where matrix `batch` of c has its factors: offset[0] in a and offset[1] in b, in matrices. */
 void wn__gemm_offsets(const struct wn__gemm *p, int64_t batch, int64_t offset[2]);
 
-#define WN_GEMM_SMALL 16384 /* so many multiply-adds are not worth a thread */
+/* ---- kernels --------------------------------------------------------------------------------------- */
 
-/* The tasks of a batch. Each matrix of c is divided into row_parts x column_parts parts, at multiples of row_unit rows
- * and column_unit columns; columns in panels are divided between panels. */
-struct wn__gemm_partition {
-    int64_t row_unit, column_unit;   /* rows, columns */
-    int64_t row_parts, column_parts; /* of each matrix */
-    int64_t tasks, grain;            /* arguments of wn__parallel_tasks */
-};
-/* The outputs of one task: rows [row0, row1) and columns [column0, column1) of one matrix of c. */
-struct wn__gemm_part {
-    int64_t batch, offset[2]; /* the matrix of c; those of a and of b */
-    int64_t row0, row1, column0, column1;
-};
-/* Row weight of small k: a part gets rows of its own unless n > 4 m.
- * Measured: 1024 x 1024 x 32: bf16 -> 0.93-0.98x, f32 -> 0.98-0.995x; with row weight 16: 1.02-1.04x. */
-#define WN_GEMM_SMALL_K_TALL 4
-/* Returns a partition with a part for each thread: first along the longer side of c, whose micro-panels are then packed
- * once a part. A row counts as row_weight columns. */
-struct wn__gemm_partition wn__gemm_partition(const struct wn__gemm *p, int64_t row_unit, int64_t column_unit,
-                                             int64_t row_weight);
-/* Writes the outputs of task number `task` to *out; returns 0 where it has none. */
-int32_t wn__gemm_part(const struct wn__gemm *p, const struct wn__gemm_partition *partition, int64_t task,
-                      struct wn__gemm_part *out);
-/* Applies p->epilogue, where there is one, to rows [row0, row1) and columns [column, column + n) of a matrix of c. */
-void wn__gemm_epilogue(const struct wn__gemm *p, int64_t batch, int64_t row0, int64_t row1, int64_t column, int64_t n);
 struct wn__gemm_microtile;
 /* Requests that a micro-kernel whose a has k along memory (ak = 1) prefetch each row of a WN_GEMM_PREFETCH_WORDS words
  * before it reads them, and at the end the rows of the next micro-tile, which begin at `next`. */
 void wn__gemm_prefetch_rows(struct wn__gemm_microtile *t, const float *next);
 
-#define WN_GEMM_B_FLOATS 6144 /* words of a packed micro-panel of b: KC x NR_MAX */
-#define WN_GEMM_KC 128        /* steps of k of a packed micro-panel. Measured: 96: 0-3 % slower, 64: 1-8 % slower */
+#define WN_GEMM_KC 128 /* steps of k of a packed micro-panel. Measured: 96: 0-3 % slower, 64: 1-8 % slower */
 /* Steps of k that prefetch lines of one row of what is needed next: into the first-level cache, into the second, and
  * into the second where elements are bf16. */
 #define WN_GEMM_NEAR_STEPS 16
@@ -159,8 +135,8 @@ struct wn__gemm_microtile {
      * prefetch_row. */
     const char *prefetch_then;
     int64_t prefetch_turn;
-    /* bf16 alone. half: NULL, or (m, n), rows half_ld elements apart: the sums plus half_bias go here, rounded, and c
-     * is only read. half_bias: (n), or NULL. */
+    /* Where kernel.stores_half. half: NULL, or (m, n), rows half_ld elements apart: the sums plus half_bias go here,
+     * rounded, and c is only read. half_bias: (n), or NULL. */
     uint16_t *half;
     int64_t half_ld;
     const uint16_t *half_bias;
@@ -191,6 +167,7 @@ struct wn__gemm_macrotile {
     int64_t ldc;                    /* elements from row to row of c */
     const void *then;               /* c of the micro-tile that is computed after the last: prefetched */
     int32_t stream;                 /* non-temporal stores, as in wn__gemm_microtile */
+    int32_t half;                   /* f32 words alone: c is bf16 */
 };
 
 /* The kernels of an instruction set. */
@@ -205,66 +182,34 @@ struct wn__gemm_kernel {
     void (*transpose)(const float *x, int64_t ldx, int64_t m, int64_t n, float *to, int64_t ldt);
     void (*packing_kernel)(const struct wn__gemm_packing *t); /* or NULL */
     void (*macrokernel)(const struct wn__gemm_macrotile *t);  /* or NULL */
+    int32_t stores_half; /* 1: micro- and macro-kernel store bf16 where they are told to; without it, sums alone */
 };
-
-/* ---- variants that f32 and bf16 share ------------------------------------------------------------ */
-
-/* The element type as small_m.c and small_k.c see it. Steps of k are counted in words of 32 bits.
- * nr divides WN_PANEL where columns of b or of c are in panels; macrokernel takes micro-panels of nr columns. */
-struct wn__gemm_variant {
-    const struct wn__gemm *p;
-    const void *job; /* of the driver, for pack_a and pack_b */
-    int64_t mr, nr;  /* rows and columns of a micro-tile */
-    int64_t per;     /* elements along k in a word: 1, or 2 for pairs of bf16 */
-    int64_t size;    /* bytes of an element */
-    int32_t direct;  /* micro-kernels read panels of b in place */
-    void (*packing_kernel)(const struct wn__gemm_packing *t);
-    void (*macrokernel)(const struct wn__gemm_macrotile *t);
-    void (*microkernel)(const struct wn__gemm_microtile *t);
-    /* Packs steps [k, k + steps) of all rows of a part of a: to (groups of mr rows, steps, mr). */
-    void (*pack_a)(const struct wn__gemm_variant *w, const struct wn__gemm_part *part, int64_t k, int64_t steps,
-                   float *to);
-    /* Packs n columns of b: to (steps, nr), zeros beyond n. ld: the stride of b that is not 1, as wn__gemm_b_at has
-     * it. */
-    void (*pack_b)(const struct wn__gemm_variant *w, const float *b, int64_t ld, int64_t n, int64_t steps, float *to);
-    /* c: (n) = sums + bias, rounded to the element; bias: (n), or NULL. */
-    void (*store)(const float *sums, const void *bias, int64_t n, void *c);
-    /* Makes the micro-kernel write to c and add bias. */
-    void (*set_output)(struct wn__gemm_microtile *t, void *c, const void *bias);
-};
-
-#define WN_GEMM_SMALL_M 64 /* most rows of a with which it pays to read b once, in place */
-#define WN_GEMM_SMALL_K 64 /* most steps of k of small_k.c in f32 */
-/* Computes a part of at most WN_GEMM_SMALL_M rows (small_m.c). Requires p->bj = 1, p->k > 0 and a multiple of per, and
- * a packing_kernel, or b in panels and direct. */
-void wn__gemm_small_m(const struct wn__gemm_variant *w, const struct wn__gemm_part *part);
-/* Computes a part of few steps of k (small_k.c). Requires 0 < p->k <= WN_GEMM_SMALL_K and no epilogue. stream: store c
- * non-temporally. */
-void wn__gemm_small_k(const struct wn__gemm_variant *w, const struct wn__gemm_part *part, int32_t stream);
 
 /* The kernels of each class, of which a class has its own (micro.h). */
 extern const struct wn__gemm_kernel wn__gemm_plain, wn__gemm_avx2, wn__gemm_avx512, wn__gemm_neon;
 
-/* ---- bf16 (bf16.c) ------------------------------------------------------------------------------- */
-
-/* Kernels of bf16. Operands are packed into words of 32 bits that hold `per` steps of k: a pair of bf16, or one bf16 as
- * a float. kc, ai, ak and bk of a micro-tile count words; c holds f32 sums; half is used only where per = 2. */
-struct wn__gemm_bf16_kernel {
-    int32_t mr, nr, per;
-    void (*microkernel)(const struct wn__gemm_microtile *t);
-    /* Packs rows of x, x(i, k) = x[i * xi + k * xk], one of xi and xk being 1, into micro-panels of `width` rows, each
-     * (steps, width) words: word (s, i) holds x(i, k) of the k of step s, zeros beyond rows and beyond k. */
-    void (*pack)(const uint16_t *x, int64_t xi, int64_t xk, int64_t rows, int64_t k, int64_t width, float *to);
-    void (*packing_kernel)(const struct wn__gemm_packing *t); /* or NULL */
-    void (*macrokernel)(const struct wn__gemm_macrotile *t);  /* or NULL */
-    /* As in wn__gemm_kernel; or NULL. */
-    void (*panels_kernel)(const struct wn__gemm_microtile *t, int64_t panels, int64_t apart);
-    /* A micro-kernel that reads a whole panel of b in place, dense rows of 48 columns, with a packed. It prefetches
-     * line k of t->prefetch in step k. Or NULL. */
-    void (*panel)(const struct wn__gemm_microtile *t);
+/* Rows of x to pack, x(i, k) = x[i * xi + k * xk], i < rows, k < k; one of xi and xk is 1. They are packed into
+ * micro-panels of `width` rows, each (steps, width) words: word (s, i) holds x(i, k) of the k of step s, zeros beyond
+ * rows and beyond k. */
+struct wn__gemm_rows {
+    const void *x;
+    int64_t xi, xk, rows, k, width;
 };
 
+/* The kernels of a processor that multiplies pairs of bf16: a word holds two steps of k. kc, ai, ak and bk of a
+ * micro-tile count words; c holds f32 sums. */
+struct wn__gemm_bf16_kernel {
+    struct wn__gemm_kernel words; /* without a transpose */
+    void (*pack)(const struct wn__gemm_rows *x, float *to);
+    /* A micro-kernel that reads a whole panel of b in place, dense rows of 48 columns, with a packed. It prefetches
+     * line k of t->prefetch in step k. */
+    void (*panel)(const struct wn__gemm_microtile *t);
+};
 extern const struct wn__gemm_bf16_kernel wn__gemm_bf16_avx512;
-/* Returns the kernels of bf16 products on this processor: its own, or the f32 micro-kernel of the class. */
-struct wn__gemm_bf16_kernel wn__gemm_bf16_here(void);
+
+/* How products of bf16 are computed where the processor multiplies pairs: by pairs, or by the f32 micro-kernel over
+ * widened elements, as everywhere else. The bits differ. */
+enum { WN_GEMM_PAIRS, WN_GEMM_WIDENED };
+/* Returns the kernels of pairs, NULL where elements are widened; choice: WN_GEMM_PAIRS or WN_GEMM_WIDENED. */
+const struct wn__gemm_bf16_kernel *wn__gemm_bf16_here(int32_t choice);
 #endif

@@ -26,7 +26,7 @@ struct rows_to_pack {
 INLINE void pack_vector(const struct rows_to_pack *s, int32_t v)
 {
     vec_store(s->to + LANES * v, load_in_place(s->from, s->bk, v, s->n - LANES * v));
-#if defined(TILE_HALF) /* two rows of 96 bytes, in two lines each */
+#if defined(TILE_PAIRS) /* two rows of 96 bytes, in two lines each */
     const uint16_t *even = (const uint16_t *)(const void *)s->prefetch;
     if (v != 1) prefetch_line(FAR, (const char *)(even + 16 * v));
     if (v != 1) prefetch_line(FAR, (const char *)(even + s->bk + 16 * v));
@@ -88,19 +88,38 @@ static void packing_kernel(const struct wn__gemm_packing *t)
 
 /* ---- macro-kernel: many micro-tiles of few steps ------------------------------------------------- */
 
-#if defined(TILE_HALF)
-#define C_SIZE 2 /* bytes of an element of c */
-#else
-#define C_SIZE 4
+/* How a macro-kernel stores c. */
+enum { STORED, STREAMED, HALVES };
+
 /* Stores a row of a register tile to c. */
-INLINE void macrokernel_row(const int32_t vectors, const int32_t stream, const vec *acc, char *c)
+INLINE void macrokernel_row(const int32_t vectors, const int32_t how, const vec *acc, char *c)
 {
+#if defined(TILE_PAIRS)
+    half_row(vectors, how == STREAMED, acc, c);
+#else
+#if defined(TILE_HALF)
+    if (how == HALVES) {
+        half_row(vectors, acc, (uint16_t *)(void *)c);
+        return;
+    }
+#endif
 #pragma GCC unroll 3
     for (int32_t v = 0; v < vectors; v++)
-        if (stream) vec_stream((float *)(void *)c + LANES * v, acc[v]);
+        if (how == STREAMED) vec_stream((float *)(void *)c + LANES * v, acc[v]);
         else vec_store((float *)(void *)c + LANES * v, acc[v]);
-}
 #endif
+}
+
+/* Returns the bytes of an element of c. */
+INLINE int64_t c_size(const int32_t how)
+{
+#if defined(TILE_PAIRS)
+    (void)how;
+    return 2;
+#else
+    return how == HALVES ? 2 : 4;
+#endif
+}
 
 /* The place of a register tile of a macro-kernel in a, b and c. */
 struct tile_place {
@@ -110,60 +129,67 @@ struct tile_place {
 };
 
 /* Computes one register tile; `width`: words of a row of b. */
-INLINE void macrokernel_tile(const struct wn__gemm_macrotile *t, const int32_t vectors, const int32_t stream,
+INLINE void macrokernel_tile(const struct wn__gemm_macrotile *t, const int32_t vectors, const int32_t how,
                              const int64_t width, struct tile_place s)
 {
-    const int64_t row = t->ldc * C_SIZE;
+    const int64_t size = c_size(how), row = t->ldc * size;
     vec acc[MR][REGISTERS];
 #pragma GCC unroll 8
     for (int32_t i = 0; i < MR; i++) {
 #pragma GCC unroll 3
         for (int32_t v = 0; v < vectors; v++) acc[i][v] = vec_zero();
 #pragma GCC unroll 3
-        for (int32_t at = 0; at < vectors * LANES * C_SIZE; at += 64)
-            if (!stream) __builtin_prefetch(s.next + i * row + at, 1);
+        for (int32_t at = 0; at < vectors * LANES * size; at += 64)
+            if (how != STREAMED) __builtin_prefetch(s.next + i * row + at, 1);
     }
     for (int64_t k = t->kc; k > 0; k--, s.a += MR, s.b += width) dense_step(vectors, s.a, s.b, acc);
 #pragma GCC unroll 8
-    for (int32_t i = 0; i < MR; i++) macrokernel_row(vectors, stream, acc[i], s.c + i * row);
+    for (int32_t i = 0; i < MR; i++) macrokernel_row(vectors, how, acc[i], s.c + i * row);
 }
 
 /* Computes all micro-tiles in one call, so that with few steps of k the next one starts while the lines of this one are
  * being written. `columns`: of a micro-tile, in register tiles of `vectors` vectors. */
 INLINE void macrokernel_of(const struct wn__gemm_macrotile *given, const int32_t vectors, const int32_t columns,
-                           const int32_t stream)
+                           const int32_t how)
 {
     const struct wn__gemm_macrotile t = *given;
-    const int64_t step = t.c_step * C_SIZE;
+    const int64_t size = c_size(how), step = t.c_step * size;
     const int32_t wide = vectors * LANES;
     struct tile_place s = {t.a, t.b, t.c, NULL};
     for (int64_t i = 0; i < t.tiles; i++, s.a += t.a_step, s.b += t.b_step, s.c += step) {
 #pragma GCC unroll 4
         for (int32_t at = 0; at < columns; at += wide) {
-            struct tile_place one = {s.a, s.b + at, s.c + at * C_SIZE, s.c + (at + wide) * C_SIZE};
+            struct tile_place one = {s.a, s.b + at, s.c + at * size, s.c + (at + wide) * size};
             if (at + wide == columns) one.next = i + 1 < t.tiles ? s.c + step : t.then;
-            macrokernel_tile(&t, vectors, stream, columns, one);
+            macrokernel_tile(&t, vectors, how, columns, one);
         }
     }
 }
 
-#define MACROKERNEL(NAME, COLUMNS, STREAM)                                                                             \
+#define MACROKERNEL(NAME, COLUMNS, HOW)                                                                                \
     static void NAME(const struct wn__gemm_macrotile *t)                                                               \
     {                                                                                                                  \
-        macrokernel_of(t, COLUMNS % (LANES * REGISTERS) == 0 ? REGISTERS : 2, COLUMNS, STREAM);                        \
+        macrokernel_of(t, COLUMNS % (LANES * REGISTERS) == 0 ? REGISTERS : 2, COLUMNS, HOW);                           \
     }
-MACROKERNEL(macrokernel_48, 48, 0)
-MACROKERNEL(stream_48, 48, 1)
-#if defined(TILE_HALF)
-MACROKERNEL(macrokernel_32, 32, 0)
-MACROKERNEL(stream_32, 32, 1)
+MACROKERNEL(macrokernel_48, 48, STORED)
+MACROKERNEL(stream_48, 48, STREAMED)
+#if defined(TILE_PAIRS)
+MACROKERNEL(macrokernel_32, 32, STORED)
+MACROKERNEL(stream_32, 32, STREAMED)
+#elif defined(TILE_HALF)
+MACROKERNEL(halves_48, 48, HALVES)
 #endif
 
 static void macrokernel(const struct wn__gemm_macrotile *t)
 {
-#if defined(TILE_HALF)
+#if defined(TILE_PAIRS)
     if (t->n == 32) {
         (t->stream ? stream_32 : macrokernel_32)(t);
+        return;
+    }
+#elif defined(TILE_HALF)
+    if (t->half) {
+        halves_48(t);
         return;
     }
 #endif

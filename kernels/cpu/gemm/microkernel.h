@@ -21,7 +21,8 @@
  *   vec_keep(x)                         one load of x; without it each multiply-add loads or broadcasts again
  *   OWN_ROW, multiply_row               where the compiler's row of multiply-adds will not do
  *   OWN_PACKED, multiply_packed         where packed elements of a are not multiplied one at a time
- * and, for words that are pairs of bf16 (TILE_HALF), load_in_place, store_half and macrokernel_row. */
+ * and, where a class stores sums as bf16 (TILE_HALF), store_half and half_row; and, for words that are pairs of bf16
+ * (TILE_PAIRS, which are always stored as bf16), load_in_place. */
 #ifndef WN_CPU_GEMM_MICROKERNEL_H
 #define WN_CPU_GEMM_MICROKERNEL_H
 #include <stddef.h>
@@ -31,7 +32,7 @@
 #define REGISTERS 3 /* most vectors of a register tile */
 _Static_assert(NR == WN_PANEL && NR == WN_GEMM_NR_MAX && MR <= WN_GEMM_MR_MAX, "drivers and layouts know NR");
 _Static_assert(16 % LANES == 0 && NR % LANES == 0, "packed rows are whole vectors");
-#if defined(TILE_HALF)
+#if defined(TILE_PAIRS)
 #define PANEL_STEPS (WN_PANEL / 2)
 #define FAR_STEPS WN_GEMM_FAR_STEPS_BF16
 #else
@@ -96,6 +97,50 @@ INLINE void store_tile(const struct wn__gemm_microtile *t, const int32_t vectors
             else if (i < t->m) vec_store_masked(to + i * ld + LANES * v, vec_first(t->n - LANES * v), acc[i][v]);
 }
 
+#if defined(TILE_HALF) && !defined(TILE_PAIRS)
+/* Stores a whole row of a register tile as bf16. */
+INLINE void half_row(const int32_t vectors, const vec *acc, uint16_t *to)
+{
+#pragma GCC unroll 3
+    for (int32_t v = 0; v < vectors; v++) half_store(to + LANES * v, vec_round(acc[v]));
+}
+
+/* Copies n bf16, at most LANES. */
+INLINE void copy_halves(uint16_t *to, const uint16_t *from, int64_t n)
+{
+    for (int64_t j = 0; j < n && j < LANES; j++) to[j] = from[j];
+}
+
+/* Stores the sums of a register tile as bf16, with their bias. */
+INLINE void store_half(const struct wn__gemm_microtile *t, const int32_t vectors, const int32_t whole,
+                       vec acc[MR][REGISTERS])
+{
+    uint16_t part[LANES] = {0};
+    if (t->half_bias) {
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < vectors; v++) {
+            if (!whole) copy_halves(part, t->half_bias + LANES * v, t->n - LANES * v);
+            const vec bias = vec_widen(half_load(whole ? t->half_bias + LANES * v : part));
+#pragma GCC unroll 8
+            for (int32_t i = 0; i < MR; i++) acc[i][v] = vec_add(acc[i][v], bias);
+        }
+    }
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < MR; i++) {
+        uint16_t *to = t->half + i * t->half_ld;
+        if (whole) {
+            half_row(vectors, acc[i], to);
+        } else if (i < t->m) {
+#pragma GCC unroll 3
+            for (int32_t v = 0; v < vectors; v++) {
+                half_store(part, vec_round(acc[i][v]));
+                copy_halves(to + LANES * v, part, t->n - LANES * v);
+            }
+        }
+    }
+}
+#endif
+
 INLINE void load_tile(const struct wn__gemm_microtile *t, const int32_t vectors, const int32_t whole,
                       vec acc[MR][REGISTERS])
 {
@@ -125,7 +170,7 @@ INLINE void prefetch_out(const struct wn__gemm_microtile *t, const int32_t vecto
             if (whole || i < t->m) __builtin_prefetch(t->out + i * t->out_ld + at, 1);
 }
 
-#if !defined(TILE_HALF)
+#if !defined(TILE_PAIRS)
 /* Returns vector v of a step of a b that is read in place, of which n lanes are columns; the others are zero. */
 INLINE vec load_in_place(const float *b, int64_t bk, int32_t v, int64_t n)
 {
@@ -236,6 +281,8 @@ INLINE struct wn__gemm_microtile tile_at(const struct wn__gemm_microtile *of, in
     if (t.copy) t.copy += at;
     if (t.out) t.out += at;
     if (t.bias) t.bias += at;
+    if (t.half) t.half += at;
+    if (t.half_bias) t.half_bias += at;
     return t;
 }
 

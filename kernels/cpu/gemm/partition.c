@@ -1,4 +1,4 @@
-/* Shared by the drivers of products, whatever the element type: the partition of a batch into tasks, and the epilogue
+/* Of the driver of products: the partition of a batch into tasks, and the epilogue
  * over what a task computed. Tasks divide outputs, never k, so the partition changes no bit.
  *
  *     a matrix of c, row_parts = 2, column_parts = 3:     +------+------+------+
@@ -7,9 +7,10 @@
  *                                                         |  3   |  4   |  5   |
  *                                                         +------+------+------+ */
 #include <stddef.h>
-#include "gemm.h"
+#include "driver.h"
 #include "../../../runtime/base/number.h"
 
+#define SMALL 16384  /* so many multiply-adds are not worth a thread */
 #define FINER 4      /* most tasks of a thread */
 #ifndef WN_GEMM_TASK /* multiply-adds of a task, 0.07 to 0.15 ms; the spec of products sets fewer */
 #define WN_GEMM_TASK ((int64_t)1 << 25)
@@ -47,7 +48,7 @@ struct wn__gemm_partition wn__gemm_partition(const struct wn__gemm *p, int64_t r
     struct wn__gemm_partition partition = {row_unit, column_unit, 1, 1, p->batch, 1};
     int64_t threads = wn_cpu_threads(), work = p->m * p->n * p->k;
     int64_t rows = (p->m + row_unit - 1) / row_unit, columns = (p->n + column_unit - 1) / column_unit;
-    if (p->batch % threads != 0 && work >= WN_GEMM_SMALL) {
+    if (p->batch % threads != 0 && work >= SMALL) {
         int32_t by_rows = p->m * row_weight > p->n;
         int64_t want = p->batch >= threads ? threads : (threads + p->batch - 1) / p->batch;
         int64_t *first = by_rows ? &partition.row_parts : &partition.column_parts;
@@ -58,7 +59,7 @@ struct wn__gemm_partition wn__gemm_partition(const struct wn__gemm *p, int64_t r
     if (threads > 1) partition_finer(p, &partition);
     int64_t parts = partition.row_parts * partition.column_parts;
     partition.tasks = p->batch * parts;
-    partition.grain = WN_GEMM_SMALL / (work / parts + p->m * p->n / parts + 1) + 1;
+    partition.grain = SMALL / (work / parts + p->m * p->n / parts + 1) + 1;
     return partition;
 }
 

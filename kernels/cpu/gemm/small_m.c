@@ -23,7 +23,7 @@
  *
  * The chain over k of an output is that of gemm.h. Nothing here allocates. */
 #include <string.h>
-#include "gemm.h"
+#include "driver.h"
 #include "../../../runtime/base/number.h"
 
 #define KC 96      /* steps of a k-block, in words. Measured: 64: up to 4 % slower; 128: the same to 4 % slower */
@@ -35,7 +35,7 @@
 
 /* One pass over columns [column0, column1) of a part. */
 struct small_m {
-    const struct wn__gemm_variant *w;
+    const struct wn__gemm_job *w;
     const struct wn__gemm_part *part;
     int64_t groups; /* of mr rows */
     int64_t steps;  /* of k, in words */
@@ -54,34 +54,34 @@ static int64_t steps_at(const struct small_m *f, struct place at)
 
 static int64_t columns_at(const struct small_m *f, struct place at)
 {
-    return wn_min(f->column1 - at.column, f->w->nr);
+    return wn_min(f->column1 - at.column, f->w->words.kernel->nr);
 }
 
 /* Returns row `step` of a micro-panel in b; *ld becomes the stride of b, as wn__gemm_b_at has it. */
 static const float *row_at(const struct small_m *f, struct place at, int64_t step, int64_t *ld)
 {
-    int64_t row = wn__gemm_b_at(f->w->p, f->part->offset[1], (at.k + step) * f->w->per, at.column, ld);
-    return (const float *)(const void *)((const char *)f->w->p->b + row * f->w->size);
+    return (const float *)(const void *)wn__gemm_b(f->w, f->part, (at.k + step) * f->w->words.per, at.column, ld);
 }
 
 /* Returns the micro-panel after this one; its k is f->steps where there is none. */
 static struct place after(const struct small_m *f, struct place at)
 {
-    at.column += f->w->nr;
+    at.column += f->w->words.kernel->nr;
     if (at.column < f->column1) return at;
     return (struct place){at.k + steps_at(f, at), f->column0};
 }
 
 /* Multiplies one micro-panel by all rows while the next one is packed. Prefetches run half a micro-panel ahead of
- * packing. A last micro-panel of up to two vectors is multiplied as such.
+ * packing. A last micro-panel of up to two vectors is multiplied as such. b: this micro-panel, and where the next one
+ * goes.
  * Measured: a third ahead: 6 to 12 % slower, three quarters: 0 to 7 % slower (32 x 4096 x 4096). */
-static void run_micropanel(const struct small_m *f, struct place at, const float *a, const float *b, float *packed,
-                           float *sums)
+static void run_micropanel(const struct small_m *f, struct place at, const float *a, float *const b[2], float *sums)
 {
-    int64_t mr = f->w->mr, nr = f->w->nr, kc = steps_at(f, at), done = 0, ld;
+    float *packed = b[1];
+    int64_t mr = f->w->words.kernel->mr, nr = f->w->words.kernel->nr, kc = steps_at(f, at), done = 0, ld;
     struct place next = after(f, at), later = after(f, next);
     int64_t rows = next.k < f->steps ? steps_at(f, next) : 0;
-    struct wn__gemm_packing t = {.kc = kc, .b = b, .first = at.k == 0, .next_n = columns_at(f, next)};
+    struct wn__gemm_packing t = {.kc = kc, .b = b[0], .first = at.k == 0, .next_n = columns_at(f, next)};
     t.n = columns_at(f, at);
     t.every = f->groups >= 4 ? 4 : f->groups >= 2 ? 2 : 1;
     for (int64_t g = 0; g < f->groups; g++) {
@@ -92,44 +92,45 @@ static void run_micropanel(const struct small_m *f, struct place at, const float
         t.prefetch = prefetch < rows ? row_at(f, next, prefetch, &ld) : row_at(f, later, prefetch - rows, &ld);
         t.from = row_at(f, next, done, &t.bk);
         t.next = packed + done * nr;
-        f->w->packing_kernel(&t);
+        f->w->words.kernel->packing_kernel(&t);
         done += t.rows;
     }
-    const float *from = row_at(f, next, done, &ld);
-    if (done < rows) f->w->pack_b(f->w, from, ld, t.next_n, rows - done, packed + done * nr);
+    const struct wn__gemm_micropanel rest = {next.k + done, rows - done, next.column, t.next_n, nr};
+    if (done < rows) wn__gemm_pack_b(f->w, f->part, &rest, packed + done * nr);
 }
 
 /* Writes the sums of the pass to c, and applies the epilogue. */
 static void store(const struct small_m *f, const float *sums)
 {
-    const struct wn__gemm *p = f->w->p;
     const struct wn__gemm_part *q = f->part;
-    int64_t nr = f->w->nr, size = f->w->size;
+    const int64_t nr = f->w->words.kernel->nr, micropanel = f->groups * f->w->words.kernel->mr * nr;
     for (int64_t i = 0; i < q->row1 - q->row0; i++) {
-        struct place at = {0, f->column0};
-        for (const float *from = sums + i * nr; at.column < f->column1;
-             at.column += nr, from += f->groups * f->w->mr * nr) {
-            int64_t ld, to = wn__gemm_c_at(p, q->batch, q->row0 + i, at.column, &ld);
-            f->w->store(from, p->bias ? (const char *)p->bias + at.column * size : NULL, columns_at(f, at),
-                        (char *)p->c + to * size);
+        const float *from = sums + i * nr;
+        for (struct place at = {0, f->column0}; at.column < f->column1; at.column += nr, from += micropanel) {
+            int64_t ld;
+            char *c = wn__gemm_c(f->w, q, q->row0 + i, at.column, &ld);
+            f->w->words.store(from, wn__gemm_bias(f->w, at.column), columns_at(f, at), c);
         }
     }
-    wn__gemm_epilogue(p, q->batch, q->row0, q->row1, f->column0, f->column1 - f->column0);
+    wn__gemm_epilogue(f->w->p, q->batch, q->row0, q->row1, f->column0, f->column1 - f->column0);
 }
 
 static void run_columns(const struct small_m *f, float *sums)
 {
     float b[2][KC * WN_GEMM_NR_MAX] __attribute__((aligned(64)));
     float a[KC * WN_GEMM_SMALL_M] __attribute__((aligned(64)));
-    const struct wn__gemm_variant *w = f->w;
+    const struct wn__gemm_job *w = f->w;
+    const int64_t rows = f->groups * w->words.kernel->mr;
     struct place at = {0, f->column0};
-    int32_t odd = 0;
-    int64_t ld;
-    const float *from = row_at(f, at, 0, &ld);
-    w->pack_b(w, from, ld, columns_at(f, at), steps_at(f, at), b[0]);
-    for (; at.k < f->steps; at = after(f, at), odd = !odd) {
-        if (at.column == f->column0) w->pack_a(w, f->part, at.k, steps_at(f, at), a);
-        run_micropanel(f, at, a, b[odd], b[!odd], sums + (at.column - f->column0) * f->groups * w->mr);
+    float *turn[2] = {b[0], b[1]};
+    const struct wn__gemm_micropanel first = {0, steps_at(f, at), at.column, columns_at(f, at), w->words.kernel->nr};
+    wn__gemm_pack_b(w, f->part, &first, b[0]);
+    for (; at.k < f->steps; at = after(f, at)) {
+        if (at.column == f->column0) wn__gemm_pack_a(w, f->part, at.k, steps_at(f, at), a);
+        run_micropanel(f, at, a, turn, sums + (at.column - f->column0) * rows);
+        float *packed = turn[1];
+        turn[1] = turn[0];
+        turn[0] = packed;
     }
     store(f, sums);
 }
@@ -140,7 +141,7 @@ static void run_columns(const struct small_m *f, float *sums)
  * panel, then the next panel. */
 static void run_panel(const struct small_m *f, struct place at, int64_t steps, const float *a, float *sums)
 {
-    const int64_t mr = f->w->mr, nr = f->w->nr, end = at.k + steps;
+    const int64_t mr = f->w->words.kernel->mr, nr = f->w->words.kernel->nr, end = at.k + steps;
     const struct place beside = {at.k, at.column + nr};
     int64_t ld;
     struct wn__gemm_microtile t = {.ai = 1, .ak = mr, .ldc = nr, .m = mr, .n = columns_at(f, at)};
@@ -157,7 +158,7 @@ static void run_panel(const struct small_m *f, struct place at, int64_t steps, c
             t.a = a + g * mr * steps;
             t.c = sums + g * mr * nr;
             t.prefetch = (const char *)(next + t.kc * 16 * g);
-            f->w->microkernel(&t);
+            f->w->words.kernel->microkernel(&t);
         }
     }
 }
@@ -166,27 +167,28 @@ static void run_panel(const struct small_m *f, struct place at, int64_t steps, c
 static void run_panels(const struct small_m *f, float *sums)
 {
     float a[PANEL_A] __attribute__((aligned(64)));
-    const int64_t rows = f->groups * f->w->mr, most = PANEL_A / rows / 16 * 16;
+    const int64_t rows = f->groups * f->w->words.kernel->mr, most = PANEL_A / rows / 16 * 16;
     struct place at = {0, 0};
     for (int64_t steps; at.k < f->steps; at.k += steps) {
         steps = wn_min(f->steps - at.k, most);
-        f->w->pack_a(f->w, f->part, at.k, steps, a);
-        for (at.column = f->column0; at.column < f->column1; at.column += f->w->nr)
+        wn__gemm_pack_a(f->w, f->part, at.k, steps, a);
+        for (at.column = f->column0; at.column < f->column1; at.column += f->w->words.kernel->nr)
             run_panel(f, at, steps, a, sums + (at.column - f->column0) * rows);
     }
     store(f, sums);
 }
 
-void wn__gemm_small_m(const struct wn__gemm_variant *w, const struct wn__gemm_part *part)
+void wn__gemm_small_m(const struct wn__gemm_job *w, const struct wn__gemm_part *part)
 {
     float sums[SUMS] __attribute__((aligned(64)));
-    struct small_m f = {.w = w, .part = part, .groups = (part->row1 - part->row0 + w->mr - 1) / w->mr};
-    int64_t wide = SUMS / (f.groups * w->mr * w->nr) * w->nr;
-    f.steps = w->p->k / w->per;
+    const int64_t mr = w->words.kernel->mr, nr = w->words.kernel->nr;
+    struct small_m f = {.w = w, .part = part, .groups = (part->row1 - part->row0 + mr - 1) / mr};
+    const int64_t wide = SUMS / (f.groups * mr * nr) * nr;
+    f.steps = w->p->k / w->words.per;
     for (int64_t column = part->column0; column < part->column1; column += wide) {
         f.column0 = column;
         f.column1 = wn_min(column + wide, part->column1);
-        if (w->p->b_panels && w->direct) run_panels(&f, sums);
+        if (w->p->b_panels) run_panels(&f, sums);
         else run_columns(&f, sums);
     }
 }

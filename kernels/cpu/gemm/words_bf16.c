@@ -1,0 +1,163 @@
+/* Words of bf16 (driver.h): pairs of steps of k, where the processor multiplies pairs; elsewhere elements that packing
+ * widens to f32 for the f32 micro-kernel of the class. Sums are f32 over all of k, and are rounded to bf16 once, after
+ * bias; no partial sum is ever bf16. */
+#include <stddef.h>
+#include <string.h>
+#include "driver.h"
+#include "../backend/class.h"
+#include "../micro.h"
+#include "../../../runtime/base/number.h"
+
+/* How bf16 is computed where the processor multiplies pairs. */
+#define CHOICE WN_GEMM_PAIRS
+
+static const struct wn__gemm_blocks pairs = {
+    .part_columns = 32, /* 96: parts of 1024 columns differed by 13 % */
+    .kc = WN_GEMM_KC,
+    .kc_panels = 144, /* 120: up to 1.03x time */
+    .rows_packed = 128,
+    .rows_direct = 192,
+    .rows_tall = 512,
+    .outputs = 49152,
+    .column_unit = 96, /* two micro-panels, three cache lines of c */
+    .width_unit = 16,
+    .transposed_rows = 64,
+    .transposed_packed = 65536, /* k-blocks of 128: 15-20 % slower */
+    .transposed_kc = INT32_MAX,
+    .transposed_sums = 8192,    /* 32768: the same */
+    .small_m_least = 16,        /* 8: 1.1-1.5x time */
+    .small_k = 32,              /* 64: its narrower micro-panels cost 10 % */
+    .small_k_outputs = 1 << 14, /* fewer: no difference */
+    .small_k_columns = 32,      /* a cache line of a row of c */
+    .stream_outputs = 1 << 22,
+};
+static const struct wn__gemm_blocks widened = {
+    .part_columns = 32,
+    .kc = WN_GEMM_KC,
+    .kc_panels = 144,
+    .rows_packed = 128,
+    .rows_direct = 192,
+    .rows_tall = 512,
+    .outputs = 49152,
+    .column_unit = 96,
+    .width_unit = 48,
+    .transposed_rows = 64,
+    .transposed_packed = 65536,
+    .transposed_kc = WN_GEMM_WIDENED_MAX / WN_GEMM_MR_MAX,
+    .transposed_sums = 8192,
+    .small_m_least = 1,
+    .small_k = WN_GEMM_SMALL_K,
+    .small_k_outputs = 1 << 14,
+    .small_k_columns = 48,
+    .stream_outputs = INT64_MAX, /* micro-kernels round to parts of lines */
+};
+
+/* Rounds sums + bias; bias: (n), or NULL. */
+static void store(const float *restrict sums, const void *bias, int64_t n, void *c)
+{
+    const uint16_t *restrict add = bias;
+    uint16_t *restrict to = c;
+    if (add != NULL)
+        for (int64_t j = 0; j < n; j++) to[j] = wn_to_bf16(sums[j] + wn_from_bf16(add[j]));
+    else
+        for (int64_t j = 0; j < n; j++) to[j] = wn_to_bf16(sums[j]);
+}
+
+/* ---- pairs --------------------------------------------------------------------------------------- */
+
+static void pack_pairs(const struct wn__gemm_words *w, const struct wn__gemm_rows *x, float *to)
+{
+    (void)w;
+    wn__micro.gemm_bf16->pack(x, to);
+}
+
+static void set_output(struct wn__gemm_microtile *t, void *c, int64_t ld, const void *bias)
+{
+    t->half = c;
+    t->half_ld = ld;
+    t->half_bias = bias;
+}
+
+/* ---- widened elements ---------------------------------------------------------------------------- */
+
+#define STEPS 64 /* of rows that are widened before they are transposed */
+
+/* Packs n rows, k along memory, as one micro-panel. */
+static void pack_transposed(const struct wn__gemm_rows *x, const uint16_t *from, int64_t n, float *to)
+{
+    float wide[WN_GEMM_NR_MAX * STEPS] __attribute__((aligned(64)));
+    for (int64_t k = 0; k < x->k; k += STEPS, to += STEPS * x->width) {
+        const int64_t steps = wn_min(x->k - k, STEPS);
+        for (int64_t i = 0; i < n; i++) wn__gemm_widen(wide + i * STEPS, from + i * x->xi + k, steps);
+        wn__micro.gemm->transpose(wide, STEPS, n, steps, to, x->width);
+    }
+}
+
+/* Packs groups of mr rows that are along memory, 32 rows in all, so that a whole cache line of each step is read
+ * once. */
+static inline __attribute__((always_inline)) void pack_line_of(const struct wn__gemm_rows *x, const uint16_t *from,
+                                                               const int64_t mr, float *to)
+{
+    for (int64_t k = 0; k < x->k; k++, from += x->xk, to += mr) {
+        float line[32];
+        wn__gemm_widen(line, from, 32);
+        for (int64_t i = 0; i < 32; i += mr) memcpy(to + i * x->k, line + i, (size_t)mr * sizeof *to);
+    }
+}
+
+/* Packs as many rows, 32 at a time, as are whole lines; returns how many. */
+static int64_t pack_lines(const struct wn__gemm_rows *x, float *to)
+{
+    const uint16_t *from = x->x;
+    int64_t i = 0;
+    for (; x->rows - i >= 32; i += 32)
+        if (x->width == 8) pack_line_of(x, from + i, 8, to + i * x->k);
+        else pack_line_of(x, from + i, 4, to + i * x->k);
+    return i;
+}
+
+static void pack_widened(const struct wn__gemm_words *w, const struct wn__gemm_rows *x, float *to)
+{
+    const uint16_t *from = x->x;
+    (void)w;
+    int64_t i = x->xk != 1 && (x->width == 4 || x->width == 8) ? pack_lines(x, to) : 0;
+    for (; i < x->rows; i += x->width) {
+        const int64_t n = wn_min(x->rows - i, x->width);
+        float *out = to + i * x->k;
+        if (n < x->width) memset(out, 0, (size_t)(x->k * x->width) * sizeof *out);
+        if (x->xk == 1) pack_transposed(x, from + i * x->xi, n, out);
+        else if (n == WN_PANEL) /* a constant */
+            for (int64_t k = 0; k < x->k; k++) wn__gemm_widen(out + k * x->width, from + i + k * x->xk, WN_PANEL);
+        else
+            for (int64_t k = 0; k < x->k; k++) wn__gemm_widen(out + k * x->width, from + i + k * x->xk, n);
+    }
+}
+
+/* ---- the choice ---------------------------------------------------------------------------------- */
+
+const struct wn__gemm_bf16_kernel *wn__gemm_bf16_here(int32_t choice)
+{
+    return choice == WN_GEMM_PAIRS && wn__cpu_has_avx512_bf16() ? wn__micro.gemm_bf16 : NULL;
+}
+
+struct wn__gemm_words wn__gemm_words_bf16(void)
+{
+    const struct wn__gemm_bf16_kernel *kernel = wn__gemm_bf16_here(CHOICE);
+    struct wn__gemm_words words = {.size = sizeof(uint16_t), .store = store};
+    if (kernel != NULL) {
+        words.kernel = &kernel->words;
+        words.blocks = &pairs;
+        words.per = 2;
+        words.in_place = 1;
+        words.pack = pack_pairs;
+        words.panel = kernel->panel;
+        words.set_output = set_output;
+    } else {
+        words.kernel = wn__micro.gemm;
+        words.blocks = &widened;
+        words.per = 1;
+        words.pack = pack_widened;
+        if (words.kernel->stores_half) words.set_output = set_output;
+    }
+    return words;
+}
