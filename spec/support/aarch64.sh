@@ -1,6 +1,7 @@
 #!/bin/sh
 # Builds Wane for aarch64 with a cross compiler and tries it under qemu-user: examples/first.lua prints what it prints on
-# this machine, and specs of numbers, plans and errors pass. Says which tool is missing, and succeeds, where one is.
+# this machine, products and attention have the bits that they have here, and specs of numbers, plans and errors pass.
+# (neon_spec tries the micro-kernels by themselves.) Says which tool is missing, and succeeds, where one is.
 # The emulated LuaJIT and busted's C modules are Debian's own packages for arm64, unpacked into build/aarch64/root; nothing is installed.
 # usage: spec/support/aarch64.sh [spec files]
 cd "$(dirname "$0")/../.." || exit 1
@@ -39,10 +40,33 @@ chmod 755 $o/luajit
 
 $make --no-print-directory CC=$cross O=$o LIBRARY=$o/libwane.so $o/libwane.so || exit 1
 export WANE_THREADS=2
+there() { WANE_LIB="$PWD/$o" $o/luajit -joff "$@"; } # LuaJIT with the library for aarch64
 ${LUAJIT:-luajit} examples/first.lua >$o/first.here || exit 1
-WANE_LIB="$PWD/$o" $o/luajit -joff examples/first.lua >$o/first.there || exit 1
+there examples/first.lua >$o/first.there || exit 1
 cmp $o/first.here $o/first.there || exit 1
 echo '   examples/first.lua prints the same'
+
+class=$(export LUA_PATH='lua/?.lua;lua/?/init.lua' WANE_KERNELS=auto
+    there -e 'print(require("ffi").string(require("wane.ffi").C.wn_kernels()))') || exit 1
+[ "$class" = 'neon (NEON)' ] || { echo "   the class is $class"; exit 1; }
+
+# Writes digests of products, of attention and of a training by one class to bits.CLASS.
+bits() ( # class, LuaJIT
+    export WANE_KERNELS="$1" WANE_COSTS=off WANE_ONEDNN=off OMP_WAIT_POLICY=passive
+    "$2" spec/support/class_bits.lua matmul linear attention attention_grad >"$o/bits.$1" 2>$o/bits.log
+)
+bits plain there &
+plain=$!
+bits neon there || exit 1
+wait $plain || exit 1
+cmp $o/bits.neon $o/bits.plain || exit 1
+echo "   neon has the bits of plain: $(wc -l <$o/bits.neon) results"
+if grep -q ' avx2' /proc/cpuinfo 2>/dev/null; then
+    bits avx2 "${LUAJIT:-luajit}" || exit 1
+    diff $o/bits.neon $o/bits.avx2 || exit 1
+    echo '   and of avx2'
+fi
+
 # Specs of numbers, plans and errors that take seconds under emulation and start no process of their own.
 [ $# -gt 0 ] || set -- spec/accumulate_spec.lua spec/bf16_spec.lua spec/cache_spec.lua spec/checkpoint_spec.lua \
     spec/compile_spec.lua spec/custom_spec.lua spec/data_spec.lua spec/errors_spec.lua spec/exact_spec.lua \

@@ -1,6 +1,8 @@
 -- Prints a digest of the result and of every gradient of every record in spec/cases, and of a training of layers, by
--- the class of kernels that WANE_KERNELS names; classes_spec runs it in a process for each class.
--- usage: luajit spec/support/class_bits.lua     a line each: op<tab>case, float, what<tab>digest
+-- the class of kernels that WANE_KERNELS names; classes_spec runs it in a process for each class, aarch64.sh under an
+-- emulator.
+-- usage: luajit spec/support/class_bits.lua [ops]     a line each: op<tab>case, float, what<tab>digest
+-- Without ops: all.
 local root = arg[0]:match('^(.*)/spec/support/[^/]*$') or '.'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/?.lua;' .. package.path
 local case_results = require 'spec.support.case_results'
@@ -35,7 +37,7 @@ local function bytes_of(entry)
 end
 
 local CPU = op.device('cpu', 'class_bits')
-for _, name in ipairs(programs.ops()) do
+for _, name in ipairs(#arg > 0 and arg or programs.ops()) do
     case_results.each(name, function(case, float)
         for _, entry in ipairs(case_results.run(case, float, name, CPU)) do
             print(('%s\t%s, %s, %s\t%s'):format(name, case.name, float, entry.what, digest(bytes_of(entry))))
