@@ -280,8 +280,9 @@ for _, class in ipairs { 'avx2', 'avx512' } do
         object:close()
         setup(function()
             local objects = {} -- as the library has them: compiling the tiles again takes 10 s
-            for _, name in ipairs { 'attention/tile', class .. '/*', 'gemm/*', 'broadcast', 'nontemporal' } do
-                objects[#objects + 1] = ('build/release/%s/kernels/cpu/%s.o'):format(class, name)
+            for _, source in ipairs(helper.lines(('ls kernels/cpu/%s/*.c kernels/cpu/gemm/*.c kernels/cpu/broadcast.c '
+                .. 'kernels/cpu/nontemporal.c kernels/cpu/attention/tile.c'):format(class))) do
+                objects[#objects + 1] = ('build/release/%s/%s.o'):format(class, (source:gsub('%.c$', '')))
             end
             for _, name in ipairs { 'parallel', 'team' } do
                 objects[#objects + 1] = 'build/release/kernels/cpu/backend/' .. name .. '.o'

@@ -14,16 +14,17 @@ end
 -- Returns the program of spec/support/neon.c with the objects of the class, which are the library's for aarch64.
 local function build()
     local objects = {}
-    for _, name in ipairs { 'neon/kernels/cpu/neon/gemm', 'neon/kernels/cpu/gemm/gemm', 'neon/kernels/cpu/gemm/bf16',
-        'neon/kernels/cpu/gemm/words', 'neon/kernels/cpu/gemm/small_m', 'neon/kernels/cpu/gemm/small_k',
-        'neon/kernels/cpu/gemm/partition', 'neon/kernels/cpu/broadcast', 'neon/kernels/cpu/nontemporal',
-        'kernels/cpu/backend/parallel', 'runtime/base/type', 'runtime/base/status' } do
+    for _, name in ipairs { 'neon/kernels/cpu/neon/gemm', 'neon/kernels/cpu/broadcast', 'neon/kernels/cpu/nontemporal',
+        'kernels/cpu/backend/parallel', 'kernels/cpu/backend/team', 'runtime/base/type', 'runtime/base/status' } do
         objects[#objects + 1] = ('%s/%s.o'):format(FOLDER, name)
+    end
+    for _, source in ipairs(helper.lines 'ls kernels/cpu/gemm/*.c') do
+        objects[#objects + 1] = ('%s/neon/%s.o'):format(FOLDER, (source:gsub('%.c$', '')))
     end
     local all = table.concat(objects, ' ')
     local text, code = helper.shell(('unset MAKEFLAGS; make -s CC=%s O=%s %s'):format(CC, FOLDER, all))
     assert(code == 0, text)
-    return native.make('neon', CC .. ' -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -ffp-contract=off -fopenmp -static '
+    return native.make('neon', CC .. ' -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -ffp-contract=off -pthread -static '
         .. '-DPRODUCTS_NEON -o %s spec/support/neon.c spec/support/products.c ' .. all .. ' -lm')
 end
 

@@ -4,7 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../../kernels/cpu/attention/attention.h"
+#include "../../kernels/cpu/backend/tuning.h"
 #include "../../kernels/cpu/elementwise.h"
+
+struct wn__tuning wn__tuning; /* stands in for that of backend/tuning.c */
 
 /* Stands in for the function of backend/class.c. */
 int32_t wn__cpu_has_avx512_bf16(void)

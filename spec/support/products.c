@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "../../kernels/cpu/backend/class.h"
+#include "../../kernels/cpu/backend/tuning.h"
 #include "../../kernels/cpu/elementwise.h"
 #include "../../kernels/cpu/gemm/gemm.h"
 #include "../../kernels/cpu/micro.h"
@@ -40,6 +41,8 @@ void products_bf16(int with)
 {
     with_bf16 = with;
 }
+
+struct wn__tuning wn__tuning; /* stands in for that of backend/tuning.c */
 
 /* Stands in for the function of backend/class.c. */
 int32_t wn__cpu_has_avx512_bf16(void)

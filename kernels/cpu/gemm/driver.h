@@ -47,7 +47,7 @@ struct wn__gemm_blocks {
 #define WN_GEMM_SMALL_M 64       /* most rows of a with which it pays to read b once, in place */
 #define WN_GEMM_SMALL_K 64       /* of small_k */
 
-/* What differs between element types. */
+/* Differences between element types. */
 struct wn__gemm_words {
     const struct wn__gemm_kernel *kernel;
     const struct wn__gemm_blocks *blocks;
