@@ -350,8 +350,8 @@ static void softmax(const struct wn__attention_tile *t, float *best, float *sum,
 
 /* ---- dropout ------------------------------------------------------------------------------------- */
 
-/* The parts that Philox calls of one seed and counter n share (base/random.h), whose numbers q have the same high half:
- * so half of the first two rounds is the same for all of them. */
+/* The numbers that Philox calls of one seed and counter n share (base/random.h) where their numbers q have one high
+ * half: half of the first two rounds is the same for all of them. */
 struct philox {
     uint64_t k0[10], k1[10];   /* the key of each round */
     uint64_t c2_0, c0_1, c2_1; /* what is xored to a product's high half: c2 after round 0; c0 and c2 after round 1 */
