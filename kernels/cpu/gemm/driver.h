@@ -16,14 +16,15 @@
 struct wn__gemm_blocks {
     int64_t part_columns; /* columns of a part are a multiple */
     /* general */
-    int64_t kc;          /* words of k of a k-block */
-    int64_t kc_panels;   /* the same where k runs along panels: whole panels */
-    int64_t rows_packed; /* most rows of a block whose a is packed */
-    int64_t rows_direct; /* least rows with which a is read in place */
-    int64_t rows_tall;   /* most rows of a block whose a is read in place */
-    int64_t outputs;     /* of a block */
-    int64_t column_unit; /* columns of a block are a multiple */
-    int64_t width_unit;  /* columns of a micro-panel are a multiple */
+    int64_t kc;               /* words of k of a k-block */
+    int64_t kc_panels;        /* the same where k runs along panels: whole panels */
+    int64_t rows_packed;      /* most rows of a block whose a is packed */
+    int64_t rows_direct;      /* least rows with which a is read in place */
+    int64_t rows_tall;        /* most rows of a block whose a is read in place */
+    int64_t outputs;          /* of a block */
+    int64_t column_unit;      /* columns of a block are a multiple */
+    int64_t width_unit;       /* columns of a micro-panel are a multiple */
+    int32_t epilogue_by_tile; /* 1: the op over c runs after each micro-tile; 0: in longer runs, after each block */
     /* transposed */
     int64_t transposed_rows;   /* most rows of the variant */
     int64_t transposed_packed; /* words of packed a', in the second-level cache */
@@ -47,7 +48,7 @@ struct wn__gemm_blocks {
 #define WN_GEMM_SMALL_M 64       /* most rows of a with which it pays to read b once, in place */
 #define WN_GEMM_SMALL_K 64       /* of small_k */
 
-/* Differences between element types. */
+/* Holds all that differs between element types. */
 struct wn__gemm_words {
     const struct wn__gemm_kernel *kernel;
     const struct wn__gemm_blocks *blocks;

@@ -174,6 +174,8 @@ static void run_micropanel(struct block *f, const struct wn__gemm_micropanel *m,
         if (is_output) words->set_output(&t, c + i * c_ld * words->size, c_ld, wn__gemm_bias(f->w, m->column));
         prefetch_next(f, i / mr, &t);
         microkernel(&t);
+        if (is_output && words->blocks->epilogue_by_tile)
+            wn__gemm_epilogue(f->w->p, part->batch, part->row0 + i, part->row0 + i + t.m, m->column, m->n);
     }
     if (is_last && !is_output) store_columns(f, m->column, m->n);
 }
@@ -252,7 +254,8 @@ static void run_block(const struct wn__gemm_job *w, const struct wn__gemm_part *
         run_micropanels(&f);
         f.k += f.kc;
     } while (f.k < f.words);
-    wn__gemm_epilogue(p, part->batch, part->row0, part->row1, part->column0, columns);
+    if (!w->words.blocks->epilogue_by_tile || !w->words.set_output)
+        wn__gemm_epilogue(p, part->batch, part->row0, part->row1, part->column0, columns);
 }
 
 /* Returns the columns of a block of so many rows. Where no sums are kept, it has all: a is packed once. */
@@ -260,7 +263,8 @@ static int64_t columns_of(const struct wn__gemm_job *w, int64_t rows)
 {
     const struct wn__gemm_blocks *blocks = w->words.blocks;
     const int64_t words = (w->p->k + w->words.per - 1) / w->words.per;
-    if (words <= piece_of(w, words) && w->words.set_output != NULL && !w->p->epilogue) return w->p->n;
+    if (words <= piece_of(w, words) && w->words.set_output != NULL && (!w->p->epilogue || blocks->epilogue_by_tile))
+        return w->p->n;
     return blocks->outputs / rows / blocks->column_unit * blocks->column_unit;
 }
 
