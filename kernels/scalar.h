@@ -284,9 +284,9 @@ WN_FN double wn_normal_cdf_f64(double x, double bell)
     WN_FN T wn_softmax_grad_##S(T dy, T y, T dot) { return y * (dy - dot); }                                           \
     WN_FN T wn_log_softmax_grad_##S(T dy, T y, T sum) { return dy - wn_exp_##S(y) * sum; }                             \
     WN_FN T wn_layernorm_##S(T x, T mean, T rstd, T w, T b) { return fma##F((x - mean) * rstd, w, b); }                \
-    WN_FN T wn_layernorm_dx_##S(T dy, T x, T mean, T rstd, T w, T c1, T c2)                                            \
+    WN_FN T wn_layernorm_dx_##S(T weighed, T x, T mean, T rstd, T c1, T c2) /* weighed: dy w */                        \
     {                                                                                                                  \
-        return rstd * (dy * w - c1 - (x - mean) * rstd * c2);                                                          \
+        return rstd * (weighed - c1 - (x - mean) * rstd * c2);                                                         \
     }                                                                                                                  \
     WN_FN T wn_dropout_scale_##S(double p) { return (T)1 / ((T)1 - (T)p); }
 

@@ -288,8 +288,9 @@ for _, class in ipairs { 'avx2', 'avx512' } do
                 objects[#objects + 1] = 'build/release/kernels/cpu/backend/' .. name .. '.o'
             end
             library = native.load('attention-' .. class .. '.so', 'gcc -std=c11 -D_GNU_SOURCE -O3 -fopenmp-simd '
-                .. '-pthread -fPIC -shared -ffp-contract=off -Wl,-z,defs -o %s ' .. tiles.sources(class, 'spec/support/attention.c '
-                    .. table.concat(objects, ' ')) .. ' build/release/runtime/base/type.o '
+                .. '-pthread -fPIC -shared -ffp-contract=off -Wl,-z,defs -o %s '
+                .. tiles.sources(class, 'spec/support/attention.c ' .. table.concat(objects, ' '))
+                .. ' build/release/runtime/base/type.o '
                 .. 'build/release/runtime/base/status.o -lm')
         end)
 

@@ -97,14 +97,14 @@ int64_t wn__columns_together(int64_t width, int64_t outer, int64_t most);
     WN_LANE_SUM(wn__row_sum2_##S, T, TERM)                                                                             \
     static inline __attribute__((always_inline)) double wn__row_sum_##S(const T *a, int64_t n)                         \
     {                                                                                                                  \
-        return wn__row_sum2_##S(a, a, n, WN_STREAM_AHEAD, 0);                                                          \
+        return wn__row_sum2_##S(a, a, n, wn__tuning.stream_ahead, 0);                                                  \
     }
 
 #define WN_ROW_DOTS(S, T)                                                                                              \
     WN_LANE_SUM(wn__row_dot_prefetching_##S, T, WN_TERM_OF_PRODUCT)                                                    \
     static inline __attribute__((always_inline)) double wn__row_dot_##S(const T *a, const T *b, int64_t n)             \
     {                                                                                                                  \
-        return wn__row_dot_prefetching_##S(a, b, n, WN_STREAM_AHEAD, WN_STREAM_AHEAD);                                 \
+        return wn__row_dot_prefetching_##S(a, b, n, wn__tuning.stream_ahead, wn__tuning.stream_ahead);                 \
     }
 
 WN_ROW_SUMS(f32, float, WN_TERM_OF)

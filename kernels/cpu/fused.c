@@ -42,7 +42,7 @@ static const char *operand(const struct chain *k, int32_t v, char *tiles, const 
     return k->in[v] + (offset[v] + at * *step) * k->size;
 }
 
-/* Prefetches, WN_STREAM_AHEAD bytes behind a tile of n elements from `from` on, a part of every operand that is not
+/* Prefetches, block_ahead bytes behind a tile of n elements from `from` on, a part of every operand that is not
  * broadcast. Step `part` calls it, so that lines arrive while the step computes. */
 static void prefetch_operands(const struct chain *k, const int64_t *offset, int64_t from, int64_t n, int32_t part)
 {

@@ -276,7 +276,7 @@ static inline int64_t picked_at(const struct gather *g, int64_t o, int64_t j, in
         const T *x = x_, *next = next_;                                                                                \
         int64_t i = 0;                                                                                                 \
         for (; i + 16 <= n; i += 16) {                                                                                 \
-            wn__prefetch_stream(ids + i, 64);                                                                          \
+            wn__fetch_behind(ids + i, wn__tuning.stream_ahead, 64);                                                    \
             wn__fetch(next + i, 16 * (int64_t)sizeof(T));                                                              \
             _Pragma("GCC unroll 16") for (int j = 0; j < 16; j++) to[i + j] = x[(uint32_t)ids[i + j]];                 \
         }                                                                                                              \

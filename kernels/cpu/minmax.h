@@ -13,7 +13,7 @@
         int32_t odd[LANES] = {0}, any = 0;                                                                             \
         for (int j = 0; j < LANES; j++) lane[j] = x[0];                                                                \
         for (int64_t i = 0; i + LANES <= n; i += LANES) {                                                              \
-            wn__prefetch_stream(x + i, LANES * (int64_t)sizeof(T));                                                    \
+            wn__fetch_behind(x + i, wn__tuning.stream_ahead, LANES * (int64_t)sizeof(T));                              \
             _Pragma("omp simd") for (int j = 0; j < LANES; j++)                                                        \
             {                                                                                                          \
                 lane[j] = x[i + j] OVER lane[j] ? x[i + j] : lane[j];                                                  \

@@ -87,7 +87,8 @@ void wn__stream_rows(void *to, int64_t step, const void *from, int64_t rows, int
 {
     const char *in = from;
     char *out = to;
-    for (int64_t r = 0; r < rows; r++, out += step, in += bytes) stream(out, in, bytes, in + WN_STREAM_AHEAD, 0);
+    for (int64_t r = 0; r < rows; r++, out += step, in += bytes)
+        stream(out, in, bytes, in + wn__tuning.stream_ahead, 0);
 }
 
 void wn__stream_fill(void *to, int32_t byte, int64_t bytes)

@@ -111,7 +111,7 @@ struct dw_loops {
         for (int64_t r = begin, at = begin * k->n; r < end; r++, at += k->n) {                                         \
             const T *x = (const T *)k->in[0] + at;                                                                     \
             T m = mean[r], s = rstd[r];                                                                                \
-            WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + k->n, (const T *)k->in[0], WN_STREAM_AHEAD,            \
+            WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + k->n, (const T *)k->in[0], wn__tuning.stream_ahead,    \
                            wn_layernorm_##S(x[i - at], m, s, w[i - at], b[i - at]));                                   \
         }                                                                                                              \
         if (k->streams) wn__stream_end();                                                                              \
@@ -128,10 +128,10 @@ struct dw_loops {
         T c1 = (T)(dot / (double)n), c2 = (T)(moment * (double)s / (double)n);                                         \
         if (plus)                                                                                                      \
             WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + n, (const T *)k->in[0], next,                          \
-                           wn_layernorm_dx_##S(dy[i - at], x[i - at], m, s, w[i - at], c1, c2) + plus[i]);             \
+                           wn_layernorm_dx_##S(dy[i - at] * w[i - at], x[i - at], m, s, c1, c2) + plus[i]);            \
         else                                                                                                           \
             WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + n, (const T *)k->in[0], next,                          \
-                           wn_layernorm_dx_##S(dy[i - at], x[i - at], m, s, w[i - at], c1, c2));                       \
+                           wn_layernorm_dx_##S(dy[i - at] * w[i - at], x[i - at], m, s, c1, c2));                      \
     }
 
 #define LAYERNORM_DX(S, T)                                                                                             \

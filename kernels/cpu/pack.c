@@ -159,7 +159,7 @@ EIGHT(bf16, uint16_t, wn_from_bf16)
         const int64_t line = 8 / (int64_t)sizeof(T); /* bytes of out to a line of x */                                 \
         int64_t bytes = n / 8, b = 0;                                                                                  \
         for (; b + line <= bytes; b += line) {                                                                         \
-            wn__fetch_line(x + 8 * b, WN_STREAM_AHEAD);                                                                \
+            wn__fetch_line(x + 8 * b, wn__tuning.stream_ahead);                                                        \
             for (int64_t i = b; i < b + line; i++) out[i] = eight_##S(x + 8 * i);                                      \
         }                                                                                                              \
         for (; b < bytes; b++) out[b] = eight_##S(x + 8 * b);                                                          \

@@ -89,11 +89,11 @@ template <class N> struct norm_row {
 
 static __device__ __forceinline__ float dx_of(const norm_row<float> &r, float dy, float x, float w)
 {
-    return wn_layernorm_dx_f32(dy, x, r.mean, r.rstd, w, r.c1, r.c2);
+    return wn_layernorm_dx_f32(dy * w, x, r.mean, r.rstd, r.c1, r.c2);
 }
 static __device__ __forceinline__ double dx_of(const norm_row<double> &r, double dy, double x, double w)
 {
-    return wn_layernorm_dx_f64(dy, x, r.mean, r.rstd, w, r.c1, r.c2);
+    return wn_layernorm_dx_f64(dy * w, x, r.mean, r.rstd, r.c1, r.c2);
 }
 
 template <class T, class N>

@@ -56,21 +56,4 @@ function c_shapes.parameters(text)
     return out
 end
 
---- Compares the names that break a rule in a file with those that the rule still lets pass there. Returns lines about
--- names that are not let pass, and about names let pass that break it no more: such a list can only shrink.
-function c_shapes.differences(path, broken, passed)
-    local out, is_broken, is_passed = {}, {}, {}
-    for _, name in ipairs(passed or {}) do is_passed[name] = true end
-    for _, row in ipairs(broken) do
-        is_broken[row.name] = true
-        if not is_passed[row.name] then out[#out + 1] = ('%s: %s %s'):format(path, row.name, row.what) end
-    end
-    for _, name in ipairs(passed or {}) do
-        if not is_broken[name] then
-            out[#out + 1] = ('%s: %s breaks the rule no more: take it off the list'):format(path, name)
-        end
-    end
-    return out
-end
-
 return c_shapes

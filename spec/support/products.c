@@ -42,7 +42,8 @@ void products_bf16(int with)
     with_bf16 = with;
 }
 
-struct wn__tuning wn__tuning; /* stands in for that of backend/tuning.c */
+/* Stands in for that of backend/tuning.c. */
+struct wn__tuning wn__tuning = {.stream_ahead = 4096, .product_block = 256 << 10, .product_stream = 4 << 20, .product_ahead = 640};
 
 /* Stands in for the function of backend/class.c. */
 int32_t wn__cpu_has_avx512_bf16(void)

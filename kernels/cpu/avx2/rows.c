@@ -22,7 +22,7 @@ INLINE void lanes_of(const float *x, int64_t n, __m256d lane[4])
     int64_t i = 0;
     for (int q = 0; q < 4; q++) lane[q] = _mm256_setzero_pd();
     for (; i + 16 <= n; i += 16) {
-        wn__fetch_line(x + i, WN_STREAM_AHEAD);
+        wn__fetch_line(x + i, wn__tuning.stream_ahead);
         for (int q = 0; q < 4; q++) lane[q] = _mm256_add_pd(lane[q], _mm256_cvtps_pd(_mm_loadu_ps(x + i + 4 * q)));
     }
     if (i == n) return;
@@ -68,7 +68,7 @@ INLINE __m256 extreme_lanes(const int32_t is_max, const float *x, int64_t whole,
     __m256 low = _mm256_set1_ps(x[0]), high = low;
     for (int64_t i = 0; i < whole; i += 16) {
         __m256 a = _mm256_loadu_ps(x + i), b = _mm256_loadu_ps(x + i + 8);
-        wn__fetch_line(x + i, WN_STREAM_AHEAD);
+        wn__fetch_line(x + i, wn__tuning.stream_ahead);
         low = over(is_max, a, low);
         high = over(is_max, b, high);
         *odd = _mm256_or_ps(*odd, _mm256_or_ps(_mm256_cmp_ps(a, a, _CMP_UNORD_Q), _mm256_cmp_ps(b, b, _CMP_UNORD_Q)));

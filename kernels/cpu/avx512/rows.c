@@ -26,7 +26,7 @@ INLINE struct lanes lanes_of(const float *x, int64_t n)
     struct lanes sum = {_mm512_setzero_pd(), _mm512_setzero_pd()};
     int64_t i = 0;
     for (; i + 16 <= n; i += 16) {
-        wn__fetch_line(x + i, WN_STREAM_AHEAD);
+        wn__fetch_line(x + i, wn__tuning.stream_ahead);
         add_to(&sum, _mm512_loadu_ps(x + i));
     }
     if (i < n) add_to(&sum, _mm512_maskz_loadu_ps((__mmask16)((1u << (n - i)) - 1), x + i));
@@ -102,7 +102,7 @@ INLINE __m512 extreme_lanes(const int32_t is_max, const float *x, int64_t whole,
     __m512 best = _mm512_set1_ps(x[0]);
     for (int64_t i = 0; i < whole; i += 16) {
         __m512 v = _mm512_loadu_ps(x + i);
-        wn__fetch_line(x + i, WN_STREAM_AHEAD);
+        wn__fetch_line(x + i, wn__tuning.stream_ahead);
         best = over(is_max, v, best);
         *odd |= _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
     }

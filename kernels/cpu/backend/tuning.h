@@ -7,7 +7,14 @@
 
 struct wn__tuning {
     int64_t stream_least; /* bytes of an output from which on it is written by non-temporal stores (nontemporal.h) */
-    int64_t stream_ahead; /* bytes that a stream is prefetched ahead of its use; 0: it is not */
+    int64_t stream_ahead; /* bytes that rows are prefetched ahead of their use */
+    int64_t block_ahead;  /* bytes that blocks of elementwise loops are prefetched ahead; 0: they are not */
+    /* ---- products (gemm/driver.h) ---- */
+    int64_t product_block; /* bytes of the second-level cache that a block of a product fills */
+    int64_t
+        product_stream;    /* bytes of a result of few steps of k from which on it is streamed; of bf16 twice as many */
+    int64_t product_ahead; /* bytes that rows of a weight are prefetched ahead of their use */
+    int64_t bf16_widened;  /* 1: bf16 products by f32 multiply-adds, though the processor multiplies pairs */
 };
 extern struct wn__tuning wn__tuning;
 

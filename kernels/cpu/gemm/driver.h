@@ -11,6 +11,7 @@
 #ifndef WN_CPU_GEMM_DRIVER_H
 #define WN_CPU_GEMM_DRIVER_H
 #include "gemm.h"
+#include "../backend/tuning.h"
 
 /* Block sizes and limits, read when a product runs. The largest that buffers on the stack hold are below. */
 struct wn__gemm_blocks {
@@ -35,10 +36,11 @@ struct wn__gemm_blocks {
     int64_t small_k;         /* most k of small k */
     int64_t small_k_outputs; /* least outputs of small k */
     int64_t small_k_columns; /* of a micro-panel of small k */
-    int64_t stream_outputs;  /* least outputs of small k that are stored non-temporally */
+    int64_t stream_share;    /* small k streams 4-byte outputs of so many times wn__tuning.product_stream; 0: never */
 };
-#define WN_GEMM_KC_MAX 144   /* of kc and kc_panels */
-#define WN_GEMM_ROWS_MAX 128 /* of rows_packed */
+#define WN_GEMM_BLOCK_MOST (256 << 10) /* bytes of wn__tuning.product_block that these sizes are for */
+#define WN_GEMM_KC_MAX 144             /* of kc and kc_panels */
+#define WN_GEMM_ROWS_MAX 128           /* of rows_packed */
 #define WN_GEMM_OUTPUTS_MAX 49152
 #define WN_GEMM_A_MAX (WN_GEMM_ROWS_MAX * WN_GEMM_KC_MAX)
 #define WN_GEMM_B_MAX (WN_GEMM_KC_MAX * WN_GEMM_NR_MAX)

@@ -80,16 +80,30 @@ static int32_t may_stream(const struct wn__gemm_job *w)
     return p->c_panels || (p->n % line == 0 && wn__gemm_small_k_width(w) % line == 0);
 }
 
+/* Returns the block sizes for the numbers of this machine (backend/tuning.h). A block that fills a quarter of the most
+ * still has a micro-tile of columns for each row_packed or rows_tall rows. */
+static struct wn__gemm_blocks fitted(const struct wn__gemm_blocks *of)
+{
+    struct wn__gemm_blocks b = *of;
+    const int64_t most = WN_GEMM_BLOCK_MOST, block = wn_min(wn_max(wn__tuning.product_block, most / 4), most);
+    b.outputs = of->outputs * block / most;
+    b.rows_tall = of->rows_tall * block / most;
+    b.transposed_packed = of->transposed_packed * block / most;
+    return b;
+}
+
 static int32_t run(const struct wn__gemm *p, struct wn__gemm_words words)
 {
-    const struct wn__gemm_blocks *blocks = words.blocks;
+    const struct wn__gemm_blocks blocks = fitted(words.blocks);
     const int64_t outputs = p->batch * p->m * p->n;
     if (outputs == 0) return WN_OK;
+    words.blocks = &blocks;
     struct wn__gemm_job w = {.p = p, .words = words, .in_place = words.in_place && p->k % words.per == 0};
-    w.small_k = !p->epilogue && p->k > 0 && p->k <= blocks->small_k && p->m * p->n >= blocks->small_k_outputs;
-    w.partition = wn__gemm_partition(p, words.kernel->mr, blocks->part_columns, w.small_k ? SMALL_K_TALL : 1);
+    w.small_k = !p->epilogue && p->k > 0 && p->k <= blocks.small_k && p->m * p->n >= blocks.small_k_outputs;
+    w.partition = wn__gemm_partition(p, words.kernel->mr, blocks.part_columns, w.small_k ? SMALL_K_TALL : 1);
     /* c is written once and larger than the caches: a non-temporal store does not read its lines first. */
-    w.stream = w.small_k && words.set_output && outputs >= blocks->stream_outputs && may_stream(&w);
+    w.stream = w.small_k && words.set_output && blocks.stream_share > 0 && may_stream(&w) &&
+               outputs * (int64_t)sizeof(float) >= blocks.stream_share * wn__tuning.product_stream;
     wn__parallel_tasks(w.partition.tasks, w.partition.grain, run_tasks, &w);
     return WN_OK;
 }

@@ -91,7 +91,7 @@ void wn__gemm_offsets(const struct wn__gemm *p, int64_t batch, int64_t offset[2]
 /* ---- kernels --------------------------------------------------------------------------------------- */
 
 struct wn__gemm_microtile;
-/* Requests that a micro-kernel whose a has k along memory (ak = 1) prefetch each row of a WN_GEMM_PREFETCH_WORDS words
+/* Requests that a micro-kernel whose a has k along memory (ak = 1) prefetch each row of a product_ahead bytes
  * before it reads them, and at the end the rows of the next micro-tile, which begin at `next`. */
 void wn__gemm_prefetch_rows(struct wn__gemm_microtile *t, const float *next);
 
@@ -101,7 +101,6 @@ void wn__gemm_prefetch_rows(struct wn__gemm_microtile *t, const float *next);
 #define WN_GEMM_NEAR_STEPS 16
 #define WN_GEMM_FAR_STEPS 4
 #define WN_GEMM_FAR_STEPS_BF16 2
-#define WN_GEMM_PREFETCH_WORDS 160 /* distance of prefetches along a row, in words. Measured: 256: 0-3 % slower */
 #define WN_GEMM_MR_MAX 8
 #define WN_GEMM_NR_MAX 48
 

@@ -317,7 +317,7 @@ INLINE void run_way(const struct wn__gemm_microtile *given, int64_t at, const st
 }
 
 /* Computes a whole register tile of an a that has k along memory. Each of 8 steps may prefetch a line of one of the
- * rows, so every line is prefetched twice; the reads follow WN_GEMM_PREFETCH_WORDS words behind. */
+ * rows, so every line is prefetched twice; the reads follow wn__tuning.product_ahead bytes behind. */
 INLINE void prefetching_of(const struct wn__gemm_microtile *given, int64_t at, const int32_t vectors)
 {
     const struct wn__gemm_microtile of = tile_at(given, at, vectors), *t = &of;

@@ -112,11 +112,11 @@ void wn__gemm_epilogue(const struct wn__gemm *p, int64_t batch, int64_t row0, in
 
 void wn__gemm_prefetch_rows(struct wn__gemm_microtile *t, const float *next)
 {
-    int64_t turn = (t->kc - WN_GEMM_PREFETCH_WORDS) / 8 * 8;
+    const int64_t ahead = wn__tuning.product_ahead / (int64_t)sizeof(float), turn = (t->kc - ahead) / 8 * 8;
     t->prefetch_near = 1;
     t->prefetch_row = t->ai * (int64_t)sizeof(float);
     t->prefetch_step = 0;
     t->prefetch_turn = turn > 0 ? turn : 0;
-    t->prefetch = (const char *)(turn > 0 ? t->a + WN_GEMM_PREFETCH_WORDS : next);
+    t->prefetch = (const char *)(turn > 0 ? t->a + ahead : next);
     t->prefetch_then = (const char *)next;
 }

@@ -8,9 +8,6 @@
 #include "../micro.h"
 #include "../../../runtime/base/number.h"
 
-/* How bf16 is computed where the processor multiplies pairs. */
-#define CHOICE WN_GEMM_PAIRS
-
 static const struct wn__gemm_blocks pairs = {
     .part_columns = 32, /* 96: parts of 1024 columns differed by 13 % */
     .kc = WN_GEMM_KC,
@@ -29,7 +26,7 @@ static const struct wn__gemm_blocks pairs = {
     .small_k = 32,              /* 64: its narrower micro-panels cost 10 % */
     .small_k_outputs = 1 << 14, /* fewer: no difference */
     .small_k_columns = 32,      /* a cache line of a row of c */
-    .stream_outputs = 1 << 22,
+    .stream_share = 4,
 };
 static const struct wn__gemm_blocks widened = {
     .part_columns = 32,
@@ -49,7 +46,7 @@ static const struct wn__gemm_blocks widened = {
     .small_k = WN_GEMM_SMALL_K,
     .small_k_outputs = 1 << 14,
     .small_k_columns = 48,
-    .stream_outputs = INT64_MAX, /* micro-kernels round to parts of lines */
+    .stream_share = 0, /* micro-kernels round to parts of lines */
 };
 
 /* Rounds sums + bias; bias: (n), or NULL. */
@@ -142,7 +139,8 @@ const struct wn__gemm_bf16_kernel *wn__gemm_bf16_here(int32_t choice)
 
 struct wn__gemm_words wn__gemm_words_bf16(void)
 {
-    const struct wn__gemm_bf16_kernel *kernel = wn__gemm_bf16_here(CHOICE);
+    const struct wn__gemm_bf16_kernel *kernel =
+        wn__gemm_bf16_here(wn__tuning.bf16_widened ? WN_GEMM_WIDENED : WN_GEMM_PAIRS);
     struct wn__gemm_words words = {.size = sizeof(uint16_t), .store = store};
     if (kernel != NULL) {
         words.kernel = &kernel->words;

@@ -24,7 +24,7 @@ static const struct wn__gemm_blocks blocks = {
     .small_k = WN_GEMM_SMALL_K,
     .small_k_outputs = 1 << 18, /* half as many: the same, 3 % slower on a shared core */
     .small_k_columns = 48,
-    .stream_outputs = 1 << 20,
+    .stream_share = 1,
 };
 
 /* Packs groups of mr rows that are along memory, 16 rows in all, so that a whole cache line of each step is read

@@ -1,9 +1,9 @@
 --- Costs: the seconds of a plan, how they are measured and where they are stored.
 --
 -- `wane.profile(fn)` and `wane profile script.lua` measure the applications of a step's ops; `wane profile` measures
--- the rates of the machine. Both write the file of costs, which every later process reads before its first plan (plan/costs_file.lua). An
--- application that was not measured is priced by a roofline of the rates. Planning never runs a kernel; the field
--- `costs` of a plan says where its seconds come from.
+-- the rates of the machine. Both write the file of costs (plan/costs_file.lua), which every later process reads before
+-- its first plan. An application that was not measured is priced by a roofline of the rates. Planning never runs a
+-- kernel; the field `costs` of a plan says where its seconds come from.
 -- @module wane.plan.costs
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -91,8 +91,8 @@ function costs.load()
     loaded = true
     local found, why = read(costs.file())
     if why then
-        io.stderr:write(('wane: the file of costs %s %s; plans take assumed rates, and kernels preset numbers\n'):format(
-            costs.file(), why))
+        local instead = 'plans take assumed rates, and kernels preset numbers'
+        io.stderr:write(('wane: the file of costs %s %s; %s\n'):format(costs.file(), why, instead))
     end
     take(found)
 end

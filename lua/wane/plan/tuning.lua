@@ -2,8 +2,8 @@
 --
 -- Each has a preset, from the caches and instruction sets of the processor. `wane profile` runs kernels with other
 -- values in turns, keeps the fastest in the file of costs (plan/costs_file.lua), and every later process sets them when
--- it starts. A value must beat the preset by a margin, so that noise does not move it. A number on which bits of results
--- depend needs a wider margin, and stays as it is once it is in the file: the same machine gives the same bits.
+-- it starts. A value must beat the preset by a margin, so that noise does not move it. A number on which bits of
+-- results depend needs a wider margin, and stays as it is once it is in the file: the same machine gives the same bits.
 -- @internal wane.plan.tuning
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
@@ -16,9 +16,9 @@ local tuning = {}
 local MIB = 2 ^ 20
 local RESTLESS = 1.5         -- most ratio of a median to the least seconds on a quiet machine
 local ROUNDS = 7             -- turns of each value; the least seconds count
-local MARGIN, WIDE = 0.95, 0.9 -- most seconds, of those of the preset, of a value that is taken; where bits depend on it
+local MARGIN, WIDE = 0.95, 0.9 -- most seconds of a value that is taken, of the preset's; where bits depend
 -- Names of values that are no number of bytes.
-local WORDS = { onednn = { [0] = 'auto', 'off', 'on' } }
+local WORDS = { onednn = { [0] = 'auto', 'off', 'on' }, bf16_widened = { [0] = 'off', 'on' } }
 
 -- ---- values ------------------------------------------------------------------------------------------------
 
@@ -100,63 +100,137 @@ local function compare(row, values, fn)
     return least, unrest
 end
 
--- Returns functions that each run one kernel over x: (rows, 1024), and one that reads its result. The result lies in
--- the arena of a plan, whose pages were touched before.
-local function streaming_ops(x)
-    local eval = require('wane.program.grad').eval
-    return {
-        function() eval(x:relu():sum(2)) end,
-        function() eval((x + x):sum(2)) end,
-        function() eval(x:softmax(2):sum(2)) end,
-    }
-end
-
--- Returns the sums, over several ops, of the seconds with each value as a share of those with the first one; nil where
--- something else ran on this machine.
-local function compare_ops(row, values, size)
-    local eval = require('wane.program.grad').eval
-    local x, sums = eval(require('wane.tensor.create').ones(size / 4096, 1024)), {}
-    for _, fn in ipairs(streaming_ops(x)) do
+-- Returns which of `values`, the first of which is the preset, takes least over several ops, where it beats the preset
+-- by the margin; else the preset. nil where something else ran on this machine.
+local function fastest(row, values, ops, margin)
+    local sums, best = {}, 1
+    for _, fn in ipairs(ops) do
         local seconds, unrest = compare(row, values, fn)
         if unrest > RESTLESS then return nil end
         for i, s in ipairs(seconds) do sums[i] = (sums[i] or 0) + s / seconds[1] end
     end
-    return sums
+    for i, sum in ipairs(sums) do
+        if sum < sums[best] then best = i end
+    end
+    return sums[best] <= sums[1] * margin and values[best] or row.preset
 end
 
--- Measures from which size on outputs are to be streamed: the least of SIZES from which on all are written and read
--- again faster. Within the margin the preset decides.
-local SIZES = { 4, 8, 16, 32, 64 } -- MiB
+-- Returns the preset of a row and, behind it, the other values.
+local function with_preset(row, values)
+    local out = { row.preset }
+    for _, value in ipairs(values) do
+        if value ~= row.preset and value >= row.least and value <= row.most then out[#out + 1] = value end
+    end
+    return out
+end
+
+-- ---- ops that show a number --------------------------------------------------------------------------------
+-- Each takes a size in bytes and returns functions that run kernels. Where results are large, a sum reads them, and
+-- they are in the arena of a plan, whose pages were touched before.
+local function eval(x) return require('wane.program.grad').eval(x) end
+local function create() return require 'wane.tensor.create' end
+
+local function elementwise_ops(size)
+    local x = eval(create().ones(size / 4096, 1024))
+    return { function() eval(x:relu():sum(2)) end, function() eval((x + x):sum(2)) end }
+end
+
+local function row_ops(size)
+    local x = eval(create().ones(size / 4096, 1024))
+    return { function() eval(x:softmax(2)) end, function() eval(x:sum(2)) end }
+end
+
+local function streaming_ops(size)
+    local ops = elementwise_ops(size)
+    local x = eval(create().ones(size / 4096, 1024))
+    ops[3] = function() eval(x:softmax(2):sum(2)) end
+    return ops
+end
+
+-- Returns y = x W^T and dX = dY W over four weights of `size` bytes together, of so many rows, in a dtype.
+local function layer_ops(size, rows, dtype)
+    local record = require('wane.tensor.op').record
+    local side = math.floor(math.sqrt(size / 16) / 48) * 48
+    local x, weights = eval(create().ones(rows, side):to(dtype)), {}
+    local layout = C.wn_weight_layout(0, side, side)
+    for i = 1, 4 do weights[i] = eval(create().laid(eval(create().ones(side, side):to(dtype)), layout)) end
+    local function through(is_transposed)
+        for _, w in ipairs(weights) do eval(record('matmul', { x, w }, { i = { 0, is_transposed }, layout = 0 })) end
+    end
+    return { function() through(1) end, function() through(0) end }
+end
+
+-- Returns dW = dY^T X of 32 rows, whose result has `size` bytes.
+local function few_step_ops(size)
+    local side = math.floor(math.sqrt(size / 4) / 48) * 48
+    local x = eval(create().ones(32, side))
+    return { function() eval(x:t():matmul(x):sum(2)) end }
+end
+
+-- ---- one number after the other ----------------------------------------------------------------------------
 local measures = {}
-function measures.stream_least(row, most, margin)
+
+-- Measures from which size on outputs are to be streamed: the least of SIZES from which on all are written and read
+-- again faster. Within the margin the preset decides. ops_of: of a size.
+local SIZES = { 4, 8, 16, 32, 64 } -- MiB
+local LARGEST = 64 * MIB
+local function least_streamed(row, most, margin, ops_of)
     local least = row.most
     for i = #SIZES, 1, -1 do
         local size = SIZES[i] * MIB
         if size <= most then
-            local sums = compare_ops(row, { row.most, 1 }, size)
-            if not sums then return nil end
-            if sums[2] / sums[1] > (size < row.preset and margin or 1 / margin) then break end
+            local preset, other = size < row.preset and row.most or 1, size < row.preset and 1 or row.most
+            local at_size = { preset = preset, number = row.number, value = row.value }
+            local taken = fastest(at_size, { preset, other }, ops_of(size), margin)
+            if not taken then return nil end
+            if taken == row.most then break end
             least = size
         end
     end
     return least
 end
 
--- Measures how far ahead of its use a stream is prefetched: the distance whose ops take least in all.
-local DISTANCES = { 0, 1024, 2048, 4096, 8192, 16384 }
-function measures.stream_ahead(row, most, margin)
-    local values = { row.preset }
-    for _, distance in ipairs(DISTANCES) do
-        if distance ~= row.preset then values[#values + 1] = distance end
-    end
-    local sums, best = compare_ops(row, values, most), 1
-    for i, sum in ipairs(sums or {}) do
-        if sum < sums[best] then best = i end
-    end
-    return sums and (sums[best] <= sums[1] * margin and values[best] or row.preset)
+function measures.stream_least(row, most, margin)
+    return least_streamed(row, most, margin, streaming_ops)
 end
 
---- Measures the tunables of this machine and sets them; takes about two seconds.
+function measures.product_stream(row, most, margin)
+    return least_streamed(row, most, margin, few_step_ops)
+end
+
+function measures.stream_ahead(row, most, margin)
+    return fastest(row, with_preset(row, { 1024, 2048, 4096, 8192, 16384 }), row_ops(most), margin)
+end
+
+function measures.block_ahead(row, most, margin)
+    return fastest(row, with_preset(row, { 0, 4096, 16384 }), elementwise_ops(most), margin)
+end
+
+function measures.product_ahead(row, most, margin)
+    return fastest(row, with_preset(row, { 0, 256, 640, 1024, 2048 }), layer_ops(most, 32, 'f32'), margin)
+end
+
+function measures.product_block(row, most, margin)
+    local ops = layer_ops(math.min(most, 16 * MIB), 256, 'f32')
+    return fastest(row, with_preset(row, { row.least, row.least * 2, row.most }), ops, margin)
+end
+
+function measures.bf16_widened(row, most, margin)
+    if row.most == 0 then return row.preset end -- the processor multiplies no pairs
+    local ops = layer_ops(most, 32, 'bf16')
+    for _, fn in ipairs(layer_ops(math.min(most, 16 * MIB), 256, 'bf16')) do ops[#ops + 1] = fn end
+    return fastest(row, with_preset(row, { 0, 1 }), ops, margin)
+end
+
+-- Measures oneDNN where `auto` uses it, on processors with AMX: words of WORDS.onednn.
+function measures.onednn(row, _, margin)
+    local is_auto = row.value == 0 and binding.text(C.wn_onednn()):find 'with AMX' ~= nil
+    if not is_auto then return row.preset end
+    local a = eval(create().ones(1024, 1024):to 'bf16')
+    return fastest(row, { 0, 1 }, { function() eval(a:matmul(a)) end }, margin)
+end
+
+--- Measures the tunables of this machine and sets them; takes a few seconds.
 -- @param kept { name = value } that were measured before: numbers on which bits depend stay as they are there
 -- @param most bytes of the largest value that is used, default 64 MiB
 -- @return { name = value } of all that were measured; nil where something else ran on this machine all the time
@@ -166,7 +240,7 @@ function tuning.measure(kept, most)
         if row.is_bits and kept and kept[row.name] then
             found[row.name] = kept[row.name]
         elseif measures[row.name] then
-            found[row.name] = measures[row.name](row, most or SIZES[#SIZES] * MIB, row.is_bits and WIDE or MARGIN)
+            found[row.name] = measures[row.name](row, most or LARGEST, row.is_bits and WIDE or MARGIN)
         end
     end
     tuning.found = next(found) and found or nil
