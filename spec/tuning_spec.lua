@@ -1,6 +1,6 @@
 -- Checks the numbers of kernels that depend on the machine (kernels/cpu/backend/tuning.h, plan/tuning.lua): presets
--- come from the caches, no value changes a bit unless it says so, what was measured is kept and set by the next process, and
--- a file of another processor, of an earlier version, or with nonsense is named and left aside.
+-- come from the caches, no value changes a bit unless it says so, what was measured is kept and set by the next
+-- process, and a file of another processor, of an earlier version, or with nonsense is named and left aside.
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
 local binding = require 'wane.ffi'
