@@ -46,9 +46,9 @@ struct wn_attrs {
 /* ---- the library ---------------------------------------------------------------------------------------------- */
 
 /* Starts the library: finds devices, reads the environment (WANE_DEVICE, WANE_THREADS, WANE_KERNELS, WANE_ONEDNN,
- * WANE_CUDA_LIB, WANE_OFFLOAD_DIR and switches for debugging), and makes the calling thread the one that is served.
- * Later calls only check the thread. Status: WN_VALUE when a switch is no number, WN_DEVICE when WANE_DEVICE names no
- * device. */
+ * WANE_CUDA_LIB, WANE_OFFLOAD_DIR, switches for debugging, and what OpenMP calls OMP_NUM_THREADS, OMP_WAIT_POLICY and
+ * GOMP_SPINCOUNT), and makes the calling thread the one that is served. Later calls only check the thread. Status:
+ * WN_VALUE when a switch is no number, WN_DEVICE when WANE_DEVICE names no device. */
 WN_API int32_t wn_start(void);
 /* Returns the words of the last failure. Valid until the next one. */
 WN_API const char *wn_message(void);

@@ -64,7 +64,7 @@ describe('the team of threads', function()
             assert.equal('asleep\n', check('idle', environment), environment)
         end
         for _, environment in ipairs { 'OMP_WAIT_POLICY=active', 'GOMP_SPINCOUNT=infinity',
-            'GOMP_SPINCOUNT=1000000000' } do
+            'GOMP_SPINCOUNT=1000000000', 'GOMP_SPINCOUNT=1G' } do
             assert.equal('awake\n', check('idle', environment), environment)
         end
     end)

@@ -18,6 +18,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <strings.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -96,14 +97,27 @@ static void wake(_Atomic uint32_t *word)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
+/* Returns the number of pauses that a text says, with k, M, G or T for powers of 1000 behind it; -1 where it says
+ * none. */
+static int64_t pauses_of(const char *text)
+{
+    static const char units[] = "kmgt";
+    char *end = NULL;
+    int64_t n = text ? strtoll(text, &end, 10) : -1;
+    if (end == text || n < 0) return -1;
+    const char *unit = *end ? strchr(units, *end | 0x20) : NULL;
+    if (unit == NULL) return *end ? -1 : n;
+    for (const char *u = units; u <= unit; u++) n = n > INT64_MAX / 1000 ? INT64_MAX : n * 1000;
+    return end[1] ? -1 : n;
+}
+
 /* Reads GOMP_SPINCOUNT, else OMP_WAIT_POLICY. */
 static void read_patience(void)
 {
     const char *count = getenv("GOMP_SPINCOUNT"), *policy = getenv("OMP_WAIT_POLICY");
-    char *end = NULL;
-    long pauses = count ? strtol(count, &end, 10) : 0;
+    const int64_t pauses = pauses_of(count);
     patience.pauses = patience.ns = INT64_MAX;
-    if (count && end != count && *end == 0 && pauses >= 0) patience.pauses = pauses;
+    if (pauses >= 0) patience.pauses = pauses;
     else if (count && strncasecmp(count, "infinit", 7) == 0) return;
     else if (policy && strcasecmp(policy, "passive") == 0) patience.pauses = 0;
     else if (!policy || strcasecmp(policy, "active") != 0) patience.ns = SPIN_NS;
