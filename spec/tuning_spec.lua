@@ -164,7 +164,7 @@ describe('what is measured', function()
     it('is a value of each number that is measured, or nothing on a busy machine', function()
         local shown = run(MEASURE .. SHOW)
         assert.is_true(shown:find '%(measured%)' ~= nil or shown:find 'something else ran' ~= nil, shown)
-        if shown:find '%(measured%)' then assert.matches('\ntuning\t[%l_]+ %d+', read()) end
+        if shown:find '%(measured%)' then assert.matches('\ntuning\t[%w_]+ %d+', read()) end
     end)
 
     it('stays as it is where bits depend on it', function()
