@@ -1,5 +1,5 @@
 -- Breaks the team of threads. mutants.lua says what a row is.
-local TEAM, SPEC = 'kernels/cpu/backend/team.c', 'spec/threads_spec.lua'
+local TEAM, SPEC = 'kernels/cpu/backend/team.c', 'spec/team_spec.lua'
 
 return {
     {
@@ -71,7 +71,7 @@ return {
         file = 'kernels/cpu/backend/parallel.c',
         old = '    if (named == 0) named = threads_named("OMP_NUM_THREADS");\n',
         new = '',
-        spec = SPEC,
+        spec = 'spec/threads_spec.lua',
         filter = 'OMP_NUM_THREADS',
     },
 }

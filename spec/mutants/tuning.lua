@@ -1,6 +1,6 @@
 -- Breaks what depends on the machine: its numbers, their file, and the processor that both are for. mutants.lua says
 -- what a row is.
-local SPEC = 'spec/tuning_spec.lua'
+local SPEC, MEASURED = 'spec/tuning_spec.lua', 'spec/measured_spec.lua'
 return {
     {
         name = 'a preset is not limited',
@@ -31,7 +31,7 @@ return {
         file = 'lua/wane/plan/costs_file.lua',
         old = 'found.processor ~= costs_file.processor() then',
         new = 'found.processor == nil then',
-        spec = SPEC,
+        spec = MEASURED,
         filter = 'another processor',
     },
     {
@@ -39,7 +39,7 @@ return {
         file = 'lua/wane/plan/costs_file.lua',
         old = 'if size > 0 and not found.processor then',
         new = 'if size < 0 then',
-        spec = SPEC,
+        spec = MEASURED,
         filter = 'another processor',
     },
     {
@@ -47,7 +47,7 @@ return {
         file = 'lua/wane/plan/tuning.lua',
         old = 'if row.is_bits and kept and kept[row.name] then',
         new = 'if false then',
-        spec = SPEC,
+        spec = MEASURED,
         filter = 'bits depend',
     },
     {
@@ -55,7 +55,7 @@ return {
         file = 'lua/wane/plan/tuning.lua',
         old = 'value <= row.most and not is_named then set(row, value) end',
         new = 'not is_named then set(row, value) end',
-        spec = SPEC,
+        spec = MEASURED,
         filter = 'other limits',
     },
     {
@@ -63,7 +63,7 @@ return {
         file = 'lua/wane/plan/tuning.lua',
         old = 'value <= row.most and not is_named then',
         new = 'value <= row.most then',
-        spec = SPEC,
+        spec = MEASURED,
         filter = 'bits depend',
     },
     {
@@ -71,7 +71,7 @@ return {
         file = 'lua/wane/plan/costs.lua',
         old = '    found.tuning = tuned or found.tuning\n',
         new = '',
-        spec = SPEC,
+        spec = MEASURED,
         filter = 'next process',
     },
 }
