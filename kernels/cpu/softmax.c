@@ -165,7 +165,7 @@ static inline __attribute__((always_inline)) void fetch_far(const void *from, in
                 stop = c->n - j < CHUNK ? c->n : j + CHUNK;                                                            \
                 fetch_far(x + j, c->ahead, (stop - j) * (int64_t)sizeof(T));                                           \
                 _Pragma("omp simd") for (int64_t i = j; i < stop; i++) best[i] =                                       \
-                    (x[i] > best[i]) | (x[i] != x[i]) ? x[i] : best[i];                                                \
+                    ((x[i] > best[i]) | (x[i] != x[i])) ? x[i] : best[i];                                              \
             }                                                                                                          \
     }
 
