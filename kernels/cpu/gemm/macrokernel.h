@@ -88,7 +88,7 @@ static void packing_kernel(const struct wn__gemm_packing *t)
 
 /* ---- macro-kernel: many micro-tiles of few steps ------------------------------------------------- */
 
-/* How a macro-kernel stores c. */
+/* Ways in which a macro-kernel stores c. */
 enum { STORED, STREAMED, HALVES };
 
 /* Stores a row of a register tile to c. */

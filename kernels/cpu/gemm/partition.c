@@ -1,4 +1,4 @@
-/* Of the driver of products: the partition of a batch into tasks, and the epilogue
+/* The partition of a batch of products into tasks, and the epilogue
  * over what a task computed. Tasks divide outputs, never k, so the partition changes no bit.
  *
  *     a matrix of c, row_parts = 2, column_parts = 3:     +------+------+------+
