@@ -78,6 +78,14 @@ describe('what is measured', function()
         end
     end)
 
+    it('is read from a file whose lines an editor ended its own way, and from one without numbers', function()
+        write((HEAD .. 'tuning\tstream_least 8388608\n'):gsub('\n', '\r\n'))
+        assert.matches('^stream_least 8.00 MiB, .*%(measured%)', run(SHOW))
+        assert.equal('', run(PLAN))
+        write(HEAD)
+        assert.equal('', run(PLAN))
+    end)
+
     it('is left out where another version knew more numbers, or had other limits', function()
         write(HEAD .. 'tuning\tstream_least 8388608 unheard_of 7 stream_ahead 1125899906842624\n')
         assert.matches('^stream_least 8.00 MiB, stream_ahead 4.00 KiB, .*%(measured%)', run(SHOW))

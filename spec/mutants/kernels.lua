@@ -155,8 +155,8 @@ return {
     {
         name = 'the maximum of short rows forgets what is behind whole vectors with AVX2',
         file = 'kernels/cpu/avx2/rows.c',
-        old = 'tail_odd |= add_tail(is_max, x + (r + k) * n + whole, n - whole, out + r + k);',
-        new = 'tail_odd |= add_tail(is_max, x + (r + k) * n + whole, n - whole - 1, out + r + k);',
+        old = 'tail_odd |= wn__extreme_add_tail(is_max, x + (r + k) * n + whole, n - whole, out + r + k);',
+        new = 'tail_odd |= wn__extreme_add_tail(is_max, x + (r + k) * n + whole, n - whole - 1, out + r + k);',
         spec = 'spec/classes_spec.lua',
         filter = 'agree to the bit',
     },

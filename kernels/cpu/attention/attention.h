@@ -169,7 +169,7 @@ struct wn__attention_kernel {
     void (*softmax)(const struct wn__attention_tile *t, float *best, float *sum, float *back);
     /* Draws t->kept. element: the index in (B, H, T, T) of row 0 of column 0. */
     void (*draw)(const struct wn__attention *k, const struct wn__attention_tile *t, uint64_t element);
-    /* Whether keys and values of f32 are copied to dense rows before products. In qkv their rows lie a power of two, or
+    /* 1: keys and values of f32 are copied to dense rows before products. In qkv their rows lie a power of two, or
      * nearly, apart, share few sets of the first-level cache, and are read once for every micro-tile.
      * Measured, causal, forward: AVX2 heads of 64, 256 positions: 62 -> 65 % of the peak, heads of 128: 65 -> 71 %,
      * backward the same; AVX-512, whose micro-tiles read them half as often: 65 -> 64 % and 79 -> 78 % (Zen 4). */

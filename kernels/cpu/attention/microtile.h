@@ -30,7 +30,7 @@ _Static_assert(16 % LANES == 0 && 8 % MR == 0, "a tile is known by 16 columns an
 
 /* ---- products ------------------------------------------------------------------------------------ */
 
-/* How a micro-tile is computed; both are constants where one is made. */
+/* A way of computing a micro-tile; both fields are constants where one is made. */
 struct way {
     int32_t vectors, whole; /* whole: all rows and lanes are there */
 };

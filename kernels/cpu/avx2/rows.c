@@ -1,6 +1,7 @@
 /* Short rows, 4 or 8 at once (rows.h), as avx512/rows.c has them: the lanes of all rows are joined together by shuffles
  * that bring the same lane of all rows into one register, in the order of cpu.h and minmax.h. */
 #include "../rows.h"
+#include "../rows_tail.h"
 #include <immintrin.h>
 #include "../nontemporal.h"
 
@@ -89,20 +90,6 @@ INLINE __m256 joined(const int32_t is_max, const __m256 *row)
     return over(is_max, _mm256_shuffle_ps(four[0], four[1], 0xdd), _mm256_shuffle_ps(four[0], four[1], 0x88));
 }
 
-/* Adds the n elements behind the whole groups to the extreme of a row; returns whether one is NaN. */
-INLINE int32_t add_tail(const int32_t is_max, const float *x, int64_t n, float *out)
-{
-    int32_t odd = 0;
-    __m128 best = _mm_set_ss(*out);
-    for (int64_t i = 0; i < n; i++) {
-        __m128 v = _mm_set_ss(x[i]);
-        best = is_max ? _mm_max_ss(v, best) : _mm_min_ss(v, best);
-        odd |= x[i] != x[i];
-    }
-    *out = _mm_cvtss_f32(best);
-    return odd;
-}
-
 INLINE int64_t short_extreme(const int32_t is_max, const float *x, int64_t rows, int64_t n, float *out)
 {
     int64_t r = 0, whole = n / 16 * 16;
@@ -112,7 +99,7 @@ INLINE int64_t short_extreme(const int32_t is_max, const float *x, int64_t rows,
         for (int k = 0; k < 8; k++) row[k] = extreme_lanes(is_max, x + (r + k) * n, whole, &odd);
         _mm256_storeu_ps(out + r, joined(is_max, row));
         for (int k = 0; whole < n && k < 8; k++)
-            tail_odd |= add_tail(is_max, x + (r + k) * n + whole, n - whole, out + r + k);
+            tail_odd |= wn__extreme_add_tail(is_max, x + (r + k) * n + whole, n - whole, out + r + k);
         if (_mm256_movemask_ps(odd) || tail_odd) return r;
     }
     return r;

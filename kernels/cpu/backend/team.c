@@ -42,7 +42,7 @@ static struct {
 static struct {
     _Alignas(64) _Atomic uint32_t state;
 } slots[WN_CPU_THREADS_MAX];
-/* How long a thread spins: until either has passed. */
+/* The patience of a thread that waits: it spins until so many pauses, or so many nanoseconds, have passed. */
 static struct {
     int64_t pauses, ns;
 } patience;

@@ -134,8 +134,8 @@ struct wn__gemm_microtile {
      * prefetch_row. */
     const char *prefetch_then;
     int64_t prefetch_turn;
-    /* Where kernel.stores_half. half: NULL, or (m, n), rows half_ld elements apart: the sums plus half_bias go here,
-     * rounded, and c is only read. half_bias: (n), or NULL. */
+    /* The result in bf16, of kernels with stores_half. half: NULL, or (m, n), rows half_ld elements apart: the sums
+     * plus half_bias go here, rounded, and c is only read. half_bias: (n), or NULL. */
     uint16_t *half;
     int64_t half_ld;
     const uint16_t *half_bias;
@@ -206,8 +206,8 @@ struct wn__gemm_bf16_kernel {
 };
 extern const struct wn__gemm_bf16_kernel wn__gemm_bf16_avx512;
 
-/* How products of bf16 are computed where the processor multiplies pairs: by pairs, or by the f32 micro-kernel over
- * widened elements, as everywhere else. The bits differ. */
+/* The two ways of computing products of bf16 where the processor multiplies pairs: by pairs, or by the f32 micro-kernel
+ * over widened elements, as everywhere else. The bits differ. */
 enum { WN_GEMM_PAIRS, WN_GEMM_WIDENED };
 /* Returns the kernels of pairs, NULL where elements are widened; choice: WN_GEMM_PAIRS or WN_GEMM_WIDENED. */
 const struct wn__gemm_bf16_kernel *wn__gemm_bf16_here(int32_t choice);

@@ -22,7 +22,7 @@
 #include "driver.h"
 #include "../../../runtime/base/number.h"
 
-/* How a micro-panel of b is read: packed before; in place, while the first micro-tile packs it; in place by all
+/* The ways of reading a micro-panel of b: packed before; in place, while the first micro-tile packs it; in place by all
  * micro-tiles. */
 enum reading { PACKED, COPIED, LIES };
 

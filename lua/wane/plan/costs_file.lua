@@ -114,10 +114,10 @@ local function take_lines(found, file, only_head)
     local is_ours = size == 0
     file:seek 'set'
     for line in file:lines() do
-        local number, key = line:match '^(%S+)\t(.+)$'
+        local number, key = line:match '^(%S+)\t([^\r]+)\r?$' -- an editor may have ended lines with \r
         local is_seconds = tonumber(number) ~= nil
         if is_seconds and only_head then return nil end
-        is_ours = is_ours or FIELDS[number] or number == 'tuning' or is_seconds or line == HEAD
+        is_ours = is_ours or FIELDS[number] or number == 'processor' or number == 'tuning' or is_seconds or line == HEAD
         lines = lines + 1
         if number and not take_line(found, number, key) then
             return ('cannot be read (its line %d has a number that no machine measures)'):format(lines)
