@@ -206,4 +206,4 @@ static void panel(const struct wn__gemm_microtile *t)
 }
 
 const struct wn__gemm_bf16_kernel wn__gemm_bf16_avx512 = {
-    {MR, NR, microkernel, panels_kernel, NULL, packing_kernel, macrokernel, 1}, pack, panel};
+    {MR, NR, microkernel, panels_kernel, NULL, packing_kernel, macrokernel, 1, 0}, pack, panel};

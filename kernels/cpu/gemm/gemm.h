@@ -85,6 +85,9 @@ int32_t wn__gemm_bf16(const struct wn__gemm *p);
 
 /* Applies p->epilogue, where there is one, to rows [row0, row1) and columns [column, column + n) of a matrix of c. */
 void wn__gemm_epilogue(const struct wn__gemm *p, int64_t batch, int64_t row0, int64_t row1, int64_t column, int64_t n);
+/* Prefetches what wn__gemm_epilogue will read of epilogue_in there; the columns are of one panel where c is in panels. */
+void wn__gemm_prefetch_epilogue(const struct wn__gemm *p, int64_t batch, int64_t row0, int64_t row1, int64_t column,
+                                int64_t n);
 /* Writes where matrix `batch` of c has its factors: offset[0] in a and offset[1] in b, in matrices. */
 void wn__gemm_offsets(const struct wn__gemm *p, int64_t batch, int64_t offset[2]);
 
@@ -182,6 +185,9 @@ struct wn__gemm_kernel {
     void (*packing_kernel)(const struct wn__gemm_packing *t); /* or NULL */
     void (*macrokernel)(const struct wn__gemm_macrotile *t);  /* or NULL */
     int32_t stores_half; /* 1: micro- and macro-kernel store bf16 where they are told to; without it, sums alone */
+    /* 0, or most words of the packed operand of dX over panels. A micro-tile of several register tiles reads it and the
+     * rows of a panel several times, and needs them in the first-level cache. */
+    int32_t panels_packed;
 };
 
 /* The kernels of each class, of which a class has its own (micro.h). */

@@ -168,6 +168,15 @@ static void finish(const struct transposed *o)
     wn__gemm_epilogue(w->p, part->batch, part->row0, part->row1, o->column, o->n);
 }
 
+/* Returns the most words of k of a k-block, `wide` rows of a: whole panels. */
+static int64_t most_steps(const struct wn__gemm_job *w, int64_t wide)
+{
+    const struct wn__gemm_blocks *blocks = w->words.blocks;
+    const int64_t limit = w->words.kernel->panels_packed;
+    const int64_t packed = w->p->b_panels && limit > 0 ? limit : blocks->transposed_packed;
+    return wn_max(wn_min(packed / wide, blocks->transposed_kc) / WN_PANEL, 1) * WN_PANEL;
+}
+
 /* Computes columns [column, column + n) of all rows of a part. width: rows of a in a micro-panel. */
 static void run_pass(const struct wn__gemm_job *w, const struct wn__gemm_part *part, int64_t column, int64_t n,
                      int64_t width)
@@ -175,8 +184,7 @@ static void run_pass(const struct wn__gemm_job *w, const struct wn__gemm_part *p
     float packed[WN_GEMM_TRANSPOSED_PACKED_MAX] __attribute__((aligned(64)));
     float sums[WN_GEMM_TRANSPOSED_SUMS_MAX] __attribute__((aligned(64)));
     const int64_t per = w->words.per, words = w->p->k / per, wide = wn_round_up(part->row1 - part->row0, width);
-    const int64_t most = wn_min(w->words.blocks->transposed_packed / wide, w->words.blocks->transposed_kc);
-    const int64_t step = most / WN_PANEL * WN_PANEL;
+    const int64_t step = most_steps(w, wide);
     struct transposed o = {.w = w, .part = part, .column = column, .n = n, .width = width, .ldc = wide};
     o.packed = packed;
     o.sums = sums;
