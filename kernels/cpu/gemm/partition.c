@@ -110,6 +110,15 @@ void wn__gemm_epilogue(const struct wn__gemm *p, int64_t batch, int64_t row0, in
     }
 }
 
+void wn__gemm_prefetch_epilogue(const struct wn__gemm *p, int64_t batch, int64_t row0, int64_t row1, int64_t column,
+                                int64_t n)
+{
+    if (p->epilogue == NULL || p->epilogue_in == NULL) return;
+    int64_t ld, size = wn__dtype_size(p->epilogue->dtype);
+    const char *in = (const char *)p->epilogue_in + wn__gemm_c_at(p, batch, row0, column, &ld) * size;
+    for (int64_t i = row0; i < row1; i++, in += ld * size) wn__fetch(in, n * size);
+}
+
 void wn__gemm_prefetch_rows(struct wn__gemm_microtile *t, const float *next)
 {
     const int64_t ahead = wn__tuning.product_ahead / (int64_t)sizeof(float), turn = (t->kc - ahead) / 8 * 8;
