@@ -154,6 +154,8 @@ return {
             extreme_grad('of all', {}, false, { 2, 2, values = { 5, 1, 5, 0 } }, { values = { 5 } }),
             extreme_grad('down columns', { 0 }, false, { 3, 2, values = { 1, 2, 3, 0, 3, 2 } },
                 { 2, values = { 3, 2 } }),
+            extreme_grad('ties in several runs', { 0, 2 }, false,
+                { 2, 2, 3, values = { 3, 1, 3, 2, 2, 0, 0, 3, 1, 1, 2, 2 } }, { 2, values = { 3, 2 } }),
         },
         bad = {
             { inputs = { { 3 }, { 2, 3 }, { 2 } }, error = 'extreme_grad: input 1 is %(3%), expected %(2%)' },

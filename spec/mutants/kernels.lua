@@ -134,7 +134,7 @@ return {
         old = '        ties += count(',
         new = '        ties = count(',
         spec = 'spec/op_spec.lua',
-        filter = 'max',
+        filter = 'extreme_grad',
     },
     {
         name = 'the gradient of a norm forgets the rows behind the tiles',
