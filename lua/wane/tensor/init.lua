@@ -236,8 +236,9 @@ function setfields.requires_grad(t, on)
         raise(nil, 'value', 'requires_grad: expected true or false, got %s', errors.describe(on))
     end
     if not t._cell then
-        raise(nil, 'value', 'requires_grad: %s is a result, not a leaf; create the leaf with '
-            .. '{requires_grad = true}, or cut with t:detach()', tensor.describe(t))
+        raise(nil, 'value', 'requires_grad: %s is a result, not a leaf; %s', tensor.describe(t), on
+            and 'create the leaf with {requires_grad = true}, or make one of these values with wane.nn.Parameter(t)'
+            or 'cut with t:detach()')
     end
     binding.check(C.wn_cell_need_grad(t.id, on and 1 or 0))
     tensor.mode_changed()
