@@ -45,6 +45,20 @@ local function results()
     return add_products(found), count
 end
 
+local LOOP = [[env WANE_THREADS=2 %s -e "
+    package.path = 'lua/?.lua;lua/?/init.lua;' .. package.path
+    local wane, C = require 'wane', require('wane.ffi').C
+    local grain, number = %.0f, %d
+    C.wn_tune(number, 2^40)
+    local x = wane.eval(wane.ones(65536))
+    C.wn_tune(number, grain)
+    wane.eval(x + x)
+    local threads = 0
+    for _ in io.popen('ls /proc/' .. io.open('/proc/self/stat'):read '*n' .. '/task'):lines() do
+        threads = threads + 1
+    end
+    print(threads)"]]
+
 describe('a number of kernels', function()
     local rows = tuning.rows()
     after_each(function()
@@ -103,6 +117,17 @@ describe('a number of kernels', function()
         assert.equal(0, made())
         C.wn_tune(0, rows[1].value)
         assert.equal(1, made())
+    end)
+
+    -- Returns the threads that a process of two has after a loop of 65536 elements of memory-bound work.
+    local function threads_with(grain)
+        return tonumber((helper.shell((LOOP):format(helper.luajit or 'luajit', grain, rows.thread_grain.number))))
+    end
+
+    it('decides with how many elements a loop runs on one more thread', function()
+        assert.equal(2, threads_with(rows.thread_grain.preset))
+        assert.equal(1, threads_with(rows.thread_grain.preset + 1))
+        assert.equal(1, threads_with(2 ^ 40))
     end)
 
     it('is refused outside its limits, and where there is none', function()

@@ -16,6 +16,7 @@
 #include "../scalar.h"
 #include "../sums.h"
 #include "backend/parallel.h"
+#include "backend/tuning.h"
 #include "nontemporal.h"
 
 /* Each returns the kernel of an application, NULL where its family has none for the op with these dtypes. */
@@ -50,8 +51,8 @@ wn_kernel_fn wn_cpu_kernel(const struct wn_desc *d);
 /* Returns the bytes of scratch that the kernel of an application needs (workspace.c). */
 int64_t wn__cpu_workspace(const struct wn__target *t, const struct wn_desc *d);
 
-#define WN_CPU_GRAIN 32768     /* least elements of a thread, of a loop that memory bounds */
-#define WN_CPU_GRAIN_MATH 8192 /* least elements of a thread, of a loop that arithmetic bounds */
+#define WN_CPU_GRAIN WN_THREAD_GRAIN /* least elements of a thread, of a loop that memory bounds */
+#define WN_CPU_GRAIN_MATH 8192       /* least elements of a thread, of a loop that arithmetic bounds */
 
 /* Computes n elements of a row, from element `at` of out. offset: (n_operands), elements from the start of each
  * operand. */

@@ -19,6 +19,14 @@ return {
         filter = 'outside its limits',
     },
     {
+        name = 'loops take threads whatever the machine measured',
+        file = 'kernels/cpu/backend/parallel.c',
+        old = 'n * WN_THREAD_GRAIN / grain / wn__tuning.thread_grain : n;',
+        new = 'n / grain : n;',
+        spec = SPEC,
+        filter = 'one more thread',
+    },
+    {
         name = 'plans keep their keys when a number of kernels changes',
         file = 'runtime/plan/ir/costs.c',
         old = '    machines[0].target = *t;\n    id++;\n',

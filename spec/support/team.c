@@ -14,6 +14,9 @@
 #include <time.h>
 #include <unistd.h>
 #include "../../kernels/cpu/backend/parallel.h"
+#include "../../kernels/cpu/backend/tuning.h"
+
+struct wn__tuning wn__tuning = {.thread_grain = WN_THREAD_GRAIN};
 
 #define N 1000
 

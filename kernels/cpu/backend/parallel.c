@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "team.h"
+#include "tuning.h"
 
 static _Atomic int32_t thread_count;
 
@@ -118,10 +119,11 @@ void wn_cpu_set_threads(int32_t n)
     atomic_store(&thread_count, n == 0 ? 0 : clip(n));
 }
 
-/* Returns the number of threads that n elements are worth, with about `grain` or more each. */
+/* Returns the number of threads that n elements are worth, with about `grain` or more each where thread_grain has its
+ * preset. */
 static int32_t team_for(int64_t n, int64_t grain)
 {
-    int64_t most = grain > 1 ? n / grain : n;
+    int64_t most = grain > 1 ? n * WN_THREAD_GRAIN / grain / wn__tuning.thread_grain : n;
     int32_t want = wn_cpu_threads();
     return wn__team_inside() || most <= 1 ? 1 : most < want ? (int32_t)most : want;
 }

@@ -7,9 +7,9 @@
 
 /* A loop over [begin, end) that one thread runs. */
 typedef void (*wn__parallel_body)(int64_t begin, int64_t end, void *ctx);
-/* Divides [0, n) into disjoint intervals, at most one a thread and none shorter than about `grain`, and calls body with
- * each. It runs in the caller alone where n is small, where there is one thread, and inside another
- * wn__parallel_for. */
+/* Divides [0, n) into disjoint intervals, at most one a thread and none shorter than about `grain` (times
+ * wn__tuning.thread_grain / WN_THREAD_GRAIN), and calls body with each. It runs in the caller alone where n is small,
+ * where there is one thread, and inside another wn__parallel_for. */
 void wn__parallel_for(int64_t n, int64_t grain, wn__parallel_body body, void *ctx);
 
 /* Tasks that take long. Each thread owns an interval of tasks, whose data its caches hold from the op before; a thread

@@ -20,6 +20,7 @@ struct wn__tuning wn__tuning = {
     .stream_least = 32 * MIB,
     .stream_ahead = 4096,
     .block_ahead = 4096,
+    .thread_grain = WN_THREAD_GRAIN,
     .product_block = BLOCK_MOST,
     .product_stream = 4 * MIB,
     .product_ahead = 640, /* 1024: 1.0-1.03x time */
@@ -37,6 +38,7 @@ static const struct row {
     {"stream_least", offsetof(struct wn__tuning, stream_least), 1, (int64_t)1 << 40, 0},
     {"stream_ahead", offsetof(struct wn__tuning, stream_ahead), 0, MIB, 0},
     {"block_ahead", offsetof(struct wn__tuning, block_ahead), 0, MIB, 0},
+    {"thread_grain", offsetof(struct wn__tuning, thread_grain), 256, (int64_t)1 << 40, 0},
     {"product_block", offsetof(struct wn__tuning, product_block), BLOCK_FEWEST, BLOCK_MOST, 0},
     {"product_stream", offsetof(struct wn__tuning, product_stream), 1, (int64_t)1 << 40, 0},
     {"product_ahead", offsetof(struct wn__tuning, product_ahead), 0, 4096, 0},

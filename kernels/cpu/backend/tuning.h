@@ -5,10 +5,13 @@
 #define WN_CPU_TUNING_H
 #include "../../kernel.h"
 
+#define WN_THREAD_GRAIN 32768 /* the thread_grain that loops have in mind when they give theirs (parallel.h) */
+
 struct wn__tuning {
     int64_t stream_least; /* bytes of an output from which on it is written by non-temporal stores (nontemporal.h) */
     int64_t stream_ahead; /* bytes that rows are prefetched ahead of their use */
     int64_t block_ahead;  /* bytes that blocks of elementwise loops are prefetched ahead; 0: they are not */
+    int64_t thread_grain; /* least elements of a thread, of a loop that memory bounds; of other loops in proportion */
     /* ---- products (gemm/driver.h) ---- */
     int64_t product_block; /* bytes of the second-level cache that a block of a product fills */
     int64_t

@@ -85,7 +85,7 @@ int32_t wn__gemm_bf16(const struct wn__gemm *p);
 
 /* Applies p->epilogue, where there is one, to rows [row0, row1) and columns [column, column + n) of a matrix of c. */
 void wn__gemm_epilogue(const struct wn__gemm *p, int64_t batch, int64_t row0, int64_t row1, int64_t column, int64_t n);
-/* Prefetches what wn__gemm_epilogue will read of epilogue_in there; the columns are of one panel where c is in panels. */
+/* Prefetches what wn__gemm_epilogue will read of epilogue_in there; where c is in panels, the columns are of one. */
 void wn__gemm_prefetch_epilogue(const struct wn__gemm *p, int64_t batch, int64_t row0, int64_t row1, int64_t column,
                                 int64_t n);
 /* Writes where matrix `batch` of c has its factors: offset[0] in a and offset[1] in b, in matrices. */

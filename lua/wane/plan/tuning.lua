@@ -17,7 +17,8 @@ local MIB = 2 ^ 20
 local RESTLESS = 1.5         -- most ratio of a median to the least seconds on a quiet machine
 local ROUNDS = 7             -- turns of each value; the least seconds count
 local MARGIN, WIDE = 0.95, 0.9 -- most seconds of a value that is taken, of the preset's; where bits depend
--- Names of values that are no number of bytes.
+-- Names of values, and units, that are no number of bytes.
+local COUNTS = { thread_grain = 'elements' }
 local WORDS = { onednn = { [0] = 'auto', 'off', 'on' }, bf16_widened = { [0] = 'off', 'on' } }
 
 -- ---- values ------------------------------------------------------------------------------------------------
@@ -44,7 +45,8 @@ end
 -- Returns a value in words: '32 MiB', 'auto'.
 local function word(name, value)
     if WORDS[name] then return WORDS[name][value] or ('%.0f'):format(value) end
-    return value >= 2 ^ 40 and 'never' or bytes.text(value)
+    if value >= 2 ^ 40 then return 'never' end
+    return COUNTS[name] and ('%.0f %s'):format(value, COUNTS[name]) or bytes.text(value)
 end
 
 --- Returns all tunables in one line, for `wane version`.
@@ -147,6 +149,20 @@ local function streaming_ops(size)
     return ops
 end
 
+-- Returns rows of softmax of some sizes, in elements, each many times in one plan: ops that are never joined.
+local function small_ops(sizes)
+    local ops = {}
+    for i, size in ipairs(sizes) do
+        local x = eval(create().ones(size / 128, 128))
+        ops[i] = function()
+            local y = x
+            for _ = 1, 50 do y = y:softmax(2) end
+            eval(y)
+        end
+    end
+    return ops
+end
+
 -- Returns y = x W^T and dX = dY W over four weights of `size` bytes together, of so many rows, in a dtype.
 local function layer_ops(size, rows, dtype)
     local record = require('wane.tensor.op').record
@@ -204,6 +220,13 @@ end
 
 function measures.block_ahead(row, most, margin)
     return fastest(row, with_preset(row, { 0, 4096, 16384 }), elementwise_ops(most), margin)
+end
+
+-- Loops of softmax give a quarter of the grain of those that memory bounds.
+function measures.thread_grain(row, _, margin)
+    if C.wn_threads() == 1 then return row.preset end
+    local ops = small_ops { 4096, 8192, 16384, 32768, 65536 }
+    return fastest(row, with_preset(row, { 8192, 16384, 32768, 65536, 131072, 262144 }), ops, margin)
 end
 
 function measures.product_ahead(row, most, margin)
