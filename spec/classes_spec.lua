@@ -48,6 +48,16 @@ describe('WANE_KERNELS', function()
         assert.equal(('WANE_KERNELS=AVX2 makes no sense (auto, %s); %s is used'):format(table.concat(here, ', '),
             fastest), line('WANE_KERNELS=AVX2', 'notice'))
     end)
+
+    it('says so in a script too, once, when it first runs something', function()
+        local text = helper.shell(([[env WANE_KERNELS=AVX2 %s -e "
+            package.path = 'lua/?.lua;lua/?/init.lua;' .. package.path
+            local wane = require 'wane'
+            io.stderr:write('before ')
+            for i = 1, 2 do io.stderr:write(wane.ones(2):sum():item(), ' ') end" 2>&1]]):format(helper.luajit
+            or 'luajit'))
+        assert.matches('^before wane: WANE_KERNELS=AVX2 makes no sense %([^\n]*%); %w+ is used\n2 2 $', text)
+    end)
 end)
 
 describe('measured seconds', function()

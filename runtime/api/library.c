@@ -142,6 +142,7 @@ int32_t wn_start(void)
     wn__trace_on = trace != 0;
     wn__alloc_fail_nth(fail);
     wn__thread_own();
+    if (notice[0] != 0) wn__warn("%s", notice); /* a script shows it when it first runs something */
     started = 1;
     return WN_OK;
 }
