@@ -78,6 +78,13 @@ describe('what is measured', function()
         end
     end)
 
+    it('is not used where reading fails', function()
+        os.remove(file)
+        file = '/proc/self/mem'
+        local said = run(PLAN)
+        assert.matches('^wane: the file of costs /proc/self/mem cannot be read %([^\n]+%); plans take', said)
+    end)
+
     it('is read from a file whose lines an editor ended its own way, and from one without numbers', function()
         write((HEAD .. 'tuning\tstream_least 8388608\n'):gsub('\n', '\r\n'))
         assert.matches('^stream_least 8.00 MiB, .*%(measured%)', run(SHOW))

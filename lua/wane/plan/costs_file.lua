@@ -113,7 +113,10 @@ local function take_lines(found, file, only_head)
     local size, count, lines = file:seek 'end', 0, 0
     local is_ours = size == 0
     file:seek 'set'
-    for line in file:lines() do
+    while true do
+        local line, failed = file:read '*l' -- lines() raises where the medium fails
+        if failed then return ('cannot be read (%s)'):format(failed) end
+        if not line then break end
         local number, key = line:match '^(%S+)\t([^\r]+)\r?$' -- an editor may have ended lines with \r
         local is_seconds = tonumber(number) ~= nil
         if is_seconds and only_head then return nil end
