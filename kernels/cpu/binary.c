@@ -153,7 +153,8 @@ static int32_t binary(const struct wn_desc *d, const struct wn_buffers *b, void 
     int64_t grain = d->op == WN_OP_POW ? WN_CPU_GRAIN / 16 : WN_CPU_GRAIN;
     k.in_size = wn__dtype_size(d->in[0].dtype);
     k.out_size = wn__dtype_size(d->out.dtype);
-    k.streams = wn__streams(wn__bytes(&d->out), k.out, k.a, k.b);
+    k.streams = d->op == WN_OP_POW ? wn__streams_math(wn__bytes(&d->out), k.out, k.a, k.b)
+                                   : wn__streams(wn__bytes(&d->out), k.out, k.a, k.b);
     wn__broadcast_make(&k.broadcast, &d->out, 2, in);
     wn__parallel_for(k.broadcast.numel, grain, d->in[0].dtype == WN_BF16 ? halves_part : binary_part, &k);
     return WN_OK;

@@ -202,7 +202,8 @@ static int32_t creation(const struct wn_desc *d, const struct wn_buffers *b, voi
         wn__parallel_for((d->out.dim[0] + WN_PANEL - 1) / WN_PANEL, 1, make_panels, &p);
         return WN_OK;
     }
-    k.streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
+    k.streams = k.draws ? wn__streams_math(wn__bytes(&d->out), b->out, NULL, NULL)
+                        : wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
     int64_t grain = d->op == WN_OP_NORMAL ? WN_CPU_GRAIN / 16 : WN_CPU_GRAIN_MATH;
     wn__parallel_for(wn__numel(&d->out), grain, make_part, &k);
     return WN_OK;

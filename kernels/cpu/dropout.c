@@ -92,7 +92,7 @@ static int32_t dropout(const struct wn_desc *d, const struct wn_buffers *b, void
     struct dropout k = {.draw = {b->seed, b->counter, d->attrs.f[0]}, .x = b->in[0], .out = b->out};
     k.dtype = d->out.dtype;
     k.n = wn__numel(&d->out);
-    k.streams = wn__streams(wn__bytes(&d->out), b->out, b->in[0], NULL);
+    k.streams = wn__streams_math(wn__bytes(&d->out), b->out, b->in[0], NULL);
     int64_t blocks = (k.n + WN_STREAM_BLOCK - 1) / WN_STREAM_BLOCK;
     wn__parallel_for(blocks, WN_CPU_GRAIN_MATH / WN_STREAM_BLOCK, dropout_part, &k);
     return WN_OK;

@@ -23,6 +23,9 @@ typedef void (*wn__row_loop)(void *out, const void *a, const void *b, int64_t n,
 wn__parallel_body wn__cpu_unary_loop(int32_t op, int32_t dtype);
 wn__row_loop wn__cpu_binary_loop(int32_t op, int32_t dtype);
 
+/* Returns whether arithmetic, rather than memory, bounds the loop of an op. */
+int32_t wn__cpu_is_math(int32_t op);
+
 /* The numbers of a dropout. */
 struct wn__dropout {
     uint64_t seed, counter;

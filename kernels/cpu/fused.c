@@ -85,14 +85,19 @@ static int32_t chain(const struct wn_desc *d, const struct wn_buffers *b, void *
     (void)stream;
     struct chain k = {.steps = wn__fused_get(&d->attrs), .out = b->out, .size = wn__dtype_size(d->out.dtype)};
     const struct wn_type *in[WN_CHAIN_INPUTS];
-    k.streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
+    int32_t is_math = 0, is_over = 0; /* is_over: out is written over an input */
     for (int32_t i = 0; i < d->n_in; i++) {
         in[i] = &d->in[i];
         k.in[i] = b->in[i];
-        if (b->in[i] == b->out) k.streams = 0;
+        is_over |= b->in[i] == b->out;
     }
-    for (int32_t s = 0; s < k.steps.n; s++)
+    for (int32_t s = 0; s < k.steps.n; s++) {
         wn__elementwise_of(k.steps.step[s].op, d->out.dtype, d->attrs.f, b, &k.step[s]);
+        is_math |= wn__cpu_is_math(k.steps.step[s].op);
+    }
+    const void *over = is_over ? b->out : NULL;
+    k.streams = is_math ? wn__streams_math(wn__bytes(&d->out), b->out, over, NULL)
+                        : wn__streams(wn__bytes(&d->out), b->out, over, NULL);
     wn__broadcast_make(&k.broadcast, &d->out, d->n_in, in);
     wn__parallel_for(k.broadcast.numel, WN_CPU_GRAIN_MATH, chain_part, &k);
     return WN_OK;

@@ -303,7 +303,8 @@ static int32_t softmax(const struct wn_desc *d, const struct wn_buffers *b, void
     int32_t is_f64 = d->out.dtype == WN_F64;
     struct softmax k = {.a = b->in[0], .out = b->out, .axis = wn__axis_of(&d->out, d->attrs.i[0]), .together = 1};
     if (d->n_in > 1) k.b = b->in[1];
-    k.streams = wn__streams(wn__bytes(&d->out), k.out, k.a, k.b);
+    k.streams = d->op == WN_OP_SOFTMAX_GRAD ? wn__streams(wn__bytes(&d->out), k.out, k.a, k.b)
+                                            : wn__streams_math(wn__bytes(&d->out), k.out, k.a, k.b);
     k.columns = &column_loops[is_f64][d->op];
     if (k.axis.n == 0 || k.axis.inner == 0) return WN_OK;
     if (k.axis.inner != 1) k.together = wn__columns_together(k.axis.inner, k.axis.outer, most_columns(&k));

@@ -30,12 +30,30 @@ static void unary_part(int64_t begin, int64_t end, void *ctx)
     wn__stream_end();
 }
 
+int32_t wn__cpu_is_math(int32_t op)
+{
+    switch (op) {
+    case WN_OP_EXP:
+    case WN_OP_LOG:
+    case WN_OP_GELU:
+    case WN_OP_SILU:
+    case WN_OP_TANH:
+    case WN_OP_SIGMOID:
+    case WN_OP_GELU_GRAD:
+    case WN_OP_SILU_GRAD:
+    case WN_OP_POW: return 1;
+    default: return 0;
+    }
+}
+
 /* Runs k->loop over all elements, in threads. */
 static void run_loop(const struct wn_desc *d, struct wn__unary *k, int64_t grain)
 {
+    const int64_t bytes = wn__bytes(&d->out);
     k->in_size = wn__dtype_size(d->in[0].dtype);
     k->out_size = wn__dtype_size(d->out.dtype);
-    k->streams = wn__streams(wn__bytes(&d->out), k->out, k->a, k->b);
+    k->streams =
+        wn__cpu_is_math(d->op) ? wn__streams_math(bytes, k->out, k->a, k->b) : wn__streams(bytes, k->out, k->a, k->b);
     wn__parallel_for(wn__numel(&d->out), grain, unary_part, k);
 }
 

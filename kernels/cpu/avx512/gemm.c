@@ -40,5 +40,5 @@ static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, float *
     }
 }
 
-const struct wn__gemm_kernel wn__gemm_avx512 = {MR,          NR, microkernel, panels_kernel, transpose, packing_kernel,
-                                                macrokernel, 1, 0};
+const struct wn__gemm_kernel wn__gemm_avx512 = {
+    MR, NR, microkernel, panels_kernel, transpose, packing_kernel, macrokernel, 1, 0};

@@ -18,6 +18,7 @@
 
 struct wn__tuning wn__tuning = {
     .stream_least = 32 * MIB,
+    .stream_least_math = 32 * MIB,
     .stream_ahead = 4096,
     .block_ahead = 4096,
     .thread_grain = WN_THREAD_GRAIN,
@@ -36,6 +37,7 @@ static const struct row {
     int32_t is_bits;
 } rows[] = {
     {"stream_least", offsetof(struct wn__tuning, stream_least), 1, (int64_t)1 << 40, 0},
+    {"stream_least_math", offsetof(struct wn__tuning, stream_least_math), 1, (int64_t)1 << 40, 0},
     {"stream_ahead", offsetof(struct wn__tuning, stream_ahead), 0, MIB, 0},
     {"block_ahead", offsetof(struct wn__tuning, block_ahead), 0, MIB, 0},
     {"thread_grain", offsetof(struct wn__tuning, thread_grain), 256, (int64_t)1 << 40, 0},
@@ -59,7 +61,7 @@ void wn__tuning_start(int32_t library)
 #ifdef WN_STREAM_PRESET /* the build with sanitizers sets a small number, so that specs use both kinds of stores */
     least = WN_STREAM_PRESET;
 #endif
-    wn__tuning.stream_least = least;
+    wn__tuning.stream_least = wn__tuning.stream_least_math = least;
     if (second > 0 && second / 2 < BLOCK_MOST)
         wn__tuning.product_block = second / 2 < BLOCK_FEWEST ? BLOCK_FEWEST : second / 2;
     preset = wn__tuning;

@@ -9,8 +9,9 @@
 
 struct wn__tuning {
     int64_t stream_least; /* bytes of an output from which on it is written by non-temporal stores (nontemporal.h) */
-    int64_t stream_ahead; /* bytes that rows are prefetched ahead of their use */
-    int64_t block_ahead;  /* bytes that blocks of elementwise loops are prefetched ahead; 0: they are not */
+    int64_t stream_least_math; /* that of a loop that arithmetic bounds */
+    int64_t stream_ahead;      /* bytes that rows are prefetched ahead of their use */
+    int64_t block_ahead;       /* bytes that blocks of elementwise loops are prefetched ahead; 0: they are not */
     int64_t thread_grain; /* least elements of a thread, of a loop that memory bounds; of other loops in proportion */
     /* ---- products (gemm/driver.h) ---- */
     int64_t product_block; /* bytes of the second-level cache that a block of a product fills */
