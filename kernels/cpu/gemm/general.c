@@ -164,7 +164,7 @@ static void run_micropanel(struct block *f, const struct wn__gemm_micropanel *m,
     struct wn__gemm_microtile t = {.kc = m->kc, .ai = f->ai, .ak = f->ak, .n = m->n, .first = m->k == 0};
     t.ldc = f->is_single ? 0 : f->ldc;
     if (reading == PACKED) wn__gemm_pack_b(f->w, part, m, packed);
-    const int32_t has_epilogue = is_output && words->blocks->epilogue_by_tile;
+    const int32_t by_tile = is_output && words->blocks->epilogue_by_tile, prefetches = is_last && f->w->p->epilogue_in;
     for (int64_t i = 0; i < rows; i += mr) {
         t.copy = reading == COPIED && i == 0 ? packed : NULL;
         t.b = reading == LIES || t.copy ? b : packed;
@@ -175,9 +175,9 @@ static void run_micropanel(struct block *f, const struct wn__gemm_micropanel *m,
         if (is_output) words->set_output(&t, c + i * c_ld * words->size, c_ld, wn__gemm_bias(f->w, m->column));
         prefetch_next(f, i / mr, &t);
         const int64_t row = part->row0 + i;
-        if (has_epilogue) wn__gemm_prefetch_epilogue(f->w->p, part->batch, row, row + t.m, m->column, m->n);
+        if (prefetches) wn__gemm_prefetch_epilogue(f->w->p, part->batch, row, row + t.m, m->column, m->n);
         microkernel(&t);
-        if (has_epilogue) wn__gemm_epilogue(f->w->p, part->batch, row, row + t.m, m->column, m->n);
+        if (by_tile) wn__gemm_epilogue(f->w->p, part->batch, row, row + t.m, m->column, m->n);
     }
     if (is_last && !is_output) store_columns(f, m->column, m->n);
 }
