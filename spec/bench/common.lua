@@ -59,7 +59,8 @@ end
 -- lines(threads, n, bytes apart).
 function common.probe()
     local path = os.tmpname()
-    local flags = '-O3 -ffast-math -fopenmp -shared -fPIC ' .. common.class_flags()
+    -- LuaJIT closes libraries when it ends: OpenMP's threads may still run then.
+    local flags = '-O3 -Wno-psabi -ffast-math -fopenmp -shared -fPIC -Wl,-z,nodelete ' .. common.class_flags()
     local command = ('cc %s -o %s %s/spec/bench/probe.c'):format(flags, path, root)
     assert(os.execute(command) == 0, 'the probe could not be built')
     local library = ffi.load(path)
@@ -128,10 +129,19 @@ function common.load_average()
     return first_match('/proc/loadavg', '^%S+ %S+ %S+') or 'unknown'
 end
 
+-- Returns the name of the processor, with its family and model where there are such numbers: one name may be given to
+-- cores of several generations.
+local function processor()
+    local name = first_match('/proc/cpuinfo', 'model name%s*:%s*([^\n]+)') or 'unknown'
+    local family = first_match('/proc/cpuinfo', 'cpu family%s*:%s*(%d+)')
+    local model = first_match('/proc/cpuinfo', '\nmodel%s*:%s*(%d+)')
+    return family and model and ('%s (family %s, model %s)'):format(name, family, model) or name
+end
+
 --- Describes the machine in words: processor, cores, memory in GiB.
 function common.machine()
     local cores = first_match('/proc/self/status', 'Cpus_allowed_list:%s*(%S+)') or '?'
-    return { cpu = first_match('/proc/cpuinfo', 'model name%s*:%s*([^\n]+)') or 'unknown', cores = cores,
+    return { cpu = processor(), cores = cores,
         GiB = math.floor((first_match('/proc/meminfo', 'MemTotal:%s*(%d+)') or 0) / 2 ^ 20 + 0.5) }
 end
 

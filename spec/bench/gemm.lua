@@ -74,14 +74,14 @@ local function row_of(shape, dtype, watch)
         repetitions[i] = watch:repetition(shape.flops, function() return seconds_of(shape.call, a, b) end)
     end
     local m = watch:summary(repetitions)
-    return { shape[1], ('%.0f'):format(m.rate), ('%.0f'):format(m.peak), m.share, m.own }
+    return { shape[1], ('%.0f'):format(m.rate), ('%.0f'):format(m.peak), m.share, m.own, m.best }
 end
 
 local function table_of(dtype, peak_of)
     local rows, watch = {}, shares.new(common, probe, threads, peak_of)
     for i, shape in ipairs(shapes) do rows[i] = row_of(shape, dtype, watch) end
     common.table({ dtype .. ' product, ' .. threads .. ' threads', 'GFLOP/s', 'peak, GFLOP/s', 'share',
-        'share, cores ours alone' }, rows)
+        'share, cores ours alone', 'best over best' }, rows)
 end
 
 local one = arg[1]

@@ -276,6 +276,12 @@ local function check_size(row, model, theirs)
     end
 end
 
+-- Returns what a row is to reach: with --class avx2 each the same.
+local function aims_of(row)
+    if common.named_class() ~= 'avx2' then return row.aims end
+    return { time = 0.7, floor = 0.75, bytes = row.aims.bytes }
+end
+
 local function run(row, rivals, probe, where)
     local model, step = row.step()
     local times, best = { {}, {}, {} }, { gflops = 0 }
@@ -289,9 +295,9 @@ local function run(row, rivals, probe, where)
     end
     local floor, bandwidth
     if best.gflops > 0 then floor, bandwidth = floor_of(row, best) end
-    return { name = row.name, short = row.short, aims = row.aims, wane = median(times[1]), tuned = median(times[2]),
-        shipped = median(times[3]), peak = peak_of(row, step), gflops = best.gflops, bandwidth = bandwidth,
-        floor = floor }
+    return { name = row.name, short = row.short, aims = aims_of(row), wane = median(times[1]),
+        least = math.min(unpack(times[1])), tuned = median(times[2]), shipped = median(times[3]),
+        peak = peak_of(row, step), gflops = best.gflops, bandwidth = bandwidth, floor = floor }
 end
 
 -- ---- report ---------------------------------------------------------------------------------------------------
