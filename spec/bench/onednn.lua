@@ -13,7 +13,8 @@ int onednn_turns(int threads, int bf16, int64_t batch, int64_t m, int64_t n, int
 -- Builds the bench with all objects of the library, those of its fastest class with their symbols.
 local function build()
     local path, root = os.tmpname(), common.root
-    local command = ('cd %s && make -s all && gcc -std=gnu11 -D_GNU_SOURCE -w -O2 -fopenmp -shared -fPIC -Wl,-z,defs '
+    local command = ('cd %s && make -s all && gcc -std=gnu11 -D_GNU_SOURCE -w -O2 -fopenmp -shared -fPIC '
+        .. '-Wl,-z,defs,-z,nodelete '
         .. '-o %s spec/bench/onednn.c $(sh spec/support/open_class.sh %s) -lm -ldl')
         :format(root, path, common.class())
     assert(os.execute(command) == 0, 'the bench could not be built')

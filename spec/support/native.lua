@@ -31,9 +31,10 @@ function native.make(name, command)
     return path
 end
 
---- Builds a shared library as native.make builds a program, and loads it.
+--- Builds a shared library as native.make builds a program, and loads it. It stays loaded: LuaJIT closes libraries when
+-- it ends, and threads of theirs may still run then.
 function native.load(name, command)
-    return ffi.load(native.make(name, command))
+    return ffi.load(native.make(name, (command:gsub('%-shared', '%0 -Wl,-z,nodelete'))))
 end
 
 --- Returns the path of the driver of a terminal (spec/support/pty.c).
