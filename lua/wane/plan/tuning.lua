@@ -117,7 +117,8 @@ local function fastest_once(row, values, ops, margin)
     return sums[best] <= sums[1] * margin and values[best] or values[1]
 end
 
--- Returns the same, where a second look agrees: what others do on the same cores may favour a value for a second.
+-- Returns what fastest_once finds where it finds it twice, else the default: what others do on the same cores may
+-- favour a value for a second.
 local function fastest(row, values, ops, margin)
     local taken = fastest_once(row, values, ops, margin)
     if taken == nil or taken == values[1] or fastest_once(row, values, ops, margin) == taken then return taken end
