@@ -19,7 +19,7 @@ MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 CLASSES := plain $(if $(filter x86_64,$(MACHINE)),avx2 avx512) $(if $(filter aarch64,$(MACHINE)),neon)
 CLASS_FLAGS_avx2 := -mavx2 -mfma
 CLASS_FLAGS_avx512 := -mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma -mprfchw
-CLASS_SOURCES := $(wildcard kernels/cpu/*.c kernels/cpu/gemm/*.c kernels/cpu/attention/*.c)
+CLASS_SOURCES := $(wildcard kernels/cpu/*.c kernels/cpu/gemm/*.c kernels/cpu/attention/*.c kernels/cpu/conv/*.c)
 class_objects = $(patsubst %.c,$(O)/$1/%.o,$(CLASS_SOURCES) $(wildcard kernels/cpu/$1/*.c))
 SOURCES := $(wildcard runtime/*/*.c runtime/plan/*/*.c kernels/cpu/backend/*.c) \
            $(filter-out kernels/cpu/%,$(wildcard kernels/*/*.c kernels/*/*/*.c))

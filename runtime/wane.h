@@ -268,9 +268,10 @@ WN_API int32_t wn_grad_set(int32_t on);
 /* Sets the device of created values from now on and returns the one before; the id of none that is here changes
  * nothing. */
 WN_API int32_t wn_device_set(int32_t device);
-/* Returns the layout (base/layout.h) that a device wants of the weight of nn.Linear, (outputs, inputs); WN_PLAIN
- * where it has none for that shape, or there is no such device. */
-WN_API int32_t wn_weight_layout(int32_t device, int64_t outputs, int64_t inputs);
+/* Returns the layout (base/layout.h) that a device wants of the weight of nn.Linear, (outputs, inputs), or of
+ * nn.Conv2d, (outputs, inputs / groups, rows, columns); WN_PLAIN where it has none for that shape, or there is no such
+ * device. */
+WN_API int32_t wn_weight_layout(int32_t device, const struct wn_type *weight);
 /* Records the gradients of a value of one element with respect to wrt[0..n) and fills out[0..n) with handles of
  * them; -1 where it does not depend on one. Status: WN_SHAPE when root has more elements, WN_SPENT when its graph is
  * used up. */

@@ -8,6 +8,7 @@
 #include <string.h>
 #include "../../runtime/base/random.h"
 #include "../scalar.h"
+#include "../../runtime/base/memory_order.h"
 #include "cpu.h"
 #include "philox_bulk.h"
 
@@ -154,11 +155,15 @@ struct panels {
     struct creation own;
 };
 
+/* Defines the loop that puts n columns of row-major rows, from column `at` on, into their columns of a panel. */
 #define TRANSPOSE(S, T)                                                                                                \
-    static void transpose_##S(const void *from, int64_t rows, int64_t n, void *to)                                     \
+    static void transpose_##S(const struct wn_type *t, const void *from, int64_t rows, int64_t at, int64_t n,          \
+                              void *panel)                                                                             \
     {                                                                                                                  \
-        for (int64_t j = 0; j < n; j++)                                                                                \
-            for (int64_t i = 0; i < rows; i++) ((T *)to)[j * rows + i] = ((const T *)from)[i * CHUNK + j];             \
+        for (int64_t j = 0; j < n; j++) {                                                                              \
+            T *to = (T *)panel + wn__panel_column(t, at + j) * rows;                                                   \
+            for (int64_t i = 0; i < rows; i++) to[i] = ((const T *)from)[i * CHUNK + j];                               \
+        }                                                                                                              \
     }
 
 TRANSPOSE(8, uint64_t)
@@ -169,7 +174,8 @@ TRANSPOSE(2, uint16_t)
 static void make_panels(int64_t begin, int64_t end, void *ctx)
 {
     const struct panels *p = ctx;
-    int64_t rows = p->d->out.dim[0], columns = p->d->out.dim[1], size = wn__dtype_size(p->d->out.dtype), width;
+    const struct wn_type *t = &p->d->out;
+    int64_t rows = t->dim[0], columns = wn__panel_columns(t), size = wn__dtype_size(t->dtype), width;
     char block[WN_PANEL * CHUNK * sizeof(double)] __attribute__((aligned(64)));
     for (int64_t panel = begin; panel < end; panel++) {
         char *out = (char *)p->own.out + wn__panel_row(rows, columns, panel * WN_PANEL, &width) * size;
@@ -181,9 +187,7 @@ static void make_panels(int64_t begin, int64_t end, void *ctx)
                 k.out = block + i * CHUNK * size;
                 make_part(k.origin, k.origin + n, &k);
             }
-            (size == 8   ? transpose_8
-             : size == 4 ? transpose_4
-                         : transpose_2)(block, width, n, out + column * width * size);
+            (size == 8 ? transpose_8 : size == 4 ? transpose_4 : transpose_2)(t, block, width, column, n, out);
         }
     }
 }

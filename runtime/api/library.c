@@ -364,11 +364,13 @@ int32_t wn_grad_set(int32_t on)
     return before;
 }
 
-int32_t wn_weight_layout(int32_t device, int64_t outputs, int64_t inputs)
+int32_t wn_weight_layout(int32_t device, const struct wn_type *weight)
 {
-    const struct wn_device *d = outputs < 0 || inputs < 0 ? NULL : wn__device(device);
-    struct wn_type t = {.dtype = WN_F32, .ndim = 2, .dim = {outputs, inputs}};
-    return d != NULL && wn__layout_fits(d->target.weight_layout, &t) ? d->target.weight_layout : WN_PLAIN;
+    const struct wn_device *d = wn__device(device);
+    if (d == NULL || weight == NULL) return WN_PLAIN;
+    int32_t layout = d->target.weight_layout;
+    if (layout == WN_PANEL48 && weight->ndim == 4) layout = WN_CONV48;
+    return wn__layout_fits(layout, weight) ? layout : WN_PLAIN;
 }
 
 int32_t wn_device_set(int32_t device)

@@ -32,9 +32,10 @@ int32_t wn_record(int32_t op, int32_t n, const int32_t *in, const struct wn_attr
     if (nodes == NULL) return -WN_OOM;
     for (; got < n && code == WN_OK; got += code == WN_OK) code = wn__handle_value(in[got], &nodes[got]);
     for (int32_t i = 0; i < n && code == WN_OK; i++) {
-        if (!wn__must_be_plain(op, n, nodes, attrs, i)) continue;
+        int32_t layout = wn__wanted_layout(op, n, nodes, attrs, i);
+        if (nodes[i]->type.layout == layout) continue;
         struct wn_node *as_it_lies = nodes[i];
-        code = wn__record_layout(as_it_lies, WN_PLAIN, line, &nodes[i]);
+        code = wn__record_layout(as_it_lies, layout, line, &nodes[i]);
         wn__node_unref(as_it_lies);
         if (code != WN_OK) nodes[i] = NULL;
     }

@@ -1,7 +1,8 @@
-/* Layouts: the order of a value's elements in its bytes. Nearly every value is plain, that is dense and row-major. A
- * weight of nn.Linear has the layout that the matrix products of its device read and write without a packed copy; its
- * gradient and the optimizer's cells have the same one. A layout orders the same elements in the same number of bytes,
- * so a kernel that treats every element alike need not know it.
+/* Layouts: the order of a value's elements in its bytes. Most values are plain, that is dense and row-major. A weight
+ * of nn.Linear or nn.Conv2d has the layout that the products and convolutions of its device read and write without a
+ * packed copy; its gradient and the optimizer's cells have the same one. An image that a convolution made has its
+ * channels last. A layout orders the same elements in the same number of bytes, so a kernel that treats every element
+ * alike need not know it.
  *
  * A matrix of 112 rows and c columns in WN_PANEL48, and the elements of its first panel in memory:
  *
@@ -19,6 +20,12 @@ enum wn_layout {
     /* Of a matrix (rows, columns) with rows % WN_PANEL_UNIT == 0: panels of WN_PANEL rows one after the other, the last
      * panel with the rows that remain. A panel of w rows is dense: (columns, w) row-major. */
     WN_PANEL48,
+    /* Of an image (N, C, H, W): the order of a plain (N, H, W, C). Where that is the order of a plain (N, C, H, W) too,
+     * as with one channel or one pixel, the layout is WN_PLAIN (wn__layout_normal in memory_order.h). */
+    WN_NHWC,
+    /* Of a convolution's weight (O, I, kh, kw) with O % WN_PANEL_UNIT == 0: the matrix (O, kh kw I) in panels, as in
+     * WN_PANEL48. */
+    WN_CONV48,
     WN_LAYOUT_COUNT
 };
 enum { WN_PANEL = 48, WN_PANEL_UNIT = 16 };

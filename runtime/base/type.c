@@ -63,7 +63,13 @@ int32_t wn__type_agrees(const struct wn_type *a, const struct wn_type *b)
 
 int32_t wn__layout_fits(int32_t layout, const struct wn_type *t)
 {
-    return layout == WN_PLAIN || (layout == WN_PANEL48 && t->ndim == 2 && t->dim[0] % WN_PANEL_UNIT == 0);
+    switch (layout) {
+    case WN_PLAIN: return 1;
+    case WN_PANEL48: return t->ndim == 2 && t->dim[0] % WN_PANEL_UNIT == 0;
+    case WN_CONV48: return t->ndim == 4 && t->dim[0] % WN_PANEL_UNIT == 0;
+    case WN_NHWC: return t->ndim == 4;
+    default: return 0;
+    }
 }
 
 int32_t wn__mul(int64_t a, int64_t b, int64_t *out)
@@ -102,8 +108,12 @@ int32_t wn__type_check(const struct wn_type *t, const char *what)
     if (t->layout < 0 || t->layout >= WN_LAYOUT_COUNT)
         return wn__fail(WN_VALUE, "%s: layout %d is unknown", what, (int)t->layout);
     if (wn__layout_fits(t->layout, t)) return WN_OK;
-    return wn__fail(WN_VALUE, "%s: %s cannot lie in panels; that is for matrices with a multiple of %d rows", what,
-                    wn__shape_text(t), WN_PANEL_UNIT);
+    if (t->layout == WN_NHWC)
+        return wn__fail(WN_VALUE, "%s: %s cannot have its channels last; that is for images of 4 dims", what,
+                        wn__shape_text(t));
+    return wn__fail(WN_VALUE, "%s: %s cannot lie in panels; that is for %s with a multiple of %d %s", what,
+                    wn__shape_text(t), t->layout == WN_CONV48 ? "weights of convolutions" : "matrices", WN_PANEL_UNIT,
+                    t->layout == WN_CONV48 ? "outputs" : "rows");
 }
 
 static char *next_text(void)
@@ -113,9 +123,9 @@ static char *next_text(void)
     return texts[n_made++ % TEXTS];
 }
 
-/* A text has 2 parentheses, WN_MAX_DIMS numbers of at most 20 digits with ", ", and at most 20 bytes of dtype and
+/* A text has 2 parentheses, WN_MAX_DIMS numbers of at most 20 digits with ", ", and at most 24 bytes of dtype and
  * layout. */
-_Static_assert(TEXT_BYTES >= 2 + WN_MAX_DIMS * 22 + 20, "a shape's text fits");
+_Static_assert(TEXT_BYTES >= 2 + WN_MAX_DIMS * 22 + 24, "a shape's text fits");
 
 /* Writes "(32, 1024)" and returns the address of its final 0. */
 static char *put_shape(char *text, const struct wn_type *t)
@@ -140,7 +150,7 @@ const char *wn__type_text(const struct wn_type *t)
     char *text = next_text(), *p = put_shape(text, t);
     *p++ = ' ';
     strcpy(p, wn__dtype_name(t->dtype));
-    if (t->layout != WN_PLAIN) strcat(p, " in panels");
+    if (t->layout != WN_PLAIN) strcat(p, t->layout == WN_NHWC ? " channels last" : " in panels");
     return text;
 }
 

@@ -3,6 +3,7 @@
 #include "emit.h"
 #include <string.h>
 #include "../base/alloc.h"
+#include "../base/memory_order.h"
 
 struct wn_node wn__zero_gradient;
 
@@ -49,21 +50,22 @@ static struct wn_node *record(struct wn__emit *base, int32_t op, int32_t n, stru
                               const struct wn_attrs *attrs, const struct wn_node *like)
 {
     struct wn__emitter *e = (struct wn__emitter *)base;
-    struct wn_node *plain[WN_GRAD_MAX];
+    struct wn_node *laid[WN_GRAD_MAX];
     if (e->code != WN_OK) return NULL;
     for (int32_t i = 0; i < n; i++)
         if (in[i] == NULL) return NULL;
     for (int32_t i = 0; i < n; i++) {
-        if (!wn__must_be_plain(op, n, in, attrs, i)) continue;
+        int32_t layout = wn__wanted_layout(op, n, in, attrs, i);
+        if (in[i]->type.layout == layout) continue;
         if (n > WN_GRAD_MAX) {
             e->code =
-                wn__fail(WN_INTERNAL, "%s: a gradient of %d inputs, one of them in panels", wn__op_name(op), (int)n);
+                wn__fail(WN_INTERNAL, "%s: a gradient of %d inputs, one of them not plain", wn__op_name(op), (int)n);
             return NULL;
         }
-        struct wn_node *made = wn__emit_layout(e, in[i], WN_PLAIN);
+        struct wn_node *made = wn__emit_layout(e, in[i], layout);
         if (made == NULL) return NULL;
-        if (in != plain) in = memcpy(plain, in, (size_t)n * sizeof *in);
-        plain[i] = made;
+        if (in != laid) in = memcpy(laid, in, (size_t)n * sizeof *in);
+        laid[i] = made;
     }
     struct wn__context before = wn__here;
     struct wn_node *node = NULL;
@@ -84,7 +86,9 @@ const struct wn__recorder wn__graph_recorder = {
 
 struct wn_node *wn__emit_layout(struct wn__emitter *e, struct wn_node *v, int32_t layout)
 {
-    struct wn_attrs attrs = {.layout = (int16_t)layout};
-    if (v == NULL || v->type.layout == layout) return v;
+    if (v == NULL) return v;
+    struct wn_attrs attrs = {.layout = (int16_t)wn__layout_normal(layout, &v->type)};
+    if (v->type.layout == attrs.layout) return v;
+    if (v->type.layout != WN_PLAIN && attrs.layout != WN_PLAIN) v = wn__emit_layout(e, v, WN_PLAIN);
     return wn__emit(&e->base, WN_OP_RELAYOUT, 1, &v, &attrs);
 }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 #include "../base/alloc.h"
+#include "../base/memory_order.h"
 #include "graph.h"
 
 struct wn__context wn__here = {.seed = 0};
@@ -30,20 +31,20 @@ static int32_t record_count(int32_t op, int32_t n)
                     most > least ? " or more" : "");
 }
 
-/* Lists the types of the inputs, for questions of layout. Stops at WN_GRAD_MAX: ops of more inputs take plain ones
+/* Lists the types of the inputs, for questions of layout. Stops at WN_GRAD_MAX: ops of more inputs read plain ones
  * only. */
 static void list_types(int32_t n, struct wn_node *const *in, const struct wn_type *type[WN_GRAD_MAX])
 {
     for (int32_t i = 0; i < n && i < WN_GRAD_MAX; i++) type[i] = &in[i]->type;
 }
 
-int32_t wn__must_be_plain(int32_t op, int32_t n, struct wn_node *const *in, const struct wn_attrs *attrs, int32_t i)
+int32_t wn__wanted_layout(int32_t op, int32_t n, struct wn_node *const *in, const struct wn_attrs *attrs, int32_t i)
 {
     static const struct wn_attrs none;
     const struct wn_type *type[WN_GRAD_MAX];
-    if (in[i]->type.layout == WN_PLAIN) return 0;
+    if (n > WN_GRAD_MAX) return WN_PLAIN;
     list_types(n, in, type);
-    return n > WN_GRAD_MAX || !wn__op_takes(op, n, type, attrs != NULL ? attrs : &none, i);
+    return wn__op_wants(op, n, type, attrs != NULL ? attrs : &none, i);
 }
 
 static int32_t record_layout(const struct wn_node *node, int32_t n, struct wn_node *const *in)
@@ -51,7 +52,7 @@ static int32_t record_layout(const struct wn_node *node, int32_t n, struct wn_no
     const struct wn_type *type[WN_GRAD_MAX];
     if (n > WN_GRAD_MAX) return WN_PLAIN;
     list_types(n, in, type);
-    return wn__op_layout(node->op, n, type, &node->attrs);
+    return wn__op_layout(node->op, n, type, &node->attrs, &node->type);
 }
 
 /* Fills the fields that follow from the inputs: type, device, depth, and whether a gradient flows. */
@@ -63,10 +64,9 @@ static int32_t record_derive(struct wn_node *node, int32_t n, struct wn_node *co
         type = wn__alloc(n * (int64_t)sizeof *type);
         if (type == NULL) return WN_OOM;
     }
-    int32_t needs = 0, spent = 0, layouts = node->attrs.layout;
+    int32_t needs = 0, spent = 0;
     for (int32_t i = 0; i < n; i++) {
         type[i] = in[i]->type;
-        layouts |= type[i].layout;
         needs |= in[i]->needs_grad;
         spent |= in[i]->over_spent;
         if (in[i]->depth >= node->depth) node->depth = in[i]->depth + 1;
@@ -76,7 +76,7 @@ static int32_t record_derive(struct wn_node *node, int32_t n, struct wn_node *co
     if (type != types) wn__free(type);
     if (code != WN_OK) return code;
     node->type = d.out;
-    if (layouts != WN_PLAIN) node->type.layout = (int16_t)record_layout(node, n, in);
+    node->type.layout = (int16_t)record_layout(node, n, in);
     WN_TRY(wn__type_check(&node->type, wn__op_name(node->op)));
     WN_TRY(record_device(node->op, n, in, &node->device));
     if (node->depth > WN_DEEPEST)
@@ -126,11 +126,20 @@ int32_t wn__record(int32_t op, int32_t n, struct wn_node *const *in, const struc
 
 int32_t wn__record_layout(struct wn_node *v, int32_t layout, int32_t line, struct wn_node **out)
 {
-    struct wn_attrs attrs = {.layout = (int16_t)layout};
-    if (v->type.layout != layout) return wn__record(WN_OP_RELAYOUT, 1, &v, &attrs, line, out);
-    wn__node_ref(v);
-    *out = v;
-    return WN_OK;
+    struct wn_attrs attrs = {.layout = (int16_t)wn__layout_normal(layout, &v->type)};
+    struct wn_node *plain = NULL;
+    if (v->type.layout == attrs.layout) {
+        wn__node_ref(v);
+        *out = v;
+        return WN_OK;
+    }
+    if (v->type.layout != WN_PLAIN && attrs.layout != WN_PLAIN) {
+        WN_TRY(wn__record_layout(v, WN_PLAIN, line, &plain));
+        v = plain;
+    }
+    int32_t code = wn__record(WN_OP_RELAYOUT, 1, &v, &attrs, line, out);
+    wn__node_unref(plain);
+    return code;
 }
 
 int32_t wn__record_const(const double *v, int32_t n, int32_t dtype, struct wn_node **out)

@@ -1,28 +1,40 @@
-/* Copies between device and host, changing the layout on the way: see edge.h. A panel (layout.h) interleaves its rows,
- * so the elements of one row are spread over the whole panel. A slice of a panel, that is some of its columns with all
- * its rows, is contiguous on the device; slices go through a buffer on the host's stack:
+/* Copies between device and host, changing the layout on the way: see edge.h. On the host the value is a matrix of rows;
+ * on the device a group of rows is one stretch of memory, in which the rows are interleaved: a panel of a weight, or the
+ * channels of an image with channels last. A slice of a group, that is some of its columns with all its rows, is
+ * contiguous on the device; slices go through a buffer on the host's stack:
  *
  *   host, row-major        row r     [ c0 c1 c2 c3 .. ]          row r+1  [ c0 c1 c2 c3 .. ]
  *   slice of 2 columns     | column c0: rows r, r+1, .., r+w-1 | column c1: rows r, r+1, .., r+w-1 |     at most 64 KiB
  *   device, WN_PANEL48     | c0 | c1 | c2 | c3 | ..                                                      the panel
  *
- * A slice that a put covers only partly is read from the device first. */
+ * In WN_CONV48 the columns have another order on the device than on the host: runs of inputs for one place of the
+ * kernel, which are kh kw columns apart on the host. A slice that a put covers only partly is read from the device
+ * first. */
 #include "edge.h"
 #include <string.h>
+#include "../base/memory_order.h"
 
 enum { SLICE = 65536 }; /* bytes of the buffer */
 
-/* A copy of elements [begin, end), counted by rows, of a value in panels, and the panel that the copy has reached.
- * Invariant: 0 <= begin <= end <= wn__numel(t), and row is a multiple of WN_PANEL below the value's rows. */
-struct panel_copy {
+/* A copy of elements [begin, end), counted by rows of the host, and the group of rows that the copy has reached.
+ * Invariant: 0 <= begin <= end <= wn__numel(t). */
+struct copy {
     struct wn_device *d;
-    const struct wn_type *t; /* a matrix in WN_PANEL48 */
-    char *device, *host;     /* the value's first byte; where element `begin` is or goes */
+    const struct wn_type *t;
+    char *device, *host; /* the value's first byte; where element `begin` is or goes */
     int64_t begin, end;
     int64_t size;       /* bytes of one element */
-    int64_t row, width; /* the panel's first row, and its rows */
-    int64_t first;      /* index, in elements of the value's memory, of the panel's first element */
+    int64_t columns;    /* of a row */
+    int64_t run, apart; /* columns that follow each other on the device, and how far apart they are on the host */
+    int64_t row, width; /* the group's first row, and its rows: (columns, width) on the device */
+    int64_t first;      /* index, in elements of the value's memory, of the group's first element */
     int32_t is_put;     /* 1: from host to device; 0: from device to host */
+};
+
+/* A part of a group: rows [row, row + rows) of columns [column, column + columns). It is contiguous on the device,
+ * because either rows is all of them or columns is 1. */
+struct slice {
+    int64_t row, rows, column, columns;
 };
 
 #define COPY(SIZE)                                                                                                     \
@@ -41,68 +53,96 @@ static void copy_elements(char *to, int64_t to_step, const char *from, int64_t f
     }
 }
 
-/* Returns how many elements of columns [column, column + n) of the panel's row i are copied; *from is the first one,
- * counted by rows of the value. */
-static int64_t overlap(const struct panel_copy *s, int64_t i, int64_t column, int64_t n, int64_t *from)
+/* Returns the column of the host in which column `at` of the device is. */
+static int64_t host_column(const struct copy *s, int64_t at)
 {
-    int64_t row = (s->row + i) * s->t->dim[1] + column, to = wn_min(row + n, s->end);
-    *from = wn_max(row, s->begin);
-    return to > *from ? to - *from : 0;
+    return at % s->run * s->apart + at / s->run;
 }
 
-/* Returns how many elements of columns [column, column + n) of the panel are copied. */
-static int64_t count_elements(const struct panel_copy *s, int64_t column, int64_t n)
+/* Returns how many of n columns of row i from the device's column `column` on, all of one run, are copied; *skip
+ * becomes the number of those before, *first the first one's element, counted by rows of the host. */
+static int64_t overlap(const struct copy *s, int64_t i, int64_t column, int64_t n, int64_t *skip, int64_t *first)
 {
-    int64_t count = 0, from;
-    for (int64_t i = 0; i < s->width; i++) count += overlap(s, i, column, n, &from);
+    int64_t at = (s->row + i) * s->columns + host_column(s, column);
+    int64_t from = s->begin > at ? (s->begin - at + s->apart - 1) / s->apart : 0;
+    int64_t to = s->end > at ? (s->end - at + s->apart - 1) / s->apart : 0;
+    *skip = from;
+    *first = at + from * s->apart;
+    return wn_max(wn_min(to, n) - from, 0);
+}
+
+/* Copies what is asked for of a slice between the host and `bytes`, (columns, rows) row-major; NULL: counts it alone.
+ * Returns the elements. */
+static int64_t move_elements(const struct copy *s, const struct slice *p, char *bytes)
+{
+    int64_t step = p->rows * s->size, count = 0, skip, first, n;
+    for (int64_t column = p->column; column < p->column + p->columns; column += n) {
+        n = wn_min(p->column + p->columns - column, s->run - column % s->run);
+        for (int64_t i = 0; i < p->rows; i++) {
+            int64_t copied = overlap(s, p->row + i, column, n, &skip, &first);
+            count += copied;
+            if (copied == 0 || bytes == NULL) continue;
+            char *inside = bytes + (column - p->column + skip) * step + i * s->size;
+            char *outside = s->host + (first - s->begin) * s->size;
+            if (s->is_put) copy_elements(inside, step, outside, s->apart * s->size, copied, s->size);
+            else copy_elements(outside, s->apart * s->size, inside, step, copied, s->size);
+        }
+    }
     return count;
 }
 
-/* Copies between the host and a slice (n, width) row-major, which holds columns [column, column + n) of the panel. */
-static void move_elements(const struct panel_copy *s, char *slice, int64_t column, int64_t n)
+static int32_t move_slice(const struct copy *s, const struct slice *p)
 {
-    int64_t apart = s->width * s->size, from;
-    for (int64_t i = 0; i < s->width; i++) {
-        int64_t count = overlap(s, i, column, n, &from);
-        if (count == 0) continue;
-        int64_t first = (s->row + i) * s->t->dim[1] + column;
-        char *inside = slice + (from - first) * apart + i * s->size, *outside = s->host + (from - s->begin) * s->size;
-        if (s->is_put) copy_elements(inside, apart, outside, s->size, count, s->size);
-        else copy_elements(outside, s->size, inside, apart, count, s->size);
-    }
+    char bytes[SLICE];
+    int64_t n = p->rows * p->columns, count = move_elements(s, p, NULL);
+    char *at = s->device + (s->first + p->column * s->width + p->row) * s->size;
+    if (count == 0) return WN_OK;
+    if (!s->is_put || count < n) WN_TRY(s->d->get(s->d, bytes, at, n * s->size));
+    move_elements(s, p, bytes);
+    return s->is_put ? s->d->put(s->d, at, bytes, n * s->size) : WN_OK;
 }
 
-static int32_t move_panel(const struct panel_copy *s)
+static int32_t move_group(const struct copy *s)
 {
-    char slice[SLICE];
-    int64_t columns = s->t->dim[1], step = SLICE / (s->width * s->size);
-    for (int64_t column = 0; column < columns; column += step) {
-        int64_t n = wn_min(columns - column, step), bytes = n * s->width * s->size;
-        int64_t count = count_elements(s, column, n);
-        char *at = s->device + (s->first + column * s->width) * s->size;
-        if (count == 0) continue;
-        if (!s->is_put || count < n * s->width) WN_TRY(s->d->get(s->d, slice, at, bytes));
-        move_elements(s, slice, column, n);
-        if (s->is_put) WN_TRY(s->d->put(s->d, at, slice, bytes));
-    }
+    int64_t rows = wn_min(s->width, SLICE / s->size), columns = rows < s->width ? 1 : SLICE / (rows * s->size);
+    for (int64_t column = 0; column < s->columns; column += columns)
+        for (int64_t row = 0; row < s->width; row += rows) {
+            struct slice p = {row, wn_min(rows, s->width - row), column, wn_min(columns, s->columns - column)};
+            WN_TRY(move_slice(s, &p));
+        }
     return WN_OK;
 }
 
-/* Copies bytes [at, at + n) of the value, counted by rows, panel by panel. */
-static int32_t move_all(struct panel_copy *s, int64_t at, int64_t n)
+/* Sets the group of rows in which element `at`, counted by rows, is. */
+static void find_group(struct copy *s, int64_t at)
 {
-    int64_t rows = s->t->dim[0], columns = s->t->dim[1];
-    s->size = wn__dtype_size(s->t->dtype);
+    const struct wn_type *t = s->t;
+    if (t->layout == WN_NHWC) {
+        s->width = t->dim[1];
+        s->row = at / s->columns / s->width * s->width;
+        s->first = s->row * s->columns;
+        return;
+    }
+    s->row = at / s->columns / WN_PANEL * WN_PANEL;
+    s->first = wn__panel_row(t->dim[0], s->columns, s->row, &s->width);
+}
+
+/* Copies bytes [at, at + n) of the value, counted by rows, group by group. */
+static int32_t move_all(struct copy *s, int64_t at, int64_t n)
+{
+    const struct wn_type *t = s->t;
+    s->size = wn__dtype_size(t->dtype);
     if (at % s->size != 0 || n % s->size != 0)
         return wn__fail(WN_VALUE, "bytes %lld to %lld of %s cut an element; give whole ones", (long long)at,
-                        (long long)(at + n), wn__type_text(s->t));
+                        (long long)(at + n), wn__type_text(t));
     s->begin = at / s->size;
     s->end = s->begin + n / s->size;
-    if (s->begin == s->end) return WN_OK;
-    s->row = s->begin / columns / WN_PANEL * WN_PANEL;
-    for (; s->row * columns < s->end; s->row += WN_PANEL) {
-        s->first = wn__panel_row(rows, columns, s->row, &s->width);
-        WN_TRY(move_panel(s));
+    s->columns = t->layout == WN_NHWC ? t->dim[2] * t->dim[3] : wn__panel_columns(t);
+    s->run = t->layout == WN_CONV48 ? t->dim[1] : s->columns;
+    s->apart = t->layout == WN_CONV48 ? t->dim[2] * t->dim[3] : 1;
+    for (int64_t next = s->begin; next < s->end; next = (s->row + s->width) * s->columns) {
+        find_group(s, next);
+        WN_TRY(move_group(s));
     }
     return WN_OK;
 }
@@ -116,13 +156,13 @@ static char *offset_by(const void *base, int64_t at)
 int32_t wn__edge_get(struct wn_device *d, const struct wn_type *t, const void *from, int64_t at, void *bytes, int64_t n)
 {
     if (t->layout == WN_PLAIN || !d->real) return d->get(d, bytes, offset_by(from, at), n);
-    struct panel_copy s = {.d = d, .t = t, .device = (char *)(uintptr_t)from, .host = bytes};
+    struct copy s = {.d = d, .t = t, .device = (char *)(uintptr_t)from, .host = bytes};
     return move_all(&s, at, n);
 }
 
 int32_t wn__edge_put(struct wn_device *d, const struct wn_type *t, void *to, int64_t at, const void *bytes, int64_t n)
 {
     if (t->layout == WN_PLAIN || !d->real) return d->put(d, offset_by(to, at), bytes, n);
-    struct panel_copy s = {.d = d, .t = t, .device = to, .host = (char *)(uintptr_t)bytes, .is_put = 1};
+    struct copy s = {.d = d, .t = t, .device = to, .host = (char *)(uintptr_t)bytes, .is_put = 1};
     return move_all(&s, at, n);
 }

@@ -1,13 +1,17 @@
-/* Layouts (base/layout.h): which ops read and write a value that is not plain, and RELAYOUT, which changes a layout.
+/* Layouts (base/layout.h): which layout an op reads each input in, which one its result has, and RELAYOUT, which
+ * changes a layout.
  *
  * A layout is an order of the same elements. Therefore:
  * - an elementwise op of operands of one type reads any layout, and its result has that layout;
  * - SUM and MEAN of all elements read any layout, in the order of memory;
- * - a product reads a weight in panels, and writes the gradient of a weight in panels;
- * - every other op reads plain values. Whoever records such an op puts a RELAYOUT before it, a node like any other:
- *   counted, planned and shown.
+ * - a product reads a weight in panels, and writes the gradient of a weight in panels; so does a convolution;
+ * - convolutions, poolings, norms over channels and resizing read and write images with their channels last;
+ * - elementwise ops, CAT, NARROW, EXPAND, and sums that leave no order to choose, take such images as they are;
+ * - every other op reads plain values. Whoever records an op puts a RELAYOUT before an input that it reads otherwise, a
+ *   node like any other: counted, planned and shown.
  *
  *     relayout: x (any shape) -> y, the same elements in attrs.layout;    dx = dy */
+#include "../base/memory_order.h"
 #include "helper.h"
 
 /* ---- which layouts an op reads -------------------------------------------------------------------------- */
@@ -26,24 +30,119 @@ static int32_t lie_alike(int32_t n, const struct wn_type *const *in, const struc
     return 1;
 }
 
-int32_t wn__op_takes(int32_t op, int32_t n, const struct wn_type *const *in, const struct wn_attrs *attrs, int32_t i)
+static int32_t is_elementwise(int32_t op)
 {
     switch (op) {
-    case WN_OP_CAST:
-    case WN_OP_RELAYOUT: return 1;
-    case WN_OP_SUM:
-    case WN_OP_MEAN: return reduces_all(attrs, in[0]);
-    case WN_OP_MATMUL: return i == 1 && attrs->layout == WN_PLAIN && (in[0]->ndim == 2 || attrs->i[0] == 0);
-    case WN_OP_LINEAR: return i == 1;
-    default: return op != WN_OP_DROPOUT && wn__elementwise_operands(op) > 0 && lie_alike(n, in, in[i]);
+    case WN_OP_EQ:
+    case WN_OP_NE:
+    case WN_OP_LT:
+    case WN_OP_GT:
+    case WN_OP_LE:
+    case WN_OP_GE:
+    case WN_OP_WHERE:
+    case WN_OP_ISNAN:
+    case WN_OP_ISFINITE: return 1;
+    default: return op != WN_OP_DROPOUT && wn__elementwise_operands(op) > 0;
     }
 }
 
-int32_t wn__op_layout(int32_t op, int32_t n, const struct wn_type *const *in, const struct wn_attrs *attrs)
+static int32_t has_images(int32_t n, const struct wn_type *const *in)
 {
-    if (op != WN_OP_CAST && wn__elementwise_operands(op) == 0) return attrs->layout;
     for (int32_t i = 0; i < n; i++)
-        if (in[i]->layout != WN_PLAIN) return in[i]->layout;
+        if (in[i]->layout == WN_NHWC) return 1;
+    return 0;
+}
+
+/* Returns the layout of a value of type t that is read with its channels last. */
+static int32_t channels_last(const struct wn_type *t)
+{
+    return t->ndim == 4 ? wn__layout_normal(WN_NHWC, t) : WN_PLAIN;
+}
+
+/* Returns whether an elementwise op computes all its operands with channels last: some are images, and the others can
+ * be, or are order-free. */
+static int32_t computes_images(int32_t n, const struct wn_type *const *in)
+{
+    for (int32_t i = 0; i < n; i++)
+        if (in[i]->ndim != 4 && !wn__is_order_free(in[i])) return 0;
+    return has_images(n, in);
+}
+
+/* Returns whether what a reduction of the image x leaves, kept as dims of length 1, is order-free. */
+static int32_t leaves_order_free(const struct wn_attrs *attrs, const struct wn_type *x)
+{
+    struct wn_type kept = *x;
+    for (int32_t k = 0; k < attrs->n; k++) kept.dim[attrs->i[k]] = 1;
+    return wn__is_order_free(&kept);
+}
+
+/* Returns how many leading inputs of an op over images are images, or 0: the op is none of these. */
+static int32_t images_of(int32_t op)
+{
+    switch (op) {
+    case WN_OP_CONV2D:
+    case WN_OP_CONV2D_DX:
+    case WN_OP_MAX_POOL2D_INDEX:
+    case WN_OP_AVG_POOL2D:
+    case WN_OP_AVG_POOL2D_DX:
+    case WN_OP_CHANNEL_MEAN:
+    case WN_OP_CHANNEL_RSTD:
+    case WN_OP_BATCH_NORM:
+    case WN_OP_UPSAMPLE2D:
+    case WN_OP_UPSAMPLE2D_DX: return 1;
+    case WN_OP_CONV2D_DW:
+    case WN_OP_MAX_POOL2D:
+    case WN_OP_MAX_POOL2D_DX:
+    case WN_OP_BATCH_NORM_SUMS:
+    case WN_OP_BATCH_NORM_DX: return 2;
+    default: return 0;
+    }
+}
+
+int32_t wn__op_wants(int32_t op, int32_t n, const struct wn_type *const *in, const struct wn_attrs *attrs, int32_t i)
+{
+    int32_t own = in[i]->layout;
+    if (i < images_of(op)) return channels_last(in[i]);
+    switch (op) {
+    case WN_OP_CONV2D:
+    case WN_OP_CONV2D_DX: return i == 1 && own == WN_CONV48 ? own : WN_PLAIN;
+    case WN_OP_CAST:
+    case WN_OP_RELAYOUT: return own;
+    case WN_OP_SUM:
+    case WN_OP_MEAN:
+        if (reduces_all(attrs, in[0])) return own;
+        return own == WN_NHWC && leaves_order_free(attrs, in[0]) ? own : WN_PLAIN;
+    case WN_OP_MATMUL:
+        if (own != WN_PANEL48 || i != 1 || attrs->layout != WN_PLAIN) return WN_PLAIN;
+        return in[0]->ndim == 2 || attrs->i[0] == 0 ? own : WN_PLAIN;
+    case WN_OP_LINEAR: return i == 1 && own == WN_PANEL48 ? own : WN_PLAIN;
+    case WN_OP_CAT: return has_images(n, in) ? channels_last(in[i]) : WN_PLAIN;
+    case WN_OP_NARROW:
+    case WN_OP_NARROW_GRAD: return own == WN_NHWC ? own : WN_PLAIN;
+    default:
+        if (!is_elementwise(op)) return WN_PLAIN;
+        if (computes_images(n, in)) return channels_last(in[i]);
+        return lie_alike(n, in, in[i]) ? own : WN_PLAIN;
+    }
+}
+
+int32_t wn__op_layout(int32_t op, int32_t n, const struct wn_type *const *in, const struct wn_attrs *attrs,
+                      const struct wn_type *out)
+{
+    switch (op) {
+    case WN_OP_CONV2D_DW:
+    case WN_OP_CHANNEL_MEAN:
+    case WN_OP_CHANNEL_RSTD:
+    case WN_OP_BATCH_NORM_SUMS: return attrs->layout;
+    case WN_OP_CAT:
+    case WN_OP_NARROW:
+    case WN_OP_NARROW_GRAD: return has_images(n, in) || attrs->layout == WN_NHWC ? channels_last(out) : WN_PLAIN;
+    default: break;
+    }
+    if (images_of(op) > 0) return channels_last(out);
+    if (op != WN_OP_CAST && !is_elementwise(op)) return wn__layout_normal(attrs->layout, out);
+    for (int32_t i = 0; i < n; i++)
+        if (in[i]->layout != WN_PLAIN) return wn__layout_normal(in[i]->layout, out);
     return WN_PLAIN;
 }
 
@@ -62,16 +161,15 @@ static int32_t is_update(int32_t op)
     return (wn__op_flags(op) & WN_EFFECT) != 0 && op != WN_OP_PRODUCT_UPDATE;
 }
 
-/* Answers for an op that scripts record, by wn__op_takes and wn__op_layout. */
+/* Answers for an op that scripts record, by wn__op_wants and wn__op_layout. */
 static int32_t reads_recorded(const struct wn_desc *d)
 {
     const struct wn_type *in[WN_GRAD_MAX];
-    if (is_plain(d->in, d->n_in) && d->attrs.layout == WN_PLAIN) return d->out.layout == WN_PLAIN;
-    if (d->n_in > WN_GRAD_MAX) return 0;
+    if (d->n_in > WN_GRAD_MAX) return is_plain(d->in, d->n_in) && d->out.layout == WN_PLAIN;
     for (int32_t i = 0; i < d->n_in; i++) in[i] = &d->in[i];
     for (int32_t i = 0; i < d->n_in; i++)
-        if (in[i]->layout != WN_PLAIN && !wn__op_takes(d->op, d->n_in, in, &d->attrs, i)) return 0;
-    return d->out.layout == wn__op_layout(d->op, d->n_in, in, &d->attrs);
+        if (in[i]->layout != wn__op_wants(d->op, d->n_in, in, &d->attrs, i)) return 0;
+    return d->out.layout == wn__op_layout(d->op, d->n_in, in, &d->attrs, &d->out);
 }
 
 /* Answers for MATMUL_MAP and LINEAR_MAP: the product reads its own operands, and the epilogue's second operand, which
@@ -92,14 +190,17 @@ static int32_t reads_product_update(const struct wn_desc *d)
     return is_plain(d->in, d->n_in);
 }
 
-/* Answers for CHAIN: operands that are not plain are single elements, or have the type of the result. */
+/* Answers for CHAIN: where operands are not plain, each is a single element, or has the type of the result, or is
+ * order-free and broadcast to an image. */
 static int32_t reads_chain(const struct wn_desc *d)
 {
     for (int32_t i = 0; i < d->n_in; i++)
         if (d->in[i].dtype != d->out.dtype) return 0;
     if (is_plain(d->in, d->n_in)) return d->out.layout == WN_PLAIN;
-    for (int32_t i = 0; i < d->n_in; i++)
-        if (wn__numel(&d->in[i]) != 1 && !wn__type_equal(&d->in[i], &d->out)) return 0;
+    for (int32_t i = 0; i < d->n_in; i++) {
+        int32_t is_free = d->out.layout == WN_NHWC && d->in[i].layout == WN_PLAIN && wn__is_order_free(&d->in[i]);
+        if (wn__numel(&d->in[i]) != 1 && !is_free && !wn__type_equal(&d->in[i], &d->out)) return 0;
+    }
     return 1;
 }
 

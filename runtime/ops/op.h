@@ -97,11 +97,12 @@ int32_t wn__op_find(const char *name); /* -1 when there is none */
 int32_t wn__elementwise_has_numbers(int32_t op);
 
 /* ---- layouts (layout.c) ------------------------------------------------------------------------------ */
-/* Returns whether the op reads input i, whose layout is not WN_PLAIN, in that layout. Where it does not, whoever
- * records the application puts a RELAYOUT to WN_PLAIN before it. in: (n) the types of the inputs. */
-int32_t wn__op_takes(int32_t op, int32_t n, const struct wn_type *const *in, const struct wn_attrs *attrs, int32_t i);
-/* Returns the layout of the result, given that wn__op_takes holds for every input that is not plain. */
-int32_t wn__op_layout(int32_t op, int32_t n, const struct wn_type *const *in, const struct wn_attrs *attrs);
+/* Returns the layout in which the op reads input i. Where the input has another, whoever records the application puts a
+ * RELAYOUT before it. in: (n) the types of the inputs, 1 <= n <= WN_GRAD_MAX. */
+int32_t wn__op_wants(int32_t op, int32_t n, const struct wn_type *const *in, const struct wn_attrs *attrs, int32_t i);
+/* Returns the layout of a result of the shape of `out`, given that every input has the layout that the op reads. */
+int32_t wn__op_layout(int32_t op, int32_t n, const struct wn_type *const *in, const struct wn_attrs *attrs,
+                      const struct wn_type *out);
 /* Returns whether the kernels of an application read each operand, and write the result, in the layouts and dtypes that
  * d names. The answer is yes for every recorded and emitted node. A rewrite that makes one node of several asks before
  * it does (plan/ir/rewrite.c), and the verifier asks again. */

@@ -65,6 +65,7 @@ static struct wn_node *kept(struct wn__grad *g, struct wn_node *v)
 static struct wn_node *expanded(struct wn__grad *g, struct wn_node *v)
 {
     struct wn_attrs shape = wn__attrs_shape(&g->d->in[0]);
+    if (g->d->in[0].layout == WN_NHWC) shape.layout = WN_NHWC; /* what a sum leaves of an image is order-free */
     return wn__emit_op(g, WN_OP_EXPAND, kept(g, v), &shape);
 }
 

@@ -98,6 +98,7 @@ static void grad_narrow(struct wn__grad *g)
 {
     int64_t dim = g->d->attrs.i[0];
     struct wn_attrs attrs = {.n = 3, .i = {dim, g->d->attrs.i[1], g->d->in[0].dim[dim]}};
+    if (g->d->in[0].layout == WN_NHWC) attrs.layout = WN_NHWC; /* dy may be order-free, and plain */
     if (wn__wants(g, 0)) g->dx[0] = wn__emit_op(g, WN_OP_NARROW_GRAD, g->dy, &attrs);
 }
 

@@ -15,7 +15,7 @@ static int32_t bind_kernels(const struct wn__ir *ir, struct wn__schedule *s)
         struct wn__instr *n = &s->instr[i];
         if (!wn__instr_has_kernel(n)) continue;
         struct wn__applied room;
-        const struct wn_desc *desc = wn__instr_desc(ir, s, n, &room);
+        const struct wn_desc *desc = wn__instr_kernel_desc(ir, s, n, &room);
         n->kernel = d->kernel(d, desc);
         if (n->kernel == NULL)
             return wn__fail(WN_UNSUPPORTED, "%s of %s is not in this version on %s; cast with :to('f32') or :to('f64')",

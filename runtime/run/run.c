@@ -1,5 +1,6 @@
 /* Runs a schedule as it is written. Everything is acquired before the first kernel, so a run cannot fail for memory
  * half way; nothing is reordered; no kernel allocates; nothing calls back. */
+#include "../base/memory_order.h"
 #include <stdio.h>
 #include "../base/clock.h"
 #include "../base/warning.h"
@@ -71,7 +72,7 @@ static int32_t issue(struct wn_program *p, const struct wn__bases *b, const stru
     }
     if (desc->op == WN_OP_ASSIGN && in[0] == cell[0])
         return WN_OK; /* a gradient that was made in its cell is there already */
-    return d->launch(d, n->kernel, desc, &buffers);
+    return d->launch(d, n->kernel, wn__in_memory_order(desc, &room.order), &buffers);
 }
 
 /* Starts a transfer or waits for one. A checked run looks at bytes between instructions, so it waits at once. */

@@ -175,7 +175,7 @@ local function layer_ops(size, rows, dtype)
     local record = require('wane.tensor.op').record
     local side = math.floor(math.sqrt(size / 16) / 48) * 48
     local x, weights = eval(create().ones(rows, side):to(dtype)), {}
-    local layout = C.wn_weight_layout(0, side, side)
+    local layout = C.wn_weight_layout(0, binding.type_of({ side, side }, 0, 'weight'))
     for i = 1, 4 do weights[i] = eval(create().laid(eval(create().ones(side, side):to(dtype)), layout)) end
     local function through(is_transposed)
         for _, w in ipairs(weights) do eval(record('matmul', { x, w }, { i = { 0, is_transposed }, layout = 0 })) end

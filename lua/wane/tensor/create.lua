@@ -113,12 +113,12 @@ function create.layout(t)
     return tensor.info(t).type.layout
 end
 
---- Returns the layout of the weight of an nn.Linear.
+--- Returns the layout of the weight of an nn.Linear or an nn.Conv2d.
 -- @within Internal
--- @param dims {outputs, inputs}
+-- @param dims {outputs, inputs} or {outputs, inputs / groups, rows, columns}
 -- @param device number of the device; nil: the current one
 function create.weight_layout(dims, device)
-    return C.wn_weight_layout(device or current_device(), dims[1], dims[2])
+    return C.wn_weight_layout(device or current_device(), binding.type_of(dims, 0, 'weight'))
 end
 
 --- Returns t, or a copy of it in another layout.

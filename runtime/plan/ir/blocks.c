@@ -13,11 +13,13 @@
  */
 #include "ir.h"
 
-/* Returns whether a node is a RELAYOUT that the machine which is planned for has no use for: all values are plain
- * there, while this device has a layout for weights. Such a plan does not run here. */
+/* Returns whether node i is a RELAYOUT that the machine which is planned for has no use for: all weights are plain
+ * there, while this device has a layout for them. Such a plan does not run here. */
 static int32_t is_plain_elsewhere(const struct wn__ir *ir, const struct wn__ir_node *p)
 {
-    return p->op == WN_OP_RELAYOUT && ir->machine != 0 && ir->target->weight_layout == WN_PLAIN;
+    if (p->op != WN_OP_RELAYOUT || ir->machine == 0 || ir->target->weight_layout != WN_PLAIN) return 0;
+    const struct wn_type *from = &ir->in_type[p->in_at];
+    return p->type.layout != WN_NHWC && from->layout != WN_NHWC;
 }
 
 int32_t wn__ir_is_alias(const struct wn__ir *ir, int32_t node)

@@ -154,7 +154,7 @@ static void put_type(struct text *t, const struct wn_type *type)
         snprintf(number, sizeof number, "%s%lld", i == 0 ? " " : "x", (long long)type->dim[i]);
         put(t, number);
     }
-    if (type->layout != WN_PLAIN) put(t, " panels");
+    if (type->layout != WN_PLAIN) put(t, type->layout == WN_NHWC ? " channels last" : " panels");
 }
 
 /* Puts what tells one target's seconds from another's: "cuda 90 library 6: ", its architecture and the dtypes that a

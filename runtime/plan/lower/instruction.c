@@ -24,6 +24,12 @@ const struct wn_desc *wn__instr_desc(const struct wn__ir *ir, const struct wn__s
     return d;
 }
 
+const struct wn_desc *wn__instr_kernel_desc(const struct wn__ir *ir, const struct wn__schedule *s,
+                                            const struct wn__instr *n, struct wn__applied *room)
+{
+    return wn__in_memory_order(wn__instr_desc(ir, s, n, room), &room->order);
+}
+
 int64_t wn__instr_bytes(const struct wn__ir *ir, const struct wn__schedule *s, const struct wn__instr *n)
 {
     struct wn__applied room;

@@ -213,7 +213,7 @@ static void put_run(struct finish *x, int32_t i)
     const struct wn__ir_node *p = &x->ir->node[it->node];
     struct wn__instr *n = put_instr(x, it->what, it, it->out);
     struct wn__applied room;
-    const struct wn_desc *d = wn__instr_desc(x->ir, x->s, n, &room);
+    const struct wn_desc *d = wn__instr_kernel_desc(x->ir, x->s, n, &room);
     n->inplace = x->inplace[i];
     if (is_reporting(x, it)) n->report = x->s->n_reports++;
     n->recompute = it->what == WN_DO_RUN && it->phase == WN_PHASE_RECOMPUTE;

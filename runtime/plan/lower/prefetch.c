@@ -11,6 +11,7 @@
  *
  * Bytes here are those of values and workspaces, before in-place ops share allocations: an estimate that only chooses
  * places. What a schedule takes, and how long, the simulator says. */
+#include "../../base/memory_order.h"
 #include <string.h>
 #include "../recipe/action.h"
 #include "../ir/costs.h"
@@ -147,7 +148,11 @@ static void find_lives(struct prefetch *x, int32_t *first, int32_t *last)
         const struct wn__item *it = &l->item[i];
         int32_t at = x->fixed.before[i] - !is_fixed(x, it);
         struct wn_desc d = wn__ir_desc(x->ir, it->node);
-        if (it->what == WN_DO_RUN) add(x->fixed.live, at, at, wn__padded(x->ir->target->workspace(x->ir->target, &d)));
+        struct wn__memory_order room;
+        if (it->what == WN_DO_RUN) {
+            int64_t bytes = x->ir->target->workspace(x->ir->target, wn__in_memory_order(&d, &room));
+            add(x->fixed.live, at, at, wn__padded(bytes));
+        }
         if (it->out >= 0) first[it->out] = x->fixed.before[i];
         if (it->out >= 0 && at > last[it->out]) last[it->out] = at;
         int32_t stays = it->what == WN_DO_RUN && d.op == WN_OP_ASSIGN;
