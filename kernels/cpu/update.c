@@ -1,5 +1,5 @@
-/* Effects, the only kernels that write cells: ASSIGN, ACCUMULATE, SGD, MOMENTUM, ADAM (runtime/ops/update.c has the
- * formulas).
+/* Effects, the only kernels that write cells: ASSIGN, ACCUMULATE, SGD, MOMENTUM, ADAM, RUNNING_MEAN, RUNNING_VAR
+ * (runtime/ops/update.c has the formulas).
  *
  * The operations and their order are those of PyTorch's single-tensor path: scalars are computed in double and rounded
  * once to the dtype of the parameter; a scaled sum is one fma. A cell is read and written element by element, so a
@@ -99,6 +99,24 @@ ACCUMULATE(i32, int32_t)
         }                                                                                                              \
     }
 
+/* Defines the loops of running statistics; hyper: momentum, eps, n / (n - 1). */
+#define RUNNING(S, T)                                                                                                  \
+    static void running_mean_##S(int64_t begin, int64_t end, void *ctx)                                                \
+    {                                                                                                                  \
+        const struct wn__update_numbers *u = ctx;                                                                      \
+        const T *mean = u->value;                                                                                      \
+        T *cell = u->cell[0];                                                                                          \
+        for (int64_t i = begin; i < end; i++) cell[i] = (T)wn_running_mean(cell[i], mean[i], u->hyper[0]);             \
+    }                                                                                                                  \
+    static void running_var_##S(int64_t begin, int64_t end, void *ctx)                                                 \
+    {                                                                                                                  \
+        const struct wn__update_numbers *u = ctx;                                                                      \
+        const T *rstd = u->value;                                                                                      \
+        T *cell = u->cell[0];                                                                                          \
+        for (int64_t i = begin; i < end; i++)                                                                          \
+            cell[i] = (T)wn_running_var(cell[i], rstd[i], u->hyper[0], u->hyper[1], u->hyper[2]);                      \
+    }
+
 #define STEPS(S, T, F)                                                                                                 \
     SGD(S, T, F)                                                                                                       \
     MOMENTUM(S, T, F)                                                                                                  \
@@ -107,12 +125,15 @@ ACCUMULATE(i32, int32_t)
 
 STEPS(f32, float, f)
 STEPS(f64, double, )
+RUNNING(f32, float)
+RUNNING(f64, double)
 
 #define FLOAT_ROW(NAME, name) [WN_OP_##NAME] = {[WN_F32] = name##_f32, [WN_F64] = name##_f64},
 
 static const wn__parallel_body loops[WN_OP_COUNT][WN_DTYPE_COUNT] = {
     [WN_OP_ACCUMULATE] = {[WN_F32] = accumulate_f32, [WN_F64] = accumulate_f64, [WN_I32] = accumulate_i32},
-    FLOAT_ROW(SGD, sgd) FLOAT_ROW(MOMENTUM, momentum) FLOAT_ROW(ADAM, adam)};
+    FLOAT_ROW(SGD, sgd) FLOAT_ROW(MOMENTUM, momentum) FLOAT_ROW(ADAM, adam) FLOAT_ROW(RUNNING_MEAN, running_mean)
+        FLOAT_ROW(RUNNING_VAR, running_var)};
 
 wn__parallel_body wn__cpu_update_loop(int32_t op, int32_t dtype)
 {
@@ -157,6 +178,11 @@ static int32_t update(const struct wn_desc *d, const struct wn_buffers *b, void 
     const struct wn_type *value = &d->in[0];
     struct wn__update_numbers u = {.value = b->in[0], .cell = b->cell, .size = wn__dtype_size(value->dtype)};
     if (d->n_in > 1) wn__cpu_update_numbers(&d->in[1], b->in[1], &u);
+    if (d->op == WN_OP_RUNNING_MEAN || d->op == WN_OP_RUNNING_VAR) {
+        u.hyper[0] = d->attrs.f[0];
+        u.hyper[1] = d->attrs.f[1];
+        u.hyper[2] = (double)d->attrs.i[0] / (double)(d->attrs.i[0] - 1);
+    }
     u.loop = loops[d->op][WN_F32];
     u.n_cells = d->op == WN_OP_ADAM ? 3 : d->op == WN_OP_MOMENTUM ? 2 : 1;
     wn__parallel_for(wn__numel(value), WN_CPU_GRAIN, body_of(d), &u);

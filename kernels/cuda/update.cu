@@ -1,4 +1,4 @@
-/* Effects: ASSIGN, ACCUMULATE, SGD, MOMENTUM, ADAM (runtime/ops/update.c has the formulas), with the CPU's bits.
+/* Effects: ASSIGN, ACCUMULATE, SGD, MOMENTUM, ADAM, RUNNING_MEAN, RUNNING_VAR (runtime/ops/update.c has the formulas), with the CPU's bits.
  *
  * A thread steps the elements of 16 bytes. Scalars are made of the optimizer's numbers once a block, by one thread, in
  * shared memory. bf16 is computed as f32, and every cell is rounded once a step. */
@@ -86,6 +86,44 @@ template <int OP> static wn_kernel_fn of_float(int32_t dtype)
     }
 }
 
+/* A statistic of n channels that a buffer follows: RUNNING_MEAN or RUNNING_VAR. */
+template <class T> struct following {
+    const T *value;
+    T *cell;
+    int64_t n;
+    double momentum, eps, share; /* share: n / (n - 1) of the batch */
+};
+
+template <class T, int IS_VAR> static __global__ void follow(following<T> f)
+{
+    typedef typename wn__number<T>::type N;
+    int64_t i = wn__thread();
+    if (i >= f.n) return;
+    double c = (double)wn__load(f.cell[i]), v = (double)wn__load(f.value[i]);
+    c = IS_VAR ? wn_running_var(c, v, f.momentum, f.eps, f.share) : wn_running_mean(c, v, f.momentum);
+    f.cell[i] = wn__store<T>((N)c);
+}
+
+template <class T, int IS_VAR>
+static int32_t start_follow(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    double n = (double)d->attrs.i[0];
+    following<T> f = {(const T *)b->in[0], (T *)b->cell[0], wn__numel(&d->in[0]), d->attrs.f[0], d->attrs.f[1],
+                      n / (n - 1)};
+    LAUNCH((follow<T, IS_VAR>), wn__blocks(f.n, WN_THREADS), WN_THREADS, 0, stream, f);
+    return wn__cuda_launched();
+}
+
+template <int IS_VAR> static wn_kernel_fn follow_of(int32_t dtype)
+{
+    switch (dtype) {
+    case WN_F32: return start_follow<float, IS_VAR>;
+    case WN_F64: return start_follow<double, IS_VAR>;
+    case WN_BF16: return start_follow<wn_bf16, IS_VAR>;
+    default: return NULL;
+    }
+}
+
 wn_kernel_fn wn__cuda_update_kernel(const struct wn_desc *d)
 {
     int32_t dtype = d->in[0].dtype;
@@ -97,6 +135,8 @@ wn_kernel_fn wn__cuda_update_kernel(const struct wn_desc *d)
     case WN_OP_SGD: return of_float<WN_OP_SGD>(dtype);
     case WN_OP_MOMENTUM: return of_float<WN_OP_MOMENTUM>(dtype);
     case WN_OP_ADAM: return of_float<WN_OP_ADAM>(dtype);
+    case WN_OP_RUNNING_MEAN: return follow_of<0>(dtype);
+    case WN_OP_RUNNING_VAR: return follow_of<1>(dtype);
     default: return NULL;
     }
 }

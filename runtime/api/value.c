@@ -70,6 +70,20 @@ int32_t wn_custom(int32_t y, int32_t n, const int32_t *x, int32_t placeholder, c
     return wn__api_value(code, out);
 }
 
+int32_t wn_effect(int32_t value, int32_t op, int32_t cell, const struct wn_attrs *attrs)
+{
+    struct wn_node *v = NULL;
+    WN_TRY(wn__enter());
+    WN_TRY(wn__need(attrs, "effect"));
+    WN_TRY(wn__check_attrs(op, attrs));
+    struct wn_cell *c = wn__handle_get(cell, WN_HANDLE_CELL);
+    if (c == NULL) return WN_VALUE;
+    WN_TRY(wn__handle_value(value, &v));
+    int32_t code = wn__node_affect(v, op, c, attrs);
+    wn__node_unref(v);
+    return code;
+}
+
 int32_t wn_const(const double *v, int32_t n, int32_t dtype)
 {
     if (wn__thread_check() != WN_OK) return -WN_VALUE;

@@ -23,26 +23,36 @@ struct wn__hyper {
 struct wn_cell;
 struct wn__template; /* custom.c: a gradient recorded ahead of time */
 
+/* An effect that hangs on a value of the forward (forward_effect.c). */
+struct wn__forward_effect {
+    struct wn__forward_effect *next; /* the one recorded after it; NULL: it is the last */
+    struct wn_cell *cell;            /* that it changes; counted */
+    int32_t op;
+    struct wn_attrs attrs;
+};
+
 /* One application of an op. Fields that counting, ordering and freeing read stand first, in one or two cache lines:
  * nodes wait for the caller's collector, so most of them are outside the caches when they are met. */
 struct wn_node {
     int32_t refs, op, n_in;
-    int32_t local;               /* number in the program that is opened */
-    int64_t seq;                 /* place in record order */
-    int64_t stamp;               /* of the last order that has the node */
-    struct wn_node *forward_of;  /* of a node that differentiation emitted: the forward node that it serves */
-    struct wn_cell *cell;        /* of a CELL: the cell that it reads; counted */
-    struct wn__buffer *held;     /* the value, of an input or of a result with one dim or more; NULL: none */
-    struct wn__hyper *hyper;     /* of a CONST of 8 numbers: an optimizer's; else NULL */
-    struct wn__template *custom; /* of a RESHAPE whose gradient a script gave; else NULL */
-    uint8_t needs_grad;          /* 1: it depends on a cell that needs a gradient */
-    uint8_t is_held;             /* 1: its value is there, in `held` or `number` */
-    uint8_t retain;              /* 1: the next program that reaches it makes it a result */
-    uint8_t issued;              /* programs that have computed it, up to 3: a third one warns */
-    uint8_t warned;              /* 1: a warning was given that it is computed over and over */
-    uint8_t phase;               /* WN_PHASE */
-    uint8_t spent;               /* 1: a backward has used up its graph */
-    uint8_t over_spent;          /* 1: a value below it is spent, so no gradient can reach that value */
+    int32_t local;                      /* number in the program that is opened */
+    int64_t seq;                        /* place in record order */
+    int64_t stamp;                      /* of the last order that has the node */
+    struct wn_node *forward_of;         /* of a node that differentiation emitted: the forward node that it serves */
+    struct wn_cell *cell;               /* of a CELL: the cell that it reads; counted */
+    struct wn__buffer *held;            /* the value, of an input or of a result with one dim or more; NULL: none */
+    struct wn__hyper *hyper;            /* of a CONST of 8 numbers: an optimizer's; else NULL */
+    struct wn__template *custom;        /* of a RESHAPE whose gradient a script gave; else NULL */
+    struct wn__forward_effect *effects; /* in the order of recording; NULL: none */
+    uint8_t effects_done;               /* 1: a program has carried its effects out */
+    uint8_t needs_grad;                 /* 1: it depends on a cell that needs a gradient */
+    uint8_t is_held;                    /* 1: its value is there, in `held` or `number` */
+    uint8_t retain;                     /* 1: the next program that reaches it makes it a result */
+    uint8_t issued;                     /* programs that have computed it, up to 3: a third one warns */
+    uint8_t warned;                     /* 1: a warning was given that it is computed over and over */
+    uint8_t phase;                      /* WN_PHASE */
+    uint8_t spent;                      /* 1: a backward has used up its graph */
+    uint8_t over_spent;                 /* 1: a value below it is spent, so no gradient can reach that value */
     uint8_t stale; /* 1: a state below it changed before it was computed, so it cannot be computed any more */
     int32_t device, scope, region;
     int32_t line;     /* id of the source line; 0: not known */
@@ -172,6 +182,12 @@ int32_t wn__record_layout(struct wn_node *v, int32_t layout, int32_t line, struc
 int32_t wn__record_const(const double *v, int32_t n, int32_t dtype, struct wn_node **out);
 /* Records the 8 numbers of an optimizer, as they are when a program runs. Counted. */
 int32_t wn__record_hyper(struct wn__hyper *h, struct wn_node **out);
+
+/* ---- forward_effect.c ----------------------------------------------------------------------------------------- */
+/* Lets the program that computes a value first change a buffer by it: RUNNING_MEAN or RUNNING_VAR. WN_VALUE, WN_SHAPE,
+ * WN_DEVICE: the value, the op or the buffer does not fit. */
+int32_t wn__node_affect(struct wn_node *value, int32_t op, struct wn_cell *cell, const struct wn_attrs *attrs);
+void wn__forward_effects_free(struct wn__forward_effect *first); /* NULL does nothing */
 
 /* ---- elsewhere.c ---------------------------------------------------------------------------------------------- */
 /* Records n, and all it is made of, again on another device, where it will have the same bits: the same numbers at

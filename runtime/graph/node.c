@@ -72,6 +72,7 @@ static void node_free(struct wn_node *n)
     wn__buffer_unref(n->held);
     if (n->hyper != NULL && --n->hyper->refs == 0) wn__free(n->hyper);
     wn__template_unref(n->custom);
+    wn__forward_effects_free(n->effects);
     if (n->cell != NULL) {
         if (n->cell->reader == n) n->cell->reader = NULL;
         wn__cell_unref(n->cell);

@@ -8,8 +8,11 @@
  *     adam        g -> cells p, m, v   decoupled ? p = (1 - lr wd) p : g = g + wd p;
  *                                      m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
  *                                      p = p - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
+ *     running_mean  m: (C) -> cell c   c = (1 - f) c + f m, f = attrs.f[0]
+ *     running_var   r: (C) -> cell c   c = (1 - f) c + f n / (n - 1) (1 / r^2 - eps), eps = attrs.f[1], n = attrs.i[0]
  *
- * These are PyTorch's formulas (kernels/cpu/update.c keeps the order of its operations). Adam: Kingma and Ba, 2015;
+ * The last two follow the statistics of a batch norm's batches of n elements a channel: m is channel_mean, r
+ * channel_rstd, so that 1 / r^2 - eps is the variance, which n / (n - 1) makes unbiased. These are PyTorch's formulas (kernels/cpu/update.c keeps the order of its operations). Adam: Kingma and Ba, 2015;
  * decoupled weight decay: Loshchilov and Hutter, 2019. p is a parameter, g its gradient. Input 1 of the last three
  * holds the numbers, a CONST: (8) f64, bound at each run: sgd {lr, wd}; momentum {lr, wd, mu, dampening, nesterov,
  * first}; adam {lr, wd, b1, b2, eps, 1 - b1^t, 1 - b2^t, decoupled}.
@@ -18,7 +21,7 @@
  * as written. No effect has a gradient. */
 #include "helper.h"
 
-enum { HYPERS = 8, SGD_FLOPS = 4, MOMENTUM_FLOPS = 6, ADAM_FLOPS = 14 }; /* FLOPs of an element */
+enum { HYPERS = 8, SGD_FLOPS = 4, MOMENTUM_FLOPS = 6, ADAM_FLOPS = 14, RUNNING_FLOPS = 3 }; /* FLOPs of an element */
 
 /* Writes the cost of reading the gradient, and of reading and writing `cells` cells, with `flops` FLOPs an element. */
 static void cost_update(const struct wn_desc *d, double flops, double cells, struct wn_cost *cost)
@@ -50,6 +53,26 @@ static void cost_accumulate(const struct wn_desc *d, struct wn_cost *cost)
 }
 
 const struct wn__rules wn__rules_accumulate = {shape_accumulate, cost_accumulate, NULL};
+
+/* ---- running_mean, running_var --------------------------------------------------------------------- */
+static int32_t shape_running(struct wn_desc *d)
+{
+    WN_TRY(wn__need_float_at(d, 0));
+    if (!(d->attrs.f[0] >= 0 && d->attrs.f[0] <= 1))
+        return wn__fail(WN_VALUE, "%s: momentum %g given, expected 0 to 1", wn__op_name(d->op), d->attrs.f[0]);
+    if (d->op == WN_OP_RUNNING_VAR && d->attrs.i[0] < 2)
+        return wn__fail(WN_VALUE, "running_var: a batch of %" PRId64 " elements a channel has no variance",
+                        d->attrs.i[0]);
+    return wn__like_first(d);
+}
+
+static void cost_running(const struct wn_desc *d, struct wn_cost *cost)
+{
+    cost_update(d, RUNNING_FLOPS, 1, cost);
+}
+
+const struct wn__rules wn__rules_running_mean = {shape_running, cost_running, NULL};
+const struct wn__rules wn__rules_running_var = {shape_running, cost_running, NULL};
 
 /* ---- sgd, momentum, adam --------------------------------------------------------------------------- */
 static int32_t shape_optimizer(struct wn_desc *d)

@@ -165,6 +165,11 @@ static void put_cells(struct assembly *a)
             ir->cell[c->local].kind = c->kind;
             ir->cell[c->local].bytes = wn__padded(wn__bytes(&c->type));
         }
+    for (int32_t i = 0; i < p->n_forward_effects; i++) {
+        const struct wn_cell *c = p->forward_effect[i].what->cell;
+        ir->cell[c->local].kind = c->kind;
+        ir->cell[c->local].bytes = wn__padded(wn__bytes(&c->type));
+    }
 }
 
 /* Returns the number of the slab that a gradient which is not allocated has its place in, numbered as the key does;
@@ -258,6 +263,20 @@ static int32_t put_hypers(struct assembly *a)
     return WN_OK;
 }
 
+/* Puts the effects of forward values, in the order of recording: of two that change one cell, the second sees what the
+ * first has written. */
+static void put_forward_effects(struct assembly *a)
+{
+    for (int32_t i = 0; i < a->p->n_forward_effects; i++) {
+        const struct wn__pending_effect *f = &a->p->forward_effect[i];
+        struct wn__ir_node *e = put_node(a, f->what->op, WN_PHASE_UPDATE, &f->what->cell->type);
+        e->attrs = f->what->attrs;
+        put_input(a, e, a->ir->order_node[f->node]);
+        a->ir->node[a->ir->order_node[f->node]].has_effects = 1;
+        e->cell[0] = f->what->cell->local;
+    }
+}
+
 static void put_updates(struct assembly *a)
 {
     struct wn_program *p = a->p;
@@ -328,7 +347,8 @@ static int32_t size_ir(struct assembly *a)
 {
     struct wn_program *p = a->p;
     struct wn__ir *ir = a->ir;
-    int64_t effects = p->n_updates + p->n_roots + a->grads.n_cells; /* each effect may need a copy of a state */
+    int64_t effects = p->n_updates + p->n_roots + p->n_forward_effects +
+                      a->grads.n_cells; /* each effect may need a copy of a state */
     int64_t nodes = p->order.count + a->grads.count + p->n_updates + 2 * effects, inputs = 3 * effects;
     for (int64_t i = 0; i < p->order.count; i++) inputs += p->order.nodes[i]->n_in;
     for (int64_t i = 0; i < a->grads.count; i++) inputs += a->grads.nodes[i]->n_in;
@@ -413,6 +433,7 @@ static int32_t build(struct assembly *a)
     put_cells(a);
     WN_TRY(put_hypers(a));
     int32_t before_effects = a->at;
+    put_forward_effects(a);
     if (a->p->mode == WN_RUN_BACKWARD) {
         put_gradients(a);
         find_shared_slabs(a);

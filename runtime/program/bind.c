@@ -15,6 +15,12 @@ static int32_t bind_cells(struct wn_program *p)
             p->cell[c->local] = c;
             wn__cell_ref(c);
         }
+    for (int32_t i = 0; i < p->n_forward_effects; i++) {
+        struct wn_cell *c = p->forward_effect[i].what->cell;
+        if (p->cell[c->local] != NULL) continue;
+        p->cell[c->local] = c;
+        wn__cell_ref(c);
+    }
     for (int32_t i = p->n_named; i < ir->n_cells; i++) {
         struct wn_cell *owner = p->cell[ir->cell[i].gradient_of];
         if (p->transient) {

@@ -151,6 +151,33 @@ static int32_t walk_clip(struct wn_program *p, int32_t passes)
     return WN_OK;
 }
 
+/* Lists the effects of the order's values, in the order of recording, that no program has carried out yet. A value that
+ * is held was computed already; the states of a transient program end with it. */
+static int32_t list_forward_effects(struct wn_program *p)
+{
+    int32_t n = 0;
+    for (int64_t i = 0; i < p->order.count; i++)
+        for (const struct wn__forward_effect *e = p->order.nodes[i]->effects; e != NULL; e = e->next) n++;
+    if (n == 0 || p->transient) return WN_OK;
+    p->forward_effect = get_array(n, sizeof *p->forward_effect);
+    if (p->forward_effect == NULL) return WN_OOM;
+    for (int64_t i = 0; i < p->order.count; i++) {
+        const struct wn_node *v = p->order.nodes[i];
+        if (v->effects_done || v->is_held || wn__node_is_leaf(v)) continue;
+        for (const struct wn__forward_effect *e = v->effects; e != NULL; e = e->next)
+            p->forward_effect[p->n_forward_effects++] = (struct wn__pending_effect){(int32_t)i, e};
+    }
+    return WN_OK;
+}
+
+/* Gives a cell that no list before had a number among the named ones. */
+static void name_cell(struct wn_cell *c, int64_t stamp, int32_t *cells)
+{
+    if (c == NULL || c->stamp == stamp) return;
+    c->stamp = stamp;
+    c->local = (*cells)++;
+}
+
 /* Makes the order, root by root, with local numbers, and lists the cells that it reads under theirs. */
 static int32_t walk_roots(struct wn_program *p)
 {
@@ -167,6 +194,7 @@ static int32_t walk_roots(struct wn_program *p)
     if (code == WN_OK && p->clip != NULL) code = walk_clip(p, passes);
     for (int64_t i = 0; i < p->order.count; i++) wn__node_ref(p->order.nodes[i]);
     WN_TRY(code);
+    WN_TRY(list_forward_effects(p));
     p->read_cell = get_array(p->order.count, sizeof *p->read_cell);
     if (p->read_cell == NULL) return WN_OOM;
     for (int64_t i = 0; i < p->order.count; i++) {
@@ -178,18 +206,9 @@ static int32_t walk_roots(struct wn_program *p)
         p->read_cell[cells++] = n->cell;
     }
     p->n_read = cells;
-    for (int32_t i = 0; i < p->n_updates * 3; i++) {
-        struct wn_cell *c = p->update_cell[i];
-        if (c == NULL || c->stamp == stamp) continue;
-        c->stamp = stamp;
-        c->local = cells++;
-    }
-    for (int32_t i = 0; i < p->n_roots; i++) {
-        struct wn_cell *c = p->assigned[i];
-        if (c == NULL || c->stamp == stamp) continue;
-        c->stamp = stamp;
-        c->local = cells++;
-    }
+    for (int32_t i = 0; i < p->n_updates * 3; i++) name_cell(p->update_cell[i], stamp, &cells);
+    for (int32_t i = 0; i < p->n_roots; i++) name_cell(p->assigned[i], stamp, &cells);
+    for (int32_t i = 0; i < p->n_forward_effects; i++) name_cell(p->forward_effect[i].what->cell, stamp, &cells);
     p->n_named = cells;
     return WN_OK;
 }
@@ -309,6 +328,14 @@ static int32_t write_key(struct wn_program *p)
     }
     wn__bytes_int(b, p->order.count);
     for (int64_t i = 0; i < p->order.count; i++) wn__encode_node(b, p->order.nodes[i], &regions);
+    wn__bytes_int(b, p->n_forward_effects);
+    for (int32_t i = 0; i < p->n_forward_effects; i++) {
+        const struct wn__pending_effect *e = &p->forward_effect[i];
+        wn__bytes_int(b, e->node);
+        wn__bytes_int(b, e->what->op);
+        wn__bytes_int(b, e->what->cell->local);
+        wn__bytes_attrs(b, &e->what->attrs);
+    }
     if (is_backward(p->mode)) key_slabs(p, b);
     wn__free(regions.seen);
     return b->code;
@@ -390,8 +417,16 @@ void wn__program_free(void *program)
     wn__free(p->by_recipe);
     wn__schedule_unref(p->schedule);
     wn__ir_unref(p->ir);
-    void *own[] = {p->hyper_set, p->root,  p->assigned,     p->update_op,   p->update_cell, p->hyper, p->root_end,
-                   p->read_cell, p->bound, p->scalar,       p->result,      p->cell,        p->slab,  p->random,
-                   p->key.data,  p->trace, p->step_seconds, p->order.nodes, p->offset,      p->line,  p};
+    void *own[] = {p->hyper_set,      p->root,
+                   p->assigned,       p->update_op,
+                   p->update_cell,    p->hyper,
+                   p->root_end,       p->read_cell,
+                   p->bound,          p->scalar,
+                   p->result,         p->cell,
+                   p->slab,           p->random,
+                   p->key.data,       p->trace,
+                   p->step_seconds,   p->order.nodes,
+                   p->offset,         p->line,
+                   p->forward_effect, p};
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) wn__free(own[i]);
 }

@@ -20,13 +20,19 @@ struct wn__numbers {
     int32_t is_kept; /* 1: a rerun uses these numbers again, not fresh ones */
 };
 
+/* An effect of a forward value (graph/forward_effect.c) that no program has carried out yet. */
+struct wn__pending_effect {
+    int32_t node; /* the value's number in the order */
+    const struct wn__forward_effect *what;
+};
+
 struct wn_program {
     int32_t target; /* number of the target that it is planned for; 0: this machine, and only then it can run */
     int32_t mode;   /* enum of wane.h: run, backward, step or assign */
     int32_t device;
     int32_t joint;     /* 1: all roots are differentiated together; 0: one after the other */
     int32_t again;     /* 1: the backward may be asked for once more, so nothing is spent */
-    int32_t transient; /* 1: the gradients that it makes end with the run */
+    int32_t transient; /* 1: the gradients that it makes end with the run, and no forward effect is carried out */
     int32_t ran;
     double scale;   /* d(root)/d(root), the number that the backward begins with */
     int64_t policy; /* number of the policy, part of the key */
@@ -45,6 +51,8 @@ struct wn_program {
     int32_t n_sets;
     int32_t n_updates;
     struct wn_node *clip;      /* limit of the gradients' norm, a number that is bound at run; NULL: none */
+    struct wn__pending_effect *forward_effect; /* (n_forward_effects) that its forward values have, and it carries out */
+    int32_t n_forward_effects;
     struct wn_cell **assigned; /* of an assignment: (n_roots) the cells that get the values; counted */
     /* The bindings, in the order in which the IR numbers its slots. */
     struct wn__order order;     /* the nodes that the roots reach, counted while the program lives */

@@ -266,6 +266,10 @@ static int32_t check_versions(const struct wn_program *p)
                             "between, so record it again",
                             n->cell->name ? n->cell->name : "a state");
     }
+    for (int32_t i = 0; i < p->n_forward_effects; i++)
+        if (p->order.nodes[p->forward_effect[i].node]->effects_done)
+            return wn__fail(WN_STALE, "run: another program has computed the statistics of this one since it was "
+                                      "opened, and changed the running ones; record it again");
     return WN_OK;
 }
 

@@ -2,6 +2,8 @@
 -- gradient that is an input. Every call makes its own parameter from the first input.
 local array = require 'spec.cases.array'
 local record = array.record
+local binding = require 'wane.ffi'
+local op = require 'wane.tensor.op'
 
 local STEPS = 3
 local tol = { f32 = 1e-5, f64 = 1e-12 }
@@ -71,6 +73,25 @@ local function append(list, more)
     return list
 end
 
+-- Returns a function that makes a buffer follow a value, in two forwards, and returns the buffer.
+local function following(name, f, n)
+    return function(wane, start, v)
+        local buffer = wane.nn.Buffer(start)
+        for _ = 1, 2 do
+            local value, at = v * 1, op.attrs()
+            at.f[0], at.f[1], at.i[0] = f[1], f[2] or 0, n or 0
+            binding.check(binding.C.wn_effect(value.id, op.id[name], buffer.id, at))
+            wane.eval(value)
+        end
+        return buffer
+    end
+end
+
+-- Returns a bad case of an effect of a forward value.
+local function misfit(name, f, n, message)
+    return { inputs = { { 3 }, { 3 } }, error = message, call = following(name, f, n) }
+end
+
 -- Returns a bad case in which an optimizer's op gets no eight numbers.
 local function without_numbers(name)
     return { { inputs = { { 3 }, { 3 } }, error = name .. ': the hyperparameters are %(3%) %w+, expected %(8%) f64',
@@ -78,6 +99,46 @@ local function without_numbers(name)
 end
 
 return {
+    running_mean = {
+        cases = {
+            { name = 'twice', inputs = { { 5 }, { 5 } }, tol = tol, call = following('running_mean', { 0.25 }),
+                ref = function(start, v)
+                    return array.map(function(c, m) return 0.75 * (0.75 * c + 0.25 * m) + 0.25 * m end, start, v)
+                end },
+            { name = 'past a vector', inputs = { { 67 }, { 67 } }, tol = tol, call = following('running_mean', { 0.1 }),
+                ref = function(start, v)
+                    return array.map(function(c, m) return 0.9 * (0.9 * c + 0.1 * m) + 0.1 * m end, start, v)
+                end },
+        },
+        bad = {
+            misfit('running_mean', { 1.5 }, 0, 'running_mean: momentum 1%.5 given, expected 0 to 1'),
+            { inputs = { { 3 }, { 4 } }, error = 'running_mean: the buffer is %(3%) %w+, expected %(4%)',
+                call = following('running_mean', { 0.1 }) },
+            { inputs = { { 3 } }, error = 'running_mean: the value is there already', call = function(wane, x)
+                local at = op.attrs()
+                binding.check(binding.C.wn_effect(wane.eval(x * 2).id, op.id.running_mean, wane.nn.Buffer(x).id, at))
+            end },
+        },
+    },
+    running_var = {
+        cases = {
+            { name = 'unbiased', inputs = { { 5 }, { 5, gen = 'positive' } }, tol = tol,
+                call = following('running_var', { 0.25, 0.01 }, 8),
+                ref = function(start, r)
+                    return array.map(function(c, rstd)
+                        local v = math.max(0, 1 / (rstd * rstd) - 0.01) * 8 / 7
+                        return 0.75 * (0.75 * c + 0.25 * v) + 0.25 * v
+                    end, start, r)
+                end },
+        },
+        bad = {
+            misfit('running_var', { 0.1 }, 1, 'running_var: a batch of 1 elements a channel has no variance'),
+            { inputs = { { 3 } }, error = "effect: relu is no effect of a forward value", call = function(wane, x)
+                local at = op.attrs()
+                binding.check(binding.C.wn_effect((x * 2).id, op.id.relu, wane.nn.Buffer(x).id, at))
+            end },
+        },
+    },
     assign = {
         cases = {
             { name = 'a value', inputs = { { 3, 5 }, { 3, 5 } }, exact = true,

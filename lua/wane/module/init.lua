@@ -48,8 +48,8 @@ function module.is(x)
 end
 local is = module.is
 
-local function is_parameter(x)
-    return getmetatable(x) == tensor.Tensor and rawget(x, '_parameter') == true
+local function is_state(x)
+    return getmetatable(x) == tensor.Tensor and (rawget(x, '_parameter') or rawget(x, '_buffer')) == true
 end
 
 --- Makes a parameter: a state that is trained.
@@ -71,6 +71,21 @@ function module.parameter(init, name)
     return p
 end
 
+--- Makes a buffer: a state of a module that is not trained, as the running statistics of a batch norm are. It is saved,
+-- loaded and moved with the module.
+-- @param init tensor of its first value, usually a creation op, which then takes no storage until it is read
+-- @param name text for reports, until a module that holds it is called: its path there names it then
+-- @return tensor that names the buffer
+-- @usage print(nn.Buffer(wane.zeros(3)).requires_grad) --> false
+function module.buffer(init, name)
+    if not tensor.is(init) then
+        raise(nil, 'value', 'nn.Buffer: expected a tensor, got %s', errors.describe(init))
+    end
+    local b = create.cell(create.KIND_BUFFER, init, name or 'buffer')
+    rawset(b, '_buffer', true)
+    return b
+end
+
 -- ---- walking --------------------------------------------------------------------------------------------
 
 local function join(prefix, key)
@@ -88,25 +103,26 @@ local function sorted_keys(list)
     return names
 end
 
--- Calls on_module(path, m) and on_parameter(path, p) for the modules and parameters in `value`, a field of a module.
-local function visit(value, path, on_module, on_parameter, seen)
-    if is_parameter(value) then
-        if on_parameter then on_parameter(path, value) end
+-- Calls on_module(path, m) and on_state(path, p) for the modules, and the parameters and buffers, in `value`, a field of
+-- a module.
+local function visit(value, path, on_module, on_state, seen)
+    if is_state(value) then
+        if on_state then on_state(path, value) end
     elseif is(value) then
         on_module(path, value)
     elseif type(value) == 'table' and getmetatable(value) == nil and not seen[value] then
         seen[value] = true
-        for k = 1, #value do visit(value[k], join(path, k), on_module, on_parameter, seen) end
+        for k = 1, #value do visit(value[k], join(path, k), on_module, on_state, seen) end
         for _, k in ipairs(sorted_keys(value)) do
-            visit(value[k], join(path, k), on_module, on_parameter, seen)
+            visit(value[k], join(path, k), on_module, on_state, seen)
         end
     end
 end
 
-local function each_field(m, on_module, on_parameter)
+local function each_field(m, on_module, on_state)
     local seen = {}
     for _, key in ipairs(rawget(m, '_order')) do
-        visit(rawget(m, key), tostring(key), on_module, on_parameter, seen)
+        visit(rawget(m, key), tostring(key), on_module, on_state, seen)
     end
 end
 
@@ -119,16 +135,16 @@ function module.children(m)
     return list
 end
 
-local function walk(m, prefix, on_module, on_parameter, seen)
+local function walk(m, prefix, on_module, on_state, seen)
     if seen[m] then return end
     seen[m] = true
     if on_module then on_module(prefix, m) end
     each_field(m, function(path, child)
-        walk(child, join(prefix, path), on_module, on_parameter, seen)
-    end, on_parameter and function(path, p)
+        walk(child, join(prefix, path), on_module, on_state, seen)
+    end, on_state and function(path, p)
         if not seen[p] then
             seen[p] = true
-            on_parameter(join(prefix, path), p, m)
+            on_state(join(prefix, path), p, m)
         end
     end)
 end
@@ -235,14 +251,14 @@ end
 -- that thousands of modules do not each try the paths of all before.
 local counts = {}
 
--- parameter -> the module that named it by a path
+-- parameter or buffer -> the module that named it by a path
 local namers = setmetatable({}, { __mode = 'kv' })
 
 local function depth_of(path)
     return select(2, path:gsub('%.', ''))
 end
 
--- Names the parameters of m by their paths, which they keep in the field _path. A parameter of two modules that are
+-- Names the parameters and buffers of m by their paths, which they keep in the field _path. A state of two modules that are
 -- called on their own, as a model and its head are, has the longer path, whichever is called last: plans are found by
 -- names, too.
 local function name_parameters(m)
@@ -363,7 +379,7 @@ local function new_field(m, key, value)
     end
     rawset(m, key, value)
     if value == nil or type(value) ~= 'table' then return end
-    if is(value) or is_parameter(value) or getmetatable(value) == nil then
+    if is(value) or is_state(value) or getmetatable(value) == nil then
         local known = rawget(m, '_known')
         if not known[key] then
             known[key] = true

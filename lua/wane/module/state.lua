@@ -16,35 +16,56 @@ local C = binding.C
 local raise = errors.raise
 local ipairs, pairs, rawset, tostring, type = ipairs, pairs, rawset, tostring, type
 
--- Lists the parameters: { { name =, parameter = }, ... }.
-local function named(module, m)
+-- Lists the parameters (kind '_parameter'), the buffers ('_buffer'), or both (nil), in order of assignment:
+-- { { name =, state = }, ... }.
+local function named(module, m, kind)
     local list = {}
-    module.walk(m, '', nil, function(path, p) list[#list + 1] = { name = path, parameter = p } end, {})
+    module.walk(m, '', nil, function(path, p)
+        if not kind or rawget(p, kind) then list[#list + 1] = { name = path, state = p } end
+    end, {})
     return list
 end
 
--- Returns the layout of a parameter on a device: a weight lies there as the device likes its weights.
+-- Returns the states of a list of `named`.
+local function states_of(entries)
+    local list = {}
+    for k, entry in ipairs(entries) do list[k] = entry.state end
+    return list
+end
+
+-- Iterates over the names and states of a list of `named`.
+local function each_of(entries)
+    local k = 0
+    return function()
+        k = k + 1
+        if entries[k] then return entries[k].name, entries[k].state end
+    end
+end
+
+-- Returns the layout of a state on a device: a weight lies there as the device likes its weights.
 local function layout_on(p, device)
     if not rawget(p, '_is_weight') and create.layout(p) == 0 then return 0 end
     return create.weight_layout(p.shape, device)
 end
 
--- Returns a new cell like that of a parameter with the first value `init`.
+-- Returns a new cell like that of a state with the first value `init`.
 local function cell_of(p, init)
     init = create.laid(init, layout_on(p, tensor.typed(init)._device))
-    local cell = tensor.wrap(binding.id(C.wn_cell(create.KIND_PARAMETER, init.id, rawget(p, '_path') or 'parameter')))
+    local kind = rawget(p, '_buffer') and create.KIND_BUFFER or create.KIND_PARAMETER
+    local cell = tensor.wrap(binding.id(C.wn_cell(kind, init.id, rawget(p, '_path') or 'state')))
     binding.check(C.wn_cell_need_grad(cell.id, tensor.info(p).needs_grad ~= 0 and 1 or 0))
     return cell
 end
 
--- Gives a parameter another cell with the first value `init`; every holder of the tensor sees the new cell.
+-- Gives a state another cell with the first value `init`; every holder of the tensor sees the new cell.
 local function renew(p, init)
     tensor.adopt(p, cell_of(p, init))
 end
 
--- Returns a cell like that of a parameter, on another device or in another dtype, or nil when it is there already.
+-- Returns a cell like that of a state, on another device or in another dtype, or nil when it is there already.
 local function moved(p, where)
     if tensor.dtype_id[where] then
+        if not tensor.is_float[tensor.typed(p)._dtype] then return nil end -- counters stay integers
         return tensor.dtype_id[where] ~= tensor.typed(p)._dtype and cell_of(p, p:to(where):detach()) or nil
     end
     local device = op.device(where, 'to')
@@ -58,27 +79,27 @@ local function moved(p, where)
     return tensor.wrap(binding.id(cell))
 end
 
--- Returns what `moved` returns for each parameter, or false. A device takes those that have values as one piece.
-local function moved_all(parameters, where)
+-- Returns what `moved` returns for each state, or false. A device takes those that have values as one piece.
+local function moved_all(states, where)
     local cells, bytes, count = {}, 0, 0
     local device = not tensor.dtype_id[where] and op.device(where, 'to') or nil
-    for _, p in ipairs(parameters) do
+    for _, p in ipairs(states) do
         local info = tensor.info(p)
         if info.held ~= 0 and info.device ~= device then bytes, count = bytes + tonumber(info.bytes), count + 1 end
     end
     if device then binding.check(C.wn_cells_coming(device, bytes, count)) end
     local fine, why = pcall(function()
-        for k, p in ipairs(parameters) do cells[k] = moved(p, where) or false end
+        for k, p in ipairs(states) do cells[k] = moved(p, where) or false end
     end)
     if device then C.wn_cells_coming(device, 0, 0) end
     if not fine then error(why, 0) end
     return cells
 end
 
--- Returns whether a value is a float of another dtype than the parameter.
-local function casts(parameter, value)
-    return tensor.is(value) and tensor.typed(value)._dtype ~= tensor.typed(parameter)._dtype
-        and tensor.is_float[value._dtype] and tensor.is_float[parameter._dtype]
+-- Returns whether a value is a float of another dtype than the state.
+local function casts(state, value)
+    return tensor.is(value) and tensor.typed(value)._dtype ~= tensor.typed(state)._dtype
+        and tensor.is_float[value._dtype] and tensor.is_float[state._dtype]
 end
 
 local function load_state(module, m, dict, opts)
@@ -93,15 +114,15 @@ local function load_state(module, m, dict, opts)
         given[tostring(name)] = tensor.is(value) and tensor.describe(value) or errors.describe(value)
     end
     for k, entry in ipairs(named(module, m)) do
-        wanted[k] = { name = entry.name, text = tensor.describe(entry.parameter) }
+        wanted[k] = { name = entry.name, text = tensor.describe(entry.state) }
         local value = dict[entry.name]
-        if opts.cast and casts(entry.parameter, value) then
-            value = value:to(entry.parameter.dtype):detach()
+        if opts.cast and casts(entry.state, value) then
+            value = value:to(entry.state.dtype):detach()
             given[entry.name] = tensor.describe(value)
-        elseif casts(entry.parameter, value) then
+        elseif casts(entry.state, value) then
             advice = "{cast = true} makes floats into the model's dtype"
         end
-        if value ~= nil then roots[#roots + 1], cells[#cells + 1] = value, entry.parameter end
+        if value ~= nil then roots[#roots + 1], cells[#cells + 1] = value, entry.state end
     end
     require('wane.module.state_match').check { what = 'load_state_dict', wanted = wanted, given = given,
         here = 'the model',
@@ -115,9 +136,13 @@ local function add_lists(module, Module)
     --- Lists all parameters, each once, in order of assignment.
     -- @usage print(#model:parameters()) --> 4
     function Module.parameters(m)
-        local list = {}
-        for k, entry in ipairs(named(module, m)) do list[k] = entry.parameter end
-        return list
+        return states_of(named(module, m, '_parameter'))
+    end
+
+    --- Lists all buffers, each once, in order of assignment: states that are not trained (nn.Buffer).
+    -- @usage print(#model:buffers()) --> 0
+    function Module.buffers(m)
+        return states_of(named(module, m, '_buffer'))
     end
 
     --- Iterates over names and parameters, in order of assignment.
@@ -127,11 +152,15 @@ local function add_lists(module, Module)
     -- --> 3.weight	(4, 16)
     -- --> 3.bias	(4)
     function Module.named_parameters(m)
-        local list, k = named(module, m), 0
-        return function()
-            k = k + 1
-            if list[k] then return list[k].name, list[k].parameter end
-        end
+        return each_of(named(module, m, '_parameter'))
+    end
+
+    --- Iterates over names and buffers, in order of assignment.
+    -- @usage for name, b in nn.BatchNorm2d(4):named_buffers() do print(name, b.shape) end
+    -- --> running_mean	(4)
+    -- --> running_var	(4)
+    function Module.named_buffers(m)
+        return each_of(named(module, m, '_buffer'))
     end
 
     --- Lists the direct children, in order of assignment.
@@ -217,15 +246,15 @@ local function add_state(module, Module)
         return m
     end
 
-    --- Returns the parameters by name. The tensors are the model's own, not copies.
+    --- Returns the parameters and buffers by name. The tensors are the model's own, not copies.
     -- @usage print(model:state_dict()['1.weight'] == model[1].weight) --> true
     function Module.state_dict(m)
         local dict = {}
-        for _, entry in ipairs(named(module, m)) do dict[entry.name] = entry.parameter end
+        for _, entry in ipairs(named(module, m)) do dict[entry.name] = entry.state end
         return dict
     end
 
-    --- Assigns every parameter from a table of tensors by name. Returns the module. A run point.
+    --- Assigns every parameter and buffer from a table of tensors by name. Returns the module. A run point.
     -- @param m module
     -- @param dict the state_dict of an equal model, or tensors read from a file
     -- @param opts {strict = true: every name must be on both sides; cast = false: floats of another dtype are cast to
@@ -240,9 +269,9 @@ local function add_state(module, Module)
         return m
     end
 
-    --- Moves all parameters to a dtype or a device. Returns the module.
-    -- A parameter that nothing ran yet is begun on the new device, with the same bits; others pass through a block of
-    -- 1 MiB. Optimizers take their states along at the next step. Gradients are dropped. When it fails, no parameter
+    --- Moves all parameters and buffers to a dtype or a device; a dtype changes floats alone. Returns the module.
+    -- A state that nothing ran yet is begun on the new device, with the same bits; others pass through a block of
+    -- 1 MiB. Optimizers take their states along at the next step. Gradients are dropped. When it fails, no state
     -- has moved.
     -- @param m module
     -- @param where name of a dtype or of a device
@@ -252,9 +281,9 @@ local function add_state(module, Module)
         if type(where) ~= 'string' then
             raise(nil, 'value', "to: expected a dtype or a device, got %s", errors.describe(where))
         end
-        local parameters = m:parameters()
-        local cells = moved_all(parameters, where)
-        for k, p in ipairs(parameters) do
+        local states = states_of(named(module, m))
+        local cells = moved_all(states, where)
+        for k, p in ipairs(states) do
             if cells[k] then tensor.adopt(p, cells[k]) end
         end
         module.mode_changed()

@@ -13,7 +13,7 @@ local rawset, require, setmetatable = rawset, require, setmetatable
 local PLACES = {
     Linear = { 'linear' }, Embedding = { 'embedding' }, LayerNorm = { 'layernorm' }, RMSNorm = { 'rmsnorm' },
     Dropout = { 'dropout' }, Sequential = { 'sequential' }, Residual = { 'residual' }, MLP = { 'mlp' },
-    Attention = { 'attention' }, Flatten = { 'flatten' }, Identity = { 'identity' }, init = { 'initializers' },
+    BatchNorm2d = { 'batchnorm2d' }, Attention = { 'attention' }, Flatten = { 'flatten' }, Identity = { 'identity' }, init = { 'initializers' },
     ReLU = { 'activations', 'ReLU' }, GELU = { 'activations', 'GELU' }, SiLU = { 'activations', 'SiLU' },
     Tanh = { 'activations', 'Tanh' }, Sigmoid = { 'activations', 'Sigmoid' },
     Softmax = { 'activations', 'Softmax' },
@@ -23,12 +23,13 @@ local PLACES = {
 
 -- Names of the design that this version does not have.
 local LATER = {
-    Conv2d = true, BatchNorm2d = true, MaxPool2d = true, AvgPool2d = true, AdaptiveAvgPool2d = true,
+    Conv2d = true, MaxPool2d = true, AvgPool2d = true, AdaptiveAvgPool2d = true,
 }
 
 local nn = {
     module = module.new,
     Parameter = module.parameter,
+    Buffer = module.buffer,
     is_module = module.is,
 }
 
@@ -42,7 +43,7 @@ return setmetatable(nn, {
             return value
         end
         if LATER[name] then errors.raise(nil, 'unsupported', 'nn.%s is not in this version', name) end
-        local known = { 'module', 'Parameter' }
+        local known = { 'module', 'Parameter', 'Buffer' }
         for k in pairs(PLACES) do known[#known + 1] = k end
         table.sort(known)
         errors.raise(nil, 'value', "wane.nn has no '%s'; %s", tostring(name), errors.near(name, known))

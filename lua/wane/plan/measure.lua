@@ -108,12 +108,13 @@ local function number_of(loss)
     return loss:item()
 end
 
---- Copies a request so that its gradients go into cells that belong to the program and end with it.
+--- Copies a request so that nothing of its run stays: its gradients go into cells that belong to the program and end with
+-- it, and running statistics stay as they are.
 -- @param request of plan.request_of
 -- @param policy replaces the policy of the request (optional)
 -- @return request
 local function quietly(request, policy)
-    local copy = { transient = request.mode == 'backward' }
+    local copy = { transient = request.mode == 'backward' or request.mode == 'eval' }
     for key, value in pairs(request) do copy[key] = value end
     if policy ~= nil then copy.policy = policy end
     return copy

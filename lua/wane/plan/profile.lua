@@ -45,7 +45,7 @@ local function step(fn, mode, policy, look)
     local seen = {}
     local function listen(p) seen[#seen + 1] = look(p) end
     if mode == 'backward' or mode == 'eval' then
-        local copy = { transient = mode == 'backward' }
+        local copy = { transient = true }
         for key, value in pairs(plan.request_of(fn, 'wane.profile')) do copy[key] = value end
         if policy ~= nil then copy.policy = policy end
         local p = program.open(copy):plan()

@@ -293,7 +293,7 @@ function Tensor.__index(t, key)
         load_type(t)
         return rawget(t, key)
     end
-    if key == '_parameter' then return nil end
+    if key == '_parameter' or key == '_buffer' then return nil end
     if inplace[key] then
         raise(nil, 'value', '%s: values are immutable, write x = x %s b', key, inplace[key])
     end

@@ -54,6 +54,7 @@ struct wn__ir_node {
     uint8_t is_boundary; /* 1: the forward of another block reads its value */
     uint8_t needs_grad;
     uint8_t is_read_whole; /* 1: some backward node reads more of its value than which elements are above 0 */
+    uint8_t has_effects;   /* 1: a forward effect reads its value, when it is issued for the first time */
     uint8_t is_reissued;   /* 1: a state in another dtype or layout, computed again at every reader and never kept */
     const char *name;      /* that the script gave it; NULL: none */
     struct wn_type type;   /* of its value */
@@ -164,6 +165,12 @@ static inline int32_t wn__ir_is_forward(const struct wn__ir *ir, int32_t node)
 static inline int32_t wn__ir_is_backward(const struct wn__ir *ir, int32_t node)
 {
     return ir->node[node].phase == WN_PHASE_BACKWARD || ir->node[node].op == WN_OP_PRODUCT_UPDATE;
+}
+/* Returns whether the node is an effect that hangs on a forward value. These are the first of the effects, in the order
+ * of recording. */
+static inline int32_t wn__is_forward_effect(const struct wn__ir *ir, int32_t node)
+{
+    return ir->node[node].op == WN_OP_RUNNING_MEAN || ir->node[node].op == WN_OP_RUNNING_VAR;
 }
 /* Returns the node whose bytes the node's value is: the node itself, or the first of its chain of aliases. */
 int32_t wn__ir_storage(const struct wn__ir *ir, int32_t node);

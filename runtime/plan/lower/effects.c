@@ -1,6 +1,9 @@
 /* Puts every effect into the list as early as it may be: its inputs are made, and every read of the old version of the
  * states that it writes has been issued (tied uses, values computed again, the gradient of the input). Early, so that a
- * gradient that an optimizer consumes dies at once. */
+ * gradient that an optimizer consumes dies at once.
+ *
+ * Effects of forward values wait for the first effect that changes a state, or for the end where there is none: what
+ * stops a run before that, ^C or a failure, leaves every state as it was. They keep the order of recording. */
 #include "lower.h"
 
 /* Returns the cell whose state a value is; -1: it is no leaf of a cell. */
@@ -42,6 +45,32 @@ static int32_t effect_time(const struct wn__ir_node *p, const int32_t *in, const
     return time;
 }
 
+/* Returns whether an effect changes a state that exists before the run: one that makes a gradient does not. */
+static int32_t changes_state(const struct wn__ir *ir, const struct wn__ir_node *p)
+{
+    for (int32_t k = 0; k < 3; k++) {
+        const struct wn__ir_cell *c = p->cell[k] >= 0 ? &ir->cell[p->cell[k]] : NULL;
+        if (c != NULL && !(c->kind == WN_KIND_GRADIENT && c->allocated_here)) return 1;
+    }
+    return 0;
+}
+
+/* Fills time: (n_effects), the number of the item that each effect is put before. */
+static void find_effect_times(const struct wn__ir *ir, const int32_t *effect_in, const struct wn__list *l,
+                              const struct times *t, int32_t *time)
+{
+    int32_t first = ir->n - ir->n_effects, least = (int32_t)l->n_items;
+    for (int32_t e = 0; e < ir->n_effects; e++) {
+        time[e] = effect_time(&ir->node[first + e], l->in + effect_in[e], t);
+        if (wn__is_forward_effect(ir, first + e) || !changes_state(ir, &ir->node[first + e])) continue;
+        if (time[e] < least) least = time[e];
+    }
+    for (int32_t e = 0; e < ir->n_effects && wn__is_forward_effect(ir, first + e); e++) {
+        if (time[e] > least) least = time[e];
+        time[e] = least;
+    }
+}
+
 /* Writes the list with the effects to `merged` and returns how many items it has. head: (n_items + 1) the first effect
  * before each item; next: (n_effects) the effect after each, -1 ends a list. */
 static int64_t merge(const struct wn__ir *ir, const int32_t *effect_in, const struct wn__list *l, const int32_t *head,
@@ -70,15 +99,16 @@ int32_t wn__lower_effects(const struct wn__ir *ir, const int32_t *effect_in, str
                       .read = wn__pool_get(&scratch, (ir->n_cells + 1) * (int64_t)sizeof *t.read)};
     int32_t *head = wn__pool_get(&scratch, (before + 2) * (int64_t)sizeof *head);
     int32_t *next = wn__pool_get(&scratch, (ir->n_effects + 1) * (int64_t)sizeof *next);
+    int32_t *time = wn__pool_get(&scratch, (ir->n_effects + 1) * (int64_t)sizeof *time);
     struct wn__item *merged = wn__alloc(most * (int64_t)sizeof *merged);
-    int32_t code = t.made && t.read && head && next && merged ? WN_OK : WN_OOM;
+    int32_t code = t.made && t.read && head && next && time && merged ? WN_OK : WN_OOM;
     if (code == WN_OK) {
         find_times(ir, l, &t);
+        find_effect_times(ir, effect_in, l, &t, time);
         for (int64_t i = 0; i <= before; i++) head[i] = -1;
         for (int32_t e = ir->n_effects - 1; e >= 0; e--) {
-            int32_t time = effect_time(&ir->node[ir->n - ir->n_effects + e], l->in + effect_in[e], &t);
-            next[e] = head[time];
-            head[time] = e;
+            next[e] = head[time[e]];
+            head[time[e]] = e;
         }
         wn__list_take_items(l, merged, merge(ir, effect_in, l, head, next, merged), most);
     } else {

@@ -33,6 +33,22 @@ struct wn__item *wn__issue_item(struct wn__issuing *x, int32_t what, int32_t nod
     return it;
 }
 
+/* Notes the effects of a forward value, which is there now for the first time: a value that is dropped is not computed
+ * again for them. */
+static void note_forward_effects(struct wn__issuing *x, int32_t node)
+{
+    const struct wn__ir *ir = x->ir;
+    int32_t first = ir->n - ir->n_effects;
+    for (int32_t i = first; i < ir->n && wn__is_forward_effect(ir, i); i++) {
+        if (wn__ir_in(ir, i, 0) != node || x->code != WN_OK) continue;
+        int32_t in_at = wn__list_inputs(&x->out->list, 1);
+        if (in_at < 0) x->code = WN_OOM;
+        if (in_at < 0) return;
+        x->out->effect_in[i - first] = in_at;
+        x->out->list.in[in_at] = x->at.now[node];
+    }
+}
+
 /* ---- demand ------------------------------------------------------------------------------------------------------ */
 
 /* Appends the item that runs a node. Requires that its inputs are there, or come back in part. */
@@ -56,6 +72,7 @@ static void issue(struct wn__issuing *x, int32_t node)
         x->last.item[in] = x->out->list.n_items - 1;
     }
     x->at.now[node] = value;
+    if (p->has_effects && !x->is_issued[node]) note_forward_effects(x, node);
     if (p->is_reissued) x->reissued[x->n_reissued++] = node;
     x->is_issued[node] = 1;
 }

@@ -182,7 +182,8 @@ int32_t wn__partition(const struct wn__ir *ir, int32_t is_fine, struct wn__recip
     return code;
 }
 
-/* An effect belongs to the block of the gradient that it reads, or that its own kernel computes. */
+/* An effect belongs to the block of the gradient or the forward value that it reads, or of the gradient that its own
+ * kernel computes. */
 void wn__partition_home(const struct wn__ir *ir, const struct wn__recipe *r, int32_t *home)
 {
     int32_t effects = ir->n - ir->n_effects;
@@ -197,6 +198,6 @@ void wn__partition_home(const struct wn__ir *ir, const struct wn__recipe *r, int
     for (int32_t i = effects; i < ir->n; i++)
         for (int32_t k = 0; k < ir->node[i].n_in && home[i] < 0; k++) {
             int32_t v = wn__ir_storage(ir, wn__ir_in(ir, i, k));
-            if (ir->node[v].phase == WN_PHASE_BACKWARD) home[i] = home[v];
+            if (ir->node[v].phase == WN_PHASE_BACKWARD || wn__is_forward_effect(ir, i)) home[i] = home[v];
         }
 }

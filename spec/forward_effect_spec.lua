@@ -1,0 +1,252 @@
+-- Checks effects that hang on values of the forward (runtime/graph/forward_effect.c): a buffer that follows a statistic
+-- changes once for each forward that a program computes, by the numbers of that forward, whatever is recomputed, planned
+-- or measured; before the first update or not at all; and in the order of recording.
+local helper = require 'spec.helper'
+local wane = helper.wane or require 'wane'
+local binding = require 'wane.ffi'
+local op = require 'wane.tensor.op'
+local programs = require 'spec.support.programs'
+local gradcheck = require 'spec.support.gradcheck'
+
+local C = binding.C
+local nn, optim = wane.nn, wane.optim
+local WIDTH, ROWS = 64, 32
+local MOMENTUM = 0.25
+
+-- Lets a buffer follow a value of its type.
+local function follow(buffer, value)
+    local at = op.attrs()
+    at.f[0] = MOMENTUM
+    binding.check(C.wn_effect(value.id, op.id.running_mean, buffer.id, at))
+end
+
+-- A layer whose buffer follows the mean of what it computes, which its result reads as well.
+local Centre = nn.module('Centre', function(self)
+    self.weight = nn.Parameter(wane.randn(WIDTH, WIDTH) * 0.3)
+    self.running = nn.Buffer(wane.zeros(WIDTH))
+end)
+
+function Centre:forward(x)
+    local h = x:matmul(self.weight):tanh()
+    local mean = h:mean(1)
+    if self.training then follow(self.running, mean) end
+    return h - mean
+end
+
+local function world(layers)
+    wane.manual_seed(3)
+    local w = { layers = {} }
+    for k = 1, layers or 3 do w.layers[k] = Centre() end
+    w.model = nn.Sequential(w.layers)
+    w.opt = optim.SGD(w.model:parameters(), { lr = 0.1 })
+    w.x = wane.randn(ROWS, WIDTH):retain()
+    wane.eval(w.x)
+    function w.loss() return (w.model(w.x) ^ 2):mean() end
+    function w.state()
+        local out = {}
+        for k, b in ipairs(w.model:buffers()) do out[k] = gradcheck.bytes(b) end
+        return table.concat(out, '|')
+    end
+    function w.all()
+        local out = { w.state() }
+        for _, p in ipairs(w.model:parameters()) do out[#out + 1] = gradcheck.bytes(p) end
+        return table.concat(out, '|')
+    end
+    return w
+end
+
+-- Returns the buffers that follow each layer's mean, and what they are after one forward, by separate programs.
+local function after_one(w)
+    local h, out = w.x, {}
+    for k, layer in ipairs(w.layers) do
+        local made = h:matmul(layer.weight):tanh()
+        local mean = made:mean(1)
+        out[k] = gradcheck.bytes(wane.eval((layer.running:to 'f64' * (1 - MOMENTUM) + mean:to 'f64' * MOMENTUM):to 'f32'))
+        h = made - mean
+    end
+    return table.concat(out, '|')
+end
+
+local POLICIES = { 'save_all', 'recompute_all', 'sqrt', 'offload' }
+
+describe('an effect of a forward value', function()
+    it('is carried out once by a backward under every policy, with one set of bits', function()
+        local plain
+        for _, policy in ipairs(POLICIES) do
+            local w = world()
+            local want = after_one(w)
+            w.loss():backward { policy = policy }
+            assert(w.state() == want, policy .. ': other statistics than those of one forward')
+            w.opt:step()
+            plain = plain or w.all()
+            assert(w.all() == plain, policy .. ': other bits than save_all')
+        end
+    end)
+
+    it('is carried out once whoever computes the value first', function()
+        local w = world()
+        local want = after_one(w)
+        local loss = w.loss()
+        loss:item()
+        assert(w.state() == want, 'reading the loss computes the forward')
+        loss:backward()
+        assert(w.state() == want, 'the backward computes it again')
+        local y = w.model(w.x)
+        local once = after_one(w)
+        local first, second = y:sum(), (y * y):sum()
+        first:backward { again = true }
+        second:backward()
+        assert(w.state() == once, 'two backward passes share a forward')
+    end)
+
+    it('is carried out right before the first update, and at the end where there is none', function()
+        local w = world()
+        local function effects(p)
+            local out, first_update = {}, nil
+            for k, step in ipairs(programs.schedule(p)) do
+                if step.what == 'run' and step.op == 'running_mean' then out[#out + 1] = k end
+                if step.what == 'run' and step.op:find 'sgd' then first_update = first_update or k end
+            end
+            return out, first_update, #programs.schedule(p)
+        end
+        local seen = {}
+        require 'wane.scoped' ('listen', function(p) seen[#seen + 1] = p end, function()
+            w.opt:step(w.loss())
+            w.loss():backward()
+        end)
+        local at, update = effects(seen[1])
+        assert.equal(3, #at)
+        for k = 1, 3 do assert(at[k] < update, 'an effect after an update') end
+        assert(update - at[1] <= 3 + 3, 'effects wait for the first update')
+        local alone, none, n = effects(seen[2])
+        assert.equal(3, #alone)
+        assert.is_nil(none)
+        assert(alone[1] > n / 2, 'effects come at the end of a backward')
+    end)
+
+    it('is left out by plans, frontiers, quiet measurements and profiles', function()
+        local w = world()
+        local before = w.state()
+        local function step() return w.loss():backward() end
+        wane.plan(step)
+        wane.plan(step, { policy = 'recompute_all' })
+        wane.frontier(step)
+        wane.measure(function() return w.loss() end)
+        wane.measure(w.loss, { policy = 'recompute_all' })
+        assert(w.state() == before, 'a plan or a measurement changed a buffer')
+        local want = after_one(w)
+        local r = wane.measure(w.loss, { optimizer = w.opt, steps = 1, warmup = 0 })
+        assert(r.exact, 'predicted and measured bytes differ')
+        assert(w.state() == want, 'a training measurement is a forward')
+    end)
+
+    it('is part of the plan: predicted bytes are measured ones under every policy', function()
+        local w = world(6)
+        for _, policy in ipairs { 'save_all', 'recompute_all', 'sqrt', 'least', 'offload' } do
+            local r = wane.measure(w.loss, { optimizer = w.opt, steps = 1, warmup = 0, policy = policy })
+            assert(r.exact, policy .. ': predicted and measured bytes differ')
+        end
+    end)
+
+    it('changes nothing when the run stops or fails before an update', function()
+        local w = world()
+        w.loss():item()
+        w.model:zero_grad()
+        local before = w.all()
+        C.wn_interrupt(1)
+        local ok, why = pcall(function() w.opt:step(w.loss()) end)
+        C.wn_interrupt(0)
+        assert.is_false(ok)
+        assert.equal('interrupt', why.code)
+        assert(w.all() == before, 'an interrupted step changed a state')
+        for k = 1, 200 do
+            C.wn_debug('fail_alloc', k)
+            ok = pcall(function() w.opt:step(w.loss()) end)
+            C.wn_debug('fail_alloc', 0)
+            if ok then break end
+            assert(w.all() == before, ('failure at allocation %d changed a state'):format(k))
+        end
+        assert.is_true(ok)
+        assert(w.all() ~= before)
+    end)
+
+    it('of two calls of one layer follows both, in the order of recording', function()
+        local w = world(1)
+        local layer = w.layers[1]
+        local function mean(x) return x:matmul(layer.weight):tanh():mean(1) end
+        local a, b = wane.eval(mean(w.x)), wane.eval(mean(w.x * 3))
+        local function once(c, m) return (c:to 'f64' * (1 - MOMENTUM) + m:to 'f64' * MOMENTUM):to 'f32' end
+        local want = gradcheck.bytes(wane.eval(once(once(layer.running, a), b)))
+        local both = (layer(w.x) ^ 2):sum() + (layer(w.x * 3) ^ 2):sum()
+        both:backward { policy = 'recompute_all' }
+        assert(gradcheck.bytes(layer.running) == want, 'the second call does not see what the first has written')
+    end)
+
+    it('is carried out at every call of a compiled step, and by no call in evaluation', function()
+        local a, b = world(), world()
+        local compiled = wane.compile(function(x) b.opt:step((b.model(x) ^ 2):mean()) end)
+        for _ = 1, 4 do
+            a.opt:step(a.loss())
+            compiled(b.x)
+        end
+        assert(a.all() == b.all(), 'compiled steps have other states')
+        a.model:eval()
+        local before = a.state()
+        a.opt:step(a.loss())
+        assert(a.state() == before, 'evaluation changed a buffer')
+    end)
+
+    it('of a program that waited while another carried it out is refused', function()
+        local w = world()
+        local program = require 'wane.program'
+        local y = w.model(w.x)
+        local p = program.open { mode = 'eval', roots = { y:sum() } }:plan()
+        local q = program.open { mode = 'eval', roots = { (y * 2):sum() } }:plan()
+        p:run()
+        local ok, why = pcall(q.run, q)
+        assert.is_false(ok)
+        assert.equal('stale', why.code)
+        p:close()
+        q:close()
+    end)
+end)
+
+describe('a buffer', function()
+    it('is listed, saved, loaded and moved with its module, and no optimizer trains it', function()
+        local w = world()
+        assert.equal(3, #w.model:buffers())
+        assert.equal(3, #w.model:parameters())
+        local names = {}
+        for name in w.model:named_buffers() do names[#names + 1] = name end
+        assert.are.same({ '1.running', '2.running', '3.running' }, names)
+        w.opt:step(w.loss())
+        local path = os.tmpname()
+        wane.save(path, w.model, { optimizer = w.opt })
+        local other = world()
+        wane.load(path, other.model, { optimizer = other.opt })
+        os.remove(path)
+        assert(w.all() == other.all(), 'loading gives other states')
+        w.opt:step(w.loss())
+        other.opt:step(other.loss())
+        assert(w.all() == other.all(), 'training goes on with other bits')
+        assert.equal('f64', w.model:to 'f64':buffers()[1].dtype)
+    end)
+
+    it('skips the counters of batches that files of PyTorch have', function()
+        local w = world(1)
+        local dict = {}
+        for name, t in pairs(w.model:state_dict()) do dict[name] = t end
+        dict['1.num_batches_tracked'] = wane.tensor({ 3 }, { dtype = 'i32' })
+        w.model:load_state_dict(dict)
+        dict['1.num_batches'] = dict['1.num_batches_tracked']
+        local ok, why = pcall(w.model.load_state_dict, w.model, dict)
+        assert.is_false(ok)
+        assert.is_truthy(tostring(why):find("'1.num_batches'", 1, true))
+    end)
+
+    it('refuses what is no tensor', function()
+        local ok, why = pcall(nn.Buffer, 3)
+        assert.is_false(ok)
+        assert.is_truthy(tostring(why):find('nn.Buffer: expected a tensor, got 3', 1, true))
+    end)
+end)
