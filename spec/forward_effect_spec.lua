@@ -97,6 +97,11 @@ describe('an effect of a forward value', function()
         first:backward { again = true }
         second:backward()
         assert(w.state() == once, 'two backward passes share a forward')
+        local again = w.loss()
+        local twice = after_one(w)
+        again:backward { again = true }
+        again:backward()
+        assert(w.state() == twice, 'the second of two equal passes carries it out again')
     end)
 
     it('is carried out right before the first update, and at the end where there is none', function()

@@ -13,6 +13,7 @@ local scoped = require 'wane.scoped'
 local arith = require 'wane.tensor.arith'
 local shape = require 'wane.tensor.shape'
 local create = require 'wane.tensor.create'
+require 'wane.tensor.image'
 require 'wane.tensor.read'
 local planner = require 'wane.program.planner'
 local grad = require 'wane.program.grad'
@@ -100,6 +101,7 @@ end
 
 -- Hands lower files the functions of upper files that they call, so that no file requires one above it.
 op.set_run(later('program', 'run'))
+op.set_function_scope(later('module', 'function_scope'))
 tensor.Tensor.__tostring = later('tensor.display', 'text')
 planner.load_costs = later('plan.costs', 'load')
 later('plan.tuning', 'start')() -- before the first weight: its layout depends on the library of products

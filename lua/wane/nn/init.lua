@@ -1,7 +1,6 @@
 --- The table wane.nn: layers, losses, and the maker of new layers.
 --
--- Files are loaded when one of their names is first asked for. A name of the design that this version does not have
--- says so; any other unknown name raises with near names.
+-- Files are loaded when one of their names is first asked for. An unknown name raises with near names.
 -- @module wane.nn
 
 local errors = require 'wane.errors'
@@ -13,17 +12,15 @@ local rawset, require, setmetatable = rawset, require, setmetatable
 local PLACES = {
     Linear = { 'linear' }, Embedding = { 'embedding' }, LayerNorm = { 'layernorm' }, RMSNorm = { 'rmsnorm' },
     Dropout = { 'dropout' }, Sequential = { 'sequential' }, Residual = { 'residual' }, MLP = { 'mlp' },
-    BatchNorm2d = { 'batchnorm2d' }, Attention = { 'attention' }, Flatten = { 'flatten' }, Identity = { 'identity' }, init = { 'initializers' },
+    Attention = { 'attention' }, Flatten = { 'flatten' }, Identity = { 'identity' }, init = { 'initializers' },
+    Conv2d = { 'conv2d' }, ConvTranspose2d = { 'convtranspose2d' }, MaxPool2d = { 'maxpool2d' },
+    AvgPool2d = { 'avgpool2d' }, AdaptiveAvgPool2d = { 'adaptiveavgpool2d' }, Upsample = { 'upsample' },
+    GroupNorm = { 'groupnorm' }, BatchNorm2d = { 'batchnorm2d' },
     ReLU = { 'activations', 'ReLU' }, GELU = { 'activations', 'GELU' }, SiLU = { 'activations', 'SiLU' },
     Tanh = { 'activations', 'Tanh' }, Sigmoid = { 'activations', 'Sigmoid' },
     Softmax = { 'activations', 'Softmax' },
     cross_entropy = { 'losses', 'cross_entropy' }, nll_loss = { 'losses', 'nll_loss' },
     mse_loss = { 'losses', 'mse_loss' },
-}
-
--- Names of the design that this version does not have.
-local LATER = {
-    Conv2d = true, MaxPool2d = true, AvgPool2d = true, AdaptiveAvgPool2d = true,
 }
 
 local nn = {
@@ -42,7 +39,6 @@ return setmetatable(nn, {
             rawset(t, name, value)
             return value
         end
-        if LATER[name] then errors.raise(nil, 'unsupported', 'nn.%s is not in this version', name) end
         local known = { 'module', 'Parameter', 'Buffer' }
         for k in pairs(PLACES) do known[#known + 1] = k end
         table.sort(known)

@@ -165,6 +165,12 @@ function op.wide(t)
     return t
 end
 
+--- Returns an operand of an op made of products and others: t in bf16 inside wane.autocast, t outside.
+function op.low(t)
+    if casting then t = casting(op.id.linear, t) end
+    return t
+end
+
 --- Returns the attribute block, zeroed; the caller fills n, i, f and dtype, and records at once.
 function op.attrs()
     binding.fill(attrs, attrs_bytes)
@@ -399,6 +405,19 @@ local run -- function(request) that runs a program
 --- Sets the function by which tensors run programs: wane/init.lua sets program.run.
 function op.set_run(new)
     run = new
+end
+
+local function_scope -- function(name) that returns a scope
+
+--- Sets the function that returns the scope of a function that is one function in PyTorch: wane/init.lua sets
+-- module.function_scope.
+function op.set_function_scope(fn)
+    function_scope = fn
+end
+
+--- Calls fn(...), whose nodes are recorded in the scope of the function `name`. Returns the results of fn.
+function op.in_function(name, fn, ...)
+    return scoped('scope', function_scope(name), fn, ...)
 end
 
 --- Runs a program; see program.run.

@@ -1,0 +1,488 @@
+--- Images: convolutions, poolings, resizing, and padding with zeros.
+--
+-- An image is a tensor (batch, channels, rows, columns), as in PyTorch. Kernels read and write it with its channels
+-- last in memory; no script sees that order. A size is a number for both directions, or {rows, columns}. Every function
+-- raises 'shape' or 'value' at the line of the call when sizes do not fit; an input of three dims is refused, add the
+-- batch with t:unsqueeze(1).
+-- @module wane.tensor.image
+
+local binding = require 'wane.ffi'
+local create = require 'wane.tensor.create'
+local errors = require 'wane.errors'
+local op = require 'wane.tensor.op'
+local shape = require 'wane.tensor.shape'
+local tensor = require 'wane.tensor'
+
+local C = binding.C
+local methods, typed = tensor.methods, tensor.typed
+local unary, binary, ternary, id, raise = op.unary, op.binary, op.ternary, op.id, errors.raise
+local getmetatable, math, type = getmetatable, math, type
+
+local image = {}
+
+local CONV2D, CONV2D_DX = id.conv2d, id.conv2d_dx
+local MAX_POOL2D_INDEX, MAX_POOL2D, AVG_POOL2D = id.max_pool2d_index, id.max_pool2d, id.avg_pool2d
+local UPSAMPLE2D, NARROW_GRAD = id.upsample2d, id.narrow_grad
+local NHWC = 2 -- WN_NHWC in runtime/base/layout.h
+local HIGH = 2 ^ 32 -- a pair is rows * HIGH + columns, as runtime/base/window.h reads it
+local MOST = 2 ^ 20 - 1 -- WN_WINDOW_MOST there
+local CEIL, COUNTS_PAD, IS_ADAPTIVE = 1, 2, 4 -- enum wn_pool_flag there
+
+-- ---- sizes ------------------------------------------------------------------------------------------------------
+
+local function is_plain_table(x)
+    return type(x) == 'table' and getmetatable(x) == nil
+end
+
+-- Returns whether v is an integer from `least` to the largest size of a window.
+local function is_size(v, least)
+    return type(v) == 'number' and v % 1 == 0 and v >= least and v <= MOST
+end
+
+--- Returns rows and columns of v, a number for both or {rows, columns}.
+-- @within Internal
+-- @param v value that was given
+-- @param what opens the message: 'conv2d: stride'
+-- @param least smallest number allowed
+function image.sizes(v, what, least)
+    local rows, columns = v, v
+    if is_plain_table(v) then rows, columns = v[1], v[2] end
+    if not is_size(rows, least) or not is_size(columns, least) or is_plain_table(v) and #v ~= 2 then
+        raise(nil, 'value', '%s must be an integer from %d to %d, or two of them, {rows, columns}, got %s', what, least,
+            MOST, is_plain_table(v) and tensor.shape_text(v) or errors.describe(v))
+    end
+    return rows, columns
+end
+
+--- Returns v, as image.sizes takes it, as one number: rows * 2^32 + columns.
+-- @within Internal
+function image.pair(v, what, least)
+    local rows, columns = image.sizes(v, what, least)
+    return rows * HIGH + columns
+end
+
+-- Returns the rows and columns of a pair.
+local function parts(pair)
+    return math.floor(pair / HIGH), pair % HIGH
+end
+
+--- Returns a pair as a script writes it: '3' or '{3, 5}'.
+-- @within Internal
+function image.text(pair)
+    local rows, columns = parts(pair)
+    return rows == columns and ('%d'):format(rows) or ('{%d, %d}'):format(rows, columns)
+end
+
+--- Returns x with its channels last in memory, which the ops of this file read without a copy of their own.
+-- @within Internal
+function image.channels_last(x)
+    local dims = typed(x)._dims
+    if #dims ~= 4 or dims[2] == 1 or dims[3] * dims[4] == 1 then return x end
+    return create.laid(x, NHWC)
+end
+
+-- Returns whether a gradient may flow into a result that is computed of x here.
+local function may_flow(x)
+    if tensor.info(x).needs_grad == 0 then return false end
+    op.is_casting() -- sets the scopes that hold in this coroutine
+    local is_on = C.wn_grad_set(1)
+    C.wn_grad_set(is_on)
+    return is_on ~= 0
+end
+
+-- ---- convolutions ----------------------------------------------------------------------------------------------
+
+local CONV_OPTIONS = { 'stride', 'padding', 'dilation', 'groups' }
+local TRANSPOSE_OPTIONS = { 'stride', 'padding', 'output_padding', 'dilation', 'groups' }
+
+-- Returns the pair of paddings with which the result is as large as the image. kernel: { rows, columns }
+local function same_padding(what, window, kernel)
+    local rows, columns = parts(window.dilation)
+    local total = { (kernel[1] - 1) * rows, (kernel[2] - 1) * columns }
+    if window.stride ~= HIGH + 1 then
+        raise(nil, 'value', "%s: padding 'same' needs stride 1, got %s; give the padding as a number", what,
+            image.text(window.stride))
+    elseif total[1] % 2 ~= 0 or total[2] % 2 ~= 0 then
+        raise(nil, 'value', "%s: padding 'same' needs an odd kernel, got %d x %d; pad with x:pad {left, right, top, "
+            .. 'bottom} first', what, kernel[1], kernel[2])
+    end
+    return image.pair({ total[1] / 2, total[2] / 2 }, what .. ': padding', 0)
+end
+
+--- Returns the window of a convolution, which its attributes hold: { stride =, padding =, dilation =, output_padding =
+-- (pairs), groups = }.
+-- @within Internal
+-- @param what opens messages
+-- @param opts {stride = 1, padding = 0, dilation = 1, groups = 1, output_padding = 0}, whose names are checked already
+-- @param kernel { rows, columns }
+function image.conv_window(what, opts, kernel)
+    local padding = opts.padding or 0
+    local window = {
+        stride = image.pair(opts.stride or 1, what .. ': stride', 1),
+        dilation = image.pair(opts.dilation or 1, what .. ': dilation', 1),
+        output_padding = image.pair(opts.output_padding or 0, what .. ': output_padding', 0),
+        groups = opts.groups or 1,
+    }
+    if not is_size(window.groups, 1) then
+        raise(nil, 'value', '%s: groups must be an integer from 1 to %d, got %s', what, MOST,
+            errors.describe(opts.groups))
+    end
+    if padding == 'same' then
+        window.padding = same_padding(what, window, kernel)
+    elseif type(padding) == 'string' then
+        raise(nil, 'value', "%s: padding must be a number, {rows, columns} or 'same', got %s", what,
+            errors.describe(padding))
+    else
+        window.padding = image.pair(padding, what .. ': padding', 0)
+    end
+    return window
+end
+
+-- Returns the attributes of a convolution; size: pair of the result, of CONV2D_DX.
+local function conv_attrs(window, size)
+    local at = op.attrs()
+    at.n = 5
+    local i = at.i
+    i[0], i[1], i[2], i[3], i[4] = window.stride, window.padding, window.dilation, window.groups, size or 0
+    return at
+end
+
+--- Records conv2d of tensors with a window of image.conv_window.
+-- @within Internal
+function image.conv2d(x, w, b, window)
+    if b then return ternary(CONV2D, x, w, b, conv_attrs(window)) end
+    return binary(CONV2D, x, w, conv_attrs(window))
+end
+
+-- Checks the operands of conv_transpose2d. Returns the channels of the result.
+local function check_transpose(x, w, b, window)
+    local what, dims, weight = 'conv_transpose2d', typed(x)._dims, typed(w)._dims
+    if #dims ~= 4 then
+        raise(nil, 'shape', '%s: the input is %s, expected 4 dims: (batch, channels, rows, columns)%s', what,
+            tensor.describe(x), #dims == 3 and '; add the batch with :unsqueeze(1)' or '')
+    elseif #weight ~= 4 then
+        raise(nil, 'shape', '%s: the weight is %s, expected 4 dims: (inputs, outputs / groups, rows, columns)', what,
+            tensor.describe(w))
+    elseif weight[1] ~= dims[2] then
+        raise(nil, 'shape', '%s: the weight is for %d input channels, the image has %d', what, weight[1], dims[2])
+    elseif dims[2] % window.groups ~= 0 then
+        raise(nil, 'shape', '%s: %d input channels do not divide into %d groups; expected a multiple of the groups',
+            what, dims[2], window.groups)
+    end
+    local channels = weight[2] * window.groups
+    if b and (#typed(b)._dims ~= 1 or b._dims[1] ~= channels) then
+        raise(nil, 'shape', '%s: the bias is %s, expected (%d), as the weight is %s', what, tensor.describe(b),
+            channels, tensor.describe(w))
+    end
+    return channels
+end
+
+-- Returns the rows (part 1) or columns (part 2) that a transposed convolution makes of the image x.
+local function transposed_size(x, w, window, part)
+    local function of(pair) return (select(part, parts(pair))) end
+    local stride, more = of(window.stride), of(window.output_padding)
+    if more >= stride then
+        raise(nil, 'value', 'conv_transpose2d: output_padding %d given, expected less than the stride %d', more, stride)
+    end
+    local size = (x._dims[2 + part] - 1) * stride - 2 * of(window.padding) + of(window.dilation)
+        * (w._dims[2 + part] - 1) + more + 1
+    if size < 1 or size > MOST then
+        raise(nil, 'shape', 'conv_transpose2d: the image would have %d %s, of %s with padding %d; pad less', size,
+            part == 1 and 'rows' or 'columns', tensor.describe(x), of(window.padding))
+    end
+    return size
+end
+
+local function add_bias(x, w, b, at)
+    local channels = b._dims[1]
+    return binary(CONV2D_DX, x, w, at) + shape.to(op.low(b), channels, 1, 1)
+end
+
+--- Records conv_transpose2d of tensors with a window of image.conv_window.
+-- @within Internal
+function image.conv_transpose2d(x, w, b, window)
+    check_transpose(x, w, b, window)
+    local size = transposed_size(x, w, window, 1) * HIGH + transposed_size(x, w, window, 2)
+    if not b then return binary(CONV2D_DX, x, w, conv_attrs(window, size)) end
+    local at = conv_attrs(window, size)
+    return op.in_function('conv_transpose2d', add_bias, x, w, b, at)
+end
+
+-- Checks weight, bias and options of a method. Returns bias and window.
+local function conv_operands(what, allowed, w, b, opts)
+    if opts == nil and is_plain_table(b) then b, opts = nil, b end
+    opts = errors.check_options(opts, allowed, what)
+    tensor.id(w, what .. ': weight')
+    if b ~= nil then tensor.id(b, what .. ': bias') end
+    local dims = typed(w)._dims
+    return b, image.conv_window(what, opts, { dims[3] or 1, dims[4] or 1 })
+end
+
+--- Returns the convolution of images with a weight: each output channel is the sum, over the channels of its group and
+-- the places of the kernel, of image times weight, plus its bias. Images count as 0 outside of their borders.
+-- @param x float tensor (N, C, H, W)
+-- @param w tensor (O, C / groups, rows, columns) of the same dtype
+-- @param b tensor (O); nil for none; it may be left out
+-- @param opts {stride = 1, padding = 0, dilation = 1, groups = 1}; padding = 'same': the result is as large as x, for
+-- stride 1 and an odd kernel
+-- @return tensor (N, O, oh, ow), oh = floor((H + 2 padding - dilation (rows - 1) - 1) / stride) + 1, ow likewise
+-- @usage
+-- local pictures = wane.randn(2, 3, 8, 8)
+-- print(pictures:conv2d(wane.randn(16, 3, 3, 3), { padding = 1 }).shape) --> (2, 16, 8, 8)
+-- print(pictures:conv2d(wane.randn(6, 1, 3, 3), wane.zeros(6), { stride = 2, groups = 3 }).shape) --> (2, 6, 3, 3)
+function methods.conv2d(x, w, b, opts)
+    tensor.need_self(x, 'conv2d')
+    local bias, window = conv_operands('conv2d', CONV_OPTIONS, w, b, opts)
+    return image.conv2d(x, w, bias, window)
+end
+
+--- Returns the transposed convolution of images with a weight, which is the gradient of conv2d with respect to its
+-- image, as PyTorch's conv_transpose2d.
+-- @param x float tensor (N, C, H, W)
+-- @param w tensor (C, O / groups, rows, columns) of the same dtype
+-- @param b tensor (O); nil for none; it may be left out
+-- @param opts {stride = 1, padding = 0, output_padding = 0, dilation = 1, groups = 1}
+-- @return tensor (N, O, oh, ow), oh = (H - 1) stride - 2 padding + dilation (rows - 1) + output_padding + 1
+-- @usage print(wane.randn(2, 8, 4, 4):conv_transpose2d(wane.randn(8, 3, 2, 2), { stride = 2 }).shape) --> (2, 3, 8, 8)
+function methods.conv_transpose2d(x, w, b, opts)
+    tensor.need_self(x, 'conv_transpose2d')
+    local bias, window = conv_operands('conv_transpose2d', TRANSPOSE_OPTIONS, w, b, opts)
+    return image.conv_transpose2d(x, w, bias, window)
+end
+
+-- ---- poolings ---------------------------------------------------------------------------------------------------
+
+--- Returns the window of a pooling: { kernel =, stride =, padding = (pairs), flags = }.
+-- @within Internal
+-- @param what opens messages
+-- @param kernel size of the windows
+-- @param opts {stride = kernel, padding = 0, ceil_mode = false}, whose names are checked already
+-- @param flags that hold beside ceil_mode
+function image.pool_window(what, kernel, opts, flags)
+    errors.check_flags(opts, { 'ceil_mode', 'count_include_pad' }, what)
+    return {
+        kernel = image.pair(kernel, what .. ': kernel', 1),
+        stride = image.pair(opts.stride or kernel, what .. ': stride', 1),
+        padding = image.pair(opts.padding or 0, what .. ': padding', 0),
+        flags = flags + (opts.ceil_mode and CEIL or 0),
+    }
+end
+
+--- Returns the window of max_pool2d, of its arguments. @within Internal
+function image.max_pool_window(what, kernel, opts)
+    opts = errors.check_options(opts, { 'stride', 'padding', 'ceil_mode' }, what)
+    return image.pool_window(what, kernel, opts, 0)
+end
+
+--- Returns the window of avg_pool2d, of its arguments. @within Internal
+function image.avg_pool_window(what, kernel, opts)
+    opts = errors.check_options(opts, { 'stride', 'padding', 'ceil_mode', 'count_include_pad' }, what)
+    return image.pool_window(what, kernel, opts, opts.count_include_pad ~= false and COUNTS_PAD or 0)
+end
+
+--- Returns the window of adaptive_avg_pool2d, of its size. @within Internal
+function image.adaptive_window(what, size)
+    return { kernel = image.pair(size, what .. ': size', 1), stride = 0, padding = 0, flags = IS_ADAPTIVE }
+end
+
+--- Returns the text of a layer with the window of a pooling: '3, stride = 2, padding = 1'.
+-- @within Internal
+function image.pool_text(window)
+    local text = image.text(window.kernel)
+    if window.stride ~= window.kernel then text = text .. ', stride = ' .. image.text(window.stride) end
+    if window.padding ~= 0 then text = text .. ', padding = ' .. image.text(window.padding) end
+    return text .. (window.flags % 2 == CEIL and ', ceil_mode = true' or '')
+end
+
+local function pool_attrs(window)
+    local at = op.attrs()
+    at.n = 5
+    local i = at.i
+    i[0], i[1], i[2], i[3], i[4] = window.kernel, window.stride, window.padding, window.flags, 0
+    return at
+end
+
+--- Records max_pool2d: the places of the largest elements and the elements there, where a gradient may flow; else the
+-- elements alone.
+-- @within Internal
+function image.max_pool2d(x, window)
+    if not may_flow(x) then return unary(MAX_POOL2D, x, pool_attrs(window)) end
+    x = image.channels_last(x)
+    local index = unary(MAX_POOL2D_INDEX, x, pool_attrs(window))
+    return binary(MAX_POOL2D, x, index, pool_attrs(window))
+end
+
+--- Records avg_pool2d with any window.
+-- @within Internal
+function image.avg_pool2d(x, window)
+    return unary(AVG_POOL2D, x, pool_attrs(window))
+end
+
+--- Returns the largest element of each window of an image. A NaN counts as the largest; of equal ones the first gets
+-- the gradient, which costs one byte a window.
+-- @param x float tensor (N, C, H, W)
+-- @param kernel size of the windows, at most 255 elements
+-- @param opts {stride = kernel, padding = 0, ceil_mode = false}; padding is at most half of the kernel; ceil_mode: the
+-- last window may reach beyond the padded image
+-- @return tensor (N, C, oh, ow), oh = floor((H + 2 padding - rows) / stride) + 1, or ceil(...) + 1
+-- @usage
+-- print(wane.randn(2, 3, 8, 8):max_pool2d(2).shape) --> (2, 3, 4, 4)
+-- print(wane.randn(2, 3, 8, 8):max_pool2d(3, { stride = 2, padding = 1 }).shape) --> (2, 3, 4, 4)
+function methods.max_pool2d(x, kernel, opts)
+    tensor.need_self(x, 'max_pool2d')
+    return image.max_pool2d(x, image.max_pool_window('max_pool2d', kernel, opts))
+end
+
+--- Returns the mean of each window of an image.
+-- @param x float tensor (N, C, H, W)
+-- @param kernel size of the windows
+-- @param opts {stride = kernel, padding = 0, ceil_mode = false, count_include_pad = true}; count_include_pad = false:
+-- divides by the elements inside the image alone
+-- @return tensor (N, C, oh, ow), as max_pool2d's
+-- @usage print(wane.ones(1, 1, 4, 4):avg_pool2d({ 2, 4 }):totable()[1][1][2][1]) --> 1
+function methods.avg_pool2d(x, kernel, opts)
+    tensor.need_self(x, 'avg_pool2d')
+    return image.avg_pool2d(x, image.avg_pool_window('avg_pool2d', kernel, opts))
+end
+
+--- Returns the means of windows that cut an image into a given number of rows and columns: window i of n goes from
+-- floor(i H / n) to ceil((i + 1) H / n).
+-- @param x float tensor (N, C, H, W)
+-- @param size of the result
+-- @return tensor (N, C, size, size)
+-- @usage print(wane.randn(2, 3, 7, 7):adaptive_avg_pool2d(1).shape) --> (2, 3, 1, 1)
+function methods.adaptive_avg_pool2d(x, size)
+    tensor.need_self(x, 'adaptive_avg_pool2d')
+    return image.avg_pool2d(x, image.adaptive_window('adaptive_avg_pool2d', size))
+end
+
+-- ---- other sizes ----------------------------------------------------------------------------------------------
+
+local MODES = { nearest = 0, bilinear = 1 }
+
+-- Returns two numbers above 0 of v, a number or {rows, columns}.
+local function scales(v, what)
+    local rows, columns = v, v
+    if is_plain_table(v) then rows, columns = v[1], v[2] end
+    local function is_scale(s) return type(s) == 'number' and s > 0 and s <= MOST end
+    if not is_scale(rows) or not is_scale(columns) then
+        raise(nil, 'value', '%s: scale must be a number above 0, or two of them, {rows, columns}, got %s', what,
+            errors.describe(v))
+    end
+    return { rows, columns }
+end
+
+--- Returns what an upsampling does: { size = (pair) or scale = { rows, columns }, mode =, align = }.
+-- @within Internal
+-- @param what opens messages
+-- @param opts {size =, scale =, mode =, align_corners =}
+function image.resampling(what, opts)
+    opts = errors.check_options(opts, { 'size', 'scale', 'mode', 'align_corners' }, what)
+    errors.check_flags(opts, { 'align_corners' }, what)
+    local mode = MODES[opts.mode or 'nearest']
+    if not mode then
+        raise(nil, 'value', "%s: mode must be 'nearest' or 'bilinear', got %s", what, errors.describe(opts.mode))
+    elseif (opts.size == nil) == (opts.scale == nil) then
+        raise(nil, 'value', '%s: expected a size or a scale, got %s; write { scale = 2 }', what,
+            opts.size == nil and 'neither' or 'both')
+    elseif opts.align_corners ~= nil and mode == 0 then
+        raise(nil, 'value', "%s: align_corners belongs to mode 'bilinear'; leave it out with 'nearest'", what)
+    end
+    return { size = opts.size ~= nil and image.pair(opts.size, what .. ': size', 1) or nil,
+        scale = opts.scale ~= nil and scales(opts.scale, what) or nil, mode = mode, align = opts.align_corners or false }
+end
+
+--- Returns the text of a layer that resizes: "scale = 2, mode = 'nearest'".
+-- @within Internal
+function image.resampling_text(how)
+    local scale, size = how.scale, how.size and 'size = ' .. image.text(how.size)
+    if scale then
+        size = scale[1] == scale[2] and ('scale = %g'):format(scale[1]) or ('scale = {%g, %g}'):format(scale[1], scale[2])
+    end
+    return ("%s, mode = '%s'%s"):format(size, how.mode == 0 and 'nearest' or 'bilinear',
+        how.align and ', align_corners = true' or '')
+end
+
+--- Records upsample2d, as image.resampling says.
+-- @within Internal
+function image.upsample(x, how)
+    local at, dims, scale = op.attrs(), typed(x)._dims, how.scale
+    local size = how.size
+    if scale then
+        size = 0
+        for k = 1, 2 do
+            local n = math.floor((dims[2 + k] or 1) * scale[k])
+            if not is_size(n, 1) then
+                raise(nil, 'shape', 'upsample: scale %g makes an image of %.0f %s of %s; expected 1 to %d', scale[k], n,
+                    k == 1 and 'rows' or 'columns', tensor.describe(x), MOST)
+            end
+            size = size * HIGH + n
+            at.f[k - 1] = 1 / scale[k]
+        end
+    end
+    at.n = 4
+    at.i[0], at.i[1], at.i[2] = size, how.mode, how.align and 1 or 0
+    return unary(UPSAMPLE2D, x, at)
+end
+
+--- Returns an image with another number of rows and columns.
+-- @param x float tensor (N, C, H, W)
+-- @param opts {size = the new one, or scale = new size for one of the old, mode = 'nearest', align_corners = false};
+-- mode = 'bilinear' interpolates between the four nearest elements; align_corners = true: corners stay (bilinear)
+-- @return tensor (N, C, oh, ow)
+-- @usage
+-- local small = wane.tensor { { { { 1, 2 } } } }
+-- print(small:upsample { scale = 2 }:totable()[1][1][2][3]) --> 2
+-- print(small:upsample { size = { 1, 3 }, mode = 'bilinear', align_corners = true }:totable()[1][1][1][2]) --> 1.5
+function methods.upsample(x, opts)
+    tensor.need_self(x, 'upsample')
+    return image.upsample(x, image.resampling('upsample', opts))
+end
+
+-- Returns t with `before` zeros before and `behind` zeros behind the positions of dim d, from 0.
+local function pad_dim(t, d, before, behind)
+    local at = op.attrs()
+    at.n = 3
+    at.i[0], at.i[1], at.i[2] = d, before, typed(t)._dims[d + 1] + before + behind
+    return unary(NARROW_GRAD, t, at)
+end
+
+local function pad_dims(t, amounts)
+    for k = 1, #amounts, 2 do
+        if amounts[k] + amounts[k + 1] > 0 then
+            t = pad_dim(t, typed(t)._ndim - (k + 1) / 2, amounts[k], amounts[k + 1])
+        end
+    end
+    return t
+end
+
+--- Returns a tensor with zeros around it.
+-- @param t tensor
+-- @param amounts numbers of zeros before and behind the positions of each dim, from the last dim on: {left, right}, or
+-- {left, right, top, bottom}, or more
+-- @param value 0 unless given; no other value is in this version
+-- @return tensor
+-- @usage
+-- print(wane.ones(1, 1, 2, 3):pad({ 1, 1, 2, 0 }).shape, wane.ones(2):pad { 0, 1 }) --> (1, 1, 4, 5)	tensor (3) f32 [1., 1., 0.]
+function methods.pad(t, amounts, value)
+    tensor.need_self(t, 'pad')
+    local n = is_plain_table(amounts) and #amounts or 1
+    if n % 2 ~= 0 or n > 2 * typed(t)._ndim then
+        raise(nil, 'value', 'pad: expected a list of two numbers a dim, {left, right, top, bottom}, for at most the %d '
+            .. 'dims of %s, got %s', t._ndim, tensor.describe(t), is_plain_table(amounts) and tensor.shape_text(amounts)
+            or errors.describe(amounts))
+    end
+    for k = 1, n do
+        if not is_size(amounts[k], 0) then
+            raise(nil, 'value', 'pad: amounts must be integers from 0 to %d, got %s; cut with t:narrow(dim, start, '
+                .. 'length)', MOST, errors.describe(amounts[k]))
+        end
+    end
+    if value ~= nil and value ~= 0 then
+        raise(nil, type(value) == 'number' and 'unsupported' or 'value',
+            'pad: only zeros are added in this version, got %s', errors.describe(value))
+    end
+    return op.in_function('pad', pad_dims, t, amounts)
+end
+
+return image
