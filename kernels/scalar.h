@@ -233,96 +233,33 @@ WN_FN double wn_normal_cdf_f64(double x, double bell)
 /* ---- formulas for both floats -------------------------------------------------------------------- */
 /* Defines the formulas of a dtype. S: suffix, T: type, F: suffix of libm's functions. Every formula passes NaN on. */
 #define WN_SCALAR_ARITHMETIC(S, T, F)                                                                                  \
-    WN_FN T wn_add_##S(T a, T b)                                                                                       \
-    {                                                                                                                  \
-        return a + b;                                                                                                  \
-    }                                                                                                                  \
-    WN_FN T wn_sub_##S(T a, T b)                                                                                       \
-    {                                                                                                                  \
-        return a - b;                                                                                                  \
-    }                                                                                                                  \
-    WN_FN T wn_mul_##S(T a, T b)                                                                                       \
-    {                                                                                                                  \
-        return a * b;                                                                                                  \
-    }                                                                                                                  \
-    WN_FN T wn_div_##S(T a, T b)                                                                                       \
-    {                                                                                                                  \
-        return a / b;                                                                                                  \
-    }                                                                                                                  \
-    WN_FN T wn_pow_##S(T a, T b)                                                                                       \
-    {                                                                                                                  \
-        return b == (T)2 ? a * a : pow##F(a, b);                                                                       \
-    }                                                                                                                  \
-    WN_FN T wn_maximum_##S(T a, T b)                                                                                   \
-    {                                                                                                                  \
-        return a > b || a != a ? a : b;                                                                                \
-    }                                                                                                                  \
-    WN_FN T wn_minimum_##S(T a, T b)                                                                                   \
-    {                                                                                                                  \
-        return a < b || a != a ? a : b;                                                                                \
-    }                                                                                                                  \
-    WN_FN T wn_neg_##S(T x)                                                                                            \
-    {                                                                                                                  \
-        return -x;                                                                                                     \
-    }                                                                                                                  \
-    WN_FN T wn_abs_##S(T x)                                                                                            \
-    {                                                                                                                  \
-        return fabs##F(x);                                                                                             \
-    }                                                                                                                  \
-    WN_FN T wn_sqrt_##S(T x)                                                                                           \
-    {                                                                                                                  \
-        return sqrt##F(x);                                                                                             \
-    }                                                                                                                  \
-    WN_FN T wn_rsqrt_##S(T x)                                                                                          \
-    {                                                                                                                  \
-        return (T)1 / sqrt##F(x);                                                                                      \
-    }
+    WN_FN T wn_add_##S(T a, T b) { return a + b; }                                                                     \
+    WN_FN T wn_sub_##S(T a, T b) { return a - b; }                                                                     \
+    WN_FN T wn_mul_##S(T a, T b) { return a * b; }                                                                     \
+    WN_FN T wn_div_##S(T a, T b) { return a / b; }                                                                     \
+    WN_FN T wn_pow_##S(T a, T b) { return b == (T)2 ? a * a : pow##F(a, b); }                                          \
+    WN_FN T wn_maximum_##S(T a, T b) { return a > b || a != a ? a : b; }                                               \
+    WN_FN T wn_minimum_##S(T a, T b) { return a < b || a != a ? a : b; }                                               \
+    WN_FN T wn_neg_##S(T x) { return -x; }                                                                             \
+    WN_FN T wn_abs_##S(T x) { return fabs##F(x); }                                                                     \
+    WN_FN T wn_sqrt_##S(T x) { return sqrt##F(x); }                                                                    \
+    WN_FN T wn_rsqrt_##S(T x) { return (T)1 / sqrt##F(x); }
 
 #define WN_SCALAR_ACTIVATIONS(S, T)                                                                                    \
-    WN_FN T wn_relu_##S(T x)                                                                                           \
-    {                                                                                                                  \
-        return x <= (T)0 ? (T)0 : x;                                                                                   \
-    }                                                                                                                  \
-    WN_FN T wn_sigmoid_##S(T x)                                                                                        \
-    {                                                                                                                  \
-        return (T)1 / ((T)1 + wn_exp_##S(-x));                                                                         \
-    }                                                                                                                  \
-    WN_FN T wn_silu_##S(T x)                                                                                           \
-    {                                                                                                                  \
-        return x / ((T)1 + wn_exp_##S(-x));                                                                            \
-    }                                                                                                                  \
-    WN_FN T wn_gelu_##S(T x)                                                                                           \
-    {                                                                                                                  \
-        return x * wn_normal_cdf_##S(x, wn_normal_bell_##S(x));                                                        \
-    }                                                                                                                  \
-    WN_FN T wn_clamp_##S(T x, T low, T high)                                                                           \
-    {                                                                                                                  \
-        return x < low ? low : (x > high ? high : x);                                                                  \
-    }
+    WN_FN T wn_relu_##S(T x) { return x <= (T)0 ? (T)0 : x; }                                                          \
+    WN_FN T wn_sigmoid_##S(T x) { return (T)1 / ((T)1 + wn_exp_##S(-x)); }                                             \
+    WN_FN T wn_silu_##S(T x) { return x / ((T)1 + wn_exp_##S(-x)); }                                                   \
+    WN_FN T wn_gelu_##S(T x) { return x * wn_normal_cdf_##S(x, wn_normal_bell_##S(x)); }                               \
+    WN_FN T wn_clamp_##S(T x, T low, T high) { return x < low ? low : (x > high ? high : x); }
 
 /* At 0 and at NaN the slope of abs is 0. Relu passes dy but where y is 0 or less, so at NaN too. Clamp passes it inside
  * its bounds; an infinite bound bounds nothing. */
 #define WN_SCALAR_SLOPES(S, T)                                                                                         \
-    WN_FN T wn_abs_grad_##S(T dy, T x)                                                                                 \
-    {                                                                                                                  \
-        return x > (T)0 ? dy : (x < (T)0 ? -dy : dy * (T)0);                                                           \
-    }                                                                                                                  \
-    WN_FN T wn_relu_grad_##S(T dy, T y)                                                                                \
-    {                                                                                                                  \
-        return y <= (T)0 ? (T)0 : dy;                                                                                  \
-    }                                                                                                                  \
-    WN_FN T wn_tanh_grad_##S(T dy, T y)                                                                                \
-    {                                                                                                                  \
-        return dy * ((T)1 - y * y);                                                                                    \
-    }                                                                                                                  \
-    WN_FN T wn_sigmoid_grad_##S(T dy, T y)                                                                             \
-    {                                                                                                                  \
-        return dy * (y * ((T)1 - y));                                                                                  \
-    }                                                                                                                  \
-    WN_FN T wn_sqrt_grad_##S(T dy, T y)                                                                                \
-    {                                                                                                                  \
-        return dy / (y + y);                                                                                           \
-    }                                                                                                                  \
+    WN_FN T wn_abs_grad_##S(T dy, T x) { return x > (T)0 ? dy : (x < (T)0 ? -dy : dy * (T)0); }                        \
+    WN_FN T wn_relu_grad_##S(T dy, T y) { return y <= (T)0 ? (T)0 : dy; }                                              \
+    WN_FN T wn_tanh_grad_##S(T dy, T y) { return dy * ((T)1 - y * y); }                                                \
+    WN_FN T wn_sigmoid_grad_##S(T dy, T y) { return dy * (y * ((T)1 - y)); }                                           \
+    WN_FN T wn_sqrt_grad_##S(T dy, T y) { return dy / (y + y); }                                                       \
     WN_FN T wn_clamp_grad_##S(T dy, T x, T low, T high)                                                                \
     {                                                                                                                  \
         int32_t above = low == -(T)INFINITY ? x >= low : x > low;                                                      \
@@ -344,26 +281,14 @@ WN_FN double wn_normal_cdf_f64(double x, double bell)
 
 /* The formulas of rows, given their sums, and the scale of dropout. */
 #define WN_SCALAR_ROWS(S, T, F)                                                                                        \
-    WN_FN T wn_softmax_grad_##S(T dy, T y, T dot)                                                                      \
-    {                                                                                                                  \
-        return y * (dy - dot);                                                                                         \
-    }                                                                                                                  \
-    WN_FN T wn_log_softmax_grad_##S(T dy, T y, T sum)                                                                  \
-    {                                                                                                                  \
-        return dy - wn_exp_##S(y) * sum;                                                                               \
-    }                                                                                                                  \
-    WN_FN T wn_layernorm_##S(T x, T mean, T rstd, T w, T b)                                                            \
-    {                                                                                                                  \
-        return fma##F((x - mean) * rstd, w, b);                                                                        \
-    }                                                                                                                  \
+    WN_FN T wn_softmax_grad_##S(T dy, T y, T dot) { return y * (dy - dot); }                                           \
+    WN_FN T wn_log_softmax_grad_##S(T dy, T y, T sum) { return dy - wn_exp_##S(y) * sum; }                             \
+    WN_FN T wn_layernorm_##S(T x, T mean, T rstd, T w, T b) { return fma##F((x - mean) * rstd, w, b); }                \
     WN_FN T wn_layernorm_dx_##S(T weighed, T x, T mean, T rstd, T c1, T c2) /* weighed: dy w */                        \
     {                                                                                                                  \
         return rstd * (weighed - c1 - (x - mean) * rstd * c2);                                                         \
     }                                                                                                                  \
-    WN_FN T wn_dropout_scale_##S(double p)                                                                             \
-    {                                                                                                                  \
-        return (T)1 / ((T)1 - (T)p);                                                                                   \
-    }
+    WN_FN T wn_dropout_scale_##S(double p) { return (T)1 / ((T)1 - (T)p); }
 
 #define WN_SCALAR_FLOAT(S, T, F)                                                                                       \
     WN_SCALAR_ARITHMETIC(S, T, F)                                                                                      \
@@ -378,30 +303,12 @@ WN_SCALAR_FLOAT(f64, double, )
 /* ---- integers: wrap, never undefined --------------------------------------------------------------- */
 
 #define WN_SCALAR_INT(S, T)                                                                                            \
-    WN_FN T wn_add_##S(T a, T b)                                                                                       \
-    {                                                                                                                  \
-        return (T)((uint32_t)a + (uint32_t)b);                                                                         \
-    }                                                                                                                  \
-    WN_FN T wn_sub_##S(T a, T b)                                                                                       \
-    {                                                                                                                  \
-        return (T)((uint32_t)a - (uint32_t)b);                                                                         \
-    }                                                                                                                  \
-    WN_FN T wn_mul_##S(T a, T b)                                                                                       \
-    {                                                                                                                  \
-        return (T)((uint32_t)a * (uint32_t)b);                                                                         \
-    }                                                                                                                  \
-    WN_FN T wn_maximum_##S(T a, T b)                                                                                   \
-    {                                                                                                                  \
-        return a > b ? a : b;                                                                                          \
-    }                                                                                                                  \
-    WN_FN T wn_minimum_##S(T a, T b)                                                                                   \
-    {                                                                                                                  \
-        return a < b ? a : b;                                                                                          \
-    }                                                                                                                  \
-    WN_FN T wn_neg_##S(T x)                                                                                            \
-    {                                                                                                                  \
-        return (T)(0u - (uint32_t)x);                                                                                  \
-    }
+    WN_FN T wn_add_##S(T a, T b) { return (T)((uint32_t)a + (uint32_t)b); }                                            \
+    WN_FN T wn_sub_##S(T a, T b) { return (T)((uint32_t)a - (uint32_t)b); }                                            \
+    WN_FN T wn_mul_##S(T a, T b) { return (T)((uint32_t)a * (uint32_t)b); }                                            \
+    WN_FN T wn_maximum_##S(T a, T b) { return a > b ? a : b; }                                                         \
+    WN_FN T wn_minimum_##S(T a, T b) { return a < b ? a : b; }                                                         \
+    WN_FN T wn_neg_##S(T x) { return (T)(0u - (uint32_t)x); }
 
 WN_SCALAR_INT(i32, int32_t)
 WN_SCALAR_INT(u8, uint8_t)

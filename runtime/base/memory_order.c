@@ -40,6 +40,10 @@ static int32_t knows_layouts(int32_t op)
     case WN_OP_BATCH_NORM:
     case WN_OP_BATCH_NORM_SUMS:
     case WN_OP_BATCH_NORM_DX:
+    case WN_OP_CONV2D_MAP:
+    case WN_OP_BATCH_NORM_MAP:
+    case WN_OP_RELU_NORM_SUMS:
+    case WN_OP_RELU_NORM_DX:
     case WN_OP_UPSAMPLE2D:
     case WN_OP_UPSAMPLE2D_DX: return 1;
     default: return 0;

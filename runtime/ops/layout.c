@@ -183,6 +183,26 @@ static int32_t reads_map(const struct wn_desc *d)
     return d->n_in == p.n_in || wn__type_equal(&d->in[p.n_in], &d->out);
 }
 
+/* Answers for CONV2D_MAP and BATCH_NORM_MAP: `first` inputs are those of the op under the steps, and the others have the
+ * type of the result. */
+static int32_t reads_image_map(const struct wn_desc *d, int32_t op, int32_t first)
+{
+    struct wn_desc p = *d;
+    p.op = op;
+    p.n_in = first;
+    for (int32_t i = first; i < d->n_in; i++)
+        if (!wn__type_equal(&d->in[i], &d->out)) return 0;
+    return d->in[0].dtype == d->out.dtype && reads_recorded(&p);
+}
+
+/* Answers for RELU_NORM_SUMS and RELU_NORM_DX, which read what the ops without relu read, and vectors. */
+static int32_t reads_relu_norm(const struct wn_desc *d)
+{
+    struct wn_desc p = *d;
+    p.op = d->op == WN_OP_RELU_NORM_SUMS ? WN_OP_BATCH_NORM_SUMS : WN_OP_BATCH_NORM_DX;
+    return reads_recorded(&p);
+}
+
 /* Answers for PRODUCT_UPDATE: the kernels pack plain operands of f32, and write cells of either layout. */
 static int32_t reads_product_update(const struct wn_desc *d)
 {
@@ -209,6 +229,10 @@ int32_t wn__op_reads(const struct wn_desc *d)
     switch (d->op) {
     case WN_OP_MATMUL_MAP:
     case WN_OP_LINEAR_MAP: return reads_map(d);
+    case WN_OP_CONV2D_MAP: return reads_image_map(d, WN_OP_CONV2D, (int32_t)d->attrs.i[WN_CONV_MAP_INPUTS]);
+    case WN_OP_BATCH_NORM_MAP: return reads_image_map(d, WN_OP_BATCH_NORM, WN_NORM_INPUTS);
+    case WN_OP_RELU_NORM_SUMS:
+    case WN_OP_RELU_NORM_DX: return reads_relu_norm(d);
     case WN_OP_PRODUCT_UPDATE: return reads_product_update(d);
     case WN_OP_CHAIN: return reads_chain(d);
     default:

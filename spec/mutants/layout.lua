@@ -3,14 +3,14 @@ return {
     {
         name = 'a rewrite asks nobody whether a kernel reads the operands',
         file = 'runtime/plan/ir/rewrite.c',
-        old = '    if (!fits(w, i, to)) return 0;',
-        new = '    (void)fits;',
+        old = '    if (!wn__rewrite_fits(w, i, to)) return 0;',
+        new = '    (void)wn__rewrite_fits;',
         spec = 'spec/fused_step_spec.lua',
         filter = 'prompt',
     },
     {
         name = 'an update merges with a product that reads what another update writes',
-        file = 'runtime/plan/ir/rewrite.c',
+        file = 'runtime/plan/ir/patterns.c',
         old = 'if (reads_written(w, p) || w->cell_forward[slot] > 1) return 0;',
         new = 'if ((reads_written(w, p) && w->code != WN_OK) || w->cell_forward[slot] > 1) return 0;',
         spec = 'spec/fused_step_spec.lua',
@@ -19,8 +19,8 @@ return {
     {
         name = 'a sum of rows takes panels as if they were rows',
         file = 'runtime/ops/layout.c',
-        old = 'case WN_OP_MEAN: return reduces_all(attrs, in[0]);',
-        new = 'case WN_OP_MEAN: return reduces_all(attrs, in[0]) || i == 0;',
+        old = '        if (reduces_all(attrs, in[0])) return own;',
+        new = '        if (reduces_all(attrs, in[0]) || i == 0) return own;',
         spec = 'spec/layout_spec.lua',
         filter = 'row sums',
     },
@@ -43,7 +43,7 @@ return {
     {
         name = 'a block of a panel is written without what it held',
         file = 'runtime/memory/edge.c',
-        old = 'if (!s->is_put || count < n * s->width) WN_TRY',
+        old = 'if (!s->is_put || count < n) WN_TRY',
         new = 'if (!s->is_put) WN_TRY',
         spec = 'spec/layout_spec.lua',
         filter = 'by parts',

@@ -375,14 +375,14 @@ return {
     },
     {
         name = 'a tied weight is updated by its first gradient',
-        file = 'runtime/plan/ir/rewrite.c',
+        file = 'runtime/plan/ir/patterns.c',
         old = 'if (reads_written(w, p) || w->cell_forward[slot] > 1) return 0;',
         new = 'if (reads_written(w, p)) return 0;',
         spec = 'spec/rewrite_spec.lua',
     },
     {
         name = 'a chain reads the wrong step',
-        file = 'runtime/plan/ir/rewrite.c',
+        file = 'runtime/plan/ir/patterns.c',
         old = 'if (v >= WN_CHAIN_INPUTS) s.operand[j] = v + before;',
         new = 'if (v >= WN_CHAIN_INPUTS) s.operand[j] = v;',
         spec = 'spec/rewrite_spec.lua',

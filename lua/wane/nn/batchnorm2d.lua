@@ -17,6 +17,7 @@
 local binding = require 'wane.ffi'
 local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
+local image = require 'wane.tensor.image'
 local module = require 'wane.module'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
@@ -80,7 +81,7 @@ end
 
 function BatchNorm2d:forward(x)
     local n = check(self, x)
-    x = create.image(op.wide(x))
+    x = image.channels_last(op.wide(x))
     local weight, bias, mean, rstd = self.weight, self.bias, nil, nil
     if not weight then
         local place = { dtype = x.dtype, device = x.device }

@@ -23,8 +23,6 @@ local MOST_DIMS = binding.most_dims
 
 create.KIND_PARAMETER, create.KIND_OPTIMIZER, create.KIND_BUFFER, create.KIND_INPUT = 0, 2, 3, KIND_INPUT
 
-create.CHANNELS_LAST = 2 -- layout of images (runtime/base/layout.h)
-
 local function is_options(x)
     return type(x) == 'table' and getmetatable(x) == nil and x[1] == nil and next(x) ~= nil
 end
@@ -130,15 +128,6 @@ function create.laid(t, layout)
     local at = op.attrs()
     at.layout = layout
     return op.unary(id.relayout, t, at)
-end
-
---- Returns an image with its channels last, or t where the order is the same or t is no image. Ops over images read it
--- so; several that read one image then share one copy.
--- @within Internal
-function create.image(t)
-    local dims = tensor.typed(t)._dims
-    if #dims ~= 4 or create.layout(t) ~= 0 or dims[2] == 1 or dims[3] * dims[4] == 1 then return t end
-    return tensor.count(dims) > 0 and create.laid(t, create.CHANNELS_LAST) or t
 end
 
 --- Creates a tensor of zeros: `wane.zeros(2, 3, opts)` or `wane.zeros({ 2, 3 }, opts)`.

@@ -1,0 +1,163 @@
+/* Ops over images that rewrites make of several recorded ops (plan/ir/image_patterns.c): see fused.c for what holds of
+ * all of them.
+ *
+ *     conv2d_map      x, w[, b][, z] -> f(conv2d(x, w, b), z), f the elementwise op attrs.i[WN_CONV_MAP_OP]
+ *     batch_norm_map  x, mean, rstd, w, b[, c[, d]] -> y: 1 to 4 elementwise steps over batch_norm(x, ..), c and d
+ *     relu_norm_sums  dy, x, mean, rstd, w, b -> batch_norm_sums(g, x, mean, rstd)
+ *     relu_norm_dx    dy, x, mean, rstd, w, s, b -> batch_norm_dx(g, x, mean, rstd, w, s)
+ *
+ * where g is relu_grad(dy, batch_norm(x, mean, rstd, w, b)): dy where that norm is above 0, and 0 elsewhere. The last
+ * two compute the norm again instead of reading it, so neither it nor g is kept or written. */
+#include "helper.h"
+
+enum { AGAIN_FLOPS = 5 }; /* of an element whose norm is computed again, and compared */
+
+/* Returns the FLOPs of one elementwise op over the elements of the result. */
+static double step_flops(const struct wn_desc *d, int32_t op)
+{
+    struct wn_type in[2] = {d->out, d->out};
+    struct wn_desc step = {.op = op, .n_in = wn__elementwise_operands(op), .out = d->out, .in = in, .attrs = d->attrs};
+    struct wn_cost cost = {0};
+    wn__op_rules(op)->cost(&step, &cost);
+    return cost.flops;
+}
+
+/* Fails unless the inputs from `first` on have the type of the result. */
+static int32_t need_operands(const struct wn_desc *d, int32_t first)
+{
+    for (int32_t i = first; i < d->n_in; i++)
+        if (!wn__type_agrees(&d->in[i], &d->out))
+            return wn__fail(WN_SHAPE, "%s: input %d is %s, expected %s", wn__op_name(d->op), (int)i + 1,
+                            wn__type_text(&d->in[i]), wn__type_text(&d->out));
+    return WN_OK;
+}
+
+/* ---- conv2d_map ---------------------------------------------------------------------------------------- */
+static struct wn_desc conv_of(const struct wn_desc *d)
+{
+    struct wn_desc c = *d;
+    c.op = WN_OP_CONV2D;
+    c.n_in = (int32_t)d->attrs.i[WN_CONV_MAP_INPUTS];
+    return c;
+}
+
+static int32_t shape_conv2d_map(struct wn_desc *d)
+{
+    struct wn_desc c = conv_of(d);
+    int32_t op = (int32_t)d->attrs.i[WN_CONV_MAP_OP], n = wn__elementwise_operands(op);
+    if (n == 0 || op == WN_OP_DROPOUT)
+        return wn__fail(WN_VALUE, "conv2d_map: %s given, expected an elementwise op", wn__op_name(op));
+    if (c.n_in < 2 || c.n_in > 3 || d->n_in != c.n_in + n - 1)
+        return wn__fail(WN_VALUE, "conv2d_map: %d inputs given, expected %d with %s", (int)d->n_in, (int)c.n_in + n - 1,
+                        wn__op_name(op));
+    WN_TRY(wn__op_rules(c.op)->shape(&c));
+    d->out = c.out;
+    return need_operands(d, c.n_in);
+}
+
+static void cost_conv2d_map(const struct wn_desc *d, struct wn_cost *cost)
+{
+    struct wn_desc c = conv_of(d);
+    wn__op_rules(c.op)->cost(&c, cost);
+    cost->flops += step_flops(d, (int32_t)d->attrs.i[WN_CONV_MAP_OP]);
+    cost->bytes = wn__all_bytes(d);
+}
+
+const struct wn__rules wn__rules_conv2d_map = {shape_conv2d_map, cost_conv2d_map, NULL};
+
+/* ---- batch_norm_map ------------------------------------------------------------------------------------ */
+static struct wn_desc norm_of(const struct wn_desc *d)
+{
+    struct wn_desc n = *d;
+    n.op = WN_OP_BATCH_NORM;
+    n.n_in = WN_NORM_INPUTS;
+    n.attrs.i[0] = d->attrs.i[WN_NORM_MAP_GROUPS];
+    return n;
+}
+
+/* Fails unless step k is an elementwise op whose operands are the norm's value, inputs of the node or earlier steps. */
+static int32_t check_step(const struct wn_desc *d, const struct wn__fused *c, int32_t k)
+{
+    int32_t n = wn__elementwise_operands(c->step[k].op);
+    if (n == 0 || c->step[k].op == WN_OP_DROPOUT)
+        return wn__fail(WN_VALUE, "batch_norm_map: step %d is %s, expected an elementwise op", (int)k + 1,
+                        wn__op_name(c->step[k].op));
+    for (int32_t i = 0; i < n; i++) {
+        int32_t v = c->step[k].operand[i];
+        if (v < WN_CHAIN_INPUTS ? v > d->n_in - WN_NORM_INPUTS : v - WN_CHAIN_INPUTS >= k)
+            return wn__fail(WN_VALUE,
+                            "batch_norm_map: step %d reads operand %d, which is neither an input nor a step "
+                            "before it",
+                            (int)k + 1, (int)v);
+    }
+    return WN_OK;
+}
+
+static int32_t shape_batch_norm_map(struct wn_desc *d)
+{
+    struct wn_desc norm = norm_of(d);
+    struct wn__fused c = wn__fused_get(&d->attrs);
+    if (c.n < 1 || c.n > WN_NORM_STEPS)
+        return wn__fail(WN_VALUE, "batch_norm_map: %d steps given, expected 1 to %d", (int)c.n, WN_NORM_STEPS);
+    for (int32_t k = 0; k < c.n; k++) WN_TRY(check_step(d, &c, k));
+    WN_TRY(wn__op_rules(norm.op)->shape(&norm));
+    d->out = norm.out;
+    return need_operands(d, WN_NORM_INPUTS);
+}
+
+static void cost_batch_norm_map(const struct wn_desc *d, struct wn_cost *cost)
+{
+    struct wn_desc norm = norm_of(d);
+    struct wn__fused c = wn__fused_get(&d->attrs);
+    wn__op_rules(norm.op)->cost(&norm, cost);
+    for (int32_t k = 0; k < c.n; k++) cost->flops += step_flops(d, c.step[k].op);
+    cost->bytes = wn__all_bytes(d);
+}
+
+const struct wn__rules wn__rules_batch_norm_map = {shape_batch_norm_map, cost_batch_norm_map, NULL};
+
+/* ---- relu_norm_sums, relu_norm_dx ---------------------------------------------------------------------- */
+/* Writes the type by the rule of the op without relu, whose inputs are the first ones; the last input, b, is like w. */
+static int32_t shape_relu_norm(struct wn_desc *d, int32_t op, int32_t w)
+{
+    struct wn_desc plain = *d;
+    plain.op = op;
+    plain.n_in = op == WN_OP_BATCH_NORM_SUMS ? 4 : 6;
+    WN_TRY(wn__need_float(d));
+    WN_TRY(wn__same_dtype(d));
+    WN_TRY(wn__op_rules(op)->shape(&plain));
+    d->out = plain.out;
+    struct wn_type channels = {.dtype = d->in[1].dtype, .ndim = 1, .dim = {d->in[1].dim[1]}};
+    WN_TRY(wn__need_shape(d, w, &channels, "the weight"));
+    return wn__need_shape(d, d->n_in - 1, &channels, "the bias");
+}
+
+static void cost_relu_norm(const struct wn_desc *d, int32_t op, struct wn_cost *cost)
+{
+    wn__op_rules(op)->cost(d, cost);
+    cost->flops += AGAIN_FLOPS * (double)wn__numel(&d->in[1]);
+    cost->bytes = wn__all_bytes(d);
+}
+
+static int32_t shape_relu_norm_sums(struct wn_desc *d)
+{
+    return shape_relu_norm(d, WN_OP_BATCH_NORM_SUMS, 4);
+}
+
+static void cost_relu_norm_sums(const struct wn_desc *d, struct wn_cost *cost)
+{
+    cost_relu_norm(d, WN_OP_BATCH_NORM_SUMS, cost);
+}
+
+static int32_t shape_relu_norm_dx(struct wn_desc *d)
+{
+    return shape_relu_norm(d, WN_OP_BATCH_NORM_DX, 4);
+}
+
+static void cost_relu_norm_dx(const struct wn_desc *d, struct wn_cost *cost)
+{
+    cost_relu_norm(d, WN_OP_BATCH_NORM_DX, cost);
+}
+
+const struct wn__rules wn__rules_relu_norm_sums = {shape_relu_norm_sums, cost_relu_norm_sums, NULL};
+const struct wn__rules wn__rules_relu_norm_dx = {shape_relu_norm_dx, cost_relu_norm_dx, NULL};

@@ -1,0 +1,131 @@
+/* The patterns of rewrites over images: rewrite.c says when one may be applied, rewriting.h what each makes.
+ *
+ *   batch_norm -> add -> relu                         batch_norm_map(x, .., z): one pass over x and z
+ *   relu_grad(dy, y) -> batch_norm_sums, _dx          relu_norm_sums, relu_norm_dx: y = relu(batch_norm(x)) is made again
+ *   conv2d -> relu                                    conv2d_map */
+#include <string.h>
+#include "rewriting.h"
+
+/* Fuses a convolution with the elementwise op that reads it. */
+int32_t wn__rewrite_map_conv(struct wn__rewriting *w, int32_t i)
+{
+    const struct wn__ir_node *c = &w->ir->node[i];
+    int32_t n = wn__elementwise_operands(c->op),
+            p = n > 0 && c->op != WN_OP_DROPOUT ? wn__rewrite_sole(w, i, 0, 0) : -1;
+    if (p < 0 || w->ir->node[p].op != WN_OP_CONV2D || !wn__rewrite_may_wait(w, p, i)) return 0;
+    const struct wn__ir_node *q = &w->ir->node[p];
+    if (!wn__type_equal(&q->type, &c->type)) return 0;
+    if (n == 2 && !wn__type_equal(&w->ir->node[wn__rewrite_input(w, i, 1)].type, &c->type)) return 0;
+    struct wn_attrs attrs = q->attrs;
+    attrs.n = WN_CONV_MAP_OP + 1;
+    attrs.i[WN_CONV_MAP_INPUTS] = q->n_in;
+    attrs.i[WN_CONV_MAP_OP] = c->op;
+    memcpy(attrs.f, c->attrs.f, sizeof attrs.f);
+    struct wn__rewrite_inputs in = {.n = 0};
+    for (int32_t k = 0; k < q->n_in; k++) in.node[in.n++] = wn__rewrite_input(w, p, k);
+    if (n == 2) in.node[in.n++] = wn__rewrite_input(w, i, 1);
+    return wn__rewrite_replace(w, i, 0, p, &(struct wn__fusion){WN_OP_CONV2D_MAP, &attrs, &in});
+}
+
+/* ---- batch norm and what follows it ------------------------------------------------------------------------ */
+
+/* Fills *c with the steps over the norm that node p is so far. Returns 0 where p is no norm. */
+static int32_t norm_steps(const struct wn__ir_node *p, struct wn__fused *c)
+{
+    *c = (struct wn__fused){.n = 0};
+    if (p->op == WN_OP_BATCH_NORM_MAP) *c = wn__fused_get(&p->attrs);
+    return p->op == WN_OP_BATCH_NORM || p->op == WN_OP_BATCH_NORM_MAP;
+}
+
+/* Returns the attributes of the steps c over the norm p, with the numbers of the node that has some. */
+static struct wn_attrs norm_attrs(const struct wn__ir_node *p, const struct wn__ir_node *last,
+                                  const struct wn__fused *c)
+{
+    int64_t groups = p->op == WN_OP_BATCH_NORM ? p->attrs.i[0] : p->attrs.i[WN_NORM_MAP_GROUPS];
+    struct wn_attrs attrs = {.n = 0};
+    wn__fused_put(c, &attrs);
+    attrs.i[WN_NORM_MAP_GROUPS] = groups;
+    memcpy(attrs.f, wn__elementwise_has_numbers(last->op) ? last->attrs.f : p->attrs.f, sizeof attrs.f);
+    return attrs;
+}
+
+/* Fuses elementwise node i with the norm that is its input k: its step is added to those over the norm. */
+static int32_t map_norm_at(struct wn__rewriting *w, int32_t i, int32_t k)
+{
+    const struct wn__ir_node *c = &w->ir->node[i];
+    struct wn__fused all;
+    int32_t n = wn__elementwise_operands(c->op), p = wn__rewrite_sole(w, i, k, 0), has_numbers = 0;
+    if (p < 0 || !norm_steps(&w->ir->node[p], &all) || all.n == WN_NORM_STEPS) return 0;
+    if (!wn__type_equal(&w->ir->node[p].type, &c->type) || !wn__rewrite_may_wait(w, p, i)) return 0;
+    for (int32_t s = 0; s < all.n; s++) has_numbers |= wn__elementwise_has_numbers(all.step[s].op);
+    if (has_numbers && wn__elementwise_has_numbers(c->op)) return 0;
+    struct wn__rewrite_inputs in = {.n = wn__rewrite_n_inputs(w, p)};
+    struct wn__fused_step step = {.op = c->op};
+    for (int32_t j = 0; j < in.n; j++) in.node[j] = wn__rewrite_input(w, p, j);
+    for (int32_t j = 0; j < n; j++) {
+        int32_t v = wn__rewrite_input(w, i, j);
+        step.operand[j] = all.n == 0 ? 0 : WN_CHAIN_INPUTS + all.n - 1;
+        if (v == p) continue;
+        if (in.n == WN_NORM_INPUTS + 2 || !wn__type_equal(&w->ir->node[v].type, &c->type)) return 0;
+        step.operand[j] = in.n - WN_NORM_INPUTS + 1;
+        in.node[in.n++] = v;
+    }
+    all.step[all.n++] = step;
+    struct wn_attrs attrs = norm_attrs(&w->ir->node[p], c, &all);
+    return wn__rewrite_replace(w, i, k, p, &(struct wn__fusion){WN_OP_BATCH_NORM_MAP, &attrs, &in});
+}
+
+int32_t wn__rewrite_map_norm(struct wn__rewriting *w, int32_t i)
+{
+    int32_t op = w->ir->node[i].op, n = op == WN_OP_DROPOUT ? 0 : wn__elementwise_operands(op);
+    for (int32_t k = 0; k < n; k++)
+        if (map_norm_at(w, i, k)) return 1;
+    return 0;
+}
+
+/* ---- relu's gradient into that of a batch norm --------------------------------------------------------------- */
+
+/* Returns the node of relu(batch_norm(x, mean, rstd, w, b)) that `grad`, a relu_grad, reads; -1: it reads another
+ * value. dx: the batch_norm_dx of that norm. */
+static int32_t relu_of_norm(const struct wn__rewriting *w, int32_t grad, int32_t dx)
+{
+    int32_t y = wn__rewrite_input(w, grad, 1);
+    const struct wn__ir_node *q = &w->ir->node[y];
+    struct wn__fused c;
+    if (q->op != WN_OP_BATCH_NORM_MAP || q->bound || !norm_steps(q, &c)) return -1;
+    if (c.n != 1 || c.step[0].op != WN_OP_RELU || q->attrs.i[WN_NORM_MAP_GROUPS] != w->ir->node[dx].attrs.i[0])
+        return -1;
+    for (int32_t k = 0; k < 4; k++) /* x, mean, rstd and w are inputs 1 to 4 of batch_norm_dx */
+        if (wn__rewrite_input(w, y, k) != wn__rewrite_input(w, dx, k + 1)) return -1;
+    return y;
+}
+
+/* Returns whether the three nodes are of one phase, root and region. */
+static int32_t are_together(const struct wn__ir *ir, int32_t a, int32_t b, int32_t c)
+{
+    const struct wn__ir_node *p = &ir->node[a], *q = &ir->node[b], *r = &ir->node[c];
+    return p->phase == q->phase && q->phase == r->phase && p->root == q->root && q->root == r->root &&
+           p->region == q->region && q->region == r->region;
+}
+
+int32_t wn__rewrite_relu_into_norm(struct wn__rewriting *w, int32_t i)
+{
+    const struct wn__ir *ir = w->ir;
+    if (ir->node[i].op != WN_OP_BATCH_NORM_DX) return 0;
+    int32_t g = wn__rewrite_input(w, i, 0), sums = wn__rewrite_input(w, i, 5);
+    const struct wn__ir_node *p = &ir->node[g];
+    if (p->op != WN_OP_RELU_GRAD || w->readers[g] != 2 || p->result >= 0 || p->absorbed_by >= 0) return 0;
+    if (ir->node[sums].op != WN_OP_BATCH_NORM_SUMS || wn__rewrite_input(w, sums, 0) != g) return 0;
+    int32_t y = are_together(ir, g, sums, i) ? relu_of_norm(w, g, i) : -1;
+    if (y < 0) return 0;
+    int32_t dy = wn__rewrite_input(w, g, 0), b = wn__rewrite_input(w, y, 4);
+    struct wn__rewrite_inputs first = {.n = 6, .node = {dy}}, second = {.n = 7, .node = {dy}};
+    for (int32_t k = 1; k < 5; k++) first.node[k] = second.node[k] = wn__rewrite_input(w, i, k);
+    first.node[5] = second.node[6] = b;
+    second.node[5] = sums;
+    const struct wn__fusion to_sums = {WN_OP_RELU_NORM_SUMS, &ir->node[sums].attrs, &first};
+    const struct wn__fusion to_dx = {WN_OP_RELU_NORM_DX, &ir->node[i].attrs, &second};
+    if (!wn__rewrite_fits(w, sums, &to_sums) || !wn__rewrite_fits(w, i, &to_dx)) return 0;
+    if (!wn__rewrite_replace(w, sums, 0, g, &to_sums) || w->code != WN_OK) return 0;
+    return wn__rewrite_become(w, i, &to_dx);
+}

@@ -1,0 +1,41 @@
+/* Names of nodes that rewrites made, "linear+relu": the ops that one kernel computes, in their order. See rewrite.h. */
+#include <stdio.h>
+#include "ir.h"
+#include "rewrite.h"
+
+/* Puts a step of an op in front of others, as far as there is room. */
+static struct wn__fused led_by(int32_t op, const struct wn__fused *steps)
+{
+    struct wn__fused all = {1, {{op, {0}}}};
+    for (int32_t k = 0; k < steps->n && all.n < WN_CHAIN_STEPS; k++) all.step[all.n++] = steps->step[k];
+    return all;
+}
+
+/* Returns the ops of a node as steps; none where it computes one op alone. */
+static struct wn__fused steps_of(const struct wn__ir_node *p)
+{
+    struct wn__fused one = {1, {{0, {0}}}};
+    one.step[0].op = (int32_t)p->attrs.i[p->op == WN_OP_CONV2D_MAP ? WN_CONV_MAP_OP : 2];
+    switch (p->op) {
+    case WN_OP_CHAIN: return wn__fused_get(&p->attrs);
+    case WN_OP_LINEAR_MAP: return led_by(WN_OP_LINEAR, &one);
+    case WN_OP_MATMUL_MAP:
+    case WN_OP_PRODUCT_UPDATE: return led_by(WN_OP_MATMUL, &one);
+    case WN_OP_CONV2D_MAP: return led_by(WN_OP_CONV2D, &one);
+    case WN_OP_BATCH_NORM_MAP: one = wn__fused_get(&p->attrs); return led_by(WN_OP_BATCH_NORM, &one);
+    default: return (struct wn__fused){.n = 0};
+    }
+}
+
+const char *wn__ir_op_text(const struct wn__ir *ir, int32_t node)
+{
+    const struct wn__ir_node *p = &ir->node[node];
+    struct wn__fused c = steps_of(p);
+    char text[256];
+    if (c.n == 0) return wn__op_name(p->op);
+    int32_t at = 0;
+    for (int32_t k = 0; k < c.n && at < (int32_t)sizeof text - 1; k++)
+        at += snprintf(text + at, sizeof text - (size_t)at, "%s%s", k ? "+" : "", wn__op_name(c.step[k].op));
+    const char *interned = wn__intern(text);
+    return interned != NULL ? interned : wn__op_name(p->op);
+}
