@@ -15,7 +15,7 @@
 #define WIDE 256 /* channels side by side in the first-level cache, where a window costs arithmetic of its own */
 #define INLINE static inline __attribute__((always_inline))
 
-/* What one pixel of a result reads: rows and columns [begin, end) of one image of x, or of windows of dy. */
+/* The part of an input that one pixel of a result reads: rows and columns [begin, end) of an image of x or of dy. */
 struct area {
     const void *x;        /* the image */
     const uint8_t *index; /* of MAX_POOL2D: of the pixel; of MAX_POOL2D_DX: of the image */

@@ -277,7 +277,9 @@ max_cases[#max_cases + 1] = { name = 'no images', inputs = { { 0, 2, 4, 4 } }, c
 return {
     max_pool2d_index = {
         cases = index_cases,
-        bad = refused('max_pool2d_index', { bad(is_large, wide, 'max_pool2d_index: ' .. too_many, 'max_pool2d_index') }),
+        bad = refused('max_pool2d_index', {
+            bad(is_large, wide, 'max_pool2d_index: ' .. too_many, 'max_pool2d_index'),
+        }),
     },
     max_pool2d = {
         cases = max_cases,

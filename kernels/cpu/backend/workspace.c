@@ -3,6 +3,7 @@
  * The number follows from the description and the target alone, and a plan reserves it before anything runs. A kernel
  * and its case divide rows alike because both call the functions of row_block.h and row_parts.h. Ops without a case
  * need none. */
+#include "../channel.h"
 #include "../cpu.h"
 #include "../gemm/gemm.h"
 #include "library.h"
@@ -77,6 +78,13 @@ static int64_t product(const struct wn__target *t, const struct wn_desc *d)
     return wn__cpu_is_library_product(t, d) ? t->library_scratch : 0;
 }
 
+/* Returns the bytes of the sums over the pixels of each part of each slab, in double. */
+static int64_t channel_sums(const struct wn_desc *d)
+{
+    struct wn__channel_cut c = wn__channel_cut_of(d);
+    return wn__channel_sums(&c) * (int64_t)sizeof(double);
+}
+
 int64_t wn__cpu_workspace(const struct wn__target *t, const struct wn_desc *d)
 {
     switch (d->op) {
@@ -98,6 +106,9 @@ int64_t wn__cpu_workspace(const struct wn__target *t, const struct wn_desc *d)
     case WN_OP_ARGMAX: return reduce(d);
     case WN_OP_EMBEDDING_GRAD: return embedding_grad(d);
     case WN_OP_CROSS_ENTROPY: return cross_entropy(d);
+    case WN_OP_CHANNEL_MEAN:
+    case WN_OP_CHANNEL_RSTD:
+    case WN_OP_BATCH_NORM_SUMS: return channel_sums(d);
     case WN_OP_ATTENTION_GRAD: return attention_grad(d);
     case WN_OP_PRODUCT_UPDATE: return product_update(d);
     case WN_OP_MATMUL:

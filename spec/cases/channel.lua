@@ -1,0 +1,290 @@
+--- Cases of norms over channels: batch norm (groups = 0) and group norm. A statistic is of all pixels of a channel, or
+-- of the channels of a group in one image; gradients are checked of mean and rstd as inputs, and through them.
+local array = require 'spec.cases.array'
+
+local EPS = 1e-5
+
+local function record(name, groups, list)
+    return array.record(name, list, { i = { groups }, f = { EPS } })
+end
+
+-- Returns the shape of a statistic of x.
+local function stat_shape(x, groups)
+    return groups == 0 and { x[2] } or { x[1], groups }
+end
+
+-- Returns a function that gives the index, from 1, of the statistic of the element with index i (0-based) of an image.
+local function place_of(x, groups)
+    local each = groups > 0 and x.shape[2] / groups
+    return function(i) return groups == 0 and i[2] + 1 or i[1] * groups + math.floor(i[2] / each) + 1 end
+end
+
+-- Returns the means of term(index, k) over all elements of the image x that share a statistic.
+local function means(x, groups, term)
+    local out = array.build(stat_shape(x.shape, groups), function() return 0 end)
+    local place, n = place_of(x, groups), array.count(x.shape) / #out
+    array.build(x.shape, function(i, k)
+        out[place(i)] = out[place(i)] + term(i, k) / n
+        return 0
+    end)
+    return out
+end
+
+local function mean_of(x, groups)
+    return means(x, groups, function(_, k) return x[k] end)
+end
+
+local function rstd_of(x, mean, groups)
+    local place = place_of(x, groups)
+    local square = means(x, groups, function(i, k) return (x[k] - mean[place(i)]) ^ 2 end)
+    return array.build(square.shape, function(_, k) return 1 / math.sqrt(square[k] + EPS) end)
+end
+
+-- Returns x, normalised.
+local function hat(x, mean, rstd, groups)
+    local place = place_of(x, groups)
+    return array.build(x.shape, function(i, k) return (x[k] - mean[place(i)]) * rstd[place(i)] end)
+end
+
+local function norm(x, mean, rstd, w, b, groups)
+    local h = hat(x, mean, rstd, groups)
+    return array.build(x.shape, function(i, k) return h[k] * w[i[2] + 1] + b[i[2] + 1] end)
+end
+
+local function sums_of(dy, x, mean, rstd, groups)
+    local h, n, c = hat(x, mean, rstd, groups), x.shape[1], x.shape[2]
+    local out = array.build(groups == 0 and { 2, c } or { 2, n, c }, function() return 0 end)
+    array.build(x.shape, function(i, k)
+        local at = groups == 0 and i[2] + 1 or i[1] * c + i[2] + 1
+        out[at] = out[at] + dy[k] * h[k]
+        out[#out / 2 + at] = out[#out / 2 + at] + dy[k]
+        return 0
+    end)
+    return out
+end
+
+local function dx_of(dy, x, mean, rstd, w, s, groups)
+    local h, place, c = hat(x, mean, rstd, groups), place_of(x, groups), x.shape[2]
+    local n = array.count(x.shape) / #mean
+    local sum = { {}, {} } -- B / n and A / n of each statistic
+    for row = 1, 2 do
+        for k = 1, #s / 2 do
+            local channel = (k - 1) % c
+            local to = place { math.floor((k - 1) / c), channel }
+            sum[row][to] = (sum[row][to] or 0) + s[(row - 1) * #s / 2 + k] * w[channel + 1] / n
+        end
+    end
+    return array.build(x.shape, function(i, k)
+        local p = place(i)
+        return rstd[p] * (dy[k] * w[i[2] + 1] - sum[2][p] - h[k] * sum[1][p])
+    end)
+end
+
+-- ---- cases -----------------------------------------------------------------------------------------------------
+
+-- Returns an input: a list of dims, drawn by `gen`.
+local function drawn(dims, gen)
+    local out = { gen = gen }
+    for k, d in ipairs(dims) do out[k] = d end
+    return out
+end
+
+-- The images that all ops are tried with: { name, groups, shape }.
+local images = {
+    { 'batch', 0, { 2, 3, 2, 3 } },
+    { 'batch, past a vector', 0, { 2, 19, 3, 1 } },
+    { 'batch, one channel', 0, { 3, 1, 2, 2 } },
+    { 'batch, one pixel', 0, { 5, 4, 1, 1 } },
+    { 'groups', 2, { 2, 6, 1, 3 } },
+    { 'a group a channel', 3, { 2, 3, 2, 2 } },
+    { 'one group, past a vector', 1, { 2, 18, 2, 1 } },
+}
+
+-- Returns the cases of an op over all images: make(groups, shape, statistic's shape) returns { inputs, call, ref }.
+local function over(make)
+    local out = {}
+    for i, row in ipairs(images) do
+        local case = make(row[2], row[3], stat_shape(row[3], row[2]))
+        case.name, case.grad = row[1], case.grad == nil and true or case.grad
+        out[i] = case
+    end
+    return out
+end
+
+local function also(cases, ...)
+    for _, case in ipairs { ... } do cases[#cases + 1] = case end
+    return cases
+end
+
+local function statistics(x, groups)
+    local m = record('channel_mean', groups, { x })
+    return m, record('channel_rstd', groups, { x, m })
+end
+
+local function given(name, groups)
+    return function(_, ...) return record(name, groups, { ... }) end
+end
+
+-- Returns the sums over 2048 to 4095 pixels in the order of the kernel, which adds two halves of the pixels.
+local function halves(x, term)
+    local n, c, places = x.shape[1], x.shape[2], x.shape[3] * x.shape[4]
+    local half = math.floor(n * places / 2)
+    return array.build({ c }, function(_, channel)
+        local sum = { 0, 0 }
+        for pixel = 0, n * places - 1 do
+            local part = pixel < half and 1 or 2
+            local k = (math.floor(pixel / places) * c + channel - 1) * places + pixel % places + 1
+            sum[part] = sum[part] + term(k, channel)
+        end
+        return sum[1] + sum[2]
+    end)
+end
+
+local long = { 2, 2, 33, 32 } -- 2112 pixels
+local PIXELS = 2112
+
+local function order_of_mean(x)
+    local sum = halves(x, function(k) return x[k] end)
+    return array.build({ 2 }, function(_, k) return sum[k] / PIXELS end)
+end
+
+local function order_of_rstd(x, m)
+    local sum = halves(x, function(k, channel) return (x[k] - m[channel]) * (x[k] - m[channel]) end)
+    return array.build({ 2 }, function(_, k) return 1 / math.sqrt(sum[k] / PIXELS + EPS) end)
+end
+
+local function order_of_sums(dy, x, m, r)
+    local s0 = halves(x, function(k, channel) return dy[k] * ((x[k] - m[channel]) * r[channel]) end)
+    local s1 = halves(x, function(k) return dy[k] end)
+    return { shape = { 2, 2 }, s0[1], s0[2], s1[1], s1[2] }
+end
+
+local function exact(name, inputs, ref)
+    return { name = 'the order of parts', inputs = inputs, call = given(name, 0), ref = ref, exact = true,
+        only = 'f64' }
+end
+
+-- A block of channels, and one of the passes of a norm, has fewer channels than these.
+local wide, wide_stat = { 1, 2051, 1, 2 }, { 2051 }
+
+local function own(name, groups, shape)
+    return { name = name, inputs = { shape, { shape[2] }, { shape[2] } }, grad = true, composed = true,
+        call = function(_, x, w, b)
+            local m, r = statistics(x, groups)
+            return record('batch_norm', groups, { x, m, r, w, b })
+        end,
+        ref = function(x, w, b)
+            local m = mean_of(x, groups)
+            return norm(x, m, rstd_of(x, m, groups), w, b, groups)
+        end }
+end
+
+local function own_dx(name, groups, shape)
+    return { name = name, inputs = { shape, shape, { shape[2] } }, grad = true, composed = true,
+        call = function(_, dy, x, w)
+            local m, r = statistics(x, groups)
+            return record('batch_norm_dx', groups, { dy, x, m, r, w, record('batch_norm_sums', groups,
+                { dy, x, m, r }) })
+        end,
+        ref = function(dy, x, w)
+            local m = mean_of(x, groups)
+            local r = rstd_of(x, m, groups)
+            return dx_of(dy, x, m, r, w, sums_of(dy, x, m, r, groups), groups)
+        end }
+end
+
+local norm_cases = over(function(groups, shape, stat)
+    return { inputs = { shape, stat, drawn(stat, 'positive'), { shape[2] }, { shape[2] } },
+        call = given('batch_norm', groups), ref = function(x, m, r, w, b) return norm(x, m, r, w, b, groups) end }
+end)
+
+local dx_cases = over(function(groups, shape, stat)
+    local sums = groups == 0 and { 2, shape[2] } or { 2, shape[1], shape[2] }
+    return { inputs = { shape, shape, stat, drawn(stat, 'positive'), { shape[2] }, sums },
+        call = given('batch_norm_dx', groups),
+        ref = function(dy, x, m, r, w, s) return dx_of(dy, x, m, r, w, s, groups) end }
+end)
+
+-- ---- refusals --------------------------------------------------------------------------------------------------
+
+local x, c = { 2, 4, 2, 2 }, { 4 }
+
+-- Returns the refusals of an op: of its image (input `at`), then of each of its other inputs as { place, error }.
+local function refused(name, inputs, at, others)
+    local out = {}
+    local function add(place, shape, error, groups)
+        local list = {}
+        for i, input in ipairs(inputs) do list[i] = i == place and shape or input end
+        out[#out + 1] = { inputs = list, call = given(name, groups or 0), error = name .. ': ' .. error }
+    end
+    add(at, { 4, 2, 2 }, 'the input is %(4, 2, 2%), expected 4 dims.*unsqueeze%(1%)')
+    add(at, { 4, 2 }, 'the input is %(4, 2%), expected 4 dims: [^;]*columns%)')
+    add(at, x, '4 channels do not divide into 3 groups; expected a multiple', 3)
+    add(at, { 0, 4, 2, 2 }, 'the input %(0, 4, 2, 2%) has no elements')
+    add(at, { 2, 4, 2, 2, dtype = 'i32', gen = 'int:5' }, '.*i32')
+    for _, other in ipairs(others) do add(other[1], { 3 }, other[2] .. ' is %(3%), expected ' .. other[3]) end
+    return out
+end
+
+local stats = function(at) return { at, 'the mean', '%(4%)' }, { at + 1, 'the rstd', '%(4%)' } end
+local mean_at, rstd_at = stats(2)
+local mean_behind, rstd_behind = stats(3)
+
+local rstd_bad = refused('channel_rstd', { x, c }, 1, { mean_at })
+rstd_bad[#rstd_bad + 1] = { inputs = { x, c }, error = 'channel_rstd: eps %-1 given, expected 0 or more',
+    call = function(_, ...) return array.record('channel_rstd', { ... }, { i = { 0 }, f = { -1 } }) end }
+
+return {
+    channel_mean = {
+        cases = also(over(function(groups, shape)
+            return { inputs = { shape }, call = given('channel_mean', groups),
+                ref = function(v) return mean_of(v, groups) end }
+        end), exact('channel_mean', { long }, order_of_mean)),
+        bad = refused('channel_mean', { x }, 1, {}),
+    },
+    channel_rstd = {
+        cases = also(over(function(groups, shape, stat)
+            return { inputs = { shape, stat }, call = given('channel_rstd', groups),
+                ref = function(v, m) return rstd_of(v, m, groups) end }
+        end), exact('channel_rstd', { long, { 2 } }, order_of_rstd)),
+        bad = rstd_bad,
+    },
+    batch_norm = {
+        cases = also(norm_cases, own('of its own statistics', 0, { 2, 3, 2, 3 }),
+            own('of its own groups', 2, { 2, 4, 2, 2 }),
+            { name = 'over its input', inputs = { x, c, drawn(c, 'positive'), c, c }, composed = true,
+                call = function(_, v, m, r, w, b) return record('batch_norm', 0, { v * 2, m, r, w, b }) end,
+                ref = function(v, m, r, w, b)
+                    return norm(array.map(function(e) return e * 2 end, v), m, r, w, b, 0)
+                end },
+            { name = 'more channels than a pass has', call = given('batch_norm', 0),
+                inputs = { wide, wide_stat, drawn(wide_stat, 'positive'), wide_stat, wide_stat },
+                ref = function(v, m, r, w, b) return norm(v, m, r, w, b, 0) end }),
+        bad = refused('batch_norm', { x, c, c, c, c }, 1, { mean_at, rstd_at, { 4, 'the weight', '%(4%)' },
+            { 5, 'the bias', '%(4%)' } }),
+    },
+    batch_norm_sums = {
+        cases = also(over(function(groups, shape, stat)
+            return { inputs = { shape, shape, stat, drawn(stat, 'positive') }, call = given('batch_norm_sums', groups),
+                ref = function(dy, v, m, r) return sums_of(dy, v, m, r, groups) end }
+        end), exact('batch_norm_sums', { long, long, { 2 }, { 2, gen = 'positive' } }, order_of_sums),
+            { name = 'more channels than a block has', call = given('batch_norm_sums', 0),
+                inputs = { wide, wide, wide_stat, drawn(wide_stat, 'positive') },
+                ref = function(dy, v, m, r) return sums_of(dy, v, m, r, 0) end }),
+        bad = refused('batch_norm_sums', { x, x, c, c }, 2, { { 1, 'dy', '%(2, 4, 2, 2%)' }, mean_behind,
+            rstd_behind }),
+    },
+    batch_norm_dx = {
+        cases = also(dx_cases, own_dx('of a norm', 0, { 2, 3, 2, 2 }), own_dx('of a norm of groups', 2, { 2, 4, 1, 2 }),
+            { name = 'over dy', inputs = { x, x, c, drawn(c, 'positive'), c, { 2, 4 } }, composed = true,
+                call = function(_, dy, ...) return record('batch_norm_dx', 0, { dy * 2, ... }) end,
+                ref = function(dy, v, m, r, w, s)
+                    return dx_of(array.map(function(e) return e * 2 end, dy), v, m, r, w, s, 0)
+                end },
+            { name = 'more channels than a pass has', call = given('batch_norm_dx', 0),
+                inputs = { wide, wide, wide_stat, drawn(wide_stat, 'positive'), wide_stat, { 2, 2051 } },
+                ref = function(dy, v, m, r, w, s) return dx_of(dy, v, m, r, w, s, 0) end }),
+        bad = refused('batch_norm_dx', { x, x, c, c, c, { 2, 4 } }, 2, { { 1, 'dy', '%(2, 4, 2, 2%)' }, mean_behind,
+            rstd_behind, { 5, 'the weight', '%(4%)' }, { 6, 'the sums', '%(2, 4%)' } }),
+    },
+}
