@@ -3,6 +3,7 @@
  * The number follows from the description and the target alone, and a plan reserves it before anything runs. A kernel
  * and its case divide rows alike because both call the functions of row_block.h and row_parts.h. Ops without a case
  * need none. */
+#include "../../../runtime/base/resample.h"
 #include "../channel.h"
 #include "../cpu.h"
 #include "../gemm/gemm.h"
@@ -85,6 +86,13 @@ static int64_t channel_sums(const struct wn_desc *d)
     return wn__channel_sums(&c) * (int64_t)sizeof(double);
 }
 
+/* Returns the bytes that say how each row and each column of y is made: y has the result's size, or that of dy. */
+static int64_t resample(const struct wn_desc *d)
+{
+    const struct wn_type *y = d->op == WN_OP_UPSAMPLE2D ? &d->out : &d->in[0];
+    return (y->dim[2] + y->dim[3]) * (int64_t)sizeof(struct wn__resample);
+}
+
 int64_t wn__cpu_workspace(const struct wn__target *t, const struct wn_desc *d)
 {
     switch (d->op) {
@@ -109,6 +117,8 @@ int64_t wn__cpu_workspace(const struct wn__target *t, const struct wn_desc *d)
     case WN_OP_CHANNEL_MEAN:
     case WN_OP_CHANNEL_RSTD:
     case WN_OP_BATCH_NORM_SUMS: return channel_sums(d);
+    case WN_OP_UPSAMPLE2D:
+    case WN_OP_UPSAMPLE2D_DX: return resample(d);
     case WN_OP_ATTENTION_GRAD: return attention_grad(d);
     case WN_OP_PRODUCT_UPDATE: return product_update(d);
     case WN_OP_MATMUL:
