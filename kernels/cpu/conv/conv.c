@@ -1,130 +1,170 @@
-/* CONV2D, CONV2D_DX and CONV2D_DW by plain loops. */
-#include "../../../runtime/base/memory_order.h"
-#include "../../../runtime/base/window.h"
-#include "../cpu.h"
+/* CONV2D, CONV2D_DX, CONV2D_DW: describes each as products of patches (conv.h) and runs them.
+ *
+ *     f32, bf16  micro-kernels of products; kernels of one pixel without stride, padding and groups are plain products
+ *     f64        the same driver over a micro-kernel of its own (words.c)
+ *
+ * Order of sums: conv.h. conv2d_dx with a stride S is a product for each of S x S phases of its pixels, because pixels
+ * of a phase are read by the same taps. */
+#include <stddef.h>
+#include <string.h>
+#include "conv.h"
 
-struct conv {
-    struct wn__window w;
-    const struct wn_type *weight; /* of the weight, or of its gradient */
-    int32_t dtype;
-    const void *a, *b, *bias;
-    void *out;
-};
+/* ---- kernels of one pixel ------------------------------------------------------------------------ */
 
-static double get(int32_t dtype, const void *p, int64_t i)
+static int32_t is_product(const struct wn__window *w, int32_t dtype)
 {
-    return dtype == WN_F32 ? (double)((const float *)p)[i] : dtype == WN_F64 ? ((const double *)p)[i] : (double)wn_from_bf16(((const uint16_t *)p)[i]);
+    for (int32_t k = 0; k < 2; k++)
+        if (w->kernel[k] != 1 || w->stride[k] != 1 || w->pad[k] != 0) return 0;
+    return w->groups == 1 && dtype != WN_F64;
 }
 
-static void put(int32_t dtype, void *p, int64_t i, double v)
+static int32_t run_product(struct wn__gemm *p, int32_t dtype)
 {
-    if (dtype == WN_F32) ((float *)p)[i] = (float)v;
-    else if (dtype == WN_F64) ((double *)p)[i] = v;
-    else ((uint16_t *)p)[i] = wn_to_bf16((float)v);
+    p->batch = 1;
+    p->broadcast = (struct wn__broadcast){.n_operands = 2, .ndim = 1, .dim = {1}, .numel = 1};
+    return dtype == WN_F32 ? wn__gemm_f32(p) : wn__gemm_bf16(p);
 }
 
-static int64_t weight_at(const struct conv *c, int64_t o, int64_t i, int64_t kh, int64_t kw)
+/* Computes y or dx: (pixels, n) = a: (pixels, k) times the weight. */
+static int32_t product_image(const struct wn_desc *d, const struct wn_buffers *b, const struct wn__window *w)
 {
-    const struct wn_type *t = c->weight;
-    int64_t column = (i * t->dim[2] + kh) * t->dim[3] + kw, columns = wn__panel_columns(t), width;
-    if (t->layout == WN_PLAIN) return o * columns + column;
-    int64_t at = wn__panel_row(t->dim[0], columns, o, &width);
-    return at + wn__panel_column(t, column) * width;
+    const int32_t is_dx = d->op == WN_OP_CONV2D_DX, in_panels = d->in[1].layout != WN_PLAIN;
+    struct wn__gemm p = {.m = w->n * w->in[0] * w->in[1], .n = is_dx ? w->c : w->o, .k = is_dx ? w->o : w->c};
+    p.ai = p.k;
+    p.ak = 1;
+    p.b_panels = in_panels;
+    if (is_dx) p.bj = in_panels ? WN_PANEL : 1, p.bk = in_panels ? 1 : w->c;
+    else p.bj = in_panels ? 1 : w->c, p.bk = in_panels ? WN_PANEL : 1;
+    p.a = b->in[0];
+    p.b = b->in[1];
+    p.bias = d->n_in > 2 ? b->in[2] : NULL;
+    p.c = b->out;
+    return run_product(&p, d->out.dtype);
 }
 
-static double add(const struct conv *c, double sum, double a, double b)
+/* Computes dw, (O, C), or its transpose where it is in panels. */
+static int32_t product_gradient(const struct wn_desc *d, const struct wn_buffers *b, const struct wn__window *w)
 {
-    return c->dtype == WN_F64 ? __builtin_fma(a, b, sum) : (double)__builtin_fmaf((float)a, (float)b, (float)sum);
+    const int32_t in_panels = d->out.layout != WN_PLAIN;
+    const int64_t rows = in_panels ? w->c : w->o, columns = in_panels ? w->o : w->c;
+    struct wn__gemm p = {.m = rows, .n = columns, .k = w->n * w->in[0] * w->in[1], .c_panels = in_panels};
+    p.ai = p.bj = 1;
+    p.ak = rows;
+    p.bk = columns;
+    p.a = b->in[in_panels];
+    p.b = b->in[!in_panels];
+    p.c = b->out;
+    return run_product(&p, d->out.dtype);
 }
 
-static void forward(int64_t begin, int64_t end, void *ctx)
+/* ---- products of patches ------------------------------------------------------------------------- */
+
+/* Sets the axis of conv2d and of conv2d_dw. */
+static void forward_axis(const struct wn__window *w, int32_t k, struct wn__conv_axis *a)
 {
-    const struct conv *c = ctx;
-    const struct wn__window *w = &c->w;
-    int64_t ci = w->c / w->groups, co = w->o / w->groups;
-    for (int64_t at = begin; at < end; at++) {
-        int64_t q = at % w->out[1], p = at / w->out[1] % w->out[0], n = at / w->out[1] / w->out[0];
-        for (int64_t o = 0; o < w->o; o++) {
-            double sum = 0;
-            for (int64_t kh = 0; kh < w->kernel[0]; kh++)
-                for (int64_t kw = 0; kw < w->kernel[1]; kw++) {
-                    int64_t y = p * w->stride[0] - w->pad[0] + kh * w->dilation[0], x = q * w->stride[1] - w->pad[1] + kw * w->dilation[1];
-                    if (y < 0 || y >= w->in[0] || x < 0 || x >= w->in[1]) continue;
-                    for (int64_t i = 0; i < ci; i++)
-                        sum = add(c, sum, get(c->dtype, c->a, ((n * w->in[0] + y) * w->in[1] + x) * w->c + o / co * ci + i),
-                                  get(c->dtype, c->b, weight_at(c, o, i, kh, kw)));
-                }
-            if (c->bias) sum += get(c->dtype, c->bias, o);
-            put(c->dtype, c->out, at * w->o + o, sum);
+    *a = (struct wn__conv_axis){.pixels = w->out[k], .out_step = 1, .out_size = w->out[k], .size = w->in[k]};
+    a->step = w->stride[k];
+    a->first = -w->pad[k];
+    a->each = w->dilation[k];
+    a->taps = w->kernel[k];
+    a->tap_step = 1;
+}
+
+/* Sets the axis of a phase of conv2d_dx: pixels `phase`, phase + stride and so on. Tap r of the kernel reads pixel
+ * (y + pad - r dilation) / stride of dy where the division leaves nothing; those r are every tap_step-th. */
+static void phase_axis(const struct wn__window *w, int32_t k, int64_t phase, struct wn__conv_axis *a)
+{
+    const int64_t stride = w->stride[k], dilation = w->dilation[k];
+    *a = (struct wn__conv_axis){.out_first = phase, .out_step = stride, .out_size = w->in[k], .size = w->out[k]};
+    a->pixels = phase < w->in[k] ? (w->in[k] - phase + stride - 1) / stride : 0;
+    a->step = 1;
+    int64_t r = 0;
+    while (r < wn_min(stride, w->kernel[k]) && (phase + w->pad[k] - r * dilation) % stride != 0) r++;
+    if (r == wn_min(stride, w->kernel[k])) return;
+    a->tap_first = r;
+    a->tap_step = 1;
+    while (a->tap_step * dilation % stride != 0) a->tap_step++;
+    a->taps = (w->kernel[k] - r + a->tap_step - 1) / a->tap_step;
+    a->first = (phase + w->pad[k] - r * dilation) / stride;
+    a->each = -a->tap_step * dilation / stride;
+}
+
+/* Sets what follows from the axes. Elements of a row of taps are contiguous where they are all channels of
+ * neighbours. */
+static void set_steps(struct wn__conv_job *j)
+{
+    j->steps = j->axis[0].taps * j->axis[1].taps * j->depth;
+    const int32_t is_row = j->axis[1].each == 1 && j->depth == j->channels;
+    j->run = is_row ? wn_max(j->axis[1].taps, 1) * j->depth : j->depth;
+    j->runs = is_row ? 1 : wn_max(j->axis[1].taps, 1);
+}
+
+static void conv2d(const struct wn__window *w, struct wn__conv_job *j)
+{
+    j->channels = w->c;
+    j->depth = w->c / w->groups;
+    j->out_channels = w->o;
+    j->columns = w->o / w->groups;
+    for (int32_t k = 0; k < 2; k++) forward_axis(w, k, &j->axis[k]);
+    set_steps(j);
+}
+
+static void run_phases(const struct wn__window *w, struct wn__conv_job *j)
+{
+    j->channels = w->o;
+    j->depth = w->o / w->groups;
+    j->out_channels = w->c;
+    j->columns = w->c / w->groups;
+    j->is_turned = 1;
+    for (int64_t y = 0; y < wn_min(w->stride[0], w->in[0]); y++)
+        for (int64_t x = 0; x < wn_min(w->stride[1], w->in[1]); x++) {
+            phase_axis(w, 0, y, &j->axis[0]);
+            phase_axis(w, 1, x, &j->axis[1]);
+            set_steps(j);
+            wn__conv_images(j);
         }
-    }
 }
 
-static void backward_x(int64_t begin, int64_t end, void *ctx)
-{
-    const struct conv *c = ctx;
-    const struct wn__window *w = &c->w;
-    int64_t ci = w->c / w->groups, co = w->o / w->groups;
-    for (int64_t at = begin; at < end; at++) {
-        int64_t x = at % w->in[1], y = at / w->in[1] % w->in[0], n = at / w->in[1] / w->in[0];
-        for (int64_t i = 0; i < w->c; i++) {
-            double sum = 0;
-            for (int64_t kh = 0; kh < w->kernel[0]; kh++)
-                for (int64_t kw = 0; kw < w->kernel[1]; kw++) {
-                    int64_t p = y + w->pad[0] - kh * w->dilation[0], q = x + w->pad[1] - kw * w->dilation[1];
-                    if (p < 0 || q < 0 || p % w->stride[0] || q % w->stride[1] || p / w->stride[0] >= w->out[0] || q / w->stride[1] >= w->out[1]) continue;
-                    for (int64_t o = 0; o < co; o++) {
-                        int64_t from = i / ci * co + o;
-                        sum = add(c, sum, get(c->dtype, c->a, ((n * w->out[0] + p / w->stride[0]) * w->out[1] + q / w->stride[1]) * w->o + from),
-                                  get(c->dtype, c->b, weight_at(c, from, i % ci, kh, kw)));
-                    }
-                }
-            put(c->dtype, c->out, at * w->c + i, sum);
-        }
-    }
-}
-
-static void backward_w(int64_t begin, int64_t end, void *ctx)
-{
-    const struct conv *c = ctx;
-    const struct wn__window *w = &c->w;
-    int64_t ci = w->c / w->groups, co = w->o / w->groups;
-    for (int64_t o = begin; o < end; o++)
-        for (int64_t i = 0; i < ci; i++)
-            for (int64_t kh = 0; kh < w->kernel[0]; kh++)
-                for (int64_t kw = 0; kw < w->kernel[1]; kw++) {
-                    double sum = 0;
-                    for (int64_t at = 0; at < w->n * w->out[0] * w->out[1]; at++) {
-                        int64_t q = at % w->out[1], p = at / w->out[1] % w->out[0], n = at / w->out[1] / w->out[0];
-                        int64_t y = p * w->stride[0] - w->pad[0] + kh * w->dilation[0], x = q * w->stride[1] - w->pad[1] + kw * w->dilation[1];
-                        if (y < 0 || y >= w->in[0] || x < 0 || x >= w->in[1]) continue;
-                        sum = add(c, sum, get(c->dtype, c->b, ((n * w->in[0] + y) * w->in[1] + x) * w->c + o / co * ci + i), get(c->dtype, c->a, at * w->o + o));
-                    }
-                    put(c->dtype, c->out, weight_at(c, o, i, kh, kw), sum);
-                }
-}
-
-static int32_t conv(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t image(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
-    struct conv c = {.dtype = d->out.dtype, .a = b->in[0], .b = b->in[1], .bias = d->n_in > 2 ? b->in[2] : NULL, .out = b->out};
-    if (d->op == WN_OP_CONV2D) {
-        wn__window_conv(&d->attrs, &d->in[0], &d->in[1], &d->out, &c.w);
-        c.weight = &d->in[1];
-        wn__parallel_for(c.w.n * c.w.out[0] * c.w.out[1], 1, forward, &c);
-    } else if (d->op == WN_OP_CONV2D_DX) {
-        wn__window_conv(&d->attrs, &d->out, &d->in[1], &d->in[0], &c.w);
-        c.weight = &d->in[1];
-        wn__parallel_for(c.w.n * c.w.in[0] * c.w.in[1], 1, backward_x, &c);
+    const int32_t is_dx = d->op == WN_OP_CONV2D_DX;
+    struct wn__window w;
+    wn__window_conv(&d->attrs, is_dx ? &d->out : &d->in[0], &d->in[1], is_dx ? &d->in[0] : &d->out, &w);
+    if (is_product(&w, d->out.dtype)) return product_image(d, b, &w);
+    struct wn__conv_job j = {.words = wn__conv_words_of(d->out.dtype), .images = w.n, .groups = w.groups};
+    j.image = b->in[0];
+    j.weight = &d->in[1];
+    j.w = b->in[1];
+    j.bias = d->n_in > 2 ? b->in[2] : NULL;
+    j.out = b->out;
+    if (is_dx) {
+        run_phases(&w, &j);
     } else {
-        wn__window_conv(&d->attrs, &d->in[1], &d->out, &d->in[0], &c.w);
-        c.weight = &d->out;
-        wn__parallel_for(c.w.o, 1, backward_w, &c);
+        conv2d(&w, &j);
+        wn__conv_images(&j);
     }
+    return WN_OK;
+}
+
+static int32_t gradient(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    (void)stream;
+    struct wn__window w;
+    wn__window_conv(&d->attrs, &d->in[1], &d->out, &d->in[0], &w);
+    if (is_product(&w, d->out.dtype)) return product_gradient(d, b, &w);
+    struct wn__conv_job j = {.words = wn__conv_words_of(d->out.dtype), .images = w.n, .groups = w.groups};
+    j.image = b->in[1];
+    j.w = b->in[0];
+    j.weight = &d->out;
+    j.out = b->out;
+    conv2d(&w, &j);
+    wn__conv_gradient(&j);
     return WN_OK;
 }
 
 wn_kernel_fn wn__cpu_conv_kernel(const struct wn_desc *d)
 {
-    return d->out.dtype == WN_F32 || d->out.dtype == WN_F64 || d->out.dtype == WN_BF16 ? conv : NULL;
+    if (d->out.dtype != WN_F32 && d->out.dtype != WN_F64 && d->out.dtype != WN_BF16) return NULL;
+    return d->op == WN_OP_CONV2D_DW ? gradient : image;
 }

@@ -1,0 +1,96 @@
+/* Convolutions as products: each of the three is a product of matrices one of which is never made.
+ *
+ * A patch of a pixel of the result is the row of all that the pixel reads: steps k = (tap row, tap column, channel),
+ * zeros outside of the image. With patches as rows, and the weight as a matrix,
+ *
+ *     conv2d     y (pixels, O)         = patches of x (pixels, (kh, kw, c)) times w ((kh, kw, c), O)
+ *     conv2d_dx  dx (pixels, C)        = patches of dy (pixels, (kh, kw, o)) times w ((kh, kw, o), C)
+ *     conv2d_dw  dw ((kh, kw, c), O)   = patches of x, transposed, times dy (pixels, O)
+ *
+ * A block of patches is copied to the stack of a thread (patches.c), a k-block of some pixels, and micro-kernels of
+ * products (gemm/gemm.h) read it from there; the weight is read in place where it is in panels (weight.c).
+ *
+ * Every output is one chain over k in ascending order, as in a product: of y over (kh, kw, c), of dx over (kh, kw, o),
+ * of dw over pixels (n, p, q). The terms that read outside of the image are zeros in the chain. The chain depends on
+ * the description alone. Kernels of one pixel without stride and padding are plain products of the same chains. */
+#ifndef WN_CPU_CONV_H
+#define WN_CPU_CONV_H
+#include "../../../runtime/base/memory_order.h"
+#include "../../../runtime/base/number.h"
+#include "../../../runtime/base/window.h"
+#include "../cpu.h"
+#include "../gemm/driver.h"
+
+#define WN_CONV_KC 144                                  /* words of k of a k-block */
+#define WN_CONV_ROWS 128                                /* most pixels of a block, of words of 4 bytes */
+#define WN_CONV_SUMS (160 << 10)                        /* bytes of the sums of a block */
+#define WN_CONV_PATCHES (WN_CONV_ROWS * WN_CONV_KC * 4) /* bytes */
+#define WN_CONV_PACKED (WN_CONV_KC * WN_PANEL * 8)      /* bytes of a packed micro-panel of the weight */
+
+/* What differs between element types. A word of gemm may have 8 bytes: an element of f64. */
+struct wn__conv_words {
+    struct wn__gemm_words gemm;
+    int64_t cell; /* bytes of an element in a block of patches: bf16 may be widened there */
+};
+/* Returns what convolutions need to know of a dtype. */
+struct wn__conv_words wn__conv_words_of(int32_t dtype);
+
+/* Rows (or columns) of a result, and where each of them reads. Pixel u is pixel out_first + u * out_step of the result.
+ * At tap t it reads pixel u * step + first + t * each, and multiplies it by element tap_first + t * tap_step of the
+ * kernel. */
+struct wn__conv_axis {
+    int64_t pixels, out_first, out_step, out_size;
+    int64_t size, step, first, each; /* size: of the image that is read */
+    int64_t taps, tap_first, tap_step;
+};
+
+/* One product of patches, for all its tasks. */
+struct wn__conv_job {
+    struct wn__conv_words words;
+    struct wn__conv_axis axis[2];
+    int64_t images, groups;
+    const char *image;             /* (images, size, size, channels): what patches are of */
+    int64_t channels;              /* of a pixel that is read */
+    int64_t depth;                 /* channels of a group: steps of a tap */
+    int64_t steps;                 /* of k: taps * depth */
+    int64_t run, runs;             /* elements of a patch that are contiguous in the image; runs of a row of taps */
+    char *out;                     /* (images, out_size, out_size, out_channels) */
+    int64_t out_channels, columns; /* columns: channels of a group of the result */
+    const struct wn_type *weight;  /* of w, or of dw */
+    const char *w;                 /* of conv2d_dw: dy */
+    int32_t is_turned;             /* conv2d_dx: columns are the inputs of w */
+    const void *bias;
+    /* of the partition */
+    int64_t row_block, column_block, row_parts, column_parts;
+};
+
+/* A pixel of a block: the image that it reads, from the first channel of its group on, and where tap (0, 0) is. */
+struct wn__conv_pixel {
+    const char *image;
+    int64_t at[2];
+};
+/* Writes pixels [begin, begin + n) of the result. */
+void wn__conv_pixels(const struct wn__conv_job *w, int64_t group, int64_t begin, int64_t n, struct wn__conv_pixel *to);
+/* A block of patches: (n, ld) cells at `to`, a row a pixel. */
+struct wn__conv_patches {
+    const struct wn__conv_pixel *pixels;
+    int64_t n, ld;
+    char *to;
+};
+/* Copies steps [k, k + kc) of patches; steps from w->steps on are zeros. */
+void wn__conv_patches(const struct wn__conv_job *w, const struct wn__conv_patches *p, int64_t k, int64_t kc);
+
+/* A micro-panel of the weight: steps [k, k + kc), n columns of a group from `column` on. */
+struct wn__conv_micropanel {
+    int64_t group, k, kc, column, n;
+};
+/* Returns a micro-panel of the weight, in place or packed to `packed`; *ld becomes the words from row to row. */
+const float *wn__conv_weight(const struct wn__conv_job *w, const struct wn__conv_micropanel *m, float *packed,
+                             int64_t *ld);
+/* Returns where element (o, i, tap) of a weight of type t is, in elements; i is within the group. */
+int64_t wn__conv_weight_at(const struct wn_type *t, int64_t o, int64_t i, int64_t tap);
+
+/* Compute a product of patches: y or dx; dw. */
+void wn__conv_images(struct wn__conv_job *w);
+void wn__conv_gradient(struct wn__conv_job *w);
+#endif

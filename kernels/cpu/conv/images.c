@@ -1,0 +1,176 @@
+/* Products whose result is an image, conv2d and conv2d_dx: rows are pixels, columns are channels.
+ *
+ *     for each block of the result (pixels x columns, sums on the stack)
+ *         for each k-block: copy the patches of all pixels
+ *             for each micro-panel of the weight (at most nr columns): read it in place, or pack it
+ *                 for each micro-tile (mr pixels): micro-kernel
+ *
+ * Sums over k are in ascending order (conv.h); blocks divide the result alone. */
+#include <stddef.h>
+#include "conv.h"
+
+#define SMALL 16384 /* so many multiply-adds are not worth a thread */
+
+struct block {
+    const struct wn__conv_job *w;
+    int64_t group, row0, rows, column0, columns;
+    int64_t words, k, kc; /* words of k in all; the k-block, in words */
+    const float *patches;
+    char *sums; /* (rows, ldc) words */
+    int64_t ldc;
+    const struct wn__conv_pixel *pixels;
+};
+
+/* Returns the bytes of a word. */
+static int64_t word_of(const struct wn__conv_job *w)
+{
+    return w->words.cell * w->words.gemm.per;
+}
+
+/* Returns whether rows of the result are evenly apart. */
+static int32_t is_dense(const struct wn__conv_job *w)
+{
+    return w->axis[0].out_step == 1 && w->axis[1].out_step == 1;
+}
+
+/* Returns where pixel number `row` of the product is in the result, from column `column` of the group on. */
+static char *out_at(const struct wn__conv_job *w, int64_t group, int64_t row, int64_t column)
+{
+    const struct wn__conv_axis *rows = &w->axis[0], *columns = &w->axis[1];
+    const int64_t v = row % columns->pixels * columns->out_step + columns->out_first;
+    const int64_t u = row / columns->pixels % rows->pixels * rows->out_step + rows->out_first;
+    const int64_t n = row / columns->pixels / rows->pixels;
+    const int64_t pixel = (n * rows->out_size + u) * columns->out_size + v;
+    return w->out + (pixel * w->out_channels + group * w->columns + column) * w->words.gemm.size;
+}
+
+static const void *bias_at(const struct block *f, int64_t column)
+{
+    const struct wn__conv_job *w = f->w;
+    return w->bias ? (const char *)w->bias + (f->group * w->columns + column) * w->words.gemm.size : NULL;
+}
+
+/* Writes n finished columns where the micro-kernel leaves sums. */
+static void store_columns(const struct block *f, int64_t column, int64_t n)
+{
+    const int64_t word = word_of(f->w);
+    const char *sums = f->sums + (column - f->column0) * word;
+    for (int64_t i = 0; i < f->rows; i++, sums += f->ldc * word)
+        f->w->words.gemm.store((const float *)(const void *)sums, bias_at(f, column), n,
+                               out_at(f->w, f->group, f->row0 + i, column));
+}
+
+/* Requests that micro-tile number i of a micro-panel prefetch its share of the next one, or the next patches. */
+static void prefetch_next(int64_t i, const float *next, struct wn__gemm_microtile *t)
+{
+    if (i < 3) {
+        t->prefetch = (const char *)next + i * t->kc * 64;
+        t->prefetch_row = WN_GEMM_FAR_STEPS * 64;
+        t->prefetch_step = 64;
+        t->prefetch_near = 0;
+    } else {
+        t->prefetch = (const char *)(t->a + t->ai * t->m);
+        t->prefetch_row = t->ai * (int64_t)sizeof(float);
+        t->prefetch_step = t->kc / 4;
+        t->prefetch_near = 1;
+    }
+}
+
+/* Multiplies the patches of a block by n columns of the weight. */
+static void run_micropanel(const struct block *f, int64_t column, int64_t n, float *packed)
+{
+    const struct wn__conv_job *w = f->w;
+    const struct wn__gemm_words *words = &w->words.gemm;
+    const int64_t mr = words->kernel->mr, word = word_of(w), floats = word / (int64_t)sizeof(float);
+    const int32_t is_last = f->k + f->kc >= f->words;
+    const int32_t is_output = is_last && words->set_output != NULL && is_dense(w);
+    const struct wn__conv_micropanel m = {f->group, f->k * words->per, f->kc * words->per, column, n};
+    struct wn__gemm_microtile t = {.kc = f->kc, .ai = WN_CONV_KC, .ak = 1, .ldc = f->ldc, .n = n, .first = f->k == 0};
+    t.b = wn__conv_weight(w, &m, packed, &t.bk);
+    char *out = is_output ? out_at(w, f->group, f->row0, column) : NULL;
+    char *c = f->sums + (column - f->column0) * word;
+    for (int64_t i = 0; i < f->rows; i += mr) {
+        t.a = f->patches + i * WN_CONV_KC * floats;
+        t.c = (float *)(void *)(c + i * f->ldc * word);
+        t.m = wn_min(f->rows - i, mr);
+        if (is_output)
+            words->set_output(&t, out + i * w->out_channels * words->size, w->out_channels, bias_at(f, column));
+        prefetch_next(i / mr, t.b + t.kc * t.bk * floats, &t);
+        words->kernel->microkernel(&t);
+    }
+    if (is_last && !is_output) store_columns(f, column, n);
+}
+
+/* Returns the words of a k-block of `words` in all: as equal as multiples of 16 allow. */
+static int64_t piece_of(int64_t words)
+{
+    const int64_t pieces = (words + WN_CONV_KC - 1) / WN_CONV_KC;
+    return words ? wn_round_up((words + pieces - 1) / pieces, 16) : 1;
+}
+
+static void run_block(struct block *f)
+{
+    char sums[WN_CONV_SUMS] __attribute__((aligned(64)));
+    char patches[WN_CONV_PATCHES] __attribute__((aligned(64)));
+    char packed[WN_CONV_PACKED] __attribute__((aligned(64)));
+    struct wn__conv_pixel pixels[WN_CONV_ROWS];
+    const struct wn__conv_job *w = f->w;
+    const int64_t per = w->words.gemm.per, nr = w->words.gemm.kernel->nr, piece = piece_of(f->words);
+    const struct wn__conv_patches b = {pixels, f->rows, WN_CONV_KC * per, patches};
+    f->sums = sums;
+    f->patches = (const float *)(const void *)patches;
+    f->pixels = pixels;
+    f->ldc = wn_round_up(f->columns, 16);
+    wn__conv_pixels(w, f->group, f->row0, f->rows, pixels);
+    f->k = 0;
+    do { /* once where there are no taps, too: the result is then zeros */
+        f->kc = wn_min(f->words - f->k, piece);
+        wn__conv_patches(w, &b, f->k * per, f->kc * per);
+        for (int64_t column = f->column0, n; column < f->column0 + f->columns; column += n) {
+            n = wn_min(wn_min(f->column0 + f->columns - column, wn__gemm_in_panel(column, nr)), nr);
+            run_micropanel(f, column, n, (float *)(void *)packed);
+        }
+        f->k += f->kc;
+    } while (f->k < f->words);
+}
+
+static void run_tasks(int64_t begin, int64_t end, void *ctx)
+{
+    const struct wn__conv_job *w = ctx;
+    const int64_t rows = w->images * w->axis[0].pixels * w->axis[1].pixels, per = w->words.gemm.per;
+    for (int64_t task = begin; task < end; task++) {
+        struct block f = {.w = w, .words = (w->steps + per - 1) / per};
+        f.column0 = task % w->column_parts * w->column_block;
+        f.row0 = task / w->column_parts % w->row_parts * w->row_block;
+        f.group = task / w->column_parts / w->row_parts;
+        f.rows = wn_min(rows - f.row0, w->row_block);
+        f.columns = wn_min(w->columns - f.column0, w->column_block);
+        if (f.rows > 0 && f.columns > 0) run_block(&f);
+    }
+}
+
+/* Divides the result into blocks: as many pixels as their buffers hold, and columns whose sums fit beside them. Where
+ * blocks are few, they are as many as threads share evenly. */
+static void partition(struct wn__conv_job *w, int64_t rows)
+{
+    const int64_t word = word_of(w), mr = w->words.gemm.kernel->mr, most = WN_CONV_PATCHES / (WN_CONV_KC * word);
+    const int64_t threads = wn_cpu_threads(), widest = WN_CONV_SUMS / word / most / WN_PANEL * WN_PANEL;
+    w->column_parts = (w->columns + widest - 1) / widest;
+    w->column_block = wn_round_up((w->columns + w->column_parts - 1) / w->column_parts, WN_PANEL);
+    w->column_parts = (w->columns + w->column_block - 1) / w->column_block;
+    const int64_t others = w->column_parts * w->groups;
+    int64_t parts = (rows + most - 1) / most;
+    while (parts * others % threads != 0 && parts * others < 8 * threads && parts * mr < rows) parts++;
+    w->row_block = wn_min(wn_round_up((rows + parts - 1) / parts, mr), most);
+    w->row_parts = (rows + w->row_block - 1) / w->row_block;
+}
+
+void wn__conv_images(struct wn__conv_job *w)
+{
+    const int64_t rows = w->images * w->axis[0].pixels * w->axis[1].pixels;
+    if (rows == 0) return;
+    partition(w, rows);
+    const int64_t tasks = w->row_parts * w->column_parts * w->groups;
+    const int64_t work = w->row_block * w->column_block * (w->steps + 1);
+    wn__parallel_tasks(tasks, SMALL / work + 1, run_tasks, w);
+}

@@ -1,0 +1,104 @@
+/* Blocks of patches: copies what pixels of a result read, k by k, zeros outside of the image.
+ *
+ * Steps of a tap are channels, which are contiguous in the image; with a dilation of 1 and one group, all taps of a row
+ * are. Such a run is copied at once for each pixel, cut where the image ends. */
+#include <string.h>
+#include "conv.h"
+
+void wn__conv_pixels(const struct wn__conv_job *w, int64_t group, int64_t begin, int64_t n, struct wn__conv_pixel *to)
+{
+    const struct wn__conv_axis *rows = &w->axis[0], *columns = &w->axis[1];
+    const int64_t size = w->words.gemm.size, bytes = rows->size * columns->size * w->channels * size;
+    int64_t v = begin % columns->pixels, u = begin / columns->pixels % rows->pixels;
+    const char *image = w->image + begin / columns->pixels / rows->pixels * bytes + group * w->depth * size;
+    for (int64_t i = 0; i < n; i++) {
+        to[i] = (struct wn__conv_pixel){image, {u * rows->step + rows->first, v * columns->step + columns->first}};
+        if (++v < columns->pixels) continue;
+        v = 0;
+        if (++u < rows->pixels) continue;
+        u = 0;
+        image += bytes;
+    }
+}
+
+/* A piece of a run: elements [at, at + n) of the run that begins at tap (y, x). */
+struct piece {
+    int64_t y, x, at, n;
+};
+
+/* The ways of copying elements into cells; a constant where a copy is made. */
+enum copy { COPY_2, COPY_4, COPY_8, WIDEN };
+
+static inline __attribute__((always_inline)) int64_t size_of(enum copy how)
+{
+    return how == COPY_4 ? 4 : how == COPY_8 ? 8 : 2;
+}
+
+static inline __attribute__((always_inline)) int64_t cell_of(enum copy how)
+{
+    return how == WIDEN ? 4 : size_of(how);
+}
+
+/* Copies n elements. */
+static inline __attribute__((always_inline)) void copy_elements(enum copy how, const char *from, int64_t n, char *to)
+{
+    if (how == WIDEN) {
+        wn__gemm_widen((float *)(void *)to, (const uint16_t *)(const void *)from, n);
+        return;
+    }
+    int64_t bytes = n * size_of(how);
+    for (; bytes >= 64; bytes -= 64, from += 64, to += 64) memcpy(to, from, 64);
+    memcpy(to, from, (size_t)bytes);
+}
+
+/* Copies a piece of a run for all pixels of a block. */
+static inline __attribute__((always_inline)) void copy_piece(const struct wn__conv_job *w, enum copy how,
+                                                             const struct wn__conv_patches *b, struct piece p)
+{
+    const int64_t size = size_of(how), cell = cell_of(how), row = w->axis[1].size * w->channels;
+    char *to = b->to;
+    for (int64_t i = 0; i < b->n; i++, to += b->ld * cell) {
+        const int64_t y = b->pixels[i].at[0] + p.y, from = (b->pixels[i].at[1] + p.x) * w->channels + p.at;
+        const char *at = b->pixels[i].image + (y * row + from) * size;
+        if (y < 0 || y >= w->axis[0].size) {
+            memset(to, 0, (size_t)(p.n * cell));
+        } else if (from >= 0 && from + p.n <= row) {
+            copy_elements(how, at, p.n, to);
+        } else {
+            const int64_t begin = wn_min(wn_max(-from, 0), p.n), end = wn_max(wn_min(row - from, p.n), begin);
+            memset(to, 0, (size_t)(p.n * cell));
+            copy_elements(how, at + begin * size, end - begin, to + begin * cell);
+        }
+    }
+}
+
+#define COPY(NAME, HOW)                                                                                                \
+    static void NAME(const struct wn__conv_job *w, const struct wn__conv_patches *b, struct piece p)                   \
+    {                                                                                                                  \
+        copy_piece(w, HOW, b, p);                                                                                      \
+    }
+COPY(copy_2, COPY_2)
+COPY(copy_4, COPY_4)
+COPY(copy_8, COPY_8)
+COPY(widen, WIDEN)
+
+void wn__conv_patches(const struct wn__conv_job *w, const struct wn__conv_patches *p, int64_t k, int64_t kc)
+{
+    const int64_t size = w->words.gemm.size, cell = w->words.cell, end = wn_min(k + kc, w->steps);
+    void (*copy)(const struct wn__conv_job *, const struct wn__conv_patches *, struct piece) = size != cell ? widen
+                                                                                               : size == 2  ? copy_2
+                                                                                               : size == 4  ? copy_4
+                                                                                                            : copy_8;
+    struct wn__conv_patches b = *p;
+    struct piece piece;
+    for (int64_t at = k; at < end; at += piece.n, b.to += piece.n * cell) {
+        const int64_t run = at / w->run;
+        piece.y = run / w->runs * w->axis[0].each;
+        piece.x = run % w->runs * w->axis[1].each;
+        piece.at = at % w->run;
+        piece.n = wn_min(w->run - piece.at, end - at);
+        copy(w, &b, piece);
+    }
+    const int64_t rest = (k + kc - wn_max(end, k)) * cell;
+    for (int64_t i = 0; i < p->n && rest > 0; i++, b.to += p->ld * cell) memset(b.to, 0, (size_t)rest);
+}

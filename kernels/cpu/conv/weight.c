@@ -1,0 +1,100 @@
+/* Micro-panels of a convolution's weight: rows are steps k = (tap row, tap column, channel), columns are outputs, or,
+ * for conv2d_dx, inputs.
+ *
+ *     in panels, conv2d      a micro-panel is a part of a panel: read in place, or packed where elements are not words
+ *     in panels, conv2d_dx   steps run along the rows of a panel: transposed, a tap and a panel at a time
+ *     plain, or of a group   gathered element by element
+ *
+ * Nothing here computes. */
+#include <string.h>
+#include "conv.h"
+
+int64_t wn__conv_weight_at(const struct wn_type *t, int64_t o, int64_t i, int64_t tap)
+{
+    const int64_t taps = t->dim[2] * t->dim[3], columns = taps * t->dim[1];
+    if (t->layout == WN_PLAIN) return o * columns + i * taps + tap;
+    int64_t width, at = wn__panel_row(t->dim[0], columns, o, &width);
+    return at + (tap * t->dim[1] + i) * width;
+}
+
+/* Returns the element of the kernel, row-major, that tap number `tap` of the job multiplies. */
+static int64_t kernel_tap(const struct wn__conv_job *w, int64_t tap)
+{
+    const struct wn__conv_axis *rows = &w->axis[0], *columns = &w->axis[1];
+    const int64_t r = rows->tap_first + tap / columns->taps * rows->tap_step;
+    return r * w->weight->dim[3] + columns->tap_first + tap % columns->taps * columns->tap_step;
+}
+
+#define GATHER_STEPS 64 /* of a piece that is gathered before it is packed */
+
+/* Writes where the elements of step k are: column j of the group is at result + j * *apart where columns are inputs;
+ * outputs in panels are not evenly apart, and are asked for one by one. */
+static int64_t element_at(const struct wn__conv_job *w, int64_t group, int64_t k, int64_t column)
+{
+    const int64_t tap = kernel_tap(w, k / w->depth), channel = k % w->depth;
+    if (w->is_turned) return wn__conv_weight_at(w->weight, group * w->depth + channel, column, tap);
+    return wn__conv_weight_at(w->weight, group * w->columns + column, channel, tap);
+}
+
+/* Copies element `at` of a weight, of `size` bytes. */
+static inline void copy_element(const char *from, int64_t at, int64_t size, char *to)
+{
+    if (size == 4) memcpy(to, from + at * 4, 4);
+    else if (size == 2) memcpy(to, from + at * 2, 2);
+    else memcpy(to, from + at * 8, 8);
+}
+
+/* Packs a micro-panel of any weight: to (kc, width) words. */
+static void gather(const struct wn__conv_job *w, const struct wn__conv_micropanel *m, int64_t width, char *to)
+{
+    char rows[WN_PANEL * GATHER_STEPS * 8] __attribute__((aligned(64)));
+    const struct wn__gemm_words *words = &w->words.gemm;
+    const int64_t size = words->size, end = wn_min(m->k + m->kc, w->steps);
+    for (int64_t k = m->k, n; k < end; k += n, to += n / words->per * width * w->words.cell * words->per) {
+        n = wn_min(end - k, GATHER_STEPS);
+        for (int64_t s = 0; s < n; s++)
+            for (int64_t j = 0; j < m->n; j++)
+                copy_element(w->w, element_at(w, m->group, k + s, m->column + j), size,
+                             rows + (j * GATHER_STEPS + s) * size);
+        const struct wn__gemm_rows x = {rows, GATHER_STEPS, 1, m->n, n, width};
+        words->pack(words, &x, (float *)(void *)to);
+    }
+}
+
+/* Packs a micro-panel of a weight in panels whose columns are inputs. */
+static void pack_turned(const struct wn__conv_job *w, const struct wn__conv_micropanel *m, int64_t width, char *to)
+{
+    const struct wn__gemm_words *words = &w->words.gemm;
+    const int64_t end = wn_min(m->k + m->kc, w->steps), word = w->words.cell * words->per;
+    for (int64_t k = m->k, n; k < end; k += n, to += n / words->per * width * word) {
+        const int64_t o = k % w->depth, tap = kernel_tap(w, k / w->depth);
+        n = wn_min(wn__gemm_in_panel(o, w->depth - o), end - k);
+        int64_t panel;
+        wn__panel_row(w->weight->dim[0], 1, o, &panel);
+        const char *from = w->w + wn__conv_weight_at(w->weight, o, m->column, tap) * words->size;
+        const struct wn__gemm_rows x = {from, panel, 1, m->n, n, width};
+        words->pack(words, &x, (float *)(void *)to);
+    }
+}
+
+const float *wn__conv_weight(const struct wn__conv_job *w, const struct wn__conv_micropanel *m, float *packed,
+                             int64_t *ld)
+{
+    const struct wn__gemm_words *words = &w->words.gemm;
+    *ld = wn_round_up(m->n, 16);
+    if (w->weight->layout == WN_PLAIN || w->groups > 1) {
+        gather(w, m, *ld, (char *)packed);
+    } else if (w->is_turned) {
+        pack_turned(w, m, *ld, (char *)packed);
+    } else {
+        int64_t width, at = wn__panel_row(w->weight->dim[0], w->steps, m->column, &width);
+        const char *from = w->w + (at + m->k * width) * words->size;
+        if (words->is_panel_packed) {
+            *ld = width;
+            return (const float *)(const void *)from;
+        }
+        const struct wn__gemm_rows x = {from, 1, width, m->n, wn_min(m->kc, w->steps - m->k), *ld};
+        words->pack(words, &x, packed);
+    }
+    return packed;
+}

@@ -1,0 +1,168 @@
+--- Cases of convolutions, against loops over windows: sizes around micro-tiles, panels and k-blocks, strides, padding,
+-- dilation, groups, weights plain and in panels.
+local array = require 'spec.cases.array'
+local record = array.record
+
+local PANELS = 3 -- WN_CONV48
+local tol = { f32 = 2e-5, f64 = 1e-12 }
+
+local function pair(v)
+    if type(v) == 'table' then return v[1] * 2 ^ 32 + v[2], v end
+    return v * 2 ^ 32 + v, { v, v }
+end
+
+-- Returns the numbers of a convolution, from { n, c, h, w }, { o, kh, kw } and { stride =, pad =, dilation =, groups = }.
+local function window(x, w, o)
+    local s = { n = x[1], c = x[2], o = w[1], kernel = { w[2], w[3] }, size = { x[3], x[4] }, groups = o.groups or 1 }
+    local attrs = { [4] = s.groups }
+    attrs[1], s.stride = pair(o.stride or 1)
+    attrs[2], s.pad = pair(o.pad or 0)
+    attrs[3], s.dilation = pair(o.dilation or 1)
+    s.out = {}
+    for k = 1, 2 do
+        s.out[k] = math.floor((s.size[k] + 2 * s.pad[k] - (s.kernel[k] - 1) * s.dilation[k] - 1) / s.stride[k]) + 1
+    end
+    s.attrs = attrs
+    s.x, s.y = x, { s.n, s.o, s.out[1], s.out[2] }
+    s.w = { s.o, s.c / s.groups, s.kernel[1], s.kernel[2] }
+    return s
+end
+
+-- Calls fn(at of x, at of w, at of y) for every product of the convolution, all 1-based places in row-major arrays.
+local function each_product(s, fn)
+    local ci, co = s.c / s.groups, s.o / s.groups
+    local H, W, oh, ow, kh, kw = s.size[1], s.size[2], s.out[1], s.out[2], s.kernel[1], s.kernel[2]
+    for n = 0, s.n - 1 do
+        for o = 0, s.o - 1 do
+            local group = math.floor(o / co)
+            for p = 0, oh - 1 do
+                for q = 0, ow - 1 do
+                    local y_at = ((n * s.o + o) * oh + p) * ow + q + 1
+                    for r = 0, kh - 1 do
+                        local y = p * s.stride[1] - s.pad[1] + r * s.dilation[1]
+                        for c = 0, y >= 0 and y < H and kw - 1 or -1 do
+                            local x = q * s.stride[2] - s.pad[2] + c * s.dilation[2]
+                            for i = 0, x >= 0 and x < W and ci - 1 or -1 do
+                                fn(((n * s.c + group * ci + i) * H + y) * W + x + 1,
+                                    ((o * ci + i) * kh + r) * kw + c + 1, y_at)
+                            end
+                        end
+                    end
+                end
+            end
+        end
+    end
+end
+
+local function zeros(shape)
+    return array.build(shape, function() return 0 end)
+end
+
+local refs = {
+    conv2d = function(s, x, w, bias)
+        local y = zeros(s.y)
+        each_product(s, function(i, j, k) y[k] = y[k] + x[i] * w[j] end)
+        if not bias then return y end
+        return array.build(s.y, function(index, k) return y[k] + bias[index[2] + 1] end)
+    end,
+    conv2d_dx = function(s, dy, w)
+        local dx = zeros(s.x)
+        each_product(s, function(i, j, k) dx[i] = dx[i] + dy[k] * w[j] end)
+        return dx
+    end,
+    conv2d_dw = function(s, dy, x)
+        local dw = zeros(s.w)
+        each_product(s, function(i, j, k) dw[j] = dw[j] + dy[k] * x[i] end)
+        return dw
+    end,
+}
+
+-- Returns the case of an op; options of window, and panels = true: the weight is in panels, bias = true, grad = false.
+local function case(op, name, x, w, o)
+    o = o or {}
+    local s = window(x, w, o)
+    local attrs = { i = { unpack(s.attrs, 1, 4) } }
+    local inputs = op == 'conv2d' and { s.x, s.w } or op == 'conv2d_dx' and { s.y, s.w } or { s.y, s.x }
+    if o.bias then inputs[3] = { s.o } end
+    if op == 'conv2d_dx' then attrs.i[5] = pair(s.size) end
+    if op == 'conv2d_dw' then
+        attrs.i[5] = pair(s.kernel)
+        attrs.layout = o.panels and PANELS or 0
+    end
+    local function call(_, a, b, bias)
+        if o.panels and op ~= 'conv2d_dw' then b = record('relayout', { b }, { layout = PANELS }) end
+        return record(op, bias and { a, b, bias } or { a, b }, attrs)
+    end
+    return { name = name .. (o.panels and ', in panels' or ''), inputs = inputs, call = call, tol = tol,
+        grad = o.grad ~= false, ref = function(...) return refs[op](s, ...) end }
+end
+
+-- Returns the cases that all three ops have.
+local function cases_of(op)
+    local list = {}
+    local function add(...) list[#list + 1] = case(op, ...) end
+    add('3 x 3', { 2, 3, 5, 6 }, { 4, 3, 3 }, { pad = 1 })
+    add('an even kernel, strides and pads that differ', { 1, 2, 7, 5 }, { 3, 2, 4 }, { stride = { 2, 1 }, pad = { 1, 2 } })
+    add('dilation', { 1, 2, 9, 8 }, { 2, 3, 2 }, { dilation = { 2, 3 }, pad = 1 })
+    add('dilation and stride with a common divisor', { 1, 1, 11, 9 }, { 2, 3, 3 },
+        { dilation = { 2, 4 }, stride = { 4, 6 }, pad = { 3, 4 } })
+    add('a stride beyond the kernel', { 1, 2, 8, 7 }, { 2, 1, 2 }, { stride = 3 })
+    add('groups', { 2, 4, 4, 5 }, { 6, 3, 2 }, { groups = 2, pad = 1 })
+    add('depthwise', { 2, 5, 6, 4 }, { 5, 3, 3 }, { groups = 5, pad = 1, stride = { 1, 2 } })
+    add('depthwise, two outputs a channel', { 1, 3, 4, 4 }, { 6, 2, 2 }, { groups = 3 })
+    add('one pixel', { 2, 3, 3, 4 }, { 5, 1, 1 })
+    add('one pixel, stride', { 1, 3, 5, 4 }, { 5, 1, 1 }, { stride = 2 })
+    add('all of the image', { 3, 2, 4, 3 }, { 2, 4, 3 })
+    add('no images', { 0, 2, 4, 4 }, { 3, 3, 3 })
+    add('more padding than image', { 1, 2, 2, 1 }, { 2, 2, 2 }, { pad = 3, stride = 2 })
+    add('3 x 3', { 1, 3, 4, 5 }, { 16, 3, 3 }, { pad = 1, panels = true })
+    local o = { grad = false, pad = 1, panels = true }
+    add('past tiles and k-blocks', { 1, 19, 7, 13 }, { 64, 3, 3 }, o)
+    add('stride 2, past tiles', { 1, 17, 11, 12 }, { 80, 3, 3 }, { grad = false, pad = 1, panels = true, stride = 2 })
+    add('one pixel, past tiles', { 1, 21, 4, 7 }, { 64, 1, 1 }, { grad = false, panels = true })
+    add('plain, past tiles', { 1, 19, 6, 6 }, { 50, 3, 3 }, { grad = false, pad = 1 })
+    add('groups, past tiles', { 1, 8, 5, 7 }, { 80, 3, 3 }, { grad = false, groups = 2, panels = true, dilation = 2, pad = 2 })
+    add('depthwise, past vectors', { 1, 83, 5, 5 }, { 83, 3, 3 }, { grad = false, groups = 83, pad = 1 })
+    return list
+end
+
+local conv2d = cases_of 'conv2d'
+table.insert(conv2d, case('conv2d', 'bias', { 1, 2, 4, 4 }, { 3, 3, 3 }, { bias = true }))
+table.insert(conv2d, case('conv2d', 'bias', { 2, 3, 3, 3 }, { 16, 2, 2 }, { bias = true, panels = true }))
+table.insert(conv2d, case('conv2d', 'one pixel, bias', { 1, 2, 3, 4 }, { 3, 1, 1 }, { bias = true }))
+table.insert(conv2d, case('conv2d', 'groups, bias', { 1, 4, 3, 4 }, { 6, 2, 1 }, { bias = true, groups = 2 }))
+table.insert(conv2d, case('conv2d', 'depthwise, bias', { 1, 4, 3, 4 }, { 4, 2, 1 }, { bias = true, groups = 4 }))
+
+-- Returns an application that is refused; attributes: { stride, pad, dilation, groups, size }, pairs as in window.
+local function bad(op, a, b, attributes, message)
+    local attrs = { i = {} }
+    for k, v in ipairs(attributes) do attrs.i[k] = k == 4 and v or pair(v) end
+    return { inputs = { a, b }, error = message, call = function(_, x, y) return record(op, { x, y }, attrs) end }
+end
+
+local with_bias = { inputs = { { 1, 2, 4, 4 }, { 3, 2, 3, 3 }, { 4 } }, error = 'conv2d: the bias is %(4%), expected %(3%)',
+    call = function(_, x, w, b) return record('conv2d', { x, w, b }, { i = { pair(1), 0, pair(1), 1 } }) end }
+
+return {
+    conv2d = { cases = conv2d, bad = {
+        bad('conv2d', { 2, 4, 4 }, { 3, 2, 3, 3 }, { 1, 0, 1, 1 }, 'the input is %(2, 4, 4%), expected 4 dims: .* :unsqueeze'),
+        bad('conv2d', { 1, 2, 4, 4 }, { 3, 2 }, { 1, 0, 1, 1 }, 'the weight is %(3, 2%), expected 4 dims'),
+        bad('conv2d', { 1, 2, 4, 4 }, { 3, 3, 3, 3 }, { 1, 0, 1, 1 }, 'the weight is for 3 input channels a group, .* has 2'),
+        bad('conv2d', { 1, 3, 4, 4 }, { 2, 1, 3, 3 }, { 1, 0, 1, 2 }, '3 input channels do not divide into 2 groups'),
+        bad('conv2d', { 1, 2, 4, 4 }, { 3, 1, 3, 3 }, { 1, 0, 1, 2 }, '3 output channels do not divide into 2 groups'),
+        bad('conv2d', { 1, 2, 4, 4 }, { 3, 2, 3, 3 }, { { 1, 0 }, 0, 1, 1 }, 'stride 0 given, expected 1 to'),
+        bad('conv2d', { 1, 2, 4, 4 }, { 3, 2, 3, 3 }, { 1, 0, 2, 1 },
+            'a kernel over 5 rows is larger than the padded image with 4; pad more'),
+        with_bias,
+    } },
+    conv2d_dx = { cases = cases_of 'conv2d_dx', bad = {
+        bad('conv2d_dx', { 1, 3, 3, 2 }, { 3, 2, 3, 3 }, { 1, 0, 1, 1, 4 },
+            'conv2d_dx: dy is %(1, 3, 3, 2%), expected %(1, 3, 2, 2%): .* image of 4 x 4'),
+        bad('conv2d_dx', { 1, 3, 2, 2 }, { 3, 2, 3, 3 }, { 1, 0, 1, 1, { 0, 4 } }, 'image size 0 given'),
+    } },
+    conv2d_dw = { cases = cases_of 'conv2d_dw', bad = {
+        bad('conv2d_dw', { 1, 3, 3, 2 }, { 1, 2, 4, 4 }, { 1, 0, 1, 1, 3 },
+            'conv2d_dw: dy is %(1, 3, 3, 2%), expected %(1, 3, 2, 2%)'),
+        bad('conv2d_dw', { 3, 2, 2 }, { 1, 2, 4, 4 }, { 1, 0, 1, 1, 3 }, 'dy is %(3, 2, 2%), expected 4 dims'),
+    } },
+}
