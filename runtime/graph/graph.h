@@ -65,6 +65,7 @@ struct wn_node {
     uint64_t seed, counter; /* where its random numbers begin */
     double number;          /* the value of a CONST, or of a result without dims */
     int64_t wanted;         /* stamp of the differentiation that asks for its gradient */
+    struct wn_node *laid;   /* a RELAYOUT of it, the last that was recorded; NULL: none. Not counted */
     struct wn_node *grad;   /* the sum of its gradient so far, while a differentiation is under way */
     struct wn_node *in[];   /* (n_in) counted */
 };

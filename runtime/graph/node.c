@@ -53,6 +53,7 @@ static void node_dispose(struct wn_node *n, int32_t n_in, struct wn_node **dead)
 {
     for (int32_t i = 0; i < n_in; i++) {
         struct wn_node *in = n->in[i];
+        if (in->laid == n) in->laid = NULL;
         if (--in->refs > 0) continue;
         in->forward_of = *dead;
         *dead = in;
@@ -104,7 +105,10 @@ void wn__node_drop_inputs(struct wn_node *n)
     n->n_in = 0;
     n->depth = 0;
     n->needs_grad = 0;
-    for (int32_t i = 0; i < n_in; i++) wn__node_unref(n->in[i]);
+    for (int32_t i = 0; i < n_in; i++) {
+        if (n->in[i]->laid == n) n->in[i]->laid = NULL;
+        wn__node_unref(n->in[i]);
+    }
 }
 
 int64_t wn__node_stamp(void)

@@ -124,6 +124,15 @@ int32_t wn__record(int32_t op, int32_t n, struct wn_node *const *in, const struc
     return WN_OK;
 }
 
+/* Returns the RELAYOUT of v that was recorded last, where it is in this layout, and a new one would be its equal. */
+static struct wn_node *laid_before(const struct wn_node *v, int32_t layout)
+{
+    struct wn_node *n = v->laid;
+    if (n == NULL || n->type.layout != layout || n->is_held || n->stale) return NULL;
+    int32_t is_here = n->scope == wn__here.scope && n->region == wn__here.region;
+    return is_here && n->needs_grad == (v->needs_grad && !wn__here.grad_off) ? n : NULL;
+}
+
 int32_t wn__record_layout(struct wn_node *v, int32_t layout, int32_t line, struct wn_node **out)
 {
     struct wn_attrs attrs = {.layout = (int16_t)wn__layout_normal(layout, &v->type)};
@@ -137,7 +146,11 @@ int32_t wn__record_layout(struct wn_node *v, int32_t layout, int32_t line, struc
         WN_TRY(wn__record_layout(v, WN_PLAIN, line, &plain));
         v = plain;
     }
-    int32_t code = wn__record(WN_OP_RELAYOUT, 1, &v, &attrs, line, out);
+    struct wn_node *before = laid_before(v, attrs.layout);
+    int32_t code = WN_OK;
+    if (before == NULL) code = wn__record(WN_OP_RELAYOUT, 1, &v, &attrs, line, out);
+    else wn__node_ref(*out = before);
+    if (code == WN_OK) v->laid = *out;
     wn__node_unref(plain);
     return code;
 }

@@ -1,0 +1,240 @@
+-- Checks images whose channels are last in memory (WN_NHWC in runtime/base/layout.h): a value of that layout is read,
+-- differentiated, recomputed, saved and loaded as the plain value of the same numbers is, by every op, and a script can
+-- see the layout by counting nodes alone.
+local helper = require 'spec.helper'
+local wane = helper.wane or require 'wane'
+local binding = require 'wane.ffi'
+local create = require 'wane.tensor.create'
+local op = require 'wane.tensor.op'
+local tensor = require 'wane.tensor'
+local gradcheck = require 'spec.support.gradcheck'
+
+local nn, lib = wane.nn, binding.C
+local PLAIN, NHWC, CONV48 = 0, 2, 3
+local N, C, H, W = 2, 3, 4, 5
+local MIRROR = op.device('mirror', 'spec')
+
+local function leaf(seed, ...)
+    wane.manual_seed(seed)
+    return nn.Parameter(wane.randn(...), 'x')
+end
+
+-- Functions of images x and z (N, C, H, W), and of smaller operands: w (C, 1, 1), v (N, 1, 1, 1), u (H, W),
+-- t (C, H, W). exact = false: sums, which add in the order of memory.
+local cases = {
+    { 'elementwise, one operand', function(o) return o.x:relu() + o.x:exp():tanh():clamp(-1, 2) end },
+    { 'two images', function(o) return o.x * o.z - o.x / (o.z ^ 2 + 1) end },
+    { 'an image and a plain one', function(o) return o.x * o.plain + o.plain end },
+    { 'numbers', function(o) return 3 - o.x * 2 end },
+    { 'an operand a channel', function(o) return o.x * o.w + o.w end, false },
+    { 'an operand of four dims a channel', function(o) return o.x * o.w:reshape(1, C, 1, 1) end, false },
+    { 'an operand an image', function(o) return o.v * o.x end, false },
+    { 'an operand a pixel', function(o) return o.x + o.u end, false },
+    { 'an operand without images', function(o) return o.x * o.t end, false },
+    { 'comparisons and where', function(o) return wane.where(o.x:gt(o.z), o.x, o.z * 2) end },
+    { 'maximum', function(o) return o.x:maximum(o.z) end },
+    { 'a cast and back', function(o) return o.x:to 'bf16':to 'f32' * o.z end },
+    { 'cat of channels', function(o) return wane.cat({ o.x, o.z, o.plain }, 2) ^ 2 end },
+    { 'cat of images', function(o) return wane.cat({ o.x, o.plain }, 1) ^ 2 end },
+    { 'cat of rows', function(o) return wane.cat({ o.z, o.x }, 3) ^ 2 end },
+    { 'cat of many', function(o)
+        local list = {}
+        for k = 1, 11 do list[k] = k % 2 == 0 and o.x or o.plain end
+        return wane.cat(list, 4) ^ 2
+    end, false },
+    { 'narrow of channels', function(o) return o.x:narrow(2, 2, 2) * 3 end },
+    { 'narrow to one channel', function(o) return o.x:narrow(2, 2, 1) * 3 end },
+    { 'narrow of rows', function(o) return o.x:narrow(3, 2, 2) ^ 2 end },
+    { 'narrow to one pixel', function(o) return o.x:narrow(3, 2, 1):narrow(4, 3, 1) ^ 2 end },
+    { 'narrow of images', function(o) return o.x:narrow(1, 2, 1) ^ 2 end },
+    { 'sum of all', function(o) return o.x:sum() end, false },
+    { 'sums a channel', function(o) return (o.x:sum(1, { keepdim = true }) ^ 2):sum() end, false },
+    { 'mean of pixels', function(o) return o.x:mean(4):mean(3) ^ 2 end, false },
+    { 'sum of channels', function(o) return o.x:sum(2) ^ 2 end, false },
+    { 'sum of rows', function(o) return o.x:sum(3, { keepdim = true }) ^ 2 end, false },
+    { 'max of pixels', function(o) return o.x:max(3) end },
+    { 'softmax of channels', function(o) return o.x:softmax(2) end },
+    { 'softmax of columns', function(o) return o.x:log_softmax(4) end },
+    { 'permute', function(o) return o.x:permute(1, 3, 4, 2) * 2 end },
+    { 'transpose', function(o) return o.x:permute(2, 1, 4, 3) * 2 end },
+    { 'reshape', function(o) return (o.x:reshape(N * C, H * W) * 2):softmax(2) end },
+    { 'flatten', function(o) return o.x:flatten(2) ^ 2 end },
+    { 'a product', function(o) return o.x:matmul(o.z:permute(1, 2, 4, 3)) end },
+    { 'padding', function(o) return o.x:pad { 1, 2, 0, 1 } * 2 end },
+    { 'expand', function(o) return o.x:narrow(3, 1, 1):narrow(4, 1, 1):expand(N, C, H, W) * o.z end, false },
+    { 'dropout', function(o)
+        wane.manual_seed(5)
+        return nn.Dropout(0.5)(o.x) * o.z
+    end },
+    { 'max pooling', function(o) return o.x:max_pool2d(2) * 2 end },
+    { 'mean pooling', function(o) return o.x:avg_pool2d { 2, 3 } * 2 end },
+}
+
+local SMALL = { w = { C, 1, 1 }, v = { N, 1, 1, 1 }, u = { H, W }, t = { C, H, W } }
+
+-- Returns value and gradients of a case, with images in a layout, as raw bytes, or as lists of numbers.
+local function run(case, layout, read, policy)
+    local leaves = { x = leaf(1, N, C, H, W), z = leaf(2, N, C, H, W), plain = leaf(3, N, C, H, W) }
+    local k = 3
+    for name, dims in pairs(SMALL) do
+        k = k + 1
+        leaves[name] = leaf(#name + dims[1], unpack(dims))
+    end
+    local o = setmetatable({ x = create.laid(leaves.x * 1, layout), z = create.laid(leaves.z * 1, layout) },
+        { __index = leaves })
+    local y = case[2](o)
+    local out = { read(y) }
+    wane.manual_seed(9)
+    local weights = wane.randn(unpack(y.shape))
+    o.x = nil
+    ;(y * weights):sum():backward { policy = policy }
+    for _, name in ipairs { 'x', 'z', 'plain', 'w', 'v', 'u', 't' } do
+        local g = leaves[name].grad
+        out[#out + 1] = g and read(g) or 'none'
+    end
+    return out
+end
+
+describe('an image with channels last', function()
+    for _, case in ipairs(cases) do
+        it('is read as a plain one: ' .. case[1], function()
+            local exact = case[3] ~= false
+            local read = exact and gradcheck.bytes or gradcheck.values
+            local plain, last = run(case, PLAIN, read), run(case, NHWC, read)
+            for k = 1, #plain do
+                if exact or plain[k] == 'none' then
+                    assert(plain[k] == last[k], ('part %d has other bits'):format(k))
+                else
+                    local wrong = gradcheck.differ(last[k], plain[k], 1e-5)
+                    assert(not wrong, wrong)
+                end
+            end
+            local again = run(case, NHWC, read, 'recompute_all')
+            for k = 1, #last do assert.are.same(last[k], again[k]) end
+        end)
+    end
+
+    it('is read and written by parts, in every order of parts', function()
+        for _, dims in ipairs { { 2, 3, 4, 5 }, { 1, 70, 3, 3 }, { 3, 17000, 2, 1 } } do
+            wane.manual_seed(4)
+            local x = wane.randn(unpack(dims)):retain()
+            local want = gradcheck.bytes(x)
+            local cell = nn.Parameter(create.laid(x, NHWC), 'x')
+            assert.equal(NHWC, create.layout(cell))
+            assert(gradcheck.bytes(cell) == want, 'other elements than the plain value')
+            local moved = tensor.wrap(binding.id(lib.wn_cell_move(cell.id, MIRROR, NHWC)))
+            assert(gradcheck.bytes(moved) == want, 'other elements on another device')
+            moved = tensor.wrap(binding.id(lib.wn_cell_move(cell.id, MIRROR, PLAIN)))
+            assert(gradcheck.bytes(moved) == want, 'other elements in another layout')
+        end
+    end)
+
+    it('is plain where both orders are one', function()
+        for _, dims in ipairs { { 4, 1, 3, 3 }, { 4, 5, 1, 1 }, { 0, 3, 2, 2 } } do
+            assert.equal(PLAIN, create.layout(create.laid(wane.randn(unpack(dims)), NHWC)))
+        end
+        local m = nn.Sequential(nn.Conv2d(3, 16, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4))
+        local x = wane.randn(2, 3, 8, 8):retain()
+        local moves = {}
+        for _, step in ipairs(wane.plan(function() return m(x):sum():backward() end):schedule()) do
+            if step.what == 'run' and step.op == 'relayout' then moves[#moves + 1] = step.op end
+        end
+        assert.equal(1, #moves) -- the image that comes in
+    end)
+end)
+
+-- A network of the ops that read images, with a branch of every kind.
+local function network(dtype)
+    local o = { dtype = dtype }
+    local m = { a = nn.Conv2d(3, 32, 3, { padding = 1, dtype = dtype }), n = nn.BatchNorm2d(32, o),
+        b = nn.Conv2d(32, 16, 1, { bias = false, dtype = dtype }), g = nn.GroupNorm(4, 16, o),
+        c = nn.Conv2d(16, 20, 3, { stride = 2, dtype = dtype }), up = nn.ConvTranspose2d(20, 16, 2, { stride = 2, dtype = dtype }),
+        depth = nn.Conv2d(16, 16, 3, { padding = 1, groups = 16, dtype = dtype }), head = nn.Linear(16, 5, o) }
+    local model = nn.module('Net', function(self)
+        for _, name in ipairs { 'a', 'n', 'b', 'g', 'c', 'up', 'depth', 'head' } do self[name] = m[name] end
+    end)()
+    getmetatable(model).__index.forward = function(self, x)
+        local h = self.n(self.a(x)):relu():max_pool2d(2)
+        local s = self.g(self.b(h)):gelu()
+        local u = self.up(self.c(s))
+        u = wane.cat({ u, s:narrow(3, 1, u.shape[3]):narrow(4, 1, u.shape[4]) }, 2)
+        u = self.depth(u:narrow(2, 9, 16)) + u:narrow(2, 1, 16) * 0.5
+        return self.head(u:upsample { scale = 2, mode = 'bilinear' }:adaptive_avg_pool2d(1):flatten(2))
+    end
+    return model
+end
+
+describe('a network over images', function()
+    local function train(dtype, policy, device)
+        wane.manual_seed(21)
+        local before = device and wane.set_device(device)
+        local model = network(dtype)
+        local opt = wane.optim.AdamW(model:parameters(), { lr = 0.01 })
+        local x = wane.randn(4, 3, 12, 12, { dtype = dtype }):retain()
+        local labels = wane.randint(5, { 4 }):retain()
+        local seen, exact = {}, true
+        for k = 1, 3 do
+            local loss = nn.cross_entropy(model(x):to 'f32', labels)
+            if k == 2 then
+                opt:zero_grad()
+                loss:backward { policy = policy }
+                opt:step()
+            else
+                opt:step(loss, { policy = policy })
+            end
+            seen[k] = gradcheck.bytes(loss)
+        end
+        for name, t in pairs(model:state_dict()) do seen[#seen + 1] = name .. gradcheck.bytes(t) end
+        local r = wane.measure(function() return nn.cross_entropy(model(x):to 'f32', labels) end,
+            { optimizer = opt, policy = policy, steps = 1, warmup = 0 })
+        exact = r.exact
+        table.sort(seen)
+        if before then wane.set_device(before) end
+        return table.concat(seen, '|'), exact
+    end
+
+    for _, dtype in ipairs { 'f32', 'f64', 'bf16' } do
+        it('trains to one set of bits under every policy, in the predicted bytes: ' .. dtype, function()
+            local want = train(dtype, 'save_all')
+            for _, policy in ipairs { 'recompute_all', 'sqrt', 'least', 'offload' } do
+                local have, exact = train(dtype, policy)
+                assert(have == want, policy .. ': other bits than save_all')
+                assert(exact, policy .. ': predicted and measured bytes differ')
+            end
+            assert(train(dtype, 'sqrt', 'mirror') == want, 'other bits on another device')
+        end)
+    end
+
+    it('has weights in panels, whose gradients and states are in panels too, and a plain one where told', function()
+        local a = nn.Conv2d(3, 32, 3)
+        assert.equal(CONV48, create.layout(a.weight))
+        assert.equal(PLAIN, create.layout(nn.Conv2d(3, 20, 3).weight))
+        assert.equal(PLAIN, create.layout(nn.Conv2d(3, 32, 3, { layout = 'plain' }).weight))
+        a(wane.randn(2, 3, 8, 8)):sum():backward()
+        assert.equal(CONV48, create.layout(a.weight.grad))
+        local bits = {}
+        for k, layout in ipairs { false, 'plain' } do
+            wane.manual_seed(2)
+            local b = nn.Conv2d(5, 48, { 3, 2 }, { layout = layout or nil })
+            local x = wane.randn(2, 5, 7, 6):retain()
+            local y = b(x)
+            bits[k] = gradcheck.bytes(b.weight) .. gradcheck.bytes(y)
+            ;(y ^ 2):sum():backward()
+            bits[k] = bits[k] .. gradcheck.bytes(b.weight.grad) .. gradcheck.bytes(b.bias.grad)
+        end
+        assert(bits[1] == bits[2], 'panels change bits')
+    end)
+
+    it('is saved and loaded with plain files', function()
+        wane.manual_seed(6)
+        local a, path = network 'f32', os.tmpname()
+        local x = wane.randn(2, 3, 12, 12):retain()
+        wane.save(path, a)
+        local b = network 'f32'
+        wane.load(path, b)
+        os.remove(path)
+        a:eval()
+        b:eval()
+        assert(gradcheck.bytes(a(x)) == gradcheck.bytes(b(x)))
+    end)
+end)
