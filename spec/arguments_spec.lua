@@ -94,6 +94,10 @@ local RIGHT = {
     ['nn.LayerNorm'] = function() return 3, {} end, ['nn.RMSNorm'] = function() return 3, {} end,
     ['nn.Dropout'] = function() return 0.5 end, ['nn.Sequential'] = function() return { nn.ReLU() } end,
     ['nn.Residual'] = function() return nn.ReLU() end, ['nn.MLP'] = function() return 3, 4, {} end,
+    ['nn.Conv2d'] = function() return 3, 2, 3, {} end, ['nn.ConvTranspose2d'] = function() return 3, 2, 3, {} end,
+    ['nn.MaxPool2d'] = function() return 2, {} end, ['nn.AvgPool2d'] = function() return 2, {} end,
+    ['nn.AdaptiveAvgPool2d'] = function() return 2 end, ['nn.Upsample'] = function() return { scale = 2 } end,
+    ['nn.GroupNorm'] = function() return 2, 4, {} end,
     ['nn.Attention'] = function() return 8, 2, {} end, ['nn.Softmax'] = function() return -1 end,
     ['nn.cross_entropy'] = function() return wane.ones(2, 3), wane.zeros(2, { dtype = 'i32' }), {} end,
     ['nn.nll_loss'] = function() return wane.ones(2, 3), wane.zeros(2, { dtype = 'i32' }), {} end,
@@ -113,6 +117,7 @@ local RIGHT = {
 for _, name in ipairs { 'normal', 'uniform', 'constant', 'zeros', 'ones', 'kaiming_uniform', 'xavier_uniform' } do
     RIGHT['nn.init.' .. name] = function() return nn.Parameter(wane.ones(2, 3)), 0.5, 1 end
 end
+RIGHT['nn.init.kaiming_normal'] = function() return nn.Parameter(wane.ones(2, 3)), {} end
 RIGHT['wane.minimum'] = RIGHT['wane.maximum']
 
 -- NOT_CALLED lists functions that are not called: main ends the process, pytorch acts out a script of PyTorch's.
@@ -295,7 +300,9 @@ describe('wrong arguments', function()
             attack('m:' .. name, function(...) return model()[name](model(), ...) end, function() return nil end)
         end
         for _, layer in ipairs { nn.Linear(3, 2), nn.Embedding(3, 2), nn.LayerNorm(3), nn.RMSNorm(3), nn.Dropout(0.5),
-            nn.Residual(nn.ReLU()), nn.MLP(3, 4), nn.Attention(8, 2), nn.ReLU(), nn.Softmax(-1), nn.Flatten(), m } do
+            nn.Residual(nn.ReLU()), nn.MLP(3, 4), nn.Attention(8, 2), nn.ReLU(), nn.Softmax(-1), nn.Flatten(), m,
+            nn.Conv2d(3, 2, 1), nn.ConvTranspose2d(3, 2, 1), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1),
+            nn.Upsample { scale = 2 }, nn.GroupNorm(1, 3) } do
             attack(tostring(layer):match '^[^\n]*' .. '()', layer, function() return wane.ones(2, 3) end)
         end
         local function optimizer() return optim.Adam(model():parameters(), { lr = 0.1 }) end

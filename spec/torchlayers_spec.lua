@@ -69,6 +69,19 @@ local models = {
     attention_tiled_grouped = function() return { attention { tiled = true, kv_heads = 2 } } end,
     gpt = function() return { nn.Embedding(VOCAB, D), gpt_block(), gpt_block(), nn.LayerNorm(D), head() } end,
     llama = function() return { nn.Embedding(VOCAB, D), llama_block(), llama_block(), nn.RMSNorm(D), head() } end,
+    images = function()
+        return { nn.Conv2d(3, 16, 3, { padding = 1 }), nn.GroupNorm(4, 16), nn.ReLU(), nn.MaxPool2d(2),
+            nn.ConvTranspose2d(16, 8, 2, { stride = 2 }), nn.Upsample { scale = 2 }, nn.AvgPool2d(2),
+            nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128, 10) }
+    end,
+    images_global = function()
+        return { nn.Conv2d(3, 8, 3, { stride = 2, padding = 1, bias = false }), nn.ReLU(), nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(), nn.Linear(8, 10) }
+    end,
+    images_pooled = function()
+        return { nn.GroupNorm(1, 3), nn.MaxPool2d(2), nn.AvgPool2d(2),
+            nn.AdaptiveAvgPool2d(3), nn.GELU(), nn.AdaptiveAvgPool2d(1), nn.Flatten() }
+    end,
     gpt_tiled = function() return { nn.Embedding(VOCAB, D), gpt_block { tiled = true }, nn.LayerNorm(D), head() } end,
 }
 
@@ -85,7 +98,8 @@ local function account(row, dtype, regions)
         net = nn.Sequential(models[row.name]())
         if dtype == 'bf16' then net:to 'bf16' end
         local float = { dtype = dtype == 'bf16' and 'bf16' or 'f32' }
-        local x = net[1].v and wane.randint(VOCAB, { B, T }) or wane.randn(B, T, D, float)
+        local x = net[1].v and wane.randint(VOCAB, { B, T })
+            or row.name:find '^images' and wane.randn(4, 3, 16, 16, float) or wane.randn(B, T, D, float)
         local target = row.loss == 'mse' and wane.randn(B, T, D, float) or wane.randint(VOCAB, { B, T })
         at = wane.plan(function()
             if dtype ~= 'autocast' then return loss_of(net(x), target, row.loss) end

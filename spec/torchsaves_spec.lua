@@ -20,7 +20,12 @@ describe('what an op saves (R3)', function()
         return v
     end
     local function ids(n) return { numel = n, bytes = 8 * n, needs = false } end
-    local x = value(b, i)
+    local x, image = value(b, i), value(2, 8, 8, 8)
+    -- Returns the inputs of batch_norm over the image, with statistics of `count` numbers.
+    local function norm_inputs(count)
+        local statistic = { bytes = 4 * count, needs = false }
+        return { image, statistic, statistic, parameter(8), parameter(8) }
+    end
     -- op of the fixture -> what Wane records for it: { op, result, inputs }
     local records = {
         linear = { { 'linear', value(b, o), { x, parameter(o, i), parameter(o) } } },
@@ -44,6 +49,13 @@ describe('what an op saves (R3)', function()
         sub = { { 'sub', x, { x, value(b, i) } } },
         layernorm = { { 'layernorm', x, { x, { bytes = 4 * b, needs = false }, { bytes = 4 * b, needs = false },
             parameter(i), parameter(i) } } },
+        conv2d = { { 'conv2d', value(2, 4, 6, 6), { image, value(4, 8, 3, 3), parameter(4) } } },
+        conv_transpose2d = { { 'conv2d_dx', value(2, 4, 10, 10), { image, value(8, 4, 3, 3) } } },
+        max_pool2d = { { 'max_pool2d', value(2, 8, 4, 4), { image, { bytes = 256, needs = false } } } },
+        avg_pool2d = { { 'avg_pool2d', value(2, 8, 4, 4), { image } } },
+        batch_norm = { { 'batch_norm', image, norm_inputs(8) } },
+        group_norm = { { 'batch_norm', image, norm_inputs(4) } },
+        upsample2d = { { 'upsample2d', value(2, 8, 16, 16), { image } } },
         -- the result of log_softmax is nll's input: one tensor, counted at log_softmax
         cross_entropy = { { 'log_softmax', x, { x } }, { 'nll', value(1), { { bytes = 0, needs = true }, ids(b) } } },
     }
@@ -54,7 +66,7 @@ describe('what an op saves (R3)', function()
         for _, save in ipairs(row.saves) do
             local what = save[1]
             if rows.is_saved(save, inputs, 'needs') and not (inputs[what] or {}).parameter then
-                local is_made = name == 'layernorm' and (what == 2 or what == 3)
+                local is_made = name:match 'norm$' and (what == 2 or what == 3)
                 out[#out + 1] = is_made and 'n' or what == 'y' and 'o' or tostring(what)
             end
         end
@@ -71,7 +83,8 @@ describe('what an op saves (R3)', function()
         end)
         if name ~= 'cross_entropy' then
             it(name .. ' saves the tensors PyTorch does', function()
-                assert.equal(saved.what, words(name, records[name] and records[name][1][3] or { x }))
+                local record = records[name] and records[name][1] or { name, nil, { x } }
+                assert.equal(saved.what, words(record[1], record[3]))
             end)
         end
     end
@@ -87,7 +100,9 @@ describe('what an op saves (R3)', function()
     end
     local made_by_c = { leaf = true, fused = true, update = true, pack = true }
     local function is_recorded(name)
-        return not name:match '_grad$' and not name:match '^layernorm_d' and not made_by_c[families[name]]
+        if name == 'conv2d_dx' then return true end -- conv_transpose2d
+        return not name:match '_grad$' and not name:match '_d[xw]$' and name ~= 'batch_norm_sums'
+            and not made_by_c[families[name]]
     end
     it('is known for every op that a script can record, and for no other', function()
         local bad, count = {}, 0

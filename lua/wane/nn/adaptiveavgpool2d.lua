@@ -1,5 +1,5 @@
---- nn.AdaptiveAvgPool2d(size): the means of windows that cut an image into `size` rows and columns, x (N, C, H, W) -> (N,
--- C, rows, columns), as tensor:adaptive_avg_pool2d.
+--- nn.AdaptiveAvgPool2d(size): the means of windows that cut an image into `size` rows and columns, x (N, C, H, W) ->
+-- (N, C, rows, columns), as tensor:adaptive_avg_pool2d.
 --
 -- The size is a number or {rows, columns}.
 -- @module wane.nn.adaptiveavgpool2d

@@ -1,4 +1,4 @@
---- What nn.Conv2d and nn.ConvTranspose2d share: their parameters, their window and their text.
+--- Fills the layers nn.Conv2d and nn.ConvTranspose2d: their parameters, their window, their text.
 -- @internal wane.nn.convolution
 
 local create = require 'wane.tensor.create'

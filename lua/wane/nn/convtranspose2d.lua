@@ -1,9 +1,9 @@
---- nn.ConvTranspose2d(i, o, kernel, {stride = 1, padding = 0, output_padding = 0, dilation = 1, groups = 1, bias = true,
--- dtype =, device =, layout =}): the transposed convolution of images, x (N, i, H, W) -> (N, o, oh, ow), as
+--- nn.ConvTranspose2d(i, o, kernel, {stride = 1, padding = 0, output_padding = 0, dilation = 1, groups = 1, bias =
+-- true, dtype =, device =, layout =}): the transposed convolution of images, x (N, i, H, W) -> (N, o, oh, ow), as
 -- tensor:conv_transpose2d.
 --
--- A size is a number or {rows, columns}. Its parameters are weight (i, o / groups, rows, columns) and bias (o), at first
--- uniform in +-1/sqrt(o / groups rows columns), as PyTorch's are. layout is as nn.Conv2d's.
+-- A size is a number or {rows, columns}. Its parameters are weight (i, o / groups, rows, columns) and bias (o), at
+-- first uniform in +-1/sqrt(o / groups rows columns), as PyTorch's are. layout is as nn.Conv2d's.
 -- @module wane.nn.convtranspose2d
 -- @usage
 -- local up = nn.ConvTranspose2d(16, 8, 2, { stride = 2 })

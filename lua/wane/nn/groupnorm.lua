@@ -1,5 +1,5 @@
---- nn.GroupNorm(groups, channels, {eps = 1e-5, affine = true, dtype =, device =}): (x - mean) / sqrt(var + eps) * weight +
--- bias, mean and variance over the elements of a group of channels of one sample.
+--- nn.GroupNorm(groups, channels, {eps = 1e-5, affine = true, dtype =, device =}): (x - mean) / sqrt(var + eps) *
+-- weight + bias, mean and variance over the elements of a group of channels of one sample.
 --
 -- x (N, channels, ...) -> (N, channels, ...), of 2 dims or more. It records three nodes, channel_mean, channel_rstd and
 -- batch_norm, so that a policy sees the two small values (N, groups) apart. Its parameters are weight (channels), at

@@ -1,8 +1,9 @@
 --- nn.init: first values of parameters.
 --
 -- A parameter that no program has run gets another initializer and still takes no storage; one that has a value gets it
--- assigned, which is a run point. Fan-in and fan-out are those of a weight (out, in). Every function returns its
--- parameter, and raises 'value' for a tensor that is no parameter.
+-- assigned, which is a run point. Fan-in and fan-out are those of a weight (out, in), or (out, in, rows, columns),
+-- where each counts for every place of the kernel. Every function returns its parameter, and raises 'value' for a
+-- tensor that is no parameter.
 -- @module wane.nn.initializers
 
 local create = require 'wane.tensor.create'
@@ -80,6 +81,24 @@ function initializers.kaiming_uniform(p, a)
     if type(a) ~= 'nil' then op.finite(a, 'nn.init.kaiming_uniform: a') end
     local bound = math.sqrt(6 / ((1 + (a or 0) ^ 2) * fans(p, 'nn.init.kaiming_uniform')))
     return set(p, 'nn.init.kaiming_uniform', 'uniform', -bound, bound)
+end
+
+--- Draws normal numbers of deviation sqrt(2 / ((1 + a^2) fan)) (He et al., 2015).
+-- @param p parameter of 2 dims at least
+-- @param opts {a = 0, mode = 'fan_in'}: slope below 0 of the leaky ReLU that follows; 'fan_out' keeps the size of
+-- gradients instead of that of values
+-- @raise 'shape' for fewer dims
+-- @usage nn.init.kaiming_normal(nn.Conv2d(3, 8, 3).weight, { mode = 'fan_out' })
+function initializers.kaiming_normal(p, opts)
+    local what = 'nn.init.kaiming_normal'
+    opts = errors.check_options(opts, { 'a', 'mode' }, what)
+    local mode = opts.mode or 'fan_in'
+    if mode ~= 'fan_in' and mode ~= 'fan_out' then
+        errors.raise(nil, 'value', "%s: mode must be 'fan_in' or 'fan_out', got %s", what, errors.describe(mode))
+    end
+    local a = op.finite(opts.a or 0, what .. ': a')
+    local fan_in, fan_out = fans(p, what)
+    return set(p, what, 'normal', 0, math.sqrt(2 / ((1 + a ^ 2) * (mode == 'fan_in' and fan_in or fan_out))))
 end
 
 --- Draws numbers that are uniform in +-gain sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio, 2010).

@@ -275,6 +275,40 @@ local function attention(node)
     return at
 end
 
+-- Returns the positions of the result of an op over images: those of the batch. Inputs before number `shared` belong to
+-- the images (the index of a pooling, statistics of groups), those from it on are weights, which all images share.
+local function of_batch(node, shared)
+    local at = node.inputs[1].at
+    if at and at.dim ~= 1 then
+        refuse(node, 'reads channels (dim 2), rows and columns (dims 3 and 4) of an image together; chunk the batch '
+            .. '(dim 1); here the pieces lie along dim %d', at.dim)
+    end
+    for k = 2, #node.inputs do
+        local own = node.inputs[k].at
+        if k < shared and not (at and own and same_at(at, own)) then
+            refuse(node, 'takes its input %d from outside the piece, or of other images', k)
+        elseif k >= shared and own then
+            refuse(node, 'has the positions of the pieces in its input %d, which all images share', k)
+        end
+    end
+    return at
+end
+
+local function image(node) return of_batch(node, node.op == 'max_pool2d' and 3 or 2) end
+
+local function refuse_mean(node)
+    refuse(node, 'averages over all rows, and so mixes the positions of the pieces; return what it takes, and '
+        .. 'keep the loss outside the function')
+end
+
+-- Returns the positions of the result of a norm over channels. i[1] is its number of groups, each with statistics of
+-- one image; with 0 they are those of the whole batch, unless they are given, as running statistics are.
+local function channel(node)
+    local groups = node.i[1]
+    if groups == 0 and node.op ~= 'batch_norm' then refuse_mean(node) end
+    return of_batch(node, groups > 0 and 4 or 2)
+end
+
 local function first(node)
     return node.inputs[1].at
 end
@@ -283,7 +317,7 @@ end
 local RULES = {
     elementwise = elementwise, matmul = matmul, rows = rows, reduction = reduction, expand = expand,
     reshape = reshape, permute = permute, along = along, cat = cat, embedding = embedding, gather = gather,
-    norm = norm, first = first, attention = attention,
+    norm = norm, first = first, attention = attention, image = image, channel = channel,
 }
 
 local op_info = binding.new('struct wn_op_info')
@@ -336,10 +370,7 @@ end
 
 local function rule_of(node)
     local name = rule_names[node.op]
-    if name == 'mixed' then
-        refuse(node, 'averages over all rows, and so mixes the positions of the pieces; return what it takes, and '
-            .. 'keep the loss outside the function')
-    end
+    if name == 'mixed' then refuse_mean(node) end
     local rule = RULES[name]
     if not rule then
         refuse(node, 'is not known to treat positions independently; keep it outside the function')

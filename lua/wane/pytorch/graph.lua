@@ -11,8 +11,12 @@ local errors = require 'wane.errors'
 
 local torchgraph = {}
 
--- Ops whose result is at least f32: layer norm keeps its statistics in f32 for every dtype of x.
-local is_statistic = { row_mean = true, row_rstd = true }
+-- Returns whether a result is at least f32: layer norm and batch norm keep their statistics in f32 for every dtype of
+-- x, group norm keeps them in the dtype of x.
+local function is_statistic(node)
+    if node.op == 'channel_mean' or node.op == 'channel_rstd' then return node.ints[1] == 0 end
+    return node.op == 'row_mean' or node.op == 'row_rstd'
+end
 
 local element_bytes = { f32 = 4, f64 = 8, i32 = 8, u8 = 1, i8 = 1, bf16 = 2, f16 = 2 }
 
@@ -26,7 +30,26 @@ local composites = {
         local difference = product.inputs[1]
         return difference.inputs, { product, difference }
     end,
+    conv_transpose2d = function(node) -- conv2d_dx(x, w) + reshape(b)
+        local product, bias = node.inputs[1], node.inputs[2]
+        if node.op ~= 'add' then return end
+        return { product.inputs[1], product.inputs[2], bias.inputs[1] }, { product, bias }
+    end,
+    -- One narrow_grad a dim, from the last dim on. A pad of an earlier dim right after one of a later dim counts as
+    -- part of it.
+    pad = function(node)
+        local inner = node.inputs[1]
+        if inner.op ~= 'pad' or inner.scope ~= node.scope or inner.ints[1] <= node.ints[1] then
+            return node.inputs, {}
+        end
+        return inner.inputs, { inner }
+    end,
 }
+
+-- Returns whether a node averages whole images, which PyTorch computes as a mean over dims.
+local function is_global_average(node)
+    return node.op == 'avg_pool2d' and node.ints[4] == 4 and node.ints[1] == 2 ^ 32 + 1
+end
 
 -- Replaces the nodes of each composite by one node, in place.
 local function fold(graph)
@@ -69,10 +92,11 @@ function torchgraph.prepare(graph)
     for _, node in ipairs(graph) do
         if node.phase == 'forward' then
             node.is_leaf = is_leaf(node, graph.since)
+            if is_global_average(node) then node.op = 'mean' end
             node.ndim, node.numel = #node.shape, 1
             for _, n in ipairs(node.shape) do node.numel = node.numel * n end
             local element = element_bytes[node.dtype]
-            if is_statistic[node.op] then element = math.max(element, 4) end
+            if is_statistic(node) then element = math.max(element, 4) end
             node.bytes = node.numel * element
             if not node.is_leaf then
                 order[#order + 1] = node

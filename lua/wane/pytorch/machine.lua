@@ -256,7 +256,7 @@ function Machine:step(node, env, mode, skip_result)
     else
         out.storage = self:alloc(row.result and row.result(node) or node.bytes)
         out.layout = row.like and layout_like(node, inputs) or nil
-        if row.scratch then self:drop(self:alloc(row.scratch(node))) end
+        if row.scratch then self:drop(self:alloc(row.scratch(node, inputs, g ~= nil))) end
     end
     if g then
         out.grad_node = g

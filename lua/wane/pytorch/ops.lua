@@ -12,7 +12,8 @@
 --     reversed  its gradients are computed from the last input to the first (PyTorch's order is that of the names)
 --     saves     what a function that is one op in PyTorch and several in Wane saves, in the words of runtime/op.def
 --     result    function(n) -> bytes of the result's storage where it has more than the result needs
---     scratch   function(n) -> bytes of a temporary of the forward
+--     scratch   function(n, inputs, has_grad) -> bytes of a temporary of the forward; inputs: the tensors that it
+--               reads; has_grad: an autograd node is made for it
 --     makes     its kernel makes a saved tensor that Wane records as another node (layer norm's statistics)
 --     back      function(c, n, k) -> gradient of input k (c: the machine's backward context)
 --     gemm      runs on cuBLAS
@@ -106,6 +107,7 @@ local EXTRAS = {
     mask = function(n) return n.numel end, -- mask of dropout, one byte an element
     weight = function() return 4 end, -- total weight of nll, one f32
     logsumexp = products.logsumexp,
+    indices = function(n) return 8 * n.numel end, -- of max_pool2d, an int64 a window
 }
 
 local info = binding.new('struct wn_op_info')
@@ -216,6 +218,24 @@ op('layernorm', { flat = true, makes = true, back = function(c, _, k)
     return k ~= 2 and k ~= 3 and c:new(k) or nil
 end })
 op('dropout', { like = true, back = fresh_like })
+
+-- Convolutions and poolings copy an input that is not row-major, and save the input as it was.
+local function copy_of_strided(_, inputs) return inputs[1].layout and inputs[1].node.bytes or 0 end
+op('conv2d', { flat_back = true, scratch = copy_of_strided, back = fresh })
+op('conv2d_dx', { flat_back = true, scratch = copy_of_strided, back = fresh })
+op('conv_transpose2d', { saves = 'a+b', flat_back = true, scratch = copy_of_strided, back = fresh })
+-- The indices are made even where nothing keeps them. Wane's own are a node, which has no bytes here.
+op('max_pool2d_index', { view = function() return true end })
+op('max_pool2d', { flat_back = true, scratch = function(n, inputs, has_grad)
+    return copy_of_strided(n, inputs) + (has_grad and 0 or 8 * n.numel)
+end, back = function(c, _, k) return k == 1 and c:new(1) or nil end })
+op('avg_pool2d upsample2d', { flat_back = true, scratch = copy_of_strided, back = fresh })
+-- mean and rstd are results of native_batch_norm and native_group_norm.
+op('channel_mean channel_rstd', {})
+op('batch_norm', { flat_back = true, makes = true, scratch = copy_of_strided, back = function(c, _, k)
+    return k ~= 2 and k ~= 3 and c:new(k) or nil
+end })
+op('pad', { saves = 'nothing', back = fresh })
 
 --- Returns the row of a recorded op.
 -- @param name op of Wane

@@ -1,4 +1,4 @@
---- Images: convolutions, poolings, resizing, and padding with zeros.
+--- Images: convolutions and poolings.
 --
 -- An image is a tensor (batch, channels, rows, columns), as in PyTorch. Kernels read and write it with its channels
 -- last in memory; no script sees that order. A size is a number for both directions, or {rows, columns}. Every function
@@ -22,7 +22,6 @@ local image = {}
 
 local CONV2D, CONV2D_DX = id.conv2d, id.conv2d_dx
 local MAX_POOL2D_INDEX, MAX_POOL2D, AVG_POOL2D = id.max_pool2d_index, id.max_pool2d, id.avg_pool2d
-local UPSAMPLE2D, NARROW_GRAD = id.upsample2d, id.narrow_grad
 local NHWC = 2 -- WN_NHWC in runtime/base/layout.h
 local HIGH = 2 ^ 32 -- a pair is rows * HIGH + columns, as runtime/base/window.h reads it
 local MOST = 2 ^ 20 - 1 -- WN_WINDOW_MOST there
@@ -38,6 +37,7 @@ end
 local function is_size(v, least)
     return type(v) == 'number' and v % 1 == 0 and v >= least and v <= MOST
 end
+image.is_size, image.MOST, image.is_plain_table = is_size, MOST, is_plain_table
 
 --- Returns rows and columns of v, a number for both or {rows, columns}.
 -- @within Internal
@@ -55,6 +55,7 @@ function image.sizes(v, what, least)
 end
 
 --- Returns v, as image.sizes takes it, as one number: rows * 2^32 + columns.
+--
 -- @within Internal
 function image.pair(v, what, least)
     local rows, columns = image.sizes(v, what, least)
@@ -67,6 +68,7 @@ local function parts(pair)
 end
 
 --- Returns a pair as a script writes it: '3' or '{3, 5}'.
+--
 -- @within Internal
 function image.text(pair)
     local rows, columns = parts(pair)
@@ -74,6 +76,7 @@ function image.text(pair)
 end
 
 --- Returns x with its channels last in memory, which the ops of this file read without a copy of their own.
+--
 -- @within Internal
 function image.channels_last(x)
     local dims = typed(x)._dims
@@ -148,6 +151,7 @@ local function conv_attrs(window, size)
 end
 
 --- Records conv2d of tensors with a window of image.conv_window.
+--
 -- @within Internal
 function image.conv2d(x, w, b, window)
     if b then return ternary(CONV2D, x, w, b, conv_attrs(window)) end
@@ -199,6 +203,7 @@ local function add_bias(x, w, b, at)
 end
 
 --- Records conv_transpose2d of tensors with a window of image.conv_window.
+--
 -- @within Internal
 function image.conv_transpose2d(x, w, b, window)
     check_transpose(x, w, b, window)
@@ -268,24 +273,28 @@ function image.pool_window(what, kernel, opts, flags)
     }
 end
 
---- Returns the window of max_pool2d, of its arguments. @within Internal
+--- Returns the window of max_pool2d, of its arguments.
+-- @within Internal
 function image.max_pool_window(what, kernel, opts)
     opts = errors.check_options(opts, { 'stride', 'padding', 'ceil_mode' }, what)
     return image.pool_window(what, kernel, opts, 0)
 end
 
---- Returns the window of avg_pool2d, of its arguments. @within Internal
+--- Returns the window of avg_pool2d, of its arguments.
+-- @within Internal
 function image.avg_pool_window(what, kernel, opts)
     opts = errors.check_options(opts, { 'stride', 'padding', 'ceil_mode', 'count_include_pad' }, what)
     return image.pool_window(what, kernel, opts, opts.count_include_pad ~= false and COUNTS_PAD or 0)
 end
 
---- Returns the window of adaptive_avg_pool2d, of its size. @within Internal
+--- Returns the window of adaptive_avg_pool2d, of its size.
+-- @within Internal
 function image.adaptive_window(what, size)
     return { kernel = image.pair(size, what .. ': size', 1), stride = 0, padding = 0, flags = IS_ADAPTIVE }
 end
 
 --- Returns the text of a layer with the window of a pooling: '3, stride = 2, padding = 1'.
+--
 -- @within Internal
 function image.pool_text(window)
     local text = image.text(window.kernel)
@@ -304,6 +313,7 @@ end
 
 --- Records max_pool2d: the places of the largest elements and the elements there, where a gradient may flow; else the
 -- elements alone.
+--
 -- @within Internal
 function image.max_pool2d(x, window)
     if not may_flow(x) then return unary(MAX_POOL2D, x, pool_attrs(window)) end
@@ -313,6 +323,7 @@ function image.max_pool2d(x, window)
 end
 
 --- Records avg_pool2d with any window.
+--
 -- @within Internal
 function image.avg_pool2d(x, window)
     return unary(AVG_POOL2D, x, pool_attrs(window))
@@ -354,135 +365,6 @@ end
 function methods.adaptive_avg_pool2d(x, size)
     tensor.need_self(x, 'adaptive_avg_pool2d')
     return image.avg_pool2d(x, image.adaptive_window('adaptive_avg_pool2d', size))
-end
-
--- ---- other sizes ----------------------------------------------------------------------------------------------
-
-local MODES = { nearest = 0, bilinear = 1 }
-
--- Returns two numbers above 0 of v, a number or {rows, columns}.
-local function scales(v, what)
-    local rows, columns = v, v
-    if is_plain_table(v) then rows, columns = v[1], v[2] end
-    local function is_scale(s) return type(s) == 'number' and s > 0 and s <= MOST end
-    if not is_scale(rows) or not is_scale(columns) then
-        raise(nil, 'value', '%s: scale must be a number above 0, or two of them, {rows, columns}, got %s', what,
-            errors.describe(v))
-    end
-    return { rows, columns }
-end
-
---- Returns what an upsampling does: { size = (pair) or scale = { rows, columns }, mode =, align = }.
--- @within Internal
--- @param what opens messages
--- @param opts {size =, scale =, mode =, align_corners =}
-function image.resampling(what, opts)
-    opts = errors.check_options(opts, { 'size', 'scale', 'mode', 'align_corners' }, what)
-    errors.check_flags(opts, { 'align_corners' }, what)
-    local mode = MODES[opts.mode or 'nearest']
-    if not mode then
-        raise(nil, 'value', "%s: mode must be 'nearest' or 'bilinear', got %s", what, errors.describe(opts.mode))
-    elseif (opts.size == nil) == (opts.scale == nil) then
-        raise(nil, 'value', '%s: expected a size or a scale, got %s; write { scale = 2 }', what,
-            opts.size == nil and 'neither' or 'both')
-    elseif opts.align_corners ~= nil and mode == 0 then
-        raise(nil, 'value', "%s: align_corners belongs to mode 'bilinear'; leave it out with 'nearest'", what)
-    end
-    return { size = opts.size ~= nil and image.pair(opts.size, what .. ': size', 1) or nil,
-        scale = opts.scale ~= nil and scales(opts.scale, what) or nil, mode = mode, align = opts.align_corners or false }
-end
-
---- Returns the text of a layer that resizes: "scale = 2, mode = 'nearest'".
--- @within Internal
-function image.resampling_text(how)
-    local scale, size = how.scale, how.size and 'size = ' .. image.text(how.size)
-    if scale then
-        size = scale[1] == scale[2] and ('scale = %g'):format(scale[1]) or ('scale = {%g, %g}'):format(scale[1], scale[2])
-    end
-    return ("%s, mode = '%s'%s"):format(size, how.mode == 0 and 'nearest' or 'bilinear',
-        how.align and ', align_corners = true' or '')
-end
-
---- Records upsample2d, as image.resampling says.
--- @within Internal
-function image.upsample(x, how)
-    local at, dims, scale = op.attrs(), typed(x)._dims, how.scale
-    local size = how.size
-    if scale then
-        size = 0
-        for k = 1, 2 do
-            local n = math.floor((dims[2 + k] or 1) * scale[k])
-            if not is_size(n, 1) then
-                raise(nil, 'shape', 'upsample: scale %g makes an image of %.0f %s of %s; expected 1 to %d', scale[k], n,
-                    k == 1 and 'rows' or 'columns', tensor.describe(x), MOST)
-            end
-            size = size * HIGH + n
-            at.f[k - 1] = 1 / scale[k]
-        end
-    end
-    at.n = 4
-    at.i[0], at.i[1], at.i[2] = size, how.mode, how.align and 1 or 0
-    return unary(UPSAMPLE2D, x, at)
-end
-
---- Returns an image with another number of rows and columns.
--- @param x float tensor (N, C, H, W)
--- @param opts {size = the new one, or scale = new size for one of the old, mode = 'nearest', align_corners = false};
--- mode = 'bilinear' interpolates between the four nearest elements; align_corners = true: corners stay (bilinear)
--- @return tensor (N, C, oh, ow)
--- @usage
--- local small = wane.tensor { { { { 1, 2 } } } }
--- print(small:upsample { scale = 2 }:totable()[1][1][2][3]) --> 2
--- print(small:upsample { size = { 1, 3 }, mode = 'bilinear', align_corners = true }:totable()[1][1][1][2]) --> 1.5
-function methods.upsample(x, opts)
-    tensor.need_self(x, 'upsample')
-    return image.upsample(x, image.resampling('upsample', opts))
-end
-
--- Returns t with `before` zeros before and `behind` zeros behind the positions of dim d, from 0.
-local function pad_dim(t, d, before, behind)
-    local at = op.attrs()
-    at.n = 3
-    at.i[0], at.i[1], at.i[2] = d, before, typed(t)._dims[d + 1] + before + behind
-    return unary(NARROW_GRAD, t, at)
-end
-
-local function pad_dims(t, amounts)
-    for k = 1, #amounts, 2 do
-        if amounts[k] + amounts[k + 1] > 0 then
-            t = pad_dim(t, typed(t)._ndim - (k + 1) / 2, amounts[k], amounts[k + 1])
-        end
-    end
-    return t
-end
-
---- Returns a tensor with zeros around it.
--- @param t tensor
--- @param amounts numbers of zeros before and behind the positions of each dim, from the last dim on: {left, right}, or
--- {left, right, top, bottom}, or more
--- @param value 0 unless given; no other value is in this version
--- @return tensor
--- @usage
--- print(wane.ones(1, 1, 2, 3):pad({ 1, 1, 2, 0 }).shape, wane.ones(2):pad { 0, 1 }) --> (1, 1, 4, 5)	tensor (3) f32 [1., 1., 0.]
-function methods.pad(t, amounts, value)
-    tensor.need_self(t, 'pad')
-    local n = is_plain_table(amounts) and #amounts or 1
-    if n % 2 ~= 0 or n > 2 * typed(t)._ndim then
-        raise(nil, 'value', 'pad: expected a list of two numbers a dim, {left, right, top, bottom}, for at most the %d '
-            .. 'dims of %s, got %s', t._ndim, tensor.describe(t), is_plain_table(amounts) and tensor.shape_text(amounts)
-            or errors.describe(amounts))
-    end
-    for k = 1, n do
-        if not is_size(amounts[k], 0) then
-            raise(nil, 'value', 'pad: amounts must be integers from 0 to %d, got %s; cut with t:narrow(dim, start, '
-                .. 'length)', MOST, errors.describe(amounts[k]))
-        end
-    end
-    if value ~= nil and value ~= 0 then
-        raise(nil, type(value) == 'number' and 'unsupported' or 'value',
-            'pad: only zeros are added in this version, got %s', errors.describe(value))
-    end
-    return op.in_function('pad', pad_dims, t, amounts)
 end
 
 return image
