@@ -75,8 +75,8 @@ local models = {
             nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128, 10) }
     end,
     images_global = function()
-        return { nn.Conv2d(3, 8, 3, { stride = 2, padding = 1, bias = false }), nn.ReLU(), nn.AdaptiveAvgPool2d(1),
-            nn.Flatten(), nn.Linear(8, 10) }
+        return { nn.Conv2d(3, 8, 3, { stride = 2, padding = 1, bias = false }), nn.BatchNorm2d(8), nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10) }
     end,
     images_pooled = function()
         return { nn.GroupNorm(1, 3), nn.MaxPool2d(2), nn.AvgPool2d(2),
