@@ -2,26 +2,36 @@
  * outputs, and k runs over the pixels of dy.
  *
  *     for each block of dw (rows x columns, sums on the stack)
- *         for each k-block of pixels: copy the patches, and pack micro-panels of them
- *             for each micro-panel of dy (at most nr outputs): pack it
- *                 for each micro-tile (mr rows): micro-kernel
+ *         for each k-block of pixels: pack micro-panels of dy, all columns of the block
+ *             for each part of the rows, at most ROWS: copy that part of the patches of all pixels
+ *                 for each micro-panel of dy
+ *                     for each micro-tile (mr rows): micro-kernel
  *
- * Pixels are added in ascending order (n, p, q); blocks divide the result alone. */
+ * Pixels are added in ascending order (n, p, q); blocks divide the result alone. The patches of a k-block are read once
+ * for all taps, from memory that the caches hold then. */
 #include <stddef.h>
 #include <string.h>
 #include "conv.h"
 
-#define ROWS 128    /* most rows of a block */
+#define ROWS 128         /* rows of patches that are copied at once */
+#define LD (ROWS + 16)   /* an odd number of lines, so that rows of a micro-tile are in all sets of the cache */
+#define COLUMNS 192      /* of a block */
+#define SUMS (144 << 10) /* bytes of the sums of a block */
+#define KC 128           /* pixels of a k-block; of words of 8 bytes KC_HALF */
+#define KC_HALF (KC / 2)
 #define SMALL 16384 /* so many multiply-adds are not worth a thread */
-#define PACKED_A (ROWS * WN_CONV_KC * 4)
 
 struct block {
     const struct wn__conv_job *w;
     int64_t group, row0, rows, column0, columns;
-    int64_t pixels, at, n; /* pixels of k in all; those of the k-block */
-    const float *a;        /* packed micro-panels */
-    char *sums;            /* (rows, ldc) words */
+    int64_t pixels, at, n, kc; /* pixels of k in all; those of the k-block; its words */
+    int64_t width;             /* columns of a micro-panel */
+    char *sums;                /* (rows, ldc) words */
     int64_t ldc;
+    const struct wn__conv_pixel *pixel;
+    char *patches; /* (n, LD) cells */
+    float *a;      /* micro-panels of the patches where words are pairs, else NULL: they are read where they are */
+    float *dy;     /* micro-panels, each (kc, width) */
 };
 
 static int64_t word_of(const struct wn__conv_job *w)
@@ -29,83 +39,114 @@ static int64_t word_of(const struct wn__conv_job *w)
     return w->words.cell * w->words.gemm.per;
 }
 
-/* Writes a row of sums, n columns from `column` on, to dw. */
+/* ---- the end of a block ------------------------------------------------------------------------ */
+
+/* Writes n sums, of outputs that are evenly apart in dw or not, to dw. */
 static void store_row(const struct block *f, int64_t row, int64_t column, int64_t n, const char *sums)
 {
     const struct wn__conv_job *w = f->w;
     const int64_t size = w->words.gemm.size, tap = row / w->depth, channel = row % w->depth;
     const int64_t o = f->group * w->columns + column;
-    char *to = w->out + wn__conv_weight_at(w->weight, o, channel, tap) * size, line[WN_PANEL * 8];
-    if (w->weight->layout != WN_PLAIN && w->groups == 1) { /* all of one panel */
-        w->words.gemm.store((const float *)(const void *)sums, NULL, n, to);
-        return;
+    const int32_t in_panels = w->weight->layout != WN_PLAIN;
+    for (int64_t j = 0, part; j < n; j += part, sums += part * word_of(w)) {
+        char line[WN_PANEL * sizeof(double)];
+        char *to = w->out + wn__conv_weight_at(w->weight, o + j, channel, tap) * size;
+        part = wn__gemm_in_panel(in_panels ? o + j : 0, n - j);
+        w->words.gemm.store((const float *)(const void *)sums, NULL, part, in_panels ? (void *)to : line);
+        for (int64_t i = 0; i < part && !in_panels; i++)
+            memcpy(w->out + wn__conv_weight_at(w->weight, o + j + i, channel, tap) * size, line + i * size,
+                   (size_t)size);
     }
-    w->words.gemm.store((const float *)(const void *)sums, NULL, n, line);
-    for (int64_t j = 0; j < n; j++)
-        memcpy(w->out + wn__conv_weight_at(w->weight, o + j, channel, tap) * size, line + j * size, (size_t)size);
 }
 
-/* Multiplies the patches of a k-block by n outputs of dy. */
-static void run_micropanel(const struct block *f, int64_t column, int64_t n, float *packed)
+static void store_block(const struct block *f)
+{
+    const int64_t word = word_of(f->w);
+    for (int64_t i = 0; i < f->rows; i++)
+        store_row(f, f->row0 + i, f->column0, f->columns, f->sums + i * f->ldc * word);
+}
+
+/* ---- a k-block --------------------------------------------------------------------------------- */
+
+/* Packs the micro-panels of dy. */
+static void pack_dy(const struct block *f)
 {
     const struct wn__conv_job *w = f->w;
     const struct wn__gemm_words *words = &w->words.gemm;
-    const int64_t mr = words->kernel->mr, word = word_of(w), kc = (f->n + words->per - 1) / words->per;
-    const int64_t width = wn_round_up(n, 16);
-    const char *dy = w->w + (f->at * w->groups * w->columns + f->group * w->columns + column) * words->size;
-    const struct wn__gemm_rows x = {dy, 1, w->groups * w->columns, n, f->n, width};
-    words->pack(words, &x, packed);
-    struct wn__gemm_microtile t = {
-        .kc = kc, .ai = 1, .ak = mr, .b = packed, .bk = width, .ldc = f->ldc, .n = n, .first = f->at == 0};
-    char *c = f->sums + (column - f->column0) * word;
-    for (int64_t i = 0; i < f->rows; i += mr) {
-        t.a = f->a + i * kc * (word / (int64_t)sizeof(float));
-        t.c = (float *)(void *)(c + i * f->ldc * word);
-        t.m = wn_min(f->rows - i, mr);
-        t.prefetch = (const char *)t.a;
-        words->kernel->microkernel(&t);
+    const int64_t outputs = w->groups * w->columns;
+    const char *dy = w->w + (f->at * outputs + f->group * w->columns + f->column0) * words->size;
+    char *to = (char *)f->dy;
+    for (int64_t j = 0; j < f->columns; j += f->width, to += f->kc * f->width * word_of(w)) {
+        const struct wn__gemm_rows x = {
+            dy + j * words->size, 1, outputs, wn_min(f->columns - j, f->width), f->n, f->width};
+        words->pack(words, &x, (float *)(void *)to);
     }
-    if (f->at + f->n < f->pixels) return;
-    for (int64_t i = 0; i < f->rows; i++) store_row(f, f->row0 + i, column, n, c + i * f->ldc * word);
 }
 
-/* Copies the patches of the k-block, and packs micro-panels of mr rows. */
-static void pack_patches(const struct block *f, char *patches, float *packed)
+/* Copies rows [row, row + n) of a block of patches, and packs them where words are pairs. */
+static void take_patches(const struct block *f, int64_t row, int64_t n)
 {
     const struct wn__conv_job *w = f->w;
-    struct wn__conv_pixel pixels[2 * WN_CONV_KC];
-    const int64_t cells = wn_round_up(f->rows, 16);
-    const struct wn__conv_patches b = {pixels, f->n, cells, patches};
-    wn__conv_pixels(w, f->group, f->at, f->n, pixels);
-    wn__conv_patches(w, &b, f->row0, f->rows);
-    struct wn__gemm_words words = w->words.gemm;
-    if (w->words.cell != words.size) words = wn__gemm_words_f32(); /* they were widened */
-    const struct wn__gemm_rows x = {patches, 1, cells, f->rows, f->n, words.kernel->mr};
-    words.pack(&words, &x, packed);
+    const struct wn__conv_patches b = {f->pixel, f->n, LD, f->patches};
+    wn__conv_patches(w, &b, f->row0 + row, n);
+    if (f->a == NULL) return;
+    const struct wn__gemm_rows x = {f->patches, 1, LD, n, f->n, w->words.gemm.kernel->mr};
+    w->words.gemm.pack(&w->words.gemm, &x, f->a);
 }
+
+/* Multiplies rows [row, row + n) of a block by all columns. */
+static void run_rows(const struct block *f, int64_t row, int64_t n)
+{
+    const struct wn__gemm_kernel *kernel = f->w->words.gemm.kernel;
+    const int64_t mr = kernel->mr, word = word_of(f->w), floats = word / (int64_t)sizeof(float);
+    const int64_t group = f->a ? mr * f->kc : mr;
+    const float *a = f->a ? f->a : (const float *)(const void *)f->patches;
+    struct wn__gemm_microtile t = {.kc = f->kc, .ai = 1, .ak = f->a ? mr : LD, .bk = f->width, .ldc = f->ldc};
+    t.first = f->at == 0;
+    t.b = f->dy;
+    for (int64_t j = 0; j < f->columns; j += f->width, t.b += f->kc * f->width * floats) {
+        t.n = wn_min(f->columns - j, f->width);
+        for (int64_t i = 0; i < n; i += mr) {
+            t.a = a + i / mr * group * floats;
+            t.c = (float *)(void *)(f->sums + ((row + i) * f->ldc + j) * word);
+            t.m = wn_min(n - i, mr);
+            t.prefetch = (const char *)t.a;
+            kernel->microkernel(&t);
+        }
+    }
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------ */
 
 static void run_block(struct block *f)
 {
-    char sums[WN_CONV_SUMS] __attribute__((aligned(64)));
-    char patches[WN_CONV_PATCHES] __attribute__((aligned(64)));
-    char packed_a[PACKED_A] __attribute__((aligned(64)));
-    char packed_b[WN_CONV_PACKED / 2] __attribute__((aligned(64)));
+    char sums[SUMS] __attribute__((aligned(64)));
+    char patches[KC * LD * sizeof(float)] __attribute__((aligned(64)));
+    char dy[KC * COLUMNS * sizeof(float)] __attribute__((aligned(64)));
+    struct wn__conv_pixel pixel[KC];
     const struct wn__conv_job *w = f->w;
-    const int64_t nr = w->words.gemm.kernel->nr, word = word_of(w);
-    const int64_t piece = (word == 8 ? 64 : 128) * w->words.gemm.per;
-    f->sums = sums;
-    f->a = (const float *)(const void *)packed_a;
+    const int64_t per = w->words.gemm.per, panels = (f->columns + WN_PANEL - 1) / WN_PANEL;
+    const int64_t piece = word_of(w) == 8 ? KC_HALF : KC;
+    f->width = wn_min(wn_round_up((f->columns + panels - 1) / panels, 16), w->words.gemm.kernel->nr);
     f->ldc = wn_round_up(f->columns, 16);
+    f->sums = sums;
+    f->pixel = pixel;
+    f->patches = patches;
+    f->dy = (float *)(void *)dy;
+    if (per > 1) f->a = (float *)(void *)(patches + KC * LD * sizeof(uint16_t));
     f->at = 0;
     do { /* once where there are no pixels, too: the result is then zeros */
         f->n = wn_min(f->pixels - f->at, piece);
-        pack_patches(f, patches, (float *)(void *)packed_a);
-        for (int64_t column = f->column0, n; column < f->column0 + f->columns; column += n) {
-            n = wn_min(wn_min(f->column0 + f->columns - column, wn__gemm_in_panel(column, nr)), nr);
-            run_micropanel(f, column, n, (float *)(void *)packed_b);
+        f->kc = (f->n + per - 1) / per;
+        wn__conv_pixels(w, f->group, f->at, f->n, pixel);
+        pack_dy(f);
+        for (int64_t row = 0; row < f->rows; row += ROWS) {
+            take_patches(f, row, wn_min(f->rows - row, ROWS));
+            run_rows(f, row, wn_min(f->rows - row, ROWS));
         }
         f->at += f->n;
     } while (f->at < f->pixels);
+    store_block(f);
 }
 
 static void run_tasks(int64_t begin, int64_t end, void *ctx)
@@ -125,15 +166,16 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
 /* Divides dw into blocks whose sums fit; where they are few, as many as threads share evenly. */
 static void partition(struct wn__conv_job *w)
 {
-    const int64_t mr = w->words.gemm.kernel->mr, threads = wn_cpu_threads();
-    const int64_t widest = WN_CONV_SUMS / word_of(w) / ROWS / WN_PANEL * WN_PANEL;
+    const int64_t word = word_of(w), mr = w->words.gemm.kernel->mr, threads = wn_cpu_threads();
+    const int64_t widest = word == 8 ? COLUMNS / 2 : COLUMNS;
     w->column_parts = (w->columns + widest - 1) / widest;
     w->column_block = wn_round_up((w->columns + w->column_parts - 1) / w->column_parts, WN_PANEL);
     w->column_parts = (w->columns + w->column_block - 1) / w->column_block;
     const int64_t others = w->column_parts * w->groups;
-    int64_t parts = (w->steps + ROWS - 1) / ROWS;
+    const int64_t most = SUMS / word / wn_round_up(wn_min(w->columns, w->column_block), 16) / mr * mr;
+    int64_t parts = (w->steps + most - 1) / most;
     while (parts * others % threads != 0 && parts * others < 8 * threads && parts * mr < w->steps) parts++;
-    w->row_block = wn_min(wn_round_up((w->steps + parts - 1) / parts, mr), ROWS);
+    w->row_block = wn_min(wn_round_up((w->steps + parts - 1) / parts, mr), most);
     w->row_parts = (w->steps + w->row_block - 1) / w->row_block;
 }
 
