@@ -90,6 +90,21 @@ const float *wn__conv_weight(const struct wn__conv_job *w, const struct wn__conv
 /* Returns where element (o, i, tap) of a weight of type t is, in elements; i is within the group. */
 int64_t wn__conv_weight_at(const struct wn_type *t, int64_t o, int64_t i, int64_t tap);
 
+/* Returns where share i of a micro-panel is: prefetching the WN_PANEL steps from k + i * WN_PANEL on, a line a step of
+ * kc, brings it into the caches before it is read or packed. NULL where it is gathered. */
+const char *wn__conv_weight_share(const struct wn__conv_job *w, const struct wn__conv_micropanel *m, int64_t i);
+
+/* Memory that will be read soon: `rows` rows of `width` bytes, `stride` bytes apart, of which `given` parts were
+ * prefetched. */
+struct wn__conv_ahead {
+    const char *from;
+    int64_t rows, stride, width, given;
+};
+/* Describes what the patches of pixels [begin, begin + n) read that those before them did not. */
+struct wn__conv_ahead wn__conv_ahead(const struct wn__conv_job *w, int64_t group, int64_t begin, int64_t n);
+/* Requests that a micro-tile prefetch the next part; returns 0 where there is none. */
+int32_t wn__conv_prefetch(const struct wn__conv_job *w, struct wn__conv_ahead *a, struct wn__gemm_microtile *t);
+
 /* Compute a product of patches: y or dx; dw. */
 void wn__conv_images(struct wn__conv_job *w);
 void wn__conv_gradient(struct wn__conv_job *w);

@@ -32,6 +32,7 @@ struct block {
     char *patches; /* (n, LD) cells */
     float *a;      /* micro-panels of the patches where words are pairs, else NULL: they are read where they are */
     float *dy;     /* micro-panels, each (kc, width) */
+    struct wn__conv_ahead ahead[2]; /* of the next k-block: dy, the image */
 };
 
 static int64_t word_of(const struct wn__conv_job *w)
@@ -94,8 +95,28 @@ static void take_patches(const struct block *f, int64_t row, int64_t n)
     w->words.gemm.pack(&w->words.gemm, &x, f->a);
 }
 
+/* Requests what a micro-tile prefetches: some of the next k-block, or nothing new. */
+static void prefetch_next(struct block *f, struct wn__gemm_microtile *t)
+{
+    if (wn__conv_prefetch(f->w, &f->ahead[0], t) || wn__conv_prefetch(f->w, &f->ahead[1], t)) return;
+    t->prefetch = (const char *)t->a;
+    t->prefetch_row = t->prefetch_step = 0;
+}
+
+/* Sets what the k-block prefetches. */
+static void set_prefetch(struct block *f)
+{
+    const struct wn__conv_job *w = f->w;
+    const int64_t size = w->words.gemm.size, outputs = w->groups * w->columns, at = f->at + f->n;
+    f->ahead[0] = (struct wn__conv_ahead){.from = w->w + (at * outputs + f->group * w->columns + f->column0) * size,
+                                          .rows = wn_min(f->pixels - at, f->n),
+                                          .stride = outputs * size,
+                                          .width = f->columns * size};
+    f->ahead[1] = wn__conv_ahead(w, f->group, at, f->n);
+}
+
 /* Multiplies rows [row, row + n) of a block by all columns. */
-static void run_rows(const struct block *f, int64_t row, int64_t n)
+static void run_rows(struct block *f, int64_t row, int64_t n)
 {
     const struct wn__gemm_kernel *kernel = f->w->words.gemm.kernel;
     const int64_t mr = kernel->mr, word = word_of(f->w), floats = word / (int64_t)sizeof(float);
@@ -110,7 +131,7 @@ static void run_rows(const struct block *f, int64_t row, int64_t n)
             t.a = a + i / mr * group * floats;
             t.c = (float *)(void *)(f->sums + ((row + i) * f->ldc + j) * word);
             t.m = wn_min(n - i, mr);
-            t.prefetch = (const char *)t.a;
+            prefetch_next(f, &t);
             kernel->microkernel(&t);
         }
     }
@@ -140,6 +161,7 @@ static void run_block(struct block *f)
         f->kc = (f->n + per - 1) / per;
         wn__conv_pixels(w, f->group, f->at, f->n, pixel);
         pack_dy(f);
+        set_prefetch(f);
         for (int64_t row = 0; row < f->rows; row += ROWS) {
             take_patches(f, row, wn_min(f->rows - row, ROWS));
             run_rows(f, row, wn_min(f->rows - row, ROWS));

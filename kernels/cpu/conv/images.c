@@ -18,7 +18,7 @@ struct block {
     const float *patches;
     char *sums; /* (rows, ldc) words */
     int64_t ldc;
-    const struct wn__conv_pixel *pixels;
+    struct wn__conv_ahead ahead; /* of the next block */
 };
 
 /* Returns the bytes of a word. */
@@ -60,15 +60,18 @@ static void store_columns(const struct block *f, int64_t column, int64_t n)
                                out_at(f->w, f->group, f->row0 + i, column));
 }
 
-/* Requests that micro-tile number i of a micro-panel prefetch its share of the next one, or the next patches. */
-static void prefetch_next(int64_t i, const float *next, struct wn__gemm_microtile *t)
+/* Requests that micro-tile number i of a micro-panel prefetch its share of the next one, or the image of the next
+ * block, or the next rows of patches. */
+static void prefetch_next(struct block *f, int64_t i, const struct wn__conv_micropanel *next,
+                          struct wn__gemm_microtile *t)
 {
-    if (i < 3) {
-        t->prefetch = (const char *)next + i * t->kc * 64;
-        t->prefetch_row = WN_GEMM_FAR_STEPS * 64;
+    const char *share = i < 3 ? wn__conv_weight_share(f->w, next, i) : NULL;
+    if (share != NULL) {
+        t->prefetch = share;
+        t->prefetch_row = (f->w->words.gemm.per == 1 ? WN_GEMM_FAR_STEPS : WN_GEMM_FAR_STEPS_BF16) * 64;
         t->prefetch_step = 64;
         t->prefetch_near = 0;
-    } else {
+    } else if (i < 3 || !wn__conv_prefetch(f->w, &f->ahead, t)) {
         t->prefetch = (const char *)(t->a + t->ai * t->m);
         t->prefetch_row = t->ai * (int64_t)sizeof(float);
         t->prefetch_step = t->kc / 4;
@@ -76,8 +79,20 @@ static void prefetch_next(int64_t i, const float *next, struct wn__gemm_microtil
     }
 }
 
+/* Returns the micro-panel that is read after m. */
+static struct wn__conv_micropanel after(const struct block *f, const struct wn__conv_micropanel *m)
+{
+    struct wn__conv_micropanel next = *m;
+    next.column += m->n;
+    if (next.column < f->column0 + f->columns) return next;
+    next.column = f->column0;
+    next.k += m->kc;
+    if (f->k + f->kc >= f->words) next.k = 0;
+    return next;
+}
+
 /* Multiplies the patches of a block by n columns of the weight. */
-static void run_micropanel(const struct block *f, int64_t column, int64_t n, float *packed)
+static void run_micropanel(struct block *f, int64_t column, int64_t n, float *packed)
 {
     const struct wn__conv_job *w = f->w;
     const struct wn__gemm_words *words = &w->words.gemm;
@@ -85,6 +100,7 @@ static void run_micropanel(const struct block *f, int64_t column, int64_t n, flo
     const int32_t is_last = f->k + f->kc >= f->words;
     const int32_t is_output = is_last && words->set_output != NULL && is_dense(w);
     const struct wn__conv_micropanel m = {f->group, f->k * words->per, f->kc * words->per, column, n};
+    const struct wn__conv_micropanel next = after(f, &m);
     struct wn__gemm_microtile t = {.kc = f->kc, .ai = WN_CONV_KC, .ak = 1, .ldc = f->ldc, .n = n, .first = f->k == 0};
     t.b = wn__conv_weight(w, &m, packed, &t.bk);
     char *out = is_output ? out_at(w, f->group, f->row0, column) : NULL;
@@ -95,7 +111,7 @@ static void run_micropanel(const struct block *f, int64_t column, int64_t n, flo
         t.m = wn_min(f->rows - i, mr);
         if (is_output)
             words->set_output(&t, out + i * w->out_channels * words->size, w->out_channels, bias_at(f, column));
-        prefetch_next(i / mr, t.b + t.kc * t.bk * floats, &t);
+        prefetch_next(f, i / mr, &next, &t);
         words->kernel->microkernel(&t);
     }
     if (is_last && !is_output) store_columns(f, column, n);
@@ -119,9 +135,9 @@ static void run_block(struct block *f)
     const struct wn__conv_patches b = {pixels, f->rows, WN_CONV_KC * per, patches};
     f->sums = sums;
     f->patches = (const float *)(const void *)patches;
-    f->pixels = pixels;
     f->ldc = wn_round_up(f->columns, 16);
     wn__conv_pixels(w, f->group, f->row0, f->rows, pixels);
+    f->ahead = wn__conv_ahead(w, f->group, f->row0 + w->row_block, w->row_block);
     f->k = 0;
     do { /* once where there are no taps, too: the result is then zeros */
         f->kc = wn_min(f->words - f->k, piece);

@@ -102,3 +102,33 @@ void wn__conv_patches(const struct wn__conv_job *w, const struct wn__conv_patche
     const int64_t rest = (k + kc - wn_max(end, k)) * cell;
     for (int64_t i = 0; i < p->n && rest > 0; i++, b.to += p->ld * cell) memset(b.to, 0, (size_t)rest);
 }
+
+/* ---- prefetches ---------------------------------------------------------------------------------- */
+
+struct wn__conv_ahead wn__conv_ahead(const struct wn__conv_job *w, int64_t group, int64_t begin, int64_t n)
+{
+    const struct wn__conv_axis *rows = &w->axis[0], *columns = &w->axis[1];
+    const int64_t size = w->words.gemm.size, pixels = w->images * rows->pixels * columns->pixels;
+    if (begin >= pixels) return (struct wn__conv_ahead){0};
+    struct wn__conv_pixel p;
+    wn__conv_pixels(w, group, begin, 1, &p);
+    const int64_t last = rows->each > 0 ? (rows->taps - 1) * rows->each : 0;
+    const int64_t y = wn_max(wn_min(p.at[0] + last, rows->size - 1), 0), x = wn_max(p.at[1], 0);
+    struct wn__conv_ahead a = {.rows = wn_min(n, pixels - begin), .width = w->depth * size};
+    a.stride = columns->step * w->channels * size;
+    a.from = p.image + (y * columns->size + x) * w->channels * size;
+    return a;
+}
+
+int32_t wn__conv_prefetch(const struct wn__conv_job *w, struct wn__conv_ahead *a, struct wn__gemm_microtile *t)
+{
+    const int64_t lines = w->words.gemm.per == 1 ? WN_GEMM_FAR_STEPS : WN_GEMM_FAR_STEPS_BF16, at_once = t->kc / lines;
+    const int64_t parts = (a->width + lines * 64 - 1) / (lines * 64), row = a->given / wn_max(parts, 1) * at_once;
+    if (row >= a->rows || at_once == 0) return 0;
+    t->prefetch = a->from + row * a->stride + a->given % parts * lines * 64;
+    t->prefetch_row = a->stride;
+    t->prefetch_step = 64;
+    t->prefetch_near = 0;
+    a->given++;
+    return 1;
+}

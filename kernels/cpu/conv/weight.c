@@ -98,3 +98,13 @@ const float *wn__conv_weight(const struct wn__conv_job *w, const struct wn__conv
     }
     return packed;
 }
+
+const char *wn__conv_weight_share(const struct wn__conv_job *w, const struct wn__conv_micropanel *m, int64_t i)
+{
+    const int64_t k = wn_min(m->k + i * WN_PANEL * w->words.gemm.per, w->steps - 1), size = w->words.gemm.size;
+    if (w->weight->layout == WN_PLAIN || w->groups > 1 || m->column >= w->columns || w->steps == 0) return NULL;
+    if (w->is_turned)
+        return w->w + wn__conv_weight_at(w->weight, k % w->depth, m->column, kernel_tap(w, k / w->depth)) * size;
+    int64_t width, at = wn__panel_row(w->weight->dim[0], w->steps, m->column, &width);
+    return w->w + (at + k * width) * size;
+}
