@@ -64,10 +64,11 @@ struct wn__conv_job {
     int64_t row_block, column_block, row_parts, column_parts;
 };
 
-/* A pixel of a block: the image that it reads, from the first channel of its group on, and where tap (0, 0) is. */
+/* A pixel of a block: the image that it reads, from the first channel of its group on, where tap (0, 0) is, and its
+ * number in the result. */
 struct wn__conv_pixel {
     const char *image;
-    int64_t at[2];
+    int64_t at[2], out;
 };
 /* Writes pixels [begin, begin + n) of the result. */
 void wn__conv_pixels(const struct wn__conv_job *w, int64_t group, int64_t begin, int64_t n, struct wn__conv_pixel *to);

@@ -148,7 +148,9 @@ static void run_block(struct block *f)
     const struct wn__conv_job *w = f->w;
     const int64_t per = w->words.gemm.per, panels = (f->columns + WN_PANEL - 1) / WN_PANEL;
     const int64_t piece = word_of(w) == 8 ? KC_HALF : KC;
-    f->width = wn_min(wn_round_up((f->columns + panels - 1) / panels, 16), w->words.gemm.kernel->nr);
+    f->width = w->words.gemm.kernel->nr;
+    if (w->words.gemm.kernel->mr == WN_GEMM_MR_MAX) /* as equal as possible, see images.c */
+        f->width = wn_min(wn_round_up((f->columns + panels - 1) / panels, 16), f->width);
     f->ldc = wn_round_up(f->columns, 16);
     f->sums = sums;
     f->pixel = pixel;

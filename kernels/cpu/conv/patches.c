@@ -10,14 +10,17 @@ void wn__conv_pixels(const struct wn__conv_job *w, int64_t group, int64_t begin,
     const struct wn__conv_axis *rows = &w->axis[0], *columns = &w->axis[1];
     const int64_t size = w->words.gemm.size, bytes = rows->size * columns->size * w->channels * size;
     int64_t v = begin % columns->pixels, u = begin / columns->pixels % rows->pixels;
-    const char *image = w->image + begin / columns->pixels / rows->pixels * bytes + group * w->depth * size;
+    int64_t image = begin / columns->pixels / rows->pixels;
     for (int64_t i = 0; i < n; i++) {
-        to[i] = (struct wn__conv_pixel){image, {u * rows->step + rows->first, v * columns->step + columns->first}};
+        const int64_t out_u = u * rows->out_step + rows->out_first, out_v = v * columns->out_step + columns->out_first;
+        to[i] = (struct wn__conv_pixel){w->image + image * bytes + group * w->depth * size,
+                                        {u * rows->step + rows->first, v * columns->step + columns->first},
+                                        (image * rows->out_size + out_u) * columns->out_size + out_v};
         if (++v < columns->pixels) continue;
         v = 0;
         if (++u < rows->pixels) continue;
         u = 0;
-        image += bytes;
+        image++;
     }
 }
 
@@ -39,16 +42,25 @@ static inline __attribute__((always_inline)) int64_t cell_of(enum copy how)
     return how == WIDEN ? 4 : size_of(how);
 }
 
+/* Copies `bytes` bytes, lines at a time; the last line overlaps the one before. No call: most runs are short. */
+static inline __attribute__((always_inline)) void copy_bytes(const char *from, int64_t bytes, char *to)
+{
+    if (bytes >= 64) {
+        for (int64_t i = 0; i + 64 <= bytes; i += 64) memcpy(to + i, from + i, 64);
+        memcpy(to + bytes - 64, from + bytes - 64, 64);
+    } else if (bytes >= 16) {
+        for (int64_t i = 0; i + 16 <= bytes; i += 16) memcpy(to + i, from + i, 16);
+        memcpy(to + bytes - 16, from + bytes - 16, 16);
+    } else {
+        for (int64_t i = 0; i < bytes; i += 2) memcpy(to + i, from + i, 2);
+    }
+}
+
 /* Copies n elements. */
 static inline __attribute__((always_inline)) void copy_elements(enum copy how, const char *from, int64_t n, char *to)
 {
-    if (how == WIDEN) {
-        wn__gemm_widen((float *)(void *)to, (const uint16_t *)(const void *)from, n);
-        return;
-    }
-    int64_t bytes = n * size_of(how);
-    for (; bytes >= 64; bytes -= 64, from += 64, to += 64) memcpy(to, from, 64);
-    memcpy(to, from, (size_t)bytes);
+    if (how == WIDEN) wn__gemm_widen((float *)(void *)to, (const uint16_t *)(const void *)from, n);
+    else copy_bytes(from, n * size_of(how), to);
 }
 
 /* Copies a piece of a run for all pixels of a block. */

@@ -77,25 +77,46 @@ static void pack_turned(const struct wn__conv_job *w, const struct wn__conv_micr
     }
 }
 
+/* Copies a micro-panel that is in two panels: rows of `width` words. */
+static void copy_across(const struct wn__conv_job *w, const struct wn__conv_micropanel *m, int64_t width, char *to)
+{
+    const int64_t size = w->words.gemm.size;
+    for (int64_t j = 0, n; j < m->n; j += n) {
+        n = wn__gemm_in_panel(m->column + j, m->n - j);
+        int64_t ld, at = wn__panel_row(w->weight->dim[0], w->steps, m->column + j, &ld);
+        const char *from = w->w + (at + m->k * ld) * size;
+        for (int64_t k = 0; k < m->kc; k++) /* n is a multiple of WN_PANEL_UNIT: whole lines */
+            for (int64_t i = 0; i < n * size; i += 64)
+                memcpy(to + (k * width + j) * size + i, from + k * ld * size + i, 64);
+    }
+}
+
+/* Returns a micro-panel of conv2d whose weight is in panels. */
+static const float *weight_in_panels(const struct wn__conv_job *w, const struct wn__conv_micropanel *m, float *packed,
+                                     int64_t *ld)
+{
+    const struct wn__gemm_words *words = &w->words.gemm;
+    int64_t width, at = wn__panel_row(w->weight->dim[0], w->steps, m->column, &width);
+    const char *from = w->w + (at + m->k * width) * words->size;
+    if (!words->is_panel_packed) {
+        const struct wn__gemm_rows x = {from, 1, width, m->n, wn_min(m->kc, w->steps - m->k), *ld};
+        words->pack(words, &x, packed);
+    } else if (wn__gemm_in_panel(m->column, m->n) < m->n) {
+        copy_across(w, m, *ld, (char *)packed);
+    } else {
+        *ld = width;
+        return (const float *)(const void *)from;
+    }
+    return packed;
+}
+
 const float *wn__conv_weight(const struct wn__conv_job *w, const struct wn__conv_micropanel *m, float *packed,
                              int64_t *ld)
 {
-    const struct wn__gemm_words *words = &w->words.gemm;
     *ld = wn_round_up(m->n, 16);
-    if (w->weight->layout == WN_PLAIN || w->groups > 1) {
-        gather(w, m, *ld, (char *)packed);
-    } else if (w->is_turned) {
-        pack_turned(w, m, *ld, (char *)packed);
-    } else {
-        int64_t width, at = wn__panel_row(w->weight->dim[0], w->steps, m->column, &width);
-        const char *from = w->w + (at + m->k * width) * words->size;
-        if (words->is_panel_packed) {
-            *ld = width;
-            return (const float *)(const void *)from;
-        }
-        const struct wn__gemm_rows x = {from, 1, width, m->n, wn_min(m->kc, w->steps - m->k), *ld};
-        words->pack(words, &x, packed);
-    }
+    if (w->weight->layout == WN_PLAIN || w->groups > 1) gather(w, m, *ld, (char *)packed);
+    else if (w->is_turned) pack_turned(w, m, *ld, (char *)packed);
+    else return weight_in_panels(w, m, packed, ld);
     return packed;
 }
 
