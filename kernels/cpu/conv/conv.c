@@ -121,7 +121,7 @@ static void run_phases(const struct wn__window *w, struct wn__conv_job *j)
             phase_axis(w, 0, y, &j->axis[0]);
             phase_axis(w, 1, x, &j->axis[1]);
             set_steps(j);
-            wn__conv_images(j);
+            if (!wn__conv_depthwise(j, 0)) wn__conv_images(j);
         }
 }
 
@@ -142,7 +142,7 @@ static int32_t image(const struct wn_desc *d, const struct wn_buffers *b, void *
         run_phases(&w, &j);
     } else {
         conv2d(&w, &j);
-        wn__conv_images(&j);
+        if (!wn__conv_depthwise(&j, 0)) wn__conv_images(&j);
     }
     return WN_OK;
 }
@@ -159,7 +159,7 @@ static int32_t gradient(const struct wn_desc *d, const struct wn_buffers *b, voi
     j.weight = &d->out;
     j.out = b->out;
     conv2d(&w, &j);
-    wn__conv_gradient(&j);
+    if (!wn__conv_depthwise(&j, 1)) wn__conv_gradient(&j);
     return WN_OK;
 }
 

@@ -91,6 +91,8 @@ const float *wn__conv_weight(const struct wn__conv_job *w, const struct wn__conv
 /* Returns where element (o, i, tap) of a weight of type t is, in elements; i is within the group. */
 int64_t wn__conv_weight_at(const struct wn_type *t, int64_t o, int64_t i, int64_t tap);
 
+/* Returns the element of the kernel, row-major, that tap number `tap` of the job multiplies. */
+int64_t wn__conv_kernel_tap(const struct wn__conv_job *w, int64_t tap);
 /* Returns where share i of a micro-panel is: prefetching the WN_PANEL steps from k + i * WN_PANEL on, a line a step of
  * kc, brings it into the caches before it is read or packed. NULL where it is gathered. */
 const char *wn__conv_weight_share(const struct wn__conv_job *w, const struct wn__conv_micropanel *m, int64_t i);
@@ -109,4 +111,7 @@ int32_t wn__conv_prefetch(const struct wn__conv_job *w, struct wn__conv_ahead *a
 /* Compute a product of patches: y or dx; dw. */
 void wn__conv_images(struct wn__conv_job *w);
 void wn__conv_gradient(struct wn__conv_job *w);
+/* Computes y or dx, or with is_gradient dw, where every group has one channel and one output; returns 0 where not, or
+ * where the kernel is too large. */
+int32_t wn__conv_depthwise(struct wn__conv_job *w, int32_t is_gradient);
 #endif

@@ -17,8 +17,7 @@ int64_t wn__conv_weight_at(const struct wn_type *t, int64_t o, int64_t i, int64_
     return at + (tap * t->dim[1] + i) * width;
 }
 
-/* Returns the element of the kernel, row-major, that tap number `tap` of the job multiplies. */
-static int64_t kernel_tap(const struct wn__conv_job *w, int64_t tap)
+int64_t wn__conv_kernel_tap(const struct wn__conv_job *w, int64_t tap)
 {
     const struct wn__conv_axis *rows = &w->axis[0], *columns = &w->axis[1];
     const int64_t r = rows->tap_first + tap / columns->taps * rows->tap_step;
@@ -31,7 +30,7 @@ static int64_t kernel_tap(const struct wn__conv_job *w, int64_t tap)
  * outputs in panels are not evenly apart, and are asked for one by one. */
 static int64_t element_at(const struct wn__conv_job *w, int64_t group, int64_t k, int64_t column)
 {
-    const int64_t tap = kernel_tap(w, k / w->depth), channel = k % w->depth;
+    const int64_t tap = wn__conv_kernel_tap(w, k / w->depth), channel = k % w->depth;
     if (w->is_turned) return wn__conv_weight_at(w->weight, group * w->depth + channel, column, tap);
     return wn__conv_weight_at(w->weight, group * w->columns + column, channel, tap);
 }
@@ -67,7 +66,7 @@ static void pack_turned(const struct wn__conv_job *w, const struct wn__conv_micr
     const struct wn__gemm_words *words = &w->words.gemm;
     const int64_t end = wn_min(m->k + m->kc, w->steps), word = w->words.cell * words->per;
     for (int64_t k = m->k, n; k < end; k += n, to += n / words->per * width * word) {
-        const int64_t o = k % w->depth, tap = kernel_tap(w, k / w->depth);
+        const int64_t o = k % w->depth, tap = wn__conv_kernel_tap(w, k / w->depth);
         n = wn_min(wn__gemm_in_panel(o, w->depth - o), end - k);
         int64_t panel;
         wn__panel_row(w->weight->dim[0], 1, o, &panel);
@@ -125,7 +124,8 @@ const char *wn__conv_weight_share(const struct wn__conv_job *w, const struct wn_
     const int64_t k = wn_min(m->k + i * WN_PANEL * w->words.gemm.per, w->steps - 1), size = w->words.gemm.size;
     if (w->weight->layout == WN_PLAIN || w->groups > 1 || m->column >= w->columns || w->steps == 0) return NULL;
     if (w->is_turned)
-        return w->w + wn__conv_weight_at(w->weight, k % w->depth, m->column, kernel_tap(w, k / w->depth)) * size;
+        return w->w +
+               wn__conv_weight_at(w->weight, k % w->depth, m->column, wn__conv_kernel_tap(w, k / w->depth)) * size;
     int64_t width, at = wn__panel_row(w->weight->dim[0], w->steps, m->column, &width);
     return w->w + (at + k * width) * size;
 }
