@@ -18,6 +18,7 @@
 #define TAPS_MOST 64 /* of a kernel */
 #define KC 32        /* pixels of a k-block of dw */
 #define ROWS 256     /* pixels of a block of y and dx */
+#define AHEAD 4      /* pixels by which y and dx are prefetched */
 #define SMALL 16384  /* so many multiply-adds are not worth a thread */
 
 static const double zeros[CHANNELS]; /* what pixels outside of the image are, in any dtype */
@@ -123,11 +124,13 @@ struct loops {
     TAPS_OF(S, T, F, SUM, LOAD, MULTIPLY_ADD)                                                                          \
     static void pixels_##S(const struct microtile *t, union tile *out)                                                 \
     {                                                                                                                  \
-        pixels_n_##S(t, t->n == LANES ? LANES : t->n, out);                                                            \
+        if (t->n == LANES) pixels_n_##S(t, LANES, out);                                                                \
+        else pixels_n_##S(t, t->n, out);                                                                               \
     }                                                                                                                  \
     static void taps_##S(const struct microtile *t, union tile *sums)                                                  \
     {                                                                                                                  \
-        taps_n_##S(t, t->n == LANES ? LANES : t->n, sums);                                                             \
+        if (t->n == LANES) taps_n_##S(t, LANES, sums);                                                                 \
+        else taps_n_##S(t, t->n, sums);                                                                                \
     }                                                                                                                  \
     static void widen_##S(const void *from, int64_t at, void *to, int64_t to_at)                                       \
     {                                                                                                                  \
@@ -176,6 +179,18 @@ static void run_pixels(const struct block *f, const struct loops *loops, const s
     }
 }
 
+/* Prefetches what a pixel reads at its last tap, and its result. */
+static void prefetch_pixel(const struct block *f, const struct wn__conv_pixel *p)
+{
+    const struct wn__conv_job *w = f->w;
+    const int64_t size = w->words.gemm.size, x = p->at[1] + (w->axis[1].taps - 1) * w->axis[1].each;
+    const int64_t y = p->at[0] + (w->axis[0].each > 0 ? (w->axis[0].taps - 1) * w->axis[0].each : 0);
+    char *out = w->out + (p->out * w->out_channels + f->channel) * size;
+    for (int64_t at = 0; at < f->n * size; at += 64) __builtin_prefetch(out + at, 1);
+    if (y < 0 || y >= w->axis[0].size || x < 0 || x >= w->axis[1].size) return;
+    wn__fetch(p->image + ((y * w->axis[1].size + x) * w->channels + f->channel) * size, f->n * size);
+}
+
 static void images_block(const struct block *f)
 {
     char weight[TAPS_MOST * CHANNELS * sizeof(double)] __attribute__((aligned(64)));
@@ -184,7 +199,10 @@ static void images_block(const struct block *f)
     take_weight(f, loops, weight);
     wn__conv_pixels(f->w, 0, f->row, f->rows, p);
     for (int64_t i = 0; i < PIXELS; i++) p[f->rows + i] = p[f->rows - 1];
-    for (int64_t i = 0; i < f->rows; i += PIXELS) run_pixels(f, loops, p + i, wn_min(f->rows - i, PIXELS), weight);
+    for (int64_t i = 0; i < f->rows; i += PIXELS) {
+        for (int64_t j = i + AHEAD; j < wn_min(i + AHEAD + PIXELS, f->rows); j++) prefetch_pixel(f, p + j);
+        run_pixels(f, loops, p + i, wn_min(f->rows - i, PIXELS), weight);
+    }
 }
 
 static void images_tasks(int64_t begin, int64_t end, void *ctx)
