@@ -5,44 +5,61 @@
 #include <string.h>
 #include "conv.h"
 
-/* A micro-tile of f64: 4 rows, and as many columns at a time as registers hold. */
+/* A micro-tile of f64: 4 rows, NR columns at a time, in vectors of the compiler, whose sums stay in registers. */
 #define MR 4
-#define NR 8
+#define VECTORS 2
+#if defined(__AVX512F__)
+#define LANES 8
+#elif defined(__AVX__)
+#define LANES 4
+#else
+#define LANES 2
+#endif
+#define NR (VECTORS * LANES)
+typedef double vec __attribute__((vector_size(LANES * sizeof(double))));
 
-/* Computes columns [at, at + n) of a micro-tile, n <= NR; b has NR columns from `at` on. All loops over sums are of
- * constants, so that sums stay in registers. */
-static inline __attribute__((always_inline)) void microtile(const struct wn__gemm_microtile *t, int64_t at, int64_t n)
+/* Multiplies NR columns over all of k: acc += a b. */
+static inline __attribute__((always_inline)) void multiply(const double *const row[MR], const double *b,
+                                                           const struct wn__gemm_microtile *t, double sums[MR][NR])
 {
-    double acc[MR][NR];
-    const double *b = (const double *)(const void *)t->b + at, *row[MR];
-    const double *bias = (const double *)(const void *)t->bias, *c = (const double *)(const void *)t->c + at;
-#pragma GCC unroll 4
-    for (int32_t i = 0; i < MR; i++) {
-        row[i] = (const double *)(const void *)t->a + (i < t->m ? i : t->m - 1) * t->ai;
-#pragma GCC unroll 8
-        for (int32_t j = 0; j < NR; j++) acc[i][j] = t->first || i >= t->m || j >= n ? 0 : c[i * t->ldc + j];
-    }
-    for (int64_t k = 0; k < t->kc; k++, b += t->bk)
-#pragma GCC unroll 4
-        for (int32_t i = 0; i < MR; i++) {
-            const double x = row[i][k * t->ak];
-#pragma GCC unroll 8
-            for (int32_t j = 0; j < NR; j++) acc[i][j] += x * b[j];
-        }
-    double *out = (double *)(void *)(t->out ? t->out : t->c) + at;
-    const int64_t ld = t->out ? t->out_ld : t->ldc;
+    vec acc[MR][VECTORS], x[VECTORS];
 #pragma GCC unroll 4
     for (int32_t i = 0; i < MR; i++)
-#pragma GCC unroll 8
-        for (int32_t j = 0; j < NR; j++)
-            if (i < t->m && j < n) out[i * ld + j] = bias ? acc[i][j] + bias[at + j] : acc[i][j];
+#pragma GCC unroll 2
+        for (int32_t v = 0; v < VECTORS; v++) memcpy(&acc[i][v], &sums[i][v * LANES], sizeof acc[i][v]);
+    for (int64_t k = 0; k < t->kc; k++, b += t->bk) {
+#pragma GCC unroll 2
+        for (int32_t v = 0; v < VECTORS; v++) memcpy(&x[v], b + v * LANES, sizeof x[v]);
+#pragma GCC unroll 4
+        for (int32_t i = 0; i < MR; i++)
+#pragma GCC unroll 2
+            for (int32_t v = 0; v < VECTORS; v++) acc[i][v] += row[i][k * t->ak] * x[v];
+    }
+#pragma GCC unroll 4
+    for (int32_t i = 0; i < MR; i++)
+#pragma GCC unroll 2
+        for (int32_t v = 0; v < VECTORS; v++) memcpy(&sums[i][v * LANES], &acc[i][v], sizeof acc[i][v]);
+}
+
+/* Computes columns [at, at + n) of a micro-tile, n <= NR; b has NR columns from `at` on. */
+static void microtile(const struct wn__gemm_microtile *t, int64_t at, int64_t n)
+{
+    double sums[MR][NR] __attribute__((aligned(64))) = {{0}};
+    const double *b = (const double *)(const void *)t->b + at, *row[MR];
+    const double *bias = (const double *)(const void *)t->bias, *c = (const double *)(const void *)t->c + at;
+    for (int64_t i = 0; i < MR; i++) row[i] = (const double *)(const void *)t->a + (i < t->m ? i : t->m - 1) * t->ai;
+    for (int64_t i = 0; i < t->m && !t->first; i++)
+        for (int64_t j = 0; j < n; j++) sums[i][j] = c[i * t->ldc + j];
+    multiply(row, b, t, sums);
+    double *out = (double *)(void *)(t->out ? t->out : t->c) + at;
+    const int64_t ld = t->out ? t->out_ld : t->ldc;
+    for (int64_t i = 0; i < t->m; i++)
+        for (int64_t j = 0; j < n; j++) out[i * ld + j] = bias ? sums[i][j] + bias[at + j] : sums[i][j];
 }
 
 static void microkernel(const struct wn__gemm_microtile *t)
 {
-    for (int64_t at = 0; at < t->n; at += NR)
-        if (t->n - at >= NR) microtile(t, at, NR);
-        else microtile(t, at, t->n - at);
+    for (int64_t at = 0; at < t->n; at += NR) microtile(t, at, wn_min(t->n - at, NR));
 }
 
 static const struct wn__gemm_kernel kernel_f64 = {.mr = MR, .nr = WN_PANEL, .microkernel = microkernel};
