@@ -26,36 +26,47 @@ int64_t wn__conv_kernel_tap(const struct wn__conv_job *w, int64_t tap)
 
 #define GATHER_STEPS 64 /* of a piece that is gathered before it is packed */
 
-/* Writes where the elements of step k are: column j of the group is at result + j * *apart where columns are inputs;
- * outputs in panels are not evenly apart, and are asked for one by one. */
-static int64_t element_at(const struct wn__conv_job *w, int64_t group, int64_t k, int64_t column)
+/* Copies n elements of `size` bytes that are `stride` elements apart. */
+static void copy_strided(const char *from, int64_t stride, int64_t n, int64_t size, char *to)
 {
-    const int64_t tap = wn__conv_kernel_tap(w, k / w->depth), channel = k % w->depth;
-    if (w->is_turned) return wn__conv_weight_at(w->weight, group * w->depth + channel, column, tap);
-    return wn__conv_weight_at(w->weight, group * w->columns + column, channel, tap);
+    if (size == 4)
+        for (int64_t j = 0; j < n; j++) memcpy(to + j * 4, from + j * stride * 4, 4);
+    else if (size == 2)
+        for (int64_t j = 0; j < n; j++) memcpy(to + j * 2, from + j * stride * 2, 2);
+    else
+        for (int64_t j = 0; j < n; j++) memcpy(to + j * 8, from + j * stride * 8, 8);
 }
 
-/* Copies element `at` of a weight, of `size` bytes. */
-static inline void copy_element(const char *from, int64_t at, int64_t size, char *to)
+/* Copies the columns of m at one step, tap `tap` of the kernel and channel `channel` of the group: to (m->n). */
+static void gather_step(const struct wn__conv_job *w, const struct wn__conv_micropanel *m, int64_t tap, int64_t channel,
+                        char *to)
 {
-    if (size == 4) memcpy(to, from + at * 4, 4);
-    else if (size == 2) memcpy(to, from + at * 2, 2);
-    else memcpy(to, from + at * 8, 8);
+    const struct wn_type *t = w->weight;
+    const int64_t size = w->words.gemm.size, taps = t->dim[2] * t->dim[3], elements = taps * t->dim[1];
+    for (int64_t j = 0, n, width; j < m->n; j += n, to += n * size) {
+        const int64_t o = m->group * (w->is_turned ? w->depth : w->columns) + (w->is_turned ? channel : m->column + j);
+        const int64_t at = wn__conv_weight_at(t, o, w->is_turned ? m->column : channel, tap);
+        wn__panel_row(t->dim[0], elements, o, &width);
+        n = w->is_turned || t->layout == WN_PLAIN ? m->n : wn__gemm_in_panel(o, m->n - j);
+        const int64_t in_panels = w->is_turned ? width : 1, plain = w->is_turned ? taps : elements;
+        copy_strided(w->w + at * size, t->layout == WN_PLAIN ? plain : in_panels, n, size, to);
+    }
 }
 
 /* Packs a micro-panel of any weight: to (kc, width) words. */
 static void gather(const struct wn__conv_job *w, const struct wn__conv_micropanel *m, int64_t width, char *to)
 {
-    char rows[WN_PANEL * GATHER_STEPS * 8] __attribute__((aligned(64)));
+    char rows[GATHER_STEPS * WN_PANEL * 8] __attribute__((aligned(64)));
     const struct wn__gemm_words *words = &w->words.gemm;
-    const int64_t size = words->size, end = wn_min(m->k + m->kc, w->steps);
+    const int64_t end = wn_min(m->k + m->kc, w->steps);
+    int64_t tap = m->k / w->depth, channel = m->k % w->depth;
     for (int64_t k = m->k, n; k < end; k += n, to += n / words->per * width * w->words.cell * words->per) {
         n = wn_min(end - k, GATHER_STEPS);
-        for (int64_t s = 0; s < n; s++)
-            for (int64_t j = 0; j < m->n; j++)
-                copy_element(w->w, element_at(w, m->group, k + s, m->column + j), size,
-                             rows + (j * GATHER_STEPS + s) * size);
-        const struct wn__gemm_rows x = {rows, GATHER_STEPS, 1, m->n, n, width};
+        for (int64_t s = 0; s < n; s++, channel++) {
+            if (channel == w->depth) tap++, channel = 0;
+            gather_step(w, m, wn__conv_kernel_tap(w, tap), channel, rows + s * WN_PANEL * words->size);
+        }
+        const struct wn__gemm_rows x = {rows, 1, WN_PANEL, m->n, n, width};
         words->pack(words, &x, (float *)(void *)to);
     }
 }
