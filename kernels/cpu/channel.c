@@ -11,10 +11,15 @@
 #include "bf16.h"
 #include "channel_norm.h"
 #include "cpu.h"
+#include "lanes.h"
 
 #define INLINE static inline __attribute__((always_inline))
-#define LANES 16
-#define ROWS 4 /* pixels that are added to sums in registers */
+#define LANES WN_F64_LANES
+#define ROWS 8 /* pixels that are added to sums in registers */
+
+#ifndef AHEAD
+#define AHEAD 8192 /* bytes of a block that are prefetched ahead */
+#endif
 
 struct loops;
 
@@ -30,14 +35,14 @@ struct sums {
     const struct loops *loops;
 };
 
-/* The statistics and the sums of a block of channels. */
+/* The statistics and the sums of a block of channels. Vectors may reach beyond them. */
 struct block {
     int64_t first; /* channel */
     union {
-        float f32[WN_COLUMNS];
-        double f64[WN_COLUMNS];
+        float f32[WN_COLUMNS + LANES];
+        double f64[WN_COLUMNS + LANES];
     } mean, rstd;
-    double sum[2][WN_COLUMNS];
+    double sum[2][WN_COLUMNS + LANES];
 };
 
 /* The loops of an op and a dtype. */
@@ -56,45 +61,59 @@ struct loops {
 
 /* ---- loops ------------------------------------------------------------------------------------------------- */
 
-/* Define what an element adds to its sums. */
-#define TERMS(F, A)                                                                                                    \
-    INLINE void mean_term_##F(A dy, A x, A mean, A rstd, double *a, double *b)                                         \
+/* Define what the lanes of an element add to its sums. FEW: lanes of numbers, WN_F64_LANES of them. */
+#define TERMS(F, FEW)                                                                                                  \
+    INLINE void mean_term_##F(const FEW *dy, const FEW *x, const FEW v[2], wn__f64 sum[2])                             \
     {                                                                                                                  \
-        (void)dy, (void)mean, (void)rstd, (void)b;                                                                     \
-        *a += (double)x;                                                                                               \
+        wn__f64 wide;                                                                                                  \
+        (void)dy, (void)v;                                                                                             \
+        wn__double_##F(&wide, x);                                                                                      \
+        sum[0] += wide;                                                                                                \
     }                                                                                                                  \
-    INLINE void square_term_##F(A dy, A x, A mean, A rstd, double *a, double *b)                                       \
+    INLINE void square_term_##F(const FEW *dy, const FEW *x, const FEW v[2], wn__f64 sum[2])                           \
     {                                                                                                                  \
-        (void)dy, (void)rstd, (void)b;                                                                                 \
-        *a += (double)((x - mean) * (x - mean));                                                                       \
+        wn__f64 wide;                                                                                                  \
+        const FEW square = (*x - v[0]) * (*x - v[0]);                                                                  \
+        (void)dy;                                                                                                      \
+        wn__double_##F(&wide, &square);                                                                                \
+        sum[0] += wide;                                                                                                \
     }                                                                                                                  \
-    INLINE void gradient_term_##F(A dy, A x, A mean, A rstd, double *a, double *b)                                     \
+    INLINE void gradient_term_##F(const FEW *dy, const FEW *x, const FEW v[2], wn__f64 sum[2])                         \
     {                                                                                                                  \
-        *a += (double)(dy * ((x - mean) * rstd));                                                                      \
-        *b += (double)dy;                                                                                              \
+        wn__f64 wide[2];                                                                                               \
+        const FEW product = *dy * ((*x - v[0]) * v[1]);                                                                \
+        wn__double_##F(&wide[0], &product);                                                                            \
+        wn__double_##F(&wide[1], dy);                                                                                  \
+        sum[0] += wide[0];                                                                                             \
+        sum[1] += wide[1];                                                                                             \
     }
 
-TERMS(f32, float)
-TERMS(f64, double)
+TERMS(f32, wn__few)
+TERMS(f64, wn__f64)
 
 /* Defines the sums over `rows` pixels of n channels from `at` of the block on; n is at most LANES. */
-#define ADD(NAME, S, T, F, A, TAKE)                                                                                    \
+#define ADD(NAME, S, T, F, FEW)                                                                                        \
     INLINE void NAME##_add_##S(const struct sums *k, int64_t pixel, int64_t rows, int64_t at, int64_t n,               \
-                               struct block *v)                                                                        \
+                               struct block *b)                                                                        \
     {                                                                                                                  \
-        int64_t c = k->cut.channels, from = pixel * c + v->first + at;                                                 \
-        const T *dy = (const T *)k->in[0] + from, *x = (const T *)k->x + from;                                         \
-        const A *mean = v->mean.F + at, *rstd = v->rstd.F + at;                                                        \
-        double a[LANES], b[LANES];                                                                                     \
-        for (int64_t j = 0; j < n; j++) a[j] = v->sum[0][at + j], b[j] = v->sum[1][at + j];                            \
-        for (int64_t i = 0; i < rows; i++)                                                                             \
-            _Pragma("omp simd") for (int64_t j = 0; j < n; j++)                                                        \
-                NAME##_term_##F(TAKE(dy[i * c + j]), TAKE(x[i * c + j]), mean[j], rstd[j], &a[j], &b[j]);              \
-        for (int64_t j = 0; j < n; j++) v->sum[0][at + j] = a[j], v->sum[1][at + j] = b[j];                            \
+        int64_t c = k->cut.channels, from = pixel * c + b->first + at;                                                 \
+        const T *in[2] = {(const T *)k->in[0] + from, (const T *)k->x + from};                                         \
+        wn__f64 sum[2];                                                                                                \
+        FEW v[2], dy, x;                                                                                               \
+        for (int i = 0; i < 2; i++) wn__read_f64(&sum[i], b->sum[i] + at, LANES);                                      \
+        wn__read_few_##F(&v[0], b->mean.F + at, LANES);                                                                \
+        wn__read_few_##F(&v[1], b->rstd.F + at, LANES);                                                                \
+        for (int64_t i = 0; i < rows; i++) {                                                                           \
+            wn__read_few_##S(&dy, in[0] + i * c, n);                                                                   \
+            wn__read_few_##S(&x, in[1] + i * c, n);                                                                    \
+            NAME##_term_##F(&dy, &x, v, sum);                                                                          \
+        }                                                                                                              \
+        for (int i = 0; i < 2; i++) wn__write_f64(b->sum[i] + at, &sum[i], LANES);                                     \
     }
 
-#define LOOPS(NAME, S, T, F, A, TAKE, INPUTS, READ)                                                                    \
-    ADD(NAME, S, T, F, A, TAKE)                                                                                        \
+/* INPUTS: images that are read. */
+#define LOOPS(NAME, S, T, F, FEW, INPUTS, READ)                                                                        \
+    ADD(NAME, S, T, F, FEW)                                                                                            \
     static void NAME##_down_##S(const struct sums *k, int64_t pixel, int64_t n, struct block *b,                       \
                                 struct wn__prefetch next[2])                                                           \
     {                                                                                                                  \
@@ -125,15 +144,15 @@ TERMS(f64, double)
         for (int64_t j = 0; j < n; j++) ((T *)out)[at + j] = PUT((A)value[j]);                                         \
     }
 
-#define DTYPE(S, T, F, A, TAKE, PUT)                                                                                   \
+#define DTYPE(S, T, F, A, FEW, TAKE, PUT)                                                                              \
     READ_AND_STORE(S, T, F, A, TAKE, PUT)                                                                              \
-    LOOPS(mean, S, T, F, A, TAKE, 1, NULL)                                                                             \
-    LOOPS(square, S, T, F, A, TAKE, 1, read_##S)                                                                       \
-    LOOPS(gradient, S, T, F, A, TAKE, 2, read_##S)
+    LOOPS(mean, S, T, F, FEW, 1, NULL)                                                                                 \
+    LOOPS(square, S, T, F, FEW, 1, read_##S)                                                                           \
+    LOOPS(gradient, S, T, F, FEW, 2, read_##S)
 
-DTYPE(f32, float, f32, float, WN_SAME, WN_SAME)
-DTYPE(f64, double, f64, double, WN_SAME, WN_SAME)
-DTYPE(bf16, uint16_t, f32, float, wn_from_bf16, wn_to_bf16)
+DTYPE(f32, float, f32, float, wn__few, WN_SAME, WN_SAME)
+DTYPE(f64, double, f64, double, wn__f64, WN_SAME, WN_SAME)
+DTYPE(bf16, uint16_t, f32, float, wn__few, wn_from_bf16, wn_to_bf16)
 
 /* ---- the driver -------------------------------------------------------------------------------------------- */
 
@@ -141,7 +160,8 @@ DTYPE(bf16, uint16_t, f32, float, wn_from_bf16, wn_to_bf16)
 static void add_part(const struct sums *k, int64_t pixel, int64_t end, int64_t n, struct block *b)
 {
     int64_t whole = n / LANES * LANES, tail = end - (end - pixel) % ROWS, pitch = k->cut.channels * k->loops->size;
-    int64_t from = (pixel + ROWS) * pitch + b->first * k->loops->size;
+    int64_t ahead = wn_round_up(AHEAD / (n * k->loops->size) + 1, ROWS);
+    int64_t from = (pixel + ahead) * pitch + b->first * k->loops->size;
     struct wn__prefetch next[2];
     for (int i = 0; i < 2; i++)
         next[i] =
@@ -164,7 +184,7 @@ static void units(int64_t begin, int64_t end, void *ctx)
         double *to = k->partial + unit / blocks * c->sums * c->channels;
         b.first = unit % blocks * k->together;
         n = c->channels - b.first < k->together ? c->channels - b.first : k->together;
-        for (int64_t i = 0; i < 2; i++) memset(b.sum[i], 0, (size_t)n * sizeof(double));
+        for (int64_t i = 0; i < 2; i++) memset(b.sum[i], 0, (size_t)(n + LANES) * sizeof(double));
         if (k->loops->read != NULL) k->loops->read(k, slab, n, &b);
         add_part(k, slab * c->rows + c->rows * part / c->parts, slab * c->rows + c->rows * (part + 1) / c->parts, n,
                  &b);

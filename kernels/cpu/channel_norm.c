@@ -94,15 +94,20 @@ struct loops {
     {                                                                                                                  \
         int64_t c = k->cut.channels, from = p->first * c + p->at;                                                      \
         const T *x = (const T *)k->in[0] + from;                                                                       \
-        for (int64_t i = 0; i < p->count; i++)                                                                         \
+        for (int64_t i = 0; i < p->count; i++) {                                                                       \
+            wn__fetch_behind(x + i * c, wn__tuning.stream_ahead, p->n * (int64_t)sizeof(T));                           \
             wn__batch_norm_row_##S((T *)p->to + i * p->step, x + i * c, &v->F, p->n);                                  \
+        }                                                                                                              \
     }                                                                                                                  \
     static void rows_dx_##S(const struct norm *k, const struct pixels *p, const union channels *v)                     \
     {                                                                                                                  \
         int64_t c = k->cut.channels, from = p->first * c + p->at;                                                      \
         const T *dy = (const T *)k->in[0] + from, *x = (const T *)k->in[1] + from;                                     \
-        for (int64_t i = 0; i < p->count; i++)                                                                         \
+        for (int64_t i = 0; i < p->count; i++) {                                                                       \
+            wn__fetch_behind(dy + i * c, wn__tuning.stream_ahead, p->n * (int64_t)sizeof(T));                          \
+            wn__fetch_behind(x + i * c, wn__tuning.stream_ahead, p->n * (int64_t)sizeof(T));                           \
             wn__batch_norm_dx_row_##S((T *)p->to + i * p->step, dy + i * c, x + i * c, &v->F, p->n);                   \
+        }                                                                                                              \
     }
 
 #define LOOPS(S, T, F, A, TAKE, PUT)                                                                                   \

@@ -15,9 +15,10 @@
 #include "bf16.h"
 #include "cpu.h"
 #include "image.h"
+#include "lanes.h"
 
 #define INLINE static inline __attribute__((always_inline))
-#define WIDE 256 /* channels whose sums are in the first-level cache */
+#define WEIGHTS 16 /* rows and columns of dy whose weights are computed once for all channels of a pixel */
 
 struct rows;
 struct area;
@@ -76,36 +77,56 @@ struct rows {
 struct area {
     const void *dy; /* the image */
     int64_t at[2], begin[2], end[2];
+    double weight[2][WEIGHTS]; /* of the pixel, in the first rows and columns */
 };
 
-/* Defines channels [first, first + n) of one pixel of dx, n at most WIDE. */
-#define GATHER(S, T, A, TAKE, PUT)                                                                                     \
+/* Returns how much of the pixel is in row (k = 0) or column `at` of dy. */
+INLINE double part_of(const struct resize *r, const struct area *a, int32_t k, int64_t at)
+{
+    int64_t i = at - a->begin[k];
+    return i < WEIGHTS ? a->weight[k][i] : weight_of(&r->part[k][at], a->at[k]);
+}
+
+/* Moves on along dim k to the pixel at `at`, which only grows. */
+static void move(const struct resize *r, int32_t k, int64_t at, struct area *a)
+{
+    a->at[k] = at;
+    follow(r->part[k], r->read[k], at, &a->begin[k], &a->end[k]);
+    for (int64_t i = 0; i < WEIGHTS && i < a->end[k] - a->begin[k]; i++)
+        a->weight[k][i] = weight_of(&r->part[k][a->begin[k] + i], at);
+}
+
+/* Defines channels [first, first + n) of one pixel of dx, n at most WN_F64_LANES. FEW: lanes of numbers (lanes.h). */
+#define GATHER(S, T, FEW)                                                                                              \
     INLINE void gather_##S(const struct resize *k, const struct area *a, int64_t first, int64_t n, T *to)              \
     {                                                                                                                  \
-        double sum[WIDE];                                                                                              \
-        memset(sum, 0, (size_t)n * sizeof(double));                                                                    \
+        wn__f64 sum = {0}, wide;                                                                                       \
+        FEW x;                                                                                                         \
         for (int64_t p = a->begin[0]; p < a->end[0]; p++) {                                                            \
-            double of_row = weight_of(&k->part[0][p], a->at[0]);                                                       \
+            double of_row = part_of(k, a, 0, p);                                                                       \
             const T *dy = (const T *)a->dy + (p * k->read[1] + a->begin[1]) * k->channels + first;                     \
             for (int64_t q = a->begin[1]; q < a->end[1]; q++, dy += k->channels) {                                     \
-                double weight = of_row * weight_of(&k->part[1][q], a->at[1]);                                          \
-                _Pragma("omp simd") for (int64_t j = 0; j < n; j++) sum[j] += weight * (double)TAKE(dy[j]);            \
+                wn__read_few_##S(&x, dy, n);                                                                           \
+                wn__double_##S(&wide, &x);                                                                             \
+                sum += wide * (of_row * part_of(k, a, 1, q));                                                          \
             }                                                                                                          \
         }                                                                                                              \
-        _Pragma("omp simd") for (int64_t j = 0; j < n; j++) to[j] = PUT((A)sum[j]);                                    \
+        wn__single_##S(&x, &sum);                                                                                      \
+        wn__write_few_##S(to, &x, n);                                                                                  \
     }                                                                                                                  \
     static void gather_pixel_##S(const struct resize *k, const struct area *a, void *to)                               \
     {                                                                                                                  \
-        for (int64_t at = 0; at < k->channels; at += WIDE)                                                             \
-            gather_##S(k, a, at, wn_min(k->channels - at, WIDE), (T *)to + at);                                        \
+        int64_t at = 0, n = k->channels;                                                                               \
+        for (; at + WN_F64_LANES <= n; at += WN_F64_LANES) gather_##S(k, a, at, WN_F64_LANES, (T *)to + at);           \
+        if (at < n) gather_##S(k, a, at, n - at, (T *)to + at);                                                        \
     }
 
 MIX(f32, float, float, WN_SAME, WN_SAME)
 MIX(f64, double, double, WN_SAME, WN_SAME)
 MIX(bf16, uint16_t, float, wn_from_bf16, wn_to_bf16)
-GATHER(f32, float, float, WN_SAME, WN_SAME)
-GATHER(f64, double, double, WN_SAME, WN_SAME)
-GATHER(bf16, uint16_t, float, wn_from_bf16, wn_to_bf16)
+GATHER(f32, float, wn__few)
+GATHER(f64, double, wn__f64)
+GATHER(bf16, uint16_t, wn__few)
 
 /* ---- stretches of rows --------------------------------------------------------------------------------------- */
 
@@ -134,11 +155,10 @@ static void bilinear(const void *ctx, int64_t row, int64_t at, int64_t n, char *
 static void derivative(const void *ctx, int64_t row, int64_t at, int64_t n, char *to)
 {
     const struct resize *k = ctx;
-    struct area a = {.dy = input_row(k, row, 0), .at = {row % k->made[0], 0}};
-    follow(k->part[0], k->read[0], a.at[0], &a.begin[0], &a.end[0]);
+    struct area a = {.dy = input_row(k, row, 0)};
+    move(k, 0, row % k->made[0], &a);
     for (int64_t end = at + n; at < end; at++, to += k->out.bytes) {
-        a.at[1] = at;
-        follow(k->part[1], k->read[1], at, &a.begin[1], &a.end[1]);
+        move(k, 1, at, &a);
         k->gather(k, &a, to);
     }
 }
