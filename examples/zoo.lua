@@ -45,6 +45,33 @@ local function plans(zoo, size, precision, batch, t)
     return model:parameter_count(), state, peaks[1], peaks[2]
 end
 
+-- ---- models over images ------------------------------------------------------------------------------------------
+
+-- What a public page on checkpointing says of two of them, GB without and with checkpoints.
+local images = {
+    { 'ResNet 18', 'resnet', '18', 32, 224 }, { 'ResNet 50', 'resnet', '50', 32, 224 },
+    { 'ResNet 152', 'resnet', '152', 32, 224, '7.2 -> 3.1' }, { 'ViT B/16', 'vit', 'B/16', 64, 224, '12.5 -> 5.8' },
+    { 'U-Net 64', 'unet', '64', 4, 256 }, { 'CNN 100', 'cnn100', '320', 64, 28 },
+}
+
+-- Returns the row of a model: parameters, the page's figures, the peak of PyTorch's accounting with Adam's states and
+-- gradients kept, and Wane's peaks of opt:step(loss).
+local function image_row(m)
+    local zoo, batch, size = require('zoo.' .. m[2]), m[4], m[5]
+    local model = zoo.new(m[3])
+    local opt = wane.optim.AdamW(model:parameters(), { lr = 1e-4 })
+    local x = wane.randn(batch, m[2] == 'cnn100' and 1 or 3, size, size)
+    local labels = wane.randint(2, m[2] == 'unet' and { batch, size, size } or { batch })
+    local function loss() return zoo.loss(model, x, labels) end
+    local at = wane.plan(loss):pytorch { state = 8, gradients = 'kept', warm = true }
+    local row = { m[1], wane.bytes.exact(model:parameter_count()), ('%d x %d'):format(batch, size), m[6] or '',
+        gb(math.max(at.peak_forward, at.peak_backward)) }
+    for _, policy in ipairs { 'save_all', 'recompute_all', 'least' } do
+        row[#row + 1] = gb(wane.plan(function() opt:step(loss()) end, { policy = policy }).peak)
+    end
+    return row
+end
+
 local function options()
     local out, i = { batch = 1, t = 1024 }, 1
     while arg[i] do
@@ -69,6 +96,11 @@ local function main()
         size.batch, size.t))
     print(text.text({ 'model', 'parameters', 'state', 'f32: save_all', 'blocks recomputed', 'bf16: save_all',
         'blocks recomputed' }, rows))
+    local shown = {}
+    for i, m in ipairs(images) do shown[i] = image_row(m) end
+    print('\nModels over images, f32, AdamW: GB, batch x pixels a side; PyTorch by its accounting, with gradients kept')
+    print(text.text({ 'model', 'parameters', 'batch', 'a page says', 'PyTorch', 'Wane: save_all', 'blocks recomputed',
+        'least' }, shown))
 end
 
 main()

@@ -88,7 +88,7 @@ WN_FN void wn__window_pool_attrs(const struct wn_attrs *a, struct wn__window *w)
     *w = (struct wn__window){.groups = 1, .flags = (int32_t)a->i[WN_POOL_FLAGS], .dilation = {1, 1}};
     for (int32_t k = 0; k < 2; k++) {
         w->kernel[k] = wn__pair_get(a->i[WN_POOL_KERNEL], k);
-        w->stride[k] = wn__pair_get(a->i[WN_POOL_STRIDE], k);
+        w->stride[k] = w->flags & WN_POOL_IS_ADAPTIVE ? 1 : wn__pair_get(a->i[WN_POOL_STRIDE], k);
         w->pad[k] = wn__pair_get(a->i[WN_POOL_PAD], k);
     }
 }

@@ -124,11 +124,12 @@ int32_t wn__record(int32_t op, int32_t n, struct wn_node *const *in, const struc
     return WN_OK;
 }
 
-/* Returns the RELAYOUT of v that was recorded last, where it is in this layout, and a new one would be its equal. */
+/* Returns the RELAYOUT of v that was recorded last, where it is in this layout, a new one would be its equal, and no
+ * program has computed it: it then belongs to an earlier step. */
 static struct wn_node *laid_before(const struct wn_node *v, int32_t layout)
 {
     struct wn_node *n = v->laid;
-    if (n == NULL || n->type.layout != layout || n->is_held || n->stale) return NULL;
+    if (n == NULL || n->type.layout != layout || n->is_held || n->stale || n->issued > 0) return NULL;
     int32_t is_here = n->scope == wn__here.scope && n->region == wn__here.region;
     return is_here && n->needs_grad == (v->needs_grad && !wn__here.grad_off) ? n : NULL;
 }

@@ -4,8 +4,11 @@
 -- pages, freed memory is kept by malloc, fused optimizers) and as shipped; all with the same number of threads. Seconds
 -- are medians of turns, of whole steps, recording included. Without PyTorch it prints Wane's columns and says so.
 --
---   luajit spec/bench/rival.lua [--small] [--turns N] [--rows N,N,...] [--out FILE] [--class avx2]
+--   luajit spec/bench/rival.lua [--small] [--turns N] [--rows N,N,...] [--models images] [--out FILE] [--class avx2]
 --                                                                                       PYTHON=python3 unless set
+--
+-- --models images takes the rows of spec/bench/image_steps.lua instead, whose results have the name rival_images; tuned
+-- PyTorch has images and weights of convolutions with channels last.
 --
 -- --class holds Wane, PyTorch and the probe to a class of processors (WANE_KERNELS), and the results to a name of their
 -- own, rival_avx2.
@@ -47,9 +50,14 @@ local function rows_of(text)
     return out
 end
 
-local chosen = common.options({ turns = 7, out = 'file', rows = rows_of },
-    '--small, --turns N, --rows N,N,..., --out FILE')
-if common.named_class() then common.rename('rival_' .. common.named_class()) end
+local function models_of(text)
+    return text == 'images' and text or error("rival: --models takes images", 0)
+end
+
+local chosen = common.options({ turns = 7, out = 'file', rows = rows_of, models = models_of },
+    '--small, --turns N, --rows N,N,..., --models images, --out FILE')
+local of_images = chosen.models == 'images'
+common.rename(table.concat({ 'rival', of_images and 'images' or nil, common.named_class() }, '_'))
 common.out = chosen.out or (not chosen.small and common.out)
 local heavy = chosen.small and { 64, 4, 8 } or { 4096, 20, 32 } -- width, depth, batch
 local mlp = chosen.small and { 64, 4, 8 } or { 1024, 20, 32 }
@@ -200,6 +208,11 @@ local rows = {
         torch = gpt_words(1, 1), floor = gpt_floor(true), bf16 = true,
         aims = { time = 0.6, floor = 0.75, bytes = 1 } },
 }
+
+if of_images then
+    package.path = common.root .. '/examples/?.lua;' .. package.path
+    rows = assert(loadfile(here .. '/image_steps.lua'))(chosen.small)
+end
 
 -- ---- processes ------------------------------------------------------------------------------------------------
 local function rival(settings)

@@ -3,11 +3,14 @@ turns on one machine. Every answer is one line.
 
   build NAME A B C ...  how many numbers its parameters are. heavy WIDTH DEPTH BATCH REGION UPDATE
                         | mlp WIDTH DEPTH BATCH | gpt BLOCKS D HEADS T BATCH RECOMPUTE BF16
+                        | resnet LAYERS SIZE BATCH RECOMPUTE | unet WIDTH STAGES SIZE BATCH RECOMPUTE
+                        | vit SIZE PATCH LAYERS HEADS D BATCH RECOMPUTE
   turn SECONDS          seconds of a step: of as many as these seconds take, one at least
   live NAME A B C ...   bytes: the most that was alive at once while the model was made and took three steps
   quit
 
-Environment: THREADS; FUSED=1 for the fused optimizers, which PyTorch offers but does not choose. "Tuned" steps run with
+Environment: THREADS; FUSED=1 for what PyTorch offers but does not choose: the fused optimizers, and channels_last for
+images and the weights of convolutions. "Tuned" steps run with
   GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=17179869184:glibc.malloc.trim_threshold=17179869184
 
 Live bytes are exact: the profiler reports every allocation and every release of PyTorch's CPU allocator, and it watches
@@ -20,8 +23,11 @@ import re
 import sys
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fixtures"))
+
 import torch
 import torch.nn.functional as F
+import torch_models
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
@@ -136,6 +142,62 @@ def build_gpt(blocks, d, heads, t, batch, recompute, bf16):
     return step, lambda: with_gradients(model, x)
 
 
+def recompute(modules):
+    """Runs each module inside a checkpoint from now on."""
+    for m in modules:
+        forward = m.forward
+        m.forward = lambda *x, forward=forward: checkpoint(forward, *x, use_reentrant=False)
+
+
+def image_step(model, shape, labels, make_optimizer, dense=False):
+    x = torch.randn(shape)
+    if FUSED:
+        model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+    opt = make_optimizer(model.parameters())
+
+    def step():
+        opt.zero_grad(set_to_none=True)
+        F.cross_entropy(model(x), labels).backward()
+        opt.step()
+
+    def alive():
+        states = [t for state in opt.state.values() for t in state.values() if t is not None]
+        return with_gradients(model, x, labels) + list(model.buffers()) + states
+
+    return step, alive
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9, fused=FUSED)
+
+
+def adamw(parameters):
+    return torch.optim.AdamW(parameters, lr=1e-3, fused=FUSED)
+
+
+def build_resnet(layers, size, batch, again):
+    counts = {18: [2, 2, 2, 2], 50: [3, 4, 6, 3]}[layers]
+    block, factor = (torch_models.BasicBlock, 1) if layers == 18 else (torch_models.Bottleneck, 4)
+    model = torch_models.ResNet(block, factor, counts, 64, True, 1000)
+    if again:
+        recompute(m for m in model.modules() if isinstance(m, block))
+    return image_step(model, (batch, 3, size, size), torch.randint(1000, (batch,)), sgd)
+
+
+def build_unet(width, stages, size, batch, again):
+    model = torch_models.UNet(width, stages, 2, False)
+    if again:
+        recompute([*model.down, *model.up])
+    return image_step(model, (batch, 3, size, size), torch.randint(2, (batch, size, size)), adamw)
+
+
+def build_vit(size, patch, layers, heads, d, batch, again):
+    model = torch_models.ViT(size, patch, layers, heads, d, 4 * d, 1000)
+    if again:
+        recompute(model.blocks)
+    return image_step(model, (batch, 3, size, size), torch.randint(1000, (batch,)), adamw)
+
+
 def watch(fn):
     """Calls fn; (the most bytes alive at once, bytes alive at the end), of what was allocated in it."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
@@ -200,7 +262,8 @@ def libraries():
     return ",".join([f"{names.get(name, name)}-{version}" for name, version in found] + [f"loops-of-{loops}"])
 
 
-builders = {"heavy": build_heavy, "mlp": build_mlp, "gpt": build_gpt}
+builders = {"heavy": build_heavy, "mlp": build_mlp, "gpt": build_gpt, "resnet": build_resnet, "unet": build_unet,
+            "vit": build_vit}
 
 
 def maker(words):
