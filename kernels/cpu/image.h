@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include "nontemporal.h"
 
-enum { WN_IMAGE_BLOCK = 16384 }; /* most bytes of a stretch that streams */
+enum { WN_IMAGE_BLOCK = 8192 }; /* most bytes of a stretch that streams */
 
 struct wn__image_out {
     char *out;

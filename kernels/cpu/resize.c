@@ -12,16 +12,11 @@
 #include <string.h>
 #include "../../runtime/base/resample.h"
 #include "../../runtime/base/window.h"
-#include "bf16.h"
 #include "cpu.h"
 #include "image.h"
-#include "lanes.h"
-
-#define INLINE static inline __attribute__((always_inline))
-#define WEIGHTS 16 /* rows and columns of dy whose weights are computed once for all channels of a pixel */
+#include "taps.h"
 
 struct rows;
-struct area;
 
 /* One application. */
 struct resize {
@@ -31,9 +26,9 @@ struct resize {
     const struct wn__resample *part[2]; /* of each row, and of each column, of y */
     struct wn__image_out out;
     wn__image_stretch stretch;
-    /* Compute one pixel, all channels: of y by interpolation, of dx. */
+    /* Computes one pixel of y by interpolation, all channels. */
     void (*mix)(const struct resize *k, const struct rows *r, const struct wn__resample *part, void *to);
-    void (*gather)(const struct resize *k, const struct area *a, void *to);
+    const struct wn__taps_loops *sums; /* of dx */
 };
 
 /* Returns how much of element `at` of x is in an element of y. */
@@ -42,12 +37,52 @@ static double weight_of(const struct wn__resample *part, int64_t at)
     return (part->low == at ? 1.0 - part->weight : 0.0) + (part->high == at ? part->weight : 0.0);
 }
 
-/* Moves [*begin, *end) on to the elements of y, of n, that element `at` of x is a part of. `at` only grows. */
-static void follow(const struct wn__resample *part, int64_t n, int64_t at, int64_t *begin, int64_t *end)
+/* The part of dy that a pixel of dx, at row at[0] and column at[1], gathers: rows and columns [begin, end). */
+struct area {
+    const struct resize *of;
+    int64_t at[2], begin[2], end[2];
+};
+
+/* Moves an area on along dim k to the pixel at `at`, which only grows. */
+static void move(struct area *a, int32_t k, int64_t at)
 {
-    while (*begin < n && part[*begin].high < at) ++*begin;
-    if (*end < *begin) *end = *begin;
-    while (*end < n && part[*end].low <= at) ++*end;
+    const struct wn__resample *part = a->of->part[k];
+    int64_t n = a->of->read[k];
+    a->at[k] = at;
+    while (a->begin[k] < n && part[a->begin[k]].high < at) a->begin[k]++;
+    a->end[k] = wn_max(a->begin[k], a->end[k]);
+    while (a->end[k] < n && part[a->end[k]].low <= at) a->end[k]++;
+}
+
+/* Returns how much of the pixel is in pixel (r, c) of its area. */
+static double share_of(const void *ctx, int64_t r, int64_t c)
+{
+    const struct area *a = ctx;
+    return weight_of(&a->of->part[0][a->begin[0] + r], a->at[0]) *
+           weight_of(&a->of->part[1][a->begin[1] + c], a->at[1]);
+}
+
+/* Computes a pixel of dx, whose area in dy begins at x. */
+static void gather(const struct area *a, const void *x, void *to)
+{
+    const struct resize *k = a->of;
+    int64_t rows = a->end[0] - a->begin[0], columns = a->end[1] - a->begin[1], pitch = k->read[1] * k->channels;
+    struct wn__taps t;
+    if (rows * columns > WN_FEW_TAPS) {
+        struct wn__area all = {rows, columns, pitch, share_of, a, 1};
+        k->sums->many(&all, x, k->channels, to);
+        return;
+    }
+    t.n = 0;
+    t.divisor = 1;
+    for (int64_t r = 0; r < rows; r++) {
+        double of_row = weight_of(&k->part[0][a->begin[0] + r], a->at[0]);
+        for (int64_t c = 0; c < columns; c++, t.n++) {
+            t.at[t.n] = r * pitch + c * k->channels;
+            t.weight[t.n] = of_row * weight_of(&k->part[1][a->begin[1] + c], a->at[1]);
+        }
+    }
+    k->sums->few(&t, x, k->channels, to);
 }
 
 /* ---- pixels ------------------------------------------------------------------------------------------------ */
@@ -73,60 +108,9 @@ struct rows {
         }                                                                                                              \
     }
 
-/* The part of dy that a pixel of dx at (row, column) gathers: rows and columns [begin, end). */
-struct area {
-    const void *dy; /* the image */
-    int64_t at[2], begin[2], end[2];
-    double weight[2][WEIGHTS]; /* of the pixel, in the first rows and columns */
-};
-
-/* Returns how much of the pixel is in row (k = 0) or column `at` of dy. */
-INLINE double part_of(const struct resize *r, const struct area *a, int32_t k, int64_t at)
-{
-    int64_t i = at - a->begin[k];
-    return i < WEIGHTS ? a->weight[k][i] : weight_of(&r->part[k][at], a->at[k]);
-}
-
-/* Moves on along dim k to the pixel at `at`, which only grows. */
-static void move(const struct resize *r, int32_t k, int64_t at, struct area *a)
-{
-    a->at[k] = at;
-    follow(r->part[k], r->read[k], at, &a->begin[k], &a->end[k]);
-    for (int64_t i = 0; i < WEIGHTS && i < a->end[k] - a->begin[k]; i++)
-        a->weight[k][i] = weight_of(&r->part[k][a->begin[k] + i], at);
-}
-
-/* Defines channels [first, first + n) of one pixel of dx, n at most WN_F64_LANES. FEW: lanes of numbers (lanes.h). */
-#define GATHER(S, T, FEW)                                                                                              \
-    INLINE void gather_##S(const struct resize *k, const struct area *a, int64_t first, int64_t n, T *to)              \
-    {                                                                                                                  \
-        wn__f64 sum = {0}, wide;                                                                                       \
-        FEW x;                                                                                                         \
-        for (int64_t p = a->begin[0]; p < a->end[0]; p++) {                                                            \
-            double of_row = part_of(k, a, 0, p);                                                                       \
-            const T *dy = (const T *)a->dy + (p * k->read[1] + a->begin[1]) * k->channels + first;                     \
-            for (int64_t q = a->begin[1]; q < a->end[1]; q++, dy += k->channels) {                                     \
-                wn__read_few_##S(&x, dy, n);                                                                           \
-                wn__double_##S(&wide, &x);                                                                             \
-                sum += wide * (of_row * part_of(k, a, 1, q));                                                          \
-            }                                                                                                          \
-        }                                                                                                              \
-        wn__single_##S(&x, &sum);                                                                                      \
-        wn__write_few_##S(to, &x, n);                                                                                  \
-    }                                                                                                                  \
-    static void gather_pixel_##S(const struct resize *k, const struct area *a, void *to)                               \
-    {                                                                                                                  \
-        int64_t at = 0, n = k->channels;                                                                               \
-        for (; at + WN_F64_LANES <= n; at += WN_F64_LANES) gather_##S(k, a, at, WN_F64_LANES, (T *)to + at);           \
-        if (at < n) gather_##S(k, a, at, n - at, (T *)to + at);                                                        \
-    }
-
 MIX(f32, float, float, WN_SAME, WN_SAME)
 MIX(f64, double, double, WN_SAME, WN_SAME)
 MIX(bf16, uint16_t, float, wn_from_bf16, wn_to_bf16)
-GATHER(f32, float, wn__few)
-GATHER(f64, double, wn__f64)
-GATHER(bf16, uint16_t, wn__few)
 
 /* ---- stretches of rows --------------------------------------------------------------------------------------- */
 
@@ -155,11 +139,12 @@ static void bilinear(const void *ctx, int64_t row, int64_t at, int64_t n, char *
 static void derivative(const void *ctx, int64_t row, int64_t at, int64_t n, char *to)
 {
     const struct resize *k = ctx;
-    struct area a = {.dy = input_row(k, row, 0)};
-    move(k, 0, row % k->made[0], &a);
+    struct area a = {.of = k};
+    move(&a, 0, row % k->made[0]);
+    const char *dy = input_row(k, row, a.begin[0]);
     for (int64_t end = at + n; at < end; at++, to += k->out.bytes) {
-        move(k, 1, at, &a);
-        k->gather(k, &a, to);
+        move(&a, 1, at);
+        gather(&a, dy + a.begin[1] * k->out.bytes, to);
     }
 }
 
@@ -177,9 +162,6 @@ static void rows(int64_t begin, int64_t end, void *ctx)
     }
 static void (*const mix_of[WN_DTYPE_COUNT])(const struct resize *, const struct rows *, const struct wn__resample *,
                                             void *) = KERNELS(mix);
-static void (*const gather_of[WN_DTYPE_COUNT])(const struct resize *, const struct area *,
-                                               void *) = KERNELS(gather_pixel);
-
 /* Returns what computes a stretch of a row. */
 static wn__image_stretch stretch_of(const struct wn_desc *d)
 {
@@ -213,7 +195,7 @@ static int32_t resize(const struct wn_desc *d, const struct wn_buffers *b, void 
         part += is_derivative ? k.read[i] : k.made[i];
     }
     k.mix = mix_of[dtype];
-    k.gather = gather_of[dtype];
+    k.sums = wn__taps_loops[dtype];
     k.stretch = stretch_of(d);
     k.out = (struct wn__image_out){b->out, k.made[1], k.channels * k.size, 0};
     k.out.streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
