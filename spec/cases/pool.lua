@@ -130,42 +130,49 @@ local function of_shares(w)
     return function(dy) return spread(w, dy, function(k, _, counted) return dy[k] / counted end) end
 end
 
--- The windows that all poolings are tried with: { name, window, shape of x }. 33 channels are past two vectors.
-local overlap, uneven = { 3, 2, 1 }, { { 2, 3 }, { 1, 2 }, { 1, 0 } }
+-- The windows that poolings are tried with: { name, window, shape of x, whether gradients are checked }. 33 channels
+-- are past two vectors; a pixel in more than 16 windows, or a window of more places, is summed another way.
+local overlap = { 3, 2, 1 }
 local windows = {
-    { 'two by two', { 2, 2 }, { 2, 3, 4, 6 } },
-    { 'overlapping windows', overlap, { 2, 5, 7, 6 } },
-    { 'many channels', overlap, { 1, 33, 5, 4 } },
-    { 'rows unlike columns', uneven, { 1, 3, 5, 8 } },
+    { 'overlapping windows', overlap, { 2, 3, 7, 6 }, true },
+    { 'rows unlike columns', { { 2, 3 }, { 1, 2 }, { 1, 0 } }, { 1, 2, 5, 8 }, true },
     { 'windows beyond the end', { 3, 2, 1, flags = CEIL }, { 1, 2, 6, 8 } },
-    { 'no window beyond the padding', { 2, 2, 1, flags = CEIL }, { 1, 2, 5, 4 } },
-    { 'one channel', overlap, { 2, 1, 5, 5 } },
-    { 'one pixel', { 3, 1, 1 }, { 2, 4, 1, 1 } },
     { 'gaps between windows', { 1, 3 }, { 1, 2, 5, 4 } },
+    { 'one channel', overlap, { 2, 1, 5, 5 } },
 }
-
+local more = {
+    { 'two by two', { 2, 2 }, { 2, 3, 4, 6 } },
+    { 'many channels', overlap, { 1, 33, 5, 4 } },
+    { 'no window beyond the padding', { 2, 2, 1, flags = CEIL }, { 1, 2, 5, 4 } },
+    { 'one pixel', { 3, 1, 1 }, { 2, 4, 1, 1 } },
+}
 local means = {
-    { 'padding that counts', { 3, 2, 1, flags = COUNTS_PAD }, { 2, 3, 5, 6 } },
+    { 'many channels', { 2, 2 }, { 1, 19, 2, 2 } },
     { 'padding that counts, beyond the end', { 3, 2, 1, flags = CEIL + COUNTS_PAD }, { 1, 2, 6, 8 } },
-    { 'adaptive, uneven', { { 3, 5 }, flags = ADAPTIVE }, { 2, 3, 7, 8 } },
-    { 'adaptive, all', { 1, flags = ADAPTIVE }, { 2, 17, 3, 5 } },
+    { 'beyond the end, without padding', { { 2, 3 }, 2, 0, flags = CEIL }, { 1, 2, 5, 6 } },
+    { 'adaptive, uneven', { { 3, 5 }, flags = ADAPTIVE }, { 1, 3, 7, 8 }, true },
+    { 'adaptive, all', { 1, flags = ADAPTIVE }, { 2, 9, 5, 4 } },
     { 'adaptive, more than there are', { { 5, 7 }, flags = ADAPTIVE }, { 1, 2, 3, 2 } },
+    { 'a pixel in 25 windows', { 5, 1, 2, flags = COUNTS_PAD }, { 1, 3, 5, 6 } },
 }
 
-local function with(base, more)
+local function with(base, changes)
     local out = {}
     for k, v in pairs(base) do out[k] = v end
-    for k, v in pairs(more) do out[k] = v end
+    for k, v in pairs(changes or {}) do out[k] = v end
     return out
 end
 
-local function image(shape, more) return with(shape, more or {}) end
-
--- Returns the cases of an op over all of a list of windows; make(window, shape) returns a case without a name.
+-- Returns the cases of an op over all of some lists of windows. make(window, shape) returns a case without a name,
+-- whose grad holds where gradients are checked.
 local function over(lists, make)
     local out = {}
     for _, list in ipairs(lists) do
-        for _, row in ipairs(list) do out[#out + 1] = with(make(row[2], row[3]), { name = row[1] }) end
+        for _, row in ipairs(list) do
+            local case = make(row[2], row[3])
+            case.name, case.grad = row[1], row[4] and case.grad or nil
+            out[#out + 1] = case
+        end
     end
     return out
 end
@@ -181,7 +188,7 @@ local function derivative(name, ref, bytes)
         local inputs = { size_of(w, shape) }
         if bytes then
             local places = part(w, 1, 1) * part(w, 1, 2)
-            inputs[2] = image(inputs[1], { dtype = 'u8', gen = 'int:' .. places })
+            inputs[2] = with(inputs[1], { dtype = 'u8', gen = 'int:' .. places })
         end
         return { inputs = inputs, call = op(name, sized), ref = ref(sized), grad = { true } }
     end
@@ -232,9 +239,9 @@ local function refusals(name)
     }
 end
 
-local function refused(name, more)
+local function refused(name, others)
     local out = refusals(name)
-    for _, b in ipairs(more or {}) do out[#out + 1] = b end
+    for _, b in ipairs(others) do out[#out + 1] = b end
     return out
 end
 
@@ -244,8 +251,8 @@ local too_many = 'a window of 16 x 16 given, expected at most 255 places; pool t
 local sized = { 2, 2, size = { 4, 4 } }
 local bytes = { 1, 1, 2, 2, dtype = 'u8', gen = 'int:4' }
 
-local index_cases = over({ windows }, function(w, shape)
-    return { inputs = { image(shape, { gen = 'distinct' }) }, call = op('max_pool2d_index', w), ref = of_index(w),
+local index_cases = over({ windows, more }, function(w, shape)
+    return { inputs = { with(shape, { gen = 'distinct' }) }, call = op('max_pool2d_index', w), ref = of_index(w),
         dtype = 'u8', exact = true }
 end)
 index_cases[#index_cases + 1] = numbers('the first of equal ones', ties, op('max_pool2d_index', two), of_index(two),
@@ -254,13 +261,13 @@ index_cases[#index_cases + 1] = numbers('the first NaN', nans, op('max_pool2d_in
 index_cases[#index_cases + 1] = { name = 'the most places', inputs = { { 1, 17, 16, 17, gen = 'distinct' } },
     call = op('max_pool2d_index', { { 15, 17 }, 1 }), ref = of_index { { 15, 17 }, 1 }, dtype = 'u8', exact = true }
 
-local max_cases = over({ windows }, function(w, shape)
-    return { inputs = { image(shape, { gen = 'distinct' }) }, call = op('max_pool2d', w), ref = of_max(w),
+local max_cases = over({ windows, more }, function(w, shape)
+    return { inputs = { with(shape, { gen = 'distinct' }) }, call = op('max_pool2d', w), ref = of_max(w),
         exact = true, grad = true }
 end)
 for _, case in ipairs(over({ windows }, function(w, shape)
     local places = part(w, 1, 1) * part(w, 1, 2)
-    return { inputs = { image(shape), image(size_of(w, shape), { dtype = 'u8', gen = 'int:' .. places }) },
+    return { inputs = { with(shape), with(size_of(w, shape), { dtype = 'u8', gen = 'int:' .. places }) },
         call = op('max_pool2d', w), ref = of_picks(w), exact = true, grad = { true } }
 end)) do
     case.name = case.name .. ', by an index'
@@ -306,7 +313,7 @@ return {
     },
     avg_pool2d = {
         cases = over({ windows, means }, function(w, shape)
-            return { inputs = { image(shape) }, call = op('avg_pool2d', w), ref = of_mean(w), grad = true }
+            return { inputs = { with(shape) }, call = op('avg_pool2d', w), ref = of_mean(w), grad = true }
         end),
         bad = refused('avg_pool2d', {
             bad({ 1, 1, 4, 4 }, { 0, flags = ADAPTIVE }, 'avg_pool2d: output size 0 given, expected 1 to 1048575',

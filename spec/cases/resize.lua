@@ -1,5 +1,5 @@
---- Cases of resizing. The reference spreads each element of y over the elements of x that it is made of, by the formulas
--- of runtime/base/resample.h; its transpose is the derivative.
+--- Cases of resizing. The reference spreads each element of y over the elements of x that it is made of, by the
+-- formulas of runtime/base/resample.h; its transpose is the derivative.
 local array = require 'spec.cases.array'
 
 local NEAREST, BILINEAR = 0, 1
@@ -66,22 +66,21 @@ local function returned(r)
     end
 end
 
+-- { name, images and channels, sizes, whether gradients are checked }.
 local sizes = {
-    { 'nearest, twice', { 2, 3 }, { from = { 2, 3 }, to = { 4, 6 } } },
-    { 'nearest, uneven', { 1, 17 }, { from = { 3, 4 }, to = { 7, 5 } } },
+    { 'nearest, uneven', { 1, 3 }, { from = { 3, 4 }, to = { 7, 5 } }, true },
+    { 'bilinear, twice', { 2, 3 }, { from = { 2, 3 }, to = { 4, 6 }, mode = BILINEAR }, true },
+    { 'corners stay', { 1, 3 }, { from = { 3, 2 }, to = { 5, 4 }, mode = BILINEAR, align = true }, true },
     { 'nearest, smaller', { 2, 2 }, { from = { 7, 5 }, to = { 3, 2 } } },
     { 'nearest, a scale', { 1, 2 }, { from = { 3, 4 }, to = { 7, 7 }, scale = { 1 / 2.4, 1 / 1.8 } } },
-    { 'bilinear, twice', { 2, 3 }, { from = { 2, 3 }, to = { 4, 6 }, mode = BILINEAR } },
     { 'bilinear, uneven', { 1, 17 }, { from = { 3, 4 }, to = { 7, 5 }, mode = BILINEAR } },
     { 'bilinear, smaller', { 2, 2 }, { from = { 7, 5 }, to = { 3, 2 }, mode = BILINEAR } },
     { 'bilinear, a scale', { 1, 2 }, { from = { 3, 4 }, to = { 7, 7 }, mode = BILINEAR,
-        scale = { 1 / 2.4, 1 / 1.8 } } },
-    { 'corners stay', { 1, 3 }, { from = { 3, 2 }, to = { 5, 4 }, mode = BILINEAR, align = true } },
+        scale = { 1 / 2.4, 1 / 1.8 } }, true },
     { 'corners stay, smaller', { 1, 2 }, { from = { 5, 4 }, to = { 2, 1 }, mode = BILINEAR, align = true } },
     { 'one channel', { 2, 1 }, { from = { 3, 2 }, to = { 4, 5 }, mode = BILINEAR } },
-    { 'one pixel', { 2, 3 }, { from = { 1, 1 }, to = { 2, 3 }, mode = BILINEAR } },
+    { 'one pixel', { 2, 9 }, { from = { 1, 1 }, to = { 5, 4 }, mode = BILINEAR } }, -- more than 16 in one
     { 'to one pixel', { 2, 3 }, { from = { 2, 3 }, to = { 1, 1 }, mode = BILINEAR } },
-    { 'many channels', { 1, 259 }, { from = { 1, 2 }, to = { 2, 3 }, mode = BILINEAR } },
     { 'no images', { 0, 2 }, { from = { 2, 2 }, to = { 3, 3 } } },
 }
 
@@ -90,7 +89,7 @@ local function over(name, of, ref)
     local out = {}
     for i, row in ipairs(sizes) do
         local lead, r = row[2], row[3]
-        out[i] = { name = row[1], inputs = { { lead[1], lead[2], r[of][1], r[of][2] } }, grad = lead[2] < 20,
+        out[i] = { name = row[1], inputs = { { lead[1], lead[2], r[of][1], r[of][2] } }, grad = row[4],
             ref = ref(r), call = function(_, x) return array.record(name, { x }, attrs(r)) end }
     end
     return out
