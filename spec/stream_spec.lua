@@ -82,6 +82,17 @@ describe('outputs past the caches have the bits of ordinary ones:', function()
         same(function(v, w) return record('extreme_grad', { w:sum(2), v, v:max(2) }, along) end, x, y)
     end)
 
+    it('of images', function()
+        local twice = { i = { 2 * 2 ^ 32 + 1, 0, 0, 2 ^ 32 + 1 } }
+        same(function(v)
+            return record('upsample2d', { v:narrow(2, 1, 528):reshape(v.shape[1], 528, 1, 1) }, twice)
+        end, x)
+        same(function(v, w)
+            local function image(t) return t:reshape(t.shape[1], WIDTH, 1, 1) end
+            return record('batch_norm_dx', { image(v), image(w), row, row, row, wane.full({ 2, WIDTH }, 0) })
+        end, x, y)
+    end)
+
     it('of picked and moved elements', function()
         same(op('gather', along), x, ids)
         same(op('gather_grad', { i = { 1, WIDTH } }), x, ids)

@@ -18,6 +18,15 @@ local spots = wane.randint(0, 40, { 257 }):retain()
 local into = require('wane.tensor.op').record('embedding_grad', { wide, spots }, { i = { 60 } })
 print('table', fingerprint { wane.eval(into) })
 
+local record = require('wane.tensor.op').record
+local image, channels = wane.randn(3, 20, 40, 41):retain(), wane.randn(20):retain()
+local list = { wane.eval(record('batch_norm_sums', { image, image, channels, channels })) }
+for _, groups in ipairs { 0, 4 } do
+    local mean = record('channel_mean', { image }, { i = { groups } })
+    list[#list + 1] = wane.eval(record('channel_rstd', { image, mean }, { i = { groups }, f = { 1e-5 } }))
+end
+print('channels', fingerprint(list))
+
 local half = wide:to 'bf16'
 local mixed = half:gelu() * half + half:softmax(-1) + half:matmul(half, { transpose_a = true }):sum()
 print('bf16', fingerprint { wane.eval(mixed:to 'f32') }, fingerprint { wane.eval(half:sum(1):to 'f32') })
