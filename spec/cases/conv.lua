@@ -93,29 +93,32 @@ local function case(op, name, x, w, o)
         if o.panels and op ~= 'conv2d_dw' then b = record('relayout', { b }, { layout = PANELS }) end
         return record(op, bias and { a, b, bias } or { a, b }, attrs)
     end
-    return { name = name .. (o.panels and ', in panels' or ''), inputs = inputs, call = call, tol = tol,
-        grad = o.grad ~= false, ref = function(...) return refs[op](s, ...) end }
+    return { name = name .. (o.panels and ', in panels' or ''), inputs = inputs, call = call, tol = o.tol or tol,
+        grad = o.grad ~= false, only = o.only, ref = function(...) return refs[op](s, ...) end }
 end
 
 -- Returns the cases that all three ops have.
 local function cases_of(op)
-    local list = {}
-    local function add(...) list[#list + 1] = case(op, ...) end
+    -- Gradients of conv2d_dx and conv2d_dw are the other two: six cases are enough there.
+    local list, few = {}, op == 'conv2d' and math.huge or 6
+    local function add(name, x, w, o)
+        list[#list + 1] = case(op, name, x, w, o)
+        if #list > few then list[#list].grad = nil end
+    end
     add('3 x 3', { 2, 3, 5, 6 }, { 4, 3, 3 }, { pad = 1 })
+    add('3 x 3', { 1, 3, 4, 5 }, { 16, 3, 3 }, { pad = 1, panels = true })
+    add('groups', { 2, 4, 4, 5 }, { 6, 3, 2 }, { groups = 2, pad = 1 })
     add('an even kernel, strides and pads that differ', { 1, 2, 7, 5 }, { 3, 2, 4 }, { stride = { 2, 1 }, pad = { 1, 2 } })
     add('dilation', { 1, 2, 9, 8 }, { 2, 3, 2 }, { dilation = { 2, 3 }, pad = 1 })
     add('dilation and stride with a common divisor', { 1, 1, 11, 9 }, { 2, 3, 3 },
         { dilation = { 2, 4 }, stride = { 4, 6 }, pad = { 3, 4 } })
     add('a stride beyond the kernel', { 1, 2, 8, 7 }, { 2, 1, 2 }, { stride = 3 })
-    add('groups', { 2, 4, 4, 5 }, { 6, 3, 2 }, { groups = 2, pad = 1 })
     add('depthwise', { 2, 5, 6, 4 }, { 5, 3, 3 }, { groups = 5, pad = 1, stride = { 1, 2 } })
     add('depthwise, two outputs a channel', { 1, 3, 4, 4 }, { 6, 2, 2 }, { groups = 3 })
     add('one pixel', { 2, 3, 3, 4 }, { 5, 1, 1 })
     add('one pixel, stride', { 1, 3, 5, 4 }, { 5, 1, 1 }, { stride = 2 })
-    add('all of the image', { 3, 2, 4, 3 }, { 2, 4, 3 })
     add('no images', { 0, 2, 4, 4 }, { 3, 3, 3 })
     add('more padding than image', { 1, 2, 2, 1 }, { 2, 2, 2 }, { pad = 3, stride = 2 })
-    add('3 x 3', { 1, 3, 4, 5 }, { 16, 3, 3 }, { pad = 1, panels = true })
     local o = { grad = false, pad = 1, panels = true }
     add('past tiles and k-blocks', { 1, 19, 7, 13 }, { 64, 3, 3 }, o)
     add('stride 2, past tiles', { 1, 17, 11, 12 }, { 80, 3, 3 }, { grad = false, pad = 1, panels = true, stride = 2 })
@@ -123,12 +126,21 @@ local function cases_of(op)
     add('plain, past tiles', { 1, 19, 6, 6 }, { 50, 3, 3 }, { grad = false, pad = 1 })
     add('groups, past tiles', { 1, 8, 5, 7 }, { 80, 3, 3 }, { grad = false, groups = 2, panels = true, dilation = 2, pad = 2 })
     add('depthwise, past vectors', { 1, 83, 5, 5 }, { 83, 3, 3 }, { grad = false, groups = 83, pad = 1 })
+    if op == 'conv2d_dw' then return list end
+    -- By Winograd's method in f32: at least 128 tiles of 2 x 2.
+    o = { grad = false, pad = 1, panels = true, only = 'f32', tol = { f32 = 1e-4 } }
+    add('tiles, past blocks', { 1, 32, 23, 22 }, { 80, 3, 3 }, o)
+    add('tiles, past k-blocks', { 1, 80, 22, 23 }, { 32, 3, 3 }, o)
+    add('tiles, plain, more padding', { 2, 32, 13, 17 }, { 32, 3, 3 },
+        { grad = false, pad = 2, only = 'f32', tol = o.tol })
     return list
 end
 
 local conv2d = cases_of 'conv2d'
 table.insert(conv2d, case('conv2d', 'bias', { 1, 2, 4, 4 }, { 3, 3, 3 }, { bias = true }))
 table.insert(conv2d, case('conv2d', 'bias', { 2, 3, 3, 3 }, { 16, 2, 2 }, { bias = true, panels = true }))
+table.insert(conv2d, case('conv2d', 'tiles, bias', { 2, 32, 18, 18 }, { 32, 3, 3 },
+    { bias = true, panels = true, only = 'f32', grad = false, tol = { f32 = 1e-4 } }))
 table.insert(conv2d, case('conv2d', 'one pixel, bias', { 1, 2, 3, 4 }, { 3, 1, 1 }, { bias = true }))
 table.insert(conv2d, case('conv2d', 'groups, bias', { 1, 4, 3, 4 }, { 6, 2, 1 }, { bias = true, groups = 2 }))
 table.insert(conv2d, case('conv2d', 'depthwise, bias', { 1, 4, 3, 4 }, { 4, 2, 1 }, { bias = true, groups = 4 }))

@@ -6,6 +6,7 @@
 #include "../../../runtime/base/resample.h"
 #include "../channel.h"
 #include "../cpu.h"
+#include "../conv/winograd.h"
 #include "../gemm/gemm.h"
 #include "library.h"
 #include "../../row_parts.h"
@@ -72,6 +73,16 @@ static int64_t product_update(const struct wn_desc *d)
     return columns * k * (int64_t)sizeof(float);
 }
 
+/* Returns the bytes of the transformed weight of a convolution by Winograd's method, 0 for others: blocks of patches are
+ * on the stack of each thread (conv/conv.h). */
+static int64_t convolution(const struct wn_desc *d)
+{
+    const int32_t is_dx = d->op == WN_OP_CONV2D_DX;
+    struct wn__window w;
+    wn__window_conv(&d->attrs, is_dx ? &d->out : &d->in[0], &d->in[1], is_dx ? &d->in[0] : &d->out, &w);
+    return wn__conv_is_winograd(d->op, d->out.dtype, &w) ? wn__conv_winograd_bytes(&w) : 0;
+}
+
 /* Returns the bytes of scratch of a library's product. Wane's own kernels need none: they pack into buffers of fixed
  * size on the stack of each thread (gemm/gemm.h). */
 static int64_t product(const struct wn__target *t, const struct wn_desc *d)
@@ -121,6 +132,8 @@ int64_t wn__cpu_workspace(const struct wn__target *t, const struct wn_desc *d)
     case WN_OP_UPSAMPLE2D_DX: return resample(d);
     case WN_OP_ATTENTION_GRAD: return attention_grad(d);
     case WN_OP_PRODUCT_UPDATE: return product_update(d);
+    case WN_OP_CONV2D:
+    case WN_OP_CONV2D_DX: return convolution(d);
     case WN_OP_MATMUL:
     case WN_OP_MATMUL_MAP:
     case WN_OP_LINEAR:

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <string.h>
 #include "conv.h"
+#include "winograd.h"
 
 /* ---- kernels of one pixel ------------------------------------------------------------------------ */
 
@@ -109,13 +110,17 @@ static void conv2d(const struct wn__window *w, struct wn__conv_job *j)
     set_steps(j);
 }
 
-static void run_phases(const struct wn__window *w, struct wn__conv_job *j)
+static void conv2d_dx(const struct wn__window *w, struct wn__conv_job *j)
 {
     j->channels = w->o;
     j->depth = w->o / w->groups;
     j->out_channels = w->c;
     j->columns = w->c / w->groups;
     j->is_turned = 1;
+}
+
+static void run_phases(const struct wn__window *w, struct wn__conv_job *j)
+{
     for (int64_t y = 0; y < wn_min(w->stride[0], w->in[0]); y++)
         for (int64_t x = 0; x < wn_min(w->stride[1], w->in[1]); x++) {
             phase_axis(w, 0, y, &j->axis[0]);
@@ -123,6 +128,19 @@ static void run_phases(const struct wn__window *w, struct wn__conv_job *j)
             set_steps(j);
             if (!wn__conv_depthwise(j, 0)) wn__conv_images(j);
         }
+}
+
+/* Sets the axes of a conv2d_dx of stride 1 so that taps are in the order of the pixels that they read. */
+static void turned_axes(const struct wn__window *w, struct wn__conv_job *j)
+{
+    for (int32_t k = 0; k < 2; k++) {
+        phase_axis(w, k, 0, &j->axis[k]);
+        j->axis[k].first += (w->kernel[k] - 1) * j->axis[k].each;
+        j->axis[k].each = -j->axis[k].each;
+        j->axis[k].tap_first = w->kernel[k] - 1;
+        j->axis[k].tap_step = -1;
+    }
+    set_steps(j);
 }
 
 static int32_t image(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
@@ -138,11 +156,15 @@ static int32_t image(const struct wn_desc *d, const struct wn_buffers *b, void *
     j.w = b->in[1];
     j.bias = d->n_in > 2 ? b->in[2] : NULL;
     j.out = b->out;
-    if (is_dx) {
+    if (is_dx) conv2d_dx(&w, &j);
+    else conv2d(&w, &j);
+    if (wn__conv_is_winograd(d->op, d->out.dtype, &w)) {
+        if (is_dx) turned_axes(&w, &j);
+        wn__conv_winograd(&j, b->workspace);
+    } else if (is_dx) {
         run_phases(&w, &j);
-    } else {
-        conv2d(&w, &j);
-        if (!wn__conv_depthwise(&j, 0)) wn__conv_images(&j);
+    } else if (!wn__conv_depthwise(&j, 0)) {
+        wn__conv_images(&j);
     }
     return WN_OK;
 }

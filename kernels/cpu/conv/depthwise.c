@@ -98,7 +98,8 @@ struct loops {
                 const T *x = (const T *)(const void *)from[i] + t->at;                                                 \
                 for (int64_t j = 0; j < n; j++) acc[i][j] = MULTIPLY_ADD(LOAD(x[j]), weight[j], acc[i][j]);            \
             }                                                                                                          \
-        memcpy(out->F, acc, sizeof acc);                                                                               \
+        for (int32_t i = 0; i < PIXELS; i++)                                                                           \
+            for (int64_t j = 0; j < LANES; j++) out->F[i][j] = acc[i][j];                                              \
     }
 
 /* Computes TAPS taps over all pixels of a k-block. */
@@ -107,7 +108,8 @@ struct loops {
     {                                                                                                                  \
         SUM acc[TAPS][LANES];                                                                                          \
         const char *other = t->other;                                                                                  \
-        memcpy(acc, sums->F, sizeof acc);                                                                              \
+        for (int32_t i = 0; i < TAPS; i++)                                                                             \
+            for (int64_t j = 0; j < LANES; j++) acc[i][j] = sums->F[i][j];                                             \
         for (int64_t k = 0; k < t->steps; k++, other += t->stride) {                                                   \
             const T *dy = (const T *)(const void *)other + t->at;                                                      \
             _Pragma("GCC unroll 5") for (int32_t i = 0; i < TAPS; i++)                                                 \
@@ -116,7 +118,8 @@ struct loops {
                 for (int64_t j = 0; j < n; j++) acc[i][j] = MULTIPLY_ADD(LOAD(x[j]), LOAD(dy[j]), acc[i][j]);          \
             }                                                                                                          \
         }                                                                                                              \
-        memcpy(sums->F, acc, sizeof acc);                                                                              \
+        for (int32_t i = 0; i < TAPS; i++)                                                                             \
+            for (int64_t j = 0; j < LANES; j++) sums->F[i][j] = acc[i][j];                                             \
     }
 
 #define LOOPS(S, T, F, SUM, LOAD, MULTIPLY_ADD)                                                                        \

@@ -1,0 +1,322 @@
+/* Winograd's convolutions F(2 x 2, 3 x 3), for conv2d and conv2d_dx (winograd.h says which). For a tile of 2 x 2 pixels
+ * of the result, from the 4 x 4 pixels d that it reads, with g the 3 x 3 elements of w for a channel and an output:
+ *
+ *     V = B' d B, U = G g G'             16 numbers each
+ *     M = sum over channels of V U       number by number: 16 products of matrices, (tiles, channels) times (channels, n)
+ *     the tile = A' M A (+ bias)
+ *
+ *     B' = 1  0 -1  0      G =  1   0   0      A' = 1  1  1  0
+ *          0  1  1  0          1/2 1/2 1/2          0  1 -1 -1
+ *          0 -1  1  0          1/2 -1/2 1/2
+ *          0  1  0 -1           0   0   1
+ *
+ * Order of sums: each of the 16 is one chain over channels in ascending order; the transforms are rows first, then
+ * columns, each written out below. A value that is infinite or NaN reaches all pixels of its tiles.
+ * Measured: MEASURE
+ *
+ *     transform the weight to the workspace: micro-panels of at most nr columns, each (16, channels, width)
+ *     for each block of the result (TILES tiles x COLUMNS columns, M on the stack)
+ *         for each KC channels: V of all tiles
+ *             for each of 16 numbers, for each micro-panel, for each micro-tile (mr tiles): micro-kernel
+ *         transform M to the result */
+#include <stddef.h>
+#include <string.h>
+#include "conv.h"
+
+#define TILES 32
+#define COLUMNS 64
+#define KC 64                      /* channels of a k-block */
+#define POINTS 16                  /* numbers of a tile */
+#define WEIGHT_STEPS WN_PANEL_UNIT /* channels of a part of the weight that is transformed at once */
+
+#define INLINE static inline __attribute__((always_inline))
+#if defined(__AVX512F__)
+#define LANES 16
+#elif defined(__AVX__)
+#define LANES 8
+#else
+#define LANES 4
+#endif
+typedef float vec __attribute__((vector_size(LANES * sizeof(float))));
+
+INLINE vec load(const float *from)
+{
+    vec v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+
+INLINE void store(float *to, vec v)
+{
+    memcpy(to, &v, sizeof v);
+}
+
+/* One convolution. */
+struct winograd {
+    const struct wn__conv_job *w;
+    float *u;         /* the transformed weight */
+    int64_t tiles[2]; /* rows, columns of tiles of an image */
+    int64_t n;        /* tiles in all */
+};
+
+/* Returns the width of the micro-panel at `column`; none is in two blocks. 32 and 32 instead of 48 and 16: see
+ * images.c. */
+static int64_t width_at(const struct wn__conv_job *w, int64_t column)
+{
+    const struct wn__gemm_kernel *kernel = w->words.gemm.kernel;
+    const int64_t left = wn_min(w->columns - column, COLUMNS - column % COLUMNS);
+    if (kernel->mr == WN_GEMM_MR_MAX && left == COLUMNS) return COLUMNS / 2;
+    return wn_min(left, kernel->nr);
+}
+
+/* ---- the weight -------------------------------------------------------------------------------- */
+
+/* Transforms LANES columns of one channel: g: pointers to 9 elements; u: POINTS numbers, `apart` floats apart. */
+INLINE void transform_weight(const float *const g[9], int64_t at, float *u, int64_t apart)
+{
+    const vec half = (vec){0} + 0.5f;
+    vec s[4][3];
+#pragma GCC unroll 3
+    for (int32_t j = 0; j < 3; j++) {
+        const vec top = load(g[j] + at), middle = load(g[3 + j] + at), bottom = load(g[6 + j] + at), sum = top + bottom;
+        s[0][j] = top;
+        s[1][j] = (sum + middle) * half;
+        s[2][j] = (sum - middle) * half;
+        s[3][j] = bottom;
+    }
+#pragma GCC unroll 4
+    for (int32_t i = 0; i < 4; i++, u += 4 * apart) {
+        const vec sum = s[i][0] + s[i][2];
+        store(u, s[i][0]);
+        store(u + apart, (sum + s[i][1]) * half);
+        store(u + 2 * apart, (sum - s[i][1]) * half);
+        store(u + 3 * apart, s[i][2]);
+    }
+}
+
+/* Copies n floats, a multiple of 16. */
+INLINE void copy_lines(float *to, const float *from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += LANES) store(to + i, load(from + i));
+}
+
+/* Copies channels [k, k + WEIGHT_STEPS) of a tap of a micro-panel: to (WEIGHT_STEPS, width). */
+static void take_tap(const struct wn__conv_job *w, const struct wn__conv_micropanel *m, float *to)
+{
+    int64_t ld;
+    const float *from = wn__conv_weight(w, m, to, &ld);
+    for (int64_t c = 0; c < m->kc && from != to; c++) copy_lines(to + c * m->n, from + c * ld, m->n);
+}
+
+/* Transforms channels [k, k + WEIGHT_STEPS) of a micro-panel, on the stack: in the weight, and in what becomes of it,
+ * elements of a channel are a power of two apart, in few sets of the cache.
+ * Measured: 512 x 512: MEASURE x time. */
+static void weight_part(const struct winograd *f, int64_t column, int64_t width, int64_t k)
+{
+    float taps[9][WEIGHT_STEPS * WN_PANEL] __attribute__((aligned(64)));
+    float points[POINTS][WEIGHT_STEPS * WN_PANEL + 16] __attribute__((aligned(64)));
+    const struct wn__conv_job *w = f->w;
+    const float *g[9];
+    for (int64_t tap = 0; tap < 9; tap++) {
+        const struct wn__conv_micropanel m = {0, tap * w->depth + k, WEIGHT_STEPS, column, width};
+        take_tap(w, &m, taps[tap]);
+        g[tap] = taps[tap];
+    }
+    const int64_t n = WEIGHT_STEPS * width;
+    for (int64_t i = 0; i < n; i += LANES) transform_weight(g, i, points[0] + i, points[1] - points[0]);
+    float *u = f->u + POINTS * w->depth * column + k * width;
+    for (int64_t point = 0; point < POINTS; point++) copy_lines(u + point * w->depth * width, points[point], n);
+}
+
+/* Transforms parts [begin, end) of the weight: WEIGHT_STEPS channels, WN_PANEL_UNIT columns each, where a part that does
+ * not begin a micro-panel has none. */
+static void weight_parts(int64_t begin, int64_t end, void *ctx)
+{
+    const struct winograd *f = ctx;
+    const int64_t steps = f->w->depth / WEIGHT_STEPS;
+    for (int64_t part = begin; part < end; part++) {
+        int64_t column = 0, width = 0, wanted = part / steps * WN_PANEL_UNIT;
+        for (; column < wanted; column += width) width = width_at(f->w, column);
+        if (column == wanted) weight_part(f, column, width_at(f->w, column), part % steps * WEIGHT_STEPS);
+    }
+}
+
+/* ---- a tile ------------------------------------------------------------------------------------ */
+
+/* A tile: its image, and its first pixel in the result; `at`: the first pixel that it reads. */
+struct tile {
+    int64_t image, out[2], at[2];
+};
+
+static struct tile tile_of(const struct winograd *f, int64_t number)
+{
+    const int64_t v = number % f->tiles[1], u = number / f->tiles[1] % f->tiles[0];
+    return (struct tile){
+        number / f->tiles[1] / f->tiles[0], {2 * u, 2 * v}, {2 * u + f->w->axis[0].first, 2 * v + f->w->axis[1].first}};
+}
+
+/* Four rows of four pixels: pixel (i, j) is at from + i * row + j * pixel. */
+struct pixels {
+    const float *from;
+    int64_t row, pixel;
+};
+
+/* Returns the pixels that a tile reads, from channel k on; those outside of the image are zeros, in `room`. */
+static struct pixels pixels_of(const struct winograd *f, const struct tile *t, int64_t k, int64_t kc, float *room)
+{
+    const struct wn__conv_job *w = f->w;
+    const int64_t rows = w->axis[0].size, columns = w->axis[1].size;
+    const float *image = (const float *)(const void *)w->image + t->image * rows * columns * w->channels + k;
+    if (t->at[0] >= 0 && t->at[0] + 4 <= rows && t->at[1] >= 0 && t->at[1] + 4 <= columns)
+        return (struct pixels){image + (t->at[0] * columns + t->at[1]) * w->channels, columns * w->channels,
+                               w->channels};
+    for (int64_t i = 0; i < 4; i++)
+        for (int64_t j = 0; j < 4; j++) {
+            const int64_t y = t->at[0] + i, x = t->at[1] + j;
+            float *to = room + (4 * i + j) * KC;
+            if (y < 0 || y >= rows || x < 0 || x >= columns) memset(to, 0, (size_t)kc * sizeof *to);
+            else copy_lines(to, image + (y * columns + x) * w->channels, kc);
+        }
+    return (struct pixels){room, 4 * KC, KC};
+}
+
+/* Transforms LANES channels: v: POINTS numbers, `apart` floats apart. */
+INLINE void transform_pixels(const struct pixels *p, int64_t at, float *v, int64_t apart)
+{
+    vec t[4][4];
+#pragma GCC unroll 4
+    for (int32_t j = 0; j < 4; j++) {
+        const float *d = p->from + j * p->pixel + at;
+        const vec d0 = load(d), d1 = load(d + p->row), d2 = load(d + 2 * p->row), d3 = load(d + 3 * p->row);
+        t[0][j] = d0 - d2;
+        t[1][j] = d1 + d2;
+        t[2][j] = d2 - d1;
+        t[3][j] = d1 - d3;
+    }
+#pragma GCC unroll 4
+    for (int32_t i = 0; i < 4; i++, v += 4 * apart) {
+        store(v, t[i][0] - t[i][2]);
+        store(v + apart, t[i][1] + t[i][2]);
+        store(v + 2 * apart, t[i][2] - t[i][1]);
+        store(v + 3 * apart, t[i][1] - t[i][3]);
+    }
+}
+
+/* Transforms LANES columns of M, POINTS numbers `apart` floats apart, to the pixels of a tile: y: (2, 2). */
+INLINE void transform_sums(const float *m, int64_t apart, vec y[2][2])
+{
+    vec t[2][4];
+#pragma GCC unroll 4
+    for (int32_t j = 0; j < 4; j++, m += apart) {
+        const vec m0 = load(m), m1 = load(m + 4 * apart), m2 = load(m + 8 * apart), m3 = load(m + 12 * apart);
+        t[0][j] = m0 + m1 + m2;
+        t[1][j] = m1 - m2 - m3;
+    }
+#pragma GCC unroll 2
+    for (int32_t i = 0; i < 2; i++) {
+        y[i][0] = t[i][0] + t[i][1] + t[i][2];
+        y[i][1] = t[i][1] - t[i][2] - t[i][3];
+    }
+}
+
+/* ---- a block ----------------------------------------------------------------------------------- */
+
+struct block {
+    const struct winograd *f;
+    int64_t tile, tiles, column, columns;
+    int64_t k, kc;
+    float *v; /* (POINTS, TILES, KC) */
+    float *m; /* (POINTS, TILES, COLUMNS) */
+};
+
+/* Writes what the tiles of a block make of M. */
+static void store_tiles(const struct block *b)
+{
+    const struct wn__conv_job *w = b->f->w;
+    const int64_t rows = w->axis[0].pixels, columns = w->axis[1].pixels;
+    for (int64_t i = 0; i < b->tiles; i++) {
+        const struct tile t = tile_of(b->f, b->tile + i);
+        const int64_t pixel = (t.image * rows + t.out[0]) * columns + t.out[1];
+        float *out = (float *)(void *)w->out + pixel * w->out_channels + b->column;
+        for (int64_t j = 0; j < b->columns; j += LANES) {
+            vec y[2][2];
+            transform_sums(b->m + i * COLUMNS + j, TILES * COLUMNS, y);
+            for (int64_t p = 0; p < 2 && t.out[0] + p < rows; p++)
+                for (int64_t q = 0; q < 2 && t.out[1] + q < columns; q++) {
+                    if (w->bias) y[p][q] += load((const float *)w->bias + b->column + j);
+                    store(out + (p * columns + q) * w->out_channels + j, y[p][q]);
+                }
+        }
+    }
+}
+
+static void take_tiles(const struct block *b)
+{
+    float room[POINTS * KC] __attribute__((aligned(64)));
+    for (int64_t i = 0; i < b->tiles; i++) {
+        const struct tile t = tile_of(b->f, b->tile + i);
+        const struct pixels p = pixels_of(b->f, &t, b->k, b->kc, room);
+        for (int64_t c = 0; c < b->kc; c += LANES) transform_pixels(&p, c, b->v + i * KC + c, TILES * KC);
+    }
+}
+
+/* Adds the k-block to columns [column, column + width) of the number `point` of all tiles. */
+static void run_micropanel(const struct block *b, int64_t point, int64_t column, int64_t width)
+{
+    const struct wn__conv_job *w = b->f->w;
+    const struct wn__gemm_kernel *kernel = w->words.gemm.kernel;
+    const float *u = b->f->u + POINTS * w->depth * column + (point * w->depth + b->k) * width;
+    struct wn__gemm_microtile t = {.kc = b->kc, .ai = KC, .ak = 1, .b = u, .bk = width, .ldc = COLUMNS, .n = width};
+    t.first = b->k == 0;
+    t.prefetch_row = WN_GEMM_FAR_STEPS * 64;
+    t.prefetch_step = 64;
+    t.prefetch =
+        (const char *)(column + width < b->column + b->columns ? u + POINTS * w->depth * width : u + w->depth * width);
+    for (int64_t i = 0; i < b->tiles; i += kernel->mr, t.prefetch += b->kc * 64) {
+        t.a = b->v + (point * TILES + i) * KC;
+        t.c = b->m + (point * TILES + i) * COLUMNS + column - b->column;
+        t.m = wn_min(b->tiles - i, kernel->mr);
+        kernel->microkernel(&t);
+    }
+}
+
+static void run_block(struct block *b)
+{
+    float v[POINTS * TILES * KC] __attribute__((aligned(64)));
+    float m[POINTS * TILES * COLUMNS] __attribute__((aligned(64)));
+    const struct wn__conv_job *w = b->f->w;
+    b->v = v;
+    b->m = m;
+    for (b->k = 0; b->k < w->depth; b->k += b->kc) {
+        b->kc = wn_min(w->depth - b->k, KC);
+        take_tiles(b);
+        for (int64_t point = 0; point < POINTS; point++)
+            for (int64_t column = b->column, width; column < b->column + b->columns; column += width) {
+                width = width_at(w, column);
+                run_micropanel(b, point, column, width);
+            }
+    }
+    store_tiles(b);
+}
+
+static void run_tasks(int64_t begin, int64_t end, void *ctx)
+{
+    const struct winograd *f = ctx;
+    const int64_t blocks = (f->n + TILES - 1) / TILES;
+    for (int64_t task = begin; task < end; task++) {
+        struct block b = {.f = f, .tile = task % blocks * TILES, .column = task / blocks * COLUMNS};
+        b.tiles = wn_min(f->n - b.tile, TILES);
+        b.columns = wn_min(f->w->columns - b.column, COLUMNS);
+        run_block(&b);
+    }
+}
+
+void wn__conv_winograd(const struct wn__conv_job *w, void *workspace)
+{
+    struct winograd f = {.w = w, .u = workspace};
+    for (int32_t k = 0; k < 2; k++) f.tiles[k] = (w->axis[k].pixels + 1) / 2;
+    f.n = w->images * f.tiles[0] * f.tiles[1];
+    wn__parallel_for(w->columns / WN_PANEL_UNIT * (w->depth / WEIGHT_STEPS), 16, weight_parts, &f);
+    const int64_t blocks = (f.n + TILES - 1) / TILES;
+    wn__parallel_tasks(blocks * ((w->columns + COLUMNS - 1) / COLUMNS), 1, run_tasks, &f);
+}

@@ -1,0 +1,43 @@
+-- Breaks convolutions. mutants.lua says what a row is.
+local function row(name, file, old, new)
+    return { name = 'conv: ' .. name, file = 'kernels/cpu/conv/' .. file, old = old, new = new,
+        spec = 'spec/op_spec.lua', filter = 'conv' }
+end
+
+return {
+    row('pads a row too little', 'conv.c', 'a->first = -w->pad[k];', 'a->first = 1 - w->pad[k];'),
+    row('forgets dilation', 'conv.c', 'a->each = w->dilation[k];', 'a->each = 1;'),
+    row('takes taps of another phase', 'conv.c', 'a->tap_first = r;', 'a->tap_first = 0;'),
+    row('takes every tap of a phase', 'conv.c', 'a->each = -a->tap_step * dilation / stride;',
+        'a->each = -dilation / stride;'),
+    row('copies rows of taps of one group at once', 'conv.c', 'each == 1 && j->depth == j->channels',
+        'each == 1'),
+    row('takes images for the same', 'patches.c', '        image++;', '        image += 0;'),
+    row('leaves what is left of the image', 'patches.c', 'wn_min(wn_max(-from, 0), p.n)', 'wn_min(wn_max(-from, 1), p.n)'),
+    row('leaves steps beyond the last as they were', 'patches.c', 'rest > 0; i++', 'rest > 4096; i++'),
+    row('transposes a panel that is not there', 'weight.c', 'n = wn_min(wn__gemm_in_panel(o, w->depth - o), end - k);',
+        'n = wn_min(w->depth - o, end - k);'),
+    row('takes a panel for one of 48', 'weight.c', '        *ld = width;', '        *ld = WN_PANEL;'),
+    row('forgets the group of the weight', 'weight.c', 'm->group * (w->is_turned ? w->depth : w->columns) +', '0 +'),
+    row('takes the second half of a micro-panel from the first panel', 'weight.c',
+        'at = wn__panel_row(w->weight->dim[0], w->steps, m->column + j, &ld);',
+        'at = wn__panel_row(w->weight->dim[0], w->steps, m->column, &ld);'),
+    row('adds the bias of the first columns', 'images.c', 'f->group * w->columns + column) * w->words.gemm.size : NULL',
+        'f->group * w->columns + 0 * column) * w->words.gemm.size : NULL'),
+    row('writes phases side by side', 'images.c', 'return w->axis[0].out_step == 1 && w->axis[1].out_step == 1;',
+        'return w->groups > 0;'),
+    row('forgets the sums of earlier pixels', 'gradient.c', 't.first = f->at == 0;', 't.first = 1;'),
+    row('writes dw of a panel to the next', 'gradient.c', 'part = wn__gemm_in_panel(in_panels ? o + j : 0, n - j);',
+        'part = n - j;'),
+    row('takes dy of the first group', 'gradient.c', '(f->at * outputs + f->group * w->columns + f->column0) * words->size',
+        '(f->at * outputs + f->column0) * words->size'),
+    row('takes a tap of the weight twice', 'depthwise.c', 'to, tap * CHANNELS + c);', 'to, (tap & ~1) * CHANNELS + c);'),
+    row('reads the image beside a pixel', 'depthwise.c', 'x >= 0 && x < w->axis[1].size;', 'x < w->axis[1].size;'),
+    row('forgets pixels of an earlier k-block', 'depthwise.c', 'acc[i][j] = sums->F[i][j];', 'acc[i][j] = 0;'),
+    row('adds channels of one k-block alone', 'winograd.c', 't.first = b->k == 0;', 't.first = 1;'),
+    row('takes an image for one without edges', 'winograd.c', 't->at[1] + 4 <= columns)', 't->at[1] + 3 <= columns)'),
+    row('writes pixels that are not there', 'winograd.c', 'q < 2 && t.out[1] + q < columns', 'q < 2'),
+    row('turns no taps', 'conv.c', 'j->axis[k].tap_first = w->kernel[k] - 1;', 'j->axis[k].tap_first = 0;'),
+    row('takes a micro-panel of the block before', 'winograd.c', 'COLUMNS - column % COLUMNS', 'COLUMNS'),
+    row('swaps the sides of a plain product', 'conv.c', 'p.a = b->in[in_panels];', 'p.a = b->in[!in_panels];'),
+}
