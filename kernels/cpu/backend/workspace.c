@@ -73,8 +73,8 @@ static int64_t product_update(const struct wn_desc *d)
     return columns * k * (int64_t)sizeof(float);
 }
 
-/* Returns the bytes of the transformed weight of a convolution by Winograd's method, 0 for others: blocks of patches are
- * on the stack of each thread (conv/conv.h). */
+/* Returns the bytes of the transformed weight of a convolution by Winograd's method, 0 for others: blocks of patches
+ * are on the stack of each thread (conv/conv.h). */
 static int64_t convolution(const struct wn_desc *d)
 {
     const int32_t is_dx = d->op == WN_OP_CONV2D_DX;

@@ -27,7 +27,7 @@
 #define WN_CONV_PATCHES (WN_CONV_ROWS * WN_CONV_KC * 4) /* bytes */
 #define WN_CONV_PACKED (WN_CONV_KC * WN_PANEL * 8)      /* bytes of a packed micro-panel of the weight */
 
-/* What differs between element types. A word of gemm may have 8 bytes: an element of f64. */
+/* Holds all that differs between element types. A word of gemm may have 8 bytes: an element of f64. */
 struct wn__conv_words {
     struct wn__gemm_words gemm;
     int64_t cell; /* bytes of an element in a block of patches: bf16 may be widened there */

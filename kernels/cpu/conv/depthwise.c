@@ -74,7 +74,7 @@ struct microtile {
     int64_t at, n;
 };
 
-/* What differs between element types. */
+/* Holds all that differs between element types. */
 struct loops {
     int64_t sum; /* bytes of a sum */
     void (*pixels)(const struct microtile *t, union tile *out);
