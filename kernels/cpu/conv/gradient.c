@@ -109,6 +109,7 @@ static void set_prefetch(struct block *f)
     const struct wn__conv_job *w = f->w;
     const int64_t size = w->words.gemm.size, outputs = w->groups * w->columns, at = f->at + f->n;
     f->ahead[0] = (struct wn__conv_ahead){.from = w->w + (at * outputs + f->group * w->columns + f->column0) * size,
+                                          .images = 1,
                                           .rows = wn_min(f->pixels - at, f->n),
                                           .stride = outputs * size,
                                           .width = f->columns * size};

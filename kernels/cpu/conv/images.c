@@ -28,12 +28,6 @@ static int64_t word_of(const struct wn__conv_job *w)
     return w->words.cell * w->words.gemm.per;
 }
 
-/* Returns whether rows of the result are evenly apart. */
-static int32_t is_dense(const struct wn__conv_job *w)
-{
-    return w->axis[0].out_step == 1 && w->axis[1].out_step == 1;
-}
-
 /* Returns where pixel `row` of a block is in the result, from column `column` of the group on. */
 static char *out_at(const struct block *f, int64_t row, int64_t column)
 {
@@ -48,13 +42,23 @@ static const void *bias_at(const struct block *f, int64_t column)
     return w->bias ? (const char *)w->bias + (f->group * w->columns + column) * w->words.gemm.size : NULL;
 }
 
-/* Writes n finished columns where the micro-kernel leaves sums. */
-static void store_columns(const struct block *f, int64_t column, int64_t n)
+/* Runs a micro-kernel over the last k-block of the pixels from `row` on. It writes the result, where it can and the
+ * pixels are evenly apart in it; else its sums are stored pixel by pixel. */
+static void finish_microtile(const struct block *f, struct wn__gemm_microtile *t, int64_t row, int64_t column)
 {
-    const int64_t word = word_of(f->w);
-    const char *sums = f->sums + (column - f->column0) * word;
-    for (int64_t i = 0; i < f->rows; i++, sums += f->ldc * word)
-        f->w->words.gemm.store((const float *)(const void *)sums, bias_at(f, column), n, out_at(f, i, column));
+    const struct wn__gemm_words *words = &f->w->words.gemm;
+    const int64_t step = f->w->axis[1].out_step, word = word_of(f->w);
+    const int32_t is_even = f->pixels[row + t->m - 1].out - f->pixels[row].out == (t->m - 1) * step;
+    if (words->set_output != NULL && is_even) {
+        struct wn__gemm_microtile last = *t;
+        words->set_output(&last, out_at(f, row, column), step * f->w->out_channels, bias_at(f, column));
+        words->kernel->microkernel(&last);
+        return;
+    }
+    words->kernel->microkernel(t);
+    for (int64_t i = 0; i < t->m; i++)
+        words->store((const float *)(const void *)((const char *)t->c + i * t->ldc * word), bias_at(f, column), t->n,
+                     out_at(f, row + i, column));
 }
 
 /* Requests that micro-tile number i of a micro-panel prefetch its share of the next one, or the image of the next
@@ -95,23 +99,19 @@ static void run_micropanel(struct block *f, int64_t column, int64_t n, float *pa
     const struct wn__gemm_words *words = &w->words.gemm;
     const int64_t mr = words->kernel->mr, word = word_of(w), floats = word / (int64_t)sizeof(float);
     const int32_t is_last = f->k + f->kc >= f->words;
-    const int32_t is_output = is_last && words->set_output != NULL && is_dense(w);
     const struct wn__conv_micropanel m = {f->group, f->k * words->per, f->kc * words->per, column, n};
     const struct wn__conv_micropanel next = after(f, &m);
     struct wn__gemm_microtile t = {.kc = f->kc, .ai = WN_CONV_KC, .ak = 1, .ldc = f->ldc, .n = n, .first = f->k == 0};
     t.b = wn__conv_weight(w, &m, packed, &t.bk);
-    char *out = is_output ? out_at(f, 0, column) : NULL;
     char *c = f->sums + (column - f->column0) * word;
     for (int64_t i = 0; i < f->rows; i += mr) {
         t.a = f->patches + i * WN_CONV_KC * floats;
         t.c = (float *)(void *)(c + i * f->ldc * word);
         t.m = wn_min(f->rows - i, mr);
-        if (is_output)
-            words->set_output(&t, out + i * w->out_channels * words->size, w->out_channels, bias_at(f, column));
         prefetch_next(f, i / mr, &next, &t);
-        words->kernel->microkernel(&t);
+        if (is_last) finish_microtile(f, &t, i, column);
+        else words->kernel->microkernel(&t);
     }
-    if (is_last && !is_output) store_columns(f, column, n);
 }
 
 /* Returns the columns of the micro-panel at `column`, where so many are left: those of a panel, but 32 and 32 instead

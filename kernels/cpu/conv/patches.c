@@ -126,8 +126,10 @@ struct wn__conv_ahead wn__conv_ahead(const struct wn__conv_job *w, int64_t group
     wn__conv_pixels(w, group, begin, 1, &p);
     const int64_t last = rows->each > 0 ? (rows->taps - 1) * rows->each : 0;
     const int64_t y = wn_max(wn_min(p.at[0] + last, rows->size - 1), 0), x = wn_max(p.at[1], 0);
-    struct wn__conv_ahead a = {.rows = wn_min(n, pixels - begin), .width = w->depth * size};
+    struct wn__conv_ahead a = {.rows = wn_min(n, pixels - begin), .images = wn_min(rows->step, rows->taps)};
+    a.above = -columns->size * w->channels * size;
     a.stride = columns->step * w->channels * size;
+    a.width = w->groups == 1 ? wn_min(columns->step, columns->taps) * w->channels * size : w->depth * size;
     a.from = p.image + (y * columns->size + x) * w->channels * size;
     return a;
 }
@@ -135,9 +137,12 @@ struct wn__conv_ahead wn__conv_ahead(const struct wn__conv_job *w, int64_t group
 int32_t wn__conv_prefetch(const struct wn__conv_job *w, struct wn__conv_ahead *a, struct wn__gemm_microtile *t)
 {
     const int64_t lines = w->words.gemm.per == 1 ? WN_GEMM_FAR_STEPS : WN_GEMM_FAR_STEPS_BF16, at_once = t->kc / lines;
-    const int64_t parts = (a->width + lines * 64 - 1) / (lines * 64), row = a->given / wn_max(parts, 1) * at_once;
-    if (row >= a->rows || at_once == 0) return 0;
-    t->prefetch = a->from + row * a->stride + a->given % parts * lines * 64;
+    const int64_t parts = wn_max((a->width + lines * 64 - 1) / (lines * 64), 1);
+    if (at_once == 0) return 0;
+    const int64_t each = (a->rows + at_once - 1) / at_once * parts; /* parts of all rows */
+    if (a->given >= each * a->images) return 0;
+    const int64_t at = a->given % each;
+    t->prefetch = a->from + a->given / each * a->above + at / parts * at_once * a->stride + at % parts * lines * 64;
     t->prefetch_row = a->stride;
     t->prefetch_step = 64;
     t->prefetch_near = 0;
