@@ -1,4 +1,4 @@
-/* CHANNEL_MEAN, CHANNEL_RSTD, BATCH_NORM_SUMS: sums over the pixels of images in memory order (N, H, W, C)
+/* CHANNEL_MEAN, CHANNEL_RSTD, BATCH_NORM_SUMS, RELU_NORM_SUMS: sums over the pixels of images in memory order (N, H, W, C)
  * (runtime/ops/channel.c has the formulas). BATCH_NORM and BATCH_NORM_DX are in channel_norm.c.
  *
  * Each channel of each part of a slab (channel.h) has a sum in double, of terms in the element's type (bf16: f32), in
@@ -27,7 +27,7 @@ struct loops;
 struct sums {
     struct wn__channel_cut cut;
     const void *const *in;
-    const void *x; /* in[1] of BATCH_NORM_SUMS, else in[0] */
+    const void *x; /* in[1] of BATCH_NORM_SUMS and RELU_NORM_SUMS, else in[0] */
     void *out;
     double eps;
     int64_t together; /* channels of a block */
@@ -41,7 +41,7 @@ struct block {
     union {
         float f32[WN_COLUMNS + LANES];
         double f64[WN_COLUMNS + LANES];
-    } mean, rstd;
+    } mean, rstd, w, b; /* w, b: of RELU_NORM_SUMS */
     double sum[2][WN_COLUMNS + LANES];
 };
 
@@ -61,24 +61,27 @@ struct loops {
 
 /* ---- loops ------------------------------------------------------------------------------------------------- */
 
-/* Define what the lanes of an element add to its sums. FEW: lanes of numbers, WN_F64_LANES of them. */
-#define TERMS(F, FEW)                                                                                                  \
-    INLINE void mean_term_##F(const FEW *dy, const FEW *x, const FEW v[2], wn__f64 sum[2])                             \
+/* Define what the lanes of an element add to its sums. FEW: lanes of numbers, WN_F64_LANES of them; v: mean, rstd, and
+ * of the last one w, b and the limit of relu. */
+#define STATISTIC_TERMS(F, FEW)                                                                                        \
+    INLINE void mean_term_##F(const FEW *dy, const FEW *x, const FEW v[5], wn__f64 sum[2])                             \
     {                                                                                                                  \
         wn__f64 wide;                                                                                                  \
         (void)dy, (void)v;                                                                                             \
         wn__double_##F(&wide, x);                                                                                      \
         sum[0] += wide;                                                                                                \
     }                                                                                                                  \
-    INLINE void square_term_##F(const FEW *dy, const FEW *x, const FEW v[2], wn__f64 sum[2])                           \
+    INLINE void square_term_##F(const FEW *dy, const FEW *x, const FEW v[5], wn__f64 sum[2])                           \
     {                                                                                                                  \
         wn__f64 wide;                                                                                                  \
         const FEW square = (*x - v[0]) * (*x - v[0]);                                                                  \
         (void)dy;                                                                                                      \
         wn__double_##F(&wide, &square);                                                                                \
         sum[0] += wide;                                                                                                \
-    }                                                                                                                  \
-    INLINE void gradient_term_##F(const FEW *dy, const FEW *x, const FEW v[2], wn__f64 sum[2])                         \
+    }
+
+#define GRADIENT_TERMS(F, FEW)                                                                                         \
+    INLINE void gradient_term_##F(const FEW *dy, const FEW *x, const FEW v[5], wn__f64 sum[2])                         \
     {                                                                                                                  \
         wn__f64 wide[2];                                                                                               \
         const FEW product = *dy * ((*x - v[0]) * v[1]);                                                                \
@@ -86,10 +89,19 @@ struct loops {
         wn__double_##F(&wide[1], dy);                                                                                  \
         sum[0] += wide[0];                                                                                             \
         sum[1] += wide[1];                                                                                             \
+    }                                                                                                                  \
+    INLINE void relu_term_##F(const FEW *dy, const FEW *x, const FEW v[5], wn__f64 sum[2])                             \
+    {                                                                                                                  \
+        FEW y = v[3], h = (*x - v[0]) * v[1];                                                                          \
+        wn__fma_few_##F(&y, &h, &v[2]);                                                                                \
+        h = (FEW)(~(y <= v[4]) & (__typeof__(y <= v[4]))*dy);                                                          \
+        gradient_term_##F(&h, x, v, sum);                                                                              \
     }
 
-TERMS(f32, wn__few)
-TERMS(f64, wn__f64)
+STATISTIC_TERMS(f32, wn__few)
+STATISTIC_TERMS(f64, wn__f64)
+GRADIENT_TERMS(f32, wn__few)
+GRADIENT_TERMS(f64, wn__f64)
 
 /* Defines the sums over `rows` pixels of n channels from `at` of the block on; n is at most LANES. */
 #define ADD(NAME, S, T, F, FEW)                                                                                        \
@@ -99,10 +111,12 @@ TERMS(f64, wn__f64)
         int64_t c = k->cut.channels, from = pixel * c + b->first + at;                                                 \
         const T *in[2] = {(const T *)k->in[0] + from, (const T *)k->x + from};                                         \
         wn__f64 sum[2];                                                                                                \
-        FEW v[2], dy, x;                                                                                               \
+        FEW v[5] = {[4] = (FEW){0} + WN_RELU_LIMIT_##S}, dy, x;                                                        \
         for (int i = 0; i < 2; i++) wn__read_f64(&sum[i], b->sum[i] + at, LANES);                                      \
         wn__read_few_##F(&v[0], b->mean.F + at, LANES);                                                                \
         wn__read_few_##F(&v[1], b->rstd.F + at, LANES);                                                                \
+        wn__read_few_##F(&v[2], b->w.F + at, LANES);                                                                   \
+        wn__read_few_##F(&v[3], b->b.F + at, LANES);                                                                   \
         for (int64_t i = 0; i < rows; i++) {                                                                           \
             wn__read_few_##S(&dy, in[0] + i * c, n);                                                                   \
             wn__read_few_##S(&x, in[1] + i * c, n);                                                                    \
@@ -139,6 +153,12 @@ TERMS(f64, wn__f64)
         for (int64_t j = 0; j < n; j++) b->mean.F[j] = TAKE(mean[(b->first + j) / k->cut.each]);                       \
         for (int64_t j = 0; j < n; j++) b->rstd.F[j] = TAKE(rstd[(b->first + j) / k->cut.each]);                       \
     }                                                                                                                  \
+    static void read_relu_##S(const struct sums *k, int64_t slab, int64_t n, struct block *b)                          \
+    {                                                                                                                  \
+        read_##S(k, slab, n, b);                                                                                       \
+        for (int64_t j = 0; j < n; j++) b->w.F[j] = TAKE(((const T *)k->in[4])[b->first + j]);                         \
+        for (int64_t j = 0; j < n; j++) b->b.F[j] = TAKE(((const T *)k->in[5])[b->first + j]);                         \
+    }                                                                                                                  \
     static void store_##S(void *out, int64_t at, const double *value, int64_t n)                                       \
     {                                                                                                                  \
         for (int64_t j = 0; j < n; j++) ((T *)out)[at + j] = PUT((A)value[j]);                                         \
@@ -148,7 +168,8 @@ TERMS(f64, wn__f64)
     READ_AND_STORE(S, T, F, A, TAKE, PUT)                                                                              \
     LOOPS(mean, S, T, F, FEW, 1, NULL)                                                                                 \
     LOOPS(square, S, T, F, FEW, 1, read_##S)                                                                           \
-    LOOPS(gradient, S, T, F, FEW, 2, read_##S)
+    LOOPS(gradient, S, T, F, FEW, 2, read_##S)                                                                         \
+    LOOPS(relu, S, T, F, FEW, 2, read_relu_##S)
 
 DTYPE(f32, float, f32, float, wn__few, WN_SAME, WN_SAME)
 DTYPE(f64, double, f64, double, wn__f64, WN_SAME, WN_SAME)
@@ -232,7 +253,8 @@ static void join(int64_t begin, int64_t end, void *ctx)
     }
 static const struct loops *const loops_of[WN_OP_COUNT][WN_DTYPE_COUNT] = {[WN_OP_CHANNEL_MEAN] = LOOPS_OF(mean),
                                                                           [WN_OP_CHANNEL_RSTD] = LOOPS_OF(square),
-                                                                          [WN_OP_BATCH_NORM_SUMS] = LOOPS_OF(gradient)};
+                                                                          [WN_OP_BATCH_NORM_SUMS] = LOOPS_OF(gradient),
+                                                                          [WN_OP_RELU_NORM_SUMS] = LOOPS_OF(relu)};
 
 static int32_t sums(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
@@ -251,6 +273,6 @@ static int32_t sums(const struct wn_desc *d, const struct wn_buffers *b, void *s
 
 wn_kernel_fn wn__cpu_channel_kernel(const struct wn_desc *d)
 {
-    if (d->op == WN_OP_BATCH_NORM || d->op == WN_OP_BATCH_NORM_DX) return wn__cpu_batch_norm_kernel(d);
+    if (loops_of[d->op][d->out.dtype] == NULL) return wn__cpu_batch_norm_kernel(d);
     return loops_of[d->op][d->out.dtype] ? sums : NULL;
 }

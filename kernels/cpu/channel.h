@@ -17,15 +17,16 @@ enum { WN_CHANNELS = 2048 }; /* most channels whose numbers are at hand at once 
 struct wn__channel_cut {
     int64_t slabs, rows, parts; /* rows: the pixels of a slab */
     int64_t channels, groups, each;
-    int64_t sums; /* a channel of a slab has: 2 for BATCH_NORM_SUMS, else 1 */
+    int64_t sums; /* a channel of a slab has: 2 for BATCH_NORM_SUMS and RELU_NORM_SUMS, else 1 */
 };
 
 static inline struct wn__channel_cut wn__channel_cut_of(const struct wn_desc *d)
 {
-    int32_t is_backward = d->op == WN_OP_BATCH_NORM_SUMS || d->op == WN_OP_BATCH_NORM_DX;
+    int32_t has_sums = d->op == WN_OP_BATCH_NORM_SUMS || d->op == WN_OP_RELU_NORM_SUMS;
+    int32_t is_backward = has_sums || d->op == WN_OP_BATCH_NORM_DX || d->op == WN_OP_RELU_NORM_DX;
     const struct wn_type *x = &d->in[is_backward];
-    int64_t groups = d->attrs.i[0];
-    struct wn__channel_cut c = {.channels = x->dim[1], .sums = d->op == WN_OP_BATCH_NORM_SUMS ? 2 : 1};
+    int64_t groups = d->attrs.i[d->op == WN_OP_BATCH_NORM_MAP ? WN_NORM_MAP_GROUPS : 0];
+    struct wn__channel_cut c = {.channels = x->dim[1], .sums = has_sums ? 2 : 1};
     c.slabs = groups > 0 ? x->dim[0] : 1;
     c.rows = x->dim[2] * x->dim[3] * (groups > 0 ? 1 : x->dim[0]);
     c.groups = groups > 0 ? groups : c.channels;
@@ -49,7 +50,12 @@ struct wn__channels_f64 {
     double mean[WN_CHANNELS], rstd[WN_CHANNELS], w[WN_CHANNELS], b[WN_CHANNELS], c1[WN_CHANNELS], c2[WN_CHANNELS];
 };
 
-/* Define one pixel of BATCH_NORM and of BATCH_NORM_DX, n channels. S, T: of elements; F: the suffix of their numbers;
+/* The norm up to which a ReLU over it has the value 0: in bf16, half of the least number above 0 is rounded to 0. */
+#define WN_RELU_LIMIT_f32 0.0f
+#define WN_RELU_LIMIT_f64 0.0
+#define WN_RELU_LIMIT_bf16 0x1p-134f
+
+/* Define one pixel of BATCH_NORM, of BATCH_NORM_DX and of RELU_NORM_DX, n channels. S, T: of elements; F: the suffix of their numbers;
  * TAKE and PUT convert. `to` may be x or dy. */
 #define WN_CHANNEL_ROWS(S, T, F, TAKE, PUT)                                                                            \
     static inline __attribute__((always_inline)) void wn__batch_norm_row_##S(                                          \
@@ -63,5 +69,15 @@ struct wn__channels_f64 {
     {                                                                                                                  \
         _Pragma("omp simd") for (int64_t j = 0; j < n; j++) to[j] =                                                    \
             PUT(wn_layernorm_dx_##F(TAKE(dy[j]) * v->w[j], TAKE(x[j]), v->mean[j], v->rstd[j], v->c1[j], v->c2[j]));   \
+    }                                                                                                                  \
+    static inline __attribute__((always_inline)) void wn__relu_norm_dx_row_##S(                                        \
+        T *to, const T *dy, const T *x, const struct wn__channels_##F *v, int64_t n)                                   \
+    {                                                                                                                  \
+        _Pragma("omp simd") for (int64_t j = 0; j < n; j++) to[j] = PUT(wn_layernorm_dx_##F(                           \
+            (wn_layernorm_##F(TAKE(x[j]), v->mean[j], v->rstd[j], v->w[j], v->b[j]) <= WN_RELU_LIMIT_##S               \
+                 ? 0                                                                                                   \
+                 : TAKE(dy[j])) *                                                                                      \
+                v->w[j],                                                                                               \
+            TAKE(x[j]), v->mean[j], v->rstd[j], v->c1[j], v->c2[j]));                                                  \
     }
 #endif

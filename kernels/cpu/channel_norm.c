@@ -1,8 +1,10 @@
-/* BATCH_NORM and BATCH_NORM_DX over images in memory order (N, H, W, C) (runtime/ops/channel.c has the formulas; the
- * rows are in channel.h). Each element is computed as layer norm computes it, in f32 for f32 and bf16:
+/* BATCH_NORM and BATCH_NORM_DX, and with elementwise ops BATCH_NORM_MAP and RELU_NORM_DX, over images in memory order
+ * (N, H, W, C) (runtime/ops/channel.c and fused_image.c have the formulas; the rows are in channel.h). Each element is
+ * computed as layer norm computes it, in f32 for f32 and bf16:
  *
  *     y = fma((x - mean) rstd, w, b)        dx = rstd ((dy w - A / n) - (x - mean) rstd (B / n))
  *
+ * RELU_NORM_DX takes dy where y is above 0. BATCH_NORM_MAP computes y of a few pixels and then each step over them.
  * A / n and B / n are computed in double, sums over the channels of a group in order, and rounded once. The numbers of
  * the channels are copied before anything is written, and each element is read before its place is written, so the
  * result may be where an input is. Threads share pixels. */
@@ -10,6 +12,7 @@
 #include <stddef.h>
 #include "channel.h"
 #include "cpu.h"
+#include "elementwise.h"
 
 #define BLOCK 4096 /* bytes that are computed and then streamed; 16384: 1.2x time */
 
@@ -20,9 +23,11 @@ struct norm {
     struct wn__channel_cut cut;
     const void *const *in;
     char *out;
-    int32_t inputs; /* images among the inputs */
+    int32_t inputs; /* images among the first inputs */
     int32_t streams;
     const struct loops *loops;
+    struct wn__fused steps; /* of BATCH_NORM_MAP, else none */
+    struct wn__elementwise step[WN_NORM_STEPS];
 };
 
 /* Pixels of which a pass computes n channels, from channel `at` on. */
@@ -40,7 +45,8 @@ union channels {
 
 /* The loops of an op and a dtype. */
 struct loops {
-    int64_t size; /* bytes of an element */
+    int64_t size;     /* bytes of an element */
+    int32_t has_relu; /* 1: of RELU_NORM_DX */
     /* Reads the numbers of n channels from `at` on, of a slab. */
     void (*read)(const struct norm *k, int64_t slab, int64_t at, int64_t n, union channels *v);
     void (*rows)(const struct norm *k, const struct pixels *p, const union channels *v);
@@ -65,6 +71,10 @@ struct loops {
         const T *b = k->in[4];                                                                                         \
         read_##S(k, slab, at, n, v);                                                                                   \
         for (int64_t j = 0; j < n; j++) v->F.b[j] = TAKE(b[at + j]);                                                   \
+    }                                                                                                                  \
+    static void read_relu_b_##S(const struct norm *k, int64_t at, int64_t n, union channels *v)                        \
+    {                                                                                                                  \
+        for (int64_t j = 0; j < n; j++) v->F.b[j] = TAKE(((const T *)k->in[6])[at + j]);                               \
     }
 
 /* Defines the numbers of the derivative: those of a group are summed for each of its channels in a block. */
@@ -87,6 +97,7 @@ struct loops {
             v->F.c1[j] = (A)(sum_a / count);                                                                           \
             v->F.c2[j] = (A)(sum_b / count);                                                                           \
         }                                                                                                              \
+        if (k->loops->has_relu) read_relu_b_##S(k, at, n, v);                                                          \
     }
 
 #define ROWS(S, T, F)                                                                                                  \
@@ -98,15 +109,17 @@ struct loops {
             if (k->streams) wn__fetch_behind(x + i * c, 2 * wn__tuning.stream_ahead, p->n * (int64_t)sizeof(T));       \
             wn__batch_norm_row_##S((T *)p->to + i * p->step, x + i * c, &v->F, p->n);                                  \
         }                                                                                                              \
-    }                                                                                                                  \
-    static void rows_dx_##S(const struct norm *k, const struct pixels *p, const union channels *v)                     \
+    }
+
+#define ROWS_DX(NAME, ROW, S, T, F)                                                                                    \
+    static void NAME##_##S(const struct norm *k, const struct pixels *p, const union channels *v)                      \
     {                                                                                                                  \
         int64_t c = k->cut.channels, from = p->first * c + p->at;                                                      \
         const T *dy = (const T *)k->in[0] + from, *x = (const T *)k->in[1] + from;                                     \
         for (int64_t i = 0; i < p->count; i++) {                                                                       \
             if (k->streams) wn__fetch_behind(dy + i * c, 2 * wn__tuning.stream_ahead, p->n * (int64_t)sizeof(T));      \
             if (k->streams) wn__fetch_behind(x + i * c, 2 * wn__tuning.stream_ahead, p->n * (int64_t)sizeof(T));       \
-            wn__batch_norm_dx_row_##S((T *)p->to + i * p->step, dy + i * c, x + i * c, &v->F, p->n);                   \
+            ROW##_##S((T *)p->to + i * p->step, dy + i * c, x + i * c, &v->F, p->n);                                   \
         }                                                                                                              \
     }
 
@@ -115,8 +128,11 @@ struct loops {
     READ(S, T, F, TAKE)                                                                                                \
     READ_DX(S, T, F, A, TAKE)                                                                                          \
     ROWS(S, T, F)                                                                                                      \
-    static const struct loops norm_##S = {sizeof(T), read_norm_##S, rows_norm_##S};                                    \
-    static const struct loops dx_##S = {sizeof(T), read_dx_##S, rows_dx_##S};
+    ROWS_DX(rows_dx, wn__batch_norm_dx_row, S, T, F)                                                                   \
+    ROWS_DX(rows_relu, wn__relu_norm_dx_row, S, T, F)                                                                  \
+    static const struct loops norm_##S = {sizeof(T), 0, read_norm_##S, rows_norm_##S};                                 \
+    static const struct loops dx_##S = {sizeof(T), 0, read_dx_##S, rows_dx_##S};                                       \
+    static const struct loops relu_##S = {sizeof(T), 1, read_dx_##S, rows_relu_##S};
 
 LOOPS(f32, float, f32, float, WN_SAME, WN_SAME)
 LOOPS(f64, double, f64, double, WN_SAME, WN_SAME)
@@ -124,16 +140,32 @@ LOOPS(bf16, uint16_t, f32, float, wn_from_bf16, wn_to_bf16)
 
 /* ---- the driver -------------------------------------------------------------------------------------------- */
 
+/* Computes the steps over n elements of the norm, from element `at` of the images on, which are in `block`. */
+static void run_steps(const struct norm *k, int64_t at, int64_t n, char *block, char *out)
+{
+    for (int32_t s = 0; s < k->steps.n; s++) {
+        const int32_t *v = k->steps.step[s].operand;
+        const char *in[2];
+        for (int32_t j = 0; j < 2; j++)
+            in[j] = v[j] == 0 ? block : (const char *)k->in[WN_NORM_INPUTS + v[j] - 1] + at * k->loops->size;
+        int32_t has_two = wn__elementwise_operands(k->steps.step[s].op) == 2;
+        struct wn__operands o = {s + 1 == k->steps.n ? out : block, in[0], has_two ? in[1] : NULL, 1, 1};
+        wn__elementwise_run(&k->step[s], &o, n, at);
+    }
+}
+
 /* Computes channels [at, at + n) of pixels [begin, end), which are of one slab. */
 static void pass(const struct norm *k, int64_t begin, int64_t end, int64_t at, int64_t n, const union channels *v)
 {
     _Alignas(64) char block[WN_CHANNELS * sizeof(double)]; /* a pixel, or BLOCK */
     int64_t c = k->cut.channels, size = k->loops->size, is_whole = n == c, fit = end - begin;
-    if (k->streams) fit = is_whole ? wn_max(BLOCK / (n * size), 1) : 1;
+    int32_t in_blocks = k->streams || k->steps.n > 0;
+    if (in_blocks) fit = is_whole ? wn_max(BLOCK / (n * size), 1) : 1;
     for (int64_t pixel = begin; pixel < end; pixel += fit) {
         char *out = k->out + (pixel * c + at) * size;
-        struct pixels p = {pixel, wn_min(fit, end - pixel), at, n, k->streams ? block : out, k->streams ? n : c};
+        struct pixels p = {pixel, wn_min(fit, end - pixel), at, n, in_blocks ? block : out, in_blocks ? n : c};
         k->loops->rows(k, &p, v);
+        if (k->steps.n > 0) run_steps(k, pixel * c + at, p.count * n, block, k->streams ? block : out);
         if (k->streams) wn__stream(out, block, p.count * n * size);
     }
 }
@@ -161,24 +193,31 @@ static void norm_pixels(int64_t begin, int64_t end, void *ctx)
     {                                                                                                                  \
         [WN_F32] = &name##_f32, [WN_F64] = &name##_f64, [WN_BF16] = &name##_bf16                                       \
     }
-static const struct loops *const norm_of[WN_DTYPE_COUNT] = LOOPS_OF(norm), *const dx_of[WN_DTYPE_COUNT] = LOOPS_OF(dx);
-
-static const struct loops *find(const struct wn_desc *d)
-{
-    return d->op == WN_OP_BATCH_NORM ? norm_of[d->out.dtype] : dx_of[d->out.dtype];
-}
+static const struct loops *const loops_of[WN_OP_COUNT][WN_DTYPE_COUNT] = {[WN_OP_BATCH_NORM] = LOOPS_OF(norm),
+                                                                          [WN_OP_BATCH_NORM_MAP] = LOOPS_OF(norm),
+                                                                          [WN_OP_BATCH_NORM_DX] = LOOPS_OF(dx),
+                                                                          [WN_OP_RELU_NORM_DX] = LOOPS_OF(relu)};
 
 static int32_t norm(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
-    struct norm k = {.in = b->in, .out = b->out, .inputs = d->op == WN_OP_BATCH_NORM ? 1 : 2, .loops = find(d)};
+    struct norm k = {.in = b->in, .out = b->out, .loops = loops_of[d->op][d->out.dtype], .steps = {.n = 0}};
     (void)stream;
+    k.inputs = d->op == WN_OP_BATCH_NORM || d->op == WN_OP_BATCH_NORM_MAP ? 1 : 2;
     k.cut = wn__channel_cut_of(d);
     k.streams = wn__streams(wn__bytes(&d->out), b->out, b->in[0], b->in[1]);
+    if (d->op == WN_OP_BATCH_NORM_MAP) k.steps = wn__fused_get(&d->attrs);
+    for (int32_t s = 0; s < k.steps.n; s++)
+        wn__elementwise_of(k.steps.step[s].op, d->out.dtype, d->attrs.f, b, &k.step[s]);
     wn__parallel_for(k.cut.slabs * k.cut.rows, WN_CPU_GRAIN / k.cut.channels + 1, norm_pixels, &k);
     return WN_OK;
 }
 
 wn_kernel_fn wn__cpu_batch_norm_kernel(const struct wn_desc *d)
 {
-    return find(d) ? norm : NULL;
+    struct wn__elementwise step;
+    struct wn__fused c = {.n = 0};
+    if (d->op == WN_OP_BATCH_NORM_MAP) c = wn__fused_get(&d->attrs);
+    for (int32_t s = 0; s < c.n; s++)
+        if (!wn__elementwise_of(c.step[s].op, d->out.dtype, d->attrs.f, NULL, &step)) return NULL;
+    return loops_of[d->op][d->out.dtype] != NULL ? norm : NULL;
 }

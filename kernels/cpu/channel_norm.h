@@ -3,6 +3,6 @@
 #define WN_CPU_CHANNEL_NORM_H
 #include "../kernel.h"
 
-/* Returns the kernel of BATCH_NORM or BATCH_NORM_DX; NULL where there is none. */
+/* Returns the kernel of BATCH_NORM, BATCH_NORM_DX, BATCH_NORM_MAP or RELU_NORM_DX; NULL where there is none. */
 wn_kernel_fn wn__cpu_batch_norm_kernel(const struct wn_desc *d);
 #endif

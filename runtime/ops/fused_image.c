@@ -75,21 +75,17 @@ static struct wn_desc norm_of(const struct wn_desc *d)
     return n;
 }
 
-/* Fails unless step k is an elementwise op whose operands are the norm's value, inputs of the node or earlier steps. */
+/* Fails unless step k is an elementwise op whose operands are the value so far (0), or inputs of the node. */
 static int32_t check_step(const struct wn_desc *d, const struct wn__fused *c, int32_t k)
 {
     int32_t n = wn__elementwise_operands(c->step[k].op);
     if (n == 0 || c->step[k].op == WN_OP_DROPOUT)
         return wn__fail(WN_VALUE, "batch_norm_map: step %d is %s, expected an elementwise op", (int)k + 1,
                         wn__op_name(c->step[k].op));
-    for (int32_t i = 0; i < n; i++) {
-        int32_t v = c->step[k].operand[i];
-        if (v < WN_CHAIN_INPUTS ? v > d->n_in - WN_NORM_INPUTS : v - WN_CHAIN_INPUTS >= k)
-            return wn__fail(WN_VALUE,
-                            "batch_norm_map: step %d reads operand %d, which is neither an input nor a step "
-                            "before it",
-                            (int)k + 1, (int)v);
-    }
+    for (int32_t i = 0; i < n; i++)
+        if (c->step[k].operand[i] > d->n_in - WN_NORM_INPUTS)
+            return wn__fail(WN_VALUE, "batch_norm_map: step %d reads operand %d, of %d", (int)k + 1,
+                            (int)c->step[k].operand[i], (int)(d->n_in - WN_NORM_INPUTS) + 1);
     return WN_OK;
 }
 

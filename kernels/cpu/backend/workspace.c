@@ -127,7 +127,8 @@ int64_t wn__cpu_workspace(const struct wn__target *t, const struct wn_desc *d)
     case WN_OP_CROSS_ENTROPY: return cross_entropy(d);
     case WN_OP_CHANNEL_MEAN:
     case WN_OP_CHANNEL_RSTD:
-    case WN_OP_BATCH_NORM_SUMS: return channel_sums(d);
+    case WN_OP_BATCH_NORM_SUMS:
+    case WN_OP_RELU_NORM_SUMS: return channel_sums(d);
     case WN_OP_UPSAMPLE2D:
     case WN_OP_UPSAMPLE2D_DX: return resample(d);
     case WN_OP_ATTENTION_GRAD: return attention_grad(d);

@@ -64,8 +64,7 @@ static int32_t map_norm_at(struct wn__rewriting *w, int32_t i, int32_t k)
     for (int32_t j = 0; j < in.n; j++) in.node[j] = wn__rewrite_input(w, p, j);
     for (int32_t j = 0; j < n; j++) {
         int32_t v = wn__rewrite_input(w, i, j);
-        step.operand[j] = all.n == 0 ? 0 : WN_CHAIN_INPUTS + all.n - 1;
-        if (v == p) continue;
+        if (v == p) continue; /* operand 0 */
         if (in.n == WN_NORM_INPUTS + 2 || !wn__type_equal(&w->ir->node[v].type, &c->type)) return 0;
         step.operand[j] = in.n - WN_NORM_INPUTS + 1;
         in.node[in.n++] = v;
