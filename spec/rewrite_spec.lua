@@ -134,6 +134,57 @@ describe('bias + activation', function()
     end)
 end)
 
+describe('a norm over channels', function()
+    for _, dtype in ipairs { 'f32', 'f64', 'bf16' } do
+        it('takes relu, and the residual before it, into its pass, and relu\'s gradient into its own: ' .. dtype, function()
+            local fused = better(function()
+                local o = { padding = 1, bias = false, dtype = dtype }
+                local a, b = nn.Conv2d(3, 16, 3, o), nn.Conv2d(16, 16, 3, o)
+                local n, m = nn.BatchNorm2d(16, { dtype = dtype }), nn.BatchNorm2d(16, { dtype = dtype })
+                local x = n(a(wane.randn(2, 3, 9, 7, { dtype = dtype }))):relu()
+                local loss = ((m(b(x)) + x):relu() ^ 2):mean()
+                return backward(loss, { a.weight, b.weight, n.weight, n.bias, m.weight, m.bias })
+            end, 'batch_norm+relu')
+            local list = ' ' .. table.concat(fused.ops, ' ') .. ' '
+            assert.is_truthy(list:find(' batch_norm+add+relu ', 1, true), list)
+            assert.is_truthy(list:find(' relu_norm_sums .*relu_norm_dx '), list)
+        end)
+    end
+
+    it('of groups, and in evaluation, does so too', function()
+        better(function()
+            local a, n = nn.Conv2d(3, 16, 3), nn.GroupNorm(4, 16)
+            local loss = (n(a(wane.randn(2, 3, 19, 17))):relu() ^ 2):mean()
+            return backward(loss, { a.weight, n.weight, n.bias })
+        end, 'relu_norm_dx')
+        better(function()
+            local a, n = nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16)
+            n:eval()
+            local y = n(a(wane.randn(2, 3, 9, 7))):clamp(0, 6):retain()
+            return { mode = 'eval', roots = { y } }, { y }
+        end, 'batch_norm+clamp')
+    end)
+
+    it('is left alone where something else reads the value between', function()
+        local r = run(function()
+            local a, n = nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16)
+            local y = n(a(wane.randn(2, 3, 9, 7)))
+            local loss = (y:relu() * y):mean()
+            return backward(loss, { a.weight, n.weight })
+        end)
+        assert.equal(1, r.count.batch_norm)
+        assert.equal(1, r.count.batch_norm_dx)
+        r = run(function()
+            local a, n = nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16)
+            local y = n(a(wane.randn(2, 3, 9, 7))):relu():retain()
+            local loss = (y ^ 2):mean()
+            local z = n.weight * 1
+            return { mode = 'backward', roots = { loss + z:sum() } }, function() return { y, a.weight.grad } end
+        end)
+        assert.equal(1, r.count['batch_norm+relu'])
+    end)
+end)
+
 describe('residual + norm', function()
     it('adds the residual to the gradient of the norm in one node', function()
         better(function()

@@ -88,24 +88,37 @@ static int32_t images_of(int32_t op)
     case WN_OP_CHANNEL_MEAN:
     case WN_OP_CHANNEL_RSTD:
     case WN_OP_BATCH_NORM:
+    case WN_OP_CONV2D_MAP:
+    case WN_OP_BATCH_NORM_MAP:
     case WN_OP_UPSAMPLE2D:
     case WN_OP_UPSAMPLE2D_DX: return 1;
     case WN_OP_CONV2D_DW:
     case WN_OP_MAX_POOL2D:
     case WN_OP_MAX_POOL2D_DX:
     case WN_OP_BATCH_NORM_SUMS:
-    case WN_OP_BATCH_NORM_DX: return 2;
+    case WN_OP_BATCH_NORM_DX:
+    case WN_OP_RELU_NORM_SUMS:
+    case WN_OP_RELU_NORM_DX: return 2;
     default: return 0;
     }
+}
+
+/* Returns the input from which on an op over images, under elementwise ops, has further images. */
+static int32_t further_images_from(int32_t op, const struct wn_attrs *attrs)
+{
+    if (op == WN_OP_BATCH_NORM_MAP) return WN_NORM_INPUTS;
+    return op == WN_OP_CONV2D_MAP ? (int32_t)attrs->i[WN_CONV_MAP_INPUTS] : WN_GRAD_MAX;
 }
 
 int32_t wn__op_wants(int32_t op, int32_t n, const struct wn_type *const *in, const struct wn_attrs *attrs, int32_t i)
 {
     int32_t own = in[i]->layout;
     if (i < images_of(op)) return channels_last(in[i]);
+    if (i >= further_images_from(op, attrs)) return channels_last(in[i]);
     switch (op) {
     case WN_OP_CONV2D:
-    case WN_OP_CONV2D_DX: return i == 1 && own == WN_CONV48 ? own : WN_PLAIN;
+    case WN_OP_CONV2D_DX:
+    case WN_OP_CONV2D_MAP: return i == 1 && own == WN_CONV48 ? own : WN_PLAIN;
     case WN_OP_CAST:
     case WN_OP_RELAYOUT: return own;
     case WN_OP_SUM:
@@ -133,7 +146,8 @@ int32_t wn__op_layout(int32_t op, int32_t n, const struct wn_type *const *in, co
     case WN_OP_CONV2D_DW:
     case WN_OP_CHANNEL_MEAN:
     case WN_OP_CHANNEL_RSTD:
-    case WN_OP_BATCH_NORM_SUMS: return attrs->layout;
+    case WN_OP_BATCH_NORM_SUMS:
+    case WN_OP_RELU_NORM_SUMS: return attrs->layout;
     case WN_OP_CAT:
     case WN_OP_NARROW:
     case WN_OP_NARROW_GRAD: return has_images(n, in) || attrs->layout == WN_NHWC ? channels_last(out) : WN_PLAIN;
@@ -183,26 +197,6 @@ static int32_t reads_map(const struct wn_desc *d)
     return d->n_in == p.n_in || wn__type_equal(&d->in[p.n_in], &d->out);
 }
 
-/* Answers for CONV2D_MAP and BATCH_NORM_MAP: `first` inputs are those of the op under the steps, and the others have the
- * type of the result. */
-static int32_t reads_image_map(const struct wn_desc *d, int32_t op, int32_t first)
-{
-    struct wn_desc p = *d;
-    p.op = op;
-    p.n_in = first;
-    for (int32_t i = first; i < d->n_in; i++)
-        if (!wn__type_equal(&d->in[i], &d->out)) return 0;
-    return d->in[0].dtype == d->out.dtype && reads_recorded(&p);
-}
-
-/* Answers for RELU_NORM_SUMS and RELU_NORM_DX, which read what the ops without relu read, and vectors. */
-static int32_t reads_relu_norm(const struct wn_desc *d)
-{
-    struct wn_desc p = *d;
-    p.op = d->op == WN_OP_RELU_NORM_SUMS ? WN_OP_BATCH_NORM_SUMS : WN_OP_BATCH_NORM_DX;
-    return reads_recorded(&p);
-}
-
 /* Answers for PRODUCT_UPDATE: the kernels pack plain operands of f32, and write cells of either layout. */
 static int32_t reads_product_update(const struct wn_desc *d)
 {
@@ -229,10 +223,6 @@ int32_t wn__op_reads(const struct wn_desc *d)
     switch (d->op) {
     case WN_OP_MATMUL_MAP:
     case WN_OP_LINEAR_MAP: return reads_map(d);
-    case WN_OP_CONV2D_MAP: return reads_image_map(d, WN_OP_CONV2D, (int32_t)d->attrs.i[WN_CONV_MAP_INPUTS]);
-    case WN_OP_BATCH_NORM_MAP: return reads_image_map(d, WN_OP_BATCH_NORM, WN_NORM_INPUTS);
-    case WN_OP_RELU_NORM_SUMS:
-    case WN_OP_RELU_NORM_DX: return reads_relu_norm(d);
     case WN_OP_PRODUCT_UPDATE: return reads_product_update(d);
     case WN_OP_CHAIN: return reads_chain(d);
     default:

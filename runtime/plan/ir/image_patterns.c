@@ -107,14 +107,21 @@ static int32_t are_together(const struct wn__ir *ir, int32_t a, int32_t b, int32
            p->region == q->region && q->region == r->region;
 }
 
-int32_t wn__rewrite_relu_into_norm(struct wn__rewriting *w, int32_t i)
+/* Returns the first node behind node g of an op whose input 0 is g; -1: there is none. */
+static int32_t reader_of(const struct wn__rewriting *w, int32_t g, int32_t op)
+{
+    for (int32_t i = g + 1; i < w->ir->n; i++)
+        if (w->ir->node[i].op == op && wn__rewrite_input(w, i, 0) == g) return i;
+    return -1;
+}
+
+int32_t wn__rewrite_relu_into_norm(struct wn__rewriting *w, int32_t g)
 {
     const struct wn__ir *ir = w->ir;
-    if (ir->node[i].op != WN_OP_BATCH_NORM_DX) return 0;
-    int32_t g = wn__rewrite_input(w, i, 0), sums = wn__rewrite_input(w, i, 5);
     const struct wn__ir_node *p = &ir->node[g];
     if (p->op != WN_OP_RELU_GRAD || w->readers[g] != 2 || p->result >= 0 || p->absorbed_by >= 0) return 0;
-    if (ir->node[sums].op != WN_OP_BATCH_NORM_SUMS || wn__rewrite_input(w, sums, 0) != g) return 0;
+    int32_t sums = reader_of(w, g, WN_OP_BATCH_NORM_SUMS), i = reader_of(w, g, WN_OP_BATCH_NORM_DX);
+    if (sums < 0 || i < 0 || wn__rewrite_input(w, i, 5) != sums) return 0;
     int32_t y = are_together(ir, g, sums, i) ? relu_of_norm(w, g, i) : -1;
     if (y < 0) return 0;
     int32_t dy = wn__rewrite_input(w, g, 0), b = wn__rewrite_input(w, y, 4);
@@ -125,6 +132,5 @@ int32_t wn__rewrite_relu_into_norm(struct wn__rewriting *w, int32_t i)
     const struct wn__fusion to_sums = {WN_OP_RELU_NORM_SUMS, &ir->node[sums].attrs, &first};
     const struct wn__fusion to_dx = {WN_OP_RELU_NORM_DX, &ir->node[i].attrs, &second};
     if (!wn__rewrite_fits(w, sums, &to_sums) || !wn__rewrite_fits(w, i, &to_dx)) return 0;
-    if (!wn__rewrite_replace(w, sums, 0, g, &to_sums) || w->code != WN_OK) return 0;
-    return wn__rewrite_become(w, i, &to_dx);
+    return wn__rewrite_replace(w, sums, 0, g, &to_sums) && wn__rewrite_become(w, i, &to_dx);
 }

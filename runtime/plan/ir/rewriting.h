@@ -70,6 +70,7 @@ int32_t wn__rewrite_chain(struct wn__rewriting *w, int32_t i);
 int32_t wn__rewrite_map_conv(struct wn__rewriting *w, int32_t i);
 /* Fuses elementwise node i with the batch norm that it reads, or with the steps over one: relu, or add and relu. */
 int32_t wn__rewrite_map_norm(struct wn__rewriting *w, int32_t i);
-/* Fuses relu's gradient with both derivatives of the batch norm under the relu; node i is the second of them. */
-int32_t wn__rewrite_relu_into_norm(struct wn__rewriting *w, int32_t i);
+/* Fuses node g, relu's gradient, with both derivatives of the batch norm under the relu. Tried before chain: what g is
+ * the gradient of need not be read then. */
+int32_t wn__rewrite_relu_into_norm(struct wn__rewriting *w, int32_t g);
 #endif

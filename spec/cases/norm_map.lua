@@ -1,0 +1,153 @@
+--- Cases of batch norm with the elementwise ops around it, which rewrites make (runtime/plan/ir/image_patterns.c), recorded
+-- directly. spec/rewrite_spec.lua checks that their bits are those of the separate ops.
+local array = require 'spec.cases.array'
+local id = require('wane.tensor.op').id
+
+local tol = { f32 = 2e-5, f64 = 1e-12 }
+local GROUPS = 7 -- place of the groups in the attributes of batch_norm_map, 0-based
+
+local function relu(v) return v > 0 and v or 0 end
+
+-- Returns a function that gives, of the 0-based index of an element of an image, the place of its statistic.
+local function place_of(groups, channels)
+    return function(i)
+        return groups == 0 and i[2] + 1 or i[1] * groups + math.floor(i[2] * groups / channels) + 1
+    end
+end
+
+local function norm(x, mean, rstd, w, b, groups)
+    local place = place_of(groups, x.shape[2])
+    return array.build(x.shape, function(i, k)
+        return (x[k] - mean[place(i)]) * rstd[place(i)] * w[i[2] + 1] + b[i[2] + 1]
+    end)
+end
+
+-- Returns relu's gradient: dy where the norm is above 0.
+local function masked(dy, x, mean, rstd, w, b, groups)
+    local y = norm(x, mean, rstd, w, b, groups)
+    return array.build(x.shape, function(_, k) return y[k] > 0 and dy[k] or 0 end)
+end
+
+local function sums(dy, x, mean, rstd, w, b, groups)
+    local g, place, n, c = masked(dy, x, mean, rstd, w, b, groups), place_of(groups, x.shape[2]), x.shape[1], x.shape[2]
+    local out = array.build(groups == 0 and { 2, c } or { 2, n, c }, function() return 0 end)
+    array.build(x.shape, function(i, k)
+        local at = groups == 0 and i[2] + 1 or i[1] * c + i[2] + 1
+        out[at] = out[at] + g[k] * (x[k] - mean[place(i)]) * rstd[place(i)]
+        out[#out / 2 + at] = out[#out / 2 + at] + g[k]
+        return 0
+    end)
+    return out
+end
+
+local function dx(dy, x, mean, rstd, w, s, b, groups)
+    local g, c = masked(dy, x, mean, rstd, w, b, groups), x.shape[2]
+    local place, n, a, bb = place_of(groups, c), array.count(x.shape) / #mean, {}, {}
+    for k = 1, #s / 2 do
+        local channel = (k - 1) % c
+        local to = place { math.floor((k - 1) / c), channel }
+        a[to] = (a[to] or 0) + s[#s / 2 + k] * w[channel + 1] / n
+        bb[to] = (bb[to] or 0) + s[k] * w[channel + 1] / n
+    end
+    return array.build(x.shape, function(i, k)
+        local p = place(i)
+        return rstd[p] * (g[k] * w[i[2] + 1] - a[p] - (x[k] - mean[p]) * rstd[p] * bb[p])
+    end)
+end
+
+-- The images: { name, groups, shape }.
+local images = {
+    { 'batch', 0, { 2, 3, 2, 3 } }, { 'batch, past a vector', 0, { 2, 19, 3, 2 } }, { 'groups', 2, { 2, 4, 1, 3 } },
+}
+
+-- Returns the cases of an op over all images: make(groups, x, stat) returns { inputs, call, ref }; x and stat are shapes.
+local function over(make)
+    local out = {}
+    for k, row in ipairs(images) do
+        local stat = row[2] == 0 and { row[3][2] } or { row[3][1], row[2] }
+        out[k] = make(row[2], row[3], stat)
+        out[k].name, out[k].tol = row[1], tol
+    end
+    return out
+end
+
+-- Returns the attributes of steps { op, operand, operand } over the norm.
+local function steps(list, groups, f)
+    local i = { 0, 0, 0, 0, 0, 0, 0, groups }
+    for k, s in ipairs(list) do i[k] = id[s[1]] * 256 + (s[3] or 0) * 16 + s[2] end
+    assert(#i == GROUPS + 1)
+    return { i = i, n = #list, f = f }
+end
+
+local function map(list, extra, apply, f)
+    return over(function(groups, x, stat)
+        local c = { x[2] }
+        local inputs = { x, stat, { gen = 'positive', unpack(stat) }, c, c }
+        for _ = 1, extra do inputs[#inputs + 1] = x end
+        return { inputs = inputs,
+            call = function(_, ...) return array.record('batch_norm_map', { ... }, steps(list, groups, f)) end,
+            ref = function(a, mean, rstd, w, b, ...) return apply(norm(a, mean, rstd, w, b, groups), ...) end }
+    end)
+end
+
+local function plus(a, b) return array.map(function(p, q) return p + q end, a, b) end
+
+local function append(list, more, what)
+    for _, case in ipairs(more) do
+        case.name = what .. ', ' .. case.name
+        list[#list + 1] = case
+    end
+    return list
+end
+
+local cases = append({}, map({ { 'relu', 0 } }, 0, function(y) return array.map(relu, y) end), 'relu')
+append(cases, map({ { 'add', 0, 1 }, { 'relu', 0 } }, 1, function(y, z) return array.map(relu, plus(y, z)) end),
+    'add and relu')
+append(cases, map({ { 'mul', 1, 0 }, { 'sub', 2, 0 }, { 'neg', 0 }, { 'clamp', 0 } }, 2, function(y, z, u)
+    return array.map(function(p, q, r) return math.max(-0.5, math.min(0.5, p * q - r)) end, y, z, u)
+end, { -0.5, 0.5 }), 'four steps')
+
+local image, one = { 2, 3, 2, 2 }, { 3 }
+
+return {
+    batch_norm_map = {
+        cases = cases,
+        bad = {
+            { inputs = { image, one, one, one, one }, error = 'batch_norm_map: 0 steps given', call = function(_, ...)
+                return array.record('batch_norm_map', { ... }, steps({}, 0))
+            end },
+            { inputs = { image, one, one, one, one }, error = 'batch_norm_map: step 1 is sum', call = function(_, ...)
+                return array.record('batch_norm_map', { ... }, steps({ { 'sum', 0 } }, 0))
+            end },
+            { inputs = { image, one, one, one, one }, error = 'batch_norm_map: step 1 reads operand 1, of 1',
+                call = function(_, ...)
+                    return array.record('batch_norm_map', { ... }, steps({ { 'add', 0, 1 } }, 0))
+                end },
+            { inputs = { image, one, one, one, one, { 2, 3, 2, 1 } },
+                error = 'batch_norm_map: input 6 is %(2, 3, 2, 1%)', call = function(_, ...)
+                    return array.record('batch_norm_map', { ... }, steps({ { 'add', 0, 1 } }, 0))
+                end },
+        },
+    },
+    relu_norm_sums = {
+        cases = over(function(groups, x, stat)
+            local c = { x[2] }
+            return { inputs = { x, x, stat, { gen = 'positive', unpack(stat) }, c, c },
+                call = function(_, ...) return array.record('relu_norm_sums', { ... }, { i = { groups } }) end,
+                ref = function(dy, a, mean, rstd, w, b) return sums(dy, a, mean, rstd, w, b, groups) end }
+        end),
+        bad = { { inputs = { image, image, one, one, one, { 4 } }, error = 'relu_norm_sums: the bias is %(4%)',
+            call = function(_, ...) return array.record('relu_norm_sums', { ... }, { i = { 0 } }) end } },
+    },
+    relu_norm_dx = {
+        cases = over(function(groups, x, stat)
+            local c = { x[2] }
+            local s = groups == 0 and { 2, x[2] } or { 2, x[1], x[2] }
+            return { inputs = { x, x, stat, { gen = 'positive', unpack(stat) }, c, s, c },
+                call = function(_, ...) return array.record('relu_norm_dx', { ... }, { i = { groups } }) end,
+                ref = function(dy, a, mean, rstd, w, sum, b) return dx(dy, a, mean, rstd, w, sum, b, groups) end }
+        end),
+        bad = { { inputs = { image, image, one, one, { 2 }, { 2, 3 }, one }, error = 'the weight is %(2%)',
+            call = function(_, ...) return array.record('relu_norm_dx', { ... }, { i = { 0 } }) end } },
+    },
+}
