@@ -160,7 +160,7 @@ describe('a norm over channels', function()
         better(function()
             local a, n = nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16)
             n:eval()
-            local y = n(a(wane.randn(2, 3, 9, 7))):clamp(0, 6):retain()
+            local y = nn.Conv2d(16, 32, 3)(n(a(wane.randn(2, 3, 9, 7))):clamp(0, 6)):retain()
             return { mode = 'eval', roots = { y } }, { y }
         end, 'batch_norm+clamp')
     end)
