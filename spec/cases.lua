@@ -29,7 +29,7 @@ local cases = {
 
 for _, family in ipairs { 'creation', 'binary', 'unary', 'derivative', 'matmul', 'reduce', 'shape', 'table', 'softmax',
     'norm', 'dropout', 'attention', 'update', 'fused', 'pack', 'layout', 'conv', 'pool', 'channel', 'resize',
-    'norm_map' } do
+    'image_map' } do
     for op, record in pairs(require('spec.cases.' .. family)) do
         assert(not cases.records[op], op .. ' has two records')
         cases.records[op] = record

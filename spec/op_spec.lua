@@ -117,7 +117,7 @@ local NO_BF16 = {}
 local NOT_ONE_NODE = {
     matmul = true, linear = true, row_rstd = true, layernorm = true, sgd = true, momentum = true, adam = true,
     chain = true, matmul_map = true, linear_map = true, running_mean = true, running_var = true,
-    batch_norm_map = true, conv2d = true, conv2d_dx = true, conv2d_dw = true,
+    batch_norm_map = true, conv2d_map = true, conv2d = true, conv2d_dx = true, conv2d_dw = true,
 }
 
 -- Rewrites make these ops of f32 and f64 alone.

@@ -134,6 +134,20 @@ describe('bias + activation', function()
     end)
 end)
 
+describe('a convolution', function()
+    for _, dtype in ipairs { 'f32', 'f64', 'bf16' } do
+        it('takes the elementwise op over it: ' .. dtype, function()
+            better(function()
+                local o = { dtype = dtype }
+                local a, b = nn.Conv2d(3, 32, 3, { padding = 1, dtype = dtype }), nn.Conv2d(32, 20, 1, o)
+                local c = nn.Conv2d(20, 20, 3, { groups = 20, dtype = dtype })
+                local y = c(b(a(wane.randn(2, 3, 9, 7, o)):relu()):gelu())
+                return backward((y ^ 2):mean(), { a.weight, a.bias, b.weight, b.bias, c.weight })
+            end, 'conv2d+relu')
+        end)
+    end
+end)
+
 describe('a norm over channels', function()
     for _, dtype in ipairs { 'f32', 'f64', 'bf16' } do
         it('takes relu, and the residual before it, into its pass, and relu\'s gradient into its own: ' .. dtype, function()

@@ -130,6 +130,7 @@ wn_kernel_fn wn__cpu_fused_kernel(const struct wn_desc *d)
     case WN_OP_CHAIN: return wn__dtype_is_float(d->out.dtype) ? chain_kernel(d) : NULL;
     case WN_OP_MATMUL_MAP:
     case WN_OP_LINEAR_MAP: return wn__cpu_epilogue_kernel(d);
+    case WN_OP_CONV2D_MAP: return wn__cpu_conv_map_kernel(d);
     case WN_OP_BATCH_NORM_MAP:
     case WN_OP_RELU_NORM_SUMS:
     case WN_OP_RELU_NORM_DX: return wn__cpu_channel_kernel(d);

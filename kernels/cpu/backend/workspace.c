@@ -77,10 +77,10 @@ static int64_t product_update(const struct wn_desc *d)
  * are on the stack of each thread (conv/conv.h). */
 static int64_t convolution(const struct wn_desc *d)
 {
-    const int32_t is_dx = d->op == WN_OP_CONV2D_DX;
+    const int32_t is_dx = d->op == WN_OP_CONV2D_DX, op = d->op == WN_OP_CONV2D_MAP ? WN_OP_CONV2D : d->op;
     struct wn__window w;
     wn__window_conv(&d->attrs, is_dx ? &d->out : &d->in[0], &d->in[1], is_dx ? &d->in[0] : &d->out, &w);
-    return wn__conv_is_winograd(d->op, d->out.dtype, &w) ? wn__conv_winograd_bytes(&w) : 0;
+    return wn__conv_is_winograd(op, d->out.dtype, &w) ? wn__conv_winograd_bytes(&w) : 0;
 }
 
 /* Returns the bytes of scratch of a library's product. Wane's own kernels need none: they pack into buffers of fixed
@@ -134,6 +134,7 @@ int64_t wn__cpu_workspace(const struct wn__target *t, const struct wn_desc *d)
     case WN_OP_ATTENTION_GRAD: return attention_grad(d);
     case WN_OP_PRODUCT_UPDATE: return product_update(d);
     case WN_OP_CONV2D:
+    case WN_OP_CONV2D_MAP:
     case WN_OP_CONV2D_DX: return convolution(d);
     case WN_OP_MATMUL:
     case WN_OP_MATMUL_MAP:

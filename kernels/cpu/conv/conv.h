@@ -19,6 +19,7 @@
 #include "../../../runtime/base/number.h"
 #include "../../../runtime/base/window.h"
 #include "../cpu.h"
+#include "../elementwise.h"
 #include "../gemm/driver.h"
 
 #define WN_CONV_KC 144                                  /* words of k of a k-block */

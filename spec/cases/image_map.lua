@@ -1,4 +1,4 @@
---- Cases of batch norm with the elementwise ops around it, which rewrites make (runtime/plan/ir/image_patterns.c), recorded
+--- Cases of convolutions and batch norms with the elementwise ops around them, which rewrites make (runtime/plan/ir/image_patterns.c), recorded
 -- directly. spec/rewrite_spec.lua checks that their bits are those of the separate ops.
 local array = require 'spec.cases.array'
 local id = require('wane.tensor.op').id
@@ -100,6 +100,41 @@ local function append(list, more, what)
     return list
 end
 
+-- Convolutions of images (N, C, H, W) with a weight (O, C, kh, kw), stride 1 and a padding.
+local function conv(x, w, b, padding)
+    local n, c, h, width = unpack(x.shape)
+    local o, _, kh, kw = unpack(w.shape)
+    local at, sum = array.at, nil
+    return array.build({ n, o, h + 2 * padding - kh + 1, width + 2 * padding - kw + 1 }, function(i)
+        sum = b and b[i[2] + 1] or 0
+        for z = 0, c - 1 do
+            for r = 0, kh - 1 do
+                for s = 0, kw - 1 do
+                    local row, column = i[3] + r - padding, i[4] + s - padding
+                    if row >= 0 and row < h and column >= 0 and column < width then
+                        sum = sum + at(x, { i[1], z, row, column }) * at(w, { i[2], z, r, s })
+                    end
+                end
+            end
+        end
+        return sum
+    end)
+end
+
+local PAIR = 2 ^ 32 + 1
+
+local function conv_map(name, inputs, act, n_conv, padding, apply, f)
+    local i = { PAIR, padding * PAIR, PAIR, 1, 0, n_conv, id[act] }
+    return { name = name, inputs = inputs, tol = tol,
+        call = function(_, ...) return array.record('conv2d_map', { ... }, { i = i, n = 7, f = f }) end,
+        ref = function(x, w, ...)
+            local b, z = ...
+            if n_conv == 2 then b, z = nil, b end
+            local y = conv(x, w, b, padding)
+            return z and array.map(apply, y, z) or array.map(apply, y)
+        end }
+end
+
 local cases = append({}, map({ { 'relu', 0 } }, 0, function(y) return array.map(relu, y) end), 'relu')
 append(cases, map({ { 'add', 0, 1 }, { 'relu', 0 } }, 1, function(y, z) return array.map(relu, plus(y, z)) end),
     'add and relu')
@@ -110,6 +145,29 @@ end, { -0.5, 0.5 }), 'four steps')
 local image, one = { 2, 3, 2, 2 }, { 3 }
 
 return {
+    conv2d_map = {
+        cases = {
+            conv_map('bias and relu', { { 2, 3, 4, 5 }, { 5, 3, 3, 3 }, { 5 } }, 'relu', 3, 1, relu),
+            conv_map('one pixel and tanh', { { 2, 5, 3, 2 }, { 16, 5, 1, 1 } }, 'tanh', 2, 0, function(v)
+                local e = math.exp(2 * v)
+                return (e - 1) / (e + 1)
+            end),
+            conv_map('added to an image', { { 1, 2, 4, 3 }, { 3, 2, 2, 2 }, { 1, 3, 3, 2 } }, 'add', 2, 0,
+                function(y, z) return y + z end),
+            conv_map('clamped, with a bias', { { 1, 2, 3, 3 }, { 16, 2, 3, 3 }, { 16 } }, 'clamp', 3, 1, function(v)
+                return math.max(-0.5, math.min(0.5, v))
+            end, { -0.5, 0.5 }),
+        },
+        bad = {
+            { inputs = { { 1, 2, 3, 3 }, { 3, 2, 2, 2 } }, error = 'conv2d_map: sum given, expected an elementwise op',
+                call = conv_map('', {}, 'sum', 2, 0).call },
+            { inputs = { { 1, 2, 3, 3 }, { 3, 2, 2, 2 } }, error = 'conv2d_map: 2 inputs given, expected 3 with add',
+                call = conv_map('', {}, 'add', 2, 0).call },
+            { inputs = { { 1, 2, 3, 3 }, { 3, 2, 2, 2 }, { 1, 3, 3, 3 } },
+                error = 'conv2d_map: input 3 is %(1, 3, 3, 3%) .*, expected %(1, 3, 2, 2%)',
+                call = conv_map('', {}, 'add', 2, 0).call },
+        },
+    },
     batch_norm_map = {
         cases = cases,
         bad = {
