@@ -1,6 +1,6 @@
-/* Vectors as wide as the registers of a class, for loops whose numbers so far must stay in registers from one row to the
- * next: compilers leave arrays of lanes in memory. The operators of C work on them lane by lane, so bits do not depend on
- * the width.
+/* Vectors as wide as the registers of a class, for loops whose numbers so far must stay in registers from one row to
+ * the next: compilers leave arrays of lanes in memory. The operators of C work on them lane by lane, so bits do not
+ * depend on the width.
  *
  *     wn__f32, wn__f64      WN_F32_LANES and WN_F64_LANES numbers
  *     wn__few               WN_F64_LANES numbers in f32: as many as fill a vector once they are in double
@@ -108,13 +108,19 @@ WN_LANES_READ(wn__read_few_bf16, wn__few, uint16_t, WN_F64_LANES, wn__widen_lane
 WN_LANES_WRITE(wn__write_few_f32, wn__few, float, WN_F64_LANES, WN_LANES_COPY_FEW)
 WN_LANES_WRITE(wn__write_few_f64, wn__f64, double, WN_F64_LANES, WN_LANES_COPY)
 WN_LANES_WRITE(wn__write_few_bf16, wn__few, uint16_t, WN_F64_LANES, wn__round_lanes_few)
-/* Bytes beside numbers, wn__read_places_S and wn__write_places_S, are converted in steps of twice the width: compilers
- * have an instruction for each. */
+/* Bytes beside numbers, wn__read_places_S and wn__write_places_S. Compilers have no instruction for a conversion to four
+ * times the width. */
 WN_LANES_FN wn__widen_i32(wn__i32 *v, const uint8_t *from)
 {
     wn__bytes_f32 bytes;
     memcpy(&bytes, from, sizeof bytes);
+#if defined(__AVX512F__)
+    *v = (wn__i32)_mm512_cvtepu8_epi32((__m128i)bytes);
+#elif defined(__AVX2__)
+    *v = (wn__i32)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)from));
+#else
     *v = __builtin_convertvector(__builtin_convertvector(bytes, wn__halves), wn__i32);
+#endif
 }
 WN_LANES_FN wn__widen_i64(wn__i64 *v, const uint8_t *from)
 {

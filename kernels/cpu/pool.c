@@ -102,7 +102,10 @@ struct pool {
         const T *x = from;                                                                                             \
         O *to = out;                                                                                                   \
         int64_t at = 0, n = p->w.c;                                                                                    \
-        for (; at + LANES <= n; at += LANES) NAME##_##S(t, x + at, index + at, LANES, to + at);                        \
+        for (; at + LANES <= n; at += LANES) {                                                                         \
+            wn__taps_fetch(t, at, LANES);                                                                              \
+            NAME##_##S(t, x + at, index + at, LANES, to + at);                                                         \
+        }                                                                                                              \
         if (at < n) NAME##_##S(t, x + at, index + at, n - at, to + at);                                                \
     }
 
@@ -134,14 +137,16 @@ static int32_t window_of(const struct pool *p, int32_t k, int64_t at, struct are
 static int32_t windows_over(const struct pool *p, int32_t k, int64_t at, struct area *a)
 {
     const struct wn__window *w = &p->w;
-    int64_t size = w->in[k], n = w->out[k], from = at + w->pad[k], end = wn_min(from / w->stride[k] + 1, n);
-    a->begin[k] = from < w->kernel[k] ? 0 : (from - w->kernel[k]) / w->stride[k] + 1;
+    int64_t size = w->in[k], n = w->out[k];
+    int32_t from = (int32_t)(at + w->pad[k]), stride = (int32_t)w->stride[k], kernel = (int32_t)w->kernel[k];
+    int64_t end = wn_min(from / stride + 1, n);
+    a->begin[k] = from < kernel ? 0 : (from - kernel) / stride + 1;
     if (w->flags & WN_POOL_IS_ADAPTIVE) {
         a->begin[k] = at * n / size;
         end = ((at + 1) * n + size - 1) / size;
     }
     a->size[k] = end - a->begin[k];
-    return (int32_t)((from - a->begin[k] * w->stride[k]) * (k == 0 ? w->kernel[1] : 1));
+    return (int32_t)((from - a->begin[k] * stride) * (k == 0 ? w->kernel[1] : 1));
 }
 
 /* Returns 1 / places of window (r, c) of an area. */
@@ -168,28 +173,23 @@ static void list_taps(const struct area *a, struct wn__taps *t)
         }
 }
 
-/* Returns whether the taps of an area, less its first pixel, are those of the area before it. */
-static int32_t is_alike(const struct area *a, const struct area *before)
-{
-    const struct pool *p = a->of;
-    if (p->is_derivative && p->sums != NULL && p->share == 0) return 0;
-    return a->size[0] == before->size[0] && a->size[1] == before->size[1] && a->place == before->place;
-}
-
 /* Computes n pixels of a row from column `at` on. */
 static void stretch(const void *ctx, int64_t row, int64_t at, int64_t n, char *to)
 {
     const struct pool *p = ctx;
     int64_t image = row / p->made[0] * p->read[0] * p->read[1], channels = p->w.c, in_row = row % p->made[0];
     int64_t rows = 1, columns = 1, pixel = row * p->made[1] + at;
-    struct area a = {.of = p}, before = {.size = {0, 0}};
+    struct area a = {.of = p};
+    int32_t before = 0, is_even = p->sums == NULL || !p->is_derivative || p->share != 0;
     struct wn__taps t;
+    t.n = 0;
+    t.each = p->each / channels;
     int32_t place = p->is_derivative ? windows_over(p, 0, in_row, &a) : window_of(p, 0, in_row, &a, &rows);
     for (int64_t end = at + n; at < end; at++, pixel++, to += p->out.bytes) {
         a.place = place + (p->is_derivative ? windows_over(p, 1, at, &a) : window_of(p, 1, at, &a, &columns));
         int64_t first = (image + a.begin[0] * p->read[1] + a.begin[1]) * channels;
         const char *x = p->x + first * p->size;
-        if (p->each > 0) wn__fetch_behind(p->x + pixel * p->each, p->ahead, p->each);
+        t.next = p->x + pixel * p->each + p->ahead;
         if (p->sums != NULL && a.size[0] * a.size[1] > WN_FEW_TAPS) {
             struct wn__area all = {a.size[0],
                                    a.size[1],
@@ -200,8 +200,8 @@ static void stretch(const void *ctx, int64_t row, int64_t at, int64_t n, char *t
             p->sums->many(&all, x, channels, to);
             continue;
         }
-        if (!is_alike(&a, &before)) list_taps(&a, &t);
-        before = a;
+        if (!is_even || t.n != a.size[0] * a.size[1] || a.place != before) list_taps(&a, &t);
+        before = a.place;
         t.divisor = (double)(rows * columns);
         if (p->sums != NULL) p->sums->few(&t, x, channels, to);
         else p->pixel(p, &t, x, p->index + (p->is_derivative ? first : pixel * channels), to);

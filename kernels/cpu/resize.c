@@ -74,6 +74,7 @@ static void gather(const struct area *a, const void *x, void *to)
         return;
     }
     t.n = 0;
+    t.each = 0;
     t.divisor = 1;
     for (int64_t r = 0; r < rows; r++) {
         double of_row = weight_of(&k->part[0][a->begin[0] + r], a->at[0]);

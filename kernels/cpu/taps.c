@@ -1,5 +1,5 @@
-/* Sums over taps and areas (taps.h). With few taps the sum of a vector of channels is in a register from the first tap to
- * the last; with many, the pixels of the area are read one after the other, in the order of memory, and the sums of
+/* Sums over taps and areas (taps.h). With few taps the sum of a vector of channels is in a register from the first tap
+ * to the last; with many, the pixels of the area are read one after the other, in the order of memory, and the sums of
  * CHANNELS channels are in the first-level cache. */
 #include "taps.h"
 #include "lanes.h"
@@ -21,18 +21,23 @@
         if (t->divisor != 1) sum /= t->divisor;                                                                        \
         wn__single_##S(&few, &sum);                                                                                    \
         wn__write_few_##S(to, &few, n);                                                                                \
-    }                                                                                                                  \
+    }
+
+#define FEW_PIXEL(S, T)                                                                                                \
     static void few_##S(const struct wn__taps *t, const void *from, int64_t channels, void *result)                    \
     {                                                                                                                  \
         const T *x = from;                                                                                             \
         T *to = result;                                                                                                \
         int64_t at = 0, full = channels / WN_F64_LANES * WN_F64_LANES;                                                 \
-        for (; at < full; at += WN_F64_LANES) lanes_##S(t, x + at, WN_F64_LANES, to + at);                             \
+        for (; at < full; at += WN_F64_LANES) {                                                                        \
+            wn__taps_fetch(t, at, WN_F64_LANES);                                                                       \
+            lanes_##S(t, x + at, WN_F64_LANES, to + at);                                                               \
+        }                                                                                                              \
         if (at < channels) lanes_##S(t, x + at, channels - at, to + at);                                               \
     }
 
-/* Defines what adds one pixel of n channels to their sums, and what divides and rounds them. */
-#define AREA_PIXELS(S, T, FEW)                                                                                         \
+/* Define what adds one pixel of n channels to their sums, and what divides and rounds the sums. */
+#define AREA_ADD(S, T, FEW)                                                                                            \
     WN_LANES_FN add_##S(const T *x, double weight, int64_t n, double *sum)                                             \
     {                                                                                                                  \
         wn__f64 so_far, wide;                                                                                          \
@@ -45,7 +50,9 @@
             so_far += wide * weight;                                                                                   \
             wn__write_f64(sum + at, &so_far, WN_F64_LANES);                                                            \
         }                                                                                                              \
-    }                                                                                                                  \
+    }
+
+#define AREA_END(S, T, FEW)                                                                                            \
     WN_LANES_FN end_##S(const double *sum, double divisor, int64_t n, T *to)                                           \
     {                                                                                                                  \
         wn__f64 value;                                                                                                 \
@@ -78,9 +85,15 @@
 FEW_TAPS(f32, float, wn__few)
 FEW_TAPS(f64, double, wn__f64)
 FEW_TAPS(bf16, uint16_t, wn__few)
-AREA_PIXELS(f32, float, wn__few)
-AREA_PIXELS(f64, double, wn__f64)
-AREA_PIXELS(bf16, uint16_t, wn__few)
+FEW_PIXEL(f32, float)
+FEW_PIXEL(f64, double)
+FEW_PIXEL(bf16, uint16_t)
+AREA_ADD(f32, float, wn__few)
+AREA_ADD(f64, double, wn__f64)
+AREA_ADD(bf16, uint16_t, wn__few)
+AREA_END(f32, float, wn__few)
+AREA_END(f64, double, wn__f64)
+AREA_END(bf16, uint16_t, wn__few)
 MANY(f32, float)
 MANY(f64, double)
 MANY(bf16, uint16_t)

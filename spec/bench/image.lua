@@ -1,11 +1,13 @@
--- Measures poolings, norms over channels and resizing of two sizes of images against the machine's bandwidth for the same
--- mix of reads and writes, in turns. Bytes are those of the definition: each input once, the output once. The limit is
--- the faster of ordinary and non-temporal stores.
+-- Measures poolings, norms over channels and resizing of two sizes of images against the machine's bandwidth for the
+-- same mix of reads and writes, in turns. Bytes are those of the definition: each input once, the output once. The
+-- limit is the faster of ordinary and non-temporal stores.
 --
 --   luajit spec/bench/image.lua [--rows pattern] [--turns N] [--images N]
 --
--- Numbers are of the best turn of both sides. --images: how many of the larger ones there are, and of the smaller ones
--- there are four times as many; with 16, what an op reads is in the third cache of many machines, and shares are above 100 %.
+-- Numbers are of the best turn of both sides. With WANE_THREADS=1 seconds are those of the processor, which on a machine
+-- that others are using tell more; they contain the making of the plan, about 0.1 ms. --images: how many of the larger ones there are, and of the smaller ones
+-- there are four times as many; with 16, what an op reads is in the third cache of many machines, and shares may be
+-- above 100 %.
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
 local C = require('wane.ffi').C
@@ -108,7 +110,16 @@ end
 local function seconds_of(r)
     local out = record(r.op, r.inputs, r.attributes)
     if #out.shape == 4 and out.shape[3] > 1 then out = out:narrow(3, 1, 1) end
-    return programs.run({ mode = 'eval', roots = { out } }).measured.seconds
+    local from = os.clock()
+    local seconds = programs.run({ mode = 'eval', roots = { out } }).measured.seconds
+    return threads == 1 and os.clock() - from or seconds
+end
+
+-- Returns the GB/s of the probe for the streams of a row.
+local function probed(r, past_caches)
+    local from = os.clock()
+    local rate = probe.mix(threads, r.reads, r.writes, 0, past_caches, PROBED)
+    return threads == 1 and PROBED / (os.clock() - from) * 1e-9 or rate
 end
 
 local function measured(r)
@@ -118,7 +129,7 @@ local function measured(r)
     for _ = 1, options.turns do
         best = math.min(best, seconds_of(r))
         for past_caches = 0, r.writes > 0 and 1 or 0 do
-            limit = math.max(limit, probe.mix(threads, r.reads, r.writes, 0, past_caches, PROBED))
+            limit = math.max(limit, probed(r, past_caches))
         end
     end
     local rate = bytes / best * 1e-9

@@ -63,10 +63,9 @@ local function sums_of(dy, x, mean, rstd, groups)
     return out
 end
 
-local function dx_of(dy, x, mean, rstd, w, s, groups)
-    local h, place, c = hat(x, mean, rstd, groups), place_of(x, groups), x.shape[2]
-    local n = array.count(x.shape) / #mean
-    local sum = { {}, {} } -- B / n and A / n of each statistic
+-- Returns B / n and A / n of each statistic; n elements share one.
+local function weighted(x, w, s, groups, n)
+    local sum, place, c = { {}, {} }, place_of(x, groups), x.shape[2]
     for row = 1, 2 do
         for k = 1, #s / 2 do
             local channel = (k - 1) % c
@@ -74,6 +73,14 @@ local function dx_of(dy, x, mean, rstd, w, s, groups)
             sum[row][to] = (sum[row][to] or 0) + s[(row - 1) * #s / 2 + k] * w[channel + 1] / n
         end
     end
+    return sum
+end
+
+-- Returns dx of inputs { dy, x, mean, rstd, w, sums }.
+local function dx_of(inputs, groups)
+    local dy, x, mean, rstd, w, s = unpack(inputs)
+    local h, place = hat(x, mean, rstd, groups), place_of(x, groups)
+    local sum = weighted(x, w, s, groups, array.count(x.shape) / #mean)
     return array.build(x.shape, function(i, k)
         local p = place(i)
         return rstd[p] * (dy[k] * w[i[2] + 1] - sum[2][p] - h[k] * sum[1][p])
@@ -189,7 +196,7 @@ local function own_dx(name, groups, shape, grad)
         ref = function(dy, x, w)
             local m = mean_of(x, groups)
             local r = rstd_of(x, m, groups)
-            return dx_of(dy, x, m, r, w, sums_of(dy, x, m, r, groups), groups)
+            return dx_of({ dy, x, m, r, w, sums_of(dy, x, m, r, groups) }, groups)
         end }
 end
 
@@ -202,7 +209,7 @@ local dx_cases = over(function(groups, shape, stat)
     local sums = groups == 0 and { 2, shape[2] } or { 2, shape[1], shape[2] }
     return { inputs = { shape, shape, stat, drawn(stat, 'positive'), { shape[2] }, sums },
         call = given('batch_norm_dx', groups),
-        ref = function(dy, x, m, r, w, s) return dx_of(dy, x, m, r, w, s, groups) end }
+        ref = function(...) return dx_of({ ... }, groups) end }
 end)
 
 -- ---- refusals --------------------------------------------------------------------------------------------------
@@ -279,8 +286,8 @@ return {
             own_dx('of a norm of groups', 2, { 2, 4, 1, 2 }),
             { name = 'over dy', inputs = { x, x, c, drawn(c, 'positive'), c, { 2, 4 } }, composed = true,
                 call = function(_, dy, ...) return record('batch_norm_dx', 0, { dy * 2, ... }) end,
-                ref = function(dy, v, m, r, w, s)
-                    return dx_of(array.map(function(e) return e * 2 end, dy), v, m, r, w, s, 0)
+                ref = function(dy, ...)
+                    return dx_of({ array.map(function(e) return e * 2 end, dy), ... }, 0)
                 end }),
         bad = refused('batch_norm_dx', { x, x, c, c, c, { 2, 4 } }, 2, { { 1, 'dy', '%(2, 4, 2, 2%)' }, mean_behind,
             rstd_behind, { 5, 'the weight', '%(4%)' }, { 6, 'the sums', '%(2, 4%)' } }),
