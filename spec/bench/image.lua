@@ -4,10 +4,10 @@
 --
 --   luajit spec/bench/image.lua [--rows pattern] [--turns N] [--images N]
 --
--- Numbers are of the best turn of both sides. With WANE_THREADS=1 seconds are those of the processor, which on a machine
--- that others are using tell more; they contain the making of the plan, about 0.1 ms. --images: how many of the larger ones there are, and of the smaller ones
--- there are four times as many; with 16, what an op reads is in the third cache of many machines, and shares may be
--- above 100 %.
+-- Numbers are of the best turn of both sides. With WANE_THREADS=1 seconds are those of the processor, which on a
+-- machine that others are using tell more; they contain the making of the plan, about 0.1 ms. --images: how many of the
+-- larger ones there are, and of the smaller ones there are four times as many; with 16, what an op reads is in the
+-- third cache of many machines, and shares may be above 100 %.
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
 local C = require('wane.ffi').C

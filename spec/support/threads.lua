@@ -19,7 +19,7 @@ local into = require('wane.tensor.op').record('embedding_grad', { wide, spots },
 print('table', fingerprint { wane.eval(into) })
 
 local record = require('wane.tensor.op').record
-local image, channels = wane.randn(3, 20, 40, 41):retain(), wane.randn(20):retain()
+local image, channels = wane.randn(3, 20, 40, 41):to('f64'):retain(), wane.randn(20):to('f64'):retain()
 local list = { wane.eval(record('batch_norm_sums', { image, image, channels, channels })) }
 for _, groups in ipairs { 0, 4 } do
     local mean = record('channel_mean', { image }, { i = { groups } })
