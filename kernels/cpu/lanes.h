@@ -108,8 +108,8 @@ WN_LANES_READ(wn__read_few_bf16, wn__few, uint16_t, WN_F64_LANES, wn__widen_lane
 WN_LANES_WRITE(wn__write_few_f32, wn__few, float, WN_F64_LANES, WN_LANES_COPY_FEW)
 WN_LANES_WRITE(wn__write_few_f64, wn__f64, double, WN_F64_LANES, WN_LANES_COPY)
 WN_LANES_WRITE(wn__write_few_bf16, wn__few, uint16_t, WN_F64_LANES, wn__round_lanes_few)
-/* Bytes beside numbers, wn__read_places_S and wn__write_places_S. Compilers have no instruction for a conversion to four
- * times the width. */
+/* Bytes beside numbers, wn__read_places_S and wn__write_places_S. Of conversions to four times the width compilers make
+ * two steps, so they are written by hand where there is an instruction. */
 WN_LANES_FN wn__widen_i32(wn__i32 *v, const uint8_t *from)
 {
     wn__bytes_f32 bytes;
