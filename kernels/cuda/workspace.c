@@ -46,6 +46,19 @@ static int64_t gather_grad(const struct wn_desc *d)
     return d->out.dtype == WN_BF16 ? wn__numel(&d->out) * (int64_t)sizeof(float) : 0;
 }
 
+/* Returns the bytes of the sums of the parts of each channel, `planes` of them, f64. x: the image. */
+static int64_t channel_sums(const struct wn_desc *d, const struct wn_type *x, int64_t planes)
+{
+    int64_t slices = d->attrs.i[0] > 0 ? x->dim[0] : 1, pixels = wn__numel(x) / x->dim[1];
+    return planes * wn__parts_of(pixels / slices) * slices * x->dim[1] * (int64_t)sizeof(double);
+}
+
+/* Returns the bytes of two means of each statistic, f64 for f64, else f32. */
+static int64_t batch_norm_dx(const struct wn_desc *d)
+{
+    return 2 * wn__numel(&d->in[2]) * (int64_t)(d->out.dtype == WN_F64 ? sizeof(double) : sizeof(float));
+}
+
 int64_t wn__cuda_workspace(const struct wn__target *t, const struct wn_desc *d)
 {
     (void)t;
@@ -61,6 +74,10 @@ int64_t wn__cuda_workspace(const struct wn__target *t, const struct wn_desc *d)
     case WN_OP_NLL_GRAD:
     case WN_OP_CROSS_ENTROPY_GRAD: return sizeof(int64_t); /* the number of labels that count */
     case WN_OP_ATTENTION_GRAD: return attention_grad(d);
+    case WN_OP_CHANNEL_MEAN:
+    case WN_OP_CHANNEL_RSTD: return channel_sums(d, &d->in[0], 1);
+    case WN_OP_BATCH_NORM_SUMS: return channel_sums(d, &d->in[1], 2);
+    case WN_OP_BATCH_NORM_DX: return batch_norm_dx(d);
     default: return 0;
     }
 }

@@ -12,6 +12,7 @@
  */
 #ifndef WN_BASE_WINDOW_H
 #define WN_BASE_WINDOW_H
+#include <string.h>
 #include "number.h"
 #include "type.h"
 
@@ -58,7 +59,8 @@ WN_FN int64_t wn__pair_get(int64_t pair, int32_t part)
 /* Reads the pairs of a convolution's attributes; sizes are not known yet. */
 WN_FN void wn__window_conv_attrs(const struct wn_attrs *a, struct wn__window *w)
 {
-    *w = (struct wn__window){.groups = a->i[WN_CONV_GROUPS]};
+    memset(w, 0, sizeof *w);
+    w->groups = a->i[WN_CONV_GROUPS];
     for (int32_t k = 0; k < 2; k++) {
         w->stride[k] = wn__pair_get(a->i[WN_CONV_STRIDE], k);
         w->pad[k] = wn__pair_get(a->i[WN_CONV_PAD], k);
@@ -85,8 +87,11 @@ WN_FN void wn__window_conv(const struct wn_attrs *a, const struct wn_type *x, co
 /* Reads the pairs and flags of a pooling's attributes; sizes are not known yet. */
 WN_FN void wn__window_pool_attrs(const struct wn_attrs *a, struct wn__window *w)
 {
-    *w = (struct wn__window){.groups = 1, .flags = (int32_t)a->i[WN_POOL_FLAGS], .dilation = {1, 1}};
+    memset(w, 0, sizeof *w);
+    w->groups = 1;
+    w->flags = (int32_t)a->i[WN_POOL_FLAGS];
     for (int32_t k = 0; k < 2; k++) {
+        w->dilation[k] = 1;
         w->kernel[k] = wn__pair_get(a->i[WN_POOL_KERNEL], k);
         w->stride[k] = w->flags & WN_POOL_IS_ADAPTIVE ? 1 : wn__pair_get(a->i[WN_POOL_STRIDE], k);
         w->pad[k] = wn__pair_get(a->i[WN_POOL_PAD], k);

@@ -1,0 +1,307 @@
+/* CHANNEL_MEAN, CHANNEL_RSTD, BATCH_NORM, BATCH_NORM_SUMS, BATCH_NORM_DX: norms over the channels of images, of a batch
+ * or of groups (runtime/ops/channel.c has the formulas), with the CPU's bits.
+ *
+ * Sums are in double. An image is a slice of pixels x channels of group norm; all images together are the one slice of
+ * batch norm. A block adds 32 channels of a part of the pixels of a slice (row_parts.h), pixel after pixel. A second
+ * launch adds the parts of a channel in order, and then, for groups, the channels of a group in order:
+ *
+ *     workspace   | part 0: slice 0: channel 0, 1, .. | slice 1: .. | part 1: .. | ..       f64; once more for a second
+ *                                                                                           sum of the same pixels
+ *
+ * BATCH_NORM_DX first computes the two means that it subtracts, of each statistic, to the workspace. Terms and results
+ * of f32 and bf16 are computed in f32, and of f64 in f64. A result may lie where an operand of its bytes lies: a thread
+ * reads what it needs of the elements that it writes before it writes them. */
+#include "block.cuh"
+#include "image.cuh"
+extern "C" {
+#include "../row_parts.h"
+}
+
+/* One application; operands that its op lacks are NULL. */
+template <class T> struct channel_job {
+    const T *dy, *x, *mean, *rstd, *w, *b, *sums;
+    T *out;
+    int64_t slices, rows, channels; /* x: (slices, rows, channels) */
+    int64_t shared;                 /* channels of a statistic: of a group, or 1 */
+    int64_t parts;                  /* of the rows of a slice */
+    double count, eps;              /* elements that a statistic is the mean of */
+    double *partial;
+};
+
+/* Returns the statistic of a channel of a slice. */
+template <class T> WN_DEVICE_FN int64_t statistic_of(const channel_job<T> &k, int64_t slice, int64_t channel)
+{
+    return k.shared == 1 ? slice * k.channels + channel
+                         : slice * wn__quotient(k.channels, k.shared) + wn__quotient(channel, k.shared);
+}
+
+/* The work of a block: 32 channels, from `first` on, of rows [begin, end) of a slice. */
+struct channel_block {
+    int64_t part, slice, first, begin, end;
+};
+
+template <class T> WN_DEVICE_FN struct channel_block channel_block_of(const channel_job<T> &k)
+{
+    const int64_t across = (k.channels + WN_TILE_COLUMNS - 1) / WN_TILE_COLUMNS, unit = blockIdx.x / across;
+    struct channel_block u;
+    u.first = blockIdx.x % across * WN_TILE_COLUMNS;
+    u.slice = unit % k.slices;
+    u.part = unit / k.slices;
+    u.begin = k.rows * u.part / k.parts;
+    u.end = k.rows * (u.part + 1) / k.parts;
+    return u;
+}
+
+template <class T> static unsigned channel_blocks(const channel_job<T> &k)
+{
+    return wn__grid((k.channels + WN_TILE_COLUMNS - 1) / WN_TILE_COLUMNS * k.slices * k.parts);
+}
+
+/* ---- statistics ----------------------------------------------------------------------------------------------- */
+
+/* Adds x, or the squares of x - mean where IS_SQUARE. */
+template <class T, int IS_SQUARE> static __global__ void __launch_bounds__(WN_THREADS) sum_channels(channel_job<T> k)
+{
+    typedef typename wn__number<T>::type N;
+    const struct channel_block u = channel_block_of(k);
+    const int64_t mine = u.first + threadIdx.x % WN_TILE_COLUMNS;
+    const bool is_real = mine < k.channels;
+    const N mean = IS_SQUARE && is_real ? wn__load(k.mean[statistic_of(k, u.slice, mine)]) : (N)0;
+    const T *x = k.x + u.slice * k.rows * k.channels + mine;
+    double sum = wn__sum_columns<N>(u.begin, u.end, [&](int64_t row, int) {
+        N v = is_real ? wn__load(x[row * k.channels]) - mean : (N)0;
+        return IS_SQUARE ? v * v : v;
+    });
+    if (threadIdx.x < WN_TILE_COLUMNS && is_real) k.partial[(u.part * k.slices + u.slice) * k.channels + mine] = sum;
+}
+
+/* Returns the sum of the parts of a channel; plane: 0 of the first sums of the workspace, 1 of the second. */
+template <class T> WN_DEVICE_FN double join_parts(const channel_job<T> &k, int plane, int64_t slice, int64_t channel)
+{
+    const int64_t step = k.slices * k.channels;
+    const double *from = k.partial + plane * k.parts * step + slice * k.channels + channel;
+    double sum = from[0];
+    for (int64_t c = 1; c < k.parts; c++) sum += from[c * step];
+    return sum;
+}
+
+template <class T, int IS_SQUARE> static __global__ void join_statistics(channel_job<T> k)
+{
+    typedef typename wn__number<T>::type N;
+    const int64_t of_slice = k.channels / k.shared, at = wn__thread(), first = at % of_slice * k.shared;
+    if (at >= k.slices * of_slice) return;
+    double sum = join_parts(k, 0, at / of_slice, first);
+    for (int64_t c = 1; c < k.shared; c++) sum += join_parts(k, 0, at / of_slice, first + c);
+    const double mean = sum / k.count;
+    k.out[at] = wn__store<T>((N)(IS_SQUARE ? 1.0 / sqrt(mean + k.eps) : mean));
+}
+
+/* ---- batch_norm_sums ------------------------------------------------------------------------------------------ */
+
+enum { PAIR_ROWS = WN_TILE_ROWS / 2 };
+
+/* Adds dy h and dy, h = (x - mean) rstd, of 32 channels at once: warp 0 adds the first, warp 1 the second.
+ *
+ *     tile     (2 sums, 32 rows, 32 channels); while two warps add one, the others fill the other */
+template <class T> static __global__ void __launch_bounds__(WN_THREADS) sum_pairs(channel_job<T> k)
+{
+    typedef typename wn__number<T>::type N;
+    __shared__ N tile[2][2][PAIR_ROWS][WN_TILE_COLUMNS];
+    const struct channel_block u = channel_block_of(k);
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    const bool is_real = u.first + lane < k.channels;
+    const int64_t stat = is_real ? statistic_of(k, u.slice, u.first + lane) : 0;
+    const N mean = wn__load(k.mean[stat]), rstd = wn__load(k.rstd[stat]);
+    const int64_t origin = u.slice * k.rows * k.channels + u.first + lane;
+    double sum = 0;
+    int side = 0;
+    for (int64_t base = u.begin; base < u.end; base += PAIR_ROWS, side ^= 1) {
+        WN_UNROLL
+        for (int r = 0; r < PAIR_ROWS / WN_TILE_WARPS; r++) {
+            const int row = r * WN_TILE_WARPS + warp;
+            const bool is_term = is_real && base + row < u.end;
+            const int64_t at = is_term ? origin + (base + row) * k.channels : 0;
+            const N dy = is_term ? wn__load(k.dy[at]) : (N)0, x = is_term ? wn__load(k.x[at]) : mean;
+            tile[side][0][row][lane] = is_term ? dy * ((x - mean) * rstd) : (N)0; /* no sum is -0, so 0 changes none */
+            tile[side][1][row][lane] = dy;
+        }
+        __syncthreads();
+        if (warp < 2)
+            for (int row = 0; row < PAIR_ROWS; row++) sum += (double)tile[side][warp][row][lane];
+    }
+    const int64_t plane = k.parts * k.slices * k.channels;
+    if (warp < 2 && is_real)
+        k.partial[warp * plane + (u.part * k.slices + u.slice) * k.channels + u.first + lane] = sum;
+}
+
+/* Writes the result: (2, slices, channels). */
+template <class T> static __global__ void join_pairs(channel_job<T> k)
+{
+    typedef typename wn__number<T>::type N;
+    const int64_t at = wn__thread(), plane = k.slices * k.channels, in_plane = at % plane;
+    if (at >= 2 * plane) return;
+    const double sum = join_parts(k, (int)(at / plane), in_plane / k.channels, in_plane % k.channels);
+    k.out[at] = wn__store<T>((N)sum);
+}
+
+/* ---- elementwise ---------------------------------------------------------------------------------------------- */
+
+/* Loads the numbers of a statistic for V channels of a slice, from `channel` on. */
+template <class T, class F, int V>
+WN_DEVICE_FN void statistic_get(const channel_job<T> &k, const F *from, int64_t slice, int64_t channel,
+                                typename wn__number<F>::type (&to)[V])
+{
+    if (k.shared == 1) {
+        wn__get(from + slice * k.channels + channel, to);
+        return;
+    }
+    WN_UNROLL
+    for (int i = 0; i < V; i++) to[i] = wn__load(from[statistic_of(k, slice, channel + i)]);
+}
+
+template <class T, int V> static __global__ void batch_norm(channel_job<T> k, int64_t n)
+{
+    typedef typename wn__number<T>::type N;
+    const int64_t at = wn__thread() * V, row = wn__quotient(at, k.channels), channel = at - row * k.channels;
+    if (at >= n) return;
+    const int64_t slice = k.slices == 1 ? 0 : wn__quotient(row, k.rows);
+    N x[V], mean[V], rstd[V], w[V], b[V];
+    wn__get(k.x + at, x);
+    wn__get(k.w + channel, w);
+    wn__get(k.b + channel, b);
+    statistic_get(k, k.mean, slice, channel, mean);
+    statistic_get(k, k.rstd, slice, channel, rstd);
+    WN_UNROLL
+    for (int i = 0; i < V; i++) x[i] = wn_layernorm(x[i], mean[i], rstd[i], w[i], b[i]);
+    wn__put(k.out + at, x);
+}
+
+/* Returns the two means of a statistic, as f32 for f32 and bf16: (2, statistics), of dy w and of dy w h. */
+template <class T> WN_DEVICE_FN typename wn__number<T>::type *means_of(const channel_job<T> &k)
+{
+    return (typename wn__number<T>::type *)k.partial;
+}
+
+/* Computes the means of dy w and of dy w h over what each statistic is made of, from the sums of its channels. */
+template <class T> static __global__ void mean_pairs(channel_job<T> k)
+{
+    typedef typename wn__number<T>::type N;
+    const int64_t of_slice = k.channels / k.shared, at = wn__thread(), stats = k.slices * of_slice;
+    if (at >= stats) return;
+    const int64_t first = at % of_slice * k.shared, origin = at / of_slice * k.channels;
+    double sum[2] = {0, 0}; /* of dy h w, and of dy w */
+    for (int64_t c = first; c < first + k.shared; c++)
+        for (int plane = 0; plane < 2; plane++)
+            sum[plane] +=
+                (double)wn__load(k.w[c]) * (double)wn__load(k.sums[plane * k.slices * k.channels + origin + c]);
+    means_of(k)[at] = (N)(sum[1] / k.count);
+    means_of(k)[stats + at] = (N)(sum[0] / k.count);
+}
+
+WN_DEVICE_FN float dx_of(float dy, float x, float mean, float rstd, const float (&c)[2])
+{
+    return wn_layernorm_dx_f32(dy, x, mean, rstd, c[0], c[1]);
+}
+WN_DEVICE_FN double dx_of(double dy, double x, double mean, double rstd, const double (&c)[2])
+{
+    return wn_layernorm_dx_f64(dy, x, mean, rstd, c[0], c[1]);
+}
+
+template <class T, int V> static __global__ void batch_norm_dx(channel_job<T> k, int64_t n)
+{
+    typedef typename wn__number<T>::type N;
+    const int64_t at = wn__thread() * V, row = wn__quotient(at, k.channels), channel = at - row * k.channels;
+    if (at >= n) return;
+    const int64_t slice = k.slices == 1 ? 0 : wn__quotient(row, k.rows);
+    const N *means = means_of(k);
+    N dy[V], x[V], mean[V], rstd[V], w[V], c1[V], c2[V];
+    wn__get(k.dy + at, dy);
+    wn__get(k.x + at, x);
+    wn__get(k.w + channel, w);
+    statistic_get(k, k.mean, slice, channel, mean);
+    statistic_get(k, k.rstd, slice, channel, rstd);
+    statistic_get(k, means, slice, channel, c1);
+    statistic_get(k, means + k.slices * wn__quotient(k.channels, k.shared), slice, channel, c2);
+    WN_UNROLL
+    for (int i = 0; i < V; i++) {
+        const N c[2] = {c1[i], c2[i]};
+        dy[i] = dx_of(dy[i] * w[i], x[i], mean[i], rstd[i], c);
+    }
+    wn__put(k.out + at, dy);
+}
+
+/* ---- which kernel --------------------------------------------------------------------------------------------- */
+
+template <class T> static channel_job<T> job_of(const struct wn_desc *d, const struct wn_buffers *b)
+{
+    const int32_t backward = d->op == WN_OP_BATCH_NORM_SUMS || d->op == WN_OP_BATCH_NORM_DX;
+    const int64_t groups = d->attrs.i[0];
+    const struct wn_type *x = &d->in[backward];
+    const T *in[6] = {NULL};
+    for (int32_t i = 0; i < d->n_in; i++) in[i] = (const T *)b->in[i];
+    channel_job<T> k;
+    memset(&k, 0, sizeof k);
+    k.dy = backward ? in[0] : NULL;
+    k.x = in[backward];
+    k.mean = in[backward + 1];
+    k.rstd = in[backward + 2];
+    k.w = in[backward + 3];
+    k.b = k.sums = backward ? in[5] : in[4];
+    k.out = (T *)b->out;
+    k.slices = groups > 0 ? x->dim[0] : 1;
+    k.channels = x->dim[1];
+    k.rows = wn__numel(x) / k.channels / k.slices;
+    k.shared = groups > 0 ? k.channels / groups : 1;
+    k.parts = wn__parts_of(k.rows);
+    k.count = (double)(k.rows * k.shared);
+    k.eps = d->attrs.f[0];
+    k.partial = (double *)b->workspace;
+    return k;
+}
+
+template <class T, int IS_SQUARE> static int32_t start_statistics(const channel_job<T> &k, void *stream)
+{
+    LAUNCH((sum_channels<T, IS_SQUARE>), channel_blocks(k), WN_THREADS, 0, stream, k);
+    LAUNCH((join_statistics<T, IS_SQUARE>), wn__blocks(k.slices * k.channels / k.shared, WN_THREADS), WN_THREADS, 0,
+           stream, k);
+    return wn__cuda_launched();
+}
+
+template <class T> static int32_t start_sums(const channel_job<T> &k, void *stream)
+{
+    LAUNCH((sum_pairs<T>), channel_blocks(k), WN_THREADS, 0, stream, k);
+    LAUNCH((join_pairs<T>), wn__blocks(2 * k.slices * k.channels, WN_THREADS), WN_THREADS, 0, stream, k);
+    return wn__cuda_launched();
+}
+
+template <class T> static int32_t start_dx(const channel_job<T> &k, int64_t n, void *stream)
+{
+    LAUNCH((mean_pairs<T>), wn__blocks(k.slices * k.channels / k.shared, WN_THREADS), WN_THREADS, 0, stream, k);
+    WN_IMAGE_LAUNCH(batch_norm_dx, T, k.channels, n, stream, k);
+    return wn__cuda_launched();
+}
+
+template <class T> static int32_t channel(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    const channel_job<T> k = job_of<T>(d, b);
+    const int64_t n = wn__numel(&d->out);
+    switch (d->op) {
+    case WN_OP_CHANNEL_MEAN: return start_statistics<T, 0>(k, stream);
+    case WN_OP_CHANNEL_RSTD: return start_statistics<T, 1>(k, stream);
+    case WN_OP_BATCH_NORM_SUMS: return start_sums(k, stream);
+    case WN_OP_BATCH_NORM_DX: return start_dx(k, n, stream);
+    default: WN_IMAGE_LAUNCH(batch_norm, T, k.channels, n, stream, k); return wn__cuda_launched();
+    }
+}
+
+wn_kernel_fn wn__cuda_channel_kernel(const struct wn_desc *d)
+{
+    for (int32_t i = 0; i < d->n_in; i++)
+        if (d->in[i].dtype != d->out.dtype) return NULL;
+    switch (d->out.dtype) {
+    case WN_F32: return channel<float>;
+    case WN_F64: return channel<double>;
+    case WN_BF16: return channel<wn_bf16>;
+    default: return NULL;
+    }
+}
