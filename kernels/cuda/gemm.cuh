@@ -106,6 +106,20 @@ WN_DEVICE_FN int wn__tile_column(int r)
     return (int)threadIdx.x % 16 * r;
 }
 
+/* Adds the products of the first `steps` steps in shared memory to the sums of the calling thread. */
+template <class N, int R> WN_DEVICE_FN void wn__tile_multiply(const wn__tile<N, R> &shared, int steps, N (&sum)[R][R])
+{
+    const int i = wn__tile_row(R), j = wn__tile_column(R);
+    for (int k = 0; k < steps; k++) {
+        N x[R], y[R];
+        wn__get(&shared.a[k][i], x);
+        wn__get(&shared.b[k][j], y);
+        WN_UNROLL
+        for (int r = 0; r < R; r++)
+            for (int s = 0; s < R; s++) sum[r][s] = wn__chain_add(x[r], y[s], sum[r][s]);
+    }
+}
+
 /* Computes the sums of the calling thread in the tile at (row, column): sum[r][s] is that of output
  * (row + wn__tile_row(R) + r, column + wn__tile_column(R) + s), without bias. Its R x R outputs are neighbours, so R
  * numbers of a shared row are one load. Every thread of the block, of 256, calls it. matrix: the numbers of the
@@ -118,7 +132,6 @@ WN_DEVICE_FN void wn__tile_sums(const struct wn__product &p, const int64_t (&mat
     typedef wn__tile<N, R> tile;
     __shared__ tile shared;
     const T *a = (const T *)p.a + matrix[0] * p.m * p.k, *b = (const T *)p.b + matrix[1] * p.n * p.k;
-    const int i = wn__tile_row(R), j = wn__tile_column(R);
     WN_UNROLL
     for (int r = 0; r < R; r++)
         for (int s = 0; s < R; s++) sum[r][s] = (N)0;
@@ -126,15 +139,7 @@ WN_DEVICE_FN void wn__tile_sums(const struct wn__product &p, const int64_t (&mat
         wn__tile_load<T, N, R>(shared.a, a, {p.ai, p.ak}, {p.m, p.k}, {row, k0});
         wn__tile_load<T, N, R>(shared.b, b, {p.bj, p.bk}, {p.n, p.k}, {column, k0});
         __syncthreads();
-        const int steps = p.k - k0 < tile::STEP ? (int)(p.k - k0) : (int)tile::STEP;
-        for (int k = 0; k < steps; k++) {
-            N x[R], y[R];
-            wn__get(&shared.a[k][i], x);
-            wn__get(&shared.b[k][j], y);
-            WN_UNROLL
-            for (int r = 0; r < R; r++)
-                for (int s = 0; s < R; s++) sum[r][s] = wn__chain_add(x[r], y[s], sum[r][s]);
-        }
+        wn__tile_multiply<N, R>(shared, p.k - k0 < tile::STEP ? (int)(p.k - k0) : (int)tile::STEP, sum);
         __syncthreads();
     }
 }

@@ -1,6 +1,7 @@
 /* The bytes of scratch that each kernel of CUDA needs: one case an op, beside the reason. The number follows from the
  * description and the target alone, and a plan reserves it before anything runs. Ops without a case need none. The file
  * is compiled into the runtime, which plans, and read by the kernels, which divide alike. */
+#include "conv.h"
 #include "cuda.h"
 #include "../../runtime/base/opcode.h"
 #include "../reduction.h"
@@ -74,6 +75,9 @@ int64_t wn__cuda_workspace(const struct wn__target *t, const struct wn_desc *d)
     case WN_OP_NLL_GRAD:
     case WN_OP_CROSS_ENTROPY_GRAD: return sizeof(int64_t); /* the number of labels that count */
     case WN_OP_ATTENTION_GRAD: return attention_grad(d);
+    case WN_OP_CONV2D:
+    case WN_OP_CONV2D_DX:
+    case WN_OP_CONV2D_DW: return wn__conv_workspace(d);
     case WN_OP_CHANNEL_MEAN:
     case WN_OP_CHANNEL_RSTD: return channel_sums(d, &d->in[0], 1);
     case WN_OP_BATCH_NORM_SUMS: return channel_sums(d, &d->in[1], 2);
