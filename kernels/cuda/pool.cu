@@ -2,8 +2,8 @@
  * CPU's bits.
  *
  * A thread computes V channels of a result. The places of a window, and the windows over a place, are taken row by row,
- * in ascending order: the first of equal maxima wins, and sums are added in this order, f32 and bf16 in f32, f64 in
- * f64. A derivative gathers: an element of dx looks at the windows over it, so nothing is added by two threads. */
+ * in ascending order: the first of equal maxima wins, and sums are added in this order, those of MAX_POOL2D_DX in f32 for
+ * f32 and bf16, those of means in double. A derivative gathers: an element of dx looks at the windows over it, so nothing is added by two threads. */
 #include "image.cuh"
 extern "C" {
 #include "../../runtime/base/window.h"
@@ -151,19 +151,20 @@ template <class T, int V> static __global__ void avg_windows(pool_job<T> j, int6
     if (at >= n) return;
     const struct wn__pixel p = wn__pixel_at(j.out, at);
     const struct window_at v = window_of(j.w, p);
-    N sum[V];
+    double sum[V];
     WN_UNROLL
-    for (int i = 0; i < V; i++) sum[i] = (N)0;
+    for (int i = 0; i < V; i++) sum[i] = 0;
     for (int64_t r = v.first[0]; r < v.end[0]; r++)
         for (int64_t c = v.first[1]; c < v.end[1]; c++) {
             N x[V];
             wn__get(j.x + wn__element_at(j.in, p.n, r, c, p.channel), x);
             WN_UNROLL
-            for (int i = 0; i < V; i++) sum[i] += x[i];
+            for (int i = 0; i < V; i++) sum[i] += (double)x[i];
         }
+    N y[V];
     WN_UNROLL
-    for (int i = 0; i < V; i++) sum[i] = sum[i] / (N)(v.places[0] * v.places[1]);
-    wn__put(j.y + at, sum);
+    for (int i = 0; i < V; i++) y[i] = (N)(sum[i] / (double)(v.places[0] * v.places[1]));
+    wn__put(j.y + at, y);
 }
 
 /* Sums the shares of dy that the windows over each element give it. */
@@ -175,20 +176,24 @@ template <class T, int V> static __global__ void avg_dx(pool_job<T> j, int64_t n
     const struct wn__pixel p = wn__pixel_at(j.in, at);
     int64_t end[2], first[2];
     for (int k = 0; k < 2; k++) first[k] = windows_over(j.w, k, p.at[k], &end[k]);
-    N sum[V];
+    double sum[V];
     WN_UNROLL
-    for (int i = 0; i < V; i++) sum[i] = (N)0;
+    for (int i = 0; i < V; i++) sum[i] = 0;
     for (int64_t r = first[0]; r < end[0]; r++)
         for (int64_t c = first[1]; c < end[1]; c++) {
             int64_t ignored, rows, columns;
             (void)wn__window_span(&j.w, 0, r, &ignored, &rows);
             (void)wn__window_span(&j.w, 1, c, &ignored, &columns);
+            const double share = 1.0 / (double)(rows * columns);
             N dy[V];
             wn__get(j.x + wn__element_at(j.out, p.n, r, c, p.channel), dy);
             WN_UNROLL
-            for (int i = 0; i < V; i++) sum[i] += dy[i] / (N)(rows * columns);
+            for (int i = 0; i < V; i++) sum[i] += share * (double)dy[i];
         }
-    wn__put(j.y + at, sum);
+    N dx[V];
+    WN_UNROLL
+    for (int i = 0; i < V; i++) dx[i] = (N)sum[i];
+    wn__put(j.y + at, dx);
 }
 
 /* ---- which kernel --------------------------------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
  *
  * A thread computes V channels of a result. An element of y is made of the four around its place: first along columns,
  * then along rows. An element of dx gathers the elements of y that it is part of, row by row in ascending order, and
- * adds weight of row times weight of column times dy. f32 and bf16 are computed in f32, f64 in f64. */
+ * adds weight of row times weight of column times dy in double. y is computed in f32 for f32 and bf16, in f64 for f64. */
 #include "image.cuh"
 extern "C" {
 #include "../../runtime/base/resample.h"
@@ -61,9 +61,9 @@ template <class T> WN_DEVICE_FN int64_t first_made_of(const resize_job<T> &j, in
 }
 
 /* Returns the weight with which an element of y has row or column `at` of x. */
-template <class N> WN_DEVICE_FN N weight_of(const struct wn__resample &r, int64_t at)
+WN_DEVICE_FN double weight_of(const struct wn__resample &r, int64_t at)
 {
-    return (r.low == at ? (N)1 - (N)r.weight : (N)0) + (r.high == at ? (N)r.weight : (N)0);
+    return (r.low == at ? 1.0 - r.weight : 0.0) + (r.high == at ? r.weight : 0.0);
 }
 
 template <class T, int V> static __global__ void upsample_dx(resize_job<T> j, int64_t n)
@@ -73,23 +73,26 @@ template <class T, int V> static __global__ void upsample_dx(resize_job<T> j, in
     if (at >= n) return;
     const struct wn__pixel p = wn__pixel_at(j.x, at);
     const int64_t left = first_made_of(j, 1, p.at[1]);
-    N sum[V];
+    double sum[V];
     WN_UNROLL
-    for (int i = 0; i < V; i++) sum[i] = (N)0;
+    for (int i = 0; i < V; i++) sum[i] = 0;
     for (int64_t r = first_made_of(j, 0, p.at[0]); r < j.y.size[0]; r++) {
         const struct wn__resample row = resample(j, 0, r);
         if (row.low > p.at[0]) break;
         for (int64_t c = left; c < j.y.size[1]; c++) {
             const struct wn__resample column = resample(j, 1, c);
             if (column.low > p.at[1]) break;
-            const N weight = weight_of<N>(row, p.at[0]) * weight_of<N>(column, p.at[1]);
+            const double weight = weight_of(row, p.at[0]) * weight_of(column, p.at[1]);
             N dy[V];
             wn__get(j.from + wn__element_at(j.y, p.n, r, c, p.channel), dy);
             WN_UNROLL
-            for (int i = 0; i < V; i++) sum[i] += weight * dy[i];
+            for (int i = 0; i < V; i++) sum[i] += weight * (double)dy[i];
         }
     }
-    wn__put(j.to + at, sum);
+    N dx[V];
+    WN_UNROLL
+    for (int i = 0; i < V; i++) dx[i] = (N)sum[i];
+    wn__put(j.to + at, dx);
 }
 
 template <class T> static int32_t resize(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
