@@ -113,7 +113,7 @@ static struct wn__conv_job job_of(const struct wn_desc *d, const struct wn_buffe
     const int32_t is_dx = d->op == WN_OP_CONV2D_DX, is_dw = d->op == WN_OP_CONV2D_DW;
     j.source = wn__images_of(&d->in[is_dw]);
     j.target = wn__images_of(is_dw ? &d->in[0] : &d->out);
-    j.kc = is_dx ? j.c.co : j.c.ci;
+    j.kc = (int32_t)(is_dx ? j.c.co : j.c.ci);
     j.x = b->in[is_dw];
     j.dy = is_dw ? b->in[0] : NULL;
     j.weight = is_dw ? NULL : j.c.is_packed ? b->workspace : b->in[1];

@@ -23,7 +23,7 @@ struct wn__conv_job {
     struct wn__conv c;
     struct wn__images source, target; /* the images that are read by places, and whose pixels are rows of the product */
     int32_t phases[2], period[2];     /* phases, and places of the kernel from one over a pixel to the next, by part */
-    int64_t kc;                       /* channels of a group in the source: terms of a place */
+    int32_t kc;                       /* channels of a group in the source: terms of a place */
     const void *x;                    /* the source */
     const void *weight;               /* of conv.h's is_packed, or as given where its rows are terms already */
     const void *dy;                   /* of CONV2D_DW */
@@ -65,7 +65,8 @@ WN_DEVICE_FN struct wn__conv_taps wn__conv_taps_of(const struct wn__conv_job &j,
 struct wn__conv_tile {
     struct wn__conv_taps taps[2];
     int64_t group, row, column;
-    int64_t rows, terms; /* of the phase */
+    int64_t rows; /* of the phase */
+    int terms;
 };
 
 /* Returns the tiles of `size` outputs a side: the grid of CONV2D and CONV2D_DX. The first phase has the most rows. */
@@ -92,7 +93,7 @@ WN_DEVICE_FN struct wn__conv_tile wn__conv_tile_of(const struct wn__conv_job &j,
     t.taps[0] = wn__conv_taps_of(j, 0, (int)(at / j.phases[1]));
     t.taps[1] = wn__conv_taps_of(j, 1, (int)(at % j.phases[1]));
     t.rows = j.target.n * t.taps[0].n * t.taps[1].n;
-    t.terms = (int64_t)t.taps[0].count * t.taps[1].count * j.kc;
+    t.terms = t.taps[0].count * t.taps[1].count * j.kc;
     return t;
 }
 
@@ -103,11 +104,15 @@ struct wn__conv_pixel {
 };
 WN_DEVICE_FN struct wn__conv_pixel wn__conv_pixel_of(const struct wn__conv_taps (&taps)[2], int64_t row)
 {
-    struct wn__conv_pixel p;
-    const int64_t line = wn__quotient(row, taps[1].n);
-    p.at[1] = (int)(row - line * taps[1].n);
-    p.n = wn__quotient(line, taps[0].n);
-    p.at[0] = (int)(line - p.n * taps[0].n);
+    const int64_t line = wn__quotient(row, taps[1].n), n = wn__quotient(line, taps[0].n);
+    struct wn__conv_pixel p = {n, {(int)(line - n * taps[0].n), (int)(row - line * taps[1].n)}};
+    return p;
+}
+/* Returns that of a row of 32 bits, as a term of CONV2D_DW is. */
+WN_DEVICE_FN struct wn__conv_pixel wn__conv_pixel_of(const struct wn__conv_taps (&taps)[2], int row)
+{
+    const int line = (int)((unsigned)row / (unsigned)taps[1].n), n = (int)((unsigned)line / (unsigned)taps[0].n);
+    struct wn__conv_pixel p = {n, {line - n * taps[0].n, row - line * taps[1].n}};
     return p;
 }
 
@@ -137,20 +142,18 @@ WN_DEVICE_FN struct wn__conv_source wn__conv_source_of(const struct wn__conv_job
 
 /* A term of the sums of a tile: how far its place is from the first, its channel, and its column in the weight. */
 struct wn__conv_term {
-    int apart[2];
-    int64_t channel, column;
+    int apart[2], channel, column;
 };
 WN_DEVICE_FN struct wn__conv_term wn__conv_term_of(const struct wn__conv_job &j, const struct wn__conv_tile &t,
-                                                   int64_t term)
+                                                   int term)
 {
     struct wn__conv_term k;
-    const int tap = (int)wn__quotient(term, j.kc), row = tap / t.taps[1].count, column = tap - row * t.taps[1].count;
+    const int tap = (int)((unsigned)term / (unsigned)j.kc), row = (int)((unsigned)tap / (unsigned)t.taps[1].count);
+    const int column = tap - row * t.taps[1].count, top = t.taps[0].first + row * t.taps[0].step;
     k.apart[0] = row * t.taps[0].apart;
     k.apart[1] = column * t.taps[1].apart;
     k.channel = term - tap * j.kc;
-    const int64_t place = (t.taps[0].first + (int64_t)row * t.taps[0].step) * j.c.w.kernel[1] + t.taps[1].first +
-                          (int64_t)column * t.taps[1].step;
-    k.column = place * j.kc + k.channel;
+    k.column = (top * (int)j.c.w.kernel[1] + t.taps[1].first + column * t.taps[1].step) * j.kc + k.channel;
     return k;
 }
 

@@ -9,7 +9,8 @@
  *
  * The terms of CONV2D_DW are cut into parts, whose sums are joined in order, so that there are blocks for all of a GPU.
  * The number of parts follows from the shapes alone. Products with few columns, as those of depthwise convolutions, are
- * computed directly: an output a thread. */
+ * computed directly: an output a thread; so are sums of more than 2^30 terms, since tiles count them as
+ * 32 bits. */
 #ifndef WN_CUDA_CONV_H
 #define WN_CUDA_CONV_H
 #include "../../runtime/base/opcode.h"
@@ -62,7 +63,7 @@ static inline struct wn__conv wn__conv_of(const struct wn_desc *d)
     c.rows = is_dw ? c.co : is_dx ? pixels : windows;
     c.columns = is_dw ? c.places * c.ci : is_dx ? c.ci : c.co;
     c.terms = is_dw ? windows : c.places * (is_dx ? c.co : c.ci);
-    c.is_direct = (is_dw ? c.co : c.columns) < WN_CONV_FEW;
+    c.is_direct = (is_dw ? c.co : c.columns) < WN_CONV_FEW || c.terms > INT32_MAX / 2;
     c.is_packed = !c.is_direct && !is_dw && (is_dx || c.layout != WN_PLAIN || (c.places > 1 && c.ci > 1));
     c.parts = 1;
     if (is_dw) {

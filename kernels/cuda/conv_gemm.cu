@@ -23,7 +23,7 @@ template <class T, int R> struct gather_loads {
     }
 
     template <class N>
-    __device__ __forceinline__ void load(const struct wn__conv_job &j, const struct wn__conv_tile &t, int64_t first,
+    __device__ __forceinline__ void load(const struct wn__conv_job &j, const struct wn__conv_tile &t, int first,
                                          wn__tile<N, R> &to) const
     {
         const int at = (int)threadIdx.x % 16, i = (int)threadIdx.x / 16;
@@ -49,10 +49,10 @@ template <class T, int R> static __global__ void __launch_bounds__(256, 2) gathe
     N sum[R][R];
     WN_UNROLL
     for (int e = 0; e < R * R; e++) sum[e / R][e % R] = (N)0;
-    for (int64_t k = 0; k < t.terms; k += tile::STEP) {
+    for (int k = 0; k < t.terms; k += tile::STEP) {
         loads.load(j, t, k, shared);
         __syncthreads();
-        wn__tile_multiply<N, R>(shared, t.terms - k < tile::STEP ? (int)(t.terms - k) : (int)tile::STEP, sum);
+        wn__tile_multiply<N, R>(shared, t.terms - k < tile::STEP ? t.terms - k : (int)tile::STEP, sum);
         __syncthreads();
     }
     const int64_t column = t.column + wn__tile_column(R), o = t.group * j.c.columns + column;
@@ -98,19 +98,19 @@ template <class T, int R> struct weight_loads {
     }
 
     template <class N>
-    __device__ __forceinline__ void load(const struct wn__conv_job &j, const struct wn__conv_taps (&taps)[2],
-                                         int64_t first, int64_t end, wn__tile<N, R> &to) const
+    __device__ __forceinline__ void load(const struct wn__conv_job &j, const struct wn__conv_taps (&taps)[2], int first,
+                                         int end, wn__tile<N, R> &to) const
     {
         const int i = (int)threadIdx.x % SIZE;
         WN_UNROLL
         for (int r = 0; r < R; r++) {
             const int at = (int)threadIdx.x / SIZE + r * APART;
-            const int64_t pixel = first + at;
+            const int pixel = first + at;
             if (pixel >= end) continue;
             const struct wn__conv_pixel p = wn__conv_pixel_of(taps, pixel);
             const int row = p.at[0] * taps[0].stride + place[0], left = p.at[1] * taps[1].stride + place[1];
             const bool is_in = x != NULL && row >= 0 && row < taps[0].size && left >= 0 && left < taps[1].size;
-            to.a[at][i] = dy != NULL ? wn__load(dy[pixel * j.target.channels]) : (N)0;
+            to.a[at][i] = dy != NULL ? wn__load(dy[(int64_t)pixel * j.target.channels]) : (N)0;
             to.b[at][i] = is_in ? wn__load(x[wn__element_at(j.source, p.n, row, left, 0)]) : (N)0;
         }
     }
@@ -131,11 +131,11 @@ template <class T, int R> static __global__ void __launch_bounds__(256, 2) weigh
     N sum[R][R];
     WN_UNROLL
     for (int e = 0; e < R * R; e++) sum[e / R][e % R] = (N)0;
-    const int64_t end = j.c.terms * (part + 1) / j.c.parts;
-    for (int64_t k = j.c.terms * part / j.c.parts; k < end; k += tile::STEP) {
+    const int end = (int)(j.c.terms * (part + 1) / j.c.parts);
+    for (int k = (int)(j.c.terms * part / j.c.parts); k < end; k += tile::STEP) {
         loads.load(j, taps, k, end, shared);
         __syncthreads();
-        wn__tile_multiply<N, R>(shared, end - k < tile::STEP ? (int)(end - k) : (int)tile::STEP, sum);
+        wn__tile_multiply<N, R>(shared, end - k < tile::STEP ? end - k : (int)tile::STEP, sum);
         __syncthreads();
     }
     WN_UNROLL

@@ -4,18 +4,23 @@
 #define WN_CUDA_CONV_STORE_CUH
 #include "conv.cuh"
 
-/* Rounds and stores V outputs of CONV2D or CONV2D_DX in a row of the result, from `element` on; o: the first's channel.
- * V is 1, or divides the columns. */
+/* Adds the bias to V whole sums in a row of the result; o: the channel of the first. V is 1, or divides the columns. */
+template <class T, int V>
+WN_DEVICE_FN void wn__conv_add_bias(const struct wn__conv_job &j, int64_t o, typename wn__number<T>::type (&sum)[V])
+{
+    typename wn__number<T>::type bias[V];
+    if (j.bias == NULL) return;
+    wn__get((const T *)j.bias + o, bias);
+    WN_UNROLL
+    for (int v = 0; v < V; v++) sum[v] = sum[v] + bias[v];
+}
+
+/* Rounds and stores V outputs of CONV2D or CONV2D_DX, from `element` on; o and V as above. */
 template <class T, int V>
 WN_DEVICE_FN void wn__conv_put(const struct wn__conv_job &j, int64_t element, int64_t o,
                                typename wn__number<T>::type (&sum)[V])
 {
-    typename wn__number<T>::type bias[V];
-    if (j.bias != NULL) {
-        wn__get((const T *)j.bias + o, bias);
-        WN_UNROLL
-        for (int v = 0; v < V; v++) sum[v] = sum[v] + bias[v];
-    }
+    wn__conv_add_bias<T, V>(j, o, sum);
     wn__put((T *)j.out + element, sum);
 }
 
