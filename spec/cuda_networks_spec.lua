@@ -11,6 +11,8 @@ local scoped = require 'wane.scoped'
 local wane = helper.wane
 local nn, optim = wane.nn, wane.optim
 
+local record = require('spec.cases.array').record
+
 local POLICIES = { 'save_all', 'recompute_all', 'least', 'segments(2)' }
 local has_cuda = pcall(op.device, 'cuda', 'spec')
 
@@ -102,6 +104,35 @@ made['ops without a module'] = function()
         local parts = wane.cat({ z:narrow(1, 1, 50), z:narrow(1, 91, 30) }, 1)
         return parts:max(2, { keepdim = true }):sum() + parts:mean() + (parts / (parts:abs() + 1)):sum(1):sum()
     end, { w, s }
+end
+
+-- Returns the numbers of a convolution: stride, padding, dilation 1, groups.
+local function window(stride, pad, groups)
+    local function pair(v) return v * 2 ^ 32 + v end
+    return { i = { pair(stride), pair(pad), pair(1), groups or 1 }, n = 5 }
+end
+
+-- Convolutions, a depthwise one among them, a norm of a batch and one of groups, poolings, cat, narrow and upsampling.
+made['images'] = function()
+    local shapes = { { 8, 3, 3, 3 }, { 8 }, { 8 }, { 16, 1, 3, 3 }, { 24, 16, 1, 1 }, { 24 }, { 24 }, { 24 } }
+    local p = {}
+    for i, shape in ipairs(shapes) do p[i] = nn.Parameter(wane.randn(shape) * 0.3) end
+    local x = wane.randn(2, 3, 9, 8):retain()
+    local two = { i = { 2 * 2 ^ 32 + 2, 2 * 2 ^ 32 + 2 }, n = 5 }
+    local function norm(y, groups, weight, bias)
+        local attrs = { i = { groups }, n = 1, f = { 1e-5 } }
+        local mean = record('channel_mean', { y }, attrs)
+        return record('batch_norm', { y, mean, record('channel_rstd', { y, mean }, attrs), weight, bias }, attrs)
+    end
+    return function()
+        local y = norm(record('conv2d', { x, p[1] }, window(1, 1)), 0, p[2], p[3]):relu()
+        local index = record('max_pool2d_index', { y }, two)
+        local z = wane.cat({ record('max_pool2d', { y, index }, two), record('avg_pool2d', { y }, two) }, 2)
+        z = (record('conv2d', { z, p[4] }, window(1, 1, 16)) + z):silu()
+        z = norm(record('conv2d', { z, p[5], p[6] }, window(1, 0)), 4, p[7], p[8])
+        local up = record('upsample2d', { z }, { i = { 9 * 2 ^ 32 + 8, 1 }, n = 4 })
+        return (up:narrow(2, 1, 8) * y):relu():mean() + (up * up):mean()
+    end, p
 end
 
 local MAKERS = {

@@ -4,7 +4,7 @@
 -- Works in one copy of the tree in a temporary folder, built incrementally; the checkout is never touched. First
 -- the unbroken copy must pass the specs named by the rows. Then, for each row of the files beside it: the
 -- old text must be there exactly once, the broken copy must build, and the named specs must fail (or not come to
--- their end).
+-- their end). Rows of kernels/cuda are built for the simulated GPU, and their specs run on it.
 -- A row that fails in any other way is an error of the row, never a catch. Ends with a table; fails when a row
 -- survives or is in error.
 local root = arg[0]:match('^(.*)/spec/mutants/[^/]*$') or '.'
@@ -53,18 +53,23 @@ local function specs_of(row)
     return type(row.spec) == 'table' and row.spec or { row.spec }
 end
 
-local function build()
-    return shell('cd ' .. quote(copy) .. ' && make all')
+local function is_cuda(row)
+    return tostring(row.file):find '^kernels/cuda/' ~= nil
+end
+
+-- Builds the copy, and the simulated GPU where `has_gpu` asks for it.
+local function build(has_gpu)
+    return shell('cd ' .. quote(copy) .. ' && make ' .. (has_gpu and 'cudasim' or 'all'))
 end
 
 -- Runs spec files in the copy. Returns true and the closing line when all passed, nil when no spec ran, else false and
--- what caught the mutant; then the whole output.
-local function run_specs(specs, filter)
+-- what caught the mutant; then the whole output. has_gpu: they run on the simulated GPU.
+local function run_specs(specs, filter, has_gpu)
     local words = {}
     for _, spec in ipairs(specs) do words[#words + 1] = quote(spec) end
     if filter then words[#words + 1] = '--filter ' .. quote(filter) end
-    local text, code = shell(('cd %s && timeout %d luajit spec/run.lua %s'):format(quote(copy), SECONDS,
-        table.concat(words, ' ')))
+    local text, code = shell(('cd %s && %s timeout %d luajit spec/run.lua %s'):format(quote(copy),
+        has_gpu and 'WANE_CUDA_LIB=build/cudasim' or '', SECONDS, table.concat(words, ' ')))
     local closing = text:match('([^\n]*)\n*$')
     local passed, failed = closing:match('^(%d+) passed, (%d+) failed')
     if passed == nil then
@@ -101,12 +106,12 @@ local function try(row)
     local path = copy .. '/' .. row.file
     local text = read(path)
     write(path, replace(text, row.old, row.new))
-    local output, code = build()
+    local output, code = build(is_cuda(row))
     local verdict, by
     if code ~= 0 then
         verdict, by = 'error', 'does not build: ' .. (output:match('[^\n]*error:[^\n]*') or output:match('[^\n]*$'))
     else
-        local ok, what = run_specs(specs_of(row), row.filter)
+        local ok, what = run_specs(specs_of(row), row.filter, is_cuda(row))
         verdict = ok == nil and 'error' or ok and 'survived' or 'caught'
         by = what
     end
@@ -134,7 +139,9 @@ end
 
 -- Checks that the unbroken copy passes, or a catch would mean nothing.
 local function check_unbroken(list)
-    local output, code = build()
+    local has_gpu = false
+    for _, row in ipairs(list) do has_gpu = has_gpu or is_cuda(row) end
+    local output, code = build(has_gpu)
     if code ~= 0 then error('the unbroken copy does not build:\n' .. output, 0) end
     local seen, specs = {}, {}
     for _, row in ipairs(list) do
@@ -144,7 +151,7 @@ local function check_unbroken(list)
         end
     end
     if #specs == 0 then return end
-    local ok, what, text = run_specs(specs)
+    local ok, what, text = run_specs(specs, nil, has_gpu)
     if not ok then error('the unbroken copy fails its specs: ' .. what .. '\n' .. text, 0) end
     print(('unbroken: %s  (%s)'):format(what, table.concat(specs, ' ')))
 end
