@@ -1,17 +1,17 @@
 /* CONV2D, CONV2D_DX, CONV2D_DW over images with channels last (runtime/ops/conv.c has the formulas, conv.h the cuts).
  *
- * Every output of CONV2D is one chain of fused multiply-adds over (kh, kw, channel) in ascending order, and of CONV2D_DX
- * over (kh, kw, output); places outside of the image are zeros. Then the bias is added, and the result rounded once.
- * CONV2D_DW is a chain over pixels for each part of them (conv.h), and the parts are added in order. f64 rounds products
- * and sums apart, as matrix products do; bf16 is summed in f32, by tensor cores where they take the shape (conv_mma.cu),
- * in steps of 16 terms. conv_gemm.cu has the tiles; this file packs weights and computes products with few columns, an
- * output a thread. */
+ * Every output of CONV2D is one chain of fused multiply-adds over (kh, kw, channel) in ascending order, and of
+ * CONV2D_DX over (kh, kw, output); places outside of the image are zeros. Then the bias is added, and the result
+ * rounded once. CONV2D_DW is a chain over pixels for each part of them (conv.h), and the parts are added in order. f64
+ * rounds products and sums apart, as matrix products do; bf16 is summed in f32, by tensor cores where they take the
+ * shape (conv_mma.cu), in steps of 16 terms. conv_gemm.cu has the tiles; this file packs weights and computes products
+ * with few columns, an output a thread. */
 #include "conv_store.cuh"
 
 /* ---- packing -------------------------------------------------------------------------------------------------- */
 
-/* Packs a weight to rows of terms: of CONV2D (O, kh, kw, C / groups), of CONV2D_DX (C, kh, kw, O / groups). Stores are in
- * order. */
+/* Packs a weight to rows of terms: of CONV2D (O, kh, kw, C / groups), of CONV2D_DX (C, kh, kw, O / groups). Stores are
+ * in order. */
 template <class T> static __global__ void pack_weight(struct wn__conv c, const T *weight, T *packed, int64_t n)
 {
     const int64_t at = wn__thread();

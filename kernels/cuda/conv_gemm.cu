@@ -5,7 +5,7 @@
 
 /* ---- CONV2D and CONV2D_DX: terms are channels at places of the kernel ------------------------------------------- */
 
-/* What a thread loads: of each step one term, of R rows and R columns of the tile, 16 apart. */
+/* The loads of a thread: of each step one term, of R rows and R columns of the tile, 16 apart. */
 template <class T, int R> struct gather_loads {
     struct wn__conv_source source[R];
     const T *weight; /* of the thread's first column */
@@ -75,7 +75,7 @@ template <class T, int R> static __global__ void __launch_bounds__(256, 2) gathe
 
 /* ---- CONV2D_DW: terms are pixels ------------------------------------------------------------------------------ */
 
-/* What a thread loads: of each step R pixels, of one row, an output, and of one column, an input at a place. */
+/* The loads of a thread: of each step R pixels, of one row, an output, and of one column, an input at a place. */
 template <class T, int R> struct weight_loads {
     enum { SIZE = 16 * R, APART = 256 / SIZE }; /* APART: from one of its pixels to the next */
     const T *dy, *x;                            /* of the row and the column at pixel 0, or NULL behind the last */

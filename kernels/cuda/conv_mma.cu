@@ -7,7 +7,7 @@ enum { CHUNK = WN_GEMM_CHUNK, PER_ROW = WN_GEMM_STEP / WN_GEMM_CHUNK };
 
 /* ---- CONV2D and CONV2D_DX: rows along terms --------------------------------------------------------------------- */
 
-/* What a term is, for the terms of a phase: a few numbers, since each of a thread's costs a register. */
+/* The terms of a phase, by a few numbers, since each costs a thread a register. */
 struct mma_terms {
     int end, kc, across; /* terms, channels of a place, places in a row of the kernel */
     int apart[2];        /* of the source, from a row or column of places to the next */
@@ -200,7 +200,7 @@ struct mma_outputs {
     }
 };
 
-/* What a tile's columns, inputs at places of the kernel, have at pixels. A thread loads one chunk of columns. */
+/* The columns of a tile, inputs at places of the kernel, at pixels. A thread loads one chunk of columns. */
 struct mma_inputs {
     enum { ALONG_K = 0 };
     const wn_bf16 *x; /* the chunk of pixel (0, 0) of the source */

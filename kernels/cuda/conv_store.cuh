@@ -1,5 +1,5 @@
-/* Stores of convolutions, for conv_gemm.cu and conv_mma.cu: they add the bias to whole sums, which are rounded once, and
- * find the element of an output. */
+/* Stores of convolutions, for conv_gemm.cu and conv_mma.cu: they add the bias to whole sums, which are rounded once,
+ * and find the element of an output. */
 #ifndef WN_CUDA_CONV_STORE_CUH
 #define WN_CUDA_CONV_STORE_CUH
 #include "conv.cuh"
@@ -38,8 +38,8 @@ WN_DEVICE_FN void wn__conv_put_weight(const struct wn__conv_job &j, int64_t part
     ((T *)j.out)[wn__conv_weight_at(j.c, o, column - place * j.c.ci, place)] = wn__store<T>(sum);
 }
 
-/* Return the kernels of products by tiles: of numbers (conv_gemm.cu), and of bf16 by tensor cores, false where the shape
- * is not for them (conv_mma.cu). */
+/* Return the kernels of products by tiles: of numbers (conv_gemm.cu), and of bf16 by tensor cores, false where the
+ * shape is not for them (conv_mma.cu). */
 template <class T> int32_t wn__conv_gemm(const struct wn__conv_job &j, void *stream);
 bool wn__conv_mma(const struct wn__conv_job &j, void *stream, int32_t *status);
 #endif

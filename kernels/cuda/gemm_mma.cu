@@ -13,8 +13,8 @@ template <int K> struct matrix {
     const wn_bf16 *x;
     int64_t rows, columns, outer;
 
-    /* Begins to load a chunk of which `left` elements are in the matrix, the rest zeros. A chunk that is not on 16 bytes
-     * is loaded one by one. */
+    /* Begins to load a chunk of which `left` elements are in the matrix, the rest zeros. A chunk that is not on 16
+     * bytes is loaded one by one. */
     static __device__ __forceinline__ void load_chunk(wn_bf16 *to, const wn_bf16 *from, int64_t left, bool is_aligned)
     {
         if (is_aligned && left >= CHUNK) {

@@ -1,4 +1,5 @@
-/* Tiles of products of bf16 by tensor cores (mma.cuh), for gemm_mma.cu and conv_mma.cu: SIZE x SIZE outputs, sums in f32.
+/* Tiles of products of bf16 by tensor cores (mma.cuh), for gemm_mma.cu and conv_mma.cu: SIZE x SIZE outputs, sums in
+ * f32.
  *
  *   global memory --- cp.async ---> shared memory, STAGES stages ----- ldmatrix -----> registers --- mma ---> sums
  *                                   | a (SIZE, STEP) | b (SIZE, STEP) | of a step of k   of a warp: (SIZE / 2, 32)
@@ -185,8 +186,8 @@ template <int SIZE, int V, class F> WN_DEVICE_FN void wn__gemm_half_store(const 
 
 /* Stores a tile. Its halves go through shared memory one after the other, so that a thread stores 16 bytes at once.
  * out: a struct with the rows and columns from the first of the tile to the end of the matrix; is_wide, whether chunks
- * of a row are stored at once; and put(row, column, sum) for 1 and for CHUNK numbers, from (row, column) of the tile on.
- * F::CHUNKS: whether is_wide may be true. */
+ * of a row are stored at once; and put(row, column, sum) for 1 and for CHUNK numbers, from (row, column) of the tile
+ * on. F::CHUNKS: whether is_wide may be true. */
 template <int SIZE, class F>
 WN_DEVICE_FN void wn__gemm_tile_store(const F &out, const wn__gemm_sums<SIZE> &sum, float *shared)
 {

@@ -1,9 +1,10 @@
-/* MAX_POOL2D_INDEX, MAX_POOL2D, MAX_POOL2D_DX, AVG_POOL2D, AVG_POOL2D_DX (runtime/ops/pool.c has the formulas), with the
- * CPU's bits.
+/* MAX_POOL2D_INDEX, MAX_POOL2D, MAX_POOL2D_DX, AVG_POOL2D, AVG_POOL2D_DX (runtime/ops/pool.c has the formulas), with
+ * the CPU's bits.
  *
  * A thread computes V channels of a result. The places of a window, and the windows over a place, are taken row by row,
- * in ascending order: the first of equal maxima wins, and sums are added in this order, those of MAX_POOL2D_DX in f32 for
- * f32 and bf16, those of means in double. A derivative gathers: an element of dx looks at the windows over it, so nothing is added by two threads. */
+ * in ascending order: the first of equal maxima wins, and sums are added in this order, those of MAX_POOL2D_DX in f32
+ * for f32 and bf16, those of means in double. A derivative gathers: an element of dx looks at the windows over it, so
+ * nothing is added by two threads. */
 #include "image.cuh"
 extern "C" {
 #include "../../runtime/base/window.h"

@@ -3,7 +3,8 @@
  *
  * A thread computes V channels of a result. An element of y is made of the four around its place: first along columns,
  * then along rows. An element of dx gathers the elements of y that it is part of, row by row in ascending order, and
- * adds weight of row times weight of column times dy in double. y is computed in f32 for f32 and bf16, in f64 for f64. */
+ * adds weight of row times weight of column times dy in double. y is computed in f32 for f32 and bf16, in f64 for
+ * f64. */
 #include "image.cuh"
 extern "C" {
 #include "../../runtime/base/resample.h"
@@ -47,8 +48,8 @@ template <class T, int V> static __global__ void upsample(resize_job<T> j, int64
     wn__put(j.to + at, y);
 }
 
-/* Returns the first row or column of y that is made of row or column `least` of x, or of a later one; the number of them
- * where none is. The first guess may be any number: the loops mend it. */
+/* Returns the first row or column of y that is made of row or column `least` of x, or of a later one; the number of
+ * them where none is. The first guess may be any number: the loops mend it. */
 template <class T> WN_DEVICE_FN int64_t first_made_of(const resize_job<T> &j, int part, int64_t least)
 {
     const int64_t end = j.y.size[part];
