@@ -50,10 +50,10 @@ class=$(export LUA_PATH='lua/?.lua;lua/?/init.lua' WANE_KERNELS=auto
     there -e 'print(require("ffi").string(require("wane.ffi").C.wn_kernels()))') || exit 1
 [ "$class" = 'neon (NEON)' ] || { echo "   the class is $class"; exit 1; }
 
-# Writes digests of products, of attention and of a training by one class to bits.CLASS.
+# Writes digests of products, of attention, of convolutions and of a training by one class to bits.CLASS.
 bits() ( # class, LuaJIT
     export WANE_KERNELS="$1" WANE_COSTS=off WANE_ONEDNN=off OMP_WAIT_POLICY=passive
-    "$2" spec/support/class_bits.lua matmul linear attention attention_grad >"$o/bits.$1" 2>$o/bits.log
+    "$2" spec/support/class_bits.lua matmul linear attention attention_grad conv2d conv2d_dx conv2d_dw >"$o/bits.$1" 2>$o/bits.log
 )
 bits plain there &
 plain=$!
