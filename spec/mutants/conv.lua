@@ -46,5 +46,10 @@ return {
     row('turns no taps', 'conv.c', 'j->axis[k].tap_first = w->kernel[k] - 1;', 'j->axis[k].tap_first = 0;'),
     row('takes a micro-panel of the block before', 'winograd.c', 'f->column_block - column % f->column_block',
         'f->column_block'),
+    row('takes pixels of dy beside the image', 'winograd_dw.c', 't->out[1] + p % 2 < columns;',
+        't->out[1] + p % 2 <= columns;'),
+    row('forgets tiles of earlier k-blocks', 'winograd_dw.c', 't.first = b->tile == 0;', 't.first = 1;'),
+    row('writes the last block of channels over the first', 'winograd_dw.c', '.channel = task / outputs * CHANNELS',
+        '.channel = task / outputs % 2 * CHANNELS'),
     row('swaps the sides of a plain product', 'conv.c', 'p.a = b->in[in_panels];', 'p.a = b->in[!in_panels];'),
 }

@@ -181,7 +181,8 @@ static int32_t gradient(const struct wn_desc *d, const struct wn_buffers *b, voi
     j.weight = &d->out;
     j.out = b->out;
     conv2d(&w, &j);
-    if (!wn__conv_depthwise(&j, 1)) wn__conv_gradient(&j);
+    if (wn__conv_is_winograd(d->op, d->out.dtype, &w)) wn__conv_winograd_dw(&j);
+    else if (!wn__conv_depthwise(&j, 1)) wn__conv_gradient(&j);
     return WN_OK;
 }
 

@@ -114,6 +114,8 @@ void wn__conv_images(struct wn__conv_job *w);
 void wn__conv_gradient(struct wn__conv_job *w);
 /* Computes y or dx where wn__conv_is_winograd (winograd.h). All taps are one pixel apart, in ascending order. */
 void wn__conv_winograd(const struct wn__conv_job *w, void *workspace);
+/* Computes dw where wn__conv_is_winograd. */
+void wn__conv_winograd_dw(const struct wn__conv_job *w);
 /* Computes y or dx, or with is_gradient dw, where every group has one channel and one output; returns 0 where not, or
  * where the kernel is too large. */
 int32_t wn__conv_depthwise(struct wn__conv_job *w, int32_t is_gradient);

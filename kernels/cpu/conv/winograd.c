@@ -14,8 +14,8 @@
  * columns, each written out below. A value that is infinite or NaN reaches all pixels of its tiles.
  * Measured, RMS relative error against f64, 14 x 14 normal numbers, products of patches beside it: 64 channels: 2.7e-7,
  * 4.2e-7; 256 channels: 5.0e-7, 8.3e-7.
- * Measured, time against products of patches, one thread, Zen 4: 64 channels at 56: 0.52x, 128 at 28: 0.52-0.6x, 256 at
- * 14: 0.53-0.6x.
+ * Measured, time against products of patches, one thread, Zen 4: 64 channels at 56: 0.5x, 128 at 28: 0.45x, 256 at 14:
+ * 0.52x.
  *
  *     transform the weight to the workspace: micro-panels of at most nr columns, each (16, channels, width)
  *     for each block of the result (tiles x columns, M on the stack)
@@ -23,42 +23,19 @@
  *             for each of 16 numbers, for each micro-panel, for each micro-tile (mr tiles): micro-kernel
  *         transform M to the result */
 #include <stddef.h>
-#include <string.h>
-#include "conv.h"
+#include "winograd_tile.h"
 
-#define POINTS 16                  /* numbers of a tile */
 #define WEIGHT_STEPS WN_PANEL_UNIT /* channels of a part of the weight that is transformed at once */
 #define BUFFER 32768               /* floats of V, and of M, of a block */
-#define NARROW 64                  /* columns of a block where there are no more: it has 32 tiles then, else 16 */
-
-#define INLINE static inline __attribute__((always_inline))
-#if defined(__AVX512F__)
-#define LANES 16
-#elif defined(__AVX__)
-#define LANES 8
-#else
-#define LANES 4
-#endif
-typedef float vec __attribute__((vector_size(LANES * sizeof(float))));
-
-INLINE vec load(const float *from)
-{
-    vec v;
-    memcpy(&v, from, sizeof v);
-    return v;
-}
-
-INLINE void store(float *to, vec v)
-{
-    memcpy(to, &v, sizeof v);
-}
+#define APART                                                                                                          \
+    (BUFFER / POINTS + 16) /* from point to point: the points of a tile are not in the same set of the cache */
+#define NARROW 64          /* columns of a block where there are no more: it has 32 tiles then, else 16 */
 
 /* One convolution. */
 struct winograd {
     const struct wn__conv_job *w;
+    struct tiles tiles;
     float *u;                             /* the transformed weight */
-    int64_t tiles[2];                     /* rows, columns of tiles of an image */
-    int64_t n;                            /* tiles in all */
     int64_t tile_block, column_block, kc; /* of a block: tiles, columns, channels of a k-block */
 };
 
@@ -95,12 +72,6 @@ INLINE void transform_weight(const float *const g[9], int64_t at, float *u, int6
         store(u + 2 * apart, (sum - s[i][1]) * half);
         store(u + 3 * apart, s[i][2]);
     }
-}
-
-/* Copies n floats, a multiple of 16. */
-INLINE void copy_lines(float *to, const float *from, int64_t n)
-{
-    for (int64_t i = 0; i < n; i += LANES) store(to + i, load(from + i));
 }
 
 /* Copies channels [k, k + WEIGHT_STEPS) of a tap of a micro-panel: to (WEIGHT_STEPS, width). */
@@ -143,66 +114,7 @@ static void weight_parts(int64_t begin, int64_t end, void *ctx)
     }
 }
 
-/* ---- a tile ------------------------------------------------------------------------------------ */
-
-/* A tile: its image, and its first pixel in the result; `at`: the first pixel that it reads. */
-struct tile {
-    int64_t image, out[2], at[2];
-};
-
-static struct tile tile_of(const struct winograd *f, int64_t number)
-{
-    const int64_t v = number % f->tiles[1], u = number / f->tiles[1] % f->tiles[0];
-    return (struct tile){
-        number / f->tiles[1] / f->tiles[0], {2 * u, 2 * v}, {2 * u + f->w->axis[0].first, 2 * v + f->w->axis[1].first}};
-}
-
-/* Four rows of four pixels: pixel (i, j) is at from + i * row + j * pixel. */
-struct pixels {
-    const float *from;
-    int64_t row, pixel;
-};
-
-/* Returns the pixels that a tile reads, from channel k on; those outside of the image are zeros, in `room`. */
-static struct pixels pixels_of(const struct winograd *f, const struct tile *t, int64_t k, int64_t kc, float *room)
-{
-    const struct wn__conv_job *w = f->w;
-    const int64_t rows = w->axis[0].size, columns = w->axis[1].size;
-    const float *image = (const float *)(const void *)w->image + t->image * rows * columns * w->channels + k;
-    if (t->at[0] >= 0 && t->at[0] + 4 <= rows && t->at[1] >= 0 && t->at[1] + 4 <= columns)
-        return (struct pixels){image + (t->at[0] * columns + t->at[1]) * w->channels, columns * w->channels,
-                               w->channels};
-    for (int64_t i = 0; i < 4; i++)
-        for (int64_t j = 0; j < 4; j++) {
-            const int64_t y = t->at[0] + i, x = t->at[1] + j;
-            float *to = room + (4 * i + j) * f->kc;
-            if (y < 0 || y >= rows || x < 0 || x >= columns) memset(to, 0, (size_t)kc * sizeof *to);
-            else copy_lines(to, image + (y * columns + x) * w->channels, kc);
-        }
-    return (struct pixels){room, 4 * f->kc, f->kc};
-}
-
-/* Transforms LANES channels: v: POINTS numbers, `apart` floats apart. */
-INLINE void transform_pixels(const struct pixels *p, int64_t at, float *v, int64_t apart)
-{
-    vec t[4][4];
-#pragma GCC unroll 4
-    for (int32_t j = 0; j < 4; j++) {
-        const float *d = p->from + j * p->pixel + at;
-        const vec d0 = load(d), d1 = load(d + p->row), d2 = load(d + 2 * p->row), d3 = load(d + 3 * p->row);
-        t[0][j] = d0 - d2;
-        t[1][j] = d1 + d2;
-        t[2][j] = d2 - d1;
-        t[3][j] = d1 - d3;
-    }
-#pragma GCC unroll 4
-    for (int32_t i = 0; i < 4; i++, v += 4 * apart) {
-        store(v, t[i][0] - t[i][2]);
-        store(v + apart, t[i][1] + t[i][2]);
-        store(v + 2 * apart, t[i][2] - t[i][1]);
-        store(v + 3 * apart, t[i][1] - t[i][3]);
-    }
-}
+/* ---- a block ----------------------------------------------------------------------------------- */
 
 /* Transforms LANES columns of M, POINTS numbers `apart` floats apart, to the pixels of a tile: y: (2, 2). */
 INLINE void transform_sums(const float *m, int64_t apart, vec y[2][2])
@@ -221,14 +133,12 @@ INLINE void transform_sums(const float *m, int64_t apart, vec y[2][2])
     }
 }
 
-/* ---- a block ----------------------------------------------------------------------------------- */
-
 struct block {
     const struct winograd *f;
     int64_t tile, tiles, column, columns;
     int64_t k, kc;
-    float *v; /* (POINTS, tile_block, kc of f) */
-    float *m; /* (POINTS, tile_block, column_block) */
+    float *v; /* POINTS times (tile_block, kc of f), APART floats from one to the next */
+    float *m; /* POINTS times (tile_block, column_block), likewise */
 };
 
 /* Writes what the tiles of a block make of M. */
@@ -237,12 +147,12 @@ static void store_tiles(const struct block *b)
     const struct wn__conv_job *w = b->f->w;
     const int64_t rows = w->axis[0].pixels, columns = w->axis[1].pixels;
     for (int64_t i = 0; i < b->tiles; i++) {
-        const struct tile t = tile_of(b->f, b->tile + i);
+        const struct tile t = tile_of(&b->f->tiles, b->tile + i);
         const int64_t pixel = (t.image * rows + t.out[0]) * columns + t.out[1];
         float *out = (float *)(void *)w->out + pixel * w->out_channels + b->column;
         for (int64_t j = 0; j < b->columns; j += LANES) {
             vec y[2][2];
-            transform_sums(b->m + i * b->f->column_block + j, b->f->tile_block * b->f->column_block, y);
+            transform_sums(b->m + i * b->f->column_block + j, APART, y);
             for (int64_t p = 0; p < 2 && t.out[0] + p < rows; p++)
                 for (int64_t q = 0; q < 2 && t.out[1] + q < columns; q++) {
                     if (w->bias) y[p][q] += load((const float *)w->bias + b->column + j);
@@ -257,9 +167,10 @@ static void take_tiles(const struct block *b)
     float room[POINTS * 2 * NARROW] __attribute__((aligned(64)));
     const int64_t ld = b->f->kc;
     for (int64_t i = 0; i < b->tiles; i++) {
-        const struct tile t = tile_of(b->f, b->tile + i);
-        const struct pixels p = pixels_of(b->f, &t, b->k, b->kc, room);
-        for (int64_t c = 0; c < b->kc; c += LANES) transform_pixels(&p, c, b->v + i * ld + c, b->f->tile_block * ld);
+        const struct tile t = tile_of(&b->f->tiles, b->tile + i), next = tile_of(&b->f->tiles, b->tile + i + 1);
+        if (i + 1 < b->tiles) fetch_tile(&b->f->tiles, &next, b->k, b->kc);
+        const struct pixels p = pixels_of(&b->f->tiles, &t, b->k, b->kc, room);
+        for (int64_t c = 0; c < b->kc; c += LANES) transform_pixels(&p, c, b->v + i * ld + c, APART);
     }
 }
 
@@ -277,8 +188,8 @@ static void run_micropanel(const struct block *b, int64_t point, int64_t column,
     t.prefetch =
         (const char *)(column + width < b->column + b->columns ? u + POINTS * w->depth * width : u + w->depth * width);
     for (int64_t i = 0; i < b->tiles; i += kernel->mr, t.prefetch += b->kc * 64) {
-        t.a = b->v + (point * b->f->tile_block + i) * t.ai;
-        t.c = b->m + (point * b->f->tile_block + i) * t.ldc + column - b->column;
+        t.a = b->v + point * APART + i * t.ai;
+        t.c = b->m + point * APART + i * t.ldc + column - b->column;
         t.m = wn_min(b->tiles - i, kernel->mr);
         kernel->microkernel(&t);
     }
@@ -286,8 +197,8 @@ static void run_micropanel(const struct block *b, int64_t point, int64_t column,
 
 static void run_block(struct block *b)
 {
-    float v[BUFFER] __attribute__((aligned(64)));
-    float m[BUFFER] __attribute__((aligned(64)));
+    float v[POINTS * APART] __attribute__((aligned(64)));
+    float m[POINTS * APART] __attribute__((aligned(64)));
     const struct wn__conv_job *w = b->f->w;
     b->v = v;
     b->m = m;
@@ -306,10 +217,10 @@ static void run_block(struct block *b)
 static void run_tasks(int64_t begin, int64_t end, void *ctx)
 {
     const struct winograd *f = ctx;
-    const int64_t blocks = (f->n + f->tile_block - 1) / f->tile_block;
+    const int64_t blocks = (f->tiles.n + f->tile_block - 1) / f->tile_block;
     for (int64_t task = begin; task < end; task++) {
         struct block b = {.f = f, .tile = task % blocks * f->tile_block, .column = task / blocks * f->column_block};
-        b.tiles = wn_min(f->n - b.tile, f->tile_block);
+        b.tiles = wn_min(f->tiles.n - b.tile, f->tile_block);
         b.columns = wn_min(f->w->columns - b.column, f->column_block);
         run_block(&b);
     }
@@ -317,13 +228,11 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
 
 void wn__conv_winograd(const struct wn__conv_job *w, void *workspace)
 {
-    struct winograd f = {.w = w, .u = workspace};
-    for (int32_t k = 0; k < 2; k++) f.tiles[k] = (w->axis[k].pixels + 1) / 2;
-    f.n = w->images * f.tiles[0] * f.tiles[1];
+    struct winograd f = {.w = w, .tiles = tiles_of(w), .u = workspace};
     f.column_block = w->columns <= NARROW ? NARROW : 2 * NARROW;
     f.tile_block = BUFFER / POINTS / f.column_block;
     f.kc = BUFFER / POINTS / f.tile_block;
     wn__parallel_for(w->columns / WN_PANEL_UNIT * (w->depth / WEIGHT_STEPS), 16, weight_parts, &f);
-    const int64_t blocks = (f.n + f.tile_block - 1) / f.tile_block;
+    const int64_t blocks = (f.tiles.n + f.tile_block - 1) / f.tile_block;
     wn__parallel_tasks(blocks * ((w->columns + f.column_block - 1) / f.column_block), 1, run_tasks, &f);
 }

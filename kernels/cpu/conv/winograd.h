@@ -1,4 +1,4 @@
-/* Winograd's convolutions F(2 x 2, 3 x 3) (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015):
+/* Winograd's convolutions F(2 x 2, 3 x 3), and F(3 x 3, 2 x 2) for dw (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015):
  * which applications they compute, and the scratch that they take. Both follow from the description alone, so the bits
  * depend on neither class, threads nor machine. winograd.c computes them.
  *
@@ -14,20 +14,20 @@
 #define WN_WINOGRAD_CHANNELS 32 /* least, of the image and of the result; both are multiples of WN_PANEL_UNIT */
 #define WN_WINOGRAD_TILES 128   /* least: transforming the weight costs as much as some tiles */
 
-/* Returns whether CONV2D or CONV2D_DX with the window w is computed so: 3 x 3, stride 1, dilation 1, one group. */
+/* Returns whether an application with the window w is computed so: 3 x 3, stride 1, dilation 1, one group. */
 static inline int32_t wn__conv_is_winograd(int32_t op, int32_t dtype, const struct wn__window *w)
 {
-    if (dtype != WN_F32 || op == WN_OP_CONV2D_DW || w->groups != 1) return 0;
+    if (dtype != WN_F32 || w->groups != 1) return 0;
     for (int32_t k = 0; k < 2; k++)
         if (w->kernel[k] != 3 || w->stride[k] != 1 || w->dilation[k] != 1) return 0;
     if (w->c < WN_WINOGRAD_CHANNELS || w->c % WN_PANEL_UNIT != 0) return 0;
     if (w->o < WN_WINOGRAD_CHANNELS || w->o % WN_PANEL_UNIT != 0) return 0;
-    const int64_t *size = op == WN_OP_CONV2D ? w->out : w->in;
+    const int64_t *size = op == WN_OP_CONV2D_DX ? w->in : w->out;
     const int64_t tiles = ((size[0] + 1) / 2) * ((size[1] + 1) / 2);
     return w->n * tiles >= WN_WINOGRAD_TILES && 5 * 4 * tiles <= 6 * size[0] * size[1];
 }
 
-/* Returns the bytes of the transformed weight: (16, c, o) f32. */
+/* Returns the bytes of the transformed weight of CONV2D and CONV2D_DX: (16, c, o) f32. */
 static inline int64_t wn__conv_winograd_bytes(const struct wn__window *w)
 {
     return 16 * w->c * w->o * (int64_t)sizeof(float);
