@@ -98,8 +98,8 @@ int64_t wn__conv_kernel_tap(const struct wn__conv_job *w, int64_t tap);
  * kc, brings it into the caches before it is read or packed. NULL where it is gathered. */
 const char *wn__conv_weight_share(const struct wn__conv_job *w, const struct wn__conv_micropanel *m, int64_t i);
 
-/* Memory that will be read soon: `images` times, `above` bytes apart, `rows` rows of `width` bytes, `stride` bytes apart,
- * of which `given` parts were prefetched. */
+/* Memory that will be read soon: `images` times, `above` bytes apart, `rows` rows of `width` bytes, `stride` bytes
+ * apart, of which `given` parts were prefetched. */
 struct wn__conv_ahead {
     const char *from;
     int64_t images, above, rows, stride, width, given;

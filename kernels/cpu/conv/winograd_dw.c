@@ -1,5 +1,5 @@
-/* Winograd's convolutions F(3 x 3, 2 x 2), for conv2d_dw (winograd.h says which). For a tile of 2 x 2 pixels g of dy, and
- * the 4 x 4 pixels d of x that make it:
+/* Winograd's convolutions F(3 x 3, 2 x 2), for conv2d_dw (winograd.h says which). For a tile of 2 x 2 pixels g of dy,
+ * and the 4 x 4 pixels d of x that make it:
  *
  *     V = B' d B, D = G g G'             16 numbers each; B' as in winograd.c
  *     M = sum over tiles of V D          number by number: 16 products (channels, tiles) times (tiles, outputs)
@@ -12,8 +12,8 @@
  *
  * Order of sums: each of the 16 is one chain over tiles (n, row, column) in ascending order; the transforms are rows
  * first, then columns. Pixels of dy outside of the image are zeros.
- * Measured, RMS relative error against f64, 64 channels, batch 8, normal numbers, one chain over pixels beside it: at 14:
- * 6.1e-7, 6.8e-7; at 56: 2.4e-6, 2.8e-6.
+ * Measured, RMS relative error against f64, 64 channels, batch 8, normal numbers, one chain over pixels beside it: at
+ * 14: 6.1e-7, 6.8e-7; at 56: 2.4e-6, 2.8e-6.
  * Measured, time against products of patches, one thread, Zen 4: 64 channels at 56: 0.67x, 128 at 28: 0.63x, 256 at 14:
  * 0.59x.
  *
@@ -28,8 +28,8 @@
 #define OUTPUTS 32
 #define TILES 48
 #define AHEAD 2 /* tiles by which pixels are prefetched into the first-level cache */
-/* Floats from point to point of V, D and M: a line more than they hold, so that the points of a tile are not in the same
- * set of the cache. */
+/* Floats from point to point of V, D and M: a line more than they hold, so that the points of a tile are not in one set
+ * of the cache. */
 #define V_APART (TILES * CHANNELS + 16)
 #define D_APART (TILES * OUTPUTS + 16)
 #define M_APART (CHANNELS * OUTPUTS + 16)

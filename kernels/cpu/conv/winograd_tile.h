@@ -88,7 +88,8 @@ INLINE struct pixels pixels_of(const struct tiles *f, const struct tile *t, int6
     return (struct pixels){room, 4 * kc, kc};
 }
 
-/* Prefetches the two columns of pixels that a tile does not share with the tile before, kc channels from channel k on. */
+/* Prefetches the two columns of pixels that a tile does not share with the tile before, kc channels from channel k
+ * on. */
 INLINE void fetch_tile(const struct tiles *f, const struct tile *t, int64_t k, int64_t kc)
 {
     const struct wn__conv_job *w = f->w;
