@@ -87,7 +87,8 @@ static void take_tap(const struct wn__conv_job *w, const struct wn__conv_micropa
 static void weight_part(const struct winograd *f, int64_t column, int64_t width, int64_t k)
 {
     float taps[9][WEIGHT_STEPS * WN_PANEL] __attribute__((aligned(64)));
-    float points[POINTS][WEIGHT_STEPS * WN_PANEL + 16] __attribute__((aligned(64)));
+    enum { POINT = WEIGHT_STEPS * WN_PANEL + 16 };
+    float points[POINTS * POINT] __attribute__((aligned(64)));
     const struct wn__conv_job *w = f->w;
     const float *g[9];
     for (int64_t tap = 0; tap < 9; tap++) {
@@ -96,9 +97,10 @@ static void weight_part(const struct winograd *f, int64_t column, int64_t width,
         g[tap] = taps[tap];
     }
     const int64_t n = WEIGHT_STEPS * width;
-    for (int64_t i = 0; i < n; i += LANES) transform_weight(g, i, points[0] + i, points[1] - points[0]);
+    for (int64_t i = 0; i < n; i += LANES) transform_weight(g, i, points + i, POINT);
     float *u = f->u + POINTS * w->depth * column + k * width;
-    for (int64_t point = 0; point < POINTS; point++) copy_lines(u + point * w->depth * width, points[point], n);
+    for (int64_t point = 0; point < POINTS; point++)
+        copy_lines(u + point * w->depth * width, points + point * POINT, n);
 }
 
 /* Transforms parts [begin, end) of the weight, each WEIGHT_STEPS channels of a micro-panel that begins at a multiple of
