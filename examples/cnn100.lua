@@ -1,6 +1,6 @@
--- The 100-layer network of a public post on checkpointing in segments (examples/zoo/cnn100.lua), in 1 to 32 segments: its
--- memory at the published size, planned, and at a smaller width run on this machine, where the peak measured is the peak
--- predicted and the gradients are the same bits.
+-- The 100-layer network of a public post on checkpointing in segments (examples/zoo/cnn100.lua), in 1 to 32 segments:
+-- its memory at the published size, planned, and at a smaller width run on this machine, where the peak measured is the
+-- peak predicted and the gradients are the same bits.
 --
 --   luajit examples/cnn100.lua [--width W] [--layers L] [--batch B]        (of the network that runs)
 --
@@ -25,7 +25,9 @@ local function options()
     local out, i = { width = 32, layers = 100, batch = 16 }, 1
     while arg[i] do
         local name = arg[i]:match '^%-%-(.+)$'
-        if not out[name or ''] then error("unknown option '" .. arg[i] .. "'; known: --width W, --layers L, --batch B", 0) end
+        if not out[name or ''] then
+            error("unknown option '" .. arg[i] .. "'; known: --width W, --layers L, --batch B", 0)
+        end
         out[name] = tonumber(arg[i + 1]) or error(arg[i] .. ' takes a number', 0)
         i = i + 2
     end
@@ -36,8 +38,8 @@ local function policy_of(segments)
     return segments == 0 and 'save_all' or ('segments(%d)'):format(segments)
 end
 
--- Returns a network with a batch and an optimizer: { model =, loss = records the loss, backward(policy), step(policy): SGD
--- in the same plan, optimizer = }.
+-- Returns a network with a batch and an optimizer: { model =, loss = records the loss, backward(policy), step(policy):
+-- SGD in the same plan, optimizer = }.
 local function network(config, batch)
     local model = cnn100.new(config)
     local n = { model = model, optimizer = wane.optim.SGD(model:parameters(), { lr = 1e-3 }) }
@@ -70,10 +72,12 @@ local function published()
     end
     local least = row('the planner, least', '', '', 'least')
     wane.set_device 'cpu'
-    print(('%s parameters, %s MB as f32; batch %d planned on meta, MB = 1e6 bytes'):format(exact(net.model:parameter_count()),
-        mb(4 * net.model:parameter_count()), PUBLISHED_BATCH))
+    local count = net.model:parameter_count()
+    print(('%s parameters, %s MB as f32; batch %d planned on meta, MB = 1e6 bytes'):format(exact(count), mb(4 * count),
+        PUBLISHED_BATCH))
     print()
-    print(text.text({ 'segments', 'post', '560 + 522 / s', 'Wane, gradients kept', 'Wane, SGD in the plan', 'of it activations' }, rows))
+    print(text.text({ 'segments', 'post', '560 + 522 / s', 'Wane, gradients kept', 'Wane, SGD in the plan',
+        'of it activations' }, rows))
     return least / all
 end
 

@@ -104,8 +104,8 @@ end
 local function main()
     local o = options()
     local training, held_out = read(o)
-    print(('%d images to train on, %d held out, batches of %d, %d epochs of AdamW'):format(training.n, held_out.n, BATCH,
-        o.epochs))
+    print(('%d images to train on, %d held out, batches of %d, %d epochs of AdamW'):format(training.n, held_out.n,
+        BATCH, o.epochs))
     print()
     local rows, states = {}, {}
     for k, policy in ipairs { 'save_all', 'recompute_all' } do

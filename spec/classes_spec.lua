@@ -84,7 +84,8 @@ end)
 -- Ops whose numbers differ between plain and the other classes of x86-64, because plain rounds each product of a sum
 -- before it is added: those of products and of attention.
 local PRODUCTS = { matmul = true, matmul_map = true, linear = true, linear_map = true, product_update = true,
-    attention = true, attention_grad = true, conv2d = true, conv2d_dx = true, conv2d_dw = true, training = true }
+    attention = true, attention_grad = true, conv2d = true, conv2d_dx = true, conv2d_dw = true,
+    conv2d_map = true, training = true }
 
 -- Returns { 'op, case, float, what' = digest } of spec/support/class_bits.lua by a class.
 local function bits_of(class)

@@ -1,6 +1,6 @@
 -- Checks effects that hang on values of the forward (runtime/graph/forward_effect.c): a buffer that follows a statistic
--- changes once for each forward that a program computes, by the numbers of that forward, whatever is recomputed, planned
--- or measured; before the first update or not at all; and in the order of recording.
+-- changes once for each forward that a program computes, by the numbers of that forward, whatever is recomputed,
+-- planned or measured; before the first update or not at all; and in the order of recording.
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
 local binding = require 'wane.ffi'
@@ -61,7 +61,8 @@ local function after_one(w)
     for k, layer in ipairs(w.layers) do
         local made = h:matmul(layer.weight):tanh()
         local mean = made:mean(1)
-        out[k] = gradcheck.bytes(wane.eval((layer.running:to 'f64' * (1 - MOMENTUM) + mean:to 'f64' * MOMENTUM):to 'f32'))
+        local next = layer.running:to 'f64' * (1 - MOMENTUM) + mean:to 'f64' * MOMENTUM
+        out[k] = gradcheck.bytes(wane.eval(next:to 'f32'))
         h = made - mean
     end
     return table.concat(out, '|')

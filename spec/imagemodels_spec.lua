@@ -95,7 +95,8 @@ local function fill(model)
     for k, name in ipairs(names) do
         local p = by_name[name]
         local shape = p.shape
-        local fan, one = math.max(1, math.floor(numel(shape) / shape[1])), #shape == 1 and name:match 'weight$' and 1 or 0
+        local fan = math.max(1, math.floor(numel(shape) / shape[1]))
+        local one = #shape == 1 and name:match 'weight$' and 1 or 0
         p:assign(filled(shape, function(i) return 0.3 * math.sin(1.7 * i + k - 1) / math.sqrt(fan) + one end, 'f64'))
     end
 end

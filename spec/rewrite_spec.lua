@@ -150,7 +150,7 @@ end)
 
 describe('a norm over channels', function()
     for _, dtype in ipairs { 'f32', 'f64', 'bf16' } do
-        it('takes relu, and the residual before it, into its pass, and relu\'s gradient into its own: ' .. dtype, function()
+        it('takes relu and the residual into its pass, and relu\'s gradient into its own: ' .. dtype, function()
             local fused = better(function()
                 local o = { padding = 1, bias = false, dtype = dtype }
                 local a, b = nn.Conv2d(3, 16, 3, o), nn.Conv2d(16, 16, 3, o)

@@ -1,5 +1,5 @@
--- The 100-layer network by which segments of checkpoints are often shown: a convolution from 1 to 320 channels, then 100
--- times convolution (3x3, padding 2), ReLU and pooling of 2x2, then two linear layers. An image of 28 x 28 is 2 x 2
+-- The 100-layer network by which segments of checkpoints are often shown: a convolution from 1 to 320 channels, then
+-- 100 times convolution (3x3, padding 2), ReLU and pooling of 2x2, then two linear layers. An image of 28 x 28 is 2 x 2
 -- after six of the 100 layers, and stays so: padding makes 4 x 4 of it, pooling 2 x 2 again.
 --
 --   local cnn100 = require 'zoo.cnn100'                 -- with examples/?.lua on package.path

@@ -5,8 +5,8 @@
 --   local model = resnet.new('50', { classes = 1000 })    -- '18' '34' '50' '101' '152' 'small'
 --   local loss = resnet.loss(model, images, labels)       -- images (N, 3, H, W), labels (N) i32, 0-based
 --
--- Names and shapes of parameters and buffers are torchvision's, so wane.load(path, model, { names = 'torch' }) reads its
--- weights from a safetensors file. First values are its too: normal with variance 2 / (outputs rows columns) for
+-- Names and shapes of parameters and buffers are torchvision's, so wane.load(path, model, { names = 'torch' }) reads
+-- its weights from a safetensors file. First values are its too: normal with variance 2 / (outputs rows columns) for
 -- convolutions, ones and zeros for norms.
 local wane = require 'wane'
 
@@ -14,8 +14,8 @@ local nn = wane.nn
 
 local resnet = {}
 
---- Sizes by name. Fields: block, layers of each of four stages, width of the first stage, stem ('image': 7x7 with stride
--- 2 and pooling; 'small': 3x3 for images of a few dozen pixels).
+--- Sizes by name. Fields: block, layers of each of four stages, width of the first stage, stem ('image': 7x7 with
+-- stride 2 and pooling; 'small': 3x3 for images of a few dozen pixels).
 resnet.configs = {
     ['18'] = { block = 'basic', layers = { 2, 2, 2, 2 }, width = 64, stem = 'image' },
     ['34'] = { block = 'basic', layers = { 3, 4, 6, 3 }, width = 64, stem = 'image' },
@@ -35,7 +35,8 @@ end
 
 -- Fills in what both kinds of block have: the norm after each convolution, and the shortcut where shapes change.
 local function shortcut(self, i, o, stride, place)
-    if stride ~= 1 or i ~= o then self.downsample = nn.Sequential(conv(i, o, 1, stride, place), nn.BatchNorm2d(o, place)) end
+    if stride == 1 and i == o then return end
+    self.downsample = nn.Sequential(conv(i, o, 1, stride, place), nn.BatchNorm2d(o, place))
 end
 
 local BasicBlock = nn.module('BasicBlock', function(self, i, width, stride, place)

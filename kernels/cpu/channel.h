@@ -55,7 +55,7 @@ struct wn__channels_f64 {
 #define WN_RELU_LIMIT_f64 0.0
 #define WN_RELU_LIMIT_bf16 0x1p-134f
 
-/* Define one pixel of BATCH_NORM, of BATCH_NORM_DX and of RELU_NORM_DX, n channels. S, T: of elements; F: the suffix of their numbers;
+/* Define one pixel of BATCH_NORM and of BATCH_NORM_DX, n channels. S, T: of elements; F: the suffix of their numbers;
  * TAKE and PUT convert. `to` may be x or dy. */
 #define WN_CHANNEL_ROWS(S, T, F, TAKE, PUT)                                                                            \
     static inline __attribute__((always_inline)) void wn__batch_norm_row_##S(                                          \
@@ -69,7 +69,10 @@ struct wn__channels_f64 {
     {                                                                                                                  \
         _Pragma("omp simd") for (int64_t j = 0; j < n; j++) to[j] =                                                    \
             PUT(wn_layernorm_dx_##F(TAKE(dy[j]) * v->w[j], TAKE(x[j]), v->mean[j], v->rstd[j], v->c1[j], v->c2[j]));   \
-    }                                                                                                                  \
+    }
+
+/* Defines one pixel of RELU_NORM_DX, n channels. */
+#define WN_RELU_NORM_ROWS(S, T, F, TAKE, PUT)                                                                          \
     static inline __attribute__((always_inline)) void wn__relu_norm_dx_row_##S(                                        \
         T *to, const T *dy, const T *x, const struct wn__channels_##F *v, int64_t n)                                   \
     {                                                                                                                  \

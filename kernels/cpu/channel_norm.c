@@ -45,8 +45,7 @@ union channels {
 
 /* The loops of an op and a dtype. */
 struct loops {
-    int64_t size;     /* bytes of an element */
-    int32_t has_relu; /* 1: of RELU_NORM_DX */
+    int64_t size; /* bytes of an element */
     /* Reads the numbers of n channels from `at` on, of a slab. */
     void (*read)(const struct norm *k, int64_t slab, int64_t at, int64_t n, union channels *v);
     void (*rows)(const struct norm *k, const struct pixels *p, const union channels *v);
@@ -65,16 +64,6 @@ struct loops {
             v->F.rstd[j] = TAKE(rstd[(at + j) / k->cut.each]);                                                         \
             v->F.w[j] = TAKE(w[at + j]);                                                                               \
         }                                                                                                              \
-    }                                                                                                                  \
-    static void read_norm_##S(const struct norm *k, int64_t slab, int64_t at, int64_t n, union channels *v)            \
-    {                                                                                                                  \
-        const T *b = k->in[4];                                                                                         \
-        read_##S(k, slab, at, n, v);                                                                                   \
-        for (int64_t j = 0; j < n; j++) v->F.b[j] = TAKE(b[at + j]);                                                   \
-    }                                                                                                                  \
-    static void read_relu_b_##S(const struct norm *k, int64_t at, int64_t n, union channels *v)                        \
-    {                                                                                                                  \
-        for (int64_t j = 0; j < n; j++) v->F.b[j] = TAKE(((const T *)k->in[6])[at + j]);                               \
     }
 
 /* Defines the numbers of the derivative: those of a group are summed for each of its channels in a block. */
@@ -97,7 +86,19 @@ struct loops {
             v->F.c1[j] = (A)(sum_a / count);                                                                           \
             v->F.c2[j] = (A)(sum_b / count);                                                                           \
         }                                                                                                              \
-        if (k->loops->has_relu) read_relu_b_##S(k, at, n, v);                                                          \
+    }
+
+/* Defines the numbers of the ops that read a bias: the norm's input 4, the last of the derivative with relu. */
+#define READ_BIAS(S, T, F, TAKE)                                                                                       \
+    static void read_norm_##S(const struct norm *k, int64_t slab, int64_t at, int64_t n, union channels *v)            \
+    {                                                                                                                  \
+        read_##S(k, slab, at, n, v);                                                                                   \
+        for (int64_t j = 0; j < n; j++) v->F.b[j] = TAKE(((const T *)k->in[4])[at + j]);                               \
+    }                                                                                                                  \
+    static void read_relu_##S(const struct norm *k, int64_t slab, int64_t at, int64_t n, union channels *v)            \
+    {                                                                                                                  \
+        read_dx_##S(k, slab, at, n, v);                                                                                \
+        for (int64_t j = 0; j < n; j++) v->F.b[j] = TAKE(((const T *)k->in[6])[at + j]);                               \
     }
 
 #define ROWS(S, T, F)                                                                                                  \
@@ -125,14 +126,16 @@ struct loops {
 
 #define LOOPS(S, T, F, A, TAKE, PUT)                                                                                   \
     WN_CHANNEL_ROWS(S, T, F, TAKE, PUT)                                                                                \
+    WN_RELU_NORM_ROWS(S, T, F, TAKE, PUT)                                                                              \
     READ(S, T, F, TAKE)                                                                                                \
     READ_DX(S, T, F, A, TAKE)                                                                                          \
+    READ_BIAS(S, T, F, TAKE)                                                                                           \
     ROWS(S, T, F)                                                                                                      \
     ROWS_DX(rows_dx, wn__batch_norm_dx_row, S, T, F)                                                                   \
     ROWS_DX(rows_relu, wn__relu_norm_dx_row, S, T, F)                                                                  \
-    static const struct loops norm_##S = {sizeof(T), 0, read_norm_##S, rows_norm_##S};                                 \
-    static const struct loops dx_##S = {sizeof(T), 0, read_dx_##S, rows_dx_##S};                                       \
-    static const struct loops relu_##S = {sizeof(T), 1, read_dx_##S, rows_relu_##S};
+    static const struct loops norm_##S = {sizeof(T), read_norm_##S, rows_norm_##S};                                    \
+    static const struct loops dx_##S = {sizeof(T), read_dx_##S, rows_dx_##S};                                          \
+    static const struct loops relu_##S = {sizeof(T), read_relu_##S, rows_relu_##S};
 
 LOOPS(f32, float, f32, float, WN_SAME, WN_SAME)
 LOOPS(f64, double, f64, double, WN_SAME, WN_SAME)

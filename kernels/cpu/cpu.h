@@ -42,11 +42,11 @@ wn_kernel_fn wn__cpu_epilogue_kernel(const struct wn_desc *d); /* MATMUL_MAP, LI
 wn_kernel_fn wn__cpu_cross_entropy_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_product_update_kernel(const struct wn_desc *d);
 
-wn_kernel_fn wn__cpu_conv_kernel(const struct wn_desc *d);    /* CONV2D, CONV2D_DX, CONV2D_DW (conv/conv.c) */
+wn_kernel_fn wn__cpu_conv_kernel(const struct wn_desc *d);     /* CONV2D, CONV2D_DX, CONV2D_DW (conv/conv.c) */
 wn_kernel_fn wn__cpu_conv_map_kernel(const struct wn_desc *d); /* CONV2D_MAP (conv/map.c) */
-wn_kernel_fn wn__cpu_pool_kernel(const struct wn_desc *d);    /* MAX_POOL2D_INDEX .. AVG_POOL2D_DX (pool.c) */
-wn_kernel_fn wn__cpu_channel_kernel(const struct wn_desc *d); /* CHANNEL_MEAN .. BATCH_NORM_DX (channel.c) */
-wn_kernel_fn wn__cpu_resize_kernel(const struct wn_desc *d);  /* UPSAMPLE2D, UPSAMPLE2D_DX (resize.c) */
+wn_kernel_fn wn__cpu_pool_kernel(const struct wn_desc *d);     /* MAX_POOL2D_INDEX .. AVG_POOL2D_DX (pool.c) */
+wn_kernel_fn wn__cpu_channel_kernel(const struct wn_desc *d);  /* CHANNEL_MEAN .. BATCH_NORM_DX (channel.c) */
+wn_kernel_fn wn__cpu_resize_kernel(const struct wn_desc *d);   /* UPSAMPLE2D, UPSAMPLE2D_DX (resize.c) */
 
 /* Makes a product ready that a library computes (library.h): prepare of struct wn__backend. */
 int32_t wn__cpu_prepare_product(const struct wn_desc *d, int64_t *bytes, struct wn_made **out);

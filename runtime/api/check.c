@@ -44,8 +44,8 @@ int32_t wn__check_device(int32_t device, const char *what)
 /* Returns whether an op reads attrs.layout, which then need not be plain. */
 static int32_t has_layout(int32_t op)
 {
-    return op == WN_OP_FULL || op == WN_OP_UNIFORM || op == WN_OP_NORMAL || op == WN_OP_RELAYOUT || op == WN_OP_MATMUL ||
-           op == WN_OP_CONV2D_DW;
+    return op == WN_OP_FULL || op == WN_OP_UNIFORM || op == WN_OP_NORMAL || op == WN_OP_RELAYOUT ||
+           op == WN_OP_MATMUL || op == WN_OP_CONV2D_DW;
 }
 
 int32_t wn__check_attrs(int32_t op, const struct wn_attrs *a)

@@ -50,8 +50,9 @@ struct wn_program {
     int32_t *hyper_set; /* (n_updates) number among n_sets distinct hyper; -1: the step does not read the cell */
     int32_t n_sets;
     int32_t n_updates;
-    struct wn_node *clip;      /* limit of the gradients' norm, a number that is bound at run; NULL: none */
-    struct wn__pending_effect *forward_effect; /* (n_forward_effects) that its forward values have, and it carries out */
+    struct wn_node *clip; /* limit of the gradients' norm, a number that is bound at run; NULL: none */
+    struct wn__pending_effect
+        *forward_effect; /* (n_forward_effects) that its forward values have, and it carries out */
     int32_t n_forward_effects;
     struct wn_cell **assigned; /* of an assignment: (n_roots) the cells that get the values; counted */
     /* The bindings, in the order in which the IR numbers its slots. */

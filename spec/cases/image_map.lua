@@ -1,5 +1,6 @@
---- Cases of convolutions and batch norms with the elementwise ops around them, which rewrites make (runtime/plan/ir/image_patterns.c), recorded
--- directly. spec/rewrite_spec.lua checks that their bits are those of the separate ops.
+--- Cases of convolutions and batch norms with the elementwise ops around them, which rewrites make
+-- (runtime/plan/ir/image_patterns.c), recorded directly. spec/rewrite_spec.lua checks that their bits are those of the
+-- separate ops.
 local array = require 'spec.cases.array'
 local id = require('wane.tensor.op').id
 
@@ -22,14 +23,15 @@ local function norm(x, mean, rstd, w, b, groups)
     end)
 end
 
--- Returns relu's gradient: dy where the norm is above 0.
-local function masked(dy, x, mean, rstd, w, b, groups)
-    local y = norm(x, mean, rstd, w, b, groups)
-    return array.build(x.shape, function(_, k) return y[k] > 0 and dy[k] or 0 end)
+-- Returns relu's gradient: dy where the norm o of { x, mean, rstd, w, b } is above 0.
+local function masked(dy, o, groups)
+    local y = norm(o[1], o[2], o[3], o[4], o[5], groups)
+    return array.build(dy.shape, function(_, k) return y[k] > 0 and dy[k] or 0 end)
 end
 
-local function sums(dy, x, mean, rstd, w, b, groups)
-    local g, place, n, c = masked(dy, x, mean, rstd, w, b, groups), place_of(groups, x.shape[2]), x.shape[1], x.shape[2]
+local function sums(dy, o, groups)
+    local x, mean, rstd = o[1], o[2], o[3]
+    local g, place, n, c = masked(dy, o, groups), place_of(groups, x.shape[2]), x.shape[1], x.shape[2]
     local out = array.build(groups == 0 and { 2, c } or { 2, n, c }, function() return 0 end)
     array.build(x.shape, function(i, k)
         local at = groups == 0 and i[2] + 1 or i[1] * c + i[2] + 1
@@ -40,8 +42,10 @@ local function sums(dy, x, mean, rstd, w, b, groups)
     return out
 end
 
-local function dx(dy, x, mean, rstd, w, s, b, groups)
-    local g, c = masked(dy, x, mean, rstd, w, b, groups), x.shape[2]
+-- s: the sums
+local function dx(dy, o, s, groups)
+    local x, mean, rstd, w = unpack(o)
+    local g, c = masked(dy, o, groups), x.shape[2]
     local place, n, a, bb = place_of(groups, c), array.count(x.shape) / #mean, {}, {}
     for k = 1, #s / 2 do
         local channel = (k - 1) % c
@@ -60,7 +64,8 @@ local images = {
     { 'batch', 0, { 2, 3, 2, 3 } }, { 'batch, past a vector', 0, { 2, 19, 3, 2 } }, { 'groups', 2, { 2, 4, 1, 3 } },
 }
 
--- Returns the cases of an op over all images: make(groups, x, stat) returns { inputs, call, ref }; x and stat are shapes.
+-- Returns the cases of an op over all images: make(groups, x, stat) returns { inputs, call, ref }; x and stat are
+-- shapes.
 local function over(make)
     local out = {}
     for k, row in ipairs(images) do
@@ -123,10 +128,12 @@ end
 
 local PAIR = 2 ^ 32 + 1
 
-local function conv_map(name, inputs, act, n_conv, padding, apply, f)
-    local i = { PAIR, padding * PAIR, PAIR, 1, 0, n_conv, id[act] }
+-- o: act, conv (inputs of the convolution), padding, f (numbers of act)
+local function conv_map(name, inputs, o, apply)
+    local n_conv, padding = o.conv, o.padding
+    local i = { PAIR, padding * PAIR, PAIR, 1, 0, n_conv, id[o.act] }
     return { name = name, inputs = inputs, tol = tol,
-        call = function(_, ...) return array.record('conv2d_map', { ... }, { i = i, n = 7, f = f }) end,
+        call = function(_, ...) return array.record('conv2d_map', { ... }, { i = i, n = 7, f = o.f }) end,
         ref = function(x, w, ...)
             local b, z = ...
             if n_conv == 2 then b, z = nil, b end
@@ -147,25 +154,28 @@ local image, one = { 2, 3, 2, 2 }, { 3 }
 return {
     conv2d_map = {
         cases = {
-            conv_map('bias and relu', { { 2, 3, 4, 5 }, { 5, 3, 3, 3 }, { 5 } }, 'relu', 3, 1, relu),
-            conv_map('one pixel and tanh', { { 2, 5, 3, 2 }, { 16, 5, 1, 1 } }, 'tanh', 2, 0, function(v)
-                local e = math.exp(2 * v)
-                return (e - 1) / (e + 1)
-            end),
-            conv_map('added to an image', { { 1, 2, 4, 3 }, { 3, 2, 2, 2 }, { 1, 3, 3, 2 } }, 'add', 2, 0,
-                function(y, z) return y + z end),
-            conv_map('clamped, with a bias', { { 1, 2, 3, 3 }, { 16, 2, 3, 3 }, { 16 } }, 'clamp', 3, 1, function(v)
-                return math.max(-0.5, math.min(0.5, v))
-            end, { -0.5, 0.5 }),
+            conv_map('bias and relu', { { 2, 3, 4, 5 }, { 5, 3, 3, 3 }, { 5 } },
+                { act = 'relu', conv = 3, padding = 1 }, relu),
+            conv_map('one pixel and tanh', { { 2, 5, 3, 2 }, { 16, 5, 1, 1 } },
+                { act = 'tanh', conv = 2, padding = 0 }, function(v)
+                    local e = math.exp(2 * v)
+                    return (e - 1) / (e + 1)
+                end),
+            conv_map('added to an image', { { 1, 2, 4, 3 }, { 3, 2, 2, 2 }, { 1, 3, 3, 2 } },
+                { act = 'add', conv = 2, padding = 0 }, function(y, z) return y + z end),
+            conv_map('clamped, with a bias', { { 1, 2, 3, 3 }, { 16, 2, 3, 3 }, { 16 } },
+                { act = 'clamp', conv = 3, padding = 1, f = { -0.5, 0.5 } }, function(v)
+                    return math.max(-0.5, math.min(0.5, v))
+                end),
         },
         bad = {
             { inputs = { { 1, 2, 3, 3 }, { 3, 2, 2, 2 } }, error = 'conv2d_map: sum given, expected an elementwise op',
-                call = conv_map('', {}, 'sum', 2, 0).call },
+                call = conv_map('', {}, { act = 'sum', conv = 2, padding = 0 }).call },
             { inputs = { { 1, 2, 3, 3 }, { 3, 2, 2, 2 } }, error = 'conv2d_map: 2 inputs given, expected 3 with add',
-                call = conv_map('', {}, 'add', 2, 0).call },
+                call = conv_map('', {}, { act = 'add', conv = 2, padding = 0 }).call },
             { inputs = { { 1, 2, 3, 3 }, { 3, 2, 2, 2 }, { 1, 3, 3, 3 } },
                 error = 'conv2d_map: input 3 is %(1, 3, 3, 3%) .*, expected %(1, 3, 2, 2%)',
-                call = conv_map('', {}, 'add', 2, 0).call },
+                call = conv_map('', {}, { act = 'add', conv = 2, padding = 0 }).call },
         },
     },
     batch_norm_map = {
@@ -192,7 +202,7 @@ return {
             local c = { x[2] }
             return { inputs = { x, x, stat, { gen = 'positive', unpack(stat) }, c, c },
                 call = function(_, ...) return array.record('relu_norm_sums', { ... }, { i = { groups } }) end,
-                ref = function(dy, a, mean, rstd, w, b) return sums(dy, a, mean, rstd, w, b, groups) end }
+                ref = function(dy, ...) return sums(dy, { ... }, groups) end }
         end),
         bad = { { inputs = { image, image, one, one, one, { 4 } }, error = 'relu_norm_sums: the bias is %(4%)',
             call = function(_, ...) return array.record('relu_norm_sums', { ... }, { i = { 0 } }) end } },
@@ -203,7 +213,10 @@ return {
             local s = groups == 0 and { 2, x[2] } or { 2, x[1], x[2] }
             return { inputs = { x, x, stat, { gen = 'positive', unpack(stat) }, c, s, c },
                 call = function(_, ...) return array.record('relu_norm_dx', { ... }, { i = { groups } }) end,
-                ref = function(dy, a, mean, rstd, w, sum, b) return dx(dy, a, mean, rstd, w, sum, b, groups) end }
+                ref = function(dy, ...)
+                    local o = { ... }
+                    return dx(dy, o, table.remove(o, 5), groups)
+                end }
         end),
         bad = { { inputs = { image, image, one, one, { 2 }, { 2, 3 }, one }, error = 'the weight is %(2%)',
             call = function(_, ...) return array.record('relu_norm_dx', { ... }, { i = { 0 } }) end } },

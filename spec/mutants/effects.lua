@@ -10,10 +10,12 @@ return {
     row('carried out by quiet runs', 'runtime/program/open.c', 'if (n == 0 || p->transient) return WN_OK;',
         'if (n == 0) return WN_OK;', 'left out by plans'),
     row('looked up at the end', 'runtime/plan/lower/issue.c',
-        'if (p->has_effects && !x->is_issued[node])', 'if (p->has_effects && x->is_issued[node])', 'under every policy'),
+        'if (p->has_effects && !x->is_issued[node])', 'if (p->has_effects && x->is_issued[node])',
+        'under every policy'),
     row('as early as they can be', 'runtime/plan/lower/effects.c', '        if (time[e] > least) least = time[e];\n'
         .. '        time[e] = least;', '        least = time[e];', 'first update'),
-    row('two programs carry one out', 'runtime/run/run.c', 'if (p->order.nodes[p->forward_effect[i].node]->effects_done)',
+    row('two programs carry one out', 'runtime/run/run.c',
+        'if (p->order.nodes[p->forward_effect[i].node]->effects_done)',
         'if (0)', 'waited'),
     row('no part of the key', 'runtime/program/open.c', '    wn__bytes_int(b, p->n_forward_effects);\n'
         .. '    for (int32_t i = 0; i < p->n_forward_effects; i++) {',

@@ -103,8 +103,8 @@ local function sorted_keys(list)
     return names
 end
 
--- Calls on_module(path, m) and on_state(path, p) for the modules, and the parameters and buffers, in `value`, a field of
--- a module.
+-- Calls on_module(path, m) and on_state(path, p) for the modules, and the parameters and buffers, in `value`, a field
+-- of a module.
 local function visit(value, path, on_module, on_state, seen)
     if is_state(value) then
         if on_state then on_state(path, value) end
@@ -258,9 +258,9 @@ local function depth_of(path)
     return select(2, path:gsub('%.', ''))
 end
 
--- Names the parameters and buffers of m by their paths, which they keep in the field _path. A state of two modules that are
--- called on their own, as a model and its head are, has the longer path, whichever is called last: plans are found by
--- names, too.
+-- Names the parameters and buffers of m by their paths, which they keep in the field _path. A state of two modules that
+-- are called on their own, as a model and its head are, has the longer path, whichever is called last: plans are found
+-- by names, too.
 local function name_parameters(m)
     walk(m, '', nil, function(path, p)
         local before = rawget(p, '_path')

@@ -1,13 +1,14 @@
 --- nn.BatchNorm2d(c, {eps = 1e-5, momentum = 0.1, affine = true, track_running_stats = true, dtype =, device =}):
 -- (x - mean) / sqrt(var + eps) * weight + bias for each channel of images.
 --
--- x (N, c, H, W) -> (N, c, H, W). In training mean and variance are those of the batch, over N, H and W, and the running
--- statistics follow them: running = (1 - momentum) running + momentum statistic, the variance unbiased (Ioffe and
--- Szegedy, 2015). They change once for each forward, when a program first computes the batch's mean, whatever is
+-- x (N, c, H, W) -> (N, c, H, W). In training mean and variance are those of the batch, over N, H and W, and the
+-- running statistics follow them: running = (1 - momentum) running + momentum statistic, the variance unbiased (Ioffe
+-- and Szegedy, 2015). They change once for each forward, when a program first computes the batch's mean, whatever is
 -- recomputed later; a plan and wane.measure without an optimizer leave them as they are. In evaluation the running
 -- statistics are used. It records channel_mean, channel_rstd and batch_norm, so that a policy sees the two small values
--- apart. Its parameters are weight (c), at first ones, and bias (c), at first zeros; its buffers are running_mean (c), at
--- first zeros, and running_var (c), at first ones. PyTorch's num_batches_tracked is not there, and skipped in its files.
+-- apart. Its parameters are weight (c), at first ones, and bias (c), at first zeros; its buffers are running_mean (c),
+-- at first zeros, and running_var (c), at first ones. PyTorch's num_batches_tracked is not there, and skipped in its
+-- files.
 -- @module wane.nn.batchnorm2d
 -- @usage
 -- local norm = nn.BatchNorm2d(3)
@@ -50,8 +51,8 @@ local function check(self, x)
     tensor.need_self(x, 'batch_norm')
     local dims = tensor.typed(x)._dims
     if #dims ~= 4 or dims[2] ~= self.c then
-        errors.raise(nil, 'shape', 'nn.BatchNorm2d: %s given, expected (batch, %d, rows, columns)%s', tensor.describe(x),
-            self.c, #dims == 3 and '; add the batch with :unsqueeze(1)' or '')
+        errors.raise(nil, 'shape', 'nn.BatchNorm2d: %s given, expected (batch, %d, rows, columns)%s',
+            tensor.describe(x), self.c, #dims == 3 and '; add the batch with :unsqueeze(1)' or '')
     end
     return dims[1] * dims[3] * dims[4]
 end
@@ -68,8 +69,8 @@ end
 -- Returns mean and rstd of the batch.
 local function of_batch(self, x, n)
     if n < 2 then
-        errors.raise(nil, 'shape', 'nn.BatchNorm2d: %s has one value a channel, and a variance needs 2 or more; train on '
-            .. 'larger batches, or call model:eval()', tensor.describe(x))
+        errors.raise(nil, 'shape', 'nn.BatchNorm2d: %s has one value a channel, and a variance needs 2 or more; train '
+            .. 'on larger batches, or call model:eval()', tensor.describe(x))
     end
     local mean = op.unary(id.channel_mean, x)
     local at = op.attrs()
@@ -82,15 +83,16 @@ end
 function BatchNorm2d:forward(x)
     local n = check(self, x)
     x = image.channels_last(op.wide(x))
-    local weight, bias, mean, rstd = self.weight, self.bias, nil, nil
+    local weight, bias = self.weight, self.bias
     if not weight then
         local place = { dtype = x.dtype, device = x.device }
         weight, bias = create.ones({ self.c }, place), create.zeros({ self.c }, place)
     end
-    if self.training or not self.running_mean then
+    local mean, rstd = self.running_mean
+    if self.training or not mean then
         mean, rstd = of_batch(self, x, n)
     else
-        mean, rstd = self.running_mean, (self.running_var + self.eps):rsqrt()
+        rstd = (self.running_var + self.eps):rsqrt()
     end
     return op.quinary(id.batch_norm, x, mean, rstd, weight, bias)
 end

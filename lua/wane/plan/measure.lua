@@ -108,8 +108,8 @@ local function number_of(loss)
     return loss:item()
 end
 
---- Copies a request so that nothing of its run stays: its gradients go into cells that belong to the program and end with
--- it, and running statistics stay as they are.
+--- Copies a request so that nothing of its run stays: its gradients go into cells that belong to the program and end
+-- with it, and running statistics stay as they are.
 -- @param request of plan.request_of
 -- @param policy replaces the policy of the request (optional)
 -- @return request
