@@ -8,6 +8,13 @@
 --
 -- It printed (2 cores of a shared machine):
 --
+--   1436 images to train on, 359 held out, batches of 32, 30 epochs of AdamW
+--
+--   policy         peak of a step, bytes     s  last loss  right, %  held out, %
+--   -------------  ---------------------  ----  ---------  --------  -----------
+--   save_all                   2,246,912  10.7     0.0004    100.00        98.89
+--   recompute_all              2,246,912  15.7     0.0004    100.00        98.89
+--   all weights, biases and running statistics: equal, every bit
 local root = arg[0]:match('^(.*)/examples/[^/]*$') or (arg[0]:match('^examples/') and '.') or '..'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path
 local wane = require 'wane'

@@ -181,9 +181,9 @@ WN_API int32_t wn_record(int32_t op, int32_t n, const int32_t *in, const struct 
 /* Returns a handle of y with a gradient of the caller's own: r[i] (-1: none) is the gradient of x[i], both (n),
  * recorded as a function of `placeholder`, a value of y's type that stands for dy. */
 WN_API int32_t wn_custom(int32_t y, int32_t n, const int32_t *x, int32_t placeholder, const int32_t *r, int32_t line);
-/* Lets the program that computes a value first change a buffer by it, once: running_mean or running_var (runtime/op.def),
- * with their attributes. Neither a recomputed copy nor a plan does. The changes of a program come right before its first
- * update, or at its end. WN_VALUE, WN_SHAPE, WN_DEVICE: value, op or buffer does not fit. */
+/* Lets the program that computes a value first change a buffer by it, once: running_mean or running_var
+ * (runtime/op.def), with their attributes. Neither a recomputed copy nor a plan does. The changes of a program come
+ * right before its first update, or at its end. WN_VALUE, WN_SHAPE, WN_DEVICE: value, op or buffer does not fit. */
 WN_API int32_t wn_effect(int32_t value, int32_t op, int32_t cell, const struct wn_attrs *attrs);
 /* Returns the id of a text "file:line", the same for equal texts; 0 for NULL. */
 WN_API int32_t wn_line(const char *text);

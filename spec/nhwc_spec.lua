@@ -143,7 +143,7 @@ describe('an image with channels last', function()
     end)
 end)
 
--- A network of the ops that read images, with a branch of every kind.
+-- Builds a network of the ops that read images, with a branch of every kind.
 local function network(dtype)
     local o = { dtype = dtype }
     local m = { a = nn.Conv2d(3, 32, 3, { padding = 1, dtype = dtype }), n = nn.BatchNorm2d(32, o),

@@ -1,5 +1,5 @@
-/* CHANNEL_MEAN, CHANNEL_RSTD, BATCH_NORM_SUMS, RELU_NORM_SUMS: sums over the pixels of images in memory order (N, H, W, C)
- * (runtime/ops/channel.c has the formulas). BATCH_NORM and BATCH_NORM_DX are in channel_norm.c.
+/* CHANNEL_MEAN, CHANNEL_RSTD, BATCH_NORM_SUMS, RELU_NORM_SUMS: sums over the pixels of images in memory order
+ * (N, H, W, C) (runtime/ops/channel.c has the formulas). BATCH_NORM and BATCH_NORM_DX are in channel_norm.c.
  *
  * Each channel of each part of a slab (channel.h) has a sum in double, of terms in the element's type (bf16: f32), in
  * the order of the pixels. Then the parts are added in order, then the channels of a group, in order. Threads share

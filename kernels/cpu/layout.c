@@ -1,5 +1,5 @@
-/* RELAYOUT: a PERMUTE (shape.c) of what an image or the panels of a weight are in memory. The last panel of a weight, if
- * it is narrower, is done by itself. One side is plain.
+/* RELAYOUT: a PERMUTE (shape.c) of what an image or the panels of a weight are in memory. The last panel of a weight,
+ * if it is narrower, is done by itself. One side is plain.
  *
  *     image           (N, C, H W)                <->  (N, H W, C)
  *     panels, matrix  (panels, width, columns)   <->  (panels, columns, width)

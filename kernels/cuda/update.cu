@@ -1,4 +1,5 @@
-/* Effects: ASSIGN, ACCUMULATE, SGD, MOMENTUM, ADAM, RUNNING_MEAN, RUNNING_VAR (runtime/ops/update.c has the formulas), with the CPU's bits.
+/* Effects: ASSIGN, ACCUMULATE, SGD, MOMENTUM, ADAM, RUNNING_MEAN, RUNNING_VAR (runtime/ops/update.c has the formulas),
+ * with the CPU's bits.
  *
  * A thread steps the elements of 16 bytes. Scalars are made of the optimizer's numbers once a block, by one thread, in
  * shared memory. bf16 is computed as f32, and every cell is rounded once a step. */

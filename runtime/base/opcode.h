@@ -49,8 +49,8 @@ struct wn__fused {
     } step[WN_CHAIN_STEPS];
 };
 /* A BATCH_NORM_MAP: at most WN_NORM_STEPS steps, whose operand 0 is the value of the norm and the steps so far, operand
- * k > 0 the input WN_NORM_INPUTS + k - 1 of the node; the groups of the norm are an attribute behind them. A CONV2D_MAP has the number
- * of inputs of its convolution and one op as attributes. */
+ * k > 0 the input WN_NORM_INPUTS + k - 1 of the node; the groups of the norm are an attribute behind them. A CONV2D_MAP
+ * has the number of inputs of its convolution and one op as attributes. */
 enum { WN_NORM_STEPS = 4, WN_NORM_INPUTS = 5, WN_NORM_MAP_GROUPS = 7, WN_CONV_MAP_INPUTS = 5, WN_CONV_MAP_OP = 6 };
 /* Returns the number of operands, 1 or 2, of an op that may be a step or a product's epilogue; 0: it may be neither. */
 int32_t wn__elementwise_operands(int32_t op);

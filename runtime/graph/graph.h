@@ -176,8 +176,8 @@ int32_t wn__record(int32_t op, int32_t n, struct wn_node *const *in, const struc
                    struct wn_node **out);
 /* Returns the layout that input i must have, by a RELAYOUT where it has another, before the op is recorded. */
 int32_t wn__wanted_layout(int32_t op, int32_t n, struct wn_node *const *in, const struct wn_attrs *attrs, int32_t i);
-/* Fills *out with v in a layout: v itself, a RELAYOUT of it, or of a plain one of it, since a RELAYOUT has a plain value
- * on one of its sides. Counted. */
+/* Fills *out with v in a layout: v itself, a RELAYOUT of it, or of a plain one of it, since a RELAYOUT has a plain
+ * value on one of its sides. Counted. */
 int32_t wn__record_layout(struct wn_node *v, int32_t layout, int32_t line, struct wn_node **out);
 /* Records numbers of the host: n = 0 one number of shape (), n = 1 to 8 a vector (n). Counted. */
 int32_t wn__record_const(const double *v, int32_t n, int32_t dtype, struct wn_node **out);

@@ -124,11 +124,13 @@ int32_t wn__record(int32_t op, int32_t n, struct wn_node *const *in, const struc
     return WN_OK;
 }
 
-/* Returns the RELAYOUT of v that was recorded last, where it is in this layout, a new one would be its equal, and no
- * program has computed it: it then belongs to an earlier step. */
+/* Returns the RELAYOUT of v that was recorded last, where it is in this layout and a new one would be its equal. Values
+ * that steps share have none, leaves and those that a program has computed: a step that was recorded and never ran
+ * would hold the RELAYOUT that a later one computes, and with it its bytes. */
 static struct wn_node *laid_before(const struct wn_node *v, int32_t layout)
 {
     struct wn_node *n = v->laid;
+    if (v->n_in == 0 || v->issued > 0 || v->is_held) return NULL;
     if (n == NULL || n->type.layout != layout || n->is_held || n->stale || n->issued > 0) return NULL;
     int32_t is_here = n->scope == wn__here.scope && n->region == wn__here.region;
     return is_here && n->needs_grad == (v->needs_grad && !wn__here.grad_off) ? n : NULL;

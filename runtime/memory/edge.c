@@ -1,6 +1,6 @@
-/* Copies between device and host, changing the layout on the way: see edge.h. On the host the value is a matrix of rows;
- * on the device a group of rows is one stretch of memory, in which the rows are interleaved: a panel of a weight, or the
- * channels of an image with channels last. A slice of a group, that is some of its columns with all its rows, is
+/* Copies between device and host, changing the layout on the way: see edge.h. On the host the value is a matrix of
+ * rows; on the device a group of rows is one stretch of memory, in which the rows are interleaved: a panel of a weight,
+ * or the channels of an image with channels last. A slice of a group, that is some of its columns with all its rows, is
  * contiguous on the device; slices go through a buffer on the host's stack:
  *
  *   host, row-major        row r     [ c0 c1 c2 c3 .. ]          row r+1  [ c0 c1 c2 c3 .. ]

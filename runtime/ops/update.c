@@ -12,10 +12,12 @@
  *     running_var   r: (C) -> cell c   c = (1 - f) c + f n / (n - 1) (1 / r^2 - eps), eps = attrs.f[1], n = attrs.i[0]
  *
  * The last two follow the statistics of a batch norm's batches of n elements a channel: m is channel_mean, r
- * channel_rstd, so that 1 / r^2 - eps is the variance, which n / (n - 1) makes unbiased. These are PyTorch's formulas (kernels/cpu/update.c keeps the order of its operations). Adam: Kingma and Ba, 2015;
- * decoupled weight decay: Loshchilov and Hutter, 2019. p is a parameter, g its gradient. Input 1 of the last three
- * holds the numbers, a CONST: (8) f64, bound at each run: sgd {lr, wd}; momentum {lr, wd, mu, dampening, nesterov,
- * first}; adam {lr, wd, b1, b2, eps, 1 - b1^t, 1 - b2^t, decoupled}.
+ * channel_rstd, so that 1 / r^2 - eps is the variance, which n / (n - 1) makes unbiased. These are PyTorch's formulas
+ * (kernels/cpu/update.c keeps the order of its operations). Adam: Kingma and Ba, 2015; decoupled weight decay:
+ * Loshchilov and Hutter, 2019. p is a parameter, g its gradient.
+ *
+ * Input 1 of sgd, momentum and adam holds the numbers, a CONST: (8) f64, bound at each run: sgd {lr, wd}; momentum
+ * {lr, wd, mu, dampening, nesterov, first}; adam {lr, wd, b1, b2, eps, 1 - b1^t, 1 - b2^t, decoupled}.
  *
  * The cells that an effect writes are listed with its node and are no inputs; the cost counts their bytes as read and
  * as written. No effect has a gradient. */

@@ -57,7 +57,8 @@ end
 local chosen = common.options({ turns = 7, out = 'file', rows = rows_of, models = models_of },
     '--small, --turns N, --rows N,N,..., --models images, --out FILE')
 local of_images = chosen.models == 'images'
-common.rename(table.concat({ 'rival', of_images and 'images' or nil, common.named_class() }, '_'))
+local class = common.named_class()
+common.rename('rival' .. (of_images and '_images' or '') .. (class and '_' .. class or ''))
 common.out = chosen.out or (not chosen.small and common.out)
 local heavy = chosen.small and { 64, 4, 8 } or { 4096, 20, 32 } -- width, depth, batch
 local mlp = chosen.small and { 64, 4, 8 } or { 1024, 20, 32 }

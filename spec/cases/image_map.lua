@@ -42,7 +42,7 @@ local function sums(dy, o, groups)
     return out
 end
 
--- s: the sums
+-- Takes the sums as s.
 local function dx(dy, o, s, groups)
     local x, mean, rstd, w = unpack(o)
     local g, c = masked(dy, o, groups), x.shape[2]
@@ -128,7 +128,7 @@ end
 
 local PAIR = 2 ^ 32 + 1
 
--- o: act, conv (inputs of the convolution), padding, f (numbers of act)
+-- Options are act, conv (inputs of the convolution), padding, f (numbers of act)
 local function conv_map(name, inputs, o, apply)
     local n_conv, padding = o.conv, o.padding
     local i = { PAIR, padding * PAIR, PAIR, 1, 0, n_conv, id[o.act] }

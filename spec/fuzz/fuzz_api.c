@@ -239,7 +239,9 @@ static void look(struct bytes *b)
     wn_leaf_find(h, pick(b));
     wn_same_encoding(h, pick(b));
     wn_verify_edited(h, i, fields[take(b) % 8], take_wide(b));
-    wn_weight_layout(i, take_wide(b), take_wide(b));
+    struct wn_type weight = { .layout = take(b) % 5, .dtype = take(b) % 8, .ndim = take(b) % 9 };
+    for (int32_t d = 0; d < 8; d++) weight.dim[d] = take_wide(b);
+    wn_weight_layout(i, &weight);
     keep(wn_result(h, i));
     keep(wn_program_cell(h, i));
     wn_status_word(i);

@@ -35,7 +35,7 @@ local composites = {
         if node.op ~= 'add' then return end
         return { product.inputs[1], product.inputs[2], bias.inputs[1] }, { product, bias }
     end,
-    -- One narrow_grad a dim, from the last dim on. A pad of an earlier dim right after one of a later dim counts as
+    -- Takes one narrow_grad a dim, from the last dim on. A pad of an earlier dim right after one of a later dim counts as
     -- part of it.
     pad = function(node)
         local inner = node.inputs[1]

@@ -80,8 +80,8 @@ function resize.upsample(x, how)
                     k == 1 and 'rows' or 'columns', tensor.describe(x), MOST)
             end
             size = size * 2 ^ 32 + n
-            at.f[k - 1] = 1 / scale[k]
         end
+        at.f[0], at.f[1] = 1 / scale[1], 1 / scale[2]
     end
     at.n = 4
     at.i[0], at.i[1], at.i[2] = size, how.mode, how.align and 1 or 0

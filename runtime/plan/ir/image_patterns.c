@@ -1,7 +1,7 @@
 /* The patterns of rewrites over images: rewrite.c says when one may be applied, rewriting.h what each makes.
  *
  *   batch_norm -> add -> relu                         batch_norm_map(x, .., z): one pass over x and z
- *   relu_grad(dy, y) -> batch_norm_sums, _dx          relu_norm_sums, relu_norm_dx: y = relu(batch_norm(x)) is made again
+ *   relu_grad(dy, y) -> batch_norm_sums, _dx          relu_norm_sums, relu_norm_dx: y = relu(batch_norm(x)) again
  *   conv2d -> relu                                    conv2d_map */
 #include <string.h>
 #include "rewriting.h"
