@@ -1,5 +1,6 @@
-/* CHANNEL_MEAN, CHANNEL_RSTD, BATCH_NORM, BATCH_NORM_SUMS, BATCH_NORM_DX: norms over the channels of images, of a batch
- * or of groups (runtime/ops/channel.c has the formulas), with the CPU's bits.
+/* CHANNEL_MEAN, CHANNEL_RSTD, BATCH_NORM, BATCH_NORM_SUMS, BATCH_NORM_DX, and with elementwise ops BATCH_NORM_MAP,
+ * RELU_NORM_SUMS, RELU_NORM_DX: norms over the channels of images, of a batch or of groups (runtime/ops/channel.c and
+ * fused_image.c have the formulas), with the CPU's bits.
  *
  * Sums are in double. An image is a slice of pixels x channels of group norm; all images together are the one slice of
  * batch norm. A block adds 32 channels of a part of the pixels of a slice (row_parts.h), pixel after pixel. A second
@@ -9,9 +10,11 @@
  *                                                                                           sum of the same pixels
  *
  * BATCH_NORM_DX first computes the two means that it subtracts, of each statistic, to the workspace. Terms and results
- * of f32 and bf16 are computed in f32, and of f64 in f64. A result may lie where an operand of its bytes lies: a thread
- * reads what it needs of the elements that it writes before it writes them. */
+ * of f32 and bf16 are computed in f32, and of f64 in f64. A norm is rounded before a step of BATCH_NORM_MAP or a ReLU
+ * reads it, so the fused ops have the bits of separate ones. A result may lie where an operand of its bytes lies: a
+ * thread reads what it needs of the elements that it writes before it writes them. */
 #include "block.cuh"
+#include "elementwise.cuh"
 #include "image.cuh"
 extern "C" {
 #include "../row_parts.h"
@@ -19,7 +22,7 @@ extern "C" {
 
 /* One application; operands that its op lacks are NULL. */
 template <class T> struct channel_job {
-    const T *dy, *x, *mean, *rstd, *w, *b, *sums;
+    const T *dy, *x, *mean, *rstd, *w, *b, *sums; /* b of a backward op: dy counts where the norm is above 0 */
     T *out;
     int64_t slices, rows, channels; /* x: (slices, rows, channels) */
     int64_t shared;                 /* channels of a statistic: of a group, or 1 */
@@ -27,6 +30,12 @@ template <class T> struct channel_job {
     double count, eps;              /* elements that a statistic is the mean of */
     double *partial;
 };
+
+/* Returns the gradient of a ReLU over a norm y, which is not rounded yet. */
+template <class T, class N> WN_DEVICE_FN N behind_relu(N dy, N y)
+{
+    return wn_relu_grad(dy, wn__load(wn__store<T>(y)));
+}
 
 /* Returns the statistic of a channel of a slice. */
 template <class T> WN_DEVICE_FN int64_t statistic_of(const channel_job<T> &k, int64_t slice, int64_t channel)
@@ -96,14 +105,14 @@ template <class T, int IS_SQUARE> static __global__ void join_statistics(channel
     k.out[at] = wn__store<T>((N)(IS_SQUARE ? 1.0 / sqrt(mean + k.eps) : mean));
 }
 
-/* ---- batch_norm_sums ------------------------------------------------------------------------------------------ */
+/* ---- batch_norm_sums, relu_norm_sums -------------------------------------------------------------------------- */
 
 enum { PAIR_ROWS = WN_TILE_ROWS / 2 };
 
 /* Adds dy h and dy, h = (x - mean) rstd, of 32 channels at once: warp 0 adds the first, warp 1 the second.
  *
  *     tile     (2 sums, 32 rows, 32 channels); while two warps add one, the others fill the other */
-template <class T> static __global__ void __launch_bounds__(WN_THREADS) sum_pairs(channel_job<T> k)
+template <class T, int IS_RELU> static __global__ void __launch_bounds__(WN_THREADS) sum_pairs(channel_job<T> k)
 {
     typedef typename wn__number<T>::type N;
     __shared__ N tile[2][2][PAIR_ROWS][WN_TILE_COLUMNS];
@@ -112,6 +121,8 @@ template <class T> static __global__ void __launch_bounds__(WN_THREADS) sum_pair
     const bool is_real = u.first + lane < k.channels;
     const int64_t stat = is_real ? statistic_of(k, u.slice, u.first + lane) : 0;
     const N mean = wn__load(k.mean[stat]), rstd = wn__load(k.rstd[stat]);
+    const N w = IS_RELU && is_real ? wn__load(k.w[u.first + lane]) : (N)0;
+    const N b = IS_RELU && is_real ? wn__load(k.b[u.first + lane]) : (N)0;
     const int64_t origin = u.slice * k.rows * k.channels + u.first + lane;
     double sum = 0;
     int side = 0;
@@ -121,7 +132,9 @@ template <class T> static __global__ void __launch_bounds__(WN_THREADS) sum_pair
             const int row = r * WN_TILE_WARPS + warp;
             const bool is_term = is_real && base + row < u.end;
             const int64_t at = is_term ? origin + (base + row) * k.channels : 0;
-            const N dy = is_term ? wn__load(k.dy[at]) : (N)0, x = is_term ? wn__load(k.x[at]) : mean;
+            const N x = is_term ? wn__load(k.x[at]) : mean;
+            N dy = is_term ? wn__load(k.dy[at]) : (N)0;
+            if (IS_RELU) dy = behind_relu<T>(dy, wn_layernorm(x, mean, rstd, w, b));
             tile[side][0][row][lane] = is_term ? dy * ((x - mean) * rstd) : (N)0; /* no sum is -0, so 0 changes none */
             tile[side][1][row][lane] = dy;
         }
@@ -159,13 +172,13 @@ WN_DEVICE_FN void statistic_get(const channel_job<T> &k, const F *from, int64_t 
     for (int i = 0; i < V; i++) to[i] = wn__load(from[statistic_of(k, slice, channel + i)]);
 }
 
-template <class T, int V> static __global__ void batch_norm(channel_job<T> k, int64_t n)
+/* Computes the norm of V elements from `at` on. */
+template <class T, int V>
+WN_DEVICE_FN void norm_get(const channel_job<T> &k, int64_t at, typename wn__number<T>::type (&x)[V])
 {
-    typedef typename wn__number<T>::type N;
-    const int64_t at = wn__thread() * V, row = wn__quotient(at, k.channels), channel = at - row * k.channels;
-    if (at >= n) return;
+    const int64_t row = wn__quotient(at, k.channels), channel = at - row * k.channels;
     const int64_t slice = k.slices == 1 ? 0 : wn__quotient(row, k.rows);
-    N x[V], mean[V], rstd[V], w[V], b[V];
+    typename wn__number<T>::type mean[V], rstd[V], w[V], b[V];
     wn__get(k.x + at, x);
     wn__get(k.w + channel, w);
     wn__get(k.b + channel, b);
@@ -173,7 +186,53 @@ template <class T, int V> static __global__ void batch_norm(channel_job<T> k, in
     statistic_get(k, k.rstd, slice, channel, rstd);
     WN_UNROLL
     for (int i = 0; i < V; i++) x[i] = wn_layernorm(x[i], mean[i], rstd[i], w[i], b[i]);
-    wn__put(k.out + at, x);
+}
+
+template <class T, int V> static __global__ void batch_norm(channel_job<T> k, int64_t n)
+{
+    const int64_t at = wn__thread() * V;
+    typename wn__number<T>::type y[V];
+    if (at >= n) return;
+    norm_get(k, at, y);
+    wn__put(k.out + at, y);
+}
+
+/* A BATCH_NORM_MAP. Operand 0 of a step is the value so far, operands 1 and 2 are images. */
+template <class T> struct channel_map {
+    channel_job<T> norm;
+    struct wn__step step[WN_NORM_STEPS];
+    int32_t operand[WN_NORM_STEPS][2];
+    int32_t n; /* steps */
+    const T *image[2];
+};
+
+/* Loads an operand of a step, V elements from `at` on; y: the value so far. */
+template <class T, int V, class N>
+WN_DEVICE_FN void operand_get(const channel_map<T> &m, int32_t operand, int64_t at, const N (&y)[V], N (&to)[V])
+{
+    if (operand > 0) {
+        wn__get((operand == 1 ? m.image[0] : m.image[1]) + at, to);
+        return;
+    }
+    WN_UNROLL
+    for (int v = 0; v < V; v++) to[v] = y[v];
+}
+
+template <class T, int V> static __global__ void batch_norm_map(channel_map<T> m, int64_t n)
+{
+    const int64_t at = wn__thread() * V;
+    typename wn__number<T>::type y[V], a[V], b[V];
+    if (at >= n) return;
+    norm_get(m.norm, at, y);
+    WN_ROLLED
+    for (int32_t s = 0; s < m.n; s++) {
+        WN_UNROLL
+        for (int v = 0; v < V; v++) y[v] = wn__load(wn__store<T>(y[v]));
+        operand_get(m, m.operand[s][0], at, y, a);
+        operand_get(m, m.operand[s][1], at, y, b);
+        wn__elementwise_pack(m.step[s], a, b, y, at);
+    }
+    wn__put(m.norm.out + at, y);
 }
 
 /* Returns the two means of a statistic, as f32 for f32 and bf16: (2, statistics), of dy w and of dy w h. */
@@ -214,7 +273,7 @@ template <class T, int V> static __global__ void batch_norm_dx(channel_job<T> k,
     if (at >= n) return;
     const int64_t slice = k.slices == 1 ? 0 : wn__quotient(row, k.rows);
     const N *means = means_of(k);
-    N dy[V], x[V], mean[V], rstd[V], w[V], c1[V], c2[V];
+    N dy[V], x[V], mean[V], rstd[V], w[V], b[V], c1[V], c2[V];
     wn__get(k.dy + at, dy);
     wn__get(k.x + at, x);
     wn__get(k.w + channel, w);
@@ -222,6 +281,11 @@ template <class T, int V> static __global__ void batch_norm_dx(channel_job<T> k,
     statistic_get(k, k.rstd, slice, channel, rstd);
     statistic_get(k, means, slice, channel, c1);
     statistic_get(k, means + k.slices * wn__quotient(k.channels, k.shared), slice, channel, c2);
+    if (k.b != NULL) {
+        wn__get(k.b + channel, b);
+        WN_UNROLL
+        for (int i = 0; i < V; i++) dy[i] = behind_relu<T>(dy[i], wn_layernorm(x[i], mean[i], rstd[i], w[i], b[i]));
+    }
     WN_UNROLL
     for (int i = 0; i < V; i++) {
         const N c[2] = {c1[i], c2[i]};
@@ -234,10 +298,11 @@ template <class T, int V> static __global__ void batch_norm_dx(channel_job<T> k,
 
 template <class T> static channel_job<T> job_of(const struct wn_desc *d, const struct wn_buffers *b)
 {
-    const int32_t backward = d->op == WN_OP_BATCH_NORM_SUMS || d->op == WN_OP_BATCH_NORM_DX;
-    const int64_t groups = d->attrs.i[0];
+    const int32_t has_sums = d->op == WN_OP_BATCH_NORM_DX || d->op == WN_OP_RELU_NORM_DX;
+    const int32_t backward = has_sums || d->op == WN_OP_BATCH_NORM_SUMS || d->op == WN_OP_RELU_NORM_SUMS;
+    const int64_t groups = d->attrs.i[d->op == WN_OP_BATCH_NORM_MAP ? WN_NORM_MAP_GROUPS : 0];
     const struct wn_type *x = &d->in[backward];
-    const T *in[6] = {NULL};
+    const T *in[WN_NORM_INPUTS + 2] = {NULL};
     for (int32_t i = 0; i < d->n_in; i++) in[i] = (const T *)b->in[i];
     channel_job<T> k;
     memset(&k, 0, sizeof k);
@@ -246,7 +311,8 @@ template <class T> static channel_job<T> job_of(const struct wn_desc *d, const s
     k.mean = in[backward + 1];
     k.rstd = in[backward + 2];
     k.w = in[backward + 3];
-    k.b = k.sums = backward ? in[5] : in[4];
+    k.sums = has_sums ? in[5] : NULL;
+    k.b = in[4 + backward + has_sums];
     k.out = (T *)b->out;
     k.slices = groups > 0 ? x->dim[0] : 1;
     k.channels = x->dim[1];
@@ -269,7 +335,8 @@ template <class T, int IS_SQUARE> static int32_t start_statistics(const channel_
 
 template <class T> static int32_t start_sums(const channel_job<T> &k, void *stream)
 {
-    LAUNCH((sum_pairs<T>), channel_blocks(k), WN_THREADS, 0, stream, k);
+    if (k.b != NULL) LAUNCH((sum_pairs<T, 1>), channel_blocks(k), WN_THREADS, 0, stream, k);
+    else LAUNCH((sum_pairs<T, 0>), channel_blocks(k), WN_THREADS, 0, stream, k);
     LAUNCH((join_pairs<T>), wn__blocks(2 * k.slices * k.channels, WN_THREADS), WN_THREADS, 0, stream, k);
     return wn__cuda_launched();
 }
@@ -281,6 +348,23 @@ template <class T> static int32_t start_dx(const channel_job<T> &k, int64_t n, v
     return wn__cuda_launched();
 }
 
+template <class T> static int32_t start_map(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    const struct wn__fused steps = wn__fused_get(&d->attrs);
+    const int64_t n = wn__numel(&d->out);
+    channel_map<T> m;
+    memset(&m, 0, sizeof m);
+    m.norm = job_of<T>(d, b);
+    m.n = steps.n;
+    for (int32_t s = 0; s < m.n; s++) {
+        m.step[s] = wn__step_of(steps.step[s].op, d->out.dtype, d->attrs.f, NULL);
+        for (int32_t j = 0; j < 2; j++) m.operand[s][j] = steps.step[s].operand[j];
+    }
+    for (int32_t i = WN_NORM_INPUTS; i < d->n_in; i++) m.image[i - WN_NORM_INPUTS] = (const T *)b->in[i];
+    WN_IMAGE_LAUNCH(batch_norm_map, T, m.norm.channels, n, stream, m);
+    return wn__cuda_launched();
+}
+
 template <class T> static int32_t channel(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     const channel_job<T> k = job_of<T>(d, b);
@@ -288,8 +372,11 @@ template <class T> static int32_t channel(const struct wn_desc *d, const struct 
     switch (d->op) {
     case WN_OP_CHANNEL_MEAN: return start_statistics<T, 0>(k, stream);
     case WN_OP_CHANNEL_RSTD: return start_statistics<T, 1>(k, stream);
-    case WN_OP_BATCH_NORM_SUMS: return start_sums(k, stream);
-    case WN_OP_BATCH_NORM_DX: return start_dx(k, n, stream);
+    case WN_OP_BATCH_NORM_SUMS:
+    case WN_OP_RELU_NORM_SUMS: return start_sums(k, stream);
+    case WN_OP_BATCH_NORM_DX:
+    case WN_OP_RELU_NORM_DX: return start_dx(k, n, stream);
+    case WN_OP_BATCH_NORM_MAP: return start_map<T>(d, b, stream);
     default: WN_IMAGE_LAUNCH(batch_norm, T, k.channels, n, stream, k); return wn__cuda_launched();
     }
 }

@@ -1,4 +1,5 @@
-/* CONV2D, CONV2D_DX, CONV2D_DW over images with channels last (runtime/ops/conv.c has the formulas, conv.h the cuts).
+/* CONV2D, CONV2D_DX, CONV2D_DW, CONV2D_MAP over images with channels last (runtime/ops/conv.c and fused_image.c have
+ * the formulas, conv.h the cuts, conv_store.cuh what follows a sum).
  *
  * Every output of CONV2D is one chain of fused multiply-adds over (kh, kw, channel) in ascending order, and of
  * CONV2D_DX over (kh, kw, output); places outside of the image are zeros. Then the bias is added, and the result
@@ -105,6 +106,16 @@ static int greatest_divisor(int a, int b)
     return b == 0 ? a : greatest_divisor(b, a % b);
 }
 
+/* Fills in what follows the products of CONV2D_MAP. */
+static void map_of(const struct wn_desc *d, const struct wn_buffers *b, struct wn__conv_job *j)
+{
+    const int64_t inputs = d->attrs.i[WN_CONV_MAP_INPUTS];
+    j->bias = inputs > 2 ? b->in[2] : NULL;
+    j->other = d->n_in > inputs ? b->in[inputs] : NULL;
+    j->has_step = 1;
+    j->step = wn__step_of((int32_t)d->attrs.i[WN_CONV_MAP_OP], d->out.dtype, d->attrs.f, NULL);
+}
+
 static struct wn__conv_job job_of(const struct wn_desc *d, const struct wn_buffers *b)
 {
     struct wn__conv_job j;
@@ -117,7 +128,8 @@ static struct wn__conv_job job_of(const struct wn_desc *d, const struct wn_buffe
     j.x = b->in[is_dw];
     j.dy = is_dw ? b->in[0] : NULL;
     j.weight = is_dw ? NULL : j.c.is_packed ? b->workspace : b->in[1];
-    j.bias = d->op == WN_OP_CONV2D && d->n_in > 2 ? b->in[2] : NULL;
+    if (d->op == WN_OP_CONV2D && d->n_in > 2) j.bias = b->in[2];
+    if (d->op == WN_OP_CONV2D_MAP) map_of(d, b, &j);
     j.out = b->out;
     j.sums = j.c.parts > 1 ? b->workspace : NULL;
     for (int k = 0; k < 2; k++) {

@@ -12,6 +12,7 @@
  * Weights are rows of terms, one a column of the product. */
 #ifndef WN_CUDA_CONV_CUH
 #define WN_CUDA_CONV_CUH
+#include "elementwise.cuh"
 #include "gemm.cuh"
 #include "image.cuh"
 extern "C" {
@@ -28,6 +29,9 @@ struct wn__conv_job {
     const void *weight;               /* of conv.h's is_packed, or as given where its rows are terms already */
     const void *dy;                   /* of CONV2D_DW */
     const void *bias;                 /* (O), or NULL */
+    const void *other;                /* the second operand of CONV2D_MAP's op, of the shape of the result, or NULL */
+    int32_t has_step;                 /* 1: of CONV2D_MAP */
+    struct wn__step step;             /* its op */
     void *out;
     void *sums; /* (parts, O, kh, kw, C / groups) of CONV2D_DW; NULL: one part */
 };

@@ -38,6 +38,37 @@ template <class T, int R> struct gather_loads {
     }
 };
 
+/* Finishes and stores the outputs of a thread, R x R of a tile. The loops are not unrolled, since an op over an output
+ * is long; a row and an output of it are selected, so that sums stay in registers. */
+template <class T, int R>
+static __device__ __forceinline__ void store_tile(const struct wn__conv_job &j, const struct wn__conv_tile &t,
+                                                  const typename wn__number<T>::type (&sum)[R][R])
+{
+    typedef typename wn__number<T>::type N;
+    const int64_t column = t.column + wn__tile_column(R), o = t.group * j.c.columns + column;
+    WN_ROLLED
+    for (int r = 0; r < R; r++) {
+        const int64_t row = t.row + wn__tile_row(R) + r;
+        if (row >= t.rows || column >= j.c.columns) return;
+        const int64_t element = wn__conv_element(j, t, row) + column;
+        N line[R], one[1];
+        WN_UNROLL
+        for (int i = 0; i < R * R; i++)
+            if (i / R == r) line[i % R] = sum[i / R][i % R];
+        if (j.c.columns % R == 0) { /* R outputs are one store */
+            wn__conv_put<T, R>(j, element, o, line);
+            continue;
+        }
+        WN_ROLLED
+        for (int s = 0; s < R && column + s < j.c.columns; s++) {
+            WN_UNROLL
+            for (int i = 0; i < R; i++)
+                if (i == s) one[0] = line[i];
+            wn__conv_put<T, 1>(j, element + s, o + s, one);
+        }
+    }
+}
+
 template <class T, int R> static __global__ void __launch_bounds__(256, 2) gather_tiles(struct wn__conv_job j)
 {
     typedef typename wn__number<T>::type N;
@@ -55,22 +86,7 @@ template <class T, int R> static __global__ void __launch_bounds__(256, 2) gathe
         wn__tile_multiply<N, R>(shared, t.terms - k < tile::STEP ? t.terms - k : (int)tile::STEP, sum);
         __syncthreads();
     }
-    const int64_t column = t.column + wn__tile_column(R), o = t.group * j.c.columns + column;
-    WN_UNROLL
-    for (int r = 0; r < R; r++) {
-        const int64_t row = t.row + wn__tile_row(R) + r;
-        if (row >= t.rows || column >= j.c.columns) continue;
-        const int64_t element = wn__conv_element(j, t, row) + column;
-        if (j.c.columns % R == 0) {
-            wn__conv_put<T, R>(j, element, o, sum[r]);
-            continue;
-        }
-        WN_UNROLL
-        for (int s = 0; s < R; s++) {
-            N one[1] = {sum[r][s]};
-            if (column + s < j.c.columns) wn__conv_put<T, 1>(j, element + s, o + s, one);
-        }
-    }
+    store_tile<T, R>(j, t, sum);
 }
 
 /* ---- CONV2D_DW: terms are pixels ------------------------------------------------------------------------------ */

@@ -126,7 +126,7 @@ struct pixels_out {
     template <int V> __device__ __forceinline__ void put(int row, int column, float (&sum)[V]) const
     {
         const int64_t element = wn__conv_element(j, t, t.row + row) + t.column + column;
-        wn__conv_add_bias<wn_bf16, V>(j, t.group * j.c.columns + t.column + column, sum);
+        wn__conv_finish<wn_bf16, V>(j, element, t.group * j.c.columns + t.column + column, sum);
         wn__gemm_put((wn_bf16 *)j.out + element, sum);
     }
 };

@@ -1,26 +1,38 @@
-/* Stores of convolutions, for conv_gemm.cu and conv_mma.cu: they add the bias to whole sums, which are rounded once,
- * and find the element of an output. */
+/* Stores of convolutions, for conv.cu, conv_gemm.cu and conv_mma.cu: they add the bias to whole sums, which are rounded
+ * once, and find the element of an output. The op of CONV2D_MAP is applied to the rounded output, and its result is
+ * rounded, so elements have the bits of the two nodes. */
 #ifndef WN_CUDA_CONV_STORE_CUH
 #define WN_CUDA_CONV_STORE_CUH
 #include "conv.cuh"
 
-/* Adds the bias to V whole sums in a row of the result; o: the channel of the first. V is 1, or divides the columns. */
+/* Makes outputs, not yet rounded, of V whole sums in a row of the result: adds the bias and applies the op of
+ * CONV2D_MAP. element, o: place and channel of the first. V is 1, or divides the columns. */
 template <class T, int V>
-WN_DEVICE_FN void wn__conv_add_bias(const struct wn__conv_job &j, int64_t o, typename wn__number<T>::type (&sum)[V])
+WN_DEVICE_FN void wn__conv_finish(const struct wn__conv_job &j, int64_t element, int64_t o,
+                                  typename wn__number<T>::type (&sum)[V])
 {
-    typename wn__number<T>::type bias[V];
-    if (j.bias == NULL) return;
-    wn__get((const T *)j.bias + o, bias);
+    typedef typename wn__number<T>::type N;
+    N with[V];
     WN_UNROLL
-    for (int v = 0; v < V; v++) sum[v] = sum[v] + bias[v];
+    for (int v = 0; v < V; v++) with[v] = (N)0;
+    if (j.bias != NULL) {
+        wn__get((const T *)j.bias + o, with);
+        WN_UNROLL
+        for (int v = 0; v < V; v++) sum[v] = sum[v] + with[v];
+    }
+    if (!j.has_step) return;
+    if (j.other != NULL) wn__get((const T *)j.other + element, with);
+    WN_UNROLL
+    for (int v = 0; v < V; v++) sum[v] = wn__load(wn__store<T>(sum[v]));
+    wn__elementwise_pack<N, V>(j.step, sum, with, sum, element);
 }
 
-/* Rounds and stores V outputs of CONV2D or CONV2D_DX, from `element` on; o and V as above. */
+/* Rounds and stores V outputs of CONV2D, CONV2D_DX or CONV2D_MAP; element, o and V as above. */
 template <class T, int V>
 WN_DEVICE_FN void wn__conv_put(const struct wn__conv_job &j, int64_t element, int64_t o,
                                typename wn__number<T>::type (&sum)[V])
 {
-    wn__conv_add_bias<T, V>(j, o, sum);
+    wn__conv_finish<T, V>(j, element, o, sum);
     wn__put((T *)j.out + element, sum);
 }
 

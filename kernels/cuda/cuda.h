@@ -31,9 +31,9 @@ wn_kernel_fn wn__cuda_gather_kernel(const struct wn_desc *d);         /* EMBEDDI
 wn_kernel_fn wn__cuda_pack_kernel(const struct wn_desc *d);           /* PACK_INT8 .. UNPACK_SIGN (pack.cu) */
 wn_kernel_fn wn__cuda_attention_kernel(const struct wn_desc *d);      /* ATTENTION(_GRAD) (attention.cu) */
 
-wn_kernel_fn wn__cuda_conv_kernel(const struct wn_desc *d);    /* CONV2D, CONV2D_DX, CONV2D_DW (conv.cu) */
+wn_kernel_fn wn__cuda_conv_kernel(const struct wn_desc *d);    /* CONV2D .. CONV2D_MAP (conv.cu) */
 wn_kernel_fn wn__cuda_pool_kernel(const struct wn_desc *d);    /* MAX_POOL2D_INDEX .. AVG_POOL2D_DX (pool.cu) */
-wn_kernel_fn wn__cuda_channel_kernel(const struct wn_desc *d); /* CHANNEL_MEAN .. BATCH_NORM_DX (channel.cu) */
+wn_kernel_fn wn__cuda_channel_kernel(const struct wn_desc *d); /* CHANNEL_MEAN .. RELU_NORM_DX (channel.cu) */
 wn_kernel_fn wn__cuda_resize_kernel(const struct wn_desc *d);  /* UPSAMPLE2D, UPSAMPLE2D_DX (resize.cu) */
 
 /* Returns the kernel of any application; NULL where there is none (dispatch.cu). */

@@ -42,6 +42,10 @@ wn_kernel_fn wn__cuda_kernel(const struct wn_desc *d)
     case WN_OP_CHAIN: return wn__cuda_chain_kernel(d);
     case WN_OP_MATMUL_MAP:
     case WN_OP_LINEAR_MAP: return wn__cuda_matmul_kernel(d);
+    case WN_OP_CONV2D_MAP: return wn__cuda_conv_kernel(d);
+    case WN_OP_BATCH_NORM_MAP:
+    case WN_OP_RELU_NORM_SUMS:
+    case WN_OP_RELU_NORM_DX: return wn__cuda_channel_kernel(d);
     case WN_OP_LAYERNORM_DX_ADD: return wn__cuda_norm_kernel(d);
     case WN_OP_CROSS_ENTROPY:
     case WN_OP_CROSS_ENTROPY_GRAD: return wn__cuda_cross_entropy_kernel(d);

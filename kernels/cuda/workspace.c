@@ -76,12 +76,15 @@ int64_t wn__cuda_workspace(const struct wn__target *t, const struct wn_desc *d)
     case WN_OP_CROSS_ENTROPY_GRAD: return sizeof(int64_t); /* the number of labels that count */
     case WN_OP_ATTENTION_GRAD: return attention_grad(d);
     case WN_OP_CONV2D:
+    case WN_OP_CONV2D_MAP:
     case WN_OP_CONV2D_DX:
     case WN_OP_CONV2D_DW: return wn__conv_workspace(d);
     case WN_OP_CHANNEL_MEAN:
     case WN_OP_CHANNEL_RSTD: return channel_sums(d, &d->in[0], 1);
-    case WN_OP_BATCH_NORM_SUMS: return channel_sums(d, &d->in[1], 2);
-    case WN_OP_BATCH_NORM_DX: return batch_norm_dx(d);
+    case WN_OP_BATCH_NORM_SUMS:
+    case WN_OP_RELU_NORM_SUMS: return channel_sums(d, &d->in[1], 2);
+    case WN_OP_BATCH_NORM_DX:
+    case WN_OP_RELU_NORM_DX: return batch_norm_dx(d);
     default: return 0;
     }
 }

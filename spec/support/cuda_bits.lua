@@ -16,7 +16,7 @@ bits.tolerance = {
     attention = { f32 = 1e-5, f64 = 1e-12, bf16 = 1e-2 }, attention_grad = { f32 = 1e-5, f64 = 1e-12, bf16 = 1e-2 },
     -- Tensor cores add steps of 16 products of bf16; the gradient of a weight is cut into parts of the pixels.
     conv2d = { f32 = 1e-5, f64 = 1e-12, bf16 = 1e-2 }, conv2d_dx = { f32 = 1e-5, f64 = 1e-12, bf16 = 1e-2 },
-    conv2d_dw = { f32 = 1e-5, f64 = 1e-12, bf16 = 1e-2 },
+    conv2d_dw = { f32 = 1e-5, f64 = 1e-12, bf16 = 1e-2 }, conv2d_map = { f32 = 1e-5, f64 = 1e-12, bf16 = 1e-2 },
     pow = { f32 = 1e-6, f64 = LIBM.f64, bf16 = 1e-2 },
 }
 for _, op in ipairs { 'exp', 'log', 'tanh', 'sigmoid', 'silu', 'silu_grad', 'gelu', 'gelu_grad', 'chain', 'softmax',
