@@ -3,6 +3,7 @@
 require 'spec.helper'
 local case_inputs = require 'spec.support.case_inputs'
 local gradcheck = require 'spec.support.gradcheck'
+local binding = require 'wane.ffi'
 local op = require 'wane.tensor.op'
 local scoped = require 'wane.scoped'
 
@@ -49,6 +50,7 @@ local BITS, WITHIN = { 'f32', 'f64' }, { f32 = 1e-5, f64 = 1e-13, bf16 = 1e-2 }
 local rows = {
     { 'tiles of 64, stores of 4', 'conv2d', { 'f32' }, { groups = 64, ci = 1, co = 36, side = 6, k = 3, pad = 1 } },
     { 'tiles of 64, stores of one', 'conv2d', BITS, { groups = 64, ci = 2, co = 33, side = 6, k = 2 } },
+    { 'few columns', 'conv2d', BITS, { groups = 5, ci = 2, co = 1, side = 4, k = 3, pad = 1 } },
     { 'tiles of 64', 'conv2d_dx', { 'f32' }, { groups = 64, ci = 33, co = 1, side = 6, k = 3, pad = 1 } },
     { 'tiles of 64', 'conv2d_dw', { 'f32' }, { groups = 64, ci = 4, co = 33, side = 6, k = 3, pad = 1 } },
     { 'phases of a stride', 'conv2d_dx', BITS, { ci = 9, co = 5, side = 11, k = 4, stride = 3, pad = 2,
@@ -109,6 +111,40 @@ describe('a convolution on a GPU', function()
             end
         end)
     end
+
+    -- Calls fn with no rewrites.
+    local function apart(fn)
+        binding.check(binding.C.wn_debug('rewrite', 0))
+        local ok, result = pcall(fn)
+        binding.check(binding.C.wn_debug('rewrite', 1))
+        return ok and result or error(result, 0)
+    end
+
+    it('applies the op over it in its stores, to the bits of two nodes', function()
+        for _, row in ipairs(rows) do
+            local what, name, dtypes, o = unpack(row)
+            for _, dtype in ipairs(name == 'conv2d' and dtypes or {}) do
+                local shapes = OPS.conv2d(o)
+                local _, _, y, attrs = numbers(o)
+                local list = case_inputs.arrays({ name = what, inputs = { shapes[1], shapes[2], shapes[3], y } }, dtype,
+                    name)
+                scoped('device', CUDA, function()
+                    local a, b, c, z = unpack(case_inputs.tensors(list, CUDA))
+                    if o.layout then b = record('relayout', { b }, { layout = o.layout }) end
+                    local function fused(inputs, n, act)
+                        local i = { unpack(attrs.i) }
+                        i[6], i[7] = n, op.id[act]
+                        return gradcheck.bytes(record('conv2d_map', inputs, { i = i, n = 7 }))
+                    end
+                    local function conv(inputs) return record('conv2d', inputs, attrs) end
+                    local want = apart(function() return gradcheck.bytes(conv({ a, b, c }):silu()) end)
+                    assert(fused({ a, b, c }, 3, 'silu') == want, what .. ', silu: ' .. dtype)
+                    want = apart(function() return gradcheck.bytes(conv { a, b } - z) end)
+                    assert(fused({ a, b, z }, 2, 'sub') == want, what .. ', sub: ' .. dtype)
+                end)
+            end
+        end
+    end)
 
     it('gives an image the same bits among others', function()
         local x, w, _, attrs = numbers { ci = 8, co = 16, side = 6, k = 3, pad = 1 }

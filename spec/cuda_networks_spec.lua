@@ -3,6 +3,7 @@
 -- and state of an optimizer must have the CPU's bits, or be within the stated tolerance of bf16 and f64. Examples must
 -- find their claims on a GPU too.
 local helper = require 'spec.helper'
+local binding = require 'wane.ffi'
 local gradcheck = require 'spec.support.gradcheck'
 local networks = require 'spec.support.networks'
 local programs = require 'spec.support.programs'
@@ -135,17 +136,56 @@ made['images'] = function()
     end, p
 end
 
+-- Returns blocks of convolutions and norms of a batch and of groups, with ReLUs and a residual, and their buffers.
+local function blocks(dtype)
+    local o = { padding = 1, bias = false, dtype = dtype }
+    local a, b, c = nn.Conv2d(3, 8, 3, o), nn.Conv2d(8, 8, 3, o), nn.Conv2d(8, 12, 1, { dtype = dtype })
+    local n, m, g = nn.BatchNorm2d(8, { dtype = dtype }), nn.BatchNorm2d(8, { dtype = dtype, momentum = 0.3 }),
+        nn.GroupNorm(3, 12, { dtype = dtype })
+    local x = wane.randn(2, 3, 7, 6, { dtype = dtype }):retain()
+    local all = nn.Sequential { a, b, c, n, m, g }
+    return function()
+        local y = n(a(x)):relu()
+        y = (m(b(y)) + y):relu()
+        return (g(c(y):relu()):relu() ^ 2):mean()
+    end, all:parameters(), all:buffers()
+end
+
+made['norms of batches'] = function() return blocks 'f32' end
+
 local MAKERS = {
     function(list) return optim.SGD(list, { lr = 0.01, momentum = 0.9, weight_decay = 0.01 }) end,
     function(list) return optim.AdamW(list, { lr = 0.003 }) end,
 }
 
--- Trains the network of that name; returns the bytes of its parameters.
+-- Trains the network of that name; returns the bytes of its parameters and buffers.
 local function made_network(name, maker, policy)
     wane.manual_seed(5)
-    local loss, parameters = made[name]()
+    local loss, parameters, buffers = made[name]()
     train(loss, { maker(parameters) }, 3, policy)
-    return bytes_of(parameters)
+    local list = bytes_of(parameters)
+    for _, bytes in ipairs(buffers and bytes_of(buffers) or {}) do list[#list + 1] = bytes end
+    return list
+end
+
+-- Trains blocks of convolutions and norms with rewrites, or without any; returns all bytes, and the names of the ops.
+local function trained_blocks(dtype, rewrites)
+    wane.manual_seed(4)
+    local loss, parameters, buffers = blocks(dtype)
+    local ops, opt = {}, MAKERS[1](parameters)
+    binding.check(binding.C.wn_debug('rewrite', rewrites))
+    local ok, why = pcall(scoped, 'listen', function(p)
+        for _, step in ipairs(programs.schedule(programs.read(p))) do ops[step.op or ''] = true end
+    end, function()
+        for _ = 1, 2 do opt:step(loss()) end
+    end)
+    binding.check(binding.C.wn_debug('rewrite', 1))
+    assert(ok, why)
+    local bytes = {}
+    for _, list in ipairs { parameters, buffers } do
+        for _, t in ipairs(list) do bytes[#bytes + 1] = gradcheck.bytes(t) end
+    end
+    return table.concat(bytes), ops
 end
 
 -- Trains a network of one dtype; returns the values of its parameters, one list.
@@ -204,6 +244,18 @@ describe('a GPU', function()
                 local want = on('cpu', made_network, name, maker, 'save_all')
                 local have = on('cuda', made_network, name, maker, policy)
                 for i = 1, #want do assert.is_true(want[i] == have[i], policy .. ', parameter ' .. i) end
+            end
+        end)
+    end
+
+    for _, dtype in ipairs { 'f32', 'bf16' } do
+        it('trains images to the same bits where ops are fused and where they are apart: ' .. dtype, function()
+            local apart = on('cuda', trained_blocks, dtype, 0)
+            local fused, ops = on('cuda', trained_blocks, dtype, 1)
+            assert.is_true(apart == fused)
+            for _, name in ipairs { 'conv2d+relu', 'batch_norm+relu', 'batch_norm+add+relu', 'relu_norm_sums',
+                'relu_norm_dx' } do
+                assert.is_true(ops[name], name)
             end
         end)
     end
