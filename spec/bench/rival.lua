@@ -217,7 +217,6 @@ end
 
 -- ---- processes ------------------------------------------------------------------------------------------------
 local function rival(settings)
-    local class = common.named_class()
     return pytorch.start(here .. '/torch_steps.py', (class and pytorch.HELD[class] .. ' ' or '') .. settings)
 end
 

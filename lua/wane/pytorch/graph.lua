@@ -35,8 +35,8 @@ local composites = {
         if node.op ~= 'add' then return end
         return { product.inputs[1], product.inputs[2], bias.inputs[1] }, { product, bias }
     end,
-    -- Takes one narrow_grad a dim, from the last dim on. A pad of an earlier dim right after one of a later dim counts as
-    -- part of it.
+    -- Takes one narrow_grad a dim, from the last dim on. A pad of an earlier dim right after one of a later dim counts
+    -- as part of it.
     pad = function(node)
         local inner = node.inputs[1]
         if inner.op ~= 'pad' or inner.scope ~= node.scope or inner.ints[1] <= node.ints[1] then
