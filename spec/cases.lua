@@ -16,6 +16,7 @@
 --   composed  true: of several nodes, so in bf16 it is not the f32 value rounded once
 --   dtype   of the result, when it is not the float type under test
 --   only    'f32' or 'f64', when the case makes sense for one type; else it runs for both
+--   orders  false: a size for the CPU's kernels alone, which the simulated GPU runs in one order of threads
 --   tol     { f32 =, f64 = } relative to 1 + |reference|; defaults below
 --   exact   true: the bits must equal the reference rounded to the type
 --   seeded  true: wane.manual_seed(1) goes before every call

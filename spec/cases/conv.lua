@@ -94,7 +94,7 @@ local function case(op, name, x, w, o)
         return record(op, bias and { a, b, bias } or { a, b }, attrs)
     end
     return { name = name .. (o.panels and ', in panels' or ''), inputs = inputs, call = call, tol = o.tol or tol,
-        grad = o.grad ~= false, only = o.only, ref = function(...) return refs[op](s, ...) end }
+        grad = o.grad ~= false, only = o.only, orders = o.orders, ref = function(...) return refs[op](s, ...) end }
 end
 
 -- Returns the cases that all three ops have.
@@ -125,15 +125,16 @@ local function cases_of(op)
     add('stride 2, past tiles', { 1, 17, 11, 12 }, { 80, 3, 3 }, { grad = false, pad = 1, panels = true, stride = 2 })
     add('one pixel, past tiles', { 1, 21, 4, 7 }, { 64, 1, 1 }, { grad = false, panels = true })
     add('plain, past tiles', { 1, 19, 6, 6 }, { 50, 3, 3 }, { grad = false, pad = 1 })
+    add('chunks of channels', { 1, 16, 5, 6 }, { 24, 3, 3 }, { grad = false, pad = 1 })
     add('groups, past tiles', { 1, 8, 5, 7 }, { 80, 3, 3 },
         { grad = false, groups = 2, panels = true, dilation = 2, pad = 2 })
     add('depthwise, past vectors', { 1, 83, 7, 6 }, { 83, 3, 3 }, { grad = false, groups = 83, pad = 1 })
-    -- By Winograd's method in f32: at least 128 tiles of 2 x 2.
-    o = { grad = false, pad = 1, panels = true, only = 'f32', tol = { f32 = 1e-4 } }
+    -- By Winograd's method in f32: at least 128 tiles of 2 x 2. A GPU computes them as the ones above.
+    o = { grad = false, pad = 1, panels = true, only = 'f32', orders = false, tol = { f32 = 1e-4 } }
     if op ~= 'conv2d_dw' then add('tiles, past blocks', { 1, 32, 16, 31 }, { 144, 3, 3 }, o) end
     add('tiles, past k-blocks', { 1, 80, 22, 23 }, { 32, 3, 3 }, o)
     add('tiles, plain, more padding', { 2, 32, 13, 17 }, { 48, 3, 3 },
-        { grad = false, pad = 2, only = 'f32', tol = o.tol })
+        { grad = false, pad = 2, only = 'f32', orders = false, tol = o.tol })
     return list
 end
 
@@ -141,7 +142,7 @@ local conv2d = cases_of 'conv2d'
 table.insert(conv2d, case('conv2d', 'bias', { 1, 2, 4, 4 }, { 3, 3, 3 }, { bias = true }))
 table.insert(conv2d, case('conv2d', 'bias', { 2, 3, 3, 3 }, { 64, 2, 2 }, { bias = true, panels = true }))
 table.insert(conv2d, case('conv2d', 'tiles, bias', { 2, 32, 18, 18 }, { 32, 3, 3 },
-    { bias = true, panels = true, only = 'f32', grad = false, tol = { f32 = 1e-4 } }))
+    { bias = true, panels = true, only = 'f32', orders = false, grad = false, tol = { f32 = 1e-4 } }))
 table.insert(conv2d, case('conv2d', 'one pixel, bias', { 1, 2, 3, 4 }, { 3, 1, 1 }, { bias = true }))
 table.insert(conv2d, case('conv2d', 'groups, bias', { 1, 4, 3, 4 }, { 6, 2, 1 }, { bias = true, groups = 2 }))
 table.insert(conv2d, case('conv2d', 'depthwise, bias', { 1, 4, 3, 4 }, { 4, 2, 1 }, { bias = true, groups = 4 }))
