@@ -20,7 +20,8 @@ local FLOATS = { 'f32', 'bf16' }
 local ORDERS = { { 'lazy', 1, 'reverse' }, { 'random', 1, 'shuffled' }, { 'random', 2, 'shuffled' },
     { 'eager', 1, 'ahead' } }
 -- Ops whose runs are long. A case of theirs runs in every second order, and the next case and dtype in the others.
-local LONG = { attention = true, attention_grad = true, conv2d = true, conv2d_dx = true, conv2d_dw = true, matmul = true }
+local LONG = { attention = true, attention_grad = true, conv2d = true, conv2d_dx = true, conv2d_dw = true,
+    matmul = true }
 
 -- Returns whether a case runs in a dtype. A size that is for the CPU's kernels alone runs in no other order.
 local function is_for(case, float)
