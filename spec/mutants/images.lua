@@ -1,6 +1,13 @@
 -- Breaks the methods, layers and rules of images: sizes, what is recorded, pieces of a batch, PyTorch's bytes.
 return {
     {
+        name = 'images: a copy of layout is shared with a step that never ran',
+        file = 'runtime/graph/record.c',
+        old = '    if (v->n_in == 0 || v->issued > 0 || v->is_held) return NULL;',
+        new = '    if (v->n_in == 0 && v->issued < 0) return NULL;',
+        spec = 'spec/step_budget_spec.lua',
+    },
+    {
         name = "images: padding 'same' forgets the dilation",
         file = 'lua/wane/tensor/image.lua',
         old = 'local total = { (kernel[1] - 1) * rows, (kernel[2] - 1) * columns }',
