@@ -11,7 +11,7 @@ return {
         'if (n == 0) return WN_OK;', 'left out by plans'),
     row('looked up at the end', 'runtime/plan/lower/issue.c',
         'if (p->has_effects && !x->is_issued[node])', 'if (p->has_effects && x->is_issued[node])',
-        'under every policy'),
+        nil),
     row('as early as they can be', 'runtime/plan/lower/effects.c', '        if (time[e] > least) least = time[e];\n'
         .. '        time[e] = least;', '        least = time[e];', 'first update'),
     row('two programs carry one out', 'runtime/run/run.c',
@@ -19,7 +19,7 @@ return {
         'if (0)', 'waited'),
     row('no part of the key', 'runtime/program/open.c', '    wn__bytes_int(b, p->n_forward_effects);\n'
         .. '    for (int32_t i = 0; i < p->n_forward_effects; i++) {',
-        '    for (int32_t i = 0; i < 0; i++) {', 'whoever computes'),
+        '    for (int32_t i = 0; i < 0; i++) {', nil),
     row('buffers are not saved', 'lua/wane/module/state.lua',
         'for _, entry in ipairs(named(module, m)) do dict[entry.name] = entry.state end',
         "for _, entry in ipairs(named(module, m, '_parameter')) do dict[entry.name] = entry.state end", 'is listed'),
