@@ -26,7 +26,7 @@ return {
             through('one narrow panel', { 16, 1 }, { PANELS, PANELS }),
             through('without columns', { 32, 0 }, { PANELS, PLAIN }),
             through('without rows', { 0, 3 }, { PANELS, PLAIN }),
-            through('past the caches', { 496, 1030 }, { PANELS, PLAIN }),
+            through('past the first cache', { 496, 262 }, { PANELS, PLAIN }),
         },
         bad = {
             { inputs = { { 15, 4 } }, error = 'relayout: %(15, 4%) cannot lie in panels; .* multiple of 16 rows',
