@@ -163,6 +163,7 @@ describe('layers of images', function()
             { 3, 5 }, { stride = 2, dilation = 2, padding = { 2, 4 } })))
         assert.equal('Conv2d(4, 4, 3, padding = 1, groups = 4, bias = false)', tostring(nn.Conv2d(4, 4, 3,
             { padding = 'same', groups = 4, bias = false })))
+        assert.equal('Conv2d(4, 4, 3)', tostring(nn.Conv2d(4, 4, 3, { padding = 'valid' })))
         assert.equal('ConvTranspose2d(4, 2, 3, stride = 2, output_padding = 1)', tostring(nn.ConvTranspose2d(4, 2, 3,
             { stride = 2, output_padding = 1 })))
         assert.equal('MaxPool2d(3, stride = 2, padding = 1)', tostring(nn.MaxPool2d(3, { stride = 2, padding = 1 })))
@@ -188,7 +189,7 @@ describe('layers of images', function()
         refused("padding 'same' needs stride 1, got {1, 2}", nn.Conv2d, 4, 8, 3, { padding = 'same',
             stride = { 1, 2 } })
         refused("padding 'same' needs an odd kernel, got 2 x 3", nn.Conv2d, 4, 8, { 2, 3 }, { padding = 'same' })
-        refused("padding must be a number, {rows, columns} or 'same', got 'full'", nn.Conv2d, 4, 8, 3,
+        refused("padding must be a number, {rows, columns}, 'same' or 'valid', got 'full'", nn.Conv2d, 4, 8, 3,
             { padding = 'full' })
         refused('nn.Conv2d: 4 inputs do not divide into 3 groups', nn.Conv2d, 4, 6, 3, { groups = 3 })
         refused('nn.ConvTranspose2d: 8 outputs do not divide into 3 groups', nn.ConvTranspose2d, 6, 8, 3,

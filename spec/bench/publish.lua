@@ -22,6 +22,7 @@ local benches = {
         results = report.rival, refusal = report.refusal, picture = report.picture,
         picture_file = 'spec/bench/results.svg' },
     rival_avx2 = { kept = 'spec/bench/results_avx2.lua', results = report.rival, refusal = report.refusal },
+    rival_images = { kept = 'spec/bench/results_images.lua', results = report.rival, refusal = report.refusal },
     budget = { kept = 'spec/bench/results_budget.lua', page = 'spec/README.md', readme = budgetreport.readme,
         results = budgetreport.results, refusal = budgetreport.refusal, picture = budgetreport.picture,
         picture_file = 'spec/bench/results_budget.svg' },
@@ -88,7 +89,7 @@ local function main()
         if not benches[data.bench] then error(("%s: no pages show the bench '%s'"):format(from, data.bench), 0) end
         return publish(data.bench, from)
     end
-    for _, name in ipairs { 'rival', 'rival_avx2', 'budget', 'seconds', 'cuda' } do
+    for _, name in ipairs { 'rival', 'rival_avx2', 'rival_images', 'budget', 'seconds', 'cuda' } do
         local path = root .. '/build/bench/' .. name .. '.lua'
         local there = io.open(path)
         if there then there:close() end

@@ -119,7 +119,7 @@ end
 -- @param opts {stride = 1, padding = 0, dilation = 1, groups = 1, output_padding = 0}, whose names are checked already
 -- @param kernel { rows, columns }
 function image.conv_window(what, opts, kernel)
-    local padding = opts.padding or 0
+    local padding = opts.padding == 'valid' and 0 or opts.padding or 0
     local window = {
         stride = image.pair(opts.stride or 1, what .. ': stride', 1),
         dilation = image.pair(opts.dilation or 1, what .. ': dilation', 1),
@@ -133,7 +133,7 @@ function image.conv_window(what, opts, kernel)
     if padding == 'same' then
         window.padding = same_padding(what, window, kernel)
     elseif type(padding) == 'string' then
-        raise(nil, 'value', "%s: padding must be a number, {rows, columns} or 'same', got %s", what,
+        raise(nil, 'value', "%s: padding must be a number, {rows, columns}, 'same' or 'valid', got %s", what,
             errors.describe(padding))
     else
         window.padding = image.pair(padding, what .. ': padding', 0)
@@ -229,7 +229,7 @@ end
 -- @param w tensor (O, C / groups, rows, columns) of the same dtype
 -- @param b tensor (O); nil for none; it may be left out
 -- @param opts {stride = 1, padding = 0, dilation = 1, groups = 1}; padding = 'same': the result is as large as x, for
--- stride 1 and an odd kernel
+-- stride 1 and an odd kernel; 'valid': no padding
 -- @return tensor (N, O, oh, ow), oh = floor((H + 2 padding - dilation (rows - 1) - 1) / stride) + 1, ow likewise
 -- @usage
 -- local pictures = wane.randn(2, 3, 8, 8)
