@@ -9,7 +9,7 @@ local measure = require 'wane.plan.measure'
 
 local policy = wane.policy
 local SEEDS = 10
-if helper.is_long then SEEDS = 60 end
+if helper.is_long then SEEDS = 30 end
 
 -- Ways to write a step: function(net, loss of the whole step) -> loss. A way that does not suit a network says so by
 -- the error that is named here.

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Finds nvcc and says which architectures it can build for.
 # usage: kernels/cuda/nvcc.sh find              prints the path of nvcc; fails with a word where there is none
-#        kernels/cuda/nvcc.sh gencode NVCC [N]  prints its options for all GPUs that Wane knows, or for sm_N alone
+#        kernels/cuda/nvcc.sh gencode NVCC [N,..]  prints its options for all GPUs that Wane knows, or for sm_N alone
 # Environment: WANE_CUDA_COMPRESS, how nvcc compresses code (size); NVCC, CUDA_HOME, CUDA_PATH; then PATH,
 # /usr/local/cuda and the newest /usr/local/cuda-*.
 
@@ -18,9 +18,9 @@ find_nvcc() {
 # Prints options for machine code of every architecture, and PTX of the newest for the GPUs to come. The front end takes
 # most of the time, and the files tell two kinds of GPU apart, those with mma.sync and cp.async for bf16 and older ones:
 # it runs for sm_75, for sm_80 and, for the PTX, for the newest. WN_CUDA_ARCHES lists them, ascending.
-gencode() { # nvcc, one architecture or nothing
+gencode() { # nvcc, architectures with commas between them or nothing
     archs=
-    for arch in ${2:-75 80 86 89 90 100 110 120}; do
+    for arch in $(echo "${2:-75,80,86,89,90,100,110,120}" | tr ',' ' '); do
         "$1" --list-gpu-arch | grep -qx "compute_$arch" && archs="$archs $arch"
     done
     newest=${archs##* }

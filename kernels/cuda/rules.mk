@@ -1,7 +1,9 @@
 # Builds build/libwane_cuda.so: the kernels and the device's functions by nvcc, for every architecture that the compiler
 # knows of those that Wane supports, with the CUDA runtime inside. WANE_CUDA_ARCH=90 builds for one alone, which is
-# quick; WANE_CUDA_COMPRESS=speed leaves code large, which is a quarter quicker.
+# quick, WANE_CUDA_ARCH=75,90 for two; WANE_CUDA_COMPRESS=speed leaves code large, which is a quarter quicker.
+# WANE_CUDA_OUT is the folder of the library.
 WANE_CUDA_ARCH ?=
+WANE_CUDA_OUT ?= build
 CUDA_FILES := $(wildcard kernels/cuda/*.cu runtime/device/cuda/*.cu)
 CUDA_C := runtime/base/type.c runtime/base/opcode.c kernels/cuda/workspace.c
 CUDA_O := build/cuda$(WANE_CUDA_ARCH)
@@ -22,7 +24,7 @@ cuda: all
 	@sh kernels/cuda/nvcc.sh find
 	$(inner) cuda-library
 
-cuda-library: build/libwane_cuda.so
+cuda-library: $(WANE_CUDA_OUT)/libwane_cuda.so
 
 # Another compiler, or other options of it, build everything anew: $(CUDA_O)/options changes only when they do.
 $(CUDA_O)/options: always
@@ -41,13 +43,14 @@ $(CUDA_O)/%.c.o: %.c Makefile kernels/cuda/rules.mk
 	$(Q)$(CC) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 # WANE_CUDA_ARCH has a folder of objects of its own; the library is linked anew where that has changed.
-build/libwane_cuda.so: $(CUDA_OBJECTS) $(CUDA_O)/objects
+$(WANE_CUDA_OUT)/libwane_cuda.so: $(CUDA_OBJECTS) $(CUDA_O)/objects
 	$(call say,LINK,$@)
+	@mkdir -p $(@D)
 	$(Q)'$(NVCC)' -shared -cudart static $(GENCODE) -Xlinker --exclude-libs,ALL,-z,defs -o $@.new $(CUDA_OBJECTS) \
 	  -ldl -lpthread -lrt && mv -f $@.new $@
 
 $(CUDA_O)/objects: always
-	@mkdir -p $(CUDA_O) && echo '$(CUDA_OBJECTS) $(WANE_CUDA_ARCH)' | cmp -s - build/cuda.objects || \
-	  { echo '$(CUDA_OBJECTS) $(WANE_CUDA_ARCH)' > build/cuda.objects; touch $@; }; touch -a $@
+	@mkdir -p $(CUDA_O) $(WANE_CUDA_OUT) && echo '$(CUDA_OBJECTS) $(WANE_CUDA_ARCH)' | cmp -s - $(WANE_CUDA_OUT)/cuda.objects || \
+	  { echo '$(CUDA_OBJECTS) $(WANE_CUDA_ARCH)' > $(WANE_CUDA_OUT)/cuda.objects; touch $@; }; touch -a $@
 
 -include $(wildcard $(CUDA_OBJECTS:.o=.d))
