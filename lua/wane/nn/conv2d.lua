@@ -2,9 +2,10 @@
 -- layout =}): the convolution of images, x (N, i, H, W) -> (N, o, oh, ow), as tensor:conv2d.
 --
 -- A size is a number or {rows, columns}; padding = 'same' keeps rows and columns, for stride 1 and an odd kernel,
--- 'valid' pads nothing. It is one node with one rounding. Its parameters are weight (o, i / groups, rows, columns) and bias (o), at first uniform
--- in +-1/sqrt(i / groups rows columns), as PyTorch's are. The weight has the layout that convolutions on its device
--- read fastest, as nn.Linear's has; layout = 'plain' is for a weight that other ops read at every step.
+-- 'valid' pads nothing. It is one node with one rounding. Its parameters are weight (o, i / groups, rows, columns) and
+-- bias (o), at first uniform in +-1/sqrt(i / groups rows columns), as PyTorch's are. The weight has the layout that
+-- convolutions on its device read fastest, as nn.Linear's has; layout = 'plain' is for a weight that other ops read at
+-- every step.
 -- @module wane.nn.conv2d
 -- @usage
 -- local conv = nn.Conv2d(3, 16, 3, { padding = 1 })
