@@ -344,6 +344,14 @@ describe('the published results', function()
         assert.equal('\n' .. report.rival(data) .. '\n', (report.marked(helper.read 'spec/bench/RESULTS.md', 'rival')))
         assert.equal(report.picture(data), helper.read 'spec/bench/results.svg')
     end)
+
+    it('stand in RESULTS.md where they are of a class of kernels or of models over images', function()
+        for name, file in pairs { rival_avx2 = 'results_avx2', rival_images = 'results_images' } do
+            local kept = dofile(helper.root .. '/spec/bench/' .. file .. '.lua')
+            assert.equal('\n' .. report.rival(kept) .. '\n',
+                (report.marked(helper.read 'spec/bench/RESULTS.md', name)))
+        end
+    end)
 end)
 
 describe('the data of a bench', function()
