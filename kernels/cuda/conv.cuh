@@ -128,7 +128,7 @@ WN_DEVICE_FN int64_t wn__conv_element(const struct wn__conv_job &j, const struct
                           t.taps[1].phase + (int64_t)p.at[1] * t.taps[1].by, t.group * j.c.columns);
 }
 
-/* Where a thread reads the source for a row of a tile: rows and columns are those of the first place. */
+/* Holds where a thread reads the source for a row of a tile: the image, and the row and column of the first place. */
 struct wn__conv_source {
     int64_t image;
     int at[2];

@@ -1,4 +1,4 @@
-/* How CUDA's kernels cut a convolution. The workspace rule and the kernels read the same description.
+/* Says how CUDA's kernels cut a convolution. The workspace rule and the kernels read the same description.
  *
  * Each of the three is a product of matrices for each group of channels, (rows, terms) x (terms, columns):
  *

@@ -20,11 +20,11 @@ enum wn_layout {
     /* Of a matrix (rows, columns) with rows % WN_PANEL_UNIT == 0: panels of WN_PANEL rows one after the other, the last
      * panel with the rows that remain. A panel of w rows is dense: (columns, w) row-major. */
     WN_PANEL48,
-    /* Of an image (N, C, H, W): the order of a plain (N, H, W, C). Where that is the order of a plain (N, C, H, W) too,
-     * as with one channel or one pixel, the layout is WN_PLAIN (wn__layout_normal in memory_order.h). */
+    /* Puts an image (N, C, H, W) in the order of a plain (N, H, W, C). Where that is the order of a plain (N, C, H, W)
+     * too, as with one channel or one pixel, the layout is WN_PLAIN (wn__layout_normal in memory_order.h). */
     WN_NHWC,
-    /* Of a convolution's weight (O, I, kh, kw) with O % WN_PANEL_UNIT == 0: the matrix (O, kh kw I) in panels, as in
-     * WN_PANEL48. */
+    /* Puts a convolution's weight (O, I, kh, kw) with O % WN_PANEL_UNIT == 0 in panels, as the matrix (O, kh kw I)
+     * would lie in WN_PANEL48. */
     WN_CONV48,
     WN_LAYOUT_COUNT
 };

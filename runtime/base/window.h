@@ -18,7 +18,7 @@
 
 enum { WN_WINDOW_MOST = (1 << 20) - 1 }; /* the largest of the numbers below, so that none of their sums overflows */
 
-/* Where the attributes of a convolution and of a pooling are; each is a pair, but for groups and flags. */
+/* Numbers the attributes of a convolution and of a pooling; each is a pair, but for groups and flags. */
 enum {
     WN_CONV_STRIDE = 0,
     WN_CONV_PAD = 1,

@@ -121,7 +121,7 @@ return {
         cases = {
             gather_grad('columns', { 3, 2 }, ids(5, 3, 2), 2, 5),
             gather_grad('rows, repeated', { 6, 4 }, ids(2, 6, 4), 1, 2),
-            gather_grad('long rows, repeated', { 2, 600 }, ids(300, 2, 600), 2, 300),
+            gather_grad('long rows, repeated', { 2, 900 }, ids(600, 2, 900), 2, 600),
         },
         bad = {
             { inputs = { { 3, 2 }, ids(5, 3, 3) }, error = 'gather_grad: input 2 is %(3, 3%), expected %(3, 2%)' },

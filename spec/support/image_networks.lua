@@ -2,18 +2,10 @@
 -- parameters that are shared, frozen, computed and read as inputs, norms that are read twice or by nothing. Everything
 -- follows from the seed.
 local wane = require 'wane'
+local dice = require 'spec.support.dice'
 local nn, optim = wane.nn, wane.optim
 
 local image_networks = {}
-
--- Returns a generator with a state of its own, which draws from 1..n: Lua's differs between machines.
-local function dice(seed)
-    local state = (seed * 2654435 + 12345) % 2147483647
-    return function(n)
-        state = (state * 16807) % 2147483647
-        return state % n + 1
-    end
-end
 
 local Network = {}
 Network.__index = Network

@@ -1,18 +1,10 @@
 --- Makes random networks for specs that compare ways to train one: parameters are inputs, products of parameters are
 -- weights, weights are computed, frozen and shared. Everything follows from the seed.
 local wane = require 'wane'
+local dice = require 'spec.support.dice'
 local nn, optim = wane.nn, wane.optim
 
 local networks = {}
-
--- Returns a generator with a state of its own, which draws from 1..n: Lua's differs between machines.
-local function dice(seed)
-    local state = (seed * 2654435 + 12345) % 2147483647
-    return function(n)
-        state = (state * 16807) % 2147483647
-        return state % n + 1
-    end
-end
 
 local function pick(roll, list)
     return list[roll(#list)]

@@ -30,9 +30,8 @@ done
 apart='cudasim examples readme repl_tty classes measured neon product product_update team'
 if [ -z "$files" ]; then
     files=$(ls spec/*_spec.lua)
-    # Specs of CUDA have their device in the plain way and under the sanitizers; those of oneDNN run processes of their
-    # own.
-    case $way in nojit | stress) apart="$apart cuda[a-z_]* onednn" ;; esac
+    # Specs of CUDA have their device in the plain way and under the sanitizers.
+    case $way in nojit | stress) apart="$apart cuda[a-z_]*" ;; esac
     case $way in
         nojit | stress | asan) files=$(echo "$files" | grep -Ev "^spec/($(echo "$apart" | tr " " "|"))_spec") ;;
     esac
