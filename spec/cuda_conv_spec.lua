@@ -120,27 +120,34 @@ describe('a convolution on a GPU', function()
         return ok and result or error(result, 0)
     end
 
-    it('applies the op over it in its stores, to the bits of two nodes', function()
+    it('applies what is over it in its stores, to the bits of separate nodes', function()
         for _, row in ipairs(rows) do
             local what, name, dtypes, o = unpack(row)
             for _, dtype in ipairs(name == 'conv2d' and dtypes or {}) do
                 local shapes = OPS.conv2d(o)
                 local _, _, y, attrs = numbers(o)
-                local list = case_inputs.arrays({ name = what, inputs = { shapes[1], shapes[2], shapes[3], y } }, dtype,
-                    name)
+                local list = case_inputs.arrays({ name = what,
+                    inputs = { shapes[1], shapes[2], shapes[3], y, shapes[3], shapes[3] } }, dtype, name)
                 scoped('device', CUDA, function()
-                    local a, b, c, z = unpack(case_inputs.tensors(list, CUDA))
+                    local a, b, c, z, v, u = unpack(case_inputs.tensors(list, CUDA))
                     if o.layout then b = record('relayout', { b }, { layout = o.layout }) end
-                    local function fused(inputs, n, act)
+                    local function fused(inputs, n, ...)
                         local i = { unpack(attrs.i) }
-                        i[6], i[7] = n, op.id[act]
-                        return gradcheck.bytes(record('conv2d_map', inputs, { i = i, n = 7 }))
+                        i[6] = n
+                        for k, step in ipairs { ... } do i[6 + k] = op.id[step[1]] * 256 + step[3] * 16 + step[2] end
+                        return gradcheck.bytes(record('conv2d_map', inputs, { i = i, n = 6 + select('#', ...) }))
                     end
                     local function conv(inputs) return record('conv2d', inputs, attrs) end
                     local want = apart(function() return gradcheck.bytes(conv({ a, b, c }):silu()) end)
-                    assert(fused({ a, b, c }, 3, 'silu') == want, what .. ', silu: ' .. dtype)
+                    assert(fused({ a, b, c }, 3, { 'silu', 0, 0 }) == want, what .. ', silu: ' .. dtype)
                     want = apart(function() return gradcheck.bytes(conv { a, b } - z) end)
-                    assert(fused({ a, b, z }, 2, 'sub') == want, what .. ', sub: ' .. dtype)
+                    assert(fused({ a, b, z }, 2, { 'sub', 0, 1 }) == want, what .. ', sub: ' .. dtype)
+                    want = apart(function()
+                        local over = record('batch_norm', { conv { a, b, c }, c, v, u, v }, { i = { 0 } })
+                        return gradcheck.bytes((z - over):relu())
+                    end)
+                    assert(fused({ a, b, c, c, v, u, v, z }, 7, { 'sub', 1, 0 }, { 'relu', 0, 0 }) == want,
+                        what .. ', norm, sub and relu: ' .. dtype)
                 end)
             end
         end

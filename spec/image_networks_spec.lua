@@ -4,10 +4,12 @@
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
 local image_networks = require 'spec.support.image_networks'
+local programs = require 'spec.support.programs'
 local limits = require 'spec.support.limits'
 local measure = require 'wane.plan.measure'
+local binding = require 'wane.ffi'
 
-local policy = wane.policy
+local C, policy = binding.C, wane.policy
 local SEEDS = 10
 if helper.is_long then SEEDS = 30 end
 
@@ -87,6 +89,33 @@ describe('random networks over images', function()
             end
         end)
     end
+
+    it('give the bits of separate ops in evaluation, in the bytes predicted', function()
+        local fused = 0
+        for seed = 1, 3 * SEEDS do
+            local net = image_networks.make(seed)
+            local what = ('network %d: %s'):format(seed, table.concat(net.kinds, ', '))
+            net.optimizer:step(net.loss())
+            net.model:eval()
+            local function run()
+                wane.manual_seed(seed) -- some dropouts are no part of the model
+                local out = wane.no_grad(net.logits)
+                return programs.run { mode = 'eval', roots = { out } }, measure.fingerprint { out }
+            end
+            binding.check(C.wn_debug('rewrite', 0))
+            local ok, _, apart = pcall(run)
+            binding.check(C.wn_debug('rewrite', 1))
+            assert(ok, what .. ': ' .. tostring(_))
+            local p, bits = run()
+            for _, made in ipairs(programs.schedule(p)) do
+                if made.op and made.op:find('conv2d+batch_norm', 1, true) then fused = fused + 1 end
+            end
+            assert(bits == apart, what .. ': other bits')
+            assert(p.predicted.peak == p.measured.peak and p.predicted.reserved == p.measured.reserved,
+                ('%s: held %d bytes, predicted %d'):format(what, p.measured.peak, p.predicted.peak))
+        end
+        assert.is_true(fused > SEEDS / 2, fused .. ' norms over convolutions')
+    end)
 
     it('of which several differ in every step', function()
         local distinct = {}

@@ -3,67 +3,14 @@
 -- cost memory, the pattern must be left alone.
 require 'spec.helper'
 local wane = require 'wane'
-local binding = require 'wane.ffi'
 local program = require 'wane.program'
 local programs = require 'spec.support.programs'
 local gradcheck = require 'spec.support.gradcheck'
+local rewrites = require 'spec.support.rewrites'
 
-local C = binding.C
 local nn, optim = wane.nn, wane.optim
-
-local function split(fn, ...)
-    binding.check(C.wn_debug('rewrite', 0))
-    local function restore(ok, ...)
-        binding.check(C.wn_debug('rewrite', 1))
-        if not ok then error((...), 0) end
-        return ...
-    end
-    return restore(pcall(fn, ...))
-end
-
--- Runs build() -> request, tensors whose bytes matter after it. Returns { ops =, peak =, moved =, bytes = }.
-local function run(build)
-    wane.manual_seed(3)
-    local request, outputs = build()
-    local p = programs.run(request)
-    assert.equal(p.predicted.peak, p.measured.peak)
-    assert.equal(p.predicted.reserved, p.measured.reserved)
-    assert.equal(0, C.wn_verify(p.handle))
-    local out = { ops = {}, count = {}, last = {}, peak = p.predicted.peak, moved = programs.moved(p), bytes = {} }
-    for _, step in ipairs(programs.schedule(p)) do
-        if step.what == 'run' then
-            out.ops[#out.ops + 1] = step.op
-            out.count[step.op] = (out.count[step.op] or 0) + 1
-            out.last[step.phase] = #out.ops
-        end
-    end
-    if type(outputs) == 'function' then outputs = outputs() end
-    for k, t in ipairs(outputs) do out.bytes[k] = gradcheck.bytes(t) end
-    out.bytes = table.concat(out.bytes, '|')
-    return out
-end
-
--- Checks that the pattern is found (its name is in the schedule), gives the same bits, moves fewer bytes and holds no
--- more; returns both runs.
-local function better(build, word)
-    local fused, apart = run(build), split(run, build)
-    local list = table.concat(fused.ops, ' ')
-    assert.is_truthy(fused.count[word], word .. ' not in: ' .. list)
-    assert.is_nil(apart.count[word], 'not apart: ' .. table.concat(apart.ops, ' '))
-    assert.is_true(#fused.bytes > 0)
-    assert.equal(apart.bytes, fused.bytes)
-    assert.is_true(fused.moved < apart.moved, fused.moved .. ' bytes moved, apart ' .. apart.moved)
-    assert.is_true(fused.peak <= apart.peak, fused.peak .. ' bytes held, apart ' .. apart.peak)
-    return fused, apart
-end
-
-local function backward(loss, parameters)
-    return { mode = 'backward', roots = { loss } }, function()
-        local grads = { loss }
-        for k, p in ipairs(parameters) do grads[k + 1] = p.grad end
-        return grads
-    end
-end
+local run, better, backward = rewrites.run, rewrites.better, rewrites.backward
+local split = rewrites.split
 
 -- Returns opt:step(loss) as a request, and what it trains.
 local function step(make, opt, parameters)
@@ -131,71 +78,6 @@ describe('bias + activation', function()
             return { mode = 'eval', roots = { z } }, { y, z }
         end)
         assert.equal(1, r.count.linear)
-    end)
-end)
-
-describe('a convolution', function()
-    for _, dtype in ipairs { 'f32', 'f64', 'bf16' } do
-        it('takes the elementwise op over it: ' .. dtype, function()
-            better(function()
-                local o = { dtype = dtype }
-                local a, b = nn.Conv2d(3, 32, 3, { padding = 1, dtype = dtype }), nn.Conv2d(32, 20, 1, o)
-                local c = nn.Conv2d(20, 20, 3, { groups = 20, dtype = dtype })
-                local y = c(b(a(wane.randn(2, 3, 9, 7, o)):relu()):gelu())
-                return backward((y ^ 2):mean(), { a.weight, a.bias, b.weight, b.bias, c.weight })
-            end, 'conv2d+relu')
-        end)
-    end
-end)
-
-describe('a norm over channels', function()
-    for _, dtype in ipairs { 'f32', 'f64', 'bf16' } do
-        it('takes relu and the residual into its pass, and relu\'s gradient into its own: ' .. dtype, function()
-            local fused = better(function()
-                local o = { padding = 1, bias = false, dtype = dtype }
-                local a, b = nn.Conv2d(3, 16, 3, o), nn.Conv2d(16, 16, 3, o)
-                local n, m = nn.BatchNorm2d(16, { dtype = dtype }), nn.BatchNorm2d(16, { dtype = dtype })
-                local x = n(a(wane.randn(2, 3, 9, 7, { dtype = dtype }))):relu()
-                local loss = ((m(b(x)) + x):relu() ^ 2):mean()
-                return backward(loss, { a.weight, b.weight, n.weight, n.bias, m.weight, m.bias })
-            end, 'batch_norm+relu')
-            local list = ' ' .. table.concat(fused.ops, ' ') .. ' '
-            assert.is_truthy(list:find(' batch_norm+add+relu ', 1, true), list)
-            assert.is_truthy(list:find(' relu_norm_sums .*relu_norm_dx '), list)
-        end)
-    end
-
-    it('of groups, and in evaluation, does so too', function()
-        better(function()
-            local a, n = nn.Conv2d(3, 16, 3), nn.GroupNorm(4, 16)
-            local loss = (n(a(wane.randn(2, 3, 19, 17))):relu() ^ 2):mean()
-            return backward(loss, { a.weight, n.weight, n.bias })
-        end, 'relu_norm_dx')
-        better(function()
-            local a, n = nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16)
-            n:eval()
-            local y = nn.Conv2d(16, 32, 3)(n(a(wane.randn(2, 3, 9, 7))):clamp(0, 6)):retain()
-            return { mode = 'eval', roots = { y } }, { y }
-        end, 'batch_norm+clamp')
-    end)
-
-    it('is left alone where something else reads the value between', function()
-        local r = run(function()
-            local a, n = nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16)
-            local y = n(a(wane.randn(2, 3, 9, 7)))
-            local loss = (y:relu() * y):mean()
-            return backward(loss, { a.weight, n.weight })
-        end)
-        assert.equal(1, r.count.batch_norm)
-        assert.equal(1, r.count.batch_norm_dx)
-        r = run(function()
-            local a, n = nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16)
-            local y = n(a(wane.randn(2, 3, 9, 7))):relu():retain()
-            local loss = (y ^ 2):mean()
-            local z = n.weight * 1
-            return { mode = 'backward', roots = { loss + z:sum() } }, function() return { y, a.weight.grad } end
-        end)
-        assert.equal(1, r.count['batch_norm+relu'])
     end)
 end)
 

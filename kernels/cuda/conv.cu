@@ -109,11 +109,15 @@ static int greatest_divisor(int a, int b)
 /* Fills in what follows the products of CONV2D_MAP. */
 static void map_of(const struct wn_desc *d, const struct wn_buffers *b, struct wn__conv_job *j)
 {
-    const int64_t inputs = d->attrs.i[WN_CONV_MAP_INPUTS];
-    j->bias = inputs > 2 ? b->in[2] : NULL;
-    j->other = d->n_in > inputs ? b->in[inputs] : NULL;
-    j->has_step = 1;
-    j->step = wn__step_of((int32_t)d->attrs.i[WN_CONV_MAP_OP], d->out.dtype, d->attrs.f, NULL);
+    const struct wn__conv_map m = wn__conv_map_get(&d->attrs);
+    j->bias = m.conv > 2 ? b->in[2] : NULL;
+    for (int32_t k = 0; m.norm && k < 4; k++) j->norm[k] = b->in[m.norm + k];
+    j->image = d->n_in > m.image ? b->in[m.image] : NULL;
+    j->steps = m.steps.n;
+    for (int32_t s = 0; s < m.steps.n; s++) {
+        j->step[s] = wn__step_of(m.steps.step[s].op, d->out.dtype, d->attrs.f, NULL);
+        for (int32_t k = 0; k < 2; k++) j->operand[s][k] = m.steps.step[s].operand[k];
+    }
 }
 
 static struct wn__conv_job job_of(const struct wn_desc *d, const struct wn_buffers *b)

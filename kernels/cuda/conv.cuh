@@ -29,9 +29,11 @@ struct wn__conv_job {
     const void *weight;               /* of conv.h's is_packed, or as given where its rows are terms already */
     const void *dy;                   /* of CONV2D_DW */
     const void *bias;                 /* (O), or NULL */
-    const void *other;                /* the second operand of CONV2D_MAP's op, of the shape of the result, or NULL */
-    int32_t has_step;                 /* 1: of CONV2D_MAP */
-    struct wn__step step;             /* its op */
+    const void *norm[4];              /* of CONV2D_MAP's batch norm: mean, rstd, weight, bias; or all NULL */
+    const void *image;                /* operand 1 of CONV2D_MAP's steps, of the shape of the result; or NULL */
+    int32_t steps;                    /* of CONV2D_MAP */
+    struct wn__step step[WN_CONV_STEPS];
+    int32_t operand[WN_CONV_STEPS][2]; /* 0: the value so far, 1: the image */
     void *out;
     void *sums; /* (parts, O, kh, kw, C / groups) of CONV2D_DW; NULL: one part */
 };

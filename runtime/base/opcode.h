@@ -49,30 +49,63 @@ struct wn__fused {
     } step[WN_CHAIN_STEPS];
 };
 /* A BATCH_NORM_MAP: at most WN_NORM_STEPS steps, whose operand 0 is the value of the norm and the steps so far, operand
- * k > 0 the input WN_NORM_INPUTS + k - 1 of the node; the groups of the norm are an attribute behind them. A CONV2D_MAP
- * has the number of inputs of its convolution and one op as attributes. */
-enum { WN_NORM_STEPS = 4, WN_NORM_INPUTS = 5, WN_NORM_MAP_GROUPS = 7, WN_CONV_MAP_INPUTS = 5, WN_CONV_MAP_OP = 6 };
+ * k > 0 the input WN_NORM_INPUTS + k - 1 of the node; the groups of the norm are an attribute behind them.
+ *
+ * A CONV2D_MAP: behind the attributes of the convolution, WN_CONV_MAP_INPUTS, the number of inputs of the convolution
+ * and of the batch norm over it, x, w[, b][, mean, rstd, weight, bias], and at most WN_CONV_STEPS steps, whose operand
+ * 0 is the value so far and operand 1 the one input behind those. */
+enum {
+    WN_NORM_STEPS = 4,
+    WN_NORM_INPUTS = 5,
+    WN_NORM_MAP_GROUPS = 7,
+    WN_CONV_MAP_INPUTS = 5,
+    WN_CONV_MAP_STEP = 6, /* the first */
+    WN_CONV_STEPS = 2
+};
 /* Returns the number of operands, 1 or 2, of an op that may be a step or a product's epilogue; 0: it may be neither. */
 int32_t wn__elementwise_operands(int32_t op);
 
-/* Read and write the steps of a CHAIN as attributes: attrs.n = n, and of step k
- * attrs.i[k] = op << 8 | operand[1] << 4 | operand[0]. */
-static inline struct wn__fused wn__fused_get(const struct wn_attrs *a)
+/* Read and write steps as attributes behind the first `from`: attrs.n = from + n, and of step k
+ * attrs.i[from + k] = op << 8 | operand[1] << 4 | operand[0]. */
+static inline struct wn__fused wn__fused_get_from(const struct wn_attrs *a, int32_t from)
 {
     struct wn__fused c;
     memset(&c, 0, sizeof c);
-    c.n = a->n;
-    for (int32_t k = 0; k < a->n && k < WN_CHAIN_STEPS; k++) {
-        c.step[k].op = (int32_t)(a->i[k] >> 8);
-        c.step[k].operand[0] = (int32_t)(a->i[k] & 15);
-        c.step[k].operand[1] = (int32_t)(a->i[k] >> 4 & 15);
+    c.n = a->n - from;
+    for (int32_t k = 0; k < c.n && k < WN_CHAIN_STEPS && from + k < WN_MAX_DIMS; k++) {
+        c.step[k].op = (int32_t)(a->i[from + k] >> 8);
+        c.step[k].operand[0] = (int32_t)(a->i[from + k] & 15);
+        c.step[k].operand[1] = (int32_t)(a->i[from + k] >> 4 & 15);
     }
     return c;
 }
+static inline void wn__fused_put_from(const struct wn__fused *c, int32_t from, struct wn_attrs *a)
+{
+    a->n = from + c->n;
+    for (int32_t k = 0; k < c->n; k++)
+        a->i[from + k] = (int64_t)c->step[k].op << 8 | c->step[k].operand[1] << 4 | c->step[k].operand[0];
+}
+
+/* Read and write the steps of a CHAIN or of a BATCH_NORM_MAP. */
+static inline struct wn__fused wn__fused_get(const struct wn_attrs *a)
+{
+    return wn__fused_get_from(a, 0);
+}
 static inline void wn__fused_put(const struct wn__fused *c, struct wn_attrs *a)
 {
-    a->n = c->n;
-    for (int32_t k = 0; k < c->n; k++)
-        a->i[k] = (int64_t)c->step[k].op << 8 | c->step[k].operand[1] << 4 | c->step[k].operand[0];
+    wn__fused_put_from(c, 0, a);
+}
+
+/* The inputs of a CONV2D_MAP. norm: where those of the batch norm begin, mean, rstd, weight and bias; 0: there is none.
+ * conv: inputs of the convolution. image: the input that is operand 1 of steps. */
+struct wn__conv_map {
+    int32_t conv, norm, image;
+    struct wn__fused steps;
+};
+static inline struct wn__conv_map wn__conv_map_get(const struct wn_attrs *a)
+{
+    const int32_t image = (int32_t)a->i[WN_CONV_MAP_INPUTS], has_norm = image > 3, conv = image - 4 * has_norm;
+    struct wn__conv_map m = {conv, has_norm ? conv : 0, image, wn__fused_get_from(a, WN_CONV_MAP_STEP)};
+    return m;
 }
 #endif

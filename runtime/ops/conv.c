@@ -69,6 +69,9 @@ static int32_t check_sizes(const struct wn_desc *d, struct wn__window *w, int64_
                         "%s: %" PRId64 " output channels do not divide into %" PRId64
                         " groups; expected a multiple of the groups",
                         name, w->o, w->groups);
+    if (weight_inputs != w->c && w->groups == 1)
+        return wn__fail(WN_SHAPE, "%s: the weight is for %" PRId64 " input channels, the image has %" PRId64, name,
+                        weight_inputs, w->c);
     if (weight_inputs != w->c / w->groups)
         return wn__fail(WN_SHAPE,
                         "%s: the weight is for %" PRId64 " input channels a group, the image has %" PRId64 " (%" PRId64

@@ -1,7 +1,8 @@
 /* Ops over images that rewrites make of several recorded ops (plan/ir/image_patterns.c): see fused.c for what holds of
  * all of them.
  *
- *     conv2d_map      x, w[, b][, z] -> f(conv2d(x, w, b), z), f the elementwise op attrs.i[WN_CONV_MAP_OP]
+ *     conv2d_map      x, w[, b][, mean, rstd, v, c][, z] -> y: up to 2 elementwise steps over conv2d(x, w, b), or over
+ *                     batch_norm(conv2d(x, w, b), mean, rstd, v, c), and z
  *     batch_norm_map  x, mean, rstd, w, b[, c[, d]] -> y: 1 to 4 elementwise steps over batch_norm(x, ..), c and d
  *     relu_norm_sums  dy, x, mean, rstd, w, b -> batch_norm_sums(g, x, mean, rstd)
  *     relu_norm_dx    dy, x, mean, rstd, w, s, b -> batch_norm_dx(g, x, mean, rstd, w, s)
@@ -12,13 +13,15 @@
 
 enum { AGAIN_FLOPS = 5 }; /* of an element whose norm is computed again, and compared */
 
-/* Returns the FLOPs of one elementwise op over the elements of the result. */
-static double step_flops(const struct wn_desc *d, int32_t op)
+/* Returns the FLOPs of an elementwise op, or of a batch norm, over the elements of the result. */
+static double flops_over(const struct wn_desc *d, int32_t op)
 {
-    struct wn_type in[2] = {d->out, d->out};
-    struct wn_desc step = {.op = op, .n_in = wn__elementwise_operands(op), .out = d->out, .in = in, .attrs = d->attrs};
+    struct wn_type in[WN_NORM_INPUTS];
+    for (int32_t i = 0; i < WN_NORM_INPUTS; i++) in[i] = d->out;
+    const int32_t n = op == WN_OP_BATCH_NORM ? WN_NORM_INPUTS : wn__elementwise_operands(op);
+    const struct wn_desc one = {.op = op, .n_in = n, .out = d->out, .in = in, .attrs = d->attrs};
     struct wn_cost cost = {0};
-    wn__op_rules(op)->cost(&step, &cost);
+    wn__op_rules(op)->cost(&one, &cost);
     return cost.flops;
 }
 
@@ -32,34 +35,66 @@ static int32_t need_operands(const struct wn_desc *d, int32_t first)
     return WN_OK;
 }
 
+/* Fails unless step k is an elementwise op whose operands are the value so far (0), or one of the `images` inputs
+ * behind the others. */
+static int32_t check_step(const struct wn_desc *d, const struct wn__fused *c, int32_t k, int32_t images)
+{
+    const char *name = wn__op_name(d->op);
+    const int32_t n = wn__elementwise_operands(c->step[k].op);
+    if (n == 0 || c->step[k].op == WN_OP_DROPOUT)
+        return wn__fail(WN_VALUE, "%s: step %d is %s, expected an elementwise op", name, (int)k + 1,
+                        wn__op_name(c->step[k].op));
+    for (int32_t i = 0; i < n; i++)
+        if (c->step[k].operand[i] > images)
+            return wn__fail(WN_VALUE, "%s: step %d reads operand %d, of %d", name, (int)k + 1,
+                            (int)c->step[k].operand[i], (int)images + 1);
+    return WN_OK;
+}
+
 /* ---- conv2d_map ---------------------------------------------------------------------------------------- */
 static struct wn_desc conv_of(const struct wn_desc *d)
 {
     struct wn_desc c = *d;
     c.op = WN_OP_CONV2D;
-    c.n_in = (int32_t)d->attrs.i[WN_CONV_MAP_INPUTS];
+    c.n_in = wn__conv_map_get(&d->attrs).conv;
     return c;
+}
+
+/* Fails unless the inputs from `norm` on are those of a batch norm over the result. */
+static int32_t need_norm(const struct wn_desc *d, int32_t norm)
+{
+    const char *const what[] = {"the mean", "the rstd", "the weight", "the bias"};
+    const struct wn_type channels = {.dtype = d->out.dtype, .ndim = 1, .dim = {d->out.dim[1]}};
+    for (int32_t i = 0; i < 4; i++) WN_TRY(wn__need_shape(d, norm + i, &channels, what[i]));
+    return WN_OK;
 }
 
 static int32_t shape_conv2d_map(struct wn_desc *d)
 {
+    const struct wn__conv_map m = wn__conv_map_get(&d->attrs);
+    const int32_t least = m.norm ? 0 : 1;
+    if (m.conv < 2 || m.conv > 3 || d->n_in < m.image || d->n_in > m.image + 1)
+        return wn__fail(WN_VALUE, "conv2d_map: %d inputs given, expected %d and at most one image", (int)d->n_in,
+                        (int)m.image);
+    if (m.steps.n < least || m.steps.n > WN_CONV_STEPS)
+        return wn__fail(WN_VALUE, "conv2d_map: %d steps given, expected %d to %d", (int)m.steps.n, (int)least,
+                        WN_CONV_STEPS);
+    for (int32_t k = 0; k < m.steps.n; k++) WN_TRY(check_step(d, &m.steps, k, d->n_in - m.image));
     struct wn_desc c = conv_of(d);
-    int32_t op = (int32_t)d->attrs.i[WN_CONV_MAP_OP], n = wn__elementwise_operands(op);
-    if (n == 0 || op == WN_OP_DROPOUT)
-        return wn__fail(WN_VALUE, "conv2d_map: %s given, expected an elementwise op", wn__op_name(op));
-    if (c.n_in < 2 || c.n_in > 3 || d->n_in != c.n_in + n - 1)
-        return wn__fail(WN_VALUE, "conv2d_map: %d inputs given, expected %d with %s", (int)d->n_in, (int)c.n_in + n - 1,
-                        wn__op_name(op));
+    WN_TRY(wn__same_dtype(d));
     WN_TRY(wn__op_rules(c.op)->shape(&c));
     d->out = c.out;
-    return need_operands(d, c.n_in);
+    if (m.norm) WN_TRY(need_norm(d, m.norm));
+    return need_operands(d, m.image);
 }
 
 static void cost_conv2d_map(const struct wn_desc *d, struct wn_cost *cost)
 {
+    const struct wn__conv_map m = wn__conv_map_get(&d->attrs);
     struct wn_desc c = conv_of(d);
     wn__op_rules(c.op)->cost(&c, cost);
-    cost->flops += step_flops(d, (int32_t)d->attrs.i[WN_CONV_MAP_OP]);
+    if (m.norm) cost->flops += flops_over(d, WN_OP_BATCH_NORM);
+    for (int32_t k = 0; k < m.steps.n; k++) cost->flops += flops_over(d, m.steps.step[k].op);
     cost->bytes = wn__all_bytes(d);
 }
 
@@ -75,27 +110,13 @@ static struct wn_desc norm_of(const struct wn_desc *d)
     return n;
 }
 
-/* Fails unless step k is an elementwise op whose operands are the value so far (0), or inputs of the node. */
-static int32_t check_step(const struct wn_desc *d, const struct wn__fused *c, int32_t k)
-{
-    int32_t n = wn__elementwise_operands(c->step[k].op);
-    if (n == 0 || c->step[k].op == WN_OP_DROPOUT)
-        return wn__fail(WN_VALUE, "batch_norm_map: step %d is %s, expected an elementwise op", (int)k + 1,
-                        wn__op_name(c->step[k].op));
-    for (int32_t i = 0; i < n; i++)
-        if (c->step[k].operand[i] > d->n_in - WN_NORM_INPUTS)
-            return wn__fail(WN_VALUE, "batch_norm_map: step %d reads operand %d, of %d", (int)k + 1,
-                            (int)c->step[k].operand[i], (int)(d->n_in - WN_NORM_INPUTS) + 1);
-    return WN_OK;
-}
-
 static int32_t shape_batch_norm_map(struct wn_desc *d)
 {
     struct wn_desc norm = norm_of(d);
     struct wn__fused c = wn__fused_get(&d->attrs);
     if (c.n < 1 || c.n > WN_NORM_STEPS)
         return wn__fail(WN_VALUE, "batch_norm_map: %d steps given, expected 1 to %d", (int)c.n, WN_NORM_STEPS);
-    for (int32_t k = 0; k < c.n; k++) WN_TRY(check_step(d, &c, k));
+    for (int32_t k = 0; k < c.n; k++) WN_TRY(check_step(d, &c, k, d->n_in - WN_NORM_INPUTS));
     WN_TRY(wn__op_rules(norm.op)->shape(&norm));
     d->out = norm.out;
     return need_operands(d, WN_NORM_INPUTS);
@@ -106,7 +127,7 @@ static void cost_batch_norm_map(const struct wn_desc *d, struct wn_cost *cost)
     struct wn_desc norm = norm_of(d);
     struct wn__fused c = wn__fused_get(&d->attrs);
     wn__op_rules(norm.op)->cost(&norm, cost);
-    for (int32_t k = 0; k < c.n; k++) cost->flops += step_flops(d, c.step[k].op);
+    for (int32_t k = 0; k < c.n; k++) cost->flops += flops_over(d, c.step[k].op);
     cost->bytes = wn__all_bytes(d);
 }
 

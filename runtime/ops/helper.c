@@ -16,10 +16,10 @@ static int32_t bad_dtype(const struct wn_desc *d, int32_t i, const char *accepte
 {
     const char *name = wn__op_name(d->op), *have = wn__dtype_name(d->in[i].dtype);
     if (later(d->in[i].dtype))
-        return wn__fail(WN_DTYPE, "%s: %s is not in this version; input %d is %s, expected %s: convert it with :to",
-                        name, have, (int)i + 1, wn__type_text(&d->in[i]), accepted);
-    return wn__fail(WN_DTYPE, "%s: input %d is %s, expected %s; convert it with :to", name, (int)i + 1,
-                    wn__type_text(&d->in[i]), accepted);
+        return wn__fail(WN_DTYPE, "%s: %s is not in this version; input %d is %s %s, expected %s: convert it with :to",
+                        name, have, (int)i + 1, wn__shape_text(&d->in[i]), have, accepted);
+    return wn__fail(WN_DTYPE, "%s: input %d is %s %s, expected %s; convert it with :to", name, (int)i + 1,
+                    wn__shape_text(&d->in[i]), have, accepted);
 }
 
 int32_t wn__need_float_at(const struct wn_desc *d, int32_t i)

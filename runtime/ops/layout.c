@@ -107,7 +107,7 @@ static int32_t images_of(int32_t op)
 static int32_t further_images_from(int32_t op, const struct wn_attrs *attrs)
 {
     if (op == WN_OP_BATCH_NORM_MAP) return WN_NORM_INPUTS;
-    return op == WN_OP_CONV2D_MAP ? (int32_t)attrs->i[WN_CONV_MAP_INPUTS] : WN_GRAD_MAX;
+    return op == WN_OP_CONV2D_MAP ? wn__conv_map_get(attrs).image : WN_GRAD_MAX;
 }
 
 int32_t wn__op_wants(int32_t op, int32_t n, const struct wn_type *const *in, const struct wn_attrs *attrs, int32_t i)

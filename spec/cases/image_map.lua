@@ -1,6 +1,6 @@
 --- Cases of convolutions and batch norms with the elementwise ops around them, which rewrites make
--- (runtime/plan/ir/image_patterns.c), recorded directly. spec/rewrite_spec.lua checks that their bits are those of the
--- separate ops.
+-- (runtime/plan/ir/image_patterns.c), recorded directly. spec/image_rewrite_spec.lua checks that their bits are those
+-- of the separate ops.
 local array = require 'spec.cases.array'
 local id = require('wane.tensor.op').id
 
@@ -128,17 +128,21 @@ end
 
 local PAIR = 2 ^ 32 + 1
 
--- Options are act, conv (inputs of the convolution), padding, f (numbers of act)
+-- Options are steps (as of a norm; operand 1 is the image), conv (inputs of the convolution), norm (true: a batch norm
+-- over it), padding, f (numbers of a step).
 local function conv_map(name, inputs, o, apply)
-    local n_conv, padding = o.conv, o.padding
-    local i = { PAIR, padding * PAIR, PAIR, 1, 0, n_conv, id[o.act] }
+    local i = { PAIR, o.padding * PAIR, PAIR, 1, 0, o.conv + (o.norm and 4 or 0) }
+    for _, s in ipairs(o.steps) do i[#i + 1] = id[s[1]] * 256 + (s[3] or 0) * 16 + s[2] end
     return { name = name, inputs = inputs, tol = tol,
-        call = function(_, ...) return array.record('conv2d_map', { ... }, { i = i, n = 7, f = o.f }) end,
+        call = function(_, ...) return array.record('conv2d_map', { ... }, { i = i, n = #i, f = o.f }) end,
         ref = function(x, w, ...)
-            local b, z = ...
-            if n_conv == 2 then b, z = nil, b end
-            local y = conv(x, w, b, padding)
-            return z and array.map(apply, y, z) or array.map(apply, y)
+            local rest = { ... }
+            local y = conv(x, w, o.conv == 3 and table.remove(rest, 1) or nil, o.padding)
+            if o.norm then
+                y = norm(y, rest[1], rest[2], rest[3], rest[4], 0)
+                rest = { rest[5] }
+            end
+            return array.map(apply, y, rest[1])
         end }
 end
 
@@ -149,33 +153,48 @@ append(cases, map({ { 'mul', 1, 0 }, { 'sub', 2, 0 }, { 'neg', 0 }, { 'clamp', 0
     return array.map(function(p, q, r) return math.max(-0.5, math.min(0.5, p * q - r)) end, y, z, u)
 end, { -0.5, 0.5 }), 'four steps')
 
-local image, one = { 2, 3, 2, 2 }, { 3 }
+local image, one, RELU = { 2, 3, 2, 2 }, { 3 }, { { 'relu', 0 } }
+local function positive(n) return { gen = 'positive', n } end
 
 return {
     conv2d_map = {
         cases = {
             conv_map('bias and relu', { { 2, 3, 4, 5 }, { 5, 3, 3, 3 }, { 5 } },
-                { act = 'relu', conv = 3, padding = 1 }, relu),
+                { steps = RELU, conv = 3, padding = 1 }, relu),
             conv_map('one pixel and tanh', { { 2, 5, 3, 2 }, { 16, 5, 1, 1 } },
-                { act = 'tanh', conv = 2, padding = 0 }, function(v)
+                { steps = { { 'tanh', 0 } }, conv = 2, padding = 0 }, function(v)
                     local e = math.exp(2 * v)
                     return (e - 1) / (e + 1)
                 end),
             conv_map('added to an image', { { 1, 2, 4, 3 }, { 3, 2, 2, 2 }, { 1, 3, 3, 2 } },
-                { act = 'add', conv = 2, padding = 0 }, function(y, z) return y + z end),
-            conv_map('clamped, with a bias', { { 1, 2, 3, 3 }, { 16, 2, 3, 3 }, { 16 } },
-                { act = 'clamp', conv = 3, padding = 1, f = { -0.5, 0.5 } }, function(v)
-                    return math.max(-0.5, math.min(0.5, v))
-                end),
+                { steps = { { 'add', 0, 1 } }, conv = 2, padding = 0 }, function(y, z) return y + z end),
+            conv_map('clamped, with a bias, under an image',
+                { { 1, 2, 3, 3 }, { 16, 2, 3, 3 }, { 16 }, { 1, 16, 3, 3 } },
+                { steps = { { 'clamp', 0 }, { 'sub', 1, 0 } }, conv = 3, padding = 1, f = { -0.5, 0.5 } },
+                function(v, z) return z - math.max(-0.5, math.min(0.5, v)) end),
+            conv_map('a norm', { { 2, 3, 4, 3 }, { 5, 3, 3, 3 }, { 5 }, { 5 }, positive(5), { 5 }, { 5 } },
+                { steps = {}, conv = 3, norm = true, padding = 1 }, function(y) return y end),
+            conv_map('a norm, an image and relu',
+                { { 2, 5, 3, 2 }, { 19, 5, 1, 1 }, { 19 }, positive(19), { 19 }, { 19 }, { 2, 19, 3, 2 } },
+                { steps = { { 'add', 1, 0 }, { 'relu', 0 } }, conv = 2, norm = true, padding = 0 },
+                function(y, z) return relu(y + z) end),
         },
         bad = {
-            { inputs = { { 1, 2, 3, 3 }, { 3, 2, 2, 2 } }, error = 'conv2d_map: sum given, expected an elementwise op',
-                call = conv_map('', {}, { act = 'sum', conv = 2, padding = 0 }).call },
-            { inputs = { { 1, 2, 3, 3 }, { 3, 2, 2, 2 } }, error = 'conv2d_map: 2 inputs given, expected 3 with add',
-                call = conv_map('', {}, { act = 'add', conv = 2, padding = 0 }).call },
+            { inputs = { { 1, 2, 3, 3 }, { 3, 2, 2, 2 } },
+                error = 'conv2d_map: step 1 is sum, expected an elementwise op',
+                call = conv_map('', {}, { steps = { { 'sum', 0 } }, conv = 2, padding = 0 }).call },
+            { inputs = { { 1, 2, 3, 3 }, { 3, 2, 2, 2 } }, error = 'conv2d_map: step 1 reads operand 1, of 1',
+                call = conv_map('', {}, { steps = { { 'add', 0, 1 } }, conv = 2, padding = 0 }).call },
+            { inputs = { { 1, 2, 3, 3 }, { 3, 2, 2, 2 } }, error = 'conv2d_map: 0 steps given, expected 1 to 2',
+                call = conv_map('', {}, { steps = {}, conv = 2, padding = 0 }).call },
+            { inputs = { { 1, 2, 3, 3 }, { 3, 2, 2, 2 } }, error = 'conv2d_map: 2 inputs given, expected 6 and',
+                call = conv_map('', {}, { steps = RELU, conv = 2, norm = true, padding = 0 }).call },
+            { inputs = { { 1, 2, 3, 3 }, { 3, 2, 2, 2 }, { 3 }, { 4 }, { 3 }, { 3 } },
+                error = 'conv2d_map: the rstd is %(4%), expected %(3%)',
+                call = conv_map('', {}, { steps = RELU, conv = 2, norm = true, padding = 0 }).call },
             { inputs = { { 1, 2, 3, 3 }, { 3, 2, 2, 2 }, { 1, 3, 3, 3 } },
                 error = 'conv2d_map: input 3 is %(1, 3, 3, 3%) .*, expected %(1, 3, 2, 2%)',
-                call = conv_map('', {}, { act = 'add', conv = 2, padding = 0 }).call },
+                call = conv_map('', {}, { steps = { { 'add', 0, 1 } }, conv = 2, padding = 0 }).call },
         },
     },
     batch_norm_map = {

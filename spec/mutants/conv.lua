@@ -4,6 +4,13 @@ local function row(name, file, old, new)
         spec = 'spec/op_spec.lua', filter = 'conv' }
 end
 
+-- Breaks what follows a convolution in its pass.
+local function over(name, file, old, new)
+    local out = row(name, file, old, new)
+    out.spec, out.filter = 'spec/image_rewrite_spec.lua', 'follows into one pass'
+    return out
+end
+
 return {
     row('pads a row too little', 'conv.c', 'a->first = -w->pad[k];', 'a->first = 1 - w->pad[k];'),
     row('forgets dilation', 'conv.c', 'a->each = w->dilation[k];', 'a->each = 1;'),
@@ -53,4 +60,18 @@ return {
     row('writes the last block of channels over the first', 'winograd_dw.c', '.channel = task / outputs * CHANNELS',
         '.channel = task / outputs % 2 * CHANNELS'),
     row('swaps the sides of a plain product', 'conv.c', 'p.a = b->in[in_panels];', 'p.a = b->in[!in_panels];'),
+    over('finishes the first channels instead of a block of them', 'epilogue.c',
+        'const int64_t at = pixel * e->channels + channel;', 'const int64_t at = pixel * e->channels;'),
+    over('takes the numbers of the first channels for those of a block', 'epilogue.c',
+        'const T *rstd = (const T *)(const void *)e->norm[1] + channel;',
+        'const T *rstd = (const T *)(const void *)e->norm[1];'),
+    row('takes operands over a convolution in one order', 'epilogue.c', '{out, in[v[0]], v[1]', '{out, in[0], v[1]'),
+    over('finishes one of two pixels of a tile', 'winograd.c', 'wn_min(columns - t.out[1], 2), b->column',
+        '1, b->column'),
+    over('leaves the last pixels of a depthwise block', 'depthwise.c', 'p[i].out, n, f->channel, f->n)',
+        'p[i].out, n - 1, f->channel, f->n)'),
+    over('finishes a block of the first group', 'images.c', 'f->rows, f->group * w->columns + f->column0, f->columns',
+        'f->rows, f->column0, f->columns'),
+    over('leaves a product of one pixel unfinished', 'conv.c', 'p.finish = e ? finish_rows : NULL;',
+        'p.finish = NULL, (void)finish_rows;'),
 }

@@ -126,4 +126,25 @@ return {
         new = "return { product, product.inputs[2], bias.inputs[1] }, { bias }",
         spec = 'spec/image_spec.lua',
     },
+    {
+        name = 'images: a norm of groups is taken for one whose statistics are given',
+        file = 'runtime/plan/ir/image_patterns.c',
+        old = 'c->op != WN_OP_BATCH_NORM || c->attrs.i[0] != 0 || m->norm',
+        new = 'c->op != WN_OP_BATCH_NORM || m->norm',
+        spec = 'spec/image_rewrite_spec.lua',
+    },
+    {
+        name = 'images: two images are taken for one operand over a convolution',
+        file = 'runtime/plan/ir/image_patterns.c',
+        old = 'if (in->n > m->image || !wn__type_equal',
+        new = 'if (!wn__type_equal',
+        spec = 'spec/image_rewrite_spec.lua',
+    },
+    {
+        name = 'images: the second step over a convolution takes the numbers of the first',
+        file = 'runtime/plan/ir/image_patterns.c',
+        old = 'if (has_numbers && wn__elementwise_has_numbers(c->op)) return 0;\n    struct wn__fused_step step',
+        new = 'struct wn__fused_step step',
+        spec = 'spec/image_rewrite_spec.lua',
+    },
 }

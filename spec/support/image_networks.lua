@@ -171,8 +171,8 @@ local function optimizer(n, parameters)
     return optim.SGD(parameters, { lr = 1e-2, momentum = kind == 'momentum' and 0.9 or 0 })
 end
 
---- Makes a random network: { model = what holds its layers, loss = function() -> loss, optimizer, kinds = names of its
--- layers and more }.
+--- Makes a random network: { model = what holds its layers, loss = function() -> loss, logits = function() -> (batch,
+-- 3), optimizer, kinds = names of its layers and more }.
 -- @param seed whole number; the network, its first values and its data follow from it
 function image_networks.make(seed)
     wane.manual_seed(seed)
@@ -199,10 +199,15 @@ function image_networks.make(seed)
     local function forward()
         local v = x
         for _, step in ipairs(steps) do v = step(v) end
-        return nn.cross_entropy(head(v:adaptive_avg_pool2d(1):flatten(2)), labels)
+        return head(v:adaptive_avg_pool2d(1):flatten(2))
     end
-    local function loss() return is_mixed and wane.autocast('bf16', forward) or forward() end
-    return { model = model, loss = loss, optimizer = optimizer(n, model:parameters()), kinds = n.kinds }
+    local function logits() return is_mixed and wane.autocast('bf16', forward) or forward() end
+    local function loss()
+        local function of_batch() return nn.cross_entropy(forward(), labels) end
+        return is_mixed and wane.autocast('bf16', of_batch) or of_batch()
+    end
+    return { model = model, loss = loss, logits = logits, optimizer = optimizer(n, model:parameters()),
+        kinds = n.kinds }
 end
 
 return image_networks

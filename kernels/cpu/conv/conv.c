@@ -26,8 +26,14 @@ static int32_t run_product(struct wn__gemm *p, int32_t dtype)
     return dtype == WN_F32 ? wn__gemm_f32(p) : wn__gemm_bf16(p);
 }
 
+static void finish_rows(const void *epilogue, int64_t row, int64_t rows, int64_t column, int64_t n)
+{
+    wn__conv_finish(epilogue, row, rows, column, n);
+}
+
 /* Computes y or dx: (pixels, n) = a: (pixels, k) times the weight. */
-static int32_t product_image(const struct wn_desc *d, const struct wn_buffers *b, const struct wn__window *w)
+static int32_t product_image(const struct wn_desc *d, const struct wn_buffers *b, const struct wn__window *w,
+                             const struct wn__conv_epilogue *e)
 {
     const int32_t is_dx = d->op == WN_OP_CONV2D_DX, in_panels = d->in[1].layout != WN_PLAIN;
     struct wn__gemm p = {.m = w->n * w->in[0] * w->in[1], .n = is_dx ? w->c : w->o, .k = is_dx ? w->o : w->c};
@@ -40,6 +46,8 @@ static int32_t product_image(const struct wn_desc *d, const struct wn_buffers *b
     p.b = b->in[1];
     p.bias = d->n_in > 2 ? b->in[2] : NULL;
     p.c = b->out;
+    p.finish = e ? finish_rows : NULL;
+    p.finish_context = e;
     return run_product(&p, d->out.dtype);
 }
 
@@ -143,19 +151,19 @@ static void turned_axes(const struct wn__window *w, struct wn__conv_job *j)
     set_steps(j);
 }
 
-static int32_t image(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+int32_t wn__conv_run(const struct wn_desc *d, const struct wn_buffers *b, const struct wn__conv_epilogue *e)
 {
-    (void)stream;
     const int32_t is_dx = d->op == WN_OP_CONV2D_DX;
     struct wn__window w;
     wn__window_conv(&d->attrs, is_dx ? &d->out : &d->in[0], &d->in[1], is_dx ? &d->in[0] : &d->out, &w);
-    if (is_product(&w, d->out.dtype)) return product_image(d, b, &w);
+    if (is_product(&w, d->out.dtype)) return product_image(d, b, &w, e);
     struct wn__conv_job j = {.words = wn__conv_words_of(d->out.dtype), .images = w.n, .groups = w.groups};
     j.image = b->in[0];
     j.weight = &d->in[1];
     j.w = b->in[1];
     j.bias = d->n_in > 2 ? b->in[2] : NULL;
     j.out = b->out;
+    j.epilogue = e;
     if (is_dx) conv2d_dx(&w, &j);
     else conv2d(&w, &j);
     if (wn__conv_is_winograd(d->op, d->out.dtype, &w)) {
@@ -167,6 +175,12 @@ static int32_t image(const struct wn_desc *d, const struct wn_buffers *b, void *
         wn__conv_images(&j);
     }
     return WN_OK;
+}
+
+static int32_t image(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    (void)stream;
+    return wn__conv_run(d, b, NULL);
 }
 
 static int32_t gradient(const struct wn_desc *d, const struct wn_buffers *b, void *stream)

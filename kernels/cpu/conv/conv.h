@@ -21,6 +21,7 @@
 #include "../cpu.h"
 #include "../elementwise.h"
 #include "../gemm/driver.h"
+#include "epilogue.h"
 
 #define WN_CONV_KC 144                                  /* words of k of a k-block */
 #define WN_CONV_ROWS 128                                /* most pixels of a block, of words of 4 bytes */
@@ -61,6 +62,7 @@ struct wn__conv_job {
     const char *w;                 /* of conv2d_dw: dy */
     int32_t is_turned;             /* conv2d_dx: columns are the inputs of w */
     const void *bias;
+    const struct wn__conv_epilogue *epilogue; /* of y; or NULL */
     /* of the partition */
     int64_t row_block, column_block, row_parts, column_parts;
 };
@@ -108,6 +110,9 @@ struct wn__conv_ahead {
 struct wn__conv_ahead wn__conv_ahead(const struct wn__conv_job *w, int64_t group, int64_t begin, int64_t n);
 /* Requests that a micro-tile prefetch the next part; returns 0 where there is none. */
 int32_t wn__conv_prefetch(const struct wn__conv_job *w, struct wn__conv_ahead *a, struct wn__gemm_microtile *t);
+
+/* Computes CONV2D or CONV2D_DX, with an epilogue over y, or NULL. Returns WN_OK. */
+int32_t wn__conv_run(const struct wn_desc *d, const struct wn_buffers *b, const struct wn__conv_epilogue *e);
 
 /* Compute a product of patches: y or dx; dw. */
 void wn__conv_images(struct wn__conv_job *w);

@@ -204,7 +204,9 @@ static void images_block(const struct block *f)
     for (int64_t i = 0; i < PIXELS; i++) p[f->rows + i] = p[f->rows - 1];
     for (int64_t i = 0; i < f->rows; i += PIXELS) {
         for (int64_t j = i + AHEAD; j < wn_min(i + AHEAD + PIXELS, f->rows); j++) prefetch_pixel(f, p + j);
-        run_pixels(f, loops, p + i, wn_min(f->rows - i, PIXELS), weight);
+        const int64_t n = wn_min(f->rows - i, PIXELS);
+        run_pixels(f, loops, p + i, n, weight);
+        wn__conv_finish(f->w->epilogue, p[i].out, n, f->channel, f->n); /* pixels of y are in order */
     }
 }
 

@@ -157,6 +157,8 @@ static void run_block(struct block *f)
         }
         f->k += f->kc;
     } while (f->k < f->words);
+    /* Pixels of y are in order. */
+    wn__conv_finish(w->epilogue, pixels[0].out, f->rows, f->group * w->columns + f->column0, f->columns);
 }
 
 static void run_tasks(int64_t begin, int64_t end, void *ctx)

@@ -161,6 +161,8 @@ static void store_tiles(const struct block *b)
                     store(out + (p * columns + q) * w->out_channels + j, y[p][q]);
                 }
         }
+        for (int64_t p = 0; p < 2 && t.out[0] + p < rows; p++)
+            wn__conv_finish(w->epilogue, pixel + p * columns, wn_min(columns - t.out[1], 2), b->column, b->columns);
     }
 }
 

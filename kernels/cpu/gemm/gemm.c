@@ -99,7 +99,8 @@ static int32_t run(const struct wn__gemm *p, struct wn__gemm_words words)
     if (outputs == 0) return WN_OK;
     words.blocks = &blocks;
     struct wn__gemm_job w = {.p = p, .words = words, .in_place = words.in_place && p->k % words.per == 0};
-    w.small_k = !p->epilogue && p->k > 0 && p->k <= blocks.small_k && p->m * p->n >= blocks.small_k_outputs;
+    w.small_k =
+        !wn__gemm_has_epilogue(p) && p->k > 0 && p->k <= blocks.small_k && p->m * p->n >= blocks.small_k_outputs;
     w.partition = wn__gemm_partition(p, words.kernel->mr, blocks.part_columns, w.small_k ? SMALL_K_TALL : 1);
     /* c is written once and larger than the caches: a non-temporal store does not read its lines first. */
     w.stream = w.small_k && words.set_output && blocks.stream_share > 0 && may_stream(&w) &&

@@ -23,6 +23,7 @@
  * packing goes to buffers of fixed size on the stack of a thread (up to 320 KiB): a product needs no workspace. */
 #ifndef WN_CPU_GEMM_H
 #define WN_CPU_GEMM_H
+#include <stddef.h>
 #include <stdint.h>
 #include "../../../runtime/base/layout.h"
 #include "../../scalar.h"
@@ -45,8 +46,12 @@ struct wn__gemm {
     const void *a, *b, *bias; /* bias: (n), or NULL */
     void *c;
     const struct wn__elementwise
-        *epilogue;                  /* an elementwise op applied to each micro-tile once it is complete; or NULL */
-    const void *epilogue_in;        /* the second operand of epilogue, of the shape of c; or NULL */
+        *epilogue;           /* an elementwise op applied to each micro-tile once it is complete; or NULL */
+    const void *epilogue_in; /* the second operand of epilogue, of the shape of c; or NULL */
+    /* Called instead of an epilogue where c is plain and batch is 1, for rows [row, row + rows) and columns [column,
+     * column + n) of c once they are complete; or NULL. */
+    void (*finish)(const void *context, int64_t row, int64_t rows, int64_t column, int64_t n);
+    const void *finish_context;
     struct wn__broadcast broadcast; /* over the leading dims: offsets of a (0) and b (1), in matrices */
 };
 
@@ -83,7 +88,13 @@ static inline int64_t wn__gemm_in_panel(int64_t at, int64_t n)
 int32_t wn__gemm_f32(const struct wn__gemm *p);
 int32_t wn__gemm_bf16(const struct wn__gemm *p);
 
-/* Applies p->epilogue, where there is one, to rows [row0, row1) and columns [column, column + n) of a matrix of c. */
+/* Returns whether something follows the product. */
+static inline int32_t wn__gemm_has_epilogue(const struct wn__gemm *p)
+{
+    return p->epilogue != NULL || p->finish != NULL;
+}
+/* Applies p->epilogue or p->finish, where there is one, to rows [row0, row1) and columns [column, column + n) of a
+ * matrix of c. */
 void wn__gemm_epilogue(const struct wn__gemm *p, int64_t batch, int64_t row0, int64_t row1, int64_t column, int64_t n);
 /* Prefetches what wn__gemm_epilogue will read of epilogue_in there; where c is in panels, the columns are of one. */
 void wn__gemm_prefetch_epilogue(const struct wn__gemm *p, int64_t batch, int64_t row0, int64_t row1, int64_t column,

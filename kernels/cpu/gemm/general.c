@@ -265,7 +265,8 @@ static int64_t columns_of(const struct wn__gemm_job *w, int64_t rows)
 {
     const struct wn__gemm_blocks *blocks = w->words.blocks;
     const int64_t words = (w->p->k + w->words.per - 1) / w->words.per;
-    if (words <= piece_of(w, words) && w->words.set_output != NULL && (!w->p->epilogue || blocks->epilogue_by_tile))
+    if (words <= piece_of(w, words) && w->words.set_output != NULL &&
+        (!wn__gemm_has_epilogue(w->p) || blocks->epilogue_by_tile))
         return w->p->n;
     return blocks->outputs / rows / blocks->column_unit * blocks->column_unit;
 }

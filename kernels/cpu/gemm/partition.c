@@ -96,6 +96,7 @@ void wn__gemm_offsets(const struct wn__gemm *p, int64_t batch, int64_t offset[2]
 
 void wn__gemm_epilogue(const struct wn__gemm *p, int64_t batch, int64_t row0, int64_t row1, int64_t column, int64_t n)
 {
+    if (p->finish != NULL) p->finish(p->finish_context, row0, row1 - row0, column, n);
     if (p->epilogue == NULL) return;
     const int64_t end = column + n, size = wn__dtype_size(p->epilogue->dtype);
     for (int64_t part, ld; column < end; column += part) {

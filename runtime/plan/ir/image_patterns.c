@@ -2,29 +2,87 @@
  *
  *   batch_norm -> add -> relu                         batch_norm_map(x, .., z): one pass over x and z
  *   relu_grad(dy, y) -> batch_norm_sums, _dx          relu_norm_sums, relu_norm_dx: y = relu(batch_norm(x)) again
- *   conv2d -> relu                                    conv2d_map */
+ *   conv2d -> add -> relu                             conv2d_map
+ *   conv2d -> batch_norm -> add -> relu               conv2d_map, where the statistics are given: in evaluation */
 #include <string.h>
 #include "rewriting.h"
 
-/* Fuses a convolution with the elementwise op that reads it. */
-int32_t wn__rewrite_map_conv(struct wn__rewriting *w, int32_t i)
+/* ---- a convolution and what follows it --------------------------------------------------------------------- */
+
+/* Fills *m with what is over the convolution that node p is so far. Returns 0 where p is no convolution. */
+static int32_t over_conv(const struct wn__ir_node *p, struct wn__conv_map *m)
+{
+    *m = (struct wn__conv_map){.conv = p->n_in, .image = p->n_in, .steps = {.n = 0}};
+    if (p->op == WN_OP_CONV2D_MAP) *m = wn__conv_map_get(&p->attrs);
+    return p->op == WN_OP_CONV2D || p->op == WN_OP_CONV2D_MAP;
+}
+
+/* Returns the attributes of a CONV2D_MAP over the convolution p, with the numbers of the step that has some. */
+static struct wn_attrs conv_attrs(const struct wn__ir_node *p, const struct wn__ir_node *last,
+                                  const struct wn__conv_map *m)
+{
+    struct wn_attrs attrs = p->attrs;
+    attrs.i[WN_CONV_MAP_INPUTS] = m->image;
+    wn__fused_put_from(&m->steps, WN_CONV_MAP_STEP, &attrs);
+    if (wn__elementwise_has_numbers(last->op)) memcpy(attrs.f, last->attrs.f, sizeof attrs.f);
+    return attrs;
+}
+
+/* Adds elementwise node i to the steps over the convolution that is its input k; in: the inputs so far. Returns 0 where
+ * it is no such step. */
+static int32_t add_step(const struct wn__rewriting *w, int32_t i, int32_t k, struct wn__conv_map *m,
+                        struct wn__rewrite_inputs *in)
 {
     const struct wn__ir_node *c = &w->ir->node[i];
-    int32_t n = wn__elementwise_operands(c->op),
-            p = n > 0 && c->op != WN_OP_DROPOUT ? wn__rewrite_sole(w, i, 0, 0) : -1;
-    if (p < 0 || w->ir->node[p].op != WN_OP_CONV2D || !wn__rewrite_may_wait(w, p, i)) return 0;
-    const struct wn__ir_node *q = &w->ir->node[p];
-    if (!wn__type_equal(&q->type, &c->type)) return 0;
-    if (n == 2 && !wn__type_equal(&w->ir->node[wn__rewrite_input(w, i, 1)].type, &c->type)) return 0;
-    struct wn_attrs attrs = q->attrs;
-    attrs.n = WN_CONV_MAP_OP + 1;
-    attrs.i[WN_CONV_MAP_INPUTS] = q->n_in;
-    attrs.i[WN_CONV_MAP_OP] = c->op;
-    memcpy(attrs.f, c->attrs.f, sizeof attrs.f);
-    struct wn__rewrite_inputs in = {.n = 0};
-    for (int32_t k = 0; k < q->n_in; k++) in.node[in.n++] = wn__rewrite_input(w, p, k);
-    if (n == 2) in.node[in.n++] = wn__rewrite_input(w, i, 1);
-    return wn__rewrite_replace(w, i, 0, p, &(struct wn__fusion){WN_OP_CONV2D_MAP, &attrs, &in});
+    const int32_t n = wn__elementwise_operands(c->op), p = wn__rewrite_input(w, i, k);
+    int32_t has_numbers = 0;
+    if (n == 0 || c->op == WN_OP_DROPOUT || m->steps.n == WN_CONV_STEPS) return 0;
+    for (int32_t s = 0; s < m->steps.n; s++) has_numbers |= wn__elementwise_has_numbers(m->steps.step[s].op);
+    if (has_numbers && wn__elementwise_has_numbers(c->op)) return 0;
+    struct wn__fused_step step = {.op = c->op};
+    for (int32_t j = 0; j < n; j++) {
+        const int32_t v = wn__rewrite_input(w, i, j);
+        if (v == p) continue; /* operand 0 */
+        if (in->n > m->image || !wn__type_equal(&w->ir->node[v].type, &c->type)) return 0;
+        step.operand[j] = 1;
+        in->node[in->n++] = v;
+    }
+    m->steps.step[m->steps.n++] = step;
+    return 1;
+}
+
+/* Adds the batch norm i with given statistics over the convolution, whose inputs are `in`. Returns 0 where it is no
+ * such norm. */
+static int32_t add_norm(const struct wn__rewriting *w, int32_t i, struct wn__conv_map *m, struct wn__rewrite_inputs *in)
+{
+    const struct wn__ir_node *c = &w->ir->node[i];
+    if (c->op != WN_OP_BATCH_NORM || c->attrs.i[0] != 0 || m->norm || m->steps.n > 0) return 0;
+    for (int32_t k = 1; k < WN_NORM_INPUTS; k++) in->node[in->n++] = wn__rewrite_input(w, i, k);
+    m->norm = m->conv;
+    m->image = in->n;
+    return 1;
+}
+
+/* Fuses node i with the convolution that is its input k. */
+static int32_t map_conv_at(struct wn__rewriting *w, int32_t i, int32_t k)
+{
+    const struct wn__ir_node *c = &w->ir->node[i];
+    const int32_t p = wn__rewrite_sole(w, i, k, 0);
+    struct wn__conv_map m;
+    if (p < 0 || !over_conv(&w->ir->node[p], &m) || !wn__type_equal(&w->ir->node[p].type, &c->type)) return 0;
+    struct wn__rewrite_inputs in = {.n = wn__rewrite_n_inputs(w, p)};
+    for (int32_t j = 0; j < in.n; j++) in.node[j] = wn__rewrite_input(w, p, j);
+    if (!wn__rewrite_may_wait(w, p, i) || !(add_norm(w, i, &m, &in) || add_step(w, i, k, &m, &in))) return 0;
+    const struct wn_attrs attrs = conv_attrs(&w->ir->node[p], c, &m);
+    return wn__rewrite_replace(w, i, k, p, &(struct wn__fusion){WN_OP_CONV2D_MAP, &attrs, &in});
+}
+
+int32_t wn__rewrite_map_conv(struct wn__rewriting *w, int32_t i)
+{
+    const int32_t op = w->ir->node[i].op, n = op == WN_OP_BATCH_NORM ? 1 : wn__elementwise_operands(op);
+    for (int32_t k = 0; k < n; k++)
+        if (map_conv_at(w, i, k)) return 1;
+    return 0;
 }
 
 /* ---- batch norm and what follows it ------------------------------------------------------------------------ */

@@ -11,17 +11,23 @@ static struct wn__fused led_by(int32_t op, const struct wn__fused *steps)
     return all;
 }
 
+static struct wn__fused steps_over_conv(struct wn__conv_map m)
+{
+    if (m.norm) m.steps = led_by(WN_OP_BATCH_NORM, &m.steps);
+    return led_by(WN_OP_CONV2D, &m.steps);
+}
+
 /* Returns the ops of a node as steps; none where it computes one op alone. */
 static struct wn__fused steps_of(const struct wn__ir_node *p)
 {
     struct wn__fused one = {1, {{0, {0}}}};
-    one.step[0].op = (int32_t)p->attrs.i[p->op == WN_OP_CONV2D_MAP ? WN_CONV_MAP_OP : 2];
+    one.step[0].op = (int32_t)p->attrs.i[2];
     switch (p->op) {
     case WN_OP_CHAIN: return wn__fused_get(&p->attrs);
     case WN_OP_LINEAR_MAP: return led_by(WN_OP_LINEAR, &one);
     case WN_OP_MATMUL_MAP:
     case WN_OP_PRODUCT_UPDATE: return led_by(WN_OP_MATMUL, &one);
-    case WN_OP_CONV2D_MAP: return led_by(WN_OP_CONV2D, &one);
+    case WN_OP_CONV2D_MAP: return steps_over_conv(wn__conv_map_get(&p->attrs));
     case WN_OP_BATCH_NORM_MAP: one = wn__fused_get(&p->attrs); return led_by(WN_OP_BATCH_NORM, &one);
     default: return (struct wn__fused){.n = 0};
     }

@@ -17,7 +17,7 @@
  * alive until then than the value itself would take, or next to nothing is computed in between.
  *
  * A new pattern is a function in a file of patterns that looks at the last node, a row in `patterns`, and a record in
- * spec/rewrite_spec.lua that shows equal bits and fewer bytes. */
+ * spec/rewrite_spec.lua or image_rewrite_spec.lua that shows equal bits and fewer bytes. */
 #include "rewrite.h"
 #include <string.h>
 #include "rewriting.h"
@@ -129,7 +129,7 @@ static int32_t (*const patterns[])(struct wn__rewriting *w, int32_t i) = {
     wn__rewrite_update_by_product, /* product + update           -> product_update */
     wn__rewrite_add_to_norm,       /* layernorm_dx + add         -> layernorm_dx_add */
     wn__rewrite_cross_entropy,     /* log_softmax + nll, and back -> cross_entropy, cross_entropy_grad */
-    wn__rewrite_map_conv,          /* conv2d + elementwise op      -> conv2d_map */
+    wn__rewrite_map_conv,          /* conv2d [+ batch_norm] + elementwise ops -> conv2d_map */
     wn__rewrite_map_norm,          /* batch_norm + elementwise ops -> batch_norm_map */
     wn__rewrite_relu_into_norm,    /* relu_grad + batch_norm_sums, _dx -> relu_norm_sums, relu_norm_dx */
     wn__rewrite_chain,             /* elementwise + elementwise  -> chain */

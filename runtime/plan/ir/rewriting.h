@@ -66,7 +66,8 @@ int32_t wn__rewrite_cross_entropy(struct wn__rewriting *w, int32_t i);
 int32_t wn__rewrite_update_by_product(struct wn__rewriting *w, int32_t i);
 /* Fuses elementwise node i with one of its inputs. */
 int32_t wn__rewrite_chain(struct wn__rewriting *w, int32_t i);
-/* Fuses a convolution with the elementwise op that reads it. */
+/* Fuses a convolution, and the steps over it so far, with the elementwise node i that reads it, or with a batch norm
+ * whose statistics are given. */
 int32_t wn__rewrite_map_conv(struct wn__rewriting *w, int32_t i);
 /* Fuses elementwise node i with the batch norm that it reads, or with the steps over one: relu, or add and relu. */
 int32_t wn__rewrite_map_norm(struct wn__rewriting *w, int32_t i);
