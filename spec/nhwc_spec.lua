@@ -201,17 +201,18 @@ describe('a network over images', function()
                 assert(have == want, policy .. ': other bits than save_all')
                 assert(exact, policy .. ': predicted and measured bytes differ')
             end
+            if helper.device ~= 'cpu' then return end -- sums of a GPU have orders of their own
             assert(train(dtype, 'sqrt', 'mirror') == want, 'other bits on another device')
         end)
     end
 
     it('has weights in panels, whose gradients and states are in panels too, and a plain one where told', function()
-        local a = nn.Conv2d(3, 32, 3)
-        assert.equal(CONV48, create.layout(a.weight))
+        local a, PANELS = nn.Conv2d(3, 32, 3), helper.device == 'cpu' and CONV48 or PLAIN -- a GPU has none
+        assert.equal(PANELS, create.layout(a.weight))
         assert.equal(PLAIN, create.layout(nn.Conv2d(3, 20, 3).weight))
         assert.equal(PLAIN, create.layout(nn.Conv2d(3, 32, 3, { layout = 'plain' }).weight))
         a(wane.randn(2, 3, 8, 8)):sum():backward()
-        assert.equal(CONV48, create.layout(a.weight.grad))
+        assert.equal(PANELS, create.layout(a.weight.grad))
         local bits = {}
         for k, layout in ipairs { false, 'plain' } do
             wane.manual_seed(2)
