@@ -33,7 +33,9 @@ static int32_t has_amx(void)
 #define SCRATCH_A_THREAD (2 << 20)
 
 /* Copies of a convolution's weight that it may have as well: in the library's layout, of panels, and sums of its
- * gradient. */
+ * gradient in f32.
+ * Measured: 1 copy of f32, 3 copies of bf16's dw, and up to 2 MiB a thread (13 shapes of residual networks, 1 to 64
+ * threads, oneDNN 2.6.3 and 3.2); in 3.2 dx of an image of 3 channels takes 3.4 MiB a thread, and is declined. */
 #define WEIGHT_COPIES 4
 
 static int32_t chosen_use, chosen; /* enum wn_library_use; bits as struct wn__target has them in `library` */

@@ -11,7 +11,7 @@
 
 #define WN_ONEDNN_DIMS 12       /* elements of the library's arrays of dims */
 #define WN_ONEDNN_MD_BYTES 1024 /* of a description in version 2, at least: 696 in 2.6 */
-#define WN_ONEDNN_OP_BYTES 8192 /* of an operation's description in version 2, at least: convolution's 5272 in 2.6 */
+#define WN_ONEDNN_OP_BYTES 8192 /* of an operation's description in version 2, at least: 5976 of a convolution in 2.6 */
 
 /* Statuses of the library; WN_ONEDNN_DECLINED is Wane's own. */
 enum { WN_ONEDNN_SUCCESS = 0, WN_ONEDNN_OUT_OF_MEMORY = 1, WN_ONEDNN_DECLINED = -1 };
