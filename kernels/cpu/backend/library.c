@@ -32,12 +32,6 @@ static int32_t has_amx(void)
  * whole copy of the result (oneDNN 2.6.3 and 3.2, AVX-512: 600 MiB with 64 threads for 3072 x 768 x 2048). */
 #define SCRATCH_A_THREAD (2 << 20)
 
-/* Copies of a convolution's weight that it may have as well: in the library's layout, of panels, and sums of its
- * gradient in f32.
- * Measured: 1 copy of f32, 3 copies of bf16's dw, and up to 2 MiB a thread (13 shapes of residual networks, 1 to 64
- * threads, oneDNN 2.6.3 and 3.2); in 3.2 dx of an image of 3 channels takes 3.4 MiB a thread, and is declined. */
-#define WEIGHT_COPIES 4
-
 static int32_t chosen_use, chosen; /* enum wn_library_use; bits as struct wn__target has them in `library` */
 
 /* Returns the bits of the dtypes that `has` says yes to: of bf16, and of f32 where a user asks for the library. */
@@ -194,9 +188,18 @@ int32_t wn__cpu_is_library_op(const struct wn__target *t, const struct wn_desc *
     return wn__cpu_is_library_product(t, d) || wn__cpu_is_library_conv(t, d);
 }
 
+/* Returns how many copies of its weight a convolution may have beside its scratch: one in the library's layout, one of
+ * panels, and for dw of bf16 sums in f32.
+ * Measured: these, and up to 2 MiB of scratch a thread (13 shapes of residual networks, 1 to 64 threads, oneDNN 2.6.3
+ * and 3.2); but dx of an image of 3 channels takes 3.4 MiB a thread in 3.2, and is declined. */
+static int64_t weight_copies(const struct wn_desc *d, const struct wn_type *weight)
+{
+    return 1 + (weight->layout != WN_PLAIN) + (d->op == WN_OP_CONV2D_DW && weight->dtype == WN_BF16 ? 2 : 0);
+}
+
 int64_t wn__cpu_library_bytes(const struct wn__target *t, const struct wn_desc *d)
 {
     if (!wn__cpu_is_library_conv(t, d)) return t->library_scratch;
     const struct wn_type *weight = d->op == WN_OP_CONV2D_DW ? &d->out : &d->in[1];
-    return t->library_scratch + WEIGHT_COPIES * wn__padded(wn__bytes(weight));
+    return t->library_scratch + weight_copies(d, weight) * wn__padded(wn__bytes(weight));
 }
