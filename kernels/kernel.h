@@ -69,9 +69,9 @@ struct wn__backend {
     /* Returns the kernel of an application, or NULL where there is none: "not in this version" then. A folder without
      * kernels, whose target plans can be made for, has NULL here. */
     wn_kernel_fn (*find)(const struct wn_desc *d);
-    /* Makes ready an application that a library computes (is_library_product of the target), when a plan is loaded.
-     * bytes: its workspace by the rule; becomes what is taken, at most that. *out: NULL where the kernel computes by
-     * itself. NULL where is_library_product is. */
+    /* Makes ready an application that a library computes (is_library_op of the target), when a plan is loaded. bytes:
+     * its workspace by the rule; becomes what is taken, at most that. *out: NULL where the kernel computes by itself.
+     * NULL where is_library_op is. */
     int32_t (*prepare)(const struct wn_desc *d, int64_t *bytes, struct wn_made **out);
     const char *(*name)(void);         /* of the kernels that this processor gets, in words; NULL: "" */
     const char *(*library_name)(void); /* the library and what it computes, in one line; NULL: "none" */

@@ -2,54 +2,23 @@
 -- results of its products, and fake libraries for what happens when it is missing, old, broken, or refuses a product.
 local helper = require 'spec.helper'
 local native = require 'spec.support.native'
+local processes = require 'spec.support.onednn_processes'
 
 local long_it = helper.is_long and it or function() end
 
--- Returns the environment that hands the sanitizer of this process on to a command, but not to the shell. The
--- sanitizer's search for leaks itself dies of a signal in a process with the real oneDNN (seen with 2.6.3), so only the
--- fakes have it.
-local function sanitizer(is_real)
-    local library, preload = os.getenv 'WANE_LIB', os.getenv 'LD_PRELOAD'
-    return (library and "WANE_LIB='" .. library .. "' " or '') .. (preload and "LD_PRELOAD='" .. preload .. "' " or '')
-        .. (preload and is_real and 'ASAN_OPTIONS=detect_leaks=0:exitcode=99 ' or '')
-end
+local WORDS = { product = 2, same = 2, bits = 2, trained = 1, ['plans agree'] = 1, ['rounded once'] = 1 }
 
--- Returns the facts that spec/support/onednn.lua prints, as a table of "name" or "name word ..." = { last words }, and
--- the text that was printed.
 local function run(environment, what)
-    local is_fake = environment:find('LD_LIBRARY_PATH', 1, true)
-    local command = environment .. ' ' .. sanitizer(not is_fake) .. 'luajit spec/support/onednn.lua ' .. (what or '')
-    local text, code = helper.shell(command)
-    assert.equal(0, code, text)
-    local facts = {}
-    for line in text:gmatch '[^\n]+' do
-        local words = {}
-        for word in (line .. '\t'):gmatch '([^\t]*)\t' do words[#words + 1] = word end
-        local name = table.remove(words, 1)
-        if name == 'product' or name == 'same' or name == 'bits' then
-            name = ('%s %s %s'):format(name, table.remove(words, 1), table.remove(words, 1))
-        elseif name == 'trained' or name == 'plans agree' or name == 'rounded once' then
-            name = name .. ' ' .. table.remove(words, 1)
-        end
-        facts[name] = words
-    end
-    return facts, text
-end
-
-local function line(environment)
-    return helper.shell(environment .. ' build/wane version'):match '\noneDNN     ([^\n]*)\n'
+    return processes.run('spec/support/onednn.lua', WORDS, environment, what)
 end
 
 local LARGE = { 'a b', "a b'", "a' b", "a' b'", 'a batch', 'one b for all', 'linear' }
 local OWN = { 'small', 'thin', 'b again and again' }
+local line, BELOW, HAS_NONE = processes.line, processes.BELOW, processes.HAS_NONE
 local here = line 'WANE_ONEDNN=on'
-local HAS_NONE = ' has no products for this processor without memory of its own: own kernels are used'
-
--- Holds oneDNN to less than AVX-512, where its products are of another family, which takes memory of its own.
-local BELOW = 'WANE_ONEDNN=on ONEDNN_MAX_CPU_ISA=SSE41 DNNL_MAX_CPU_ISA=SSE41'
 
 describe('oneDNN of this machine', function()
-    if not here:match '^%d+%.%d+%.%d+ makes' then
+    if not here:match '^%d+%.%d+%.%d+ makes large products' then
         pending('is not tried: ' .. here)
         return
     end
@@ -141,13 +110,13 @@ end)
 
 describe('oneDNN on a processor that it has no products for', function()
     local none = line(BELOW)
-    if not none:match '^%d+%.%d+%.%d+ has' then
+    if not none:match '^%d+%.%d+%.%d+ ' then
         pending('is not tried: ' .. none)
         return
     end
 
     it('says so', function()
-        assert.equal(none:match '^[%d.]+' .. HAS_NONE, none)
+        assert.equal(none:match '^[%d.]+' .. ' makes large convolutions of f32', none)
     end)
 
     long_it('leaves every product to own kernels, to the bit', function()
@@ -168,7 +137,7 @@ describe('WANE_ONEDNN', function()
         local amx = table.concat(helper.lines 'cat /proc/cpuinfo'):find 'amx_bf16'
         local usual = line 'unset WANE_ONEDNN;'
         if here:match '^%d+%.%d+%.%d+ makes' or here:match(HAS_NONE, 1) then
-            assert.equal(here:match '^[%d.]+' .. (amx and ' makes large products of bf16, with AMX'
+            assert.equal(here:match '^[%d.]+' .. (amx and ' makes large products and convolutions of bf16, with AMX'
                 or ' is there and not used: without AMX own kernels are as fast'), usual)
         else assert.equal(here, usual) end
         assert.equal(usual, line 'WANE_ONEDNN=auto')
@@ -194,24 +163,9 @@ describe('a fake oneDNN', function()
     end)
     teardown(function() helper.shell('rm -r ' .. dir) end)
 
-    -- Builds a fake library under both names of oneDNN, so that no other is found; returns the environment that leads
-    -- to it. `options` changes what the fake does; by default it is a 3.2 that makes products with no scratch.
-    local function fake(options)
-        local o = { MAJOR = 3, MINOR = 2, SCRATCH = 0, MAKE = 0, RUN = 0, THREADS = 2, NAME = '\\"brg:fake\\"',
-            WITNESS = '\\"' .. dir .. '/computed\\"' }
-        for k, v in pairs(options) do o[k] = v end
-        local defines = {}
-        for k, v in pairs(o) do defines[#defines + 1] = ('"-D%s=%s"'):format(k, v) end
-        local text, code = helper.shell(('cd %s && rm -f computed && gcc -shared -fPIC -fopenmp -w %s -o libdnnl.so.3 '
-            .. '%s && cp libdnnl.so.3 libdnnl.so.2'):format(dir, table.concat(defines, ' '),
-            '"$OLDPWD"/spec/support/fakednnl.c'))
-        assert.equal(0, code, text)
-        return ('OMP_NUM_THREADS=5 WANE_THREADS=2 LD_LIBRARY_PATH=%s WANE_ONEDNN=on'):format(dir)
-    end
+    local function fake(options) return processes.fake(dir, options) end
 
-    local function computed()
-        return select(2, helper.shell('test -e ' .. dir .. '/computed')) == 0
-    end
+    local function computed() return processes.computed(dir) end
 
     -- Checks that own kernels make the products, to the bit, and that the fake computes none; returns the state that
     -- the process prints.
@@ -227,7 +181,7 @@ describe('a fake oneDNN', function()
     it('computes when it can be used, with the threads of kernels: the other cases would be seen', function()
         for _, major in ipairs { 2, 3 } do
             local facts = run(fake { MAJOR = major, MINOR = 6, SCRATCH = 5000 }, 'product')
-            assert.equal(major .. '.6.0 makes large products of f32 and bf16', facts.state[1])
+            assert.equal(major .. '.6.0 makes large products and convolutions of f32 and bf16', facts.state[1])
             assert.same({ '1', '5120' }, { facts['product one f32'][1], facts['product one f32'][2] })
             assert.not_equal('0', facts['product one f32'][3]) -- it leaves the result as it was, and that is noticed
             assert.is_true(computed())
@@ -257,8 +211,8 @@ describe('a fake oneDNN', function()
 
     it('that wants more scratch than threads may have, or memory of its own, or has nothing that fits', function()
         assert.matches('^3.2.0 makes', unused(fake { SCRATCH = 2 ^ 22 + 1 }))
-        assert.equal('3.2.0' .. HAS_NONE, unused(fake { NAME = '\\"gemm:jit\\"' }))
-        assert.equal('3.2.0' .. HAS_NONE, unused(fake { MAKE = 3 }))
+        assert.equal('3.2.0' .. HAS_NONE, unused(fake { NAME = '\\"gemm:jit\\"', MAKE_CONV = 3 }))
+        assert.equal('3.2.0' .. HAS_NONE, unused(fake { MAKE = 3, MAKE_CONV = 3 }))
         assert.equal('1', run(fake { SCRATCH = 2 ^ 22 }, 'product')['product one f32'][1])
     end)
 
@@ -276,6 +230,6 @@ describe('a fake oneDNN', function()
         fake { MAJOR = 2, MINOR = 7 }
         local environment = ('LD_LIBRARY_PATH=%s WANE_ONEDNN=on'):format(dir)
         helper.shell(('echo no > %s/libdnnl.so.3'):format(dir))
-        assert.equal('2.7.0 makes large products of f32 and bf16', line(environment))
+        assert.equal('2.7.0 makes large products and convolutions of f32 and bf16', line(environment))
     end)
 end)

@@ -48,8 +48,10 @@ wn_kernel_fn wn__cpu_pool_kernel(const struct wn_desc *d);     /* MAX_POOL2D_IND
 wn_kernel_fn wn__cpu_channel_kernel(const struct wn_desc *d);  /* CHANNEL_MEAN .. BATCH_NORM_DX (channel.c) */
 wn_kernel_fn wn__cpu_resize_kernel(const struct wn_desc *d);   /* UPSAMPLE2D, UPSAMPLE2D_DX (resize.c) */
 
-/* Makes a product ready that a library computes (library.h): prepare of struct wn__backend. */
+/* Make an application ready that a library computes (library.h), like prepare of struct wn__backend. */
 int32_t wn__cpu_prepare_product(const struct wn_desc *d, int64_t *bytes, struct wn_made **out);
+int32_t wn__cpu_prepare_conv(const struct wn_desc *d, int64_t *bytes, struct wn_made **out);     /* conv/made.c */
+int32_t wn__cpu_prepare_conv_map(const struct wn_desc *d, int64_t *bytes, struct wn_made **out); /* conv/map.c */
 
 /* Returns the kernel of any application; NULL where there is none (dispatch.c). */
 wn_kernel_fn wn_cpu_kernel(const struct wn_desc *d);

@@ -20,8 +20,9 @@ struct wn__rates {
     double out[WN_PLACE_COUNT], in[WN_PLACE_COUNT]; /* bytes/s to a place and from it */
 };
 
-/* Bit of `library` below, beside those of dtypes: products of f32 round their operands to tf32 (wane.tf32). */
-enum { WN_LIBRARY_TF32 = 1 << 16 };
+/* Bits of `library` below. 1 << dtype: a library computes large products of the dtype; WN_LIBRARY_CONV << dtype: it
+ * computes large convolutions; WN_LIBRARY_TF32: products of f32 round their operands to tf32 (wane.tf32). */
+enum { WN_LIBRARY_CONV = 1 << 8, WN_LIBRARY_TF32 = 1 << 16 };
 
 struct wn__target {
     const char *name;          /* of the kind of machine: "cpu" */
@@ -31,13 +32,13 @@ struct wn__target {
     int32_t threads;           /* part of a plan's key: the bits of sums may depend on it */
     int32_t arch;              /* generation of the device, as 90 of sm_90, part of a plan's key; 0: it has none */
     int32_t weight_layout;     /* of nn.Linear's weights (layout.h) */
-    int32_t library;           /* bits 1 << dtype: a library computes large products of it; part of a plan's key */
-    int64_t library_scratch;   /* bytes that one of these may take at most */
+    int32_t library;           /* bits: what a library computes; part of a plan's key */
+    int64_t library_scratch;   /* bytes that a product may take at most; a convolution may have copies of its weight */
     struct wn__rates rates;
     /* Returns the bytes of scratch that the kernel of an application needs, 0 for none. A library may need less once
      * the plan is loaded: the device's function `prepare` then says how much. */
     int64_t (*workspace)(const struct wn__target *t, const struct wn_desc *d);
     /* Returns whether a library computes the application, or the product under its epilogue. NULL: none ever does. */
-    int32_t (*is_library_product)(const struct wn__target *t, const struct wn_desc *d);
+    int32_t (*is_library_op)(const struct wn__target *t, const struct wn_desc *d);
 };
 #endif

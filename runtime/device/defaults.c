@@ -33,7 +33,7 @@ static int32_t own_prepare(struct wn_device *d, const struct wn_desc *desc, int6
 {
     const struct wn__target *t = &d->target;
     *out = NULL;
-    if (t->is_library_product == NULL || !t->is_library_product(t, desc)) return WN_OK;
+    if (t->is_library_op == NULL || !t->is_library_op(t, desc)) return WN_OK;
     return d->backend->prepare(desc, bytes, out);
 }
 

@@ -1,9 +1,10 @@
-/* See library.h. Which products a library computes follows from the description and the target alone, so that a plan
- * made elsewhere has the same workspaces and the same bits. */
+/* See library.h. Which applications a library computes follows from the description and the target alone, so that a
+ * plan made elsewhere has the same workspaces and the same bits. */
 #include "library.h"
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include "../../../runtime/base/window.h"
 #include "../cpu.h"
 #include "class.h"
 #include "onednn.h"
@@ -31,22 +32,29 @@ static int32_t has_amx(void)
  * whole copy of the result (oneDNN 2.6.3 and 3.2, AVX-512: 600 MiB with 64 threads for 3072 x 768 x 2048). */
 #define SCRATCH_A_THREAD (2 << 20)
 
-static int32_t chosen_use, chosen_dtypes;
+static int32_t chosen_use, chosen; /* enum wn_library_use; bits as struct wn__target has them in `library` */
+
+/* Returns the bits of the dtypes that `has` says yes to: of bf16, and of f32 where a user asks for the library. */
+static int32_t dtypes(int32_t use, int32_t (*has)(int32_t dtype))
+{
+    int32_t bits = has(WN_BF16) ? 1 << WN_BF16 : 0;
+    return use == WN_LIBRARY_ON && has(WN_F32) ? bits | 1 << WN_F32 : bits;
+}
 
 void wn__cpu_library_start(int32_t use, struct wn__target *t)
 {
     chosen_use = use;
-    chosen_dtypes = 0;
+    chosen = 0;
     t->library = 0;
     t->library_scratch = 0;
     t->weight_layout = WN_PANEL48;
     if (use == WN_LIBRARY_OFF || (use == WN_LIBRARY_AUTO && !has_amx()) || !wn__onednn_open(NULL)) return;
-    if (wn__onednn_has(WN_BF16)) chosen_dtypes |= 1 << WN_BF16;
-    if (use == WN_LIBRARY_ON && wn__onednn_has(WN_F32)) chosen_dtypes |= 1 << WN_F32;
-    if (chosen_dtypes == 0) return;
-    t->library = chosen_dtypes;
+    const int32_t products = dtypes(use, wn__onednn_has);
+    chosen = products | WN_LIBRARY_CONV * dtypes(use, wn__onednn_has_conv);
+    if (chosen == 0) return;
+    t->library = chosen;
     t->library_scratch = (int64_t)SCRATCH_A_THREAD * wn_cpu_threads();
-    t->weight_layout = WN_PLAIN;
+    if (products != 0) t->weight_layout = WN_PLAIN;
 }
 
 int32_t wn__cpu_library_use(void)
@@ -54,21 +62,39 @@ int32_t wn__cpu_library_use(void)
     return chosen_use;
 }
 
+/* Returns the names of dtypes, given bits 1 << dtype. */
+static const char *names(int32_t bits)
+{
+    static const char *const words[] = {"", "f32", "bf16", "f32 and bf16"};
+    return words[(bits >> WN_F32 & 1) + 2 * (bits >> WN_BF16 & 1)];
+}
+
+/* Writes what the library computes. */
+static void write_makes(char *to, size_t size)
+{
+    const int32_t convs = chosen / WN_LIBRARY_CONV, products = chosen % WN_LIBRARY_CONV;
+    if (products == convs) snprintf(to, size, "makes large products and convolutions of %s", names(products));
+    else if (convs == 0) snprintf(to, size, "makes large products of %s", names(products));
+    else if (products == 0) snprintf(to, size, "makes large convolutions of %s", names(convs));
+    else snprintf(to, size, "makes large products of %s, convolutions of %s", names(products), names(convs));
+}
+
 const char *wn__cpu_library_text(void)
 {
-    static char line[192];
-    static const char *const makes[] = {"makes large products of f32", "makes large products of bf16",
-                                        "makes large products of f32 and bf16"};
-    int32_t f32 = chosen_dtypes >> WN_F32 & 1, bf16 = chosen_dtypes >> WN_BF16 & 1;
-    const char *what = chosen_dtypes != 0 ? makes[f32 + 2 * bf16 - 1]
-                       : chosen_use == WN_LIBRARY_ON || has_amx()
-                           ? "has no products for this processor without memory of its own: own kernels are used"
-                           : "is there and not used: without AMX own kernels are as fast";
+    static char line[256];
+    char makes[96];
     if (chosen_use == WN_LIBRARY_OFF) return "off: own kernels are used";
-    if (wn__onednn_open(NULL))
-        snprintf(line, sizeof line, "%s %s%s", wn__onednn_text(), what,
-                 chosen_use == WN_LIBRARY_AUTO && bf16 ? ", with AMX" : "");
-    else snprintf(line, sizeof line, "%s: own kernels are used", wn__onednn_text());
+    if (!wn__onednn_open(NULL)) {
+        snprintf(line, sizeof line, "%s: own kernels are used", wn__onednn_text());
+        return line;
+    }
+    if (chosen != 0) write_makes(makes, sizeof makes);
+    const char *what = chosen != 0 ? makes
+                       : chosen_use == WN_LIBRARY_ON || has_amx()
+                           ? "has nothing for this processor without memory of its own: own kernels are used"
+                           : "is there and not used: without AMX own kernels are as fast";
+    snprintf(line, sizeof line, "%s %s%s", wn__onednn_text(), what,
+             chosen_use == WN_LIBRARY_AUTO && chosen != 0 ? ", with AMX" : "");
     return line;
 }
 
@@ -139,4 +165,41 @@ int32_t wn__cpu_is_library_product(const struct wn__target *t, const struct wn_d
     }
     if (p.m < LIBRARY_LEAST_DIM || p.n < LIBRARY_LEAST_DIM || p.k < LIBRARY_LEAST_DIM) return 0;
     return batch * (double)p.m * (double)p.n * (double)p.k >= LIBRARY_LEAST;
+}
+
+/* ---- which convolutions -------------------------------------------------------------------------------- */
+
+/* The library computes convolutions of at least LIBRARY_LEAST multiply-adds, and those under a CONV2D_MAP. */
+int32_t wn__cpu_is_library_conv(const struct wn__target *t, const struct wn_desc *d)
+{
+    const int32_t is_y = d->op == WN_OP_CONV2D || d->op == WN_OP_CONV2D_MAP;
+    if (!is_y && d->op != WN_OP_CONV2D_DX && d->op != WN_OP_CONV2D_DW) return 0;
+    if ((t->library / WN_LIBRARY_CONV >> d->out.dtype & 1) == 0 || d->in[0].dtype != d->out.dtype) return 0;
+    const struct wn_type *weight = d->op == WN_OP_CONV2D_DW ? &d->out : &d->in[1];
+    const struct wn_type *y = is_y ? &d->out : &d->in[0];
+    const double each = (double)weight->dim[1] * (double)weight->dim[2] * (double)weight->dim[3];
+    return each * (double)wn__numel(y) >= LIBRARY_LEAST;
+}
+
+/* ---- which applications -------------------------------------------------------------------------------- */
+
+int32_t wn__cpu_is_library_op(const struct wn__target *t, const struct wn_desc *d)
+{
+    return wn__cpu_is_library_product(t, d) || wn__cpu_is_library_conv(t, d);
+}
+
+/* Returns how many copies of its weight a convolution may have beside its scratch: one in the library's layout, one of
+ * panels, and for dw of bf16 sums in f32.
+ * Measured: these, and up to 2 MiB of scratch a thread (13 shapes of residual networks, 1 to 64 threads, oneDNN 2.6.3
+ * and 3.2); but dx of an image of 3 channels takes 3.4 MiB a thread in 3.2, and is declined. */
+static int64_t weight_copies(const struct wn_desc *d, const struct wn_type *weight)
+{
+    return 1 + (weight->layout != WN_PLAIN) + (d->op == WN_OP_CONV2D_DW && weight->dtype == WN_BF16 ? 2 : 0);
+}
+
+int64_t wn__cpu_library_bytes(const struct wn__target *t, const struct wn_desc *d)
+{
+    if (!wn__cpu_is_library_conv(t, d)) return t->library_scratch;
+    const struct wn_type *weight = d->op == WN_OP_CONV2D_DW ? &d->out : &d->in[1];
+    return t->library_scratch + weight_copies(d, weight) * wn__padded(wn__bytes(weight));
 }

@@ -1,5 +1,5 @@
-/* Products that a library computes in the place of own kernels: which ones, on which processors. The library is oneDNN
- * (onednn.h); only this pair of files and matmul.c call it. */
+/* Products and convolutions that a library computes in the place of own kernels: which ones, on which processors. The
+ * library is oneDNN (onednn.h); only this pair of files, matmul.c and conv/made.c call it. */
 #ifndef WN_CPU_LIBRARY_H
 #define WN_CPU_LIBRARY_H
 #include <stdint.h>
@@ -17,4 +17,10 @@ const char *wn__cpu_library_text(void);
 
 /* Returns whether a library computes this product, or the product under the epilogue of a MATMUL_MAP or LINEAR_MAP. */
 int32_t wn__cpu_is_library_product(const struct wn__target *t, const struct wn_desc *d);
+/* Returns whether a library computes this convolution or gradient of one, or the convolution of a CONV2D_MAP. */
+int32_t wn__cpu_is_library_conv(const struct wn__target *t, const struct wn_desc *d);
+/* Returns whether a library computes this application. */
+int32_t wn__cpu_is_library_op(const struct wn__target *t, const struct wn_desc *d);
+/* Returns the bytes that a library may take at most for an application that it computes. */
+int64_t wn__cpu_library_bytes(const struct wn__target *t, const struct wn_desc *d);
 #endif

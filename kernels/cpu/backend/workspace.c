@@ -75,19 +75,27 @@ static int64_t product_update(const struct wn_desc *d)
 
 /* Returns the bytes of the transformed weight of a convolution by Winograd's method, 0 for others: blocks of patches
  * are on the stack of each thread (conv/conv.h). */
-static int64_t convolution(const struct wn_desc *d)
+static int64_t own_convolution(const struct wn_desc *d)
 {
+    if (d->op == WN_OP_CONV2D_DW) return 0;
     const int32_t is_dx = d->op == WN_OP_CONV2D_DX, op = d->op == WN_OP_CONV2D_MAP ? WN_OP_CONV2D : d->op;
     struct wn__window w;
     wn__window_conv(&d->attrs, is_dx ? &d->out : &d->in[0], &d->in[1], is_dx ? &d->in[0] : &d->out, &w);
     return wn__conv_is_winograd(op, d->out.dtype, &w) ? wn__conv_winograd_bytes(&w) : 0;
 }
 
+/* Returns the bytes of a convolution, which must suffice for own kernels where the library declines. */
+static int64_t convolution(const struct wn__target *t, const struct wn_desc *d)
+{
+    const int64_t own = own_convolution(d);
+    return wn__cpu_is_library_conv(t, d) ? wn_max(own, wn__cpu_library_bytes(t, d)) : own;
+}
+
 /* Returns the bytes of scratch of a library's product. Wane's own kernels need none: they pack into buffers of fixed
  * size on the stack of each thread (gemm/gemm.h). */
 static int64_t product(const struct wn__target *t, const struct wn_desc *d)
 {
-    return wn__cpu_is_library_product(t, d) ? t->library_scratch : 0;
+    return wn__cpu_is_library_product(t, d) ? wn__cpu_library_bytes(t, d) : 0;
 }
 
 /* Returns the bytes of the sums over the pixels of each part of each slab, in double. */
@@ -135,7 +143,8 @@ int64_t wn__cpu_workspace(const struct wn__target *t, const struct wn_desc *d)
     case WN_OP_PRODUCT_UPDATE: return product_update(d);
     case WN_OP_CONV2D:
     case WN_OP_CONV2D_MAP:
-    case WN_OP_CONV2D_DX: return convolution(d);
+    case WN_OP_CONV2D_DX:
+    case WN_OP_CONV2D_DW: return convolution(t, d);
     case WN_OP_MATMUL:
     case WN_OP_MATMUL_MAP:
     case WN_OP_LINEAR:
