@@ -334,7 +334,7 @@ static int32_t pool(const struct wn_desc *d, const struct wn_buffers *b, void *s
         p.made[k] = d->out.dim[2 + k];
         p.step[k] = (int32_t)((k == 0 ? p.w.kernel[1] : 1) * (is_derivative ? -p.w.stride[k] : 1));
     }
-    p.each = is_derivative ? 0 : wn__bytes(&d->in[0]) / (p.w.n * p.made[0] * p.made[1]);
+    p.each = wn__bytes(&d->in[0]) / (p.w.n * p.made[0] * p.made[1]);
     if (p.each > MOST_EACH) p.each = 0;
     p.ahead = wn_min(p.w.kernel[0], p.read[0]) * p.read[1] * p.w.c * p.size + wn__tuning.stream_ahead;
     p.share = even_share(&p.w);
