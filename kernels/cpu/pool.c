@@ -3,8 +3,9 @@
  *
  * Every pixel of a result is computed by itself, a vector of channels at a time: a pooling goes over the places of its
  * window, a derivative over the windows that its pixel is in. Both go row by row in ascending order, and that is the
- * order of each sum. Sums of MAX_POOL2D_DX are in f32 for f32 and bf16, sums of means are in double; bf16 is rounded
- * once. Threads share rows of the result. */
+ * order of each sum. What pixels of a row read is listed once for a run of them (taps.h): neighbours of a pooling, of a
+ * derivative pixels a stride apart. Sums of MAX_POOL2D_DX are in f32 for f32 and bf16, sums of means are in double;
+ * bf16 is rounded once. Threads share rows of the result. */
 #include <math.h>
 #include <stddef.h>
 #include "../../runtime/base/window.h"
@@ -21,6 +22,8 @@ struct area {
     const struct pool *of;
     int64_t begin[2], size[2]; /* begin: row and column of the first of these pixels */
     int32_t place;             /* in the window of the first pixel; of a derivative, of the pixel in the first window */
+    int32_t place_of_row;      /* what its rows add to the place */
+    int64_t places[2];         /* rows and columns that a mean divides by */
 };
 
 /* One application. */
@@ -28,58 +31,60 @@ struct pool {
     struct wn__window w;
     const char *x;
     const uint8_t *index;
-    int64_t size;             /* bytes of an element of x */
-    int64_t read[2], made[2]; /* rows and columns of what is read, and of the result */
-    int64_t ahead, each;      /* bytes that are prefetched ahead, and of what is read for a pixel of the result */
-    int32_t step[2];          /* places from one row, and from one column, of an area to the next */
-    int32_t is_derivative;
-    double share; /* of AVG_POOL2D_DX: 1 / places where all windows have as many, else 0 */
+    int64_t size;                   /* bytes of an element of x */
+    int64_t read[2], made[2];       /* rows and columns of what is read, and of the result */
+    int64_t ahead, each;            /* bytes that are prefetched ahead, and of what is read for a pixel of the result */
+    int32_t step[2];                /* places from one row, and from one column, of an area to the next */
+    int32_t is_derivative, is_even; /* is_even: all taps of a list have one weight */
+    double share;                   /* of AVG_POOL2D_DX: 1 / places where all windows have as many, else 0 */
     struct wn__image_out out;
     const struct wn__taps_loops *sums; /* of means and their derivatives, else NULL */
-    /* Computes one pixel of a maximum or its derivative, all channels. index: of its first tap. */
-    void (*pixel)(const struct pool *p, const struct wn__taps *t, const void *x, const uint8_t *index, void *out);
+    /* Computes a run of a maximum or its derivative. x, index: of its first tap. */
+    void (*run)(const struct wn__taps *t, const void *x, const uint8_t *index, void *to);
 };
 
 /* ---- lanes: n channels of one pixel --------------------------------------------------------------------- */
-/* S, T: of an element; V: lanes of numbers (lanes.h); I: the integers beside them. */
+/* S, T: of an element; V: lanes of numbers (lanes.h); I: the integers beside them; place: of the taps. */
 
 /* Defines the largest number and its place. A number takes over where it is larger, or the first NaN. */
 #define LARGEST(S, T, V, I)                                                                                            \
-    INLINE void largest_of_##S(const struct wn__taps *t, const T *x, int64_t n, V *number, I *place)                   \
+    INLINE void largest_of_##S(const struct wn__grid *g, const int32_t *place, const T *x, int64_t n, V *number,       \
+                               I *chosen)                                                                              \
     {                                                                                                                  \
         V best = (V){0} - INFINITY, v;                                                                                 \
-        I chosen = (I){0} + t->place[0];                                                                               \
-        for (int32_t i = 0; i < t->n; i++) {                                                                           \
-            wn__read_##S(&v, x + t->at[i], n);                                                                         \
+        *chosen = (I){0} + place[0];                                                                                   \
+        for (int64_t i = 0; i < g->rows * g->columns; i++) {                                                           \
+            wn__read_##S(&v, x + WN_TAP(g, i), n);                                                                     \
             const I stays = (v <= best) | (best != best);                                                              \
             best = WN_PICK(V, I, stays, best, v);                                                                      \
-            chosen = WN_PICK(I, I, stays, chosen, (I){0} + t->place[i]);                                               \
+            *chosen = WN_PICK(I, I, stays, *chosen, (I){0} + place[i]);                                                \
         }                                                                                                              \
         *number = best;                                                                                                \
-        *place = chosen;                                                                                               \
     }
 
 /* Define what a maximum writes: the number, its place, the number by its place, and the sum of all dy that chose the
  * pixel. INDEX: where the index of tap i is. NEXT: what becomes of the number so far. */
 #define OF_LARGEST(NAME, S, T, V, I, O, WRITTEN)                                                                       \
-    INLINE void NAME##_##S(const struct wn__taps *t, const T *x, const uint8_t *index, int64_t n, O *to)               \
+    INLINE void NAME##_##S(const struct wn__grid *g, const int32_t *place, const T *x, const uint8_t *index,           \
+                           int64_t n, O *to)                                                                           \
     {                                                                                                                  \
         V number;                                                                                                      \
-        I place;                                                                                                       \
+        I chosen;                                                                                                      \
         (void)index;                                                                                                   \
-        largest_of_##S(t, x, n, &number, &place);                                                                      \
+        largest_of_##S(g, place, x, n, &number, &chosen);                                                              \
         WRITTEN;                                                                                                       \
     }
 
 #define CHOSEN(NAME, S, T, V, I, INDEX, NEXT)                                                                          \
-    INLINE void NAME##_##S(const struct wn__taps *t, const T *x, const uint8_t *index, int64_t n, T *to)               \
+    INLINE void NAME##_##S(const struct wn__grid *g, const int32_t *place, const T *x, const uint8_t *index,           \
+                           int64_t n, T *to)                                                                           \
     {                                                                                                                  \
         V number = {0}, v;                                                                                             \
-        I place;                                                                                                       \
-        for (int32_t i = 0; i < t->n; i++) {                                                                           \
-            wn__read_##S(&v, x + t->at[i], n);                                                                         \
-            wn__read_places_##S(&place, index + (INDEX), n);                                                           \
-            number = NEXT(V, I, place == t->place[i], v, number);                                                      \
+        I chosen;                                                                                                      \
+        for (int64_t i = 0; i < g->rows * g->columns; i++) {                                                           \
+            wn__read_##S(&v, x + WN_TAP(g, i), n);                                                                     \
+            wn__read_places_##S(&chosen, index + (INDEX), n);                                                          \
+            number = NEXT(V, I, chosen == place[i], v, number);                                                        \
         }                                                                                                              \
         wn__write_##S(to, &number, n);                                                                                 \
     }
@@ -88,46 +93,52 @@ struct pool {
 #define LANES(S, T, V, I)                                                                                              \
     LARGEST(S, T, V, I)                                                                                                \
     OF_LARGEST(largest, S, T, V, I, T, wn__write_##S(to, &number, n))                                                  \
-    OF_LARGEST(places, S, T, V, I, uint8_t, wn__write_places_##S(to, &place, n))                                       \
+    OF_LARGEST(places, S, T, V, I, uint8_t, wn__write_places_##S(to, &chosen, n))                                      \
     CHOSEN(picked, S, T, V, I, 0, WN_PICK)                                                                             \
-    CHOSEN(returned, S, T, V, I, t->at[i], ADD)
+    CHOSEN(returned, S, T, V, I, WN_TAP(g, i), ADD)
 
-/* ---- pixels: all channels ------------------------------------------------------------------------------------ */
+/* ---- runs: pixels with the same taps, all channels ----------------------------------------------------------- */
 
-/* Defines NAME_pixel_S, whose elements are O. */
-#define PIXEL(NAME, S, T, O, LANES)                                                                                    \
-    static void NAME##_pixel_##S(const struct pool *p, const struct wn__taps *t, const void *from,                     \
-                                 const uint8_t *index, void *out)                                                      \
+/* Defines NAME_run_S, whose elements are O. The grid is copied, so that no store to the result can change it. */
+#define RUN(NAME, S, T, O, LANES)                                                                                      \
+    INLINE void NAME##_taps_##S(const struct wn__taps *t, int64_t rows, int64_t columns, const T *x,                   \
+                                const uint8_t *index, O *to)                                                           \
     {                                                                                                                  \
-        const T *x = from;                                                                                             \
-        O *to = out;                                                                                                   \
-        int64_t at = 0, n = p->w.c;                                                                                    \
-        for (; at + LANES <= n; at += LANES) {                                                                         \
-            wn__taps_fetch(t, at, LANES);                                                                              \
-            NAME##_##S(t, x + at, index + at, LANES, to + at);                                                         \
+        struct wn__grid g = wn__grid_of(t, rows, columns);                                                             \
+        const int64_t n = g.channels, full = n / LANES * LANES;                                                        \
+        for (; g.pixels > 0; g.pixels--, x += g.x_step, index += g.index_step, to += g.to_step) {                      \
+            for (int64_t at = 0; at < full; at += LANES) {                                                             \
+                wn__taps_fetch(&g, at, LANES);                                                                         \
+                NAME##_##S(&g, t->place, x + at, index + at, LANES, to + at);                                          \
+            }                                                                                                          \
+            if (full < n) NAME##_##S(&g, t->place, x + full, index + full, n - full, to + full);                       \
+            g.next += g.next_step;                                                                                     \
         }                                                                                                              \
-        if (at < n) NAME##_##S(t, x + at, index + at, n - at, to + at);                                                \
+    }                                                                                                                  \
+    static void NAME##_run_##S(const struct wn__taps *t, const void *x, const uint8_t *index, void *to)                \
+    {                                                                                                                  \
+        WN_TAPS_CALL(NAME##_taps_##S, t, x, index, to)                                                                 \
     }
 
-#define PIXELS(S, T, V, I, WIDTH)                                                                                      \
+#define RUNS(S, T, V, I, WIDTH)                                                                                        \
     LANES(S, T, V, I)                                                                                                  \
-    PIXEL(places, S, T, uint8_t, WIDTH)                                                                                \
-    PIXEL(largest, S, T, T, WIDTH)                                                                                     \
-    PIXEL(picked, S, T, T, WIDTH)                                                                                      \
-    PIXEL(returned, S, T, T, WIDTH)
+    RUN(places, S, T, uint8_t, WIDTH)                                                                                  \
+    RUN(largest, S, T, T, WIDTH)                                                                                       \
+    RUN(picked, S, T, T, WIDTH)                                                                                        \
+    RUN(returned, S, T, T, WIDTH)
 
-PIXELS(f32, float, wn__f32, wn__i32, WN_F32_LANES)
-PIXELS(f64, double, wn__f64, wn__i64, WN_F64_LANES)
-PIXELS(bf16, uint16_t, wn__f32, wn__i32, WN_F32_LANES)
+RUNS(f32, float, wn__f32, wn__i32, WN_F32_LANES)
+RUNS(f64, double, wn__f64, wn__i64, WN_F64_LANES)
+RUNS(bf16, uint16_t, wn__f32, wn__i32, WN_F32_LANES)
 
 /* ---- what a pixel reads -------------------------------------------------------------------------------- */
 
-/* Fills in along dim k the window of pixel `at` of a pooling; *places: along that dim. Returns what the dim adds to the
- * place of its first pixel. */
-static int32_t window_of(const struct pool *p, int32_t k, int64_t at, struct area *a, int64_t *places)
+/* Fills in along dim k the window of pixel `at` of a pooling. Returns what the dim adds to the place of its first
+ * pixel. */
+static int32_t window_of(const struct pool *p, int32_t k, int64_t at, struct area *a)
 {
     int64_t end;
-    a->begin[k] = wn__window_span(&p->w, k, at, &end, places);
+    a->begin[k] = wn__window_span(&p->w, k, at, &end, &a->places[k]);
     a->size[k] = end - a->begin[k];
     return p->step[k] * (int32_t)(a->begin[k] - at * p->w.stride[k] + p->w.pad[k]);
 }
@@ -146,6 +157,7 @@ static int32_t windows_over(const struct pool *p, int32_t k, int64_t at, struct 
         end = ((at + 1) * n + size - 1) / size;
     }
     a->size[k] = end - a->begin[k];
+    a->places[k] = 1;
     return (int32_t)((from - a->begin[k] * stride) * (k == 0 ? w->kernel[1] : 1));
 }
 
@@ -164,48 +176,109 @@ static double share_of(const void *ctx, int64_t r, int64_t c)
 static void list_taps(const struct area *a, struct wn__taps *t)
 {
     const struct pool *p = a->of;
-    t->n = 0;
-    for (int32_t r = 0; r < (int32_t)a->size[0]; r++)
-        for (int32_t c = 0; c < (int32_t)a->size[1]; c++, t->n++) {
-            t->at[t->n] = (r * p->read[1] + c) * p->w.c;
-            t->place[t->n] = a->place + r * p->step[0] + c * p->step[1];
-            t->weight[t->n] = p->is_derivative && p->sums != NULL ? share_of(a, r, c) : 1;
+    t->grid.rows = a->size[0];
+    t->grid.columns = a->size[1];
+    t->grid.channels = p->w.c;
+    t->grid.pitch = p->read[1] * p->w.c;
+    t->grid.divisor = (double)(a->places[0] * a->places[1]);
+    for (int64_t r = 0, i = 0; r < a->size[0]; r++)
+        for (int64_t c = 0; c < a->size[1]; c++, i++) {
+            if (p->sums == NULL) t->place[i] = a->place + (int32_t)r * p->step[0] + (int32_t)c * p->step[1];
+            else t->weight[i] = p->is_derivative ? share_of(a, r, c) : 1;
         }
 }
 
-/* Computes n pixels of a row from column `at` on. */
+/* Fills in along dim k what pixel `at` reads. Returns what the dim adds to the place. */
+static int32_t reach(const struct pool *p, int32_t k, int64_t at, struct area *a)
+{
+    return p->is_derivative ? windows_over(p, k, at, a) : window_of(p, k, at, a);
+}
+
+/* Returns whether all windows of an area have as many columns as a window can have. */
+static int32_t is_whole(const struct area *a)
+{
+    const struct wn__window *w = &a->of->w;
+    const int64_t first = a->begin[1] * w->stride[1] - w->pad[1];
+    if (w->flags & WN_POOL_IS_ADAPTIVE) return 0;
+    return first >= 0 && first + (a->size[1] - 1) * w->stride[1] + w->kernel[1] <= w->in[1];
+}
+
+/* Returns whether two areas of a row of the result have the same taps, from their first pixels on. */
+static int32_t are_alike(const struct area *a, const struct area *b)
+{
+    const struct pool *p = a->of;
+    if (a->size[1] != b->size[1] || a->places[1] != b->places[1]) return 0;
+    if (p->run != NULL) return a->place == b->place;
+    return p->is_even || (is_whole(a) && is_whole(b));
+}
+
+/* Returns whether column `at`, of the row of area a, has the taps of a, from *begin on. */
+static int32_t has_taps_of(const struct area *a, int64_t at, int64_t *begin)
+{
+    struct area b = *a;
+    b.place = a->place_of_row + reach(a->of, 1, at, &b);
+    *begin = b.begin[1];
+    return are_alike(a, &b);
+}
+
+/* Sets the run that begins at column `at`, whose area is `a`, and has every step-th column before `end` at most. Taps
+ * begin evenly apart between two columns where they do so at both: `begin` as a function of the column is convex, and
+ * the end of the taps is concave. That does not hold for windows of various sizes, whose runs have two pixels. */
+static void set_run(const struct area *a, int64_t at, int64_t step, int64_t end, struct wn__grid *g)
+{
+    const struct pool *p = a->of;
+    const int64_t last = p->w.flags & WN_POOL_IS_ADAPTIVE && p->w.out[1] > 1 ? 1 : (end - 1 - at) / step;
+    int64_t n = at + step < end ? last : 0, begin, apart = 0;
+    if (n > 0 && has_taps_of(a, at + step, &begin)) apart = begin - a->begin[1];
+    else n = 0;
+    while (n > 1 && !(has_taps_of(a, at + n * step, &begin) && begin - a->begin[1] == n * apart)) n--;
+    g->pixels = n + 1;
+    g->x_step = apart * p->w.c;
+    g->to_step = step * p->w.c;
+    g->index_step = p->is_derivative ? g->x_step : g->to_step;
+    g->next_step = step * p->each;
+}
+
+/* Computes the run that begins at a pixel, at most those of every step-th column before `end`; pixel: its number in the
+ * result. Returns how many pixels it has. */
+static int64_t run(const struct area *a, int64_t pixel, int64_t step, int64_t end, char *to)
+{
+    const struct pool *p = a->of;
+    const int64_t channels = p->w.c, at = pixel % p->made[1], image = pixel / p->made[1] / p->made[0] * p->read[0];
+    const int64_t first = ((image + a->begin[0]) * p->read[1] + a->begin[1]) * channels;
+    const char *x = p->x + first * p->size;
+    struct wn__taps t;
+    if (p->sums != NULL && a->size[0] * a->size[1] > WN_FEW_TAPS) {
+        const struct wn__area all = {a->size[0],
+                                     a->size[1],
+                                     p->read[1] * channels,
+                                     p->is_derivative ? share_of : NULL,
+                                     a,
+                                     (double)(a->places[0] * a->places[1])};
+        p->sums->many(&all, x, channels, to);
+        return 1;
+    }
+    list_taps(a, &t);
+    set_run(a, at, step, end, &t.grid);
+    t.grid.next = p->x + pixel * p->each + p->ahead;
+    t.grid.each = p->each / channels;
+    if (p->sums != NULL) p->sums->few(&t, x, to);
+    else p->run(&t, x, p->index + (p->is_derivative ? first : pixel * channels), to);
+    return t.grid.pixels;
+}
+
+/* Computes n pixels of a row from column `at` on. Runs of a derivative have every stride-th column. */
 static void stretch(const void *ctx, int64_t row, int64_t at, int64_t n, char *to)
 {
     const struct pool *p = ctx;
-    int64_t image = row / p->made[0] * p->read[0] * p->read[1], channels = p->w.c, in_row = row % p->made[0];
-    int64_t rows = 1, columns = 1, pixel = row * p->made[1] + at;
+    const int64_t step = p->is_derivative ? wn_min(p->w.stride[1], n) : 1, end = at + n;
     struct area a = {.of = p};
-    int32_t before = 0, is_even = p->sums == NULL || !p->is_derivative || p->share != 0;
-    struct wn__taps t;
-    t.n = 0;
-    t.each = p->each / channels;
-    int32_t place = p->is_derivative ? windows_over(p, 0, in_row, &a) : window_of(p, 0, in_row, &a, &rows);
-    for (int64_t end = at + n; at < end; at++, pixel++, to += p->out.bytes) {
-        a.place = place + (p->is_derivative ? windows_over(p, 1, at, &a) : window_of(p, 1, at, &a, &columns));
-        int64_t first = (image + a.begin[0] * p->read[1] + a.begin[1]) * channels;
-        const char *x = p->x + first * p->size;
-        t.next = p->x + pixel * p->each + p->ahead;
-        if (p->sums != NULL && a.size[0] * a.size[1] > WN_FEW_TAPS) {
-            struct wn__area all = {a.size[0],
-                                   a.size[1],
-                                   p->read[1] * channels,
-                                   p->is_derivative ? share_of : NULL,
-                                   &a,
-                                   (double)(rows * columns)};
-            p->sums->many(&all, x, channels, to);
-            continue;
+    a.place_of_row = reach(p, 0, row % p->made[0], &a);
+    for (int64_t from = at; from < at + step; from++)
+        for (int64_t c = from, pixels; c < end; c += pixels * step) {
+            a.place = a.place_of_row + reach(p, 1, c, &a);
+            pixels = run(&a, row * p->made[1] + c, step, end, to + (c - at) * p->out.bytes);
         }
-        if (!is_even || t.n != a.size[0] * a.size[1] || a.place != before) list_taps(&a, &t);
-        before = a.place;
-        t.divisor = (double)(rows * columns);
-        if (p->sums != NULL) p->sums->few(&t, x, channels, to);
-        else p->pixel(p, &t, x, p->index + (p->is_derivative ? first : pixel * channels), to);
-    }
 }
 
 static void rows(int64_t begin, int64_t end, void *ctx)
@@ -216,18 +289,17 @@ static void rows(int64_t begin, int64_t end, void *ctx)
 
 /* ---- ops --------------------------------------------------------------------------------------------------- */
 
-typedef void (*pixel_of)(const struct pool *p, const struct wn__taps *t, const void *x, const uint8_t *index,
-                         void *out);
+typedef void (*run_of)(const struct wn__taps *t, const void *x, const uint8_t *index, void *to);
 
 #define KERNELS(name)                                                                                                  \
     {                                                                                                                  \
-        [WN_F32] = name##_pixel_f32, [WN_F64] = name##_pixel_f64, [WN_BF16] = name##_pixel_bf16                        \
+        [WN_F32] = name##_run_f32, [WN_F64] = name##_run_f64, [WN_BF16] = name##_run_bf16                              \
     }
-static const pixel_of places_of[WN_DTYPE_COUNT] = KERNELS(places), largest_of[WN_DTYPE_COUNT] = KERNELS(largest),
-                      picked_of[WN_DTYPE_COUNT] = KERNELS(picked), returned_of[WN_DTYPE_COUNT] = KERNELS(returned);
+static const run_of places_of[WN_DTYPE_COUNT] = KERNELS(places), largest_of[WN_DTYPE_COUNT] = KERNELS(largest),
+                    picked_of[WN_DTYPE_COUNT] = KERNELS(picked), returned_of[WN_DTYPE_COUNT] = KERNELS(returned);
 
-/* Returns the pixels of a maximum or its derivative; NULL of a mean. */
-static pixel_of find(const struct wn_desc *d)
+/* Returns the runs of a maximum or its derivative; NULL of a mean. */
+static run_of find(const struct wn_desc *d)
 {
     int32_t dtype = d->in[0].dtype;
     switch (d->op) {
@@ -262,13 +334,14 @@ static int32_t pool(const struct wn_desc *d, const struct wn_buffers *b, void *s
         p.made[k] = d->out.dim[2 + k];
         p.step[k] = (int32_t)((k == 0 ? p.w.kernel[1] : 1) * (is_derivative ? -p.w.stride[k] : 1));
     }
-    p.each = is_derivative ? 0 : wn__bytes(&d->in[0]) / (p.w.n * p.made[0] * p.made[1]);
+    p.each = wn__bytes(&d->in[0]) / (p.w.n * p.made[0] * p.made[1]);
     if (p.each > MOST_EACH) p.each = 0;
     p.ahead = wn_min(p.w.kernel[0], p.read[0]) * p.read[1] * p.w.c * p.size + wn__tuning.stream_ahead;
     p.share = even_share(&p.w);
     p.index = d->n_in > 1 ? b->in[1] : NULL;
-    p.pixel = find(d);
-    if (p.pixel == NULL) p.sums = wn__taps_loops[d->in[0].dtype];
+    p.run = find(d);
+    p.is_even = p.run != NULL || !is_derivative || p.share != 0;
+    if (p.run == NULL) p.sums = wn__taps_loops[d->in[0].dtype];
     p.out = (struct wn__image_out){b->out, p.made[1], p.w.c * wn__dtype_size(d->out.dtype), 0};
     p.out.streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
     int64_t n_rows = p.w.n * p.made[0], work = wn_max(wn__numel(&d->in[0]), wn__numel(&d->out)) / n_rows;

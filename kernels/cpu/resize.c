@@ -16,6 +16,8 @@
 #include "image.h"
 #include "taps.h"
 
+#define MOST_EACH 16384 /* bytes of dy a pixel of dx, up to which those of a later pixel are prefetched */
+
 struct rows;
 
 /* One application. */
@@ -24,6 +26,7 @@ struct resize {
     int64_t size, channels;             /* size: bytes of an element */
     int64_t read[2], made[2];           /* rows and columns of the input, and of the result */
     const struct wn__resample *part[2]; /* of each row, and of each column, of y */
+    int64_t ahead, each; /* of dx: bytes that are prefetched ahead, and of dy a channel of a pixel, 0: nothing */
     struct wn__image_out out;
     wn__image_stretch stretch;
     /* Computes one pixel of y by interpolation, all channels. */
@@ -37,10 +40,12 @@ static double weight_of(const struct wn__resample *part, int64_t at)
     return (part->low == at ? 1.0 - part->weight : 0.0) + (part->high == at ? part->weight : 0.0);
 }
 
-/* The part of dy that a pixel of dx, at row at[0] and column at[1], gathers: rows and columns [begin, end). */
+/* The part of dy that a pixel of dx, at row at[0] and column at[1], gathers: rows and columns [begin, end). weight: how
+ * much of the pixel is in each of them, of the first WN_FEW_TAPS. */
 struct area {
     const struct resize *of;
     int64_t at[2], begin[2], end[2];
+    double weight[2][WN_FEW_TAPS];
 };
 
 /* Moves an area on along dim k to the pixel at `at`, which only grows. */
@@ -62,28 +67,59 @@ static double share_of(const void *ctx, int64_t r, int64_t c)
            weight_of(&a->of->part[1][a->begin[1] + c], a->at[1]);
 }
 
-/* Computes a pixel of dx, whose area in dy begins at x. */
-static void gather(const struct area *a, const void *x, void *to)
+/* Fills in the weights of rows (k = 0) or columns (k = 1). Returns whether they are what they were. */
+static int32_t weigh(struct area *a, int32_t k)
+{
+    const struct wn__resample *part = a->of->part[k] + a->begin[k];
+    int32_t is_same = 1;
+    for (int64_t i = 0; i < wn_min(a->end[k] - a->begin[k], WN_FEW_TAPS); i++) {
+        double weight = weight_of(&part[i], a->at[k]);
+        is_same &= weight == a->weight[k][i];
+        a->weight[k][i] = weight;
+    }
+    return is_same;
+}
+
+/* Moves an area on to the next column. Returns whether its taps are what they were, from its first pixel on. */
+static int32_t move_on(struct area *a)
+{
+    const int64_t columns = a->end[1] - a->begin[1];
+    move(a, 1, a->at[1] + 1);
+    return weigh(a, 1) & (a->end[1] - a->begin[1] == columns);
+}
+
+/* Lists the taps of an area. */
+static void list_taps(const struct area *a, struct wn__taps *t)
+{
+    const int64_t rows = a->end[0] - a->begin[0], columns = a->end[1] - a->begin[1];
+    t->grid.rows = rows;
+    t->grid.columns = columns;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < columns; c++) t->weight[r * columns + c] = a->weight[0][r] * a->weight[1][c];
+}
+
+/* Computes the run of dx that begins at the pixel of an area, before column `end`, and moves the area on behind it.
+ * row: of dy, where the area begins; t: all but the taps and the run. */
+static int64_t gather(struct area *a, int64_t end, const char *row, struct wn__taps *t, char *to)
 {
     const struct resize *k = a->of;
-    int64_t rows = a->end[0] - a->begin[0], columns = a->end[1] - a->begin[1], pitch = k->read[1] * k->channels;
-    struct wn__taps t;
+    const int64_t rows = a->end[0] - a->begin[0], columns = a->end[1] - a->begin[1], from = a->at[1];
+    const char *x = row + a->begin[1] * k->out.bytes;
+    int64_t before = a->begin[1], apart = 0;
     if (rows * columns > WN_FEW_TAPS) {
-        struct wn__area all = {rows, columns, pitch, share_of, a, 1};
+        struct wn__area all = {rows, columns, t->grid.pitch, share_of, a, 1};
         k->sums->many(&all, x, k->channels, to);
-        return;
+        move_on(a);
+        return 1;
     }
-    t.n = 0;
-    t.each = 0;
-    t.divisor = 1;
-    for (int64_t r = 0; r < rows; r++) {
-        double of_row = weight_of(&k->part[0][a->begin[0] + r], a->at[0]);
-        for (int64_t c = 0; c < columns; c++, t.n++) {
-            t.at[t.n] = r * pitch + c * k->channels;
-            t.weight[t.n] = of_row * weight_of(&k->part[1][a->begin[1] + c], a->at[1]);
-        }
+    list_taps(a, t);
+    for (t->grid.pixels = 1; from + t->grid.pixels < end && move_on(a); t->grid.pixels++, before = a->begin[1]) {
+        if (t->grid.pixels == 1) apart = a->begin[1] - before;
+        if (a->begin[1] - before != apart) break;
     }
-    k->sums->few(&t, x, k->channels, to);
+    t->grid.x_step = apart * k->channels;
+    k->sums->few(t, x, to);
+    return t->grid.pixels;
 }
 
 /* ---- pixels ------------------------------------------------------------------------------------------------ */
@@ -141,11 +177,20 @@ static void derivative(const void *ctx, int64_t row, int64_t at, int64_t n, char
 {
     const struct resize *k = ctx;
     struct area a = {.of = k};
+    struct wn__taps t;
+    t.grid.divisor = 1;
+    t.grid.channels = t.grid.to_step = k->channels;
+    t.grid.pitch = k->read[1] * k->channels;
+    t.grid.each = k->each;
+    t.grid.next_step = k->each * k->channels;
     move(&a, 0, row % k->made[0]);
+    move(&a, 1, at);
+    weigh(&a, 0);
+    weigh(&a, 1);
     const char *dy = input_row(k, row, a.begin[0]);
-    for (int64_t end = at + n; at < end; at++, to += k->out.bytes) {
-        move(&a, 1, at);
-        gather(&a, dy + a.begin[1] * k->out.bytes, to);
+    for (int64_t end = at + n, pixels; at < end; at += pixels, to += pixels * k->out.bytes) {
+        t.grid.next = k->in + (row * k->made[1] + at) * t.grid.next_step + k->ahead;
+        pixels = gather(&a, end, dy, &t, to);
     }
 }
 
@@ -199,6 +244,9 @@ static int32_t resize(const struct wn_desc *d, const struct wn_buffers *b, void 
     k.sums = wn__taps_loops[dtype];
     k.stretch = stretch_of(d);
     k.out = (struct wn__image_out){b->out, k.made[1], k.channels * k.size, 0};
+    k.each = is_derivative ? wn__bytes(&d->in[0]) / wn__numel(&d->out) : 0;
+    if (k.each * k.channels > MOST_EACH) k.each = 0;
+    k.ahead = (k.read[0] / k.made[0] + 1) * k.read[1] * k.channels * k.size + wn__tuning.stream_ahead;
     k.out.streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
     int64_t n_rows = d->out.dim[0] * k.made[0], work = wn_max(wn__numel(&d->in[0]), wn__numel(&d->out)) / n_rows;
     wn__parallel_for(n_rows, WN_CPU_GRAIN / (work + 1) + 1, rows, &k);

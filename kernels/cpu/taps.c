@@ -6,35 +6,85 @@
 
 #define CHANNELS 512
 
-/* Defines the sum over taps. FEW: lanes of numbers. Measured: two vectors at a time, whose additions do not wait for
- * each other: no less time. */
+/* Adds a product whose factors have at most 53 bits together: rounded once or twice, the sum has the same bits.
+ * Measured, in the caches, one thread: gradient of bilinear interpolation 0.78 of the time, of 2 x 2 means 0.88, 3 x 3
+ * means 0.81 (Zen 4). */
+WN_LANES_FN add_exact(wn__f64 *sum, const wn__f64 *a, const wn__f64 *weight)
+{
+#if defined(__FMA__)
+    wn__fma_few_f64(sum, a, weight);
+#else
+    *sum += *a * *weight;
+#endif
+}
+
+/* The taps of a run, copied so that no store to the result can change them. */
+struct few {
+    struct wn__grid g;
+    wn__f64 weight[WN_FEW_TAPS];
+    int32_t is_exact; /* products have at most 53 bits */
+};
+
+static inline __attribute__((always_inline)) struct few few_of(const struct wn__taps *t, int64_t rows, int64_t columns,
+                                                               int32_t is_exact)
+{
+    struct few f;
+    f.g = wn__grid_of(t, rows, columns);
+    f.is_exact = is_exact;
+    for (int64_t i = 0; i < rows * columns; i++) f.weight[i] = (wn__f64){0} + t->weight[i];
+    return f;
+}
+
+/* Defines the sum over taps of `vectors` vectors of channels; of a single one, n are channels. FEW: lanes of numbers.
+ * Measured: two vectors at once, whose additions do not wait for each other: 0.75 to 0.88 of the time of 4 x 4 taps. */
 #define FEW_TAPS(S, T, FEW)                                                                                            \
-    WN_LANES_FN lanes_##S(const struct wn__taps *t, const T *x, int64_t n, T *to)                                      \
+    WN_LANES_FN lanes_##S(const struct few *f, int32_t vectors, const T *x, int64_t n, T *to)                          \
     {                                                                                                                  \
-        wn__f64 sum = {0}, wide;                                                                                       \
+        wn__f64 sum[2] = {{0}}, wide;                                                                                  \
         FEW few;                                                                                                       \
-        for (int32_t i = 0; i < t->n; i++) {                                                                           \
-            wn__read_few_##S(&few, x + t->at[i], n);                                                                   \
-            wn__double_##S(&wide, &few);                                                                               \
-            sum += wide * t->weight[i];                                                                                \
+        for (int64_t r = 0, i = 0; r < f->g.rows; r++)                                                                 \
+            for (int64_t c = 0; c < f->g.columns; c++, i++)                                                            \
+                for (int32_t v = 0; v < vectors; v++) {                                                                \
+                    wn__read_few_##S(&few, x + r * f->g.pitch + c * f->g.channels + v * WN_F64_LANES, n);              \
+                    wn__double_##S(&wide, &few);                                                                       \
+                    if (f->is_exact) add_exact(&sum[v], &wide, &f->weight[i]);                                         \
+                    else sum[v] += wide * f->weight[i];                                                                \
+                }                                                                                                      \
+        for (int32_t v = 0; v < vectors; v++) {                                                                        \
+            if (f->g.divisor != 1) sum[v] /= f->g.divisor;                                                             \
+            wn__single_##S(&few, &sum[v]);                                                                             \
+            wn__write_few_##S(to + v * WN_F64_LANES, &few, n);                                                         \
         }                                                                                                              \
-        if (t->divisor != 1) sum /= t->divisor;                                                                        \
-        wn__single_##S(&few, &sum);                                                                                    \
-        wn__write_few_##S(to, &few, n);                                                                                \
     }
 
-#define FEW_PIXEL(S, T)                                                                                                \
-    static void few_##S(const struct wn__taps *t, const void *from, int64_t channels, void *result)                    \
+/* Defines the sums of a run. */
+#define FEW_RUN(S, T, IS_EXACT)                                                                                        \
+    WN_LANES_FN run_##S(const struct wn__taps *t, int64_t rows, int64_t columns, int32_t is_exact, const T *x, T *to)  \
     {                                                                                                                  \
-        const T *x = from;                                                                                             \
-        T *to = result;                                                                                                \
-        int64_t at = 0, full = channels / WN_F64_LANES * WN_F64_LANES;                                                 \
-        for (; at < full; at += WN_F64_LANES) {                                                                        \
-            wn__taps_fetch(t, at, WN_F64_LANES);                                                                       \
-            lanes_##S(t, x + at, WN_F64_LANES, to + at);                                                               \
+        struct few f = few_of(t, rows, columns, is_exact);                                                             \
+        const int64_t n = f.g.channels, pair = 2 * WN_F64_LANES;                                                       \
+        for (; f.g.pixels > 0; f.g.pixels--, x += f.g.x_step, to += f.g.to_step, f.g.next += f.g.next_step) {          \
+            int64_t at = 0;                                                                                            \
+            for (; at + pair <= n; at += pair) {                                                                       \
+                wn__taps_fetch(&f.g, at, pair);                                                                        \
+                lanes_##S(&f, 2, x + at, WN_F64_LANES, to + at);                                                       \
+            }                                                                                                          \
+            for (; at < n; at += WN_F64_LANES) lanes_##S(&f, 1, x + at, n - at, to + at);                              \
         }                                                                                                              \
-        if (at < channels) lanes_##S(t, x + at, channels - at, to + at);                                               \
+    }                                                                                                                  \
+    static void few_##S(const struct wn__taps *t, const void *x, void *to)                                             \
+    {                                                                                                                  \
+        if (IS_EXACT && are_exact(t)) WN_TAPS_CALL(run_##S, t, 1, x, to)                                               \
+        else WN_TAPS_CALL(run_##S, t, 0, x, to)                                                                        \
     }
+
+/* Returns whether all weights have at most 24 bits, as numbers in f32 have. */
+static int32_t are_exact(const struct wn__taps *t)
+{
+    int32_t are = 1;
+    for (int64_t i = 0; i < t->grid.rows * t->grid.columns; i++) are &= (double)(float)t->weight[i] == t->weight[i];
+    return are;
+}
 
 /* Define what adds one pixel of n channels to their sums, and what divides and rounds the sums. */
 #define AREA_ADD(S, T, FEW)                                                                                            \
@@ -85,9 +135,9 @@
 FEW_TAPS(f32, float, wn__few)
 FEW_TAPS(f64, double, wn__f64)
 FEW_TAPS(bf16, uint16_t, wn__few)
-FEW_PIXEL(f32, float)
-FEW_PIXEL(f64, double)
-FEW_PIXEL(bf16, uint16_t)
+FEW_RUN(f32, float, 1)
+FEW_RUN(f64, double, 0)
+FEW_RUN(bf16, uint16_t, 1)
 AREA_ADD(f32, float, wn__few)
 AREA_ADD(f64, double, wn__f64)
 AREA_ADD(bf16, uint16_t, wn__few)

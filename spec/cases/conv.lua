@@ -129,6 +129,17 @@ local function cases_of(op)
     add('groups, past tiles', { 1, 8, 5, 7 }, { 80, 3, 3 },
         { grad = false, groups = 2, panels = true, dilation = 2, pad = 2 })
     add('depthwise, past vectors', { 1, 83, 7, 6 }, { 83, 3, 3 }, { grad = false, groups = 83, pad = 1 })
+    for _, stride in ipairs { 1, 2 } do
+        local what = 'depthwise, stride ' .. stride .. ', '
+        o = { grad = false, groups = 35, stride = stride, pad = 1 }
+        add(what .. 'rows past micro-tiles', { 2, 35, 5, 41 }, { 35, 3, 3 }, o)
+        o = { grad = false, groups = 18, stride = stride, pad = 2 }
+        add(what .. '5 x 5', { 1, 18, 7, 13 }, { 18, 5, 5 }, o)
+        add(what .. '4 x 2', { 1, 18, 7, 9 }, { 18, 4, 2 }, o)
+        o = { grad = false, groups = 64, stride = stride, pad = 1, panels = true }
+        add(what .. '3 x 3', { 1, 64, 4, 5 }, { 64, 3, 3 }, o)
+    end
+    add('depthwise, past blocks', { 1, 290, 3, 4 }, { 290, 3, 1 }, { grad = false, groups = 290, pad = 1 })
     -- By Winograd's method in f32: at least 128 tiles of 2 x 2. A GPU computes them as the ones above.
     o = { grad = false, pad = 1, panels = true, only = 'f32', orders = false, tol = { f32 = 1e-4 } }
     if op ~= 'conv2d_dw' then add('tiles, past blocks', { 1, 32, 16, 31 }, { 144, 3, 3 }, o) end
@@ -144,6 +155,8 @@ table.insert(conv2d, case('conv2d', 'bias', { 2, 3, 3, 3 }, { 64, 2, 2 }, { bias
 table.insert(conv2d, case('conv2d', 'tiles, bias', { 2, 32, 18, 18 }, { 32, 3, 3 },
     { bias = true, panels = true, only = 'f32', orders = false, grad = false, tol = { f32 = 1e-4 } }))
 table.insert(conv2d, case('conv2d', 'one pixel, bias', { 1, 2, 3, 4 }, { 3, 1, 1 }, { bias = true }))
+table.insert(conv2d, case('conv2d', 'depthwise, bias, past blocks', { 1, 290, 2, 9 }, { 290, 3, 3 },
+    { bias = true, groups = 290, pad = 1, grad = false }))
 table.insert(conv2d, case('conv2d', 'groups, bias', { 1, 4, 3, 4 }, { 6, 2, 1 }, { bias = true, groups = 2 }))
 table.insert(conv2d, case('conv2d', 'depthwise, bias', { 1, 4, 3, 4 }, { 4, 2, 1 }, { bias = true, groups = 4 }))
 

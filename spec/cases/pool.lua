@@ -139,6 +139,7 @@ local windows = {
     { 'windows beyond the end', { 3, 2, 1, flags = CEIL }, { 1, 2, 6, 8 } },
     { 'gaps between windows', { 1, 3 }, { 1, 2, 5, 4 } },
     { 'one channel', overlap, { 2, 1, 5, 5 } },
+    { 'one window', { { 2, 5 }, 2 }, { 1, 2, 4, 5 } },
 }
 local more = {
     { 'two by two', { 2, 2 }, { 2, 3, 4, 6 } },

@@ -75,6 +75,7 @@ local sizes = {
     { 'nearest, a scale', { 1, 2 }, { from = { 3, 4 }, to = { 7, 7 }, scale = { 1 / 2.4, 1 / 1.8 } } },
     { 'bilinear, uneven', { 1, 17 }, { from = { 3, 4 }, to = { 7, 5 }, mode = BILINEAR } },
     { 'bilinear, smaller', { 2, 2 }, { from = { 7, 5 }, to = { 3, 2 }, mode = BILINEAR } },
+    { 'bilinear, many places of one', { 1, 2 }, { from = { 2, 3 }, to = { 13, 11 }, mode = BILINEAR } },
     { 'bilinear, a scale', { 1, 2 }, { from = { 3, 4 }, to = { 7, 7 }, mode = BILINEAR,
         scale = { 1 / 2.4, 1 / 1.8 } }, true },
     { 'corners stay, smaller', { 1, 2 }, { from = { 5, 4 }, to = { 2, 1 }, mode = BILINEAR, align = true } },
