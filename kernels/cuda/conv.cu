@@ -5,9 +5,12 @@
  * CONV2D_DX over (kh, kw, output); places outside of the image are zeros. Then the bias is added, and the result
  * rounded once. CONV2D_DW is a chain over pixels for each part of them (conv.h), and the parts are added in order. f64
  * rounds products and sums apart, as matrix products do; bf16 is summed in f32, by tensor cores where they take the
- * shape (conv_mma.cu), in steps of 16 terms. conv_gemm.cu has the tiles; this file packs weights and computes products
- * with few columns, an output a thread. */
+ * shape (conv_mma.cu), in steps of 16 terms. cuDNN computes the first three where it was asked for (cudnn.h).
+ * conv_gemm.cu has the tiles; this file packs weights and computes products with few columns, an output a thread. */
 #include "conv_store.cuh"
+extern "C" {
+#include "cudnn.h"
+}
 
 /* ---- packing -------------------------------------------------------------------------------------------------- */
 
@@ -156,6 +159,7 @@ template <class T> static int32_t start_weight(const struct wn__conv_job &j, int
 
 template <class T> static int32_t conv(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
+    if (b->made != NULL) return wn__cudnn_run(d, b, stream);
     const struct wn__conv_job j = job_of(d, b);
     const int64_t n = wn__numel(&d->out);
     int32_t status = WN_OK;

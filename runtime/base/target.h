@@ -20,8 +20,9 @@ struct wn__rates {
     double out[WN_PLACE_COUNT], in[WN_PLACE_COUNT]; /* bytes/s to a place and from it */
 };
 
-/* Bit of `library` below, beside those of dtypes: products of f32 round their operands to tf32 (wane.tf32). */
-enum { WN_LIBRARY_TF32 = 1 << 16 };
+/* Bits of `library` below, beside those of dtypes: f32 in a library is rounded to tf32 (wane.tf32); a library is asked
+ * for convolutions. */
+enum { WN_LIBRARY_TF32 = 1 << 16, WN_LIBRARY_CONV = 1 << 17 };
 
 struct wn__target {
     const char *name;          /* of the kind of machine: "cpu" */
@@ -31,8 +32,9 @@ struct wn__target {
     int32_t threads;           /* part of a plan's key: the bits of sums may depend on it */
     int32_t arch;              /* generation of the device, as 90 of sm_90, part of a plan's key; 0: it has none */
     int32_t weight_layout;     /* of nn.Linear's weights (layout.h) */
-    int32_t library;           /* bits 1 << dtype: a library computes large products of it; part of a plan's key */
-    int64_t library_scratch;   /* bytes that one of these may take at most */
+    int32_t library;           /* bits 1 << dtype: a library computes large products of it, and the bits above; part of
+                                * a plan's key */
+    int64_t library_scratch;   /* bytes that one application of a library may take at most */
     struct wn__rates rates;
     /* Returns the bytes of scratch that the kernel of an application needs, 0 for none. A library may need less once
      * the plan is loaded: the device's function `prepare` then says how much. */
