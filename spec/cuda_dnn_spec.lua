@@ -277,6 +277,21 @@ describe('cuDNN on a GPU', function()
         assert.equal(padded(4 * 8 * 9 * 9), workspaces { ci = 9, co = 8, h = 9, k = 3, dilation = 3 })
     end)
 
+    it('has all the scratch of a plan that it may want until it has said what it wants', function()
+        local most = 32 * 2 ^ 20
+        on_gpu(function()
+            local loss, parameters, opt = network(10, 'f32')
+            local function step() return opt:step(loss()) end
+            local least = wane.min_budget(step)
+            assert.is_true(least > most and least < most + 2 ^ 20, least)
+            assert.is_true(wane.plan(step).reserved < 2 ^ 20)
+            scoped('listen', function(p) programs.same(programs.read(p), p.request.mode) end, function()
+                opt:step(loss(), { budget = least })
+            end)
+            assert.is_true(#bytes_of(parameters) > 0)
+        end)
+    end)
+
     for _, dtype in ipairs { 'f32', 'bf16' } do
         it('trains ' .. dtype .. ' to the same bits in every way, with exact bytes', function()
             local want, calls = on_gpu(train, 'save_all', dtype)
@@ -287,6 +302,19 @@ describe('cuDNN on a GPU', function()
             end
         end)
     end
+
+    it('keeps its place on the stream, whatever the order of streams, and in graphs', function()
+        local want = on_gpu(train, 'save_all', 'f32')
+        for seed = 1, 4 do
+            local before = sim.counters().graph_launches
+            sim.schedule('random', seed, 'shuffled')
+            local fine, have = pcall(on_gpu, train, 'recompute_all', 'f32')
+            sim.schedule 'eager'
+            assert.is_true(fine, have)
+            assert.is_true(want == have, 'seed ' .. seed)
+            assert.is_true(sim.counters().graph_launches > before)
+        end
+    end)
 
     it('rounds to tf32 only when asked to, and plans anew', function()
         local make = maker('conv2d', { ci = 9, co = 7, h = 8, k = 3 }, 'f32')
