@@ -253,7 +253,6 @@ static int describe(struct convolution *o)
 {
     const struct shape *s = &o->shape;
     const int type = s->dtype == WN_BF16 ? TYPE_BF16 : TYPE_F32;
-    const int math = s->dtype == WN_BF16 ? MATH_TENSOR_OP : s->is_tf32 ? MATH_DEFAULT : MATH_FMA;
     int code = describe_image(&o->operand[X], s->image[0], type);
     if (code == SUCCESS) code = describe_image(&o->operand[Y], s->image[1], type);
     if (code == SUCCESS) code = api.filter_create(&o->operand[W]);
@@ -263,24 +262,36 @@ static int describe(struct convolution *o)
     if (code == SUCCESS)
         code = api.conv_set(o->desc, s->pad[0], s->pad[1], s->stride[0], s->stride[1], s->dilation[0], s->dilation[1],
                             CROSS_CORRELATION, TYPE_F32);
-    if (code == SUCCESS) code = api.conv_groups(o->desc, s->groups);
-    return code == SUCCESS ? api.conv_math(o->desc, math) : code;
+    return code == SUCCESS ? api.conv_groups(o->desc, s->groups) : code;
 }
 
-/* Takes the first algorithm that the library has for the convolution and whose scratch fits. */
-static int choose(struct convolution *o, int64_t most)
+/* Asks for an algorithm by a kind of arithmetic, and takes it where the library has it and its scratch fits. */
+static int ask(struct convolution *o, int algorithm, int math, int64_t most)
 {
     const int32_t direction = o->shape.direction, *operand = directions[direction].operand;
+    o->scratch = 0;
+    o->algorithm = algorithm;
+    int code = api.conv_math(o->desc, math);
+    if (code == SUCCESS)
+        code = api.size[direction](api.handle, o->operand[operand[0]], o->operand[operand[1]], o->desc,
+                                   o->operand[operand[2]], algorithm, &o->scratch);
+    if (is_refusal(code)) return SUCCESS;
+    o->is_declined = o->scratch > (size_t)most;
+    return code;
+}
+
+/* Takes the first algorithm that there is, of bf16 by tensor cores first: not all have them for every shape. */
+static int choose(struct convolution *o, int64_t most)
+{
+    const struct shape *s = &o->shape;
+    const int is_bf16 = s->dtype == WN_BF16;
+    const int of_f32 = s->is_tf32 ? MATH_DEFAULT : MATH_FMA;
+    const int math[2] = {is_bf16 ? (int)MATH_TENSOR_OP : of_f32, is_bf16 ? (int)MATH_DEFAULT : -1};
     o->is_declined = 1;
-    for (int i = 0; i < 2 && o->is_declined; i++) {
-        o->algorithm = directions[direction].algorithm[i];
-        if (o->algorithm < 0) break;
-        o->scratch = 0;
-        int code = api.size[direction](api.handle, o->operand[operand[0]], o->operand[operand[1]], o->desc,
-                                       o->operand[operand[2]], o->algorithm, &o->scratch);
-        if (is_refusal(code)) continue;
+    for (int i = 0; i < 4 && o->is_declined; i++) {
+        const int algorithm = directions[s->direction].algorithm[i / 2];
+        int code = algorithm < 0 || math[i % 2] < 0 ? (int)SUCCESS : ask(o, algorithm, math[i % 2], most);
         if (code != SUCCESS) return code;
-        o->is_declined = o->scratch > (size_t)most;
     }
     return SUCCESS;
 }

@@ -6,7 +6,8 @@
  * No GPU says which kernels the library declines; here they are those that a spec can ask for by their sizes:
  *
  *     a kernel of 7 x 7    algorithm 1 wants more scratch than any plan gives; conv2d has algorithm 0 beside it
- *     a dilation of 3      nothing but algorithm 0 */
+ *     a dilation of 3      nothing but algorithm 0
+ *     bf16                 tensor cores where the channels of x are even, and other arithmetic where they are odd */
 #include <stdlib.h>
 #include "state.h"
 
@@ -148,7 +149,8 @@ static int check(const dnn_job &j)
         if (j.y.dim[2 + k] != (j.x.dim[2 + k] + 2 * j.c.pad[k] - covered) / j.c.stride[k] + 1) return BAD_PARAM;
     }
     if (j.algorithm != 1 && (j.direction != FORWARD || j.algorithm != 0)) return NOT_SUPPORTED;
-    if (j.x.type == TYPE_BF16 && j.c.math != MATH_TENSOR_OP) return NOT_SUPPORTED;
+    if (j.x.type == TYPE_BF16 && j.c.math != (j.x.dim[1] % 2 == 0 ? MATH_TENSOR_OP : MATH_DEFAULT))
+        return NOT_SUPPORTED;
     if (j.x.type == TYPE_F32 && j.c.math == MATH_TENSOR_OP) return NOT_SUPPORTED;
     return j.algorithm == 1 && j.c.dilation[0] == 3 ? (int)NOT_SUPPORTED : (int)SUCCESS;
 }

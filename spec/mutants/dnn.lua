@@ -60,15 +60,15 @@ return {
     {
         name = 'cuda: cuDNN takes any scratch',
         file = 'kernels/cuda/cudnn.cu',
-        old = 'o->is_declined = o->scratch > (size_t)most;',
-        new = 'o->is_declined = most < 0;',
+        old = '    o->is_declined = o->scratch > (size_t)most;',
+        new = '    o->is_declined = most < 0;',
         spec = DNN,
         filter = 'what it declines',
     },
     {
         name = 'cuda: a refusal of cuDNN is a failure',
         file = 'kernels/cuda/cudnn.cu',
-        old = 'if (is_refusal(code)) continue;',
+        old = 'if (is_refusal(code)) return SUCCESS;',
         new = 'if (is_refusal(code)) return code;',
         spec = DNN,
         filter = 'what it declines',
@@ -112,6 +112,14 @@ return {
         new = 's->is_tf32 ? MATH_DEFAULT : MATH_DEFAULT;',
         spec = DNN,
         filter = 'rounds to tf32',
+    },
+    {
+        name = 'cuda: cuDNN computes bf16 by tensor cores or not at all',
+        file = 'kernels/cuda/cudnn.cu',
+        old = 'is_bf16 ? (int)MATH_DEFAULT : -1};',
+        new = '-1};',
+        spec = DNN,
+        filter = 'computes 3 x 3',
     },
     {
         name = 'cuda: tf32 is no part of the shape of a convolution',
