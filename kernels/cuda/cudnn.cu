@@ -280,7 +280,7 @@ static int ask(struct convolution *o, int algorithm, int math, int64_t most)
     return code;
 }
 
-/* Takes the first algorithm that there is, of bf16 by tensor cores first: not all have them for every shape. */
+/* Takes the first algorithm that there is, of bf16 by tensor cores, else without: not every shape has one by them. */
 static int choose(struct convolution *o, int64_t most)
 {
     const struct shape *s = &o->shape;
@@ -289,8 +289,8 @@ static int choose(struct convolution *o, int64_t most)
     const int math[2] = {is_bf16 ? (int)MATH_TENSOR_OP : of_f32, is_bf16 ? (int)MATH_DEFAULT : -1};
     o->is_declined = 1;
     for (int i = 0; i < 4 && o->is_declined; i++) {
-        const int algorithm = directions[s->direction].algorithm[i / 2];
-        int code = algorithm < 0 || math[i % 2] < 0 ? (int)SUCCESS : ask(o, algorithm, math[i % 2], most);
+        const int algorithm = directions[s->direction].algorithm[i % 2];
+        int code = algorithm < 0 || math[i / 2] < 0 ? (int)SUCCESS : ask(o, algorithm, math[i / 2], most);
         if (code != SUCCESS) return code;
     }
     return SUCCESS;
