@@ -117,8 +117,9 @@ WN_API const char *wn_device_absent(int32_t device);
 WN_API int32_t wn_device_auto(void);
 /* Returns one line about CUDA: the GPU, its driver and the library that was opened, or why there is none. */
 WN_API const char *wn_cuda(void);
-/* Lets (1) or does not let (0) a library round the operands of f32 products to tf32, 10 bits of fraction, on a GPU; -1:
- * asks. It is part of a plan's key. Returns what it was, 0 or 1; -WN_UNSUPPORTED where no library computes them. */
+/* Lets (1) or does not let (0) a library round the operands of products and convolutions of f32 to tf32, 10 bits of
+ * fraction, on a GPU; -1: asks. It is part of a plan's key. Returns what it was, 0 or 1; -WN_UNSUPPORTED where no
+ * library computes them. */
 WN_API int32_t wn_tf32(int32_t on);
 /* Returns the name of a kind, "parameter"; NULL: there is no such kind. */
 WN_API const char *wn_kind_name(int32_t kind);

@@ -5,7 +5,8 @@ local json = require 'wane.report.json'
 local sim = require 'spec.support.cudasim'
 
 local NAMES = { 'versions', 'probes', 'probes of cuBLASLt', 'records', 'exact', 'policies', 'faults', 'offload',
-    'memcheck', 'racecheck', 'bandwidth', 'products', 'own products', 'attention', 'heavy', 'gpt' }
+    'memcheck', 'racecheck', 'bandwidth', 'products', 'own products', 'convolutions',
+    'convolutions by cuDNN', 'attention', 'heavy', 'gpt' }
 
 describe('the bundle for a machine with a GPU', function()
     -- The checks start processes of their own, so other ways of running the specs would only repeat them.

@@ -17,7 +17,8 @@ local may_include = {
     base = { 'base', 'kernels/scalar.h' },
     device = { 'device', 'base', 'kernels/kernel.h' },
     -- The functions of the GPU's device are in one library with its kernels.
-    ['device/cuda'] = { 'device/cuda', 'device', 'base', 'kernels/cuda/launch.cuh', 'kernels/cuda/cublaslt.h' },
+    ['device/cuda'] = { 'device/cuda', 'device', 'base', 'kernels/cuda/launch.cuh', 'kernels/cuda/cublaslt.h',
+        'kernels/cuda/cudnn.h' },
     memory = { 'memory', 'device', 'base' },
     ops = { 'ops', 'base' },
     -- A value that was asked for owns its bytes, so the graph knows the ledger's buffers.

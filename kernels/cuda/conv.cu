@@ -5,9 +5,12 @@
  * CONV2D_DX over (kh, kw, output); places outside of the image are zeros. Then the bias is added, and the result
  * rounded once. CONV2D_DW is a chain over pixels for each part of them (conv.h), and the parts are added in order. f64
  * rounds products and sums apart, as matrix products do; bf16 is summed in f32, by tensor cores where they take the
- * shape (conv_mma.cu), in steps of 16 terms. conv_gemm.cu has the tiles; this file packs weights and computes products
- * with few columns, an output a thread. */
+ * shape (conv_mma.cu), in steps of 16 terms. cuDNN computes the sums where it was asked for (cudnn.h).
+ * conv_gemm.cu has the tiles; this file packs weights and computes products with few columns, an output a thread. */
 #include "conv_store.cuh"
+extern "C" {
+#include "cudnn.h"
+}
 
 /* ---- packing -------------------------------------------------------------------------------------------------- */
 
@@ -154,10 +157,32 @@ template <class T> static int32_t start_weight(const struct wn__conv_job &j, int
     return wn__cuda_launched();
 }
 
+/* ---- after cuDNN ---------------------------------------------------------------------------------------------- */
+
+/* Makes outputs of the rounded sums of a library, in place. */
+template <class T, int V> static __global__ void finish_sums(struct wn__conv_job j, int64_t n)
+{
+    typename wn__number<T>::type sum[V];
+    const int64_t at = wn__thread() * V;
+    if (at >= n) return;
+    wn__get((const T *)j.out + at, sum);
+    wn__conv_put<T, V>(j, at, at - wn__quotient(at, j.c.w.o) * j.c.w.o, sum);
+}
+
+template <class T>
+static int32_t run_made(const struct wn_desc *d, const struct wn_buffers *b, const struct wn__conv_job &j, void *stream)
+{
+    WN_TRY(wn__cudnn_run(d, b, stream));
+    if (j.bias == NULL && j.norm[0] == NULL && j.steps == 0) return WN_OK;
+    WN_IMAGE_LAUNCH(finish_sums, T, j.c.w.o, wn__numel(&d->out), stream, j);
+    return wn__cuda_launched();
+}
+
 template <class T> static int32_t conv(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     const struct wn__conv_job j = job_of(d, b);
     const int64_t n = wn__numel(&d->out);
+    if (b->made != NULL) return run_made<T>(d, b, j, stream);
     int32_t status = WN_OK;
     if (n == 0) return WN_OK;
     if (d->op == WN_OP_CONV2D_DW) return start_weight<T>(j, n, stream);

@@ -1,8 +1,8 @@
 /* The bytes of scratch that each kernel of CUDA needs: one case an op, beside the reason. The number follows from the
  * description and the target alone, and a plan reserves it before anything runs. Ops without a case need none. The file
  * is compiled into the runtime, which plans, and read by the kernels, which divide alike. */
-#include "conv.h"
 #include "cuda.h"
+#include "cudnn.h"
 #include "../../runtime/base/opcode.h"
 #include "../reduction.h"
 
@@ -60,9 +60,15 @@ static int64_t batch_norm_dx(const struct wn_desc *d)
     return 2 * wn__numel(&d->in[2]) * (int64_t)(d->out.dtype == WN_F64 ? sizeof(double) : sizeof(float));
 }
 
+/* Returns the bytes that own kernels take, or that cuDNN may, whichever are more: it may decline. */
+static int64_t convolution(const struct wn__target *t, const struct wn_desc *d)
+{
+    int64_t own = wn__conv_workspace(d);
+    return wn__cudnn_takes(t, d) ? wn_max(own, wn__cudnn_packed(d) + t->library_scratch) : own;
+}
+
 int64_t wn__cuda_workspace(const struct wn__target *t, const struct wn_desc *d)
 {
-    (void)t;
     switch (d->op) {
     case WN_OP_SUM:
     case WN_OP_MEAN:
@@ -78,7 +84,7 @@ int64_t wn__cuda_workspace(const struct wn__target *t, const struct wn_desc *d)
     case WN_OP_CONV2D:
     case WN_OP_CONV2D_MAP:
     case WN_OP_CONV2D_DX:
-    case WN_OP_CONV2D_DW: return wn__conv_workspace(d);
+    case WN_OP_CONV2D_DW: return convolution(t, d);
     case WN_OP_CHANNEL_MEAN:
     case WN_OP_CHANNEL_RSTD: return channel_sums(d, &d->in[0], 1);
     case WN_OP_BATCH_NORM_SUMS:

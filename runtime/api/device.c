@@ -118,12 +118,13 @@ int32_t wn_probe(int32_t device, int32_t place, int64_t bytes, double *out, doub
     return WN_OK;
 }
 
-/* Returns the GPU whose products of f32 a library computes by tf32 if it may; NULL: there is none. */
+/* Returns the GPU whose products or convolutions of f32 a library computes by tf32 if it may; NULL: there is none. */
 static struct wn_device *find_tf32(void)
 {
+    const int32_t either = (1 + WN_LIBRARY_CONV) << WN_F32;
     for (int32_t i = 0; i < wn__device_count(); i++) {
         struct wn_device *d = wn__device(i);
-        if (d->absent == NULL && d->target.arch >= 80 && (d->target.library >> WN_F32 & 1) != 0) return d;
+        if (d->absent == NULL && d->target.arch >= 80 && (d->target.library & either) != 0) return d;
     }
     return NULL;
 }
@@ -136,7 +137,8 @@ int32_t wn_tf32(int32_t on)
     int32_t before = d != NULL && (d->target.library & WN_LIBRARY_TF32) != 0;
     if (on < 0 || (d == NULL && !on)) return before;
     if (d == NULL)
-        return -wn__fail(WN_UNSUPPORTED, "tf32: it needs a GPU of sm_80 or later and cuBLASLt; found: %s", wn_cuda());
+        return -wn__fail(WN_UNSUPPORTED, "tf32: it needs a GPU of sm_80 or later and cuBLASLt or cuDNN; found: %s",
+                         wn_cuda());
     d->target.library = (d->target.library & ~WN_LIBRARY_TF32) | (on ? WN_LIBRARY_TF32 : 0);
     return before;
 }

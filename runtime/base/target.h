@@ -21,7 +21,7 @@ struct wn__rates {
 };
 
 /* Bits of `library` below. 1 << dtype: a library computes large products of the dtype; WN_LIBRARY_CONV << dtype: it
- * computes large convolutions; WN_LIBRARY_TF32: products of f32 round their operands to tf32 (wane.tf32). */
+ * computes convolutions; WN_LIBRARY_TF32: what a library computes in f32 is rounded to tf32 (wane.tf32). */
 enum { WN_LIBRARY_CONV = 1 << 8, WN_LIBRARY_TF32 = 1 << 16 };
 
 struct wn__target {
@@ -33,7 +33,7 @@ struct wn__target {
     int32_t arch;              /* generation of the device, as 90 of sm_90, part of a plan's key; 0: it has none */
     int32_t weight_layout;     /* of nn.Linear's weights (layout.h) */
     int32_t library;           /* bits: what a library computes; part of a plan's key */
-    int64_t library_scratch;   /* bytes that a product may take at most; a convolution may have copies of its weight */
+    int64_t library_scratch;   /* bytes that an application may take at most, beside copies of a weight */
     struct wn__rates rates;
     /* Returns the bytes of scratch that the kernel of an application needs, 0 for none. A library may need less once
      * the plan is loaded: the device's function `prepare` then says how much. */

@@ -8,8 +8,8 @@
 #define WN_SIM_API extern "C" __attribute__((visibility("default")))
 
 /* The calls that can be made to fail. ASYNC: a kernel runs, and its error is found at the next wait and stays. LOAD: a
- * launch for which the driver has no memory left to load the kernel. LIBRARY: a call of cuBLASLt. GRAPH: the
- * begin and the end of a capture, and the instantiation and the launch of a graph. */
+ * launch for which the driver has no memory left to load the kernel. LIBRARY: a call of cuBLASLt or
+ * cuDNN. GRAPH: the begin and the end of a capture, and the instantiation and the launch of a graph. */
 enum wn_sim_call {
     WN_SIM_MALLOC,
     WN_SIM_HOST_ALLOC,

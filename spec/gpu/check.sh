@@ -1,7 +1,7 @@
 #!/bin/sh
-# Checks Wane on the GPU of this machine, from a bundle (make gpu-bundle) or a checkout: finds LuaJIT and cuBLASLt, then
-# runs the checks of spec/gpu/run.lua. Needs no network, no root and no Python; where a Python with PyTorch is, it is
-# compared with.
+# Checks Wane on the GPU of this machine, from a bundle (make gpu-bundle) or a checkout: finds LuaJIT, cuBLASLt and
+# cuDNN, then runs the checks of spec/gpu/run.lua. Needs no network, no root and no Python; where a Python with PyTorch
+# is, it is compared with.
 # usage: check.sh [--small] [--only NAME,NAME] [--caps FACTOR] [--minutes N]
 #        --small: tiny sizes, those of the simulated device; --caps: every time cap times this; --minutes: after so many
 #        no check is started
@@ -27,21 +27,23 @@ for library in "$here"/lib/*.so.*; do
     is_known "$(basename "$library")" || LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$here/lib"
 done
 
-# cuBLASLt: the loader's, else beside Python's packages, else of a toolkit. Prints its folder.
-find_cublaslt() {
-    is_known libcublasLt.so && return
+# A library of NVIDIA's: the loader's, else beside Python's packages, else of a toolkit. Prints its folder.
+find_library() { # its name
+    is_known "$1.so" && return
     folders=$("${PYTHON:-python3}" -c 'import sys; print("\n".join(sys.path))' 2>/dev/null)
     for folder in $folders; do
-        for found in "$folder"/nvidia/*/lib/libcublasLt.so.*; do
+        for found in "$folder"/nvidia/*/lib/"$1".so.*; do
             [ -e "$found" ] && dirname "$found" && return
         done
     done
-    for found in /usr/local/cuda*/lib64/libcublasLt.so.* /usr/local/cuda*/targets/*/lib/libcublasLt.so.*; do
+    for found in /usr/local/cuda*/lib64/"$1".so.* /usr/local/cuda*/targets/*/lib/"$1".so.*; do
         [ -e "$found" ] && dirname "$found" && return
     done
 }
-cublaslt=$(find_cublaslt)
-[ -z "$cublaslt" ] || LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$cublaslt"
+for library in libcublasLt libcudnn; do
+    found=$(find_library $library)
+    [ -z "$found" ] || LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$found"
+done
 
 export LUAJIT LD_LIBRARY_PATH
 export WANE_CUDA_LIB="${WANE_CUDA_LIB:-$here/build/libwane_cuda.so}"

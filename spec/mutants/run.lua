@@ -62,6 +62,16 @@ local function build(has_gpu)
     return shell('cd ' .. quote(copy) .. ' && make ' .. (has_gpu and 'cudasim' or 'all'))
 end
 
+local function needs_cudnn(spec)
+    return spec == 'spec/cuda_dnn_spec.lua'
+end
+
+-- Returns the environment of specs. has_gpu: they run on the simulated GPU.
+local function environment(specs, has_gpu)
+    if not has_gpu then return '' end
+    return 'WANE_CUDA_LIB=build/cudasim' .. (needs_cudnn(specs[1]) and ' WANE_CUDA_DNN=simulated' or '')
+end
+
 -- Runs spec files in the copy. Returns true and the closing line when all passed, nil when no spec ran, else false and
 -- what caught the mutant; then the whole output. has_gpu: they run on the simulated GPU.
 local function run_specs(specs, filter, has_gpu)
@@ -69,7 +79,7 @@ local function run_specs(specs, filter, has_gpu)
     for _, spec in ipairs(specs) do words[#words + 1] = quote(spec) end
     if filter then words[#words + 1] = '--filter ' .. quote(filter) end
     local text, code = shell(('cd %s && %s timeout %d luajit spec/run.lua %s'):format(quote(copy),
-        has_gpu and 'WANE_CUDA_LIB=build/cudasim' or '', SECONDS, table.concat(words, ' ')))
+        environment(specs, has_gpu), SECONDS, table.concat(words, ' ')))
     local closing = text:match('([^\n]*)\n*$')
     local passed, failed = closing:match('^(%d+) passed, (%d+) failed')
     if passed == nil then
@@ -143,17 +153,21 @@ local function check_unbroken(list)
     for _, row in ipairs(list) do has_gpu = has_gpu or is_cuda(row) end
     local output, code = build(has_gpu)
     if code ~= 0 then error('the unbroken copy does not build:\n' .. output, 0) end
-    local seen, specs = {}, {}
+    local seen, with, without = {}, {}, {} -- specs with cuDNN and without are processes of their own
     for _, row in ipairs(list) do
         for _, spec in ipairs(row.spec and specs_of(row) or {}) do
+            local specs = needs_cudnn(spec) and with or without
             if not seen[spec] and read(copy .. '/' .. spec) then specs[#specs + 1] = spec end
             seen[spec] = true
         end
     end
-    if #specs == 0 then return end
-    local ok, what, text = run_specs(specs, nil, has_gpu)
-    if not ok then error('the unbroken copy fails its specs: ' .. what .. '\n' .. text, 0) end
-    print(('unbroken: %s  (%s)'):format(what, table.concat(specs, ' ')))
+    for _, specs in ipairs { without, with } do
+        if #specs > 0 then
+            local ok, what, text = run_specs(specs, nil, has_gpu)
+            if not ok then error('the unbroken copy fails its specs: ' .. what .. '\n' .. text, 0) end
+            print(('unbroken: %s  (%s)'):format(what, table.concat(specs, ' ')))
+        end
+    end
 end
 
 local function main(words)

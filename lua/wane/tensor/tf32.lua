@@ -2,7 +2,8 @@
 --
 -- tf32 has the exponent of f32 and 10 bits of fraction; sums stay f32. It is off unless asked for, since it changes
 -- bits: products of f32 lose about 3 digits and are several times as fast. It counts for products that cuBLASLt
--- computes (kernels/cuda/cublaslt.h); products of at most 128 terms between matrices stay f32.
+-- computes (kernels/cuda/cublaslt.h), products of at most 128 terms between matrices stay f32, and for convolutions
+-- that cuDNN computes (kernels/cuda/cudnn.h).
 -- @module wane.tensor.tf32
 
 local binding = require 'wane.ffi'
@@ -15,7 +16,7 @@ local tf32 = {}
 --- Lets products of f32 on a GPU use tf32, or not. Plans that were made before are not used again while it differs.
 -- @param on true or false; nil asks
 -- @return whether it was on
--- @raise 'unsupported' where there is no GPU of sm_80 or later with cuBLASLt
+-- @raise 'unsupported' where there is no GPU of sm_80 or later with cuBLASLt or cuDNN
 -- @usage print(wane.tf32()) --> false
 function tf32.tf32(on)
     if on ~= nil and type(on) ~= 'boolean' then

@@ -12,6 +12,7 @@
 extern "C" {
 #include "../cuda_library.h"
 #include "../../../kernels/cuda/cublaslt.h"
+#include "../../../kernels/cuda/cudnn.h"
 }
 
 /* The state of the GPU. Invariant: is_ready is 1 exactly where the streams exist. */

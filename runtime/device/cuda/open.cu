@@ -75,10 +75,11 @@ static wn_kernel_fn find_kernel(struct wn_device *d, const struct wn_desc *desc)
 
 static int32_t prepare(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, struct wn_made **out)
 {
-    (void)bytes;
+    const int32_t is_convolution = wn__cudnn_takes(&d->target, desc);
     *out = NULL;
-    if ((d->target.library >> desc->out.dtype & 1) == 0) return WN_OK;
+    if (!is_convolution && (d->target.library >> desc->out.dtype & 1) == 0) return WN_OK;
     WN_TRY(wn__gpu_ready(d));
+    if (is_convolution) return wn__cudnn_make(desc, &d->target, bytes, out);
     return wn__cublaslt_make(desc, d->target.library, out);
 }
 
@@ -178,10 +179,11 @@ static void describe(const struct cudaDeviceProp *p, char *text, int64_t room)
     int driver = 0;
     (void)cudaDriverGetVersion(&driver);
 #ifdef WN_SIMULATED
-    snprintf(text, (size_t)room, "simulated, for specs: %s; %s", p->name, wn__cublaslt_text());
+    snprintf(text, (size_t)room, "simulated, for specs: %s; %s; %s", p->name, wn__cublaslt_text(), wn__cudnn_text());
 #else
-    snprintf(text, (size_t)room, "%s, sm_%d%d, %lld MiB, driver for CUDA %d.%d; %s", p->name, p->major, p->minor,
-             (long long)(p->totalGlobalMem >> 20), driver / 1000, driver % 1000 / 10, wn__cublaslt_text());
+    snprintf(text, (size_t)room, "%s, sm_%d%d, %lld MiB, driver for CUDA %d.%d; %s; %s", p->name, p->major, p->minor,
+             (long long)(p->totalGlobalMem >> 20), driver / 1000, driver % 1000 / 10, wn__cublaslt_text(),
+             wn__cudnn_text());
 #endif
 }
 
@@ -202,7 +204,8 @@ extern "C" __attribute__((visibility("default"))) int32_t wn_cuda_open(const str
     }
     if (!is_built_for(p.major * 10 + p.minor, text, room)) return 0;
     d->target.arch = p.major * 10 + p.minor;
-    d->target.library = wn__cublaslt_open(d->target.arch);
+    d->target.library = wn__cublaslt_open(d->target.arch) | wn__cudnn_open(d->target.arch);
+    d->target.library_scratch = d->target.library / WN_LIBRARY_CONV % WN_LIBRARY_CONV != 0 ? WN_CUDNN_SCRATCH : 0;
     describe(&p, text, room);
     fill_slots(d);
 #ifndef WN_SIMULATED
