@@ -30,7 +30,8 @@ const char *wn__cudnn_text(void);
  * NULL where an own kernel computes it; equal applications get equal answers. What it makes lives as long as the
  * process, once a shape. WN_DEVICE where the library fails, WN_OOM. */
 int32_t wn__cudnn_make(const struct wn_desc *d, const struct wn__target *t, int64_t *bytes, struct wn_made **out);
-/* Starts an application that is ready (b->made) on the stream, without bias and what follows it. WN_DEVICE where the library fails, WN_OOM. */
+/* Starts an application that is ready (b->made) on the stream, without bias and what follows it. WN_DEVICE where the
+ * library fails, WN_OOM. */
 int32_t wn__cudnn_run(const struct wn_desc *d, const struct wn_buffers *b, void *stream);
 
 /* Returns whether the library is asked for an application on a target that has it. It counts elements as 32 bits. */
