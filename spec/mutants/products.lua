@@ -197,6 +197,20 @@ return {
         spec = 'spec/product_spec.lua',
     },
     {
+        name = 'rows of a that are apart are read from the one before',
+        file = 'kernels/cpu/avx512/vectors.h',
+        old = '(i - 5) * rows->by1',
+        new = '(i - 6) * rows->by1',
+        spec = 'spec/product_spec.lua',
+    },
+    {
+        name = 'the first rows of a that are apart stay where they are',
+        file = 'kernels/cpu/avx512/vectors.h',
+        old = '    rows->row0 += 4 * ak;',
+        new = '    rows->row0 += 0;',
+        spec = 'spec/product_spec.lua',
+    },
+    {
         name = 'sums of few rows begin anew at every stretch of k',
         file = 'kernels/cpu/gemm/small_m.c',
         old = '.b = b[0], .first = at.k == 0',

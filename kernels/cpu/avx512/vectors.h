@@ -30,6 +30,36 @@ INLINE vec_mask vec_first(int64_t n)
 #define vec_store_masked(to, mask, v) _mm512_mask_storeu_ps(to, mask, v)
 #define vec_stream(to, v) _mm512_stream_ps(to, v)
 #define vec_keep(y) __asm__("" : "+v"(y))
+
+/* The rows of a whole register tile: rows 0 and 5, and 1 and 3 times the bytes from row to row; an address adds 1, 2 or
+ * 4 times a register. Pointers to all rows do not fit the registers beside the rest of a loop. */
+#define OWN_APART
+struct apart {
+    const char *row0, *row5;
+    int64_t by1, by3;
+};
+
+INLINE struct apart apart_of(const float *a, int64_t ai)
+{
+    struct apart rows = {(const char *)a, (const char *)(a + 5 * ai), 4 * ai, 12 * ai};
+    __asm__("" : "+r"(rows.row5), "+r"(rows.by1), "+r"(rows.by3));
+    return rows;
+}
+
+/* Returns the element that row i is at. */
+INLINE const float *apart_row(const struct apart *rows, const int32_t i)
+{
+    const char *at = i >= 5 ? rows->row5 + (i - 5) * rows->by1 : rows->row0 + (i == 3 ? rows->by3 : i * rows->by1);
+    return (const float *)(const void *)at;
+}
+
+/* Moves the rows on by ak words. */
+INLINE void apart_next(struct apart *rows, int64_t ak)
+{
+    rows->row0 += 4 * ak;
+    rows->row5 += 4 * ak;
+    __asm__("" : "+r"(rows->row0), "+r"(rows->row5));
+}
 #if !defined(TILE_PAIRS)
 #define TILE_HALF
 #define vec_multiply_add(a, b, c) _mm512_fmadd_ps(a, b, c)

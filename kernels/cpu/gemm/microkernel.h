@@ -21,6 +21,8 @@
  *   vec_keep(x)                         one load of x; without it each multiply-add loads or broadcasts again
  *   OWN_ROW, multiply_row               where the compiler's row of multiply-adds will not do
  *   OWN_PACKED, multiply_packed         where packed elements of a are not multiplied one at a time
+ *   OWN_APART, struct apart, apart_of, apart_row, apart_next
+ *                                       where pointers to all rows of a do not fit the registers
  * and, where a class stores sums as bf16 (TILE_HALF), store_half and half_row; and, for words that are pairs of bf16
  * (TILE_PAIRS, which are always stored as bf16), load_in_place. */
 #ifndef WN_CPU_GEMM_MICROKERNEL_H
@@ -207,6 +209,43 @@ INLINE void multiply_step(const int32_t vectors, const float *const row[MR], int
     for (int32_t i = 0; i < MR; i++) multiply_row(vectors, row[i] + at, x, acc[i]);
 }
 
+#if !defined(OWN_APART)
+/* The rows of a whole register tile, each at element `at`. */
+struct apart {
+    const float *row[MR];
+    int64_t at;
+};
+
+/* Returns rows that are ai words apart. */
+INLINE struct apart apart_of(const float *a, int64_t ai)
+{
+    struct apart rows = {.at = 0};
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < MR; i++) rows.row[i] = a + i * ai;
+    return rows;
+}
+
+/* Returns the element that row i is at. */
+INLINE const float *apart_row(const struct apart *rows, const int32_t i)
+{
+    return rows->row[i] + rows->at;
+}
+
+/* Moves the rows on by ak words. */
+INLINE void apart_next(struct apart *rows, int64_t ak)
+{
+    rows->at += ak;
+}
+#endif
+
+/* Multiplies one step of k, x: (vectors), by the elements that the rows are at. */
+INLINE void multiply_apart(const int32_t vectors, const struct apart *rows, const vec x[REGISTERS],
+                           vec acc[MR][REGISTERS])
+{
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < MR; i++) multiply_row(vectors, apart_row(rows, i), x, acc[i]);
+}
+
 /* Loads a row of a packed b. */
 INLINE void load_row(const int32_t vectors, const float *b, vec x[REGISTERS])
 {
@@ -237,16 +276,17 @@ struct way {
 /* The place of a loop over k in its operands. */
 struct cursor {
     const float *b;
-    float *to;        /* the next row of the packed micro-panel */
-    int64_t at;       /* of the element of a, within each row */
-    const char *line; /* the next line to prefetch */
+    float *to;         /* the next row of the packed micro-panel */
+    int64_t at;        /* of the element of a, within each row */
+    const char *line;  /* the next line to prefetch */
+    struct apart rows; /* of a, where the register tile is whole and a is not packed */
 };
 
-/* Returns the line that step k, a multiple of UNROLL, prefetches; the steps up to the next multiple go on from it. */
-INLINE const char *line_of(const struct wn__gemm_microtile *t, const int32_t where, int64_t k)
+/* Moves the line on to the next row of lines, where `k` steps are whole rows. */
+INLINE void turn_line(const struct wn__gemm_microtile *t, const int32_t where, int64_t k, struct cursor *s)
 {
     const int64_t group = where == NEAR ? WN_GEMM_NEAR_STEPS : FAR_STEPS;
-    return t->prefetch + k / group * t->prefetch_row + k % group * t->prefetch_step;
+    if (k % group == 0) s->line += t->prefetch_row - group * t->prefetch_step;
 }
 
 /* Computes one step of k. */
@@ -264,7 +304,9 @@ INLINE void take_step(const struct wn__gemm_microtile *t, const struct way way, 
         if (way.copy) vec_store(s->to + LANES * v, x[v]);
     }
     if (way.packed) multiply_packed(way.vectors, row[0] + s->at, x, acc);
+    else if (way.whole) multiply_apart(way.vectors, &s->rows, x, acc);
     else multiply_step(way.vectors, row, s->at, x, acc);
+    if (way.whole && !way.packed) apart_next(&s->rows, t->ak);
     s->to += NR;
     s->b += t->bk;
     s->at += way.packed ? MR : t->ak;
@@ -286,7 +328,8 @@ INLINE struct wn__gemm_microtile tile_at(const struct wn__gemm_microtile *of, in
     return t;
 }
 
-/* Computes a register tile. t is a copy, because the compiler cannot know that what is stored leaves *given alone. */
+/* Computes a register tile. t is a copy, because the compiler cannot know that what is stored leaves *given alone. A
+ * second copy, for the end, leaves more registers to the loop. */
 INLINE void run_way(const struct wn__gemm_microtile *given, int64_t at, const struct way way)
 {
     const struct wn__gemm_microtile t = tile_at(given, at, way.vectors);
@@ -296,24 +339,26 @@ INLINE void run_way(const struct wn__gemm_microtile *given, int64_t at, const st
     for (int32_t i = 0; i < MR; i++) row[i] = way.packed ? t.a + i : t.a + (way.whole || i < t.m ? i : t.m - 1) * t.ai;
     load_tile(&t, way.vectors, way.whole, acc);
     if (t.out && !t.stream) prefetch_out(&t, way.vectors, way.whole);
-    struct cursor s = {t.b, t.copy, 0, NULL};
+    struct cursor s = {t.b, t.copy, 0, t.prefetch, apart_of(t.a, t.ai)};
     int64_t k = 0;
     for (; k + UNROLL <= t.kc; k += UNROLL) {
-        s.line = line_of(&t, way.where, k);
 #pragma GCC unroll 4
         for (int32_t q = 0; q < UNROLL; q++) take_step(&t, way, row, &s, acc);
+        turn_line(&t, way.where, k + UNROLL, &s);
     }
     for (; k < t.kc; k++) {
-        s.line = line_of(&t, way.where, k);
         take_step(&t, way, row, &s, acc);
+        turn_line(&t, way.where, k + 1, &s);
     }
+    __asm__("" : "+r"(given));
+    const struct wn__gemm_microtile end = tile_at(given, at, way.vectors);
 #if defined(TILE_HALF)
-    if (t.half) {
-        store_half(&t, way.vectors, way.whole, acc);
+    if (end.half) {
+        store_half(&end, way.vectors, way.whole, acc);
         return;
     }
 #endif
-    store_tile(&t, way.vectors, way.whole, acc);
+    store_tile(&end, way.vectors, way.whole, acc);
 }
 
 /* Computes a whole register tile of an a that has k along memory. Each of 8 steps may prefetch a line of one of the
