@@ -50,9 +50,11 @@ static void finish_microtile(const struct block *f, struct wn__gemm_microtile *t
     const int64_t step = f->w->axis[1].out_step, word = word_of(f->w);
     const int32_t is_even = f->pixels[row + t->m - 1].out - f->pixels[row].out == (t->m - 1) * step;
     if (words->set_output != NULL && is_even) {
-        struct wn__gemm_microtile last = *t;
-        words->set_output(&last, out_at(f, row, column), step * f->w->out_channels, bias_at(f, column));
-        words->kernel->microkernel(&last);
+        words->set_output(t, out_at(f, row, column), step * f->w->out_channels, bias_at(f, column));
+        words->kernel->microkernel(t);
+        t->out = NULL; /* a copy of *t would wait for the stores before it */
+        t->half = NULL;
+        t->bias = NULL;
         return;
     }
     words->kernel->microkernel(t);
