@@ -60,7 +60,7 @@ template <class T> static __global__ void gather_directly(struct wn__conv_job j,
             }
         }
     typename wn__number<T>::type one[1] = {sum};
-    wn__conv_put<T, 1>(j, at, p.channel, one);
+    wn__conv_put<T, 1, true>(j, at, p.channel, one);
 }
 
 /* Computes an element of dw, or the sum of a part of the pixels; inputs fastest, then outputs, places, parts. */
@@ -166,14 +166,14 @@ template <class T, int V> static __global__ void finish_sums(struct wn__conv_job
     const int64_t at = wn__thread() * V;
     if (at >= n) return;
     wn__get((const T *)j.out + at, sum);
-    wn__conv_put<T, V>(j, at, at - wn__quotient(at, j.c.w.o) * j.c.w.o, sum);
+    wn__conv_put<T, V, true>(j, at, at - wn__quotient(at, j.c.w.o) * j.c.w.o, sum);
 }
 
 template <class T>
 static int32_t run_made(const struct wn_desc *d, const struct wn_buffers *b, const struct wn__conv_job &j, void *stream)
 {
     WN_TRY(wn__cudnn_run(d, b, stream));
-    if (j.bias == NULL && j.norm[0] == NULL && j.steps == 0) return WN_OK;
+    if (j.bias == NULL && !wn__conv_is_map(j)) return WN_OK;
     WN_IMAGE_LAUNCH(finish_sums, T, j.c.w.o, wn__numel(&d->out), stream, j);
     return wn__cuda_launched();
 }

@@ -40,7 +40,7 @@ template <class T, int R> struct gather_loads {
 
 /* Finishes and stores the outputs of a thread, R x R of a tile. The loops are not unrolled, since an op over an output
  * is long; a row and an output of it are selected, so that sums stay in registers. */
-template <class T, int R>
+template <class T, int R, bool IS_MAP>
 static __device__ __forceinline__ void store_tile(const struct wn__conv_job &j, const struct wn__conv_tile &t,
                                                   const typename wn__number<T>::type (&sum)[R][R])
 {
@@ -56,7 +56,7 @@ static __device__ __forceinline__ void store_tile(const struct wn__conv_job &j, 
         for (int i = 0; i < R * R; i++)
             if (i / R == r) line[i % R] = sum[i / R][i % R];
         if (j.c.columns % R == 0) { /* R outputs are one store */
-            wn__conv_put<T, R>(j, element, o, line);
+            wn__conv_put<T, R, IS_MAP>(j, element, o, line);
             continue;
         }
         WN_ROLLED
@@ -64,12 +64,13 @@ static __device__ __forceinline__ void store_tile(const struct wn__conv_job &j, 
             WN_UNROLL
             for (int i = 0; i < R; i++)
                 if (i == s) one[0] = line[i];
-            wn__conv_put<T, 1>(j, element + s, o + s, one);
+            wn__conv_put<T, 1, IS_MAP>(j, element + s, o + s, one);
         }
     }
 }
 
-template <class T, int R> static __global__ void __launch_bounds__(256, 2) gather_tiles(struct wn__conv_job j)
+template <class T, int R, bool IS_MAP>
+static __global__ void __launch_bounds__(256, IS_MAP ? 1 : 2) gather_tiles(struct wn__conv_job j)
 {
     typedef typename wn__number<T>::type N;
     typedef wn__tile<N, R> tile;
@@ -86,7 +87,7 @@ template <class T, int R> static __global__ void __launch_bounds__(256, 2) gathe
         wn__tile_multiply<N, R>(shared, t.terms - k < tile::STEP ? t.terms - k : (int)tile::STEP, sum);
         __syncthreads();
     }
-    store_tile<T, R>(j, t, sum);
+    store_tile<T, R, IS_MAP>(j, t, sum);
 }
 
 /* ---- CONV2D_DW: terms are pixels ------------------------------------------------------------------------------ */
@@ -170,17 +171,25 @@ static bool is_small(const struct wn__conv &c)
     return c.rows <= 32 || c.columns <= 32 || wn__conv_tiles(&c) * c.parts < WN_CONV_TILE;
 }
 
+template <class T, bool IS_MAP> static void start_gather(const struct wn__conv_job &j, int64_t size, void *stream)
+{
+    const unsigned blocks = wn__grid(wn__conv_tiles_of(j, size));
+    if (size == 16) LAUNCH((gather_tiles<T, 1, IS_MAP>), blocks, 256, 0, stream, j);
+    else LAUNCH((gather_tiles<T, 4, IS_MAP>), blocks, 256, 0, stream, j);
+}
+
 template <class T> int32_t wn__conv_gemm(const struct wn__conv_job &j, void *stream)
 {
     const int64_t size = is_small(j.c) ? 16 : 64;
     const int64_t weights = (j.c.rows + size - 1) / size * ((j.c.columns + size - 1) / size) * j.c.w.groups * j.c.parts;
-    const unsigned blocks = wn__grid(j.c.op == WN_OP_CONV2D_DW ? weights : wn__conv_tiles_of(j, size));
     if (j.c.op == WN_OP_CONV2D_DW) {
+        const unsigned blocks = wn__grid(weights);
         if (size == 16) LAUNCH((weight_tiles<T, 1>), blocks, 256, 0, stream, j);
         else LAUNCH((weight_tiles<T, 4>), blocks, 256, 0, stream, j);
+    } else if (wn__conv_is_map(j)) {
+        start_gather<T, true>(j, size, stream);
     } else {
-        if (size == 16) LAUNCH((gather_tiles<T, 1>), blocks, 256, 0, stream, j);
-        else LAUNCH((gather_tiles<T, 4>), blocks, 256, 0, stream, j);
+        start_gather<T, false>(j, size, stream);
     }
     return wn__cuda_launched();
 }

@@ -116,7 +116,7 @@ WN_DEVICE_FN int anew(int x)
 }
 
 /* Stores the outputs of a tile. */
-struct pixels_out {
+template <bool IS_MAP> struct pixels_out {
     enum { CHUNKS = 1 };
     const struct wn__conv_job &j;
     const struct wn__conv_tile &t;
@@ -126,12 +126,13 @@ struct pixels_out {
     template <int V> __device__ __forceinline__ void put(int row, int column, float (&sum)[V]) const
     {
         const int64_t element = wn__conv_element(j, t, t.row + row) + t.column + column;
-        wn__conv_finish<wn_bf16, V>(j, element, t.group * j.c.columns + t.column + column, sum);
+        wn__conv_finish<wn_bf16, V, IS_MAP>(j, element, t.group * j.c.columns + t.column + column, sum);
         wn__gemm_put((wn_bf16 *)j.out + element, sum);
     }
 };
 
-template <int SIZE> static __global__ void __launch_bounds__(2 * SIZE, 256 / SIZE) gather_mma(struct wn__conv_job j)
+template <int SIZE, bool IS_MAP>
+static __global__ void __launch_bounds__(2 * SIZE, IS_MAP ? 128 / SIZE : 256 / SIZE) gather_mma(struct wn__conv_job j)
 {
     DYN_SHARED(wn_bf16, shared);
     struct wn__conv_tile t = wn__conv_tile_of(j, SIZE);
@@ -142,7 +143,7 @@ template <int SIZE> static __global__ void __launch_bounds__(2 * SIZE, 256 / SIZ
                                                          (t.terms + WN_GEMM_STEP - 1) / WN_GEMM_STEP, shared};
     walk.run(sum);
     t = wn__conv_tile_of(j, anew(SIZE));
-    const pixels_out out = {j, t, t.rows - t.row, j.c.columns - t.column, j.c.columns % CHUNK == 0};
+    const pixels_out<IS_MAP> out = {j, t, t.rows - t.row, j.c.columns - t.column, j.c.columns % CHUNK == 0};
     wn__gemm_tile_store<SIZE>(out, sum, (float *)shared);
 }
 
@@ -274,7 +275,8 @@ template <int SIZE> static int32_t start(const struct wn__conv_job &j, void *str
 {
     const unsigned blocks = wn__grid(tiles_of(j, SIZE));
     if (j.c.op == WN_OP_CONV2D_DW) LAUNCH((weight_mma<SIZE>), blocks, 2 * SIZE, wn__gemm_shared<SIZE>(), stream, j);
-    else LAUNCH((gather_mma<SIZE>), blocks, 2 * SIZE, wn__gemm_shared<SIZE>(), stream, j);
+    else if (wn__conv_is_map(j)) LAUNCH((gather_mma<SIZE, true>), blocks, 2 * SIZE, wn__gemm_shared<SIZE>(), stream, j);
+    else LAUNCH((gather_mma<SIZE, false>), blocks, 2 * SIZE, wn__gemm_shared<SIZE>(), stream, j);
     return wn__cuda_launched();
 }
 

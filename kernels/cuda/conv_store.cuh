@@ -16,54 +16,70 @@ template <class T, int V> WN_DEVICE_FN void wn__conv_round(typename wn__number<T
 template <class T, int V>
 WN_DEVICE_FN void wn__conv_norm(const struct wn__conv_job &j, int64_t o, typename wn__number<T>::type (&y)[V])
 {
-    typename wn__number<T>::type mean[V], rstd[V], weight[V], bias[V];
-    wn__get((const T *)j.norm[0] + o, mean);
-    wn__get((const T *)j.norm[1] + o, rstd);
-    wn__get((const T *)j.norm[2] + o, weight);
-    wn__get((const T *)j.norm[3] + o, bias);
+    const T *mean = (const T *)j.norm[0] + o, *rstd = (const T *)j.norm[1] + o;
+    const T *weight = (const T *)j.norm[2] + o, *bias = (const T *)j.norm[3] + o;
     WN_UNROLL
-    for (int v = 0; v < V; v++) y[v] = wn_layernorm(y[v], mean[v], rstd[v], weight[v], bias[v]);
+    for (int v = 0; v < V; v++) {
+        y[v] = wn_layernorm(y[v], wn__load(mean[v]), wn__load(rstd[v]), wn__load(weight[v]), wn__load(bias[v]));
+    }
 }
 
-/* Makes outputs, not yet rounded, of V whole sums in a row of the result: adds the bias and applies what CONV2D_MAP has
- * over the convolution. element, o: place and channel of the first. V is 1, or divides the columns. */
+/* Applies step s of CONV2D_MAP to V rounded outputs. */
 template <class T, int V>
+WN_DEVICE_FN void wn__conv_step(const struct wn__conv_job &j, int32_t s, int64_t element,
+                                typename wn__number<T>::type (&y)[V])
+{
+    typedef typename wn__number<T>::type N;
+    N a[V], b[V];
+    const bool is_first = j.operand[s][0] != 0, is_second = j.operand[s][1] != 0;
+    WN_UNROLL
+    for (int v = 0; v < V; v++) b[v] = y[v];
+    if (is_first || is_second) wn__get((const T *)j.image + element, b);
+    WN_UNROLL
+    for (int v = 0; v < V; v++) {
+        a[v] = is_first ? b[v] : y[v];
+        b[v] = is_second ? b[v] : y[v];
+    }
+    wn__elementwise_pack<N, V>(j.step[s], a, b, y, element);
+}
+
+/* Makes outputs, not yet rounded, of V whole sums in a row of the result: adds the bias and, with IS_MAP, applies what
+ * CONV2D_MAP has over the convolution. That takes registers, so kernels of tiles are compiled with it and without.
+ * element, o: place and channel of the first. V is 1, or divides the columns. */
+template <class T, int V, bool IS_MAP>
 WN_DEVICE_FN void wn__conv_finish(const struct wn__conv_job &j, int64_t element, int64_t o,
                                   typename wn__number<T>::type (&sum)[V])
 {
-    typedef typename wn__number<T>::type N;
-    N image[V];
-    WN_UNROLL
-    for (int v = 0; v < V; v++) image[v] = (N)0;
     if (j.bias != NULL) {
-        wn__get((const T *)j.bias + o, image);
+        typename wn__number<T>::type bias[V];
+        wn__get((const T *)j.bias + o, bias);
         WN_UNROLL
-        for (int v = 0; v < V; v++) sum[v] = sum[v] + image[v];
+        for (int v = 0; v < V; v++) sum[v] = sum[v] + bias[v];
     }
+    if (!IS_MAP) return;
     if (j.norm[0] != NULL) {
         wn__conv_round<T, V>(sum);
         wn__conv_norm<T, V>(j, o, sum);
     }
-    if (j.image != NULL) wn__get((const T *)j.image + element, image);
     WN_ROLLED
     for (int32_t s = 0; s < j.steps; s++) {
-        N a[V], b[V];
         wn__conv_round<T, V>(sum);
-        WN_UNROLL
-        for (int v = 0; v < V; v++) {
-            a[v] = j.operand[s][0] ? image[v] : sum[v];
-            b[v] = j.operand[s][1] ? image[v] : sum[v];
-        }
-        wn__elementwise_pack<N, V>(j.step[s], a, b, sum, element);
+        wn__conv_step<T, V>(j, s, element, sum);
     }
 }
 
-/* Rounds and stores V outputs of CONV2D, CONV2D_DX or CONV2D_MAP; element, o and V as above. */
-template <class T, int V>
+/* Returns whether something is over a convolution. */
+static inline bool wn__conv_is_map(const struct wn__conv_job &j)
+{
+    return j.norm[0] != NULL || j.steps > 0;
+}
+
+/* Rounds and stores V outputs of CONV2D, CONV2D_DX or CONV2D_MAP; element, o, V and IS_MAP as above. */
+template <class T, int V, bool IS_MAP>
 WN_DEVICE_FN void wn__conv_put(const struct wn__conv_job &j, int64_t element, int64_t o,
                                typename wn__number<T>::type (&sum)[V])
 {
-    wn__conv_finish<T, V>(j, element, o, sum);
+    wn__conv_finish<T, V, IS_MAP>(j, element, o, sum);
     wn__put((T *)j.out + element, sum);
 }
 
