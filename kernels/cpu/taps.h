@@ -12,7 +12,7 @@ enum {
     WN_FEW_TAPS = 25 /* most of a sum that is faster with a list */
 };
 
-/* Where the taps of a pixel are, and the pixels of a run. Counts are of elements. */
+/* Says where the taps of a pixel are, and the pixels of a run. Counts are of elements. */
 struct wn__grid {
     int64_t rows, columns;       /* the taps of a pixel, row by row */
     int64_t channels, pitch;     /* from a tap to the next of its row; from one row to the next */
@@ -23,7 +23,7 @@ struct wn__grid {
     int64_t each, next_step;     /* next_step: bytes from pixel to pixel */
 };
 
-/* Where tap i of a grid is, in elements from the first. */
+/* Returns where tap i of a grid is, in elements from the first. */
 #define WN_TAP(g, i) ((i) / (g)->columns * (g)->pitch + (i) % (g)->columns * (g)->channels)
 
 struct wn__taps {

@@ -14,14 +14,19 @@ extern "C" {
 
 /* ---- packing -------------------------------------------------------------------------------------------------- */
 
-/* Packs a weight to rows of terms: of CONV2D (O, kh, kw, C / groups), of CONV2D_DX (C, kh, kw, O / groups). Stores are
- * in order. */
+/* Packs a weight to rows of terms: of CONV2D (O, kh, kw, C / groups), of CONV2D_DX (C, kh, kw, O / groups); of a
+ * depthwise one (kh, kw, O). Stores are in order. */
 template <class T> static __global__ void pack_weight(struct wn__conv c, const T *weight, T *packed, int64_t n)
 {
     const int64_t at = wn__thread();
     if (at >= n) return;
     const int64_t row = wn__quotient(at, c.terms), term = at - row * c.terms;
     const bool is_dx = c.op == WN_OP_CONV2D_DX;
+    if (c.is_by_places) {
+        const int64_t of = wn__quotient(at, c.w.o);
+        packed[at] = weight[(at - of * c.w.o) * c.places + of];
+        return;
+    }
     const int64_t kc = is_dx ? c.co : c.ci, place = wn__quotient(term, kc), channel = term - place * kc;
     const int64_t group = is_dx ? wn__quotient(row, c.ci) : 0;
     packed[at] = is_dx ? weight[wn__conv_weight_at(c, group * c.co + channel, row - group * c.ci, place)]
@@ -55,7 +60,8 @@ template <class T> static __global__ void gather_directly(struct wn__conv_job j,
             const T *x = (const T *)j.x + wn__element_at(j.source, p.n, row, left, group * j.kc);
             for (int64_t c = 0; c < j.kc; c++) {
                 const int64_t o = group * j.c.co + (is_dx ? c : column), i = is_dx ? column : c;
-                const T weight = ((const T *)j.weight)[wn__conv_weight_at(j.c, o, i, place)];
+                const int64_t from = j.c.is_by_places ? place * j.c.w.o + o : wn__conv_weight_at(j.c, o, i, place);
+                const T weight = ((const T *)j.weight)[from];
                 sum = wn__chain_add(wn__load(x[c]), wn__load(weight), sum);
             }
         }
@@ -134,7 +140,7 @@ static struct wn__conv_job job_of(const struct wn_desc *d, const struct wn_buffe
     j.kc = (int32_t)(is_dx ? j.c.co : j.c.ci);
     j.x = b->in[is_dw];
     j.dy = is_dw ? b->in[0] : NULL;
-    j.weight = is_dw ? NULL : j.c.is_packed ? b->workspace : b->in[1];
+    j.weight = is_dw ? NULL : j.c.is_packed || j.c.is_by_places ? b->workspace : b->in[1];
     if (d->op == WN_OP_CONV2D && d->n_in > 2) j.bias = b->in[2];
     if (d->op == WN_OP_CONV2D_MAP) map_of(d, b, &j);
     j.out = b->out;
@@ -186,14 +192,14 @@ template <class T> static int32_t conv(const struct wn_desc *d, const struct wn_
     int32_t status = WN_OK;
     if (n == 0) return WN_OK;
     if (d->op == WN_OP_CONV2D_DW) return start_weight<T>(j, n, stream);
+    const int64_t weights = wn__numel(&d->in[1]);
+    if (j.c.is_packed || j.c.is_by_places)
+        LAUNCH((pack_weight<T>), wn__blocks(weights, WN_THREADS), WN_THREADS, 0, stream, j.c, (const T *)b->in[1],
+               (T *)b->workspace, weights);
     if (j.c.is_direct) {
         LAUNCH((gather_directly<T>), wn__blocks(n, WN_THREADS), WN_THREADS, 0, stream, j, n);
         return wn__cuda_launched();
     }
-    const int64_t weights = wn__numel(&d->in[1]);
-    if (j.c.is_packed)
-        LAUNCH((pack_weight<T>), wn__blocks(weights, WN_THREADS), WN_THREADS, 0, stream, j.c, (const T *)b->in[1],
-               (T *)b->workspace, weights);
     if (sizeof(T) == 2 && wn__conv_mma(j, stream, &status)) return status;
     return wn__conv_gemm<T>(j, stream);
 }

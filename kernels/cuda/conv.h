@@ -28,9 +28,10 @@ struct wn__conv {
     struct wn__window w;
     int32_t op, layout; /* layout: of the weight or its gradient */
     int32_t is_direct;
-    int32_t is_packed; /* the weight is first packed to (groups, columns, terms), in the workspace */
-    int64_t ci, co;    /* inputs and outputs of a group */
-    int64_t places;    /* of the kernel */
+    int32_t is_packed;    /* the weight is first packed to (groups, columns, terms), in the workspace */
+    int32_t is_by_places; /* a plain depthwise weight is first packed to (places, O), so that lanes read neighbours */
+    int64_t ci, co;       /* inputs and outputs of a group */
+    int64_t places;       /* of the kernel */
     int64_t rows, columns, terms, parts;
 };
 
@@ -65,6 +66,7 @@ static inline struct wn__conv wn__conv_of(const struct wn_desc *d)
     c.terms = is_dw ? windows : c.places * (is_dx ? c.co : c.ci);
     c.is_direct = (is_dw ? c.co : c.columns) < WN_CONV_FEW || c.terms > INT32_MAX / 2;
     c.is_packed = !c.is_direct && !is_dw && (is_dx || c.layout != WN_PLAIN || (c.places > 1 && c.ci > 1));
+    c.is_by_places = c.is_direct && !is_dw && c.layout == WN_PLAIN && c.ci == 1 && c.co == 1 && c.places > 1;
     c.parts = 1;
     if (is_dw) {
         int64_t blocks = c.is_direct ? wn_round_up(c.w.o * c.columns, 256) / 256 : wn__conv_tiles(&c);
@@ -79,6 +81,6 @@ static inline int64_t wn__conv_workspace(const struct wn_desc *d)
     const struct wn__conv c = wn__conv_of(d);
     const int64_t sum = d->out.dtype == WN_F64 ? 8 : 4;
     if (c.parts > 1) return c.parts * wn__numel(&d->out) * sum;
-    return c.is_packed ? wn__bytes(&d->in[1]) : 0;
+    return c.is_packed || c.is_by_places ? wn__bytes(&d->in[1]) : 0;
 }
 #endif

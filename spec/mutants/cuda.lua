@@ -225,4 +225,19 @@ return {
         spec = CONV,
         filter = 'in its stores',
     },
+    {
+        name = 'cuda: a depthwise weight is read where it lies, a kernel apart',
+        file = 'kernels/cuda/conv.h',
+        old = 'c.is_by_places = c.is_direct &&',
+        new = 'c.is_by_places = 0 && c.is_direct &&',
+        spec = 'spec/cuda_orders_spec.lua',
+    },
+    {
+        name = 'cuda: a depthwise weight is packed by outputs',
+        file = 'kernels/cuda/conv.cu',
+        old = 'weight[(at - of * c.w.o) * c.places + of];',
+        new = 'weight[at];',
+        spec = OPS,
+        filter = 'computes conv2d as',
+    },
 }

@@ -3,7 +3,7 @@
  *     f32, bf16  micro-kernels of products; kernels of one pixel without stride, padding and groups are plain products
  *     f64        the same driver over a micro-kernel of its own (words.c)
  *
- * What a library has ready is run in their place (made.c).
+ * A convolution that a library has ready runs in their place (made.c).
  *
  * Order of sums: conv.h. conv2d_dx with a stride S is a product for each of S x S phases of its pixels, because pixels
  * of a phase are read by the same taps. */
