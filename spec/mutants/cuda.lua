@@ -236,7 +236,7 @@ return {
         name = 'cuda: a depthwise weight is packed by outputs',
         file = 'kernels/cuda/conv.cu',
         old = 'weight[(at - of * c.w.o) * c.places + of];',
-        new = 'weight[at];',
+        new = 'weight[at + 0 * of];',
         spec = OPS,
         filter = 'computes conv2d as',
     },
