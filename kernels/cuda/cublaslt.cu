@@ -4,10 +4,10 @@
  *
  *     ours   a(i, k) = a[i ai + k ak]     b(k, j) = b[j bj + k bk]     c[i n + j]
  *     its    A(j, k) of b, transposed where bk is 1      B(k, i) of a, transposed where ai is 1      D(j, i), ld n */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "gemm_store.cuh"
+#include "opened.h"
 
 enum { SUCCESS = 0, NOT_SUPPORTED = 15 };
 enum { COMPUTE_F32 = 68, COMPUTE_TF32 = 77, TYPE_F32 = 0, TYPE_BF16 = 14 };
@@ -65,10 +65,7 @@ static struct {
     char text[256];
 } api;
 
-static const struct symbol {
-    const char *name;
-    void **at;
-} symbols[] = {
+static const struct wn__opened_function functions[] = {
     {"cublasLtGetVersion", (void **)&api.version},
     {"cublasLtCreate", (void **)&api.create},
     {"cublasLtMatmulDescCreate", (void **)&api.desc_create},
@@ -89,36 +86,18 @@ static const struct symbol {
 #ifdef WN_SIMULATED
 /* Returns a function of the part of the library that is simulated (spec/cudasim/lt.cpp), by its name. */
 void *wn__sim_cublaslt(const char *name);
+#define SIMULATED wn__sim_cublaslt
+#else
+#define SIMULATED NULL
 #endif
-
-/* Opens the library of a name. Returns a handle, or NULL. The simulated one is asked for by name. */
-static void *open_library(const char *name)
-{
-#ifdef WN_SIMULATED
-    if (strcmp(name, "simulated") == 0) return &api;
-#endif
-    return dlopen(name, RTLD_NOW | RTLD_LOCAL);
-}
-
-static void *find_symbol(void *library, const char *name)
-{
-#ifdef WN_SIMULATED
-    if (library == &api) return wn__sim_cublaslt(name);
-#endif
-    return dlsym(library, name);
-}
 
 /* Takes the functions of a library. Returns whether it is usable; api.text says what it is, or why it is not. */
 static int32_t try_library(const char *name)
 {
-    void *library = open_library(name);
-    if (library == NULL) return 0;
-    for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
-        *symbols[i].at = find_symbol(library, symbols[i].name);
-        if (*symbols[i].at == NULL) {
-            snprintf(api.text, sizeof api.text, "%.100s is there and lacks %s", name, symbols[i].name);
-            return 0;
-        }
+    const char *lacks;
+    if (!wn__opened_take(name, SIMULATED, functions, sizeof functions / sizeof functions[0], &lacks)) {
+        if (lacks != NULL) snprintf(api.text, sizeof api.text, "%.100s is there and lacks %s", name, lacks);
+        return 0;
     }
     size_t v = api.version();
     /* Since 12 the version is major 10000 + minor 100 + patch. */

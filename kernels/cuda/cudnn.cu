@@ -3,10 +3,10 @@
  * Its three functions have one form: two operands make a third.
  *
  *     CONV2D        x, w  -> y         CONV2D_DX     w, dy -> dx         CONV2D_DW     x, dy -> dw */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "conv.cuh"
+#include "opened.h"
 extern "C" {
 #include "cudnn.h"
 }
@@ -72,10 +72,7 @@ static struct {
     char text[256];
 } api;
 
-static const struct symbol {
-    const char *name;
-    void **at;
-} symbols[] = {
+static const struct wn__opened_function functions[] = {
     {"cudnnGetVersion", (void **)&api.version},
     {"cudnnCreate", (void **)&api.create},
     {"cudnnSetStream", (void **)&api.set_stream},
@@ -103,37 +100,20 @@ static const struct symbol {
 #ifdef WN_SIMULATED
 /* Returns a function of the part of the library that is simulated (spec/cudasim/dnn.cpp), by its name. */
 void *wn__sim_cudnn(const char *name);
+#define SIMULATED wn__sim_cudnn
+#else
+#define SIMULATED NULL
 #endif
-
-/* Opens the library of a name. Returns a handle, or NULL. The simulated one is asked for by name. */
-static void *open_library(const char *name)
-{
-#ifdef WN_SIMULATED
-    if (strcmp(name, "simulated") == 0) return &api;
-#endif
-    return dlopen(name, RTLD_NOW | RTLD_LOCAL);
-}
-
-static void *find_symbol(void *library, const char *name)
-{
-#ifdef WN_SIMULATED
-    if (library == &api) return wn__sim_cudnn(name);
-#endif
-    return dlsym(library, name);
-}
 
 /* Takes the functions of a library. Returns whether it is usable; api.text says what it is, or why it is not. */
 static int32_t try_library(const char *name)
 {
-    void *library = open_library(name);
-    if (library == NULL) return 0;
-    for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
-        *symbols[i].at = find_symbol(library, symbols[i].name);
-        if (*symbols[i].at == NULL) {
+    const char *lacks;
+    if (!wn__opened_take(name, SIMULATED, functions, sizeof functions / sizeof functions[0], &lacks)) {
+        if (lacks != NULL)
             snprintf(api.text, sizeof api.text, "no cuDNN: %.100s is there and lacks %s: own kernels are used", name,
-                     symbols[i].name);
-            return 0;
-        }
+                     lacks);
+        return 0;
     }
     size_t v = api.version();
     /* Since 9 the version is major 10000 + minor 100 + patch; 8.9.7 was 8907. */
