@@ -13,9 +13,9 @@ struct wn__opened_function {
     void **at;
 };
 
-/* Opens the library of a name, or where that is "simulated" the part that is, and takes n functions. Returns whether all
- * are there; *lacks becomes the name of the first that is not, and NULL where there is no such library. simulated:
- * returns a function by its name; NULL on a real GPU. */
+/* Opens the library of a name, or the simulated part where the name is "simulated", and takes n functions. Returns
+ * whether all are there; *lacks becomes the name of the first that is not, and NULL where there is no such library.
+ * simulated: returns a function by its name; NULL on a real GPU. */
 static inline int32_t wn__opened_take(const char *name, void *(*simulated)(const char *name),
                                       const struct wn__opened_function *f, size_t n, const char **lacks)
 {
