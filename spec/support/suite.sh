@@ -31,7 +31,8 @@ apart='cudasim examples readme repl_tty classes measured neon product product_up
 if [ -z "$files" ]; then
     files=$(ls spec/*_spec.lua)
     # Specs of CUDA have their device in the plain way and under the sanitizers.
-    case $way in nojit | stress) apart="$apart cuda[a-z_]*" ;; esac
+    # Specs of oneDNN, of planning at size and of best plans spend their seconds in C.
+    case $way in nojit | stress) apart="$apart cuda[a-z_]* onednn[a-z_]* size optimum" ;; esac
     case $way in
         nojit | stress | asan) files=$(echo "$files" | grep -Ev "^spec/($(echo "$apart" | tr " " "|"))_spec") ;;
     esac
