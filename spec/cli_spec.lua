@@ -25,13 +25,19 @@ describe('wane', function()
 
     it('shows how it is used', function()
         local text, code = helper.shell('build/wane')
-        assert.matches('^usage: wane run', text)
+        assert.matches('^usage: wane COMMAND', text)
+        for _, command in ipairs(require 'wane.cli.commands') do
+            assert.truthy(text:find('\n  ' .. command.name .. '  ', 1, true), command.name)
+        end
         assert.equal(0, code)
+        for _, words in ipairs { 'help', '--help', '-h' } do
+            assert.equal(text, (helper.shell('build/wane ' .. words)), words)
+        end
     end)
 
     it('refuses an unknown command with code 2', function()
         local text, code = helper.shell('build/wane rnu x.lua')
-        assert.matches("^wane: unknown command 'rnu'; did you mean 'run'%?\nusage:", text)
+        assert.matches("^wane: unknown command 'rnu'; did you mean 'run'%?\nusage: wane COMMAND [^\n]*\n$", text)
         assert.equal(2, code)
     end)
 
@@ -141,7 +147,7 @@ describe('wane run', function()
         assert.equal('wane: no/such/script.lua: cannot be read\n', text)
         assert.equal(2, code)
         text, code = helper.shell('build/wane run')
-        assert.matches('^wane: a script is missing\nusage:', text)
+        assert.matches('^wane: a script is missing\nusage: wane run SCRIPT [^\n]*\n$', text)
         assert.equal(2, code)
     end)
 end)
@@ -183,14 +189,14 @@ describe('wane plan', function()
 
     it('refuses an option that neither it nor the script knows, naming those near it', function()
         local text, code = helper.shell('build/wane plan ' .. script(source) .. ' --widht 16')
-        assert.equal("wane: --widht: neither the command nor the script has such an option; did you mean 'width'?\n",
-            text)
+        assert.equal("wane: --widht: neither the command nor the script has such an option; did you mean '--width'?\n"
+            .. 'usage: wane plan SCRIPT [options] [--NAME VALUE ...]    (`wane help plan` says more)\n', text)
         assert.equal(2, code)
     end)
 
     it('refuses an option without its value', function()
         local text, code = helper.shell('build/wane plan ' .. script(source) .. ' --budget')
-        assert.equal('wane: --budget: a value is missing\n', text)
+        assert.matches('^wane: %-%-budget: a value is missing\nusage: wane plan [^\n]*\n$', text)
         assert.equal(2, code)
     end)
 end)
@@ -277,7 +283,7 @@ describe('wane new, then plan, measure and sweep', function()
         text, code = wane 'sweep NAME --batch 8 --repeats 1'
         assert.equal(0, code, text)
         assert.matches('\n6 points: 6 measured', text)
-        text, code = wane 'sweep NAME --batch nothing --repeats 1 --depth 2'
+        text, code = wane 'sweep NAME --width -1 --repeats 1 --depth 2'
         assert.equal(1, code, text)
         assert.matches('0 measured, 3 failed', text)
     end)
@@ -297,13 +303,14 @@ describe('wane new, then plan, measure and sweep', function()
 
     it('refuse command lines that make no sense, naming what is near', function()
         for words, said in pairs {
-            ['sweep NAME --polcy sqrt'] = "did you mean 'policy'", ['sweep NAME --dept 2'] = "did you mean 'depth'",
+            ['sweep NAME --polcy sqrt'] = "mean '%-%-policy'", ['sweep NAME --dept 2'] = "mean '%-%-depth'",
             ['sweep NAME --policy save_all,sqr'] = "did you mean 'sqrt'", ['sweep NAME --order depht'] = "'depth'",
             ['sweep NAME --policy save_all,'] = 'a value is missing', ['sweep NAME --budget much'] = 'not a size',
-            ['sweep NAME --repeats many'] = 'takes a number', ['sweep NAME --repeats 0'] = 'whole number from 1',
-            ['sweep NAME --resume'] = '%-%-out', ['sweep NAME --resume=no --out DIR/b'] = "true, false or 'force'",
+            ['sweep NAME --repeats many'] = '%-%-repeats takes a whole number from 1',
+            ['sweep NAME --repeats 0'] = '%-%-repeats takes a whole number from 1',
+            ['sweep NAME --resume'] = '%-%-out', ['sweep NAME --resume=no --out DIR/b'] = "but =force, got 'no'",
             ['sweep NAME other.lua'] = 'takes one script', ['sweep'] = 'a script is missing',
-            ['measure NAME --stps 3'] = "did you mean 'steps'", ['measure NAME --policy sqr'] = "did you mean 'sqrt'",
+            ['measure NAME --stps 3'] = "mean '%-%-steps'", ['measure NAME --policy sqr'] = "did you mean 'sqrt'",
             ['measure'] = 'a script is missing', ['swep NAME'] = "did you mean 'sweep'",
         } do
             local text, code = wane(words)

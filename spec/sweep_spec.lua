@@ -386,7 +386,7 @@ kill -%s $pid; wait $pid; echo "ended $?"; wc -l < %s; sleep 1; wc -l < %s]])
 
         it('after ^C, which keeps what was written and says how', function()
             local path, out, code, now, later = cut_short('stopped', 'INT')
-            assert.equal(1, code)
+            assert.equal(130, code)
             assert.equal(now, later)
             assert.matches(('interrupted after %d of 5 points; the rows are in [^\n]*, and resume = true'):format(now),
                 read(out .. '.said'))

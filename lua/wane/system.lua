@@ -67,6 +67,41 @@ function system.read(path)
     return text
 end
 
+--- Writes a text to a file, and sees to it that all of it is written.
+-- @param path name of the file
+-- @param text its contents
+-- @return true, or nil and the reason
+function system.write(path, text)
+    local file, why = system.open(path, 'wb')
+    if not file then return nil, why end
+    local fine
+    fine, why = file:write(text)
+    if fine then fine, why = file:flush() end -- a small text stays in the buffer up to here
+    local is_closed, problem = file:close()
+    if fine and is_closed then return true end
+    return nil, why or problem
+end
+
+--- Tells whether something that was written to a stream was lost.
+-- @param stream open file
+function system.has_failed(stream)
+    local process = binding.open_library({}, 'int ferror(void *stream);')
+    return process ~= nil and process.ferror(stream) ~= 0
+end
+
+local POLLOUT, POLLERR, POLLHUP = 4, 8, 16
+
+--- Tells whether the reader of a stream went away.
+-- @param fd 1 output, 2 errors
+function system.is_abandoned(fd)
+    local process = binding.open_library({}, 'struct wane_poll { int fd; short events, happened; };'
+        .. 'int poll(struct wane_poll *streams, unsigned long n, int milliseconds);')
+    if process == nil then return false end
+    local stream = binding.new('struct wane_poll[1]')
+    stream[0].fd, stream[0].events = fd, POLLOUT
+    return process.poll(stream, 1, 0) > 0 and bit.band(stream[0].happened, POLLERR + POLLHUP) ~= 0
+end
+
 --- Returns the command line of this process.
 -- @return list of words, the interpreter first; nil where the system does not say
 function system.command_line()

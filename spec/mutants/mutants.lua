@@ -39,8 +39,8 @@ return {
     {
         name = 'cli hides a script failure',
         file = 'lua/wane/cli/init.lua',
-        old = 'return getmetatable(result) == Misuse and (result.code or 2) or 1',
-        new = 'return getmetatable(result) == Misuse and (result.code or 2) or 0',
+        old = 'return is_interrupt and 130 or 1',
+        new = 'return is_interrupt and 130 or 0',
         spec = 'spec/cli_spec.lua',
     },
     {

@@ -1,8 +1,8 @@
---- The `wane` command: run, repl, new, plan, measure, sweep, profile, version.
+--- The `wane` command. cli/commands.lua lists the commands and their options; here they are carried out.
 --
 -- Each command does what a script could do itself. The launcher runs this very file; a script that describes itself as
--- a table (`return wane.main { build = ... }`) calls cli.main. Exit codes: 0 done, 1 the script or the plan failed, 2
--- the command line is wrong.
+-- a table (`return wane.main { build = ... }`) calls cli.main. Exit codes: 0 done; 1 the script, the plan or a write
+-- failed; 2 the command line is wrong; 130 interrupted.
 -- @module wane.cli
 
 local folder = debug.getinfo(1, 'S').source:match('^@(.*)[/\\]wane[/\\]cli[/\\]init%.lua$')
@@ -14,114 +14,22 @@ end
 local cli = {} -- describing: the command that a script describes itself for, or nil
 if is_command then package.loaded['wane.cli'] = cli end
 
-local usage = [[
-usage: wane run script.lua [arguments]      runs a script with Wane on its path
-       wane repl [-i script.lua]            a prompt; the script's locals become names
-       wane new script.lua                  writes a script to start from, for the next three
-       wane plan script.lua [options]       what a script's step would need; nothing is computed
-            --budget 2GiB  --policy 'segments(4)'  --target h200  --explain  --NAME VALUE (for the script)
-       wane measure script.lua [options]    what it takes: bytes predicted and measured, seconds
-            --policy sqrt  --budget 2GiB  --steps 5  --warmup 1  --fused  --NAME VALUE
-       wane sweep script.lua [options]      that under every combination of values, a process each
-            --policy save_all,sqrt,'segments(4)'  --budget 1GiB,2GiB  --NAME V1,V2  --order NAME,policy
-            --out runs/a.jsonl  --resume  --retry-failed  --report a.html  --csv a.csv  --svg a.svg
-            --repeats 3  --warmup 1  --limit SECONDS  --fused  --verbose  --title TEXT
-       wane profile [script.lua]            measures this machine, or a script's ops, for plans to come
-       wane version                         devices, threads, libraries]]
+local arguments = require 'wane.cli.arguments'
+local output = require 'wane.cli.output'
+local refusal = require 'wane.cli.refusal'
+local script = require 'wane.cli.script'
 
--- Class of errors of the command line, without a traceback: exit code 2, or e.code for a script that is no Lua.
-local Misuse = {}
-Misuse.__index = Misuse
-Misuse.__tostring = function(e) return e.message end
+local misuse, say = refusal.misuse, output.say
 
--- Raises an error of the command line.
-local function misuse(fmt, ...)
-    error(setmetatable({ message = fmt:format(...) }, Misuse), 0)
-end
-
--- Parses a command line into { positional = list, options = { name = value } }; options in `flags` take no value.
-local function parse(args, flags)
-    local out = { positional = {}, options = {} }
-    local i = 1
-    while i <= #args do
-        local name, value = args[i]:match('^%-%-([%w_%-]+)=(.*)$')
-        name = name or args[i]:match('^%-%-([%w_%-]+)$')
-        if not name then
-            out.positional[#out.positional + 1] = args[i]
-        elseif value then
-            out.options[name] = value
-        elseif flags[name] then
-            out.options[name] = true
-        else
-            i = i + 1
-            if args[i] == nil then misuse('--%s: a value is missing', name) end
-            out.options[name] = args[i]
-        end
-        i = i + 1
-    end
-    return out
-end
-
--- Refuses options that neither the command (`own`) nor the script (t) knows. A script without defaults and without a
--- grid takes any option.
-local function check_names(options, own, t)
-    local known, says = {}, next(t.defaults or {}) ~= nil or next(t.grid or {}) ~= nil
-    for _, part in ipairs { own, t.defaults or {}, t.grid or {} } do
-        for name in pairs(part) do known[name] = true end
-    end
-    for name in pairs(options) do
-        if says and not known[name] then
-            misuse("--%s: neither the command nor the script has such an option; %s", name,
-                require('wane.errors').near(name, known))
-        end
-    end
-end
-
--- Returns an option as a number, or nil where it is not given.
-local function number_of(options, name)
-    if options[name] == nil then return nil end
-    return tonumber(options[name]) or misuse("--%s takes a number, got '%s'", name, tostring(options[name]))
-end
-
--- Checks the name of a policy and returns it. A policy that this version lacks is refused later, as a failure.
-local function check_policy(text)
-    local errors = require 'wane.errors'
-    local fine, why = pcall(require('wane.policy').of, text)
-    if not fine and not (errors.is(why) and why.code == 'unsupported') then
-        misuse('--policy: %s', errors.is(why) and why.message or tostring(why))
-    end
-    return text
-end
-
--- Checks a size and returns it.
-local function check_budget(text)
-    local fine, why = pcall(require('wane.report.bytes').parse, text, '--budget')
-    if not fine then misuse('%s', why.message) end
-    return text
-end
-
--- Splits a list at its commas, but not inside brackets: 'a,segments(4),b' -> { 'a', 'segments(4)', 'b' }.
-local function split(text)
-    local out, depth, from = {}, 0, 1
-    for at, c in (text .. ','):gmatch '()([(){},])' do
-        if c == ',' and depth == 0 then
-            out[#out + 1] = text:sub(from, at - 1):match '^%s*(.-)%s*$'
-            from = at + 1
-        elseif c ~= ',' then
-            depth = depth + ((c == '(' or c == '{') and 1 or -1)
-        end
-    end
-    return out
-end
-
--- Loads a script. Raises Misuse where it cannot be read or is not Lua.
+-- Loads a script. Raises a refusal where it cannot be read or is not Lua.
 local function load_script(path)
-    if path == nil then misuse('a script is missing\n%s', usage) end
     local file, why, number = require('wane.system').open(path, 'rb')
-    if not file then misuse('%s: cannot be read%s', path, number and '' or ' (' .. why .. ')') end
+    if not file then
+        refusal.raise { message = ('%s: cannot be read%s'):format(path, number and '' or ' (' .. why .. ')'), code = 2 }
+    end
     file:close()
     local chunk, message = loadfile(path)
-    if not chunk then error(setmetatable({ message = message, code = 1 }, Misuse), 0) end
+    if not chunk then refusal.raise { message = message, code = 1 } end
     return chunk
 end
 
@@ -167,122 +75,70 @@ end
 local commands = {}
 
 --- Runs a script with the remaining arguments.
--- @param args list of words after the command
+-- @param found parsed command line
 -- @within Internal
-function commands.run(args)
-    local rest = {}
-    for i = 2, #args do rest[#rest + 1] = args[i] end
-    call_script(args[1], rest)
+function commands.run(found)
+    output.by_lines()
+    call_script(table.remove(found.operands, 1), found.operands)
     return 0
 end
 
 --- Opens the prompt.
--- @param args list of words after the command
+-- @param found parsed command line
 -- @within Internal
-function commands.repl(args)
-    local script
-    if args[1] == '-i' then
-        script = args[2]
-        if script == nil then misuse('repl -i: a script is missing') end
-        load_script(script)
-    elseif args[1] ~= nil then
-        misuse("repl: unknown argument '%s'\n%s", args[1], usage)
-    end
-    require('wane.repl').run({ script = script })
+function commands.repl(found)
+    if found.options.i then load_script(found.options.i) end
+    require('wane.repl').run({ script = found.options.i })
     return 0
 end
 
 -- Runs a script and returns the table by which it describes itself.
-local function describe(given, command)
-    if given.positional[2] then misuse("%s takes one script, got '%s' too", command, given.positional[2]) end
-    cli.describing = command
-    local t = call_script(given.positional[1], {})
+local function describe(found, command)
+    cli.describing = command.name
+    local t = call_script(found.operands[1], {})
     cli.describing = nil
     if type(t) ~= 'table' or type(t.build) ~= 'function' then
-        misuse('%s: expected it to return { build = function(p) ... return fn, model, optimizer end }',
-            given.positional[1])
+        refusal.raise { code = 2, message = ('%s: expected it to return { build = function(p) ... return fn, model, '
+            .. 'optimizer end }'):format(found.operands[1]) }
     end
     return t
 end
 
--- Returns p for the script's build function: its defaults, replaced by every option that is not the command's own.
-local function script_options(t, options, own)
-    check_names(options, own, t)
-    local p = {}
-    for k, v in pairs(t.defaults or {}) do p[k] = v end
-    for k, v in pairs(options) do
-        if not own[k] then p[k] = tonumber(v) or v end
-    end
-    return p
-end
-
-local plan_options = { budget = true, policy = true, target = true, explain = true }
-
 --- Prints the plan of a script's step.
--- @param args list of words after the command
+-- @param found parsed command line
+-- @param command row of the table of commands
 -- @within Internal
-function commands.plan(args)
-    local given = parse(args, { explain = true })
+function commands.plan(found, command)
+    local options = found.options
     local wane = require 'wane'
-    local t = describe(given, 'plan')
-    if given.options.policy then check_policy(given.options.policy) end
-    local fn = t.build(script_options(t, given.options, plan_options))
-    local plan, why = wane.plan(fn, {
-        policy = given.options.policy,
-        budget = given.options.budget,
-        target = given.options.target,
-    })
+    local t = describe(found, command)
+    local fn = t.build(script.parameters(t, found, command))
+    local plan, why = wane.plan(fn, { policy = options.policy, budget = options.budget, target = options.target })
     if plan == nil then
-        io.stdout:write(tostring(why), '\n')
+        say(why)
         return 1
     end
-    io.stdout:write(tostring(plan), '\n')
-    if given.options.explain then io.stdout:write(tostring(plan:explain()), '\n') end
+    say(plan)
+    if options.explain then say(plan:explain()) end
     return 0
 end
-
-local measure_options = { policy = true, budget = true, steps = true, warmup = true, fused = true }
 
 --- Measures a script's step and prints the result.
--- @param args list of words after the command
+-- @param found parsed command line
+-- @param command row of the table of commands
 -- @within Internal
-function commands.measure(args)
-    local given = parse(args, { fused = true })
-    local options = given.options
-    local t = describe(given, 'measure')
+function commands.measure(found, command)
+    local options = found.options
     if options.policy and options.budget then misuse '--policy and --budget: give one of them' end
-    local policy = options.policy and check_policy(options.policy)
-        or options.budget and ('budget(%s)'):format(check_budget(options.budget)) or nil
-    local steps, warmup = number_of(options, 'steps'), number_of(options, 'warmup')
-    local fn, _, optimizer = t.build(script_options(t, options, measure_options))
-    if options.fused and not optimizer then misuse '--fused measures opt:step(loss): the script has no optimizer' end
-    print(require('wane').measure(fn, { policy = policy, optimizer = optimizer, fused = options.fused, steps = steps,
-        warmup = warmup }))
-    return 0
-end
-
-local sweep_options = { policy = true, budget = true, out = true, resume = true, ['retry-failed'] = true,
-    report = true, csv = true, svg = true, repeats = true, warmup = true, limit = true, fused = true, verbose = true,
-    order = true, title = true }
-
--- Returns the script's grid, with axes of the command line in place of its own.
-local function grid_of(t, options)
-    local grid = {}
-    for key, list in pairs(t.grid or {}) do grid[key] = list end
-    for key, text in pairs(options) do
-        if key == 'policy' or key == 'budget' or not sweep_options[key] then
-            local list = split(tostring(text))
-            for i, word in ipairs(list) do
-                if word == '' then misuse('--%s: a value is missing in %q', key, text) end
-                if key == 'policy' then check_policy(word) end
-                if key == 'budget' then check_budget(word) end
-                list[i] = key ~= 'policy' and key ~= 'budget' and tonumber(word) or word
-            end
-            grid[key] = list
-        end
+    local t = describe(found, command)
+    local policy = options.policy or options.budget and ('budget(%s)'):format(options.budget) or nil
+    local fn, _, optimizer = t.build(script.parameters(t, found, command))
+    if options.fused and not optimizer then
+        refusal.raise { message = '--fused measures opt:step(loss): the script has no optimizer', code = 2 }
     end
-    if next(grid) == nil then misuse 'sweep: there is no grid; the script names none, give --policy or --NAME' end
-    return grid
+    say(require('wane').measure(fn, { policy = policy, optimizer = optimizer, fused = options.fused,
+        steps = options.steps, warmup = options.warmup }))
+    return 0
 end
 
 -- Returns the exit code of a sweep; says on the error stream how many points failed, for scripts that read no file.
@@ -295,73 +151,88 @@ local function sweep_code(sweep, out)
     return #failed == 0 and #sweep:measured() > 0 and 0 or 1
 end
 
---- Runs a sweep over a script's grid, prints it and writes its reports.
--- @param args list of words after the command
--- @within Internal
-function commands.sweep(args)
-    local given = parse(args, { resume = true, ['retry-failed'] = true, fused = true, verbose = true })
-    local options = given.options
-    local t = describe(given, 'sweep')
-    check_names(options, sweep_options, t)
+-- Refuses options of a sweep that contradict each other.
+local function check_sweep(options)
     for _, name in ipairs { 'resume', 'retry-failed' } do
         if options[name] and not options.out then misuse('--%s: give the file to go on with, --out', name) end
     end
+    local by_path = {}
+    for _, name in ipairs { 'out', 'report', 'csv', 'svg' } do
+        local path = options[name]
+        if path and by_path[path] then misuse('--%s and --%s name the same file, %s', by_path[path], name, path) end
+        if path then by_path[path] = name end
+    end
+end
+
+-- Makes the sweep of a command line.
+local function sweep_of(t, found, command)
+    local options = found.options
     local is_made, sweep = pcall(require('wane').sweep, {
-        build = t.build, defaults = t.defaults, grid = grid_of(t, options), out = options.out, resume = options.resume,
-        retry_failed = options['retry-failed'],
-        order = options.order and split(options.order) or t.order, repeats = number_of(options, 'repeats'),
-        warmup = number_of(options, 'warmup'), limit = number_of(options, 'limit'), fused = options.fused,
-        verbose = options.verbose, title = options.title or given.positional[1]:match '([^/]+)%.lua$',
+        build = t.build, defaults = t.defaults, grid = script.grid(t, found, command), out = options.out,
+        resume = options.resume, retry_failed = options['retry-failed'], order = options.order or t.order,
+        repeats = options.repeats, warmup = options.warmup, limit = options.limit, fused = options.fused,
+        verbose = options.verbose, title = options.title or found.operands[1]:match '([^/]+)%.lua$',
     })
     if not is_made then misuse('%s', require('wane.errors').is(sweep) and sweep.message or tostring(sweep)) end
+    return sweep
+end
+
+--- Runs a sweep over a script's grid, writes its reports and prints it.
+-- @param found parsed command line
+-- @param command row of the table of commands
+-- @within Internal
+function commands.sweep(found, command)
+    local options = found.options
+    check_sweep(options)
+    local sweep = sweep_of(describe(found, command), found, command)
     local fine, why = pcall(sweep.run, sweep)
-    if #sweep:rows() > 0 then print(sweep) end
-    if #sweep:measured() > 0 and require('wane.system').is_terminal(1) then print('\n' .. sweep:plot()) end
-    for _, output in ipairs { { 'report', options.report }, { 'csv', options.csv }, { 'plot', options.svg } } do
-        if output[2] then print('wrote ' .. sweep[output[1]](sweep, output[2])) end
+    local written = {}
+    for _, made in ipairs { { 'report', options.report }, { 'csv', options.csv }, { 'plot', options.svg } } do
+        if made[2] then written[#written + 1] = 'wrote ' .. sweep[made[1]](sweep, made[2]) end
     end
+    if #sweep:rows() > 0 then say(sweep) end
+    if #sweep:measured() > 0 and require('wane.system').is_terminal(1) then say('\n' .. sweep:plot()) end
+    for _, line in ipairs(written) do say(line) end
     if not fine then error(why, 0) end
     return sweep_code(sweep, options.out)
 end
 
 --- Writes a script to start from.
--- @param args list of words after the command
+-- @param found parsed command line
 -- @within Internal
-function commands.new(args)
-    local path = args[1]
-    if path == nil then misuse('new: the name of the script is missing\n%s', usage) end
-    if args[2] then misuse("new takes one name, got '%s' too", args[2]) end
+function commands.new(found)
+    local path = found.operands[1]
     local there = io.open(path, 'rb')
     if there then
         there:close()
-        misuse('%s: there is such a file already', path)
+        refusal.raise { message = ('%s: there is such a file already'):format(path), code = 2 }
     end
-    local file, why = require('wane.system').open(path, 'wb')
-    if not file then error(('%s: cannot be written (%s)'):format(path, why), 0) end
-    file:write((require('wane.cli.template'):gsub('FILE', (path:gsub('%%', '%%%%')))))
-    file:close()
+    local text = require('wane.cli.template'):gsub('FILE', (path:gsub('%%', '%%%%')))
+    local fine, why = require('wane.system').write(path, text)
+    if not fine then error(('%s: cannot be written (%s)'):format(path, why), 0) end
     return 0
 end
 
 --- Measures the machine's rates, or the applications of a script's step.
--- @param args list of words after the command
+-- @param found parsed command line
+-- @param command row of the table of commands
 -- @within Internal
-function commands.profile(args)
-    local given = parse(args, {})
+function commands.profile(found, command)
     local costs = require 'wane.plan.costs'
-    if given.positional[1] == nil then
+    if found.operands[1] == nil then
+        local option = next(found.options) or next(found.own)
+        if option then misuse('--%s: give the script that it is for', option) end
         require 'wane' -- adds the methods of tensors
         local m = costs.machine()
-        print(('f64 %.4g, f32 %.4g, bf16 %.4g GFLOP/s, %.4g GB/s, %.3g us an application'):format(m.f64 / 1e9,
+        say(('f64 %.4g, f32 %.4g, bf16 %.4g GFLOP/s, %.4g GB/s, %.3g us an application'):format(m.f64 / 1e9,
             m.f32 / 1e9, m.bf16 / 1e9, m.bytes / 1e9, m.launch * 1e6))
-        print('tuning: ' .. require('wane.plan.tuning').text())
-        print(costs.file() and 'kept in ' .. costs.file() or 'not kept: WANE_COSTS is off')
+        say('tuning: ' .. require('wane.plan.tuning').text())
+        say(costs.file() and 'kept in ' .. costs.file() or 'not kept: WANE_COSTS is off')
         return 0
     end
-    local t = describe(given, 'profile')
-    local policy = given.options.policy and check_policy(given.options.policy) or nil
-    local made = costs.profile((t.build(script_options(t, given.options, { policy = true }))), { policy = policy })
-    print(made)
+    local t = describe(found, command)
+    local made = costs.profile((t.build(script.parameters(t, found, command))), { policy = found.options.policy })
+    say(made)
     return made.disturbed and 1 or 0
 end
 
@@ -395,17 +266,45 @@ end
 --- Prints Wane's version and the devices and libraries of this machine.
 -- @within Internal
 function commands.version()
-    for _, line in ipairs(cli.machine()) do print(line) end
+    say(table.concat(cli.machine(), '\n'))
     return 0
 end
 
---- Prints the commands.
+--- Prints the completion of a shell.
+-- @param found parsed command line
 -- @within Internal
-function commands.help()
-    print(usage)
+function commands.completion(found)
+    local shell = found.operands[1]
+    local text = require('wane.cli.completion')[shell]
+    if not text then misuse("there is no completion for '%s'; there is one for bash and one for zsh", shell) end
+    say(text())
     return 0
 end
-commands['--help'], commands['-h'], commands['--version'] = commands.help, commands.help, commands.version
+
+--- Prints the manual page.
+-- @within Internal
+function commands.man()
+    say(require('wane.cli.manual').text())
+    return 0
+end
+
+--- Prints the list of commands, or the page of one.
+-- @param found parsed command line
+-- @within Internal
+function commands.help(found)
+    local help = require 'wane.cli.help'
+    local name = found.operands[1]
+    say(name and help.page(arguments.need_command(name)) or help.overview())
+    return 0
+end
+
+-- Prints the page of a command, and the options of the script where one is named.
+local function show_help(found, command)
+    local help = require 'wane.cli.help'
+    say(help.page(command))
+    if command.own_value and found.operands[1] then say(help.script(describe(found, command), found.operands[1])) end
+    return 0
+end
 
 -- Adds a traceback to an error that is a string; an error object of Wane says itself where it was raised.
 local function with_trace(e)
@@ -413,35 +312,43 @@ local function with_trace(e)
     return e
 end
 
+local aliases = { ['--help'] = 'help', ['-h'] = 'help', ['--version'] = 'version' }
+
+-- Returns the exit code of a command that raised e.
+local function code_of(e)
+    if refusal.is(e) then return e.code end
+    local is_interrupt = require('wane.errors').is(e) and e.code == 'interrupt'
+        or type(e) == 'string' and e:match '^[^\n]*interrupted!' ~= nil
+    return is_interrupt and 130 or 1
+end
+
 --- Runs a command line.
 -- @param args list of words after `wane`
 -- @return exit code
 -- @within Internal
 function cli.command(args)
-    local rest = {}
+    local rest, command = {}, nil
     for i = 2, #args do rest[#rest + 1] = args[i] end
-    local command = commands[args[1] or 'help']
-    if command == nil then
-        local names = {}
-        for name in pairs(commands) do
-            if name:match '^%a' then names[#names + 1] = name end
-        end
-        table.sort(names)
-        io.stderr:write(("wane: unknown command '%s'; %s\n%s\n"):format(args[1],
-            require('wane.errors').near(args[1], names), usage))
-        return 2
-    end
-    local ok, result = xpcall(command, with_trace, rest)
+    local ok, result = xpcall(function()
+        command = arguments.need_command(aliases[args[1]] or args[1] or 'help')
+        local found = arguments.parse(command, rest)
+        if found.is_help then return show_help(found, command) end
+        return commands[command.name](found, command)
+    end, with_trace)
     cli.describing = nil
     if ok then return result end
-    io.stderr:write((tostring(result):gsub('^wane: ', '', 1):gsub('^', 'wane: ', 1)), '\n')
-    return getmetatable(result) == Misuse and (result.code or 2) or 1
+    if not (refusal.is(result) and result.is_quiet) then
+        io.stderr:write((tostring(result):gsub('^wane: ', '', 1):gsub('^', 'wane: ', 1)), '\n')
+    end
+    if refusal.is(result) and result.has_usage then
+        io.stderr:write(require('wane.cli.help').usage(command), '\n')
+    end
+    return code_of(result)
 end
 
 if is_command then
-    local code = cli.command({ ... })
-    io.stdout:flush()
+    output.watch_exit()
     -- Closing the state lets finalizers run; a bare os.exit would skip them.
-    os.exit(code, true)
+    os.exit(cli.command({ ... }), true)
 end
 return cli
