@@ -53,6 +53,8 @@ local function is_state(x)
 end
 
 --- Makes a parameter: a state that is trained.
+-- A module holds it in a field, or in a plain table in a field, and lists, saves, moves and freezes it under that path.
+-- A plain tensor in a field is a constant, which is none of that; one with requires_grad is refused there.
 -- @param init float tensor of its first value, usually a creation op, which then takes no storage until it is read
 -- @param name text for reports, until a module that holds it is called: its path there names it then
 -- @return tensor that names the parameter
@@ -103,26 +105,37 @@ local function sorted_keys(list)
     return names
 end
 
+-- Raises 'value' for a leaf that a backward gives a gradient but that no optimizer would see, in the field `path` of m.
+local function check_constant(m, path, value)
+    if getmetatable(value) ~= tensor.Tensor or is_state(value) or value.id < 0 then return end
+    if not tensor.typed(value)._cell or not value.requires_grad then return end
+    raise(nil, 'value', '%s.%s: %s has requires_grad and is no parameter, so no optimizer and no file would see it; '
+        .. 'write nn.Parameter(t) to train it, t:detach() for a constant', module.type(m), tostring(path),
+        tensor.describe(value))
+end
+
 -- Calls on_module(path, m) and on_state(path, p) for the modules, and the parameters and buffers, in `value`, a field
--- of a module.
-local function visit(value, path, on_module, on_state, seen)
+-- of the module m.
+local function visit(m, value, path, on_module, on_state, seen)
     if is_state(value) then
         if on_state then on_state(path, value) end
     elseif is(value) then
         on_module(path, value)
     elseif type(value) == 'table' and getmetatable(value) == nil and not seen[value] then
         seen[value] = true
-        for k = 1, #value do visit(value[k], join(path, k), on_module, on_state, seen) end
+        for k = 1, #value do visit(m, value[k], join(path, k), on_module, on_state, seen) end
         for _, k in ipairs(sorted_keys(value)) do
-            visit(value[k], join(path, k), on_module, on_state, seen)
+            visit(m, value[k], join(path, k), on_module, on_state, seen)
         end
+    elseif on_state then
+        check_constant(m, path, value)
     end
 end
 
 local function each_field(m, on_module, on_state)
     local seen = {}
     for _, key in ipairs(rawget(m, '_order')) do
-        visit(rawget(m, key), tostring(key), on_module, on_state, seen)
+        visit(m, rawget(m, key), tostring(key), on_module, on_state, seen)
     end
 end
 
@@ -377,15 +390,17 @@ local function new_field(m, key, value)
         raise(nil, 'value', "%s.%s = ...: '%s' is a method of every module; choose another name", module.type(m),
             tostring(key), tostring(key))
     end
+    check_constant(m, key, value)
     rawset(m, key, value)
-    if value == nil or type(value) ~= 'table' then return end
-    if is(value) or is_state(value) or getmetatable(value) == nil then
-        local known = rawget(m, '_known')
-        if not known[key] then
-            known[key] = true
-            local order = rawget(m, '_order')
-            order[#order + 1] = key
-        end
+    if value == nil then return end
+    -- Every field has a place, whatever it holds first: a later assignment does not come through here.
+    local known = rawget(m, '_known')
+    if not known[key] then
+        known[key] = true
+        local order = rawget(m, '_order')
+        order[#order + 1] = key
+    end
+    if type(value) == 'table' and (is(value) or is_state(value) or getmetatable(value) == nil) then
         rawset(m, '_names', nil)
         rawset(m, '_named', nil)
         rawset(m, '_scopes', {})
