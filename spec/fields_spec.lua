@@ -1,5 +1,5 @@
--- Checks what a field of a module may hold: parameters and buffers are found wherever they lie and whenever they came, a
--- leaf that no optimizer would see is refused.
+-- Checks what a field of a module may hold: parameters and buffers are found wherever they lie and whenever they came,
+-- a leaf that no optimizer would see is refused.
 require 'spec.helper'
 local wane = require 'wane'
 local nn = wane.nn

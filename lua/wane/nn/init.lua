@@ -20,7 +20,9 @@ local PLACES = {
     Tanh = { 'activations', 'Tanh' }, Sigmoid = { 'activations', 'Sigmoid' },
     Softmax = { 'activations', 'Softmax' },
     cross_entropy = { 'losses', 'cross_entropy' }, nll_loss = { 'losses', 'nll_loss' },
-    mse_loss = { 'losses', 'mse_loss' },
+    mse_loss = { 'distances', 'mse_loss' }, l1_loss = { 'distances', 'l1_loss' },
+    smooth_l1_loss = { 'distances', 'smooth_l1_loss' }, bce = { 'distances', 'bce' },
+    bce_with_logits = { 'distances', 'bce_with_logits' }, kl_div = { 'distances', 'kl_div' },
 }
 
 local nn = {

@@ -1,26 +1,30 @@
---- Losses: functions that record a 0-d tensor.
+--- Losses of classes: labels against scores or logarithms of probabilities.
 --
--- Labels are i32 and 0-based. The mean is over all elements, or over the labels that are not ignore_index.
+-- Labels are i32 and 0-based. The mean is over the labels that are not ignore_index, each with the weight of its class.
+-- The mean without weights and smoothing is one op, whose product with log_softmax one kernel computes; the others are
+-- composed of gather, where and sums.
 -- @module wane.nn.losses
 
+local arith = require 'wane.tensor.arith'
 local errors = require 'wane.errors'
 local module = require 'wane.module'
 local op = require 'wane.tensor.op'
-local tensor = require 'wane.tensor'
+local reduction = require 'wane.nn.reduction'
 local scoped = require 'wane.scoped'
+local tensor = require 'wane.tensor'
 
 local id, raise = op.id, errors.raise
-local methods = tensor.methods
+local where = arith.where
 local LOG_SOFTMAX, NLL = id.log_softmax, id.nll
+local I32 = tensor.dtype_id.i32
 
 local losses = {}
 
-local OPTIONS = { 'ignore_index' }
+local OPTIONS = { 'ignore_index', 'weight', 'reduction' }
+local SMOOTH_OPTIONS = { 'ignore_index', 'weight', 'reduction', 'label_smoothing' }
+local PLAIN = { index = -100, reduction = 'mean', smoothing = 0 }
 
-local function ignore_index(opts, what)
-    if opts == nil then return -100 end
-    opts = errors.check_options(opts, OPTIONS, what)
-    local v = opts.ignore_index
+local function ignore_index(v, what)
     if v == nil then return -100 end
     if type(v) ~= 'number' or v % 1 ~= 0 or v < -2 ^ 31 or v >= 2 ^ 31 then
         raise(nil, 'value', '%s: ignore_index must be an integer of 32 bits, got %s', what, errors.describe(v))
@@ -28,6 +32,7 @@ local function ignore_index(opts, what)
     return v
 end
 
+-- Raises unless x: (..., C) and labels: (...) fit.
 local function check(x, labels, what)
     if not tensor.is(x) or not tensor.is(labels) then
         raise(nil, 'value', '%s: expected tensors (..., classes) and labels (...), got %s and %s', what,
@@ -46,66 +51,100 @@ local function check(x, labels, what)
     end
 end
 
-local function nll(logp, labels, index)
-    local at = op.attrs()
-    at.n = 1
-    at.i[0] = index
-    return op.binary(NLL, logp, labels, at)
+-- Raises unless weight is nil or a number for each of the classes of x.
+local function check_weight(weight, x, what)
+    if weight == nil then return end
+    local classes = x._dims[x._ndim]
+    if not tensor.is(weight) or not tensor.is_float[tensor.typed(weight)._dtype] or weight._ndim ~= 1
+        or weight._dims[1] ~= classes then
+        raise(nil, tensor.is(weight) and 'shape' or 'value',
+            '%s: weight must be a float tensor with a number for each class, (%d), got %s', what, classes,
+            errors.describe(weight))
+    end
 end
 
-local function log_softmax_nll(logits, labels, index)
+-- Returns how a loss is taken: { index =, weight =, reduction =, smoothing = }.
+local function how(x, opts, allowed, what)
+    if opts == nil then return PLAIN end
+    opts = errors.check_options(opts, allowed, what)
+    check_weight(opts.weight, x, what)
+    return {
+        index = ignore_index(opts.ignore_index, what), weight = opts.weight, reduction = reduction.of(opts, what),
+        smoothing = reduction.number(opts, 'label_smoothing', 0, { 0, 1 }, what),
+    }
+end
+
+-- Returns the loss of each row, 0 where its label does not count, and what the mean divides their sum by. logp: (n, C),
+-- labels: (n).
+local function rows_of(logp, labels, o)
+    local n, classes = logp._dims[1], logp._dims[2]
+    local counts = labels:ne(o.index)
+    local ids = where(counts, labels, 0)
+    local weight = o.weight and o.weight:to(logp.dtype)
+    local share = weight and weight:gather(1, ids)
+    local rows = -logp:gather(2, ids:reshape(n, 1)):reshape(n)
+    if share then rows = rows * share end
+    if o.smoothing > 0 then
+        local all = (weight and logp * weight or logp):sum(2)
+        rows = rows * (1 - o.smoothing) - all * (o.smoothing / classes)
+    end
+    rows = where(counts, rows, 0)
+    if o.reduction ~= 'mean' then return rows end
+    return rows, (share and where(counts, share, 0) or counts:to(logp.dtype)):sum()
+end
+
+-- Returns the loss of logarithms of probabilities: one op where that has it all, else composed.
+local function nll(logp, labels, o)
+    if labels._dtype ~= I32 then labels = labels:to 'i32' end
+    if o.reduction == 'mean' and not o.weight and o.smoothing == 0 then
+        local at = op.attrs()
+        at.n = 1
+        at.i[0] = o.index
+        return op.binary(NLL, logp, labels, at)
+    end
+    local wide, n = tensor.typed(reduction.wide(logp)), labels:numel()
+    local rows, divisor = rows_of(tensor.typed(wide:reshape(n, wide._dims[wide._ndim])), labels:reshape(n), o)
+    if o.reduction == 'none' then
+        rows = rows:reshape(unpack(tensor.typed(labels)._dims))
+    else
+        rows = rows:sum()
+    end
+    return reduction.like(divisor and rows / divisor or rows, logp)
+end
+
+local function log_softmax_nll(logits, labels, o)
     local at = op.attrs()
     at.n = 1
     at.i[0] = logits._ndim - 1
-    return nll(op.unary(LOG_SOFTMAX, logits, at), labels, index)
+    return nll(tensor.typed(op.unary(LOG_SOFTMAX, logits, at)), labels, o)
 end
 
---- Returns the mean of -log softmax(logits)[label].
+--- Returns the mean of -log softmax(logits)[label], each with the weight of its class.
 -- @param logits tensor (..., C)
--- @param labels i32 tensor (...), 0-based
--- @param opts {ignore_index = -100}: the label of rows that the mean leaves out
--- @return 0-d tensor
--- @raise 'shape' or 'dtype' when logits and labels do not fit
--- @usage print(nn.cross_entropy(model(x), y).shape) --> ()
+-- @param labels tensor (...) of integers, 0-based
+-- @param opts {ignore_index = -100: the label of rows that do not count; weight = tensor (C) of the classes' weights,
+-- over whose sum the mean is; label_smoothing = 0: the share of the target that all classes have in equal parts;
+-- reduction = 'mean', 'sum' or 'none', where rows that do not count are 0}
+-- @return 0-d tensor, or (...) with 'none'
+-- @raise 'shape' or 'dtype' when logits, labels and weight do not fit
+-- @usage
+-- print(nn.cross_entropy(model(x), y).shape) --> ()
+-- print(nn.cross_entropy(model(x), y, { label_smoothing = 0.1, reduction = 'none' }).shape) --> (2)
 function losses.cross_entropy(logits, labels, opts)
-    local index = ignore_index(opts, 'nn.cross_entropy')
     check(logits, labels, 'nn.cross_entropy')
-    return scoped('scope', module.function_scope 'cross_entropy', log_softmax_nll, logits, labels, index)
+    local o = how(logits, opts, SMOOTH_OPTIONS, 'nn.cross_entropy')
+    return scoped('scope', module.function_scope 'cross_entropy', log_softmax_nll, logits, labels, o)
 end
 
---- Returns the mean of -logp[label].
+--- Returns the mean of -logp[label], each with the weight of its class.
 -- @param logp tensor (..., C) of logarithms of probabilities
--- @param labels i32 tensor (...), 0-based
--- @param opts {ignore_index = -100}: the label of rows that the mean leaves out
--- @return 0-d tensor
+-- @param labels tensor (...) of integers, 0-based
+-- @param opts {ignore_index = -100, weight =, reduction = 'mean'}, as those of nn.cross_entropy
+-- @return 0-d tensor, or (...) with 'none'
 -- @usage print(nn.nll_loss(model(x):log_softmax(-1), y):item() == loss:item()) --> true
 function losses.nll_loss(logp, labels, opts)
-    local index = ignore_index(opts, 'nn.nll_loss')
     check(logp, labels, 'nn.nll_loss')
-    return nll(logp, labels, index)
-end
-
-local function mean_of_squares(a, b)
-    local d = a - b
-    return methods.mean(d * d)
-end
-
---- Returns the mean of (a - b)^2.
--- @param a float tensor
--- @param b tensor of the same shape
--- @return 0-d tensor
--- @raise 'shape' when the shapes differ: a loss does not broadcast
--- @usage print(nn.mse_loss(wane.tensor { 1, 2 }, wane.tensor { 1, 4 }):item()) --> 2
-function losses.mse_loss(a, b)
-    if not tensor.is(a) or not tensor.is(b) then
-        raise(nil, 'value', 'nn.mse_loss: expected two tensors, got %s and %s', errors.describe(a),
-            errors.describe(b))
-    end
-    if tensor.shape_text(tensor.typed(a)._dims) ~= tensor.shape_text(tensor.typed(b)._dims) then
-        raise(nil, 'shape', 'nn.mse_loss: %s and %s differ in shape; a loss does not broadcast',
-            tensor.describe(a), tensor.describe(b))
-    end
-    return scoped('scope', module.function_scope 'mse_loss', mean_of_squares, op.wide(a), op.wide(b))
+    return nll(logp, labels, how(logp, opts, OPTIONS, 'nn.nll_loss'))
 end
 
 return losses

@@ -1,0 +1,169 @@
+-- Compares losses and their gradients with numbers that PyTorch printed (spec/fixtures/torch_losses.lua), and checks
+-- large logits, dtypes, plans and misuse.
+require 'spec.helper'
+local wane = require 'wane'
+local nn = wane.nn
+
+local fixture = require 'spec.fixtures.torch_losses'
+
+local function flat(t)
+    local list = {}
+    local function add(v)
+        if type(v) == 'number' then list[#list + 1] = v else for _, e in ipairs(v) do add(e) end end
+    end
+    add(t:totable())
+    return list
+end
+
+local function near(want, got, tolerance, what)
+    assert.equal(#want, #got, what)
+    for k, v in ipairs(want) do
+        local ok = v ~= v and got[k] ~= got[k] or math.abs(v - got[k]) <= tolerance * math.max(1, math.abs(v))
+        assert(ok, ('%s: element %d is %.12g, expected %.12g'):format(what, k, got[k], v))
+    end
+end
+
+-- Checks a loss and the gradient of sum(c * loss) with respect to x, where c counts from 1.
+local function check(row, loss, x, tolerance, what)
+    near(row.loss, flat(loss), tolerance, what)
+    local c, dims = wane.arange(1, loss:numel() + 1, 1, { dtype = loss.dtype }), {}
+    for k, v in ipairs(loss.shape) do dims[k] = v end
+    local total = (c:reshape(dims) * loss):sum()
+    total:backward()
+    near(row.gradient, flat(x.grad), tolerance, what .. ', gradient')
+end
+
+local TOLERANCE = { f64 = 1e-11, f32 = 2e-5 }
+
+describe('losses of classes', function()
+    for dtype, tolerance in pairs(TOLERANCE) do
+        it('are those of PyTorch in every combination of options, ' .. dtype, function()
+            assert.equal(24, #fixture.classes)
+            for k, row in ipairs(fixture.classes) do
+                local list = {}
+                for i, v in ipairs(fixture.labels) do list[i] = v < 0 and row.ignore == 1 and 1 or v end
+                local labels = wane.tensor(list, { dtype = 'i32' })
+                local opts = { reduction = row.reduction, ignore_index = row.ignore, label_smoothing = row.smoothing,
+                    weight = row.weighted and wane.tensor(fixture.weight) or nil }
+                local x = wane.tensor(fixture.logits, { dtype = dtype, requires_grad = true })
+                check(row, nn.cross_entropy(x, labels, opts), x, tolerance, 'row ' .. k)
+                opts.label_smoothing = nil
+                if row.smoothing == 0 then
+                    near(row.loss, flat(nn.nll_loss(x:log_softmax(-1), labels, opts)), tolerance, 'nll ' .. k)
+                end
+            end
+        end)
+    end
+
+    it('take any leading dims and labels of bytes', function()
+        local x, y = wane.randn(2, 3, 4), wane.randint(4, { 2, 3 })
+        local rows = nn.cross_entropy(x, y, { reduction = 'none' })
+        assert.same({ 2, 3 }, { rows.shape[1], rows.shape[2] })
+        near({ nn.cross_entropy(x, y):item() }, { rows:mean():item() }, 1e-6, 'mean')
+        near({ nn.cross_entropy(x, y):item() }, { nn.cross_entropy(x, y:to 'u8'):item() }, 0, 'bytes')
+        local one = nn.cross_entropy(x[1][1], y[1][1], { reduction = 'sum' })
+        assert.equal(0, one:dim())
+    end)
+
+    it('are 0 in the sum and NaN in the mean where no label counts, as in PyTorch', function()
+        local x, y = wane.ones(2, 3, { requires_grad = true }), wane.full({ 2 }, -100, { dtype = 'i32' })
+        assert.equal(0, nn.cross_entropy(x, y, { reduction = 'sum' }):item())
+        local loss = nn.cross_entropy(x, y, { weight = wane.ones(3) })
+        assert(loss:item() ~= loss:item())
+        nn.cross_entropy(x, y, { reduction = 'sum', label_smoothing = 0.5 }):backward()
+        assert.equal(0, x.grad:abs():max():item())
+    end)
+end)
+
+describe('losses of elements', function()
+    local FORMS = { log_target = { log_target = true }, beta = { beta = 0.3 }, none = { beta = 0 } }
+
+    local function options(row)
+        local opts = { reduction = row.reduction }
+        for key, value in pairs(FORMS[row.form] or {}) do opts[key] = value end
+        if row.form == 'weights' then
+            opts.weight = wane.tensor(fixture.w)
+            local w = fixture.w
+            if row.name == 'bce_with_logits' then opts.pos_weight = wane.tensor { w[4], w[3], w[2], w[1] } end
+        end
+        return opts
+    end
+
+    for dtype, tolerance in pairs(TOLERANCE) do
+        it('are those of PyTorch in every form and reduction, ' .. dtype, function()
+            assert.equal(39, #fixture.elements)
+            for k, row in ipairs(fixture.elements) do
+                local is_p = row.name == 'bce' or row.form == 'raw'
+                local x = wane.tensor(is_p and fixture.p or fixture.a, { dtype = dtype, requires_grad = true })
+                local y, input = wane.tensor(fixture.b, { dtype = dtype }), x
+                if row.name == 'kl_div' and row.form ~= 'raw' then
+                    input = x:log_softmax(-1)
+                    y = row.form == 'log_target' and y:log_softmax(-1) or y:softmax(-1)
+                end
+                -- The least p (1 - p) of PyTorch's gradient is 1e-12 as a float of 32 bits.
+                local least = row.name == 'bce' and 1e-8 or 0
+                check(row, nn[row.name](input, y, options(row)), x, math.max(tolerance, least), row.name .. ' ' .. k)
+            end
+        end)
+    end
+
+    it('compute bf16 in f32 and round once, also inside wane.autocast', function()
+        local a, b = wane.randn(4, 8):to('bf16'):retain(), wane.rand(4, 8):to('bf16'):retain()
+        for _, name in ipairs { 'l1_loss', 'smooth_l1_loss', 'bce_with_logits', 'mse_loss' } do
+            local opts = { reduction = 'none' }
+            local low, wide = nn[name](a, b, opts), nn[name](a:to 'f32', b:to 'f32', opts)
+            assert.equal('bf16', low.dtype)
+            near(flat(wide:to 'bf16'), flat(low), 0, name)
+            local cast = wane.autocast('bf16', nn[name], a, b, opts)
+            assert.equal('f32', cast.dtype)
+            near(flat(wide), flat(cast), 0, name)
+        end
+    end)
+end)
+
+describe('losses', function()
+    it('give the same bits under every plan, as predicted to the byte', function()
+        local model = nn.Sequential(nn.Linear(6, 16), nn.GELU(), nn.Linear(16, 4))
+        local x, y, t = wane.randn(8, 6):retain(), wane.randint(4, { 8 }):retain(), wane.rand(8, 4):retain()
+        local weight = wane.tensor { 1, 2, 0.5, 3 }
+        for name, fn in pairs {
+            cross_entropy = function()
+                return nn.cross_entropy(model(x), y, { weight = weight, label_smoothing = 0.1 })
+            end,
+            bce = function() return nn.bce(model(x):sigmoid(), t) end,
+            bce_with_logits = function() return nn.bce_with_logits(model(x), t, { pos_weight = weight }) end,
+            kl_div = function() return nn.kl_div(model(x):log_softmax(-1), t, { reduction = 'batchmean' }) end,
+            smooth_l1_loss = function() return nn.smooth_l1_loss(model(x), t, { beta = 0.5 }) end,
+        } do
+            local checked = wane.check(fn, { policy = 'recompute_all' })
+            assert(checked.ok ~= false, name)
+            local m = wane.measure(fn, { steps = 1, warmup = 0, policy = 'recompute_all' })
+            assert.equal(m.predicted_peak, m.peak, name)
+        end
+    end)
+
+    it('refuse what does not fit, at the line of the call', function()
+        local x, y = wane.ones(2, 3), wane.zeros(2, { dtype = 'i32' })
+        for _, case in ipairs {
+            { 'value', "'weigth'", function() nn.cross_entropy(x, y, { weigth = x }) end },
+            { 'shape', 'weight must be', function() nn.cross_entropy(x, y, { weight = wane.ones(4) }) end },
+            { 'value', 'weight must be', function() nn.cross_entropy(x, y, { weight = { 1, 2, 3 } }) end },
+            { 'value', 'label_smoothing', function() nn.cross_entropy(x, y, { label_smoothing = 1.5 }) end },
+            { 'value', 'label_smoothing', function() nn.nll_loss(x, y, { label_smoothing = 0.5 }) end },
+            { 'value', "'summ'", function() nn.cross_entropy(x, y, { reduction = 'summ' }) end },
+            { 'value', "'batchmean'", function() nn.mse_loss(x, x, { reduction = 'batchmean' }) end },
+            { 'value', 'beta', function() nn.smooth_l1_loss(x, x, { beta = -1 }) end },
+            { 'shape', 'pos_weight', function() nn.bce_with_logits(x, x, { pos_weight = wane.ones(2) }) end },
+            { 'shape', 'does not broadcast', function() nn.l1_loss(x, wane.ones(3)) end },
+            { 'dtype', "t:to 'f32'", function() nn.bce(x, wane.ones(2, 3, { dtype = 'i32' })) end },
+            { 'value', 'log_target', function() nn.kl_div(x, x, { log_target = 1 }) end },
+            { 'shape', 'batchmean', function() nn.kl_div(wane.ones(), wane.ones(), { reduction = 'batchmean' }) end },
+        } do
+            local ok, e = pcall(case[3])
+            assert.is_false(ok, case[2])
+            assert.equal(case[1], e.code, tostring(e))
+            assert.is_truthy(e.message:find(case[2], 1, true), e.message)
+            assert.is_truthy(tostring(e.where):find('losses_spec', 1, true), e.where)
+        end
+    end)
+end)
