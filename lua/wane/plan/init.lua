@@ -172,6 +172,23 @@ function Plan:residuals()
     end, items)
 end
 
+--- Adds up the residuals by type, path, op, name or block: bytes that are saved, dropped (and recomputed), moved
+-- (offloaded) and compressed. The sums are those of the plan, to the byte; of a step of several programs, those of the
+-- largest one. Types and paths are those that policy.by_type and policy.by_path decide by.
+-- @param what 'type', 'path', 'op', 'name' or 'block'
+-- @param opts { depth = names of a path that tell groups apart, from 1 } of 'path' (optional)
+-- @return printable { what =, rows = list of { name =, values = (count), bytes =, saved =, dropped =, moved =,
+-- compressed = (bytes), recomputed = (count of nodes) }, total = such a row }; paths and blocks are in the order of the
+-- forward, others by bytes
+-- @raise 'value' for another word or wrong options
+-- @usage
+-- local plan = wane.plan(function() return model(x):sum() end, { policy = 'every(1)' })
+-- print(plan:by('path', { depth = 1 }).total.bytes == plan.activation_bytes) --> true
+-- print(plan:by('type').rows[1].name) --> Sequential
+function Plan:by(what, opts)
+    return require('wane.plan.by').of(graph_of(self), what, opts)
+end
+
 local phases = { [0] = 'forward', 'recompute', 'backward', 'update' }
 
 --- Lists the instructions in order.

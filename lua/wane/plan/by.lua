@@ -1,0 +1,146 @@
+--- plan:by(what): the bytes of a plan's residuals, added up by type, path, op, name or block.
+--
+-- Every residual is in exactly one group, so the sums are those of the plan: saved + dropped + moved + compressed bytes
+-- are `activation_bytes`, and the counts of recomputed nodes add up to `recomputed`. Groups are what policies see: a
+-- group of types has the residuals of which policy.by_type asks that type first - what a module returns belongs to its
+-- caller, so the queries of an attention are the attention's, although a Linear computes them - and paths are those
+-- that the patterns of policy.by_path are compared with.
+-- @internal wane.plan.by
+local bytes = require 'wane.report.bytes'
+local decide = require 'wane.policy.decide'
+local errors = require 'wane.errors'
+local moves = require 'wane.plan.moves'
+local table_ = require 'wane.report.table'
+
+local by = {}
+
+local NOBODY = '(no module)' -- the group of values that are recorded outside of every module
+local UNNAMED = '(no name)'
+
+-- Functions that return the group of a forward node.
+local group_of = {
+    type = function(node)
+        local owner = node.chain[node.owners]
+        return owner and owner.info.type or NOBODY
+    end,
+    path = function(node, depth)
+        local path = node.path or ''
+        local names = {}
+        for name in path:gmatch '[^.]+' do
+            if #names == (depth or math.huge) then break end
+            names[#names + 1] = name
+        end
+        return #names > 0 and table.concat(names, '.') or NOBODY
+    end,
+    op = function(node) return node.op end,
+    name = function(node) return node.name ~= '' and node.name or UNNAMED end,
+    block = function(node) return node.block end,
+}
+local words = { 'type', 'path', 'op', 'name', 'block' }
+local is_ordered = { path = true, block = true } -- in the order of the forward; the others by bytes
+
+-- Returns the column that counts the bytes of a residual.
+local function column_of(node)
+    local word = moves.word(node)
+    if word == 'save' then return 'saved' end
+    if word == 'recompute' then return 'dropped' end
+    return word:find '^compress' and 'compressed' or 'moved'
+end
+
+local columns = { 'saved', 'dropped', 'moved', 'compressed' }
+
+local function new_row(name)
+    return { name = name, values = 0, bytes = 0, saved = 0, dropped = 0, moved = 0, compressed = 0, recomputed = 0 }
+end
+
+-- Adds a forward node to the row of its group.
+local function count(row, node)
+    row.recomputed = row.recomputed + math.max(0, node.copies - 1)
+    if not node.is_residual then return end
+    local column = column_of(node)
+    row[column], row.bytes, row.values = row[column] + node.bytes, row.bytes + node.bytes, row.values + 1
+end
+
+--- Class of the tables of plan:by; prints. `rows` is a list of { name =, values = count, bytes =, saved =, dropped =,
+-- moved =, compressed = (bytes), recomputed = count of nodes }; `total` is a row of their sums, `what` the word.
+local Groups = {}
+Groups.__index = Groups
+
+local MOST = 40 -- rows that print; of more, the first 28 and the last 8
+
+-- Returns the cells of a row; columns in which nothing is are left out.
+local function cells_of(row, used)
+    local cells = { row.name, row.values }
+    for _, column in ipairs(columns) do
+        if used[column] then cells[#cells + 1] = row[column] == 0 and '' or bytes.text(row[column]) end
+    end
+    cells[#cells + 1] = row.recomputed > 0 and row.recomputed or ''
+    return cells
+end
+
+function Groups.__tostring(groups)
+    local used, head, lines = { saved = true, dropped = true }, { groups.what, 'values' }, {}
+    for _, column in ipairs(columns) do
+        used[column] = used[column] or groups.total[column] > 0
+        if used[column] then head[#head + 1] = column end
+    end
+    head[#head + 1] = 'recomputed ops'
+    local count_ = #groups.rows
+    for i, row in ipairs(groups.rows) do
+        if count_ <= MOST or i <= 28 or i > count_ - 8 then
+            lines[#lines + 1] = cells_of(row, used)
+        elseif i == 29 then
+            lines[#lines + 1] = { ('... %d more'):format(count_ - 36) }
+        end
+    end
+    lines[#lines + 1] = cells_of(groups.total, used)
+    return table_.text(head, lines)
+end
+
+-- Returns the rows of the groups that have a residual or a recomputed node, and the row of their sums.
+local function rows_of(graph, what, depth)
+    local list, rows, total = {}, {}, new_row 'all'
+    for _, node in ipairs(decide.forward(graph)) do
+        local name = group_of[what](node, depth)
+        local row = rows[name]
+        if not row and (node.is_residual or node.copies > 1) then
+            row = new_row(name)
+            rows[name], list[#list + 1] = row, row
+        end
+        if row then
+            count(row, node)
+            count(total, node)
+        end
+    end
+    return list, total
+end
+
+--- Adds up the residuals of a plan by group.
+-- @param graph of the plan's program
+-- @param what 'type', 'path', 'op', 'name' or 'block'
+-- @param opts { depth = most names of a path } of 'path', or nil
+-- @return Groups
+-- @raise 'value' for another word and wrong options
+function by.of(graph, what, opts)
+    if type(what) ~= 'string' or not group_of[what] then
+        errors.raise(nil, 'value', 'plan:by: expected a word to group by, got %s; %s', errors.describe(what),
+            errors.near(type(what) == 'string' and what or '', words))
+    end
+    opts = errors.check_options(opts, { 'depth' }, 'plan:by')
+    local depth = opts.depth and errors.count(opts.depth, 'plan:by: depth', 1, 1e6)
+    if depth and what ~= 'path' then
+        errors.raise(nil, 'value', "plan:by: depth shortens paths; plan:by('%s') has none", what)
+    end
+    local list, total = rows_of(graph, what, depth)
+    if not is_ordered[what] then
+        for i, row in ipairs(list) do row.order = i end
+        table.sort(list, function(a, b)
+            if a.bytes ~= b.bytes then return a.bytes > b.bytes end
+            return a.order < b.order
+        end)
+        for _, row in ipairs(list) do row.order = nil end
+    end
+    return setmetatable({ what = what, rows = list, total = total }, Groups)
+end
+
+return by
