@@ -30,7 +30,8 @@ local root = helper.lines('pwd -P')[1]
 local function masked(out)
     return (out:gsub('%d[%d.e+-]* s a step', 'T s a step'):gsub('(loss %d%.%d%d%d)%d*', '%1')
         :gsub('%d[%d.e+-]* s %(roofline', 'T s (roofline')
-        :gsub('[+-][%d.]+ %% over saving', 'T %% over saving'))
+        :gsub('[+-][%d.]+ %% over saving', 'T %% over saving')
+        :gsub('\n[noisy: ]*quartiles %d[^\n]*', '\nquartiles'))
 end
 
 -- Returns the rows of the table below a heading of a page: lists of cells, without the head.

@@ -112,6 +112,22 @@ function system.command_line()
     return words
 end
 
+--- Returns the number of processes that ran or waited for a core, on average over the last minute; nil where the
+-- system does not say.
+function system.load()
+    local text = system.read '/proc/loadavg'
+    return text and tonumber(text:match '^[%d.]+')
+end
+
+--- Returns the number of cores that are online; at least 1.
+function system.cores()
+    local count = 0
+    for from, to in (system.read '/sys/devices/system/cpu/online' or ''):gmatch '(%d+)%-?(%d*)' do
+        count = count + 1 + (tonumber(to) or tonumber(from)) - tonumber(from)
+    end
+    return math.max(1, count)
+end
+
 --- Quotes words as a command line for a shell.
 -- @param words list of words
 -- @return text

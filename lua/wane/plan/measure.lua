@@ -10,6 +10,9 @@
 -- * `at`, `kinds`, `predicted_at`, `predicted_kinds`: bytes by name, of the program with the backward;
 -- * `exact`: whether measured and predicted bytes were equal; `loss`: of the last step, or nil;
 -- * `seconds`: median run time of a step; `wall`: median with recording; `times`, `walls`: lists of them;
+-- * `low`, `high`: quartiles of `times`, themselves measured; `spread`: their distance over the median; `load`: of the
+-- machine when the measurement began (processes, over the last minute), `cores`: that it has; `noisy`: nil, or words
+-- such as 'noisy: spread 31 %, load 2.1 on 2 cores', where the spread is above 10 % or the load above 1.25 a core;
 -- * `steps`, `warmup`: counts; `trained`: whether an optimizer stepped;
 -- * `disk`, `moved`: bytes offloaded in a step; `move_seconds`, `stall_seconds`: of transfers, and waited for, over all
 -- measured steps; `hidden`: share of move_seconds that no instruction waited for;
@@ -21,6 +24,7 @@ local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
 local plan = require 'wane.plan'
 local program = require 'wane.program'
+local spread = require 'wane.report.spread'
 local table_ = require 'wane.report.table'
 local tensor = require 'wane.tensor'
 local scoped = require 'wane.scoped'
@@ -53,18 +57,9 @@ function Result.__tostring(r)
                 bytes.exact(r.kinds[name] - r.predicted_kinds[name]) }
         end
     end
-    return ('%d steps (%d warmup%s), median %.4g s a step, loss %s\n'):format(r.steps, r.warmup,
-        r.trained and ', trained' or '', r.seconds, r.loss and ('%.9g'):format(r.loss) or 'not a number of the step')
-        .. table_.text({ 'bytes', 'predicted', 'measured', 'difference' }, rows)
-end
-
--- Returns the median of a list of numbers.
-local function median(list)
-    local sorted = {}
-    for i, v in ipairs(list) do sorted[i] = v end
-    table.sort(sorted)
-    local n = #sorted
-    return n % 2 == 1 and sorted[(n + 1) / 2] or (sorted[n / 2] + sorted[n / 2 + 1]) / 2
+    return ('%d steps (%d warmup%s), median %.4g s a step, loss %s\n%s\n'):format(r.steps, r.warmup,
+        r.trained and ', trained' or '', r.seconds, r.loss and ('%.9g'):format(r.loss) or 'not a number of the step',
+        spread.text(spread.of(r.times), r)) .. table_.text({ 'bytes', 'predicted', 'measured', 'difference' }, rows)
 end
 
 local measured = binding.new('struct wn_measured')
@@ -231,6 +226,7 @@ function measure.measure(fn, opts)
     local result = setmetatable({ peak = -1, predicted_peak = -1, reserved = -1, predicted_reserved = -1, exact = true,
         move_seconds = 0, stall_seconds = 0, hidden = 0, times = {}, walls = {}, steps = steps,
         warmup = warmup, trained = opts.optimizer ~= nil }, Result)
+    for name, value in pairs(spread.machine()) do result[name] = value end
     for i = 1, warmup + steps do
         local start = C.wn_now()
         local row = (opts.optimizer and train or quiet)(fn, opts)
@@ -238,7 +234,10 @@ function measure.measure(fn, opts)
         add(result, row, i > warmup)
     end
     if opts.trace then trace(opts.optimizer and train or quiet, fn, opts) end
-    result.seconds, result.wall = median(result.times), median(result.walls)
+    local times = spread.of(result.times)
+    result.seconds, result.wall = times.median, spread.of(result.walls).median
+    result.low, result.high, result.spread = times.low, times.high, times.spread
+    result.noisy = spread.noise(times, result)
     return result
 end
 

@@ -284,8 +284,8 @@ end
 --
 -- A row has `n`, `point` (its values) and `status`. With status 'failed' it has `error`, `code` and `signal`. With
 -- status 'ok' it has peak, predicted_peak, reserved, predicted_reserved, state, activations (bytes), kinds (bytes by
--- name), seconds (median of a step), times, recomputed (nodes), loss, loss_bits, digest (of all gradients), lossless,
--- exact.
+-- name), seconds (median of a step), times, low, high, spread, load, cores, noisy (as of wane.measure), recomputed
+-- (nodes), loss, loss_bits, digest (of all gradients), lossless, exact.
 -- @return list of rows
 -- @usage
 -- local function build() return function() return model(x):sum() end, model end

@@ -83,7 +83,7 @@ local function fill(row, settings, q)
         row.digest, row.digest_of = measure.fingerprint(optimizer:parameters()), 'parameters'
     end
     for _, name in ipairs { 'peak', 'predicted_peak', 'reserved', 'predicted_reserved', 'seconds', 'wall', 'times',
-        'exact', 'trained' } do row[name] = m[name] end
+        'low', 'high', 'spread', 'load', 'cores', 'noisy', 'exact', 'trained' } do row[name] = m[name] end
     row.kinds, row.predicted_kinds = kept(m.kinds), kept(m.predicted_kinds)
     if m.loss then row.loss, row.loss_bits = m.loss, bits_of(m.loss) end
 end

@@ -4,6 +4,7 @@
 -- @internal wane.sweep.report
 local bytes = require 'wane.report.bytes'
 local json = require 'wane.report.json'
+local noise = require 'wane.sweep.noise'
 local page = require 'wane.sweep.page'
 local plot = require 'wane.report.plot'
 local system = require 'wane.system'
@@ -24,11 +25,12 @@ local function cell_of(row, key)
     return type(value) == 'number' and json.number(value) or tostring(value)
 end
 
--- Returns the set of rows that no other row of their group beats in peak and seconds.
+-- Returns the set of rows that no other row of their group beats in peak and seconds; a difference of seconds within
+-- the noise of both rows is none.
 local function on_front(self)
     local set = {}
     for _, front in ipairs(self:fronts('peak', 'seconds')) do
-        for _, row in ipairs(front) do set[row] = true end
+        for _, row in ipairs(noise.distinct(front)) do set[row] = true end
     end
     return set
 end
@@ -49,7 +51,7 @@ function report.table(self)
         if row.status == 'ok' then
             more = { bytes.exact(row.predicted_peak), bytes.exact(row.peak), bytes.exact(row.reserved),
                 ('%.4g'):format(row.seconds), tostring(row.recomputed), row.digest and row.digest:sub(1, 8) or '',
-                (front[row] and '*' or '') .. (row.lossless and '' or ' lossy') }
+                (front[row] and '*' or '') .. (row.lossless and '' or ' lossy') .. noise.word(row) }
         else
             more = { '', '', '', '', '', '', 'failed: ' .. row.code }
             failures[#failures + 1] = ('%s: %s'):format(self.points[row.n].label, row.error)
@@ -69,7 +71,7 @@ function report.summary(self)
     if #rows < #self.points then text = text .. (', %d not run'):format(#self.points - #rows) end
     if #measured > 0 then
         text = text .. '; * marks what no other ' .. (rows[1].point.policy and 'policy' or 'point')
-            .. ' beats in peak and seconds'
+            .. ' beats in peak and seconds' .. noise.summary(measured)
     end
     return text
 end
@@ -87,7 +89,8 @@ function report.text(self)
 end
 
 local columns = { 'status', 'predicted_peak', 'peak', 'predicted_reserved', 'reserved', 'state', 'activations',
-    'recomputed', 'seconds', 'wall', 'loss', 'loss_bits', 'digest', 'lossless', 'threads', 'device', 'code', 'error' }
+    'recomputed', 'seconds', 'low', 'high', 'spread', 'wall', 'loss', 'loss_bits', 'digest', 'lossless', 'threads',
+    'load', 'cores', 'device', 'code', 'error' }
 
 --- Returns comma separated values: the keys of the grid, then fields of the rows, with every bit of their numbers.
 -- @param self Sweep
