@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <string.h>
 #include "../runtime/base/function.h"
+#include "angle.h"
 
 /* ---- f32 bits and powers of two ------------------------------------------------------------------ */
 
@@ -67,9 +68,9 @@ WN_FN float wn_power_of_two(int32_t e)
 
 /* ---- exp and log, f32 ---------------------------------------------------------------------------- */
 
-/* Returns e^r, and n + 1.5 x 2^23 in *shifted, for e^x = 2^n e^r with |r| <= ln2 / 2. Adding and subtracting 1.5 x 2^23
- * rounds to the nearest integer and leaves it in the low bits. */
-WN_FN float wn_exp_parts_f32(float x, float *shifted)
+/* Returns e^r - 1, and n + 1.5 x 2^23 in *shifted, for e^x = 2^n e^r with |r| <= ln2 / 2. Adding and subtracting
+ * 1.5 x 2^23 rounds to the nearest integer and leaves it in the low bits. */
+WN_FN float wn_expm1_parts_f32(float x, float *shifted)
 {
     const float round = 12582912.0f;
     *shifted = fmaf(x, 1.44269504f, round);
@@ -81,7 +82,13 @@ WN_FN float wn_exp_parts_f32(float x, float *shifted)
     p = fmaf(p, r, 4.166618727e-2f);
     p = fmaf(p, r, 1.666651289e-1f);
     p = fmaf(p, r, 5.000000101e-1f);
-    return fmaf(p * r, r, r) + 1.0f;
+    return fmaf(p * r, r, r);
+}
+
+/* Returns e^r, and what wn_expm1_parts_f32 does in *shifted. */
+WN_FN float wn_exp_parts_f32(float x, float *shifted)
+{
+    return wn_expm1_parts_f32(x, shifted) + 1.0f;
 }
 
 /* Returns e^x for -104 <= x <= 89 or NaN; e^x is 0 below and infinite above. 2^n is applied in two halves, so that
@@ -156,6 +163,34 @@ WN_FN float wn_log_f32(float x)
     y = x == 0.0f ? -INFINITY : y;
     y = x < 0.0f ? NAN : y;
     return x == INFINITY || x != x ? x : y;
+}
+
+/* Returns e^x - 1 = 2 (2^(n - 1) (e^r - 1) + 2^(n - 1) - 1/2), which cancels nothing near 0. It is -1 below -30. */
+WN_FN float wn_expm1_f32(float x)
+{
+    float clipped = x < -30.0f ? -30.0f : x, shifted;
+    float q = wn_expm1_parts_f32(clipped > 89.0f ? 89.0f : clipped, &shifted);
+    float half = wn_power_of_two(wn_to_bits(shifted) - wn_to_bits(12582912.0f) - 1);
+    float y = fmaf(half, q, half - 0.5f) * 2.0f;
+    return x != x ? x : y;
+}
+
+/* Returns log(1 + x): the logarithm of the rounded sum, and what rounding lost of it. Below 2^-25 it is x. */
+WN_FN float wn_log1p_f32(float x)
+{
+    float sum = 1.0f + x, one = sum - x, lost = (x - (sum - one)) + (1.0f - one);
+    float y = wn_log_f32(sum), small = fabsf(x) < 2.98e-8f ? x : y + lost / sum;
+    return sum > 0.0f && sum <= 3.402823466e38f ? small : y;
+}
+
+WN_FN double wn_expm1_f64(double x)
+{
+    return expm1(x);
+}
+
+WN_FN double wn_log1p_f64(double x)
+{
+    return log1p(x);
 }
 
 WN_FN double wn_exp_f64(double x)
@@ -240,16 +275,25 @@ WN_FN double wn_normal_cdf_f64(double x, double bell)
     WN_FN T wn_pow_##S(T a, T b) { return b == (T)2 ? a * a : pow##F(a, b); }                                          \
     WN_FN T wn_maximum_##S(T a, T b) { return a > b || a != a ? a : b; }                                               \
     WN_FN T wn_minimum_##S(T a, T b) { return a < b || a != a ? a : b; }                                               \
+    WN_FN T wn_floor_##S(T x) { return floor##F(x); }                                                                  \
+    WN_FN T wn_round_##S(T x) { return rint##F(x); }                                                                   \
+    WN_FN T wn_sign_##S(T x) { return (T)((x > (T)0) - (x < (T)0)); }                                                  \
     WN_FN T wn_neg_##S(T x) { return -x; }                                                                             \
     WN_FN T wn_abs_##S(T x) { return fabs##F(x); }                                                                     \
     WN_FN T wn_sqrt_##S(T x) { return sqrt##F(x); }                                                                    \
     WN_FN T wn_rsqrt_##S(T x) { return (T)1 / sqrt##F(x); }
 
+/* Softplus is max(x, 0) + log(1 + e^-|x|), of which nothing overflows. */
 #define WN_SCALAR_ACTIVATIONS(S, T)                                                                                    \
     WN_FN T wn_relu_##S(T x) { return x <= (T)0 ? (T)0 : x; }                                                          \
     WN_FN T wn_sigmoid_##S(T x) { return (T)1 / ((T)1 + wn_exp_##S(-x)); }                                             \
     WN_FN T wn_silu_##S(T x) { return x / ((T)1 + wn_exp_##S(-x)); }                                                   \
     WN_FN T wn_gelu_##S(T x) { return x * wn_normal_cdf_##S(x, wn_normal_bell_##S(x)); }                               \
+    WN_FN T wn_softplus_##S(T x)                                                                                       \
+    {                                                                                                                  \
+        T e = wn_exp_##S(x > (T)0 ? -x : x);                                                                           \
+        return (x > (T)0 ? x : (T)0) + wn_log1p_##S(e);                                                                \
+    }                                                                                                                  \
     WN_FN T wn_clamp_##S(T x, T low, T high) { return x < low ? low : (x > high ? high : x); }
 
 /* At 0 and at NaN the slope of abs is 0. Relu passes dy but where y is 0 or less, so at NaN too. Clamp passes it inside
@@ -312,6 +356,11 @@ WN_SCALAR_FLOAT(f64, double, )
 
 WN_SCALAR_INT(i32, int32_t)
 WN_SCALAR_INT(u8, uint8_t)
+
+WN_FN int32_t wn_sign_i32(int32_t x)
+{
+    return (x > 0) - (x < 0);
+}
 
 WN_FN int32_t wn_abs_i32(int32_t x)
 {

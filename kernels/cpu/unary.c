@@ -39,6 +39,11 @@ int32_t wn__cpu_is_math(int32_t op)
     case WN_OP_SILU:
     case WN_OP_TANH:
     case WN_OP_SIGMOID:
+    case WN_OP_SOFTPLUS:
+    case WN_OP_SIN:
+    case WN_OP_COS:
+    case WN_OP_LOG1P:
+    case WN_OP_EXPM1:
     case WN_OP_GELU_GRAD:
     case WN_OP_SILU_GRAD:
     case WN_OP_POW: return 1;
@@ -79,7 +84,17 @@ static void run_loop(const struct wn_desc *d, struct wn__unary *k, int64_t grain
     LOOP(silu_##S, T, wn_silu_##S(a[i]))                                                                               \
     LOOP(tanh_##S, T, wn_tanh_##S(a[i]))                                                                               \
     LOOP(sigmoid_##S, T, wn_sigmoid_##S(a[i]))                                                                         \
+    LOOP(softplus_##S, T, wn_softplus_##S(a[i]))                                                                       \
+    LOOP(sin_##S, T, wn_sin_##S(a[i]))                                                                                 \
+    LOOP(cos_##S, T, wn_cos_##S(a[i]))                                                                                 \
+    LOOP(log1p_##S, T, wn_log1p_##S(a[i]))                                                                             \
+    LOOP(expm1_##S, T, wn_expm1_##S(a[i]))                                                                             \
     LOOP(clamp_##S, T, wn_clamp_##S(a[i], low, high))
+
+#define STEP_LOOPS(S, T)                                                                                               \
+    LOOP(floor_##S, T, wn_floor_##S(a[i]))                                                                             \
+    LOOP(round_##S, T, wn_round_##S(a[i]))                                                                             \
+    LOOP(sign_##S, T, wn_sign_##S(a[i]))
 
 #define SLOPE_LOOPS(S, T)                                                                                              \
     LOOP(abs_grad_##S, T, wn_abs_grad_##S(a[i], b[i]))                                                                 \
@@ -93,10 +108,13 @@ static void run_loop(const struct wn_desc *d, struct wn__unary *k, int64_t grain
 
 FLOAT_LOOPS(f32, float)
 FLOAT_LOOPS(f64, double)
+STEP_LOOPS(f32, float)
+STEP_LOOPS(f64, double)
 SLOPE_LOOPS(f32, float)
 SLOPE_LOOPS(f64, double)
 LOOP(neg_i32, int32_t, wn_neg_i32(a[i]))
 LOOP(abs_i32, int32_t, wn_abs_i32(a[i]))
+LOOP(sign_i32, int32_t, wn_sign_i32(a[i]))
 
 #define FLOAT_ROW(NAME, name) [WN_OP_##NAME] = {[WN_F32] = name##_f32, [WN_F64] = name##_f64},
 #define SIGNED_ROW(NAME, name) [WN_OP_##NAME] = {[WN_F32] = name##_f32, [WN_F64] = name##_f64, [WN_I32] = name##_i32},
@@ -104,10 +122,12 @@ LOOP(abs_i32, int32_t, wn_abs_i32(a[i]))
 static const wn__parallel_body loops[WN_OP_COUNT][WN_DTYPE_COUNT] = {
     SIGNED_ROW(NEG, neg) SIGNED_ROW(ABS, abs) FLOAT_ROW(EXP, exp) FLOAT_ROW(LOG, log) FLOAT_ROW(SQRT, sqrt)
         FLOAT_ROW(RSQRT, rsqrt) FLOAT_ROW(RELU, relu) FLOAT_ROW(GELU, gelu) FLOAT_ROW(SILU, silu) FLOAT_ROW(TANH, tanh)
-            FLOAT_ROW(SIGMOID, sigmoid) FLOAT_ROW(CLAMP, clamp) FLOAT_ROW(ABS_GRAD, abs_grad)
-                FLOAT_ROW(RELU_GRAD, relu_grad) FLOAT_ROW(GELU_GRAD, gelu_grad) FLOAT_ROW(SILU_GRAD, silu_grad)
-                    FLOAT_ROW(TANH_GRAD, tanh_grad) FLOAT_ROW(SIGMOID_GRAD, sigmoid_grad)
-                        FLOAT_ROW(CLAMP_GRAD, clamp_grad) FLOAT_ROW(SQRT_GRAD, sqrt_grad)};
+            FLOAT_ROW(SIGMOID, sigmoid) FLOAT_ROW(SOFTPLUS, softplus) FLOAT_ROW(SIN, sin) FLOAT_ROW(COS, cos)
+                FLOAT_ROW(LOG1P, log1p) FLOAT_ROW(EXPM1, expm1) FLOAT_ROW(FLOOR, floor) FLOAT_ROW(ROUND, round)
+                    SIGNED_ROW(SIGN, sign) FLOAT_ROW(CLAMP, clamp) FLOAT_ROW(ABS_GRAD, abs_grad)
+                        FLOAT_ROW(RELU_GRAD, relu_grad) FLOAT_ROW(GELU_GRAD, gelu_grad) FLOAT_ROW(SILU_GRAD, silu_grad)
+                            FLOAT_ROW(TANH_GRAD, tanh_grad) FLOAT_ROW(SIGMOID_GRAD, sigmoid_grad)
+                                FLOAT_ROW(CLAMP_GRAD, clamp_grad) FLOAT_ROW(SQRT_GRAD, sqrt_grad)};
 
 wn__parallel_body wn__cpu_unary_loop(int32_t op, int32_t dtype)
 {

@@ -31,10 +31,10 @@ template <class T> static int32_t float_start(const struct wn_desc *d, const str
     return wn__map_start(f, wn__numel(&d->out), stream);
 }
 
-/* NEG and ABS of i32. */
+/* NEG, ABS and SIGN of i32. */
 struct unary_whole {
     enum { V = 4 };
-    int32_t is_abs;
+    int32_t op;
     const int32_t *a;
     int32_t *out;
     template <int M> __device__ __forceinline__ void run(int64_t at) const
@@ -42,14 +42,15 @@ struct unary_whole {
         int32_t x[M];
         wn__get(a + at, x);
         WN_UNROLL
-        for (int v = 0; v < M; v++) x[v] = is_abs ? wn_abs(x[v]) : wn_neg(x[v]);
+        for (int v = 0; v < M; v++)
+            x[v] = op == WN_OP_ABS ? wn_abs(x[v]) : op == WN_OP_SIGN ? wn_sign(x[v]) : wn_neg(x[v]);
         wn__put(out + at, x);
     }
 };
 
 static int32_t whole_start(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
-    struct unary_whole f = {d->op == WN_OP_ABS, (const int32_t *)b->in[0], (int32_t *)b->out};
+    struct unary_whole f = {d->op, (const int32_t *)b->in[0], (int32_t *)b->out};
     return wn__map_start(f, wn__numel(&d->out), stream);
 }
 
@@ -153,7 +154,7 @@ wn_kernel_fn wn__cuda_unary_kernel(const struct wn_desc *d)
     case WN_F32: return float_start<float>;
     case WN_F64: return float_start<double>;
     case WN_BF16: return float_start<wn_bf16>;
-    case WN_I32: return d->op == WN_OP_NEG || d->op == WN_OP_ABS ? whole_start : NULL;
+    case WN_I32: return d->op == WN_OP_NEG || d->op == WN_OP_ABS || d->op == WN_OP_SIGN ? whole_start : NULL;
     default: return NULL;
     }
 }

@@ -12,6 +12,12 @@
  *     silu               x sigmoid(x)                       silu_grad                             x
  *     tanh               tanh x                             tanh_grad = dy (1 - y^2)              y
  *     sigmoid            1 / (1 + e^-x)                     sigmoid_grad = dy y (1 - y)           y
+ *     softplus           log(1 + e^x)                       dy sigmoid(x)                         x
+ *     sin, cos           sin x, cos x                       dy cos x, -dy sin x                   x
+ *     log1p              log(1 + x)                         dy / (x + 1)                          x
+ *     expm1              e^x - 1                            dy (y + 1)                            y
+ *     floor, round       a whole number                     0                                     none
+ *     sign               1, 0 or -1                         0                                     none
  *     clamp              min(max(x, low), high)             clamp_grad = dy where low < x < high  x
  *     isnan, isfinite    1 or 0 in u8                       none
  *     cast               x in attrs.dtype                   dy in the dtype of x                  none
@@ -228,6 +234,61 @@ static void grad_sigmoid_grad(struct wn__grad *g)
 
 const struct wn__rules wn__rules_sigmoid = {wn__like_first, cost_transcendental, grad_sigmoid};
 const struct wn__rules wn__rules_sigmoid_grad = {wn__shape_derivative, cost_slope, grad_sigmoid_grad};
+
+/* ---- softplus ------------------------------------------------------------------------------------ */
+static void grad_softplus(struct wn__grad *g)
+{
+    if (wn__wants(g, 0)) by(g, WN_OP_MUL, wn__emit1(g->e, WN_OP_SIGMOID, g->in[0]));
+}
+
+const struct wn__rules wn__rules_softplus = {wn__like_first, cost_transcendental, grad_softplus};
+
+/* ---- sin, cos ------------------------------------------------------------------------------------ */
+static void grad_sin(struct wn__grad *g)
+{
+    if (wn__wants(g, 0)) by(g, WN_OP_MUL, wn__emit1(g->e, WN_OP_COS, g->in[0]));
+}
+
+static void grad_cos(struct wn__grad *g)
+{
+    if (!wn__wants(g, 0)) return;
+    by(g, WN_OP_MUL, wn__emit1(g->e, WN_OP_SIN, g->in[0]));
+    g->dx[0] = wn__emit1(g->e, WN_OP_NEG, g->dx[0]);
+}
+
+const struct wn__rules wn__rules_sin = {wn__like_first, cost_transcendental, grad_sin};
+const struct wn__rules wn__rules_cos = {wn__like_first, cost_transcendental, grad_cos};
+
+/* ---- log1p, expm1 -------------------------------------------------------------------------------- */
+/* Records v + 1. */
+static struct wn_node *next(struct wn__grad *g, struct wn_node *v)
+{
+    return wn__emit2(g->e, WN_OP_ADD, v, wn__emit_number(g, 1));
+}
+
+static void grad_log1p(struct wn__grad *g)
+{
+    if (wn__wants(g, 0)) by(g, WN_OP_DIV, next(g, g->in[0]));
+}
+
+static void grad_expm1(struct wn__grad *g)
+{
+    if (wn__wants(g, 0)) by(g, WN_OP_MUL, next(g, g->out));
+}
+
+const struct wn__rules wn__rules_log1p = {wn__like_first, cost_transcendental, grad_log1p};
+const struct wn__rules wn__rules_expm1 = {wn__like_first, cost_transcendental, grad_expm1};
+
+/* ---- floor, round, sign -------------------------------------------------------------------------- */
+/* Records the gradient of a function that is constant but for its steps: 0. */
+static void grad_flat(struct wn__grad *g)
+{
+    if (wn__wants(g, 0)) wn__give_zero(g, 0);
+}
+
+const struct wn__rules wn__rules_floor = {wn__like_first, cost_cheap, grad_flat};
+const struct wn__rules wn__rules_round = {wn__like_first, cost_cheap, grad_flat};
+const struct wn__rules wn__rules_sign = {shape_arith, cost_cheap, grad_flat};
 
 /* ---- clamp --------------------------------------------------------------------------------------- */
 static int32_t check_bounds(const struct wn_desc *d)

@@ -28,13 +28,33 @@ local function tanh(x)
     return x < 0 and -y or y
 end
 
+local odd = { 0, -0.0, 1, -1e-40, 3e38, -3e38, 1 / 0, -1 / 0, 0 / 0 }
+
+-- The nearest whole number, of two as near ones the even one.
+local function round(x)
+    local low = math.floor(x)
+    local up = x - low > 0.5 or x - low == 0.5 and low % 2 == 1
+    local y = up and low + 1 or low
+    return y == 0 and x * 0 or y -- with the sign of x
+end
+
+local function sign(x) return x > 0 and 1 or x < 0 and -1 or 0 end
+
+-- Adds a case of given numbers, whose results are exact, to a record.
+local function at(record_, title, values, f)
+    record_.cases[#record_.cases + 1] = { name = title, inputs = { { #values, values = values } }, exact = true,
+        call = record_.cases[1].call, ref = function(x) return array.map(f, x) end }
+    return record_
+end
+
+local halves = { -2.5, -1.5, -0.75, 0, 0.5, 1.5, 2.5, 3.5, 1 / 0, -1 / 0 }
+local steps = { gen = 'distinct', exact = true }
+
 local clamp = unary('clamp', function(x) return math.min(math.max(x, -0.5), 0.75) end,
     { exact = true, gen = 'distinct', call = function(_, x) return x:clamp(-0.5, 0.75) end })
 clamp.bad[2] = { inputs = { { 3 } }, error = 'clamp: .*1 and %-1', call = function(_, x)
     return record('clamp', { x }, { f = { 1, -1 } })
 end }
-
-local odd = { 0, -0.0, 1, -1e-40, 3e38, -3e38, 1 / 0, -1 / 0, 0 / 0 }
 
 -- Makes the cases of a test of elements (such as which are no numbers) among ordinary ones, ends of the range,
 -- infinities and NaN; such ops have no gradient.
@@ -74,6 +94,16 @@ return {
     silu = unary('silu', function(x) return x * sigmoid(x) end, { call = function(_, x) return x:silu() end }),
     tanh = unary('tanh', tanh, { call = function(_, x) return x:tanh() end }),
     sigmoid = unary('sigmoid', sigmoid, { call = function(_, x) return x:sigmoid() end }),
+    softplus = unary('softplus', function(x) return math.log(1 + math.exp(x)) end,
+        { call = function(_, x) return x:softplus() end }),
+    sin = unary('sin', math.sin, { call = function(_, x) return x:sin() end }),
+    cos = unary('cos', math.cos, { call = function(_, x) return x:cos() end }),
+    log1p = unary('log1p', function(x) return math.log(1 + x) end,
+        { gen = 'positive', call = function(_, x) return x:log1p() end }),
+    expm1 = unary('expm1', function(x) return math.exp(x) - 1 end, { call = function(_, x) return x:expm1() end }),
+    floor = at(unary('floor', math.floor, steps), 'at its steps', halves, math.floor),
+    round = at(unary('round', round, steps), 'at its steps', halves, round),
+    sign = at(unary('sign', sign, { gen = 'away', exact = true, bad = 'u8' }), 'every kind', odd, sign),
     clamp = clamp,
     isnan = test('isnan', function(v) return v ~= v end),
     isfinite = test('isfinite', function(v) return v - v == 0 end),

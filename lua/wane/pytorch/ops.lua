@@ -176,7 +176,9 @@ op('full arange eye uniform normal randint', {})
 op('neg cast', { like = true, back = fresh_like })
 op('abs sqrt', { like = true, back = product_of(2) })
 op('rsqrt', { like = true, back = product_of(3) }) -- -0.5 * dy * y ^ 3
-op('exp log relu tanh sigmoid gelu silu', { like = true, back = fresh_like })
+op('exp log relu tanh sigmoid gelu silu softplus', { like = true, back = fresh_like })
+op('sin cos log1p expm1', { like = true, back = product_of(2) }) -- dy * cos x; dy / (x + 1); dy * (y + 1)
+op('floor round sign', { like = true, back = fresh_like })
 op('clamp', { like = true, back = product_of(1, 2, true) })
 
 op('matmul', { gemm = true, operands = products.matmul_operands, back = products.matmul_back })
