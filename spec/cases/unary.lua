@@ -30,7 +30,7 @@ end
 
 local odd = { 0, -0.0, 1, -1e-40, 3e38, -3e38, 1 / 0, -1 / 0, 0 / 0 }
 
--- The nearest whole number, of two as near ones the even one.
+-- Returns the nearest whole number, the even one of two as near.
 local function round(x)
     local low = math.floor(x)
     local up = x - low > 0.5 or x - low == 0.5 and low % 2 == 1
