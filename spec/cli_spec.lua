@@ -139,6 +139,32 @@ describe('wane run', function()
         assert.equal(1, code)
     end)
 
+    it('shows the frames of the script below its error, also of functions that Wane calls', function()
+        local source = [[
+            local wane = require 'wane'
+            local nn = wane.nn
+            local Net = nn.module('Net', function(self) self.up = nn.Linear(7, 2) end)
+            function Net:forward(x, fn) local y = fn and fn(x) or self.up(x) return y end
+            local net, x, way = Net(), wane.zeros(2, 3), ...
+            local custom = wane.custom(function() error 'in custom' end, function() end)
+            local function step()
+                local w = net(wane.zeros(2, 7))
+                if way == 'policy' then (w * w):sum():backward { policy = function() error 'in policy' end } end
+                local _ = way == 'custom' and net(x, custom) or way == 'table' and error {} or net(x)
+            end
+            step()]]
+        local name = script(source)
+        for way, line in pairs { op = 4, custom = 6, policy = 9, table = 10 } do
+            local text, code = helper.shell('build/wane run ' .. name .. ' ' .. way)
+            assert.equal(1, code)
+            local first = text:match '\nstack traceback:\n\t[^\n]-:(%d+): in'
+            assert.equal(line, tonumber(first), text)
+            assert.matches(":12: in main chunk\n", text)
+            assert.matches("in function 'step'", text)
+            assert.is_nil(text:find('lua/wane/', 1, true), text)
+        end
+    end)
+
     it('says what is wrong with a script that does not compile or is not there', function()
         local text, code = helper.shell('build/wane run ' .. script 'x = = 1')
         assert.matches("^wane: [^\n]*:1: unexpected symbol near '='\n$", text)

@@ -259,3 +259,74 @@ describe('error objects', function()
         assert.are.same({ 0, 0 }, (a + 0):totable())
     end)
 end)
+
+describe('an error in a forward', function()
+    local Up = nn.module('Up', function(self) self.up = nn.Linear(7, 2) end)
+    function Up:forward(x, fn) return (fn and fn(self, x) or self.up(x)) end
+    local Net = nn.module('Net', function(self)
+        self.first, self.blocks = Up(), { Up(), { inner = nn.Sequential(nn.ReLU(), Up()) } }
+        self.shared = self.blocks[1]
+    end)
+    function Net:forward(x, fn) return (fn(self, x)) end
+    local net, x = Net(), wane.zeros(2, 3)
+
+    -- Returns the error of a call of the net, which ends in fn(net, x).
+    local function failure(fn)
+        local ok, e = xpcall(function() local _ = net(x, fn) end, errors.handler)
+        assert.is_false(ok)
+        return e
+    end
+
+    it('names the innermost module once, by its path, however it was reached', function()
+        for path, fn in pairs {
+            ['first.up'] = function(n) return (n.first(x)) end,
+            ['blocks.1.up'] = function(n) return (n.shared(x)) end,
+            ['blocks.2.inner.2.up'] = function(n) return (n.blocks[2].inner(x)) end,
+            ['blocks.2.inner.1'] = function(n) return (n.blocks[2].inner[1]('x')) end,
+        } do
+            local kind = path:find 'up$' and 'Linear' or 'ReLU'
+            for _, way in ipairs { fn, function(n) return (wane.checkpoint(fn, n)) end,
+                function(n) return wane.no_grad(fn, n) end,
+                function(n) return assert(coroutine.wrap(function() return (fn(n)) end)()) end } do
+                local e = failure(way)
+                assert.is_true(errors.is(e), tostring(e))
+                local place = (' [in %s (%s)]'):format(path, kind)
+                assert.equal(place, e.message:sub(-#place))
+                assert.equal(1, select(2, e.message:gsub('%[in ', '')))
+                assert.same({ path, kind }, { e.path, e.module })
+                assert.equal(here .. ':', e.where:sub(1, #here + 1))
+            end
+        end
+    end)
+
+    it('keeps its kind: a text with a position is longer, all else is what was raised', function()
+        local mine = { code = 'mine' }
+        assert.equal(mine, failure(function() error(mine) end))
+        assert.same({ code = 'mine' }, mine)
+        assert.equal('stop', failure(function() error('stop', 0) end))
+        assert.matches(':%d+: bad %[in Net%]$', failure(function() error 'bad' end))
+        assert.matches(':%d+: attempt to .- %[in first %(Up%)%]$', failure(function(n)
+            return (n.first(x, function() return (nil)[1] end))
+        end))
+        local ok, e = pcall(function() return (x + wane.zeros(9)) end)
+        assert.is_false(ok)
+        assert.is_nil(e.path)
+    end)
+
+    it('keeps a traceback of the user\'s frames, from where it began', function()
+        local function inner() error 'deep' end
+        for _, raised in ipairs { inner, function() local _ = x + wane.zeros(9) end, function() error {} end } do
+            local line = debug.getinfo(raised, 'S').linedefined
+            local e = failure(function(n) return (n.first(x, function() return (raised()) end)) end)
+            local trace = errors.traceback_of(e)
+            local first = trace:match '^stack traceback:\n\t([^\n]*)'
+            assert.equal(('%s:%d: in'):format(here, line), first:match '^.-: in')
+            assert.is_nil(trace:find('wane/module/', 1, true))
+            assert.matches('\n\t%(%d+ frames? of Wane left out%)$', trace)
+        end
+        local function deep(n) if n == 0 then error 'bottom' end local r = deep(n - 1) return r end
+        local trace = errors.traceback_of(failure(function() deep(3000) end))
+        assert.matches("in function 'deep', %d+ times\n\t%.%.%. %(%d+ frames%)\n", trace)
+        assert.is_true(#trace < 8000)
+    end)
+end)

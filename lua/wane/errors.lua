@@ -1,8 +1,9 @@
---- Errors: the class of all errors of Wane, and the one function that raises them.
+--- Errors: the class of all errors of Wane, the one function that raises them, and what is known of where they began.
 --
 -- The invariant: an error names the line of the user's script, never a line of the library, at any depth. Levels of the
 -- stack are not counted by hand: errors.where walks the stack up to the first frame whose file lies outside this
--- folder. Error objects pass through `pcall` and `scoped` unchanged.
+-- folder. Error objects pass through `pcall` and `scoped` as the same objects. An error that leaves a module's forward
+-- says which module that is, and its traceback holds the user's frames alone.
 -- @internal wane.errors
 
 local debug, error, getmetatable, ipairs, math, pairs, rawget, select, setmetatable, string, table, tostring, type =
@@ -13,7 +14,8 @@ local errors = {}
 local here = debug.getinfo(1, 'S').source:match('^(.*[/\\])') or '@'
 
 --- Class of error objects; prints. Fields: `code` (a word such as 'shape', 'dtype', 'value' or 'oom'), `message`,
--- `where` ('file:line', or nil), `traceback`; with 'oom' also `bytes`, `live`, `peak`, `reserved`, `limit`, `needs`,
+-- `where` ('file:line', or nil), `traceback` (of the user's frames), `path` and `module` (path and type of the module
+-- in whose forward it was raised, or nil); with 'oom' also `bytes`, `live`, `peak`, `reserved`, `limit`, `needs`,
 -- `least`, in bytes.
 local Error = {}
 Error.__index = Error
@@ -34,6 +36,11 @@ function errors.is(x)
     return getmetatable(x) == Error
 end
 
+-- Tells whether a frame of the stack belongs to the user's Lua code: neither to C nor to the library.
+local function is_users(info)
+    return info.what ~= 'C' and info.source:sub(1, #here) ~= here and info.currentline >= 0
+end
+
 --- Returns 'file:line' of the innermost frame outside the library, or nil when there is none.
 -- @param level number of frames above the caller that are skipped (default 1)
 function errors.where(level)
@@ -41,12 +48,137 @@ function errors.where(level)
     while true do
         local info = debug.getinfo(level, 'Sl')
         if not info then return nil end
-        local source = info.source
-        if info.what ~= 'C' and source:sub(1, #here) ~= here and info.currentline >= 0 then
-            return info.short_src .. ':' .. info.currentline
-        end
+        if is_users(info) then return info.short_src .. ':' .. info.currentline end
         level = level + 1
     end
+end
+
+-- ---- tracebacks ---------------------------------------------------------------------------------------------------
+
+local FIRST, LAST = 60, 20 -- innermost and outermost frames of the stack that a traceback looks at
+
+-- Returns the number of frames of the stack, counted from the caller.
+local function depth()
+    local low, high = 1, 2
+    while debug.getinfo(high, 'l') do low, high = high, 2 * high end
+    while high - low > 1 do
+        local middle = math.floor((low + high) / 2)
+        if debug.getinfo(middle, 'l') then low = middle else high = middle end
+    end
+    return low - 1
+end
+
+-- Returns the line of a traceback about a frame.
+local function frame_text(info)
+    local place = ('\t%s:%d: in '):format(info.short_src, info.currentline)
+    if info.what == 'main' then return place .. 'main chunk' end
+    if info.name then return ("%sfunction '%s'"):format(place, info.name) end
+    return ('%sfunction <%s:%d>'):format(place, info.short_src, info.linedefined)
+end
+
+-- Appends a line, or counts it where it is the line before.
+local function add_line(lines, text)
+    local before = lines[#lines]
+    if before and before.text == text then
+        before.count = before.count + 1
+    else
+        lines[#lines + 1] = { text = text, count = 1 }
+    end
+end
+
+-- Returns the traceback of these lines, `ours` frames of the library left out.
+local function lines_text(lines, ours)
+    local out = { 'stack traceback:' }
+    for _, line in ipairs(lines) do
+        out[#out + 1] = line.text
+        if line.count > 1 then out[#out] = ('%s, %d times'):format(line.text, line.count) end
+    end
+    if ours > 0 then out[#out + 1] = ('\t(%d frame%s of Wane left out)'):format(ours, ours == 1 and '' or 's') end
+    return table.concat(out, '\n')
+end
+
+--- Returns the user's frames of the stack as lines of text, the innermost first. Frames of the library that lie between
+-- them are counted in the last line. Of a very deep stack the frames in the middle are left out.
+-- @param level number of frames above the caller that are skipped (default 1)
+-- @return 'stack traceback:' and a line for each frame; the empty text when no frame is the user's
+function errors.trace(level)
+    level = (level or 1) + 1
+    local lines, ours, passed = {}, 0, 0
+    local last = depth()
+    local jump = last > level + FIRST + LAST and level + FIRST or nil
+    while level <= last do
+        local info = debug.getinfo(level, 'Sln')
+        if is_users(info) then
+            add_line(lines, frame_text(info))
+            ours, passed = ours + passed, 0
+        elseif info.what ~= 'C' then
+            passed = passed + 1
+        end
+        level = level + 1
+        if level == jump then
+            add_line(lines, ('\t... (%d frames)'):format(last - LAST - level + 1))
+            level = last - LAST + 1
+        end
+    end
+    return #lines == 0 and '' or lines_text(lines, ours)
+end
+
+-- ---- where an error began -----------------------------------------------------------------------------------------
+
+local tracebacks = setmetatable({}, { __mode = 'k' }) -- error that is a table -> traceback of its origin
+local last = {} -- the last error that is no table, as { value =, traceback = }
+local current = function() end -- returns path and type of the module whose forward runs
+
+--- Sets the function that returns path and type of the module whose forward runs, or nothing.
+-- @param fn function without arguments that cannot fail
+function errors.set_current(fn)
+    current = fn
+end
+
+-- Adds to an error the module whose forward it leaves, once: the innermost one. A text without a position, as
+-- error('stop', 0) raises, and an object of another class are what the user's code compares, and stay as they are.
+local function add_module(e)
+    local path, kind = current()
+    if kind == nil then return e end
+    local place = (' [in %s]'):format(path == '' and kind or ('%s (%s)'):format(path, kind))
+    if errors.is(e) then
+        if e.path == nil then e.path, e.module, e.message = path, kind, e.message .. place end
+    elseif type(e) == 'string' and e:find '^[^\n]-:%d+: ' and not e:find(' [in ', 1, true) then
+        return e .. place
+    end
+    return e
+end
+
+--- Raises an error again that `errors.handler` or pcall has caught; it keeps the traceback of its origin.
+-- @param e any value
+function errors.again(e)
+    error(e, 0)
+end
+local again = errors.again
+
+--- Handler for xpcall: keeps the traceback of an error's origin, and adds the module whose forward it leaves.
+-- @param e error
+-- @return the error object; a text may be longer by the module
+function errors.handler(e)
+    local raiser = debug.getinfo(3, 'f')
+    local is_again = raiser ~= nil and raiser.func == again
+    local before = e
+    e = add_module(e)
+    if type(e) == 'table' then
+        tracebacks[e] = tracebacks[e] or errors.is(e) and e.traceback or errors.trace(2)
+    elseif not (is_again and last.value == before) then
+        -- An error that Lua raised at a line of the library is a fault of the library, whose frames tell more.
+        local is_fault = type(e) == 'string' and e:find '^[^\n:]*lua/wane/[%w_/]+%.lua:%d+: '
+        last = { value = e, traceback = is_fault and debug.traceback('', 2):sub(2) or errors.trace(2) }
+    end
+    return e
+end
+
+--- Returns the traceback of the origin of an error that `errors.handler` has seen, or nil.
+-- @param e error that was caught: an object, or a text
+function errors.traceback_of(e)
+    if type(e) == 'table' then return tracebacks[e] end
+    return last.value == e and last.traceback or nil
 end
 
 --- Makes an error object without raising it.
@@ -60,7 +192,7 @@ function errors.new(code, message, extra)
         for k, v in pairs(extra) do e[k] = v end
     end
     e.where = errors.where(2)
-    e.traceback = debug.traceback(tostring(e), 2)
+    e.traceback = errors.trace(2)
     return e
 end
 

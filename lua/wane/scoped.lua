@@ -1,7 +1,7 @@
 --- Scoped settings: sets a setting, calls a function, and restores the setting whatever happens.
 --
 -- `scoped(kind, value, fn, ...)` returns what fn returns. When fn fails, the setting is restored and the same error
--- object is raised again; the traceback of its origin is kept beside it (`scoped.traceback_of`). Nothing else in Wane
+-- object is raised again; the traceback of its origin is kept beside it (`errors.traceback_of`). Nothing else in Wane
 -- saves and restores ambient state.
 --
 -- A scope belongs to the coroutine that entered it. While that coroutine is suspended the setting does not hold, and it
@@ -15,32 +15,16 @@ local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 
 local C = binding.C
-local error, ipairs, next, pairs, table, type, xpcall = error, ipairs, next, pairs, table, type, xpcall
+local ipairs, next, pairs, table, xpcall = ipairs, next, pairs, table, xpcall
+local again, handler = errors.again, errors.handler
 local running, status = coroutine.running, coroutine.status
 
 local scoped = {}
 
-local tracebacks = setmetatable({}, { __mode = 'k' })
-
--- Keeps the traceback of an error, and returns the error.
-local function remember(e)
-    if type(e) ~= 'table' then
-        scoped.traceback = debug.traceback(tostring(e), 2)
-    elseif tracebacks[e] == nil then
-        tracebacks[e] = e.traceback or debug.traceback('', 2)
-    end
-    return e
-end
-
---- Handler for callers that protect a call by themselves: keeps the traceback and returns the error object.
-scoped.handler = remember
-
 --- Returns the traceback of the origin of an error that passed through here, or nil.
 -- @param e error that was caught: an object, or a string
-function scoped.traceback_of(e)
-    if type(e) == 'table' then return tracebacks[e] end
-    return scoped.traceback
-end
+scoped.traceback_of = errors.traceback_of
+
 -- Kind -> function(value) that sets the setting and returns its value before.
 local setters = {
     grad = function(on) return C.wn_grad_set(on) end,
@@ -190,7 +174,7 @@ local sync = scoped.sync
 local function leave(set, before, ok, ...)
     sync()
     set(before)
-    if not ok then error((...), 0) end
+    if not ok then again((...)) end
     return ...
 end
 
@@ -199,7 +183,7 @@ local function leave_owned(co, ok, ...)
     sync()
     exit()
     changed(co)
-    if not ok then error((...), 0) end
+    if not ok then again((...)) end
     return ...
 end
 
@@ -211,10 +195,10 @@ local function run(_, kind, value, fn, ...)
     end
     sync()
     local co = running_now()
-    if co == MAIN then return leave(set, set(value), xpcall(fn, remember, ...)) end
+    if co == MAIN then return leave(set, set(value), xpcall(fn, handler, ...)) end
     enter(co, kind, value)
     changed(co)
-    return leave_owned(co, xpcall(fn, remember, ...))
+    return leave_owned(co, xpcall(fn, handler, ...))
 end
 
 return setmetatable(scoped, { __call = run })

@@ -306,10 +306,17 @@ local function show_help(found, command)
     return 0
 end
 
--- Adds a traceback to an error that is a string; an error object of Wane says itself where it was raised.
+-- Keeps where an error of a script began; an error of the command line began nowhere in it.
 local function with_trace(e)
-    if type(e) == 'string' then return debug.traceback(e, 2) end
-    return e
+    if refusal.is(e) then return e end
+    return require('wane.errors').handler(e)
+end
+
+-- Returns the text about an error: its message, and the user's frames of its traceback.
+local function failure_text(e)
+    local text = tostring(e):gsub('^wane: ', '', 1)
+    local trace = not refusal.is(e) and require('wane.errors').traceback_of(e) or ''
+    return 'wane: ' .. text .. (trace ~= '' and '\n' .. trace or '')
 end
 
 local aliases = { ['--help'] = 'help', ['-h'] = 'help', ['--version'] = 'version' }
@@ -337,9 +344,7 @@ function cli.command(args)
     end, with_trace)
     cli.describing = nil
     if ok then return result end
-    if not (refusal.is(result) and result.is_quiet) then
-        io.stderr:write((tostring(result):gsub('^wane: ', '', 1):gsub('^', 'wane: ', 1)), '\n')
-    end
+    if not (refusal.is(result) and result.is_quiet) then io.stderr:write(failure_text(result), '\n') end
     if refusal.is(result) and result.has_usage then
         io.stderr:write(require('wane.cli.help').usage(command), '\n')
     end

@@ -17,8 +17,8 @@ local scoped = require 'wane.scoped'
 local C = binding.C
 local raise = errors.raise
 local epoch = op.epoch
-local error, getmetatable, ipairs, pairs, rawget, rawset, setmetatable, tostring, type, xpcall =
-    error, getmetatable, ipairs, pairs, rawget, rawset, setmetatable, tostring, type, xpcall
+local getmetatable, ipairs, pairs, rawget, rawset, setmetatable, tostring, type, xpcall =
+    getmetatable, ipairs, pairs, rawget, rawset, setmetatable, tostring, type, xpcall
 
 local module = {}
 
@@ -350,7 +350,14 @@ scoped.register('module', function(value)
     return push(value)
 end)
 
-local handler = scoped.handler
+local handler, again = errors.handler, errors.again
+
+-- Tells errors whose forward runs. A module in which a coroutine was left is gone from the stack first.
+errors.set_current(function()
+    scoped.sync()
+    local info = infos[scopes[depth]]
+    if info then return info.path, info.type end
+end)
 
 local running, watch = coroutine.running, scoped.watch
 
@@ -358,18 +365,21 @@ local running, watch = coroutine.running, scoped.watch
 local function leave(m, before, ok, ...)
     if watch.on then scoped.sync() end
     if depth > before and stack[before + 1] == m then pop(before) end
-    if not ok then error((...), 0) end
+    if not ok then again((...)) end
     return ...
+end
+
+-- Stands for the forward that a class lacks.
+local function refuse(m)
+    raise(nil, 'value', '%s: the module has no forward; write function %s:forward(x) ... end', module.type(m),
+        module.type(m))
 end
 
 -- Calls a module, as scoped('module', m, m.forward, m, ...) would; written out because every layer of every step comes
 -- through here.
 local function call(m, ...)
     local forward = m.forward
-    if forward == nil then
-        raise(nil, 'value', '%s: the module has no forward; write function %s:forward(x) ... end', module.type(m),
-            module.type(m))
-    end
+    if forward == nil then forward = refuse end
     -- The outermost module asks which coroutine runs, for all modules in it; a coroutine that is started in a
     -- forward, and yields in a module there, can mislead names until that forward ends, and nothing else.
     -- Measured: asking takes 0.4 us.

@@ -87,10 +87,13 @@ end
 -- @param r residual, as `describe` returns it
 -- @raise 'value', naming the residual, for a policy that fails or whose answer is no decision
 function policy_query.word(p, r)
-    local fine, word = pcall(p.ask, p, r)
+    local fine, word = xpcall(p.ask, errors.handler, p, r)
     if not fine then
-        if errors.is(word) then error(word, 0) end
-        raise(nil, 'value', 'policy: the function failed when asked about %s: %s', where_of(r), tostring(word))
+        if errors.is(word) then errors.again(word) end
+        local e = errors.new('value', ('policy: the function failed when asked about %s: %s'):format(where_of(r),
+            tostring(word)))
+        e.traceback = errors.traceback_of(word)
+        errors.again(e)
     end
     if word == nil then return nil end
     return policy.check_word(word, 'policy: asked about ' .. where_of(r))

@@ -307,7 +307,7 @@ function program.planning(fn, on_request, ...)
         C.wn_release(rehearsal.id)
         rehearsal.id = -1
         op.new_epoch()
-        if not ok then error((...), 0) end
+        if not ok then errors.again((...)) end
         return ...
     end
     local function refuse(request)

@@ -61,7 +61,7 @@ local function captured(fn, what, prepare, also, ...)
     end, add, ...)
     if not ok then
         for _, part in ipairs(parts) do part.program:close() end
-        error(result, 0)
+        errors.again(result)
     end
     return parts, result, since
 end
