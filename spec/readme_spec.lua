@@ -112,7 +112,7 @@ describe('the pages', function()
     it('show a session at the prompt as it goes', function()
         local input, shown = {}, {}
         for line in block_of(GUIDE, 'text repl').body:gmatch '[^\n]+' do
-            local typed = line:match '^>>? (.*)$'
+            local typed = line:match '^%d+>>? (.*)$'
             if typed then input[#input + 1] = typed elseif #input > 0 then shown[#shown + 1] = line end
         end
         assert.truthy(#input > 5)

@@ -17,9 +17,9 @@ end
 -- Types a script of sends and expectations; returns what the terminal showed, without escape sequences and then with.
 local function typed(options, steps)
     -- INPUTRC leads nowhere, so that the settings of whoever runs this do not count.
-    local command = ("INPUTRC=/nowhere XDG_STATE_HOME=%s LC_ALL=C.UTF-8 TERM=%s WANE_THREADS=2 %s ${LUAJIT:-luajit} "
+    local command = ("%s INPUTRC=/nowhere XDG_STATE_HOME=%s LC_ALL=C.UTF-8 TERM=%s WANE_THREADS=2 %s ${LUAJIT:-luajit} "
         .. "-e \"package.path='lua/?.lua;lua/?/init.lua;'..package.path; require'wane.repl'.run{reader=%s,script=%s}\"")
-        :format(options.state or state, options.term or 'xterm', driver,
+        :format(options.variables or '', options.state or state, options.term or 'xterm', driver,
             options.reader and "'" .. options.reader .. "'" or 'nil',
             options.script and "'" .. options.script .. "'" or 'nil')
     local raw = helper.shell(command, table.concat(steps, '\n') .. '\n')
@@ -80,6 +80,24 @@ describe('the prompt at a terminal', function()
             'send \\x04' })
         local _, count = raw:gsub('\27%[2m[%d.]+ %a+  live [%d.]+ %a+  peak [%d.]+ %a+\27%[0m', '')
         assert.equal(1, count)
+    end)
+
+    it('shows no colour where NO_COLOR is set, and numbers the prompts', function()
+        local text, raw = typed({ variables = 'NO_COLOR=1', reader = 'plain' }, { 'expect 1> ',
+            'send for i = 1, 1 do\\r', 'expect 2>> ', 'send end\\r', 'expect peak', 'expect 3> ', 'send \\x04' })
+        assert.is_nil(raw:find('\27[2m', 1, true))
+        assert.matches('\n[%d.]+ %a+  live 0 B  peak ', text)
+    end)
+
+    it('stays at the prompt when its script fails, with the locals that existed', function()
+        local name = os.tmpname()
+        helper.lines("printf 'local width = 12\\nlocal x = nil + 1\\n' > " .. name)
+        typed({ script = name }, { 'expect :2: attempt to perform arithmetic', 'expect 1> ', 'send width + 30\\r',
+            'expect 42', 'expect 2> ', 'pause 100', 'send \\x04' })
+        helper.lines("printf 'local width = 13\\nwhile true do end\\n' > " .. name)
+        typed({ script = name }, { 'pause 400', 'send \\x03', 'expect interrupted', 'expect 1> ',
+            'send width + 30\\r', 'expect 43', 'expect 2> ', 'pause 100', 'send \\x04' })
+        os.remove(name)
     end)
 
     it('neither colours nor counts in a dumb terminal, and still stops at ^C', function()
@@ -262,6 +280,6 @@ describe('an error of a line', function()
         s:feed('nothing.here, 1')
         s:feed('1 -- one')
         assert.same({ "error: prompt:1: attempt to index global '_' (a nil value)\n",
-            "error: prompt:1: attempt to index global 'nothing' (a nil value)\n", '1\n' }, out)
+            "error: prompt:2: attempt to index global 'nothing' (a nil value)\n", '1\n' }, out)
     end)
 end)

@@ -156,7 +156,8 @@ function errors.again(e)
 end
 local again = errors.again
 
---- Handler for xpcall: keeps the traceback of an error's origin, and adds the module whose forward it leaves.
+--- Keeps the traceback of an error's origin, and adds the module whose forward the error leaves. It is the handler of
+-- every xpcall.
 -- @param e error
 -- @return the error object; a text may be longer by the module
 function errors.handler(e)

@@ -23,6 +23,29 @@ function system.is_rich(fd)
     return system.is_terminal(fd) and (variable 'TERM' or 'dumb') ~= 'dumb'
 end
 
+--- Tells whether a stream may show colours: it is rich, and NO_COLOR is not set (https://no-color.org).
+-- @param fd 0 input, 1 output, 2 errors
+function system.has_color(fd)
+    return system.is_rich(fd) and (variable 'NO_COLOR' or '') == ''
+end
+
+local WINDOW = [[
+struct wane_window { unsigned short rows, columns, width, height; };
+int ioctl(int fd, unsigned long request, ...);
+]]
+local ASK, LEAST, USUAL = 0x5413, 20, 80 -- TIOCGWINSZ of Linux; columns
+
+--- Returns the columns that output may take: COLUMNS where it is set, else those of the terminal, 80 in a pipe.
+function system.columns()
+    local set = tonumber(variable 'COLUMNS' or '')
+    if set and set >= 1 and set < 1e6 then return math.max(LEAST, math.floor(set)) end
+    local process = system.is_terminal(1) and binding.open_library({}, WINDOW)
+    if not process then return USUAL end
+    local window = binding.new 'struct wane_window'
+    if process.ioctl(1, ASK, window) ~= 0 or window.columns == 0 then return USUAL end
+    return math.max(LEAST, window.columns)
+end
+
 --- Tells whether the locale allows text beyond ASCII.
 function system.is_utf8()
     for _, name in ipairs { 'LC_ALL', 'LC_CTYPE', 'LANG' } do

@@ -2,7 +2,7 @@
 --
 -- It joins a session (which runs lines) to a reader (which reads them) and to the terminal. On a pipe it writes values
 -- and errors only: no prompts, no times, no history. With TERM=dumb it writes prompts, but no colours, and uses no line
--- editor. A line editor is used where the system has one, and is never required.
+-- editor; with NO_COLOR it writes no colours. A line editor is used where the system has one, and is never required.
 -- @internal wane.repl
 
 local history = require 'wane.repl.history'
@@ -29,8 +29,9 @@ end
 local function show_cost(seconds)
     local wane = require 'wane'
     local m = wane.memory()
-    io.stdout:write(('\27[2m%s  live %s  peak %s\27[0m\n'):format(duration(seconds), wane.bytes.text(m.allocated),
-        wane.bytes.text(m.peak)))
+    local text = ('%s  live %s  peak %s'):format(duration(seconds), wane.bytes.text(m.allocated),
+        wane.bytes.text(m.peak))
+    io.stdout:write(system.has_color(1) and '\27[2m' .. text .. '\27[0m' or text, '\n')
 end
 
 -- Opens a line editor or the plain reader; also returns whether it is a line editor.
@@ -52,7 +53,7 @@ local function read_lines(s, reader, is_rich)
     for _, line in ipairs(history.read(path)) do reader:remember(line) end
     local more, before = false, nil
     while true do
-        local line, why = reader:read(more and '>> ' or '> ')
+        local line, why = reader:read(('%d%s'):format(s:number(), more and '>> ' or '> '))
         if why == 'end' then break end
         if line == nil then
             s:forget()
@@ -77,7 +78,8 @@ function repl.run(options)
     repl.is_on = true
     io.stdout:setvbuf 'line'
     local s = session.new(function(text) io.stdout:write(text) end, {
-        protect = has_prompt and interrupt.pcall or nil, ran = is_rich and show_cost or nil,
+        protect = has_prompt and interrupt.xpcall or nil, ran = is_rich and show_cost or nil,
+        columns = system.columns,
     })
     s:welcome()
     if has_prompt then interrupt.listen() end

@@ -30,21 +30,22 @@ local function look()
     error(errors.new('interrupt', 'interrupted'), 0)
 end
 
--- Restores the hook from before, clears the flag, and returns the results of the pcall.
+-- Restores the hook from before, clears the flag, and returns the results of the xpcall.
 local function leave(hook, mask, count, ...)
     debug.sethook(hook, mask, count)
     C.wn_interrupt(0)
     return ...
 end
 
---- Calls pcall(fn) so that ^C ends it with an error object of code 'interrupt'.
+--- Calls xpcall(fn, handler) so that ^C ends it with an error object of code 'interrupt'.
 -- @param fn function without arguments, not compiled (jit.off)
--- @return results of pcall
-function interrupt.pcall(fn)
+-- @param handler function(e) that returns the error
+-- @return results of xpcall
+function interrupt.xpcall(fn, handler)
     local hook, mask, count = debug.gethook()
     C.wn_interrupt(0)
     debug.sethook(look, '', EVERY)
-    return leave(hook, mask, count, pcall(fn))
+    return leave(hook, mask, count, xpcall(fn, handler))
 end
 
 --- Makes SIGINT set the flag instead of ending the process.

@@ -1,9 +1,13 @@
 --- A session of the prompt, without input or output of its own.
 --
--- A session takes lines, runs chunks, and shows values through the function that it was given. Nothing typed becomes a
--- global of the process: names live in a table of the session. A session does not hold the last value (`_` is weak),
--- and each line ends with a collection, so `a = nil` frees the bytes of a.
+-- A session takes lines, runs chunks, and shows values through the function that it was given. All lines are numbered
+-- as if they were one file named `prompt`, so that an error at 'prompt:3:' is in the third line typed. Nothing typed
+-- becomes a global of the process: names live in a table of the session. A session does not hold the last value (`_` is
+-- weak), and each line ends with a collection, so `a = nil` frees the bytes of a.
 -- @internal wane.repl.session
+
+local errors = require 'wane.errors'
+local show = require 'wane.repl.show'
 
 local session = {}
 
@@ -18,13 +22,14 @@ Session.__index = Session
 
 --- Makes a session.
 -- @param write function(text) that shows a text
--- @param options { protect = function called in place of pcall (optional), ran = function(seconds) called after a line
--- that ran a chunk (optional) }
--- @return session with the methods `feed`, `finish`, `forget`, `script`, `welcome`
+-- @param options { protect = function(fn, handler) called in place of xpcall (optional), ran = function(seconds) called
+-- after a line that ran a chunk (optional), columns = function that returns the width of the output (optional) }
+-- @return session with the methods `feed`, `finish`, `forget`, `number`, `script`, `welcome`
 function session.new(write, options)
     options = options or {}
     local self = setmetatable({
-        write = write, pending = nil, protect = options.protect or pcall, ran = options.ran,
+        write = write, pending = nil, protect = options.protect or xpcall, ran = options.ran,
+        columns = options.columns or function() return 80 end, lines = 0, first = 1,
         last = setmetatable({}, { __mode = 'v' }),
     }, Session)
     local last = self.last
@@ -42,6 +47,11 @@ function session.new(write, options)
     return self
 end
 
+--- Returns the number of the next line.
+function Session:number()
+    return self.lines + 1
+end
+
 --- Makes wane, nn, optim and policy names of the prompt.
 function Session:welcome()
     local wane = require 'wane'
@@ -50,7 +60,7 @@ function Session:welcome()
 end
 
 -- Copies the local variables of the function at `level` into the names of the prompt. The chunk itself calls it as its
--- last statement: only there its locals are alive and all assigned.
+-- last statement, where its locals are alive and all assigned; the handler of its error calls it where it stopped.
 function Session:capture(level)
     local i = 1
     while true do
@@ -76,58 +86,47 @@ end
 
 -- Compiles a source. Returns the chunk; or nil, the message, and whether further lines may complete the source.
 function Session:compile(source)
-    local name = '=prompt'
+    local name, before = '=prompt', ('\n'):rep(self.first - 1)
     local bare = source:gsub(';%s*$', '')
     local chunk, expression_error = loadstring('return ' .. bare, name)
     -- The chunk is no plain `return`, because a tail call would take the line out of error messages. The bracket closes
     -- on the line of the expression, which errors of indexing name; only after a comment it moves to the next line.
     if chunk then
-        return loadstring('return __values(' .. bare .. ')', name)
-            or loadstring('return __values(' .. bare .. '\n)', name)
+        return loadstring(before .. 'return __values(' .. bare .. ')', name)
+            or loadstring(before .. 'return __values(' .. bare .. '\n)', name)
     end
     local message
-    chunk, message = self:statement(source, name)
+    chunk, message = self:statement(before .. source, name)
     if chunk then return chunk end
     return nil, message, is_incomplete(message) or is_incomplete(expression_error)
-end
-
-local function is_identifier(k)
-    return type(k) == 'string' and k:match('^[%a_][%w_]*$') ~= nil
-end
-
--- Returns a value as text. A plain table shows its entries, one level deep and at most 20; all else is as tostring
--- says.
-local function show(value, deep)
-    if type(value) == 'string' and deep then return ('%q'):format(value) end
-    if type(value) ~= 'table' or getmetatable(value) ~= nil or deep then return tostring(value) end
-    local parts, n = {}, #value
-    for i = 1, math.min(n, 20) do parts[#parts + 1] = show(value[i], true) end
-    local names = {}
-    for k in pairs(value) do
-        if not (type(k) == 'number' and k >= 1 and k <= n and k % 1 == 0) then names[#names + 1] = k end
-    end
-    table.sort(names, function(a, b) return tostring(a) < tostring(b) end)
-    for _, k in ipairs(names) do
-        if #parts >= 20 then break end
-        local key = is_identifier(k) and k or '[' .. show(k, true) .. ']'
-        parts[#parts + 1] = key .. ' = ' .. show(value[k], true)
-    end
-    local rest = n + #names - #parts
-    if rest > 0 then parts[#parts + 1] = ('... %d more'):format(rest) end
-    return '{ ' .. table.concat(parts, ', ') .. ' }'
 end
 
 local function pack(...)
     return select('#', ...), { ... }
 end
 
+-- Returns the text about an error of `chunk`: its message, and the frames from where it began up to the chunk, unless
+-- these are the one line that the message names.
+local function failure_text(e, chunk)
+    local lines, found = {}, nil
+    local root = debug.getinfo(chunk, 'S').short_src
+    for line in ((errors.traceback_of(e) or '') .. '\n'):gmatch '\t([^\n]*)\n' do
+        lines[#lines + 1] = '  ' .. line
+        if line:sub(1, #root + 1) == root .. ':' and line:match ': in main chunk$' then found = #lines end
+    end
+    local text = 'error: ' .. tostring(e)
+    if found == nil or found == 1 then return text end
+    if lines[found + 1] and lines[found + 1]:match 'of Wane left out%)$' then found = found + 1 end
+    return text .. '\n' .. table.concat(lines, '\n', 1, found)
+end
+
 -- Runs a compiled chunk. The chunk stays interpreted, so that ^C stops a hot loop typed here.
 function Session:call(chunk, quiet)
     setfenv(chunk, self.env)
     if jit then jit.off(chunk, true) end
-    local n, results = pack(self.protect(chunk))
+    local n, results = pack(self.protect(chunk, errors.handler))
     if not results[1] then
-        self.write('error: ' .. tostring(results[2]) .. '\n')
+        self.write(failure_text(results[2], chunk) .. '\n')
         return
     end
     if n > 1 then self.last[1] = results[2] end
@@ -135,9 +134,9 @@ function Session:call(chunk, quiet)
     -- Showing a tensor runs a program, which may fail as the chunk may.
     local ok, text = self.protect(function()
         local parts = {}
-        for i = 2, n do parts[#parts + 1] = show(results[i], false) end
+        for i = 2, n do parts[#parts + 1] = show.text(results[i], self.columns()) end
         return table.concat(parts, '\t')
-    end)
+    end, errors.handler)
     self.write((ok and text or 'error: ' .. tostring(text)) .. '\n')
 end
 
@@ -151,6 +150,8 @@ end
 -- @param line text without its newline
 -- @return true when the chunk continues in the next line
 function Session:feed(line)
+    self.lines = self.lines + 1
+    if self.pending == nil then self.first = self.lines end
     local query = self.pending == nil and line:match '^%s*%?(.*)$'
     if query then
         self:help(query)
@@ -187,14 +188,31 @@ end
 --- Shows the error of a chunk that is not complete when input ends.
 function Session:finish()
     if self.pending == nil then return end
-    local _, message = loadstring(self.pending, '=prompt')
+    local _, message = loadstring(('\n'):rep(self.first - 1) .. self.pending, '=prompt')
     self.pending = nil
     self.write('error: ' .. tostring(message) .. '\n')
 end
 
---- Runs a script and makes its top-level locals names of the prompt.
+-- Calls protect(chunk) for a script; an error first leaves the locals that the script had made.
+function Session:protected(chunk)
+    return self.protect(chunk, function(e)
+        for level = 2, math.huge do
+            local info = debug.getinfo(level, 'f')
+            if info == nil then break end
+            if info.func == chunk then
+                self:capture(level + 1)
+                break
+            end
+        end
+        return errors.handler(e)
+    end)
+end
+
+--- Runs a script and makes its top-level locals names of the prompt. An error of the script is shown, and the locals
+-- that it had made until then are names.
 -- @param path file
--- @raise a text where the script cannot be read or compiled, else the script's own error
+-- @return whether the script ran to its end
+-- @raise a text where the script cannot be read or compiled
 function Session:script(path)
     local file, why = require('wane.system').open(path, 'rb')
     if not file then error(('%s: cannot be read (%s)'):format(path, why), 0) end
@@ -203,9 +221,10 @@ function Session:script(path)
     local chunk, message = self:statement(source, '@' .. path)
     if chunk == nil then error(message, 0) end
     setfenv(chunk, self.env)
-    if jit and self.protect ~= pcall then jit.off(chunk, true) end -- the hook of ^C is not called in compiled traces
-    local ok, failure = self.protect(chunk)
-    if not ok then error(failure, 0) end
+    if jit and self.protect ~= xpcall then jit.off(chunk, true) end -- the hook of ^C is not called in compiled traces
+    local ok, failure = self:protected(chunk)
+    if not ok then self.write(failure_text(failure, chunk) .. '\n') end
+    return ok
 end
 
 return session
