@@ -328,7 +328,7 @@ struct wn_residual {
     const char *op, *path, *module, *name; /* its op; path and type of its module; the name of wn_rename, or "" */
     int32_t node;                          /* its number in the program */
     int32_t index;                         /* its number among residuals, from 1 */
-    int32_t block;                         /* that it is in, from 1 */
+    int32_t block;                         /* that it is in, from 1; 0: none, it is data beside the modules */
     int32_t boundary;                      /* 1: the forward of a later block reads it */
     int32_t random;                        /* 1: its op draws random numbers */
     int32_t readers;                       /* nodes that read it */

@@ -133,6 +133,11 @@ WN_API int32_t wn_cost(const char *key, double seconds);
 WN_API const char *wn_cost_key(int32_t program, int32_t node);
 /* Returns the key of what instruction i applies; "" when it applies nothing. */
 WN_API const char *wn_cost_key_step(int32_t program, int32_t i);
+/* Sets *flops and *bytes to the FLOP of what instruction i applies and the bytes that it reads and writes, by the rules
+ * of ops; both 0 when it applies nothing.
+ *   local work = binding.new 'double[2]'
+ *   binding.check(binding.C.wn_step_work(program, 0, work, work + 1)) */
+WN_API int32_t wn_step_work(int32_t program, int32_t i, double *flops, double *bytes);
 /* Returns the seconds that the rates of the target allow for all applications of a plan. */
 WN_API double wn_roofline(int32_t program);
 

@@ -1,5 +1,6 @@
--- Checks plan:by: every residual is in one group, with the bytes that the plan does with it, so that the sums of every
--- grouping are the plan's own numbers to the byte, on random networks under every kind of policy.
+-- Checks the blocks of a graph whose data is computed beside the model, and plan:by: every residual is in one group,
+-- with the bytes that the plan does with it, so that the sums of every grouping are the plan's own numbers to the byte,
+-- on random networks under every kind of policy.
 local helper = require 'spec.helper'
 local networks = require 'spec.support.networks'
 local wane = helper.wane
@@ -55,6 +56,77 @@ local function transformer()
     local model, x = nn.Sequential { Block(16), Block(16) }, wane.eval(wane.randn(2, 8, 16))
     return function() return model(x):named 'out':sum() end
 end
+
+-- Returns the step of a model; its data is held before it, or computed by the step itself: before the model, among its
+-- layers (a mask) and behind it (labels).
+local function step_of(is_held)
+    wane.manual_seed(11)
+    local layers, mask = {}, nil
+    local Masked = nn.module('Masked', function(self) self.up, self.down = nn.Linear(16, 32), nn.Linear(32, 16) end)
+    function Masked:forward(x) return x + self.down((self.up(x) * mask):relu()) end
+    for i = 1, 6 do layers[i] = Masked() end
+    local model = nn.Sequential(layers)
+    local ready = is_held and wane.eval or function(...) return ... end
+    local function data()
+        return ready(wane.randn(64, 16) * 2), ready(wane.rand(64, 32):lt(0.5):to 'f32'), ready(wane.randint(16, { 64 }))
+    end
+    local x, labels
+    if is_held then x, mask, labels = data() end
+    return function()
+        wane.manual_seed(5)
+        if not is_held then x, mask, labels = data() end
+        return nn.cross_entropy(model(x), labels)
+    end
+end
+
+describe('the blocks of a model', function()
+    local function paths_of(plan)
+        local list = {}
+        for _, row in ipairs(plan:by('block').rows) do
+            if row.name ~= '(no block)' then list[#list + 1] = row.values .. ' ' .. row.saved .. ' ' .. row.dropped end
+        end
+        return list
+    end
+
+    it('are the same whether its data is held or computed by the step', function()
+        for _, p in ipairs { 'save_all', 'sqrt', 'every(1)' } do
+            local held, made = wane.plan(step_of(true), { policy = p }), wane.plan(step_of(false), { policy = p })
+            assert.equal(7, #paths_of(held)) -- the first layer reads no computed value, so a cut is in it
+            assert.same(paths_of(held), paths_of(made))
+            assert.equal('(no block)', made:by('block').rows[1].name)
+            assert.equal(0, made:by('block').rows[1].dropped)
+            assert.is_true(made:verify())
+        end
+    end)
+
+    it('never hold data, and gradients keep their bits', function()
+        local measure = require 'wane.plan.measure'
+        local fn = step_of(false)
+        for _, node in ipairs(wane.plan(fn).program:graph()) do
+            local is_data = node.op == 'normal' or node.op == 'uniform' or node.op == 'lt' or node.op == 'randint'
+            if is_data then assert.equal(0, node.block, node.op) end
+            if node.phase == 'forward' and node.path ~= '' and node.leaf == 0 then assert.is_true(node.block > 0) end
+        end
+        local want = measure.gradients(fn)
+        for _, p in ipairs { 'recompute_all', 'sqrt', 'every(2)', 'binomial(1)', 'least',
+            function(r) return r.block == 0 and 'recompute' or r.index % 2 == 0 and 'recompute' or 'save' end } do
+            assert.equal(want, measure.gradients(fn, p), tostring(p))
+            assert.is_true(wane.measure(fn, { policy = p, steps = 1, warmup = 0 }).exact)
+        end
+    end)
+
+    it('are those of the script that wane new writes', function()
+        local path = os.tmpname()
+        os.remove(path)
+        assert.equal(0, select(2, helper.shell('build/wane new ' .. path)))
+        local out, code = helper.shell(('WANE_COSTS=off build/wane plan %s --depth 3'):format(path))
+        os.remove(path)
+        assert.equal(0, code)
+        local seen = {}
+        for name in out:gmatch '\n +%d+  (%d)[%w.]* ' do seen[name] = true end
+        assert.same({ ['1'] = true, ['2'] = true, ['3'] = true, ['4'] = true }, seen, out)
+    end)
+end)
 
 describe('plan:by', function()
     it('adds up to the plan, on random networks', function()

@@ -68,6 +68,24 @@ const char *wn_cost_key_step(int32_t program, int32_t i)
     return p->schedule->again[i] ? wn__cost_key_again(p->ir, d) : wn__cost_key(p->ir, d);
 }
 
+int32_t wn_step_work(int32_t program, int32_t i, double *flops, double *bytes)
+{
+    const struct wn_program *p = get_planned(program);
+    struct wn__applied room;
+    struct wn_cost cost = {0};
+    if (p == NULL) return WN_VALUE;
+    WN_TRY(wn__need(flops, "step_work: flops"));
+    WN_TRY(wn__need(bytes, "step_work: bytes"));
+    if (i < 0 || i >= p->schedule->n) return wn__fail(WN_VALUE, "step %d of %d", i, p->schedule->n);
+    if (wn__instr_has_kernel(&p->schedule->instr[i])) {
+        const struct wn_desc *d = wn__instr_desc(p->ir, p->schedule, &p->schedule->instr[i], &room);
+        if (wn__op_rules(d->op)->cost != NULL) wn__op_rules(d->op)->cost(d, &cost);
+    }
+    *flops = cost.flops;
+    *bytes = cost.bytes;
+    return WN_OK;
+}
+
 int32_t wn_target_set(const char *name, const struct wn_profile *p)
 {
     if (wn__thread_check() != WN_OK) return -WN_VALUE;

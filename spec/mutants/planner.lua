@@ -49,6 +49,14 @@ return {
         spec = 'spec/policy_spec.lua',
     },
     {
+        name = 'data that a step computes holds its blocks together',
+        file = 'runtime/plan/ir/blocks.c',
+        old = 'if (!wn__ir_node_is_forward(p) || p->is_data || wn__ir_is_alias',
+        new = 'if (!wn__ir_node_is_forward(p) || wn__ir_is_alias',
+        spec = 'spec/groups_spec.lua',
+        filter = 'held or computed',
+    },
+    {
         name = 'a run of regions lets go of nothing when it ends',
         file = 'runtime/plan/recipe/recipe.c',
         old = 'if (c->reach[at] >= c->r->limit[hi - 1])',

@@ -16,6 +16,7 @@ local by = {}
 
 local NOBODY = '(no module)' -- the group of values that are recorded outside of every module
 local UNNAMED = '(no name)'
+local NO_BLOCK = '(no block)' -- data that is computed beside the modules
 
 -- Functions that return the group of a forward node.
 local group_of = {
@@ -34,7 +35,7 @@ local group_of = {
     end,
     op = function(node) return node.op end,
     name = function(node) return node.name ~= '' and node.name or UNNAMED end,
-    block = function(node) return node.block end,
+    block = function(node) return node.block > 0 and node.block or NO_BLOCK end,
 }
 local words = { 'type', 'path', 'op', 'name', 'block' }
 local is_ordered = { path = true, block = true } -- in the order of the forward; the others by bytes

@@ -85,6 +85,7 @@ local function name_of(group)
         first, last = first or short(node.path), short(node.path) or last
     end
     local where = first and (first == last and first or first .. ' to ' .. last) or group.members[1].op
+    if group.number == 0 then return 'data, ' .. where end -- it is in no block
     return ('%s %d, %s'):format(group.is_region and 'region' or 'block', group.number, where)
 end
 

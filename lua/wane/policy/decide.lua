@@ -168,7 +168,7 @@ local function units_under(forward, scope)
             local key
             if group then
                 for _, link in ipairs(node.chain) do key = key or group.numbers[link.scope] end
-            else
+            elseif node.block > 0 then -- data is in no block
                 key = node.block
             end
             if key and key ~= last_key then

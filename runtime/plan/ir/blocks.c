@@ -3,9 +3,12 @@
  * A residual is a forward value that a backward node reads. A state in another dtype or layout is none: it can always
  * be made from the state, so it is issued again wherever it is read, and no policy is asked about it.
  *
- * A cut is a place in the order of recording that at most one computed value crosses. A block starts at every edge of a
- * region, and at a cut if both the block before it and the nodes up to the next cut read a state. So Linear and the
- * ReLU behind it are one block, and the branch of a residual connection is never cut.
+ * Data is a forward value that no state is part of: random numbers, labels, a mask. Like a value that is held already,
+ * it crosses no cut, and it is in no block unless a module or a region made it.
+ *
+ * A cut is a place in the order of recording that at most one other computed value crosses. A block starts at every
+ * edge of a region, and at a cut if both the block before it and the nodes up to the next cut read a state. So Linear
+ * and the ReLU behind it are one block, and the branch of a residual connection is never cut.
  *
  *   nodes     linear   relu   | linear   relu   | linear   add       | linear     |: a block starts
  *   values    h1       a1       h2       a2       h3       h3 + a2     y
@@ -43,6 +46,20 @@ static void find_reissued(struct wn__ir *ir)
         if (!wn__ir_node_is_forward(p) || p->result >= 0 || p->bound) continue;
         if (p->op != WN_OP_CAST && p->op != WN_OP_RELAYOUT) continue;
         p->is_reissued = ir->node[wn__ir_storage(ir, wn__ir_in(ir, i, 0))].leaf == WN_LEAF_CELL;
+    }
+}
+
+/* Marks the forward values that no state is part of, by the inputs that were recorded. */
+static void find_data(struct wn__ir *ir)
+{
+    for (int32_t i = 0; i < ir->n; i++) {
+        const struct wn__ir_node *said = &ir->recorded[i];
+        int32_t is_data = wn__ir_is_forward(ir, i) && !ir->node[i].needs_grad && !ir->node[i].bound;
+        for (int32_t k = 0; k < said->n_in && is_data; k++) {
+            const struct wn__ir_node *v = &ir->node[ir->in[said->in_at + k]];
+            is_data = v->is_data || v->leaf == WN_LEAF_HELD || v->leaf == WN_LEAF_SCALAR;
+        }
+        ir->node[i].is_data = (uint8_t)is_data;
     }
 }
 
@@ -111,8 +128,8 @@ static int32_t reads_state_before_cut(const struct wn__ir *ir, int32_t first, co
     return 0;
 }
 
-/* Fills is_cut, (n): 1 where at most one value computed before node i is read by a forward node from i on. last: as
- * wn__ir_last_readers fills it; ends: (n) scratch, the values whose last reader a node is. */
+/* Fills is_cut, (n): 1 where at most one value computed before node i, but for data, is read by a forward node from i
+ * on. last: as wn__ir_last_readers fills it; ends: (n) scratch, the values whose last reader a node is. */
 static void find_cuts(const struct wn__ir *ir, const int32_t *last, int32_t *ends, uint8_t *is_cut)
 {
     int32_t crossing = 0;
@@ -121,19 +138,21 @@ static void find_cuts(const struct wn__ir *ir, const int32_t *last, int32_t *end
         const struct wn__ir_node *p = &ir->node[i];
         is_cut[i] = crossing <= 1;
         crossing -= ends[i];
-        if (!wn__ir_node_is_forward(p) || wn__ir_is_alias(ir, i) || last[i] == i) continue;
+        if (!wn__ir_node_is_forward(p) || p->is_data || wn__ir_is_alias(ir, i) || last[i] == i) continue;
         crossing++;
         ends[last[i]]++;
     }
 }
 
-/* Numbers the blocks of the forward nodes in record order. */
+/* Numbers the blocks of the forward nodes in record order; -1: nodes of other phases, and data outside of modules and
+ * regions. */
 static void number_blocks(struct wn__ir *ir, const uint8_t *is_cut)
 {
     int32_t before = -1, has_state = 0;
     for (int32_t i = 0; i < ir->n; i++) {
         struct wn__ir_node *p = &ir->node[i];
-        if (!wn__ir_node_is_forward(p)) continue;
+        p->block = -1;
+        if (!wn__ir_node_is_forward(p) || (p->is_data && p->region == 0 && p->scope == 0)) continue;
         const struct wn__ir_node *q = before >= 0 ? &ir->node[before] : NULL;
         int32_t edge = q == NULL || q->root != p->root || q->region != p->region;
         int32_t starts = is_cut[i] && p->region == 0 && has_state && reads_state_before_cut(ir, i, is_cut);
@@ -171,6 +190,7 @@ int32_t wn__ir_blocks(struct wn__ir *ir)
     int32_t code = last == NULL || ends == NULL || is_cut == NULL ? WN_OOM : find_residuals(ir);
     if (code == WN_OK) {
         wn__ir_last_readers(ir, last);
+        find_data(ir);
         find_cuts(ir, last, ends, is_cut);
         number_blocks(ir, is_cut);
         find_boundaries(ir);

@@ -44,7 +44,7 @@ struct wn__ir_node {
     int32_t region;      /* local number of the region in which it was recorded; 0: outside every region */
     int32_t line;        /* of the script that recorded it */
     int32_t unit;        /* the region that a policy puts it in; 0: the recorded one; -1: none */
-    int32_t block;       /* of a forward node, and of its backward: the number of its block (blocks.c) */
+    int32_t block;       /* of a forward node, and of its backward: the number of its block (blocks.c); -1: none */
     int32_t cell[3];     /* slots of the cells that an effect writes; -1: none */
     int32_t decision;    /* WN_DECISION_: what a policy decided for its value */
     int32_t n_readers;   /* inputs of backward nodes that are its value */
@@ -55,6 +55,7 @@ struct wn__ir_node {
     uint8_t needs_grad;
     uint8_t is_read_whole; /* 1: some backward node reads more of its value than which elements are above 0 */
     uint8_t has_effects;   /* 1: a forward effect reads its value, when it is issued for the first time */
+    uint8_t is_data;       /* 1: a forward value that no state is part of: inputs, random numbers, what they become */
     uint8_t is_reissued;   /* 1: a state in another dtype or layout, computed again at every reader and never kept */
     const char *name;      /* that the script gave it; NULL: none */
     struct wn_type type;   /* of its value */

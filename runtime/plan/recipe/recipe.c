@@ -33,18 +33,20 @@ void wn__recipe_serve(const struct wn__ir *ir, struct wn__recipe *r)
     }
 }
 
-/* Numbers the blocks: stretches of one place and root and, outside regions, of one block of the IR. */
+/* Numbers the blocks: stretches of one place and root and, outside regions, of one block of the IR and the data beside
+ * it. */
 static int32_t number_blocks(struct compiler *c)
 {
     const struct wn__ir *ir = c->ir;
     struct wn__recipe *r = c->r;
-    int32_t before = -1;
+    int32_t before = -1, own = -1; /* the forward node before; the block of the IR that the stretch has */
     for (int32_t i = 0; i < ir->n; i++) {
         r->block_of[i] = -1;
         if (!wn__ir_is_forward(ir, i)) continue;
         int32_t edge = before < 0 || c->place[i] != c->place[before] || ir->node[i].root != ir->node[before].root ||
-                       (c->place[i] == 0 && ir->node[i].block != ir->node[before].block);
+                       (c->place[i] == 0 && ir->node[i].block >= 0 && own >= 0 && ir->node[i].block != own);
         if (edge) r->first[r->n_blocks++] = i;
+        own = ir->node[i].block >= 0 ? ir->node[i].block : edge ? -1 : own;
         r->block_of[i] = r->n_blocks - 1;
         r->limit[r->n_blocks - 1] = i + 1;
         before = i;

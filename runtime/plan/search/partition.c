@@ -49,11 +49,12 @@ static void cut_inside(const struct wn__ir *ir, const int32_t *last, int32_t fro
 /* Fills `cut` by steps 1 and 2. */
 static void find_cuts(const struct wn__ir *ir, const int32_t *last, uint8_t *cut)
 {
-    int32_t before = -1, n = 0, from = 0;
+    int32_t before = -1, own = -1, n = 0, from = 0; /* own: the IR's block of what is since the cut; -1: only data */
     for (int32_t i = 0; i < ir->n; i++) {
         if (!wn__ir_is_forward(ir, i)) continue;
         const struct wn__ir_node *p = &ir->node[i], *q = before >= 0 ? &ir->node[before] : NULL;
-        cut[i] = q == NULL || p->root != q->root || p->block != q->block;
+        cut[i] = q == NULL || p->root != q->root || (p->block >= 0 && own >= 0 && p->block != own);
+        own = p->block >= 0 ? p->block : cut[i] ? -1 : own;
         before = i;
         n++;
     }
@@ -70,8 +71,8 @@ static void find_cuts(const struct wn__ir *ir, const int32_t *last, uint8_t *cut
 
 /* Values that cross a cut before node i: computed before it, and read by a forward node from i on. */
 struct crossing {
-    int32_t *all;       /* (ir->n + 1) how many */
-    int32_t *recompute; /* (ir->n + 1) how many of those have the decision 'recompute', and are not always kept */
+    int32_t *all;       /* (ir->n + 1) how many that are no data */
+    int32_t *recompute; /* (ir->n + 1) how many of all have the decision 'recompute', and are not always kept */
 };
 
 /* Counts the values that cross each cut, as prefix sums over the first and the last node that each value crosses. */
@@ -80,8 +81,8 @@ static void count_crossing(const struct wn__ir *ir, const int32_t *last, struct 
     for (int32_t v = 0; v < ir->n; v++) {
         if (!wn__ir_is_forward(ir, v) || wn__ir_is_alias(ir, v) || ir->node[v].is_reissued || last[v] == v) continue;
         int32_t must_go = ir->node[v].decision == WN_DECISION_RECOMPUTE && !wn__recipe_always_keeps(ir, v);
-        x->all[v + 1]++;
-        x->all[last[v] + 1]--;
+        x->all[v + 1] += !ir->node[v].is_data;
+        x->all[last[v] + 1] -= !ir->node[v].is_data;
         x->recompute[v + 1] += must_go;
         x->recompute[last[v] + 1] -= must_go;
     }
