@@ -306,10 +306,15 @@ end)
 describe('the picture', function()
     it('has a bar for each number, as high as it is, and the aims as lines at their height', function()
         local svg, heights, aims = report.picture(fixture(true)), {}, {}
-        for y, height in svg:gmatch '<rect x="[%d.]+" y="([%d.]+)" width="[%d.]+" height="([%d.]+)" fill="#' do
-            if tonumber(y) > 50 then heights[#heights + 1] = tonumber(height) end -- below the legend
+        local bottom
+        for y, height in svg:gmatch '<rect x="[%d.]+" y="([%d.]+)" width="[%d.]+" height="([%d.]+)" [cf]' do
+            if tonumber(y) > 55 then -- below the legend
+                heights[#heights + 1], bottom = tonumber(height), y + height
+            end
         end
-        for y in svg:gmatch 'y2="([%d.]+)" stroke="black"' do aims[#aims + 1] = 320 - tonumber(y) end
+        for y in svg:gmatch 'y2="([%d.]+)" class="mark" stroke="[^"]+" stroke%-width="3"/>\n' do
+            if tonumber(y) > 60 then aims[#aims + 1] = bottom - tonumber(y) end
+        end
         local full = 260 / 1.1 -- of a value of 1, the greatest aim
         local function near(expected, list)
             assert.equal(#expected, #list)

@@ -294,12 +294,15 @@ describe('the frontier', function()
         assert.truthy(svg:match '^<svg ' and svg:match '</svg>%s*$')
         assert.is_nil(svg:match 'nan' or svg:match 'inf')
         -- The first corner lies above the plan of least bytes; each plan then adds two.
-        local path = svg:match '<path d="([^"]+)"'
+        local path = svg:match '<path d="([^"]+)" class="s1"'
         assert.equal(2 * #fr.all, select(2, path:gsub('L', '')))
         assert.equal(#fr.all, select(2, svg:gsub(' r="2.5"', '')))
         local names = {}
+        for text in svg:gmatch 'paint%-order="stroke">([^<]+)</text>' do names[#names + 1] = text end
         for text in svg:gmatch '>%d+  ([^<]+)</text>' do names[#names + 1] = text end
-        assert.equal(select(2, svg:gsub(' r="5"', '')), #names)
+        for _, words in ipairs { 'plan worth having', 'policy by hand', 'least s/step within the bytes', 's/step' } do
+            assert.truthy(svg:find('>' .. words, 1, true), words)
+        end
         local listed = table.concat(names, ', ')
         for _, word in ipairs { 'least bytes', 'fastest, here, save_all', 'every(1)', 'segments(4)' } do
             assert.truthy(listed:find(word, 1, true), word)

@@ -2,6 +2,7 @@
 -- number must be counted and never drawn.
 local helper = require 'spec.helper'
 local wane = helper.wane
+local palette = require 'wane.report.palette'
 
 local function refused(fn, ...)
     local ok, e = pcall(fn)
@@ -24,7 +25,7 @@ end
 
 local function corners_of(svg)
     local paths = {}
-    for d in svg:gmatch '<path d="M([^"]*)" fill="none"' do
+    for d in svg:gmatch '<path d="M([^"]*)" class="s%d" fill="none"' do
         local list = {}
         for x, y in d:gmatch '([%d.-]+) ([%d.-]+)' do list[#list + 1] = { tonumber(x), tonumber(y) } end
         paths[#paths + 1] = list
@@ -134,6 +135,42 @@ describe('wane.plot as a picture', function()
         end
         assert.is_true(high < path[1][2] - 100)
         assert.is_true(math.abs((at - path[1][1]) / (path[#path][1] - path[1][1]) - 33333 / 50000) < 0.01)
+    end)
+
+    it('has a dash for each line beside its colour, and a legend of both', function()
+        local svg = wane.plot({ a = { 4, 2, 1 }, b = { 3, 3 }, c = { 1, 2 } }):svg()
+        for name, slot in pairs { a = 1, b = 2, c = 3 } do
+            local dash = palette.dashes[slot] ~= '' and (' stroke-dasharray="%s"'):format(palette.dashes[slot]) or ''
+            local look = ('class="s%d" fill="none" stroke="%s" stroke-width="%%s"%s/>'):format(slot,
+                palette.light[slot], dash)
+            assert.is_truthy(svg:find(look:format '1.8', 1, true), name)
+            local _, stop = svg:find(look:format '2', 1, true)
+            assert.equal(name, svg:sub(stop + 1):match '^%s*<text[^>]*>(%w)</text>')
+        end
+    end)
+
+    it('says where its axes begin, unless that is at 0', function()
+        local svg = wane.plot({ x = { 100, 200 }, y = { 9.1, 9.3 } }, { x = 'batches', y = 'nats' }):svg()
+        assert.is_truthy(svg:find('>batches (begins at 100)<', 1, true))
+        local low = tonumber(svg:match '>nats %(begins at ([%d.]+)%)<')
+        assert.is_true(low > 8.9 and low < 9.1)
+        assert.is_nil(wane.plot({ x = { 0, 1 }, y = { 1, 9 } }):svg():find 'begins')
+    end)
+
+    it('has colours of its own for dark paper, and a name for those who cannot see it', function()
+        local svg = wane.plot({ 1, 2 }, { title = 'a "b"' }):svg()
+        local dark = svg:match '<style>@media screen and %(prefers%-color%-scheme:dark%)(%b{})</style>'
+        for k, colour in ipairs(palette.dark) do
+            assert.is_truthy(dark:find(('.wane .s%d{stroke:%s}'):format(k, colour), 1, true))
+        end
+        assert.is_truthy(svg:find('role="img" aria-label="a &quot;b&quot;"', 1, true))
+    end)
+
+    it('is valid whatever bytes its texts hold', function()
+        local svg = wane.plot({ ['a\1\255'] = { 1, 2 } }, { title = 'é\0\200<', y = '\27[1m' }):svg()
+        assert.is_truthy(svg:find('<title>é??&lt;</title>', 1, true))
+        assert.is_truthy(svg:find('>a??<', 1, true) and svg:find('>?[1m', 1, true))
+        assert.is_nil(svg:find '[%z\1-\8\11-\31\127]')
     end)
 
     it('goes to a file in a folder that is made', function()

@@ -3,8 +3,11 @@
 local helper = require 'spec.helper'
 local wane = helper.wane
 local plot = require 'wane.report.plot'
+local svg_ = require 'wane.report.svg'
+local provenance = require 'wane.sweep.provenance'
 local nn = wane.nn
 
+local HERE = debug.getinfo(1, 'S').source:sub(2)
 local folder, done
 
 local function read(path)
@@ -60,7 +63,7 @@ describe('a sweep', function()
         local text = tostring(done)
         local lines = {}
         for line in text:gmatch '[^\n]+' do lines[#lines + 1] = line end
-        assert.matches('^depth  policy +peak predicted +measured +reserved +s a step +recomputed +digest', lines[1])
+        assert.matches('^depth  policy +peak predicted +measured +reserved +s/step +recomputed +digest', lines[1])
         assert.matches('^   10  save_all +[%d,]+ +[%d,]+ +[%d,]+ +[%d.e-]+ +0  %x+', lines[3])
         assert.matches('^    3  sqrt +failed: error$', lines[6])
         assert.equal('6 points: 4 measured, 2 failed; * marks what no other policy beats in peak and seconds',
@@ -96,13 +99,47 @@ describe('a sweep', function()
     it('is a picture of points and staircases', function()
         local svg = read(done:plot(folder .. '/x.svg'))
         assert_balanced(svg, {})
-        assert.equal(4, select(2, svg:gsub('<circle', '')))
-        assert.equal(2, select(2, svg:gsub('<path', ''))) -- a staircase for each depth
-        assert.matches('1  depth=10 policy=save_all', svg)
-        assert.matches('peak, MiB', svg)
+        -- A marker for each row and one in the legend: circles for a depth, squares for the other.
+        assert.equal(3, select(2, svg:gsub('<circle', '')))
+        assert.equal(3, select(2, svg:gsub('<path transform', '')))
+        assert.equal(2, select(2, svg:gsub('<path d="M[^"]*" class="s%d"', ''))) -- a staircase for each depth
+        for _, words in ipairs { 'depth=10', 'depth=4', 'what no other policy beats', 'peak, MiB', 's/step' } do
+            assert.is_truthy(svg:find('>' .. words .. '<', 1, true) or svg:find('>' .. words .. ' (begins', 1, true))
+        end
+        for _, row in ipairs(done:measured()) do -- its number beside the point, and with its name in the list
+            local label = done.points[row.n].label
+            assert.is_truthy(svg:find(('paint%%-order="stroke">%d</text>'):format(row.n)), label)
+            assert.is_truthy(svg:find(('>%d  %s</text>'):format(row.n, label), 1, true), label)
+        end
         assert_balanced(done:plot(folder .. '/y.svg', { x = 'recomputed', y = 'activation' }) and read(folder
             .. '/y.svg'), {})
         assert.has_error(function() done:plot(folder .. '/y.svg', { x = 'deep' }) end)
+    end)
+
+    it('is a picture whose names cover neither each other nor a point, or become numbers', function()
+        local chart = { title = 'T', x = 'x', y = 'y', points = {}, groups = { 'few', 'many' } }
+        for i = 1, 12 do chart.points[i] = { x = i, y = (i * 7) % 5, name = 'name of ' .. i, group = 1 } end
+        for i = 13, 40 do chart.points[i] = { x = 6 + i / 1000, y = 2.5, name = 'crowded ' .. i, group = 2 } end
+        chart.points[41] = { x = 0 / 0, y = 1, name = 'nowhere' }
+        local svg = plot.scatter(chart)
+        assert_balanced(svg, {})
+        assert.matches('1 of 41 points are no numbers', svg)
+        local boxes, names, numbers = {}, 0, 0
+        local pattern = '<text x="([%d.]+)" y="([%d.]+)" text%-anchor="(%a+)" class="halo"[^>]*>(.-)<'
+        for x, y, anchor, text in svg:gmatch(pattern) do
+            local wide, left = svg_.width_of(text), tonumber(x)
+            left = anchor == 'end' and left - wide or anchor == 'middle' and left - wide / 2 or left
+            for _, box in ipairs(boxes) do
+                assert.is_true(left >= box[1] + box[3] or left + wide <= box[1] or math.abs(y - box[2]) >= 12, text)
+            end
+            boxes[#boxes + 1] = { left, tonumber(y), wide }
+            if text:match '^%d+$' then numbers = numbers + 1 else names = names + 1 end
+        end
+        assert.is_true(names >= 12 and numbers >= 1)
+        for i = 1, 40 do -- each name is at its point or in the list
+            assert.is_truthy(svg:find('>' .. chart.points[i].name .. '<', 1, true)
+                or svg:find(('>%d  %s<'):format(i, chart.points[i].name), 1, true), i)
+        end
     end)
 
     it('is a picture of characters', function()
@@ -123,20 +160,67 @@ describe('a sweep', function()
     describe('is a page', function()
         local page
 
+        -- Returns the page without the text of the script, which is this file.
+        local function without_script()
+            return (read(page):gsub('<h2>Script:.-</pre>', ''))
+        end
+
         setup(function() page = done:report(folder .. '/x.html') end)
 
         it('well formed, and by itself', function()
             local html = read(page)
             assert.equal('<!DOCTYPE html>', html:sub(1, 15))
-            assert_balanced(html, void)
-            assert.is_nil(html:gsub('xmlns="http://www.w3.org/2000/svg"', ''):find '://')
-            assert.is_nil(html:find '<[^>]*[ ]src=' or html:find '@import')
+            local own = without_script()
+            assert_balanced(own, void)
+            own = own:gsub('xmlns="http://www.w3.org/2000/svg"', '')
+            assert.is_nil(own:match '.?.?.?.?.?.?.?.?://.?.?.?.?.?.?')
+            assert.is_nil(html:find '<[^>]*[ ]src=' or own:find '@import')
             assert.matches('<title>Sweep &lt;1&gt;</title>', html)
             assert.matches('wane %d', html)
             assert.matches('threads +%d', html)
             assert.matches('a &lt; b &amp; &quot;c&quot;<br>second line', html)
             assert.equal(2, select(2, html:gsub('<svg', '')))
             assert.matches('How to reproduce', html)
+        end)
+
+        it('in which points lead to rows of their number, and no two elements share a name', function()
+            local html, ids = read(page), {}
+            for id in html:gmatch ' id="([^"]+)"' do
+                assert.is_nil(ids[id], id)
+                ids[id] = true
+            end
+            local count = 0
+            for target, label in html:gmatch '<a href="#(row%-%d+)">\n<[^>]*><title>(.-): ' do
+                count = count + 1
+                local n = tonumber(target:match '%d+')
+                assert.is_true(ids[target])
+                assert.equal(done.points[n].label, label)
+                assert.matches(('<tr id="row%%-%d"[^>]*><td class="number">%d</td>'):format(n, n), html)
+            end
+            assert.equal(4, count)
+        end)
+
+        it('with the date, the seed, the spread and the text of the script', function()
+            local html, row = read(page), done:measured()[1]
+            assert.matches('^%d%d%d%d%-%d%d%-%d%dT%d%d:%d%d:%d%dZ$', row.date)
+            assert.matches('<th scope="row">measured</th><td>' .. row.date:gsub('%-', '%%-'):sub(1, 20), html)
+            for name, text in pairs { seed = '0', ['steps a point'] = '1 measured, 1 before them', device = 'cpu' } do
+                assert.is_truthy(html:find(('<th scope="row">%s</th><td>%s</td>'):format(name, text), 1, true), name)
+            end
+            assert.matches('<th scope="col">s/step</th><th scope="col">spread</th><th scope="col">load</th>', html)
+            assert.is_truthy(html:find('<h2>Script: ' .. HERE .. '</h2>', 1, true))
+            assert.is_truthy(html:find(plot.escape(read(HERE)), 1, true))
+            assert.equal('10 %', provenance.spread { times = { 1, 1, 0.9, 5, 1.1 }, seconds = 1 })
+            assert.equal('', provenance.spread { times = { 1 }, seconds = 1 })
+            assert.equal('', provenance.spread { times = 'x', seconds = 'y' })
+        end)
+
+        it('on dark paper for those who prefer it, and on white in print', function()
+            local html = without_script()
+            assert.matches('color%-scheme: light dark', html)
+            assert.matches('@media screen and %(prefers%-color%-scheme: dark%)', html)
+            assert.matches('@media print', html)
+            assert.is_nil(html:find('$INK', 1, true) or html:find('$DARK', 1, true))
         end)
 
         local chromium = helper.shell 'command -v chromium':match '^(%S+)'
@@ -156,9 +240,9 @@ describe('a sweep', function()
             -- Writes the page again, with clicks and what they must show, and with a fault that must be seen.
             local file = assert(io.open(folder .. '/clicked.html', 'wb'))
             file:write((read(page):gsub('</body>', [[<script>
-const column = k => [...document.querySelector('tbody').rows].map(row => row.cells[k].textContent).join(' ');
-const press = k => { document.querySelectorAll('th button')[k].click(); seen.push(column(k)); };
-const seen = [column(0)]; press(0); press(0); press(2);
+const column = k => [...document.querySelector('#points tbody').rows].map(row => row.cells[k].textContent).join(' ');
+const press = k => { document.querySelectorAll('#points th button')[k].click(); seen.push(column(k)); };
+const seen = [column(1)]; press(1); press(1); press(3);
 document.title = seen.join('|'); console.log('spoken');
 </script></body>]])))
             file:close()

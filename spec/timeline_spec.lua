@@ -4,6 +4,7 @@ local helper = require 'spec.helper'
 local wane = helper.wane
 local binding = require 'wane.ffi'
 local json = require 'wane.report.json'
+local palette = require 'wane.report.palette'
 local nn, C = wane.nn, binding.C
 
 local fn
@@ -49,6 +50,60 @@ describe('plan:timeline and plan:plot', function()
         os.remove(path)
     end)
 
+    it('have an axis of instructions and a mark at the peak', function()
+        local plan = wane.plan(fn, { policy = 'every(2)' })
+        local svg, peak = plan:timeline(), plan:explain().peak
+        assert.is_truthy(svg:find('>instruction<', 1, true))
+        assert.is_truthy(svg:find((', instruction %d: %s of %s<'):format(peak.step, peak.op, peak.path), 1, true))
+        local x = tonumber(svg:match '<path d="M([%d.]+) [%d.]+ l%-5 %-9 h10 Z" class="ink peak"')
+        assert.is_true(math.abs(70 + 800 * (peak.step + 0.5) / (plan.instructions + 1) - x) < 0.1)
+        local text = tostring(plan:plot { columns = 60 })
+        local at = #text:match '\n( *)%^peak ' - 10
+        assert.equal(math.floor(60 * (peak.step + 0.5) / (plan.instructions + 1)), at)
+        assert.is_truthy(text:find((' %d  instruction\n'):format(plan.instructions), 1, true))
+    end)
+
+    it('have a colour, a hatch and a letter for each kind, the same in every picture', function()
+        local model = nn.Linear(16, 16)
+        local opt = wane.optim.AdamW(model:parameters(), { lr = 1e-3 })
+        local plan = wane.plan(function() opt:step((model(wane.ones(4, 16)) ^ 2):mean()) end)
+        local svg, text = plan:timeline(), tostring(plan:plot())
+        local count = 0
+        for kind, size in pairs(plan.kinds) do
+            if size > 0 then
+                count = count + 1
+                local slot = palette.of_kind(kind)
+                local fill = slot == 1 and 'class="f1" fill="' or ('fill="url(#wane-hatch-%d) '):format(slot)
+                assert.is_truthy(svg:find(('Z" %s%s"><title>%s</title>'):format(fill, palette.light[slot], kind), 1,
+                    true), kind)
+                assert.is_truthy(svg:find(('height="12" %s%s"/>\n<text [^>]*>%s</text>'):format(fill:gsub('[%(%)-]',
+                    '%%%0'), palette.light[slot], kind)), kind)
+                assert.is_truthy(text:find(palette.letter(kind, 1) .. ' ' .. kind, 1, true), kind)
+            end
+        end
+        assert.is_true(count >= 3)
+    end)
+
+    it('have an update where an optimizer is, and nowhere else', function()
+        local model = nn.Sequential { nn.Conv2d(2, 2, 3), nn.BatchNorm2d(2) }
+        local opt, x = wane.optim.SGD(model:parameters(), { lr = 1 }), wane.randn(4, 2, 8, 8):retain()
+        local function loss() return (model(x) ^ 2):mean() end
+        local without = wane.plan(loss)
+        local is_backward = false
+        for _, step in ipairs(without:schedule()) do -- running statistics and gradients are written, too
+            is_backward = is_backward or step.phase == 'backward'
+            assert.equal(is_backward and 'backward' or 'forward', step.phase)
+        end
+        for _, text in ipairs { without:timeline(), without:trace(), tostring(without:plot()) } do
+            assert.is_nil(text:find('update', 1, true))
+            assert.is_truthy(text:find('backward', 1, true))
+        end
+        local with = wane.plan(function() opt:step(loss()) end)
+        for _, text in ipairs { with:timeline(), with:trace(), tostring(with:plot()) } do
+            assert.is_truthy(text:find('update', 1, true))
+        end
+    end)
+
     it('have lines of characters for a terminal', function()
         local text = tostring(wane.plan(fn):plot { columns = 40, rows = 5 })
         local n = 0
@@ -60,7 +115,8 @@ describe('plan:timeline and plan:plot', function()
         end
         assert.equal(5, n)
         assert.is_truthy(text:find('^forward', 1, true) and text:find('^backward', 1, true))
-        assert.is_truthy(text:find('|%.%.%.'))
+        assert.is_truthy(text:find('|PPPP') and text:find 'AAA' and text:find 'GGG')
+        assert.is_nil(text:find '\27') -- no terminal here
     end)
 end)
 

@@ -119,6 +119,19 @@ describe('plan:pytorch', function()
             assert.equal(1048576, on.after_backward - cold.after_backward) -- the recomputed bias needs Lt there
         end)
     end)
+    it('tells workspaces of libraries from values', function()
+        local plan = wane.plan((stack(3, 64, 8)))
+        local at, old = plan:pytorch {}, plan:pytorch { torch = '1.10' }
+        for _, name in ipairs { 'peak_forward', 'peak_backward' } do
+            assert.equal(old[name], at[name] - at.workspaces[name]) -- version 1.10 has none in its allocator
+            assert.equal(0, old.workspaces[name])
+            assert.equal(2 * (8519680 + 1048576), plan:pytorch { warm = true }.workspaces[name])
+        end
+        assert.equal(8519680 + 1048576, at.workspaces.peak_forward) -- of the main thread alone
+        assert.matches('would need [%d.]+ MiB: [%d.]+ %wiB of values and [%d.]+ MiB of workspaces of its libraries$',
+            tostring(plan))
+    end)
+
     it('frees at the end what nothing holds', function()
         on_meta(function()
             local fn = stack(3, 256, 4)

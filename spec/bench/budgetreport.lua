@@ -130,15 +130,16 @@ function budgetreport.picture(data)
     for i = #data.budgets, 1, -1 do
         local part = data.budgets[i].part
         local ours = row_of(data, 'budget', part)
-        if ours then front[#front + 1] = add_point(points, ours, ('Wane, budget of %d %%'):format(100 * part), 1) end
+        if ours then front[#front + 1] = add_point(points, ours, ('budget of %d %%'):format(100 * part), 1) end
     end
-    front[#front + 1] = add_point(points, row_of(data, 'all'), 'Wane, everything saved', 1)
+    front[#front + 1] = add_point(points, row_of(data, 'all'), 'everything saved', 1)
     for _, r in ipairs(data.rows) do
         if r.kind == 'hand' then add_point(points, r, nil, 2) end
-        if r.kind == 'torch' then add_point(points, r, 'PyTorch, ' .. r.name, 7) end
+        if r.kind == 'torch' then add_point(points, r, r.name, 3) end
     end
-    return plot.scatter { title = 'one step, bytes against seconds: Wane under budgets, its policies by hand (small '
-        .. 'points), PyTorch', x = 'peak, MiB', y = 's a step', points = points, fronts = { front } }
+    return plot.scatter { title = 'one step, bytes against seconds: Wane under budgets, its policies by hand, PyTorch',
+        x = 'peak, MiB', y = 's/step', points = points, fronts = { front }, groups = { 'Wane', 'Wane, policy by hand',
+            'PyTorch' }, front_name = "Wane's plans within a budget" }
 end
 
 --- Returns why these results may not replace the published ones, or nil when they may.

@@ -116,7 +116,7 @@ function report.picture(data)
         time.values[i], bytes.values[i] = r.wane / r.tuned, r.peak / r.live
         time.aims[i], bytes.aims[i] = r.aims.time or false, r.aims.bytes or false
     end
-    return plot.bars { title = 'Wane / PyTorch tuned, a step: less is better; the black line is the aim',
+    return plot.bars { title = 'Wane / PyTorch tuned, a step: less is better',
         unit = 'Wane / PyTorch', groups = groups, series = { time, bytes }, format = '%.2f' }
 end
 

@@ -42,6 +42,18 @@ local function block_table(graph)
     return table_.text({ 'block', 'path', 'nodes', 'saved', 'dropped', 'recomputed' }, rows)
 end
 
+-- Returns the line about the bytes that PyTorch would need: those of values, which compare with the plan's peak, and
+-- those that its libraries take as workspaces, whatever the model.
+local function torch_text(at)
+    local is_backward = at.peak_backward >= at.peak_forward
+    local peak = is_backward and at.peak_backward or at.peak_forward
+    local workspaces = is_backward and at.workspaces.peak_backward or at.workspaces.peak_forward
+    local text = ('PyTorch (accounting, sm_80) would need %s'):format(bytes.text(peak))
+    if workspaces == 0 then return text end
+    return ('%s: %s of values and %s of workspaces of its libraries'):format(text, bytes.text(peak - workspaces),
+        bytes.text(workspaces))
+end
+
 --- Returns a plan as text.
 -- @param self Plan
 -- @param graph its graph
@@ -65,8 +77,7 @@ function display.text(self, graph)
     if rawget(self, 'parts') then table.insert(lines, 4, tostring(self.parts)) end
     local fine, torch = pcall(self.pytorch, self)
     if fine then
-        lines[#lines + 1] = ('PyTorch (accounting, sm_80) would need %s'):format(bytes.text(math.max(torch.peak_forward,
-            torch.peak_backward)))
+        lines[#lines + 1] = torch_text(torch)
     end
     return table.concat(lines, '\n')
 end

@@ -18,6 +18,7 @@ local errors = require 'wane.errors'
 local choose = require 'wane.plan.choose'
 local plan = require 'wane.plan'
 local planning = require 'wane.plan.planning'
+local palette = require 'wane.report.palette'
 local plot = require 'wane.report.plot'
 local program = require 'wane.program'
 local rehearse = require 'wane.program.rehearse'
@@ -255,10 +256,11 @@ local function chart_of(self)
     end
     add(self.all[#self.all], 'least bytes', 1)
     add(self.all[1], 'fastest', 1)
-    add(self.here, 'here', 7)
+    add(self.here, 'here', 3)
     for _, h in ipairs(self.heuristics) do add(h, h.name, 2) end
     return { title = 'bytes against seconds: all plans worth having, and policies by hand', x = 'reserved, MiB',
-        y = 's a step', points = points, fronts = { stairs } }
+        y = 's/step', points = points, fronts = { stairs }, groups = { 'plan worth having', 'policy by hand',
+            "the script's own plan" }, front_name = 'least s/step within the bytes' }
 end
 
 --- Plots seconds over bytes: all points as a staircase, hand-written policies as named points.
@@ -273,7 +275,7 @@ function Frontier:plot(path)
         system.make_folders(path)
         return plot.write(path, plot.scatter(chart))
     end
-    return plot.terminal_scatter(chart, { braille = system.is_rich(1) and system.is_utf8() })
+    return plot.terminal_scatter(chart, { braille = system.is_rich(1) and system.is_utf8(), colour = palette.is_on() })
 end
 
 return frontier

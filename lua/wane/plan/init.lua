@@ -191,6 +191,13 @@ end
 
 local phases = { [0] = 'forward', 'recompute', 'backward', 'update' }
 
+-- Returns the name of the phase of an instruction. Without an optimizer there is no update: what writes a gradient or a
+-- running statistic belongs to the phase around it.
+local function phase_of(phase, around, has_optimizer)
+    if phases[phase] ~= 'update' or has_optimizer then return phases[phase] end
+    return around == 'recompute' and 'backward' or around
+end
+
 --- Lists the instructions in order.
 -- @return printable list of { what =, op =, path =, node =, phase =, kind =, bytes =, offset =, workspace = (bytes),
 -- live = (bytes), seconds =, store = (number of the allocation that the instruction makes or frees), copy = (number of
@@ -199,12 +206,14 @@ local phases = { [0] = 'forward', 'recompute', 'backward', 'update' }
 -- @usage
 -- print(wane.plan(function() return model(x):sum() end):schedule())
 function Plan:schedule()
-    local items, step = {}, binding.new('struct wn_step')
+    local items, step, phase = {}, binding.new('struct wn_step'), 'forward'
+    local has_optimizer = #(self.program.request.updates or {}) > 0
     for i = 0, C.wn_step_count(self.program.handle) - 1 do
         check(C.wn_step(self.program.handle, i, step))
+        phase = phase_of(step.phase, phase, has_optimizer)
         items[i + 1] = {
             what = binding.text(step.what), op = binding.text(step.op) or '', path = binding.text(step.path) or '',
-            node = step.node, copy = step.value, phase = phases[step.phase], bytes = tonumber(step.bytes),
+            node = step.node, copy = step.value, phase = phase, bytes = tonumber(step.bytes),
             offset = tonumber(step.offset), workspace = tonumber(step.workspace), live = tonumber(step.live),
             is_free = step.is_free ~= 0, counts = step.counts ~= 0, inplace = step.inplace, store = step.store,
             seconds = step.seconds, kind = program.kinds[step.kind],
@@ -392,7 +401,8 @@ end
 -- the options.
 -- @param opts { sm = 80, warm = false, hold = {'inputs', 'loss', 'output', 'retained'}, torch = '2',
 -- reentrant = false }
--- @return { before =, after_forward =, peak_forward =, peak_backward =, after_backward = } in bytes
+-- @return { before =, after_forward =, peak_forward =, peak_backward =, after_backward = } in bytes, and `workspaces` =
+-- { peak_forward =, peak_backward = }, how much of the peaks are workspaces of libraries and not values
 -- @raise 'value' for a plan without a backward or wrong options; 'unsupported' for several losses, policies that decide
 -- value by value, and regions inside regions
 -- @usage

@@ -7,6 +7,7 @@ local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
 local json = require 'wane.report.json'
+local palette = require 'wane.report.palette'
 local plot = require 'wane.report.plot'
 local program = require 'wane.program'
 local system = require 'wane.system'
@@ -16,29 +17,42 @@ local C = binding.C
 local timeline = {}
 
 -- ---- bytes by kind ----------------------------------------------------------------------------------------------
--- Returns the chart of live MiB by kind over the instructions, with a mark where each phase begins.
-local function chart_of(p)
-    local rows, marks, series, number = p:kinds_over_time(), {}, {}, {}
-    for kind = 0, #program.kinds do
-        local name, values, most = program.kinds[kind], {}, 0
-        for i, row in ipairs(rows) do
-            values[i] = row[name] / 2 ^ 20
-            most = math.max(most, row[name])
-        end
-        if most > 0 then
-            series[#series + 1] = { name = name, values = values }
-            number[name] = #series
-        end
-    end
-    local seen = { recompute = true } -- the backward begins with it, so it has no mark of its own
+-- Returns a mark where each phase begins. Recomputing begins with the backward and has none of its own.
+local function marks_of(p)
+    local marks, seen = {}, { recompute = true }
     for i, step in ipairs(p:schedule()) do
         if not seen[step.phase] then
             seen[step.phase] = true
             marks[#marks + 1] = { at = i, name = step.phase }
         end
     end
-    return { title = ('live bytes over the instructions, peak %s'):format(bytes.text(p.peak)), unit = 'MiB',
-        marks = marks, series = series, number = number }
+    return marks
+end
+
+-- Returns the mark of the peak: the middle of its instruction, the bytes and where they are.
+local function peak_of(p)
+    local peak = require('wane.plan.explain').peak(p)
+    local place = peak.step > 0 and (', instruction %d: %s%s'):format(peak.step, peak.op, peak.path ~= '' and ' of '
+        .. peak.path or '') or ', before the first instruction'
+    return { at = peak.step + 0.5, value = peak.bytes / 2 ^ 20, name = 'peak ' .. bytes.text(peak.bytes) .. place }
+end
+
+-- Returns the chart of live MiB by kind over the instructions, with marks of phases and of the peak.
+local function chart_of(p)
+    local rows, series, number = p:kinds_over_time(), {}, {}
+    for kind = 0, #program.kinds do
+        local name, values, most = program.kinds[kind], {}, 0
+        for i, row in ipairs(rows) do
+            values[i] = row[name] / 2 ^ 20
+            most = math.max(most, row[name])
+        end
+        if most > 0 or kind == #program.kinds and #series == 0 then
+            series[#series + 1] = { name = name, values = values }
+            number[name] = #series
+        end
+    end
+    return { title = ('live bytes over the instructions of a step, peak %s'):format(bytes.text(p.peak)), unit = 'MiB',
+        x = 'instruction', marks = marks_of(p), peak = peak_of(p), series = series, number = number }
 end
 
 -- Returns the lifetimes of the values alive at the peak, largest first: list of { from =, to = (instructions), bytes =,
@@ -73,7 +87,7 @@ end
 
 local MOST = 24 -- lifetimes drawn below the areas, at most
 
---- Draws a plan as SVG: bytes by kind as areas, phases as marks, the lifetimes at the peak as bars.
+--- Draws a plan as SVG: bytes by kind as areas, phases and the peak as marks, the lifetimes at the peak as bars.
 -- @param p Plan
 -- @return text
 function timeline.svg(p)
@@ -92,15 +106,15 @@ local Text = {}
 Text.__index = Text
 function Text.__tostring(t) return t.text end
 
---- Draws the live bytes of a plan with characters.
+--- Draws the live bytes of a plan with characters, one letter a kind.
 -- @param p Plan
--- @param opts { columns = 72, rows = 16, braille = }, see plot.terminal_areas; braille is on at a terminal that takes
--- UTF-8 unless it is given
+-- @param opts { columns = 72, rows = 16, braille = }, see areas.terminal; braille is on at a terminal that takes UTF-8
+-- unless it is given. At a terminal that takes colours the letters have those of their kinds, unless NO_COLOR is set.
 -- @return an object that prints
 function timeline.terminal(p, opts)
     opts = errors.check_options(opts, { 'columns', 'rows', 'braille' }, 'plan:plot')
     opts = { columns = errors.count(opts.columns or 72, 'plan:plot: columns', 2, 1000), braille = opts.braille,
-        rows = errors.count(opts.rows or 16, 'plan:plot: rows', 2, 1000) }
+        rows = errors.count(opts.rows or 16, 'plan:plot: rows', 2, 1000), colour = palette.is_on() }
     if opts.braille == nil then opts.braille = system.is_rich(1) and system.is_utf8() end
     return setmetatable({ text = plot.terminal_areas(chart_of(p), opts) }, Text)
 end
@@ -129,11 +143,12 @@ local function name_tracks(events, timed, steps)
     local function name_track(name, track)
         events[#events + 1] = { ph = 'M', pid = 1, tid = track, name = 'thread_name', args = { name = name } }
     end
-    for name, track in pairs(tracks) do name_track(name, track) end
     local used = {}
-    for _, step in ipairs(steps) do used[step.link or ''] = true end
-    for name, track in pairs(links) do
-        if used[name] then name_track(name, track) end
+    for _, step in ipairs(steps) do used[step.phase], used[step.link or ''] = true, true end
+    for _, list in ipairs { tracks, links } do
+        for name, track in pairs(list) do
+            if used[name] then name_track(name, track) end
+        end
     end
 end
 

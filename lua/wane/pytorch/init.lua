@@ -122,7 +122,8 @@ end
 -- state = (bytes of optimizer state an element of a parameter; without it, what the plan's optimizer holds), gradients
 -- = ('none' or 'kept': whether they exist before the forward, as with zero_grad(set_to_none = False)) }
 -- @return bytes by name: before, after_forward, peak_forward, peak_backward, after_backward; taken_forward and
--- taken_backward: sums of all allocations; `parts`: list of { path =, module =, saved =, peak_forward =, peak_backward
+-- taken_backward: sums of all allocations; `workspaces`: { peak_forward =, peak_backward = }, how much of the peaks are
+-- workspaces of cuBLAS and not values; `parts`: list of { path =, module =, saved =, peak_forward =, peak_backward
 -- = } by module in forward order, where `saved` counts what was saved there first and the peaks hold while its ops ran
 -- @raise 'unsupported' for an op or a nesting that the accounting does not know; 'value' for wrong options
 -- @within Internal
@@ -143,9 +144,10 @@ function torchmem.account(graph, opts)
     local taken = machine.taken.peak_forward
     machine:forward(step, env, reentrant)
     at.after_forward, at.peak_forward = machine.live, machine.peak
-    machine.peak = machine.live
+    at.workspaces = { peak_forward = machine.workspaces_at_peak }
+    machine:restart_peak()
     machine:backward(env[loss])
-    at.peak_backward = machine.peak
+    at.peak_backward, at.workspaces.peak_backward = machine.peak, machine.workspaces_at_peak
     if not hold.loss then machine:release(env[loss]) end
     at.after_backward, at.parts = machine.live, machine.parts
     at.taken_forward, at.taken_backward = machine.taken.peak_forward - taken, machine.taken.peak_backward

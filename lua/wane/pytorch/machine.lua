@@ -21,12 +21,18 @@ local function round(bytes)
 end
 
 -- ---- storages ---------------------------------------------------------------------------------------------
+
+--- Makes the live bytes the peak, with what libraries hold of them as workspaces.
+function Machine:restart_peak()
+    self.peak, self.workspaces_at_peak = self.live, self.workspace_bytes
+end
+
 -- Allocates a storage with one reference.
 function Machine:alloc(bytes)
     local storage = { bytes = bytes, size = bytes > 0 and round(math.max(bytes, 1)) or 0, refs = 1 }
     self.live = self.live + storage.size
     self.taken[self.phase] = self.taken[self.phase] + storage.size
-    if self.live > self.peak then self.peak = self.live end
+    if self.live > self.peak then self:restart_peak() end
     local part = self.part
     if part and self.live > part[self.phase] then part[self.phase] = self.live end
     return storage
@@ -48,7 +54,7 @@ end
 
 --- Restarts the peaks: storages that are alive now exist before the step.
 function Machine:mark()
-    self.peak = self.live
+    self:restart_peak()
     for _, part in ipairs(self.parts) do part.peak_forward = 0 end
 end
 
@@ -78,6 +84,7 @@ function Machine:workspace(thread, library)
     local size = self.workspaces[library]
     local key = thread .. library
     if size == 0 or self.made[key] then return end
+    self.workspace_bytes = self.workspace_bytes + round(size)
     self.made[key] = self:alloc(size)
 end
 
@@ -443,11 +450,13 @@ local machine = {}
 
 --- Makes a machine with nothing allocated.
 -- @param options { sm = 80, warm = false, torch = '2' }
--- @return machine: `live`, `peak` (bytes), `taken` (bytes allocated, by phase), `parts` (by module)
+-- @return machine: `live`, `peak`, `workspaces_at_peak` (bytes), `taken` (bytes allocated, by phase), `parts` (by
+-- module)
 function machine.new(options)
     local old = options.torch ~= nil and tostring(options.torch):match('^1%.') ~= nil -- rule R7: no workspaces
     local cublas = (options.sm or 80) >= 90 and 33554432 or 8519680
-    local m = setmetatable({ live = 0, peak = 0, seq = 0, leaves = {}, made = {}, casts = {}, parts = {}, part_of = {},
+    local m = setmetatable({ live = 0, peak = 0, workspace_bytes = 0, workspaces_at_peak = 0, seq = 0,
+        leaves = {}, made = {}, casts = {}, parts = {}, part_of = {},
         phase = 'peak_forward', taken = { peak_forward = 0, peak_backward = 0 },
         workspaces = { cublas = old and 0 or cublas, cublaslt = old and 0 or 1048576 } }, Machine)
     if options.warm then

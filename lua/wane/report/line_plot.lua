@@ -3,8 +3,12 @@
 -- The data is a list of numbers, or several lists under names, and is never changed. A value that is not finite (of a
 -- training that diverged) is not drawn; the chart counts such values below it.
 -- @module wane.report.line_plot
+local canvas = require 'wane.report.canvas'
 local errors = require 'wane.errors'
+local palette = require 'wane.report.palette'
 local plot = require 'wane.report.plot'
+local scale = require 'wane.report.scale'
+local svg = require 'wane.report.svg'
 local system = require 'wane.system'
 local tensor = require 'wane.tensor'
 
@@ -81,14 +85,14 @@ local function shown(chart)
     return all, low, high
 end
 
--- Returns the ranges of the axes. x fills the width; the range of y is that of plot.scatter.
+-- Returns the ranges of the axes. x fills the width; the range of y is that of scale.range.
 local function axes_of(chart)
     local all, low, high = shown(chart)
     local box = {}
     box.low_x, box.high_x = low, high
     if low > high then box.low_x, box.high_x = 0, 1 end
     if box.low_x == box.high_x then box.low_x, box.high_x = low - 0.5, high + 0.5 end
-    box.low_y, box.high_y = plot.parts.range_of(all, 'y')
+    box.low_y, box.high_y = scale.range(all, 'y')
     return box
 end
 
@@ -117,33 +121,44 @@ local function thinned(points, columns, column_of)
     return out
 end
 
--- Draws the chart as SVG.
-local function picture(chart)
-    local parts = plot.parts
-    local box = axes_of(chart)
-    box.left, box.top, box.right, box.bottom = 70, 60, 670, 340
-    local function at_x(v) return box.left + (box.right - box.left) * (v - box.low_x) / (box.high_x - box.low_x) end
-    local function at_y(v) return box.bottom - (box.bottom - box.top) * (v - box.low_y) / (box.high_y - box.low_y) end
-    local out = parts.open(box.right + 30, box.bottom + 60, chart.title)
-    parts.grid_lines(out, chart, box, at_x, at_y)
+-- Draws a line for each level, with its name above it.
+local function add_levels(picture, chart, box)
     for _, level in ipairs(chart.levels) do
-        out[#out + 1] = ('<path d="M%d %.1f H%d" stroke="#444444" stroke-dasharray="5 3"/>'):format(box.left,
-            at_y(level.y), box.right)
-        out[#out + 1] = parts.words(box.right - 4, at_y(level.y) - 5, level.name or '', 'text-anchor="end"')
+        picture:line({ box.left, box.at_y(level.y) }, { box.right, box.at_y(level.y) }, 'mark',
+            'stroke-dasharray="5 3"')
+        picture:text(box.right - 4, box.at_y(level.y) - 5, level.name or '', 'text-anchor="end"')
     end
-    local named = {}
+end
+
+-- Draws the line through the points of a series; a single point is a marker.
+local function add_line(picture, line, slot, box)
+    local corners = {}
+    for k, p in ipairs(thinned(line.points, 600, function(x) return floor(box.at_x(x)) end)) do
+        corners[k] = ('%.1f %.1f'):format(box.at_x(p.x), box.at_y(p.y))
+    end
+    if #corners == 0 then return end
+    picture:add('<path d="M%s" %s/>', table.concat(corners, ' L'), picture:stroke(slot, 1.8))
+    if #corners == 1 then
+        picture:marker(box.at_x(line.points[1].x), box.at_y(line.points[1].y), 4, slot, line.name)
+    end
+end
+
+-- Draws the chart as SVG.
+local function as_svg(chart)
+    local picture, items, box = svg.new(), {}, axes_of(chart)
     for s, line in ipairs(chart.lines) do
-        local corners = {}
-        for k, p in ipairs(thinned(line.points, 600, function(x) return floor(at_x(x)) end)) do
-            corners[k] = ('%.1f %.1f'):format(at_x(p.x), at_y(p.y))
-        end
-        out[#out + 1] = ('<path d="M%s" fill="none" stroke="%s" stroke-width="1.5"/>'):format(
-            table.concat(corners, ' L'), parts.palette[(s - 1) % #parts.palette + 1])
-        named[s] = { name = line.name or '' }
+        if line.name then items[#items + 1] = { name = line.name, slot = palette.slot(s), form = 'line' } end
     end
-    if chart.lines[1].name then parts.legend_of(out, named, 34) end
-    out[#out + 1] = '</svg>\n'
-    return table.concat(out, '\n')
+    box.left, box.right = 70, 670
+    box.y = svg.title_height(chart.title, box.right + 30)
+    box.top = box.y + svg.legend_height(items, box.left, box.right) + 10
+    box.bottom = box.top + 290
+    scale.place(box)
+    scale.grid(picture, chart, box)
+    add_levels(picture, chart, box)
+    for s, line in ipairs(chart.lines) do add_line(picture, line, palette.slot(s), box) end
+    picture:legend(items, box)
+    return picture:done(box.right + 30, box.bottom + 54, chart.title)
 end
 
 -- ---- as characters ------------------------------------------------------------------------------------------------
@@ -154,21 +169,25 @@ local function mark_of(s)
     return MARKS:sub(k, k)
 end
 
--- Draws the first line from point to point, and each further line as one mark a point, because there are no colours.
-local function draw(canvas, chart, at_x, at_y)
+-- Draws the first line from point to point, and each further line as one mark a point, because a terminal may have no
+-- colours.
+local function draw(made, chart, at_x, at_y)
     for _, level in ipairs(chart.levels) do
-        for x = 0, canvas.wide - 1, 2 do canvas.mark(x, at_y(level.y), '-', true) end
+        for x = 0, made.wide - 1, 2 do made.mark(x, at_y(level.y), '-', true) end
     end
     for s, line in ipairs(chart.lines) do
         local before
+        local slot = chart.colour and palette.slot(s) or nil
         for _, p in ipairs(line.points) do
             local x, y = at_x(p.x), at_y(p.y)
             if s > 1 then
-                canvas.mark(x, y, mark_of(s), true)
+                made.mark(x, y, mark_of(s), true, slot)
             else
                 before = before or { x, y }
                 local n = max(1, math.ceil(max(math.abs(x - before[1]), math.abs(y - before[2]))))
-                for k = 0, n do canvas.dot(before[1] + (x - before[1]) * k / n, before[2] + (y - before[2]) * k / n) end
+                for k = 0, n do
+                    made.dot(before[1] + (x - before[1]) * k / n, before[2] + (y - before[2]) * k / n, slot)
+                end
                 before = { x, y }
             end
         end
@@ -179,7 +198,10 @@ end
 local function notes_of(chart)
     local out = {}
     for s, line in ipairs(chart.lines) do
-        if line.name then out[#out + 1] = ('  %s  %s'):format(mark_of(s), line.name) end
+        if line.name then
+            out[#out + 1] = ('  %s  %s'):format(palette.paint(mark_of(s), chart.colour and palette.slot(s) or nil),
+                line.name)
+        end
         if line.missing > 0 then
             out[#out + 1] = ('  %d of %d values%s are no numbers'):format(line.missing, line.missing + #line.points,
                 line.name and ' of ' .. line.name or '')
@@ -193,20 +215,15 @@ end
 
 -- Draws the chart with characters.
 local function characters(chart)
-    local columns, rows, box = chart.columns, chart.rows, axes_of(chart)
-    local canvas = plot.parts.new_canvas(columns, rows, chart.braille)
-    draw(canvas, chart, function(v) return (canvas.wide - 1) * (v - box.low_x) / (box.high_x - box.low_x) end,
-        function(v) return (canvas.high - 1) * (box.high_y - v) / (box.high_y - box.low_y) end)
+    local box = axes_of(chart)
+    local made = canvas.new(chart.columns, chart.rows, chart.braille)
+    draw(made, chart, function(v) return (made.wide - 1) * (v - box.low_x) / (box.high_x - box.low_x) end,
+        function(v) return (made.high - 1) * (box.high_y - v) / (box.high_y - box.low_y) end)
     local out = {}
     if chart.title then out[1] = chart.title end
     if chart.y then out[#out + 1] = chart.y end
-    for row = 0, rows - 1 do
-        local label = row == 0 and ('%.3g'):format(box.high_y) or row == rows - 1 and ('%.3g'):format(box.low_y) or ''
-        out[#out + 1] = (('%8s |'):format(label) .. canvas.line(row)):gsub('%s+$', '')
-    end
-    out[#out + 1] = (' '):rep(9) .. '+' .. ('-'):rep(columns)
-    local left, right = ('%g'):format(box.low_x), ('%g'):format(box.high_x)
-    out[#out + 1] = (' '):rep(10) .. left .. (' '):rep(columns - #left - #right) .. right .. '  ' .. (chart.x or '')
+    for _, line in ipairs(canvas.lines(made, box.low_y, box.high_y)) do out[#out + 1] = line end
+    out[#out + 1] = canvas.footer(made, box.low_x, box.high_x, chart.x)
     for _, line in ipairs(notes_of(chart)) do out[#out + 1] = line end
     return table.concat(out, '\n')
 end
@@ -228,9 +245,9 @@ end
 -- @usage
 -- wane.plot({ 3, 2, 1.5 }, { title = 'loss' }):svg 'loss.svg'
 function Curve:svg(path)
-    if path == nil then return picture(self) end
+    if path == nil then return as_svg(self) end
     system.make_folders(path)
-    return plot.write(path, picture(self))
+    return plot.write(path, as_svg(self))
 end
 
 -- Returns the levels as a list of { y =, name = }.
@@ -271,8 +288,9 @@ function line_plot.plot(what, opts)
     if count == 0 then raise(nil, 'value', '%s: there is no number to draw', WHAT) end
     local braille = opts.braille
     if braille == nil then braille = system.is_rich(1) and system.is_utf8() end
-    return setmetatable({ lines = lines, levels = levels_of(opts.levels), title = opts.title, x = opts.x or 'step',
-        y = opts.y, columns = opts.columns or 64, rows = opts.rows or 16, braille = braille }, Curve)
+    return setmetatable({ colour = palette.is_on(), lines = lines, levels = levels_of(opts.levels), title = opts.title,
+        x = opts.x or 'step', y = opts.y, columns = opts.columns or 64, rows = opts.rows or 16,
+        braille = braille }, Curve)
 end
 
 return line_plot

@@ -67,17 +67,35 @@ function utf8.put(bytes, n, code)
     return n + letters
 end
 
+-- Returns a table that reads the bytes of a string as an array from 0.
+local function array_of(s)
+    return setmetatable({}, { __index = function(_, k) return s:byte(k + 1) end })
+end
+
 --- Returns the first byte (from 1) at which a string is not UTF-8, or nil.
 -- @param s string
 function utf8.wrong(s)
     if not s:find '[\128-\255]' then return nil end
-    local i, n = 0, #s
-    local bytes = setmetatable({}, { __index = function(_, k) return s:byte(k + 1) end })
+    local i, n, bytes = 0, #s, array_of(s)
     while i < n do
         local code, length = utf8.next(bytes, i, n)
         if code < 0 then return i + 1 end
         i = i + length
     end
+end
+
+--- Returns a string in which each byte that is not UTF-8 is a question mark.
+-- @param s string
+function utf8.repaired(s)
+    if not utf8.wrong(s) then return s end
+    local out, i, n, bytes = {}, 0, #s, array_of(s)
+    while i < n do
+        local code, length = utf8.next(bytes, i, n)
+        if code < 0 then length = 1 end
+        out[#out + 1] = code < 0 and '?' or s:sub(i + 1, i + length)
+        i = i + length
+    end
+    return table.concat(out)
 end
 
 return utf8

@@ -111,6 +111,7 @@ function point.run(settings, q)
     local seed, counter = C.wn_seed_get(), C.wn_counter()
     local row = { n = q.number, point = q.description, script = settings.script, status = 'ok',
         threads = measure.threads() }
+    row.date = os.date '!%Y-%m-%dT%H:%M:%SZ'
     local fine, why = pcall(fill, row, settings, q)
     C.wn_seed(seed)
     C.wn_counter_set(counter)

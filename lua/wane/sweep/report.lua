@@ -6,7 +6,9 @@ local bytes = require 'wane.report.bytes'
 local json = require 'wane.report.json'
 local noise = require 'wane.sweep.noise'
 local page = require 'wane.sweep.page'
+local palette = require 'wane.report.palette'
 local plot = require 'wane.report.plot'
+local provenance = require 'wane.sweep.provenance'
 local system = require 'wane.system'
 local table_ = require 'wane.report.table'
 
@@ -17,7 +19,7 @@ local MiB = 2 ^ 20
 -- Fields of a row that are bytes; pictures show them in MiB.
 local in_bytes = { peak = true, predicted_peak = true, reserved = true, predicted_reserved = true, state = true,
     activations = true }
-local words = { peak = 'peak', seconds = 's a step', wall = 's a step with recording' }
+local words = { peak = 'peak', seconds = 's/step', wall = 's/step with recording' }
 
 -- Returns the text of a point's value on an axis.
 local function cell_of(row, key)
@@ -35,13 +37,13 @@ local function on_front(self)
     return set
 end
 
---- Returns the table of a sweep.
+--- Returns the table of a sweep. The last cell of a row is a note.
 -- @param self Sweep
 -- @return list of titles, list of rows of texts, list of lines that say why points failed
 function report.table(self)
     local head, rows, failures, front = {}, {}, {}, on_front(self)
     for i, key in ipairs(self.axes) do head[i] = key end
-    for _, title in ipairs { 'peak predicted', 'measured', 'reserved', 's a step', 'recomputed', 'digest', '' } do
+    for _, title in ipairs { 'peak predicted', 'measured', 'reserved', 's/step', 'recomputed', 'digest', '' } do
         head[#head + 1] = title
     end
     for _, row in ipairs(self:rows()) do
@@ -90,7 +92,7 @@ end
 
 local columns = { 'status', 'predicted_peak', 'peak', 'predicted_reserved', 'reserved', 'state', 'activations',
     'recomputed', 'seconds', 'low', 'high', 'spread', 'wall', 'loss', 'loss_bits', 'digest', 'lossless', 'threads',
-    'load', 'cores', 'device', 'code', 'error' }
+    'load', 'cores', 'device', 'date', 'code', 'error' }
 
 --- Returns comma separated values: the keys of the grid, then fields of the rows, with every bit of their numbers.
 -- @param self Sweep
@@ -118,24 +120,39 @@ local function axis_of(name)
     return in_bytes[name] and text .. ', MiB' or text, in_bytes[name] and MiB or 1
 end
 
--- Returns a chart for plot.scatter: one point a measured row, with the colour of its group.
-local function chart_of(self, opts)
+-- Returns the group of a row as a key and as words: the values of all axes but the policy. A grid without policies is
+-- one group.
+local function group_of(self, row)
+    if not row.point.policy then return '', '' end
+    local out = {}
+    for _, key in ipairs(self.axes) do
+        if key ~= 'policy' then out[#out + 1] = ('%s=%s'):format(key, cell_of(row, key)) end
+    end
+    return self.points[row.n].group, table.concat(out, ' ')
+end
+
+-- Returns a chart for plot.scatter: one point a measured row, with the number of its row, in the colour and marker of
+-- its group. `links`: whether points lead to rows of the page's table.
+local function chart_of(self, opts, links)
     local x, y = opts.x or 'peak', opts.y or 'seconds'
     local x_words, x_unit = axis_of(x)
     local y_words, y_unit = axis_of(y)
     local chart = { title = ('%s: %s'):format(self.title, self.axes[1] and table.concat(self.axes, ', ') or ''),
-        x = x_words, y = y_words, points = {}, fronts = {} }
-    local groups, count, number = {}, 0, {}
+        x = x_words, y = y_words, points = {}, fronts = {}, groups = {}, numbered = true,
+        front_name = ('what no other %s beats'):format(self:measured()[1] and self:measured()[1].point.policy
+            and 'policy' or 'point') }
+    local groups, number = {}, {}
     for i, row in ipairs(self:measured()) do
-        local q = self.points[row.n]
-        if not groups[q.group] then
-            count = count + 1
-            groups[q.group] = count
+        local key, name = group_of(self, row)
+        if not groups[key] then
+            table.insert(chart.groups, name)
+            groups[key] = #chart.groups
         end
         number[row] = i
-        chart.points[i] = { x = self.number(row, x) / x_unit, y = self.number(row, y) / y_unit, name = q.label,
-            group = groups[q.group] }
+        chart.points[i] = { x = self.number(row, x) / x_unit, y = self.number(row, y) / y_unit, number = row.n,
+            name = self.points[row.n].label, group = groups[key], link = links and 'row-' .. row.n or nil }
     end
+    if #chart.groups < 2 then chart.groups = {} end
     for i, front in ipairs(self:fronts(x, y)) do
         chart.fronts[i] = {}
         for k, row in ipairs(front) do chart.fronts[i][k] = number[row] end
@@ -154,38 +171,87 @@ end
 -- @param self Sweep
 -- @param opts { x = 'peak', y = 'seconds' } (optional)
 function report.characters(self, opts)
-    return plot.terminal_scatter(chart_of(self, opts or {}), { braille = system.is_rich(1) and system.is_utf8() })
+    return plot.terminal_scatter(chart_of(self, opts or {}), { braille = system.is_rich(1) and system.is_utf8(),
+        colour = palette.is_on() })
+end
+
+local MOST_BARS = 40
+
+-- Returns the rows that bars are drawn of, and words that say which: all of them, else those of the staircases.
+local function rows_of_bars(self)
+    local rows = self:measured()
+    if #rows <= MOST_BARS then return rows, '' end
+    local set, list = on_front(self), {}
+    for _, row in ipairs(rows) do
+        if set[row] and #list < MOST_BARS then list[#list + 1] = row end
+    end
+    return list, (', %d of %d points'):format(#list, #rows)
+end
+
+-- Returns the kinds that rows have, in the order of their colours.
+local function kinds_of(rows)
+    local seen, list = {}, {}
+    for _, row in ipairs(rows) do
+        for kind in pairs(row.kinds) do
+            if not seen[kind] then
+                seen[kind] = true
+                list[#list + 1] = kind
+            end
+        end
+    end
+    table.sort(list, function(a, b)
+        local left, right = palette.of_kind(a) or math.huge, palette.of_kind(b) or math.huge
+        if left ~= right then return left < right end
+        return a < b
+    end)
+    return list
 end
 
 --- Draws the bytes by kind at the peak as SVG, one bar a point.
 -- @param self Sweep
 function report.bars(self)
-    local kinds, series, names = {}, {}, {}
-    local rows = self:measured()
-    for i, row in ipairs(rows) do
-        names[i] = self.points[row.n].label
-        for kind in pairs(row.kinds) do kinds[kind] = true end
+    local series, names = {}, {}
+    local rows, which = rows_of_bars(self)
+    for s, kind in ipairs(kinds_of(rows)) do
+        series[s] = { name = kind, values = {} }
+        for i, row in ipairs(rows) do series[s].values[i] = (row.kinds[kind] or 0) / MiB end
     end
-    for kind in pairs(kinds) do series[#series + 1] = { name = kind, values = {} } end
-    table.sort(series, function(a, b) return a.name < b.name end)
-    for _, s in ipairs(series) do
-        for i, row in ipairs(rows) do s.values[i] = (row.kinds[s.name] or 0) / MiB end
-    end
-    return plot.stacks { title = 'bytes at the peak, by kind', unit = 'MiB', format = '%.4g', groups = names,
+    for i, row in ipairs(rows) do names[i] = ('%d  %s'):format(row.n, self.points[row.n].label) end
+    return plot.stacks { title = 'bytes at the peak, by kind' .. which, unit = 'MiB', format = '%.4g', groups = names,
         series = series }
+end
+
+-- Returns the titles and rows of report.table with the number of each row before, and the spread of its seconds and the
+-- load of the machine after the seconds.
+local function numbered(self, head, rows)
+    local at = #self.axes + 5 -- after the axes: predicted, measured, reserved, seconds
+    local titles, out = { '#', unpack(head) }, {}
+    table.insert(titles, at + 1, 'spread')
+    table.insert(titles, at + 2, 'load')
+    for i, row in ipairs(self:rows()) do
+        local cells = { tostring(row.n), unpack(rows[i]) }
+        table.insert(cells, at + 1, row.status == 'ok' and provenance.spread(row) or '')
+        table.insert(cells, at + 2, row.status == 'ok' and provenance.load(row) or '')
+        out[i] = cells
+    end
+    return titles, out
 end
 
 --- Returns the HTML page of a sweep.
 -- @param self Sweep
 function report.page(self)
     local head, rows, failures = report.table(self)
-    local has_points = #self:measured() > 0
-    local words_ = system.command_line()
-    return page.html {
-        title = self.title, summary = report.summary(self), machine = require('wane.cli').machine(), head = head,
-        rows = rows, failures = failures, pictures = has_points and { report.picture(self), report.bars(self) } or {},
-        command = words_ and system.quoted(words_) or nil, file = self.out,
-    }
+    head, rows = numbered(self, head, rows)
+    local pictures = {}
+    if #self:measured() > 0 then
+        pictures = { { svg = plot.scatter(chart_of(self, {}, true)), words = 'Each number is that of a row of the '
+            .. 'table, to which its point leads.' }, { svg = report.bars(self), words = 'The number before a point is '
+            .. 'that of its row.' } }
+    end
+    return page.html { title = self.title, summary = report.summary(self), facts = provenance.facts(self),
+        machine = require('wane.cli').machine(), head = head, rows = rows, failures = failures, pictures = pictures,
+        command = provenance.command(), file = self.out, sources = self.settings.sources or {},
+        is_mixed = provenance.is_mixed(self) }
 end
 
 --- Writes a text to a file, whose folders are made where they are missing.

@@ -47,14 +47,14 @@ local function check(t)
     end
 end
 
--- Returns a fingerprint of the script's text - of the files in which `build` and the call of wane.sweep stand - and of
--- the settings that change the rows.
-local function script_of(t, made)
-    local texts, seen = {}, {}
+-- Returns the texts of the script, { name =, text = }: the files in which `build` and the call of wane.sweep stand.
+local function sources_of(t)
+    local list, seen = {}, {}
     local function add(source)
         if seen[source] then return end
         seen[source] = true
-        texts[#texts + 1] = source:match '^@' and (system.read(source:sub(2)) or '') or source
+        local name = source:match '^@(.*)'
+        list[#list + 1] = { name = name or 'typed', text = name and (system.read(name) or '') or source }
     end
     add(debug.getinfo(t.build, 'S').source)
     local level = 4 -- frames of the library, from here up to wane.sweep, are skipped
@@ -64,7 +64,13 @@ local function script_of(t, made)
         info = debug.getinfo(level, 'S')
     end
     if info then add(info.source) end
-    local defaults = {}
+    return list
+end
+
+-- Returns a fingerprint of the script's texts and of the settings that change the rows.
+local function script_of(t, made)
+    local texts, defaults = {}, {}
+    for i, source in ipairs(made.sources) do texts[i] = source.text end
     for key, value in pairs(t.defaults or {}) do defaults[tostring(key)] = tostring(value) end
     return measure.fingerprint { table.concat(texts, '\n'), json.encode { repeats = made.repeats,
         warmup = made.warmup, fused = made.fused, seed = made.seed, defaults = defaults } }
@@ -72,13 +78,15 @@ end
 
 --- Checks the table of a sweep.
 -- @param t table of wane.sweep
--- @return { build =, fused =, limit = seconds or nil, seed =, repeats =, warmup =, script = fingerprint }
+-- @return { build =, fused =, limit = seconds or nil, seed =, repeats =, warmup =, script = fingerprint, sources = list
+-- of { name =, text = } of the script }
 -- @raise 'value' for a field that is unknown or wrong
 function settings.of(t)
     check(t)
     local made = { build = t.build, fused = t.fused == true, limit = t.limit,
         seed = whole(t, 'seed', 0, 0, 2 ^ 53 - 1),
         repeats = whole(t, 'repeats', 3, 1, errors.MOST_STEPS), warmup = whole(t, 'warmup', 1, 0, errors.MOST_STEPS) }
+    made.sources = sources_of(t)
     made.script = script_of(t, made)
     return made
 end

@@ -49,7 +49,8 @@ local MUST = {
 }
 local MAY = { state = BYTES, activations = BYTES, wall = NUMBER, loss = NUMBER, loss_bits = STRING, digest = STRING,
     digest_of = STRING, script = STRING, predicted_kinds = KINDS, times = { is_times, 'a list of seconds' },
-    n = NUMBER, low = NUMBER, high = NUMBER, spread = NUMBER, load = NUMBER, cores = NUMBER, noisy = STRING }
+    n = NUMBER, low = NUMBER, high = NUMBER, spread = NUMBER, load = NUMBER, cores = NUMBER, noisy = STRING,
+    date = STRING }
 
 -- Returns what is wrong with a decoded row, or nil.
 local function fault_of(row)

@@ -1,0 +1,203 @@
+--- Stacked areas over instructions, as SVG and as characters; below the SVG's areas, bars from one instruction to
+-- another.
+-- @internal wane.report.areas
+local canvas = require 'wane.report.canvas'
+local palette = require 'wane.report.palette'
+local scale = require 'wane.report.scale'
+local svg = require 'wane.report.svg'
+
+local areas = {}
+
+-- Returns at most `most` columns { at = index, sum = }, and the number of values in each of them. Of the values in one
+-- column it takes the index at which the sum over all series is largest.
+local function columns_of(chart, most)
+    local n, out = #chart.series[1].values, {}
+    local count = math.min(n, most)
+    for column = 1, count do
+        local from, to = math.floor((column - 1) * n / count) + 1, math.floor(column * n / count)
+        local best, top = from, -1
+        for i = from, to do
+            local sum = 0
+            for _, series in ipairs(chart.series) do sum = sum + series.values[i] end
+            if sum > top then best, top = i, sum end
+        end
+        out[column] = { at = best, sum = top }
+    end
+    return out, n / count
+end
+
+-- Returns the slot of each series: that of its kind, else its number.
+local function slots_of(series)
+    local slots = {}
+    for s, each in ipairs(series) do slots[s] = palette.of_kind(each.name) or palette.slot(s) end
+    return slots
+end
+
+-- ---- as a picture --------------------------------------------------------------------------------------------------
+-- Draws each series stacked on those before it.
+local function add_areas(picture, chart, box, slots)
+    local columns, wide = columns_of(chart, 1600)
+    local base = {}
+    for s, series in ipairs(chart.series) do
+        local up, down = {}, {}
+        for c, column in ipairs(columns) do
+            local left, right, low = box.x_of((c - 1) * wide), box.x_of(c * wide), base[c] or 0
+            base[c] = low + series.values[column.at]
+            up[c] = ('L%.2f %.1f H%.2f'):format(left, box.y_of(base[c]), right)
+            down[#columns + 1 - c] = ('L%.2f %.1f H%.2f'):format(right, box.y_of(low), left)
+        end
+        picture:add('<path d="M%s %s Z" %s><title>%s</title></path>', table.concat(up, ' '):sub(2),
+            table.concat(down, ' '), picture:area(slots[s]), svg.escape(series.name))
+    end
+end
+
+-- Draws the scale of bytes, the scale of instructions and their names.
+local function add_scales(picture, chart, box)
+    for _, value in ipairs(scale.ticks(0, box.high)) do
+        picture:line({ box.left, box.y_of(value) }, { box.right, box.y_of(value) }, 'rule')
+        picture:text(box.left - 6, box.y_of(value) + 4, scale.text(value), 'text-anchor="end"')
+    end
+    for _, i in ipairs(scale.ticks(0, box.count)) do
+        if i % 1 == 0 then
+            picture:line({ box.x_of(i), box.bottom }, { box.x_of(i), box.bottom + 4 }, 'mark')
+            picture:text(box.x_of(i), box.bottom + 17, scale.text(i), 'text-anchor="middle"')
+        end
+    end
+    picture:line({ box.left, box.bottom }, { box.right, box.bottom }, 'mark')
+    picture:text((box.left + box.right) / 2, box.bottom + 34, chart.x or '', 'text-anchor="middle"')
+    local middle = (box.top + box.bottom) / 2
+    picture:text(14, middle, chart.unit or '', ('text-anchor="middle" transform="rotate(-90 14 %.1f)"'):format(middle))
+end
+
+-- Draws a dashed line down to `bottom` for each mark, with its name above the areas. A name that would cover the one
+-- before it is written one row higher.
+local function add_marks(picture, chart, box, bottom)
+    local before, row = -math.huge, 0
+    for _, mark in ipairs(chart.marks or {}) do
+        local x = box.x_of(mark.at)
+        row = x < before and 1 - row or 0
+        picture:line({ x, box.top - 4 - 14 * row }, { x, bottom }, 'mark', 'stroke-dasharray="4 3"')
+        picture:text(x + 3, box.top - 8 - 14 * row, mark.name)
+        before = x + 8 + svg.width_of(mark.name)
+    end
+end
+
+-- Draws the line and the words of the peak, beside it where there is room.
+local function add_peak(picture, peak, box, bottom)
+    if not peak then return end
+    local x, y = box.x_of(peak.at), box.y_of(peak.value)
+    picture:add('<path d="M%.1f %.1f V%.1f" class="mark" stroke="%s" stroke-width="1.5"/>', x, y, bottom,
+        palette.mark.light)
+    picture:add('<path d="M%.1f %.1f l-5 -9 h10 Z" class="ink peak" fill="%s"/>', x, y, palette.ink.light)
+    local is_left = x + 12 + svg.width_of(peak.name) > box.right
+    picture:text(x + (is_left and -9 or 9), y - 4, peak.name, ('text-anchor="%s" font-weight="bold" %s'):format(is_left
+        and 'end' or 'start', svg.HALO))
+end
+
+-- Draws the bars, from one instruction to another each, with their names at the right.
+local function add_bars(picture, chart, box, slots)
+    if #chart.bars == 0 then return end
+    picture:text(box.right + 10, box.bottom + 46, chart.bars_title or '', 'font-weight="bold"')
+    for i, bar in ipairs(chart.bars) do
+        local y = box.bottom + 54 + 16 * (i - 1)
+        picture:add('<rect x="%.1f" y="%d" width="%.1f" height="12" %s/>', box.x_of(bar.from), y,
+            math.max(1, box.x_of(bar.to) - box.x_of(bar.from)), picture:area(slots[bar.group]))
+        picture:text(box.right + 10, y + 10, bar.name)
+    end
+end
+
+--- Draws areas, stacked, over instructions; below them bars from one instruction to another.
+-- @param chart { title =, unit =, x = (title of the axis), series = list of { name =, values = list }, marks = list of
+-- { at = index, name = }, peak = { at = index, value =, name = } (optional), bars = list of { from = index, to = index,
+-- name =, group = number of a series }, bars_title = }
+-- @return SVG text
+function areas.svg(chart)
+    local picture, items, slots = svg.new(), {}, slots_of(chart.series)
+    for s, series in ipairs(chart.series) do items[s] = { name = series.name, slot = slots[s] } end
+    chart.bars = chart.bars or {}
+    local names = svg.width_of(chart.bars_title or '')
+    for _, bar in ipairs(chart.bars) do names = math.max(names, svg.width_of(bar.name)) end
+    local box = { left = 70, right = 870, count = #chart.series[1].values, high = 0 }
+    local width = box.right + 30 + names
+    box.y = svg.title_height(chart.title, width)
+    box.top = box.y + svg.legend_height(items, box.left, box.right) + 36
+    box.bottom = box.top + 270
+    for _, column in ipairs((columns_of(chart, math.huge))) do box.high = math.max(box.high, column.sum) end
+    box.high = box.high > 0 and box.high * 1.12 or 1
+    function box.x_of(i) return box.left + (box.right - box.left) * i / box.count end
+    function box.y_of(v) return box.bottom - (box.bottom - box.top) * v / box.high end
+    local bottom = box.bottom + 50 + 16 * #chart.bars
+    add_areas(picture, chart, box, slots)
+    add_scales(picture, chart, box)
+    add_bars(picture, chart, box, slots)
+    add_marks(picture, chart, box, #chart.bars > 0 and bottom or box.bottom)
+    add_peak(picture, chart.peak, box, #chart.bars > 0 and bottom or box.bottom)
+    picture:legend(items, box)
+    return picture:done(width, bottom + 16, chart.title)
+end
+
+-- ---- as characters -------------------------------------------------------------------------------------------------
+-- Fills a column of characters: the letter of the series at the middle of each character, and at the top dots as high
+-- as the sum.
+local function fill(made, chart, x, column, top, looks)
+    local height = math.floor(made.high * column.sum / (top > 0 and top or 1) + 0.5)
+    local full = math.floor(height / 4)
+    local low, s = 0, 0
+    for row = 0, full - 1 do
+        local middle = (row + 0.5) * 4
+        while s < #chart.series and low <= middle do
+            s = s + 1
+            low = low + made.high * chart.series[s].values[column.at] / top
+        end
+        made.mark(2 * x, made.high - 1 - 4 * row, looks[s].letter, true, looks[s].slot)
+    end
+    local last = looks[math.min(#looks, math.max(s, 1))]
+    for y = 4 * full + 1, height do
+        made.dot(2 * x, made.high - y, last.slot)
+        made.dot(2 * x + 1, made.high - y, last.slot)
+    end
+end
+
+-- Appends lines with the name of each mark under its column. A name that would cover the one before it begins a line.
+local function add_mark_lines(out, marks, columns, count)
+    local line = ''
+    for _, mark in ipairs(marks) do
+        local at = math.min(columns - 1, math.floor(mark.at * columns / count))
+        if #line > 0 and at <= #line then
+            out[#out + 1] = (' '):rep(10) .. line
+            line = ''
+        end
+        line = line .. (' '):rep(at - #line) .. '^' .. mark.name
+    end
+    if line ~= '' then out[#out + 1] = (' '):rep(10) .. line end
+end
+
+--- Draws a chart with characters: each series is filled with its letter, and marks stand below.
+-- @param chart as for areas.svg
+-- @param opts { braille = false (a finer upper edge), colour = false (for a terminal that takes colours), columns = 72,
+-- rows = 16 }
+-- @return text
+function areas.terminal(chart, opts)
+    opts = opts or {}
+    local columns, rows = opts.columns or 72, opts.rows or 16
+    local made, top, looks, legend = canvas.new(columns, rows, opts.braille), 0, {}, {}
+    local list, slots = columns_of(chart, columns), slots_of(chart.series)
+    for s, series in ipairs(chart.series) do
+        looks[s] = { letter = palette.letter(series.name, s), slot = opts.colour and slots[s] or nil }
+        legend[s] = palette.paint(looks[s].letter, looks[s].slot) .. ' ' .. series.name
+    end
+    for _, column in ipairs(list) do top = math.max(top, column.sum) end
+    for x = 0, columns - 1 do
+        fill(made, chart, x, list[math.floor(x * #list / columns) + 1], top, looks)
+    end
+    local out = { chart.title or '', chart.unit }
+    for _, line in ipairs(canvas.lines(made, 0, top)) do out[#out + 1] = line end
+    out[#out + 1] = canvas.footer(made, 0, #chart.series[1].values - 1, chart.x)
+    local count = #chart.series[1].values
+    add_mark_lines(out, chart.marks or {}, columns, count)
+    add_mark_lines(out, { chart.peak }, columns, count)
+    out[#out + 1] = (' '):rep(10) .. table.concat(legend, '  ')
+    return table.concat(out, '\n')
+end
+
+return areas
