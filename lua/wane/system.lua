@@ -66,6 +66,14 @@ function system.make_folders(path, mode)
     end
 end
 
+--- Tells whether there is a file or a folder of a name, also one that may not be read.
+-- @param path name
+function system.exists(path)
+    local process = binding.open_library({}, 'int access(const char *path, int mode);')
+    if process == nil then return system.open(path, 'rb') ~= nil end
+    return process.access(path, 0) == 0
+end
+
 --- Opens a file as io.open does, but never waits: a pipe, a socket, a device or a folder is refused.
 -- @param path name of a file
 -- @param mode as for io.open
@@ -123,6 +131,22 @@ function system.is_abandoned(fd)
     local stream = binding.new('struct wane_poll[1]')
     stream[0].fd, stream[0].events = fd, POLLOUT
     return process.poll(stream, 1, 0) > 0 and bit.band(stream[0].happened, POLLERR + POLLHUP) ~= 0
+end
+
+--- Returns the files whose names match a pattern of the shell, sorted by name.
+-- @param pattern with *, ? and [...]; a backslash before one of these makes it mean itself
+-- @return list of paths, empty where none matches or the system has no such call
+function system.glob(pattern)
+    local process = binding.open_library({}, 'int glob(const char *, int, void *, void *); void globfree(void *);')
+    local out = {}
+    if process == nil then return out end
+    local found = binding.new('size_t[64]') -- a glob_t begins with the count and the list, and is smaller than this
+    if process.glob(pattern, 0, nil, found) == 0 then
+        local list = binding.cast('const char **', found[1])
+        for i = 0, tonumber(found[0]) - 1 do out[i + 1] = binding.text(list[i]) end
+        process.globfree(found)
+    end
+    return out
 end
 
 --- Returns the command line of this process.

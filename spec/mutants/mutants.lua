@@ -420,7 +420,7 @@ return {
     },
     {
         name = 'sweep measures again what it has',
-        file = 'lua/wane/sweep/init.lua',
+        file = 'lua/wane/sweep/run.lua',
         old = 'if is_due(self, q) then todo[#todo + 1] = q end',
         new = 'todo[#todo + 1] = q',
         spec = 'spec/sweep_spec.lua',
@@ -428,7 +428,7 @@ return {
     },
     {
         name = 'sweep compares no gradients',
-        file = 'lua/wane/sweep/init.lua',
+        file = 'lua/wane/sweep/problems.lua',
         old = 'local what = row.digest ~= first.digest and',
         new = 'local what = row.digest ~= row.digest and',
         spec = 'spec/sweep_spec.lua',

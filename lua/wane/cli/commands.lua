@@ -82,7 +82,8 @@ local commands = {
         examples = { { 'wane measure x.lua --policy sqrt --steps 10', 'ten steps under a policy' } },
     },
     {
-        name = 'sweep', operands = 'SCRIPT', least = 1, most = 1, files = '*.lua', own_value = 'V1,V2',
+        name = 'sweep', operands = 'SCRIPT', least = 1, most = math.huge, files = '*.lua',
+        own_value = 'V1,V2',
         brief = "measures a script's step at every point of a grid, a process each",
         text = { described .. ' It may have a grid, `grid = { depth = { 8, 16 }, policy = { "save_all", "sqrt" } }`; '
             .. 'lists of the command line replace its axes.', own:format 'sweep',
@@ -105,6 +106,11 @@ local commands = {
             warmup,
             { name = 'limit', value = 'SECONDS', kind = 'seconds', text = 'ends a point that takes longer' },
             fused,
+            { name = 'shard', value = 'I/N', kind = 'text', choices = { 'auto' }, text = 'takes every N-th point from '
+                .. 'the I-th, into a file of its own; auto: the numbers of a Slurm array or of a rank of MPI' },
+            { name = 'points', text = 'prints how many points there are, and runs none' },
+            { name = 'merge', value = 'FILE1,FILE2', kind = 'name', is_list = true,
+                text = 'makes the files of shards one sweep; runs nothing' },
             { name = 'verbose', text = 'prints a line a point where there is no terminal' },
             { name = 'title', value = 'TEXT', kind = 'text', text = 'heads the report' },
         },
@@ -112,6 +118,8 @@ local commands = {
             { 'wane sweep x.lua --policy save_all,sqrt --depth 4,8 --report a.html',
                 'four points, and a page about them' },
             { 'wane sweep x.lua --out runs/a.jsonl --resume', "the script's own grid, from where it was stopped" },
+            { 'wane sweep x.lua --shard 2/8 --out rows.jsonl', 'an eighth of the points, into rows.2-of-8.jsonl' },
+            { "wane sweep x.lua --merge 'rows.*-of-8.jsonl' --out all.jsonl", 'all eighths as one run' },
         },
     },
     {

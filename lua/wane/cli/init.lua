@@ -145,10 +145,10 @@ end
 local function sweep_code(sweep, out)
     local failed = sweep:failed()
     if #failed > 0 then
-        io.stderr:write(('wane sweep: %d of %d points failed%s\n'):format(#failed, #sweep.points,
+        io.stderr:write(('wane sweep: %d of %d points failed%s\n'):format(#failed, #sweep.assigned,
             out and '; --retry-failed runs them again' or ''))
     end
-    return #failed == 0 and #sweep:measured() > 0 and 0 or 1
+    return #failed == 0 and (#sweep:measured() > 0 or #sweep.assigned == 0) and 0 or 1
 end
 
 -- Refuses options of a sweep that contradict each other.
@@ -171,21 +171,37 @@ local function sweep_of(t, found, command)
         build = t.build, defaults = t.defaults, grid = script.grid(t, found, command), out = options.out,
         resume = options.resume, retry_failed = options['retry-failed'], order = options.order or t.order,
         repeats = options.repeats, warmup = options.warmup, limit = options.limit, fused = options.fused,
-        verbose = options.verbose, title = options.title or found.operands[1]:match '([^/]+)%.lua$',
+        verbose = options.verbose, shard = options.shard,
+        title = options.title or found.operands[1]:match '([^/]+)%.lua$',
     })
     if not is_made then misuse('%s', require('wane.errors').is(sweep) and sweep.message or tostring(sweep)) end
     return sweep
 end
 
---- Runs a sweep over a script's grid, writes its reports and prints it.
+-- Takes the files of --merge: its list, and words after the script, as a shell makes them of rows.*-of-8.jsonl. Returns
+-- nil where the option is not given.
+local function files_of(found)
+    local files = found.options.merge
+    local more = found.operands[2]
+    if more and not files then misuse("sweep takes one script, got '%s' too", more) end
+    while found.operands[2] do table.insert(files, table.remove(found.operands, 2)) end
+    return files
+end
+
+--- Runs a sweep over a script's grid, or merges the files of its shards; writes its reports and prints it.
 -- @param found parsed command line
 -- @param command row of the table of commands
 -- @within Internal
 function commands.sweep(found, command)
     local options = found.options
     check_sweep(options)
+    local files = files_of(found)
     local sweep = sweep_of(describe(found, command), found, command)
-    local fine, why = pcall(sweep.run, sweep)
+    if options.points then
+        say(#sweep.assigned)
+        return 0
+    end
+    local fine, why = pcall(files and sweep.merge or sweep.run, sweep, files)
     local written = {}
     for _, made in ipairs { { 'report', options.report }, { 'csv', options.csv }, { 'plot', options.svg } } do
         if made[2] then written[#written + 1] = 'wrote ' .. sweep[made[1]](sweep, made[2]) end

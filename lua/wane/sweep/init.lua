@@ -2,32 +2,33 @@
 --
 -- Each point is measured in a process of its own, the script started again (sweep/process.lua), so a point that
 -- crashes, runs out of memory or takes too long is a row like any other. At a prompt, and with isolate = false, points
--- are measured in this process.
+-- are measured in this process. Several processes, on one machine or many, share a sweep by shards: each measures every
+-- N-th point into a file of its own (sweep/shard.lua), and sweep:merge makes the files one (sweep/merge.lua).
 --
 -- Invariants: the row of a point is written as a whole when the point ends, and never twice, by the one process that
 -- holds the file's lock. Points of one group (equal except for the policy) have the same bits of gradients and loss,
 -- and measured bytes are predicted bytes; otherwise sweep:run() raises.
 -- @module wane.sweep
-local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local grid = require 'wane.sweep.grid'
-local interrupt = require 'wane.repl.interrupt'
 local json = require 'wane.report.json'
 local measure = require 'wane.plan.measure'
-local memory = require 'wane.plan.memory'
-local point = require 'wane.sweep.point'
+local merge = require 'wane.sweep.merge'
+local problems = require 'wane.sweep.problems'
 local process = require 'wane.sweep.process'
-local progress = require 'wane.report.progress'
 local report = require 'wane.sweep.report'
+local run = require 'wane.sweep.run'
 local settings_of = require('wane.sweep.settings').of
+local shard = require 'wane.sweep.shard'
 local store = require 'wane.sweep.store'
 local system = require 'wane.system'
 
-local C, raise = binding.C, errors.raise
+local raise = errors.raise
 
 local sweep = {}
 
---- Class of sweeps. Fields: `points` (list of grid.points), `axes` (keys of the grid, in order), `settings`, `title`.
+--- Class of sweeps. Fields: `points` (list of grid.points), `assigned` (those of the shard, or all), `axes` (keys of
+-- the grid, in order), `settings`, `title`.
 local Sweep = {}
 Sweep.__index = Sweep
 
@@ -46,10 +47,14 @@ Sweep.__index = Sweep
 -- * `out`: file for rows, one JSON object a line; `resume` = false: true to run only points without a row in it,
 -- 'force' to do so although its rows come from another text of the script; `retry_failed` = false: true to run only
 -- points whose row says failed, and to replace that row (implies resume);
+-- * `shard`: 'I/N' for every N-th point from the Ith on, in a file of its own, `a.I-of-N.jsonl` for out = 'a.jsonl';
+-- 'auto' takes I and N from a Slurm array, and from the ranks of mpirun or srun;
 -- * `limit`: seconds a point may take; `isolate`: whether points get processes of their own, by default where possible;
 -- * `verbose` = false: a line a point where there is no terminal; `title`: of reports.
--- @return Sweep, with `points` (list of { number =, label =, description =, p =, policy = }) and `axes` (keys in order)
--- @raise 'value' for a field that is unknown or wrong
+-- @return Sweep, with `points` (list of { number =, label =, description =, p =, policy = }), `assigned` (those of the
+-- shard), `axes` (keys in order) and `out` (the file that it writes)
+-- @raise 'value' for a field that is unknown or wrong, and for shard = 'auto' in a job whose numbers contradict each
+-- other
 -- @usage
 -- local sweep = wane.sweep {
 --     build = function(p)
@@ -64,11 +69,12 @@ function sweep.sweep(t)
     if type(t) ~= 'table' then
         raise(nil, 'value', 'wane.sweep: expected a table { build =, grid = }, got %s', errors.describe(t))
     end
-    local settings = settings_of(t)
-    local self = setmetatable({ settings = settings, out = t.out,
-        resume = t.resume or t.retry_failed, retry_failed = t.retry_failed, verbose = t.verbose,
-        isolate = t.isolate, title = t.title or 'A sweep', found = {} }, Sweep)
+    local settings, part = settings_of(t), shard.of(t.shard)
+    local self = setmetatable({ settings = settings, shard = part, is_auto = t.shard == 'auto',
+        out = t.out and shard.path(t.out, part), resume = t.resume or t.retry_failed, retry_failed = t.retry_failed,
+        verbose = t.verbose, isolate = t.isolate, title = t.title or 'A sweep', found = {} }, Sweep)
     self.points, self.axes = grid.points(t.grid, t.order, t.defaults)
+    self.assigned = shard.points(self.points, part)
     local keys = {}
     for i, q in ipairs(self.points) do keys[i] = q.key end
     self.fingerprint = measure.fingerprint { table.concat(keys, '\n') }
@@ -104,9 +110,22 @@ local function refuse_changed(self, rows)
     end
 end
 
+-- Begins the file of a shard, so that one without points has a file too. Refuses to do so beside files of another
+-- number of shards, whose points would be measured again.
+local function begin(self)
+    local other = self.resume ~= 'force' and shard.other(self.out, self.shard)
+    if other then
+        raise(nil, 'value', "wane.sweep: %s is of another number of shards than %d/%d, and its points would be "
+            .. "measured again; give that number, or another file, or resume = 'force' (--resume=force) to do so",
+            other, self.shard.index, self.shard.count)
+    end
+    store.write(self.out, {})
+end
+
 -- Reads the rows of the file, and drops a torn last line. Refuses a file that exists unless the sweep resumes.
 local function open(self)
     local rows, torn = store.read(self.out)
+    if rows == nil and self.shard then begin(self) end
     if rows == nil or (#rows == 0 and torn == 0) then return end
     if not self.resume then
         raise(nil, 'value', 'wane.sweep: %s is there already, with %d rows; resume = true (--resume) goes on with '
@@ -133,78 +152,13 @@ end
 -- ---- running ------------------------------------------------------------------------------------------------------
 local calls = 0 -- number of calls of :run() in this process; a script that is started again makes the same calls
 
--- Tells whether this process is a prompt.
-local function at_prompt()
-    local repl = package.loaded['wane.repl']
-    return repl ~= nil and repl.is_on
-end
-
--- Tells whether points run in processes of their own. Raises 'value' where isolate = true is impossible.
-local function is_isolated(self, role)
-    if self.isolate == false or role or at_prompt() then return false end
-    local can = process.can_restart()
-    if self.isolate and not can then
-        raise(nil, 'value', 'wane.sweep: isolate = true, but this script cannot be started again (it comes from '
-            .. 'standard input); write it to a file')
+-- Says what a shard is of, where that is not plain from what was given or from what runs.
+local function announce(self)
+    if self.is_auto and not self.shard then
+        say("shard = 'auto' found no Slurm array and no ranks; this process measures all %d points", #self.points)
+    elseif self.shard and #self.assigned == 0 then
+        say('shard %d/%d has none of the %d points', self.shard.index, self.shard.count, #self.points)
     end
-    return can
-end
-
--- Runs a point in this process. Returns its row, or nil when ^C ended it.
-local function run_here(self, q)
-    local fine, row = pcall(point.run, self.settings, q)
-    memory.trim()
-    if fine then return row end
-    if errors.is(row) and row.code == 'interrupt' then return nil end
-    error(row, 0)
-end
-
--- Keeps the row of a point that ended, in place of a row of an earlier try.
-local function keep(self, q, row)
-    if self.out then
-        if self.found[q.key] then store.supersede(self.out, row) else store.append(self.out, row) end
-    end
-    self.found[q.key] = row
-end
-
--- Tells whether a point is to run.
-local function is_due(self, q)
-    local row = self.found[q.key]
-    if self.retry_failed then return row ~= nil and row.status == 'failed' end
-    return row == nil
-end
-
--- Returns the result of a point in one line.
-local function words_of(q, row)
-    if row.status ~= 'ok' then return ('%s: %s'):format(q.label, row.error:match '^[^\n]*') end
-    return ('%s: peak %s, %.4g s'):format(q.label, require('wane.report.bytes').text(row.peak), row.seconds)
-end
-
--- Runs the points that are due. Returns whether ^C stopped it.
-local function run_due(self, is_isolated_)
-    local todo = {}
-    for _, q in ipairs(self.points) do
-        if is_due(self, q) then todo[#todo + 1] = q end
-    end
-    local bar = progress.new(#todo, self.verbose)
-    for _, q in ipairs(todo) do
-        bar:at(q.label)
-        local row
-        if is_isolated_ then
-            row = process.run(self.settings, q, { call = calls, point = q.number, grid = self.fingerprint },
-                function() bar:at(q.label) end)
-        else
-            row = run_here(self, q)
-        end
-        if row then keep(self, q, row) end
-        if row == nil or C.wn_interrupted() ~= 0 then
-            bar:finish()
-            return true
-        end
-        bar:done(words_of(q, row))
-    end
-    bar:finish()
-    return false
 end
 
 -- Makes the error of a sweep that ^C stopped.
@@ -212,21 +166,8 @@ local function interrupted(self)
     local count = #self:rows()
     local words = self.out and ('the rows are in %s, and resume = true (--resume) goes on with them'):format(self.out)
         or 'without out = they are kept nowhere'
-    return errors.new('interrupt', ('wane.sweep: interrupted after %d of %d points; %s'):format(count, #self.points,
-        words))
-end
-
--- Calls fn while SIGINT sets a flag, and restores its effect. Returns what fn returns, or true after a ^C.
-local function listening(fn)
-    if at_prompt() then return fn() end
-    C.wn_interrupt(0)
-    interrupt.listen()
-    local fine, result = pcall(fn)
-    local was_stopped = C.wn_interrupted() ~= 0
-    interrupt.unlisten()
-    C.wn_interrupt(0)
-    if not fine then error(result, 0) end
-    return result or was_stopped
+    return errors.new('interrupt', ('wane.sweep: interrupted after %d of %d points; %s'):format(count,
+        #self.assigned, words))
 end
 
 -- Serves a process that was started for one point: never returns from the run of that point's sweep. Returns true for a
@@ -260,7 +201,10 @@ function Sweep:run()
     calls = calls + 1
     local role = process.role()
     if role and serve(self, role) then return self end
-    local alone = is_isolated(self, role)
+    if self.shard and not self.out then
+        raise(nil, 'value', 'wane.sweep: a shard writes its rows into a file, for a later merge; give out = (--out)')
+    end
+    local alone = run.is_isolated(self, role)
     if self.settings.limit and not alone then
         raise(nil, 'value', 'wane.sweep: limit = ends a point from outside, so points need processes of their own; '
             .. 'they have none at a prompt or with isolate = false')
@@ -268,13 +212,56 @@ function Sweep:run()
     local held = self.out and lock(self)
     local fine, stopped = pcall(function()
         if self.out then open(self) end
-        return listening(function() return run_due(self, alone) end)
+        announce(self)
+        return run.listening(function() return run.due(self, alone, calls) end)
     end)
     store.unlock(held)
     if not fine then error(stopped, 0) end
     if stopped then error(interrupted(self), 0) end
-    local problems = self:problems()
-    if #problems > 0 then raise(nil, 'value', 'wane.sweep: %s', table.concat(problems, '\n')) end
+    local broken = self:problems()
+    if #broken > 0 then raise(nil, 'value', 'wane.sweep: %s', table.concat(broken, '\n')) end
+    return self
+end
+
+--- Makes the files of a sweep's shards one: takes their rows, compares what is in several, and writes them to `out`
+-- as one run would have, in the order of points. Rows that `out` has already are taken too, so a merge may be repeated,
+-- and `out` may be resumed to measure here what the shards lack.
+-- @param files list of names, or one; `'rows.*-of-8.jsonl'` names all that match
+-- @return the sweep, with the rows
+-- @raise 'value' for rows of another text of the script (unless resume = 'force') or of another grid, and for two rows
+-- of a point with other bits or bytes; nothing is written then. 'value' too, after the rows were written, for points
+-- that have no row and for bits and bytes as sweep:run(). 'io' for a file that holds no rows
+-- @usage
+-- local function build() return function() return model(x):sum() end, model end
+-- local function sweep(shard, out)
+--     return wane.sweep { build = build, grid = { policy = { 'save_all', 'sqrt' } }, isolate = false, resume = true,
+--         shard = shard, out = out }
+-- end
+-- for k = 1, 2 do sweep(k .. '/2', 'rows.jsonl'):run() end
+-- print(#sweep(nil, 'all.jsonl'):merge({ 'rows.1-of-2.jsonl', 'rows.2-of-2.jsonl' }):rows()) --> 2
+function Sweep:merge(files)
+    for _, name in ipairs { 'shard', 'retry_failed' } do
+        if self[name] then
+            raise(nil, 'value', 'sweep:merge: a merge takes the rows of all shards and runs nothing; leave out %s =',
+                name)
+        end
+    end
+    files = merge.files(files)
+    local is_written = self.out and not process.role() -- in the process of a point, the merge was written before
+    local held = is_written and lock(self)
+    local fine, gathered = pcall(function()
+        local own = self.out and system.exists(self.out) and self.out or nil
+        local got = merge.gather(files, own, self.points, self.settings)
+        self.found, self.source = got.found, got.source
+        if is_written then store.write(self.out, self:rows()) end
+        return got
+    end)
+    store.unlock(held)
+    if not fine then error(gathered, 0) end
+    for _, line in ipairs(gathered.notes) do say('%s', line) end
+    local lines = merge.lacks(self.points, self:missing(), gathered, files)
+    for _, line in ipairs(self:problems()) do lines[#lines + 1] = line end
+    if #lines > 0 then raise(nil, 'value', 'sweep:merge: %s', table.concat(lines, '\n')) end
     return self
 end
 
@@ -310,16 +297,11 @@ function Sweep:measured()
     return rows
 end
 
--- Returns the row whose bits the other rows of its group must have: that of save_all, else the first.
-local function reference_of(rows)
-    for _, row in ipairs(rows) do
-        if row.point.policy == 'save_all' then return row end
-    end
-    return rows[1]
-end
-
+-- Returns the name of a row's point, with the row's file where rows of several files were merged.
 local function name_of(self, row)
-    return self.points[row.n].label
+    local q = self.points[row.n]
+    local file = self.source and self.source[q.key]
+    return file and ('%s in %s'):format(q.label, file) or q.label
 end
 
 --- Lists the promises of Wane that rows break, one sentence each.
@@ -329,36 +311,22 @@ end
 -- local sweep = wane.sweep { build = build, grid = { policy = { 'save_all', 'sqrt' } }, isolate = false }
 -- print(#sweep:run():problems()) --> 0
 function Sweep:problems()
-    local groups, order, out = {}, {}, {}
-    for _, q in ipairs(self.points) do
-        local row = self.found[q.key]
-        if row and row.status == 'ok' then
-            if not row.exact or row.peak ~= row.predicted_peak or row.reserved ~= row.predicted_reserved then
-                out[#out + 1] = ('%s: predicted peak %.0f bytes (reserved %.0f), measured %.0f (%.0f); '
-                    .. 'this is a defect of Wane'):format(q.label, row.predicted_peak, row.predicted_reserved, row.peak,
-                    row.reserved)
-            end
-            if groups[q.group] == nil then
-                groups[q.group] = {}
-                order[#order + 1] = groups[q.group]
-            end
-            if row.lossless then table.insert(groups[q.group], row) end
-        end
+    return problems.of(self.points, self.found, function(row) return name_of(self, row) end)
+end
+
+--- Returns the points without a row: of a shard those of the shard, else all.
+-- @return list of points, in order
+-- @usage
+-- local function build() return function() return model(x):sum() end, model end
+-- local sweep = wane.sweep { build = build, grid = { policy = { 'save_all', 'sqrt' } }, isolate = false }
+-- print(#sweep:missing(), sweep:missing()[1].label) --> 2	policy=save_all
+-- print(#sweep:run():missing()) --> 0
+function Sweep:missing()
+    local list = {}
+    for _, q in ipairs(self.assigned) do
+        if not self.found[q.key] then list[#list + 1] = q end
     end
-    for _, rows in ipairs(order) do
-        local first = reference_of(rows)
-        for _, row in ipairs(rows) do
-            local what = row.digest ~= first.digest and (row.digest_of or 'digests')
-                or row.loss_bits ~= first.loss_bits and 'losses'
-            if what then
-                out[#out + 1] = ('the %s of (%s) and (%s) differ: %s and %s; build must make the same model from the '
-                    .. 'same numbers for every policy'):format(what, name_of(self, first), name_of(self, row),
-                    tostring(what == 'losses' and first.loss_bits or first.digest),
-                    tostring(what == 'losses' and row.loss_bits or row.digest))
-            end
-        end
-    end
-    return out
+    return list
 end
 
 --- Returns the rows with status 'failed'.

@@ -68,9 +68,11 @@ end
 -- @param self Sweep
 function report.summary(self)
     local rows, measured = self:rows(), self:measured()
-    local text = ('%d points: %d measured'):format(#self.points, #measured)
+    local text = ('%d points: %d measured'):format(#self.assigned, #measured)
+    if self.shard then text = ('shard %d/%d, '):format(self.shard.index, self.shard.count) .. text end
     if #rows > #measured then text = text .. (', %d failed'):format(#rows - #measured) end
-    if #rows < #self.points then text = text .. (', %d not run'):format(#self.points - #rows) end
+    local missing = #self:missing()
+    if missing > 0 then text = text .. (', %d not run'):format(missing) end
     if #measured > 0 then
         text = text .. '; * marks what no other ' .. (rows[1].point.policy and 'policy' or 'point')
             .. ' beats in peak and seconds' .. noise.summary(measured)

@@ -12,7 +12,7 @@ local settings = {}
 local here = debug.getinfo(1, 'S').source:match '^(.*[/\\])sweep[/\\]' or '@'
 
 local options = { 'build', 'grid', 'order', 'defaults', 'repeats', 'warmup', 'fused', 'seed', 'out', 'resume', 'limit',
-    'isolate', 'verbose', 'title', 'retry_failed' }
+    'isolate', 'verbose', 'title', 'retry_failed', 'shard' }
 
 -- Returns a field as a whole number between two bounds.
 local function whole(t, name, default, least, most)
@@ -84,7 +84,7 @@ end
 function settings.of(t)
     check(t)
     local made = { build = t.build, fused = t.fused == true, limit = t.limit,
-        seed = whole(t, 'seed', 0, 0, 2 ^ 53 - 1),
+        is_forced = t.resume == 'force', seed = whole(t, 'seed', 0, 0, 2 ^ 53 - 1),
         repeats = whole(t, 'repeats', 3, 1, errors.MOST_STEPS), warmup = whole(t, 'warmup', 1, 0, errors.MOST_STEPS) }
     made.sources = sources_of(t)
     made.script = script_of(t, made)

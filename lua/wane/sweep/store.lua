@@ -147,6 +147,15 @@ function store.cut(path, count)
     replace(path, text:sub(1, #text - count))
 end
 
+--- Writes a file of rows, in place of what it holds, as a whole or not at all.
+-- @param path file
+-- @param rows list of tables of plain values
+function store.write(path, rows)
+    local lines = {}
+    for i, row in ipairs(rows) do lines[i] = json.encode(row) .. '\n' end
+    replace(path, table.concat(lines))
+end
+
 --- Replaces the rows of a point by one row at the end of the file; all other lines stay as they are.
 -- @param path file without a torn line
 -- @param row table of plain values

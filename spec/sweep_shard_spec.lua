@@ -1,0 +1,177 @@
+-- Checks the shards of a sweep that several processes share: that they divide the points, what schedulers and launchers
+-- are understood to say, and that no row is lost or taken twice when a shard is killed and requeued.
+local helper = require 'spec.helper'
+local json = require 'wane.report.json'
+local shard = require 'wane.sweep.shard'
+local sweeps = require 'spec.support.sweeps'
+local system = require 'wane.system'
+
+local read, refusal, rows, sweep, write = sweeps.read, sweeps.refusal, sweeps.rows, sweeps.sweep, sweeps.write
+local folder
+
+describe('a shard', function()
+    setup(function() folder = sweeps.folder() end)
+    teardown(function() os.execute('rm -rf ' .. folder) end)
+
+    it('has every N-th point, and every point is in one', function()
+        local points = sweep().points
+        for count = 1, 23 do
+            local seen, total = {}, 0
+            for index = 1, count do
+                local s = sweep { shard = ('%d/%d'):format(index, count), out = 'never' }
+                for k, q in ipairs(s.assigned) do
+                    assert.equal(index + (k - 1) * count, q.number)
+                    assert.is_nil(seen[q.key])
+                    seen[q.key], total = true, total + 1
+                end
+                assert.equal(#points, #s.points)
+                assert.is_true(math.abs(#s.assigned - #points / count) < 1)
+                assert.equal(#s.assigned, #s:missing())
+            end
+            assert.equal(#points, total)
+        end
+    end)
+
+    it('has a file of its own beside the one that was named', function()
+        for out, path in pairs { ['a.jsonl'] = 'a.3-of-8.jsonl', ['r.d/a'] = 'r.d/a.3-of-8',
+            ['a.v2.x'] = 'a.v2.3-of-8.x', ['r/.x'] = 'r/.x.3-of-8', ['a.1-of-2.jsonl'] = 'a.1-of-2.3-of-8.jsonl' } do
+            assert.equal(path, sweep { shard = '3/8', out = out }.out)
+            assert.same({ index = 3, count = 8 }, shard.named(path))
+        end
+        for _, path in ipairs { 'a.jsonl', 'a.0-of-8.jsonl', 'a.9-of-8.jsonl', '3-of-8.jsonl', 'a.3-of-8/b.jsonl' } do
+            assert.is_nil(shard.named(path), path)
+        end
+    end)
+
+    it('is refused where it names none, with what it should be', function()
+        for _, bad in ipairs { '0/8', '9/8', '1', '1/', '/8', '1/0', '-1/8', '1.5/8', '1/8 ', 'all', '', 3, true, {},
+            '1/99999999999' } do
+            local words, code = refusal(sweep, { shard = bad, out = 'never' })
+            assert.equal('value', code)
+            assert.matches("shard must be 'I/N', I from 1 to N", words)
+        end
+        assert.matches('give out =', (refusal(function() sweep({ shard = '1/2' }):run() end)))
+        assert.matches('leave out shard', (refusal(function() sweep({ shard = '1/2', out = 'x' }):merge 'y' end)))
+    end)
+
+    it('of no point writes an empty file and is done', function()
+        local s = sweep { shard = '21/21', out = folder .. '/none.jsonl' }
+        local words = sweeps.said(function() s:run() end)
+        assert.equal('wane.sweep: shard 21/21 has none of the 20 points\n', words)
+        assert.equal('', read(s.out))
+        assert.matches('not run yet', tostring(s))
+    end)
+
+    it('is not begun beside files of another number of shards, whose points it would measure again', function()
+        local out = folder .. '/[division] *.jsonl'
+        sweep({ shard = '1/4', out = out }):run()
+        local words = refusal(function() sweep({ shard = '1/2', out = out, resume = true }):run() end)
+        assert.matches('%[division%] %*%.1%-of%-4%.jsonl is of another number of shards than 1/2', words)
+        assert.is_false(system.exists(folder .. '/[division] *.1-of-2.jsonl'))
+        assert.is_false(system.exists(folder .. '/[division] *.1-of-2.jsonl.lock'))
+        sweep({ shard = '1/2', out = out, resume = 'force' }):run()
+        sweep({ shard = '1/2', out = out, resume = true }):run() -- it was begun
+        sweep({ shard = '2/4', out = out, resume = true }):run() -- and files beside 2/4 do exist, of both
+    end)
+end)
+
+-- Variables of one environment a row, and the shard that 'auto' makes of them: 'I/N', 'none', or what is said.
+local ENVIRONMENTS = {
+    { {}, 'none' },
+    { { SLURM_JOB_ID = 7, SLURM_PROCID = 0 }, 'none' }, -- a batch script of one task
+    { { SLURM_JOB_ID = 7, SLURM_PROCID = 0, SLURM_NTASKS = 1 }, '1/1' },
+    { { SLURM_ARRAY_TASK_ID = 3, SLURM_ARRAY_TASK_MIN = 1, SLURM_ARRAY_TASK_MAX = 8, SLURM_ARRAY_TASK_STEP = 1,
+        SLURM_ARRAY_TASK_COUNT = 8, SLURM_PROCID = 0, SLURM_JOB_ID = 7 }, '3/8' },
+    { { SLURM_ARRAY_TASK_ID = 0, SLURM_ARRAY_TASK_MIN = 0, SLURM_ARRAY_TASK_MAX = 7 }, '1/8' },
+    { { SLURM_ARRAY_TASK_ID = 14, SLURM_ARRAY_TASK_MIN = 10, SLURM_ARRAY_TASK_MAX = 19 }, '5/10' },
+    { { SLURM_ARRAY_TASK_ID = 6, SLURM_ARRAY_TASK_MIN = 0, SLURM_ARRAY_TASK_MAX = 9, SLURM_ARRAY_TASK_STEP = 3 },
+        '3/4' },
+    { { SLURM_ARRAY_TASK_ID = 6, SLURM_ARRAY_TASK_MIN = 1, SLURM_ARRAY_TASK_MAX = 8, SLURM_ARRAY_TASK_STEP = 5,
+        SLURM_ARRAY_TASK_COUNT = 2 }, '2/2' },
+    { { SLURM_ARRAY_TASK_ID = 3, SLURM_ARRAY_TASK_MIN = 1, SLURM_ARRAY_TASK_MAX = 7, SLURM_ARRAY_TASK_STEP = 1,
+        SLURM_ARRAY_TASK_COUNT = 3 }, 'an array of 3 tasks with gaps .* %-%-array=1%-3; give %-%-shard I/N' },
+    { { SLURM_ARRAY_TASK_ID = 3 }, 'SLURM_ARRAY_TASK_ID=3 without SLURM_ARRAY_TASK_MIN' },
+    { { SLURM_ARRAY_TASK_ID = 3, SLURM_ARRAY_TASK_MIN = 1 }, 'without SLURM_ARRAY_TASK_MAX' },
+    { { SLURM_ARRAY_TASK_ID = 9, SLURM_ARRAY_TASK_MIN = 1, SLURM_ARRAY_TASK_MAX = 8 }, 'no task of an array' },
+    { { SLURM_ARRAY_TASK_ID = 2, SLURM_ARRAY_TASK_MIN = 1, SLURM_ARRAY_TASK_MAX = 9, SLURM_ARRAY_TASK_STEP = 4 },
+        'SLURM_ARRAY_TASK_ID=2, which is no task of an array from 1 to 9 by 4' },
+    { { SLURM_ARRAY_TASK_ID = 1, SLURM_ARRAY_TASK_MIN = 1, SLURM_ARRAY_TASK_MAX = 9, SLURM_ARRAY_TASK_STEP = 0 },
+        'no task of an array' },
+    { { SLURM_ARRAY_TASK_ID = 'x' }, 'SLURM_ARRAY_TASK_ID=x, which is no whole number' },
+    { { OMPI_COMM_WORLD_RANK = 2, OMPI_COMM_WORLD_SIZE = 4 }, '3/4' },
+    { { PMI_RANK = 0, PMI_SIZE = 4 }, '1/4' },
+    { { SLURM_PROCID = 3, SLURM_NTASKS = 4 }, '4/4' },
+    { { SLURM_PROCID = 1, SLURM_STEP_NUM_TASKS = 2, SLURM_NTASKS = 8, SLURM_JOB_ID = 7, SLURM_STEP_ID = 0 }, '2/2' },
+    -- srun --mpi=pmi2 says the same twice; mpirun within a job of Slurm has ranks of its own
+    { { PMI_RANK = 1, PMI_SIZE = 2, SLURM_PROCID = 1, SLURM_NTASKS = 2, SLURM_JOB_ID = 7, SLURM_STEP_ID = 0 }, '2/2' },
+    { { OMPI_COMM_WORLD_RANK = 2, OMPI_COMM_WORLD_SIZE = 4, SLURM_PROCID = 0, SLURM_NTASKS = 4, SLURM_JOB_ID = 7 },
+        '3/4' },
+    { { OMPI_COMM_WORLD_RANK = 2, OMPI_COMM_WORLD_SIZE = 4, PMI_RANK = 0, PMI_SIZE = 1 }, '3/4' },
+    { { OMPI_COMM_WORLD_RANK = 0, OMPI_COMM_WORLD_SIZE = 1, PMI_RANK = 5, PMI_SIZE = 6 }, '6/6' },
+    { { OMPI_COMM_WORLD_RANK = 2, OMPI_COMM_WORLD_SIZE = 4, PMI_RANK = 1, PMI_SIZE = 4 },
+        'two ranks: OMPI_COMM_WORLD_RANK=2 of 4 and PMI_RANK=1 of 4' },
+    { { OMPI_COMM_WORLD_RANK = 4, OMPI_COMM_WORLD_SIZE = 4 }, 'OMPI_COMM_WORLD_RANK=4 beside OMPI_COMM_WORLD_SIZE=4' },
+    { { PMI_RANK = 1 }, 'PMI_RANK=1 without PMI_SIZE' },
+    { { PMI_SIZE = 2 }, 'PMI_SIZE=2 without PMI_RANK' },
+    { { PMI_RANK = -1, PMI_SIZE = 2 }, 'PMI_RANK=%-1, which is no whole number from 0' },
+    { { SLURM_PROCID = 2 }, 'SLURM_PROCID=2 without SLURM_NTASKS' },
+    { { SLURM_PROCID = 0, SLURM_NTASKS = 4, SLURM_JOB_ID = 7 }, 'runs once, in the batch script itself.* srun' },
+    -- ranks within the tasks of an array
+    { { SLURM_ARRAY_TASK_ID = 2, SLURM_ARRAY_TASK_MIN = 1, SLURM_ARRAY_TASK_MAX = 3, SLURM_PROCID = 1,
+        SLURM_STEP_NUM_TASKS = 4, SLURM_STEP_ID = 0, SLURM_JOB_ID = 7 }, '6/12' },
+    { { PBS_ARRAY_INDEX = 3 }, 'PBS_ARRAY_INDEX=3; give %-%-shard "$PBS_ARRAY_INDEX/N"' },
+    { { SGE_TASK_ID = 'undefined', LSB_JOBINDEX = 0, PBS_ARRAYID = '' }, 'none' },
+    { { SGE_TASK_ID = 1 }, 'SGE_TASK_ID=1' }, { { LSB_JOBINDEX = 1 }, 'LSB_JOBINDEX=1' },
+}
+
+describe("shard = 'auto'", function()
+    setup(function() folder = sweeps.folder() end)
+    teardown(function() os.execute('rm -rf ' .. folder) end)
+
+    it('is the place in an array or among ranks, and contradictions are refused by name', function()
+        for _, row in ipairs(ENVIRONMENTS) do
+            local function get(name) return row[1][name] ~= nil and tostring(row[1][name]) or nil end
+            local fine, found = pcall(shard.auto, get)
+            local text = not fine and found.message or found and ('%d/%d'):format(found.index, found.count) or 'none'
+            local is_there = text == row[2] or not fine and text:find(row[2]) ~= nil
+            assert.is_true(is_there, json.encode(row[1]) .. ': ' .. text)
+        end
+    end)
+
+    it('of every task of a product of arrays and ranks is another shard', function()
+        local seen = {}
+        for task = 5, 9, 2 do
+            for rank = 0, 3 do
+                local set = { SLURM_ARRAY_TASK_ID = task, SLURM_ARRAY_TASK_MIN = 5, SLURM_ARRAY_TASK_MAX = 9,
+                    SLURM_ARRAY_TASK_STEP = 2, OMPI_COMM_WORLD_RANK = rank, OMPI_COMM_WORLD_SIZE = 4 }
+                local one = shard.auto(function(name) return set[name] and tostring(set[name]) end)
+                assert.equal(12, one.count)
+                seen[#seen + 1] = one.index
+            end
+        end
+        assert.same({ 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 }, seen)
+    end)
+
+    it('in a process of neither measures all points, and says so', function()
+        local lone = 'env -u SLURM_ARRAY_TASK_ID -u SLURM_PROCID -u OMPI_COMM_WORLD_RANK -u OMPI_COMM_WORLD_SIZE '
+        local script = write(folder .. '/one.lua', [[
+return { grid = { k = { 1, 2, 3 } }, build = function(p)
+    local w = require('wane').ones(p.k, { requires_grad = true })
+    return function() return (w * w):sum() end
+end }]])
+        local words, code = helper.shell(('%s build/wane sweep %s --shard auto --out %s/one.jsonl'):format(lone, script,
+            folder))
+        assert.equal(0, code, words)
+        assert.matches("shard = 'auto' found no Slurm array and no ranks; this process measures all 3 points", words)
+        assert.equal(3, #rows(folder .. '/one.jsonl'))
+        words, code = helper.shell(('OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 build/wane sweep %s --shard auto '
+            .. '--out %s/two.jsonl'):format(script, folder))
+        assert.equal(0, code, words)
+        assert.matches('shard 2/2, 1 points: 1 measured', words)
+        assert.equal(1, #rows(folder .. '/two.2-of-2.jsonl'))
+        words, code = helper.shell(('PMI_RANK=2 PMI_SIZE=2 build/wane sweep %s --shard auto --out x'):format(script))
+        assert.equal(2, code)
+        assert.matches('PMI_RANK=2 beside PMI_SIZE=2', words)
+        assert.not_matches('traceback', words)
+    end)
+end)
