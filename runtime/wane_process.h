@@ -28,23 +28,30 @@ WN_API int32_t wn_file_read(int32_t file, int64_t at, void *bytes, int64_t n);
 WN_API int32_t wn_element_bytes(const char *kind);
 /* Returns the dtype that elements of a kind become; -1: there is no such kind. */
 WN_API int32_t wn_element_dtype(const char *kind);
-/* A tensor in a file. */
+/* A tensor in a file. The fields from `cell` on are of wn_file_load alone.
+ *
+ *     columns = 0: elements as they are            columns = 3: a matrix whose other form the cell holds
+ *     file   a b c d e f                           file   a b            cell, rows of 3   a c e
+ *     cell   ...a b c d e f...                            c d                              b d f
+ *            ^first                                       e f */
 struct wn_file_piece {
     int64_t at;              /* byte where it begins */
     const char *kind, *name; /* of its elements; its name, for messages */
-    int32_t cell;            /* handle of the cell that takes it, of wn_file_load */
+    int32_t file;            /* handle of the file */
     int32_t swap;            /* 1: the bytes of an element are in the other order than this machine's */
+    int32_t cell;            /* handle of the cell that takes it */
+    int64_t first, count;    /* element of the cell, row by row, that its first becomes; number of elements */
+    int64_t columns;         /* 0, or the columns of the matrix in the cell that the file has as columns x rows */
 };
 /* Returns a handle of a value of that type and device with the elements of a piece. Floats become floats and
  * integers become integers. Id: WN_VALUE names the first element that the dtype does not hold, WN_DTYPE when the
  * kind cannot become it. */
-WN_API int32_t wn_file_data(int32_t file, const struct wn_file_piece *piece, const struct wn_type *type,
-                            int32_t device);
-/* Writes n pieces into their cells, in the dtypes of the cells. All pieces are checked and all storage is taken
- * before the first cell is written, so a failure before changes nothing; when reading fails later, cells that had a
- * value are invalid until they are written, and others are as they were. Status: as of wn_file_data; WN_DEVICE for a
- * cell of meta. */
-WN_API int32_t wn_file_load(int32_t file, int32_t n, const struct wn_file_piece *pieces);
+WN_API int32_t wn_file_data(const struct wn_file_piece *piece, const struct wn_type *type, int32_t device);
+/* Writes n pieces into their cells, in the dtypes of the cells. The pieces of a cell follow each other from its first
+ * element to its last, else WN_VALUE. All pieces are checked and all storage is taken before the first cell is
+ * written, so a failure before changes nothing; when reading fails later, cells that had a value are invalid until
+ * they are written, and others are as they were. Status: as of wn_file_data; WN_DEVICE for a cell of meta. */
+WN_API int32_t wn_file_load(int32_t n, const struct wn_file_piece *pieces);
 /* Checks a path before work is spent on it. Status: WN_IO when a pipe, socket, device or folder has this name. */
 WN_API int32_t wn_file_check(const char *path, int32_t is_written);
 /* Closes a file and gives the handle up; what was not committed is dropped. */

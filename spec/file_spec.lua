@@ -38,10 +38,13 @@ local function model()
     return nn.Sequential { nn.Linear(3, 40), nn.Linear(40, 2) }
 end
 
--- Returns where the parameters of a saved model begin in its file of n bytes: a list of { at = byte, kind =, name = }.
-local function places(n)
-    local list = {}
-    for k, at in ipairs { n - 808, n - 488, n - 328, n - 8 } do list[k] = { at = at, kind = 'F32', name = 'p' .. k } end
+-- Returns the pieces of a saved model in its file of n bytes, for a model like it.
+local function places(f, n, m)
+    local list, parameters = {}, m:parameters()
+    for k, at in ipairs { n - 808, n - 488, n - 328, n - 8 } do
+        list[k] = { entry = { file = f, at = at, kind = 'F32', name = 'p' .. k }, cell = parameters[k], first = 0,
+            count = parameters[k]:numel(), columns = 0 }
+    end
     return list
 end
 
@@ -237,7 +240,7 @@ describe('an allocation that fails', function()
             local before = wane.memory()
             C.wn_debug('fail_alloc', n)
             local ok, e = pcall(File.read, PATH, 'spec', function(f)
-                f:load(fresh:parameters(), places(f.size))
+                File.load(places(f, f.size, fresh))
             end)
             local fired = C.wn_debug_get('fail_alloc') == 0
             C.wn_debug('fail_alloc', 0)
@@ -389,9 +392,10 @@ describe('a broken file', function()
         local twin = bits((function() local t = model(); wane.save(FOLDER .. '/x', t); return t end)())
         os.remove(FOLDER .. '/x')
         for _, each in ipairs { m, fresh } do
-            local ok, e = pcall(require('wane.io.file').read, PATH, 'spec', function(f)
+            local File = require 'wane.io.file'
+            local ok, e = pcall(File.read, PATH, 'spec', function(f)
                 write(PATH, text:sub(1, -20))
-                f:load(each:parameters(), places(#text))
+                File.load(places(f, #text, each))
             end)
             write(PATH, text)
             assert.is_false(ok)

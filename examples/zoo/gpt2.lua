@@ -5,17 +5,23 @@
 --   local model = gpt2.new('774M', { dropout = 0.1 })  -- '124M' '355M' '774M' '1558M'
 --   local loss = gpt2.loss(model, ids, labels)         -- ids, labels (B, T) i32, 0-based; T up to model.config.context
 --
--- The published weights use the tanh approximation of GELU; Wane's GELU is the exact one, with erf. It saves the same
--- bytes, but published weights loaded here give slightly other numbers. First values of weights follow the paper
--- (normal 0.02, the projections back into the stream divided by sqrt(2 layers)); nothing is allocated until a program
--- runs.
+--   local published = gpt2.load 'folder/of/gpt2'       -- weights in the naming of Hugging Face, see zoo/published.lua
+--
+-- A model that is made anew has the exact GELU, with erf; published weights mean the tanh approximation, and a model
+-- that they are loaded into has that one (config.act). It saves the same bytes, because it is a region that is computed
+-- again from its input. First values of weights follow the paper (normal 0.02, the projections back into the stream
+-- divided by sqrt(2 layers)); nothing is allocated until a program runs.
 local wane = require 'wane'
+
+local published = require 'zoo.published'
 
 local nn = wane.nn
 
 local gpt2 = {}
 
---- Sizes by name. Fields: vocab, context, layers, heads, d (size of the stream; the MLP is 4 d wide).
+--- Sizes by name. Fields: vocab, context, layers, heads, d (size of the stream); and where they differ from what stands
+-- here, hidden = 4 d (size of the MLP), act = 'gelu' (or 'gelu_tanh', the approximation), eps = 1e-5 (of norms), tied =
+-- true (false: the head is a table of its own).
 gpt2.configs = {
     ['124M'] = { vocab = 50257, context = 1024, layers = 12, heads = 12, d = 768 },
     ['355M'] = { vocab = 50257, context = 1024, layers = 24, heads = 16, d = 1024 },
@@ -27,12 +33,26 @@ gpt2.configs = {
 --- Counts of parameters of the published models.
 gpt2.parameters = { ['124M'] = 124439808, ['355M'] = 354823168, ['774M'] = 774030080, ['1558M'] = 1557611200 }
 
+-- Computes x Phi(x) with tanh in the place of erf. (Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016.)
+local function tanh_gelu(x)
+    return 0.5 * x * (1 + (math.sqrt(2 / math.pi) * (x + 0.044715 * x ^ 3)):tanh())
+end
+
+local TanhGELU = nn.module 'TanhGELU'
+function TanhGELU:forward(x) -- luacheck: no self
+    if x.dtype == 'bf16' then return wane.checkpoint(function(y) return tanh_gelu(y:to 'f32'):to 'bf16' end, x) end
+    return wane.checkpoint(tanh_gelu, x)
+end
+
 local Block = nn.module('Block', function(self, c, o)
-    self.ln1 = nn.LayerNorm(c.d, o.place)
-    self.attn = nn.Attention(c.d, c.heads, { dropout = o.dropout, tiled = o.tiled, dtype = o.dtype, device = o.device })
+    self.ln1 = nn.LayerNorm(c.d, o.norm)
+    self.attn = nn.Attention(c.d, c.heads, { causal = true, dropout = o.dropout, tiled = o.tiled, dtype = o.dtype,
+        device = o.device })
     self.drop = nn.Dropout(o.dropout)
-    self.ln2 = nn.LayerNorm(c.d, o.place)
-    self.mlp = nn.MLP(c.d, 4 * c.d, { act = 'gelu', dropout = o.dropout, dtype = o.dtype, device = o.device })
+    self.ln2 = nn.LayerNorm(c.d, o.norm)
+    self.mlp = nn.MLP(c.d, c.hidden or 4 * c.d, { act = 'gelu', dropout = o.dropout, dtype = o.dtype,
+        device = o.device })
+    if c.act == 'gelu_tanh' then self.mlp.act = TanhGELU() end
 end)
 function Block:forward(x)
     x = x + self.drop(self.attn(self.ln1(x)))
@@ -45,11 +65,14 @@ local GPT2 = nn.module('GPT2', function(self, c, o)
     self.drop = nn.Dropout(o.dropout)
     self.blocks = {}
     for i = 1, c.layers do self.blocks[i] = Block(c, o) end
-    self.norm = nn.LayerNorm(c.d, o.place)
+    self.norm = nn.LayerNorm(c.d, o.norm)
+    if c.tied == false then
+        self.head = nn.Linear(c.d, c.vocab, { bias = false, dtype = o.dtype, device = o.device })
+    end
     self.region = o.region
 end)
 
--- Returns logits (B, T, vocab) of ids (B, T), in f32 whatever the model's dtype.
+-- Returns logits (B, T, vocab) of ids (B, T), in f32 for a bf16 model.
 function GPT2:forward(ids)
     local t = ids.shape[2]
     if t > self.config.context then
@@ -57,8 +80,9 @@ function GPT2:forward(ids)
     end
     local x = self.drop(self.wte(ids) + self.wpe(wane.arange(0, t, { dtype = 'i32', device = ids.device })))
     for _, block in ipairs(self.blocks) do x = self.region and wane.checkpoint(block, x) or block(x) end
-    local logits = self.norm(x):matmul(self.wte.weight, { transpose_b = true })
-    return logits.dtype == 'f32' and logits or logits:to 'f32'
+    x = self.norm(x)
+    local logits = self.head and self.head(x) or x:matmul(self.wte.weight, { transpose_b = true })
+    return logits.dtype == 'bf16' and logits:to 'f32' or logits
 end
 
 local function start(model, layers)
@@ -90,13 +114,84 @@ function gpt2.new(what, opts)
         o[name] = value
     end
     o.dropout = o.dropout or 0
+    if c.act ~= nil and c.act ~= 'gelu' and c.act ~= 'gelu_tanh' then
+        error("gpt2.new: act = '" .. tostring(c.act) .. "'; known: gelu gelu_tanh", 2)
+    end
     o.place = { dtype = o.dtype, device = o.device }
+    o.norm = { eps = c.eps, dtype = o.dtype, device = o.device }
     return start(GPT2(c, o), c.layers)
 end
 
 --- Records the mean loss of a batch. ids, labels: (B, T) i32.
 function gpt2.loss(model, ids, labels)
     return nn.cross_entropy(model(ids), labels)
+end
+
+-- ---- published weights --------------------------------------------------------------------------------------------
+local PLACES = { ln1 = 'ln_1', ln2 = 'ln_2', ['attn.qkv'] = 'attn.c_attn', ['attn.out'] = 'attn.c_proj',
+    ['mlp.up'] = 'mlp.c_fc', ['mlp.down'] = 'mlp.c_proj' }
+
+-- Returns the rule for wane.load. The published linear layers hold their weights as (inputs, outputs).
+local function names_of(prefix)
+    return function(state)
+        local block, inner, kind = state:match '^blocks%.(%d+)%.(.+)%.(%a+)$'
+        if block then
+            local name = ('%sh.%d.%s.%s'):format(prefix, block - 1, PLACES[inner], kind)
+            return { name = name, transpose = kind == 'weight' and not inner:find '^ln' or nil }
+        end
+        if state == 'head.weight' then return 'lm_head.weight' end
+        return prefix .. state:gsub('^norm', 'ln_f')
+    end
+end
+
+-- Returns a config with the defaults filled in.
+local function complete(c)
+    return { vocab = c.vocab, context = c.context, layers = c.layers, heads = c.heads, d = c.d,
+        hidden = c.hidden or 4 * c.d, act = c.act or 'gelu', eps = c.eps or 1e-5, tied = c.tied ~= false }
+end
+
+local ACTS = { gelu = 'gelu', gelu_new = 'gelu_tanh', gelu_pytorch_tanh = 'gelu_tanh' }
+
+-- Returns the config that a config.json means.
+local function read(config)
+    published.require_values(config, {
+        model_type = { 'gpt2' }, activation_function = { 'gelu_new', 'gelu_pytorch_tanh', 'gelu' },
+        scale_attn_weights = { true }, scale_attn_by_inverse_layer_idx = { false }, add_cross_attention = { false },
+    })
+    local c = published.numbers(config, { vocab = 'vocab_size', context = 'n_positions', layers = 'n_layer',
+        heads = 'n_head', d = 'n_embd' })
+    c.act, c.eps = ACTS[config.activation_function or 'gelu_new'], config.layer_norm_epsilon
+    c.hidden, c.tied = config.n_inner, config.tie_word_embeddings ~= false
+    return c
+end
+
+-- Returns the config of weights without a config.json that have one of the published sizes, whatever their vocabulary.
+local function guess(list)
+    local rows, layers = {}, 0
+    for _, entry in ipairs(list) do
+        local block = entry.name:match 'h%.(%d+)%.ln_1%.weight$'
+        layers = math.max(layers, block and block + 1 or 0)
+        local name = entry.name:match '(wt?p?e)%.weight$'
+        if name then rows[name] = entry.shape end
+    end
+    for _, c in pairs(rows.wte and rows.wpe and gpt2.configs or {}) do
+        if c.layers == layers and c.d == rows.wte[2] then
+            return { vocab = rows.wte[1], context = rows.wpe[1], layers = layers, heads = c.heads, d = c.d,
+                act = 'gelu_tanh' }
+        end
+    end
+end
+
+--- Loads published weights into a new model, or into one that is given.
+-- @param path of the weights: a file, an index of several files, or a folder; config.json is read beside them. Without
+-- one the published sizes are known by their shapes
+-- @param opts options of gpt2.new; config = what gpt2.new takes, in the place of config.json; model = one that takes
+-- the weights. lm_head.weight is left out where the head is the token table (config.tied)
+-- @return the model
+function gpt2.load(path, opts)
+    return published.load({ what = 'gpt2.load', new = gpt2.new, read = read, complete = complete, guess = guess,
+        table_name = 'wte.weight', names = names_of,
+        ignore = { '%.attn%.bias$', '%.attn%.masked_bias$', '^lm_head%.weight$' } }, path, opts)
 end
 
 return gpt2

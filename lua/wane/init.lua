@@ -91,7 +91,7 @@ local PLACES = {
     chain_frontier = { 'plan.chain', 'chain_frontier' }, chain_binomial = { 'plan.chain', 'chain_binomial' },
     chunked = { 'program.chunked' }, accumulate = { 'program.accumulate' }, custom = { 'program.custom' },
     sweep = { 'sweep', 'sweep' }, data = { 'data' }, plot = { 'report.line_plot', 'plot' },
-    save = { 'io', 'save' }, load = { 'io', 'load' },
+    save = { 'io', 'save' }, load = { 'io', 'load' }, inspect = { 'io.inspect', 'inspect' },
     main = { 'cli', 'main' }, pytorch = { 'pytorch', 'script' },
 }
 

@@ -9,6 +9,9 @@
  * 1 MiB 2.2 and 3.3 (128 MiB, a file in memory). */
 #define BLOCK 65536
 
+/* Bytes of a matrix that are turned at a time, once they are converted. */
+#define STRIP (1 << 20)
+
 static struct wn__file *get_file(int32_t handle)
 {
     return wn__handle_get(handle, WN_HANDLE_FILE);
@@ -141,24 +144,76 @@ static int32_t run_stream(const struct stream *s)
     return WN_OK;
 }
 
-/* Fills *out with the elements of a piece that become a value of the type. Fails where they cannot; reads none of
- * them. */
-static int32_t open_stream(const struct wn__file *f, const struct wn_file_piece *p, const struct wn_type *type,
-                           struct stream *out)
+/* A part of a matrix: its rows from `row` on, its columns from `column` on, row by row in `bytes`. */
+struct strip {
+    int64_t row, column, rows, columns;
+    char *bytes;
+};
+
+/* Fills a strip from the file, which has the matrix turned, with `height` elements a row. */
+static int32_t read_strip(const struct stream *s, int64_t height, const struct strip *t)
 {
+    char in[8 * WN_CONVERT_MOST], out[8 * WN_CONVERT_MOST];
+    const struct wn__conversion c = {s->kind, s->dtype, s->swap};
+    int64_t size = wn__dtype_size(s->dtype);
+    for (int64_t j = 0; j < t->columns; j++) {
+        double value = 0;
+        int64_t i = (t->column + j) * height + t->row;
+        WN_TRY(wn__file_read(s->file, s->at + i * s->kind->bytes, in, t->rows * s->kind->bytes));
+        int64_t bad = wn__convert(&c, in, t->rows, out, &value);
+        if (bad >= 0) return refuse_element(s, i + bad, value);
+        for (int64_t r = 0; r < t->rows; r++)
+            memcpy(t->bytes + (r * t->columns + j) * size, out + r * size, (size_t)size);
+    }
+    return WN_OK;
+}
+
+/* Hands on a strip of a matrix of `width` columns. */
+static int32_t put_strip(const struct stream *s, int64_t width, const struct strip *t)
+{
+    int64_t size = wn__dtype_size(s->dtype), row = t->columns * size;
+    if (t->columns == width) return s->put(s->target, t->row * row, t->bytes, t->rows * row);
+    for (int64_t r = 0; r < t->rows; r++)
+        WN_TRY(s->put(s->target, ((t->row + r) * width + t->column) * size, t->bytes + r * row, row));
+    return WN_OK;
+}
+
+static int64_t less(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Reads, converts, turns and hands on all elements of a matrix of `width` columns, which the file has turned, strip by
+ * strip. room: STRIP bytes. */
+static int32_t run_turned(const struct stream *s, int64_t width, char *room)
+{
+    int64_t most = STRIP / wn__dtype_size(s->dtype), height = s->count / width;
+    int64_t columns = less(width, most), rows = less(most / columns, WN_CONVERT_MOST);
+    struct strip t = {.bytes = room};
+    for (t.row = 0; t.row < height; t.row += rows)
+        for (t.column = 0; t.column < width; t.column += columns) {
+            t.rows = less(rows, height - t.row);
+            t.columns = less(columns, width - t.column);
+            WN_TRY(read_strip(s, height, &t));
+            WN_TRY(put_strip(s, width, &t));
+        }
+    return WN_OK;
+}
+
+/* Fills *out with `count` elements of a piece that become elements of the dtype. Fails where they cannot; reads none of
+ * them. */
+static int32_t open_stream(const struct wn_file_piece *p, int32_t dtype, int64_t count, struct stream *out)
+{
+    const struct wn__file *f = get_file(p->file);
+    if (f == NULL) return WN_VALUE;
     WN_TRY(wn__need(p->kind, "reading: the kind of elements"));
     WN_TRY(wn__need(p->name, "reading: the name of a tensor"));
     const struct wn__element *kind = wn__element_find(p->kind);
-    if (kind == NULL || wn__convert_way(kind, type->dtype) == WN_CONVERT_NOT)
+    if (kind == NULL || wn__convert_way(kind, dtype) == WN_CONVERT_NOT)
         return wn__fail(WN_DTYPE, "reading '%s': '%s' is %s, which does not become %s", f->path, p->name, p->kind,
-                        wn__dtype_name(type->dtype));
-    *out = (struct stream){.file = f,
-                           .kind = kind,
-                           .name = p->name,
-                           .at = p->at,
-                           .count = wn__numel(type),
-                           .dtype = type->dtype,
-                           .swap = p->swap};
+                        wn__dtype_name(dtype));
+    *out = (struct stream){
+        .file = f, .kind = kind, .name = p->name, .at = p->at, .count = count, .dtype = dtype, .swap = p->swap};
     int64_t bytes;
     WN_TRY(wn__mul(out->count, kind->bytes, &bytes));
     if (p->at < 0 || p->at > f->size - bytes)
@@ -176,14 +231,12 @@ static int32_t put_value(void *target, int64_t to, const void *bytes, int64_t n)
     return WN_OK;
 }
 
-int32_t wn_file_data(int32_t file, const struct wn_file_piece *piece, const struct wn_type *type, int32_t device)
+int32_t wn_file_data(const struct wn_file_piece *piece, const struct wn_type *type, int32_t device)
 {
     struct stream s;
-    const struct wn__file *f = get_file(file);
-    if (f == NULL) return -WN_VALUE;
     int32_t code = wn__check_type(type, "tensor");
     if (code == WN_OK) code = wn__need(piece, "reading");
-    if (code == WN_OK) code = open_stream(f, piece, type, &s);
+    if (code == WN_OK) code = open_stream(piece, type->dtype, wn__numel(type), &s);
     if (code != WN_OK) return -code;
     int32_t id = wn_data(type, device, NULL);
     if (id < 0) return id;
@@ -195,9 +248,16 @@ int32_t wn_file_data(int32_t file, const struct wn_file_piece *piece, const stru
     return -code;
 }
 
+/* A piece on its way into its cell. */
+struct landing {
+    struct wn_cell *cell;
+    int64_t first; /* byte of the cell where it begins */
+};
+
 static int32_t put_cell(void *target, int64_t to, const void *bytes, int64_t n)
 {
-    return wn__cell_write(target, to, bytes, n);
+    const struct landing *l = target;
+    return wn__cell_write(l->cell, l->first + to, bytes, n);
 }
 
 static struct wn_cell *cell_of(int32_t handle)
@@ -205,27 +265,50 @@ static struct wn_cell *cell_of(int32_t handle)
     return wn__handle_get(handle, WN_HANDLE_CELL);
 }
 
-/* Checks everything that can be wrong with a piece; reads its elements where the dtype may not hold one. */
-static int32_t check_piece(const struct wn__file *f, const struct wn_file_piece *p)
+/* Checks that piece i begins where the piece before ended, or at the first element of its cell, and that the last piece
+ * of a cell ends with it. */
+static int32_t check_order(int32_t n, const struct wn_file_piece *pieces, int32_t i)
+{
+    const struct wn_file_piece *p = &pieces[i];
+    int64_t all = wn__numel(&cell_of(p->cell)->type), start = 0;
+    int32_t is_last = i + 1 == n || pieces[i + 1].cell != p->cell;
+    if (i > 0 && pieces[i - 1].cell == p->cell) start = pieces[i - 1].first + pieces[i - 1].count;
+    if (p->count < 0 || p->first != start || p->count > all - start || (is_last && p->count != all - start))
+        return wn__fail(WN_VALUE, "load: '%s' has %lld elements from element %lld of %lld; %lld is next", p->name,
+                        (long long)p->count, (long long)p->first, (long long)all, (long long)start);
+    if (p->columns < 0 || (p->columns > 0 && p->count % p->columns != 0))
+        return wn__fail(WN_VALUE, "load: '%s' has %lld elements, no matrix of %lld columns", p->name,
+                        (long long)p->count, (long long)p->columns);
+    return WN_OK;
+}
+
+/* Checks everything that can be wrong with piece i; reads its elements where the dtype may not hold one. */
+static int32_t check_piece(int32_t n, const struct wn_file_piece *pieces, int32_t i)
 {
     struct stream s;
+    const struct wn_file_piece *p = &pieces[i];
     const struct wn_cell *c = cell_of(p->cell);
     if (c == NULL) return WN_VALUE;
     if (c->kind == WN_KIND_GRADIENT) return wn__fail(WN_VALUE, "load: gradients are not loaded");
     if (!wn__device(c->device)->real)
         return wn__fail(WN_DEVICE, "load: %s is on %s, which has shapes and no bytes; make the model on cpu",
                         c->name ? c->name : "a state", wn__device(c->device)->name);
-    WN_TRY(open_stream(f, p, &c->type, &s));
+    WN_TRY(wn__need(p->name, "reading: the name of a tensor"));
+    WN_TRY(check_order(n, pieces, i));
+    WN_TRY(open_stream(p, c->type.dtype, p->count, &s));
     return wn__convert_way(s.kind, s.dtype) == WN_CONVERT_CHECKED ? run_stream(&s) : WN_OK;
 }
 
-static int32_t load_piece(const struct wn__file *f, const struct wn_file_piece *p)
+/* room: STRIP bytes where the file has the piece turned. */
+static int32_t load_piece(const struct wn_file_piece *p, char *room)
 {
     struct stream s;
-    WN_TRY(open_stream(f, p, &cell_of(p->cell)->type, &s));
-    s.target = cell_of(p->cell);
+    struct landing l = {.cell = cell_of(p->cell)};
+    WN_TRY(open_stream(p, l.cell->type.dtype, p->count, &s));
+    l.first = p->first * wn__dtype_size(s.dtype);
+    s.target = &l;
     s.put = put_cell;
-    return run_stream(&s);
+    return p->columns > 0 ? run_turned(&s, p->columns, room) : run_stream(&s);
 }
 
 /* Takes storage for the cells of one device and one kind. They live as long as their model or their optimizer, so the
@@ -236,7 +319,7 @@ static int32_t take_cells(int32_t n, const struct wn_file_piece *pieces, int32_t
     int32_t code = WN_OK;
     for (int32_t i = 0; i < n; i++) {
         const struct wn_cell *c = cell_of(pieces[i].cell);
-        if (c->device != device || c->kind != kind || wn__cell_has_value(c)) continue;
+        if (pieces[i].first > 0 || c->device != device || c->kind != kind || wn__cell_has_value(c)) continue;
         bytes += wn__padded(wn__bytes(&c->type));
         count++;
     }
@@ -251,25 +334,36 @@ static int32_t take_cells(int32_t n, const struct wn_file_piece *pieces, int32_t
 }
 
 /* Checks all pieces, then takes storage for their cells. Sets *taken to 1 where some may have got it. */
-static int32_t take_storage(const struct wn__file *f, int32_t n, const struct wn_file_piece *pieces, int32_t *taken)
+static int32_t take_storage(int32_t n, const struct wn_file_piece *pieces, int32_t *taken)
 {
-    for (int32_t i = 0; i < n; i++) WN_TRY(check_piece(f, &pieces[i]));
+    for (int32_t i = 0; i < n; i++) WN_TRY(check_piece(n, pieces, i));
     *taken = 1;
     for (int32_t device = 0; device < wn__device_count(); device++)
         for (int32_t kind = 0; kind < WN_KIND_COUNT; kind++) WN_TRY(take_cells(n, pieces, device, kind));
     return WN_OK;
 }
 
-int32_t wn_file_load(int32_t file, int32_t n, const struct wn_file_piece *pieces)
+/* Gives *out the room in which matrices are turned; NULL where the file has none turned. */
+static int32_t take_room(int32_t n, const struct wn_file_piece *pieces, char **out)
 {
-    const struct wn__file *f = get_file(file);
+    int32_t is_needed = 0;
+    for (int32_t i = 0; i < n; i++) is_needed |= pieces[i].columns > 0;
+    *out = is_needed ? wn__alloc(STRIP) : NULL;
+    return is_needed && *out == NULL ? wn__fail(WN_OOM, "load: out of memory") : WN_OK;
+}
+
+int32_t wn_file_load(int32_t n, const struct wn_file_piece *pieces)
+{
+    char *room;
     int32_t taken = 0;
-    if (f == NULL) return WN_VALUE;
     WN_TRY(wn__check_array(pieces, n, 1 << 24, "load: pieces"));
-    int32_t code = take_storage(f, n, pieces, &taken), has_begun = code == WN_OK;
-    for (int32_t i = 0; i < n && code == WN_OK; i++) code = load_piece(f, &pieces[i]);
+    WN_TRY(take_room(n, pieces, &room));
+    int32_t code = take_storage(n, pieces, &taken), has_begun = code == WN_OK;
+    for (int32_t i = 0; i < n && code == WN_OK; i++) code = load_piece(&pieces[i], room);
+    wn__free(room);
     for (int32_t i = 0; taken && i < n; i++) {
         struct wn_cell *c = cell_of(pieces[i].cell);
+        if (pieces[i].first > 0) continue;
         if (code == WN_OK) wn__cell_written(c);
         else if (has_begun || c->init != NULL) wn__cell_unwritten(c);
     }

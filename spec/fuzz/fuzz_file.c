@@ -43,7 +43,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         static const char *const words[] = {"F32", "F64", "F16",  "BF16",    "I64", "I32",
                                             "I16", "U8",  "BOOL", "no such", NULL};
         struct wn_file_piece piece = {.kind = words[take(&b) % 11], .name = "t", .at = at, .swap = take_int(&b)};
-        int32_t v = wn_file_data(file, &piece, &t, take(&b) < 240 ? 0 : take_int(&b));
+        piece.file = take(&b) < 240 ? file : take_int(&b);
+        int32_t v = wn_file_data(&piece, &t, take(&b) < 240 ? 0 : take_int(&b));
         if (v < 0) continue;
         wn_release(value);
         value = v;
@@ -51,8 +52,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (c < 0) continue;
         wn_release(cell);
         cell = c;
-        piece.cell = cell;
-        wn_file_load(file, 1, &piece);
+        struct wn_file_piece parts[2] = {piece, piece};
+        parts[0].cell = parts[1].cell = cell;
+        parts[0].count = parts[1].first = take(&b) & 1 ? take(&b) : take_wide(&b);
+        parts[1].count = take(&b) & 1 ? take(&b) : take_wide(&b);
+        parts[0].columns = take(&b) & 1 ? take(&b) % 8 : take_wide(&b);
+        wn_file_load(1 + (take(&b) & 1), parts);
     }
     int32_t is_kept = 0, lock = wn_lock(take(&b) < 200 ? other : "/none/at/all", &is_kept);
     wn_file_check(other, take(&b) & 1);

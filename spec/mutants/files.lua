@@ -1,5 +1,6 @@
 -- Breaks files, data, clipping and schedules. mutants.lua says what a row is.
 local SAVE, FILE, DATA, OPTIM = 'spec/save_spec.lua', 'spec/file_spec.lua', 'spec/data_spec.lua', 'spec/optim_spec.lua'
+local WEIGHTS = 'spec/weights_spec.lua'
 
 return {
     {
@@ -44,6 +45,34 @@ return {
         old = 'else if (has_begun || c->init != NULL) wn__cell_unwritten(c);',
         new = 'else if (has_begun) wn__cell_unwritten(c);',
         spec = FILE,
+    },
+    {
+        name = 'a strip of a transposed matrix is put one row too low',
+        file = 'runtime/api/file.c',
+        old = 's->put(s->target, t->row * row, t->bytes, t->rows * row)',
+        new = 's->put(s->target, (t->row > 0 ? t->row - 1 : 0) * row, t->bytes, t->rows * row)',
+        spec = WEIGHTS,
+    },
+    {
+        name = 'a strip of long rows begins at the first column',
+        file = 'runtime/api/file.c',
+        old = 'int64_t i = (t->column + j) * height + t->row;',
+        new = 'int64_t i = j * height + t->row;',
+        spec = WEIGHTS,
+    },
+    {
+        name = 'pieces of a state may leave a hole',
+        file = 'runtime/api/file.c',
+        old = 'if (p->count < 0 || p->first != start ||',
+        new = 'if (p->count < 0 || p->first < start ||',
+        spec = WEIGHTS,
+    },
+    {
+        name = 'tensors of other rows are put together',
+        file = 'lua/wane/io/fit.lua',
+        old = 'local rows = part.rows or',
+        new = 'local rows =',
+        spec = WEIGHTS,
     },
     {
         name = 'a hole in a file is overlooked',

@@ -82,10 +82,10 @@ function file.element(kind)
     if bytes > 0 then return bytes, tensor.dtype_name[C.wn_element_dtype(kind)] end
 end
 
--- Fills a wn_file_piece; the strings live as long as `entry` does.
-local function fill(piece, entry, cell)
-    piece.at, piece.kind, piece.name = entry.at, entry.kind, entry.name
-    piece.cell, piece.swap = cell or -1, entry.is_turned and 1 or 0
+-- Fills what a wn_file_piece says of the file; the strings live as long as `entry` does.
+local function fill(piece, f, entry)
+    piece.at, piece.kind, piece.name, piece.file = entry.at, entry.kind, entry.name, f.handle
+    piece.swap = entry.is_turned and 1 or 0
 end
 
 --- Makes a tensor from a part of the file, on the current device, in the dtype that its kind becomes.
@@ -97,20 +97,25 @@ function File:data(entry)
     local device = C.wn_device_set(0)
     C.wn_device_set(device)
     local piece = binding.new('struct wn_file_piece')
-    fill(piece, entry)
-    local made = tensor.wrap(binding.id(C.wn_file_data(self.handle, piece, type_, device)))
+    fill(piece, self, entry)
+    local made = tensor.wrap(binding.id(C.wn_file_data(piece, type_, device)))
     require('wane.gc').made(device)
     return made
 end
 
 --- Reads states in their own dtypes, all or none.
--- @param cells list of states
--- @param entries list of { at =, kind =, name = }, as for File:data
-function File:load(cells, entries)
-    local n = #cells
+-- @param list of { entry = as for File:data, with file = the open file, cell = state, first = element of the state that
+-- its first becomes, count = elements, columns = of a matrix that the file has transposed, else 0 }, those of a state
+-- one after the other
+function file.load(list)
+    local n = #list
     local pieces = binding.list('struct wn_file_piece', math.max(1, n))
-    for k = 1, n do fill(pieces[k - 1], entries[k], cells[k].id) end
-    check(C.wn_file_load(self.handle, n, pieces))
+    for k, item in ipairs(list) do
+        local piece = pieces[k - 1]
+        fill(piece, item.entry.file, item.entry)
+        piece.cell, piece.first, piece.count, piece.columns = item.cell.id, item.first, item.count, item.columns
+    end
+    check(C.wn_file_load(n, pieces))
 end
 
 return file

@@ -314,13 +314,13 @@ local function entry_of(self, i, name)
     local fields = self.fields
     read_fields(self.text, get(self.records, i, VALUE), fields)
     local _, dtype = file.element(fields.dtype)
-    return { name = name, kind = fields.dtype, dtype = dtype, dims = dims_of(fields),
+    return { file = self.file, name = name, kind = fields.dtype, dtype = dtype, dims = dims_of(fields),
         at = self.start + fields.offsets[1], why = (check_fields(fields)) }
 end
 
 --- Describes tensor k, from 1, in the order of the tensors' bytes.
--- @return { name =, kind = 'F32', dtype = that it becomes, dims =, at = byte, why = the reason why it cannot be read,
--- or nil }
+-- @return { file =, name =, kind = 'F32', dtype = that it becomes, dims =, at = byte, why = the reason why it cannot be
+-- read, or nil }
 function Header:entry(k)
     return entry_of(self, self.order[k - 1], self:name(k))
 end

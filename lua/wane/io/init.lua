@@ -9,53 +9,21 @@
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local file = require 'wane.io.file'
-local header = require 'wane.io.header'
-local state_match = require 'wane.module.state_match'
+local fit = require 'wane.io.fit'
 local metadata = require 'wane.io.metadata'
 local module = require 'wane.module'
+local names = require 'wane.io.names'
 local op = require 'wane.tensor.op'
 local program = require 'wane.program'
 local safetensors = require 'wane.io.safetensors'
+local source = require 'wane.io.source'
 local tensor = require 'wane.tensor'
 
-local raise = errors.raise
+local raise, shifted = errors.raise, names.shifted
 
 local io_ = {}
 
 local STATE = 'optimizer.'
-
--- ---- names --------------------------------------------------------------------------------------------------------
--- Returns the function that renumbers one part of a name. Lists count from 0 in PyTorch's files: blocks.1.weight here
--- is blocks.0.weight there.
-local function shift_by(by)
-    return function(part)
-        local n = (part == '0' or part:find '^[1-9]%d*$' and #part < 16) and tonumber(part) + by
-        return n and n >= 0 and ('%.0f'):format(n) or nil
-    end
-end
-local shifts = { [-1] = shift_by(-1), [1] = shift_by(1) }
-
-local function shifted(name, by)
-    if by == 0 then return name end
-    return (name:gsub('[^.]+', shifts[by]))
-end
-
--- Returns the name in a file that `shifted` by -by turns into `name`, or nil where there is none.
-local function name_in_file(name, by)
-    local there = shifted(name, by)
-    return shifted(there, -by) == name and there or nil
-end
-
-local SHIFT = { wane = 0, torch = -1 }
-
-local function shift_of(names, what)
-    local by = SHIFT[names or 'wane']
-    if by == nil then
-        raise(nil, 'value', "%s: names = %s; there are 'wane' (lists count from 1) and 'torch' (from 0)", what,
-            errors.describe(names))
-    end
-    return by
-end
 
 -- ---- saving ------------------------------------------------------------------------------------------------------
 local function entry_of(name, t, what)
@@ -161,7 +129,7 @@ function io_.save(path, model, opts)
     local what = 'wane.save'
     opts = errors.check_options(opts, SAVE_OPTIONS, what)
     check_running(what)
-    local by, list = shift_of(opts.names, what), entries_of(model, what)
+    local by, list = names.shift_of(opts.names, what), entries_of(model, what)
     if opts.step ~= nil then op.size(opts.step, what .. ': step') end
     local optimizer = opts.optimizer and optimizer_of(opts.optimizer, model, what)
     for _, entry in ipairs(optimizer and optimizer.entries or {}) do list[#list + 1] = entry end
@@ -187,10 +155,6 @@ function io_.save(path, model, opts)
 end
 
 -- ---- loading -----------------------------------------------------------------------------------------------------
-local function text_of(entry)
-    return tensor.shape_text(entry.dims) .. ' ' .. (not entry.why and entry.dtype or entry.kind)
-end
-
 -- Makes a table of tensors that raises when a tensor that cannot be read is asked for by name, and not before.
 local function dict_of(path, unreadable)
     if #unreadable == 0 then return {} end
@@ -212,28 +176,28 @@ local BYTES_OF_TENSOR, UNIT, PAGE = 890, 256, 4096
 local FLOOR = 2 ^ 20 -- bytes that tensors may take beyond 7 times their file
 
 -- Raises 'io' for tensors that would take much more memory than the file: 300,000 tensors without bytes fit in 16 MiB.
-local function check_cost(f, head)
+local function check_cost(src)
     local cost = 0
-    for k = 1, head.n do
-        local bytes = head:bytes(k)
+    for k = 1, src.n do
+        local bytes = src:bytes(k)
         local unit = bytes > PAGE / 2 and PAGE or UNIT
         cost = cost + BYTES_OF_TENSOR + math.ceil(bytes / unit) * unit
     end
-    if cost > FLOOR + 7 * f.size then
+    if cost > FLOOR + 7 * src.size then
         raise(nil, 'io', "reading '%s': its %d tensors would take %.1f MiB, the file has %.1f; load it into a model, "
-            .. 'which makes no tensors', f.path, head.n, cost / 2 ^ 20, f.size / 2 ^ 20)
+            .. 'which makes no tensors', src.path, src.n, cost / 2 ^ 20, src.size / 2 ^ 20)
     end
 end
 
 -- Returns all tensors that can be read, by name, and a list of the others.
-local function read_all(f, head, by)
-    check_cost(f, head)
-    head:forget()
+local function read_all(src, by)
+    check_cost(src)
+    src:forget()
     local found, unreadable = {}, {}
-    for k = 1, head.n do
-        local entry = head:entry(k)
+    for k = 1, src.n do
+        local entry = src:entry(k)
         local ok, value, why, code = true, nil, entry.why, 'dtype'
-        if not why then ok, value = pcall(f.data, f, entry) end
+        if not why then ok, value = pcall(entry.file.data, entry.file, entry) end
         if not ok then
             if not errors.is(value) or value.code ~= 'value' then error(value, 0) end
             why, code = 'not what its dtype here holds: ' .. value.message, 'value'
@@ -246,76 +210,17 @@ local function read_all(f, head, by)
             found[name] = value
         end
     end
-    local dict = dict_of(f.path, unreadable)
+    local dict = dict_of(src.path, unreadable)
     if #unreadable == 0 then return found, unreadable end
     for name, value in pairs(found) do rawset(dict, name, value) end
     return dict, unreadable
 end
 
-local is_float = { f32 = true, f64 = true, bf16 = true }
-
--- Returns whether a file's entry fits the model once floats are cast.
-local function casts(wanted, entry)
-    return is_float[wanted.dtype] and is_float[entry.dtype or ''] and not entry.why
-        and tensor.shape_text(wanted.dims) == tensor.shape_text(entry.dims)
-end
-
--- Returns a hint at the reason why names and dtypes do not fit, or nil.
-local function advice_of(wanted, found, head)
-    for _, entry in ipairs(wanted) do
-        local there = found[entry.name]
-        if there and there.dtype ~= entry.dtype and casts(entry, there) then
-            return "{cast = true} makes floats into the model's dtype"
-        end
-    end
-    for _, entry in ipairs(wanted) do
-        local there = not found[entry.name] and name_in_file(entry.name, -1)
-        if there and there ~= entry.name and head:find(there) then
-            return "PyTorch's files count lists from 0: give {names = 'torch'}"
-        end
-    end
-end
-
--- Returns the states to load, their places in the file, and the lists of missing and unexpected names. It checks
--- everything and changes nothing.
-local function fit(f, head, wanted, opts, has_optimizer)
-    local by, given, found = shift_of(opts.names), {}, {}
-    for _, entry in ipairs(wanted) do
-        local name = name_in_file(entry.name, by)
-        local there = name and head:find(name)
-        entry.text = text_of(entry)
-        if there then
-            found[entry.name] = there
-            given[entry.name] = opts.cast and casts(entry, there) and entry.text or text_of(there)
-        end
-    end
-    local advice = advice_of(wanted, found, head)
-    head:forget()
-    local others = {}
-    for k = 1, head.n do
-        local name = shifted(head:name(k), -by)
-        -- An optimizer's state is nothing unexpected where only a model is asked for.
-        local is_state = name:find(STATE, 1, true) == 1
-        if not given[name] and (has_optimizer or not is_state) then others[#others + 1] = name end
-    end
-    local missing, unexpected = state_match.check {
-        what = ("wane.load: '%s' does not fit"):format(f.path), wanted = wanted, given = given, unexpected = others,
-        here = 'the model', there = 'the file', is_partial = opts.strict == false, advice = advice,
-    }
-    local cells, places = {}, {}
-    for _, entry in ipairs(wanted) do
-        if found[entry.name] then
-            cells[#cells + 1], places[#places + 1] = entry.tensor, found[entry.name]
-        end
-    end
-    return cells, places, missing, unexpected
-end
-
 -- Returns the optimizer's counters in its order; raises 'value' for a file of another kind of optimizer.
-local function check_optimizer(f, info, optimizer, opts)
+local function check_optimizer(src, info, optimizer, opts)
     local kind = optimizer.kind
     if info.optimizer ~= kind then
-        raise(nil, 'value', "wane.load: '%s' holds %s, the optimizer given is %s", f.path,
+        raise(nil, 'value', "wane.load: '%s' holds %s, the optimizer given is %s", src.path,
             info.optimizer or 'no optimizer', kind)
     end
     local count = {}
@@ -323,7 +228,7 @@ local function check_optimizer(f, info, optimizer, opts)
         count[k] = info.count[name]
         if count[k] == nil then
             if opts.strict ~= false then
-                raise(nil, 'value', "wane.load: '%s' does not say how many steps '%s' made", f.path, name)
+                raise(nil, 'value', "wane.load: '%s' does not say how many steps '%s' made", src.path, name)
             end
             count[k] = optimizer.count[name]
         end
@@ -333,15 +238,15 @@ local function check_optimizer(f, info, optimizer, opts)
 end
 
 -- Reads bytes into the states. When there is no room, it gives back all idle memory and tries once more.
-local function load_cells(f, cells, places)
-    local ok, e = pcall(f.load, f, cells, places)
+local function load_pieces(pieces)
+    local ok, e = pcall(file.load, pieces)
     if ok then return end
     if not errors.is(e) or e.code ~= 'oom' then error(e, 0) end
     for _, device in ipairs(op.device_names()) do require('wane.plan.memory').trim(device) end
-    f:load(cells, places)
+    file.load(pieces)
 end
 
-local function load_into(f, head, info, model, opts)
+local function load_into(src, info, model, opts)
     local what = 'wane.load'
     if not module.is(model) then
         raise(nil, 'value', '%s: expected a model, or nothing for a table of tensors, got %s', what,
@@ -350,24 +255,35 @@ local function load_into(f, head, info, model, opts)
     local wanted, optimizer, count = entries_of(model, what), nil, nil
     if opts.optimizer then
         optimizer = optimizer_of(opts.optimizer, model, what)
-        count = check_optimizer(f, info, optimizer, opts)
+        count = check_optimizer(src, info, optimizer, opts)
         for _, entry in ipairs(optimizer.entries) do wanted[#wanted + 1] = entry end
     end
     local wants_random = opts.random
     if wants_random == nil then wants_random = opts.optimizer ~= nil end
     if wants_random and not metadata.set_random(info, true) then
         raise(nil, 'value', "%s: '%s' does not say where the random numbers stood; give {random = false}", what,
-            f.path)
+            src.path)
     end
-    local cells, places, missing, unexpected = fit(f, head, wanted, opts, optimizer ~= nil)
-    load_cells(f, cells, places)
+    local pieces, differences = fit.compare(src, wanted, { what = what, names = opts.names, ignore = opts.ignore,
+        cast = opts.cast, strict = opts.strict, has_optimizer = optimizer ~= nil })
+    load_pieces(pieces)
     if optimizer then opts.optimizer:set_progress(count, info.settings) end
     if wants_random then metadata.set_random(info) end
-    info.missing, info.unexpected = missing, unexpected
+    for key, list in pairs(differences) do info[key] = list end
     return info
 end
 
-local LOAD_OPTIONS = { 'optimizer', 'strict', 'names', 'random', 'cast' }
+-- Checks what a function of names goes with. Returns by how much the numbers of lists change.
+local function shift_of(model, opts, what)
+    if type(opts.names) ~= 'function' then return names.shift_of(opts.names, what) end
+    local other = model == nil and 'no model is given' or opts.optimizer and 'an optimizer is given'
+    if other then
+        raise(nil, 'value', "%s: names is a function, which names the tensors of a model's states, and %s", what, other)
+    end
+    return 0
+end
+
+local LOAD_OPTIONS = { 'optimizer', 'strict', 'names', 'ignore', 'random', 'cast' }
 
 local function is_options(x)
     return type(x) == 'table' and getmetatable(x) == nil
@@ -377,15 +293,19 @@ end
 -- Nothing is changed unless every name, shape and dtype fits; one error tells all that do not. With `optimizer` its
 -- state, settings and counters come back too, and the random numbers go on from where they were.
 -- @function wane.load
--- @param path name of a safetensors file
+-- @param path name of a safetensors file, of an index of several (model.safetensors.index.json), or of a folder with
+-- either
 -- @param model a model; without one the tensors are returned as a table
 -- @param opts {optimizer =; strict = true: every name must be on both sides; names = 'torch': lists count from 0 in the
--- file; random = whether the random numbers are set (with an optimizer unless given); cast = false: floats of another
--- dtype become the model's, rounded to nearest}
--- @return { step =, meta =, seed =, next =, threads =, version =, optimizer = name, settings =, missing =, unexpected =
--- lists }; without a model a table of tensors by name, then that table, with unreadable = list of { name =, dtype =,
--- shape =, why = }: a tensor listed there raises when it is asked for. F16 and 8-bit floats are read as f32, which
--- holds each of them, 16-, 32- and 64-bit integers as i32, booleans as u8.
+-- file, or function(name of a state) that returns the name in the file, { name =, transpose = true } for a matrix that
+-- is (columns, rows) there, a list of these for tensors that follow each other along dim 1 (rows = how many of them
+-- each has), or nil for a state that stays as it is; ignore = list of Lua patterns of names in the file that may be
+-- left out; random = whether the random numbers are set (with an optimizer unless given); cast = false: floats of
+-- another dtype become the model's, rounded to nearest}
+-- @return { step =, meta =, seed =, next =, threads =, version =, optimizer = name, settings =, missing =, unexpected
+-- =, ignored =, kept = (states that stayed) lists }; without a model a table of tensors by name, then that table, with
+-- unreadable = list of { name =, dtype =, shape =, why = }: a tensor listed there raises when it is asked for. F16 and
+-- 8-bit floats are read as f32, which holds each of them, 16-, 32- and 64-bit integers as i32, booleans as u8.
 -- @raise 'io' when the file cannot be read or is no whole safetensors file, with the byte; 'value' or 'shape' when it
 -- does not fit, with the lists missing, unexpected and wrong, or with the first number that the dtype does not hold;
 -- 'oom'
@@ -393,15 +313,19 @@ end
 -- wane.save('run.safetensors', model, { step = 7 })
 -- print(wane.load('run.safetensors', model).step) --> 7
 -- print(wane.load('run.safetensors')['1.weight'].shape) --> (16, 8)
+-- wane.save('other.safetensors', { w = wane.zeros(8, 16), b = wane.ones(16) })
+-- wane.load('other.safetensors', model[1], { names = function(name)
+--     return name == 'weight' and { name = 'w', transpose = true } or 'b'
+-- end })
+-- print(model[1].bias:sum():item()) --> 16
 function io_.load(path, model, opts)
     local what = 'wane.load'
     if opts == nil and is_options(model) then model, opts = nil, model end
     opts = errors.check_options(opts, LOAD_OPTIONS, what)
     errors.check_flags(opts, { 'strict', 'random', 'cast' }, what)
     check_running(what)
-    local by = shift_of(opts.names, what)
-    return file.read(path, what, function(f)
-        local head, strings = header.read(f)
+    local by = shift_of(model, opts, what)
+    return source.read(path, what, function(src, strings)
         local info = metadata.decode(strings)
         if by ~= 0 then
             local count = {}
@@ -410,10 +334,10 @@ function io_.load(path, model, opts)
         end
         if model == nil then
             local dict
-            dict, info.unreadable = read_all(f, head, by)
+            dict, info.unreadable = read_all(src, by)
             return dict, info
         end
-        return load_into(f, head, info, model, opts)
+        return load_into(src, info, model, opts)
     end)
 end
 

@@ -1,0 +1,160 @@
+--- Safetensors files as one source of tensors: a single file, or all files that an index lists.
+--
+-- Large models are published in several files with an index beside them, model.safetensors.index.json, whose weight_map
+-- says for each tensor in which file it is. The files of an index are opened together, and a tensor is found by its
+-- name alone. A folder stands for the model.safetensors in it, or for the index.
+-- @internal wane.io.source
+
+local errors = require 'wane.errors'
+local file = require 'wane.io.file'
+local header = require 'wane.io.header'
+local json = require 'wane.report.json'
+local system = require 'wane.system'
+
+local source = {}
+
+local LARGEST_INDEX = 64e6 -- bytes
+local MOST_FILES = 500
+local WHOLE, INDEX = 'model.safetensors', 'model.safetensors.index.json'
+
+local Source = {}
+Source.__index = Source
+
+-- Returns the part that has tensor k, from 1, over all files, and its number there.
+local function part_of(s, k)
+    for _, head in ipairs(s.heads) do
+        if k <= head.n then return head, k end
+        k = k - head.n
+    end
+end
+
+--- Returns the name of tensor k, from 1.
+function Source:name(k)
+    local head, at = part_of(self, k)
+    return head:name(at)
+end
+
+--- Describes tensor k, from 1, as wane.io.header does, with file = the open file that has it.
+function Source:entry(k)
+    local head, at = part_of(self, k)
+    return head:entry(at)
+end
+
+--- Returns the bytes of tensor k, from 1, in its file.
+function Source:bytes(k)
+    local head, at = part_of(self, k)
+    return head:bytes(at)
+end
+
+--- Returns the tensor of a name in the form of source:entry, or nil.
+function Source:find(name)
+    for _, head in ipairs(self.heads) do
+        local entry = head:find(name)
+        if entry then return entry end
+    end
+end
+
+--- Frees the names; source:find must not be called again.
+function Source:forget()
+    for _, head in ipairs(self.heads) do head:forget() end
+end
+
+local function fail(path, fmt, ...)
+    errors.raise(nil, 'io', "reading '%s': %s", path, fmt:format(...))
+end
+
+-- Reads an index. Returns the table name -> file name, and the list of file names, sorted.
+local function read_index(path, what)
+    local text = file.read(path, what, function(f)
+        if f.size > LARGEST_INDEX then
+            fail(path, 'it has %.0f bytes; an index has at most %.0f', f.size, LARGEST_INDEX)
+        end
+        return f:read(0, f.size)
+    end)
+    local value, why, at = json.decode(text)
+    if value == nil then fail(path, 'at byte %.0f the index is no JSON: %s', at - 1, why) end
+    local map = type(value) == 'table' and value.weight_map
+    if type(map) ~= 'table' or next(map) == nil then
+        fail(path, 'it has no weight_map, which says in which file each tensor is')
+    end
+    local names, seen = {}, {}
+    for name, shard in pairs(map) do
+        if type(name) ~= 'string' or type(shard) ~= 'string' or shard == '' or shard == '..' or shard:find '[/%z]' then
+            fail(path, "weight_map: '%s' is in %s; a file in the folder of the index expected",
+                tostring(name):sub(1, 80), errors.describe(shard):sub(1, 80))
+        end
+        if not seen[shard] then names[#names + 1], seen[shard] = shard, true end
+    end
+    if #names > MOST_FILES then fail(path, 'it lists %d files; at most %d are read', #names, MOST_FILES) end
+    table.sort(names)
+    return map, names
+end
+
+-- Raises 'io' unless every tensor of the index is in its file, and no tensor is in two.
+local function check_map(s, map, head_of)
+    for name, shard in pairs(map) do
+        if not head_of[shard]:find(name) then
+            fail(s.path, "weight_map: '%s' is not in '%s'", name:sub(1, 200), head_of[shard].file.path)
+        end
+    end
+    local owner = {}
+    for _, head in ipairs(s.heads) do
+        for k = 1, head.n do
+            local name = head:name(k)
+            if owner[name] then
+                fail(s.path, "'%s' is in '%s' and in '%s'", name:sub(1, 200), owner[name].file.path, head.file.path)
+            end
+            owner[name] = head
+        end
+    end
+end
+
+-- Opens the files from number i on, then calls fn(source, {}).
+local function read_shards(s, index, i, fn)
+    local name = index.names[i]
+    if name == nil then
+        check_map(s, index.map, index.heads)
+        return fn(s, {})
+    end
+    return file.read(index.folder .. name, index.what, function(f)
+        local head = header.read(f)
+        s.heads[i], index.heads[name], s.n, s.size = head, head, s.n + head.n, s.size + f.size
+        return read_shards(s, index, i + 1, fn)
+    end)
+end
+
+local function is_there(path)
+    local f = system.open(path, 'rb')
+    return f ~= nil and f:close()
+end
+
+--- Returns the file that a path stands for: the whole model or the index in a folder, or the path itself.
+function source.resolve(path)
+    if type(path) ~= 'string' then return path end
+    for _, name in ipairs { WHOLE, INDEX } do
+        local inside = path:gsub('/*$', '') .. '/' .. name
+        if is_there(inside) then return inside end
+    end
+    return path
+end
+
+--- Opens a safetensors file, the files of an index (a path that ends in .json), or those of a folder, and calls
+-- fn(source, strings of the metadata).
+-- @return the results of fn
+-- @raise 'io' for what is no whole safetensors file or no index, and for tensors that are not where the index says
+function source.read(path, what, fn)
+    path = source.resolve(path)
+    local s = setmetatable({ path = path, heads = {}, n = 0, size = 0 }, Source)
+    if type(path) == 'string' and path:find '%.json$' then
+        local map, names = read_index(path, what)
+        local folder = path:match '^(.*/)' or ''
+        return read_shards(s, { map = map, names = names, folder = folder, what = what, heads = {} }, 1, fn)
+    end
+    return file.read(path, what, function(f)
+        local head, strings = header.read(f)
+        s.heads[1], s.n, s.size = head, head.n, f.size
+        return fn(s, strings)
+    end)
+end
+
+return source
