@@ -14,6 +14,9 @@ local arith = require 'wane.tensor.arith'
 local shape = require 'wane.tensor.shape'
 local create = require 'wane.tensor.create'
 require 'wane.tensor.math'
+require 'wane.tensor.statistics'
+require 'wane.tensor.arrange'
+local kin = require 'wane.tensor.kin'
 require 'wane.tensor.resize'
 require 'wane.tensor.read'
 local planner = require 'wane.program.planner'
@@ -25,6 +28,8 @@ local raise = errors.raise
 local wane = {
     tensor = create.tensor, from = create.from, zeros = create.zeros, ones = create.ones, full = create.full,
     rand = create.rand, randn = create.randn, randint = create.randint, arange = create.arange, eye = create.eye,
+    zeros_like = kin.zeros_like, ones_like = kin.ones_like, full_like = kin.full_like, rand_like = kin.rand_like,
+    randn_like = kin.randn_like, linspace = kin.linspace, bernoulli = kin.bernoulli,
     where = arith.where, cat = shape.cat, stack = shape.stack,
     eval = grad.eval, backward = grad.backward, grad = grad.grad, no_grad = grad.no_grad,
     KiB = 1024, MiB = 1024 ^ 2, GiB = 1024 ^ 3,
@@ -62,6 +67,7 @@ end
 
 -- Elementwise larger, smaller of two tensors, or of a tensor and a number.
 wane.maximum, wane.minimum = tensor.methods.maximum, tensor.methods.minimum
+wane.allclose = tensor.methods.allclose
 wane.isnan, wane.isfinite = tensor.methods.isnan, tensor.methods.isfinite
 
 --- Sets whether nodes get the line of the script that recorded them: reports then name lines, and recording is slower.

@@ -367,25 +367,45 @@ function methods.sum(a, dim, opts) return unary(id.sum, a, reduce_attrs(a, 'sum'
 -- @usage print(wane.tensor({ { 1, 2 }, { 3, 4 } }):mean(1)) --> tensor (2) f32 [2., 3.]
 function methods.mean(a, dim, opts) return unary(id.mean, a, reduce_attrs(a, 'mean', dim, opts)) end
 
+-- Returns the extreme values along one dim and their positions. The whole gradient of a value goes to its position.
+local function with_positions(a, name, dim, opts)
+    tensor.need_self(a, name)
+    errors.check_options(opts, { 'keepdim', 'indices' }, name)
+    if type(dim) ~= 'number' then
+        raise(nil, 'value', '%s: positions are those along one dim, got %s; write t:%s(dim, {indices = true})', name,
+            errors.describe(dim), name)
+    end
+    local ids = methods.unsqueeze(methods[name == 'max' and 'argmax' or 'argmin'](a, dim), dim)
+    local values = methods.gather(a, dim, ids)
+    if opts.keepdim then return values, ids end
+    return methods.squeeze(values, dim), methods.squeeze(ids, dim)
+end
+
 --- Returns the largest value over dims; of two tensors, `a:maximum(b)`.
 -- @param a tensor
 -- @param dim number, list of numbers, or nil for all dims; or a tensor b
--- @param opts {keepdim = false}: reduced dims stay, with size 1; may be the only argument
+-- @param opts {keepdim = false}: reduced dims stay, with size 1; may be the only argument; {indices = true}: along one
+-- dim, with the 0-based positions of the first of equals as a second result. Equals share the gradient; with indices
+-- the position has all of it
 -- @return tensor without the reduced dims
 -- @usage print(wane.tensor({ { 1, 2 }, { 3, 4 } }):max(2)) --> tensor (2) f32 [2., 4.]
 function methods.max(a, dim, opts)
     if getmetatable(dim) == Tensor then return methods.maximum(a, dim) end
+    if type(opts) == 'table' and opts.indices then return with_positions(a, 'max', dim, opts) end
     return unary(id.max, a, reduce_attrs(a, 'max', dim, opts))
 end
 
 --- Returns the smallest value over dims; of two tensors, `a:minimum(b)`.
 -- @param a tensor
 -- @param dim number, list of numbers, or nil for all dims; or a tensor b
--- @param opts {keepdim = false}: reduced dims stay, with size 1; may be the only argument
+-- @param opts {keepdim = false}: reduced dims stay, with size 1; may be the only argument; {indices = true}: along one
+-- dim, with the 0-based positions of the first of equals as a second result. Equals share the gradient; with indices
+-- the position has all of it
 -- @return tensor without the reduced dims
 -- @usage print(wane.tensor({ { 1, 2 }, { 3, 4 } }):min(1)) --> tensor (2) f32 [1., 2.]
 function methods.min(a, dim, opts)
     if getmetatable(dim) == Tensor then return methods.minimum(a, dim) end
+    if type(opts) == 'table' and opts.indices then return with_positions(a, 'min', dim, opts) end
     return unary(id.min, a, reduce_attrs(a, 'min', dim, opts))
 end
 

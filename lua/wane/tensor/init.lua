@@ -288,7 +288,7 @@ function Tensor.__index(t, key)
     if method ~= nil then return method end
     local field = fields[key]
     if field ~= nil then return field(t) end
-    if type(key) == 'number' then return select_row(t, key) end
+    if type(key) == 'number' or type(key) == 'table' then return select_row(t, key) end
     if key == '_dtype' or key == '_dims' or key == '_ndim' or key == '_device' or key == '_cell' then
         load_type(t)
         return rawget(t, key)

@@ -308,6 +308,15 @@ function op.record(name, list, attributes)
     return wrap(id)
 end
 
+local value_info = binding.new('struct wn_value_info')
+
+--- Returns positions as i32 where they are a float tensor that wane.arange made; else what was given.
+function op.indices(ids)
+    if getmetatable(ids) ~= Tensor or not tensor.is_float[tensor.typed(ids)._dtype] or ids._cell then return ids end
+    binding.check(C.wn_value_info(ids.id, value_info))
+    return value_info.op == op.id.arange and ids:to 'i32' or ids
+end
+
 --- Returns the 0-based dim of a tensor for a 1-based one; negative dims count from the end.
 -- @param t tensor
 -- @param dim integer in 1..ndim or -ndim..-1

@@ -209,6 +209,26 @@ function methods.to(t, where)
     return tensor.wrap(binding.id(C.wn_move(read.run(t).id, device)))
 end
 
+--- Tells whether a and b are equal but for rounding: |a - b| <= atol + rtol |b| everywhere. A run point;
+-- `wane.allclose(a, b)` is the same function.
+-- @param a float tensor
+-- @param b tensor of the same dtype that broadcasts with a, or number
+-- @param opts {rtol = 1e-5, atol = 1e-8, equal_nan = false: whether NaN equals NaN}
+-- @return true or false
+-- @usage print(wane.tensor({ 1, 2 }):allclose(wane.tensor({ 1, 2.00001 }))) --> true
+function methods.allclose(a, b, opts)
+    tensor.need_self(a, 'allclose')
+    opts = errors.check_options(opts, { 'rtol', 'atol', 'equal_nan' }, 'allclose')
+    local rtol = opts.rtol == nil and 1e-5 or op.finite(opts.rtol, 'allclose: rtol')
+    local atol = opts.atol == nil and 1e-8 or op.finite(opts.atol, 'allclose: atol')
+    if type(b) == 'number' then b = create.full({}, b, { dtype = a.dtype, device = a.device }) end
+    if not tensor.is(b) then op.bad_operand(op.id.eq, b, 2) end
+    local far = (a - b):abs()
+    local near = far:le(b:abs() * rtol + atol):to 'i32' * far:isfinite():to 'i32' + a:eq(b):to 'i32'
+    if opts.equal_nan then near = near + a:isnan():to 'i32' * b:isnan():to 'i32' end
+    return near:all():item() == 1
+end
+
 --- Assigns a value to a state: a parameter, a gradient, or a leaf with requires_grad. Returns t. A run point.
 -- Optimizers written in Lua, averages of weights and loading are made of it.
 -- @param t tensor that names a state

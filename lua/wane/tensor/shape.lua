@@ -6,6 +6,7 @@
 -- @module wane.tensor.shape
 
 local binding = require 'wane.ffi'
+local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
@@ -206,7 +207,18 @@ tensor.indexing(function(t, i)
     if tensor.typed(t)._ndim == 0 then
         raise(nil, 'shape', 't[%s]: a 0-d tensor has no positions; use t:item()', tostring(i))
     end
-    return methods.select(t, 1, i)
+    if type(i) == 'number' then return methods.select(t, 1, i) end
+    if not tensor.is(i) then return methods.index_select(t, 1, i) end
+    if tensor.dtype_name[tensor.typed(i)._dtype] == 'u8' then
+        raise(nil, 'unsupported', 't[mask]: the size of the result would depend on data; write wane.where(mask, t, 0) '
+            .. 'or t:masked_fill(mask, 0), or take positions, t[ids]')
+    end
+    local dims = { i:numel() }
+    local rows = methods.index_select(t, 1, methods.reshape(i, dims))
+    dims = {}
+    for k, v in ipairs(i._dims) do dims[k] = v end
+    for k = 2, t._ndim do dims[#dims + 1] = t._dims[k] end
+    return record_reshape(rows, dims)
 end)
 
 --- Returns the tensor without its dims of size 1, or without one such dim.
@@ -391,26 +403,61 @@ function methods.gather(t, dim, ids)
     tensor.need_self(t, 'gather')
     local d = op.dim(t, dim, 'gather')
     if not tensor.is(ids) then op.bad_operand(id.gather, ids, 2) end
+    ids = op.indices(ids)
     local at = op.attrs()
     at.n = 1
     at.i[0] = d
     return op.binary(id.gather, t, ids, at)
 end
 
+--- Makes the 0-based i32 positions of a list of positions from 1, or from -1 for the last.
+-- @within Internal
+-- @param t tensor that they are of
+-- @param d number of its dim, from 1
+-- @param list positions
+function shape.listed(t, d, list)
+    local size, out = tensor.typed(t)._dims[d], {}
+    for k = 1, #list do
+        local p = list[k]
+        if type(p) == 'number' and p < 0 then p = size + 1 + p end
+        if type(p) ~= 'number' or p % 1 ~= 0 or p < 1 or p > size then
+            raise(nil, type(p) == 'number' and 'shape' or 'value', 'index %s, entry %d of the list, is out of range '
+                .. 'for dim %d of %s; expected 1 to %d, or -%d to -1', errors.describe(list[k]), k, d, tensor.describe(t),
+                size, size)
+        end
+        out[k] = p - 1
+    end
+    return create.tensor(out, { dtype = 'i32', device = tensor.fields.device(t) })
+end
+
+-- Returns the slices of dim d of a tensor of integers, which have no embedding.
+local function select_whole(t, d, ids)
+    local once, dims = {}, {}
+    for k, v in ipairs(t._dims) do once[k], dims[k] = 1, v end
+    once[d], dims[d] = ids._dims[1], ids._dims[1]
+    return methods.gather(t, d, methods.expand(methods.reshape(ids, once), dims))
+end
+
 --- Returns the slices of a dim at given positions, in their order.
 -- @param t tensor
 -- @param dim number
--- @param ids i32 tensor of one dim: 0-based positions
+-- @param ids i32 tensor of one dim: 0-based positions; or a list of positions from 1, or from -1 for the last
 -- @return tensor whose dim has the size of ids
 -- @usage
 -- local t = wane.tensor { { 1, 2 }, { 3, 4 } }
 -- print(t:index_select(1, wane.tensor({ 1, 1, 0 }, { dtype = 'i32' })).shape) --> (3, 2)
+-- print(t:index_select(2, { -1 }), t[{ 2, 1 }][1]) --> tensor (2, 1) f32
+-- --> [[2.],
+-- -->  [4.]]	tensor (2) f32 [3., 4.]
 function methods.index_select(t, dim, ids)
     tensor.need_self(t, 'index_select')
     local d = op.dim(t, dim, 'index_select') + 1
+    if type(ids) == 'table' and getmetatable(ids) == nil then ids = shape.listed(t, d, ids) end
+    ids = op.indices(ids)
     if not tensor.is(ids) or tensor.typed(ids)._ndim ~= 1 then
         raise(nil, 'shape', 'index_select: positions must be a tensor of one dim, got %s', errors.describe(ids))
     end
+    if not tensor.is_float[tensor.typed(t)._dtype] then return select_whole(t, d, ids) end
     local x = d == 1 and t or methods.transpose(t, 1, d)
     local dims = {}
     for k, v in ipairs(tensor.typed(x)._dims) do dims[k] = v end

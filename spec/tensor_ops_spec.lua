@@ -1,0 +1,187 @@
+-- Compares the ops that scripts use beside those of op.def with plain Lua, with PyTorch 2.15 where it decides (ties,
+-- kinks, nothing at all), and their gradients with finite differences; in every dtype, on meta, and where they refuse.
+local helper = require 'spec.helper'
+local gradcheck = require 'spec.support.gradcheck'
+local wane = helper.wane
+
+local INF, NAN = 1 / 0, 0 / 0
+local I32, U8 = { dtype = 'i32' }, { dtype = 'u8' }
+
+local function list(t) return t:reshape(-1):totable() end
+
+local function near(want, t, tolerance)
+    local have = list(t)
+    assert.equal(#want, #have)
+    for k, w in ipairs(want) do
+        local fine = w == have[k] or w ~= w and have[k] ~= have[k]
+            or math.abs(w - have[k]) <= (tolerance or 1e-6) * math.max(1, math.abs(w))
+        assert(fine, ('element %d: expected %.9g, got %.9g'):format(k, w, have[k]))
+    end
+end
+
+-- Returns the gradient of the sum of f(values).
+local function slope(f, values)
+    local x = wane.tensor(values, { requires_grad = true })
+    f(x):sum():backward()
+    return x.grad
+end
+
+-- Lists functions of a float tensor (3, 4), without kinks at random numbers, by name.
+local functions = {
+    var = function(x) return x:var(2) end,
+    ['var of all'] = function(x) return x:var { correction = 0, keepdim = true } end,
+    std = function(x) return x:std({ 1, 2 }) end,
+    norm = function(x) return x:norm(2, 1) end,
+    ['norm of order 1'] = function(x) return x:norm(1, -1, { keepdim = true }) end,
+    ['norm of order 3'] = function(x) return x:norm(3) end,
+    ['norm of order inf'] = function(x) return x:norm('inf', 2) end,
+    ['norm of order -2'] = function(x) return x:norm(-2, 2) end,
+    logsumexp = function(x) return x:logsumexp(2) end,
+    ['logsumexp of all'] = function(x) return x:logsumexp { keepdim = true } end,
+    softplus = function(x) return x:softplus(2) end,
+    leaky_relu = function(x) return x:leaky_relu(0.2) end,
+    elu = function(x) return x:elu(1.5) end,
+    tril = function(x) return x:tril(-1) * x end,
+    triu = function(x) return x:triu(1) * x end,
+    flip = function(x) return x:flip(1, 2) * wane.arange(12, { dtype = x.dtype }):reshape(3, 4) end,
+    tile = function(x) return x:tile(2, 1, 3) * wane.arange(72, { dtype = x.dtype }):reshape(2, 3, 12) end,
+    ['a list'] = function(x) return x[{ 3, 1, -1 }]:index_select(2, { 2, 2 }) * x[{ 1, 2, 3 }]:narrow(2, 1, 2) end,
+    masked_fill = function(x) return x:masked_fill(x:gt(0), 2) * x end,
+    ['max at a position'] = function(x) return (x:max(2, { indices = true })) end,
+    ['min at a position'] = function(x) return (x:min(1, { indices = true, keepdim = true })) end,
+    scatter_add = function(x)
+        return x:scatter_add(1, wane.tensor({ { 0, 1, 2, 0 }, { 0, 0, 2, 2 } }, I32), x:narrow(1, 2, 2) * 3) * x
+    end,
+}
+
+describe('an op that is made of others', function()
+    for name, f in pairs(functions) do
+        it('has the slope of its finite differences, a type in bf16 and a shape on meta: ' .. name, function()
+            wane.manual_seed(5)
+            local x = wane.randn(3, 4, { dtype = 'f64', requires_grad = true })
+            assert.is_nil((gradcheck.wrong({ x }, function() return (f(x) * f(x)):sum() end)))
+            local want = f(x)
+            for _, dtype in ipairs { 'f32', 'bf16' } do
+                local y = f(wane.eval(x:detach():to(dtype)))
+                assert.equal(dtype, y.dtype)
+                near(list(want), y, dtype == 'f32' and 1e-5 or 0.05)
+            end
+            wane.set_device 'meta'
+            local fine, y = pcall(function() return f(wane.zeros(3, 4)) end)
+            wane.set_device 'cpu'
+            assert(fine, tostring(y))
+            assert.equal(tostring(want.shape), tostring(y.shape))
+            assert.equal('meta', y.device)
+        end)
+    end
+
+    it('has the values and the gradients of PyTorch where a function has no slope', function()
+        near({ 0, 0, 0 }, slope(function(x) return x:std() end, { 1, 1, 1 }))
+        near({ NAN }, slope(function(x) return x:var() end, { 1 }))
+        for _, p in ipairs { 2, 3, INF } do
+            near({ 0, 0 }, slope(function(x) return x:norm(p) end, { 0, 0 }))
+        end
+        near({ 0.5, -0.5, 0 }, slope(function(x) return x:norm(INF) end, { 2, -2, 1 }))
+        near({ 1.707107, 0, 2.414214 }, slope(function(x) return x:norm(0.5) end, { 2, 0, 1 }))
+        near({ 0, 1, 0 }, slope(function(x) return (x:max(1, { indices = true })) end, { 1, 3, 3 }))
+        near({ 0, 0.5, 0.5 }, slope(function(x) return x:max(1) end, { 1, 3, 3 }))
+        near({ 1, 1, 0.367879, 1 }, slope(function(x) return x:elu() end, { 0, 1, -1, 200 }))
+        near({ 0.01, 1, 0.01 }, slope(function(x) return x:leaky_relu() end, { 0, 1, -1 }))
+        near({ 0.5, 1, 0 }, slope(function(x) return x:softplus() end, { 0, 1000, -1000 }))
+        near({ 0, 0 }, slope(function(x) return x:logsumexp() end, { -INF, -INF })) -- PyTorch has NaN
+        near({ -INF, INF, 1000.693147 }, wane.tensor({ { -INF, -INF }, { INF, 0 }, { 1000, 1000 } }):logsumexp(2))
+        for _, name in ipairs { 'floor', 'round', 'sign' } do
+            near({ 0, 0 }, slope(function(x) return x[name](x) + x * 0 end, { 0.3, -1.7 }))
+        end
+    end)
+
+    it('counts, finds and compares', function()
+        near({ 2 }, wane.tensor({ 0, 3, NAN }):norm(0))
+        near({ 1, 0 }, wane.tensor({ { 0, NAN }, { 0, 0 } }):any(2))
+        near({ 1, 0, 1 }, wane.tensor({ { 1, 2 }, { 1, 0 }, { 7, 255 } }, U8):all(-1))
+        near({ 1, 0 }, wane.stack { wane.zeros(0, 2):all(), wane.zeros(0, 2):any() })
+        near({ 0 }, wane.tensor({ -2 ^ 31, 5, -2 ^ 31 }, I32):argmin())
+        near({ 1 }, wane.tensor({ 2, NAN, 1 }):argmin())
+        local values, ids = wane.tensor({ { 4, 9 }, { 7, 7 } }, I32):max(2, { indices = true })
+        assert.same({ 9, 7 }, values:totable())
+        assert.same({ 1, 0 }, ids:totable())
+        assert.is_true(wane.allclose(wane.tensor { INF, 1 }, wane.tensor { INF, 1 + 1e-6 }))
+        assert.is_false(wane.tensor({ INF }):allclose(-INF))
+        assert.is_false(wane.tensor({ INF }):allclose(3))
+        assert.is_false(wane.tensor({ NAN }):allclose(NAN))
+        assert.is_true(wane.tensor({ NAN }):allclose(NAN, { equal_nan = true }))
+    end)
+
+    it('takes rows by lists and by tensors of positions, of integers too', function()
+        local t = wane.tensor({ 10, 20, 30 }, I32)
+        near({ 30, 10, 30 }, t[{ 3, 1, -1 }])
+        near({ 10, 30 }, t[wane.tensor({ 0, 2 }, I32)])
+        near({ 3, 2, 1 }, wane.tensor({ 1, 2, 3 }, U8):flip())
+        near({ 0, 2, 4 }, wane.arange(6):reshape(3, 2):index_select(1, wane.arange(3)):narrow(2, 1, 1))
+        assert.equal('(2, 2, 2)', tostring(wane.zeros(5, 2)[wane.tensor({ { 0, 4 }, { 1, 1 } }, I32)].shape))
+        near({ 1, 1, 2, 2 }, wane.tensor({ 1, 2 }):reshape(2, 1):tile(1, 2))
+    end)
+
+    it('makes kin of a tensor, even steps and choices', function()
+        local t = wane.zeros(2, 3, { dtype = 'f64' })
+        for _, name in ipairs { 'zeros_like', 'ones_like', 'rand_like', 'randn_like' } do
+            local y = wane[name](t)
+            assert.equal('(2, 3) f64', tostring(y.shape) .. ' ' .. y.dtype)
+            assert.equal('meta', wane[name](t:to 'meta').device)
+            assert.equal('f32', wane[name](t, { dtype = 'f32' }).dtype)
+        end
+        near({ 7, 7 }, wane.full_like(wane.zeros(2, I32), 7))
+        for _, n in ipairs { 2, 7, 50 } do
+            local y = wane.linspace(-1, 0.3, n, { dtype = 'f64' }):totable()
+            assert.equal(n, #y)
+            assert.equal(-1, y[1])
+            assert.equal(0.3, y[n])
+        end
+        near({ 5 }, wane.linspace(5, 9, 1))
+        wane.manual_seed(3)
+        local drawn = wane.bernoulli(wane.full({ 4000 }, 0.25))
+        assert.is_true(math.abs(drawn:mean():item() - 0.25) < 0.03)
+        near({ 0, 1 }, wane.bernoulli(wane.tensor({ 0, 1 }, { dtype = 'bf16' })))
+    end)
+
+    it('refuses by name what it cannot take, and works after it', function()
+        local x, whole = wane.ones(2, 3), wane.ones(2, 3, I32)
+        for _, case in ipairs {
+            { 'var: expected f32, bf16 or f64, got %(2, 3%) i32', function() return whole:var() end },
+            { 'std: dim 3 is out of range', function() return x:std(3) end },
+            { "'ddof'", function() return x:var(1, { ddof = 1 }) end },
+            { "norm: p must be a number or 'inf', got 'fro'", function() return x:norm 'fro' end },
+            { 'softplus: beta must be above 0', function() return x:softplus(0) end },
+            { 'elu: alpha: expected a finite number', function() return x:elu 'a' end },
+            { 'masked_fill: the mask must be a u8 tensor', function() return x:masked_fill(true, 0) end },
+            { 'masked_fill: the mask %(4, 2, 3%) u8 does not broadcast', function()
+                return x:masked_fill(wane.zeros(4, 2, 3, U8), 0)
+            end },
+            { 'masked_fill: the value must be', function() return x:masked_fill(x:gt(0), x) end },
+            { 'tril: expected 2 dims or more, got %(3%)', function() return x[1]:tril() end },
+            { 'triu: diagonal: expected an integer', function() return x:triu(0.5) end },
+            { 'flip: dim 1 is listed twice', function() return x:flip(1, 1) end },
+            { 'tile: times: expected an integer', function() return x:tile(-1) end },
+            { 'index 3, entry 2 of the list, is out of range for dim 1', function() return x[{ 1, 3 }] end },
+            { 't%[mask%]: .* wane.where', function() return x[x:gt(0)] end },
+            { 'scatter_add: ids %(3%) i32 and source', function()
+                return x:scatter_add(1, wane.zeros(3, I32), x)
+            end },
+            { 'max: positions are those along one dim, got nil', function()
+                return x:max(nil, { indices = true })
+            end },
+            { 'wane.zeros_like: expected a tensor', function() return wane.zeros_like { 2, 3 } end },
+            { 'wane.linspace: the numbers are floats, got the dtype i32', function()
+                return wane.linspace(0, 1, 3, I32)
+            end },
+            { 'wane.bernoulli: expected a float tensor', function() return wane.bernoulli(0.5) end },
+            { 'allclose: rtol', function() return x:allclose(x, { rtol = NAN }) end },
+        } do
+            local fine, why = pcall(case[2])
+            assert.is_false(fine)
+            assert.matches(case[1], tostring(why))
+            assert.matches('tensor_ops_spec', tostring(why))
+        end
+        assert.equal(1, x:var(2, { correction = 0 }):eq(0):all():item())
+    end)
+end)
