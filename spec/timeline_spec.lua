@@ -120,6 +120,31 @@ describe('plan:timeline and plan:plot', function()
     end)
 end)
 
+describe('a memory report', function()
+    it('is drawn in the colours of the timeline, as long as its bytes say', function()
+        local kept = nn.Linear(64, 64)
+        wane.eval(kept(wane.ones(4, 64)):sum())
+        local r = wane.memory()
+        local text, svg = r:plot(), r:plot(os.tmpname())
+        local now, peak = text:match '\n +now |(%u*) [^\n]*\nat the peak |(%u*) '
+        assert.equal(60, #peak)
+        assert.is_true(math.abs(60 * r.allocated / r.peak - #now) <= 0.5)
+        assert.is_true(math.abs(60 * r.kinds.parameter / r.peak - #now:gsub('[^P]', '')) <= 1)
+        local file = assert(io.open(svg))
+        local picture = file:read '*a'
+        file:close()
+        os.remove(svg)
+        for kind, size in pairs(r.peak_kinds) do
+            if size > 0 then
+                assert.is_truthy(picture:find(palette.light[palette.of_kind(kind)] .. '"><title>' .. kind .. ': ', 1,
+                    true), kind)
+            end
+        end
+        assert.is_truthy(picture:find('.wane text,.wane .ink{fill:' .. palette.ink.dark, 1, true))
+        assert.is_true(kept ~= nil)
+    end)
+end)
+
 describe('plan:trace', function()
     local function read(text)
         local slices, counters = {}, {}

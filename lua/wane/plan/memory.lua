@@ -5,11 +5,11 @@
 --
 -- `wane.memory(device)` returns the report of a device, by default of the current one.
 --
--- A report prints as a table. Its fields, in bytes: `allocated`, `reserved`, `peak`, `peak_reserved`, `limit` (or nil),
--- `host`; `kinds` and `peak_kinds` (bytes by kind, now and at the peak); of offloaded values `disk`, `disk_limit` (or
--- nil) and `away` (host memory beside a device's own); `device` is its name. A GPU that was used adds `taken`, the
--- bytes of `segments` pieces of memory that its driver gave to this process (`reserved` lies in them), and `free` and
--- `total`, which count every process.
+-- A report prints as a table, and report:plot() draws it. Its fields, in bytes: `allocated`, `reserved`, `peak`,
+-- `peak_reserved`, `limit` (or nil), `host`; `kinds` and `peak_kinds` (bytes by kind, now and at the peak); of
+-- offloaded values `disk`, `disk_limit` (or nil) and `away` (host memory beside a device's own); `device` is its name.
+-- A GPU that was used adds `taken`, the bytes of `segments` pieces of memory that its driver gave to this process
+-- (`reserved` lies in them), and `free` and `total`, which count every process.
 -- @module wane.plan.memory
 -- @usage
 -- local big = wane.eval(wane.ones(1024))
@@ -18,6 +18,9 @@ local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
+local palette = require 'wane.report.palette'
+local plot = require 'wane.report.plot'
+local system = require 'wane.system'
 local text = require 'wane.report.table'
 
 local C, check = binding.C, binding.check
@@ -56,6 +59,34 @@ function Report.__tostring(r)
     if r.disk > 0 then rows[#rows + 1] = { 'on disk', bytes.exact(r.disk), '' } end
     local limit = r.limit and 'limit ' .. bytes.text(r.limit) or 'no limit'
     return ('memory of %s, bytes (%s)\n'):format(r.device, limit) .. text.text({ 'kind', 'now', 'at the peak' }, rows)
+end
+
+-- Returns the data of a chart: MiB by kind, now and at the peak.
+local function chart_of(r)
+    local chart = { title = ('memory of %s: allocated, by kind'):format(r.device), unit = 'MiB', format = '%.4g',
+        groups = { 'now', 'at the peak' }, series = {} }
+    for kind = 0, #kinds do
+        local name = kinds[kind]
+        if r.kinds[name] > 0 or r.peak_kinds[name] > 0 then
+            table.insert(chart.series, { name = name, values = { r.kinds[name] / bytes.MiB,
+                r.peak_kinds[name] / bytes.MiB } })
+        end
+    end
+    return chart
+end
+
+--- Draws the bytes by kind, now and at the peak, in the colours of plan:timeline.
+-- @function memory:plot
+-- @param path SVG file to write (optional)
+-- @return the name of the file; without a path, the bars as text of characters, a letter for each kind
+-- @raise 'io' where the file cannot be written
+-- @usage
+-- local big = wane.eval(wane.ones(1024))
+-- print(wane.memory():plot())
+function Report:plot(path)
+    if path == nil then return plot.terminal_stacks(chart_of(self), { colour = palette.is_on() }) end
+    system.make_folders(path)
+    return plot.write(path, plot.stacks(chart_of(self)))
 end
 
 -- Makes the report of a device.

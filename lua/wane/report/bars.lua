@@ -147,4 +147,44 @@ function bars.stacks(chart)
     return picture:done(width, box.top + row * #chart.groups + 14, chart.title)
 end
 
+-- ---- bars of parts, as characters ----------------------------------------------------------------------------------
+-- Returns a bar of letters, one part after the other. The ends of parts are rounded, so that the bar is as long as the
+-- sum of its parts says.
+local function letters_of(chart, g, scale_, looks)
+    local out, sum, column = {}, 0, 0
+    for s, series in ipairs(chart.series) do
+        sum = sum + series.values[g]
+        local to = math.floor(sum * scale_ + 0.5)
+        out[#out + 1] = palette.paint(looks[s].letter:rep(to - column), looks[s].slot)
+        column = to
+    end
+    return table.concat(out)
+end
+
+--- Draws bars of parts with characters, a letter for each part.
+-- @param chart as for bars.stacks
+-- @param opts { colour = false (true: for a terminal that takes colours), columns = 60 }
+-- @return text
+function bars.terminal(chart, opts)
+    local columns, _, slots = opts.columns or 60, legend_of(chart.series)
+    local looks, legend, out, top, width = {}, {}, { chart.title }, 0, 0
+    for s, series in ipairs(chart.series) do
+        looks[s] = { letter = palette.letter(series.name, s), slot = opts.colour and slots[s] or nil }
+        legend[s] = palette.paint(looks[s].letter, looks[s].slot) .. ' ' .. series.name
+    end
+    local sums = {}
+    for g, name in ipairs(chart.groups) do
+        sums[g], width = 0, math.max(width, #name)
+        for _, series in ipairs(chart.series) do sums[g] = sums[g] + series.values[g] end
+        top = math.max(top, sums[g])
+    end
+    for g, name in ipairs(chart.groups) do
+        local bar = letters_of(chart, g, columns / (top > 0 and top or 1), looks)
+        out[#out + 1] = ('%s%s |%s %s %s'):format((' '):rep(width - #name), name, bar,
+            (chart.format or '%.1f'):format(sums[g]), chart.unit or '')
+    end
+    out[#out + 1] = (' '):rep(width + 2) .. table.concat(legend, '  ')
+    return table.concat(out, '\n')
+end
+
 return bars

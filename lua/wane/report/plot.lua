@@ -10,8 +10,11 @@ local errors = require 'wane.errors'
 local scatter = require 'wane.report.scatter'
 local svg = require 'wane.report.svg'
 
-local plot = { bars = bars.bars, stacks = bars.stacks, areas = areas.svg, terminal_areas = areas.terminal,
-    scatter = scatter.svg, terminal_scatter = scatter.terminal, escape = svg.escape }
+local plot = {
+    bars = bars.bars, stacks = bars.stacks, areas = areas.svg, scatter = scatter.svg,
+    terminal_stacks = bars.terminal, terminal_areas = areas.terminal, terminal_scatter = scatter.terminal,
+    escape = svg.escape,
+}
 
 --- Writes a text to a file.
 -- @param path name of the file

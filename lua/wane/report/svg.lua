@@ -187,7 +187,7 @@ end
 
 -- Returns the style sheet of dark paper.
 local function dark_style()
-    local out = { ('.wane text{fill:%s}.wane .paper{fill:%s}.wane .halo{stroke:%s}.wane .rule{stroke:%s}'
+    local out = { ('.wane text,.wane .ink{fill:%s}.wane .paper{fill:%s}.wane .halo{stroke:%s}.wane .rule{stroke:%s}'
         .. '.wane .mark{stroke:%s}.wane .hatch{stroke:%s}'):format(palette.ink.dark, palette.paper.dark,
         palette.paper.dark, palette.rule.dark, palette.mark.dark, palette.paper.dark) }
     for k = 1, palette.COUNT do
