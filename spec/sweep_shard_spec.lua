@@ -175,3 +175,103 @@ end }]])
         assert.not_matches('traceback', words)
     end)
 end)
+
+describe('a shard that was killed', function()
+    setup(function() folder = sweeps.folder() end)
+    teardown(function() os.execute('rm -rf ' .. folder) end)
+    local COUNT = helper.is_long and 1000 or 60
+
+    -- Returns a script that runs a shard of COUNT points, all of them, or a merge. A shard dies in its third point if
+    -- there is a file `deadly`: it leaves half a line and its lock.
+    local function script()
+        return write(folder .. '/many.lua', ([[
+local wane = require 'wane'
+local what, folder, widths = arg[1], '%s', {}
+for k = 1, %d do widths[k] = k end
+local s
+local function die()
+    local file = io.open(s.out, 'ab')
+    file:write '{"n":1,"point'
+    file:close()
+    os.execute('kill -9 ' .. require('wane.ffi').C.wn_process())
+end
+s = wane.sweep { grid = { width = widths, policy = { 'save_all', 'recompute_all' } }, order = { 'width', 'policy' },
+    isolate = false, repeats = 1, warmup = 0, resume = true, shard = what:match '/' and what or nil,
+    out = ('%%s/%%s.jsonl'):format(folder, what:match '/' and 'rows' or what), build = function(p)
+        local log = io.open(('%%s/%%s.log'):format(folder, (what:gsub('/', '-of-'))), 'a')
+        log:write(p.width, '\n')
+        log:close()
+        if #s:rows() == 2 and os.remove(folder .. '/deadly') then die() end
+        local w = wane.randn(p.width %% 50 + 1, 4, { requires_grad = true })
+        local x = wane.randn(2, p.width %% 50 + 1):retain()
+        return function() return x:matmul(w):gelu():sum() end
+    end }
+if what == 'merged' then s:merge(folder .. '/rows.*-of-8.jsonl') else s:run() end
+]]):format(folder, COUNT / 2))
+    end
+    local function run(path, what) return helper.shell(('build/wane run %s %s'):format(path, what)) end
+
+    it('and requeued goes on where its file ends: all shards, merged, are what one run gives', function()
+        local path, third = script(), folder .. '/rows.3-of-8.jsonl'
+        write(folder .. '/deadly', '')
+        local text, code = run(path, '3/8')
+        assert.equal(137, code, text)
+        local torn = read(third)
+        assert.equal(2, #rows(third))
+        assert.matches('\n{"n":1,"point$', torn)
+        assert.is_true(system.exists(third .. '.lock'))
+        text, code = run(path, 'merged')
+        assert.equal(1, code)
+        assert.matches('is torn %(13 bytes without an end%); it is left out', text)
+        assert.matches(('%d of %d points have no row\nshard 1/8 '):format(COUNT - 2, COUNT), text)
+        if helper.is_long then -- at any time
+            for k = 1, 20 do helper.shell(('timeout -s KILL 0.%02d build/wane run %s 3/8'):format(4 * k, path)) end
+        end
+        text = helper.shell(('for k in 1 2 3 4 5 6 7 8; do build/wane run %s $k/8 & done; wait; echo done')
+            :format(path))
+        assert.matches(helper.is_long and 'done' or '^wane.sweep: the last line of [^\n]*rows.3%-of%-8.jsonl was torn '
+            .. '%(13 bytes without an end%); it is dropped\ndone', text)
+        assert.is_false(system.exists(third .. '.lock'))
+        local kept = torn:match '^(.*\n)'
+        assert.equal(kept, read(third):sub(1, #kept))
+        for _, what in ipairs { 'whole', 'merged' } do
+            text, code = run(path, what)
+            assert.equal(0, code, text)
+        end
+        local whole = rows(folder .. '/whole.jsonl')
+        assert.equal(COUNT, #whole)
+        assert.equal(sweeps.timeless(whole), sweeps.timeless(rows(folder .. '/merged.jsonl')))
+        for k = 1, 8 do -- each point was measured once, but for those under way when their process was killed
+            local _, points = read(('%s/%d-of-8.log'):format(folder, k)):gsub('\n', '\n')
+            local had = #rows(('%s/rows.%d-of-8.jsonl'):format(folder, k))
+            assert.is_true(points == had or k == 3 and points > had and points <= had + (helper.is_long and 21 or 1))
+        end
+    end)
+
+    it('together with its point has no row of that point, which did not fail', function()
+        local path, out = folder .. '/together.lua', folder .. '/together.jsonl'
+        write(path, ([[
+local C = require('wane.ffi').C
+local parent = (os.getenv 'WANE_SWEEP_POINT' or ''):match ':(%%d+)$'
+local s = require('wane').sweep { grid = { k = { 1, 2, 3 } }, repeats = 1, warmup = 0, resume = true, out = '%s',
+    build = function(p)
+        if p.k == 2 and arg[1] then -- as a scheduler does: a signal for every process of a job
+            local words = '{ kill -%%s %%s; sleep 0.1; kill -%%s %%s; } & sleep 0.3'
+            os.execute(words:format(arg[1], C.wn_process(), arg[1], parent))
+        end
+        local w = require('wane').ones(p.k, { requires_grad = true })
+        return function() return (w * w):sum() end
+    end }
+s:run()]]):format(out))
+        for _, signal in ipairs { 'TERM', 'KILL', 'INT' } do
+            os.remove(out)
+            local text, code = helper.shell(('build/wane run %s %s'):format(path, signal))
+            assert.equal(({ TERM = 143, KILL = 137, INT = 1 })[signal], code, text)
+            assert.equal(1, #rows(out))
+            text, code = helper.shell(('build/wane run %s'):format(path))
+            assert.equal(0, code, text)
+            for k, row in ipairs(rows(out)) do assert.same({ k, 'ok' }, { row.point.k, row.status }) end
+            assert.equal(3, #rows(out))
+        end
+    end)
+end)

@@ -149,6 +149,13 @@ function system.glob(pattern)
     return out
 end
 
+--- Sleeps; a signal may end the sleep.
+-- @param seconds number below 1
+function system.sleep(seconds)
+    local process = binding.open_library({}, 'int usleep(unsigned int);')
+    if process then process.usleep(math.floor(seconds * 1e6)) end
+end
+
 --- Returns the command line of this process.
 -- @return list of words, the interpreter first; nil where the system does not say
 function system.command_line()

@@ -451,6 +451,22 @@ return {
         filter = 'keeps points apart',
     },
     {
+        name = 'a point that was killed with its sweep failed',
+        file = 'lua/wane/sweep/process.lua',
+        old = 'then system.sleep(GRACE) end',
+        new = 'then local _ = GRACE end',
+        spec = 'spec/sweep_shard_spec.lua',
+        filter = 'together',
+    },
+    {
+        name = 'a merge takes two measurements of a point as they are',
+        file = 'lua/wane/sweep/merge.lua',
+        old = 'if text_of(left) ~= text_of(right) then',
+        new = 'if text_of(left) ~= text_of(left) then',
+        spec = 'spec/sweep_merge_spec.lua',
+        filter = 'twice',
+    },
+    {
         name = 'a torn line is kept',
         file = 'lua/wane/sweep/init.lua',
         old = 'store.cut(self.out, torn)',
