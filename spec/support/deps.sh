@@ -52,6 +52,7 @@ may() { # package, then the command that succeeds when it is there
 
 [ "$level" = demo ] || may libdnnl2 has_onednn
 [ "$level" = demo ] || may g++ command -v g++
+[ "$level" != check ] || may parallel command -v parallel
 if [ "$level" = check ]; then
     may gcc-aarch64-linux-gnu command -v aarch64-linux-gnu-gcc
     may libc6-dev-arm64-cross test -e /usr/aarch64-linux-gnu/include/stdio.h
