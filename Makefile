@@ -53,10 +53,12 @@ build/asan/avx512/kernels/cpu/avx512/gemm.o build/asan/avx512/kernels/cpu/avx512
 LDFLAGS := -shared -pthread -Wl,-z,nodelete -Wl,-z,defs $(filter -fsanitize%,$(OPT_$(MODE)))
 LDLIBS := -lm -ldl
 
-# LuaRocks hands these over; without it they follow from PREFIX.
+# LuaRocks hands some of these over; without it they follow from PREFIX.
 LUADIR ?= $(PREFIX)/share/lua/5.1
 BINDIR ?= $(PREFIX)/bin
+LIBDIR ?= $(PREFIX)/lib
 INCDIR ?= $(PREFIX)/include
+DATADIR ?= $(PREFIX)/share
 
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
@@ -90,7 +92,7 @@ help:
 	@echo 'make gpu-bundle build/gpu/wane-gpu.tar, with which check.sh does that where nothing can be installed'
 	@echo 'make cuda-report                      what nvcc made of each kernel, and what that predicts'
 	@echo 'make deps       installs what is missing for all of these'
-	@echo 'make install uninstall                PREFIX=$(PREFIX), DESTDIR'
+	@echo 'make install uninstall                PREFIX=$(PREFIX), DESTDIR; LUADIR, BINDIR, LIBDIR, INCDIR, DATADIR'
 	@echo 'make clean      V=1 shows commands'
 
 # ---- the library ----------------------------------------------------------------------------------------
@@ -251,20 +253,37 @@ mutants: all
 	$(Q)$(LUAJIT) spec/mutants/run.lua $(MUTANT)
 
 # ---- installing it --------------------------------------------------------------------------------------------
-# The library lies beside the Lua files, where ffi.lua looks first; so any PREFIX works with nothing exported. The public
-# headers go to INCDIR/wane, with the headers that they include.
+# The libraries lie in LIBDIR, with links to them beside the Lua files, where ffi.lua looks first; so any place works with
+# nothing exported. The public headers go to INCDIR/wane, with the headers that they include. The examples look for
+# Wane's Lua files beside their folder, so a link stands there too.
+version = $(shell sed -n 's/^    return "\([0-9.]*\)";/\1/p' runtime/api/library.c)
+libraries = $(LIBRARY) $(wildcard build/libwane_cuda.so)
+at = '$(DESTDIR)$(1)'
+COMPLETIONS := bash-completion/completions/wane zsh/site-functions/_wane
+
 install: all
-	install -d '$(DESTDIR)$(LUADIR)/wane' '$(DESTDIR)$(BINDIR)'
-	cd lua && find wane -name '*.lua' -exec install -D -m 644 '{}' '$(abspath $(DESTDIR)$(LUADIR))/{}' ';'
-	install -m 755 $(LIBRARY) '$(DESTDIR)$(LUADIR)/wane/libwane.so'
-	[ ! -e build/libwane_cuda.so ] || install -m 755 build/libwane_cuda.so '$(DESTDIR)$(LUADIR)/wane/libwane_cuda.so'
-	install -m 755 build/wane '$(DESTDIR)$(BINDIR)/wane'
+	install -d $(call at,$(LUADIR)/wane) $(call at,$(BINDIR)) $(call at,$(LIBDIR)/pkgconfig) $(call at,$(DATADIR)/man/man1)
+	find lua/wane -type d | while read -r folder; do \
+	  install -D -m 644 -t $(call at,$(LUADIR))/"$${folder#lua/}" "$$folder"/*.lua || exit 1; done
+	for library in $(libraries); do name=$${library##*/}; install -m 755 $$library $(call at,$(LIBDIR)) || exit 1; \
+	  [ '$(LIBDIR)' = '$(LUADIR)/wane' ] || ln -sfr $(call at,$(LIBDIR))/$$name $(call at,$(LUADIR)/wane)/$$name || exit 1; done
+	sed "s|^installed=.*|installed='$(LUADIR)'|" build/wane > $(call at,$(BINDIR)/wane) && chmod 755 $(call at,$(BINDIR)/wane)
 	$(CC) -MM $(HEADERS) | tr ' ' '\n' | grep '^runtime/.*\.h$$' | sort -u | while read -r header; do \
-	  install -D -m 644 "$$header" '$(DESTDIR)$(INCDIR)'/wane/"$${header#runtime/}" || exit 1; done
+	  install -D -m 644 "$$header" $(call at,$(INCDIR)/wane)/"$${header#runtime/}" || exit 1; done
+	printf '%s\n' 'Name: wane' 'Description: a training runtime that obeys a memory plan to the byte' 'Version: $(version)' \
+	  'Cflags: -I$(INCDIR)/wane' 'Libs: -L$(LIBDIR) -lwane' > $(call at,$(LIBDIR)/pkgconfig/wane.pc)
+	for folder in examples $(filter-out %/out,$(patsubst %/,%,$(wildcard examples/*/))); do \
+	  install -D -m 644 -t $(call at,$(DATADIR)/wane)/$$folder $$(find $$folder -maxdepth 1 -type f) || exit 1; done
+	ln -sfrn $(call at,$(LUADIR)) $(call at,$(DATADIR)/wane/lua)
+	LUAJIT='$(LUAJIT)' build/wane man > $(call at,$(DATADIR)/man/man1/wane.1)
+	for file in $(COMPLETIONS); do mkdir -p "$$(dirname $(call at,$(DATADIR))/$$file)" && \
+	  LUAJIT='$(LUAJIT)' build/wane completion $${file%%[-/]*} > $(call at,$(DATADIR))/$$file || exit 1; done
 
 uninstall:
-	rm -rf '$(DESTDIR)$(LUADIR)/wane' '$(DESTDIR)$(INCDIR)/wane'
-	rm -f '$(DESTDIR)$(BINDIR)/wane'
+	rm -rf $(call at,$(LUADIR)/wane) $(call at,$(INCDIR)/wane) $(call at,$(DATADIR)/wane)
+	rm -f $(call at,$(BINDIR)/wane) $(call at,$(LIBDIR)/libwane.so) $(call at,$(LIBDIR)/libwane_cuda.so) \
+	  $(call at,$(LIBDIR)/pkgconfig/wane.pc) $(call at,$(DATADIR)/man/man1/wane.1) \
+	  $(COMPLETIONS:%='$(DESTDIR)$(DATADIR)/%')
 
 clean:
 	rm -rf build

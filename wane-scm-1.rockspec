@@ -21,7 +21,7 @@ build = {
         PREFIX = '$(PREFIX)',
         LUADIR = '$(LUADIR)',
         BINDIR = '$(BINDIR)',
+        LIBDIR = '$(LUADIR)/wane',
     },
-    copy_directories = { 'examples' },
 }
 test = { type = 'command', command = 'make test' }

@@ -1,5 +1,5 @@
--- Guards against a public header that `make install` forgets, or that includes one which stays in the checkout:
--- compiles and runs a program in C with the installed files alone.
+-- Checks that what `make install` puts under DESTDIR works from there with nothing beside it: the command, the examples,
+-- the completions, the manual page, and a program in C made with the headers; and that `make uninstall` leaves nothing.
 local helper = require 'spec.helper'
 
 local PROGRAM = [[
@@ -30,7 +30,7 @@ describe('make install', function()
     it('installs headers and a library that a program in C needs nothing beside', function()
         run "MAKEFLAGS= make --no-print-directory install PREFIX=/wane DESTDIR='@'"
         run("gcc -std=c11 -Wall -Wextra -Werror -I'@/wane/include/wane' -o '@/try' -x c - -x none "
-            .. "'@/wane/share/lua/5.1/wane/libwane.so' -Wl,-rpath,'@/wane/share/lua/5.1/wane'", PROGRAM)
+            .. "-L'@/wane/lib' -lwane -Wl,-rpath,'@/wane/lib'", PROGRAM)
         assert.equal('0.1.0', run("'@/try'"):match '%S+')
     end)
 
@@ -39,5 +39,34 @@ describe('make install', function()
         local kept = io.open(folder .. '/wane/share/lua/5.1/wane/libwane_cuda.so')
         assert.equal(built ~= nil, kept ~= nil)
         for _, file in pairs { built, kept } do file:close() end
+    end)
+
+    it('installs a command and examples that need nothing of the checkout', function()
+        local text = run "cd / && env -u WANE_LIB '@/wane/bin/wane' version"
+        assert.truthy(text:find('libraries  ' .. folder .. '/wane/share/lua/5.1/wane/libwane.so', 1, true), text)
+        text = run "cd / && env -u WANE_LIB '@/wane/bin/wane' run '@/wane/share/wane/examples/first.lua'"
+        assert.matches('\n5\t2%.%d+\n$', text)
+        assert.equal(text, run "cd / && env -u WANE_LIB ${LUAJIT:-luajit} '@/wane/share/wane/examples/first.lua'")
+        assert.equal('', run "find '@' -xtype l") -- no link that leads nowhere
+    end)
+
+    it('installs completions, the manual page and the flags of compilers', function()
+        local function installed(name) return run("cat '@/wane/" .. name .. "'") end
+        assert.equal(run 'build/wane man', installed 'share/man/man1/wane.1')
+        assert.equal(run 'build/wane completion bash', installed 'share/bash-completion/completions/wane')
+        assert.equal(run 'build/wane completion zsh', installed 'share/zsh/site-functions/_wane')
+        assert.matches('Version: 0%.1%.0\nCflags: %-I/wane/include/wane\nLibs: %-L/wane/lib %-lwane\n',
+            installed 'lib/pkgconfig/wane.pc')
+    end)
+
+    it('takes the places that it is told, and uninstalls all that it installed', function()
+        run "MAKEFLAGS= make --no-print-directory uninstall PREFIX=/wane DESTDIR='@'"
+        assert.equal('', run "find '@/wane' ! -type d")
+        local places = "PREFIX='@/a b' LUADIR='@/lua' LIBDIR='@/a b/lib64'"
+        run('MAKEFLAGS= make --no-print-directory install ' .. places)
+        local text = run "cd / && env -u WANE_LIB '@/a b/bin/wane' version"
+        assert.truthy(text:find('libraries  ' .. folder .. '/lua/wane/libwane.so', 1, true), text)
+        run('MAKEFLAGS= make --no-print-directory uninstall ' .. places)
+        assert.equal('', run "find '@/a b' '@/lua' ! -type d")
     end)
 end)

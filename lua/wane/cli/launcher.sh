@@ -1,6 +1,8 @@
 #!/bin/sh
 # The `wane` command. `make` copies it to build/wane, `make install` to PREFIX/bin/wane. It finds Wane's Lua files from
-# its own place, through symbolic links, so it works from any folder without environment variables.
+# its own place, through symbolic links, so it works from any folder without environment variables; `make install` fills
+# in the folder that it was told.
+installed=
 self=$0
 while [ -L "$self" ]; do
     link=$(readlink "$self")
@@ -10,7 +12,7 @@ while [ -L "$self" ]; do
     esac
 done
 here=$(CDPATH= cd -- "$(dirname -- "$self")" && pwd -P) || exit 1
-for lua in "${here%/*}/lua" "${here%/*}/share/lua/5.1"; do
+for lua in "${here%/*}/lua" "${here%/*}/share/lua/5.1" "$installed"; do
     if [ -f "$lua/wane/cli/init.lua" ]; then
         exec "${LUAJIT:-luajit}" "$lua/wane/cli/init.lua" "$@"
     fi
