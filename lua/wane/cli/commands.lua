@@ -78,6 +78,7 @@ local commands = {
             { name = 'budget', value = 'SIZE', kind = 'size', text = budget_text .. '; instead of a policy' },
             { name = 'steps', value = 'N', kind = 'count', least = 1, text = 'steps that are measured (5)' },
             warmup, fused,
+            { name = 'profile', text = 'adds up the seconds by op and by path of modules' },
         },
         examples = { { 'wane measure x.lua --policy sqrt --steps 10', 'ten steps under a policy' } },
     },

@@ -137,7 +137,7 @@ function commands.measure(found, command)
         refusal.raise { message = '--fused measures opt:step(loss): the script has no optimizer', code = 2 }
     end
     say(require('wane').measure(fn, { policy = policy, optimizer = optimizer, fused = options.fused,
-        steps = options.steps, warmup = options.warmup }))
+        steps = options.steps, warmup = options.warmup, profile = options.profile }))
     return 0
 end
 

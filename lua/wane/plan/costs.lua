@@ -110,6 +110,18 @@ local DISTURBED = '\ndisturbed: %s, so something else ran on this machine; the n
 
 local Profile = {}
 Profile.__index = Profile
+
+--- Adds up the measured seconds of the script's own plan.
+-- @param p Profile
+-- @param what 'op', 'path', 'type' or 'phase'
+-- @return printable { what =, rows = list of { name =, calls =, seconds =, share =, flops =, bytes =, gflops =, gbytes
+-- =, bound = }, longest first, total = such a row }, as of a measurement with profile = true
+-- @raise 'value' for another word
+-- @within Internal
+function Profile.by(p, what)
+    return p.collector:by(what, 'profile:by')
+end
+
 function Profile.__tostring(p)
     local rows = {}
     for i, r in ipairs(p) do
@@ -117,7 +129,8 @@ function Profile.__tostring(p)
     end
     local head = '%d kinds of application measured, %d in the table; the slowest:\n'
     local kept = p.file and '\nkept in ' .. p.file or '\nnot kept: ' .. (p.why or 'WANE_COSTS is off')
-    return head:format(#p, p.known) .. table_.text({ 'us', 'what' }, rows) .. (p.disturbed and DISTURBED:format(
+    local tables = ('%s\n%s\n'):format(p:by 'op', p:by 'path')
+    return tables .. head:format(#p, p.known) .. table_.text({ 'us', 'what' }, rows) .. (p.disturbed and DISTURBED:format(
         p.disturbed, p.is_used and 'all the same' or 'not') or '') .. kept
 end
 
@@ -161,11 +174,13 @@ end
 -- were measured beside other work.
 -- @return printable list of { key =, seconds = }, slowest first. Fields: `disturbed` (how other work showed, or nil),
 -- `is_used` (whether plans use the seconds), `file` (its name where it was written, or nil), `known` (number of
--- applications known afterwards), and `unrest`, `stretch`, `sum`, `whole` of profile.fit.
+-- applications known afterwards), and `unrest`, `stretch`, `sum`, `whole` of profile.fit. `list:by 'op'`, 'path',
+-- 'type' and 'phase' are printable tables of calls, seconds, shares, GFLOP/s or GB/s of the script's own plan.
 -- @raise 'value' for an argument that is not a function and options of a wrong type; 'io' where the file cannot be
 -- written
 -- @usage
--- print(wane.profile(function() return model(x):sum() end, { steps = 1, keep = false }))
+-- local made = wane.profile(function() return model(x):sum() end, { steps = 1, keep = false })
+-- print(made:by('op').total.share) --> 1
 function costs.profile(fn, opts)
     opts = errors.check_options(opts, { 'steps', 'policy', 'keep', 'anyway' }, 'wane.profile')
     for _, name in ipairs { 'keep', 'anyway' } do

@@ -18,6 +18,7 @@
 -- measured steps; `hidden`: share of move_seconds that no instruction waited for;
 -- * `graphs`: launches of captured graphs (CUDA graphs) in the last step; 0: every kernel was launched by itself.
 -- @module wane.plan.measure
+local applications = require 'wane.plan.applications'
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
@@ -60,6 +61,7 @@ function Result.__tostring(r)
     return ('%d steps (%d warmup%s), median %.4g s a step, loss %s\n%s\n'):format(r.steps, r.warmup,
         r.trained and ', trained' or '', r.seconds, r.loss and ('%.9g'):format(r.loss) or 'not a number of the step',
         spread.text(spread.of(r.times), r)) .. table_.text({ 'bytes', 'predicted', 'measured', 'difference' }, rows)
+        .. (rawget(r, 'collector') and ('\n%s\n%s'):format(r:by 'op', r:by 'path') or '')
 end
 
 local measured = binding.new('struct wn_measured')
@@ -88,13 +90,15 @@ local function take(row, p)
     row.predicted_reserved = math.max(row.predicted_reserved, predicted_reserved)
     local mode = p.request.mode
     if row.trace and mode ~= 'eval' then plan.of(p):trace(row.trace) end
+    if row.collector then row.collector:take(p) end
     if mode == 'backward' or mode == 'step' or not row.at then
         row.at, row.predicted_at = plan.by_instant(measured.at), plan.by_instant(summary.at)
     end
 end
 
 local function new_row(opts)
-    return { trace = opts.traced, peak = -1, disk = 0, moved = 0, move_seconds = 0, stall_seconds = 0,
+    return { trace = opts.traced, collector = opts.collector, peak = -1, disk = 0, moved = 0, move_seconds = 0,
+        stall_seconds = 0,
         predicted_peak = -1, reserved = -1, predicted_reserved = -1, seconds = 0, exact = true, graphs = 0 }
 end
 
@@ -194,7 +198,32 @@ local function trace(step, fn, opts)
     scoped('timing', 1, step, fn, setmetatable({ traced = opts.trace }, { __index = opts }))
 end
 
-local options = { 'steps', 'warmup', 'policy', 'budget', 'optimizer', 'fused', 'trace' }
+-- Runs as many more steps with timing as were measured. Returns the collector of their instructions.
+local function collect(step, fn, opts, steps)
+    local collector = applications.new()
+    for _ = 1, steps do
+        collector:begin()
+        scoped('timing', 1, step, fn, setmetatable({ collector = collector }, { __index = opts }))
+    end
+    return collector
+end
+
+--- Adds up the seconds of a step's instructions, as medians over the steps that `profile = true` timed.
+-- @param r Result
+-- @param what 'op', 'path', 'type' or 'phase'
+-- @return printable { what =, rows = list of { name =, calls =, seconds = (total), share =, flops =, bytes =, gflops =,
+-- gbytes =, bound = 'compute' or 'memory' }, longest first, total = such a row }
+-- @raise 'value' for another word, and for a measurement without `profile = true`
+-- @within Internal
+function Result.by(r, what)
+    if not rawget(r, 'collector') then
+        raise(nil, 'value', "measurement:by('op'): no instruction was timed; measure with { profile = true }, which "
+            .. 'runs the step again for it')
+    end
+    return r.collector:by(what, 'measurement:by')
+end
+
+local options = { 'steps', 'warmup', 'policy', 'budget', 'optimizer', 'fused', 'trace', 'profile' }
 
 -- Tells whether x has the two methods of an optimizer. An x that raises for unknown names has none.
 local function is_optimizer(x)
@@ -205,13 +234,17 @@ end
 --- Measures a step.
 -- @param fn function() that records and returns the loss; with `optimizer` it may run the step itself
 -- @param opts { steps = 5, warmup = 1, policy =, budget =, optimizer =, fused = false (true: opt:step(loss)), trace =
--- (name of a file: one more step runs, and plan:trace writes it with measured seconds) }
+-- (name of a file: one more step runs, and plan:trace writes it with measured seconds), profile = false (true: the step
+-- runs `steps` more times, in which each instruction is timed; result:by 'op', 'path', 'type' and 'phase' are tables of
+-- calls, seconds, shares, GFLOP/s or GB/s, and the first two print) }
 -- @return Result, printable
 -- @raise 'value' for wrong options and for a function that trains without `optimizer`; 'unsupported' for a step of
 -- several run points without `optimizer`; errors of the run
 -- @usage
 -- local m = wane.measure(function() return model(x):sum() end, { steps = 2, policy = 'recompute_all' })
 -- print(m.exact, m.peak == m.predicted_peak) --> true	true
+-- local timed = wane.measure(function() return model(x):sum() end, { steps = 2, profile = true })
+-- print(timed:by('op').total.share) --> 1
 function measure.measure(fn, opts)
     if type(opts) == 'table' and opts.restore then
         raise(nil, 'unsupported', "wane.measure: the option 'restore' is not in this version")
@@ -220,6 +253,7 @@ function measure.measure(fn, opts)
     opts = setmetatable({ policy = require('wane.program.grad').policy(opts) }, { __index = opts })
     local steps = errors.count(opts.steps or 5, 'wane.measure: steps', 1, errors.MOST_STEPS)
     local warmup = errors.count(opts.warmup or 1, 'wane.measure: warmup', 0, errors.MOST_STEPS)
+    errors.check_flags(opts, { 'profile' }, 'wane.measure')
     if opts.optimizer and not is_optimizer(opts.optimizer) then
         raise(nil, 'value', 'wane.measure: optimizer must be an optimizer, got %s', errors.describe(opts.optimizer))
     end
@@ -233,6 +267,7 @@ function measure.measure(fn, opts)
         row.wall = C.wn_now() - start
         add(result, row, i > warmup)
     end
+    if opts.profile then result.collector = collect(opts.optimizer and train or quiet, fn, opts, steps) end
     if opts.trace then trace(opts.optimizer and train or quiet, fn, opts) end
     local times = spread.of(result.times)
     result.seconds, result.wall = times.median, spread.of(result.walls).median

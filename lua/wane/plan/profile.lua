@@ -13,6 +13,7 @@
 -- us where it was just recomputed (512 x 768, same machine).
 -- @internal wane.plan.profile
 local binding = require 'wane.ffi'
+local applications = require 'wane.plan.applications'
 local op = require 'wane.tensor.op'
 local plan = require 'wane.plan'
 local planning = require 'wane.plan.planning'
@@ -79,12 +80,16 @@ local function applications_of(p)
 end
 
 -- Runs a turn of one plan and adds it to record: { whole = list of seconds, places = list of { key =, times = list of
--- seconds } }.
+-- seconds }, collector = of plan/applications.lua, or nil }.
 local function turn(fn, mode, policy, record)
     step(fn, mode, policy, function() end)
     local whole = 0
     for _, seconds in ipairs(step(fn, mode, policy, whole_of)) do whole = whole + seconds end
-    local programs = scoped('timing', 1, step, fn, mode, policy, applications_of)
+    if record.collector then record.collector:begin() end
+    local programs = scoped('timing', 1, step, fn, mode, policy, function(p)
+        if record.collector then record.collector:take(p) end
+        return applications_of(p)
+    end)
     table.insert(record.whole, whole)
     local at = 0
     for _, list in ipairs(programs) do
@@ -127,7 +132,7 @@ function profile.run(fn, mode, steps, policy)
     local records, from, turns = {}, C.wn_now(), 0
     local most = steps or (mode == 'backward' or mode == 'eval') and MOST or FEWEST
     for i, each in ipairs(policies_of(fn, mode, policy)) do
-        records[i] = { whole = {}, places = {}, policy = each.policy }
+        records[i] = { whole = {}, places = {}, policy = each.policy, collector = i == 1 and applications.new() or nil }
     end
     repeat
         for _, record in ipairs(records) do turn(fn, mode, record.policy, record) end
@@ -142,7 +147,7 @@ end
 -- @param records of profile.run
 -- @return { key = seconds }, { unrest = sum of medians over sum of least seconds, over all applications; stretch =
 -- median over plans of a whole step over the sum of its applications; sum = seconds of applications, whole = seconds of
--- the step, count = number of applications, all three of the first plan }
+-- the step, count = number of applications, collector = of plan/applications.lua, all four of the first plan }
 function profile.fit(records)
     local sums, counts, medians, least, stretches, seconds, signs = {}, {}, 0, 0, {}, {}, nil
     for i, record in ipairs(records) do
@@ -155,7 +160,7 @@ function profile.fit(records)
         end
         local whole = quantile(record.whole, 0.25) or 0
         stretches[i] = sum > 0 and whole / sum or 1
-        signs = signs or { sum = sum, whole = whole, count = #record.places }
+        signs = signs or { sum = sum, whole = whole, count = #record.places, collector = record.collector }
     end
     local stretch = quantile(stretches, 0.5)
     for key, sum in pairs(sums) do seconds[key] = stretch * sum / counts[key] end
