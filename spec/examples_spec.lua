@@ -165,61 +165,6 @@ describe('examples/chargpt.lua', function()
     end)
 end)
 
-describe('examples/finetune.lua', function()
-    local function digest(to)
-        return helper.lines("cksum < '" .. to .. "/finetune.safetensors'")[1]
-    end
-
-    it('finetunes all weights within a budget, with the bytes that it predicts', function()
-        local to = folder()
-        local out = example('finetune', '--pretrain 2 --steps 20 --batch 4 --budget 3600KiB --out "' .. to .. '"')
-        local predicted, measured, reserved =
-            out:match 'a step: ([%d,]+) bytes predicted at the peak, ([%d,]+) measured; ([%d,]+) reserved, within'
-        assert.equal(predicted, measured)
-        assert.is_true(bytes(reserved) <= 3600 * 1024)
-        local before, after = out:match 'before: loss ([%d.]+)', out:match 'after step 20: loss ([%d.]+)'
-        assert.is_true(tonumber(after) < tonumber(before) - 0.5, out)
-    end)
-
-    it('finetunes adapters alone, which a checkpoint of their size holds, and goes on with the same bits', function()
-        local to, other = folder(), folder()
-        local out = example('finetune', '--lora 4 --pretrain 1 --steps 8 --batch 2 --out "' .. to .. '"')
-        assert.matches('trained: 12,288 of 182,848 parameters\n', out)
-        local size = tonumber(helper.lines("wc -c < '" .. to .. "/finetune.safetensors'")[1])
-        assert.is_true(size > 12 * 12288 and size < 12 * 12288 + 8192, size) -- values and two states
-        example('finetune', '--lora 4 --pretrain 1 --steps 8 --batch 2 --stop 3 --out "' .. other .. '"')
-        out = example('finetune', '--lora 4 --steps 8 --batch 2 --resume --budget 3MiB --out "' .. other .. '"')
-        assert.matches('goes on after step 3\n', out)
-        assert.equal(digest(to), digest(other))
-    end)
-
-    it('takes published weights and the ids of their tokenizer', function()
-        local to = folder()
-        local header = "{'descr': '|u1', 'fortran_order': False, 'shape': (260,), }"
-        local file = assert(io.open(to .. '/ids.npy', 'wb'))
-        file:write('\147NUMPY\1\0', string.char(#header, 0), header)
-        for k = 1, 260 do file:write(string.char(k % 13)) end
-        file:close()
-        local out = example('finetune', ('--weights "%s/spec/fixtures/published/gpt2" --tokens "%s/ids.npy" --length 7 '
-            .. '--batch 2 --steps 80 --lr 0.05 --out "%s"'):format(helper.lines('pwd')[1], to, to))
-        assert.matches('trained: 1,928 of 1,928 parameters', out)
-        assert.is_true(tonumber(out:match 'after step 80: loss ([%d.]+)') < 1, out)
-    end)
-
-    it('says what would do where a budget cannot be kept, and refuses what it does not know', function()
-        local to = folder()
-        for options, words in pairs {
-            ['--budget 1MiB --pretrain 1'] = 'finetune: a budget of 1,048,576 bytes cannot be kept: the least ',
-            ['--rank 2'] = "unknown option '%-%-rank'", ['--lora all'] = '%-%-lora takes a number, got all',
-            ['--weights x'] = '%-%-weights and %-%-tokens go together', ['--resume --out /nowhere'] = 'No such file',
-        } do
-            local text, code = helper.shell(("%s examples/finetune.lua --out '%s' %s"):format(LUAJIT, to, options))
-            assert.equal(1, code, text)
-            assert.matches(words, text)
-        end
-    end)
-end)
-
 describe('examples/techniques.lua', function()
     long_it('finds its claims, small', function()
         local out = example('techniques', '--small')
