@@ -294,7 +294,7 @@ enum {
 };
 /* One update of a parameter by an optimizer. */
 struct wn_update {
-    int32_t op;      /* "sgd", "momentum" or "adam" */
+    int32_t op;      /* an optimizer: "sgd", "momentum", "adam", "rmsprop", "lion" */
     int32_t cell[3]; /* the parameter, then the states of the optimizer; -1: none */
     int32_t hyper;   /* the hyper block with its numbers */
 };

@@ -1,5 +1,5 @@
-/* Effects, the only kernels that write cells: ASSIGN, ACCUMULATE, SGD, MOMENTUM, ADAM, RUNNING_MEAN, RUNNING_VAR
- * (runtime/ops/update.c has the formulas).
+/* Effects, the only kernels that write cells: ASSIGN, ACCUMULATE, SGD, MOMENTUM, ADAM, RMSPROP,
+ * RMSPROP_MOMENTUM, LION, RUNNING_MEAN, RUNNING_VAR (runtime/ops/update.c has the formulas).
  *
  * The operations and their order are those of PyTorch's single-tensor path: scalars are computed in double and rounded
  * once to the dtype of the parameter; a scaled sum is one fma. A cell is read and written element by element, so a
@@ -32,7 +32,7 @@ ACCUMULATE(f64, double)
 ACCUMULATE(i32, int32_t)
 
 /* The loops of optimizers. hyper of sgd: lr, wd; of momentum: lr, wd, mu, dampening, nesterov, first; of adam: lr, wd,
- * b1, b2, eps, 1 - b1^t, 1 - b2^t, decoupled. */
+ * b1, b2, eps, 1 - b1^t, 1 - b2^t, decoupled; of rmsprop: lr, wd, alpha, eps[, mu]; of lion: lr, wd, b1, b2. */
 #define SGD(S, T, F)                                                                                                   \
     static void sgd_##S(int64_t begin, int64_t end, void *ctx)                                                         \
     {                                                                                                                  \
@@ -99,6 +99,57 @@ ACCUMULATE(i32, int32_t)
         }                                                                                                              \
     }
 
+#define RMSPROP(S, T, F)                                                                                               \
+    static void rmsprop_##S(int64_t begin, int64_t end, void *ctx)                                                     \
+    {                                                                                                                  \
+        const struct wn__update_numbers *u = ctx;                                                                      \
+        const T *grad = u->value;                                                                                      \
+        T *p = u->cell[0], *v = u->cell[1];                                                                            \
+        T down = (T)-u->hyper[0], wd = (T)u->hyper[1], alpha = (T)u->hyper[2], share = (T)(1.0 - u->hyper[2]);         \
+        T eps = (T)u->hyper[3];                                                                                        \
+        _Pragma("omp simd") for (int64_t i = begin; i < end; i++)                                                      \
+        {                                                                                                              \
+            T g = wd != 0 ? fma##F(p[i], wd, grad[i]) : grad[i];                                                       \
+            v[i] = fma##F(share * g, g, v[i] * alpha);                                                                 \
+            p[i] = p[i] + down * g / (sqrt##F(v[i]) + eps);                                                            \
+        }                                                                                                              \
+    }
+
+#define RMSPROP_MOMENTUM(S, T, F)                                                                                      \
+    static void rmsprop_momentum_##S(int64_t begin, int64_t end, void *ctx)                                            \
+    {                                                                                                                  \
+        const struct wn__update_numbers *u = ctx;                                                                      \
+        const T *grad = u->value;                                                                                      \
+        T *p = u->cell[0], *v = u->cell[1], *buf = u->cell[2];                                                         \
+        T down = (T)-u->hyper[0], wd = (T)u->hyper[1], alpha = (T)u->hyper[2], share = (T)(1.0 - u->hyper[2]);         \
+        T eps = (T)u->hyper[3], mu = (T)u->hyper[4];                                                                   \
+        _Pragma("omp simd") for (int64_t i = begin; i < end; i++)                                                      \
+        {                                                                                                              \
+            T g = wd != 0 ? fma##F(p[i], wd, grad[i]) : grad[i];                                                       \
+            v[i] = fma##F(share * g, g, v[i] * alpha);                                                                 \
+            buf[i] = buf[i] * mu + g / (sqrt##F(v[i]) + eps);                                                          \
+            p[i] = fma##F(buf[i], down, p[i]);                                                                         \
+        }                                                                                                              \
+    }
+
+/* The step of Lion: 1, -1, or what has no sign: 0 and NaN. */
+#define LION(S, T, F)                                                                                                  \
+    static void lion_##S(int64_t begin, int64_t end, void *ctx)                                                        \
+    {                                                                                                                  \
+        const struct wn__update_numbers *u = ctx;                                                                      \
+        const T *grad = u->value;                                                                                      \
+        T *p = u->cell[0], *m = u->cell[1];                                                                            \
+        T down = (T)-u->hyper[0], keep = (T)(1.0 - u->hyper[0] * u->hyper[1]);                                         \
+        T b1 = (T)u->hyper[2], w1 = (T)(1.0 - u->hyper[2]), b2 = (T)u->hyper[3], w2 = (T)(1.0 - u->hyper[3]);          \
+        _Pragma("omp simd") for (int64_t i = begin; i < end; i++)                                                      \
+        {                                                                                                              \
+            T mix = fma##F(w1, grad[i], m[i] * b1);                                                                    \
+            T sign = mix > 0 ? (T)1 : mix < 0 ? (T)-1 : mix;                                                           \
+            m[i] = fma##F(w2, grad[i], m[i] * b2);                                                                     \
+            p[i] = p[i] * keep + down * sign;                                                                          \
+        }                                                                                                              \
+    }
+
 /* Defines the loops of running statistics; hyper: momentum, eps, n / (n - 1). */
 #define RUNNING(S, T)                                                                                                  \
     static void running_mean_##S(int64_t begin, int64_t end, void *ctx)                                                \
@@ -121,7 +172,10 @@ ACCUMULATE(i32, int32_t)
     SGD(S, T, F)                                                                                                       \
     MOMENTUM(S, T, F)                                                                                                  \
     ADAM_NUMBERS(S, T)                                                                                                 \
-    ADAM(S, T, F)
+    ADAM(S, T, F)                                                                                                      \
+    RMSPROP(S, T, F)                                                                                                   \
+    RMSPROP_MOMENTUM(S, T, F)                                                                                          \
+    LION(S, T, F)
 
 STEPS(f32, float, f)
 STEPS(f64, double, )
@@ -132,8 +186,9 @@ RUNNING(f64, double)
 
 static const wn__parallel_body loops[WN_OP_COUNT][WN_DTYPE_COUNT] = {
     [WN_OP_ACCUMULATE] = {[WN_F32] = accumulate_f32, [WN_F64] = accumulate_f64, [WN_I32] = accumulate_i32},
-    FLOAT_ROW(SGD, sgd) FLOAT_ROW(MOMENTUM, momentum) FLOAT_ROW(ADAM, adam) FLOAT_ROW(RUNNING_MEAN, running_mean)
-        FLOAT_ROW(RUNNING_VAR, running_var)};
+    FLOAT_ROW(SGD, sgd) FLOAT_ROW(MOMENTUM, momentum) FLOAT_ROW(ADAM, adam) FLOAT_ROW(RMSPROP, rmsprop)
+        FLOAT_ROW(RMSPROP_MOMENTUM, rmsprop_momentum) FLOAT_ROW(LION, lion) FLOAT_ROW(RUNNING_MEAN, running_mean)
+            FLOAT_ROW(RUNNING_VAR, running_var)};
 
 wn__parallel_body wn__cpu_update_loop(int32_t op, int32_t dtype)
 {
@@ -184,7 +239,8 @@ static int32_t update(const struct wn_desc *d, const struct wn_buffers *b, void 
         u.hyper[2] = (double)d->attrs.i[0] / (double)(d->attrs.i[0] - 1);
     }
     u.loop = loops[d->op][WN_F32];
-    u.n_cells = d->op == WN_OP_ADAM ? 3 : d->op == WN_OP_MOMENTUM ? 2 : 1;
+    u.n_cells = wn__optimizer_cells(d->op);
+    if (u.n_cells == 0) u.n_cells = 1;
     wn__parallel_for(wn__numel(value), WN_CPU_GRAIN, body_of(d), &u);
     return WN_OK;
 }

@@ -11,13 +11,35 @@
 template <class N> struct wn__rule {
     N down, decay, mu, share;            /* SGD and MOMENTUM; ADAM: down and decay */
     int32_t is_nesterov, is_first;       /* MOMENTUM */
-    N keep, w1, stay, b2, w2, eps, root; /* ADAM */
+    N keep, w1, stay, b2, w2, eps, root; /* ADAM; RMSPROP: b2 = alpha, w2, eps, mu; LION: keep, b1, w1, b2, w2 */
+    N b1;
 };
 
 /* Reads number i of the hyperparameters, of an optimizer: f64, or f32. */
 WN_DEVICE_FN double wn__hyper(const void *hyper, int32_t is_f64, int i)
 {
     return is_f64 ? ((const double *)hyper)[i] : (double)((const float *)hyper)[i];
+}
+
+/* Fills the numbers of RMSPROP and LION; the learning rate and the decay are filled. */
+template <int OP, class N> WN_DEVICE_FN void wn__rule_fill_others(wn__rule<N> *r, const void *hyper, int32_t is_f64)
+{
+    double lr = wn__hyper(hyper, is_f64, 0), wd = wn__hyper(hyper, is_f64, 1), third = wn__hyper(hyper, is_f64, 2);
+    if (OP == WN_OP_RMSPROP || OP == WN_OP_RMSPROP_MOMENTUM) {
+        r->b2 = (N)third;
+        r->w2 = (N)(1.0 - third);
+        r->eps = (N)wn__hyper(hyper, is_f64, 3);
+        r->mu = (N)wn__hyper(hyper, is_f64, 4);
+    }
+    if (OP == WN_OP_LION) {
+        double b2 = wn__hyper(hyper, is_f64, 3);
+        r->decay = (N)0;
+        r->keep = (N)(1.0 - lr * wd);
+        r->b1 = (N)third;
+        r->w1 = (N)(1.0 - third);
+        r->b2 = (N)b2;
+        r->w2 = (N)(1.0 - b2);
+    }
 }
 
 /* Fills the numbers of an op. One thread of a block does so. hyper: (8) f64 or f32. OP is not ACCUMULATE. */
@@ -45,6 +67,7 @@ template <int OP, class N> WN_DEVICE_FN void wn__rule_fill(wn__rule<N> *r, const
         r->down = (N)(-(lr / wn__hyper(hyper, is_f64, 5)));
         r->root = (N)sqrt(wn__hyper(hyper, is_f64, 6));
     }
+    wn__rule_fill_others<OP>(r, hyper, is_f64);
 }
 
 WN_DEVICE_FN float wn__fma(float a, float b, float c)
@@ -75,6 +98,20 @@ template <int OP, class N> WN_DEVICE_FN void wn__optimizer_step(const wn__rule<N
         cell[2] = second;
         cell[0] = p * r.keep + r.down * first / (wn_sqrt(second) / r.root + r.eps);
     }
+    if (OP == WN_OP_RMSPROP || OP == WN_OP_RMSPROP_MOMENTUM) {
+        N square = wn__fma(r.w2 * g, g, cell[1] * r.b2), root = wn_sqrt(square) + r.eps;
+        cell[1] = square;
+        if (OP == WN_OP_RMSPROP) cell[0] = p + r.down * g / root;
+        else {
+            cell[2] = cell[2] * r.mu + g / root;
+            cell[0] = wn__fma(cell[2], r.down, p);
+        }
+    }
+    if (OP == WN_OP_LION) {
+        N mix = wn__fma(r.w1, g, cell[1] * r.b1), sign = mix > 0 ? (N)1 : mix < 0 ? (N)-1 : mix;
+        cell[1] = wn__fma(r.w2, g, cell[1] * r.b2);
+        cell[0] = p * r.keep + r.down * sign;
+    }
 }
 
 /* Steps one element: the sum of ACCUMULATE, or the rule of an optimizer. */
@@ -87,6 +124,7 @@ template <int OP, class N> WN_DEVICE_FN void wn__rule_step(const wn__rule<N> &r,
 /* Returns the number of cells that an update op writes. */
 static inline constexpr __host__ __device__ int wn__rule_cells(int32_t op)
 {
-    return op == WN_OP_ADAM ? 3 : op == WN_OP_MOMENTUM ? 2 : 1;
+    if (op == WN_OP_ADAM || op == WN_OP_RMSPROP_MOMENTUM) return 3;
+    return op == WN_OP_MOMENTUM || op == WN_OP_RMSPROP || op == WN_OP_LION ? 2 : 1;
 }
 #endif

@@ -98,15 +98,9 @@ int32_t wn__check_cell(int32_t kind, const struct wn_node *init)
     return wn__type_check(&init->type, "cell");
 }
 
-/* Returns how many cells an update writes; 0: the op is no update. */
-static int32_t cells_of(int32_t op)
-{
-    return op == WN_OP_SGD ? 1 : op == WN_OP_MOMENTUM ? 2 : op == WN_OP_ADAM ? 3 : 0;
-}
-
 int32_t wn__check_update(const struct wn_update *u, int64_t stamp)
 {
-    int32_t n = cells_of(u->op);
+    int32_t n = wn__optimizer_cells(u->op);
     if (n == 0) return wn__fail(WN_VALUE, "step: %s (%d) is no update", wn__op_name(u->op), u->op);
     for (int32_t k = 0; k < 3; k++) {
         if (k >= n && u->cell[k] < 0) continue;

@@ -33,6 +33,20 @@ enum wn_op_flag {
  * sums are never stored. Kernels are held to it. */
 enum { WN_PRODUCT_UPDATE_ROWS = 128 };
 
+/* Returns the number of cells that the op of an optimizer writes, the parameter first; 0: the op is none. */
+static inline int32_t wn__optimizer_cells(int32_t op)
+{
+    switch (op) {
+    case WN_OP_SGD: return 1;
+    case WN_OP_MOMENTUM:
+    case WN_OP_RMSPROP:
+    case WN_OP_LION: return 2;
+    case WN_OP_ADAM:
+    case WN_OP_RMSPROP_MOMENTUM: return 3;
+    default: return 0;
+    }
+}
+
 /* Number of consecutive elements that share one scale in the int8 form of a value. */
 enum { WN_INT8_GROUP = 256 };
 

@@ -165,7 +165,7 @@ static int32_t shape_product_update(struct wn_desc *d)
 {
     struct wn_desc p = *d;
     int32_t op = (int32_t)d->attrs.i[2];
-    if (op != WN_OP_ACCUMULATE && op != WN_OP_SGD && op != WN_OP_MOMENTUM && op != WN_OP_ADAM)
+    if (op != WN_OP_ACCUMULATE && wn__optimizer_cells(op) == 0)
         return wn__fail(WN_VALUE, "product_update: %s given, expected an update", wn__op_name(op));
     p.op = WN_OP_MATMUL;
     p.n_in = 2;

@@ -8,22 +8,35 @@
  *     adam        g -> cells p, m, v   decoupled ? p = (1 - lr wd) p : g = g + wd p;
  *                                      m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;
  *                                      p = p - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
+ *     rmsprop     g -> cells p, v      g' = g + wd p;  v = alpha v + (1 - alpha) g'^2;  p = p - lr g' / (sqrt(v) + eps)
+ *     rmsprop_momentum  g -> cells p, v, buf   v as rmsprop;  buf = mu buf + g' / (sqrt(v) + eps);  p = p - lr buf
+ *     lion        g -> cells p, m      p = (1 - lr wd) p - lr sign(b1 m + (1 - b1) g);  m = b2 m + (1 - b2) g
  *     running_mean  m: (C) -> cell c   c = (1 - f) c + f m, f = attrs.f[0]
  *     running_var   r: (C) -> cell c   c = (1 - f) c + f n / (n - 1) (1 / r^2 - eps), eps = attrs.f[1], n = attrs.i[0]
  *
  * The last two follow the statistics of a batch norm's batches of n elements a channel: m is channel_mean, r
  * channel_rstd, so that 1 / r^2 - eps is the variance, which n / (n - 1) makes unbiased. These are PyTorch's formulas
  * (kernels/cpu/update.c keeps the order of its operations). Adam: Kingma and Ba, 2015; decoupled weight decay:
- * Loshchilov and Hutter, 2019. p is a parameter, g its gradient.
+ * Loshchilov and Hutter, 2019; RMSprop: Tieleman and Hinton, 2012; Lion: Chen et al., 2023. p is a parameter, g its
+ * gradient.
  *
- * Input 1 of sgd, momentum and adam holds the numbers, a CONST: (8) f64, bound at each run: sgd {lr, wd}; momentum
- * {lr, wd, mu, dampening, nesterov, first}; adam {lr, wd, b1, b2, eps, 1 - b1^t, 1 - b2^t, decoupled}.
+ * Input 1 of an optimizer's op holds the numbers, a CONST: (8) f64, bound at each run: sgd {lr, wd}; momentum
+ * {lr, wd, mu, dampening, nesterov, first}; adam {lr, wd, b1, b2, eps, 1 - b1^t, 1 - b2^t, decoupled}; rmsprop {lr, wd,
+ * alpha, eps}; rmsprop_momentum {lr, wd, alpha, eps, mu}; lion {lr, wd, b1, b2}.
  *
  * The cells that an effect writes are listed with its node and are no inputs; the cost counts their bytes as read and
  * as written. No effect has a gradient. */
 #include "helper.h"
 
-enum { HYPERS = 8, SGD_FLOPS = 4, MOMENTUM_FLOPS = 6, ADAM_FLOPS = 14, RUNNING_FLOPS = 3 }; /* FLOPs of an element */
+enum {
+    HYPERS = 8,
+    SGD_FLOPS = 4,
+    MOMENTUM_FLOPS = 6,
+    ADAM_FLOPS = 14,
+    RMSPROP_FLOPS = 9,
+    LION_FLOPS = 8,
+    RUNNING_FLOPS = 3
+}; /* FLOPs of an element */
 
 /* Writes the cost of reading the gradient, and of reading and writing `cells` cells, with `flops` FLOPs an element. */
 static void cost_update(const struct wn_desc *d, double flops, double cells, struct wn_cost *cost)
@@ -76,7 +89,7 @@ static void cost_running(const struct wn_desc *d, struct wn_cost *cost)
 const struct wn__rules wn__rules_running_mean = {shape_running, cost_running, NULL};
 const struct wn__rules wn__rules_running_var = {shape_running, cost_running, NULL};
 
-/* ---- sgd, momentum, adam --------------------------------------------------------------------------- */
+/* ---- optimizers ------------------------------------------------------------------------------------ */
 static int32_t shape_optimizer(struct wn_desc *d)
 {
     const struct wn_type *hyper = &d->in[1];
@@ -102,6 +115,24 @@ static void cost_adam(const struct wn_desc *d, struct wn_cost *cost)
     cost_update(d, ADAM_FLOPS, 3, cost);
 }
 
+static void cost_rmsprop(const struct wn_desc *d, struct wn_cost *cost)
+{
+    cost_update(d, RMSPROP_FLOPS, 2, cost);
+}
+
+static void cost_rmsprop_momentum(const struct wn_desc *d, struct wn_cost *cost)
+{
+    cost_update(d, RMSPROP_FLOPS + 1, 3, cost);
+}
+
+static void cost_lion(const struct wn_desc *d, struct wn_cost *cost)
+{
+    cost_update(d, LION_FLOPS, 2, cost);
+}
+
 const struct wn__rules wn__rules_sgd = {shape_optimizer, cost_sgd, NULL};
 const struct wn__rules wn__rules_momentum = {shape_optimizer, cost_momentum, NULL};
 const struct wn__rules wn__rules_adam = {shape_optimizer, cost_adam, NULL};
+const struct wn__rules wn__rules_rmsprop = {shape_optimizer, cost_rmsprop, NULL};
+const struct wn__rules wn__rules_rmsprop_momentum = {shape_optimizer, cost_rmsprop_momentum, NULL};
+const struct wn__rules wn__rules_lion = {shape_optimizer, cost_lion, NULL};

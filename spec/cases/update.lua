@@ -65,6 +65,23 @@ end
 
 local function adamw(p, g, state, t) return adam(p * (1 - 0.1 * 0.05), g, state, t) end
 
+local function rmsprop(p, g, state)
+    state[1] = 0.9 * state[1] + 0.1 * g * g
+    return p - 0.1 * g / (math.sqrt(state[1]) + 1e-8)
+end
+
+local function rmsprop_momentum(p, g, state)
+    state[1] = 0.9 * state[1] + 0.1 * g * g
+    state[2] = 0.8 * state[2] + g / (math.sqrt(state[1]) + 1e-8)
+    return p - 0.1 * state[2]
+end
+
+local function lion(p, g, state)
+    local mix = 0.9 * state[1] + 0.1 * g
+    state[1] = 0.99 * state[1] + 0.01 * g
+    return p * (1 - 0.1 * 0.05) - 0.1 * (mix > 0 and 1 or mix < 0 and -1 or 0)
+end
+
 local function append(list, more)
     for _, case in ipairs(more) do
         case.name = 'decoupled decay: ' .. case.name
@@ -195,5 +212,19 @@ return {
         cases = append(trained(function(optim, list) return optim.Adam(list, { lr = 0.1 }) end, adam),
             trained(function(optim, list) return optim.AdamW(list, { lr = 0.1, weight_decay = 0.05 }) end, adamw)),
         bad = without_numbers 'adam',
+    },
+    rmsprop = {
+        cases = trained(function(optim, list) return optim.RMSprop(list, { lr = 0.1, alpha = 0.9 }) end, rmsprop),
+        bad = without_numbers 'rmsprop',
+    },
+    rmsprop_momentum = {
+        cases = trained(function(optim, list)
+            return optim.RMSprop(list, { lr = 0.1, alpha = 0.9, momentum = 0.8 })
+        end, rmsprop_momentum),
+        bad = without_numbers 'rmsprop_momentum',
+    },
+    lion = {
+        cases = trained(function(optim, list) return optim.Lion(list, { lr = 0.1, weight_decay = 0.05 }) end, lion),
+        bad = without_numbers 'lion',
     },
 }

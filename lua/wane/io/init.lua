@@ -86,8 +86,8 @@ local function optimizer_of(optimizer, model, what)
     end
     for _, state in ipairs(dict.states) do
         for k, name in ipairs(out.names) do
-            local key = STATE .. state .. '.' .. name
-            out.entries[#out.entries + 1] = entry_of(key, dict.cells[('%s.%d'):format(state, k)], what)
+            local cell = dict.cells[('%s.%d'):format(state, k)] -- groups may differ in their states
+            if cell then out.entries[#out.entries + 1] = entry_of(STATE .. state .. '.' .. name, cell, what) end
         end
     end
     return out

@@ -10,7 +10,7 @@
 -- and Hutter, "Decoupled Weight Decay Regularization", 2019.)
 -- @module wane.optim.adam
 
-local errors = require 'wane.errors'
+local groups = require 'wane.optim.groups'
 local Optimizer = require 'wane.optim.optimizer'
 
 -- Makes the constructor `name` with its default weight decay. decoupled: the decay acts on the parameter, not on the
@@ -28,15 +28,7 @@ local function make(name, decay, decoupled)
     --- Returns the options with `betas` as beta1 and beta2.
     -- @within Internal
     function class.options(opts)
-        if opts.betas == nil then return opts end
-        if type(opts.betas) ~= 'table' or #opts.betas ~= 2 then
-            errors.raise(nil, 'value', '%s: betas must be two numbers, {0.9, 0.999}, got %s', name,
-                errors.describe(opts.betas))
-        end
-        local copy = {}
-        for key, value in pairs(opts) do copy[key] = value end
-        copy.beta1, copy.beta2 = opts.betas[1], opts.betas[2]
-        return copy
+        return groups.betas(opts, name)
     end
 
     --- Sets the numbers of step t: lr, weight decay, b1, b2, eps, 1 - b1^t, 1 - b2^t, decoupled (0 or 1).

@@ -1,49 +1,59 @@
---- optim.clip_grad_norm(params, c): scales all gradients so that their joint 2-norm is at most c.
---
--- It is one run point, which computes the norm and multiplies every gradient by min(1, c / (norm + 1e-6)). This is
--- PyTorch's rule: within the limit gradients are multiplied by exactly 1, and a norm that is NaN makes all of them NaN.
--- bf16 gradients are squared and scaled in f32. It returns the norm before clipping, a 0-d tensor; reading it runs
--- nothing. A list without gradients raises 'value'.
+--- The clipping of gradients: optim.clip_grad_norm and optim.clip_grad_value.
 -- @module wane.optim.clip
--- @usage
--- loss:backward()
--- local norm = optim.clip_grad_norm(model:parameters(), 1)
--- print(norm:item() > 0) --> true
 
 local errors = require 'wane.errors'
 local tensor = require 'wane.tensor'
 
+local clip = {}
+
 -- Lists the gradients that the parameters have.
-local function gradients(params)
+local function gradients(params, what)
     if tensor.is(params) then params = { params } end
     if type(params) ~= 'table' or params.parameters then -- a module is a table too
-        errors.raise(nil, 'value', 'optim.clip_grad_norm: expected a list of parameters (model:parameters()), got %s',
+        errors.raise(nil, 'value', '%s: expected a list of parameters (model:parameters()), got %s', what,
             errors.describe(params))
     end
     local list = {}
     for k, p in ipairs(params) do
         if not tensor.is(p) then
-            errors.raise(nil, 'value', 'optim.clip_grad_norm: entry %d must be a parameter, got %s', k,
+            errors.raise(nil, 'value', '%s: entry %d must be a parameter, got %s', what, k,
                 errors.describe(p))
         end
         list[#list + 1] = p.grad
     end
+    if #list == 0 then
+        errors.raise(nil, 'value', '%s: no parameter has a gradient; call loss:backward() first', what)
+    end
     return list
+end
+
+local function check_limit(c, what)
+    if type(c) ~= 'number' or c ~= c or c <= 0 then
+        errors.raise(nil, 'value', '%s: the limit must be a number above 0, got %s', what, errors.describe(c))
+    end
 end
 
 local function wide(g)
     return g.dtype == 'bf16' and g:to 'f32' or g
 end
 
-return function(params, c)
-    if type(c) ~= 'number' or c ~= c or c <= 0 then
-        errors.raise(nil, 'value', 'optim.clip_grad_norm: the limit must be a number above 0, got %s',
-            errors.describe(c))
-    end
-    local grads = gradients(params)
-    if #grads == 0 then
-        errors.raise(nil, 'value', 'optim.clip_grad_norm: no parameter has a gradient; call loss:backward() first')
-    end
+--- Scales all gradients so that their joint 2-norm is at most c. A run point.
+-- It computes the norm and multiplies every gradient by min(1, c / (norm + 1e-6)). This is PyTorch's rule: within the
+-- limit gradients are multiplied by exactly 1, and a norm that is NaN makes all of them NaN. bf16 gradients are squared
+-- and scaled in f32.
+-- @function optim.clip_grad_norm
+-- @param params list of parameters
+-- @param c number above 0
+-- @return the norm before clipping, a 0-d tensor; reading it runs nothing
+-- @raise 'value' where no parameter has a gradient
+-- @usage
+-- loss:backward()
+-- local norm = optim.clip_grad_norm(model:parameters(), 1)
+-- print(norm:item() > 0) --> true
+function clip.norm(params, c)
+    local what = 'optim.clip_grad_norm'
+    check_limit(c, what)
+    local grads = gradients(params, what)
     local total
     for _, g in ipairs(grads) do
         local x = wide(g)
@@ -56,3 +66,22 @@ return function(params, c)
     require('wane.program').run { mode = 'assign', roots = roots, cells = grads }
     return norm
 end
+
+--- Limits every element of all gradients to -c <= g <= c. A run point. NaN stays NaN.
+-- @function optim.clip_grad_value
+-- @param params list of parameters
+-- @param c number above 0
+-- @raise 'value' where no parameter has a gradient
+-- @usage
+-- loss:backward()
+-- optim.clip_grad_value(model:parameters(), 1e-3)
+-- print(model[1].weight.grad:abs():max():item() <= 1.001e-3) --> true
+function clip.value(params, c)
+    local what = 'optim.clip_grad_value'
+    check_limit(c, what)
+    local grads, roots = gradients(params, what), {}
+    for k, g in ipairs(grads) do roots[k] = g:clamp(-c, c) end
+    require('wane.program').run { mode = 'assign', roots = roots, cells = grads }
+end
+
+return clip

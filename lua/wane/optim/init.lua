@@ -6,7 +6,8 @@
 local errors = require 'wane.errors'
 
 local PLACES = {
-    SGD = { 'sgd' }, Adam = { 'adam', 'Adam' }, AdamW = { 'adam', 'AdamW' }, clip_grad_norm = { 'clip' },
+    SGD = { 'sgd' }, Adam = { 'adam', 'Adam' }, AdamW = { 'adam', 'AdamW' }, clip_grad_norm = { 'clip', 'norm' },
+    clip_grad_value = { 'clip', 'value' }, RMSprop = { 'rmsprop' }, Lion = { 'lion' }, EMA = { 'ema' },
     schedule = { 'schedule' },
 }
 

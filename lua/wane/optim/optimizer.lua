@@ -10,6 +10,7 @@
 local binding = require 'wane.ffi'
 local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
+local groups = require 'wane.optim.groups'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
 local gc = require 'wane.gc'
@@ -24,52 +25,30 @@ local Optimizer = {}
 
 local STEP_OPTIONS = { 'policy', 'budget', 'scale' }
 
--- Raises 'value' unless params is a list of parameters, each once.
-local function check_params(params, what)
-    if type(params) ~= 'table' or tensor.is(params) or params.parameters then -- a module is a table too
-        raise(nil, 'value', '%s: expected a list of parameters (model:parameters()), got %s', what,
-            errors.describe(params))
-    end
-    if #params == 0 then
-        raise(nil, 'value', '%s: the list of parameters is empty', what)
-    end
-    local seen = {}
-    for k, p in ipairs(params) do
-        if not tensor.is(p) or not tensor.typed(p)._cell or not tensor.is_float[p._dtype] then
-            raise(nil, 'value', '%s: entry %d must be a parameter, got %s', what, k, errors.describe(p))
-        end
-        if seen[p.id] then raise(nil, 'value', '%s: entry %d is listed twice', what, k) end
-        seen[p.id] = true
-    end
-end
-
--- Raises 'value' unless a setting is within the limits of its class.
-local function check_setting(class, name, value)
-    if name == 'clip_norm' then
-        if value ~= false and not (type(value) == 'number' and value > 0) then
-            raise(nil, 'value', '%s: clip_norm must be a number above 0, or false, got %s', class.name,
-                errors.describe(value))
-        end
-        return
-    end
-    local least, below = class.limits[name][1], class.limits[name][2]
-    if type(value) == 'boolean' and class.defaults[name] == false then return end
-    if type(value) ~= 'number' or value ~= value or value < least or value == 1 / 0 or below and value >= below then
-        raise(nil, 'value', '%s: %s must be a finite number from %g%s, got %s', class.name, name, least,
-            below and (' to below %g'):format(below) or '', errors.describe(value))
-    end
-end
-
 -- Makes the state cells of parameter k.
-local function make_state(self, class, p, k)
+local function make_state(self, kind, p, k)
     local cells = {}
-    for _, name in ipairs(class.states) do
-        local init = create.make(class.name, op.id.full, p._dims,
+    for _, name in ipairs(kind.states) do
+        local init = create.make(self._class.name, op.id.full, p._dims,
             { dtype = tensor.dtype_name[p._dtype], device = p.device }, { 0, 0, layout = create.layout(p) })
         cells[name] = create.cell(create.KIND_OPTIMIZER, init, ('%s.%d'):format(name, k))
     end
     self._cells[k] = cells
     self._count[k] = 0
+end
+
+-- Adds a group of parameters that was checked.
+local function add_group(self, given)
+    local own = groups.settings(self._class, given.options, given.what)
+    local list = {}
+    local group = groups.new(self._class, list, own, self._settings)
+    local g = #self.param_groups + 1
+    self.param_groups[g] = group
+    for i, p in ipairs(given.params) do
+        local k = #self._params + 1
+        list[i], self._params[k], self._ids[k], self._group[k] = p, p, p.id, g
+        make_state(self, group._kind, p, k)
+    end
 end
 
 -- Returns a state with the value of `cell` that lies as parameter p does: on its device, in its dtype and layout.
@@ -112,7 +91,7 @@ function Optimizer.class(class)
             raise(nil, 'value', "%s has no setting '%s'; %s", class.name, tostring(key),
                 errors.near(key, class.defaults))
         end
-        check_setting(class, key, value)
+        groups.check_change(class, self._settings, key, value)
         self._settings[key] = value
         if key == 'clip_norm' then tensor.mode_changed() end -- clipping is recorded, and not read at every step
     end
@@ -122,29 +101,26 @@ function Optimizer.class(class)
             if value ~= false then parts[#parts + 1] = key .. ' = ' .. tostring(value) end
         end
         table.sort(parts)
-        return class.name .. '(' .. #self._params .. ' parameters, ' .. table.concat(parts, ', ') .. ')'
+        local n = #self.param_groups
+        return class.name .. '(' .. #self._params .. ' parameters, ' .. (n > 1 and n .. ' groups, ' or '')
+            .. table.concat(parts, ', ') .. ')'
     end
     mt.__describe = function() return 'an optimizer ' .. class.name end
     return function(params, opts)
-        check_params(params, class.name)
+        local given = groups.split(params, class.name, {})
         opts = class.options(errors.check_options(opts, class.allowed, class.name))
         local settings = {}
         for key, default in pairs(class.defaults) do
             local value = opts[key]
             if value == nil then value = default end
-            check_setting(class, key, value)
+            groups.check_setting(class, key, value)
             settings[key] = value
         end
         local self = setmetatable({
             _class = class, _params = {}, _settings = settings, _cells = {}, _count = {}, _blocks = {}, _updates = {},
-            _versions = {}, _ids = {},
+            _versions = {}, _ids = {}, _group = {}, param_groups = {},
         }, mt)
-        local used = class.prepare and class.prepare(settings) or class
-        rawset(self, '_kind', used)
-        for k, p in ipairs(params) do
-            self._params[k], self._ids[k] = p, p.id
-            make_state(self, used, p, k)
-        end
+        for _, group in ipairs(given) do add_group(self, group) end
         return self
     end
 end
@@ -155,21 +131,23 @@ local function set(i, v)
     binding.check(C.wn_hyper_set(filling, i, v))
 end
 
--- Returns the block of numbers for parameters whose t-th step comes now, filled.
-local function block(self, t, blocks)
-    local b = blocks[t]
+-- Returns the block of numbers for the parameters of group g whose t-th step comes now, filled.
+local function block(self, g, t, blocks)
+    blocks[g] = blocks[g] or {}
+    local b = blocks[g][t]
     if b then return b end
     -- Blocks are reused by how many steps a parameter is behind, so a program meets the same blocks at every step.
     local late = self._steps_now - t
-    b = self._blocks[late]
+    self._blocks[g] = self._blocks[g] or {}
+    b = self._blocks[g][late]
     if b == nil then
         local id = binding.id(C.wn_hyper())
         b = { id = id, ref = binding.Ref(id) }
-        self._blocks[late] = b
+        self._blocks[g][late] = b
     end
     filling = b.id
-    self._class.fill(self._settings, set, t)
-    blocks[t] = b
+    self._class.fill(self.param_groups[g]._settings, set, t)
+    blocks[g][t] = b
     return b
 end
 
@@ -181,17 +159,17 @@ local function updates(self, needs_value)
     local most = 0
     for _, n in ipairs(self._count) do most = math.max(most, n) end
     rawset(self, '_steps_now', most + 1)
-    local kind = self._kind
     for k, p in ipairs(self._params) do
         local state, version = C.wn_cell_state(p.id), C.wn_cell_version(p.id)
         if state == 3 or (state == 1 and not needs_value) then
             local update = self._updates[k]
             if update == nil then
+                local kind = self.param_groups[self._group[k]]._kind
                 update = { op = kind.op, cells = { p.id } }
                 for i, name in ipairs(kind.states) do update.cells[i + 1] = self._cells[k][name].id end
                 self._updates[k] = update
             end
-            update.hyper = block(self, self._count[k] + 1, blocks).id
+            update.hyper = block(self, self._group[k], self._count[k] + 1, blocks).id
             list[#list + 1] = update
             who[#who + 1] = k
             self._versions[k] = version
@@ -221,7 +199,9 @@ function Optimizer:ready()
     local blocks, most = {}, 0
     for _, n in ipairs(self._count) do most = math.max(most, n) end
     rawset(self, '_steps_now', most + 1)
-    for _, k in ipairs(rawget(self, '_last') or {}) do block(self, self._count[k] + 1, blocks) end
+    for _, k in ipairs(rawget(self, '_last') or {}) do
+        block(self, self._group[k], self._count[k] + 1, blocks)
+    end
 end
 
 --- Counts the step that `ready` prepared.
@@ -247,7 +227,7 @@ end
 -- Clips the gradients unless they are clipped already.
 local function clip(self)
     if rawget(self, '_clipped') == gradient_versions(self) then return end
-    require('wane.optim.clip')(self._params, self.clip_norm)
+    require('wane.optim.clip').norm(self._params, self.clip_norm)
     if not require('wane.program').is_planning() then rawset(self, '_clipped', gradient_versions(self)) end
 end
 
@@ -347,18 +327,47 @@ function Optimizer:parameters()
     return list
 end
 
+-- Returns the names of the state cells of all groups, each once.
+local function states_of(self)
+    local list, seen = {}, {}
+    for _, group in ipairs(self.param_groups) do
+        for _, name in ipairs(group._kind.states) do
+            if not seen[name] then list[#list + 1] = name end
+            seen[name] = true
+        end
+    end
+    return list
+end
+
+--- Adds a group of parameters with settings of its own, for instance of layers that are trained from now on.
+-- @param group {params = list of parameters, lr =, ...}: settings that it does not give are the optimizer's
+-- @raise 'value' for a parameter that the optimizer has already, and for unknown settings
+-- @usage
+-- local head = nn.Linear(4, 2)
+-- opt:add_param_group { params = head:parameters(), lr = 0.1 }
+-- print(#opt.param_groups, opt.param_groups[2].lr, opt.lr) --> 2	0.1	0.01
+function Optimizer:add_param_group(group)
+    local what, seen = self._class.name .. ': add_param_group', {}
+    for _, p in ipairs(self._params) do seen[p.id] = true end
+    if type(group) ~= 'table' or tensor.is(group) or group.params == nil then
+        raise(nil, 'value', '%s: expected {params = list of parameters, ...}, got %s', what, errors.describe(group))
+    end
+    add_group(self, groups.split(group, what, seen)[1])
+    tensor.mode_changed()
+end
+
 --- Returns the state for checkpoints. The tensors are the optimizer's own, not copies.
 -- @return { kind = 'optim.AdamW', states = names of the state cells, cells = { ['m.1'] = tensor, ... }, count = { steps
 -- of each parameter }, settings = { lr =, ... } }
 -- @usage print(opt:state_dict().cells['m.1'].shape, opt:state_dict().settings.lr) --> (16, 8)	0.01
 function Optimizer:state_dict()
     follow(self)
-    local dict = { kind = self._class.name, states = self._kind.states, cells = {}, count = {}, settings = {} }
+    local dict = { kind = self._class.name, states = states_of(self), cells = {}, count = {} }
     for k, cells in ipairs(self._cells) do
         for name, cell in pairs(cells) do dict.cells[('%s.%d'):format(name, k)] = cell end
         dict.count[k] = self._count[k]
     end
-    for key, value in pairs(self._settings) do dict.settings[key] = value end
+    dict.settings = groups.flatten(self.param_groups, self._settings)
     return dict
 end
 
@@ -372,21 +381,18 @@ function Optimizer:check_progress(count, settings)
                 errors.describe(count[k]))
         end
     end
-    for key, value in pairs(settings) do
-        if class.defaults[key] == nil then
-            raise(nil, 'value', "%s has no setting '%s'; %s", class.name, tostring(key),
-                errors.near(key, class.defaults))
-        end
-        check_setting(class, key, value)
-    end
+    return groups.unflatten(class, settings, #self.param_groups)
 end
 
 --- Sets the count of steps of each parameter, and settings by name, as a saved run left them.
 -- @within Internal
 function Optimizer:set_progress(count, settings)
-    self:check_progress(count, settings)
+    local all, own = self:check_progress(count, settings)
     for k = 1, #self._count do self._count[k] = count[k] end
-    for key, value in pairs(settings) do self[key] = value end
+    for key, value in pairs(all) do self[key] = value end
+    for g, group in ipairs(self.param_groups) do
+        for key in pairs(self._class.defaults) do rawset(group._settings, key, own[g][key]) end
+    end
 end
 
 --- Takes a state back. A run point. Everything is checked before anything is changed.

@@ -79,7 +79,7 @@ int32_t wn__rewrite_cross_entropy(struct wn__rewriting *w, int32_t i)
 
 static int32_t is_update(int32_t op)
 {
-    return op == WN_OP_SGD || op == WN_OP_MOMENTUM || op == WN_OP_ADAM || op == WN_OP_ACCUMULATE;
+    return op == WN_OP_ACCUMULATE || wn__optimizer_cells(op) > 0;
 }
 
 /* Returns the gradient that effect i reads, of any region and root, if it has no other reader; else -1. */

@@ -1,0 +1,283 @@
+-- Checks groups of parameters, RMSprop, Lion, the clipping of values and averages of parameters against PyTorch's
+-- numbers (spec/fixtures/torch_optim.lua) and plain Lua; the three usual lines and opt:step(loss) give equal bits.
+require 'spec.helper'
+local wane = require 'wane'
+local programs = require 'spec.support.programs'
+local fixture = require 'spec.fixtures.torch_optim'
+local nn, optim = wane.nn, wane.optim
+
+local START = { 0.5, -1.25, 2, 0.125 }
+
+local function near(want, got)
+    assert.equal(#want, #got)
+    for k, v in ipairs(want) do
+        assert(math.abs(v - got[k]) <= 2e-5 * math.max(1, math.abs(v)), ('%d: %.9g, not %.9g'):format(k, got[k], v))
+    end
+end
+
+local function parameters(dtype)
+    local o = { dtype = dtype }
+    return nn.Parameter(wane.tensor(START, o)), nn.Parameter(wane.tensor({ { 3, -1 } }, o))
+end
+
+local coefficients = {}
+for _, dtype in ipairs { 'f32', 'f64', 'bf16' } do
+    coefficients[dtype] = wane.tensor({ 1, 0.5, -0.25, 3 }, { dtype = dtype })
+end
+
+local function loss_of(p, q)
+    local c = coefficients[p.dtype]
+    return (c * p * p + p):sum() + (q * q + q):sum()
+end
+
+local function three_lines(opt, fn)
+    opt:zero_grad()
+    fn():backward()
+    opt:step()
+end
+
+local function one_line(opt, fn) opt:step(fn()) end
+
+local function refused(code, text, fn, ...)
+    local ok, e = pcall(fn, ...)
+    assert.is_false(ok, text)
+    assert.equal(code, e.code, tostring(e))
+    assert.is_truthy(e.message:find(text, 1, true), e.message)
+end
+
+local RULES = {
+    rmsprop = function(p, q) return optim.RMSprop({ p, q }, { lr = 0.05, alpha = 0.9, weight_decay = 0.05 }) end,
+    rmsprop_momentum = function(p, q) return optim.RMSprop({ p, q }, { lr = 0.02, momentum = 0.9 }) end,
+    lion = function(p, q) return optim.Lion({ p, q }, { lr = 0.05, weight_decay = 0.1 }) end,
+    groups = function(p, q)
+        local second = { params = { q }, weight_decay = 0.5, betas = { 0.5, 0.9 } }
+        return optim.AdamW({ { params = { p }, lr = 0.3 }, second }, { lr = 0.1 })
+    end,
+}
+
+-- Returns p and q after five steps of Lion in plain Lua.
+local function lion()
+    local out = {}
+    for name, start in pairs { p = START, q = { 3, -1 } } do
+        out[name] = {}
+        for k, v in ipairs(start) do
+            local m, c = 0, name == 'p' and ({ 1, 0.5, -0.25, 3 })[k] or 1
+            for _ = 1, 5 do
+                local g = 2 * c * v + 1
+                local mix = 0.9 * m + (1 - 0.9) * g
+                v = v * (1 - 0.05 * 0.1) - 0.05 * (mix > 0 and 1 or mix < 0 and -1 or 0)
+                m = 0.99 * m + (1 - 0.99) * g
+            end
+            out[name][k] = v
+        end
+    end
+    return out
+end
+
+describe('an optimizer', function()
+    for name, make in pairs(RULES) do
+        it('follows PyTorch, with equal bits in one program and in three lines, in every dtype: ' .. name, function()
+            local want = fixture[name] or lion()
+            for _, dtype in ipairs { 'f32', 'f64', 'bf16' } do
+                local bits = {}
+                for i, step in ipairs { three_lines, one_line } do
+                    local p, q = parameters(dtype)
+                    local opt = make(p, q)
+                    for _ = 1, 5 do step(opt, function() return loss_of(p, q) end) end
+                    if dtype ~= 'bf16' then
+                        near(want.p, p:totable())
+                        near(want.q, q:totable()[1])
+                    end
+                    bits[i] = table.concat(programs.bytes { wane.eval(p:to 'f64', q:to 'f64') }, '|')
+                end
+                assert.equal(bits[1], bits[2], dtype)
+            end
+        end)
+
+        it('goes on with the same bits from a file: ' .. name, function()
+            local path = os.tmpname()
+            local function fresh()
+                local model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+                return model, make(model[1].weight, model[3].weight)
+            end
+            local x = wane.randn(6, 4):retain()
+            local function steps(model, opt, n)
+                for _ = 1, n do opt:step((model(x) ^ 2):mean()) end
+            end
+            wane.manual_seed(4)
+            local model, opt = fresh()
+            steps(model, opt, 3)
+            if name == 'groups' then opt.param_groups[2].lr = 0.01 end
+            wane.save(path, model, { optimizer = opt })
+            steps(model, opt, 3)
+            local again, other = fresh()
+            wane.load(path, again, { optimizer = other })
+            steps(again, other, 3)
+            os.remove(path)
+            assert.same(programs.bytes(model:parameters()), programs.bytes(again:parameters()))
+            assert.equal(tostring(opt), tostring(other))
+        end)
+    end
+
+    it('may change its settings and never what states they need', function()
+        local p, q = parameters()
+        for _, opt in ipairs { optim.SGD { p, q }, optim.RMSprop { p, q } } do
+            refused('value', 'momentum = 0.9 needs other states', function() opt.momentum = 0.9 end)
+            refused('value', 'needs other states', function() opt.param_groups[1].momentum = 0.9 end)
+        end
+        local opt = optim.RMSprop({ p, q }, { momentum = 0.9 })
+        opt.momentum = 0.5
+        assert.equal(0.5, opt.momentum)
+        refused('unsupported', 'centered', optim.RMSprop, { p }, { centered = true })
+        refused('value', 'beta1', optim.Lion, { p }, { betas = { 1, 0.9 } })
+        refused('value', 'betas', optim.Lion, { p }, { betas = 0.9 })
+    end)
+end)
+
+describe('groups of parameters', function()
+    it('have settings of their own and follow the optimizer in the others', function()
+        local p, q = parameters()
+        local opt = optim.SGD({ { params = { p }, lr = 1 }, { params = { q } } }, { lr = 0.1, weight_decay = 0.5 })
+        local a, b = opt.param_groups[1], opt.param_groups[2]
+        assert.same({ 1, 0.1, 0.5, 0.5 }, { a.lr, b.lr, a.weight_decay, b.weight_decay })
+        opt.lr = 0.2
+        assert.same({ 1, 0.2 }, { a.lr, b.lr })
+        a.lr, b.weight_decay = nil, 0
+        assert.same({ 0.2, 0.5, 0 }, { a.lr, opt.weight_decay, b.weight_decay })
+        assert.equal(p, a.params[1])
+        assert.equal('optim.SGD(2 parameters, 2 groups, dampening = 0, lr = 0.2, momentum = 0, weight_decay = 0.5)',
+            tostring(opt))
+        assert.equal('group(1 parameters, weight_decay = 0)', tostring(b))
+        for step = 1, 3 do -- a schedule a group
+            opt.param_groups[1].lr = optim.schedule.constant(1, { warmup = 3 })(step)
+            opt.param_groups[2].lr = optim.schedule.linear(2, { steps = 4 })(step)
+        end
+        assert.same({ 1, 1 }, { a.lr, b.lr })
+    end)
+
+    it('with a rate of 0 stay as they are, and are changed between compiled steps', function()
+        local function run(wrap)
+            local p, q = parameters()
+            local opt = optim.SGD({ { params = { p }, lr = 0 }, { params = { q } } }, { lr = 0.1 })
+            local step = wrap(function() return opt:step(loss_of(p, q)) end)
+            for k = 1, 6 do
+                if k == 4 then opt.param_groups[1].lr = 0.01 end
+                step()
+                if k == 3 then assert.same(START, p:totable()) end
+            end
+            return programs.bytes { p, q }
+        end
+        assert.same(run(function(f) return f end), run(wane.compile))
+    end)
+
+    it('come later, with counts of their own', function()
+        local p, q = parameters()
+        local opt = optim.Adam({ p }, { lr = 0.1 })
+        opt:step(loss_of(p, q))
+        opt:add_param_group { params = { q }, lr = 0.5 }
+        opt:step(loss_of(p, q))
+        near({ 2.5, -0.5 }, q:totable()[1]) -- the first step of Adam is lr against the sign
+        assert.equal(2, #opt:parameters())
+        refused('value', 'listed twice', function() opt:add_param_group { params = { q } } end)
+    end)
+
+    it('may differ in their states, which a file keeps', function()
+        local model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        local path = os.tmpname()
+        local function make()
+            return optim.SGD { { params = model[1]:parameters(), momentum = 0.9 }, { params = model[2]:parameters() } }
+        end
+        local opt = make()
+        opt:step(model(wane.ones(1, 2)):sum())
+        wane.save(path, model, { optimizer = opt })
+        local other = make()
+        wane.load(path, model, { optimizer = other })
+        assert.same(programs.bytes { opt:state_dict().cells['momentum.1'] },
+            programs.bytes { other:state_dict().cells['momentum.1'] })
+        refused('value', 'groups', wane.load, path, model, { optimizer = optim.SGD(model:parameters()) })
+        os.remove(path)
+    end)
+
+    it('refuse what is none', function()
+        local p, q = parameters()
+        refused('value', 'listed twice', optim.SGD, { { params = { p } }, { params = { q, p } } })
+        refused('value', "group 2: unknown option 'learning_rate'", optim.SGD,
+            { { params = { p } }, { params = { q }, learning_rate = 1 } })
+        refused('value', "'clip_norm'", optim.SGD, { { params = { p }, clip_norm = 1 } })
+        refused('value', 'group 2: expected a table {params = list, ...}', optim.SGD, { { params = { p } }, q })
+        refused('value', 'group 1: the list of parameters is empty', optim.SGD, { { params = {} } })
+        refused('value', 'lr must be', optim.SGD, { { params = { p }, lr = -1 } })
+        local opt = optim.SGD { { params = { p } } }
+        refused('value', "no setting 'lrr'", function() opt.param_groups[1].lrr = 1 end)
+        refused('value', 'lr must be', function() opt.param_groups[1].lr = 0 / 0 end)
+        refused('value', 'add_param_group', opt.add_param_group, opt, { q })
+    end)
+end)
+
+describe('optim.clip_grad_value', function()
+    it('limits every element, in one run point, and leaves NaN', function()
+        local p = nn.Parameter(wane.zeros(4))
+        ;(p * wane.tensor { 3, -2, 0.25, 0 / 0 }):sum():backward()
+        optim.clip_grad_value({ p }, 0.5)
+        local g = p.grad:totable()
+        assert.same({ 0.5, -0.5, 0.25 }, { g[1], g[2], g[3] })
+        assert(g[4] ~= g[4])
+        refused('value', 'above 0', optim.clip_grad_value, { p }, 0)
+        p.grad = nil
+        refused('value', 'no parameter has a gradient', optim.clip_grad_value, { p }, 1)
+    end)
+end)
+
+describe('optim.EMA', function()
+    it('follows the parameters, in f32 over bf16, and evaluates with the averages', function()
+        for _, dtype in ipairs { 'f32', 'f64', 'bf16' } do
+            local model = nn.Linear(1, 1, { bias = false }):to(dtype)
+            local w = model.weight
+            w:assign(wane.full({ 1, 1 }, 1, { dtype = dtype }))
+            local ema = optim.EMA(model, { decay = 0.75 })
+            for k, v in ipairs { 3, 5 } do
+                w:assign(wane.full({ 1, 1 }, v, { dtype = dtype }))
+                ema:update()
+                assert.equal(({ 1.5, 2.375 })[k], ema:state_dict().weight:item())
+            end
+            assert.equal(dtype == 'bf16' and 'f32' or dtype, ema:state_dict().weight.dtype)
+            assert.equal(2.375, ema:apply(model, wane.ones(1, 1, { dtype = dtype })):item())
+            assert.equal(5, w:item())
+            local ok, e = pcall(ema.apply, ema, function() error('mine', 0) end)
+            assert.same({ false, 'mine', 5 }, { ok, e, w:item() })
+            ema:swap_in()
+            assert.equal(2.375, w:item())
+            refused('value', 'swap_out first', ema.update, ema)
+            ema:swap_out()
+            assert.equal(5, w:item())
+        end
+    end)
+
+    it('is saved and taken back, and goes into a model', function()
+        local path, model = os.tmpname(), nn.Linear(3, 2)
+        local ema = optim.EMA(model, { decay = 0.5 })
+        model.weight:assign(wane.ones(2, 3))
+        ema:update()
+        wane.save(path, ema:state_dict())
+        local other, fresh = optim.EMA(model), nn.Linear(3, 2)
+        other:load_state_dict(wane.load(path))
+        fresh:load_state_dict((wane.load(path)))
+        os.remove(path)
+        for name, value in pairs(ema:state_dict()) do
+            assert.same(value:totable(), other:state_dict()[name]:totable())
+            assert.same(value:totable(), fresh[name]:totable())
+        end
+        refused('shape', 'weight must be', other.load_state_dict, other, {})
+    end)
+
+    it('refuses what is none', function()
+        local model = nn.Linear(3, 2)
+        refused('value', 'decay', optim.EMA, model, { decay = 2 })
+        refused('value', 'model:parameters()', optim.EMA, 3)
+        local ema = optim.EMA(model)
+        refused('value', 'swap_in first', ema.swap_out, ema)
+        refused('value', 'expected a function', ema.apply, ema, 3)
+        model:to 'f64'
+        refused('value', 'make the EMA after model:to', ema.update, ema)
+    end)
+end)
