@@ -51,7 +51,8 @@ local exact, MiB = wane.bytes.exact, wane.MiB
 local Block = nn.module('Block', function(self, d, heads, p, with_region, is_tiled)
     self.with_region = with_region -- around the attention
     -- not tiled: the (T, T) scores, weights and masks are values, which the arms below decide about
-    self.ln1, self.attn = nn.LayerNorm(d), nn.Attention(d, heads, { dropout = p, tiled = is_tiled or false })
+    self.ln1, self.attn = nn.LayerNorm(d), nn.Attention(d, heads,
+        { dropout = p, causal = true, tiled = is_tiled or false })
     self.drop = nn.Dropout(p)
     self.ln2, self.mlp = nn.LayerNorm(d), nn.MLP(d, 4 * d, { dropout = p })
 end)

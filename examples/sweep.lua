@@ -64,7 +64,7 @@ end
 local size = options()
 
 local Block = nn.module('Block', function(self, d, heads)
-    self.ln1, self.attn = nn.LayerNorm(d), nn.Attention(d, heads, { dropout = 0.1 })
+    self.ln1, self.attn = nn.LayerNorm(d), nn.Attention(d, heads, { dropout = 0.1, causal = true })
     self.ln2, self.mlp = nn.LayerNorm(d), nn.MLP(d, 4 * d, { dropout = 0.1 })
 end)
 function Block:forward(x)

@@ -98,6 +98,7 @@ local RIGHT = {
     ['nn.MaxPool2d'] = function() return 2, {} end, ['nn.AvgPool2d'] = function() return 2, {} end,
     ['nn.AdaptiveAvgPool2d'] = function() return 2 end, ['nn.Upsample'] = function() return { scale = 2 } end,
     ['nn.GroupNorm'] = function() return 2, 4, {} end,
+    ['nn.LSTM'] = function() return 3, 2, {} end, ['nn.GRU'] = function() return 3, 2, {} end,
     ['nn.Attention'] = function() return 8, 2, {} end, ['nn.Softmax'] = function() return -1 end,
     ['nn.cross_entropy'] = function() return wane.ones(2, 3), wane.zeros(2, { dtype = 'i32' }), {} end,
     ['nn.nll_loss'] = function() return wane.ones(2, 3), wane.zeros(2, { dtype = 'i32' }), {} end,

@@ -19,7 +19,7 @@ local function both(d, heads, opts)
     local out = {}
     for i, tiled in ipairs { true, false } do
         wane.manual_seed(4)
-        local o = { tiled = tiled }
+        local o = { tiled = tiled, causal = true }
         for key, value in pairs(opts or {}) do o[key] = value end
         out[i] = nn.Attention(d, heads, o)
     end
@@ -141,7 +141,7 @@ describe('tiled attention', function()
             local layers = {}
             for i = 1, 2 do
                 layers[i] = nn.Residual(nn.Sequential(nn.LayerNorm(24),
-                    nn.Attention(24, 4, { dropout = 0.2, kv_heads = i, rope = i == 2 })))
+                    nn.Attention(24, 4, { causal = true, dropout = 0.2, kv_heads = i, rope = i == 2 })))
             end
             local model = nn.Sequential(layers)
             local opt = wane.optim.AdamW(model:parameters(), { lr = 0.01 })
@@ -198,7 +198,7 @@ describe('tiled attention', function()
 
     it('takes a number once a call, and none for its gradient', function()
         wane.manual_seed(1)
-        local m = nn.Attention(8, 2, { dropout = 0.5 })
+        local m = nn.Attention(8, 2, { causal = true, dropout = 0.5 })
         local before = tonumber(C.wn_counter())
         local loss = m(wane.ones(1, 4, 8)):sum()
         loss:backward()
@@ -206,7 +206,7 @@ describe('tiled attention', function()
     end)
 
     it('takes no number where nothing is drawn, and a compiled step then draws as a recorded one', function()
-        local m = nn.Attention(8, 2, { dropout = 0.2 })
+        local m = nn.Attention(8, 2, { causal = true, dropout = 0.2 })
         local x = wane.randn(1, 4, 8):retain()
         wane.eval(x)
         m:eval()
@@ -214,7 +214,7 @@ describe('tiled attention', function()
         m(x):sum():item()
         assert.equal(before, C.wn_counter())
         m:train()
-        local plain = nn.Attention(8, 2)
+        local plain = nn.Attention(8, 2, { causal = true })
         local function step() return (plain(x) + m(x) + nn.Dropout(0.3)(x)):sum() end
         local seen = {}
         for _, fn in ipairs { step, wane.compile(step) } do
@@ -251,7 +251,7 @@ describe('tiled attention', function()
         local function saved(tiled)
             local before, bytes = wane.set_device 'meta', 0
             local fine, why = pcall(function()
-                local m = nn.Attention(d, heads, { tiled = tiled })
+                local m = nn.Attention(d, heads, { tiled = tiled, causal = true })
                 local x = wane.randn(b, t, d)
                 local parts = wane.plan(function() return m(x):sum() end):pytorch().parts
                 for _, part in ipairs(parts) do bytes = bytes + part.saved end

@@ -337,7 +337,7 @@ describe('the mistakes of the texts are found:', function()
     it('a chunked dim that an op mixes: refused, with the op, and the dims that would do', function()
         local xs = wane.randn(2, 32, 16):retain()
         for op, attention in pairs { attention = nn.Attention(16, 4, { causal = true }),
-            matmul = nn.Attention(16, 4, { tiled = false }) } do
+            matmul = nn.Attention(16, 4, { causal = true, tiled = false }) } do
             local ok, e = pcall(wane.chunked, attention, xs, { size = 8, dim = 2 })
             assert.is_false(ok)
             assert.is_truthy(e.message:find('wane.chunked: ' .. op, 1, true), e.message)

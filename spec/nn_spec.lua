@@ -218,13 +218,13 @@ describe('nn.Attention', function()
 
     before_each(function() wane.manual_seed(11) end)
 
-    it('looks back only', function() check({}, true, 4) end)
-    it('looks everywhere without causal', function() check({ causal = false }, false, 4) end)
-    it('shares key and value heads', function() check({ kv_heads = 2 }, true, 2) end)
-    it('shares one key and value head', function() check({ kv_heads = 1, causal = false }, false, 1) end)
+    it('looks back only where it is causal', function() check({ causal = true }, true, 4) end)
+    it('looks everywhere without causal', function() check({}, false, 4) end)
+    it('shares key and value heads', function() check({ kv_heads = 2, causal = true }, true, 2) end)
+    it('shares one key and value head', function() check({ kv_heads = 1 }, false, 1) end)
 
     it('never reads the future', function()
-        local m = nn.Attention(8, 2, { rope = true })
+        local m = nn.Attention(8, 2, { rope = true, causal = true })
         local x = wane.randn(1, 6, 8)
         local changed = wane.cat({ x:narrow(2, 1, 4), x:narrow(2, 5, 2) + 1 }, 2)
         local a, b = m(x):totable(), m(changed):totable()
@@ -233,7 +233,7 @@ describe('nn.Attention', function()
     end)
 
     it('with rope depends on distance, not on position', function()
-        local m = nn.Attention(4, 1, { rope = 100, causal = false })
+        local m = nn.Attention(4, 1, { rope = 100 })
         -- The rows are equal, and every score depends on distance only, so all weights of a row of equal values give
         -- that value.
         local x = wane.ones(1, 3, 4)
@@ -242,7 +242,7 @@ describe('nn.Attention', function()
     end)
 
     it('gives gradients to all of its parameters', function()
-        local m = nn.Attention(8, 4, { kv_heads = 2, dropout = 0.1, rope = true })
+        local m = nn.Attention(8, 4, { causal = true, kv_heads = 2, dropout = 0.1, rope = true })
         m(wane.randn(2, 3, 8)):sum():backward()
         for name, p in m:named_parameters() do
             assert.is_truthy(p.grad, name)
@@ -322,7 +322,7 @@ describe('containers', function()
 end)
 
 local Block = nn.module('Block', function(self, d)
-    self.attn = nn.Attention(d, 2)
+    self.attn = nn.Attention(d, 2, { causal = true })
     self.mlp = nn.MLP(d, 2 * d)
 end)
 function Block:forward(x)

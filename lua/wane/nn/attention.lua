@@ -1,5 +1,13 @@
---- nn.Attention(d, heads, {causal = true, dropout = 0, kv_heads = heads, rope =, bias = true, tiled = true, dtype =,
--- device =}): self-attention, x (B, T, d) -> (B, T, d).
+--- nn.Attention(d, heads, {causal = false, dropout = 0, kv_heads = heads, rope =, bias = true, tiled = true, dtype =,
+-- device =}): attention, x (B, T, d) -> (B, T, d).
+--
+-- causal = true: a position sees those up to itself, as in a language model; otherwise it sees all.
+--
+-- A call takes {mask =, context =}. mask: u8, 1 where a query may see a key (as in PyTorch's
+-- scaled_dot_product_attention), or a float that is added to the scores, of a shape that broadcasts to (B, heads, T,
+-- keys). A query that sees no key gets zeros. context: a tensor (B, S, d) that keys and values are made of
+-- (cross-attention). A mask or a context is composed, whatever `tiled` says, and its (B, heads, T, keys) values are
+-- planned to the byte like any others.
 --
 -- It is a projection `qkv` to d + 2 kv_heads d / heads outputs, attention, and a projection `out`. Attention is one op
 -- that makes the (T, T) weights a tile at a time and keeps none (Dao et al., "FlashAttention", 2022); its gradient
@@ -12,6 +20,8 @@
 -- @usage
 -- local attention = nn.Attention(64, 8, { kv_heads = 2, rope = true })
 -- print(attention(wane.randn(2, 16, 64)).shape) --> (2, 16, 64)
+-- local cross, words = nn.Attention(64, 8), wane.randn(2, 5, 64)
+-- print(cross(wane.randn(2, 16, 64), { context = words, mask = wane.ones(2, 1, 1, 5) }).shape) --> (2, 16, 64)
 
 local arith = require 'wane.tensor.arith'
 local binding = require 'wane.ffi'
@@ -91,7 +101,8 @@ local Attention = module.new('Attention', function(self, d, heads, opts)
     end
     self.hd = d / heads
     self.factor = 1 / math.sqrt(self.hd)
-    self.causal, self.tiled = opts.causal ~= false, opts.tiled ~= false
+    errors.check_flags(opts, { 'causal', 'tiled', 'bias' }, what)
+    self.causal, self.tiled = opts.causal == true, opts.tiled ~= false
     self.p = opts.dropout or 0
     if type(self.p) ~= 'number' or not (self.p >= 0 and self.p < 1) then
         errors.raise(nil, 'value', '%s: dropout must be a number from 0 to below 1, got %s', what,
@@ -124,12 +135,19 @@ end
 
 local TRANSPOSED = { transpose_b = true }
 local MASKED = -math.huge
+local HIDDEN = -1e30 -- finite: a row of it alone has a softmax, which is then replaced by zeros
 
--- Returns softmax(q k^T / sqrt(hd)) v; masked scores are -inf.
-local function attend(self, q, k, v, mask)
+-- Returns softmax(q k^T / sqrt(hd)) v; scores that the causal mask hides are -inf. given: { allowed = u8, added = nil
+-- or float }, of a mask that was given.
+local function attend(self, q, k, v, mask, given)
     local scores = matmul(q * self.factor, k, TRANSPOSED)
     if mask then scores = where(mask, scores, MASKED) end
+    if given then
+        if given.added then scores = scores + given.added:to(scores.dtype) end
+        scores = where(given.allowed, scores, HIDDEN)
+    end
     local weights = softmax(scores, -1)
+    if given then weights = where(given.allowed, weights, 0) end
     if self.training and self.p > 0 then weights = dropout(weights, self.p) end
     return matmul(weights, v)
 end
@@ -157,8 +175,23 @@ local function attend_tiled(self, y, b, t)
     return op.unary(ATTENTION, y, at)
 end
 
+-- Attends with all heads. q: (b, heads, t, hd), k and v: (b, kv, s, hd). Returns (b, t, d).
+local function gather_heads(self, q, k, v, mask, given)
+    local heads, kv, hd = self.heads, self.kv_heads, self.hd
+    local b, t, s = tensor.typed(q)._dims[1], q._dims[3], tensor.typed(k)._dims[3]
+    local o
+    if kv == heads then
+        o = attend(self, q, k, v, mask, given)
+    else
+        q = to(q, b, kv, heads / kv, t, hd)
+        k, v = to(k, b, kv, 1, s, hd), to(v, b, kv, 1, s, hd)
+        o = to(attend(self, q, k, v, mask, given), b, heads, t, hd)
+    end
+    return to(swap_middle(o), b, t, self.d)
+end
+
 -- Attends with products, softmax and dropout. y: (b, t, columns), the projection.
-local function attend_composed(self, y, b, t)
+local function attend_composed(self, y, b, t, given)
     local heads, kv, hd = self.heads, self.kv_heads, self.hd
     local q = heads_of(y, 0, b, t, heads, hd)
     local k = heads_of(y, heads * hd, b, t, kv, hd)
@@ -168,29 +201,93 @@ local function attend_composed(self, y, b, t)
         q, k = rotate(q, pair, hd), rotate(k, pair, hd)
     end
     local mask = self.causal and t > 1 and mask_of(self, t, y._device) or nil
-    local o
-    if kv == heads then
-        o = attend(self, q, k, v, mask)
-    else
-        q = to(q, b, kv, heads / kv, t, hd)
-        k, v = to(k, b, kv, 1, t, hd), to(v, b, kv, 1, t, hd)
-        o = to(attend(self, q, k, v, mask), b, heads, t, hd)
-    end
-    return to(swap_middle(o), b, t, self.d)
+    return gather_heads(self, q, k, v, mask, given)
 end
 
-function Attention:forward(x)
-    tensor.need_self(x, 'attention')
+-- Returns a mask that was given as { allowed =, added = }, of the dims that scores have here; raises unless it
+-- broadcasts to (b, heads, t, s).
+local function read_mask(self, mask, b, t, s)
+    if not tensor.is(mask) then
+        errors.raise(nil, 'value', 'attention: mask must be a tensor, u8 (1: may see) or float (added), got %s',
+            errors.describe(mask))
+    end
+    local dims, want, list = tensor.typed(mask)._dims, { b, self.heads, t, s }, {}
+    local fits = #dims <= 4
+    for k = 1, 4 do
+        list[k] = dims[k - 4 + #dims] or 1
+        fits = fits and (list[k] == 1 or list[k] == want[k])
+    end
+    if not fits then
+        errors.raise(nil, 'shape', 'attention: the mask %s does not broadcast to (batch, heads, queries, keys) = '
+            .. '(%d, %d, %d, %d)', tensor.describe(mask), b, self.heads, t, s)
+    end
+    local is_float = tensor.is_float[mask._dtype]
+    if not is_float and mask.dtype ~= 'u8' then
+        errors.raise(nil, 'dtype', "attention: a mask is u8 (1: may see) or float (added), got %s; write mask:ne(0)",
+            tensor.describe(mask))
+    end
+    if self.kv_heads ~= self.heads then
+        local h = list[2]
+        mask = h == 1 and mask:reshape(list[1], 1, 1, list[3], list[4])
+            or mask:reshape(list[1], self.kv_heads, h / self.kv_heads, list[3], list[4])
+    end
+    if is_float then return { allowed = mask:gt(MASKED), added = mask } end
+    return { allowed = mask:ne(0) }
+end
+
+-- Returns x w^T + bias with the rows [start, start + n) of the projection.
+local function project(linear, x, start, n)
+    local w, bias = linear.weight:narrow(1, start + 1, n), linear.bias
+    if bias then return arith.linear(x, w, bias:narrow(1, start + 1, n)) end
+    return arith.matmul_nt(x, w)
+end
+
+local function check_input(self, x, what)
+    tensor.need_self(x, what)
     local dims = tensor.typed(x)._dims
     if #dims ~= 3 or dims[3] ~= self.d then
-        errors.raise(nil, 'shape', 'attention: expected (batch, time, %d), got %s', self.d, tensor.describe(x))
+        errors.raise(nil, 'shape', '%s: expected (batch, time, %d), got %s', what, self.d, tensor.describe(x))
+    end
+    return dims
+end
+
+-- Attends from x to a context, keys and values made of it.
+local function attend_context(self, x, context, mask)
+    local dims, seen = x._dims, check_input(self, context, 'attention: context')
+    local heads, kv, hd, b, t = self.heads, self.kv_heads, self.hd, dims[1], dims[2]
+    if self.causal or self.base then
+        errors.raise(nil, 'unsupported', 'attention: a context needs a module without %s; make it without and give a '
+            .. 'mask', self.causal and 'causal' or 'rope')
+    end
+    if seen[1] ~= b then
+        errors.raise(nil, 'shape', 'attention: the context %s has another batch than %s', tensor.describe(context),
+            tensor.describe(x))
+    end
+    local s = seen[2]
+    local both = project(self.qkv, context, heads * hd, 2 * kv * hd)
+    local q = heads_of(project(self.qkv, x, 0, heads * hd), 0, b, t, heads, hd)
+    local k, v = heads_of(both, 0, b, s, kv, hd), heads_of(both, kv * hd, b, s, kv, hd)
+    return gather_heads(self, q, k, v, nil, mask and read_mask(self, mask, b, t, s))
+end
+
+local CALL_OPTIONS = { 'mask', 'context' }
+
+function Attention:forward(x, opts)
+    local dims = check_input(self, x, 'attention')
+    if opts ~= nil then
+        opts = errors.check_options(opts, CALL_OPTIONS, 'attention')
+        if opts.context ~= nil then return self.out(attend_context(self, x, opts.context, opts.mask)) end
+        if opts.mask ~= nil then
+            local given = read_mask(self, opts.mask, dims[1], dims[2], dims[2])
+            return self.out(attend_composed(self, self.qkv(x), dims[1], dims[2], given))
+        end
     end
     local inner = self.tiled and attend_tiled or attend_composed
     return self.out(inner(self, self.qkv(x), dims[1], dims[2]))
 end
 
 function Attention:extra()
-    return ('%d, %d'):format(self.d, self.heads)
+    return ('%d, %d%s'):format(self.d, self.heads, self.causal and ', causal = true' or '')
 end
 
 return Attention

@@ -15,6 +15,7 @@ local PLACES = {
     Attention = { 'attention' }, Flatten = { 'flatten' }, Identity = { 'identity' }, init = { 'initializers' },
     Conv2d = { 'conv2d' }, ConvTranspose2d = { 'convtranspose2d' }, MaxPool2d = { 'maxpool2d' },
     AvgPool2d = { 'avgpool2d' }, AdaptiveAvgPool2d = { 'adaptiveavgpool2d' }, Upsample = { 'upsample' },
+    LSTM = { 'recurrent', 'LSTM' }, GRU = { 'recurrent', 'GRU' },
     GroupNorm = { 'groupnorm' }, BatchNorm2d = { 'batchnorm2d' },
     ReLU = { 'activations', 'ReLU' }, GELU = { 'activations', 'GELU' }, SiLU = { 'activations', 'SiLU' },
     Tanh = { 'activations', 'Tanh' }, Sigmoid = { 'activations', 'Sigmoid' },

@@ -1,8 +1,8 @@
 --- optim.EMA(params, {decay = 0.999}): the exponential moving average of parameters, for evaluation.
 --
 -- `ema:update()` after a step sets average = decay average + (1 - decay) parameter; the average begins as the
--- parameters are when it is made, and is f32 for bf16 parameters, because one step of it is lost in bf16. `ema:apply(fn)` calls a
--- function with the averages in the place of the parameters. (Polyak and Juditsky, "Acceleration of Stochastic
+-- parameters are when it is made, and is f32 for bf16 parameters, because one step of it is lost in bf16. `ema:apply(fn)`
+-- calls a function with the averages in the place of the parameters. (Polyak and Juditsky, "Acceleration of Stochastic
 -- Approximation by Averaging", 1992.)
 -- @module wane.optim.ema
 -- @usage
@@ -13,6 +13,7 @@
 
 local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
+local module = require 'wane.module'
 local scoped = require 'wane.scoped'
 local tensor = require 'wane.tensor'
 
@@ -37,7 +38,7 @@ end
 -- Returns the parameters of a list, or of a model, and their names: paths, or numbers.
 local function named(params)
     local list, names = {}, {}
-    if type(params) == 'table' and params.named_parameters then
+    if module.is(params) then
         for name, p in params:named_parameters() do
             list[#list + 1], names[#names + 1] = p, name
         end

@@ -1,0 +1,223 @@
+--- nn.LSTM and nn.GRU: recurrent layers, with PyTorch's names, shapes and order of gates.
+--
+-- The projection of the inputs of all steps is one product; a step is a product with the state before it and
+-- elementwise ops, composed, which a policy sees and may drop one by one. (Hochreiter and Schmidhuber, "Long Short-Term
+-- Memory", 1997; Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder", 2014.)
+-- @module wane.nn.recurrent
+
+local arith = require 'wane.tensor.arith'
+local create = require 'wane.tensor.create'
+local errors = require 'wane.errors'
+local module = require 'wane.module'
+local op = require 'wane.tensor.op'
+local shape = require 'wane.tensor.shape'
+local tensor = require 'wane.tensor'
+
+local cut, to = shape.cut, shape.to
+local raise = errors.raise
+
+local OPTIONS = { 'num_layers', 'bias', 'batch_first', 'dropout', 'bidirectional', 'dtype', 'device' }
+local FLAGS = { 'bias', 'batch_first', 'bidirectional' }
+
+-- ---- cells --------------------------------------------------------------------------------------------------
+
+-- Returns h and c after a step of an LSTM. x: (B, 4 H), the projection of the input; y: (B, 4 H), that of h. The gates
+-- are input, forget, cell, output.
+local function lstm_step(x, y, size, _, c)
+    local gates = x + y
+    local i, f = cut(gates, 1, 0, size):sigmoid(), cut(gates, 1, size, size):sigmoid()
+    local g, o = cut(gates, 1, 2 * size, size):tanh(), cut(gates, 1, 3 * size, size):sigmoid()
+    c = f * c + i * g
+    return o * c:tanh(), c
+end
+
+-- Returns h after a step of a GRU. x, y: (B, 3 H). The gates are reset, update, new.
+local function gru_step(x, y, size, h)
+    local r = (cut(x, 1, 0, size) + cut(y, 1, 0, size)):sigmoid()
+    local z = (cut(x, 1, size, size) + cut(y, 1, size, size)):sigmoid()
+    local n = (cut(x, 1, 2 * size, size) + r * cut(y, 1, 2 * size, size)):tanh()
+    return n + z * (h - n)
+end
+
+-- ---- layers -------------------------------------------------------------------------------------------------
+
+-- Adds a parameter, uniform in +-1 / sqrt(H).
+local function add(self, name, dims, place, is_weight)
+    local bound = 1 / math.sqrt(self.hidden_size)
+    local layout = is_weight and create.weight_layout(dims, place.at) or nil
+    local init = create.make(self._what, op.id.uniform, dims, { dtype = place.dtype, device = place.device },
+        { -bound, bound, layout = layout })
+    self[name] = module.parameter(init, name)
+    rawset(self[name], '_is_weight', is_weight or nil)
+end
+
+local function initialise(self, what, gates, ...)
+    local n_in, size, opts = ...
+    opts = errors.check_options(opts, OPTIONS, what)
+    errors.check_flags(opts, FLAGS, what)
+    rawset(self, '_what', what)
+    self.input_size, self.hidden_size = op.size(n_in, what .. ': inputs', 1), op.size(size, what .. ': hidden size', 1)
+    self.num_layers = op.size(opts.num_layers or 1, what .. ': num_layers', 1)
+    self.batch_first, self.bidirectional = opts.batch_first == true, opts.bidirectional == true
+    self.p = opts.dropout or 0
+    if type(self.p) ~= 'number' or not (self.p >= 0 and self.p < 1) or self.p > 0 and self.num_layers == 1 then
+        raise(nil, 'value', '%s: dropout must be a number from 0 to below 1, and acts between layers, of which there '
+            .. 'are %d; got %s', what, self.num_layers, errors.describe(opts.dropout))
+    end
+    local at = opts.device and op.device(opts.device, what) or nil
+    local place = { dtype = opts.dtype, device = opts.device, at = at }
+    for layer = 0, self.num_layers - 1 do
+        local width = layer == 0 and n_in or size * (self.bidirectional and 2 or 1)
+        for _, suffix in ipairs(self.bidirectional and { '', '_reverse' } or { '' }) do
+            local tail = ('_l%d%s'):format(layer, suffix)
+            add(self, 'weight_ih' .. tail, { gates * size, width }, place, true)
+            add(self, 'weight_hh' .. tail, { gates * size, size }, place, true)
+            if opts.bias ~= false then
+                add(self, 'bias_ih' .. tail, { gates * size }, place)
+                add(self, 'bias_hh' .. tail, { gates * size }, place)
+            end
+        end
+    end
+end
+
+local function project(x, weight, bias)
+    if bias then return arith.linear(x, weight, bias) end
+    return arith.matmul_nt(x, weight)
+end
+
+local MOST = 1000 -- tensors that one cat takes
+
+-- Returns tensors along a dim as one.
+local function joined(list, dim)
+    if #list == 1 then return list[1] end
+    if #list <= MOST then return shape.cat(list, dim) end
+    local parts = {}
+    for first = 1, #list, MOST do
+        local part = {}
+        for k = first, math.min(first + MOST - 1, #list) do part[#part + 1] = list[k] end
+        parts[#parts + 1] = joined(part, dim)
+    end
+    return joined(parts, dim)
+end
+
+-- Runs one direction of one layer. x: (T, B, width), or (B, T, width) with batch_first; h, c: (B, H). Returns the
+-- results of all steps, of the shape of x but for its last dim, and the last h and c.
+local function run(self, step, x, tail, h, c)
+    local dim = self.batch_first and 1 or 0
+    local size, dims = self.hidden_size, tensor.typed(x)._dims
+    local n, b = dims[dim + 1], dims[2 - dim]
+    local weight, bias = self['weight_hh' .. tail], self['bias_hh' .. tail]
+    local inputs, out = tensor.typed(project(x, self['weight_ih' .. tail], self['bias_ih' .. tail])), {}
+    local width = inputs._dims[3]
+    local from, to_step, by = 1, n, 1
+    if tail:find 'reverse' then from, to_step, by = n, 1, -1 end
+    for t = from, to_step, by do
+        h, c = step(to(cut(inputs, dim, t - 1, 1), b, width), project(h, weight, bias), size, h, c)
+        if self.batch_first then out[t] = to(h, b, 1, size) else out[t] = to(h, 1, b, size) end
+    end
+    return joined(out, dim + 1), h, c
+end
+
+-- Returns the state `name` that was given, or zeros: (layers * directions, B, H).
+local function state_of(self, given, name, x, b)
+    local n = self.num_layers * (self.bidirectional and 2 or 1)
+    local state = given[name]
+    if state == nil then
+        return create.zeros(n, b, self.hidden_size, { dtype = x.dtype, device = x.device })
+    end
+    local want = ('(%d, %d, %d)'):format(n, b, self.hidden_size)
+    if not tensor.is(state) or tensor.shape_text(tensor.typed(state)._dims) ~= want then
+        raise(nil, tensor.is(state) and 'shape' or 'value', '%s: %s must be (layers and directions, batch, hidden) = '
+            .. '%s, got %s', self._what, name, want, errors.describe(state))
+    end
+    return state
+end
+
+local function check_input(self, x)
+    tensor.need_self(x, self._what)
+    local dims = tensor.typed(x)._dims
+    if #dims ~= 3 or dims[3] ~= self.input_size then
+        raise(nil, 'shape', '%s: expected %s, got %s', self._what, (self.batch_first and '(batch, time, %d)'
+            or '(time, batch, %d)'):format(self.input_size), tensor.describe(x))
+    end
+    local n, b = dims[self.batch_first and 2 or 1], dims[self.batch_first and 1 or 2]
+    if n == 0 then raise(nil, 'shape', '%s: %s has no steps', self._what, tensor.describe(x)) end
+    return b
+end
+
+-- Runs all layers. names: those of the states of a cell. Returns the result and the last states.
+local function forward(self, step, x, names, given)
+    local b, size = check_input(self, x), self.hidden_size
+    given = errors.check_options(given, names, self._what .. ': the state')
+    local before, last = {}, {}
+    for _, name in ipairs(names) do before[name], last[name] = state_of(self, given, name, x, b), {} end
+    local function start(name, k) return before[name] and to(cut(before[name], 0, k, 1), b, size) end
+    local k = 0
+    for layer = 0, self.num_layers - 1 do
+        if layer > 0 and self.training and self.p > 0 then x = arith.dropout(x, self.p) end
+        local sides = {}
+        for side, suffix in ipairs(self.bidirectional and { '', '_reverse' } or { '' }) do
+            local y, h, c = run(self, step, x, ('_l%d%s'):format(layer, suffix), start('h', k), start('c', k))
+            k = k + 1
+            sides[side], last.h[k] = y, to(h, 1, b, size)
+            if last.c then last.c[k] = to(c, 1, b, size) end
+        end
+        x = joined(sides, 3)
+    end
+    return x, joined(last.h, 1), last.c and joined(last.c, 1)
+end
+
+local function extra(self)
+    return ('%d, %d%s%s'):format(self.input_size, self.hidden_size,
+        self.num_layers > 1 and ', num_layers = ' .. self.num_layers or '',
+        self.bidirectional and ', bidirectional = true' or '')
+end
+
+local recurrent = {}
+
+--- Makes a long short-term memory. A call lstm(x, {h =, c =}) returns the results of the last layer at all steps, and
+-- h and c after the last step.
+-- x: (T, B, inputs), or (B, T, inputs) with batch_first; results (T, B, H) or (B, T, H), twice H with bidirectional;
+-- h, c: (layers * directions, B, H), zeros at first unless given.
+-- @function nn.LSTM
+-- @param inputs number of features of x
+-- @param hidden number H
+-- @param opts {num_layers = 1, bias = true, batch_first = false, dropout = 0: between layers, bidirectional = false,
+-- dtype =, device =}; its parameters are weight_ih_l0 (4 H, inputs), weight_hh_l0 (4 H, H), bias_ih_l0 and bias_hh_l0
+-- (4 H) for each layer, with _reverse for the way back
+-- @usage
+-- local lstm = nn.LSTM(8, 16, { batch_first = true })
+-- local y, h, c = lstm(wane.randn(2, 5, 8))
+-- print(y.shape, h.shape, c.shape) --> (2, 5, 16)	(1, 2, 16)	(1, 2, 16)
+-- y, h = lstm(wane.randn(2, 3, 8), { h = h, c = c })
+local LSTM = module.new('LSTM', function(self, ...) initialise(self, 'nn.LSTM', 4, ...) end)
+
+local LSTM_STATES, GRU_STATES = { 'h', 'c' }, { 'h' }
+
+function LSTM:forward(x, state)
+    return forward(self, lstm_step, x, LSTM_STATES, state)
+end
+
+LSTM.extra = extra
+recurrent.LSTM = LSTM
+
+--- Makes a gated recurrent unit. A call gru(x, {h =}) returns the results of the last layer at all steps, and h after
+-- the last step; shapes and options are those of nn.LSTM, with 3 H for 4 H.
+-- @function nn.GRU
+-- @param inputs number of features of x
+-- @param hidden number H
+-- @param opts those of nn.LSTM
+-- @usage
+-- local gru = nn.GRU(8, 16, { num_layers = 2, bidirectional = true })
+-- local y, h = gru(wane.randn(5, 2, 8))
+-- print(y.shape, h.shape) --> (5, 2, 32)	(4, 2, 16)
+local GRU = module.new('GRU', function(self, ...) initialise(self, 'nn.GRU', 3, ...) end)
+
+function GRU:forward(x, state)
+    return forward(self, gru_step, x, GRU_STATES, state)
+end
+
+GRU.extra = extra
+recurrent.GRU = GRU
+
+return recurrent
