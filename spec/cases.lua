@@ -28,8 +28,8 @@ local cases = {
     records = {},
 }
 
-for _, family in ipairs { 'creation', 'binary', 'unary', 'derivative', 'matmul', 'reduce', 'shape', 'table', 'softmax',
-    'norm', 'dropout', 'attention', 'update', 'fused', 'pack', 'layout', 'conv', 'pool', 'channel', 'resize',
+for _, family in ipairs { 'creation', 'binary', 'unary', 'derivative', 'matmul', 'reduce', 'shape', 'table', 'scan',
+    'softmax', 'norm', 'dropout', 'attention', 'update', 'fused', 'pack', 'layout', 'conv', 'pool', 'channel', 'resize',
     'image_map' } do
     for op, record in pairs(require('spec.cases.' .. family)) do
         assert(not cases.records[op], op .. ' has two records')

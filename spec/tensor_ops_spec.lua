@@ -185,3 +185,128 @@ describe('an op that is made of others', function()
         assert.equal(1, x:var(2, { correction = 0 }):eq(0):all():item())
     end)
 end)
+
+describe('order', function()
+    it('sums, sorts and takes the largest, with gradients that go to their positions', function()
+        near({ 1, 3, 6, 4, 9, 15 }, wane.tensor({ { 1, 2, 3 }, { 4, 5, 6 } }):cumsum())
+        near({ 1, 2, 5, 7 }, wane.tensor({ { 1, 2 }, { 4, 5 } }, I32):cumsum(1))
+        near({ 3, 2, 1 }, slope(function(x) return x:cumsum() end, { 5, 5, 5 }))
+        local values, ids = wane.tensor({ 2, NAN, -1, 2, INF }):sort { descending = true }
+        near({ NAN, INF, 2, 2, -1 }, values)
+        near({ 1, 4, 0, 3, 2 }, ids)
+        near({ 2, 0, 1 }, wane.tensor({ { 2 }, { 3 }, { 1 } }):argsort(1))
+        near({ 7, 10, 0, 0 }, slope(function(x)
+            return (x:topk(2)) * wane.tensor { 10, 7 }
+        end, { 3, 4, 1, 2 }))
+        near({ 0, 0, 10, 7 }, slope(function(x)
+            return (x:topk(2, { largest = false })) * wane.tensor { 10, 7 }
+        end, { 3, 4, 1, 2 }))
+        assert.equal('(2, 0)', tostring((wane.zeros(2, 3):topk(0)).shape))
+        assert.equal('(2, 3)', tostring(wane.zeros(2, 3, { device = 'meta' }):argsort().shape))
+    end)
+
+    it('draws what weights and chance ask for', function()
+        wane.manual_seed(11)
+        local weights = wane.tensor { { 0, 1, 3, 0 }, { 2, 0, 0, 2 } }
+        local drawn = wane.eval(wane.multinomial(weights, 4000, { replacement = true }))
+        assert.equal('(2, 4000) i32', tostring(drawn.shape) .. ' ' .. drawn.dtype)
+        for _, want in ipairs { { 1, 0, 0 }, { 1, 1, 0.25 }, { 1, 2, 0.75 }, { 2, 0, 0.5 }, { 2, 3, 0.5 } } do
+            local share = drawn[want[1]]:eq(want[2]):sum():item() / 4000
+            assert.is_true(math.abs(share - want[3]) < (want[3] == 0 and 1e-9 or 0.03), share)
+        end
+        local pair = wane.multinomial(weights:expand(500, 2, 4), 2):sort()
+        assert.is_true(pair:select(2, 1):eq(wane.tensor({ 1, 2 }, I32)):all():item() == 1)
+        local first = wane.multinomial(weights:select(1, 1):expand(4000, 4))
+        assert.is_true(math.abs(first:eq(2):sum():item() / 4000 - 0.75) < 0.03)
+        local mixed = wane.randperm(100)
+        near(list(wane.arange(100)), (mixed:sort()))
+        assert.is_true(mixed:ne(wane.arange(100)):any():item() == 1)
+    end)
+
+    it('refuses by name', function()
+        for _, case in ipairs {
+            { 'cumsum: dim 2 is out of range', function() return wane.zeros(3):cumsum(2) end },
+            { 'topk: 4 elements asked for, dim %-1 of %(3%) f32 has 3', function() return wane.zeros(3):topk(4) end },
+            { 'wane.multinomial: 3 positions asked for without replacement, %(2%) f32 has 2', function()
+                return wane.multinomial(wane.ones(2), 3)
+            end },
+            { 'wane.multinomial: expected a float tensor', function() return wane.multinomial(3) end },
+            { 'sort: .*descending', function() return wane.zeros(3):sort { descending = 1 } end },
+            { 'wane.randperm', function() return wane.randperm(-1) end },
+        } do
+            local fine, why = pcall(case[2])
+            assert.is_false(fine)
+            assert.matches(case[1], tostring(why))
+        end
+    end)
+end)
+
+describe('integers beside floats', function()
+    it('are computed in the dtype that PyTorch has', function()
+        local i, u, h = wane.tensor({ 1, 2 }, I32), wane.tensor({ 1, 0 }, U8), wane.ones(2, { dtype = 'bf16' })
+        for _, case in ipairs {
+            { i + 1.5, 'f32', 2.5, 3.5 }, { 1.5 - i, 'f32', 0.5, -0.5 }, { i + 1, 'i32', 2, 3 },
+            { i / 2, 'f32', 0.5, 1 }, { 3 / i, 'f32', 3, 1.5 }, { i / i, 'f32', 1, 1 }, 
+            { i * h, 'bf16', 1, 2 }, { h - u, 'bf16', 0, 1 },
+            { u + i, 'i32', 2, 2 }, { u + u, 'i32', 2, 0 }, { 1 - u, 'i32', 0, 1 }, { u:eq(1), 'u8', 1, 0 },
+            { u:lt(0.5), 'u8', 0, 1 }, { i:gt(h), 'u8', 0, 1 },
+            { u:eq(-1), 'u8', 0, 0 }, { i ^ 0.5, 'f32', 1, 2 ^ 0.5 },
+            { h ^ i, 'bf16', 1, 1 }, { i:maximum(1.5), 'f32', 1.5, 2 }, { i + 3e9, 'f32', 3e9, 3e9 },
+        } do
+            assert.equal(case[2], case[1].dtype)
+            near({ case[3], case[4] }, case[1])
+        end
+        assert.equal(300, wane.tensor({ 200, 100 }, U8):sum():item())
+        assert.matches('pow: .*i32', tostring(select(2, pcall(function() return i ^ 2 end))))
+        assert.matches('f64', tostring(select(2, pcall(function() return h + wane.ones(2, { dtype = 'f64' }) end))))
+        assert.matches('%(2%).*%(3%)', tostring(select(2, pcall(function() return i + wane.ones(3) end))))
+    end)
+
+    it('get no gradient, and let that of the float pass', function()
+        near({ 3, 4 }, slope(function(x) return x * wane.tensor({ 3, 4 }, I32) end, { 1, 1 }))
+    end)
+end)
+
+describe('a backward with a gradient', function()
+    it('is that of the weighed sum, under every policy, and adds up', function()
+        wane.manual_seed(2)
+        local model, x = wane.nn.MLP(4, 8), wane.eval(wane.randn(3, 4))
+        local g, frozen = wane.eval(wane.randn(3, 4)), model:parameters()[1]
+        local function grads(run)
+            model:zero_grad()
+            run()
+            local out = {}
+            for k, p in ipairs(model:parameters()) do out[k] = p.grad:totable() end
+            return out
+        end
+        local want = grads(function() (model(x) * g):sum():backward() end)
+        for _, policy in ipairs { 'save_all', 'recompute_all', 'least' } do
+            assert.same(want, grads(function() model(x):backward { gradient = g, policy = policy } end))
+        end
+        local twice = grads(function()
+            for _ = 1, 2 do model(x):backward { gradient = g } end
+        end)
+        assert.equal(2 * want[1][1][1], twice[1][1][1])
+        frozen.requires_grad = false
+        model:zero_grad()
+        model(x):backward { gradient = g }
+        assert.is_nil(frozen.grad)
+        local w = wane.tensor({ 1, 2 }, { requires_grad = true })
+        w:backward { gradient = wane.tensor { 3, 4 } }
+        near({ 3, 4 }, w.grad)
+    end)
+
+    it('refuses what is not like the root', function()
+        local y = wane.tensor({ 1, 2 }, { requires_grad = true }) * 2
+        for _, case in ipairs {
+            { 'the gradient is %(3%) f32, the root is %(2%) f32', wane.ones(3) },
+            { 'the gradient is %(2%) f64, the root is', wane.ones(2, { dtype = 'f64' }) },
+            { 'gradient must be a tensor %(2%) f32, got 1', 1 },
+        } do
+            local fine, why = pcall(y.backward, y, { gradient = case[2] })
+            assert.is_false(fine)
+            assert.matches(case[1], tostring(why))
+        end
+        assert.matches('give loss:backward{gradient = g}', tostring(select(2, pcall(y.backward, y))))
+    end)
+end)

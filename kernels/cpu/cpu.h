@@ -31,6 +31,7 @@ wn_kernel_fn wn__cpu_expand_kernel(const struct wn_desc *d); /* EXPAND, which co
 wn_kernel_fn wn__cpu_shape_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_layout_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_gather_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_scan_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_softmax_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_norm_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_dropout_kernel(const struct wn_desc *d);

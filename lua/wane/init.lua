@@ -17,6 +17,7 @@ require 'wane.tensor.math'
 require 'wane.tensor.statistics'
 require 'wane.tensor.arrange'
 local kin = require 'wane.tensor.kin'
+local order = require 'wane.tensor.order'
 require 'wane.tensor.resize'
 require 'wane.tensor.read'
 local planner = require 'wane.program.planner'
@@ -30,6 +31,7 @@ local wane = {
     rand = create.rand, randn = create.randn, randint = create.randint, arange = create.arange, eye = create.eye,
     zeros_like = kin.zeros_like, ones_like = kin.ones_like, full_like = kin.full_like, rand_like = kin.rand_like,
     randn_like = kin.randn_like, linspace = kin.linspace, bernoulli = kin.bernoulli,
+    multinomial = order.multinomial, randperm = order.randperm,
     where = arith.where, cat = shape.cat, stack = shape.stack,
     eval = grad.eval, backward = grad.backward, grad = grad.grad, no_grad = grad.no_grad,
     KiB = 1024, MiB = 1024 ^ 2, GiB = 1024 ^ 3,

@@ -33,15 +33,32 @@ end
 function grad.check_root(t, what)
     tensor.need_self(t, what)
     if tensor.count(tensor.typed(t)._dims) ~= 1 then
-        raise(nil, 'shape', '%s: the root must have one element, got %s; write loss:mean() or loss:sum()', what,
-            tensor.describe(t))
+        raise(nil, 'shape', '%s: the root must have one element, got %s; write loss:mean() or loss:sum()%s', what,
+            tensor.describe(t), what == 'backward' and ', or give loss:backward{gradient = g}' or '')
     end
 end
 
+local WITH_GRADIENT = { 'again', 'policy', 'budget', 'scale', 'gradient' }
+
+-- Returns a root of one element whose gradient in t is `gradient`. t is kept, as a root is.
+local function weighed(t, gradient)
+    if not tensor.is(gradient) then
+        raise(nil, 'value', 'backward: gradient must be a tensor %s, got %s', tensor.describe(t),
+            errors.describe(gradient))
+    end
+    tensor.typed(gradient)
+    local same = tensor.shape_text(gradient._dims) == tensor.shape_text(t._dims)
+    if not same or gradient._dtype ~= t._dtype then
+        raise(nil, same and 'dtype' or 'shape', 'backward: the gradient is %s, the root is %s; they must be alike',
+            tensor.describe(gradient), tensor.describe(t))
+    end
+    return methods.sum(methods.retain(t) * methods.detach(gradient))
+end
+
 --- Computes the gradients of a loss and adds them to those of the leaves (`w.grad`). A run point.
--- @param t tensor of one element
+-- @param t tensor of one element; with `gradient`, of any shape
 -- @param opts {policy =, budget = bytes or text such as '2GiB', scale = factor of the gradients, again = true: keeps
--- the graph, so that a second backward of the same loss is possible}
+-- the graph, so that a second backward of the same loss is possible, gradient = tensor like t: the gradient of t}
 -- @raise 'shape' when the loss has more than one element; 'value' when it ran on the loss before without `again`
 -- @usage
 -- local w = wane.tensor({ 1, 2 }, { requires_grad = true })
@@ -49,9 +66,16 @@ end
 -- square:backward()
 -- print(w.grad) --> tensor (2) f32 [2., 4.]
 -- loss:backward { policy = 'recompute_all' }
+-- w.grad = nil
+-- local squares = w * w
+-- squares:backward { gradient = wane.tensor { 1, 10 } }
+-- print(w.grad) --> tensor (2) f32 [ 2., 40.]
 function methods.backward(t, opts)
+    tensor.need_self(t, 'backward')
+    opts = errors.check_options(opts, WITH_GRADIENT, 'backward')
+    tensor.typed(t)
+    if opts.gradient ~= nil then t = weighed(t, opts.gradient) end
     grad.check_root(t, 'backward')
-    opts = errors.check_options(opts, OPTIONS, 'backward')
     require('wane.program').run {
         mode = 'backward', roots = { t }, again = opts.again, scale = opts.scale,
         policy = grad.policy(opts),

@@ -170,7 +170,8 @@ op('where', { like = true, reversed = true, back = function(c, n, k) return k > 
 op('eq ne lt gt le ge isnan', { like = true })
 -- (x == x) * (abs(x) != inf): two masks and the absolute values live until the product exists.
 op('isfinite', { like = true, scratch = function(n) return 2 * n.numel + n.inputs[1].bytes end })
-op('argmax', {})
+op('argmax argsort', {})
+op('cumsum', { back = product_of(2) }) -- the sums of the turned dy, turned
 op('full arange eye uniform normal randint', {})
 
 op('neg cast', { like = true, back = fresh_like })

@@ -349,7 +349,7 @@ local function reduce_attrs(t, name, dim, opts)
 end
 
 --- Returns the sum over dims.
--- @param a tensor
+-- @param a tensor; one of u8, such as a comparison, is counted in i32
 -- @param dim number, list of numbers, or nil for all dims
 -- @param opts {keepdim = false}: reduced dims stay, with size 1; may be the only argument
 -- @return tensor without the reduced dims
@@ -357,7 +357,10 @@ end
 -- local a = wane.tensor { { 1, 2 }, { 3, 4 } }
 -- print(a:sum(), a:sum(2)) --> tensor () f32 10.	tensor (2) f32 [3., 7.]
 -- print(a:sum({ 1, 2 }, { keepdim = true }).shape) --> (1, 1)
-function methods.sum(a, dim, opts) return unary(id.sum, a, reduce_attrs(a, 'sum', dim, opts)) end
+function methods.sum(a, dim, opts)
+    if getmetatable(a) == Tensor and tensor.typed(a)._dtype == tensor.dtype_id.u8 then a = a:to 'i32' end
+    return unary(id.sum, a, reduce_attrs(a, 'sum', dim, opts))
+end
 
 --- Returns the mean over dims.
 -- @param a float tensor

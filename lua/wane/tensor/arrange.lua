@@ -94,7 +94,7 @@ end
 -- @param t tensor
 -- @param ... times that each dim is repeated, as numbers or as one list, aligned at the last dim
 -- @return tensor
--- @usage print(wane.arange(2):tile(2), wane.zeros(2, 3):tile(4, 1, 2).shape) --> tensor (4) f32 [0., 1., 0., 1.]	(4, 2, 6)
+-- @usage print(wane.arange(2):tile(2), wane.ones(3):tile(4, 2).shape) --> tensor (4) f32 [0., 1., 0., 1.]	(4, 6)
 function methods.tile(t, ...)
     need_self(t, 'tile')
     local first = ...

@@ -11,6 +11,7 @@ local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local tensor = require 'wane.tensor'
 local gc = require 'wane.gc'
+local promote = require 'wane.tensor.promote'
 local scoped = require 'wane.scoped'
 
 local C = binding.C
@@ -37,6 +38,8 @@ op.id = setmetatable({}, {
         return id
     end,
 })
+
+promote.start(op.id)
 
 local info = binding.new('struct wn_op_info')
 --- Returns the name of an op by its number.
@@ -197,10 +200,12 @@ local function with_number(o, a, b, at)
     if guard then guard() end
     if getmetatable(a) == Tensor then
         if type(b) ~= 'number' then bad_operand(o, b, 2) end
+        if not tensor.is_float[tensor.typed(a)._dtype] then a = promote.with_number(o, a, b) end
         made = scalar(b, a, name)
         inputs[0], inputs[1] = a.id, made
     else
         if getmetatable(b) ~= Tensor or type(a) ~= 'number' then bad_operand(o, a, 1) end
+        if not tensor.is_float[tensor.typed(b)._dtype] then b = promote.with_number(o, b, a) end
         made = scalar(a, b, name)
         inputs[0], inputs[1] = made, b.id
     end
@@ -210,13 +215,20 @@ local function with_number(o, a, b, at)
     return wrap(id)
 end
 
+-- Records an op that refused two tensors in the dtype that they share, or raises why it refused.
+local function promoted(o, a, b, id)
+    local x, y = promote.pair(o, a, b)
+    if not x then binding.id(id) end
+    return op.binary(o, x, y)
+end
+
 --- Records an op of two inputs, one of which may be a number.
 function op.binary(o, a, b, at)
     if getmetatable(a) ~= Tensor or getmetatable(b) ~= Tensor then return with_number(o, a, b, at) end
     if casting then a, b = casting(o, a, b) end
     inputs[0], inputs[1] = a.id, b.id
     local id = C.wn_record(o, 2, inputs, at or zero, with_lines and line() or 0)
-    if id < 0 then binding.id(id) end
+    if id < 0 then return promoted(o, a, b, id) end
     return wrap(id)
 end
 

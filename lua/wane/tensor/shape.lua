@@ -422,8 +422,8 @@ function shape.listed(t, d, list)
         if type(p) == 'number' and p < 0 then p = size + 1 + p end
         if type(p) ~= 'number' or p % 1 ~= 0 or p < 1 or p > size then
             raise(nil, type(p) == 'number' and 'shape' or 'value', 'index %s, entry %d of the list, is out of range '
-                .. 'for dim %d of %s; expected 1 to %d, or -%d to -1', errors.describe(list[k]), k, d, tensor.describe(t),
-                size, size)
+                .. 'for dim %d of %s; expected 1 to %d, or -%d to -1', errors.describe(list[k]), k, d,
+                tensor.describe(t), size, size)
         end
         out[k] = p - 1
     end

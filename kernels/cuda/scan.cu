@@ -1,0 +1,134 @@
+/* CUMSUM and ARGSORT: x: (outer, n, inner), along n, with the CPU's bits.
+ *
+ * A thread adds the sum of one line in double, in the order of positions; neighbouring threads have neighbouring
+ * columns. A block sorts the positions of one line in the place of the result, by a bitonic network whose every step
+ * puts the earlier position in front: positions past n, which come last, never move, so n is any length. */
+#include "map.cuh"
+
+struct scan {
+    int64_t lines, n, inner;
+    int32_t turned;
+};
+
+static struct scan scan_of(const struct wn_desc *d)
+{
+    struct wn__axis a = wn__axis_of(&d->in[0], d->attrs.i[0]);
+    struct scan s = {a.outer * a.inner, a.n, a.inner, d->attrs.i[1] != 0};
+    return s;
+}
+
+/* ---- cumsum -------------------------------------------------------------------------------------- */
+
+template <class T> struct sum_of {
+    typedef double type;
+    static __device__ __forceinline__ T stored(double v)
+    {
+        return wn__store<T>((typename wn__number<T>::type)v);
+    }
+};
+template <> struct sum_of<int32_t> {
+    typedef uint32_t type;
+    static __device__ __forceinline__ int32_t stored(uint32_t v)
+    {
+        return (int32_t)v;
+    }
+};
+
+template <class T> static __global__ void cumsum_lines(struct scan s, const T *x, T *out)
+{
+    typedef typename sum_of<T>::type Sum;
+    int64_t line = wn__thread();
+    if (line >= s.lines) return;
+    const int64_t first = line / s.inner * s.n * s.inner + line % s.inner;
+    Sum sum = 0;
+    for (int64_t r = 0; r < s.n; r++) {
+        int64_t at = first + (s.turned ? s.n - 1 - r : r) * s.inner;
+        sum += (Sum)wn__load(x[at]);
+        out[at] = sum_of<T>::stored(sum);
+    }
+}
+
+template <class T> static int32_t cumsum_start(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    struct scan s = scan_of(d);
+    if (wn__numel(&d->out) == 0) return WN_OK;
+    LAUNCH((cumsum_lines<T>), wn__blocks(s.lines, WN_THREADS), WN_THREADS, 0, stream, s, (const T *)b->in[0],
+           (T *)b->out);
+    return wn__cuda_launched();
+}
+
+/* ---- argsort ------------------------------------------------------------------------------------- */
+
+/* Returns whether position a of a line comes before position b. */
+template <class T>
+static __device__ __forceinline__ bool is_before(const struct scan &s, const T *x, int32_t a, int32_t b)
+{
+    typename wn__number<T>::type u = wn__load(x[a * s.inner]), v = wn__load(x[b * s.inner]);
+    bool is_odd_u = u != u, is_odd_v = v != v;
+    if (is_odd_u != is_odd_v) return s.turned ? is_odd_u : is_odd_v;
+    if (is_odd_u || u == v) return a < b;
+    return s.turned ? u > v : u < v;
+}
+
+/* Puts the positions at places i < p of the result in order; a place past n holds none. */
+template <class T>
+static __device__ __forceinline__ void compare(const struct scan &s, const T *x, int32_t *at, int64_t i, int64_t p)
+{
+    if (p >= s.n) return;
+    int32_t a = at[i * s.inner], b = at[p * s.inner];
+    if (!is_before(s, x, b, a)) return;
+    at[i * s.inner] = b;
+    at[p * s.inner] = a;
+}
+
+template <class T>
+static __global__ void __launch_bounds__(WN_THREADS) sort_line(struct scan s, const T *x, int32_t *out)
+{
+    const int64_t line = blockIdx.x, first = line / s.inner * s.n * s.inner + line % s.inner;
+    int64_t half = 1; /* of the power of two that holds n */
+    while (2 * half < s.n) half *= 2;
+    x += first;
+    out += first;
+    for (int64_t j = threadIdx.x; j < s.n; j += WN_THREADS) out[j * s.inner] = (int32_t)j;
+    __syncthreads();
+    for (int64_t size = 2; size <= 2 * half; size *= 2) {
+        for (int64_t t = threadIdx.x; t < half; t += WN_THREADS) {
+            int64_t begin = t / (size / 2) * size, own = t % (size / 2);
+            compare(s, x, out, begin + own, begin + size - 1 - own);
+        }
+        __syncthreads();
+        for (int64_t apart = size / 4; apart > 0; apart /= 2) {
+            for (int64_t t = threadIdx.x; t < half; t += WN_THREADS) {
+                int64_t i = t / apart * 2 * apart + t % apart;
+                compare(s, x, out, i, i + apart);
+            }
+            __syncthreads();
+        }
+    }
+}
+
+template <class T> static int32_t argsort_start(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    struct scan s = scan_of(d);
+    if (wn__numel(&d->out) == 0) return WN_OK;
+    LAUNCH((sort_line<T>), wn__grid(s.lines), WN_THREADS, 0, stream, s, (const T *)b->in[0], (int32_t *)b->out);
+    return wn__cuda_launched();
+}
+
+/* ---- which kernel -------------------------------------------------------------------------------- */
+
+template <class T> static wn_kernel_fn scan_of_type(const struct wn_desc *d)
+{
+    return d->op == WN_OP_CUMSUM ? cumsum_start<T> : d->op == WN_OP_ARGSORT ? argsort_start<T> : NULL;
+}
+
+wn_kernel_fn wn__cuda_scan_kernel(const struct wn_desc *d)
+{
+    switch (d->in[0].dtype) {
+    case WN_F32: return scan_of_type<float>(d);
+    case WN_F64: return scan_of_type<double>(d);
+    case WN_BF16: return scan_of_type<wn_bf16>(d);
+    case WN_I32: return scan_of_type<int32_t>(d);
+    default: return NULL;
+    }
+}

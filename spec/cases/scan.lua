@@ -1,0 +1,95 @@
+--- Cases of ops along one dim that keep its positions. Dims in `record` are 0-based.
+local array = require 'spec.cases.array'
+local record = array.record
+
+local shapes = {
+    { 'rows', { 3, 5 }, 1 }, { 'columns', { 5, 3 }, 0 }, { 'a middle dim, turned', { 2, 4, 3 }, 1, true },
+    { 'one position', { 4, 1 }, 1 }, { 'no positions', { 2, 0 }, 1 }, { 'no lines', { 0, 3 }, 1, true },
+    { 'long rows', { 2, 1031 }, 1, false, 'long' }, { 'wide columns, turned', { 7, 1100 }, 0, true, 'long' },
+}
+
+local function attrs(dim, turned) return { n = 2, i = { dim, turned and 1 or 0 } } end
+
+-- Returns the result of f(list), which returns a list as long, for every line of x along a dim from 0.
+local function along(x, dim, f)
+    local step = 1
+    for k = dim + 2, #x.shape do step = step * x.shape[k] end
+    local n, out = x.shape[dim + 1], {}
+    return array.build(x.shape, function(_, k)
+        local position = math.floor((k - 1) / step) % n
+        local first = k - position * step
+        if not out[first] then
+            local list = {}
+            for j = 1, n do list[j] = x[first + (j - 1) * step] end
+            out[first] = f(list)
+        end
+        return out[first][position + 1]
+    end)
+end
+
+local function sums(turned)
+    return function(list)
+        local out, sum = {}, 0
+        for k = 1, #list do
+            local at = turned and #list + 1 - k or k
+            sum = sum + list[at]
+            out[at] = sum
+        end
+        return out
+    end
+end
+
+local function order(turned)
+    return function(list)
+        local at = {}
+        for k = 1, #list do at[k] = k - 1 end
+        table.sort(at, function(a, b)
+            local u, v = list[a + 1], list[b + 1]
+            if (u ~= u) ~= (v ~= v) then return (turned and u ~= u or not turned and v ~= v) or false end
+            if u ~= u or u == v then return a < b end
+            if turned then return u > v end
+            return u < v
+        end)
+        return at
+    end
+end
+
+local function bad(name)
+    return {
+        { inputs = { { 3 } }, error = name .. ': dim 2 is out of range', call = function(_, x)
+            return record(name, { x }, attrs(1))
+        end },
+        { inputs = { { 3 } }, error = name .. ': the direction is 2, expected 0 or 1', call = function(_, x)
+            return record(name, { x }, { n = 2, i = { 0, 2 } })
+        end },
+        { inputs = { { 3, dtype = 'u8', gen = 'mask' } }, error = name .. ': .*u8', call = function(_, x)
+            return record(name, { x }, attrs(0))
+        end },
+    }
+end
+
+local function case(name, s, make, options)
+    local input = {}
+    for k, size in ipairs(s[2]) do input[k] = size end
+    for key, value in pairs(options.input or {}) do input[key] = value end
+    return { name = s[1] .. (options.title or ''), inputs = { input }, grad = options.grad and not s[5],
+        exact = options.exact, dtype = options.dtype, only = options.only,
+        call = function(_, x) return record(name, { x }, attrs(s[3], s[4])) end,
+        ref = function(x) return along(x, s[3], make(s[4])) end }
+end
+
+local cumsum, argsort = { cases = {}, bad = bad 'cumsum' }, { cases = {}, bad = bad 'argsort' }
+for k, s in ipairs(shapes) do
+    cumsum.cases[k] = case('cumsum', s, sums, { grad = true })
+    argsort.cases[2 * k - 1] = case('argsort', s, order, { exact = true, dtype = 'i32' })
+    argsort.cases[2 * k] = case('argsort', s, order, { title = ', equals', exact = true, dtype = 'i32', only = 'f32',
+        input = { dtype = 'i32', gen = 'int:3' } })
+end
+cumsum.cases[#cumsum.cases + 1] = case('cumsum', shapes[3], sums, { title = ', i32', only = 'f32', dtype = 'i32',
+    exact = true, input = { dtype = 'i32', gen = 'int:90' } })
+for _, turned in ipairs { false, true } do
+    argsort.cases[#argsort.cases + 1] = case('argsort', { 'every kind, ' .. tostring(turned), { 8 }, 0, turned }, order,
+        { exact = true, dtype = 'i32', input = { values = { 0 / 0, 1, -1 / 0, 0, -0.0, 0 / 0, 1 / 0, -2 } } })
+end
+
+return { cumsum = cumsum, argsort = argsort }
