@@ -246,7 +246,7 @@ describe('integers beside floats', function()
         local i, u, h = wane.tensor({ 1, 2 }, I32), wane.tensor({ 1, 0 }, U8), wane.ones(2, { dtype = 'bf16' })
         for _, case in ipairs {
             { i + 1.5, 'f32', 2.5, 3.5 }, { 1.5 - i, 'f32', 0.5, -0.5 }, { i + 1, 'i32', 2, 3 },
-            { i / 2, 'f32', 0.5, 1 }, { 3 / i, 'f32', 3, 1.5 }, { i / i, 'f32', 1, 1 }, 
+            { i / 2, 'f32', 0.5, 1 }, { 3 / i, 'f32', 3, 1.5 }, { i / i, 'f32', 1, 1 },
             { i * h, 'bf16', 1, 2 }, { h - u, 'bf16', 0, 1 },
             { u + i, 'i32', 2, 2 }, { u + u, 'i32', 2, 0 }, { 1 - u, 'i32', 0, 1 }, { u:eq(1), 'u8', 1, 0 },
             { u:lt(0.5), 'u8', 0, 1 }, { i:gt(h), 'u8', 0, 1 },
