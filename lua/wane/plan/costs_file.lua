@@ -198,10 +198,8 @@ function costs_file.write(name, found)
     table.sort(keys)
     for _, key in ipairs(keys) do lines[#lines + 1] = ('%.6g\t%s'):format(found.seconds[key], key) end
     os.execute(("mkdir -p '%s'"):format((name:match('^(.*)/[^/]*$') or '.'):gsub("'", "'\\''")))
-    local file, why = system.open(name .. '.new', 'w')
-    if not file then raise(nil, 'io', 'wane.profile: %s', why) end
-    file:write(table.concat(lines, '\n'), '\n')
-    file:close()
+    local fine, why = system.write(name .. '.new', table.concat(lines, '\n') .. '\n')
+    if not fine then raise(nil, 'io', 'wane.profile: %s', why) end
     local ok, problem = os.rename(name .. '.new', name)
     if not ok then raise(nil, 'io', 'wane.profile: %s', problem) end
 end

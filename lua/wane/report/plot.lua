@@ -22,15 +22,11 @@ local plot = {
 -- @return path
 -- @raise 'io' where the file cannot be written, 'value' for a path that is not a text
 function plot.write(path, text)
-    local file, why = require('wane.system').open(path, 'w')
-    if not file then
+    local fine, why = require('wane.system').write(path, text)
+    if not fine then
         local code = type(path) == 'string' and 'io' or 'value'
         errors.raise(nil, code, '%s cannot be written (%s)', errors.describe(path), why)
     end
-    local fine, more = file:write(text)
-    if fine then fine, more = file:flush() end
-    file:close()
-    if not fine then errors.raise(nil, 'io', '%s cannot be written (%s)', errors.describe(path), more) end
     return path
 end
 
