@@ -1,6 +1,6 @@
 -- Checks that what `make install` puts under DESTDIR works from there with nothing beside it: the command, the
--- examples, the completions, the manual page, and a program in C made with the headers; and that `make uninstall` leaves
--- nothing.
+-- examples, the completions, the manual page, and a program in C made with the headers; and that `make uninstall`
+-- leaves nothing.
 local helper = require 'spec.helper'
 
 local PROGRAM = [[
