@@ -173,6 +173,15 @@ describe('wane.plot as a picture', function()
         assert.is_nil(svg:find '[%z\1-\8\11-\31\127]')
     end)
 
+    it('has an end for numbers that hardly differ, are tiny or huge', function()
+        for _, list in ipairs { { 1, 1 + 2e-16 }, { 1e16, 1e16 + 2 }, { 5e-324, 1e-323 }, { 1e300, -1e300 },
+            { 1e-300, 2e-300 }, { 1.7e308, 1, -1.7e308 } } do
+            local svg = wane.plot(list):svg()
+            assert.is_nil(svg:find('nan', 1, true) or svg:find('inf', 1, true))
+            assert.is_true(#svg < 10000)
+        end
+    end)
+
     it('goes to a file in a folder that is made', function()
         local folder = os.tmpname()
         os.remove(folder)

@@ -41,7 +41,7 @@ local function series_of(name, list, words)
     local out = { name = name, points = {}, missing = 0 }
     for k = 1, #ys do
         local y, x = number_of(ys[k], words, k), xs and number_of(xs[k], 'the x of ' .. words, k) or k
-        if y == y and math.abs(y) < huge then
+        if math.abs(y) <= scale.MOST and math.abs(x) <= scale.MOST then
             out.points[#out.points + 1] = { x = x, y = y }
         else
             out.missing = out.missing + 1

@@ -2,6 +2,10 @@
 -- @internal wane.report.scale
 local scale = {}
 
+scale.MOST = 1e300 -- greatest number that has a place on an axis; the width of an axis must be finite
+local LEAST = 1e-290 -- least width of an axis
+local ALIKE = 1e-9 -- width of an axis over its greatest number, below which the numbers count as equal
+
 --- Returns the step of a scale, 1, 2 or 5 times a power of ten, with which at most `count` steps reach `top`.
 -- @param top number above 0
 -- @param count number of steps
@@ -22,8 +26,10 @@ function scale.range(points, axis)
     local low, high = math.huge, -math.huge
     for _, p in ipairs(points) do low, high = math.min(low, p[axis]), math.max(high, p[axis]) end
     if low > high then low, high = 0, 1 end
-    if low >= 0 and high > 0 and low < 0.6 * high then return 0, 1.08 * high end
-    local span = high > low and high - low or math.max(math.abs(high), 1) * 0.2
+    if low >= 0 and high > 0 and low < 0.6 * high then return 0, math.max(1.08 * high, LEAST) end
+    local size = math.max(math.abs(low), math.abs(high))
+    local span = high - low
+    if span <= ALIKE * size or span < LEAST then span = math.max(size, size < LEAST and 1 or LEAST) * 0.2 end
     local step = scale.step(span, 10)
     local from = step * math.floor((low - 0.04 * span) / step)
     return (low >= 0 and math.max(from, 0) or from), high + 0.08 * span
@@ -34,6 +40,7 @@ end
 -- @param high greatest number
 function scale.ticks(low, high)
     local step, list = scale.step(high - low, 5), {}
+    if high / step - low / step > 100 or math.abs(high / step) > 2 ^ 50 then return list end -- no step reaches it
     for k = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) do list[#list + 1] = k * step end
     return list
 end

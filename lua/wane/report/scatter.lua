@@ -15,7 +15,7 @@ local scatter = {}
 local MOST_LISTED = 60 -- names in a list, at most; a page has a table of all of them
 
 -- Tells whether a number has a place on an axis.
-local function is_finite(v) return v - v == 0 end
+local function is_finite(v) return math.abs(v) <= scale.MOST end
 
 -- Returns the points that have a place, those of them with a name, and how many have no place.
 local function sorted_out(chart)
