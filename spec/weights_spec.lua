@@ -219,6 +219,12 @@ describe('published weights that do not fit', function()
         assert.matches("unknown option 'droput'", message)
         _, message = failure(zoos.gpt2.load, FOLDER .. '/nowhere')
         assert.matches('No such file', message)
+        _, message = failure(zoos.gpt2.load, PUBLISHED .. 'gpt2', { config = { heads = 2 } })
+        assert.matches('^gpt2.load: config has no %a+$', message)
+        _, message = failure(zoos.gpt2.load, PUBLISHED .. 'gpt2', { model = 3 })
+        assert.matches('model = 3; expected a model of the zoo', message)
+        _, message = failure(zoos.gpt2.load, PUBLISHED .. 'gpt2', 'f32')
+        assert.matches('options must be a table, got f32', message)
         _, message = failure(zoos.gpt2.load)
         assert.matches('expected the name of a file or folder, got nil', message)
         assert.matches("missing in the file: .*'wte.weight'",
@@ -284,9 +290,18 @@ describe('names = a function', function()
         refused(7, "names('weight') returned 7; expected the name of a tensor in the file")
         refused({ name = 'a', turn = true }, "returned turn = true; expected")
         refused({ 'a', true }, 'returned true; expected')
+        refused({ name = 'a', rows = -1 }, 'returned rows = -1; expected')
         refused({}, 'a table without name')
         refused('a', "ignore = 'mask'; expected a list of Lua patterns", { ignore = 'mask' })
         refused('a', 'ignore = a table; expected a list of Lua patterns', { ignore = { '[' } })
+    end)
+
+    it('gives one tensor to two states, and names it once where it is missing', function()
+        local model = nn.Sequential { nn.Linear(2, 2, { bias = false }), nn.Linear(2, 2, { bias = false }) }
+        wane.save(PATH, { w = wane.ones(2, 2) })
+        wane.load(PATH, model, { names = function() return 'w' end })
+        assert.equal(8, (model[1].weight + model[2].weight):sum():item())
+        assert.same({ 'v' }, failure(wane.load, PATH, model, { names = function() return 'v' end }).missing)
     end)
 
     it('leaves a state as it is where it returns nil, and tells so', function()
@@ -353,8 +368,9 @@ describe('pieces of a state that leave a hole, overlap or end elsewhere', functi
         local file, linear = require 'wane.io.file', nn.Linear(2, 3, { bias = false })
         local before = bits(linear)
         write(PATH, ('\0'):rep(24))
-        for _, pieces in ipairs { { { 0, 5 } }, { { 1, 5 } }, { { 0, 2 }, { 3, 3 } }, { { 0, 4 }, { 3, 3 } },
-            { { 0, 7 } }, { { 0, -1 }, { -1, 7 } }, { { 0, 6, 4 } }, { { 0, 6, -2 } }, { { 0, 2 ^ 53 } } } do
+        for _, pieces in ipairs { { { 0, 5 } }, { { 1, 6 } }, { { 0, 2 }, { 3, 3 } }, { { 0, 2 }, { 3, 4 } },
+            { { 0, 4 }, { 3, 3 } }, { { 0, 7 } }, { { 0, -1 }, { -1, 7 } }, { { 0, 6, 4 } },
+            { { 0, 6, -2 } }, { { 0, 2 ^ 53 } } } do
             local e = failure(file.read, PATH, 'spec', function(f)
                 local list = {}
                 for k, p in ipairs(pieces) do

@@ -189,8 +189,8 @@ end
 -- the weights. lm_head.weight is left out where the head is the token table (config.tied)
 -- @return the model
 function gpt2.load(path, opts)
-    return published.load({ what = 'gpt2.load', new = gpt2.new, read = read, complete = complete, guess = guess,
-        table_name = 'wte.weight', names = names_of,
+    return published.load({ what = 'gpt2.load', new = gpt2.new, read = read, complete = complete,
+        smallest = gpt2.configs.small, guess = guess, table_name = 'wte.weight', names = names_of,
         ignore = { '%.attn%.bias$', '%.attn%.masked_bias$', '^lm_head%.weight$' } }, path, opts)
 end
 

@@ -140,7 +140,7 @@ end
 -- @return the model
 function llama.load(path, opts)
     return published.load({ what = 'llama.load', new = llama.new, read = read, complete = complete,
-        table_name = 'embed_tokens.weight', names = names_of,
+        smallest = llama.configs.small, table_name = 'embed_tokens.weight', names = names_of,
         ignore = { '%.rotary_emb%.inv_freq$' } }, path, opts)
 end
 

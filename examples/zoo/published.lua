@@ -110,7 +110,12 @@ end
 
 -- Returns the config that the weights were published with.
 local function config_of(zoo, path, list, opts)
-    if opts.config ~= nil then return opts.config end
+    if opts.config ~= nil then
+        for name in pairs(type(opts.config) == 'table' and zoo.smallest or {}) do
+            if opts.config[name] == nil then fail('%s: config has no %s', zoo.what, name) end
+        end
+        return opts.config
+    end
     local config = read_config(path)
     if config then return zoo.read(config) end
     local guess = zoo.guess and zoo.guess(list)
@@ -121,8 +126,9 @@ end
 
 --- Loads published weights.
 -- @param zoo { what = opens messages, new = function(config, opts), read = function(table of config.json) that returns
--- a config, complete = function(config) that fills in defaults, guess = function(list of tensors) that returns a config
--- or nil, table_name =, names = function(prefix, config) that returns the rule for wane.load, ignore = patterns }
+-- a config, complete = function(config) that fills in defaults, smallest = a whole config, guess = function(list of
+-- tensors) that returns a config or nil, table_name =, names = function(prefix, config) that returns the rule for
+-- wane.load, ignore = patterns }
 -- @param path of the weights: a file, an index, or a folder
 -- @param opts options of zoo.new, and model = one that takes the weights, config = instead of config.json
 -- @return the model
@@ -130,6 +136,10 @@ function published.load(zoo, path, opts)
     local rest, given = {}, opts or {}
     if type(path) ~= 'string' then
         fail('%s: expected the name of a file or folder, got %s', zoo.what, tostring(path))
+    end
+    if type(given) ~= 'table' then fail('%s: options must be a table, got %s', zoo.what, tostring(given)) end
+    if given.model ~= nil and not (wane.nn.is_module(given.model) and type(given.model.config) == 'table') then
+        fail('%s: model = %s; expected a model of the zoo', zoo.what, tostring(given.model))
     end
     for name, value in pairs(given) do
         if name ~= 'model' and name ~= 'config' then rest[name] = value end

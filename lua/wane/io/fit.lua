@@ -85,9 +85,10 @@ local function compare(ask, wanted, parts, found, cast)
     for k, part in ipairs(parts) do
         local item = { name = part.name, text = text_of(part.dims or wanted.dims, wanted.dtype) }
         local text = found[k] and given_text(found[k], part, wanted, cast)
-        if ask.given[part.name] == nil or text ~= item.text then -- a tensor that two states read is named once
-            ask.wanted[#ask.wanted + 1] = item
-            ask.given[part.name] = text
+        local key = part.name .. ' ' .. item.text -- a tensor that two states read is named once
+        if not ask.seen[key] then
+            ask.seen[key], ask.wanted[#ask.wanted + 1] = true, item
+            if ask.given[part.name] == nil or text ~= item.text then ask.given[part.name] = text end
         end
     end
     return are_there
@@ -162,7 +163,7 @@ function fit.compare(src, list, opts)
     local by = rule and 0 or names.shift_of(opts.names, opts.what)
     -- Names of the file are told as the script knows them: with 'torch' as names of the model.
     local function rename(name) return names.shifted(name, -by) end
-    local ask = { what = ("%s: '%s' does not fit"):format(opts.what, src.path), wanted = {}, given = {},
+    local ask = { seen = {}, what = ("%s: '%s' does not fit"):format(opts.what, src.path), wanted = {}, given = {},
         here = 'the model', there = 'the file', is_partial = opts.strict == false }
     local states, used, pieces, kept = {}, {}, {}, {}
     for _, wanted in ipairs(list) do

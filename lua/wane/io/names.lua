@@ -61,6 +61,9 @@ local function part_of(value, state, what)
         if type(field) ~= FIELDS[key] then fault = ('%s = %s'):format(tostring(key), errors.describe(field)) end
     end
     if not fault and not value.name then fault = 'a table without name' end
+    if not fault and value.rows and not (value.rows >= 0 and value.rows % 1 == 0) then
+        fault = 'rows = ' .. tostring(value.rows)
+    end
     if fault then
         raise(nil, 'value', "%s: names('%s') returned %s; expected the name of a tensor in the file, { name =, "
             .. 'transpose = true, rows = }, a list of these, or nil', what, state, fault)
