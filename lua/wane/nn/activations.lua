@@ -26,10 +26,20 @@ end
 -- @usage print(nn.ReLU()(x).shape) --> (2, 8)
 activation('ReLU', 'relu')
 
---- Makes a module that returns x Phi(x), the exact form, with erf.
+--- Makes a module that returns x Phi(x), the exact form, with erf, or the form of GPT-2, with tanh.
 -- @function nn.GELU
--- @usage print(nn.GELU()(x).shape) --> (2, 8)
-activation('GELU', 'gelu')
+-- @param opts {approximate = 'none' or 'tanh'}
+-- @usage print(nn.GELU()(x).shape, nn.GELU { approximate = 'tanh' }) --> (2, 8)	GELU(tanh)
+local GELU = module.new('GELU', function(self, opts)
+    local form = errors.check_options(opts, { 'approximate' }, 'nn.GELU').approximate
+    if type(form) ~= 'nil' and form ~= 'none' and form ~= 'tanh' then
+        errors.raise(nil, 'value', "nn.GELU: approximate must be 'none' or 'tanh', got %s", errors.describe(form))
+    end
+    self.approximate = form or 'none'
+end)
+function GELU:forward(x) return tensor.methods.gelu(x, self.approximate) end
+function GELU:extra() return self.approximate == 'tanh' and 'tanh' or '' end
+activations.GELU = GELU
 
 --- Makes a module that returns x sigmoid(x).
 -- @function nn.SiLU

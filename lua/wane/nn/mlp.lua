@@ -1,7 +1,7 @@
 --- nn.MLP(d, hidden = 4 d, {act = 'gelu', bias = true, dropout = 0, dtype =, device =}): down(act(up(x))).
 --
 -- x (..., d) -> (..., d). Its children are up, nn.Linear(d, hidden), down, nn.Linear(hidden, d), act, which is 'relu',
--- 'gelu', 'silu', 'tanh' or 'sigmoid', and dropout after down where it is above 0.
+-- 'gelu', 'gelu_tanh', 'silu', 'tanh' or 'sigmoid', and dropout after down where it is above 0.
 -- @module wane.nn.mlp
 -- @usage print(nn.MLP(8, 32, { act = 'silu' })(x).shape) --> (2, 8)
 
@@ -14,7 +14,7 @@ local Linear = require 'wane.nn.linear'
 
 local ACTS = {
     relu = activations.ReLU, gelu = activations.GELU, silu = activations.SiLU, tanh = activations.Tanh,
-    sigmoid = activations.Sigmoid,
+    sigmoid = activations.Sigmoid, gelu_tanh = function() return activations.GELU { approximate = 'tanh' } end,
 }
 
 local MLP = module.new('MLP', function(self, d, hidden, opts)

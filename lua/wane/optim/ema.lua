@@ -1,9 +1,9 @@
 --- optim.EMA(params, {decay = 0.999}): the exponential moving average of parameters, for evaluation.
 --
 -- `ema:update()` after a step sets average = decay average + (1 - decay) parameter; the average begins as the
--- parameters are when it is made, and is f32 for bf16 parameters, because one step of it is lost in bf16. `ema:apply(fn)`
--- calls a function with the averages in the place of the parameters. (Polyak and Juditsky, "Acceleration of Stochastic
--- Approximation by Averaging", 1992.)
+-- parameters are when it is made, and is f32 for bf16 parameters, because one step of it is lost in bf16.
+-- `ema:apply(fn)` calls a function with the averages in the place of the parameters. (Polyak and Juditsky,
+-- "Acceleration of Stochastic Approximation by Averaging", 1992.)
 -- @module wane.optim.ema
 -- @usage
 -- local ema = optim.EMA(model, { decay = 0.9 })

@@ -183,11 +183,31 @@ function methods.rsqrt(a) return unary(RSQRT, a) end
 -- @usage print(wane.tensor({ -1, 2 }):relu()) --> tensor (2) f32 [0., 2.]
 function methods.relu(a) return unary(RELU, a) end
 
---- Returns a Phi(a), element by element, with Phi the normal distribution function: the exact form, with erf.
+-- Returns x / (1 + exp(-2 u)), which is x (1 + tanh u) / 2, with u = sqrt(2 / pi) (x + 0.044715 x^3).
+local function gelu_tanh(x)
+    local wide = x.dtype == 'bf16' and x:to 'f32' or x
+    local y = wide * (wide * (wide * wide * 0.044715 + 1) * (2 * math.sqrt(2 / math.pi))):sigmoid()
+    return y:to(x.dtype)
+end
+
+--- Returns a Phi(a), element by element, with Phi the normal distribution function.
+-- The exact form is one op. The form of GPT-2, with tanh in the place of erf, is composed of elementwise ops, in f32
+-- for bf16.
 -- @param a float tensor
+-- @param approximate 'none', the exact form, unless given; or 'tanh'
 -- @return tensor of the shape and dtype of a
--- @usage print(wane.tensor({ 0, 1 }):gelu()) --> tensor (2) f32 [0.0000, 0.8413]
-function methods.gelu(a) return unary(GELU, a) end
+-- @usage
+-- print(wane.tensor({ 0, 1 }):gelu()) --> tensor (2) f32 [0.0000, 0.8413]
+-- print(wane.tensor({ 0, 1 }):gelu 'tanh') --> tensor (2) f32 [0.0000, 0.8412]
+function methods.gelu(a, approximate)
+    if approximate == nil or approximate == 'none' then return unary(GELU, a) end
+    if approximate ~= 'tanh' then
+        raise(nil, 'value', "gelu: expected 'none' or 'tanh', got %s", errors.describe(approximate))
+    end
+    tensor.need_self(a, 'gelu')
+    if not tensor.is_float[tensor.typed(a)._dtype] then return unary(GELU, a) end -- which refuses it
+    return gelu_tanh(a)
+end
 
 --- Returns a sigmoid(a), element by element.
 -- @param a float tensor
