@@ -119,7 +119,7 @@ return {
     {
         name = 'settings of an optimizer are not loaded',
         file = 'lua/wane/optim/optimizer.lua',
-        old = 'for key, value in pairs(settings) do self[key] = value end',
+        old = 'for key, value in pairs(all) do self[key] = value end',
         new = '',
         spec = SAVE,
     },

@@ -58,6 +58,21 @@ return {
         filter = 'conversion',
     },
     {
+        name = 'RMSprop is said to write three cells',
+        file = 'runtime/base/opcode.h',
+        old = 'case WN_OP_RMSPROP:\n    case WN_OP_LION: return 2;',
+        new = 'case WN_OP_LION: return 2;\n    case WN_OP_RMSPROP: return 3;',
+        spec = 'spec/groups_spec.lua',
+        filter = 'rmsprop',
+    },
+    {
+        name = 'a group reads the settings of the optimizer alone',
+        file = 'lua/wane/optim/optimizer.lua',
+        old = 'self._class.fill(self.param_groups[g]._settings, set, t)',
+        new = 'self._class.fill(self._settings, set, t)',
+        spec = 'spec/groups_spec.lua',
+    },
+    {
         name = 'a tile of bf16 starts at the row',
         file = 'kernels/cpu/binary.c',
         old = 'wn__widen(wide_b, b + i * sb, sb ? m : 1);',
