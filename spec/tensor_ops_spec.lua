@@ -95,6 +95,15 @@ describe('an op that is made of others', function()
         end
     end)
 
+    it('works in pieces of a batch', function()
+        local x = wane.eval(wane.randn(4, 3))
+        local function f(p) return p:sin():cumsum(2):softplus():logsumexp(2) + p:std(2) + (p:topk(1):squeeze(2)) end
+        assert.same(f(x):totable(), wane.chunked(f, x, { size = 2 }):totable())
+        assert.matches('cumsum .* mixes them', tostring(select(2, pcall(wane.chunked, function(p)
+            return p:cumsum(1)
+        end, x, { size = 2 }))))
+    end)
+
     it('counts, finds and compares', function()
         near({ 2 }, wane.tensor({ 0, 3, NAN }):norm(0))
         near({ 1, 0 }, wane.tensor({ { 0, NAN }, { 0, 0 } }):any(2))
@@ -170,6 +179,7 @@ describe('an op that is made of others', function()
             { 'max: positions are those along one dim, got nil', function()
                 return x:max(nil, { indices = true })
             end },
+            { 'min: positions are those along one dim, got nil', function() return x:min { indices = true } end },
             { 'wane.zeros_like: expected a tensor', function() return wane.zeros_like { 2, 3 } end },
             { 'wane.linspace: the numbers are floats, got the dtype i32', function()
                 return wane.linspace(0, 1, 3, I32)
@@ -190,6 +200,8 @@ describe('order', function()
     it('sums, sorts and takes the largest, with gradients that go to their positions', function()
         near({ 1, 3, 6, 4, 9, 15 }, wane.tensor({ { 1, 2, 3 }, { 4, 5, 6 } }):cumsum())
         near({ 1, 2, 5, 7 }, wane.tensor({ { 1, 2 }, { 4, 5 } }, I32):cumsum(1))
+        near({ 1, 1, 2 }, wane.tensor({ 5, 0, 7 }):gt(1):cumsum())
+        near({ 9, 5, 0 }, (wane.tensor({ 5, 0, 9 }, U8):sort { descending = true }))
         near({ 3, 2, 1 }, slope(function(x) return x:cumsum() end, { 5, 5, 5 }))
         local values, ids = wane.tensor({ 2, NAN, -1, 2, INF }):sort { descending = true }
         near({ NAN, INF, 2, 2, -1 }, values)

@@ -414,6 +414,7 @@ end
 -- @usage print(wane.tensor({ { 1, 2 }, { 3, 4 } }):max(2)) --> tensor (2) f32 [2., 4.]
 function methods.max(a, dim, opts)
     if getmetatable(dim) == Tensor then return methods.maximum(a, dim) end
+    if type(dim) == 'table' and dim.indices then dim, opts = nil, dim end
     if type(opts) == 'table' and opts.indices then return with_positions(a, 'max', dim, opts) end
     return unary(id.max, a, reduce_attrs(a, 'max', dim, opts))
 end
@@ -428,6 +429,7 @@ end
 -- @usage print(wane.tensor({ { 1, 2 }, { 3, 4 } }):min(1)) --> tensor (2) f32 [1., 2.]
 function methods.min(a, dim, opts)
     if getmetatable(dim) == Tensor then return methods.minimum(a, dim) end
+    if type(dim) == 'table' and dim.indices then dim, opts = nil, dim end
     if type(opts) == 'table' and opts.indices then return with_positions(a, 'min', dim, opts) end
     return unary(id.min, a, reduce_attrs(a, 'min', dim, opts))
 end

@@ -19,6 +19,7 @@ local order = {}
 -- Records an op along a dim.
 local function record(o, t, dim, turned, what)
     local d = op.dim(t, dim or -1, what)
+    if t.dtype == 'u8' then t = t:to 'i32' end
     local at = op.attrs()
     at.n = 2
     at.i[0], at.i[1] = d, turned and 1 or 0
@@ -34,7 +35,7 @@ local function arguments(dim, opts, allowed, what)
 end
 
 --- Returns the running sum along a dim: element k is the sum of elements 1 to k. Floats are added in f64.
--- @param t tensor of floats or i32
+-- @param t tensor; one of u8, such as a comparison, is counted in i32
 -- @param dim number, -1 unless given
 -- @return tensor of the shape and dtype of t
 -- @usage print(wane.tensor({ 1, 2, 3 }):cumsum()) --> tensor (3) f32 [1., 3., 6.]
@@ -44,7 +45,7 @@ function methods.cumsum(t, dim)
 end
 
 --- Returns the positions along a dim in the order of their elements.
--- @param t tensor of floats or i32
+-- @param t tensor
 -- @param dim number, -1 unless given
 -- @param opts {descending = false}; may be the only argument
 -- @return i32 tensor of the shape of t
@@ -56,7 +57,7 @@ function methods.argsort(t, dim, opts)
 end
 
 --- Returns the elements along a dim in their order, and the positions that they had.
--- @param t tensor of floats or i32
+-- @param t tensor
 -- @param dim number, -1 unless given
 -- @param opts {descending = false}; may be the only argument
 -- @return tensor of the shape and dtype of t
@@ -72,7 +73,7 @@ function methods.sort(t, dim, opts)
 end
 
 --- Returns the k largest elements along a dim, the largest first, and their positions.
--- @param t tensor of floats or i32
+-- @param t tensor
 -- @param k number of elements
 -- @param dim number, -1 unless given
 -- @param opts {largest = true; false: the smallest, in their order}

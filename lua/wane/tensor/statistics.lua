@@ -143,7 +143,7 @@ function methods.logsumexp(a, dim, opts)
     dim, opts = arguments(dim, opts, { 'keepdim' }, 'logsumexp')
     local x, rounded = precise(a)
     local top = methods.detach(methods.max(x, dim, KEPT))
-    top = where(methods.isfinite(top), top, 0)
+    top = where(methods.lt(methods.abs(top), 1 / 0), top, 0)
     local sum = methods.sum(methods.exp(x - top), dim, KEPT)
     local none = methods.eq(sum, 0)
     local y = where(none, -1 / 0, methods.log(where(none, 1, sum))) + top
