@@ -53,6 +53,13 @@ function errors.where(level)
     end
 end
 
+--- Returns 'file:line' of the frame `level` above the caller when it is outside the library, else nil.
+-- @param level 1: the caller of the function that asks
+function errors.where_if_direct(level)
+    local info = debug.getinfo(level + 1, 'Sl')
+    return info and is_users(info) and info.short_src .. ':' .. info.currentline or nil
+end
+
 -- ---- tracebacks ---------------------------------------------------------------------------------------------------
 
 local FIRST, LAST = 60, 20 -- innermost and outermost frames of the stack that a traceback looks at

@@ -2,6 +2,7 @@
  * sorted by their place in record order. Leaves (states, inputs, numbers) are not issued, so they take the place
  * before their first reader: a state that is read for the second time gives the same order, and finds the same
  * plan, as one that is read for the first time. */
+#include <stdio.h>
 #include <stdlib.h>
 #include "../base/alloc.h"
 #include "graph.h"
@@ -34,20 +35,61 @@ static int32_t order_refuse_spent(const struct wn_node *n)
                     order_name(n), line[0] ? " (" : "", line, line[0] ? ")" : "");
 }
 
-/* Sets *below to 1 if the order takes in the inputs of n. WN_STALE where n can no longer be computed. */
-static int32_t order_enter(const struct wn_node *n, int32_t through_held, int32_t *below)
+#define DESCRIBED 160 /* bytes of the description of a value in a message */
+
+/* Fills `text`, (DESCRIBED), with "'hidden' (linear, x.lua:6)", without what is not known. Returns it. */
+static const char *order_describe(const struct wn_node *n, char *text)
 {
+    const char *line = wn__line_text(n->line), *op = wn__op_name(n->op), *between = n->name && line[0] ? ", " : "";
+    if (n->name == NULL && line[0] == 0) snprintf(text, DESCRIBED, "%s", op);
+    else if (n->name == NULL) snprintf(text, DESCRIBED, "%s (%s)", op, line);
+    else snprintf(text, DESCRIBED, "'%s' (%s%s%s)", n->name, op, between, line);
+    return text;
+}
+
+/* Returns the first of `n` nodes that is n itself or reads it; n where none does. */
+static const struct wn_node *order_reader(struct wn_node *const *nodes, int64_t count, const struct wn_node *n)
+{
+    for (int64_t i = 0; i < count; i++)
+        for (int32_t k = 0; k < nodes[i]->n_in; k++)
+            if (nodes[i]->in[k] == n) return nodes[i];
+    return n;
+}
+
+/* Fails with WN_STALE: node number `at` of the order, counted from `nodes`, is, or reads, a state that has changed. A
+ * value between the roots and it that was retained says why its :retain() did not help. */
+static int32_t order_refuse_stale(struct wn_node *const *nodes, int64_t at)
+{
+    const struct wn_node *n = nodes[at], *kept = NULL;
+    const char *state = n->op == WN_OP_CELL && n->cell->name ? n->cell->name : "a state";
+    char value[DESCRIBED], retained[DESCRIBED], versions[64] = "";
+    if (n->op == WN_OP_CELL)
+        snprintf(versions, sizeof versions, " (version %lld, now %lld)", (long long)n->version,
+                 (long long)n->cell->version);
+    const struct wn_node *before = NULL;
+    for (const struct wn_node *r = n; r != before && kept == NULL; r = order_reader(nodes, at, r)) {
+        if (r->retain) kept = r;
+        before = r;
+    }
+    order_describe(n->op == WN_OP_CELL ? order_reader(nodes, at, n) : n, value);
+    if (kept == NULL)
+        return wn__fail(WN_STALE,
+                        "%s has changed since %s was recorded%s; call :retain() on the value before the step, or "
+                        "record it again",
+                        state, value, versions);
+    return wn__fail(WN_STALE,
+                    "%s has changed since %s was recorded%s; :retain() on %s kept nothing, because no program had "
+                    "computed it before the step: wane.eval computes it at once, or record it again",
+                    state, value, versions, order_describe(kept, retained));
+}
+
+/* Sets *below to 1 if the order takes in the inputs of node number `at`, counted from `nodes`. WN_STALE where it can no
+ * longer be computed. */
+static int32_t order_enter(struct wn_node *const *nodes, int64_t at, int32_t through_held, int32_t *below)
+{
+    const struct wn_node *n = nodes[at];
     *below = 0;
-    if (n->op == WN_OP_CELL && n->version != n->cell->version)
-        return wn__fail(WN_STALE,
-                        "%s has changed since this value was recorded (version %lld, now %lld); call "
-                        ":retain() on the value before the step, or record it again",
-                        n->cell->name ? n->cell->name : "a state", (long long)n->version, (long long)n->cell->version);
-    if (n->stale)
-        return wn__fail(WN_STALE,
-                        "%s depends on a state that has changed since it was recorded; call :retain() on the "
-                        "value before the step, or record it again",
-                        order_name(n));
+    if ((n->op == WN_OP_CELL && n->version != n->cell->version) || n->stale) return order_refuse_stale(nodes, at);
     *below = n->n_in > 0 && (!n->is_held || (through_held && n->needs_grad));
     return WN_OK;
 }
@@ -133,7 +175,7 @@ int32_t wn__topological_order(struct wn_node *const *roots, int32_t n, int32_t t
     for (; at < w->count; at++) {
         struct wn_node *node = w->nodes[at];
         int32_t below;
-        WN_TRY(order_enter(node, through_held, &below));
+        WN_TRY(order_enter(w->nodes + first, at - first, through_held, &below));
         for (int32_t i = 0; below && i < node->n_in; i++) {
             if (through_held && node->needs_grad && node->in[i]->over_spent) return order_refuse_spent(node->in[i]);
             if (node->in[i]->stamp == stamp) continue;

@@ -130,8 +130,8 @@ function Profile.__tostring(p)
     local head = '%d kinds of application measured, %d in the table; the slowest:\n'
     local kept = p.file and '\nkept in ' .. p.file or '\nnot kept: ' .. (p.why or 'WANE_COSTS is off')
     local tables = ('%s\n%s\n'):format(p:by 'op', p:by 'path')
-    return tables .. head:format(#p, p.known) .. table_.text({ 'us', 'what' }, rows) .. (p.disturbed and DISTURBED:format(
-        p.disturbed, p.is_used and 'all the same' or 'not') or '') .. kept
+    local disturbed = p.disturbed and DISTURBED:format(p.disturbed, p.is_used and 'all the same' or 'not') or ''
+    return tables .. head:format(#p, p.known) .. table_.text({ 'us', 'what' }, rows) .. disturbed .. kept
 end
 
 -- Applies measured seconds and rates to plans from now on, and adds them to the file `name` unless name is nil.

@@ -96,6 +96,14 @@ function replan.difference(now, before)
     return difference(describe(now), describe(before))
 end
 
+-- Returns words about tensors that the script compared by `==`, after a difference; '' where it compared none.
+local function comparisons()
+    local lines = tensor.compared()
+    if #lines == 0 then return '' end
+    return ('. Tensors were compared by == (%s), which asks whether they are the same tensor, not whether values are '
+        .. 'equal: use a:eq(b), or compare numbers of item()'):format(table.concat(lines, ', '))
+end
+
 --- Counts a plan that a run point had to make, and warns at the fifth.
 -- @param p Program that is planned and did not run
 -- @param run number of the run point
@@ -112,9 +120,9 @@ function replan.note(p, run)
         step.seen = describe(p)
     elseif step.count == MANY then
         io.stderr:write(('wane: %s: this step is planned for the %dth time, and planning takes longer than a small '
-            .. 'step. What differs from the time before: %s\n'):format(place, MANY,
+            .. 'step. What differs from the time before: %s%s\n'):format(place, MANY,
             difference(describe(p), step.seen) or 'nothing of what is recorded differs, so more plans are in use than '
-                .. 'the 64 that are kept, or gradients lie elsewhere'))
+                .. 'the 64 that are kept, or gradients lie elsewhere', comparisons()))
         step.seen = nil
     end
 end

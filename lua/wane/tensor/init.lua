@@ -1,9 +1,10 @@
 --- The class of tensors: a name for a value of the graph, and nothing more.
 --
 -- A tensor is a table around one handle. It owns no bytes: the graph and the C library do, and collecting a tensor only
--- enqueues its handle. Shape, dtype and device of a value never change, so they are read once and cached. There is no
--- `__eq` (a == b is identity) and no `#t`. Methods are in the table `tensor.methods`, which the files of operations
--- fill; a name that is neither a method nor a field raises with near names.
+-- enqueues its handle. Shape, dtype and device of a value never change, so they are read once and cached. `a == b` is
+-- identity, and what scripts compare so is noted for program/replan.lua. Lua 5.1 asks no metamethod for `#t`, ipairs
+-- and pairs; where LuaJIT was built with the rules of Lua 5.2, they raise. Methods are in the table `tensor.methods`,
+-- which the files of operations fill; a name that is neither a method nor a field raises with near names.
 -- @module wane.tensor
 
 local binding = require 'wane.ffi'
@@ -268,8 +269,25 @@ function tensor.indexing(fn)
     select_row = fn
 end
 
+-- Raises 'value' for an index that is no number and no name.
+local function refuse_index(t, key, what)
+    if tensor.is(key) then
+        raise(nil, 'value', 't[...]%s: %s is no index; t:index_select(dim, ids) takes rows by number (ids from 0), '
+            .. 'wane.where(mask, t, 0) by a mask', what, errors.describe(key))
+    elseif type(key) == 'table' then
+        raise(nil, 'value', 't[{...}]%s: a list is no index; write t[i][j] for one element, t:narrow(dim, start, '
+            .. 'length) for a range, t:index_select(dim, ids) for rows by number (ids: an i32 tensor, from 0)', what)
+    end
+    raise(nil, 'value', 't[%s]%s: an index is a number from 1 to %s', tostring(key), what,
+        tostring(tensor.typed(t)._dims[1] or 0))
+end
+
 local function unknown(t, key)
+    if type(key) ~= 'string' then refuse_index(t, key, '') end
     local name = tostring(key)
+    if tonumber(name) then
+        raise(nil, 'value', "t['%s']: an index is a number, got a string; write t[%s]", name, name)
+    end
     if name:sub(-1) == '_' and methods[name:sub(1, -2)] then
         raise(nil, 'value', "%s: values are immutable, write x = x:%s(...)", name, name:sub(1, -2))
     end
@@ -307,6 +325,7 @@ function Tensor.__newindex(t, key, value)
         raise(nil, 'value', 't[%s] = ...: values are immutable; build the new value with wane.where, cat or stack',
             tostring(key))
     end
+    if type(key) ~= 'string' then refuse_index(t, key, ' = ...') end
     raise(nil, 'value', "tensor %s: field '%s' cannot be assigned; %s", tensor.describe(t), tostring(key),
         near(key, setfields))
 end
@@ -316,6 +335,39 @@ local function no_order(a, b)
         .. 'a:ge(b) (got %s and %s)', errors.describe(a), errors.describe(b))
 end
 Tensor.__lt, Tensor.__le = no_order, no_order
+
+-- Refuses `#t` where LuaJIT was built with LUAJIT_ENABLE_LUA52COMPAT; else Lua answers 0 without a call.
+function Tensor.__len(t)
+    raise(nil, 'value', '#t: a tensor has no length; use t:size(1) for its rows, t:numel() for its elements (got %s)',
+        errors.describe(t))
+end
+
+local function no_walk(t)
+    raise(nil, 'value', 'ipairs(t), pairs(t): a tensor is no list; write for i = 1, t:size(1) do ... t[i] ... end, or '
+        .. 'walk t:totable() (got %s)', errors.describe(t))
+end
+Tensor.__ipairs, Tensor.__pairs = no_walk, no_walk
+
+local MOST_LINES = 8 -- places of `==` that are looked for, at most: each takes a walk of the stack
+local compared, lines_compared = {}, 0
+
+-- Keeps the answer of `a == b` for tensors: whether they are the same name for a value. Notes where a script asks.
+function Tensor.__eq(_, _)
+    if lines_compared < MOST_LINES then
+        local where = errors.where_if_direct(2)
+        if where and not compared[where] then
+            compared[where], lines_compared = true, lines_compared + 1
+            compared[#compared + 1] = where
+        end
+    end
+    return false -- Lua asks only about two tables that are not the same
+end
+
+--- Lists the lines of scripts, in order, that compared two tensors by `==`, which is true for the same tensor alone.
+-- @within Internal
+function tensor.compared()
+    return compared
+end
 
 function Tensor.__concat(a, b)
     return tostring(a) .. tostring(b)

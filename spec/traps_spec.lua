@@ -1,0 +1,113 @@
+-- Checks that habits which mean another thing here are told, with what to write instead: a retain that came too late,
+-- lists as indices, `==` between tensors, and lengths and walks where Lua asks.
+local helper = require 'spec.helper'
+local wane = helper.wane
+local nn = wane.nn
+
+local function refused(fn, ...)
+    local fine, why = pcall(fn, ...)
+    assert.is_false(fine)
+    assert.matches('^spec/traps_spec.lua:%d+$', why.where)
+    for _, want in ipairs { ... } do
+        if type(want) == 'string' then assert.is_truthy(why.message:find(want, 1, true), why.message) end
+    end
+    return why
+end
+
+describe(':retain() on what no program computed before a step', function()
+    local model, x, opt
+
+    before_each(function()
+        wane.lines(true)
+        wane.manual_seed(1)
+        model, x = nn.Linear(4, 4), wane.eval(wane.randn(2, 4))
+        opt = wane.optim.SGD(model:parameters(), { lr = 0.1 })
+    end)
+    after_each(function() wane.lines(false) end)
+
+    it('is named, with the value and its line, whatever is asked of it', function()
+        local line = debug.getinfo(1, 'l').currentline + 1
+        local hidden = model(x):named 'hidden':retain()
+        local named = ("'hidden' (linear, spec/traps_spec.lua:%d)"):format(line)
+        opt:step(model(x):sum())
+        for _, ask in ipairs { function() return hidden:totable() end, function() return hidden:sum():item() end,
+            function() return wane.eval((hidden * 2):relu()) end } do
+            local why = refused(ask, ' has changed since ' .. named .. ' was recorded',
+                ':retain() on ' .. named .. ' kept nothing', 'wane.eval computes it at once')
+            assert.equal('stale', why.code)
+        end
+        assert.equal(2, model(x):retain():size(1)) -- and everything works afterwards
+        opt:step(model(x):sum())
+    end)
+
+    it('is told apart from values that were not retained, and from those that were computed', function()
+        local plain, kept, computed = model(x), model(x):retain(), model(x):retain()
+        wane.eval(computed)
+        opt:step((model(x) + kept):sum())
+        local why = refused(function() return plain:sum():item() end, 'weight has changed since linear (',
+            'call :retain() on the value before the step')
+        assert.is_nil(why.message:find 'kept nothing')
+        assert.equal('number', type(kept:sum():item()))
+        assert.equal('number', type(computed:sum():item()))
+    end)
+end)
+
+describe('an index', function()
+    local t = wane.ones(3, 2)
+
+    it('that is a list, a tensor, a text or a boolean is refused, with what to write', function()
+        refused(function() return t[{ 1, 2 }] end, 'a list is no index', 't[i][j]', 't:narrow', 't:index_select')
+        refused(function() return t[{ 1 }] end, 'a list is no index')
+        refused(function() return t[t:gt(0)] end, 'a tensor (3, 2) u8 is no index', 'wane.where', 'index_select')
+        refused(function() return t['1'] end, "t['1']: an index is a number", 'write t[1]')
+        refused(function() return t[true] end, 't[true]: an index is a number from 1 to 3')
+        refused(function() t[{ 1, 2 }] = 3 end, 't[{...}] = ...: a list is no index')
+        refused(function() t[t] = 3 end, 'is no index')
+        assert.same({ 1, 1 }, t[1]:totable())
+    end)
+end)
+
+describe('a length and a walk of a tensor', function()
+    it('are refused where Lua asks the tensor', function()
+        local mt = getmetatable(wane.ones(2))
+        refused(function() return mt.__len(wane.ones(2, 3)) end, 't:size(1)', 't:numel()', '(2, 3) f32')
+        refused(function() return mt.__ipairs(wane.ones(2)) end, 'for i = 1, t:size(1) do')
+        refused(function() return mt.__pairs(wane.ones(2)) end, 't:totable()')
+        local asks = pcall(function() return #setmetatable({}, { __len = error }) end) == false
+        if asks then refused(function() return #wane.ones(2) end, 't:size(1)') end
+    end)
+end)
+
+describe('a == b', function()
+    it('stays identity', function()
+        local a, b = wane.ones(2), wane.ones(2)
+        assert.is_false(a == b)
+        assert.is_true(a == a and a ~= b) -- luacheck: ignore
+        assert.is_false(a == nil or a == 3)
+    end)
+
+    it('is named where a step is planned again', function()
+        local path = os.tmpname()
+        local file = assert(io.open(path, 'wb'))
+        file:write([[local wane = require 'wane'
+local w, a, b = wane.ones(2, { requires_grad = true }), wane.ones(2), wane.ones(2)
+for i = 1, 6 do
+    local loss = (w * 1):sum()
+    if ARG == 'compare' and a == b then loss = loss * 2 end
+    for _ = 1, i do loss = loss + w:sum() end
+    loss:backward()
+end
+]])
+        file:close()
+        local function said(word)
+            return helper.shell(([[cd /tmp && LUA_PATH="%s/lua/?.lua;%s/lua/?/init.lua;;" ${LUAJIT:-luajit} -e ]]
+                .. [["ARG = '%s'" %s 2>&1]]):format(helper.lines('pwd -P')[1], helper.lines('pwd -P')[1], word, path))
+        end
+        local with, without = said 'compare', said 'no'
+        os.remove(path)
+        assert.matches('What differs from the time before: .-%. Tensors were compared by == %([^)]*:5%)', with)
+        assert.matches('use a:eq%(b%)', with)
+        assert.matches('What differs from the time before', without)
+        assert.is_nil(without:find 'compared by')
+    end)
+end)
