@@ -111,3 +111,26 @@ end
         assert.is_nil(without:find 'compared by')
     end)
 end)
+
+describe('a policy by type, op, name or path', function()
+    it('is told once when it decides nothing, with what there is, and not when it decides or is optional', function()
+        local function said(policy)
+            local out = helper.shell(([[${LUAJIT:-luajit} -e "package.path = 'lua/?.lua;lua/?/init.lua;' .. package.path
+                local wane = require 'wane'; local nn, policy = wane.nn, wane.policy
+                local model, x = nn.Sequential { nn.MLP(8, 16), nn.ReLU(), nn.Linear(8, 2) }, wane.ones(4, 8)
+                for _ = 1, 2 do wane.plan(function() return model(x):sum() end, { policy = %s }) end" 2>&1]]):format(
+                policy))
+            return out
+        end
+        local out = said "policy.by_type { Linear = 'recompute' }"
+        assert.matches('^wane: the policy by_type{Linear=recompute} decides about none of the %d+ values', out)
+        assert.matches('their types are [^\n]*MLP', out)
+        assert.matches('what a module returns belongs to its caller', out)
+        assert.equal(1, select(2, out:gsub('wane: ', '')))
+        assert.matches('their paths are [^\n]*1%.up', said "policy.by_path { { '^3', 'recompute' } }")
+        for _, policy in ipairs { "policy.by_type { MLP = 'recompute' }",
+            "policy.by_type { Linear = 'recompute', default = 'save' }", "policy.by_type { Linear = 'recompute', optional = true }", "function() end" } do
+            assert.equal('', said(policy))
+        end
+    end)
+end)

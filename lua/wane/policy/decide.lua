@@ -11,6 +11,7 @@ local errors = require 'wane.errors'
 local policy = require 'wane.policy'
 local recipe = require 'wane.policy.recipe'
 local scoped = require 'wane.scoped'
+local silent = require 'wane.policy.silent'
 
 local C, check, raise = binding.C, binding.check, errors.raise
 
@@ -300,7 +301,7 @@ end
 
 -- Asks the layers about every residual, and gives the library the first answer.
 local function decide_residuals(program, graph, layers, covers)
-    local said = {}
+    local said, asked = {}, {}
     for i = 0, C.wn_residual_count(program.handle) - 1 do
         local node = graph.by_index[policy_query.node_of(program, i)]
         local cover, r = covers[node.index], nil
@@ -313,6 +314,7 @@ local function decide_residuals(program, graph, layers, covers)
             if layer.policy.ask and policy_query.owned_by(node, layer.scope) then
                 r = r or policy_query.describe(program, node, i)
                 local word = policy_query.word(layer.policy, r)
+                silent.note(asked, layer.policy, r, word)
                 if word then
                     check(C.wn_decide(program.handle, i, word))
                     policy_query.note(said, program, i, word, r)
@@ -322,6 +324,7 @@ local function decide_residuals(program, graph, layers, covers)
         end
     end
     policy_query.check(said)
+    silent.tell(asked)
 end
 
 -- ---- budgets ---------------------------------------------------------------------------------------------------
