@@ -129,7 +129,8 @@ describe('a policy by type, op, name or path', function()
         assert.equal(1, select(2, out:gsub('wane: ', '')))
         assert.matches('their paths are [^\n]*1%.up', said "policy.by_path { { '^3', 'recompute' } }")
         for _, policy in ipairs { "policy.by_type { MLP = 'recompute' }",
-            "policy.by_type { Linear = 'recompute', default = 'save' }", "policy.by_type { Linear = 'recompute', optional = true }", "function() end" } do
+            "policy.by_type { Linear = 'recompute', default = 'save' }",
+            "policy.by_type { Linear = 'recompute', optional = true }", "function() end" } do
             assert.equal('', said(policy))
         end
     end)
