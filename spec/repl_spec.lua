@@ -124,8 +124,8 @@ describe('repl session', function()
         s:feed('t = { name = ("x"):rep(60), { { { {} } } }, { { { { 1 } } } } }')
         s:feed('t.inner = { up = t, u = { t } }')
         s:feed('t')
-        assert.equal('{\n  { { { {} } } },\n  { { { { ... } } } },\n  inner = { u = { <_ again> }, up = <_ again> },\n  '
-            .. 'name = "' .. ('x'):rep(60) .. '"\n}\n', shown())
+        assert.equal('{\n  { { { {} } } },\n  { { { { ... } } } },\n  inner = { u = { <_ again> }, up = <_ again> },\n'
+            .. '  name = "' .. ('x'):rep(60) .. '"\n}\n', shown())
         s:feed('a = { {} }; a[1].self = a[1]')
         s:feed('a')
         assert.matches('self = <_%[1%] again>', shown())

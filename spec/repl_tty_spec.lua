@@ -264,6 +264,38 @@ describe('help', function()
         assert.is_true(#bare <= 10, table.concat(bare, ' '))
     end)
 
+    it('knows with an example every method of plans, optimizers and all other objects of the reference', function()
+        local reference = require 'spec.support.reference'
+        local lacking, count = {}, 0
+        for _, file in ipairs(reference.files()) do
+            for _, block in ipairs(file.is_public and file.blocks or {}) do
+                local title = reference.title(block)
+                if title and not block.is_internal and title:find '^[%a_]+:[%w_]+$' or title and title:find '%..*%.'
+                    and not title:find '^nn%.init' then
+                    local text = ask(title):match('%f[%w]' .. title .. '\n.*')
+                    count = count + 1
+                    if not (text and text:find('for example:', 1, true)) then lacking[#lacking + 1] = title end
+                end
+            end
+        end
+        assert.same({}, lacking)
+        assert.is_true(count > 100, count)
+    end)
+
+    it('knows the objects among the names', function()
+        local model = wane.nn.Linear(2, 2)
+        local function loss() return model(wane.ones(1, 2)):sum() end
+        local help, env = require 'wane.repl.help', { p = wane.plan(loss), fr = wane.frontier(loss),
+            o = wane.optim.SGD(model:parameters(), { lr = 1 }), wane = wane }
+        assert.matches('^plan:explain\n.*for example:', help.text(env, 'p:explain'))
+        assert.matches('^frontier:plot\n', help.text(env, 'fr:plot'))
+        assert.matches('^optimizer:step\n', help.text(env, 'o:step'))
+        assert.matches('^o is one of optimizer: .*optimizer:step', help.text(env, 'o'))
+        assert.matches('^wane.memory.limit\n', help.text(env, 'memory.limit'))
+        assert.matches('^optim.schedule.cosine\n', help.text(env, 'cosine'))
+        assert.matches("did you mean 'explain'", help.text(env, 'explian'))
+    end)
+
     it('names what is near an unknown name, and says what a name of the prompt is', function()
         assert.matches("did you mean 'zeros'", ask 'zeross')
         assert.matches('^grid is a tensor: ', ask 'grid')

@@ -1,5 +1,6 @@
 -- Compares tensors with values worked out by hand or by plain Lua: creation, arithmetic, shapes, reductions and
 -- lookups. Nothing here looks at plans; gradients appear only where a method of tensors is about them.
+local helper = require 'spec.helper'
 local wane = require 'wane'
 
 local function near(expected, got, tolerance)
@@ -378,8 +379,30 @@ describe('values', function()
         assert.are.equal('tensor (2, 2) f32\n[[1., 2.],\n [3., 4.]]', tostring(wane.tensor { { 1, 2 }, { 3, 4 } }))
         assert.are.equal('tensor (2) f32 [0.5000, 1.2500]', tostring(wane.tensor { 0.5, 1.25 }))
         assert.are.equal('tensor (3) i32 [ 1, 20,  3]', tostring(wane.tensor({ 1, 20, 3 }, { dtype = 'i32' })))
-        local text = tostring(wane.full({ 40, 40 }, 2))
-        assert.are.equal('tensor (40, 40) f32: mean 2, std 0, min 2, max 2, nan 0', text)
+        local row = '[2., 2., 2., ..., 2., 2., 2.]'
+        assert.are.equal('tensor (40, 40) f32: mean 2, std 0, min 2, max 2, nan 0\n['
+            .. (row .. ',\n '):rep(3) .. '...,\n ' .. (row .. ',\n '):rep(2) .. row .. ']',
+            tostring(wane.full({ 40, 40 }, 2)))
+    end)
+
+    it('print the corners of a large one: of long dims both ends, of short dims all', function()
+        assert.are.equal('\n[   0.,    1.,    2., ..., 1998., 1999., 2000.]',
+            tostring(wane.arange(0, 2001)):match '\n.*')
+        assert.are.equal('\n[[   0.,    1.,    2., ...,  998.,  999., 1000.],\n '
+            .. '[1001., 1002., 1003., ..., 1999., 2000., 2001.]]',
+            tostring(wane.arange(0, 2002):reshape(2, 1001)):match '\n.*')
+        local text = tostring(wane.zeros(3, 3, 3, 3, 3, 3, 3, 3))
+        assert.is_true(select(2, text:gsub('0%.', '')) <= 256, #text)
+    end)
+
+    it('print lines as wide as the output', function()
+        local script = "package.path='lua/?.lua;lua/?/init.lua;'..package.path; print(require'wane'.arange(0, 30))"
+        for columns, lines in pairs { [40] = 5, [80] = 3, [400] = 1 } do
+            local text = helper.shell(('COLUMNS=%d ${LUAJIT:-luajit} -e "%s"'):format(columns, script))
+            assert.are.equal(lines, select(2, text:gsub('\n', '')))
+            for line in text:gmatch '[^\n]+' do assert.is_true(#line <= columns, line) end
+            assert.matches('29%.%]\n$', text)
+        end
     end)
 
     it('are collected when garbage holds many bytes, though Lua sees little of it', function()

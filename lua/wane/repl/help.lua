@@ -1,24 +1,27 @@
 --- `?name` at the prompt: shows what the comments of Wane's own Lua files say about a name.
 --
 -- A name is looked up where a script would find it: wane, a tensor's methods and fields, nn, optim, policy, data, a
--- model's methods. Then the comment that fits it best is searched in the files beside this one. Help is read from the
--- code and cannot drift from it: a name that is gone has none, and a new comment is found at once.
+-- model's methods, those of plans, optimizers and other objects. Then the comment that fits it best is searched in the
+-- files beside this one. Help is read from the code and cannot drift from it: a name that is gone has none, and a new
+-- comment is found at once.
 -- @internal wane.repl.help
 
+local comments = require 'wane.repl.comments'
 local errors = require 'wane.errors'
 local module = require 'wane.module'
 local names = require 'wane.repl.names'
+local objects = require 'wane.repl.objects'
 local tensor = require 'wane.tensor'
 
 local help = {}
 
-local folder = debug.getinfo(1, 'S').source:match '^@(.*[/\\])repl[/\\]' or './'
+local folder = comments.folder
 
 -- ---- the names there are -----------------------------------------------------------------------------------------
 -- Spaces in the order in which a bare name is looked up; `data` is no name of the prompt, but wane.data exists.
-local SPACES = { 'wane', 'tensor', 'nn', 'optim', 'policy', 'data', 'model' }
+local SPACES = { 'wane', 'tensor', 'nn', 'optim', 'policy', 'data' }
 local OWN_FILES = {
-    tensor = { 'tensor/', 'program/grad' }, policy = { 'policy/' }, model = { 'module/' },
+    tensor = { 'tensor/', 'program/grad' }, policy = { 'policy/' },
     nn = { 'nn/', 'module/' }, optim = { 'optim/' }, data = { 'data/' },
 }
 
@@ -27,7 +30,6 @@ local function space(which)
     local wane = require 'wane'
     if which == 'wane' then return wane end
     if which == 'tensor' then return nil end
-    if which == 'model' then return module.Module end
     return wane[which]
 end
 
@@ -56,49 +58,7 @@ local function has(which, name)
 end
 
 -- ---- the comments there are --------------------------------------------------------------------------------------
--- Blocks of comments: list of { file, first, last = lines, text = lines of the comment, usage = lines of its examples,
--- code = lines up to the next comment, is_doc }.
-local blocks
-
-local function is_comment(line)
-    return line:match '^%-%-' ~= nil and not line:match '^%-%- %-%-%-%-'
-end
-
--- Adds a line of a comment to the block's text, or to its examples after an `@usage`.
-local function add_comment(block, line)
-    local text = line:gsub('^%-%-+ ?', '')
-    local first = text:match '^@usage ?(.*)'
-    if first then
-        block.usage = block.usage or {}
-        if first ~= '' then table.insert(block.usage, first) end
-    elseif block.usage and not text:match '^@' then
-        table.insert(block.usage, text)
-    else
-        table.insert(block.text, text)
-    end
-end
-
--- Reads the blocks of one file, if it exists.
-local function read_blocks(path, file)
-    local input = io.open(path, 'rb')
-    if not input then return end
-    local block, n
-    n = 0
-    for line in input:lines() do
-        n = n + 1
-        if is_comment(line) then
-            if block == nil or #block.code > 0 then
-                block = { file = file, first = n, text = {}, code = {}, is_doc = line:match '^%-%-%-' ~= nil }
-                blocks[#blocks + 1] = block
-            end
-            add_comment(block, line)
-        elseif block then
-            block.code[#block.code + 1] = line
-        end
-        if block then block.last = n end
-    end
-    input:close()
-end
+local blocks -- of comments.read
 
 -- Files that names come from; plain Lua cannot list a folder.
 local FILES = {
@@ -115,8 +75,8 @@ local function load_blocks()
     local function add(file)
         if seen[file] then return end
         seen[file] = true
-        read_blocks(folder .. file .. '.lua', file)
-        read_blocks(folder .. file .. '/init.lua', file .. '/init')
+        comments.read(blocks, file)
+        comments.read(blocks, file .. '/init')
     end
     for _, file in ipairs(FILES) do add(file) end
     -- Looking up the name loaded the files of layers, of optimizers and of names that are loaded late.
@@ -192,7 +152,7 @@ local function title(which, name)
     if which == 'tensor' then
         return tensor.methods[name] and 'tensor:' .. name or 'tensor.' .. name
     end
-    return which == 'model' and 'model:' .. name or which .. '.' .. name
+    return which .. '.' .. name
 end
 
 -- Returns the text of a block as it is shown.
@@ -238,6 +198,12 @@ local function near(name)
             seen[candidate] = true
         end
     end
+    for _, which in ipairs(objects.kinds()) do
+        for candidate in pairs(objects.methods(which)) do
+            if not seen[candidate] then known[#known + 1] = candidate end
+            seen[candidate] = true
+        end
+    end
     table.sort(known)
     return errors.near(name, known)
 end
@@ -250,12 +216,33 @@ local function spaces_of(env, before)
     end
     local value = names.value(env, before)
     if tensor.is(value) then return { 'tensor' } end
-    if module.is(value) then return { 'model' } end
     return {}
 end
 
+-- Appends what is known of the methods of plans, optimizers and other objects.
+local function add_objects(out, env, before, name)
+    for _, which in ipairs(objects.kinds()) do
+        local is_meant = before == '' or before == which or 'wane.' .. before == which or 'optim.' .. before == which
+            or before == 'wane.' .. which or objects.kind(names.value(env, before)) == which
+            or which == 'module' and module.is(names.value(env, before))
+        local block = is_meant and objects.methods(which)[name]
+        if block then out[#out + 1] = objects.title(which, name) .. '\n' .. shown(block) end
+    end
+end
+
+-- Returns a line with the methods of a kind of object that a name or its value stands for, or nil.
+local function methods_line(env, name)
+    local which = objects.kind(names.value(env, name)) or name
+    if not objects.is(which) then return nil end
+    local list = {}
+    for method in pairs(objects.methods(which)) do list[#list + 1] = objects.title(which, method) end
+    table.sort(list)
+    return ('%s is %s: %s'):format(name, name == which and 'a kind of object' or 'one of ' .. which,
+        table.concat(list, ', '))
+end
+
 local USAGE = [[
-?name tells about a name: ?zeros, ?wane.memory, ?tensor:sum, ?nn.Linear, ?policy.sqrt, or ?x for what x is.
+?name tells about a name: ?zeros, ?wane.memory, ?tensor:sum, ?nn.Linear, ?plan:explain, or ?x for what x is.
 who() lists the tensors, modules and optimizers among the names, with their bytes.
 Values print themselves; end a line with ; to keep it quiet; _ is the last value; TAB completes; ^C stops; ^D leaves.]]
 
@@ -277,6 +264,9 @@ function help.text(env, query)
             out[#out + 1] = title(which, name) .. '\n' .. (block and shown(block) or place(which, name, value))
         end
     end
+    add_objects(out, env, before, name)
+    local methods = before == '' and methods_line(env, name)
+    if methods then out[#out + 1] = methods end
     if #out > 0 then return table.concat(out, '\n') end
     local value = names.value(env, query)
     if value ~= nil and before == '' then

@@ -1,26 +1,28 @@
 --- Printing of tensors: the text of `print(t)`.
 --
--- A tensor of up to 1,000 elements is shown whole, a larger one by shape, mean, deviation, extremes and the count of
--- NaN. Printing is a run point. A tensor on meta shows its type only.
+-- A tensor of up to 1,000 elements is shown whole, a larger one by shape, mean, deviation, extremes, the count of NaN,
+-- and its corners: of every dim the first 3 and the last 3, fewer where there are many dims. Rows wider than the output
+-- go on in the next line. Printing is a run point. A tensor on meta shows its type only.
 -- @internal wane.tensor.display
 
 local binding = require 'wane.ffi'
 local read = require 'wane.tensor.read'
+local system = require 'wane.system'
 local tensor = require 'wane.tensor'
 
 local C = binding.C
-local math, string, table, tonumber = math, string, table, tonumber
+local ipairs, math, string, table, tonumber = ipairs, math, string, table, tonumber
 
 local display = {}
 
 local MOST = 1000 -- elements shown one by one
+local EDGE = 3 -- elements and rows shown at either end of a dim of a larger tensor
 
--- Returns one format for all numbers of a tensor: integers, fixed or scientific.
-local function choose_format(buffer, n, is_float)
+-- Returns one format for all numbers that are shown: integers, fixed or scientific.
+local function choose_format(values, is_float)
     if not is_float then return '%d' end
     local largest, least, whole = 0, math.huge, true
-    for k = 0, n - 1 do
-        local v = tonumber(buffer[k])
+    for _, v in ipairs(values) do
         local a = math.abs(v)
         if v == v and a ~= math.huge then
             if a > largest then largest = a end
@@ -40,38 +42,92 @@ local function number_text(format, v)
     return string.format(format, v)
 end
 
--- Appends to grid.out the elements behind the first `at`, from dim `depth` on. grid: { texts = of all elements, width =
--- of the longest of them, dims =, out = list of pieces }. Returns the number of elements that are in grid.out then.
-local function rows(grid, depth, at, indent)
-    local dims, out = grid.dims, grid.out
-    if depth == #dims then
-        local cells = {}
-        for k = 1, dims[depth] do
-            local text = grid.texts[at + k]
-            cells[k] = string.rep(' ', grid.width - #text) .. text
-        end
-        out[#out + 1] = '[' .. table.concat(cells, ', ') .. ']'
-        return at + dims[depth]
-    end
-    out[#out + 1] = '['
-    for k = 1, dims[depth] do
-        if k > 1 then out[#out + 1] = ',' .. string.rep('\n', #dims - depth) .. string.rep(' ', indent + 1) end
-        at = rows(grid, depth + 1, at, indent + 1)
-    end
-    out[#out + 1] = ']'
-    return at
+local GAP = -1 -- stands for the positions of a dim that are left out
+
+-- Lists the positions of a dim that are shown, from 0: all, or `edge` at either end.
+local function positions(size, edge)
+    local list = {}
+    for k = 0, size <= 2 * edge and size - 1 or edge - 1 do list[#list + 1] = k end
+    if size <= 2 * edge then return list end
+    list[#list + 1] = GAP
+    for k = size - edge, size - 1 do list[#list + 1] = k end
+    return list
 end
 
-local function whole(buffer, n, dims, is_float)
-    local format = choose_format(buffer, n, is_float)
-    local texts, width = {}, 0
-    for k = 1, n do
-        texts[k] = number_text(format, tonumber(buffer[k - 1]))
-        width = math.max(width, #texts[k])
+-- Returns how many elements are shown at either end of a dim: fewer than EDGE where many dims would make them MOST.
+local function edge_of(dims)
+    for edge = EDGE, 2, -1 do
+        local n = 1
+        for _, size in ipairs(dims) do n = n * math.min(size, 2 * edge) end
+        if n <= MOST then return edge end
     end
-    if #dims == 0 then return texts[1] end
-    local grid = { texts = texts, width = width, dims = dims, out = {} }
-    rows(grid, 1, 0, 0)
+    return 1
+end
+
+-- Appends to `values` the elements that are shown behind the first `at`, from dim `depth` on, in their order.
+local function gather(grid, values, buffer, depth, at)
+    for _, k in ipairs(grid.positions[depth]) do
+        local start = at * grid.dims[depth] + k
+        if k ~= GAP and depth == #grid.dims then values[#values + 1] = tonumber(buffer[start]) end
+        if k ~= GAP and depth < #grid.dims then gather(grid, values, buffer, depth + 1, start) end
+    end
+end
+
+-- Appends one row of numbers to grid.out, in lines that fit.
+local function row(grid, indent)
+    local list, out, column = grid.positions[#grid.dims], grid.out, indent + 1
+    out[#out + 1] = '['
+    for i, k in ipairs(list) do
+        local text = '...'
+        if k ~= GAP then
+            grid.shown = grid.shown + 1
+            text = grid.texts[grid.shown]
+            text = string.rep(' ', grid.width - #text) .. text
+        end
+        if i > 1 and column + #text + 3 > grid.columns then
+            out[#out + 1] = ',\n' .. string.rep(' ', indent + 1)
+            column = indent + 1
+        elseif i > 1 then
+            out[#out + 1] = ', '
+            column = column + 2
+        end
+        out[#out + 1] = text
+        column = column + #text
+    end
+    out[#out + 1] = ']'
+end
+
+-- Appends the numbers from dim `depth` on to grid.out. grid: { texts = of the numbers shown, shown = number of them
+-- that are in grid.out, width = of the longest, columns = of the output, dims =, positions = of each dim, out = list of
+-- pieces }.
+local function rows(grid, depth, indent)
+    local dims, out = grid.dims, grid.out
+    if depth == #dims then return row(grid, indent) end
+    out[#out + 1] = '['
+    for i, k in ipairs(grid.positions[depth]) do
+        if i > 1 then out[#out + 1] = ',' .. string.rep('\n', #dims - depth) .. string.rep(' ', indent + 1) end
+        if k == GAP then out[#out + 1] = '...' else rows(grid, depth + 1, indent + 1) end
+    end
+    out[#out + 1] = ']'
+end
+
+-- Returns the numbers of a tensor as text, its corners alone where `is_cut`.
+local function numbers(buffer, dims, is_float, is_cut)
+    local grid, values = { dims = dims, positions = {}, out = {}, texts = {}, shown = 0, width = 0 }, {}
+    if #dims == 0 then
+        values[1] = tonumber(buffer[0])
+        return number_text(choose_format(values, is_float), values[1])
+    end
+    local edge = is_cut and edge_of(dims) or math.huge
+    for d = 1, #dims do grid.positions[d] = positions(dims[d], edge) end
+    gather(grid, values, buffer, 1, 0)
+    local format = choose_format(values, is_float)
+    for k, v in ipairs(values) do
+        grid.texts[k] = number_text(format, v)
+        grid.width = math.max(grid.width, #grid.texts[k])
+    end
+    grid.columns = system.columns()
+    rows(grid, 1, 0)
     return table.concat(grid.out)
 end
 
@@ -110,10 +166,11 @@ function display.text(t)
     if n == 0 then return head .. ' []' end
     local is_float = tensor.is_float[t._dtype]
     local buffer = read.buffer(t, 'print')
-    if n > MOST then return head .. ': ' .. summary(buffer, n) end
-    local text = whole(buffer, n, dims, is_float)
-    if #dims <= 1 then return head .. ' ' .. text end
-    return head .. '\n' .. text
+    local is_cut = n > MOST
+    if is_cut then head = head .. ': ' .. summary(buffer, n) end
+    local text = numbers(buffer, dims, is_float, is_cut)
+    local is_short = #dims <= 1 and not is_cut and #head + 1 + #text <= system.columns()
+    return head .. (is_short and ' ' or '\n') .. text
 end
 
 return display
