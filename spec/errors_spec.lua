@@ -144,6 +144,17 @@ describe('names', function()
         fails(function() local _ = nn.init.norml end, "'norml'", "'normal'")
     end)
 
+    it('are near within a bound that depends on the length', function()
+        local known = { 'lr', 'Linear', 'weight_decay', 'momentum', 'relu', 'cross_entropy' }
+        for name, hint in pairs { LR = "'lr'", lin = "'Linear'", decay = "'weight_decay'", rlu = "'relu'",
+            momentun = "'momentum'", cross_entorpy = "'cross_entropy'" } do
+            assert.equal('did you mean ' .. hint .. '?', errors.near(name, known))
+        end
+        for _, name in ipairs { 'ls', 'x', 'ear', 'sum', 'plan', 'entropies_of_all' } do
+            assert.matches('^known: ', errors.near(name, known))
+        end
+    end)
+
     it('that cannot be assigned are refused, where a script may take them for settings', function()
         fails(function() wane.memory.limit = 1000 end, 'call wane.memory.limit(1000)')
         fails(function() wane.memory.limit_disk = '8 GiB' end, "call wane.memory.limit_disk('8 GiB')")

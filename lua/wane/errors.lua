@@ -257,10 +257,12 @@ end
 function errors.near(name, candidates)
     name = tostring(name)
     local names, found = listed(candidates), {}
-    local limit = math.max(1, math.floor(#name / 3))
+    local limit = #name <= 2 and 0 or math.min(3, math.max(1, math.floor(#name / 3)))
     for i, candidate in ipairs(names) do
         local d = distance(name:lower(), candidate:lower())
-        local is_part = #name >= 3 and candidate:lower():find(name:lower(), 1, true)
+        -- A part counts where it begins the name or is most of it: 'lin' is near Linear, 'ear' is not.
+        local at = #name >= 3 and candidate:lower():find(name:lower(), 1, true)
+        local is_part = at and (at == 1 or 2 * #name > #candidate or candidate:sub(at - 1, at - 1) == '_')
         if d <= limit or is_part then
             found[#found + 1] = { name = candidate, d = d, i = i }
         end

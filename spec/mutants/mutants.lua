@@ -286,8 +286,8 @@ return {
     {
         name = 'an error leaves a dynamic extent open',
         file = 'lua/wane/scoped.lua',
-        old = '    set(before)\n    if not ok then error((...), 0) end',
-        new = '    if not ok then error((...), 0) end\n    set(before)',
+        old = '    set(before)\n    if not ok then again((...)) end',
+        new = '    if not ok then again((...)) end\n    set(before)',
         spec = 'spec/runpoints_spec.lua',
     },
     {
