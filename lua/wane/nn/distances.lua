@@ -121,11 +121,9 @@ local function as(w, x)
     return w and w:to(x.dtype)
 end
 
--- Returns (1 - y) x + (1 + (pos_weight - 1) y) log(1 + exp(-x)), of which log(1 + exp(-x)) is computed as
--- log(1 + exp(-|x|)) + (|x| - x) / 2, which no x makes infinite, and whose gradient at 0 is -1/2.
+-- Returns (1 - y) x + (1 + (pos_weight - 1) y) softplus(-x), which no x makes infinite.
 local function with_logits(x, y, weight, pos_weight)
-    local size = x:abs()
-    local softplus = ((-size):exp() + 1):log() + (size - x) * 0.5
+    local softplus = (-x):softplus()
     if pos_weight then softplus = softplus * ((as(pos_weight, x) - 1) * y + 1) end
     local loss = (1 - y) * x + softplus
     return weight and loss * as(weight, x) or loss

@@ -154,7 +154,7 @@ function EMA:apply(fn, ...)
         raise(nil, 'value', '%s: apply: expected a function, got %s', what, errors.describe(fn))
     end
     self:swap_in()
-    return finish(self, xpcall(fn, scoped.handler, ...))
+    return finish(self, xpcall(fn, errors.handler, ...))
 end
 
 --- Returns the averages by name: the paths of the model, or the numbers of the list. The tensors are its own, not

@@ -11,7 +11,6 @@ local measure = require 'wane.plan.measure'
 local memory = require 'wane.plan.memory'
 local planning = require 'wane.plan.planning'
 local scoped = require 'wane.scoped'
-local system = require 'wane.system'
 
 local C, raise = binding.C, errors.raise
 local tonumber = tonumber

@@ -127,10 +127,9 @@ function methods.scatter_add(t, dim, ids, source)
     need_self(t, 'scatter_add')
     local d = op.dim(t, dim, 'scatter_add')
     ids = op.indices(ids)
-    for k, x in ipairs { ids, source } do
-        if not tensor.is(x) then op.bad_operand(id.gather_grad, x, k + 1) end
-    end
-    local fits = typed(ids)._ndim == t._ndim and typed(source)._dtype == t._dtype
+    if not tensor.is(ids) then op.bad_operand(id.gather_grad, ids, 2) end
+    if not tensor.is(source) then op.bad_operand(id.gather_grad, source, 3) end
+    local fits = typed(ids)._ndim == t._ndim and typed(source)._ndim == t._ndim and source._dtype == t._dtype
     for k = 1, fits and t._ndim or 0 do
         fits = fits and (k == d + 1 or ids._dims[k] == t._dims[k]) and source._dims[k] == ids._dims[k]
     end

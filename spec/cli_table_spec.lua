@@ -1,0 +1,188 @@
+-- Checks the table of commands and what reads it: the pages of help, the refusals, the completions and the manual page;
+-- and that what a command writes arrives, or that its exit status says so.
+local helper = require 'spec.helper'
+
+local scripts = {}
+
+local function script(text)
+    local name = os.tmpname() .. '.lua'
+    local file = assert(io.open(name, 'w'))
+    file:write(text)
+    file:close()
+    scripts[#scripts + 1] = name
+    return name
+end
+
+teardown(function()
+    for _, name in ipairs(scripts) do os.remove(name) end
+end)
+
+describe('the table of commands', function()
+    local arguments = require 'wane.cli.arguments'
+    local commands = require 'wane.cli.commands'
+
+    -- Returns the refusal of a command line, or nil.
+    local function refused(name, ...)
+        local fine, why = pcall(arguments.parse, arguments.command(name), { ... })
+        if not fine then assert.is_true(require('wane.cli.refusal').is(why), tostring(why)) end
+        return not fine and why.message or nil
+    end
+
+    it('has a page, an example and a function for every command', function()
+        for _, command in ipairs(commands) do
+            local text, code = helper.shell(('build/wane %s --help'):format(command.name))
+            assert.equal(0, code, text)
+            assert.truthy(text:find('usage: wane ' .. command.name, 1, true), text)
+            assert.truthy(text:find('  ' .. command.examples[1][1] .. '\n', 1, true), text)
+            for _, row in ipairs(command.options) do
+                assert.truthy(text:find('\n  ' .. arguments.shown(row.name), 1, true), row.name)
+            end
+            for line in text:gmatch '[^\n]+' do assert.is_true(#line <= 80, line) end
+        end
+        assert.equal((helper.shell 'build/wane sweep --help'), (helper.shell 'build/wane help sweep'))
+        local text, code = helper.shell 'build/wane help swep'
+        assert.matches("unknown command 'swep'; did you mean 'sweep'", text)
+        assert.equal(2, code)
+    end)
+
+    it('names the option in every refusal of a value, whatever its kind', function()
+        local wrong = { count = { '0.5', '-1', 'x', 'nan', '1e9' }, seconds = { '0', '-1', 'x', 'nan', 'inf' },
+            size = { 'much', '-1', '3 apples' }, policy = { 'sqr', 'segments(' },
+            file = { '/', '/dev/full', '/dev/null/x' },
+            name = { 'folder/' }, text = {} }
+        for _, command in ipairs(commands) do
+            for _, row in ipairs(command.options) do
+                local shown, file = arguments.shown(row.name), command.least == 1 and 'x.lua' or nil
+                local values = row.is_closed and { 'nothing' } or row.value and wrong[row.kind] or {}
+                for _, value in ipairs(values) do
+                    assert.truthy((refused(command.name, shown, value, file) or ''):find(shown, 1, true),
+                        command.name .. shown .. value)
+                end
+                assert.truthy((refused(command.name, file or shown, shown .. '=') or 'unknown'):find(
+                    #row.name == 1 and 'unknown' or row.value and 'is missing' or 'takes no value', 1, true), shown)
+                if row.value then
+                    assert.matches('a value is missing', refused(command.name, shown))
+                    assert.matches('a value is missing', refused(command.name, shown, '--help'))
+                end
+            end
+            assert.matches("unknown option '%-z'", refused(command.name, '-z'))
+        end
+    end)
+
+    it('refuses what would be lost: an option given twice, one file for two outputs, words too many', function()
+        assert.matches('%-%-steps is given twice', refused('measure', 'x', '--steps', '1', '--steps=2'))
+        assert.matches('%-%-depth is given twice', refused('sweep', 'x', '--depth', '1', '--depth', '2'))
+        assert.matches("measure takes one script, got 'y' too", refused('measure', 'x', 'y'))
+        assert.matches("version takes nothing, got 'x'", refused('version', 'x'))
+        assert.matches("unknown option '%-%-lr'", refused('run', '--lr', 'x'))
+        assert.is_nil(refused('run', 'x', '--lr', '1', '--lr', '2', '-z', '--help'))
+        local text, code = helper.shell 'build/wane sweep x.lua --csv a --svg a'
+        assert.matches('%-%-csv and %-%-svg name the same file', text)
+        assert.equal(2, code)
+        text, code = helper.shell 'build/wane profile --policy sqrt'
+        assert.matches('%-%-policy: give the script', text)
+        assert.equal(2, code)
+    end)
+
+    it('gives an option of the script the type of its default, and lists it', function()
+        local name = script [[return { defaults = { on = false, n = 2 }, grid = { k = { 1, 2 } }, build = function(p)
+            io.stderr:write(type(p.on), ' ', tostring(p.on), ' ', type(p.n), '\n')
+            return function() return require('wane').ones(2, { requires_grad = true }):sum() end
+        end }]]
+        for words, said in pairs { [''] = 'boolean false number', ['--on'] = 'boolean true number',
+            ['--on false --n 3'] = 'boolean false number', ['--on=true'] = 'boolean true number',
+            ['--on maybe'] = "--on takes true or false, as the script's false, got 'maybe'",
+            ['--n x'] = "--n takes a number, as the script's 2, got 'x'", ['--n'] = '--n: a value is missing' } do
+            local text = helper.shell(('build/wane plan %s %s'):format(name, words))
+            assert.truthy(text:find(said, 1, true), text)
+        end
+        local text, code = helper.shell('build/wane sweep --help ' .. name)
+        assert.matches('options of [^\n]*:\n  %-%-k +%(swept: 1,2%)\n  %-%-n +2\n  %-%-on +false\n', text)
+        assert.equal(0, code)
+    end)
+
+    it('makes a completion of bash that offers commands, options, values and files', function()
+        for line, want in pairs { ['wane sw'] = 'sweep', ['wane sweep --ret'] = '--retry-failed',
+            ['wane plan --target h'] = 'h200', ['wane sweep --policy save_all,sq'] = 'save_all,sqrt',
+            ['wane sweep --policy = sq'] = 'sqrt', ['wane plan fir'] = 'first.lua', ['wane completion b'] = 'bash' } do
+            local text = helper.shell(('bash -c \'. <(build/wane completion bash); cd examples; COMP_WORDS=(%s); '
+                .. 'COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _wane; echo "${COMPREPLY[*]}"\''):format(line))
+            assert.equal(want .. '\n', text)
+        end
+        local text = helper.shell 'build/wane completion zsh'
+        for _, command in ipairs(commands) do
+            assert.truthy(text:find(('\n        (%s) _arguments'):format(command.name), 1, true))
+        end
+        text = helper.shell 'if command -v zsh; then build/wane completion zsh | zsh -n; fi'
+        assert.not_matches('parse error', text)
+    end)
+
+    it('makes a manual page in which man finds no fault', function()
+        local text, code = helper.shell 'build/wane man'
+        assert.equal(0, code)
+        for _, command in ipairs(commands) do
+            assert.truthy(text:find('.SS "wane ' .. command.name, 1, true))
+            for _, row in ipairs(command.options) do
+                assert.truthy(text:find('\n.B ' .. arguments.shown(row.name):gsub('%-', '\\-'), 1, true), row.name)
+            end
+        end
+        text = helper.shell 'if command -v groff >/dev/null; then build/wane man | groff -man -Tutf8 -ww -z; fi'
+        assert.equal('', text)
+    end)
+end)
+
+describe('the output of wane', function()
+    it('is an error with exit status 1 where it cannot be written, in every command that prints', function()
+        local prints = script 'for i = 1, 3 do print(i) end'
+        local leaves = script 'print(1) os.exit(0)'
+        local plans = script [[return { build = function()
+            return function() return require('wane').ones(2, { requires_grad = true }):sum() end
+        end }]]
+        for _, words in ipairs { 'help', 'help sweep', 'version', 'man', 'completion zsh', 'plan ' .. plans,
+            'measure ' .. plans .. ' --steps 1', 'run ' .. prints, 'run ' .. leaves } do
+            local text, code = helper.shell(('build/wane %s > /dev/full'):format(words))
+            assert.equal(1, code, words)
+            assert.matches('^wane: the standard output cannot be written[^\n]*\n$', text, words)
+            assert.truthy(words:match '^run' or text:find('No space left', 1, true), text)
+        end
+    end)
+
+    it('ends without a word where its reader went away', function()
+        local text = helper.shell [[(trap '' PIPE; sleep 0.1; build/wane man; echo "code $?" >&2) | true]]
+        assert.equal('code 1\n', text)
+        local prints = script 'for i = 1, 3 do print(i) end'
+        text = helper.shell(([[(trap '' PIPE; sleep 0.1; build/wane run %s; echo "code $?" >&2) | true]])
+            :format(prints))
+        assert.equal('code 1\n', text)
+    end)
+
+    it('leaves a script line by line, into pipes too', function()
+        local flag = os.tmpname()
+        os.remove(flag)
+        -- The script waits until the reader has its first line, which never comes where lines wait in a buffer.
+        local name = script(([[
+            print 'one'
+            for _ = 1, 50 do
+                if io.open('%s') then return print 'the reader had it' end
+                os.execute 'sleep 0.1'
+            end
+            print 'the reader did not have it']]):format(flag))
+        finally(function() os.remove(flag) end)
+        local text = helper.shell(('build/wane run %s | { read line; touch %s; cat; }'):format(name, flag))
+        assert.equal('the reader had it\n', text)
+    end)
+
+    it('is an error where a file cannot be written whole', function()
+        local dir = helper.lines('mktemp -d')[1]
+        finally(function() helper.shell('rm -r ' .. dir) end)
+        local text, code = helper.shell(("trap '' XFSZ; ulimit -f 0; build/wane new %s/x.lua"):format(dir))
+        assert.matches('^wane: [^\n]*x.lua: cannot be written %([^\n]*File too large[^\n]*%)', text)
+        assert.equal(1, code)
+    end)
+
+    it('names ^C by exit status 130', function()
+        local text, code = helper.shell('build/wane run ' .. script "error 'interrupted!'") -- as luajit raises it
+        assert.matches('^wane: [^\n]*interrupted!', text)
+        assert.equal(130, code)
+    end)
+end)
