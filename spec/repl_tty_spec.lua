@@ -211,7 +211,7 @@ describe('completion', function()
     local env = { wane = wane, nn = wane.nn, t = wane.ones(2, 3), model = wane.nn.Sequential { wane.nn.Linear(2, 3) } }
 
     it('knows fields of wane, loaded or not', function()
-        assert.same({ 'wane.zeros' }, complete.words(env, 'wane.zer'))
+        assert.same({ 'wane.zeros', 'wane.zeros_like' }, complete.words(env, 'wane.zer'))
         assert.same({ 'wane.checkpoint', 'wane.checkpoint_fn', 'wane.checkpoint_sequential', 'wane.checkpoint_with' },
             complete.words(env, 'wane.checkp'))
         assert.same({ 'nn.Linear' }, complete.words(env, 'nn.Lin'))

@@ -174,7 +174,7 @@ end
 
 describe('the second derivative of', function()
     for _, name in ipairs(float_ops()) do
-        if info_of(name).differentiable ~= 0 then
+        if info_of(name).differentiable ~= 0 and not cases.records[name].is_flat then
             it(name .. ' has the slope of the first', function()
                 local compared, ran = 0, 0
                 for k, case in ipairs(cases.records[name].cases) do

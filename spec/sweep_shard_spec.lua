@@ -269,7 +269,7 @@ s:run()]]):format(out))
         for _, signal in ipairs { 'TERM', 'KILL', 'INT' } do
             os.remove(out)
             local text, code = helper.shell(('build/wane run %s %s'):format(path, signal))
-            assert.equal(({ TERM = 143, KILL = 137, INT = 1 })[signal], code, text)
+            assert.equal(({ TERM = 143, KILL = 137, INT = 130 })[signal], code, text)
             assert.equal(1, #rows(out))
             text, code = helper.shell(('build/wane run %s'):format(path))
             assert.equal(0, code, text)

@@ -93,7 +93,7 @@ local function leaf(kind, shape, is_mask, is_held)
     local given = { unpack(shape) }
     given[#given + 1] = { requires_grad = needs }
     local t = wane.randn(unpack(given))
-    if needs then return t end
+    if needs then return nn.Parameter(t) end -- layers take no other leaf
     if is_mask and kind == 'D' then t = t:gt(0) elseif is_held then t = t * 2 + 1 end
     return wane.eval(t)
 end

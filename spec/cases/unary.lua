@@ -47,6 +47,12 @@ local function at(record_, title, values, f)
     return record_
 end
 
+-- Marks a record whose op has the slope 0 wherever it has one.
+local function flat(record_)
+    record_.is_flat = true
+    return record_
+end
+
 local halves = { -2.5, -1.5, -0.75, 0, 0.5, 1.5, 2.5, 3.5, 1 / 0, -1 / 0 }
 local steps = { gen = 'distinct', exact = true }
 
@@ -101,9 +107,9 @@ return {
     log1p = unary('log1p', function(x) return math.log(1 + x) end,
         { gen = 'positive', call = function(_, x) return x:log1p() end }),
     expm1 = unary('expm1', function(x) return math.exp(x) - 1 end, { call = function(_, x) return x:expm1() end }),
-    floor = at(unary('floor', math.floor, steps), 'at its steps', halves, math.floor),
-    round = at(unary('round', round, steps), 'at its steps', halves, round),
-    sign = at(unary('sign', sign, { gen = 'away', exact = true, bad = 'u8' }), 'every kind', odd, sign),
+    floor = flat(at(unary('floor', math.floor, steps), 'at its steps', halves, math.floor)),
+    round = flat(at(unary('round', round, steps), 'at its steps', halves, round)),
+    sign = flat(at(unary('sign', sign, { gen = 'away', exact = true, bad = 'u8' }), 'every kind', odd, sign)),
     clamp = clamp,
     isnan = test('isnan', function(v) return v ~= v end),
     isfinite = test('isfinite', function(v) return v - v == 0 end),

@@ -20,7 +20,8 @@ bits.tolerance = {
     pow = { f32 = 1e-6, f64 = LIBM.f64, bf16 = 1e-2 },
 }
 for _, op in ipairs { 'exp', 'log', 'tanh', 'sigmoid', 'silu', 'silu_grad', 'gelu', 'gelu_grad', 'chain', 'softmax',
-    'log_softmax', 'log_softmax_grad', 'cross_entropy', 'cross_entropy_grad' } do
+    'log_softmax', 'log_softmax_grad', 'cross_entropy', 'cross_entropy_grad', 'softplus', 'sin', 'cos', 'log1p',
+    'expm1' } do
     bits.tolerance[op] = LIBM
 end
 

@@ -7,6 +7,7 @@
 -- @internal wane.plan.applications
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local phase = require 'wane.plan.phase'
 local spread = require 'wane.report.spread'
 local table_ = require 'wane.report.table'
 
@@ -14,7 +15,6 @@ local C, check = binding.C, binding.check
 
 local applications = {}
 
-local phases = { [0] = 'forward', 'recompute', 'backward', 'update' }
 local words = { 'op', 'path', 'type', 'phase' }
 local NOBODY = '(no module)'
 
@@ -37,28 +37,28 @@ local step, node = binding.new('struct wn_step'), binding.new('struct wn_node_in
 local summary = binding.new('struct wn_summary')
 local work, rates = binding.new('double[2]'), binding.new('struct wn_profile')
 
--- Describes an instruction, whose wn_step was just read.
-local function describe(handle, i)
+-- Describes an instruction of the phase `name`, whose wn_step was just read.
+local function describe(handle, i, name)
     check(C.wn_node(handle, step.node, node))
     check(C.wn_step_work(handle, i, work, work + 1))
     local what, op, path, type_ = binding.text(step.what), binding.text(step.op), binding.text(step.path),
         binding.text(node.module)
     return { op = what == 'run' and op or what, path = path ~= '' and path or NOBODY,
-        type = type_ ~= '' and type_ or NOBODY, phase = phases[step.phase], flops = work[0], bytes = work[1],
+        type = type_ ~= '' and type_ or NOBODY, phase = name, flops = work[0], bytes = work[1],
         times = {} }
 end
 
 --- Adds the instructions of a program that ran with timing.
 -- @param p Program
 function Collector:take(p)
-    local handle = p.handle
+    local handle, phase_of = p.handle, phase.reader(p)
     for i = 0, C.wn_step_count(handle) - 1 do
         local seconds = C.wn_step_seconds(handle, i)
         check(C.wn_step(handle, i, step))
-        local what = binding.text(step.what)
+        local what, name = binding.text(step.what), phase_of(step.phase)
         if seconds >= 0 and what ~= 'free' and what ~= 'read' then
             self.at = self.at + 1
-            local now, place = describe(handle, i), self.places[self.at]
+            local now, place = describe(handle, i, name), self.places[self.at]
             if not place or place.op ~= now.op or place.path ~= now.path then place = now end
             self.places[self.at] = place
             table.insert(place.times, seconds)

@@ -25,6 +25,7 @@ local bytes = require 'wane.report.bytes'
 local display = require 'wane.plan.display'
 local errors = require 'wane.errors'
 local plot = require 'wane.report.plot'
+local phase = require 'wane.plan.phase'
 local program = require 'wane.program'
 local rehearse = require 'wane.program.rehearse'
 local table_ = require 'wane.report.table'
@@ -189,15 +190,6 @@ function Plan:by(what, opts)
     return require('wane.plan.by').of(graph_of(self), what, opts)
 end
 
-local phases = { [0] = 'forward', 'recompute', 'backward', 'update' }
-
--- Returns the name of the phase of an instruction. Without an optimizer there is no update: what writes a gradient or a
--- running statistic belongs to the phase around it.
-local function phase_of(phase, around, has_optimizer)
-    if phases[phase] ~= 'update' or has_optimizer then return phases[phase] end
-    return around == 'recompute' and 'backward' or around
-end
-
 --- Lists the instructions in order.
 -- @return printable list of { what =, op =, path =, node =, phase =, kind =, bytes =, offset =, workspace = (bytes),
 -- live = (bytes), seconds =, store = (number of the allocation that the instruction makes or frees), copy = (number of
@@ -206,14 +198,12 @@ end
 -- @usage
 -- print(wane.plan(function() return model(x):sum() end):schedule())
 function Plan:schedule()
-    local items, step, phase = {}, binding.new('struct wn_step'), 'forward'
-    local has_optimizer = #(self.program.request.updates or {}) > 0
+    local items, step, phase_of = {}, binding.new('struct wn_step'), phase.reader(self.program)
     for i = 0, C.wn_step_count(self.program.handle) - 1 do
         check(C.wn_step(self.program.handle, i, step))
-        phase = phase_of(step.phase, phase, has_optimizer)
         items[i + 1] = {
             what = binding.text(step.what), op = binding.text(step.op) or '', path = binding.text(step.path) or '',
-            node = step.node, copy = step.value, phase = phase, bytes = tonumber(step.bytes),
+            node = step.node, copy = step.value, phase = phase_of(step.phase), bytes = tonumber(step.bytes),
             offset = tonumber(step.offset), workspace = tonumber(step.workspace), live = tonumber(step.live),
             is_free = step.is_free ~= 0, counts = step.counts ~= 0, inplace = step.inplace, store = step.store,
             seconds = step.seconds, kind = program.kinds[step.kind],

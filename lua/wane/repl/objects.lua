@@ -13,8 +13,9 @@ local objects = {}
 local KINDS = {
     plan = { 'plan/init', 'Plan' }, frontier = { 'plan/frontier', 'Frontier' }, sweep = { 'sweep/init', 'Sweep' },
     optimizer = { 'optim/optimizer', 'Optimizer' }, ['optim.schedule'] = { 'optim/schedule', 'schedule' },
-    ['wane.memory'] = { 'plan/memory', 'memory' }, ['wane.bytes'] = { 'report/bytes', 'bytes' },
-    curve = { 'report/line_plot', 'Curve' }, recipe = { 'policy/recipe', 'Recipe' },
+    ['wane.memory'] = { 'plan/memory', 'memory' }, memory = { 'plan/memory', 'Report' },
+    ['wane.bytes'] = { 'report/bytes', 'bytes' },
+    ema = { 'optim/ema', 'EMA' }, curve = { 'report/line_plot', 'Curve' }, recipe = { 'policy/recipe', 'Recipe' },
     batches = { 'data/batches', 'Batches' }, tokens = { 'data/tokens', 'Tokens' },
     module = { 'module/state', 'Module' }, sequential = { 'nn/sequential', 'Sequential' },
     py = { 'pytorch/init', 'Script' },
