@@ -55,13 +55,27 @@ end)
 describe('an index', function()
     local t = wane.ones(3, 2)
 
-    it('that is a mask, a text or a boolean is refused, with what to write, and so is a list that is assigned to', function()
+    it('that is a mask, a text or a boolean is refused, with what to write; so is an assignment to a list', function()
         refused(function() return t[t:gt(0)] end, 't[mask]', 'wane.where', 'masked_fill')
         refused(function() return t['1'] end, "t['1']: an index is a number", 'write t[1]')
         refused(function() return t[true] end, 't[true]: an index is a number from 1 to 3')
         refused(function() t[{ 1, 2 }] = 3 end, 't[{...}] = ...: a list is no index')
         refused(function() t[t] = 3 end, 'is no index')
         assert.same({ 1, 1 }, t[1]:totable())
+    end)
+end)
+
+describe('a name of PyTorch that is written in another way', function()
+    it('is answered by a line that runs', function()
+        local ways = require 'wane.tensor.torch_names'
+        local t, count = wane.tensor { { 0.5, 0.25 }, { 0.75, 1 } }, 0
+        for name, way in pairs(ways) do
+            refused(function() return t[name] end, "'" .. name .. "'; write " .. way)
+            local run = assert(loadstring('local wane, t, u, a, b = ... return ' .. way), way)
+            if name ~= 'cuda' then assert.is_true(run(wane, t, t * 2, t, t) ~= nil, way) end
+            count = count + 1
+        end
+        assert.is_true(count > 30)
     end)
 end)
 

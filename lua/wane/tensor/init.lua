@@ -10,6 +10,7 @@
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local scoped = require 'wane.scoped'
+local torch_names = require 'wane.tensor.torch_names'
 
 local C = binding.C
 local raise, near = errors.raise, errors.near
@@ -290,6 +291,10 @@ local function unknown(t, key)
     end
     if name:sub(-1) == '_' and methods[name:sub(1, -2)] then
         raise(nil, 'value', "%s: values are immutable, write x = x:%s(...)", name, name:sub(1, -2))
+    end
+    local way = torch_names[name]
+    if way then
+        raise(nil, 'value', "tensor %s has no field or method '%s'; write %s", tensor.describe(t), name, way)
     end
     local known = {}
     for k in pairs(methods) do known[#known + 1] = k end
