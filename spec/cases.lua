@@ -1,7 +1,7 @@
 --- One record an op: what op_spec drives every op of runtime/op.def through. An op without a record fails it.
 --
--- A record is { cases = {...}, bad = {...} }, with is_flat = true where the slope is 0 wherever there is one, so that there
--- is no second derivative. A case says everything four checks need - forward against a plain
+-- A record is { cases = {...}, bad = {...} }, with is_flat = true where the slope is 0 wherever there is one, so that
+-- there is no second derivative. A case says everything four checks need - forward against a plain
 -- f64 reference, gradient against finite differences, the same bits twice, and shape and dtype of the result:
 --
 --   name    what is special about it
