@@ -144,6 +144,12 @@ describe('names', function()
         fails(function() local _ = nn.init.norml end, "'norml'", "'normal'")
     end)
 
+    it('are listed once, however often they are candidates', function()
+        local errors = require 'wane.errors'
+        assert.equal("did you mean '--policy'?", errors.near('--polcy', { '--policy', '--out', '--policy' }))
+        assert.equal('known: a, b', errors.near('xyz', { 'a', 'b', 'a' }))
+    end)
+
     it('are near within a bound that depends on the length', function()
         local known = { 'lr', 'Linear', 'weight_decay', 'momentum', 'relu', 'cross_entropy' }
         for name, hint in pairs { LR = "'lr'", lin = "'Linear'", decay = "'weight_decay'", rlu = "'relu'",

@@ -236,11 +236,14 @@ local function distance(a, b)
     return row[lb]
 end
 
--- Returns the candidates as a list of names.
+-- Returns the candidates as a list of names, each once.
 local function listed(candidates)
-    local names = {}
+    local names, seen = {}, {}
     if rawget(candidates, 1) ~= nil then
-        for _, name in ipairs(candidates) do names[#names + 1] = tostring(name) end
+        for _, candidate in ipairs(candidates) do
+            local name = tostring(candidate)
+            if not seen[name] then names[#names + 1], seen[name] = name, true end
+        end
     else
         for name in pairs(candidates) do
             if type(name) == 'string' then names[#names + 1] = name end
