@@ -178,22 +178,17 @@ static int32_t put_strip(const struct stream *s, int64_t width, const struct str
     return WN_OK;
 }
 
-static int64_t less(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Reads, converts, turns and hands on all elements of a matrix of `width` columns, which the file has turned, strip by
  * strip. room: STRIP bytes. */
 static int32_t run_turned(const struct stream *s, int64_t width, char *room)
 {
     int64_t most = STRIP / wn__dtype_size(s->dtype), height = s->count / width;
-    int64_t columns = less(width, most), rows = less(most / columns, WN_CONVERT_MOST);
+    int64_t columns = wn_min(width, most), rows = wn_min(most / columns, WN_CONVERT_MOST);
     struct strip t = {.bytes = room};
     for (t.row = 0; t.row < height; t.row += rows)
         for (t.column = 0; t.column < width; t.column += columns) {
-            t.rows = less(rows, height - t.row);
-            t.columns = less(columns, width - t.column);
+            t.rows = wn_min(rows, height - t.row);
+            t.columns = wn_min(columns, width - t.column);
             WN_TRY(read_strip(s, height, &t));
             WN_TRY(put_strip(s, width, &t));
         }
