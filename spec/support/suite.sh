@@ -27,8 +27,8 @@ for argument in "$@"; do
 done
 # All that these do is done by processes or libraries of their own, which are alike whatever the way: the plain way runs
 # them.
-apart='sweep_launchers sweep_shard cudasim examples projects readme repl_tty classes measured neon product
-product_update team'
+apart='sweep_launchers sweep_shard cudasim examples projects readme repl_tty classes measured neon'
+apart="$apart product product_update team"
 if [ -z "$files" ]; then
     files=$(ls spec/*_spec.lua)
     # Specs of CUDA have their device in the plain way and under the sanitizers.
