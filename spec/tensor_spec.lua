@@ -395,16 +395,6 @@ describe('values', function()
         assert.is_true(select(2, text:gsub('0%.', '')) <= 256, #text)
     end)
 
-    it('print lines as wide as the output', function()
-        local script = "package.path='lua/?.lua;lua/?/init.lua;'..package.path; print(require'wane'.arange(0, 30))"
-        for columns, lines in pairs { [40] = 5, [80] = 3, [400] = 1 } do
-            local text = helper.shell(('COLUMNS=%d ${LUAJIT:-luajit} -e "%s"'):format(columns, script))
-            assert.are.equal(lines, select(2, text:gsub('\n', '')))
-            for line in text:gmatch '[^\n]+' do assert.is_true(#line <= columns, line) end
-            assert.matches('29%.%]\n$', text)
-        end
-    end)
-
     it('are collected when garbage holds many bytes, though Lua sees little of it', function()
         collectgarbage()
         local before = wane.memory().allocated
