@@ -181,9 +181,9 @@ describe('the output of wane', function()
     end)
 
     it('has lines of tensors as wide as it is', function()
-        local script = "package.path='lua/?.lua;lua/?/init.lua;'..package.path; print(require'wane'.arange(0, 30))"
+        local code = "package.path='lua/?.lua;lua/?/init.lua;'..package.path; print(require'wane'.arange(0, 30))"
         for columns, lines in pairs { [40] = 5, [80] = 3, [400] = 1 } do
-            local text = helper.shell(('COLUMNS=%d ${LUAJIT:-luajit} -e "%s"'):format(columns, script))
+            local text = helper.shell(('COLUMNS=%d ${LUAJIT:-luajit} -e "%s"'):format(columns, code))
             assert.are.equal(lines, select(2, text:gsub('\n', '')))
             for line in text:gmatch '[^\n]+' do assert.is_true(#line <= columns, line) end
             assert.matches('29%.%]\n$', text)

@@ -1,6 +1,5 @@
 -- Compares tensors with values worked out by hand or by plain Lua: creation, arithmetic, shapes, reductions and
 -- lookups. Nothing here looks at plans; gradients appear only where a method of tensors is about them.
-local helper = require 'spec.helper'
 local wane = require 'wane'
 
 local function near(expected, got, tolerance)
