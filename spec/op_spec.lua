@@ -71,11 +71,15 @@ end
 
 -- ---- the checks -------------------------------------------------------------------------------------------------
 
+-- Cases of an op that are tried. Under collector stress more cases are the same calls from Lua again.
+local MOST = os.getenv 'WANE_SPEC_STRESS' and 4 or math.huge
+
 -- Calls fn(case, float) for every case of an op and every float type the case is for; a message that fn returns or
 -- raises fails with the case's name.
 local function each_case(name, fn, floats)
     local ran = 0
-    for _, case in ipairs(cases.records[name].cases) do
+    for k, case in ipairs(cases.records[name].cases) do
+        if k > MOST and ran > 0 then break end
         for _, float in ipairs(floats or FLOATS) do
             if not case.only or case.only == float then
                 ran = ran + 1
