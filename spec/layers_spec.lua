@@ -61,7 +61,8 @@ local may_require = {
     io = { 'tensor', 'report', 'module', 'program', 'plan' },
     data = { 'tensor', 'report', 'io' },
     repl = { 'tensor', 'report', 'module', 'program', 'wane' },
-    cli = { 'report', 'policy', 'plan', 'repl', 'wane' },
+    notebook = { 'report', 'repl' },
+    cli = { 'report', 'policy', 'plan', 'repl', 'notebook', 'wane' },
     sweep = { 'report', 'policy', 'plan', 'cli', 'repl' },
     wane = { 'tensor', 'program' },
 }

@@ -14,6 +14,7 @@ need() { # package, then the command that succeeds when it is there
 }
 
 has_onednn() { luajit -e 'local f = require "ffi"; return pcall(f.load, "libdnnl.so.3") or f.load "libdnnl.so.2"'; }
+has_zmq() { luajit -e 'require("ffi").load "libzmq.so.5"'; }
 has_headers() { echo '#include <stdio.h>' | gcc -E -xc - >/dev/null; }
 has_asan() { case $(gcc -print-file-name=libasan.so) in /*) return 0 ;; *) return 1 ;; esac }
 lua_has() { "$1" -e "require '$2'"; }
@@ -51,6 +52,7 @@ may() { # package, then the command that succeeds when it is there
 }
 
 [ "$level" = demo ] || may libdnnl2 has_onednn
+[ "$level" = demo ] || may libzmq5 has_zmq
 [ "$level" = demo ] || may g++ command -v g++
 [ "$level" != check ] || may parallel command -v parallel
 if [ "$level" = check ]; then

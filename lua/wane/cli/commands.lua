@@ -48,6 +48,19 @@ local commands = {
         examples = { { 'wane repl -i train.lua', 'a prompt with the names of a script' } },
     },
     {
+        name = 'notebook', operands = 'install|run [FILE]', least = 1, most = 2, choices = { 'install', 'run' },
+        brief = 'adds Wane to the kernels of Jupyter, or runs as one',
+        text = { 'Cells run as lines of the prompt do: the last expression of a cell shows itself, and a plan, a '
+            .. 'frontier, a sweep, a curve or a memory report shows its picture. It needs libzmq.so.5 (Debian: '
+            .. 'libzmq5) beside Jupyter. `wane notebook run FILE` is what Jupyter starts, with a connection file.' },
+        options = {
+            { name = 'user', text = 'installs for this user (the default)' },
+            { name = 'prefix', value = 'DIR', kind = 'text',
+                text = "installs into DIR/share/jupyter, a virtual environment's for example" },
+        },
+        examples = { { 'wane notebook install && jupyter lab', 'notebooks with the kernel Wane (LuaJIT)' } },
+    },
+    {
         name = 'new', operands = 'FILE', least = 1, most = 1, files = '*.lua',
         brief = 'writes a script to start from, for plan, measure, sweep and profile',
         examples = { { 'wane new x.lua && wane plan x.lua', 'a script, and what its step needs' } },

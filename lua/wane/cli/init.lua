@@ -92,6 +92,27 @@ function commands.repl(found)
     return 0
 end
 
+--- Adds Wane to the kernels of Jupyter, or runs as one.
+-- @param found parsed command line
+-- @within Internal
+function commands.notebook(found)
+    local what, file = unpack(found.operands)
+    local user, prefix = found.options.user, found.options.prefix
+    if what == 'run' then
+        if not file then misuse 'notebook run: give the connection file, which Jupyter writes' end
+        if user or prefix then misuse '--user and --prefix are for notebook install' end
+        require('wane.notebook').run(file)
+        return 0
+    end
+    if what ~= 'install' then misuse("notebook takes install or run, got '%s'", what) end
+    if file then misuse("notebook install takes no file, got '%s'", file) end
+    if user and prefix then misuse '--user and --prefix: give one of them' end
+    local path, missing = require('wane.notebook').install(prefix)
+    say('wrote ' .. path)
+    if missing then say('note: ' .. missing) end
+    return 0
+end
+
 -- Runs a script and returns the table by which it describes itself.
 local function describe(found, command)
     cli.describing = command.name

@@ -22,8 +22,17 @@ local function is_ours(level)
     return info == nil or info.source:sub(1, #here) == here
 end
 
+local also -- function that the hook calls too, or nil
+
+--- Makes the hook call a function too while a chunk runs, every 1,000 instructions of it. A notebook answers then.
+-- @param fn function that cannot fail, or nil for none
+function interrupt.each(fn)
+    also = fn
+end
+
 -- Raises in the user's code once the flag is set; LuaJIT calls it as the hook.
 local function look()
+    if also then also() end
     if C.wn_interrupted() == 0 then return end
     debug.sethook(look, '', 1) -- at every instruction from here on, else a loop around a pcall would continue
     if is_ours(3) then return end -- level 3 is the function that was running; 1 and 2 are is_ours and this hook

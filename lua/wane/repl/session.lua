@@ -71,12 +71,19 @@ function Session:capture(level)
     end
 end
 
--- Compiles statements, with a call of `capture` at the end unless the chunk ends in a return.
+--- Makes `__capture`, which a chunk calls at its end to keep its locals.
+function Session:keep_locals()
+    rawset(self.env, '__capture', function() self:capture(3) end)
+end
+
+--- Compiles statements, with a call of `capture` at the end unless the chunk ends in a return.
+-- @param source text
+-- @param name of the chunk
+-- @return chunk, or nil and the message
 function Session:statement(source, name)
     local chunk = loadstring(source .. '\n__capture()', name)
     if chunk == nil then return loadstring(source, name) end
-    local env = self.env
-    rawset(env, '__capture', function() self:capture(3) end)
+    self:keep_locals()
     return chunk
 end
 
@@ -119,6 +126,9 @@ local function failure_text(e, chunk)
     if lines[found + 1] and lines[found + 1]:match 'of Wane left out%)$' then found = found + 1 end
     return text .. '\n' .. table.concat(lines, '\n', 1, found)
 end
+
+--- Returns the text about an error of a chunk, as the prompt shows it.
+session.failure_text = failure_text
 
 -- Runs a compiled chunk. The chunk stays interpreted, so that ^C stops a hot loop typed here.
 function Session:call(chunk, quiet)
@@ -206,6 +216,17 @@ function Session:protected(chunk)
         end
         return errors.handler(e)
     end)
+end
+
+--- Runs a compiled chunk, whose locals become names also where it fails.
+-- @param chunk function that loadstring made
+-- @return number of results and one; the list of true and the results, or of false and the error
+function Session:run(chunk)
+    setfenv(chunk, self.env)
+    if jit then jit.off(chunk, true) end
+    local n, results = pack(self:protected(chunk))
+    if results[1] and n > 1 then self.last[1] = results[2] end
+    return n, results
 end
 
 --- Runs a script and makes its top-level locals names of the prompt. An error of the script is shown, and the locals

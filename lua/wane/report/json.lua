@@ -15,6 +15,9 @@ local json = {}
 --- Represents null for readers that ask for it: decode(text, json.null).
 json.null = setmetatable({}, { __tostring = function() return 'null' end })
 
+--- Represents a list without entries for writers; an empty table is an object.
+json.empty_list = setmetatable({}, { __tostring = function() return '[]' end })
+
 -- ---- writing ------------------------------------------------------------------------------------------------------
 
 --- Returns a finite number in the fewest digits that give it back.
@@ -55,6 +58,10 @@ local write
 
 -- Writes a table as a list or an object.
 local function write_table(value, out)
+    if value == json.empty_list then
+        out[#out + 1] = '[]'
+        return
+    end
     if #value > 0 then
         out[#out + 1] = '['
         for i = 1, #value do

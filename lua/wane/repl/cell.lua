@@ -1,0 +1,75 @@
+--- Cells of a notebook: several lines at once, whose last expression is their value.
+--
+-- Lua's grammar has no statement that is an expression, so the place where the last expression begins is found by
+-- compiling: it is the first line from which on the lines are an expression, and before which they are statements.
+-- @internal wane.repl.cell
+
+local cell = {}
+
+local END = '\n)' -- closes the bracket on a line of its own, behind a comment
+
+-- Tells whether a text is an expression, or several between commas.
+local function is_expression(text)
+    return loadstring('local _ = ' .. text) ~= nil and loadstring('return __values(' .. text .. END) ~= nil
+end
+
+-- Returns the places at which the lines of a source begin.
+local function line_starts(source)
+    local starts = {}
+    for at in ('\n' .. source):gmatch '\n()' do starts[#starts + 1] = at - 1 end
+    return starts
+end
+
+-- Returns the part of a source before its last expression, and the expression; or nil. Where the whole source is
+-- statements already, lines that may be the rest of a statement stay with it: only a call is an expression there.
+local function split(source)
+    local is_whole = loadstring(source) ~= nil
+    for _, at in ipairs(line_starts(source)) do
+        local head, tail = source:sub(1, at - 1), source:sub(at)
+        if is_expression(tail) and loadstring(head) and (not is_whole or loadstring(tail)) then return head, tail end
+    end
+end
+
+-- Packs values, and unpacks them.
+local function pack(...)
+    return { n = select('#', ...), ... }
+end
+
+local function unpacked(results)
+    return unpack(results, 1, results.n)
+end
+
+-- Compiles the parts of a cell. The values are computed before the locals are kept, because they may change them; the
+-- local that holds them is forgotten at once.
+local function compile_split(session, head, tail, name)
+    local env = session.env
+    session:keep_locals()
+    rawset(env, '__pack', pack)
+    rawset(env, '__unpack', function(results)
+        rawset(env, '__results', nil)
+        return unpacked(results)
+    end)
+    return loadstring(head .. 'local __results = __pack(' .. tail .. END .. ' __capture() return __unpack(__results)',
+        name)
+end
+
+--- Compiles a cell.
+-- @param session of repl/session.lua
+-- @param source text of the cell
+-- @param name of the chunk, for errors: 'cell 3'
+-- @return chunk, which returns the values of the last expression or those of a `return`, and whether they are kept
+-- quiet (by a `;` at the end); or nil, the message, and whether further lines may complete the cell
+function cell.compile(session, source, name)
+    name = '=' .. name
+    local bare, ends = source:gsub(';%s*$', '')
+    local head, tail = split(bare)
+    if head then
+        local chunk = compile_split(session, head, tail, name)
+        if chunk then return chunk, ends > 0 end
+    end
+    local chunk, message = session:statement(source, name)
+    if chunk then return chunk, ends > 0 end
+    return nil, message, message:match "'<eof>'$" ~= nil
+end
+
+return cell
