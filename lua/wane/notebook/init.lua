@@ -4,6 +4,7 @@
 -- lines of the prompt do.
 -- @internal wane.notebook
 
+local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local json = require 'wane.report.json'
 local system = require 'wane.system'
@@ -14,10 +15,12 @@ local variable = os.getenv
 
 local folder = debug.getinfo(1, 'S').source:match '^@(.*)[/\\]wane[/\\]notebook[/\\]init%.lua$' or '.'
 
--- Returns the path of the `wane` command that these files belong to.
+-- Returns the path of the `wane` command that these files belong to, from the root folder on.
 local function launcher()
+    local process = binding.open_library({}, 'char *realpath(const char *path, char *out);')
     for _, path in ipairs { folder .. '/../build/wane', folder .. '/../../../bin/wane' } do
-        if system.exists(path) then return (path:gsub('/[^/]+/%.%./', '/'):gsub('/[^/]+/[^/]+/%.%./%.%./', '/')) end
+        local out = binding.new 'char[4096]' -- PATH_MAX of Linux
+        if process and process.realpath(path, out) ~= nil then return binding.string(out) end
     end
     return 'wane'
 end

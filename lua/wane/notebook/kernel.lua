@@ -51,7 +51,7 @@ function kernel.new(connection)
     end
     self.streams = streams.new(function(name, text) self:publish('stream', { name = name, text = text }) end)
     self.session = repl.session(function(text) self.streams:write('stdout', text) end,
-        { protect = interrupt.xpcall, columns = function() return 100 end })
+        { protect = interrupt.guarded, columns = function() return 100 end })
     self.session:welcome()
     self:set_names()
     return self
@@ -168,6 +168,11 @@ function Kernel:answer_control(ready)
     if request then self:answer('control', request) end
 end
 
+-- Tells whether the process that started this kernel is gone, where it is one that said so.
+function Kernel:is_orphan()
+    return self.system ~= nil and self.system.getppid() ~= self.starter
+end
+
 -- Looks at the sockets while a cell runs; the hook calls it.
 function Kernel:glance()
     if self.is_busy or C.wn_now() - self.glanced < GLANCE then return end
@@ -178,6 +183,7 @@ function Kernel:glance()
     self:answer_control(zmq.poll({ self.sockets.hb, self.sockets.control }, 0))
     self.is_silent = is_silent
     self.streams:tick()
+    if self:is_orphan() then requests.shutdown_request(self, { content = {} }) end
     self.is_busy = false
 end
 
@@ -189,6 +195,7 @@ function Kernel:ask(prompt)
         errors.raise(nil, 'io', 'this front end of the notebook gives no input; put the text into the cell')
     end
     self.streams:flush()
+    while select(2, self:take 'stdin') do end -- the answer to a question that ^C ended
     self:send('stdin', { type = 'input_request', content = { prompt = prompt, password = false },
         parent = self.parent, names = self.asker })
     while true do
@@ -214,15 +221,15 @@ end
 
 -- Takes requests until one ends the kernel.
 function Kernel:loop()
-    local getppid = binding.open_library({}, 'int getppid(void);')
-    local parent = variable 'JPY_PARENT_PID' and getppid and getppid.getppid()
+    self.system = variable 'JPY_PARENT_PID' and binding.open_library({}, 'int getppid(void);') or nil
+    self.starter = self.system and self.system.getppid()
     local sockets = { self.sockets.hb, self.sockets.control, self.sockets.shell }
     self:publish('status', { execution_state = 'starting' })
     while not self.is_over do
         local ready = zmq.poll(sockets, WAIT)
         self:answer_control(ready)
         if ready[self.sockets.shell] and not self.is_over then self:answer_shell() end
-        if parent and getppid.getppid() ~= parent then break end -- who started this kernel is gone
+        if self:is_orphan() then break end
     end
 end
 

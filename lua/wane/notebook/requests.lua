@@ -157,7 +157,7 @@ end
 
 -- Runs the code of a request. Returns nil, or the content of the reply about an error.
 local function execute(kernel, code)
-    local query = code:match '^%s*%?(.*)$'
+    local query = code:match '^%s*%?([^\n]*)%s*$' or code:match '^%s*([%w_.:]+)%?%s*$'
     if query then return help(kernel, query) end
     code = code:gsub('^%s*=', '', 1)
     local chunk, is_quiet = cell.compile(kernel.session, code, ('cell %d'):format(kernel.count))

@@ -32,7 +32,7 @@ int zmq_errno(void);
 const char *zmq_strerror(int number);
 ]]
 local KINDS = { PUB = 1, SUB = 2, REQ = 3, REP = 4, DEALER = 5, ROUTER = 6 }
-local IDENTITY, SUBSCRIBE, LINGER, LAST_ENDPOINT, HANDOVER = 5, 6, 17, 32, 56 -- options of a socket
+local IDENTITY, SUBSCRIBE, LINGER, SNDHWM, LAST_ENDPOINT, HANDOVER = 5, 6, 17, 23, 32, 56 -- options of a socket
 local DONTWAIT, SNDMORE, POLLIN = 1, 2, 1
 local EINTR = 4
 local LINGERS = 1000 -- milliseconds that a closed socket may take to send what it holds
@@ -82,6 +82,7 @@ function Context:socket(kind)
     local handle = lib.zmq_socket(self.handle, KINDS[kind])
     if handle == nil then fail('a socket') end
     set_number(handle, LINGER, LINGERS)
+    set_number(handle, SNDHWM, 0) -- no message is dropped because many wait
     if kind == 'SUB' then lib.zmq_setsockopt(handle, SUBSCRIBE, '', 0) end
     if kind == 'ROUTER' then set_number(handle, HANDOVER, 1) end -- a client that comes back has its name again
     local socket = setmetatable({ handle = handle, message = binding.new 'struct wane_zmq_message' }, Socket)

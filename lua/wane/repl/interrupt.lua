@@ -46,15 +46,23 @@ local function leave(hook, mask, count, ...)
     return ...
 end
 
---- Calls xpcall(fn, handler) so that ^C ends it with an error object of code 'interrupt'.
+--- Calls xpcall(fn, handler) so that ^C ends it with an error object of code 'interrupt', also one that came before.
+-- @param fn function without arguments, not compiled (jit.off)
+-- @param handler function(e) that returns the error
+-- @return results of xpcall
+function interrupt.guarded(fn, handler)
+    local hook, mask, count = debug.gethook()
+    debug.sethook(look, '', EVERY)
+    return leave(hook, mask, count, xpcall(fn, handler))
+end
+
+--- Does what `guarded` does, and forgets a ^C that came before.
 -- @param fn function without arguments, not compiled (jit.off)
 -- @param handler function(e) that returns the error
 -- @return results of xpcall
 function interrupt.xpcall(fn, handler)
-    local hook, mask, count = debug.gethook()
     C.wn_interrupt(0)
-    debug.sethook(look, '', EVERY)
-    return leave(hook, mask, count, xpcall(fn, handler))
+    return interrupt.guarded(fn, handler)
 end
 
 --- Makes SIGINT set the flag instead of ending the process.
