@@ -369,6 +369,8 @@ describe('wane notebook', function()
         assert.truthy(helper.shell(('build/wane notebook install --prefix %s'):format(folder))
             :find(folder .. '/share/jupyter/kernels/wane/kernel.json', 1, true))
         for words, expected in pairs {
+            [''] = 'what to do, install|run [FILE], is missing',
+            ['run a b'] = "notebook takes a word and a file, got 'b' too",
             ['frob'] = "notebook takes install or run, got 'frob'",
             ['run'] = 'notebook run: give the connection file',
             ['install x'] = "notebook install takes no file, got 'x'",

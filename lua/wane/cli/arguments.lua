@@ -187,10 +187,10 @@ local function check_operands(command, found)
     local n, words = #found.operands, found.operands
     if n < command.least then
         misuse('%s is missing', command.files and (command.name == 'new' and 'the name of the script' or 'a script')
-            or 'the name of a shell, ' .. command.operands .. ',')
+            or command.first .. ', ' .. command.operands .. ',')
     end
     if command.most and n > command.most then
-        local most = ({ [0] = 'nothing', command.files and 'one script' or 'one word' })[command.most]
+        local most = ({ [0] = 'nothing', command.files and 'one script' or 'one word', 'a word and a file' })[command.most]
         misuse("%s takes %s, got '%s'%s", command.name, most, words[command.most + 1], n > 1 and ' too' or '')
     end
 end

@@ -2,10 +2,10 @@
 -- completion of shells and the manual page all read it.
 --
 -- A command has these fields: name; operands (as its usage line shows them), least and most (how many), files (a
--- pattern of the files that an operand may be, for completion) or choices (the words it may be); brief (what it does,
--- in one line); text (paragraphs); options; examples (list of { command line, what it does }); is_open (what follows
--- the first operand belongs to the script); own_value (how the value of the script's own options is shown; nil: it has
--- none).
+-- pattern of the files that an operand may be, for completion) or choices (the words it may be) and first (what the
+-- first of them is, where it is missing); brief (what it does, in one line); text (paragraphs); options; examples (list
+-- of { command line, what it does }); is_open (what follows the first operand belongs to the script); own_value (how the
+-- value of the script's own options is shown; nil: it has none).
 --
 -- An option has these fields: name (of one letter: `-i`); value (the word for its value; nil for a flag); kind (a check
 -- of cli/arguments.lua) with least; is_list (values between commas); choices (words that completion offers, and with
@@ -49,7 +49,7 @@ local commands = {
     },
     {
         name = 'notebook', operands = 'install|run [FILE]', least = 1, most = 2, choices = { 'install', 'run' },
-        brief = 'adds Wane to the kernels of Jupyter, or runs as one',
+        first = 'what to do', brief = 'adds Wane to the kernels of Jupyter, or runs as one',
         text = { 'Cells run as lines of the prompt do: the last expression of a cell shows itself, and a plan, a '
             .. 'frontier, a sweep, a curve or a memory report shows its picture. It needs libzmq.so.5 (Debian: '
             .. 'libzmq5) beside Jupyter. `wane notebook run FILE` is what Jupyter starts, with a connection file.' },
@@ -151,7 +151,7 @@ local commands = {
     },
     {
         name = 'completion', operands = 'bash|zsh', least = 1, most = 1, choices = { 'bash', 'zsh' },
-        brief = 'prints what completes the words of these commands in a shell',
+        first = 'the name of a shell', brief = 'prints what completes the words of these commands in a shell',
         text = { '`make install` puts it where both shells look. From a checkout, source it in the file that the shell '
             .. 'starts with.' },
         examples = { { 'source <(wane completion bash)', 'completes words in this shell' } },
