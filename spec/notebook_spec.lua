@@ -76,7 +76,7 @@ describe('a cell', function()
         local s = session.new(function() end)
         for source, value in pairs { ['1 + 2'] = 3, ['local x = 4\nx'] = 4, ['a = {\n5\n}\na[1] -- five\n-- more'] = 5,
             ['local n = 0\nlocal function add() n = n + 1 return n end\nadd()'] = 1, ['return 6'] = 6,
-            ['("x")\n:rep(2)'] = 'xx' } do
+            ['("x")\n:rep(2)'] = 'xx', ['z = 7; z'] = 7, ['f = "a; b"; f'] = 'a; b', ['({ 1; 2 })\n[2]'] = 2 } do
             local n, got = run(s, source)
             assert.are.same({ 1, value }, { n, got }, source)
         end
@@ -86,6 +86,8 @@ describe('a cell', function()
         assert.equal(0, (run(s, 'y = 3\n-2'))) -- one statement over two lines
         assert.equal(1, s.env.y)
         assert.is_true(select(3, run(s, '7;')))
+        assert.equal(0, (run(s, '-- no; error "this is a comment"')))
+        assert.equal(0, (run(s, '--[[ no; error "this is a comment" ]]')))
     end)
 
     it('is incomplete where lines are missing, and wrong where none can help', function()
@@ -128,6 +130,11 @@ describe('what a cell shows', function()
         io.write('a', 2)
         io.stderr:write 'e'
         local number, real = io.read '*n', io.stdout
+        assert.equal('12', io.stdin:read '*l')
+        assert.equal('12', io.stdin:lines()())
+        assert.has_error(function() io.stdin:write 'x' end)
+        assert.has_error(function() io.stdout:read() end)
+        assert.has_error(function() io.stdout:seek() end)
         for _ = 1, 5000 do io.stdout:write '.' end
         local fine, why = pcall(function() real:write {} end)
         s:stop()

@@ -190,8 +190,9 @@ local function check_operands(command, found)
             or command.first .. ', ' .. command.operands .. ',')
     end
     if command.most and n > command.most then
-        local most = ({ [0] = 'nothing', command.files and 'one script' or 'one word', 'a word and a file' })[command.most]
-        misuse("%s takes %s, got '%s'%s", command.name, most, words[command.most + 1], n > 1 and ' too' or '')
+        local most = { [0] = 'nothing', command.files and 'one script' or 'one word', 'a word and a file' }
+        misuse("%s takes %s, got '%s'%s", command.name, most[command.most], words[command.most + 1],
+            n > 1 and ' too' or '')
     end
 end
 

@@ -4,8 +4,8 @@
 -- A command has these fields: name; operands (as its usage line shows them), least and most (how many), files (a
 -- pattern of the files that an operand may be, for completion) or choices (the words it may be) and first (what the
 -- first of them is, where it is missing); brief (what it does, in one line); text (paragraphs); options; examples (list
--- of { command line, what it does }); is_open (what follows the first operand belongs to the script); own_value (how the
--- value of the script's own options is shown; nil: it has none).
+-- of { command line, what it does }); is_open (what follows the first operand belongs to the script); own_value (how
+-- the value of the script's own options is shown; nil: it has none).
 --
 -- An option has these fields: name (of one letter: `-i`); value (the word for its value; nil for a flag); kind (a check
 -- of cli/arguments.lua) with least; is_list (values between commas); choices (words that completion offers, and with

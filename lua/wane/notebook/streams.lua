@@ -17,7 +17,7 @@ Streams.__index = Streams
 local Stream = {}
 
 function Stream.__index(_, method)
-    return Stream[method] or error(("a notebook's stream has no %s; it has write, flush, setvbuf, close")
+    return Stream[method] or error(("a notebook's stream has no %s; it has read, lines, write, flush, setvbuf, close")
         :format(tostring(method)), 2)
 end
 
@@ -27,6 +27,7 @@ end
 
 --- Writes texts and numbers.
 function Stream:write(...)
+    if self.name == 'stdin' then error("a notebook's stdin cannot be written", 2) end
     local parts = { ... }
     for i = 1, #parts do
         local kind = type(parts[i])
@@ -36,6 +37,20 @@ function Stream:write(...)
     end
     self.owner:write(self.name, table.concat(parts))
     return self
+end
+
+--- Asks for a line; the input has this method and `lines`, the outputs have the others.
+-- @param format as for io.read; a whole line for all but a number
+-- @return line or number
+function Stream:read(format)
+    if self.name ~= 'stdin' then error(("a notebook's %s cannot be read"):format(self.name), 2) end
+    local line = self.ask()
+    return tostring(format or ''):match '^%*?n' and tonumber(line) or line
+end
+
+--- Returns an iterator over lines that are asked for; ^C ends it.
+function Stream:lines()
+    return function() return self:read() end
 end
 
 --- Sends what was gathered.
@@ -103,8 +118,9 @@ function Streams:start(ask)
     local out = setmetatable({ name = 'stdout', owner = self }, Stream)
     local err = setmetatable({ name = 'stderr', owner = self }, Stream)
     self.before = { { _G, 'print', print }, { io, 'write', write }, { io, 'stdout', real }, { io, 'stderr', io.stderr },
-        { io, 'read', io.read } }
+        { io, 'read', io.read }, { io, 'stdin', io.stdin } }
     local input, read = io.input(), io.read
+    local asks = setmetatable({ name = 'stdin', ask = ask }, Stream)
     rawset(_G, 'print', print_to(out))
     rawset(io, 'write', function(...)
         if io.output() ~= real then return write(...) end -- io.output 'file' was called
@@ -112,9 +128,9 @@ function Streams:start(ask)
     end)
     rawset(io, 'read', function(format, ...)
         if io.input() ~= input then return read(format, ...) end -- io.input 'file' was called
-        local line = ask()
-        return tostring(format or ''):match 'n' and tonumber(line) or line
+        return asks:read(format)
     end)
+    rawset(io, 'stdin', asks)
     rawset(io, 'stdout', out)
     rawset(io, 'stderr', err)
 end

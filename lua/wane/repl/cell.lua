@@ -1,7 +1,8 @@
 --- Cells of a notebook: several lines at once, whose last expression is their value.
 --
 -- Lua's grammar has no statement that is an expression, so the place where the last expression begins is found by
--- compiling: it is the first line from which on the lines are an expression, and before which they are statements.
+-- compiling: it is the first line, or the first text behind a `;`, from which on all is an expression, and before which
+-- all is statements.
 -- @internal wane.repl.cell
 
 local cell = {}
@@ -13,20 +14,27 @@ local function is_expression(text)
     return loadstring('local _ = ' .. text) ~= nil and loadstring('return __values(' .. text .. END) ~= nil
 end
 
--- Returns the places at which the lines of a source begin.
-local function line_starts(source)
+-- Returns the places at which a statement may begin: those of lines, and those behind a `;`.
+local function starts_of(source)
     local starts = {}
-    for at in ('\n' .. source):gmatch '\n()' do starts[#starts + 1] = at - 1 end
+    for at in ('\n' .. source):gmatch '[\n;]()' do starts[#starts + 1] = at - 1 end
     return starts
+end
+
+-- Tells whether a text is statements, and does not end within a comment.
+local function is_statements(text)
+    return loadstring(text) ~= nil and loadstring(text .. '=') == nil
 end
 
 -- Returns the part of a source before its last expression, and the expression; or nil. Where the whole source is
 -- statements already, lines that may be the rest of a statement stay with it: only a call is an expression there.
 local function split(source)
     local is_whole = loadstring(source) ~= nil
-    for _, at in ipairs(line_starts(source)) do
+    for _, at in ipairs(starts_of(source)) do
         local head, tail = source:sub(1, at - 1), source:sub(at)
-        if is_expression(tail) and loadstring(head) and (not is_whole or loadstring(tail)) then return head, tail end
+        if is_expression(tail) and is_statements(head) and (not is_whole or loadstring(tail)) then
+            return head, tail
+        end
     end
 end
 
