@@ -145,9 +145,9 @@ describe('names', function()
     end)
 
     it('are listed once, however often they are candidates', function()
-        local errors = require 'wane.errors'
-        assert.equal("did you mean '--policy'?", errors.near('--polcy', { '--policy', '--out', '--policy' }))
-        assert.equal('known: a, b', errors.near('xyz', { 'a', 'b', 'a' }))
+        local near = require('wane.errors').near
+        assert.equal("did you mean '--policy'?", near('--polcy', { '--policy', '--out', '--policy' }))
+        assert.equal('known: a, b', near('xyz', { 'a', 'b', 'a' }))
     end)
 
     it('are near within a bound that depends on the length', function()

@@ -125,12 +125,17 @@ function binding.id(id)
     return id
 end
 
+local declared = {} -- declarations that LuaJIT has: it refuses a struct for the second time
+
 --- Loads another library: the first of `names` that is there.
 -- @param names list of file names for the loader; an empty list is the process itself
 -- @param cdef declarations of the functions that are called in it
 -- @return the library and its name, or nil when none loads
 function binding.open_library(names, cdef)
-    if not pcall(ffi.cdef, cdef) then return nil end
+    if not declared[cdef] then
+        if not pcall(ffi.cdef, cdef) then return nil end
+        declared[cdef] = true
+    end
     if #names == 0 then return ffi.C, 'the process' end
     for _, name in ipairs(names) do
         local ok, clib = pcall(ffi.load, name)

@@ -120,17 +120,27 @@ function system.has_failed(stream)
     return process ~= nil and process.ferror(stream) ~= 0
 end
 
+local POLL = 'struct wane_poll { int fd; short events, happened; };'
+    .. 'int poll(struct wane_poll *streams, unsigned long n, int milliseconds);'
 local POLLOUT, POLLERR, POLLHUP = 4, 8, 16
+
+--- Waits until a stream is ready.
+-- @param fd 0 input, 1 output, 2 errors
+-- @param events bits of what is waited for: 1 input, 4 room for output
+-- @param milliseconds that the wait may take
+-- @return bits of what happened, 0 for nothing; nil where the system has no such call
+function system.poll(fd, events, milliseconds)
+    local process = binding.open_library({}, POLL)
+    if process == nil then return nil end
+    local stream = binding.new('struct wane_poll[1]')
+    stream[0].fd, stream[0].events = fd, events
+    return process.poll(stream, 1, milliseconds) > 0 and stream[0].happened or 0
+end
 
 --- Tells whether the reader of a stream went away.
 -- @param fd 1 output, 2 errors
 function system.is_abandoned(fd)
-    local process = binding.open_library({}, 'struct wane_poll { int fd; short events, happened; };'
-        .. 'int poll(struct wane_poll *streams, unsigned long n, int milliseconds);')
-    if process == nil then return false end
-    local stream = binding.new('struct wane_poll[1]')
-    stream[0].fd, stream[0].events = fd, POLLOUT
-    return process.poll(stream, 1, 0) > 0 and bit.band(stream[0].happened, POLLERR + POLLHUP) ~= 0
+    return bit.band(system.poll(fd, POLLOUT, 0) or 0, POLLERR + POLLHUP) ~= 0
 end
 
 --- Returns the files whose names match a pattern of the shell, sorted by name.

@@ -5,14 +5,11 @@
 -- @internal wane.repl.plain
 
 local binding = require 'wane.ffi'
+local system = require 'wane.system'
 
 local plain = {}
 
 local C = binding.C
-local POLL = [[
-struct wane_poll { int fd; short events, seen; };
-int poll(struct wane_poll *list, unsigned long n, int milliseconds);
-]]
 local READABLE, STEP = 1, 100 -- POLLIN; milliseconds between two reads of the flag
 
 local Reader = {}
@@ -22,22 +19,19 @@ Reader.__index = Reader
 -- @param has_prompt whether prompts are shown
 -- @return reader with the methods `read` and `remember`
 function plain.open(has_prompt)
-    local self = setmetatable({ has_prompt = has_prompt }, Reader)
-    self.process = has_prompt and binding.open_library({}, POLL) or nil
-    if self.process then self.poll = binding.new('struct wane_poll', 0, READABLE, 0) end
-    return self
+    return setmetatable({ has_prompt = has_prompt }, Reader)
 end
 
 -- Waits for input. Returns true when ^C came first. A signal may arrive between the read of its flag and the wait, so
 -- the wait ends every STEP milliseconds.
 local function is_interrupted(self)
-    if self.process == nil then return false end
+    if not self.has_prompt then return false end
     repeat
         if C.wn_interrupted() ~= 0 then
             C.wn_interrupt(0)
             return true
         end
-    until self.process.poll(self.poll, 1, STEP) == 1
+    until system.poll(0, READABLE, STEP) ~= 0
     return false
 end
 
