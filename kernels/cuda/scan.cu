@@ -85,22 +85,23 @@ template <class T>
 static __global__ void __launch_bounds__(WN_THREADS) sort_line(struct scan s, const T *x, int32_t *out)
 {
     const int64_t line = blockIdx.x, first = line / s.inner * s.n * s.inner + line % s.inner;
-    int64_t half = 1; /* of the power of two that holds n */
-    while (2 * half < s.n) half *= 2;
+    int32_t bits = 0; /* 2 << bits is the power of two that holds n */
+    while (((int64_t)2 << bits) < s.n) bits++;
+    const int64_t half = (int64_t)1 << bits;
     x += first;
     out += first;
     for (int64_t j = threadIdx.x; j < s.n; j += WN_THREADS) out[j * s.inner] = (int32_t)j;
     __syncthreads();
-    for (int64_t size = 2; size <= 2 * half; size *= 2) {
+    for (int32_t k = 0; k <= bits; k++) { /* joins runs of 1 << k */
         for (int64_t t = threadIdx.x; t < half; t += WN_THREADS) {
-            int64_t begin = t / (size / 2) * size, own = t % (size / 2);
-            compare(s, x, out, begin + own, begin + size - 1 - own);
+            int64_t begin = t >> k << (k + 1), own = t & (((int64_t)1 << k) - 1);
+            compare(s, x, out, begin + own, begin + ((int64_t)2 << k) - 1 - own);
         }
         __syncthreads();
-        for (int64_t apart = size / 4; apart > 0; apart /= 2) {
+        for (int32_t m = k - 1; m >= 0; m--) {
             for (int64_t t = threadIdx.x; t < half; t += WN_THREADS) {
-                int64_t i = t / apart * 2 * apart + t % apart;
-                compare(s, x, out, i, i + apart);
+                int64_t i = (t >> m << (m + 1)) + (t & (((int64_t)1 << m) - 1));
+                compare(s, x, out, i, i + ((int64_t)1 << m));
             }
             __syncthreads();
         }

@@ -6,6 +6,25 @@
 #include "elementwise.cuh"
 #include "map.cuh"
 
+/* Computes y = op(a) for V elements, for ops that are never steps of a fused op: the registers of their formulas would
+ * be taken from every kernel with steps. Returns whether op is one of them. */
+template <class N, int V> WN_DEVICE_FN bool long_formula(int32_t op, const N (&a)[V], N (&y)[V])
+{
+    switch (op) {
+#define CASE(NAME, FORMULA)                                                                                            \
+    case WN_OP_##NAME:                                                                                                 \
+        for (int v = 0; v < V; v++) y[v] = FORMULA(a[v]);                                                              \
+        return true;
+        CASE(SOFTPLUS, wn_softplus)
+        CASE(SIN, wn_sin)
+        CASE(COS, wn_cos)
+        CASE(LOG1P, wn_log1p)
+        CASE(EXPM1, wn_expm1)
+#undef CASE
+    default: return false;
+    }
+}
+
 /* One op of one or two operands of equal shapes. */
 template <class T> struct unary_floats {
     enum { V = wn__wide<T>::N };
@@ -17,7 +36,7 @@ template <class T> struct unary_floats {
         typename wn__number<T>::type x[M], y[M] = {};
         wn__get(a + at, x);
         if (b != NULL) wn__get(b + at, y);
-        wn__elementwise_pack(step, x, y, x, at);
+        if (!long_formula(step.op, x, x)) wn__elementwise_pack(step, x, y, x, at);
         wn__put(out + at, x);
     }
 };

@@ -53,8 +53,8 @@ return {
     {
         name = 'positions past the end of a line take part in its sort',
         file = 'kernels/cuda/scan.cu',
-        old = 'compare(s, x, out, begin + own, begin + size - 1 - own);',
-        new = 'compare(s, x, out, begin + own, begin + size / 2 + own);',
+        old = 'compare(s, x, out, begin + own, begin + ((int64_t)2 << k) - 1 - own);',
+        new = 'compare(s, x, out, begin + own, begin + ((int64_t)1 << k) + own);',
         spec = 'spec/cuda_op_spec.lua',
         filter = 'argsort',
     },
