@@ -3,8 +3,8 @@
 require 'spec.helper'
 local palette = require 'wane.report.palette'
 
--- How linear RGB looks with full colour vision and without one kind of cones: the matrices of Machado, Oliveira and
--- Fernandes (2009) for a severity of 1.
+-- SEEN holds matrices that turn linear RGB into what is seen with full colour vision, and without one kind of cones:
+-- those of Machado, Oliveira and Fernandes (2009) for a severity of 1.
 local SEEN = {
     full = { { 1, 0, 0 }, { 0, 1, 0 }, { 0, 0, 1 } },
     protanopia = { { 0.152286, 1.052583, -0.204868 }, { 0.114503, 0.786281, 0.099216 },

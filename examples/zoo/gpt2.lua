@@ -33,26 +33,14 @@ gpt2.configs = {
 --- Counts of parameters of the published models.
 gpt2.parameters = { ['124M'] = 124439808, ['355M'] = 354823168, ['774M'] = 774030080, ['1558M'] = 1557611200 }
 
--- Computes x Phi(x) with tanh in the place of erf. (Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016.)
-local function tanh_gelu(x)
-    return 0.5 * x * (1 + (math.sqrt(2 / math.pi) * (x + 0.044715 * x ^ 3)):tanh())
-end
-
-local TanhGELU = nn.module 'TanhGELU'
-function TanhGELU:forward(x) -- luacheck: no self
-    if x.dtype == 'bf16' then return wane.checkpoint(function(y) return tanh_gelu(y:to 'f32'):to 'bf16' end, x) end
-    return wane.checkpoint(tanh_gelu, x)
-end
-
 local Block = nn.module('Block', function(self, c, o)
     self.ln1 = nn.LayerNorm(c.d, o.norm)
     self.attn = nn.Attention(c.d, c.heads, { causal = true, dropout = o.dropout, tiled = o.tiled, dtype = o.dtype,
         device = o.device })
     self.drop = nn.Dropout(o.dropout)
     self.ln2 = nn.LayerNorm(c.d, o.norm)
-    self.mlp = nn.MLP(c.d, c.hidden or 4 * c.d, { act = 'gelu', dropout = o.dropout, dtype = o.dtype,
+    self.mlp = nn.MLP(c.d, c.hidden or 4 * c.d, { act = c.act or 'gelu', dropout = o.dropout, dtype = o.dtype,
         device = o.device })
-    if c.act == 'gelu_tanh' then self.mlp.act = TanhGELU() end
 end)
 function Block:forward(x)
     x = x + self.drop(self.attn(self.ln1(x)))

@@ -3,6 +3,7 @@
 -- Each takes x of any shape and returns a tensor of the same shape and dtype.
 -- @module wane.nn.activations
 
+local checkpoint = require 'wane.program.checkpoint'
 local errors = require 'wane.errors'
 local module = require 'wane.module'
 local tensor = require 'wane.tensor'
@@ -26,7 +27,10 @@ end
 -- @usage print(nn.ReLU()(x).shape) --> (2, 8)
 activation('ReLU', 'relu')
 
---- Makes a module that returns x Phi(x), the exact form, with erf, or the form of GPT-2, with tanh.
+local function gelu_tanh(x) return tensor.methods.gelu(x, 'tanh') end
+
+--- Makes a module that returns x Phi(x), the exact form, with erf, or the form of GPT-2, with tanh. The latter is a
+-- region that is computed again from x, so either form saves x alone.
 -- @function nn.GELU
 -- @param opts {approximate = 'none' or 'tanh'}
 -- @usage print(nn.GELU()(x).shape, nn.GELU { approximate = 'tanh' }) --> (2, 8)	GELU(tanh)
@@ -37,7 +41,10 @@ local GELU = module.new('GELU', function(self, opts)
     end
     self.approximate = form or 'none'
 end)
-function GELU:forward(x) return tensor.methods.gelu(x, self.approximate) end
+function GELU:forward(x)
+    if self.approximate == 'tanh' then return checkpoint.checkpoint(gelu_tanh, x) end
+    return tensor.methods.gelu(x)
+end
 function GELU:extra() return self.approximate == 'tanh' and 'tanh' or '' end
 activations.GELU = GELU
 

@@ -1,4 +1,4 @@
---- Where the seconds of a step go: the measured seconds of its instructions, added up by op, path, type or phase.
+--- Adds up the measured seconds of a step's instructions by op, path, type or phase.
 --
 -- A collector is given every program of a step that ran with timing, several times; the seconds of an instruction are
 -- the median over the times. FLOP and bytes are those of the rules of ops (wn_step_work), so a rate compares a kernel

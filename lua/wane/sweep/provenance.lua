@@ -1,5 +1,5 @@
---- Where the numbers of a sweep come from: dates, load and spread of its rows, its settings, and the command that
--- repeats it.
+--- Tells where the numbers of a sweep come from: dates, load and spread of its rows, its settings, and the command
+-- that repeats it.
 --
 -- Rows may come from a file that somebody edited, so each field is looked at before it is used.
 -- @internal wane.sweep.provenance
