@@ -1,16 +1,13 @@
 -- Checks the command line, build/wane, as a shell sees it: what it prints, its exit codes, and that it works from any
 -- folder and through links, with nothing exported.
+local files = require 'spec.support.files'
 local helper = require 'spec.helper'
 
 local scripts = {}
 
 local function script(text)
-    local name = os.tmpname() .. '.lua'
-    local file = assert(io.open(name, 'w'))
-    file:write(text)
-    file:close()
-    scripts[#scripts + 1] = name
-    return name
+    scripts[#scripts + 1] = files.write(os.tmpname() .. '.lua', text)
+    return scripts[#scripts]
 end
 
 -- Returns the absolute folder of the checkout, from whichever folder the specs were started.

@@ -1,16 +1,13 @@
 -- Checks the table of commands and what reads it: the pages of help, the refusals, the completions and the manual page;
 -- and that what a command writes arrives, or that its exit status says so.
+local files = require 'spec.support.files'
 local helper = require 'spec.helper'
 
 local scripts = {}
 
 local function script(text)
-    local name = os.tmpname() .. '.lua'
-    local file = assert(io.open(name, 'w'))
-    file:write(text)
-    file:close()
-    scripts[#scripts + 1] = name
-    return name
+    scripts[#scripts + 1] = files.write(os.tmpname() .. '.lua', text)
+    return scripts[#scripts]
 end
 
 teardown(function()

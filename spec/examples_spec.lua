@@ -1,6 +1,7 @@
 -- Runs the examples small, from any folder, and checks what they claim: gradients have the same bits in every arm, the
 -- peak is the predicted one, and the pictures are in the folder that was given. The bench against PyTorch must run
 -- without PyTorch and name the columns that are absent.
+local files = require 'spec.support.files'
 local helper = require 'spec.helper'
 local native = require 'spec.support.native'
 
@@ -8,21 +9,13 @@ local native = require 'spec.support.native'
 local long_it = helper.is_long and it or function() end
 local LUAJIT = os.getenv 'LUAJIT' or 'luajit'
 
+local example = files.example
+
 -- Makes a fresh folder and returns its name; the folder is removed after the spec.
 local function folder()
-    local name = os.tmpname()
-    os.remove(name)
-    assert(os.execute('mkdir -p "' .. name .. '"') == 0)
+    local name = files.folder()
     finally(function() os.execute('rm -rf "' .. name .. '"') end)
     return name
-end
-
--- Runs an example with options from another folder; returns what it prints.
-local function example(name, options)
-    local root = helper.lines('pwd')[1]
-    local out, code = helper.shell(('cd / && %s "%s/examples/%s.lua" %s'):format(LUAJIT, root, name, options))
-    assert.equal(0, code, out)
-    return out
 end
 
 -- Checks that the file holds an svg element that is closed, with at least `least` texts and neither nan nor inf.
@@ -107,7 +100,7 @@ describe('examples/chargpt.lua', function()
     end)
 
     it('goes on from a file with the same bits, and under a policy and a budget too', function()
-        local files = {}
+        local saved = {}
         for k, way in ipairs {
             { '--size tiny --steps 20' }, { '--size tiny --steps 20 --stop 10', '--resume' },
             { '--size tiny --steps 20 --policy recompute_all' },
@@ -115,12 +108,12 @@ describe('examples/chargpt.lua', function()
         } do
             local to = folder()
             for _, options in ipairs(way) do example('chargpt', options .. ' --sample 0 --out "' .. to .. '"') end
-            files[k] = text_of(to .. '/chargpt.safetensors')
-            assert.is_true(files[k] == files[1], table.concat(way, ', '))
+            saved[k] = text_of(to .. '/chargpt.safetensors')
+            assert.is_true(saved[k] == saved[1], table.concat(way, ', '))
         end
         local to = folder()
         example('chargpt', '--size tiny --steps 20 --seed 2 --sample 0 --out "' .. to .. '"')
-        assert.is_false(text_of(to .. '/chargpt.safetensors') == files[1])
+        assert.is_false(text_of(to .. '/chargpt.safetensors') == saved[1])
     end)
 
     it('saves at ^C, says how to go on, and goes on as if nothing had been', function()

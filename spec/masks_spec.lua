@@ -2,30 +2,16 @@
 -- checks shapes of masks, plans, autocast and misuse.
 require 'spec.helper'
 local wane = require 'wane'
-local gradcheck = require 'spec.support.gradcheck'
 local fixture = require 'spec.fixtures.torch_attention'
-local nn = wane.nn
+local waves = require 'spec.support.waves'
+local nn, near = wane.nn, waves.near
 
 local B, T, S, D, HEADS = 2, 3, 4, 4, 2
 
--- Returns a tensor of the numbers sin(k), sin(k + 0.7), sin(k + 1.4) and so on.
+-- Returns a tensor of waves, or a parameter of it where opts.leaf says so.
 local function fill(shape, k, opts)
-    local list, n = {}, 1
-    for _, v in ipairs(shape) do n = n * v end
-    for i = 1, n do list[i] = math.sin(k + 0.7 * (i - 1)) end
-    opts = opts or {}
-    opts.dtype = opts.dtype or 'f64'
-    local t = wane.tensor(list, { dtype = opts.dtype }):reshape(shape)
-    return opts.leaf and nn.Parameter(t) or t
-end
-
-local function near(want, t, tolerance, what)
-    local got = gradcheck.values(t)
-    assert.equal(#want, #got, what)
-    for k, v in ipairs(want) do
-        assert(math.abs(v - got[k]) <= tolerance * math.max(1, math.abs(v)),
-            ('%s: element %d is %.12g, expected %.12g'):format(what, k, got[k], v))
-    end
+    local t = waves.fill(shape, k, opts)
+    return opts and opts.leaf and nn.Parameter(t) or t
 end
 
 local function layer(dtype, opts)

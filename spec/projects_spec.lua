@@ -1,24 +1,17 @@
 -- Runs examples/finetune.lua and examples/projects small, from another folder, and checks what they claim: budgets are
 -- kept, the peak is the predicted one, a resumed run ends in the same bits, and misuse is answered with a word.
+local files = require 'spec.support.files'
 local helper = require 'spec.helper'
 
 local LUAJIT = os.getenv 'LUAJIT' or 'luajit'
 
+local example = files.example
+
 -- Makes a fresh folder and returns its name; the folder is removed after the spec.
 local function folder()
-    local name = os.tmpname()
-    os.remove(name)
-    assert(os.execute('mkdir -p "' .. name .. '"') == 0)
+    local name = files.folder()
     finally(function() os.execute('rm -rf "' .. name .. '"') end)
     return name
-end
-
--- Runs an example with options from another folder; returns what it prints.
-local function example(name, options)
-    local root = helper.lines('pwd')[1]
-    local out, code = helper.shell(('cd / && %s "%s/examples/%s.lua" %s'):format(LUAJIT, root, name, options))
-    assert.equal(0, code, out)
-    return out
 end
 
 local function bytes(cell) return (tonumber((cell:gsub(',', '')))) end

@@ -2,27 +2,12 @@
 -- plans, files and misuse.
 require 'spec.helper'
 local wane = require 'wane'
-local gradcheck = require 'spec.support.gradcheck'
 local programs = require 'spec.support.programs'
 local fixture = require 'spec.fixtures.torch_attention'
-local nn = wane.nn
+local waves = require 'spec.support.waves'
+local nn, near = wane.nn, waves.near
 
--- Returns a tensor of the numbers sin(k), sin(k + 0.7), sin(k + 1.4) and so on, times a factor.
-local function fill(shape, k, dtype, factor)
-    local list, n = {}, 1
-    for _, v in ipairs(shape) do n = n * v end
-    for i = 1, n do list[i] = (factor or 1) * math.sin(k + 0.7 * (i - 1)) end
-    return wane.tensor(list, { dtype = dtype }):reshape(shape)
-end
-
-local function near(want, t, tolerance, what)
-    local got = gradcheck.values(t)
-    assert.equal(#want, #got, what)
-    for k, v in ipairs(want) do
-        assert(math.abs(v - got[k]) <= tolerance * math.max(1, math.abs(v)),
-            ('%s: element %d is %.12g, expected %.12g'):format(what, k, got[k], v))
-    end
-end
+local function fill(shape, k, dtype, factor) return waves.fill(shape, k, { dtype = dtype, factor = factor }) end
 
 local function layer(kind, dtype, opts)
     opts.dtype = dtype

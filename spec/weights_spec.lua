@@ -2,6 +2,7 @@
 -- files; that published GPT-2 and LLaMA weights (spec/fixtures/published, written by published.py there) give PyTorch's
 -- losses in the zoo; and that whatever does not fit is named, tensor by tensor, and changes nothing.
 local helper = require 'spec.helper'
+local write = require('spec.support.files').write
 local wane = helper.wane
 local json = require 'wane.report.json'
 local programs = require 'spec.support.programs'
@@ -15,12 +16,6 @@ local PUBLISHED = helper.root .. '/spec/fixtures/published/'
 local FOLDER = helper.lines('mktemp -d')[1]
 local PATH = FOLDER .. '/w.safetensors'
 teardown(function() helper.lines("rm -rf '" .. FOLDER .. "'") end)
-
-local function write(path, text)
-    local file = assert(io.open(path, 'wb'))
-    file:write(text)
-    file:close()
-end
 
 -- Computes the parameters of a model that have no values yet; returns the bits of all.
 local function bits(m)

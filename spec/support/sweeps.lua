@@ -1,33 +1,10 @@
 --- Offers what the specs of shared sweeps use: a folder, a small sweep, its rows, and what is said and refused.
 local helper = require 'spec.helper'
+local files = require 'spec.support.files'
 local json = require 'wane.report.json'
 
 local wane = helper.wane
-local sweeps = {}
-
---- Makes a folder; returns its name.
-function sweeps.folder()
-    local name = os.tmpname()
-    os.remove(name)
-    assert(os.execute('mkdir -p ' .. name) == 0)
-    return name
-end
-
---- Writes a file; returns its name.
-function sweeps.write(path, text)
-    local file = assert(io.open(path, 'wb'))
-    file:write(text)
-    file:close()
-    return path
-end
-
---- Returns the text of a file.
-function sweeps.read(path)
-    local file = assert(io.open(path, 'rb'))
-    local text = file:read '*a'
-    file:close()
-    return text
-end
+local sweeps = { folder = files.folder, write = files.write, read = files.read }
 
 --- Returns the rows of a file.
 function sweeps.rows(path)

@@ -1,0 +1,41 @@
+--- Makes the files and folders that specs need, and runs examples as a shell does.
+local helper = require 'spec.helper'
+
+local files = {}
+
+--- Makes a fresh folder; returns its name.
+function files.folder()
+    local name = os.tmpname()
+    os.remove(name)
+    assert(os.execute('mkdir -p "' .. name .. '"') == 0)
+    return name
+end
+
+--- Writes a file; returns its name.
+function files.write(path, text)
+    local file = assert(io.open(path, 'wb'))
+    file:write(text)
+    file:close()
+    return path
+end
+
+--- Returns the text of a file.
+function files.read(path)
+    local file = assert(io.open(path, 'rb'))
+    local text = file:read '*a'
+    file:close()
+    return text
+end
+
+--- Runs an example with options from another folder; returns what it prints. Fails where it ends badly.
+-- @param name below examples/, such as 'projects/hunt'
+-- @param options text of the command line
+function files.example(name, options)
+    local root = helper.lines('pwd')[1]
+    local out, code = helper.shell(('cd / && %s "%s/examples/%s.lua" %s'):format(os.getenv 'LUAJIT' or 'luajit', root,
+        name, options))
+    assert(code == 0, out)
+    return out
+end
+
+return files
