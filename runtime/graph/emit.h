@@ -23,4 +23,12 @@ struct wn_node *wn__emit_layout(struct wn__emitter *e, struct wn_node *v, int32_
 void wn__emit_gradient(struct wn__emitter *e, struct wn_node *v, struct wn_node *dx);
 /* Emits the gradient of a node that brought its own, added to those of its inputs (custom.c). */
 int32_t wn__template_emit(struct wn__emitter *e, struct wn_node *n);
+
+/* ---- tiles.c ------------------------------------------------------------------------------------------------- */
+/* Lets n, a NARROW whose gradient is complete, wait for the turn of its input. */
+void wn__tiles_wait(struct wn_node *n);
+/* Adds the gradients of the slices that wait for v to its own: side by side where they tile v, else by the rule of
+ * each, in the order in which they arose. rule: emits what the rule of a node gives. */
+int32_t wn__tiles_join(struct wn__emitter *e, struct wn_node *v,
+                       int32_t (*rule)(struct wn__emitter *, struct wn_node *));
 #endif

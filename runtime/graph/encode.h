@@ -1,7 +1,7 @@
 /* The canonical encoding of a graph: the bytes by which plans are found again. Nodes, cells and regions are written
  * by local numbers, so that the same model recorded again gives the same bytes. Pointers, random counters, numbers
- * of the host, offsets of narrow and the numbers of optimizers are bound at run and never written. Two keys are
- * equal when their bytes are; a hash only finds them. */
+ * of the host, offsets of narrow and the numbers of optimizers are bound at run and never written, except the offsets
+ * of slices that may tile their value (tiles.c). Two keys are equal when their bytes are; a hash only finds them. */
 #ifndef WN_GRAPH_ENCODE_H
 #define WN_GRAPH_ENCODE_H
 #include "graph.h"
@@ -37,6 +37,9 @@ struct wn__regions {
 int32_t wn__regions_local(struct wn__regions *r, int32_t id, int32_t *local);
 /* Writes one node of an order. Requires `local` of the order's nodes and cells. */
 void wn__encode_node(struct wn__bytes *b, const struct wn_node *n, struct wn__regions *regions);
+/* Writes where the slices of an order, (count), begin whose elements are as many as those of their value, or more.
+ * Overwrites `wanted` of the values. */
+void wn__tiles_encode(struct wn__bytes *b, struct wn_node *const *order, int64_t count);
 /* Writes a gradient that a script gave (custom.c). */
 void wn__template_encode(struct wn__bytes *b, const struct wn__template *t);
 #endif

@@ -157,13 +157,16 @@ static int32_t pass_walk(struct wn__emitter *e, const struct wn__pass *p)
     WN_TRY(pass_seed(e, p));
     for (int64_t i = p->n_forward - 1; i >= 0; i--) {
         struct wn_node *n = p->forward[i];
-        if (n->grad == NULL || n->wanted != e->stamp) continue;
+        if (n->wanted != e->stamp) continue;
+        if (n->slice != NULL) WN_TRY(wn__tiles_join(e, n, pass_rule));
+        if (n->grad == NULL) continue;
         e->forward = n;
         if (n->op == WN_OP_CELL && p->wrt == NULL) pass_write_zeros(e, n);
         if (e->code != WN_OK) return e->code;
         if (n->op == WN_OP_CELL && p->wrt == NULL) WN_TRY(pass_cell(e, n->cell, n->grad));
         if (n->grad == &wn__zero_gradient) pass_zeros_on(e, n);
         else if (n->custom != NULL) WN_TRY(wn__template_emit(e, n));
+        else if (n->op == WN_OP_NARROW && n->in[0]->wanted == e->stamp) wn__tiles_wait(n);
         else if (n->n_in > 0) WN_TRY(pass_rule(e, n));
     }
     for (int32_t i = 0; i < p->n_wrt && e->code == WN_OK; i++) pass_write_zeros(e, p->wrt[i]);
@@ -173,7 +176,7 @@ static int32_t pass_walk(struct wn__emitter *e, const struct wn__pass *p)
 int32_t wn__grad_pass(const struct wn__pass *p, struct wn__grads *g)
 {
     struct wn__emitter e = {.base = {&wn__graph_recorder}, .g = g, .root = p->root, .stamp = wn__node_stamp()};
-    for (int64_t i = 0; i < p->n_forward; i++) p->forward[i]->grad = NULL;
+    for (int64_t i = 0; i < p->n_forward; i++) p->forward[i]->grad = p->forward[i]->slice = NULL;
     for (int32_t i = 0; i < p->n_roots; i++) p->roots[i]->grad = NULL;
     pass_mark(p, e.stamp);
     uint64_t counter = wn__here.counter;

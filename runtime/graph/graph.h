@@ -67,6 +67,7 @@ struct wn_node {
     int64_t wanted;         /* stamp of the differentiation that asks for its gradient */
     struct wn_node *laid;   /* a RELAYOUT of it, the last that was recorded; NULL: none. Not counted */
     struct wn_node *grad;   /* the sum of its gradient so far, while a differentiation is under way */
+    struct wn_node *slice;  /* meanwhile: the first of its slices whose gradients wait; of such a slice: the next */
     struct wn_node *in[];   /* (n_in) counted */
 };
 

@@ -336,6 +336,7 @@ static int32_t write_key(struct wn_program *p)
         wn__bytes_int(b, e->what->cell->local);
         wn__bytes_attrs(b, &e->what->attrs);
     }
+    if (is_backward(p->mode)) wn__tiles_encode(b, p->order.nodes, p->order.count);
     if (is_backward(p->mode)) key_slabs(p, b);
     wn__free(regions.seen);
     return b->code;

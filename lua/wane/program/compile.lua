@@ -190,7 +190,7 @@ local function compare(first, second)
         if C.wn_same_encoding(a.handle, b.handle) ~= 1 then
             return ('run point %d (%s) recorded another program than at the last call, where all calls must record '
                 .. 'the same: %s'):format(i, b.request.mode,
-                    replan.difference(b, a) or 'what is retained, or where gradients lie, differs')
+                    replan.difference(b, a) or 'what is retained, where slices begin, or where gradients lie, differs')
         end
     end
     for i, a in ipairs(first.programs) do
