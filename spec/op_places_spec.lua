@@ -60,8 +60,10 @@ describe('an elementwise op with a gradient', function()
             for _, path in ipairs(place.files) do known[path] = true end
         end
         for _, path in ipairs(helper.lines 'find runtime kernels lua/wane -type f | sort') do
-            -- Layers use the method. The GPU's places are its own: spec/cuda_op_spec.lua names an op without a kernel.
-            if not (path:match '%.md$' or path:match '^kernels/cuda/' or path:match '^lua/wane/nn/' or known[path]) then
+            -- Layers use the method, recurrent cells the formula. The GPU's places are its own: spec/cuda_op_spec.lua
+            -- names an op without a kernel.
+            local is_user = path:match '^lua/wane/nn/' or path:match '/recurrent[_%a]*%.c$' or path:match '/cells%.h$'
+            if not (path:match '%.md$' or path:match '^kernels/cuda/' or is_user or known[path]) then
                 local text = helper.read(path)
                 for _, name in ipairs { OP, OP:upper() } do
                     if text:match('%f[%w]' .. name .. '%f[%W]') then bad[#bad + 1] = path end

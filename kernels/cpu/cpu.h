@@ -36,6 +36,7 @@ wn_kernel_fn wn__cpu_softmax_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_norm_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_dropout_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_attention_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_recurrent_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_update_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_fused_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_pack_kernel(const struct wn_desc *d);

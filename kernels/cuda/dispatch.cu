@@ -20,6 +20,7 @@ static family_lookup of_family(const char *family)
         {"update", wn__cuda_update_kernel},       {"conv", wn__cuda_conv_kernel},
         {"pool", wn__cuda_pool_kernel},           {"channel", wn__cuda_channel_kernel},
         {"resize", wn__cuda_resize_kernel},       {"scan", wn__cuda_scan_kernel},
+        {"recurrent", wn__cuda_recurrent_kernel},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (strcmp(rows[i].family, family) == 0) return rows[i].lookup;

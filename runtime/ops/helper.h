@@ -55,4 +55,7 @@ struct wn_node *wn__emit_sum_dim(struct wn__grad *g, struct wn_node *a, int64_t 
 void wn__grad_linear_in_first(struct wn__grad *g);
 /* Records the gradients of the inputs of ATTENTION_GRAD (attention_second.c). */
 void wn__grad_attention_grad(struct wn__grad *g);
+/* Record the gradients of the inputs of LSTM_CELL_GRAD and GRU_CELL_GRAD (recurrent_second.c). */
+void wn__grad_lstm_cell_grad(struct wn__grad *g);
+void wn__grad_gru_cell_grad(struct wn__grad *g);
 #endif

@@ -1,8 +1,8 @@
 --- nn.LSTM and nn.GRU: recurrent layers, with PyTorch's names, shapes and order of gates.
 --
--- The projection of the inputs of all steps is one product; a step is a product with the state before it and
--- elementwise ops, composed, which a policy sees and may drop one by one. (Hochreiter and Schmidhuber, "Long Short-Term
--- Memory", 1997; Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder", 2014.)
+-- The projection of the inputs of all steps is one product; a step is a product with the state before it and a cell,
+-- one op, whose backward reads its gates and its state, or what a policy leaves of them. (Hochreiter and Schmidhuber,
+-- "Long Short-Term Memory", 1997; Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder", 2014.)
 -- @module wane.nn.recurrent
 
 local arith = require 'wane.tensor.arith'
@@ -24,19 +24,13 @@ local FLAGS = { 'bias', 'batch_first', 'bidirectional' }
 -- Returns h and c after a step of an LSTM. x: (B, 4 H), the projection of the input; y: (B, 4 H), that of h. The gates
 -- are input, forget, cell, output.
 local function lstm_step(x, y, size, _, c)
-    local gates = x + y
-    local i, f = cut(gates, 1, 0, size):sigmoid(), cut(gates, 1, size, size):sigmoid()
-    local g, o = cut(gates, 1, 2 * size, size):tanh(), cut(gates, 1, 3 * size, size):sigmoid()
-    c = f * c + i * g
-    return o * c:tanh(), c
+    local both = op.binary(op.id.lstm_cell, y + x, c) -- the product first: its kernel adds x
+    return cut(both, 1, 0, size), cut(both, 1, size, size)
 end
 
 -- Returns h after a step of a GRU. x, y: (B, 3 H). The gates are reset, update, new.
-local function gru_step(x, y, size, h)
-    local r = (cut(x, 1, 0, size) + cut(y, 1, 0, size)):sigmoid()
-    local z = (cut(x, 1, size, size) + cut(y, 1, size, size)):sigmoid()
-    local n = (cut(x, 1, 2 * size, size) + r * cut(y, 1, 2 * size, size)):tanh()
-    return n + z * (h - n)
+local function gru_step(x, y, _, h)
+    return op.binary(op.id.gru_cell, op.binary(op.id.gru_gates, x, y), h)
 end
 
 -- ---- layers -------------------------------------------------------------------------------------------------

@@ -313,11 +313,18 @@ local function first(node)
     return node.inputs[1].at
 end
 
+-- Returns the positions of the result of a recurrent cell, whose inputs have the same dims but for the last.
+local function cell(node)
+    local at = elementwise(node)
+    if at and at.dim == #node.dims then mixes(node, at) end
+    return at
+end
+
 -- The rules that runtime/op.def names in its column `positions`.
 local RULES = {
     elementwise = elementwise, matmul = matmul, rows = rows, reduction = reduction, expand = expand,
     reshape = reshape, permute = permute, along = along, cat = cat, embedding = embedding, gather = gather,
-    norm = norm, first = first, attention = attention, image = image, channel = channel,
+    norm = norm, first = first, attention = attention, image = image, channel = channel, cell = cell,
 }
 
 local op_info = binding.new('struct wn_op_info')

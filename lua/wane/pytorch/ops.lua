@@ -107,6 +107,9 @@ local EXTRAS = {
     mask = function(n) return n.numel end, -- mask of dropout, one byte an element
     weight = function() return 4 end, -- total weight of nll, one f32
     logsumexp = products.logsumexp,
+    -- Returns the bytes that the fused cells of a GPU keep: 4 gates of an LSTM, whose result has 2 parts; 5 numbers an
+    -- element of a GRU.
+    workspace = function(n) return (n.op == 'lstm_cell' and 2 or 5) * n.bytes end,
     indices = function(n) return 8 * n.numel end, -- of max_pool2d, an int64 a window
 }
 
@@ -238,6 +241,9 @@ op('channel_mean channel_rstd', {})
 op('batch_norm', { flat_back = true, makes = true, scratch = copy_of_strided, back = function(c, _, k)
     return k ~= 2 and k ~= 3 and c:new(k) or nil
 end })
+-- The fused cell of a GRU takes both projections as they are: Wane's gates are no tensor of it.
+op('gru_gates', { view = function() return true end, back = fresh })
+op('lstm_cell gru_cell', { flat = true, back = fresh })
 op('pad', { saves = 'nothing', back = fresh })
 
 --- Returns the row of a recorded op.
