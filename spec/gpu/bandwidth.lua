@@ -10,18 +10,19 @@ local half = { a = wane.eval(wide.a:to 'bf16'), b = wane.eval(wide.b:to 'bf16') 
 
 local copy
 do
-    local seconds, moved = gpu.seconds(function() return wane.cat({ wide.a, wide.b }, 1) end, gpu.size(4, 2))
+    local timed = gpu.time(function() return wane.cat({ wide.a, wide.b }, 1) end, gpu.size(4, 2))
     copy = driver.copy_rate(gpu.now)
     if copy then gpu.number("copies, the driver's", copy / 1e9, 'GB/s') end
-    gpu.number("copies, Wane's cat", moved / seconds / 1e9, 'GB/s')
-    copy = math.max(copy or 0, moved / seconds)
+    gpu.number("copies, Wane's cat", timed.bytes / timed.seconds / 1e9, 'GB/s', { noise = timed.noise })
+    copy = math.max(copy or 0, timed.bytes / timed.seconds)
 end
 
 -- Adds the row of a kernel: its share of the copy rate.
 local function add(name, make, count)
-    local seconds, moved = gpu.seconds(make, count)
-    gpu.number(('%s: %.0f GB/s'):format(name, moved / seconds / 1e9), 100 * moved / seconds / copy, '% copy',
-        { predicted = predicted.share(name), least = 80 })
+    local timed = gpu.time(make, count)
+    local rate = timed.bytes / timed.seconds
+    gpu.number(('%s: %.0f GB/s'):format(name, rate / 1e9), 100 * rate / copy, '% copy',
+        { predicted = predicted.share(name), least = 80, noise = timed.noise })
 end
 
 local few = gpu.size(4, 2)

@@ -56,7 +56,8 @@ for _, dtype in ipairs { 'f32', 'bf16' } do
     for _, s in ipairs(large) do
         local make, flop = calls(s, dtype)
         for _, op in ipairs(OPS) do
-            gpu.number(op .. ' of ' .. name_of(s, dtype), flop / gpu.seconds(make[op], gpu.size(8, 2)) / 1e12, 'TF/s')
+            local timed = gpu.time(make[op], gpu.size(8, 2))
+            gpu.number(op .. ' of ' .. name_of(s, dtype), flop / timed.seconds / 1e12, 'TF/s', { noise = timed.noise })
         end
     end
 end

@@ -1,7 +1,7 @@
 --- Shared by the checks of a GPU, one file each in this folder: the command line, rows of results, and the timing of
 -- kernels. `luajit spec/gpu/NAME.lua [--small] [--out FILE] [--predicted FILE]` runs one by itself.
 --
--- A row is { what =, value =, unit =, predicted =, aim = (text), verdict = }. Verdicts: 'pass' and 'FAIL' of facts that
+-- A row is { what =, value =, unit =, predicted =, aim = (text), verdict =, detail = (text) }. Verdicts: 'pass' and 'FAIL' of facts that
 -- must hold anywhere; 'reached' and 'missed' of numbers that have an aim; '' of numbers without one; 'simulated: not
 -- judged' of numbers on the simulated device, which has no time. A check that raises is a failure of the whole check,
 -- and its rows up to there stay: the file of --out is written anew at each row.
@@ -13,6 +13,7 @@ local wane = require 'wane'
 local binding = require 'wane.ffi'
 local programs = require 'spec.support.programs'
 local sim = require 'spec.support.cudasim'
+local timing = require 'spec.gpu.timing'
 
 local C = binding.C
 local gpu = { root = root, rows = {}, failed = 0, is_simulated = sim.missing() == nil }
@@ -57,8 +58,8 @@ end
 local function add(row)
     if row.verdict == 'FAIL' then gpu.failed = gpu.failed + 1 end
     gpu.rows[#gpu.rows + 1] = row
-    print(('%-60s %14s %-10s %s'):format(row.what, row.value and ('%.6g'):format(row.value) or '', row.unit or '',
-        row.verdict))
+    print(('%-60s %14s %-10s %s%s'):format(row.what, row.value and ('%.6g'):format(row.value) or '', row.unit or '',
+        row.verdict, row.value and row.detail and ' ' .. row.detail or ''))
     io.flush()
     save()
 end
@@ -76,10 +77,11 @@ end
 -- @param value number
 -- @param unit text
 -- @param more { predicted = number, least = or most = the aim, about = the predicted number times 1 +- this share,
--- aim = text of the aim }
+-- aim = text of the aim, noise = words of a timing that is not to be trusted }
 function gpu.number(what, value, unit, more)
     more = more or {}
-    local row = { what = what, value = value, unit = unit, predicted = more.predicted, aim = more.aim, verdict = '' }
+    local row = { what = what, value = value, unit = unit, predicted = more.predicted, aim = more.aim, verdict = '',
+        detail = more.noise }
     if not (value >= 0 and value < math.huge) then
         row.verdict, row.value, row.detail = 'FAIL', nil, 'not a number of its kind: ' .. tostring(value)
     elseif gpu.is_simulated then
@@ -108,15 +110,6 @@ end
 
 -- ---- timing -------------------------------------------------------------------------------------------------------
 
---- Returns the median of a list of numbers.
-function gpu.median(list)
-    local sorted = {}
-    for i, v in ipairs(list) do sorted[i] = v end
-    table.sort(sorted)
-    local n = #sorted
-    return n % 2 == 1 and sorted[(n + 1) / 2] or (sorted[n / 2] + sorted[n / 2 + 1]) / 2
-end
-
 -- Runs a program of n applications; returns its seconds and the bytes that its instructions move.
 local function run_once(make, n)
     local roots = {}
@@ -129,25 +122,15 @@ local function run_once(make, n)
     return seconds, moved
 end
 
---- Returns the seconds of one application: those of a program of `count` + 1 less those of a program of one, over
--- `count`, so that launch, planning and the wait at the end cancel out; and the bytes that it reads and writes. The
--- median of five turns, each after a turn to warm up.
+--- Measures one application of a kernel (timing.measure), over seven pairs of programs.
 -- @param make function(i) that records application i and returns its result
--- @param count how many more applications, 8 where it is nil
-function gpu.seconds(make, count)
-    count = count or gpu.size(8, 2)
-    local times, moved = {}, nil
-    for turn = 0, gpu.size(5, 1) do
-        local one, bytes_one = run_once(make, 1)
-        local all, bytes_all = run_once(make, count + 1)
-        moved = (bytes_all - bytes_one) / count
-        if not gpu.is_simulated and all <= one then
-            error(('%d applications took %g s, one took %g s: nothing to measure'):format(count + 1, all, one), 0)
-        end
-        if turn > 0 then times[turn] = math.max(all - one, 1e-9) / count end
-    end
+-- @param count how many more applications than one a program has at least, 8 where it is nil
+-- @return { seconds =, bytes = read and written, count =, noise = words for gpu.number, or nil }
+function gpu.time(make, count)
+    local timed = timing.measure(function(n) return run_once(make, n) end, count or gpu.size(8, 2), {
+        turns = gpu.size(7, 1), least = 3e-3, room = 16 * 2 ^ 30, no_clock = gpu.is_simulated })
     wane.memory.trim()
-    return gpu.median(times), moved
+    return timed
 end
 
 --- Returns seconds of a clock that never goes back.

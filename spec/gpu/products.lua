@@ -18,13 +18,13 @@ local theirs = torch.rates('products', table.concat(lines, '\n') .. '\n')
 for _, s in ipairs(shapes) do
     local dtype, m, n, k = unpack(s)
     local x, w = gpu.normal(m, k, { dtype = dtype }), gpu.normal(n, k, { dtype = dtype })
-    local seconds = gpu.seconds(function() return x:matmul(w, { transpose_b = true }) end, gpu.size(m * n > 2e8 and 4
+    local timed = gpu.time(function() return x:matmul(w, { transpose_b = true }) end, gpu.size(m * n > 2e8 and 4
         or 16, 2))
     local name = ('%s %d x %d x %d'):format(dtype, m, n, k)
     local best = theirs and theirs[('%s_%d_%d_%d'):format(dtype, m, n, k)]
     local peak = dtype == 'bf16' and 989 or 67
     local share = predicted.share(('product of %s'):format(dtype))
-    gpu.number(name, 2 * m * n * k / seconds / 1e12, 'TF/s', { predicted = share and share / 100 * peak,
-        least = best and 0.95 * best, aim = best and ('95 %% of PyTorch\'s %.1f'):format(best) })
+    gpu.number(name, 2 * m * n * k / timed.seconds / 1e12, 'TF/s', { predicted = share and share / 100 * peak,
+        noise = timed.noise, least = best and 0.95 * best, aim = best and ('95 %% of PyTorch\'s %.1f'):format(best) })
 end
 gpu.finish()

@@ -140,9 +140,16 @@ end
 -- ---- the report ---------------------------------------------------------------------------------------------------
 local function number(x) return x and (x >= 1e6 and ('%.4g'):format(x) or ('%.5g'):format(x)) or '' end
 
+-- Returns the last cell of a row: its verdict, and of a number or a note the first line of what it says besides.
+local function remark(row)
+    local said = (row.verdict == '' or row.value) and row.detail and row.detail:match '^[^\n]*' or nil
+    if row.verdict == '' or not said then return said or row.verdict end
+    return row.verdict .. '; ' .. said
+end
+
 local function cells(check, row)
     return { check.name, row.what, number(row.value), row.unit or '', number(row.predicted), row.aim or '',
-        row.verdict ~= '' and row.verdict or row.detail and row.detail:match '^[^\n]*' or '' }
+        remark(row) }
 end
 
 local counts = { pass = 0, FAIL = 0, reached = 0, missed = 0, ['simulated: not judged'] = 0, [''] = 0 }
