@@ -68,14 +68,24 @@ describe('the bundle for a machine with a GPU', function()
         assert.truthy(text:find('faults', 1, true), text)
     end)
 
-    it('fails where a spec fails', function()
+    it('fails where a spec fails, and has its luassert found by processes that a spec starts', function()
         local file = assert(io.open(out .. '/spec/slopes_spec.lua', 'wb'))
-        file:write("describe('a', function() before_each(function() end) it('b', function() assert.equal(1, 2) end) "
-            .. "it('c', function() pending 'later' end) end)\n")
+        local test = ([[
+            describe('a', function()
+                before_each(function() end)
+                it('b', function() assert.equal(1, 2) end)
+                it('c', function() pending 'later' end)
+                it('starts a process', function()
+                    local child = io.popen "luajit -e \"print(package.searchpath('luassert', package.path))\""
+                    assert.equal(FOLDER .. '/share/lua/luassert/init.lua', child:read '*l')
+                    child:close()
+                end)
+            end)]]):gsub('FOLDER', function() return ('%q'):format(out) end)
+        file:write(test)
         file:close()
         local text, code = check "--small --only 'spec slopes'"
         assert.equal(1, code)
-        assert.truthy(text:find('0 passed, 1 failed, 1 pending', 1, true), text)
+        assert.truthy(text:find('1 passed, 1 failed, 1 pending', 1, true), text)
     end)
 
     it('says in one line why there is nothing to check', function()

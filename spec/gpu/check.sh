@@ -15,8 +15,9 @@ if [ -z "$LUAJIT" ] && [ -x "$here/luajit/luajit" ]; then
     LUAJIT="$here/luajit/luajit"
     LD_LIBRARY_PATH="$here/luajit${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
     LUA_PATH="$here/luajit/?.lua;;"
-    export LUA_PATH
 fi
+# Processes that a spec starts find luassert in the bundle, as spec/gpu/runner.lua does.
+export LUA_PATH="$here/share/lua/?.lua;$here/share/lua/?/init.lua;${LUA_PATH:-;}"
 LUAJIT=${LUAJIT:-luajit}
 command -v "$LUAJIT" >/dev/null 2>&1 || { echo "check.sh: no LuaJIT ($LUAJIT)" >&2; exit 1; }
 
