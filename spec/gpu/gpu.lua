@@ -1,10 +1,10 @@
 --- Shared by the checks of a GPU, one file each in this folder: the command line, rows of results, and the timing of
 -- kernels. `luajit spec/gpu/NAME.lua [--small] [--out FILE] [--predicted FILE]` runs one by itself.
 --
--- A row is { what =, value =, unit =, predicted =, aim = (text), verdict =, detail = (text) }. Verdicts: 'pass' and 'FAIL' of facts that
--- must hold anywhere; 'reached' and 'missed' of numbers that have an aim; '' of numbers without one; 'simulated: not
--- judged' of numbers on the simulated device, which has no time. A check that raises is a failure of the whole check,
--- and its rows up to there stay: the file of --out is written anew at each row.
+-- A row is { what =, value =, unit =, predicted =, aim = (text), verdict =, detail = (text) }. Verdicts: 'pass' and
+-- 'FAIL' of facts that must hold anywhere; 'reached' and 'missed' of numbers that have an aim; '' of numbers without
+-- one; 'simulated: not judged' of numbers on the simulated device, which has no time. A check that raises is a failure
+-- of the whole check, and its rows up to there stay: the file of --out is written anew at each row.
 local here = (arg[0] or ''):match '^(.*)/[^/]*$' or '.'
 local root = here:match '^(.*)/spec/gpu$' or here .. '/../..'
 package.path = table.concat({ root .. '/lua/?.lua', root .. '/lua/?/init.lua', root .. '/?.lua',

@@ -24,7 +24,7 @@ function timing.grow(count, seconds, bytes, options)
     return math.max(count, math.min(wanted, most, 64 * count))
 end
 
--- Runs a program of one application and one of count + 1. Returns the seconds of both and the bytes of one application.
+-- Runs programs of one and of count + 1 applications. Returns the seconds of both and the bytes of one application.
 local function pair(run, count)
     local one, bytes_one = run(1)
     local all, bytes_all = run(count + 1)
@@ -34,8 +34,8 @@ end
 --- Measures one application: the median seconds of programs of many less the median of programs of one.
 -- @param run function(n) that runs a program of n applications; returns its seconds, and the bytes that it moves
 -- @param count applications more in the longer program, at least
--- @param options { turns = pairs that count, least = seconds of a difference, room = bytes that the results of a program
--- may have; no_clock = true: seconds are not judged }
+-- @param options { turns = pairs that count, least = seconds of a difference, room = most bytes of the results of a
+-- program; no_clock = true: seconds are not judged }
 -- @return { seconds =, bytes = moved by one, count = applications more, noise = nil or words for its row }
 -- @raise where many applications take no more than one
 function timing.measure(run, count, options)

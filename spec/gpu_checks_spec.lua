@@ -1,4 +1,6 @@
--- Checks how the checks of a GPU time a kernel (spec/gpu/timing.lua), with programs whose seconds are made up.
+-- Checks how the checks of a GPU judge what they see, on devices that are made up: seconds of a kernel
+-- (spec/gpu/timing.lua) and bytes of the driver beside those of the ledger (spec/gpu/ledger.lua).
+local ledger = require 'spec.gpu.ledger'
 local timing = require 'spec.gpu.timing'
 
 -- Returns a function that stands for programs of n applications: `start` seconds and `each` seconds an application,
@@ -48,7 +50,7 @@ describe('the timing of a kernel', function()
         assert.matches('^noisy: quartiles of 7 turns %d+ %% apart$', timed.noise)
     end)
 
-    it('raises where many applications take no more than one, and on a device without a clock gives a number', function()
+    it('raises where many take no more than one, and gives a number on a device without a clock', function()
         local fine, why = pcall(timing.measure, device { start = 1e-3, each = -1e-6 }, 8, OPTIONS)
         assert.is_false(fine)
         assert.matches('^%d+ applications took .* one took .* medians of 7 turns: nothing to measure$', why)
@@ -56,5 +58,47 @@ describe('the timing of a kernel', function()
         local run, seen = device { start = 0, each = 0 }
         assert.is_true(timing.measure(run, 2, options).seconds > 0)
         assert.equal(4, seen.calls)
+    end)
+end)
+
+describe('the ledger beside the driver of a device', function()
+    -- Compares a use of 100 bytes of which the ledger counts `counted`; others(k) are the bytes of other processes at
+    -- the k-th question to the driver.
+    local function compare(counted, others)
+        local asked, own, uses = 0, 0, 0
+        local seen = ledger.compare { most = 8, rest = function() end,
+            taken = function()
+                asked = asked + 1
+                return 2 ^ 30 + own + (others and others(asked) or 0)
+            end,
+            reserved = function() return own > 0 and counted or 0 end,
+            use = function() own, uses = 100, uses + 1 end,
+            free = function() own = 0 end }
+        return seen, uses
+    end
+
+    it('is compared where nobody else uses the device', function()
+        local seen, uses = compare(96)
+        assert.same({ taken = 100, reserved = 96, kept = 0, is_alone = true, fits = true }, seen)
+        assert.equal(1, uses)
+        for _, wrong in ipairs { 91, 101 } do
+            seen, uses = compare(wrong)
+            assert.is_true(seen.is_alone)
+            assert.is_false(seen.fits)
+            assert.equal(3, uses)
+        end
+    end)
+
+    it('is left out where others take and free memory', function()
+        for _, others in ipairs { function(k) return 1000 * k end, function(k) return k % 2 * 2 ^ 20 end,
+            function(k) return -2 ^ 22 * k end } do
+            assert.is_false(compare(100, others).is_alone)
+        end
+    end)
+
+    it('is compared again after somebody else freed memory once', function()
+        local seen, uses = compare(100, function(k) return k < 8 and 2 ^ 25 or 0 end)
+        assert.is_true(seen.is_alone and seen.fits)
+        assert.equal(2, uses)
     end)
 end)
