@@ -20,13 +20,13 @@ for _, s in ipairs(gpu.size({ { 8, 20, 64, 1024 }, { 4, 16, 64, 2048 }, { 4, 16,
     local name = ('B %d, %d heads of %d, T = %d, causal'):format(batch, heads, size, t)
     local forward = gpu.time(function() return array.record('attention', { qkv }, attrs) end, gpu.size(4, 2))
     gpu.number('attention, ' .. name, 4 * square / forward.seconds / 1e12, 'TF/s',
-        { least = is_aim and 0.4 * PEAK / 1e12, noise = forward.noise })
+        { least = is_aim and 0.4 * PEAK / 1e12, detail = forward.noise })
     gpu.number('    of the tensor rate', 400 * square / forward.seconds / PEAK, '%',
         { predicted = predicted.share 'attention' })
     local backward = gpu.time(function() return array.record('attention_grad', { dy, qkv, y }, attrs) end,
         gpu.size(4, 2))
     gpu.number('its gradient, ' .. name, 10 * square / backward.seconds / 1e12, 'TF/s',
-        { least = is_aim and 0.3 * PEAK / 1e12, noise = backward.noise })
+        { least = is_aim and 0.3 * PEAK / 1e12, detail = backward.noise })
     gpu.number('    of the tensor rate', 1000 * square / backward.seconds / PEAK, '%',
         { predicted = predicted.share 'attention, gradient' })
 end

@@ -13,7 +13,7 @@ do
     local timed = gpu.time(function() return wane.cat({ wide.a, wide.b }, 1) end, gpu.size(4, 2))
     copy = driver.copy_rate(gpu.now)
     if copy then gpu.number("copies, the driver's", copy / 1e9, 'GB/s') end
-    gpu.number("copies, Wane's cat", timed.bytes / timed.seconds / 1e9, 'GB/s', { noise = timed.noise })
+    gpu.number("copies, Wane's cat", timed.bytes / timed.seconds / 1e9, 'GB/s', { detail = timed.noise })
     copy = math.max(copy or 0, timed.bytes / timed.seconds)
 end
 
@@ -22,7 +22,7 @@ local function add(name, make, count)
     local timed = gpu.time(make, count)
     local rate = timed.bytes / timed.seconds
     gpu.number(('%s: %.0f GB/s'):format(name, rate / 1e9), 100 * rate / copy, '% copy',
-        { predicted = predicted.share(name), least = 80, noise = timed.noise })
+        { predicted = predicted.share(name), least = 80, detail = timed.noise })
 end
 
 local few = gpu.size(4, 2)

@@ -57,7 +57,7 @@ for _, dtype in ipairs { 'f32', 'bf16' } do
         local make, flop = calls(s, dtype)
         for _, op in ipairs(OPS) do
             local timed = gpu.time(make[op], gpu.size(8, 2))
-            gpu.number(op .. ' of ' .. name_of(s, dtype), flop / timed.seconds / 1e12, 'TF/s', { noise = timed.noise })
+            gpu.number(op .. ' of ' .. name_of(s, dtype), flop / timed.seconds / 1e12, 'TF/s', { detail = timed.noise })
         end
     end
 end

@@ -77,11 +77,11 @@ end
 -- @param value number
 -- @param unit text
 -- @param more { predicted = number, least = or most = the aim, about = the predicted number times 1 +- this share,
--- aim = text of the aim, noise = words of a timing that is not to be trusted }
+-- aim = text of the aim, detail = words beside the verdict }
 function gpu.number(what, value, unit, more)
     more = more or {}
     local row = { what = what, value = value, unit = unit, predicted = more.predicted, aim = more.aim, verdict = '',
-        detail = more.noise }
+        detail = more.detail }
     if not (value >= 0 and value < math.huge) then
         row.verdict, row.value, row.detail = 'FAIL', nil, 'not a number of its kind: ' .. tostring(value)
     elseif gpu.is_simulated then

@@ -69,6 +69,7 @@ local checks = {
     { name = 'attention', cap = 120, script = 'attention' },
     { name = 'heavy', cap = 180, script = 'heavy' },
     { name = 'gpt', cap = 300, script = 'gpt' },
+    { name = 'profile', cap = 180, script = 'profile' },
 }
 
 -- Adds the specs that hold on any device, as spec/support/cuda.sh lists them, each in a process of its own; of small
