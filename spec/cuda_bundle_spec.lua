@@ -6,7 +6,7 @@ local sim = require 'spec.support.cudasim'
 
 local NAMES = { 'versions', 'probes', 'probes of cuBLASLt', 'records', 'exact', 'policies', 'faults', 'offload',
     'memcheck', 'racecheck', 'bandwidth', 'products', 'own products', 'convolutions',
-    'convolutions by cuDNN', 'attention', 'heavy', 'gpt', 'profile' }
+    'convolutions by cuDNN', 'attention', 'heavy', 'gpt', 'profile', 'recurrent' }
 
 describe('the bundle for a machine with a GPU', function()
     -- The checks start processes of their own, so other ways of running the specs would only repeat them.

@@ -20,13 +20,8 @@ end
 for _, size in ipairs(gpu.size({ { 20, 4096, 32 }, { 40, 4096, 64 } }, { { 4, 64, 8 }, { 6, 64, 16 } })) do
     local depth, width, batch = unpack(size)
     local name = ('heavy layers %d x %d, batch %d'):format(depth, width, batch)
-    local theirs = torch.rates(('heavy %d %d %d'):format(depth, width, batch))
-    if theirs then
-        gpu.number(name .. ', PyTorch: peak', theirs.peak, 'B')
-        gpu.number(name .. ', PyTorch', theirs.ms, 'ms')
-    else
-        gpu.note(name .. ', PyTorch', 'no Python with PyTorch that sees the GPU')
-    end
+    local rates, why = torch.rates(('heavy %d %d %d'):format(depth, width, batch))
+    local theirs = torch.rows(name .. ', PyTorch', rates, '', why)
     local net = networks.heavy(depth, width, batch)
     for _, policy in ipairs { 'save_all', 'every(4)' } do
         for _, is_joint in ipairs { false, true } do measure(name, net, policy, is_joint, theirs) end

@@ -70,6 +70,7 @@ local checks = {
     { name = 'heavy', cap = 180, script = 'heavy' },
     { name = 'gpt', cap = 300, script = 'gpt' },
     { name = 'profile', cap = 180, script = 'profile' },
+    { name = 'recurrent', cap = 120, script = 'recurrent' },
 }
 
 -- Adds the specs that hold on any device, as spec/support/cuda.sh lists them, each in a process of its own; of small
