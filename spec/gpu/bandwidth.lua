@@ -21,8 +21,8 @@ end
 local function add(name, make, count)
     local timed = gpu.time(make, count)
     local rate = timed.bytes / timed.seconds
-    gpu.number(('%s: %.0f GB/s'):format(name, rate / 1e9), 100 * rate / copy, '% copy',
-        { predicted = predicted.share(name), least = 80, detail = timed.noise })
+    gpu.number(name, 100 * rate / copy, '% copy', { predicted = predicted.share(name), least = 80,
+        detail = ('%.0f GB/s%s'):format(rate / 1e9, timed.noise and ', ' .. timed.noise or '') })
 end
 
 local few = gpu.size(4, 2)
