@@ -13,10 +13,12 @@ package.path = checkout .. '/lua/?.lua;' .. checkout .. '/lua/?/init.lua;' .. ch
 local report = require 'spec.bench.report'
 local budgetreport = require 'spec.bench.budgetreport'
 local cudareport = require 'spec.bench.cudareport'
+local gpureport = require 'spec.bench.gpureport'
 local secondsreport = require 'spec.bench.secondsreport'
 
 -- kept: the file of the data; page: the file that shows readme(data), or nil; results(data) goes to RESULTS.md;
--- picture_file: the file of picture(data), or nil.
+-- picture_file: the file of picture(data), or nil. beside: the bench whose data are the second argument of results, and
+-- whose section is written anew too.
 local benches = {
     rival = { kept = 'spec/bench/results.lua', page = 'README.md', readme = report.readme,
         results = report.rival, refusal = report.refusal, picture = report.picture,
@@ -29,7 +31,11 @@ local benches = {
     seconds = { kept = 'spec/bench/results_seconds.lua', page = 'spec/README.md', readme = secondsreport.readme,
         results = secondsreport.results, refusal = secondsreport.refusal },
     -- Predictions of make cuda-report, which no other page shows.
-    cuda = { kept = 'spec/bench/results_cuda.lua', results = cudareport.results, refusal = cudareport.refusal },
+    cuda = { kept = 'spec/bench/results_cuda.lua', results = cudareport.results, refusal = cudareport.refusal,
+        beside = 'gpu' },
+    -- Measurements of make gpu-check, of which spec/bench/gpu.lua makes data.
+    gpu = { kept = 'spec/bench/results_gpu.lua', results = gpureport.results, refusal = gpureport.refusal,
+        beside = 'cuda' },
 }
 
 local root, from, ran = checkout, nil, nil
@@ -63,19 +69,26 @@ local function write(name, text)
     print('published: ' .. name)
 end
 
+-- Returns the published data of a bench, or nil.
+local function published(name)
+    local kept = name and loadfile(root .. '/' .. benches[name].kept)
+    return kept and kept()
+end
+
 local function publish(name, path)
     local bench = benches[name]
-    local kept = loadfile(root .. '/' .. bench.kept)
     local text = read(path)
     local data = assert(loadstring(text, '@' .. path))()
-    local refusal = bench.refusal(data, kept and kept())
+    local refusal = bench.refusal(data, published(name))
     if refusal then
         print(('not published: %s (%s); the tables stay as they are'):format(path, refusal))
         return
     end
     -- All is made before anything is written: a page without markers leaves every file as it was.
     local readme = bench.page and report.replace(read(root .. '/' .. bench.page), name, bench.readme(data))
-    local results = report.replace(read(root .. '/spec/bench/RESULTS.md'), name, bench.results(data))
+    local other = published(bench.beside)
+    local results = report.replace(read(root .. '/spec/bench/RESULTS.md'), name, bench.results(data, other))
+    if other then results = report.replace(results, bench.beside, benches[bench.beside].results(other, data)) end
     local picture = data.torch and bench.picture and bench.picture(data)
     if readme then write(bench.page, readme) end
     write('spec/bench/RESULTS.md', results)
@@ -89,7 +102,7 @@ local function main()
         if not benches[data.bench] then error(("%s: no pages show the bench '%s'"):format(from, data.bench), 0) end
         return publish(data.bench, from)
     end
-    for _, name in ipairs { 'rival', 'rival_avx2', 'rival_images', 'budget', 'seconds', 'cuda' } do
+    for _, name in ipairs { 'rival', 'rival_avx2', 'rival_images', 'budget', 'seconds', 'cuda', 'gpu' } do
         local path = root .. '/build/bench/' .. name .. '.lua'
         local there = io.open(path)
         if there then there:close() end

@@ -156,8 +156,7 @@ end
 
 local counts = { pass = 0, FAIL = 0, reached = 0, missed = 0, ['simulated: not judged'] = 0, [''] = 0 }
 local head = { 'check', 'what', 'value', 'unit', 'predicted', 'aim', 'verdict' }
-local report = { simulated = is_simulated, small = options.small, date = os.date '!%Y-%m-%d',
-    checks = {} }
+local report = { simulated = is_simulated, small = options.small, date = os.date '!%Y-%m-%d', checks = {} }
 local table_rows, logs = {}, {}
 
 local function write(name, words)

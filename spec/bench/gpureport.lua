@@ -1,0 +1,257 @@
+--- Makes the tables of what a GPU measured (make gpu-check) from the data that spec/bench/gpu.lua wrote: text in, text
+-- out. cudareport.lua asks it for the measured column beside the predictions.
+local report = require 'spec.bench.report'
+
+local gpureport = {}
+
+-- Rates of the data sheets in TF/s; an H100 (SXM) and an H200 have the same.
+local SHEET = { bf16 = 989, f32 = 67 }
+local GB = 1e9
+local MOST_OPS = 8 -- of a profile, below their sum
+
+-- Returns the row of a check by its name, or nil.
+local function row_of(data, check, name)
+    for _, row in ipairs(data.checks[check] or {}) do
+        if row.name == name then return row end
+    end
+end
+
+local function value_of(data, check, name)
+    local row = row_of(data, check, name)
+    return row and row.value
+end
+
+-- Returns TF/s or milliseconds in three digits.
+local function three(x) return x and (x >= 100 and '%.0f' or x >= 10 and '%.1f' or '%.2f'):format(x) or '' end
+
+local function percent(x) return x and ('%.0f %%'):format(x) or '' end
+
+-- ---- the measured column of the predictions -------------------------------------------------------------------------
+local HEADS = ', B 4, 16 heads of %d, T = 2048, causal'
+
+-- Rows of predictions that are a rate of arithmetic: check, row, share of which rate.
+local RATES = {
+    ['product of bf16'] = { 'own products', 'bf16 8192 x 8192 x 8192', SHEET.bf16 },
+    ['product of f32'] = { 'own products', 'f32 4096 x 4096 x 4096', SHEET.f32 },
+    ['product of f32, few rows'] = { 'own products', 'f32 32 x 4096 x 4096', SHEET.f32 },
+    ['attention, heads of 64'] = { 'attention', 'attention' .. HEADS:format(64), SHEET.bf16 },
+    ['attention, heads of 128'] = { 'attention', 'attention' .. HEADS:format(128), SHEET.bf16 },
+    ['attention, gradient, heads of 64'] = { 'attention', 'its gradient' .. HEADS:format(64), SHEET.bf16 },
+    ['attention, gradient, heads of 128'] = { 'attention', 'its gradient' .. HEADS:format(128), SHEET.bf16 },
+}
+
+local function copy_rate(data) return value_of(data, 'bandwidth', "copies, the driver's") end
+
+--- Returns the measured share of the rate that a prediction is a share of, from 0 to 1: of the data sheet's arithmetic,
+-- or of the driver's copies in the same run.
+-- @param data of spec/bench/gpu.lua
+-- @param name of a row of the predictions
+-- @return share, or nil where no check measures it
+function gpureport.share(data, name)
+    local rate = RATES[name]
+    if rate then
+        local value = value_of(data, rate[1], rate[2])
+        return value and value / rate[3]
+    end
+    if name == 'copies' then
+        local own, copy = value_of(data, 'bandwidth', "copies, Wane's cat"), copy_rate(data)
+        return own and copy and own / copy
+    end
+    local value = value_of(data, 'bandwidth', name)
+    return value and value / 100
+end
+
+--- Returns the measured milliseconds of a step by its name in the predictions, or nil.
+function gpureport.step(data, name)
+    return value_of(data, 'gpt', name) or value_of(data, 'heavy', name)
+end
+
+-- ---- tables ---------------------------------------------------------------------------------------------------------
+
+-- Returns what `take` makes of the rows of checks (nil: nothing), in order, without repeats.
+local function names(data, checks, take)
+    local list, seen = {}, {}
+    for _, check in ipairs(checks) do
+        for _, row in ipairs(data.checks[check] or {}) do
+            local name = take(row)
+            if name and not seen[name] then
+                seen[name], list[#list + 1] = true, name
+            end
+        end
+    end
+    return list
+end
+
+local function bandwidth(data)
+    local function take(row)
+        if row.unit ~= '% copy' then return nil end
+        return row.name:match '^(.*), f32$' or row.name:match '^(.*), bf16$' or row.name
+    end
+    local function value(name) return value_of(data, 'bandwidth', name) end
+    local rows = {}
+    for i, name in ipairs(names(data, { 'bandwidth' }, take)) do
+        rows[i] = { name, percent(value(name .. ', f32') or value(name)), percent(value(name .. ', bf16')) }
+    end
+    return report.markdown({ 'of the copy rate', 'f32', 'bf16' }, rows)
+end
+
+local function products(data)
+    local function take(row) return row.name:match '^%w+ %d+ x %d+ x %d+$' end
+    local rows = {}
+    for i, name in ipairs(names(data, { 'own products', 'products' }, take)) do
+        local own, library = row_of(data, 'own products', name), value_of(data, 'products', name)
+        local rival = value_of(data, 'products', name .. ', PyTorch') or own and own.rival
+        rows[i] = { name, three(own and own.value), three(library), three(rival),
+            percent(own and rival and 100 * own.value / rival) }
+    end
+    return report.markdown({ 'product, m x n x k', 'own kernels, TF/s', 'by cuBLASLt, TF/s', "PyTorch's cuBLAS, TF/s",
+        'own / PyTorch' }, rows)
+end
+
+local function convolutions(data)
+    local checks, rows = { 'convolutions', 'convolutions by cuDNN' }, {}
+    local function take(row) return row.unit == 'TF/s' and row.name:match '^conv2d of (.*)$' or nil end
+    for i, name in ipairs(names(data, checks, take)) do
+        rows[i] = { (name:gsub(', 1 groups', '')) }
+        for _, check in ipairs(checks) do
+            for _, op in ipairs { 'conv2d', 'conv2d_dx', 'conv2d_dw' } do
+                table.insert(rows[i], three(value_of(data, check, op .. ' of ' .. name)))
+            end
+        end
+    end
+    return report.markdown({ 'convolution, TF/s', 'own y', 'own dx', 'own dw', 'cuDNN y', 'cuDNN dx', 'cuDNN dw' },
+        rows)
+end
+
+local function attention(data)
+    local rows = {}
+    for i, name in ipairs(names(data, { 'attention' }, function(row) return row.name:match '^attention, (.*)$' end)) do
+        local y = value_of(data, 'attention', 'attention, ' .. name)
+        local dx = value_of(data, 'attention', 'its gradient, ' .. name)
+        rows[i] = { name, three(y), percent(y and 100 * y / SHEET.bf16), three(dx), percent(dx and 100 * dx
+            / SHEET.bf16) }
+    end
+    return report.markdown({ 'attention of bf16', 'forward, TF/s', 'of 989', 'gradient, TF/s', 'of 989' }, rows)
+end
+
+local function predicted_ms(predictions, name)
+    for _, step in ipairs(predictions and predictions.steps or {}) do
+        if step.name == name then return step.library_ms end
+    end
+end
+
+-- Returns the table of steps that have milliseconds and a peak; those of PyTorch say so in their names.
+local function steps(data, predictions)
+    local rows = {}
+    for _, check in ipairs { 'heavy', 'gpt', 'recurrent' } do
+        for _, row in ipairs(data.checks[check] or {}) do
+            local peak = value_of(data, check, row.name .. ': peak')
+            if row.unit == 'ms' and peak then
+                rows[#rows + 1] = { row.name, three(row.value), three(predicted_ms(predictions, row.name)),
+                    ('%.2f'):format(peak / GB) }
+            end
+        end
+    end
+    return report.markdown({ 'a step', 'ms', 'predicted for an H200, ms', 'peak, GB' }, rows)
+end
+
+-- Returns the table of the ops that take most of each profiled step, or nil where none was profiled.
+local function profile(data)
+    local rows, seen = {}, {}
+    for _, row in ipairs(data.checks.profile or {}) do
+        local net, op = row.name:match '^(.*): ([^:]+)$'
+        local calls, share, rate = (row.detail or ''):match '^(%d+) calls?, ([%d.]+ %%), (.*)$'
+        if calls and (seen[net] or 0) <= MOST_OPS then
+            seen[net] = (seen[net] or 0) + 1
+            rows[#rows + 1] = { net, op, calls, three(row.value), share, rate }
+        end
+    end
+    return #rows > 0 and report.markdown({ 'a step', 'op', 'calls', 'ms', 'share', 'rate' }, rows) or nil
+end
+
+-- ---- sentences ------------------------------------------------------------------------------------------------------
+
+-- Returns the words with the numbers put in, or nothing where one is missing.
+local function say(list, words, ...)
+    for i = 1, select('#', ...) do
+        if (select(i, ...)) == nil then return end
+    end
+    list[#list + 1] = words:format(...)
+end
+
+-- Returns what is far from the libraries or from the prediction, as one sentence.
+local function behind(data, predictions)
+    local list = {}
+    local few = row_of(data, 'own products', 'f32 32 x 4096 x 4096')
+    local rival = value_of(data, 'products', 'f32 32 x 4096 x 4096, PyTorch') or few and few.rival
+    say(list, 'own products of f32 with 32 rows reach %.1f TF/s where cuBLAS gives %.1f', few and few.value, rival)
+    for _, name in ipairs { 'GPT-2 124M, save_all', 'GPT-2 774M, save_all' } do
+        say(list, '%s takes %.1f ms where %.1f were predicted', name, gpureport.step(data, name) or nil,
+            predicted_ms(predictions, name) or nil)
+    end
+    say(list, 'softmax of f32 runs at %.0f %% of the copy rate', value_of(data, 'bandwidth', 'softmax, f32'))
+    say(list, 'sums of columns of f32 at %.0f %%', value_of(data, 'bandwidth', 'sum of columns, f32'))
+    local least, most
+    for _, row in ipairs(data.checks.attention or {}) do
+        if row.name:find '^attention, ' then
+            least, most = math.min(least or row.value, row.value), math.max(most or row.value, row.value)
+        end
+    end
+    say(list, 'attention at %.0f to %.0f %% of the tensor rate', least and 100 * least / SHEET.bf16, most and 100 * most
+        / SHEET.bf16)
+    return #list > 0 and ('What is behind:\n%s.'):format(table.concat(list, ';\n')) or ''
+end
+
+-- Returns what the numbers were measured on, what held, and what is left out.
+local function circumstances(data)
+    local facts, with = data.facts, { 'driver for ' .. data.driver }
+    for _, name in ipairs { 'cuBLASLt', 'cuDNN' } do
+        if data[name] then with[#with + 1] = name .. ' ' .. data[name] end
+    end
+    local lines = { ('One %s (%s), %s.'):format(data.card, table.concat(with, ', '), data.date),
+        ('Of what must hold on any device %d facts held and %d tests of specs passed; %s.'):format(facts.passed,
+            facts.tests, #facts.failed == 0 and 'none failed' or ('%d failed:\n%s'):format(#facts.failed,
+                table.concat(facts.failed, ';\n'))) }
+    if #data.left_out > 0 then
+        lines[3] = ('Left out, because they were not run to their end: %s.'):format(table.concat(data.left_out, ', '))
+    end
+    return table.concat(lines, '\n')
+end
+
+local KERNELS = [[
+The driver's copies within the device reach %.0f GB/s, bytes read and written. A kernel's time is that of a program of
+many applications less that of one, over their number: launches are in it where they take longer than the kernel.]]
+
+local STEPS = [[
+Steps are the medians of ten, after two or three to warm up. Heavy layers are in f32 with SGD. GPT-2 is B = 8, T = 1024
+under autocast to bf16 with AdamW, one program a step; PyTorch's has fused AdamW. Wane's peaks are exact: predicted
+bytes were measured bytes. PyTorch's are `max_memory_allocated`.]]
+
+--- Returns the section of spec/bench/RESULTS.md.
+-- @param data of spec/bench/gpu.lua
+-- @param predictions of make cuda-report, or nil
+function gpureport.results(data, predictions)
+    local parts = { circumstances(data), behind(data, predictions), KERNELS:format(copy_rate(data) or 0),
+        bandwidth(data), products(data), convolutions(data), attention(data), STEPS, steps(data, predictions) }
+    local ops = profile(data)
+    if ops then
+        parts[#parts + 1] = ('Where a step goes, one program under save_all: its %d longest ops, by events of the GPU '
+            .. 'around each.\nShort ones are counted with the gap before them.'):format(MOST_OPS)
+        parts[#parts + 1] = ops
+    end
+    return table.concat(parts, '\n\n')
+end
+
+--- Returns why these results may not be published, or nil where they may.
+-- @param new of spec/bench/gpu.lua
+-- @param old the published ones, or nil
+function gpureport.refusal(new, old)
+    if not new.card or not new.date then return 'they name no card or no date (gpu.lua --date YYYY-MM-DD)' end
+    for check in pairs(old and old.checks or {}) do
+        if not new.checks[check] then
+            return ("they lack the check '%s' and the published ones have it"):format(check)
+        end
+    end
+end
+
+return gpureport

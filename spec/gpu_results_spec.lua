@@ -1,0 +1,161 @@
+-- Checks the way of a GPU's numbers from the reports of make gpu-check to the pages: what spec/bench/gpu.lua keeps of
+-- them, what spec/bench/gpureport.lua and cudareport.lua say of it, and that the page shows the data beside it.
+local helper = require 'spec.helper'
+local cudareport = require 'spec.bench.cudareport'
+local gpureport = require 'spec.bench.gpureport'
+local json = require 'wane.report.json'
+local report = require 'spec.bench.report'
+
+local LUAJIT = os.getenv 'LUAJIT' or 'luajit'
+
+local function number(what, value, unit, more)
+    local row = { what = what, value = value, unit = unit, verdict = '' }
+    for key, item in pairs(more or {}) do row[key] = item end
+    return row
+end
+
+-- Returns two reports of one run: products failed in the first and not in the second.
+local function fixture()
+    local ended = { what = 'products: ended with 1', verdict = 'FAIL' }
+    local first = { simulated = false, small = false, date = '2026-01-02', checks = {
+        { name = 'versions', rows = { { what = 'CUDA', verdict = '', detail = 'Some GPU 9, sm_90, 8 MiB, driver for '
+            .. 'CUDA 13.0; cuBLASLt 13.1.0; no cuDNN (WANE_CUDA_DNN=auto asks for it) (/secret/place.so)' } } },
+        { name = 'policies', rows = { { what = 'bits', verdict = 'pass' }, { what = 'more bits', verdict = 'FAIL' } } },
+        { name = 'spec exact', rows = { { what = 'specs: 12 passed, 0 failed, 1 pending', verdict = 'pass' } } },
+        { name = 'products', rows = { number('f32 32 x 4096 x 4096', 1, 'TF/s'), ended } },
+        { name = 'own products', rows = { number('f32 32 x 4096 x 4096', 1.5, 'TF/s',
+            { aim = "95 % of PyTorch's 20.0" }) } },
+        { name = 'bandwidth', rows = { number("copies, the driver's", 2000, 'GB/s'),
+            number("copies, Wane's cat", 1500, 'GB/s'), number('gelu, f32: 1600 GB/s', 80, '% copy'),
+            number('gelu, bf16', 40, '% copy', { detail = '800 GB/s' }) } },
+        { name = 'attention', rows = { number('attention, B 4, 16 heads of 128, T = 2048, causal', 98.9, 'TF/s'),
+            number('    of the tensor rate', 10, '%') } },
+        { name = 'gpt', rows = { number('GPT-2 124M, PyTorch: peak', 7e9, 'B'), number('GPT-2 124M, PyTorch', 40, 'ms'),
+            number('GPT-2 124M, save_all: peak', 6e9, 'B'), number('GPT-2 124M, save_all', 50.123456, 'ms') } },
+        { name = 'profile', rows = { number('GPT: all', 9, 'ms', { detail = '7 calls, 100.0 %, 5 GB/s' }),
+            number('GPT: matmul', 6, 'ms', { detail = '3 calls, 66.7 %, 5.0 TF/s' }),
+            number('GPT: matmul of blocks.*, forward', 6, 'ms', { detail = '3 calls, 66.7 %, 5.0 TF/s' }) } },
+    } }
+    local second = { simulated = false, small = false, date = '2026-01-03', checks = {
+        { name = 'products', rows = { number('f32 32 x 4096 x 4096, PyTorch', 21, 'TF/s'),
+            number('f32 32 x 4096 x 4096', 15, 'TF/s') } } } }
+    return first, second
+end
+
+describe('what a GPU measured', function()
+    local folder
+    before_each(function() folder = helper.lines('mktemp -d')[1] end)
+    after_each(function() helper.lines('rm -r ' .. folder) end)
+
+    -- Runs gpu.lua over reports; returns its data, or nil and what it printed.
+    local function collect(...)
+        local names = {}
+        for i, one in ipairs { ... } do
+            names[i] = ('%s/%d.json'):format(folder, i)
+            local file = assert(io.open(names[i], 'wb'))
+            file:write(json.encode(one), '\n')
+            file:close()
+        end
+        local text, code = helper.shell(('%s spec/bench/gpu.lua --out %s/gpu.lua %s'):format(LUAJIT, folder,
+            table.concat(names, ' ')))
+        if code ~= 0 then return nil, text end
+        return dofile(folder .. '/gpu.lua')
+    end
+
+    it('is kept as data: the last of a check, numbers of whole checks, no places', function()
+        local data = collect((fixture()))
+        assert.same({ 'Some GPU 9', 'CUDA 13.0', '13.1.0', '2026-01-02' }, { data.card, data.driver, data.cuBLASLt,
+            data.date })
+        assert.is_nil(data.cuDNN)
+        assert.is_nil(io.open(folder .. '/gpu.lua'):read '*a':find 'secret')
+        assert.same({ passed = 1, failed = { 'policies: more bits' }, tests = 12, tests_failed = 0 }, data.facts)
+        assert.same({ 'products', 'convolutions', 'convolutions by cuDNN', 'heavy', 'recurrent' }, data.left_out)
+        assert.same({ { name = 'gelu, f32', value = 80, unit = '% copy', detail = '1600 GB/s' },
+            { name = 'gelu, bf16', value = 40, unit = '% copy', detail = '800 GB/s' } },
+            { data.checks.bandwidth[3], data.checks.bandwidth[4] })
+        assert.equal(1, #data.checks.attention)
+        assert.equal(2, #data.checks.profile)
+        assert.equal(50.123, data.checks.gpt[4].value)
+        data = collect(fixture())
+        assert.equal('2026-01-03', data.date)
+        assert.equal(15, data.checks.products[2].value)
+    end)
+
+    it('is refused where it is of the simulated device, or no report', function()
+        local simulated = fixture()
+        simulated.simulated = true
+        local data, text = collect(simulated)
+        assert.is_nil(data)
+        assert.matches('1.json: is of the simulated device', text)
+        assert.matches('give reports', select(2, collect()))
+    end)
+
+    it('has tables, and what is behind in words', function()
+        local predictions = { steps = { { name = 'GPT-2 124M, save_all', library_ms = 25 } } }
+        local text = gpureport.results(collect(fixture()), predictions)
+        for _, line in ipairs { '| f32 32 x 4096 x 4096 | 1.50 | 15.0 | 21.0 | 7 % |', '| gelu | 80 % | 40 % |',
+            '| B 4, 16 heads of 128, T = 2048, causal | 98.9 | 10 % |  |  |',
+            '| GPT-2 124M, PyTorch | 40.0 |  | 7.00 |',
+            '| GPT-2 124M, save_all | 50.1 | 25.0 | 6.00 |', '| GPT | matmul | 3 | 6.00 | 66.7 % | 5.0 TF/s |',
+            'own products of f32 with 32 rows reach 1.5 TF/s where cuBLAS gives 21.0;',
+            'GPT-2 124M, save_all takes 50.1 ms where 25.0 were predicted;',
+            'attention at 10 to 10 % of the tensor rate.', 'policies: more bits.' } do
+            assert.truthy(text:find('\n' .. line .. '\n', 1, true), line .. '\n' .. text)
+        end
+    end)
+
+    it('stands beside the predictions, as shares of the same rates', function()
+        local data = collect(fixture())
+        assert.is_near(1.5 / 67, gpureport.share(data, 'product of f32, few rows'), 1e-12)
+        assert.equal(0.1, gpureport.share(data, 'attention, heads of 128'))
+        assert.equal(0.75, gpureport.share(data, 'copies'))
+        assert.equal(0.8, gpureport.share(data, 'gelu, f32'))
+        assert.is_nil(gpureport.share(data, 'Adam, f32'))
+        assert.equal(50.123, gpureport.step(data, 'GPT-2 124M, save_all'))
+        local shown = cudareport.results({ arch = 90, count = 1, spilled = 0, rows = { { name = 'gelu, f32',
+            class = 'bytes', bound = 'copy rate', share = 0.85 } }, steps = { { name = 'GPT-2 124M, save_all',
+            peak = 6e9, roofline_ms = 10, ms = 30, library_ms = 25 } } }, data)
+        assert.truthy(shown:find('| gelu, f32 | memory, of the copy rate | copy rate | 85 % | 80 % |', 1, true), shown)
+        assert.truthy(shown:find('| GPT-2 124M, save_all | 6.00 | 10.0 | 30.0 | 25.0 | 50.1 |', 1, true), shown)
+        assert.truthy(shown:find('of one Some GPU 9, 2026-01-03', 1, true), shown)
+    end)
+
+    it('is refused where it lacks a check that is published', function()
+        local data = collect(fixture())
+        assert.is_nil(gpureport.refusal(data, collect((fixture()))))
+        assert.matches("lack the check 'products'", gpureport.refusal(collect((fixture())), data))
+        data.date = nil
+        assert.matches('no date', gpureport.refusal(data))
+    end)
+
+    it('is published with its column beside the predictions, and again the same', function()
+        helper.lines(('mkdir -p %s/spec/bench %s/build/bench'):format(folder, folder))
+        helper.lines(('cp spec/bench/RESULTS.md spec/bench/results_cuda.lua %s/spec/bench'):format(folder))
+        local data = collect(fixture())
+        local cuda, page = dofile(helper.root .. '/spec/bench/results_cuda.lua'), nil
+        for _ = 1, 2 do
+            local text, code = helper.shell(('%s spec/bench/publish.lua --root %s --from %s/gpu.lua'):format(LUAJIT,
+                folder, folder))
+            assert.equal(0, code, text)
+            local file = assert(io.open(folder .. '/spec/bench/RESULTS.md'))
+            local now = file:read '*a'
+            file:close()
+            assert.equal('\n' .. gpureport.results(data, cuda) .. '\n', (report.marked(now, 'gpu')))
+            assert.equal('\n' .. cudareport.results(cuda, data) .. '\n', (report.marked(now, 'cuda')))
+            assert.equal(page or now, now)
+            page = now
+        end
+    end)
+
+    it('stands on its page as it was measured', function()
+        local data = dofile(helper.root .. '/spec/bench/results_gpu.lua')
+        assert.is_nil(gpureport.refusal(data))
+        local cuda = dofile(helper.root .. '/spec/bench/results_cuda.lua')
+        assert.equal('\n' .. gpureport.results(data, cuda) .. '\n',
+            (report.marked(helper.read 'spec/bench/RESULTS.md', 'gpu')))
+        assert.is_true(data.facts.passed > 200 and data.facts.tests > 1000)
+        for check, rows in pairs(data.checks) do
+            for _, row in ipairs(rows) do assert.is_true(row.value >= 0, check .. ': ' .. row.name) end
+        end
+    end)
+end)
