@@ -29,7 +29,8 @@ local function fixture()
             number("copies, Wane's cat", 1500, 'GB/s'), number('gelu, f32: 1600 GB/s', 80, '% copy'),
             number('gelu, bf16', 40, '% copy', { detail = '800 GB/s' }) } },
         { name = 'attention', rows = { number('attention, B 4, 16 heads of 128, T = 2048, causal', 98.9, 'TF/s'),
-            number('    of the tensor rate', 10, '%') } },
+            number('    of the tensor rate', 10, '%'),
+            number('attention, B 4, 16 heads of 128, T = 2048, causal, PyTorch', 400, 'TF/s') } },
         { name = 'gpt', rows = { number('GPT-2 124M, PyTorch: peak', 7e9, 'B'), number('GPT-2 124M, PyTorch', 40, 'ms'),
             number('GPT-2 124M, save_all: peak', 6e9, 'B'), number('GPT-2 124M, save_all', 50.123456, 'ms') } },
         { name = 'profile', rows = { number('GPT: all', 9, 'ms', { detail = '7 calls, 100.0 %, 5 GB/s' }),
@@ -73,7 +74,7 @@ describe('what a GPU measured', function()
         assert.same({ { name = 'gelu, f32', value = 80, unit = '% copy', detail = '1600 GB/s' },
             { name = 'gelu, bf16', value = 40, unit = '% copy', detail = '800 GB/s' } },
             { data.checks.bandwidth[3], data.checks.bandwidth[4] })
-        assert.equal(1, #data.checks.attention)
+        assert.equal(2, #data.checks.attention)
         assert.equal(2, #data.checks.profile)
         assert.equal(50.123, data.checks.gpt[4].value)
         data = collect(fixture())
@@ -94,7 +95,7 @@ describe('what a GPU measured', function()
         local predictions = { steps = { { name = 'GPT-2 124M, save_all', library_ms = 25 } } }
         local text = gpureport.results(collect(fixture()), predictions)
         for _, line in ipairs { '| f32 32 x 4096 x 4096 | 1.50 | 15.0 | 21.0 | 7 % |', '| gelu | 80 % | 40 % |',
-            '| B 4, 16 heads of 128, T = 2048, causal | 98.9 | 10 % |  |  |',
+            '| B 4, 16 heads of 128, T = 2048, causal | 98.9 | 10 % | 400 |  |  |  |',
             '| GPT-2 124M, PyTorch | 40.0 |  | 7.00 |',
             '| GPT-2 124M, save_all | 50.1 | 25.0 | 6.00 |', '| GPT | matmul | 3 | 6.00 | 66.7 % | 5.0 TF/s |',
             'own products of f32 with 32 rows reach 1.5 TF/s where cuBLAS gives 21.0;',

@@ -1,5 +1,6 @@
--- Measures products of the shapes of GPT-2 774M and of heavy layers, beside PyTorch's cuBLAS where it is. run.lua
--- starts it twice, with and without WANE_CUDA_LT=off, so that own kernels and the library are both in the report.
+-- Measures products of the shapes of GPT-2 774M and of heavy layers. run.lua starts it twice, with and without
+-- WANE_CUDA_LT=off, so that own kernels and the library are both in the report, the library beside PyTorch's cuBLAS
+-- where it is.
 local gpu = require 'spec.gpu.gpu'
 local predicted = require 'spec.gpu.predicted'
 local torch = require 'spec.gpu.torch'
@@ -13,7 +14,8 @@ local shapes = gpu.size({
 
 local lines = {}
 for i, s in ipairs(shapes) do lines[i] = table.concat(s, ' ') end
-local theirs = torch.rates('products', table.concat(lines, '\n') .. '\n')
+local theirs = predicted.has_library and torch.rates('products', table.concat(lines, '\n') .. '\n')
+    or nil
 
 for _, s in ipairs(shapes) do
     local dtype, m, n, k = unpack(s)

@@ -3,6 +3,8 @@ PyTorch sees a GPU; nothing else needs it.
 
   torch_rates.py heavy DEPTH WIDTH BATCH    ms and peak bytes of forward + backward + SGD of heavy layers, f32
   torch_rates.py products                   TF/s of each line `DTYPE M N K` of standard input
+  torch_rates.py attention                  TF/s, causal, bf16, of each line `BATCH HEADS SIZE T` of standard input:
+                                            scaled_dot_product_attention, and `grad_` its gradient
   torch_rates.py gpt SIZE BATCH             ms and peak bytes of a step of GPT-2 in bf16 (autocast) with fused AdamW,
                                             eager; then compiled_ms and compiled_peak, its blocks and its head compiled
   torch_rates.py recurrent T B IN HIDDEN    lstm_ms, lstm_peak, gru_ms, gru_peak: forward + backward of one layer, f32
@@ -75,6 +77,27 @@ def products():
                 torch.matmul(a, b.t(), out=out)
 
         print("%s_%d_%d_%d" % (dtype, m, n, k), 2.0 * m * n * k / (milliseconds(many) / 10 * 1e-3) / 1e12)
+
+
+def attention():
+    for line in sys.stdin:
+        batch, heads, size, t = map(int, line.split())
+        q, k, v, dy = (torch.randn(batch, heads, t, size, device="cuda").bfloat16() for _ in range(4))
+        given = [z.requires_grad_() for z in (q, k, v)]
+        y = F.scaled_dot_product_attention(*given, is_causal=True)
+
+        def forward():
+            with torch.no_grad():
+                for _ in range(10):
+                    F.scaled_dot_product_attention(*given, is_causal=True)
+
+        def backward():
+            for _ in range(10):
+                torch.autograd.grad(y, given, dy, retain_graph=True)
+
+        square, name = batch * heads * t * t * size / 2, "_".join(line.split())
+        print(name, 4 * square / (milliseconds(forward) / 10 * 1e-3) / 1e12)
+        print("grad_" + name, 10 * square / (milliseconds(backward) / 10 * 1e-3) / 1e12)
 
 
 class Block(nn.Module):
@@ -160,4 +183,5 @@ if not torch.cuda.is_available():
 if sys.argv[1] == "gpt":
     gpt(sys.argv[2], int(sys.argv[3]))
 else:
-    {"heavy": heavy, "products": products, "recurrent": recurrent}[sys.argv[1]](*map(int, sys.argv[2:]))
+    measure = {"heavy": heavy, "products": products, "attention": attention, "recurrent": recurrent}[sys.argv[1]]
+    measure(*map(int, sys.argv[2:]))
