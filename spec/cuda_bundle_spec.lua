@@ -88,6 +88,13 @@ describe('the bundle for a machine with a GPU', function()
         assert.truthy(text:find('1 passed, 1 failed, 1 pending', 1, true), text)
     end)
 
+    it('refuses names that no check has', function()
+        local text, code = check "--small --only 'faults,spec nonsense'"
+        assert.equal(1, code)
+        assert.truthy(text:find("there is no check 'spec nonsense'; known: versions, probes,", 1, true), text)
+        assert.truthy(check '--only':find('--only takes names of checks', 1, true))
+    end)
+
     it('says in one line why there is nothing to check', function()
         local text, code = check('--small', 'WANE_CUDA_LIB=off')
         assert.equal(1, code)

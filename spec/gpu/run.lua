@@ -21,7 +21,8 @@ do
         if arg[i] == '--small' then options.small = true
         elseif arg[i] == '--only' then
             options.only = {}
-            for name in arg[i + 1]:gmatch '[^,]+' do options.only[name] = true end
+            for name in (arg[i + 1] or ''):gmatch '[^,]+' do options.only[name] = true end
+            if not next(options.only) then error('--only takes names of checks, with commas between', 0) end
             i = i + 1
         elseif arg[i] == '--caps' or arg[i] == '--minutes' then
             local value = tonumber(arg[i + 1]) or error(arg[i] .. ' takes a number', 0)
@@ -83,6 +84,17 @@ do
     for name in (names .. ' cuda_attention'):gmatch '%S+' do
         table.insert(checks, { name = 'spec ' .. name, cap = 120, spec = 'spec/' .. name .. '_spec.lua',
             before = OWN .. ' CUDA_MODULE_LOADING=LAZY WANE_DEVICE=cuda' })
+    end
+end
+
+-- Refuses names of --only that no check has.
+do
+    local known, names = {}, {}
+    for i, check in ipairs(checks) do known[check.name], names[i] = true, check.name end
+    for name in pairs(options.only or {}) do
+        if not known[name] then
+            error(("run.lua: --only: there is no check '%s'; known: %s"):format(name, table.concat(names, ', ')), 0)
+        end
     end
 end
 
