@@ -44,6 +44,8 @@ local function main()
     local spilled = 0
     for _, k in ipairs(kernels) do spilled = spilled + k.spills end
     local rows = model.rows(kernels, arch, machine.h200)
+    local measured = loadfile(root .. '/spec/bench/results_gpu.lua')
+    measured = measured and measured()
     local data = common.data
     data.bench, data.arch, data.count, data.spilled, data.rows = 'cuda', arch, #kernels, spilled, {}
     for i, row in ipairs(rows) do
@@ -56,10 +58,10 @@ local function main()
     if is_read and arch ~= 90 then print('predictions are for an H200 and need sm_90') end
     if is_predicted then
         common.save()
-        print(cudareport.results(data))
+        print(cudareport.results(data, measured))
     end
     write('build/cuda-report.md', ('# Kernels of sm_%d: %d, %d bytes spilled\n\n%s\n%s\n## Every kernel\n\n%s'):format(
-        arch, #kernels, spilled, cudareport.compiled(rows), is_predicted and cudareport.results(data) or '',
+        arch, #kernels, spilled, cudareport.compiled(rows), is_predicted and cudareport.results(data, measured) or '',
         every_kernel(kernels)))
 end
 
