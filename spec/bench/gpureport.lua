@@ -26,6 +26,11 @@ local function three(x) return x and (x >= 100 and '%.0f' or x >= 10 and '%.1f' 
 
 local function percent(x) return x and ('%.0f %%'):format(x) or '' end
 
+-- Returns the number of a row as `format` makes text of it, with a mark where its turns differed; '' without a row.
+local function cell(row, format)
+    return row and format(row.value) .. ((row.detail or ''):find 'noisy' and ' (noisy)' or '') or ''
+end
+
 -- ---- the measured column of the predictions -------------------------------------------------------------------------
 local HEADS = ', B 4, 16 heads of %d, T = 2048, causal'
 
@@ -87,10 +92,10 @@ local function bandwidth(data)
         if row.unit ~= '% copy' then return nil end
         return row.name:match '^(.*), f32$' or row.name:match '^(.*), bf16$' or row.name
     end
-    local function value(name) return value_of(data, 'bandwidth', name) end
+    local function row(name) return row_of(data, 'bandwidth', name) end
     local rows = {}
     for i, name in ipairs(names(data, { 'bandwidth' }, take)) do
-        rows[i] = { name, percent(value(name .. ', f32') or value(name)), percent(value(name .. ', bf16')) }
+        rows[i] = { name, cell(row(name .. ', f32') or row(name), percent), cell(row(name .. ', bf16'), percent) }
     end
     return report.markdown({ 'of the copy rate', 'f32', 'bf16' }, rows)
 end
@@ -99,9 +104,9 @@ local function products(data)
     local function take(row) return row.name:match '^%w+ %d+ x %d+ x %d+$' end
     local rows = {}
     for i, name in ipairs(names(data, { 'own products', 'products' }, take)) do
-        local own, library = row_of(data, 'own products', name), value_of(data, 'products', name)
+        local own, library = row_of(data, 'own products', name), row_of(data, 'products', name)
         local rival = value_of(data, 'products', name .. ', PyTorch') or own and own.rival
-        rows[i] = { name, three(own and own.value), three(library), three(rival),
+        rows[i] = { name, cell(own, three), cell(library, three), three(rival),
             percent(own and rival and 100 * own.value / rival) }
     end
     return report.markdown({ 'product, m x n x k', 'own kernels, TF/s', 'by cuBLASLt, TF/s', "PyTorch's cuBLAS, TF/s",
@@ -115,7 +120,7 @@ local function convolutions(data)
         rows[i] = { (name:gsub(', 1 groups', '')) }
         for _, check in ipairs(checks) do
             for _, op in ipairs { 'conv2d', 'conv2d_dx', 'conv2d_dw' } do
-                table.insert(rows[i], three(value_of(data, check, op .. ' of ' .. name)))
+                table.insert(rows[i], cell(row_of(data, check, op .. ' of ' .. name), three))
             end
         end
     end
@@ -129,9 +134,9 @@ local function attention(data)
     for i, name in ipairs(names(data, { 'attention' }, take)) do
         rows[i] = { name }
         for _, what in ipairs { 'attention, ', 'its gradient, ' } do
-            local value = value_of(data, 'attention', what .. name)
-            table.insert(rows[i], three(value))
-            table.insert(rows[i], percent(value and 100 * value / SHEET.bf16))
+            local row = row_of(data, 'attention', what .. name)
+            table.insert(rows[i], cell(row, three))
+            table.insert(rows[i], percent(row and 100 * row.value / SHEET.bf16))
             table.insert(rows[i], three(value_of(data, 'attention', what .. name .. ', PyTorch')))
         end
     end
@@ -225,7 +230,8 @@ end
 
 local KERNELS = [[
 The driver's copies within the device reach %.0f GB/s, bytes read and written. A kernel's time is that of a program of
-many applications less that of one, over their number: launches are in it where they take longer than the kernel.]]
+many applications less that of one, over their number: launches are in it where they take longer than the kernel. Noisy
+is a number whose turns differed by more than a tenth.]]
 
 local STEPS = [[
 Steps are the medians of ten, after two or three to warm up. Heavy layers are in f32 with SGD. GPT-2 is B = 8, T = 1024
