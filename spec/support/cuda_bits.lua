@@ -21,7 +21,7 @@ bits.tolerance = {
 }
 for _, op in ipairs { 'exp', 'log', 'tanh', 'sigmoid', 'silu', 'silu_grad', 'gelu', 'gelu_grad', 'chain', 'softmax',
     'log_softmax', 'log_softmax_grad', 'cross_entropy', 'cross_entropy_grad', 'softplus', 'sin', 'cos', 'log1p',
-    'expm1' } do
+    'expm1', 'lstm_cell', 'lstm_cell_grad', 'gru_cell', 'gru_cell_grad' } do
     bits.tolerance[op] = LIBM
 end
 
