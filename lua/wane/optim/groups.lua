@@ -3,6 +3,9 @@
 -- An optimizer has one group or several. A setting that a group does not have itself is the optimizer's:
 -- `opt.lr = 0.1` changes every group that was given no lr, `opt.param_groups[2].lr = 0.01` the second alone, and
 -- `opt.param_groups[2].lr = nil` makes it follow the optimizer again.
+--
+-- What has an lr of its own, the optimizer or a group, has an `initial_lr` beside it: the base rate that a schedule
+-- scales, false before a schedule took it. An lr that is assigned is a base rate of its own, so it sets this to false.
 -- @internal wane.optim.groups
 
 local errors = require 'wane.errors'
@@ -22,6 +25,9 @@ function groups.check_setting(class, name, value)
                 errors.describe(value))
         end
         return
+    end
+    if value == true and name == 'initial_lr' then
+        raise(nil, 'value', '%s: initial_lr must be a number from 0, or false, got true', class.name)
     end
     local least, below = class.limits[name][1], class.limits[name][2]
     if type(value) == 'boolean' and class.defaults[name] == false then return end
@@ -116,12 +122,18 @@ function groups.settings(class, options, what)
             own[key] = options[key]
         end
     end
+    if own.lr ~= nil then own.initial_lr = false end
     return own
 end
 
--- Raises unless a setting can be changed to a value: it is known, and it needs no other states.
+-- Raises unless a setting can be changed to a value: it is known, it needs no other states, and the line that changes
+-- it runs at every step.
 function groups.check_change(class, settings, key, value)
     groups.check_setting(class, key, value)
+    if value ~= settings[key] and require('wane.program').is_compiling() then
+        raise(nil, 'value', '%s: %s is changed from %s to %s in a function of wane.compile, which runs at its first '
+            .. 'two calls alone; change it before the call', class.name, key, tostring(settings[key]), tostring(value))
+    end
     if class.prepare == nil then return end
     local changed = setmetatable({ [key] = value }, { __index = settings })
     if class.prepare(changed) ~= class.prepare(settings) then
@@ -151,11 +163,18 @@ function meta.__newindex(group, key, value)
     if value == nil then now = getmetatable(settings).__index[key] end
     groups.check_change(class, settings, key, now)
     rawset(settings, key, value)
+    if key == 'lr' then
+        local base = false
+        if value == nil then base = nil end
+        rawset(settings, 'initial_lr', base)
+    end
 end
 
 function meta.__tostring(group)
     local parts = {}
-    for key, value in pairs(rawget(group, '_settings')) do parts[#parts + 1] = key .. ' = ' .. tostring(value) end
+    for key, value in pairs(rawget(group, '_settings')) do
+        if key ~= 'initial_lr' or value then parts[#parts + 1] = key .. ' = ' .. tostring(value) end
+    end
     table.sort(parts)
     return ('group(%d parameters%s%s)'):format(#group.params, #parts > 0 and ', ' or '', table.concat(parts, ', '))
 end
@@ -175,14 +194,51 @@ function groups.new(class, params, own, settings)
     return setmetatable(group, meta)
 end
 
+--- Tells whether x is an optimizer.
+-- @param x any value
+function groups.is_optimizer(x)
+    return type(x) == 'table' and rawget(x, 'param_groups') ~= nil and rawget(x, '_settings') ~= nil
+end
+
+--- Lists the settings of an optimizer that have an lr of their own: { settings =, group = its number, 0 for those of
+-- the optimizer }.
+-- @param opt optimizer
+function groups.with_lr(opt)
+    local list = { { settings = opt._settings, group = 0 } }
+    for g, group in ipairs(opt.param_groups) do
+        local settings = rawget(group, '_settings')
+        if rawget(settings, 'lr') ~= nil then
+            list[#list + 1] = { settings = settings, group = g }
+        end
+    end
+    return list
+end
+
+--- Gives what has an lr in a file and no base rate there the base rate that it has now. own is changed.
+-- @param opt optimizer
+-- @param all settings of the optimizer in the file
+-- @param own list of the settings of each group in the file
+-- @return the base rate of the optimizer, or false
+function groups.keep_bases(opt, all, own)
+    for g, group in ipairs(opt.param_groups) do
+        if own[g].lr ~= nil and own[g].initial_lr == nil then
+            own[g].initial_lr = rawget(rawget(group, '_settings'), 'initial_lr') or false
+        end
+    end
+    return all.initial_lr or opt._settings.initial_lr
+end
+
 --- Returns the settings of an optimizer for a file: those of all, and, of several groups, what each has itself as
--- group_2_lr.
+-- group_2_lr. An initial_lr that no schedule took is left out.
 function groups.flatten(list, settings)
     local flat = {}
     for key, value in pairs(settings) do flat[key] = value end
     if #list > 1 then flat.groups = #list end
     for g, group in ipairs(list) do
-        for key, value in pairs(group._settings) do flat[('group_%d_%s'):format(g, key)] = value end
+        for key, value in pairs(rawget(group, '_settings')) do flat[('group_%d_%s'):format(g, key)] = value end
+    end
+    for key, value in pairs(flat) do
+        if not value and key:find 'initial_lr$' then flat[key] = nil end
     end
     return flat
 end

@@ -78,7 +78,7 @@ end
 -- limits =, options = function(opts) -> opts, prepare = function(settings) -> { op =, states = } (may be nil), fill =
 -- function(settings, set, t) that sets the numbers of step t }
 function Optimizer.class(class)
-    class.defaults.clip_norm = false
+    class.defaults.clip_norm, class.defaults.initial_lr, class.limits.initial_lr = false, false, { 0 }
     local mt = {}
     local methods = setmetatable({}, { __index = Optimizer })
     mt.__index = function(self, key)
@@ -93,6 +93,7 @@ function Optimizer.class(class)
         end
         groups.check_change(class, self._settings, key, value)
         self._settings[key] = value
+        if key == 'lr' then self._settings.initial_lr = false end
         if key == 'clip_norm' then tensor.mode_changed() end -- clipping is recorded, and not read at every step
     end
     mt.__tostring = function(self)
@@ -389,7 +390,9 @@ end
 function Optimizer:set_progress(count, settings)
     local all, own = self:check_progress(count, settings)
     for k = 1, #self._count do self._count[k] = count[k] end
+    local base = groups.keep_bases(self, all, own)
     for key, value in pairs(all) do self[key] = value end
+    self._settings.initial_lr = base
     for g, group in ipairs(self.param_groups) do
         for key in pairs(self._class.defaults) do rawset(group._settings, key, own[g][key]) end
     end

@@ -3,7 +3,7 @@
 -- The function runs at its first two calls for a signature, and the programs that it ran are kept, in their order. Both
 -- recordings must be the same programs with the same captured numbers and data, else an error says which value to pass
 -- as an argument. From then on nothing is recorded: arguments are bound, optimizers count a step and set their numbers,
--- and the programs run again. Plain Lua in fn does not run then.
+-- and the programs run again. Plain Lua in fn does not run then; a setting of an optimizer that fn changes is an error.
 --
 -- Random values that fn records draw new numbers at every call; random values that it captured keep theirs, as in a
 -- plain loop. An argument whose gradient goes on to the values it was computed from cannot be replaced by another:
@@ -124,7 +124,7 @@ local function record(fn, values, count, inputs, opts)
         end
         programs[#programs + 1] = p
     end, function()
-        returned = pack(scoped('call policy', opts.policy, fn, unpack(values, 1, count)))
+        returned = pack(scoped('compiling', true, scoped, 'call policy', opts.policy, fn, unpack(values, 1, count)))
         is_inside = false
         finish(programs, returned, returned.n)
     end)

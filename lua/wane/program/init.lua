@@ -70,6 +70,20 @@ scoped.register('listen', function(fn)
     listeners[#listeners] = nil
 end)
 
+local is_compiling = false -- whether wane.compile records a function
+
+scoped.register('compiling', function(on)
+    local before = is_compiling
+    is_compiling = on
+    return before
+end)
+
+--- Returns whether wane.compile records a function; its Lua does not run at later calls.
+function program.is_compiling()
+    scoped.sync()
+    return is_compiling
+end
+
 --- Returns whether a function is being planned; nothing runs then.
 function program.is_planning()
     scoped.sync()
