@@ -352,8 +352,10 @@ describe('wrong arguments', function()
         attack('customed', wane.custom(function(x) return wane.is_tensor(x) and x * 2 or wane.ones(1) end,
             function(dy) return dy * 2 end), function() return wane.ones(2) end)
         for name, make in pairs(optim.schedule) do
-            local lr = make(0.1, name == 'constant' and {} or { steps = 10 })
-            attack('schedule ' .. name, lr, function() return 1 end)
+            local opts = name == 'constant' and {} or name == 'lambda' and math.sqrt or { steps = 10 }
+            attack('schedule ' .. name, make(0.1, opts), function() return 1 end)
+            attack('schedule ' .. name .. ' of groups', make(optim.SGD(model():parameters(), { lr = 0.1 }), opts),
+                function() return 1 end)
         end
         for _, option in ipairs { 'batch', 'shuffle', 'seed', 'drop_last', 'state', 'buffers', 'length' } do
             attack('batches ' .. option, function(v)
