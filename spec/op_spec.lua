@@ -120,7 +120,7 @@ local NO_BF16 = {}
 -- bf16_spec checks them.
 local NOT_ONE_NODE = {
     matmul = true, linear = true, row_rstd = true, layernorm = true, sgd = true, momentum = true, adam = true,
-    lion = true, rmsprop = true, rmsprop_momentum = true,
+    lion = true, rmsprop = true, rmsprop_momentum = true, rmsprop_centered = true,
     chain = true, matmul_map = true, linear_map = true, running_mean = true, running_var = true,
     batch_norm_map = true, conv2d_map = true, conv2d = true, conv2d_dx = true, conv2d_dw = true,
 }

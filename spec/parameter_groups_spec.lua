@@ -48,6 +48,9 @@ end
 local RULES = {
     rmsprop = function(p, q) return optim.RMSprop({ p, q }, { lr = 0.05, alpha = 0.9, weight_decay = 0.05 }) end,
     rmsprop_momentum = function(p, q) return optim.RMSprop({ p, q }, { lr = 0.02, momentum = 0.9 }) end,
+    rmsprop_centered = function(p, q)
+        return optim.RMSprop({ p, q }, { lr = 0.02, alpha = 0.9, weight_decay = 0.05, centered = true })
+    end,
     lion = function(p, q) return optim.Lion({ p, q }, { lr = 0.05, weight_decay = 0.1 }) end,
     groups = function(p, q)
         local second = { params = { q }, weight_decay = 0.5, betas = { 0.5, 0.9 } }
@@ -128,7 +131,13 @@ describe('an optimizer', function()
         local opt = optim.RMSprop({ p, q }, { momentum = 0.9 })
         opt.momentum = 0.5
         assert.equal(0.5, opt.momentum)
-        refused('unsupported', 'centered', optim.RMSprop, { p }, { centered = true })
+        refused('unsupported', 'centered with momentum', optim.RMSprop, { p }, { centered = true, momentum = 0.9 })
+        refused('unsupported', 'centered with momentum', function() opt.centered = true end)
+        refused('value', 'centered must be true or false', optim.RMSprop, { p }, { centered = 1 })
+        refused('unsupported', 'centered with momentum', optim.RMSprop,
+            { { params = { p }, momentum = 0.9 }, { params = { q } } }, { centered = true })
+        opt = optim.RMSprop({ q }, { centered = true })
+        refused('value', 'needs other states', function() opt.centered = false end)
         refused('value', 'beta1', optim.Lion, { p }, { betas = { 1, 0.9 } })
         refused('value', 'betas', optim.Lion, { p }, { betas = 0.9 })
     end)

@@ -206,7 +206,7 @@ describe('a schedule of an optimizer', function()
         refused('entry 2 must be a function of the step or a number', schedule.lambda, run.opt, { 1, 'x' })
         refused('a list is for the groups', schedule.lambda, 0.1, { math.sqrt })
         refused('lr must be a finite number', function() run.opt.lr = schedule.constant(run.opt)(1) end)
-        refused('initial_lr must be', function() run.opt.initial_lr = true end)
+        refused('initial_lr must be a finite number', function() run.opt.initial_lr = true end)
         refused("unknown option 'initial_lr'", optim.SGD, { run.p }, { initial_lr = 1 })
     end)
 

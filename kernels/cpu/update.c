@@ -1,5 +1,5 @@
 /* Effects, the only kernels that write cells: ASSIGN, ACCUMULATE, SGD, MOMENTUM, ADAM, RMSPROP,
- * RMSPROP_MOMENTUM, LION, RUNNING_MEAN, RUNNING_VAR (runtime/ops/update.c has the formulas).
+ * RMSPROP_MOMENTUM, RMSPROP_CENTERED, LION, RUNNING_MEAN, RUNNING_VAR (runtime/ops/update.c has the formulas).
  *
  * The operations and their order are those of PyTorch's single-tensor path: scalars are computed in double and rounded
  * once to the dtype of the parameter; a scaled sum is one fma. A cell is read and written element by element, so a
@@ -32,7 +32,8 @@ ACCUMULATE(f64, double)
 ACCUMULATE(i32, int32_t)
 
 /* The loops of optimizers. hyper of sgd: lr, wd; of momentum: lr, wd, mu, dampening, nesterov, first; of adam: lr, wd,
- * b1, b2, eps, 1 - b1^t, 1 - b2^t, decoupled; of rmsprop: lr, wd, alpha, eps[, mu]; of lion: lr, wd, b1, b2. */
+ * b1, b2, eps, 1 - b1^t, 1 - b2^t, decoupled; of rmsprop, centered too: lr, wd, alpha, eps[, mu]; of lion: lr, wd, b1,
+ * b2. */
 #define SGD(S, T, F)                                                                                                   \
     static void sgd_##S(int64_t begin, int64_t end, void *ctx)                                                         \
     {                                                                                                                  \
@@ -132,6 +133,25 @@ ACCUMULATE(i32, int32_t)
         }                                                                                                              \
     }
 
+#define RMSPROP_CENTERED(S, T, F)                                                                                      \
+    static void rmsprop_centered_##S(int64_t begin, int64_t end, void *ctx)                                            \
+    {                                                                                                                  \
+        const struct wn__update_numbers *u = ctx;                                                                      \
+        const T *grad = u->value;                                                                                      \
+        T *p = u->cell[0], *v = u->cell[1], *mean = u->cell[2];                                                        \
+        T down = (T)-u->hyper[0], wd = (T)u->hyper[1], alpha = (T)u->hyper[2], share = (T)(1.0 - u->hyper[2]);         \
+        T eps = (T)u->hyper[3], stay = (T)1 - share;                                                                   \
+        int32_t near_start = share < (T)0.5;                                                                           \
+        _Pragma("omp simd") for (int64_t i = begin; i < end; i++)                                                      \
+        {                                                                                                              \
+            T g = wd != 0 ? fma##F(p[i], wd, grad[i]) : grad[i];                                                       \
+            T far = g - mean[i], next = near_start ? fma##F(share, far, mean[i]) : fma##F(-stay, far, g);              \
+            v[i] = fma##F(share * g, g, v[i] * alpha);                                                                 \
+            mean[i] = next;                                                                                            \
+            p[i] = p[i] + down * g / (sqrt##F(fma##F(-next, next, v[i])) + eps);                                       \
+        }                                                                                                              \
+    }
+
 /* The step of Lion: 1, -1, or what has no sign: 0 and NaN. */
 #define LION(S, T, F)                                                                                                  \
     static void lion_##S(int64_t begin, int64_t end, void *ctx)                                                        \
@@ -175,6 +195,7 @@ ACCUMULATE(i32, int32_t)
     ADAM(S, T, F)                                                                                                      \
     RMSPROP(S, T, F)                                                                                                   \
     RMSPROP_MOMENTUM(S, T, F)                                                                                          \
+    RMSPROP_CENTERED(S, T, F)                                                                                          \
     LION(S, T, F)
 
 STEPS(f32, float, f)
@@ -187,8 +208,8 @@ RUNNING(f64, double)
 static const wn__parallel_body loops[WN_OP_COUNT][WN_DTYPE_COUNT] = {
     [WN_OP_ACCUMULATE] = {[WN_F32] = accumulate_f32, [WN_F64] = accumulate_f64, [WN_I32] = accumulate_i32},
     FLOAT_ROW(SGD, sgd) FLOAT_ROW(MOMENTUM, momentum) FLOAT_ROW(ADAM, adam) FLOAT_ROW(RMSPROP, rmsprop)
-        FLOAT_ROW(RMSPROP_MOMENTUM, rmsprop_momentum) FLOAT_ROW(LION, lion) FLOAT_ROW(RUNNING_MEAN, running_mean)
-            FLOAT_ROW(RUNNING_VAR, running_var)};
+        FLOAT_ROW(RMSPROP_MOMENTUM, rmsprop_momentum) FLOAT_ROW(RMSPROP_CENTERED, rmsprop_centered)
+            FLOAT_ROW(LION, lion) FLOAT_ROW(RUNNING_MEAN, running_mean) FLOAT_ROW(RUNNING_VAR, running_var)};
 
 wn__parallel_body wn__cpu_update_loop(int32_t op, int32_t dtype)
 {

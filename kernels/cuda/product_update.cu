@@ -91,6 +91,7 @@ wn_kernel_fn wn__cuda_product_update_kernel(const struct wn_desc *d)
     case WN_OP_ADAM: return start<WN_OP_ADAM>;
     case WN_OP_RMSPROP: return start<WN_OP_RMSPROP>;
     case WN_OP_RMSPROP_MOMENTUM: return start<WN_OP_RMSPROP_MOMENTUM>;
+    case WN_OP_RMSPROP_CENTERED: return start<WN_OP_RMSPROP_CENTERED>;
     case WN_OP_LION: return start<WN_OP_LION>;
     default: return NULL;
     }

@@ -1,5 +1,5 @@
-/* Effects: ASSIGN, ACCUMULATE, SGD, MOMENTUM, ADAM, RMSPROP, RMSPROP_MOMENTUM, LION, RUNNING_MEAN,
- * RUNNING_VAR (runtime/ops/update.c has the formulas), with the CPU's bits.
+/* Effects: ASSIGN, ACCUMULATE, SGD, MOMENTUM, ADAM, RMSPROP, RMSPROP_MOMENTUM, RMSPROP_CENTERED, LION,
+ * RUNNING_MEAN, RUNNING_VAR (runtime/ops/update.c has the formulas), with the CPU's bits.
  *
  * A thread steps the elements of 16 bytes. Scalars are made of the optimizer's numbers once a block, by one thread, in
  * shared memory. bf16 is computed as f32, and every cell is rounded once a step. */
@@ -138,6 +138,7 @@ wn_kernel_fn wn__cuda_update_kernel(const struct wn_desc *d)
     case WN_OP_ADAM: return of_float<WN_OP_ADAM>(dtype);
     case WN_OP_RMSPROP: return of_float<WN_OP_RMSPROP>(dtype);
     case WN_OP_RMSPROP_MOMENTUM: return of_float<WN_OP_RMSPROP_MOMENTUM>(dtype);
+    case WN_OP_RMSPROP_CENTERED: return of_float<WN_OP_RMSPROP_CENTERED>(dtype);
     case WN_OP_LION: return of_float<WN_OP_LION>(dtype);
     case WN_OP_RUNNING_MEAN: return follow_of<0>(dtype);
     case WN_OP_RUNNING_VAR: return follow_of<1>(dtype);

@@ -42,7 +42,8 @@ static inline int32_t wn__optimizer_cells(int32_t op)
     case WN_OP_RMSPROP:
     case WN_OP_LION: return 2;
     case WN_OP_ADAM:
-    case WN_OP_RMSPROP_MOMENTUM: return 3;
+    case WN_OP_RMSPROP_MOMENTUM:
+    case WN_OP_RMSPROP_CENTERED: return 3;
     default: return 0;
     }
 }

@@ -10,6 +10,8 @@
  *                                      p = p - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
  *     rmsprop     g -> cells p, v      g' = g + wd p;  v = alpha v + (1 - alpha) g'^2;  p = p - lr g' / (sqrt(v) + eps)
  *     rmsprop_momentum  g -> cells p, v, buf   v as rmsprop;  buf = mu buf + g' / (sqrt(v) + eps);  p = p - lr buf
+ *     rmsprop_centered  g -> cells p, v, mean  v as rmsprop;  mean = alpha mean + (1 - alpha) g';
+ *                                      p = p - lr g' / (sqrt(v - mean^2) + eps)
  *     lion        g -> cells p, m      p = (1 - lr wd) p - lr sign(b1 m + (1 - b1) g);  m = b2 m + (1 - b2) g
  *     running_mean  m: (C) -> cell c   c = (1 - f) c + f m, f = attrs.f[0]
  *     running_var   r: (C) -> cell c   c = (1 - f) c + f n / (n - 1) (1 / r^2 - eps), eps = attrs.f[1], n = attrs.i[0]
@@ -22,7 +24,7 @@
  *
  * Input 1 of an optimizer's op holds the numbers, a CONST: (8) f64, bound at each run: sgd {lr, wd}; momentum
  * {lr, wd, mu, dampening, nesterov, first}; adam {lr, wd, b1, b2, eps, 1 - b1^t, 1 - b2^t, decoupled}; rmsprop {lr, wd,
- * alpha, eps}; rmsprop_momentum {lr, wd, alpha, eps, mu}; lion {lr, wd, b1, b2}.
+ * alpha, eps}, rmsprop_centered too; rmsprop_momentum {lr, wd, alpha, eps, mu}; lion {lr, wd, b1, b2}.
  *
  * The cells that an effect writes are listed with its node and are no inputs; the cost counts their bytes as read and
  * as written. No effect has a gradient. */
@@ -125,6 +127,11 @@ static void cost_rmsprop_momentum(const struct wn_desc *d, struct wn_cost *cost)
     cost_update(d, RMSPROP_FLOPS + 1, 3, cost);
 }
 
+static void cost_rmsprop_centered(const struct wn_desc *d, struct wn_cost *cost)
+{
+    cost_update(d, RMSPROP_FLOPS + 5, 3, cost);
+}
+
 static void cost_lion(const struct wn_desc *d, struct wn_cost *cost)
 {
     cost_update(d, LION_FLOPS, 2, cost);
@@ -135,4 +142,5 @@ const struct wn__rules wn__rules_momentum = {shape_optimizer, cost_momentum, NUL
 const struct wn__rules wn__rules_adam = {shape_optimizer, cost_adam, NULL};
 const struct wn__rules wn__rules_rmsprop = {shape_optimizer, cost_rmsprop, NULL};
 const struct wn__rules wn__rules_rmsprop_momentum = {shape_optimizer, cost_rmsprop_momentum, NULL};
+const struct wn__rules wn__rules_rmsprop_centered = {shape_optimizer, cost_rmsprop_centered, NULL};
 const struct wn__rules wn__rules_lion = {shape_optimizer, cost_lion, NULL};

@@ -76,6 +76,12 @@ local function rmsprop_momentum(p, g, state)
     return p - 0.1 * state[2]
 end
 
+local function rmsprop_centered(p, g, state)
+    state[1] = 0.9 * state[1] + 0.1 * g * g
+    state[2] = 0.9 * state[2] + 0.1 * g
+    return p - 0.1 * g / (math.sqrt(state[1] - state[2] ^ 2) + 1e-8)
+end
+
 local function lion(p, g, state)
     local mix = 0.9 * state[1] + 0.1 * g
     state[1] = 0.99 * state[1] + 0.01 * g
@@ -222,6 +228,12 @@ return {
             return optim.RMSprop(list, { lr = 0.1, alpha = 0.9, momentum = 0.8 })
         end, rmsprop_momentum),
         bad = without_numbers 'rmsprop_momentum',
+    },
+    rmsprop_centered = {
+        cases = trained(function(optim, list)
+            return optim.RMSprop(list, { lr = 0.1, alpha = 0.9, centered = true })
+        end, rmsprop_centered),
+        bad = without_numbers 'rmsprop_centered',
     },
     lion = {
         cases = trained(function(optim, list) return optim.Lion(list, { lr = 0.1, weight_decay = 0.05 }) end, lion),

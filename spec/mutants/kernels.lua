@@ -66,6 +66,14 @@ return {
         filter = 'rmsprop',
     },
     {
+        name = 'centered RMSprop forgets the square of the mean',
+        file = 'kernels/cpu/update.c',
+        old = 'sqrt##F(fma##F(-next, next, v[i]))',
+        new = 'sqrt##F(fma##F(-next, 0, v[i]))',
+        spec = 'spec/parameter_groups_spec.lua',
+        filter = 'rmsprop_centered',
+    },
+    {
         name = 'a group reads the settings of the optimizer alone',
         file = 'lua/wane/optim/optimizer.lua',
         old = 'self._class.fill(self.param_groups[g]._settings, set, t)',

@@ -26,11 +26,11 @@ function groups.check_setting(class, name, value)
         end
         return
     end
-    if value == true and name == 'initial_lr' then
-        raise(nil, 'value', '%s: initial_lr must be a number from 0, or false, got true', class.name)
+    if name == 'initial_lr' and value == false then return end
+    if name ~= 'initial_lr' and class.defaults[name] == false then
+        return errors.check_flags({ [name] = value }, { name }, class.name)
     end
     local least, below = class.limits[name][1], class.limits[name][2]
-    if type(value) == 'boolean' and class.defaults[name] == false then return end
     if type(value) ~= 'number' or value ~= value or value < least or value == 1 / 0 or below and value >= below then
         raise(nil, 'value', '%s: %s must be a finite number from %g%s, got %s', class.name, name, least,
             below and (' to below %g'):format(below) or '', errors.describe(value))

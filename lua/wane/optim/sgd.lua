@@ -20,7 +20,7 @@ local class = {
     name = 'optim.SGD',
     allowed = { 'lr', 'momentum', 'dampening', 'nesterov', 'weight_decay', 'clip_norm' },
     defaults = { lr = 1e-3, momentum = 0, dampening = 0, nesterov = false, weight_decay = 0 },
-    limits = { lr = { 0 }, momentum = { 0 }, dampening = { -1 / 0 }, nesterov = { 0 }, weight_decay = { 0 } },
+    limits = { lr = { 0 }, momentum = { 0 }, dampening = { -1 / 0 }, weight_decay = { 0 } },
 }
 
 local PLAIN = { op = 'sgd', states = {} }
