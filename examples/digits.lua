@@ -67,7 +67,7 @@ end
 -- Returns the share of images that the model names right.
 local function right(model, set)
     model:eval()
-    local found = model(set.images):argmax(2):eq(set.labels):to 'f32':mean():item()
+    local found = model(set.images):argmax(2):eq(set.labels):mean():item()
     model:train()
     return found
 end

@@ -274,6 +274,45 @@ describe('integers beside floats', function()
         assert.matches('%(2%).*%(3%)', tostring(select(2, pcall(function() return i + wane.ones(3) end))))
     end)
 
+    it('are taken in f32 by functions to real numbers, and refused by name where only floats have a meaning', function()
+        for _, dtype in ipairs { 'i32', 'u8' } do
+            local i = wane.tensor({ 1, 4 }, { dtype = dtype })
+            for _, name in ipairs { 'sqrt', 'exp', 'log', 'sin', 'cos', 'tanh' } do
+                assert.equal('f32', i[name](i).dtype)
+                near({ math[name](1), math[name](4) }, i[name](i))
+            end
+            local one, e = math.exp(-1), math.exp(1)
+            for _, case in ipairs {
+                { i:rsqrt(), 1, 0.5 }, { i:sigmoid(), 1 / (1 + one), 1 / (1 + one ^ 4) },
+                { i:log1p(), math.log(2), math.log(5) }, { i:expm1(), e - 1, e ^ 4 - 1 },
+                { i:reshape(1, 2):mean { keepdim = true }, 2.5 }, { i:reshape(2, 1):mean(-1), 1, 4 },
+                { i:logsumexp(), math.log(e + e ^ 4) },
+            } do
+                assert.equal('f32', case[1].dtype)
+                near({ case[2], case[3] }, case[1])
+            end
+            assert.same({ 0, 0 }, i:isnan():totable())
+            assert.same({ 1, 1 }, i:isfinite():totable())
+            assert.equal('f32', wane.autocast('bf16', function() return i:sqrt() end).dtype)
+            local want = dtype == 'i32' and 'i32' or nil
+            for _, name in ipairs { 'neg', 'abs', 'sign' } do -- stay in integers
+                local fine, y = pcall(i[name], i)
+                assert.equal(want, fine and y.dtype or nil)
+            end
+            for _, name in ipairs { 'relu', 'gelu', 'silu', 'softplus', 'elu', 'leaky_relu', 'softmax', 'std', 'var',
+                'norm' } do
+                local fine, why = pcall(i[name], i, name == 'softmax' and 1 or nil)
+                assert.is_false(fine, name)
+                assert.equal('dtype', why.code, name)
+                assert.matches(name .. ': .*%(2%) ' .. dtype, why.message)
+            end
+            local fine, why = pcall(wane.nn.RMSNorm(2), i)
+            assert.is_false(fine)
+            assert.matches('rmsnorm: expected f32, bf16 or f64, got %(2%) ' .. dtype, why.message)
+        end
+        near({ 0.25 }, wane.tensor({ 1, 2, 3, 4 }, I32):eq(2):mean()) -- the share of hits
+    end)
+
     it('get no gradient, and let that of the float pass', function()
         near({ 3, 4 }, slope(function(x) return x * wane.tensor({ 3, 4 }, I32) end, { 1, 1 }))
     end)

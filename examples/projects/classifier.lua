@@ -72,7 +72,7 @@ end
 local function accuracy(model)
     local points, classes = spirals(300)
     model:eval()
-    local right = wane.no_grad(function() return model(points):argmax(2):eq(classes):to('f32'):mean() end):item()
+    local right = wane.no_grad(function() return model(points):argmax(2):eq(classes):mean() end):item()
     model:train()
     return right
 end

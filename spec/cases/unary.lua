@@ -16,7 +16,8 @@ local function unary(name, f, options)
     local call = options.call or function(_, x) return record(name, { x }) end
     return {
         cases = over_shapes(f, call, options),
-        bad = { { inputs = { { 3, dtype = options.bad or 'i32', gen = 'int:2' } }, error = name .. ': .*f32' } },
+        bad = { { inputs = { { 3, dtype = options.bad or 'i32', gen = 'int:2' } }, error = name .. ': .*f32',
+            call = function(_, x) return record(name, { x }) end } },
     }
 end
 
@@ -73,7 +74,7 @@ local function test(name, f)
     return {
         cases = { case('every kind', { #odd, values = odd }), case('a matrix', { 3, 4 }), case('0-d', {}),
             case('no elements', { 0, 3 }), case('past a vector', { 7, 67 }) },
-        bad = { { inputs = { { 3, dtype = 'i32', gen = 'int:2' } }, error = name .. ': .*f32' } },
+        bad = { { inputs = { { 3, dtype = 'i32', gen = 'int:2' } }, error = name .. ': .*f32', call = call } },
     }
 end
 

@@ -23,7 +23,7 @@ local RMSNorm = module.new('RMSNorm', function(self, d, opts)
 end)
 
 function RMSNorm:forward(x)
-    tensor.need_self(x, 'rmsnorm')
+    tensor.need_float(x, 'rmsnorm')
     local dims = tensor.typed(x)._dims
     if dims[#dims] ~= self.d then
         errors.raise(nil, 'shape', 'rmsnorm: the last dim of %s must be %d', tensor.describe(x), self.d)

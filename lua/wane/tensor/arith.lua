@@ -127,13 +127,13 @@ function methods.ge(a, b) return binary(GE, a, b) end
 local ISNAN, ISFINITE = id.isnan, id.isfinite
 
 --- Returns which elements are NaN; `wane.isnan(a)` is the same function.
--- @param a float tensor
+-- @param a tensor; integers are taken in f32
 -- @return u8 tensor of the shape of a: 1 for NaN, else 0
 -- @usage print(wane.tensor({ 1, 0 / 0 }):isnan()) --> tensor (2) u8 [0, 1]
 function methods.isnan(a) return unary(ISNAN, a) end
 
 --- Returns which elements are neither NaN nor infinite; `wane.isfinite(a)` is the same function.
--- @param a float tensor
+-- @param a tensor; integers are taken in f32
 -- @return u8 tensor of the shape of a: 1 for a finite number, else 0
 -- @usage print(wane.tensor({ 1, 1 / 0 }):isfinite()) --> tensor (2) u8 [1, 0]
 function methods.isfinite(a) return unary(ISFINITE, a) end
@@ -154,26 +154,26 @@ function methods.neg(a) return unary(NEG, a) end
 function methods.abs(a) return unary(ABS, a) end
 
 --- Returns e to the power of every element.
--- @param a float tensor
--- @return tensor of the shape and dtype of a
+-- @param a tensor; integers are taken in f32
+-- @return tensor of the shape of a, in its dtype or f32
 -- @usage print(wane.tensor({ 0, 1 }):exp()) --> tensor (2) f32 [1.0000, 2.7183]
 function methods.exp(a) return unary(EXP, a) end
 
 --- Returns the natural logarithm of every element: -inf at 0, NaN below.
--- @param a float tensor
--- @return tensor of the shape and dtype of a
+-- @param a tensor; integers are taken in f32
+-- @return tensor of the shape of a, in its dtype or f32
 -- @usage print(wane.tensor({ 1, 2 }):log()) --> tensor (2) f32 [0.0000, 0.6931]
 function methods.log(a) return unary(LOG, a) end
 
 --- Returns the square root of every element: NaN below 0.
--- @param a float tensor
--- @return tensor of the shape and dtype of a
+-- @param a tensor; integers are taken in f32
+-- @return tensor of the shape of a, in its dtype or f32
 -- @usage print(wane.tensor({ 4, 9 }):sqrt()) --> tensor (2) f32 [2., 3.]
 function methods.sqrt(a) return unary(SQRT, a) end
 
 --- Returns 1 / sqrt(a), element by element.
--- @param a float tensor
--- @return tensor of the shape and dtype of a
+-- @param a tensor; integers are taken in f32
+-- @return tensor of the shape of a, in its dtype or f32
 -- @usage print(wane.tensor({ 1, 4 }):rsqrt()) --> tensor (2) f32 [1.0000, 0.5000]
 function methods.rsqrt(a) return unary(RSQRT, a) end
 
@@ -216,14 +216,14 @@ end
 function methods.silu(a) return unary(SILU, a) end
 
 --- Returns the hyperbolic tangent of every element.
--- @param a float tensor
--- @return tensor of the shape and dtype of a
+-- @param a tensor; integers are taken in f32
+-- @return tensor of the shape of a, in its dtype or f32
 -- @usage print(wane.tensor({ 0, 1 }):tanh()) --> tensor (2) f32 [0.0000, 0.7616]
 function methods.tanh(a) return unary(TANH, a) end
 
 --- Returns 1 / (1 + exp(-a)), element by element.
--- @param a float tensor
--- @return tensor of the shape and dtype of a
+-- @param a tensor; integers are taken in f32
+-- @return tensor of the shape of a, in its dtype or f32
 -- @usage print(wane.tensor({ 0, 1 }):sigmoid()) --> tensor (2) f32 [0.5000, 0.7311]
 function methods.sigmoid(a) return unary(SIGMOID, a) end
 
@@ -383,12 +383,12 @@ function methods.sum(a, dim, opts)
 end
 
 --- Returns the mean over dims.
--- @param a float tensor
+-- @param a tensor; integers are taken in f32, so the mean of a comparison is the share that is true
 -- @param dim number, list of numbers, or nil for all dims
 -- @param opts {keepdim = false}: reduced dims stay, with size 1; may be the only argument
 -- @return tensor without the reduced dims
 -- @usage print(wane.tensor({ { 1, 2 }, { 3, 4 } }):mean(1)) --> tensor (2) f32 [2., 3.]
-function methods.mean(a, dim, opts) return unary(id.mean, a, reduce_attrs(a, 'mean', dim, opts)) end
+function methods.mean(a, dim, opts) return unary(id.mean, op.real(a, 'mean'), reduce_attrs(a, 'mean', dim, opts)) end
 
 -- Returns the extreme values along one dim and their positions. The whole gradient of a value goes to its position.
 local function with_positions(a, name, dim, opts)

@@ -108,6 +108,15 @@ function tensor.need_self(x, name)
         errors.describe(x), name)
 end
 
+--- Raises 'value' unless x is a tensor, and 'dtype' unless it is one of floats.
+-- @within Internal
+function tensor.need_float(x, name)
+    tensor.need_self(x, name)
+    if not tensor.is_float[tensor.typed(x)._dtype] then
+        raise(nil, 'dtype', "%s: expected f32, bf16 or f64, got %s; write x:to 'f32' first", name, tensor.describe(x))
+    end
+end
+
 local info = binding.new('struct wn_info')
 
 --- Returns the library's description of a tensor, in a buffer that the next call overwrites.

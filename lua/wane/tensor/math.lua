@@ -18,26 +18,26 @@ local elementwise = {}
 local SIN, COS, LOG1P, EXPM1 = id.sin, id.cos, id.log1p, id.expm1
 
 --- Returns the sine of every element, an angle in radians. In f32 it is exact to one rounding, for large angles too.
--- @param a float tensor
--- @return tensor of the shape and dtype of a
+-- @param a tensor; integers are taken in f32
+-- @return tensor of the shape of a, in its dtype or f32
 -- @usage print(wane.tensor({ 0, math.pi / 6 }):sin()) --> tensor (2) f32 [0.0000, 0.5000]
 function methods.sin(a) return unary(SIN, a) end
 
 --- Returns the cosine of every element, an angle in radians.
--- @param a float tensor
--- @return tensor of the shape and dtype of a
+-- @param a tensor; integers are taken in f32
+-- @return tensor of the shape of a, in its dtype or f32
 -- @usage print(wane.tensor({ 0, math.pi / 3 }):cos()) --> tensor (2) f32 [1.0000, 0.5000]
 function methods.cos(a) return unary(COS, a) end
 
 --- Returns log(1 + a) of every element, accurate where a is near 0: -inf at -1, NaN below.
--- @param a float tensor
--- @return tensor of the shape and dtype of a
+-- @param a tensor; integers are taken in f32
+-- @return tensor of the shape of a, in its dtype or f32
 -- @usage print(wane.tensor({ 1e-10 }):log1p():item() > 0) --> true
 function methods.log1p(a) return unary(LOG1P, a) end
 
 --- Returns e^a - 1 of every element, accurate where a is near 0.
--- @param a float tensor
--- @return tensor of the shape and dtype of a
+-- @param a tensor; integers are taken in f32
+-- @return tensor of the shape of a, in its dtype or f32
 -- @usage print(wane.tensor({ 1e-10 }):expm1():item() > 0) --> true
 function methods.expm1(a) return unary(EXPM1, a) end
 
@@ -77,7 +77,7 @@ function methods.sign(a) return unary(id.sign, a) end
 -- @return tensor of the shape and dtype of a
 -- @usage print(wane.tensor({ 0, 100 }):softplus()) --> tensor (2) f32 [  0.6931, 100.0000]
 function methods.softplus(a, beta)
-    need_self(a, 'softplus')
+    tensor.need_float(a, 'softplus')
     if beta == nil or beta == 1 then return unary(id.softplus, a) end
     if op.finite(beta, 'softplus: beta') <= 0 then
         raise(nil, 'value', 'softplus: beta must be above 0, got %s', beta)
@@ -91,7 +91,7 @@ end
 -- @return tensor of the shape and dtype of a
 -- @usage print(wane.tensor({ -2, 3 }):leaky_relu(0.5)) --> tensor (2) f32 [-1.,  3.]
 function methods.leaky_relu(a, slope)
-    need_self(a, 'leaky_relu')
+    tensor.need_float(a, 'leaky_relu')
     slope = slope == nil and 0.01 or op.finite(slope, 'leaky_relu: slope')
     return where(methods.gt(a, 0), a, a * slope)
 end
@@ -102,7 +102,7 @@ end
 -- @return tensor of the shape and dtype of a
 -- @usage print(wane.tensor({ -1, 3 }):elu()) --> tensor (2) f32 [-0.6321,  3.0000]
 function methods.elu(a, alpha)
-    need_self(a, 'elu')
+    tensor.need_float(a, 'elu')
     alpha = alpha == nil and 1 or op.finite(alpha, 'elu: alpha')
     local above = methods.gt(a, 0)
     local below = unary(EXPM1, where(above, 0, a)) -- 0 where a is above: no overflow reaches the gradient

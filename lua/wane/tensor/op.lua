@@ -168,6 +168,12 @@ function op.wide(t)
     return t
 end
 
+--- Returns the operand of a function to real numbers: integers in f32, floats as they are. name: of the function.
+function op.real(t, name)
+    tensor.need_self(t, name)
+    return promote.real(t)
+end
+
 --- Returns an operand of an op made of products and others: t in bf16 inside wane.autocast, t outside.
 function op.low(t)
     if casting then t = casting(op.id.linear, t) end
@@ -180,6 +186,13 @@ function op.attrs()
     return attrs
 end
 
+-- Records an op without attributes that refused its input in the dtype that it takes, or raises why it refused.
+local function promoted_one(o, a, id)
+    local x = promote.one(o, a)
+    if not x then binding.id(id) end
+    return op.unary(o, x)
+end
+
 --- Records an op of one input.
 -- @param o op number
 -- @param a tensor
@@ -189,7 +202,7 @@ function op.unary(o, a, at)
     if casting then a = casting(o, a) end
     inputs[0] = a.id
     local id = C.wn_record(o, 1, inputs, at or zero, with_lines and line() or 0)
-    if id < 0 then binding.id(id) end
+    if id < 0 then return promoted_one(o, a, id) end
     return wrap(id)
 end
 

@@ -1,4 +1,4 @@
---- The dtype in which an op of two operands is computed where one of them, or both, are integers.
+--- The dtype in which an op is computed where an operand, or both, are integers.
 --
 -- Floats of two dtypes are never mixed: a script says which it means. Otherwise the rules are PyTorch's, with f32 as
 -- the default float, but for u8, which is what comparisons give, and which counts as i32 in arithmetic:
@@ -7,6 +7,9 @@
 --     integers and a number like 1.5       f32; of a whole number, i32
 --     integers over integers               f32
 --     u8 and i32, or u8 and u8             i32
+--     functions to real numbers of integers  f32: sqrt, exp, sin, mean and their kin
+--
+-- Activations that PyTorch refuses for integers, such as gelu and softmax, are refused.
 --
 -- @internal wane.tensor.promote
 
@@ -18,19 +21,33 @@ local F32, I32, U8 = dtype_id.f32, dtype_id.i32, dtype_id.u8
 local promote = {}
 
 local ARITHMETIC = { 'add', 'sub', 'mul', 'maximum', 'minimum' }
+local REAL = { 'exp', 'expm1', 'log', 'log1p', 'sqrt', 'rsqrt', 'sin', 'cos', 'tanh', 'sigmoid', 'isnan', 'isfinite' }
 local COMPARISONS = { 'eq', 'ne', 'lt', 'gt', 'le', 'ge' }
 
-local kinds = {} -- number of an op -> 'arithmetic', 'comparison', 'div' or 'pow'
+local kinds = {} -- number of an op -> 'arithmetic', 'comparison', 'div', 'pow' or 'real'
 
 --- Takes the numbers of ops, by name.
 function promote.start(ids)
     for _, name in ipairs(ARITHMETIC) do kinds[ids[name]] = 'arithmetic' end
+    for _, name in ipairs(REAL) do kinds[ids[name]] = 'real' end
     for _, name in ipairs(COMPARISONS) do kinds[ids[name]] = 'comparison' end
     kinds[ids.div], kinds[ids.pow] = 'div', 'pow'
 end
 
 local function cast(t, dtype)
     return tensor.methods.to(t, tensor.dtype_name[dtype])
+end
+
+--- Returns a tensor in the dtype of an op of it that refused it, or nil where no dtype would do.
+function promote.one(o, t)
+    if kinds[o] ~= 'real' or is_float[typed(t)._dtype] then return nil end
+    return cast(t, F32)
+end
+
+--- Returns a tensor of integers in f32, one of floats as it is.
+function promote.real(t)
+    if is_float[typed(t)._dtype] then return t end
+    return cast(t, F32)
 end
 
 --- Returns a tensor of integers as an op of it and a number v reads it.

@@ -11,6 +11,7 @@ local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
 
 local methods, need_self, typed = tensor.methods, tensor.need_self, tensor.typed
+local need_float = tensor.need_float
 local raise, where = errors.raise, arith.where
 local getmetatable, ipairs, math, next, type = getmetatable, ipairs, math, next, type
 
@@ -24,13 +25,6 @@ local function arguments(dim, opts, allowed, what)
         dim, opts = nil, dim
     end
     return dim, errors.check_options(opts, allowed, what)
-end
-
-local function need_float(a, what)
-    need_self(a, what)
-    if not tensor.is_float[typed(a)._dtype] then
-        raise(nil, 'dtype', "%s: expected f32, bf16 or f64, got %s; write x:to 'f32' first", what, tensor.describe(a))
-    end
 end
 
 -- Returns a in a dtype that is precise enough for sums of it, and a function that rounds a result to that of a.
@@ -133,13 +127,13 @@ end
 
 --- Returns log(sum(exp(a))) over dims, without the overflow that taking them in turn has. Where every element is -inf
 -- the result is -inf and the gradient 0.
--- @param a float tensor
+-- @param a tensor; integers are taken in f32
 -- @param dim number, list of numbers, or nil for all dims
 -- @param opts {keepdim = false}; may be the only argument
 -- @return tensor without the reduced dims
 -- @usage print(wane.tensor({ { 1000, 1000 }, { 0, 0 } }):logsumexp(2)) --> tensor (2) f32 [1000.6932,    0.6931]
 function methods.logsumexp(a, dim, opts)
-    need_float(a, 'logsumexp')
+    a = op.real(a, 'logsumexp')
     dim, opts = arguments(dim, opts, { 'keepdim' }, 'logsumexp')
     local x, rounded = precise(a)
     local top = methods.detach(methods.max(x, dim, KEPT))
