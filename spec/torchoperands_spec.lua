@@ -38,6 +38,7 @@ local ops = {
     square = { { x }, function(a) return a * a end },
     expand = { { { 1, I } }, function(a) return a:expand(B, I) end },
     gather = { { x }, function(a) return a:gather(2, ids) end },
+    scatter_add = { { x, { B, 4 } }, function(a, b) return a:scatter_add(2, ids, b) end },
     embedding = { { { V, I } }, function(a)
         local layer = nn.Embedding(V, I)
         layer.weight = a

@@ -41,6 +41,7 @@ describe('what an op saves (R3)', function()
         expand = { { 'expand', x, { value(i) } } },
         cat = { { 'cat', value(2 * b, i), { x, x } } },
         gather = { { 'gather', value(b, 4), { x, ids(b * 4) } } },
+        scatter_add = { { 'scatter_add', x, { x, value(b, 4), ids(b * 4) } } },
         nll = { { 'nll', value(1), { x, ids(b) } } },
         embedding = { { 'embedding', value(b, 4, i), { parameter(50, i), ids(b * 4) } } },
         matmul = { { 'matmul', value(3, b, o), { value(3, b, i), value(3, i, o) } } },

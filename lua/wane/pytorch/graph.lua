@@ -3,7 +3,8 @@
 -- A value exists before the step when the step only reads it: a cell, a number, a result of an earlier program (of any
 -- op), or a creation op that was recorded before the planned function was called. A result of an earlier program that
 -- needs a gradient keeps its inputs: PyTorch ran those ops before the step too, and holds what they saved. Functions
--- that are one op in PyTorch (`mse_loss`) are found by the scope in which they were recorded, and become one node.
+-- that are one op in PyTorch (`mse_loss`) are found by the scope in which they were recorded, and become one node; scatter_add is
+-- found by its two nodes.
 --
 -- This file prepares the graph for pytorch/init.lua; it counts no bytes beyond those of each value.
 -- @internal wane.pytorch.graph
@@ -46,6 +47,14 @@ local composites = {
     end,
 }
 
+-- Returns the inputs of PyTorch's scatter_add(t, source, ids) and the node that becomes part of it, or nothing when
+-- `node` is not the sum that t:scatter_add(dim, ids, source) ends with.
+local function scatter_add(node)
+    local added = node.op == 'add' and node.inputs[2]
+    if not added or added.op ~= 'gather_grad' or added.line ~= node.line then return end
+    return { node.inputs[1], added.inputs[1], added.inputs[2] }, { added }
+end
+
 -- Returns whether a node averages whole images, which PyTorch computes as a mean over dims.
 local function is_global_average(node)
     return node.op == 'avg_pool2d' and node.ints[4] == 4 and node.ints[1] == 2 ^ 32 + 1
@@ -56,10 +65,11 @@ local function fold(graph)
     local folded = {}
     for _, node in ipairs(graph) do
         local composite = node.phase == 'forward' and node.inputs[1] and composites[node.module]
-        if composite then
-            local inputs, parts = composite(node)
+        local name = composite and node.module or 'scatter_add'
+        if node.phase == 'forward' then
+            local inputs, parts = (composite or scatter_add)(node)
             if inputs then
-                node.op, node.inputs = node.module, inputs
+                node.op, node.inputs = name, inputs
                 for _, part in ipairs(parts) do folded[part] = true end
             end
         end

@@ -214,6 +214,10 @@ op('narrow', { view = narrowed, back = fresh }) -- zeros of the input's size, wi
 op('cat', { back = part })
 
 op('embedding', { flat_back = true, back = function(c, _, k) return k == 1 and c:new(1) or nil end })
+op('scatter_add', { saves = 'c_for_b', back = function(c, n, k) -- of (t, source, ids)
+    if k == 1 then return pass(c, n, 1) end
+    return k == 2 and c:new(2) or nil -- the elements of dy at the ids
+end })
 op('gather', { back = function(c, _, k) return k == 1 and c:new(1) or nil end })
 
 op('softmax log_softmax', { flat = true, back = fresh })
