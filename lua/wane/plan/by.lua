@@ -48,7 +48,13 @@ local function column_of(node)
     return word:find '^compress' and 'compressed' or 'moved'
 end
 
-local columns = { 'saved', 'dropped', 'moved', 'compressed' }
+--- Names of the columns of bytes, in the order in which they print.
+by.columns = { 'saved', 'dropped', 'moved', 'compressed' }
+local columns = by.columns
+
+--- Returns the group of a forward node in plan:by 'block'.
+-- @param node of the graph
+by.block = group_of.block
 
 local function new_row(name)
     return { name = name, values = 0, bytes = 0, saved = 0, dropped = 0, moved = 0, compressed = 0, recomputed = 0 }

@@ -1,45 +1,55 @@
 --- The text that print(plan) shows: bytes, counts, seconds, kinds at the peak, blocks, and PyTorch's bytes beside them.
 -- @internal wane.plan.display
+local by = require 'wane.plan.by'
 local bytes = require 'wane.report.bytes'
+local decide = require 'wane.policy.decide'
 local moves = require 'wane.plan.moves'
 local program = require 'wane.program'
 local table_ = require 'wane.report.table'
 
 local display = {}
 
--- Adds up the residuals of each block: list of { path =, nodes =, saved = bytes, dropped = bytes, again = count of
--- recomputed nodes }.
-local function block_rows(graph)
-    local rows, order = {}, {}
-    for _, node in ipairs(graph) do
-        if node.phase == 'forward' and #node.inputs > 0 and node.block > 0 then
-            local row = rows[node.block]
-            if not row then
-                row = { path = node.path or '', nodes = 0, saved = 0, dropped = 0, again = 0 }
-                rows[node.block] = row
-                order[#order + 1] = row
-            end
-            row.nodes, row.again = row.nodes + 1, row.again + math.max(0, node.copies - 1)
-            if node.is_residual then
-                local key = node.copies > 1 and 'dropped' or 'saved'
-                row[key] = row[key] + node.bytes
-            end
+-- Lists the blocks of a graph: { path =, nodes = count, row = of plan:by 'block', which has the bytes }; values that
+-- belong to no block come last. Returns the row of the sums beside it.
+local function blocks_of(graph)
+    local groups, list, rows = by.of(graph, 'block'), {}, {}
+    for _, node in ipairs(decide.forward(graph)) do
+        local name = by.block(node)
+        if not rows[name] and (node.block == 0 or #node.inputs > 0) then
+            rows[name] = { path = node.block > 0 and node.path or name, nodes = 0, block = node.block }
+            if node.block > 0 then list[#list + 1] = rows[name] end
         end
+        if #node.inputs > 0 then rows[name].nodes = rows[name].nodes + 1 end
     end
-    return order
+    for _, row in ipairs(groups.rows) do
+        rows[row.name].row = row
+        if rows[row.name].block == 0 then list[#list + 1] = rows[row.name] end
+    end
+    return list, groups.total
 end
 
--- Returns the table of blocks; of more than 20 it shows the first 12 and the last 4.
+-- Returns the table of blocks; of more than 20 it shows the first 12 and the last 4. Columns of bytes in which nothing
+-- is are left out, but for those of saved and dropped.
 local function block_table(graph)
-    local all, rows = block_rows(graph), {}
-    for i, row in ipairs(all) do
-        if i <= 12 or i > #all - 4 or #all <= 20 then
-            rows[#rows + 1] = { i, row.path, row.nodes, bytes.text(row.saved), bytes.text(row.dropped), row.again }
-        elseif i == 13 then
-            rows[#rows + 1] = { '...' }
+    local all, total = blocks_of(graph)
+    local head, columns, lines = { 'block', 'path', 'nodes' }, {}, {}
+    for _, column in ipairs(by.columns) do
+        if column == 'saved' or column == 'dropped' or total[column] > 0 then
+            head[#head + 1], columns[#columns + 1] = column, column
         end
     end
-    return table_.text({ 'block', 'path', 'nodes', 'saved', 'dropped', 'recomputed' }, rows)
+    head[#head + 1] = 'recomputed'
+    for i, block in ipairs(all) do
+        if i <= 12 or i > #all - 4 or #all <= 20 then
+            local line, row = { block.block > 0 and block.block or '', block.path, block.nodes }, block.row
+            for _, column in ipairs(columns) do line[#line + 1] = bytes.text(row and row[column] or 0) end
+            line[#line + 1] = row and row.recomputed or 0
+            lines[#lines + 1] = line
+        elseif i == 13 then
+            lines[#lines + 1] = { '...' }
+        end
+    end
+    return table_.text(head, lines)
 end
 
 -- Returns the line about the bytes that PyTorch would need: those of values, which compare with the plan's peak, and

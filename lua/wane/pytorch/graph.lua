@@ -3,8 +3,8 @@
 -- A value exists before the step when the step only reads it: a cell, a number, a result of an earlier program (of any
 -- op), or a creation op that was recorded before the planned function was called. A result of an earlier program that
 -- needs a gradient keeps its inputs: PyTorch ran those ops before the step too, and holds what they saved. Functions
--- that are one op in PyTorch (`mse_loss`) are found by the scope in which they were recorded, and become one node; scatter_add is
--- found by its two nodes.
+-- that are one op in PyTorch (`mse_loss`) are found by the scope in which they were recorded, and become one node;
+-- scatter_add is found by its two nodes.
 --
 -- This file prepares the graph for pytorch/init.lua; it counts no bytes beyond those of each value.
 -- @internal wane.pytorch.graph
