@@ -8,6 +8,7 @@
 
 local debug, error, getmetatable, ipairs, math, pairs, rawget, select, setmetatable, string, table, tostring, type =
     debug, error, getmetatable, ipairs, math, pairs, rawget, select, setmetatable, string, table, tostring, type
+local xpcall = xpcall
 
 local errors = {}
 
@@ -180,6 +181,15 @@ function errors.handler(e)
         last = { value = e, traceback = is_fault and debug.traceback('', 2):sub(2) or errors.trace(2) }
     end
     return e
+end
+
+--- Calls fn(...) as pcall does, and keeps the traceback of an error's origin: what catches an error that it raises
+-- again calls this, and `errors.again` then.
+-- @param fn function
+-- @param ... its arguments
+-- @return true and the results, or false and the error
+function errors.pcall(fn, ...)
+    return xpcall(fn, errors.handler, ...)
 end
 
 --- Returns the traceback of the origin of an error that `errors.handler` has seen, or nil.

@@ -28,7 +28,7 @@ return {
     {
         name = 'a file that was not closed with success is put in place',
         file = 'lua/wane/io/file.lua',
-        old = '    if not ok then error((...), 0) end\n    return ...',
+        old = '    if not ok then errors.again((...)) end\n    return ...',
         new = '    return ...',
         spec = FILE,
     },

@@ -222,7 +222,8 @@ function commands.sweep(found, command)
         say(#sweep.assigned)
         return 0
     end
-    local fine, why = pcall(files and sweep.merge or sweep.run, sweep, files)
+    local errors = require 'wane.errors'
+    local fine, why = errors.pcall(files and sweep.merge or sweep.run, sweep, files)
     local written = {}
     for _, made in ipairs { { 'report', options.report }, { 'csv', options.csv }, { 'plot', options.svg } } do
         if made[2] then written[#written + 1] = 'wrote ' .. sweep[made[1]](sweep, made[2]) end
@@ -230,7 +231,7 @@ function commands.sweep(found, command)
     if #sweep:rows() > 0 then say(sweep) end
     if #sweep:measured() > 0 and require('wane.system').is_terminal(1) then say('\n' .. sweep:plot()) end
     for _, line in ipairs(written) do say(line) end
-    if not fine then error(why, 0) end
+    if not fine then errors.again(why) end
     return sweep_code(sweep, options.out)
 end
 

@@ -28,7 +28,7 @@ end
 
 local function leave(f, ok, ...)
     close(f)
-    if not ok then error((...), 0) end
+    if not ok then errors.again((...)) end
     return ...
 end
 
@@ -39,7 +39,7 @@ end
 -- @return the result of fn
 function file.write(path, what, fn)
     local f = open(C.wn_file_create, path, what)
-    return leave(f, pcall(function()
+    return leave(f, errors.pcall(function()
         local result = fn(f)
         check(C.wn_file_commit(f.handle))
         return result
@@ -50,7 +50,7 @@ end
 -- @return the results of fn
 function file.read(path, what, fn)
     local f = open(C.wn_file_open, path, what)
-    return leave(f, pcall(fn, f))
+    return leave(f, errors.pcall(fn, f))
 end
 
 --- Appends a string.

@@ -197,9 +197,9 @@ local function read_all(src, by)
     for k = 1, src.n do
         local entry = src:entry(k)
         local ok, value, why, code = true, nil, entry.why, 'dtype'
-        if not why then ok, value = pcall(entry.file.data, entry.file, entry) end
+        if not why then ok, value = errors.pcall(entry.file.data, entry.file, entry) end
         if not ok then
-            if not errors.is(value) or value.code ~= 'value' then error(value, 0) end
+            if not errors.is(value) or value.code ~= 'value' then errors.again(value) end
             why, code = 'not what its dtype here holds: ' .. value.message, 'value'
         end
         local name = shifted(entry.name, -by)
@@ -239,9 +239,9 @@ end
 
 -- Reads bytes into the states. When there is no room, it gives back all idle memory and tries once more.
 local function load_pieces(pieces)
-    local ok, e = pcall(file.load, pieces)
+    local ok, e = errors.pcall(file.load, pieces)
     if ok then return end
-    if not errors.is(e) or e.code ~= 'oom' then error(e, 0) end
+    if not errors.is(e) or e.code ~= 'oom' then errors.again(e) end
     for _, device in ipairs(op.device_names()) do require('wane.plan.memory').trim(device) end
     file.load(pieces)
 end

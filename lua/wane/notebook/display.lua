@@ -1,6 +1,7 @@
 --- Values as a notebook shows them: text, and pictures of what has one.
 -- @internal wane.notebook.display
 
+local errors = require 'wane.errors'
 local objects = require 'wane.repl.objects'
 local show = require 'wane.repl.show'
 
@@ -11,12 +12,13 @@ local COLUMNS = 100 -- of text in a notebook
 -- Returns the SVG that a method writes to a file.
 local function written(value, method)
     local path = os.tmpname()
-    local fine, why = pcall(value[method], value, path)
+    local fine, why = errors.pcall(value[method], value, path)
     local file = fine and io.open(path, 'rb')
     local text = file and file:read '*a'
     if file then file:close() end
     os.remove(path)
-    return fine and text or error(why, 0)
+    if not fine then errors.again(why) end
+    return text
 end
 
 -- Kind of object -> function(value) that returns its picture.

@@ -39,7 +39,7 @@ end
 function kernel.new(connection)
     local self = setmetatable({ wire = messages.wire(connection.key), context = zmq.context(), sockets = {}, count = 0,
         glanced = 0, log = io.stderr }, Kernel)
-    local fine, why = pcall(function()
+    local fine, why = errors.pcall(function()
         for _, name in ipairs(NAMES) do
             self.sockets[name] = self.context:socket(KINDS[name])
             self.sockets[name]:bind(endpoint(connection, name))
@@ -47,7 +47,7 @@ function kernel.new(connection)
     end)
     if not fine then
         self.context:close()
-        error(why, 0)
+        errors.again(why)
     end
     self.streams = streams.new(function(name, text) self:publish('stream', { name = name, text = text }) end)
     self.session = repl.session(function(text) self.streams:write('stdout', text) end,
@@ -250,9 +250,9 @@ function Kernel:serve()
         stop()
         exit(...)
     end)
-    local fine, why = pcall(self.loop, self)
+    local fine, why = errors.pcall(self.loop, self)
     stop()
-    if not fine then error(why, 0) end
+    if not fine then errors.again(why) end
 end
 
 return kernel

@@ -137,10 +137,10 @@ local function finish(e, ok, ...)
         if tensor.is(value) then roots[#roots + 1] = value end
     end
     local fine, why = true, nil
-    if #roots > 0 then fine, why = pcall(run, { mode = 'eval', roots = roots }) end
+    if #roots > 0 then fine, why = errors.pcall(run, { mode = 'eval', roots = roots }) end
     e:swap_out()
-    if not ok then error((...), 0) end
-    if not fine then error(why, 0) end
+    if not ok then errors.again((...)) end
+    if not fine then errors.again(why) end
     return ...
 end
 

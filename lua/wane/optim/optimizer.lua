@@ -256,9 +256,9 @@ local function rehearse(request)
         mode = 'backward', roots = request.roots, scale = request.scale, policy = request.policy,
         transient = true, again = true,
     }
-    local ok, why = pcall(p.go, p)
+    local ok, why = errors.pcall(p.go, p)
     p:close()
-    if not ok then error(why, 0) end
+    if not ok then errors.again(why) end
 end
 
 -- Runs forward, backward and update of the losses `roots` as one program.

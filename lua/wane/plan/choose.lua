@@ -52,9 +52,9 @@ jit.off(count_points, true) -- a compiled loop would not hear ^C
 function choose.points_of(p)
     local handle, bar, list = p.handle, progress.late(SILENT, 'plans looked at'), {}
     require('wane.policy.candidates').propose(p)
-    local ok, n = pcall(count_points, handle, bar)
+    local ok, n = errors.pcall(count_points, handle, bar)
     bar:finish()
-    if not ok then error(n, 0) end
+    if not ok then errors.again(n) end
     for i = 1, n do list[i] = point_of(handle, i - 1) end
     return list, point.tried
 end

@@ -185,9 +185,9 @@ function frontier.frontier(fn, opts)
     local count = errors.count(opts.points or 50, 'wane.frontier: points', 2, 10000)
     local list = open(fn, opts, 'wane.frontier', by_hand)
     local self = setmetatable({ heuristics = {} }, Frontier)
-    local ok, why = pcall(fill, self, list, count)
+    local ok, why = errors.pcall(fill, self, list, count)
     close(list)
-    if not ok then error(why, 0) end
+    if not ok then errors.again(why) end
     return self
 end
 
@@ -203,14 +203,14 @@ end
 function frontier.min_budget(fn, opts)
     opts = errors.check_options(opts, { 'policy', 'target' }, 'wane.min_budget')
     local list = open(fn, opts, 'wane.min_budget')
-    local ok, least = pcall(function()
+    local ok, least = errors.pcall(function()
         if #list > 1 then return planning.least(list) end
         local p = list[1].program
         local reserved = choose.least_of(p)
         return choose.with_first(p:first(), reserved)
     end)
     close(list)
-    if not ok then error(least, 0) end
+    if not ok then errors.again(least) end
     return least
 end
 

@@ -53,7 +53,7 @@ local function run(fn, chosen)
             .. 'trained', what, request.mode)
     end
     local p = program.open(measure.quietly(request, chosen))
-    local ok, result = pcall(function()
+    local ok, result = errors.pcall(function()
         p:plan():run()
         local list = {}
         for i = 0, C.wn_program_cells(p.handle) - 1 do list[#list + 1] = read_cell(p, i) end
@@ -63,7 +63,7 @@ local function run(fn, chosen)
     end)
     op.new_epoch()
     p:close()
-    if not ok then error(result, 0) end
+    if not ok then errors.again(result) end
     return result
 end
 

@@ -130,11 +130,11 @@ local function quiet(fn, opts, what)
     end
     local row = new_row(opts)
     local p = program.open(quietly(request, opts.policy)):plan()
-    local ok, why = pcall(p.run, p)
+    local ok, why = errors.pcall(p.run, p)
     op.new_epoch()
     if not ok then
         p:close()
-        error(why, 0)
+        errors.again(why)
     end
     take(row, p)
     row.loss = tensor.typed(request.roots[1])._ndim == 0 and number_of(request.roots[1]) or nil

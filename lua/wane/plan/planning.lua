@@ -165,10 +165,10 @@ function planning.join(list, limit)
     end
     local plans = {}
     for i, part in ipairs(list) do
-        local ok, why = pcall(part.program.plan, part.program)
+        local ok, why = errors.pcall(part.program.plan, part.program)
         if not ok then
             if limit and errors.is(why) and why.code == 'budget' then error(over(list, limit), 0) end
-            error(why, 0)
+            errors.again(why)
         end
         plans[i] = plan.of(part.program)
     end
@@ -197,14 +197,15 @@ function planning.plan(fn, opts)
     local number = target.of(opts.target, 'wane.plan')
     local opened = rehearse.open(fn, 'wane.plan', function(request) return rehearse.with(request, chosen, number) end)
     local notes = program.notes()
-    local ok, made = pcall(planning.join, opened, chosen and type(chosen.budget) == 'number' and chosen.budget or nil)
+    local limit = chosen and type(chosen.budget) == 'number' and chosen.budget or nil
+    local ok, made = errors.pcall(planning.join, opened, limit)
     if ok then
         made.notes = notes
         return made
     end
     for _, part in ipairs(opened) do part.program:close() end
     if errors.is(made) and made.code == 'budget' then return nil, made end
-    error(made, 0)
+    errors.again(made)
 end
 
 return planning

@@ -14,6 +14,7 @@
 -- @internal wane.plan.profile
 local binding = require 'wane.ffi'
 local applications = require 'wane.plan.applications'
+local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
 local plan = require 'wane.plan'
 local planning = require 'wane.plan.planning'
@@ -50,11 +51,11 @@ local function step(fn, mode, policy, look)
         for key, value in pairs(plan.request_of(fn, 'wane.profile')) do copy[key] = value end
         if policy ~= nil then copy.policy = policy end
         local p = program.open(copy):plan()
-        local ok, why = pcall(p.run, p)
+        local ok, why = errors.pcall(p.run, p)
         op.new_epoch()
         if ok then listen(p) end
         p:close() -- a gradient that lives on would put the next step's gradient into memory that nothing has touched
-        if not ok then error(why, 0) end
+        if not ok then errors.again(why) end
     elseif policy ~= nil then
         scoped('listen', listen, scoped, 'call policy', policy, fn)
     else

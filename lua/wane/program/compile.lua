@@ -293,11 +293,11 @@ local function call(self, ...)
     if not step.first then
         step.first = recording
     else
-        local fine, why = pcall(compare, step.first, recording)
+        local fine, why = errors.pcall(compare, step.first, recording)
         if not fine or why then
             self.steps[key] = nil
             if fine then raise(nil, 'value', 'wane.compile: %s', why) end
-            error(why, 0)
+            errors.again(why)
         end
         step.recording, step.first, step.clears = recording, nil, clearing_of(recording)
         step.bindings, step.sources = bindings_of(recording), sources_of(recording)

@@ -285,10 +285,10 @@ function program.run(request)
     scoped.sync()
     if capture then return capture(request) end
     local p = program.open(request)
-    local ok, why = pcall(p.go, p)
+    local ok, why = errors.pcall(p.go, p)
     if not ok then
         p:close() -- its values must not wait for the collector
-        error(why, 0)
+        errors.again(why)
     end
     op.new_epoch()
     if #listeners == 0 then return p:close() end
@@ -336,8 +336,8 @@ function program.planning(fn, on_request, ...)
     end
     op.new_epoch()
     notes = {}
-    return restore(pcall(scoped, 'rehearsal', rehearsal.id, scoped, 'counter', true, scoped, 'capture', refuse, fn,
-        ...))
+    return restore(errors.pcall(scoped, 'rehearsal', rehearsal.id, scoped, 'counter', true, scoped, 'capture', refuse,
+        fn, ...))
 end
 
 -- ---- looking at the nodes --------------------------------------------------------------------------------------

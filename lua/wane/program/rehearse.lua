@@ -54,7 +54,7 @@ local function captured(fn, what, prepare, also, ...)
         parts[#parts + 1] = part
         check(C.wn_rehearse_run(p.handle))
     end
-    local ok, result = pcall(program.planning, function(...)
+    local ok, result = errors.pcall(program.planning, function(...)
         local result = fn(...)
         if #parts > 1 then beside_of(parts) end
         return result

@@ -359,10 +359,10 @@ end
 -- @param ... its arguments
 -- @return what fn returns, one value; or nil, the message, and the byte it is about (from 1)
 function json.try(fn, ...)
-    local ok, value = pcall(fn, ...)
+    local ok, value = errors.pcall(fn, ...)
     if ok then return value end
     if type(value) == 'table' and value.json_at then return nil, value.message, value.json_at end
-    error(value, 0)
+    errors.again(value)
 end
 
 --- Refuses everything but white space from a place on.

@@ -29,9 +29,9 @@ end
 -- Checks the name of a policy, so that a misspelt one stops the sweep before it starts, and returns it. A policy that
 -- this version lacks fails at its points.
 local function check_policy(text)
-    local fine, why = pcall(policy.of, text)
+    local fine, why = errors.pcall(policy.of, text)
     if fine or errors.is(why) and why.code == 'unsupported' then return text end
-    error(why, 0)
+    errors.again(why)
 end
 
 -- Returns the text of a policy, and the policy.

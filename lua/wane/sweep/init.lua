@@ -210,13 +210,13 @@ function Sweep:run()
             .. 'they have none at a prompt or with isolate = false')
     end
     local held = self.out and lock(self)
-    local fine, stopped = pcall(function()
+    local fine, stopped = errors.pcall(function()
         if self.out then open(self) end
         announce(self)
         return run.listening(function() return run.due(self, alone, calls) end)
     end)
     store.unlock(held)
-    if not fine then error(stopped, 0) end
+    if not fine then errors.again(stopped) end
     if stopped then error(interrupted(self), 0) end
     local broken = self:problems()
     if #broken > 0 then raise(nil, 'value', 'wane.sweep: %s', table.concat(broken, '\n')) end
@@ -249,7 +249,7 @@ function Sweep:merge(files)
     files = merge.files(files)
     local is_written = self.out and not process.role() -- in the process of a point, the merge was written before
     local held = is_written and lock(self)
-    local fine, gathered = pcall(function()
+    local fine, gathered = errors.pcall(function()
         local own = self.out and system.exists(self.out) and self.out or nil
         local got = merge.gather(files, own, self.points, self.settings)
         self.found, self.source = got.found, got.source
@@ -257,7 +257,7 @@ function Sweep:merge(files)
         return got
     end)
     store.unlock(held)
-    if not fine then error(gathered, 0) end
+    if not fine then errors.again(gathered) end
     for _, line in ipairs(gathered.notes) do say('%s', line) end
     local lines = merge.lacks(self.points, self:missing(), gathered, files)
     for _, line in ipairs(self:problems()) do lines[#lines + 1] = line end

@@ -112,12 +112,12 @@ function point.run(settings, q)
     local row = { n = q.number, point = q.description, script = settings.script, status = 'ok',
         threads = measure.threads() }
     row.date = os.date '!%Y-%m-%dT%H:%M:%SZ'
-    local fine, why = pcall(fill, row, settings, q)
+    local fine, why = errors.pcall(fill, row, settings, q)
     C.wn_seed(seed)
     C.wn_counter_set(counter)
     if fine then return row end
     local is_ours = errors.is(why)
-    if is_ours and why.code == 'interrupt' then error(why, 0) end
+    if is_ours and why.code == 'interrupt' then errors.again(why) end
     return point.failed(settings, q, is_ours and why.code or 'error', tostring(why), is_ours and {
         needs = why.needs, limit = why.limit, least = why.least } or nil)
 end

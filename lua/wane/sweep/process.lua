@@ -135,7 +135,7 @@ end
 function process.run(settings, q, role, alive)
     local log = os.tmpname()
     role.out = os.tmpname()
-    local fine, result = pcall(function() return wait((start(role, log)), settings.limit, alive) end)
+    local fine, result = errors.pcall(function() return wait((start(role, log)), settings.limit, alive) end)
     local row = fine and row_of(q, role.out) or nil
     local is_stopped = fine and (row == nil or row.status ~= 'ok') and (result == 'interrupt' or was_stopped(result))
     if is_stopped then
@@ -146,7 +146,7 @@ function process.run(settings, q, role, alive)
     end
     os.remove(log)
     os.remove(role.out)
-    if not fine then error(result, 0) end
+    if not fine then errors.again(result) end
     return row
 end
 

@@ -35,11 +35,11 @@ end
 
 -- Runs a point in this process. Returns its row, or nil when ^C ended it.
 local function run_here(self, q)
-    local fine, row = pcall(point.run, self.settings, q)
+    local fine, row = errors.pcall(point.run, self.settings, q)
     memory.trim()
     if fine then return row end
     if errors.is(row) and row.code == 'interrupt' then return nil end
-    error(row, 0)
+    errors.again(row)
 end
 
 -- Keeps the row of a point that ended, in place of a row of an earlier try.
@@ -101,11 +101,11 @@ function run.listening(fn)
     if at_prompt() then return fn() end
     C.wn_interrupt(0)
     interrupt.listen()
-    local fine, result = pcall(fn)
+    local fine, result = errors.pcall(fn)
     local was_stopped = C.wn_interrupted() ~= 0
     interrupt.unlisten()
     C.wn_interrupt(0)
-    if not fine then error(result, 0) end
+    if not fine then errors.again(result) end
     return result or was_stopped
 end
 

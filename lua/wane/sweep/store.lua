@@ -130,12 +130,12 @@ end
 -- Replaces a file by a text, as a whole or not at all.
 local function replace(path, text)
     local file = binding.id(C.wn_file_create(path))
-    local fine, why = pcall(function()
+    local fine, why = errors.pcall(function()
         check(C.wn_file_write(file, text, #text))
         check(C.wn_file_commit(file))
     end)
     C.wn_file_close(file)
-    if not fine then error(why, 0) end
+    if not fine then errors.again(why) end
 end
 
 --- Removes the last bytes of a file.
