@@ -215,14 +215,14 @@ asan:
 	@sh spec/support/suite.sh asan $(SPEC)
 
 # Random calls, trainings and files under libFuzzer and the sanitizers, and files for the readers in Lua, from nothing:
-# FUZZ_SECONDS in all, shared by the drivers; FUZZ_SEED draws others.
+# FUZZ_SECONDS in all, shared by the drivers; FUZZ_SEED draws others. The class of kernels is that of this processor.
 FUZZ_SECONDS ?= 600
 FUZZ_CC ?= clang
 FUZZERS := $(patsubst spec/fuzz/%.c,build/fuzz/%,$(wildcard spec/fuzz/fuzz_*.c))
 fuzz:
 	@sh spec/support/deps.sh fuzz
 	@$(MAKE) --no-print-directory all
-	$(inner) MODE=fuzz CC='$(FUZZ_CC)' fuzzers
+	$(inner) MODE=fuzz CC='$(FUZZ_CC)' CLASSES="$$(build/wane version | sed -n 's/^kernels *\([a-z0-9]*\).*/\1/p')" fuzzers
 	@LUAJIT='$(LUAJIT)' sh spec/support/fuzz.sh $(FUZZ_SECONDS) $(FUZZERS) spec/fuzz/readers.lua
 
 .PHONY: fuzzers

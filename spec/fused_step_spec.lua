@@ -68,7 +68,7 @@ end
 
 describe('opt:step(loss) trains to the bits of the three lines', function()
     it('on random networks of f32', function()
-        for seed = 1, LONG and 600 or 10 do compare(seed) end
+        for seed = 1, LONG and 300 or 10 do compare(seed) end
     end)
 
     it('on random networks of f64, and under autocast', function()

@@ -42,7 +42,7 @@ describe('a budget does no worse than any words', function()
     for _, kind in ipairs(graphs.kinds) do
         it('on small random graphs, ' .. kind, function()
             local compared, corners = 0, 0
-            for seed = 1, LONG and 30 or 6 do
+            for seed = 1, LONG and 16 or 6 do
                 for _, size in ipairs { 5, 8, 12 } do
                     local what = ('%s, seed %d, size %d'):format(kind, seed, size)
                     local n = check_words(graphs.make(kind, seed, size), MOST, what)
@@ -53,7 +53,7 @@ describe('a budget does no worse than any words', function()
         end)
 
         it('on every random graph of ' .. NODES .. ' nodes, ' .. kind, function()
-            for seed = 1, LONG and 30 or 2 do
+            for seed = 1, LONG and 16 or 2 do
                 local what = ('%s, seed %d, %d nodes'):format(kind, seed, NODES)
                 assert(check_words(graphs.make_within(kind, seed, NODES), NODES, what) >= 1, what)
             end

@@ -139,7 +139,7 @@ describe('words beside a budget bind every plan', function()
     for _, kind in ipairs(graphs.kinds) do
         it('on random graphs, ' .. kind, function()
             local n = 0
-            for seed = 1, LONG and 20 or 2 do
+            for seed = 1, LONG and 10 or 2 do
                 local random = chains.random(seed * 31)
                 local record = graphs.make(kind, seed, 12)
                 local residuals = wane.plan(record, { policy = 'save_all', target = target }):residuals()
