@@ -32,6 +32,7 @@ wn_kernel_fn wn__cpu_shape_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_layout_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_gather_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_scan_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_sort_kernel(const struct wn_desc *d); /* ARGSORT (sort.c) */
 wn_kernel_fn wn__cpu_softmax_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_norm_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_dropout_kernel(const struct wn_desc *d);

@@ -1,9 +1,19 @@
 /* CUMSUM and ARGSORT: x: (outer, n, inner), along n, with the CPU's bits.
  *
- * A thread adds the sum of one line in double, in the order of positions; neighbouring threads have neighbouring
- * columns. A block sorts the positions of one line in the place of the result, by a bitonic network whose every step
- * puts the earlier position in front: positions past n, which come last, never move, so n is any length. */
+ * A sum is added in double, in the order of positions, whose bits no tree of partial sums has: one thread adds those of
+ * a line. Where there are many lines, each thread reads and writes its own; neighbouring threads have neighbouring
+ * columns. Where there are few, a block has a line: all of its threads read and write tiles, and the first adds.
+ *
+ * A block sorts the positions of one line in the place of the result, by a bitonic network whose every step puts the
+ * earlier position in front: positions past n, which come last, never move, so n is any length. */
 #include "map.cuh"
+
+enum {
+    TILE = 1024, /* positions of a line that a block adds at once */
+    AHEAD = 8,   /* numbers that the thread which adds has read before it adds them */
+    LONG = 64,   /* positions of a line that is worth a block */
+    MANY = 4096  /* lines that are threads enough */
+};
 
 struct scan {
     int64_t lines, n, inner;
@@ -48,12 +58,49 @@ template <class T> static __global__ void cumsum_lines(struct scan s, const T *x
     }
 }
 
+/* Adds m numbers of a tile to a sum, in their order, and puts each sum in the place of its number. */
+template <class Sum> static __device__ __forceinline__ Sum add_tile(Sum sum, Sum *tile, int m)
+{
+    int t = 0;
+    for (; t + AHEAD <= m; t += AHEAD) {
+        Sum v[AHEAD];
+        WN_UNROLL
+        for (int j = 0; j < AHEAD; j++) v[j] = tile[t + j];
+        WN_UNROLL
+        for (int j = 0; j < AHEAD; j++) tile[t + j] = sum += v[j];
+    }
+    for (; t < m; t++) tile[t] = sum += tile[t];
+    return sum;
+}
+
+template <class T> static __global__ void __launch_bounds__(WN_THREADS) cumsum_line(struct scan s, const T *x, T *out)
+{
+    typedef typename sum_of<T>::type Sum;
+    __shared__ Sum tile[TILE];
+    const int64_t line = blockIdx.x, first = line / s.inner * s.n * s.inner + line % s.inner;
+    const int64_t start = s.turned ? first + (s.n - 1) * s.inner : first, step = s.turned ? -s.inner : s.inner;
+    Sum sum = 0;
+    for (int64_t begin = 0; begin < s.n; begin += TILE) {
+        const int64_t left = s.n - begin;
+        const int m = left < TILE ? (int)left : (int)TILE;
+        for (int t = threadIdx.x; t < m; t += WN_THREADS) tile[t] = (Sum)wn__load(x[start + (begin + t) * step]);
+        __syncthreads();
+        if (threadIdx.x == 0) sum = add_tile(sum, tile, m);
+        __syncthreads();
+        for (int t = threadIdx.x; t < m; t += WN_THREADS) out[start + (begin + t) * step] = sum_of<T>::stored(tile[t]);
+        __syncthreads();
+    }
+}
+
 template <class T> static int32_t cumsum_start(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     struct scan s = scan_of(d);
     if (wn__numel(&d->out) == 0) return WN_OK;
-    LAUNCH((cumsum_lines<T>), wn__blocks(s.lines, WN_THREADS), WN_THREADS, 0, stream, s, (const T *)b->in[0],
-           (T *)b->out);
+    if (s.n >= LONG && s.lines < MANY)
+        LAUNCH((cumsum_line<T>), wn__grid(s.lines), WN_THREADS, 0, stream, s, (const T *)b->in[0], (T *)b->out);
+    else
+        LAUNCH((cumsum_lines<T>), wn__blocks(s.lines, WN_THREADS), WN_THREADS, 0, stream, s, (const T *)b->in[0],
+               (T *)b->out);
     return wn__cuda_launched();
 }
 

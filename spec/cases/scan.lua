@@ -8,6 +8,10 @@ local shapes = {
     { 'long rows', { 2, 1031 }, 1, false, 'long' }, { 'wide columns, turned', { 7, 1100 }, 0, true, 'long' },
 }
 
+-- CUDA gives a line of more than one tile of 1,024 positions, and columns of 64 on, a block of its own.
+shapes[#shapes + 1] = { 'long rows, turned', { 2, 2100 }, 1, true, 'long' }
+shapes[#shapes + 1] = { 'long columns', { 2, 70, 3 }, 1, false, 'long' }
+
 local function attrs(dim, turned) return { n = 2, i = { dim, turned and 1 or 0 } } end
 
 -- Returns the result of f(list), which returns a list as long, for every line of x along a dim from 0.
@@ -87,9 +91,25 @@ for k, s in ipairs(shapes) do
 end
 cumsum.cases[#cumsum.cases + 1] = case('cumsum', shapes[3], sums, { title = ', i32', only = 'f32', dtype = 'i32',
     exact = true, input = { dtype = 'i32', gen = 'int:90' } })
+-- Short lines are sorted in one way, long ones in another, with as many passes as digits differ.
+local kinds, whole = { 0 / 0, 1, -1 / 0, 0, -0.0, 0 / 0, 1 / 0, -2 }, { 7, -1, 65536, 2 ^ 31 - 1, -2 ^ 31, 0, -1, 300 }
+local many, many_whole = {}, {}
+for k = 1, 128 do many[k], many_whole[k] = kinds[k % 8 + 1] * (k % 3 + 1), whole[k % 8 + 1] end
 for _, turned in ipairs { false, true } do
-    argsort.cases[#argsort.cases + 1] = case('argsort', { 'every kind, ' .. tostring(turned), { 8 }, 0, turned }, order,
-        { exact = true, dtype = 'i32', input = { values = { 0 / 0, 1, -1 / 0, 0, -0.0, 0 / 0, 1 / 0, -2 } } })
+    local function add(name, dims, options)
+        options.exact, options.dtype = true, 'i32'
+        local shape = { name .. ', ' .. tostring(turned), dims, 0, turned }
+        argsort.cases[#argsort.cases + 1] = case('argsort', shape, order, options)
+    end
+    add('every kind', { 8 }, { input = { values = kinds } })
+    add('every kind, many', { 128 }, { input = { values = many } })
+    add('whole numbers', { 8 }, { only = 'f32', input = { dtype = 'i32', values = whole } })
+    add('whole numbers, many', { 128 }, { only = 'f32', input = { dtype = 'i32', values = many_whole } })
+    add('long columns', { 70, 9 }, { input = {} })
+    for _, most in ipairs { 1, 200, 60000 } do -- no pass, one, and two
+        add('long columns of numbers below ' .. most, { 70, 9 },
+            { only = 'f32', input = { dtype = 'i32', gen = 'int:' .. most } })
+    end
 end
 
 return { cumsum = cumsum, argsort = argsort }

@@ -8,6 +8,7 @@
 #include "../cpu.h"
 #include "../conv/winograd.h"
 #include "../gemm/gemm.h"
+#include "../sort.h"
 #include "library.h"
 #include "../../row_parts.h"
 #include "row_block.h"
@@ -112,6 +113,12 @@ static int64_t resample(const struct wn_desc *d)
     return (y->dim[2] + y->dim[3]) * (int64_t)sizeof(struct wn__resample);
 }
 
+/* Returns the bytes of the positions of every line in the order of the digits so far, i32. */
+static int64_t argsort(const struct wn_desc *d)
+{
+    return d->in[0].dim[d->attrs.i[0]] > WN_SORT_SHORT ? wn__numel(&d->out) * (int64_t)sizeof(int32_t) : 0;
+}
+
 int64_t wn__cpu_workspace(const struct wn__target *t, const struct wn_desc *d)
 {
     switch (d->op) {
@@ -132,6 +139,7 @@ int64_t wn__cpu_workspace(const struct wn__target *t, const struct wn_desc *d)
     case WN_OP_MIN:
     case WN_OP_ARGMAX: return reduce(d);
     case WN_OP_EMBEDDING_GRAD: return embedding_grad(d);
+    case WN_OP_ARGSORT: return argsort(d);
     case WN_OP_CROSS_ENTROPY: return cross_entropy(d);
     case WN_OP_CHANNEL_MEAN:
     case WN_OP_CHANNEL_RSTD:
