@@ -37,6 +37,11 @@ _wane_files() { # a pattern of files; folders too
     local IFS=$'\n'
     COMPREPLY=($([ "$1" = '*' ] || compgen -d -- "$word"; compgen -f -X "!$1" -- "$word"))
 }
+_wane_file_list() { # files between commas
+    local IFS=$'\n' head= tail=$word
+    case $word in *,*) head=${word%,*}, tail=${word##*,} ;; esac
+    COMPREPLY=($(compgen -P "$head" -f -- "$tail"))
+}
 _wane() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
     COMPREPLY=()
@@ -48,9 +53,10 @@ _wane() {
     fi
     case "$command $before" in]]
 
--- Returns the line of bash that offers words, or files by their pattern.
-local function bash_offer(words, pattern)
+-- Returns the line of bash that offers words, files between commas, or files by their pattern.
+local function bash_offer(words, pattern, is_list)
     if words then return ("_wane_words '%s'"):format(table.concat(words, ' ')) end
+    if pattern and is_list then return '_wane_file_list' end
     return pattern and ("_wane_files '%s'"):format(pattern)
 end
 
@@ -58,7 +64,7 @@ end
 local function bash_values(lines, command)
     for _, row in ipairs(command.options) do
         if row.value then
-            local offer = bash_offer(row.choices, pattern_of(row))
+            local offer = bash_offer(row.choices, pattern_of(row), row.is_list)
             lines[#lines + 1] = ("        '%s %s') %sreturn ;;"):format(command.name, arguments.shown(row.name),
                 offer and offer .. '; ' or '')
         end
@@ -107,6 +113,7 @@ end
 local function zsh_action(row)
     if row.choices and row.is_list then return ('_values -s , value %s'):format(table.concat(row.choices, ' ')) end
     if row.choices then return ('(%s)'):format(table.concat(row.choices, ' ')) end
+    if pattern_of(row) and row.is_list then return '_sequence _files' end
     return pattern_of(row) and ('_files -g "%s"'):format(pattern_of(row)) or ' '
 end
 
@@ -114,6 +121,7 @@ end
 local function zsh_option(row)
     local shown = arguments.shown(row.name)
     local text = ('[%s]'):format(plain(row.text))
+    if row.may then return quoted(('%s=-%s::%s:(%s)'):format(shown, text, row.name, row.may)) end
     if not row.value then return quoted(shown .. text) end
     return quoted(('%s%s%s:%s:%s'):format(shown, #row.name > 1 and '=' or '', text, plain(row.value:lower()),
         zsh_action(row)))
@@ -158,7 +166,12 @@ function completion.zsh()
     lines[#lines + 1] = '        esac ;;'
     lines[#lines + 1] = '    esac'
     lines[#lines + 1] = '}'
-    lines[#lines + 1] = 'if [ "$funcstack[1]" = _wane ]; then _wane "$@"; else compdef _wane wane; fi'
+    for _, line in ipairs {
+        'if [ "$funcstack[1]" = _wane ]; then _wane "$@"',
+        'elif (( $+functions[compdef] )); then compdef _wane wane',
+        "else print -u2 'wane: completion is not loaded; write before this line: autoload -Uz compinit && compinit'",
+        'fi',
+    } do lines[#lines + 1] = line end
     return table.concat(lines, '\n')
 end
 
