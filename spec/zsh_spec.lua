@@ -57,10 +57,11 @@ describe('the completion of zsh', function()
     -- Returns what the shell shows of each line, by line.
     local function type_in(lines, place)
         write(folder .. '/lines', table.concat(lines, '\n') .. '\n')
-        local text, code = helper.shell(('cd %s/work && timeout 60 zsh -f ../driver %s < ../lines'):format(folder, place))
+        local line = ('cd %s/work && timeout 60 zsh -f ../driver %s < ../lines'):format(folder, place)
+        local text, code = helper.shell(line)
         assert.equal(0, code, text)
         local shown = {}
-        for block, line in text:gmatch '(.-)\nend of ([^\n]*)\n' do shown[line] = block end
+        for block, of in text:gmatch '(.-)\nend of ([^\n]*)\n' do shown[of] = block end
         return shown
     end
 
