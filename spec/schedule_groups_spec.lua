@@ -196,6 +196,15 @@ describe('a schedule of an optimizer', function()
         assert.equal('mine', e)
     end)
 
+    it('prints, and says how it is stepped', function()
+        local run = fresh 'scheduled_cosine'
+        assert.matches('^optim%.schedule%.cosine of optim%.SGD%(2 parameters, 2 groups, ', tostring(run.schedule))
+        refused("optim.schedule.cosine: a schedule has no 'step'; call it with the number of the step", function()
+            run.schedule:step()
+        end)
+        refused('got a schedule optim.schedule.cosine', optim.schedule.constant, run.schedule)
+    end)
+
     it('refuses what is none', function()
         local run = fresh()
         local schedule = optim.schedule

@@ -51,15 +51,28 @@ local function bases(opt, is_separate)
     return list
 end
 
--- Returns the schedule of an optimizer: function(step), which sets all rates or, when it fails, none.
+-- Class of the schedules of optimizers: what = 'optim.schedule.cosine', optimizer, set = function(step).
+local Scheduled = {
+    __call = function(self, step) return rawget(self, 'set')(step) end,
+    __tostring = function(self)
+        return ('%s of %s'):format(rawget(self, 'what'), tostring(rawget(self, 'optimizer')))
+    end,
+    __describe = function(self) return 'a schedule ' .. rawget(self, 'what') end,
+    __index = function(self, name)
+        errors.raise(nil, 'value', "%s: a schedule has no '%s'; call it with the number of the step, schedule(step)",
+            rawget(self, 'what'), tostring(name))
+    end,
+}
+
+-- Returns the schedule of an optimizer, which sets all rates or, when it fails, none.
 -- at: function(step) -> function(base, group) -> rate. check: function(base, group), raises. is_separate: whether each
 -- group gets a rate of its own.
-local function of_optimizer(opt, at, check, is_separate)
+local function of_optimizer(what, opt, at, check, is_separate)
     for _, each in ipairs(bases(opt, is_separate)) do
         check(each.base, each.group)
         rawset(each.settings, 'initial_lr', each.base)
     end
-    return function(step)
+    local function set(step)
         local list, rate = bases(opt, is_separate), at(step)
         for _, each in ipairs(list) do
             check(each.base, each.group)
@@ -71,11 +84,12 @@ local function of_optimizer(opt, at, check, is_separate)
             rawset(each.settings, 'initial_lr', each.base)
         end
     end
+    return setmetatable({ what = what, optimizer = opt, set = set }, Scheduled)
 end
 
 -- Returns the schedule of a number or of an optimizer; of_optimizer says what the others are.
 local function make(what, target, at, check, is_separate)
-    if groups.is_optimizer(target) then return of_optimizer(target, at, check, is_separate) end
+    if groups.is_optimizer(target) then return of_optimizer(what, target, at, check, is_separate) end
     if type(target) ~= 'number' then
         errors.raise(nil, 'value', '%s: expected lr, a number, or an optimizer, got %s', what, errors.describe(target))
     end
@@ -117,7 +131,7 @@ end
 -- @function optim.schedule.constant
 -- @param lr rate after the warmup, or an optimizer
 -- @param opts {warmup = 0: steps}
--- @return function(step) that returns the rate, or sets those of the optimizer
+-- @return function(step) that returns the rate; of an optimizer a callable(step) that sets its rates
 -- @usage
 -- local rate = optim.schedule.constant(0.1, { warmup = 10 })
 -- print(rate(5), rate(100)) --> 0.05	0.1
@@ -127,7 +141,7 @@ schedule.constant = shaped('constant')
 -- @function optim.schedule.cosine
 -- @param lr rate after the warmup, or an optimizer
 -- @param opts {steps =, warmup = 0, least = 0}: steps in all, steps of warmup, the last rate
--- @return function(step) that returns the rate, or sets those of the optimizer
+-- @return function(step) that returns the rate; of an optimizer a callable(step) that sets its rates
 -- @usage
 -- local schedule = optim.schedule.cosine(opt, { steps = 100, warmup = 10 })
 -- for step = 1, 3 do
@@ -141,7 +155,7 @@ schedule.cosine = shaped('cosine', function(part) return 0.5 * (1 + math.cos(mat
 -- @function optim.schedule.linear
 -- @param lr rate after the warmup, or an optimizer
 -- @param opts {steps =, warmup = 0, least = 0}: steps in all, steps of warmup, the last rate
--- @return function(step) that returns the rate, or sets those of the optimizer
+-- @return function(step) that returns the rate; of an optimizer a callable(step) that sets its rates
 -- @usage print(optim.schedule.linear(0.1, { steps = 100 })(51)) --> 0.05
 schedule.linear = shaped('linear', function(part) return 1 - part end)
 
@@ -169,7 +183,7 @@ end
 -- @function optim.schedule.lambda
 -- @param lr rate at a factor of 1, or an optimizer
 -- @param fn function(step) that returns a factor, such as another schedule; or a list, a function or a number a group
--- @return function(step) that returns the rate, or sets those of the optimizer
+-- @return function(step) that returns the rate; of an optimizer a callable(step) that sets its rates
 -- @raise 'value' for a factor that is no number from 0, at the step
 -- @usage
 -- local groups = { { params = { model[1].weight } }, { params = { model[3].weight }, lr = 0.5 } }
