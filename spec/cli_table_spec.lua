@@ -102,7 +102,9 @@ describe('the table of commands', function()
         for line, want in pairs { ['wane sw'] = 'sweep', ['wane sweep --ret'] = '--retry-failed',
             ['wane plan --target h'] = 'h200', ['wane sweep --policy save_all,sq'] = 'save_all,sqrt',
             ['wane sweep --policy = sq'] = 'sqrt', ['wane sweep --merge a.jsonl,fir'] = 'a.jsonl,first.lua',
-            ['wane plan fir'] = 'first.lua', ['wane completion b'] = 'bash' } do
+            ['wane sweep --resume = f'] = 'force', ['wane sweep --resume = '] = 'force',
+            ['wane sweep --resume --ret'] = '--retry-failed', ['wane plan fir'] = 'first.lua',
+            ['wane completion b'] = 'bash' } do
             local text = helper.shell(('bash -c \'. <(build/wane completion bash); cd examples; COMP_WORDS=(%s); '
                 .. 'COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _wane; echo "${COMPREPLY[*]}"\''):format(line))
             assert.equal(want .. '\n', text)

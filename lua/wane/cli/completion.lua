@@ -44,9 +44,10 @@ _wane_file_list() { # files between commas
 }
 _wane() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}
+    local joined= # whether the value follows its option behind =
     COMPREPLY=()
-    if [ "$before" = = ]; then before=${COMP_WORDS[COMP_CWORD - 2]}; fi
-    if [ "$word" = = ]; then word=; fi
+    if [ "$before" = = ]; then before=${COMP_WORDS[COMP_CWORD - 2]} joined=1; fi
+    if [ "$word" = = ]; then word= joined=1; fi
     if [ "$COMP_CWORD" -eq 1 ]; then
         _wane_words 'COMMANDS'
         return
@@ -67,6 +68,9 @@ local function bash_values(lines, command)
             local offer = bash_offer(row.choices, pattern_of(row), row.is_list)
             lines[#lines + 1] = ("        '%s %s') %sreturn ;;"):format(command.name, arguments.shown(row.name),
                 offer and offer .. '; ' or '')
+        elseif row.may then
+            lines[#lines + 1] = ("        '%s %s') if [ \"$joined\" ]; then _wane_words '%s'; return; fi ;;"):format(
+                command.name, arguments.shown(row.name), row.may)
         end
     end
 end
