@@ -20,7 +20,8 @@ enum {
     INDEX = WN_INDEX,
     OFFSET = WN_OFFSET,
     NUMBERS = WN_NUMBERS,
-    CHECKED = WN_CHECKED
+    CHECKED = WN_CHECKED,
+    REAL = WN_REAL
 };
 
 static const struct {

@@ -39,9 +39,16 @@ op.id = setmetatable({}, {
     end,
 })
 
-promote.start(op.id)
-
 local info = binding.new('struct wn_op_info')
+do
+    local REAL, real = 512, {} -- WN_REAL in runtime/base/opcode.h
+    for id = 0, C.wn_op_count() - 1 do
+        binding.check(C.wn_op_get(id, info))
+        if info.flags % (2 * REAL) >= REAL then real[#real + 1] = id end
+    end
+    promote.start(op.id, real)
+end
+
 --- Returns the name of an op by its number.
 function op.name(id)
     binding.check(C.wn_op_get(id, info))

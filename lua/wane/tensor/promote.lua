@@ -21,15 +21,14 @@ local F32, I32, U8 = dtype_id.f32, dtype_id.i32, dtype_id.u8
 local promote = {}
 
 local ARITHMETIC = { 'add', 'sub', 'mul', 'maximum', 'minimum' }
-local REAL = { 'exp', 'expm1', 'log', 'log1p', 'sqrt', 'rsqrt', 'sin', 'cos', 'tanh', 'sigmoid', 'isnan', 'isfinite' }
 local COMPARISONS = { 'eq', 'ne', 'lt', 'gt', 'le', 'ge' }
 
 local kinds = {} -- number of an op -> 'arithmetic', 'comparison', 'div', 'pow' or 'real'
 
---- Takes the numbers of ops, by name.
-function promote.start(ids)
+--- Takes the numbers of ops, by name, and a list of those that are functions to real numbers.
+function promote.start(ids, real)
     for _, name in ipairs(ARITHMETIC) do kinds[ids[name]] = 'arithmetic' end
-    for _, name in ipairs(REAL) do kinds[ids[name]] = 'real' end
+    for _, number in ipairs(real) do kinds[number] = 'real' end
     for _, name in ipairs(COMPARISONS) do kinds[ids[name]] = 'comparison' end
     kinds[ids.div], kinds[ids.pow] = 'div', 'pow'
 end
