@@ -3,8 +3,8 @@ return {
     {
         name = 'an elementwise op that is no step of a fused one',
         file = 'runtime/op.def',
-        old = 'sigmoid,         1, 1,    unary,     INPLACE,                1, same,    elementwise, y)',
-        new = 'sigmoid,         1, 1,    unary,     INPLACE,                0, same,    elementwise, y)',
+        old = 'sigmoid,         1, 1,    unary,     INPLACE|REAL,           1, same,    elementwise, y)',
+        new = 'sigmoid,         1, 1,    unary,     INPLACE|REAL,           0, same,    elementwise, y)',
         spec = 'spec/rewrite_spec.lua',
     },
     {
