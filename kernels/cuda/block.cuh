@@ -53,29 +53,78 @@ template <class N> static __device__ __forceinline__ N wn__max_lanes(N value)
 
 /* ---- columns ------------------------------------------------------------------------------------- */
 
-enum { WN_TILE_COLUMNS = 32, WN_TILE_WARPS = WN_THREADS / 32, WN_TILE_ROWS = 64 };
+enum { WN_TILE_COLUMNS = 32, WN_TILE_ROWS = 64 };
 
-/* Returns, to the first warp of a block of WN_THREADS, the sum of each of 32 columns over rows [begin, end), added row
- * after row in double, from 0; thread t has column t. term(row, lane) is the term of a row in column `lane`, which any
- * warp may compute: terms go through shared memory, tile by tile, so that all 256 threads wait for memory at once.
- *
- *     tile     (64 rows, 32 columns); while the first warp adds one, the others fill the other */
-template <class N, class F>
-static __device__ __forceinline__ double wn__sum_columns(int64_t begin, int64_t end, const F &term)
+/* Returns the first of the V columns of a tile that the calling thread loads. */
+template <int V> static __device__ __forceinline__ int wn__tile_column(void)
 {
-    __shared__ N tile[2][WN_TILE_ROWS][WN_TILE_COLUMNS];
+    return (int)threadIdx.x % (WN_TILE_COLUMNS / V) * V;
+}
+
+/* Returns, to warp s < SUMS of a block of WN_THREADS, sum s of each of 32 columns over rows [begin, end), added row
+ * after row in double, from 0; thread t of the warp has column t. A thread loads V neighbouring columns of a row at
+ * once, from wn__tile_column<V>() on:
+ *
+ *     struct terms {
+ *         typedef .. raw;                                                  what is loaded of a row
+ *         __device__ raw load(int64_t row) const;                          of a row in [begin, end)
+ *         __device__ void of(const raw &r, double (&to)[SUMS][V]) const;   the terms of the sums
+ *     };
+ *
+ * Columns that are not there are loaded as if they were (terms clamps them) and their sums are not read.
+ *
+ *     tile     (2, SUMS, 64 / SUMS rows, 32 columns); while one is added, the other is filled
+ *
+ * The loads of the next two tiles are on their way, in registers, while a tile is added, so that the chain of additions
+ * alone takes time. All threads convert terms to double, because the unit that does it takes 8 cycles for a warp, and
+ * the warps that add lie on the same quarter of a multiprocessor in each block. Pairs of doubles, V = 2, are stored
+ * without conflicts of banks. */
+template <int SUMS, int V, class F>
+static __device__ __forceinline__ double wn__sum_columns(int64_t begin, int64_t end, const F &terms)
+{
+    enum { ROWS = WN_TILE_ROWS / SUMS, STEP = WN_THREADS / (WN_TILE_COLUMNS / V), EACH = ROWS / STEP };
+    __shared__ __align__(16) double tile[2][SUMS][ROWS][WN_TILE_COLUMNS];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    double sum = 0;
-    int side = 0;
-    for (int64_t base = begin; base < end; base += WN_TILE_ROWS, side ^= 1) {
+    const int first = (int)threadIdx.x / (WN_TILE_COLUMNS / V), column = wn__tile_column<V>();
+    typename F::raw ahead[2][EACH] = {};
+    /* Loads the rows of a tile that the thread fills; rows behind the last are read as the last. */
+    auto load = [&](typename F::raw(&to)[EACH], int64_t base) {
+        if (base >= end) return;
         WN_UNROLL
-        for (int k = 0; k < WN_TILE_ROWS / WN_TILE_WARPS; k++) {
-            int at = k * WN_TILE_WARPS + warp;
-            tile[side][at][lane] = base + at < end ? term(base + at, lane) : (N)0; /* no sum is -0, so 0 changes none */
+        for (int k = 0; k < EACH; k++) {
+            const int64_t row = base + first + k * STEP;
+            to[k] = terms.load(row < end ? row : end - 1);
         }
-        __syncthreads();
-        if (warp == 0)
-            for (int k = 0; k < WN_TILE_ROWS; k++) sum += (double)tile[side][k][lane];
+    };
+    load(ahead[0], begin);
+    load(ahead[1], begin + ROWS);
+    double sum = 0;
+    for (int64_t pair = begin; pair < end; pair += 2 * ROWS) {
+        WN_UNROLL
+        for (int side = 0; side < 2; side++) {
+            const int64_t base = pair + side * ROWS;
+            if (base >= end) break;
+            WN_UNROLL
+            for (int k = 0; k < EACH; k++) {
+                const int row = first + k * STEP;
+                double to[SUMS][V];
+                terms.of(ahead[side][k], to);
+                WN_UNROLL
+                for (int s = 0; s < SUMS; s++) {
+                    wn__pack<double, V> p;
+                    WN_UNROLL
+                    for (int v = 0; v < V; v++)
+                        p.at[v] = base + row < end ? to[s][v] : 0; /* no sum is -0: changes none */
+                    *(wn__pack<double, V> *)&tile[side][s][row][column] = p;
+                }
+            }
+            __syncthreads();
+            load(ahead[side], base + 2 * ROWS);
+            if (warp < SUMS) {
+                WN_UNROLL
+                for (int k = 0; k < ROWS; k++) sum += tile[side][warp][k][lane];
+            }
+        }
     }
     return sum;
 }

@@ -68,20 +68,38 @@ template <class T> static unsigned channel_blocks(const channel_job<T> &k)
 
 /* ---- statistics ----------------------------------------------------------------------------------------------- */
 
-/* Adds x, or the squares of x - mean where IS_SQUARE. */
-template <class T, int IS_SQUARE> static __global__ void __launch_bounds__(WN_THREADS) sum_channels(channel_job<T> k)
-{
+/* The terms of V channels: x, or the squares of x - mean where IS_SQUARE. */
+template <class T, int V, int IS_SQUARE> struct statistic_terms {
     typedef typename wn__number<T>::type N;
+    typedef wn__pack<T, V> raw;
+    const T *x; /* the first row */
+    int64_t channels;
+    N mean[V];
+    __device__ __forceinline__ raw load(int64_t row) const
+    {
+        return *(const raw *)(x + row * channels);
+    }
+    __device__ __forceinline__ void of(const raw &r, double (&to)[1][V]) const
+    {
+        WN_UNROLL
+        for (int v = 0; v < V; v++) {
+            N apart = wn__load(r.at[v]) - mean[v];
+            to[0][v] = (double)(IS_SQUARE ? apart * apart : apart);
+        }
+    }
+};
+
+template <class T, int V, int IS_SQUARE>
+static __global__ void __launch_bounds__(WN_THREADS, sizeof(T) < 8 ? 3 : 2) sum_channels(channel_job<T> k)
+{
     const struct channel_block u = channel_block_of(k);
-    const int64_t mine = u.first + threadIdx.x % WN_TILE_COLUMNS;
-    const bool is_real = mine < k.channels;
-    const N mean = IS_SQUARE && is_real ? wn__load(k.mean[statistic_of(k, u.slice, mine)]) : (N)0;
-    const T *x = k.x + u.slice * k.rows * k.channels + mine;
-    double sum = wn__sum_columns<N>(u.begin, u.end, [&](int64_t row, int) {
-        N v = is_real ? wn__load(x[row * k.channels]) - mean : (N)0;
-        return IS_SQUARE ? v * v : v;
-    });
-    if (threadIdx.x < WN_TILE_COLUMNS && is_real) k.partial[(u.part * k.slices + u.slice) * k.channels + mine] = sum;
+    const int64_t column = u.first + wn__tile_column<V>(), mine = column < k.channels ? column : u.first;
+    statistic_terms<T, V, IS_SQUARE> terms = {k.x + u.slice * k.rows * k.channels + mine, k.channels, {0}};
+    WN_UNROLL
+    for (int v = 0; IS_SQUARE && v < V; v++) terms.mean[v] = wn__load(k.mean[statistic_of(k, u.slice, mine + v)]);
+    const double sum = wn__sum_columns<1, V>(u.begin, u.end, terms);
+    if (threadIdx.x < WN_TILE_COLUMNS && u.first + threadIdx.x < k.channels)
+        k.partial[(u.part * k.slices + u.slice) * k.channels + u.first + threadIdx.x] = sum;
 }
 
 /* Returns the sum of the parts of a channel; plane: 0 of the first sums of the workspace, 1 of the second. */
@@ -107,43 +125,53 @@ template <class T, int IS_SQUARE> static __global__ void join_statistics(channel
 
 /* ---- batch_norm_sums, relu_norm_sums -------------------------------------------------------------------------- */
 
-enum { PAIR_ROWS = WN_TILE_ROWS / 2 };
-
-/* Adds dy h and dy, h = (x - mean) rstd, of 32 channels at once: warp 0 adds the first, warp 1 the second.
- *
- *     tile     (2 sums, 32 rows, 32 channels); while two warps add one, the others fill the other */
-template <class T, int IS_RELU> static __global__ void __launch_bounds__(WN_THREADS) sum_pairs(channel_job<T> k)
-{
+/* The terms of V channels: dy h and dy, h = (x - mean) rstd. */
+template <class T, int V, int IS_RELU> struct pair_terms {
     typedef typename wn__number<T>::type N;
-    __shared__ N tile[2][2][PAIR_ROWS][WN_TILE_COLUMNS];
+    struct raw {
+        wn__pack<T, V> x, dy;
+    };
+    const T *x, *dy; /* the first row */
+    int64_t channels;
+    N mean[V], rstd[V], w[V], b[V];
+    __device__ __forceinline__ raw load(int64_t row) const
+    {
+        const int64_t at = row * channels;
+        return {*(const wn__pack<T, V> *)(x + at), *(const wn__pack<T, V> *)(dy + at)};
+    }
+    __device__ __forceinline__ void of(const raw &r, double (&to)[2][V]) const
+    {
+        WN_UNROLL
+        for (int v = 0; v < V; v++) {
+            const N x = wn__load(r.x.at[v]);
+            N dy = wn__load(r.dy.at[v]);
+            if (IS_RELU) dy = behind_relu<T>(dy, wn_layernorm(x, mean[v], rstd[v], w[v], b[v]));
+            to[0][v] = (double)(dy * ((x - mean[v]) * rstd[v]));
+            to[1][v] = (double)dy;
+        }
+    }
+};
+
+/* Adds both sums of 32 channels at once: warp 0 has the first, warp 1 the second. */
+template <class T, int V, int IS_RELU>
+static __global__ void __launch_bounds__(WN_THREADS, sizeof(T) < 8 ? 3 : 2) sum_pairs(channel_job<T> k)
+{
     const struct channel_block u = channel_block_of(k);
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    const bool is_real = u.first + lane < k.channels;
-    const int64_t stat = is_real ? statistic_of(k, u.slice, u.first + lane) : 0;
-    const N mean = wn__load(k.mean[stat]), rstd = wn__load(k.rstd[stat]);
-    const N w = IS_RELU && is_real ? wn__load(k.w[u.first + lane]) : (N)0;
-    const N b = IS_RELU && is_real ? wn__load(k.b[u.first + lane]) : (N)0;
-    const int64_t origin = u.slice * k.rows * k.channels + u.first + lane;
-    double sum = 0;
-    int side = 0;
-    for (int64_t base = u.begin; base < u.end; base += PAIR_ROWS, side ^= 1) {
-        WN_UNROLL
-        for (int r = 0; r < PAIR_ROWS / WN_TILE_WARPS; r++) {
-            const int row = r * WN_TILE_WARPS + warp;
-            const bool is_term = is_real && base + row < u.end;
-            const int64_t at = is_term ? origin + (base + row) * k.channels : 0;
-            const N x = is_term ? wn__load(k.x[at]) : mean;
-            N dy = is_term ? wn__load(k.dy[at]) : (N)0;
-            if (IS_RELU) dy = behind_relu<T>(dy, wn_layernorm(x, mean, rstd, w, b));
-            tile[side][0][row][lane] = is_term ? dy * ((x - mean) * rstd) : (N)0; /* no sum is -0, so 0 changes none */
-            tile[side][1][row][lane] = dy;
-        }
-        __syncthreads();
-        if (warp < 2)
-            for (int row = 0; row < PAIR_ROWS; row++) sum += (double)tile[side][warp][row][lane];
+    const int64_t column = u.first + wn__tile_column<V>(), mine = column < k.channels ? column : u.first;
+    const int64_t origin = u.slice * k.rows * k.channels + mine;
+    pair_terms<T, V, IS_RELU> terms = {k.x + origin, k.dy + origin, k.channels, {0}, {0}, {0}, {0}};
+    WN_UNROLL
+    for (int v = 0; v < V; v++) {
+        const int64_t stat = statistic_of(k, u.slice, mine + v);
+        terms.mean[v] = wn__load(k.mean[stat]);
+        terms.rstd[v] = wn__load(k.rstd[stat]);
+        if (IS_RELU) terms.w[v] = wn__load(k.w[mine + v]);
+        if (IS_RELU) terms.b[v] = wn__load(k.b[mine + v]);
     }
+    const double sum = wn__sum_columns<2, V>(u.begin, u.end, terms);
     const int64_t plane = k.parts * k.slices * k.channels;
-    if (warp < 2 && is_real)
+    if (warp < 2 && u.first + lane < k.channels)
         k.partial[warp * plane + (u.part * k.slices + u.slice) * k.channels + u.first + lane] = sum;
 }
 
@@ -327,7 +355,8 @@ template <class T> static channel_job<T> job_of(const struct wn_desc *d, const s
 
 template <class T, int IS_SQUARE> static int32_t start_statistics(const channel_job<T> &k, void *stream)
 {
-    LAUNCH((sum_channels<T, IS_SQUARE>), channel_blocks(k), WN_THREADS, 0, stream, k);
+    if (k.channels % 2 == 0) LAUNCH((sum_channels<T, 2, IS_SQUARE>), channel_blocks(k), WN_THREADS, 0, stream, k);
+    else LAUNCH((sum_channels<T, 1, IS_SQUARE>), channel_blocks(k), WN_THREADS, 0, stream, k);
     LAUNCH((join_statistics<T, IS_SQUARE>), wn__blocks(k.slices * k.channels / k.shared, WN_THREADS), WN_THREADS, 0,
            stream, k);
     return wn__cuda_launched();
@@ -335,8 +364,11 @@ template <class T, int IS_SQUARE> static int32_t start_statistics(const channel_
 
 template <class T> static int32_t start_sums(const channel_job<T> &k, void *stream)
 {
-    if (k.b != NULL) LAUNCH((sum_pairs<T, 1>), channel_blocks(k), WN_THREADS, 0, stream, k);
-    else LAUNCH((sum_pairs<T, 0>), channel_blocks(k), WN_THREADS, 0, stream, k);
+    const unsigned blocks = channel_blocks(k);
+    if (k.channels % 2 == 0 && k.b != NULL) LAUNCH((sum_pairs<T, 2, 1>), blocks, WN_THREADS, 0, stream, k);
+    else if (k.channels % 2 == 0) LAUNCH((sum_pairs<T, 2, 0>), blocks, WN_THREADS, 0, stream, k);
+    else if (k.b != NULL) LAUNCH((sum_pairs<T, 1, 1>), blocks, WN_THREADS, 0, stream, k);
+    else LAUNCH((sum_pairs<T, 1, 0>), blocks, WN_THREADS, 0, stream, k);
     LAUNCH((join_pairs<T>), wn__blocks(2 * k.slices * k.channels, WN_THREADS), WN_THREADS, 0, stream, k);
     return wn__cuda_launched();
 }

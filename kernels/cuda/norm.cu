@@ -140,18 +140,40 @@ template <class T, int V> static __global__ void layernorm_dx(norm_job<T> k)
 
 /* ---- layernorm_dw -------------------------------------------------------------------------------- */
 
+/* The terms of V columns of x and dy. */
+template <class T, int V> struct dw_terms {
+    typedef typename wn__number<T>::type N;
+    struct raw {
+        wn__pack<T, V> x, dy;
+        T mean, rstd;
+    };
+    const T *x, *dy, *mean, *rstd;
+    int64_t n;
+    __device__ __forceinline__ raw load(int64_t row) const
+    {
+        const int64_t at = row * n;
+        return {*(const wn__pack<T, V> *)(x + at), *(const wn__pack<T, V> *)(dy + at), mean[row], rstd[row]};
+    }
+    __device__ __forceinline__ void of(const raw &r, double (&to)[1][V]) const
+    {
+        WN_UNROLL
+        for (int v = 0; v < V; v++) {
+            N h = (wn__load(r.x.at[v]) - wn__load(r.mean)) * wn__load(r.rstd);
+            to[0][v] = (double)(wn__load(r.dy.at[v]) * h);
+        }
+    }
+};
+
 /* Block u adds 32 columns of a part of the rows, columns fastest. */
-template <class T> static __global__ void __launch_bounds__(WN_THREADS) layernorm_dw(norm_job<T> k)
+template <class T, int V>
+static __global__ void __launch_bounds__(WN_THREADS, V == 2 && sizeof(T) < 8 ? 3 : 1) layernorm_dw(norm_job<T> k)
 {
     typedef typename wn__number<T>::type N;
     const int64_t blocks = (k.n + WN_TILE_COLUMNS - 1) / WN_TILE_COLUMNS, part = blockIdx.x / blocks;
     const int64_t first = blockIdx.x % blocks * WN_TILE_COLUMNS, column = first + threadIdx.x;
-    double sum = wn__sum_columns<N>(k.rows * part / k.parts, k.rows * (part + 1) / k.parts, [&](int64_t r, int lane) {
-        if (first + lane >= k.n) return (N)0;
-        int64_t at = r * k.n + first + lane;
-        N h = (wn__load(k.x[at]) - wn__load(k.mean[r])) * wn__load(k.rstd[r]);
-        return wn__load(k.dy[at]) * h;
-    });
+    const int64_t mine = first + wn__tile_column<V>(), at = mine < k.n ? mine : first;
+    const dw_terms<T, V> terms = {k.x + at, k.dy + at, k.mean, k.rstd, k.n};
+    double sum = wn__sum_columns<1, V>(k.rows * part / k.parts, k.rows * (part + 1) / k.parts, terms);
     if (threadIdx.x >= WN_TILE_COLUMNS || column >= k.n) return;
     if (k.partial != NULL) k.partial[part * k.n + column] = sum;
     else k.out[column] = wn__store<T>((N)sum);
@@ -194,8 +216,9 @@ template <class T> static norm_job<T> job_of(const struct wn_desc *d, const stru
 
 template <class T> static int32_t start_dw(const norm_job<T> &k, void *stream)
 {
-    LAUNCH((layernorm_dw<T>), wn__grid((k.n + WN_TILE_COLUMNS - 1) / WN_TILE_COLUMNS * k.parts), WN_THREADS, 0, stream,
-           k);
+    const unsigned blocks = wn__grid((k.n + WN_TILE_COLUMNS - 1) / WN_TILE_COLUMNS * k.parts);
+    if (k.n % 2 == 0) LAUNCH((layernorm_dw<T, 2>), blocks, WN_THREADS, 0, stream, k);
+    else LAUNCH((layernorm_dw<T, 1>), blocks, WN_THREADS, 0, stream, k);
     if (k.partial != NULL) LAUNCH((join_dw<T>), wn__blocks(k.n, WN_THREADS), WN_THREADS, 0, stream, k);
     return wn__cuda_launched();
 }

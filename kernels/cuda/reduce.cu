@@ -108,19 +108,47 @@ template <int KIND, class T, class A> static __global__ void reduce_columns(job<
     store<KIND>(j, output, piece, (double)value);
 }
 
+/* The terms of a sum down columns: V outputs side by side. IS_RUN: rows lie evenly apart. */
+template <class T, int V, int IS_RUN> struct column_terms {
+    typedef wn__pack<T, V> raw;
+    const T *x;
+    const struct wn__broadcast &reduced;
+    int64_t step;
+    __device__ __forceinline__ raw load(int64_t row) const
+    {
+        return *(const raw *)(x + (IS_RUN ? row * step : place(reduced, row)));
+    }
+    __device__ __forceinline__ void of(const raw &r, double (&to)[1][V]) const
+    {
+        WN_UNROLL
+        for (int v = 0; v < V; v++) to[0][v] = (double)wn__load(r.at[v]);
+    }
+};
+
 /* Sums pieces of 32 outputs, side by side, through shared memory (block.cuh). Block u has 32 outputs of a piece,
- * outputs fastest. Told that 3 blocks share a multiprocessor, ptxas has registers enough to spill none. */
-template <class T> static __global__ void __launch_bounds__(WN_THREADS, 3) sum_columns(job<T> j)
+ * outputs fastest. */
+template <class T, int V, int IS_RUN>
+static __global__ void __launch_bounds__(WN_THREADS, IS_RUN && sizeof(T) < 8 ? 4 : 2) sum_columns(job<T> j)
 {
-    typedef typename wn__number<T>::type N;
     const int64_t blocks = (j.p.outputs + WN_TILE_COLUMNS - 1) / WN_TILE_COLUMNS, piece = blockIdx.x / blocks;
-    const int64_t output = blockIdx.x % blocks * WN_TILE_COLUMNS + threadIdx.x % WN_TILE_COLUMNS;
+    const int64_t first = blockIdx.x % blocks * WN_TILE_COLUMNS, output = first + threadIdx.x;
+    const int64_t mine = first + wn__tile_column<V>();
     const int64_t begin = j.p.length * piece / j.pieces, end = j.p.length * (piece + 1) / j.pieces;
-    const bool is_real = output < j.p.outputs;
-    const T *x = j.x + place(j.p.kept, is_real ? output : 0);
-    double sum = wn__sum_columns<N>(
-        begin, end, [&](int64_t r, int) { return is_real ? (N)wn__load(x[place(j.p.reduced, r)]) : (N)0; });
-    if (is_real && threadIdx.x < WN_TILE_COLUMNS) store<SUM>(j, output, piece, sum);
+    const column_terms<T, V, IS_RUN> terms = {j.x + place(j.p.kept, mine < j.p.outputs ? mine : first), j.p.reduced,
+                                              j.p.reduced.step[0][0]};
+    double sum = wn__sum_columns<1, V>(begin, end, terms);
+    if (threadIdx.x < WN_TILE_COLUMNS && output < j.p.outputs) store<SUM>(j, output, piece, sum);
+}
+
+template <class T> static void start_sum_columns(const job<T> &j, void *stream)
+{
+    const unsigned blocks = wn__grid((j.p.outputs + WN_TILE_COLUMNS - 1) / WN_TILE_COLUMNS * j.pieces);
+    int64_t odd =
+        j.p.kept.dim[j.p.kept.ndim - 1] | j.p.reduced.step[0][0]; /* pairs of outputs begin at even elements */
+    for (int32_t i = 0; i < j.p.kept.ndim - 1; i++) odd |= j.p.kept.step[0][i];
+    if (j.p.reduced.ndim > 1) LAUNCH((sum_columns<T, 1, 0>), blocks, WN_THREADS, 0, stream, j);
+    else if (odd % 2 == 0) LAUNCH((sum_columns<T, 2, 1>), blocks, WN_THREADS, 0, stream, j);
+    else LAUNCH((sum_columns<T, 1, 1>), blocks, WN_THREADS, 0, stream, j);
 }
 
 /* Returns whether a sum has tiles of columns to fill. */
@@ -265,9 +293,7 @@ static int32_t start(const struct wn_desc *d, const struct wn_buffers *b, void *
     j.scale = d->op == WN_OP_MEAN ? 1.0 / (double)j.p.length : 1.0;
     int64_t units = j.p.outputs * j.pieces;
     if (j.p.outputs == 0) return WN_OK;
-    if (KIND == SUM && has_tiles(j.p, j.pieces))
-        LAUNCH((sum_columns<T>), wn__grid((j.p.outputs + WN_TILE_COLUMNS - 1) / WN_TILE_COLUMNS * j.pieces), WN_THREADS,
-               0, stream, j);
+    if (KIND == SUM && has_tiles(j.p, j.pieces)) start_sum_columns(j, stream);
     else if (j.p.is_columns || j.p.length == 0)
         LAUNCH((reduce_columns<KIND, T, A>), wn__blocks(units, WN_THREADS), WN_THREADS, 0, stream, j);
     else LAUNCH((reduce_rows<KIND, T>), wn__blocks(units * WN_LANES, WN_THREADS), WN_THREADS, 0, stream, j);

@@ -74,10 +74,12 @@ local function sum_of_parts(list)
     end
     return total
 end
-for _, s in ipairs { { { 5001, 37 }, 0 }, { { 2, 2050, 40 }, 1 }, { { 2047, 33 }, 0 } } do
+for _, s in ipairs {
+    { { 5001, 37 }, { 0 } }, { { 2, 2050, 40 }, { 1 } }, { { 2047, 33 }, { 0 } }, { { 64, 2, 33, 17 }, { 0, 2 } },
+} do
     sum.cases[#sum.cases + 1] = { name = 'the order of parts, ' .. s[1][1], inputs = { s[1] }, exact = true,
-        call = function(_, x) return record('sum', { x }, attrs { s[2] }) end,
-        ref = function(x) return array.fold(x, { s[2] }, false, sum_of_parts) end }
+        call = function(_, x) return record('sum', { x }, attrs(s[2])) end,
+        ref = function(x) return array.fold(x, s[2], false, sum_of_parts) end }
 end
 
 -- 700 numbers, two of them NaN, neither the first nor in the last stretch of a kernel's lanes.

@@ -90,6 +90,14 @@ return {
         filter = 'computes channel_mean as',
     },
     {
+        name = 'cuda: a sum down columns adds what is read for rows behind its last one',
+        file = 'kernels/cuda/block.cuh',
+        old = 'base + row < end ? to[s][v] : 0',
+        new = 'to[s][v]',
+        spec = OPS,
+        filter = 'computes sum as',
+    },
+    {
         name = 'cuda: all phases of a stride begin at the first place of the kernel',
         file = 'kernels/cuda/conv.cuh',
         old = '(phase + pad - t.first * dilation) % stride != 0) t.first++;',
@@ -164,8 +172,8 @@ return {
     {
         name = 'cuda: sums behind a ReLU count what is below 0',
         file = 'kernels/cuda/channel.cu',
-        old = 'if (IS_RELU) dy = behind_relu<T>(dy, wn_layernorm(x, mean, rstd, w, b));',
-        new = 'if (IS_RELU) dy = behind_relu<T>(dy, wn_layernorm(x, mean, rstd, w, b) + (N)9);',
+        old = 'if (IS_RELU) dy = behind_relu<T>(dy, wn_layernorm(x, mean[v], rstd[v], w[v], b[v]));',
+        new = 'if (IS_RELU) dy = behind_relu<T>(dy, wn_layernorm(x, mean[v], rstd[v], w[v], b[v]) + (N)9);',
         spec = OPS,
         filter = 'computes relu_norm_sums as',
     },
