@@ -134,6 +134,18 @@ describe('cuBLASLt on a GPU', function()
         assert.equal(0, calls('f64', 300))
     end)
 
+    it('leaves large products of bf16 to own kernels where the rows of the result alone lie on no 16 bytes', function()
+        local function calls(m, n, options)
+            return select(2, on_gpu(function()
+                local a, b = wane.zeros(m, 16, { dtype = 'bf16' }), wane.zeros(n, 16, { dtype = 'bf16' })
+                wane.eval(a:matmul(b, options or { transpose_b = true }))
+            end))
+        end
+        assert.equal(0, calls(129, 8186))
+        assert.is_true(calls(129, 8192) > 0)
+        assert.is_true(calls(129, 1018) > 0)
+    end)
+
     it('keeps bits when an op is fused with a product, in f32 and bf16', function()
         for _, dtype in ipairs { 'f32', 'bf16' } do
             on_gpu(function()

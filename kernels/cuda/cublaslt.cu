@@ -15,6 +15,7 @@ enum { DESC_TRANS_A = 3, DESC_TRANS_B = 4, DESC_EPILOGUE = 7, DESC_BIAS = 8 };
 enum { REDUCE_IN_WORKSPACE = 2 }; /* parts of sums, of the compute type, added by a kernel of its own */
 enum { EPILOGUE_BIAS = 4, LAYOUT_BATCH = 5, LAYOUT_STRIDE = 6 };
 enum { PREF_WORKSPACE = 1, PREF_REDUCTIONS = 3, PREF_ALIGNMENT_A = 5 };
+enum { OWN_LEAST = 16, OWN_TILES = 128 }; /* of terms, and of tiles of 128 x 128 (gemm_mma.cuh) */
 enum { OLDEST = 110000, A = 0, B, C, D, OPERANDS };
 
 /* An algorithm that the library proposes, as it lays it out. */
@@ -201,6 +202,15 @@ static uint32_t alignment(const struct shape *s, int64_t stride)
     return 1;
 }
 
+/* Returns whether own tiles of bf16 are faster: there are enough for a GPU, and rows of the result lie on no 16 bytes
+ * while those of the operands do. An H100 then has 100 TF/s by the library and 205 by own tiles. */
+static int32_t is_better_own(const struct shape *s)
+{
+    const int64_t chunk = 16 / 2, tiles = (s->m + 127) / 128 * ((s->n + 127) / 128) * s->batch;
+    if (s->dtype != WN_BF16 || s->k < OWN_LEAST || tiles < OWN_TILES) return 0;
+    return s->n % chunk != 0 && s->ld[0] % chunk == 0 && s->ld[1] % chunk == 0;
+}
+
 static int lay_out(struct product *o, int operand, const int64_t (&dims)[2], int64_t ld, int64_t stride)
 {
     const struct shape *s = &o->shape;
@@ -226,8 +236,8 @@ static int describe(struct product *o)
     return code;
 }
 
-/* Asks for the best algorithm that takes at most so much workspace and adds sums in one sequence, or also by the
- * schemes of reduction in a mask. */
+/* Asks for the best algorithm that takes at most so much workspace and adds sums in one sequence, or also by the schemes
+ * of reduction in a mask. */
 static int ask(struct product *o, uint64_t workspace, uint32_t reductions)
 {
     const struct shape *s = &o->shape;
@@ -280,7 +290,7 @@ int32_t wn__cublaslt_make(const struct wn_desc *d, int32_t library, struct wn_ma
 {
     struct shape s;
     *out = NULL;
-    if (!is_library_product(d, library) || !shape_of(d, library, &s)) return WN_OK;
+    if (!is_library_product(d, library) || !shape_of(d, library, &s) || is_better_own(&s)) return WN_OK;
     struct product *o = api.products;
     while (o != NULL && memcmp(&o->shape, &s, sizeof s) != 0) o = o->next;
     if (o == NULL) {

@@ -1,7 +1,8 @@
 /* Products by cuBLASLt, where this machine has it.
  *
  * The library is opened at run time and called through own declarations, so that nothing of it is needed to build. It
- * computes all products of bf16 and, of f32, those that PRODUCT_UPDATE never computes: opt:step(loss) and three lines
+ * computes products of bf16, but for large ones where rows of the result alone lie on no 16 bytes, as logits of 50257
+ * words (own tiles are faster), and, of f32, those that PRODUCT_UPDATE never computes: opt:step(loss) and three lines
  * have the same bits. f32 stays f32 unless wane.tf32 was asked for; bf16 is summed in f32 and rounded once, with the
  * bias. The algorithm follows from shape, dtype, transposes, bias and tf32 alone, so no budget and no other value
  * changes a bit. A product with few results may be cut into parts of its terms, which lie in the workspace, in f32, and
