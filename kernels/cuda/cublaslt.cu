@@ -236,7 +236,7 @@ static int describe(struct product *o)
     return code;
 }
 
-/* Asks for the best algorithm that takes at most so much workspace and adds sums in one sequence, or also by the schemes
+/* Asks for the best algorithm that takes at most so much workspace and adds sums in one sequence, or also by schemes
  * of reduction in a mask. */
 static int ask(struct product *o, uint64_t workspace, uint32_t reductions)
 {
