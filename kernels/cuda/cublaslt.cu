@@ -12,7 +12,6 @@
 enum { SUCCESS = 0, NOT_SUPPORTED = 15 };
 enum { COMPUTE_F32 = 68, COMPUTE_TF32 = 77, TYPE_F32 = 0, TYPE_BF16 = 14 };
 enum { DESC_TRANS_A = 3, DESC_TRANS_B = 4, DESC_EPILOGUE = 7, DESC_BIAS = 8 };
-enum { REDUCE_IN_WORKSPACE = 2 }; /* parts of sums, of the compute type, added by a kernel of its own */
 enum { EPILOGUE_BIAS = 4, LAYOUT_BATCH = 5, LAYOUT_STRIDE = 6 };
 enum { PREF_WORKSPACE = 1, PREF_REDUCTIONS = 3, PREF_ALIGNMENT_A = 5 };
 enum { OWN_LEAST = 16, OWN_TILES = 128 }; /* of terms, and of tiles of 128 x 128 (gemm_mma.cuh) */
@@ -30,7 +29,7 @@ struct proposal {
 /* A product, as far as the choice of its algorithm depends on it. Compared byte by byte, so padding is cleared too. */
 struct shape {
     int64_t m, n, k, batch, stride[2]; /* of a and b between products of the batch, in elements */
-    int64_t ld[2], workspace;          /* most bytes that it may take */
+    int64_t ld[2];
     int32_t flip[2], dtype, has_bias, is_tf32;
 };
 
@@ -42,7 +41,6 @@ struct product {
     int32_t is_declined; /* 1: the library has no algorithm for it */
     void *desc, *layout[OPERANDS];
     uint64_t algo[8];
-    size_t workspace; /* that the algorithm takes */
 };
 
 /* The functions of the library. */
@@ -173,7 +171,6 @@ static int32_t shape_of(const struct wn_desc *d, int32_t library, struct shape *
     s->n = p.n;
     s->k = p.k;
     s->batch = p.batch;
-    s->workspace = wn__cuda_product_workspace(d);
     s->dtype = d->out.dtype;
     s->has_bias = d->op == WN_OP_LINEAR || d->op == WN_OP_LINEAR_MAP;
     s->is_tf32 = s->dtype == WN_F32 && (library & WN_LIBRARY_TF32) != 0;
@@ -236,14 +233,15 @@ static int describe(struct product *o)
     return code;
 }
 
-/* Asks for the best algorithm that takes at most so much workspace and adds sums in one sequence, or also by schemes
- * of reduction in a mask. */
-static int ask(struct product *o, uint64_t workspace, uint32_t reductions)
+/* Asks for the best algorithm without workspace and without parts of sums that are added later. */
+static int choose(struct product *o)
 {
     const struct shape *s = &o->shape;
     const int64_t stride[OPERANDS] = {s->stride[1], s->stride[0], s->m * s->n, s->m * s->n};
     struct proposal best;
     void *preference = NULL;
+    uint64_t workspace = 0;
+    uint32_t reductions = 0;
     int n = 0;
     memset(&best, 0, sizeof best);
     int code = api.pref_create(&preference);
@@ -258,19 +256,8 @@ static int ask(struct product *o, uint64_t workspace, uint32_t reductions)
                            &best, &n);
     if (preference != NULL) api.pref_destroy(preference);
     o->is_declined = code == NOT_SUPPORTED || (code == SUCCESS && (n < 1 || best.state != SUCCESS));
-    o->is_declined |= best.workspace > workspace;
-    o->workspace = best.workspace;
     memcpy(o->algo, best.algo, sizeof o->algo);
     return o->is_declined ? SUCCESS : code;
-}
-
-/* Chooses the algorithm. Parts of a sum may be added in a step of their own, where the plan has room for them; schemes
- * that add parts in the result, or that round them to its dtype, are not allowed. */
-static int choose(struct product *o)
-{
-    const uint64_t workspace = (uint64_t)o->shape.workspace;
-    int code = workspace > 0 ? ask(o, workspace, REDUCE_IN_WORKSPACE) : (int)SUCCESS;
-    return code == SUCCESS && (workspace == 0 || o->is_declined) ? ask(o, 0, 0) : code;
 }
 
 static void let_go(struct wn_made *made)
@@ -353,7 +340,7 @@ int32_t wn__cublaslt_run(const struct wn_desc *d, const struct wn_buffers *b, vo
     int code = o->shape.has_bias ? api.desc_set(o->desc, DESC_BIAS, &w.bias, sizeof w.bias) : (int)SUCCESS;
     if (code == SUCCESS)
         code = api.matmul(api.handle, o->desc, &one, w.p.b, o->layout[A], w.p.a, o->layout[B], &zero, w.c, o->layout[C],
-                          w.c, o->layout[D], o->algo, o->workspace > 0 ? b->workspace : NULL, o->workspace, stream);
+                          w.c, o->layout[D], o->algo, NULL, 0, stream);
     if (code != SUCCESS) return failed(&o->shape, code);
     if (!w.has_step) return WN_OK;
     int64_t n = wn__numel(&d->out);

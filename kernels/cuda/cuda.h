@@ -41,17 +41,6 @@ wn_kernel_fn wn__cuda_resize_kernel(const struct wn_desc *d);  /* UPSAMPLE2D, UP
 /* Returns the kernel of any application; NULL where there is none (dispatch.cu). */
 wn_kernel_fn wn__cuda_kernel(const struct wn_desc *d);
 
-/* Products of at most WN_SPLIT_RESULTS results, 64 tiles of 128 x 128, and at least so many terms and so much work
- * leave a library scratch for WN_SPLIT_PARTS parts of the terms, but at most WN_SPLIT_BYTES. */
-enum {
-    WN_SPLIT_RESULTS = 1 << 20,
-    WN_SPLIT_TERMS = 512,
-    WN_SPLIT_WORK = 1 << 25,
-    WN_SPLIT_PARTS = 8,
-    WN_SPLIT_BYTES = 8 << 20
-};
-/* Returns the bytes of that scratch, 0 for other products. */
-int64_t wn__cuda_product_workspace(const struct wn_desc *d);
 /* Returns the bytes of scratch that the kernel of an application needs (workspace.c). */
 int64_t wn__cuda_workspace(const struct wn__target *t, const struct wn_desc *d);
 #endif

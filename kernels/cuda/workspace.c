@@ -6,23 +6,6 @@
 #include "../../runtime/base/opcode.h"
 #include "../reduction.h"
 
-/* Returns the parts of k that a library may add by itself in a product with few results: it has not a tile for each
- * multiprocessor otherwise. They are f32 in the workspace, and the same whether this machine has the library or not, so
- * that a plan has the same bytes everywhere. f64 and batches have none. */
-int64_t wn__cuda_product_workspace(const struct wn_desc *d)
-{
-    const struct wn_type *a = &d->in[0], *b = &d->in[1];
-    const int32_t is_linear = d->op == WN_OP_LINEAR || d->op == WN_OP_LINEAR_MAP;
-    if (d->out.dtype != WN_F32 && d->out.dtype != WN_BF16) return 0;
-    if (a->ndim < 1 || b->ndim != 2 || (!is_linear && a->ndim != 2)) return 0;
-    const int64_t terms = is_linear || d->attrs.i[0] == 0 ? a->dim[a->ndim - 1] : a->dim[0];
-    const int64_t results = wn__numel(&d->out);
-    if (results == 0 || results > WN_SPLIT_RESULTS || terms < WN_SPLIT_TERMS) return 0;
-    if (results * terms < WN_SPLIT_WORK) return 0;
-    const int64_t parts = WN_SPLIT_BYTES / (results * (int64_t)sizeof(float));
-    return (parts < WN_SPLIT_PARTS ? parts : WN_SPLIT_PARTS) * results * (int64_t)sizeof(float);
-}
-
 /* Returns the bytes of one f64 a row, the log-probability of its label, until all are summed in order. */
 static int64_t cross_entropy(const struct wn_desc *d)
 {
@@ -87,10 +70,6 @@ static int64_t convolution(const struct wn__target *t, const struct wn_desc *d)
 int64_t wn__cuda_workspace(const struct wn__target *t, const struct wn_desc *d)
 {
     switch (d->op) {
-    case WN_OP_MATMUL:
-    case WN_OP_MATMUL_MAP:
-    case WN_OP_LINEAR:
-    case WN_OP_LINEAR_MAP: return wn__cuda_product_workspace(d);
     case WN_OP_SUM:
     case WN_OP_MEAN:
     case WN_OP_MAX:

@@ -2,14 +2,12 @@
  * them, refuses what would be refused there, and computes products on the stream. WANE_CUDA_LT=simulated asks for it.
  *
  * Sums go from the last k to the first, so that their bits differ from those of own kernels: a spec sees which of the
- * two computed a product. Where parts of sums may be added in the workspace and it has room, the terms are cut into
- * two parts, which a second kernel adds. tf32 rounds operands to 10 bits of fraction. */
+ * two computed a product. tf32 rounds operands to 10 bits of fraction. */
 #include <stdlib.h>
 #include "state.h"
 
 enum { SUCCESS = 0, NOT_INITIALIZED = 1, INVALID_VALUE = 7, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15 };
 enum { COMPUTE_TF32 = 77, TYPE_F32 = 0, TYPE_BF16 = 14 };
-enum { PARTS = 2 }; /* of the terms of a product that is cut */
 
 struct lt_desc {
     int compute, scale, epilogue;
@@ -162,8 +160,7 @@ static int propose(void *handle, void *desc, void *a, void *b, void *c, void *d,
     if (l[3]->columns == 1 && l[3]->rows == 1) return NOT_SUPPORTED;
     memset(out, 0, sizeof *out);
     out->algo[0] = 0x7ac;
-    const size_t parts = PARTS * (size_t)(l[3]->rows * l[3]->columns) * sizeof(float);
-    if ((p->reductions & 2) != 0 && l[3]->batch == 1 && p->workspace >= parts) out->algo[1] = out->workspace = parts;
+    out->algo[1] = p->workspace;
     *n = 1;
     return SUCCESS;
 }
@@ -174,7 +171,6 @@ struct lt_job {
     lt_layout l[4];
     const void *a, *b;
     void *d;
-    float *part; /* (PARTS, columns, rows); NULL: the terms are one part */
 };
 
 static float element(const lt_layout &l, const void *x, int64_t at)
@@ -208,45 +204,23 @@ static void store(const lt_layout &l, void *y, int64_t at, float v)
     ((uint16_t *)y)[at] = (uint16_t)(bits >> 16);
 }
 
-/* Returns the sum of terms [begin, end) of result (i, j) of product z, from the last to the first. */
-static float sum_of(const lt_job &w, int64_t i, int64_t j, int64_t z, int64_t begin, int64_t end)
+/* Computes an output a thread. */
+static void lt_product(lt_job w)
 {
+    const int64_t rows = (int64_t)w.l[3].rows, all = rows * (int64_t)w.l[3].columns * w.l[3].batch;
+    const int64_t k_end = (int64_t)(w.desc.flip[0] ? w.l[0].rows : w.l[0].columns);
+    int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (at >= all) return;
+    int64_t i = at % rows, j = at / rows % (int64_t)w.l[3].columns, z = at / rows / (int64_t)w.l[3].columns;
     float sum = 0;
-    for (int64_t k = end - 1; k >= begin; k--) {
+    for (int64_t k = k_end - 1; k >= 0; k--) {
         float x = element(w.l[0], w.a, z * w.l[0].stride + (w.desc.flip[0] ? k + i * w.l[0].ld : i + k * w.l[0].ld));
         float y = element(w.l[1], w.b, z * w.l[1].stride + (w.desc.flip[1] ? j + k * w.l[1].ld : k + j * w.l[1].ld));
         if (w.desc.compute == COMPUTE_TF32) x = to_tf32(x), y = to_tf32(y);
         sum = fmaf(x, y, sum);
     }
-    return sum;
-}
-
-/* Computes an output a thread, or one of its parts. */
-static void lt_product(lt_job w)
-{
-    const int64_t rows = (int64_t)w.l[3].rows, columns = (int64_t)w.l[3].columns, all = rows * columns;
-    const int64_t terms = (int64_t)(w.desc.flip[0] ? w.l[0].rows : w.l[0].columns);
-    int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, i = at % rows, j = at / rows % columns, z = at / all;
-    if (at >= all * (w.part != NULL ? PARTS : w.l[3].batch)) return;
-    if (w.part != NULL) {
-        w.part[at] = sum_of(w, i, j, 0, terms * z / PARTS, terms * (z + 1) / PARTS);
-        return;
-    }
-    float sum = sum_of(w, i, j, z, 0, terms);
     if (w.desc.epilogue == 4) sum += element(w.l[0], w.desc.bias, i);
     store(w.l[3], w.d, z * w.l[3].stride + i + j * w.l[3].ld, sum);
-}
-
-/* Adds the parts of an output, the last first. */
-static void lt_join(lt_job w)
-{
-    const int64_t rows = (int64_t)w.l[3].rows, all = rows * (int64_t)w.l[3].columns;
-    int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (at >= all) return;
-    float sum = 0;
-    for (int64_t part = PARTS - 1; part >= 0; part--) sum += w.part[part * all + at];
-    if (w.desc.epilogue == 4) sum += element(w.l[0], w.desc.bias, at % rows);
-    store(w.l[3], w.d, at % rows + at / rows * w.l[3].ld, sum);
 }
 
 static int matmul(void *handle, void *desc, const void *alpha, const void *a, void *la, const void *b, void *lb,
@@ -260,13 +234,10 @@ static int matmul(void *handle, void *desc, const void *alpha, const void *a, vo
     if (wn__sim_must_fail(WN_SIM_LIBRARY)) return EXECUTION_FAILED;
     if (*(const float *)alpha != 1 || *(const float *)beta != 0 || c != d) return NOT_SUPPORTED;
     if (algo == NULL || ((const uint64_t *)algo)[0] != 0x7ac) return INVALID_VALUE;
-    const size_t wants = (size_t)((const uint64_t *)algo)[1];
-    if (bytes < wants || (wants > 0 && (workspace == NULL || (uintptr_t)workspace % 256 != 0))) return INVALID_VALUE;
-    if ((wants == 0 && workspace != NULL) || (k->epilogue == 4) != (k->bias != NULL)) return INVALID_VALUE;
-    lt_job w = {*k, {*l[0], *l[1], *l[2], *l[3]}, a, b, d, wants > 0 ? (float *)workspace : NULL};
-    const int64_t all = (int64_t)(l[3]->rows * l[3]->columns), n = all * (wants > 0 ? (int64_t)PARTS : l[3]->batch);
+    if (workspace != NULL || bytes != 0 || (k->epilogue == 4) != (k->bias != NULL)) return INVALID_VALUE;
+    lt_job w = {*k, {*l[0], *l[1], *l[2], *l[3]}, a, b, d};
+    int64_t n = (int64_t)(l[3]->rows * l[3]->columns) * l[3]->batch;
     LAUNCH(lt_product, (unsigned)((n + 255) / 256), 256, 0, stream, w);
-    if (wants > 0) LAUNCH(lt_join, (unsigned)((all + 255) / 256), 256, 0, stream, w);
     return cudaGetLastError() == cudaSuccess ? (int)SUCCESS : (int)EXECUTION_FAILED;
 }
 
