@@ -34,7 +34,7 @@ for _, s in ipairs(shapes) do
     local peak = dtype == 'bf16' and 989 or 67
     if best then gpu.number(name .. ', PyTorch', best, 'TF/s') end
     local share = not s.as and predicted.share(('product of %s'):format(dtype))
-    gpu.number(name, 2 * m * n * k / timed.seconds / 1e12, 'TF/s', { predicted = share and share / 100 * peak,
+    gpu.number(name, 2 * m * n * k / timed.seconds / 1e12, 'TF/s', { predicted = share and share / 100 * peak or nil,
         detail = timed.noise, least = best and 0.95 * best, aim = best and ('95 %% of PyTorch\'s %.1f'):format(best) })
 end
 gpu.finish()
