@@ -189,6 +189,8 @@ local function say(list, words, ...)
     list[#list + 1] = words:format(...)
 end
 
+local AIM = 80 -- percent of the copy rate
+
 -- Returns what is far from the libraries or from the prediction, as one sentence.
 local function behind(data, predictions)
     local list = {}
@@ -199,8 +201,10 @@ local function behind(data, predictions)
         say(list, '%s takes %.1f ms where %.1f were predicted', name, gpureport.step(data, name) or nil,
             predicted_ms(predictions, name) or nil)
     end
-    say(list, 'softmax of f32 runs at %.0f %% of the copy rate', value_of(data, 'bandwidth', 'softmax, f32'))
-    say(list, 'sums of columns of f32 at %.0f %%', value_of(data, 'bandwidth', 'sum of columns, f32'))
+    for _, what in ipairs { 'softmax of f32', 'softmax of bf16', 'sum of columns of f32', 'sum of columns of bf16' } do
+        local share = value_of(data, 'bandwidth', (what:gsub(' of (%w+)$', ', %1')))
+        if share and share < AIM then say(list, '%s runs at %.0f %% of the copy rate', what, share) end
+    end
     local least, most
     for _, row in ipairs(data.checks.attention or {}) do
         if row.name:find '^attention, .*causal$' then
