@@ -5,8 +5,8 @@ local gpu = require 'spec.gpu.gpu'
 local predicted = require 'spec.gpu.predicted'
 local torch = require 'spec.gpu.torch'
 
--- dtype, m, n, k of y (m, n) = x (m, k) w (n, k)^T; of 8192 positions in the bf16 rows. `as`: 'dx' of x (m, k) w (k, n),
--- 'dw' of x (k, m)^T w (k, n), as in the gradients of logits, whose rows of 50257 lie on no 16 bytes.
+-- dtype, m, n, k of y (m, n) = x (m, k) w (n, k)^T; of 8192 positions in the bf16 rows. `as`: 'dx' of x (m, k)
+-- w (k, n), 'dw' of x (k, m)^T w (k, n), as in the gradients of logits, whose rows of 50257 lie on no 16 bytes.
 local shapes = gpu.size({
     { 'bf16', 8192, 8192, 8192 }, { 'bf16', 8192, 3840, 1280 }, { 'bf16', 8192, 1280, 1280 },
     { 'bf16', 8192, 5120, 1280 }, { 'bf16', 8192, 1280, 5120 }, { 'bf16', 8192, 50257, 1280 },
