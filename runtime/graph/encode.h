@@ -37,8 +37,8 @@ struct wn__regions {
 int32_t wn__regions_local(struct wn__regions *r, int32_t id, int32_t *local);
 /* Writes one node of an order. Requires `local` of the order's nodes and cells. */
 void wn__encode_node(struct wn__bytes *b, const struct wn_node *n, struct wn__regions *regions);
-/* Writes where the slices of an order, (count), begin whose elements are as many as those of their value, or more.
- * Overwrites `wanted` of the values. */
+/* Writes where the slices of an order, (count), begin that leave no place of a dim of their value out. Requires `local`
+ * of the nodes; overwrites `slice`. */
 void wn__tiles_encode(struct wn__bytes *b, struct wn_node *const *order, int64_t count);
 /* Writes a gradient that a script gave (custom.c). */
 void wn__template_encode(struct wn__bytes *b, const struct wn__template *t);

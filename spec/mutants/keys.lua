@@ -54,8 +54,8 @@ return {
     {
         name = 'slices are put side by side where they overlap',
         file = 'runtime/graph/tiles.c',
-        old = 'if (slice[i]->attrs.i[WN_OFFSET_AT] != end) return 0;',
-        new = 'if (slice[i]->attrs.i[WN_OFFSET_AT] > end) return 0;',
+        old = 'if (start_of(slice[i]) != end) return 0;',
+        new = 'if (start_of(slice[i]) > end) return 0;',
         spec = 'spec/tiles_spec.lua',
     },
 }
