@@ -112,7 +112,7 @@ describe('slices of a value', function()
         end
     end)
 
-    it('that leave something out are planned once, wherever they begin, though they are read again and again', function()
+    it('that leave something out are planned once, wherever they begin, though they are read again', function()
         local w, before = nn.Parameter(wane.randn(4, 3, { dtype = 'f64' })), nil
         for first = 1, 3 do
             local cuts = { { 1, first, 2 }, { 1, first, 2 }, { 1, first, 1 } }

@@ -3,8 +3,8 @@
  * n slices would move n times the bytes of the value. So the gradients of slices wait for the turn of the value, and
  * where the slices tile one dim of it, each element in one slice, their gradients are put side by side (CAT).
  *
- * Invariant: what is emitted depends on where slices begin only if slices that need a gradient leave no place of a dim of
- * their value out. There the key of a program holds where they begin (wn__tiles_encode); a window that moves has one
+ * Invariant: what is emitted depends on where slices begin only if slices that need a gradient leave no place of a dim
+ * of their value out. There the key of a program holds where they begin (wn__tiles_encode); a window that moves has one
  * key. */
 #include <stdlib.h>
 #include "../base/alloc.h"
