@@ -57,7 +57,7 @@ describe('the completion of zsh', function()
     -- Returns what the shell shows of each line, by line.
     local function type_in(lines, place)
         write(folder .. '/lines', table.concat(lines, '\n') .. '\n')
-        local line = ('cd %s/work && timeout 60 zsh -f ../driver %s < ../lines'):format(folder, place)
+        local line = ('cd %s/typed && timeout 60 zsh -f ../driver %s < ../lines'):format(folder, place)
         local text, code = helper.shell(line)
         assert.equal(0, code, text)
         local shown = {}
@@ -68,11 +68,11 @@ describe('the completion of zsh', function()
     setup(function()
         if not has_zsh then return end
         folder = helper.lines('mktemp -d')[1]
-        helper.shell(('mkdir -p %s/functions %s/work/sub && build/wane completion zsh > %s/functions/_wane'):format(
+        helper.shell(('mkdir -p %s/functions %s/typed/sub && build/wane completion zsh > %s/functions/_wane'):format(
             folder, folder, folder))
         write(folder .. '/driver', DRIVER)
         for _, name in ipairs { 'first.lua', 'second.txt', 'a.jsonl', 'b.jsonl' } do
-            write(folder .. '/work/' .. name, '')
+            write(folder .. '/typed/' .. name, '')
         end
         local lines = {}
         for line in pairs(LINES) do lines[#lines + 1] = line end

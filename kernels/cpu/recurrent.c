@@ -15,8 +15,8 @@ struct cell {
     int32_t of_state; /* of a gradient: 1 where it is that of the state */
 };
 
-/* Runs the statements for the elements [begin, end) of the state: element j, `own`, of the row whose gates are `parts`
- * times H from `first` on. n is H. */
+/* Runs the statements for each element of the state in [begin, end): `own` is its number, j its place in the row `row`,
+ * and n is H. */
 #define ROWS(...)                                                                                                      \
     for (int64_t at = begin, stop, n = k->size; at < end; at = stop) {                                                 \
         const int64_t row = at / n;                                                                                    \

@@ -1,10 +1,11 @@
 -- Makes data of the reports of make gpu-check and publishes them (publish.lua): one command after a run on a GPU.
 --
---   luajit spec/bench/gpu.lua REPORT.json... [--date YYYY-MM-DD] [--out FILE]
+--   luajit spec/bench/gpu.lua REPORT.json... [--date YYYY-MM-DD] [--note TEXT] [--out FILE]
 --
 -- Several reports are one run in parts; of a check that is in several the last one counts. --date is for reports that
--- hold none. Data go to build/bench/gpu.lua, or to FILE alone. Numbers of a check that did not end by itself are left
--- out, and its name is kept. Paths, words of the machine and rows of places of a profile are not kept.
+-- hold none, --note says on the page how the reports differ from one run. Data go to build/bench/gpu.lua, or to FILE
+-- alone. Numbers of a check that did not end by itself are left out, and its name is kept. Paths, words of the machine
+-- and rows of places of a profile are not kept.
 local here = arg[0]:match '^(.*)/[^/]*$' or '.'
 local root = here:match '^(.*)/spec/bench$' or here .. '/../..'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/?.lua;' .. package.path
@@ -133,26 +134,27 @@ local function text_of(value, indent)
 end
 
 local function main()
-    local reports, date, out = {}, nil, nil
+    local reports, given = {}, {}
     local i = 1
     while arg[i] do
-        if arg[i] == '--date' or arg[i] == '--out' then
-            if arg[i] == '--date' then date = arg[i + 1] else out = arg[i + 1] end
-            i = i + 1
+        local option = arg[i]:match '^%-%-(%l+)$'
+        if option == 'date' or option == 'note' or option == 'out' then
+            given[option], i = arg[i + 1], i + 1
         else
             reports[#reports + 1] = read(arg[i])
         end
         i = i + 1
     end
     if #reports == 0 then error('gpu.lua: give reports of make gpu-check (report.json)', 0) end
-    local data, path = collect(reports, date), out or root .. '/build/bench/gpu.lua'
-    if not out then os.execute(('mkdir -p %q'):format(root .. '/build/bench')) end
+    local data, path = collect(reports, given.date), given.out or root .. '/build/bench/gpu.lua'
+    data.note = given.note
+    if not given.out then os.execute(('mkdir -p %q'):format(root .. '/build/bench')) end
     local file = assert(io.open(path, 'wb'))
     file:write('-- Results of make gpu-check, as data; written by spec/bench/gpu.lua.\n')
     file:write('return ', text_of(data, ''), '\n')
     file:close()
     print('wrote ' .. path)
-    if out then return end
+    if given.out then return end
     rawset(_G, 'arg', { [0] = root .. '/spec/bench/publish.lua', 'gpu' })
     dofile(arg[0])
 end

@@ -229,6 +229,7 @@ local function circumstances(data)
     if #data.left_out > 0 then
         lines[3] = ('Left out, because they were not run to their end: %s.'):format(table.concat(data.left_out, ', '))
     end
+    lines[#lines + 1] = data.note
     return table.concat(lines, '\n')
 end
 

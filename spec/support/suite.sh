@@ -34,11 +34,11 @@ if [ -z "$files" ]; then
     # Specs of CUDA have their device in the plain way and under the sanitizers. Those of oneDNN, of planning at size, of
     # best plans and of words beside budgets spend their seconds in C, and wrong arguments make tens of thousands of
     # errors, all alike. Under the sanitizers whole models, whose kernels and plans other specs try small, are left out.
-    apart="$apart onednn[a-z_]* size optimum words"
+    apart="$apart size optimum words"
     case $way in
-        nojit) apart="$apart cuda[a-z_]* keys" ;;
-        stress) apart="$apart cuda[a-z_]* arguments gpt zoo" ;;
-        asan) apart="$apart gpt zoo costs" ;;
+        nojit) apart="$apart cuda[a-z_]* onednn[a-z_]*" ;;
+        stress) apart="$apart cuda[a-z_]* onednn[a-z_]* arguments gpt zoo" ;;
+        asan) apart="$apart onednn_conv gpt zoo" ;;
     esac
     case $way in
         nojit | stress | asan) files=$(echo "$files" | grep -Ev "^spec/($(echo "$apart" | tr " " "|"))_spec") ;;

@@ -4,8 +4,9 @@
 -- `opt.lr = 0.1` changes every group that was given no lr, `opt.param_groups[2].lr = 0.01` the second alone, and
 -- `opt.param_groups[2].lr = nil` makes it follow the optimizer again.
 --
--- What has an lr of its own, the optimizer or a group, has an `initial_lr` beside it: the base rate that a schedule
--- scales, false before a schedule took it. An lr that is assigned is a base rate of its own, so it sets this to false.
+-- Base rate: the rate that a schedule scales. It is `initial_lr` beside the `lr` of an optimizer, or of a group with an
+-- lr of its own, and false until a schedule takes it. An lr that a script assigns is a new base rate: it sets this to
+-- false.
 -- @internal wane.optim.groups
 
 local errors = require 'wane.errors'
