@@ -1,6 +1,6 @@
 -- A character GPT on this project's own pages and sources: the zoo's small GPT-2, trained on the CPU from nothing to
 -- less than half of the entropy of single characters, then asked for text. It has all parts of a training: a held-out
--- tail, AdamW with clipped gradients, a warmup and a cosine, a compiled step under any policy or budget, progress, a
+-- tail, AdamW with clipped gradients, a warmup and a cosine, a step under any policy or budget, progress, a
 -- curve of the losses, and a checkpoint from which it goes on with the same bits, after ^C too.
 --
 --   luajit examples/chargpt.lua [--size tiny|small|medium] [--steps N | --minutes M] [--policy P] [--budget B]
@@ -187,11 +187,10 @@ end
 -- ---- measuring ----------------------------------------------------------------------------------------------------
 -- Returns the mean loss of the model on all windows of a text, a number.
 local function new_examiner(run)
-    local loss_of = wane.compile(function(x, y) return wane.no_grad(gpt2.loss, run.model, x, y) end)
     return function(text)
         local sum, count = 0, 0
         for x, y in wane.data.batches(text, { batch = run.batch, length = run.context, buffers = 1 }) do
-            sum, count = sum + loss_of(x, y):item(), count + 1
+            sum, count = sum + wane.no_grad(gpt2.loss, run.model, x, y):item(), count + 1
         end
         return sum / count
     end
@@ -237,7 +236,6 @@ local function make_steps(run, text, decided, stop, progress)
         buffers = 1, state = run.data })
     local rate = optim.schedule.cosine(run.lr, { steps = run.steps, warmup = math.floor(WARMUP * run.steps),
         least = LEAST_RATE * run.lr })
-    local step = wane.compile(function(x, y) return run.opt:step(gpt2.loss(run.model, x, y), decided) end)
     local examine, every = new_examiner(run), math.max(1, math.floor(run.steps / run.points))
     run.data = run.data or batches:state()
     while true do
@@ -245,7 +243,7 @@ local function make_steps(run, text, decided, stop, progress)
         if is_point and run.held.x[#run.held.x] ~= run.step then look_at_held_out(run, text, examine, progress) end
         if run.step >= stop then return end
         run.opt.lr = rate(run.step + 1)
-        local loss = step(batches:next()):item()
+        local loss = run.opt:step(gpt2.loss(run.model, batches:next()), decided):item()
         run.data = batches:state()
         note_loss(run, loss)
         progress:at(('loss %.4f'):format(loss), run.step)
@@ -288,18 +286,16 @@ end
 -- filled with zeros behind the text, which no position before them sees, and a product picks a row of the logits.
 local function sample(run, options)
     local window = run.context
-    local logits_of = wane.compile(function(ids, at)
-        return wane.no_grad(function()
-            local row = wane.arange(0, window):eq(at):to('f32'):reshape(1, window)
-            return row:matmul(run.model(ids):reshape(window, 256)):reshape(256)
-        end)
-    end)
+    local function logits_of(ids, at)
+        local row = wane.arange(0, window):eq(at):to('f32'):reshape(1, window)
+        return row:matmul(run.model(ids):reshape(window, 256)):reshape(256)
+    end
     math.randomseed(options.seed)
     local text = options.prompt
     for _ = 1, options.sample do
         local seen, ids = text:sub(-window), {}
         for k = 1, window do ids[k] = seen:byte(k) or 0 end
-        local logits = logits_of(wane.tensor({ ids }, { dtype = 'i32' }), #seen - 1):totable()
+        local logits = wane.no_grad(logits_of, wane.tensor({ ids }, { dtype = 'i32' }), #seen - 1):totable()
         text = text .. string.char(draw(logits, options.temperature, math.min(options['top-k'], 256)))
     end
     return (text:gsub('[^\n\t\32-\126]', '?'))

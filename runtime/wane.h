@@ -415,31 +415,6 @@ WN_API int32_t wn_run(int32_t program);
 WN_API int32_t wn_results(int32_t program);
 /* Returns a new handle of the result of root i, from 0. */
 WN_API int32_t wn_result(int32_t program, int32_t i);
-/* Returns 1 when two programs have equal keys, so that one plan serves both, else 0. */
-WN_API int32_t wn_same_encoding(int32_t a, int32_t b);
-/* A value that a program reads and does not compute. */
-struct wn_leaf {
-    int32_t op;
-    int32_t is_cell; /* always 0: cells are no leaves here */
-    int32_t is_hyper;
-    int32_t line;
-    int64_t handle; /* a number that two programs share when they read the same value */
-    double number;  /* of a value without dims */
-};
-/* Returns the number of a program's leaves: held values, then numbers; or -(status). */
-WN_API int32_t wn_leaf_count(int32_t program);
-/* Fills *out with leaf i, from 0. */
-WN_API int32_t wn_leaf(int32_t program, int32_t i, struct wn_leaf *out);
-/* Returns the number of the leaf that a value is; -1: none. */
-WN_API int32_t wn_leaf_find(int32_t program, int32_t value);
-/* Binds another value to a leaf. Status: WN_SHAPE unless it has the leaf's type, is on its device and is computed;
- * WN_VALUE when the gradient of the leaf goes on to what it was computed from. */
-WN_API int32_t wn_rebind(int32_t program, int32_t leaf, int32_t value);
-/* Runs a program again, with what is bound to its leaves now: effects run again, and random nodes take new numbers, but
- * for values that were held before the first run. Status: as wn_run; WN_VALUE before wn_run. */
-WN_API int32_t wn_rerun(int32_t program);
-/* Makes reruns use the random numbers again that nodes up to this place in record order (wn_serial) took. */
-WN_API int32_t wn_keep_numbers(int32_t program, double serial);
 /* Returns the number of cells that a program reads or writes, or -(status). */
 WN_API int32_t wn_program_cells(int32_t program);
 /* Returns a new handle of cell i, from 0; the gradients of a transient program are among them. */

@@ -41,10 +41,6 @@ local ways = {
     backward = function(w, p) w.loss():backward { policy = p } end,
     step = function(w, p) w.opt:step(w.loss(), { policy = p }) end,
     ['step of two'] = function(w, p) w.opt:step({ w.loss(), w.loss() }, { policy = p }) end,
-    ['compiled step'] = function(w, p)
-        w.step = w.step or wane.compile(function() return w.opt:step(w.loss()) end, { policy = p })
-        w.step()
-    end,
 }
 
 local function each(fn)

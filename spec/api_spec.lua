@@ -31,7 +31,7 @@ local ANSWERS = {
     wn_start = true, wn_threads = true, wn_interrupted = true, wn_process = true, wn_op_count = true, wn_op_id = true,
     wn_device_count = true, wn_cell_grad = true, wn_cell_state = true, wn_element_bytes = true, wn_element_dtype = true,
     wn_file_close = true, wn_lock_close = true, wn_scope_set = true, wn_region_set = true, wn_weight_layout = true,
-    wn_device_set = true, wn_action_lossy = true, wn_same_encoding = true, wn_leaf_find = true, wn_trace = true,
+    wn_device_set = true, wn_action_lossy = true, wn_trace = true,
     wn_node_input = true, wn_free = true, wn_device_auto = true, wn_tf32 = true,
 }
 
@@ -331,22 +331,6 @@ describe('a door of the C API', function()
             refused(request(fields), what)
         end
         for _, id in ipairs { cell, hyper, loss } do C.wn_release(id) end
-    end)
-
-    it('refuses a vector of host numbers in the place of a held value', function()
-        local vector = C.wn_const(binding.new('double[2]', 1, 2), 2, 0)
-        local sum = record('sum', { held })
-        local r = binding.new 'struct wn_request'
-        r.scale, r.n_roots, r.roots = 1, 1, binding.new('int32_t[1]', sum)
-        local program = C.wn_open(r)
-        assert.is_true(program >= 0)
-        assert.are.equal(0, C.wn_plan(program))
-        assert.are.equal(0, C.wn_run(program), binding.string(C.wn_message()))
-        local leaf = C.wn_leaf_find(program, held)
-        assert.is_true(leaf >= 0)
-        refused(C.wn_rebind(program, leaf, vector), 'a CONST vector')
-        assert.are.equal(0, C.wn_rerun(program))
-        for _, id in ipairs { vector, sum, program } do C.wn_release(id) end
     end)
 
     it('refuses to wait for no number of seconds', function()

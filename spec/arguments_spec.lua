@@ -73,7 +73,6 @@ local RIGHT = {
     ['wane.measure'] = function() return step_of(), { steps = 1, warmup = 0 } end,
     ['wane.profile'] = function() return step_of(), { steps = 1, keep = false } end,
     ['wane.check'] = function() return step_of(), {} end, ['wane.gradient_error'] = function() return step_of(), {} end,
-    ['wane.compile'] = function() return step_of(), {} end,
     ['wane.fit'] = function() return function() return step_of() end, { budget = '1 GiB', most = 2 } end,
     ['wane.checkpoint'] = function() return function(x) return x end, wane.ones(2) end,
     ['wane.checkpoint_with'] = function() return {}, function(x) return x end, wane.ones(2) end,
@@ -328,7 +327,7 @@ describe('wrong arguments', function()
         finish()
     end)
 
-    it('to the methods of data, sweeps and what is compiled or made', function()
+    it('to the methods of data, sweeps and what is made', function()
         local path = FOLDER .. '/text'
         local file = io.open(path, 'w')
         file:write(('hello '):rep(20))
@@ -346,8 +345,6 @@ describe('wrong arguments', function()
         local sweep = wane.sweep { build = step_of, grid = { policy = { 'save_all' } }, isolate = false, repeats = 1 }
         sweep:run()
         attack_methods('sweep', sweep, { 'rows', 'measured', 'problems', 'pareto', 'fronts', 'csv', 'plot', 'report' })
-        attack('compiled', wane.compile(function(x) return wane.is_tensor(x) and x * 2 or wane.ones(1) end),
-            function() return wane.ones(2) end)
         attack('checkpointed', wane.checkpoint_fn {}, function() return function(x) return x end, wane.ones(2) end)
         attack('customed', wane.custom(function(x) return wane.is_tensor(x) and x * 2 or wane.ones(1) end,
             function(dy) return dy * 2 end), function() return wane.ones(2) end)

@@ -205,25 +205,16 @@ describe('tiled attention', function()
         assert.equal(before + 1, tonumber(C.wn_counter()))
     end)
 
-    it('takes no number where nothing is drawn, and a compiled step then draws as a recorded one', function()
+    it('takes no number where nothing is drawn', function()
         local m = nn.Attention(8, 2, { causal = true, dropout = 0.2 })
         local x = wane.randn(1, 4, 8):retain()
         wane.eval(x)
         m:eval()
+        local without = nn.Attention(8, 2, { causal = true })
         local before = C.wn_counter()
         m(x):sum():item()
+        without(x):sum():item()
         assert.equal(before, C.wn_counter())
-        m:train()
-        local plain = nn.Attention(8, 2, { causal = true })
-        local function step() return (plain(x) + m(x) + nn.Dropout(0.3)(x)):sum() end
-        local seen = {}
-        for _, fn in ipairs { step, wane.compile(step) } do
-            wane.manual_seed(6)
-            for k = 1, 4 do
-                local value = fn():item()
-                if seen[k] then assert.equal(seen[k], value) else seen[k] = value end
-            end
-        end
     end)
 
     it('drops nothing in evaluation', function()

@@ -147,7 +147,7 @@ describe('a budget', function()
         most = wane.plan(fn, { policy = 'save_all' }).reserved
     end)
 
-    it('is taken by backward, step, compile, measure, a model and policy.default', function()
+    it('is taken by backward, step, measure, a model and policy.default', function()
         local b = math.floor((least + most) / 2)
         local want = wane.plan(fn, { budget = b }).reserved
         assert(want < most)
@@ -160,7 +160,6 @@ describe('a budget', function()
         assert.equal(want, reserved_of(function() fn():backward { budget = b } end))
         assert.equal(want, reserved_of(function() fn():backward { policy = policy.budget(b) } end))
         assert.equal(want, reserved_of(function() fn():backward { policy = ('budget(%d)'):format(b) } end))
-        assert.equal(want, reserved_of(wane.compile(function() fn():backward() end, { budget = b })))
         assert.equal(want, wane.measure(fn, { budget = b, steps = 1 }).reserved)
         m:checkpoint(policy.budget(b))
         assert.equal(want, reserved_of(function() fn():backward() end))

@@ -84,6 +84,53 @@ describe('the same program again', function()
         end
     end)
 
+    -- Lists what runs between two steps and leaves no gradient behind, given losses of a whole model and of its head.
+    local works = {
+        ['nothing'] = function() end,
+        ['a backward'] = function(whole) whole():backward() end,
+        ["the head's backward, then the model's"] = function(whole, head)
+            head():backward()
+            whole():backward()
+        end,
+        ["the head's value"] = function(_, head) head():item() end,
+        ['a measurement'] = function(whole) wane.measure(whole, { steps = 1, warmup = 0 }) end,
+    }
+    local steps = {
+        ['in one line'] = function(opt, whole) opt:step(whole()) end,
+        ['in three lines'] = function(opt, whole)
+            opt:zero_grad()
+            whole():backward()
+            opt:step()
+        end,
+        ['in three lines, the first one last'] = function(opt, whole)
+            whole():backward()
+            opt:step()
+            opt:zero_grad()
+        end,
+    }
+    for way, step in pairs(steps) do
+        it('plans a step ' .. way .. ' once, and gives equal bits, whatever other work is between two', function()
+            local bits = {}
+            for name, work in pairs(works) do
+                C.wn_debug('forget_plans', 1)
+                wane.manual_seed(4)
+                local head = nn.Linear(8, 8)
+                local model = nn.Sequential { nn.Linear(8, 8), nn.ReLU(), head }
+                local opt = optim.SGD(model:parameters(), { lr = 0.1, momentum = 0.5 })
+                local function whole() return loss_of(model, 3, 8) end
+                for k = 1, 5 do
+                    local made = plans(step, opt, whole)
+                    assert(k == 1 or made == 0, ('%s: step %d made %d plans'):format(name, k, made))
+                    opt:zero_grad()
+                    work(whole, function() return loss_of(head, 3, 8) end)
+                    for _, p in ipairs(model:parameters()) do p.grad = nil end
+                end
+                bits[1] = bits[1] or programs.bytes(model:parameters())
+                assert.same(bits[1], programs.bytes(model:parameters()), name)
+            end
+        end)
+    end
+
     it('is found for another model of the same make, and gives that model\'s values', function()
         local function run(seed)
             wane.manual_seed(seed)

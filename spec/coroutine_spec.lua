@@ -73,11 +73,6 @@ local kinds = {
         return wane.plan(function() return loss_of(function() end) end,
             { policy = function() at() return 'recompute' end }).recomputed
     end },
-    { 'compile', function(at)
-        local f = wane.compile(function(v) at() return (v * w):sum() end)
-        f(x)
-        return f(x):item() + f(x):item()
-    end },
     { 'custom forward', function(at)
         return wane.custom(function(_, v) at() return v * 2 end, function(_, dy) return dy * 2 end)(w):sum():item()
     end },

@@ -144,6 +144,13 @@ describe('names', function()
         fails(function() local _ = nn.init.norml end, "'norml'", "'normal'")
     end)
 
+    it('of functions that other libraries need say that there is nothing to write', function()
+        for _, name in ipairs { 'compile', 'jit' } do
+            fails(function() return wane[name] end, 'wane.' .. name .. ': there is nothing to compile; call the '
+                .. 'function, its steps are planned once and cached')
+        end
+    end)
+
     it('are listed once, however often they are candidates', function()
         local near = require('wane.errors').near
         assert.equal("did you mean '--policy'?", near('--polcy', { '--policy', '--out', '--policy' }))

@@ -49,8 +49,7 @@ local function clipped(params) return optim.AdamW(params, { lr = 0.01, clip_norm
 
 -- Each kind is a row of `kinds`. before: what runs without faults. run: what meets a fault, given a world and a policy.
 -- saved: all state has a value first, and a file holds it. several: more than one program runs, so gradients may be
--- those of the first ones. retried: the same call once more is how a script goes on. counts: a call takes its own
--- random numbers again.
+-- those of the first ones. retried: the same call once more is how a script goes on.
 local kinds = {
     { name = 'eval', run = function(w) return { w.loss():item() } end },
     { name = 'backward', run = function(w, p) w.loss():backward { policy = p } end },
@@ -77,22 +76,6 @@ local kinds = {
     { name = 'update', saved = true, before = function(w, p) w.loss():backward { policy = p } end,
         run = function(w) w.opt:step() end },
     { name = 'assign', saved = true, run = function(w) w.params[1]:assign(w.params[1] * 0.5) end },
-    { name = 'compiled step', saved = true, counts = true, before = function(w, p)
-        w.step = w.step or wane.compile(function() return w.opt:step(w.loss()) end, { policy = p })
-        w.step()
-        w.step()
-    end, run = function(w) return { w.step():item() } end },
-    { name = 'compiled three lines', saved = true, several = true, counts = true, before = function(w, p)
-        w.step = w.step or wane.compile(function()
-            local loss = w.loss()
-            w.opt:zero_grad()
-            loss:backward()
-            w.opt:step()
-            return loss
-        end, { policy = p })
-        w.step()
-        w.step()
-    end, run = function(w) return { w.step():item() } end },
 }
 
 -- ---- what can be seen of it --------------------------------------------------------------------------------------
@@ -135,14 +118,13 @@ local function prepare(kind, p)
     end
     w.counter = C.wn_counter()
     if kind.before then kind.before(w, p) end
-    if kind.counts then wane.save(w.path, w.holder, { optimizer = w.opt }) end
     w.began = C.wn_counter()
     return w
 end
 
 -- Returns what a clean run leaves, and the state after one more step.
 local function finish(kind, w, p)
-    if not kind.counts then C.wn_counter_set(w.began) end
+    C.wn_counter_set(w.began)
     local first = text_of(kind.run(w, p)) .. gradients(w)
     w.opt:zero_grad()
     w.opt:step(w.loss(), { policy = p })
@@ -193,7 +175,7 @@ local function meet(kind, p, fault, index, device, wanted)
         if not is_kept and not kind.retried then
             w.opt:zero_grad()
             C.wn_counter_set(w.counter)
-            if kind.before and not kind.counts then kind.before(w, p) end
+            if kind.before then kind.before(w, p) end
             C.wn_counter_set(w.began)
         end
         local first, second = finish(kind, w, p)

@@ -173,23 +173,4 @@ describe('a slice', function()
             assert.equal(first - 1, found)
         end
     end)
-
-    it('of a captured number is refused by wane.compile where the two recordings differ, and passes where they do not',
-        function()
-            local x, w, first = wane.eval(wane.randn(8, 2)), nn.Parameter(wane.ones(3, 2)), 1
-            local o = optim.SGD({ w }, { lr = 0.1 })
-            local moving = wane.compile(function(v)
-                first = first + 1
-                return o:step((v:narrow(1, first, 3) * w):sum())
-            end)
-            moving(x)
-            local ok, why = pcall(moving, x)
-            assert(not ok)
-            assert(tostring(why):find('a slice .* began at position 2 at the first call and at 3 at the second; pass '
-                .. 'the slice itself as an argument'), tostring(why))
-            local still = wane.compile(function(v) return (v:narrow(1, 2, 3) * w):sum() end)
-            for _ = 1, 4 do
-                same({ still(x):item() }, { (x:narrow(1, 2, 3) * w):sum():item() })
-            end
-        end)
 end)

@@ -386,24 +386,22 @@ describe('optim.clip_grad_norm', function()
         assert.equal(1, programs)
     end)
 
-    it('can be planned and compiled as an option, and changed between steps', function()
+    it('can be planned as an option, and changed between steps', function()
         local c = wane.tensor(COEFFICIENT)
-        local function run(wrap, changes)
+        local function run(changes)
             local p = parameter()
             local opt = optim.AdamW({ p }, { lr = 0.1, clip_norm = 0.5 })
             local function loss() return (c * p * p + p):sum() end
-            local step, list = wrap(function() return opt:step(loss()) end), {}
+            local list = {}
             for k = 1, 9 do
                 if changes and k == 6 then opt.clip_norm = 0.01 end
-                list[k] = ('%.17g'):format(step():item())
+                list[k] = ('%.17g'):format(opt:step(loss()):item())
             end
             assert.is_true(wane.plan(function() opt:step(loss()) end).peak > 0)
             return { list, p:totable() }
         end
-        local function plain(f) return f end
-        assert.are.same(run(plain), run(wane.compile))
-        assert.are.same(run(plain, true), run(wane.compile, true))
-        assert.are_not.same(run(plain)[2], run(plain, true)[2])
+        assert.are.same({ unpack(run()[1], 1, 6) }, { unpack(run(true)[1], 1, 6) })
+        assert.are_not.same(run()[2], run(true)[2])
     end)
 
     it('refuses a limit that is none', function()

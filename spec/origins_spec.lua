@@ -66,7 +66,6 @@ local CALLS = {
         local double = wane.custom(twice, bad)
         wane.plan(function() return double(sum()):sum() end)
     end,
-    ['wane.compile'] = function() wane.compile(bad)(x) end,
     ['wane.no_grad'] = function() wane.no_grad(bad) end,
     ['wane.autocast'] = function() wane.autocast('bf16', bad) end,
     ['wane.anomaly'] = function() wane.anomaly(true, bad) end,
@@ -78,7 +77,6 @@ local CALLS = {
     ['a policy of wane.measure'] = function() wane.measure(loss, failing) end,
     ['a policy of wane.frontier'] = function() wane.frontier(loss, failing) end,
     ['a policy of wane.min_budget'] = function() wane.min_budget(loss, failing) end,
-    ['a policy of wane.compile'] = function() wane.compile(function() loss():backward() end, failing)() end,
     ['a policy in policy.compose'] = function()
         wane.plan(loss, { policy = policy.compose(policy.by_op { tanh = 'save', optional = true }, failing.policy) })
     end,

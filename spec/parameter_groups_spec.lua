@@ -164,19 +164,15 @@ describe('groups of parameters', function()
         assert.same({ 1, 1 }, { a.lr, b.lr })
     end)
 
-    it('with a rate of 0 stay as they are, and are changed between compiled steps', function()
-        local function run(wrap)
-            local p, q = parameters()
-            local opt = optim.SGD({ { params = { p }, lr = 0 }, { params = { q } } }, { lr = 0.1 })
-            local step = wrap(function() return opt:step(loss_of(p, q)) end)
-            for k = 1, 6 do
-                if k == 4 then opt.param_groups[1].lr = 0.01 end
-                step()
-                if k == 3 then assert.same(START, p:totable()) end
-            end
-            return programs.bytes { p, q }
+    it('with a rate of 0 stay as they are, and are changed between steps', function()
+        local p, q = parameters()
+        local opt = optim.SGD({ { params = { p }, lr = 0 }, { params = { q } } }, { lr = 0.1 })
+        for k = 1, 4 do
+            if k == 4 then opt.param_groups[1].lr = 0.01 end
+            opt:step(loss_of(p, q))
+            assert.equal(k < 4, START[1] == p:totable()[1])
+            assert.are_not.equal(START[1], q:totable()[1])
         end
-        assert.same(run(function(f) return f end), run(wane.compile))
     end)
 
     it('come later, with counts of their own', function()

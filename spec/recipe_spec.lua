@@ -295,7 +295,7 @@ describe('a recipe holds', function()
         assert.equal(wane.plan(again, { policy = 'every(2)' }):recipe(), wane.plan(again, { policy = unheld }):recipe())
     end)
 
-    it('for backward, compile, measure, a model and policy.default, with equal gradients', function()
+    it('for backward, measure, a model and policy.default, with equal gradients', function()
         local function recomputed_by(run)
             local got = -1
             wane.scoped('listen', function(p) got = math.max(got, require('wane.plan').of(p).recomputed) end, run)
@@ -304,8 +304,6 @@ describe('a recipe holds', function()
         end
         local want = plan.recomputed
         assert.equal(want, recomputed_by(function() fn():backward { policy = plan } end))
-        assert.equal(want, recomputed_by(wane.compile(function() fn():backward() end, { plan = plan })))
-        assert.equal(want, recomputed_by(wane.compile(function() fn():backward() end, { plan = plan:recipe() })))
         assert.is_true(wane.measure(fn, { policy = plan, steps = 1, warmup = 0 }).exact)
         m:checkpoint(plan)
         assert.equal(want, recomputed_by(function() fn():backward() end))

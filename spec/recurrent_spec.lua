@@ -67,7 +67,7 @@ for _, kind in ipairs { 'LSTM', 'GRU' } do
             assert.same(programs.bytes(m:parameters()), programs.bytes(other:parameters()))
         end)
 
-        it('takes bf16, autocast, no bias, dropout between layers and a compiled step', function()
+        it('takes bf16, autocast, no bias, dropout between layers and steps', function()
             local m = nn[kind](3, 4, { num_layers = 2, bias = false, dropout = 0.5 })
             assert.equal(4, #m:parameters())
             local x = wane.randn(5, 2, 3):retain()
@@ -79,8 +79,7 @@ for _, kind in ipairs { 'LSTM', 'GRU' } do
             local half = nn[kind](3, 4, { dtype = 'bf16' })
             assert.equal('bf16', half(x:to 'bf16').dtype)
             local opt = wane.optim.SGD(m:parameters(), { lr = 0.1 })
-            local step = wane.compile(function(a) return opt:step(m(a):sum()) end)
-            for _ = 1, 3 do assert.equal(0, step(x):dim()) end
+            for _ = 1, 3 do assert.equal(0, opt:step(m(x):sum()):dim()) end
         end)
 
         it('refuses what does not fit', function()

@@ -45,9 +45,6 @@ local WAYS = {
     ['one line'] = function(run)
         return function() run.opt:step(run.loss()) end
     end,
-    compiled = function(run)
-        return wane.compile(function() return run.opt:step(run.loss()) end)
-    end,
 }
 
 local function rates(opt)
@@ -217,24 +214,5 @@ describe('a schedule of an optimizer', function()
         refused('lr must be a finite number', function() run.opt.lr = schedule.constant(run.opt)(1) end)
         refused('initial_lr must be a finite number', function() run.opt.initial_lr = true end)
         refused("unknown option 'initial_lr'", optim.SGD, { run.p }, { initial_lr = 1 })
-    end)
-
-    -- An assignment in the function of wane.compile would hold for two calls and then never again.
-    it('is not stepped inside a compiled function, where no setting changes', function()
-        local run = fresh()
-        local line, k = optim.schedule.linear(run.opt, { steps = 9 }), 1
-        local scheduled = wane.compile(function()
-            line(k)
-            return run.opt:step(run.loss())
-        end)
-        scheduled() -- a rate that stays is no change
-        k = 2
-        refused('lr is changed from 0.1 to', scheduled)
-        local assigned = wane.compile(function()
-            run.opt.param_groups[2].weight_decay = 0.5
-            return run.opt:step(run.loss())
-        end)
-        refused('weight_decay is changed from 0 to 0.5 in a function of wane.compile', assigned)
-        assert.equal(0, run.opt.param_groups[2].weight_decay)
     end)
 end)

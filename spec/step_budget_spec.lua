@@ -1,5 +1,5 @@
 -- Asks for the least bytes of a step before anything ran, and runs every step under a memory limit of those bytes: the
--- first, which makes parameters and states of optimizers, and the later ones, clipped or not, compiled or not. The
+-- first, which makes parameters and states of optimizers, and the later ones, clipped or not. The
 -- ledger must count what was predicted.
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
@@ -18,9 +18,6 @@ end
 local WAYS = {
     budget = function(opt, loss, bytes)
         return function() return opt:step(loss(), { budget = bytes }) end
-    end,
-    ['compiled with a budget'] = function(opt, loss, bytes)
-        return wane.compile(function() return opt:step(loss()) end, { budget = bytes })
     end,
     ['the least policy'] = function(opt, loss)
         return function() return opt:step(loss(), { policy = 'least' }) end

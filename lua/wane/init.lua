@@ -90,7 +90,7 @@ local PLACES = {
     min_budget = { 'plan.frontier', 'min_budget' },
     targets = { 'plan.costs', 'targets' }, profile = { 'plan.costs', 'profile' }, fit = { 'plan.fit', 'fit' },
     measure = { 'plan.measure', 'measure' }, check = { 'plan.measure', 'check' },
-    gradient_error = { 'plan.gradient_error', 'gradient_error' }, compile = { 'program.compile', 'compile' },
+    gradient_error = { 'plan.gradient_error', 'gradient_error' },
     autocast = { 'tensor.autocast', 'autocast' }, tf32 = { 'tensor.tf32', 'tf32' }, anomaly = { 'program.anomaly' },
     checkpoint = { 'program.checkpoint', 'checkpoint' }, checkpoint_with = { 'program.checkpoint', 'checkpoint_with' },
     checkpoint_fn = { 'program.checkpoint', 'checkpoint_fn' },
@@ -116,6 +116,10 @@ planner.load_costs = later('plan.costs', 'load')
 later('plan.tuning', 'start')() -- before the first weight: its layout depends on the library of products
 planner.choose, planner.choose_least = later('plan.choose', 'within'), later('plan.choose', 'smallest')
 
+-- Names that other libraries have and Wane has no use for -> what to do.
+local NEEDLESS = { compile = 'there is nothing to compile; call the function, its steps are planned once and cached' }
+NEEDLESS.jit = NEEDLESS.compile
+
 local function find(name)
     local place = PLACES[name]
     local file = 'wane.' .. place[1]
@@ -136,6 +140,7 @@ return setmetatable(wane, {
             rawset(t, name, value)
             return value
         end
+        if NEEDLESS[name] then raise(nil, 'value', 'wane.%s: %s', name, NEEDLESS[name]) end
         local known = {}
         for k in pairs(t) do known[#known + 1] = k end
         for k in pairs(PLACES) do known[#known + 1] = k end

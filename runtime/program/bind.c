@@ -48,8 +48,7 @@ static void bind_node(struct wn_program *p, struct wn_node *n, const struct wn__
         p->result[q->result] = n;
         wn__node_ref(n);
     }
-    if (q->random >= 0)
-        p->random[q->random] = (struct wn__numbers){n->seed, n->counter, n->seq, q->bound != WN_BOUND_NOT, 0};
+    if (q->random >= 0) p->random[q->random] = (struct wn__numbers){n->seed, n->counter};
     if (q->offset >= 0) p->offset[q->offset] = n->attrs.i[WN_OFFSET_AT];
 }
 
@@ -90,22 +89,6 @@ static int32_t bind_hypers(struct wn_program *p)
     return WN_OK;
 }
 
-void wn__program_keep_numbers(struct wn_program *p, int64_t seq)
-{
-    int32_t any = 0;
-    p->first_number = p->taken = 0;
-    for (int32_t i = 0; i < p->ir->n_random; i++) {
-        struct wn__numbers *r = &p->random[i];
-        r->is_kept = r->is_held || r->seq <= seq;
-        if (!r->is_kept && (!any || r->counter < p->first_number)) p->first_number = r->counter;
-        any |= !r->is_kept;
-    }
-    for (int32_t i = 0; i < p->ir->n_random; i++) {
-        const struct wn__numbers *r = &p->random[i];
-        if (!r->is_kept && r->counter - p->first_number >= p->taken) p->taken = r->counter - p->first_number + 1;
-    }
-}
-
 int32_t wn__program_bind(struct wn_program *p)
 {
     const struct wn__ir *ir = p->ir;
@@ -121,7 +104,6 @@ int32_t wn__program_bind(struct wn_program *p)
     WN_TRY(bind_lines(p));
     WN_TRY(bind_hypers(p));
     WN_TRY(bind_cells(p));
-    wn__program_keep_numbers(p, -1);
     return WN_OK;
 }
 

@@ -1,4 +1,4 @@
-/* A program: what one run point executes, from the request until its last rerun.
+/* A program: what one run point executes, from the request until its run is over.
  *
  *   open.c       resolves the request, orders the recorded graph, writes the key, looks the plan up
  *   assemble.c   differentiates and builds the IR, where the cache has none
@@ -15,9 +15,6 @@
 /* The random numbers of a node: those that Philox makes of a seed from a counter on. */
 struct wn__numbers {
     uint64_t seed, counter;
-    int64_t seq;     /* place in record order of the node that drew the numbers */
-    int32_t is_held; /* 1: the node's value was held before the run, so these numbers made it */
-    int32_t is_kept; /* 1: a rerun uses these numbers again, not fresh ones */
 };
 
 /* An effect of a forward value (graph/forward_effect.c) that no program has carried out yet. */
@@ -66,7 +63,6 @@ struct wn_program {
     struct wn__numbers *random;                 /* (ir->n_random) */
     int64_t *offset;                            /* (ir->n_offsets) elements along the dim that an op names */
     int32_t *line;                              /* (ir->n) lines of this recording; NULL: those of the IR */
-    uint64_t first_number, taken; /* random numbers of the recording: the first, and how many a rerun takes */
     struct wn__bytes key;
     uint64_t as_new; /* hash of the key, where no gradient has a place yet; else 0 */
     /* (n_results) takes the results' buffers, and their nodes stay without a value; NULL: the nodes get them. */
@@ -109,8 +105,6 @@ void wn__program_free(void *program);
 int32_t wn__program_differentiate(struct wn_program *p, struct wn__grads *grads);
 /* Differentiates the ordered graph and builds its IR. */
 int32_t wn__program_assemble(struct wn_program *p);
-/* Lets reruns keep the random numbers of values held before, and of nodes recorded up to place `seq`. */
-void wn__program_keep_numbers(struct wn_program *p, int64_t seq);
 /* Fill the bindings from the order (bind), and find or make the slabs right before a run (bind_slabs). */
 int32_t wn__program_bind(struct wn_program *p);
 int32_t wn__program_bind_slabs(struct wn_program *p);

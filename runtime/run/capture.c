@@ -210,8 +210,7 @@ static int32_t is_watched(void)
            wn__sync_on;
 }
 
-void wn__captured_start(struct wn__captured *g, struct wn_program *p, const struct wn__bases *b, wn__issue_fn issue,
-                        uint64_t shift)
+void wn__captured_start(struct wn__captured *g, struct wn_program *p, const struct wn__bases *b, wn__issue_fn issue)
 {
     struct graphs *kept = of(p);
     *g = (struct wn__captured){0};
@@ -221,7 +220,7 @@ void wn__captured_start(struct wn__captured *g, struct wn_program *p, const stru
     if (kept->is_off) return;
     note_offsets(kept, p);
     note_addresses(kept, p, b);
-    *g = (struct wn__captured){.p = p, .b = b, .shift = shift, .issue = issue, .key = find_key(kept)};
+    *g = (struct wn__captured){.p = p, .b = b, .issue = issue, .key = find_key(kept)};
     struct key *k = &kept->key[g->key];
     k->used = ++kept->runs;
     k->runs++;
@@ -237,7 +236,7 @@ static int32_t capture(const struct wn__captured *g, const struct segment *s, vo
     WN_TRY(d->capture_begin(d));
     for (int32_t i = s->from; i < s->to && code == WN_OK; i++) {
         const struct wn__instr *n = &g->p->schedule->instr[i];
-        if (wn__instr_has_kernel(n)) code = g->issue(g->p, g->b, n, g->shift);
+        if (wn__instr_has_kernel(n)) code = g->issue(g->p, g->b, n);
     }
     if (code == WN_OK) return d->capture_end(d, out);
     (void)d->capture_end(d, NULL);

@@ -21,14 +21,12 @@
 extern int32_t wn__captures_on; /* 0: no graphs; 1, the default: where the device has them */
 
 /* Launches the kernel of an instruction; run.c's. */
-typedef int32_t (*wn__issue_fn)(struct wn_program *p, const struct wn__bases *b, const struct wn__instr *n,
-                                uint64_t shift);
+typedef int32_t (*wn__issue_fn)(struct wn_program *p, const struct wn__bases *b, const struct wn__instr *n);
 
 /* The graphs of one run. Invariant: kernels of instructions before `started` that are in a segment have started. */
 struct wn__captured {
     struct wn_program *p; /* NULL: this run has no graphs */
     const struct wn__bases *b;
-    uint64_t shift;
     wn__issue_fn issue;
     int32_t key;     /* number of the set of addresses that this run has */
     int32_t segment; /* the first segment that was not met */
@@ -40,9 +38,8 @@ int32_t wn__captured_take(struct wn_program *p);
 /* Gives back all graphs of a device, whose memory is the driver's; later runs capture them anew. Requires that no run
  * is under way. */
 void wn__captured_trim(int32_t device);
-/* Finds the graphs of a run's addresses. shift: added to the random counters of a rerun. */
-void wn__captured_start(struct wn__captured *g, struct wn_program *p, const struct wn__bases *b, wn__issue_fn issue,
-                        uint64_t shift);
+/* Finds the graphs of a run's addresses. */
+void wn__captured_start(struct wn__captured *g, struct wn_program *p, const struct wn__bases *b, wn__issue_fn issue);
 /* Starts, where a segment begins at instruction i, all of its kernels, and sets g->started; captures them first where
  * it is time. WN_DEVICE: the device is lost. */
 int32_t wn__captured_reach(struct wn__captured *g, int32_t i);

@@ -27,8 +27,7 @@ static void keep_results(struct wn_program *p, struct wn__bases *b)
 static void keep_effects(struct wn_program *p)
 {
     const struct wn__ir *ir = p->ir;
-    for (int32_t i = 0; i < p->n_forward_effects && !p->ran; i++)
-        p->order.nodes[p->forward_effect[i].node]->effects_done = 1;
+    for (int32_t i = 0; i < p->n_forward_effects; i++) p->order.nodes[p->forward_effect[i].node]->effects_done = 1;
     for (int32_t i = ir->n - ir->n_effects; i < ir->n; i++)
         for (int32_t k = 0; k < 3; k++) {
             if (ir->node[i].cell[k] < 0) continue;
@@ -65,7 +64,7 @@ static void count_issues(struct wn_program *p)
     }
 }
 
-/* Releases the topological order of this run. Only leaves and results stay, for a rerun. */
+/* Releases the topological order of this run. What the program bound stays until it is closed. */
 static void let_walk_go(struct wn_program *p)
 {
     for (int64_t i = 0; i < p->order.count; i++) wn__node_unref(p->order.nodes[i]);

@@ -137,7 +137,7 @@ static int32_t run_inits(struct first *x, struct wn_node *const *root, const int
         int32_t result = p->ir->node[p->ir->root_node[i]].result;
         if (result >= 0) p->taken_kind[result] = kind_of(x, number[i]);
     }
-    WN_TRY_GOTO(wn__program_run(p, 0));
+    WN_TRY_GOTO(wn__program_run(p));
     for (int32_t i = 0; i < n; i++) {
         int32_t result = p->ir->node[p->ir->root_node[i]].result;
         if (result < 0) continue;

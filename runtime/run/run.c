@@ -43,8 +43,8 @@ static void point_at_scalars(const struct wn_program *p, const struct wn__bases 
     if (n->report >= 0) buffers->report = (uint64_t *)(scalars + wn__report_at(p->ir, n->report));
 }
 
-/* Launches the kernel of an instruction. shift: added to random counters, so that a rerun draws fresh numbers. */
-static int32_t issue(struct wn_program *p, const struct wn__bases *b, const struct wn__instr *n, uint64_t shift)
+/* Launches the kernel of an instruction. */
+static int32_t issue(struct wn_program *p, const struct wn__bases *b, const struct wn__instr *n)
 {
     const struct wn__ir *ir = p->ir;
     const struct wn__ir_node *q = &ir->node[n->node];
@@ -62,7 +62,7 @@ static int32_t issue(struct wn_program *p, const struct wn__bases *b, const stru
         buffers.workspace = (n->work_slab < 0 ? b->arena : (char *)p->slab[n->work_slab]->data) + n->work_offset;
     if (n->what == WN_DO_RUN && q->random >= 0) {
         buffers.seed = p->random[q->random].seed;
-        buffers.counter = wn__counter_of(&p->random[q->random], shift);
+        buffers.counter = p->random[q->random].counter;
     }
     if (ir->target->is_asynchronous) point_at_scalars(p, b, n, &buffers);
     if (n->what == WN_DO_RUN && q->offset >= 0) {
@@ -151,8 +151,7 @@ static int32_t stop_before_effects(struct wn_program *p, const struct wn__bases 
 }
 
 /* Runs the kernel of an instruction, and the checks around it. */
-static int32_t run_kernel(struct wn_program *p, struct wn__bases *b, struct wn__check *check, struct progress *at,
-                          uint64_t shift)
+static int32_t run_kernel(struct wn_program *p, struct wn__bases *b, struct wn__check *check, struct progress *at)
 {
     const struct wn__instr *n = &p->schedule->instr[at->at];
     int32_t changes = wn__changes_state(p->ir, n);
@@ -162,7 +161,7 @@ static int32_t run_kernel(struct wn_program *p, struct wn__bases *b, struct wn__
     WN_TRY(wn__check_before(check));
     WN_TRY(wn__captured_reach(&at->captured, at->at));
     WN_TRY(wn__timing_mark(p, at->at, 0));
-    if (at->at >= at->captured.started) WN_TRY(issue(p, b, n, shift));
+    if (at->at >= at->captured.started) WN_TRY(issue(p, b, n));
     WN_TRY(wn__timing_mark(p, at->at, 1));
     if (wn__sync_on) {
         WN_TRY(wn__device(p->device)->sync(wn__device(p->device)));
@@ -175,7 +174,7 @@ static int32_t run_kernel(struct wn_program *p, struct wn__bases *b, struct wn__
 
 /* Runs the instructions in their order. */
 static int32_t loop(struct wn_program *p, struct wn__bases *b, struct wn__meter *m, struct wn__check *check,
-                    struct progress *at, uint64_t shift)
+                    struct progress *at)
 {
     const struct wn__schedule *s = p->schedule;
     for (at->at = 0; at->at < s->n; at->at++) {
@@ -192,7 +191,7 @@ static int32_t loop(struct wn_program *p, struct wn__bases *b, struct wn__meter 
             WN_TRY(wn__number_read(p, b, n));
         } else {
             wn__meter_run(m, p, n);
-            WN_TRY(run_kernel(p, b, check, at, shift));
+            WN_TRY(run_kernel(p, b, check, at));
         }
     }
     return WN_OK;
@@ -243,17 +242,6 @@ static int32_t name_fault(const struct wn_program *p, const struct progress *at,
     return wn__fail(code, "%s; it ran something from %s to %s (WANE_SYNC=1 names it)", fault, first, last);
 }
 
-static int32_t check_rerun(const struct wn_program *p)
-{
-    for (int32_t i = p->n_named; i < p->ir->n_cells; i++)
-        if (!p->transient && p->cell[i]->allocated == p->ir->cell[i].allocated_here)
-            return wn__fail(WN_STALE,
-                            "compiled step: a gradient that was %s when it was recorded is %s now; call "
-                            "zero_grad at the same place each step",
-                            p->cell[i]->allocated ? "absent" : "there", p->cell[i]->allocated ? "there" : "absent");
-    return WN_OK;
-}
-
 /* Checks that the program reads what was recorded: it may have waited between its opening and its run, for a policy
  * that yields or a script that opens two. */
 static int32_t check_versions(const struct wn_program *p)
@@ -274,7 +262,7 @@ static int32_t check_versions(const struct wn_program *p)
 }
 
 /* Runs the schedule with its account and its checks. A failure after the first effect rolls effects back. */
-static int32_t execute(struct wn_program *p, struct wn__bases *b, uint64_t shift)
+static int32_t execute(struct wn_program *p, struct wn__bases *b)
 {
     struct wn__meter meter = {0};
     struct wn__check check = {0};
@@ -282,11 +270,11 @@ static int32_t execute(struct wn_program *p, struct wn__bases *b, uint64_t shift
     double started = wn__now();
     WN_TRY(wn__meter_start(&meter, p));
     int32_t code = wn__check_start(&check, p, b->arena, b->result);
-    if (code == WN_OK) code = wn__scalars_put(p, b, shift);
+    if (code == WN_OK) code = wn__scalars_put(p, b);
     if (code == WN_OK && wn__anomaly_on) code = look_before(p);
     if (code == WN_OK) code = wn__timing_start(p);
-    if (code == WN_OK) wn__captured_start(&at.captured, p, b, issue, shift);
-    if (code == WN_OK) code = loop(p, b, &meter, &check, &at, shift);
+    if (code == WN_OK) wn__captured_start(&at.captured, p, b, issue);
+    if (code == WN_OK) code = loop(p, b, &meter, &check, &at);
     wn__transfer_stop(&b->transfer);
     if (code == WN_OK) code = finish(p, b);
     if (code != WN_OK) end_started(p, code = name_fault(p, &at, code));
@@ -298,47 +286,28 @@ static int32_t execute(struct wn_program *p, struct wn__bases *b, uint64_t shift
     return code;
 }
 
-/* Makes new nodes for the results: those of the run before are the caller's. */
-static int32_t fresh_results(struct wn_program *p)
-{
-    for (int32_t r = 0; r < p->ir->n_results; r++) {
-        struct wn_node *n = wn__node_new(0);
-        if (n == NULL) return WN_OOM;
-        n->op = WN_OP_DATA;
-        n->device = p->device;
-        n->type = p->result[r]->type;
-        wn__node_unref(p->result[r]);
-        p->result[r] = n;
-    }
-    return WN_OK;
-}
-
 /* Refuses a program that cannot run now. */
-static int32_t check_run(const struct wn_program *p, int32_t rerun)
+static int32_t check_run(const struct wn_program *p)
 {
     if (p->schedule == NULL) return wn__fail(WN_VALUE, "run: the program was not planned");
     WN_TRY(wn__device_usable(p->device, "run"));
-    if (p->ran && !rerun) return wn__fail(WN_VALUE, "run: the program ran already");
+    if (p->ran) return wn__fail(WN_VALUE, "run: the program ran already");
     if (wn__rehearsal_now() != NULL)
         return wn__fail(WN_VALUE, "run: a step is being planned and nothing runs meanwhile; leave the rehearsal first");
     if (p->target != 0)
         return wn__fail(WN_UNSUPPORTED, "run: this program was planned for another machine, %s; plan it without target",
                         wn__machine_name(p->target));
-    return rerun ? check_rerun(p) : check_versions(p);
+    return check_versions(p);
 }
 
-int32_t wn__program_run(struct wn_program *p, int32_t rerun)
+int32_t wn__program_run(struct wn_program *p)
 {
     struct wn__bases b;
-    WN_TRY(check_run(p, rerun));
-    if (rerun) WN_TRY(fresh_results(p));
+    WN_TRY(check_run(p));
     WN_TRY(wn__trace_room(p));
     WN_TRY(wn__acquire(p, &b));
-    int32_t code = execute(p, &b, rerun ? wn__here.counter - p->first_number : 0);
-    if (code == WN_OK) {
-        if (rerun) wn__here.counter += p->taken; /* a run that failed took none */
-        wn__commit(p, &b);
-    }
+    int32_t code = execute(p, &b);
+    if (code == WN_OK) wn__commit(p, &b);
     wn__acquired_release(&b);
     return code;
 }

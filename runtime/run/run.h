@@ -30,8 +30,8 @@ void wn__program_end_first(struct wn_program *p, int32_t how);
 int64_t wn__program_missing(const struct wn_program *p);
 /* Fills what the program of first values will take, by its plan. Runs nothing. */
 int32_t wn__program_first(const struct wn_program *p, struct wn_first *out);
-/* Runs a planned program. rerun: once more, with random numbers and leaves of the run before. */
-int32_t wn__program_run(struct wn_program *p, int32_t rerun);
+/* Runs a planned program, once. */
+int32_t wn__program_run(struct wn_program *p);
 /* Returns whether an instruction with a kernel changes what a later program can read. An effect on a gradient that this
  * program allocates does not. */
 int32_t wn__changes_state(const struct wn__ir *ir, const struct wn__instr *n);

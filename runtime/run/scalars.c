@@ -16,25 +16,20 @@ static void put_number(char *to, const struct wn_node *n)
     for (int32_t i = 0; i < n->type.dim[0]; i++) wn__number_put(n->type.dtype, n->hyper->v[i], to + size * i);
 }
 
-uint64_t wn__counter_of(const struct wn__numbers *r, uint64_t shift)
-{
-    return r->counter + (r->is_kept ? 0 : shift);
-}
-
 /* Writes what wn__scalars_put uploads to `host`: (bytes of the allocation). */
-static void fill(const struct wn_program *p, char *host, uint64_t shift)
+static void fill(const struct wn_program *p, char *host)
 {
     const struct wn__ir *ir = p->ir;
     for (int32_t i = 0; i < ir->n_scalars; i++)
         if (p->scalar[i] != NULL) put_number(host + wn__scalar_at(i), p->scalar[i]);
     for (int32_t i = 0; ir->target->is_asynchronous && i < ir->n_random; i++) {
-        const uint64_t words[2] = {p->random[i].seed, wn__counter_of(&p->random[i], shift)};
+        const uint64_t words[2] = {p->random[i].seed, p->random[i].counter};
         memcpy(host + wn__random_at(ir, i), words, sizeof words);
     }
     memset(host + wn__report_at(ir, 0), 0xff, (size_t)p->schedule->n_reports * WN_REPORT_BYTES);
 }
 
-int32_t wn__scalars_put(struct wn_program *p, const struct wn__bases *b, uint64_t shift)
+int32_t wn__scalars_put(struct wn_program *p, const struct wn__bases *b)
 {
     const struct wn__schedule *s = p->schedule;
     if (s->scalars < 0) return WN_OK;
@@ -42,7 +37,7 @@ int32_t wn__scalars_put(struct wn_program *p, const struct wn__bases *b, uint64_
     char small[4096], *host = bytes <= (int64_t)sizeof small ? small : wn__alloc(bytes);
     if (host == NULL) return WN_OOM;
     memset(host, 0, (size_t)bytes);
-    fill(p, host, shift);
+    fill(p, host);
     struct wn_device *d = wn__device(p->device);
     int32_t code = d->put(d, wn__allocation_address(b, &s->allocation[s->scalars]), host, bytes);
     if (host != small) wn__free(host);

@@ -4,12 +4,8 @@
 #define WN_RUN_SCALARS_H
 #include "acquire.h"
 
-/* Uploads the numbers of the host, and on an asynchronous device seeds, counters and empty reports. shift: added to the
- * counters that a rerun draws anew. WN_OOM. */
-int32_t wn__scalars_put(struct wn_program *p, const struct wn__bases *b, uint64_t shift);
-
-/* Returns the counter that a random node draws from in this run. */
-uint64_t wn__counter_of(const struct wn__numbers *r, uint64_t shift);
+/* Uploads the numbers of the host, and on an asynchronous device seeds, counters and empty reports. WN_OOM. */
+int32_t wn__scalars_put(struct wn_program *p, const struct wn__bases *b);
 
 /* Starts to read the 0-d result of a READ to b->number. */
 int32_t wn__number_read(struct wn_program *p, const struct wn__bases *b, const struct wn__instr *n);

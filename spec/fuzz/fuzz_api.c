@@ -210,7 +210,6 @@ static void look(struct bytes *b)
         struct wn_step step;
         struct wn_node_info node;
         struct wn_residual residual;
-        struct wn_leaf leaf;
         struct wn_point point;
         struct wn_value_info value_info;
         struct wn_info info;
@@ -222,7 +221,6 @@ static void look(struct bytes *b)
     wn_step(h, i, &out.step);
     wn_node(h, i, &out.node);
     wn_residual(h, i, &out.residual);
-    wn_leaf(h, i, &out.leaf);
     wn_point(h, i, &out.point);
     wn_value_info(h, &out.value_info);
     wn_info(h, &out.info);
@@ -236,8 +234,6 @@ static void look(struct bytes *b)
     wn_action_lossy(i);
     wn_line_text(i);
     wn_program_cell_name(h, i);
-    wn_leaf_find(h, pick(b));
-    wn_same_encoding(h, pick(b));
     wn_verify_edited(h, i, fields[take(b) % 8], take_wide(b));
     struct wn_type weight = { .layout = take(b) % 5, .dtype = take(b) % 8, .ndim = take(b) % 9 };
     for (int32_t d = 0; d < 8; d++) weight.dim[d] = take_wide(b);
@@ -269,15 +265,13 @@ static void ask(struct bytes *b)
     wn_oom_last(&out.oom);
     wn_anomaly_last(&out.anomaly);
     wn_op_get(i, &out.op);
-    wn_is_planned(h), wn_residual_count(h), wn_candidates(h), wn_leaf_count(h), wn_results(h), wn_program_cells(h);
+    wn_is_planned(h), wn_residual_count(h), wn_candidates(h), wn_results(h), wn_program_cells(h);
     wn_step_count(h), wn_node_count(h), wn_roofline(h), wn_step_seconds(h, i);
     wn_cell_version(h), wn_cell_state(h), wn_read(h, room, take_wide(b) > 64 ? 16 : take_wide(b));
     wn_serial(), wn_counter(), wn_seed_get(), wn_notice(), wn_kernels(), wn_onednn(), wn_version(), wn_device_name(i);
     wn_debug_get(options[take(b) % 12]);
-    wn_keep_numbers(h, take_double(b));
     wn_line_text(take(b) < 100 ? wn_line("fuzz:1") : i);
     wn_warning();
-    wn_same_encoding(h, h);
     uint64_t state = 1;
     wn_digest(&state, room, take(b));
     wn_json_cost((const char *)room, take(b));
@@ -304,10 +298,7 @@ static void run(struct bytes *b)
 {
     int32_t p = pick(b);
     if (wn_plan(p) == 0) wn_verify(p);
-    if (wn_run(p) == 0 && take(b) < 100) {
-        wn_rebind(p, take_int(b), pick(b));
-        wn_rerun(p);
-    }
+    if (wn_run(p) == 0 && take(b) < 100) wn_run(p);
     keep(wn_result(p, 0));
 }
 

@@ -35,21 +35,6 @@ static void run_beside(struct net *w, struct bytes *b)
     else net_own(w, p);
 }
 
-/* Runs program p again as often as the training says. Returns 0, or the status of the call that failed. */
-static int32_t rerun(struct net *w, const struct training *t, int32_t p, struct outcome *o)
-{
-    for (int32_t k = 0; k < t->reruns && t->mode != WN_RUN_BACKWARD; k++) {
-        int32_t leaf = wn_leaf_find(p, w->x);
-        if (leaf >= 0) expect(wn_rebind(p, leaf, w->x) == 0, "a leaf takes its own value");
-        int32_t code = wn_rerun(p);
-        if (code != 0) return refused(code);
-        check_run(p);
-        put_results(o, p);
-        put_state(o, w);
-    }
-    return 0;
-}
-
 /* Runs program p and puts its results and the states into o. Returns 0, or the status of the call that failed. */
 static int32_t run_program(struct net *w, const struct training *t, int32_t p, struct outcome *o)
 {
@@ -59,16 +44,15 @@ static int32_t run_program(struct net *w, const struct training *t, int32_t p, s
     clear(o);
     put_results(o, p);
     put_state(o, w);
-    code = rerun(w, t, p, o);
-    if (code == 0) update_after(w, t, o);
-    return code;
+    update_after(w, t, o);
+    return 0;
 }
 
 /* Returns whether run_beside may run a program between plan and run. That program makes the states that it reads, so
- * they must have been made already; and what it holds is not drawn again by a rerun. */
+ * they must have been made already. */
 static int32_t may_run_beside(const struct training *t)
 {
-    return t->touched && t->reruns == 0;
+    return t->touched;
 }
 
 /* Opens, plans and runs one training; a variant without a plan saves everything. Returns 0, or the status of the
@@ -202,7 +186,7 @@ static void fault_in_run(struct net *w, const struct training *t, struct variant
     clear(&got);
     put_results(&got, p);
     put_state(&got, w);
-    if (t->reruns == 0 && !v->lossy && w->device != META) compare(&wanted, &got, "bits after a run that failed");
+    if (!v->lossy && w->device != META) compare(&wanted, &got, "bits after a run that failed");
 }
 
 /* Lets allocations of host memory fail while the network is recorded, opened and planned. */
@@ -256,7 +240,7 @@ static void draw_training(struct bytes *b, struct training *t)
     t->again = how >> 1 & 1;
     t->transient = (how & 28) == 4;
     t->update = take(b) % 3;
-    t->reruns = take(b) % 8 < 6 ? 0 : take(b) % 3;
+    t->is_updated = take(b) % 8 >= 6;
     t->clip = take(b) > 200 ? 0.01 : 0;
     t->touched = take(b) & 1; /* states get their first values before the training */
 }

@@ -34,7 +34,6 @@ static void look_at_graph(int32_t p)
 {
     struct wn_node_info node;
     struct wn_residual residual;
-    struct wn_leaf leaf;
     for (int32_t i = 0; i < wn_node_count(p); i++) {
         expect(wn_node(p, i, &node) == 0, "every node can be looked at");
         for (int32_t k = 0; k < node.n_in; k++) wn_node_input(p, i, k);
@@ -44,7 +43,6 @@ static void look_at_graph(int32_t p)
         expect(wn_residual(p, i, &residual) == 0, "every residual can be looked at");
         for (int32_t k = 0; k < WN_DECISION_COUNT; k++) wn_action_reason(p, i, k);
     }
-    for (int32_t i = 0; i < wn_leaf_count(p); i++) wn_leaf(p, i, &leaf);
     for (int32_t i = 0; i < wn_program_cells(p); i++) wn_program_cell_name(p, i);
     expect(wn_roofline(p) >= 0, "a roofline is not negative");
 }

@@ -4,10 +4,10 @@
 #include "look.h"
 #include "recipe.h"
 
-/* A training: the fields of struct wn_request that the driver draws, `update` (0 sgd, 1 momentum, 2 adam), `reruns`
- * (runs after the first one) and `touched` (the states have values before). */
+/* A training: the fields of struct wn_request that the driver draws, `update` (0 sgd, 1 momentum, 2 adam), `is_updated`
+ * (an update takes the gradients that a backward leaves) and `touched` (the states have values before). */
 struct training {
-    int32_t mode, two_roots, joint, again, transient, update, reruns, touched;
+    int32_t mode, two_roots, joint, again, transient, update, is_updated, touched;
     double scale, clip;
 };
 /* How a training differs from the reference, whose bytes it must give unless lossy is set. plan: bytes that the plan is
@@ -69,7 +69,7 @@ static void update_after(struct net *w, const struct training *t, struct outcome
 {
     struct wn_update u[NET_CELLS];
     struct wn_request r = {.mode = WN_RUN_UPDATE, .scale = 1};
-    if (t->mode != WN_RUN_BACKWARD || t->transient || t->reruns == 0) return;
+    if (t->mode != WN_RUN_BACKWARD || t->transient || !t->is_updated) return;
     if (open_update(w, t->update, &r, u) == 0) return;
     int32_t p = net_own(w, wn_open(&r));
     expect(p >= 0 && wn_plan(p) == 0, "gradients that are there update their states");

@@ -222,11 +222,4 @@ return {
         new = '(step - warmup) / (steps - warmup)',
         spec = OPTIM,
     },
-    {
-        name = 'a compiled step keeps the old limit of gradients',
-        file = 'lua/wane/optim/optimizer.lua',
-        old = "if key == 'clip_norm' then tensor.mode_changed() end",
-        new = '',
-        spec = OPTIM,
-    },
 }

@@ -185,7 +185,7 @@ return {
         file = 'runtime/program/open.c',
         old = 'return p->transient || p->mode == WN_RUN_STEP ? NULL',
         new = 'return p->transient ? NULL',
-        spec = 'spec/compile_spec.lua',
+        spec = 'spec/cache_spec.lua',
         filter = 'other work',
     },
     {
@@ -193,7 +193,7 @@ return {
         file = 'lua/wane/module/init.lua',
         old = 'and depth_of(path) <= depth_of(before) then return end',
         new = 'and depth_of(path) > depth_of(before) then return end',
-        spec = { 'spec/compile_spec.lua', 'spec/state_spec.lua' },
+        spec = 'spec/state_spec.lua',
     },
     {
         name = 'a limit is one granule too kind',
@@ -236,13 +236,6 @@ return {
         old = '        p->root[i]->spent = p->root[i]->over_spent = 1;',
         new = '        p->root[i]->spent = p->root[i]->over_spent = 0;',
         spec = 'spec/runpoints_spec.lua',
-    },
-    {
-        name = 'a compiled step draws the same mask again',
-        file = 'runtime/run/run.c',
-        old = 'if (rerun) wn__here.counter += p->taken;',
-        new = 'if (rerun) wn__here.counter += 0;',
-        spec = 'spec/compile_spec.lua',
     },
     {
         name = 'the key forgets attributes',
@@ -341,14 +334,6 @@ return {
         file = 'lua/wane/tensor/autocast.lua',
         old = 'if PROMOTES[o] and (is(a, F32)',
         new = 'if PROMOTES[o] and (is(c, F32)',
-        spec = 'spec/autocast_spec.lua',
-        filter = 'wane.autocast',
-    },
-    {
-        name = 'a compiled step ignores autocast',
-        file = 'lua/wane/program/compile.lua',
-        old = "(op.is_casting() and '|autocast' or '')",
-        new = "(op.is_casting() and '' or '')",
         spec = 'spec/autocast_spec.lua',
         filter = 'wane.autocast',
     },

@@ -25,20 +25,6 @@ local module = {}
 local Module = {} -- methods of every module
 module.Module = Module
 
-local mode_number = 0
-
---- Returns a number that changes whenever recordings may differ: train or eval, policies, freezing.
--- @within Internal
-function module.mode()
-    return mode_number
-end
-
-local function mode_changed()
-    mode_number = mode_number + 1
-end
-module.mode_changed = mode_changed
-tensor.mode_changed = mode_changed
-
 --- Returns whether x is a module.
 -- @param x any value
 -- @usage print(nn.is_module(model), nn.is_module(nn.Linear)) --> true	false

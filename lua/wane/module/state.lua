@@ -214,7 +214,6 @@ local function add_lists(module, Module)
     function Module.train(m, on)
         if on == nil then on = true end
         for _, each in ipairs(m:modules()) do rawset(each, 'training', on and true or false) end
-        module.mode_changed()
         return m
     end
 
@@ -286,7 +285,6 @@ local function add_state(module, Module)
         for k, p in ipairs(states) do
             if cells[k] then tensor.adopt(p, cells[k]) end
         end
-        module.mode_changed()
         return m
     end
 
@@ -310,7 +308,6 @@ local function add_state(module, Module)
             rawset(m, '_policy', require('wane.policy').of(p))
         end
         rawset(m, '_scopes', {}) -- nodes that are recorded from now on are of another scope
-        module.mode_changed()
         return m
     end
 end

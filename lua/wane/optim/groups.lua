@@ -127,14 +127,9 @@ function groups.settings(class, options, what)
     return own
 end
 
--- Raises unless a setting can be changed to a value: it is known, it needs no other states, and the line that changes
--- it runs at every step.
+-- Raises unless a setting can be changed to a value: it is known, and it needs no other states.
 function groups.check_change(class, settings, key, value)
     groups.check_setting(class, key, value)
-    if value ~= settings[key] and require('wane.program').is_compiling() then
-        raise(nil, 'value', '%s: %s is changed from %s to %s in a function of wane.compile, which runs at its first '
-            .. 'two calls alone; change it before the call', class.name, key, tostring(settings[key]), tostring(value))
-    end
     if class.prepare == nil then return end
     local changed = setmetatable({ [key] = value }, { __index = settings })
     if class.prepare(changed) ~= class.prepare(settings) then

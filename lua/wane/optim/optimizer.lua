@@ -94,7 +94,6 @@ function Optimizer.class(class)
         groups.check_change(class, self._settings, key, value)
         self._settings[key] = value
         if key == 'lr' then self._settings.initial_lr = false end
-        if key == 'clip_norm' then tensor.mode_changed() end -- clipping is recorded, and not read at every step
     end
     mt.__tostring = function(self)
         local parts = {}
@@ -182,37 +181,12 @@ end
 -- Counts the step of the parameters that the program wrote: a parameter that the loss does not reach is not written,
 -- and planning writes none.
 local function commit(self, who)
-    local written = {}
     for _, k in ipairs(who) do
-        if C.wn_cell_version(self._params[k].id) ~= self._versions[k] then
-            self._count[k] = self._count[k] + 1
-            written[#written + 1] = k
-        end
+        if C.wn_cell_version(self._params[k].id) ~= self._versions[k] then self._count[k] = self._count[k] + 1 end
     end
-    rawset(self, '_last', written)
-end
-
---- Sets the numbers of another step of the same parameters without recording.
--- A compiled step calls it before it runs again, and `advance` after it ran; a step that stops between the two is not
--- counted.
--- @within Internal
-function Optimizer:ready()
-    local blocks, most = {}, 0
-    for _, n in ipairs(self._count) do most = math.max(most, n) end
-    rawset(self, '_steps_now', most + 1)
-    for _, k in ipairs(rawget(self, '_last') or {}) do
-        block(self, self._group[k], self._count[k] + 1, blocks)
-    end
-end
-
---- Counts the step that `ready` prepared.
--- @within Internal
-function Optimizer:advance()
-    for _, k in ipairs(rawget(self, '_last') or {}) do self._count[k] = self._count[k] + 1 end
 end
 
 local function run(self, request, who)
-    request.optimizer = self
     require('wane.program').run(request)
     gc.warn()
     commit(self, who)
@@ -354,7 +328,6 @@ function Optimizer:add_param_group(group)
         raise(nil, 'value', '%s: expected {params = list of parameters, ...}, got %s', what, errors.describe(group))
     end
     add_group(self, groups.split(group, what, seen)[1])
-    tensor.mode_changed()
 end
 
 --- Returns the state for checkpoints. The tensors are the optimizer's own, not copies.

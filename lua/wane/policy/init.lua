@@ -18,7 +18,6 @@ local bytes = require 'wane.report.bytes'
 local cuts = require 'wane.policy.cuts'
 local errors = require 'wane.errors'
 local recipe = require 'wane.policy.recipe'
-local tensor = require 'wane.tensor'
 
 local C = binding.C
 local raise = errors.raise
@@ -462,6 +461,5 @@ return setmetatable(policy, {
             raise(nil, 'value', 'policy.%s = ...: policy.default alone can be assigned', tostring(key))
         end
         default = value ~= nil and policy.of(value) or nil
-        tensor.mode_changed()
     end,
 })

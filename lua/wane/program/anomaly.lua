@@ -4,9 +4,8 @@
 -- that names the op, the module's path, the line of the script that recorded it and the phase (forward, recompute,
 -- backward, update). Lines are recorded from then on (wane.lines). The bits of a run that is not stopped are the same.
 -- After an anomaly in the forward or the backward the state is as before: opt:step(loss) computes all gradients once
--- before it begins, and then again; gradients that a backward had begun to add to are dropped, and the error says so. A
--- compiled function is called as it is written. (After torch.autograd.detect_anomaly, which looks for NaN in the
--- backward alone.)
+-- before it begins, and then again; gradients that a backward had begun to add to are dropped, and the error says so.
+-- (After torch.autograd.detect_anomaly, which looks for NaN in the backward alone.)
 --
 -- Measured: on / off, a step in three lines takes 2.2 and 2.5 times as long, opt:step(loss) 3.7 and 4.9 times (6 GPT
 -- blocks of d 192, and 16 Linear 96 with GELU and 2048 rows; AdamW, 2 threads beside other work, in turns).
@@ -14,7 +13,6 @@
 
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local module = require 'wane.module'
 local op = require 'wane.tensor.op'
 local scoped = require 'wane.scoped'
 
@@ -27,7 +25,6 @@ local function set(what)
     if before == what then return before end
     if before == 0 then lines_before = op.lines(true) end
     if what == 0 then op.lines(lines_before) end
-    module.mode_changed()
     return before
 end
 

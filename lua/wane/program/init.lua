@@ -2,7 +2,7 @@
 --
 -- `program.run(request)` opens a program, asks policies for decisions when the program is new, plans and runs it. Every
 -- execution (item, backward, step, assign, eval) comes through here. So this is also the place where planning captures
--- requests instead of running them, where measuring and compiling listen, and where an OOM is retried once after all
+-- requests instead of running them, where measuring listens, and where an OOM is retried once after all
 -- idle memory was given back. It decides nothing itself; policy/init.lua does.
 -- @internal wane.program
 local binding = require 'wane.ffi'
@@ -54,7 +54,7 @@ scoped.register('rehearsal', function(handle)
     return before_rehearsal[0]
 end)
 
-local call_policy -- the policy of run points without their own: wane.compile(fn, {policy = })
+local call_policy -- the policy of run points without their own
 
 scoped.register('call policy', function(p)
     local before = call_policy
@@ -69,20 +69,6 @@ scoped.register('listen', function(fn)
     end
     listeners[#listeners] = nil
 end)
-
-local is_compiling = false -- whether wane.compile records a function
-
-scoped.register('compiling', function(on)
-    local before = is_compiling
-    is_compiling = on
-    return before
-end)
-
---- Returns whether wane.compile records a function; its Lua does not run at later calls.
-function program.is_compiling()
-    scoped.sync()
-    return is_compiling
-end
 
 --- Returns whether a function is being planned; nothing runs then.
 function program.is_planning()
@@ -248,11 +234,6 @@ end
 -- is held beside it), least (fewest bytes that any plan needs), policy ('least') and, if one fits, budget
 function Program:run()
     return self:call(C.wn_run)
-end
-
---- Runs the program again, with the values that were rebound: random nodes draw new numbers, effects run again.
-function Program:rerun()
-    return self:call(C.wn_rerun)
 end
 
 local runs = 0 -- run points so far

@@ -88,14 +88,6 @@ local function difference(now, before)
     if now.fallback ~= before.fallback then return 'policy.default was set to another policy' end
 end
 
---- Returns the first difference between what two programs recorded, as text; nil: what they keep differs, or
--- where gradients lie.
--- @param now Program
--- @param before Program
-function replan.difference(now, before)
-    return difference(describe(now), describe(before))
-end
-
 -- Returns words about tensors that the script compared by `==`, after a difference; '' where it compared none.
 local function comparisons()
     local lines = tensor.compared()

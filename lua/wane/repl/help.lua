@@ -64,7 +64,7 @@ local blocks -- of comments.read
 local FILES = {
     'init', 'data', 'io', 'tensor/arith', 'tensor/shape', 'tensor/read', 'tensor', 'tensor/create',
     'program/grad', 'policy', 'policy/decide', 'plan', 'plan/measure', 'plan/memory', 'report/bytes',
-    'program/compile', 'program/checkpoint', 'program/chunked', 'program/accumulate', 'program/custom', 'module',
+    'program/checkpoint', 'program/chunked', 'program/accumulate', 'program/custom', 'module',
     'module/state', 'pytorch', 'cli', 'tensor/op', 'errors', 'scoped',
 }
 

@@ -252,7 +252,6 @@ function setfields.requires_grad(t, on)
             or 'cut with t:detach()')
     end
     binding.check(C.wn_cell_need_grad(t.id, on and 1 or 0))
-    tensor.mode_changed()
 end
 
 --- Drops the gradient: `t.grad = nil`.
@@ -266,10 +265,6 @@ function setfields.grad(t, value)
     scoped.sync()
     if t._cell then binding.check(C.wn_cell_drop_grad(t.id)) end
 end
-
---- Notes a change that makes recordings differ (train or eval, freezing); module/init.lua fills it in.
--- @within Internal
-function tensor.mode_changed() end
 
 local select_row -- set by tensor.indexing
 

@@ -8,7 +8,6 @@
 
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local tensor = require 'wane.tensor'
 
 local C = binding.C
 local tf32 = {}
@@ -24,7 +23,6 @@ function tf32.tf32(on)
     end
     local before = C.wn_tf32(on == nil and -1 or on and 1 or 0)
     if before < 0 then binding.check(-before) end
-    if on ~= nil and on ~= (before == 1) then tensor.mode_changed() end
     return before == 1
 end
 
