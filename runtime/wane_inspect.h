@@ -13,6 +13,7 @@ struct wn_info {
     int32_t op, device;
     int32_t is_cell, cell_kind; /* 1 for the handle of a cell; WN_KIND of a cell, or of the cell that a value reads */
     int32_t needs_grad;
+    int32_t is_cut;      /* 1: it was recorded where gradients are off */
     int32_t held;        /* 1: it has its value now */
     int32_t scope, line; /* where it was recorded */
     int32_t is_const;    /* 1: its value may be `number` */

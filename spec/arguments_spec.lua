@@ -347,7 +347,7 @@ describe('wrong arguments', function()
         attack_methods('sweep', sweep, { 'rows', 'measured', 'problems', 'pareto', 'fronts', 'csv', 'plot', 'report' })
         attack('checkpointed', wane.checkpoint_fn {}, function() return function(x) return x end, wane.ones(2) end)
         attack('customed', wane.custom(function(x) return wane.is_tensor(x) and x * 2 or wane.ones(1) end,
-            function(dy) return dy * 2 end), function() return wane.ones(2) end)
+            function(_, dy) return dy * 2 end), function() return wane.ones(2) end)
         for name, make in pairs(optim.schedule) do
             local opts = name == 'constant' and {} or name == 'lambda' and math.sqrt or { steps = 10 }
             attack('schedule ' .. name, make(0.1, opts), function() return 1 end)

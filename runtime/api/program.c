@@ -55,8 +55,6 @@ int32_t wn_grad(int32_t root, int32_t n, const int32_t *wrt, int32_t *out)
     int32_t code = nodes == NULL ? WN_OOM : WN_OK;
     for (; got < n && code == WN_OK; got += code == WN_OK) code = wn__handle_value(wrt[got], &nodes[got]);
     if (code == WN_OK && r->spent) code = wn__fail(WN_SPENT, "grad: the root's graph was used up by its backward");
-    if (code == WN_OK && !r->needs_grad)
-        code = wn__fail(WN_VALUE, "grad: the root depends on nothing that needs a gradient");
     if (code == WN_OK && wn__numel(&r->type) != 1)
         code = wn__fail(WN_SHAPE, "grad: the root has shape %s; it must be one number, so reduce it with :sum()",
                         wn__shape_text(&r->type));

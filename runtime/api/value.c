@@ -274,6 +274,7 @@ int32_t wn_info(int32_t handle, struct wn_info *out)
                             .op = n->op,
                             .device = n->device,
                             .needs_grad = n->needs_grad,
+                            .is_cut = n->is_cut,
                             .held = n->is_held,
                             .scope = n->scope,
                             .line = n->line,

@@ -47,6 +47,11 @@ void wn__template_unref(struct wn__template *t)
     wn__free(t);
 }
 
+int32_t wn__template_count(const struct wn__template *t)
+{
+    return t->is_opaque ? t->n_inputs - 1 : t->n_out;
+}
+
 static int32_t maker_push(struct maker *m, struct wn_node *n, int64_t stamp)
 {
     if (n->seq <= m->placeholder->seq || n->stamp == stamp) return WN_OK;
@@ -192,6 +197,7 @@ static int32_t custom_node(struct maker *m, int32_t n, int32_t line, struct wn_n
     node->scope = wn__here.scope;
     node->region = wn__here.region;
     node->line = line;
+    node->is_cut = (uint8_t)wn__here.grad_off;
     for (int32_t i = 0; i < node->n_in; i++) {
         struct wn_node *in = m->external[i];
         node->in[i] = in;
@@ -229,30 +235,17 @@ int32_t wn__record_custom(const struct wn__custom *c, int32_t line, struct wn_no
 
 /* ---- differentiating it -------------------------------------------------------------------------------- */
 
-/* Returns whether a and b are one value: one node, or readers of one version of one cell. */
-static int32_t is_same(const struct wn_node *a, const struct wn_node *b)
+/* Returns whether v is made, by way of floats, of x. A value whose own inputs are gone may be, so it counts; one that
+ * was recorded before x cannot be. A CELL counts as recorded first, since a cell may be read anew at any time. */
+static int32_t is_made_of(struct wn_node *v, const struct wn_node *x, struct wn__order *w)
 {
-    return a == b || (a->op == WN_OP_CELL && b->op == WN_OP_CELL && a->cell == b->cell && a->version == b->version);
-}
-
-/* Returns whether v is made, by way of floats, of an input of n that gets a gradient. A value whose own inputs are
- * gone may be, so it counts; one that was recorded before all of those inputs cannot be. A CELL counts as recorded
- * first, since a cell may be read anew at any time. */
-static int32_t is_made_of_inputs(const struct wn_node *n, struct wn_node *v, struct wn__order *w)
-{
-    int64_t stamp = wn__node_stamp(), first = INT64_MAX;
-    for (int32_t i = 0; i < n->custom->n_out; i++) {
-        const struct wn_node *x = n->in[1 + i];
-        int64_t seq = x->op == WN_OP_CELL ? 0 : x->seq;
-        if (x->needs_grad && seq < first) first = seq;
-    }
+    int64_t stamp = wn__node_stamp(), first = x->op == WN_OP_CELL ? 0 : x->seq;
     w->count = 0;
     if (wn__grow(&w->nodes, &w->capacity, 1, sizeof *w->nodes) != WN_OK) return 1;
     w->nodes[w->count++] = v;
     for (int64_t at = 0; at < w->count; at++) {
         struct wn_node *o = w->nodes[at];
-        for (int32_t i = 0; i < n->custom->n_out; i++)
-            if (n->in[1 + i]->needs_grad && is_same(o, n->in[1 + i])) return 1;
+        if (wn__node_is_same(o, x)) return 1;
         if (o->n_in == 0 && wn__op_least_inputs(o->op) > 0 && o->seq > first) return 1;
         for (int32_t k = 0; k < o->n_in; k++) {
             struct wn_node *in = o->in[k];
@@ -265,23 +258,28 @@ static int32_t is_made_of_inputs(const struct wn_node *n, struct wn_node *v, str
     return 0;
 }
 
-/* Emits v as a value that depends on the inputs of n in a way that is not known: its gradient is refused. */
-static struct wn_node *opaque(struct wn__emitter *e, const struct wn_node *n, struct wn_node *v)
+/* Emits v as a value that depends in a way that is not known on the inputs of n that it is made of: its gradient is
+ * refused. Returns v itself where it is made of none. */
+static struct wn_node *opaque(struct wn__emitter *e, const struct wn_node *n, struct wn_node *v, struct wn__order *w)
 {
     struct maker m = {.t = wn__alloc(sizeof *m.t)};
     struct wn_node *made = NULL;
     e->code = m.t == NULL ? WN_OOM : WN_OK;
     if (m.t != NULL) *m.t = (struct wn__template){.refs = 1, .is_opaque = 1};
     if (e->code == WN_OK) e->code = maker_external(&m, v);
-    for (int32_t i = 0; i < n->custom->n_out && e->code == WN_OK; i++) e->code = maker_external(&m, n->in[1 + i]);
+    for (int32_t i = 1; i <= n->custom->n_out && e->code == WN_OK; i++)
+        if (wn__dtype_is_float(n->in[i]->type.dtype) && is_made_of(v, n->in[i], w))
+            e->code = maker_external(&m, n->in[i]);
+    int32_t made_of = (int32_t)m.n_external - 1;
     struct wn__context before = wn__here;
     wn__here.scope = n->scope;
     wn__here.region = n->region;
-    if (e->code == WN_OK) e->code = custom_node(&m, n->custom->n_out, n->line, &made);
+    if (e->code == WN_OK && made_of > 0) e->code = custom_node(&m, made_of, n->line, &made);
     wn__here = before;
     wn__template_unref(m.t);
     wn__free(m.external);
-    return e->code == WN_OK ? wn__emit_keep(e, made) : NULL;
+    if (e->code != WN_OK) return NULL;
+    return made == NULL ? v : wn__emit_keep(e, made);
 }
 
 /* Fills value[i], which the steps read for input i of n. Where the gradient may be differentiated again, each value
@@ -295,8 +293,7 @@ static void template_inputs(struct wn__emitter *e, struct wn_node *n, struct wn_
         value[i] = v;
         if (wn__here.grad_off || e->code != WN_OK) continue;
         if (i == 0) value[i] = n;
-        if (i <= n->custom->n_out || v->needs_grad || !wn__dtype_is_float(v->type.dtype)) continue;
-        if (is_made_of_inputs(n, v, &w)) value[i] = opaque(e, n, v);
+        if (i > n->custom->n_out && v->is_cut && wn__dtype_is_float(v->type.dtype)) value[i] = opaque(e, n, v, &w);
     }
     wn__order_release(&w);
 }

@@ -22,8 +22,7 @@ static const struct wn_node *origin_of(const struct wn_node *v)
 static int32_t is_made_by(const struct wn_node *v, int32_t op, const struct wn_node *x)
 {
     if (v->op != op || v->n_in == 0) return 0;
-    const struct wn_node *a = origin_of(v->in[0]), *b = origin_of(x);
-    return a == b || (a->op == WN_OP_CELL && b->op == WN_OP_CELL && a->cell == b->cell && a->version == b->version);
+    return wn__node_is_same(origin_of(v->in[0]), origin_of(x));
 }
 
 static const struct wn_type *type_of(const struct wn_node *v)

@@ -5,20 +5,45 @@
 #include "../base/alloc.h"
 #include "emit.h"
 
-/* Marks the values whose gradients are asked for: the cells, or those in wrt, and every value built on one. */
+/* Returns whether the gradient of an input of n is asked for. A node that brought its own gradient passes it to those
+ * inputs alone. */
+static int32_t pass_goes_on(const struct wn_node *n, int64_t stamp)
+{
+    int32_t first = n->custom != NULL, end = n->custom != NULL ? 1 + wn__template_count(n->custom) : n->n_in;
+    for (int32_t k = first; k < end && k < n->n_in; k++)
+        if (n->in[k]->wanted == stamp) return 1;
+    return 0;
+}
+
+static int32_t is_listed(const struct wn__pass *p, const struct wn_cell *c)
+{
+    int32_t listed = p->only == NULL;
+    for (int32_t k = 0; k < p->n_only && !listed; k++) listed = p->only[k] == c;
+    return listed;
+}
+
+/* Returns the number of the entry of wrt, from 0, that n is or that n, which let go of its inputs, was made of; n_wrt
+ * for none. */
+static int32_t pass_entry(const struct wn__pass *p, const struct wn_node *n, int32_t was_made_of)
+{
+    int32_t i = 0;
+    while (i < p->n_wrt && !(was_made_of ? wn__past_has(n, p->wrt[i]) : wn__node_is_same(n, p->wrt[i]))) i++;
+    return i;
+}
+
+/* Marks the values whose gradients are asked for: the cells that need one, or those in wrt, and every value built on
+ * one. With wrt the way to a value is all that counts, whether or not the value needs a gradient by itself. */
 static void pass_mark(const struct wn__pass *p, int64_t stamp)
 {
     for (int32_t i = 0; i < p->n_wrt; i++) p->wrt[i]->wanted = stamp;
     for (int64_t i = 0; i < p->n_forward; i++) {
         struct wn_node *n = p->forward[i];
-        if (!n->needs_grad) continue;
-        if (n->op == WN_OP_CELL && p->wrt == NULL) {
-            int32_t listed = p->only == NULL;
-            for (int32_t k = 0; k < p->n_only && !listed; k++) listed = p->only[k] == n->cell;
-            if (listed) n->wanted = stamp;
-        }
-        for (int32_t k = 0; k < n->n_in; k++)
-            if (n->in[k]->wanted == stamp) n->wanted = stamp;
+        int32_t flows = p->wrt == NULL ? n->needs_grad : !n->is_cut && wn__dtype_is_float(n->type.dtype);
+        if (!flows) continue;
+        if (p->wrt == NULL) n->wanted = n->op == WN_OP_CELL && is_listed(p, n->cell) ? stamp : n->wanted;
+        else if (n->op == WN_OP_CELL) n->wanted = pass_entry(p, n, 0) < p->n_wrt ? stamp : n->wanted;
+        else if (n->spent || pass_entry(p, n, 1) < p->n_wrt) n->wanted = stamp;
+        if (pass_goes_on(n, stamp)) n->wanted = stamp;
     }
 }
 
@@ -80,6 +105,18 @@ static int32_t pass_refuse(const struct wn_node *n)
         wn__op_name(n->op), pass_place(n));
 }
 
+/* Fails where a gradient has arrived at n and n let go of inputs on the way to an entry of wrt. */
+static int32_t pass_check_past(const struct wn__pass *p, const struct wn_node *n)
+{
+    int32_t entry = pass_entry(p, n, 1);
+    if (n->spent) return wn__order_refuse_spent(n);
+    if (entry == p->n_wrt) return WN_OK;
+    return wn__fail(WN_VALUE,
+                    "grad: %s%s was read or evaluated before, so it is no longer known what it was made of, entry %d "
+                    "perhaps; make that entry with nn.Parameter(t), or record what follows from it again",
+                    wn__op_name(n->op), pass_place(n), (int)entry + 1);
+}
+
 /* Adds the gradients that a rule has filled in to those of the inputs. */
 static int32_t pass_take(struct wn__emitter *e, const struct wn__grad *g, struct wn_node *n)
 {
@@ -138,6 +175,21 @@ static int32_t pass_rule(struct wn__emitter *e, struct wn_node *n)
     return code;
 }
 
+/* Completes the gradient of an entry of wrt: of a state, adds those of its other readers, which were recorded while it
+ * was frozen, or trained. */
+static void pass_value(struct wn__emitter *e, const struct wn__pass *p, struct wn_node *v)
+{
+    for (int64_t i = 0; i < p->n_forward && v->op == WN_OP_CELL && e->code == WN_OK; i++) {
+        struct wn_node *n = p->forward[i];
+        if (n == v || n->grad == NULL || !wn__node_is_same(n, v)) continue;
+        e->forward = v;
+        if (n->grad == &wn__zero_gradient) pass_zero(v);
+        else v->grad = pass_add(e, v->grad, n->grad);
+        n->grad = NULL;
+    }
+    pass_write_zeros(e, v);
+}
+
 /* Begins each root's gradient with scale. */
 static int32_t pass_seed(struct wn__emitter *e, const struct wn__pass *p)
 {
@@ -163,13 +215,14 @@ static int32_t pass_walk(struct wn__emitter *e, const struct wn__pass *p)
         e->forward = n;
         if (n->op == WN_OP_CELL && p->wrt == NULL) pass_write_zeros(e, n);
         if (e->code != WN_OK) return e->code;
+        if (p->wrt != NULL && n->n_in == 0 && n->grad != &wn__zero_gradient) WN_TRY(pass_check_past(p, n));
         if (n->op == WN_OP_CELL && p->wrt == NULL) WN_TRY(pass_cell(e, n->cell, n->grad));
         if (n->grad == &wn__zero_gradient) pass_zeros_on(e, n);
         else if (n->custom != NULL) WN_TRY(wn__template_emit(e, n));
         else if (n->op == WN_OP_NARROW && n->in[0]->wanted == e->stamp) wn__tiles_wait(n);
-        else if (n->n_in > 0) WN_TRY(pass_rule(e, n));
+        else if (pass_goes_on(n, e->stamp)) WN_TRY(pass_rule(e, n));
     }
-    for (int32_t i = 0; i < p->n_wrt && e->code == WN_OK; i++) pass_write_zeros(e, p->wrt[i]);
+    for (int32_t i = 0; i < p->n_wrt && e->code == WN_OK; i++) pass_value(e, p, p->wrt[i]);
     return e->code;
 }
 

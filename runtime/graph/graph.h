@@ -22,6 +22,7 @@ struct wn__hyper {
 
 struct wn_cell;
 struct wn__template; /* custom.c: a gradient recorded ahead of time */
+struct wn__past;     /* past.c: what a value was made of */
 
 /* An effect that hangs on a value of the forward (forward_effect.c). */
 struct wn__forward_effect {
@@ -46,6 +47,7 @@ struct wn_node {
     struct wn__forward_effect *effects; /* in the order of recording; NULL: none */
     uint8_t effects_done;               /* 1: a program has carried its effects out */
     uint8_t needs_grad;                 /* 1: it depends on a cell that needs a gradient */
+    uint8_t is_cut;                     /* 1: recorded where gradients are off, so that none flows through it */
     uint8_t is_held;                    /* 1: its value is there, in `held` or `number` */
     uint8_t retain;                     /* 1: the next program that reaches it makes it a result */
     uint8_t issued;                     /* programs that have computed it, up to 3: a third one warns */
@@ -62,13 +64,14 @@ struct wn_node {
     const char *name; /* interned; NULL: none */
     struct wn_type type;
     struct wn_attrs attrs;
-    uint64_t seed, counter; /* where its random numbers begin */
-    double number;          /* the value of a CONST, or of a result without dims */
-    int64_t wanted;         /* stamp of the differentiation that asks for its gradient */
-    struct wn_node *laid;   /* a RELAYOUT of it, the last that was recorded; NULL: none. Not counted */
-    struct wn_node *grad;   /* the sum of its gradient so far, while a differentiation is under way */
-    struct wn_node *slice;  /* meanwhile: the first of its slices whose gradients wait; of such a slice: the next */
-    struct wn_node *in[];   /* (n_in) counted */
+    uint64_t seed, counter;      /* where its random numbers begin */
+    double number;               /* the value of a CONST, or of a result without dims */
+    const struct wn__past *past; /* what it was made of, once its inputs are dropped; NULL: of nothing */
+    int64_t wanted;              /* stamp of the differentiation that asks for its gradient */
+    struct wn_node *laid;        /* a RELAYOUT of it, the last that was recorded; NULL: none. Not counted */
+    struct wn_node *grad;        /* the sum of its gradient so far, while a differentiation is under way */
+    struct wn_node *slice; /* meanwhile: the first of its slices whose gradients wait; of such a slice: the next */
+    struct wn_node *in[];  /* (n_in) counted */
 };
 
 /* A state. Invariant: of `buffer` and `slab` at most one is set; `allocated` is 1 only where `slab` is. */
@@ -106,6 +109,16 @@ int64_t wn__node_last(void);
 int64_t wn__node_stamp(void);
 /* Returns 1 if the value of a node needs no input. */
 int32_t wn__node_is_leaf(const struct wn_node *n);
+/* Returns 1 if a and b are one value: one node, or readers of one version of one cell. */
+int32_t wn__node_is_same(const struct wn_node *a, const struct wn_node *b);
+
+/* ---- past.c --------------------------------------------------------------------------------------------------- */
+/* Notes what n is made of, as far as gradients flow, before it drops its inputs. Cannot fail: where memory is short, n
+ * may be made of anything. */
+void wn__past_note(struct wn_node *n);
+/* Returns 0 if n, which dropped its inputs, was not made of v; 1 if it was or may have been. */
+int32_t wn__past_has(const struct wn_node *n, const struct wn_node *v);
+void wn__past_free(const struct wn__past *past); /* NULL does nothing */
 
 /* ---- cell.c --------------------------------------------------------------------------------------------------- */
 /* Makes a cell without storage, at version 1. Counted. */
@@ -208,6 +221,8 @@ struct wn__custom {
 /* Records y with the gradients that `c` gives. WN_SHAPE: a gradient has another type than its tensor. Counted. */
 int32_t wn__record_custom(const struct wn__custom *c, int32_t line, struct wn_node **out);
 void wn__template_unref(struct wn__template *t); /* NULL does nothing */
+/* Returns the number of inputs that get gradients: in[1 .. count] of a node with the template. */
+int32_t wn__template_count(const struct wn__template *t);
 
 /* ---- grad.c --------------------------------------------------------------------------------------------------- */
 /* The outcome of differentiating. */
@@ -260,4 +275,6 @@ struct wn__order {
 int32_t wn__topological_order(struct wn_node *const *roots, int32_t n, int32_t through_held, int64_t stamp,
                               struct wn__order *w);
 void wn__order_release(struct wn__order *w);
+/* Fails with WN_SPENT: a gradient would have to flow into n, a root whose own backward used its graph up. */
+int32_t wn__order_refuse_spent(const struct wn_node *n);
 #endif

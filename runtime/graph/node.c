@@ -74,6 +74,7 @@ static void node_free(struct wn_node *n)
     if (n->hyper != NULL && --n->hyper->refs == 0) wn__free(n->hyper);
     wn__template_unref(n->custom);
     wn__forward_effects_free(n->effects);
+    wn__past_free(n->past);
     if (n->cell != NULL) {
         if (n->cell->reader == n) n->cell->reader = NULL;
         wn__cell_unref(n->cell);
@@ -114,6 +115,11 @@ void wn__node_drop_inputs(struct wn_node *n)
 int64_t wn__node_stamp(void)
 {
     return ++last_stamp;
+}
+
+int32_t wn__node_is_same(const struct wn_node *a, const struct wn_node *b)
+{
+    return a == b || (a->op == WN_OP_CELL && b->op == WN_OP_CELL && a->cell == b->cell && a->version == b->version);
 }
 
 int32_t wn__node_is_leaf(const struct wn_node *n)

@@ -25,8 +25,7 @@ static const char *order_name(const struct wn_node *n)
     return n->name != NULL ? n->name : wn__op_name(n->op);
 }
 
-/* Fails with WN_SPENT: a gradient would have to flow into a root whose own backward used its graph up. */
-static int32_t order_refuse_spent(const struct wn_node *n)
+int32_t wn__order_refuse_spent(const struct wn_node *n)
 {
     const char *line = wn__line_text(n->line);
     return wn__fail(WN_SPENT,
@@ -177,7 +176,7 @@ int32_t wn__topological_order(struct wn_node *const *roots, int32_t n, int32_t t
         int32_t below;
         WN_TRY(order_enter(w->nodes + first, at - first, through_held, &below));
         for (int32_t i = 0; below && i < node->n_in; i++) {
-            if (through_held && node->needs_grad && node->in[i]->over_spent) return order_refuse_spent(node->in[i]);
+            if (through_held && node->needs_grad && node->in[i]->over_spent) return wn__order_refuse_spent(node->in[i]);
             if (node->in[i]->stamp == stamp) continue;
             node->in[i]->stamp = stamp;
             WN_TRY(order_push(w, node->in[i]));

@@ -19,7 +19,9 @@ static void keep_results(struct wn_program *p, struct wn__bases *b)
         b->result[r] = NULL;
         n->is_held = 1;
         n->retain = 0;
-        if (!n->needs_grad) wn__node_drop_inputs(n);
+        if (n->needs_grad) continue;
+        wn__past_note(n);
+        wn__node_drop_inputs(n);
     }
 }
 

@@ -25,4 +25,32 @@ return {
         "for _, entry in ipairs(named(module, m, '_parameter')) do dict[entry.name] = entry.state end", 'is listed'),
     row('momentum the other way', 'kernels/scalar.h', 'return (1 - momentum) * cell + momentum * mean;',
         'return momentum * cell + (1 - momentum) * mean;', 'one set of bits'),
+    {
+        name = 'gradients: wrt is reached where a weight needs a gradient alone',
+        file = 'runtime/graph/grad.c',
+        old = 'p->wrt == NULL ? n->needs_grad : !n->is_cut && wn__dtype_is_float(n->type.dtype);',
+        new = 'n->needs_grad;',
+        spec = 'spec/grad_spec.lua',
+    },
+    {
+        name = 'gradients: what a value was made of before it was read is left out',
+        file = 'runtime/graph/grad.c',
+        old = 'else if (n->spent || pass_entry(p, n, 1) < p->n_wrt) n->wanted = stamp;',
+        new = 'else if (n->spent) n->wanted = stamp;',
+        spec = 'spec/grad_spec.lua',
+    },
+    {
+        name = 'gradients: a value that was read is made of all that is older',
+        file = 'runtime/graph/past.c',
+        old = 'return part.who < n->past->before && part.who < n->seq;',
+        new = 'return part.who < n->seq;',
+        spec = 'spec/grad_spec.lua',
+    },
+    {
+        name = 'gradients: the readers of a state that was frozen are left out',
+        file = 'runtime/graph/grad.c',
+        old = '        n->grad = NULL;\n    }\n    pass_write_zeros',
+        new = '        v->grad = n->grad = NULL;\n    }\n    pass_write_zeros',
+        spec = 'spec/grad_spec.lua',
+    },
 }

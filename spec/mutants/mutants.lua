@@ -324,7 +324,7 @@ return {
     {
         name = 'a cast without gradient is used with one',
         file = 'lua/wane/tensor/autocast.lua',
-        old = 'if known and (tensor.info(known).needs_grad ~= 0 or tensor.info(t).needs_grad == 0) then',
+        old = 'if known and (tensor.info(known).is_cut == 0 or not op.is_tracking()) then',
         new = 'if known then',
         spec = 'spec/autocast_spec.lua',
         filter = 'wane.autocast',

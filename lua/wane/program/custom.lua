@@ -43,30 +43,20 @@ local function record_backward(backward, ctx, y, args)
     return given, dy
 end
 
-local function needs_gradient(args)
-    local before = C.wn_grad_set(0)
-    C.wn_grad_set(before)
-    if before == 0 then return false end
-    for k = 1, args.n do
-        if tensor.is(args[k]) and args[k].requires_grad then return true end
-    end
-    return false
-end
-
 local function apply(forward, backward, args)
     local ctx = { saved = {} }
     local y = scoped('grad', 0, forward, ctx, unpack(args, 1, args.n))
     if not tensor.is(y) then
         raise(nil, 'value', '%s: the forward must return a tensor, got %s', what, errors.describe(y))
     end
-    if not needs_gradient(args) then return y end
-    local given, dy = record_backward(backward, ctx, tensor.typed(y), args)
     local x, r = {}, {}
     for k = 1, args.n do
-        if tensor.is(args[k]) then
-            x[#x + 1] = args[k].id
-            r[#r + 1] = given[k] and given[k].id or -1
-        end
+        if tensor.is(args[k]) then x[#x + 1] = args[k].id end
+    end
+    if #x == 0 or not op.is_tracking() then return y end
+    local given, dy = record_backward(backward, ctx, tensor.typed(y), args)
+    for k = 1, args.n do
+        if tensor.is(args[k]) then r[#r + 1] = given[k] and given[k].id or -1 end
     end
     return tensor.wrap(binding.id(C.wn_custom(y.id, #x, binding.handles(#x, x), dy.id, binding.handles(#r, r),
         op.lines() and op.line() or 0)))

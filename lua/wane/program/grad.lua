@@ -128,15 +128,18 @@ function grad.eval(...)
     return ...
 end
 
---- Records the gradients of a loss; runs nothing.
+--- Records the gradients of a loss along every path to the entries of wrt; runs nothing.
 -- @param loss tensor of one element
--- @param wrt list of leaves or values, or one of them
+-- @param wrt list of tensors, or one: leaves, data, results, values that were recorded; they need no gradient else
 -- @param opts {allow_unused = true}: zeros for what the loss does not depend on, instead of an error
 -- @return list of tensors with the shapes of wrt; one tensor where wrt is one
--- @raise 'shape' when the loss has more elements; 'value' when it does not depend on an entry
+-- @raise 'shape' when the loss has more elements; 'value' when it does not depend on an entry, or is built on a value
+-- without gradient that was made of an entry and then read or evaluated, which let go of what it was made of
 -- @usage
 -- local w = wane.tensor({ 1, 2 }, { requires_grad = true })
 -- print(wane.grad((w * w):sum(), w)) --> tensor (2) f32 [2., 4.]
+-- local v = wane.tensor { 3, 5 }
+-- print(wane.grad((v * v):sum() + v:sum(), v)) --> tensor (2) f32 [ 7., 11.]
 function grad.grad(loss, wrt, opts)
     grad.check_root(loss, 'wane.grad')
     opts = errors.check_options(opts, { 'allow_unused' }, 'wane.grad')

@@ -76,7 +76,7 @@ local function cast(t, dtype)
     if t._cell then return record_cast(t, dtype) end
     local made = casts_to(dtype)
     local known = made[t]
-    if known and (tensor.info(known).needs_grad ~= 0 or tensor.info(t).needs_grad == 0) then return known end
+    if known and (tensor.info(known).is_cut == 0 or not op.is_tracking()) then return known end
     known = record_cast(t, dtype)
     made[t] = known
     return known

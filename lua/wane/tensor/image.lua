@@ -6,14 +6,12 @@
 -- batch with t:unsqueeze(1).
 -- @module wane.tensor.image
 
-local binding = require 'wane.ffi'
 local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
 local shape = require 'wane.tensor.shape'
 local tensor = require 'wane.tensor'
 
-local C = binding.C
 local methods, typed = tensor.methods, tensor.typed
 local unary, binary, ternary, id, raise = op.unary, op.binary, op.ternary, op.id, errors.raise
 local getmetatable, math, type = getmetatable, math, type
@@ -82,15 +80,6 @@ function image.channels_last(x)
     local dims = typed(x)._dims
     if #dims ~= 4 or dims[2] == 1 or dims[3] * dims[4] == 1 then return x end
     return create.laid(x, NHWC)
-end
-
--- Returns whether a gradient may flow into a result that is computed of x here.
-local function may_flow(x)
-    if tensor.info(x).needs_grad == 0 then return false end
-    op.is_casting() -- sets the scopes that hold in this coroutine
-    local is_on = C.wn_grad_set(1)
-    C.wn_grad_set(is_on)
-    return is_on ~= 0
 end
 
 -- ---- convolutions ----------------------------------------------------------------------------------------------
@@ -311,12 +300,12 @@ local function pool_attrs(window)
     return at
 end
 
---- Records max_pool2d: the places of the largest elements and the elements there, where a gradient may flow; else the
--- elements alone.
+--- Records max_pool2d: the places of the largest elements and the elements there, where x needs a gradient; else the
+-- elements alone, of which wane.grad makes the places.
 --
 -- @within Internal
 function image.max_pool2d(x, window)
-    if not may_flow(x) then return unary(MAX_POOL2D, x, pool_attrs(window)) end
+    if tensor.info(x).needs_grad == 0 or not op.is_tracking() then return unary(MAX_POOL2D, x, pool_attrs(window)) end
     x = image.channels_last(x)
     local index = unary(MAX_POOL2D_INDEX, x, pool_attrs(window))
     return binary(MAX_POOL2D, x, index, pool_attrs(window))

@@ -169,6 +169,14 @@ function op.is_casting()
     return rules ~= nil
 end
 
+--- Returns whether gradients are on here: what is recorded is followed by backward and wane.grad.
+function op.is_tracking()
+    scoped.sync()
+    local is_on = C.wn_grad_set(1)
+    C.wn_grad_set(is_on)
+    return is_on ~= 0
+end
+
 --- Returns the operand of norms and losses that are made of several ops: t in f32 inside wane.autocast, t outside.
 function op.wide(t)
     if casting then t = casting(op.id.mean, t) end
