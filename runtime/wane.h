@@ -223,7 +223,8 @@ WN_API int32_t wn_cell_need_grad(int32_t cell, int32_t on);
 WN_API int32_t wn_cell_drop_grad(int32_t cell);
 /* Names a cell. */
 WN_API int32_t wn_cell_rename(int32_t cell, const char *name);
-/* Makes a value a result of the next program that reaches it, so that it can be read afterwards. */
+/* Makes a value a result of the next program that reaches it, so that it can be read afterwards; data keeps its bytes
+ * (wn_gather). Status: WN_STALE where they are lost. */
 WN_API int32_t wn_retain(int32_t value);
 /* Names a value, for policies; or a cell. */
 WN_API int32_t wn_rename(int32_t value, const char *name);
@@ -238,10 +239,11 @@ WN_API int32_t wn_write(int32_t handle, const void *bytes, int64_t n);
 WN_API int32_t wn_read_part(int32_t handle, int64_t at, void *bytes, int64_t n);
 /* Copies n bytes into a cell from its byte `at` on. Of a cell without a value all parts must be written. */
 WN_API int32_t wn_write_part(int32_t handle, int64_t at, const void *bytes, int64_t n);
-/* Makes a cell's value of n pieces of a held value: `length` elements from each of start[0..n), which count
- * row-major over all of it. Status: WN_DTYPE unless the dtypes are equal, or u8 becomes i32; WN_SHAPE unless n *
- * length are the cell's elements. */
-WN_API int32_t wn_gather(int32_t cell, int32_t value, const int64_t *start, int64_t n, int64_t length);
+/* Returns a handle of data of n pieces of a held value: `length` elements from each of start[0..n), which count
+ * row-major over all of it. They are drawn over the bytes of `data`, a value of wn_data, which is lost by it; one that
+ * was retained keeps its bytes, and the new one takes bytes of its own. Id: WN_DTYPE unless the dtypes are equal, or u8
+ * becomes i32; WN_SHAPE unless n * length are its elements; WN_STALE where a value was drawn over before. */
+WN_API int32_t wn_gather(int32_t data, int32_t value, const int64_t *start, int64_t n, int64_t length);
 /* Returns a handle of a hyper block: 8 numbers of an optimizer that are read when a program runs. */
 WN_API int32_t wn_hyper(void);
 /* Sets number i, from 0, of a hyper block. */

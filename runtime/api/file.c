@@ -1,5 +1,5 @@
-/* The API of files and of data that comes in: tensors to and from a file, pieces of a data set into a batch. All
- * bytes pass through one block on the stack, so that saving a model takes no memory beside it. */
+/* The API of files: tensors to and from a file. All bytes pass through one block on the stack, so that saving a model
+ * takes no memory beside it. */
 #include "api.h"
 #include "../io/convert.h"
 #include "../io/json.h"
@@ -362,81 +362,6 @@ int32_t wn_file_load(int32_t n, const struct wn_file_piece *pieces)
         if (code == WN_OK) wn__cell_written(c);
         else if (has_begun || c->init != NULL) wn__cell_unwritten(c);
     }
-    return code;
-}
-
-/* ---- batches ---------------------------------------------------------------------------------------------------- */
-
-/* Widens n bytes, which are the last of 4 n bytes, to n integers over all of them: each is read before its place is
- * written. */
-static void widen(unsigned char *bytes, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        int32_t v = bytes[3 * n + i];
-        __builtin_memcpy(bytes + 4 * i, &v, sizeof v);
-    }
-}
-
-/* Elements on their way into a cell, from its first byte on: pieces are written together, block by block. */
-struct gathering {
-    struct wn_cell *cell;
-    int64_t written, used; /* bytes */
-    unsigned char block[BLOCK];
-};
-
-static int32_t gather_write(struct gathering *g)
-{
-    WN_TRY(wn__cell_write(g->cell, g->written, g->block, g->used));
-    g->written += g->used;
-    g->used = 0;
-    return WN_OK;
-}
-
-/* Appends `length` elements of `size` bytes of a value, from element `from` on. u8 becomes i32 where the cell holds
- * that. */
-static int32_t gather_piece(struct gathering *g, int32_t value, int64_t from, int64_t length, int64_t size)
-{
-    int64_t own = wn__dtype_size(g->cell->type.dtype);
-    for (int64_t done = 0, n; done < length; done += n) {
-        if (g->used == BLOCK) WN_TRY(gather_write(g));
-        int64_t room = (BLOCK - g->used) / own;
-        n = length - done < room ? length - done : room;
-        unsigned char *to = g->block + g->used;
-        WN_TRY(wn_read_part(value, (from + done) * size, to + n * (own - size), n * size));
-        if (own != size) widen(to, n);
-        g->used += n * own;
-    }
-    return WN_OK;
-}
-
-int32_t wn_gather(int32_t cell, int32_t value, const int64_t *start, int64_t n, int64_t length)
-{
-    struct wn_info info;
-    int32_t code = WN_OK;
-    struct wn_cell *c = cell_of(cell);
-    if (c == NULL) return WN_VALUE;
-    WN_TRY(wn__check_array(start, n, INT32_MAX, "gather: pieces"));
-    WN_TRY(wn_info(value, &info));
-    int64_t all = wn__numel(&info.type), size = wn__dtype_size(info.type.dtype), given;
-    if (!info.held || (wn__handle_kind(value) == WN_HANDLE_VALUE && info.op == WN_OP_CONST))
-        return wn__fail(WN_VALUE, "gather: %s holds nothing yet; run it first", wn__type_text(&info.type));
-    if (c->type.dtype != info.type.dtype && !(c->type.dtype == WN_I32 && info.type.dtype == WN_U8))
-        return wn__fail(WN_DTYPE, "gather: %s into %s; the dtypes must be equal, or bytes go into i32",
-                        wn__type_text(&info.type), wn__type_text(&c->type));
-    if (n < 0 || length < 0 || wn__mul(n, length, &given) != WN_OK || given != wn__numel(&c->type))
-        return wn__fail(WN_SHAPE, "gather: %lld pieces of %lld do not make %s", (long long)n, (long long)length,
-                        wn__type_text(&c->type));
-    for (int64_t i = 0; i < n; i++)
-        if (start[i] < 0 || start[i] > all - length)
-            return wn__fail(WN_VALUE, "gather: %lld elements from element %lld of %s", (long long)length,
-                            (long long)start[i], wn__type_text(&info.type));
-    struct gathering g;
-    g.cell = c;
-    g.written = g.used = 0;
-    for (int64_t i = 0; i < n && code == WN_OK; i++) code = gather_piece(&g, value, start[i], length, size);
-    if (code == WN_OK) code = gather_write(&g);
-    if (code == WN_OK) wn__cell_written(c);
-    else wn__cell_unwritten(c);
     return code;
 }
 

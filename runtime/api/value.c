@@ -217,7 +217,8 @@ int32_t wn_retain(int32_t value)
     if (wn__handle_kind(value) == WN_HANDLE_CELL) return WN_OK; /* a state is kept anyway */
     struct wn_node *n = get_node(value);
     if (n == NULL) return WN_VALUE;
-    n->retain = !n->is_held && !wn__node_is_leaf(n);
+    if (n->op == WN_OP_DATA && n->stale) return wn__node_lost(n, NULL);
+    n->retain = n->op == WN_OP_DATA || (!n->is_held && !wn__node_is_leaf(n));
     return WN_OK;
 }
 
@@ -346,8 +347,8 @@ int32_t wn_read_part(int32_t handle, int64_t at, void *bytes, int64_t n)
         return wn__fail(WN_VALUE, "read: bytes %lld to %lld asked for, %s takes %lld", (long long)at,
                         (long long)(at + n), wn__type_text(&node->type), (long long)all);
     if (is_number) return read_number(node, bytes);
-    if (node->held == NULL)
-        return wn__fail(WN_VALUE, "read: this value was %s", node->is_held ? "freed" : "not computed; run it first");
+    if (node->is_held && node->held == NULL) return wn__node_lost(node, NULL);
+    if (node->held == NULL) return wn__fail(WN_VALUE, "read: this value was not computed; run it first");
     struct wn_device *d = wn__device(node->device);
     WN_TRY(d->sync(d));
     return wn__edge_get(d, &node->type, node->held->data, at, bytes, n);

@@ -49,13 +49,13 @@ struct wn_node {
     uint8_t needs_grad;                 /* 1: it depends on a cell that needs a gradient */
     uint8_t is_cut;                     /* 1: recorded where gradients are off, so that none flows through it */
     uint8_t is_held;                    /* 1: its value is there, in `held` or `number` */
-    uint8_t retain;                     /* 1: the next program that reaches it makes it a result */
+    uint8_t retain;                     /* 1: the next program that reaches it makes it a result; data stays */
     uint8_t issued;                     /* programs that have computed it, up to 3: a third one warns */
     uint8_t warned;                     /* 1: a warning was given that it is computed over and over */
     uint8_t phase;                      /* WN_PHASE */
     uint8_t spent;                      /* 1: a backward has used up its graph */
     uint8_t over_spent;                 /* 1: a value below it is spent, so no gradient can reach that value */
-    uint8_t stale; /* 1: a state below it changed before it was computed, so it cannot be computed any more */
+    uint8_t stale; /* 1: a state below it changed before it was computed, or, of data, its bytes were drawn over */
     int32_t device, scope, region;
     int32_t line;     /* id of the source line; 0: not known */
     int32_t depth;    /* applications on the longest way to a leaf */
@@ -103,6 +103,9 @@ void wn__node_ref(struct wn_node *n);
 void wn__node_unref(struct wn_node *n);
 /* Lets go of the inputs of a node that will not be computed any more: it is a leaf from then on. */
 void wn__node_drop_inputs(struct wn_node *n);
+/* Fails with WN_STALE: the bytes of a held value were freed, or drawn over. reader: what would read it; NULL: the
+ * caller. */
+int32_t wn__node_lost(const struct wn_node *n, const struct wn_node *reader);
 /* Returns the place in record order of the last node made. */
 int64_t wn__node_last(void);
 /* Returns a number that no order and no pass had. */

@@ -55,11 +55,23 @@ static const struct wn_node *order_reader(struct wn_node *const *nodes, int64_t 
     return n;
 }
 
+int32_t wn__node_lost(const struct wn_node *n, const struct wn_node *reader)
+{
+    char text[DESCRIBED];
+    if (!n->stale) return wn__fail(WN_STALE, "run: a value this program reads was freed; record it again");
+    return wn__fail(WN_STALE,
+                    "%.200s was drawn over before %s read it; give its source {buffers = N}, for N batches at a time, "
+                    "or call :retain() on the batch when it is drawn",
+                    n->name != NULL ? n->name : "data",
+                    reader == NULL || reader == n ? "the script" : order_describe(reader, text));
+}
+
 /* Fails with WN_STALE: node number `at` of the order, counted from `nodes`, is, or reads, a state that has changed. A
  * value between the roots and it that was retained says why its :retain() did not help. */
 static int32_t order_refuse_stale(struct wn_node *const *nodes, int64_t at)
 {
     const struct wn_node *n = nodes[at], *kept = NULL;
+    if (n->op == WN_OP_DATA) return wn__node_lost(n, order_reader(nodes, at, n));
     const char *state = n->op == WN_OP_CELL && n->cell->name ? n->cell->name : "a state";
     char value[DESCRIBED], retained[DESCRIBED], versions[64] = "";
     if (n->op == WN_OP_CELL)

@@ -83,8 +83,7 @@ static int32_t is_only_written(const struct wn_program *p, int32_t cell)
 static int32_t check_readable(const struct wn_program *p)
 {
     for (int32_t i = 0; i < p->ir->n_bound; i++)
-        if (p->bound[i] != NULL && p->bound[i]->held == NULL)
-            return wn__fail(WN_STALE, "run: a value this program reads was freed; record it again");
+        if (p->bound[i] != NULL && p->bound[i]->held == NULL) return wn__node_lost(p->bound[i], NULL);
     for (int32_t i = 0; i < p->ir->n_cells; i++)
         if (p->cell[i]->invalid && !is_only_written(p, i))
             return wn__fail(WN_STALE, "run: %s was left half updated by a failed run; load it again",

@@ -45,6 +45,7 @@ static int32_t list_cells(struct first *x, const struct wn_program *p, int32_t m
         struct wn_cell *c = p->cell[i];
         if (!is_missing(c)) continue;
         if (c->init == NULL) return wn__fail(WN_INTERNAL, "run: a state has neither a value nor a beginning");
+        if (c->init->stale) return wn__node_lost(c->init, NULL);
         if (c->init->is_held && c->init->held == NULL && c->init->type.ndim > 0)
             return wn__fail(WN_STALE, "run: the value that %s starts as was freed; make the state again",
                             c->name ? c->name : "a state");

@@ -1,9 +1,10 @@
 --- Batches of a data set, for loops over epochs.
 --
--- A batch is gathered by C into tensors that the iterator owns and uses in turn (`buffers`, 2 unless given), so memory
--- is steady from the first epoch on. They are states: a node that was recorded on a batch and did not run before its
--- tensors are used again is refused as stale, by name, and never computed on other numbers. The order follows from
--- (seed, epoch), so a place in it is two numbers; `state()` returns them as a string, which fits a checkpoint's meta.
+-- C gathers a batch into bytes that the iterator owns and uses in turn (`buffers`, 2 unless given), so memory is
+-- steady from the first epoch on. A batch is lent: once its bytes are drawn over, every use of it is refused as stale,
+-- by name, and nothing is computed on other numbers. `retain` keeps the bytes, and the iterator takes others. The order
+-- follows from (seed, epoch), so a place in it is two numbers; `state()` returns them as a string, which fits a
+-- checkpoint's meta.
 -- @module wane.data.batches
 
 local binding = require 'wane.ffi'
@@ -14,7 +15,7 @@ local order = require 'wane.data.order'
 local read = require 'wane.tensor.read'
 local tensor = require 'wane.tensor'
 
-local C, check, raise = binding.C, binding.check, errors.raise
+local C, raise = binding.C, errors.raise
 local WHAT = 'wane.data.batches'
 
 -- An iterator. Fields: count (batches of an epoch), epoch (from 1), at (batches that were drawn of this epoch), batch
@@ -115,25 +116,22 @@ local function set_state(self, state, seed)
 end
 
 -- ---- drawing ------------------------------------------------------------------------------------------------------
--- Returns the tensors of the next batch of n examples; the buffers are used in turn.
-local function buffers_of(self, n)
+-- Returns the ring of batches of n examples, and the place of the one to draw over: the oldest.
+local function ring_of(self, n)
     local ring = self._rings[n]
     if ring == nil then
         ring = { turn = 0 }
         self._rings[n] = ring
     end
-    ring.turn = ring.turn % self._buffers + 1
-    local set = ring[ring.turn]
-    if set then return set end
-    set = {}
-    for k, piece in ipairs(self._source.pieces) do
-        local dims = { n, unpack(piece.dims) }
-        local init = create.zeros(dims, { dtype = piece.dtype, device = self._device or piece.value.device })
-        set[k] = create.cell(create.KIND_INPUT, init, ('a batch of wane.data.batches, drawn over (buffers = %d)')
-            :format(self._buffers))
-    end
-    ring[ring.turn] = set
-    return set
+    local turn = ring.turn % self._buffers + 1
+    ring[turn] = ring[turn] or {}
+    return ring, turn
+end
+
+-- Returns data without numbers for a batch of n examples.
+local function room(self, piece, n)
+    local device = self._device or piece.value.device
+    return create.data({ n, unpack(piece.dims) }, piece.dtype, op.device(device, WHAT))
 end
 
 -- Returns the tensors of the next batch, or nil at the end of an epoch.
@@ -148,14 +146,18 @@ local function draw(self)
         self._order = order.shuffled(source.n, self.seed, self.epoch, self._order)
         self._epoch_of_order = self.epoch
     end
-    local set, starts, list = buffers_of(self, n), self._starts, self._order
+    local ring, turn = ring_of(self, n)
+    local set, starts, list = ring[turn], self._starts, self._order
     for k, piece in ipairs(source.pieces) do
         for i = 0, n - 1 do
             local example = list and list[from + i] or from + i
             starts[i] = piece.first + example * piece.stride
         end
-        check(C.wn_gather(set[k].id, piece.value.id, starts, n, piece.length))
+        set[k] = set[k] or room(self, piece, n)
+        set[k] = tensor.wrap(binding.id(C.wn_gather(set[k].id, piece.value.id, starts, n, piece.length)))
+        set[k]:named(self._name)
     end
+    ring.turn = turn
     self.at = self.at + 1
     return unpack(set)
 end
@@ -185,7 +187,7 @@ local OPTIONS = { 'batch', 'length', 'shuffle', 'seed', 'drop_last', 'state', 'b
 -- state = from batches:state(), buffers = 2: batches whose tensors exist at a time, device = of the batches: that of
 -- the data set unless given, so that a data set on the CPU feeds a model on a GPU}
 -- @return an iterator that returns a tensor (batch, ...) for each tensor of the data set; for tokens x and y (batch,
--- length) i32, where y is one token later. The tensors hold a batch until `buffers` more were drawn.
+-- length) i32, where y is one token later. They can be used until `buffers` more were drawn; `x:retain()` keeps x.
 -- @raise 'value' when there is no whole batch, or the state is another data set's; 'device' for a device that is not
 -- here
 -- @usage
@@ -209,7 +211,7 @@ return function(dataset, opts)
         batch = batch, count = count, epoch = 1, at = 0, seed = opts.seed or tonumber(C.wn_seed_get() % 2 ^ 53),
         _source = source, _is_shuffled = opts.shuffle and true or false, _buffers = opts.buffers or 2, _rings = {},
         _device = device, _starts = binding.list('int64_t', math.min(batch, source.n)), _order = false,
-        _epoch_of_order = false,
+        _epoch_of_order = false, _name = ('a batch of wane.data.batches (buffers = %d)'):format(opts.buffers or 2),
     }, Batches)
     if opts.state ~= nil then set_state(self, opts.state, opts.seed) end
     return self
