@@ -406,6 +406,27 @@ describe('the public headers', function()
     end)
 end)
 
+-- Returns the assignments of a status to the field `code` of a struct that would overwrite a failure before it.
+local function overwriting(path, text)
+    local bad = {}
+    for at in text:gmatch '()[%w_]+%-?[>.]code =%s+[%l_][%w_]*%(' do
+        bad[#bad + 1] = ('%s:%d: write WN_KEEP'):format(path, #lines_of(text:sub(1, at)))
+    end
+    return bad
+end
+
+describe('the passes', function()
+    it('keep the first failure of several', function()
+        assert.same({ 'x.c:2: write WN_KEEP', 'x.c:4: write WN_KEEP' },
+            overwriting('x.c', '\n    x->code = f(1);\n    code = f(1), WN_KEEP(x->code, f(1));\n  x.code =\n g(1);'))
+        local bad = {}
+        for _, path in ipairs(files('^runtime/.*%.c$', 'runtime')) do
+            for _, line in ipairs(overwriting(path, helper.read(path))) do bad[#bad + 1] = line end
+        end
+        assert_none(bad)
+    end)
+end)
+
 describe('every file', function()
     it('opens by saying what it is for', function()
         local bad = {}

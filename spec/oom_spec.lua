@@ -202,6 +202,65 @@ describe('wane.memory.limit', function()
     end)
 end)
 
+-- ---- networks that rewrites fuse ------------------------------------------------------------------------------------
+
+-- Returns images (2, 3, 6, 6) that `before` fused chains have made of data.
+local function images(before)
+    local x = wane.eval(wane.randn(2, 3, 6, 6))
+    return function()
+        local y = x
+        for _ = 1, before do y = y:tanh():exp():reshape(216):reshape(2, 3, 6, 6) end
+        return y
+    end
+end
+
+-- Returns a row of `rewritten`: words are the fused ops of a step over the images, make() returns the modules and
+-- forward(x, module, module, ...), a loss.
+local function network(name, words, make)
+    local row = { name = name, words = words }
+    function row.world(before)
+        wane.manual_seed(9)
+        local w, x, modules, forward = { params = {} }, images(before), make()
+        for _, m in ipairs(modules) do
+            for _, p in ipairs(m:parameters()) do w.params[#w.params + 1] = p end
+        end
+        local opt = optim.SGD(w.params, { lr = 0.01 })
+        function w.step() return opt:step(forward(x(), unpack(modules))) end
+        return w
+    end
+    return row
+end
+
+local labels = wane.tensor({ 2, 0 }, { dtype = 'i32' })
+local rewritten = {
+    network('convolutions and norms', { 'batch_norm+relu', 'relu_norm_sums', 'relu_norm_dx', 'batch_norm+add+relu' },
+        function()
+            return { nn.Conv2d(3, 8, 3, { padding = 1 }), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3, { padding = 1 }),
+                nn.BatchNorm2d(8) }, function(x, a, m, b, n)
+                local h = m(a(x)):relu()
+                return ((n(b(h)) + h):relu() ^ 2):mean()
+            end
+        end),
+    network('convolutions and norms in evaluation', { 'conv2d+relu', 'conv2d+batch_norm+relu' }, function()
+        local frozen, norm = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8):eval()
+        return { nn.Conv2d(8, 4, 3) }, function(x, last)
+            local h = wane.no_grad(function() return norm(frozen(x)):relu() end)
+            return last(h):relu():mean()
+        end
+    end),
+    network('products and the loss', { 'linear+relu', 'matmul+gelu_grad', 'cross_entropy', 'matmul+sgd' }, function()
+        return { nn.Linear(108, 24), nn.Linear(24, 24), nn.Linear(24, 3) }, function(x, a, b, c)
+            return nn.cross_entropy(c(b(a(x:reshape(2, 108)):relu()):gelu()), labels)
+        end
+    end),
+    network('chains and residual norms', { 'layernorm_dx_add', 'sigmoid_grad+mul+tanh_grad' }, function()
+        return { nn.LayerNorm(16), nn.Linear(16, 16) }, function(x, norm, up)
+            local h = x:reshape(216, 1) * up.bias
+            return ((h + up(norm(h)):tanh():exp():sigmoid()) ^ 2):mean()
+        end
+    end),
+}
+
 -- ---- every allocation fails once ------------------------------------------------------------------------------------
 
 describe('every allocation made to fail once', function()
@@ -274,6 +333,38 @@ describe('every allocation made to fail once', function()
                 assert.is_true(failures > (forget and 300 or 60), tostring(failures))
             end)
         end
+    end
+
+    -- A rewrite keeps its windows in an array that grows at the 1st, the 9th and the 17th: `before` fused chains put
+    -- each fusion of a network at such a place.
+    for _, row in ipairs(rewritten) do
+        it('in a rewrite is an oom, and the next step has the right bits: ' .. row.name, function()
+            no_second_try()
+            local failures, words = 0, {}
+            for before = 0, 8 do
+                local function steps(step)
+                    local w = row.world(before)
+                    local first = step(w)
+                    local second = w.step()
+                    return ('%.17g %.17g %s'):format(first:item(), second:item(), bits(w.params))
+                end
+                local expected = steps(function(w)
+                    for _, i in ipairs(wane.plan(w.step):schedule()) do words[i.op or ''] = true end
+                    return w.step()
+                end)
+                assert.equal(expected, steps(function(w)
+                    local loss, count = sweep(w.step, true, function(e, n)
+                        assert.equal('oom', e.code, before .. ', ' .. n .. ': ' .. tostring(e))
+                    end)
+                    failures = failures + count
+                    return loss
+                end))
+            end
+            for _, word in ipairs(row.words) do
+                assert.is_truthy(words[word], word .. ' was not fused')
+            end
+            assert.is_true(failures > 900, tostring(failures))
+        end)
     end
 
     it('leaves nothing behind in the library itself', function()

@@ -41,4 +41,12 @@ const char *wn__status_word(int32_t code);
         code = (expr);                                                                                                 \
         if (code != WN_OK) goto fail;                                                                                  \
     } while (0)
+
+/* Evaluates `expr` and keeps its status in `code`, which is the first failure of a pass: does nothing where `code` is a
+ * failure already, and leaves one that `expr` itself put there. */
+#define WN_KEEP(code, expr)                                                                                            \
+    do {                                                                                                               \
+        int32_t wn_keep_code_ = (code) == WN_OK ? (expr) : WN_OK;                                                      \
+        if ((code) == WN_OK) (code) = wn_keep_code_;                                                                   \
+    } while (0)
 #endif

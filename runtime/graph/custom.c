@@ -266,15 +266,15 @@ static struct wn_node *opaque(struct wn__emitter *e, const struct wn_node *n, st
     struct wn_node *made = NULL;
     e->code = m.t == NULL ? WN_OOM : WN_OK;
     if (m.t != NULL) *m.t = (struct wn__template){.refs = 1, .is_opaque = 1};
-    if (e->code == WN_OK) e->code = maker_external(&m, v);
-    for (int32_t i = 1; i <= n->custom->n_out && e->code == WN_OK; i++)
+    WN_KEEP(e->code, maker_external(&m, v));
+    for (int32_t i = 1; i <= n->custom->n_out; i++)
         if (wn__dtype_is_float(n->in[i]->type.dtype) && is_made_of(v, n->in[i], w))
-            e->code = maker_external(&m, n->in[i]);
+            WN_KEEP(e->code, maker_external(&m, n->in[i]));
     int32_t made_of = (int32_t)m.n_external - 1;
     struct wn__context before = wn__here;
     wn__here.scope = n->scope;
     wn__here.region = n->region;
-    if (e->code == WN_OK && made_of > 0) e->code = custom_node(&m, made_of, n->line, &made);
+    if (made_of > 0) WN_KEEP(e->code, custom_node(&m, made_of, n->line, &made));
     wn__here = before;
     wn__template_unref(m.t);
     wn__free(m.external);

@@ -33,7 +33,7 @@ static const struct wn_type *type_of(const struct wn_node *v)
 struct wn_node *wn__emit_keep(struct wn__emitter *e, struct wn_node *node)
 {
     struct wn__grads *g = e->g;
-    e->code = wn__grow(&g->nodes, &g->capacity, g->count + 1, sizeof *g->nodes);
+    WN_KEEP(e->code, wn__grow(&g->nodes, &g->capacity, g->count + 1, sizeof *g->nodes));
     if (e->code != WN_OK) {
         wn__node_unref(node);
         return NULL;
@@ -57,8 +57,8 @@ static struct wn_node *record(struct wn__emit *base, int32_t op, int32_t n, stru
         int32_t layout = wn__wanted_layout(op, n, in, attrs, i);
         if (in[i]->type.layout == layout) continue;
         if (n > WN_GRAD_MAX) {
-            e->code =
-                wn__fail(WN_INTERNAL, "%s: a gradient of %d inputs, one of them not plain", wn__op_name(op), (int)n);
+            WN_KEEP(e->code, wn__fail(WN_INTERNAL, "%s: a gradient of %d inputs, one of them not plain",
+                                      wn__op_name(op), (int)n));
             return NULL;
         }
         struct wn_node *made = wn__emit_layout(e, in[i], layout);
@@ -71,7 +71,7 @@ static struct wn_node *record(struct wn__emit *base, int32_t op, int32_t n, stru
     wn__here.scope = e->forward->scope;
     wn__here.region = e->forward->region;
     wn__here.device = e->forward->device;
-    e->code = wn__record(op, n, in, attrs, e->forward->line, &node);
+    WN_KEEP(e->code, wn__record(op, n, in, attrs, e->forward->line, &node));
     wn__here = before;
     node = e->code == WN_OK ? wn__emit_keep(e, node) : NULL;
     if (node == NULL || like == NULL) return node;

@@ -7,7 +7,7 @@
 void wn__bytes_put(struct wn__bytes *b, const void *data, int64_t n)
 {
     if (b->code != WN_OK) return;
-    b->code = wn__grow(&b->data, &b->capacity, b->count + n, 1);
+    WN_KEEP(b->code, wn__grow(&b->data, &b->capacity, b->count + n, 1));
     if (b->code != WN_OK) return;
     memcpy(b->data + b->count, data, (size_t)n);
     b->count += n;
@@ -61,7 +61,7 @@ static void encode_regions(struct wn__bytes *b, struct wn__regions *regions, int
 {
     for (int64_t i = known; i < regions->count && b->code == WN_OK; i++) {
         int32_t parent = 0;
-        b->code = wn__regions_local(regions, wn__region_parent(regions->seen[i]), &parent);
+        WN_KEEP(b->code, wn__regions_local(regions, wn__region_parent(regions->seen[i]), &parent));
         wn__bytes_int(b, parent);
     }
 }
@@ -105,7 +105,7 @@ void wn__encode_node(struct wn__bytes *b, const struct wn_node *n, struct wn__re
     if (n->op == WN_OP_CELL) wn__bytes_int(b, n->cell->local);
     if (leaf) return;
     int64_t known = regions->count;
-    if (b->code == WN_OK) b->code = wn__regions_local(regions, n->region, &region);
+    WN_KEEP(b->code, wn__regions_local(regions, n->region, &region));
     if (b->code != WN_OK) return;
     struct wn_attrs attrs = wn__attrs_without_offset(n->op, &n->attrs);
     wn__bytes_attrs(b, &attrs);

@@ -110,7 +110,7 @@ void wn__tiles_encode(struct wn__bytes *b, struct wn_node *const *order, int64_t
         if (is_slice(order[i])) order[i]->in[0]->slice = NULL;
     }
     for (int64_t i = count - 1; i >= 0 && b->code == WN_OK; i--) {
-        if (order[i]->slice != NULL) b->code = encode_slices(b, order[i]);
+        if (order[i]->slice != NULL) WN_KEEP(b->code, encode_slices(b, order[i]));
         if (is_slice(order[i])) wn__tiles_wait(order[i]);
     }
     wn__bytes_int(b, count);

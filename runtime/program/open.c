@@ -311,8 +311,8 @@ static int32_t write_key(struct wn_program *p)
     const int64_t head[] = {p->mode,           p->joint,       p->transient,      p->policy,  p->device,
                             d->target.threads, d->target.arch, d->target.library, p->n_roots, p->n_updates,
                             wn__rewrite_on,    p->target,      wn__costs_id()};
-    b->code = wn__grow(&b->data, &b->capacity, 16 * (p->order.count + p->n_updates + 16),
-                       1); /* bytes; most keys need no more */
+    WN_KEEP(b->code, wn__grow(&b->data, &b->capacity, 16 * (p->order.count + p->n_updates + 16),
+                              1)); /* bytes; most keys need no more */
     for (size_t i = 0; i < sizeof head / sizeof head[0]; i++) wn__bytes_int(b, head[i]);
     wn__bytes_put(b, &p->scale, sizeof p->scale);
     for (int32_t i = 0; i < p->n_roots; i++) {

@@ -14,7 +14,7 @@ struct emitter {
 
 static void put(struct emitter *e, int32_t what, int32_t block, int32_t option)
 {
-    if (e->n == e->room) e->code = wn__fail(WN_INTERNAL, "chain: more operations than the table counted");
+    if (e->n == e->room) WN_KEEP(e->code, wn__fail(WN_INTERNAL, "chain: more operations than the table counted"));
     else if (e->code == WN_OK) e->op[e->n++] = (struct wn_chain_op){what, block + 1, option};
 }
 
@@ -51,7 +51,7 @@ static void put_part(struct emitter *e, const struct wn__part *p, int64_t m)
     int32_t i = wn__step_function_find(table, m - p->shift);
     struct wn__chain_move move;
     if (i < 0 || !find_move(e->s, p, &table->at[i], &move)) {
-        e->code = wn__fail(WN_INTERNAL, "chain: no move has the value of the table");
+        WN_KEEP(e->code, wn__fail(WN_INTERNAL, "chain: no move has the value of the table"));
         return;
     }
     m = table->at[i].bytes;

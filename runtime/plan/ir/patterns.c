@@ -73,8 +73,7 @@ int32_t wn__rewrite_cross_entropy(struct wn__rewriting *w, int32_t i)
     const struct wn__fusion forward = {WN_OP_CROSS_ENTROPY, &attrs, &in},
                             backward = {WN_OP_CROSS_ENTROPY_GRAD, &attrs, &back};
     if (!wn__rewrite_fits(w, i, &backward)) return 0;
-    if (!wn__rewrite_replace(w, loss, 0, v, &forward) || w->code != WN_OK) return 0;
-    return wn__rewrite_replace(w, i, 0, g, &backward);
+    return wn__rewrite_replace(w, loss, 0, v, &forward) && wn__rewrite_replace(w, i, 0, g, &backward);
 }
 
 static int32_t is_update(int32_t op)
@@ -122,7 +121,7 @@ static int32_t find_cell_readers(struct wn__rewriting *w)
 static int32_t reads_written(struct wn__rewriting *w, int32_t p)
 {
     const struct wn__ir *ir = w->ir;
-    w->code = find_cell_readers(w);
+    WN_KEEP(w->code, find_cell_readers(w));
     for (int32_t k = 0; w->code == WN_OK && k < wn__rewrite_n_inputs(w, p); k++) {
         const struct wn__ir_node *v = &ir->node[wn__ir_storage(ir, wn__rewrite_input(w, p, k))];
         if (v->leaf == WN_LEAF_CELL && w->cell_written[v->slot]) return 1;

@@ -74,15 +74,14 @@ static void absorb(struct wn__rewriting *w, int32_t i, int32_t k, int32_t p)
     for (int32_t j = 0; j < wn__rewrite_n_inputs(w, p); j++) w->readers[wn__rewrite_input(w, p, j)]--;
 }
 
-/* Makes node i what `to` says. Requires that what it does not read any more was absorbed before. */
-static void become(struct wn__rewriting *w, int32_t i, const struct wn__fusion *to)
+int32_t wn__rewrite_become(struct wn__rewriting *w, int32_t i, const struct wn__fusion *to)
 {
     struct wn__ir *ir = w->ir;
     const struct wn__rewrite_inputs *in = to->in;
     for (int32_t k = 0; k < wn__rewrite_n_inputs(w, i); k++) w->readers[wn__rewrite_input(w, i, k)]--;
     if (w->at[i] < 0) {
-        w->code = wn__grow(&w->window, &w->capacity, w->n_windows + 1, sizeof *w->window);
-        if (w->code != WN_OK) return;
+        WN_KEEP(w->code, wn__grow(&w->window, &w->capacity, w->n_windows + 1, sizeof *w->window));
+        if (w->code != WN_OK) return 0;
         w->at[i] = (int32_t)w->n_windows++;
     }
     w->window[w->at[i]] = *in;
@@ -96,6 +95,7 @@ static void become(struct wn__rewriting *w, int32_t i, const struct wn__fusion *
     }
     ir->node[i].op = to->op;
     ir->node[i].attrs = *to->attrs;
+    return 1;
 }
 
 int32_t wn__rewrite_fits(const struct wn__rewriting *w, int32_t i, const struct wn__fusion *to)
@@ -106,18 +106,11 @@ int32_t wn__rewrite_fits(const struct wn__rewriting *w, int32_t i, const struct 
     return wn__op_reads(&d);
 }
 
-int32_t wn__rewrite_become(struct wn__rewriting *w, int32_t i, const struct wn__fusion *to)
-{
-    become(w, i, to);
-    return w->code == WN_OK;
-}
-
 int32_t wn__rewrite_replace(struct wn__rewriting *w, int32_t i, int32_t k, int32_t p, const struct wn__fusion *to)
 {
     if (!wn__rewrite_fits(w, i, to)) return 0;
     absorb(w, i, k, p);
-    become(w, i, to);
-    return 1;
+    return wn__rewrite_become(w, i, to);
 }
 
 /* ---- the pass ------------------------------------------------------------------------------------------- */
@@ -195,7 +188,7 @@ static int32_t rewrite(struct wn__rewriting *w)
         for (size_t p = 0; p < sizeof patterns / sizeof patterns[0] && w->code == WN_OK; p++)
             while (w->code == WN_OK && patterns[p](w, i)) continue;
     }
-    if (w->code == WN_OK && w->n_windows > 0) w->code = write_back(w, recorded);
+    if (w->n_windows > 0) WN_KEEP(w->code, write_back(w, recorded));
     return w->code;
 }
 

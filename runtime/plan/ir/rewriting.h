@@ -47,8 +47,8 @@ int32_t wn__rewrite_sole(const struct wn__rewriting *w, int32_t i, int32_t k, in
 int32_t wn__rewrite_may_wait(const struct wn__rewriting *w, int32_t p, int32_t c);
 /* Returns whether a kernel of the op reads the inputs of `to` in the layouts and dtypes that they have. */
 int32_t wn__rewrite_fits(const struct wn__rewriting *w, int32_t i, const struct wn__fusion *to);
-/* Makes node i what `to` says and marks p, the value of its input k, as absorbed. Returns 0, and changes nothing, if no
- * kernel reads the inputs. */
+/* Makes node i what `to` says and marks p, the value of its input k, as absorbed. Returns 1; 0, where no kernel reads
+ * the inputs and nothing was changed, or after a failure. */
 int32_t wn__rewrite_replace(struct wn__rewriting *w, int32_t i, int32_t k, int32_t p, const struct wn__fusion *to);
 /* Makes node i, which absorbs nothing any more, what `to` says. Returns 1, or 0 after a failure. */
 int32_t wn__rewrite_become(struct wn__rewriting *w, int32_t i, const struct wn__fusion *to);

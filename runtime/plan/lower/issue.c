@@ -9,7 +9,7 @@
 int32_t wn__issue_value(struct wn__issuing *x, int32_t node, int32_t action)
 {
     int64_t n = x->out->list.n_values;
-    if (x->code == WN_OK) x->code = wn__grow(&x->last.item, &x->last.capacity, n + 1, sizeof *x->last.item);
+    WN_KEEP(x->code, wn__grow(&x->last.item, &x->last.capacity, n + 1, sizeof *x->last.item));
     if (x->code != WN_OK) return -1;
     x->last.item[n] = -1;
     int32_t value = wn__list_value(&x->out->list, node, action);
@@ -21,7 +21,7 @@ struct wn__item *wn__issue_item(struct wn__issuing *x, int32_t what, int32_t nod
 {
     struct wn__item *it = x->code == WN_OK ? wn__list_item(&x->out->list, n_in) : NULL;
     if (it == NULL) {
-        x->code = x->code == WN_OK ? WN_OOM : x->code;
+        WN_KEEP(x->code, WN_OOM);
         return NULL;
     }
     it->what = what;
@@ -305,7 +305,7 @@ int32_t wn__lower_issue(const struct wn__ir *ir, const struct wn__recipe *r, str
 {
     struct wn__issuing x = {.ir = ir, .r = r, .out = out};
     struct wn__pool scratch = {0};
-    x.code = take_arrays(&x, &scratch);
+    WN_KEEP(x.code, take_arrays(&x, &scratch));
     if (x.code == WN_OK) {
         for (int32_t e = 0; e < ir->n_effects; e++) out->effect_in[e] = -1;
         put_leaves(&x);

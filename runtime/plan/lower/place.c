@@ -100,7 +100,7 @@ static int64_t lowest_fit(struct placing *p, const struct box *b)
 static void put_placed(struct placing *p, const struct box *b)
 {
     const struct wn__stretch s = {b->at, b->at + b->bytes, b->first, b->last};
-    if (p->code == WN_OK) p->code = wn__occupied_add(&p->placed, &s);
+    WN_KEEP(p->code, wn__occupied_add(&p->placed, &s));
 }
 
 /* Places all boxes in the present order, each at its lowest fit, and returns the height. */
@@ -426,7 +426,7 @@ static int32_t place_boxes(struct placing *p, int64_t *height)
     WN_TRY(raise_bound(p));
     WN_TRY(find_crowds(p));
     for (int32_t i = 0; i < p->n; i++) p->order[i] = i;
-    p->code = wn__occupied_make(&p->placed, (int64_t)p->n + p->n_fixed, p->s->n + 1);
+    WN_KEEP(p->code, wn__occupied_make(&p->placed, (int64_t)p->n + p->n_fixed, p->s->n + 1));
     if (p->code == WN_OK) *height = search(p, rank);
     wn__occupied_release(&p->placed);
     if (p->code == WN_OK) write_back(p);
@@ -451,7 +451,7 @@ static int32_t place_space(const struct wn__ir *ir, struct wn__schedule *s, int3
         find_bound(&p);
         *height = p.n == 0 ? 0 : p.bound;
     }
-    if (p.code == WN_OK && effort != WN__PLACE_BOUND && p.n > 0) p.code = place_boxes(&p, height);
+    if (effort != WN__PLACE_BOUND && p.n > 0) WN_KEEP(p.code, place_boxes(&p, height));
     wn__pool_release(&p.scratch);
     return p.code;
 }

@@ -47,7 +47,7 @@ static void leave(struct wn__issuing *x, int32_t node, int32_t action)
     x->at.now[node] = -1;
     if (x->at.kept[node] >= 0) return;
     x->at.kept[node] = wn__issue_value(x, node, action);
-    if (x->code == WN_OK) x->code = wn__grow(&d->departure, &d->capacity, d->n + 1, sizeof *d->departure);
+    WN_KEEP(x->code, wn__grow(&d->departure, &d->capacity, d->n + 1, sizeof *d->departure));
     if (x->code != WN_OK) return;
     d->departure[d->n++] =
         (struct wn__departure){.after = x->last.item[value], .value = value, .kept = x->at.kept[node]};

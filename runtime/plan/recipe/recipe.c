@@ -129,14 +129,14 @@ int32_t wn__recipe_put(struct wn__recipe *r, int32_t kind, int32_t block, int32_
 
 static void put_step(struct compiler *c, int32_t kind, int32_t block, int32_t root, int32_t n_keep)
 {
-    if (c->code == WN_OK) c->code = wn__recipe_put(c->r, kind, block, root, n_keep);
+    WN_KEEP(c->code, wn__recipe_put(c->r, kind, block, root, n_keep));
 }
 
 /* Adds an F, Fe or Free of a block. A Free that frees nothing is left out. */
 static void put_keep(struct compiler *c, int32_t kind, int32_t block, struct keep_rule rule)
 {
     int32_t dropped;
-    if (c->code == WN_OK) c->code = wn__recipe_room(c->r, c->r->limit[block] - c->r->first[block]);
+    WN_KEEP(c->code, wn__recipe_room(c->r, c->r->limit[block] - c->r->first[block]));
     if (c->code != WN_OK) return;
     int32_t n = keep_set(c, block, rule, &dropped);
     if (kind != WN_RECIPE_FREE || dropped > 0) put_step(c, kind, block, c->ir->node[c->r->first[block]].root, n);

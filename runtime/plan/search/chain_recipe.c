@@ -70,7 +70,7 @@ static int32_t make_chain(const struct wn__classes *k, int32_t lo, int32_t hi, s
 static void put_step(struct emission *e, int32_t kind, int32_t block, int32_t beyond, const struct wn__option *o)
 {
     struct wn__recipe *r = &e->out;
-    if (e->code == WN_OK) e->code = wn__recipe_room(r, r->limit[block] - r->first[block]);
+    WN_KEEP(e->code, wn__recipe_room(r, r->limit[block] - r->first[block]));
     if (e->code != WN_OK) return;
     const int32_t *own = e->classes->own[block];
     int32_t n = 0, next = 0;
@@ -81,7 +81,7 @@ static void put_step(struct emission *e, int32_t kind, int32_t block, int32_t be
         int32_t needed = r->last[i] >= beyond && !e->ir->node[i].is_reissued;
         if (chosen || needed || wn__recipe_always_keeps(e->ir, i)) wn__recipe_keep(r, n++, i, wn__action_of(e->ir, i));
     }
-    e->code = wn__recipe_put(r, kind, block, e->ir->node[r->first[block]].root, n);
+    WN_KEEP(e->code, wn__recipe_put(r, kind, block, e->ir->node[r->first[block]].root, n));
 }
 
 /* Puts the step of an operation. lo: the root's first block; *front: the block that its forward has reached. */

@@ -25,7 +25,7 @@ struct list {
 /* Adds a copy of n kept nodes with their cost. */
 static void put(struct list *l, const int32_t *keep, int32_t n, const struct wn__subgraph_cost *cost)
 {
-    if (l->code == WN_OK) l->code = wn__grow(&l->option, &l->capacity, l->n + 1, sizeof *l->option);
+    WN_KEEP(l->code, wn__grow(&l->option, &l->capacity, l->n + 1, sizeof *l->option));
     int32_t *copy = l->code == WN_OK ? wn__pool_get(l->pool, (n + 1) * (int64_t)sizeof *copy) : NULL;
     if (copy == NULL) {
         l->code = WN_OOM;
@@ -81,7 +81,7 @@ static int32_t best_step(struct wn__subgraph *x, struct list *l, const int32_t *
     for (int32_t k = 0; k < n && l->code == WN_OK; k++) {
         struct wn__subgraph_cost cost;
         int32_t m = without(keep, n, k, scratch);
-        l->code = wn__subgraph_try(x, scratch, m, &cost);
+        WN_KEEP(l->code, wn__subgraph_try(x, scratch, m, &cost));
         if (l->code != WN_OK) return -1;
         put(l, scratch, m, &cost);
         double g = gain(now, &cost);
@@ -97,7 +97,7 @@ static int32_t best_step(struct wn__subgraph *x, struct list *l, const int32_t *
 static void descend(struct wn__subgraph *x, struct list *l, int32_t *keep, int32_t n, int32_t *scratch)
 {
     struct wn__subgraph_cost now;
-    l->code = wn__subgraph_try(x, keep, n, &now);
+    WN_KEEP(l->code, wn__subgraph_try(x, keep, n, &now));
     if (l->code == WN_OK) put(l, keep, n, &now);
     while (n > 0 && l->code == WN_OK) {
         int64_t at = l->n;
@@ -125,7 +125,7 @@ static void find_worth(struct wn__subgraph *x, struct list *l, const struct kept
         int32_t v = all->keep[k];
         worth[k] = (double)x->ir.node[v].bytes / ((double)x->ns[v] + 1);
         if (all->n > most) continue;
-        l->code = wn__subgraph_try(x, scratch, without(all->keep, all->n, k, scratch), &cost);
+        WN_KEEP(l->code, wn__subgraph_try(x, scratch, without(all->keep, all->n, k, scratch), &cost));
         worth[k] = gain(&all->cost, &cost);
     }
 }
@@ -138,7 +138,7 @@ static void descend_in_order(struct wn__subgraph *x, struct list *l, int32_t *ke
     struct kept_set all = {.keep = keep, .n = n};
     struct wn__subgraph_cost cost;
     if (worth == NULL) l->code = WN_OOM;
-    if (l->code == WN_OK) l->code = wn__subgraph_try(x, keep, n, &all.cost);
+    WN_KEEP(l->code, wn__subgraph_try(x, keep, n, &all.cost));
     if (l->code == WN_OK) put(l, keep, n, &all.cost);
     int64_t most = WORK / x->ir.n + 1;
     if (l->code == WN_OK) find_worth(x, l, &all, most, worth, scratch);
@@ -151,7 +151,7 @@ static void descend_in_order(struct wn__subgraph *x, struct list *l, int32_t *ke
         for (int32_t k = best; k + 1 < n; k++) worth[k] = worth[k + 1];
         n = without(keep, n, best, keep);
         if (done % step != 0 && n > 0) continue;
-        l->code = wn__subgraph_try(x, keep, n, &cost);
+        WN_KEEP(l->code, wn__subgraph_try(x, keep, n, &cost));
         if (l->code == WN_OK) put(l, keep, n, &cost);
     }
 }
@@ -280,8 +280,8 @@ static int32_t fill_class(struct wn__class *c, struct wn__subgraph *x, struct wn
     memcpy(key, x->key, (size_t)x->key_bytes);
     *c = (struct wn__class){.key = key, .key_bytes = x->key_bytes, .incoming = x->incoming, .outputs = output_bytes(x)};
     find_options(x, &l);
-    if (l.code == WN_OK) l.code = keep_options(c, &l, pool);
-    if (l.code == WN_OK) l.code = wn__subgraph_try(x, NULL, 0, &c->plain);
+    WN_KEEP(l.code, keep_options(c, &l, pool));
+    WN_KEEP(l.code, wn__subgraph_try(x, NULL, 0, &c->plain));
     wn__free(l.option);
     wn__pool_release(&tries);
     return l.code;

@@ -50,7 +50,7 @@ static int32_t kept_as(const struct wn__recipe *r, const struct wn__recipe_step 
 
 static void put_edit(struct search *s, int32_t step, int32_t node, int32_t to, double worth)
 {
-    if (s->code == WN_OK) s->code = wn__grow(&s->edit, &s->capacity, s->n + 1, sizeof *s->edit);
+    WN_KEEP(s->code, wn__grow(&s->edit, &s->capacity, s->n + 1, sizeof *s->edit));
     if (s->code == WN_OK) s->edit[s->n++] = (struct edit){step, node, to, worth};
 }
 
@@ -219,8 +219,8 @@ static int32_t edit_point(struct search *s, int64_t k, int64_t n)
     find_edits(s, &from);
     best_first(s, n);
     for (int64_t i = 0; i < n && i < s->n && s->code == WN_OK; i++) {
-        s->code = copy_edited(b, &from, &s->edit[i], &to);
-        if (s->code == WN_OK) s->code = wn__frontier_offer(b, &to, name);
+        WN_KEEP(s->code, copy_edited(b, &from, &s->edit[i], &to));
+        WN_KEEP(s->code, wn__frontier_offer(b, &to, name));
     }
     wn__recipe_release(&from);
     return s->code;
@@ -237,7 +237,7 @@ int32_t wn__frontier_search(struct wn__building *b, const int64_t *ns)
     struct search s = {.b = b, .ns = ns, .code = WN_OK};
     int64_t edits = wn__frontier_edits(b->ir);
     for (int32_t a = WN_DECISION_RECOMPUTE + 1; a < WN_DECISION_COUNT && s.code == WN_OK; a++)
-        if (wn__action_name(a) != NULL) s.code = pack_points(b, a);
+        if (wn__action_name(a) != NULL) WN_KEEP(s.code, pack_points(b, a));
     for (int32_t round = 0; round < ROUNDS && s.code == WN_OK; round++) {
         int64_t points = b->n, per = edits / ROUNDS;
         if (per < 1 || points < 1) break;
@@ -245,7 +245,7 @@ int32_t wn__frontier_search(struct wn__building *b, const int64_t *ns)
         /* From the last point on: edits of a point join the list near it, so the points still to come keep their
          * indices. */
         for (int64_t k = points - 1; k >= 0 && s.code == WN_OK; k -= stride)
-            if (k < b->n) s.code = edit_point(&s, k, each < MIN_EDITS ? MIN_EDITS : each);
+            if (k < b->n) WN_KEEP(s.code, edit_point(&s, k, each < MIN_EDITS ? MIN_EDITS : each));
     }
     wn__free(s.edit);
     return s.code;
