@@ -192,3 +192,19 @@ describe('wane.checkpoint_sequential', function()
         end
     end)
 end)
+
+describe('nn.Sequential', function()
+    it('hands on as many values as there are, nil too', function()
+        local seen = {}
+        local function note(...)
+            seen[#seen + 1] = select('#', ...)
+            return ...
+        end
+        local m = nn.Sequential { note, function(a, b) return a, b, nil end, note, function() end, note,
+            function() return 7 end, note, function(a) return a, nil, 2, 3, 4, 5, 6, 7, 8, nil end }
+        assert.are.equal(10, select('#', m(1, 2)))
+        assert.are.same({ 2, 3, 0, 1 }, seen)
+        assert.are.equal(8, (select(9, m(nil))))
+        assert.are.equal(0, select('#', nn.Sequential {}()))
+    end)
+end)

@@ -35,14 +35,21 @@ function Sequential:add(m)
     return self
 end
 
--- Calls the entries from the k-th on, each with all results of the one before it.
-local function call_from(list, k, ...)
-    if k > #list then return ... end
-    return call_from(list, k + 1, list[k](...))
+-- Returns the number of values and, if that is not 1, a list of them; else the value.
+local function results(...)
+    local n = select('#', ...)
+    if n == 1 then return n, (...) end
+    return n, { ... }
 end
 
+-- Calls each entry with all results of the one before it. One value is handed on in a loop, which LuaJIT compiles.
 function Sequential:forward(...)
-    return call_from(self, 1, ...)
+    local n, x = results(...)
+    for k = 1, #self do
+        if n == 1 then n, x = results(self[k](x)) else n, x = results(self[k](unpack(x, 1, n))) end
+    end
+    if n == 1 then return x end
+    return unpack(x, 1, n)
 end
 
 return Sequential
