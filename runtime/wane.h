@@ -139,6 +139,8 @@ struct wn_memory {
 };
 /* Fills *out with the ledger of a device. Status: WN_DEVICE when there is no such device, as of all that take one. */
 WN_API int32_t wn_memory_get(int32_t device, struct wn_memory *out);
+/* Returns the bytes that values and states hold on all devices, gradients left out; 0 from another thread. */
+WN_API double wn_memory_held(void);
 /* Limits the bytes that a device's memory may take (0: no limit). A program that needs more fails with WN_OOM before it
  * runs. */
 WN_API int32_t wn_memory_limit(int32_t device, int64_t bytes);

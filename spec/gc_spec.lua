@@ -267,3 +267,99 @@ describe('garbage', function()
         end)
     end)
 end)
+
+-- Loops that make a batch, use it and leave it: no plan knows of a batch that nobody can reach any more.
+describe('a loop', function()
+    local ROWS, COLUMNS = 1024, 512
+    local BATCH = ROWS * COLUMNS * 4
+    local source = binding.new('float[?]', ROWS * COLUMNS)
+    local make = {
+        retained = function() return wane.rand(ROWS, COLUMNS):retain() end,
+        evaluated = function() return (wane.eval(wane.rand(ROWS, COLUMNS))) end,
+        data = function() return wane.from(source, { ROWS, COLUMNS }) end,
+        leaf = function() return wane.rand(ROWS, COLUMNS, { requires_grad = true }) end,
+        parameter = function() return nn.Parameter(wane.rand(ROWS, COLUMNS)) end,
+        moved = function() return wane.from(source, { ROWS, COLUMNS }):to 'f64':to('f32'):retain() end,
+        drawn = function(net)
+            net.batches = net.batches or wane.data.batches(wane.eval(wane.rand(4, 512)), { batch = 2, buffers = 1 })
+            return (net.batches:next():retain():sum() + wane.zeros(ROWS, COLUMNS)):retain()
+        end,
+    }
+    local use = {
+        ['opt:step(loss)'] = function(net, b) net.opt:step(net.layer(b):sum()) end,
+        ['three lines'] = function(net, b)
+            net.opt:zero_grad()
+            net.layer(b):sum():backward()
+            net.opt:step()
+        end,
+        ['wane.eval'] = function(net, b) return wane.eval(net.layer(b):sum(), b:mean()) end,
+        item = function(net, b) return net.layer(b):sum():item() end,
+        totable = function(net, b) return net.layer(b):narrow(1, 1, 2):totable() end,
+        assign = function(net, b) net.state:assign(b:narrow(1, 1, 3):narrow(2, 1, 3) + net.state) end,
+        ['wane.accumulate'] = function(net, b)
+            wane.accumulate(function(i) return net.layer(b:narrow(1, 4 * i, 4)):sum() end, { micro = 2 })
+            net.opt:step()
+            net.opt:zero_grad()
+        end,
+    }
+
+    local function new_net()
+        local layer = nn.Linear(COLUMNS, 3)
+        return { layer = layer, opt = optim.SGD(layer:parameters(), { lr = 1e-4 }),
+            state = wane.zeros(3, 3, { requires_grad = true }) }
+    end
+
+    -- Returns the peak of the ledger over n rounds.
+    local function peak(net, n, made, used)
+        collect()
+        wane.memory.reset_peak()
+        for _ = 1, n do
+            local b = made(net)
+            used(net, b)
+        end
+        return wane.memory().peak
+    end
+
+    for what, made in pairs(make) do
+        for point, used in pairs(use) do
+            it('holds one dead batch at most: ' .. what .. ', ' .. point, function()
+                wane.manual_seed(4)
+                local net = new_net()
+                peak(net, 1, made, used)
+                local one = peak(net, 1, made, used)
+                collect()
+                local with_gradient = point == 'three lines' and (what == 'leaf' or what == 'parameter')
+                local dead = with_gradient and 2 * BATCH or BATCH
+                assert.is_true(peak(net, 9, made, used) <= one + dead + 65536)
+            end)
+        end
+    end
+
+    it('holds the peak of the plan and a batch', function()
+        for _, what in ipairs { 'retained', 'leaf' } do
+            local net = new_net()
+            local plan = wane.plan(function() return net.opt:step(net.layer(make[what]()):sum()) end)
+            peak(net, 1, make[what], use['opt:step(loss)'])
+            local got = peak(net, 30, make[what], use['opt:step(loss)'])
+            assert.is_true(got >= plan.peak and got <= plan.peak + BATCH, ('%d, %d'):format(got, plan.peak))
+        end
+    end)
+
+    it('that leaves nothing collects nothing, and one that keeps all collects at one of eight run points', function()
+        local net = new_net()
+        local batch, collections = wane.eval(wane.rand(ROWS, COLUMNS)), 0
+        local kept = {} -- luacheck: ignore 241
+        binding.each_collection(function() collections = collections + 1 end)
+        local function count(fn)
+            collect()
+            collectgarbage 'stop'
+            local before = collections
+            for k = 1, 64 do fn(k) end
+            collectgarbage 'restart'
+            return collections - before
+        end
+        assert.equal(0, count(function() net.opt:step(net.layer(batch):sum()) end))
+        local n = count(function(k) kept[k] = wane.eval(batch + k) end)
+        assert.is_true(n >= 1 and n <= 20, tostring(n))
+    end)
+end)

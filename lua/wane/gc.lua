@@ -1,50 +1,46 @@
 --- Collects garbage in time where it holds bytes of the library, and shows warnings.
 --
--- Lua's collector sees a tensor as a table of a hundred bytes, whatever bytes its value has. Therefore a caller that
--- made values with bytes (inputs, results) calls `gc.made`. When such values exceed a soft limit, a full collection
--- runs, and the limit becomes 1.4 times the bytes that are left. This changes no result and no program's bytes.
+-- Lua's collector sees a tensor as a table of a hundred bytes, whatever bytes its value has. Therefore every run point,
+-- and all that makes data, asks the library how many bytes values and states hold. Where these have grown by more than
+-- `gc.floor` since the last collection, a full one runs: in a loop the bytes of one round at most are dead, of which no
+-- plan knows. Where nothing grows, the question is all that it costs. This changes no result and no program's bytes.
 -- @internal wane.gc
 
 local binding = require 'wane.ffi'
 
 local C = binding.C
-local collectgarbage, io, math, tonumber = collectgarbage, io, math, tonumber
+local collectgarbage, io, math = collectgarbage, io, math
 
 local gc = {}
 
---- Bytes of inputs and results of a device below which no collection runs.
-gc.floor = 64 * 1024 ^ 2
+--- Bytes that may be dead at any time: a collection takes as long as some hundreds of KiB take to compute.
+gc.floor = 1024 ^ 2
 
-local soft = {} -- device -> bytes at which the next collection runs
-local memory = binding.new('struct wn_memory')
+local PATIENT = 3 -- collections in a row that found little; after more, run points pass between them, 8 at most
 
--- Returns the bytes of inputs and results that a device holds.
-local function held(device)
-    if C.wn_memory_get(device, memory) ~= 0 then return 0 end
-    return tonumber(memory.kinds[C.WN_KIND_INPUT] + memory.kinds[C.WN_KIND_RESULT])
-end
+local base = 0 -- bytes that were held after the last collection, or fewer since
+local barren, rest = 0, 0 -- collections in a row that found less than half of the growth dead; run points to pass
 
---- Collects garbage when inputs and results of a device exceed the soft limit; called after values were made.
--- @param device number of the device
-function gc.made(device)
-    local now, limit = held(device), soft[device] or gc.floor
-    if now < limit / 4 then soft[device] = math.max(gc.floor, 2 * now) end -- a large value was freed
-    if now <= limit then return end
+--- Collects garbage where values and states have grown; called after a run point and after data was made.
+function gc.count()
+    local now = C.wn_memory_held()
+    base = math.min(base, now)
+    if now - base <= gc.floor then return end
+    if rest > 0 then
+        rest = rest - 1
+        return
+    end
     collectgarbage()
-    soft[device] = math.max(gc.floor, 1.4 * held(device))
+    local left = C.wn_memory_held()
+    barren = now - left < (now - base) / 2 and barren + 1 or 0
+    rest = barren > PATIENT and math.min(2 ^ (barren - PATIENT), 8) - 1 or 0
+    base = left
 end
 
 --- Writes warnings of the library to the error stream, one a line.
 function gc.warn()
     local text = binding.text(C.wn_warning())
     if text ~= nil and text ~= '' then io.stderr:write('wane: ', text, '\n') end
-end
-
---- Writes warnings, and collects garbage when results exceed the soft limit; called at the end of a run point.
--- @param device number of the device
-function gc.ran(device)
-    gc.warn()
-    gc.made(device)
 end
 
 return gc

@@ -63,6 +63,13 @@ int32_t wn_memory_get(int32_t device, struct wn_memory *out)
     return WN_OK;
 }
 
+double wn_memory_held(void)
+{
+    if (wn__thread_check() != WN_OK) return 0;
+    wn__handle_drain();
+    return (double)wn__ledger_held();
+}
+
 int32_t wn_memory_limit(int32_t device, int64_t bytes)
 {
     WN_TRY(wn__check_device(device, "device"));

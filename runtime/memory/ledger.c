@@ -32,6 +32,13 @@ void wn__ledger_peak(int32_t device, const int64_t *kinds)
     memcpy(l->peak_kinds, kinds, sizeof l->peak_kinds);
 }
 
+int64_t wn__ledger_held(void)
+{
+    int64_t bytes = 0;
+    for (int32_t d = 0; d < MAX_DEVICES; d++) bytes += ledgers[d].live - ledgers[d].kinds[WN_KIND_GRADIENT];
+    return bytes;
+}
+
 int32_t wn__oom(int32_t device, int64_t bytes, int64_t least_limit)
 {
     const struct wn__ledger *l = &ledgers[device];

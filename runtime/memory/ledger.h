@@ -33,6 +33,10 @@ void wn__ledger_move(int32_t device, int32_t kind, int64_t bytes);
 /* Raises the peak to `kinds` (WN_KIND_COUNT), the live bytes that a run reached, held values among them. */
 void wn__ledger_peak(int32_t device, const int64_t *kinds);
 
+/* Returns the bytes that all devices hold between runs, but for gradients, which come and go with those of parameters.
+ */
+int64_t wn__ledger_held(void);
+
 /* Takes bytes of a device and counts them as reserved. WN_OOM: the limit forbids it, the device has none, or the
  * failure switch of alloc.h asks for a failure; *out is NULL then. */
 int32_t wn__device_take(int32_t device, int64_t bytes, void **out);

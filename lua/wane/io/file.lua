@@ -99,7 +99,7 @@ function File:data(entry)
     local piece = binding.new('struct wn_file_piece')
     fill(piece, self, entry)
     local made = tensor.wrap(binding.id(C.wn_file_data(piece, type_, device)))
-    require('wane.gc').made(device)
+    require('wane.gc').count()
     return made
 end
 

@@ -13,7 +13,6 @@ local errors = require 'wane.errors'
 local groups = require 'wane.optim.groups'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
-local gc = require 'wane.gc'
 local scoped = require 'wane.scoped'
 
 local C = binding.C
@@ -188,7 +187,6 @@ end
 
 local function run(self, request, who)
     require('wane.program').run(request)
-    gc.warn()
     commit(self, who)
 end
 

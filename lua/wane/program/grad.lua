@@ -8,7 +8,6 @@ local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
-local gc = require 'wane.gc'
 local scoped = require 'wane.scoped'
 
 local C = binding.C
@@ -80,7 +79,6 @@ function methods.backward(t, opts)
         mode = 'backward', roots = { t }, again = opts.again, scale = opts.scale,
         policy = grad.policy(opts),
     }
-    gc.warn()
 end
 
 --- Computes the gradients of several losses in one pass, with the parts that they share once. A run point.
@@ -107,7 +105,6 @@ function grad.backward(list, opts)
         mode = 'backward', roots = roots, joint = true, again = opts.again, scale = opts.scale,
         policy = grad.policy(opts),
     }
-    gc.warn()
 end
 
 --- Computes tensors in one program, and keeps their values. Returns them.

@@ -7,6 +7,7 @@
 -- @internal wane.program
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local gc = require 'wane.gc'
 local module = require 'wane.module'
 local op = require 'wane.tensor.op'
 local planner = require 'wane.program.planner'
@@ -272,8 +273,10 @@ function program.run(request)
         errors.again(why)
     end
     op.new_epoch()
-    if #listeners == 0 then return p:close() end
+    if #listeners == 0 then p:close() end
     for i = 1, #listeners do listeners[i](p) end
+    gc.warn()
+    gc.count()
     return p
 end
 

@@ -298,7 +298,7 @@ function create.data(dims, dtype, device, bytes)
     local number = device or current_device()
     local type_ = binding.type_of(dims, tensor.dtype_id[dtype], 'data')
     local made = tensor.wrap(binding.id(C.wn_data(type_, number, bytes)))
-    gc.made(number)
+    gc.count()
     return made
 end
 

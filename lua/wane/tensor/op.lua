@@ -10,7 +10,6 @@
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local tensor = require 'wane.tensor'
-local gc = require 'wane.gc'
 local promote = require 'wane.tensor.promote'
 local scoped = require 'wane.scoped'
 
@@ -476,9 +475,7 @@ end
 
 --- Runs a program that computes a list of tensors. Returns the Program.
 function op.eval(list)
-    local p = run { mode = 'eval', roots = list }
-    gc.ran(tensor.typed(list[1])._device)
-    return p
+    return run { mode = 'eval', roots = list }
 end
 
 --- Returns whether t holds bytes now.
