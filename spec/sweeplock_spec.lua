@@ -103,13 +103,42 @@ describe('the lock of a file', function()
     end)
 
     it('means nothing when its file was left behind, whatever it holds', function()
-        for _, text in ipairs { '', '1', '999999999 1700000000 elsewhere\n', ('%d 1 here\n'):format(C.wn_process()),
-            ('\0'):rep(4096), 'x y z\n' } do
+        for _, text in ipairs { '', '999999999 1700000000 elsewhere\n', ('%d 1 here\n'):format(C.wn_process()) } do
             write(folder .. '/left.lock', text)
             local id = lock(folder .. '/left')
             assert.is_true(id >= 0, text)
             C.wn_lock_close(id)
         end
+    end)
+
+    it('never takes, changes or removes a file that is none of a lock', function()
+        local name = folder .. '/mine.lock'
+        local function refused(what)
+            local id, _, why = lock(folder .. '/mine')
+            assert.is_true(id < 0, what)
+            assert.matches("mine.lock' is no lock of Wane's, which is left as it is; move it away, or name", why, what)
+        end
+        for _, text in ipairs { '1', ('\0'):rep(4096), 'x y z\n', 'notes', '12 13 four five\n', '12 13 four\n\n',
+            '12 13 four\nmore\n', '-3 1 here\n', ('9'):rep(200) .. '\n', '1 2 ' .. ('h'):rep(70) .. '\n' } do
+            write(name, text)
+            refused(text)
+            assert.equal(text, read(name))
+        end
+        os.remove(name)
+        for _, text in ipairs { 'chapter 1', '', '12 13 here\n' } do
+            write(folder .. '/thesis', text)
+            helper.shell(("ln -s '%s/thesis' '%s'"):format(folder, name))
+            refused 'a link'
+            assert.equal(text, read(folder .. '/thesis'))
+            assert.equal('symbolic link\n', helper.shell(("stat -c %%F '%s'"):format(name)))
+            os.remove(name)
+        end
+        for _, make in ipairs { "ln -s '%s/gone' '%s'", "mkdir '%s/x' '%s'", "true '%s'; mkfifo '%s'" } do
+            helper.shell(make:format(folder, name))
+            refused(make)
+            helper.shell(("rm -r '%s'"):format(name))
+        end
+        assert.is_nil(read(folder .. '/gone'))
     end)
 
     it('is refused by name where its holder cannot be told', function()

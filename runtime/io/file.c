@@ -56,6 +56,16 @@ static int32_t refuse_kind(const char *what, const char *path, mode_t mode)
     return wn__fail(WN_IO, "%s '%s': it is %s, not a regular file; give the name of a file", what, path, kind_of(mode));
 }
 
+int32_t wn__file_own(int32_t folder, const char *name, int32_t flags)
+{
+    struct stat st;
+    int32_t fd = openat(folder, name, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
+    if (fd < 0 || (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))) return fd;
+    close(fd);
+    errno = EEXIST;
+    return -1;
+}
+
 int32_t wn__file_check(const char *path, const char *what)
 {
     struct stat st;
@@ -122,9 +132,9 @@ static int32_t open_folder(struct wn__file *f)
 static void remove_leftover(int32_t folder, const char *name)
 {
     struct stat st, now;
-    int32_t fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    int32_t fd = wn__file_own(folder, name, O_RDONLY);
     if (fd < 0) return;
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+    if (fstat(fd, &st) == 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
         fstatat(folder, name, &now, AT_SYMLINK_NOFOLLOW) == 0 && now.st_ino == st.st_ino && now.st_dev == st.st_dev)
         unlinkat(folder, name, 0);
     close(fd);
@@ -160,7 +170,7 @@ static void open_named(struct wn__file *f)
     for (int32_t round = 0; round < 100 && f->fd < 0; round++) {
         struct stat st;
         snprintf(f->temporary, sizeof f->temporary, ".wane-%ld-%lld.tmp", (long)getpid(), (long long)++serial);
-        f->fd = openat(f->folder, f->temporary, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
+        f->fd = wn__file_own(f->folder, f->temporary, O_CREAT | O_EXCL | O_WRONLY);
         if (f->fd < 0 && errno != EEXIST) return;
         if (f->fd < 0) continue;
         int32_t is_taken = flock(f->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;

@@ -30,6 +30,11 @@ struct wn__file {
  * message. */
 int32_t wn__file_check(const char *path, const char *what);
 
+/* Opens a file of Wane's own in a folder (a descriptor, AT_FDCWD), with the flags of open(2). A name that is a link is
+ * never followed, and one that is no regular file is not opened. Returns the descriptor, or -1 and errno: ELOOP is a
+ * link, EEXIST a name that is taken by something else. */
+int32_t wn__file_own(int32_t folder, const char *name, int32_t flags);
+
 /* Begins to write a file. */
 int32_t wn__file_create(const char *path, struct wn__file **out);
 /* Appends n bytes. */

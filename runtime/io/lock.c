@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "../base/alloc.h"
+#include "file.h"
 
 int32_t wn__lock_denied;
 
@@ -66,16 +67,24 @@ static void tell_holder(int fd)
         return; /* on a full disk the holder stays unknown */
 }
 
-/* Reads who holds the lock. Returns whether that process may hold it: it lives, or it is on another machine. */
+/* Reads who holds the lock. Returns whether the file is a lock's: it is empty, or has the line of a holder. */
 static int32_t read_holder(int fd, struct holder *out)
 {
-    char text[128], host[65] = "?";
+    char text[128], end;
     ssize_t n = pread(fd, text, sizeof text - 1, 0);
-    if (n <= 0) return 0;
+    *out = (struct holder){0};
+    if (n <= 0) return n == 0;
     text[n] = 0;
-    if (strchr(text, '\n') == NULL || sscanf(text, "%ld %lld %64s", &out->pid, &out->since, out->host) != 3) return 0;
+    if (n == sizeof text - 1 || sscanf(text, "%ld %lld %64s%c", &out->pid, &out->since, out->host, &end) != 4) return 0;
+    return end == '\n' && strchr(text, '\n') == text + n - 1 && out->pid > 0;
+}
+
+/* Returns whether a process may hold the lock: it lives, or it is on another machine. */
+static int32_t may_hold(const struct holder *h)
+{
+    char host[65] = "?";
     gethostname(host, sizeof host - 1);
-    return strcmp(host, out->host) != 0 || kill((pid_t)out->pid, 0) == 0 || errno == EPERM;
+    return h->pid > 0 && (strcmp(host, h->host) != 0 || kill((pid_t)h->pid, 0) == 0 || errno == EPERM);
 }
 
 static int32_t refuse(const char *file, const struct holder *h)
@@ -114,18 +123,20 @@ enum {
     HELD,    /* by the process that `read_holder` found */
     MOVED,   /* the holder is not known, or the file lost its name: to be tried again */
     WITHOUT, /* the file system has no locks */
+    OTHER,   /* the name is a link, or a file that is no lock */
     FAILED
 };
 
 /* Tries to take the lock once. Fills *h where another process is known to hold it. */
 static int32_t take_once(struct wn__lock *k, struct holder *h)
 {
-    k->fd = open(k->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (k->fd < 0) return FAILED;
+    k->fd = wn__file_own(AT_FDCWD, k->path, O_RDWR | O_CREAT);
+    if (k->fd < 0) return errno == ELOOP || errno == EEXIST || errno == EISDIR ? OTHER : FAILED;
+    if (!read_holder(k->fd, h)) return OTHER;
     if (lock_now(k->fd) == 0) {
         if (has_name(k)) return TAKEN;
     } else if (errno == EWOULDBLOCK) {
-        if (read_holder(k->fd, h)) return HELD;
+        if (may_hold(h)) return HELD;
         h->pid = 0;
     } else {
         return errno == ENOLCK || errno == ENOSYS || errno == EOPNOTSUPP || errno == EINVAL ? WITHOUT : FAILED;
@@ -150,6 +161,13 @@ int32_t wn__lock_take(const char *file, struct wn__lock **out)
     if (code != WN_OK) goto fail;
     if (how == FAILED) {
         code = lock_fail(k, "locking");
+        goto fail;
+    }
+    if (how == OTHER) {
+        code = wn__fail(WN_IO,
+                        "locking '%s': '%s' is no lock of Wane's, which is left as it is; move it away, or name "
+                        "another file",
+                        file, k->path);
         goto fail;
     }
     if (how == HELD || how == MOVED) {

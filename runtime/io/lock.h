@@ -1,6 +1,9 @@
 /* The right to write a file, for one process at a time: an flock on PATH.lock beside it, in which the holder writes
  * who it is.
  *
+ * A lock file is made, or is one that a holder left: empty, or with the line of a holder. A link, and a file with any
+ * other text, belongs to somebody else; it is refused and stays as it is.
+ *
  * The system releases the lock when the process ends, however it ends, and a program that the process starts does
  * not inherit it. So a lock file that a kill has left behind means nothing, and the next holder takes it over. The
  * lock is that of the file behind links. NFS passes flock on to its server; a file system without locks is told
