@@ -191,7 +191,7 @@ describe('wane.data.tokens', function()
     end)
 
     it('keeps more than 256 characters too', function()
-        local utf8 = require 'wane.report.utf8'
+        local utf8 = require 'wane.utf8'
         local words = {}
         for k = 1, 400 do words[k] = utf8.char(0x4E00 + k * 7 % 400) end
         local text = table.concat(words)

@@ -10,6 +10,8 @@ local debug, error, getmetatable, ipairs, math, pairs, rawget, select, setmetata
     debug, error, getmetatable, ipairs, math, pairs, rawget, select, setmetatable, string, table, tostring, type
 local xpcall = xpcall
 
+local shown = require('wane.utf8').shown
+
 local errors = {}
 
 local here = debug.getinfo(1, 'S').source:match('^(.*[/\\])') or '@'
@@ -201,11 +203,11 @@ end
 
 --- Makes an error object without raising it.
 -- @param code a word
--- @param message one line
+-- @param message one line; names in it may come from files, so its control characters are shown as escapes
 -- @param extra table of further fields (optional)
 -- @return error object
 function errors.new(code, message, extra)
-    local e = setmetatable({ code = code, message = message }, Error)
+    local e = setmetatable({ code = code, message = shown(message, '\n\t') }, Error)
     if extra then
         for k, v in pairs(extra) do e[k] = v end
     end

@@ -10,7 +10,7 @@ local errors = require 'wane.errors'
 local file = require 'wane.io.file'
 local read = require 'wane.tensor.read'
 local tensor = require 'wane.tensor'
-local utf8 = require 'wane.report.utf8'
+local utf8 = require 'wane.utf8'
 
 local C, check, raise = binding.C, binding.check, errors.raise
 

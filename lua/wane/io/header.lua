@@ -7,8 +7,8 @@
 --     text     {"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":...
 --     records   ^name ^value                    first and last: 0, 8      (4 doubles a tensor)
 --
--- Measured: 1.8 to 5 times the header's size beside 1 MiB, and 0.15 to 1.1 seconds for 16 MiB (headers of 64 KiB to
--- 16 MiB of 26 hostile kinds, spec/hostile_spec.lua).
+-- Measured: 1.8 to 5 times the header's size beside 64 MiB for metadata, and 0.15 to 1.1 seconds for 16 MiB (headers of
+-- 64 KiB to 16 MiB of 26 hostile kinds, spec/hostile_spec.lua).
 -- @internal wane.io.header
 
 local binding = require 'wane.ffi'
@@ -16,7 +16,7 @@ local errors = require 'wane.errors'
 local file = require 'wane.io.file'
 local json = require 'wane.report.json'
 local tensor = require 'wane.tensor'
-local utf8 = require 'wane.report.utf8'
+local utf8 = require 'wane.utf8'
 
 local cursor, band, rshift = json.cursor, bit.band, bit.rshift
 
@@ -26,7 +26,6 @@ local LONGEST_NAME = 4096
 local LONGEST_DTYPE = 32
 local MOST_DIMS = binding.most_dims
 local MOST_SIZES = 64 -- sizes of a shape that are read, if only for a message
-local FLOOR = 2 ^ 20 -- metadata may take FLOOR + 3 #header bytes in Lua
 
 -- Bytes of an element, by the names of the format that are no kind of wane.io.file.
 local OTHERS = { F8_E8M0 = 1, C64 = 8 }
@@ -38,17 +37,21 @@ local function fail(f, fmt, ...)
     errors.raise(nil, 'io', "reading '%s': %s", f.path, fmt:format(...))
 end
 
+-- Raises 'io' for a length that no header has here.
+local function check_length(f, length)
+    if length <= LONGEST_HEADER and length <= f.size - 8 then return end
+    fail(f, 'at byte 0 the header is said to have %.0f bytes, and the file has %.0f after that%s', length, f.size - 8,
+        length > LONGEST_HEADER and '; is it a safetensors file?' or '; it was cut short')
+end
+
 local function text_of(f)
     if f.size < 8 then fail(f, 'it has %d bytes; the first 8 of a safetensors file are a length', f.size) end
     local length, bytes = 0, f:read(0, 8)
     for k = 8, 1, -1 do length = length * 256 + bytes:byte(k) end
-    if length > LONGEST_HEADER or length > f.size - 8 then
-        fail(f, 'at byte 0 the header is said to have %.0f bytes, and the file has %.0f after that%s', length,
-            f.size - 8, length > LONGEST_HEADER and '; is it a safetensors file?' or '; it was cut short')
-    end
+    check_length(f, length)
     local text = f:read(8, length)
     if length > LARGE_HEADER then collectgarbage() end -- frees the array that the text was read into
-    return text, 8 + length
+    return text
 end
 
 -- ---- records --------------------------------------------------------------------------------------------------------
@@ -230,7 +233,7 @@ local function read_metadata(f, text, at)
             fault, stop = fault or ("'%s' is not a string"):format(key:sub(1, 200)), cursor.skip_value(text, value)
         end
         cost = cost + BYTES_OF_PAIR
-        if cost > FLOOR + 3 * #text then
+        if cost > json.FLOOR + 3 * #text then
             fail(f, 'at byte %.0f, __metadata__: it has more than %.0f names of few letters, which would take more '
                 .. 'than %.1f MiB', 7 + entry, cost / BYTES_OF_PAIR, cost / 2 ^ 20)
         end
@@ -342,12 +345,14 @@ function Header:find(name)
     if number then return entry_of(self, number - 1, name) end
 end
 
---- Reads and checks the header of an open file.
--- @param f of wane.io.file
--- @return header: n tensors, header:entry(k), header:name(k), header:find(name); and the metadata: a table of strings
--- @raise 'io' with the byte at which the header is no JSON or cannot be true
-local function read(f)
-    local text, start = text_of(f)
+--- Checks the header of a file.
+-- @param f of wane.io.file, or { path =, size = } of a file that is not written yet
+-- @param text the header
+-- @return as for `read`
+-- @raise as `read`
+local function check(f, text)
+    local start = 8 + #text
+    check_length(f, #text)
     local bad = utf8.wrong(text)
     if bad then fail(f, 'at byte %.0f its header is no JSON: this is no UTF-8', 7 + bad) end
     local first = text:byte(cursor.skip(text, 1))
@@ -362,4 +367,12 @@ local function read(f)
     return header, strings
 end
 
-return { read = read }
+--- Reads and checks the header of an open file.
+-- @param f of wane.io.file
+-- @return header: n tensors, header:entry(k), header:name(k), header:find(name); and the metadata: a table of strings
+-- @raise 'io' with the byte at which the header is no JSON or cannot be true
+local function read(f)
+    return check(f, text_of(f))
+end
+
+return { check = check, read = read }

@@ -8,7 +8,7 @@
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local json = require 'wane.report.json'
-local utf8 = require 'wane.report.utf8'
+local utf8 = require 'wane.utf8'
 
 local safetensors = {}
 
@@ -42,7 +42,7 @@ end
 -- @param list list of { name =, dtype =, dims =, bytes =, ... }
 -- @param strings table of strings, the metadata
 -- @param what opens the message of an error
--- @return header with its length before it; list in the file's order
+-- @return header with its length before it; list in the file's order; bytes of all tensors
 -- @raise 'value' for a name that is given twice or no UTF-8; 'dtype' for one that the format does not have here
 function safetensors.header(list, strings, what)
     local order, seen = {}, { __metadata__ = true }
@@ -70,7 +70,7 @@ function safetensors.header(list, strings, what)
     end
     local text = '{' .. table.concat(parts, ',') .. '}'
     text = text .. (' '):rep(-#text % 8)
-    return length_bytes(#text) .. text, sorted
+    return length_bytes(#text) .. text, sorted, at
 end
 
 return safetensors

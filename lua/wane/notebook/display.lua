@@ -1,33 +1,21 @@
 --- Values as a notebook shows them: text, and pictures of what has one.
 -- @internal wane.notebook.display
 
-local errors = require 'wane.errors'
 local objects = require 'wane.repl.objects'
+local plot = require 'wane.report.plot'
 local show = require 'wane.repl.show'
 
 local display = {}
 
 local COLUMNS = 100 -- of text in a notebook
 
--- Returns the SVG that a method writes to a file.
-local function written(value, method)
-    local path = os.tmpname()
-    local fine, why = errors.pcall(value[method], value, path)
-    local file = fine and io.open(path, 'rb')
-    local text = file and file:read '*a'
-    if file then file:close() end
-    os.remove(path)
-    if not fine then errors.again(why) end
-    return text
-end
-
 -- Kind of object -> function(value) that returns its picture.
 local PICTURES = {
     curve = function(value) return value:svg() end,
     plan = function(value) return value:timeline() end,
-    frontier = function(value) return written(value, 'plot') end,
-    sweep = function(value) return written(value, 'plot') end,
-    memory = function(value) return written(value, 'plot') end,
+    frontier = function(value) return value:plot(plot.TEXT) end,
+    sweep = function(value) return value:plot(plot.TEXT) end,
+    memory = function(value) return value:plot(plot.TEXT) end,
 }
 
 -- Returns the type of a text that is a picture or a page already, as plan:timeline() returns one; nil for other texts.

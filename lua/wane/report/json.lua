@@ -1,12 +1,13 @@
 --- JSON: writes a Lua value as one line of text, and reads it back with every bit of its numbers.
 --
 -- Writing: a table with entries 1 to n is a list, any other table an object with its names sorted, so that equal values
--- give equal text. A number has the fewest digits that give it back, at most 17. nan and the infinities are written as
--- null, because JSON has no form for them. Reading is as strict as the standard (RFC 8259); an error names its byte.
+-- give equal text. A number has the fewest digits that give it back, at most 17. An infinity is 1e999, which readers
+-- take for one; nan is written as null, because JSON has no form for it. Reading is as strict as the standard (RFC
+-- 8259); an error names its byte.
 -- @internal wane.report.json
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local utf8 = require 'wane.report.utf8'
+local utf8 = require 'wane.utf8'
 
 local byte = string.byte
 
@@ -25,33 +26,21 @@ json.empty_list = setmetatable({}, { __tostring = function() return '[]' end })
 -- @return text
 function json.number(x)
     if x == math.floor(x) and math.abs(x) < 2 ^ 53 then return ('%.0f'):format(x) end
-    for digits = 15, 16 do
+    for digits = 15, 17 do
         local text = ('%.' .. digits .. 'g'):format(x)
-        if tonumber(text) == x then return text end
+        -- An integer above 2^53 has an exponent: readers refuse one without, because a double may have rounded it.
+        if text:find '^-?%d+$' then text = ('%.' .. digits - 1 .. 'e'):format(x) end
+        if tonumber(text) == x or digits == 17 then return text end
     end
-    return ('%.17g'):format(x)
 end
 
 local short = { ['"'] = '\\"', ['\\'] = '\\\\', ['\n'] = '\\n', ['\r'] = '\\r', ['\t'] = '\\t' }
 
--- Returns a text with each byte that is not UTF-8 replaced by U+FFFD, because JSON cannot hold it.
-local function valid(text)
-    if not utf8.wrong(text) then return text end
-    local out, at = {}, 1
-    while at <= #text do
-        local piece = text:match('^[%z\1-\127]+', at)
-            or text:match('^[\194-\244][\128-\191][\128-\191]?[\128-\191]?', at)
-        while piece and utf8.wrong(piece) do piece = #piece > 1 and piece:sub(1, -2) or nil end
-        out[#out + 1] = piece or '\239\191\189'
-        at = at + (piece and #piece or 1)
-    end
-    return table.concat(out)
-end
-
 --- Returns a string in JSON's quotes; bytes that are not UTF-8 become U+FFFD.
 -- @param text string
 function json.quote(text)
-    return '"' .. valid(text):gsub('[%c"\\]', function(c) return short[c] or ('\\u%04x'):format(c:byte()) end) .. '"'
+    local valid = utf8.repaired(text, '\239\191\189')
+    return '"' .. valid:gsub('[%c"\\]', function(c) return short[c] or ('\\u%04x'):format(c:byte()) end) .. '"'
 end
 
 local write
@@ -89,8 +78,9 @@ write = function(value, out)
     if kind == 'string' then
         out[#out + 1] = json.quote(value)
     elseif kind == 'number' then
-        local is_finite = value - value == 0
-        out[#out + 1] = is_finite and json.number(value) or 'null'
+        local is_infinite = math.abs(value) == math.huge
+        out[#out + 1] = value ~= value and 'null' or is_infinite and json.number(value):gsub('inf', '1e999')
+            or json.number(value)
     elseif kind == 'boolean' or kind == 'nil' then
         out[#out + 1] = kind == 'nil' and 'null' or tostring(value)
     else
@@ -379,7 +369,8 @@ json.cursor = { skip = skip, string = read_string, skip_string = skip_string, nu
     first_entry = first_entry, next_entry = next_entry, need_name = need_name, skip_colon = skip_colon,
     skip_value = skip_value, wrong = wrong }
 
-local FLOOR = 2 ^ 20 -- bytes that a value may take in Lua beside 6 times its text, however short that text is
+--- Bytes of memory that a value read from a file may take beside a multiple of its text, however short that text is.
+json.FLOOR = 2 ^ 26
 
 --- Reads a text as a value. A text whose value would take much more memory than the text is refused before it is read.
 -- @param text JSON in UTF-8; an integer above 2^53 is refused, because a double would round it
@@ -388,7 +379,7 @@ local FLOOR = 2 ^ 20 -- bytes that a value may take in Lua beside 6 times its te
 -- and the byte that it is about (from 1)
 function json.decode(text, null)
     local cost = binding.C.wn_json_cost(text, #text)
-    if cost > FLOOR + 6 * #text then
+    if cost > json.FLOOR + 6 * #text then
         return nil, ('its lists, names and values would take %.0f MiB; it is no text that was meant to be read whole')
             :format(cost / 2 ^ 20), 1
     end

@@ -16,12 +16,16 @@ local plot = {
     escape = svg.escape,
 }
 
+--- Stands for the name of a file where the text itself is wanted.
+plot.TEXT = {}
+
 --- Writes a text to a file.
--- @param path name of the file
+-- @param path name of the file, or plot.TEXT
 -- @param text its contents
--- @return path
+-- @return path; the text for plot.TEXT
 -- @raise 'io' where the file cannot be written, 'value' for a path that is not a text
 function plot.write(path, text)
+    if path == plot.TEXT then return text end
     local fine, why = require('wane.system').write(path, text)
     if not fine then
         local code = type(path) == 'string' and 'io' or 'value'

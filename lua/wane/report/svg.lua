@@ -5,16 +5,16 @@
 -- with a hatch, a marker or a dash (report/palette.lua), and a legend says what they mean.
 -- @internal wane.report.svg
 local palette = require 'wane.report.palette'
-local utf8 = require 'wane.report.utf8'
+local utf8 = require 'wane.utf8'
 
 local svg = {}
 
 local ENTITIES = { ['&'] = '&amp;', ['<'] = '&lt;', ['>'] = '&gt;', ['"'] = '&quot;' }
 
---- Escapes a text for XML and HTML. Characters that neither allows become question marks.
+--- Escapes a text for XML and HTML; control characters are shown as utf8.shown shows them.
 -- @param text any value, converted by tostring
 function svg.escape(text)
-    return (utf8.repaired(tostring(text)):gsub('[%z\1-\8\11\12\14-\31\127]', '?'):gsub('[&<>"]', ENTITIES))
+    return (utf8.shown(tostring(text), '\n\t'):gsub('[&<>"]', ENTITIES))
 end
 
 --- Returns the pixels that a text takes, about: fonts differ.

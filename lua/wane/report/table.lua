@@ -1,16 +1,23 @@
 --- Text tables: rows of cells as aligned columns, numbers to the right, words to the left.
 --
+-- Cells may hold texts of files; their control characters are shown as escapes (utf8.lua).
 -- Every table that a report of Wane prints is made here, so that all look alike. The functions return text and write
 -- nothing.
 -- @internal wane.report.table
+local utf8 = require 'wane.utf8'
+
 local table_ = {}
 
--- Returns the text of a cell.
-local function text_of(cell)
+-- Returns the text of a cell as it is.
+local function raw_of(cell)
     if cell == nil then return '' end
     if type(cell) == 'number' and cell == math.floor(cell)
         and math.abs(cell) < 2 ^ 53 then return ('%d'):format(cell) end
     return tostring(cell)
+end
+
+local function text_of(cell)
+    return utf8.shown(raw_of(cell))
 end
 
 -- Returns the columns that a text takes in a terminal.
@@ -50,18 +57,20 @@ end
 -- @param indent text before every line (optional)
 -- @return lines without a newline at the end
 function table_.text(head, rows, indent)
-    local lines = { head }
-    for _, row in ipairs(rows) do
-        local line = {}
-        for column = 1, #head do line[column] = text_of(row[column]) end
-        lines[#lines + 1] = line
+    local lines = { {} }
+    for column = 1, #head do
+        lines[1][column] = text_of(head[column])
+        for i, row in ipairs(rows) do
+            lines[i + 1] = lines[i + 1] or {}
+            lines[i + 1][column] = text_of(row[column])
+        end
     end
     local widths, right = measure(lines, #head)
     local out = {}
     for i, line in ipairs(lines) do
         local cells = {}
         for column = 1, #head do cells[column] = pad(line[column], widths[column], right[column]) end
-        out[#out + 1] = ((indent or '') .. table.concat(cells, '  ')):gsub('%s+$', '')
+        out[#out + 1] = ((indent or '') .. table.concat(cells, '  ')):match '^.*%S' or ''
         if i == 1 then
             local rule = {}
             for column = 1, #head do rule[column] = ('-'):rep(widths[column]) end
@@ -77,8 +86,8 @@ end
 -- @return lines, each with a newline at its end
 function table_.csv(head, rows)
     local function quote(cell)
-        local text = text_of(cell)
-        return text:find('[",\n]') and '"' .. text:gsub('"', '""') .. '"' or text
+        local text = raw_of(cell)
+        return text:find('[",\r\n]') and '"' .. text:gsub('"', '""') .. '"' or text
     end
     local out = {}
     local function add(row)

@@ -1,6 +1,6 @@
 --- UTF-8: decodes and encodes one character at a time. Overlong forms, surrogates and code points above 10FFFF are
 -- refused, as RFC 3629 says.
--- @internal wane.report.utf8
+-- @internal wane.utf8
 
 local utf8 = {}
 
@@ -84,18 +84,38 @@ function utf8.wrong(s)
     end
 end
 
---- Returns a string in which each byte that is not UTF-8 is a question mark.
+--- Returns a string in which each byte that is not UTF-8 is replaced.
 -- @param s string
-function utf8.repaired(s)
+-- @param mark what stands for it, default a question mark
+function utf8.repaired(s, mark)
     if not utf8.wrong(s) then return s end
     local out, i, n, bytes = {}, 0, #s, array_of(s)
     while i < n do
         local code, length = utf8.next(bytes, i, n)
         if code < 0 then length = 1 end
-        out[#out + 1] = code < 0 and '?' or s:sub(i + 1, i + length)
+        out[#out + 1] = code < 0 and (mark or '?') or s:sub(i + 1, i + length)
         i = i + length
     end
     return table.concat(out)
+end
+
+local ESCAPES = { ['\n'] = '\\n', ['\r'] = '\\r', ['\t'] = '\\t' }
+
+-- Returns a character as an escape of Lua.
+local function escaped(c)
+    if #c == 1 then return ESCAPES[c] or ('\\%03d'):format(c:byte()) end
+    return ('\\u{%x}'):format((utf8.next(array_of(c), 0, #c)))
+end
+
+--- Returns a text of a file or a script in a form that any terminal and page can show: bytes that are not UTF-8 become
+-- question marks; control characters, and those that turn the direction of a line, become escapes such as \n and \027.
+-- @param s string
+-- @param kept control characters that stay, such as '\n\t' in a text of several lines (optional)
+function utf8.shown(s, kept)
+    if not s:find '[%c\128-\255]' then return s end
+    s = utf8.repaired(s):gsub('%c', function(c) return not (kept and kept:find(c, 1, true)) and escaped(c) or nil end)
+    return (s:gsub('\194[\128-\159]', escaped):gsub('\226\128[\168-\174]', escaped)
+        :gsub('\226\129[\166-\169]', escaped))
 end
 
 return utf8
