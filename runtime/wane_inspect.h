@@ -128,7 +128,8 @@ WN_API int32_t wn_tunable(int32_t i, struct wn_tunable *out);
 WN_API int32_t wn_tune(int32_t i, int64_t value);
 /* Returns the name of a target; NULL: there is none. */
 WN_API const char *wn_target_name(int32_t target);
-/* Puts measured seconds into the table of costs, under a key of wn_cost_key. key NULL: forgets all. */
+/* Puts measured seconds, 0 to below WN_COST_SECONDS, into the table of costs, under a key of wn_cost_key. key NULL:
+ * forgets all. */
 WN_API int32_t wn_cost(const char *key, double seconds);
 /* Returns the key of a node, "linear f32 32x10 <- f32 32x4, f32 10x4, f32 10"; NULL: there is no such node. */
 WN_API const char *wn_cost_key(int32_t program, int32_t node);

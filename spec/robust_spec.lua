@@ -131,7 +131,7 @@ describe('a pipe, a socket, a device or a folder', function()
                 'wane.load, path', 'wane.load, path, wane.nn.Linear(1, 1)', 'wane.data.npy, path',
                 'wane.data.idx, path', 'wane.data.tokens, path', 'wane.save, path, { a = wane.ones(1) }',
                 "require('wane.report.plot').write, path, 'x'",
-                "require('wane.sweep.store').append, path, { point = {} }",
+                "require('wane.sweep.store').append, path, { point = {}, status = 'failed', error = 'x', code = 'x' }",
                 'function() local s = wane.sweep { build = function() end, grid = { a = { 1 } }, out = path, '
                     .. 'isolate = false } s:run() end',
             }

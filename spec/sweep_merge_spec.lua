@@ -2,7 +2,6 @@
 -- missing and refuses rows of another script or grid, or with other bits.
 local helper = require 'spec.helper'
 local json = require 'wane.report.json'
-local store = require 'wane.sweep.store'
 local sweeps = require 'spec.support.sweeps'
 local system = require 'wane.system'
 
@@ -206,9 +205,9 @@ describe('merged shards', function()
         local files = run('nofolder', 2)
         assert.equal(20, #sweep({ out = folder .. '/new/folder/all.jsonl' }):merge(files):rows())
         local busy = sweep { out = path 'busy' }
-        local held = store.lock(busy.out)
+        local release = assert(system.lock(busy.out))
         assert.matches('is in use', (refusal(function() busy:merge(files) end)))
-        store.unlock(held)
+        release()
         assert.equal(20, #busy:merge(files):rows())
     end)
 end)

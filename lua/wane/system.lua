@@ -66,12 +66,18 @@ function system.make_folders(path, mode)
     end
 end
 
+--- Tells whether this process may do something with a file or a folder.
+-- @param path name
+-- @param mode 0: there is one, 2: it may be written
+function system.access(path, mode)
+    local process = binding.open_library({}, 'int access(const char *path, int mode);')
+    return process ~= nil and process.access(path, mode) == 0
+end
+
 --- Tells whether there is a file or a folder of a name, also one that may not be read.
 -- @param path name
 function system.exists(path)
-    local process = binding.open_library({}, 'int access(const char *path, int mode);')
-    if process == nil then return system.open(path, 'rb') ~= nil end
-    return process.access(path, 0) == 0
+    return system.access(path, 0)
 end
 
 --- Opens a file as io.open does, but never waits: a pipe, a socket, a device or a folder is refused.
@@ -98,19 +104,78 @@ function system.read(path)
     return text
 end
 
---- Writes a text to a file, and sees to it that all of it is written.
+-- Makes the temporary of a file that is to be written. Returns its handle, or nil and the reason.
+local function create(path)
+    if type(path) ~= 'string' or path == '' or path:find('\0', 1, true) then
+        return nil, 'expected the name of a file, got ' .. errors.describe(path)
+    end
+    local file = binding.C.wn_file_create(path)
+    if file < 0 then return nil, binding.text(binding.C.wn_message()) end
+    return file
+end
+
+--- Writes a file, as a whole or not at all (runtime/io/file.h): a failure leaves the file that was there.
 -- @param path name of the file
 -- @param text its contents
 -- @return true, or nil and the reason
 function system.write(path, text)
-    local file, why = system.open(path, 'wb')
+    local file, why = create(path)
     if not file then return nil, why end
-    local fine
-    fine, why = file:write(text)
-    if fine then fine, why = file:flush() end -- a small text stays in the buffer up to here
-    local is_closed, problem = file:close()
-    if fine and is_closed then return true end
-    return nil, why or problem
+    local code = binding.C.wn_file_write(file, text, #text)
+    if code == 0 then code = binding.C.wn_file_commit(file) end
+    why = code ~= 0 and binding.text(binding.C.wn_message()) or nil
+    binding.C.wn_file_close(file)
+    return code == 0 or nil, why
+end
+
+--- Tells whether a file could be written, and leaves everything as it is.
+-- @param path name of the file
+-- @return true, or nil and the reason
+function system.can_write(path)
+    local file, why = create(path)
+    if not file then return nil, why end
+    binding.C.wn_file_close(file)
+    local is_allowed = not system.exists(path) or system.access(path, 2)
+    return is_allowed or nil, not is_allowed and 'it may only be read' or nil
+end
+
+--- Takes the lock of a file (runtime/io/lock.h).
+-- @param path file, which need not exist; its folder must
+-- @param seconds that another process may hold it (optional)
+-- @return function() that releases it, and whether the file system has locks; nil and the reason, where another process
+-- holds it or the name of the lock is another file's
+function system.lock(path, seconds)
+    local is_kept, start = binding.new('int32_t[1]'), binding.C.wn_now()
+    local lock, why
+    repeat
+        if lock then system.sleep(0.02) end
+        lock = binding.C.wn_lock(path, is_kept)
+        why = lock < 0 and binding.text(binding.C.wn_message())
+    until not why or not why:find 'is in use' or binding.C.wn_now() - start >= (seconds or 0)
+    if why then return nil, why end
+    return function() binding.C.wn_lock_close(lock) end, is_kept[0] ~= 0
+end
+
+local CLOEXEC = 0x80000 -- O_CLOEXEC of Linux
+
+--- Makes a file without a name, in TMPDIR or else in /tmp, which is gone when this process ends, however it ends.
+-- @return { path = name for this process and those that it starts, close = function() }
+-- @raise 'io' where there is no folder for it
+function system.unnamed()
+    local process = binding.open_library({},
+        'int mkostemp(uint8_t *, int); int unlink(const uint8_t *); int close(int);')
+    for _, folder in ipairs { variable 'TMPDIR' or '', '/tmp', '/var/tmp' } do
+        local template = folder .. '/wane-XXXXXX'
+        local name = binding.array('u8', #template + 1)
+        binding.copy(name, template)
+        local file = process and folder ~= '' and process.mkostemp(name, CLOEXEC) or -1
+        if file >= 0 then
+            process.unlink(name)
+            return { path = ('/proc/%d/fd/%d'):format(binding.C.wn_process(), file),
+                close = function() process.close(file) end }
+        end
+    end
+    errors.raise(nil, 'io', 'no file can be made in TMPDIR, /tmp or /var/tmp; name a folder for it in TMPDIR')
 end
 
 --- Tells whether something that was written to a stream was lost.

@@ -158,8 +158,6 @@ const char *wn_target_name(int32_t target)
 int32_t wn_cost(const char *key, double seconds)
 {
     WN_TRY(wn__thread_check());
-    if (key != NULL && !(seconds >= 0 && seconds < 1e18))
-        return wn__fail(WN_VALUE, "cost: %g seconds given, expected 0 or more", seconds);
     if (key != NULL) return wn__cost_put(key, seconds);
     wn__costs_clear();
     return WN_OK;

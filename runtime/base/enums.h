@@ -32,6 +32,9 @@ enum {
     WN_DECISION_COUNT
 };
 
+/* Least seconds of an application that no machine takes: measured ones are below. */
+enum { WN_COST_SECONDS = 1000000 };
+
 /* Why an instruction runs. */
 enum { WN_PHASE_FORWARD, WN_PHASE_RECOMPUTE, WN_PHASE_BACKWARD, WN_PHASE_UPDATE };
 #endif

@@ -11,7 +11,6 @@ local misuse = refusal.misuse
 
 local arguments = {}
 
-local ENOENT = 2 -- errno of a file that is not there
 
 -- Checks of values: kind -> function(text, row, shown) that returns the value; shown is the option as it is typed.
 local checks = {}
@@ -56,19 +55,14 @@ function checks.name(text, _, shown)
     return text
 end
 
--- Opens the file and adds nothing to it, so that hours of work do not end at a folder that cannot be written.
+-- Sees whether the file can be written, so that hours of work do not end at a folder that cannot.
 function checks.file(text, row, shown)
     local system = require 'wane.system'
     checks.name(text, row, shown)
     if os.getenv 'WANE_SWEEP_POINT' then return text end -- the process of a point writes none of them
-    local before, _, number = system.open(text, 'rb')
-    if before then before:close() end
     system.make_folders(text)
-    local file, why = system.open(text, 'ab')
-    if not file then misuse('%s: %s cannot be written (%s)', shown, text, why) end
-    local is_empty = file:seek 'end' == 0
-    file:close()
-    if number == ENOENT and is_empty then os.remove(text) end
+    local fine, why = system.can_write(text)
+    if not fine then misuse('%s: %s cannot be written (%s)', shown, text, why) end
     return text
 end
 

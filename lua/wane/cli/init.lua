@@ -224,11 +224,11 @@ function commands.sweep(found, command)
     end
     local errors = require 'wane.errors'
     local fine, why = errors.pcall(files and sweep.merge or sweep.run, sweep, files)
+    if #sweep:rows() > 0 then say(sweep) elseif not fine then errors.again(why) end -- a refusal replaces no report
     local written = {}
     for _, made in ipairs { { 'report', options.report }, { 'csv', options.csv }, { 'plot', options.svg } } do
         if made[2] then written[#written + 1] = 'wrote ' .. sweep[made[1]](sweep, made[2]) end
     end
-    if #sweep:rows() > 0 then say(sweep) end
     if #sweep:measured() > 0 and require('wane.system').is_terminal(1) then say('\n' .. sweep:plot()) end
     for _, line in ipairs(written) do say(line) end
     if not fine then errors.again(why) end

@@ -10,6 +10,8 @@ local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local file = require 'wane.io.file'
 local fit = require 'wane.io.fit'
+local header = require 'wane.io.header'
+local json = require 'wane.report.json'
 local metadata = require 'wane.io.metadata'
 local module = require 'wane.module'
 local names = require 'wane.io.names'
@@ -111,6 +113,38 @@ end
 
 local SAVE_OPTIONS = { 'optimizer', 'step', 'meta', 'names' }
 
+-- The bytes of a tensor are allocated in units of 256, or in pages.
+-- Measured: a tensor that is read takes 640 bytes, its name and its place in the table 250 (Lua's and C's memory).
+local BYTES_OF_TENSOR, UNIT, PAGE = 890, 256, 4096
+
+-- Raises 'io' for tensors that would take much more memory than their file: 300,000 tensors without bytes fit in 16
+-- MiB. list: n tensors, list:bytes(k).
+local function check_cost(list, path, size)
+    local cost = 0
+    for k = 1, list.n do
+        local bytes = list:bytes(k)
+        local unit = bytes > PAGE / 2 and PAGE or UNIT
+        cost = cost + BYTES_OF_TENSOR + math.ceil(bytes / unit) * unit
+    end
+    if cost > json.FLOOR + 7 * size then
+        raise(nil, 'io', "reading '%s': its %d tensors would take %.1f MiB, the file has %.1f; load it into a model, "
+            .. 'which makes no tensors', path, list.n, cost / 2 ^ 20, size / 2 ^ 20)
+    end
+end
+
+-- Raises 'value' where wane.load would refuse a file, which the reader's own checks tell.
+local function check_readable(path, text, bytes, is_table)
+    local fine, e = errors.pcall(function()
+        local size = #text + bytes
+        local head, strings = header.check({ path = path, size = size }, text:sub(9))
+        metadata.decode(strings, path)
+        if is_table then check_cost(head, path, size) end
+    end)
+    if fine then return end
+    if not errors.is(e) then errors.again(e) end
+    raise(nil, 'value', 'wane.save: nothing was written, because wane.load would refuse the file: %s', e.message)
+end
+
 --- Writes a checkpoint. A run point.
 -- The file takes the place of an older one only when it is complete and on disk: a failure before that leaves the old
 -- file whole.
@@ -120,7 +154,7 @@ local SAVE_OPTIONS = { 'optimizer', 'step', 'meta', 'names' }
 -- @param opts {optimizer =: its state, settings and counters are saved too; step = an integer; meta = a table of
 -- strings and numbers; names = 'torch': lists count from 0 in the file, as PyTorch has them}
 -- @return bytes of the file
--- @raise 'io' with the system's reason; 'value' or 'dtype' for tensors that cannot be saved
+-- @raise 'io' with the system's reason; 'value' or 'dtype' for what cannot be saved, or what wane.load would refuse
 -- @usage
 -- opt:step(loss)
 -- local bytes = wane.save('run.safetensors', model, { optimizer = opt, step = 1, meta = { note = 'first' } })
@@ -142,15 +176,12 @@ function io_.save(path, model, opts)
     for _, entry in ipairs(list) do entry.name = shifted(entry.name, by) end
     local strings = metadata.encode(given, what)
     if by ~= 0 then strings.format = 'pt' end -- readers of PyTorch's files look for it
-    local text, sorted = safetensors.header(list, strings, what)
+    local text, sorted, bytes = safetensors.header(list, strings, what)
+    check_readable(path, text, bytes, not module.is(model))
     return file.write(path, what, function(f)
         f:write(text)
-        local size = #text
-        for _, entry in ipairs(sorted) do
-            f:save(entry.tensor)
-            size = size + entry.bytes
-        end
-        return size
+        for _, entry in ipairs(sorted) do f:save(entry.tensor) end
+        return #text + bytes
     end)
 end
 
@@ -170,28 +201,9 @@ local function dict_of(path, unreadable)
     })
 end
 
--- The bytes of a tensor are allocated in units of 256, or in pages.
--- Measured: a tensor that is read takes 640 bytes, its name and its place in the table 250 (Lua's and C's memory).
-local BYTES_OF_TENSOR, UNIT, PAGE = 890, 256, 4096
-local FLOOR = 2 ^ 20 -- bytes that tensors may take beyond 7 times their file
-
--- Raises 'io' for tensors that would take much more memory than the file: 300,000 tensors without bytes fit in 16 MiB.
-local function check_cost(src)
-    local cost = 0
-    for k = 1, src.n do
-        local bytes = src:bytes(k)
-        local unit = bytes > PAGE / 2 and PAGE or UNIT
-        cost = cost + BYTES_OF_TENSOR + math.ceil(bytes / unit) * unit
-    end
-    if cost > FLOOR + 7 * src.size then
-        raise(nil, 'io', "reading '%s': its %d tensors would take %.1f MiB, the file has %.1f; load it into a model, "
-            .. 'which makes no tensors', src.path, src.n, cost / 2 ^ 20, src.size / 2 ^ 20)
-    end
-end
-
 -- Returns all tensors that can be read, by name, and a list of the others.
 local function read_all(src, by)
-    check_cost(src)
+    check_cost(src, src.path, src.size)
     src:forget()
     local found, unreadable = {}, {}
     for k = 1, src.n do
@@ -326,7 +338,7 @@ function io_.load(path, model, opts)
     check_running(what)
     local by = shift_of(model, opts, what)
     return source.read(path, what, function(src, strings)
-        local info = metadata.decode(strings)
+        local info = metadata.decode(strings, src.path)
         if by ~= 0 then
             local count = {}
             for name, n in pairs(info.count) do count[shifted(name, -by)] = n end

@@ -8,6 +8,7 @@
 
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local op = require 'wane.tensor.op'
 
 local C = binding.C
 local metadata = {}
@@ -75,12 +76,17 @@ local function setting(text)
 end
 
 --- Reads the strings of a checkpoint, or of another writer's file.
+-- @param strings table of strings
+-- @param path name of the file, for messages
 -- @return { version =, threads =, step =, seed =, next = (decimal strings), optimizer = its name, settings =, count =,
 -- meta = the script's own; strings of other writers are all meta }
-function metadata.decode(strings)
+-- @raise 'value' for a step that is no count
+function metadata.decode(strings, path)
+    local step = strings['wane.step']
+    if step then step = op.size(tonumber(step) or step, ("reading '%s': wane.step"):format(path)) end
     local info = {
         version = strings['wane.version'], threads = tonumber(strings['wane.threads']),
-        step = tonumber(strings['wane.step']), seed = strings['wane.seed'], next = strings['wane.next'],
+        step = step, seed = strings['wane.seed'], next = strings['wane.next'],
         optimizer = strings['wane.optimizer'], settings = {}, count = {}, meta = {},
     }
     for key, text in pairs(strings) do

@@ -10,9 +10,11 @@ local errors = require 'wane.errors'
 local costs_file = require 'wane.plan.costs_file'
 local op = require 'wane.tensor.op'
 local program = require 'wane.program'
+local system = require 'wane.system'
 local table_ = require 'wane.report.table'
 local target = require 'wane.plan.target'
 local tuning = require 'wane.plan.tuning'
+local utf8 = require 'wane.utf8'
 
 local C, check, raise = binding.C, binding.check, errors.raise
 local DEVICES, word, links, read = costs_file.DEVICES, costs_file.word, costs_file.links, costs_file.read
@@ -92,7 +94,7 @@ function costs.load()
     local found, why = read(costs.file())
     if why then
         local instead = 'plans take assumed rates, and kernels preset numbers'
-        io.stderr:write(('wane: the file of costs %s %s; %s\n'):format(costs.file(), why, instead))
+        io.stderr:write(utf8.shown(('wane: the file of costs %s %s; %s\n'):format(costs.file(), why, instead), '\n'))
     end
     take(found)
 end
@@ -137,7 +139,7 @@ end
 -- Applies measured seconds and rates to plans from now on, and adds them to the file `name` unless name is nil.
 -- Returns the name and the number of applications that are known afterwards. machine: new rates of the measured device,
 -- or nil. tuned: new numbers of kernels, or nil.
-local function keep(name, seconds, machine, tuned)
+local function keep_alone(name, seconds, machine, tuned)
     local found, device = read(name), measured_device()
     found.tuning = tuned or found.tuning
     for key, s in pairs(seconds) do found.seconds[key] = s end
@@ -151,6 +153,20 @@ local function keep(name, seconds, machine, tuned)
     local known = 0
     for _ in pairs(found.seconds) do known = known + 1 end
     return name, known
+end
+
+local PATIENCE = 10 -- seconds that another process may take to add its own
+
+-- Does so while no other process writes the file, so that both profiles are in it.
+local function keep(name, ...)
+    if not name then return keep_alone(name, ...) end
+    system.make_folders(name)
+    local release, why = system.lock(name, PATIENCE)
+    if not release then raise(nil, 'io', 'wane.profile: %s', why) end
+    local results = { errors.pcall(keep_alone, name, ...) }
+    release()
+    if not results[1] then errors.again(results[2]) end
+    return results[2], results[3]
 end
 
 -- Returns the roofline of fn's step in seconds, or nil where the rates of its device were not measured.

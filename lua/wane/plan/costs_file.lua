@@ -103,7 +103,7 @@ local function take_line(found, number, key)
     if number == 'tuning' then return take_tuning(found, key) end
     if number == 'processor' then found.processor = key end
     local seconds = tonumber(number)
-    if seconds and not (seconds >= 0 and seconds < 1e18) then return false end
+    if seconds and not (seconds >= 0 and seconds < C.WN_COST_SECONDS) then return false end
     found.seconds[key] = seconds
     return true
 end
@@ -188,20 +188,25 @@ local function head_lines(found)
     return lines
 end
 
---- Writes a file of costs, by a new file in the place of the old one.
+--- Writes a file of costs, in the place of the old one.
 -- @param name of the file
 -- @param found what `read` returns
--- @raise 'io' where it cannot be written
+-- @raise 'io' where it cannot be written; 'value' for seconds that costs_file.read would refuse
 function costs_file.write(name, found)
     local keys, lines = {}, head_lines(found)
     for key in pairs(found.seconds) do keys[#keys + 1] = key end
     table.sort(keys)
-    for _, key in ipairs(keys) do lines[#lines + 1] = ('%.6g\t%s'):format(found.seconds[key], key) end
-    os.execute(("mkdir -p '%s'"):format((name:match('^(.*)/[^/]*$') or '.'):gsub("'", "'\\''")))
-    local fine, why = system.write(name .. '.new', table.concat(lines, '\n') .. '\n')
+    for _, key in ipairs(keys) do
+        local number = ('%.6g'):format(found.seconds[key])
+        if not take_line({ seconds = {} }, number, key) then number = ('%.17g'):format(found.seconds[key]) end
+        if not take_line({ seconds = {} }, number, key) then
+            raise(nil, 'value', 'wane.profile: %s cannot take %s seconds for %s', name, number, key)
+        end
+        lines[#lines + 1] = number .. '\t' .. key
+    end
+    system.make_folders(name)
+    local fine, why = system.write(name, table.concat(lines, '\n') .. '\n')
     if not fine then raise(nil, 'io', 'wane.profile: %s', why) end
-    local ok, problem = os.rename(name .. '.new', name)
-    if not ok then raise(nil, 'io', 'wane.profile: %s', problem) end
 end
 
 return costs_file

@@ -295,12 +295,14 @@ function Plan:recipe()
 end
 
 --- Returns the plan's decisions as the Lua source of a policy, for a script that records the same graph.
--- @return text of an expression that reads the variable `wane`
+-- @return text of an expression that reads the variable `wane`; a name of the model stands in a comment of it alone
 -- @usage
 -- print(wane.plan(function() return model(x):sum() end):lua())
 function Plan:lua()
-    return ('wane.policy.recipe [[ -- %d residuals, %d nodes recomputed, peak %s, reserved %s\n%s\n]]\n'):format(
-        self.residual_count, self.recomputed, bytes.text(self.peak), bytes.text(self.reserved), tostring(self:recipe()))
+    local text, level = tostring(self:recipe()), ''
+    while text:find(']' .. level .. ']', 1, true) do level = level .. '=' end -- no name may end the brackets
+    return ('wane.policy.recipe [%s[ -- %d residuals, %d nodes recomputed, peak %s, reserved %s\n%s\n]%s]\n'):format(
+        level, self.residual_count, self.recomputed, bytes.text(self.peak), bytes.text(self.reserved), text, level)
 end
 
 --- Returns the plan as a policy object: the same recipe for every recording of the same forward.

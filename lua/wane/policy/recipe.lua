@@ -24,6 +24,7 @@
 local decisions = require 'wane.policy.decisions'
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local utf8 = require 'wane.utf8'
 
 local C, check, raise = binding.C, binding.check, errors.raise
 
@@ -50,7 +51,7 @@ local function put_line(lines, head, words, comment)
         end
         line = line .. ' ' .. word
     end
-    lines[#lines + 1] = comment and line .. '  -- ' .. comment or line
+    lines[#lines + 1] = comment and line .. '  -- ' .. utf8.shown(comment) or line
 end
 
 local function put_block(lines, blocks, i, first_like, has_paths)

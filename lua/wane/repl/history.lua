@@ -21,15 +21,6 @@ function history.path()
     return nil
 end
 
--- Replaces the file by these lines.
-local function write(path, lines)
-    local file = system.open(path .. '.new', 'w')
-    if not file then return end
-    file:write(table.concat(lines, '\n'), '\n')
-    file:close()
-    os.rename(path .. '.new', path)
-end
-
 --- Returns the last lines of earlier sessions, oldest first; shortens a file of more than 2 * MOST lines.
 -- @param path file, or nil
 -- @return list of lines, possibly empty
@@ -42,7 +33,7 @@ function history.read(path)
     if #lines <= MOST then return lines end
     local last = {}
     for i = #lines - MOST + 1, #lines do last[#last + 1] = lines[i] end
-    if #lines > 2 * MOST then write(path, last) end
+    if #lines > 2 * MOST then system.write(path, table.concat(last, '\n') .. '\n') end
     return last
 end
 

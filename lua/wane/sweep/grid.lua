@@ -7,6 +7,7 @@
 local errors = require 'wane.errors'
 local json = require 'wane.report.json'
 local policy = require 'wane.policy'
+local utf8 = require 'wane.utf8'
 
 local raise = errors.raise
 
@@ -15,6 +16,14 @@ local grid = {}
 local MOST_POINTS = 100000
 
 local plain = { number = true, string = true, boolean = true }
+
+-- Raises 'value' for a number or a text that a file of rows cannot hold.
+local function check_written(key, value)
+    local is_text = type(value) == 'string'
+    if value == value and not (is_text and utf8.wrong(value)) then return end
+    raise(nil, 'value', 'wane.sweep: grid.%s holds %s, %s', key, errors.describe(value), is_text
+        and 'which is no UTF-8' or 'which equals nothing, so its row could not be found again')
+end
 
 -- Returns a value of the grid twice: as it is written (text, number or boolean), and as `build` gets it.
 local function value_of(key, entry)
@@ -67,6 +76,7 @@ local function axis_of(key, list, convert)
     local axis, seen = { key = key, values = {} }, {}
     for i, entry in ipairs(list) do
         local text, value = convert(entry)
+        check_written(key, text)
         if seen[text] then
             raise(nil, 'value', "wane.sweep: grid.%s holds '%s' twice; tell them apart by { name = 'text', "
                 .. 'value = ... }', key, tostring(text))
@@ -99,6 +109,7 @@ local function axes_by_name(given)
         if type(key) ~= 'string' then
             raise(nil, 'value', 'wane.sweep: grid has an entry without a name (%s)', errors.describe(list))
         end
+        check_written('NAME', key)
         if key ~= 'policy' and key ~= 'budget' then
             axes[key] = axis_of(key, list_of(key, list), function(entry) return value_of(key, entry) end)
         end
@@ -146,7 +157,8 @@ local function new_point(axes, at, defaults)
             group[axis.key] = value.text
         end
     end
-    point.label, point.key, point.group = table.concat(words, ' '), json.encode(point.description), json.encode(group)
+    point.label = utf8.shown(table.concat(words, ' '))
+    point.key, point.group = json.encode(point.description), json.encode(group)
     return point
 end
 

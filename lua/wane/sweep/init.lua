@@ -22,6 +22,7 @@ local settings_of = require('wane.sweep.settings').of
 local shard = require 'wane.sweep.shard'
 local store = require 'wane.sweep.store'
 local system = require 'wane.system'
+local utf8 = require 'wane.utf8'
 
 local raise = errors.raise
 
@@ -84,7 +85,7 @@ end
 -- ---- rows of the file -------------------------------------------------------------------------------------------
 -- Writes a line to the error stream.
 local function say(words, ...)
-    io.stderr:write('wane.sweep: ', words:format(...), '\n')
+    io.stderr:write('wane.sweep: ', utf8.shown(words:format(...), '\n'), '\n')
 end
 
 -- Takes the rows of the file that belong to points of this sweep.
@@ -142,11 +143,12 @@ end
 -- Takes the lock of the file. The file changes only in this process while the lock is held.
 local function lock(self)
     system.make_folders(self.out)
-    local held = store.lock(self.out)
-    if not held then
+    local release, is_kept = system.lock(self.out)
+    if not release then raise(nil, 'io', 'wane.sweep: %s', is_kept) end
+    if not is_kept then
         say('the file system of %s has no locks: nothing keeps another process from writing the same rows', self.out)
     end
-    return held
+    return release
 end
 
 -- ---- running ------------------------------------------------------------------------------------------------------
@@ -209,13 +211,13 @@ function Sweep:run()
         raise(nil, 'value', 'wane.sweep: limit = ends a point from outside, so points need processes of their own; '
             .. 'they have none at a prompt or with isolate = false')
     end
-    local held = self.out and lock(self)
+    local release = self.out and lock(self)
     local fine, stopped = errors.pcall(function()
         if self.out then open(self) end
         announce(self)
         return run.listening(function() return run.due(self, alone, calls) end)
     end)
-    store.unlock(held)
+    if release then release() end
     if not fine then errors.again(stopped) end
     if stopped then error(interrupted(self), 0) end
     local broken = self:problems()
@@ -248,7 +250,7 @@ function Sweep:merge(files)
     end
     files = merge.files(files)
     local is_written = self.out and not process.role() -- in the process of a point, the merge was written before
-    local held = is_written and lock(self)
+    local release = is_written and lock(self)
     local fine, gathered = errors.pcall(function()
         local own = self.out and system.exists(self.out) and self.out or nil
         local got = merge.gather(files, own, self.points, self.settings)
@@ -256,7 +258,7 @@ function Sweep:merge(files)
         if is_written then store.write(self.out, self:rows()) end
         return got
     end)
-    store.unlock(held)
+    if release then release() end
     if not fine then errors.again(gathered) end
     for _, line in ipairs(gathered.notes) do say('%s', line) end
     local lines = merge.lacks(self.points, self:missing(), gathered, files)

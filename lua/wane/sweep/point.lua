@@ -88,6 +88,8 @@ local function fill(row, settings, q)
     if m.loss then row.loss, row.loss_bits = m.loss, bits_of(m.loss) end
 end
 
+local MOST_LETTERS = 2 ^ 16 -- of a reason that a row keeps
+
 --- Makes the row of a point that failed.
 -- @param settings of the sweep
 -- @param q point
@@ -97,7 +99,7 @@ end
 -- @return row
 function point.failed(settings, q, code, text, extra)
     local row = { n = q.number, point = q.description, script = settings.script, status = 'failed', code = code,
-        error = text }
+        error = #text > MOST_LETTERS and text:sub(1, MOST_LETTERS) .. ' ...' or text }
     for key, value in pairs(extra or {}) do row[key] = value end
     return row
 end

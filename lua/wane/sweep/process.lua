@@ -3,8 +3,8 @@
 -- The child runs the same script up to the same call of :run(), identified by its number among all such calls. There it
 -- measures the one point, writes its row to a file of its own and ends; nothing after that call runs in it. The parent
 -- holds the lock of the sweep's file and reads the row. The environment tells a child what it is for: WANE_SWEEP_POINT
--- is "call:point:grid:parent", WANE_SWEEP_OUT its file. What a child prints is kept while it runs; its last lines
--- become the reason of a point that left no row.
+-- is "call:point:grid:parent", WANE_SWEEP_OUT its file, which has no name in any folder, so that a kill leaves none.
+-- What a child prints is kept while it runs; its last lines become the reason of a point that left no row.
 -- @internal wane.sweep.process
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -133,19 +133,19 @@ end
 -- @param alive function() that is called every LOOK seconds
 -- @return row; nil when ^C ended the process
 function process.run(settings, q, role, alive)
-    local log = os.tmpname()
-    role.out = os.tmpname()
-    local fine, result = errors.pcall(function() return wait((start(role, log)), settings.limit, alive) end)
+    local log, out = system.unnamed(), system.unnamed()
+    role.out = out.path
+    local fine, result = errors.pcall(function() return wait((start(role, log.path)), settings.limit, alive) end)
     local row = fine and row_of(q, role.out) or nil
     local is_stopped = fine and (row == nil or row.status ~= 'ok') and (result == 'interrupt' or was_stopped(result))
     if is_stopped then
         row = nil
     elseif fine and row == nil then
         row = result == 'limit' and point.failed(settings, q, 'limit', ('longer than the limit of %g s')
-            :format(settings.limit)) or reason(settings, q, result, log)
+            :format(settings.limit)) or reason(settings, q, result, log.path)
     end
-    os.remove(log)
-    os.remove(role.out)
+    log.close()
+    out.close()
     if not fine then errors.again(result) end
     return row
 end

@@ -11,6 +11,7 @@ local plot = require 'wane.report.plot'
 local provenance = require 'wane.sweep.provenance'
 local system = require 'wane.system'
 local table_ = require 'wane.report.table'
+local utf8 = require 'wane.utf8'
 
 local report = {}
 
@@ -84,11 +85,12 @@ end
 -- @param self Sweep
 function report.text(self)
     if #self:rows() == 0 then
-        return ('a sweep of %d points over %s, not run yet'):format(#self.points, table.concat(self.axes, ', '))
+        return ('a sweep of %d points over %s, not run yet'):format(#self.points,
+            utf8.shown(table.concat(self.axes, ', ')))
     end
     local head, rows, failures = report.table(self)
     local out = { table_.text(head, rows), report.summary(self) }
-    for _, line in ipairs(failures) do out[#out + 1] = 'failed: ' .. line:gsub('\n', '\n    ') end
+    for _, line in ipairs(failures) do out[#out + 1] = 'failed: ' .. utf8.shown(line, '\n\t'):gsub('\n', '\n    ') end
     return table.concat(out, '\n')
 end
 
@@ -130,7 +132,7 @@ local function group_of(self, row)
     for _, key in ipairs(self.axes) do
         if key ~= 'policy' then out[#out + 1] = ('%s=%s'):format(key, cell_of(row, key)) end
     end
-    return self.points[row.n].group, table.concat(out, ' ')
+    return self.points[row.n].group, utf8.shown(table.concat(out, ' '))
 end
 
 -- Returns a chart for plot.scatter: one point a measured row, with the number of its row, in the colour and marker of
@@ -139,7 +141,8 @@ local function chart_of(self, opts, links)
     local x, y = opts.x or 'peak', opts.y or 'seconds'
     local x_words, x_unit = axis_of(x)
     local y_words, y_unit = axis_of(y)
-    local chart = { title = ('%s: %s'):format(self.title, self.axes[1] and table.concat(self.axes, ', ') or ''),
+    local axes = self.axes[1] and table.concat(self.axes, ', ') or ''
+    local chart = { title = utf8.shown(('%s: %s'):format(self.title, axes)),
         x = x_words, y = y_words, points = {}, fronts = {}, groups = {}, numbered = true,
         front_name = ('what no other %s beats'):format(self:measured()[1] and self:measured()[1].point.policy
             and 'policy' or 'point') }

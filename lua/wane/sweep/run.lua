@@ -8,6 +8,7 @@ local point = require 'wane.sweep.point'
 local process = require 'wane.sweep.process'
 local progress = require 'wane.report.progress'
 local store = require 'wane.sweep.store'
+local utf8 = require 'wane.utf8'
 
 local C, raise = binding.C, errors.raise
 
@@ -59,7 +60,7 @@ end
 
 -- Returns the result of a point in one line.
 local function words_of(q, row)
-    if row.status ~= 'ok' then return ('%s: %s'):format(q.label, row.error:match '^[^\n]*') end
+    if row.status ~= 'ok' then return ('%s: %s'):format(q.label, utf8.shown(row.error:match '^[^\n]*')) end
     return ('%s: peak %s, %.4g s'):format(q.label, require('wane.report.bytes').text(row.peak), row.seconds)
 end
 

@@ -6,18 +6,18 @@
 -- and has no half rows. A line that is torn nevertheless (a full disk, a lost machine) is the last one and is dropped.
 -- Rows are removed by replacing the file as a whole.
 -- @internal wane.sweep.store
-local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local json = require 'wane.report.json'
 local system = require 'wane.system'
 
-local C, check, raise = binding.C, binding.check, errors.raise
+local raise = errors.raise
 
 local store = {}
 
 -- ---- the form of a row, which a user may have edited --------------------------------------------------------------
 local function is_bytes(x) return type(x) == 'number' and x % 1 == 0 and x >= 0 and x < 2 ^ 53 end
 local function is_number(x) return type(x) == 'number' and x - x == 0 end
+local function is_any_number(x) return type(x) == 'number' end
 local function is_string(x) return type(x) == 'string' end
 local function is_boolean(x) return type(x) == 'boolean' end
 
@@ -47,10 +47,10 @@ local MUST = {
         recomputed = BYTES, kinds = KINDS, exact = FLAG, lossless = FLAG },
     failed = { error = STRING, code = STRING },
 }
-local MAY = { state = BYTES, activations = BYTES, wall = NUMBER, loss = NUMBER, loss_bits = STRING, digest = STRING,
-    digest_of = STRING, script = STRING, predicted_kinds = KINDS, times = { is_times, 'a list of seconds' },
-    n = NUMBER, low = NUMBER, high = NUMBER, spread = NUMBER, load = NUMBER, cores = NUMBER, noisy = STRING,
-    date = STRING }
+local MAY = { state = BYTES, activations = BYTES, wall = NUMBER, loss = { is_any_number, 'a number' },
+    loss_bits = STRING, digest = STRING, digest_of = STRING, script = STRING, predicted_kinds = KINDS,
+    times = { is_times, 'a list of seconds' }, n = NUMBER, low = NUMBER, high = NUMBER, spread = NUMBER, load = NUMBER,
+    cores = NUMBER, noisy = STRING, date = STRING }
 
 -- Returns what is wrong with a decoded row, or nil.
 local function fault_of(row)
@@ -68,12 +68,28 @@ local function fault_of(row)
     end
 end
 
+-- Returns what is wrong with the text of a line, or nil; and the row that it tells.
+local function read_line(line)
+    local row, why, place = json.decode(line)
+    if row == nil then return place and ('at byte %d: %s'):format(place, why) or 'it is null' end
+    if type(row) ~= 'table' then return 'it is no object' end
+    return fault_of(row), row
+end
+
+-- Returns the line of a row. Raises 'value' for a row that store.read would refuse.
+local function line_of(row)
+    local line = json.encode(row)
+    local fault = read_line(line)
+    if fault then raise(nil, 'value', 'wane.sweep: a row is not written, because it could not be read: %s', fault) end
+    return line .. '\n'
+end
+
 --- Appends a row.
 -- @param path file
 -- @param row table of plain values
--- @raise 'io' where the file cannot be written
+-- @raise 'io' where the file cannot be written; 'value' for a row that store.read would refuse
 function store.append(path, row)
-    local line = json.encode(row) .. '\n'
+    local line = line_of(row)
     local file, why = system.open(path, 'ab')
     if not file then raise(nil, 'io', 'wane.sweep: %s cannot be written (%s)', path, why) end
     file:setvbuf('full', #line + 1) -- room for the whole line, so that it is one write
@@ -95,11 +111,7 @@ function store.read(path)
         local stop = text:find('\n', at, true)
         if not stop then return rows, #text - at + 1 end
         number = number + 1
-        local row, why, place = json.decode(text:sub(at, stop - 1))
-        local fault
-        if row == nil then fault = place and ('at byte %d: %s'):format(place, why) or 'it is null'
-        elseif type(row) ~= 'table' then fault = 'it is no object'
-        else fault = fault_of(row) end
+        local fault, row = read_line(text:sub(at, stop - 1))
         if fault then
             raise(nil, 'io', 'wane.sweep: line %d of %s is no row of a sweep (%s); take the line out, or name another '
                 .. 'file', number, path, fault)
@@ -109,33 +121,10 @@ function store.read(path)
     end
 end
 
---- Takes the lock of a file.
--- @param path file, which need not exist; its folder must
--- @return lock for store.unlock; nil where the file system has no locks
--- @raise 'io' when another process holds it, with its number and since when
-function store.lock(path)
-    local is_kept = binding.new('int32_t[1]')
-    local lock = C.wn_lock(path, is_kept)
-    if lock < 0 then raise(nil, 'io', 'wane.sweep: %s', binding.text(C.wn_message())) end
-    if is_kept[0] ~= 0 then return lock end
-    C.wn_lock_close(lock)
-end
-
---- Releases a lock.
--- @param lock of store.lock, or nil
-function store.unlock(lock)
-    if lock then C.wn_lock_close(lock) end
-end
-
 -- Replaces a file by a text, as a whole or not at all.
 local function replace(path, text)
-    local file = binding.id(C.wn_file_create(path))
-    local fine, why = errors.pcall(function()
-        check(C.wn_file_write(file, text, #text))
-        check(C.wn_file_commit(file))
-    end)
-    C.wn_file_close(file)
-    if not fine then errors.again(why) end
+    local fine, why = system.write(path, text)
+    if not fine then raise(nil, 'io', 'wane.sweep: %s cannot be written (%s)', path, why) end
 end
 
 --- Removes the last bytes of a file.
@@ -152,7 +141,7 @@ end
 -- @param rows list of tables of plain values
 function store.write(path, rows)
     local lines = {}
-    for i, row in ipairs(rows) do lines[i] = json.encode(row) .. '\n' end
+    for i, row in ipairs(rows) do lines[i] = line_of(row) end
     replace(path, table.concat(lines))
 end
 
@@ -165,7 +154,7 @@ function store.supersede(path, row)
         local old = json.decode(line)
         if not (type(old) == 'table' and json.encode(old.point) == key) then lines[#lines + 1] = line end
     end
-    lines[#lines + 1] = json.encode(row) .. '\n'
+    lines[#lines + 1] = line_of(row)
     replace(path, table.concat(lines))
 end
 

@@ -106,8 +106,9 @@ static int32_t grow(void)
 int32_t wn__cost_put(const char *key, double seconds)
 {
     uint64_t hash = wn__bytes_hash((const uint8_t *)key, (int64_t)strlen(key));
-    if (!(seconds >= 0 && seconds < 1e6))
-        return wn__fail(WN_VALUE, "cost of %s: %g is no number of seconds", key, seconds);
+    if (!(seconds >= 0 && seconds < WN_COST_SECONDS))
+        return wn__fail(WN_VALUE, "cost of %s: %g seconds given, expected 0 to below %d", key, seconds,
+                        WN_COST_SECONDS);
     if (2 * (n_rows + 1) > room) WN_TRY(grow());
     struct row *r = find(key, hash);
     if (r->key == NULL) {

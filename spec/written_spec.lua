@@ -1,0 +1,447 @@
+-- Checks that what is written is read: for numbers, names and sizes of every kind, each reader gives back to the bit
+-- what its writer wrote, or the writer refuses in words and leaves the file that was there. No name becomes code, and
+-- no text of a file reaches a terminal with a control character.
+local helper = require 'spec.helper'
+local dice = require 'spec.support.dice'
+local errors = require 'wane.errors'
+local json = require 'wane.report.json'
+local store = require 'wane.sweep.store'
+local wane = helper.wane
+
+local nn, policy = wane.nn, wane.policy
+local LONG = os.getenv 'WANE_SPEC_LONG' == '1'
+local FOLDER = helper.lines('mktemp -d')[1]
+local PATH = FOLDER .. '/a'
+local LUA_PATH = "LUA_PATH='lua/?.lua;lua/?/init.lua;;'"
+teardown(function() helper.shell(("rm -r '%s'"):format(FOLDER)) end)
+
+-- Fails for controls and turns of a line's direction, which no text of a file or a name may show.
+local function assert_plain(text, kept)
+    local bare = kept and text:gsub('[\n\t]', '') or text
+    assert.is_nil(bare:find '[%c\127]', text)
+    assert.is_nil(bare:find '\194[\128-\159]', text)
+    assert.is_nil(bare:find '\226\128[\168-\174]', text)
+end
+
+local NUMBERS = { 0, -0, 1, -1, 0.1, 1 / 3, 2 ^ 31, 2 ^ 53 - 1, 2 ^ 53, 2 ^ 53 + 2, -(2 ^ 53 + 2), 2 ^ 63, 1e15,
+    1e16 + 2, 1e22, 1e300, -1e300, 5e-324, 2.5e-310, 1.7976931348623157e308, math.huge, -math.huge, 0 / 0 }
+local NAMES = { 'a', '0', '1', '01', 'inf', 'nan', 'true', '', ' ', 'a b', 'a.b', '.', '..', '"', "'", '\\', ']]',
+    ']=]', ']==]', '[[', 'w[x[1]]', '--', '--[[', '\n', 'a\nB 1', '\r\n', '\t', '\0', '\27]0;title\7\27[2J', '\127',
+    '\194\155', 'e\226\128\174txt', '<script>', '&amp;', '%s%d', '%', '$(id)', '`id`', ';', ',', 'null', '{}',
+    'gr\195\188n', '\240\159\152\128', ('x'):rep(4085), ('n'):rep(10000),
+    "]] os.execute('touch %s/pwned') --[[" }
+NAMES[#NAMES] = NAMES[#NAMES]:format(FOLDER)
+
+local roll = dice(32)
+local function random_name()
+    local parts = {}
+    for i = 1, roll(6) do parts[i] = NAMES[roll(#NAMES - 2)] .. string.char(roll(94) + 31) end
+    return table.concat(parts)
+end
+for _ = 1, LONG and 400 or 40 do
+    NAMES[#NAMES + 1] = random_name()
+    NUMBERS[#NUMBERS + 1] = (roll(2 ^ 30) / 2 ^ 30 - 0.5) * 10 ^ (roll(600) - 300)
+end
+
+-- Tells whether two values are equal to the bit, all NaNs being one; 0 and -0 differ.
+local function is_same(a, b)
+    if type(a) ~= type(b) then return false end
+    if type(a) == 'number' then return a ~= a and b ~= b or a == b and 1 / a == 1 / b end
+    return a == b
+end
+
+local function read(path)
+    local file = io.open(path, 'rb')
+    if not file then return nil end
+    local text = file:read '*a'
+    file:close()
+    return text
+end
+
+-- Calls `write`, which replaces PATH, and `check`; where `write` refuses, the words are Wane's, name why, and the file
+-- is as it was. Returns whether it was written.
+local function round(write, check, what)
+    local before = read(PATH)
+    local fine, e = pcall(write)
+    if fine then
+        check()
+        return true
+    end
+    assert.is_true(errors.is(e), what .. ': ' .. tostring(e))
+    assert_plain(e.message, true)
+    assert.is_true(before == read(PATH), what)
+    return false
+end
+
+describe('a number', function()
+    it('is what it was: in JSON, in the metadata of a file, as a step, in a row and in a grid', function()
+        for _, x in ipairs(NUMBERS) do
+            local what = ('%.17g'):format(x)
+            local text = json.encode { x = x }
+            assert.is_true(is_same(x == x and x or nil, (json.decode(text)).x), what)
+
+            wane.save(PATH, { t = wane.ones(2) }, { meta = { x = x } })
+            assert.is_true(is_same(x, select(2, wane.load(PATH)).meta.x), what)
+
+            local is_step = round(function() wane.save(PATH, { t = wane.ones(2) }, { step = x }) end,
+                function() assert.is_true(is_same(x, select(2, wane.load(PATH)).step), what) end, what)
+            assert.equal(x % 1 == 0 and x >= 0 and x < 2 ^ 53, is_step, what)
+
+            local is_point, points = pcall(function()
+                return wane.sweep { build = print, grid = { x = { x } } }.points
+            end)
+            assert.equal(x == x, is_point, what)
+            if is_point then
+                os.remove(PATH)
+                store.append(PATH, { status = 'failed', error = '', code = 'x', point = points[1].description })
+                local row = store.read(PATH)[1]
+                assert.equal(points[1].key, json.encode(row.point))
+                assert.is_true(is_same(x, row.point.x), what)
+            end
+        end
+    end)
+
+    it('that no file of a step has is refused by the reader', function()
+        for _, step in ipairs { 'nan', 'inf', '1e400', '-1', '0.5', 'x', '9007199254740992', '' } do
+            local header = ('{"__metadata__":{"wane.step":"%s"},"t":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}')
+                :format(step)
+            local file = assert(io.open(PATH, 'wb'))
+            file:write(string.char(#header, 0, 0, 0, 0, 0, 0, 0), header, ('\0'):rep(4))
+            file:close()
+            for _, model in ipairs { false, nn.Linear(1, 1) } do
+                local fine, e = pcall(wane.load, PATH, model or nil, { strict = false })
+                assert.is_false(fine, step)
+                assert.matches('wane.step: expected an integer from 0 to below 2^53', e.message, 1, true)
+            end
+        end
+    end)
+end)
+
+describe('a name', function()
+    local function check_saved(save, load, what)
+        return round(save, function() assert.is_true(load() == 7, what) end, what)
+    end
+
+    it('of a tensor and of metadata comes back, or is refused before the file is touched', function()
+        local written, short = 0, 0
+        for _, name in ipairs(NAMES) do
+            short = short + (#name <= 4096 and 1 or 0)
+            for _, text in ipairs { name, 'x\255' .. name } do
+                local t = { [text] = wane.full({ 1 }, 7) }
+                if check_saved(function() wane.save(PATH, t) end,
+                    function() return wane.load(PATH)[text]:item() end, text) then written = written + 1 end
+                check_saved(function() wane.save(PATH, { t = t[text] }, { meta = { [text] = 7 } }) end,
+                    function() return select(2, wane.load(PATH)).meta[text] end, text)
+                check_saved(function() wane.save(PATH, { t = t[text] }, { meta = { t = text } }) end,
+                    function() return select(2, wane.load(PATH)).meta.t == text and 7 end, text)
+            end
+        end
+        assert.equal(short, written)
+    end)
+
+    -- Checks the recipe and source of a plan whose model has a module of this name.
+    local function check_place(name)
+        local net = nn.Sequential { nn.Linear(4, 4) }
+        net[name] = nn.Linear(4, 4)
+        local x = wane.ones(2, 4):retain()
+        net.forward = function() return (net[name](net[1](x)):tanh() * 2):sum() end
+        local plan = wane.plan(function() return net(x) end, { policy = 'every(1)' })
+        local text, source = tostring(plan:recipe()), plan:lua()
+        assert_plain(text, true)
+        assert_plain(source, true)
+        assert.equal(plan:recipe(), policy.recipe(text).recipe, name)
+        local chunk = assert(loadstring('local wane = ...; return ' .. source))
+        setfenv(chunk, {})
+        assert.equal(plan:as_policy(), chunk(wane), name)
+    end
+
+    it('of a module is a place in a recipe and in source, and no code', function()
+        for _, name in ipairs(NAMES) do
+            if #name <= 480 then check_place(name) end -- a longer name is refused by the first forward
+        end
+        assert.is_nil(read(FOLDER .. '/pwned'))
+    end)
+
+    it('of a grid\'s key and value, and of a reason, comes back in a row', function()
+        for _, name in ipairs(NAMES) do
+            os.remove(PATH)
+            local function sweep()
+                return wane.sweep { grid = { [name] = { name, 1 } }, out = PATH, resume = true, isolate = false,
+                    build = function() error(name) end }
+            end
+            if name ~= 'policy' and name ~= 'budget' then
+                local first = sweep():run()
+                local text = read(PATH)
+                local again = sweep():run()
+                assert.is_true(text == read(PATH), name)
+                assert.equal(2, #again:failed())
+                assert.is_true(first:failed()[2].error == again:failed()[2].error)
+                assert_plain(tostring(again), true)
+                local merged = wane.sweep { grid = { [name] = { name, 1 } }, isolate = false,
+                    build = function() error(name) end }
+                assert.equal(2, #merged:merge(PATH):rows())
+            end
+        end
+        assert.has_error(function() wane.sweep { build = print, grid = { x = { 'a\255' } } } end)
+        assert.has_error(function() wane.sweep { build = print, grid = { ['a\255'] = { 1 } } } end)
+    end)
+end)
+
+describe('a size', function()
+    it('that is written is read: many numbers, many names of metadata, long reasons', function()
+        local tensors, meta = {}, {}
+        for k = 1, 3000 do tensors['t' .. k] = wane.full({}, k) end
+        for k = 1, 20000 do meta['loss' .. k] = k end
+        wane.save(PATH, tensors)
+        assert.equal(2999, wane.load(PATH).t2999:item())
+        wane.save(PATH, { t = tensors.t1 }, { meta = meta })
+        assert.equal(19999, select(2, wane.load(PATH)).meta.loss19999)
+        for _, reason in ipairs { ('\n'):rep(2 ^ 21), ('\255'):rep(2 ^ 17), ('"'):rep(2 ^ 20) } do
+            local s = wane.sweep { grid = { x = { 1 } }, out = PATH .. '.rows', isolate = false,
+                build = function() error(reason, 0) end }
+            s:run()
+            assert.equal(1, #store.read(PATH .. '.rows'))
+            os.remove(PATH .. '.rows')
+        end
+    end)
+
+    it('that no reader would take is refused, and the good file stays', function()
+        wane.save(PATH, { t = wane.ones(3) })
+        local good, long = read(PATH), ('n'):rep(10000)
+        for _, save in ipairs { function() wane.save(PATH, { [long] = wane.ones(3) }) end,
+            function() wane.save(PATH, { t = wane.ones(3) }, { meta = { [long] = 1 } }) end } do
+            local fine, e = pcall(save)
+            assert.is_false(fine)
+            assert.matches('wane.save: nothing was written, because wane.load would refuse the file: .* at most 4096',
+                e.message)
+        end
+        assert.is_true(good == read(PATH))
+        assert.equal(3, wane.load(PATH).t:sum():item())
+    end)
+end)
+
+describe('a row that store.read would refuse', function()
+    it('is not written', function()
+        local row = { status = 'ok', point = { a = 1 }, peak = 1, predicted_peak = 1, reserved = 1, seconds = 1,
+            predicted_reserved = 1, recomputed = 0, kinds = { parameter = 4 }, exact = true, lossless = true }
+        for _, loss in ipairs { math.huge, -math.huge, 1, 0 / 0 } do
+            os.remove(PATH)
+            row.loss = loss
+            store.append(PATH, row)
+            assert.is_true(is_same(loss == loss and loss or nil, store.read(PATH)[1].loss))
+        end
+        row.loss = nil
+        store.write(PATH, { row })
+        local good = read(PATH)
+        for name, values in pairs { seconds = { 0 / 0, math.huge }, peak = { -1, 0.5, 2 ^ 53 }, status = { 'good' },
+            kinds = { { parameter = 0.5 } }, point = { { a = {} } }, exact = { 1 }, times = { { 'x' } } } do
+            for _, value in ipairs(values) do
+                local bad = {}
+                for key, old in pairs(row) do bad[key] = old end
+                bad[name] = value
+                for _, write in ipairs { store.append, store.supersede, function(p, r) store.write(p, { r }) end } do
+                    local fine, e = pcall(write, PATH, bad)
+                    assert.is_false(fine, name)
+                    assert.matches('a row is not written, because it could not be read', e.message)
+                    assert.is_true(good == read(PATH), name)
+                end
+            end
+        end
+    end)
+end)
+
+describe('seconds', function()
+    it('of every size are one range for the file, its reader and the library', function()
+        local script, costs = FOLDER .. '/costs.lua', FOLDER .. '/costs.txt'
+        local out = assert(io.open(script, 'w'))
+        out:write [[
+            local wane, costs, file = require 'wane', require 'wane.plan.costs', require 'wane.plan.costs_file'
+            local C = require('wane.ffi').C
+            local path = os.getenv 'WANE_COSTS'
+            local m = wane.nn.Linear(8, 8)
+            for _, s in ipairs { 0, 5e-324, 1e-9, 1, 999999, 999999.9, 1e6, 5e8, 1e17, 1e300, math.huge, -1, 0 / 0 } do
+                local is_known = C.wn_cost('add', s) == 0
+                local fine = pcall(file.write, path, { seconds = { add = s } })
+                local found, why = file.read(path)
+                assert(fine == is_known, ('%g: file %s, library %s'):format(s, tostring(fine), tostring(is_known)))
+                if fine then assert(why == nil and math.abs(found.seconds.add - s) <= 1e-5 * s, s) end
+                local f = io.open(path, 'w')
+                f:write('processor\t', file.processor(), ('\n%.17g\tadd\n'):format(s))
+                f:close()
+                found, why = file.read(path)
+                assert((why == nil) == is_known, ('%g: reader %s'):format(s, tostring(why)))
+                costs.forget()
+                assert(wane.plan(function() return m(wane.ones(4, 8)):sum() end).seconds > 0)
+            end
+            print 'planned']]
+        out:close()
+        local said = helper.shell(("%s WANE_COSTS='%s' luajit '%s' 2>&1"):format(LUA_PATH, costs, script))
+        assert.matches('planned', said)
+        local _, told = said:gsub('the file of costs ' .. costs:gsub('%p', '%%%0') .. ' cannot be read', '')
+        assert.equal(7, told, said)
+    end)
+
+    it('of two profiles at once are both in the file', function()
+        local script, costs = FOLDER .. '/both.lua', FOLDER .. '/new/both.txt'
+        local out = assert(io.open(script, 'w'))
+        out:write [[
+            local wane = require 'wane'
+            local n = tonumber(arg[1])
+            local m = wane.nn.Linear(n, n)
+            for _ = 1, 3 do
+                wane.profile(function() return m(wane.ones(4, n)):sum() end, { steps = 1, policy = 'save_all',
+                    anyway = true })
+            end]]
+        out:close()
+        local run = ("%s WANE_COSTS='%s' luajit '%s' %%d 2>&1 &"):format(LUA_PATH, costs, script)
+        local all = ''
+        for n = 3, 6 do all = all .. run:format(n) .. ' ' end
+        assert.equal('', helper.shell(all .. 'wait'))
+        local text = read(costs)
+        for n = 3, 6 do assert.matches(('linear f32 4x%d <'):format(n), text, 1, true) end
+        assert.equal('both.txt\n', helper.shell(("ls -A '%s/new'"):format(FOLDER)))
+    end)
+end)
+
+describe('a text of a file', function()
+    it('reaches no terminal with a control character', function()
+        for _, name in ipairs { '\27]0;title\7\27[2J', 'a\nb', '\r', '\8\8', '\127', '\194\155', 'e\226\128\174txt' } do
+            wane.save(PATH, { [name] = wane.ones(3) })
+            assert_plain(tostring(wane.inspect(PATH)), true)
+            assert.is_nil(tostring(wane.inspect(PATH)):find('\n[^\n]*\n[^\n]*\n[^\n]*\n'), 'a name is one line')
+            local _, e = pcall(wane.load, PATH, nn.Linear(2, 2))
+            assert_plain(e.message, true)
+            local s = wane.sweep { grid = { [name] = { name } }, isolate = false, build = function() error(name) end }
+            local shown = tostring(s:run())
+            assert_plain(shown, true)
+            assert_plain(s:plot(), true)
+            assert.is_nil(s:report():find '[%z\1-\8\11-\31\127]')
+            local file = assert(io.open(PATH, 'wb'))
+            file:write('{"weight_map":{"x":"', (name:gsub('%c', function(c) return ('\\u%04x'):format(c:byte()) end)),
+                '"}}')
+            file:close()
+            os.rename(PATH, PATH .. '.json')
+            _, e = pcall(wane.load, PATH .. '.json')
+            assert_plain(e.message, true)
+        end
+        assert.equal('a\\nb\\027[2J\\u{9b}\\127?', require('wane.utf8').shown 'a\nb\27[2J\194\155\127\255')
+        assert.equal('a\nb\tgr\195\188n', require('wane.utf8').shown('a\nb\tgr\195\188n', '\n\t'))
+        assert.equal('\\t', require('wane.utf8').shown '\t')
+        assert.equal('no file\\027', errors.new('io', 'no file\27').message)
+    end)
+end)
+
+describe('a file', function()
+    local C = require('wane.ffi').C
+
+    local function write(path, text)
+        local file = assert(io.open(path, 'wb'))
+        file:write(text)
+        file:close()
+    end
+
+    local function list(folder)
+        return helper.shell(("ls -A '%s'"):format(folder))
+    end
+
+    -- Returns a folder with a script whose sweep has three points, in which a text is run first.
+    local function sweep_folder(name, body)
+        local folder = FOLDER .. '/' .. name
+        helper.shell(("mkdir -p '%s/tmp'"):format(folder))
+        write(folder .. '/x.lua', ([[
+            local wane = require 'wane'
+            return wane.main { grid = { k = { 1, 2, 3 } }, build = function(p)
+                %s
+                local w = wane.ones(4, p.k, { requires_grad = true })
+                return function() return (w * 2):sum() end
+            end }]]):format(body or ''))
+        return folder
+    end
+
+    it('of every writer is whole or as it was, and nothing is beside it', function()
+        finally(function() C.wn_debug('fail_write', 0) end)
+        local s = wane.sweep { grid = { x = { 1 } }, isolate = false, title = 'one', build = function()
+            return function() return wane.ones(3, { requires_grad = true }):sum() end
+        end }
+        s:run()
+        local folder = FOLDER .. '/writers'
+        for name, make in pairs { svg = function(p) s:plot(p) end, csv = function(p) s:csv(p) end,
+            html = function(p) s:report(p) end, memory = function(p) wane.memory():plot(p) end,
+            rows = function(p) store.write(p, s:rows()) end,
+            kernel = function() require('wane.notebook').install(folder) end } do
+            helper.shell(("rm -rf '%s'; mkdir -p '%s/share/jupyter/kernels/wane'"):format(folder, folder))
+            local path = name == 'kernel' and folder .. '/share/jupyter/kernels/wane/kernel.json' or folder .. '/a'
+            local n, fired = 0
+            repeat
+                n = n + 1
+                write(path, 'old')
+                C.wn_debug('fail_write', n)
+                local fine, e = pcall(make, path)
+                fired = C.wn_debug_get('fail_write') == 0
+                C.wn_debug('fail_write', 0)
+                local is_placed = not fine and tostring(e):find 'written, but'
+                assert.equal(not fired, fine, name .. ': ' .. tostring(e))
+                assert.equal(not fired or is_placed ~= nil and is_placed ~= false, read(path) ~= 'old', name)
+                assert.equal(name == 'kernel' and 'kernel.json\n' or 'a\nshare\n', list(path:match '^(.*)/'))
+            until not fired
+            assert.is_true(n > 3)
+        end
+    end)
+
+    it('that a name of Wane\'s own leads to is not touched', function()
+        local folder = sweep_folder 'links'
+        local script = folder .. '/profile.lua'
+        write(script, "local wane = require 'wane'; wane.profile(function() return wane.ones(4):exp():sum() end, "
+            .. '{ steps = 1, anyway = true })')
+        for _, name in ipairs { 'costs.txt.new', 'costs.txt.lock', 'costs.txt' } do
+            write(folder .. '/thesis', 'chapter 1')
+            helper.shell(("cd '%s' && rm -f costs.txt* && ln -s thesis %s"):format(folder, name))
+            helper.shell(("%s WANE_COSTS='%s/costs.txt' luajit '%s' 2>&1"):format(LUA_PATH, folder, script))
+            if name ~= 'costs.txt' then assert.equal('chapter 1', read(folder .. '/thesis'), name) end
+            assert.equal('symbolic link\n', helper.shell(("stat -c %%F '%s/%s'"):format(folder, name)))
+        end
+    end)
+
+    it('of a report stays as it was where the sweep is refused, and nothing is said to be written', function()
+        local folder = sweep_folder 'refused'
+        local command = ("cd '%s' && %s/build/wane sweep x.lua --out rows --report r.html --csv c.csv --svg s.svg")
+            :format(folder, helper.lines('pwd -P')[1])
+        assert.equal(0, select(2, helper.shell(command .. ' --repeats 1')))
+        local before = {}
+        local function assert_kept(words, more)
+            local text, code = helper.shell(command .. (more or '') .. ' 2>&1')
+            assert.is_true(code ~= 0)
+            assert.matches(words, text)
+            assert.is_nil(text:find 'wrote', text)
+            for _, name in ipairs { 'rows', 'r.html', 'c.csv', 's.svg' } do
+                assert.is_true(before[name] == read(folder .. '/' .. name), name)
+            end
+        end
+        for _, name in ipairs { 'rows', 'r.html', 'c.csv', 's.svg' } do before[name] = read(folder .. '/' .. name) end
+        assert_kept('is there already', ' --repeats 1')
+        assert_kept('of another text of the script, or of other settings', ' --resume --repeats 2')
+        local release = assert(require('wane.system').lock(folder .. '/rows'))
+        assert_kept('is in use', ' --resume --repeats 1')
+        release()
+        write(folder .. '/other', 'x\n')
+        assert_kept('line 1 of other is no row', ' --repeats 1 --merge other')
+        assert_kept('there is no file', ' --repeats 1 --merge none')
+        write(folder .. '/rows.lock', 'notes')
+        assert_kept("is no lock of Wane's", ' --resume --repeats 1')
+        assert.equal('notes', read(folder .. '/rows.lock'))
+    end)
+
+    it('of a point has no name, so that a kill leaves none behind', function()
+        local folder = sweep_folder('killed', "if p.k == 2 then io.open('here', 'w'):close() while true do end end")
+        helper.shell(([[
+            cd '%s' && TMPDIR="$PWD/tmp" setsid %s/build/wane sweep x.lua --out rows --repeats 1 >said 2>&1 &
+            n=0; while [ ! -e '%s/here' ] && [ $n -lt 300 ]; do sleep 0.1; n=$((n + 1)); done
+            ls -l /proc/$!/fd >'%s/open'; kill -9 $!; wait]]):format(folder, helper.lines('pwd -P')[1], folder, folder))
+        assert.equal(1, #store.read(folder .. '/rows'))
+        assert.equal('', list(folder .. '/tmp'))
+        assert.equal(2, select(2, read(folder .. '/open'):gsub('/killed/tmp/wane%-%w+ %(deleted%)', '')))
+        for _, path in ipairs(helper.lines "find lua -name '*.lua'") do
+            assert.is_nil(helper.read(path):gsub('%-%-[^\n]*', ''):find('tmpname', 1, true), path)
+        end
+    end)
+end)
