@@ -32,7 +32,8 @@ struct wn_buffers {
     /* ---- of an asynchronous device, in its memory (wn__target.is_asynchronous); NULL on the others ---- */
     const uint64_t *random; /* {seed, counter} of an op with the flag RANDOM, in the place of the two above */
     uint64_t *report;       /* of an op with the flag CHECKED: the least `element << 32 | (uint32_t)value` of the
-                             * elements whose index is outside its table; all bits are set where there is none */
+                             * elements whose index is outside its table; WHOLE: of those that i32 does not hold, with
+                             * the bits of the nearest f32 as value; all bits are set where there is none */
 };
 
 /* Computes one application. Returns WN_OK, or WN_VALUE where the data itself is wrong, as an index outside its table

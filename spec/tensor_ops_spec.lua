@@ -313,6 +313,54 @@ describe('integers beside floats', function()
         near({ 0.25 }, wane.tensor({ 1, 2, 3, 4 }, I32):eq(2):mean()) -- the share of hits
     end)
 
+    -- Sums are compared with those of doubles, which are exact here: a stretch on the way may leave 32 bits, a result
+    -- may not, and then the first one is named. Shapes take every way that sums have: rows, columns, parts and pieces.
+    it('have results that 32 bits hold, or the first that they do not is named', function()
+        local left, stayed = 0, 0
+        local function check(name, t, want)
+            local first
+            for k, v in ipairs(want) do first = first or (v < -2 ^ 31 or v > 2 ^ 31 - 1) and k or nil end
+            local fine, why = pcall(wane.eval, t)
+            assert.equal(not first, fine, name)
+            left, stayed = left + (first and 1 or 0), stayed + (first and 0 or 1)
+            if fine then return near(want, t, 0) end
+            assert.equal('value', why.code)
+            assert.matches(("%s: %.0f at element %d is outside the numbers of i32.*:to 'f64'"):format(name, want[first],
+                first - 1):gsub('%-', '%%-'):gsub('%(', '%%('), why.message)
+        end
+        wane.manual_seed(9)
+        for _, dims in ipairs { { 7 }, { 5, 3 }, { 2, 9, 40 }, { 40000 }, { 3000, 35 }, { 20000, 4 }, { 2, 2500, 33 } }
+        do
+            for _, most in ipairs { 1000, 2 ^ 31 - 1 } do
+                local t = wane.randint(-most, most, dims)
+                local all, v, last = list(t), 0, dims[#dims]
+                for k = 1, #all do v = v + all[k] end
+                check('sum', t:sum(), { v })
+                local rows, columns, scan = {}, {}, {}
+                for k = 1, #all do
+                    local r, c = math.floor((k - 1) / last) + 1, (k - 1) % last + 1
+                    rows[r], columns[c] = (rows[r] or 0) + all[k], (columns[c] or 0) + all[k]
+                    scan[k] = rows[r]
+                end
+                check('sum', t:sum(-1), rows)
+                check('cumsum', t:cumsum(-1), scan)
+                check('sum', t:reshape(-1, last):sum(1), columns)
+                for _, op in ipairs { 'add', 'sub', 'mul' } do
+                    local other, want = wane.randint(-most, most, { last }), {}
+                    local by = list(other)
+                    for k = 1, #all do
+                        local x, y = all[k], by[(k - 1) % last + 1]
+                        want[k] = op == 'add' and x + y or op == 'sub' and x - y or x * y
+                    end
+                    check(op, t[op](t, other), want)
+                end
+            end
+        end
+        assert(left > 40 and stayed > 40, left .. ' of ' .. stayed)
+        assert.same({ 4 }, { wane.full({ 4 }, 1, I32):sum():item() }) -- the next one works
+        assert.equal(4294967296, wane.full({ 4 }, 2 ^ 30, I32):to('f64'):sum():item())
+    end)
+
     it('get no gradient, and let that of the float pass', function()
         near({ 3, 4 }, slope(function(x) return x * wane.tensor({ 3, 4 }, I32) end, { 1, 1 }))
     end)

@@ -8,6 +8,7 @@
 #include "../scalar.h"
 #include "bf16.h"
 #include "elementwise.h"
+#include "whole.h"
 
 /* Computes out[i] = EXPR of x = X and y = Y, i < n. */
 #define LOOP(T, R, X, Y, EXPR)                                                                                         \
@@ -87,13 +88,47 @@ struct binary {
     char *out;
     int64_t in_size, out_size; /* bytes of an element */
     int32_t streams;           /* out is stored non-temporally */
+    struct wn__whole *whole;   /* of ADD, SUB and MUL of i32, else NULL */
+    int32_t op;
 };
+
+/* Defines whether a OP b fits in 32 bits for all of n elements. */
+#define FITS(NAME, OP)                                                                                                 \
+    static int32_t NAME##_fits(const int32_t *a, const int32_t *b, int64_t n, int64_t sa, int64_t sb)                  \
+    {                                                                                                                  \
+        int32_t outside = 0;                                                                                           \
+        _Pragma("omp simd reduction(| : outside)") for (int64_t i = 0; i < n; i++)                                     \
+        {                                                                                                              \
+            int64_t value = (int64_t)a[i * sa] OP b[i * sb];                                                           \
+            outside |= value != (int32_t)value;                                                                        \
+        }                                                                                                              \
+        return !outside;                                                                                               \
+    }
+
+FITS(add, +)
+FITS(sub, -)
+FITS(mul, *)
+
+/* Tells of the elements of a row, from element `at` of out on, that 32 bits do not hold. Operands are not written. */
+static void check_row(const struct binary *k, int64_t at, int64_t n, const int64_t *offset)
+{
+    const int32_t *a = (const int32_t *)(const void *)k->a + offset[0],
+                  *b = (const int32_t *)(const void *)k->b + offset[1];
+    int64_t sa = wn__broadcast_inner(&k->broadcast, 0), sb = wn__broadcast_inner(&k->broadcast, 1);
+    int32_t is_add = k->op == WN_OP_ADD, is_sub = k->op == WN_OP_SUB;
+    if ((is_add ? add_fits : is_sub ? sub_fits : mul_fits)(a, b, n, sa, sb)) return;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t x = a[i * sa], y = b[i * sb], value = is_add ? x + y : is_sub ? x - y : x * y;
+        if (!wn__whole_fits(value)) wn__whole_tell(k->whole, at + i, value);
+    }
+}
 
 static void binary_row(void *ctx, int64_t at, int64_t n, const int64_t *offset)
 {
     const struct binary *k = ctx;
     const char *a = k->a + offset[0] * k->in_size, *b = k->b + offset[1] * k->in_size;
     int64_t sa = wn__broadcast_inner(&k->broadcast, 0), sb = wn__broadcast_inner(&k->broadcast, 1);
+    if (k->whole != NULL) check_row(k, at, n, offset);
     if (!k->streams) {
         k->loop(k->out + at * k->out_size, a, b, n, sa, sb);
         return;
@@ -149,7 +184,9 @@ static int32_t binary(const struct wn_desc *d, const struct wn_buffers *b, void 
 {
     (void)stream;
     const struct wn_type *in[2] = {&d->in[0], &d->in[1]};
-    struct binary k = {.loop = loop_of(d), .a = b->in[0], .b = b->in[1], .out = b->out};
+    struct binary k = {.loop = loop_of(d), .a = b->in[0], .b = b->in[1], .out = b->out, .op = d->op};
+    struct wn__whole whole = WN_WHOLE_NONE;
+    if (d->out.dtype == WN_I32 && d->op <= WN_OP_MUL) k.whole = &whole;
     int64_t grain = d->op == WN_OP_POW ? WN_CPU_GRAIN / 16 : WN_CPU_GRAIN;
     k.in_size = wn__dtype_size(d->in[0].dtype);
     k.out_size = wn__dtype_size(d->out.dtype);
@@ -157,7 +194,7 @@ static int32_t binary(const struct wn_desc *d, const struct wn_buffers *b, void 
                                    : wn__streams(wn__bytes(&d->out), k.out, k.a, k.b);
     wn__broadcast_make(&k.broadcast, &d->out, 2, in);
     wn__parallel_for(k.broadcast.numel, grain, d->in[0].dtype == WN_BF16 ? halves_part : binary_part, &k);
-    return WN_OK;
+    return wn__whole_check(&whole, d);
 }
 
 /* ---- where --------------------------------------------------------------------------------------- */

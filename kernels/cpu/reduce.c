@@ -3,10 +3,11 @@
  * Dims are merged into runs of kept and of reduced dims. Then either the last run is reduced (rows: a contiguous row
  * gives one output) or it is kept (columns: rows are added side by side).
  *
- * The order of every sum is fixed by the shapes. f32 sums are in double, in 16 lanes where a run is contiguous; integer
- * sums are in 64 bits. A long reduction to few outputs is divided into a fixed number of chunks, which are joined in
- * order; a reduction down columns is divided into parts of the rows (row_parts.h). Threads share outputs, chunks or
- * parts, so their number changes no bit. The drivers are the same for all kinds and dtypes, over a table of loops. */
+ * The order of every sum is fixed by the shapes. f32 sums are in double, in 16 lanes where a run is contiguous; sums of
+ * i32 are in 64 bits, and one that leaves 32 bits is told of (whole.h). A long reduction to few outputs is divided into
+ * a fixed number of chunks, which are joined in order; a reduction down columns is divided into parts of the rows
+ * (row_parts.h). Threads share outputs, chunks or parts, so their number changes no bit. The drivers are the same for
+ * all kinds and dtypes, over a table of loops. */
 #include <math.h>
 #include <stddef.h>
 #include "reduce.h"
@@ -15,18 +16,19 @@
 #include "micro.h"
 #include "minmax.h"
 #include "rows.h"
+#include "whole.h"
 
 #define FEW WN_FEW_OUTPUTS
 #define DOWN_ROWS 4 /* rows of 16 columns in registers. Measured: 8: 1.05x time */
 #define ROWS 16     /* rows that one call reduces */
 
-enum kind { SUM, MAX, MIN };
+enum kind { SUM, MAX, MIN, WHOLE }; /* WHOLE: a sum of i32; what is a double else is the bits of an int64_t there */
 
 /* The loops of a kind and a dtype. */
 struct loops {
     enum kind kind;
     int64_t size;       /* bytes of an element */
-    int32_t is_f32_acc; /* the accumulator of a column is f32, else f64 */
+    int32_t is_f32_acc; /* the accumulator of a column is f32, else f64 or, of WHOLE, int64_t */
     /* Reduces `rows` contiguous rows of n > 0 elements each, `pitch` elements apart. */
     void (*rows)(const void *x, int64_t pitch, int64_t rows, int64_t n, double *value);
     /* Adds DOWN_ROWS rows, `step` elements apart, to the accumulators of the first n / 16 * 16 columns; prefetches as
@@ -45,7 +47,8 @@ struct plan {
     int64_t together;        /* columns of a block, where the last run is kept */
     const void *x;
     void *out;
-    double scale;    /* 1 / count of MEAN, else 1 */
+    double scale; /* 1 / count of MEAN, else 1 */
+    struct wn__whole *whole;
     double *partial; /* (chunks, outputs), or (outputs / columns, parts, columns), or NULL */
     /* Reduces rows from o on, many at once, at most to `end`; returns the number of rows done. NULL: not for this
      * dtype. */
@@ -55,48 +58,64 @@ struct plan {
 /* ---- joining two results ------------------------------------------------------------------------- */
 
 /* Defines the sum, and the maximum and the minimum of scalar.h with | in place of ||, since nested branches do not
- * vectorise. Sums of integers are doubles here, exact up to 2^53. A: the dtype of the accumulator. */
+ * vectorise. A: the dtype of the accumulator. */
 #define JOIN(A, T)                                                                                                     \
     static inline __attribute__((always_inline)) T join_##A(const enum kind kind, T a, T b)                            \
     {                                                                                                                  \
         int32_t stays = (kind == MAX ? a > b : a < b) | (a != a);                                                      \
-        if (kind == SUM) return a + b;                                                                                 \
+        if (kind == SUM || kind == WHOLE) return a + b;                                                                \
         return stays ? a : b;                                                                                          \
     }
 
 typedef float acc_f32;
 typedef double acc_f64;
+typedef int64_t acc_i64;
 JOIN(f32, float)
 JOIN(f64, double)
+JOIN(i64, int64_t)
+
+/* A result as a double, or as the bits of one. */
+union result {
+    double number;
+    int64_t whole;
+};
+
+/* Joins two results. */
+static double join_results(enum kind kind, double a, double b)
+{
+    union result x = {a}, y = {b};
+    if (kind != WHOLE) return join_f64(kind, a, b);
+    x.whole = join_i64(kind, x.whole, y.whole);
+    return x.number;
+}
 
 /* Returns the result of no elements. */
 static double start_of(enum kind kind)
 {
-    return kind == SUM ? 0 : kind == MAX ? -INFINITY : INFINITY;
+    return kind == SUM || kind == WHOLE ? 0 : kind == MAX ? -INFINITY : INFINITY;
 }
 
 /* Joins n results to others. */
 static void join_each(enum kind kind, double *value, const double *more, int64_t n)
 {
-    for (int64_t j = 0; j < n; j++) value[j] = join_f64(kind, value[j], more[j]);
+    for (int64_t j = 0; j < n; j++) value[j] = join_results(kind, value[j], more[j]);
 }
 
 /* Returns a result joined with n others, in order. */
 static double join_all(enum kind kind, double value, const double *more, int64_t n)
 {
-    for (int64_t j = 0; j < n; j++) value = join_f64(kind, value, more[j]);
+    for (int64_t j = 0; j < n; j++) value = join_results(kind, value, more[j]);
     return value;
 }
 
 /* ---- loops --------------------------------------------------------------------------------------- */
 
-#define INTEGER_SUM(S, T)                                                                                              \
-    static inline __attribute__((always_inline)) double row_sum_##S##_lanes(const T *x, int64_t n)                     \
-    {                                                                                                                  \
-        int64_t sum = 0;                                                                                               \
-        for (int64_t i = 0; i < n; i++) sum += x[i];                                                                   \
-        return (double)sum;                                                                                            \
-    }
+static inline __attribute__((always_inline)) double row_sum_i32_lanes(const int32_t *x, int64_t n)
+{
+    union result sum = {.whole = 0};
+    for (int64_t i = 0; i < n; i++) sum.whole += x[i];
+    return sum.number;
+}
 
 #define HALF_EXTREME(NAME, PICK)                                                                                       \
     static inline __attribute__((always_inline)) float NAME##_lanes(const uint16_t *x, int64_t n)                      \
@@ -109,8 +128,6 @@ static double join_all(enum kind kind, double value, const double *more, int64_t
 #define row_sum_f32_lanes wn__row_sum_f32
 #define row_sum_bf16_lanes wn__row_sum_bf16
 #define row_sum_f64_lanes wn__row_sum_f64
-INTEGER_SUM(i32, int32_t)
-INTEGER_SUM(u8, uint8_t)
 HALF_EXTREME(row_max_bf16, wn_maximum_f32)
 HALF_EXTREME(row_min_bf16, wn_minimum_f32)
 
@@ -158,10 +175,14 @@ HALF_EXTREME(row_min_bf16, wn_minimum_f32)
 STORE_LOOP(f32, float, (float))
 STORE_LOOP(f64, double, (double))
 STORE_LOOP(bf16, uint16_t, TO_BF16)
-STORE_LOOP(wrapped_i32, int32_t, (int32_t)(int64_t))
-STORE_LOOP(wrapped_u8, uint8_t, (uint8_t)(int64_t))
 STORE_LOOP(i32, int32_t, wn_to_i32)
-STORE_LOOP(u8, uint8_t, wn_to_u8)
+
+/* Stores sums of i32 that are in 64 bits, whether they fit or not. */
+static void store_whole(void *out, const double *value, int64_t n, double scale)
+{
+    (void)scale;
+    for (int64_t j = 0; j < n; j++) ((int32_t *)out)[j] = (int32_t)(union result){value[j]}.whole;
+}
 
 #define LOOPS(NAME, KIND, S, T, A, TAKE, STORE)                                                                        \
     ROWS_LOOP(NAME, S, T)                                                                                              \
@@ -174,25 +195,18 @@ STORE_LOOP(u8, uint8_t, wn_to_u8)
 LOOPS(sum, SUM, f32, float, f64, WN_SAME, f32)
 LOOPS(sum, SUM, f64, double, f64, WN_SAME, f64)
 LOOPS(sum, SUM, bf16, uint16_t, f64, wn_from_bf16, bf16)
-LOOPS(sum, SUM, i32, int32_t, f64, WN_SAME, wrapped_i32)
-LOOPS(sum, SUM, u8, uint8_t, f64, WN_SAME, wrapped_u8)
+LOOPS(sum, WHOLE, i32, int32_t, i64, WN_SAME, whole)
 LOOPS(max, MAX, f32, float, f32, WN_SAME, f32)
 LOOPS(max, MAX, f64, double, f64, WN_SAME, f64)
 LOOPS(max, MAX, bf16, uint16_t, f32, wn_from_bf16, bf16)
 LOOPS(max, MAX, i32, int32_t, f64, WN_SAME, i32)
-LOOPS(max, MAX, u8, uint8_t, f64, WN_SAME, u8)
 LOOPS(min, MIN, f32, float, f32, WN_SAME, f32)
 LOOPS(min, MIN, f64, double, f64, WN_SAME, f64)
 LOOPS(min, MIN, bf16, uint16_t, f32, wn_from_bf16, bf16)
 LOOPS(min, MIN, i32, int32_t, f64, WN_SAME, i32)
-LOOPS(min, MIN, u8, uint8_t, f64, WN_SAME, u8)
 
 #define OP_LOOPS(NAME, name)                                                                                           \
-    [WN_OP_##NAME] = {[WN_F32] = &name##_f32,                                                                          \
-                      [WN_F64] = &name##_f64,                                                                          \
-                      [WN_BF16] = &name##_bf16,                                                                        \
-                      [WN_I32] = &name##_i32,                                                                          \
-                      [WN_U8] = &name##_u8},
+    [WN_OP_##NAME] = {[WN_F32] = &name##_f32, [WN_F64] = &name##_f64, [WN_BF16] = &name##_bf16, [WN_I32] = &name##_i32},
 
 static const struct loops *const loops_of[WN_OP_COUNT][WN_DTYPE_COUNT] = {
     OP_LOOPS(SUM, sum) OP_LOOPS(MAX, max)
@@ -203,6 +217,16 @@ static const struct loops *const loops_of[WN_OP_COUNT][WN_DTYPE_COUNT] = {
 static const char *element(const struct plan *p, int64_t i)
 {
     return (const char *)p->x + i * p->loops->size;
+}
+
+/* Stores n results from output o on, and tells of those that 32 bits do not hold. */
+static void store(const struct plan *p, int64_t o, const double *value, int64_t n)
+{
+    p->loops->store((char *)p->out + o * p->loops->size, value, n, p->scale);
+    for (int64_t j = 0; p->loops->kind == WHOLE && j < n; j++) {
+        const union result r = {value[j]};
+        if (!wn__whole_fits(r.whole)) wn__whole_tell(p->whole, o + j, r.whole);
+    }
 }
 
 /* Returns the reduction of elements [begin, end) of output o, run by run; many short runs in a call. */
@@ -239,7 +263,7 @@ static void reduce_rows(const struct plan *p, int64_t begin, int64_t end)
         if (rows > ROWS) rows = ROWS;
         if (rows > end - o) rows = end - o;
         p->loops->rows(element(p, wn__operand_at(w, o)), w->step[0][last], rows, p->of.length, value);
-        p->loops->store((char *)p->out + o * p->loops->size, value, rows, p->scale);
+        store(p, o, value, rows);
     }
 }
 
@@ -252,7 +276,7 @@ static void outputs(int64_t begin, int64_t end, void *ctx)
     }
     for (int64_t o = begin; o < end; o++) {
         double value = stretch(p, o, 0, p->of.length);
-        p->loops->store((char *)p->out + o * p->loops->size, &value, 1, p->scale);
+        store(p, o, &value, 1);
     }
 }
 
@@ -290,14 +314,14 @@ static void widen(const struct loops *l, const union accumulators *acc, int64_t 
     for (int64_t j = 0; j < n; j++) to[j] = l->is_f32_acc ? (double)acc->f32[at + j] : acc->f64[at + j];
 }
 
-/* Stores n accumulators as elements. */
-static void store_columns(const struct plan *p, const union accumulators *acc, int64_t n, char *out)
+/* Stores n accumulators as elements, from output o on. */
+static void store_columns(const struct plan *p, const union accumulators *acc, int64_t n, int64_t o)
 {
     double block[WN_STRETCH];
     for (int64_t at = 0, m; at < n; at += m) {
         m = n - at < WN_STRETCH ? n - at : WN_STRETCH;
         if (p->loops->is_f32_acc) widen(p->loops, acc, at, m, block);
-        p->loops->store(out + at * p->loops->size, p->loops->is_f32_acc ? block : acc->f64 + at, m, p->scale);
+        store(p, o + at, p->loops->is_f32_acc ? block : acc->f64 + at, m);
     }
 }
 
@@ -335,7 +359,7 @@ static void blocks(int64_t begin, int64_t end, void *ctx)
         int64_t slab = i / across / p->of.parts, part = i / across % p->of.parts, o = slab * width + column;
         reduce_columns(p, o, n, p->of.length * part / p->of.parts, p->of.length * (part + 1) / p->of.parts, &acc);
         if (p->of.parts > 1) widen(p->loops, &acc, 0, n, p->partial + i / across * width + column);
-        else store_columns(p, &acc, n, (char *)p->out + o * p->loops->size);
+        else store_columns(p, &acc, n, o);
     }
 }
 
@@ -347,7 +371,7 @@ static void join_parts(int64_t begin, int64_t end, void *ctx)
     for (int64_t slab = begin; slab < end; slab++) {
         double *first = p->partial + slab * p->of.parts * width;
         for (int64_t c = 1; c < p->of.parts; c++) join_each(p->loops->kind, first, first + c * width, width);
-        p->loops->store((char *)p->out + slab * width * p->loops->size, first, width, p->scale);
+        store(p, slab * width, first, width);
     }
 }
 
@@ -374,7 +398,7 @@ static void reduce_to_few(struct plan *p)
     else wn__parallel_for(p->of.chunks * p->of.outputs, 1, chunks, p);
     for (int64_t c = 1; c < p->of.chunks; c++)
         join_each(p->loops->kind, partial, partial + c * p->of.outputs, p->of.outputs);
-    p->loops->store(p->out, partial, p->of.outputs, p->scale);
+    store(p, 0, partial, p->of.outputs);
 }
 
 /* work: least outputs of a thread. */
@@ -415,6 +439,8 @@ static int32_t reduce(const struct wn_desc *d, const struct wn_buffers *b, void 
 {
     (void)stream;
     struct plan p = {.loops = loops_of[d->op][d->out.dtype], .x = b->in[0], .out = b->out, .partial = b->workspace};
+    struct wn__whole whole = WN_WHOLE_NONE;
+    p.whole = &whole;
     p.of = wn__reduction_of(d, &d->in[0]);
     p.scale = d->op == WN_OP_MEAN ? 1.0 / (double)p.of.length : 1.0;
     if (d->out.dtype == WN_F32 && p.of.kept.ndim == 1) p.many = many_of(p.loops->kind, p.of.length);
@@ -422,7 +448,7 @@ static int32_t reduce(const struct wn_desc *d, const struct wn_buffers *b, void 
     if (p.of.chunks > 1) reduce_to_few(&p);
     else if (p.of.is_columns && wn__broadcast_inner(&p.of.kept, 0) == 1) reduce_blocks(&p, work);
     else wn__parallel_for(p.of.outputs, work, outputs, &p);
-    return WN_OK;
+    return wn__whole_check(&whole, d);
 }
 
 wn_kernel_fn wn__cpu_reduce_kernel(const struct wn_desc *d)

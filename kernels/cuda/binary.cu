@@ -13,6 +13,7 @@ struct binary_call {
     struct wn__broadcast broadcast; /* over in */
     const void *in[3];
     void *out;
+    uint64_t *report; /* of ADD, SUB and MUL of i32 */
 };
 
 /* Loads the operands k and k + 1 of M elements from element `at` of the result on. */
@@ -40,6 +41,22 @@ template <class T, int W> struct binary_floats {
     }
 };
 
+/* Returns op(x, y) of element `at` for the ops that integers have, and tells of one that i32 does not hold. */
+template <class T> static __device__ __forceinline__ T whole_of(const struct binary_call &c, T x, T y, int64_t)
+{
+    return wn__formula_of_any<T>(c.step.op, x, y);
+}
+template <>
+__device__ __forceinline__ int32_t whole_of<int32_t>(const struct binary_call &c, int32_t x, int32_t y, int64_t at)
+{
+    switch (c.step.op) {
+    case WN_OP_ADD: return wn__whole((long long)x + y, c.report, at);
+    case WN_OP_SUB: return wn__whole((long long)x - y, c.report, at);
+    case WN_OP_MUL: return wn__whole((long long)x * y, c.report, at);
+    default: return wn__formula_of_any<int32_t>(c.step.op, x, y);
+    }
+}
+
 /* The ops that integers have. */
 template <class T, int W> struct binary_whole {
     enum { V = W };
@@ -51,7 +68,7 @@ template <class T, int W> struct binary_whole {
         wn__broadcast_offsets(c.broadcast, at, offset);
         get_two<T>(c, 0, offset, x, y);
         WN_UNROLL
-        for (int v = 0; v < M; v++) x[v] = wn__formula_of_any<T>(c.step.op, x[v], y[v]);
+        for (int v = 0; v < M; v++) x[v] = whole_of<T>(c, x[v], y[v], at + v);
         wn__put((T *)c.out + at, x);
     }
 };
@@ -107,7 +124,8 @@ template <class U, int W> struct binary_where {
 template <template <class, int> class F, class T>
 static int32_t start(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
-    struct binary_call c = {wn__step_of(d->op, d->in[0].dtype, d->attrs.f, NULL), wn__broadcast_of(d), {}, b->out};
+    struct binary_call c = {
+        wn__step_of(d->op, d->in[0].dtype, d->attrs.f, NULL), wn__broadcast_of(d), {}, b->out, b->report};
     for (int32_t i = 0; i < d->n_in; i++) c.in[i] = b->in[i];
     if (wn__broadcast_packs(&c.broadcast, wn__wide<T>::N))
         return wn__map_start(F<T, wn__wide<T>::N>{c}, c.broadcast.numel, stream);

@@ -68,4 +68,11 @@ static __device__ __forceinline__ void wn__report(uint64_t *report, int64_t elem
 {
     atomicMin((unsigned long long *)report, (unsigned long long)element << 32 | (uint32_t)value);
 }
+
+/* Returns a result of i32 that was computed in 64 bits, and tells of one that 32 bits do not hold. */
+static __device__ __forceinline__ int32_t wn__whole(long long value, uint64_t *report, int64_t element)
+{
+    if (value != (int32_t)value) wn__report(report, element, __float_as_int((float)value));
+    return (int32_t)value;
+}
 #endif

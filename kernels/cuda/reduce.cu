@@ -2,9 +2,10 @@
  *
  * Columns: a thread reduces a piece of one output, row after row; neighbours read neighbours. Of a long sum all threads
  * of a block load and one warp adds, so that more loads are on their way (block.cuh). Rows: 16 threads reduce a piece
- * of one output; of a sum, thread j adds the elements j, j + 16, j + 32 of each contiguous run in double (of integers
- * in 64 bits), and the 16 sums are added in order. A second launch joins the pieces of each output in order. Maxima and
- * minima: a NaN wins, the first one; of 0 and -0 the one that wins on the CPU (minmax.h). */
+ * of one output; of a sum, thread j adds the elements j, j + 16, j + 32 of each contiguous run in double (of i32 in 64
+ * bits, and a sum that leaves 32 bits is told of), and the 16 sums are added in order. A second launch joins the pieces
+ * of each output in order. Maxima and minima: a NaN wins, the first one; of 0 and -0 the one that wins on the CPU
+ * (minmax.h). */
 #include "block.cuh"
 #include "broadcast.cuh"
 extern "C" {
@@ -18,8 +19,9 @@ template <class T> struct job {
     int64_t pieces; /* of each output */
     const T *x;
     T *out;
-    double *partial; /* (pieces, outputs); NULL: one piece */
+    double *partial; /* (pieces, outputs), of sums of i32 long long; NULL: one piece */
     double scale;    /* 1 / count of MEAN, else 1 */
+    uint64_t *report;
 };
 
 /* ---- numbers that are joined ------------------------------------------------------------------------------------ */
@@ -32,6 +34,14 @@ template <int KIND, class A> static __device__ __forceinline__ A join(A a, A b)
     return stays || a != a ? a : b;
 }
 
+/* result_of<KIND, T>::type is what a result of elements of T is before it is stored: 64 bits for sums of integers. */
+template <int KIND, class T> struct result_of {
+    typedef double type;
+};
+template <> struct result_of<SUM, int32_t> {
+    typedef long long type;
+};
+
 template <int KIND> static __device__ __forceinline__ double start_of(void)
 {
     return KIND == SUM ? 0.0 : KIND == MAX ? -(double)INFINITY : (double)INFINITY;
@@ -42,14 +52,6 @@ template <int KIND, class T> static __device__ __forceinline__ T element_of(doub
 {
     return wn__cast<T>((typename wn__number<T>::type)v);
 }
-template <> __device__ __forceinline__ int32_t element_of<SUM, int32_t>(double v)
-{
-    return (int32_t)(int64_t)v;
-}
-template <> __device__ __forceinline__ uint8_t element_of<SUM, uint8_t>(double v)
-{
-    return (uint8_t)(int64_t)v;
-}
 template <> __device__ __forceinline__ int32_t element_of<MAX, int32_t>(double v)
 {
     return ::wn_to_i32(v);
@@ -58,25 +60,18 @@ template <> __device__ __forceinline__ int32_t element_of<MIN, int32_t>(double v
 {
     return ::wn_to_i32(v);
 }
-template <> __device__ __forceinline__ uint8_t element_of<MAX, uint8_t>(double v)
-{
-    return ::wn_to_u8(v);
-}
-template <> __device__ __forceinline__ uint8_t element_of<MIN, uint8_t>(double v)
-{
-    return ::wn_to_u8(v);
-}
 
-/* wn__lane<T>::type is what a lane of a sum of T is: 64 bits for integers. */
-template <class T> struct lane_of {
-    typedef double type;
-};
-template <> struct lane_of<int32_t> {
-    typedef long long type;
-};
-template <> struct lane_of<uint8_t> {
-    typedef long long type;
-};
+/* Stores the result of an output. */
+template <int KIND, class T>
+static __device__ __forceinline__ void finish(const job<T> &j, int64_t output, double value)
+{
+    j.out[output] = element_of<KIND, T>(value * j.scale);
+}
+template <int KIND, class T>
+static __device__ __forceinline__ void finish(const job<T> &j, int64_t output, long long value)
+{
+    j.out[output] = wn__whole(value, j.report, output);
+}
 
 /* Returns the index in x of element i of its kept or its reduced dims. */
 static __device__ __forceinline__ int64_t place(const struct wn__broadcast &w, int64_t i)
@@ -87,11 +82,11 @@ static __device__ __forceinline__ int64_t place(const struct wn__broadcast &w, i
 }
 
 /* Stores the result of a piece, or of the output where there is one piece. */
-template <int KIND, class T>
-static __device__ __forceinline__ void store(const job<T> &j, int64_t output, int64_t piece, double value)
+template <int KIND, class T, class R>
+static __device__ __forceinline__ void store(const job<T> &j, int64_t output, int64_t piece, R value)
 {
-    if (j.partial != NULL) j.partial[piece * j.p.outputs + output] = value;
-    else j.out[output] = element_of<KIND, T>(value * j.scale);
+    if (j.partial != NULL) ((R *)j.partial)[piece * j.p.outputs + output] = value;
+    else finish<KIND>(j, output, value);
 }
 
 /* ---- columns ---------------------------------------------------------------------------------------------------- */
@@ -105,7 +100,7 @@ template <int KIND, class T, class A> static __global__ void reduce_columns(job<
     const T *x = j.x + place(j.p.kept, output);
     A value = (A)start_of<KIND>();
     for (int64_t r = begin; r < end; r++) value = join<KIND>(value, (A)wn__load(x[place(j.p.reduced, r)]));
-    store<KIND>(j, output, piece, (double)value);
+    store<KIND>(j, output, piece, (typename result_of<KIND, T>::type)value);
 }
 
 /* The terms of a sum down columns: V outputs side by side. IS_RUN: rows lie evenly apart. */
@@ -160,11 +155,12 @@ static bool has_tiles(const struct wn__reduction &p, int64_t pieces)
 /* ---- rows: 16 threads a piece ------------------------------------------------------------------------------------ */
 
 /* Returns the sum of n contiguous elements, to each of the 16 threads. */
-template <class T> static __device__ __forceinline__ double row_sum(const T *x, int64_t n, int lane)
+template <class T>
+static __device__ __forceinline__ typename result_of<SUM, T>::type row_sum(const T *x, int64_t n, int lane)
 {
-    typename lane_of<T>::type part = 0;
+    typename result_of<SUM, T>::type part = 0;
     for (int64_t i = lane; i < n; i += WN_LANES) part += wn__load(x[i]);
-    return (double)wn__join_lanes(part);
+    return wn__join_lanes(part);
 }
 
 /* Returns the index of the first NaN of n contiguous elements; n: there is none. */
@@ -235,7 +231,7 @@ template <int KIND> static __device__ __forceinline__ double row_extreme_bf16(co
 }
 
 template <int KIND, class T> struct row {
-    static __device__ __forceinline__ double of(const T *x, int64_t n, int t)
+    static __device__ __forceinline__ typename result_of<KIND, T>::type of(const T *x, int64_t n, int t)
     {
         return KIND == SUM ? row_sum(x, n, t) : row_extreme<KIND>(x, n, t);
     }
@@ -258,12 +254,13 @@ template <int KIND, class T> static __global__ void reduce_rows(job<T> j)
     int64_t output = unit % j.p.outputs, piece = unit / j.p.outputs, run = j.p.reduced.dim[j.p.reduced.ndim - 1];
     int64_t begin = j.p.length * piece / j.pieces, end = j.p.length * (piece + 1) / j.pieces;
     const T *x = j.x + place(j.p.kept, output);
-    double value = start_of<KIND>();
+    typedef typename result_of<KIND, T>::type R;
+    R value = (R)start_of<KIND>();
     while (__any_sync(0xffffffffu, begin < end)) {
         int64_t n = j.p.reduced.ndim == 1 ? end - begin : run - begin % run;
         if (n > end - begin) n = end - begin;
         const T *from = x + (n > 0 ? place(j.p.reduced, begin) : 0);
-        double next = row<KIND, T>::of(from, n, t);
+        R next = row<KIND, T>::of(from, n, t);
         if (n > 0) value = join<KIND>(value, next);
         begin += n;
     }
@@ -276,9 +273,11 @@ template <int KIND, class T> static __global__ void join_pieces(job<T> j)
 {
     int64_t output = wn__thread();
     if (output >= j.p.outputs) return;
-    double value = j.partial[output];
-    for (int64_t c = 1; c < j.pieces; c++) value = join<KIND>(value, j.partial[c * j.p.outputs + output]);
-    j.out[output] = element_of<KIND, T>(value * j.scale);
+    typedef typename result_of<KIND, T>::type R;
+    const R *partial = (const R *)j.partial;
+    R value = partial[output];
+    for (int64_t c = 1; c < j.pieces; c++) value = join<KIND>(value, partial[c * j.p.outputs + output]);
+    finish<KIND>(j, output, value);
 }
 
 template <int KIND, class T, class A>
@@ -290,10 +289,11 @@ static int32_t start(const struct wn_desc *d, const struct wn_buffers *b, void *
     j.out = (T *)b->out;
     j.pieces = wn__reduction_pieces(&j.p);
     j.partial = j.pieces > 1 ? (double *)b->workspace : NULL;
+    j.report = b->report;
     j.scale = d->op == WN_OP_MEAN ? 1.0 / (double)j.p.length : 1.0;
     int64_t units = j.p.outputs * j.pieces;
     if (j.p.outputs == 0) return WN_OK;
-    if (KIND == SUM && has_tiles(j.p, j.pieces)) start_sum_columns(j, stream);
+    if (KIND == SUM && d->out.dtype != WN_I32 && has_tiles(j.p, j.pieces)) start_sum_columns(j, stream);
     else if (j.p.is_columns || j.p.length == 0)
         LAUNCH((reduce_columns<KIND, T, A>), wn__blocks(units, WN_THREADS), WN_THREADS, 0, stream, j);
     else LAUNCH((reduce_rows<KIND, T>), wn__blocks(units * WN_LANES, WN_THREADS), WN_THREADS, 0, stream, j);
@@ -364,7 +364,6 @@ template <int KIND> static wn_kernel_fn extreme_of(int32_t dtype)
     case WN_F64: return start<KIND, double, double>;
     case WN_BF16: return start<KIND, wn_bf16, float>;
     case WN_I32: return start<KIND, int32_t, double>;
-    case WN_U8: return start<KIND, uint8_t, double>;
     default: return NULL;
     }
 }
@@ -375,8 +374,7 @@ static wn_kernel_fn sum_of(int32_t op, int32_t dtype)
     case WN_F32: return start<SUM, float, double>;
     case WN_F64: return start<SUM, double, double>;
     case WN_BF16: return start<SUM, wn_bf16, double>;
-    case WN_I32: return op == WN_OP_SUM ? start<SUM, int32_t, double> : (wn_kernel_fn)NULL;
-    case WN_U8: return op == WN_OP_SUM ? start<SUM, uint8_t, double> : (wn_kernel_fn)NULL;
+    case WN_I32: return op == WN_OP_SUM ? start<SUM, int32_t, long long> : (wn_kernel_fn)NULL;
     default: return NULL;
     }
 }

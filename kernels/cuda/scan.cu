@@ -1,8 +1,9 @@
 /* CUMSUM and ARGSORT: x: (outer, n, inner), along n, with the CPU's bits.
  *
- * A sum is added in double, in the order of positions, whose bits no tree of partial sums has: one thread adds those of
- * a line. Where there are many lines, each thread reads and writes its own; neighbouring threads have neighbouring
- * columns. Where there are few, a block has a line: all of its threads read and write tiles, and the first adds.
+ * A sum is added in double, of i32 in 64 bits, in the order of positions, whose bits no tree of partial sums has: one
+ * thread adds those of a line. Where there are many lines, each thread reads and writes its own; neighbouring threads
+ * have neighbouring columns. Where there are few, a block has a line: all of its threads read and write tiles, and the
+ * first adds.
  *
  * A block sorts the positions of one line in the place of the result, by a bitonic network whose every step puts the
  * earlier position in front: positions past n, which come last, never move, so n is any length. */
@@ -18,12 +19,13 @@ enum {
 struct scan {
     int64_t lines, n, inner;
     int32_t turned;
+    uint64_t *report; /* of sums of i32 that 32 bits do not hold */
 };
 
 static struct scan scan_of(const struct wn_desc *d)
 {
     struct wn__axis a = wn__axis_of(&d->in[0], d->attrs.i[0]);
-    struct scan s = {a.outer * a.inner, a.n, a.inner, d->attrs.i[1] != 0};
+    struct scan s = {a.outer * a.inner, a.n, a.inner, d->attrs.i[1] != 0, NULL};
     return s;
 }
 
@@ -31,16 +33,16 @@ static struct scan scan_of(const struct wn_desc *d)
 
 template <class T> struct sum_of {
     typedef double type;
-    static __device__ __forceinline__ T stored(double v)
+    static __device__ __forceinline__ T stored(double v, uint64_t *, int64_t)
     {
         return wn__store<T>((typename wn__number<T>::type)v);
     }
 };
 template <> struct sum_of<int32_t> {
-    typedef uint32_t type;
-    static __device__ __forceinline__ int32_t stored(uint32_t v)
+    typedef long long type;
+    static __device__ __forceinline__ int32_t stored(long long v, uint64_t *report, int64_t at)
     {
-        return (int32_t)v;
+        return wn__whole(v, report, at);
     }
 };
 
@@ -54,7 +56,7 @@ template <class T> static __global__ void cumsum_lines(struct scan s, const T *x
     for (int64_t r = 0; r < s.n; r++) {
         int64_t at = first + (s.turned ? s.n - 1 - r : r) * s.inner;
         sum += (Sum)wn__load(x[at]);
-        out[at] = sum_of<T>::stored(sum);
+        out[at] = sum_of<T>::stored(sum, s.report, at);
     }
 }
 
@@ -87,7 +89,10 @@ template <class T> static __global__ void __launch_bounds__(WN_THREADS) cumsum_l
         __syncthreads();
         if (threadIdx.x == 0) sum = add_tile(sum, tile, m);
         __syncthreads();
-        for (int t = threadIdx.x; t < m; t += WN_THREADS) out[start + (begin + t) * step] = sum_of<T>::stored(tile[t]);
+        for (int t = threadIdx.x; t < m; t += WN_THREADS) {
+            const int64_t at = start + (begin + t) * step;
+            out[at] = sum_of<T>::stored(tile[t], s.report, at);
+        }
         __syncthreads();
     }
 }
@@ -95,6 +100,7 @@ template <class T> static __global__ void __launch_bounds__(WN_THREADS) cumsum_l
 template <class T> static int32_t cumsum_start(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     struct scan s = scan_of(d);
+    s.report = b->report;
     if (wn__numel(&d->out) == 0) return WN_OK;
     if (s.n >= LONG && s.lines < MANY)
         LAUNCH((cumsum_line<T>), wn__grid(s.lines), WN_THREADS, 0, stream, s, (const T *)b->in[0], (T *)b->out);

@@ -25,7 +25,8 @@ enum wn_op_flag {
     WN_OFFSET = 64,
     WN_NUMBERS = 128,
     WN_CHECKED = 256,
-    WN_REAL = 512
+    WN_REAL = 512,
+    WN_WHOLE = 1024
 };
 #define WN_OFFSET_AT 1 /* attrs.i[WN_OFFSET_AT] is the offset of an op with the flag OFFSET */
 

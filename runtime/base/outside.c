@@ -1,6 +1,7 @@
-/* Indices outside their table: see outside.h. CPU kernels find one while they run; other devices tell of one later, and
- * the executor makes the message then. */
+/* Messages of indices and whole numbers that kernels refuse: see outside.h. Kernels of the CPU find one while they run;
+ * other devices tell of one later, and the executor makes the message then. */
 #include <inttypes.h>
+#include <string.h>
 #include "opcode.h"
 #include "outside.h"
 #include "status.h"
@@ -53,5 +54,28 @@ int32_t wn__fail_outside(const struct wn_desc *d, int64_t element, int32_t value
                         "%s: label %" PRId32 " at element %" PRId64 " is outside 0..%" PRId64
                         " and is not ignore_index (%" PRId64 "); labels are 0-based",
                         name_of(d->op), value, element, last, d->attrs.i[0]);
+    }
+}
+
+int32_t wn__fail_whole(const struct wn_desc *d, int64_t element, double value)
+{
+    return wn__fail(WN_VALUE,
+                    "%s: %.0f at element %" PRId64 " is outside the numbers of i32, %" PRId32 " to %" PRId32
+                    "; compute it with x:to 'f64'",
+                    name_of(d->op), value, element, INT32_MIN, INT32_MAX);
+}
+
+int32_t wn__fail_report(const struct wn_desc *d, uint64_t report)
+{
+    uint32_t bits = (uint32_t)report;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    switch (d->op) {
+    case WN_OP_ADD:
+    case WN_OP_SUB:
+    case WN_OP_MUL:
+    case WN_OP_SUM:
+    case WN_OP_CUMSUM: return wn__fail_whole(d, (int64_t)(report >> 32), (double)value);
+    default: return wn__fail_outside(d, (int64_t)(report >> 32), (int32_t)bits);
     }
 }

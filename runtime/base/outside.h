@@ -1,4 +1,5 @@
-/* Indices outside their table: what the ops with the flag CHECKED refuse, in one text for every device. */
+/* Indices outside their table, and whole numbers that 32 bits do not hold: ops with the flags CHECKED and WHOLE refuse
+ * them, in one text for every device. */
 #ifndef WN_BASE_OUTSIDE_H
 #define WN_BASE_OUTSIDE_H
 #include "type.h"
@@ -10,4 +11,11 @@ int64_t wn__table_size(const struct wn_desc *d);
 /* Sets the message of an index outside its table and returns WN_VALUE.
  * element: number of the index in row-major order, from 0; value: the index. */
 int32_t wn__fail_outside(const struct wn_desc *d, int64_t element, int32_t value);
+
+/* Sets the message of a result that i32 does not hold and returns WN_VALUE.
+ * element: its number in row-major order, from 0; value: what it would be. */
+int32_t wn__fail_whole(const struct wn_desc *d, int64_t element, double value);
+/* Sets the message of a report, `element << 32 | bits`, and returns WN_VALUE. The bits are those of an index, or those
+ * of the f32 nearest to a result that i32 does not hold. */
+int32_t wn__fail_report(const struct wn_desc *d, uint64_t report);
 #endif

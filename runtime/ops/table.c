@@ -21,7 +21,8 @@ enum {
     OFFSET = WN_OFFSET,
     NUMBERS = WN_NUMBERS,
     CHECKED = WN_CHECKED,
-    REAL = WN_REAL
+    REAL = WN_REAL,
+    WHOLE = WN_WHOLE
 };
 
 static const struct {

@@ -67,8 +67,7 @@ void wn__numbers_take(struct wn_program *p, const struct wn__bases *b)
 static int32_t fail_report(struct wn_program *p, const struct wn__instr *n, uint64_t report)
 {
     struct wn__applied room;
-    return wn__fail_outside(wn__instr_desc(p->ir, p->schedule, n, &room), (int64_t)(report >> 32),
-                            (int32_t)(uint32_t)report);
+    return wn__fail_report(wn__instr_desc(p->ir, p->schedule, n, &room), report);
 }
 
 int32_t wn__reports_check(struct wn_program *p, const struct wn__bases *b)

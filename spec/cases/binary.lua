@@ -46,6 +46,12 @@ local function arithmetic(name, f, call, options)
         r.cases[#r.cases + 1] = { name = 'i32', only = 'f32', dtype = 'i32', exact = true, call = call,
             inputs = { { 5, dtype = 'i32', gen = 'int:9' }, { 5, dtype = 'i32', gen = 'int:7' } },
             ref = function(a, b) return array.map(f, a, b) end }
+        local far = ({ add = { 2 ^ 31 - 1, 1 }, sub = { -2 ^ 31, 1 }, mul = { 2 ^ 30, -3 } })[name]
+        r.bad[#r.bad + 1] = far and { inputs = { { 3, 2, dtype = 'i32', values = { 1, 0, 0, far[1], far[1], 0 } },
+            { 2, dtype = 'i32', values = { 0, far[2] } } },
+            error = ('%s: %s%%d at element 3 is outside the numbers of i32'):format(name,
+                ('%.0f'):format(f(far[1], far[2])):sub(1, -2):gsub('%-', '%%-')),
+            call = function(wane, a, b) return wane.eval(call(wane, a, b)) end }
     end
     return r
 end

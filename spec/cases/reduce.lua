@@ -53,6 +53,14 @@ local function reduction(name, f, options)
             call = function(_, x) return record(name, { x }, attrs { 1, 1 }) end },
         { inputs = { { 3, dtype = 'u8', gen = 'mask' } }, error = name .. ': .*u8',
             call = function(_, x) return record(name, { x }, attrs {}) end },
+        name == 'sum' and { inputs = { { 3, 40, dtype = 'i32', gen = 'int:1' } },
+            error = 'sum: 3000000000 at element 0 is outside the numbers of i32', call = function(wane, x)
+                return wane.eval(record('sum', { x + 1000000000 }, attrs { 0 }))
+            end } or nil,
+        name == 'sum' and { inputs = { { 130, 400, dtype = 'i32', gen = 'int:1' } },
+            error = 'sum: 5200000000 at element 0 is outside the numbers of i32', call = function(wane, x)
+                return wane.eval(record('sum', { x + 100000 }, attrs {}))
+            end } or nil,
     } }
 end
 

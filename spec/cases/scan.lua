@@ -69,6 +69,10 @@ local function bad(name)
         { inputs = { { 3, dtype = 'u8', gen = 'mask' } }, error = name .. ': .*u8', call = function(_, x)
             return record(name, { x }, attrs(0))
         end },
+        name == 'cumsum' and { inputs = { { 2, 3, dtype = 'i32', values = { 1, 2, 3, 2000000000, 1000000000, -5 } } },
+            error = 'cumsum: 3000000000 at element 4 is outside the numbers of i32', call = function(wane, x)
+                return wane.eval(record(name, { x }, attrs(1)))
+            end } or nil,
     }
 end
 

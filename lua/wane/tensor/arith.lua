@@ -373,6 +373,7 @@ end
 -- @param dim number, list of numbers, or nil for all dims
 -- @param opts {keepdim = false}: reduced dims stay, with size 1; may be the only argument
 -- @return tensor without the reduced dims
+-- @raise 'value' when it runs, with the sum, where one of i32 leaves 32 bits; so do cumsum and +, - and * of i32
 -- @usage
 -- local a = wane.tensor { { 1, 2 }, { 3, 4 } }
 -- print(a:sum(), a:sum(2)) --> tensor () f32 10.	tensor (2) f32 [3., 7.]

@@ -55,8 +55,9 @@ static int32_t put_allocation(struct finish *x, int32_t space, int32_t slot, int
 /* Returns whether an item reports wrong data. */
 static int32_t is_reporting(const struct finish *x, const struct wn__item *it)
 {
-    return x->ir->target->is_asynchronous && it->what == WN_DO_RUN &&
-           (wn__op_flags(x->ir->node[it->node].op) & WN_CHECKED) != 0;
+    if (!x->ir->target->is_asynchronous || it->what != WN_DO_RUN) return 0;
+    const struct wn__ir_node *p = &x->ir->node[it->node];
+    return (wn__op_flags(p->op) & (p->type.dtype == WN_I32 ? WN_CHECKED | WN_WHOLE : WN_CHECKED)) != 0;
 }
 
 static int32_t cell_allocation(struct finish *x, int32_t slot)
