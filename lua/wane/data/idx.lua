@@ -1,7 +1,7 @@
 --- The IDX format, in which MNIST and data sets like it come.
 --
 -- A file is four bytes (0, 0, type, number of dims), the dims as 32-bit numbers, then the elements, most significant
--- byte first. Types: unsigned and signed byte, short, int, float, double; integers of 16 bits become i32.
+-- byte first. Types: unsigned and signed byte, short, int, float, double; signed bytes and shorts become i32.
 -- @module wane.data.idx
 
 local errors = require 'wane.errors'

@@ -1,8 +1,8 @@
 --- The format of numpy.save, versions 1 to 3.
 --
 -- A file is a magic word, a version, the length of a header, the header (a Python dict), then the elements, in either
--- order of their bytes, row by row or (Fortran order) column by column. numpy's default integers, of 64 bits, become
--- i32, and each is checked to fit.
+-- order of their bytes, row by row or (Fortran order) column by column. Signed integers, and unsigned ones of 16 bits
+-- or more, become i32; each is checked to fit.
 -- @module wane.data.npy
 
 local errors = require 'wane.errors'
