@@ -210,7 +210,7 @@ describe('groups of parameters', function()
             { { params = { p } }, { params = { q }, learning_rate = 1 } })
         refused('value', "'clip_norm'", optim.SGD, { { params = { p }, clip_norm = 1 } })
         refused('value', 'group 2: expected a table {params = list, ...}', optim.SGD, { { params = { p } }, q })
-        refused('value', 'group 1: the list of parameters is empty', optim.SGD, { { params = {} } })
+        refused('value', 'group 1: expected a list of parameters, got an empty one', optim.SGD, { { params = {} } })
         refused('value', 'lr must be', optim.SGD, { { params = { p }, lr = -1 } })
         local opt = optim.SGD { { params = { p } } }
         refused('value', "no setting 'lrr'", function() opt.param_groups[1].lrr = 1 end)

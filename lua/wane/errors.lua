@@ -6,8 +6,9 @@
 -- says which module that is, and its traceback holds the user's frames alone.
 -- @internal wane.errors
 
-local debug, error, getmetatable, ipairs, math, pairs, rawget, select, setmetatable, string, table, tostring, type =
-    debug, error, getmetatable, ipairs, math, pairs, rawget, select, setmetatable, string, table, tostring, type
+local debug, error, getmetatable, ipairs, math, next, pairs, rawget, select, setmetatable, string, table, type =
+    debug, error, getmetatable, ipairs, math, next, pairs, rawget, select, setmetatable, string, table, type
+local tostring = tostring
 local xpcall = xpcall
 
 local shown = require('wane.utf8').shown
@@ -321,6 +322,69 @@ function errors.check_options(opts, allowed, what)
         end
     end
     return opts
+end
+
+-- Raises why `key` is no key of a list; `names` lists the options of the function.
+local function refuse_key(key, what, of, names)
+    local place = ("%s: %s is no entry of a list of %s"):format(what, type(key) == 'number' and ('[%s]'):format(key)
+        or errors.describe(key), of)
+    if type(key) == 'number' then errors.raise(nil, 'value', '%s; its entries are numbered from 1', place) end
+    for _, name in ipairs(type(key) == 'string' and names or {}) do
+        if name == key then
+            errors.raise(nil, 'value', '%s; options are a table of their own after the list: ({ ... }, { %s = ... })',
+                place, key)
+        end
+    end
+    errors.raise(nil, 'value', '%s, which has no names%s', place, type(key) == 'string' and names
+        and '; options come in a table of their own after the list, and ' .. errors.near(key, names) or '')
+end
+
+--- Checks a list that a script gave: a table whose keys are the numbers 1 to n. Every list of every function comes
+-- through here, since a hole, which a misspelt name leaves, would end a list in silence.
+-- @param list value that was given
+-- @param what opens the message: 'wane.stack'
+-- @param of what it lists: 'tensors'
+-- @param least number of entries, 0 unless given
+-- @param names list of the options of the function, for a message about one that stands in the list; may be nil
+-- @return n
+-- @raise 'value' for anything that is no list, for a hole, and for any other key
+function errors.list(list, what, of, least, names)
+    local mt = getmetatable(list)
+    if type(list) ~= 'table' or type(mt) == 'table' and mt.__describe then
+        errors.raise(nil, 'value', '%s: expected a list of %s, got %s', what, of, errors.describe(list))
+    end
+    local n, highest = 0, 0
+    for key in next, list do
+        if type(key) ~= 'number' or key % 1 ~= 0 or key < 1 then refuse_key(key, what, of, names) end
+        n = n + 1
+        if key > highest then highest = key end
+    end
+    if n ~= highest then
+        local hole = 1
+        while list[hole] ~= nil do hole = hole + 1 end
+        errors.raise(nil, 'value', '%s: entry %d of the list of %s is nil, and entry %d is not; is its name misspelt?',
+            what, hole, of, highest)
+    end
+    if n < (least or 0) then
+        errors.raise(nil, 'value', '%s: expected a list of %s, got an empty one', what, of)
+    end
+    return n
+end
+
+--- Returns the list that a call gave, as arguments or as one list, and the number of its entries. Of arguments an entry
+-- may be nil: the caller's check of each refuses it.
+-- @param what opens the message
+-- @param of what is listed: 'dims'
+-- @param ... the arguments
+-- @raise 'value' as errors.list does, and for an argument beside a list
+function errors.listed(what, of, ...)
+    local first, second = ...
+    local mt = getmetatable(first)
+    if type(first) ~= 'table' or type(mt) == 'table' and mt.__describe then return { ... }, select('#', ...) end
+    if second ~= nil then
+        errors.raise(nil, 'value', '%s: expected one list of %s, got %s beside it', what, of, errors.describe(second))
+    end
+    return first, errors.list(first, what, of)
 end
 
 --- Refuses options that are neither true, false nor absent.

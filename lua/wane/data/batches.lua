@@ -65,10 +65,7 @@ local function source_of(dataset, opts)
             errors.describe(opts.length))
     end
     if tensor.is(dataset) then dataset = { dataset } end
-    if type(dataset) ~= 'table' or is_tokens or #dataset == 0 then
-        raise(nil, 'value', '%s: expected tokens, a tensor or a list of tensors, got %s', WHAT,
-            errors.describe(dataset))
-    end
+    errors.list(not is_tokens and dataset, WHAT, 'tensors, tokens or a tensor', 1)
     return examples_of(dataset)
 end
 

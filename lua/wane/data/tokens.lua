@@ -203,11 +203,9 @@ function Tokens:decode(ids)
         for k = 1, n do ids[k] = tonumber(buffer[k - 1]) end
     end
     if type(ids) == 'number' then ids = { ids } end
-    if type(ids) ~= 'table' then
-        raise(nil, 'value', 'decode: expected a list or a tensor of ids, got %s', errors.describe(ids))
-    end
     local words = {}
-    for k, id in ipairs(ids) do
+    for k = 1, errors.list(ids, 'decode', 'ids, or a tensor,') do
+        local id = ids[k]
         words[k] = type(id) == 'number' and self.vocab[id + 1]
         if not words[k] then
             raise(nil, 'value', 'decode: entry %d is %s; ids go from 0 to %d', k, errors.describe(id), #self.vocab - 1)

@@ -84,7 +84,7 @@ function names.parts(rule, state, what)
         return { part_of(value, state, what) }
     end
     local list = {}
-    for k, each in ipairs(value) do list[k] = part_of(each, state, what) end
+    for k = 1, errors.list(value, what .. ': names', 'parts') do list[k] = part_of(value[k], state, what) end
     return list
 end
 
@@ -94,13 +94,11 @@ end
 -- @raise 'value' for what is no list of patterns
 function names.ignorer(given, what)
     if given == nil then return function() return false end end
-    local is_list = type(given) == 'table' and getmetatable(given) == nil
-    for _, pattern in pairs(is_list and given or {}) do
-        is_list = is_list and type(pattern) == 'string' and pcall(string.find, '', pattern)
-    end
-    if not is_list then
-        raise(nil, 'value', "%s: ignore = %s; expected a list of Lua patterns, { '%%.attn%%.bias$' }", what,
-            errors.describe(given))
+    for k = 1, errors.list(given, what .. ': ignore', "Lua patterns, { '%.attn%.bias$' }") do
+        if type(given[k]) ~= 'string' or not pcall(string.find, '', given[k]) then
+            raise(nil, 'value', "%s: ignore: entry %d must be a Lua pattern, got %s", what, k,
+                errors.describe(given[k]))
+        end
     end
     return function(name)
         for _, pattern in ipairs(given) do

@@ -12,14 +12,17 @@ local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
+local walking = require 'wane.module.walk'
 local scoped = require 'wane.scoped'
 
 local C = binding.C
 local raise = errors.raise
 local epoch = op.epoch
-local getmetatable, ipairs, pairs, rawget, rawset, setmetatable, tostring, type, xpcall =
-    getmetatable, ipairs, pairs, rawget, rawset, setmetatable, tostring, type, xpcall
+local is, is_state, walk = walking.is, walking.is_state, walking.walk
+local getmetatable, ipairs, rawget, rawset, setmetatable, tostring, type, xpcall =
+    getmetatable, ipairs, rawget, rawset, setmetatable, tostring, type, xpcall
 
+local Tensor = tensor.Tensor
 local module = {}
 
 local Module = {} -- methods of every module
@@ -29,13 +32,7 @@ module.Module = Module
 -- @param x any value
 -- @usage print(nn.is_module(model), nn.is_module(nn.Linear)) --> true	false
 function module.is(x)
-    local mt = getmetatable(x)
-    return type(mt) == 'table' and rawget(mt, '__module') == true
-end
-local is = module.is
-
-local function is_state(x)
-    return getmetatable(x) == tensor.Tensor and (rawget(x, '_parameter') or rawget(x, '_buffer')) == true
+    return is(x)
 end
 
 --- Makes a parameter: a state that is trained.
@@ -72,80 +69,6 @@ function module.buffer(init, name)
     local b = create.cell(create.KIND_BUFFER, init, name or 'buffer')
     rawset(b, '_buffer', true)
     return b
-end
-
--- ---- walking --------------------------------------------------------------------------------------------
-
-local function join(prefix, key)
-    key = tostring(key)
-    if prefix == '' then return key end
-    return prefix .. '.' .. key
-end
-
-local function sorted_keys(list)
-    local names = {}
-    for k in pairs(list) do
-        if type(k) == 'string' then names[#names + 1] = k end
-    end
-    table.sort(names)
-    return names
-end
-
--- Raises 'value' for a leaf that a backward gives a gradient but that no optimizer would see, in the field `path` of m.
-local function check_constant(m, path, value)
-    if getmetatable(value) ~= tensor.Tensor or is_state(value) or value.id < 0 then return end
-    if not tensor.typed(value)._cell or not value.requires_grad then return end
-    raise(nil, 'value', '%s.%s: %s has requires_grad and is no parameter, so no optimizer and no file would see it; '
-        .. 'write nn.Parameter(t) to train it, t:detach() for a constant', module.type(m), tostring(path),
-        tensor.describe(value))
-end
-
--- Calls on_module(path, m) and on_state(path, p) for the modules, and the parameters and buffers, in `value`, a field
--- of the module m.
-local function visit(m, value, path, on_module, on_state, seen)
-    if is_state(value) then
-        if on_state then on_state(path, value) end
-    elseif is(value) then
-        on_module(path, value)
-    elseif type(value) == 'table' and getmetatable(value) == nil and not seen[value] then
-        seen[value] = true
-        for k = 1, #value do visit(m, value[k], join(path, k), on_module, on_state, seen) end
-        for _, k in ipairs(sorted_keys(value)) do
-            visit(m, value[k], join(path, k), on_module, on_state, seen)
-        end
-    elseif on_state then
-        check_constant(m, path, value)
-    end
-end
-
-local function each_field(m, on_module, on_state)
-    local seen = {}
-    for _, key in ipairs(rawget(m, '_order')) do
-        visit(m, rawget(m, key), tostring(key), on_module, on_state, seen)
-    end
-end
-
---- Lists the direct children of a module, in order of assignment: { { name =, module = }, ... }.
--- Modules in plain tables are children too, with names such as 'blocks.1'.
--- @within Internal
-function module.children(m)
-    local list = {}
-    each_field(m, function(path, child) list[#list + 1] = { name = path, module = child } end)
-    return list
-end
-
-local function walk(m, prefix, on_module, on_state, seen)
-    if seen[m] then return end
-    seen[m] = true
-    if on_module then on_module(prefix, m) end
-    each_field(m, function(path, child)
-        walk(child, join(prefix, path), on_module, on_state, seen)
-    end, on_state and function(path, p)
-        if not seen[p] then
-            seen[p] = true
-            on_state(join(prefix, path), p, m)
-        end
-    end)
 end
 
 -- ---- scopes ---------------------------------------------------------------------------------------------
@@ -311,6 +234,13 @@ local function scope_of(m)
 end
 
 local function push(m)
+    local states = rawget(m, '_states')
+    for k = 1, #states do
+        local value = rawget(m, states[k])
+        if value and getmetatable(value) == Tensor and not is_state(value) then
+            walking.check_place(m, states[k], value)
+        end
+    end
     local id = scope_of(m)
     local before = depth
     depth = before + 1
@@ -375,18 +305,14 @@ end
 
 -- ---- classes --------------------------------------------------------------------------------------------
 
---- Returns the type name of a module or of a class.
--- @within Internal
-function module.type(m)
-    return getmetatable(m).__name
-end
+module.type, module.children, module.walk = walking.type, walking.children, walk
 
 local function new_field(m, key, value)
     if Module[key] ~= nil then
         raise(nil, 'value', "%s.%s = ...: '%s' is a method of every module; choose another name", module.type(m),
             tostring(key), tostring(key))
     end
-    check_constant(m, key, value)
+    walking.check_constant(m, key, value)
     rawset(m, key, value)
     if value == nil then return end
     -- Every field has a place, whatever it holds first: a later assignment does not come through here.
@@ -428,7 +354,7 @@ function module.new(name, init)
     return setmetatable(class, {
         __index = Module, __name = name,
         __call = function(_, ...)
-            local m = setmetatable({ training = true, _order = {}, _known = {}, _scopes = {} }, mt)
+            local m = setmetatable({ training = true, _order = {}, _known = {}, _scopes = {}, _states = {} }, mt)
             if init then init(m, ...) end
             return m
         end,
@@ -451,8 +377,6 @@ function module.text(m)
     lines[#lines + 1] = ')'
     return table.concat(lines, '\n')
 end
-
-module.walk = walk
 
 require('wane.module.state')(module)
 

@@ -17,14 +17,15 @@ local function check(m, position)
 end
 
 local Sequential = module.new('Sequential', function(self, ...)
-    local list = ...
-    if type(list) ~= 'table' or module.is(list) then
+    local list, n = ..., select('#', ...)
+    if n == 1 and type(list) == 'table' and not module.is(list) then
+        n = errors.list(list, 'nn.Sequential', 'modules')
+    elseif type(list) == 'table' and not module.is(list) then
+        errors.raise(nil, 'value', 'nn.Sequential: expected one list of modules, got %d arguments', n)
+    else
         list = { ... }
-    elseif select('#', ...) > 1 then
-        errors.raise(nil, 'value', 'nn.Sequential: expected one list of modules, got %d arguments',
-            (select('#', ...)))
     end
-    for k, m in ipairs(list) do self[k] = check(m, k) end
+    for k = 1, n do self[k] = check(list[k], k) end
 end)
 
 --- Appends a module or a function. Returns the Sequential.

@@ -14,7 +14,8 @@ local function gradients(params, what)
             errors.describe(params))
     end
     local list = {}
-    for k, p in ipairs(params) do
+    for k = 1, errors.list(params, what, 'parameters') do
+        local p = params[k]
         if not tensor.is(p) then
             errors.raise(nil, 'value', '%s: entry %d must be a parameter, got %s', what, k,
                 errors.describe(p))

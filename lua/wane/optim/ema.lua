@@ -43,7 +43,8 @@ local function named(params)
             list[#list + 1], names[#names + 1] = p, name
         end
     elseif type(params) == 'table' and not tensor.is(params) then
-        for k, p in ipairs(params) do
+        for k = 1, errors.list(params, what, 'parameters') do
+            local p = params[k]
             if not tensor.is(p) or not tensor.typed(p)._cell or not tensor.is_float[p._dtype] then
                 raise(nil, 'value', '%s: entry %d must be a parameter, got %s', what, k, errors.describe(p))
             end

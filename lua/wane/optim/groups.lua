@@ -48,15 +48,13 @@ local function check_list(params, what)
         raise(nil, 'value', '%s: expected a list of parameters (model:parameters()), got %s', what,
             errors.describe(params))
     end
-    if #params == 0 then
-        raise(nil, 'value', '%s: the list of parameters is empty', what)
-    end
+    return errors.list(params, what, 'parameters', 1)
 end
 
 -- Raises 'value' unless all are parameters that are listed once. seen: ids of those that are listed already.
 local function check_params(params, what, seen)
-    check_list(params, what)
-    for k, p in ipairs(params) do
+    for k = 1, check_list(params, what) do
+        local p = params[k]
         if not tensor.is(p) or not tensor.typed(p)._cell or not tensor.is_float[p._dtype] then
             raise(nil, 'value', '%s: entry %d must be a parameter, got %s', what, k, errors.describe(p))
         end
@@ -78,8 +76,8 @@ function groups.split(params, what, seen)
         end
     end
     local list = {}
-    for k, group in ipairs(params) do
-        local name = ('%s: group %d'):format(what, k)
+    for k = 1, errors.list(params, what, 'groups') do
+        local group, name = params[k], ('%s: group %d'):format(what, k)
         if not is_group(group) then
             raise(nil, 'value', '%s: expected a table {params = list, ...}, as group 1 is, got %s', name,
                 errors.describe(group))
@@ -97,7 +95,7 @@ end
 --- Returns options with `betas` as beta1 and beta2.
 function groups.betas(opts, what)
     if opts.betas == nil then return opts end
-    if type(opts.betas) ~= 'table' or #opts.betas ~= 2 then
+    if type(opts.betas) ~= 'table' or errors.list(opts.betas, what .. ': betas', 'two numbers') ~= 2 then
         raise(nil, 'value', '%s: betas must be two numbers, {0.9, 0.999}, got %s', what, errors.describe(opts.betas))
     end
     local copy = {}

@@ -267,17 +267,14 @@ function Optimizer:step(what, opts)
     if what == nil then return update(self, opts) end
     if tensor.is(what) then
         fused(self, { what }, opts)
-    elseif type(what) == 'table' and #what > 0 then
-        for k, t in ipairs(what) do
-            if not tensor.is(t) then
+    else
+        for k = 1, errors.list(what, self._class.name .. ': step', 'losses, or a loss', 1, STEP_OPTIONS) do
+            if not tensor.is(what[k]) then
                 raise(nil, 'value', '%s: step: loss %d must be a tensor, got %s', self._class.name, k,
-                    errors.describe(t))
+                    errors.describe(what[k]))
             end
         end
         fused(self, what, opts)
-    else
-        raise(nil, 'value', '%s: step: expected a loss or a list of losses, got %s', self._class.name,
-            errors.describe(what))
     end
     return what
 end

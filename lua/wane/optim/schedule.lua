@@ -167,7 +167,7 @@ end
 local function check_factors(what, fn, n)
     if not is_list(fn) and not errors.is_callable(fn) then
         errors.raise(nil, 'value', '%s: expected a function of the step, got %s', what, errors.describe(fn))
-    elseif is_list(fn) and #fn ~= n then
+    elseif is_list(fn) and errors.list(fn, what, 'functions') ~= n then
         errors.raise(nil, 'value', '%s: the list has %d entries, the optimizer %d groups', what, #fn, n)
     end
     for g, f in ipairs(is_list(fn) and fn or {}) do

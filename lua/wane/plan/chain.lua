@@ -70,13 +70,7 @@ end
 
 -- Checks that t is a list with at least one entry, and returns it.
 local function list_of(t, where, what)
-    check_table(t, where, 'a list of ' .. what)
-    if #t == 0 then raise(nil, 'value', '%s: the list is empty; expected one %s or more', where, what) end
-    for key in pairs(t) do
-        if type(key) ~= 'number' or key % 1 ~= 0 or key < 1 or key > #t then
-            raise(nil, 'value', "%s: expected a list of %s, found the key '%s'", where, what, tostring(key))
-        end
-    end
+    errors.list(t, where, what .. 's', 1)
     return t
 end
 

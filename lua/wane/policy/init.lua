@@ -225,7 +225,12 @@ end
 -- @usage loss:backward { policy = policy.by_path { { '^1$', 'recompute' }, default = 'save', optional = true } }
 function policy.by_path(rules)
     local list, keys, given = {}, {}, {}
-    for i, rule in ipairs(type(rules) == 'table' and rules or {}) do
+    local options, pairs_of = { default = true, optional = true }, {}
+    for key, value in pairs(type(rules) == 'table' and rules or {}) do
+        if not options[key] then pairs_of[key] = value end
+    end
+    errors.list(pairs_of, 'policy.by_path', "pairs {'pattern', 'word'}", 0, { 'default', 'optional' })
+    for i, rule in ipairs(pairs_of) do
         if type(rule) ~= 'table' or type(rule[1]) ~= 'string' then
             raise(nil, 'value', "policy.by_path: entry %d must be {'pattern', 'word'}, got %s", i,
                 errors.describe(rule))
@@ -277,11 +282,8 @@ local budgets = {}
 -- Returns the actions of a list of decisions, sorted, without 'save' and 'recompute', which are always allowed.
 local function allowed_of(allow)
     local list, seen = {}, {}
-    if type(allow) ~= 'table' then
-        raise(nil, 'value', "policy.budget: allow must be a list of words such as {'compress:bf16'}, got %s",
-            errors.describe(allow))
-    end
-    for _, word in ipairs(allow) do
+    for k = 1, errors.list(allow, 'policy.budget: allow', "words such as {'compress:bf16'}") do
+        local word = allow[k]
         if policy.check_word(word, 'policy.budget: allow') > C.WN_DECISION_RECOMPUTE and not seen[word] then
             seen[word], list[#list + 1] = true, word
         end

@@ -225,7 +225,8 @@ local field_kinds = { ops = 'table', keep = 'table', action = 'table', path = 's
 
 -- Raises 'value' for entries that are no table, and for fields that could not be read from text.
 local function check_entries(list, what)
-    for k, entry in ipairs(list) do
+    for k = 1, errors.list(list, 'policy.recipe', what .. 's') do
+        local entry = list[k]
         if type(entry) ~= 'table' then
             raise(nil, 'value', 'policy.recipe: %s %d must be a table, got %s', what, k, errors.describe(entry))
         end
@@ -235,7 +236,9 @@ local function check_entries(list, what)
                     errors.describe(entry[name]))
             end
         end
-        for i, op in ipairs(entry.ops or {}) do
+        if entry.keep then errors.list(entry.keep, ('policy.recipe: %s %d: keep'):format(what, k), 'places') end
+        for i = 1, entry.ops and errors.list(entry.ops, ('policy.recipe: %s %d: ops'):format(what, k), 'ops') or 0 do
+            local op = entry.ops[i]
             if type(op) ~= 'string' then
                 raise(nil, 'value', 'policy.recipe: %s %d: entry %d of ops must be the name of an op, got %s', what, k,
                     i, errors.describe(op))

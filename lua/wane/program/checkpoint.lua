@@ -78,11 +78,9 @@ end
 
 local function parts_of(seq)
     local parts = {}
-    if type(seq) ~= 'table' then
-        raise(nil, 'value', 'wane.checkpoint_sequential: expected an nn.Sequential or a list of functions, got %s',
-            errors.describe(seq))
-    end
-    for i = 1, #seq do
+    local n = module.is(seq) and #seq
+        or errors.list(seq, 'wane.checkpoint_sequential', 'functions, or an nn.Sequential', 1)
+    for i = 1, n do
         parts[i] = seq[i]
         check_callable(parts[i], ('wane.checkpoint_sequential: entry %d'):format(i))
     end

@@ -12,7 +12,7 @@ local scoped = require 'wane.scoped'
 
 local C = binding.C
 local methods, raise = tensor.methods, errors.raise
-local ipairs, type = ipairs, type
+local type = type
 
 local grad = {}
 
@@ -92,14 +92,12 @@ end
 -- print(model[1].weight.grad.shape) --> (16, 8)
 function grad.backward(list, opts)
     if tensor.is(list) then list = { list } end
-    if type(list) ~= 'table' or #list == 0 then
-        raise(nil, 'value', 'wane.backward: expected a list of losses, got %s', errors.describe(list))
-    end
+    local n = errors.list(list, 'wane.backward', 'losses', 1, OPTIONS)
     opts = errors.check_options(opts, OPTIONS, 'wane.backward')
     local roots = {}
-    for k, t in ipairs(list) do
-        grad.check_root(t, 'wane.backward')
-        roots[k] = t
+    for k = 1, n do
+        grad.check_root(list[k], 'wane.backward')
+        roots[k] = list[k]
     end
     require('wane.program').run {
         mode = 'backward', roots = roots, joint = true, again = opts.again, scale = opts.scale,
@@ -142,12 +140,8 @@ function grad.grad(loss, wrt, opts)
     opts = errors.check_options(opts, { 'allow_unused' }, 'wane.grad')
     scoped.sync()
     local list = tensor.is(wrt) and { wrt } or wrt
-    if type(list) ~= 'table' or #list == 0 then
-        raise(nil, 'value', 'wane.grad: expected a list of tensors, got %s', errors.describe(wrt))
-    end
-    local ids = {}
-    for k, t in ipairs(list) do ids[k] = tensor.id(t, 'wane.grad') end
-    local n = #ids
+    local ids, n = {}, errors.list(list, 'wane.grad', 'tensors', 1, { 'allow_unused' })
+    for k = 1, n do ids[k] = tensor.id(list[k], 'wane.grad') end
     local out = binding.handles(n)
     binding.check(C.wn_grad(loss.id, n, binding.handles(n, ids), out))
     local grads, unused = {}, nil

@@ -35,11 +35,12 @@ local function series_of(name, list, words)
         raise(nil, 'value', '%s: %s must be a list of numbers, got %s', WHAT, words, errors.describe(list))
     end
     local xs, ys = list.x, list.y or list
-    if xs ~= nil and (type(xs) ~= 'table' or type(ys) ~= 'table' or #xs ~= #ys) then
+    local n = errors.list(ys, WHAT .. ': ' .. words, 'numbers')
+    if xs ~= nil and errors.list(xs, WHAT .. ': the x of ' .. words, 'numbers') ~= n then
         raise(nil, 'value', '%s: %s must have as many x as y', WHAT, words)
     end
     local out = { name = name, points = {}, missing = 0 }
-    for k = 1, #ys do
+    for k = 1, n do
         local y, x = number_of(ys[k], words, k), xs and number_of(xs[k], 'the x of ' .. words, k) or k
         if math.abs(y) <= scale.MOST and math.abs(x) <= scale.MOST then
             out.points[#out.points + 1] = { x = x, y = y }
@@ -253,7 +254,8 @@ end
 -- Returns the levels as a list of { y =, name = }.
 local function levels_of(levels)
     local out = {}
-    for k, level in ipairs(levels or {}) do
+    for k = 1, levels == nil and 0 or errors.list(levels, WHAT .. ': levels', 'numbers') do
+        local level = levels[k]
         if type(level) == 'number' then level = { y = level } end
         if type(level) ~= 'table' or type(level.y) ~= 'number' then
             raise(nil, 'value', "%s: level %d must be a number or { y =, name = }, got %s", WHAT, k,

@@ -64,10 +64,7 @@ end
 
 -- Checks that an axis has a list of values, and returns the list.
 local function list_of(key, list)
-    if type(list) ~= 'table' or getmetatable(list) ~= nil or #list == 0 then
-        raise(nil, 'value', 'wane.sweep: grid.%s must be a list of values, got %s', key, type(list) == 'table'
-            and 'an empty one' or errors.describe(list))
-    end
+    errors.list(list, 'wane.sweep: grid.' .. key, 'values', 1)
     return list
 end
 
@@ -123,9 +120,7 @@ local function ordered(axes, order)
     for name in pairs(axes) do names[#names + 1] = name end
     table.sort(names)
     if order == nil then order = names end
-    if type(order) ~= 'table' then
-        raise(nil, 'value', 'wane.sweep: order must be a list of keys, got %s', errors.describe(order))
-    end
+    errors.list(order, 'wane.sweep: order', 'keys')
     local seen = {}
     for i, name in ipairs(order) do
         if axes[name] == nil or seen[name] then

@@ -28,10 +28,7 @@ local EQUAL = { { 'digest', 'gradients' }, { 'loss_bits', 'losses' }, { 'predict
 -- @raise 'value' for anything else, and for an empty list
 function merge.files(given)
     if type(given) == 'string' then given = { given } end
-    if type(given) ~= 'table' or getmetatable(given) ~= nil or #given == 0 then
-        raise(nil, 'value', "sweep:merge: expected a list of files such as { 'rows.1-of-2.jsonl', "
-            .. "'rows.2-of-2.jsonl' }, got %s", type(given) == 'table' and 'an empty one' or errors.describe(given))
-    end
+    errors.list(given, 'sweep:merge', "files such as { 'rows.1-of-2.jsonl', 'rows.2-of-2.jsonl' }", 1)
     local files, seen = {}, {}
     local function add(name)
         if not seen[name] then files[#files + 1] = name end

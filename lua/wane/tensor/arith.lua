@@ -353,9 +353,9 @@ local function reduce_attrs(t, name, dim, opts)
     local list = {}
     if type(dim) == 'table' and getmetatable(dim) == nil then
         local seen = {}
-        for k, d in ipairs(dim) do
-            list[k] = op.dim(t, d, name)
-            if seen[list[k]] then raise(nil, 'shape', '%s: dim %d is listed twice', name, d) end
+        for k = 1, errors.list(dim, name, 'dims', 0, REDUCE_OPTIONS) do
+            list[k] = op.dim(t, dim[k], name)
+            if seen[list[k]] then raise(nil, 'shape', '%s: dim %d is listed twice', name, dim[k]) end
             seen[list[k]] = true
         end
         table.sort(list)

@@ -13,7 +13,7 @@ local tensor = require 'wane.tensor'
 
 local methods, need_self, typed = tensor.methods, tensor.need_self, tensor.typed
 local id, raise, where = op.id, errors.raise, arith.where
-local getmetatable, ipairs, type = getmetatable, ipairs, type
+local ipairs, type = ipairs, type
 
 local arrange = {}
 
@@ -62,10 +62,10 @@ function methods.triu(t, diagonal) return triangle(t, diagonal, 'triu', methods.
 -- @usage print(wane.arange(3):flip(), wane.eye(2):flip(2)[1]) --> tensor (3) f32 [2., 1., 0.]	tensor (2) f32 [0., 1.]
 function methods.flip(t, ...)
     need_self(t, 'flip')
-    local first = ...
-    local dims = type(first) == 'table' and first or { ... }
+    local dims, many = errors.listed('flip', 'dims', ...)
     local list, seen = {}, {}
-    for k, d in ipairs(dims) do
+    for k = 1, many do
+        local d = dims[k]
         list[k] = op.dim(t, d, 'flip') + 1
         if seen[list[k]] then raise(nil, 'shape', 'flip: dim %d is listed twice', d) end
         seen[list[k]] = true
@@ -97,18 +97,17 @@ end
 -- @usage print(wane.arange(2):tile(2), wane.ones(3):tile(4, 2).shape) --> tensor (4) f32 [0., 1., 0., 1.]	(4, 6)
 function methods.tile(t, ...)
     need_self(t, 'tile')
-    local first = ...
-    local times = type(first) == 'table' and getmetatable(first) == nil and first or { ... }
-    if #times == 0 then raise(nil, 'value', 'tile: expected times for each dim, t:tile(2, 3), got none') end
-    for k = 1, #times do op.size(times[k], 'tile: times') end
+    local times, n = errors.listed('tile', 'times', ...)
+    if n == 0 then raise(nil, 'value', 'tile: expected times for each dim, t:tile(2, 3), got none') end
+    for k = 1, n do op.size(times[k], 'tile: times') end
     local y, have = t, typed(t)._ndim
-    if #times > have then
+    if n > have then
         local dims = {}
-        for k = 1, #times do dims[k] = k > #times - have and t._dims[k - (#times - have)] or 1 end
+        for k = 1, n do dims[k] = k > n - have and t._dims[k - (n - have)] or 1 end
         y = methods.reshape(t, dims)
     end
-    local before = y._ndim - #times
-    for k = #times, 1, -1 do
+    local before = y._ndim - n
+    for k = n, 1, -1 do
         if times[k] ~= 1 then y = tiled(y, before + k, times[k]) end
     end
     return y

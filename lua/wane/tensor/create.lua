@@ -27,6 +27,16 @@ local function is_options(x)
     return type(x) == 'table' and getmetatable(x) == nil and x[1] == nil and next(x) ~= nil
 end
 
+-- Returns a copy of a list of dims.
+local function shape_of(what, list)
+    local dims, n = {}, errors.list(list, what, 'dims', 0, OPTIONS)
+    if n > MOST_DIMS then
+        raise(nil, 'shape', '%s: %d dims given, a value has at most %d', what, n, MOST_DIMS)
+    end
+    for k = 1, n do dims[k] = op.size(list[k], what .. ': dim') end
+    return dims
+end
+
 -- Returns the list of dims and the options of the arguments (2, 3, opts) or ({2, 3}, opts). Arguments are counted by
 -- hand: `select(n, ...)` with an n found in a loop gave wrong answers in compiled code (LuaJIT 2.1 of 2022).
 local function shape_and_options(what, ...)
@@ -44,14 +54,10 @@ local function shape_and_options(what, ...)
         if n > 1 then
             raise(nil, 'value', '%s: options must be a table with names, got %s', what, errors.describe(b))
         end
-        for k = 1, #a do dims[k] = a[k] end
-    else
-        for k = 1, n do dims[k] = op.size(given[k], what .. ': dim') end
+        return shape_of(what, a), opts
     end
-    if #dims > MOST_DIMS then
-        raise(nil, 'shape', '%s: %d dims given, a value has at most %d', what, #dims, MOST_DIMS)
-    end
-    for k = 1, #dims do op.size(dims[k], what .. ': dim') end
+    for k = 1, n do dims[k] = op.size(given[k], what .. ': dim') end
+    if n > MOST_DIMS then raise(nil, 'shape', '%s: %d dims given, a value has at most %d', what, n, MOST_DIMS) end
     return dims, opts
 end
 
@@ -157,13 +163,10 @@ end
 -- @usage print(wane.full({ 2 }, 0.5)) --> tensor (2) f32 [0.5000, 0.5000]
 function create.full(dims, value, opts)
     if type(dims) == 'number' then dims = { dims } end
-    if type(dims) ~= 'table' then
-        raise(nil, 'value', 'wane.full: expected a shape, {2, 3}, got %s', errors.describe(dims))
-    end
     if type(value) ~= 'number' then
         raise(nil, 'value', 'wane.full: expected a number to fill with, got %s', errors.describe(value))
     end
-    return make('wane.full', id.full, (shape_and_options('wane.full', dims)), opts, { value, 0 })
+    return make('wane.full', id.full, shape_of('wane.full', dims), opts, { value, 0 })
 end
 
 --- Creates a tensor of random numbers that are uniform in [0, 1).
@@ -208,10 +211,7 @@ function create.randint(low, high, dims, opts)
     if low >= high then
         raise(nil, 'value', 'wane.randint: no integer lies in %d <= v < %d', low, high)
     end
-    if type(dims) ~= 'table' then
-        raise(nil, 'value', 'wane.randint: expected a shape, {32}, got %s', errors.describe(dims))
-    end
-    return make('wane.randint', id.randint, (shape_and_options('wane.randint', dims)), opts,
+    return make('wane.randint', id.randint, shape_of('wane.randint', dims), opts,
         { low, high, dtype = 'i32' })
 end
 
@@ -267,7 +267,7 @@ local function flatten(value, dims, depth, out, n, what)
         out[n] = value
         return n + 1
     end
-    if type(value) ~= 'table' or #value ~= dims[depth] then
+    if type(value) ~= 'table' or errors.list(value, what, 'numbers', 0, OPTIONS) ~= dims[depth] then
         raise(nil, 'shape', '%s: the table is ragged: expected %d entries at depth %d, got %s', what, dims[depth],
             depth, type(value) == 'table' and #value or errors.describe(value))
     end
@@ -343,13 +343,10 @@ function create.from(bytes, dims, dtype, opts)
     if type(bytes) ~= 'cdata' then
         raise(nil, 'value', '%s: expected cdata (an array or a pointer), got %s', what, errors.describe(bytes))
     end
-    if type(dims) ~= 'table' then
-        raise(nil, 'value', '%s: expected a shape, {2, 3}, got %s', what, errors.describe(dims))
-    end
     dtype = dtype or 'f32'
     op.dtype(dtype, what)
     opts = errors.check_options(opts, { 'device', 'requires_grad', 'name' }, what)
-    local list = shape_and_options(what, dims)
+    local list = shape_of(what, dims)
     local need = tensor.count(list) * binding.element_bytes[dtype]
     if not binding.is_memory(bytes) then
         raise(nil, 'value', '%s: expected an array or a pointer that is not null, got %s', what, tostring(bytes))

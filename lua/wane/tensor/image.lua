@@ -45,7 +45,8 @@ image.is_size, image.MOST, image.is_plain_table = is_size, MOST, is_plain_table
 function image.sizes(v, what, least)
     local rows, columns = v, v
     if is_plain_table(v) then rows, columns = v[1], v[2] end
-    if not is_size(rows, least) or not is_size(columns, least) or is_plain_table(v) and #v ~= 2 then
+    local fits = rows == v or errors.list(v, what, 'two sizes') == 2
+    if not fits or not is_size(rows, least) or not is_size(columns, least) then
         raise(nil, 'value', '%s must be an integer from %d to %d, or two of them, {rows, columns}, got %s', what, least,
             MOST, is_plain_table(v) and tensor.shape_text(v) or errors.describe(v))
     end

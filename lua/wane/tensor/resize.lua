@@ -24,7 +24,8 @@ local function scales(v, what)
     local rows, columns = v, v
     if is_plain_table(v) then rows, columns = v[1], v[2] end
     local function is_scale(s) return type(s) == 'number' and s > 0 and s <= MOST end
-    if not is_scale(rows) or not is_scale(columns) then
+    local fits = not is_plain_table(v) or errors.list(v, what .. ': scale', 'two numbers') == 2
+    if not fits or not is_scale(rows) or not is_scale(columns) then
         raise(nil, 'value', '%s: scale must be a number above 0, or two of them, {rows, columns}, got %s', what,
             errors.describe(v))
     end
@@ -130,7 +131,7 @@ end
 -- print(wane.ones(2):pad { 0, 1 }) --> tensor (3) f32 [1., 1., 0.]
 function methods.pad(t, amounts, value)
     tensor.need_self(t, 'pad')
-    local n = is_plain_table(amounts) and #amounts or 1
+    local n = is_plain_table(amounts) and errors.list(amounts, 'pad', 'amounts', 0, { 'value' }) or 1
     if n % 2 ~= 0 or n > 2 * typed(t)._ndim then
         raise(nil, 'value', 'pad: expected a list of two numbers a dim, {left, right, top, bottom}, for at most the %d '
             .. 'dims of %s, got %s', t._ndim, tensor.describe(t), is_plain_table(amounts) and tensor.shape_text(amounts)

@@ -11,7 +11,7 @@ local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
 
-local Tensor, methods = tensor.Tensor, tensor.methods
+local methods = tensor.methods
 local unary, id, raise, fill_dims = op.unary, op.id, errors.raise, binding.fill_dims
 local getmetatable, ipairs, tostring, type, unpack = getmetatable, ipairs, tostring, type, unpack
 
@@ -19,13 +19,6 @@ local shape = {}
 
 local MOST_DIMS = binding.most_dims
 local RESHAPE, PERMUTE, NARROW, CAT = id.reshape, id.permute, id.narrow, id.cat
-
--- Returns the list of dims {2, 3} for the arguments (2, 3) or ({2, 3}).
-local function dims_of(...)
-    local first = ...
-    if type(first) == 'table' and getmetatable(first) ~= Tensor then return first end
-    return { ... }
-end
 
 local function record_reshape(t, dims)
     local at = op.attrs()
@@ -75,9 +68,10 @@ end
 -- @usage print(wane.arange(6):reshape(2, -1).shape) --> (2, 3)
 function methods.reshape(t, ...)
     tensor.need_self(t, 'reshape')
-    local given = dims_of(...)
+    local given, many = errors.listed('reshape', 'dims', ...)
     local dims, hole, n = {}, nil, 1
-    for k, d in ipairs(given) do
+    for k = 1, many do
+        local d = given[k]
         if d == -1 then
             if hole then
                 raise(nil, 'shape', 'reshape: only one dim may be -1, got %s', tensor.shape_text(given))
@@ -111,10 +105,11 @@ methods.view = methods.reshape
 -- @usage print(wane.randn(2, 3, 4):permute(3, 1, 2).shape) --> (4, 2, 3)
 function methods.permute(t, ...)
     tensor.need_self(t, 'permute')
-    local order = dims_of(...)
+    local order, many = errors.listed('permute', 'dims', ...)
     local n = tensor.typed(t)._ndim
     local list, seen = {}, {}
-    for k, d in ipairs(order) do
+    for k = 1, many do
+        local d = order[k]
         list[k] = op.dim(t, d, 'permute')
         if seen[list[k]] then raise(nil, 'shape', 'permute: dim %d is listed twice', d) end
         seen[list[k]] = true
@@ -283,13 +278,14 @@ end
 -- @usage print(wane.ones(3, 1):expand(2, -1, 4).shape) --> (2, 3, 4)
 function methods.expand(t, ...)
     tensor.need_self(t, 'expand')
-    local given = dims_of(...)
-    local n, have = #given, tensor.typed(t)._ndim
+    local given, n = errors.listed('expand', 'dims', ...)
+    local have = tensor.typed(t)._ndim
     if n < have or n > MOST_DIMS then
         raise(nil, 'shape', 'expand: %s does not broadcast to %s', tensor.describe(t), tensor.shape_text(given))
     end
     local dims = {}
-    for k, d in ipairs(given) do
+    for k = 1, n do
+        local d = given[k]
         local own = k > n - have and t._dims[k - (n - have)] or 1
         dims[k] = d == -1 and own or op.size(d, 'expand')
         if own ~= 1 and own ~= dims[k] then
@@ -340,11 +336,9 @@ function methods.split(t, sizes, dim)
     if type(sizes) == 'number' then
         return methods.chunk(t, math.max(1, math.ceil(size / op.size(sizes, 'split: size', 1))), dim)
     end
-    if type(sizes) ~= 'table' or getmetatable(sizes) ~= nil then
-        raise(nil, 'value', 'split: expected a size or a list of sizes, got %s', errors.describe(sizes))
-    end
     local pieces, at = {}, 1
-    for k, length in ipairs(sizes) do
+    for k = 1, errors.list(sizes, 'split', 'sizes, or one size,', 1) do
+        local length = sizes[k]
         pieces[k] = methods.narrow(t, dim, at, length)
         at = at + length
     end
@@ -355,12 +349,9 @@ function methods.split(t, sizes, dim)
 end
 
 local function check_list(list, what)
-    if type(list) ~= 'table' or tensor.is(list) or #list == 0 then
-        raise(nil, 'value', '%s: expected a list of tensors, {a, b, ...}, got %s', what, errors.describe(list))
-    end
-    for k, t in ipairs(list) do
-        if not tensor.is(t) then
-            raise(nil, 'value', '%s: entry %d must be a tensor, got %s', what, k, errors.describe(t))
+    for k = 1, errors.list(list, what, 'tensors, {a, b, ...}', 1) do
+        if not tensor.is(list[k]) then
+            raise(nil, 'value', '%s: entry %d must be a tensor, got %s', what, k, errors.describe(list[k]))
         end
     end
 end
@@ -417,7 +408,7 @@ end
 -- @param list positions
 function shape.listed(t, d, list)
     local size, out = tensor.typed(t)._dims[d], {}
-    for k = 1, #list do
+    for k = 1, errors.list(list, 't[{ ... }]', 'positions') do
         local p = list[k]
         if type(p) == 'number' and p < 0 then p = size + 1 + p end
         if type(p) ~= 'number' or p % 1 ~= 0 or p < 1 or p > size then

@@ -1,0 +1,239 @@
+-- Checks that no list of a script ends in silence: every public function that takes a list refuses a hole, an entry at
+-- 0, a name, a fraction and true as keys; and that a module refuses what its walk would not find.
+local helper = require 'spec.helper'
+local wane = helper.wane
+local nn, optim, policy, data = wane.nn, wane.optim, wane.policy, wane.data
+
+local w = nn.Parameter(wane.ones(2, 3))
+local v = nn.Parameter(wane.ones(3))
+local u = nn.Parameter(wane.ones(2))
+local cube, image = wane.ones(2, 3, 4), wane.ones(1, 2, 6, 6)
+local function loss() return (w * 2):sum() end
+local function with_gradients()
+    for _, p in ipairs { w, v, u } do p.grad = nil end
+    wane.backward { w:sum(), v:sum(), u:sum() }
+end
+local function optimizer() return optim.SGD({ w, v, u }, { lr = 0.1 }) end
+
+-- Each entry: a good list of three entries or two, and what is called with it.
+local TAKES = {
+    ['wane.tensor'] = { { 1, 2, 3 }, wane.tensor },
+    ['wane.tensor, nested'] = { { 1, 2, 3 }, function(list) return wane.tensor { { 1, 2, 3 }, list } end },
+    ['wane.zeros'] = { { 2, 3, 4 }, wane.zeros }, ['wane.ones'] = { { 2, 3, 4 }, wane.ones },
+    ['wane.rand'] = { { 2, 3, 4 }, wane.rand }, ['wane.randn'] = { { 2, 3, 4 }, wane.randn },
+    ['wane.full'] = { { 2, 3, 4 }, function(list) return wane.full(list, 1) end },
+    ['wane.randint'] = { { 2, 3, 4 }, function(list) return wane.randint(9, list) end },
+    ['wane.from'] = { { 1, 1, 1 }, function(list) return wane.from(require('ffi').new 'float[1]', list) end },
+    ['wane.cat'] = { { cube, cube, cube }, wane.cat }, ['wane.stack'] = { { cube, cube, cube }, wane.stack },
+    ['wane.backward'] = { function() return { loss(), loss(), loss() } end, wane.backward },
+    ['wane.grad'] = { { w, v, u }, function(list) return wane.grad(w:sum() + v:sum() + u:sum(), list) end },
+    ['opt:step'] = { function() return { loss(), loss(), loss() } end, function(list)
+        return optimizer():step(list)
+    end },
+    ['optim.SGD'] = { { w, v, u }, function(list) return optim.SGD(list, { lr = 0.1 }) end },
+    ['optim.SGD of groups'] = { { { params = { w } }, { params = { v } }, { params = { u } } }, function(list)
+        return optim.SGD(list, { lr = 0.1 })
+    end },
+    ['a group'] = { { w, v, u }, function(list) return optim.SGD({ { params = list } }, { lr = 0.1 }) end },
+    ['add_param_group'] = { { v, u }, function(list)
+        return optim.SGD({ w }, { lr = 0.1 }):add_param_group { params = list }
+    end },
+    betas = { { 0.9, 0.99 }, function(list) return optim.AdamW({ w }, { betas = list }) end },
+    ['optim.EMA'] = { { w, v, u }, function(list) return optim.EMA(list, { decay = 0.9 }) end },
+    ['clip_grad_norm'] = { { w, v, u }, function(list)
+        with_gradients()
+        return optim.clip_grad_norm(list, 1)
+    end },
+    ['clip_grad_value'] = { { w, v, u }, function(list)
+        with_gradients()
+        return optim.clip_grad_value(list, 1)
+    end },
+    ['schedule.lambda'] = { { 1, 2, 3 }, function(list)
+        local groups = { { params = { w } }, { params = { v } }, { params = { u } } }
+        return optim.schedule.lambda(optim.SGD(groups, { lr = 0.1 }), list)
+    end },
+    ['nn.Sequential'] = { { nn.ReLU(), nn.GELU(), nn.Tanh() }, nn.Sequential },
+    ['checkpoint_sequential'] = { { nn.ReLU(), nn.GELU(), nn.Tanh() }, function(list)
+        return wane.checkpoint_sequential(list, 1, cube)
+    end },
+    ['policy.by_path'] = { { { 'a', 'save' }, { 'b', 'save' }, { 'c', 'save' } }, policy.by_path },
+    ['policy.budget'] = { { 'save', 'offload', 'recompute' }, function(list)
+        return policy.budget('1 GiB', { allow = list })
+    end },
+    ['data.batches'] = { { cube, cube, cube }, function(list) return data.batches(list, { batch = 2 }) end },
+    ['wane.plot'] = { { 1, 2, 3 }, wane.plot },
+    ['wane.plot, levels'] = { { 1, 2, 3 }, function(list) return wane.plot({ 1, 2 }, { levels = list }) end },
+    ['a grid'] = { { 1, 2, 3 }, function(list)
+        return wane.sweep { build = function() return loss end, grid = { width = list } }
+    end },
+    ['the order of a grid'] = { { 'a', 'b', 'c' }, function(list)
+        return wane.sweep { build = function() return loss end, grid = { a = { 1 }, b = { 1 }, c = { 1 } },
+            order = list }
+    end },
+    ['t[{ ... }]'] = { { 1, 2, 2 }, function(list) return cube[list] end },
+    ['t:index_select'] = { { 1, 2, 2 }, function(list) return cube:index_select(2, list) end },
+    ['t:reshape'] = { { 4, 3, 2 }, function(list) return cube:reshape(list) end },
+    ['t:view'] = { { 4, 3, 2 }, function(list) return cube:view(list) end },
+    ['t:permute'] = { { 3, 1, 2 }, function(list) return cube:permute(list) end },
+    ['t:expand'] = { { 2, 3, 4 }, function(list) return cube:expand(list) end },
+    ['t:flip'] = { { 1, 2, 3 }, function(list) return cube:flip(list) end },
+    ['t:tile'] = { { 2, 1, 2 }, function(list) return cube:tile(list) end },
+    ['t:split'] = { { 1, 1, 1 }, function(list) return cube:split(list, 2) end },
+    ['t:pad'] = { { 1, 1, 1, 1 }, function(list) return cube:pad(list) end },
+    ['t:conv2d, stride'] = { { 1, 1 }, function(list)
+        return image:conv2d(wane.ones(1, 2, 3, 3), { stride = list })
+    end },
+    ['t:max_pool2d'] = { { 2, 2 }, function(list) return image:max_pool2d(list) end },
+    ['t:upsample, size'] = { { 3, 3 }, function(list) return image:upsample { size = list } end },
+    ['t:upsample, scale'] = { { 2, 2 }, function(list) return image:upsample { scale = list } end },
+}
+for _, name in ipairs { 'sum', 'mean', 'var', 'std', 'norm', 'logsumexp', 'amax' } do
+    if rawget(require('wane.tensor').methods, name) and pcall(function() return cube[name](cube, { 1, 2, 3 }) end) then
+        TAKES['t:' .. name] = { { 1, 2, 3 }, function(list) return cube[name](cube, list) end }
+    end
+end
+
+-- Ways to spoil a list of n entries.
+local SPOILS = {
+    ['a hole'] = function(list) list[#list - 1] = nil end,
+    ['a hole at the front'] = function(list) list[1] = nil end,
+    ['an entry at 0'] = function(list) list[0] = list[1] end,
+    ['a name'] = function(list) list.scale = 0.5 end,
+    ['a fraction'] = function(list) list[1.5] = list[1] end,
+    ['true'] = function(list) list[true] = list[1] end,
+    ['an entry below 0'] = function(list) list[-1] = list[1] end,
+}
+
+local function copy_of(given)
+    if type(given) == 'function' then return given() end
+    local list = {}
+    for k, x in ipairs(given) do list[k] = x end
+    return list
+end
+
+describe('a list', function()
+    for name, case in pairs(TAKES) do
+        it('of ' .. name .. ' has the keys 1 to n and no other', function()
+            local fine, why = pcall(case[2], copy_of(case[1]))
+            assert(fine, name .. ': the good list fails: ' .. tostring(why))
+            for spoil, change in pairs(SPOILS) do
+                local list = copy_of(case[1])
+                change(list)
+                fine, why = pcall(case[2], list)
+                local what = ('%s with %s: %s'):format(name, spoil, tostring(why))
+                assert(not fine, what)
+                assert(type(why) == 'table' and why.code == 'value', what)
+                assert(tostring(why):find('lists_spec.lua', 1, true), what)
+            end
+        end)
+    end
+
+    it('may be another class of tables, as a shape is', function()
+        local List = {}
+        List.__index = List
+        assert.equal('(2, 3, 4)', tostring(wane.zeros(cube.shape).shape))
+        assert.equal('(4, 3, 2)', tostring(cube:permute(setmetatable({ 3, 2, 1 }, List)).shape))
+        assert.equal(2, #optim.SGD(setmetatable({ w, v }, List), { lr = 1 }):parameters())
+    end)
+
+    it('says where an option belongs that stands among its entries', function()
+        local fine, why = pcall(function() return optimizer():step { loss(), loss(), scale = 0.5 } end)
+        assert(not fine and tostring(why):find("'scale' is no entry of a list", 1, true), tostring(why))
+        assert(tostring(why):find('{ scale = ... }', 1, true), tostring(why))
+        fine, why = pcall(function() return wane.zeros { 2, 3, dtyp = 'f64' } end)
+        assert(not fine and tostring(why):find("did you mean 'dtype'", 1, true), tostring(why))
+        fine, why = pcall(function() return nn.Sequential { nn.ReLU(), nil, nn.GELU() } end)
+        assert(not fine and tostring(why):find('entry 2 of the list of modules is nil', 1, true), tostring(why))
+    end)
+
+    it('that is written as arguments has no hole either', function()
+        for name, call in pairs {
+            flip = function() return cube:flip(1, nil, 2) end,
+            expand = function() return wane.ones(1, 1):expand(2, nil, 3) end,
+            reshape = function() return cube:reshape(6, nil, 4) end,
+            view = function() return cube:view(24, nil) end,
+            permute = function() return cube:permute(1, nil, 2) end,
+            tile = function() return cube:tile(2, nil, 1) end,
+            zeros = function() return wane.zeros(2, nil, 3) end,
+            sequential = function() return nn.Sequential(nn.ReLU(), nil, nn.GELU()) end,
+            compose = function() return policy.compose('save_all', nil, 'sqrt') end,
+            eval = function() return wane.eval(cube, nil, cube) end,
+            beside = function() return cube:reshape({ 24 }, 1) end,
+        } do
+            local fine, why = pcall(call)
+            assert(not fine and why.code == 'value' or why.code == 'shape', name .. ': ' .. tostring(why))
+        end
+    end)
+end)
+
+describe('a module', function()
+    local Net = nn.module('Net', function(self, fill) fill(self) end)
+    function Net:forward(x) return x * 2 end
+
+    local function assert_refused(key, fill)
+        for _, use in ipairs { function(m) return m:parameters() end, function(m) return m(cube) end,
+            function(m) return m:state_dict() end } do
+            local m = Net(fill)
+            local fine, why = pcall(use, m)
+            assert(not fine and type(why) == 'table' and why.code == 'value', key .. ': ' .. tostring(why))
+            assert(tostring(why):find(key, 1, true), key .. ': ' .. tostring(why))
+        end
+    end
+
+    it('refuses a module or a state where its walk does not look', function()
+        local layer = function() return nn.Linear(2, 2) end
+        assert_refused('Net.blocks[0]', function(self)
+            self.blocks = {}
+            for i = 0, 2 do self.blocks[i] = layer() end
+        end)
+        assert_refused('Net.blocks[3]', function(self) self.blocks = { layer(), nil, layer() } end)
+        assert_refused('Net.blocks[true]', function(self) self.blocks = { [true] = layer() } end)
+        assert_refused('Net.blocks[2.5]', function(self) self.blocks = { layer(), [2.5] = { { layer() } } } end)
+        assert_refused('Net.deep.list[-1]', function(self)
+            self.deep = { list = { [-1] = nn.Parameter(wane.ones(2)) } }
+        end)
+        assert_refused('Net.list[1]', function(self) self.list = setmetatable({ layer() }, { __index = table }) end)
+        assert_refused('Net.object[net]', function(self) self.object = setmetatable({ net = layer() }, {}) end)
+        assert_refused('Net.buffers_of[0]', function(self) self.buffers_of = { [0] = nn.Buffer(wane.ones(2)) } end)
+    end)
+
+    it('takes tables of anything else, and objects that hold what is listed anyway', function()
+        local own = nn.Linear(2, 2)
+        local m = Net(function(self)
+            self.layer, self.settings = own, { [0] = 'a', [true] = 3, [2.5] = {}, names = { 'x', nil, 'y' } }
+            self.trainer = setmetatable({ model = own, root = self }, {})
+            self.cache = setmetatable({ [own] = nn.Linear(3, 3) }, { __mode = 'k' })
+        end)
+        assert.equal(2, #m:parameters())
+        m(cube)
+        local average = optim.EMA(nn.Linear(2, 2), { decay = 0.5 })
+        assert.equal(2, #Net(function(self) self.layer, self.ema = own, average end):parameters())
+    end)
+
+    it('refuses a plain tensor in the place of a parameter or a buffer, at its next call', function()
+        local function refused(m, key, use)
+            local fine, why = pcall(use, m)
+            assert(not fine and why.code == 'value' and tostring(why):find(key, 1, true), tostring(why))
+        end
+        local function called(m) return m(wane.ones(2, 2)) end
+        for _, use in ipairs { called, function(m) return m:parameters() end, function(m) return m:state_dict() end } do
+            local lin = nn.Linear(2, 2)
+            local opt = optim.SGD(lin:parameters(), { lr = 0.1 })
+            lin(wane.ones(2, 2))
+            lin.weight = lin.weight * 2
+            refused(lin, 'Linear.weight', use)
+            refused(nn.Sequential { lin }, 'weight:assign', use)
+            assert.equal(2, #opt:parameters())
+            lin.weight = nn.Parameter(wane.ones(2, 2))
+            called(lin)
+            local norm = nn.BatchNorm2d(2)
+            norm:buffers()
+            norm.running_mean = wane.zeros(2)
+            refused(norm, 'nn.Buffer', use == called and function(m) return m(image) end or use)
+        end
+        local held = Net(function(self) self.list = { nn.Parameter(wane.ones(2)) } end)
+        held:parameters()
+        held.list[1] = held.list[1] * 2
+        refused(held, 'Net.list.1', function(m) return m:parameters() end)
+    end)
+end)
