@@ -325,6 +325,57 @@ describe('the frontier', function()
     end)
 end)
 
+-- A module may keep values of its first call, and its next calls must record the same nodes all the same.
+describe('a step that is asked for again', function()
+    local function layer(make, ...)
+        local dims = { ... }
+        return function(dtype) return make { dtype = dtype }, wane.eval(wane.randn(dims, { dtype = dtype })) end
+    end
+    local function attention(opts)
+        return layer(function(o)
+            for name, value in pairs(opts) do o[name] = value end
+            return nn.Attention(16, 4, o)
+        end, 2, 6, 16)
+    end
+    local layers = {
+        attention = attention { rope = true },
+        ['composed attention'] = attention { rope = true, causal = true, tiled = false, kv_heads = 2 },
+        lstm = layer(function(o) return nn.LSTM(16, 8, o) end, 4, 3, 16),
+        gru = layer(function(o) return nn.GRU(16, 8, o) end, 4, 3, 16),
+        ['batch norm'] = layer(function(o) return nn.BatchNorm2d(3, o) end, 2, 3, 5, 5),
+        ['layer norm'] = layer(function(o) return nn.LayerNorm(16, o) end, 6, 16),
+        convolution = layer(function(o) return nn.Conv2d(3, 4, 3, o) end, 2, 3, 5, 5),
+        embedding = function(dtype)
+            return nn.Embedding(9, 4, { dtype = dtype }), wane.tensor({ 1, 8, 1 }, { dtype = 'i32' })
+        end,
+    }
+    local ways = { f32 = 'f32', bf16 = 'bf16', ['autocast'] = 'f32' }
+
+    for name, make in pairs(layers) do
+        it('has the same plan and the same least bytes: ' .. name, function()
+            for way, dtype in pairs(ways) do
+                local m, x = make(dtype)
+                local function loss()
+                    local y = way == 'autocast' and wane.autocast('bf16', m, x) or m(x)
+                    return (y:to 'f32' ^ 2):mean()
+                end
+                local first, least = nil, nil
+                for _ = 1, 3 do
+                    local list = {}
+                    for i, line in ipairs(wane.plan(loss):schedule()) do
+                        list[i] = table.concat({ line.what, line.op, line.node, line.bytes }, ' ')
+                    end
+                    local text, bytes = table.concat(list, '\n'), wane.min_budget(loss)
+                    first, least = first or text, least or bytes
+                    assert.equal(first, text, way)
+                    assert.equal(least, bytes, way)
+                    collectgarbage()
+                end
+            end
+        end)
+    end
+end)
+
 describe('an allocation that fails while a budget is planned', function()
     local C = require('wane.ffi').C
 

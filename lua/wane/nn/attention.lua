@@ -72,10 +72,9 @@ local function rotation(t, hd, base, dtype, device, dims)
                 sin[p * hd + k], sin[p * hd + k + half] = math.sin(angle), math.sin(angle)
             end
         end
-        pair = {
-            create.data(dims, stored, device, cos):to(dtype),
-            create.data(dims, stored, device, sin):to(dtype),
-        }
+        -- A cast that the next step finds recorded would make it another program.
+        if dtype == 'bf16' then stored, cos, sin = dtype, binding.round(cos, t * hd), binding.round(sin, t * hd) end
+        pair = { create.data(dims, stored, device, cos), create.data(dims, stored, device, sin) }
         shared[key] = pair
     end
     return pair
