@@ -6,6 +6,9 @@
  * Data is a forward value that no state is part of: random numbers, labels, a mask. Like a value that is held already,
  * it crosses no cut, and it is in no block unless a module or a region made it.
  *
+ * A weight is a forward value that only parameters feed, and that a node reads which other values feed too: W + a b of
+ * low rank, W / |W|. Like a parameter it is an input of every block that reads it, and crosses no cut.
+ *
  * A cut is a place in the order of recording that at most one other computed value crosses. A block starts at every
  * edge of a region, and at a cut if both the block before it and the nodes up to the next cut read a state. So Linear
  * and the ReLU behind it are one block, and the branch of a residual connection is never cut.
@@ -63,6 +66,28 @@ static void find_data(struct wn__ir *ir)
     }
 }
 
+/* Marks the weights. Fills `fed`, (n): 1 of states and numbers, 2 of parameters and what only they and numbers feed. */
+static void find_weights(struct wn__ir *ir, uint8_t *fed)
+{
+    for (int32_t i = 0; i < ir->n; i++) {
+        const struct wn__ir_node *p = &ir->node[i], *said = &ir->recorded[i];
+        int32_t is_parameter = p->leaf == WN_LEAF_CELL && ir->cell[p->slot].kind == WN_KIND_PARAMETER;
+        fed[i] = is_parameter ? 2 : p->leaf == WN_LEAF_SCALAR;
+        if (!wn__ir_is_forward(ir, i) || p->bound) continue;
+        uint8_t least = 2, most = 0;
+        for (int32_t k = 0; k < said->n_in; k++) {
+            uint8_t of = fed[ir->in[said->in_at + k]];
+            least = of < least ? of : least;
+            most = of > most ? of : most;
+        }
+        fed[i] = least > 0 && most == 2 ? 2 : 0;
+        for (int32_t k = 0; k < p->n_in && fed[i] == 0; k++) {
+            int32_t v = wn__ir_storage(ir, wn__ir_in(ir, i, k));
+            ir->node[v].is_weight = fed[v] == 2 && wn__ir_is_forward(ir, v);
+        }
+    }
+}
+
 int32_t wn__ir_reads_sign(const struct wn__ir *ir, int32_t node, int32_t k)
 {
     const struct wn__ir_node *p = &ir->node[node];
@@ -110,10 +135,12 @@ void wn__ir_last_readers(const struct wn__ir *ir, int32_t *last)
     }
 }
 
-static int32_t reads_state(const struct wn__ir *ir, int32_t node)
+int32_t wn__ir_reads_state(const struct wn__ir *ir, int32_t node)
 {
-    for (int32_t k = 0; k < ir->node[node].n_in; k++)
-        if (ir->node[wn__ir_storage(ir, wn__ir_in(ir, node, k))].leaf == WN_LEAF_CELL) return 1;
+    for (int32_t k = 0; k < ir->node[node].n_in; k++) {
+        const struct wn__ir_node *v = &ir->node[wn__ir_storage(ir, wn__ir_in(ir, node, k))];
+        if (v->leaf == WN_LEAF_CELL || v->is_reissued || v->is_weight) return 1;
+    }
     return 0;
 }
 
@@ -123,13 +150,13 @@ static int32_t reads_state_before_cut(const struct wn__ir *ir, int32_t first, co
     for (int32_t i = first; i < ir->n; i++) {
         if (!wn__ir_node_is_forward(&ir->node[i])) continue;
         if (i > first && is_cut[i]) return 0;
-        if (reads_state(ir, i)) return 1;
+        if (wn__ir_reads_state(ir, i)) return 1;
     }
     return 0;
 }
 
-/* Fills is_cut, (n): 1 where at most one value computed before node i, but for data, is read by a forward node from i
- * on. last: as wn__ir_last_readers fills it; ends: (n) scratch, the values whose last reader a node is. */
+/* Fills is_cut, (n): 1 where at most one value computed before node i, but for data and weights, is read by a forward
+ * node from i on. last: as wn__ir_last_readers fills it; ends: (n) scratch, the values whose last reader a node is. */
 static void find_cuts(const struct wn__ir *ir, const int32_t *last, int32_t *ends, uint8_t *is_cut)
 {
     int32_t crossing = 0;
@@ -138,7 +165,8 @@ static void find_cuts(const struct wn__ir *ir, const int32_t *last, int32_t *end
         const struct wn__ir_node *p = &ir->node[i];
         is_cut[i] = crossing <= 1;
         crossing -= ends[i];
-        if (!wn__ir_node_is_forward(p) || p->is_data || wn__ir_is_alias(ir, i) || last[i] == i) continue;
+        if (!wn__ir_node_is_forward(p) || p->is_data || p->is_weight || wn__ir_is_alias(ir, i) || last[i] == i)
+            continue;
         crossing++;
         ends[last[i]]++;
     }
@@ -160,7 +188,7 @@ static void number_blocks(struct wn__ir *ir, const uint8_t *is_cut)
             ir->n_blocks++;
             has_state = 0;
         }
-        has_state |= reads_state(ir, i);
+        has_state |= wn__ir_reads_state(ir, i);
         p->block = ir->n_blocks - 1;
         before = i;
     }
@@ -191,6 +219,7 @@ int32_t wn__ir_blocks(struct wn__ir *ir)
     if (code == WN_OK) {
         wn__ir_last_readers(ir, last);
         find_data(ir);
+        find_weights(ir, is_cut);
         find_cuts(ir, last, ends, is_cut);
         number_blocks(ir, is_cut);
         find_boundaries(ir);

@@ -56,6 +56,7 @@ struct wn__ir_node {
     uint8_t is_read_whole; /* 1: some backward node reads more of its value than which elements are above 0 */
     uint8_t has_effects;   /* 1: a forward effect reads its value, when it is issued for the first time */
     uint8_t is_data;       /* 1: a forward value that no state is part of: inputs, random numbers, what they become */
+    uint8_t is_weight;     /* 1: a forward value that only parameters feed, read where other values are too */
     uint8_t is_reissued;   /* 1: a state in another dtype or layout, computed again at every reader and never kept */
     const char *name;      /* that the script gave it; NULL: none */
     struct wn_type type;   /* of its value */
@@ -175,6 +176,8 @@ static inline int32_t wn__is_forward_effect(const struct wn__ir *ir, int32_t nod
 }
 /* Returns the node whose bytes the node's value is: the node itself, or the first of its chain of aliases. */
 int32_t wn__ir_storage(const struct wn__ir *ir, int32_t node);
+/* Returns whether a forward node reads a state, or a value that stands for one: reissued, or a weight. */
+int32_t wn__ir_reads_state(const struct wn__ir *ir, int32_t node);
 /* Returns whether the node's value is the bytes of its input 0 (a reshape). A result and a bound node have bytes of
  * their own. */
 int32_t wn__ir_is_alias(const struct wn__ir *ir, int32_t node);

@@ -19,26 +19,17 @@
 #define SHARE 4        /* a block with more than 1/SHARE of the forward's nodes is cut further */
 #define MAX_BLOCKS 160 /* the chain solver's time grows with the square of the blocks */
 
-static int32_t reads_state(const struct wn__ir *ir, int32_t i)
-{
-    for (int32_t k = 0; k < ir->node[i].n_in; k++) {
-        int32_t v = wn__ir_storage(ir, wn__ir_in(ir, i, k));
-        if (ir->node[v].leaf == WN_LEAF_CELL || ir->node[v].is_reissued) return 1;
-    }
-    return 0;
-}
-
 /* Cuts the block [from, to) further: step 2. cut: (ir->n) 1 where a block starts. */
 static void cut_inside(const struct wn__ir *ir, const int32_t *last, int32_t from, int32_t to, uint8_t *cut)
 {
     int32_t start = from;
     for (int32_t i = from + 1; i < to; i++) {
-        if (!wn__ir_is_forward(ir, i) || !reads_state(ir, i) || ir->node[i].is_reissued) continue;
+        if (!wn__ir_is_forward(ir, i) || !wn__ir_reads_state(ir, i) || ir->node[i].is_reissued) continue;
         int32_t fresh = 0, stateful = 0;
         for (int32_t j = start; j < i; j++) {
             if (!wn__ir_is_forward(ir, j) || ir->node[j].is_reissued) continue;
-            stateful |= reads_state(ir, j);
-            fresh += !wn__ir_is_alias(ir, j) && last[j] >= i;
+            stateful |= wn__ir_reads_state(ir, j);
+            fresh += !wn__ir_is_alias(ir, j) && !ir->node[j].is_weight && last[j] >= i;
         }
         if (fresh > 1 || !stateful) continue;
         cut[i] = 1;
@@ -71,7 +62,7 @@ static void find_cuts(const struct wn__ir *ir, const int32_t *last, uint8_t *cut
 
 /* Values that cross a cut before node i: computed before it, and read by a forward node from i on. */
 struct crossing {
-    int32_t *all;       /* (ir->n + 1) how many that are no data */
+    int32_t *all;       /* (ir->n + 1) how many that are no data and no weights */
     int32_t *recompute; /* (ir->n + 1) how many of all have the decision 'recompute', and are not always kept */
 };
 
@@ -81,8 +72,9 @@ static void count_crossing(const struct wn__ir *ir, const int32_t *last, struct 
     for (int32_t v = 0; v < ir->n; v++) {
         if (!wn__ir_is_forward(ir, v) || wn__ir_is_alias(ir, v) || ir->node[v].is_reissued || last[v] == v) continue;
         int32_t must_go = ir->node[v].decision == WN_DECISION_RECOMPUTE && !wn__recipe_always_keeps(ir, v);
-        x->all[v + 1] += !ir->node[v].is_data;
-        x->all[last[v] + 1] -= !ir->node[v].is_data;
+        int32_t counts = !ir->node[v].is_data && !ir->node[v].is_weight;
+        x->all[v + 1] += counts;
+        x->all[last[v] + 1] -= counts;
         x->recompute[v + 1] += must_go;
         x->recompute[last[v] + 1] -= must_go;
     }
