@@ -1,6 +1,7 @@
 -- Checks the prompt: what it shows, what it keeps and what it survives. Most specs feed a session directly; the last
 -- ones drive build/wane through a pipe, as a user's shell would.
 local helper = require 'spec.helper'
+local cell = require 'wane.repl.cell'
 
 local function session()
     local repl = require 'wane.repl'
@@ -106,6 +107,38 @@ describe('repl session', function()
         assert.matches('^error: .*inside\n$', shown())
         s:feed('1')
         assert.equal('1\n', shown())
+    end)
+
+    it('never runs a part of an unfinished text: not in a cell, at a prompt or in a pipe', function()
+        local source = 'kept, t, f, n = 5, { 1 }, function(...) return ... end, 3; s = { a = f }'
+        for _, rest in ipairs { 'kept =', 't[1] =', 'kept, t =', 'print("ran") x = 7 +', 'y = s.', 'y = s:', 'f(kept,',
+            'kept = not', 'kept = -', 'local kept =', 'return kept ..', 'kept = kept and', 'n = {', 'n = "a', 'n = [[',
+            'for i = 1,', 'kept = #', 'f "a" kept =', 'kept = f(', 'function kept', 'function s.kept',
+            'local function', 'local', 'if kept then kept =', 'kept = nil n = 1 +',
+            's.', '--[[', 'n =;', 'n = ;' } do
+            local shown = {}
+            local s = require('wane.repl').session(function(text) shown[#shown + 1] = text end)
+            s:feed(source)
+            local before = { s.env.kept, s.env.t, s.env.t[1], s.env.n, s.env.s.a }
+            local function assert_kept(how)
+                assert.are.same(before, { s.env.kept, s.env.t, s.env.t[1], s.env.n, s.env.s.a }, rest .. how)
+                local text = table.concat(shown)
+                assert.is_nil(text:find('__', 1, true), text)
+                assert.is_nil(text:find('ran', 1, true), text)
+            end
+            local real, ran = print, false
+            rawset(_G, 'print', function() ran = true end)
+            local chunk, why = cell.compile(s, rest, 'cell 1')
+            local more = s:feed(rest)
+            assert_kept ' at the prompt'
+            if more then s:finish() end
+            rawset(_G, 'print', real)
+            assert.is_nil(chunk, rest)
+            assert.is_nil(why:find('__', 1, true), why)
+            assert.is_false(ran, rest)
+            assert_kept ' at the end of a pipe'
+            assert.equal('error: prompt:2: ', (table.concat(shown):match '^error: prompt:2: '), rest)
+        end
     end)
 
     it('says what is missing when input ends inside a chunk', function()
@@ -223,6 +256,15 @@ describe('wane repl on a pipe', function()
         local text, code = helper.shell('build/wane repl', 'local x = 20\nx + 22\nerror("no")\n"still here"\n')
         assert.equal('42\nerror: prompt:3: no\nstill here\n', text)
         assert.equal(0, code)
+    end)
+
+    it('says at its end what is unfinished, and has not run it', function()
+        for _, rest in ipairs { 'model =', 'model.x', 'y = nn.', 'print("ran") x = 7 +' } do
+            local text = helper.shell('build/wane repl', 'model = { x = 3 }\n' .. rest)
+            assert.equal(rest == 'model.x' and '3\n' or 'error: prompt:2: ', text:match '^3\n$'
+                or text:match '^error: prompt:2: ', rest)
+            assert.is_nil(text:find '__capture')
+        end
     end)
 
     it('has wane, nn, optim and policy as names', function()

@@ -75,9 +75,9 @@ function cell.compile(session, source, name)
         local chunk = compile_split(session, head, tail, name)
         if chunk then return chunk, ends > 0 end
     end
-    local chunk, message = session:statement(source, name)
+    local chunk, message, more = session:statement(source, name)
     if chunk then return chunk, ends > 0 end
-    return nil, message, message:match "'<eof>'$" ~= nil
+    return nil, message, more
 end
 
 return cell

@@ -76,36 +76,35 @@ function Session:keep_locals()
     rawset(self.env, '__capture', function() self:capture(3) end)
 end
 
---- Compiles statements, with a call of `capture` at the end unless the chunk ends in a return.
+--- Compiles statements, with a call of `capture` at the end unless the chunk ends in a return. They are compiled alone
+-- first: the call would complete a statement that is not, and `model =` would run.
 -- @param source text
 -- @param name of the chunk
--- @return chunk, or nil and the message
+-- @return chunk; or nil, the message, and whether further lines may complete the source
 function Session:statement(source, name)
+    local alone, message = loadstring(source, name)
+    if alone == nil then return nil, message, message:match "'<eof>'$" ~= nil end
     local chunk = loadstring(source .. '\n__capture()', name)
-    if chunk == nil then return loadstring(source, name) end
+    if chunk == nil then return alone end
     self:keep_locals()
     return chunk
-end
-
-local function is_incomplete(message)
-    return message:match("'<eof>'$") ~= nil
 end
 
 -- Compiles a source. Returns the chunk; or nil, the message, and whether further lines may complete the source.
 function Session:compile(source)
     local name, before = '=prompt', ('\n'):rep(self.first - 1)
     local bare = source:gsub(';%s*$', '')
-    local chunk, expression_error = loadstring('return ' .. bare, name)
+    local chunk, why = loadstring('return ' .. bare, name)
     -- The chunk is no plain `return`, because a tail call would take the line out of error messages. The bracket closes
     -- on the line of the expression, which errors of indexing name; only after a comment it moves to the next line.
     if chunk then
         return loadstring(before .. 'return __values(' .. bare .. ')', name)
             or loadstring(before .. 'return __values(' .. bare .. '\n)', name)
     end
-    local message
-    chunk, message = self:statement(before .. source, name)
+    local message, more
+    chunk, message, more = self:statement(before .. source, name)
     if chunk then return chunk end
-    return nil, message, is_incomplete(message) or is_incomplete(expression_error)
+    return nil, message, more or why:match "'<eof>'$" ~= nil
 end
 
 local function pack(...)
