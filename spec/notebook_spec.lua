@@ -61,6 +61,55 @@ describe('a message', function()
         local _, what = open:unpack { '<IDS|MSG>', '', '[', '{}', '{}', '{}' }
         assert.truthy(what:find('a header is none', 1, true))
     end)
+
+    it('is taken once, and refused for many parts, before anything of it is read', function()
+        local wire, reader = messages.wire(KEY), messages.wire(KEY)
+        local list = {}
+        for k = 1, 50 do list[k] = wire:pack { type = 'x', content = { k = k } } end
+        for _ = 1, 3 do
+            for k, parts in ipairs(list) do
+                local got, why = reader:unpack(parts)
+                if _ == 1 then
+                    assert.equal(k, got.content.k)
+                else
+                    assert.is_nil(got)
+                    assert.equal('a message came a second time', why)
+                end
+            end
+        end
+        local many = { '<IDS|MSG>', 'x', '{}', '{}', '{}', '{}' }
+        for k = 1, 20000 do many[k + 6] = '' end
+        assert.equal('a message has a wrong signature', select(2, reader:unpack(many)))
+        for k = 1, 20000 do many[k] = 'name' end
+        assert.equal('a message lacks parts', select(2, reader:unpack(many)))
+    end)
+
+    with_zmq('that is larger than any of a notebook is not taken, and the next one is', function()
+        local context = zmq.context()
+        local one, asker = context:socket 'ROUTER', context:socket 'DEALER'
+        one:bind 'tcp://127.0.0.1:*'
+        asker:connect(one:endpoint())
+        local parts = {}
+        for k = 1, 20000 do parts[k] = 'x' end
+        for _, big in ipairs { parts, { ('x'):rep(9 * 2 ^ 20), ('y'):rep(9 * 2 ^ 20) } } do
+            assert.is_true(asker:send(big))
+            assert.is_true(zmq.poll({ one }, 5000)[one])
+            assert.are.same({}, one:receive())
+        end
+        local huge = { ('z'):rep(2 ^ 26) }
+        local before = collectgarbage 'count'
+        asker:send(huge) -- ends the connection, and another one is made
+        assert.is_nil(zmq.poll({ one }, 300)[one])
+        assert.is_true(collectgarbage 'count' - before < 2 ^ 10)
+        local got
+        for _ = 1, 50 do
+            asker:send { 'small' }
+            if zmq.poll({ one }, 100)[one] then got = one:receive() end
+            if got then break end
+        end
+        assert.equal('small', got[2])
+        context:close()
+    end)
 end)
 
 -- Runs a cell in a session. Returns how many values it has, and the first.
@@ -324,6 +373,26 @@ describe('a kernel', function()
         assert.truthy(helper.lines('cat ' .. client.base .. '.log')[1]:find('wrong signature', 1, true))
     end)
 
+    with_zmq('runs a message once, and none of very many parts, and goes on', function()
+        local count = client.wire:pack { type = 'execute_request', content = { code = 'times = (times or 0) + 1' } }
+        for _ = 1, 3 do client[1]:send(count) end
+        assert.equal('ok', client:next(1).content.status)
+        while client:next(2, 0.1) do end
+        local many = { unpack(count) }
+        for _ = 1, 20000 do many[#many + 1] = '' end
+        for _, socket in ipairs { 1, 3, 4 } do client[socket]:send(many) end
+        client[5]:send(many)
+        assert.is_true(zmq.poll({ client[5] }, 5000)[client[5]])
+        client[5]:receive()
+        local _, out = client:execute 'times'
+        assert.equal('1', out[3].content.data['text/plain'])
+        local log = table.concat(helper.lines('cat ' .. client.base .. '.log'), '\n')
+        assert.truthy(log:find('came a second time', 1, true))
+        client[5]:send { 'beat' }
+        assert.is_true(zmq.poll({ client[5] }, 5000)[client[5]])
+        assert.are.same({ 'beat' }, client[5]:receive())
+    end)
+
     with_zmq('ends when it is told to', function()
         local reply = client:ask('shutdown_request', { restart = false }, 4)
         assert.are.same({ status = 'ok', restart = false }, reply)
@@ -392,5 +461,27 @@ describe('wane notebook', function()
             assert.truthy(text:find(expected, 1, true), text)
         end
         os.execute('rm -r ' .. folder)
+    end)
+
+    it('listens to no network without a key', function()
+        local file, run_ = os.tmpname(), require('wane.notebook').run
+        local function why_of(ip, key, transport)
+            local out = assert(io.open(file, 'wb'))
+            out:write(json.encode { transport = transport or 'tcp', ip = ip, key = key, shell_port = 1, iopub_port = 1,
+                signature_scheme = 'hmac-sha256', stdin_port = 1, control_port = 1, hb_port = 1.5 })
+            out:close()
+            local fine, e = pcall(run_, file)
+            assert.is_false(fine)
+            return e.message
+        end
+        for _, ip in ipairs { '0.0.0.0', '*', '::', '[::]', '10.0.0.7', 'eth0', '127.evil.org', '1270.0.0.1', '' } do
+            assert.matches('without a key anybody who reaches', why_of(ip, ''), 1, true)
+            assert.matches('expected hb_port', why_of(ip, KEY), 1, true)
+        end
+        for _, ip in ipairs { '127.0.0.1', '127.1.2.3', 'localhost', '::1', '[::1]' } do
+            assert.matches('expected hb_port', why_of(ip, ''), 1, true)
+        end
+        assert.matches('expected hb_port', why_of('/tmp/x', '', 'ipc'), 1, true)
+        os.remove(file)
     end)
 end)

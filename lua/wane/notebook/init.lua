@@ -49,6 +49,13 @@ function notebook.install(prefix)
     return path, missing
 end
 
+-- Tells whether a network reaches an endpoint: one of this machine alone begins with 127, or is called localhost.
+local function is_open(connection)
+    local ip = connection.ip
+    local is_own = ip:match '^127%.%d+%.%d+%.%d+$' or ip == 'localhost' or ip == '::1' or ip == '[::1]'
+    return connection.transport == 'tcp' and not is_own
+end
+
 local PORTS = { 'shell_port', 'control_port', 'stdin_port', 'iopub_port', 'hb_port' }
 
 -- Raises 'value' unless a connection says all that a kernel needs.
@@ -60,6 +67,8 @@ local function check(connection, path)
         .. errors.describe(connection.transport))
     need(type(connection.ip) == 'string', 'expected ip, a text, got ' .. errors.describe(connection.ip))
     need(type(connection.key) == 'string', 'expected key, a text, got ' .. errors.describe(connection.key))
+    need(connection.key ~= '' or not is_open(connection), ("ip '%s': without a key anybody who reaches this address "
+        .. 'could run code; give a key, or ip 127.0.0.1'):format(connection.ip))
     need(connection.key == '' or connection.signature_scheme == 'hmac-sha256', "expected signature_scheme "
         .. "'hmac-sha256', got " .. errors.describe(connection.signature_scheme))
     for _, name in ipairs(PORTS) do

@@ -163,7 +163,7 @@ end
 -- Answers heartbeats, and the requests on the control socket.
 function Kernel:answer_control(ready)
     local beat = ready[self.sockets.hb] and self.sockets.hb:receive()
-    if beat then self.sockets.hb:send(beat) end
+    if beat then self.sockets.hb:send(#beat > 0 and beat or { '' }) end
     local request = ready[self.sockets.control] and self:take 'control'
     if request then self:answer('control', request) end
 end

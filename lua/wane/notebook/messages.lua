@@ -30,7 +30,7 @@ end
 -- @param key that signs them; '' signs none
 -- @return wire with the methods `pack` and `unpack`
 function messages.wire(key)
-    return setmetatable({ key = key, session = random_name(), count = 0 }, Wire)
+    return setmetatable({ key = key, session = random_name(), count = 0, seen = {}, before = {}, n_seen = 0 }, Wire)
 end
 
 local function signature(wire, parts)
@@ -63,7 +63,18 @@ local function is_equal(a, b)
     return differs == 0
 end
 
---- Returns the message of some parts.
+local MOST_SEEN = 2 ^ 16 -- signatures that are kept twice over; older messages may be sent again
+
+-- Returns what is wrong with the signature of some parts, or nil; a signature is right once.
+local function fault_of(wire, given, signed)
+    if wire.key == '' then return nil end
+    if #given ~= 64 or not is_equal(signature(wire, signed), given) then return 'a message has a wrong signature' end
+    if wire.seen[given] or wire.before[given] then return 'a message came a second time' end
+    if wire.n_seen == MOST_SEEN then wire.before, wire.seen, wire.n_seen = wire.seen, {}, 0 end
+    wire.seen[given], wire.n_seen = true, wire.n_seen + 1
+end
+
+--- Returns the message of some parts. A message is taken once: whoever sends a copy of it is refused.
 -- @param parts list of texts
 -- @return { type =, header = table, content = table, names = list, parent = JSON of its own header, for answers };
 -- or nil and what is wrong with it
@@ -72,9 +83,8 @@ function Wire:unpack(parts)
     while parts[at] and parts[at] ~= DELIMITER do at = at + 1 end
     if #parts < at + 5 then return nil, 'a message lacks parts' end
     local signed = { unpack(parts, at + 2, at + 5) }
-    if not is_equal(signature(self, signed), parts[at + 1]) and self.key ~= '' then
-        return nil, 'a message has a wrong signature'
-    end
+    local fault = fault_of(self, parts[at + 1], signed)
+    if fault then return nil, fault end
     local header, why = json.decode(signed[1])
     if type(header) ~= 'table' or type(header.msg_type) ~= 'string' then
         return nil, 'a header is none: ' .. tostring(why or 'it has no msg_type')

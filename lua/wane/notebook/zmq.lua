@@ -32,11 +32,14 @@ int zmq_errno(void);
 const char *zmq_strerror(int number);
 ]]
 local KINDS = { PUB = 1, SUB = 2, REQ = 3, REP = 4, DEALER = 5, ROUTER = 6 }
-local IDENTITY, SUBSCRIBE, LINGER, SNDHWM, LAST_ENDPOINT, HANDOVER = 5, 6, 17, 23, 32, 56 -- options of a socket
+-- Options of a socket.
+local IDENTITY, SUBSCRIBE, LINGER, MAXMSGSIZE, SNDHWM, LAST_ENDPOINT, HANDOVER = 5, 6, 17, 22, 23, 32, 56
 local DONTWAIT, SNDMORE, POLLIN = 1, 2, 1
 local EINTR = 4
 local LINGERS = 1000 -- milliseconds that a closed socket may take to send what it holds
 local MOST = 8 -- sockets that are waited for together
+-- Bytes and parts of a message that is taken; messages that a subscriber may leave unread before later ones are lost.
+local MOST_BYTES, MOST_PARTS, MOST_UNREAD = 2 ^ 24, 64, 1000
 
 local lib -- libzmq, once it is open
 
@@ -82,7 +85,9 @@ function Context:socket(kind)
     local handle = lib.zmq_socket(self.handle, KINDS[kind])
     if handle == nil then fail('a socket') end
     set_number(handle, LINGER, LINGERS)
-    set_number(handle, SNDHWM, 0) -- no message is dropped because many wait
+    set_number(handle, SNDHWM, kind == 'PUB' and MOST_UNREAD or 0) -- no reply is dropped because many wait
+    local most = binding.new('int64_t[1]', MOST_BYTES)
+    lib.zmq_setsockopt(handle, MAXMSGSIZE, most, binding.sizeof(most)) -- the library ends a connection that sends more
     if kind == 'SUB' then lib.zmq_setsockopt(handle, SUBSCRIBE, '', 0) end
     if kind == 'ROUTER' then set_number(handle, HANDOVER, 1) end -- a client that comes back has its name again
     local socket = setmetatable({ handle = handle, message = binding.new 'struct wane_zmq_message' }, Socket)
@@ -137,23 +142,35 @@ function Socket:send(parts)
     return true
 end
 
---- Takes a message that has come.
--- @return list of its parts, or nil where none has come
-function Socket:receive()
-    local parts, message = {}, self.message
-    repeat
-        lib.zmq_msg_init(message)
-        while lib.zmq_msg_recv(message, self.handle, DONTWAIT) < 0 do
-            if lib.zmq_errno() ~= EINTR then
-                lib.zmq_msg_close(message)
-                return nil
-            end
+-- Takes a part that has come. Returns its text, '' where it is longer than `room` bytes, its bytes, and whether the
+-- message goes on; nil where none has come.
+local function receive_part(socket, room)
+    local message = socket.message
+    lib.zmq_msg_init(message)
+    while lib.zmq_msg_recv(message, socket.handle, DONTWAIT) < 0 do
+        if lib.zmq_errno() ~= EINTR then
+            lib.zmq_msg_close(message)
+            return nil
         end
-        parts[#parts + 1] = binding.string(lib.zmq_msg_data(message), tonumber(lib.zmq_msg_size(message)))
-        local has_more = lib.zmq_msg_more(message) ~= 0
-        lib.zmq_msg_close(message)
+    end
+    local size, has_more = tonumber(lib.zmq_msg_size(message)), lib.zmq_msg_more(message) ~= 0
+    local text = size <= room and binding.string(lib.zmq_msg_data(message), size) or ''
+    lib.zmq_msg_close(message)
+    return text, size, has_more
+end
+
+--- Takes a message that has come.
+-- @return list of its parts, empty where it has more of them, or more bytes, than any message of a notebook; nil where
+-- none has come
+function Socket:receive()
+    local parts, n, bytes = {}, 0, 0
+    repeat
+        local text, size, has_more = receive_part(self, n < MOST_PARTS and MOST_BYTES - bytes or -1)
+        if text == nil then return nil end
+        n, bytes = n + 1, bytes + size
+        if n <= MOST_PARTS then parts[n] = text end
     until not has_more
-    return parts
+    return n <= MOST_PARTS and bytes <= MOST_BYTES and parts or {}
 end
 
 --- Waits until a message has come to one of the sockets, until a signal comes, or until the time is over.
