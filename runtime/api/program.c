@@ -16,9 +16,9 @@ static struct wn_program *get_program(int32_t handle)
  * does not depend on a value. What is emitted are ordinary values from then on. */
 static int32_t grad_nodes(struct wn_node *root, int32_t n, struct wn_node **wrt, int32_t *out)
 {
-    struct wn__order order = {0};
+    struct wn__order order = {.from = &root, .n_from = 1};
     struct wn__grads grads = {0};
-    int32_t code = wn__topological_order(&root, 1, 1, wn__node_stamp(), &order);
+    int32_t code = wn__topological_order(&root, 1, wn__node_stamp(), &order);
     struct wn__pass pass = {.roots = &root, .n_roots = 1, .scale = 1, .wrt = wrt, .n_wrt = n};
     pass.forward = order.nodes;
     pass.n_forward = order.count;

@@ -55,7 +55,8 @@ struct wn_node {
     uint8_t phase;                      /* WN_PHASE */
     uint8_t spent;                      /* 1: a backward has used up its graph */
     uint8_t over_spent;                 /* 1: a value below it is spent, so no gradient can reach that value */
-    uint8_t stale; /* 1: a state below it changed before it was computed, or, of data, its bytes were drawn over */
+    uint8_t closed; /* 1: the last order takes its value as it is there, without what it is made of */
+    uint8_t stale;  /* 1: a state below it changed before it was computed, or, of data, its bytes were drawn over */
     int32_t device, scope, region;
     int32_t line;     /* id of the source line; 0: not known */
     int32_t depth;    /* applications on the longest way to a leaf */
@@ -67,7 +68,7 @@ struct wn_node {
     uint64_t seed, counter;      /* where its random numbers begin */
     double number;               /* the value of a CONST, or of a result without dims */
     const struct wn__past *past; /* what it was made of, once its inputs are dropped; NULL: of nothing */
-    int64_t wanted;              /* stamp of the differentiation that asks for its gradient */
+    int64_t wanted;              /* stamp of the differentiation, or of the order, that asks for its gradient */
     struct wn_node *laid;        /* a RELAYOUT of it, the last that was recorded; NULL: none. Not counted */
     struct wn_node *grad;        /* the sum of its gradient so far, while a differentiation is under way */
     struct wn_node *slice; /* meanwhile: the first of its slices whose gradients wait; of such a slice: the next */
@@ -271,12 +272,14 @@ int32_t wn__grad_clip(const struct wn__clip *clip, struct wn__grads *g);
 struct wn__order {
     struct wn_node **nodes; /* (count) in record order; not counted */
     int64_t count, capacity;
+    struct wn_node *const *from; /* (n_from) roots that gradients start from; not counted. NULL: there is no gradient */
+    int32_t n_from;
+    int64_t reach; /* stamp of the values that gradients from them reach; 0: not asked for yet */
 };
-/* Appends what `roots`, (n), reach to `w`, in record order, except nodes that carry the stamp already. Passes
- * through held values only with through_held, and only where their gradient may be asked for. WN_STALE and WN_SPENT
- * name the value that cannot be computed any more. */
-int32_t wn__topological_order(struct wn_node *const *roots, int32_t n, int32_t through_held, int64_t stamp,
-                              struct wn__order *w);
+/* Appends what `roots`, (n), reach to `w`, in record order, except nodes that carry the stamp already. A held value is
+ * closed, and what it is made of is left out, unless a gradient from the roots w->from reaches it. WN_STALE and
+ * WN_SPENT name the value that cannot be computed any more. */
+int32_t wn__topological_order(struct wn_node *const *roots, int32_t n, int64_t stamp, struct wn__order *w);
 void wn__order_release(struct wn__order *w);
 /* Fails with WN_SPENT: a gradient would have to flow into n, a root whose own backward used its graph up. */
 int32_t wn__order_refuse_spent(const struct wn_node *n);

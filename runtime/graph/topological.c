@@ -77,12 +77,18 @@ static int32_t order_refuse_stale(struct wn_node *const *nodes, int64_t at)
     if (n->op == WN_OP_CELL)
         snprintf(versions, sizeof versions, " (version %lld, now %lld)", (long long)n->version,
                  (long long)n->cell->version);
-    const struct wn_node *before = NULL;
-    for (const struct wn_node *r = n; r != before && kept == NULL; r = order_reader(nodes, at, r)) {
-        if (r->retain) kept = r;
+    const struct wn_node *before = NULL, *held = NULL;
+    for (const struct wn_node *r = n; r != before; r = order_reader(nodes, at, r)) {
+        if (r->retain && kept == NULL) kept = r;
+        if (r->is_held && held == NULL) held = r;
         before = r;
     }
     order_describe(n->op == WN_OP_CELL ? order_reader(nodes, at, n) : n, value);
+    if (held != NULL)
+        return wn__fail(WN_STALE,
+                        "%s has changed since %s was recorded%s, and a gradient would flow there through the value of "
+                        "%s, which was kept; cut it with :detach(), or record it again",
+                        state, value, versions, order_describe(held, retained));
     if (kept == NULL)
         return wn__fail(WN_STALE,
                         "%s has changed since %s was recorded%s; call :retain() on the value before the step, or "
@@ -94,15 +100,59 @@ static int32_t order_refuse_stale(struct wn_node *const *nodes, int64_t at)
                     state, value, versions, order_describe(kept, retained));
 }
 
-/* Sets *below to 1 if the order takes in the inputs of node number `at`, counted from `nodes`. WN_STALE where it can no
- * longer be computed. */
-static int32_t order_enter(struct wn_node *const *nodes, int64_t at, int32_t through_held, int32_t *below)
+/* Marks the values that gradients from w->from reach: none flows into a value that needs no gradient, or out of it. */
+static int32_t order_reach(struct wn__order *w)
 {
-    const struct wn_node *n = nodes[at];
-    *below = 0;
-    if ((n->op == WN_OP_CELL && n->version != n->cell->version) || n->stale) return order_refuse_stale(nodes, at);
-    *below = n->n_in > 0 && (!n->is_held || (through_held && n->needs_grad));
+    struct wn__order met = {0};
+    int32_t code = WN_OK;
+    w->reach = wn__node_stamp();
+    for (int32_t i = 0; i < w->n_from && code == WN_OK; i++) {
+        if (!w->from[i]->needs_grad || w->from[i]->wanted == w->reach) continue;
+        w->from[i]->wanted = w->reach;
+        code = order_push(&met, w->from[i]);
+    }
+    for (int64_t at = 0; at < met.count && code == WN_OK; at++)
+        for (int32_t k = 0; k < met.nodes[at]->n_in && code == WN_OK; k++) {
+            struct wn_node *in = met.nodes[at]->in[k];
+            if (!in->needs_grad || in->wanted == w->reach) continue;
+            in->wanted = w->reach;
+            code = order_push(&met, in);
+        }
+    wn__order_release(&met);
+    return code;
+}
+
+/* Sets *is to 1 if a gradient reaches n. Most graphs have no held value that asks, so the marks are made when one
+ * does. */
+static int32_t order_reaches(struct wn__order *w, const struct wn_node *n, int32_t *is)
+{
+    *is = 0;
+    if (w->from == NULL || !n->needs_grad) return WN_OK;
+    if (w->reach == 0) WN_TRY(order_reach(w));
+    *is = n->wanted == w->reach;
     return WN_OK;
+}
+
+/* Enters node number `at` of the order, which began at `first`: closes it where its value will do. WN_STALE where it
+ * can no longer be computed. */
+static int32_t order_enter(struct wn__order *w, int64_t first, int64_t at)
+{
+    struct wn_node *n = w->nodes[at];
+    int32_t is_reached = 0;
+    if ((n->op == WN_OP_CELL && n->version != n->cell->version) || n->stale)
+        return order_refuse_stale(w->nodes + first, at - first);
+    if (n->is_held && n->n_in > 0) WN_TRY(order_reaches(w, n, &is_reached));
+    n->closed = n->is_held && !is_reached;
+    return WN_OK;
+}
+
+/* Fails with WN_SPENT where a gradient of n would flow into an input that is used up. */
+static int32_t order_check_spent(struct wn__order *w, const struct wn_node *n, const struct wn_node *in)
+{
+    int32_t is_reached;
+    if (!in->over_spent) return WN_OK;
+    WN_TRY(order_reaches(w, n, &is_reached));
+    return is_reached ? wn__order_refuse_spent(in) : WN_OK;
 }
 
 static int by_record(const void *a, const void *b)
@@ -137,9 +187,9 @@ static void order_sort(struct wn_node **nodes, int64_t n)
 }
 
 /* Returns whether the order takes in n without its inputs: its value is there, or comes from outside. */
-static int32_t order_ends(const struct wn_node *n, int32_t through_held)
+static int32_t order_ends(const struct wn_node *n)
 {
-    return (wn__op_flags(n->op) & WN_LEAF) != 0 || (n->is_held && !(through_held && n->needs_grad && n->n_in > 0));
+    return (wn__op_flags(n->op) & WN_LEAF) != 0 || n->closed;
 }
 
 /* Appends a node, unless it was appended before: `local` is -1 until then. */
@@ -152,8 +202,7 @@ static void order_put(struct wn_node **to, int64_t *n, struct wn_node *node)
 
 /* Moves nodes without inputs in the order to before their first reader; roots that nothing reads come last, in the
  * order of the roots. */
-static int32_t order_place_leaves(struct wn__order *w, int64_t first, struct wn_node *const *roots, int32_t n_roots,
-                                  int32_t through_held)
+static int32_t order_place_leaves(struct wn__order *w, int64_t first, struct wn_node *const *roots, int32_t n_roots)
 {
     struct wn_node **to = wn__alloc(w->capacity * (int64_t)sizeof *to);
     int64_t n = first;
@@ -162,9 +211,9 @@ static int32_t order_place_leaves(struct wn__order *w, int64_t first, struct wn_
     for (int64_t i = first; i < w->count; i++) w->nodes[i]->local = -1;
     for (int64_t i = first; i < w->count; i++) {
         struct wn_node *node = w->nodes[i];
-        if (order_ends(node, through_held)) continue;
-        for (int32_t k = 0; k < node->n_in && (!node->is_held || through_held); k++)
-            if (order_ends(node->in[k], through_held)) order_put(to, &n, node->in[k]);
+        if (order_ends(node)) continue;
+        for (int32_t k = 0; k < node->n_in; k++)
+            if (order_ends(node->in[k])) order_put(to, &n, node->in[k]);
         order_put(to, &n, node);
     }
     for (int32_t i = 0; i < n_roots; i++) order_put(to, &n, roots[i]);
@@ -173,8 +222,7 @@ static int32_t order_place_leaves(struct wn__order *w, int64_t first, struct wn_
     return WN_OK;
 }
 
-int32_t wn__topological_order(struct wn_node *const *roots, int32_t n, int32_t through_held, int64_t stamp,
-                              struct wn__order *w)
+int32_t wn__topological_order(struct wn_node *const *roots, int32_t n, int64_t stamp, struct wn__order *w)
 {
     int64_t first = w->count, at = w->count;
     for (int32_t i = 0; i < n; i++) {
@@ -185,10 +233,9 @@ int32_t wn__topological_order(struct wn_node *const *roots, int32_t n, int32_t t
     /* The list is its own queue: the inputs of every node before `at` are in it. */
     for (; at < w->count; at++) {
         struct wn_node *node = w->nodes[at];
-        int32_t below;
-        WN_TRY(order_enter(w->nodes + first, at - first, through_held, &below));
-        for (int32_t i = 0; below && i < node->n_in; i++) {
-            if (through_held && node->needs_grad && node->in[i]->over_spent) return wn__order_refuse_spent(node->in[i]);
+        WN_TRY(order_enter(w, first, at));
+        for (int32_t i = 0; !node->closed && i < node->n_in; i++) {
+            WN_TRY(order_check_spent(w, node, node->in[i]));
             if (node->in[i]->stamp == stamp) continue;
             node->in[i]->stamp = stamp;
             WN_TRY(order_push(w, node->in[i]));
@@ -196,5 +243,5 @@ int32_t wn__topological_order(struct wn_node *const *roots, int32_t n, int32_t t
     }
     if (w->count == first) return WN_OK;
     order_sort(w->nodes + first, w->count - first);
-    return order_place_leaves(w, first, roots, n, through_held);
+    return order_place_leaves(w, first, roots, n);
 }

@@ -109,9 +109,8 @@ static int32_t put_graph_node(struct assembly *a, struct wn_node *n)
     if (n->forward_of != NULL) q->forward_of = n->forward_of->local;
     WN_TRY(wn__regions_local(&a->regions, n->region, &q->region));
     if (wn__node_is_leaf(n) || n->is_held) {
-        int32_t backward = a->p->mode == WN_RUN_BACKWARD || a->p->mode == WN_RUN_STEP;
         put_leaf(a, q, n);
-        if (n->n_in == 0 || !n->needs_grad || !backward) return WN_OK;
+        if (n->n_in == 0 || n->closed) return WN_OK;
         q->leaf = WN_LEAF_NONE;
         q->bound = is_scalar_leaf(n) ? WN_BOUND_NUMBER : WN_BOUND_HELD;
     }

@@ -6,10 +6,10 @@
 /* Differentiates root i, or all roots at once when they are joint. only: the cells that need a gradient; NULL: all. */
 static int32_t differentiate_root(struct wn_program *p, int32_t i, const struct wn_cell **only, struct wn__grads *grads)
 {
-    struct wn__order order = {0};
+    struct wn__order order = {.from = p->root, .n_from = p->n_roots};
     struct wn_node **roots = p->joint ? p->root : &p->root[i];
     int32_t n = p->joint ? p->n_roots : 1;
-    int32_t code = wn__topological_order(roots, n, 1, wn__node_stamp(), &order);
+    int32_t code = wn__topological_order(roots, n, wn__node_stamp(), &order);
     if (code == WN_OK) {
         struct wn__pass pass = {.forward = order.nodes,
                                 .n_forward = order.count,

@@ -185,10 +185,10 @@ static int32_t walk_roots(struct wn_program *p)
     int32_t by_root = is_backward(p->mode) && !p->joint;
     int32_t passes = by_root ? p->n_roots : 1, cells = 0, code = WN_OK;
     p->root_end = get_array(passes, sizeof *p->root_end);
+    if (is_backward(p->mode)) p->order.from = p->root, p->order.n_from = p->n_roots;
     if (p->root_end == NULL) return WN_OOM;
     for (int32_t i = 0; i < passes && code == WN_OK; i++) {
-        code = wn__topological_order(by_root ? &p->root[i] : p->root, by_root ? 1 : p->n_roots, is_backward(p->mode),
-                                     stamp, &p->order);
+        code = wn__topological_order(by_root ? &p->root[i] : p->root, by_root ? 1 : p->n_roots, stamp, &p->order);
         p->root_end[i] = (int32_t)p->order.count;
     }
     if (code == WN_OK && p->clip != NULL) code = walk_clip(p, passes);
