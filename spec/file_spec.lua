@@ -165,6 +165,23 @@ describe('a file that is replaced', function()
         assert.are.same({ '640 regular file', '777 symbolic link' }, out)
     end)
 
+    it('stays where it may only be read, though its folder may be written', function()
+        -- The superuser may write every file, so the process becomes another user where it is one.
+        local other = helper.lines('id -u')[1] == '0' and 'setpriv --reuid=65534 --regid=65534 --clear-groups ' or ''
+        helper.lines(("cd '%s' && mkdir open && chmod 755 . && chmod 777 open && echo old >open/a && chmod 444 open/a")
+            :format(FOLDER))
+        write(FOLDER .. '/open/x.lua', ([[
+            local wane = require 'wane'
+            for _, fn in ipairs { function(p) wane.save(p, { a = wane.ones(3) }) end,
+                function(p) wane.memory():plot(p) end } do print(pcall(fn, '%s/open/a')) end]]):format(FOLDER))
+        local out = helper.lines(("%s env WANE_COSTS=off LUA_PATH='lua/?.lua;lua/?/init.lua;;' ${LUAJIT:-luajit} "
+            .. "'%s/open/x.lua'"):format(other, FOLDER))
+        assert.equal(2, #out, table.concat(out, '\n'))
+        for _, line in ipairs(out) do assert.matches('^false.*Permission denied', line) end
+        assert.equal('old\n', read(FOLDER .. '/open/a'))
+        helper.lines(("rm -rf '%s/open'"):format(FOLDER))
+    end)
+
     it('is named from the folder the process is in', function()
         local file = FOLDER .. '/script.lua'
         write(file, "require('wane').save('here.safetensors', { a = require('wane').ones(3) })")

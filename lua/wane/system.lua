@@ -66,18 +66,11 @@ function system.make_folders(path, mode)
     end
 end
 
---- Tells whether this process may do something with a file or a folder.
--- @param path name
--- @param mode 0: there is one, 2: it may be written
-function system.access(path, mode)
-    local process = binding.open_library({}, 'int access(const char *path, int mode);')
-    return process ~= nil and process.access(path, mode) == 0
-end
-
 --- Tells whether there is a file or a folder of a name, also one that may not be read.
 -- @param path name
 function system.exists(path)
-    return system.access(path, 0)
+    local process = binding.open_library({}, 'int access(const char *path, int mode);')
+    return process ~= nil and process.access(path, 0) == 0
 end
 
 --- Opens a file as io.open does, but never waits: a pipe, a socket, a device or a folder is refused.
@@ -135,8 +128,7 @@ function system.can_write(path)
     local file, why = create(path)
     if not file then return nil, why end
     binding.C.wn_file_close(file)
-    local is_allowed = not system.exists(path) or system.access(path, 2)
-    return is_allowed or nil, not is_allowed and 'it may only be read' or nil
+    return true
 end
 
 --- Takes the lock of a file (runtime/io/lock.h).

@@ -107,6 +107,7 @@ static int32_t find_target(struct wn__file *f, mode_t *mode)
     else WN_TRY(follow_links(f));
     if (stat(f->path, &st) != 0) return WN_OK;
     if (!S_ISREG(st.st_mode)) return refuse_kind("writing", f->path, st.st_mode);
+    if (access(f->path, W_OK) != 0) return file_fail(f, "writing"); /* a rename would not ask */
     *mode = st.st_mode & 07777;
     return WN_OK;
 }

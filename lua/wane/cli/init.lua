@@ -240,13 +240,12 @@ end
 -- @within Internal
 function commands.new(found)
     local path = found.operands[1]
-    local there = io.open(path, 'rb')
-    if there then
-        there:close()
+    local system = require 'wane.system'
+    if system.exists(path) then
         refusal.raise { message = ('%s: there is such a file already'):format(path), code = 2 }
     end
     local text = require('wane.cli.template'):gsub('FILE', (path:gsub('%%', '%%%%')))
-    local fine, why = require('wane.system').write(path, text)
+    local fine, why = system.write(path, text)
     if not fine then error(('%s: cannot be written (%s)'):format(path, why), 0) end
     return 0
 end
