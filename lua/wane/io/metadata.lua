@@ -72,7 +72,7 @@ end
 
 local function setting(text)
     if text == 'true' or text == 'false' then return text == 'true' end
-    return tonumber(text)
+    return tonumber(text) or text -- no number: the optimizer refuses it by name
 end
 
 --- Reads the strings of a checkpoint, or of another writer's file.

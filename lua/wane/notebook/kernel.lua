@@ -11,6 +11,7 @@ local messages = require 'wane.notebook.messages'
 local repl = require 'wane.repl'
 local requests = require 'wane.notebook.requests'
 local streams = require 'wane.notebook.streams'
+local utf8 = require 'wane.utf8'
 local zmq = require 'wane.notebook.zmq'
 
 local kernel = {}
@@ -90,12 +91,17 @@ function Kernel:publish(type, content)
     self:send('iopub', { type = type, content = content, parent = self.parent, names = { type } })
 end
 
+-- Writes a line to the kernel's own error stream; parts of it may come from a front end.
+function Kernel:note(text)
+    self.log:write('wane notebook: ', utf8.shown(text), '\n')
+end
+
 -- Takes a message from a socket. Returns it, or nil; and whether there was one, which may be signed by another key.
 function Kernel:take(socket)
     local parts = self.sockets[socket]:receive()
     if parts == nil then return nil, false end
     local message, why = self.wire:unpack(parts)
-    if message == nil then self.log:write('wane notebook: ', why, '\n') end
+    if message == nil then self:note(why) end
     return message, true
 end
 
@@ -131,7 +137,7 @@ function Kernel:answer(socket, request)
         local answer = requests[request.type]
         if not answer then
             if request.type:match '^comm_' then return end -- messages of widgets, which have no reply
-            self.log:write(('wane notebook: there is no answer to %s\n'):format(request.type))
+            self:note('there is no answer to ' .. request.type)
             return
         end
         local fine, content = pcall(answer, self, request)

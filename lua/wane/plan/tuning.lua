@@ -8,6 +8,7 @@
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local costs_file = require 'wane.plan.costs_file'
+local utf8 = require 'wane.utf8'
 
 local C, check = binding.C, binding.check
 
@@ -56,7 +57,7 @@ function tuning.text()
         words[#words + 1] = ('%s %s'):format(row.name, word(row.name, row.value))
     end
     local from = tuning.found and 'measured' or tuning.why or "preset, until 'wane profile' measures them"
-    return ('%s (%s)'):format(table.concat(words, ', '), from)
+    return utf8.shown(('%s (%s)'):format(table.concat(words, ', '), from))
 end
 
 -- Sets what was found, and leaves out names of another version and values outside their limits. WANE_ONEDNN of the user

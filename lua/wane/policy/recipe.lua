@@ -51,7 +51,7 @@ local function put_line(lines, head, words, comment)
         end
         line = line .. ' ' .. word
     end
-    lines[#lines + 1] = comment and line .. '  -- ' .. utf8.shown(comment) or line
+    lines[#lines + 1] = utf8.shown(comment and line .. '  -- ' .. comment or line) -- words and names may be a file's
 end
 
 local function put_block(lines, blocks, i, first_like, has_paths)
