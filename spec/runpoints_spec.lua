@@ -392,6 +392,34 @@ describe('an interrupt', function()
 end)
 
 describe('a program', function()
+    it('has nothing of the request before, be it longer or shorter', function()
+        local function train(other)
+            wane.manual_seed(8)
+            local models, opts = {}, {}
+            for k = 1, 3 do
+                models[k] = nn.Sequential {}
+                for _ = 1, 4 ^ k do models[k]:add(nn.Linear(2, 2)) end
+                opts[k] = optim.SGD(models[k]:parameters(), { lr = 0.1, clip_norm = k == 2 and 0.1 or nil })
+            end
+            local x, seen = wane.ones(1, 2):retain(), {}
+            for _, k in ipairs { 1, 3, 1, 2, 3 } do
+                if other then other(models[k], x) end
+                local loss = models[k](x):sum()
+                opts[k]:step(k == 1 and { loss, models[k](x * 2):sum() } or loss)
+                seen[#seen + 1] = bits(unpack(models[k]:parameters()))
+            end
+            return seen
+        end
+        local want = train()
+        assert.same(want, train(function(m, x)
+            local w = m:parameters()[1]
+            w:assign(w * 1)
+            m(x):sum():backward { scale = 0.5, again = true }
+            m:zero_grad()
+            wane.eval(m(x), m(x * 3))
+        end))
+    end)
+
     it('has one device: values of two do not meet', function()
         local here, there = wane.ones(2), wane.ones(2, { device = 'meta' })
         local e = fails('device', function() return here + there end)

@@ -105,7 +105,11 @@ local PLACES = {
 
 -- Returns a function of a file that is loaded at its first call.
 local function later(file, field)
-    return function(...) return require('wane.' .. file)[field](...) end
+    local fn
+    return function(...)
+        fn = fn or require('wane.' .. file)[field]
+        return fn(...)
+    end
 end
 
 -- Hands lower files the functions of upper files that they call, so that no file requires one above it.

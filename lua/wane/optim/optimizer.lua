@@ -10,6 +10,7 @@
 local binding = require 'wane.ffi'
 local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
+local grad = require 'wane.program.grad'
 local groups = require 'wane.optim.groups'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
@@ -186,7 +187,7 @@ local function commit(self, who)
 end
 
 local function run(self, request, who)
-    require('wane.program').run(request)
+    op.run(request)
     commit(self, who)
 end
 
@@ -222,8 +223,9 @@ end
 -- Computes all gradients once and drops them under wane.anomaly, so that a value that is not finite is met before a
 -- parameter changes.
 local function rehearse(request)
+    if C.wn_anomaly(-1) == 0 then return end
     local program = require 'wane.program'
-    if C.wn_anomaly(-1) == 0 or program.is_planning() then return end
+    if program.is_planning() then return end
     local p = program.open {
         mode = 'backward', roots = request.roots, scale = request.scale, policy = request.policy,
         transient = true, again = true,
@@ -235,7 +237,6 @@ end
 
 -- Runs forward, backward and update of the losses `roots` as one program.
 local function fused(self, roots, opts)
-    local grad = require 'wane.program.grad'
     for _, t in ipairs(roots) do grad.check_root(t, 'step') end
     local policy = grad.policy(opts)
     local list, who = updates(self, false)

@@ -75,7 +75,7 @@ function methods.backward(t, opts)
     tensor.typed(t)
     if opts.gradient ~= nil then t = weighed(t, opts.gradient) end
     grad.check_root(t, 'backward')
-    require('wane.program').run {
+    op.run {
         mode = 'backward', roots = { t }, again = opts.again, scale = opts.scale,
         policy = grad.policy(opts),
     }
@@ -99,7 +99,7 @@ function grad.backward(list, opts)
         grad.check_root(list[k], 'wane.backward')
         roots[k] = list[k]
     end
-    require('wane.program').run {
+    op.run {
         mode = 'backward', roots = roots, joint = true, again = opts.again, scale = opts.scale,
         policy = grad.policy(opts),
     }

@@ -11,6 +11,7 @@ local gc = require 'wane.gc'
 local module = require 'wane.module'
 local op = require 'wane.tensor.op'
 local planner = require 'wane.program.planner'
+local policy = require 'wane.policy'
 local tensor = require 'wane.tensor'
 local scoped = require 'wane.scoped'
 
@@ -78,14 +79,28 @@ function program.is_planning()
 end
 
 -- ---- opening ---------------------------------------------------------------------------------------------------
-local function handle_of(x)
-    return type(x) == 'number' and x or tensor.id(x, 'run')
+local asked = binding.new('struct wn_request') -- as the next open fills it; the library keeps nothing of it
+local rooms, sizes = {}, {} -- field of the request -> its array, which grows; elements of the array
+
+-- Points a field of the request to an array of n elements of a C type. Returns the array.
+local function room(field, name, n)
+    if n > (sizes[field] or -1) then
+        sizes[field] = 2 * n
+        rooms[field] = binding.list(name, math.max(2 * n, 1))
+        asked[field] = rooms[field]
+    end
+    asked['n_' .. field] = n
+    return rooms[field]
 end
 
-local function handles(list)
-    local ids = {}
-    for i, x in ipairs(list or {}) do ids[i] = handle_of(x) end
-    return binding.handles(#ids, ids), #ids
+-- Fills a list of handles. list: of tensors or handles; may be nil.
+local function fill_handles(field, list)
+    local n = list and #list or 0
+    local to = room(field, 'int32_t', n)
+    for i = 1, n do
+        local x = list[i]
+        to[i - 1] = type(x) == 'number' and x or tensor.id(x, 'run')
+    end
 end
 
 local op_ids = setmetatable({}, { __index = function(ids, name)
@@ -93,37 +108,32 @@ local op_ids = setmetatable({}, { __index = function(ids, name)
     return ids[name]
 end })
 
--- Fills the library's list of updates. updates: list of { op = name, cells = { handles }, hyper = handle }. It runs for
+-- Fills the list of updates: { op = name, cells = { handles }, hyper = handle } each; updates may be nil. It runs for
 -- each parameter at each step, so it makes no tables.
 local function fill_updates(updates)
-    local list = binding.list('struct wn_update', math.max(#updates, 1))
-    for i = 1, #updates do
+    local n = updates and #updates or 0
+    local list = room('updates', 'struct wn_update', n)
+    for i = 1, n do
         local update, u = updates[i], list[i - 1]
         local cells = update.cells
         u.op, u.hyper = op_ids[update.op], update.hyper
         u.cell[0], u.cell[1], u.cell[2] = cells[1], cells[2] or -1, cells[3] or -1
     end
-    return list
 end
 
---- Opens a program without planning or running it.
--- @param request { mode =, roots =, cells =, updates =, policy =, joint =, again =, transient =, scale =, clip = }
--- @return Program
--- @raise the library's codes ('stale', 'spent', 'twice', 'device'), at the script's line
-function program.open(request)
+-- Opens a program that has no finalizer yet: who opens it closes it, or calls `own`.
+local function open(request)
     scoped.sync()
     local mode = modes[request.mode]
     if not mode then
         raise(nil, 'value', "run: unknown mode '%s'; %s", tostring(request.mode), errors.near(request.mode, modes))
     end
-    local policy = require 'wane.policy'
     planner.load_costs()
-    local r = binding.new('struct wn_request')
-    local roots, n_roots = handles(request.roots)
-    local cells, n_cells = handles(request.cells)
-    local updates = fill_updates(request.updates or {})
-    r.mode, r.roots, r.n_roots, r.cells, r.n_cells = mode, roots, n_roots, cells, n_cells
-    r.updates, r.n_updates = updates, #(request.updates or {})
+    local r = asked
+    fill_handles('roots', request.roots)
+    fill_handles('cells', request.cells)
+    fill_updates(request.updates)
+    r.mode = mode
     r.joint, r.again, r.transient = request.joint and 1 or 0, request.again and 1 or 0, request.transient and 1 or 0
     r.scale, r.clip = request.scale or 1, request.clip or 0
     r.target = request.target or 0
@@ -133,8 +143,21 @@ function program.open(request)
     local fallback = policy.default
     r.policy = policy.key(explicit, fallback)
     local handle = binding.id(C.wn_open(r))
-    return setmetatable({ handle = handle, ref = binding.Ref(handle), request = request, policy = explicit,
-        fallback = fallback }, Program)
+    return setmetatable({ handle = handle, request = request, policy = explicit, fallback = fallback }, Program)
+end
+
+-- Gives a program a finalizer. Returns it.
+local function own(p)
+    p.ref = binding.Ref(p.handle)
+    return p
+end
+
+--- Opens a program without planning or running it.
+-- @param request { mode =, roots =, cells =, updates =, policy =, joint =, again =, transient =, scale =, clip = }
+-- @return Program
+-- @raise the library's codes ('stale', 'spent', 'twice', 'device'), at the script's line
+function program.open(request)
+    return own(open(request))
 end
 
 --- Plans an open program; policies are asked unless its plan is known. Returns the program.
@@ -241,10 +264,11 @@ local runs = 0 -- run points so far
 
 --- Plans and runs the program. A plan that had to be made is counted (program/replan.lua).
 function Program:go()
-    local is_planned = C.wn_is_planned(self.handle)
     runs = runs + 1
-    self:plan()
-    if is_planned == 0 then require('wane.program.replan').note(self, runs) end
+    if C.wn_is_planned(self.handle) ~= 1 then
+        self:plan()
+        require('wane.program.replan').note(self, runs)
+    end
     return self:run()
 end
 
@@ -266,14 +290,11 @@ end
 function program.run(request)
     scoped.sync()
     if capture then return capture(request) end
-    local p = program.open(request)
+    local p = open(request)
     local ok, why = errors.pcall(p.go, p)
-    if not ok then
-        p:close() -- its values must not wait for the collector
-        errors.again(why)
-    end
+    if not ok or #listeners == 0 then C.wn_release(p.handle) else own(p) end -- its values wait for no collector
+    if not ok then errors.again(why) end
     op.new_epoch()
-    if #listeners == 0 then p:close() end
     for i = 1, #listeners do listeners[i](p) end
     gc.warn()
     gc.count()
