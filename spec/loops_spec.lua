@@ -1,9 +1,9 @@
--- Checks plans of loops over time: a weight that every step reads is no crossing, and a budget is no slower than a
--- policy by hand of the same bytes.
+-- Checks plans of loops over time: a weight that every step reads is no crossing, a budget is no slower than a policy
+-- by hand of the same bytes, and a step of a recurrent layer is a unit of policies.
 require 'spec.helper'
 local wane = require 'wane'
 local measure = require 'wane.plan.measure'
-local nn = wane.nn
+local nn, optim = wane.nn, wane.optim
 
 describe('a weight made of parameters, which every step reads', function()
     local makes = {
@@ -98,4 +98,73 @@ describe('a loop over time, written out', function()
             assert.is_true(compared > 4)
         end)
     end
+end)
+
+describe('a step of time of a recurrent layer', function()
+    local function world(kind, opts)
+        wane.manual_seed(6)
+        local m, head, x = nn[kind](6, 16, opts), nn.Linear(16 * (opts.bidirectional and 2 or 1), 3),
+            wane.eval(wane.randn(24, 4, 6))
+        return m, function() return (head((m(x))) ^ 2):mean() end, head
+    end
+
+    for _, kind in ipairs { 'LSTM', 'GRU' } do
+        it('is a unit of policies that cut, of a model and of the layer: ' .. kind, function()
+            for units, opts in pairs { [24] = {}, [8] = { chunk = 3 } } do
+                local m, loss = world(kind, opts)
+                local all = wane.plan(loss).reserved
+                for _, name in ipairs { 'sqrt', 'every(1)', 'every(2)', ('segments(%d)'):format(units) } do
+                    local p = wane.plan(loss, { policy = name })
+                    assert.is_true(p.recomputed > units, name)
+                    assert.is_true(units == 24 or p.reserved < all, name .. ': ' .. p.reserved .. ' of ' .. all)
+                    m:checkpoint(name)
+                    assert.equal(p.reserved, wane.plan(loss).reserved)
+                    m:checkpoint(false)
+                end
+                local ok, e = pcall(wane.plan, loss, { policy = ('segments(%d)'):format(units + 1) })
+                assert.is_false(ok)
+                assert.matches('segments of ' .. units .. ' units', tostring(e))
+            end
+        end)
+
+        it('projects its inputs with chunk, in no more bytes than regions by hand: ' .. kind, function()
+            for _, opts in ipairs { {}, { bidirectional = true }, { batch_first = true, num_layers = 2 } } do
+                local before = world(kind, opts)
+                opts.chunk = 5
+                local m, loss, head = world(kind, opts)
+                local x = wane.eval(wane.randn(4, 24, 6))
+                assert.is_true((before(x) - m(x)):abs():max():item() < 1e-6)
+                local opt = optim.SGD({ head.weight, m.weight_ih_l0 }, { lr = 0.1 })
+                local bits = {}
+                for i, policy in ipairs { 'save_all', 'every(1)', 'sqrt', 'recompute_all' } do
+                    opt:zero_grad()
+                    loss():backward { policy = policy }
+                    bits[i] = measure.fingerprint { head.weight.grad, m.weight_ih_l0.grad }
+                    assert.equal(bits[1], bits[i])
+                end
+            end
+            local m, whole, head = world(kind, {})
+            local _, loss = world(kind, { chunk = 6 })
+            local x = wane.eval(wane.randn(24, 4, 6))
+            local function by_hand()
+                local list, h, c = {}, nil, nil
+                for i = 1, 24, 6 do
+                    list[#list + 1], h, c = wane.checkpoint(function(part, ...)
+                        local h0, c0 = ...
+                        return m(part, h0 and { h = h0, c = c0 })
+                    end, x:narrow(1, i, 6), h, c)
+                end
+                return (head(wane.cat(list, 1)) ^ 2):mean()
+            end
+            local least = wane.min_budget(loss)
+            assert.is_true(least <= wane.plan(by_hand).reserved)
+            assert.is_true(least < wane.min_budget(whole))
+        end)
+    end
+
+    it('refuses a chunk of no steps by name', function()
+        local ok, e = pcall(nn.LSTM, 3, 4, { chunk = 0 })
+        assert.is_false(ok)
+        assert.matches('nn.LSTM: chunk', tostring(e))
+    end)
 end)
