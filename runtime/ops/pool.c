@@ -39,6 +39,9 @@ static int32_t count_windows(const struct wn_desc *d, struct wn__window *w, int3
     WN_TRY(need_number(d, "image size", w->in[k], 1));
     if (w->flags & WN_POOL_IS_ADAPTIVE) {
         w->out[k] = w->kernel[k];
+        if (w->pad[k] != 0)
+            return wn__fail(WN_VALUE, "%s: padding %" PRId64 " given with the size of the result, expected 0",
+                            wn__op_name(d->op), w->pad[k]);
         return need_number(d, "output size", w->out[k], 1);
     }
     WN_TRY(need_number(d, "kernel size", w->kernel[k], 1));

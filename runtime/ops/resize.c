@@ -26,8 +26,9 @@ static int32_t open(const struct wn_desc *d, int64_t size[2])
             return wn__fail(WN_VALUE, "%s: %s to %" PRId64 " x %" PRId64 " given, expected sizes from 1 to %d", name,
                             wn__shape_text(x), wn__pair_get(d->attrs.i[WN_RESAMPLE_OUT], 0),
                             wn__pair_get(d->attrs.i[WN_RESAMPLE_OUT], 1), WN_WINDOW_MOST);
-        if (!(d->attrs.f[k] >= 0))
-            return wn__fail(WN_VALUE, "%s: scale %g given, expected 0 (of the sizes) or more", name, d->attrs.f[k]);
+        if (!(d->attrs.f[k] >= 0 && d->attrs.f[k] <= WN_WINDOW_MOST))
+            return wn__fail(WN_VALUE, "%s: scale %g given, expected 0 (of the sizes) or more, at most %d", name,
+                            d->attrs.f[k], WN_WINDOW_MOST);
     }
     if (d->attrs.i[WN_RESAMPLE_MODE] < 0 || d->attrs.i[WN_RESAMPLE_MODE] >= WN_RESAMPLE_MODES)
         return wn__fail(WN_VALUE, "%s: mode %" PRId64 " is unknown", name, d->attrs.i[WN_RESAMPLE_MODE]);

@@ -319,6 +319,9 @@ return {
         bad = refused('avg_pool2d', {
             bad({ 1, 1, 4, 4 }, { 0, flags = ADAPTIVE }, 'avg_pool2d: output size 0 given, expected 1 to 1048575',
                 'avg_pool2d'),
+            bad({ 1, 1, 4, 4 }, { 2, 1, 1, flags = ADAPTIVE },
+                'avg_pool2d: padding 1 given with the size of the result, expected 0', 'avg_pool2d'),
+            bad({ 1, 1, 4, 4 }, { 2, 1, -1, flags = ADAPTIVE }, 'avg_pool2d: padding %-%d given', 'avg_pool2d'),
         }),
     },
     avg_pool2d_dx = {

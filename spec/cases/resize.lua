@@ -111,6 +111,10 @@ local function refused(name, more)
     add({ 1, 2, 4, 4 }, { from = { 0, 4 }, to = { 0, 4 } }, '.* to 0 x 4 given, expected sizes from 1')
     add({ 1, 2, 4, 4 }, { from = { 4, 4 }, to = { 4, 4 }, scale = { 0, -2 } },
         'scale %-2 given, expected 0 %(of the sizes%) or more')
+    for _, scale in ipairs { math.huge, 1e300, 1048576 } do
+        add({ 1, 2, 4, 4 }, { from = { 4, 4 }, to = { 4, 4 }, scale = { scale, 1 } },
+            'scale [%w%.%+]+ given, .* at most 1048575')
+    end
     add({ 1, 2, 4, 4 }, { from = { 4, 4 }, to = { 4, 4 }, mode = 7 }, 'mode 7 is unknown')
     for _, b in ipairs(more) do add(unpack(b)) end
     return out
