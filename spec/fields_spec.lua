@@ -1,5 +1,5 @@
 -- Checks what a field of a module may hold: parameters and buffers are found wherever they lie and whenever they came,
--- a leaf that no optimizer would see is refused.
+-- a leaf that no optimizer would see is refused; and what fields and types may be called.
 require 'spec.helper'
 local wane = require 'wane'
 local nn = wane.nn
@@ -49,5 +49,27 @@ describe('a tensor in a field of a module', function()
         local names = {}
         for name in m:named_parameters() do names[#names + 1] = name end
         assert.same({ 'bias', 'gain.weight', 'gain.bias' }, names)
+    end)
+end)
+
+describe('a name of a module, whatever its length,', function()
+    it('works, or is refused where it is given', function()
+        for _, n in ipairs { 1, 300, 400, 401, 480, 481, 10000 } do
+            local long = ('n'):rep(n)
+            local made, Long = pcall(nn.module, long, function(self) self.inner = nn.Linear(2, 2) end)
+            assert.equal(n <= 400, made)
+            if made then
+                function Long:forward(x) return self.inner(x) end
+                local a, b, x = Long(), Long(), wane.ones(1, 2) -- the second is called NAME_2
+                assert.equal(2, #(a(x) + b(x)):totable()[1])
+            else
+                assert.matches('nn.module: a type name of ' .. n .. ' letters %(nnn', Long.message)
+            end
+            local holder = nn.Sequential { nn.ReLU() }
+            local kept, why = pcall(function() holder[long] = { nn.Linear(2, 2) } end)
+            assert.equal(n <= 400, kept)
+            if kept then assert.equal(2, #holder:parameters())
+            else assert.matches('Sequential: a field of ' .. n .. ' letters', why.message) end
+        end
     end)
 end)

@@ -320,7 +320,15 @@ end
 
 module.type, module.children, module.walk = walking.type, walking.children, walk
 
+local LETTERS = 400 -- of a type or of a field; a scope (runtime/graph/scope.c) has room for 480, with numbers behind
+
+local function check_length(name, what)
+    if type(name) ~= 'string' or #name <= LETTERS then return end
+    raise(nil, 'value', '%s of %d letters (%s...); a name has at most %d', what, #name, name:sub(1, 20), LETTERS)
+end
+
 local function new_field(m, key, value)
+    check_length(key, module.type(m) .. ': a field')
     if Module[key] ~= nil then
         raise(nil, 'value', "%s.%s = ...: '%s' is a method of every module; choose another name", module.type(m),
             tostring(key), tostring(key))
@@ -355,6 +363,7 @@ function module.new(name, init)
     if type(name) ~= 'string' or name == '' then
         raise(nil, 'value', 'nn.module: expected a type name, got %s', errors.describe(name))
     end
+    check_length(name, 'nn.module: a type name')
     if init ~= nil and type(init) ~= 'function' then
         raise(nil, 'value', 'nn.module: expected function(self, ...), got %s', errors.describe(init))
     end
