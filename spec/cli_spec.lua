@@ -40,6 +40,7 @@ describe('wane', function()
 
     it('says what the machine has', function()
         local text, code = helper.shell('build/wane version')
+        assert.equal(text, (helper.shell('build/wane -v')))
         assert.matches('^wane %d+%.%d+', text)
         assert.matches('\ndevices    [^\n]*cpu', text)
         assert.matches('\ndevices    [^\n]*meta', text)
@@ -246,7 +247,8 @@ describe('wane new, then plan, measure and sweep', function()
 
     it('write a script that runs, and no other over it', function()
         local text, code = wane 'new NAME'
-        assert.equal('', text)
+        assert.equal(('wrote %s; next:\n  wane run %s\n  wane plan %s --policy sqrt\n  wane measure %s\n'):format(name,
+            name, name, name), text)
         assert.equal(0, code)
         assert.is_true(select(2, read(name):gsub('\n', '')) <= 32)
         assert.is_truthy(read(name):find('wane run ' .. name, 1, true))
@@ -264,6 +266,28 @@ describe('wane new, then plan, measure and sweep', function()
         local text, code = wane 'plan NAME --depth 3 --policy sqrt'
         assert.matches('^plan on cpu: peak', text)
         assert.equal(0, code)
+    end)
+
+    it('plan it for a program that reads JSON', function()
+        local json = require 'wane.report.json'
+        local text, code = wane 'plan NAME --depth 3 --json'
+        assert.equal(0, code)
+        local plan = json.decode(text:match '([^\n]*)\n$')
+        assert.is_true(plan.peak > 0 and plan.reserved >= plan.peak and plan.seconds > 0)
+        local sum = 0
+        for _, bytes in pairs(plan.kinds) do sum = sum + bytes end
+        assert.equal(plan.peak, sum)
+        text, code = wane 'plan NAME --depth 3 --json --budget 1KiB'
+        assert.equal(1, code)
+        assert.matches('the least that would do is', json.decode(text:match '([^\n]*)\n$').refused)
+    end)
+
+    it('print the table of a sweep whose page cannot be written', function()
+        local text, code = helper.shell(("trap '' XFSZ; ulimit -f 4; build/wane sweep %s --policy save_all --depth 2 "
+            .. '--batch 8 --repeats 1 --report %s/full.html'):format(name, dir))
+        assert.equal(1, code, text)
+        assert.matches('^batch  depth  policy.-\n +8 +2 +save_all', text)
+        assert.matches('wane: [^\n]*full.html', text)
     end)
 
     it('measure it', function()

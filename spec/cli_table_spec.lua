@@ -178,6 +178,7 @@ describe('the output of wane', function()
         local text, code = helper.shell(("trap '' XFSZ; ulimit -f 0; build/wane new %s/x.lua"):format(dir))
         assert.matches('^wane: [^\n]*x.lua: cannot be written %([^\n]*File too large[^\n]*%)', text)
         assert.equal(1, code)
+        assert.equal(0, select(2, helper.shell(('build/wane new %s/x.lua'):format(dir)))) -- no stub is in the way
     end)
 
     it('has lines of tensors as wide as it is', function()

@@ -76,6 +76,7 @@ local commands = {
             { name = 'target', value = 'MACHINE', kind = 'text', choices = targets, is_closed = true,
                 text = 'plans for another machine, by the rates of its data sheet: ' .. table.concat(targets, ', ') },
             { name = 'explain', text = 'says why each value is kept or computed again' },
+            { name = 'json', text = 'prints the numbers of the plan as a line of JSON, behind what the script prints' },
         },
         examples = {
             { 'wane plan x.lua --policy sqrt --depth 16', 'bytes and seconds under a policy' },

@@ -125,6 +125,15 @@ local function describe(found, command)
     return t
 end
 
+-- Returns the JSON of a plan: its fields that are numbers, texts or flags, and its bytes by kind.
+local function plan_json(plan)
+    local out = { kinds = plan.kinds }
+    for key, value in pairs(plan) do
+        if type(value) ~= 'table' and type(value) ~= 'cdata' then out[key] = value end
+    end
+    return require('wane.report.json').encode(out)
+end
+
 --- Prints the plan of a script's step.
 -- @param found parsed command line
 -- @param command row of the table of commands
@@ -136,10 +145,10 @@ function commands.plan(found, command)
     local fn = t.build(script.parameters(t, found, command))
     local plan, why = wane.plan(fn, { policy = options.policy, budget = options.budget, target = options.target })
     if plan == nil then
-        say(why)
+        say(options.json and require('wane.report.json').encode { refused = tostring(why) } or why)
         return 1
     end
-    say(plan)
+    say(options.json and plan_json(plan) or plan)
     if options.explain then say(plan:explain()) end
     return 0
 end
@@ -225,12 +234,10 @@ function commands.sweep(found, command)
     local errors = require 'wane.errors'
     local fine, why = errors.pcall(files and sweep.merge or sweep.run, sweep, files)
     if #sweep:rows() > 0 then say(sweep) elseif not fine then errors.again(why) end -- a refusal replaces no report
-    local written = {}
-    for _, made in ipairs { { 'report', options.report }, { 'csv', options.csv }, { 'plot', options.svg } } do
-        if made[2] then written[#written + 1] = 'wrote ' .. sweep[made[1]](sweep, made[2]) end
-    end
     if #sweep:measured() > 0 and require('wane.system').is_terminal(1) then say('\n' .. sweep:plot()) end
-    for _, line in ipairs(written) do say(line) end
+    for _, made in ipairs { { 'report', options.report }, { 'csv', options.csv }, { 'plot', options.svg } } do
+        if made[2] then say('wrote ' .. sweep[made[1]](sweep, made[2])) end
+    end
     if not fine then errors.again(why) end
     return sweep_code(sweep, options.out)
 end
@@ -247,6 +254,9 @@ function commands.new(found)
     local text = require('wane.cli.template'):gsub('FILE', (path:gsub('%%', '%%%%')))
     local fine, why = system.write(path, text)
     if not fine then error(('%s: cannot be written (%s)'):format(path, why), 0) end
+    local quoted = system.quoted { path }
+    say(('wrote %s; next:\n  wane run %s\n  wane plan %s --policy sqrt\n  wane measure %s'):format(path, quoted, quoted,
+        quoted))
     return 0
 end
 
@@ -356,7 +366,7 @@ local function failure_text(e)
     return 'wane: ' .. text .. (trace ~= '' and '\n' .. trace or '')
 end
 
-local aliases = { ['--help'] = 'help', ['-h'] = 'help', ['--version'] = 'version' }
+local aliases = { ['--help'] = 'help', ['-h'] = 'help', ['--version'] = 'version', ['-v'] = 'version' }
 
 -- Returns the exit code of a command that raised e.
 local function code_of(e)
