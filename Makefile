@@ -261,29 +261,40 @@ libraries = $(LIBRARY) $(wildcard build/libwane_cuda.so)
 at = '$(DESTDIR)$(1)'
 COMPLETIONS := bash-completion/completions/wane zsh/site-functions/_wane
 
+# Folders that an installation makes are listed in DATADIR/wane/folders, without DESTDIR, the deepest first, so that
+# `make uninstall` takes away those that are empty then, and no others.
+FOLDERS = '$(LUADIR)/wane' '$(BINDIR)' '$(LIBDIR)/pkgconfig' '$(INCDIR)/wane' '$(DATADIR)/wane' '$(DATADIR)/man/man1' \
+          $(foreach file,$(COMPLETIONS),'$(DATADIR)/$(dir $(file))')
+list = $(call at,$(DATADIR)/wane/folders)
+
 install: all
-	install -d $(call at,$(LUADIR)/wane) $(call at,$(BINDIR)) $(call at,$(LIBDIR)/pkgconfig) $(call at,$(DATADIR)/man/man1)
-	find lua/wane -type d | while read -r folder; do \
+	$(Q)made=$$(for folder in $(FOLDERS); do while [ "$$folder" != / ] && [ ! -d '$(DESTDIR)'"$$folder" ]; do echo "$$folder"; \
+	  folder=$$(dirname "$$folder"); done; done); for folder in $(FOLDERS); do mkdir -p '$(DESTDIR)'"$$folder" || exit 1; done; \
+	  [ -z "$$made" ] || echo "$$made" >> $(list); sort -ru -o $(list) $(list) 2>/dev/null || :
+	$(Q)find lua/wane -type d | while read -r folder; do \
 	  install -D -m 644 -t $(call at,$(LUADIR))/"$${folder#lua/}" "$$folder"/*.lua || exit 1; done
-	for library in $(libraries); do name=$${library##*/}; install -m 755 $$library $(call at,$(LIBDIR)) || exit 1; \
+	$(Q)for library in $(libraries); do name=$${library##*/}; install -m 755 $$library $(call at,$(LIBDIR)) || exit 1; \
 	  [ '$(LIBDIR)' = '$(LUADIR)/wane' ] || ln -sfr $(call at,$(LIBDIR))/$$name $(call at,$(LUADIR)/wane)/$$name || exit 1; done
-	sed "s|^installed=.*|installed='$(LUADIR)'|" build/wane > $(call at,$(BINDIR)/wane) && chmod 755 $(call at,$(BINDIR)/wane)
-	$(CC) -MM $(HEADERS) | tr ' ' '\n' | grep '^runtime/.*\.h$$' | sort -u | while read -r header; do \
+	$(Q)sed "s|^installed=.*|installed='$(LUADIR)'|" build/wane > $(call at,$(BINDIR)/wane) && chmod 755 $(call at,$(BINDIR)/wane)
+	$(Q)$(CC) -MM $(HEADERS) | tr ' ' '\n' | grep '^runtime/.*\.h$$' | sort -u | while read -r header; do \
 	  install -D -m 644 "$$header" $(call at,$(INCDIR)/wane)/"$${header#runtime/}" || exit 1; done
-	printf '%s\n' 'Name: wane' 'Description: a training runtime that obeys a memory plan to the byte' 'Version: $(version)' \
+	$(Q)printf '%s\n' 'Name: wane' 'Description: a training runtime that obeys a memory plan to the byte' 'Version: $(version)' \
 	  'Cflags: -I$(INCDIR)/wane' 'Libs: -L$(LIBDIR) -lwane' > $(call at,$(LIBDIR)/pkgconfig/wane.pc)
-	for folder in examples $(filter-out %/out,$(patsubst %/,%,$(wildcard examples/*/))); do \
+	$(Q)for folder in examples $(filter-out %/out,$(patsubst %/,%,$(wildcard examples/*/))); do \
 	  install -D -m 644 -t $(call at,$(DATADIR)/wane)/$$folder $$(find $$folder -maxdepth 1 -type f) || exit 1; done
-	ln -sfrn $(call at,$(LUADIR)) $(call at,$(DATADIR)/wane/lua)
-	LUAJIT='$(LUAJIT)' build/wane man > $(call at,$(DATADIR)/man/man1/wane.1)
-	for file in $(COMPLETIONS); do mkdir -p "$$(dirname $(call at,$(DATADIR))/$$file)" && \
+	$(Q)ln -sfrn $(call at,$(LUADIR)) $(call at,$(DATADIR)/wane/lua)
+	$(Q)LUAJIT='$(LUAJIT)' build/wane man > $(call at,$(DATADIR)/man/man1/wane.1)
+	$(Q)for file in $(COMPLETIONS); do \
 	  LUAJIT='$(LUAJIT)' build/wane completion $${file%%[-/]*} > $(call at,$(DATADIR))/$$file || exit 1; done
+	@echo 'installed wane in $(DESTDIR)$(PREFIX) (V=1 shows each step)'
 
 uninstall:
-	rm -rf $(call at,$(LUADIR)/wane) $(call at,$(INCDIR)/wane) $(call at,$(DATADIR)/wane)
-	rm -f $(call at,$(BINDIR)/wane) $(call at,$(LIBDIR)/libwane.so) $(call at,$(LIBDIR)/libwane_cuda.so) \
-	  $(call at,$(LIBDIR)/pkgconfig/wane.pc) $(call at,$(DATADIR)/man/man1/wane.1) \
-	  $(COMPLETIONS:%='$(DESTDIR)$(DATADIR)/%')
+	$(Q)made=$$(cat $(list) 2>/dev/null); \
+	  rm -rf $(call at,$(LUADIR)/wane) $(call at,$(INCDIR)/wane) $(call at,$(DATADIR)/wane); \
+	  rm -f $(call at,$(BINDIR)/wane) $(call at,$(LIBDIR)/libwane.so) $(call at,$(LIBDIR)/libwane_cuda.so) \
+	    $(call at,$(LIBDIR)/pkgconfig/wane.pc) $(call at,$(DATADIR)/man/man1/wane.1) $(COMPLETIONS:%='$(DESTDIR)$(DATADIR)/%'); \
+	  echo "$$made" | while read -r folder; do rmdir '$(DESTDIR)'"$$folder" 2>/dev/null || :; done
+	@echo 'uninstalled wane from $(DESTDIR)$(PREFIX)'
 
 clean:
 	rm -rf build

@@ -29,7 +29,9 @@ describe('make install', function()
     end
 
     it('installs headers and a library that a program in C needs nothing beside', function()
-        run "MAKEFLAGS= make --no-print-directory install PREFIX=/wane DESTDIR='@'"
+        local said = run "MAKEFLAGS= make --no-print-directory install PREFIX=/wane DESTDIR='@'"
+        assert.matches('installed wane in ' .. folder .. '/wane %(V=1 shows each step%)\n*$', said)
+        assert.is_nil(said:find 'install %-D') -- what it runs is shown with V=1
         run("gcc -std=c11 -Wall -Wextra -Werror -I'@/wane/include/wane' -o '@/try' -x c - -x none "
             .. "-L'@/wane/lib' -lwane -Wl,-rpath,'@/wane/lib'", PROGRAM)
         assert.equal('0.1.0', run("'@/try'"):match '%S+')
@@ -62,12 +64,15 @@ describe('make install', function()
 
     it('takes the places that it is told, and uninstalls all that it installed', function()
         run "MAKEFLAGS= make --no-print-directory uninstall PREFIX=/wane DESTDIR='@'"
-        assert.equal('', run "find '@/wane' ! -type d")
+        assert.equal('', run "find '@' -mindepth 1 ! -name try")
         local places = "PREFIX='@/a b' LUADIR='@/lua' LIBDIR='@/a b/lib64'"
-        run('MAKEFLAGS= make --no-print-directory install ' .. places)
+        run "mkdir -p '@/a b/bin' '@/a b/share/man' '@/a b/lib64' && touch '@/a b/lib64/other'"
+        for _ = 1, 2 do run('MAKEFLAGS= make --no-print-directory install ' .. places) end
         local text = run "cd / && env -u WANE_LIB '@/a b/bin/wane' version"
         assert.truthy(text:find('libraries  ' .. folder .. '/lua/wane/libwane.so', 1, true), text)
         run('MAKEFLAGS= make --no-print-directory uninstall ' .. places)
-        assert.equal('', run "find '@/a b' '@/lua' ! -type d")
+        -- Folders that were there before stay, empty ones too.
+        assert.equal('a b a b/bin a b/lib64 a b/lib64/other a b/share a b/share/man',
+            run "cd '@' && find . -mindepth 1 ! -name try | sort":gsub('\n$', ''):gsub('%./', ''):gsub('\n', ' '))
     end)
 end)
