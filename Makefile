@@ -66,7 +66,7 @@ say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 jobs = $(if $(findstring j,$(firstword -$(MAKEFLAGS))),,-j$(JOBS))
 inner = +$(Q)$(MAKE) --no-print-directory $(jobs)
 
-.PHONY: all found library deps demo repl test check lint format asan fuzz bench doc mutants install uninstall clean help
+.PHONY: all found library deps demo repl test check check-all lint format asan fuzz bench doc mutants install uninstall clean help
 .DELETE_ON_ERROR:
 
 all: found
@@ -81,8 +81,11 @@ help:
 	@echo 'make            build/libwane.so and build/wane'
 	@echo 'make demo       builds, then trains the heavy-layer network under four policies'
 	@echo 'make repl       a prompt'
-	@echo 'make test       the specs; the last line counts them'
-	@echo 'make check      lint, the specs in five ways (JIT, no JIT, tiny collector steps, sanitizers, simulated GPU), the doc build, a short fuzz'
+	@echo 'make test       lint and the specs that find most, in at most 3 minutes; the last line counts them'
+	@echo '                SPEC=spec/op_spec.lua runs that file alone'
+	@echo 'make check      what every change must pass, in at most 15 minutes: all specs, lint, the doc build; some under'
+	@echo '                sanitizers; by turns without the JIT, under collector stress, for aarch64, on the simulated GPU, a fuzz'
+	@echo 'make check-all  everything, in every way, mutants, ten minutes of fuzz'
 	@echo 'make lint format asan doc bench mutants  parts of it, and what takes longer'
 	@echo 'make fuzz       random calls and files under the sanitizers, FUZZ_SECONDS=$(FUZZ_SECONDS) in all'
 	@echo 'make cuda       build/libwane_cuda.so for GPUs, by nvcc; WANE_CUDA_ARCH=90 for one architecture alone'
@@ -197,32 +200,38 @@ include $(wildcard spec/cudasim/rules.mk)
 include $(wildcard spec/gpu/rules.mk)
 
 # ---- checking it --------------------------------------------------------------------------------------------
-# The closing line is looked for: a spec that calls os.exit(0), or a crash, leaves none and fails the target.
-# SPEC: what to run instead of all of spec/, e.g. make test SPEC=spec/op_spec.lua
+# The tiers: spec/support/tiers.sh says what each runs, spec/support/check.sh runs it. The closing line is looked for: a
+# spec that calls os.exit(0), or a crash, leaves none and fails the target.
+# SPEC: what to run instead, e.g. make test SPEC=spec/op_spec.lua, which builds what these files need: the simulated GPU for
+# specs of CUDA alone.
 SPEC ?=
 test:
+ifeq ($(strip $(SPEC)),)
 	@sh spec/support/deps.sh test
-	@$(MAKE) --no-print-directory all
-	@if command -v '$(CXX)' >/dev/null 2>&1; then $(MAKE) --no-print-directory cudasim; else \
-	  echo 'specs of CUDA are left out: no C++ compiler ($(CXX)) for the simulated GPU'; fi
+	@MAKE='$(MAKE)' sh spec/support/check.sh test
+else
+	@sh spec/support/deps.sh spec
+	@$(MAKE) --no-print-directory all $(if $(filter spec/cuda%,$(SPEC)),cudasim)
 	@sh spec/support/suite.sh plain $(SPEC)
+endif
 
 # The sanitizers watch the class of kernels that this processor gets: compiling all of them takes a minute more.
 asan:
-	@sh spec/support/deps.sh test
+	@sh spec/support/deps.sh spec
 	@$(MAKE) --no-print-directory all
 	$(inner) MODE=asan CLASSES="$$(build/wane version | sed -n 's/^kernels *\([a-z0-9]*\).*/\1/p')" library
 	@sh spec/support/suite.sh asan $(SPEC)
 
 # Random calls, trainings and files under libFuzzer and the sanitizers, and files for the readers in Lua, from nothing:
-# FUZZ_SECONDS in all, shared by the drivers; FUZZ_SEED draws others. The class of kernels is that of this processor.
+# FUZZ_SECONDS in all, shared by the drivers; FUZZ_SEED draws others. The kernels are those of class plain, under the
+# sanitizers too: clang takes many minutes to instrument the tiles of AVX-512, which `make asan` watches.
 FUZZ_SECONDS ?= 600
 FUZZ_CC ?= clang
 FUZZERS := $(patsubst spec/fuzz/%.c,build/fuzz/%,$(wildcard spec/fuzz/fuzz_*.c))
 fuzz:
 	@sh spec/support/deps.sh fuzz
 	@$(MAKE) --no-print-directory all
-	$(inner) MODE=fuzz CC='$(FUZZ_CC)' CLASSES="$$(build/wane version | sed -n 's/^kernels *\([a-z0-9]*\).*/\1/p')" fuzzers
+	$(inner) MODE=fuzz CC='$(FUZZ_CC)' CLASSES=plain fuzzers
 	@LUAJIT='$(LUAJIT)' sh spec/support/fuzz.sh $(FUZZ_SECONDS) $(FUZZERS) spec/fuzz/readers.lua
 
 .PHONY: fuzzers
@@ -242,10 +251,14 @@ format:
 
 check:
 	@sh spec/support/deps.sh check
-	@MAKE='$(MAKE)' sh spec/support/check.sh
+	@MAKE='$(MAKE)' sh spec/support/check.sh check
+
+check-all:
+	@sh spec/support/deps.sh check
+	@MAKE='$(MAKE)' sh spec/support/check.sh all
 
 doc:
-	@sh spec/support/deps.sh check
+	@sh spec/support/deps.sh doc
 	$(Q)rm -rf build/doc
 	$(Q)ldoc --fatalwarnings --quiet .
 

@@ -65,6 +65,87 @@ describe('the specs', function()
     end)
 end)
 
+-- Returns what a function of tiers.sh prints, as lines.
+local function tiers(command, environment)
+    return helper.lines(("%s sh -c '. spec/support/tiers.sh; %s'"):format(environment or '', command))
+end
+
+describe('the tiers', function()
+    local function exists(path) return io.open(helper.root .. '/' .. path) ~= nil end
+
+    it('of make test are files that exist, of each kind, and none of CUDA', function()
+        local files = tiers 'files_of $test_files'
+        assert.is_true(#files > 20)
+        for _, file in ipairs(files) do
+            assert.is_true(exists(file), file)
+            assert.is_nil(file:find 'cuda', file)
+        end
+    end)
+
+    it('leave out of no way a name that is no spec', function()
+        for _, name in ipairs(tiers 'printf "%s\n" $apart $apart_nojit $apart_stress $apart_asan') do
+            local some = helper.lines(("ls spec | grep -E '^%s_spec.lua$'"):format(name))
+            assert.is_true(#some > 0, name)
+        end
+    end)
+
+    it('have every file of a way in one third of it', function()
+        for _, way in ipairs { 'plain', 'asan', 'nojit' } do
+            local all, seen, n = tiers(('files_of_way %s ""'):format(way)), {}, 0
+            for third = 5, 7 do
+                for _, file in ipairs(tiers(('files_of_way %s %d'):format(way, third))) do
+                    assert.is_nil(seen[file], file)
+                    seen[file], n = true, n + 1
+                end
+            end
+            assert.equal(#all, n)
+        end
+        local more = table.concat(tiers 'files_of_way asan 0 spec/op_spec.lua spec/nn_spec.lua spec/gpt_spec.lua', ' ')
+        assert.matches('spec/op_spec', more)
+        assert.matches('spec/nn_spec', more)
+        assert.is_nil(more:find('spec/gpt_spec', 1, true)) -- the sanitizers leave it out
+    end)
+
+    it('come by turns that the commit tells, and that WANE_TURN asks for', function()
+        assert.same(tiers 'say_turn', tiers 'say_turn')
+        local ways = {}
+        for turn = 0, 14 do
+            local said = tiers('say_turn', 'WANE_TURN=' .. turn)
+            assert.matches(('WANE_TURN=%d make check'):format(turn), said[1])
+            ways[said[2]] = true
+        end
+        local n = 0
+        for _ in pairs(ways) do n = n + 1 end
+        assert.equal(15, n) -- each of five ways with each third
+    end)
+
+    it('find the specs of changed C files, and cope with a tree without history', function()
+        local function touched(paths)
+            return table.concat(helper.lines(("printf '%s' | ${LUAJIT:-luajit} spec/support/touched.lua"):format(
+                paths)), ' ')
+        end
+        assert.matches('spec/device_spec.lua', touched 'runtime/device/registry.c\n')
+        assert.is_true(#touched 'runtime/device/none.c\n' > 0) -- of its folder
+        assert.equal('spec/op_spec.lua', touched 'README.md\nspec/op_spec.lua\nspec/gone_spec.lua\n')
+        local clone = helper.lines 'mktemp -d'[1]
+        finally(function() helper.lines('rm -rf ' .. clone) end)
+        helper.lines(('cp -r spec %s/spec'):format(clone))
+        local out, code = helper.shell(('cd %s && GIT_DIR=none sh -c ". spec/support/tiers.sh; say_turn; asan_files"')
+            :format(clone))
+        assert.equal(0, code, out)
+        assert.matches('^== turn 0 of', out)
+        assert.matches('\nthird=0\n*$', out)
+    end)
+
+    it('build for one file what it needs', function()
+        local function plan(arguments) return (helper.shell('make -n ' .. arguments)) end
+        assert.is_nil(plan('test SPEC=spec/op_spec.lua'):find 'cudasim')
+        assert.matches('cudasim', plan 'test SPEC=spec/cuda_spec.lua')
+        assert.matches('deps.sh doc', plan 'doc')
+        assert.is_nil(plan('doc'):find 'deps.sh check')
+    end)
+end)
+
 describe('what the build says it found', function()
     it('takes a compiler of two words, as in make CC="ccache gcc"', function()
         local out, code = helper.shell "sh spec/support/found.sh 'env cc' \"${LUAJIT:-luajit}\""

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Sees to what a target needs: deps.sh demo|test|check|fuzz. What is there is not installed again, and when nothing
-# is missing nothing is called and no network is touched. Otherwise the one apt line is printed, then run.
-# Without apt, or without the right to use it, the names are printed and this fails; but specs can do without oneDNN, and
-# the check without what builds and runs for aarch64, and without clang.
+# Sees to what a target needs: deps.sh demo|spec|doc|test|check|fuzz. What is there is not installed again, and when
+# nothing is missing nothing is called and no network is touched. Otherwise the one apt line is printed, then run.
+# Without apt, or without the right to use it, the names are printed and this fails; but specs can do without oneDNN, lint
+# of `make test` without its tools, and the check without what builds and runs for aarch64, and without clang.
 level=${1:-check}
 missing=
 optional=
@@ -21,16 +21,22 @@ lua_has() { "$1" -e "require '$2'"; }
 
 has_fuzzer() { ls /usr/lib/llvm-*/lib/clang/*/lib/linux/ /usr/lib/clang/*/lib/linux/ | grep -q libclang_rt.fuzzer; }
 
-need gcc command -v gcc
-need libc6-dev has_headers
-need luajit command -v luajit
+if [ "$level" != doc ]; then
+    need gcc command -v gcc
+    need libc6-dev has_headers
+    need luajit command -v luajit
+fi
 case $level in
     demo) ;;
+    doc)
+        need lua-ldoc command -v ldoc
+        need lua-discount lua_has lua discount
+        ;;
     fuzz)
         need clang command -v clang
         need libclang-rt-14-dev has_fuzzer
         ;;
-    test) need lua-busted lua_has luajit busted.core ;;
+    spec | test) need lua-busted lua_has luajit busted.core ;;
     check)
         need lua-busted lua_has luajit busted.core
         need lua-check command -v luacheck
@@ -41,7 +47,7 @@ case $level in
         has_asan 2>/dev/null || case $missing in *' gcc'*) ;; *) missing="$missing libgcc-12-dev" ;; esac
         ;;
     *)
-        echo "deps.sh: demo, test, check or fuzz, not '$level'" >&2
+        echo "deps.sh: demo, spec, doc, test, check or fuzz, not '$level'" >&2
         exit 2
         ;;
 esac
@@ -51,11 +57,15 @@ may() { # package, then the command that succeeds when it is there
     "$@" >/dev/null 2>&1 || optional="$optional $package"
 }
 
-[ "$level" = demo ] || may libdnnl2 has_onednn
-[ "$level" = demo ] || may libzmq5 has_zmq
-[ "$level" = demo ] || may g++ command -v g++
-[ "$level" != check ] || may parallel command -v parallel
+if [ "$level" = test ]; then
+    may lua-check command -v luacheck
+    may clang-format command -v clang-format
+fi
 if [ "$level" = check ]; then
+    may libdnnl2 has_onednn
+    may libzmq5 has_zmq
+    may g++ command -v g++
+    may parallel command -v parallel
     may gcc-aarch64-linux-gnu command -v aarch64-linux-gnu-gcc
     may libc6-dev-arm64-cross test -e /usr/aarch64-linux-gnu/include/stdio.h
     may qemu-user command -v qemu-aarch64

@@ -44,4 +44,5 @@ interpreter=$LUAJIT
 env ${preload:+LD_PRELOAD="$preload"} "$interpreter" $jit spec/run.lua "$file" $WANE_SPEC_OPTIONS \
     >"$folder/$name.log" 2>&1 </dev/null
 echo $? >"$folder/$name.code"
+times >"$folder/$name.cpu"
 exec "$LUAJIT" spec/support/tally.lua line "$way" "$file"

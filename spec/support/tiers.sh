@@ -1,0 +1,93 @@
+# Says which spec files each tier of checks and each way of running them has, for check.sh and suite.sh beside this. A file
+# belongs to `make check` by its name alone; to have it in `make test` too, add it to a list here.
+
+# ---- make test ----------------------------------------------------------------------------------------------------
+# At most 3 minutes on two cores, and nothing of CUDA: what a change breaks most often, each by its cheapest specs.
+# Measured: 190 s of processor time, of which ops take 53, pages 28, recipes 23, budgets 15 and chains 13.
+tree='layers links sentences suite mutants'
+ops='op tensor nn optim random'
+plans='verify waits policy checkpoint cache replan rewrite recipe budget chain'
+bytes='exact measure gc'
+bits='state runpoints microbatch fused_step rows save'
+misuse='errors origins api door traps'
+pages='readme pages bench'
+test_files="$tree $ops $plans $bytes $bits $misuse $pages"
+
+files_of() { # names
+    for name in "$@"; do echo "spec/${name}_spec.lua"; done
+}
+
+# ---- ways of running specs ------------------------------------------------------------------------------------------
+# All that these do is done by processes or libraries of their own, which are alike whatever the way: the plain way runs
+# them.
+apart='sweep_launchers sweep_shard cudasim examples projects readme repl_tty classes measured neon product product_update
+team'
+# These spend their seconds in C. Specs of CUDA have their device in the plain way and under the sanitizers; wrong arguments
+# make tens of thousands of errors, all alike; and the kernels and plans of whole models are tried small by other specs.
+apart="$apart size optimum words"
+apart_nojit='cuda[a-z_]* onednn[a-z_]*'
+apart_stress='cuda[a-z_]* onednn[a-z_]* arguments gpt zoo'
+apart_asan='onednn_conv gpt zoo'
+
+# Prints the files that a way runs. third: a number, and each third file from there on, and of the files named behind it
+# those that the way has.
+files_of_way() { # way, third or '', files
+    case $1 in
+        nojit) without="$apart $apart_nojit" ;;
+        stress) without="$apart $apart_stress" ;;
+        asan) without="$apart $apart_asan" ;;
+        *) without='none' ;;
+    esac
+    all=$(ls spec/*_spec.lua | grep -Ev "^spec/($(echo $without | tr ' ' '|'))_spec")
+    third=$2
+    shift 2
+    if [ -z "$third" ]; then
+        echo "$all"
+    else
+        { echo "$all" | awk "(NR + $third) % 3 == 0"; for file in "$@"; do echo "$all" | grep -x "$file"; done; } | sort -u
+    fi
+}
+
+# ---- turns of make check --------------------------------------------------------------------------------------------
+# What is too long for every change comes by turns. The turn is a number made of the commit, so that a failure repeats;
+# WANE_TURN asks for one. Each way has one turn in five, each third of the files one in three.
+ways='nojit stress aarch64 cuda fuzz'
+fuzz_seconds=60
+[ "$tier" != all ] || fuzz_seconds=600
+commit=$(git rev-parse --short=7 HEAD 2>/dev/null) || commit=0
+turn=${WANE_TURN:-$((0x$commit % 15))}
+
+say_turn() {
+    echo "== turn $turn of 0 to 14, of commit $commit: WANE_TURN=$turn make check runs the same again"
+    echo "   beside all that every turn runs: $(turn_of $ways); third $((turn % 3 + 1)) of the files under sanitizers"
+}
+
+# Prints the one whose turn it is.
+turn_of() { # at least one word
+    shift $((turn % $#))
+    echo "$1"
+}
+
+# Runs one of the ways as `make check` does: the long ones on a third of the files.
+by_turns() { # way
+    case $1 in
+        nojit | stress) suite "$1" "third=$turn" ;;
+        *) every "$1" ;;
+    esac
+}
+
+# Runs all that is run in one of the ways.
+every() { # way
+    case $1 in
+        nojit | stress) suite "$1" ;;
+        fuzz) sh spec/support/fuzz_short.sh "$fuzz_seconds" ;;
+        *) sh "spec/support/$1.sh" ;;
+    esac
+}
+
+# Prints what the sanitizers run: a third of the files, and those about C files that the commit changed, or the working
+# tree. Where there is no commit before, as in a clone of the last one alone, the third is all.
+asan_files() {
+    echo "third=$turn"
+    git diff --name-only HEAD~1 2>/dev/null | ${LUAJIT:-luajit} spec/support/touched.lua
+}
