@@ -4,10 +4,10 @@
  * state. Its scratch is the workspace that the plan reserved: at least the bytes that the target's workspace rule says,
  * or what `prepare` of struct wn__backend said when the plan was loaded. It gives the same bits for the same
  * description, inputs, seed, counter and number of threads, whatever else ran before. `out` may have the address of an
- * input where the op has the flag INPLACE; else it overlaps none. All buffers are dense and 256-byte aligned, and
- * row-major unless a type names another layout (base/layout.h). Elementwise kernels of equal operands, updates, casts
- * and sums of all elements go over elements in the order of memory, whatever the layout; products and RELAYOUT know
- * layouts. */
+ * input where the op has the flag INPLACE; else it overlaps none. All buffers are dense, 256-byte aligned and
+ * row-major unless a type names another layout (base/layout.h); one of no bytes has an address too. Elementwise kernels
+ * of equal operands, updates, casts and sums of all elements go over elements in the order of memory, whatever the
+ * layout; products and RELAYOUT know layouts. */
 #ifndef WN_KERNEL_H
 #define WN_KERNEL_H
 #include <stdint.h>

@@ -156,6 +156,38 @@ local function wrong_gradient(case, float, name)
         { tol = cases.grad_tol }))
 end
 
+-- Returns the inputs of a case with 0 in the place of one size, wherever an input has it; nil where none has it.
+local function without(inputs, size)
+    local out, found = {}, false
+    for i, input in ipairs(inputs) do
+        out[i] = { gen = input.gen ~= 'distinct' and input.gen or nil, dtype = input.dtype }
+        for d, n in ipairs(input) do
+            out[i][d] = n == size and 0 or n
+            found = found or n == size
+        end
+    end
+    return found and out or nil
+end
+
+-- Runs a case, and its gradient, with each of its sizes 0 in turn: it gives a result or refuses the shapes in words.
+-- (The sanitizers see what a kernel does with the address of no bytes.)
+local function wrong_empty(case, float, name)
+    local tried = { [0] = true }
+    for _, input in ipairs(case.inputs) do
+        for _, size in ipairs(input) do
+            local inputs = not tried[size] and without(case.inputs, size)
+            tried[size] = true
+            if inputs then
+                local small = setmetatable({ name = case.name .. ' of none', inputs = inputs }, { __index = case })
+                local fine, why = pcall(all_bytes, small, float, name, CPU)
+                made[small] = nil
+                why = not fine and tostring(why) or ''
+                if why:find 'internal' then return ('%d as 0: %s'):format(size, why) end
+            end
+        end
+    end
+end
+
 local function raises(name, bad)
     local fn = bad.call or cases.records[name].cases[1].call
     local arrays = arrays_of({ name = 'bad', inputs = bad.inputs }, 'f32', name)
@@ -254,6 +286,10 @@ for _, name in ipairs(names) do
                     if first ~= poisoned then return 'other bits over poison' end
                     if first ~= all_bytes(case, float, name, MIRROR) then return 'other bits on the mirror' end
                 end, NO_BF16[name] and FLOATS or { 'f32', 'f64', 'bf16' })
+            end)
+
+            it('takes values of no elements, or refuses them in words', function()
+                each_case(name, function(case, float) return wrong_empty(case, float, name) end, { 'f32' })
             end)
 
             it('refuses what is wrong, and works after it', function()

@@ -43,6 +43,13 @@ static void point_at_scalars(const struct wn_program *p, const struct wn__bases 
     if (n->report >= 0) buffers->report = (uint64_t *)(scalars + wn__report_at(p->ir, n->report));
 }
 
+/* Returns the address that a kernel is given for a value: NULL, of no bytes, is none that memcpy takes. */
+static void *given(void *address)
+{
+    static _Alignas(256) char none[256];
+    return address == NULL ? none : address;
+}
+
 /* Launches the kernel of an instruction. */
 static int32_t issue(struct wn_program *p, const struct wn__bases *b, const struct wn__instr *n)
 {
@@ -54,10 +61,10 @@ static int32_t issue(struct wn_program *p, const struct wn__bases *b, const stru
     struct wn_buffers buffers = {.in = in, .cell = cell, .made = n->made};
     struct wn__applied room;
     const struct wn_desc *desc = wn__instr_desc(ir, p->schedule, n, &room);
-    for (int32_t k = 0; k < desc->n_in; k++) in[k] = wn__value_address(b, p->schedule->in[n->in_at + k]);
+    for (int32_t k = 0; k < desc->n_in; k++) in[k] = given(wn__value_address(b, p->schedule->in[n->in_at + k]));
     for (int32_t k = 0; k < 3; k++)
-        if (n->cell[k] >= 0) cell[k] = wn__allocation_address(b, &p->schedule->allocation[n->cell[k]]);
-    if (n->out >= 0) buffers.out = wn__value_address(b, n->out);
+        if (n->cell[k] >= 0) cell[k] = given(wn__allocation_address(b, &p->schedule->allocation[n->cell[k]]));
+    if (n->out >= 0) buffers.out = given(wn__value_address(b, n->out));
     if (n->work_bytes > 0)
         buffers.workspace = (n->work_slab < 0 ? b->arena : (char *)p->slab[n->work_slab]->data) + n->work_offset;
     if (n->what == WN_DO_RUN && q->random >= 0) {
