@@ -41,6 +41,7 @@ static int32_t list(struct bytes *b, int32_t *out)
     return take(b) < 250 ? n : take_int(b) < 0 ? -1 : 0;
 }
 
+/* Draws a type; one of ten has a dim of size 0. */
 static void type_of(struct bytes *b, struct wn_type *t)
 {
     static const int32_t usual[] = {0, 0, 0, 1, 2, 3, 5};
@@ -49,6 +50,7 @@ static void type_of(struct bytes *b, struct wn_type *t)
     t->ndim = (int16_t)(take(b) < 240 ? take(b) % 4 : take_int(b));
     t->layout = (int16_t)(take(b) < 230 ? 0 : take_int(b));
     for (int32_t i = 0; i < 8; i++) t->dim[i] = take(b) < 8 ? 16 : take(b) < 250 ? 1 + take(b) % 5 : take_wide(b);
+    if (take(b) < 26) t->dim[take(b) % 3] = 0;
 }
 
 static void attrs_of(struct bytes *b, struct wn_attrs *a)
