@@ -138,7 +138,7 @@ local function measured(o)
     end
     net.model:zero_grad()
     for k, n in ipairs(counts) do
-        local r = wane.measure(net.loss, { optimizer = net.optimizer, fused = true, policy = policy_of(n), steps = 3 })
+        local r = wane.measure(net.loss, { optimizer = net.optimizer, policy = policy_of(n), steps = 3 })
         rows[k] = { n == 0 and 'none' or ('%d'):format(n), exact(r.predicted_peak), exact(r.peak),
             ('%d'):format(r.peak - r.predicted_peak), ('%.3f'):format(r.seconds),
             texts[k] == texts[1] and 'equal' or 'DIFFERENT' }

@@ -148,7 +148,7 @@ local function run(arm, size)
     for _, p in ipairs(model:parameters()) do wane.eval(p) end
     wane.memory.trim() -- frees the arena in which the first values were made
     local out = { start = now() }
-    local opts = { optimizer = opt, fused = arm.fused, policy = arm.policy, warmup = 0, steps = 1 }
+    local opts = { optimizer = opt, lines = not arm.fused, policy = arm.policy, warmup = 0, steps = 1 }
     local first = wane.measure(fn, opts)
     out.forward = { allocated = first.at.after_forward, reserved = first.reserved }
     out.finish = now()

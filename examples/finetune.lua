@@ -168,7 +168,7 @@ local function look_at_a_step(run, options)
     local x, y = batches_of(run.data, options):next()
     local function loss() return gpt2.loss(run.model, x, y) end
     wane.save(run.file, run.kept, { optimizer = run.opt, step = run.step, meta = { data = run.state } })
-    local m = wane.measure(loss, { optimizer = run.opt, fused = true, steps = 1, budget = options.budget })
+    local m = wane.measure(loss, { optimizer = run.opt, steps = 1, budget = options.budget })
     wane.load(run.file, run.kept, { optimizer = run.opt })
     print(('a step: %s bytes predicted at the peak, %s measured; %s reserved%s'):format(exact(m.predicted_peak),
         exact(m.peak), exact(m.reserved), options.budget and ', within ' .. options.budget or ''))

@@ -204,7 +204,7 @@ local function arm(size, name, chosen, fused)
     wane.eval(x)
     for _, p in ipairs(model:parameters()) do wane.eval(p) end
     wane.memory.trim() -- frees the arena in which the first values were made
-    local m = wane.measure(fn, { optimizer = opt, fused = fused, policy = chosen, warmup = 1, steps = 1 })
+    local m = wane.measure(fn, { optimizer = opt, lines = not fused, policy = chosen, warmup = 1, steps = 1 })
     local out = { name = name, predicted = m.predicted_peak, measured = m.peak, seconds = m.seconds, loss = m.loss }
     if not fused then out.gradients = measure.fingerprint(gradients(model, x)) end
     out.parameters = measure.fingerprint(model:parameters())

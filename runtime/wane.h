@@ -5,7 +5,7 @@
  *
  * Handle   an id >= 0 of something that the caller holds: a value, a cell, a hyper block, a program, a file, a
  * chain, a
- *          lock or a rehearsal. The holder gives it up with wn_release.
+ *          lock or a sequence. The holder gives it up with wn_release.
  * Status   0 (success) or a code of runtime/status.def; wn_status_word names it and wn_message has its words. Id
  * what a function that makes something returns: a handle or another number >= 0, or -(status).
  *
@@ -311,8 +311,6 @@ struct wn_request {
     const struct wn_update *updates; /* (n_updates) of STEP and UPDATE; else none */
     int32_t joint;                   /* 1: one backward over all roots; 0: root after root */
     int32_t again;                   /* 1: the graph stays for another backward */
-    int32_t transient;               /* 1: EVAL or BACKWARD that leaves no state changed: gradients are in cells of the
-                                      * program's own, which end with it, and effects of forward values are left out */
     double scale;                    /* d(root)/d(root) */
     double clip;                     /* of STEP: the most that the joint 2-norm of all gradients may be; 0: any */
     int32_t target;                  /* of wn_target_set: the machine that it is planned for; 0: this one */
@@ -421,7 +419,7 @@ WN_API int32_t wn_results(int32_t program);
 WN_API int32_t wn_result(int32_t program, int32_t i);
 /* Returns the number of cells that a program reads or writes, or -(status). */
 WN_API int32_t wn_program_cells(int32_t program);
-/* Returns a new handle of cell i, from 0; the gradients of a transient program are among them. */
+/* Returns a new handle of cell i, from 0; the gradients that it makes are among them. */
 WN_API int32_t wn_program_cell(int32_t program, int32_t i);
 /* Returns the name of cell i, of a gradient that of its parameter; "" when there is none. */
 WN_API const char *wn_program_cell_name(int32_t program, int32_t i);

@@ -71,26 +71,35 @@ WN_API const char *wn_recipe(int32_t program);
 /* Verifies a plan once more. Status: WN_ILLEGAL names the rule and the instruction. */
 WN_API int32_t wn_verify(int32_t program);
 
-/* ---- steps of several run points: program/rehearse.h ------------------------------------------------------------- */
+/* ---- steps of several run points: program/sequence.h ------------------------------------------------------------- */
 
-/* Returns a handle of a rehearsal: programs opened in it are opened as if those before them had run. */
-WN_API int32_t wn_rehearsal(void);
-/* Leaves the rehearsal under way and enters another (-1: none). Fills *before with the one left; -1: none. */
-WN_API int32_t wn_rehearse(int32_t rehearsal, int32_t *before);
-/* Takes it that a program has run: its gradients exist and its states have values. Status: WN_UNSUPPORTED when it
- * reads what an earlier program of the rehearsal computes. */
-WN_API int32_t wn_rehearse_run(int32_t program);
+/* How the run points of a step are noted: PLANNED, programs are opened as if those before them had run; RUN, they run;
+ * UNDONE, they run, and wn_sequence_undo puts back what they wrote. */
+enum { WN_SEQUENCE_PLANNED, WN_SEQUENCE_RUN, WN_SEQUENCE_UNDONE };
+/* Returns a handle of a sequence of run points, in one of these ways, or -(status). */
+WN_API int32_t wn_sequence(int32_t mode);
+/* Leaves the sequence under way and enters another (-1: none). Fills *before with the one left; -1: none. */
+WN_API int32_t wn_sequence_enter(int32_t sequence, int32_t *before);
+/* Takes it that a program has run, in a planned sequence: its gradients exist and its states have values. Status:
+ * WN_UNSUPPORTED when it reads what an earlier program of the sequence computes. */
+WN_API int32_t wn_sequence_add(int32_t program);
+/* Puts back the states and gradients that the programs of an UNDONE sequence wrote. Status: WN_VALUE while it is under
+ * way. */
+WN_API int32_t wn_sequence_undo(int32_t sequence);
 /* Bytes that exist beside one program of a step while it runs, because the others own them. */
 struct wn_beside {
     int64_t live, reserved;
     int64_t first_live, first_reserved; /* the same when the step runs the first time */
     int64_t kinds[9];                   /* of live, by WN_KIND */
 };
-/* Fills out[0..n) for the n programs of one step. */
+/* Fills out[0..n) for the n programs of the sequence under way. Status: WN_VALUE when none is. */
 WN_API int32_t wn_beside(int32_t n, const int32_t *programs, struct wn_beside *out);
-/* Takes a program's plan back: it is open again, and its next plan is found by no other program. Status: WN_VALUE
- * when it ran. */
-WN_API int32_t wn_keep_apart(int32_t program);
+/* Fills kinds[0..9), by WN_KIND, with the bytes that the states, gradients, inputs and results of n programs take now,
+ * each counted once. */
+WN_API int32_t wn_held(int32_t n, const int32_t *programs, int64_t *kinds);
+/* Takes a program's plan back and opens it to another policy, whose number is as in wn_request. Status: WN_VALUE when
+ * the program ran. */
+WN_API int32_t wn_decide_by(int32_t program, double policy);
 
 /* ---- costs and targets: plan/ir/costs.h
  * ---------------------------------------------------------------------------- */
@@ -152,6 +161,7 @@ WN_API double wn_step_seconds(int32_t program, int32_t i);
 /* The measurements of the last run of a program, each as the field of wn_summary with its name. */
 struct wn_measured {
     int64_t peak, reserved, peak_kinds[9], at[5];
+    int64_t beside;                   /* that the device held beside the program at its peak */
     int64_t high_water;               /* the highest byte of the arena that was used */
     int64_t replayed, replayed_bytes; /* values compared, with debug "replay" */
     double seconds;

@@ -52,7 +52,7 @@ describe('compress:bf16', function()
             request.mode, request.policy = 'backward', packed()
             return programs.run(request)
         end
-        programs.same(backward { roots = { loss() }, transient = true }, 'transient')
+        programs.same(backward { roots = { loss() } }, 'after zero_grad')
         programs.same(backward { roots = { loss(), loss() } }, 'micro-batches')
         local seen = 0
         require 'wane.scoped'('listen', function(q)
@@ -120,11 +120,11 @@ describe('compress:bf16', function()
         local _, loss = make()
         for _, outer in ipairs { 'segments(2)', 'every(2)', 'sqrt', 'recompute_all' } do
             local p = policy.compose(policy.by_op { relu = 'compress:bf16' }, outer)
-            programs.same(programs.run { mode = 'backward', roots = { loss() }, policy = p, transient = true }, outer)
+            programs.same(programs.run { mode = 'backward', roots = { loss() }, policy = p }, outer)
         end
         local least = wane.plan(loss, { policy = policy.compose(packed(), policy.least()) })
         local bounded = policy.compose(packed(), policy.budget(least.reserved))
-        local p = programs.run { mode = 'backward', roots = { loss() }, policy = bounded, transient = true }
+        local p = programs.run { mode = 'backward', roots = { loss() }, policy = bounded }
         programs.same(p, 'least budget')
         assert.is_true(p.measured.reserved <= least.reserved)
         assert.is_true(least.lossy > 0)

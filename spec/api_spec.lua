@@ -23,7 +23,6 @@ local APART = {
     wn_warning = 'takes a warning',
     wn_chain_split = 'called below', wn_cost = 'forgets costs', wn_line = 'takes NULL for no line',
     wn_anomaly = 'changes later runs', wn_hyper = 'takes nothing and makes a handle, 0 too',
-    wn_rehearsal = 'takes nothing and makes a handle, 0 too',
 }
 
 -- ANSWERS lists functions that return neither a status nor a handle: a word, a count, or what was set before.

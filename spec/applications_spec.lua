@@ -86,7 +86,7 @@ describe('a measurement with profile = true', function()
         opt = wane.optim.SGD(model:parameters(), { lr = 0.01 })
         for _ = 1, 5 do opt:step(fn()) end
         assert.same(trained, model:parameters()[1]:totable())
-        m = wane.measure(fn, { steps = 1, optimizer = opt, fused = true, profile = true })
+        m = wane.measure(fn, { steps = 1, optimizer = opt, profile = true })
         assert.is_true(m.exact)
         local updates = 0
         for _, row in ipairs(m:by('phase').rows) do updates = updates + (row.name == 'update' and row.calls or 0) end

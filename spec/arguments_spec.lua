@@ -363,13 +363,13 @@ describe('wrong arguments', function()
             attack('zeros ' .. option, function(v) return wane.zeros(2, { [option] = v }) end,
                 function() return nil end)
         end
-        for _, option in ipairs { 'steps', 'warmup', 'policy', 'budget', 'optimizer', 'fused', 'trace' } do
+        for _, option in ipairs { 'steps', 'warmup', 'policy', 'budget', 'optimizer', 'lines', 'trace' } do
             attack('measure ' .. option, function(v)
                 if v == 2 ^ 31 or v == 1e18 then v = nil end -- said no to elsewhere
                 return wane.measure(step_of(), { steps = 1, warmup = 0, [option] = v })
             end, function() return nil end)
         end
-        for _, option in ipairs { 'policy', 'budget', 'target' } do
+        for _, option in ipairs { 'policy', 'budget', 'target', 'optimizer', 'lines' } do
             attack('plan ' .. option, function(v) return (wane.plan(step_of(), { [option] = v })) end,
                 function() return nil end)
         end

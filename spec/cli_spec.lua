@@ -295,9 +295,12 @@ describe('wane new, then plan, measure and sweep', function()
         assert.matches('^2 steps %(0 warmup, trained%), median', text)
         assert.matches('\npeak +[%d,]+ +[%d,]+ +0\n', text)
         assert.equal(0, code)
-        local fused = wane 'measure NAME --depth 3 --policy sqrt --steps 2 --fused'
+        local lines = wane 'measure NAME --depth 3 --policy sqrt --steps 2 --lines'
         local function peak(t) return tonumber((t:match '\npeak +([%d,]+)':gsub(',', ''))) end
-        assert.is_true(peak(fused) < peak(text))
+        assert.is_true(peak(text) < peak(lines))
+        local old, refused = wane 'measure NAME --fused'
+        assert.matches('%-%-fused is gone: .*%-%-lines', old)
+        assert.equal(2, refused)
         text, code = wane 'measure NAME --budget 1GiB --policy sqrt'
         assert.matches('give one of them', text)
         assert.equal(2, code)

@@ -34,8 +34,7 @@ local function words_of(plan)
 end
 
 local function exact(fn, p, options)
-    local m = wane.measure(fn, { policy = p, steps = 1, warmup = 0, optimizer = options and options.optimizer,
-        fused = options and options.fused })
+    local m = wane.measure(fn, { policy = p, steps = 1, warmup = 0, optimizer = options and options.optimizer })
     assert.is_true(m.exact, tostring(p) .. ': ' .. tostring(m))
     return m
 end
@@ -50,7 +49,7 @@ describe('compress:int8', function()
             local after = exact(loss, p)
             assert.is_true(after.peak < before.peak, dtype)
             local opt = optim.SGD(model:parameters(), { lr = 1e-6 })
-            if dtype ~= 'bf16' then exact(loss, p, { optimizer = opt, fused = true }) end
+            if dtype ~= 'bf16' then exact(loss, p, { optimizer = opt }) end
             local plan = wane.plan(loss, { policy = p })
             assert.is_true(words_of(plan)['compress:int8'] > 8)
             assert.equal(plan.lossy, words_of(plan)['compress:int8'])

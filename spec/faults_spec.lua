@@ -59,7 +59,7 @@ local kinds = {
     { name = 'micro-batches', saved = true, several = true, run = function(w, p)
         return { wane.accumulate(w.loss, { micro = 2, policy = p }):item() }
     end },
-    { name = 'transient', run = function(w, p)
+    { name = 'undone', run = function(w, p)
         return require 'wane.plan.measure'.gradients(w.loss, p)
     end },
     { name = 'first step', run = function(w, p) w.opt:step(w.loss(), { policy = p }) end },

@@ -227,7 +227,7 @@ describe('the rules themselves', function()
         assert.is_false(may_load('wane.tensor.read', 'wane.program'))
         assert.is_false(may_load('wane.policy', 'wane.module'))
         assert.is_false(may_load('wane.policy.decide', 'wane.module'))
-        assert.is_true(may_load('wane.plan.costs', 'wane.program.rehearse'))
+        assert.is_true(may_load('wane.plan.costs', 'wane.program.sequence'))
     end)
 
     it('see a long function, a missing head and a comment head', function()

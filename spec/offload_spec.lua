@@ -75,7 +75,7 @@ describe('offloading', function()
             moves_too(programs.run { mode = 'backward', roots = { loss() }, policy = p }, 'backward')
             moves_too(programs.run { mode = 'backward', roots = { loss() }, policy = p }, 'added to')
             opt:zero_grad()
-            moves_too(programs.run { mode = 'backward', roots = { loss() }, policy = p, transient = true }, 'transient')
+            moves_too(programs.run { mode = 'backward', roots = { loss() }, policy = p }, 'after zero_grad')
             moves_too(programs.run { mode = 'backward', roots = { loss(), loss() }, policy = p }, 'micro-batches')
             local seen = 0
             require 'wane.scoped'('listen', function(q)
@@ -93,10 +93,10 @@ describe('offloading', function()
         local _, loss = make()
         for _, outer in ipairs { 'segments(2)', 'every(2)', 'sqrt', 'recompute_all' } do
             local p = policy.compose(policy.by_op { relu = 'offload', linear = 'compress:bf16' }, outer)
-            moves_too(programs.run { mode = 'backward', roots = { loss() }, policy = p, transient = true }, outer)
+            moves_too(programs.run { mode = 'backward', roots = { loss() }, policy = p }, outer)
         end
         local mixed = policy.by_op { relu = 'offload', dropout = 'recompute' }
-        moves_too(programs.run { mode = 'backward', roots = { loss() }, policy = mixed, transient = true }, 'mixed')
+        moves_too(programs.run { mode = 'backward', roots = { loss() }, policy = mixed }, 'mixed')
         local function train(p)
             local params, one, model = make()
             local opt = optim.SGD(params, { lr = 0.1 })
@@ -196,7 +196,7 @@ describe('a budget that allows offloading', function()
         assert.is_true(faster >= 2)
         local function bits(p)
             local fn = wide(96)
-            local run = programs.run { mode = 'backward', roots = { fn() }, policy = p, transient = true }
+            local run = programs.run { mode = 'backward', roots = { fn() }, policy = p }
             same(run, tostring(p))
             return require 'wane.plan.measure'.gradients(fn, p)
         end

@@ -185,7 +185,7 @@ describe('the policy table of the guide', function()
             if name then listed[name] = true end
         end
         local helpers = { is = true, of = true, check_word = true, key = true, decide = true, within_budget = true,
-            word = true, anew = true }
+            word = true, anew = true, limit_of = true, within = true }
         for name, value in pairs(wane.policy) do
             if type(value) == 'function' and not helpers[name] then
                 assert.is_true(listed[name], name)

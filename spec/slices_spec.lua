@@ -5,7 +5,6 @@ local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
 local binding = require 'wane.ffi'
 local program = require 'wane.program'
-local plan = require 'wane.plan'
 local C, nn = binding.C, wane.nn
 local LONG = os.getenv('WANE_SPEC_LONG') == '1'
 
@@ -22,7 +21,7 @@ end
 -- Makes the list of plans of fn in slices of so many seconds; returns its points as text, how many slices it took, and
 -- how many plans were looked at.
 local function list_of(fn, seconds)
-    local p, point = program.open(plan.request_of(fn, 'spec')), binding.new('struct wn_point')
+    local p, point = program.open(require('wane.program.sequence').only(fn, 'spec')), binding.new('struct wn_point')
     local at, n, slices, rows = binding.new('int32_t[2]'), 0, 0, {}
     while n == 0 do
         n, slices = binding.id(C.wn_frontier(p.handle, seconds, at)), slices + 1
@@ -59,7 +58,7 @@ describe('planning in slices', function()
         local fn, other = stack(40, 32), stack(36, 32)
         local want = list_of(fn, 1e9)
         C.wn_debug('forget_plans', 1)
-        local p = program.open(plan.request_of(fn, 'spec'))
+        local p = program.open(require('wane.program.sequence').only(fn, 'spec'))
         assert.equal(0, C.wn_frontier(p.handle, 0, binding.new('int32_t[2]')))
         p:close()
         list_of(other, 1e9)

@@ -142,58 +142,6 @@ describe('a sweep', function()
         end
     end)
 
-    it('of many points is a small picture a value of the first key, with a colour and marker a policy', function()
-        local grid = { depth = { 1, 2, 3, 4 }, policy = { 'save_all', 'recompute_all', 'every(1)' }, width = {} }
-        for k = 1, 5 do grid.width[k] = 4 * k end
-        local many = wane.sweep { grid = grid, order = { 'depth', 'width', 'policy' }, repeats = 1, warmup = 0,
-            isolate = false, build = function(p)
-                local layers = {}
-                for i = 1, p.depth do layers[i] = nn.Sequential { nn.Linear(p.width, p.width), nn.GELU() } end
-                local model, x = nn.Sequential(layers), wane.randn(8, p.width):retain()
-                return function() return model(x):sum() end, model
-            end }:run()
-        local svg = read(many:plot(folder .. '/many.svg'))
-        assert_balanced(svg, {})
-        local marks, panels = {}, 0
-        for path, slot in svg:gmatch '<path transform="[^"]*" d="([^"]*)" class="f(%d)"' do
-            marks[path .. slot] = (marks[path .. slot] or 0) + 1
-        end
-        for slot in svg:gmatch '<circle [^>]*class="f(%d)"' do
-            marks['circle' .. slot] = (marks['circle' .. slot] or 0) + 1
-        end
-        local kinds = 0
-        for _, count in pairs(marks) do
-            kinds = kinds + 1
-            assert.equal(21, count) -- a policy's 20 points, and one in the legend
-        end
-        assert.equal(3, kinds)
-        for depth = 1, 4 do
-            panels = panels + select(2, svg:gsub('>depth=' .. depth .. '<', ''))
-        end
-        assert.equal(4, panels)
-        for _, name in ipairs(grid.policy) do assert.is_truthy(svg:find('>' .. name .. '<', 1, true), name) end
-        assert.matches('>s/step, logarithmic<', svg, 1, true)
-        assert.is_nil(svg:find('begins at -', 1, true))
-        assert.is_nil(svg:find('%d  depth=')) -- the table has what a number stands for
-        -- A staircase for each depth and width.
-        assert.equal(20, select(2, svg:gsub('<path d="M[^"]*" class="mark"', '')))
-        local page = many:report()
-        for n = 1, 60 do assert.is_truthy(page:find('<a href="#row-' .. n .. '">', 1, true), n) end
-    end)
-
-    it('gives no two groups one colour and marker', function()
-        local chart, seen = { title = 'T', x = 'x', y = 'y', points = {}, groups = {} }, {}
-        for i = 1, 81 do chart.points[i] = { x = i, y = i, group = i } end
-        local count = 0
-        for mark in plot.scatter(chart):gmatch '<(%a+ [^>]*class="f%d)"' do
-            mark = mark:gsub('translate%b()', ''):gsub('c[xy]="[%d.]+"', '')
-            assert.is_nil(seen[mark], mark)
-            seen[mark] = true
-            count = count + 1
-        end
-        assert.equal(81, count)
-    end)
-
     it('is a picture of characters', function()
         local text = done:plot()
         assert.matches('\n  1  depth=10 policy=save_all\n', text)

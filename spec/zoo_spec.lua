@@ -167,7 +167,7 @@ describe('a small model of the zoo', function()
             local loss = zoo.loss(model, ids, labels)
             losses[#losses + 1] = loss
             return loss
-        end, { optimizer = opt, fused = true, policy = policy, steps = 20, warmup = 0 })
+        end, { optimizer = opt, policy = policy, steps = 20, warmup = 0 })
         for _, p in ipairs(model:parameters()) do parameters[#parameters + 1] = gradcheck.bytes(p) end
         return losses[1]:item(), m, table.concat(parameters)
     end

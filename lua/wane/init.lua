@@ -86,7 +86,7 @@ wane.version = binding.string(C.wn_version())
 -- name -> { file, field of that file; nil: the file itself }
 local PLACES = {
     nn = { 'nn' }, optim = { 'optim' }, policy = { 'policy' }, memory = { 'plan.memory' }, bytes = { 'report.bytes' },
-    plan = { 'plan.planning', 'plan' }, frontier = { 'plan.frontier', 'frontier' },
+    plan = { 'plan.step', 'plan' }, frontier = { 'plan.frontier', 'frontier' },
     min_budget = { 'plan.frontier', 'min_budget' },
     targets = { 'plan.costs', 'targets' }, profile = { 'plan.costs', 'profile' }, fit = { 'plan.fit', 'fit' },
     measure = { 'plan.measure', 'measure' }, check = { 'plan.measure', 'check' },

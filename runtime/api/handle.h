@@ -14,7 +14,7 @@ enum wn__handle_kind {
     WN_HANDLE_FILE,
     WN_HANDLE_CHAIN,
     WN_HANDLE_LOCK,
-    WN_HANDLE_REHEARSAL
+    WN_HANDLE_SEQUENCE
 };
 
 /* Makes the calling thread the one that may use the library. */

@@ -37,7 +37,6 @@ int32_t wn__request_resolve(const struct wn_request *r, struct wn__program_reque
     *out = (struct wn__program_request){.mode = r->mode,
                                         .joint = r->joint,
                                         .again = r->again,
-                                        .transient = r->transient,
                                         .target = r->target,
                                         .scale = r->scale,
                                         .clip = r->clip,

@@ -3,7 +3,7 @@
 #include <string.h>
 #include "api.h"
 #include "../memory/edge.h"
-#include "../program/rehearse.h"
+#include "../program/sequence.h"
 
 int32_t wn__api_value(int32_t code, struct wn_node *n)
 {
@@ -190,7 +190,7 @@ int32_t wn_cell_drop_grad(int32_t cell)
 {
     struct wn_cell *c = get_cell(cell);
     if (c == NULL) return WN_VALUE;
-    if (wn__rehearsal_now() != NULL) return wn__rehearse_drop(c);
+    if (wn__sequence_now() != NULL) return wn__sequence_drop(c);
     wn__cell_drop_gradient(c);
     return WN_OK;
 }

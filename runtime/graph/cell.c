@@ -87,10 +87,20 @@ void *wn__cell_data(const struct wn_cell *c)
     return c->slab != NULL && c->slab->data != NULL ? (char *)c->slab->data + c->slab_offset : NULL;
 }
 
+/* Versions are numbers that no cell had before: one that is put back (wn__cell_restored) is never given twice. */
+static int64_t last_version = 1;
+
 void wn__cell_changed(struct wn_cell *c)
 {
-    c->version++;
+    c->version = ++last_version;
     c->reader = NULL;
+}
+
+void wn__cell_restored(struct wn_cell *c, int64_t version)
+{
+    c->version = version;
+    c->reader = NULL;
+    c->invalid = 0;
 }
 
 int32_t wn__cell_gradient(struct wn_cell *c, struct wn_cell **out)
@@ -134,10 +144,10 @@ static int32_t cell_check(const struct wn_cell *c, const char *what, int64_t at,
     return WN_OK;
 }
 
-/* Refuses a gradient that exists in a rehearsal alone, and so has no bytes. */
-static int32_t check_rehearsed(const struct wn_cell *c, const char *what)
+/* Refuses a gradient that exists in a planned step alone, and so has no bytes. */
+static int32_t check_planned(const struct wn_cell *c, const char *what)
 {
-    if (c->kind != WN_KIND_GRADIENT || c->rehearsed == 0 || !wn__device(c->device)->real) return WN_OK;
+    if (c->kind != WN_KIND_GRADIENT || c->noted == 0 || !wn__device(c->device)->real) return WN_OK;
     if (wn__cell_data(c) != NULL) return WN_OK;
     return wn__fail(WN_VALUE, "%s: this gradient has no value while a step is planned, for nothing runs", what);
 }
@@ -152,7 +162,7 @@ int32_t wn__cell_read(const struct wn_cell *c, int64_t at, void *bytes, int64_t 
     if (!wn__cell_has_value(c))
         return wn__fail(WN_VALUE, "read: %s has no value yet; run a program that needs it first",
                         c->name ? c->name : "the state");
-    WN_TRY(check_rehearsed(c, "read"));
+    WN_TRY(check_planned(c, "read"));
     WN_TRY(d->sync(d));
     return wn__edge_get(d, &c->type, wn__cell_data(c), at, bytes, n);
 }
@@ -163,7 +173,7 @@ int32_t wn__cell_write(struct wn_cell *c, int64_t at, const void *bytes, int64_t
     WN_TRY(cell_check(c, "write", at, n));
     if (c->kind == WN_KIND_GRADIENT && !c->allocated)
         return wn__fail(WN_VALUE, "write: this gradient does not exist yet; run a backward first");
-    WN_TRY(check_rehearsed(c, "write"));
+    WN_TRY(check_planned(c, "write"));
     WN_TRY(wn__cell_materialise(c));
     return wn__edge_put(d, &c->type, wn__cell_data(c), at, bytes, n);
 }

@@ -3,7 +3,7 @@
  *
  * An effect is no node, and nothing reads it. It is listed at the node of its value, in the order of recording, and
  * belongs to that node. The first program that computes the value and commits carries the effects out (program/open.c
- * lists them, run/commit.c marks them as done); a copy that is recomputed, a plan, a rehearsal and a program whose
+ * lists them, run/commit.c marks them as done); a copy that is recomputed, a plan and a program that
  * states end with it carry out none. */
 #include "../base/alloc.h"
 #include "graph.h"

@@ -79,7 +79,7 @@ struct wn_node {
 struct wn_cell {
     int32_t refs, kind; /* kind: WN_KIND */
     int32_t device, needs_grad;
-    int64_t version; /* from 1; each write makes a new one */
+    int64_t version; /* from 1; each write makes a larger one, which no cell had before */
     int64_t serial;  /* place among all cells, in the order in which they were made */
     struct wn_type type;
     struct wn__buffer *buffer; /* the value; NULL: it has none yet, or is a gradient, whose value is in a slab */
@@ -93,7 +93,7 @@ struct wn_cell {
     const char *name;          /* interned; NULL: none */
     int64_t stamp;             /* of the last pass that met the cell */
     int32_t local;             /* number in the program that is opened */
-    int32_t rehearsed;         /* number, from 1, in the rehearsal under way (program/rehearse.h); 0: it is not in it */
+    int32_t noted;             /* number, from 1, in the sequence under way (program/sequence.h); 0: it is not in it */
 };
 
 /* ---- node.c --------------------------------------------------------------------------------------------------- */
@@ -138,6 +138,8 @@ int32_t wn__cell_materialise(struct wn_cell *c);
 void *wn__cell_data(const struct wn_cell *c);
 /* Makes a new version: nodes recorded before read a version that is gone. */
 void wn__cell_changed(struct wn_cell *c);
+/* Takes it that the value of an earlier version is in the cell again: what read that version may read it. */
+void wn__cell_restored(struct wn_cell *c, int64_t version);
 /* Fills *out with the cell of the gradient, and makes it if there is none. Not counted. */
 int32_t wn__cell_gradient(struct wn_cell *c, struct wn_cell **out);
 /* Notes that a gradient has a value in its slab from now on, in the ledger too. */

@@ -63,6 +63,7 @@ void wn__oom_get(struct wn__shortage *out);
 struct wn__buffer {
     int32_t refs, device, kind; /* kind: WN_KIND_ */
     int64_t bytes;              /* a multiple of WN_GRANULE; 0: data is NULL */
+    int64_t stamp;              /* of the last walk that met it */
     void *data;                 /* device address */
 };
 /* Makes a buffer of `bytes`, rounded up to WN_GRANULE, with one reference. WN_OOM as for wn__device_take. */
@@ -102,7 +103,7 @@ int32_t wn__offload_buffer_is_own(int32_t device);
 struct wn__slab {
     int32_t refs, device;
     int32_t allocated; /* gradients that exist now */
-    int32_t hidden;    /* gradients that exist although the rehearsal under way counts them as cleared */
+    int32_t hidden;    /* gradients that exist although the planned step under way counts them as cleared */
     int64_t bytes;
     void *data;            /* device address; NULL until the first run that needs it, and after a trim */
     int64_t stamp;         /* of the last key, or walk, that met this slab */
@@ -110,8 +111,11 @@ struct wn__slab {
     uint64_t maker;        /* hash of the key of the program that laid the slab out; 0: programs do not recognise it */
     struct wn__slab *next; /* in the list of all slabs */
 };
-/* Makes a slab without data, with one reference. */
-int32_t wn__slab_new(int32_t device, int64_t bytes, struct wn__slab **out);
+/* Makes a slab, with one reference, or takes the spare one where it has as many bytes. */
+int32_t wn__slab_get(int32_t device, int64_t bytes, struct wn__slab **out);
+/* Gives up a reference and keeps the slab at hand for the next program that makes one, so that measuring in a loop does
+ * not fault pages anew. */
+void wn__slab_spare(struct wn__slab *s);
 /* Takes the slab's bytes unless it has them. WN_OOM as for wn__device_take. */
 int32_t wn__slab_fill(struct wn__slab *s);
 /* Drops a reference and frees the slab with the last one. Does nothing for NULL. */

@@ -8,9 +8,15 @@
 #include "ledger.h"
 
 static struct wn__slab *all;
+static struct wn__slab *spare[8]; /* by device; counted; NULL: none */
 
-int32_t wn__slab_new(int32_t device, int64_t bytes, struct wn__slab **out)
+int32_t wn__slab_get(int32_t device, int64_t bytes, struct wn__slab **out)
 {
+    if (spare[device] != NULL && spare[device]->bytes == bytes) {
+        *out = spare[device];
+        spare[device] = NULL;
+        return WN_OK;
+    }
     struct wn__slab *s = wn__alloc(sizeof *s);
     if (s == NULL) return wn__oom(device, bytes, 0);
     s->refs = 1;
@@ -41,6 +47,16 @@ void wn__slab_unref(struct wn__slab *s)
     *at = s->next;
     slab_empty(s);
     wn__free(s);
+}
+
+void wn__slab_spare(struct wn__slab *s)
+{
+    if (s->refs > 1) {
+        wn__slab_unref(s);
+        return;
+    }
+    wn__slab_unref(spare[s->device]);
+    spare[s->device] = s;
 }
 
 static int32_t is_kept(const struct wn__slab *s, struct wn__slab *const *keep, int32_t n)

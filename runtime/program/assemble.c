@@ -201,7 +201,7 @@ static void put_gradients(struct assembly *a)
     for (int32_t slot = 0; slot < a->p->n_read; slot++) {
         int32_t i = gradient_of(a, slot);
         if (i < 0) continue;
-        const struct wn_cell *c = a->grads.cells[i], *g = a->p->transient ? NULL : c->grad;
+        const struct wn_cell *c = a->grads.cells[i], *g = c->grad;
         struct wn__ir_cell *q = &ir->cell[ir->n_cells];
         *q = (struct wn__ir_cell){.kind = WN_KIND_GRADIENT, .gradient_of = slot, .slab = -1};
         q->bytes = wn__padded(wn__bytes(&c->type));

@@ -23,12 +23,8 @@ static int32_t bind_cells(struct wn_program *p)
     }
     for (int32_t i = p->n_named; i < ir->n_cells; i++) {
         struct wn_cell *owner = p->cell[ir->cell[i].gradient_of];
-        if (p->transient) {
-            WN_TRY(wn__cell_new(WN_KIND_GRADIENT, &owner->type, p->device, &p->cell[i]));
-        } else {
-            WN_TRY(wn__cell_gradient(owner, &p->cell[i]));
-            wn__cell_ref(p->cell[i]);
-        }
+        WN_TRY(wn__cell_gradient(owner, &p->cell[i]));
+        wn__cell_ref(p->cell[i]);
     }
     return WN_OK;
 }
@@ -107,28 +103,6 @@ int32_t wn__program_bind(struct wn_program *p)
     return WN_OK;
 }
 
-/* Slabs of transient gradients, one for each device, kept for the next such program: measuring in a loop must not
- * fault pages anew. */
-static struct wn__slab *spare[8];
-
-/* Makes a slab, or takes the spare one for transient gradients when it fits. */
-static int32_t bind_new_slab(struct wn_program *p, int64_t bytes, struct wn__slab **out)
-{
-    struct wn__slab *s = spare[p->device];
-    if (p->transient && s != NULL && s->refs == 1 && s->bytes == bytes) {
-        s->refs++;
-        *out = s;
-        return WN_OK;
-    }
-    WN_TRY(wn__slab_new(p->device, bytes, out));
-    (*out)->maker = p->transient ? 0 : p->as_new;
-    if (!p->transient) return WN_OK;
-    wn__slab_unref(s);
-    spare[p->device] = *out;
-    (*out)->refs++;
-    return WN_OK;
-}
-
 /* Binds slab k: the one that a gradient has its place in already, or a new one. */
 static int32_t bind_slab(struct wn_program *p, int32_t k)
 {
@@ -139,7 +113,8 @@ static int32_t bind_slab(struct wn_program *p, int32_t k)
         p->slab[k]->refs++;
         return WN_OK;
     }
-    WN_TRY(bind_new_slab(p, ir->slab[k].bytes, &p->slab[k]));
+    WN_TRY(wn__slab_get(p->device, ir->slab[k].bytes, &p->slab[k]));
+    p->slab[k]->maker = p->as_new;
     return WN_OK;
 }
 

@@ -152,13 +152,13 @@ static int32_t walk_clip(struct wn_program *p, int32_t passes)
 }
 
 /* Lists the effects of the order's values, in the order of recording, that no program has carried out yet. A value that
- * is held was computed already; the states of a transient program end with it. */
+ * is held was computed already. */
 static int32_t list_forward_effects(struct wn_program *p)
 {
     int32_t n = 0;
     for (int64_t i = 0; i < p->order.count; i++)
         for (const struct wn__forward_effect *e = p->order.nodes[i]->effects; e != NULL; e = e->next) n++;
-    if (n == 0 || p->transient) return WN_OK;
+    if (n == 0) return WN_OK;
     p->forward_effect = get_array(n, sizeof *p->forward_effect);
     if (p->forward_effect == NULL) return WN_OOM;
     for (int64_t i = 0; i < p->order.count; i++) {
@@ -236,10 +236,10 @@ static int32_t number_sets(struct wn_program *p)
 }
 
 /* Returns the gradient of the order's cell i that this program assigns or adds to; NULL: there is none yet, or the
- * program leaves it alone, because its gradients end with the run. */
+ * program leaves it alone, because a step uses its gradients up. */
 static const struct wn_cell *kept_gradient(const struct wn_program *p, int32_t i)
 {
-    return p->transient || p->mode == WN_RUN_STEP ? NULL : p->read_cell[i]->grad;
+    return p->mode == WN_RUN_STEP ? NULL : p->read_cell[i]->grad;
 }
 
 /* Returns the slab in which all gradients of the order's cells have their places, in their order and filling it,
@@ -296,7 +296,7 @@ static void key_slabs(struct wn_program *p, struct wn__bytes *b)
         wn__bytes_int(b, 0);
     }
     if (b->code != WN_OK) return;
-    p->as_new = wn__bytes_hash(b->data, b->count);
+    p->as_new = wn__bytes_hash(b->data + sizeof p->policy, b->count - (int64_t)sizeof p->policy);
     if (!has_any || (s != NULL && s->maker == p->as_new)) return;
     p->as_new = 0;
     b->count = before;
@@ -308,11 +308,12 @@ static int32_t write_key(struct wn_program *p)
     struct wn__bytes *b = &p->key;
     struct wn__regions regions = {0};
     struct wn_device *d = wn__device(p->device);
-    const int64_t head[] = {p->mode,           p->joint,       p->transient,      p->policy,  p->device,
-                            d->target.threads, d->target.arch, d->target.library, p->n_roots, p->n_updates,
-                            wn__rewrite_on,    p->target,      wn__costs_id()};
+    const int64_t head[] = {p->mode,        p->joint,          p->device,     d->target.threads,
+                            d->target.arch, d->target.library, p->n_roots,    p->n_updates,
+                            wn__rewrite_on, p->target,         wn__costs_id()};
     WN_KEEP(b->code, wn__grow(&b->data, &b->capacity, 16 * (p->order.count + p->n_updates + 16),
-                              1)); /* bytes; most keys need no more */
+                              1));                  /* bytes; most keys need no more */
+    wn__bytes_put(b, &p->policy, sizeof p->policy); /* first, so that another policy can be put there */
     for (size_t i = 0; i < sizeof head / sizeof head[0]; i++) wn__bytes_int(b, head[i]);
     wn__bytes_put(b, &p->scale, sizeof p->scale);
     for (int32_t i = 0; i < p->n_roots; i++) {
@@ -373,7 +374,6 @@ int32_t wn__program_open(const struct wn__program_request *r, struct wn_program 
     p->mode = r->mode;
     p->joint = r->joint;
     p->again = r->again;
-    p->transient = r->transient;
     p->scale = r->scale;
     p->policy = r->policy;
     p->target = r->target;

@@ -108,12 +108,13 @@ void wn__program_plan_forget(struct wn_program *p)
     if (p->ir->n >= LARGE) wn__alloc_trim();
 }
 
-int32_t wn__program_keep_apart(struct wn_program *p)
+int32_t wn__program_decide_by(struct wn_program *p, int64_t policy)
 {
     if (p->ran) return wn__fail(WN_VALUE, "plan: the program ran already; open another one");
     wn__schedule_unref(p->schedule);
     p->schedule = NULL;
     p->put_plan = p->chosen = 0;
-    wn__bytes_int(&p->key, 1);
-    return p->key.code;
+    p->policy = policy;
+    memcpy(p->key.data, &policy, sizeof policy); /* a key begins with the policy (open.c) */
+    return WN_OK;
 }

@@ -4,7 +4,7 @@
  *   assemble.c   differentiates and builds the IR, where the cache has none
  *   bind.c       binds this recording's values, cells and numbers to the slots of the IR
  *   plan.c       makes or finds the schedule
- *   rehearse.c   lets the run points of a function be opened one after the other without running */
+ *   sequence.c   notes what the run points of one step leave for each other, planned or run */
 #ifndef WN_PROGRAM_H
 #define WN_PROGRAM_H
 #include "../graph/encode.h"
@@ -27,9 +27,8 @@ struct wn_program {
     int32_t target; /* number of the target that it is planned for; 0: this machine, and only then it can run */
     int32_t mode;   /* enum of wane.h: run, backward, step or assign */
     int32_t device;
-    int32_t joint;     /* 1: all roots are differentiated together; 0: one after the other */
-    int32_t again;     /* 1: the backward may be asked for once more, so nothing is spent */
-    int32_t transient; /* 1: the gradients that it makes end with the run, and no forward effect is carried out */
+    int32_t joint; /* 1: all roots are differentiated together; 0: one after the other */
+    int32_t again; /* 1: the backward may be asked for once more, so nothing is spent */
     int32_t ran;
     double scale;   /* d(root)/d(root), the number that the backward begins with */
     int64_t policy; /* number of the policy, part of the key */
@@ -86,7 +85,7 @@ struct wn__program_update {
 /* A request for a program: a wn_request whose handles are resolved. It counts nothing. */
 struct wn__program_request {
     int32_t mode; /* WN_RUN_ of wane.h */
-    int32_t joint, again, transient, target;
+    int32_t joint, again, target;
     double scale;   /* d(root)/d(root) */
     double clip;    /* the most that the joint 2-norm of all gradients may be; 0: any */
     int64_t policy; /* number of the policy, part of the key */
@@ -113,9 +112,8 @@ int32_t wn__program_line(const struct wn_program *p, int32_t node);
 void wn__program_attrs(const struct wn_program *p, int32_t node, struct wn_attrs *attrs);
 /* Makes the schedule, or finds it in the cache. Does nothing when there is one. */
 int32_t wn__program_plan(struct wn_program *p);
-/* Drops the plan, and makes the program's key its own: its next plan depends on more than the program. WN_VALUE once
- * it ran. */
-int32_t wn__program_keep_apart(struct wn_program *p);
+/* Drops the plan and opens the program to another policy, whose number is part of its key. WN_VALUE once it ran. */
+int32_t wn__program_decide_by(struct wn_program *p, int64_t policy);
 /* Takes the plan out of the cache, if this program put it there. */
 void wn__program_plan_forget(struct wn_program *p);
 /* Works on p->frontier for about so many seconds; NULL afterwards: it is not whole yet. */

@@ -4,7 +4,7 @@
  * marked as held), so a failure gives every byte back and the next try computes the same bits. */
 #include <string.h>
 #include "../base/alloc.h"
-#include "../program/rehearse.h"
+#include "../program/sequence.h"
 #include "run.h"
 
 struct first {                /* The cells without a value, and the initial values that they are given. */
@@ -21,7 +21,7 @@ struct first {                /* The cells without a value, and the initial valu
 
 static int32_t is_missing(const struct wn_cell *c)
 {
-    return c->kind != WN_KIND_GRADIENT && !wn__cell_has_value(c) && !wn__rehearsed_value(c);
+    return c->kind != WN_KIND_GRADIENT && !wn__cell_has_value(c) && !wn__sequence_made(c);
 }
 
 static int32_t is_computed(const struct wn_node *n)

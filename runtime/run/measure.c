@@ -120,7 +120,7 @@ void wn__meter_free(struct wn__meter *m, const struct wn_program *p, const struc
 void wn__meter_stop(struct wn__meter *m, struct wn_program *p)
 {
     const struct wn__ledger *l = wn__ledger(p->device);
-    int64_t kinds[WN_KIND_COUNT];
+    int64_t kinds[WN_KIND_COUNT], all = 0;
     if (!m->in_backward) m->out->at[1] = m->live;
     if (p->schedule->scalars >= 0) move(m, WN_KIND_WORKSPACE, -p->schedule->allocation[p->schedule->scalars].bytes);
     m->out->at[4] = m->live;
@@ -135,6 +135,8 @@ void wn__meter_stop(struct wn__meter *m, struct wn_program *p)
         if (t >= 0) kinds[WN_KIND_RESULT] -= p->schedule->allocation[t].bytes;
     }
     wn__ledger_peak(p->device, kinds);
+    for (int32_t k = 0; k < WN_KIND_COUNT; k++) all += kinds[k];
+    m->out->beside = all - m->out->peak;
     wn__free(m->allocation_bytes);
 }
 

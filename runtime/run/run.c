@@ -14,7 +14,7 @@
 #include "commit.h"
 #include "measure.h"
 #include "../plan/ir/costs.h"
-#include "../program/rehearse.h"
+#include "../program/sequence.h"
 #include "run.h"
 #include "scalars.h"
 
@@ -299,8 +299,8 @@ static int32_t check_run(const struct wn_program *p)
     if (p->schedule == NULL) return wn__fail(WN_VALUE, "run: the program was not planned");
     WN_TRY(wn__device_usable(p->device, "run"));
     if (p->ran) return wn__fail(WN_VALUE, "run: the program ran already");
-    if (wn__rehearsal_now() != NULL)
-        return wn__fail(WN_VALUE, "run: a step is being planned and nothing runs meanwhile; leave the rehearsal first");
+    if (wn__sequence_is_planned())
+        return wn__fail(WN_VALUE, "run: a step is being planned and nothing runs meanwhile; leave its sequence first");
     if (p->target != 0)
         return wn__fail(WN_UNSUPPORTED, "run: this program was planned for another machine, %s; plan it without target",
                         wn__machine_name(p->target));
@@ -312,8 +312,11 @@ int32_t wn__program_run(struct wn_program *p)
     struct wn__bases b;
     WN_TRY(check_run(p));
     WN_TRY(wn__trace_room(p));
+    int32_t is_point = p->taken_results == NULL; /* 0: it computes first values, and is no run point */
+    if (is_point) WN_TRY(wn__sequence_add(p));
     WN_TRY(wn__acquire(p, &b));
-    int32_t code = execute(p, &b);
+    int32_t code = is_point ? wn__sequence_save(p) : WN_OK;
+    if (code == WN_OK) code = execute(p, &b);
     if (code == WN_OK) wn__commit(p, &b);
     wn__acquired_release(&b);
     return code;

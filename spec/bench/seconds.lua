@@ -7,8 +7,7 @@
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
 local binding = require 'wane.ffi'
-local measure, plan, program = require 'wane.plan.measure', require 'wane.plan', require 'wane.program'
-local op = require 'wane.tensor.op'
+local sequence = require 'wane.program.sequence'
 local secondsreport = require 'spec.bench.secondsreport'
 local nn, C = wane.nn, binding.C
 
@@ -88,12 +87,10 @@ end
 
 local measured = binding.new('struct wn_measured')
 local function step(fn, q)
-    local p = program.open(measure.quietly(plan.request_of(fn, 'bench'), q.policy)):plan()
-    p:run()
-    op.new_epoch()
-    binding.check(C.wn_measured(p.handle, measured))
-    p:close()
-    return measured.seconds
+    return sequence.backward(fn, 'bench', q.policy, function(p)
+        binding.check(C.wn_measured(p.handle, measured))
+        return measured.seconds
+    end)
 end
 
 local function quartile(times)

@@ -151,7 +151,6 @@ static void open_program(struct bytes *b)
     }
     r.joint = take(b) & 1;
     r.again = take(b) & 1;
-    r.transient = take(b) > 200;
     if (take(b) > 240) r.scale = take_double(b);
     if (take(b) > 220) r.clip = take_double(b);
     if (take(b) > 240) r.target = take_int(b);
@@ -237,7 +236,7 @@ static void look(struct bytes *b)
     wn_line_text(i);
     wn_program_cell_name(h, i);
     wn_verify_edited(h, i, fields[take(b) % 8], take_wide(b));
-    struct wn_type weight = { .layout = take(b) % 5, .dtype = take(b) % 8, .ndim = take(b) % 9 };
+    struct wn_type weight = {.layout = take(b) % 5, .dtype = take(b) % 8, .ndim = take(b) % 9};
     for (int32_t d = 0; d < 8; d++) weight.dim[d] = take_wide(b);
     wn_weight_layout(i, &weight);
     keep(wn_result(h, i));
@@ -281,17 +280,20 @@ static void ask(struct bytes *b)
     if (take(b) > 253) wn_probe(i, i, take(b) < 128 ? 1 << 20 : take_wide(b) % (1 << 21), &out_seconds, &in_seconds);
 }
 
-/* Rehearses a step of several run points: programs are opened as if those before them had run. */
-static void rehearse(struct bytes *b)
+/* Plans or runs a step of several run points, and undoes it. */
+static void sequence(struct bytes *b)
 {
     struct wn_beside beside[ARRAY];
+    int64_t kinds[9];
     int32_t programs[ARRAY], before, n = list(b, programs);
-    switch (take(b) % 6) {
-    case 0: wn_rehearse(keep(wn_rehearsal()), &before); break;
-    case 1: wn_rehearse(pick(b), &before); break;
-    case 2: wn_rehearse(-1, &before); break;
-    case 3: wn_rehearse_run(pick(b)); break;
-    case 4: wn_keep_apart(pick(b)); break;
+    switch (take(b) % 8) {
+    case 0: wn_sequence_enter(keep(wn_sequence(take(b) % 4)), &before); break;
+    case 1: wn_sequence_enter(pick(b), &before); break;
+    case 2: wn_sequence_enter(-1, &before); break;
+    case 3: wn_sequence_add(pick(b)); break;
+    case 4: wn_decide_by(pick(b), take(b) % 4); break;
+    case 5: wn_sequence_undo(pick(b)); break;
+    case 6: wn_held(n, programs, kinds); break;
     default: wn_beside(n, programs, beside); break;
     }
 }
@@ -363,7 +365,7 @@ static void begin(void)
 static void end(void)
 {
     int32_t before;
-    wn_rehearse(-1, &before);
+    wn_sequence_enter(-1, &before);
     wn_debug("fail_alloc", 0);
     wn_debug("fail_fetch", 0);
     static const char *const options[] = {"poison",       "check",        "replay",   "trace",
@@ -403,7 +405,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             break;
         case 13:
             if (take(&b) < 150) differentiate(&b);
-            else rehearse(&b);
+            else sequence(&b);
             break;
         case 14: set(&b); break;
         default: run(&b); break;

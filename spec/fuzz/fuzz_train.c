@@ -238,7 +238,6 @@ static void draw_training(struct bytes *b, struct training *t)
     t->two_roots = how > 200;
     t->joint = how & 1;
     t->again = how >> 1 & 1;
-    t->transient = (how & 28) == 4;
     t->update = take(b) % 3;
     t->is_updated = take(b) % 8 >= 6;
     t->clip = take(b) > 200 ? 0.01 : 0;

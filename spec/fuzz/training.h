@@ -7,7 +7,7 @@
 /* A training: the fields of struct wn_request that the driver draws, `update` (0 sgd, 1 momentum, 2 adam), `is_updated`
  * (an update takes the gradients that a backward leaves) and `touched` (the states have values before). */
 struct training {
-    int32_t mode, two_roots, joint, again, transient, update, is_updated, touched;
+    int32_t mode, two_roots, joint, again, update, is_updated, touched;
     double scale, clip;
 };
 /* How a training differs from the reference, whose bytes it must give unless lossy is set. plan: bytes that the plan is
@@ -43,7 +43,6 @@ static int32_t open_program(struct net *w, const struct training *t, int64_t pol
     struct wn_update u[NET_CELLS];
     struct wn_request r = {.mode = t->mode, .n_roots = 1, .roots = roots, .cells = cells, .joint = t->joint};
     r.again = t->again;
-    r.transient = t->mode == WN_RUN_BACKWARD && t->transient;
     r.scale = t->scale;
     r.clip = t->mode == WN_RUN_STEP ? t->clip : 0;
     r.policy = policy;
@@ -69,7 +68,7 @@ static void update_after(struct net *w, const struct training *t, struct outcome
 {
     struct wn_update u[NET_CELLS];
     struct wn_request r = {.mode = WN_RUN_UPDATE, .scale = 1};
-    if (t->mode != WN_RUN_BACKWARD || t->transient || !t->is_updated) return;
+    if (t->mode != WN_RUN_BACKWARD || !t->is_updated) return;
     if (open_update(w, t->update, &r, u) == 0) return;
     int32_t p = net_own(w, wn_open(&r));
     expect(p >= 0 && wn_plan(p) == 0, "gradients that are there update their states");
@@ -83,8 +82,9 @@ static void update_after(struct net *w, const struct training *t, struct outcome
 
 static int32_t draw_decision(struct variant *v)
 {
-    static const int32_t exact[] = {WN_DECISION_NONE,         WN_DECISION_SAVE,         WN_DECISION_RECOMPUTE, WN_DECISION_OFFLOAD,
-                                    WN_DECISION_OFFLOAD_DISK, WN_DECISION_OFFLOAD_HOST, WN_DECISION_BITS};
+    static const int32_t exact[] = {WN_DECISION_NONE,    WN_DECISION_SAVE,         WN_DECISION_RECOMPUTE,
+                                    WN_DECISION_OFFLOAD, WN_DECISION_OFFLOAD_DISK, WN_DECISION_OFFLOAD_HOST,
+                                    WN_DECISION_BITS};
     static const int32_t lossy[] = {WN_DECISION_BF16, WN_DECISION_INT8};
     uint8_t n = take(v->plan);
     return v->lossy && n > 128 ? lossy[n % 2] : exact[n % 7];
@@ -132,7 +132,8 @@ static void draw_candidate(int32_t p, struct variant *v)
 static int32_t draw_point(int32_t p, struct variant *v, struct wn_point *out)
 {
     int32_t progress[2], n;
-    static const int32_t words[] = {WN_DECISION_OFFLOAD, WN_DECISION_OFFLOAD_HOST, WN_DECISION_BITS, WN_DECISION_BF16, WN_DECISION_INT8};
+    static const int32_t words[] = {WN_DECISION_OFFLOAD, WN_DECISION_OFFLOAD_HOST, WN_DECISION_BITS, WN_DECISION_BF16,
+                                    WN_DECISION_INT8};
     for (int32_t k = 0; k < (v->lossy ? 5 : 3); k++)
         if (take(v->plan) & 1) expect(wn_allow(p, words[k]) == 0, "an action is allowed");
     if (take(v->plan) & 1) draw_units(p, v);

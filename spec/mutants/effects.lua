@@ -7,8 +7,6 @@ end
 return {
     row('carried out by every program', 'runtime/program/open.c', 'if (v->effects_done || v->is_held',
         'if (v->is_held', 'whoever computes'),
-    row('carried out by quiet runs', 'runtime/program/open.c', 'if (n == 0 || p->transient) return WN_OK;',
-        'if (n == 0) return WN_OK;', 'left out by plans'),
     row('looked up at the end', 'runtime/plan/lower/issue.c',
         'if (p->has_effects && !x->is_issued[node])', 'if (p->has_effects && x->is_issued[node])',
         nil),

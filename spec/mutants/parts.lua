@@ -1,4 +1,4 @@
--- Breaks plans of steps of several run points: what a rehearsal notes, and what is held beside a program. mutants.lua
+-- Breaks plans of steps of several run points: what a sequence notes, and what is held beside a program. mutants.lua
 -- says what a row is.
 local PARTS = 'spec/parts_spec.lua'
 
@@ -6,7 +6,7 @@ return {
     {
         name = 'planning drops the gradients that a function clears',
         file = 'runtime/api/value.c',
-        old = '    if (wn__rehearsal_now() != NULL) return wn__rehearse_drop(c);\n',
+        old = '    if (wn__sequence_now() != NULL) return wn__sequence_drop(c);\n',
         new = '',
         spec = PARTS,
     },
@@ -20,42 +20,42 @@ return {
     {
         name = 'states that an earlier program makes are made again by the later ones',
         file = 'runtime/run/materialise.c',
-        old = ' && !wn__rehearsed_value(c);',
+        old = ' && !wn__sequence_made(c);',
         new = ';',
         spec = PARTS,
     },
     {
         name = 'what other programs of a step hold is not counted',
-        file = 'lua/wane/plan/planning.lua',
+        file = 'lua/wane/plan/step.lua',
         old = 'all.reserved = math.max(all.reserved, p.reserved + beside.reserved)',
         new = 'all.reserved = math.max(all.reserved, p.reserved)',
         spec = PARTS,
     },
     {
         name = 'states that the first step has yet to make are counted in it',
-        file = 'runtime/program/rehearse.c',
-        old = '    return made > 0 && made <= i;',
-        new = '    return made > 0 && made <= i + 1000;',
+        file = 'runtime/program/sequence.c',
+        old = '    return made == 0 || made <= i;',
+        new = '    return made == 0 || made <= i + 1000;',
         spec = PARTS,
     },
     {
         name = 'gradients are alive before the backward that makes them',
-        file = 'runtime/program/rehearse.c',
+        file = 'runtime/program/sequence.c',
         old = 'now->change[k].program <= i; k++)\n        now->cell',
         new = 'now->change[k].program <= i + 1000; k++)\n        now->cell',
         spec = PARTS,
     },
     {
         name = 'a budget of a step leaves out what is held beside its programs',
-        file = 'lua/wane/plan/choose.lua',
-        old = 'if p.reserved + beside <= limit then',
-        new = 'if p.reserved <= limit then',
+        file = 'lua/wane/plan/step.lua',
+        old = 'local left = math.max(limit - part.beside.reserved, 0)',
+        new = 'local left = limit',
         spec = PARTS,
     },
     {
         name = 'a plan made for a budget of the whole step is found again for one of the backward',
         file = 'runtime/program/plan.c',
-        old = '    wn__bytes_int(&p->key, 1);\n',
+        old = '    memcpy(p->key.data, &policy, sizeof policy); /* a key begins with the policy (open.c) */\n',
         new = '',
         spec = PARTS,
     },
@@ -69,8 +69,43 @@ return {
     {
         name = 'a budget leaves out data that parameters begin as',
         file = 'lua/wane/plan/choose.lua',
-        old = 'beside = beside + first.beside --',
-        new = '--',
+        old = 'if p.reserved + first.beside <= limit then',
+        new = 'if p.reserved <= limit then',
         spec = 'spec/step_budget_spec.lua',
+    },
+    {
+        name = 'what a step holds beside a program is not measured',
+        file = 'runtime/run/measure.c',
+        old = '    m->out->beside = all - m->out->peak;',
+        new = '    m->out->beside = 0 * all;',
+        spec = 'spec/whole_step_spec.lua',
+    },
+    {
+        name = 'a measurement leaves running statistics changed',
+        file = 'runtime/program/sequence.c',
+        old = '    if (wn__device(c->device)->real) WN_TRY(wn__cell_write(c, 0, e->saved, wn__bytes(&c->type)));\n',
+        new = '',
+        spec = 'spec/whole_step_spec.lua',
+    },
+    {
+        name = 'an effect that was undone is not carried out again',
+        file = 'runtime/program/sequence.c',
+        old = 's->done.node[i]->effects_done = 0;',
+        new = 's->done.node[i]->effects_done = 1;',
+        spec = 'spec/whole_step_spec.lua',
+    },
+    {
+        name = 'a version that is put back is given again',
+        file = 'runtime/graph/cell.c',
+        old = '    c->version = ++last_version;',
+        new = '    c->version++, last_version++;',
+        spec = 'spec/whole_step_spec.lua',
+    },
+    {
+        name = 'an optimizer is left out of the step that is planned',
+        file = 'lua/wane/plan/step.lua',
+        old = '        if not opts.lines then return optimizer:step(loss) end\n',
+        new = '        if not opts.lines then return loss end\n',
+        spec = 'spec/whole_step_spec.lua',
     },
 }

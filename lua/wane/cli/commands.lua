@@ -25,7 +25,7 @@ table.sort(targets)
 local budget_text = 'the bytes that the step may reserve, such as 2GiB or 800MB'
 local warmup = { name = 'warmup', value = 'N', kind = 'count', least = 0,
     text = 'steps before those that are measured (1)' }
-local fused = { name = 'fused', text = 'measures opt:step(loss), which updates while it differentiates' }
+local lines = { name = 'lines', text = 'steps in three lines (zero_grad, backward, step) instead of opt:step(loss)' }
 
 local described = 'The script describes its step: it ends in `return wane.main { build = function(p) ... return fn, '
     .. 'model, optimizer end, defaults = { depth = 8 } }`, as `wane new x.lua` writes one.'
@@ -68,7 +68,8 @@ local commands = {
     {
         name = 'plan', operands = 'SCRIPT', least = 1, most = 1, files = '*.lua', own_value = 'VALUE',
         brief = "says what a script's step would need, and computes nothing",
-        text = { described, own:format 'plan',
+        text = { described, own:format 'plan', 'Where the script returns an optimizer, it is the whole training step: '
+            .. 'opt:step(loss), with the states of the optimizer.',
             'Where no plan fits the budget, it says how many bytes would do and what holds them; exit status 1.' },
         options = {
             policy_of "which activations are kept: save_all, sqrt, 'segments(4)', ...",
@@ -77,6 +78,7 @@ local commands = {
                 text = 'plans for another machine, by the rates of its data sheet: ' .. table.concat(targets, ', ') },
             { name = 'explain', text = 'says why each value is kept or computed again' },
             { name = 'json', text = 'prints the numbers of the plan as a line of JSON, behind what the script prints' },
+            lines,
         },
         examples = {
             { 'wane plan x.lua --policy sqrt --depth 16', 'bytes and seconds under a policy' },
@@ -86,12 +88,13 @@ local commands = {
     {
         name = 'measure', operands = 'SCRIPT', least = 1, most = 1, files = '*.lua', own_value = 'VALUE',
         brief = "measures a script's step: bytes predicted and measured, seconds",
-        text = { described, own:format 'measure' },
+        text = { described, own:format 'measure', 'Where the script returns an optimizer, it trains: opt:step(loss), '
+            .. 'or zero_grad, backward and step with --lines.' },
         options = {
             policy_of "which activations are kept: save_all, sqrt, 'segments(4)', ...",
             { name = 'budget', value = 'SIZE', kind = 'size', text = budget_text .. '; instead of a policy' },
             { name = 'steps', value = 'N', kind = 'count', least = 1, text = 'steps that are measured (5)' },
-            warmup, fused,
+            warmup, lines,
             { name = 'profile', text = 'adds up the seconds by op and by path of modules' },
         },
         examples = { { 'wane measure x.lua --policy sqrt --steps 10', 'ten steps under a policy' } },
@@ -120,7 +123,7 @@ local commands = {
                 text = 'steps of a point that are measured (3)' },
             warmup,
             { name = 'limit', value = 'SECONDS', kind = 'seconds', text = 'ends a point that takes longer' },
-            fused,
+            lines,
             { name = 'shard', value = 'I/N', kind = 'text', choices = { 'auto' }, text = 'takes every N-th point from '
                 .. 'the I-th, into a file of its own; auto: the numbers of a Slurm array or of a rank of MPI' },
             { name = 'points', text = 'prints how many points there are, and runs none' },

@@ -134,6 +134,14 @@ local function plan_json(plan)
     return require('wane.report.json').encode(out)
 end
 
+-- Returns whether the optimizer of a script steps in three lines.
+local function lines_of(options, optimizer)
+    if options.lines and not optimizer then
+        refusal.raise { message = '--lines is how an optimizer steps: the script returns none', code = 2 }
+    end
+    return options.lines
+end
+
 --- Prints the plan of a script's step.
 -- @param found parsed command line
 -- @param command row of the table of commands
@@ -142,8 +150,9 @@ function commands.plan(found, command)
     local options = found.options
     local wane = require 'wane'
     local t = describe(found, command)
-    local fn = t.build(script.parameters(t, found, command))
-    local plan, why = wane.plan(fn, { policy = options.policy, budget = options.budget, target = options.target })
+    local fn, _, optimizer = t.build(script.parameters(t, found, command))
+    local plan, why = wane.plan(fn, { policy = options.policy, budget = options.budget, target = options.target,
+        optimizer = optimizer, lines = lines_of(options, optimizer) })
     if plan == nil then
         say(options.json and require('wane.report.json').encode { refused = tostring(why) } or why)
         return 1
@@ -163,10 +172,7 @@ function commands.measure(found, command)
     local t = describe(found, command)
     local policy = options.policy or options.budget and ('budget(%s)'):format(options.budget) or nil
     local fn, _, optimizer = t.build(script.parameters(t, found, command))
-    if options.fused and not optimizer then
-        refusal.raise { message = '--fused measures opt:step(loss): the script has no optimizer', code = 2 }
-    end
-    say(require('wane').measure(fn, { policy = policy, optimizer = optimizer, fused = options.fused,
+    say(require('wane').measure(fn, { policy = policy, optimizer = optimizer, lines = lines_of(options, optimizer),
         steps = options.steps, warmup = options.warmup, profile = options.profile }))
     return 0
 end
@@ -200,7 +206,7 @@ local function sweep_of(t, found, command)
     local is_made, sweep = pcall(require('wane').sweep, {
         build = t.build, defaults = t.defaults, grid = script.grid(t, found, command), out = options.out,
         resume = options.resume, retry_failed = options['retry-failed'], order = options.order or t.order,
-        repeats = options.repeats, warmup = options.warmup, limit = options.limit, fused = options.fused,
+        repeats = options.repeats, warmup = options.warmup, limit = options.limit, lines = options.lines,
         verbose = options.verbose, shard = options.shard,
         title = options.title or found.operands[1]:match '([^/]+)%.lua$',
     })

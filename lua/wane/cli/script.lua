@@ -52,6 +52,9 @@ function script.check(t, found, command)
         end
     end
     local says = next(known) ~= nil
+    if found.own.fused ~= nil and not known.fused then
+        misuse '--fused is gone: opt:step(loss) is how an optimizer steps; --lines is for zero_grad, backward and step'
+    end
     for name in pairs(found.own) do
         local hint = not known[name] and refusal.near('--' .. name, names, command.name) or ''
         if says and not known[name] then

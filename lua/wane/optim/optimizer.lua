@@ -220,19 +220,16 @@ local function update(self, opts)
     rawset(self, '_clipped', nil)
 end
 
--- Computes all gradients once and drops them under wane.anomaly, so that a value that is not finite is met before a
+-- Computes all gradients once and undoes it under wane.anomaly, so that a value that is not finite is met before a
 -- parameter changes.
-local function rehearse(request)
+local function try_gradients(request)
     if C.wn_anomaly(-1) == 0 then return end
     local program = require 'wane.program'
     if program.is_planning() then return end
-    local p = program.open {
-        mode = 'backward', roots = request.roots, scale = request.scale, policy = request.policy,
-        transient = true, again = true,
-    }
-    local ok, why = errors.pcall(p.go, p)
-    p:close()
-    if not ok then errors.again(why) end
+    require('wane.program.sequence').run(function()
+        program.run { mode = 'backward', roots = request.roots, scale = request.scale, policy = request.policy,
+            again = true }
+    end, 'step', { undone = true }, function() end)
 end
 
 -- Runs forward, backward and update of the losses `roots` as one program.
@@ -245,7 +242,7 @@ local function fused(self, roots, opts)
     end
     local request = { mode = 'step', roots = roots, updates = list, scale = opts.scale, policy = policy,
         clip = self.clip_norm or nil }
-    rehearse(request)
+    try_gradients(request)
     run(self, request, who)
 end
 

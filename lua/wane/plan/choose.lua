@@ -11,7 +11,6 @@ local explain = require 'wane.plan.explain'
 local plan = require 'wane.plan'
 local progress = require 'wane.report.progress'
 local program = require 'wane.program'
-local rehearse = require 'wane.program.rehearse'
 
 local C, check = binding.C, binding.check
 local tonumber = tonumber
@@ -102,15 +101,23 @@ end
 -- Makes the error of a budget that no plan of a step of one program fits.
 local function infeasible(self, limit, least, first)
     if first.reserved == least then
-        return errors.new('budget', ('a budget of %s bytes cannot be kept: making the %d states of the step, before '
-            .. 'its first run, takes %s bytes (%s)'):format(bytes.exact(limit), first.cells, bytes.exact(least),
-            bytes.text(least)), { min_budget = least, holders = {}, budget = limit,
-            explain = explain.budget })
+        return choose.refusal_of_first(limit, least, first.cells)
     end
     local copy = {}
     for key, value in pairs(self.request) do copy[key] = value end
     copy.policy = require('wane.policy').least()
     return choose.refusal(limit, least, holders_of(smallest(copy)), '')
+end
+
+--- Makes the error of a budget that making the states of a step exceeds.
+-- @param limit budget in bytes
+-- @param least bytes that making the states takes
+-- @param cells how many states are made
+-- @return error object, as of choose.refusal
+function choose.refusal_of_first(limit, least, cells)
+    return errors.new('budget', ('a budget of %s bytes cannot be kept: making the %d states of the step, before its '
+        .. 'first run, takes %s bytes (%s)'):format(bytes.exact(limit), cells, bytes.exact(least), bytes.text(least)),
+        { min_budget = least, holders = {}, budget = limit, explain = explain.budget })
 end
 
 --- Makes the error of a budget that no plan fits.
@@ -135,7 +142,8 @@ end
 -- @param p open program
 -- @return list of { what =, bytes =, value = }
 function choose.holders(p)
-    check(C.wn_keep_apart(p.handle))
+    local policies = require 'wane.policy'
+    check(C.wn_decide_by(p.handle, policies.key(policies.least(), p.fallback)))
     local list = choose.points_of(p)
     check(C.wn_choose(p.handle, #list - 1))
     check(C.wn_plan(p.handle))
@@ -147,20 +155,12 @@ end
 -- @param limit bytes
 -- @raise 'budget', with min_budget and holders (list of { what =, bytes = }), when no plan fits
 function choose.within(self, limit)
-    local list, beside = choose.points_of(self), 0
-    local first, least
-    if self.part then -- self is one of several programs of a step
-        first, beside = self.part.first, self.part.beside.reserved
-        least = rehearse.needed(self.part, list[#list].reserved)
-    else
-        first = self:first()
-        least = choose.with_first(first, list[#list].reserved)
-    end
-    beside = beside + first.beside -- the data that states begin as is held until the first step is over
+    local list = choose.points_of(self)
+    local first = self.first_run or self:first() -- of a part of a step as the parts before it leave the states
+    local least = choose.with_first(first, list[#list].reserved)
     for i, p in ipairs(least <= limit and list or {}) do
-        if p.reserved + beside <= limit then return check(C.wn_choose(self.handle, i - 1)) end
+        if p.reserved + first.beside <= limit then return check(C.wn_choose(self.handle, i - 1)) end
     end
-    if self.part then error(errors.new('budget', 'of one program of a step', { budget = limit }), 0) end
     error(infeasible(self, limit, least, first), 0)
 end
 

@@ -209,11 +209,12 @@ function costs.profile(fn, opts)
     end
     costs.load()
     local steps = opts.steps and errors.count(opts.steps, 'wane.profile: steps', 1, errors.MOST_STEPS)
-    local request = require('wane.program.rehearse').one_of(fn, 'wane.profile')
-    local profile = require 'wane.plan.profile'
-    local seconds, list, why = profile.take(fn, request and request.mode or 'several', steps, opts.policy, function()
-        local again = require('wane.program.rehearse').one_of(fn, 'wane.profile')
-        return again and roofline_of(again, opts.policy)
+    local requests = require('wane.program.sequence').requests
+    local list_of, profile = requests(fn, 'wane.profile'), require 'wane.plan.profile'
+    local mode = #list_of == 1 and list_of[1].mode or 'several'
+    local seconds, list, why = profile.take(fn, mode, steps, opts.policy, function()
+        local again = requests(fn, 'wane.profile')
+        return #again == 1 and roofline_of(again[1], opts.policy) or nil
     end)
     setmetatable(list, Profile)
     for key, s in pairs(seconds) do list[#list + 1] = { key = key, seconds = s } end

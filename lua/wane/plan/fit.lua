@@ -2,9 +2,11 @@
 -- @module wane.plan.fit
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
-local planning = require 'wane.plan.planning'
+local step = require 'wane.plan.step'
 
 local raise = errors.raise
+
+local options = { 'budget', 'from', 'most', 'policy', 'target', unpack(step.options) }
 
 local fit = {}
 
@@ -13,8 +15,8 @@ local fit = {}
 -- n doubles until no plan fits, then the interval is halved. Nothing runs. The search requires that the least bytes of
 -- the step do not fall as n grows.
 -- @param fn_of function(n) that returns a function(); that one returns the loss, or steps
--- @param opts { budget = bytes or text, from = 1, most = 2^20, policy =, target = }: from and most bound n, the rest is
--- as for wane.plan
+-- @param opts { budget = bytes or text, from = 1, most = 2^20, policy =, target =, optimizer =, lines = }: from and
+-- most bound n, the rest is as for wane.plan
 -- @return n and its Plan; or nil and the error object of wane.plan when `from` does not fit
 -- @raise 'value' for a missing budget, an fn_of that is not a function, or bounds out of [1, 2^52]
 -- @usage
@@ -24,7 +26,7 @@ local fit = {}
 -- end, { budget = '16 KiB', most = 1024 })
 -- print(n, plan.reserved <= 16 * wane.KiB)
 function fit.fit(fn_of, opts)
-    opts = errors.check_options(opts, { 'budget', 'from', 'most', 'policy', 'target' }, 'wane.fit')
+    opts = errors.check_options(opts, options, 'wane.fit')
     if type(fn_of) ~= 'function' then
         raise(nil, 'value', 'wane.fit: expected a function(n) that returns a step, got %s', errors.describe(fn_of))
     end
@@ -33,7 +35,8 @@ function fit.fit(fn_of, opts)
     local low = errors.count(opts.from or 1, 'wane.fit: from', 1, 2 ^ 52)
     local most = errors.count(opts.most or 2 ^ 20, 'wane.fit: most', 1, 2 ^ 52)
     local function try(n)
-        return planning.plan(fn_of(n), { budget = budget, policy = opts.policy, target = opts.target })
+        return step.plan(fn_of(n), { budget = budget, policy = opts.policy, target = opts.target,
+            optimizer = opts.optimizer, lines = opts.lines })
     end
     local best, why = try(low)
     if not best then return nil, why end

@@ -6,7 +6,8 @@
 -- A frontier is a printable list of points, fastest first.
 --
 -- A point has `reserved` and `peak` (bytes), `seconds`, `overhead` (seconds over those of the first point, minus 1),
--- `recomputed` (count of nodes), `name` (which proposal it comes from) and `policy` (gives that plan).
+-- `recomputed` (count of nodes), `name` (which proposal it comes from), `policies` (give that plan to the run points
+-- that choose, in order) and, where one chooses, `policy`.
 --
 -- Fields: `here` (the plan under the script's own policies: reserved, peak, seconds), `heuristics` (plans of
 -- hand-written policies: name, reserved, peak, seconds, and best, the seconds of the fastest point within the same
@@ -17,15 +18,15 @@ local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
 local choose = require 'wane.plan.choose'
 local plan = require 'wane.plan'
-local planning = require 'wane.plan.planning'
 local palette = require 'wane.report.palette'
 local plot = require 'wane.report.plot'
 local program = require 'wane.program'
-local rehearse = require 'wane.program.rehearse'
+local sequence = require 'wane.program.sequence'
+local step = require 'wane.plan.step'
 local system = require 'wane.system'
 local table_ = require 'wane.report.table'
 
-local C, check, raise = binding.C, binding.check, errors.raise
+local C, check = binding.C, binding.check
 
 local frontier = {}
 
@@ -73,94 +74,106 @@ local function best_within(self, reserved)
     end
 end
 
--- Opens the programs that fn runs. With `names`, each part has `also`: the same request under the script's own policies
--- (also[1]) and under each named policy. In a large program they are opened one at a time by also.later(i), unless the
--- request depends on gradients that fn clears or makes before it.
+-- Opens the parts of fn's step. With `names`, each part that chooses has `also`: the same request under the script's
+-- own policies (also[1]) and under each named policy. In a large program they are opened one at a time by
+-- also.later(i), unless the request depends on gradients that fn clears or makes before it.
 local function open(fn, opts, what, names)
-    local policy = opts.policy ~= nil and require('wane.policy').anew(opts.policy) or nil
-    local target = require('wane.plan.target').of(opts.target, what)
-    local function with(request, name) return rehearse.with(request, name or policy, target) end
-    return rehearse.open(fn, what, with, names and function(request, p)
+    return (step.open(fn, opts, what, names and function(request, p, with)
         local also = {}
+        if not sequence.chooses(request) and request.mode ~= 'eval' then return also end
         function also.later(i) return program.open(with(request, names[i - 1])) end
-        local depends = request.mode ~= 'step' and program.is_planning()
-        if C.wn_node_count(p.handle) > LARGE and not depends then return also end
+        local is_free = request.mode == 'step' or request.is_alone
+        if C.wn_node_count(p.handle) > LARGE and is_free then return also end
         for i = 1, #names + 1 do also[i] = also.later(i) end
         return also
-    end)
+    end))
 end
 
-local function close(list)
+-- Splits the parts of a step into those whose plans can be chosen and the others; a step of one part chooses it.
+local function split(list)
+    local chosen, fixed = {}, {}
     for _, part in ipairs(list) do
-        part.program:close()
-        for _, p in ipairs(part.also or {}) do p:close() end
+        table.insert((#list == 1 or sequence.chooses(part.request)) and chosen or fixed, part)
     end
+    return chosen, fixed
 end
 
--- Returns the program of a step whose plan can be chosen. Raises 'unsupported' when there are several.
-local function chosen_of(list)
-    local found
+-- Returns { reserved =, peak =, seconds =, recomputed =, own = list of bytes reserved by each } of a whole step, of one
+-- plan for each chosen part; `fixed` holds these of the others.
+local function sum_of(chosen, plans, fixed)
+    local all = { reserved = fixed.reserved, peak = fixed.peak, seconds = fixed.seconds, recomputed = 0, own = {} }
+    for i, q in ipairs(plans) do
+        local beside = chosen[i].beside
+        all.reserved = math.max(all.reserved, q.reserved + beside.reserved)
+        all.peak = math.max(all.peak, q.peak + beside.live)
+        all.seconds, all.recomputed = all.seconds + q.seconds, all.recomputed + (q.recomputed or 0)
+        all.own[i] = q.reserved
+    end
+    all.name = plans[1].name
+    return all
+end
+
+-- Returns the bytes and seconds of the parts that nothing chooses.
+local function fixed_of(list)
+    local fixed = { reserved = 0, peak = 0, seconds = 0 }
     for _, part in ipairs(list) do
-        if #list == 1 or rehearse.chooses(part) then
-            if found then
-                raise(nil, 'unsupported', 'wane.frontier: the function runs %d programs (%s), and plans of more than '
-                    .. 'one of them can be chosen; wane.plan and wane.min_budget take such a step', #list,
-                    rehearse.modes(list))
-            end
-            found = part
-        end
+        local p = plan.of(part.program:plan())
+        fixed.reserved = math.max(fixed.reserved, p.reserved + part.beside.reserved)
+        fixed.peak, fixed.seconds = math.max(fixed.peak, p.peak + part.beside.live), fixed.seconds + p.seconds
     end
-    return found or list[1]
+    return fixed
 end
 
--- Returns function(q) that turns the bytes and seconds of one program's plan q into those of the whole step. It adds
--- the bytes held beside the program and the seconds of the other programs, and raises the bytes to what those need.
-local function step_of(list, part)
-    if #list == 1 then return function(q) return q end end
-    local floor, peak, seconds = planning.floor(list), 0, 0
-    for _, other in ipairs(list) do
-        if other ~= part then
-            local p = plan.of(other.program:plan())
-            peak, seconds = math.max(peak, p.peak + other.beside.live), seconds + p.seconds
+-- Returns the plans of a step that no other beats: within each limit of bytes, every part has its fastest plan.
+-- lists: the points of each chosen part, fastest first.
+local function points_of_step(chosen, lists, fixed)
+    local out, at, plans = {}, {}, {}
+    for i, list in ipairs(lists) do at[i], plans[i] = 1, list[1] end
+    while true do
+        local point, largest = sum_of(chosen, plans, fixed), nil
+        if #out == 0 or point.reserved < out[#out].reserved then out[#out + 1] = point end
+        for i, q in ipairs(plans) do
+            if q.reserved + chosen[i].beside.reserved == point.reserved then largest = largest or i end
         end
-    end
-    return function(q)
-        if not q then return nil end
-        q.own = q.reserved
-        q.reserved = math.max(q.reserved + part.beside.reserved, floor)
-        q.peak, q.seconds = math.max(q.peak + part.beside.live, peak), q.seconds + seconds
-        return q
+        if not largest or not lists[largest][at[largest] + 1] then return out end
+        at[largest] = at[largest] + 1
+        plans[largest] = lists[largest][at[largest]]
     end
 end
 
--- Turns points of a program into points of its step. Of points that reserve equal bytes then, the fastest one stays.
-local function points_of_step(points, of_step)
-    local out = {}
-    for _, q in ipairs(points) do
-        of_step(q)
-        if #out == 0 or q.reserved < out[#out].reserved then out[#out + 1] = q end
+-- Returns the numbers of the step whose chosen parts have the plans of their i-th further program, or nil.
+local function step_under(chosen, i, fixed, name)
+    local plans = {}
+    for k, part in ipairs(chosen) do
+        plans[k] = summary_of(part.also[i] or part.also.later(i), name)
+        if not plans[k] then return nil end
     end
-    return out
+    return sum_of(chosen, plans, fixed)
 end
 
 -- Fills the frontier: all points, the `count` that are listed, the script's own plan, and hand-written policies.
 local function fill(self, list, count)
-    local part = chosen_of(list)
-    if C.wn_is_planned(part.program.handle) == 0 then
-        require('wane.policy.decide').apply(part.program, part.program.policy, part.program.fallback)
+    local chosen, fixed = split(list)
+    local lists, tried = {}, 0
+    fixed = fixed_of(fixed)
+    for i, part in ipairs(chosen) do
+        local p = part.program
+        if C.wn_is_planned(p.handle) == 0 then require('wane.policy.decide').apply(p, p.policy, p.fallback) end
+        local points, count_tried = choose.points_of(p)
+        lists[i], tried = points, tried + count_tried
     end
-    local of_step = step_of(list, part)
-    local points, tried = choose.points_of(part.program)
-    self.all, self.tried = points_of_step(points, of_step), tried
-    if #list == 1 then let_go(part.program) end -- its points are read, and the plans that follow need the memory
-    self.here = of_step(summary_of(part.also[1] or part.also.later(1)))
+    self.all, self.tried = points_of_step(chosen, lists, fixed), tried
+    if #list == 1 then let_go(list[1].program) end -- its points are read, and the plans that follow need the memory
+    self.here = step_under(chosen, 1, fixed)
     for _, q in ipairs(self.all) do
         q.overhead = q.seconds / self.all[1].seconds - 1
-        q.policy = require('wane.policy').budget(q.own or q.reserved)
+        q.policies = {}
+        for i, own in ipairs(q.own) do q.policies[i] = require('wane.policy').budget(own) end
+        q.policy = #q.policies == 1 and q.policies[1] or nil
     end
     for i, q in ipairs(thinned(self.all, count)) do self[i] = q end
     for i, name in ipairs(by_hand) do
-        local found = of_step(summary_of(part.also[i + 1] or part.also.later(i + 1), name))
+        local found = step_under(chosen, i + 1, fixed, name)
         if found then
             found.best = best_within(self, found.reserved)
             table.insert(self.heuristics, found)
@@ -172,21 +185,20 @@ end
 -- @param fn function() that returns the loss, or runs a step: opt:step(loss), or zero_grad, backward and step();
 -- nothing runs
 -- @param opts { points = 50 (most entries of the list), policy = (its decisions bind every plan), target = (name of a
--- machine) }
--- @return Frontier. The bytes of a step of several programs are those of the whole step, and `policy` of a point is for
--- its backward.
--- @raise 'unsupported' when plans of several programs of a step can be chosen; 'value' for wrong options
+-- machine), optimizer =, lines = (the training step of the loss, as of wane.plan) }
+-- @return Frontier. Bytes and seconds are those of the whole step; `policies` of a point are for its backwards.
+-- @raise 'value' for wrong options
 -- @usage
 -- local function loss() return model(x):sum() end
 -- local frontier = wane.frontier(loss, { points = 5 })
 -- print(wane.plan(loss, { policy = frontier[#frontier].policy }).reserved == frontier[#frontier].reserved) --> true
 function frontier.frontier(fn, opts)
-    opts = errors.check_options(opts, { 'points', 'policy', 'target' }, 'wane.frontier')
+    opts = errors.check_options(opts, { 'points', 'policy', 'target', unpack(step.options) }, 'wane.frontier')
     local count = errors.count(opts.points or 50, 'wane.frontier: points', 2, 10000)
     local list = open(fn, opts, 'wane.frontier', by_hand)
     local self = setmetatable({ heuristics = {} }, Frontier)
     local ok, why = errors.pcall(fill, self, list, count)
-    close(list)
+    sequence.close(list)
     if not ok then errors.again(why) end
     return self
 end
@@ -195,21 +207,16 @@ end
 -- least those of making its states before the first run. For a step of several programs it is the maximum over them,
 -- each with the bytes that the others hold beside it.
 -- @param fn as for wane.frontier
--- @param opts { policy = (its decisions bind every plan), target = (name of a machine) }
+-- @param opts { policy = (its decisions bind every plan), target = (name of a machine), optimizer =, lines = }
 -- @return bytes
 -- @raise 'value' for wrong options
 -- @usage
 -- print(wane.min_budget(function() return model(x):sum() end))
 function frontier.min_budget(fn, opts)
-    opts = errors.check_options(opts, { 'policy', 'target' }, 'wane.min_budget')
+    opts = errors.check_options(opts, { 'policy', 'target', unpack(step.options) }, 'wane.min_budget')
     local list = open(fn, opts, 'wane.min_budget')
-    local ok, least = errors.pcall(function()
-        if #list > 1 then return planning.least(list) end
-        local p = list[1].program
-        local reserved = choose.least_of(p)
-        return choose.with_first(p:first(), reserved)
-    end)
-    close(list)
+    local ok, least = errors.pcall(step.least, list)
+    sequence.close(list)
     if not ok then errors.again(least) end
     return least
 end

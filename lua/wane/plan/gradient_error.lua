@@ -8,11 +8,9 @@
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
-local measure = require 'wane.plan.measure'
-local op = require 'wane.tensor.op'
 local plan = require 'wane.plan'
 local policy = require 'wane.policy'
-local program = require 'wane.program'
+local sequence = require 'wane.program.sequence'
 local table_ = require 'wane.report.table'
 local tensor = require 'wane.tensor'
 
@@ -47,24 +45,15 @@ end
 
 -- Runs a step under a policy. Returns its gradients and the numbers of its plan: peak, reserved, lossy, seconds.
 local function run(fn, chosen)
-    local request = plan.request_of(fn, what)
-    if request.mode ~= 'backward' then
-        raise(nil, 'value', '%s: the function runs a %s; return the loss, so that there are gradients and nothing is '
-            .. 'trained', what, request.mode)
-    end
-    local p = program.open(measure.quietly(request, chosen))
-    local ok, result = errors.pcall(function()
-        p:plan():run()
-        local list = {}
+    local found = sequence.backward(fn, what, chosen, function(p)
+        local list, made = {}, plan.of(p)
         for i = 0, C.wn_program_cells(p.handle) - 1 do list[#list + 1] = read_cell(p, i) end
-        local made = plan.of(p)
         return { gradients = list, peak = made.peak, reserved = made.reserved, lossy = made.lossy,
             seconds = made.seconds }
     end)
-    op.new_epoch()
-    p:close()
-    if not ok then errors.again(result) end
-    return result
+    if found then return found end
+    raise(nil, 'value', '%s: the function must return a loss that needs a gradient and run nothing, so that there are '
+        .. 'gradients and nothing is trained', what)
 end
 
 -- ---- comparing ----------------------------------------------------------------------------------------------------

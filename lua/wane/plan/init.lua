@@ -1,6 +1,6 @@
 --- Class Plan: the bytes and seconds of a step before it runs, its decisions, and its schedule.
 --
--- wane.plan (plan/planning.lua) makes plans. The numbers are the simulator's for the schedule that a run would execute;
+-- wane.plan (plan/step.lua) makes plans. The numbers are the simulator's for the schedule that a run would execute;
 -- the field `costs` says where the seconds come from. A plan is a policy too: model:checkpoint(plan) repeats its
 -- decisions.
 --
@@ -27,7 +27,6 @@ local errors = require 'wane.errors'
 local plot = require 'wane.report.plot'
 local phase = require 'wane.plan.phase'
 local program = require 'wane.program'
-local rehearse = require 'wane.program.rehearse'
 local table_ = require 'wane.report.table'
 local tensor = require 'wane.tensor'
 local torch_graph = require 'wane.plan.torch_graph'
@@ -410,21 +409,22 @@ end
 
 -- ---- making one -------------------------------------------------------------------------------------------
 local later = { allow = true }
+local gone = { fused = 'opt:step(loss) is how an optimizer steps, so leave it out; lines = true is for zero_grad, '
+    .. 'backward and step' }
 
---- Checks options as errors.check_options does, and refuses options of later versions by name.
+--- Checks options as errors.check_options does, and refuses options of later and of former versions by name.
 -- @param opts table of options, or nil
 -- @param allowed list of names
 -- @param what opens the message of an error
 -- @return opts, or an empty table for nil
--- @raise 'unsupported' for an option of a later version, 'value' for an unknown one
+-- @raise 'unsupported' for an option of a later version, 'value' for one of a former version and an unknown one
 -- @within Internal
 function plan.check_options(opts, allowed, what)
     for name in pairs(type(opts) == 'table' and opts or {}) do
+        if gone[name] then raise(nil, 'value', "%s: the option '%s' is gone: %s", what, name, gone[name]) end
         if later[name] then raise(nil, 'unsupported', "%s: the option '%s' is not in this version", what, name) end
     end
     return errors.check_options(opts, allowed, what)
 end
-
-plan.request_of = rehearse.only
 
 return plan

@@ -1,15 +1,18 @@
 --- wane.measure(fn, opts): runs a step several times and puts measured bytes and seconds beside predicted ones.
 --
--- Without `optimizer` nothing changes: the gradients go into cells that belong to the program and end with it, and the
--- random counter is restored. With `optimizer` it trains for warmup + steps steps. Measured bytes are those of the
--- executor's ledger, predicted bytes those of the simulator; `exact` says whether they were equal in every run.
+-- The step is the one that wane.plan plans: all its run points, with what each holds beside the others. Without
+-- `optimizer` nothing changes: gradients, running statistics and the random counter are put back, from copies that are
+-- not among the measured bytes. With `optimizer` it trains for warmup + steps steps. Measured bytes are those of the
+-- executor's ledger, less what the script holds beside the step; predicted bytes are the simulator's. `exact` says
+-- whether they were equal in every step.
 --
 -- Fields of a measurement:
 --
--- * `peak`, `predicted_peak`, `reserved`, `predicted_reserved`: bytes, the largest over the programs of a step;
--- * `at`, `kinds`, `predicted_at`, `predicted_kinds`: bytes by name, of the program with the backward;
+-- * `peak`, `predicted_peak`, `reserved`, `predicted_reserved`: bytes of the whole step;
+-- * `kinds`, `predicted_kinds`: bytes by name at the peak; `at`, `predicted_at`: of the run point with the backward;
 -- * `exact`: whether measured and predicted bytes were equal; `loss`: of the last step, or nil;
--- * `seconds`: median run time of a step; `wall`: median with recording; `times`, `walls`: lists of them;
+-- * `seconds`: median run time of the programs of a step; `wall`: median of a whole step, recording included; `times`,
+-- `walls`: lists of them;
 -- * `low`, `high`: quartiles of `times`, themselves measured; `spread`: their distance over the median; `load`: of the
 -- machine when the measurement began (processes, over the last minute), `cores`: that it has; `noisy`: nil, or words
 -- such as 'noisy: spread 31 %, load 2.1 on 2 cores', where the spread is above 10 % or the load above 1.25 a core;
@@ -22,10 +25,12 @@ local applications = require 'wane.plan.applications'
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
-local op = require 'wane.tensor.op'
 local plan = require 'wane.plan'
+local policies = require 'wane.policy'
 local program = require 'wane.program'
+local sequence = require 'wane.program.sequence'
 local spread = require 'wane.report.spread'
+local step = require 'wane.plan.step'
 local table_ = require 'wane.report.table'
 local tensor = require 'wane.tensor'
 local scoped = require 'wane.scoped'
@@ -65,14 +70,9 @@ function Result.__tostring(r)
 end
 
 local measured = binding.new('struct wn_measured')
-local summary = binding.new('struct wn_summary')
 
--- Adds the numbers of one program that ran to the row of its step.
-local function take(row, p)
-    check(C.wn_measured(p.handle, measured))
-    check(C.wn_summary(p.handle, summary))
-    local peak, reserved = tonumber(measured.peak), tonumber(measured.reserved)
-    local predicted, predicted_reserved = tonumber(summary.peak), tonumber(summary.reserved)
+-- Adds what a part of a step did, beside its bytes, to the row of the step.
+local function take(row, part, planned)
     row.seconds = row.seconds + measured.seconds
     row.disk = math.max(row.disk, tonumber(measured.disk))
     row.moved = row.moved + tonumber(measured.out) + tonumber(measured['in'])
@@ -80,95 +80,70 @@ local function take(row, p)
     row.stall_seconds = row.stall_seconds + measured.stall_seconds
     row.graphs = row.graphs + tonumber(measured.graph_launches)
     row.replayed, row.replayed_bytes = tonumber(measured.replayed), tonumber(measured.replayed_bytes)
-    row.exact = row.exact and peak == predicted and reserved == predicted_reserved
-        and measured.disk == summary.disk and measured.host == summary.host
-    if peak > row.peak then
-        row.kinds, row.predicted_kinds = plan.by_kind(measured.peak_kinds), plan.by_kind(summary.peak_kinds)
-    end
-    row.peak, row.predicted_peak = math.max(row.peak, peak), math.max(row.predicted_peak, predicted)
-    row.reserved = math.max(row.reserved, reserved)
-    row.predicted_reserved = math.max(row.predicted_reserved, predicted_reserved)
-    local mode = p.request.mode
-    if row.trace and mode ~= 'eval' then plan.of(p):trace(row.trace) end
-    if row.collector then row.collector:take(p) end
-    if mode == 'backward' or mode == 'step' or not row.at then
-        row.at, row.predicted_at = plan.by_instant(measured.at), plan.by_instant(summary.at)
-    end
+    row.exact = row.exact and tonumber(measured.peak) == planned.peak
+        and tonumber(measured.reserved) == planned.reserved
+        and tonumber(measured.disk) == planned.disk and tonumber(measured.host) == planned.host
+    if row.trace and part.request.mode ~= 'eval' then planned:trace(row.trace) end
+    if row.collector then row.collector:take(part.program) end
 end
 
-local function new_row(opts)
-    return { trace = opts.traced, collector = opts.collector, peak = -1, disk = 0, moved = 0, move_seconds = 0,
-        stall_seconds = 0,
-        predicted_peak = -1, reserved = -1, predicted_reserved = -1, seconds = 0, exact = true, graphs = 0 }
+-- Returns values of `more` added to those of the same names in `array`.
+local function add_kinds(kinds, more)
+    for name, value in pairs(more) do kinds[name] = kinds[name] + value end
+    return kinds
+end
+
+-- Fills the row of a step with its measured and predicted bytes. foreign: bytes of the device that are not the step's.
+local function fill(row, parts, foreign)
+    local plans = {}
+    for i, part in ipairs(parts) do
+        plans[i] = plan.of(part.program)
+        check(C.wn_measured(part.program.handle, measured))
+        take(row, part, plans[i])
+        local peak = tonumber(measured.peak + measured.beside) - foreign
+        if peak > row.peak then
+            row.peak, row.kinds = peak, add_kinds(plan.by_kind(measured.peak_kinds), part.beside.kinds)
+        end
+        row.reserved = math.max(row.reserved, tonumber(measured.reserved) + part.beside.reserved)
+    end
+    local totals, main = step.totals(parts, plans)
+    row.predicted_peak, row.predicted_reserved = totals.peak, totals.reserved
+    row.predicted_kinds, row.predicted_at = totals.kinds, totals.at
+    check(C.wn_measured(parts[main].program.handle, measured))
+    row.at = plan.by_instant(measured.at)
+    for name, value in pairs(row.at) do row.at[name] = value + parts[main].beside.live end
+    row.exact = row.exact and row.peak == row.predicted_peak and row.reserved == row.predicted_reserved
 end
 
 local function number_of(loss)
-    if not tensor.is(loss) or loss.device == 'meta' then return nil end
+    if not tensor.is(loss) or tensor.typed(loss)._ndim ~= 0 or loss.device == 'meta' then return nil end
     return loss:item()
 end
 
---- Copies a request so that nothing of its run stays: its gradients go into cells that belong to the program and end
--- with it, and running statistics stay as they are.
--- @param request of plan.request_of
--- @param policy replaces the policy of the request (optional)
--- @return request
-local function quietly(request, policy)
-    local copy = { transient = request.mode == 'backward' or request.mode == 'eval' }
-    for key, value in pairs(request) do copy[key] = value end
-    if policy ~= nil then copy.policy = policy end
-    return copy
+-- Returns function(request) that refuses to train. message: what it says about the mode of the run point.
+local function refusing(message)
+    return function(request)
+        if request.mode == 'backward' or request.mode == 'eval' then return end
+        raise(nil, 'value', message, request.mode)
+    end
 end
 
-measure.quietly = quietly
-
--- Runs one step that leaves nothing behind, and returns its row.
-local function quiet(fn, opts, what)
-    local request = plan.request_of(fn, 'wane.measure')
-    if request.mode ~= 'backward' and request.mode ~= 'eval' then
-        raise(nil, 'value', '%s', (what or 'wane.measure: the function runs a %s; return the loss and pass '
-            .. '{optimizer = opt} to let it train'):format(request.mode))
-    end
-    local row = new_row(opts)
-    local p = program.open(quietly(request, opts.policy)):plan()
-    local ok, why = errors.pcall(p.run, p)
-    op.new_epoch()
-    if not ok then
-        p:close()
-        errors.again(why)
-    end
-    take(row, p)
-    row.loss = tensor.typed(request.roots[1])._ndim == 0 and number_of(request.roots[1]) or nil
-    p:close() -- frees the gradients now, not when the collector runs
-    return row
-end
-
--- Runs one step that trains, and returns its row.
-local function train(fn, opts)
-    local row, programs = new_row(opts), {}
-    local loss
-    scoped('listen', function(p)
-        take(row, p)
-        programs[#programs + 1] = p
-    end, function()
-        loss = fn()
-        if row.peak >= 0 then return end -- fn ran the step itself
-        if not tensor.is(loss) then
-            raise(nil, 'value', 'wane.measure: the function must return the loss, it returned %s',
-                errors.describe(loss))
-        end
-        if opts.fused then
-            opts.optimizer:step(loss, { policy = opts.policy })
-        else
-            opts.optimizer:zero_grad()
-            loss:backward { policy = opts.policy }
-            opts.optimizer:step()
-        end
+-- Runs one step and returns its row. opts: { policies =, optimizer =, refusal = } and what is to be taken. Without an
+-- optimizer it leaves nothing behind. Garbage is collected first: its bytes must not vanish while those beside the step
+-- are counted.
+local function run(fn, opts)
+    local row = { trace = opts.traced, collector = opts.collector, peak = -1, disk = 0, moved = 0, move_seconds = 0,
+        stall_seconds = 0, reserved = -1, seconds = 0, exact = true, graphs = 0 }
+    collectgarbage()
+    collectgarbage() -- the first one ran finalizers, the second one frees what they released
+    local start, is_quiet = C.wn_now(), not opts.optimizer
+    return sequence.run(fn, 'wane.measure', { policies = opts.policies, undone = is_quiet,
+        check = is_quiet and refusing(opts.refusal) or nil }, function(parts, loss, foreign)
+        row.wall = C.wn_now() - start
+        fill(row, parts, foreign)
+        row.loss = number_of(loss)
+        return row
     end)
-    if row.peak < 0 then raise(nil, 'value', 'wane.measure: the function ran nothing and returned no loss') end
-    local limit = opts.policy and opts.policy.budget
-    if type(limit) == 'number' then require('wane.program.rehearse').check_budget(programs, limit, 'wane.measure') end
-    row.loss = tensor.is(loss) and tensor.typed(loss)._ndim == 0 and number_of(loss) or nil
-    return row
 end
 
 -- Adds the row of one step to the result; `times` says whether its seconds count.
@@ -194,16 +169,16 @@ local function add(result, row, times)
 end
 
 -- Runs one more step in which the seconds of each instruction are noted; it is not one of the measured steps.
-local function trace(step, fn, opts)
-    scoped('timing', 1, step, fn, setmetatable({ traced = opts.trace }, { __index = opts }))
+local function trace(fn, opts)
+    scoped('timing', 1, run, fn, setmetatable({ traced = opts.trace }, { __index = opts }))
 end
 
 -- Runs as many more steps with timing as were measured. Returns the collector of their instructions.
-local function collect(step, fn, opts, steps)
+local function collect(fn, opts, steps)
     local collector = applications.new()
     for _ = 1, steps do
         collector:begin()
-        scoped('timing', 1, step, fn, setmetatable({ collector = collector }, { __index = opts }))
+        scoped('timing', 1, run, fn, setmetatable({ collector = collector }, { __index = opts }))
     end
     return collector
 end
@@ -223,23 +198,31 @@ function Result.by(r, what)
     return r.collector:by(what, 'measurement:by')
 end
 
-local options = { 'steps', 'warmup', 'policy', 'budget', 'optimizer', 'fused', 'trace', 'profile' }
+local options = { 'steps', 'warmup', 'policy', 'budget', 'trace', 'profile', unpack(step.options) }
 
--- Tells whether x has the two methods of an optimizer. An x that raises for unknown names has none.
-local function is_optimizer(x)
-    local ok, found = pcall(function() return type(x.step) == 'function' and type(x.zero_grad) == 'function' end)
-    return ok and found
+-- Returns the policies of the run points of a step that choose: under a budget each has what the others leave it.
+local function policies_of(fn, chosen)
+    if not policies.limit_of(chosen) then return chosen and { chosen } or nil end
+    local planned, why = step.plan(fn, { policy = chosen })
+    if planned == nil then error(why, 0) end
+    local list = {}
+    for _, part in ipairs(planned.sequence) do
+        if sequence.chooses(part.request) then list[#list + 1] = part.program.policy end
+    end
+    sequence.close(planned.sequence)
+    return list[1] and list or { chosen }
 end
 
 --- Measures a step.
 -- @param fn function() that records and returns the loss; with `optimizer` it may run the step itself
--- @param opts { steps = 5, warmup = 1, policy =, budget =, optimizer =, fused = false (true: opt:step(loss)), trace =
--- (name of a file: one more step runs, and plan:trace writes it with measured seconds), profile = false (true: the step
--- runs `steps` more times, in which each instruction is timed; result:by 'op', 'path', 'type' and 'phase' are tables of
--- calls, seconds, shares, GFLOP/s or GB/s, and the first two print) }
+-- @param opts { steps = 5, warmup = 1, policy =, budget =, optimizer = (trains the loss by opt:step(loss)), lines =
+-- false (true: by zero_grad, backward and step), trace = (name of a file: one more step runs, and plan:trace writes it
+-- with measured seconds), profile = false (true: the step runs `steps` more times, in which each instruction is timed;
+-- result:by 'op', 'path', 'type' and 'phase' are tables of calls, seconds, shares, GFLOP/s or GB/s, and the first two
+-- print) }
 -- @return Result, printable
--- @raise 'value' for wrong options and for a function that trains without `optimizer`; 'unsupported' for a step of
--- several run points without `optimizer`; errors of the run
+-- @raise 'value' for wrong options and for a function that trains without `optimizer`; 'budget' where no plan of the
+-- step fits; errors of the run
 -- @usage
 -- local m = wane.measure(function() return model(x):sum() end, { steps = 2, policy = 'recompute_all' })
 -- print(m.exact, m.peak == m.predicted_peak) --> true	true
@@ -250,25 +233,20 @@ function measure.measure(fn, opts)
         raise(nil, 'unsupported', "wane.measure: the option 'restore' is not in this version")
     end
     opts = plan.check_options(opts, options, 'wane.measure')
-    opts = setmetatable({ policy = require('wane.program.grad').policy(opts) }, { __index = opts })
     local steps = errors.count(opts.steps or 5, 'wane.measure: steps', 1, errors.MOST_STEPS)
     local warmup = errors.count(opts.warmup or 1, 'wane.measure: warmup', 0, errors.MOST_STEPS)
     errors.check_flags(opts, { 'profile' }, 'wane.measure')
-    if opts.optimizer and not is_optimizer(opts.optimizer) then
-        raise(nil, 'value', 'wane.measure: optimizer must be an optimizer, got %s', errors.describe(opts.optimizer))
-    end
+    fn = step.of(fn, opts, 'wane.measure')
+    opts = setmetatable({ policies = policies_of(fn, require('wane.program.grad').policy(opts)),
+        refusal = 'wane.measure: the function runs a %s; return the loss and pass {optimizer = opt} to let it train' },
+        { __index = opts })
     local result = setmetatable({ peak = -1, predicted_peak = -1, reserved = -1, predicted_reserved = -1, exact = true,
         move_seconds = 0, stall_seconds = 0, hidden = 0, times = {}, walls = {}, steps = steps,
         warmup = warmup, trained = opts.optimizer ~= nil }, Result)
     for name, value in pairs(spread.machine()) do result[name] = value end
-    for i = 1, warmup + steps do
-        local start = C.wn_now()
-        local row = (opts.optimizer and train or quiet)(fn, opts)
-        row.wall = C.wn_now() - start
-        add(result, row, i > warmup)
-    end
-    if opts.profile then result.collector = collect(opts.optimizer and train or quiet, fn, opts, steps) end
-    if opts.trace then trace(opts.optimizer and train or quiet, fn, opts) end
+    for i = 1, warmup + steps do add(result, run(fn, opts), i > warmup) end
+    if opts.profile then result.collector = collect(fn, opts, steps) end
+    if opts.trace then trace(fn, opts) end
     local times = spread.of(result.times)
     result.seconds, result.wall = times.median, spread.of(result.walls).median
     result.low, result.high, result.spread = times.low, times.high, times.spread
@@ -335,16 +313,12 @@ end
 --- Returns a fingerprint of all gradients of a step, the bits that no lossless policy may change. Leaves none behind.
 -- @param fn function() that records and returns the loss
 -- @param policy policy of the step (optional)
--- @return 16 hexadecimal digits; nil when fn returns no loss that needs a gradient
+-- @return 16 hexadecimal digits; nil when fn is more or other than one backward
 -- @within Internal
 function measure.gradients(fn, policy)
-    local request = plan.request_of(fn, 'measure.gradients')
-    if request.mode ~= 'backward' then return nil end
-    local p = program.open(quietly(request, policy)):plan():run()
-    op.new_epoch()
-    local text = digest_of_kind(p, C.WN_KIND_GRADIENT)
-    p:close()
-    return text
+    return sequence.backward(fn, 'measure.gradients', policy, function(p)
+        return digest_of_kind(p, C.WN_KIND_GRADIENT)
+    end)
 end
 
 --- Class of results of wane.check; prints. Fields: `compared` (count of values), `bytes` (of these values), `loss`.
@@ -369,9 +343,8 @@ end
 -- print(wane.check(function() return model(x):sum() end, { policy = 'every(1)' }))
 function measure.check(fn, opts)
     opts = plan.check_options(opts, { 'policy', 'budget' }, 'wane.check')
-    local chosen = { policy = require('wane.program.grad').policy(opts) }
-    local row = scoped('replay', 1, quiet, fn, chosen, 'wane.check: the function runs a %s; return the loss, so that '
-        .. 'nothing is trained')
+    local row = scoped('replay', 1, run, fn, { policies = policies_of(fn, require('wane.program.grad').policy(opts)),
+        refusal = 'wane.check: the function runs a %s; return the loss, so that nothing is trained' })
     return setmetatable({ compared = row.replayed, bytes = row.replayed_bytes, loss = row.loss }, Checked)
 end
 

@@ -14,11 +14,8 @@
 -- @internal wane.plan.profile
 local binding = require 'wane.ffi'
 local applications = require 'wane.plan.applications'
-local errors = require 'wane.errors'
-local op = require 'wane.tensor.op'
-local plan = require 'wane.plan'
-local planning = require 'wane.plan.planning'
-local program = require 'wane.program'
+local steps_of = require 'wane.plan.step'
+local sequence = require 'wane.program.sequence'
 local scoped = require 'wane.scoped'
 
 local C, check = binding.C, binding.check
@@ -46,21 +43,15 @@ local measured = binding.new('struct wn_measured')
 local function step(fn, mode, policy, look)
     local seen = {}
     local function listen(p) seen[#seen + 1] = look(p) end
-    if mode == 'backward' or mode == 'eval' then
-        local copy = { transient = true }
-        for key, value in pairs(plan.request_of(fn, 'wane.profile')) do copy[key] = value end
-        if policy ~= nil then copy.policy = policy end
-        local p = program.open(copy):plan()
-        local ok, why = errors.pcall(p.run, p)
-        op.new_epoch()
-        if ok then listen(p) end
-        p:close() -- a gradient that lives on would put the next step's gradient into memory that nothing has touched
-        if not ok then errors.again(why) end
-    elseif policy ~= nil then
-        scoped('listen', listen, scoped, 'call policy', policy, fn)
-    else
+    if mode == 'other' then
         scoped('listen', listen, fn)
+        return seen
     end
+    local undone = mode == 'backward' or mode == 'eval'
+    local policies = policy ~= nil and { policy } or nil
+    sequence.run(fn, 'wane.profile', { policies = policies, undone = undone }, function(parts)
+        for _, part in ipairs(parts) do listen(part.program) end
+    end)
     return seen
 end
 
@@ -106,11 +97,11 @@ end
 local function policies_of(fn, mode, policy)
     if policy ~= nil or mode == 'eval' then return { { policy = policy } } end
     local list, seen = { {} }, {}
-    local own = planning.plan(fn)
+    local own = steps_of.plan(fn)
     if own == nil then return list end
     seen[own.recomputed] = true
     for _, name in ipairs(others) do
-        local ok, p = pcall(planning.plan, fn, { policy = name })
+        local ok, p = pcall(steps_of.plan, fn, { policy = name })
         if ok and p and p.reserved <= own.reserved and not seen[p.recomputed] then
             seen[p.recomputed] = true
             list[#list + 1] = { policy = name }

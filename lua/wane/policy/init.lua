@@ -333,6 +333,33 @@ function policy.within_budget(p, size)
     return bounded[budget]
 end
 
+-- Returns the budget that decides among the parts of a policy, itself included, or nil.
+local function budget_in(p)
+    if p.budget then return p end
+    for _, part in ipairs(p.parts or {}) do
+        local found = budget_in(part)
+        if found then return found end
+    end
+end
+
+--- Returns the bytes of a policy's budget; nil for no budget, and for 'least'.
+-- @within Internal
+function policy.limit_of(p)
+    local found = p and budget_in(p)
+    return found and type(found.budget) == 'number' and found.budget or nil
+end
+
+--- Returns a policy that has a budget with other bytes in it: the same two give the same object.
+-- @within Internal
+function policy.within(p, size)
+    if p.budget then return policy.budget(size, { allow = p.allow }) end
+    local list, bounded = {}, rawget(p, 'bounded') or {}
+    for i, part in ipairs(p.parts) do list[i] = budget_in(part) and policy.within(part, size) or part end
+    p.bounded = bounded
+    bounded[size] = bounded[size] or policy.compose(unpack(list))
+    return bounded[size]
+end
+
 -- ---- recipes ------------------------------------------------------------------------------------------------
 local recipes = setmetatable({}, { __mode = 'v' })
 

@@ -49,18 +49,18 @@ scoped.register('counter', function(value)
     return before
 end)
 
-local before_rehearsal = binding.new('int32_t[1]')
+local before_sequence = binding.new('int32_t[1]')
 
-scoped.register('rehearsal', function(handle)
-    check(C.wn_rehearse(handle, before_rehearsal))
-    return before_rehearsal[0]
+scoped.register('sequence', function(handle)
+    check(C.wn_sequence_enter(handle, before_sequence))
+    return before_sequence[0]
 end)
 
-local call_policy -- the policy of run points without their own
+local prepare -- function(request) -> the request that runs in its place; nil: each runs as it is
 
-scoped.register('call policy', function(p)
-    local before = call_policy
-    call_policy = p
+scoped.register('prepare', function(fn)
+    local before = prepare
+    prepare = fn
     return before
 end)
 
@@ -134,12 +134,10 @@ local function open(request)
     fill_handles('cells', request.cells)
     fill_updates(request.updates)
     r.mode = mode
-    r.joint, r.again, r.transient = request.joint and 1 or 0, request.again and 1 or 0, request.transient and 1 or 0
+    r.joint, r.again = request.joint and 1 or 0, request.again and 1 or 0
     r.scale, r.clip = request.scale or 1, request.clip or 0
     r.target = request.target or 0
-    local chosen = request.policy
-    if chosen == nil then chosen = call_policy end
-    local explicit = chosen ~= nil and policy.of(chosen) or nil
+    local explicit = request.policy ~= nil and policy.of(request.policy) or nil
     local fallback = policy.default
     r.policy = policy.key(explicit, fallback)
     local handle = binding.id(C.wn_open(r))
@@ -153,7 +151,7 @@ local function own(p)
 end
 
 --- Opens a program without planning or running it.
--- @param request { mode =, roots =, cells =, updates =, policy =, joint =, again =, transient =, scale =, clip = }
+-- @param request { mode =, roots =, cells =, updates =, policy =, joint =, again =, scale =, clip = }
 -- @return Program
 -- @raise the library's codes ('stale', 'spent', 'twice', 'device'), at the script's line
 function program.open(request)
@@ -261,6 +259,12 @@ function Program:run()
 end
 
 local runs = 0 -- run points so far
+local stepped = 0 -- those that differentiate or update, planned ones too
+
+--- Returns how many run points have differentiated or updated so far, while planning too.
+function program.stepped()
+    return stepped
+end
 
 --- Plans and runs the program. A plan that had to be made is counted (program/replan.lua).
 function Program:go()
@@ -289,8 +293,9 @@ end
 -- @return Program; while planning, the result of the capture
 function program.run(request)
     scoped.sync()
+    if request.mode ~= 'eval' and request.mode ~= 'assign' then stepped = stepped + 1 end
     if capture then return capture(request) end
-    local p = open(request)
+    local p = open(prepare and prepare(request) or request)
     local ok, why = errors.pcall(p.go, p)
     if not ok or #listeners == 0 then C.wn_release(p.handle) else own(p) end -- its values wait for no collector
     if not ok then errors.again(why) end
@@ -321,10 +326,10 @@ end
 -- @param ... arguments of fn
 -- @return the results of fn
 function program.planning(fn, on_request, ...)
-    local rehearsal = binding.Ref(binding.id(C.wn_rehearsal()))
+    local ref = binding.Ref(binding.id(C.wn_sequence(C.WN_SEQUENCE_PLANNED)))
     local function restore(ok, ...)
-        C.wn_release(rehearsal.id)
-        rehearsal.id = -1
+        C.wn_release(ref.id)
+        ref.id = -1
         op.new_epoch()
         if not ok then errors.again((...)) end
         return ...
@@ -341,7 +346,7 @@ function program.planning(fn, on_request, ...)
     end
     op.new_epoch()
     notes = {}
-    return restore(errors.pcall(scoped, 'rehearsal', rehearsal.id, scoped, 'counter', true, scoped, 'capture', refuse,
+    return restore(errors.pcall(scoped, 'sequence', ref.id, scoped, 'counter', true, scoped, 'capture', refuse,
         fn, ...))
 end
 

@@ -18,7 +18,7 @@ local problems = require 'wane.sweep.problems'
 local process = require 'wane.sweep.process'
 local report = require 'wane.sweep.report'
 local run = require 'wane.sweep.run'
-local settings_of = require('wane.sweep.settings').of
+local settings_of = require 'wane.sweep.settings'
 local shard = require 'wane.sweep.shard'
 local store = require 'wane.sweep.store'
 local system = require 'wane.system'
@@ -70,7 +70,7 @@ function sweep.sweep(t)
     if type(t) ~= 'table' then
         raise(nil, 'value', 'wane.sweep: expected a table { build =, grid = }, got %s', errors.describe(t))
     end
-    local settings, part = settings_of(t), shard.of(t.shard)
+    local settings, part = settings_of.of(t), shard.of(t.shard)
     local self = setmetatable({ settings = settings, shard = part, is_auto = t.shard == 'auto',
         out = t.out and shard.path(t.out, part), resume = t.resume or t.retry_failed, retry_failed = t.retry_failed,
         verbose = t.verbose, isolate = t.isolate, title = t.title or 'A sweep', found = {} }, Sweep)
@@ -103,6 +103,7 @@ end
 
 -- Refuses rows of another text of the script, unless resume = 'force'.
 local function refuse_changed(self, rows)
+    settings_of.adopt(self.settings, rows[1])
     for _, row in ipairs(rows) do
         if row.script ~= self.settings.script and self.resume ~= 'force' then
             raise(nil, 'value', "wane.sweep: %s has rows of another text of the script, or of other settings; resume = "
@@ -181,6 +182,7 @@ local function serve(self, role)
             raise(nil, 'value', 'wane.sweep: the script, started again, made another grid; what it is made from must '
                 .. 'not depend on time, input or chance')
         end
+        settings_of.adopt(self.settings, self.out and (store.read(self.out) or {})[1])
         process.serve(self.settings, self.points[role.point], role)
     end
     if not self.out then
@@ -439,8 +441,7 @@ function Sweep:csv(path)
     return report.write(path, report.csv(self))
 end
 
---- Plots one number of the rows over another. The rows that no other beats are joined by a staircase. A picture of more
--- than 15 rows is a small one for each value of the first key, with a colour and a marker for each policy.
+--- Plots one number of the rows over another. The rows that no other beats are joined by a staircase.
 -- @param path SVG file to write (optional)
 -- @param opts { x = 'peak', y = 'seconds' }
 -- @return the name of the file; without a path, the plot as text of characters

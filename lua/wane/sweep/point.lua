@@ -9,8 +9,7 @@ local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local measure = require 'wane.plan.measure'
 local memory = require 'wane.plan.memory'
-local planning = require 'wane.plan.planning'
-local scoped = require 'wane.scoped'
+local step = require 'wane.plan.step'
 
 local C, raise = binding.C, errors.raise
 local tonumber = tonumber
@@ -43,17 +42,15 @@ local function built(settings, q)
         raise(nil, 'value', 'wane.sweep: build must return a function that returns the loss (then the model, then an '
             .. 'optimizer), it returned %s', errors.describe(fn))
     end
-    if settings.fused and not optimizer then
-        raise(nil, 'value', 'wane.sweep: fused = true measures opt:step(loss); build must return an optimizer third')
+    if settings.lines and not optimizer then
+        raise(nil, 'value', 'wane.sweep: lines = true is how an optimizer steps; build must return one third')
     end
     return fn, optimizer
 end
 
 -- Puts the numbers of the step's plan into the row. Raises 'infeasible' where no plan fits the budget.
 local function look(row, fn, optimizer, settings, q)
-    local step = fn
-    if settings.fused then step = function() return optimizer:step(fn()) end end
-    local planned, why = planning.plan(step, { policy = q.policy })
+    local planned, why = step.plan(fn, { policy = q.policy, optimizer = optimizer, lines = settings.lines })
     if planned == nil then error(errors.new('infeasible', tostring(why)), 0) end
     row.recomputed, row.state, row.activations = planned.recomputed, planned.state, planned.activation_bytes
     row.device, row.lossless = planned.device, is_lossless(planned)
@@ -74,10 +71,8 @@ local function fill(row, settings, q)
     look(row, fn, optimizer, settings, q)
     local digest = measure.gradients(fn, q.policy)
     memory.trim()
-    local opts = { policy = q.policy, optimizer = optimizer, fused = settings.fused, steps = settings.repeats,
-        warmup = settings.warmup }
-    -- A function that steps by itself gets the policy as the policy of its calls.
-    local m = digest and measure.measure(fn, opts) or scoped('call policy', q.policy, measure.measure, fn, opts)
+    local m = measure.measure(fn, { policy = q.policy, optimizer = optimizer, lines = settings.lines,
+        steps = settings.repeats, warmup = settings.warmup })
     row.digest, row.digest_of = digest, digest and 'gradients' or nil
     if not digest and optimizer then
         row.digest, row.digest_of = measure.fingerprint(optimizer:parameters()), 'parameters'
@@ -105,7 +100,7 @@ function point.failed(settings, q, code, text, extra)
 end
 
 --- Runs a point in this process.
--- @param settings { build =, seed =, repeats =, warmup =, fused =, script = }
+-- @param settings { build =, seed =, repeats =, warmup =, lines =, script = }
 -- @param q point of grid.points
 -- @return row; an error becomes its reason
 -- @raise 'interrupt' after ^C

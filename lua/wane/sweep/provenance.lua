@@ -105,7 +105,7 @@ function provenance.facts(self)
     add('seed', settings.seed and ('%.0f'):format(settings.seed))
     add('steps a point', settings.repeats and ('%d measured, %d before them'):format(settings.repeats,
         settings.warmup))
-    add('step', settings.fused and 'opt:step(loss), one plan' or nil)
+    add('step', settings.lines and 'zero_grad, backward and step, in three lines' or nil)
     add('device', table.concat(each_once(rows, function(row)
         return type(row.device) == 'string' and row.device or nil
     end), ', '))

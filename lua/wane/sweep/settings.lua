@@ -3,6 +3,7 @@
 local errors = require 'wane.errors'
 local json = require 'wane.report.json'
 local measure = require 'wane.plan.measure'
+local plan = require 'wane.plan'
 local system = require 'wane.system'
 
 local raise = errors.raise
@@ -11,7 +12,7 @@ local settings = {}
 
 local here = debug.getinfo(1, 'S').source:match '^(.*[/\\])sweep[/\\]' or '@'
 
-local options = { 'build', 'grid', 'order', 'defaults', 'repeats', 'warmup', 'fused', 'seed', 'out', 'resume', 'limit',
+local options = { 'build', 'grid', 'order', 'defaults', 'repeats', 'warmup', 'lines', 'seed', 'out', 'resume', 'limit',
     'isolate', 'verbose', 'title', 'retry_failed', 'shard' }
 
 -- Returns a field as a whole number between two bounds.
@@ -21,7 +22,8 @@ end
 
 -- Checks all fields but counts.
 local function check(t)
-    errors.check_options(t, options, 'wane.sweep')
+    plan.check_options(t, options, 'wane.sweep')
+    errors.check_flags(t, { 'lines' }, 'wane.sweep')
     if type(t.build) ~= 'function' then
         raise(nil, 'value', 'wane.sweep: expected build = function(p) ... return fn, model, optimizer end, got %s',
             errors.describe(t.build))
@@ -67,28 +69,37 @@ local function sources_of(t)
     return list
 end
 
--- Returns a fingerprint of the script's texts and of the settings that change the rows.
-local function script_of(t, made)
+-- Returns a fingerprint of the script's texts and of the settings that change the rows. lines: of steps in three lines.
+local function script_of(t, made, lines)
     local texts, defaults = {}, {}
     for i, source in ipairs(made.sources) do texts[i] = source.text end
     for key, value in pairs(t.defaults or {}) do defaults[tostring(key)] = tostring(value) end
     return measure.fingerprint { table.concat(texts, '\n'), json.encode { repeats = made.repeats,
-        warmup = made.warmup, fused = made.fused, seed = made.seed, defaults = defaults } }
+        warmup = made.warmup, fused = not lines, seed = made.seed, defaults = defaults } }
 end
 
 --- Checks the table of a sweep.
 -- @param t table of wane.sweep
--- @return { build =, fused =, limit = seconds or nil, seed =, repeats =, warmup =, script = fingerprint, sources = list
+-- @return { build =, lines =, limit = seconds or nil, seed =, repeats =, warmup =, script = fingerprint, sources = list
 -- of { name =, text = } of the script }
 -- @raise 'value' for a field that is unknown or wrong
 function settings.of(t)
     check(t)
-    local made = { build = t.build, fused = t.fused == true, limit = t.limit,
+    local made = { build = t.build, lines = t.lines == true, limit = t.limit,
         is_forced = t.resume == 'force', seed = whole(t, 'seed', 0, 0, 2 ^ 53 - 1),
         repeats = whole(t, 'repeats', 3, 1, errors.MOST_STEPS), warmup = whole(t, 'warmup', 1, 0, errors.MOST_STEPS) }
     made.sources = sources_of(t)
-    made.script = script_of(t, made)
+    made.script = script_of(t, made, made.lines)
+    made.other = t.lines == nil and script_of(t, made, true) or nil -- of a sweep that was made in three lines
     return made
+end
+
+--- Goes on in the form of step that rows were measured with, where the table of the sweep names none.
+-- @param made settings
+-- @param row first row of a file, or nil
+function settings.adopt(made, row)
+    if not row or row.script ~= made.other then return end
+    made.lines, made.script, made.other = true, made.other, nil
 end
 
 return settings

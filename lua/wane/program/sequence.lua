@@ -1,0 +1,217 @@
+--- The run points of a step, in order, planned or run: one part each.
+--
+-- A step may be one run point (`opt:step(loss)`, a loss that is returned) or several (`opt:zero_grad()`,
+-- `loss:backward()`, `opt:step()`). `sequence.plan` opens the program of each in the state that those before it leave:
+-- gradients exist or were dropped, states have values; nothing runs, and afterwards everything is as it was before.
+-- `sequence.run` runs them. Both note what the programs hold beside each other (runtime/program/sequence.h), so that
+-- the bytes of a whole step are found in one way.
+--
+-- A part is { program = Program, request =, beside = { live, reserved, first_live, first_reserved = bytes that the
+-- other programs hold beside it, now and the first time, kinds = of live } }; one that is planned has also = (see
+-- sequence.plan) and first = as of Program:first.
+-- @internal wane.program.sequence
+local binding = require 'wane.ffi'
+local errors = require 'wane.errors'
+local program = require 'wane.program'
+local scoped = require 'wane.scoped'
+local tensor = require 'wane.tensor'
+
+local C, check, raise = binding.C, binding.check, errors.raise
+local tonumber = tonumber
+
+local sequence = {}
+
+local function handles_of(parts)
+    local handles = {}
+    for i, part in ipairs(parts) do handles[i] = part.program.handle end
+    return binding.handles(#parts, handles)
+end
+
+-- Fills `beside` of the parts, whose sequence is under way.
+local function beside_of(parts)
+    local list = binding.list('struct wn_beside', math.max(#parts, 1))
+    check(C.wn_beside(#parts, handles_of(parts), list))
+    for i, part in ipairs(parts) do
+        local b, kinds = list[i - 1], {}
+        for kind = 0, #program.kinds do kinds[program.kinds[kind]] = tonumber(b.kinds[kind]) end
+        part.beside = { live = tonumber(b.live), reserved = tonumber(b.reserved),
+            first_live = tonumber(b.first_live), first_reserved = tonumber(b.first_reserved), kinds = kinds }
+    end
+end
+
+--- Closes the programs of parts.
+function sequence.close(parts)
+    for _, part in ipairs(parts) do
+        part.program:close()
+        for _, p in ipairs(part.also or {}) do p:close() end
+    end
+end
+
+-- ---- requests ---------------------------------------------------------------------------------------------------
+
+-- Makes the request of a function without run points, from the loss that it returned. is_alone: there is no other.
+local function request_for(result, what)
+    if not tensor.is(result) then
+        raise(nil, 'value', '%s: the function must return the loss, or call backward or step; it returned %s', what,
+            errors.describe(result))
+    end
+    local needs = tensor.info(result).needs_grad ~= 0
+    return { mode = needs and 'backward' or 'eval', roots = { result }, is_alone = true }
+end
+
+--- Returns whether a policy chooses anything in a request: updates and assignments keep nothing for later.
+function sequence.chooses(request)
+    return request.mode == 'backward' or request.mode == 'step'
+end
+
+--- Returns a copy of a request under a policy and for a target. Updates and assignments keep their policy.
+function sequence.with(request, policy, target)
+    local copy = {}
+    for key, value in pairs(request) do copy[key] = value end
+    if policy ~= nil and request.mode ~= 'update' and request.mode ~= 'assign' then copy.policy = policy end
+    copy.target = target
+    return copy
+end
+
+--- Returns the modes of all parts as text: 'backward, update'.
+function sequence.modes(parts)
+    local words = {}
+    for i, part in ipairs(parts) do words[i] = part.request.mode end
+    return table.concat(words, ', ')
+end
+
+-- ---- planned -----------------------------------------------------------------------------------------------------
+
+--- Opens the programs that a function would run. Nothing runs; gradients and states are as before when it returns.
+-- @param fn function() that records a step
+-- @param what opens messages
+-- @param prepare function(request) -> the request to open, with a policy or a target
+-- @param also function(request, open Program) -> list of further programs, opened in the same state (optional)
+-- @return list of parts in the order in which they would run
+function sequence.plan(fn, what, prepare, also)
+    if type(fn) ~= 'function' then raise(nil, 'value', '%s: expected a function, got %s', what, errors.describe(fn)) end
+    local parts, since = {}, C.wn_serial()
+    local function add(request)
+        request.since = since
+        local p = program.open(prepare(request))
+        parts[#parts + 1] = { program = p, request = request, also = also and also(request, p) }
+        parts[#parts].first = p:first()
+        check(C.wn_sequence_add(p.handle))
+    end
+    local ok, why = errors.pcall(program.planning, function()
+        local result = fn()
+        if #parts == 0 then add(request_for(result, what)) end
+        beside_of(parts)
+    end, add)
+    if ok then return parts end
+    sequence.close(parts)
+    errors.again(why)
+end
+
+--- Returns the parts of a function, as requests alone.
+-- @return list of requests; request.since: the place in the order of recording where fn was called
+function sequence.requests(fn, what)
+    local parts = sequence.plan(fn, what, function(request) return request end)
+    sequence.close(parts)
+    local list = {}
+    for i, part in ipairs(parts) do list[i] = part.request end
+    return list
+end
+
+--- Returns the request of a function that is one run point, or returns a loss.
+-- @raise 'unsupported' with the modes of a function of several run points
+function sequence.only(fn, what)
+    local list = sequence.requests(fn, what)
+    if #list == 1 then return list[1] end
+    local words = {}
+    for i, request in ipairs(list) do words[i] = request.mode end
+    raise(nil, 'unsupported', '%s: the function runs %d programs (%s); here it must be one: return the loss, or use '
+        .. 'opt:step(loss), which has the same bits', what, #list, table.concat(words, ', '))
+end
+
+-- ---- run ---------------------------------------------------------------------------------------------------------
+
+-- Returns function(request) that gives the requests which choose their policies, in their order.
+local function preparing(opts)
+    local policies, i = opts.policies, 0
+    return function(request)
+        if opts.check then opts.check(request) end
+        if policies == nil or not sequence.chooses(request) then return request end
+        i = i + 1
+        return sequence.with(request, policies[i] or policies[#policies], request.target)
+    end
+end
+
+local summary = binding.new 'struct wn_summary'
+
+-- Returns the bytes that the device holds and no part of the step owns.
+local function foreign_bytes(parts)
+    local own, memory = binding.new 'int64_t[9]', binding.new 'struct wn_memory'
+    check(C.wn_held(#parts, handles_of(parts), own))
+    check(C.wn_summary(parts[1].program.handle, summary))
+    check(C.wn_memory_get(summary.device, memory))
+    local bytes = tonumber(memory.live)
+    for kind = 0, #program.kinds do bytes = bytes - tonumber(own[kind]) end
+    return bytes
+end
+
+-- Runs a loss that a function returned without a run point: forward and backward, or the forward alone.
+local function run_loss(result, what)
+    local request = request_for(result, what)
+    request.again = true
+    program.run(request)
+end
+
+--- Runs a function, and notes its run points.
+-- @param fn function() that runs a step; one without a run point returns the loss, whose backward runs
+-- @param what opens messages
+-- @param opts { policies = list of those of the run points that choose, in order; the last one is of all that follow;
+-- undone = true: afterwards states, gradients and the random counter are what they were; check = function(request),
+-- called before each runs, which may raise }
+-- @param look function(parts, result of fn, bytes that the device holds beside the step), called when all ran, before
+-- anything is undone; its programs are closed afterwards
+-- @return the result of look
+function sequence.run(fn, what, opts, look)
+    local id = binding.id(C.wn_sequence(opts.undone and C.WN_SEQUENCE_UNDONE or C.WN_SEQUENCE_RUN))
+    local ref, parts, got = binding.Ref(id), {}, nil
+    local function listen(p) parts[#parts + 1] = { program = p, request = p.request } end
+    local counter = opts.undone and C.wn_counter()
+    local ok, why = errors.pcall(scoped, 'sequence', id, scoped, 'listen', listen, scoped, 'prepare',
+        preparing(opts), function()
+            local result = fn()
+            if #parts == 0 then run_loss(result, what) end
+            beside_of(parts)
+            got = look(parts, result, foreign_bytes(parts))
+        end)
+    sequence.close(parts) -- before places of gradients are given up, so that their slab stays at hand
+    if opts.undone then
+        C.wn_counter_set(counter)
+        check(C.wn_sequence_undo(id))
+    end
+    C.wn_release(ref.id)
+    ref.id = -1
+    if not ok then errors.again(why) end
+    return got
+end
+
+--- Runs forward and backward of a loss, with gradients from zero, and leaves nothing behind.
+-- @param fn function() that returns the loss, or runs its backward
+-- @param what opens messages
+-- @param policy of the backward (optional)
+-- @param look function(Program), called while its gradients are there
+-- @return the result of look; nil, and nothing ran, for a function that is more or other than one backward
+function sequence.backward(fn, what, policy, look)
+    local parts = sequence.plan(fn, what, function(request) return request end)
+    local cells, is_one = {}, #parts == 1 and parts[1].request.mode == 'backward'
+    for i = 0, is_one and C.wn_program_cells(parts[1].program.handle) - 1 or -1 do
+        cells[i + 1] = binding.Ref(binding.id(C.wn_program_cell(parts[1].program.handle, i)))
+    end
+    sequence.close(parts)
+    if not is_one then return nil end
+    return sequence.run(function()
+        for _, cell in ipairs(cells) do check(C.wn_cell_drop_grad(cell.id)) end
+        return fn()
+    end, what, { policies = policy and { policy }, undone = true }, function(run) return look(run[1].program) end)
+end
+
+return sequence

@@ -1,0 +1,305 @@
+-- Checks that a step has one meaning: what wane.plan predicts, what wane.measure predicts and measures, and what the
+-- ledger counts over the script's own loop are the same bytes, for random networks, optimizers and ways to write a
+-- step; and that measuring without an optimizer leaves everything as it was.
+local helper = require 'spec.helper'
+local wane = helper.wane or require 'wane'
+local networks = require 'spec.support.networks'
+
+local nn, optim = wane.nn, wane.optim
+local SEEDS = { 4, 7, 12 }
+if helper.is_long then
+    for seed = 1, 25 do SEEDS[seed] = seed end
+end
+
+-- Returns the most bytes that are alive while fn runs, above those that are not its own.
+local function held_by(fn, foreign)
+    collectgarbage()
+    collectgarbage()
+    wane.memory.reset_peak()
+    fn()
+    return wane.memory().peak - foreign
+end
+
+-- FORMS holds ways to train: function(net, optimizers) -> fn to measure, options of wane.measure, and the step itself.
+local FORMS = {
+    ['one plan'] = function(net, opts)
+        return net.loss, { optimizer = opts[1] }, function() opts[1]:step(net.loss()) end
+    end,
+    ['three lines'] = function(net, opts)
+        return net.loss, { optimizer = opts[1], lines = true }, function()
+            opts[1]:zero_grad()
+            local loss = net.loss() -- kept until the step is over, as wane.measure keeps it
+            loss:backward()
+            opts[1]:step()
+        end
+    end,
+    ['its own lines'] = function(net, opts)
+        local function lines()
+            for _, opt in ipairs(opts) do opt:zero_grad() end
+            local loss = net.loss()
+            loss:backward()
+            for _, opt in ipairs(opts) do opt:step() end
+            return loss
+        end
+        return lines, { optimizer = opts[1] }, lines
+    end,
+    ['its own micro-batches'] = function(net, opts)
+        local function steps()
+            return opts[1]:step { net.loss() * 0.5, net.loss() * 0.5 }
+        end
+        return steps, { optimizer = opts[1] }, steps
+    end,
+    ['two backwards'] = function(net, opts)
+        local function steps()
+            opts[1]:zero_grad()
+            net.loss():backward { policy = 'recompute_all' }
+            local loss = net.loss()
+            loss:backward { scale = 0.5 }
+            opts[1]:step()
+            return loss
+        end
+        return steps, { optimizer = opts[1] }, steps
+    end,
+}
+
+-- Compares the four numbers of a network that trains in one of these ways.
+local function check(seed, form, more)
+    wane.memory.trim() -- collects the networks before it
+    local foreign = wane.memory().allocated
+    local net = networks.make(seed)
+    local fn, opts, own = form(net, networks.optimizers(net, more))
+    local what = ('network %d (%s)'):format(seed, table.concat(net.kinds, ', '))
+    own() -- makes the states, which are there in every later step
+    for _, policy in ipairs { false, 'recompute_all' } do
+        opts.policy, opts.steps = policy or nil, 2
+        local m = wane.measure(fn, opts)
+        assert.is_true(m.exact, what .. '\n' .. tostring(m))
+        assert.same(m.predicted_kinds, m.kinds, what)
+        local p = wane.plan(fn, { optimizer = opts.optimizer, lines = opts.lines, policy = opts.policy })
+        assert.equal(p.peak, m.peak, what)
+        assert.equal(p.reserved, m.reserved, what)
+        if not policy then assert.equal(p.peak, held_by(own, foreign), what) end
+    end
+end
+
+describe('the bytes of a step', function()
+    for name, form in pairs(FORMS) do
+        for _, more in ipairs { {}, { clip_norm = 0.5 } } do
+            it(('are the same in plan, measure and loop: %s%s'):format(name, more.clip_norm and ', clipped' or ''),
+                function()
+                    for _, seed in ipairs(SEEDS) do check(seed, form, more) end
+                end)
+        end
+    end
+
+    it('hold a batch that the step makes, and a value that it reads in between', function()
+        local model = nn.Sequential { nn.Linear(20, 40), nn.ReLU(), nn.Linear(40, 5) }
+        local opt = optim.AdamW(model:parameters())
+        local hits = 0
+        local function step()
+            local x, y = wane.eval(wane.randn(64, 20), wane.randint(5, { 64 }))
+            local scores = model(x):retain()
+            local loss = nn.cross_entropy(scores, y)
+            opt:step(loss)
+            hits = hits + wane.no_grad(function() return model(x):argmax(2):eq(y):sum():item() end)
+            return loss
+        end
+        step()
+        local m = wane.measure(step, { optimizer = opt, steps = 3 })
+        assert.is_true(m.exact, tostring(m))
+        assert.is_true(m.kinds.input + m.kinds.result >= 64 * 20 * 4)
+    end)
+
+    it('count running statistics, data beside the step and leaves that the loss makes', function()
+        local model = nn.Sequential { nn.Conv2d(2, 12, 3), nn.BatchNorm2d(12), nn.ReLU(), nn.Flatten(),
+            nn.Linear(12 * 16, 3) }
+        local images, beside = wane.eval(wane.randn(4, 2, 6, 6), wane.randn(1000))
+        local function loss()
+            local gain = nn.Parameter(wane.ones(3))
+            return (model(images) * gain):sum()
+        end
+        local least = wane.min_budget(loss)
+        for _, opts in ipairs { {}, { policy = 'recompute_all' }, { budget = least } } do
+            local p = assert(wane.plan(loss, opts))
+            local m = wane.measure(loss, { policy = opts.policy, budget = opts.budget, steps = 2 })
+            assert.is_true(m.exact, tostring(m))
+            assert.equal(p.peak, m.peak)
+            assert.equal(p.reserved, m.reserved)
+        end
+        local ok, why = pcall(wane.measure, loss, { budget = least - 1 })
+        assert.is_false(ok)
+        assert.equal(least, why.min_budget)
+        assert.equal(1000, beside:numel())
+    end)
+
+    it('are those of wane.fit, the frontier and the least budget, with an optimizer too', function()
+        local model, x = nn.Sequential { nn.Linear(24, 96), nn.Tanh(), nn.Linear(96, 96), nn.Tanh(), nn.Linear(96, 4) },
+            wane.eval(wane.randn(50, 24))
+        local opt = optim.Adam(model:parameters())
+        local function loss() return model(x):sum() end
+        for _, lines in ipairs { false, true } do
+            local how = { optimizer = opt, lines = lines }
+            local points = wane.frontier(loss, how)
+            local least = wane.min_budget(loss, how)
+            assert.equal(least, points.all[#points.all].reserved)
+            for _, q in ipairs { points[1], points[#points] } do
+                local m = wane.measure(loss, { optimizer = opt, lines = lines, budget = q.reserved, steps = 1 })
+                assert.is_true(m.exact and m.reserved <= q.reserved, tostring(m))
+            end
+            local none, why = wane.plan(loss, { optimizer = opt, lines = lines, budget = least - 256 })
+            assert.is_nil(none)
+            assert.equal(least, why.min_budget)
+            local _, fitted = wane.fit(function(n)
+                local rows = wane.zeros(n, 24)
+                return function() return model(rows):sum() end
+            end, { budget = '1 MiB', optimizer = opt, lines = lines })
+            assert.is_true(fitted.reserved <= 2 ^ 20 and fitted.kinds.optimizer > 0)
+        end
+    end)
+end)
+
+describe('a measurement without an optimizer', function()
+    local function network()
+        wane.manual_seed(3)
+        local model = nn.Sequential { nn.Conv2d(2, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Dropout(0.3),
+            nn.Linear(6 * 16, 3) }
+        local images = wane.eval(wane.randn(4, 2, 6, 6))
+        return model, function() return model(images):sum() end
+    end
+
+    -- Returns the bits of all states and gradients, and the place among random numbers.
+    local function state_of(model)
+        local list, names, dict = {}, {}, model:state_dict()
+        for name in pairs(dict) do names[#names + 1] = name end
+        table.sort(names)
+        for i, name in ipairs(names) do list[i] = dict[name] end
+        for _, p in ipairs(model:parameters()) do list[#list + 1] = p.grad or 'none' end
+        local C = require('wane.ffi').C
+        return require('wane.plan.measure').fingerprint(list) .. ' ' .. tostring(C.wn_counter())
+    end
+
+    local CALLS = {
+        measure = function(loss) return wane.measure(loss, { steps = 2 }) end,
+        ['measure under a budget'] = function(loss)
+            return wane.measure(loss, { steps = 1, budget = wane.min_budget(loss) })
+        end,
+        ['a profile of it'] = function(loss) return wane.measure(loss, { steps = 1, profile = true }) end,
+        check = function(loss) return wane.check(loss, { policy = 'recompute_all' }) end,
+        gradient_error = function(loss) return wane.gradient_error(loss, { policy = 'recompute_all' }) end,
+        gradients = function(loss) return require('wane.plan.measure').gradients(loss) end,
+        profile = function(loss) return wane.profile(loss, { steps = 1, keep = false, anyway = true }) end,
+        ['a loss that fails'] = function(loss)
+            assert.is_false(pcall(wane.measure, function()
+                loss():backward()
+                error 'of the script'
+            end))
+        end,
+        ['a training that is refused'] = function(loss, model)
+            local opt = optim.SGD(model:parameters(), { lr = 0.1 })
+            assert.is_false(pcall(wane.measure, function() return opt:step(loss()) end))
+            assert.is_false(pcall(wane.measure, function()
+                loss():backward()
+                opt:step()
+            end))
+        end,
+        ['its own backward'] = function(loss)
+            return wane.measure(function()
+                local l = loss()
+                l:backward()
+                return l
+            end, { steps = 1 })
+        end,
+    }
+
+    for name, call in pairs(CALLS) do
+        it('changes nothing: ' .. name, function()
+            local model, loss = network()
+            for round = 1, 3 do -- before anything ran, with gradients, and after they were cleared
+                wane.eval(model(wane.zeros(1, 2, 6, 6)))
+                local waiting, kept = loss(), model:parameters()[1].grad
+                local before, live = state_of(model), wane.memory().gradient
+                call(loss, model)
+                assert.equal(before, state_of(model), 'round ' .. round)
+                assert.equal(live, wane.memory().gradient)
+                if kept then assert.equal(kept:sum():item(), model:parameters()[1].grad:sum():item()) end
+                local statistics = model[2].running_mean:totable()
+                waiting:backward() -- recorded before: it carries its own effects out
+                assert.is_true(statistics[1] ~= model[2].running_mean:totable()[1])
+                if round == 2 then model:zero_grad() end
+            end
+        end)
+    end
+
+    it('leaves no value behind that a later version could be taken for', function()
+        local model, loss = network()
+        loss():backward()
+        local during
+        wane.measure(function()
+            local l = loss()
+            l:backward()
+            during = model:parameters()[1].grad + 0
+            return l
+        end, { steps = 1, warmup = 0 })
+        loss():backward()
+        local ok, why = pcall(during.sum, during)
+        if ok then ok, why = pcall(why.item, why) end
+        assert.is_false(ok)
+        assert.matches('has changed', tostring(why))
+    end)
+
+    it('of a loss that was recorded before lets it run once more, with its effects', function()
+        local model, loss = network()
+        wane.eval(model(wane.zeros(1, 2, 6, 6)))
+        local waiting, before = loss(), model[2].running_mean:totable()
+        wane.measure(function() return waiting end, { steps = 2 })
+        assert.same(before, model[2].running_mean:totable())
+        waiting:backward()
+        assert.is_true(before[1] ~= model[2].running_mean:totable()[1])
+    end)
+
+    it('trains afterwards as if it had never been', function()
+        local function train(between)
+            local model, loss = network()
+            local opt = optim.Adam(model:parameters(), { lr = 0.01 })
+            for _ = 1, 3 do
+                between(loss)
+                opt:zero_grad()
+                loss():backward()
+                opt:step()
+            end
+            return state_of(model)
+        end
+        local plain = train(function() end)
+        for name, call in pairs(CALLS) do
+            if name:find 'refused' == nil then assert.equal(plain, train(call), name) end
+        end
+    end)
+end)
+
+describe('options of former versions', function()
+    it('say what to write', function()
+        local model = nn.Linear(2, 2)
+        local opt = optim.SGD(model:parameters(), { lr = 0.1 })
+        local function loss() return model(wane.ones(1, 2)):sum() end
+        for _, fused in ipairs { true, false } do
+            local ok, why = pcall(wane.measure, loss, { optimizer = opt, fused = fused })
+            assert.is_false(ok)
+            assert.matches('opt:step%(loss%) is how an optimizer steps.*lines = true', tostring(why))
+            ok, why = pcall(wane.sweep, { build = function() return loss, model, opt end, grid = { a = { 1 } },
+                fused = fused })
+            assert.is_false(ok)
+            assert.matches('lines = true', tostring(why))
+        end
+        for _, call in ipairs { wane.measure, wane.plan, wane.frontier, wane.min_budget } do
+            local ok, why = pcall(call, loss, { lines = true })
+            assert.is_false(ok)
+            assert.matches('give optimizer =', tostring(why))
+            ok, why = pcall(call, loss, { optimizer = model })
+            assert.is_false(ok)
+            assert.matches('optimizer must be an optimizer', tostring(why))
+            ok, why = pcall(call, function() return 3 end, { optimizer = opt })
+            assert.is_false(ok)
+            assert.matches('must return the loss', tostring(why))
+        end
+    end)
+end)
