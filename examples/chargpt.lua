@@ -96,7 +96,7 @@ local root = arg[0]:match('^(.*)/examples/[^/]*$') or (arg[0]:match('^examples/'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/examples/?.lua;' .. package.path
 local wane = require 'wane'
 local gpt2 = require 'zoo.gpt2'
-local interrupt, measure, system = require 'wane.repl.interrupt', require 'wane.plan.measure', require 'wane.system'
+local measure, system = require 'wane.plan.measure', require 'wane.system'
 local new_progress = require('wane.report.progress').new
 local optim, exact = wane.optim, wane.bytes.exact
 
@@ -254,13 +254,11 @@ end
 local function train(run, text, decided, stop)
     local progress = new_progress(run.steps, false, run.step)
     print(ROW:format('step', 'training', 'held out', 'of entropy', 'seconds'))
-    interrupt.listen()
-    local fine, why = pcall(make_steps, run, text, decided, stop, progress)
-    progress:finish()
-    interrupt.forget()
-    if fine or wane.errors.is(why) and why.code == 'interrupt' then fine, why = pcall(save, run) end
-    interrupt.unlisten()
-    if not fine then error(why, 0) end
+    wane.on_interrupt(function() progress:finish() end, function()
+        make_steps(run, text, decided, stop, progress)
+        progress:finish()
+    end)
+    save(run)
     return run.step == run.steps, progress:seconds()
 end
 

@@ -70,7 +70,8 @@ WN_API int32_t wn_threads(void);
 WN_API void wn_interrupt(int32_t on);
 /* Returns 1 while a running program is asked to stop, by wn_interrupt or a signal. */
 WN_API int32_t wn_interrupted(void);
-/* Makes SIGINT ask as wn_interrupt(1) does (on = 1), or do what it did before (0). Status: WN_IO when that fails. */
+/* Makes SIGINT ask as wn_interrupt(1) does (on = 1), do nothing (2), or do what it did before (0). Status: WN_IO when
+ * that fails. */
 WN_API int32_t wn_signal_on(int32_t on);
 /* Returns seconds of a clock that never goes back. */
 WN_API double wn_now(void);

@@ -237,3 +237,42 @@ describe('a module', function()
         refused(held, 'Net.list.1', function(m) return m:parameters() end)
     end)
 end)
+
+describe('a call with an argument too many', function()
+    local function refused(words, fn, ...)
+        local fine, why = pcall(fn, ...)
+        assert(not fine and type(why) == 'table' and why.code == 'value', words .. ': ' .. tostring(why))
+        assert(tostring(why):find(words, 1, true) and tostring(why):find('lists_spec.lua', 1, true), tostring(why))
+    end
+
+    it('is refused by methods and functions that take a fixed number', function()
+        local methods, tried = require('wane.tensor').methods, 0
+        for name, fn in pairs(methods) do
+            local info = debug.getinfo(wane.errors.inner(fn), 'u')
+            if not info.isvararg then
+                local args = { cube }
+                for k = 2, info.nparams do args[k] = k end
+                args[info.nparams + 1] = 'further'
+                refused(("t:%s(...) takes %d argument"):format(name, info.nparams - 1), fn,
+                    unpack(args, 1, info.nparams + 1))
+                tried = tried + 1
+            end
+        end
+        assert(tried > 90, tried)
+        refused("got one more: 3", cube.squeeze, cube, 1, 3)
+        refused('wane.full(...) takes 3 arguments', wane.full, { 2 }, 1, {}, 4)
+        refused('wane.stack(...) takes 2', wane.stack, { cube }, 1, 2)
+        refused('optim.clip_grad_norm(...) takes 2', optim.clip_grad_norm, { w }, 1, 2)
+        refused('nn.cross_entropy(...) takes 3', nn.cross_entropy, cube, cube, {}, 1)
+        refused('m:train(...) takes 1', function() nn.Linear(2, 2):train(true, 1) end)
+        refused('opt:zero_grad(...) takes 0', function() optimizer():zero_grad(true) end)
+        assert.equal('(2, 3, 4)', tostring(cube:narrow(1, 1, 2, nil).shape))
+    end)
+
+    it('and one with a dot for a colon, of modules and optimizers, are refused by name', function()
+        refused('opt:zero_grad(...)', function() optimizer().zero_grad() end)
+        refused('opt:step(...)', function() optimizer().step(loss()) end)
+        refused('m:parameters(...)', function() nn.Linear(2, 2).parameters() end)
+        refused('m:train(...)', function() nn.Linear(2, 2).train(true) end)
+    end)
+end)

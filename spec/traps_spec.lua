@@ -147,3 +147,91 @@ describe('a policy by type, op, name or path', function()
         end
     end)
 end)
+
+describe('a slip at the commonest places', function()
+    local model, x = nn.MLP(4), wane.eval(wane.ones(2, 4))
+    local Net = nn.module('Net', function(self) self.up = nn.Linear(4, 4) end)
+    function Net:forward(v, scale) return self.up(v) * (scale or 1) end
+
+    it('is told where a module is called with nil', function()
+        refused(function() return model(nil) end, 'MLP got nil, expected a tensor')
+        refused(function() return Net()(undefined_name) end, 'Net got nil, expected a tensor') -- luacheck: ignore
+        refused(function() return x:relu():add(1), wane.relu end, 'a method; write t:relu(...)')
+    end)
+
+    it('is told with what to write: methods of other libraries, copies, ranges', function()
+        local opt = wane.optim.SGD(model:parameters(), { lr = 0.1 })
+        for name, way in pairs { cuda = "m:to 'cuda'", parameter = 'm:parameters()',
+            zeroGradParameters = 'm:zero_grad()' } do
+            refused(function() return model[name](model) end, "MLP has no method '" .. name .. "'", way)
+        end
+        assert.is_nil(model.bias)
+        refused(function() opt.zero_grad() end, 'opt:zero_grad(...)')
+        refused(function() return x:clone() end, 'values never change', 'wane.eval(t + 0)')
+        refused(function() return x[{ { 1, 2 } }] end, 't:narrow(1, 1, 2)')
+        refused(function() return x[{ 1, { 2, 4 } }] end, 't:narrow(2, 2, 3)')
+        for _, name in ipairs { 'relu', 'matmul', 'exp' } do
+            refused(function() return wane[name] end, ('a method; write t:%s(...)'):format(name))
+        end
+        refused(function() return wane.main { build = function() end, gird = {} } end, "'gird'", "did you mean 'grid'")
+    end)
+
+    it('is none where modules, many tensors and states of before are meant', function()
+        assert.is_false(wane.no_grad(model, x).requires_grad)
+        assert.equal(tostring(model(x)), tostring(wane.no_grad(model, x)))
+        local many = {}
+        for k = 1, 2500 do many[k] = wane.full({ 2 }, k) end
+        local stacked = wane.stack(many)
+        assert.equal('(2500, 2)', tostring(stacked.shape))
+        assert.same({ 1, 1001, 2500 }, { stacked[1][2]:item(), stacked[1001][1]:item(), stacked[2500][1]:item() })
+        assert.equal(2500 * 2501 / 2, wane.cat(many):reshape(2500, 2):sum(1)[1]:item())
+        local opt = wane.optim.SGD(model:parameters(), { lr = 0.5 })
+        local best, before = model:state_dict { copy = true }, model(x):totable()
+        opt:step(model(x):pow(2):sum())
+        assert.are_not.same(before, model(x):totable())
+        refused(function() model:load_state_dict(model:state_dict()) end, "the model's own tensors", 'copy = true')
+        model:load_state_dict(best)
+        assert.same(before, model(x):totable())
+        opt:step(model(x):pow(2):sum())
+        model:load_state_dict(best)
+        assert.same(before, model(x):totable())
+    end)
+end)
+
+describe('wane.on_interrupt', function()
+    local binding = require 'wane.ffi'
+    local kill = [[int kill(int, int); int getpid(void);]]
+    require('ffi').cdef(kill)
+    local function interrupt() require('ffi').C.kill(require('ffi').C.getpid(), 2) end
+
+    it('ends a loop before a run changes anything, and lets the handler save', function()
+        local model, x = nn.Linear(4, 2), wane.eval(wane.ones(3, 4))
+        local opt, seen, steps = wane.optim.SGD(model:parameters(), { lr = 0.1 }), {}, 0
+        local stopped = wane.on_interrupt(function(why)
+            seen[1] = why.code
+            interrupt() -- a second ^C while the handler works
+            seen[2] = model.weight:sum():item() == seen.weight
+            return 'saved'
+        end, function(n)
+            for k = 1, n do
+                if k == 3 then
+                    seen.weight = model.weight:sum():item()
+                    interrupt()
+                end
+                opt:step(model(x):pow(2):sum())
+                steps = k
+            end
+        end, 10)
+        assert.equal('saved', stopped)
+        assert.same({ 'interrupt', true, 2 }, { seen[1], seen[2], steps })
+        assert.equal(0, binding.C.wn_interrupted())
+        opt:step(model(x):pow(2):sum())
+    end)
+
+    it('returns what the function returns, and raises what it raises', function()
+        assert.same({ 1, 2 }, { wane.on_interrupt(error, function(...) return ... end, 1, 2) })
+        local fine, why = pcall(wane.on_interrupt, print, function() error('mine', 0) end)
+        assert.same({ false, 'mine' }, { fine, why })
+        refused(function() wane.on_interrupt(nil, print) end, 'handler must be a function')
+    end)
+end)

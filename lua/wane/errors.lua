@@ -387,6 +387,52 @@ function errors.listed(what, of, ...)
     return first, errors.list(first, what, of)
 end
 
+-- n -> function(fn, refuse) that returns fn, of n arguments, with a refusal of one more. Written out, since passing on
+-- `...` takes longer than recording may.
+local STRICT = {
+    [0] = function(fn, no) return function(x) if x ~= nil then no(x) end return fn() end end,
+    function(fn, no) return function(a, x) if x ~= nil then no(x) end return fn(a) end end,
+    function(fn, no) return function(a, b, x) if x ~= nil then no(x) end return fn(a, b) end end,
+    function(fn, no) return function(a, b, c, x) if x ~= nil then no(x) end return fn(a, b, c) end end,
+    function(fn, no) return function(a, b, c, d, x) if x ~= nil then no(x) end return fn(a, b, c, d) end end,
+}
+local inner = setmetatable({}, { __mode = 'k' }) -- function of errors.strict -> what it calls
+
+--- Makes the functions of a table, in place, refuse one argument more than they take. A function of `...` stays.
+-- @param functions table of functions by name
+-- @param text format of a call, for messages: 't:%s(...)'
+-- @param is_own function(x) that tells whether x is an object of these methods; nil: they are no methods, or check that
+-- themselves
+-- @return functions
+function errors.strict(functions, text, is_own)
+    local is_method = text:find(':', 1, true) ~= nil
+    for name, fn in pairs(functions) do
+        local info = type(fn) == 'function' and not inner[fn] and debug.getinfo(fn, 'u')
+        local make, strict = info and not info.isvararg and STRICT[info.nparams], fn
+        if make then
+            local takes = info.nparams - (is_method and 1 or 0)
+            strict = make(fn, function(x)
+                errors.raise(nil, 'value', '%s takes %d argument%s, got one more: %s', text:format(name), takes,
+                    takes == 1 and '' or 's', errors.describe(x))
+            end)
+        end
+        functions[name] = info and is_own and function(self, ...)
+            if not is_own(self) then
+                errors.raise(nil, 'value', '%s: called on %s; write the call with a colon, %s', name,
+                    errors.describe(self), text:format(name))
+            end
+            return strict(self, ...)
+        end or strict
+        if info then inner[functions[name]] = fn end
+    end
+    return functions
+end
+
+--- Returns the function that one of errors.strict calls, else fn itself: its source and lines are the documented ones.
+function errors.inner(fn)
+    return inner[fn] or fn
+end
+
 --- Refuses options that are neither true, false nor absent.
 -- @param opts table of options
 -- @param names list of names

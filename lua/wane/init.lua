@@ -67,6 +67,8 @@ function wane.devices()
     return op.device_names()
 end
 
+errors.strict(tensor.methods, 't:%s(...)')
+
 -- Elementwise larger, smaller of two tensors, or of a tensor and a number.
 wane.maximum, wane.minimum = tensor.methods.maximum, tensor.methods.minimum
 wane.allclose = tensor.methods.allclose
@@ -82,6 +84,8 @@ wane.isnan, wane.isfinite = tensor.methods.isnan, tensor.methods.isfinite
 wane.lines = op.lines
 
 wane.version = binding.string(C.wn_version())
+
+errors.strict(wane, 'wane.%s(...)')
 
 -- name -> { file, field of that file; nil: the file itself }
 local PLACES = {
@@ -99,6 +103,7 @@ local PLACES = {
     chain_frontier = { 'plan.chain', 'chain_frontier' }, chain_binomial = { 'plan.chain', 'chain_binomial' },
     chunked = { 'program.chunked' }, accumulate = { 'program.accumulate' }, custom = { 'program.custom' },
     sweep = { 'sweep', 'sweep' }, data = { 'data' }, plot = { 'report.line_plot', 'plot' },
+    on_interrupt = { 'program.on_interrupt', 'call' },
     save = { 'io', 'save' }, load = { 'io', 'load' }, inspect = { 'io.inspect', 'inspect' },
     main = { 'cli', 'main' }, pytorch = { 'pytorch', 'script' },
 }
@@ -143,6 +148,9 @@ return setmetatable(wane, {
             local value = find(name)
             rawset(t, name, value)
             return value
+        end
+        if tensor.methods[name] then
+            raise(nil, 'value', "wane has no '%s': it is a method; write t:%s(...) for a tensor t", name, name)
         end
         if NEEDLESS[name] then raise(nil, 'value', 'wane.%s: %s', name, NEEDLESS[name]) end
         local known = {}

@@ -193,24 +193,23 @@ int32_t wn_interrupted(void)
 }
 
 static struct sigaction former_sigint;
-static int32_t hears_sigint;
+static volatile int32_t hears_sigint; /* 0: no; 1: it asks a running program to stop; 2: it does nothing */
 
 static void note_sigint(int number)
 {
     (void)number;
-    wn__interrupted = 1;
+    if (hears_sigint == 1) wn__interrupted = 1;
 }
 
 /* Sets no SA_RESTART, so that a prompt that waits for a line comes back from its read. */
 int32_t wn_signal_on(int32_t on)
 {
     struct sigaction action = {.sa_handler = note_sigint};
-    on = on != 0;
-    if (on == hears_sigint) return WN_OK;
+    int32_t is_same = (on != 0) == (hears_sigint != 0);
     sigemptyset(&action.sa_mask);
-    if (sigaction(SIGINT, on ? &action : &former_sigint, on ? &former_sigint : NULL) != 0)
+    if (!is_same && sigaction(SIGINT, on ? &action : &former_sigint, on ? &former_sigint : NULL) != 0)
         return wn__fail(WN_IO, "signal_on: the handler of SIGINT could not be changed");
-    hears_sigint = on;
+    hears_sigint = on == 2 ? 2 : on != 0;
     return WN_OK;
 }
 

@@ -127,7 +127,7 @@ function reference.callable()
     local function add(prefix, t)
         for _, name in ipairs(names.of(t)) do
             local value = t[name]
-            local source = type(value) == 'function' and debug.getinfo(value, 'S').source
+            local source = type(value) == 'function' and debug.getinfo(wane.errors.inner(value), 'S').source
             local mt = debug.getmetatable(value)
             if not OWN[name] and (source or type(value) == 'table' and type(mt) == 'table' and mt.__call) then
                 local file = source and source:match 'lua/wane/(.*)%.lua$'

@@ -66,6 +66,7 @@ function cli.main(t)
         require('wane.errors').raise(nil, 'value',
             'wane.main: expected a table with build = function(p) ... return fn, model, optimizer end')
     end
+    require('wane.errors').check_options(t, { 'build', 'defaults', 'grid', 'order' }, 'wane.main')
     if cli.describing then return t end
     local p = {}
     for k, v in pairs(t.defaults or {}) do p[k] = v end

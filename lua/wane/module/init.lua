@@ -19,8 +19,8 @@ local C = binding.C
 local raise = errors.raise
 local epoch = op.epoch
 local is, is_state, walk = walking.is, walking.is_state, walking.walk
-local getmetatable, ipairs, rawget, rawset, setmetatable, tostring, type, xpcall =
-    getmetatable, ipairs, rawget, rawset, setmetatable, tostring, type, xpcall
+local getmetatable, ipairs, rawget, rawset, select, setmetatable, tostring, type, xpcall =
+    getmetatable, ipairs, rawget, rawset, select, setmetatable, tostring, type, xpcall
 
 local Tensor = tensor.Tensor
 local module = {}
@@ -291,11 +291,18 @@ local function refuse(m)
         module.type(m))
 end
 
+-- Raises 'value' where nil is all that a script calls a module with.
+local function refuse_nil(m, n)
+    if n ~= 1 then return end
+    raise(nil, 'value', '%s got nil, expected a tensor; is the name of the argument misspelt?', module.type(m))
+end
+
 -- Calls a module, as scoped('module', m, m.forward, m, ...) would; written out because every layer of every step comes
 -- through here.
 local function call(m, ...)
     local forward = m.forward
     if forward == nil then forward = refuse end
+    if depth == 0 and (...) == nil then refuse_nil(m, select('#', ...)) end
     -- The outermost module asks which coroutine runs, for all modules in it; a coroutine that is started in a
     -- forward, and yields in a module there, can mislead names until that forward ends, and nothing else.
     -- Measured: asking takes 0.4 us.
@@ -316,7 +323,7 @@ end
 
 local function new_field(m, key, value)
     check_length(key, module.type(m) .. ': a field')
-    if Module[key] ~= nil then
+    if rawget(Module, key) ~= nil then
         raise(nil, 'value', "%s.%s = ...: '%s' is a method of every module; choose another name", module.type(m),
             tostring(key), tostring(key))
     end
@@ -388,5 +395,24 @@ function module.text(m)
 end
 
 require('wane.module.state')(module)
+errors.strict(Module, 'm:%s(...)', is)
+
+-- Methods of other libraries -> what to write.
+local ELSEWHERE = {
+    cuda = "m:to 'cuda'", cpu = "m:to 'cpu'", float = "m:to 'f32'", double = "m:to 'f64'", bfloat16 = "m:to 'bf16'",
+    half = "m:to 'bf16'", zeroGradParameters = 'm:zero_grad()', getParameters = 'm:parameters()',
+    parameter = 'm:parameters()', evaluate = 'm:eval()', training_mode = 'm:train()', num_parameters =
+    'm:parameter_count()', register_buffer = 'm.name = nn.Buffer(t)', register_parameter = 'm.name = nn.Parameter(t)',
+    add_module = 'm.name = layer', requires_grad_ = 'm:requires_grad(true)', compile = 'm(x): steps are planned once',
+    named_children = 'm:children()', clone = 'a second instance and other:load_state_dict(m:state_dict())',
+}
+
+-- A field that no module has is nil, as a field of any table; the name of a method elsewhere says what to write.
+setmetatable(Module, { __index = function(_, name)
+    local way = ELSEWHERE[name]
+    return way and function(m)
+        raise(nil, 'value', "%s has no method '%s'; write %s", is(m) and module.type(m) or 'a module', name, way)
+    end or nil
+end })
 
 return module

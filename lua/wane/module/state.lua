@@ -109,13 +109,14 @@ local function load_state(module, m, dict, opts)
         raise(nil, 'value', 'load_state_dict: expected a table of names and tensors, got %s',
             errors.describe(dict))
     end
-    local wanted, given, roots, cells, advice = {}, {}, {}, {}, nil
+    local wanted, given, roots, cells, advice, own = {}, {}, {}, {}, nil, 0
     for name, value in pairs(dict) do
         given[tostring(name)] = tensor.is(value) and tensor.describe(value) or errors.describe(value)
     end
     for k, entry in ipairs(named(module, m)) do
         wanted[k] = { name = entry.name, text = tensor.describe(entry.state) }
         local value = dict[entry.name]
+        if rawequal(value, entry.state) then own = own + 1 end
         if opts.cast and casts(entry.state, value) then
             value = value:to(entry.state.dtype):detach()
             given[entry.name] = tensor.describe(value)
@@ -123,6 +124,10 @@ local function load_state(module, m, dict, opts)
             advice = "{cast = true} makes floats into the model's dtype"
         end
         if value ~= nil then roots[#roots + 1], cells[#cells + 1] = value, entry.state end
+    end
+    if own > 0 and own == #roots then
+        raise(nil, 'value', "load_state_dict: the table holds the model's own tensors, as they are now, so nothing "
+            .. 'would change; take a copy when it is to be kept, m:state_dict { copy = true }')
     end
     require('wane.module.state_match').check { what = 'load_state_dict', wanted = wanted, given = given,
         here = 'the model',
@@ -245,11 +250,23 @@ local function add_state(module, Module)
         return m
     end
 
-    --- Returns the parameters and buffers by name. The tensors are the model's own, not copies.
-    -- @usage print(model:state_dict()['1.weight'] == model[1].weight) --> true
-    function Module.state_dict(m)
-        local dict = {}
-        for _, entry in ipairs(named(module, m)) do dict[entry.name] = entry.state end
+    --- Returns the parameters and buffers by name. The tensors are the model's own, which change with it, or copies.
+    -- @param m module
+    -- @param opts {copy = false}; true: values of now, as a run point, for m:load_state_dict later
+    -- @usage
+    -- print(model:state_dict()['1.weight'] == model[1].weight) --> true
+    -- local best = model:state_dict { copy = true }
+    -- opt:step(nn.cross_entropy(model(x), y))
+    -- model:load_state_dict(best)
+    function Module.state_dict(m, opts)
+        opts = errors.check_options(opts, { 'copy' }, 'state_dict')
+        errors.check_flags(opts, { 'copy' }, 'state_dict')
+        local dict, values = {}, {}
+        for k, entry in ipairs(named(module, m)) do
+            values[k] = opts.copy and entry.state:detach() or entry.state
+            dict[entry.name] = values[k]
+        end
+        if opts.copy and #values > 0 then op.eval(values) end
         return dict
     end
 

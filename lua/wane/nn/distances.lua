@@ -215,4 +215,4 @@ function distances.kl_div(x, t, opts)
     return scoped('scope', module.function_scope 'kl_div', reduced, batch_mean, divergence, x, t, opts.log_target)
 end
 
-return distances
+return errors.strict(distances, 'nn.%s(...)')

@@ -113,6 +113,8 @@ function initializers.xavier_uniform(p, gain)
     return set(p, 'nn.init.xavier_uniform', 'uniform', -bound, bound)
 end
 
+errors.strict(initializers, 'nn.init.%s(...)')
+
 return setmetatable(initializers, {
     __index = function(_, name)
         errors.raise(nil, 'value', "nn.init has no '%s'; %s", tostring(name), errors.near(name, initializers))

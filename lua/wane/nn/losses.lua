@@ -147,4 +147,4 @@ function losses.nll_loss(logp, labels, opts)
     return nll(logp, labels, how(logp, opts, OPTIONS, 'nn.nll_loss'))
 end
 
-return losses
+return errors.strict(losses, 'nn.%s(...)')

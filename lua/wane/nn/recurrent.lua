@@ -79,19 +79,9 @@ local function project(x, weight, bias)
     return arith.matmul_nt(x, weight)
 end
 
-local MOST = 1000 -- tensors that one cat takes
-
 -- Returns tensors along a dim as one.
 local function joined(list, dim)
-    if #list == 1 then return list[1] end
-    if #list <= MOST then return shape.cat(list, dim) end
-    local parts = {}
-    for first = 1, #list, MOST do
-        local part = {}
-        for k = first, math.min(first + MOST - 1, #list) do part[#part + 1] = list[k] end
-        parts[#parts + 1] = joined(part, dim)
-    end
-    return joined(parts, dim)
+    return #list == 1 and list[1] or shape.cat(list, dim)
 end
 
 -- Runs one direction of one layer. x: (T, B, width), or (B, T, width) with batch_first; h, c: (B, H). Returns the

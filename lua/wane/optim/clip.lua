@@ -85,4 +85,4 @@ function clip.value(params, c)
     require('wane.program').run { mode = 'assign', roots = roots, cells = grads }
 end
 
-return clip
+return errors.strict(clip, 'optim.clip_grad_%s(...)')

@@ -395,4 +395,8 @@ function Optimizer:load_state_dict(dict)
     self:set_progress(dict.count, dict.settings or {})
 end
 
+local class = Optimizer.class -- no method
+errors.strict(Optimizer, 'opt:%s(...)', groups.is_optimizer)
+Optimizer.class = class
+
 return Optimizer

@@ -12,7 +12,6 @@ local scoped = require 'wane.scoped'
 
 local C = binding.C
 local methods, raise = tensor.methods, errors.raise
-local type = type
 
 local grad = {}
 
@@ -163,13 +162,13 @@ function grad.grad(loss, wrt, opts)
 end
 
 --- Calls fn(...) and returns its results; the nodes that fn records need no gradient.
--- @param fn function
+-- @param fn function or module
 -- @param ... its arguments
 -- @usage
--- local y = wane.no_grad(function() return model(x) end)
+-- local y = wane.no_grad(model, x)
 -- print(y.requires_grad) --> false
 function grad.no_grad(fn, ...)
-    if type(fn) ~= 'function' then
+    if not errors.is_callable(fn) then
         raise(nil, 'value', 'wane.no_grad: expected a function, got %s', errors.describe(fn))
     end
     return scoped('grad', 0, fn, ...)

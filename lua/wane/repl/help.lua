@@ -125,7 +125,7 @@ local function score(block, which, name, value)
     if (' ' .. text):find('[^%w_.]' .. full:gsub('%.', '%%.') .. '%f[^%w_]') then points = points + 3 end
     if words_of(block.text[1])[name] then points = points + 1 end
     if type(value) == 'function' then
-        local info = debug.getinfo(value, 'S')
+        local info = debug.getinfo(errors.inner(value), 'S')
         local is_there = info.source:sub(2) == folder .. block.file .. '.lua'
         if is_there and info.linedefined >= block.first and info.linedefined <= block.last then points = points + 2 end
     end
@@ -183,7 +183,7 @@ local function place(which, name, value)
         local ok, failure = pcall(function() return space(which)[name] end)
         if not ok then return '  ' .. (errors.is(failure) and failure.message or tostring(failure)) end
     end
-    local info = type(value) == 'function' and debug.getinfo(value, 'S')
+    local info = type(value) == 'function' and debug.getinfo(errors.inner(value), 'S')
     if not info then return '  has no comment of its own' end
     return ('  has no comment of its own; see lua/wane/%s, line %d'):format(
         info.source:sub(#folder + 2), info.linedefined)

@@ -8,6 +8,7 @@
 
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local on_interrupt = require 'wane.program.on_interrupt'
 
 local C = binding.C
 
@@ -67,12 +68,12 @@ end
 
 --- Makes SIGINT set the flag instead of ending the process.
 function interrupt.listen()
-    binding.check(C.wn_signal_on(1))
+    on_interrupt.listen(true)
 end
 
 --- Gives SIGINT the effect that it had before `listen`.
 function interrupt.unlisten()
-    binding.check(C.wn_signal_on(0))
+    on_interrupt.listen(false)
 end
 
 --- Clears the flag, so that a ^C up to now does not stop the next line.

@@ -5,6 +5,7 @@
 -- @internal wane.repl.objects
 
 local comments = require 'wane.repl.comments'
+local errors = require 'wane.errors'
 
 local objects = {}
 
@@ -48,7 +49,7 @@ function objects.kind(value)
             end
         end
         if type(fn) == 'function' then
-            local source = debug.getinfo(fn, 'S').source
+            local source = debug.getinfo(errors.inner(fn), 'S').source
             for kind, place in pairs(KINDS) do
                 if source == '@' .. comments.folder .. place[1] .. '.lua' and not kind:find '%.' then return kind end
             end

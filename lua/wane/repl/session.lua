@@ -17,6 +17,11 @@ local function now()
     return C.wn_now()
 end
 
+-- Returns a name of the prompt that says what it does when it is shown, and does it when it is called.
+local function command(text, fn)
+    return setmetatable({}, { __tostring = function() return text end, __call = function(_, x) return fn(x) end })
+end
+
 local Session = {}
 Session.__index = Session
 
@@ -41,8 +46,10 @@ function session.new(write, options)
     })
     self.env._G = self.env
     self.env.__values = function(...) return ... end
-    self.env.exit = function(code) os.exit(code or 0, true) end
+    self.env.exit = command('^D or quit() leaves', function(code) os.exit(code or 0, true) end)
     self.env.quit = self.env.exit
+    self.env.help = command('?name describes a name, such as ?nn.Linear; TAB completes; who() lists what holds '
+        .. 'bytes; ^C stops a line; ^D leaves', function(name) self:help(tostring(name or '')) end)
     self.env.who = function() return require('wane.repl.who').of(self.env) end
     return self
 end

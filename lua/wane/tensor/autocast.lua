@@ -23,7 +23,7 @@ local scoped = require 'wane.scoped'
 local C = binding.C
 local Tensor, typed, wrap = tensor.Tensor, tensor.typed, tensor.wrap
 local F32, BF16 = tensor.dtype_id.f32, tensor.dtype_id.bf16
-local getmetatable, setmetatable, type = getmetatable, setmetatable, type
+local getmetatable, setmetatable = getmetatable, setmetatable
 
 local autocast = {}
 
@@ -121,11 +121,6 @@ scoped.register('autocast', function(new)
     return before
 end)
 
-local function is_callable(fn)
-    local mt = getmetatable(fn)
-    return type(fn) == 'function' or type(mt) == 'table' and mt.__call ~= nil
-end
-
 --- Calls fn(...) under the rules above. Returns the results of fn.
 -- @param dtype 'bf16', or 'f32': the rules are off inside fn
 -- @param fn function or module
@@ -140,7 +135,7 @@ function autocast.autocast(dtype, fn, ...)
         errors.raise(nil, 'dtype', "wane.autocast: expected 'bf16', or 'f32' for none, got %s; write "
             .. "wane.autocast('bf16', fn, ...)", errors.describe(dtype))
     end
-    if not is_callable(fn) then
+    if not errors.is_callable(fn) then
         errors.raise(nil, 'value', 'wane.autocast: expected a function, got %s', errors.describe(fn))
     end
     return scoped('autocast', dtype == 'bf16' and start {} or nil, fn, ...)

@@ -102,7 +102,8 @@ end
 function tensor.need_self(x, name)
     if getmetatable(x) == Tensor then return end
     if x == nil then
-        raise(nil, 'value', '%s: called without a tensor; write t:%s(...), with a colon', name, name)
+        raise(nil, 'value', '%s: expected a tensor, got nil: a name is misspelt, or a colon is missing, t:%s(...)',
+            name, name)
     end
     raise(nil, 'value', '%s: expected a tensor, got %s; write t:%s(...), with a colon', name,
         errors.describe(x), name)
@@ -298,7 +299,9 @@ local function unknown(t, key)
     end
     local way = torch_names[name]
     if way then
-        raise(nil, 'value', "tensor %s has no field or method '%s'; write %s", tensor.describe(t), name, way)
+        raise(nil, 'value', "tensor %s has no field or method '%s'; write %s%s", tensor.describe(t), name, way,
+            name == 'clone' and ': values never change (of a parameter or a buffer, which does, wane.eval(t + 0) is a '
+            .. 'copy)' or '')
     end
     local known = {}
     for k in pairs(methods) do known[#known + 1] = k end

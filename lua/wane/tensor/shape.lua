@@ -356,14 +356,26 @@ local function check_list(list, what)
     end
 end
 
+local MOST = 1000 -- tensors that one application joins
+
+-- Records tensors along a dim, from 0, as one, in parts where they are many.
+local function joined(list, dim)
+    local at = { n = 1, i = { dim } }
+    if #list <= MOST then return op.record(CAT, list, at) end
+    local parts = {}
+    for first = 1, #list, MOST do
+        parts[#parts + 1] = op.record(CAT, { unpack(list, first, math.min(first + MOST - 1, #list)) }, at)
+    end
+    return joined(parts, dim)
+end
+
 --- Joins tensors along a dim; their other dims must be equal.
 -- @param list list of tensors of one dtype
 -- @param dim number, 1 unless given
 -- @usage print(wane.cat({ wane.zeros(2, 3), wane.ones(1, 3) }).shape) --> (3, 3)
 function shape.cat(list, dim)
     check_list(list, 'cat')
-    local at = { n = 1, i = { op.dim(list[1], dim or 1, 'cat') } }
-    return op.record(CAT, list, at)
+    return joined(list, op.dim(list[1], dim or 1, 'cat'))
 end
 
 --- Joins tensors of one shape along a new dim.
@@ -380,7 +392,7 @@ function shape.stack(list, dim)
         end
         pieces[k] = methods.unsqueeze(t, dim or 1)
     end
-    return op.record(CAT, pieces, { n = 1, i = { op.dim(pieces[1], dim or 1, 'stack') } })
+    return joined(pieces, op.dim(pieces[1], dim or 1, 'stack'))
 end
 
 --- Returns the elements along a dim at given positions, one for each element of the result.
@@ -401,16 +413,17 @@ function methods.gather(t, dim, ids)
     return op.binary(id.gather, t, ids, at)
 end
 
---- Makes the 0-based i32 positions of a list of positions from 1, or from -1 for the last.
--- @within Internal
--- @param t tensor that they are of
--- @param d number of its dim, from 1
--- @param list positions
-function shape.listed(t, d, list)
+-- Makes the 0-based i32 positions of a list of positions of dim d, from 1, or from -1 for the last.
+local function positions(t, d, list)
     local size, out = tensor.typed(t)._dims[d], {}
     for k = 1, errors.list(list, 't[{ ... }]', 'positions') do
         local p = list[k]
         if type(p) == 'number' and p < 0 then p = size + 1 + p end
+        if type(p) == 'table' and not tensor.is(p) then
+            local first, last = tonumber(p[1]) or 1, tonumber(p[2] or p[1]) or 1
+            raise(nil, 'value', 't[{ ... }]: entry %d is a table; for a range write t:narrow(%d, %d, %d)', k, k, first,
+                last - first + 1)
+        end
         if type(p) ~= 'number' or p % 1 ~= 0 or p < 1 or p > size then
             raise(nil, type(p) == 'number' and 'shape' or 'value', 'index %s, entry %d of the list, is out of range '
                 .. 'for dim %d of %s; expected 1 to %d, or -%d to -1', errors.describe(list[k]), k, d,
@@ -443,7 +456,7 @@ end
 function methods.index_select(t, dim, ids)
     tensor.need_self(t, 'index_select')
     local d = op.dim(t, dim, 'index_select') + 1
-    if type(ids) == 'table' and getmetatable(ids) == nil then ids = shape.listed(t, d, ids) end
+    if type(ids) == 'table' and getmetatable(ids) == nil then ids = positions(t, d, ids) end
     ids = op.indices(ids)
     if not tensor.is(ids) or tensor.typed(ids)._ndim ~= 1 then
         raise(nil, 'shape', 'index_select: positions must be a tensor of one dim, got %s', errors.describe(ids))
