@@ -139,6 +139,19 @@ describe('a name', function()
         assert.equal(short, written)
     end)
 
+    it('of a tensor that counts from 0 in the file comes back, or is refused', function()
+        local refused = 0
+        for _, name in ipairs { '0', '1', '01', 'a.0', 'a.1', '10', 'a.0.b', '0.0', '1.0', '999999999999999', '-1',
+            '1e3', '9999999999999999', '00', 'a..1' } do
+            local t = { [name] = wane.ones(1) }
+            if not round(function() wane.save(PATH, t, { names = 'torch' }) end, function()
+                local dict = wane.load(PATH, { names = 'torch' })
+                assert.equal(name, (next(dict)))
+            end, name) then refused = refused + 1 end
+        end
+        assert.equal(5, refused)
+    end)
+
     -- Checks the recipe and source of a plan whose model has a module of this name.
     local function check_place(name)
         local net = nn.Sequential { nn.Linear(4, 4) }

@@ -173,7 +173,14 @@ function io_.save(path, model, opts)
         for name, n in pairs(optimizer.count) do given.optimizer.count[shifted(name, by)] = n end
     end
     compute(list)
-    for _, entry in ipairs(list) do entry.name = shifted(entry.name, by) end
+    for _, entry in ipairs(list) do
+        local there = names.in_file(entry.name, by)
+        if there == nil then
+            raise(nil, 'value', "%s: names = 'torch': '%s' would come back as '%s'; lists count from 1 here", what,
+                entry.name, shifted(shifted(entry.name, by), -by))
+        end
+        entry.name = there
+    end
     local strings = metadata.encode(given, what)
     if by ~= 0 then strings.format = 'pt' end -- readers of PyTorch's files look for it
     local text, sorted, bytes = safetensors.header(list, strings, what)
