@@ -278,10 +278,7 @@ end
 -- print(wane.frontier(function() return model(x):sum() end):plot())
 function Frontier:plot(path)
     local chart = chart_of(self)
-    if path ~= nil then
-        system.make_folders(path)
-        return plot.write(path, plot.scatter(chart))
-    end
+    if path ~= nil then return plot.write(path, plot.scatter(chart)) end
     return plot.terminal_scatter(chart, { braille = system.is_rich(1) and system.is_utf8(), colour = palette.is_on() })
 end
 

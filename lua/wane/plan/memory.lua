@@ -20,7 +20,6 @@ local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
 local palette = require 'wane.report.palette'
 local plot = require 'wane.report.plot'
-local system = require 'wane.system'
 local text = require 'wane.report.table'
 
 local C, check = binding.C, binding.check
@@ -85,7 +84,6 @@ end
 -- print(wane.memory():plot())
 function Report:plot(path)
     if path == nil then return plot.terminal_stacks(chart_of(self), { colour = palette.is_on() }) end
-    system.make_folders(path)
     return plot.write(path, plot.stacks(chart_of(self)))
 end
 

@@ -247,7 +247,6 @@ end
 -- wane.plot({ 3, 2, 1.5 }, { title = 'loss' }):svg 'loss.svg'
 function Curve:svg(path)
     if path == nil then return as_svg(self) end
-    system.make_folders(path)
     return plot.write(path, as_svg(self))
 end
 

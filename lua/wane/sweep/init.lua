@@ -14,6 +14,7 @@ local grid = require 'wane.sweep.grid'
 local json = require 'wane.report.json'
 local measure = require 'wane.plan.measure'
 local merge = require 'wane.sweep.merge'
+local plot = require 'wane.report.plot'
 local problems = require 'wane.sweep.problems'
 local process = require 'wane.sweep.process'
 local report = require 'wane.sweep.report'
@@ -438,7 +439,7 @@ end
 -- local sweep = wane.sweep { build = build, grid = { policy = { 'save_all', 'sqrt' } }, isolate = false }
 -- print(sweep:run():csv():match '^[%w,]+') --> policy,status,predicted
 function Sweep:csv(path)
-    return report.write(path, report.csv(self))
+    return plot.write(path, report.csv(self))
 end
 
 --- Plots one number of the rows over another. The rows that no other beats are joined by a staircase.
@@ -452,7 +453,7 @@ end
 function Sweep:plot(path, opts)
     opts = errors.check_options(opts, { 'x', 'y' }, 'sweep:plot')
     if path == nil then return report.characters(self, opts) end
-    return report.write(path, report.picture(self, opts))
+    return plot.write(path, report.picture(self, opts))
 end
 
 --- Writes one HTML file with the machine, the table, the pictures, and the command that repeats the sweep. The file
@@ -464,7 +465,7 @@ end
 -- local sweep = wane.sweep { build = build, grid = { policy = { 'save_all', 'sqrt' } }, isolate = false }
 -- print(sweep:run():report 'sweep.html') --> sweep.html
 function Sweep:report(path)
-    return report.write(path, report.page(self))
+    return plot.write(path, report.page(self))
 end
 
 return sweep

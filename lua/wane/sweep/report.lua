@@ -259,15 +259,4 @@ function report.page(self)
         is_mixed = provenance.is_mixed(self) }
 end
 
---- Writes a text to a file, whose folders are made where they are missing.
--- @param path name of the file, or nil
--- @param text its contents
--- @return path; text where path is nil
--- @raise 'io' where the file cannot be written
-function report.write(path, text)
-    if path == nil then return text end
-    system.make_folders(path)
-    return plot.write(path, text)
-end
-
 return report
