@@ -226,8 +226,8 @@ WN_API int32_t wn_cell_need_grad(int32_t cell, int32_t on);
 WN_API int32_t wn_cell_drop_grad(int32_t cell);
 /* Names a cell. */
 WN_API int32_t wn_cell_rename(int32_t cell, const char *name);
-/* Makes a value a result of the next program that reaches it, so that it can be read afterwards; data keeps its bytes
- * (wn_gather). Status: WN_STALE where they are lost. */
+/* Makes a value a result of the next program that reaches it, or that has a backward and computes what it is made of,
+ * so that it can be read afterwards; data keeps its bytes (wn_gather). Status: WN_STALE where they are lost. */
 WN_API int32_t wn_retain(int32_t value);
 /* Names a value, for policies; or a cell. */
 WN_API int32_t wn_rename(int32_t value, const char *name);
@@ -307,6 +307,8 @@ struct wn_update {
 struct wn_request {
     int32_t mode; /* WN_RUN */
     int32_t n_roots, n_updates, n_cells;
+    int32_t n_also;                  /* of BACKWARD and STEP with one loss, or joint: so many of the last roots are
+                                      * computed beside the losses, and nothing differentiates them */
     const int32_t *roots;            /* (n_roots) values; none for UPDATE */
     const int32_t *cells;            /* (n_cells) of ASSIGN: one for each root; else none */
     const struct wn_update *updates; /* (n_updates) of STEP and UPDATE; else none */

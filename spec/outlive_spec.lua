@@ -1,6 +1,10 @@
 -- Checks values that outlive the step that computed them: kept values that enter the loss of a later step behind a cut.
 require 'spec.helper'
 local wane = require 'wane'
+local programs = require 'spec.support.programs'
+local binding = require 'wane.ffi'
+local op = require 'wane.tensor.op'
+local scoped = require 'wane.scoped'
 
 local nn, optim = wane.nn, wane.optim
 
@@ -102,5 +106,259 @@ describe('a kept value without a cut', function()
             run(net, (y:detach() + net.model(net.x)):pow(2):mean(), net.model(net.x):mean())
             assert.not_equal(before, bits(net.model[1].weight))
         end
+    end)
+end)
+
+-- ---- values beside the loss ---------------------------------------------------------------------------------------
+
+-- Networks whose step has values that the loss does not read. Each returns a loss, a list of values beside it, and the
+-- values that the next step takes over.
+local networks = {
+    lstm = {
+        new = function() return { cell = nn.LSTM(3, 8), head = nn.Linear(8, 2) } end,
+        forward = function(net, x, state)
+            local y, h, c = net.cell(x, state and { h = state[1], c = state[2] })
+            local logits = net.head(y):reshape(-1, 2)
+            local labels = x:narrow(3, 1, 1):gt(0):to('i32'):reshape(-1)
+            return nn.cross_entropy(logits, labels), { h, c, logits:argmax(2):eq(labels):to('i32'):sum() }, { h, c }
+        end,
+        x = function() return wane.randn(2, 5, 3) end,
+    },
+    tower = {
+        new = function()
+            return nn.Sequential { nn.Linear(3, 16), nn.GELU(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 4) }
+        end,
+        forward = function(net, x, state)
+            local hidden = net[4](net[3](net[2](net[1](x))))
+            if state then hidden = hidden + state[1] end
+            local out = net[5](hidden)
+            return out:narrow(2, 1, 2):pow(2):mean(), { out:narrow(2, 3, 2):exp(), hidden:mean(1), out:abs():max() },
+                { hidden:tanh() }
+        end,
+        x = function() return wane.randn(6, 3) end,
+    },
+    conv = {
+        new = function()
+            return nn.Sequential { nn.Conv2d(2, 6, 3, { padding = 1 }), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(),
+                nn.Linear(96, 3), nn.Dropout(0.3) }
+        end,
+        forward = function(net, x, state)
+            local feature = net[3](net[2](net[1](x)))
+            local out = net[6](net[5](net[4](feature)))
+            if state then out = out * state[1] end
+            return out:pow(2):mean(), { feature:mean(), out:softmax(2) }, { out:sigmoid() }
+        end,
+        x = function() return wane.randn(2, 2, 4, 4) end,
+    },
+}
+
+-- The ways to get the values: computed before the step by a program of their own, named in the step, retained.
+local ways = {
+    eval = function(opt, loss, also, opts)
+        wane.eval(unpack(also))
+        opt:step(loss, opts)
+    end,
+    also = function(opt, loss, also, opts)
+        opts = opts or {}
+        opts.also = also
+        opt:step(loss, opts)
+    end,
+    retain = function(opt, loss, also, opts)
+        for _, t in ipairs(also) do t:retain() end
+        opt:step(loss, opts)
+    end,
+    lines = function(opt, loss, also, opts)
+        for _, t in ipairs(also) do t:retain() end
+        opt:zero_grad()
+        loss:backward(opts)
+        opt:step()
+    end,
+}
+
+local function parameters_of(net)
+    if net.parameters then return net:parameters() end
+    local list = net.cell:parameters()
+    for _, p in ipairs(net.head:parameters()) do list[#list + 1] = p end
+    return list
+end
+
+-- Trains by a way for a few steps, each from the states of the one before; returns all numbers that it made.
+local function unrolled(network, way, opts_of)
+    wane.manual_seed(31)
+    local net = network.new()
+    local params = parameters_of(net)
+    local opt = optim.AdamW(params, { lr = 0.02, clip_norm = 0.7 })
+    local xs, state, lines = {}, nil, {}
+    for k = 1, 4 do xs[k] = network.x() end
+    wane.eval(unpack(xs))
+    for k = 1, 4 do
+        local loss, also, last = network.forward(net, xs[k], state)
+        for _, t in ipairs(last) do
+            local is_in = false
+            for _, other in ipairs(also) do is_in = is_in or rawequal(other, t) end
+            if not is_in then also[#also + 1] = t end
+        end
+        way(opt, loss, also, opts_of and opts_of(k))
+        for _, t in ipairs(also) do assert.is_true(op.held(t)) end
+        state = {}
+        for i, t in ipairs(last) do state[i] = t:detach() end
+        lines[#lines + 1] = bits(loss)
+        for _, t in ipairs(also) do lines[#lines + 1] = bits(t:to 'f32') end
+        for _, p in ipairs(params) do lines[#lines + 1] = bits(p) end
+    end
+    return table.concat(lines, '\n')
+end
+
+local policies = {
+    [false] = function() return nil end,
+    recompute_all = function() return { policy = 'recompute_all' } end,
+    sqrt = function() return { policy = 'sqrt' } end,
+    compress = function() return { policy = wane.policy.every(2) } end,
+    least = function() return { policy = 'least' } end,
+}
+
+describe('a value beside the loss', function()
+    for name, network in pairs(networks) do
+        for way, fn in pairs(ways) do
+            for policy, opts in pairs(policies) do
+                it(('has the bits of a program of its own, and bytes as planned: %s, %s, %s'):format(name, way,
+                    policy or 'save'), function()
+                    local expected = unrolled(network, ways.eval)
+                    local got = scoped('listen', function(p)
+                        programs.read(p)
+                        assert.equal(p.predicted.peak, p.measured.peak)
+                        assert.equal(p.predicted.reserved, p.measured.reserved)
+                    end, function() return unrolled(network, fn, opts) end)
+                    assert.equal(expected, got)
+                end)
+            end
+        end
+    end
+
+    -- Returns a network, an optimizer, an input and its graph with values beside the loss.
+    local function small()
+        wane.manual_seed(2)
+        local net = nn.Sequential { nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 4) }
+        local opt = optim.Adam(net:parameters(), { lr = 0.01 })
+        local x = wane.eval(wane.randn(64, 8))
+        return opt, function()
+            local out = net(x)
+            return out:pow(2):mean(), out:argmax(2), (out * 2):tanh()
+        end, net
+    end
+
+    it('is counted in the plan, by key, and planned once', function()
+        local opt, graph = small()
+        local function step()
+            local loss, best, y = graph()
+            return opt:step(loss, { also = { best, y } })
+        end
+        step()
+        local plain, with = wane.plan(function() return opt:step((graph())) end), wane.plan(step)
+        assert.is_true(with.kinds.result > plain.kinds.result)
+        local made = binding.C.wn_debug_get 'plans_made'
+        for _ = 1, 4 do step() end
+        assert.is_true(made == binding.C.wn_debug_get 'plans_made')
+        for _ = 1, 4 do collectgarbage() end
+        wane.memory.reset_peak()
+        step()
+        assert.equal(with.peak, wane.memory().peak)
+    end)
+
+    it('keeps every budget, and a stop by a limit leaves all as it was', function()
+        local opt, graph, net = small()
+        local function step(opts)
+            local loss, best, y = graph()
+            opts = opts or {}
+            opts.also = { best, y }
+            return opt:step(loss, opts), best, y
+        end
+        step()
+        local plan = wane.plan(step)
+        local least = plan.min_budget or wane.plan(step, { policy = 'least' }).reserved
+        for part = 0, 4 do
+            local budget = math.floor(least + (plan.reserved - least) * part / 4)
+            scoped('listen', function(p)
+                programs.read(p)
+                assert.equal(p.predicted.peak, p.measured.peak)
+                assert.is_true(p.measured.reserved <= budget)
+            end, function() step { budget = budget } end)
+        end
+        local before = bits(net[1].weight)
+        local loss, best, y = graph()
+        wane.memory.trim()
+        wane.memory.limit(wane.memory().allocated + 64)
+        local ok, e = pcall(opt.step, opt, loss, { also = { best, y } })
+        wane.memory.limit(0)
+        assert.is_false(ok)
+        assert.equal('oom', e.code)
+        assert.is_false(op.held(best) or op.held(y))
+        assert.equal(before, bits(net[1].weight))
+        opt:step(loss, { also = { best, y } })
+        assert.is_true(op.held(best) and op.held(y))
+        assert.not_equal(before, bits(net[1].weight))
+    end)
+
+    it('may be read by the loss, be there already, or hang off two losses of one pass', function()
+        local opt, graph, net = small()
+        local loss, best, y = graph()
+        wane.eval(y)
+        opt:step(loss + y:mean(), { also = { y, best } })
+        assert.is_true(op.held(best))
+        loss, best = graph()
+        best:retain()
+        wane.backward { loss, net(wane.ones(1, 8)):sum() }
+        assert.is_true(op.held(best))
+        wane.anomaly(true)
+        loss, best, y = graph()
+        y:retain()
+        local ok, e = pcall(opt.step, opt, loss, { also = { best, y } })
+        wane.anomaly(false)
+        assert.is_true(ok, tostring(e))
+        assert.is_true(op.held(best) and op.held(y))
+    end)
+
+    it('leaves out a retained value of another graph, or of states that have changed', function()
+        local opt, graph, net = small()
+        local far = net(wane.ones(2, 8)):retain()
+        local loss, old = graph()
+        opt:step((graph()))
+        old:retain()
+        local nxt, best = graph()
+        best:retain()
+        opt:step(nxt)
+        assert.is_true(op.held(best))
+        assert.is_false(op.held(far) or op.held(old) or op.held(loss))
+    end)
+
+    it('is refused by name where it cannot be one, and the step works without it', function()
+        local opt, graph, net = small()
+        local loss, best, y = graph()
+        local before = bits(net[1].weight)
+        local function refused(code, also, ...)
+            local ok, e = pcall(opt.step, opt, loss, { also = also })
+            assert.is_false(ok)
+            assert.equal(code, e.code, tostring(e))
+            for _, part in ipairs { ... } do assert.is_truthy(e.message:find(part, 1, true), e.message) end
+        end
+        refused('value', { best, y, best }, 'also', '1 and 3', 'same')
+        refused('value', { best, loss }, 'entry 2 is the loss')
+        refused('value', { y, net(wane.ones(1, 8)) }, 'entry 2', 'linear', 'wane.eval')
+        refused('value', { wane.tensor { 1, 2 } }, 'entry 1')
+        refused('value', { net[1].weight }, 'entry 1')
+        refused('value', { 3 }, 'also', 'expected a tensor', '3')
+        refused('value', { y, nil, best }, 'also')
+        refused('value', { y, hits = best }, 'also', 'hits')
+        refused('value', y, 'also')
+        refused('device', { y, wane.zeros(2, { device = 'meta' }) }, 'entry 2', 'meta', 'cpu')
+        local ok, e = pcall(opt.step, opt, { loss, (graph()) }, { also = { y } })
+        assert.is_false(ok)
+        assert.is_truthy(e.message:find('2 losses', 1, true), e.message)
+        ok, e = pcall(opt.step, opt, nil, { also = { y } })
+        assert.is_false(ok)
+        assert.is_truthy(e.message:find('without a loss', 1, true), e.message)
+        assert.equal(before, bits(net[1].weight))
+        opt:step({ loss }, { also = { y, best } })
+        assert.is_true(op.held(best) and op.held(y))
     end)
 end)

@@ -104,7 +104,7 @@ describe('the pages', function()
     end
 
     it('show so many snippets and pieces of examples', function()
-        assert.same({ ['README.md'] = 5, ['lua/README.md'] = 20, ['lua/wane/pytorch/README.md'] = 1,
+        assert.same({ ['README.md'] = 5, ['lua/README.md'] = 21, ['lua/wane/pytorch/README.md'] = 1,
             ['kernels/README.md'] = 1 }, snippets)
         assert.same({ ['examples/README.md'] = 4 }, examples)
     end)

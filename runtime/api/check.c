@@ -150,6 +150,11 @@ int32_t wn__check_request(const struct wn_request *r)
     if ((r->mode == WN_RUN_UPDATE) != (r->n_roots == 0))
         return wn__fail(WN_VALUE, "run: %d roots given, expected %s", r->n_roots,
                         r->mode == WN_RUN_UPDATE ? "none: an update reads the gradients" : "1 or more");
+    int32_t one_pass = r->joint || r->n_roots - r->n_also == 1;
+    if (r->n_also != 0 && (r->n_also < 0 || r->n_also >= r->n_roots || !one_pass ||
+                           (r->mode != WN_RUN_BACKWARD && r->mode != WN_RUN_STEP)))
+        return wn__fail(WN_VALUE, "run: %d of %d roots given beside the losses, expected one loss with them", r->n_also,
+                        r->n_roots);
     if (updates != (r->n_updates > 0))
         return wn__fail(WN_VALUE, "run: %d updates given, expected %s", r->n_updates, updates ? "1 or more" : "none");
     if (r->n_cells != (r->mode == WN_RUN_ASSIGN ? r->n_roots : 0))

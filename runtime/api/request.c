@@ -36,6 +36,7 @@ int32_t wn__request_resolve(const struct wn_request *r, struct wn__program_reque
     struct wn__program_update *update = (struct wn__program_update *)(memory + roots + cells);
     *out = (struct wn__program_request){.mode = r->mode,
                                         .joint = r->joint,
+                                        .n_also = r->n_also,
                                         .again = r->again,
                                         .target = r->target,
                                         .scale = r->scale,

@@ -218,8 +218,9 @@ int32_t wn_retain(int32_t value)
     struct wn_node *n = get_node(value);
     if (n == NULL) return WN_VALUE;
     if (n->op == WN_OP_DATA && n->stale) return wn__node_lost(n, NULL);
-    n->retain = n->op == WN_OP_DATA || (!n->is_held && !wn__node_is_leaf(n));
-    return WN_OK;
+    int32_t is_pending = !n->is_held && !wn__node_is_leaf(n);
+    n->retain = n->op == WN_OP_DATA || is_pending;
+    return is_pending ? wn__retained_add(n) : WN_OK;
 }
 
 int32_t wn_rename(int32_t value, const char *name)

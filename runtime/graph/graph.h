@@ -58,11 +58,12 @@ struct wn_node {
     uint8_t closed; /* 1: the last order takes its value as it is there, without what it is made of */
     uint8_t stale;  /* 1: a state below it changed before it was computed, or, of data, its bytes were drawn over */
     int32_t device, scope, region;
-    int32_t line;     /* id of the source line; 0: not known */
-    int32_t depth;    /* applications on the longest way to a leaf */
-    int32_t root;     /* number of the pass whose differentiation emitted it */
-    int64_t version;  /* of a CELL: the version of the cell that it reads */
-    const char *name; /* interned; NULL: none */
+    int32_t line;        /* id of the source line; 0: not known */
+    int32_t depth;       /* applications on the longest way to a leaf */
+    int32_t root;        /* number of the pass whose differentiation emitted it */
+    int32_t retained_at; /* its place, from 1, among the retained values that nothing computed yet; 0: it is none */
+    int64_t version;     /* of a CELL: the version of the cell that it reads */
+    const char *name;    /* interned; NULL: none */
     struct wn_type type;
     struct wn_attrs attrs;
     uint64_t seed, counter;      /* where its random numbers begin */
@@ -123,6 +124,13 @@ void wn__past_note(struct wn_node *n);
 /* Returns 0 if n, which dropped its inputs, was not made of v; 1 if it was or may have been. */
 int32_t wn__past_has(const struct wn_node *n, const struct wn_node *v);
 void wn__past_free(const struct wn__past *past); /* NULL does nothing */
+
+/* ---- retained.c ----------------------------------------------------------------------------------------------- */
+/* Put a node among the retained values that nothing computed yet (add), or take it out, if it is one (remove). */
+int32_t wn__retained_add(struct wn_node *n);
+void wn__retained_remove(struct wn_node *n);
+/* Points *out at the list of these values, which the next change moves, and returns how many there are. */
+int64_t wn__retained(struct wn_node *const **out);
 
 /* ---- cell.c --------------------------------------------------------------------------------------------------- */
 /* Makes a cell without storage, at version 1. Counted. */
@@ -282,6 +290,9 @@ struct wn__order {
  * closed, and what it is made of is left out, unless a gradient from the roots w->from reaches it. WN_STALE and
  * WN_SPENT name the value that cannot be computed any more. */
 int32_t wn__topological_order(struct wn_node *const *roots, int32_t n, int64_t stamp, struct wn__order *w);
+/* Sets *is to 1 if n reads a value that the order of `stamp` computes, or is one; to 0 if it does not, and to -1 if it
+ * cannot be computed any more. */
+int32_t wn__order_shares(struct wn_node *n, int64_t stamp, int32_t *is);
 void wn__order_release(struct wn__order *w);
 /* Fails with WN_SPENT: a gradient would have to flow into n, a root whose own backward used its graph up. */
 int32_t wn__order_refuse_spent(const struct wn_node *n);

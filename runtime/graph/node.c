@@ -70,6 +70,7 @@ static int32_t node_capacity(const struct wn_node *n)
 static void node_free(struct wn_node *n)
 {
     int32_t capacity = node_capacity(n);
+    wn__retained_remove(n);
     wn__buffer_unref(n->held);
     if (n->hyper != NULL && --n->hyper->refs == 0) wn__free(n->hyper);
     wn__template_unref(n->custom);

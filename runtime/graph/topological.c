@@ -155,6 +155,30 @@ static int32_t order_check_spent(struct wn__order *w, const struct wn_node *n, c
     return is_reached ? wn__order_refuse_spent(in) : WN_OK;
 }
 
+int32_t wn__order_shares(struct wn_node *n, int64_t stamp, int32_t *is)
+{
+    struct wn__order met = {0};
+    int64_t mark = wn__node_stamp();
+    int32_t is_lost = 0;
+    *is = 0;
+    n->wanted = mark;
+    int32_t code = order_push(&met, n);
+    for (int64_t at = 0; at < met.count && code == WN_OK; at++) {
+        struct wn_node *v = met.nodes[at];
+        int32_t is_there = v->is_held || (wn__op_flags(v->op) & WN_LEAF) != 0;
+        is_lost |= v->stale || (v->op == WN_OP_CELL && v->version != v->cell->version);
+        *is |= v->stamp == stamp && !is_there;
+        for (int32_t k = 0; !is_there && v->stamp != stamp && k < v->n_in && code == WN_OK; k++) {
+            if (v->in[k]->wanted == mark) continue;
+            v->in[k]->wanted = mark;
+            code = order_push(&met, v->in[k]);
+        }
+    }
+    if (is_lost) *is = -1;
+    wn__order_release(&met);
+    return code;
+}
+
 static int by_record(const void *a, const void *b)
 {
     const struct wn_node *x = *(struct wn_node *const *)a, *y = *(struct wn_node *const *)b;

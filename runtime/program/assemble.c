@@ -131,7 +131,7 @@ static int32_t put_graph_node(struct assembly *a, struct wn_node *n)
 static int32_t put_graph(struct assembly *a)
 {
     struct wn_program *p = a->p;
-    int32_t passes = (p->mode == WN_RUN_BACKWARD || p->mode == WN_RUN_STEP) && !p->joint ? p->n_roots : 1;
+    int32_t passes = (p->mode == WN_RUN_BACKWARD || p->mode == WN_RUN_STEP) && !p->joint ? p->n_roots - p->n_also : 1;
     int64_t k = 0;
     for (int64_t i = 0, r = 0; r < passes; r++) {
         for (; i < p->root_end[r]; i++) {
@@ -360,7 +360,7 @@ static int32_t size_ir(struct assembly *a)
     ir->order_node = pool(a, p->order.count, sizeof *ir->order_node);
     ir->root_node = pool(a, p->n_roots, sizeof *ir->root_node);
     ir->n_ordered = (int32_t)p->order.count;
-    ir->n_roots = p->n_roots;
+    ir->n_roots = p->n_roots - p->n_also;
     ir->n_updates = p->n_updates;
     ir->device = p->device;
     ir->threads = wn__device(p->device)->target.threads;

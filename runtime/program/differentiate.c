@@ -6,9 +6,9 @@
 /* Differentiates root i, or all roots at once when they are joint. only: the cells that need a gradient; NULL: all. */
 static int32_t differentiate_root(struct wn_program *p, int32_t i, const struct wn_cell **only, struct wn__grads *grads)
 {
-    struct wn__order order = {.from = p->root, .n_from = p->n_roots};
+    struct wn__order order = {.from = p->root, .n_from = p->n_roots - p->n_also};
     struct wn_node **roots = p->joint ? p->root : &p->root[i];
-    int32_t n = p->joint ? p->n_roots : 1;
+    int32_t n = p->joint ? p->n_roots - p->n_also : 1;
     int32_t code = wn__topological_order(roots, n, wn__node_stamp(), &order);
     if (code == WN_OK) {
         struct wn__pass pass = {.forward = order.nodes,
@@ -36,10 +36,11 @@ int32_t wn__program_differentiate(struct wn_program *p, struct wn__grads *grads)
         for (int32_t i = 0; i < p->n_updates; i++) only[i] = p->update_cell[3 * i];
     }
     wn__here.grad_off = 1;
-    for (int32_t i = 0; i < (p->joint ? 1 : p->n_roots) && code == WN_OK; i++)
+    for (int32_t i = 0; i < (p->joint ? 1 : p->n_roots - p->n_also) && code == WN_OK; i++)
         code = differentiate_root(p, i, only, grads);
     if (code == WN_OK && p->clip != NULL && grads->n_cells > 0) {
-        struct wn__clip clip = {p->update_cell, p->n_updates, p->joint ? 0 : p->n_roots - 1, p->clip, p->root[0]};
+        struct wn__clip clip = {p->update_cell, p->n_updates, p->joint ? 0 : p->n_roots - p->n_also - 1, p->clip,
+                                p->root[0]};
         code = wn__grad_clip(&clip, grads);
     }
     wn__here.grad_off = before;

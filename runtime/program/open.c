@@ -41,17 +41,21 @@ static int32_t check_root(const struct wn_program *p, const struct wn_node *n)
     return WN_OK;
 }
 
-/* Takes the roots; of an assignment with the cells that get them, in the layout of the cell. */
+/* Takes the roots; of an assignment with the cells that get them, in the layout of the cell. Room is left for
+ * retained values. */
 static int32_t take_roots(struct wn_program *p, const struct wn__program_request *r)
 {
-    p->root = get_array(r->n_roots + r->n_updates, sizeof *p->root);
-    p->assigned = get_array(r->n_roots + r->n_updates, sizeof *p->assigned);
+    struct wn_node *const *retained;
+    int64_t most = r->n_roots + r->n_updates + wn__retained(&retained);
+    p->root = get_array(most, sizeof *p->root);
+    p->assigned = get_array(most, sizeof *p->assigned);
     if (p->root == NULL || p->assigned == NULL) return WN_OOM;
     for (int32_t i = 0; i < r->n_roots; i++) {
         p->root[i] = r->root[i];
         wn__node_ref(p->root[i]);
         p->n_roots++;
-        WN_TRY(check_root(p, p->root[i]));
+        p->n_also += i >= r->n_roots - r->n_also;
+        WN_TRY(p->n_also > 0 ? wn__program_check_also(r, i) : check_root(p, p->root[i]));
         if (p->mode != WN_RUN_ASSIGN) continue;
         struct wn_cell *c = r->cell[i];
         if (!wn__type_agrees(&c->type, &p->root[i]->type))
@@ -182,14 +186,19 @@ static void name_cell(struct wn_cell *c, int64_t stamp, int32_t *cells)
 static int32_t walk_roots(struct wn_program *p)
 {
     int64_t stamp = wn__node_stamp();
-    int32_t by_root = is_backward(p->mode) && !p->joint;
-    int32_t passes = by_root ? p->n_roots : 1, cells = 0, code = WN_OK;
+    struct wn_node *const *retained;
+    int32_t by_root = is_backward(p->mode) && !p->joint, losses = p->n_roots - p->n_also;
+    int32_t passes = by_root ? losses : 1, cells = 0, code = WN_OK;
     p->root_end = get_array(passes, sizeof *p->root_end);
-    if (is_backward(p->mode)) p->order.from = p->root, p->order.n_from = p->n_roots;
+    if (is_backward(p->mode)) p->order.from = p->root, p->order.n_from = losses;
     if (p->root_end == NULL) return WN_OOM;
     for (int32_t i = 0; i < passes && code == WN_OK; i++) {
-        code = wn__topological_order(by_root ? &p->root[i] : p->root, by_root ? 1 : p->n_roots, stamp, &p->order);
+        code = wn__topological_order(by_root ? &p->root[i] : p->root, by_root ? 1 : losses, stamp, &p->order);
         p->root_end[i] = (int32_t)p->order.count;
+    }
+    if (code == WN_OK && is_backward(p->mode) && passes == 1 && (p->n_also > 0 || wn__retained(&retained) > 0)) {
+        code = wn__program_walk_also(p, stamp);
+        p->root_end[0] = (int32_t)p->order.count;
     }
     if (code == WN_OK && p->clip != NULL) code = walk_clip(p, passes);
     for (int64_t i = 0; i < p->order.count; i++) wn__node_ref(p->order.nodes[i]);
@@ -308,9 +317,9 @@ static int32_t write_key(struct wn_program *p)
     struct wn__bytes *b = &p->key;
     struct wn__regions regions = {0};
     struct wn_device *d = wn__device(p->device);
-    const int64_t head[] = {p->mode,        p->joint,          p->device,     d->target.threads,
-                            d->target.arch, d->target.library, p->n_roots,    p->n_updates,
-                            wn__rewrite_on, p->target,         wn__costs_id()};
+    const int64_t head[] = {p->n_also,         p->mode,        p->joint,          p->device,
+                            d->target.threads, d->target.arch, d->target.library, p->n_roots,
+                            p->n_updates,      wn__rewrite_on, p->target,         wn__costs_id()};
     WN_KEEP(b->code, wn__grow(&b->data, &b->capacity, 16 * (p->order.count + p->n_updates + 16),
                               1));                  /* bytes; most keys need no more */
     wn__bytes_put(b, &p->policy, sizeof p->policy); /* first, so that another policy can be put there */

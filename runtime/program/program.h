@@ -1,6 +1,7 @@
 /* A program: what one run point executes, from the request until its run is over.
  *
  *   open.c       resolves the request, orders the recorded graph, writes the key, looks the plan up
+ *   also.c       finds what it computes beside its losses
  *   assemble.c   differentiates and builds the IR, where the cache has none
  *   bind.c       binds this recording's values, cells and numbers to the slots of the IR
  *   plan.c       makes or finds the schedule
@@ -39,8 +40,8 @@ struct wn_program {
     int32_t chosen;                /* point of the frontier to plan by, from 1; 0: by the policy's words and marks */
     struct wn__recipe *by_recipe;  /* recipe to plan by instead; NULL: none */
     struct wn_node **root;         /* (n_roots) in the order of the request; counted */
-    int32_t n_roots;
-    int32_t *update_op;           /* (n_updates) op of each update */
+    int32_t n_roots, n_also; /* roots; of these, at the end, those beside the losses, which nothing differentiates */
+    int32_t *update_op;      /* (n_updates) op of each update */
     struct wn_cell **update_cell; /* (n_updates, 3) counted */
     struct wn__hyper **hyper;     /* (n_updates) counted */
     int32_t *hyper_set; /* (n_updates) number among n_sets distinct hyper; -1: the step does not read the cell */
@@ -86,10 +87,10 @@ struct wn__program_update {
 struct wn__program_request {
     int32_t mode; /* WN_RUN_ of wane.h */
     int32_t joint, again, target;
-    double scale;   /* d(root)/d(root) */
-    double clip;    /* the most that the joint 2-norm of all gradients may be; 0: any */
-    int64_t policy; /* number of the policy, part of the key */
-    int32_t n_roots, n_updates;
+    double scale;                            /* d(root)/d(root) */
+    double clip;                             /* the most that the joint 2-norm of all gradients may be; 0: any */
+    int64_t policy;                          /* number of the policy, part of the key */
+    int32_t n_roots, n_also, n_updates;      /* n_also: of n_roots, at the end, those beside the losses */
     struct wn_node *const *root;             /* (n_roots) */
     struct wn_cell *const *cell;             /* (n_roots) of an assignment; else not read */
     const struct wn__program_update *update; /* (n_updates) */
@@ -99,6 +100,11 @@ struct wn__program_request {
  * nothing is left. */
 int32_t wn__program_open(const struct wn__program_request *r, struct wn_program **out);
 void wn__program_free(void *program);
+/* Refuses root i of a request, a value beside the losses, that cannot be one. WN_VALUE, WN_DEVICE. */
+int32_t wn__program_check_also(const struct wn__program_request *r, int32_t i);
+/* Adds what is computed beside the losses to the order of the losses, which carries the stamp. WN_VALUE: a value is
+ * made of nothing that the program computes. */
+int32_t wn__program_walk_also(struct wn_program *p, int64_t stamp);
 /* Emits the backward of every root, and the nodes that limit the norm of the gradients; `grads` holds what they make.
  * Does nothing for a mode without a backward. WN_VALUE: no state that needs a gradient is reached. */
 int32_t wn__program_differentiate(struct wn_program *p, struct wn__grads *grads);

@@ -19,6 +19,7 @@ static void keep_results(struct wn_program *p, struct wn__bases *b)
         b->result[r] = NULL;
         n->is_held = 1;
         n->retain = 0;
+        wn__retained_remove(n);
         if (n->needs_grad) continue;
         wn__past_note(n);
         wn__node_drop_inputs(n);
@@ -43,7 +44,7 @@ static void keep_effects(struct wn_program *p)
 static void spend_roots(struct wn_program *p)
 {
     if ((p->mode != WN_RUN_BACKWARD && p->mode != WN_RUN_STEP) || p->again) return;
-    for (int32_t i = 0; i < p->n_roots; i++) {
+    for (int32_t i = 0; i < p->n_roots - p->n_also; i++) {
         p->root[i]->spent = p->root[i]->over_spent = 1;
         wn__node_drop_inputs(p->root[i]);
     }

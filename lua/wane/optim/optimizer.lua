@@ -23,7 +23,7 @@ local ipairs, pairs, rawget, rawset, setmetatable, tostring, type =
 
 local Optimizer = {}
 
-local STEP_OPTIONS = { 'policy', 'budget', 'scale' }
+local STEP_OPTIONS = { 'policy', 'budget', 'scale', 'also' }
 
 -- Makes the state cells of parameter k.
 local function make_state(self, kind, p, k)
@@ -207,7 +207,7 @@ end
 
 -- Steps with the gradients that the cells hold.
 local function update(self, opts)
-    if opts.policy ~= nil or opts.budget ~= nil or opts.scale ~= nil then
+    if opts.policy ~= nil or opts.budget ~= nil or opts.scale ~= nil or opts.also ~= nil then
         raise(nil, 'value', '%s: step() takes no options without a loss; give them to loss:backward', self._class.name)
     end
     local list, who = updates(self, true)
@@ -232,6 +232,18 @@ local function try_gradients(request)
     end, 'step', { undone = true }, function() end)
 end
 
+-- Checks the values that a step computes beside its loss, and returns them.
+local function also_of(self, also, losses)
+    local what = self._class.name .. ': step: also'
+    if also == nil then return nil end
+    if losses > 1 then
+        raise(nil, 'value', '%s: of %d losses each is a pass of its own, and it is not known beside which one to '
+            .. 'compute; give one loss, or wane.eval the values before', what, losses)
+    end
+    for k = 1, errors.list(also, what, 'tensors, as in {also = {h, c}}', 0) do tensor.id(also[k], what) end
+    return also
+end
+
 -- Runs forward, backward and update of the losses `roots` as one program.
 local function fused(self, roots, opts)
     for _, t in ipairs(roots) do grad.check_root(t, 'step') end
@@ -240,8 +252,8 @@ local function fused(self, roots, opts)
     if #list == 0 then
         raise(nil, 'value', '%s: step: all parameters are frozen', self._class.name)
     end
-    local request = { mode = 'step', roots = roots, updates = list, scale = opts.scale, policy = policy,
-        clip = self.clip_norm or nil }
+    local request = { mode = 'step', roots = roots, also = also_of(self, opts.also, #roots), updates = list,
+        scale = opts.scale, policy = policy, clip = self.clip_norm or nil }
     try_gradients(request)
     run(self, request, who)
 end
@@ -251,9 +263,12 @@ end
 -- program, which needs fewer bytes. opt:step{ l1, l2 } does so for micro-batches, one after the other, whose gradients
 -- are added.
 -- @param what nil, a loss (a tensor of one element), or a list of losses
--- @param opts {policy =, budget = bytes or text such as '2GiB', scale = factor of the gradients}; only with a loss
+-- @param opts {policy =, budget = bytes or text such as '2GiB', scale = factor of the gradients, also = list of values
+-- that are computed in the step, beside one loss, and can be read after it: states, hits}; only with a loss
 -- @return the argument `what`
--- @raise 'value' without a gradient or with all parameters frozen; 'shape' for a loss of more elements
+-- @raise 'value' without a gradient or with all parameters frozen, and for an entry of `also` that is the loss, given
+-- twice, or made of nothing that the step computes; 'shape' for a loss of more elements; 'device' for an entry that
+-- lies elsewhere
 -- @usage
 -- loss:backward()
 -- opt:step()

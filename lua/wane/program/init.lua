@@ -93,12 +93,12 @@ local function room(field, name, n)
     return rooms[field]
 end
 
--- Fills a list of handles. list: of tensors or handles; may be nil.
-local function fill_handles(field, list)
-    local n = list and #list or 0
-    local to = room(field, 'int32_t', n)
-    for i = 1, n do
-        local x = list[i]
+-- Fills a list of handles of tensors or handles: those of a list, then those of another; both may be nil.
+local function fill_handles(field, list, more)
+    local n, m = list and #list or 0, more and #more or 0
+    local to = room(field, 'int32_t', n + m)
+    for i = 1, n + m do
+        local x = i <= n and list[i] or more[i - n]
         to[i - 1] = type(x) == 'number' and x or tensor.id(x, 'run')
     end
 end
@@ -130,7 +130,8 @@ local function open(request)
     end
     planner.load_costs()
     local r = asked
-    fill_handles('roots', request.roots)
+    fill_handles('roots', request.roots, request.also)
+    r.n_also = request.also and #request.also or 0
     fill_handles('cells', request.cells)
     fill_updates(request.updates)
     r.mode = mode
@@ -151,7 +152,8 @@ local function own(p)
 end
 
 --- Opens a program without planning or running it.
--- @param request { mode =, roots =, cells =, updates =, policy =, joint =, again =, scale =, clip = }
+-- @param request { mode =, roots =, also = values to compute beside the losses, cells =, updates =, policy =, joint =,
+-- again =, scale =, clip = }
 -- @return Program
 -- @raise the library's codes ('stale', 'spent', 'twice', 'device'), at the script's line
 function program.open(request)
