@@ -119,6 +119,7 @@ function tensor.need_float(x, name)
 end
 
 local info = binding.new('struct wn_info')
+local info_type, info_dim = info.type, info.type.dim -- parts of `info`: to reach them from it takes as long as the call
 
 --- Returns the library's description of a tensor, in a buffer that the next call overwrites.
 -- @within Internal
@@ -130,13 +131,13 @@ end
 -- Fills the cached fields: _dtype (number), _ndim, _dims (list), _device (number), _cell (whether it names a state).
 local function load_type(t)
     local i = tensor.info(t)
-    local dims, n = {}, i.type.ndim
-    for k = 1, n do dims[k] = tonumber(i.type.dim[k - 1]) end
+    local dims, n = {}, info_type.ndim
+    for k = 1, n do dims[k] = tonumber(info_dim[k - 1]) end
     rawset(t, '_ndim', n)
     rawset(t, '_dims', dims)
     rawset(t, '_device', i.device)
     rawset(t, '_cell', i.is_cell ~= 0)
-    rawset(t, '_dtype', i.type.dtype)
+    rawset(t, '_dtype', info_type.dtype)
     return t
 end
 

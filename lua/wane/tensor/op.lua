@@ -93,12 +93,13 @@ local function line(always)
 end
 op.line = line
 
--- Makes a 0-d constant of a number, of the dtype of `like`. Returns its handle, to be released after recording.
+-- Makes a 0-d constant of a number, of the dtype of `like`. Returns its handle, to be released after recording. what:
+-- opens the message, a text or the number of an op.
 local function scalar(v, like, what)
     local dtype = tensor.typed(like)._dtype
     if not tensor.is_float[dtype] and v % 1 ~= 0 then
         raise(nil, 'dtype', "%s: %s cannot take the number %s, it is not an integer; write x:to 'f32' first",
-            what, tensor.describe(like), tostring(v))
+            type(what) == 'number' and op.name(what) or what, tensor.describe(like), tostring(v))
     end
     number[0] = v
     local id = C.wn_const(number, 0, dtype)
@@ -223,17 +224,16 @@ end
 -- Records an op of a tensor and a number, in either order.
 local function with_number(o, a, b, at)
     local made
-    local name = op.name(o)
     if guard then guard() end
     if getmetatable(a) == Tensor then
         if type(b) ~= 'number' then bad_operand(o, b, 2) end
         if not tensor.is_float[tensor.typed(a)._dtype] then a = promote.with_number(o, a, b) end
-        made = scalar(b, a, name)
+        made = scalar(b, a, o)
         inputs[0], inputs[1] = a.id, made
     else
         if getmetatable(b) ~= Tensor or type(a) ~= 'number' then bad_operand(o, a, 1) end
         if not tensor.is_float[tensor.typed(b)._dtype] then b = promote.with_number(o, b, a) end
-        made = scalar(a, b, name)
+        made = scalar(a, b, o)
         inputs[0], inputs[1] = made, b.id
     end
     local id = C.wn_record(o, 2, inputs, at or zero, with_lines and line() or 0)
@@ -333,7 +333,7 @@ function op.record(name, list, attributes)
             inputs[k - 1] = x.id
         elseif type(x) == 'number' and like then
             made = made or {}
-            made[#made + 1] = scalar(x, like, op.name(o))
+            made[#made + 1] = scalar(x, like, o)
             inputs[k - 1] = made[#made]
         else
             bad_operand(o, x, k)
