@@ -1,6 +1,11 @@
 -- Measures what Wane itself costs: start-up, and recording plus running a cached plan, per node. The step runs on meta,
 -- whose kernels do nothing, so all that is timed is ours; beside it the same step on the CPU, kernels included.
+--
+--   luajit spec/bench/overhead.lua [--against FOLDER] [--turns N]
+--
+-- FOLDER: a checkout of another commit, built, whose steps (overhead_rows.lua) take turns with those of this one.
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
+local options = common.options({ against = 'file', turns = 3 }, '--against, --turns')
 local clock = os.clock
 local started = clock()
 local wane = require 'wane'
@@ -49,6 +54,31 @@ for _, device in ipairs { 'meta', 'cpu' } do
         ('%.3f us'):format(node) }
 end
 common.table({ 'what', 'nodes', 'a step', 'a node' }, rows)
+
+-- Steps of small layers, each in a process of its own with one thread: the least processor time of all turns.
+local function step_us(folder, name, device)
+    local pipe = assert(io.popen(("LUA_PATH='%s/lua/?.lua;%s/lua/?/init.lua;;' WANE_LIB= WANE_THREADS=1 WANE_COSTS=off "
+        .. "${LUAJIT:-luajit} %s/spec/bench/overhead_rows.lua '%s' %s 0.3"):format(folder, folder, common.root, name,
+        device)))
+    local us = tonumber(pipe:read '*a')
+    pipe:close()
+    return us or error(folder .. ' has no Wane that runs', 0)
+end
+
+local steps = {}
+for _, device in ipairs { 'meta', 'cpu' } do
+    for _, name in ipairs(require('spec.bench.overhead_rows').NAMES) do
+        local now, before = math.huge, math.huge
+        for _ = 1, options.turns do
+            now = math.min(now, step_us(common.root, name, device))
+            if options.against then before = math.min(before, step_us(options.against, name, device)) end
+        end
+        local is_finite = before < math.huge
+        steps[#steps + 1] = { name, device, ('%.1f us'):format(now), is_finite and ('%.1f us'):format(before) or '',
+            is_finite and ('%.2f'):format(now / before) or '' }
+    end
+end
+common.table({ 'a step, one thread', 'device', 'processor time', 'before', 'ratio' }, steps)
 
 -- Planning a step that was never met: recipe, lowering, placement, verifier, simulator; and the slack it leaves.
 local program, nn = require 'wane.program', wane.nn
