@@ -463,8 +463,8 @@ kill -%s $pid; wait $pid; echo "ended $?"; wc -l < %s; sleep 1; wc -l < %s]])
         local cases = {
             { {}, 'expected build' }, { { build = build }, 'expected grid' },
             { { build = build, grid = {} }, 'expected grid' },
-            { { build = build, grid = { depth = {} } }, 'grid.depth must be a list of values, got an empty one' },
-            { { build = build, grid = { depth = 3 } }, 'grid.depth must be a list' },
+            { { build = build, grid = { depth = {} } }, 'grid.depth: expected a list of values, got an empty one' },
+            { { build = build, grid = { depth = 3 } }, 'grid.depth: expected a list of values' },
             { { build = build, grid = { depth = { 3, 3 } } }, "holds '3' twice" },
             { { build = build, grid = { depth = { build } } }, 'grid.depth holds a function' },
             { { build = build, grid = { policy = { 'sqr' } } }, "did you mean 'sqrt'" },
