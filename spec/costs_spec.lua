@@ -6,6 +6,7 @@ local binding = require 'wane.ffi'
 local costs = require 'wane.plan.costs'
 local profile = require 'wane.plan.profile'
 local models = require 'spec.support.budget_models'
+local native = require 'spec.support.native'
 local nn, optim = wane.nn, wane.optim
 local C = binding.C
 
@@ -118,6 +119,46 @@ describe('seconds of a plan', function()
         end)
         profile.judge = judge
         assert(ok, why)
+    end)
+
+    -- Runs wane.profile of a small step in a process of its own, with an environment. WHERE is a folder that can be
+    -- written. Returns what it prints, its exit code, and how often the step was recorded.
+    local function profiled(environment, before)
+        local where = helper.lines 'mktemp -d'[1]
+        finally(function() helper.lines('rm -rf ' .. where) end)
+        local file = assert(io.open(where .. '/x.lua', 'wb'))
+        file:write [[local wane, n = require 'wane', 0
+            local m = wane.nn.Linear(64, 64)
+            local function loss() n = n + 1 return m(wane.ones(256, 64)):sum() end
+            local ok, e = pcall(wane.profile, loss, { steps = 600 })
+            print(tostring(e), n > 0 and 'recorded' or 'nothing was recorded')
+            os.exit(ok and 0 or 1)]]
+        file:close()
+        local command = ('env -u XDG_CACHE_HOME -u WANE_COSTS %s %s build/wane run %s/x.lua'):format(environment,
+            before or '', where)
+        return helper.shell(command:gsub('WHERE', where), before and 'expect recorded\n' or nil)
+    end
+
+    it('are not measured where they could not be kept', function()
+        for _, environment in ipairs { 'HOME=/proc/none', 'WANE_COSTS=/proc/none/x.txt' } do
+            local text, code = profiled(environment)
+            assert.equal(1, code, text)
+            assert.matches('wane.profile: [^\n]*/proc/none[^\n]*WANE_COSTS=off keeps none\tnothing was recorded\n$', text)
+        end
+        local text = helper.shell 'env -u WANE_COSTS HOME=/proc/none XDG_CACHE_HOME= build/wane profile'
+        assert.matches('^wane: [^\n]*wane.profile: [^\n]*/proc/none', text)
+    end)
+
+    it('say why they are not kept', function()
+        assert.matches('not kept: HOME is not set', (profiled '-u HOME'))
+        assert.matches('not kept: WANE_COSTS is off', (profiled 'WANE_COSTS=off'))
+        assert.matches('kept in /[^\n]*costs%-', (profiled 'HOME=WHERE'))
+    end)
+
+    it('are counted at a terminal while they are measured', function()
+        local text = profiled('HOME=WHERE TERM=xterm', native.terminal())
+        assert.matches('\r\27%[K%d+/600  [^\r]*turns of the plans', text)
+        assert.matches('\r\27%[K[^\r]*op ', text) -- the line is cleared before the table
     end)
 
     it('come from wane.profile, and leave the model as it was', function()

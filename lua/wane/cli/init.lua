@@ -277,11 +277,11 @@ function commands.profile(found, command)
         local option = next(found.options) or next(found.own)
         if option then misuse('--%s: give the script that it is for', option) end
         require 'wane' -- adds the methods of tensors
-        local m = costs.machine()
+        local m, file, why = costs.machine()
         say(('f64 %.4g, f32 %.4g, bf16 %.4g GFLOP/s, %.4g GB/s, %.3g us an application'):format(m.f64 / 1e9,
             m.f32 / 1e9, m.bf16 / 1e9, m.bytes / 1e9, m.launch * 1e6))
         say('tuning: ' .. require('wane.plan.tuning').text())
-        say(costs.file() and 'kept in ' .. costs.file() or 'not kept: WANE_COSTS is off')
+        say(file and 'kept in ' .. file or 'not kept: ' .. why)
         return 0
     end
     local t = describe(found, command)

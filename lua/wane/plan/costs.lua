@@ -10,6 +10,7 @@ local errors = require 'wane.errors'
 local costs_file = require 'wane.plan.costs_file'
 local op = require 'wane.tensor.op'
 local program = require 'wane.program'
+local progress = require 'wane.report.progress'
 local system = require 'wane.system'
 local table_ = require 'wane.report.table'
 local target = require 'wane.plan.target'
@@ -130,7 +131,7 @@ function Profile.__tostring(p)
         if i <= 20 then rows[i] = { ('%.1f'):format(r.seconds * 1e6), r.key } end
     end
     local head = '%d kinds of application measured, %d in the table; the slowest:\n'
-    local kept = p.file and '\nkept in ' .. p.file or '\nnot kept: ' .. (p.why or 'WANE_COSTS is off')
+    local kept = p.file and '\nkept in ' .. p.file or '\nnot kept: ' .. p.why
     local tables = ('%s\n%s\n'):format(p:by 'op', p:by 'path')
     local disturbed = p.disturbed and DISTURBED:format(p.disturbed, p.is_used and 'all the same' or 'not') or ''
     return tables .. head:format(#p, p.known) .. table_.text({ 'us', 'what' }, rows) .. disturbed .. kept
@@ -209,6 +210,8 @@ function costs.profile(fn, opts)
     end
     costs.load()
     local steps = opts.steps and errors.count(opts.steps, 'wane.profile: steps', 1, errors.MOST_STEPS)
+    local file, none = nil, 'keep = false'
+    if opts.keep ~= false then file, none = costs_file.ready() end
     local requests = require('wane.program.sequence').requests
     local list_of, profile = requests(fn, 'wane.profile'), require 'wane.plan.profile'
     local mode = #list_of == 1 and list_of[1].mode or 'several'
@@ -223,8 +226,8 @@ function costs.profile(fn, opts)
         return a.key < b.key
     end)
     list.disturbed, list.is_used, list.known = why, not why or opts.anyway == true, 0
-    list.why = opts.keep == false and 'keep = false' or not list.is_used and 'disturbed' or nil
-    if list.is_used then list.file, list.known = keep(not list.why and costs.file() or nil, seconds) end
+    list.why = opts.keep ~= false and not list.is_used and 'disturbed' or none
+    if list.is_used then list.file, list.known = keep(file, seconds) end
     return list
 end
 
@@ -261,6 +264,8 @@ local function side_of(device)
     return is_real and 4096 or 1024
 end
 
+local PARTS = 6 -- of costs.machine, as its progress line counts them
+
 --- Measures the rates of the current device and keeps them in the file of costs. On the CPU it first measures the
 -- numbers of its kernels (plan/tuning.lua), which the rates depend on.
 --
@@ -269,7 +274,7 @@ end
 -- 256 MiB moved to host memory and disk and back.
 -- @param sizes { side = of the matrices, elements = of a value that is added, bytes = that are moved }, for specs
 -- @return { f64 =, f32 =, bf16 = (FLOP/s), bytes = (bytes/s), launch = (seconds), to_host =, to_disk =, from_host =,
--- from_disk = (bytes/s) }
+-- from_disk = (bytes/s) }, the name of the file; nil and why there is none
 -- @raise 'io' where the file cannot be written
 -- @within Internal
 function costs.machine(sizes)
@@ -277,21 +282,33 @@ function costs.machine(sizes)
     local profile = require 'wane.plan.profile'
     costs.load()
     local machine, device = {}, measured_device()
-    local tuned = device == 'cpu' and tuning.measure(read(costs.file(), true).tuning, sizes and sizes.bytes) or nil
+    local file, why = costs_file.ready()
+    local bar = progress.new(PARTS)
+    local function part(words, fn, ...)
+        bar:at(words)
+        local value = fn(...)
+        bar:done(words)
+        return value
+    end
+    local tuned = device == 'cpu' and part('numbers of the kernels', tuning.measure, read(file, true).tuning,
+        sizes and sizes.bytes) or nil
     sizes = sizes or { side = side_of(device), elements = 2 ^ 25, bytes = 256 * 2 ^ 20 }
     local at = device == 'cpu' and '^' or '^' .. device .. '[^:]*: ' -- the beginning of the key of an application
     for _, dtype in ipairs { 'f64', 'f32', 'bf16' } do
         local size = dtype == 'f64' and sizes.side / 2 or sizes.side
         local a, b = eval(create.randn(size, size):to(dtype)), eval(create.randn(size, size):to(dtype))
-        machine[dtype] = 2 * size ^ 3 / profile.best(function() eval(a:matmul(b)) end, at .. 'matmul')
+        machine[dtype] = 2 * size ^ 3 / part('products in ' .. dtype, profile.best, function() eval(a:matmul(b)) end,
+            at .. 'matmul')
     end
     local x, y = eval(create.ones(sizes.elements)), eval(create.ones(sizes.elements))
-    machine.bytes = 3 * 4 * sizes.elements / profile.best(function() eval(x + y) end, at .. 'add')
+    machine.bytes = 3 * 4 * sizes.elements / part('bytes of memory', profile.best, function() eval(x + y) end,
+        at .. 'add')
     local u, v = eval(create.ones(1, 1)), eval(create.ones(1, 1))
     machine.launch = profile.best(function() eval(u + v) end, at .. 'add')
-    probe_links(machine, sizes.bytes)
-    keep(costs.file(), {}, machine, tuned)
-    return machine
+    part('bytes to host memory and disk', probe_links, machine, sizes.bytes)
+    bar:finish()
+    keep(file, {}, machine, tuned)
+    return machine, file, why
 end
 
 return costs

@@ -38,6 +38,21 @@ function costs_file.name()
     return home() and ('%s/wane/costs-%s%d.txt'):format(home(), class and class .. '-' or '', C.wn_threads()) or nil
 end
 
+--- Sees to it that the file of costs can be written, before anything is measured.
+-- @return its name; nil and why there is none
+-- @raise 'io' where it cannot be written
+function costs_file.ready()
+    local name = costs_file.name()
+    if not name then
+        local is_off = variable 'WANE_COSTS' == 'off'
+        return nil, is_off and 'WANE_COSTS is off' or 'HOME is not set; WANE_COSTS=FILE names a file'
+    end
+    system.make_folders(name)
+    local fine, why = system.can_write(name)
+    if fine then return name end
+    raise(nil, 'io', 'wane.profile: %s; WANE_COSTS=FILE names another file, WANE_COSTS=off keeps none', why)
+end
+
 local HEAD = '# Seconds measured by Wane on this machine; written by wane.profile. machine, link: rates a second.'
 local rates = target.rates
 local links = { 'to_host', 'to_disk', 'from_host', 'from_disk' }

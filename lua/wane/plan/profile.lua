@@ -14,6 +14,8 @@
 -- @internal wane.plan.profile
 local binding = require 'wane.ffi'
 local applications = require 'wane.plan.applications'
+local errors = require 'wane.errors'
+local progress = require 'wane.report.progress'
 local steps_of = require 'wane.plan.step'
 local sequence = require 'wane.program.sequence'
 local scoped = require 'wane.scoped'
@@ -28,6 +30,7 @@ local LONGEST = 1.35     -- most ratio of a whole step to the sum of its applica
 local BETWEEN = 20e-6    -- seconds between two applications that are no sign of other work
 local FURTHEST = 10      -- most ratio of the sum of applications to the machine's roofline
 local FEWEST, MOST, SPREAD = 5, 100, 1 -- turns, turns, seconds, where nobody gives the number of turns
+local SILENT = 0.5 -- seconds before a progress line is shown
 local others = { 'recompute_all', 'sqrt' }
 
 -- Sorts a list and returns its quantile: the least value that at least `share` of the list does not exceed.
@@ -118,9 +121,10 @@ end
 -- @param mode of its request: 'backward', 'eval', 'step', 'update', or 'several' for several run points
 -- @param steps number of turns, or nil
 -- @param policy the only policy, or nil for several
+-- @param bar progress line of wane.report.progress, or nil
 -- @return list of records, one a plan: { whole = list of seconds, places = list of { key =, times = list of seconds },
 -- policy = }
-function profile.run(fn, mode, steps, policy)
+function profile.run(fn, mode, steps, policy, bar)
     local records, from, turns = {}, C.wn_now(), 0
     local most = steps or (mode == 'backward' or mode == 'eval') and MOST or FEWEST
     for i, each in ipairs(policies_of(fn, mode, policy)) do
@@ -129,6 +133,7 @@ function profile.run(fn, mode, steps, policy)
     repeat
         for _, record in ipairs(records) do turn(fn, mode, record.policy, record) end
         turns = turns + 1
+        if bar then bar:look(turns, steps or math.max(FEWEST, math.ceil(turns * SPREAD / (C.wn_now() - from)))) end
     until turns >= most or not steps and turns >= FEWEST and C.wn_now() - from >= SPREAD
     return records
 end
@@ -188,7 +193,11 @@ end
 function profile.take(fn, mode, steps, policy, roofline)
     local seconds, signs, why
     for _ = 1, TRIES do
-        seconds, signs = profile.fit(profile.run(fn, mode, steps, policy))
+        local bar = progress.late(SILENT, 'turns of the plans that are measured')
+        local ok, records = errors.pcall(profile.run, fn, mode, steps, policy, bar)
+        bar:finish()
+        if not ok then errors.again(records) end
+        seconds, signs = profile.fit(records)
         signs.roofline = roofline and roofline() or nil
         why = profile.judge(signs)
         if not why then return seconds, signs end
