@@ -58,12 +58,15 @@ end
 --- Makes the folders of a file where they are missing.
 -- @param path name of a file
 -- @param mode permissions, default 0777 less the umask
+-- @return the first folder that it made, or nil
 function system.make_folders(path, mode)
     local process = binding.open_library({}, 'int mkdir(const char *path, unsigned int mode);')
     if process == nil or type(path) ~= 'string' then return end -- opening the file reports the problem
+    local first
     for at in path:gmatch '()/' do
-        if at > 1 then process.mkdir(path:sub(1, at - 1), mode or 511) end
+        if at > 1 and process.mkdir(path:sub(1, at - 1), mode or 511) == 0 then first = first or path:sub(1, at) end
     end
+    return first
 end
 
 --- Tells whether there is a file or a folder of a name, also one that may not be read.

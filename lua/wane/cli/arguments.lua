@@ -60,7 +60,8 @@ function checks.file(text, row, shown)
     local system = require 'wane.system'
     checks.name(text, row, shown)
     if os.getenv 'WANE_SWEEP_POINT' then return text end -- the process of a point writes none of them
-    system.make_folders(text)
+    local made = system.make_folders(text)
+    if made then io.stderr:write(('wane: made the folder %s\n'):format(made)) end
     local fine, why = system.can_write(text)
     if not fine then misuse('%s: %s cannot be written (%s)', shown, text, why) end
     return text

@@ -144,7 +144,8 @@ end
 
 -- Takes the lock of the file. The file changes only in this process while the lock is held.
 local function lock(self)
-    system.make_folders(self.out)
+    local made = system.make_folders(self.out)
+    if made then say('made the folder %s', made) end
     local release, is_kept = system.lock(self.out)
     if not release then raise(nil, 'io', 'wane.sweep: %s', is_kept) end
     if not is_kept then
