@@ -2,8 +2,8 @@
 # Runs one of the three tiers of checks, each stage whatever became of the ones before.
 # usage: spec/support/check.sh test|check|all
 #   test   the files that spec/support/tiers.sh lists under `test_files`, and lint
-#   check  lint, the reference pages, and all specs as users run them, in their long form, those of CUDA on the simulated
-#          GPU; some of them under sanitizers, and one of the other ways of running them, by turns (tiers.sh)
+#   check  lint, the reference pages, and all specs as users run them, those of CUDA on the simulated GPU; by turns
+#          (tiers.sh) a third of them in their long form and under sanitizers, and one of the other ways of running them
 #   all    everything in every way, ten minutes of random calls, trainings and files, and every mutant
 # The last line is `N passed, N failed`: the specs of the last stage, and one failure for each other stage that failed.
 tier=$1
@@ -50,7 +50,9 @@ case $tier in
         stage simulated simulated cudasim
         stage asan $make --no-print-directory asan SPEC="$(asan_files | tr '\n' ' ')"
         stage "$(turn_of $ways)" by_turns "$(turn_of $ways)"
-        WANE_SPEC_LONG=1 stage plain plain
+        WANE_SPEC_LONG_FILES=$(files_of_way plain "$turn" | tr '\n' ' ')
+        export WANE_SPEC_LONG_FILES
+        stage plain plain
         ;;
     all)
         export FUZZ_SEED="${FUZZ_SEED:-$(date +%s)}"

@@ -2,6 +2,7 @@
 # Runs one spec file in one of the ways of suite.sh, and leaves NAME.log, NAME.result (spec/support/output.lua) and
 # NAME.code in WANE_SPEC_FOLDER/WAY. Prints one line when the file has ended.
 # Specs of CUDA run on the simulated GPU where it was built, in the ways plain and asan; the way `cuda` runs any file with it as the device.
+# Environment: WANE_SPEC_LONG_FILES, the files that run in their long form where WANE_SPEC_LONG does not say it of all.
 # usage: spec/support/one.sh plain|nojit|stress|asan|aarch64|cuda spec/name_spec.lua
 way=$1
 file=$2
@@ -10,6 +11,7 @@ folder=$WANE_SPEC_FOLDER/$way
 # Plans must not depend on what was measured on this machine, nor layouts of weights on whether its processor has AMX.
 export WANE_COSTS=off WANE_ONEDNN="${WANE_ONEDNN:-off}"
 export WANE_SPEC_RESULT="$folder/$name.result"
+case " $WANE_SPEC_LONG_FILES " in *" $file "*) export WANE_SPEC_LONG=1 ;; esac
 jit=
 preload=
 case $way:$name in

@@ -59,7 +59,7 @@ turn=${WANE_TURN:-$((0x$commit % 15))}
 
 say_turn() {
     echo "== turn $turn of 0 to 14, of commit $commit: WANE_TURN=$turn make check runs the same again"
-    echo "   beside all that every turn runs: $(turn_of $ways); third $((turn % 3 + 1)) of the files under sanitizers"
+    echo "   beside all that every turn runs: $(turn_of $ways); third $((turn % 3 + 1)) of the files in its long form, and under sanitizers"
 }
 
 # Prints the one whose turn it is.
@@ -85,9 +85,9 @@ every() { # way
     esac
 }
 
-# Prints what the sanitizers run: a third of the files, and those about C files that the commit changed, or the working
-# tree. Where there is no commit before, as in a clone of the last one alone, the third is all.
+# Prints what the sanitizers run: a third of the files, and at most 12 about C files that the commit changed, or the
+# working tree. Where there is no commit before, as in a clone of the last one alone, the third is all.
 asan_files() {
     echo "third=$turn"
-    git diff --name-only HEAD~1 2>/dev/null | ${LUAJIT:-luajit} spec/support/touched.lua
+    git diff --name-only HEAD~1 2>/dev/null | ${LUAJIT:-luajit} spec/support/touched.lua | head -n 12
 }
