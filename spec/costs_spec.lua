@@ -143,7 +143,8 @@ describe('seconds of a plan', function()
         for _, environment in ipairs { 'HOME=/proc/none', 'WANE_COSTS=/proc/none/x.txt' } do
             local text, code = profiled(environment)
             assert.equal(1, code, text)
-            assert.matches('wane.profile: [^\n]*/proc/none[^\n]*WANE_COSTS=off keeps none\tnothing was recorded\n$', text)
+            assert.matches('wane.profile: [^\n]*/proc/none[^\n]*WANE_COSTS=off keeps none\tnothing was recorded\n$',
+                text)
         end
         local text = helper.shell 'env -u WANE_COSTS HOME=/proc/none XDG_CACHE_HOME= build/wane profile'
         assert.matches('^wane: [^\n]*wane.profile: [^\n]*/proc/none', text)
