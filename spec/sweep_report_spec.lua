@@ -63,8 +63,9 @@ describe('a sweep', function()
         local text = tostring(done)
         local lines = {}
         for line in text:gmatch '[^\n]+' do lines[#lines + 1] = line end
-        assert.matches('^depth  policy +peak predicted +measured +reserved +s/step +recomputed +digest', lines[1])
-        assert.matches('^   10  save_all +[%d,]+ +[%d,]+ +[%d,]+ +[%d.e-]+ +0  %x+', lines[3])
+        assert.matches('^depth  policy +peak predicted +measured +reserved +s/step +in programs +recomputed +digest',
+            lines[1])
+        assert.matches('^   10  save_all +[%d,]+ +[%d,]+ +[%d,]+ +[%d.e-]+ +[%d.e-]+ +0  %x+', lines[3])
         assert.matches('^    3  sqrt +failed: error$', lines[6])
         assert.equal('6 points: 4 measured, 2 failed; * marks what no other policy beats in peak and seconds',
             (lines[9]:gsub('; %d of 4 noisy .*', '')))
@@ -140,6 +141,58 @@ describe('a sweep', function()
             assert.is_truthy(svg:find('>' .. chart.points[i].name .. '<', 1, true)
                 or svg:find(('>%d  %s<'):format(i, chart.points[i].name), 1, true), i)
         end
+    end)
+
+    it('of many points is a small picture a value of the first key, with a colour and marker a policy', function()
+        local grid = { depth = { 1, 2, 3, 4 }, policy = { 'save_all', 'recompute_all', 'every(1)' }, width = {} }
+        for k = 1, 5 do grid.width[k] = 4 * k end
+        local many = wane.sweep { grid = grid, order = { 'depth', 'width', 'policy' }, repeats = 1, warmup = 0,
+            isolate = false, build = function(p)
+                local layers = {}
+                for i = 1, p.depth do layers[i] = nn.Sequential { nn.Linear(p.width, p.width), nn.GELU() } end
+                local model, x = nn.Sequential(layers), wane.randn(8, p.width):retain()
+                return function() return model(x):sum() end, model
+            end }:run()
+        local svg = read(many:plot(folder .. '/many.svg'))
+        assert_balanced(svg, {})
+        local marks, panels = {}, 0
+        for path, slot in svg:gmatch '<path transform="[^"]*" d="([^"]*)" class="f(%d)"' do
+            marks[path .. slot] = (marks[path .. slot] or 0) + 1
+        end
+        for slot in svg:gmatch '<circle [^>]*class="f(%d)"' do
+            marks['circle' .. slot] = (marks['circle' .. slot] or 0) + 1
+        end
+        local kinds = 0
+        for _, count in pairs(marks) do
+            kinds = kinds + 1
+            assert.equal(21, count) -- a policy's 20 points, and one in the legend
+        end
+        assert.equal(3, kinds)
+        for depth = 1, 4 do
+            panels = panels + select(2, svg:gsub('>depth=' .. depth .. '<', ''))
+        end
+        assert.equal(4, panels)
+        for _, name in ipairs(grid.policy) do assert.is_truthy(svg:find('>' .. name .. '<', 1, true), name) end
+        assert.matches('>s/step, logarithmic<', svg, 1, true)
+        assert.is_nil(svg:find('begins at -', 1, true))
+        assert.is_nil(svg:find('%d  depth=')) -- the table has what a number stands for
+        -- A staircase for each depth and width.
+        assert.equal(20, select(2, svg:gsub('<path d="M[^"]*" class="mark"', '')))
+        local page = many:report()
+        for n = 1, 60 do assert.is_truthy(page:find('<a href="#row-' .. n .. '">', 1, true), n) end
+    end)
+
+    it('gives no two groups one colour and marker', function()
+        local chart, seen = { title = 'T', x = 'x', y = 'y', points = {}, groups = {} }, {}
+        for i = 1, 81 do chart.points[i] = { x = i, y = i, group = i } end
+        local count = 0
+        for mark in plot.scatter(chart):gmatch '<(%a+ [^>]*class="f%d)"' do
+            mark = mark:gsub('translate%b()', ''):gsub('c[xy]="[%d.]+"', '')
+            assert.is_nil(seen[mark], mark)
+            seen[mark] = true
+            count = count + 1
+        end
+        assert.equal(81, count)
     end)
 
     it('is a picture of characters', function()

@@ -133,19 +133,32 @@ local function intern(parent, name, m)
     return id
 end
 
+-- Returns a scope inside that of the module which is being recorded, under the same path.
+local function inner_scope(name, step)
+    local parent = scopes[depth]
+    local id = binding.id(C.wn_scope(parent, '', name, step))
+    if infos[id] == nil then
+        local above = infos[parent]
+        infos[id] = setmetatable({ path = above and above.path or '', type = name, parent_scope = parent, numbers = {},
+            taker = setmetatable({}, weak_values), is_function = true, step = step > 0 and step }, info_class)
+    end
+    return id
+end
+
 --- Returns the scope of the nodes of a function that is one function in PyTorch: the path of the module that is being
 -- recorded, with the function's name as the type. It is a value of scoped('scope', ...).
 -- @within Internal
 -- @param name of the function
 function module.function_scope(name)
-    local parent = scopes[depth]
-    local id = binding.id(C.wn_scope(parent, '', name, 0))
-    if infos[id] == nil then
-        local above = infos[parent]
-        infos[id] = setmetatable({ path = above and above.path or '', type = name, parent_scope = parent, numbers = {},
-            taker = setmetatable({}, weak_values), is_function = true }, info_class)
-    end
-    return id
+    return inner_scope(name, 0)
+end
+
+--- Makes what is recorded next a step of time of the module that is being recorded: a unit of policies that cut, under
+-- the module's path and type. The end of the module ends its last step.
+-- @within Internal
+-- @param step number of the step, from 1; 0: no step
+function module.step(step)
+    C.wn_scope_set(step > 0 and inner_scope(module.type(stack[depth]), step) or scopes[depth])
 end
 
 -- Returns the path of m under the module that is being recorded, or its type when it is no part of that module.

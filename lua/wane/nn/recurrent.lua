@@ -1,8 +1,10 @@
 --- nn.LSTM and nn.GRU: recurrent layers, with PyTorch's names, shapes and order of gates.
 --
 -- The projection of the inputs of all steps is one product; a step is a product with the state before it and a cell,
--- one op, whose backward reads its gates and its state, or what a policy leaves of them. (Hochreiter and Schmidhuber,
--- "Long Short-Term Memory", 1997; Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder", 2014.)
+-- one op, whose backward reads its gates and its state, or what a policy leaves of them. Policies that cut take steps
+-- for units. With `chunk = n`, n steps are a unit, which projects its own inputs: a region then leaves nothing but its
+-- first state, and a layer of T steps is trained in bytes that grow with T / n + n. (Hochreiter and Schmidhuber, "Long
+-- Short-Term Memory", 1997; Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder", 2014.)
 -- @module wane.nn.recurrent
 
 local arith = require 'wane.tensor.arith'
@@ -16,7 +18,7 @@ local tensor = require 'wane.tensor'
 local cut, to = shape.cut, shape.to
 local raise = errors.raise
 
-local OPTIONS = { 'num_layers', 'bias', 'batch_first', 'dropout', 'bidirectional', 'dtype', 'device' }
+local OPTIONS = { 'num_layers', 'bias', 'batch_first', 'dropout', 'bidirectional', 'chunk', 'dtype', 'device' }
 local FLAGS = { 'bias', 'batch_first', 'bidirectional' }
 
 -- ---- cells --------------------------------------------------------------------------------------------------
@@ -53,6 +55,7 @@ local function initialise(self, what, gates, ...)
     self.input_size, self.hidden_size = op.size(n_in, what .. ': inputs', 1), op.size(size, what .. ': hidden size', 1)
     self.num_layers = op.size(opts.num_layers or 1, what .. ': num_layers', 1)
     self.batch_first, self.bidirectional = opts.batch_first == true, opts.bidirectional == true
+    self.chunk = opts.chunk and op.size(opts.chunk, what .. ': chunk', 1)
     self.p = opts.dropout or 0
     if type(self.p) ~= 'number' or not (self.p >= 0 and self.p < 1) or self.p > 0 and self.num_layers == 1 then
         raise(nil, 'value', '%s: dropout must be a number from 0 to below 1, and acts between layers, of which there '
@@ -84,22 +87,35 @@ local function joined(list, dim)
     return #list == 1 and list[1] or shape.cat(list, dim)
 end
 
+-- Runs unit k of a direction r, of chunk steps. x: the inputs, projected unless units do that. Returns h and c.
+local function run_unit(r, k, x, h, c)
+    local low, high, out = (k - 1) * (r.chunk or 1) + 1, math.min(k * (r.chunk or 1), r.n), {}
+    local offset = r.chunk and low or 1
+    module.step(k)
+    if r.chunk then x = project(cut(x, r.dim, low - 1, high - low + 1), r.weight_ih, r.bias_ih) end
+    for t = r.is_back and high or low, r.is_back and low or high, r.is_back and -1 or 1 do
+        local input = to(cut(x, r.dim, t - offset, 1), r.b, r.width)
+        h, c = r.step(input, project(h, r.weight_hh, r.bias_hh), r.size, h, c)
+        out[t - low + 1] = r.dim == 1 and to(h, r.b, 1, r.size) or to(h, 1, r.b, r.size)
+    end
+    r.out[k] = joined(out, r.dim + 1)
+    return h, c
+end
+
 -- Runs one direction of one layer. x: (T, B, width), or (B, T, width) with batch_first; h, c: (B, H). Returns the
 -- results of all steps, of the shape of x but for its last dim, and the last h and c.
 local function run(self, step, x, tail, h, c)
-    local dim = self.batch_first and 1 or 0
-    local size, dims = self.hidden_size, tensor.typed(x)._dims
-    local n, b = dims[dim + 1], dims[2 - dim]
-    local weight, bias = self['weight_hh' .. tail], self['bias_hh' .. tail]
-    local inputs, out = tensor.typed(project(x, self['weight_ih' .. tail], self['bias_ih' .. tail])), {}
-    local width = inputs._dims[3]
-    local from, to_step, by = 1, n, 1
-    if tail:find 'reverse' then from, to_step, by = n, 1, -1 end
-    for t = from, to_step, by do
-        h, c = step(to(cut(inputs, dim, t - 1, 1), b, width), project(h, weight, bias), size, h, c)
-        if self.batch_first then out[t] = to(h, b, 1, size) else out[t] = to(h, 1, b, size) end
-    end
-    return joined(out, dim + 1), h, c
+    local dim, dims = self.batch_first and 1 or 0, tensor.typed(x)._dims
+    local r = { step = step, dim = dim, n = dims[dim + 1], b = dims[2 - dim], size = self.hidden_size, out = {},
+        chunk = self.chunk, is_back = tail:find 'reverse' ~= nil,
+        weight_ih = self['weight_ih' .. tail], bias_ih = self['bias_ih' .. tail],
+        weight_hh = self['weight_hh' .. tail], bias_hh = self['bias_hh' .. tail] }
+    r.width = tensor.typed(r.weight_ih)._dims[1]
+    if not r.chunk then x = project(x, r.weight_ih, r.bias_ih) end
+    local units = math.ceil(r.n / (r.chunk or 1))
+    for i = 1, units do h, c = run_unit(r, r.is_back and units + 1 - i or i, x, h, c) end
+    module.step(0)
+    return joined(r.out, dim + 1), h, c
 end
 
 -- Returns the state `name` that was given, or zeros: (layers * directions, B, H).
@@ -167,7 +183,8 @@ local recurrent = {}
 -- @param inputs number of features of x
 -- @param hidden number H
 -- @param opts {num_layers = 1, bias = true, batch_first = false, dropout = 0: between layers, bidirectional = false,
--- dtype =, device =}; its parameters are weight_ih_l0 (4 H, inputs), weight_hh_l0 (4 H, H), bias_ih_l0 and bias_hh_l0
+-- chunk = n: units of n steps, which project their own inputs, dtype =, device =}; its parameters are weight_ih_l0
+-- (4 H, inputs), weight_hh_l0 (4 H, H), bias_ih_l0 and bias_hh_l0
 -- (4 H) for each layer, with _reverse for the way back
 -- @usage
 -- local lstm = nn.LSTM(8, 16, { batch_first = true })

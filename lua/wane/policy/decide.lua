@@ -72,13 +72,13 @@ local function lists_under(forward, scope)
     local groups, order = {}, {}
     for _, node in ipairs(forward) do
         for i, link in ipairs(node.chain) do
-            if link.info.parent_scope == scope and not link.info.is_function then
+            if link.info.parent_scope == scope and (link.info.step or not link.info.is_function) then
                 local name = link.info.path:match('([^.]*%.?%d+)$') and link.info.path or nil
-                local number = name and tonumber(name:match('(%d+)$'))
-                local prefix = number and name:sub(1, -1 - #tostring(number)) or nil
+                local number = link.info.step or name and tonumber(name:match('(%d+)$'))
+                local prefix = link.info.step and '' or number and name:sub(1, -1 - #tostring(number)) or nil
                 if prefix then
                     if not groups[prefix] then
-                        groups[prefix] = { size = 0, numbers = {} }
+                        groups[prefix] = { size = 0, numbers = {}, is_time = link.info.step ~= nil }
                         order[#order + 1] = prefix
                     end
                     local group = groups[prefix]
@@ -141,7 +141,7 @@ local function list_length(forward, group, scope)
         local path = info_of(forward, child).path
         prefix = path:sub(1, -1 - #tostring(number))
     end
-    if not info then return last end
+    if not info or group.is_time then return last end
     local above = info.path ~= '' and info.path .. '.' or ''
     local own = prefix:sub(#above + 1)
     for _, name in ipairs(info.numbers) do

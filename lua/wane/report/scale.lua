@@ -35,6 +35,38 @@ function scale.range(points, axis)
     return (low >= 0 and math.max(from, 0) or from), high + 0.08 * span
 end
 
+--- Returns the range of a logarithmic axis, in powers of ten.
+-- @param points list of tables
+-- @param axis key of a number above 0 in each of them
+function scale.log_range(points, axis)
+    local low, high = math.huge, -math.huge
+    for _, p in ipairs(points) do
+        low, high = math.min(low, math.log10(p[axis])), math.max(high, math.log10(p[axis]))
+    end
+    if low > high then low, high = 0, 1 end
+    local span = math.max(high - low, 0.1)
+    return low - 0.06 * span, high + 0.08 * span
+end
+
+-- Numbers that mark a logarithmic scale within a power of ten, coarse ones first.
+local FACTORS = { { 1 }, { 1, 3 }, { 1, 2, 5 }, { 1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9 } }
+
+-- Returns the numbers at which a logarithmic scale is marked: the coarsest of FACTORS that has three or more.
+local function log_ticks(low, high)
+    local list = {}
+    for _, factors in ipairs(FACTORS) do
+        list = {}
+        for power = math.floor(low), math.floor(high) do
+            for _, factor in ipairs(factors) do
+                local at = power + math.log10(factor)
+                if at >= low and at <= high then list[#list + 1] = 10 ^ power * factor end
+            end
+        end
+        if #list >= 3 then return list end
+    end
+    return #list > 0 and list or scale.ticks(10 ^ low, 10 ^ high)
+end
+
 --- Returns the numbers at which a scale is marked, about five.
 -- @param low least number
 -- @param high greatest number
@@ -61,16 +93,19 @@ function scale.title(title, low)
 end
 
 --- Adds the functions at_x and at_y, from numbers to pixels, to the box of a chart.
--- @param box { left =, right =, top =, bottom = (pixels), low_x =, high_x =, low_y =, high_y = (numbers there) }
+-- @param box { left =, right =, top =, bottom = (pixels), low_x =, high_x =, low_y =, high_y = (numbers there),
+-- is_log = (whether low_y and high_y are powers of ten) }
 function scale.place(box)
     local wide, high = box.right - box.left, box.bottom - box.top
     box.at_x = function(v) return box.left + wide * (v - box.low_x) / (box.high_x - box.low_x) end
-    box.at_y = function(v) return box.bottom - high * (v - box.low_y) / (box.high_y - box.low_y) end
+    box.at_y = function(v)
+        return box.bottom - high * ((box.is_log and math.log10(v) or v) - box.low_y) / (box.high_y - box.low_y)
+    end
 end
 
 --- Draws the lines and numbers of a chart with two scales, and the titles of its axes.
 -- @param picture of svg.new
--- @param chart { x =, y = (titles) }
+-- @param chart { x =, y = (titles; none for y: it is another chart's) }
 -- @param box of scale.place
 function scale.grid(picture, chart, box)
     local at_x, at_y = box.at_x, box.at_y
@@ -78,15 +113,16 @@ function scale.grid(picture, chart, box)
         picture:line({ at_x(v), box.top }, { at_x(v), box.bottom }, 'rule')
         picture:text(at_x(v), box.bottom + 18, scale.text(v), 'text-anchor="middle"')
     end
-    for _, v in ipairs(scale.ticks(box.low_y, box.high_y)) do
+    for _, v in ipairs((box.is_log and log_ticks or scale.ticks)(box.low_y, box.high_y)) do
         picture:line({ box.left, at_y(v) }, { box.right, at_y(v) }, 'rule')
         picture:text(box.left - 6, at_y(v) + 4, scale.text(v), 'text-anchor="end"')
     end
     picture:text((box.left + box.right) / 2, box.bottom + 40, scale.title(chart.x, box.low_x),
         'text-anchor="middle"')
     local middle = (box.top + box.bottom) / 2
-    picture:text(14, middle, scale.title(chart.y, box.low_y), ('text-anchor="middle" transform="rotate(-90 14 %.1f)"')
-        :format(middle))
+    if not chart.y then return end
+    local title = box.is_log and chart.y .. ', logarithmic' or scale.title(chart.y, box.low_y)
+    picture:text(14, middle, title, ('text-anchor="middle" transform="rotate(-90 14 %.1f)"'):format(middle))
 end
 
 return scale

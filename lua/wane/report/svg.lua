@@ -92,15 +92,16 @@ local SHAPES = {
     plus = 'M-.4 -1.1 H.4 V-.4 H1.1 V.4 H.4 V1.1 H-.4 V.4 H-1.1 V-.4 H-.4 Z', bar = 'M-.45 -1.2 H.45 V1.2 H-.45 Z',
 }
 
---- Adds the marker of a slot.
+--- Adds the marker of a group: of 81 groups no two have the same colour and shape.
 -- @param x pixels of its centre
 -- @param y pixels of its centre
 -- @param radius pixels
--- @param slot number
+-- @param group number from 1; its slot is its colour's
 -- @param title text shown under the pointer (optional)
-function Picture:marker(x, y, radius, slot, title)
+function Picture:marker(x, y, radius, group, title)
+    local slot, turn = palette.slot(group), math.floor((group - 1) / palette.COUNT)
     local inside = title and ('<title>%s</title>'):format(svg.escape(title)) or ''
-    local path, colour = SHAPES[palette.markers[slot]], palette.light[slot]
+    local path, colour = SHAPES[palette.markers[palette.slot(group + turn)]], palette.light[slot]
     if path then
         self:add('<path transform="translate(%.1f %.1f) scale(%g)" d="%s" class="f%d" fill="%s">%s</path>', x, y,
             radius, path, slot, colour, inside)

@@ -361,6 +361,7 @@ function Sweep.number(row, name)
     local value = row[name]
     if value == nil then value = row.point[name] end
     if value == nil and row.kinds then value = row.kinds[name] end
+    if value == nil and name == 'wall' then value = row.seconds end -- of a row that says no more
     if type(value) ~= 'number' then
         local names = {}
         for _, part in ipairs { row, row.point, row.kinds or {} } do
@@ -395,19 +396,19 @@ end
 
 --- Returns the rows that no other row beats: no row is at most as large in both numbers and smaller in one.
 -- @param x name of a number of a row, default 'peak'
--- @param y another name, default 'seconds'
+-- @param y another name, default 'wall'
 -- @return list of rows, by x
 -- @usage
 -- local function build() return function() return model(x):sum() end, model end
 -- local sweep = wane.sweep { build = build, grid = { policy = { 'save_all', 'sqrt' } }, isolate = false }
 -- print(#sweep:run():pareto('peak', 'seconds') > 0) --> true
 function Sweep:pareto(x, y)
-    return front_of(self:measured(), x or 'peak', y or 'seconds')
+    return front_of(self:measured(), x or 'peak', y or 'wall')
 end
 
 --- Returns sweep:pareto of each group, rows that differ in the policy alone. A grid without policies is one group.
 -- @param x name of a number of a row, default 'peak'
--- @param y another name, default 'seconds'
+-- @param y another name, default 'wall'
 -- @return list of lists of rows
 -- @usage
 -- local function build() return function() return model(x):sum() end, model end
@@ -424,7 +425,7 @@ function Sweep:fronts(x, y)
         table.insert(groups[key], row)
     end
     local out = {}
-    for i, rows in ipairs(order) do out[i] = front_of(rows, x or 'peak', y or 'seconds') end
+    for i, rows in ipairs(order) do out[i] = front_of(rows, x or 'peak', y or 'wall') end
     return out
 end
 
@@ -443,7 +444,8 @@ function Sweep:csv(path)
     return plot.write(path, report.csv(self))
 end
 
---- Plots one number of the rows over another. The rows that no other beats are joined by a staircase.
+--- Plots one number of the rows over another. The rows that no other beats are joined by a staircase. A picture of more
+-- than 15 rows is a small one for each value of the first key, with a colour and a marker for each policy.
 -- @param path SVG file to write (optional)
 -- @param opts { x = 'peak', y = 'seconds' }
 -- @return the name of the file; without a path, the plot as text of characters

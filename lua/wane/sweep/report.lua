@@ -20,7 +20,7 @@ local MiB = 2 ^ 20
 -- Fields of a row that are bytes; pictures show them in MiB.
 local in_bytes = { peak = true, predicted_peak = true, reserved = true, predicted_reserved = true, state = true,
     activations = true }
-local words = { peak = 'peak', seconds = 's/step', wall = 's/step with recording' }
+local words = { peak = 'peak', wall = 's/step', seconds = 's/step in its programs' }
 
 -- Returns the text of a point's value on an axis.
 local function cell_of(row, key)
@@ -32,7 +32,7 @@ end
 -- the noise of both rows is none.
 local function on_front(self)
     local set = {}
-    for _, front in ipairs(self:fronts('peak', 'seconds')) do
+    for _, front in ipairs(self:fronts('peak', 'wall')) do
         for _, row in ipairs(noise.distinct(front)) do set[row] = true end
     end
     return set
@@ -44,7 +44,8 @@ end
 function report.table(self)
     local head, rows, failures, front = {}, {}, {}, on_front(self)
     for i, key in ipairs(self.axes) do head[i] = key end
-    for _, title in ipairs { 'peak predicted', 'measured', 'reserved', 's/step', 'recomputed', 'digest', '' } do
+    for _, title in ipairs { 'peak predicted', 'measured', 'reserved', 's/step', 'in programs', 'recomputed',
+        'digest', '' } do
         head[#head + 1] = title
     end
     for _, row in ipairs(self:rows()) do
@@ -53,10 +54,11 @@ function report.table(self)
         local more
         if row.status == 'ok' then
             more = { bytes.exact(row.predicted_peak), bytes.exact(row.peak), bytes.exact(row.reserved),
-                ('%.4g'):format(row.seconds), tostring(row.recomputed), row.digest and row.digest:sub(1, 8) or '',
+                ('%.4g'):format(noise.step(row)), ('%.4g'):format(row.seconds), tostring(row.recomputed),
+                row.digest and row.digest:sub(1, 8) or '',
                 (front[row] and '*' or '') .. (row.lossless and '' or ' lossy') .. noise.word(row) }
         else
-            more = { '', '', '', '', '', '', 'failed: ' .. row.code }
+            more = { '', '', '', '', '', '', '', 'failed: ' .. row.code }
             failures[#failures + 1] = ('%s: %s'):format(self.points[row.n].label, row.error)
         end
         for _, cell in ipairs(more) do cells[#cells + 1] = cell end
@@ -124,40 +126,68 @@ local function axis_of(name)
     return in_bytes[name] and text .. ', MiB' or text, in_bytes[name] and MiB or 1
 end
 
--- Returns the group of a row as a key and as words: the values of all axes but the policy. A grid without policies is
--- one group.
-local function group_of(self, row)
-    if not row.point.policy then return '', '' end
-    local out = {}
-    for _, key in ipairs(self.axes) do
-        if key ~= 'policy' then out[#out + 1] = ('%s=%s'):format(key, cell_of(row, key)) end
-    end
-    return self.points[row.n].group, utf8.shown(table.concat(out, ' '))
+local MOST_PLAIN = 15 -- points in one picture; of more there is a small picture for each value of the first key
+
+-- Returns a function that gives equal texts their number, in the order in which they come, and the list of the texts.
+local function numbers()
+    local of, list = {}, {}
+    return function(text)
+        if not of[text] then
+            list[#list + 1] = text
+            of[text] = #list
+        end
+        return of[text]
+    end, list
 end
 
--- Returns a chart for plot.scatter: one point a measured row, with the number of its row, in the colour and marker of
--- its group. `links`: whether points lead to rows of the page's table.
+-- Returns the values of a row for some keys in words; '' for none.
+local function name_of(row, keys)
+    local out = {}
+    for i, key in ipairs(keys) do out[i] = ('%s=%s'):format(key, cell_of(row, key)) end
+    return utf8.shown(table.concat(out, ' '))
+end
+
+-- Returns the keys of the grid without one.
+local function without(self, name)
+    local out = {}
+    for _, key in ipairs(self.axes) do
+        if key ~= name then out[#out + 1] = key end
+    end
+    return out
+end
+
+-- Returns the keys whose values decide a point's colour and marker, and those that decide its small picture, or nil. In
+-- one picture the policies of a model have one colour, and a grid without policies is one group.
+local function keys_of(self, count)
+    local has_policy = self:measured()[1] and self:measured()[1].point.policy
+    if count <= MOST_PLAIN or #self.axes < 2 then return has_policy and without(self, 'policy') or {} end
+    local compared = has_policy and 'policy' or self.axes[#self.axes]
+    return { compared }, { without(self, compared)[1] }
+end
+
+-- Returns a chart for plot.scatter: one point a measured row, with the number of its row. `links`: whether points lead
+-- to rows of the page's table.
 local function chart_of(self, opts, links)
-    local x, y = opts.x or 'peak', opts.y or 'seconds'
+    local x, y = opts.x or 'peak', opts.y or 'wall'
     local x_words, x_unit = axis_of(x)
     local y_words, y_unit = axis_of(y)
+    local rows, number = self:measured(), {}
+    local keys, facet_keys = keys_of(self, #rows)
+    local group_of, groups = numbers()
+    local facet_of, facets = numbers()
     local axes = self.axes[1] and table.concat(self.axes, ', ') or ''
-    local chart = { title = utf8.shown(('%s: %s'):format(self.title, axes)),
-        x = x_words, y = y_words, points = {}, fronts = {}, groups = {}, numbered = true,
-        front_name = ('what no other %s beats'):format(self:measured()[1] and self:measured()[1].point.policy
-            and 'policy' or 'point') }
-    local groups, number = {}, {}
-    for i, row in ipairs(self:measured()) do
-        local key, name = group_of(self, row)
-        if not groups[key] then
-            table.insert(chart.groups, name)
-            groups[key] = #chart.groups
-        end
+    local chart = { title = utf8.shown(('%s: %s'):format(self.title, axes)), x = x_words, y = y_words, points = {},
+        fronts = {}, groups = groups, numbered = true, facets = facet_keys and facets, log_y = facet_keys and y ==
+        'seconds', front_name = ('what no other %s beats'):format(rows[1] and rows[1].point.policy and 'policy'
+            or 'point') }
+    for i, row in ipairs(rows) do
         number[row] = i
+        local name = name_of(row, keys)
         chart.points[i] = { x = self.number(row, x) / x_unit, y = self.number(row, y) / y_unit, number = row.n,
-            name = self.points[row.n].label, group = groups[key], link = links and 'row-' .. row.n or nil }
+            name = self.points[row.n].label, group = group_of(facet_keys and name:gsub('^policy=', '') or name),
+            facet = facet_keys and facet_of(name_of(row, facet_keys)), link = links and 'row-' .. row.n or nil }
     end
-    if #chart.groups < 2 then chart.groups = {} end
+    if #groups < 2 then chart.groups = {} end
     for i, front in ipairs(self:fronts(x, y)) do
         chart.fronts[i] = {}
         for k, row in ipairs(front) do chart.fronts[i][k] = number[row] end
@@ -229,7 +259,7 @@ end
 -- Returns the titles and rows of report.table with the number of each row before, and the spread of its seconds and the
 -- load of the machine after the seconds.
 local function numbered(self, head, rows)
-    local at = #self.axes + 5 -- after the axes: predicted, measured, reserved, seconds
+    local at = #self.axes + 5 -- after the axes: predicted, measured, reserved, seconds of a step
     local titles, out = { '#', unpack(head) }, {}
     table.insert(titles, at + 1, 'spread')
     table.insert(titles, at + 2, 'load')

@@ -115,37 +115,43 @@ static double gain_of_chance(const struct wn__building *b, const struct wn__fron
     return p->bound < b->point[b->n - 1].reserved ? gain + BELOW : gain;
 }
 
-/* Keeps a beaten point among the WN__CHANCES with the greatest gains of their bounds, which are placed fully at the
- * end. Releases the point else. Owns it. */
-static void keep_as_chance(struct wn__building *b, struct wn__frontier_point *p)
+/* Keeps a beaten point whose bound would gain, to be placed fully at the end: every policy by hand, and of the others
+ * the WN__CHANCES with the greatest gains. Releases the point else. Owns it, on failure too. */
+static int32_t keep_as_chance(struct wn__building *b, struct wn__frontier_point *p)
 {
-    struct wn__frontier_point *to = NULL;
-    double gain = b->ir->n <= CHANCE_NODES && !b->is_placed ? gain_of_chance(b, p) : 0;
-    if (gain > 0 && b->n_chances < WN__CHANCES) to = &b->chance[b->n_chances++];
-    for (int32_t i = 0; i < b->n_chances && gain > 0 && to == NULL; i++)
-        if (gain_of_chance(b, &b->chance[i]) < gain) to = &b->chance[i];
-    if (to == NULL) {
-        point_release(p);
-        return;
+    double gain = b->ir->n <= CHANCE_NODES && !b->is_placed ? gain_of_chance(b, p) : 0, least = gain;
+    struct wn__frontier_point *out = NULL;
+    int32_t others = 0;
+    for (int64_t i = 0; i < b->n_chances && gain > 0 && !p->is_by_hand; i++) {
+        if (b->chance[i].is_by_hand) continue;
+        others++;
+        double of = gain_of_chance(b, &b->chance[i]);
+        if (of < least) out = &b->chance[i];
+        least = of < least ? of : least;
     }
-    point_release(to);
-    *to = *p;
+    int32_t code = WN_OK, has_room = p->is_by_hand || others < WN__CHANCES;
+    if (gain > 0 && has_room) code = wn__grow(&b->chance, &b->chance_capacity, b->n_chances + 1, sizeof *b->chance);
+    if (gain > 0 && has_room && code == WN_OK) out = &b->chance[b->n_chances++];
+    if (gain <= 0 || code != WN_OK || out == NULL) out = p;
+    point_release(out);
+    *out = *p;
+    return code;
 }
 
 /* Puts a point on the list unless it is beaten, and takes those that it beats from the list. Owns the point. */
 static int32_t insert(struct wn__building *b, struct wn__frontier_point *p)
 {
-    if (is_beaten(b, p)) {
-        keep_as_chance(b, p);
-        return WN_OK;
-    }
+    if (is_beaten(b, p)) return keep_as_chance(b, p);
+    int32_t code = WN_OK;
     int64_t n = 0;
-    for (int64_t i = 0; i < b->n; i++)
-        if (beats(p, &b->point[i])) keep_as_chance(b, &b->point[i]);
+    for (int64_t i = 0; i < b->n; i++) {
+        int32_t kept = beats(p, &b->point[i]) ? keep_as_chance(b, &b->point[i]) : WN_OK;
+        WN_KEEP(code, kept);
+    }
     for (int64_t i = 0; i < b->n; i++)
         if (!beats(p, &b->point[i])) b->point[n++] = b->point[i];
     b->n = n;
-    int32_t code = wn__grow(&b->point, &b->capacity, b->n + 1, sizeof *b->point);
+    WN_KEEP(code, wn__grow(&b->point, &b->capacity, b->n + 1, sizeof *b->point));
     if (code != WN_OK) {
         point_release(p);
         return code;
@@ -175,7 +181,7 @@ static int32_t place_chances(struct wn__building *b)
     int32_t code = WN_OK;
     while (b->n_chances > 0 && code == WN_OK) {
         struct wn__frontier_point *best = &b->chance[0], p;
-        for (int32_t i = 1; i < b->n_chances; i++)
+        for (int64_t i = 1; i < b->n_chances; i++)
             if (gain_of_chance(b, &b->chance[i]) > gain_of_chance(b, best)) best = &b->chance[i];
         p = *best;
         *best = b->chance[--b->n_chances];
@@ -205,7 +211,7 @@ static int32_t place_fully(struct wn__building *b)
 int32_t wn__frontier_offer(void *building, struct wn__recipe *r, const char *name)
 {
     struct wn__building *b = building;
-    struct wn__frontier_point p = {.recipe = *r};
+    struct wn__frontier_point p = {.recipe = *r, .is_by_hand = b->is_by_hand};
     int32_t known = 0, beaten = 0;
     snprintf(p.name, sizeof p.name, "%s", name);
     int32_t code = wn__pause();
@@ -268,7 +274,9 @@ static int32_t propose(struct wn__building *b)
     const int64_t *ns = node_ns(b);
     if (ns == NULL) return WN_OOM;
     WN_TRY(wn__partition(b->ir, 0, &b->base));
+    b->is_by_hand = 1;
     WN_TRY(wn__portfolio(b->ir, &b->base, ns, wn__frontier_offer, b));
+    b->is_by_hand = 0;
     if (!has_backward(b->ir)) return WN_OK;
     int32_t code = solve_both(b, ns);
     if (code == WN_OK) code = wn__evict(b->ir, &b->base, ns, wn__frontier_offer, b);
@@ -304,7 +312,8 @@ static int32_t build(struct wn__building *b, struct wn__frontier **out)
     if (code == WN_OK) code = place_fully(b);
     if (code == WN_OK) code = finish(b, out);
     for (int64_t i = 0; i < b->n; i++) point_release(&b->point[i]);
-    for (int32_t i = 0; i < b->n_chances; i++) point_release(&b->chance[i]);
+    for (int64_t i = 0; i < b->n_chances; i++) point_release(&b->chance[i]);
+    wn__free(b->chance);
     wn__free(b->point);
     wn__free(b->met);
     wn__recipe_release(&b->base);

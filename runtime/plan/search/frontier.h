@@ -20,6 +20,7 @@ struct wn__frontier_point {
     double seconds;       /* of a run, as simulated */
     int32_t recomputed;   /* nodes that the backward computes again */
     int32_t instructions; /* of the schedule */
+    int32_t is_by_hand;   /* 1: people write such a policy, so a budget of its bytes must not give a slower plan */
     char name[32]; /* what proposed it: "solved", "sqrt", "segments(4)"; with a "+" at the end if it was edited */
 };
 /* Invariant: from point to point, reserved falls strictly and seconds rise strictly. */
@@ -43,7 +44,7 @@ void wn__frontier_forget(void);
 int32_t wn__frontier_pick(const struct wn__frontier *fr, int64_t bytes);
 
 /* ---- the list while it is built ----------------------------------------------------------------------------- */
-enum { WN__CHANCES = 12 };
+enum { WN__CHANCES = 12 }; /* plans that are no policies by hand, and may join once they are placed fully */
 /* Invariant: no plan on the list beats another one, and the list is sorted by seconds. */
 struct wn__building {
     const struct wn__ir *ir;
@@ -53,10 +54,11 @@ struct wn__building {
     int64_t n, capacity;
     uint64_t *met; /* (n_met) hashes of recipes that were offered, so that none is judged twice */
     int64_t n_met, met_capacity;
-    int32_t tried, placed;                         /* proposals judged; those of them that were placed */
-    struct wn__frontier_point chance[WN__CHANCES]; /* (n_chances) plans that might join once they are placed fully */
-    int32_t n_chances;
-    int32_t is_placed; /* 1: plans are being placed as a run places them, with WN__PLACE_FULLY */
+    int32_t tried, placed;             /* proposals judged; those of them that were placed */
+    struct wn__frontier_point *chance; /* (n_chances) plans that might join once they are placed fully */
+    int64_t n_chances, chance_capacity;
+    int32_t is_by_hand; /* 1: the proposals are policies by hand */
+    int32_t is_placed;  /* 1: plans are being placed as a run places them, with WN__PLACE_FULLY */
 };
 /* Judges a recipe and puts it on the list unless another plan beats it. Owns the recipe, on failure too. `building` is
  * a struct wn__building: the function is a wn__recipe_sink. */
