@@ -13,7 +13,7 @@
 -- * `exact`: whether measured and predicted bytes were equal; `loss`: of the last step, or nil;
 -- * `seconds`: median run time of the programs of a step; `wall`: median of a whole step, recording included; `times`,
 -- `walls`: lists of them;
--- * `low`, `high`: quartiles of `times`, themselves measured; `spread`: their distance over the median; `load`: of the
+-- * `low`, `high`: quartiles of `walls`, themselves measured; `spread`: their distance over the median; `load`: of the
 -- machine when the measurement began (processes, over the last minute), `cores`: that it has; `noisy`: nil, or words
 -- such as 'noisy: spread 31 %, load 2.1 on 2 cores', where the spread is above 10 % or the load above 1.25 a core;
 -- * `steps`, `warmup`: counts; `trained`: whether an optimizer stepped;
@@ -63,9 +63,10 @@ function Result.__tostring(r)
                 bytes.exact(r.kinds[name] - r.predicted_kinds[name]) }
         end
     end
-    return ('%d steps (%d warmup%s), median %.4g s a step, loss %s\n%s\n'):format(r.steps, r.warmup,
-        r.trained and ', trained' or '', r.seconds, r.loss and ('%.9g'):format(r.loss) or 'not a number of the step',
-        spread.text(spread.of(r.times), r)) .. table_.text({ 'bytes', 'predicted', 'measured', 'difference' }, rows)
+    local loss = r.loss and ('%.9g'):format(r.loss) or 'not a number of the step'
+    return ('%d steps (%d warmup%s), median %.4g s a step, %.4g s in its programs, loss %s\n%s\n'):format(r.steps,
+        r.warmup, r.trained and ', trained' or '', r.wall, r.seconds, loss,
+        spread.text(spread.of(r.walls), r)) .. table_.text({ 'bytes', 'predicted', 'measured', 'difference' }, rows)
         .. (rawget(r, 'collector') and ('\n%s\n%s'):format(r:by 'op', r:by 'path') or '')
 end
 
@@ -247,10 +248,10 @@ function measure.measure(fn, opts)
     for i = 1, warmup + steps do add(result, run(fn, opts), i > warmup) end
     if opts.profile then result.collector = collect(fn, opts, steps) end
     if opts.trace then trace(fn, opts) end
-    local times = spread.of(result.times)
-    result.seconds, result.wall = times.median, spread.of(result.walls).median
-    result.low, result.high, result.spread = times.low, times.high, times.spread
-    result.noisy = spread.noise(times, result)
+    local walls = spread.of(result.walls)
+    result.seconds, result.wall = spread.of(result.times).median, walls.median
+    result.low, result.high, result.spread = walls.low, walls.high, walls.spread
+    result.noisy = spread.noise(walls, result)
     return result
 end
 

@@ -7,10 +7,15 @@ local spread = require 'wane.report.spread'
 
 local noise = {}
 
+--- Returns the seconds of a row's step, recording included; those of its programs where the row says no more.
+function noise.step(row)
+    return row.wall or row.seconds
+end
+
 -- Returns the seconds of a row as spread.of returns them.
 local function seconds_of(row)
-    local low, high = row.low or row.seconds, row.high or row.seconds
-    return { median = row.seconds, low = math.min(low, row.seconds), high = math.max(high, row.seconds) }
+    local median = noise.step(row)
+    return { median = median, low = math.min(row.low or median, median), high = math.max(row.high or median, median) }
 end
 
 --- Returns the rows of a front that are faster, by more than noise, than every row before them that is returned.

@@ -122,9 +122,10 @@ function page.html(r)
     local function add(...)
         for i = 1, select('#', ...) do out[#out + 1] = (select(i, ...)) end
     end
-    add('<h2>Points</h2>', table_of(r.head, r.rows), '<p>s/step is the median of the measured steps; spread is the '
-        .. 'distance of their quartiles over the median; load counts the processes that ran or waited for a core, on '
-        .. 'average over the minute before.</p>')
+    add('<h2>Points</h2>', table_of(r.head, r.rows), '<p>s/step is the median of the measured steps, '
+        .. 'recording included; in programs is what their programs took; spread is the distance of the quartiles of '
+        .. 'steps over the median; load counts the processes that ran or waited for a core, on average over the minute '
+        .. 'before.</p>')
     if #r.failures > 0 then add('<h2>Failures</h2>', '<ul>') end
     for _, line in ipairs(r.failures) do add(('<li>%s</li>'):format((escape(line):gsub('\n', '<br>')))) end
     if #r.failures > 0 then add '</ul>' end

@@ -61,7 +61,7 @@ end
 -- Returns the result of a point in one line.
 local function words_of(q, row)
     if row.status ~= 'ok' then return ('%s: %s'):format(q.label, utf8.shown(row.error:match '^[^\n]*')) end
-    return ('%s: peak %s, %.4g s'):format(q.label, require('wane.report.bytes').text(row.peak), row.seconds)
+    return ('%s: peak %s, %.4g s'):format(q.label, require('wane.report.bytes').text(row.peak), row.wall or row.seconds)
 end
 
 --- Runs the points that are due, in order, and keeps their rows.
