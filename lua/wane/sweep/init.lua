@@ -447,7 +447,7 @@ end
 --- Plots one number of the rows over another. The rows that no other beats are joined by a staircase. A picture of more
 -- than 15 rows is a small one for each value of the first key, with a colour and a marker for each policy.
 -- @param path SVG file to write (optional)
--- @param opts { x = 'peak', y = 'seconds' }
+-- @param opts { x = 'peak', y = 'wall' }
 -- @return the name of the file; without a path, the plot as text of characters
 -- @usage
 -- local function build() return function() return model(x):sum() end, model end

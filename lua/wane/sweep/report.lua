@@ -178,7 +178,7 @@ local function chart_of(self, opts, links)
     local axes = self.axes[1] and table.concat(self.axes, ', ') or ''
     local chart = { title = utf8.shown(('%s: %s'):format(self.title, axes)), x = x_words, y = y_words, points = {},
         fronts = {}, groups = groups, numbered = true, facets = facet_keys and facets, log_y = facet_keys and y ==
-        'seconds', front_name = ('what no other %s beats'):format(rows[1] and rows[1].point.policy and 'policy'
+        'wall', front_name = ('what no other %s beats'):format(rows[1] and rows[1].point.policy and 'policy'
             or 'point') }
     for i, row in ipairs(rows) do
         number[row] = i
@@ -197,14 +197,14 @@ end
 
 --- Draws the points and their staircase as SVG.
 -- @param self Sweep
--- @param opts { x = 'peak', y = 'seconds' } (optional)
+-- @param opts { x = 'peak', y = 'wall' } (optional)
 function report.picture(self, opts)
     return plot.scatter(chart_of(self, opts or {}))
 end
 
 --- Draws the points and their staircase with characters, in braille at a terminal that takes UTF-8.
 -- @param self Sweep
--- @param opts { x = 'peak', y = 'seconds' } (optional)
+-- @param opts { x = 'peak', y = 'wall' } (optional)
 function report.characters(self, opts)
     return plot.terminal_scatter(chart_of(self, opts or {}), { braille = system.is_rich(1) and system.is_utf8(),
         colour = palette.is_on() })
