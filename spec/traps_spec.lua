@@ -176,6 +176,23 @@ describe('a slip at the commonest places', function()
         refused(function() return wane.main { build = function() end, gird = {} } end, "'gird'", "did you mean 'grid'")
     end)
 
+    it('is told with the name that scripts have for an op', function()
+        local ids = wane.tensor({ 0, 9 }, { dtype = 'i32' })
+        local function value_of(fn) return refused(function() wane.eval(fn()) end) end
+        for words, fn in pairs {
+            ['cross_entropy: label 9'] = function() return nn.cross_entropy(wane.randn(2, 3), ids) end,
+            ['scatter_add: index 9'] = function() return wane.zeros(3):scatter_add(1, ids, wane.ones(2)) end,
+            ['embedding or index_select: index 9'] = function() return wane.ones(3, 2):index_select(1, ids) end,
+            ['gather: index 9'] = function() return wane.ones(3):gather(1, ids) end,
+        } do
+            assert.is_truthy(value_of(fn).message:find(words, 1, true), words .. ': ' .. value_of(fn).message)
+        end
+        local a, before = wane.randn(3), #helper.notices
+        for _ = 1, 3 do wane.eval(a * 2) end
+        assert.matches('randn was computed by three programs', helper.notices[before + 1])
+        refused(function() wane.randn(1):backward() end, 'randn (1) f32 depends on nothing that needs a gradient')
+    end)
+
     it('is none where modules, many tensors and states of before are meant', function()
         assert.is_false(wane.no_grad(model, x).requires_grad)
         assert.equal(tostring(model(x)), tostring(wane.no_grad(model, x)))

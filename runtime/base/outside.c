@@ -6,14 +6,24 @@
 #include "outside.h"
 #include "status.h"
 
-static const char *name_of(int32_t op)
+const char *wn__op_said(int32_t op)
 {
     static const char *const names[] = {
 #define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions, saves) #name,
 #include "../op.def"
 #undef OP
     };
-    return names[op];
+    switch (op) {
+    case WN_OP_NORMAL: return "randn";
+    case WN_OP_UNIFORM: return "rand";
+    case WN_OP_NLL:
+    case WN_OP_NLL_GRAD:
+    case WN_OP_CROSS_ENTROPY_GRAD: return "cross_entropy";
+    case WN_OP_GATHER_GRAD: return "scatter_add";
+    case WN_OP_EMBEDDING:
+    case WN_OP_EMBEDDING_GRAD: return "embedding or index_select";
+    default: return names[op];
+    }
 }
 
 /* Returns the length of the last dim of input `input`. */
@@ -48,12 +58,12 @@ int32_t wn__fail_outside(const struct wn_desc *d, int64_t element, int32_t value
         return wn__fail(WN_VALUE,
                         "%s: index %" PRId32 " at element %" PRId64 " is outside 0..%" PRId64
                         "; indices are 0-based, clamp them or enlarge the table",
-                        name_of(d->op), value, element, last);
+                        wn__op_said(d->op), value, element, last);
     default:
         return wn__fail(WN_VALUE,
                         "%s: label %" PRId32 " at element %" PRId64 " is outside 0..%" PRId64
                         " and is not ignore_index (%" PRId64 "); labels are 0-based",
-                        name_of(d->op), value, element, last, d->attrs.i[0]);
+                        wn__op_said(d->op), value, element, last, d->attrs.i[0]);
     }
 }
 
@@ -62,7 +72,7 @@ int32_t wn__fail_whole(const struct wn_desc *d, int64_t element, double value)
     return wn__fail(WN_VALUE,
                     "%s: %.0f at element %" PRId64 " is outside the numbers of i32, %" PRId32 " to %" PRId32
                     "; compute it with x:to 'f64'",
-                    name_of(d->op), value, element, INT32_MIN, INT32_MAX);
+                    wn__op_said(d->op), value, element, INT32_MIN, INT32_MAX);
 }
 
 int32_t wn__fail_report(const struct wn_desc *d, uint64_t report)

@@ -1,8 +1,11 @@
 /* Indices outside their table, and whole numbers that 32 bits do not hold: ops with the flags CHECKED and WHOLE refuse
- * them, in one text for every device. */
+ * them, in one text for every device, under the name that scripts have for the op. */
 #ifndef WN_BASE_OUTSIDE_H
 #define WN_BASE_OUTSIDE_H
 #include "type.h"
+
+/* Returns the name that scripts have for what records an op: "randn" for NORMAL. */
+const char *wn__op_said(int32_t op);
 
 /* Returns the size of the table that the indices of an application are into: rows of the embedding, elements of the dim
  * that is gathered along, classes. 0 for an op without the flag CHECKED. */

@@ -3,6 +3,7 @@
  * with it every bit, is fixed by the forward alone. Nothing runs here. */
 #include <stdio.h>
 #include "../base/alloc.h"
+#include "../base/outside.h"
 #include "emit.h"
 
 /* Returns whether the gradient of an input of n is asked for. A node that brought its own gradient passes it to those
@@ -114,7 +115,7 @@ static int32_t pass_check_past(const struct wn__pass *p, const struct wn_node *n
     return wn__fail(WN_VALUE,
                     "grad: %s%s was read or evaluated before, so it is no longer known what it was made of, entry %d "
                     "perhaps; make that entry with nn.Parameter(t), or record what follows from it again",
-                    wn__op_name(n->op), pass_place(n), (int)entry + 1);
+                    wn__op_said(n->op), pass_place(n), (int)entry + 1);
 }
 
 /* Adds the gradients that a rule has filled in to those of the inputs. */

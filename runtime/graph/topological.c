@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "../base/alloc.h"
+#include "../base/outside.h"
 #include "graph.h"
 
 void wn__order_release(struct wn__order *w)
@@ -22,7 +23,7 @@ static int32_t order_push(struct wn__order *w, struct wn_node *n)
 
 static const char *order_name(const struct wn_node *n)
 {
-    return n->name != NULL ? n->name : wn__op_name(n->op);
+    return n->name != NULL ? n->name : wn__op_said(n->op);
 }
 
 int32_t wn__order_refuse_spent(const struct wn_node *n)
@@ -39,7 +40,7 @@ int32_t wn__order_refuse_spent(const struct wn_node *n)
 /* Fills `text`, (DESCRIBED), with "'hidden' (linear, x.lua:6)", without what is not known. Returns it. */
 static const char *order_describe(const struct wn_node *n, char *text)
 {
-    const char *line = wn__line_text(n->line), *op = wn__op_name(n->op), *between = n->name && line[0] ? ", " : "";
+    const char *line = wn__line_text(n->line), *op = wn__op_said(n->op), *between = n->name && line[0] ? ", " : "";
     if (n->name == NULL && line[0] == 0) snprintf(text, DESCRIBED, "%s", op);
     else if (n->name == NULL) snprintf(text, DESCRIBED, "%s (%s)", op, line);
     else snprintf(text, DESCRIBED, "'%s' (%s%s%s)", n->name, op, between, line);

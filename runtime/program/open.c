@@ -2,6 +2,7 @@
  * nothing is differentiated; on a miss the program stays open to a policy's decisions. */
 #include <string.h>
 #include "../base/alloc.h"
+#include "../base/outside.h"
 #include "cache.h"
 #include "../plan/ir/costs.h"
 #include "../plan/ir/rewrite.h"
@@ -32,7 +33,7 @@ static int32_t check_root(const struct wn_program *p, const struct wn_node *n)
         return wn__fail(WN_VALUE,
                         "backward: %s %s depends on nothing that needs a gradient; check requires_grad, "
                         "detach and no_grad",
-                        wn__op_name(n->op), wn__type_text(&n->type));
+                        wn__op_said(n->op), wn__type_text(&n->type));
     if (wn__numel(&n->type) != 1)
         return wn__fail(WN_SHAPE,
                         "backward: the root has shape %s; it must be one number, so reduce it with :sum() "

@@ -2,6 +2,7 @@
  * policy's decisions - on one road. */
 #include <string.h>
 #include "../base/alloc.h"
+#include "../base/outside.h"
 #include "../device/device.h"
 #include "../plan/lower/instruction.h"
 #include "cache.h"
@@ -18,8 +19,10 @@ static int32_t bind_kernels(const struct wn__ir *ir, struct wn__schedule *s)
         const struct wn_desc *desc = wn__instr_kernel_desc(ir, s, n, &room);
         n->kernel = d->kernel(d, desc);
         if (n->kernel == NULL)
-            return wn__fail(WN_UNSUPPORTED, "%s of %s is not in this version on %s; cast with :to('f32') or :to('f64')",
-                            wn__op_name(desc->op), wn__type_text(&desc->out), d->name);
+            return wn__fail(WN_UNSUPPORTED, "%s of %s is not in this version on %s; %s", wn__op_said(desc->op),
+                            wn__type_text(&desc->out), d->name,
+                            desc->out.dtype == WN_F32 ? "run it on another device, with :to('cpu')"
+                                                      : "cast with :to('f32') or :to('f64')");
         WN_TRY(d->prepare(d, desc, &n->work_bytes, &n->made));
         n->work_bytes = wn__padded(n->work_bytes);
     }

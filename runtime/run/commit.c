@@ -1,6 +1,7 @@
 /* Commits a run, or rolls back its effects: see commit.h.
  * Invariant: nothing here can fail, so a run is either committed whole or rolled back whole. */
 #include "commit.h"
+#include "../base/outside.h"
 #include "../base/warning.h"
 #include "run.h"
 
@@ -62,7 +63,7 @@ static void count_issues(struct wn_program *p)
         if (n->issued < 3 || n->warned) continue;
         n->warned = 1;
         wn__warn("%s%s%s was computed by three programs; call :retain() on it to keep its value%s",
-                 n->line ? wn__line_text(n->line) : "", n->line ? ": " : "", n->name ? n->name : wn__op_name(n->op),
+                 n->line ? wn__line_text(n->line) : "", n->line ? ": " : "", n->name ? n->name : wn__op_said(n->op),
                  n->line ? "" : " (wane.lines(true) tells where it is recorded)");
     }
 }
