@@ -63,7 +63,8 @@ WN_API double wn_json_cost(const char *text, int64_t n);
 
 /* Returns a handle of the right to write a file, kept by PATH.lock beside it until wn_lock_close, or until this
  * process ends, however it ends. *is_kept 0: the file system has no locks, so nothing is kept. Id: WN_IO names the
- * process that has it and since when. */
+ * process that has it and since when, or PATH.lock where that is a link or a file that is no lock; such a file stays as
+ * it is. */
 WN_API int32_t wn_lock(const char *path, int32_t *is_kept);
 /* Gives a lock and its handle up. */
 WN_API int32_t wn_lock_close(int32_t lock);
