@@ -112,7 +112,8 @@ op.constant = scalar
 local function bad_operand(o, x, position)
     local name = op.name(o)
     if x == nil and position == 1 then
-        raise(nil, 'value', '%s: called without a tensor; write t:%s(...), with a colon', name, name)
+        raise(nil, 'value', '%s: expected a tensor, got nil: a name is misspelt, or a colon is missing, t:%s(...)',
+            name, name)
     end
     raise(nil, 'value', '%s: operand %d must be a tensor%s, got %s', name, position,
         position > 1 and ' or a number' or '', errors.describe(x))

@@ -131,7 +131,7 @@ end
 -- print(wane.ones(2):pad { 0, 1 }) --> tensor (3) f32 [1., 1., 0.]
 function methods.pad(t, amounts, value)
     tensor.need_self(t, 'pad')
-    local n = is_plain_table(amounts) and errors.list(amounts, 'pad', 'amounts', 0, { 'value' }) or 1
+    local n = is_plain_table(amounts) and errors.list(amounts, 'pad', 'amounts') or 1
     if n % 2 ~= 0 or n > 2 * typed(t)._ndim then
         raise(nil, 'value', 'pad: expected a list of two numbers a dim, {left, right, top, bottom}, for at most the %d '
             .. 'dims of %s, got %s', t._ndim, tensor.describe(t), is_plain_table(amounts) and tensor.shape_text(amounts)
