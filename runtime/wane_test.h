@@ -19,10 +19,12 @@
  *   fail_offload, fail_fetch  fail the nth transfer out or in from now on; 0: none
  *   disk_full      on: there is no space to offload to
  *   move_delay     microseconds that each transfer takes longer
+ *   cache_bytes    plans and frontiers are kept in at most so many bytes; 64 MiB unless set
  *   forget_plans   drops all plans and frontiers that are kept */
 WN_API int32_t wn_debug(const char *option, int64_t value);
-/* Returns a switch of wn_debug, or a count: plans, plan_bytes (of plans that are kept), plans_made, placed_boxes
- * (since the start), host_allocations (that are live), onednn (1: it is used); -1 when there is none of this name. */
+/* Returns a switch of wn_debug, or a count: plans, plan_bytes (of plans and frontiers that are kept), plans_made,
+ * placed_boxes (since the start), host_allocations (that are live), onednn (1: it is used); -1 when there is none of
+ * this name. */
 WN_API int64_t wn_debug_get(const char *option);
 /* Returns the number, from 0, of the i-th instruction that the last run executed, with debug "trace"; -1 past the
  * last. */

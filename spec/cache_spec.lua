@@ -1,6 +1,6 @@
 -- Checks the plan cache: a program that was met before is found by its key before anything is differentiated. What is
--- bound at a run must be no part of the key, and everything else must be. The cache holds 64 plans and drops the least
--- recently used one.
+-- bound at a run must be no part of the key, and everything else must be. What was used least recently leaves the cache
+-- where bytes run out.
 require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
@@ -248,10 +248,11 @@ describe('variable lengths', function()
         end))
     end)
 
-    it('push the least recently used plan out after 64', function()
+    it('push the least recently used plan out where bytes run out, frontiers too', function()
         local x = wane.ones(1)
         wane.eval(x)
-        C.wn_debug('forget_plans', 1)
+        local most = count 'cache_bytes'
+        finally(function() C.wn_debug('cache_bytes', most) end)
         local function run(n)
             local y = x
             for _ = 1, n do y = y + x end
@@ -260,18 +261,25 @@ describe('variable lengths', function()
         local function all(first, last)
             for n = first, last do assert.equal(n + 1, run(n)) end
         end
-        assert.equal(64, plans(all, 1, 64))
-        assert.equal(64, count 'plans')
-        assert.equal(0, plans(all, 1, 64))
+        C.wn_debug('forget_plans', 1)
+        assert.equal(70, plans(all, 1, 70))
+        assert.equal(70, count 'plans')
+        assert.equal(0, plans(all, 1, 70))
+        local bytes = math.floor(count 'plan_bytes' / 2)
+        C.wn_debug('cache_bytes', bytes)
         assert.equal(0, plans(run, 1)) -- 2 is the oldest now
-        local bytes = count 'plan_bytes'
-        assert.equal(1, plans(run, 65))
-        assert.equal(64, count 'plans')
+        assert.equal(1, plans(run, 71))
+        assert.is_true(count 'plans' < 70)
+        assert.is_true(count 'plan_bytes' <= bytes)
         assert.equal(0, plans(run, 1))
-        assert.equal(1, plans(run, 2)) -- which pushes 3 out
-        assert.equal(0, plans(run, 4))
-        assert.equal(1, plans(run, 3))
-        assert.is_true(bytes > 0 and count 'plan_bytes' < 2 * bytes)
+        assert.equal(1, plans(run, 2))
+        assert.is_true(count 'plan_bytes' <= bytes)
+        local w = nn.Parameter(wane.ones(4))
+        wane.min_budget(function() return (w * 2):tanh():exp():sum() end)
+        assert.is_true(count 'plan_bytes' <= bytes)
+        C.wn_debug('cache_bytes', 1) -- the newest plan is kept, whatever it takes
+        assert.equal(1, plans(run, 72))
+        assert.equal(0, plans(run, 72))
         C.wn_debug('forget_plans', 1)
         assert.equal(0, count 'plans')
         assert.equal(0, count 'plan_bytes')

@@ -10,6 +10,7 @@
 #include "../base/clock.h"
 #include "../base/warning.h"
 #include "../device/host_offload.h"
+#include "../plan/ir/cache.h"
 #include "../plan/ir/costs.h"
 #include "api.h"
 
@@ -257,8 +258,8 @@ int32_t wn_op_id(const char *name)
 
 static void forget_plans(void)
 {
-    wn__cache_clear();
     wn__frontier_forget();
+    wn__cache_drop_all();
 }
 
 int32_t wn_debug(const char *option, int64_t value)
@@ -280,12 +281,14 @@ int32_t wn_debug(const char *option, int64_t value)
     else if (strcmp(option, "move_delay") == 0) wn__host_offload_delay_us = (int32_t)value;
     else if (strcmp(option, "rewrite") == 0) wn__rewrite_on = value != 0;
     else if (strcmp(option, "graphs") == 0) wn__captures_on = value != 0;
+    else if (strcmp(option, "cache_bytes") == 0) wn__cache_most = value;
     else if (strcmp(option, "forget_plans") == 0) forget_plans();
     else
         return wn__fail(
             WN_VALUE,
             "debug: no option '%s'; there are poison, check, replay, replay_fault, trace, rewrite, graphs, fail_alloc, "
-            "fail_write, unnamed_files, no_locks, fail_offload, fail_fetch, disk_full, move_delay, forget_plans",
+            "fail_write, unnamed_files, no_locks, fail_offload, fail_fetch, disk_full, move_delay, cache_bytes, "
+            "forget_plans",
             option);
     return WN_OK;
 }
@@ -300,9 +303,12 @@ int64_t wn_debug_get(const char *option)
     if (strcmp(option, "trace") == 0) return wn__trace_on;
     if (strcmp(option, "rewrite") == 0) return wn__rewrite_on;
     if (strcmp(option, "graphs") == 0) return wn__captures_on;
-    if (strcmp(option, "plan_bytes") == 0) return wn__cache_bytes();
-    if (strcmp(option, "plans") == 0) return wn__cache_count();
-    if (strcmp(option, "plans_made") == 0) return wn__cache_made();
+    if (strcmp(option, "cache_bytes") == 0) return wn__cache_most;
+    if (strcmp(option, "plans_made") == 0) return wn__cache_made(WN_CACHED_PLAN);
+    if (strcmp(option, "plans") == 0 || strcmp(option, "plan_bytes") == 0) {
+        int64_t bytes, n = wn__cache_holds(WN_CACHED_PLAN, &bytes);
+        return strcmp(option, "plans") == 0 ? n : bytes;
+    }
     if (strcmp(option, "placed_boxes") == 0) return wn__placed_boxes;
     if (strcmp(option, "onednn") == 0) return wn__device_prepared(wn__device(0));
     if (strcmp(option, "fail_alloc") == 0) return wn__alloc_fails_in();

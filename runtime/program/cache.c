@@ -1,108 +1,82 @@
-/* The plan cache: see cache.h. A table of 64 is scanned, for a compare of hashes costs less than any structure
- * would. IR and schedule are counted, so that a plan in use outlives its entry. */
+/* Keeps plans in the cache of plan/ir/cache.h: IR and schedule of a request, and the schedule by what made it. Both are
+ * counted, so that a plan in use outlives its entry. */
 #include "cache.h"
 #include <string.h>
+#include "../base/alloc.h"
+#include "../plan/ir/cache.h"
 
-#define MOST_PLANS 64
-
-struct entry {
-    uint64_t hash;
-    int64_t used; /* tick of the cache's clock at its last hit */
-    uint8_t *key;
-    int64_t key_bytes;
+struct plan {
     struct wn__ir *ir;
     struct wn__schedule *schedule;
 };
-static struct entry table[MOST_PLANS];
-static int64_t now, made;
 
-static struct entry *find(const uint8_t *key, int64_t n, uint64_t hash)
+static struct wn__cache_key request_key(const struct wn__bytes *key)
 {
-    for (int32_t i = 0; i < MOST_PLANS; i++) {
-        struct entry *e = &table[i];
-        if (e->ir != NULL && e->hash == hash && e->key_bytes == n && memcmp(e->key, key, (size_t)n) == 0) return e;
-    }
-    return NULL;
+    return (struct wn__cache_key){WN_CACHED_PLAN, {key->data, NULL}, {key->count, 0}};
+}
+
+static struct wn__cache_key schedule_key(const struct wn__ir *ir, const char *recipe)
+{
+    return (struct wn__cache_key){WN_CACHED_SCHEDULE, {ir->key2, recipe}, {ir->key2_bytes, (int64_t)strlen(recipe)}};
+}
+
+static void drop_plan(void *thing)
+{
+    struct plan *p = thing;
+    wn__ir_unref(p->ir);
+    wn__schedule_unref(p->schedule);
+    wn__free(p);
+}
+
+static void drop_schedule(void *thing)
+{
+    wn__schedule_unref(thing);
 }
 
 struct wn__ir *wn__cache_find(const struct wn__bytes *key, struct wn__schedule **schedule)
 {
-    struct entry *e = find(key->data, key->count, wn__bytes_hash(key->data, key->count));
-    if (e == NULL) return NULL;
-    e->used = ++now;
-    e->ir->refs++;
-    e->schedule->refs++;
-    *schedule = e->schedule;
-    return e->ir;
+    const struct wn__cache_key k = request_key(key);
+    const struct plan *p = wn__cached(&k);
+    if (p == NULL) return NULL;
+    p->ir->refs++;
+    p->schedule->refs++;
+    *schedule = p->schedule;
+    return p->ir;
 }
 
 struct wn__schedule *wn__cache_find_schedule(const struct wn__ir *ir, const char *recipe)
 {
-    for (int32_t i = 0; i < MOST_PLANS; i++) {
-        const struct entry *e = &table[i];
-        if (e->ir == NULL || e->ir->key2_bytes != ir->key2_bytes) continue;
-        if (memcmp(e->ir->key2, ir->key2, (size_t)ir->key2_bytes) != 0 || strcmp(e->schedule->recipe, recipe) != 0)
-            continue;
-        e->schedule->refs++;
-        return e->schedule;
-    }
-    return NULL;
-}
-
-static void drop(struct entry *e)
-{
-    wn__free(e->key);
-    wn__ir_unref(e->ir);
-    wn__schedule_unref(e->schedule);
-    memset(e, 0, sizeof *e);
+    const struct wn__cache_key k = schedule_key(ir, recipe);
+    struct wn__schedule *s = wn__cached(&k);
+    if (s != NULL) s->refs++;
+    return s;
 }
 
 int32_t wn__cache_put(const struct wn__bytes *key, struct wn__ir *ir, struct wn__schedule *s)
 {
-    uint64_t hash = wn__bytes_hash(key->data, key->count);
-    if (find(key->data, key->count, hash) != NULL) return WN_OK;
-    uint8_t *copy = wn__alloc(key->count);
-    if (copy == NULL) return WN_OOM;
-    memcpy(copy, key->data, (size_t)key->count);
-    struct entry *e = &table[0];
-    for (int32_t i = 1; i < MOST_PLANS && e->ir != NULL; i++)
-        if (table[i].ir == NULL || table[i].used < e->used) e = &table[i];
-    if (e->ir != NULL) drop(e);
-    *e = (struct entry){hash, ++now, copy, key->count, ir, s};
-    made++;
+    const struct wn__cache_key request = request_key(key), by_recipe = schedule_key(ir, s->recipe);
+    if (wn__cached(&request) != NULL) return WN_OK;
+    struct plan *p = wn__alloc(sizeof *p);
+    if (p == NULL) return WN_OOM;
+    *p = (struct plan){ir, s};
     ir->refs++;
     s->refs++;
-    return WN_OK;
+    int32_t code = WN_OK;
+    if (wn__cached(&by_recipe) == NULL) {
+        s->refs++;
+        code = wn__cache_keep(&by_recipe, s, 0, drop_schedule); /* its bytes are counted with the plan */
+    }
+    if (code == WN_OK) return wn__cache_keep(&request, p, ir->pool.bytes + s->pool.bytes, drop_plan);
+    drop_plan(p);
+    return code;
 }
 
 void wn__cache_forget(const struct wn__bytes *key)
 {
-    struct entry *e = find(key->data, key->count, wn__bytes_hash(key->data, key->count));
-    if (e != NULL) drop(e);
-}
-
-void wn__cache_clear(void)
-{
-    for (int32_t i = 0; i < MOST_PLANS; i++)
-        if (table[i].ir != NULL) drop(&table[i]);
-}
-
-int64_t wn__cache_count(void)
-{
-    int64_t n = 0;
-    for (int32_t i = 0; i < MOST_PLANS; i++) n += table[i].ir != NULL;
-    return n;
-}
-
-int64_t wn__cache_made(void)
-{
-    return made;
-}
-
-int64_t wn__cache_bytes(void)
-{
-    int64_t bytes = 0;
-    for (int32_t i = 0; i < MOST_PLANS; i++)
-        if (table[i].ir != NULL) bytes += table[i].key_bytes + table[i].ir->pool.bytes + table[i].schedule->pool.bytes;
-    return bytes;
+    const struct wn__cache_key request = request_key(key);
+    const struct plan *p = wn__cached(&request);
+    if (p == NULL) return;
+    const struct wn__cache_key by_recipe = schedule_key(p->ir, p->schedule->recipe);
+    if (wn__cached(&by_recipe) == p->schedule) wn__cache_drop(&by_recipe);
+    wn__cache_drop(&request);
 }

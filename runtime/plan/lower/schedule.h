@@ -86,11 +86,9 @@ struct wn__schedule {
     double *seconds;                        /* (n) seconds of each instruction; of a WAIT, those that are not hidden */
     uint8_t *again;                         /* (n) 1: the instruction reads a value that was computed again */
     char *recipe;                           /* text of its recipe, if the schedule is in the cache; else NULL */
-    uint8_t *key2;                          /* (key2_bytes) key of the IR that it was made of */
-    int64_t key2_bytes;
-    int32_t *node_issues; /* (n of the IR) how often each node was issued */
-    int32_t *node_action; /* (n of the IR) the action that the node's value was kept with; 0: none */
-    int32_t n_blocks;     /* number of blocks of the recipe */
+    int32_t *node_issues;                   /* (n of the IR) how often each node was issued */
+    int32_t *node_action;                   /* (n of the IR) the action that the node's value was kept with; 0: none */
+    int32_t n_blocks;                       /* number of blocks of the recipe */
     struct wn_made
         *kept; /* what the executor keeps of it between runs (run/capture.h), let go with it; NULL: nothing */
 };

@@ -1,4 +1,4 @@
-/* Builds the list of plans from the proposals of all moves, and remembers the frontiers of the last graphs.
+/* Builds the list of plans from the proposals of all moves, and keeps the frontiers of the last graphs.
  *
  * Each proposal is lowered, placed and simulated like any plan, and joins the list unless a plan there beats it. Plans
  * that it beats leave the list. A budget picks the fastest plan that fits, and the least budget is the last plan: so
@@ -8,6 +8,7 @@
 #include <string.h>
 #include "../../base/slices.h"
 #include "../../graph/encode.h"
+#include "../ir/cache.h"
 
 #define PORTFOLIO 50       /* proposals of portfolio.c and evict.c, about */
 #define SOLVED 48          /* points of the chain solver's frontier that are proposed */
@@ -15,22 +16,11 @@
 #define FINE 4096          /* most blocks * classes of blocks of a fine partition that is solved */
 #define NEAR 8             /* the other partition is solved too where the fine one has at least 1/NEAR blocks more */
 #define SLICED 300         /* nodes from which on the list is built in slices; fewer take less than one slice */
-#define REMEMBERED 8       /* graphs whose frontiers are remembered */
 #define BELOW 1e6          /* above the ratio of the seconds of any two plans */
 #define CHANCE_NODES 15000 /* most nodes of a graph whose beaten plans get second chances, as recipes take bytes */
 #define LARGE 10000        /* nodes from which on building the list leaves 100 MiB of free memory, which is returned */
 #define STEEP 8            /* proposals in the last 1/STEEP of the list's bytes are placed with more effort */
 #define SHORT 300          /* instructions below which a proposal is placed with more effort */
-
-/* A remembered frontier. */
-struct memory {
-    struct wn__frontier *frontier; /* NULL: the entry is free */
-    uint8_t *key;                  /* (key_bytes) as write_key makes it */
-    int64_t key_bytes;
-    int64_t last_use; /* `uses` when it was made or found last */
-};
-static struct memory memory[REMEMBERED];
-static int64_t uses; /* times that a frontier was made or found */
 
 /* ---- one proposal --------------------------------------------------------------------------------------------- */
 
@@ -359,29 +349,33 @@ static int32_t write_key(const struct wn__ir *ir, uint8_t **out, int64_t *n)
     return b.code;
 }
 
-/* Puts a frontier into a free entry, or in place of the one that was used longest ago. Owns the key. */
-static void remember(struct wn__frontier *fr, uint8_t *key, int64_t key_bytes)
+static struct wn__cache_key key_of(const uint8_t *key, int64_t n)
 {
-    struct memory *m = &memory[0];
-    for (int32_t i = 1; i < REMEMBERED && m->frontier != NULL; i++)
-        if (memory[i].frontier == NULL || memory[i].last_use < m->last_use) m = &memory[i];
-    wn__frontier_unref(m->frontier);
-    wn__free(m->key);
-    *m = (struct memory){fr, key, key_bytes, ++uses};
+    return (struct wn__cache_key){WN_CACHED_FRONTIER, {key, NULL}, {n, 0}};
+}
+
+static void drop_frontier(void *thing)
+{
+    wn__frontier_unref(thing);
+}
+
+/* Puts a frontier into the cache. WN_OOM. */
+static int32_t remember(struct wn__frontier *fr, const uint8_t *key, int64_t n)
+{
+    const struct wn__cache_key k = key_of(key, n);
+    int64_t bytes = fr->base.pool.bytes + fr->fine.pool.bytes;
+    for (int32_t i = 0; i < fr->n; i++) bytes += fr->point[i].recipe.pool.bytes;
     fr->refs++;
+    return wn__cache_keep(&k, fr, bytes, drop_frontier);
 }
 
 /* Returns the remembered frontier of a key, with one more reference; NULL: there is none. */
 static struct wn__frontier *recall(const uint8_t *key, int64_t n)
 {
-    for (int32_t i = 0; i < REMEMBERED; i++) {
-        struct memory *m = &memory[i];
-        if (m->frontier == NULL || m->key_bytes != n || memcmp(m->key, key, (size_t)n) != 0) continue;
-        m->last_use = ++uses;
-        m->frontier->refs++;
-        return m->frontier;
-    }
-    return NULL;
+    const struct wn__cache_key k = key_of(key, n);
+    struct wn__frontier *fr = wn__cached(&k);
+    if (fr != NULL) fr->refs++;
+    return fr;
 }
 
 /* ---- in slices ------------------------------------------------------------------------------------------------- */
@@ -431,11 +425,10 @@ static int32_t resume(double seconds, struct wn__frontier **out)
     int32_t code = WN_OK;
     if (u->slices == NULL) code = build_under_way(u);
     else if (!wn__slices_go(u->slices, seconds, &code)) return WN_OK;
+    WN_KEEP(code, remember(u->made, u->key, u->key_bytes));
     if (code == WN_OK) {
         *out = u->made;
-        remember(u->made, u->key, u->key_bytes);
         u->made = NULL;
-        u->key = NULL;
     }
     int32_t is_large = u->ir->n >= LARGE;
     wn__slices_stop(u->slices);
@@ -469,11 +462,6 @@ void wn__frontier_progress(int32_t *done, int32_t *expected)
 void wn__frontier_forget(void)
 {
     abandon();
-    for (int32_t i = 0; i < REMEMBERED; i++) {
-        wn__frontier_unref(memory[i].frontier);
-        wn__free(memory[i].key);
-        memory[i] = (struct memory){0};
-    }
 }
 
 int32_t wn__frontier_pick(const struct wn__frontier *fr, int64_t bytes)

@@ -38,7 +38,7 @@ int32_t wn__frontier_slice(struct wn__ir *ir, double seconds, struct wn__frontie
 void wn__frontier_progress(int32_t *done, int32_t *expected);
 /* Drops a reference, and frees the frontier with the last one. Does nothing for NULL. */
 void wn__frontier_unref(struct wn__frontier *fr);
-/* Gives up the frontier under way, and forgets those of the last IRs. */
+/* Gives up the frontier under way. */
 void wn__frontier_forget(void);
 /* Returns the index of the fastest plan that reserves at most `bytes`; -1: none does. */
 int32_t wn__frontier_pick(const struct wn__frontier *fr, int64_t bytes);
