@@ -62,6 +62,20 @@ local FORMS = {
     end,
 }
 
+-- Compares what a plan shows with its numbers: its instructions and tables are those of the whole step.
+local function check_views(p, what)
+    local most, steps, rows = 0, p:schedule(), p:kinds_over_time()
+    for _, row in ipairs(rows) do most = math.max(most, row.live) end
+    assert.equal(p.peak, most, what)
+    assert.equal(#steps + 1, #rows)
+    assert.equal(p.instructions, #steps)
+    local total = p:by('op').total
+    assert.equal(p.activation_bytes, total.bytes, what)
+    assert.equal(p.residual_count, total.values)
+    assert.is_true(p:verify())
+    assert.equal(p.peak, require('wane.plan.explain').peak(p).bytes)
+end
+
 -- Compares the four numbers of a network that trains in one of these ways.
 local function check(seed, form, more)
     wane.memory.trim() -- collects the networks before it
@@ -78,6 +92,7 @@ local function check(seed, form, more)
         local p = wane.plan(fn, { optimizer = opts.optimizer, lines = opts.lines, policy = opts.policy })
         assert.equal(p.peak, m.peak, what)
         assert.equal(p.reserved, m.reserved, what)
+        check_views(p, what)
         if not policy then assert.equal(p.peak, held_by(own, foreign), what) end
     end
 end

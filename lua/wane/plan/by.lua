@@ -105,9 +105,9 @@ function Groups.__tostring(groups)
 end
 
 -- Returns the rows of the groups that have a residual or a recomputed node, and the row of their sums.
-local function rows_of(graph, what, depth)
+local function rows_of(graphs, what, depth)
     local list, rows, total = {}, {}, new_row 'all'
-    for _, node in ipairs(decide.forward(graph)) do
+    local function add(node)
         local name = group_of[what](node, depth)
         local row = rows[name]
         if not row and (node.is_residual or node.copies > 1) then
@@ -119,16 +119,19 @@ local function rows_of(graph, what, depth)
             count(total, node)
         end
     end
+    for _, graph in ipairs(graphs) do
+        for _, node in ipairs(decide.forward(graph)) do add(node) end
+    end
     return list, total
 end
 
 --- Adds up the residuals of a plan by group.
--- @param graph of the plan's program
+-- @param graphs list of the graphs of a plan's programs
 -- @param what 'type', 'path', 'op', 'name' or 'block'
 -- @param opts { depth = most names of a path } of 'path', or nil
 -- @return Groups
 -- @raise 'value' for another word and wrong options
-function by.of(graph, what, opts)
+function by.of(graphs, what, opts)
     if type(what) ~= 'string' or not group_of[what] then
         errors.raise(nil, 'value', 'plan:by: expected a word to group by, got %s; %s', errors.describe(what),
             errors.near(type(what) == 'string' and what or '', words))
@@ -138,7 +141,7 @@ function by.of(graph, what, opts)
     if depth and what ~= 'path' then
         errors.raise(nil, 'value', "plan:by: depth shortens paths; plan:by('%s') has none", what)
     end
-    local list, total = rows_of(graph, what, depth)
+    local list, total = rows_of(graphs, what, depth)
     if not is_ordered[what] then
         for i, row in ipairs(list) do row.order = i end
         table.sort(list, function(a, b)

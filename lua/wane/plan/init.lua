@@ -106,6 +106,14 @@ function Plan.another(_, p)
 end
 
 -- ---- looking ------------------------------------------------------------------------------------------------------
+local none = setmetatable({}, { __index = function() return 0 end })
+local alone = { live = 0, kinds = none } -- what is held beside the only program of a step
+
+-- Lists the programs of a plan's step with what is held beside each: { program =, beside = { live =, kinds = } }.
+local function parts_of(self)
+    return rawget(self, 'parts') and self.sequence or { { program = self.program, beside = alone } }
+end
+
 local function graph_of(self)
     if not rawget(self, '_graph') then rawset(self, '_graph', self.program:graph()) end
     return self._graph
@@ -173,8 +181,8 @@ function Plan:residuals()
 end
 
 --- Adds up the residuals by type, path, op, name or block: bytes that are saved, dropped (and recomputed), moved
--- (offloaded) and compressed. The sums are those of the plan, to the byte; of a step of several programs, those of the
--- largest one. Types and paths are those that policy.by_type and policy.by_path decide by.
+-- (offloaded) and compressed. The sums are those of the plan, to the byte; of a step of several run points, those of
+-- all of them. Types and paths are those that policy.by_type and policy.by_path decide by.
 -- @param what 'type', 'path', 'op', 'name' or 'block'
 -- @param opts { depth = names of a path that tell groups apart, from 1 } of 'path' (optional)
 -- @return printable { what =, rows = list of { name =, values = (count), bytes =, saved =, dropped =, moved =,
@@ -186,7 +194,9 @@ end
 -- print(plan:by('path', { depth = 1 }).total.bytes == plan.activation_bytes) --> true
 -- print(plan:by('type').rows[1].name) --> Sequential
 function Plan:by(what, opts)
-    return require('wane.plan.by').of(graph_of(self), what, opts)
+    local graphs = { graph_of(self) }
+    for _, part in ipairs(rawget(self, 'others') or {}) do graphs[#graphs + 1] = part.program:graph() end
+    return require('wane.plan.by').of(graphs, what, opts)
 end
 
 --- Lists the instructions in order.
@@ -194,20 +204,29 @@ end
 -- live = (bytes), seconds =, store = (number of the allocation that the instruction makes or frees), copy = (number of
 -- the value), is_free =, counts = (whether its bytes are live bytes), inplace = (input that it overwrites) }. A
 -- transfer also has link = ('to disk', 'from disk', 'to host' or 'from host') and takes = (its seconds on that link).
+-- Of a step of several run points these are the instructions of all, one run point after the other; program and at say
+-- which Program an instruction is of, and its number there, from 0.
 -- @usage
 -- print(wane.plan(function() return model(x):sum() end):schedule())
 function Plan:schedule()
-    local items, step, phase_of = {}, binding.new('struct wn_step'), phase.reader(self.program)
-    for i = 0, C.wn_step_count(self.program.handle) - 1 do
-        check(C.wn_step(self.program.handle, i, step))
-        items[i + 1] = {
-            what = binding.text(step.what), op = binding.text(step.op) or '', path = binding.text(step.path) or '',
-            node = step.node, copy = step.value, phase = phase_of(step.phase), bytes = tonumber(step.bytes),
-            offset = tonumber(step.offset), workspace = tonumber(step.workspace), live = tonumber(step.live),
-            is_free = step.is_free ~= 0, counts = step.counts ~= 0, inplace = step.inplace, store = step.store,
-            seconds = step.seconds, kind = program.kinds[step.kind],
-            link = step.link ~= nil and binding.text(step.link) or nil, takes = step.takes,
-        }
+    local items, first_store = {}, 0
+    for _, part in ipairs(parts_of(self)) do
+        local step, most, phase_of = binding.new('struct wn_step'), -1, phase.reader(part.program)
+        for i = 0, C.wn_step_count(part.program.handle) - 1 do
+            check(C.wn_step(part.program.handle, i, step))
+            most = math.max(most, step.store)
+            items[#items + 1] = {
+                what = binding.text(step.what), op = binding.text(step.op) or '', path = binding.text(step.path) or '',
+                node = step.node, copy = step.value, phase = phase_of(step.phase), bytes = tonumber(step.bytes),
+                offset = tonumber(step.offset), workspace = tonumber(step.workspace),
+                live = tonumber(step.live) + part.beside.live, is_free = step.is_free ~= 0, counts = step.counts ~= 0,
+                inplace = step.inplace, store = step.store < 0 and step.store or first_store + step.store,
+                seconds = step.seconds, kind = program.kinds[step.kind],
+                link = step.link ~= nil and binding.text(step.link) or nil, takes = step.takes,
+                program = part.program, at = i,
+            }
+        end
+        first_store = first_store + most + 1
     end
     return listed({ 'what', 'op', 'path', 'phase', 'bytes', 'offset', 'live' }, function(s)
         return { s.what, s.op, s.path, s.phase, bytes.exact(s.bytes), s.offset, bytes.exact(s.live) }
@@ -222,17 +241,21 @@ end
 -- @usage
 -- for i, row in ipairs(wane.plan(function() return model(x):sum() end):kinds_over_time()) do print(i, row.live) end
 function Plan:kinds_over_time()
-    local n, count = C.wn_step_count(self.program.handle), #program.kinds + 1
-    local rows, out = binding.list('int64_t', (n + 1) * count), {}
-    check(C.wn_step_kinds(self.program.handle, rows))
-    for i = 0, n do
-        local row, live = {}, 0
-        for kind = 0, count - 1 do
-            local size = tonumber(rows[i * count + kind])
-            row[program.kinds[kind]], live = size, live + size
+    local out, count = {}, #program.kinds + 1
+    for _, part in ipairs(parts_of(self)) do
+        local n = C.wn_step_count(part.program.handle)
+        local rows = binding.list('int64_t', (n + 1) * count)
+        check(C.wn_step_kinds(part.program.handle, rows))
+        for i = #out == 0 and 0 or 1, n do -- what is there before a later part is what the one before it left
+            local row, live = {}, 0
+            for kind = 0, count - 1 do
+                local name = program.kinds[kind]
+                row[name] = tonumber(rows[i * count + kind]) + part.beside.kinds[name]
+                live = live + row[name]
+            end
+            row.live = live
+            out[#out + 1] = row
         end
-        row.live = live
-        out[i + 1] = row
     end
     return out
 end
@@ -264,7 +287,7 @@ local edits = { 'swap', 'repeat', 'inplace', 'input', 'offset', 'cell' }
 -- print(pcall(plan.verify, plan, { step = 1, swap = #plan:schedule() }))
 function Plan:verify(edit)
     if edit == nil then
-        check(C.wn_verify(self.program.handle))
+        for _, part in ipairs(parts_of(self)) do check(C.wn_verify(part.program.handle)) end
         return true
     end
     errors.check_options(edit, { 'step', unpack(edits) }, 'plan:verify')
@@ -277,8 +300,17 @@ function Plan:verify(edit)
         raise(nil, 'value', 'plan:verify: expected an edit such as { step = 3, swap = 4 }: a step of plan:schedule() '
             .. 'and one of %s', table.concat(edits, ', '))
     end
-    if field == 'swap' or field == 'repeat' then value = value - 1 end
-    check(C.wn_verify_edited(self.program.handle, edit.step - 1, field, value))
+    local steps = self:schedule()
+    local step = steps[edit.step] or { program = self.program, at = edit.step - 1 }
+    if field == 'swap' or field == 'repeat' then
+        local other = steps[value]
+        if other and other.program ~= step.program then
+            raise(nil, 'value', 'plan:verify: steps %d and %d are of two run points; edit one of them', edit.step,
+                value)
+        end
+        value = other and other.at or value - 1
+    end
+    check(C.wn_verify_edited(step.program.handle, step.at, field, value))
     return true
 end
 

@@ -186,7 +186,7 @@ end
 
 local states = { 'parameter', 'buffer', 'optimizer' }
 local sums = { 'seconds', 'base_seconds', 'nodes', 'instructions', 'recomputed', 'packed', 'lossy', 'moved',
-    'move_seconds', 'stall_seconds' }
+    'move_seconds', 'stall_seconds', 'activation_bytes', 'residual_count', 'blocks' }
 
 --- Returns the numbers of the whole step: maxima of bytes over its programs, and sums of seconds and counts.
 -- @param list parts, planned or run

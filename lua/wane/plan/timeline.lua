@@ -123,15 +123,15 @@ end
 local tracks = { forward = 1, recompute = 2, backward = 3, update = 4 }
 local links = { ['to disk'] = 5, ['from disk'] = 6, ['to host'] = 7, ['from host'] = 8 }
 
--- Returns the seconds of instruction i: measured in the last run if that was timed, else predicted.
-local function seconds_of(p, i, step, is_timed)
+-- Returns the seconds of an instruction: measured in the last run if that was timed, else predicted.
+local function seconds_of(step, is_timed)
     if step.what == 'free' or step.what == 'read' then return 0 end
-    return is_timed and math.max(0, C.wn_step_seconds(p.program.handle, i - 1)) or step.seconds
+    return is_timed and math.max(0, C.wn_step_seconds(step.program.handle, step.at)) or step.seconds
 end
 
-local function is_timed(p, steps)
-    for i, step in ipairs(steps) do
-        if step.what == 'run' and C.wn_step_seconds(p.program.handle, i - 1) >= 0 then return true end
+local function is_timed(steps)
+    for _, step in ipairs(steps) do
+        if step.what == 'run' and C.wn_step_seconds(step.program.handle, step.at) >= 0 then return true end
     end
     return false
 end
@@ -174,11 +174,11 @@ end
 -- @return text
 function timeline.trace(p)
     local steps, rows, events, at, free = p:schedule(), p:kinds_over_time(), {}, 0, {}
-    local timed = is_timed(p, steps)
+    local timed = is_timed(steps)
     name_tracks(events, timed, steps)
     events[#events + 1] = { ph = 'C', pid = 1, tid = 0, ts = 0, name = 'bytes', args = counters(rows[1]) }
     for i, step in ipairs(steps) do
-        local duration = 1e6 * seconds_of(p, i, step, timed)
+        local duration = 1e6 * seconds_of(step, timed)
         if step.what == 'run' or duration > 0 then
             events[#events + 1] = { ph = 'X', pid = 1, tid = tracks[step.phase], ts = at, dur = duration,
                 name = step.what == 'run' and step.op or step.what .. ' ' .. step.op, cat = step.phase,
