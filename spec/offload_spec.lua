@@ -234,7 +234,7 @@ describe('a budget that allows offloading', function()
 
     it('takes a list of words', function()
         local text = message(policy.budget, '1 GiB', { allow = 'offload' })
-        assert.is_truthy(text:find('allow must be a list', 1, true), text)
+        assert.is_truthy(text:find('allow: expected a list', 1, true), text)
         text = message(policy.budget, '1 GiB', { allow = { 'ofload' } })
         assert.is_truthy(text:find("'offload'", 1, true), text)
         local p = policy.budget('1 GiB', { allow = { 'offload' } })
