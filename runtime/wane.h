@@ -420,6 +420,9 @@ WN_API int32_t wn_run(int32_t program);
 WN_API int32_t wn_results(int32_t program);
 /* Returns a new handle of the result of root i, from 0. */
 WN_API int32_t wn_result(int32_t program, int32_t i);
+/* Returns a new handle of the norm of the gradients, of shape (), that a program with a `clip` computed before it
+ * scaled them. Id: WN_VALUE where it clips nothing. */
+WN_API int32_t wn_norm(int32_t program);
 /* Returns the number of cells that a program reads or writes, or -(status). */
 WN_API int32_t wn_program_cells(int32_t program);
 /* Returns a new handle of cell i, from 0; the gradients that it makes are among them. */

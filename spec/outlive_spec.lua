@@ -362,3 +362,66 @@ describe('a value beside the loss', function()
         assert.is_true(op.held(best) and op.held(y))
     end)
 end)
+
+describe('opt.last_norm', function()
+    -- Trains under clip_norm = 0.5 by a way; returns the norms and the weights.
+    local function clipped(way, opts)
+        wane.manual_seed(6)
+        local net = nn.Sequential { nn.Linear(5, 9), nn.Tanh(), nn.Linear(9, 3) }
+        local opt, lines = optim.AdamW(net:parameters(), { lr = 0.1, clip_norm = 0.5 }), {}
+        local x = wane.eval(wane.randn(7, 5))
+        assert.is_nil(opt.last_norm)
+        for step = 1, 4 do
+            local loss = (net(x) * step):pow(2):mean()
+            local norm
+            if way == 'step' then
+                opt:step(loss, opts)
+            elseif way == 'list' then
+                opt:step({ loss * 0.5, loss * 0.5 }, opts)
+            else
+                opt:zero_grad()
+                loss:backward(opts)
+                local sum = 0
+                for _, p in ipairs(net:parameters()) do sum = sum + p.grad:pow(2):sum():item() end
+                norm = math.sqrt(sum)
+                opt:step()
+            end
+            if norm then assert.is_true(math.abs(opt.last_norm:item() - norm) <= 1e-5 * norm) end
+            assert.same({}, { unpack(opt.last_norm.shape) })
+            assert.is_true(op.held(opt.last_norm))
+            lines[#lines + 1] = bits(opt.last_norm)
+            for _, p in ipairs(net:parameters()) do lines[#lines + 1] = bits(p) end
+        end
+        opt.clip_norm = false
+        opt:step(net(x):mean())
+        assert.is_nil(opt.last_norm)
+        return table.concat(lines, '\n')
+    end
+
+    it('has the norm before clipping, in one program and in three lines, under every policy', function()
+        local expected = clipped 'lines'
+        for policy, opts in pairs(policies) do
+            local predicted = function(p)
+                programs.read(p)
+                assert.equal(p.predicted.peak, p.measured.peak)
+                assert.equal(p.predicted.reserved, p.measured.reserved)
+            end
+            assert.equal(expected, scoped('listen', predicted, clipped, 'step', opts()), policy or 'save')
+            assert.equal(expected, clipped('lines', opts()))
+        end
+        clipped 'list'
+    end)
+
+    it('stays as it is while a step is planned, and where one is stopped', function()
+        local net = nn.Linear(3, 2)
+        local opt, x = optim.SGD(net:parameters(), { lr = 0.1, clip_norm = 1 }), wane.eval(wane.randn(4, 3))
+        local function step() return opt:step(net(x):pow(2):mean()) end
+        wane.plan(step)
+        assert.is_nil(opt.last_norm)
+        step()
+        local norm = opt.last_norm
+        wane.plan(step)
+        assert.is_true(rawequal(norm, opt.last_norm))
+        assert.is_false((pcall(function() opt.last_norm = 3 end)))
+    end)
+end)

@@ -340,6 +340,13 @@ int32_t wn_result(int32_t program, int32_t i)
     return wn__api_value(WN_OK, p->result[i]);
 }
 
+int32_t wn_norm(int32_t program)
+{
+    struct wn_program *p = get_program(program);
+    if (p == NULL) return -WN_VALUE;
+    return p->ir->norm < 0 ? -wn__fail(WN_VALUE, "norm: the program clips nothing") : wn_result(program, p->ir->norm);
+}
+
 int32_t wn_program_cell(int32_t program, int32_t i)
 {
     struct wn_program *p = get_program(program);

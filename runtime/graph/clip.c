@@ -30,10 +30,9 @@ static struct wn_node **find_value(const struct wn__grads *g, const struct wn_ce
     return NULL;
 }
 
-static struct wn_node *emit_factor(struct wn__emitter *e, struct wn_node *total, struct wn_node *limit)
+static struct wn_node *emit_factor(struct wn__emitter *e, struct wn_node *norm, struct wn_node *limit)
 {
     struct wn_attrs clamp = {.f = {0, 1}};
-    struct wn_node *norm = wn__emit1(&e->base, WN_OP_SQRT, total);
     struct wn_node *room = wn__emit_scalar(&e->base, 1e-6, norm == NULL ? WN_F32 : norm->type.dtype);
     struct wn_node *share = wn__emit2(&e->base, WN_OP_DIV, limit, wn__emit2(&e->base, WN_OP_ADD, norm, room));
     return wn__emit(&e->base, WN_OP_CLAMP, 1, &share, &clamp);
@@ -63,7 +62,8 @@ int32_t wn__grad_clip(const struct wn__clip *c, struct wn__grads *g)
         total = total == NULL ? square : wn__emit2(&e.base, WN_OP_ADD, total, square);
         if (e.code != WN_OK) return e.code;
     }
-    struct wn_node *factor = emit_factor(&e, total, c->limit);
+    g->norm = wn__emit1(&e.base, WN_OP_SQRT, total);
+    struct wn_node *factor = emit_factor(&e, g->norm, c->limit);
     for (int32_t i = 0; i < c->n_cells; i++) {
         struct wn_node **value = find_value(g, c->cell[3 * i]);
         if (value == NULL) continue;

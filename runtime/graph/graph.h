@@ -246,6 +246,7 @@ struct wn__grads {
     struct wn_cell **cells;  /* (n_cells) reached, in the order in which their first gradients were complete */
     struct wn_node **values; /* (n_cells) their gradients; counted only as `nodes` */
     int64_t n_cells, cells_capacity, values_capacity;
+    struct wn_node *norm; /* that clipping computed, of shape (); NULL: nothing was clipped. Counted only as `nodes` */
 };
 /* One pass of differentiation, over what its roots reach. */
 struct wn__pass {

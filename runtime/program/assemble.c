@@ -94,10 +94,15 @@ static void put_offset(struct assembly *a, struct wn__ir_node *q, const struct w
     if (q->offset >= 0) q->attrs.i[WN_OFFSET_AT] = 0;
 }
 
+static void put_result(struct assembly *a, struct wn__ir_node *q)
+{
+    q->result = a->ir->n_results;
+    a->ir->result_node[a->ir->n_results++] = (int32_t)(q - a->ir->node);
+}
+
 /* Copies a node of the graph to the IR, and makes it a leaf, bound or a result where it is one. */
 static int32_t put_graph_node(struct assembly *a, struct wn_node *n)
 {
-    struct wn__ir *ir = a->ir;
     struct wn__ir_node *q = put_node(a, n->op, n->phase, &n->type);
     n->local = a->at - 1;
     q->attrs = n->attrs;
@@ -120,10 +125,7 @@ static int32_t put_graph_node(struct assembly *a, struct wn_node *n)
     if (wn__op_draws(n->op, &n->attrs)) q->random = random_of(a, n);
     put_offset(a, q, n);
     int32_t wanted = n->retain || (is_root(a->p, n) && a->p->mode <= WN_RUN_STEP);
-    if (n->phase == WN_PHASE_FORWARD && wanted && !q->bound) {
-        q->result = ir->n_results;
-        ir->result_node[ir->n_results++] = a->at - 1;
-    }
+    if (n->phase == WN_PHASE_FORWARD && wanted && !q->bound) put_result(a, q);
     return WN_OK;
 }
 
@@ -141,6 +143,8 @@ static int32_t put_graph(struct assembly *a)
         }
         for (; k < a->grads.count && a->grads.nodes[k]->root == r; k++) WN_TRY(put_graph_node(a, a->grads.nodes[k]));
     }
+    a->ir->norm = a->grads.norm == NULL ? -1 : a->ir->n_results;
+    if (a->grads.norm != NULL) put_result(a, &a->ir->node[a->grads.norm->local]);
     if (k != a->grads.count) return wn__fail(WN_INTERNAL, "backward: a gradient belongs to no pass");
     for (int32_t i = 0; i < p->n_roots; i++) a->ir->root_node[i] = p->root[i]->local;
     return WN_OK;

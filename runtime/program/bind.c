@@ -85,6 +85,19 @@ static int32_t bind_hypers(struct wn_program *p)
     return WN_OK;
 }
 
+/* Makes the value that the norm of the gradients becomes, which no node of the recording is. */
+static int32_t bind_norm(struct wn_program *p)
+{
+    if (p->ir->norm < 0) return WN_OK;
+    struct wn_node *n = wn__node_new(0);
+    if (n == NULL) return WN_OOM;
+    n->op = WN_OP_DATA;
+    n->type = p->ir->node[p->ir->result_node[p->ir->norm]].type;
+    n->device = p->device;
+    p->result[p->ir->norm] = n;
+    return WN_OK;
+}
+
 int32_t wn__program_bind(struct wn_program *p)
 {
     const struct wn__ir *ir = p->ir;
@@ -97,6 +110,7 @@ int32_t wn__program_bind(struct wn_program *p)
     p->offset = wn__alloc((ir->n_offsets + 1) * (int64_t)sizeof *p->offset);
     if (!p->bound || !p->scalar || !p->result || !p->cell || !p->slab || !p->random || !p->offset) return WN_OOM;
     for (int64_t i = 0; i < p->order.count; i++) bind_node(p, p->order.nodes[i], &ir->recorded[ir->order_node[i]]);
+    WN_TRY(bind_norm(p));
     WN_TRY(bind_lines(p));
     WN_TRY(bind_hypers(p));
     WN_TRY(bind_cells(p));

@@ -83,6 +83,7 @@ function Optimizer.class(class)
     local methods = setmetatable({}, { __index = Optimizer })
     mt.__index = function(self, key)
         local settings = rawget(self, '_settings')
+        if key == 'last_norm' then return rawget(self, '_norm') end
         if settings and settings[key] ~= nil then return settings[key] end
         return methods[key]
     end
@@ -189,6 +190,7 @@ end
 local function run(self, request, who)
     op.run(request)
     commit(self, who)
+    if not require('wane.program').is_planning() then rawset(self, '_norm', request.norm) end
 end
 
 -- Returns the versions of all gradients as text. It tells gradients that a step clipped before its update failed.
@@ -198,11 +200,14 @@ local function gradient_versions(self)
     return table.concat(versions, ' ')
 end
 
--- Clips the gradients unless they are clipped already.
+-- Clips the gradients unless they are clipped already. Returns the norm that they had.
 local function clip(self)
-    if rawget(self, '_clipped') == gradient_versions(self) then return end
-    require('wane.optim.clip').norm(self._params, self.clip_norm)
-    if not require('wane.program').is_planning() then rawset(self, '_clipped', gradient_versions(self)) end
+    if rawget(self, '_clipped') == gradient_versions(self) then return rawget(self, '_norm') end
+    local norm = require('wane.optim.clip').norm(self._params, self.clip_norm)
+    if require('wane.program').is_planning() then return nil end
+    rawset(self, '_clipped', gradient_versions(self))
+    rawset(self, '_norm', norm)
+    return norm
 end
 
 -- Steps with the gradients that the cells hold.
@@ -211,12 +216,12 @@ local function update(self, opts)
         raise(nil, 'value', '%s: step() takes no options without a loss; give them to loss:backward', self._class.name)
     end
     local list, who = updates(self, true)
-    if self.clip_norm then clip(self) end
+    local norm = self.clip_norm and clip(self) or nil
     if #list == 0 then
         raise(nil, 'value', '%s: step: no parameter has a gradient; call loss:backward() first, or opt:step(loss)',
             self._class.name)
     end
-    run(self, { mode = 'update', roots = {}, updates = list }, who)
+    run(self, { mode = 'update', roots = {}, updates = list, norm = norm }, who)
     rawset(self, '_clipped', nil)
 end
 
@@ -265,7 +270,8 @@ end
 -- @param what nil, a loss (a tensor of one element), or a list of losses
 -- @param opts {policy =, budget = bytes or text such as '2GiB', scale = factor of the gradients, also = list of values
 -- that are computed in the step, beside one loss, and can be read after it: states, hits}; only with a loss
--- @return the argument `what`
+-- @return the argument `what`; with clip_norm, opt.last_norm has the norm of the gradients before they were clipped, a
+-- 0-d tensor whose reading runs nothing, else nil
 -- @raise 'value' without a gradient or with all parameters frozen, and for an entry of `also` that is the loss, given
 -- twice, or made of nothing that the step computes; 'shape' for a loss of more elements; 'device' for an entry that
 -- lies elsewhere

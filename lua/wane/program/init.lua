@@ -299,6 +299,7 @@ function program.run(request)
     if capture then return capture(request) end
     local p = open(prepare and prepare(request) or request)
     local ok, why = errors.pcall(p.go, p)
+    if ok and request.clip then request.norm = tensor.wrap(binding.id(C.wn_norm(p.handle))) end
     if not ok or #listeners == 0 then C.wn_release(p.handle) else own(p) end -- its values wait for no collector
     if not ok then errors.again(why) end
     op.new_epoch()

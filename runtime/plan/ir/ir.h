@@ -109,6 +109,7 @@ struct wn__ir {
     int32_t n_slabs;
     int32_t n_bound, n_scalars, n_random, n_offsets; /* slots that each run binds: values, numbers, counters, offsets */
     int32_t n_results, n_roots, n_updates;
+    int32_t norm;           /* the result that is the norm of the gradients before they were clipped; -1: none is */
     int32_t *region_parent; /* (n_regions) of region i + 1: the region around it; 0: none */
     int32_t n_regions;
     int32_t *unit_parent; /* (n) of unit i + 1: the unit around it, a smaller number; 0: none. NULL: no unit has one */
