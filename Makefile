@@ -39,12 +39,15 @@ OPT_fuzz := -O1 -gline-tables-only -fno-omit-frame-pointer -fsanitize=fuzzer-no-
 # clang does not vectorise every loop that gcc does, and says so.
 KERNEL_OPT_fuzz := -Wno-pass-failed
 KERNEL_OPT_release := -O3
+# Measured: a step of small layers takes 3 to 8 % less than at -O2, and all of runtime/ 25 s to compile.
+RUNTIME_OPT_release := -O3 -fno-plt
 # Under the sanitizers all but the smallest outputs go the way of those larger than the caches (kernels/cpu/nontemporal.h).
 KERNEL_OPT_asan := -DWN_STREAM_PRESET=256
 CFLAGS := -std=c11 -D_GNU_SOURCE -pthread -fopenmp-simd -fPIC -ffp-contract=off -fvisibility=hidden \
           -Wall -Wextra -Werror $(OPT_$(MODE))
 KERNEL_FLAGS := -fno-math-errno -fno-trapping-math
 $(O)/kernels/%.o: CFLAGS += $(KERNEL_OPT_$(MODE)) $(KERNEL_FLAGS)
+$(O)/runtime/%.o: CFLAGS += $(RUNTIME_OPT_$(MODE))
 # Under the sanitizers these call a function for each check, and have no names of variables.
 # Measured: compiling them takes 29 and 40 s side by side, 70 and 103 s before (gcc 12).
 build/asan/avx512/kernels/cpu/avx512/gemm.o build/asan/avx512/kernels/cpu/avx512/gemm_bf16.o: \
