@@ -24,8 +24,8 @@ return {
     {
         name = 'a product of which PyTorch keeps both sides whatever needs a gradient',
         file = 'runtime/op.def',
-        old = 'mul,             2, 2,    binary,    INPLACE,                2, promote, elementwise, a_for_b+b_for_a)',
-        new = 'mul,             2, 2,    binary,    INPLACE,                2, promote, elementwise, a+b)',
+        old = 'mul,             2, 2,    binary,    INPLACE|WHOLE,          2, promote, elementwise, a_for_b+b_for_a)',
+        new = 'mul,             2, 2,    binary,    INPLACE|WHOLE,          2, promote, elementwise, a+b)',
         spec = 'spec/torchsaves_spec.lua',
     },
 }

@@ -167,7 +167,7 @@ return {
     },
     {
         name = 'bytes are widened from the wrong place',
-        file = 'runtime/api/file.c',
+        file = 'runtime/api/gather.c',
         old = 'int32_t v = bytes[3 * n + i];',
         new = 'int32_t v = bytes[i];',
         spec = DATA,
@@ -175,15 +175,15 @@ return {
     {
         name = 'batches share one set of tensors',
         file = 'lua/wane/data/batches.lua',
-        old = 'ring.turn = ring.turn % self._buffers + 1',
-        new = 'ring.turn = 1',
+        old = 'local turn = ring.turn % self._buffers + 1',
+        new = 'local turn = 1',
         spec = DATA,
     },
     {
         name = 'batches take new tensors each time',
         file = 'lua/wane/data/batches.lua',
-        old = 'if set then return set end',
-        new = 'if set and self.at > 1e9 then return set end',
+        old = 'set[k] = set[k] or room(self, piece, n)',
+        new = 'set[k] = room(self, piece, n)',
         spec = DATA,
     },
     {

@@ -56,7 +56,7 @@ scoped.register('sequence', function(handle)
     return before_sequence[0]
 end)
 
-local prepare -- function(request) -> the request that runs in its place; nil: each runs as it is
+local prepare -- function(request) -> the request that runs in its place, while a step is measured; nil: none is
 
 scoped.register('prepare', function(fn)
     local before = prepare
@@ -273,7 +273,7 @@ function Program:go()
     runs = runs + 1
     if C.wn_is_planned(self.handle) ~= 1 then
         self:plan()
-        require('wane.program.replan').note(self, runs)
+        if not prepare then require('wane.program.replan').note(self, runs) end -- no loop of the script is measured
     end
     return self:run()
 end
