@@ -176,6 +176,39 @@ describe('layers of images', function()
             { eps = 0.1, affine = false })))
     end)
 
+    -- Element (h, k) of image and kernel adds to row h stride + k dilation - padding of the result, as columns do.
+    it('transposed, take an output padding below the stride or the dilation, as PyTorch does', function()
+        local H, K = 4, 3
+        for stride = 1, 3 do
+            for dilation = 1, 4 do
+                for padding = 0, 2 do
+                    for more = 0, math.max(stride, dilation) - 1 do
+                        local x = wane.randn(1, 1, H, 1, { dtype = 'f64', requires_grad = true }):retain()
+                        local w = wane.randn(1, 1, K, 1, { dtype = 'f64' }):retain()
+                        local size = (H - 1) * stride - 2 * padding + dilation * (K - 1) + more + 1
+                        local want, slope, xs, ws = {}, {}, x:reshape(-1):totable(), w:reshape(-1):totable()
+                        for r = 1, size do want[r] = 0 end
+                        for h = 1, H do
+                            slope[h] = 0
+                            for k = 1, K do
+                                local r = (h - 1) * stride + (k - 1) * dilation - padding + 1
+                                if want[r] then want[r] = want[r] + xs[h] * ws[k] end
+                                if want[r] then slope[h] = slope[h] + ws[k] * r end
+                            end
+                        end
+                        local y = x:conv_transpose2d(w, { stride = { stride, 1 }, dilation = { dilation, 1 },
+                            padding = { padding, 0 }, output_padding = { more, 0 } })
+                        local g = wane.grad((y:reshape(-1) * wane.arange(1, size + 1, 1, { dtype = 'f64' })):sum(), x)
+                        local have, got = y:reshape(-1):totable(), g:reshape(-1):totable()
+                        assert.equal(size, #have)
+                        for r = 1, size do assert.is_true(math.abs(want[r] - have[r]) < 1e-12) end
+                        for h = 1, H do assert.is_true(math.abs(slope[h] - got[h]) < 1e-11) end
+                    end
+                end
+            end
+        end
+    end)
+
     it('refuse sizes that are none, at the line of the script', function()
         local x, w = images(1, 4, 6, 6), images(8, 4, 3, 3)
         refused('conv2d: stride must be an integer from 1 to 1048575, or two of them, {rows, columns}, got 0', x.conv2d,
@@ -195,6 +228,8 @@ describe('layers of images', function()
         refused('nn.ConvTranspose2d: 8 outputs do not divide into 3 groups', nn.ConvTranspose2d, 6, 8, 3,
             { groups = 3 })
         refused('nn.Conv2d: kernel must be', nn.Conv2d, 4, 6)
+        refused('output_padding 3 given, expected less than the stride 2 or the dilation 3', x.conv_transpose2d, x,
+            images(4, 3, 2, 2), { stride = 2, output_padding = 3, dilation = 3 })
         refused('output_padding 2 given, expected less than the stride 2', x.conv_transpose2d, x, images(4, 3, 2, 2),
             { stride = 2, output_padding = 2 })
         refused('conv_transpose2d: the image would have -3 rows', x.conv_transpose2d, x, images(4, 3, 2, 2),

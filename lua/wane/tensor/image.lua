@@ -174,17 +174,25 @@ end
 -- Returns the rows (part 1) or columns (part 2) that a transposed convolution makes of the image x.
 local function transposed_size(x, w, window, part)
     local function of(pair) return (select(part, parts(pair))) end
-    local stride, more = of(window.stride), of(window.output_padding)
-    if more >= stride then
-        raise(nil, 'value', 'conv_transpose2d: output_padding %d given, expected less than the stride %d', more, stride)
+    local stride, more, dilation = of(window.stride), of(window.output_padding), of(window.dilation)
+    if more >= math.max(stride, dilation) then
+        raise(nil, 'value', 'conv_transpose2d: output_padding %d given, expected less than the stride %d%s', more,
+            stride, dilation > stride and (' or the dilation %d'):format(dilation) or '')
     end
-    local size = (x._dims[2 + part] - 1) * stride - 2 * of(window.padding) + of(window.dilation)
+    local size = (x._dims[2 + part] - 1) * stride - 2 * of(window.padding) + dilation
         * (w._dims[2 + part] - 1) + more + 1
     if size < 1 or size > MOST then
         raise(nil, 'shape', 'conv_transpose2d: the image would have %d %s, of %s with padding %d; pad less', size,
             part == 1 and 'rows' or 'columns', tensor.describe(x), of(window.padding))
     end
     return size
+end
+
+-- Returns how many strides the output padding of rows (part 1) or columns (part 2) has: as many rows of zeros behind
+-- the image make them.
+local function strides_in_padding(window, part)
+    local stride, more = select(part, parts(window.stride)), select(part, parts(window.output_padding))
+    return math.floor(more / stride)
 end
 
 local function add_bias(x, w, b, at)
@@ -198,6 +206,8 @@ end
 function image.conv_transpose2d(x, w, b, window)
     check_transpose(x, w, b, window)
     local size = transposed_size(x, w, window, 1) * HIGH + transposed_size(x, w, window, 2)
+    local below, right = strides_in_padding(window, 1), strides_in_padding(window, 2)
+    if below + right > 0 then x = methods.pad(x, { 0, right, 0, below }) end
     if not b then return binary(CONV2D_DX, x, w, conv_attrs(window, size)) end
     local at = conv_attrs(window, size)
     return op.in_function('conv_transpose2d', add_bias, x, w, b, at)
