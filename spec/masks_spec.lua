@@ -56,6 +56,32 @@ describe('nn.Attention', function()
         end)
     end
 
+    it('lets a NaN of an added mask through, forward and backward, and hides -inf alone', function()
+        for _, dtype in ipairs { 'f32', 'f64' } do
+            for name, bad in pairs { NaN = 0 / 0, ['-inf'] = -1 / 0 } do
+                local m = layer(dtype)
+                local x = fill({ B, T, D }, 1, { dtype = dtype, leaf = true })
+                local values, plain = {}, m(x, { mask = wane.zeros(1, 1, T, T, { dtype = dtype }) }):retain()
+                for k = 1, T * T do values[k] = k == T + 2 and bad or 0 end -- query 2, key 2
+                local y = m(x, { mask = wane.tensor(values, { dtype = dtype }):reshape(1, 1, T, T) }):retain()
+                local loss = (y * y):sum()
+                loss:backward()
+                local have, want = y:totable(), plain:totable()
+                for b = 1, B do
+                    for t = 1, T do
+                        for d = 1, D do
+                            local v = have[b][t][d]
+                            assert.equal(t == 2 and bad ~= bad, v ~= v, name)
+                            if t ~= 2 then assert.equal(want[b][t][d], v) end
+                        end
+                    end
+                end
+                local g = x.grad:sum():item()
+                assert.equal(bad ~= bad, g ~= g, name)
+            end
+        end
+    end)
+
     it('takes a mask of every shape that broadcasts, with shared heads, causal, rope and autocast', function()
         local x = wane.randn(2, 3, 8):retain()
         for _, opts in ipairs { {}, { kv_heads = 2 }, { causal = true, rope = true, kv_heads = 1 },

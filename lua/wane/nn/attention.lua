@@ -230,7 +230,7 @@ local function read_mask(self, mask, b, t, s)
         mask = h == 1 and mask:reshape(list[1], 1, 1, list[3], list[4])
             or mask:reshape(list[1], self.kv_heads, h / self.kv_heads, list[3], list[4])
     end
-    if is_float then return { allowed = mask:gt(MASKED), added = mask } end
+    if is_float then return { allowed = mask:ne(MASKED), added = mask } end -- a NaN is not hidden
     return { allowed = mask:ne(0) }
 end
 
