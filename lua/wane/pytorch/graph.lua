@@ -55,6 +55,16 @@ local function scatter_add(node)
     return { node.inputs[1], added.inputs[1], added.inputs[2] }, { added }
 end
 
+-- Returns the inputs of PyTorch's batch norm in evaluation, whose kernel reads the running variance itself, and the
+-- nodes that make rstd of it; nothing for another node.
+local function evaluated_norm(node)
+    local rstd = node.inputs[3]
+    if rstd.op ~= 'rsqrt' then return end
+    local inputs = { unpack(node.inputs) }
+    inputs[3] = rstd.inputs[1].inputs[1]
+    return inputs, { rstd, rstd.inputs[1] }
+end
+
 -- Returns whether a node averages whole images, which PyTorch computes as a mean over dims.
 local function is_global_average(node)
     return node.op == 'avg_pool2d' and node.ints[4] == 4 and node.ints[1] == 2 ^ 32 + 1
@@ -66,6 +76,7 @@ local function fold(graph)
     for _, node in ipairs(graph) do
         local composite = node.phase == 'forward' and node.inputs[1] and composites[node.module]
         local name = composite and node.module or 'scatter_add'
+        if node.op == 'batch_norm' then composite, name = evaluated_norm, node.op end
         if node.phase == 'forward' then
             local inputs, parts = (composite or scatter_add)(node)
             if inputs then
