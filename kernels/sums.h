@@ -4,7 +4,8 @@
  *   a row          WN_LANES lanes in double: lane j adds the elements j, j + 16, j + 32 and so on; then the lanes are
  *                  added in order, from 0
  *   a softmax      stretches of WN_STRETCH terms, each summed as a row; their sums are added in order, from 0
- *   a loss         parts of the labels, each summed as a row; their sums are added in order, from 0 */
+ *   a loss         parts of the labels, each summed as a row; their sums are added in order, from 0. So are the weights
+ *                  that it is divided by; of smoothed labels the classes of a row are summed as a row */
 #ifndef WN_SUMS_H
 #define WN_SUMS_H
 #include <stdint.h>
@@ -20,5 +21,18 @@ WN_FN int64_t wn__loss_parts(int64_t n)
 {
     int64_t parts = n / WN_LOSS_PART_LEAST, most = WN_LOSS_PARTS;
     return parts < 1 ? 1 : parts > most ? most : parts;
+}
+
+/* Returns the term of a row: factor logp + each all. factor: of the log-probability of the label; all: the weighted sum
+ * of those of all classes. */
+WN_FN double wn__loss_term(double factor, double logp, double each, double all)
+{
+    return factor * logp + each * all;
+}
+
+/* Returns the gradient of the log-probability of a class. share: that of the row; factor: of the class. */
+WN_FN double wn__loss_slope(double share, double weight, double factor)
+{
+    return share * (weight * factor);
 }
 #endif

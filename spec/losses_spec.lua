@@ -75,6 +75,87 @@ describe('losses of classes', function()
     end)
 end)
 
+-- A step of a linear layer whose scores outweigh all else, 96 x 600, in every form of the loss.
+describe('a loss of classes', function()
+    local forms = { mean = {} }
+    for _, way in ipairs { 'mean', 'sum', 'none' } do
+        for _, smoothing in ipairs { 0, 0.2 } do
+            for _, weighted in ipairs { false, true } do
+                forms[('%s, %g, %s'):format(way, smoothing, tostring(weighted))] = { reduction = way,
+                    label_smoothing = smoothing, ignore_index = 7, weight = weighted or nil }
+            end
+        end
+    end
+    local SCORES = 96 * 600 * 4
+    local head, x, y = nn.Linear(8, 600), wane.randn(96, 8):retain(), wane.randint(600, { 96 }):retain()
+    local weight, tokens = wane.rand(600):retain(), wane.rand(96):retain()
+
+    local function loss_of(opts, each)
+        local own = {}
+        for key, value in pairs(opts) do own[key] = value end
+        own.weight = opts.weight and weight
+        local loss = nn.cross_entropy(head(x), y, own)
+        if opts.reduction == 'none' then loss = (each and loss * tokens or loss):sum() end
+        return loss
+    end
+
+    it('keeps one copy of the scores in every form, as predicted to the byte', function()
+        local least = wane.measure(function() loss_of(forms.mean):backward() end, { steps = 1, warmup = 0 }).peak
+        for name, opts in pairs(forms) do
+            for _, each in ipairs { false, true } do
+                local m = wane.measure(function() loss_of(opts, each):backward() end, { steps = 1, warmup = 0 })
+                assert.equal(m.predicted_peak, m.peak, name)
+                assert(m.peak < least + SCORES / 8, ('%s: %d bytes, the mean %d'):format(name, m.peak, least))
+            end
+        end
+    end)
+
+    it('is the composed one, with its gradients, first and second, scores frozen or not, and in bf16', function()
+        local function composed(z, opts)
+            local logp, counts = z:log_softmax(-1), y:ne(opts.ignore_index or -100):to(z.dtype)
+            local hot = wane.zeros(96, 600, { dtype = z.dtype }):scatter_add(2, y:reshape(96, 1),
+                wane.ones(96, 1, { dtype = z.dtype }))
+            local w = opts.weight and weight:to(z.dtype) or wane.ones(600, { dtype = z.dtype })
+            local s = opts.label_smoothing or 0
+            local rows = -(logp * w * (hot * (1 - s) + s / 600)):sum(2) * counts
+            if opts.reduction == 'none' then return (rows * tokens:to(z.dtype)):sum() end
+            return opts.reduction == 'sum' and rows:sum() or rows:sum() / ((hot * w):sum(2) * counts):sum()
+        end
+        local z = wane.randn(96, 600, { dtype = 'f64' }):retain()
+        local v = wane.randn(96, 600, { dtype = 'f64' }):retain()
+        for name, opts in pairs(forms) do
+            local own = {}
+            for key, value in pairs(opts) do own[key] = value end
+            own.weight = opts.weight and weight:to 'f64'
+            local function ours(t)
+                local loss = nn.cross_entropy(t, y, own)
+                return opts.reduction == 'none' and (loss * tokens:to 'f64'):sum() or loss
+            end
+            local grads = {}
+            for k, fn in ipairs { ours, function(t) return composed(t, opts) end } do
+                local t = wane.tensor(z:totable(), { dtype = 'f64', requires_grad = true })
+                local loss = fn(t)
+                local g = wane.grad(loss, t)
+                local gg = wane.grad((g * v):sum(), t)
+                wane.eval(loss, g, gg)
+                grads[k] = { loss, g, gg }
+            end
+            for k = 1, 3 do near(flat(grads[2][k]), flat(grads[1][k]), 1e-10, name .. ' ' .. k) end
+            near({ grads[1][1]:item() }, { ours(z):item() }, 1e-12, name .. ', frozen')
+            local half = z:to 'bf16'
+            local low = wane.autocast('bf16', nn.cross_entropy, half, y, opts.weight and {} or opts)
+            assert.equal('f32', low.dtype)
+        end
+        assert.equal('bf16', nn.cross_entropy(z:to 'bf16', y, { reduction = 'none' }).dtype)
+    end)
+
+    it('gives no gradient to the weights of classes, and says so', function()
+        local ok, e = pcall(nn.cross_entropy, head(x), y, { weight = nn.Parameter(wane.ones(600)) })
+        assert.is_false(ok)
+        assert.matches('weight:detach', e.message)
+    end)
+end)
+
 describe('losses of elements', function()
     local FORMS = { log_target = { log_target = true }, beta = { beta = 0.3 }, none = { beta = 0 } }
 

@@ -1,4 +1,5 @@
-/* NLL and NLL_GRAD, and what cross-entropy shares with them: logp: (n, classes), labels: (n) -> loss: ().
+/* NLL, NLL_GRAD and what cross-entropy shares with them: logp: (n, classes), labels: (n) -> loss: (). crossentropy.c
+ * has what goes over rows.
  *
  * Labels are checked before they are used: one that is neither a class nor the ignored number is WN_VALUE, with its
  * value and place. A loss is a sum by parts: the number of parts follows from the number of labels alone, a part is
@@ -22,17 +23,32 @@ static double join_parts(const double *part, int64_t n)
     return sum;
 }
 
-static double loss_of(double sum, int64_t count)
+static double loss_of(double sum, double divisor)
 {
-    return (0 - sum) / (double)count;
+    return (0 - sum) / divisor;
 }
 
-double wn__cpu_loss(const double *term, int64_t n, int64_t count)
+double wn__cpu_loss(const double *term, int64_t n, double divisor)
 {
     double part[WN_LOSS_PARTS];
     for (int64_t c = 0; c < wn__loss_parts(n); c++)
         part[c] = wn__row_sum_f64(term + part_start(n, c), part_start(n, c + 1) - part_start(n, c));
-    return loss_of(join_parts(part, n), count);
+    return loss_of(join_parts(part, n), divisor);
+}
+
+/* Returns the sum of the weights of the labels that count. */
+static double sum_weights(const struct wn__loss *k)
+{
+    double part[WN_LOSS_PARTS];
+    for (int64_t c = 0; c < wn__loss_parts(k->n); c++) {
+        int64_t first = part_start(k->n, c), stop = part_start(k->n, c + 1);
+        double lane[WN_LANES] = {0};
+        part[c] = 0;
+        for (int64_t i = first; i < stop; i++)
+            if (k->label[i] != k->ignored) lane[(i - first) % WN_LANES] += wn__class_weight(k, k->label[i]);
+        for (int j = 0; j < WN_LANES; j++) part[c] += lane[j];
+    }
+    return join_parts(part, k->n);
 }
 
 /* ---- labels -------------------------------------------------------------------------------------- */
@@ -61,10 +77,27 @@ static int32_t fail_label(const struct wn_desc *d, const struct wn_buffers *b)
     return wn__fail_outside(d, i, label[i]);
 }
 
-int32_t wn__cpu_count_labels(const struct wn_desc *d, const struct wn_buffers *b, int64_t *count)
+int32_t wn__cpu_loss_open(const struct wn_desc *d, const struct wn_buffers *b, struct wn__loss *out)
 {
-    *count = count_fitting(b->in[1], wn__numel(&d->in[1]), wn__table_size(d), d->attrs.i[0]);
-    return *count < 0 ? fail_label(d, b) : WN_OK;
+    struct wn__loss k = {.label = b->in[1], .n = wn__numel(&d->in[1]), .ignored = d->attrs.i[0], .dtype = d->out.dtype};
+    int32_t weight = d->op == WN_OP_CROSS_ENTROPY_GRAD ? 3 : 2;
+    k.classes = wn__table_size(d);
+    k.hit = 1 - d->attrs.f[0];
+    k.each = d->attrs.f[0] / (double)k.classes;
+    k.is_per_row = d->attrs.i[WN_LOSS_FORM] == WN_LOSS_ROWS;
+    int64_t count = count_fitting(k.label, k.n, k.classes, k.ignored);
+    if (count < 0) return fail_label(d, b);
+    k.divisor = d->attrs.i[WN_LOSS_FORM] == WN_LOSS_MEAN ? (double)count : 1;
+    if (weight < d->n_in) k.weight = b->in[weight];
+    if (k.weight != NULL && d->attrs.i[WN_LOSS_FORM] == WN_LOSS_MEAN) k.divisor = sum_weights(&k);
+    *out = k;
+    return WN_OK;
+}
+
+double wn__cpu_loss_share(const struct wn__loss *k, const void *dy, int64_t r)
+{
+    const char *at = (const char *)dy + (k->is_per_row ? r * wn__dtype_size(k->dtype) : 0);
+    return -wn__number_get(k->dtype, at) / k->divisor;
 }
 
 /* ---- nll ----------------------------------------------------------------------------------------- */
@@ -141,47 +174,48 @@ static int32_t nll(const struct wn_desc *d, const struct wn_buffers *b, void *st
         if (k.count[c] < 0) return fail_label(d, b);
         count += k.count[c];
     }
-    put_number(d->out.dtype, loss_of(join_parts(k.part, k.n), count), b->out);
+    const double divisor = d->attrs.i[WN_LOSS_FORM] == WN_LOSS_MEAN ? (double)count : 1;
+    put_number(d->out.dtype, loss_of(join_parts(k.part, k.n), divisor), b->out);
     return WN_OK;
 }
 
 /* One NLL_GRAD. */
 struct nll_grad {
-    const int32_t *label; /* (rows) */
-    void *out;            /* (rows, classes) */
-    int64_t classes, ignored;
-    double value; /* -dy / count */
-    int32_t dtype;
+    struct wn__loss loss;
+    const void *dy; /* () or (rows) */
+    void *out;      /* (rows, classes) */
 };
 
 static void nll_grad_rows(int64_t begin, int64_t end, void *ctx)
 {
     const struct nll_grad *g = ctx;
-    int64_t size = wn__dtype_size(g->dtype), bytes = (end - begin) * g->classes * size;
-    char *first = (char *)g->out + begin * g->classes * size;
+    int64_t size = wn__dtype_size(g->loss.dtype), row = g->loss.classes * size, bytes = (end - begin) * row;
+    char *first = (char *)g->out + begin * row;
     if (wn__streams(bytes, first, NULL, NULL)) {
         wn__stream_fill(first, 0, bytes);
         wn__stream_end();
     } else memset(first, 0, (size_t)bytes);
     for (int64_t i = begin; i < end; i++) {
-        if (g->label[i] == g->ignored) continue;
-        put_number(g->dtype, g->value, (char *)g->out + (i * g->classes + g->label[i]) * size);
+        int32_t label = g->loss.label[i];
+        if (label == g->loss.ignored) continue;
+        double share = wn__cpu_loss_share(&g->loss, g->dy, i);
+        put_number(g->loss.dtype, wn__loss_slope(share, wn__class_weight(&g->loss, label), g->loss.hit),
+                   (char *)g->out + i * row + label * size);
     }
 }
 
 static int32_t nll_grad(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
-    int64_t n = wn__numel(&d->in[1]), count;
-    struct nll_grad g = {b->in[1], b->out, d->attrs.i[1], d->attrs.i[0], 0, d->out.dtype};
-    WN_TRY(wn__cpu_count_labels(d, b, &count));
-    g.value = -wn__number_get(g.dtype, b->in[0]) / (double)count;
-    wn__parallel_for(n, WN_CPU_GRAIN / (g.classes + 1) + 1, nll_grad_rows, &g);
+    struct nll_grad g = {.dy = b->in[0], .out = b->out};
+    WN_TRY(wn__cpu_loss_open(d, b, &g.loss));
+    wn__parallel_for(g.loss.n, WN_CPU_GRAIN / (g.loss.classes + 1) + 1, nll_grad_rows, &g);
     return WN_OK;
 }
 
 wn_kernel_fn wn__cpu_nll_kernel(const struct wn_desc *d)
 {
     if (d->in[1].dtype != WN_I32) return NULL;
+    if (d->op == WN_OP_NLL ? wn__loss_has_rows(d) : d->attrs.f[0] > 0) return wn__cpu_cross_entropy_kernel(d);
     return d->op == WN_OP_NLL ? nll : nll_grad;
 }

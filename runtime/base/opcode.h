@@ -30,6 +30,22 @@ enum wn_op_flag {
 };
 #define WN_OFFSET_AT 1 /* attrs.i[WN_OFFSET_AT] is the offset of an op with the flag OFFSET */
 
+/* ---- losses ---------------------------------------------------------------------------------------------- */
+/* attrs.i[WN_LOSS_FORM] of NLL, CROSS_ENTROPY and their gradients is one of these; attrs.f[0] is the share of the
+ * target that all classes have in equal parts. */
+enum { WN_LOSS_FORM = 2 };
+enum { WN_LOSS_MEAN, WN_LOSS_SUM, WN_LOSS_ROWS, WN_LOSS_FORMS };
+
+/* Returns whether a NLL is more than a sum over labels: has weights, smoothing, or a loss of each row. */
+static inline int32_t wn__loss_has_rows(const struct wn_desc *d)
+{
+    return d->n_in > 2 || d->attrs.f[0] > 0 || d->attrs.i[WN_LOSS_FORM] == WN_LOSS_ROWS;
+}
+
+/* The kinds of elements of WITHIN: the weight of a position that is drawn, the number of positions of a row that can
+ * be, a probability. */
+enum { WN_WITHIN_WEIGHT, WN_WITHIN_POSITIONS, WN_WITHIN_CHANCE };
+
 /* ---- limits ---------------------------------------------------------------------------------------------- */
 /* The largest inner dimension k of PRODUCT_UPDATE, a product that is computed inside the update that reads it: partial
  * sums are never stored. Kernels are held to it. */

@@ -221,7 +221,7 @@ return {
                 end },
         },
         bad = {
-            { inputs = { { 2 }, { 3, dtype = 'i32', gen = 'int:5' }, { 3, 5 } }, error = 'the loss is one number',
+            { inputs = { { 2 }, { 3, dtype = 'i32', gen = 'int:5' }, { 3, 5 } }, error = 'the type of the loss',
                 call = function(_, dy, t, x) return record('cross_entropy_grad', { dy, t, x }, { i = { 0 } }) end },
         },
     },

@@ -1,11 +1,10 @@
 --- Losses of classes: labels against scores or logarithms of probabilities.
 --
 -- Labels are i32 and 0-based. The mean is over the labels that are not ignore_index, each with the weight of its class.
--- The mean without weights and smoothing is one op, whose product with log_softmax one kernel computes; the others are
--- composed of gather, where and sums.
+-- A loss is one op of the logarithms of probabilities, whatever its options; one kernel computes it and log_softmax,
+-- and one both gradients, so that no probability is written.
 -- @module wane.nn.losses
 
-local arith = require 'wane.tensor.arith'
 local errors = require 'wane.errors'
 local module = require 'wane.module'
 local op = require 'wane.tensor.op'
@@ -14,8 +13,8 @@ local scoped = require 'wane.scoped'
 local tensor = require 'wane.tensor'
 
 local id, raise = op.id, errors.raise
-local where = arith.where
 local LOG_SOFTMAX, NLL = id.log_softmax, id.nll
+local FORMS = { mean = 0, sum = 1, none = 2 } -- WN_LOSS_* of runtime/base/opcode.h
 local I32 = tensor.dtype_id.i32
 
 local losses = {}
@@ -61,6 +60,9 @@ local function check_weight(weight, x, what)
             '%s: weight must be a float tensor with a number for each class, (%d), got %s', what, classes,
             errors.describe(weight))
     end
+    if weight.requires_grad then
+        raise(nil, 'unsupported', '%s: the weights of classes get no gradient; write weight:detach()', what)
+    end
 end
 
 -- Returns how a loss is taken: { index =, weight =, reduction =, smoothing = }.
@@ -74,42 +76,16 @@ local function how(x, opts, allowed, what)
     }
 end
 
--- Returns the loss of each row, 0 where its label does not count, and what the mean divides their sum by. logp: (n, C),
--- labels: (n).
-local function rows_of(logp, labels, o)
-    local n, classes = logp._dims[1], logp._dims[2]
-    local counts = labels:ne(o.index)
-    local ids = where(counts, labels, 0)
-    local weight = o.weight and o.weight:to(logp.dtype)
-    local share = weight and weight:gather(1, ids)
-    local rows = -logp:gather(2, ids:reshape(n, 1)):reshape(n)
-    if share then rows = rows * share end
-    if o.smoothing > 0 then
-        local all = (weight and logp * weight or logp):sum(2)
-        rows = rows * (1 - o.smoothing) - all * (o.smoothing / classes)
-    end
-    rows = where(counts, rows, 0)
-    if o.reduction ~= 'mean' then return rows end
-    return rows, (share and where(counts, share, 0) or counts:to(logp.dtype)):sum()
-end
-
--- Returns the loss of logarithms of probabilities: one op where that has it all, else composed.
+-- Returns the loss of logarithms of probabilities.
 local function nll(logp, labels, o)
     if labels._dtype ~= I32 then labels = labels:to 'i32' end
-    if o.reduction == 'mean' and not o.weight and o.smoothing == 0 then
-        local at = op.attrs()
-        at.n = 1
-        at.i[0] = o.index
-        return op.binary(NLL, logp, labels, at)
-    end
-    local wide, n = tensor.typed(reduction.wide(logp)), labels:numel()
-    local rows, divisor = rows_of(tensor.typed(wide:reshape(n, wide._dims[wide._ndim])), labels:reshape(n), o)
-    if o.reduction == 'none' then
-        rows = rows:reshape(unpack(tensor.typed(labels)._dims))
-    else
-        rows = rows:sum()
-    end
-    return reduction.like(divisor and rows / divisor or rows, logp)
+    local is_plain = not o.weight and o.smoothing == 0 and o.reduction ~= 'none'
+    local x = is_plain and logp or reduction.wide(logp)
+    local weight, at = o.weight and o.weight:to(x.dtype), op.attrs()
+    at.n = 3
+    at.i[0], at.i[2], at.f[0] = o.index, FORMS[o.reduction], o.smoothing
+    local loss = weight and op.ternary(NLL, x, labels, weight, at) or op.binary(NLL, x, labels, at)
+    return is_plain and loss or reduction.like(loss, logp)
 end
 
 local function log_softmax_nll(logits, labels, o)

@@ -263,6 +263,7 @@ end
 -- @param inputs list of nodes
 -- @param needs name of the field that says whether an input needs a gradient
 function rows.is_saved(save, inputs, needs)
+    if save[1] ~= 'y' and not inputs[save[1]] then return false end
     if save.when then return inputs[save.when][needs] end
     return not (save.unless and inputs[save.unless].op == 'const')
 end

@@ -66,10 +66,11 @@ int32_t wn__rewrite_cross_entropy(struct wn__rewriting *w, int32_t i)
     if (g < 0 || ir->node[g].op != WN_OP_NLL_GRAD || loss < 0 ||
         wn__rewrite_input(w, loss, 1) != wn__rewrite_input(w, g, 1))
         return 0;
-    struct wn_attrs attrs = {.n = 1, .i = {ir->node[g].attrs.i[0]}};
+    struct wn_attrs attrs = ir->node[loss].attrs;
     struct wn__rewrite_inputs in = {.n = 2, .node = {wn__rewrite_input(w, v, 0), wn__rewrite_input(w, g, 1)}};
     struct wn__rewrite_inputs back = {
         .n = 3, .node = {wn__rewrite_input(w, g, 0), wn__rewrite_input(w, g, 1), wn__rewrite_input(w, v, 0)}};
+    if (ir->node[loss].n_in > 2) in.node[in.n++] = back.node[back.n++] = wn__rewrite_input(w, loss, 2);
     const struct wn__fusion forward = {WN_OP_CROSS_ENTROPY, &attrs, &in},
                             backward = {WN_OP_CROSS_ENTROPY_GRAD, &attrs, &back};
     if (!wn__rewrite_fits(w, i, &backward)) return 0;
