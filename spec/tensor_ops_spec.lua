@@ -235,6 +235,34 @@ describe('order', function()
         assert.is_true(mixed:ne(wane.arange(100)):any():item() == 1)
     end)
 
+    it('refuses weights and probabilities that are none, with their place', function()
+        local function says(want, t)
+            local fine, why = pcall(wane.eval, t)
+            assert.is_false(fine, want)
+            assert.equal('value', why.code)
+            assert.matches(want, why.message)
+        end
+        for _, replacement in ipairs { false, true } do
+            for _, count in ipairs { 1, 2 } do
+                local function draw(values) return wane.multinomial(wane.tensor(values), count,
+                    { replacement = replacement }) end
+                says('weight %-1 at element 4', draw { { 1, 2, 3 }, { 4, -1, 5 } })
+                says('weight %-?nan at element 1', draw { { 1, NAN, 3 }, { 4, 1, 5 } })
+                says('weight inf at element 0', draw { { INF, 1, 3 }, { 4, 1, 5 } })
+                says('row 1 has 0 weights above 0', draw { { 1, 2, 3 }, { 0, 0, 0 } })
+                assert.same({ 2, count }, { unpack(draw({ { 0, 2, 3 }, { 1, 0, 1 } }):retain().shape) })
+            end
+        end
+        says('row 0 has 1 weights above 0, expected 2', wane.multinomial(wane.tensor { 0, 1, 0 }, 2))
+        for _, dtype in ipairs { 'f32', 'f64', 'bf16' } do
+            for _, p in ipairs { 2, -0.5, NAN } do
+                says('probability .* at element 2 is outside 0 to 1',
+                    wane.bernoulli(wane.tensor({ 0, 1, p }, { dtype = dtype })))
+            end
+            near({ 0, 1 }, wane.bernoulli(wane.tensor({ 0, 1 }, { dtype = dtype })))
+        end
+    end)
+
     it('refuses by name', function()
         for _, case in ipairs {
             { 'cumsum: dim 2 is out of range', function() return wane.zeros(3):cumsum(2) end },

@@ -1,6 +1,8 @@
 /* ISNAN, ISFINITE: one byte, 0 or 1, for each float. They look at bits, so that no option of a compiler can change the
- * answer: an exponent of all ones is an infinity or, with a fraction, a NaN. */
+ * answer: an exponent of all ones is an infinity or, with a fraction, a NaN. WITHIN: the floats as they are, where all
+ * are between two numbers. */
 #include <string.h>
+#include "../../runtime/base/outside.h"
 #include "cpu.h"
 
 /* One ISNAN or ISFINITE. */
@@ -38,8 +40,19 @@ static int32_t look(const struct wn_desc *d, const struct wn_buffers *b, void *s
     return WN_OK;
 }
 
+static int32_t within(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    (void)stream;
+    int64_t n = wn__numel(&d->in[0]), size = wn__dtype_size(d->out.dtype);
+    for (int64_t i = 0; i < n; i++) {
+        double v = wn__number_get(d->out.dtype, (const char *)b->in[0] + i * size);
+        if (!(v >= d->attrs.f[0] && v <= d->attrs.f[1])) return wn__fail_within(d, i, v);
+    }
+    memmove(b->out, b->in[0], (size_t)(n * size));
+    return WN_OK;
+}
+
 wn_kernel_fn wn__cpu_finite_kernel(const struct wn_desc *d)
 {
-    (void)d;
-    return look;
+    return d->op == WN_OP_WITHIN ? within : look;
 }

@@ -1,4 +1,5 @@
-/* NEG .. CLAMP, their derivatives (dy and one residual of the same shape), CAST between all dtypes, ISNAN and ISFINITE.
+/* NEG .. CLAMP, their derivatives (dy and one residual of the same shape), CAST between all dtypes, ISNAN, ISFINITE
+ * and WITHIN.
  *
  * The formulas are those of kernels/scalar.h: f32, bf16 and integers have the CPU's bits; f64 is libm's on the CPU and
  * CUDA's here. One kernel a dtype computes all ops of floats: memory bounds it, and the switch over the op is one jump
@@ -162,6 +163,31 @@ static int32_t finite_start(const struct wn_desc *d, const struct wn_buffers *b,
     }
 }
 
+/* WITHIN: elements as they are; tells of those that are not between two numbers. */
+template <class T> struct unary_within {
+    enum { V = wn__wide<T>::N };
+    const T *x;
+    T *out;
+    double least, most;
+    uint64_t *report;
+    template <int M> __device__ __forceinline__ void run(int64_t at) const
+    {
+        T y[M];
+        wn__get(x + at, y);
+        for (int v = 0; v < M; v++)
+            if (!(y[v] >= least && y[v] <= most)) wn__report(report, at + v, __float_as_int((float)y[v]));
+        wn__put(out + at, y);
+    }
+};
+
+template <class T> static int32_t within_start(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    struct unary_within<T> f = {
+        (const T *)b->in[0], (T *)b->out, d->attrs.f[0], d->attrs.f[1], b->report
+    };
+    return wn__map_start(f, wn__numel(&d->in[0]), stream);
+}
+
 /* ---- lookups ------------------------------------------------------------------------------------- */
 
 wn_kernel_fn wn__cuda_unary_kernel(const struct wn_desc *d)
@@ -181,5 +207,6 @@ wn_kernel_fn wn__cuda_unary_kernel(const struct wn_desc *d)
 wn_kernel_fn wn__cuda_finite_kernel(const struct wn_desc *d)
 {
     int32_t t = d->in[0].dtype;
+    if (d->op == WN_OP_WITHIN) return t == WN_F32 ? within_start<float> : t == WN_F64 ? within_start<double> : NULL;
     return t == WN_F32 || t == WN_F64 || t == WN_BF16 ? finite_start : NULL;
 }

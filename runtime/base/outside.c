@@ -75,6 +75,23 @@ int32_t wn__fail_whole(const struct wn_desc *d, int64_t element, double value)
                     wn__op_said(d->op), value, element, INT32_MIN, INT32_MAX);
 }
 
+int32_t wn__fail_within(const struct wn_desc *d, int64_t element, double value)
+{
+    switch (d->attrs.i[0]) {
+    case WN_WITHIN_WEIGHT:
+        return wn__fail(WN_VALUE, "multinomial: the weight %g at element %" PRId64 " is no finite number from 0 on",
+                        value, element);
+    case WN_WITHIN_POSITIONS:
+        return wn__fail(WN_VALUE,
+                        "multinomial: row %" PRId64 " has %.0f weights above 0, expected %.0f or more; a position of "
+                        "weight 0 is never drawn",
+                        element, value, d->attrs.f[0]);
+    default:
+        return wn__fail(WN_VALUE, "bernoulli: the probability %g at element %" PRId64 " is outside 0 to 1", value,
+                        element);
+    }
+}
+
 int32_t wn__fail_report(const struct wn_desc *d, uint64_t report)
 {
     uint32_t bits = (uint32_t)report;
@@ -86,6 +103,7 @@ int32_t wn__fail_report(const struct wn_desc *d, uint64_t report)
     case WN_OP_MUL:
     case WN_OP_SUM:
     case WN_OP_CUMSUM: return wn__fail_whole(d, (int64_t)(report >> 32), (double)value);
+    case WN_OP_WITHIN: return wn__fail_within(d, (int64_t)(report >> 32), (double)value);
     default: return wn__fail_outside(d, (int64_t)(report >> 32), (int32_t)bits);
     }
 }

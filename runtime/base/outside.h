@@ -18,7 +18,9 @@ int32_t wn__fail_outside(const struct wn_desc *d, int64_t element, int32_t value
 /* Sets the message of a result that i32 does not hold and returns WN_VALUE.
  * element: its number in row-major order, from 0; value: what it would be. */
 int32_t wn__fail_whole(const struct wn_desc *d, int64_t element, double value);
+/* Sets the message of an element of WITHIN and returns WN_VALUE. */
+int32_t wn__fail_within(const struct wn_desc *d, int64_t element, double value);
 /* Sets the message of a report, `element << 32 | bits`, and returns WN_VALUE. The bits are those of an index, or those
- * of the f32 nearest to a result that i32 does not hold. */
+ * of the f32 nearest to a result that i32 does not hold, or to an element of WITHIN. */
 int32_t wn__fail_report(const struct wn_desc *d, uint64_t report);
 #endif

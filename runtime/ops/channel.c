@@ -46,7 +46,8 @@ static int32_t open(const struct wn_desc *d, int32_t x, struct wn_type *stat, st
                         "%s: %" PRId64 " channels do not divide into %" PRId64
                         " groups; expected a multiple of the groups",
                         name, t->dim[1], groups);
-    if (wn__numel(t) == 0)
+    int32_t is_mean = d->op == WN_OP_CHANNEL_MEAN || d->op == WN_OP_CHANNEL_RSTD;
+    if (is_mean && wn__numel(t) == 0 && (groups == 0 || t->dim[0] > 0))
         return wn__fail(WN_SHAPE, "%s: the input %s has no elements; a mean needs 1 or more", name, wn__shape_text(t));
     *channels = (struct wn_type){.dtype = t->dtype, .ndim = 1, .dim = {t->dim[1]}};
     *stat = *channels;

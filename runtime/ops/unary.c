@@ -20,6 +20,7 @@
  *     sign               1, 0 or -1                         0                                     none
  *     clamp              min(max(x, low), high)             clamp_grad = dy where low < x < high  x
  *     isnan, isfinite    1 or 0 in u8                       none
+ *     within             x, where f[0] <= x <= f[1]         none; raises elsewhere
  *     cast               x in attrs.dtype                   dy in the dtype of x                  none
  *
  * A gradient reads the cheapest residual: y where y suffices, so that x may be freed. dy is input 0 of a derivative op,
@@ -330,6 +331,15 @@ static int32_t shape_finite(struct wn_desc *d)
 
 const struct wn__rules wn__rules_isnan = {shape_finite, cost_cheap, NULL};
 const struct wn__rules wn__rules_isfinite = {shape_finite, cost_cheap, NULL};
+
+/* ---- within -------------------------------------------------------------------------------------- */
+static int32_t shape_within(struct wn_desc *d)
+{
+    WN_TRY(wn__need_float(d));
+    return wn__like_first(d);
+}
+
+const struct wn__rules wn__rules_within = {shape_within, cost_cheap, NULL};
 
 /* ---- cast ------------------------------------------------------------------------------------------ */
 static int32_t shape_cast(struct wn_desc *d)

@@ -114,6 +114,21 @@ return {
     clamp = clamp,
     isnan = test('isnan', function(v) return v ~= v end),
     isfinite = test('isfinite', function(v) return v - v == 0 end),
+    within = {
+        cases = {
+            { name = 'all of them', inputs = { { 3, 700, gen = 'positive' } }, exact = true, only = 'f32',
+                call = function(_, x) return record('within', { x }, { n = 1, f = { 0, 1e9 } }) end,
+                ref = function(x) return array.map(function(v) return v end, x) end },
+        },
+        bad = {
+            { inputs = { { 4, values = { 1, 2, 0 / 0, -1 } } }, error = 'the weight %-?nan at element 2 is no finite',
+                call = function(wane, x) return wane.eval(record('within', { x }, { n = 1, f = { 0, 1e9 } })) end },
+            { inputs = { { 2, 2, values = { 0, 1, 1, 2 } } }, error = 'bernoulli: the probability 2 at element 3',
+                call = function(wane, x)
+                    return wane.eval(record('within', { x }, { n = 1, i = { 2 }, f = { 0, 1 } }))
+                end },
+        },
+    },
     cast = {
         cases = {
             cast('f64', 'f32', same, 'normal', { tol = { f32 = 1e-7 } }),

@@ -172,6 +172,7 @@ local chosen = product_of(1, 0, true)
 op('where', { like = true, reversed = true, back = function(c, n, k) return k > 1 and chosen(c, n, k) or nil end })
 op('eq ne lt gt le ge isnan', { like = true })
 -- (x == x) * (abs(x) != inf): two masks and the absolute values live until the product exists.
+op('within', {})
 op('isfinite', { like = true, scratch = function(n) return 2 * n.numel + n.inputs[1].bytes end })
 op('argmax argsort', {})
 op('cumsum', { back = product_of(2) }) -- the sums of the turned dy, turned

@@ -90,17 +90,28 @@ function kin.linspace(start, stop, count, opts)
     return opts.name and methods.named(y, opts.name) or y
 end
 
+--- Returns float x; the program that runs it raises where an element is not from `least` to `most`.
+-- @param what kind of the element, for the message: 0 a weight, 1 a number of positions, 2 a probability
+-- @internal
+function kin.within(x, what, least, most)
+    local at = op.attrs()
+    at.n = 1
+    at.i[0], at.f[0], at.f[1] = what, least, most
+    return op.unary(id.within, x, at)
+end
+
 --- Creates ones with the probabilities in a tensor, and zeros elsewhere. No gradient passes.
 -- @param p float tensor of probabilities, 0 to 1
 -- @return tensor of the shape and dtype of p
+-- @raise 'value' when it runs, with the place of what is no probability
 -- @usage print(wane.bernoulli(wane.tensor { 0, 1, 1 })) --> tensor (3) f32 [0., 1., 1.]
 function kin.bernoulli(p)
     if not tensor.is(p) or not is_float[typed(p)._dtype] then
         raise(nil, 'value', 'wane.bernoulli: expected a float tensor of probabilities, got %s; '
             .. 'write wane.bernoulli(wane.full(dims, p)) for one probability', errors.describe(p))
     end
-    local wide = p.dtype == 'bf16' and p:to 'f32' or p
-    return methods.lt(kin.rand_like(wide), methods.detach(wide)):to(p.dtype)
+    local wide = methods.detach(p.dtype == 'bf16' and p:to 'f32' or p)
+    return methods.lt(kin.rand_like(wide), kin.within(wide, 2, 0, 1)):to(p.dtype)
 end
 
 return kin

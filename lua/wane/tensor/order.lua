@@ -16,6 +16,9 @@ local type = type
 
 local order = {}
 
+local KEPT = { keepdim = true }
+local LARGEST = 0x1.fffffffffffffp1023 -- of f64
+
 -- Records an op along a dim.
 local function record(o, t, dim, turned, what)
     local d = op.dim(t, dim or -1, what)
@@ -101,7 +104,8 @@ end
 -- @param count number of draws, 1 unless given
 -- @param opts {replacement = false: no position twice; then at least `count` weights of a row must be above 0}
 -- @return i32 tensor (..., count) of 0-based positions
--- @raise 'shape' for more draws without replacement than there are positions
+-- @raise 'shape' for more draws without replacement than there are positions; 'value' when it runs, with its place, for
+-- a weight below 0, an infinite one or a NaN, and for a row with too few weights above 0
 -- @usage print(wane.multinomial(wane.tensor { 0, 1, 0 }, 2, { replacement = true })) --> tensor (2) i32 [1, 1]
 function order.multinomial(weights, count, opts)
     local what = 'wane.multinomial'
@@ -111,7 +115,11 @@ function order.multinomial(weights, count, opts)
     count = op.size(count == nil and 1 or count, what .. ': count', 1)
     opts = errors.check_options(opts, { 'replacement' }, what)
     errors.check_flags(opts, { 'replacement' }, what)
-    local w = methods.detach(weights):to 'f64'
+    local w = kin.within(methods.detach(weights):to 'f64', 0, 0, LARGEST)
+    -- 0 in each row, once enough of its weights are above 0.
+    local enough = kin.within(methods.sum(methods.gt(w, 0):to 'f64', -1, KEPT), 1,
+        opts.replacement and 1 or count, math.huge)
+    local zero = methods.lt(enough, 0):to 'i32'
     if opts.replacement and count > 1 then -- a position is the number of running sums up to the draw
         local size = w._dims[w._ndim]
         local sums = methods.unsqueeze(methods.cumsum(w), -2)
@@ -120,7 +128,7 @@ function order.multinomial(weights, count, opts)
         local drawn = create.rand(dims, { dtype = 'f64', device = w.device }) * methods.narrow(
             methods.squeeze(sums, -2), -1, size, 1)
         local ids = methods.sum(methods.le(sums, methods.unsqueeze(drawn, -1)):to 'i32', -1)
-        return methods.minimum(ids, size - 1)
+        return methods.minimum(ids, size - 1) + zero
     end
     if count > w._dims[w._ndim] then
         raise(nil, 'shape', '%s: %d positions asked for without replacement, %s has %d', what, count,
@@ -128,9 +136,9 @@ function order.multinomial(weights, count, opts)
     end
     -- The least of exponential numbers at rates w is at each position with the probability that is asked for.
     local keys = w / -methods.log(kin.rand_like(w))
-    if count == 1 then return methods.unsqueeze(methods.argmax(keys, -1), -1) end
+    if count == 1 then return methods.unsqueeze(methods.argmax(keys, -1), -1) + zero end
     local _, ids = methods.topk(keys, count)
-    return ids
+    return ids + zero
 end
 
 --- Creates the whole numbers 0 to n - 1 in random order.

@@ -52,7 +52,9 @@ end
 local function variance(x, dim, opts, what)
     local correction = opts.correction == nil and 1 or op.finite(opts.correction, what .. ': correction')
     local count = count_of(x, dim, what)
-    local far = x - methods.mean(x, dim, KEPT)
+    -- The mean is rounded; the deviations from it are exact or nearly so, and their own mean is what the rounding left.
+    local near = x - methods.detach(methods.mean(x, dim, KEPT))
+    local far = near - methods.mean(near, dim, KEPT)
     return methods.sum(far * far, dim, { keepdim = opts.keepdim }) / math.max(0, count - correction)
 end
 
@@ -125,8 +127,8 @@ function methods.norm(a, p, dim, opts)
     return rounded(power_norm(size, order, dim, opts))
 end
 
---- Returns log(sum(exp(a))) over dims, without the overflow that taking them in turn has. Where every element is -inf
--- the result is -inf and the gradient 0.
+--- Returns log(sum(exp(a))) over dims, without the overflow that taking them in turn has. Where every element is -inf,
+-- or there is none, the result is -inf and the gradient 0.
 -- @param a tensor; integers are taken in f32
 -- @param dim number, list of numbers, or nil for all dims
 -- @param opts {keepdim = false}; may be the only argument
@@ -136,6 +138,7 @@ function methods.logsumexp(a, dim, opts)
     a = op.real(a, 'logsumexp')
     dim, opts = arguments(dim, opts, { 'keepdim' }, 'logsumexp')
     local x, rounded = precise(a)
+    if count_of(x, dim, 'logsumexp') == 0 then return rounded(methods.log(methods.sum(x, dim, opts))) end
     local top = methods.detach(methods.max(x, dim, KEPT))
     top = where(methods.lt(methods.abs(top), 1 / 0), top, 0)
     local sum = methods.sum(methods.exp(x - top), dim, KEPT)
