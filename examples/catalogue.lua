@@ -1,7 +1,7 @@
--- Activation checkpointing as topic pages explain it, computed: units of memory and overhead by the number of segments,
--- beside the planner's optimum; unequal layers; the search by bisection, which fails because the peak falls and rises
--- again with the number of segments; mistakes of such pages, checked where that is possible; and every way to keep
--- fewer bytes (recomputed, in half, a quarter, a bit), measured beside each other, with the errors of the gradients.
+-- Activation checkpointing as topic pages explain it, computed: the search for a number of segments by bisection, which
+-- fails because the peak falls and rises again with that number, beside a budget; mistakes of such pages, checked where
+-- that is possible; and every way to keep fewer bytes (recomputed, in half, a quarter, a bit), measured beside each
+-- other, with the errors of the gradients.
 -- All but the last table is planned; only a layer of a few numbers is trained.
 --
 --   luajit examples/catalogue.lua
@@ -9,32 +9,7 @@
 -- It printed (seconds are a roofline and not measured, except in the last table: medians of 7 steps of some 15 ms
 -- on two cores with nothing else running; bytes and errors are the same everywhere):
 --
---   20 equal layers, units of one activation, overhead in a step of forward 1 and backward 2
---   segments k  k + ceil(L/k)  played  overhead  planner  overhead
---   ----------  -------------  ------  --------  -------  --------
---   1                      21      21     0.0 %       21     0.0 %
---   5                       9       9    26.7 %        9    20.0 %
---   10                     12      12    30.0 %       12    15.0 %
---   20                     21      21    31.7 %       21     0.0 %
---   least                                              3   313.3 %
---     holds  k + ceil(L/k) is what the schedule takes: 21, 9, 12, 21; overhead 0, 26.7, 30, 31.7 %
---     holds  the planner is never slower in the same units
---
---   Unequal layers: 5 that give 8 units, 5 of 4, 5 of 2, 5 of 1
---   segments k  played  overhead  planner  overhead
---   ----------  ------  --------  -------  --------
---            2      68    16.7 %       67     3.3 %
---            4      48    25.0 %       47     8.3 %
---            5      40    26.7 %       39    11.7 %
---           10      44    30.0 %       43    10.0 %
---     holds  the planner is faster in the same units each time
---
---   A target of 9 units, by bisection over 1 to 20 segments
---     holds  bisection tries 10, 15, 18, 19 and ends at 20: 21 units
---     holds  k = 4, 5 would do
---     holds  the planner finds 9 units, 20.0 % over saving everything
---
---   The same on a network: 20 x (Linear 256, GELU), batch 4096; MiB reserved with 1 to 20 segments
+--   20 x (Linear 256, GELU), batch 4096; MiB reserved with 1 to 20 segments
 --     170 98 82 66 58 70 98 86 74 62 130 126 122 118 114 110 106 102 98 94
 --     holds  it falls and rises again; the least is at 5 segments
 --     holds  bisection for these 60,858,368 bytes tries 10, 15, 18, 19 and ends at 20: 98,607,104 bytes
@@ -97,83 +72,6 @@ local function claim(holds, form, ...)
     print(('  %s  %s'):format(holds and 'holds' or 'DOES NOT HOLD', form:format(...)))
 end
 
--- ---- chains of units ----------------------------------------------------------------------------------------------
--- Makes a chain of layers that each give sizes[i] units and take time 1 forward and 2 backward; gradients are not
--- counted, as in such pages.
-local function chain_of(sizes)
-    local stages = {}
-    for i, size in ipairs(sizes) do
-        stages[i] = { fwd_time = 1, bwd_time = 2, out_bytes = size, saved_bytes = size, fwd_tmp_bytes = 0,
-            bwd_tmp_bytes = 0, grad_bytes = 0 }
-    end
-    return { input_bytes = sizes[1], input_grad_bytes = 0, stages = stages }
-end
-
--- Returns the schedule of k segments of nearly equal length: their inputs are kept, the last one is saved whole, and
--- the others are run again before their backward.
-local function segments(n, k)
-    local list = {}
-    local function add(...) list[#list + 1] = { ... } end
-    local function first(s) return math.floor((s - 1) * n / k) + 1 end
-    for s = 1, k - 1 do
-        for i = first(s), first(s + 1) - 1 do
-            add('F', i)
-            if i > first(s) then add('Free', i - 1) end
-        end
-    end
-    for s = k, 1, -1 do
-        for i = first(s), first(s + 1) - 1 do add('Fe', i, 0) end
-        for i = first(s + 1) - 1, first(s), -1 do add('B', i) end
-    end
-    return list
-end
-
-local function percent(time, base) return ('%.1f %%'):format(100 * (time / base - 1)) end
-
--- Returns the planner's peak and overhead within the bytes of `peak`, as text.
-local function planned(chain, peak, base)
-    local best = wane.plan_chain(chain, peak)
-    return best.peak, percent(best.time, base), best.time
-end
-
-local function equal_layers()
-    local sizes, rows, base = {}, {}, 3 * LAYERS
-    for i = 1, LAYERS do sizes[i] = 1 end
-    local chain = chain_of(sizes)
-    local want = { [1] = { 21, '0.0 %' }, [5] = { 9, '26.7 %' }, [10] = { 12, '30.0 %' }, [20] = { 21, '31.7 %' } }
-    local as_said, never_slower = true, true
-    for _, k in ipairs { 1, 5, 10, 20 } do
-        local played = wane.replay_chain(chain, segments(LAYERS, k))
-        local peak, overhead, time = planned(chain, played.peak, base)
-        rows[#rows + 1] = { k, k + math.ceil(LAYERS / k), played.peak, percent(played.time, base), peak, overhead }
-        as_said = as_said and played.peak == want[k][1] and percent(played.time, base) == want[k][2]
-            and played.peak == k + math.ceil(LAYERS / k)
-        never_slower = never_slower and time <= played.time
-    end
-    local front = wane.chain_frontier(chain)
-    rows[#rows + 1] = { 'least', '', '', '', front[1].bytes, percent(front[1].time, base) }
-    print(('%d equal layers, units of one activation, overhead in a step of forward 1 and backward 2'):format(LAYERS))
-    print(text.text({ 'segments k', 'k + ceil(L/k)', 'played', 'overhead', 'planner', 'overhead' }, rows))
-    claim(as_said, 'k + ceil(L/k) is what the schedule takes: 21, 9, 12, 21; overhead 0, 26.7, 30, 31.7 %%')
-    claim(never_slower, 'the planner is never slower in the same units')
-    return chain
-end
-
-local function unequal_layers()
-    local sizes, rows, base = {}, {}, 3 * LAYERS
-    for i = 1, LAYERS do sizes[i] = i <= 5 and 8 or i <= 10 and 4 or i <= 15 and 2 or 1 end
-    local chain, faster = chain_of(sizes), 0
-    for _, k in ipairs { 2, 4, 5, 10 } do
-        local played = wane.replay_chain(chain, segments(LAYERS, k))
-        local peak, overhead, time = planned(chain, played.peak, base)
-        rows[#rows + 1] = { k, played.peak, percent(played.time, base), peak, overhead }
-        if time < played.time then faster = faster + 1 end
-    end
-    print('\nUnequal layers: 5 that give 8 units, 5 of 4, 5 of 2, 5 of 1')
-    print(text.text({ 'segments k', 'played', 'overhead', 'planner', 'overhead' }, rows))
-    claim(faster == 4, 'the planner is faster in the same units each time')
-end
-
 -- ---- the search for a fitting number of segments ------------------------------------------------------------------
 -- Searches the number of segments by bisection, as if more segments always took fewer bytes.
 local function bisect(peak_of, most, target)
@@ -184,22 +82,6 @@ local function bisect(peak_of, most, target)
         if peak_of(middle) <= target then high = middle else low = middle + 1 end
     end
     return peak_of(low) <= target and low or nil, table.concat(tried, ', '), low
-end
-
-local function search_in_units(chain)
-    local target = 9
-    local function peak_of(k) return wane.replay_chain(chain, segments(LAYERS, k)).peak end
-    local found, tried, ended = bisect(peak_of, LAYERS, target)
-    local fitting = {}
-    for k = 1, LAYERS do
-        if peak_of(k) <= target then fitting[#fitting + 1] = k end
-    end
-    local best = wane.plan_chain(chain, target)
-    print(('\nA target of %d units, by bisection over 1 to %d segments'):format(target, LAYERS))
-    claim(found == nil, 'bisection tries %s and ends at %d: %d units', tried, ended, peak_of(ended))
-    claim(#fitting > 0, 'k = %s would do', table.concat(fitting, ', '))
-    claim(best.peak <= target, 'the planner finds %d units, %s over saving everything', best.peak,
-        percent(best.time, 3 * LAYERS))
 end
 
 -- Searches on a network: 20 layers Linear(256, 256) and GELU, batch 4096, on the device meta.
@@ -220,7 +102,7 @@ local function search_in_bytes()
     local target = peaks[lowest]
     local found, tried, ended = bisect(function(k) return peaks[k] end, LAYERS, target)
     local best = wane.plan(fn, { budget = target })
-    print('\nThe same on a network: 20 x (Linear 256, GELU), batch 4096; MiB reserved with 1 to 20 segments')
+    print('20 x (Linear 256, GELU), batch 4096; MiB reserved with 1 to 20 segments')
     print('  ' .. table.concat(words, ' '))
     claim(peaks[1] > target and peaks[LAYERS] > target, 'it falls and rises again; the least is at %d segments', lowest)
     claim(found == nil, 'bisection for these %s bytes tries %s and ends at %d: %s bytes', exact(target), tried, ended,
@@ -393,9 +275,6 @@ local function kept_in_less()
         'signs as bits take less, alone and beside int8, and lose nothing')
 end
 
-local chain = equal_layers()
-unequal_layers()
-search_in_units(chain)
 search_in_bytes()
 corrections()
 attention()

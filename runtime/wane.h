@@ -1,11 +1,10 @@
-/* The public C API of Wane: what a script uses. Beside it are wane_chain.h (schedules of chains of stages),
- * wane_inspect.h (what values, programs and plans look like), wane_process.h (other processes and locks of files)
- * and wane_test.h (switches for debugging, edits of schedules). LuaJIT reads these very files, through the
- * preprocessor with WANE_CDEF set, from the library itself, so that the library and its binding cannot drift.
+/* The public C API of Wane: what a script uses. Beside it are wane_inspect.h (what values, programs and plans look
+ * like), wane_process.h (other processes and locks of files) and wane_test.h (switches for debugging, edits of
+ * schedules, chains as tables). LuaJIT reads these very files, through the preprocessor with WANE_CDEF set, from the
+ * library itself, so that the library and its binding cannot drift.
  *
- * Handle   an id >= 0 of something that the caller holds: a value, a cell, a hyper block, a program, a file, a
- * chain, a
- *          lock or a sequence. The holder gives it up with wn_release.
+ * Handle   an id >= 0 of something that the caller holds: a value, a cell, a hyper block, a program, a file, a lock
+ *          or a sequence. The holder gives it up with wn_release.
  * Status   0 (success) or a code of runtime/status.def; wn_status_word names it and wn_message has its words. Id
  * what a function that makes something returns: a handle or another number >= 0, or -(status).
  *
@@ -359,6 +358,9 @@ WN_API int32_t wn_action_lossy(int32_t decision);
 WN_API int32_t wn_mark(int32_t program, int32_t node, int32_t unit);
 /* Nests region `unit` in region `parent`. Requires 1 <= parent < unit. */
 WN_API int32_t wn_mark_parent(int32_t program, int32_t unit, int32_t parent);
+/* Returns how many of n_stages (2 or more) equal stages come before the next checkpoint in the binomial schedule
+ * (Griewank and Walther: "Algorithm 799: revolve", 2000) with that many slots (1 or more), or -(status). */
+WN_API int32_t wn_chain_split(int32_t n_stages, int32_t slots);
 /* Offers a plan that a budget may pick, before wn_frontier. Arrays have n = wn_node_count entries. unit: region of
  * each node, from 1; 0: none, -1: none and kept. parent: the region that region i + 1 is in; 0: none. decision: of
  * each node; 0: none. parent and decision may be NULL. */

@@ -44,9 +44,6 @@ local function step_of()
     local m = model()
     return function() return m(wane.ones(2, 3)):sum() end
 end
-local stage = { fwd_time = 1, bwd_time = 1, out_bytes = 1, saved_bytes = 1, fwd_tmp_bytes = 0, bwd_tmp_bytes = 0,
-    grad_bytes = 1 }
-local function chain() return { stages = { stage, stage }, input_bytes = 1, input_grad_bytes = 1 } end
 
 -- RIGHT holds functions that return right arguments, by the name of the function called; a function that it lacks is
 -- called with wrong arguments alone.
@@ -78,9 +75,6 @@ local RIGHT = {
     ['wane.checkpoint_with'] = function() return {}, function(x) return x end, wane.ones(2) end,
     ['wane.checkpoint_fn'] = function() return {} end,
     ['wane.checkpoint_sequential'] = function() return model(), 2, wane.ones(2, 3) end,
-    ['wane.plan_chain'] = function() return chain(), 100 end, ['wane.chain_frontier'] = function() return chain() end,
-    ['wane.replay_chain'] = function() return chain(), { { 'F', 1 } } end,
-    ['wane.chain_binomial'] = function() return 5, 2 end,
     ['wane.chunked'] = function() return function(x) return x * 2 end, wane.ones(4, 2), { dim = 1, size = 2 } end,
     ['wane.accumulate'] = function() return function() return step_of()() end, { micro = 2 } end,
     ['wane.custom'] = function() return function(x) return x * 2 end, function(dy) return dy * 2 end end,

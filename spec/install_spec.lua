@@ -5,7 +5,6 @@ local helper = require 'spec.helper'
 
 local PROGRAM = [[
 #include <stdio.h>
-#include "wane_chain.h"
 #include "wane_inspect.h"
 #include "wane_process.h"
 #include "wane_test.h"

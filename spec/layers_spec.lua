@@ -26,8 +26,8 @@ local may_include = {
     ['plan/ir'] = { 'plan/ir', 'graph', 'base', 'runtime/wane_inspect.h' },
     -- A script gives a recipe in the form of wane.h.
     ['plan/recipe'] = { 'plan/recipe', 'plan/ir', 'base', 'runtime/wane.h' },
-    -- The planner of chains knows numbers only, and nothing of graphs.
-    ['plan/chain'] = { 'plan/chain', 'base', 'runtime/wane_chain.h' },
+    -- The planner of chains knows numbers only, and nothing of graphs. Specs give it tables in the form of wane_test.h.
+    ['plan/chain'] = { 'plan/chain', 'base', 'runtime/wane_test.h' },
     -- An instruction carries the kernel it will call; nothing in plan calls one.
     ['plan/lower'] = { 'plan/lower', 'plan/recipe', 'plan/ir', 'base', 'kernels/kernel.h', 'runtime/wane_inspect.h' },
     ['plan/search'] = { 'plan/search', 'plan/lower', 'plan/chain', 'plan/recipe', 'plan/ir', 'base',

@@ -106,7 +106,7 @@ describe('the pages', function()
     it('show so many snippets and pieces of examples', function()
         assert.same({ ['README.md'] = 5, ['lua/README.md'] = 21, ['lua/wane/pytorch/README.md'] = 1,
             ['kernels/README.md'] = 1 }, snippets)
-        assert.same({ ['examples/README.md'] = 4 }, examples)
+        assert.same({ ['examples/README.md'] = 3 }, examples)
     end)
 
     it('show a session at the prompt as it goes', function()

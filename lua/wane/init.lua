@@ -99,8 +99,6 @@ local PLACES = {
     checkpoint = { 'program.checkpoint', 'checkpoint' }, checkpoint_with = { 'program.checkpoint', 'checkpoint_with' },
     checkpoint_fn = { 'program.checkpoint', 'checkpoint_fn' },
     checkpoint_sequential = { 'program.checkpoint', 'checkpoint_sequential' },
-    plan_chain = { 'plan.chain', 'plan_chain' }, replay_chain = { 'plan.chain', 'replay_chain' },
-    chain_frontier = { 'plan.chain', 'chain_frontier' }, chain_binomial = { 'plan.chain', 'chain_binomial' },
     chunked = { 'program.chunked' }, accumulate = { 'program.accumulate' }, custom = { 'program.custom' },
     sweep = { 'sweep', 'sweep' }, data = { 'data' }, plot = { 'report.line_plot', 'plot' },
     on_interrupt = { 'program.on_interrupt', 'call' },

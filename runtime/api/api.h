@@ -5,7 +5,6 @@
 #include "handle.h"
 #include "../io/file.h"
 #include "../io/lock.h"
-#include "../plan/chain/chain.h"
 #include "../program/cache.h"
 #include "../plan/ir/rewrite.h"
 #include "../run/anomaly.h"
@@ -14,7 +13,6 @@
 #include "../program/program.h"
 #include "../run/run.h"
 #include "../wane.h"
-#include "../wane_chain.h"
 #include "../wane_inspect.h"
 #include "../wane_process.h"
 #include "../wane_test.h"
@@ -51,8 +49,6 @@ int32_t wn__check_update(const struct wn_update *u, int64_t stamp);
 int32_t wn__check_request(const struct wn_request *r);
 /* Fails unless the arrays of a recipe are there and its steps name ranges of them. */
 int32_t wn__check_recipe(const struct wn_recipe_given *g);
-/* Fails unless the table of a chain makes sense. */
-int32_t wn__check_chain(const struct wn_chain *c);
 
 /* ---- request.c ------------------------------------------------------------------------------------------------ */
 /* Turns the handles of a checked request into pointers. Release `out` on failure too. */

@@ -180,11 +180,3 @@ int32_t wn__check_recipe(const struct wn_recipe_given *g)
     }
     return WN_OK;
 }
-
-int32_t wn__check_chain(const struct wn_chain *c)
-{
-    WN_TRY(wn__need(c, "chain"));
-    if (c->n_stages > 0) WN_TRY(wn__need(c->stage, "chain: stages"));
-    WN_TRY(wn__check_array(c->option, c->n_options, 1 << 24, "chain: options"));
-    return wn__chain_check(c);
-}

@@ -57,8 +57,8 @@ int32_t wn__handle_kind(int32_t id)
 
 void *wn__handle_get(int32_t id, int32_t kind)
 {
-    static const char *const names[] = {"nothing", "a value", "a state", "a hyper block", "a program",
-                                        "a file",  "a chain", "a lock",  "a sequence"};
+    static const char *const names[] = {"nothing",   "a value", "a state", "a hyper block",
+                                        "a program", "a file",  "a lock",  "a sequence"};
     if (wn__thread_check() != WN_OK) return NULL;
     int32_t found = kind_in_table(id);
     if (found == kind) return table[id].what;
@@ -83,7 +83,6 @@ static void handle_let_go(int32_t kind, void *what)
     case WN_HANDLE_CELL: wn__cell_unref(what); break;
     case WN_HANDLE_PROGRAM: wn__program_free(what); break;
     case WN_HANDLE_FILE: wn__file_free(what); break;
-    case WN_HANDLE_CHAIN: wn__chain_close(what); break;
     case WN_HANDLE_LOCK: wn__lock_free(what); break;
     case WN_HANDLE_SEQUENCE: wn__sequence_free(what); break;
     case WN_HANDLE_HYPER:

@@ -12,7 +12,6 @@ enum wn__handle_kind {
     WN_HANDLE_HYPER,
     WN_HANDLE_PROGRAM,
     WN_HANDLE_FILE,
-    WN_HANDLE_CHAIN,
     WN_HANDLE_LOCK,
     WN_HANDLE_SEQUENCE
 };

@@ -87,14 +87,14 @@ rows = {}
 for _, case in ipairs(cases) do
     local name, chain = case[1], case[2]
     common.progress(name)
-    local frontier = wane.chain_frontier(chain)
+    local frontier = chains.frontier(chain)
     local repeats = 5
     local middle = frontier[math.ceil(#frontier / 2)].bytes
     rows[#rows + 1] = { name, #frontier, ('%.2f'):format(frontier[1].time / frontier[#frontier].time),
         ('%.3f %%'):format(100 * frontier.slack / frontier[#frontier].time),
-        ('%.4f'):format(seconds(function() wane.plan_chain(chain, 0) end, repeats)),
-        ('%.4f'):format(seconds(function() wane.chain_frontier(chain) end, repeats)),
-        ('%.4f'):format(seconds(function() wane.plan_chain(chain, middle) end, repeats)) }
+        ('%.4f'):format(seconds(function() chains.plan(chain, 0) end, repeats)),
+        ('%.4f'):format(seconds(function() chains.frontier(chain) end, repeats)),
+        ('%.4f'):format(seconds(function() chains.plan(chain, middle) end, repeats)) }
 end
 common.progress()
 common.table({ 'chain', 'corners', 'slowest / fastest', 'slack', 'least budget, s', 'frontier, s',

@@ -7,7 +7,6 @@
 #include <unistd.h>
 #include "bytes.h"
 #include "wane.h"
-#include "wane_chain.h"
 #include "wane_inspect.h"
 #include "wane_process.h"
 #include "wane_test.h"

@@ -1,6 +1,16 @@
---- Makes chains for the specs of the planner: random ones, and two oracles that share nothing with the solver or with
--- each other but the table of the memory model: an exhaustive search over everything that is legal, and the textbook
--- recurrence of persistent schedules at one budget.
+--- Makes chains for the specs of the planner, and has the library solve and replay them (wane_test.h): random ones, and
+-- two oracles that share nothing with the solver or with each other but the table of the memory model: an exhaustive
+-- search over everything that is legal, and the textbook recurrence of persistent schedules at one budget.
+--
+-- A chain is `{ input_bytes =, input_grad_bytes =, stages = { stage, ... } }`. A stage is `{ fwd_time =, bwd_time =,
+-- out_bytes =, saved_bytes =, fwd_tmp_bytes =, bwd_tmp_bytes =, grad_bytes =, wgrad_bytes = (0), options = (nil) }`,
+-- all whole numbers. An entry of `options` overrides saved_bytes, fwd_time, bwd_time, fwd_tmp_bytes or bwd_tmp_bytes
+-- of the stage. A schedule is a list of operations on stages, from 1: { 'F', i }, { 'Fe', i, option from 0 },
+-- { 'B', i }, { 'Free', i }, { 'Shrink', i }; the head of runtime/plan/chain/replay.c says what each requires and
+-- takes.
+local binding = require 'wane.ffi'
+local C, check = binding.C, binding.check
+
 local chains = {}
 
 --- Returns a generator of whole numbers, random(low, high), with a state of its own: Lua's is shared by everybody.
@@ -53,6 +63,112 @@ end
 
 local function grad(c, i)
     return i == 0 and c.input_grad_bytes or c.stages[i].grad_bytes
+end
+
+-- ---- the library's answers ----------------------------------------------------------------------------------------
+-- Returns a chain as C structs: { chain, stage, option }, where `chain` points into the two arrays.
+local function encode(c)
+    local n = 0
+    for _, stage in ipairs(c.stages) do n = n + chains.options(stage) end
+    local stages, options = binding.list('struct wn_chain_stage', #c.stages), binding.list('struct wn_chain_option', n)
+    n = 0
+    for i, stage in ipairs(c.stages) do
+        local target = stages[i - 1]
+        for _, name in ipairs { 'fwd_time', 'out_bytes', 'grad_bytes' } do target[name] = stage[name] end
+        target.fwd_tmp_bytes, target.wgrad_bytes = stage.fwd_tmp_bytes, stage.wgrad_bytes or 0
+        target.first, target.n_options = n, chains.options(stage)
+        for o = 0, target.n_options - 1 do
+            for _, name in ipairs { 'fwd_time', 'bwd_time', 'saved_bytes', 'fwd_tmp_bytes', 'bwd_tmp_bytes' } do
+                options[n][name] = field(stage, o, name)
+            end
+            n = n + 1
+        end
+    end
+    local struct = binding.new('struct wn_chain', { input_bytes = c.input_bytes,
+        input_grad_bytes = c.input_grad_bytes, stage = stages, option = options, n_stages = #c.stages, n_options = n })
+    return { chain = struct, stage = stages, option = options }
+end
+
+-- Calls ask(room, array) until the array of a C type holds all that it wrote, and returns the array and how many.
+local function listed(ctype, ask)
+    local room = 1024
+    while true do
+        local list = binding.list(ctype, room)
+        local n = binding.id(ask(room, list))
+        if n <= room then return list, n end
+        room = n
+    end
+end
+
+local numbers = { F = C.WN_CHAIN_F, Fe = C.WN_CHAIN_FE, B = C.WN_CHAIN_B, Free = C.WN_CHAIN_FREE,
+    Shrink = C.WN_CHAIN_SHRINK }
+local words = {}
+for word, number in pairs(numbers) do words[tonumber(number)] = word end
+
+local function replay(encoded, op, n)
+    local cost = binding.new('struct wn_chain_cost')
+    check(C.wn_test_chain_replay(encoded.chain, n, op, cost))
+    return { time = tonumber(cost.time), peak = tonumber(cost.bytes) }
+end
+
+--- Returns the fastest schedule of a chain within a budget in bytes: { time =, peak =, schedule = }, as a replay finds
+-- them; or nil and the least budget.
+function chains.plan(c, budget)
+    local encoded, least = encode(c), binding.new('int64_t[1]')
+    local op, n = listed('struct wn_chain_op', function(room, list)
+        return C.wn_test_chain(encoded.chain, budget, room, list, least)
+    end)
+    if n == 0 then return nil, tonumber(least[0]) end
+    local plan = replay(encoded, op, n)
+    plan.schedule = {}
+    for i = 1, n do
+        local o = op[i - 1]
+        plan.schedule[i] = { words[o.what], o.stage, o.what == C.WN_CHAIN_FE and o.option or nil }
+    end
+    return plan
+end
+
+--- Returns the budgets at which the fastest schedule of a chain gets faster: a list of { bytes =, time = }, bytes up,
+-- and its `slack`, by how much a time may lie above the optimum.
+function chains.frontier(c)
+    local encoded, slack = encode(c), binding.new('int64_t[1]')
+    local point, n = listed('struct wn_chain_cost', function(room, list)
+        return C.wn_test_chain_frontier(encoded.chain, room, list, slack)
+    end)
+    local out = { slack = tonumber(slack[0]) }
+    for i = 1, n do out[i] = { bytes = tonumber(point[i - 1].bytes), time = tonumber(point[i - 1].time) } end
+    return out
+end
+
+--- Returns what a schedule of a chain takes, { time =, peak = }. Raises 'illegal' with the operation and the rule that
+-- it breaks.
+function chains.replay(c, schedule)
+    local op = binding.list('struct wn_chain_op', #schedule)
+    for i, item in ipairs(schedule) do
+        op[i - 1].what, op[i - 1].stage, op[i - 1].option = numbers[item[1]], item[2], item[3] or 0
+    end
+    return replay(encode(c), op, #schedule)
+end
+
+--- Returns Griewank and Walther's schedule of n equal stages with at most `slots` outputs held at a time.
+function chains.binomial(n, slots)
+    local list = {}
+    local function add(...) list[#list + 1] = { ... } end
+    local function reverse(first, length, left)
+        while length > 1 do
+            local k = binding.id(C.wn_chain_split(length, left))
+            for i = first, first + k - 1 do
+                add('F', i)
+                if i > first then add('Free', i - 1) end
+            end
+            reverse(first + k, length - k, left - 1)
+            length = k
+        end
+        add('Fe', first, 0)
+        add('B', first)
+    end
+    reverse(1, n, slots)
+    return list
 end
 
 -- ---- chains of the size of models ----------------------------------------------------------------------------------

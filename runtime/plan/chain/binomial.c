@@ -1,7 +1,6 @@
-/* Makes the binomial schedule of a chain of equal blocks (Griewank and Walther: "Algorithm 799: revolve", ACM TOMS
- * 2000): with s checkpoints beside the input and r forward runs of each block, binomial(s + r, s) blocks can be
- * reversed, and no schedule that holds only outputs runs fewer blocks. The schedule is a list of operations of the
- * memory model of replay.c; at most s outputs and one saved set are held at any time.
+/* Splits a chain of equal blocks as the binomial schedule does (Griewank and Walther: "Algorithm 799: revolve", ACM
+ * TOMS 2000): with s checkpoints beside the input and r forward runs of each block, binomial(s + r, s) blocks can be
+ * reversed, and no schedule that holds only outputs runs fewer blocks.
  *
  *   l = 6, slots = 2; [i]: output of block i held as a checkpoint, 0: the input of the chain
  *   0 1 2 [3] 4 [5] 6    run to 5, keeping 3 and 5; Fe 6, B 6
@@ -12,18 +11,6 @@
 #include "../../base/number.h"
 #include "../../base/status.h"
 #include "chain.h"
-
-/* The schedule so far. The list is made twice: once to count it, once to write it. */
-struct binomial {
-    struct wn_chain_op *op; /* (n) NULL while counting */
-    int64_t n;
-};
-
-static void put(struct binomial *b, int32_t what, int32_t stage)
-{
-    if (b->op != NULL) b->op[b->n] = (struct wn_chain_op){what, stage, 0};
-    b->n++;
-}
 
 /* Returns binomial(s + r, s), or some number above WN__CHAIN_LONGEST where that is larger: the blocks that s slots
  * reverse if each runs forward at most r times. */
@@ -44,39 +31,4 @@ int32_t wn__chain_split(int32_t l, int32_t slots)
     int64_t right_most = reach(slots - 1, r), left_least = reach(slots, r - 2 >= 0 ? r - 2 : 0);
     int64_t left = wn_max(l - right_most, left_least);
     return (int32_t)wn_min(wn_max(left, 1), l - 1);
-}
-
-/* Reverses blocks first .. first + l - 1. Requires that the input of `first` is held and `slots` more outputs may
- * be. */
-static void reverse(struct binomial *b, int32_t first, int32_t l, int32_t slots)
-{
-    while (l > 1) {
-        int32_t left = wn__chain_split(l, slots);
-        for (int32_t i = 0; i < left; i++) {
-            put(b, WN_CHAIN_F, first + i);
-            if (i > 0) put(b, WN_CHAIN_FREE, first + i - 1);
-        }
-        reverse(b, first + left, l - left, slots - 1);
-        l = left;
-    }
-    put(b, WN_CHAIN_FE, first);
-    put(b, WN_CHAIN_B, first);
-}
-
-int32_t wn__chain_binomial(int32_t l, int32_t slots, struct wn_chain_op **out, int32_t *n)
-{
-    struct binomial b = {0};
-    if (l < 1 || l > WN__CHAIN_LONGEST)
-        return wn__fail(WN_VALUE, "binomial: %d stages given; expected 1 to %d", l, WN__CHAIN_LONGEST);
-    if (slots < (l > 1))
-        return wn__fail(WN_VALUE, "binomial: %d slots given; %d stages need at least %d", slots, l, l > 1);
-    if (slots > l) slots = l;
-    reverse(&b, 1, l, slots);
-    b.op = wn__alloc(b.n * (int64_t)sizeof *b.op);
-    if (b.op == NULL) return WN_OOM;
-    b.n = 0;
-    reverse(&b, 1, l, slots);
-    *out = b.op;
-    *n = (int32_t)b.n;
-    return WN_OK;
 }

@@ -5,14 +5,14 @@
  *   forward     x_0 -> [block 1] -> x_1 -> [block 2] -> x_2 .. -> [block n] -> x_n        x_i: output of block i
  *   backward    d_0 <- [block 1] <- d_1 <- [block 2] <- d_2 .. <- [block n] <- d_n        d_i: gradient of x_i
  *
- * A schedule is a list of operations (WN_CHAIN_ of wane.h): F i runs block i and keeps x_i alone; Fe i q runs block i
- * and keeps the saved set of its option q, x_i among it; B i runs its backward; Free i and Shrink i drop what is held
- * of it. What a schedule costs is what a replay finds (replay.c for tables of stages), never what the solver
+ * A schedule is a list of operations (WN_CHAIN_ of wane_test.h): F i runs block i and keeps x_i alone; Fe i q runs
+ * block i and keeps the saved set of its option q, x_i among it; B i runs its backward; Free i and Shrink i drop what
+ * is held of it. What a schedule costs is what a replay finds (replay.c for tables of stages), never what the solver
  * promises. */
 #ifndef WN_PLAN_CHAIN_H
 #define WN_PLAN_CHAIN_H
 #include <stdint.h>
-#include "../../wane_chain.h"
+#include "../../wane_test.h"
 
 /* One way of saving block i, its option q. Invariant: saved includes the bytes of x_i. */
 struct wn__block_option {
@@ -63,11 +63,10 @@ int32_t wn__chain_schedule(struct wn__chain_solution *s, int64_t budget, struct 
 /* Frees a solution. Does nothing for NULL. */
 void wn__chain_close(void *solution);
 
-/* ---- stages.c: tables of stages, as scripts give them */
+/* ---- stages.c: tables of stages, as specs give them */
 
-/* Checks the numbers of a table. WN_VALUE names the stage and the field that is wrong. */
-int32_t wn__chain_check(const struct wn_chain *c);
-/* Turns a checked table into blocks. The arrays of `out` are in *memory, which the caller frees (wn__free). WN_OOM. */
+/* Turns a table, whose stages name options that are there, into blocks. The arrays of `out` are in *memory, which the
+ * caller frees (wn__free). WN_OOM. */
 int32_t wn__chain_of_stages(const struct wn_chain *c, struct wn__chain_blocks *out, void **memory);
 
 /* ---- replay.c: the reference memory model of a table of stages */
@@ -81,9 +80,4 @@ int32_t wn__chain_replay(const struct wn_chain *c, int32_t n, const struct wn_ch
 /* Returns how many of l equal blocks lie left of the next checkpoint when `slots` outputs may be held, that checkpoint
  * among them. Requires l >= 2 and slots >= 1. */
 int32_t wn__chain_split(int32_t l, int32_t slots);
-
-/* Makes Griewank and Walther's schedule of l equal blocks with at most `slots` outputs held as checkpoints: *n
- * operations, which the caller frees (wn__free). WN_VALUE: l is not 1 to WN__CHAIN_LONGEST, or slots is below 1 while l
- * > 1. */
-int32_t wn__chain_binomial(int32_t l, int32_t slots, struct wn_chain_op **out, int32_t *n);
 #endif
