@@ -12,7 +12,7 @@
  * says otherwise, a function fails with WN_VALUE when a handle is not of the kind that it asks for, when a number is
  * outside what its comment allows, when a pointer is NULL, and when another thread than that of wn_start calls it;
  * and with WN_OOM when memory is short. What cannot be checked is the length of an array: it must be that of the
- * count beside it. No function prints, exits or calls back.
+ * count beside it. No function prints or exits; wn_frontier alone calls back.
  *
  * A call in Lua, where binding.check raises with the words of wn_message:
  *   local binding = require 'wane.ffi'
@@ -368,11 +368,12 @@ WN_API int32_t wn_candidate(int32_t program, const char *name, int32_t n, const 
                             const int32_t *decision);
 /* Returns how many candidates were offered, or -(status). */
 WN_API int32_t wn_candidates(int32_t program);
+/* Told how many plans were judged and about how many will be; returns 1 to stop planning. */
+typedef int32_t (*wn_look)(int32_t done, int32_t expected);
 /* Makes the frontier of a program: every plan that no other beats in both bytes and seconds, the fastest first.
- * Returns how many there are; 0 when it is not finished after about `seconds`, and the next call goes on; or
- * -(status). The list does not depend on how the work was cut. progress: (2) plans judged so far and about how many
- * will be; or NULL. Runs nothing. */
-WN_API int32_t wn_frontier(int32_t program, double seconds, int32_t *progress);
+ * Returns how many there are, or -(status). look: called before each plan that is judged; or NULL. WN_INTERRUPT when
+ * it asks to stop, and at wn_interrupt or ^C: the next call begins anew. Runs nothing. */
+WN_API int32_t wn_frontier(int32_t program, wn_look look);
 /* A plan of the frontier. */
 struct wn_point {
     int64_t reserved, peak; /* bytes */

@@ -39,6 +39,7 @@ local ANSWERS = {
 -- Returns the functions that the library's header declares, each { name =, result =, inside = its parameters as text }.
 local function declared()
     local text = binding.string(C.wn_cdef()):gsub('struct%s+wn_[%w_]+%s*(%b{})%s*;', ''):gsub('enum%s*(%b{})%s*;', '')
+    text = text:gsub('typedef[^;]*;', '')
     local list = {}
     for statement in text:gmatch '([^;]+);' do
         local result, name, inside = statement:match '^%s*(.-)%s*(wn_[%w_]+)%s*(%b())%s*$'
@@ -50,7 +51,7 @@ end
 
 -- Returns the argument of turn k: a number that makes no sense, or no address.
 local function argument(of, k)
-    if of:find '%*' then return nil end
+    if of:find '%*' or of:find '^wn_look' then return nil end -- no address, nothing to call
     if of:find '^double' then return k % 2 == 0 and 0 / 0 or -1 / 0 end
     if of:find '^u?int64_t' then return WIDE[(k - 1) % #WIDE + 1] end
     if of:find '^int32_t' then return BAD[(k - 1) % #BAD + 1] end
@@ -168,6 +169,7 @@ local function call_with(f, at, handle, room, turn)
         local is_text = of:find 'char%s*%*' and not of:find '%*%s*const'
         if n == at and of:find '^int32_t' and not of:find '%*' then args[n] = handle
         elseif is_text then args[n] = PATH
+        elseif of:find '^wn_look' then args[n] = nil
         elseif of:find '%*' then args[n] = require('ffi').cast('void *', room)
         else args[n] = (turn + n) % 3 end
     end

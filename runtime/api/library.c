@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include "../base/clock.h"
+#include "../base/interrupt.h"
 #include "../base/warning.h"
 #include "../device/host_offload.h"
 #include "../plan/ir/cache.h"
@@ -256,12 +257,6 @@ int32_t wn_op_id(const char *name)
 
 /* ---- switches for specs --------------------------------------------------------------------------------------- */
 
-static void forget_plans(void)
-{
-    wn__frontier_forget();
-    wn__cache_drop_all();
-}
-
 int32_t wn_debug(const char *option, int64_t value)
 {
     WN_TRY(wn__thread_check());
@@ -282,7 +277,7 @@ int32_t wn_debug(const char *option, int64_t value)
     else if (strcmp(option, "rewrite") == 0) wn__rewrite_on = value != 0;
     else if (strcmp(option, "graphs") == 0) wn__captures_on = value != 0;
     else if (strcmp(option, "cache_bytes") == 0) wn__cache_most = value;
-    else if (strcmp(option, "forget_plans") == 0) forget_plans();
+    else if (strcmp(option, "forget_plans") == 0) wn__cache_drop_all();
     else
         return wn__fail(
             WN_VALUE,

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "../base/interrupt.h"
 #include "api.h"
 
 extern char **environ;

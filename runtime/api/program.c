@@ -253,13 +253,11 @@ int32_t wn_candidate(int32_t program, const char *name, int32_t n, const int32_t
     return wn__candidate_put(ir, name, unit, parent, decision);
 }
 
-int32_t wn_frontier(int32_t program, double seconds, int32_t *progress)
+int32_t wn_frontier(int32_t program, wn_look look)
 {
     struct wn_program *p = get_program(program);
-    int32_t code = p == NULL ? WN_VALUE : wn__program_frontier(p, seconds);
-    if (code == WN_OK && progress != NULL) wn__frontier_progress(&progress[0], &progress[1]);
-    if (code != WN_OK) return -code;
-    return p->frontier == NULL ? 0 : p->frontier->n;
+    int32_t code = p == NULL ? WN_VALUE : wn__program_frontier(p, look);
+    return code == WN_OK ? p->frontier->n : -code;
 }
 
 static struct wn__frontier_point *get_point(const struct wn_program *p, int32_t i)

@@ -74,9 +74,9 @@ static int32_t plan_words(const struct wn__ir *ir, struct wn__schedule **out)
     return code;
 }
 
-int32_t wn__program_frontier(struct wn_program *p, double seconds)
+int32_t wn__program_frontier(struct wn_program *p, wn_look look)
 {
-    return p->frontier != NULL ? WN_OK : wn__frontier_slice(p->ir, seconds, &p->frontier);
+    return p->frontier != NULL ? WN_OK : wn__frontier_make(p->ir, look, &p->frontier);
 }
 
 int32_t wn__program_by_recipe(struct wn_program *p, const struct wn_recipe_given *g)

@@ -122,8 +122,8 @@ int32_t wn__program_plan(struct wn_program *p);
 int32_t wn__program_decide_by(struct wn_program *p, int64_t policy);
 /* Takes the plan out of the cache, if this program put it there. */
 void wn__program_plan_forget(struct wn_program *p);
-/* Works on p->frontier for about so many seconds; NULL afterwards: it is not whole yet. */
-int32_t wn__program_frontier(struct wn_program *p, double seconds);
+/* Makes p->frontier. look: as of wn_frontier. */
+int32_t wn__program_frontier(struct wn_program *p, wn_look look);
 /* Reads a recipe from a script into p->by_recipe. WN_ILLEGAL names step and rule. */
 int32_t wn__program_by_recipe(struct wn_program *p, const struct wn_recipe_given *g);
 #endif

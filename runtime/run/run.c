@@ -3,6 +3,7 @@
 #include "../base/memory_order.h"
 #include <stdio.h>
 #include "../base/clock.h"
+#include "../base/interrupt.h"
 #include "../base/warning.h"
 #include "../plan/ir/rewrite.h"
 #include "../plan/lower/instruction.h"
@@ -18,7 +19,6 @@
 #include "run.h"
 #include "scalars.h"
 
-volatile int32_t wn__interrupted;
 int32_t wn__sync_on; /* 1: waits for the device after every kernel, so that an error is at its own instruction */
 
 /* ---- the loop ------------------------------------------------------------------------------------------------ */

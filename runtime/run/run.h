@@ -14,7 +14,6 @@
 #define WN_RUN_RUN_H
 #include "../program/program.h"
 
-extern volatile int32_t wn__interrupted; /* 1: a run that has changed nothing yet stops with WN_INTERRUPT */
 extern int32_t wn__trace_on, wn__sync_on, wn__timing_on; /* keep the trace; wait after every kernel; keep seconds */
 /* Gives every cell that the program reads its first value. wn__program_end_first must follow when the run is over. */
 int32_t wn__program_materialise(struct wn_program *p);

@@ -187,7 +187,7 @@ static void candidate(struct bytes *b)
 
 static void decide(struct bytes *b)
 {
-    int32_t progress[2], p = pick(b), i = take_int(b), decision = take(b) < 200 ? take(b) % 10 : take_int(b);
+    int32_t p = pick(b), i = take_int(b), decision = take(b) < 200 ? take(b) % 10 : take_int(b);
     switch (take(b) % 9) {
     case 0: wn_decide(p, i, decision); break;
     case 8: candidate(b); break;
@@ -195,7 +195,7 @@ static void decide(struct bytes *b)
     case 2: wn_action_reason(p, i, decision); break;
     case 3: wn_mark(p, i, take_int(b)); break;
     case 4: wn_mark_parent(p, i, decision); break;
-    case 5: wn_frontier(p, 1, progress); break;
+    case 5: wn_frontier(p, NULL); break;
     case 6: wn_choose(p, i); break;
     default: give_recipe(b, p); break;
     }

@@ -196,10 +196,10 @@ static void fault_before(struct net *w, const struct training *t, struct variant
     net_record(w, net);
     int32_t p = w->loss < 0 ? -1 : open_program(w, t, v->policy);
     if (p >= 0 && (take(v->plan) & 1)) {
-        int32_t n = wn_residual_count(p), progress[2];
+        int32_t n = wn_residual_count(p);
         for (int32_t i = 0; i < n; i++) wn_decide(p, i, draw_decision(v));
-        if (take(v->plan) & 1) wn_frontier(p, 0, progress);
-        if (wn_frontier(p, 0, progress) > 0) wn_choose(p, 0);
+        if (take(v->plan) & 1) wn_frontier(p, NULL);
+        if (wn_frontier(p, NULL) > 0) wn_choose(p, 0);
     }
     if (p >= 0 && wn_plan(p) == 0) expect(wn_verify(p) == 0 || wn_debug_get("fail_alloc") == 0, "a plan that was made");
     disarm();

@@ -131,15 +131,14 @@ static void draw_candidate(int32_t p, struct variant *v)
 /* Draws a point of the frontier and chooses it. Returns 0, or the status of the call that failed. */
 static int32_t draw_point(int32_t p, struct variant *v, struct wn_point *out)
 {
-    int32_t progress[2], n;
+    int32_t n;
     static const int32_t words[] = {WN_DECISION_OFFLOAD, WN_DECISION_OFFLOAD_HOST, WN_DECISION_BITS, WN_DECISION_BF16,
                                     WN_DECISION_INT8};
     for (int32_t k = 0; k < (v->lossy ? 5 : 3); k++)
         if (take(v->plan) & 1) expect(wn_allow(p, words[k]) == 0, "an action is allowed");
     if (take(v->plan) & 1) draw_units(p, v);
     if (take(v->plan) & 1) draw_candidate(p, v);
-    double seconds = take(v->plan) & 1 ? 1e9 : 0;
-    while ((n = wn_frontier(p, seconds, progress)) == 0) {}
+    n = wn_frontier(p, NULL);
     if (n < 0) return refused(n);
     for (int32_t i = 0; i < n; i++) {
         struct wn_point before = *out;

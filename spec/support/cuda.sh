@@ -9,7 +9,7 @@ make=${MAKE:-make}
 # Specs of one device at a time, whose numbers do not name the CPU. The others of spec/ compare texts or seconds.
 specs='accumulate action anomaly attention autocast chain checkpoint chunked compress custom exact explain
 file forward_effect fused_step fuzz gc gpt higher image image_networks image_rewrite imagemodels keys microbatch nhwc
-nn offload offset oom optim policy product_update random replan rewrite robust rows save second slices slopes state
+nn offload offset oom optim planning policy product_update random replan rewrite robust rows save second slopes state
 timeline torchlayers torchoperands verify waits'
 bad=0
 

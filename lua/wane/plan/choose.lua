@@ -15,7 +15,6 @@ local program = require 'wane.program'
 local C, check = binding.C, binding.check
 local tonumber = tonumber
 
-local SLICE = 0.1 -- seconds that one call of the library plans before ^C is checked
 local SILENT = 2 -- seconds of planning before a progress line is shown
 
 local choose = {}
@@ -31,27 +30,32 @@ local function point_of(handle, i)
     }
 end
 
--- Plans the frontier of an open program in slices of SLICE seconds and returns the number of points. Between slices it
--- checks ^C and updates the progress line `bar`. A later call for the same graph continues where this one stopped.
-local function count_points(handle, bar)
-    local at, n = binding.new('int32_t[2]'), 0
-    while n == 0 do
-        if C.wn_interrupted() ~= 0 then error(errors.new('interrupt', 'interrupted while planning; nothing ran'), 0) end
-        n = binding.id(C.wn_frontier(handle, SLICE, at))
-        if n == 0 then bar:look(at[0], at[1]) end
-    end
-    return n
+local bar, failed -- the progress line while a frontier is made, and the error of drawing it
+
+-- Updates the progress line. The library calls it, so it may not raise; it returns 1 to stop.
+local look = binding.cast('wn_look', function(done, expected)
+    local ok, e = pcall(bar.look, bar, done, expected)
+    if not ok then failed = e end
+    return ok and 0 or 1
+end)
+
+-- Plans the frontier of an open program and returns the number of points. The library hears ^C meanwhile.
+local function count_points(handle)
+    local n = C.wn_frontier(handle, look)
+    if failed then error(failed, 0) end
+    return binding.id(n)
 end
 
-jit.off(count_points, true) -- a compiled loop would not hear ^C
+jit.off(count_points) -- compiled code must not be called back
 
 --- Returns the points of an open or planned program, fastest first, and the number of plans that were simulated.
 -- @param p Program
 -- @return list of { reserved =, peak =, seconds =, recomputed =, name = }, count
 function choose.points_of(p)
-    local handle, bar, list = p.handle, progress.late(SILENT, 'plans looked at'), {}
+    local handle, list = p.handle, {}
     require('wane.policy.candidates').propose(p)
-    local ok, n = errors.pcall(count_points, handle, bar)
+    bar, failed = progress.late(SILENT, 'plans looked at'), nil
+    local ok, n = errors.pcall(count_points, handle)
     bar:finish()
     if not ok then errors.again(n) end
     for i = 1, n do list[i] = point_of(handle, i - 1) end

@@ -54,7 +54,7 @@ int32_t wn__chain_open(const struct wn__chain_blocks *c, struct wn__chain_soluti
 int64_t wn__chain_least(const struct wn__chain_solution *s);
 /* Returns the frontier: n points, bytes ascending and time descending, which live as long as the solution. The first
  * call solves. slack: no schedule of the class within any budget is faster than the frontier by more than this; 0: it
- * is optimal. WN_OOM; WN_INTERRUPT where wn__pause fails. */
+ * is optimal. WN_OOM; WN_INTERRUPT. */
 int32_t wn__chain_frontier(struct wn__chain_solution *s, const struct wn_chain_cost **points, int32_t *n,
                            int64_t *slack);
 /* Makes the fastest schedule within a budget in bytes: *n operations, which the caller frees (wn__free). WN_VALUE: the

@@ -32,7 +32,7 @@
  * Only whole numbers are compared. Among equal times, fewer forward runs win, then fewer operations. */
 #include "solve.h"
 #include <string.h>
-#include "../../base/slices.h"
+#include "../../base/interrupt.h"
 #include "../../base/status.h"
 #include "../../base/number.h"
 
@@ -323,7 +323,7 @@ static int32_t find_longest(struct wn__chain_solution *s, int64_t **out)
     return WN_OK;
 }
 
-/* Makes the tables of all windows in their order. WN_OOM; WN_INTERRUPT where wn__pause fails. */
+/* Makes the tables of all windows in their order. WN_OOM; WN_INTERRUPT where it is heard. */
 static int32_t fill_tables(struct wn__chain_solution *s)
 {
     int64_t tolerance = base_time(&s->chain) / FRACTION + 1, *longest;
@@ -336,7 +336,7 @@ static int32_t fill_tables(struct wn__chain_solution *s)
             w->slack[variant] = 0;
             if (wn__solve_has(s, w->last, variant)) code = fill_table(s, w, variant, most, tolerance, &e);
         }
-        if (code == WN_OK) code = wn__pause();
+        if (code == WN_OK) code = wn__heed_interrupt();
     }
     wn__envelope_release(&e);
     return code;

@@ -6,7 +6,7 @@
 #include "frontier.h"
 #include <stdio.h>
 #include <string.h>
-#include "../../base/slices.h"
+#include "../../base/interrupt.h"
 #include "../../graph/encode.h"
 #include "../ir/cache.h"
 
@@ -15,7 +15,6 @@
 #define FINEST 256         /* most blocks of a fine partition that is solved */
 #define FINE 4096          /* most blocks * classes of blocks of a fine partition that is solved */
 #define NEAR 8             /* the other partition is solved too where the fine one has at least 1/NEAR blocks more */
-#define SLICED 300         /* nodes from which on the list is built in slices; fewer take less than one slice */
 #define BELOW 1e6          /* above the ratio of the seconds of any two plans */
 #define CHANCE_NODES 15000 /* most nodes of a graph whose beaten plans get second chances, as recipes take bytes */
 #define LARGE 10000        /* nodes from which on building the list leaves 100 MiB of free memory, which is returned */
@@ -156,7 +155,7 @@ static int32_t insert(struct wn__building *b, struct wn__frontier_point *p)
 static int32_t insert_placed(struct wn__building *b, struct wn__frontier_point *p)
 {
     struct wn__schedule *s = NULL;
-    int32_t code = wn__pause();
+    int32_t code = wn__heed_interrupt();
     if (code == WN_OK) code = wn__compile(b->ir, &p->recipe, NULL, WN__PLACE_FULLY, &s);
     if (code == WN_OK) p->reserved = s->summary.reserved;
     wn__schedule_unref(s);
@@ -198,13 +197,22 @@ static int32_t place_fully(struct wn__building *b)
     return code == WN_OK ? place_chances(b) : code;
 }
 
+/* Tells the caller how far the list is. Returns WN_INTERRUPT if ^C came, or the caller asks to stop. */
+static int32_t look_up(const struct wn__building *b)
+{
+    WN_TRY(wn__heed_interrupt());
+    int32_t expected = PORTFOLIO + 2 * SOLVED + wn__frontier_edits(b->ir);
+    if (b->look == NULL || !b->look(b->tried, wn_max(expected, b->tried + 1))) return WN_OK;
+    return wn__fail(WN_INTERRUPT, "planning was told to stop; nothing ran");
+}
+
 int32_t wn__frontier_offer(void *building, struct wn__recipe *r, const char *name)
 {
     struct wn__building *b = building;
     struct wn__frontier_point p = {.recipe = *r, .is_by_hand = b->is_by_hand};
     int32_t known = 0, beaten = 0;
     snprintf(p.name, sizeof p.name, "%s", name);
-    int32_t code = wn__pause();
+    int32_t code = look_up(b);
     if (code == WN_OK) code = wn__recipe_obey(b->ir, &p.recipe);
     if (code == WN_OK) code = meet(b, &p.recipe, &known);
     if (code == WN_OK && !known) code = judge(b, &p, &beaten);
@@ -378,95 +386,20 @@ static struct wn__frontier *recall(const uint8_t *key, int64_t n)
     return fr;
 }
 
-/* ---- in slices ------------------------------------------------------------------------------------------------- */
-
-/* The one list that is being built. A call for another graph gives it up. Zeroed: none is. */
-static struct under_way {
-    struct wn__slices *slices; /* NULL: the list is built in one go */
-    struct wn__ir *ir;         /* with a reference */
-    struct wn__building building;
-    struct wn__frontier *made; /* the frontier, once it is complete */
-    uint8_t *key;              /* (key_bytes) of the frontier */
-    int64_t key_bytes;
-} under_way;
-
-static int32_t build_under_way(void *ctx)
+int32_t wn__frontier_make(struct wn__ir *ir, wn_look look, struct wn__frontier **out)
 {
-    struct under_way *u = ctx;
-    return build(&u->building, &u->made);
-}
-
-/* Stops the list under way and frees it. */
-static void abandon(void)
-{
-    struct under_way *u = &under_way;
-    wn__slices_stop(u->slices);
-    wn__frontier_unref(u->made);
-    wn__ir_unref(u->ir);
-    wn__free(u->key);
-    *u = (struct under_way){0};
-}
-
-/* Starts the list of another IR. Owns the key. */
-static void start(struct wn__ir *ir, uint8_t *key, int64_t n)
-{
-    struct under_way *u = &under_way;
-    abandon();
-    *u = (struct under_way){.ir = ir, .building = {.ir = ir}, .key = key, .key_bytes = n};
-    ir->refs++;
-    if (ir->n >= SLICED) u->slices = wn__slices_make(build_under_way, u);
-}
-
-/* Resumes the list under way for about `seconds`. The list of a small graph, or without a thread, is built to its end.
- * *out: the frontier, if it is complete. */
-static int32_t resume(double seconds, struct wn__frontier **out)
-{
-    struct under_way *u = &under_way;
-    int32_t code = WN_OK;
-    if (u->slices == NULL) code = build_under_way(u);
-    else if (!wn__slices_go(u->slices, seconds, &code)) return WN_OK;
-    WN_KEEP(code, remember(u->made, u->key, u->key_bytes));
-    if (code == WN_OK) {
-        *out = u->made;
-        u->made = NULL;
-    }
-    int32_t is_large = u->ir->n >= LARGE;
-    wn__slices_stop(u->slices);
-    u->slices = NULL;
-    abandon();
-    if (is_large) wn__alloc_trim();
-    return code;
-}
-
-int32_t wn__frontier_slice(struct wn__ir *ir, double seconds, struct wn__frontier **out)
-{
+    struct wn__building building = {.ir = ir, .look = look};
     uint8_t *key;
     int64_t n;
-    *out = NULL;
     WN_TRY(write_key(ir, &key, &n));
     *out = recall(key, n);
-    int32_t is_new = under_way.key_bytes != n || memcmp(under_way.key, key, (size_t)n) != 0;
-    if (*out == NULL && is_new) start(ir, key, n);
-    else wn__free(key);
-    return *out != NULL ? WN_OK : resume(seconds, out);
-}
-
-void wn__frontier_progress(int32_t *done, int32_t *expected)
-{
-    const struct wn__building *b = &under_way.building;
-    *done = b->tried;
-    *expected = b->ir == NULL ? 0 : PORTFOLIO + 2 * SOLVED + wn__frontier_edits(b->ir);
-    if (*expected <= *done) *expected = *done + 1;
-}
-
-void wn__frontier_forget(void)
-{
-    abandon();
-}
-
-int32_t wn__frontier_pick(const struct wn__frontier *fr, int64_t bytes)
-{
-    for (int32_t i = 0; i < fr->n; i++)
-        if (fr->point[i].reserved <= bytes) return i;
-    return -1;
+    int32_t is_known = *out != NULL, code = is_known ? WN_OK : build(&building, out);
+    if (!is_known && code == WN_OK) code = remember(*out, key, n);
+    if (code != WN_OK) {
+        wn__frontier_unref(*out);
+        *out = NULL;
+    }
+    wn__free(key);
+    if (!is_known && ir->n >= LARGE) wn__alloc_trim();
+    return code;
 }

@@ -30,24 +30,18 @@ struct wn__frontier {
     int32_t n, tried;                 /* points; proposals that were judged */
     struct wn__recipe base, fine;     /* the partitions, whose arrays the points' recipes share */
 };
-/* Makes the frontier of an IR for about `seconds` more, or finds it among those of the last IRs. *out: the frontier,
- * with one more reference; NULL: it is not complete yet, call again. The frontier does not depend on the seconds of the
- * calls. */
-int32_t wn__frontier_slice(struct wn__ir *ir, double seconds, struct wn__frontier **out);
-/* Fills the proposals judged for the frontier under way, and about how many there will be. */
-void wn__frontier_progress(int32_t *done, int32_t *expected);
+/* Makes the frontier of an IR, or finds it among those of the last IRs. *out: the frontier, with one more reference.
+ * look: as of wn_frontier, or NULL. WN_INTERRUPT: ^C came, or `look` asked to stop. */
+int32_t wn__frontier_make(struct wn__ir *ir, wn_look look, struct wn__frontier **out);
 /* Drops a reference, and frees the frontier with the last one. Does nothing for NULL. */
 void wn__frontier_unref(struct wn__frontier *fr);
-/* Gives up the frontier under way. */
-void wn__frontier_forget(void);
-/* Returns the index of the fastest plan that reserves at most `bytes`; -1: none does. */
-int32_t wn__frontier_pick(const struct wn__frontier *fr, int64_t bytes);
 
 /* ---- the list while it is built ----------------------------------------------------------------------------- */
 enum { WN__CHANCES = 12 }; /* plans that are no policies by hand, and may join once they are placed fully */
 /* Invariant: no plan on the list beats another one, and the list is sorted by seconds. */
 struct wn__building {
     const struct wn__ir *ir;
+    wn_look look; /* of the caller, before each proposal; NULL: none */
     struct wn__pool pool;
     struct wn__recipe base, fine;     /* the blocks of both partitions (partition.c) */
     struct wn__frontier_point *point; /* (n) the list, the fastest first */

@@ -9,7 +9,7 @@
  * The lowering of a run lowers the subgraph: its reuse of dying inputs, recomputation, frees and workspaces are those
  * of a plan, at the price of one block. The subgraph must never be run. */
 #include <string.h>
-#include "../../base/slices.h"
+#include "../../base/interrupt.h"
 #include "../../graph/encode.h"
 #include "planner.h"
 
@@ -376,7 +376,7 @@ int32_t wn__subgraph_try(struct wn__subgraph *x, const int32_t *keep, int32_t n,
 {
     struct wn__schedule *s = NULL;
     memset(out, 0, sizeof *out);
-    WN_TRY(wn__pause());
+    WN_TRY(wn__heed_interrupt());
     write_recipe(x, keep, n);
     WN_TRY(wn__lower(&x->ir, &x->recipe, &s));
     struct meter m = {.x = x, .s = s, .out = out};
