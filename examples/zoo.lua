@@ -13,8 +13,8 @@
 --   GPT-2 355M     354,823,168   4.26           6.29               4.78            5.48               4.67
 --   GPT-2 774M     774,030,080   9.29          12.55              10.01           11.38               9.87
 --   GPT-2 1558M  1,557,611,200  18.69          23.99              19.55           22.02              19.50
---   LLaMA 7B     6,738,415,616  80.86          92.72              82.12           88.33              82.21
---   LLaMA 3 8B   8,030,261,248  96.36         111.14              99.59          106.67             100.08
+--   LLaMA 7B     6,738,415,616  80.86          92.72              82.12           88.33              82.23
+--   LLaMA 3 8B   8,030,261,248  96.36         111.14              99.59          106.67             100.09
 --
 --   Models over images, f32, AdamW: GB, batch x pixels a side; PyTorch by its accounting, with gradients kept
 --   model       parameters  batch     a page says  PyTorch  Wane: save_all  norms, relu again  blocks again  least

@@ -6,8 +6,9 @@
  * Data is a forward value that no state is part of: random numbers, labels, a mask. Like a value that is held already,
  * it crosses no cut, and it is in no block unless a module or a region made it.
  *
- * A weight is a forward value that only parameters feed, and that a node reads which other values feed too: W + a b of
- * low rank, W / |W|. Like a parameter it is an input of every block that reads it, and crosses no cut.
+ * A weight is a forward value that only parameters feed, and that two nodes or more read which other values feed too:
+ * W + a b of low rank, W / |W|, in every step of a loop. Like a parameter it is an input of every block that reads it,
+ * and crosses no cut.
  *
  * A cut is a place in the order of recording that at most one other computed value crosses. A block starts at every
  * edge of a region, and at a cut if both the block before it and the nodes up to the next cut read a state. So Linear
@@ -66,7 +67,7 @@ static void find_data(struct wn__ir *ir)
     }
 }
 
-/* Marks the weights. Fills `fed`, (n): 1 of states and numbers, 2 of parameters and what only they and numbers feed. */
+/* Marks the weights, whose readers it counts first. Fills `fed`, (n): 1 of states and numbers, 2 of parameters and what only they and numbers feed. */
 static void find_weights(struct wn__ir *ir, uint8_t *fed)
 {
     for (int32_t i = 0; i < ir->n; i++) {
@@ -83,9 +84,10 @@ static void find_weights(struct wn__ir *ir, uint8_t *fed)
         fed[i] = least > 0 && most == 2 ? 2 : 0;
         for (int32_t k = 0; k < p->n_in && fed[i] == 0; k++) {
             int32_t v = wn__ir_storage(ir, wn__ir_in(ir, i, k));
-            ir->node[v].is_weight = fed[v] == 2 && wn__ir_is_forward(ir, v);
+            if (fed[v] == 2 && wn__ir_is_forward(ir, v) && ir->node[v].is_weight < 2) ir->node[v].is_weight++;
         }
     }
+    for (int32_t i = 0; i < ir->n; i++) ir->node[i].is_weight = ir->node[i].is_weight == 2;
 }
 
 int32_t wn__ir_reads_sign(const struct wn__ir *ir, int32_t node, int32_t k)

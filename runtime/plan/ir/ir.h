@@ -56,7 +56,7 @@ struct wn__ir_node {
     uint8_t is_read_whole; /* 1: some backward node reads more of its value than which elements are above 0 */
     uint8_t has_effects;   /* 1: a forward effect reads its value, when it is issued for the first time */
     uint8_t is_data;       /* 1: a forward value that no state is part of: inputs, random numbers, what they become */
-    uint8_t is_weight;     /* 1: a forward value that only parameters feed, read where other values are too */
+    uint8_t is_weight;     /* 1: a forward value that only parameters feed, read twice where others are too */
     uint8_t is_reissued;   /* 1: a state in another dtype or layout, computed again at every reader and never kept */
     const char *name;      /* that the script gave it; NULL: none */
     struct wn_type type;   /* of its value */
