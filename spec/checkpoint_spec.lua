@@ -204,7 +204,7 @@ describe('nn.Sequential', function()
             function() return 7 end, note, function(a) return a, nil, 2, 3, 4, 5, 6, 7, 8, nil end }
         assert.are.equal(10, select('#', m(1, 2)))
         assert.are.same({ 2, 3, 0, 1 }, seen)
-        assert.are.equal(8, (select(9, m(nil))))
+        assert.are.equal(8, (select(9, m(0))))
         assert.are.equal(0, select('#', nn.Sequential {}()))
     end)
 end)

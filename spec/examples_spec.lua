@@ -338,8 +338,8 @@ describe('examples/sweep.lua', function()
             table.remove(cells, 1) -- what stands before numbers to the right
             assert.equal(i <= 6 and '4' or '9', cells[1])
             assert.equal(cells[3], cells[4])
-            assert.equal(8, #cells[8])
-            assert.equal(rows[i <= 6 and 1 or 7][8], cells[8])
+            assert.equal(8, #cells[9])
+            assert.equal(rows[i <= 6 and 1 or 7][9], cells[9])
             peaks[i] = bytes(cells[4])
         end
         for _, first in ipairs { 1, 7 } do

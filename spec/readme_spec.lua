@@ -28,7 +28,8 @@ local run, run_file, PREAMBLE = readme.run, readme.run_file, readme.PREAMBLE
 local root = helper.lines('pwd -P')[1]
 
 local function masked(out)
-    return (out:gsub('%d[%d.e+-]* s a step', 'T s a step'):gsub('(loss %d%.%d%d%d)%d*', '%1')
+    return (out:gsub('%d[%d.e+-]* s a step, %d[%d.e+-]* s in', 'T s a step, T s in')
+        :gsub('%d[%d.e+-]* s a step', 'T s a step'):gsub('(loss %d%.%d%d%d)%d*', '%1')
         :gsub('%d[%d.e+-]* s %(roofline', 'T s (roofline')
         :gsub('[+-][%d.]+ %% over saving', 'T %% over saving')
         :gsub('\n[noisy: ]*quartiles %d[^\n]*', '\nquartiles'))

@@ -112,6 +112,7 @@ static int32_t look_at_inits(struct wn_node *const *root, int32_t n, struct wn_s
     struct wn_program *p;
     WN_TRY(plan_inits(root, n, &p));
     *out = p->schedule->summary;
+    wn__program_plan_forget(p); /* nothing has run it */
     wn__program_free(p);
     return WN_OK;
 }

@@ -40,7 +40,7 @@ end
 local gpt = networks.gpt(gpu.size('124M', 'tiny'), gpu.size(2, 2))
 for _, policy in ipairs(networks.policies) do
     for _, is_joint in ipairs { false, true } do
-        local m = wane.measure(gpt.loss, { optimizer = gpt.optimizer, policy = policy, fused = is_joint, steps = 1,
+        local m = wane.measure(gpt.loss, { optimizer = gpt.optimizer, policy = policy, lines = not is_joint, steps = 1,
             warmup = 0 })
         gpu.fact(('GPT, %s, %s: predicted bytes are measured bytes'):format(policy, is_joint and 'one program'
             or 'backward, then the step'), m.exact, ('peak %d, measured %d; reserved %d, measured %d'):format(

@@ -20,7 +20,7 @@ end
 local function measure(name, net, policy, aims)
     local function step() net.optimizer:step(net.loss(), { policy = policy }) end
     local plan = wane.plan(step, { target = 'h200' })
-    local m = wane.measure(net.loss, { optimizer = net.optimizer, fused = true, policy = policy,
+    local m = wane.measure(net.loss, { optimizer = net.optimizer, policy = policy,
         steps = gpu.size(10, 1), warmup = gpu.size(3, 1) })
     gpu.fact(name .. ': predicted bytes are measured bytes', m.exact)
     gpu.number(name .. ': peak', m.peak, 'B', { predicted = m.predicted_peak, most = aims.peak })

@@ -8,7 +8,7 @@ local torch = require 'spec.gpu.torch'
 local wane = require 'wane'
 
 local function measure(name, net, policy, is_joint, theirs)
-    local m = wane.measure(net.loss, { optimizer = net.optimizer, policy = policy, fused = is_joint,
+    local m = wane.measure(net.loss, { optimizer = net.optimizer, policy = policy, lines = not is_joint,
         steps = gpu.size(10, 1), warmup = gpu.size(2, 0) })
     local what = ('%s, %s, %s'):format(name, policy, is_joint and 'one program' or 'backward, then the step')
     gpu.fact(what .. ': predicted bytes are measured bytes', m.exact)

@@ -48,7 +48,7 @@ local function add(name, row, total)
 end
 
 local function profile(name, net)
-    local m = wane.measure(net.loss, { optimizer = net.optimizer, fused = true, policy = 'save_all', profile = true,
+    local m = wane.measure(net.loss, { optimizer = net.optimizer, policy = 'save_all', profile = true,
         steps = gpu.size(5, 1), warmup = gpu.size(3, 1) })
     gpu.fact(name .. ': predicted bytes are measured bytes', m.exact)
     gpu.number(name .. ': the step, not timed inside', m.seconds * 1e3, 'ms', { detail = ('%d captured graphs'):format(

@@ -6,7 +6,7 @@ local wane = require 'wane'
 local array = require 'spec.cases.array'
 
 local net = networks.gpt('tiny', 2)
-wane.measure(net.loss, { optimizer = net.optimizer, fused = true, steps = 1, warmup = 0, policy = 'every(1)' })
+wane.measure(net.loss, { optimizer = net.optimizer, steps = 1, warmup = 0, policy = 'every(1)' })
 local m = wane.measure(net.loss, { optimizer = net.optimizer, steps = 1, warmup = 0, policy = wane.policy.of(function()
     return 'offload'
 end) })

@@ -12,7 +12,7 @@ local display = {}
 -- Lists the blocks of a graph: { path =, nodes = count, row = of plan:by 'block', which has the bytes }; values that
 -- belong to no block come last. Returns the row of the sums beside it.
 local function blocks_of(graph)
-    local groups, list, rows = by.of(graph, 'block'), {}, {}
+    local groups, list, rows = by.of({ graph }, 'block'), {}, {}
     for _, node in ipairs(decide.forward(graph)) do
         local name = by.block(node)
         if not rows[name] and (node.block == 0 or #node.inputs > 0) then

@@ -53,7 +53,7 @@ function step.of(fn, opts, what)
     if not is_optimizer(optimizer) then
         raise(nil, 'value', '%s: optimizer must be an optimizer, got %s', what, errors.describe(optimizer))
     end
-    if type(fn) ~= 'function' then raise(nil, 'value', '%s: expected a function, got %s', what, errors.describe(fn)) end
+    sequence.need_function(fn, what)
     return function()
         local before = program.stepped()
         local loss = fn()

@@ -21,6 +21,11 @@ local tonumber = tonumber
 
 local sequence = {}
 
+--- Raises 'value' for what is no function.
+function sequence.need_function(fn, what)
+    if type(fn) ~= 'function' then raise(nil, 'value', '%s: expected a function, got %s', what, errors.describe(fn)) end
+end
+
 local function handles_of(parts)
     local handles = {}
     for i, part in ipairs(parts) do handles[i] = part.program.handle end
@@ -89,7 +94,7 @@ end
 -- @param also function(request, open Program) -> list of further programs, opened in the same state (optional)
 -- @return list of parts in the order in which they would run
 function sequence.plan(fn, what, prepare, also)
-    if type(fn) ~= 'function' then raise(nil, 'value', '%s: expected a function, got %s', what, errors.describe(fn)) end
+    sequence.need_function(fn, what)
     local parts, since = {}, C.wn_serial()
     local function add(request)
         request.since = since
@@ -172,6 +177,7 @@ end
 -- anything is undone; its programs are closed afterwards
 -- @return the result of look
 function sequence.run(fn, what, opts, look)
+    sequence.need_function(fn, what)
     local id = binding.id(C.wn_sequence(opts.undone and C.WN_SEQUENCE_UNDONE or C.WN_SEQUENCE_RUN))
     local ref, parts, got = binding.Ref(id), {}, nil
     local function listen(p) parts[#parts + 1] = { program = p, request = p.request } end
