@@ -161,7 +161,7 @@ WN_API double wn_step_seconds(int32_t program, int32_t i);
 /* The measurements of the last run of a program, each as the field of wn_summary with its name. */
 struct wn_measured {
     int64_t peak, reserved, peak_kinds[9], at[5];
-    int64_t beside;                   /* that the device held beside the program at its peak */
+    int64_t beside;                   /* that the device held beside the program at its peak, and holds after its run */
     int64_t high_water;               /* the highest byte of the arena that was used */
     int64_t replayed, replayed_bytes; /* values compared, with debug "replay" */
     double seconds;

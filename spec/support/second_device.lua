@@ -33,7 +33,8 @@ end
 local function train(device, policy)
     local loss, parameters = model(device)
     local opt = wane.optim.SGD(parameters, { lr = 1 / 64 })
-    local m = wane.measure(loss, { optimizer = opt, steps = 1, warmup = 0, policy = policy })
+    local m = wane.measure(loss, { optimizer = opt, lines = true, steps = 1, warmup = 0,
+        policy = policy })
     local words = { ('%.17g'):format(m.loss) }
     for _, p in ipairs(parameters) do
         for _, row in ipairs(p:totable()) do

@@ -67,7 +67,8 @@ static void find_data(struct wn__ir *ir)
     }
 }
 
-/* Marks the weights, whose readers it counts first. Fills `fed`, (n): 1 of states and numbers, 2 of parameters and what only they and numbers feed. */
+/* Marks the weights, whose readers it counts first. Fills `fed`, (n): 1 of states and numbers, 2 of parameters and what
+ * only they and numbers feed. */
 static void find_weights(struct wn__ir *ir, uint8_t *fed)
 {
     for (int32_t i = 0; i < ir->n; i++) {
