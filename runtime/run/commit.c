@@ -108,7 +108,7 @@ void wn__commit(struct wn_program *p, struct wn__bases *b)
     keep_effects(p);
     int64_t live = wn__ledger(p->device)->live;
     wn__program_end_first(p, WN_FIRST_COMMIT);
-    /* What states began as ends with this run, so it is no part of what every step has beside it. */
+    /* The data that states began as ends with this run: no later step has it beside it. */
     p->measured.beside -= live - wn__ledger(p->device)->live;
     if (p->taken_results == NULL) count_issues(p);
     spend_roots(p);

@@ -205,7 +205,7 @@ local options = { 'steps', 'warmup', 'policy', 'budget', 'trace', 'profile', unp
 local function policies_of(fn, chosen)
     if not policies.limit_of(chosen) then return chosen and { chosen } or nil end
     local planned, why = step.plan(fn, { policy = chosen })
-    if planned == nil then error(why, 0) end
+    if planned == nil then errors.again(why) end
     local list = {}
     for _, part in ipairs(planned.sequence) do
         if sequence.chooses(part.request) then list[#list + 1] = part.program.policy end
