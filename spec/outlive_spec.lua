@@ -331,6 +331,34 @@ describe('a value beside the loss', function()
         assert.is_false(op.held(far) or op.held(old) or op.held(loss))
     end)
 
+    it('is forgotten with the function that was planned', function()
+        wane.manual_seed(7)
+        local net = nn.Sequential { nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 3) }
+        local opt, x = optim.SGD(net:parameters(), { lr = 0.1 }), wane.randn(5, 8):retain() -- not computed yet
+        local all = {} -- kept from the collector
+        local function loss()
+            all[#all + 1] = net(x):tanh():retain()
+            return (net(x) + all[#all]:detach() * 0):sum()
+        end
+        local function plain() return net(x):sum() end
+        for _, fn in ipairs { plain, loss } do
+            local first = wane.plan(fn)
+            for _, other in ipairs { wane.plan, wane.min_budget, wane.frontier } do
+                other(loss)
+                assert.is_false(pcall(other, function() error(loss()) end))
+                assert.equal(first.peak, wane.plan(fn).peak)
+            end
+            all.planning = coroutine.create(function() wane.plan(function() return coroutine.yield(loss()) end) end)
+            coroutine.resume(all.planning) -- it waits
+            assert.equal(first.peak, wane.plan(fn).peak)
+        end
+        opt:step(plain())
+        for i, h in ipairs(all) do assert.is_false(op.held(h), i) end
+        local l = loss()
+        opt:step(l)
+        assert.is_true(op.held(all[#all]))
+    end)
+
     it('is refused by name where it cannot be one, and the step works without it', function()
         local opt, graph, net = small()
         local loss, best, y = graph()

@@ -220,7 +220,7 @@ int32_t wn_retain(int32_t value)
     if (n->op == WN_OP_DATA && n->stale) return wn__node_lost(n, NULL);
     int32_t is_pending = !n->is_held && !wn__node_is_leaf(n);
     n->retain = n->op == WN_OP_DATA || is_pending;
-    return is_pending ? wn__retained_add(n) : WN_OK;
+    return is_pending ? wn__retained_add(n, wn__sequence_is_planned() ? wn__sequence_now() : NULL) : WN_OK;
 }
 
 int32_t wn_rename(int32_t value, const char *name)

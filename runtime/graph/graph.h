@@ -126,11 +126,16 @@ int32_t wn__past_has(const struct wn_node *n, const struct wn_node *v);
 void wn__past_free(const struct wn__past *past); /* NULL does nothing */
 
 /* ---- retained.c ----------------------------------------------------------------------------------------------- */
+struct wn__retained {
+    struct wn_node *node;
+    const void *by; /* the planned sequence whose function retained it, which computes nothing; NULL: none */
+};
 /* Put a node among the retained values that nothing computed yet (add), or take it out, if it is one (remove). */
-int32_t wn__retained_add(struct wn_node *n);
+int32_t wn__retained_add(struct wn_node *n, const void *by);
 void wn__retained_remove(struct wn_node *n);
+void wn__retained_forget(const void *by); /* takes out those of a planned sequence */
 /* Points *out at the list of these values, which the next change moves, and returns how many there are. */
-int64_t wn__retained(struct wn_node *const **out);
+int64_t wn__retained(const struct wn__retained **out);
 
 /* ---- cell.c --------------------------------------------------------------------------------------------------- */
 /* Makes a cell without storage, at version 1. Counted. */

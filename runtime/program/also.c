@@ -1,6 +1,7 @@
 /* Finds what a program computes beside its losses: values that the request names, and retained values that hang off the
  * graph of the losses. They are roots that nothing differentiates, and become results. */
 #include "program.h"
+#include "sequence.h"
 
 int32_t wn__program_check_also(const struct wn__program_request *r, int32_t i)
 {
@@ -18,21 +19,23 @@ int32_t wn__program_check_also(const struct wn__program_request *r, int32_t i)
     return WN_OK;
 }
 
-/* Appends the retained values that hang off the graph of the losses, which carries the stamp, in record order. */
+/* Appends the retained values that hang off the graph of the losses, which carries the stamp, in record order. Those of
+ * another function that is planned are left out. */
 static int32_t take_retained(struct wn_program *p, int64_t stamp)
 {
-    struct wn_node *const *retained;
-    int64_t n = wn__retained(&retained);
+    const struct wn__retained *list;
+    int64_t n = wn__retained(&list);
     int32_t first = p->n_roots;
     for (int64_t i = 0; i < n; i++) {
-        int32_t shares, at = p->n_roots, is_given = retained[i]->stamp == stamp;
-        for (int32_t k = first - p->n_also; k < first; k++) is_given |= p->root[k] == retained[i];
-        if (is_given) continue;
-        WN_TRY(wn__order_shares(retained[i], stamp, &shares));
+        struct wn_node *node = list[i].node;
+        int32_t shares, at = p->n_roots, is_given = node->stamp == stamp;
+        for (int32_t k = first - p->n_also; k < first; k++) is_given |= p->root[k] == node;
+        if (is_given || (list[i].by != NULL && list[i].by != wn__sequence_now())) continue;
+        WN_TRY(wn__order_shares(node, stamp, &shares));
         if (shares != 1) continue;
-        for (; at > first && p->root[at - 1]->seq > retained[i]->seq; at--) p->root[at] = p->root[at - 1];
-        p->root[at] = retained[i];
-        wn__node_ref(retained[i]);
+        for (; at > first && p->root[at - 1]->seq > node->seq; at--) p->root[at] = p->root[at - 1];
+        p->root[at] = node;
+        wn__node_ref(node);
         p->n_roots++;
         p->n_also++;
     }

@@ -46,7 +46,7 @@ static int32_t check_root(const struct wn_program *p, const struct wn_node *n)
  * retained values. */
 static int32_t take_roots(struct wn_program *p, const struct wn__program_request *r)
 {
-    struct wn_node *const *retained;
+    const struct wn__retained *retained;
     int64_t most = r->n_roots + r->n_updates + wn__retained(&retained);
     p->root = get_array(most, sizeof *p->root);
     p->assigned = get_array(most, sizeof *p->assigned);
@@ -187,7 +187,7 @@ static void name_cell(struct wn_cell *c, int64_t stamp, int32_t *cells)
 static int32_t walk_roots(struct wn_program *p)
 {
     int64_t stamp = wn__node_stamp();
-    struct wn_node *const *retained;
+    const struct wn__retained *retained;
     int32_t by_root = is_backward(p->mode) && !p->joint, losses = p->n_roots - p->n_also;
     int32_t passes = by_root ? losses : 1, cells = 0, code = WN_OK;
     p->root_end = get_array(passes, sizeof *p->root_end);

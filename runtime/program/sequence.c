@@ -124,6 +124,7 @@ void wn__sequence_free(void *sequence)
 {
     struct wn__sequence *s = sequence;
     if (now == s) wn__sequence_enter(NULL);
+    wn__retained_forget(s);
     for (int64_t i = 0; i < s->n; i++) {
         wn__slab_unref(s->cell[i].slab);
         wn__cell_unref(s->cell[i].cell);
