@@ -10,16 +10,15 @@
 #include "../../graph/encode.h"
 #include "../ir/cache.h"
 
-#define PORTFOLIO 50       /* proposals of portfolio.c and evict.c, about */
-#define SOLVED 48          /* points of the chain solver's frontier that are proposed */
-#define FINEST 256         /* most blocks of a fine partition that is solved */
-#define FINE 4096          /* most blocks * classes of blocks of a fine partition that is solved */
-#define NEAR 8             /* the other partition is solved too where the fine one has at least 1/NEAR blocks more */
-#define BELOW 1e6          /* above the ratio of the seconds of any two plans */
-#define CHANCE_NODES 15000 /* most nodes of a graph whose beaten plans get second chances, as recipes take bytes */
-#define LARGE 10000        /* nodes from which on building the list leaves 100 MiB of free memory, which is returned */
-#define STEEP 8            /* proposals in the last 1/STEEP of the list's bytes are placed with more effort */
-#define SHORT 300          /* instructions below which a proposal is placed with more effort */
+#define PORTFOLIO 50     /* proposals of portfolio.c and evict.c, about */
+#define SOLVED 48        /* points of the chain solver's frontier that are proposed */
+#define FINEST 256       /* most blocks of a fine partition that is solved */
+#define FINE 4096        /* most blocks * classes of blocks of a fine partition that is solved */
+#define NEAR 8           /* the other partition is solved too where the fine one has at least 1/NEAR blocks more */
+#define WAIT_NODES 15000 /* most nodes of a graph whose beaten policies by hand wait, as recipes take bytes */
+#define LARGE 10000      /* nodes from which on building the list leaves 100 MiB of free memory, which is returned */
+#define STEEP 8          /* proposals in the last 1/STEEP of the list's bytes are placed with more effort */
+#define SHORT 300        /* instructions below which a proposal is placed with more effort */
 
 /* ---- one proposal --------------------------------------------------------------------------------------------- */
 
@@ -95,50 +94,28 @@ static int32_t meet(struct wn__building *b, const struct wn__recipe *r, int32_t 
     return WN_OK;
 }
 
-/* Returns the gain (wn__frontier_gain) that a beaten point would have if it reserved no more than its bound; 0 if it
- * reserves its bound already. A bound below the list's least bytes gains more than any seconds do. */
-static double gain_of_chance(const struct wn__building *b, const struct wn__frontier_point *p)
+/* Releases a beaten point, but for a policy by hand that might reserve less once it is placed fully: a budget of the
+ * bytes of such a policy must not give a slower plan. Owns the point, on failure too. */
+static int32_t let_go(struct wn__building *b, struct wn__frontier_point *p)
 {
-    if (b->n == 0 || p->bound >= p->reserved) return 0;
-    double gain = wn__frontier_gain(b, p->bound, p->seconds);
-    return p->bound < b->point[b->n - 1].reserved ? gain + BELOW : gain;
-}
-
-/* Keeps a beaten point whose bound would gain, to be placed fully at the end: every policy by hand, and of the others
- * the WN__CHANCES with the greatest gains. Releases the point else. Owns it, on failure too. */
-static int32_t keep_as_chance(struct wn__building *b, struct wn__frontier_point *p)
-{
-    double gain = b->ir->n <= CHANCE_NODES && !b->is_placed ? gain_of_chance(b, p) : 0, least = gain;
-    struct wn__frontier_point *out = NULL;
-    int32_t others = 0;
-    for (int64_t i = 0; i < b->n_chances && gain > 0 && !p->is_by_hand; i++) {
-        if (b->chance[i].is_by_hand) continue;
-        others++;
-        double of = gain_of_chance(b, &b->chance[i]);
-        if (of < least) out = &b->chance[i];
-        least = of < least ? of : least;
-    }
-    int32_t code = WN_OK, has_room = p->is_by_hand || others < WN__CHANCES;
-    if (gain > 0 && has_room) code = wn__grow(&b->chance, &b->chance_capacity, b->n_chances + 1, sizeof *b->chance);
-    if (gain > 0 && has_room && code == WN_OK) out = &b->chance[b->n_chances++];
-    if (gain <= 0 || code != WN_OK || out == NULL) out = p;
-    point_release(out);
-    *out = *p;
+    int32_t waits = p->is_by_hand && p->bound < p->reserved && b->ir->n <= WAIT_NODES;
+    int32_t code = waits ? wn__grow(&b->waiting, &b->waiting_capacity, b->n_waiting + 1, sizeof *b->waiting) : WN_OK;
+    if (waits && code == WN_OK) b->waiting[b->n_waiting++] = *p;
+    else point_release(p);
     return code;
 }
 
 /* Puts a point on the list unless it is beaten, and takes those that it beats from the list. Owns the point. */
 static int32_t insert(struct wn__building *b, struct wn__frontier_point *p)
 {
-    if (is_beaten(b, p)) return keep_as_chance(b, p);
+    if (is_beaten(b, p)) return let_go(b, p);
     int32_t code = WN_OK;
     int64_t n = 0;
     for (int64_t i = 0; i < b->n; i++) {
-        int32_t kept = beats(p, &b->point[i]) ? keep_as_chance(b, &b->point[i]) : WN_OK;
-        WN_KEEP(code, kept);
+        int32_t is_kept = !beats(p, &b->point[i]), let = is_kept ? WN_OK : let_go(b, &b->point[i]);
+        WN_KEEP(code, let);
+        if (is_kept) b->point[n++] = b->point[i];
     }
-    for (int64_t i = 0; i < b->n; i++)
-        if (!beats(p, &b->point[i])) b->point[n++] = b->point[i];
     b->n = n;
     WN_KEEP(code, wn__grow(&b->point, &b->capacity, b->n + 1, sizeof *b->point));
     if (code != WN_OK) {
@@ -156,6 +133,7 @@ static int32_t insert_placed(struct wn__building *b, struct wn__frontier_point *
 {
     struct wn__schedule *s = NULL;
     int32_t code = wn__heed_interrupt();
+    p->is_by_hand = 0;
     if (code == WN_OK) code = wn__compile(b->ir, &p->recipe, NULL, WN__PLACE_FULLY, &s);
     if (code == WN_OK) p->reserved = s->summary.reserved;
     wn__schedule_unref(s);
@@ -164,23 +142,8 @@ static int32_t insert_placed(struct wn__building *b, struct wn__frontier_point *
     return code;
 }
 
-/* Places the chances whose bounds the list does not beat, the greatest gain first. */
-static int32_t place_chances(struct wn__building *b)
-{
-    int32_t code = WN_OK;
-    while (b->n_chances > 0 && code == WN_OK) {
-        struct wn__frontier_point *best = &b->chance[0], p;
-        for (int64_t i = 1; i < b->n_chances; i++)
-            if (gain_of_chance(b, &b->chance[i]) > gain_of_chance(b, best)) best = &b->chance[i];
-        p = *best;
-        *best = b->chance[--b->n_chances];
-        if (gain_of_chance(b, &p) > 0) code = insert_placed(b, &p);
-        else point_release(&p);
-    }
-    return code;
-}
-
-/* Places every plan of the list as a run places it. Some then reserve fewer bytes and beat others. */
+/* Places every plan of the list as a run places it, and those that wait where the list does not beat their bounds. Some
+ * then reserve fewer bytes and beat others. */
 static int32_t place_fully(struct wn__building *b)
 {
     struct wn__frontier_point *rough = b->point;
@@ -188,13 +151,18 @@ static int32_t place_fully(struct wn__building *b)
     int32_t code = WN_OK;
     b->point = NULL;
     b->n = b->capacity = 0;
-    b->is_placed = 1;
     for (int64_t i = 0; i < n; i++) {
         if (code == WN_OK) code = insert_placed(b, &rough[i]);
         else point_release(&rough[i]);
     }
     wn__free(rough);
-    return code == WN_OK ? place_chances(b) : code;
+    while (b->n_waiting > 0) {
+        struct wn__frontier_point *p = &b->waiting[--b->n_waiting];
+        p->reserved = p->bound;
+        if (code == WN_OK && !is_beaten(b, p)) code = insert_placed(b, p);
+        else point_release(p);
+    }
+    return code;
 }
 
 /* Tells the caller how far the list is. Returns WN_INTERRUPT if ^C came, or the caller asks to stop. */
@@ -310,8 +278,8 @@ static int32_t build(struct wn__building *b, struct wn__frontier **out)
     if (code == WN_OK) code = place_fully(b);
     if (code == WN_OK) code = finish(b, out);
     for (int64_t i = 0; i < b->n; i++) point_release(&b->point[i]);
-    for (int64_t i = 0; i < b->n_chances; i++) point_release(&b->chance[i]);
-    wn__free(b->chance);
+    for (int64_t i = 0; i < b->n_waiting; i++) point_release(&b->waiting[i]);
+    wn__free(b->waiting);
     wn__free(b->point);
     wn__free(b->met);
     wn__recipe_release(&b->base);

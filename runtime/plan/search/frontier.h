@@ -20,7 +20,7 @@ struct wn__frontier_point {
     double seconds;       /* of a run, as simulated */
     int32_t recomputed;   /* nodes that the backward computes again */
     int32_t instructions; /* of the schedule */
-    int32_t is_by_hand;   /* 1: people write such a policy, so a budget of its bytes must not give a slower plan */
+    int32_t is_by_hand;   /* 1: a policy that people write, not placed fully yet */
     char name[32]; /* what proposed it: "solved", "sqrt", "segments(4)"; with a "+" at the end if it was edited */
 };
 /* Invariant: from point to point, reserved falls strictly and seconds rise strictly. */
@@ -37,7 +37,6 @@ int32_t wn__frontier_make(struct wn__ir *ir, wn_look look, struct wn__frontier *
 void wn__frontier_unref(struct wn__frontier *fr);
 
 /* ---- the list while it is built ----------------------------------------------------------------------------- */
-enum { WN__CHANCES = 12 }; /* plans that are no policies by hand, and may join once they are placed fully */
 /* Invariant: no plan on the list beats another one, and the list is sorted by seconds. */
 struct wn__building {
     const struct wn__ir *ir;
@@ -48,11 +47,10 @@ struct wn__building {
     int64_t n, capacity;
     uint64_t *met; /* (n_met) hashes of recipes that were offered, so that none is judged twice */
     int64_t n_met, met_capacity;
-    int32_t tried, placed;             /* proposals judged; those of them that were placed */
-    struct wn__frontier_point *chance; /* (n_chances) plans that might join once they are placed fully */
-    int64_t n_chances, chance_capacity;
-    int32_t is_by_hand; /* 1: the proposals are policies by hand */
-    int32_t is_placed;  /* 1: plans are being placed as a run places them, with WN__PLACE_FULLY */
+    int32_t tried, placed;              /* proposals judged; those of them that were placed */
+    int32_t is_by_hand;                 /* 1: the proposals are policies by hand */
+    struct wn__frontier_point *waiting; /* (n_waiting) beaten policies by hand, to be placed fully at the end */
+    int64_t n_waiting, waiting_capacity;
 };
 /* Judges a recipe and puts it on the list unless another plan beats it. Owns the recipe, on failure too. `building` is
  * a struct wn__building: the function is a wn__recipe_sink. */
