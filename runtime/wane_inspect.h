@@ -78,8 +78,8 @@ WN_API int32_t wn_verify(int32_t program);
 enum { WN_SEQUENCE_PLANNED, WN_SEQUENCE_RUN, WN_SEQUENCE_UNDONE };
 /* Returns a handle of a sequence of run points, in one of these ways, or -(status). */
 WN_API int32_t wn_sequence(int32_t mode);
-/* Leaves the sequence under way and enters another (-1: none). Fills *before with the one left; -1: none. */
-WN_API int32_t wn_sequence_enter(int32_t sequence, int32_t *before);
+/* Leaves the sequence under way and enters another; -1: none. */
+WN_API int32_t wn_sequence_enter(int32_t sequence);
 /* Takes it that a program has run, in a planned sequence: its gradients exist and its states have values. Status:
  * WN_UNSUPPORTED when it reads what an earlier program of the sequence computes. */
 WN_API int32_t wn_sequence_add(int32_t program);

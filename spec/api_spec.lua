@@ -22,6 +22,7 @@ local APART = {
     wn_digest = 'reads n bytes', wn_json_cost = 'reads n bytes', wn_release = 'cannot fail',
     wn_warning = 'takes a warning',
     wn_chain_split = 'called below', wn_cost = 'forgets costs', wn_line = 'takes NULL for no line',
+    wn_sequence_enter = 'takes -1 for none',
     wn_anomaly = 'changes later runs', wn_hyper = 'takes nothing and makes a handle, 0 too',
 }
 

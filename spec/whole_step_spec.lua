@@ -291,6 +291,82 @@ describe('a measurement without an optimizer', function()
     end)
 end)
 
+describe('a measurement inside of a function', function()
+    local model, x = nn.Sequential { nn.Linear(24, 96), nn.Tanh(), nn.Linear(96, 4) }, wane.eval(wane.randn(50, 24))
+    local function inner() return (model(x) ^ 2):sum() end
+    -- Ways to measure that leave nothing behind. The result is compared with that of outside.
+    local QUIET = {
+        measure = function() return wane.measure(inner, { steps = 1, warmup = 0 }).peak end,
+        ['under a budget'] = function()
+            return wane.measure(inner, { steps = 1, budget = wane.min_budget(inner) }).exact
+        end,
+        check = function() return wane.check(inner, { policy = 'recompute_all' }).compared end,
+        ['gradient error'] = function() return tostring(wane.gradient_error(inner, { policy = 'recompute_all' })) end,
+        twice = function()
+            return wane.measure(function()
+                wane.check(inner, { policy = 'recompute_all' })
+                return inner()
+            end, { steps = 1 }).exact
+        end,
+        plan = function() return wane.plan(inner, { policy = 'sqrt' }).peak end,
+    }
+    local function optimizer() return optim.Adam(model:parameters(), { lr = 0.01, clip_norm = 1 }) end
+
+    for name, quiet in pairs(QUIET) do
+        it('that is measured is no part of it: ' .. name, function()
+            local opt = optimizer()
+            opt:step(inner())
+            model:zero_grad() -- here and below: a measurement counts gradients that exist
+            local expected = quiet()
+            for _, opts in ipairs { {}, { optimizer = opt }, { optimizer = opt, lines = true } } do
+                opts.steps = 1
+                local peak, got = wane.measure(inner, opts).peak, nil
+                local m = wane.measure(function()
+                    model:zero_grad()
+                    got = quiet()
+                    return inner()
+                end, opts)
+                assert.equal(expected, got)
+                assert.is_true(m.exact, tostring(m))
+                assert.equal(peak, m.peak)
+            end
+        end)
+    end
+
+    it('that tries its gradients first is exact', function()
+        local opt = optimizer()
+        for _, lines in ipairs { false, true } do
+            wane.anomaly(true)
+            local ok, m = pcall(wane.measure, inner, { optimizer = opt, lines = lines, steps = 2 })
+            wane.anomaly(false)
+            assert.is_true(ok and m.exact, tostring(m))
+            assert.equal(wane.plan(inner, { optimizer = opt, lines = lines }).peak, m.peak)
+        end
+    end)
+
+    it('that trains, or in a function that is planned, is refused, and the next call works', function()
+        local opt = optimizer()
+        local function train() return wane.measure(inner, { optimizer = opt, steps = 1 }) end
+        for _, outer in ipairs { wane.plan, wane.measure, wane.min_budget, wane.check } do
+            local ok, why = pcall(outer, function()
+                train()
+                return inner()
+            end)
+            assert.is_false(ok)
+            assert.matches('wane.measure: it .*call it outside of that function', tostring(why))
+        end
+        for name, quiet in pairs(QUIET) do
+            local ok, why = pcall(wane.plan, function()
+                quiet()
+                return inner()
+            end)
+            assert.equal(name == 'plan', ok, name)
+            if not ok then assert.matches('planned, where nothing runs; call it outside', tostring(why)) end
+        end
+        assert.is_true(train().exact)
+    end)
+end)
+
 describe('options of former versions', function()
     it('say what to write', function()
         local model = nn.Linear(2, 2)

@@ -2,8 +2,6 @@
 #include "api.h"
 #include "../program/sequence.h"
 
-static int32_t entered = -1; /* handle of the sequence under way; -1: none */
-
 int32_t wn_sequence(int32_t mode)
 {
     int32_t code = wn__enter();
@@ -16,14 +14,12 @@ int32_t wn_sequence(int32_t mode)
     return id;
 }
 
-int32_t wn_sequence_enter(int32_t sequence, int32_t *before)
+int32_t wn_sequence_enter(int32_t sequence)
 {
     WN_TRY(wn__enter());
-    WN_TRY(wn__need(before, "sequence"));
     struct wn__sequence *s = sequence == -1 ? NULL : wn__handle_get(sequence, WN_HANDLE_SEQUENCE);
     if (s == NULL && sequence != -1) return WN_VALUE;
-    *before = wn__sequence_enter(s) == NULL ? -1 : entered;
-    entered = sequence;
+    wn__sequence_enter(s);
     return WN_OK;
 }
 

@@ -110,14 +110,12 @@ static void enter(struct wn__sequence *s)
     }
 }
 
-struct wn__sequence *wn__sequence_enter(struct wn__sequence *s)
+void wn__sequence_enter(struct wn__sequence *s)
 {
-    struct wn__sequence *before = now;
-    if (before == s) return before;
-    if (before != NULL) leave(before);
+    if (now == s) return;
+    if (now != NULL) leave(now);
     now = s;
     if (s != NULL) enter(s);
-    return before;
 }
 
 void wn__sequence_free(void *sequence)

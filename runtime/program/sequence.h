@@ -15,8 +15,8 @@ struct wn__sequence;
 
 struct wn__sequence *wn__sequence_new(int32_t mode /* WN_SEQUENCE_ */); /* NULL: WN_OOM */
 void wn__sequence_free(void *sequence);
-/* Leaves the one under way and enters `s` (NULL: none). Cannot fail. Returns the one that was under way. */
-struct wn__sequence *wn__sequence_enter(struct wn__sequence *s);
+/* Leaves the one under way and enters `s` (NULL: none). Cannot fail. */
+void wn__sequence_enter(struct wn__sequence *s);
 struct wn__sequence *wn__sequence_now(void);
 /* Returns whether a planned sequence is under way: nothing runs then. */
 int32_t wn__sequence_is_planned(void);

@@ -284,11 +284,11 @@ static void sequence(struct bytes *b)
 {
     struct wn_beside beside[ARRAY];
     int64_t kinds[9];
-    int32_t programs[ARRAY], before, n = list(b, programs);
+    int32_t programs[ARRAY], n = list(b, programs);
     switch (take(b) % 8) {
-    case 0: wn_sequence_enter(keep(wn_sequence(take(b) % 4)), &before); break;
-    case 1: wn_sequence_enter(pick(b), &before); break;
-    case 2: wn_sequence_enter(-1, &before); break;
+    case 0: wn_sequence_enter(keep(wn_sequence(take(b) % 4))); break;
+    case 1: wn_sequence_enter(pick(b)); break;
+    case 2: wn_sequence_enter(-1); break;
     case 3: wn_sequence_add(pick(b)); break;
     case 4: wn_decide_by(pick(b), take(b) % 4); break;
     case 5: wn_sequence_undo(pick(b)); break;
@@ -363,8 +363,7 @@ static void begin(void)
 
 static void end(void)
 {
-    int32_t before;
-    wn_sequence_enter(-1, &before);
+    wn_sequence_enter(-1);
     wn_debug("fail_alloc", 0);
     wn_debug("fail_fetch", 0);
     static const char *const options[] = {"poison",       "check",        "replay",   "trace",

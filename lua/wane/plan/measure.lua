@@ -222,8 +222,8 @@ end
 -- result:by 'op', 'path', 'type' and 'phase' are tables of calls, seconds, shares, GFLOP/s or GB/s, and the first two
 -- print) }
 -- @return Result, printable
--- @raise 'value' for wrong options and for a function that trains without `optimizer`; 'budget' where no plan of the
--- step fits; errors of the run
+-- @raise 'value' for wrong options, for a function that trains without `optimizer`, and inside of a function that is
+-- planned, or, with `optimizer`, measured; 'budget' where no plan of the step fits; errors of the run
 -- @usage
 -- local m = wane.measure(function() return model(x):sum() end, { steps = 2, policy = 'recompute_all' })
 -- print(m.exact, m.peak == m.predicted_peak) --> true	true

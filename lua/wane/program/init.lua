@@ -49,12 +49,20 @@ scoped.register('counter', function(value)
     return before
 end)
 
-local before_sequence = binding.new('int32_t[1]')
+local sequence_now = -1 -- handle of the sequence under way; -1: none
 
 scoped.register('sequence', function(handle)
-    check(C.wn_sequence_enter(handle, before_sequence))
-    return before_sequence[0]
+    local before = sequence_now
+    check(C.wn_sequence_enter(handle))
+    sequence_now = handle
+    return before
 end)
+
+--- Returns the handle of the sequence under way, the innermost one, or -1.
+function program.sequence()
+    scoped.sync()
+    return sequence_now
+end
 
 local prepare -- function(request) -> the request that runs in its place, while a step is measured; nil: none is
 
@@ -261,11 +269,11 @@ function Program:run()
 end
 
 local runs = 0 -- run points so far
-local stepped = 0 -- those that differentiate or update, planned ones too
+local stepped = {} -- handle of a sequence, or -1 -> how many of its run points differentiate or update
 
---- Returns how many run points have differentiated or updated so far, while planning too.
+--- Returns how many run points of the sequence under way have differentiated or updated so far, while planning too.
 function program.stepped()
-    return stepped
+    return stepped[program.sequence()] or 0
 end
 
 --- Plans and runs the program. A plan that had to be made is counted (program/replan.lua).
@@ -295,7 +303,7 @@ end
 -- @return Program; while planning, the result of the capture
 function program.run(request)
     scoped.sync()
-    if request.mode ~= 'eval' and request.mode ~= 'assign' then stepped = stepped + 1 end
+    if request.mode ~= 'eval' and request.mode ~= 'assign' then stepped[sequence_now] = program.stepped() + 1 end
     if capture then return capture(request) end
     local p = open(prepare and prepare(request) or request)
     local ok, why = errors.pcall(p.go, p)

@@ -167,7 +167,20 @@ local function run_loss(result, what)
     program.run(request)
 end
 
---- Runs a function, and notes its run points.
+-- Refuses to run inside of another sequence, except what leaves nothing behind inside of one that runs.
+local function refuse_inside(what, undone)
+    if program.is_planning() then
+        raise(nil, 'value', '%s: it is called by a function that is planned, where nothing runs; call it outside of '
+            .. 'that function', what)
+    end
+    if program.sequence() ~= -1 and not undone then
+        raise(nil, 'value', '%s: it trains, and is called by a function that is measured itself; call it outside of '
+            .. 'that function, or leave out the optimizer here', what)
+    end
+end
+
+--- Runs a function, and notes its run points. It may be called by a function that is run so, where it leaves nothing
+-- behind: what runs in the inner one is no part of the outer one.
 -- @param fn function() that runs a step; one without a run point returns the loss, whose backward runs
 -- @param what opens messages
 -- @param opts { policies = list of those of the run points that choose, in order; the last one is of all that follow;
@@ -176,11 +189,15 @@ end
 -- @param look function(parts, result of fn, bytes that the device holds beside the step), called when all ran, before
 -- anything is undone; its programs are closed afterwards
 -- @return the result of look
+-- @raise 'value' where a function is planned, and, for one that is not undone, where another one is measured
 function sequence.run(fn, what, opts, look)
     sequence.need_function(fn, what)
+    refuse_inside(what, opts.undone)
     local id = binding.id(C.wn_sequence(opts.undone and C.WN_SEQUENCE_UNDONE or C.WN_SEQUENCE_RUN))
     local ref, parts, got = binding.Ref(id), {}, nil
-    local function listen(p) parts[#parts + 1] = { program = p, request = p.request } end
+    local function listen(p)
+        if program.sequence() == id then parts[#parts + 1] = { program = p, request = p.request } end
+    end
     local counter = opts.undone and C.wn_counter()
     local ok, why = errors.pcall(scoped, 'sequence', id, scoped, 'listen', listen, scoped, 'prepare',
         preparing(opts), function()
