@@ -25,11 +25,11 @@ static int32_t take_retained(struct wn_program *p, int64_t stamp)
 {
     const struct wn__retained *list;
     int64_t n = wn__retained(&list);
-    int32_t first = p->n_roots;
+    int32_t first = p->n_roots, given = first - p->n_also; /* the request named root[given .. first) */
     for (int64_t i = 0; i < n; i++) {
         struct wn_node *node = list[i].node;
         int32_t shares, at = p->n_roots, is_given = node->stamp == stamp;
-        for (int32_t k = first - p->n_also; k < first; k++) is_given |= p->root[k] == node;
+        for (int32_t k = given; k < first; k++) is_given |= p->root[k] == node;
         if (is_given || (list[i].by != NULL && list[i].by != wn__sequence_now())) continue;
         WN_TRY(wn__order_shares(node, stamp, &shares));
         if (shares != 1) continue;

@@ -42,7 +42,7 @@ end)
 -- Plans the frontier of an open program and returns the number of points. The library hears ^C meanwhile.
 local function count_points(handle)
     local n = C.wn_frontier(handle, look)
-    if failed then error(failed, 0) end
+    if failed then errors.again(failed) end
     return binding.id(n)
 end
 
