@@ -382,6 +382,9 @@ describe('options of former versions', function()
             assert.matches('lines = true', tostring(why))
         end
         for _, call in ipairs { wane.measure, wane.plan, wane.frontier, wane.min_budget } do
+            local gone, words = pcall(call, loss, { optimizer = opt, fused = true })
+            assert.is_false(gone)
+            assert.matches('lines = true', tostring(words))
             local ok, why = pcall(call, loss, { lines = true })
             assert.is_false(ok)
             assert.matches('give optimizer =', tostring(why))

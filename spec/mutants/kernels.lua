@@ -186,8 +186,8 @@ return {
     {
         name = 'cross-entropy pulls at ignored labels',
         file = 'kernels/cpu/crossentropy.c',
-        old = 'counts ? value : (T)0);',
-        new = 'value);',
+        old = 'if (counts) {',
+        new = 'if (!counts) label = 0; {',
         spec = 'spec/rewrite_spec.lua',
         filter = 'cross',
     },

@@ -59,8 +59,8 @@ return {
     {
         name = 'a weight made of parameters holds all blocks together',
         file = 'runtime/plan/ir/blocks.c',
-        old = 'ir->node[v].is_weight = fed[v] == 2 && wn__ir_is_forward(ir, v);',
-        new = 'ir->node[v].is_weight = 0;',
+        old = 'ir->node[i].is_weight = ir->node[i].is_weight == 2;',
+        new = 'ir->node[i].is_weight = 0;',
         spec = 'spec/loops_spec.lua',
     },
     {

@@ -2,6 +2,7 @@
 -- @module wane.plan.fit
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
+local plan = require 'wane.plan'
 local step = require 'wane.plan.step'
 
 local raise = errors.raise
@@ -26,7 +27,7 @@ local fit = {}
 -- end, { budget = '16 KiB', most = 1024 })
 -- print(n, plan.reserved <= 16 * wane.KiB)
 function fit.fit(fn_of, opts)
-    opts = errors.check_options(opts, options, 'wane.fit')
+    opts = plan.check_options(opts, options, 'wane.fit')
     if type(fn_of) ~= 'function' then
         raise(nil, 'value', 'wane.fit: expected a function(n) that returns a step, got %s', errors.describe(fn_of))
     end

@@ -193,7 +193,7 @@ end
 -- local frontier = wane.frontier(loss, { points = 5 })
 -- print(wane.plan(loss, { policy = frontier[#frontier].policy }).reserved == frontier[#frontier].reserved) --> true
 function frontier.frontier(fn, opts)
-    opts = errors.check_options(opts, { 'points', 'policy', 'target', unpack(step.options) }, 'wane.frontier')
+    opts = plan.check_options(opts, { 'points', 'policy', 'target', unpack(step.options) }, 'wane.frontier')
     local count = errors.count(opts.points or 50, 'wane.frontier: points', 2, 10000)
     local list = open(fn, opts, 'wane.frontier', by_hand)
     local self = setmetatable({ heuristics = {} }, Frontier)
@@ -213,7 +213,7 @@ end
 -- @usage
 -- print(wane.min_budget(function() return model(x):sum() end))
 function frontier.min_budget(fn, opts)
-    opts = errors.check_options(opts, { 'policy', 'target', unpack(step.options) }, 'wane.min_budget')
+    opts = plan.check_options(opts, { 'policy', 'target', unpack(step.options) }, 'wane.min_budget')
     local list = open(fn, opts, 'wane.min_budget')
     local ok, least = errors.pcall(step.least, list)
     sequence.close(list)

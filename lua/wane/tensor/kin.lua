@@ -92,7 +92,7 @@ end
 
 --- Returns float x; the program that runs it raises where an element is not from `least` to `most`.
 -- @param what kind of the element, for the message: 0 a weight, 1 a number of positions, 2 a probability
--- @internal
+-- @within Internal
 function kin.within(x, what, least, most)
     local at = op.attrs()
     at.n = 1
