@@ -187,7 +187,7 @@ return {
         name = 'cross-entropy pulls at ignored labels',
         file = 'kernels/cpu/crossentropy.c',
         old = 'if (counts) {',
-        new = 'if (!counts) label = 0; {',
+        new = 'if (counts || (label = 0) == 0) {',
         spec = 'spec/rewrite_spec.lua',
         filter = 'cross',
     },
