@@ -261,12 +261,13 @@ describe('a long chain', function()
         return os.clock() - started, frontier
     end
 
-    -- The limits of seconds are generous, because a machine may be busy. spec/bench/planner.lua says what planning
-    -- takes.
+    -- The limits of seconds are generous, because a machine may be busy, and more so under the sanitizers.
+    -- spec/bench/planner.lua says what planning takes.
+    local slower = (os.getenv 'WANE_LIB' or ''):find('asan', 1, true) and 4 or 1
     it('is planned whole in seconds at most: GPT-2 774M', function()
         local c = chains.gpt(36, 1024, 1280, 20, 50257, 1)
         local seconds, frontier = seconds_of(c)
-        assert.is_true(seconds < 3, tostring(seconds))
+        assert.is_true(seconds < 3 * slower, tostring(seconds))
         assert.equal(0, frontier.slack)
         assert.is_true(#frontier > 100)
         for k = 1, #frontier, math.ceil(#frontier / 8) do
@@ -278,7 +279,7 @@ describe('a long chain', function()
     it('is planned whole in seconds at most: 52 stages without an equal pair, 6 options each', function()
         local c = chains.varied(52, 6, 3)
         local seconds, frontier = seconds_of(c)
-        assert.is_true(seconds < 5, tostring(seconds))
+        assert.is_true(seconds < 5 * slower, tostring(seconds))
         assert.is_true(frontier.slack < 0.005 * frontier[#frontier].time)
         assert.is_true(#frontier > 1000)
         for k = 1, #frontier, math.ceil(#frontier / 4) do

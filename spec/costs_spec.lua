@@ -130,7 +130,7 @@ describe('seconds of a plan', function()
         file:write [[local wane, n = require 'wane', 0
             local m = wane.nn.Linear(64, 64)
             local function loss() n = n + 1 return m(wane.ones(256, 64)):sum() end
-            local ok, e = pcall(wane.profile, loss, { steps = 600 })
+            local ok, e = pcall(wane.profile, loss, { steps = 600, anyway = true })
             print(tostring(e), n > 0 and 'recorded' or 'nothing was recorded')
             os.exit(ok and 0 or 1)]]
         file:close()
