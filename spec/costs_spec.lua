@@ -127,12 +127,13 @@ describe('seconds of a plan', function()
         local where = helper.lines 'mktemp -d'[1]
         finally(function() helper.lines('rm -rf ' .. where) end)
         local file = assert(io.open(where .. '/x.lua', 'wb'))
-        file:write [[local wane, n = require 'wane', 0
+        local text = [[local wane, n = require 'wane', 0
             local m = wane.nn.Linear(64, 64)
             local function loss() n = n + 1 return m(wane.ones(256, 64)):sum() end
-            local ok, e = pcall(wane.profile, loss, { steps = 600, anyway = true })
+            local ok, e = pcall(wane.profile, loss, { steps = STEPS, anyway = true })
             print(tostring(e), n > 0 and 'recorded' or 'nothing was recorded')
             os.exit(ok and 0 or 1)]]
+        file:write((text:gsub('STEPS', before and 20000 or 600)))
         file:close()
         local command = ('env -u XDG_CACHE_HOME -u WANE_COSTS %s %s build/wane run %s/x.lua'):format(environment,
             before or '', where)
@@ -158,7 +159,7 @@ describe('seconds of a plan', function()
 
     it('are counted at a terminal while they are measured', function()
         local text = profiled('HOME=WHERE TERM=xterm', native.terminal())
-        assert.matches('\r\27%[K%d+/600  [^\r]*turns of the plans', text)
+        assert.matches('\r\27%[K%d+/20000  [^\r]*turns of the plans', text)
         assert.matches('\r\27%[K[^\r]*op ', text) -- the line is cleared before the table
     end)
 

@@ -339,7 +339,12 @@ static int32_t shape_within(struct wn_desc *d)
     return wn__like_first(d);
 }
 
-const struct wn__rules wn__rules_within = {shape_within, cost_cheap, NULL};
+static void grad_within(struct wn__grad *g)
+{
+    if (wn__wants(g, 0)) g->dx[0] = g->dy;
+}
+
+const struct wn__rules wn__rules_within = {shape_within, cost_cheap, grad_within};
 
 /* ---- cast ------------------------------------------------------------------------------------------ */
 static int32_t shape_cast(struct wn_desc *d)

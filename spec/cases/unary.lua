@@ -116,7 +116,10 @@ return {
     isfinite = test('isfinite', function(v) return v - v == 0 end),
     within = {
         cases = {
-            { name = 'all of them', inputs = { { 3, 700, gen = 'positive' } }, exact = true, only = 'f32',
+            { name = 'all of them', inputs = { { 2, 3, gen = 'positive' } }, exact = true, grad = true,
+                call = function(_, x) return record('within', { x }, { n = 1, f = { 0, 1e9 } }) end,
+                ref = function(x) return array.map(function(v) return v end, x) end },
+            { name = 'all of many', inputs = { { 3, 700, gen = 'positive' } }, exact = true, only = 'f32',
                 call = function(_, x) return record('within', { x }, { n = 1, f = { 0, 1e9 } }) end,
                 ref = function(x) return array.map(function(v) return v end, x) end },
         },

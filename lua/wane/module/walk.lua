@@ -155,6 +155,7 @@ local function descend(m, prefix, on_module, on_state, seen, lost)
 end
 
 --- Calls on_module(path, m) and on_state(path, p, owner) for a module and all inside, each once.
+-- @param m module
 -- @param prefix path of the module
 -- @param on_module function, or nil
 -- @param on_state function, or nil

@@ -91,7 +91,10 @@ function kin.linspace(start, stop, count, opts)
 end
 
 --- Returns float x; the program that runs it raises where an element is not from `least` to `most`.
+-- @param x float tensor
 -- @param what kind of the element, for the message: 0 a weight, 1 a number of positions, 2 a probability
+-- @param least the least number that passes
+-- @param most the largest one
 -- @within Internal
 function kin.within(x, what, least, most)
     local at = op.attrs()
