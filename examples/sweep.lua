@@ -5,33 +5,34 @@
 --
 -- It printed (2 cores, the CPU device, other work beside it):
 --
---   depth  policy         peak predicted    measured    reserved   s/step  recomputed  digest
---   -----  -------------  --------------  ----------  ----------  -------  ----------  --------  -
---       4  save_all           33,693,696  33,693,696  33,900,800  0.01948           0  c7a20c69  *
---       4  sqrt               24,653,312  24,653,312  24,860,928  0.02215          26  c7a20c69
---       4  every(2)           24,653,312  24,653,312  24,860,928  0.02445          52  c7a20c69
---       4  recompute_all      20,133,120  20,133,120  20,531,456  0.02392          48  c7a20c69  *
---       4  attention          27,402,240  27,402,240  27,613,440  0.02094           8  c7a20c69  *
---       4  MLP                24,256,512  24,256,512  24,463,616  0.02113           8  c7a20c69  *
---       9  save_all           74,089,216  74,089,216  74,501,888  0.04372           0  5712cea8  *
---       9  sqrt               46,968,064  46,968,064  46,989,056  0.05262          80  5712cea8  *
---       9  every(2)           42,447,872  42,447,872  42,655,488  0.05663         116  5712cea8
---       9  recompute_all      37,927,680  37,927,680  38,326,016  0.05433         108  5712cea8  *
---       9  attention          59,933,440  59,933,440  60,346,112   0.0484          18  5712cea8  *
---       9  MLP                48,923,392  48,923,392  49,336,064  0.04875          18  5712cea8  *
---   12 points: 12 measured; * marks what no other policy beats in peak and seconds
+--   depth  policy         peak predicted    measured    reserved   s/step  in programs  recomputed  digest
+--   -----  -------------  --------------  ----------  ----------  -------  -----------  ----------  --------  -------
+--       4  save_all           33,693,696  33,693,696  33,900,800  0.05328      0.05253           0  8003ffab   noisy
+--       4  sqrt               24,653,312  24,653,312  24,860,928  0.03616      0.03508          26  8003ffab   noisy
+--       4  every(2)           24,653,312  24,653,312  24,860,928  0.03985      0.03927          52  8003ffab
+--       4  recompute_all      20,133,120  20,133,120  20,531,456  0.03899      0.03799          48  8003ffab  *
+--       4  attention          27,402,240  27,402,240  27,613,440  0.03435      0.03382           8  8003ffab  *
+--       4  MLP                24,256,512  24,256,512  24,463,616  0.03581      0.03516           8  8003ffab  *
+--       9  save_all           74,089,216  74,089,216  74,501,888  0.07109      0.06985           0  0306d39b  *
+--       9  sqrt               46,968,064  46,968,064  46,989,056  0.09858       0.0976          80  0306d39b   noisy
+--       9  every(2)           42,447,872  42,447,872  42,655,488  0.08424      0.08347         116  0306d39b  * noisy
+--       9  recompute_all      37,927,680  37,927,680  38,326,016   0.1003      0.09947         108  0306d39b  *
+--       9  attention          59,933,440  59,933,440  60,346,112  0.09027      0.08933          18  0306d39b
+--       9  MLP                48,923,392  48,923,392  49,336,064   0.0868      0.08598          18  0306d39b
+--   12 points: 12 measured; * marks what no other policy beats in peak and seconds; 4 of 12 noisy (the worst:
+--     spread 132 %, load 0.9 on 2 cores): measure again on a quiet machine, or with more repeats
 --
 --   for each extra millisecond of a step, against save_all:
---     4 sqrt             8.62 MiB saved, 3.23 MiB a ms
---     4 every(2)         8.62 MiB saved, 1.74 MiB a ms
---     4 recompute_all   12.93 MiB saved, 2.92 MiB a ms
---     4 attention        6.00 MiB saved, 4.12 MiB a ms
---     4 MLP              9.00 MiB saved, 5.45 MiB a ms
---     9 sqrt            25.86 MiB saved, 2.90 MiB a ms
---     9 every(2)        30.18 MiB saved, 2.34 MiB a ms
---     9 recompute_all   34.49 MiB saved, 3.25 MiB a ms
---     9 attention       13.50 MiB saved, 2.88 MiB a ms
---     9 MLP             24.00 MiB saved, 4.77 MiB a ms
+--     4 sqrt             8.62 MiB saved, no extra time measured
+--     4 every(2)         8.62 MiB saved, no extra time measured
+--     4 recompute_all   12.93 MiB saved, no extra time measured
+--     4 attention        6.00 MiB saved, no extra time measured
+--     4 MLP              9.00 MiB saved, no extra time measured
+--     9 sqrt            25.86 MiB saved, 0.93 MiB a ms
+--     9 every(2)        30.18 MiB saved, 2.22 MiB a ms
+--     9 recompute_all   34.49 MiB saved, 1.16 MiB a ms
+--     9 attention       13.50 MiB saved, 0.69 MiB a ms
+--     9 MLP             24.00 MiB saved, 1.49 MiB a ms
 --
 --   wrote sweep.svg, sweep.csv, sweep.html to examples/out (or --out)
 local root = arg[0]:match('^(.*)/examples/[^/]*$') or (arg[0]:match('^examples/') and '.') or '..'
