@@ -73,8 +73,8 @@ WN_API int32_t wn_verify(int32_t program);
 
 /* ---- steps of several run points: program/sequence.h ------------------------------------------------------------- */
 
-/* How the run points of a step are noted: PLANNED, programs are opened as if those before them had run; RUN, they run;
- * UNDONE, they run, and wn_sequence_undo puts back what they wrote. */
+/* Names the ways to note the run points of a step: PLANNED, programs are opened as if those before them had run; RUN,
+ * they run; UNDONE, they run, and wn_sequence_undo puts back what they wrote. */
 enum { WN_SEQUENCE_PLANNED, WN_SEQUENCE_RUN, WN_SEQUENCE_UNDONE };
 /* Returns a handle of a sequence of run points, in one of these ways, or -(status). */
 WN_API int32_t wn_sequence(int32_t mode);

@@ -368,6 +368,28 @@ describe('a measurement inside of a function', function()
 end)
 
 describe('options of former versions', function()
+    it('are those that rows of a sweep resume under, where the sweep names no form of a step', function()
+        local out = os.tmpname()
+        os.remove(out)
+        finally(function() os.remove(out) end)
+        local function build()
+            local model, x = nn.Linear(8, 2), wane.eval(wane.randn(4, 8))
+            return function() return model(x):sum() end, model, optim.Adam(model:parameters())
+        end
+        local function run(policies, lines)
+            return wane.sweep { build = build, grid = { policy = policies }, isolate = false, out = out, repeats = 1,
+                resume = true, lines = lines }:run()
+        end
+        for _, lines in ipairs { true, false } do
+            run({ 'save_all' }, lines)
+            local resumed = run { 'save_all', 'recompute_all' }
+            assert.equal(lines, resumed.settings.lines)
+            assert.equal(resumed:rows()[1].script, resumed:rows()[2].script)
+            assert.is_false((pcall(run, { 'save_all' }, not lines)))
+            os.remove(out)
+        end
+    end)
+
     it('say what to write', function()
         local model = nn.Linear(2, 2)
         local opt = optim.SGD(model:parameters(), { lr = 0.1 })

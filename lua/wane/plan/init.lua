@@ -204,8 +204,8 @@ end
 -- live = (bytes), seconds =, store = (number of the allocation that the instruction makes or frees), copy = (number of
 -- the value), is_free =, counts = (whether its bytes are live bytes), inplace = (input that it overwrites) }. A
 -- transfer also has link = ('to disk', 'from disk', 'to host' or 'from host') and takes = (its seconds on that link).
--- Of a step of several run points these are the instructions of all, one run point after the other; program and at say
--- which Program an instruction is of, and its number there, from 0.
+-- A step of several run points lists the instructions of all, one run point after the other. Fields `program` and `at`:
+-- the Program of an instruction, and its number in that program, from 0.
 -- @usage
 -- print(wane.plan(function() return model(x):sum() end):schedule())
 function Plan:schedule()
