@@ -270,7 +270,7 @@ mutants: all
 # ---- installing it --------------------------------------------------------------------------------------------
 # The libraries lie in LIBDIR, with links to them beside the Lua files, where ffi.lua looks first; so any place works with
 # nothing exported. The public headers go to INCDIR/wane, with the headers that they include. The examples look for
-# Wane's Lua files beside their folder, so a link stands there too.
+# Wane's Lua files beside their folder, so a link stands there too, and another one where `wane.zoo` is looked for.
 version = $(shell sed -n 's/^    return "\([0-9.]*\)";/\1/p' runtime/api/library.c)
 libraries = $(LIBRARY) $(wildcard build/libwane_cuda.so)
 at = '$(DESTDIR)$(1)'
@@ -298,6 +298,7 @@ install: all
 	$(Q)for folder in examples $(filter-out %/out,$(patsubst %/,%,$(wildcard examples/*/))); do \
 	  install -D -m 644 -t $(call at,$(DATADIR)/wane)/$$folder $$(find $$folder -maxdepth 1 -type f) || exit 1; done
 	$(Q)ln -sfrn $(call at,$(LUADIR)) $(call at,$(DATADIR)/wane/lua)
+	$(Q)ln -sfrn $(call at,$(DATADIR)/wane/examples/zoo) $(call at,$(LUADIR)/wane/zoo)
 	$(Q)LUAJIT='$(LUAJIT)' build/wane man > $(call at,$(DATADIR)/man/man1/wane.1)
 	$(Q)for file in $(COMPLETIONS); do \
 	  LUAJIT='$(LUAJIT)' build/wane completion $${file%%[-/]*} > $(call at,$(DATADIR))/$$file || exit 1; done

@@ -93,9 +93,9 @@
 --   allocated   17,180,928   49,928,448
 --   reserved    53,712,128   53,798,656
 local root = arg[0]:match('^(.*)/examples/[^/]*$') or (arg[0]:match('^examples/') and '.') or '..'
-package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/examples/?.lua;' .. package.path
+package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path
 local wane = require 'wane'
-local gpt2 = require 'zoo.gpt2'
+local gpt2 = require 'wane.zoo.gpt2'
 local measure, system = require 'wane.plan.measure', require 'wane.system'
 local new_progress = require('wane.report.progress').new
 local optim, exact = wane.optim, wane.bytes.exact

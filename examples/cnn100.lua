@@ -41,9 +41,9 @@
 --   - "Checkpoints do not support view": a reshape in a segment is an alias, here and there; nn.Flatten is no
 --     obstacle.
 local root = arg[0]:match('^(.*)/examples/[^/]*$') or (arg[0]:match('^examples/') and '.') or '..'
-package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/examples/?.lua;' .. package.path
+package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path
 local wane = require 'wane'
-local cnn100 = require 'zoo.cnn100'
+local cnn100 = require 'wane.zoo.cnn100'
 local text = require 'wane.report.table'
 
 local exact = wane.bytes.exact

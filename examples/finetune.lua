@@ -30,9 +30,9 @@
 --   step  120 of 120  loss 2.418
 --   held-out text after step 120: loss 2.413
 local root = (arg[0]:match('^(.*)/') or '.') .. '/..'
-package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/examples/?.lua;' .. package.path
+package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path
 local wane = require 'wane'
-local gpt2 = require 'zoo.gpt2'
+local gpt2 = require 'wane.zoo.gpt2'
 local system = require 'wane.system'
 
 local nn, optim, exact = wane.nn, wane.optim, wane.bytes.exact
@@ -124,7 +124,7 @@ end
 
 -- Returns the model to begin with: published weights, or a small one that is made here once and kept.
 local function base_model(options)
-    if options.weights then return gpt2.load(options.weights) end
+    if options.weights then return gpt2.load(options.weights, { dropout = 0 }) end
     local path, model = options.out .. '/finetune_base.safetensors', gpt2.new(SMALL)
     if options.resume then
         wane.load(path, model)

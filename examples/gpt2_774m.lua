@@ -53,9 +53,9 @@
 --     right.
 --   - Flash in PyTorch is the tiled attention of Wane, its default. GELU is the exact one here, the tanh form there.
 local root = (arg[0]:match('^(.*)/') or '.') .. '/..'
-package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/examples/?.lua;' .. package.path
+package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path
 local wane = require 'wane'
-local gpt2 = require 'zoo.gpt2'
+local gpt2 = require 'wane.zoo.gpt2'
 
 local text = require 'wane.report.table'
 

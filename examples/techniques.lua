@@ -22,7 +22,7 @@
 --   largest first          127,987,712           +10.7 %  127,987,712            +1.5 %
 --   uniform, every second  123,793,408           +12.8 %  123,793,408            +1.5 %
 local root = arg[0]:match('^(.*)/examples/[^/]*$') or (arg[0]:match('^examples/') and '.') or '..'
-package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/examples/?.lua;' .. package.path
+package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path
 local wane = require 'wane'
 
 local nn, policy = wane.nn, wane.policy
@@ -175,7 +175,7 @@ local function ten_billion()
         '40 + 40 + 80 GB and activations on top is right for the three lines')
     claim(kinds[3].gradient < 0.1 * kinds[1].gradient,
         'with the update in the plan the 40 GB of gradients are not there')
-    local llama = require('zoo.llama').parameters['7B']
+    local llama = require('wane.zoo.llama').parameters['7B']
     claim(4 * llama > 24e9, 'LLaMA 7B in 24 GB is no full training: bf16 parameters and gradients alone take %.2f',
         4 * llama / 1e9)
 end

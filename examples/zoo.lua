@@ -26,7 +26,7 @@
 --   U-Net 64    31,037,698  4 x 256                   2.03            1.63               1.31          1.24   0.84
 --   CNN 100     92,208,120  64 x 28                   2.01            1.51               1.35          1.35   1.34
 local root = (arg[0]:match('^(.*)/') or '.') .. '/..'
-package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/examples/?.lua;' .. package.path
+package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path
 local wane = require 'wane'
 
 local text = require 'wane.report.table'
@@ -72,7 +72,7 @@ local cheap = wane.policy.compose(wane.policy.by_type { BatchNorm2d = 'recompute
 -- Returns the row of a model: parameters, the page's figures, the peak of PyTorch's accounting with Adam's states and
 -- gradients kept, and Wane's peaks of opt:step(loss).
 local function image_row(m)
-    local zoo, batch, size = require('zoo.' .. m[2]), m[4], m[5]
+    local zoo, batch, size = require('wane.zoo.' .. m[2]), m[4], m[5]
     local model = zoo.new(m[3])
     local opt = wane.optim.AdamW(model:parameters(), { lr = 1e-4 })
     local x = wane.randn(batch, m[2] == 'cnn100' and 1 or 3, size, size)
@@ -102,7 +102,7 @@ local function main()
     local size, rows = options(), {}
     wane.set_device 'meta'
     for i, m in ipairs(models) do
-        local zoo = require('zoo.' .. m[2])
+        local zoo = require('wane.zoo.' .. m[2])
         local count, state, all, blocks = plans(zoo, m[3], 'f32', size.batch, size.t)
         local _, _, low_all, low_blocks = plans(zoo, m[3], 'bf16', size.batch, size.t)
         rows[i] = { m[1] .. ' ' .. m[3], wane.bytes.exact(count), gb(state), all, blocks, low_all, low_blocks }

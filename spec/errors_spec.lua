@@ -149,6 +149,7 @@ describe('names', function()
             fails(function() return wane[name] end, 'wane.' .. name .. ': there is nothing to compile; call the '
                 .. 'function, its steps are planned once and cached')
         end
+        fails(function() return wane.zoo end, "each model is a module to require, as 'wane.zoo.gpt2' is")
     end)
 
     it('are listed once, however often they are candidates', function()

@@ -4,8 +4,8 @@
 local helper = require 'spec.helper'
 local wane = helper.wane
 
-package.path = helper.root .. '/examples/?.lua;' .. package.path
-local resnet, vit, unet, cnn100 = require 'zoo.resnet', require 'zoo.vit', require 'zoo.unet', require 'zoo.cnn100'
+local resnet, vit = require 'wane.zoo.resnet', require 'wane.zoo.vit'
+local unet, cnn100 = require 'wane.zoo.unet', require 'wane.zoo.cnn100'
 local optim = wane.optim
 local zoos = { resnet = resnet, vit = vit, unet = unet, cnn100 = cnn100 }
 local fixture = dofile(helper.root .. '/spec/fixtures/torch_models.lua')

@@ -50,6 +50,8 @@ describe('make install', function()
         assert.matches('\n5\t2%.%d+\n$', text)
         assert.equal(text, run "cd / && env -u WANE_LIB ${LUAJIT:-luajit} '@/wane/share/wane/examples/first.lua'")
         assert.equal('', run "find '@' -xtype l") -- no link that leads nowhere
+        assert.equal('774030080\n', run("cd / && env -u WANE_LIB '@/wane/bin/wane' run /dev/stdin",
+            "print(require('wane.zoo.gpt2').parameters['774M'])"))
     end)
 
     it('installs completions, the manual page and the flags of compilers', function()

@@ -8,8 +8,7 @@ local json = require 'wane.report.json'
 local programs = require 'spec.support.programs'
 
 local nn, C = wane.nn, require('wane.ffi').C
-package.path = helper.root .. '/examples/?.lua;' .. package.path
-local zoos = { gpt2 = require 'zoo.gpt2', llama = require 'zoo.llama' }
+local zoos = { gpt2 = require 'wane.zoo.gpt2', llama = require 'wane.zoo.llama' }
 local fixture = dofile(helper.root .. '/spec/fixtures/published.lua')
 
 local PUBLISHED = helper.root .. '/spec/fixtures/published/'
@@ -111,6 +110,21 @@ describe('published weights', function()
         assert.equal(whole, bits(model))
         assert.equal(bits(llama.load(PUBLISHED .. 'llama')),
             bits(llama.load(PUBLISHED .. 'llama/model.safetensors.index.json')))
+    end)
+
+    it('are told from their dropout, which the model has when it is asked for', function()
+        local script = ([[package.path = 'lua/?.lua;lua/?/init.lua;' .. package.path
+            local model = require('wane.zoo.gpt2').load('%s'%s)
+            print(model.drop.p, model.blocks[1].drop.p)]])
+        local function run(folder, options)
+            return (helper.shell("${LUAJIT:-luajit} -", script:format(folder, options)))
+        end
+        local folder = copy('gpt2', { resid_pdrop = 0.1, embd_pdrop = 0.05 })
+        assert.equal('wane: gpt2.load: config.json trains with dropout 0.1, the model has 0; { dropout = 0.1 } gives '
+            .. 'it to the model, { dropout = 0 } ends this line\n0\t0\n', run(folder, ''))
+        assert.equal('0\t0\n', run(folder, ', { dropout = 0 }'))
+        assert.equal('0.2\t0.2\n', run(folder, ', { dropout = 0.2 }'))
+        assert.equal('0\t0\n', run(copy 'gpt2', ''))
     end)
 
     it('have a size by their shapes where there is no config.json, if it is a published one', function()

@@ -5,8 +5,7 @@ local helper = require 'spec.helper'
 local wane = helper.wane
 local gradcheck = require 'spec.support.gradcheck'
 
-package.path = helper.root .. '/examples/?.lua;' .. package.path
-local gpt2, llama = require 'zoo.gpt2', require 'zoo.llama'
+local gpt2, llama = require 'wane.zoo.gpt2', require 'wane.zoo.llama'
 
 local LUAJIT = os.getenv 'LUAJIT' or 'luajit'
 
@@ -130,10 +129,10 @@ describe('plans of the zoo on meta', function()
 
     it('take no memory and little time: LLaMA 7B with AdamW', function()
         local out, code = helper.shell(LUAJIT .. [[ -e '
-            package.path = "lua/?.lua;lua/?/init.lua;examples/?.lua;" .. package.path
+            package.path = "lua/?.lua;lua/?/init.lua;" .. package.path
             local wane = require "wane"
             wane.set_device "meta"
-            local llama = require "zoo.llama"
+            local llama = require "wane.zoo.llama"
             local function most()
                 return tonumber(io.open("/proc/self/status"):read("*a"):match("VmHWM:%s*(%d+)")) / 1024
             end

@@ -2,12 +2,12 @@
 -- 100 times convolution (3x3, padding 2), ReLU and pooling of 2x2, then two linear layers. An image of 28 x 28 is 2 x 2
 -- after six of the 100 layers, and stays so: padding makes 4 x 4 of it, pooling 2 x 2 again.
 --
---   local cnn100 = require 'zoo.cnn100'                 -- with examples/?.lua on package.path
+--   local cnn100 = require 'wane.zoo.cnn100'
 --   local model = cnn100.new('320')                     -- '320' 'small'
 --   local loss = cnn100.loss(model, images, labels)     -- images (N, 1, 28, 28), labels (N) i32, 0-based
 local wane = require 'wane'
 
-local nn = wane.nn
+local nn, raise = wane.nn, wane.errors.raise
 
 local cnn100 = {}
 
@@ -48,9 +48,9 @@ local known = { classes = true, dtype = true, device = true }
 -- @param opts { classes = 10, dtype = 'f32', device = }
 function cnn100.new(what, opts)
     local c, o = cnn100.configs[tostring(what)] or what, { classes = 10 }
-    if type(c) ~= 'table' then error("cnn100.new: no size '" .. tostring(c) .. "'; known: 320 small", 2) end
+    if type(c) ~= 'table' then raise(nil, 'value', "cnn100.new: no size '%s'; known: 320 small", tostring(c)) end
     for name, value in pairs(opts or {}) do
-        if not known[name] then error("cnn100.new: unknown option '" .. tostring(name) .. "'", 2) end
+        if not known[name] then raise(nil, 'value', "cnn100.new: unknown option '%s'", tostring(name)) end
         o[name] = value
     end
     o.place = { dtype = o.dtype, device = o.device }

@@ -1,7 +1,7 @@
 -- GPT-2 in its four published sizes, and in any other: learned positions, norms before attention and MLP, GELU,
 -- a head that is the token table. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019.
 --
---   local gpt2 = require 'zoo.gpt2'                    -- with examples/?.lua on package.path
+--   local gpt2 = require 'wane.zoo.gpt2'
 --   local model = gpt2.new('774M', { dropout = 0.1 })  -- '124M' '355M' '774M' '1558M'
 --   local loss = gpt2.loss(model, ids, labels)         -- ids, labels (B, T) i32, 0-based; T up to model.config.context
 --
@@ -13,9 +13,9 @@
 -- divided by sqrt(2 layers)); nothing is allocated until a program runs.
 local wane = require 'wane'
 
-local published = require 'zoo.published'
+local published = require 'wane.zoo.published'
 
-local nn = wane.nn
+local nn, raise = wane.nn, wane.errors.raise
 
 local gpt2 = {}
 
@@ -64,7 +64,7 @@ end)
 function GPT2:forward(ids)
     local t = ids.shape[2]
     if t > self.config.context then
-        error(('gpt2: %d positions given, the model has %d'):format(t, self.config.context), 0)
+        raise(nil, 'value', 'gpt2: %d positions given, the model has %d', t, self.config.context)
     end
     local x = self.drop(self.wte(ids) + self.wpe(wane.arange(0, t, { dtype = 'i32', device = ids.device })))
     for _, block in ipairs(self.blocks) do x = self.region and wane.checkpoint(block, x) or block(x) end
@@ -95,15 +95,15 @@ local known = { dropout = true, tiled = true, region = true, dtype = true, devic
 function gpt2.new(what, opts)
     local c, o = gpt2.configs[what] or what, {}
     if type(c) ~= 'table' then
-        error("gpt2.new: no size '" .. tostring(c) .. "'; known: 124M 355M 774M 1558M small", 2)
+        raise(nil, 'value', "gpt2.new: no size '%s'; known: 124M 355M 774M 1558M small", tostring(c))
     end
     for name, value in pairs(opts or {}) do
-        if not known[name] then error("gpt2.new: unknown option '" .. tostring(name) .. "'", 2) end
+        if not known[name] then raise(nil, 'value', "gpt2.new: unknown option '%s'", tostring(name)) end
         o[name] = value
     end
     o.dropout = o.dropout or 0
     if c.act ~= nil and c.act ~= 'gelu' and c.act ~= 'gelu_tanh' then
-        error("gpt2.new: act = '" .. tostring(c.act) .. "'; known: gelu gelu_tanh", 2)
+        raise(nil, 'value', "gpt2.new: act = '%s'; known: gelu gelu_tanh", tostring(c.act))
     end
     o.place = { dtype = o.dtype, device = o.device }
     o.norm = { eps = c.eps, dtype = o.dtype, device = o.device }
@@ -150,6 +150,10 @@ local function read(config)
         heads = 'n_head', d = 'n_embd' })
     c.act, c.eps = ACTS[config.activation_function or 'gelu_new'], config.layer_norm_epsilon
     c.hidden, c.tied = config.n_inner, config.tie_word_embeddings ~= false
+    c.dropout = 0 -- of the training that made the weights: the model has what the options say
+    for _, name in ipairs { 'attn_pdrop', 'embd_pdrop', 'resid_pdrop' } do
+        c.dropout = math.max(c.dropout, tonumber(config[name]) or 0)
+    end
     return c
 end
 
@@ -174,7 +178,8 @@ end
 -- @param path of the weights: a file, an index of several files, or a folder; config.json is read beside them. Without
 -- one the published sizes are known by their shapes
 -- @param opts options of gpt2.new; config = what gpt2.new takes, in the place of config.json; model = one that takes
--- the weights. lm_head.weight is left out where the head is the token table (config.tied)
+-- the weights. The model has no dropout unless `dropout` says so, and a line on the error stream names that of a
+-- config.json. lm_head.weight is left out where the head is the token table (config.tied)
 -- @return the model
 function gpt2.load(path, opts)
     return published.load({ what = 'gpt2.load', new = gpt2.new, read = read, complete = complete,

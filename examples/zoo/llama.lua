@@ -1,7 +1,7 @@
 -- LLaMA: RMSNorm, rotary positions, SwiGLU, no biases, a head of its own. Touvron et al., "LLaMA", 2023; grouped heads
 -- as in the models after it.
 --
---   local llama = require 'zoo.llama'                  -- with examples/?.lua on package.path
+--   local llama = require 'wane.zoo.llama'
 --   local model = llama.new('7B')                      -- '7B', '8B' (grouped heads, LLaMA 3), 'small'
 --   local loss = llama.loss(model, ids, labels)        -- ids, labels (B, T) i32, 0-based
 --   local published = llama.load 'folder/of/llama'     -- weights in the naming of Hugging Face, see zoo/published.lua
@@ -10,9 +10,9 @@
 -- Face. A 7B model is meant for planning: on the device meta it takes no memory.
 local wane = require 'wane'
 
-local published = require 'zoo.published'
+local published = require 'wane.zoo.published'
 
-local nn = wane.nn
+local nn, raise = wane.nn, wane.errors.raise
 
 local llama = {}
 
@@ -72,9 +72,9 @@ local known = { tiled = true, region = true, dtype = true, device = true }
 -- @param opts { tiled = true, region = false (wane.checkpoint around each block), dtype = 'f32', device = }
 function llama.new(what, opts)
     local c, o = llama.configs[what] or what, {}
-    if type(c) ~= 'table' then error("llama.new: no size '" .. tostring(c) .. "'; known: 7B 8B small", 2) end
+    if type(c) ~= 'table' then raise(nil, 'value', "llama.new: no size '%s'; known: 7B 8B small", tostring(c)) end
     for name, value in pairs(opts or {}) do
-        if not known[name] then error("llama.new: unknown option '" .. tostring(name) .. "'", 2) end
+        if not known[name] then raise(nil, 'value', "llama.new: unknown option '%s'", tostring(name)) end
         o[name] = value
     end
     o.place = { dtype = o.dtype, device = o.device }

@@ -2,8 +2,8 @@
 -- them. zoo.gpt2 and zoo.llama say how their states are named there and what of a config.json they can compute; the
 -- rest is here.
 --
--- local model = require('zoo.gpt2').load 'folder/of/gpt2'                 -- or its model.safetensors, or ...index.json
---   local model = require('zoo.llama').load('llama/model.safetensors.index.json', { dtype = 'bf16' })
+--   local model = require('wane.zoo.gpt2').load 'folder/of/gpt2'    -- or its model.safetensors, or ...index.json
+--   local model = require('wane.zoo.llama').load('llama/model.safetensors.index.json', { dtype = 'bf16' })
 --
 -- Floats of any width become those of the model's dtype, f32 unless told. When anything does not fit, the error names
 -- every tensor that is missing, unexpected or of another shape, and a model that was given is as it was.
@@ -14,38 +14,12 @@ local system = require 'wane.system'
 
 local published = {}
 
-local here = debug.getinfo(1, 'S').source:match '^(.*[/\\])' or '@'
-local library = debug.getinfo(wane.errors.new, 'S').source:match '^(.*[/\\])'
-
--- Returns 'file:line' of the innermost frame that is neither the zoo's nor the library's.
-local function line_of_script()
-    for level = 2, 100 do
-        local info = debug.getinfo(level, 'Sl')
-        if not info then return nil end
-        local source = info.source
-        if info.what ~= 'C' and source:sub(1, #here) ~= here and source:sub(1, #library) ~= library then
-            return info.short_src .. ':' .. info.currentline
-        end
-    end
-end
-
 --- Raises an error object of Wane at the script's line.
 function published.fail(fmt, ...)
-    local e = wane.errors.new('value', fmt:format(...))
-    e.where = line_of_script()
-    error(e, 0)
+    wane.errors.raise(nil, 'value', fmt, ...)
 end
 
 local fail = published.fail
-
--- Calls fn(...); an error in it names the script's line.
-local function relay(fn, ...)
-    local ok, value = pcall(fn, ...)
-    if ok then return value end
-    if not wane.errors.is(value) then fail('%s', tostring(value)) end
-    value.where = line_of_script()
-    error(value, 0)
-end
 
 -- Returns the table of config.json in the folder of a file, or in the folder itself; nil where there is none.
 local function read_config(path)
@@ -124,6 +98,13 @@ local function config_of(zoo, path, list, opts)
         .. 'table as for new}', zoo.what, path)
 end
 
+-- Says on the error stream that a model has less dropout than its weights were trained with.
+local function tell_dropout(zoo, p)
+    if p == 0 then return end
+    io.stderr:write(('wane: %s: config.json trains with dropout %g, the model has 0; { dropout = %g } gives it to the '
+        .. 'model, { dropout = 0 } ends this line\n'):format(zoo.what, p, p))
+end
+
 --- Loads published weights.
 -- @param zoo { what = opens messages, new = function(config, opts), read = function(table of config.json) that returns
 -- a config, complete = function(config) that fills in defaults, smallest = a whole config, guess = function(list of
@@ -144,16 +125,18 @@ function published.load(zoo, path, opts)
     for name, value in pairs(given) do
         if name ~= 'model' and name ~= 'config' then rest[name] = value end
     end
-    local list = relay(wane.inspect, path)
+    local list = wane.inspect(path)
     local prefix = prefix_of(list, zoo.table_name) or ''
     local model = given.model
     if model then
         if next(rest) ~= nil then fail('%s: %s is an option of a new model, and one is given', zoo.what, next(rest)) end
         if given.config == nil and read_config(path) then compare(zoo, model, zoo.read(read_config(path))) end
     else
-        model = relay(zoo.new, config_of(zoo, path, list, given), rest)
+        local config = config_of(zoo, path, list, given)
+        model = zoo.new(config, rest)
+        if given.dropout == nil and type(config) == 'table' then tell_dropout(zoo, config.dropout or 0) end
     end
-    relay(wane.load, path, model, { names = zoo.names(prefix, zoo.complete(model.config)), ignore = zoo.ignore,
+    wane.load(path, model, { names = zoo.names(prefix, zoo.complete(model.config)), ignore = zoo.ignore,
         cast = true })
     return model
 end

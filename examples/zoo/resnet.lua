@@ -1,7 +1,7 @@
 -- Residual networks of 18 to 152 layers for images: He et al., "Deep Residual Learning for Image Recognition", 2016,
 -- with the stride of a bottleneck in its 3x3 convolution, as published weights have it.
 --
---   local resnet = require 'zoo.resnet'                   -- with examples/?.lua on package.path
+--   local resnet = require 'wane.zoo.resnet'
 --   local model = resnet.new('50', { classes = 1000 })    -- '18' '34' '50' '101' '152' 'small'
 --   local loss = resnet.loss(model, images, labels)       -- images (N, 3, H, W), labels (N) i32, 0-based
 --
@@ -10,7 +10,7 @@
 -- convolutions, ones and zeros for norms.
 local wane = require 'wane'
 
-local nn = wane.nn
+local nn, raise = wane.nn, wane.errors.raise
 
 local resnet = {}
 
@@ -116,10 +116,10 @@ local known = { classes = true, channels = true, region = true, dtype = true, de
 function resnet.new(what, opts)
     local c, o = resnet.configs[tostring(what)] or what, { classes = 1000, channels = 3 }
     if type(c) ~= 'table' then
-        error("resnet.new: no size '" .. tostring(c) .. "'; known: 18 34 50 101 152 small", 2)
+        raise(nil, 'value', "resnet.new: no size '%s'; known: 18 34 50 101 152 small", tostring(c))
     end
     for name, value in pairs(opts or {}) do
-        if not known[name] then error("resnet.new: unknown option '" .. tostring(name) .. "'", 2) end
+        if not known[name] then raise(nil, 'value', "resnet.new: unknown option '%s'", tostring(name)) end
         o[name] = value
     end
     o.place = { dtype = o.dtype, device = o.device }

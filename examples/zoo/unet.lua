@@ -2,7 +2,7 @@
 -- "U-Net: Convolutional Networks for Biomedical Image Segmentation", 2015; with padding, so that the result is as large
 -- as the image, and batch norm after each convolution, as most implementations have them.
 --
---   local unet = require 'zoo.unet'                      -- with examples/?.lua on package.path
+--   local unet = require 'wane.zoo.unet'
 --   local model = unet.new('64', { classes = 2 })        -- '64' 'small'
 --   local loss = unet.loss(model, images, labels)        -- images (N, 3, H, W), labels (N, H, W) i32, 0-based
 --
@@ -10,7 +10,7 @@
 -- them, and with what is cheap to compute again, is why this model is here.
 local wane = require 'wane'
 
-local nn = wane.nn
+local nn, raise = wane.nn, wane.errors.raise
 
 local unet = {}
 
@@ -87,13 +87,13 @@ local known = { classes = true, channels = true, up = true, region = true, dtype
 -- region: wane.checkpoint around each stage
 function unet.new(what, opts)
     local c, o = unet.configs[tostring(what)] or what, { classes = 2, channels = 3, up = 'transpose' }
-    if type(c) ~= 'table' then error("unet.new: no size '" .. tostring(c) .. "'; known: 64 small", 2) end
+    if type(c) ~= 'table' then raise(nil, 'value', "unet.new: no size '%s'; known: 64 small", tostring(c)) end
     for name, value in pairs(opts or {}) do
-        if not known[name] then error("unet.new: unknown option '" .. tostring(name) .. "'", 2) end
+        if not known[name] then raise(nil, 'value', "unet.new: unknown option '%s'", tostring(name)) end
         o[name] = value
     end
     if o.up ~= 'transpose' and o.up ~= 'bilinear' then
-        error("unet.new: up must be 'transpose' or 'bilinear', got " .. tostring(o.up), 2)
+        raise(nil, 'value', "unet.new: up must be 'transpose' or 'bilinear', got %s", tostring(o.up))
     end
     o.place = { dtype = o.dtype, device = o.device }
     return UNet(c, o)

@@ -1,7 +1,7 @@
 -- Vision transformers: an image is cut into patches, which are the positions of a transformer's encoder. Dosovitskiy et
 -- al., "An Image is Worth 16x16 Words", 2021.
 --
---   local vit = require 'zoo.vit'                       -- with examples/?.lua on package.path
+--   local vit = require 'wane.zoo.vit'
 --   local model = vit.new('B/16', { classes = 1000 })   -- 'B/16' 'L/16' 'small'
 --   local loss = vit.loss(model, images, labels)        -- images (N, 3, size, size), labels (N) i32, 0-based
 --
@@ -9,7 +9,7 @@
 -- the images are rearranged once, and no value lies otherwise than the next op reads it.
 local wane = require 'wane'
 
-local nn = wane.nn
+local nn, raise = wane.nn, wane.errors.raise
 
 local vit = {}
 
@@ -54,8 +54,8 @@ local function rows_of(self, images)
     local c, shape = self.config, images.shape
     local n, side = shape[1], c.size / c.patch
     if #shape ~= 4 or shape[2] ~= self.channels or shape[3] ~= c.size or shape[4] ~= c.size then
-        error(('vit: images (%s) given, expected (batch, %d, %d, %d)'):format(table.concat(shape, ', '), self.channels,
-            c.size, c.size), 0)
+        raise(nil, 'shape', 'vit: images (%s) given, expected (batch, %d, %d, %d)', table.concat(shape, ', '),
+            self.channels, c.size, c.size)
     end
     local cut = images:reshape(n, self.channels, side, c.patch, side, c.patch):permute(1, 3, 5, 2, 4, 6)
     return cut:reshape(n, side * side, self.channels * c.patch * c.patch)
@@ -78,9 +78,9 @@ local known = { classes = true, channels = true, dropout = true, region = true, 
 -- wane.checkpoint around each block
 function vit.new(what, opts)
     local c, o = vit.configs[what] or what, { classes = 1000, channels = 3, dropout = 0 }
-    if type(c) ~= 'table' then error("vit.new: no size '" .. tostring(c) .. "'; known: B/16 L/16 small", 2) end
+    if type(c) ~= 'table' then raise(nil, 'value', "vit.new: no size '%s'; known: B/16 L/16 small", tostring(c)) end
     for name, value in pairs(opts or {}) do
-        if not known[name] then error("vit.new: unknown option '" .. tostring(name) .. "'", 2) end
+        if not known[name] then raise(nil, 'value', "vit.new: unknown option '%s'", tostring(name)) end
         o[name] = value
     end
     o.place = { dtype = o.dtype or 'f32', device = o.device }

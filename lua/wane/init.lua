@@ -123,9 +123,9 @@ planner.load_costs = later('plan.costs', 'load')
 later('plan.tuning', 'start')() -- before the first weight: its layout depends on the library of products
 planner.choose, planner.choose_least = later('plan.choose', 'within'), later('plan.choose', 'smallest')
 
--- Names that other libraries have and Wane has no use for -> what to do.
+-- Names that this table has no use for -> what to do.
 local NEEDLESS = { compile = 'there is nothing to compile; call the function, its steps are planned once and cached' }
-NEEDLESS.jit = NEEDLESS.compile
+NEEDLESS.jit, NEEDLESS.zoo = NEEDLESS.compile, "each model is a module to require, as 'wane.zoo.gpt2' is"
 
 local function find(name)
     local place = PLACES[name]

@@ -6,7 +6,7 @@ local small = ...
 local wane = require 'wane'
 
 local optim = wane.optim
-local resnet, vit, unet = require 'zoo.resnet', require 'zoo.vit', require 'zoo.unet'
+local resnet, vit, unet = require 'wane.zoo.resnet', require 'wane.zoo.vit', require 'wane.zoo.unet'
 
 local sizes = small and { resnet = { 18, 16, 2 }, unet = { 4, 3, 16, 1 }, vit = { 16, 8, 2, 2, 16, 1 } }
     or { resnet = { 18, 64, 16 }, unet = { 64, 5, 128, 4 }, vit = { 224, 16, 12, 6, 384, 4 } }

@@ -20,8 +20,6 @@ local function seconds(fn, repeats)
 end
 
 -- ---- whole graphs: the zoo's models with their AdamW step, on meta ----------------------------------------------
-package.path = common.root .. '/examples/?.lua;' .. package.path
-
 local function high_water()
     local file = assert(io.open '/proc/self/status')
     local kB = tonumber(file:read('*a'):match 'VmHWM:%s+(%d+)')
@@ -33,7 +31,7 @@ local device = wane.set_device 'meta'
 local rows = {}
 for _, case in ipairs { { 'gpt2', '774M' }, { 'gpt2', '1558M' }, { 'llama', '7B' } } do
     common.progress(table.concat(case, ' '))
-    local model = require('zoo.' .. case[1]).new(case[2])
+    local model = require('wane.zoo.' .. case[1]).new(case[2])
     local opt = wane.optim.AdamW(model:parameters(), { lr = 1e-4 })
     local x, y = wane.randint(100, { 1, 1024 }), wane.randint(100, { 1, 1024 })
     local function step() opt:step(wane.nn.cross_entropy(model(x), y)) end

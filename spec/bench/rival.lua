@@ -211,7 +211,6 @@ local rows = {
 }
 
 if of_images then
-    package.path = common.root .. '/examples/?.lua;' .. package.path
     rows = assert(loadfile(here .. '/image_steps.lua'))(chosen.small)
 end
 

@@ -8,7 +8,7 @@
 local here = (arg[0] or ''):match '^(.*)/[^/]*$' or '.'
 local root = here:match '^(.*)/spec/gpu$' or here .. '/../..'
 package.path = table.concat({ root .. '/lua/?.lua', root .. '/lua/?/init.lua', root .. '/?.lua',
-    root .. '/examples/?.lua', root .. '/share/lua/?.lua', root .. '/share/lua/?/init.lua', package.path }, ';')
+    root .. '/share/lua/?.lua', root .. '/share/lua/?/init.lua', package.path }, ';')
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local programs = require 'spec.support.programs'

@@ -1,6 +1,6 @@
 --- The networks that the checks train: heavy layers and GPT-2, each with a loss, an optimizer and its data on the GPU.
 local wane = require 'wane'
-local gpt2 = require 'zoo.gpt2'
+local gpt2 = require 'wane.zoo.gpt2'
 
 local nn, optim, policy = wane.nn, wane.optim, wane.policy
 local networks = {}

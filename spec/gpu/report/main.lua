@@ -5,7 +5,7 @@
 local here = arg[0]:match '^(.*)/[^/]*$' or '.'
 local root = here:match '^(.*)/spec/gpu/report$' or here .. '/../../..'
 package.path = table.concat({ root .. '/lua/?.lua', root .. '/lua/?/init.lua', root .. '/?.lua',
-    root .. '/examples/?.lua', package.path }, ';')
+    package.path }, ';')
 rawset(arg, 0, root .. '/spec/bench/cuda.lua') -- what follows belongs to the benches, by its name too
 local common = require 'spec.bench.common'
 local compiled = require 'spec.gpu.report.compiled'
