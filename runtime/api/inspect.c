@@ -288,7 +288,7 @@ int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
                                  .root = q->root,
                                  .issues = p->schedule ? p->schedule->node_issues[i] : 0,
                                  .action = p->schedule ? p->schedule->node_action[i] : 0,
-                                 .decision = q->decision,
+                                 .decision = p->marks->decision[i],
                                  .leaf = q->leaf,
                                  .bytes = q->bytes,
                                  .flops = cost.flops,

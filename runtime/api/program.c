@@ -103,7 +103,7 @@ int32_t wn_residual_count(int32_t program)
 }
 
 /* Returns residual i and its program; NULL, with a message, when there is none. */
-static struct wn__ir_node *get_residual(int32_t program, int32_t i, struct wn_program **out)
+static const struct wn__ir_node *get_residual(int32_t program, int32_t i, struct wn_program **out)
 {
     struct wn_program *p = get_program(program);
     if (p == NULL) return NULL;
@@ -156,12 +156,11 @@ static int32_t check_open(const struct wn_program *p)
 int32_t wn_decide(int32_t program, int32_t i, int32_t decision)
 {
     struct wn_program *p;
-    struct wn__ir_node *q = get_residual(program, i, &p);
-    if (q == NULL) return WN_VALUE;
+    if (get_residual(program, i, &p) == NULL) return WN_VALUE;
     WN_TRY(check_open(p));
     if (decision < WN_DECISION_NONE || (decision > WN_DECISION_RECOMPUTE && wn__action_name(decision) == NULL))
         return wn__fail(WN_UNSUPPORTED, "policy: word %d is not in this version", decision);
-    q->decision = decision;
+    p->marks->decision[p->ir->residual[i]] = (int8_t)decision;
     return WN_OK;
 }
 
@@ -172,7 +171,7 @@ int32_t wn_allow(int32_t program, int32_t decision)
     WN_TRY(check_open(p));
     if (wn__action_name(decision) == NULL)
         return wn__fail(WN_UNSUPPORTED, "budget: word %d is no action of this version", decision);
-    p->ir->allowed |= 1 << wn__action_resolved(p->ir, decision);
+    p->marks->allowed |= 1 << wn__action_resolved(p->ir, decision);
     return WN_OK;
 }
 
@@ -203,7 +202,7 @@ int32_t wn_mark(int32_t program, int32_t node, int32_t unit)
     if (node < 0 || node >= p->ir->n) return wn__fail(WN_VALUE, "mark: node %d of %d", node, p->ir->n);
     if (unit < 0 || unit > p->ir->n)
         return wn__fail(WN_VALUE, "mark: unit %d given, expected 0 (none) to %d", unit, p->ir->n);
-    p->ir->node[node].unit = unit;
+    p->marks->unit[node] = unit;
     return WN_OK;
 }
 
@@ -214,17 +213,16 @@ int32_t wn_mark_parent(int32_t program, int32_t unit, int32_t parent)
     WN_TRY(check_open(p));
     if (unit < 1 || unit > p->ir->n || parent < 1 || parent >= unit)
         return wn__fail(WN_VALUE, "mark: unit %d cannot lie in unit %d", unit, parent);
-    if (p->ir->unit_parent == NULL)
-        p->ir->unit_parent = wn__pool_get(&p->ir->pool, p->ir->n * (int64_t)sizeof(int32_t));
-    if (p->ir->unit_parent == NULL) return WN_OOM;
-    p->ir->unit_parent[unit - 1] = parent;
+    p->marks->unit_parent[unit - 1] = parent;
     return WN_OK;
 }
 
 int32_t wn_candidates(int32_t program)
 {
-    struct wn_program *p = get_program(program);
-    return p == NULL ? -WN_VALUE : p->ir->n_candidates;
+    const struct wn_program *p = get_program(program);
+    int32_t n = 0;
+    for (const struct wn__marks *m = p == NULL ? NULL : p->marks->proposal; m != NULL; m = m->next) n++;
+    return p == NULL ? -WN_VALUE : n;
 }
 
 static int32_t check_candidate(const struct wn__ir *ir, const int32_t *unit, const int32_t *parent,
@@ -245,12 +243,12 @@ int32_t wn_candidate(int32_t program, const char *name, int32_t n, const int32_t
 {
     struct wn_program *p = get_program(program);
     if (p == NULL) return WN_VALUE;
-    struct wn__ir *ir = p->ir;
+    const struct wn__ir *ir = p->ir;
     if (name == NULL || unit == NULL || n != ir->n)
         return wn__fail(WN_VALUE, "candidate: expected a name and numbers for %d nodes, got %d", ir->n, n);
     if (p->frontier != NULL) return wn__fail(WN_VALUE, "candidate: the list of plans was made already");
     WN_TRY(check_candidate(ir, unit, parent, decision));
-    return wn__candidate_put(ir, name, unit, parent, decision);
+    return wn__marks_propose(p->marks, name, n, unit, parent, decision);
 }
 
 int32_t wn_frontier(int32_t program, wn_look look)

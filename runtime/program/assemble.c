@@ -365,10 +365,7 @@ static int32_t size_ir(struct assembly *a)
     ir->root_node = pool(a, p->n_roots, sizeof *ir->root_node);
     ir->n_ordered = (int32_t)p->order.count;
     ir->n_roots = p->n_roots - p->n_also;
-    ir->n_updates = p->n_updates;
     ir->device = p->device;
-    ir->threads = wn__device(p->device)->target.threads;
-    ir->mode = p->mode;
     ir->machine = p->target;
     ir->target = ir->machine == 0 ? &wn__device(p->device)->target : wn__machine(ir->machine);
     int32_t is_there = ir->node && ir->in && ir->in_type && ir->cell && ir->slab && ir->result_node && ir->order_node;
@@ -387,44 +384,14 @@ static int32_t keep_regions(struct assembly *a)
     return WN_OK;
 }
 
-/* Writes the second key: everything that a plan may depend on, but scopes, names, lines and marks, which reach a
- * plan through the recipe. */
-static int32_t write_key2(struct assembly *a)
+/* Writes the key of schedules: a device's target may change while the process runs, and so may costs. */
+static int32_t write_key(struct assembly *a)
 {
-    struct wn__ir *ir = a->ir;
     struct wn__bytes b = {0};
-    wn__bytes_int(&b, ir->device);
-    wn__bytes_int(&b, ir->threads);
-    wn__bytes_int(&b, wn__device(ir->device)->target.library);
-    wn__bytes_int(&b, wn__device(ir->device)->target.arch);
-    wn__bytes_int(&b, ir->machine);
+    wn__target_encode(&b, &wn__device(a->ir->device)->target);
     wn__bytes_int(&b, wn__costs_id());
-    wn__bytes_int(&b, ir->n);
-    for (int32_t i = 0; i < ir->n; i++) {
-        const struct wn__ir_node *q = &ir->node[i];
-        const int32_t v[] = {q->op,          q->phase,      q->root,      q->leaf,        q->slot + 1,
-                             q->random + 1,  q->result + 1, q->bound,     q->cell[0] + 1, q->cell[1] + 1,
-                             q->cell[2] + 1, q->n_in,       q->offset + 1};
-        for (size_t k = 0; k < sizeof v / sizeof v[0]; k++) wn__bytes_int(&b, v[k]);
-        for (int32_t k = 0; k < q->n_in; k++) wn__bytes_int(&b, i - wn__ir_in(ir, i, k));
-        wn__bytes_type(&b, &q->type);
-        wn__bytes_attrs(&b, &q->attrs);
-    }
-    for (int32_t i = 0; i < ir->n_cells; i++) {
-        const struct wn__ir_cell *c = &ir->cell[i];
-        const int64_t v[] = {c->kind,   c->gradient_of + 1, c->slab + 1, c->allocated_here,
-                             c->shares, c->slab_offset,     c->bytes};
-        for (size_t k = 0; k < sizeof v / sizeof v[0]; k++) wn__bytes_int(&b, v[k]);
-    }
-    for (int32_t i = 0; i < ir->n_slabs; i++) wn__bytes_int(&b, ir->slab[i].bytes);
-    if (b.code == WN_OK) {
-        ir->key2 = pool(a, b.count, 1);
-        ir->key2_bytes = b.count;
-        if (ir->key2 == NULL) b.code = WN_OOM;
-        else memcpy(ir->key2, b.data, (size_t)b.count);
-    }
-    wn__free(b.data);
-    return b.code;
+    wn__ir_encode(&b, a->ir, NULL, WN_FIELD_PLAN);
+    return wn__bytes_keep(&b, &a->ir->pool, &a->ir->key, &a->ir->key_bytes);
 }
 
 /* Builds the IR: backward, nodes, cells, effects, rewrites, blocks and costs. */
@@ -453,7 +420,7 @@ static int32_t build(struct assembly *a)
         if (a->ir->node[i].n_in > a->ir->most_in) a->ir->most_in = a->ir->node[i].n_in;
     WN_TRY(wn__ir_blocks(a->ir));
     WN_TRY(wn__ir_costs(a->ir));
-    return write_key2(a);
+    return write_key(a);
 }
 
 int32_t wn__program_assemble(struct wn_program *p)
@@ -461,11 +428,18 @@ int32_t wn__program_assemble(struct wn_program *p)
     struct assembly a = {.p = p};
     struct wn__pool first = {0};
     a.ir = wn__pool_get(&first, sizeof *a.ir);
-    if (a.ir == NULL) return WN_OOM;
+    int64_t *refs = wn__pool_get(&first, sizeof *refs);
+    if (a.ir == NULL || refs == NULL) {
+        wn__pool_release(&first);
+        return WN_OOM;
+    }
+    *refs = 1;
     a.ir->pool = first;
-    a.ir->refs = 1;
+    a.ir->refs = refs;
     p->ir = a.ir;
     int32_t code = build(&a);
+    p->marks = code == WN_OK ? wn__marks_new(a.ir->n) : NULL;
+    if (code == WN_OK && p->marks == NULL) code = WN_OOM;
     wn__grads_release(&a.grads);
     wn__free(a.regions.seen);
     for (int64_t i = 0; i < p->order.count; i++) p->order.nodes[i]->local = (int32_t)i;

@@ -6,7 +6,8 @@
 #include "../plan/ir/cache.h"
 
 struct plan {
-    struct wn__ir *ir;
+    const struct wn__ir *ir;
+    struct wn__marks *marks;
     struct wn__schedule *schedule;
 };
 
@@ -17,13 +18,14 @@ static struct wn__cache_key request_key(const struct wn__bytes *key)
 
 static struct wn__cache_key schedule_key(const struct wn__ir *ir, const char *recipe)
 {
-    return (struct wn__cache_key){WN_CACHED_SCHEDULE, {ir->key2, recipe}, {ir->key2_bytes, (int64_t)strlen(recipe)}};
+    return (struct wn__cache_key){WN_CACHED_SCHEDULE, {ir->key, recipe}, {ir->key_bytes, (int64_t)strlen(recipe)}};
 }
 
 static void drop_plan(void *thing)
 {
     struct plan *p = thing;
     wn__ir_unref(p->ir);
+    wn__marks_unref(p->marks);
     wn__schedule_unref(p->schedule);
     wn__free(p);
 }
@@ -33,15 +35,17 @@ static void drop_schedule(void *thing)
     wn__schedule_unref(thing);
 }
 
-struct wn__ir *wn__cache_find(const struct wn__bytes *key, struct wn__schedule **schedule)
+const struct wn__ir *wn__cache_find(const struct wn__bytes *key, struct wn__marks **marks,
+                                    struct wn__schedule **schedule)
 {
     const struct wn__cache_key k = request_key(key);
     const struct plan *p = wn__cached(&k);
     if (p == NULL) return NULL;
-    p->ir->refs++;
+    p->marks->refs++;
     p->schedule->refs++;
+    *marks = p->marks;
     *schedule = p->schedule;
-    return p->ir;
+    return wn__ir_ref(p->ir);
 }
 
 struct wn__schedule *wn__cache_find_schedule(const struct wn__ir *ir, const char *recipe)
@@ -52,21 +56,23 @@ struct wn__schedule *wn__cache_find_schedule(const struct wn__ir *ir, const char
     return s;
 }
 
-int32_t wn__cache_put(const struct wn__bytes *key, struct wn__ir *ir, struct wn__schedule *s)
+int32_t wn__cache_put(const struct wn__bytes *key, const struct wn__ir *ir, struct wn__marks *marks,
+                      struct wn__schedule *s)
 {
     const struct wn__cache_key request = request_key(key), by_recipe = schedule_key(ir, s->recipe);
     if (wn__cached(&request) != NULL) return WN_OK;
     struct plan *p = wn__alloc(sizeof *p);
     if (p == NULL) return WN_OOM;
-    *p = (struct plan){ir, s};
-    ir->refs++;
+    *p = (struct plan){wn__ir_ref(ir), marks, s};
+    marks->refs++;
     s->refs++;
     int32_t code = WN_OK;
     if (wn__cached(&by_recipe) == NULL) {
         s->refs++;
         code = wn__cache_keep(&by_recipe, s, 0, drop_schedule); /* its bytes are counted with the plan */
     }
-    if (code == WN_OK) return wn__cache_keep(&request, p, ir->pool.bytes + s->pool.bytes, drop_plan);
+    int64_t bytes = ir->pool.bytes + marks->pool.bytes + s->pool.bytes;
+    if (code == WN_OK) return wn__cache_keep(&request, p, bytes, drop_plan);
     drop_plan(p);
     return code;
 }

@@ -9,11 +9,13 @@
 #include "../plan/lower/schedule.h"
 
 /* Returns the IR of a request's key and fills its schedule, both with a reference more; NULL: there is none. */
-struct wn__ir *wn__cache_find(const struct wn__bytes *key, struct wn__schedule **schedule);
+const struct wn__ir *wn__cache_find(const struct wn__bytes *key, struct wn__marks **marks,
+                                    struct wn__schedule **schedule);
 /* Returns the schedule of an equal IR and recipe, with a reference more; NULL: there is none. */
 struct wn__schedule *wn__cache_find_schedule(const struct wn__ir *ir, const char *recipe);
 /* Adds a plan under a key, unless the key has one. WN_OOM. */
-int32_t wn__cache_put(const struct wn__bytes *key, struct wn__ir *ir, struct wn__schedule *s);
+int32_t wn__cache_put(const struct wn__bytes *key, const struct wn__ir *ir, struct wn__marks *marks,
+                      struct wn__schedule *s);
 /* Drops the plan of a key, if there is one. */
 void wn__cache_forget(const struct wn__bytes *key);
 #endif

@@ -1,5 +1,10 @@
 /* Opens a program: takes the request, orders the graph that it reaches, writes the key, looks the plan up. On a hit
- * nothing is differentiated; on a miss the program stays open to a policy's decisions. */
+ * nothing is differentiated; on a miss the program stays open to a policy's decisions.
+ *
+ * The key of a request is of another kind than the keys that the table of fields gives (plan/ir/ir.def): it is written
+ * of the recorded graph at every step, before there is an IR, and finds the IR itself. So what decides which IR is made
+ * belongs to it, names, scopes and the places of gradients too. The two share the writes of graph/encode.h and the
+ * fields of a target. */
 #include <string.h>
 #include "../base/alloc.h"
 #include "../base/outside.h"
@@ -317,14 +322,13 @@ static int32_t write_key(struct wn_program *p)
 {
     struct wn__bytes *b = &p->key;
     struct wn__regions regions = {0};
-    struct wn_device *d = wn__device(p->device);
-    const int64_t head[] = {p->n_also,         p->mode,        p->joint,          p->device,
-                            d->target.threads, d->target.arch, d->target.library, p->n_roots,
-                            p->n_updates,      wn__rewrite_on, p->target,         wn__costs_id()};
+    const int64_t head[] = {p->n_also,    p->mode,        p->joint,  p->device,     p->n_roots,
+                            p->n_updates, wn__rewrite_on, p->target, wn__costs_id()};
     WN_KEEP(b->code, wn__grow(&b->data, &b->capacity, 16 * (p->order.count + p->n_updates + 16),
                               1));                  /* bytes; most keys need no more */
     wn__bytes_put(b, &p->policy, sizeof p->policy); /* first, so that another policy can be put there */
     for (size_t i = 0; i < sizeof head / sizeof head[0]; i++) wn__bytes_int(b, head[i]);
+    wn__target_encode(b, &wn__device(p->device)->target);
     wn__bytes_put(b, &p->scale, sizeof p->scale);
     for (int32_t i = 0; i < p->n_roots; i++) {
         wn__bytes_int(b, p->root[i]->local);
@@ -362,7 +366,7 @@ static int32_t program_prepare(struct wn_program *p, const struct wn__program_re
     WN_TRY(walk_roots(p));
     WN_TRY(number_sets(p));
     WN_TRY(write_key(p));
-    p->ir = wn__cache_find(&p->key, &p->schedule);
+    p->ir = wn__cache_find(&p->key, &p->marks, &p->schedule);
     if (p->ir == NULL) WN_TRY(wn__program_assemble(p));
     return wn__program_bind(p);
 }
@@ -427,6 +431,7 @@ void wn__program_free(void *program)
     if (p->by_recipe != NULL) wn__recipe_release(p->by_recipe);
     wn__free(p->by_recipe);
     wn__schedule_unref(p->schedule);
+    wn__marks_unref(p->marks);
     wn__ir_unref(p->ir);
     void *own[] = {p->hyper_set,      p->root,
                    p->assigned,       p->update_op,

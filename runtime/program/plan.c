@@ -65,10 +65,10 @@ static int32_t plan_recipe(const struct wn__ir *ir, const struct wn__recipe *r, 
     return code;
 }
 
-static int32_t plan_words(const struct wn__ir *ir, struct wn__schedule **out)
+static int32_t plan_marks(const struct wn__ir *ir, const struct wn__marks *marks, struct wn__schedule **out)
 {
     struct wn__recipe recipe = {0};
-    int32_t code = wn__recipe_compile(ir, &recipe);
+    int32_t code = wn__recipe_compile(ir, marks, &recipe);
     if (code == WN_OK) code = plan_recipe(ir, &recipe, out);
     wn__recipe_release(&recipe);
     return code;
@@ -76,7 +76,7 @@ static int32_t plan_words(const struct wn__ir *ir, struct wn__schedule **out)
 
 int32_t wn__program_frontier(struct wn_program *p, wn_look look)
 {
-    return p->frontier != NULL ? WN_OK : wn__frontier_make(p->ir, look, &p->frontier);
+    return p->frontier != NULL ? WN_OK : wn__frontier_make(p->ir, p->marks, look, &p->frontier);
 }
 
 int32_t wn__program_by_recipe(struct wn_program *p, const struct wn_recipe_given *g)
@@ -96,8 +96,8 @@ int32_t wn__program_plan(struct wn_program *p)
     if (p->schedule != NULL) return WN_OK;
     if (p->by_recipe != NULL) WN_TRY(plan_recipe(p->ir, p->by_recipe, &p->schedule));
     else if (p->chosen > 0) WN_TRY(plan_recipe(p->ir, &p->frontier->point[p->chosen - 1].recipe, &p->schedule));
-    else WN_TRY(plan_words(p->ir, &p->schedule));
-    WN_TRY(wn__cache_put(&p->key, p->ir, p->schedule));
+    else WN_TRY(plan_marks(p->ir, p->marks, &p->schedule));
+    WN_TRY(wn__cache_put(&p->key, p->ir, p->marks, p->schedule));
     p->put_plan = 1;
     return WN_OK;
 }
@@ -114,6 +114,15 @@ void wn__program_plan_forget(struct wn_program *p)
 int32_t wn__program_decide_by(struct wn_program *p, int64_t policy)
 {
     if (p->ran) return wn__fail(WN_VALUE, "plan: the program ran already; open another one");
+    if (p->marks->refs > 1) {
+        struct wn__marks *own = wn__marks_new(p->ir->n);
+        if (own == NULL) return WN_OOM;
+        wn__marks_set(own, p->marks, p->ir->n);
+        wn__marks_unref(p->marks);
+        p->marks = own;
+        wn__frontier_unref(p->frontier); /* its proposals went; it is found again once they are made again */
+        p->frontier = NULL;
+    }
     wn__schedule_unref(p->schedule);
     p->schedule = NULL;
     p->put_plan = p->chosen = 0;

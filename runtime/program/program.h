@@ -31,9 +31,10 @@ struct wn_program {
     int32_t joint; /* 1: all roots are differentiated together; 0: one after the other */
     int32_t again; /* 1: the backward may be asked for once more, so nothing is spent */
     int32_t ran;
-    double scale;   /* d(root)/d(root), the number that the backward begins with */
-    int64_t policy; /* number of the policy, part of the key */
-    struct wn__ir *ir;
+    double scale;                  /* d(root)/d(root), the number that the backward begins with */
+    int64_t policy;                /* number of the policy, part of the key */
+    const struct wn__ir *ir;       /* counted */
+    struct wn__marks *marks;       /* counted; only read once there is a schedule, for the cache may have them too */
     struct wn__schedule *schedule; /* NULL until planned */
     struct wn__frontier *frontier; /* NULL until asked for; counted */
     int32_t put_plan;              /* 1: this program put its plan into the cache */
@@ -118,7 +119,8 @@ int32_t wn__program_line(const struct wn_program *p, int32_t node);
 void wn__program_attrs(const struct wn_program *p, int32_t node, struct wn_attrs *attrs);
 /* Makes the schedule, or finds it in the cache. Does nothing when there is one. */
 int32_t wn__program_plan(struct wn_program *p);
-/* Drops the plan and opens the program to another policy, whose number is part of its key. WN_VALUE once it ran. */
+/* Drops the plan and opens the program to another policy, whose number is part of its key. Marks stay, proposals for a
+ * budget go where a kept plan has them. WN_VALUE once it ran. */
 int32_t wn__program_decide_by(struct wn_program *p, int64_t policy);
 /* Takes the plan out of the cache, if this program put it there. */
 void wn__program_plan_forget(struct wn_program *p);

@@ -434,7 +434,7 @@ return {
     {
         name = 'a budget loses bits that nobody allowed',
         file = 'runtime/plan/recipe/action.c',
-        old = '    if (action != WN_DECISION_BITS && !(ir->allowed >> action & 1)) return 0;',
+        old = '    if (action != WN_DECISION_BITS && !(marks->allowed >> action & 1)) return 0;',
         new = '    if (action == WN_DECISION_COUNT) return 0;',
         spec = 'spec/compress_spec.lua',
         filter = 'a budget',

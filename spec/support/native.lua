@@ -7,7 +7,7 @@ local ffi = require 'ffi'
 
 local native = {}
 
-local EVERY_C_FILE = "find runtime kernels spec -name '*.[ch]' | LC_ALL=C sort | xargs cat"
+local EVERY_C_FILE = "find runtime kernels spec -name '*.[ch]' -o -name '*.def' | LC_ALL=C sort | xargs cat"
 
 local root = helper.lines('pwd -P')[1]
 

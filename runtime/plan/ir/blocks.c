@@ -231,9 +231,15 @@ int32_t wn__ir_blocks(struct wn__ir *ir)
     return code;
 }
 
-void wn__ir_unref(struct wn__ir *ir)
+const struct wn__ir *wn__ir_ref(const struct wn__ir *ir)
 {
-    if (ir == NULL || --ir->refs > 0) return;
+    ++*ir->refs;
+    return ir;
+}
+
+void wn__ir_unref(const struct wn__ir *ir)
+{
+    if (ir == NULL || --*ir->refs > 0) return;
     struct wn__pool pool = ir->pool;
     wn__pool_release(&pool);
 }

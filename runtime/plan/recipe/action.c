@@ -107,16 +107,16 @@ int64_t wn__action_bytes(const struct wn__ir *ir, int32_t node, int32_t action)
 }
 
 /* Signs as bits keep every bit of what they answer; whatever else is asked of the value is computed again. */
-int32_t wn__action_may_choose(const struct wn__ir *ir, int32_t node, int32_t action)
+int32_t wn__action_may_choose(const struct wn__ir *ir, const struct wn__marks *marks, int32_t node, int32_t action)
 {
-    const struct wn__ir_node *p = &ir->node[node];
-    if (action != WN_DECISION_BITS && !(ir->allowed >> action & 1)) return 0;
-    return p->is_residual && p->decision == WN_DECISION_NONE && wn__action_refusal(ir, node, action) == NULL;
+    if (action != WN_DECISION_BITS && !(marks->allowed >> action & 1)) return 0;
+    return ir->node[node].is_residual && marks->decision[node] == WN_DECISION_NONE &&
+           wn__action_refusal(ir, node, action) == NULL;
 }
 
-int32_t wn__action_of(const struct wn__ir *ir, int32_t node)
+int32_t wn__action_of(const struct wn__ir *ir, const struct wn__marks *marks, int32_t node)
 {
-    int32_t decision = ir->node[node].decision;
+    int32_t decision = marks->decision[node];
     if (decision <= WN_DECISION_RECOMPUTE || !ir->node[node].is_residual) return 0;
     return wn__action_refusal(ir, node, decision) == NULL ? wn__action_resolved(ir, decision) : 0;
 }

@@ -8,11 +8,11 @@
  * its ops (runtime/op.def), a decision, and a row in action.c. */
 #ifndef WN_PLAN_RECIPE_ACTION_H
 #define WN_PLAN_RECIPE_ACTION_H
-#include "../ir/ir.h"
+#include "../ir/marks.h"
 
 /* Returns the action that a residual is kept with, 'offload' being that of its device. 0: it stays as it is, because
  * no decision says otherwise, or because the action cannot be applied (wn__action_refusal). */
-int32_t wn__action_of(const struct wn__ir *ir, int32_t node);
+int32_t wn__action_of(const struct wn__ir *ir, const struct wn__marks *marks, int32_t node);
 /* Returns the action of a decision: that of the device for 'offload', else the decision itself. */
 int32_t wn__action_resolved(const struct wn__ir *ir, int32_t decision);
 /* Returns why an action cannot be applied to a node's value, in words that follow "it"; NULL: it can. */
@@ -25,7 +25,7 @@ int32_t wn__action_is_lossy(int32_t action);
 int32_t wn__action_place(int32_t action);
 /* Returns whether a budget may choose the action for a value that has no decision: the action keeps every bit, or
  * was allowed. */
-int32_t wn__action_may_choose(const struct wn__ir *ir, int32_t node, int32_t action);
+int32_t wn__action_may_choose(const struct wn__ir *ir, const struct wn__marks *marks, int32_t node, int32_t action);
 /* Returns the bytes that the kept form of a node's value takes of the device's memory. */
 int64_t wn__action_bytes(const struct wn__ir *ir, int32_t node, int32_t action);
 /* Returns whether an action gives back a part of the value alone: enough for readers that ask for signs

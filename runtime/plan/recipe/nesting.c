@@ -4,11 +4,11 @@
  * jumps above it where these are equally long, and one level where they are not. */
 #include "nesting.h"
 
-static int32_t parent_in(const struct wn__ir *ir, int32_t place)
+static int32_t parent_in(const struct wn__ir *ir, const struct wn__marks *marks, int32_t place)
 {
     int32_t unit = place - ir->n_regions;
     if (unit <= 0) return ir->region_parent[place - 1];
-    int32_t parent = ir->unit_parent != NULL && unit <= ir->n ? ir->unit_parent[unit - 1] : 0;
+    int32_t parent = unit <= ir->n ? marks->unit_parent[unit - 1] : 0;
     return parent > 0 ? ir->n_regions + parent : 0;
 }
 
@@ -37,7 +37,8 @@ static void put_ranks(struct wn__nesting *t, int32_t last, int32_t *next)
     }
 }
 
-int32_t wn__nesting_make(const struct wn__ir *ir, int32_t last, struct wn__pool *pool, struct wn__nesting *out)
+int32_t wn__nesting_make(const struct wn__ir *ir, const struct wn__marks *marks, int32_t last, struct wn__pool *pool,
+                         struct wn__nesting *out)
 {
     int64_t bytes = (last + 1) * (int64_t)sizeof(int32_t);
     int32_t **part[] = {&out->parent, &out->depth, &out->jump, &out->rank, &out->limit};
@@ -47,7 +48,7 @@ int32_t wn__nesting_make(const struct wn__ir *ir, int32_t last, struct wn__pool 
         is_there &= *part[i] != NULL;
     }
     if (!is_there) return WN_OOM;
-    for (int32_t place = 1; place <= last; place++) put_place(out, place, parent_in(ir, place));
+    for (int32_t place = 1; place <= last; place++) put_place(out, place, parent_in(ir, marks, place));
     put_ranks(out, last, next);
     return WN_OK;
 }

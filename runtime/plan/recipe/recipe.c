@@ -15,6 +15,7 @@
 
 struct compiler {
     const struct wn__ir *ir;
+    const struct wn__marks *marks;
     struct wn__recipe *r;
     int32_t *place; /* (ir->n) the place (nesting.h) of each forward node */
     int32_t *reach; /* (n_blocks) the last node that reads a value of the block */
@@ -72,8 +73,8 @@ static int32_t is_kept(const struct compiler *c, int32_t i, struct keep_rule rul
     int32_t at_home = rule.home == 0 || c->place[i] == 0 || c->r->last[i] >= rule.home;
     if (c->ir->node[i].is_reissued) return 0;
     int32_t matters = c->ir->node[i].is_residual || c->r->last[i] >= c->r->limit[c->r->block_of[i]];
-    int32_t by_default = rule.defaults && matters && c->ir->node[i].decision != WN_DECISION_RECOMPUTE && at_home;
-    return wn__recipe_always_keeps(c->ir, i) || c->r->last[i] >= rule.beyond || by_default;
+    int32_t by_default = rule.defaults && matters && c->marks->decision[i] != WN_DECISION_RECOMPUTE && at_home;
+    return wn__recipe_always_keeps(c->ir, c->marks, i) || c->r->last[i] >= rule.beyond || by_default;
 }
 
 /* Writes a keep set behind the others and returns its size. n_dropped: how many values that F or Fe had kept it
@@ -85,7 +86,7 @@ static int32_t keep_set(struct compiler *c, int32_t block, struct keep_rule rule
     *n_dropped = 0;
     for (int32_t i = r->first[block]; i < r->limit[block]; i++) {
         if (r->block_of[i] != block) continue;
-        if (is_kept(c, i, rule)) wn__recipe_keep(r, n++, i, wn__action_of(c->ir, i));
+        if (is_kept(c, i, rule)) wn__recipe_keep(r, n++, i, wn__action_of(c->ir, c->marks, i));
         else *n_dropped += r->last[i] >= r->limit[block] && !c->ir->node[i].is_reissued;
     }
     return n;
@@ -99,6 +100,15 @@ static void *grow(struct wn__pool *pool, const void *old, int32_t n, int32_t *ca
     if (n > 0) memcpy(bigger, old, (size_t)(n * size));
     *capacity = 2 * need + 64;
     return bigger;
+}
+
+void wn__recipe_begin(const struct wn__recipe *r, struct wn__recipe *out)
+{
+    *out = *r;
+    out->pool = (struct wn__pool){0};
+    out->step = NULL;
+    out->keep = out->action = NULL;
+    out->n = out->capacity = out->n_keep = out->keep_capacity = 0;
 }
 
 int32_t wn__recipe_room(struct wn__recipe *r, int32_t more)
@@ -266,11 +276,11 @@ static int32_t compile(struct compiler *c, struct wn__pool *scratch)
     c->place = wn__pool_get(scratch, (ir->n + 1) * (int64_t)sizeof *c->place);
     if (c->place == NULL) return WN_OOM;
     for (int32_t i = 0; i < ir->n; i++) {
-        const struct wn__ir_node *p = &ir->node[i];
-        c->place[i] = p->unit > 0 ? ir->n_regions + p->unit : p->unit < 0 ? 0 : p->region;
+        int32_t unit = c->marks->unit[i];
+        c->place[i] = unit > 0 ? ir->n_regions + unit : unit < 0 ? 0 : ir->node[i].region;
         if (c->place[i] > last) last = c->place[i];
     }
-    WN_TRY(wn__nesting_make(ir, last, scratch, &c->nesting));
+    WN_TRY(wn__nesting_make(ir, c->marks, last, scratch, &c->nesting));
     WN_TRY(number_blocks(c));
     wn__ir_last_readers(ir, c->r->last);
     c->reach = wn__pool_get(scratch, (c->r->n_blocks + 1) * (int64_t)sizeof *c->reach);
@@ -280,9 +290,9 @@ static int32_t compile(struct compiler *c, struct wn__pool *scratch)
     return c->code;
 }
 
-int32_t wn__recipe_compile(const struct wn__ir *ir, struct wn__recipe *r)
+int32_t wn__recipe_compile(const struct wn__ir *ir, const struct wn__marks *marks, struct wn__recipe *r)
 {
-    struct compiler c = {.ir = ir, .r = r, .code = WN_OK};
+    struct compiler c = {.ir = ir, .marks = marks, .r = r, .code = WN_OK};
     struct wn__pool scratch = {0};
     int64_t size = (ir->n + 1) * (int64_t)sizeof(int32_t);
     memset(r, 0, sizeof *r);

@@ -10,7 +10,7 @@
 #ifndef WN_PLAN_RECIPE_H
 #define WN_PLAN_RECIPE_H
 #include "../../wane.h"
-#include "../ir/ir.h"
+#include "../ir/marks.h"
 
 enum wn__recipe_kind { WN_RECIPE_F, WN_RECIPE_FE, WN_RECIPE_FREE, WN_RECIPE_B };
 
@@ -39,11 +39,18 @@ struct wn__recipe {
 
 /* Returns whether every step keeps a node's value: a result, a bound input, an integer, or a value that a decision
  * saves, with an action or without. */
-static inline int32_t wn__recipe_always_keeps(const struct wn__ir *ir, int32_t node)
+static inline int32_t wn__recipe_always_keeps(const struct wn__ir *ir, const struct wn__marks *marks, int32_t node)
 {
     return ir->node[node].result >= 0 || ir->node[node].bound || (wn__ir_flags(ir, node) & WN_INDEX) ||
-           ir->node[node].decision == WN_DECISION_SAVE || ir->node[node].decision > WN_DECISION_RECOMPUTE;
+           marks->decision[node] == WN_DECISION_SAVE || marks->decision[node] > WN_DECISION_RECOMPUTE;
 }
+/* Returns whether no step may keep a node's value once the backward has begun, because a decision says so. */
+static inline int32_t wn__recipe_must_go(const struct wn__ir *ir, const struct wn__marks *marks, int32_t node)
+{
+    return marks->decision[node] == WN_DECISION_RECOMPUTE && !wn__recipe_always_keeps(ir, marks, node);
+}
+/* Makes `out` a recipe with the blocks of r, whose arrays it shares, and without steps. */
+void wn__recipe_begin(const struct wn__recipe *r, struct wn__recipe *out);
 /* Makes room for `more` values behind the keep sets there are. WN_OOM. wn__recipe_keep then writes the k-th of them,
  * with its action, and wn__recipe_put adds the step that has the first n_keep of them. */
 int32_t wn__recipe_room(struct wn__recipe *r, int32_t more);
@@ -54,15 +61,15 @@ static inline void wn__recipe_keep(struct wn__recipe *r, int32_t k, int32_t node
 }
 int32_t wn__recipe_put(struct wn__recipe *r, int32_t kind, int32_t block, int32_t root, int32_t n_keep);
 
-/* Makes the recipe of the IR's decisions, region marks and units. WN_OOM. Release it on failure too. */
-int32_t wn__recipe_compile(const struct wn__ir *ir, struct wn__recipe *r);
+/* Makes the recipe of the IR's regions and of marks. WN_OOM. Release it on failure too. */
+int32_t wn__recipe_compile(const struct wn__ir *ir, const struct wn__marks *marks, struct wn__recipe *r);
 void wn__recipe_release(struct wn__recipe *r);
 /* Gives every backward node the block of the forward node that it serves. */
 void wn__recipe_serve(const struct wn__ir *ir, struct wn__recipe *r);
 
 /* Lets values whose decision is 'recompute' go before the backward, whoever proposed the recipe (obey.c). Its blocks
  * stay, its steps and keep sets become new ones. WN_OOM. Release it on failure too. */
-int32_t wn__recipe_obey(const struct wn__ir *ir, struct wn__recipe *r);
+int32_t wn__recipe_obey(const struct wn__ir *ir, const struct wn__marks *marks, struct wn__recipe *r);
 
 /* Writes a recipe as lines of text, for people and for the key, into `pool` (text.c). WN_OOM. */
 int32_t wn__recipe_text(const struct wn__ir *ir, const struct wn__recipe *r, struct wn__pool *pool, char **out);

@@ -13,11 +13,12 @@
  * budget. */
 #include <stdlib.h>
 #include "../recipe/action.h"
-#include "planner.h"
+#include "frontier.h"
 #include "../../base/number.h"
 
 /* Recipes being made, one after the other. */
 struct emission {
+    struct wn__building *b;
     const struct wn__ir *ir;
     const struct wn__recipe *base; /* the blocks */
     const struct wn__classes *classes;
@@ -79,7 +80,8 @@ static void put_step(struct emission *e, int32_t kind, int32_t block, int32_t be
         while (o != NULL && next < o->n_keep && own[o->keep[next]] < i) next++;
         int32_t chosen = o != NULL && next < o->n_keep && own[o->keep[next]] == i;
         int32_t needed = r->last[i] >= beyond && !e->ir->node[i].is_reissued;
-        if (chosen || needed || wn__recipe_always_keeps(e->ir, i)) wn__recipe_keep(r, n++, i, wn__action_of(e->ir, i));
+        if (chosen || needed || wn__recipe_always_keeps(e->ir, e->b->marks, i))
+            wn__recipe_keep(r, n++, i, wn__action_of(e->ir, e->b->marks, i));
     }
     WN_KEEP(e->code, wn__recipe_put(r, kind, block, e->ir->node[r->first[block]].root, n));
 }
@@ -209,19 +211,13 @@ static void put_roots(struct emission *e, const struct roots *t, int32_t point)
 }
 
 /* Makes the recipe of a chosen point and proposes it. */
-static int32_t emit_point(struct emission *e, const struct roots *t, int32_t point, wn__recipe_sink put, void *ctx)
+static int32_t emit_point(struct emission *e, const struct roots *t, int32_t point)
 {
-    e->out = *e->base;
-    e->out.pool = (struct wn__pool){0};
-    e->out.step = NULL;
-    e->out.keep = e->out.action = NULL;
-    e->out.n = e->out.capacity = e->out.n_keep = e->out.keep_capacity = 0;
+    wn__recipe_begin(e->base, &e->out);
     put_roots(e, t, point);
-    if (e->code != WN_OK) {
-        wn__recipe_release(&e->out);
-        return e->code;
-    }
-    return put(ctx, &e->out, "solved");
+    if (e->code == WN_OK) return wn__frontier_offer(e->b, &e->out, "solved");
+    wn__recipe_release(&e->out);
+    return e->code;
 }
 
 /* Chooses points of the frontier: about `each` spread evenly over the bytes and as many over the time, so that neither
@@ -264,10 +260,10 @@ static int32_t schedule_points(struct roots *t, const struct wn_chain_cost *poin
     return WN_OK;
 }
 
-int32_t wn__emit_chain(const struct wn__ir *ir, const struct wn__recipe *base, const struct wn__classes *classes,
-                       int32_t most, wn__recipe_sink put, void *ctx)
+int32_t wn__frontier_chain(struct wn__building *b, const struct wn__recipe *base, const struct wn__classes *classes,
+                           int32_t most)
 {
-    struct emission e = {.ir = ir, .base = base, .classes = classes, .code = WN_OK};
+    struct emission e = {.b = b, .ir = b->ir, .base = base, .classes = classes, .code = WN_OK};
     struct wn__pool scratch = {0};
     struct roots t = {0};
     struct wn_chain_cost *point = NULL;
@@ -280,7 +276,7 @@ int32_t wn__emit_chain(const struct wn__ir *ir, const struct wn__recipe *base, c
     if (code == WN_OK) n_chosen = spread(point, n_points, most / 2, chosen);
     if (code == WN_OK) code = schedule_points(&t, point, chosen, n_chosen, &scratch);
     for (int32_t k = 0; k < t.n_chains; k++) wn__chain_close(t.chain[k]);
-    for (int32_t i = 0; i < n_chosen && code == WN_OK; i++) code = emit_point(&e, &t, i, put, ctx);
+    for (int32_t i = 0; i < n_chosen && code == WN_OK; i++) code = emit_point(&e, &t, i);
     for (int32_t i = 0; t.op != NULL && i < n_chosen * t.n_chains; i++) wn__free(t.op[i]);
     wn__pool_release(&scratch);
     return code;

@@ -11,14 +11,14 @@
  * layer reads all before it), 0.2 % (a small GPT-2). At 15 of 600 budgets a plan is slower, by up to 0.2 %, because the
  * search that follows has more plans to edit. */
 #include "../recipe/action.h"
-#include "planner.h"
+#include "frontier.h"
 
 #define PROPOSALS 16 /* sets that are proposed on the way from everything kept to everything evicted */
 
 /* Invariant: score[v] is at most score_of(v), for every v that may be evicted. */
 struct eviction {
     const struct wn__ir *ir;
-    const struct wn__recipe *base;
+    const struct wn__marks *marks;
     const int64_t *ns; /* (ir->n) nanoseconds of a node */
     int64_t *wait; /* (ir->n) nanoseconds from the last forward reader of a value to its first backward one; -1: none */
     double *score; /* (ir->n) when it was last computed: a lower bound, as costs only rise */
@@ -92,18 +92,19 @@ static void find_values(struct eviction *e)
         const struct wn__ir_node *p = &ir->node[i];
         e->kept[i] = WN__GONE;
         if (!wn__ir_is_forward(ir, i) || wn__ir_is_alias(ir, i) || p->is_reissued) continue;
-        int32_t stays = p->is_residual && p->decision != WN_DECISION_RECOMPUTE;
-        if (stays || wn__recipe_always_keeps(ir, i)) e->kept[i] = (int8_t)wn__action_of(ir, i);
-        e->may[i] = stays && !wn__recipe_always_keeps(ir, i) && p->bytes > 0 && e->wait[i] >= 0;
+        int32_t stays = p->is_residual && e->marks->decision[i] != WN_DECISION_RECOMPUTE;
+        int32_t always = wn__recipe_always_keeps(ir, e->marks, i);
+        if (stays || always) e->kept[i] = (int8_t)wn__action_of(ir, e->marks, i);
+        e->may[i] = stays && !always && p->bytes > 0 && e->wait[i] >= 0;
         e->score[i] = 0;
     }
 }
 
-int32_t wn__evict(const struct wn__ir *ir, const struct wn__recipe *base, const int64_t *ns, wn__recipe_sink put,
-                  void *ctx)
+int32_t wn__frontier_evict(struct wn__building *b, const int64_t *ns)
 {
+    const struct wn__ir *ir = b->ir;
     struct wn__pool scratch = {0};
-    struct eviction e = {.ir = ir, .base = base, .ns = ns};
+    struct eviction e = {.ir = ir, .marks = b->marks, .ns = ns};
     struct wn__recipe r;
     int64_t n = ir->n + 1, all = 0, gone = 0, at = 0;
     e.wait = wn__pool_get(&scratch, n * (int64_t)sizeof *e.wait);
@@ -120,8 +121,8 @@ int32_t wn__evict(const struct wn__ir *ir, const struct wn__recipe *base, const 
         gone += ir->node[v].bytes;
         if (gone < all / PROPOSALS * (at + 1) && gone < all) continue;
         at = gone / (all / PROPOSALS + 1);
-        code = wn__flat_recipe(ir, base, e.kept, &r);
-        if (code == WN_OK) code = put(ctx, &r, "evicted");
+        code = wn__flat_recipe(ir, &b->base, e.kept, &r);
+        if (code == WN_OK) code = wn__frontier_offer(b, &r, "evicted");
     }
     wn__pool_release(&scratch);
     return code;

@@ -51,11 +51,7 @@ int32_t wn__flat_recipe(const struct wn__ir *ir, const struct wn__recipe *base, 
                         struct wn__recipe *out)
 {
     int32_t code = WN_OK;
-    *out = *base;
-    out->pool = (struct wn__pool){0};
-    out->step = NULL;
-    out->keep = out->action = NULL;
-    out->n = out->capacity = out->n_keep = out->keep_capacity = 0;
+    wn__recipe_begin(base, out);
     for (int32_t lo = 0, hi; lo < base->n_blocks && code == WN_OK; lo = hi) {
         int32_t root = ir->node[base->first[lo]].root;
         for (hi = lo; hi < base->n_blocks && ir->node[base->first[hi]].root == root;) hi++;

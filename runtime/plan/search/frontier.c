@@ -174,14 +174,13 @@ static int32_t look_up(const struct wn__building *b)
     return wn__fail(WN_INTERRUPT, "planning was told to stop; nothing ran");
 }
 
-int32_t wn__frontier_offer(void *building, struct wn__recipe *r, const char *name)
+int32_t wn__frontier_offer(struct wn__building *b, struct wn__recipe *r, const char *name)
 {
-    struct wn__building *b = building;
     struct wn__frontier_point p = {.recipe = *r, .is_by_hand = b->is_by_hand};
     int32_t known = 0, beaten = 0;
     snprintf(p.name, sizeof p.name, "%s", name);
     int32_t code = look_up(b);
-    if (code == WN_OK) code = wn__recipe_obey(b->ir, &p.recipe);
+    if (code == WN_OK) code = wn__recipe_obey(b->ir, b->marks, &p.recipe);
     if (code == WN_OK) code = meet(b, &p.recipe, &known);
     if (code == WN_OK && !known) code = judge(b, &p, &beaten);
     if (code != WN_OK || known) {
@@ -191,6 +190,38 @@ int32_t wn__frontier_offer(void *building, struct wn__recipe *r, const char *nam
     b->tried++;
     if (!beaten) return insert(b, &p);
     point_release(&p);
+    return WN_OK;
+}
+
+int32_t wn__frontier_copy(const struct wn__building *b, const struct wn__recipe *r, struct wn__recipe *out)
+{
+    const int64_t number = sizeof(int32_t), nodes = b->ir->n * number, blocks = r->n_blocks * number;
+    const int64_t kept = r->n_keep * number, more = r->n * number;
+    const struct {
+        const void *from;
+        int64_t bytes, room;
+        void *to;
+    } array[] = {{r->step, r->n * (int64_t)sizeof *r->step, 1, &out->step},
+                 {r->keep, kept, more, &out->keep},
+                 {r->action, kept, more, &out->action},
+                 {r->block_of, nodes, 0, &out->block_of},
+                 {r->last, nodes, 0, &out->last},
+                 {r->first, blocks, 0, &out->first},
+                 {r->limit, blocks, 0, &out->limit}};
+    int32_t is_shared = r->block_of == b->base.block_of || r->block_of == b->fine.block_of;
+    *out = *r;
+    out->pool = (struct wn__pool){0};
+    out->capacity = r->n;
+    out->keep_capacity = r->n_keep + r->n;
+    for (size_t i = 0; i < (is_shared ? 3 : sizeof array / sizeof array[0]); i++) {
+        void *copy = wn__pool_get(&out->pool, array[i].bytes + array[i].room + 1);
+        if (copy == NULL) {
+            wn__recipe_release(out);
+            return WN_OOM;
+        }
+        if (array[i].bytes > 0) memcpy(copy, array[i].from, (size_t)array[i].bytes);
+        memcpy(array[i].to, &copy, sizeof copy);
+    }
     return WN_OK;
 }
 
@@ -217,9 +248,9 @@ static int32_t solve(struct wn__building *b, const struct wn__recipe *base, cons
                      int32_t *is_solved)
 {
     struct wn__classes classes = {0};
-    int32_t code = wn__classes_make(b->ir, base, ns, &classes);
+    int32_t code = wn__classes_make(b->ir, b->marks, base, ns, &classes);
     *is_solved = code == WN_OK && (int64_t)classes.n * base->n_blocks <= most;
-    if (*is_solved) code = wn__emit_chain(b->ir, base, &classes, SOLVED, wn__frontier_offer, b);
+    if (*is_solved) code = wn__frontier_chain(b, base, &classes, SOLVED);
     wn__classes_release(&classes);
     return code;
 }
@@ -227,7 +258,7 @@ static int32_t solve(struct wn__building *b, const struct wn__recipe *base, cons
 /* Solves the chains of both partitions, or of the fine one alone if it has hardly more blocks than the other. */
 static int32_t solve_both(struct wn__building *b, const int64_t *ns)
 {
-    WN_TRY(wn__partition(b->ir, 1, &b->fine));
+    WN_TRY(wn__partition(b->ir, b->marks, 1, &b->fine));
     int32_t base = b->base.n_blocks, fine = b->fine.n_blocks, is_solved = 0;
     if (fine > base && fine <= FINEST) WN_TRY(solve(b, &b->fine, ns, FINE, &is_solved));
     if (is_solved && fine < base + base / NEAR) return WN_OK;
@@ -239,13 +270,13 @@ static int32_t propose(struct wn__building *b)
 {
     const int64_t *ns = node_ns(b);
     if (ns == NULL) return WN_OOM;
-    WN_TRY(wn__partition(b->ir, 0, &b->base));
+    WN_TRY(wn__partition(b->ir, b->marks, 0, &b->base));
     b->is_by_hand = 1;
-    WN_TRY(wn__portfolio(b->ir, &b->base, ns, wn__frontier_offer, b));
+    WN_TRY(wn__frontier_portfolio(b, ns));
     b->is_by_hand = 0;
     if (!has_backward(b->ir)) return WN_OK;
     int32_t code = solve_both(b, ns);
-    if (code == WN_OK) code = wn__evict(b->ir, &b->base, ns, wn__frontier_offer, b);
+    if (code == WN_OK) code = wn__frontier_evict(b, ns);
     if (code == WN_OK) code = wn__frontier_subsets(b);
     if (code == WN_OK) code = wn__frontier_toggle(b, ns);
     if (code == WN_OK) code = wn__frontier_search(b, ns);
@@ -300,74 +331,39 @@ void wn__frontier_unref(struct wn__frontier *fr)
 
 /* ---- remembered -------------------------------------------------------------------------------------------------- */
 
-/* Makes the key of everything a frontier depends on: key2, decisions, regions and units with their nesting, allowed
- * actions, and the proposals of the script. Of a proposal the key has hashes, as its arrays take 9 bytes a node. */
-static int32_t write_key(const struct wn__ir *ir, uint8_t **out, int64_t *n)
-{
-    struct wn__bytes b = {0};
-    wn__bytes_put(&b, ir->key2, ir->key2_bytes);
-    for (int32_t i = 0; i < ir->n; i++) {
-        const int32_t v[4] = {ir->node[i].decision, ir->node[i].region, ir->node[i].unit,
-                              ir->unit_parent != NULL ? ir->unit_parent[i] : 0};
-        wn__bytes_put(&b, v, sizeof v);
-    }
-    for (int32_t i = 0; i < ir->n_regions; i++) wn__bytes_put(&b, &ir->region_parent[i], sizeof ir->region_parent[i]);
-    wn__bytes_put(&b, &ir->allowed, sizeof ir->allowed);
-    for (const struct wn__candidate *c = ir->candidate; c != NULL; c = c->next) {
-        const uint64_t mark[3] = {wn__bytes_hash((const uint8_t *)c->unit, ir->n * (int64_t)sizeof *c->unit),
-                                  wn__bytes_hash((const uint8_t *)c->parent, ir->n * (int64_t)sizeof *c->parent),
-                                  wn__bytes_hash((const uint8_t *)c->decision, ir->n)};
-        wn__bytes_put(&b, mark, sizeof mark);
-    }
-    *out = b.data;
-    *n = b.count;
-    if (b.code != WN_OK) wn__free(b.data);
-    return b.code;
-}
-
-static struct wn__cache_key key_of(const uint8_t *key, int64_t n)
-{
-    return (struct wn__cache_key){WN_CACHED_FRONTIER, {key, NULL}, {n, 0}};
-}
-
 static void drop_frontier(void *thing)
 {
     wn__frontier_unref(thing);
 }
 
-/* Puts a frontier into the cache. WN_OOM. */
-static int32_t remember(struct wn__frontier *fr, const uint8_t *key, int64_t n)
+/* Makes the frontier, and puts it into the cache under a key. */
+static int32_t make(struct wn__building *b, const struct wn__cache_key *key, struct wn__frontier **out)
 {
-    const struct wn__cache_key k = key_of(key, n);
+    WN_TRY(build(b, out));
+    struct wn__frontier *fr = *out;
     int64_t bytes = fr->base.pool.bytes + fr->fine.pool.bytes;
     for (int32_t i = 0; i < fr->n; i++) bytes += fr->point[i].recipe.pool.bytes;
     fr->refs++;
-    return wn__cache_keep(&k, fr, bytes, drop_frontier);
+    int32_t code = wn__cache_keep(key, fr, bytes, drop_frontier);
+    if (b->ir->n >= LARGE) wn__alloc_trim();
+    return code;
 }
 
-/* Returns the remembered frontier of a key, with one more reference; NULL: there is none. */
-static struct wn__frontier *recall(const uint8_t *key, int64_t n)
+int32_t wn__frontier_make(const struct wn__ir *ir, const struct wn__marks *marks, wn_look look,
+                          struct wn__frontier **out)
 {
-    const struct wn__cache_key k = key_of(key, n);
-    struct wn__frontier *fr = wn__cached(&k);
-    if (fr != NULL) fr->refs++;
-    return fr;
-}
-
-int32_t wn__frontier_make(struct wn__ir *ir, wn_look look, struct wn__frontier **out)
-{
-    struct wn__building building = {.ir = ir, .look = look};
-    uint8_t *key;
-    int64_t n;
-    WN_TRY(write_key(ir, &key, &n));
-    *out = recall(key, n);
-    int32_t is_known = *out != NULL, code = is_known ? WN_OK : build(&building, out);
-    if (!is_known && code == WN_OK) code = remember(*out, key, n);
+    struct wn__building building = {.ir = ir, .marks = marks, .look = look};
+    struct wn__bytes b = {0};
+    wn__ir_encode(&b, ir, marks, WN_FIELD_TAG);
+    const struct wn__cache_key key = {WN_CACHED_FRONTIER, {ir->key, b.data}, {ir->key_bytes, b.count}};
+    int32_t code = b.code;
+    *out = code == WN_OK ? wn__cached(&key) : NULL;
+    if (*out != NULL) (*out)->refs++;
+    else if (code == WN_OK) code = make(&building, &key, out);
     if (code != WN_OK) {
         wn__frontier_unref(*out);
         *out = NULL;
     }
-    wn__free(key);
-    if (!is_known && ir->n >= LARGE) wn__alloc_trim();
+    wn__free(b.data);
     return code;
 }

@@ -30,9 +30,10 @@ struct wn__frontier {
     int32_t n, tried;                 /* points; proposals that were judged */
     struct wn__recipe base, fine;     /* the partitions, whose arrays the points' recipes share */
 };
-/* Makes the frontier of an IR, or finds it among those of the last IRs. *out: the frontier, with one more reference.
- * look: as of wn_frontier, or NULL. WN_INTERRUPT: ^C came, or `look` asked to stop. */
-int32_t wn__frontier_make(struct wn__ir *ir, wn_look look, struct wn__frontier **out);
+/* Makes the frontier of an IR and marks, or finds it among those of the last ones. *out: the frontier, with one more
+ * reference. look: as of wn_frontier, or NULL. WN_INTERRUPT: ^C came, or `look` asked to stop. */
+int32_t wn__frontier_make(const struct wn__ir *ir, const struct wn__marks *marks, wn_look look,
+                          struct wn__frontier **out);
 /* Drops a reference, and frees the frontier with the last one. Does nothing for NULL. */
 void wn__frontier_unref(struct wn__frontier *fr);
 
@@ -40,6 +41,7 @@ void wn__frontier_unref(struct wn__frontier *fr);
 /* Invariant: no plan on the list beats another one, and the list is sorted by seconds. */
 struct wn__building {
     const struct wn__ir *ir;
+    const struct wn__marks *marks;
     wn_look look; /* of the caller, before each proposal; NULL: none */
     struct wn__pool pool;
     struct wn__recipe base, fine;     /* the blocks of both partitions (partition.c) */
@@ -52,14 +54,21 @@ struct wn__building {
     struct wn__frontier_point *waiting; /* (n_waiting) beaten policies by hand, to be placed fully at the end */
     int64_t n_waiting, waiting_capacity;
 };
-/* Judges a recipe and puts it on the list unless another plan beats it. Owns the recipe, on failure too. `building` is
- * a struct wn__building: the function is a wn__recipe_sink. */
-int32_t wn__frontier_offer(void *building, struct wn__recipe *r, const char *name);
-/* Returns whether a recipe shares the arrays of one of the partitions, which live as long as the list. */
-static inline int32_t wn__frontier_shares(const struct wn__building *b, const struct wn__recipe *r)
-{
-    return r->block_of == b->base.block_of || r->block_of == b->fine.block_of;
-}
+/* Judges a recipe and puts it on the list unless another plan beats it. Owns the recipe, on failure too; a failure ends
+ * the proposals. */
+int32_t wn__frontier_offer(struct wn__building *b, struct wn__recipe *r, const char *name);
+/* Copies a recipe of the list, as the list changes while its edits are offered, with room for one more kept value in
+ * each step. The arrays of blocks are shared if they are a partition's, which live as long as the list. WN_OOM. */
+int32_t wn__frontier_copy(const struct wn__building *b, const struct wn__recipe *r, struct wn__recipe *out);
+/* Offers what people write by hand, and the proposals of the script (portfolio.c). ns: (ir->n) nanoseconds of a node.
+ */
+int32_t wn__frontier_portfolio(struct wn__building *b, const int64_t *ns);
+/* Evicts values one by one over the whole graph, and offers some of the sets that remain (evict.c). ns as above. */
+int32_t wn__frontier_evict(struct wn__building *b, const int64_t *ns);
+/* Solves the chain of each root's blocks, of one of the partitions, and offers up to about `most` points of the
+ * frontier (chain_recipe.c). */
+int32_t wn__frontier_chain(struct wn__building *b, const struct wn__recipe *base, const struct wn__classes *classes,
+                           int32_t most);
 /* Offers plans of the list with actions that a budget may choose by itself (offload_candidates.c). */
 int32_t wn__frontier_actions(struct wn__building *b);
 

@@ -16,9 +16,10 @@ static const int32_t prefetches[] = {1, 4}; /* prefetch budgets: transfers may h
 
 /* Marks the values that a recipe keeps as they are and that an action may be applied to; is_kept: (ir->n). Returns how
  * many they are, and their bytes in *bytes. */
-static int32_t find_kept(const struct wn__ir *ir, const struct wn__recipe *r, int32_t action, uint8_t *is_kept,
+static int32_t find_kept(const struct wn__building *b, const struct wn__recipe *r, int32_t action, uint8_t *is_kept,
                          int64_t *bytes)
 {
+    const struct wn__ir *ir = b->ir;
     int64_t most = 0;
     int32_t n = 0;
     *bytes = 0;
@@ -27,7 +28,8 @@ static int32_t find_kept(const struct wn__ir *ir, const struct wn__recipe *r, in
         const struct wn__recipe_step *s = &r->step[i];
         for (int32_t k = s->keep_at; s->kind != WN_RECIPE_B && k < s->keep_at + s->n_keep; k++) {
             int32_t v = r->keep[k];
-            if (wn__ir_is_alias(ir, v) || ir->node[v].is_reissued || ir->node[v].decision != WN_DECISION_NONE) continue;
+            if (wn__ir_is_alias(ir, v) || ir->node[v].is_reissued || b->marks->decision[v] != WN_DECISION_NONE)
+                continue;
             if (r->action[k] == 0 && wn__action_refusal(ir, v, action) == NULL) is_kept[v] = 1;
         }
     }
@@ -41,37 +43,6 @@ static int32_t find_kept(const struct wn__ir *ir, const struct wn__recipe *r, in
     return n;
 }
 
-/* Copies a recipe of the list with all its arrays, those of blocks too, as the list changes while its edits are
- * offered. */
-static int32_t copy_apart(const struct wn__ir *ir, const struct wn__recipe *r, struct wn__recipe *out)
-{
-    const struct {
-        const void *from;
-        int64_t bytes;
-        void *to;
-    } array[] = {{r->step, r->n * (int64_t)sizeof *r->step, &out->step},
-                 {r->keep, r->n_keep * (int64_t)sizeof *r->keep, &out->keep},
-                 {r->action, r->n_keep * (int64_t)sizeof *r->action, &out->action},
-                 {r->block_of, ir->n * (int64_t)sizeof *r->block_of, &out->block_of},
-                 {r->last, ir->n * (int64_t)sizeof *r->last, &out->last},
-                 {r->first, r->n_blocks * (int64_t)sizeof *r->first, &out->first},
-                 {r->limit, r->n_blocks * (int64_t)sizeof *r->limit, &out->limit}};
-    *out = *r;
-    out->pool = (struct wn__pool){0};
-    out->capacity = r->n;
-    out->keep_capacity = r->n_keep;
-    for (size_t i = 0; i < sizeof array / sizeof array[0]; i++) {
-        void *copy = wn__pool_get(&out->pool, array[i].bytes + 1);
-        if (copy == NULL) {
-            wn__recipe_release(out);
-            return WN_OOM;
-        }
-        if (array[i].bytes > 0) memcpy(copy, array[i].from, (size_t)array[i].bytes);
-        memcpy(array[i].to, &copy, sizeof copy);
-    }
-    return WN_OK;
-}
-
 /* An action for the first kept values of a recipe, in the order of the forward. */
 struct edit {
     const uint8_t *is_kept; /* (n of the IR) 1: the recipe keeps the value as it is, and may apply the action to it */
@@ -81,12 +52,13 @@ struct edit {
 };
 
 /* Copies a recipe with an edit. */
-static int32_t copy_with(const struct wn__ir *ir, const struct wn__recipe *r, const struct edit *e,
+static int32_t copy_with(const struct wn__building *b, const struct wn__recipe *r, const struct edit *e,
                          struct wn__recipe *out)
 {
+    const struct wn__ir *ir = b->ir;
     int32_t end = 0;
     for (int64_t sum = 0; end < ir->n && sum < e->bytes; end++) sum += e->is_kept[end] ? ir->node[end].bytes : 0;
-    WN_TRY(copy_apart(ir, r, out));
+    WN_TRY(wn__frontier_copy(b, r, out));
     out->prefetch = e->prefetch;
     for (int32_t k = 0; k < r->n_keep; k++)
         if (r->action[k] == 0 && r->keep[k] < end && e->is_kept[r->keep[k]]) out->action[k] = e->action;
@@ -98,14 +70,14 @@ static int32_t copy_with(const struct wn__ir *ir, const struct wn__recipe *r, co
 static int32_t offer_base(struct wn__building *b, const struct wn__recipe *r, int32_t action, uint8_t *is_kept)
 {
     int64_t bytes;
-    if (r->n_keep == 0 || find_kept(b->ir, r, action, is_kept, &bytes) == 0) return WN_OK;
+    if (r->n_keep == 0 || find_kept(b, r, action, is_kept, &bytes) == 0) return WN_OK;
     for (size_t p = 0; p < sizeof parts / sizeof parts[0]; p++)
         for (int32_t a = 0; a < (int32_t)(sizeof prefetches / sizeof prefetches[0]); a++) {
             struct wn__recipe to;
             char name[32];
             snprintf(name, sizeof name, "%s %d/%d", wn__action_name(action), parts[p], PARTS);
             const struct edit e = {is_kept, bytes / PARTS * parts[p], action, prefetches[a]};
-            WN_TRY(copy_with(b->ir, r, &e, &to));
+            WN_TRY(copy_with(b, r, &e, &to));
             WN_TRY(wn__frontier_offer(b, &to, name));
         }
     return WN_OK;
@@ -125,14 +97,14 @@ int32_t wn__frontier_actions(struct wn__building *b)
 {
     struct wn__recipe base[BASES];
     int32_t n = 0, code = WN_OK, most = b->n < BASES ? (int32_t)b->n : BASES;
-    if (b->ir->allowed == 0) return WN_OK;
+    if (b->marks->allowed == 0) return WN_OK;
     for (int32_t i = 0; i < most && code == WN_OK; i++) {
         int64_t k = most > 1 ? i * (b->n - 1) / (most - 1) : 0;
-        code = copy_apart(b->ir, &b->point[k].recipe, &base[n]);
+        code = wn__frontier_copy(b, &b->point[k].recipe, &base[n]);
         n += code == WN_OK;
     }
     for (int32_t action = WN_DECISION_RECOMPUTE + 1; action < WN_DECISION_COUNT && code == WN_OK; action++)
-        if (b->ir->allowed >> action & 1 && wn__action_place(action) >= 0) code = offer_action(b, action, base, n);
+        if (b->marks->allowed >> action & 1 && wn__action_place(action) >= 0) code = offer_action(b, action, base, n);
     for (int32_t i = 0; i < n; i++) wn__recipe_release(&base[i]);
     return code;
 }

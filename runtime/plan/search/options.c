@@ -42,7 +42,7 @@ static int32_t find_candidates(const struct wn__subgraph *x, int32_t *out)
     int32_t n = 0;
     for (int32_t i = x->recipe.first[0]; i < x->recipe.limit[0]; i++) {
         const struct wn__ir_node *q = &x->ir.node[i];
-        if (!q->is_residual || q->is_reissued || q->result >= 0 || q->decision != WN_DECISION_NONE) continue;
+        if (!q->is_residual || q->is_reissued || q->result >= 0 || x->marks.decision[i] != WN_DECISION_NONE) continue;
         if ((wn__ir_flags(&x->ir, i) & WN_INDEX) || x->recipe.last[i] >= x->recipe.limit[0]) continue;
         out[n++] = i;
     }
@@ -309,8 +309,8 @@ static int32_t add_block(struct wn__classes *c, int32_t block, struct wn__subgra
     return fill_class(&c->class[c->of[block]], x, &c -> pool);
 }
 
-int32_t wn__classes_make(const struct wn__ir *ir, const struct wn__recipe *r, const int64_t *ns,
-                         struct wn__classes *out)
+int32_t wn__classes_make(const struct wn__ir *ir, const struct wn__marks *marks, const struct wn__recipe *r,
+                         const int64_t *ns, struct wn__classes *out)
 {
     memset(out, 0, sizeof *out);
     out->class = wn__pool_get(&out->pool, (r->n_blocks + 1) * (int64_t)sizeof *out->class);
@@ -321,7 +321,7 @@ int32_t wn__classes_make(const struct wn__ir *ir, const struct wn__recipe *r, co
     wn__partition_home(ir, r, home);
     for (int32_t b = 0; b < r->n_blocks; b++) {
         struct wn__subgraph x;
-        int32_t code = wn__subgraph_make(ir, home, b, ns, &x);
+        int32_t code = wn__subgraph_make(ir, marks, home, b, ns, &x);
         if (code == WN_OK) code = add_block(out, b, &x);
         wn__subgraph_release(&x);
         WN_TRY(code);

@@ -67,11 +67,12 @@ struct crossing {
 };
 
 /* Counts the values that cross each cut, as prefix sums over the first and the last node that each value crosses. */
-static void count_crossing(const struct wn__ir *ir, const int32_t *last, struct crossing *x)
+static void count_crossing(const struct wn__ir *ir, const struct wn__marks *marks, const int32_t *last,
+                           struct crossing *x)
 {
     for (int32_t v = 0; v < ir->n; v++) {
         if (!wn__ir_is_forward(ir, v) || wn__ir_is_alias(ir, v) || ir->node[v].is_reissued || last[v] == v) continue;
-        int32_t must_go = ir->node[v].decision == WN_DECISION_RECOMPUTE && !wn__recipe_always_keeps(ir, v);
+        int32_t must_go = wn__recipe_must_go(ir, marks, v);
         int32_t counts = !ir->node[v].is_data && !ir->node[v].is_weight;
         x->all[v + 1] += counts;
         x->all[last[v] + 1] -= counts;
@@ -142,7 +143,7 @@ static void merge_pairs(const struct wn__ir *ir, uint8_t *cut)
     }
 }
 
-int32_t wn__partition(const struct wn__ir *ir, int32_t is_fine, struct wn__recipe *r)
+int32_t wn__partition(const struct wn__ir *ir, const struct wn__marks *marks, int32_t is_fine, struct wn__recipe *r)
 {
     int64_t size = (ir->n + 1) * (int64_t)sizeof(int32_t);
     struct wn__pool scratch = {0};
@@ -158,7 +159,7 @@ int32_t wn__partition(const struct wn__ir *ir, int32_t is_fine, struct wn__recip
     if (code == WN_OK) {
         wn__ir_last_readers(ir, r->last);
         find_cuts(ir, r->last, cut);
-        count_crossing(ir, r->last, &x);
+        count_crossing(ir, marks, r->last, &x);
         move_cuts(ir, &x, cut);
         if (is_fine) cut_finely(ir, &x, cut);
         else merge_pairs(ir, cut);

@@ -33,7 +33,7 @@
 /* Fills block_of, first, limit, last and n_blocks of a recipe without steps. is_fine: cuts at every place that a single
  * value crosses; else at the edges of the IR's blocks, and inside those that are too large. WN_OOM; release r then
  * too. */
-int32_t wn__partition(const struct wn__ir *ir, int32_t is_fine, struct wn__recipe *r);
+int32_t wn__partition(const struct wn__ir *ir, const struct wn__marks *marks, int32_t is_fine, struct wn__recipe *r);
 /* Fills home, (ir->n): the block whose forward or backward a node belongs to, for effects too; -1: none, or a block of
  * another root. */
 void wn__partition_home(const struct wn__ir *ir, const struct wn__recipe *r, int32_t *home);
@@ -43,6 +43,7 @@ void wn__partition_home(const struct wn__ir *ir, const struct wn__recipe *r, int
 struct wn__subgraph {
     struct wn__pool pool;
     struct wn__ir ir;
+    struct wn__marks marks;   /* the decisions of its nodes, and no regions */
     struct wn__recipe recipe; /* of two blocks: the block itself, and the sink of what later blocks read of it */
     int32_t *own;             /* (ir.n) the node's number in the whole IR; -1: a stand-in for nodes outside the block */
     int64_t *ns;              /* (ir.n) nanoseconds of a node; 0 of a stand-in */
@@ -60,8 +61,8 @@ struct wn__subgraph_cost {
 };
 /* Cuts a block out. home: as wn__partition_home fills it; ns: (ir->n) nanoseconds of a node. WN_OOM; release it then
  * too. */
-int32_t wn__subgraph_make(const struct wn__ir *ir, const int32_t *home, int32_t block, const int64_t *ns,
-                          struct wn__subgraph *out);
+int32_t wn__subgraph_make(const struct wn__ir *ir, const struct wn__marks *marks, const int32_t *home, int32_t block,
+                          const int64_t *ns, struct wn__subgraph *out);
 /* Fills what the block costs if it keeps n nodes of the subgraph, ascending, and those that are always kept. */
 int32_t wn__subgraph_try(struct wn__subgraph *x, const int32_t *keep, int32_t n, struct wn__subgraph_cost *out);
 /* Frees what the subgraph holds. */
@@ -92,8 +93,8 @@ struct wn__classes {
 };
 /* Finds the classes of a partition's blocks and their options. ns: (ir->n) nanoseconds of a node. Release it on failure
  * too. */
-int32_t wn__classes_make(const struct wn__ir *ir, const struct wn__recipe *r, const int64_t *ns,
-                         struct wn__classes *out);
+int32_t wn__classes_make(const struct wn__ir *ir, const struct wn__marks *marks, const struct wn__recipe *r,
+                         const int64_t *ns, struct wn__classes *out);
 /* Frees what the classes hold. */
 void wn__classes_release(struct wn__classes *c);
 
@@ -105,25 +106,4 @@ int32_t wn__flat_recipe(const struct wn__ir *ir, const struct wn__recipe *base, 
                         struct wn__recipe *out);
 /* Fills `kept`, (ir->n), with what a recipe of any kind keeps when its backward begins. */
 void wn__flat_kept(const struct wn__ir *ir, const struct wn__recipe *r, int8_t *kept);
-
-/* ---- portfolio.c: proposals of a script -------------------------------------------------------------------------- */
-/* Adds a copy of a proposal to the IR. unit: (ir->n); parent: (ir->n) by unit, or NULL; decision: (ir->n), or NULL.
- * WN_OOM forgets every proposal, as plans may not depend on which one failed. */
-int32_t wn__candidate_put(struct wn__ir *ir, const char *name, const int32_t *unit, const int32_t *parent,
-                          const int32_t *decision);
-
-/* ---- portfolio.c, evict.c, chain_recipe.c: proposals, one recipe after the other ------------------------------- */
-/* Receives a proposal. Owns the recipe from then on, even if it fails; a failure ends the proposals. */
-typedef int32_t (*wn__recipe_sink)(void *ctx, struct wn__recipe *r, const char *name);
-/* Proposes what people write by hand, and the proposals of the script. base: the blocks; ns: (ir->n) nanoseconds of a
- * node. */
-int32_t wn__portfolio(const struct wn__ir *ir, const struct wn__recipe *base, const int64_t *ns, wn__recipe_sink put,
-                      void *ctx);
-/* Evicts values one by one over the whole graph, and proposes some of the sets that remain. base and ns as above. */
-int32_t wn__evict(const struct wn__ir *ir, const struct wn__recipe *base, const int64_t *ns, wn__recipe_sink put,
-                  void *ctx);
-/* Solves the chain of each root's blocks, and proposes up to about `most` points of the frontier. The recipes share the
- * arrays of blocks of `base`. */
-int32_t wn__emit_chain(const struct wn__ir *ir, const struct wn__recipe *base, const struct wn__classes *classes,
-                       int32_t most, wn__recipe_sink put, void *ctx);
 #endif

@@ -18,7 +18,7 @@ enum { GONE = -1 }; /* the value is not kept */
 
 /* A change of how one Fe step keeps one value. */
 struct edit {
-    int32_t step, node; /* the Fe step that keeps it or not; -1: nothing is edited */
+    int32_t step, node; /* the Fe step that keeps it or not */
     int32_t to;         /* GONE, or the action that it is kept with, 0: as it is */
     double worth;       /* the edits with most are tried */
 };
@@ -33,11 +33,11 @@ struct search {
 };
 
 /* Returns whether a value may be kept or not: a residual without a decision that no rule always keeps. */
-static int32_t may_go(const struct wn__ir *ir, int32_t i)
+static int32_t may_go(const struct wn__building *b, int32_t i)
 {
-    const struct wn__ir_node *q = &ir->node[i];
-    return q->is_residual && !q->is_reissued && q->result < 0 && !q->bound && q->decision == WN_DECISION_NONE &&
-           !(wn__ir_flags(ir, i) & WN_INDEX) && q->bytes > 0;
+    const struct wn__ir_node *q = &b->ir->node[i];
+    return q->is_residual && !q->is_reissued && q->bytes > 0 && b->marks->decision[i] == WN_DECISION_NONE &&
+           !wn__recipe_always_keeps(b->ir, b->marks, i);
 }
 
 /* Returns the action that a step keeps a value with, 0: as it is; or GONE. */
@@ -63,7 +63,7 @@ static void find_edits_of(struct search *s, int32_t step, int32_t node, int32_t 
     if (now != GONE) put_edit(s, step, node, GONE, bytes / (ns + 1));
     if (now != 0) put_edit(s, step, node, 0, (now == GONE ? ns : PACKED_NS * bytes) / bytes * 1e3);
     for (int32_t a = WN_DECISION_RECOMPUTE + 1; a < WN_DECISION_COUNT; a++) {
-        if (a == now || !wn__action_may_choose(ir, node, a)) continue;
+        if (a == now || !wn__action_may_choose(ir, s->b->marks, node, a)) continue;
         double packed = (double)wn__action_bytes(ir, node, a);
         put_edit(s, step, node, a, now == GONE ? ns / (packed + 1) * 1e3 : (bytes - packed) / (PACKED_NS * bytes + 1));
     }
@@ -79,7 +79,7 @@ static void find_edits(struct search *s, const struct wn__recipe *r)
         const struct wn__recipe_step *t = &r->step[i];
         if (t->kind != WN_RECIPE_FE) continue;
         for (int32_t v = r->first[t->block]; v < r->limit[t->block] && s->code == WN_OK; v++) {
-            if (r->block_of[v] != t->block || !may_go(ir, v) || r->last[v] >= r->limit[t->block]) continue;
+            if (r->block_of[v] != t->block || !may_go(s->b, v) || r->last[v] >= r->limit[t->block]) continue;
             if (ir->node[v].bytes < span / PART) continue;
             find_edits_of(s, i, v, kept_as(r, t, v));
         }
@@ -90,46 +90,12 @@ static void find_edits(struct search *s, const struct wn__recipe *r)
  * until the block runs again. */
 static int32_t is_edited(const struct wn__recipe *r, const struct edit *e, int32_t i)
 {
-    int32_t block = e->step >= 0 ? r->step[e->step].block : -1;
+    int32_t block = r->step[e->step].block;
     if (i == e->step) return 1;
-    if (block < 0 || i < e->step || r->step[i].kind != WN_RECIPE_FREE || r->step[i].block != block) return 0;
+    if (i < e->step || r->step[i].kind != WN_RECIPE_FREE || r->step[i].block != block) return 0;
     for (int32_t k = e->step + 1; k < i; k++)
         if (r->step[k].block == block && r->step[k].kind != WN_RECIPE_FREE) return 0;
     return 1;
-}
-
-/* Replaces the arrays of blocks of a recipe by copies in its own pool. */
-static int32_t copy_blocks(const struct wn__ir *ir, struct wn__recipe *out)
-{
-    int64_t nodes = (ir->n + 1) * (int64_t)sizeof(int32_t), blocks = out->n_blocks * (int64_t)sizeof(int32_t);
-    int32_t **array[] = {&out->block_of, &out->last, &out->first, &out->limit};
-    for (int32_t i = 0; i < 4; i++) {
-        int64_t bytes = i < 2 ? nodes - (int64_t)sizeof(int32_t) : blocks;
-        int32_t *copy = wn__pool_get(&out->pool, bytes + 1);
-        if (copy == NULL) return WN_OOM;
-        memcpy(copy, *array[i], (size_t)bytes);
-        *array[i] = copy;
-    }
-    return WN_OK;
-}
-
-/* Makes a recipe with the blocks of r and without steps, but with room for the steps of r and one more kept value in
- * each. The arrays of blocks are shared if they are a partition's, else copied. */
-static int32_t copy_room(const struct wn__building *b, const struct wn__recipe *r, struct wn__recipe *out)
-{
-    *out = *r;
-    out->pool = (struct wn__pool){0};
-    out->capacity = r->n;
-    out->keep_capacity = r->n_keep + r->n;
-    out->step = wn__pool_get(&out->pool, (r->n + 1) * (int64_t)sizeof *out->step);
-    out->keep = wn__pool_get(&out->pool, (out->keep_capacity + 1) * (int64_t)sizeof *out->keep);
-    out->action = wn__pool_get(&out->pool, (out->keep_capacity + 1) * (int64_t)sizeof *out->action);
-    out->n_keep = 0;
-    if (out->step != NULL && out->keep != NULL && out->action != NULL &&
-        (wn__frontier_shares(b, r) || copy_blocks(b->ir, out) == WN_OK))
-        return WN_OK;
-    wn__recipe_release(out);
-    return WN_OOM;
 }
 
 static void keep(struct wn__recipe *out, int32_t node, int32_t action)
@@ -142,7 +108,8 @@ static void keep(struct wn__recipe *out, int32_t node, int32_t action)
 static int32_t copy_edited(const struct wn__building *b, const struct wn__recipe *r, const struct edit *e,
                            struct wn__recipe *out)
 {
-    WN_TRY(copy_room(b, r, out));
+    WN_TRY(wn__frontier_copy(b, r, out));
+    out->n_keep = 0;
     for (int32_t i = 0; i < r->n; i++) {
         struct wn__recipe_step t = r->step[i];
         int32_t from = t.keep_at, edited = is_edited(r, e, i), placed = !edited || e->to == GONE;
@@ -168,12 +135,11 @@ static int32_t copy_packed(const struct wn__building *b, const struct wn__recipe
                            struct wn__recipe *out, int32_t *n)
 {
     *n = 0;
-    WN_TRY(copy_room(b, r, out));
-    if (r->n > 0) memcpy(out->step, r->step, (size_t)r->n * sizeof *r->step);
+    WN_TRY(wn__frontier_copy(b, r, out));
     for (int32_t k = 0; k < r->n_keep; k++) {
-        int32_t to = r->action[k] == 0 && wn__action_may_choose(b->ir, r->keep[k], action);
-        *n += to;
-        keep(out, r->keep[k], to ? action : r->action[k]);
+        if (r->action[k] != 0 || !wn__action_may_choose(b->ir, b->marks, r->keep[k], action)) continue;
+        out->action[k] = action;
+        ++*n;
     }
     return WN_OK;
 }
@@ -211,11 +177,10 @@ static void best_first(struct search *s, int64_t n)
 static int32_t edit_point(struct search *s, int64_t k, int64_t n)
 {
     struct wn__building *b = s->b;
-    const struct edit none = {.step = -1};
     struct wn__recipe from, to;
     char name[32];
     snprintf(name, sizeof name, "%.30s%s", b->point[k].name, strchr(b->point[k].name, '+') == NULL ? "+" : "");
-    WN_TRY(copy_edited(b, &b->point[k].recipe, &none, &from));
+    WN_TRY(wn__frontier_copy(b, &b->point[k].recipe, &from));
     find_edits(s, &from);
     best_first(s, n);
     for (int64_t i = 0; i < n && i < s->n && s->code == WN_OK; i++) {

@@ -16,6 +16,7 @@
 /* A block that is being cut out. */
 struct cutting {
     const struct wn__ir *ir;
+    const struct wn__marks *marks;
     const int32_t *home; /* (ir->n) as wn__partition_home fills it */
     int32_t block;
     struct wn__subgraph *x;
@@ -41,7 +42,10 @@ static struct wn__ir_node *put_node(struct cutting *c, const struct wn__ir_node 
     *q = *like;
     q->in_at = g->n_in;
     q->n_in = 0;
-    q->root = q->region = q->unit = 0;
+    q->root = q->region = q->block = q->is_data = q->is_weight = 0;
+    q->random = q->random < 0 ? -1 : 0; /* slots of a run, which the subgraph has none of */
+    q->offset = q->offset < 0 ? -1 : 0;
+    c->x->marks.decision[g->n] = (int8_t)(own >= 0 ? c->marks->decision[own] : WN_DECISION_NONE);
     c->x->own[g->n] = own;
     c->x->recipe.block_of[g->n++] = block;
     return q;
@@ -61,8 +65,11 @@ static int32_t map_cell(struct cutting *c, int32_t slot)
 {
     struct wn__ir *g = &c->x->ir;
     if (slot < 0 || c->cell_map[slot] >= 0) return slot < 0 ? -1 : c->cell_map[slot];
-    g->cell[g->n_cells] = c->ir->cell[slot];
-    if (g->cell[g->n_cells].slab > 0) g->cell[g->n_cells].slab = 0;
+    struct wn__ir_cell *q = &g->cell[g->n_cells];
+    *q = c->ir->cell[slot];
+    if (q->slab > 0) q->slab = 0;
+    q->gradient_of = q->gradient_of < 0 ? -1 : 0;
+    q->slab_offset = q->shares = 0;
     return c->cell_map[slot] = g->n_cells++;
 }
 
@@ -76,6 +83,7 @@ static void put_outside(struct cutting *c, int32_t v, int32_t phase)
     if (c->map[v] >= 0 || is_gradient != (phase == WN_PHASE_BACKWARD)) return;
     c->map[v] = g->n;
     struct wn__ir_node *q = put_node(c, p, -1, is_gradient ? 0 : -1);
+    c->x->marks.decision[c->map[v]] = c->marks->decision[v];
     q->result = q->random = q->forward_of = q->absorbed_by = -1;
     q->is_residual = q->is_boundary = 0;
     if (is_gradient) {
@@ -183,30 +191,12 @@ static void link_absorbed(struct cutting *c)
 static int32_t write_key(struct wn__subgraph *x)
 {
     struct wn__bytes b = {0};
-    const struct wn__ir *g = &x->ir;
-    for (int32_t i = 0; i < g->n; i++) {
-        const struct wn__ir_node *q = &g->node[i];
-        const int64_t v[] = {q->op,       q->phase,       q->leaf,        q->n_in,        q->result,
-                             q->decision, q->is_residual, q->is_reissued, q->absorbed_by, q->cell[0],
-                             q->cell[1],  q->cell[2],     x->own[i] >= 0, x->ns[i],       q->is_read_whole};
-        for (size_t k = 0; k < sizeof v / sizeof v[0]; k++) wn__bytes_int(&b, v[k]);
-        for (int32_t k = 0; k < q->n_in; k++) wn__bytes_int(&b, wn__ir_in(g, i, k));
-        wn__bytes_type(&b, &q->type);
-        wn__bytes_attrs(&b, &q->attrs);
+    wn__ir_encode(&b, &x->ir, &x->marks, WN_FIELD_ALL);
+    for (int32_t i = 0; i < x->ir.n; i++) {
+        wn__bytes_int(&b, x->own[i] >= 0);
+        wn__bytes_int(&b, x->ns[i]);
     }
-    for (int32_t i = 0; i < g->n_cells; i++) {
-        wn__bytes_int(&b, g->cell[i].kind);
-        wn__bytes_int(&b, g->cell[i].slab);
-        wn__bytes_int(&b, g->cell[i].bytes);
-    }
-    if (b.code == WN_OK) {
-        x->key = wn__pool_get(&x->pool, b.count + 1);
-        x->key_bytes = b.count;
-        if (x->key == NULL) b.code = WN_OOM;
-        else memcpy(x->key, b.data, (size_t)b.count);
-    }
-    wn__free(b.data);
-    return b.code;
+    return wn__bytes_keep(&b, &x->pool, &x->key, &x->key_bytes);
 }
 
 /* Fills bounds of the number of nodes and of inputs of the subgraph. */
@@ -231,6 +221,7 @@ static int32_t make_room(struct cutting *c)
     x->ir.in = wn__pool_get(&x->pool, inputs * (int64_t)sizeof *x->ir.in);
     x->ir.in_type = wn__pool_get(&x->pool, inputs * (int64_t)sizeof *x->ir.in_type);
     x->ir.cell = wn__pool_get(&x->pool, (nodes + 3 * (int64_t)c->ir->n_effects + 1) * (int64_t)sizeof *x->ir.cell);
+    x->marks.decision = wn__pool_get(&x->pool, nodes);
     x->own = wn__pool_get(&x->pool, size);
     x->ns = wn__pool_get(&x->pool, nodes * (int64_t)sizeof *x->ns);
     x->recipe.block_of = wn__pool_get(&x->pool, size);
@@ -239,8 +230,9 @@ static int32_t make_room(struct cutting *c)
     x->recipe.limit = wn__pool_get(&x->pool, 4 * (int64_t)sizeof(int32_t));
     x->recipe.keep = wn__pool_get(&x->pool, 2 * size);
     x->recipe.step = wn__pool_get(&x->pool, 4 * (int64_t)sizeof *x->recipe.step);
-    return x->ir.node && x->ir.in && x->ir.in_type && x->ir.cell && x->own && x->ns && x->recipe.block_of &&
-                   x->recipe.last && x->recipe.first && x->recipe.limit && x->recipe.keep && x->recipe.step
+    return x->ir.node && x->ir.in && x->ir.in_type && x->ir.cell && x->marks.decision && x->own && x->ns &&
+                   x->recipe.block_of && x->recipe.last && x->recipe.first && x->recipe.limit && x->recipe.keep &&
+                   x->recipe.step
                ? WN_OK
                : WN_OOM;
 }
@@ -275,12 +267,12 @@ static int32_t cut_out(struct cutting *c, uint8_t *outside, const int64_t *ns)
     return write_key(x);
 }
 
-int32_t wn__subgraph_make(const struct wn__ir *ir, const int32_t *home, int32_t block, const int64_t *ns,
-                          struct wn__subgraph *out)
+int32_t wn__subgraph_make(const struct wn__ir *ir, const struct wn__marks *marks, const int32_t *home, int32_t block,
+                          const int64_t *ns, struct wn__subgraph *out)
 {
     struct wn__pool scratch = {0};
     memset(out, 0, sizeof *out);
-    struct cutting c = {.ir = ir, .home = home, .block = block, .x = out};
+    struct cutting c = {.ir = ir, .marks = marks, .home = home, .block = block, .x = out};
     c.map = wn__pool_get(&scratch, (ir->n + 1) * (int64_t)sizeof *c.map);
     c.cell_map = wn__pool_get(&scratch, (ir->n_cells + 1) * (int64_t)sizeof *c.cell_map);
     uint8_t *outside = wn__pool_get(&scratch, ir->n + 1);
@@ -306,7 +298,7 @@ void wn__subgraph_release(struct wn__subgraph *x)
 static int32_t is_always_kept(const struct wn__subgraph *x, int32_t i)
 {
     int32_t is_output = x->recipe.last[i] >= x->recipe.limit[0] && !x->ir.node[i].is_reissued;
-    return is_output || wn__recipe_always_keeps(&x->ir, i);
+    return is_output || wn__recipe_always_keeps(&x->ir, &x->marks, i);
 }
 
 /* Writes the recipe that keeps n nodes, ascending: Fe of the block, Fe of sink 1, B of the block. */

@@ -45,14 +45,15 @@ struct subsets {
 static int32_t find_values(struct subsets *s)
 {
     const struct wn__ir *ir = s->b->ir;
+    const struct wn__marks *marks = s->b->marks;
     for (int32_t v = 0; v < ir->n; v++) {
         const struct wn__ir_node *p = &ir->node[v];
         s->kept[v] = WN__GONE;
         if (!wn__ir_is_forward(ir, v) || wn__ir_is_alias(ir, v) || p->is_reissued) continue;
-        if (wn__recipe_always_keeps(ir, v) || (p->is_residual && p->decision != WN_DECISION_RECOMPUTE))
-            s->kept[v] = (int8_t)wn__action_of(ir, v);
-        if (!p->is_residual || p->decision != WN_DECISION_NONE || wn__recipe_always_keeps(ir, v) || p->bytes == 0)
-            continue;
+        int32_t always = wn__recipe_always_keeps(ir, marks, v), decision = marks->decision[v];
+        if (always || (p->is_residual && decision != WN_DECISION_RECOMPUTE))
+            s->kept[v] = (int8_t)wn__action_of(ir, marks, v);
+        if (!p->is_residual || decision != WN_DECISION_NONE || always || p->bytes == 0) continue;
         if (s->n == MAX_VALUES) return 0;
         s->value[s->n++] = v;
     }

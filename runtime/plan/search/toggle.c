@@ -88,11 +88,11 @@ static int32_t is_new(struct toggling *t, const int8_t *kept, uint64_t salt)
 /* ---- the edits of one plan ------------------------------------------------------------------------------------- */
 
 /* Returns whether a value may be kept or not: it has bytes of its own, no decision, and no rule always keeps it. */
-static int32_t may_change(const struct wn__ir *ir, int32_t v)
+static int32_t may_change(const struct wn__building *b, int32_t v)
 {
-    const struct wn__ir_node *p = &ir->node[v];
-    return wn__ir_is_forward(ir, v) && !wn__ir_is_alias(ir, v) && !p->is_reissued && p->decision == WN_DECISION_NONE &&
-           !wn__recipe_always_keeps(ir, v) && p->bytes > 0;
+    const struct wn__ir_node *p = &b->ir->node[v];
+    return wn__ir_node_is_forward(p) && !wn__ir_is_alias(b->ir, v) && !p->is_reissued && p->bytes > 0 &&
+           b->marks->decision[v] == WN_DECISION_NONE && !wn__recipe_always_keeps(b->ir, b->marks, v);
 }
 
 /* Fills `use`: the values that the backward recomputes, and the kept values that it reads for that. */
@@ -132,7 +132,7 @@ static void find_toggles(struct toggling *t)
     t->n_drop = t->n_add = 0;
     find_use(t);
     for (int32_t v = 0; v < ir->n; v++) {
-        if (!may_change(ir, v)) continue;
+        if (!may_change(t->b, v)) continue;
         double bytes = (double)ir->node[v].bytes, ns = (double)t->ns[v] + 1;
         if (t->kept[v] == WN__GONE && t->use[v] == RECOMPUTED) put_toggle(t->add, &t->n_add, v, ns / bytes);
         if (t->kept[v] != WN__GONE && (ir->node[v].is_residual || t->use[v] == READ_FOR_IT))
