@@ -58,6 +58,7 @@
 --     holds  signs as bits take less, alone and beside int8, and lose nothing
 local root = arg[0]:match('^(.*)/examples/[^/]*$') or (arg[0]:match('^examples/') and '.') or '..'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path
+dofile(root .. '/examples/options.lua') {}
 local wane = require 'wane'
 
 local nn, policy = wane.nn, wane.policy

@@ -97,6 +97,7 @@ package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.pa
 local wane = require 'wane'
 local gpt2 = require 'wane.zoo.gpt2'
 local measure, system = require 'wane.plan.measure', require 'wane.system'
+local read, refuse = dofile(root .. '/examples/options.lua')
 local new_progress = require('wane.report.progress').new
 local optim, exact = wane.optim, wane.bytes.exact
 
@@ -139,7 +140,7 @@ end
 -- the loss of the held-out text at each point; sum, count: of the losses since the last entry of `trained`.
 local function new_run(options)
     local name = options.size or 'medium'
-    local size = sizes[name] or error("no size '" .. name .. "'; there are tiny, small, medium", 0)
+    local size = sizes[name] or refuse("no size '%s'; there are tiny, small, medium", name)
     local run = { step = 0, sum = 0, count = 0, trained = { x = {}, y = {} }, held = { x = {}, y = {} },
         steps = options.steps or size.steps }
     for key, value in pairs(size) do run[key] = run[key] or value end
@@ -319,49 +320,25 @@ local function report_text(text)
 end
 
 -- ---- starting -----------------------------------------------------------------------------------------------------
-local known = { size = '', steps = 1, stop = 1, minutes = 1, policy = '', budget = '', sample = 1, temperature = 1,
-    ['top-k'] = 1, prompt = '', seed = 1, out = '', resume = true }
-
-local function check_options(out)
+local function options_of()
+    local out = read({ sample = 400, temperature = 0.8, ['top-k'] = 40, prompt = 'local function ', seed = 1,
+        resume = false, out = root .. '/examples/out' }, { size = '', steps = 1, stop = 1, minutes = 1, policy = '',
+        budget = '' })
     for _, name in ipairs { 'steps', 'stop', 'sample', 'top-k', 'seed' } do
         if out[name] and (out[name] % 1 ~= 0 or out[name] < (name == 'sample' and 0 or 1)) then
-            error(('--%s takes a whole number, got %g'):format(name, out[name]), 0)
+            refuse('--%s takes a whole number, got %g', name, out[name])
         end
     end
     for _, name in ipairs { 'minutes', 'temperature' } do
-        if out[name] and not (out[name] > 0) then error(('--%s must be above 0'):format(name), 0) end
+        if out[name] and not (out[name] > 0) then refuse('--%s must be above 0', name) end
     end
     for _, name in ipairs { 'size', 'steps', 'minutes' } do
         if out.resume and out[name] then
-            error(('--%s: a run that is resumed keeps what it began with'):format(name), 0)
+            refuse('--%s: a run that is resumed keeps what it began with', name)
         end
     end
-    if out.prompt == '' then error('--prompt takes a character at least', 0) end
+    if out.prompt == '' then refuse '--prompt takes a character at least' end
     return out
-end
-
-local function options_of()
-    local out = { sample = 400, temperature = 0.8, ['top-k'] = 40, prompt = 'local function ', seed = 1,
-        out = root .. '/examples/out' }
-    local i = 1
-    while arg[i] do
-        local name = arg[i]:match '^%-%-(.+)$'
-        local kind = type(known[name])
-        if kind == 'boolean' then
-            out[name] = true
-        elseif kind == 'nil' then
-            local names = {}
-            for key in pairs(known) do names[#names + 1] = '--' .. key end
-            table.sort(names)
-            error(("unknown option '%s'; known: %s"):format(arg[i], table.concat(names, ' ')), 0)
-        else
-            i = i + 1
-            out[name] = kind == 'string' and arg[i] or tonumber(arg[i])
-            if out[name] == nil then error(('--%s takes a %s, got %s'):format(name, kind, tostring(arg[i])), 0) end
-        end
-        i = i + 1
-    end
-    return check_options(out)
 end
 
 -- Returns the command that goes on with a run.

@@ -55,19 +55,6 @@ local SEGMENTS = { 1, 2, 4, 8, 16, 32 }
 local PUBLISHED = { 1069, 854, 686, 609, 590, 580 }
 local PUBLISHED_BATCH = 64 -- ours, for the network of the published size
 
-local function options()
-    local out, i = { width = 32, layers = 100, batch = 16 }, 1
-    while arg[i] do
-        local name = arg[i]:match '^%-%-(.+)$'
-        if not out[name or ''] then
-            error("unknown option '" .. arg[i] .. "'; known: --width W, --layers L, --batch B", 0)
-        end
-        out[name] = tonumber(arg[i + 1]) or error(arg[i] .. ' takes a number', 0)
-        i = i + 2
-    end
-    return out
-end
-
 local function policy_of(segments)
     return segments == 0 and 'save_all' or ('segments(%d)'):format(segments)
 end
@@ -149,7 +136,7 @@ local function measured(o)
 end
 
 local function main()
-    local o = options()
+    local o = dofile(root .. '/examples/options.lua') { width = 32, layers = 100, batch = 16 }
     local share = published()
     measured(o)
     print(([[

@@ -327,35 +327,14 @@ local function draw(results, size, folder)
 end
 
 -- ---- starting -------------------------------------------------------------------------------------------
-local function options()
-    local out = { depth = 20, width = 1024, batch = 32, steps = 5, out = root .. '/examples/out' }
-    local i = 1
-    while arg[i] do
-        local name = arg[i]:match('^%-%-(.+)$')
-        if name == 'meta-only' then
-            out.meta_only = true
-        elseif name == 'small' then
-            out.width, out.batch = 64, 16
-        elseif name == 'out' then
-            i = i + 1
-            out.out = arg[i] or error('--out takes a folder', 0)
-        elseif name and type(out[name]) == 'number' then
-            i = i + 1
-            out[name] = tonumber(arg[i]) or error('--' .. name .. ' takes a number', 0)
-        else
-            error("unknown option '" .. arg[i] .. "'; known: --width W, --depth N, --batch B, --steps N, --small, "
-                .. '--meta-only, --out FOLDER', 0)
-        end
-        i = i + 1
-    end
-    return out
-end
+local options = dofile(root .. '/examples/options.lua')
 
 local function main()
-    local size = options()
+    local size = options { depth = 20, width = 1024, batch = 32, steps = 5, out = root .. '/examples/out',
+        ['meta-only'] = false, small = { width = 64, batch = 16 } }
     print(('DeepMLP %d x %d, batch %d, Adam, %d threads; %d timed iterations\n'):format(size.depth, size.width,
         size.batch, measure.threads(), size.steps))
-    if size.meta_only then return print_corrections(size, account(size)) end
+    if size['meta-only'] then return print_corrections(size, account(size)) end
     local results = run_all(size)
     print_bytes(results)
     print_savings(results)

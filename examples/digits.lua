@@ -25,20 +25,6 @@ local text = require 'wane.report.table'
 
 local BATCH, CLASSES = 32, 10
 
-local function options()
-    local out, i = { epochs = 30, images = root .. '/examples/digits/images.idx',
-        labels = root .. '/examples/digits/labels.idx' }, 1
-    while arg[i] do
-        local name = arg[i]:match '^%-%-(.+)$'
-        if not out[name or ''] then
-            error("unknown option '" .. arg[i] .. "'; known: --epochs N, --images FILE, --labels FILE", 0)
-        end
-        out[name] = name == 'epochs' and tonumber(arg[i + 1]) or arg[i + 1] or error(arg[i] .. ' takes a value', 0)
-        i = i + 2
-    end
-    return out
-end
-
 -- Returns images (N, 1, H, W) from 0 to 1 and labels (N), those to train on and those held out: every fifth, so that
 -- every writer is in both. Up to four images at the end are left out.
 local function read(o)
@@ -109,7 +95,8 @@ local function train(policy, training, held_out, epochs)
 end
 
 local function main()
-    local o = options()
+    local o = dofile(root .. '/examples/options.lua') { epochs = 30,
+        images = root .. '/examples/digits/images.idx', labels = root .. '/examples/digits/labels.idx' }
     local training, held_out = read(o)
     print(('%d images to train on, %d held out, batches of %d, %d epochs of AdamW'):format(training.n, held_out.n,
         BATCH, o.epochs))

@@ -191,27 +191,17 @@ local function train(run, options)
     wane.save(run.file, run.kept, { optimizer = run.opt, step = last, meta = { data = run.state } })
 end
 
-local known = { budget = '', lora = 1, data = '', steps = 1, stop = 1, lr = 1, weights = '', tokens = '', batch = 1,
-    length = 1, pretrain = 1, seed = 1, resume = true, out = '' }
+local read, refuse = dofile(root .. '/examples/options.lua')
 
 local function options_of()
-    local out = { steps = 120, batch = 8, length = 32, pretrain = 120, seed = 1, out = root .. '/examples/out' }
-    local i = 1
-    while arg[i] do
-        local name = arg[i]:match '^%-%-(.+)$'
-        local kind = type(known[name])
-        if kind == 'nil' then error("unknown option '" .. arg[i] .. "'; the head of this file lists them", 0) end
-        if kind ~= 'boolean' then i = i + 1 end
-        out[name] = kind == 'boolean' or kind == 'number' and tonumber(arg[i]) or kind == 'string' and arg[i] or nil
-        if out[name] == nil then error(('--%s takes a %s, got %s'):format(name, kind, tostring(arg[i])), 0) end
-        i = i + 1
-    end
+    local out = read({ steps = 120, batch = 8, length = 32, pretrain = 120, seed = 1, out = root .. '/examples/out',
+        resume = false }, { budget = '', lora = 1, data = '', stop = 1, lr = 1, weights = '', tokens = '' })
     if (out.weights == nil) ~= (out.tokens == nil) then
-        error('--weights and --tokens go together: published weights need the ids of their own tokenizer', 0)
+        refuse '--weights and --tokens go together: published weights need the ids of their own tokenizer'
     end
     for _, name in ipairs { 'lora', 'steps', 'stop', 'batch', 'length', 'pretrain' } do
         if out[name] and (out[name] < 1 or out[name] % 1 ~= 0) then
-            error(('--%s takes a whole number from 1, got %g'):format(name, out[name]), 0)
+            refuse('--%s takes a whole number from 1, got %g', name, out[name])
         end
     end
     out.lr = out.lr or (out.lora and 1e-2 or 2e-3)

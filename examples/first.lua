@@ -1,7 +1,7 @@
 -- The first script: a small network whose activations outweigh its parameters is planned under four policies, then
 -- trained for five steps under one of them. It prints the same text at every run.
---
 --   luajit examples/first.lua
+if arg[1] then return print 'usage: luajit examples/first.lua' end
 local root = arg[0]:match('^(.*)/examples/[^/]*$') or (arg[0]:match('^examples/') and '.') or '..'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path
 local wane = require 'wane'

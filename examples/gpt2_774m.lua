@@ -63,7 +63,7 @@ local text = require 'wane.report.table'
 -- value of the stream has 2 sbh bytes.
 local function catalogue(size, c)
     local sbh, weights = size.t * size.batch * c.d, 2 * c.heads * size.t ^ 2 * size.batch
-    local state, logits = 16 * gpt2.parameters[size.name], 4 * size.batch * size.t * c.vocab
+    local state, logits = 16 * gpt2.parameters[size.size], 4 * size.batch * size.t * c.vocab
     local all = state + c.layers * 32 * sbh + logits
     local blocks = state + c.layers * 2 * sbh + 32 * sbh + logits
     return {
@@ -82,7 +82,7 @@ local plans = {
 -- Returns a model and the function that records its loss. precision: 'bf16' (everything) or 'autocast' (f32
 -- parameters).
 local function build(size, plan, precision)
-    local model = gpt2.new(size.name, { tiled = plan.tiled or false, region = plan.region,
+    local model = gpt2.new(size.size, { tiled = plan.tiled or false, region = plan.region,
         dtype = precision == 'bf16' and 'bf16' or 'f32' })
     local ids = wane.randint(model.config.vocab, { size.batch, size.t })
     local labels = wane.randint(model.config.vocab, { size.batch, size.t })
@@ -182,19 +182,12 @@ What the columns are, and what differs:
   right.
 - Flash in PyTorch is the tiled attention of Wane, its default. GELU is the exact one here, the tanh form there.]]
 
+local read, refuse = dofile(root .. '/examples/options.lua')
+
 local function options()
-    local out, i = { name = '774M', batch = 8, t = 1024 }, 1
-    local names = { ['--size'] = 'name', ['--batch'] = 'batch', ['--t'] = 't' }
-    while arg[i] do
-        local name = names[arg[i]]
-        if not name then error("unknown option '" .. arg[i] .. "'; known: --size 774M, --batch B, --t T", 0) end
-        out[name] = name == 'name' and arg[i + 1] or tonumber(arg[i + 1])
-        if not out[name] or name == 'name' and not gpt2.parameters[out[name]] then
-            error(arg[i] .. ' takes ' .. (name == 'name' and '124M, 355M, 774M or 1558M' or 'a number'), 0)
-        end
-        i = i + 2
-    end
-    out.is_catalogue = out.name == '774M' and out.batch == 8 and out.t == 1024
+    local out = read { size = '774M', batch = 8, t = 1024 }
+    if not gpt2.parameters[out.size] then refuse '--size takes 124M, 355M, 774M or 1558M' end
+    out.is_catalogue = out.size == '774M' and out.batch == 8 and out.t == 1024
     return out
 end
 
@@ -202,7 +195,7 @@ local function main()
     local size = options()
     wane.set_device 'meta'
     print(('GPT-2 %s, batch %d, T = %d, bf16, no dropout, AdamW 16 B a parameter, f32 logits; GB = 1e9 bytes')
-        :format(size.name, size.batch, size.t))
+        :format(size.size, size.batch, size.t))
     print('\nPyTorch by accounting, and the figures of the catalogue')
     local kept = account(size)
     keeps(kept)

@@ -250,25 +250,9 @@ local function draw(arms, size)
     print('bars: examples/out/heavylayer.svg')
 end
 
-local function options()
-    local out, i = {}, 1
-    while arg[i] do
-        local name = arg[i]:match('^%-%-(.+)$')
-        if name == 'meta-only' or name == 'x40' then
-            out[name] = true
-        elseif name == 'width' or name == 'depth' or name == 'batch' then
-            i = i + 1
-            out[name] = tonumber(arg[i]) or error('--' .. name .. ' takes a number', 0)
-        else
-            error("unknown option '" .. arg[i] .. "'; known: --width W, --depth N, --batch B, --meta-only, --x40", 0)
-        end
-        i = i + 1
-    end
-    return out
-end
-
 local function main()
-    local chosen = options()
+    local chosen = dofile(root .. '/examples/options.lua')({ ['meta-only'] = false, x40 = false },
+        { width = 1, depth = 1, batch = 1 })
     local free = free_bytes()
     local size = { depth = chosen.depth or (chosen.x40 and 40 or 20), batch = chosen.batch or (chosen.x40 and 64
         or 32) }

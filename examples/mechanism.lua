@@ -45,6 +45,7 @@
 --   3  matmul      1  (1024, 1024)  4,194,304      2  save
 local root = arg[0]:match('^(.*)/examples/[^/]*$') or (arg[0]:match('^examples/') and '.') or '..'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path
+dofile(root .. '/examples/options.lua') {}
 local wane = require 'wane'
 
 local nn, text, exact = wane.nn, require 'wane.report.table', wane.bytes.exact

@@ -138,27 +138,11 @@ local function declined(fn, arms)
     print(text.text({ 'budget that allows both', 'MiB', 'offloaded', 'recomputed', 's planned' }, rows))
 end
 
-local function options()
-    local out = { blocks = 6, d = 384, heads = 6, t = 256, batch = 8, steps = 3 }
-    local i = 1
-    while arg[i] do
-        local name = arg[i]:match('^%-%-(.+)$')
-        if name == 'small' then
-            out.blocks, out.d, out.heads, out.t, out.batch, out.steps = 3, 64, 4, 32, 4, 1
-        elseif name and type(out[name]) == 'number' then
-            i = i + 1
-            out[name] = tonumber(arg[i]) or error('--' .. name .. ' takes a number', 0)
-        else
-            error("unknown option '" .. arg[i] .. "'; known: --blocks N, --d D, --heads H, --t T, --batch B, "
-                .. '--steps N, --small', 0)
-        end
-        i = i + 1
-    end
-    return out
-end
+local options = dofile(root .. '/examples/options.lua')
 
 local function main()
-    local size = options()
+    local size = options { blocks = 6, d = 384, heads = 6, t = 256, batch = 8, steps = 3,
+        small = { blocks = 3, d = 64, heads = 4, t = 32, batch = 4, steps = 1 } }
     local fn = build(size)
     print(('GPT stack: %d blocks, d = %d, %d heads, T = %d, batch %d, %d threads; loss = mean of squares'):format(
         size.blocks, size.d, size.heads, size.t, size.batch, measure.threads()))

@@ -165,29 +165,11 @@ local function conclude(arms)
 end
 
 -- ---- starting -----------------------------------------------------------------------------------------------------
-local function options()
-    local out = { blocks = 6, d = 192, heads = 6, t = 256, batch = 4, dropout = 0.1, rounds = 4 }
-    local i = 1
-    while arg[i] do
-        local name = arg[i]:match('^%-%-(.+)$')
-        if name == 'small' then
-            out.blocks, out.d, out.heads, out.t, out.batch, out.rounds = 3, 32, 4, 32, 2, 1
-        elseif name == 'roofline' then
-            out.roofline = true
-        elseif name and type(out[name]) == 'number' then
-            i = i + 1
-            out[name] = tonumber(arg[i]) or error('--' .. name .. ' takes a number', 0)
-        else
-            error("unknown option '" .. arg[i] .. "'; known: --blocks N, --d D, --heads H, --t T, --batch B, "
-                .. '--dropout P, --rounds N, --roofline, --small', 0)
-        end
-        i = i + 1
-    end
-    return out
-end
+local options = dofile(root .. '/examples/options.lua')
 
 local function main()
-    local size, is_right = options(), true
+    local size, is_right = options { blocks = 6, d = 192, heads = 6, t = 256, batch = 4, dropout = 0.1, rounds = 4,
+        roofline = false, small = { blocks = 3, d = 32, heads = 4, t = 32, batch = 2, rounds = 1 } }, true
     print(('GPT stack: %d blocks, d = %d, %d heads, T = %d, batch %d, dropout %g, %d threads; loss = mean of squares')
         :format(size.blocks, size.d, size.heads, size.t, size.batch, size.dropout, measure.threads()))
     for _, is_tiled in ipairs { false, true } do

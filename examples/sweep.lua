@@ -40,29 +40,8 @@ package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.pa
 local wane = require 'wane'
 local nn, policy = wane.nn, wane.policy
 
-local function options()
-    local out = { d = 192, heads = 6, t = 128, batch = 4, repeats = 5, out = root .. '/examples/out' }
-    local i = 1
-    while arg[i] do
-        local name = arg[i]:match('^%-%-(.+)$')
-        if name == 'small' then
-            out.d, out.heads, out.t, out.batch, out.repeats = 32, 4, 32, 2, 1
-        elseif name == 'out' then
-            i = i + 1
-            out.out = arg[i] or error('--out takes a folder', 0)
-        elseif name and type(out[name]) == 'number' then
-            i = i + 1
-            out[name] = tonumber(arg[i]) or error('--' .. name .. ' takes a number', 0)
-        else
-            error("unknown option '" .. arg[i] .. "'; known: --d D, --heads H, --t T, --batch B, --repeats N, --small, "
-                .. '--out FOLDER', 0)
-        end
-        i = i + 1
-    end
-    return out
-end
-
-local size = options()
+local size = dofile(root .. '/examples/options.lua') { d = 192, heads = 6, t = 128, batch = 4,
+    repeats = 5, out = root .. '/examples/out', small = { d = 32, heads = 4, t = 32, batch = 2, repeats = 1 } }
 
 local Block = nn.module('Block', function(self, d, heads)
     self.ln1, self.attn = nn.LayerNorm(d), nn.Attention(d, heads, { dropout = 0.1, causal = true })

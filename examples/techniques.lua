@@ -253,24 +253,11 @@ local function budgets()
 end
 
 -- ---- starting -----------------------------------------------------------------------------------------------------
-local function options()
-    local out, i = { blocks = 6, d = 256, t = 512, steps = 5 }, 1
-    while arg[i] do
-        if arg[i] == '--small' then
-            out.blocks, out.d, out.t, out.steps = 3, 32, 128, 1
-        elseif arg[i] == '--steps' then
-            i = i + 1
-            out.steps = tonumber(arg[i]) or error('--steps takes a number', 0)
-        else
-            error("unknown option '" .. arg[i] .. "'; known: --small, --steps N", 0)
-        end
-        i = i + 1
-    end
-    return out
-end
+local options = dofile(root .. '/examples/options.lua')
 
 local function main()
-    local size = options()
+    local size = options { blocks = 6, d = 256, t = 512, steps = 5,
+        small = { blocks = 3, d = 32, t = 128, steps = 1 } }
     calls()
     techniques(size)
     sweep(size)

@@ -87,19 +87,8 @@ local function image_row(m)
     return row
 end
 
-local function options()
-    local out, i = { batch = 1, t = 1024 }, 1
-    while arg[i] do
-        local name = arg[i]:match '^%-%-(.+)$'
-        if not out[name or ''] then error("unknown option '" .. arg[i] .. "'; known: --batch B, --t T", 0) end
-        out[name] = tonumber(arg[i + 1]) or error(arg[i] .. ' takes a number', 0)
-        i = i + 2
-    end
-    return out
-end
-
 local function main()
-    local size, rows = options(), {}
+    local size, rows = dofile(root .. '/examples/options.lua') { batch = 1, t = 1024 }, {}
     wane.set_device 'meta'
     for i, m in ipairs(models) do
         local zoo = require('wane.zoo.' .. m[2])

@@ -2,7 +2,7 @@
 -- from smaller ones, products in bf16, a checkpoint that goes on with the same bits, and a sweep over sizes and
 -- policies.
 --
---   luajit examples/projects/classifier.lua [FOLDER of the checkpoint]
+--   luajit examples/projects/classifier.lua [--out FOLDER of the checkpoint]
 --
 -- It printed (2 cores, about a second; long lines are cut):
 --
@@ -91,7 +91,7 @@ local function sweep()
 end
 
 local function main()
-    local folder = arg[1] or root .. '/examples/out'
+    local folder = dofile(root .. '/examples/options.lua')({ out = root .. '/examples/out' }).out
     require('wane.system').make_folders(folder .. '/x')
     local whole, half = folder .. '/classifier.safetensors', folder .. '/classifier_half.safetensors'
 

@@ -15,6 +15,7 @@
 --   of 1 and 2 the larger is about 2.17
 local root = (arg[0]:match('^(.*)/') or '.') .. '/../..'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path
+dofile(root .. '/examples/options.lua') {}
 local wane = require 'wane'
 local nn = wane.nn
 

@@ -21,6 +21,7 @@
 --   5. What would still be there to get? At least 2044160 bytes are needed
 local root = (arg[0]:match('^(.*)/') or '.') .. '/../..'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path
+dofile(root .. '/examples/options.lua') {}
 local wane = require 'wane'
 local nn = wane.nn
 

@@ -88,7 +88,7 @@ end
 --- Returns a block as a whole script; `first` is the block of the first script.
 function readme.source(block, first)
     if block.info ~= 'lua continues' then return readme.PREAMBLE .. block.body end
-    local whole, found = first.body:gsub('local root = .-\npackage.path = [^\n]*\n', '')
+    local whole, found = first.body:gsub('if arg.-\npackage.path = [^\n]*\n', '')
     assert(found == 1, 'the first script says where Wane is')
     return whole .. block.body
 end
