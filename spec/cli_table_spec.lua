@@ -3,6 +3,7 @@
 local files = require 'spec.support.files'
 local helper = require 'spec.helper'
 
+local native = require 'spec.support.native'
 local scripts = {}
 
 local function script(text)
@@ -189,6 +190,47 @@ describe('the output of wane', function()
             for line in text:gmatch '[^\n]+' do assert.is_true(#line <= columns, line) end
             assert.matches('29%.%]\n$', text)
         end
+    end)
+
+    it('has plots as wide as it is, and the corners of a tensor whose rows would fill it', function()
+        local code = [[
+            package.path = 'lua/?.lua;lua/?/init.lua;' .. package.path
+            local wane = require 'wane'
+            local model, x = wane.nn.MLP(64, 256), wane.randn(512, 64)
+            local function loss() return model(x):sum() end
+            print(wane.plan(loss):plot())
+            print(wane.frontier(loss):plot():match '\n.*') -- below its title
+            print(wane.plot { 3, 2, 1 }, '\n', wane.arange(0, 960):reshape(2, 480))
+            print(wane.memory():plot())]]
+        for _, columns in ipairs { 60, 80, 100 } do
+            local text, code_ = helper.shell(('COLUMNS=%d ${LUAJIT:-luajit} -'):format(columns), code)
+            assert.equal(0, code_, text)
+            local widest = 0
+            for line in text:gmatch '[^\n]+' do
+                if not line:find(', instruction ', 1, true) then -- the name of the peak is as long as it is
+                    widest = math.max(widest, #line)
+                    assert.is_true(#line <= columns + 1, line)
+                end
+            end
+            assert.is_true(widest >= math.min(columns, 82) - 1, text)
+            assert.matches('tensor %(2, 480%) f32:.mean [^\n]*\n%[%[[^%]]*%.%.%.[^%]]*%],\n %[[^%]]*%.%.%.', text)
+        end
+    end)
+
+    it('has the columns of a table that do not fit a terminal below the others', function()
+        local code = "package.path='lua/?.lua;'..package.path; print(require'wane.report.table'.text("
+            .. "{'name','a','b','c'},{{'first',11111111,22222222,33333333},{'second',1,2,3}}))"
+        local function shown(columns, terminal)
+            local text = helper.shell(('COLUMNS=%d %s ${LUAJIT:-luajit} -e "%s"'):format(columns, terminal, code))
+            return text:gsub('\r', ''):match '^(name.-)\n+p?t?y?:?[^\n]*\n*$' or text
+        end
+        local whole = 'name           a         b         c\n------  --------  --------  --------\n'
+            .. 'first   11111111  22222222  33333333\nsecond         1         2         3'
+        assert.equal(whole .. '\n', (helper.shell(('COLUMNS=30 ${LUAJIT:-luajit} -e "%s"'):format(code))))
+        assert.equal(whole, shown(36, native.terminal()))
+        assert.equal('name           a         b\n------  --------  --------\nfirst   11111111  22222222\n'
+            .. 'second         1         2\nname           c\n------  --------\nfirst   33333333\nsecond         3',
+            shown(35, native.terminal()))
     end)
 
     it('is asked about as often as need be, though LuaJIT takes the declaration of a struct once', function()

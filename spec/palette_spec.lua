@@ -1,6 +1,7 @@
 -- Checks the colours of reports: whoever sees colours as most people do, or lacks one of the three kinds of cones, must
 -- tell every two of them apart, on white and on dark paper; and each has a cue beside hue that no other has.
-require 'spec.helper'
+local helper = require 'spec.helper'
+local native = require 'spec.support.native'
 local palette = require 'wane.report.palette'
 
 -- SEEN holds matrices that turn linear RGB into what is seen with full colour vision, and without one kind of cones:
@@ -114,8 +115,13 @@ describe('the colours of reports', function()
     end)
 
     it('stay out of what is no terminal', function()
-        assert.is_false(palette.is_on())
-        assert.equal('x', palette.paint('x', nil))
-        assert.equal('\27[38;5;63mx\27[39m', palette.paint('x', 1))
+        assert.equal('x', palette.paint('x', 1))
+        local code = "package.path='lua/?.lua;'..package.path local p = require'wane.report.palette' "
+            .. "io.write(p.paint('x', 1), p.paint('y'), '.')"
+        for variables, text in pairs { ['TERM=xterm'] = '\27[38;5;63mx\27[39my.', ['TERM=dumb'] = 'xy.',
+            ['TERM=xterm NO_COLOR=1'] = 'xy.' } do
+            local shown = helper.shell(('%s %s ${LUAJIT:-luajit} -e "%s"'):format(variables, native.terminal(), code))
+            assert.equal(text, shown:match '^[^\n]*%.', variables)
+        end
     end)
 end)

@@ -26,7 +26,7 @@ end
 --- Tells whether a stream may show colours: it is rich, and NO_COLOR is not set (https://no-color.org).
 -- @param fd 0 input, 1 output, 2 errors
 function system.has_color(fd)
-    return system.is_rich(fd) and (variable 'NO_COLOR' or '') == ''
+    return system.is_rich(fd) and (os.getenv 'NO_COLOR' or '') == ''
 end
 
 local WINDOW = [[

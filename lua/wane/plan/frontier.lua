@@ -18,12 +18,10 @@ local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
 local choose = require 'wane.plan.choose'
 local plan = require 'wane.plan'
-local palette = require 'wane.report.palette'
 local plot = require 'wane.report.plot'
 local program = require 'wane.program'
 local sequence = require 'wane.program.sequence'
 local step = require 'wane.plan.step'
-local system = require 'wane.system'
 local table_ = require 'wane.report.table'
 
 local C, check = binding.C, binding.check
@@ -279,7 +277,7 @@ end
 function Frontier:plot(path)
     local chart = chart_of(self)
     if path ~= nil then return plot.write(path, plot.scatter(chart)) end
-    return plot.terminal_scatter(chart, { braille = system.is_rich(1) and system.is_utf8(), colour = palette.is_on() })
+    return plot.terminal_scatter(chart)
 end
 
 return frontier

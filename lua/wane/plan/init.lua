@@ -396,7 +396,8 @@ function Plan:timeline(path)
 end
 
 --- Draws live bytes over the instructions for a terminal.
--- @param opts { columns = 72, rows = 16, braille = (finer dots; without it, at a terminal that takes UTF-8) }
+-- @param opts { columns = 72 or what a narrower terminal has room for, rows = 16, braille = (finer dots; without it, at
+-- a terminal that takes UTF-8) }
 -- @return an object that prints as lines of characters
 -- @raise 'value' for wrong options
 -- @usage

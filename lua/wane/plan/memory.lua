@@ -18,7 +18,6 @@ local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
-local palette = require 'wane.report.palette'
 local plot = require 'wane.report.plot'
 local text = require 'wane.report.table'
 
@@ -83,7 +82,7 @@ end
 -- local big = wane.eval(wane.ones(1024))
 -- print(wane.memory():plot())
 function Report:plot(path)
-    if path == nil then return plot.terminal_stacks(chart_of(self), { colour = palette.is_on() }) end
+    if path == nil then return plot.terminal_stacks(chart_of(self)) end
     return plot.write(path, plot.stacks(chart_of(self)))
 end
 

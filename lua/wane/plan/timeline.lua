@@ -7,10 +7,8 @@ local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
 local json = require 'wane.report.json'
-local palette = require 'wane.report.palette'
 local plot = require 'wane.report.plot'
 local program = require 'wane.program'
-local system = require 'wane.system'
 
 local C = binding.C
 
@@ -108,14 +106,12 @@ function Text.__tostring(t) return t.text end
 
 --- Draws the live bytes of a plan with characters, one letter a kind.
 -- @param p Plan
--- @param opts { columns = 72, rows = 16, braille = }, see areas.terminal; braille is on at a terminal that takes UTF-8
--- unless it is given. At a terminal that takes colours the letters have those of their kinds, unless NO_COLOR is set.
+-- @param opts { columns = 72, rows = 16, braille = }, as those of canvas.new. At a terminal that takes colours the
+-- letters have those of their kinds, unless NO_COLOR is set.
 -- @return an object that prints
 function timeline.terminal(p, opts)
     opts = errors.check_options(opts, { 'columns', 'rows', 'braille' }, 'plan:plot')
-    opts = { columns = errors.count(opts.columns or 72, 'plan:plot: columns', 2, 1000), braille = opts.braille,
-        rows = errors.count(opts.rows or 16, 'plan:plot: rows', 2, 1000), colour = palette.is_on() }
-    if opts.braille == nil then opts.braille = system.is_rich(1) and system.is_utf8() end
+    for _, name in ipairs { 'columns', 'rows' } do errors.count(opts[name] or 2, 'plan:plot: ' .. name, 2, 1000) end
     return setmetatable({ text = plot.terminal_areas(chart_of(p), opts) }, Text)
 end
 

@@ -26,16 +26,9 @@ local function columns_of(chart, most)
     return out, n / count
 end
 
--- Returns the slot of each series: that of its kind, else its number.
-local function slots_of(series)
-    local slots = {}
-    for s, each in ipairs(series) do slots[s] = palette.of_kind(each.name) or palette.slot(s) end
-    return slots
-end
-
 -- ---- as a picture --------------------------------------------------------------------------------------------------
 -- Draws each series stacked on those before it.
-local function add_areas(picture, chart, box, slots)
+local function add_areas(picture, chart, box, items)
     local columns, wide = columns_of(chart, 1600)
     local base = {}
     for s, series in ipairs(chart.series) do
@@ -47,7 +40,7 @@ local function add_areas(picture, chart, box, slots)
             down[#columns + 1 - c] = ('L%.2f %.1f H%.2f'):format(right, box.y_of(low), left)
         end
         picture:add('<path d="M%s %s Z" %s><title>%s</title></path>', table.concat(up, ' '):sub(2),
-            table.concat(down, ' '), picture:area(slots[s]), svg.escape(series.name))
+            table.concat(down, ' '), picture:area(items[s].slot), svg.escape(series.name))
     end
 end
 
@@ -95,13 +88,13 @@ local function add_peak(picture, peak, box, bottom)
 end
 
 -- Draws the bars, from one instruction to another each, with their names at the right.
-local function add_bars(picture, chart, box, slots)
+local function add_bars(picture, chart, box, items)
     if #chart.bars == 0 then return end
     picture:text(box.right + 10, box.bottom + 46, chart.bars_title or '', 'font-weight="bold"')
     for i, bar in ipairs(chart.bars) do
         local y = box.bottom + 54 + 16 * (i - 1)
         picture:add('<rect x="%.1f" y="%d" width="%.1f" height="12" %s/>', box.x_of(bar.from), y,
-            math.max(1, box.x_of(bar.to) - box.x_of(bar.from)), picture:area(slots[bar.group]))
+            math.max(1, box.x_of(bar.to) - box.x_of(bar.from)), picture:area(items[bar.group].slot))
         picture:text(box.right + 10, y + 10, bar.name)
     end
 end
@@ -112,8 +105,7 @@ end
 -- name =, group = number of a series }, bars_title = }
 -- @return SVG text
 function areas.svg(chart)
-    local picture, items, slots = svg.new(), {}, slots_of(chart.series)
-    for s, series in ipairs(chart.series) do items[s] = { name = series.name, slot = slots[s] } end
+    local picture, items = svg.new(), palette.items(chart.series)
     chart.bars = chart.bars or {}
     local names = svg.width_of(chart.bars_title or '')
     for _, bar in ipairs(chart.bars) do names = math.max(names, svg.width_of(bar.name)) end
@@ -127,9 +119,9 @@ function areas.svg(chart)
     function box.x_of(i) return box.left + (box.right - box.left) * i / box.count end
     function box.y_of(v) return box.bottom - (box.bottom - box.top) * v / box.high end
     local bottom = box.bottom + 50 + 16 * #chart.bars
-    add_areas(picture, chart, box, slots)
+    add_areas(picture, chart, box, items)
     add_scales(picture, chart, box)
-    add_bars(picture, chart, box, slots)
+    add_bars(picture, chart, box, items)
     add_marks(picture, chart, box, #chart.bars > 0 and bottom or box.bottom)
     add_peak(picture, chart.peak, box, #chart.bars > 0 and bottom or box.bottom)
     picture:legend(items, box)
@@ -158,37 +150,42 @@ local function fill(made, chart, x, column, top, looks)
     end
 end
 
--- Appends lines with the name of each mark under its column. A name that would cover the one before it begins a line.
+-- Appends lines with the name of each mark under its column: behind its caret, before it, or in the next line, where
+-- there is room. A name that would cover the one before it begins a line.
 local function add_mark_lines(out, marks, columns, count)
     local line = ''
-    for _, mark in ipairs(marks) do
-        local at = math.min(columns - 1, math.floor(mark.at * columns / count))
-        if #line > 0 and at <= #line then
+    local function add(at, text)
+        if #line > 0 and (at <= #line or text == '') then
             out[#out + 1] = (' '):rep(10) .. line
             line = ''
         end
-        line = line .. (' '):rep(at - #line) .. '^' .. mark.name
+        line = line .. (' '):rep(at - #line) .. text
     end
-    if line ~= '' then out[#out + 1] = (' '):rep(10) .. line end
+    for _, mark in ipairs(marks) do
+        local at, n = math.min(columns - 1, math.floor(mark.at * columns / count)), #mark.name
+        if at + n < columns then
+            add(at, '^' .. mark.name)
+        elseif at >= n then
+            add(at - n, mark.name .. '^')
+        else
+            add(at, '^')
+            add(0, (' '):rep(columns - n) .. mark.name)
+        end
+    end
+    add(0, '')
 end
 
 --- Draws a chart with characters: each series is filled with its letter, and marks stand below.
 -- @param chart as for areas.svg
--- @param opts { braille = false (a finer upper edge), colour = false (for a terminal that takes colours), columns = 72,
--- rows = 16 }
+-- @param opts of canvas.new, whose braille is a finer upper edge; 72 columns
 -- @return text
 function areas.terminal(chart, opts)
-    opts = opts or {}
-    local columns, rows = opts.columns or 72, opts.rows or 16
-    local made, top, looks, legend = canvas.new(columns, rows, opts.braille), 0, {}, {}
-    local list, slots = columns_of(chart, columns), slots_of(chart.series)
-    for s, series in ipairs(chart.series) do
-        looks[s] = { letter = palette.letter(series.name, s), slot = opts.colour and slots[s] or nil }
-        legend[s] = palette.paint(looks[s].letter, looks[s].slot) .. ' ' .. series.name
-    end
+    local made, top, items = canvas.new(opts, 72), 0, palette.items(chart.series)
+    local columns = made.columns
+    local list = columns_of(chart, columns)
     for _, column in ipairs(list) do top = math.max(top, column.sum) end
     for x = 0, columns - 1 do
-        fill(made, chart, x, list[math.floor(x * #list / columns) + 1], top, looks)
+        fill(made, chart, x, list[math.floor(x * #list / columns) + 1], top, items)
     end
     local out = { chart.title or '', chart.unit }
     for _, line in ipairs(canvas.lines(made, 0, top)) do out[#out + 1] = line end
@@ -196,7 +193,7 @@ function areas.terminal(chart, opts)
     local count = #chart.series[1].values
     add_mark_lines(out, chart.marks or {}, columns, count)
     add_mark_lines(out, { chart.peak }, columns, count)
-    out[#out + 1] = (' '):rep(10) .. table.concat(legend, '  ')
+    canvas.legend(out, items, 10)
     return table.concat(out, '\n')
 end
 

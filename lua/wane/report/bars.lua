@@ -1,20 +1,12 @@
 --- Bar charts as SVG: bars in groups, and horizontal bars of parts.
 -- @internal wane.report.bars
+local canvas = require 'wane.report.canvas'
 local palette = require 'wane.report.palette'
 local scale = require 'wane.report.scale'
 local svg = require 'wane.report.svg'
+local system = require 'wane.system'
 
 local bars = {}
-
--- Returns the entries of a legend for series, and the slot of each series: that of its kind, else its number.
-local function legend_of(series)
-    local items, slots = {}, {}
-    for s, each in ipairs(series) do
-        slots[s] = palette.of_kind(each.name) or palette.slot(s)
-        items[s] = { name = each.name, slot = slots[s] }
-    end
-    return items, slots
-end
 
 -- Returns the length of the longest text in pixels.
 local function widest(names)
@@ -74,7 +66,7 @@ end
 -- list (optional) }, format = '%.0f', aim_name = 'aim' }; an aim is a thick line across its bar, false for none
 -- @return SVG text
 function bars.bars(chart)
-    local picture, items, slots = svg.new(), legend_of(chart.series)
+    local picture, items = svg.new(), palette.items(chart.series)
     if has_aims(chart) then
         items[#items + 1] = { name = chart.aim_name or 'aim', form = 'mark', extra = 'stroke-width="3"' }
     end
@@ -89,7 +81,7 @@ function bars.bars(chart)
     local group_width = (box.right - box.left) / #chart.groups
     local bar = group_width * 0.8 / #chart.series
     for s, series in ipairs(chart.series) do
-        local look = { slot = slots[s], format = chart.format or '%.0f' }
+        local look = { slot = items[s].slot, format = chart.format or '%.0f' }
         for g, value in ipairs(series.values) do
             one_bar(picture, { x = box.left + (g - 1) * group_width + group_width * 0.1 + (s - 1) * bar, width = bar,
                 bottom = box.bottom, height = box.bottom - box.top, top = top }, value, series.aims and series.aims[g],
@@ -105,13 +97,13 @@ end
 
 -- ---- bars of parts -------------------------------------------------------------------------------------------------
 -- Draws the parts of one bar after one another, and returns its end.
-local function one_stack(picture, chart, g, place, slots)
+local function one_stack(picture, chart, g, place, items)
     local x, format = place.x, chart.format or '%.1f'
     for s, series in ipairs(chart.series) do
         local width = place.scale * series.values[g]
         if width > 0 then
             picture:add('<rect x="%.1f" y="%.1f" width="%.1f" height="16" %s><title>%s</title></rect>', x, place.y,
-                width, picture:area(slots[s]), svg.escape(('%s: %s %s'):format(series.name, format:format(
+                width, picture:area(items[s].slot), svg.escape(('%s: %s %s'):format(series.name, format:format(
                 series.values[g]), chart.unit or '')))
         end
         x = x + width
@@ -124,7 +116,7 @@ end
 -- format = '%.1f' }
 -- @return SVG text
 function bars.stacks(chart)
-    local picture, items, slots = svg.new(), legend_of(chart.series)
+    local picture, items = svg.new(), palette.items(chart.series)
     local row, top, sums = 22, 0, {}
     for g = 1, #chart.groups do
         sums[g] = 0
@@ -140,7 +132,7 @@ function bars.stacks(chart)
     for g, name in ipairs(chart.groups) do
         local y = box.top + (g - 1) * row
         picture:text(box.left - 8, y + 13, name, 'text-anchor="end"')
-        local x = one_stack(picture, chart, g, { x = box.left, y = y, scale = (box.right - box.left) / top }, slots)
+        local x = one_stack(picture, chart, g, { x = box.left, y = y, scale = (box.right - box.left) / top }, items)
         picture:text(x + 6, y + 13, (chart.format or '%.1f'):format(sums[g]) .. ' ' .. (chart.unit or ''))
     end
     picture:legend(items, { left = 20, right = box.right, y = box.y })
@@ -163,27 +155,22 @@ end
 
 --- Draws bars of parts with characters, a letter for each part.
 -- @param chart as for bars.stacks
--- @param opts { colour = false (true: for a terminal that takes colours), columns = 60 }
 -- @return text
-function bars.terminal(chart, opts)
-    local columns, _, slots = opts.columns or 60, legend_of(chart.series)
-    local looks, legend, out, top, width = {}, {}, { chart.title }, 0, 0
-    for s, series in ipairs(chart.series) do
-        looks[s] = { letter = palette.letter(series.name, s), slot = opts.colour and slots[s] or nil }
-        legend[s] = palette.paint(looks[s].letter, looks[s].slot) .. ' ' .. series.name
-    end
-    local sums = {}
+function bars.terminal(chart)
+    local items, out, sums, numbers, top, width, right = palette.items(chart.series), { chart.title }, {}, {}, 0, 0, 0
     for g, name in ipairs(chart.groups) do
         sums[g], width = 0, math.max(width, #name)
         for _, series in ipairs(chart.series) do sums[g] = sums[g] + series.values[g] end
         top = math.max(top, sums[g])
+        numbers[g] = ('%s %s'):format((chart.format or '%.1f'):format(sums[g]), chart.unit or '')
+        right = math.max(right, #numbers[g])
     end
+    local columns = math.max(10, math.min(60, system.columns() - width - right - 3))
     for g, name in ipairs(chart.groups) do
-        local bar = letters_of(chart, g, columns / (top > 0 and top or 1), looks)
-        out[#out + 1] = ('%s%s |%s %s %s'):format((' '):rep(width - #name), name, bar,
-            (chart.format or '%.1f'):format(sums[g]), chart.unit or '')
+        local bar = letters_of(chart, g, columns / (top > 0 and top or 1), items)
+        out[#out + 1] = ('%s%s |%s %s'):format((' '):rep(width - #name), name, bar, numbers[g])
     end
-    out[#out + 1] = (' '):rep(width + 2) .. table.concat(legend, '  ')
+    canvas.legend(out, items, width + 2)
     return table.concat(out, '\n')
 end
 

@@ -2,19 +2,24 @@
 -- @internal wane.report.canvas
 local palette = require 'wane.report.palette'
 local scale = require 'wane.report.scale'
+local system = require 'wane.system'
 
 local canvas = {}
+
+local MARGIN = 10 -- columns left of a canvas: the scale of y and its line
 
 local WEIGHT = { [0] = { [0] = 1, 8 }, { [0] = 2, 16 }, { [0] = 4, 32 }, { [0] = 64, 128 } } -- of dots in braille
 
 --- Makes a canvas of columns x rows characters; a character has 2 x 4 dots.
--- @param columns number
--- @param rows number
--- @param is_braille whether dots are drawn in braille; else a character with a dot is a full stop
+-- @param opts { columns = the usual ones, or fewer that fit the output, rows = 16, braille = (whether dots are drawn in
+-- braille, by default at a terminal that takes UTF-8; else a character with a dot is a full stop) }
+-- @param usual columns
 -- @return { wide =, high = (dots), dot(x, y, slot), mark(x, y, text, is_over, slot), line(row) }. `slot` is the colour
 -- of a character (optional). A mark replaces another one where is_over is true; else both become '*'.
-function canvas.new(columns, rows, is_braille)
-    local dots, marks, slots = {}, {}, {}
+function canvas.new(opts, usual)
+    local columns = opts.columns or math.min(usual, math.max(MARGIN, system.columns() - MARGIN))
+    local rows, is_braille, dots, marks, slots = opts.rows or 16, opts.braille, {}, {}, {}
+    if is_braille == nil then is_braille = system.is_rich(1) and system.is_utf8() end
     local made = { wide = columns * 2, high = rows * 4, columns = columns, rows = rows }
     function made.dot(x, y, slot)
         x, y = math.floor(x), math.floor(y)
@@ -56,7 +61,7 @@ function canvas.lines(made, low_y, high_y)
         local label = row == 0 and short(high_y) or row == made.rows - 1 and short(low_y) or ''
         out[row + 1] = (('%8s |'):format(label) .. made.line(row)):gsub('%s+$', '')
     end
-    out[made.rows + 1] = (' '):rep(9) .. '+' .. ('-'):rep(made.columns)
+    out[made.rows + 1] = (' '):rep(MARGIN - 1) .. '+' .. ('-'):rep(made.columns)
     return out
 end
 
@@ -67,8 +72,25 @@ end
 -- @param title of the axis
 function canvas.footer(made, low_x, high_x, title)
     local left, right = scale.text(low_x), scale.text(high_x)
-    return (' '):rep(10) .. left .. (' '):rep(math.max(1, made.columns - #left - #right)) .. right .. '  '
-        .. (title or '')
+    local between, behind = math.max(1, made.columns - #left - #right), '  ' .. (title or '')
+    if MARGIN + made.columns + #behind > system.columns() and between > #behind then -- the title fits between them
+        left, between, behind = left .. behind, between - #behind, ''
+    end
+    return (' '):rep(MARGIN) .. left .. (' '):rep(between) .. right .. behind
+end
+
+--- Appends the lines that explain the letters of series.
+-- @param out list of lines
+-- @param items as palette.items returns them
+-- @param indent blanks before each line
+function canvas.legend(out, items, indent)
+    local used = math.huge
+    for _, item in ipairs(items) do
+        local is_new = used + 4 + #item.name > system.columns()
+        out[is_new and #out + 1 or #out] = (is_new and (' '):rep(indent) or out[#out] .. '  ')
+            .. palette.paint(item.letter, item.slot) .. ' ' .. item.name
+        used = (is_new and indent or used + 2) + 2 + #item.name
+    end
 end
 
 return canvas

@@ -9,7 +9,6 @@ local palette = require 'wane.report.palette'
 local plot = require 'wane.report.plot'
 local scale = require 'wane.report.scale'
 local svg = require 'wane.report.svg'
-local system = require 'wane.system'
 local tensor = require 'wane.tensor'
 
 local raise = errors.raise
@@ -178,7 +177,7 @@ local function draw(made, chart, at_x, at_y)
     end
     for s, line in ipairs(chart.lines) do
         local before
-        local slot = chart.colour and palette.slot(s) or nil
+        local slot = palette.slot(s)
         for _, p in ipairs(line.points) do
             local x, y = at_x(p.x), at_y(p.y)
             if s > 1 then
@@ -200,8 +199,7 @@ local function notes_of(chart)
     local out = {}
     for s, line in ipairs(chart.lines) do
         if line.name then
-            out[#out + 1] = ('  %s  %s'):format(palette.paint(mark_of(s), chart.colour and palette.slot(s) or nil),
-                line.name)
+            out[#out + 1] = ('  %s  %s'):format(palette.paint(mark_of(s), palette.slot(s)), line.name)
         end
         if line.missing > 0 then
             out[#out + 1] = ('  %d of %d values%s are no numbers'):format(line.missing, line.missing + #line.points,
@@ -217,7 +215,7 @@ end
 -- Draws the chart with characters.
 local function characters(chart)
     local box = axes_of(chart)
-    local made = canvas.new(chart.columns, chart.rows, chart.braille)
+    local made = canvas.new(chart.opts, 64)
     draw(made, chart, function(v) return (made.wide - 1) * (v - box.low_x) / (box.high_x - box.low_x) end,
         function(v) return (made.high - 1) * (box.high_y - v) / (box.high_y - box.low_y) end)
     local out = {}
@@ -273,8 +271,8 @@ local OPTIONS = { 'title', 'x', 'y', 'levels', 'columns', 'rows', 'braille' }
 -- wane.plot(losses):svg 'loss.svg' writes it.
 -- @param what list of numbers or 0-d tensors; { x = list, y = list } where they are not at steps 1, 2, 3; or a table of
 -- such lists under names, one line each: { train = losses, ['held out'] = { x = {100, 200}, y = {2.3, 2.1} } }
--- @param opts { title =, x = 'step', y =, levels = (list of numbers or { y =, name = }, drawn across), columns = 64,
--- rows = 16, braille = (finer dots; by default at a terminal that takes UTF-8) }
+-- @param opts { title =, x = 'step', y =, levels = (list of numbers or { y =, name = }, drawn across), columns = 64 or
+-- what a narrower terminal has room for, rows = 16, braille = (finer dots; by default at a terminal that takes UTF-8) }
 -- @return chart, which prints, with the method `svg`
 -- @raise 'value' for entries that are no numbers, and where there is nothing to draw
 -- @function wane.plot
@@ -287,11 +285,8 @@ function line_plot.plot(what, opts)
     local lines, count = lines_of(what), 0
     for _, line in ipairs(lines) do count = count + #line.points end
     if count == 0 then raise(nil, 'value', '%s: there is no number to draw', WHAT) end
-    local braille = opts.braille
-    if braille == nil then braille = system.is_rich(1) and system.is_utf8() end
-    return setmetatable({ colour = palette.is_on(), lines = lines, levels = levels_of(opts.levels), title = opts.title,
-        x = opts.x or 'step', y = opts.y, columns = opts.columns or 64, rows = opts.rows or 16,
-        braille = braille }, Curve)
+    return setmetatable({ lines = lines, levels = levels_of(opts.levels), title = opts.title, x = opts.x or 'step',
+        y = opts.y, opts = opts }, Curve)
 end
 
 return line_plot

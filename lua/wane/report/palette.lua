@@ -8,6 +8,8 @@
 -- at least 0.09 in OKLab for full colour vision, protanopia, deuteranopia and tritanopia alike, and each has a contrast
 -- of at least 3 to its paper (spec/palette_spec.lua computes both).
 -- @internal wane.report.palette
+local system = require 'wane.system'
+
 local palette = {}
 
 palette.COUNT = 9
@@ -59,18 +61,22 @@ function palette.letter(name, k)
     return letters[name] or string.char(97 + (k - 1) % 26)
 end
 
---- Tells whether text for standard output may have colours: it is a terminal that takes them, and NO_COLOR is not set
--- (no-color.org).
-function palette.is_on()
-    local no = os.getenv 'NO_COLOR'
-    return (no == nil or no == '') and require('wane.system').is_rich(1)
+--- Returns what a legend lists of series: a list of { name =, slot = that of its kind, else of its number, letter = }.
+-- @param series list of { name = }
+function palette.items(series)
+    local items = {}
+    for k, each in ipairs(series) do
+        items[k] = { name = each.name, slot = kinds[each.name] or palette.slot(k),
+            letter = palette.letter(each.name, k) }
+    end
+    return items
 end
 
---- Returns a text in the colour of a slot, for a terminal.
+--- Returns a text in the colour of a slot, where standard output takes colours.
 -- @param text to colour
 -- @param slot number, or nil for the text as it is
 function palette.paint(text, slot)
-    if slot == nil or text == '' then return text end
+    if slot == nil or text == '' or not system.has_color(1) then return text end
     return ('\27[38;5;%dm%s\27[39m'):format(ansi[palette.slot(slot)], text)
 end
 

@@ -268,13 +268,11 @@ end
 --- Draws points as scatter.svg does, with characters: named points are marks that a list below explains, * where
 -- several coincide.
 -- @param chart as for scatter.svg
--- @param opts { braille = false (true: a finer staircase, for terminals that take UTF-8), colour = false (true: for a
--- terminal that takes colours), columns = 60, rows = 16 }
+-- @param opts of canvas.new (optional), whose braille is a finer staircase; 60 columns
 -- @return text
 function scatter.terminal(chart, opts)
-    opts = opts or {}
     local drawn, named, missing = sorted_out(chart)
-    local made = canvas.new(opts.columns or 60, opts.rows or 16, opts.braille)
+    local made = canvas.new(opts or {}, 60)
     local low_x, high_x = scale.range(drawn, 'x')
     local low_y, high_y = scale.range(drawn, 'y')
     local function at_x(v) return (made.wide - 1) * (v - low_x) / (high_x - low_x) end
@@ -285,7 +283,7 @@ function scatter.terminal(chart, opts)
     local names = {}
     for i, p in ipairs(named) do
         local n = p.number or i
-        local mark, slot = n <= #MARKS and MARKS:sub(n, n) or '*', opts.colour and slot_of(p) or nil
+        local mark, slot = n <= #MARKS and MARKS:sub(n, n) or '*', slot_of(p)
         made.mark(at_x(p.x), at_y(p.y), mark, false, slot)
         names[i] = ('  %s  %s'):format(palette.paint(mark, slot), p.name)
     end

@@ -4,6 +4,7 @@
 -- Every table that a report of Wane prints is made here, so that all look alike. The functions return text and write
 -- nothing.
 -- @internal wane.report.table
+local system = require 'wane.system'
 local utf8 = require 'wane.utf8'
 
 local table_ = {}
@@ -51,7 +52,21 @@ local function measure(lines, count)
     return widths, right
 end
 
---- Returns a table as text.
+-- Returns lists of columns that fit beside each other in `room`; each begins with the first column.
+local function parts_of(widths, room)
+    local parts, used = { { 1 } }, widths[1]
+    for column = 2, #widths do
+        used = used + 2 + widths[column]
+        if used > room and #parts[#parts] > 1 then
+            parts[#parts + 1], used = { 1 }, widths[1] + 2 + widths[column]
+        end
+        table.insert(parts[#parts], column)
+    end
+    return parts
+end
+
+--- Returns a table as text. At a terminal, columns for which it is too narrow come in a further part below, behind the
+-- first column again.
 -- @param head list of column titles
 -- @param rows list of lists of cells (text, numbers, or nil for an empty cell)
 -- @param indent text before every line (optional)
@@ -66,15 +81,16 @@ function table_.text(head, rows, indent)
         end
     end
     local widths, right = measure(lines, #head)
-    local out = {}
-    for i, line in ipairs(lines) do
-        local cells = {}
-        for column = 1, #head do cells[column] = pad(line[column], widths[column], right[column]) end
-        out[#out + 1] = ((indent or '') .. table.concat(cells, '  ')):match '^.*%S' or ''
-        if i == 1 then
-            local rule = {}
-            for column = 1, #head do rule[column] = ('-'):rep(widths[column]) end
-            out[#out + 1] = (indent or '') .. table.concat(rule, '  ')
+    local out, room = {}, system.is_terminal(1) and system.columns() - #(indent or '') or math.huge
+    for _, part in ipairs(parts_of(widths, room)) do
+        for i, line in ipairs(lines) do
+            local cells, rule = {}, {}
+            for k, column in ipairs(part) do
+                cells[k] = pad(line[column], widths[column], right[column])
+                rule[k] = ('-'):rep(widths[column])
+            end
+            out[#out + 1] = ((indent or '') .. table.concat(cells, '  ')):match '^.*%S' or ''
+            if i == 1 then out[#out + 1] = (indent or '') .. table.concat(rule, '  ') end
         end
     end
     return table.concat(out, '\n')

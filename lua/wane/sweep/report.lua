@@ -9,7 +9,6 @@ local page = require 'wane.sweep.page'
 local palette = require 'wane.report.palette'
 local plot = require 'wane.report.plot'
 local provenance = require 'wane.sweep.provenance'
-local system = require 'wane.system'
 local table_ = require 'wane.report.table'
 local utf8 = require 'wane.utf8'
 
@@ -206,8 +205,7 @@ end
 -- @param self Sweep
 -- @param opts { x = 'peak', y = 'wall' } (optional)
 function report.characters(self, opts)
-    return plot.terminal_scatter(chart_of(self, opts or {}), { braille = system.is_rich(1) and system.is_utf8(),
-        colour = palette.is_on() })
+    return plot.terminal_scatter(chart_of(self, opts or {}))
 end
 
 local MOST_BARS = 40

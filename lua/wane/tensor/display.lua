@@ -1,8 +1,9 @@
 --- Printing of tensors: the text of `print(t)`.
 --
--- A tensor of up to 1,000 elements is shown whole, a larger one by shape, mean, deviation, extremes, the count of NaN,
--- and its corners: of every dim the first 3 and the last 3, fewer where there are many dims. Rows wider than the output
--- go on in the next line. Printing is a run point. A tensor on meta shows its type only.
+-- A tensor of up to 1,000 elements is shown whole where that takes at most 40 lines, another one by shape, mean,
+-- deviation, extremes, the count of NaN, and its corners: of every dim the first 3 and the last 3, fewer where there
+-- are many dims. Rows wider than the output go on in the next line. Printing is a run point. A tensor on meta shows its
+-- type only.
 -- @internal wane.tensor.display
 
 local binding = require 'wane.ffi'
@@ -15,7 +16,7 @@ local ipairs, math, string, table, tonumber = ipairs, math, string, table, tonum
 
 local display = {}
 
-local MOST = 1000 -- elements shown one by one
+local MOST, LINES = 1000, 40 -- elements shown one by one, and the lines that they may take
 local EDGE = 3 -- elements and rows shown at either end of a dim of a larger tensor
 
 -- Returns one format for all numbers that are shown: integers, fixed or scientific.
@@ -166,10 +167,13 @@ function display.text(t)
     if n == 0 then return head .. ' []' end
     local is_float = tensor.is_float[t._dtype]
     local buffer = read.buffer(t, 'print')
-    local is_cut = n > MOST
-    if is_cut then head = head .. ': ' .. summary(buffer, n) end
-    local text = numbers(buffer, dims, is_float, is_cut)
-    local is_short = #dims <= 1 and not is_cut and #head + 1 + #text <= system.columns()
+    local text = n <= MOST and numbers(buffer, dims, is_float, false)
+    if not text or select(2, text:gsub('\n', '')) >= LINES then
+        local sums = summary(buffer, n)
+        return ('%s:%s%s\n%s'):format(head, #head + 2 + #sums > system.columns() and '\n' or ' ', sums,
+            numbers(buffer, dims, is_float, true))
+    end
+    local is_short = #dims <= 1 and #head + 1 + #text <= system.columns()
     return head .. (is_short and ' ' or '\n') .. text
 end
 
