@@ -285,6 +285,21 @@ describe('a sweep', function()
                 options, path, folder, folder))
         end
 
+        it('that is cut nowhere in a window of 1200 pixels', function()
+            assert.matches('\npre {[^}]* white%-space: pre%-wrap; overflow%-wrap: anywhere }', read(page))
+            assert.matches('\nthead th, td:last%-child { white%-space: normal; ', read(page))
+            if not chromium then return pending 'chromium is not installed' end
+            local file = assert(io.open(folder .. '/long.html', 'wb'))
+            file:write((read(page):gsub('<td>failed', '<td>failed: a budget of 6,291,456 bytes cannot be kept', 1)
+                :gsub('</h2>\n<pre>', '%0' .. ('--out /tmp/a_folder/of/this/sweep/rows.jsonl '):rep(9), 1)
+                :gsub('</body>', [[<script>
+document.title = [...document.querySelectorAll('html, .wide, pre')].map(e => e.scrollWidth - e.clientWidth).join(' ');
+</script></body>]])))
+            file:close()
+            local widths = opened(folder .. '/long.html', '--window-size=1200,1400 --dump-dom'):match '<title>(.-)</title>'
+            assert.matches('^[0 ]+$', widths)
+        end)
+
         it('of which a browser has nothing to complain, and which sorts', function()
             if not chromium then return pending 'chromium is not installed' end
             local said = opened(page, '--screenshot=' .. folder .. '/x.png --window-size=1200,1400')

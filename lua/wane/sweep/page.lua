@@ -20,15 +20,17 @@ h1 { font-size: 1.6em } h2 { font-size: 1.2em; margin-top: 2em } a { color: var(
 table { border-collapse: collapse; font-variant-numeric: tabular-nums }
 th, td { padding: .25em .8em; border-bottom: 1px solid var(--rule); text-align: left; white-space: nowrap;
   vertical-align: top }
+thead th, td:last-child { white-space: normal; overflow-wrap: anywhere } #points td:last-child { min-width: 8em }
 td.number { text-align: right } table.facts th { font-weight: normal; padding-left: 0 }
 th button { font: inherit; font-weight: bold; color: inherit; background: none; border: 0; padding: 0; cursor: pointer }
 th[aria-sort=ascending] button::after { content: " \25B2" } th[aria-sort=descending] button::after { content: " \25BC" }
 tr.front { background: var(--front) } tr.failed { color: var(--failed) }
 tr:target { outline: 2px solid var(--link); outline-offset: -2px }
-.wide { overflow-x: auto } pre { background: var(--soft); padding: .8em; overflow-x: auto }
+.wide { overflow-x: auto }
+pre { background: var(--soft); padding: .8em; white-space: pre-wrap; overflow-wrap: anywhere }
 figure { margin: 1em 0 } svg { max-width: 100%; height: auto }
 @media print { body { max-width: none; margin: 0; padding: 0; font-size: 9pt } th, td { padding: .15em .4em }
-  .wide, pre { overflow: visible } pre { white-space: pre-wrap; overflow-wrap: anywhere; border: 1px solid var(--rule) }
+  .wide { overflow: visible } pre { border: 1px solid var(--rule) }
   thead { display: table-header-group } tr, figure { break-inside: avoid } h2 { break-after: avoid }
   a { color: inherit; text-decoration: none } }
 ]]
