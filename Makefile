@@ -293,8 +293,8 @@ install: all
 	$(Q)sed "s|^installed=.*|installed='$(LUADIR)'|" build/wane > $(call at,$(BINDIR)/wane) && chmod 755 $(call at,$(BINDIR)/wane)
 	$(Q)$(CC) -MM $(HEADERS) | tr ' ' '\n' | grep '^runtime/.*\.h$$' | sort -u | while read -r header; do \
 	  install -D -m 644 "$$header" $(call at,$(INCDIR)/wane)/"$${header#runtime/}" || exit 1; done
-	$(Q)printf '%s\n' 'Name: wane' 'Description: a training runtime that obeys a memory plan to the byte' 'Version: $(version)' \
-	  'Cflags: -I$(INCDIR)/wane' 'Libs: -L$(LIBDIR) -lwane' > $(call at,$(LIBDIR)/pkgconfig/wane.pc)
+	$(Q)printf '%s\n' 'libdir=$(LIBDIR)' 'Name: wane' 'Description: a training runtime that obeys a memory plan to the byte' 'Version: $(version)' \
+	  'Cflags: -I$(INCDIR)/wane' 'Libs: -L$${libdir} -lwane' > $(call at,$(LIBDIR)/pkgconfig/wane.pc)
 	$(Q)for folder in examples $(filter-out %/out,$(patsubst %/,%,$(wildcard examples/*/))); do \
 	  install -D -m 644 -t $(call at,$(DATADIR)/wane)/$$folder $$(find $$folder -maxdepth 1 -type f) || exit 1; done
 	$(Q)ln -sfrn $(call at,$(LUADIR)) $(call at,$(DATADIR)/wane/lua)

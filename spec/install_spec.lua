@@ -59,8 +59,28 @@ describe('make install', function()
         assert.equal(run 'build/wane man', installed 'share/man/man1/wane.1')
         assert.equal(run 'build/wane completion bash', installed 'share/bash-completion/completions/wane')
         assert.equal(run 'build/wane completion zsh', installed 'share/zsh/site-functions/_wane')
-        assert.matches('Version: 0%.1%.0\nCflags: %-I/wane/include/wane\nLibs: %-L/wane/lib %-lwane\n',
+        assert.equal('libdir=/wane/lib\nName: wane\nDescription: a training runtime that obeys a memory plan to '
+            .. 'the byte\nVersion: 0.1.0\nCflags: -I/wane/include/wane\nLibs: -L${libdir} -lwane\n',
             installed 'lib/pkgconfig/wane.pc')
+    end)
+
+    it('installs an example in C, which compiles as its head says, there and in the checkout', function()
+        run "mkdir '@/c' && sed 's|/wane|@/wane|' '@/wane/lib/pkgconfig/wane.pc' > '@/c/wane.pc'" -- without DESTDIR
+        local ways = { checkout = ('cd %s && '):format(helper.root) }
+        if select(2, helper.shell 'pkg-config --version') == 0 then
+            ways.there = "cd '@/wane/share/wane/examples/c' && export PKG_CONFIG_PATH='@/c' && "
+        end
+        local there, checkout = helper.read('examples/c/step.c')
+            :match '\n %*   (cc [^\n]*)\n %*   (cc .-) +# in a checkout'
+        for way, before in pairs(ways) do
+            local command = way == 'there' and there or checkout
+            run(before .. command:gsub('%-o step', "-std=c99 -pedantic -Wall -Wextra -Werror -o '@/c/step'"))
+            assert.equal('step 10  loss 0.004683\nstep 20  loss 0.000098\nstep 30  loss 0.000005\n'
+                .. 'step 40  loss 0.000000\n2304 bytes at the peak of the plan\n2304 at the peak of the run; '
+                .. 'y = 2.000 x + 1.000\n',
+                run "WANE_DEVICE=cpu '@/c/step'")
+        end
+        run "rm -r '@/c'"
     end)
 
     it('takes the places that it is told, and uninstalls all that it installed', function()

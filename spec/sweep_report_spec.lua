@@ -296,8 +296,8 @@ describe('a sweep', function()
 document.title = [...document.querySelectorAll('html, .wide, pre')].map(e => e.scrollWidth - e.clientWidth).join(' ');
 </script></body>]])))
             file:close()
-            local widths = opened(folder .. '/long.html', '--window-size=1200,1400 --dump-dom'):match '<title>(.-)</title>'
-            assert.matches('^[0 ]+$', widths)
+            local dom = opened(folder .. '/long.html', '--window-size=1200,1400 --dump-dom')
+            assert.matches('<title>[0 ]+</title>', dom)
         end)
 
         it('of which a browser has nothing to complain, and which sorts', function()
