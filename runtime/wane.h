@@ -358,9 +358,6 @@ WN_API int32_t wn_action_lossy(int32_t decision);
 WN_API int32_t wn_mark(int32_t program, int32_t node, int32_t unit);
 /* Nests region `unit` in region `parent`. Requires 1 <= parent < unit. */
 WN_API int32_t wn_mark_parent(int32_t program, int32_t unit, int32_t parent);
-/* Returns how many of n_stages (2 or more) equal stages come before the next checkpoint in the binomial schedule
- * (Griewank and Walther: "Algorithm 799: revolve", 2000) with that many slots (1 or more), or -(status). */
-WN_API int32_t wn_chain_split(int32_t n_stages, int32_t slots);
 /* Offers a plan that a budget may pick, before wn_frontier. Arrays have n = wn_node_count entries. unit: region of
  * each node, from 1; 0: none, -1: none and kept. parent: the region that region i + 1 is in; 0: none. decision: of
  * each node; 0: none. parent and decision may be NULL. */

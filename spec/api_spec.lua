@@ -21,7 +21,7 @@ local APART = {
     wn_seed = 'changes later numbers', wn_grad_set = 'changes later recording', wn_timing = 'changes later runs',
     wn_digest = 'reads n bytes', wn_json_cost = 'reads n bytes', wn_release = 'cannot fail',
     wn_warning = 'takes a warning',
-    wn_chain_split = 'called below', wn_cost = 'forgets costs', wn_line = 'takes NULL for no line',
+    wn_cost = 'forgets costs', wn_line = 'takes NULL for no line',
     wn_sequence_enter = 'takes -1 for none',
     wn_anomaly = 'changes later runs', wn_hyper = 'takes nothing and makes a handle, 0 too',
 }
@@ -335,36 +335,6 @@ describe('a door of the C API', function()
         local ended = binding.new 'struct wn_ended'
         refused(C.wn_wait(C.wn_process(), 0 / 0, ended), 'NaN seconds')
         refused(C.wn_wait(-1, 0, ended), 'every process')
-    end)
-
-    it('keeps a schedule within its budget where stages share options', function()
-        -- The second option is in the table once and belongs to both stages, whose gradients differ in size.
-        local stage, option = binding.new 'struct wn_chain_stage[3]', binding.new 'struct wn_chain_option[2]'
-        for i, grad in ipairs { 500, 100, 1 } do
-            stage[i - 1].fwd_time, stage[i - 1].out_bytes, stage[i - 1].grad_bytes = 5, 20, grad
-            stage[i - 1].first, stage[i - 1].n_options = 0, 2
-        end
-        for i = 0, 1 do
-            option[i].fwd_time, option[i].bwd_time, option[i].saved_bytes = 5, 5 + 5 * i, 60 - 30 * i
-        end
-        local c = binding.new 'struct wn_chain'
-        c.input_bytes, c.input_grad_bytes, c.stage, c.option, c.n_stages, c.n_options = 10, 10, stage, option, 3, 2
-        local least = binding.new 'int64_t[1]'
-        assert.are.equal(0, C.wn_test_chain(c, 0, 0, nil, least))
-        local op, cost = binding.new 'struct wn_chain_op[64]', binding.new 'struct wn_chain_cost'
-        for more = 0, 200, 10 do
-            local n = C.wn_test_chain(c, least[0] + more, 64, op, least)
-            assert.is_true(n > 0)
-            assert.are.equal(0, C.wn_test_chain_replay(c, n, op, cost))
-            assert.is_true(cost.bytes <= least[0] + more)
-        end
-    end)
-
-    it('splits a chain at once, however many slots there are', function()
-        local started = C.wn_now()
-        assert.are.equal(1, C.wn_chain_split(1000, 2147483647))
-        assert.are.equal(1, C.wn_chain_split(1000, 1000))
-        assert.is_true(C.wn_now() - started < 0.5)
     end)
 
     it('clips the gradients of losses that share one backward pass, as of those with a pass each', function()

@@ -2,11 +2,9 @@
 -- against closed formulas on chains of equal stages, and against a replay everywhere, which must give the time and
 -- bytes that a plan claims.
 require 'spec.helper'
-local wane = require 'wane'
 local binding = require 'wane.ffi'
 local chains = require 'spec.support.chains'
-
-local C = binding.C
+local cuts = require 'wane.policy.cuts'
 
 local function text(schedule)
     local out = {}
@@ -190,6 +188,8 @@ describe('a chain of equal stages', function()
             assert.equal(3 + 10000 + 10, least)
         end
         assert.equal(1, chains.replay(uniform(1), chains.binomial(1, 0)).time)
+        assert.equal(1, cuts.split(1000, 2147483647)) -- at once, however many slots there are
+        assert.equal(1, cuts.split(1000, 1000))
     end)
 end)
 
@@ -316,22 +316,21 @@ end)
 -- ---- memory ----------------------------------------------------------------------------------------------------
 
 describe('every allocation of a chain made to fail once', function()
-    after_each(function() C.wn_debug('fail_alloc', 0) end)
+    local library = chains.library()
 
-    local function live()
-        C.wn_memory_trim(0) -- lets go of what waits for it
-        return wane.memory().host
-    end
+    after_each(function() library.wn__alloc_fail_nth(0) end)
+
+    local function live() return tonumber(library.wn__alloc_count()) end
 
     local function sweep(fn)
         local expected = fn()
         local before, n = live(), 0
         while true do
             n = n + 1
-            C.wn_debug('fail_alloc', n)
+            library.wn__alloc_fail_nth(n)
             local ok, result = pcall(fn)
-            local fired = C.wn_debug_get('fail_alloc') == 0
-            C.wn_debug('fail_alloc', 0)
+            local fired = library.wn__alloc_fails_in() == 0
+            library.wn__alloc_fail_nth(0)
             assert.equal(ok, not fired, 'a failure was swallowed: ' .. n .. ' ' .. tostring(result))
             assert.equal(before, live(), 'allocation ' .. n)
             if ok then
@@ -348,6 +347,34 @@ describe('every allocation of a chain made to fail once', function()
         assert.is_true(sweep(function() return chains.frontier(c) end) >= 10)
         assert.is_true(sweep(function() return chains.replay(c, chains.plan(c, 400).schedule) end) >= 12)
         assert.is_true(sweep(function() return { chains.plan(c, 0) } end) >= 4)
+    end)
+end)
+
+-- ---- tables ----------------------------------------------------------------------------------------------------
+
+describe('a table whose stages share options', function()
+    it('has schedules that keep their budgets', function()
+        -- The second option is in the table once and belongs to both stages, whose gradients differ in size.
+        local library = chains.library()
+        local stage, option = binding.new 'struct chain_stage[3]', binding.new 'struct chain_option[2]'
+        for i, grad in ipairs { 500, 100, 1 } do
+            stage[i - 1].fwd_time, stage[i - 1].out_bytes, stage[i - 1].grad_bytes = 5, 20, grad
+            stage[i - 1].first, stage[i - 1].n_options = 0, 2
+        end
+        for i = 0, 1 do
+            option[i].fwd_time, option[i].bwd_time, option[i].saved_bytes = 5, 5 + 5 * i, 60 - 30 * i
+        end
+        local c = binding.new 'struct chain'
+        c.input_bytes, c.input_grad_bytes, c.stage, c.option, c.n_stages, c.n_options = 10, 10, stage, option, 3, 2
+        local least = binding.new 'int64_t[1]'
+        assert.equal(0, library.chain_plan(c, 0, 0, nil, least))
+        local op, cost = binding.new 'struct wn__chain_op[64]', binding.new 'struct wn__chain_cost'
+        for more = 0, 200, 10 do
+            local n = library.chain_plan(c, least[0] + more, 64, op, least)
+            assert.is_true(n > 0)
+            assert.equal(0, library.chain_replay(c, n, op, cost))
+            assert.is_true(cost.bytes <= least[0] + more)
+        end
     end)
 end)
 

@@ -26,8 +26,8 @@ local may_include = {
     ['plan/ir'] = { 'plan/ir', 'graph', 'base', 'runtime/wane_inspect.h' },
     -- A script gives a recipe in the form of wane.h.
     ['plan/recipe'] = { 'plan/recipe', 'plan/ir', 'base', 'runtime/wane.h' },
-    -- The planner of chains knows numbers only, and nothing of graphs. Specs give it tables in the form of wane_test.h.
-    ['plan/chain'] = { 'plan/chain', 'base', 'runtime/wane_test.h' },
+    -- The planner of chains knows numbers only, and nothing of graphs.
+    ['plan/chain'] = { 'plan/chain', 'base' },
     -- An instruction carries the kernel it will call; nothing in plan calls one.
     ['plan/lower'] = { 'plan/lower', 'plan/recipe', 'plan/ir', 'base', 'kernels/kernel.h', 'runtime/wane_inspect.h' },
     ['plan/search'] = { 'plan/search', 'plan/lower', 'plan/chain', 'plan/recipe', 'plan/ir', 'base',
@@ -37,7 +37,7 @@ local may_include = {
         'runtime/wane_inspect.h' },
     run = { 'run', 'program', 'plan/lower', 'plan/recipe', 'plan/ir', 'base' },
     io = { 'io', 'base' },
-    api = { 'api', 'run', 'program', 'plan/chain', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'memory', 'io',
+    api = { 'api', 'run', 'program', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'memory', 'io',
         'device', 'base', 'wane.h' },
     ['wane.h'] = { 'wane.h', 'runtime/base/type.h', 'runtime/base/enums.h' },
     kernels = { 'kernels', 'base' },

@@ -18,7 +18,7 @@ local may_link = {
     ['plan/search'] = { 'plan/lower', 'plan/chain', 'plan/recipe', 'plan/ir', 'graph', 'ops', 'base' },
     program = { 'plan/search', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'ops', 'memory', 'device', 'base' },
     run = { 'program', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'ops', 'memory', 'device', 'base' },
-    api = { 'run', 'program', 'plan/search', 'plan/lower', 'plan/chain', 'plan/recipe', 'plan/ir', 'graph', 'ops',
+    api = { 'run', 'program', 'plan/search', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'ops',
         'memory', 'device', 'io', 'base' },
     kernels = { 'base' }, -- each folder of kernels is a room of its own
 }

@@ -1,4 +1,4 @@
---- Makes chains for the specs of the planner, and has the library solve and replay them (wane_test.h): random ones, and
+--- Makes chains for the specs of the planner, and has the solver solve them (chain_tables.h): random ones, and
 -- two oracles that share nothing with the solver or with each other but the table of the memory model: an exhaustive
 -- search over everything that is legal, and the textbook recurrence of persistent schedules at one budget.
 --
@@ -6,10 +6,10 @@
 -- out_bytes =, saved_bytes =, fwd_tmp_bytes =, bwd_tmp_bytes =, grad_bytes =, wgrad_bytes = (0), options = (nil) }`,
 -- all whole numbers. An entry of `options` overrides saved_bytes, fwd_time, bwd_time, fwd_tmp_bytes or bwd_tmp_bytes
 -- of the stage. A schedule is a list of operations on stages, from 1: { 'F', i }, { 'Fe', i, option from 0 },
--- { 'B', i }, { 'Free', i }, { 'Shrink', i }; the head of runtime/plan/chain/replay.c says what each requires and
--- takes.
+-- { 'B', i }, { 'Free', i }, { 'Shrink', i }; the head of chain_replay.c says what each requires and takes.
 local binding = require 'wane.ffi'
-local C, check = binding.C, binding.check
+local ffi = require 'ffi'
+local cuts, errors, native = require 'wane.policy.cuts', require 'wane.errors', require 'spec.support.native'
 
 local chains = {}
 
@@ -65,12 +65,45 @@ local function grad(c, i)
     return i == 0 and c.input_grad_bytes or c.stages[i].grad_bytes
 end
 
--- ---- the library's answers ----------------------------------------------------------------------------------------
+-- ---- the solver's answers -------------------------------------------------------------------------------------------
+local library -- the solver and the replay, once they are asked for
+
+--- Returns the library of the solver, with what it declares and what its memory can be asked.
+function chains.library()
+    if library then return library end
+    local function text_of(path)
+        local file = assert(io.open(path))
+        local text = file:read('*a'):gsub('\n#[^\n]*', '\n')
+        file:close()
+        return text
+    end
+    ffi.cdef(text_of 'runtime/plan/chain/chain.h')
+    ffi.cdef(text_of 'spec/support/chain_tables.h')
+    ffi.cdef [[
+        const char *wn__message(void);
+        const char *wn__status_word(int32_t code);
+        void wn__alloc_fail_nth(int64_t n);
+        int64_t wn__alloc_fails_in(void);
+        int64_t wn__alloc_count(void);
+    ]]
+    library = native.load('chain.so', (os.getenv 'WANE_SPEC_CC' or 'gcc') .. ' -std=c11 -D_GNU_SOURCE -O2 -fPIC '
+        .. '-shared -Wl,-z,defs -o %s spec/support/chain_tables.c spec/support/chain_replay.c runtime/plan/chain/*.c '
+        .. 'runtime/base/alloc.c runtime/base/status.c runtime/base/interrupt.c')
+    return library
+end
+
+-- Returns a count; raises the error that the library says where it is the negative of a status.
+local function counted(n)
+    if n >= 0 then return n end
+    error(errors.new(ffi.string(library.wn__status_word(-n)), ffi.string(library.wn__message())), 0)
+end
+
 -- Returns a chain as C structs: { chain, stage, option }, where `chain` points into the two arrays.
 local function encode(c)
     local n = 0
     for _, stage in ipairs(c.stages) do n = n + chains.options(stage) end
-    local stages, options = binding.list('struct wn_chain_stage', #c.stages), binding.list('struct wn_chain_option', n)
+    chains.library()
+    local stages, options = binding.list('struct chain_stage', #c.stages), binding.list('struct chain_option', n)
     n = 0
     for i, stage in ipairs(c.stages) do
         local target = stages[i - 1]
@@ -84,7 +117,7 @@ local function encode(c)
             n = n + 1
         end
     end
-    local struct = binding.new('struct wn_chain', { input_bytes = c.input_bytes,
+    local struct = binding.new('struct chain', { input_bytes = c.input_bytes,
         input_grad_bytes = c.input_grad_bytes, stage = stages, option = options, n_stages = #c.stages, n_options = n })
     return { chain = struct, stage = stages, option = options }
 end
@@ -94,20 +127,19 @@ local function listed(ctype, ask)
     local room = 1024
     while true do
         local list = binding.list(ctype, room)
-        local n = binding.id(ask(room, list))
+        local n = counted(ask(room, list))
         if n <= room then return list, n end
         room = n
     end
 end
 
-local numbers = { F = C.WN_CHAIN_F, Fe = C.WN_CHAIN_FE, B = C.WN_CHAIN_B, Free = C.WN_CHAIN_FREE,
-    Shrink = C.WN_CHAIN_SHRINK }
-local words = {}
-for word, number in pairs(numbers) do words[tonumber(number)] = word end
+local words = { [0] = 'F', 'Fe', 'B', 'Free', 'Shrink' } -- enum wn__chain_kind
+local numbers = {}
+for number, word in pairs(words) do numbers[word] = number end
 
 local function replay(encoded, op, n)
-    local cost = binding.new('struct wn_chain_cost')
-    check(C.wn_test_chain_replay(encoded.chain, n, op, cost))
+    local cost = binding.new('struct wn__chain_cost')
+    counted(-library.chain_replay(encoded.chain, n, op, cost))
     return { time = tonumber(cost.time), peak = tonumber(cost.bytes) }
 end
 
@@ -115,15 +147,15 @@ end
 -- them; or nil and the least budget.
 function chains.plan(c, budget)
     local encoded, least = encode(c), binding.new('int64_t[1]')
-    local op, n = listed('struct wn_chain_op', function(room, list)
-        return C.wn_test_chain(encoded.chain, budget, room, list, least)
+    local op, n = listed('struct wn__chain_op', function(room, list)
+        return library.chain_plan(encoded.chain, budget, room, list, least)
     end)
     if n == 0 then return nil, tonumber(least[0]) end
     local plan = replay(encoded, op, n)
     plan.schedule = {}
     for i = 1, n do
         local o = op[i - 1]
-        plan.schedule[i] = { words[o.what], o.stage, o.what == C.WN_CHAIN_FE and o.option or nil }
+        plan.schedule[i] = { words[o.what], o.stage, words[o.what] == 'Fe' and o.option or nil }
     end
     return plan
 end
@@ -132,8 +164,8 @@ end
 -- and its `slack`, by how much a time may lie above the optimum.
 function chains.frontier(c)
     local encoded, slack = encode(c), binding.new('int64_t[1]')
-    local point, n = listed('struct wn_chain_cost', function(room, list)
-        return C.wn_test_chain_frontier(encoded.chain, room, list, slack)
+    local point, n = listed('struct wn__chain_cost', function(room, list)
+        return library.chain_frontier(encoded.chain, room, list, slack)
     end)
     local out = { slack = tonumber(slack[0]) }
     for i = 1, n do out[i] = { bytes = tonumber(point[i - 1].bytes), time = tonumber(point[i - 1].time) } end
@@ -143,11 +175,12 @@ end
 --- Returns what a schedule of a chain takes, { time =, peak = }. Raises 'illegal' with the operation and the rule that
 -- it breaks.
 function chains.replay(c, schedule)
-    local op = binding.list('struct wn_chain_op', #schedule)
+    local encoded = encode(c)
+    local op = binding.list('struct wn__chain_op', #schedule)
     for i, item in ipairs(schedule) do
         op[i - 1].what, op[i - 1].stage, op[i - 1].option = numbers[item[1]], item[2], item[3] or 0
     end
-    return replay(encode(c), op, #schedule)
+    return replay(encoded, op, #schedule)
 end
 
 --- Returns Griewank and Walther's schedule of n equal stages with at most `slots` outputs held at a time.
@@ -156,7 +189,7 @@ function chains.binomial(n, slots)
     local function add(...) list[#list + 1] = { ... } end
     local function reverse(first, length, left)
         while length > 1 do
-            local k = binding.id(C.wn_chain_split(length, left))
+            local k = cuts.split(length, left)
             for i = first, first + k - 1 do
                 add('F', i)
                 if i > first then add('Free', i - 1) end

@@ -5,14 +5,13 @@
  *   forward     x_0 -> [block 1] -> x_1 -> [block 2] -> x_2 .. -> [block n] -> x_n        x_i: output of block i
  *   backward    d_0 <- [block 1] <- d_1 <- [block 2] <- d_2 .. <- [block n] <- d_n        d_i: gradient of x_i
  *
- * A schedule is a list of operations (WN_CHAIN_ of wane_test.h): F i runs block i and keeps x_i alone; Fe i q runs
- * block i and keeps the saved set of its option q, x_i among it; B i runs its backward; Free i and Shrink i drop what
- * is held of it. What a schedule costs is what a replay finds (replay.c for tables of stages), never what the solver
- * promises. */
+ * A schedule is a list of operations: F i runs block i and keeps x_i alone; Fe i q runs block i and keeps the saved set
+ * of its option q, x_i among it; B i runs its backward; Free i drops what is held of it, Shrink i all of it but x_i.
+ * What a schedule of a plan costs is what its lowering finds, never what the solver promises; specs hold the solver to
+ * a replay of tables (spec/support/chain_replay.c). */
 #ifndef WN_PLAN_CHAIN_H
 #define WN_PLAN_CHAIN_H
 #include <stdint.h>
-#include "../../wane_test.h"
 
 /* One way of saving block i, its option q. Invariant: saved includes the bytes of x_i. */
 struct wn__block_option {
@@ -39,13 +38,24 @@ struct wn__chain_blocks {
     int64_t outside;                       /* bytes that live all the time, x_0 among them; every budget counts them */
 };
 
+enum wn__chain_kind { WN__CHAIN_F, WN__CHAIN_FE, WN__CHAIN_B, WN__CHAIN_FREE, WN__CHAIN_SHRINK };
+/* One operation of a schedule. */
+struct wn__chain_op {
+    int32_t what;   /* enum wn__chain_kind */
+    int32_t stage;  /* number of the block, from 1 */
+    int32_t option; /* of Fe, from 0 */
+};
+/* The time and the memory that a schedule takes. */
+struct wn__chain_cost {
+    int64_t bytes, time; /* the most live bytes; the sum of times */
+};
+
 enum {
     WN__CHAIN_LONGEST = 1024,     /* blocks */
     WN__CHAIN_MOST_OPTIONS = 1024 /* of one block */
 };
 #define WN__CHAIN_EXACT (INT64_C(1) << 53) /* above every sum of bytes or times, so that a double holds them exactly */
 
-/* ---- solve.c, solve_emit.c */
 struct wn__chain_solution; /* a solver with copies of all numbers it needs (solve.h) */
 
 /* Checks the numbers and finds the least budget. The frontier is solved later. WN_VALUE, WN_OOM. */
@@ -55,29 +65,11 @@ int64_t wn__chain_least(const struct wn__chain_solution *s);
 /* Returns the frontier: n points, bytes ascending and time descending, which live as long as the solution. The first
  * call solves. slack: no schedule of the class within any budget is faster than the frontier by more than this; 0: it
  * is optimal. WN_OOM; WN_INTERRUPT. */
-int32_t wn__chain_frontier(struct wn__chain_solution *s, const struct wn_chain_cost **points, int32_t *n,
+int32_t wn__chain_frontier(struct wn__chain_solution *s, const struct wn__chain_cost **points, int32_t *n,
                            int64_t *slack);
 /* Makes the fastest schedule within a budget in bytes: *n operations, which the caller frees (wn__free). WN_VALUE: the
  * budget is below the least one. */
-int32_t wn__chain_schedule(struct wn__chain_solution *s, int64_t budget, struct wn_chain_op **out, int32_t *n);
+int32_t wn__chain_schedule(struct wn__chain_solution *s, int64_t budget, struct wn__chain_op **out, int32_t *n);
 /* Frees a solution. Does nothing for NULL. */
 void wn__chain_close(void *solution);
-
-/* ---- stages.c: tables of stages, as specs give them */
-
-/* Turns a table, whose stages name options that are there, into blocks. The arrays of `out` are in *memory, which the
- * caller frees (wn__free). WN_OOM. */
-int32_t wn__chain_of_stages(const struct wn_chain *c, struct wn__chain_blocks *out, void **memory);
-
-/* ---- replay.c: the reference memory model of a table of stages */
-
-/* Adds up time and peak of a schedule, operation by operation. WN_ILLEGAL names the operation and the rule it
- * breaks. */
-int32_t wn__chain_replay(const struct wn_chain *c, int32_t n, const struct wn_chain_op *op, struct wn_chain_cost *out);
-
-/* ---- binomial.c */
-
-/* Returns how many of l equal blocks lie left of the next checkpoint when `slots` outputs may be held, that checkpoint
- * among them. Requires l >= 2 and slots >= 1. */
-int32_t wn__chain_split(int32_t l, int32_t slots);
 #endif

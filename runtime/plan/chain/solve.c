@@ -368,17 +368,17 @@ int64_t wn__chain_least(const struct wn__chain_solution *s)
     return wn__solve_window(s, 0, s->chain.n - 1)->least[0] + s->chain.outside;
 }
 
-int32_t wn__chain_frontier(struct wn__chain_solution *s, const struct wn_chain_cost **points, int32_t *n,
+int32_t wn__chain_frontier(struct wn__chain_solution *s, const struct wn__chain_cost **points, int32_t *n,
                            int64_t *slack)
 {
     const struct wn__window *whole = wn__solve_window(s, 0, s->chain.n - 1);
     if (s->points == NULL) {
         WN_TRY(fill_tables(s));
         const struct wn__step_function *table = &whole->table[0];
-        struct wn_chain_cost *p = wn__pool_get(&s->pool, (table->n + 1) * (int64_t)sizeof *p);
+        struct wn__chain_cost *p = wn__pool_get(&s->pool, (table->n + 1) * (int64_t)sizeof *p);
         if (p == NULL) return WN_OOM;
         for (int32_t i = 0; i < table->n; i++)
-            p[i] = (struct wn_chain_cost){table->at[i].bytes + s->chain.outside, table->at[i].time};
+            p[i] = (struct wn__chain_cost){table->at[i].bytes + s->chain.outside, table->at[i].time};
         s->points = p;
     }
     *points = s->points;

@@ -34,7 +34,7 @@ struct wn__chain_solution {
     int32_t *window_of;            /* (n, n) number of window first .. last, at first * n + last */
     struct wn__window *window;     /* (n_windows) */
     int64_t n_windows, window_room;
-    struct wn_chain_cost *points; /* the frontier, by corner of the whole chain's table; NULL: not solved yet */
+    struct wn__chain_cost *points; /* the frontier, by corner of the whole chain's table; NULL: not solved yet */
 };
 
 /* The first operations of a schedule of a window:

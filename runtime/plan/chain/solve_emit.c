@@ -7,7 +7,7 @@
 /* A schedule under way. Invariant: n <= room, the operations that the table counted for the whole schedule. */
 struct emitter {
     const struct wn__chain_solution *s;
-    struct wn_chain_op *op; /* (n) */
+    struct wn__chain_op *op; /* (n) */
     int32_t n, room;
     int32_t code; /* WN_OK, or the first failure */
 };
@@ -15,15 +15,15 @@ struct emitter {
 static void put(struct emitter *e, int32_t what, int32_t block, int32_t option)
 {
     if (e->n == e->room) WN_KEEP(e->code, wn__fail(WN_INTERNAL, "chain: more operations than the table counted"));
-    else if (e->code == WN_OK) e->op[e->n++] = (struct wn_chain_op){what, block + 1, option};
+    else if (e->code == WN_OK) e->op[e->n++] = (struct wn__chain_op){what, block + 1, option};
 }
 
 /* Puts F first .. F end - 1, and frees each output but the last when the next one is there. */
 static void put_run(struct emitter *e, int32_t first, int32_t end)
 {
     for (int32_t i = first; i < end; i++) {
-        put(e, WN_CHAIN_F, i, 0);
-        if (i > first) put(e, WN_CHAIN_FREE, i - 1, 0);
+        put(e, WN__CHAIN_F, i, 0);
+        if (i > first) put(e, WN__CHAIN_FREE, i - 1, 0);
     }
 }
 
@@ -56,16 +56,16 @@ static void put_part(struct emitter *e, const struct wn__part *p, int64_t m)
     }
     m = table->at[i].bytes;
     if (move.kind == WN__MOVE_C || move.kind == WN__MOVE_D) put_run(e, p->first, move.at);
-    if (move.kind == WN__MOVE_D || move.kind == WN__MOVE_E) put(e, WN_CHAIN_FE, move.at, move.option);
-    if (move.kind == WN__MOVE_D) put(e, WN_CHAIN_FREE, move.at - 1, 0);
+    if (move.kind == WN__MOVE_D || move.kind == WN__MOVE_E) put(e, WN__CHAIN_FE, move.at, move.option);
+    if (move.kind == WN__MOVE_D) put(e, WN__CHAIN_FREE, move.at - 1, 0);
     put_part(e, &move.then, m);
-    if (move.kind == WN__MOVE_B || move.kind == WN__MOVE_E) put(e, WN_CHAIN_B, move.at, 0);
+    if (move.kind == WN__MOVE_B || move.kind == WN__MOVE_E) put(e, WN__CHAIN_B, move.at, 0);
     put_part(e, &move.last, m);
 }
 
-int32_t wn__chain_schedule(struct wn__chain_solution *s, int64_t budget, struct wn_chain_op **out, int32_t *n)
+int32_t wn__chain_schedule(struct wn__chain_solution *s, int64_t budget, struct wn__chain_op **out, int32_t *n)
 {
-    const struct wn_chain_cost *points;
+    const struct wn__chain_cost *points;
     int32_t count;
     int64_t slack;
     if (budget < wn__chain_least(s))

@@ -87,21 +87,21 @@ static void put_step(struct emission *e, int32_t kind, int32_t block, int32_t be
 }
 
 /* Puts the step of an operation. lo: the root's first block; *front: the block that its forward has reached. */
-static void put_op(struct emission *e, const struct wn_chain_op *op, int32_t lo, int32_t *front)
+static void put_op(struct emission *e, const struct wn__chain_op *op, int32_t lo, int32_t *front)
 {
     int32_t b = lo + op->stage - 1;
     const struct wn__class *c = &e->classes->class[e->classes->of[b]];
     switch (op->what) {
-    case WN_CHAIN_F:
+    case WN__CHAIN_F:
         *front = b;
         put_step(e, WN_RECIPE_F, b, e->base->limit[b], NULL);
         break;
-    case WN_CHAIN_FE:
+    case WN__CHAIN_FE:
         *front = b;
         put_step(e, WN_RECIPE_FE, b, e->base->limit[b], &c->option[op->option]);
         break;
-    case WN_CHAIN_FREE: put_step(e, WN_RECIPE_FREE, b, e->base->limit[*front], NULL); break;
-    case WN_CHAIN_SHRINK: put_step(e, WN_RECIPE_FREE, b, e->base->limit[b], NULL); break;
+    case WN__CHAIN_FREE: put_step(e, WN_RECIPE_FREE, b, e->base->limit[*front], NULL); break;
+    case WN__CHAIN_SHRINK: put_step(e, WN_RECIPE_FREE, b, e->base->limit[b], NULL); break;
     default: put_step(e, WN_RECIPE_B, b, 0, NULL); break;
     }
 }
@@ -114,7 +114,7 @@ struct roots {
     int32_t *lo;                       /* (n + 1) the first block of each root; lo[n]: the number of blocks */
     int32_t *of;                       /* (n) the chain of each root */
     struct wn__chain_solution **chain; /* (n_chains) closed once the operations are known, as their tables are large */
-    struct wn_chain_op **op;           /* (points, n_chains) the operations of each chain at each chosen point */
+    struct wn__chain_op **op;          /* (points, n_chains) the operations of each chain at each chosen point */
     int32_t *n_ops;                    /* (points, n_chains) */
 };
 
@@ -162,9 +162,9 @@ static int compare_bytes(const void *a, const void *b)
 
 /* Makes the common frontier: at each number of bytes where a chain gets faster, from the least that all chains fit, the
  * sum of the chains' times. Roots run one after the other, so each may use all the bytes. */
-static int32_t join_frontiers(const struct roots *t, struct wn__pool *pool, struct wn_chain_cost **out, int32_t *n_out)
+static int32_t join_frontiers(const struct roots *t, struct wn__pool *pool, struct wn__chain_cost **out, int32_t *n_out)
 {
-    const struct wn_chain_cost *p;
+    const struct wn__chain_cost *p;
     int64_t slack, from = 0, room = 0, n = 0;
     int32_t n_p, n_points = 0;
     for (int32_t k = 0; k < t->n_chains; k++) {
@@ -182,7 +182,7 @@ static int32_t join_frontiers(const struct roots *t, struct wn__pool *pool, stru
     }
     qsort(bytes, (size_t)n, sizeof *bytes, compare_bytes);
     for (int64_t i = 0; i < n; i++)
-        if (i == 0 || bytes[i] != bytes[i - 1]) (*out)[n_points++] = (struct wn_chain_cost){.bytes = bytes[i]};
+        if (i == 0 || bytes[i] != bytes[i - 1]) (*out)[n_points++] = (struct wn__chain_cost){.bytes = bytes[i]};
     for (int32_t k = 0; k < t->n_chains; k++) {
         WN_TRY(wn__chain_frontier(t->chain[k], &p, &n_p, &slack));
         for (int32_t i = 0, at = 0; i < n_points; i++) {
@@ -201,7 +201,7 @@ static void put_roots(struct emission *e, const struct roots *t, int32_t point)
     for (int32_t r = 0; r < t->n; r++) {
         int32_t lo = t->lo[r], front = lo, root = e->ir->node[e->base->first[lo]].root;
         int32_t k = point * t->n_chains + t->of[r];
-        const struct wn_chain_op *op = t->op[k];
+        const struct wn__chain_op *op = t->op[k];
         for (int32_t i = 0; i < t->n_ops[k]; i++) put_op(e, &op[i], lo, &front);
         for (int32_t b = lo - 1; b >= 0; b--) {
             put_step(e, WN_RECIPE_B, b, 0, NULL);
@@ -223,7 +223,7 @@ static int32_t emit_point(struct emission *e, const struct roots *t, int32_t poi
 /* Chooses points of the frontier: about `each` spread evenly over the bytes and as many over the time, so that neither
  * the steep end nor the flat one is missed. Fills `chosen`, (2 * each), with their indices, ascending; returns how
  * many. */
-static int32_t spread(const struct wn_chain_cost *p, int32_t n, int32_t each, int32_t *chosen)
+static int32_t spread(const struct wn__chain_cost *p, int32_t n, int32_t each, int32_t *chosen)
 {
     int64_t bytes = p[n - 1].bytes - p[0].bytes, time = p[0].time - p[n - 1].time;
     int64_t at_bytes = 0, at_time = 0;
@@ -245,7 +245,7 @@ static int32_t spread(const struct wn_chain_cost *p, int32_t n, int32_t each, in
 }
 
 /* Fills op and n_ops for the n chosen points. */
-static int32_t schedule_points(struct roots *t, const struct wn_chain_cost *point, const int32_t *chosen, int32_t n,
+static int32_t schedule_points(struct roots *t, const struct wn__chain_cost *point, const int32_t *chosen, int32_t n,
                                struct wn__pool *pool)
 {
     int64_t most = (int64_t)n * t->n_chains + 1;
@@ -266,7 +266,7 @@ int32_t wn__frontier_chain(struct wn__building *b, const struct wn__recipe *base
     struct emission e = {.b = b, .ir = b->ir, .base = base, .classes = classes, .code = WN_OK};
     struct wn__pool scratch = {0};
     struct roots t = {0};
-    struct wn_chain_cost *point = NULL;
+    struct wn__chain_cost *point = NULL;
     int32_t n_points = 0, n_chosen = 0;
     if (base->n_blocks == 0) return WN_OK;
     int32_t *chosen = wn__pool_get(&scratch, (most + 2) * (int64_t)sizeof *chosen);

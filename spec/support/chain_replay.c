@@ -1,6 +1,5 @@
 /* Simulates a schedule of a table of stages: the reference memory model. It takes the schedule operation by operation,
- * refuses an illegal one, and returns its time and its peak bytes. It shares no code with the solver, and every plan of
- * a chain reports its numbers.
+ * refuses an illegal one, and returns its time and its peak bytes. It shares no code with the solver.
  *
  * a_0 is live until the end. Of stage i at most one of a_i (bare) and its saved set (which contains a_i) is held. d_i
  * is live from the end of B i+1 to the end of B i; the seed d_n is live during B n only. `live`: all these bytes before
@@ -15,34 +14,34 @@
  *   Shrink i    the saved set of i                 -                                      only a_i held
  *
  * a_{i-1} may be bare or in a saved set. A schedule is complete with B 1. */
-#include "../../base/alloc.h"
-#include "../../base/status.h"
-#include "chain.h"
+#include "../../runtime/base/alloc.h"
+#include "../../runtime/base/status.h"
+#include "chain_tables.h"
 
 enum { NOTHING = -2, BARE = -1 }; /* what is held of a stage; 0 and above: the saved set of that option */
 
 /* A simulation. Invariant: live is input_bytes, plus what is held, plus the gradients that are live. */
 struct replay {
-    const struct wn_chain *c;
-    int32_t *held;                /* (n_stages + 1) by stage: NOTHING, BARE or an option; BARE of the input, 0 */
-    int32_t next;                 /* the stage whose B is due; 0: the schedule is complete */
-    int64_t live, peak;           /* bytes */
-    int64_t time;                 /* so far */
-    int32_t at;                   /* number of the operation, from 1 */
-    const struct wn_chain_op *op; /* the operation */
+    const struct chain *c;
+    int32_t *held;                 /* (n_stages + 1) by stage: NOTHING, BARE or an option; BARE of the input, 0 */
+    int32_t next;                  /* the stage whose B is due; 0: the schedule is complete */
+    int64_t live, peak;            /* bytes */
+    int64_t time;                  /* so far */
+    int32_t at;                    /* number of the operation, from 1 */
+    const struct wn__chain_op *op; /* the operation */
 };
 
-static const struct wn_chain_stage *stage_of(const struct wn_chain *c, int32_t i)
+static const struct chain_stage *stage_of(const struct chain *c, int32_t i)
 {
     return &c->stage[i - 1];
 }
 
-static const struct wn_chain_option *option_of(const struct wn_chain *c, int32_t i, int32_t option)
+static const struct chain_option *option_of(const struct chain *c, int32_t i, int32_t option)
 {
     return &c->option[stage_of(c, i)->first + option];
 }
 
-static int64_t grad_of(const struct wn_chain *c, int32_t i)
+static int64_t grad_of(const struct chain *c, int32_t i)
 {
     return i == 0 ? c->input_grad_bytes : stage_of(c, i)->grad_bytes;
 }
@@ -79,7 +78,7 @@ static int32_t run_for(struct replay *r, int64_t extra, int64_t time)
 
 static int32_t forward(struct replay *r, int32_t i)
 {
-    const struct wn_chain_stage *s = stage_of(r->c, i);
+    const struct chain_stage *s = stage_of(r->c, i);
     if (r->held[i - 1] == NOTHING) return refuse(r, "its input is not held");
     if (r->held[i] != NOTHING) return refuse(r, "its output is held already");
     WN_TRY(run_for(r, s->out_bytes + s->fwd_tmp_bytes, s->fwd_time));
@@ -91,7 +90,7 @@ static int32_t forward_saving(struct replay *r, int32_t i)
 {
     if (r->op->option < 0 || r->op->option >= stage_of(r->c, i)->n_options)
         return refuse(r, "the stage has no such option");
-    const struct wn_chain_option *o = option_of(r->c, i, r->op->option);
+    const struct chain_option *o = option_of(r->c, i, r->op->option);
     if (r->held[i - 1] == NOTHING) return refuse(r, "its input is not held");
     if (r->held[i] >= 0) return refuse(r, "its saved set is held already");
     WN_TRY(run_for(r, o->saved_bytes + o->fwd_tmp_bytes, o->fwd_time));
@@ -101,11 +100,11 @@ static int32_t forward_saving(struct replay *r, int32_t i)
 
 static int32_t backward(struct replay *r, int32_t i)
 {
-    const struct wn_chain *c = r->c;
+    const struct chain *c = r->c;
     if (i != r->next) return refuse(r, "it is not this stage's turn to go backward");
     if (r->held[i] < 0) return refuse(r, "its saved set is not held");
     if (r->held[i - 1] == NOTHING) return refuse(r, "its input is not held");
-    const struct wn_chain_option *o = option_of(c, i, r->held[i]);
+    const struct chain_option *o = option_of(c, i, r->held[i]);
     int64_t allocated = stage_of(c, i)->wgrad_bytes, seed = i == c->n_stages ? grad_of(c, i) : 0;
     WN_TRY(run_for(r, seed + grad_of(c, i - 1) + o->bwd_tmp_bytes + allocated, o->bwd_time));
     hold(r, i, NOTHING);
@@ -132,19 +131,19 @@ static int32_t shrink(struct replay *r, int32_t i)
 static int32_t replay_one(struct replay *r)
 {
     int32_t i = r->op->stage;
-    if (r->op->what < WN_CHAIN_F || r->op->what > WN_CHAIN_SHRINK)
+    if (r->op->what < WN__CHAIN_F || r->op->what > WN__CHAIN_SHRINK)
         return wn__fail(WN_VALUE, "operation %d: there is no operation %d", r->at, r->op->what);
     if (i < 1 || i > r->c->n_stages) return refuse(r, "there is no such stage");
     switch (r->op->what) {
-    case WN_CHAIN_F: return forward(r, i);
-    case WN_CHAIN_FE: return forward_saving(r, i);
-    case WN_CHAIN_B: return backward(r, i);
-    case WN_CHAIN_FREE: return free_held(r, i);
+    case WN__CHAIN_F: return forward(r, i);
+    case WN__CHAIN_FE: return forward_saving(r, i);
+    case WN__CHAIN_B: return backward(r, i);
+    case WN__CHAIN_FREE: return free_held(r, i);
     default: return shrink(r, i);
     }
 }
 
-int32_t wn__chain_replay(const struct wn_chain *c, int32_t n, const struct wn_chain_op *op, struct wn_chain_cost *out)
+int32_t chain_replay(const struct chain *c, int32_t n, const struct wn__chain_op *op, struct wn__chain_cost *out)
 {
     struct replay r = {.c = c, .next = c->n_stages, .live = c->input_bytes, .peak = c->input_bytes};
     int32_t code = WN_OK;
@@ -160,6 +159,6 @@ int32_t wn__chain_replay(const struct wn_chain *c, int32_t n, const struct wn_ch
     wn__free(r.held);
     if (code == WN_OK && r.next > 0)
         code = wn__fail(WN_ILLEGAL, "the schedule ends after %d operations, before B %d", n, r.next);
-    if (code == WN_OK) *out = (struct wn_chain_cost){r.peak, r.time};
+    if (code == WN_OK) *out = (struct wn__chain_cost){r.peak, r.time};
     return code;
 }
