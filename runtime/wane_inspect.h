@@ -58,14 +58,6 @@ struct wn_summary {
 };
 /* Fills *out for a planned program. */
 WN_API int32_t wn_summary(int32_t program, struct wn_summary *out);
-/* The cost of making the states that a program reads and that have no value yet, before its first run. */
-struct wn_first {
-    int64_t peak, reserved; /* bytes */
-    int64_t beside;         /* bytes that are held for them already */
-    int32_t cells;          /* how many there are */
-};
-/* Fills *out; zeros when every state has a value. */
-WN_API int32_t wn_first(int32_t program, struct wn_first *out);
 /* Returns a plan's recipe as lines of text (plan/recipe/text.c); "" when the program is not planned. */
 WN_API const char *wn_recipe(int32_t program);
 /* Verifies a plan once more. Status: WN_ILLEGAL names the rule and the instruction. */
@@ -86,17 +78,26 @@ WN_API int32_t wn_sequence_add(int32_t program);
 /* Puts back the states and gradients that the programs of an UNDONE sequence wrote. Status: WN_VALUE while it is under
  * way. */
 WN_API int32_t wn_sequence_undo(int32_t sequence);
+/* Sets that a sequence is before its program `at`, from 0, as programs opened in it then are; -1: after all of them. */
+WN_API int32_t wn_sequence_seek(int32_t sequence, int32_t at);
+/* The cost of making the states that a program reads and that have no value when it first runs; zeros without any. */
+struct wn_first {
+    int64_t peak, reserved; /* bytes */
+    int64_t beside;         /* bytes that are held for them already */
+    int64_t cells;          /* how many there are */
+};
 /* Bytes that exist beside one program of a step while it runs, because the others own them. */
-struct wn_beside {
+struct wn_part {
     int64_t live, reserved;
     int64_t first_live, first_reserved; /* the same when the step runs the first time */
     int64_t kinds[9];                   /* of live, by WN_KIND */
+    struct wn_first first;              /* of a sequence that is planned, and of one program alone */
+    int64_t same; /* number of the first program with the same IR, policy, cells and all the above; else its own */
+    int64_t held; /* bytes that its states, gradients, inputs and results take now, and those of none before it */
 };
-/* Fills out[0..n) for the n programs of the sequence under way. Status: WN_VALUE when none is. */
-WN_API int32_t wn_beside(int32_t n, const int32_t *programs, struct wn_beside *out);
-/* Fills kinds[0..9), by WN_KIND, with the bytes that the states, gradients, inputs and results of n programs take now,
- * each counted once. */
-WN_API int32_t wn_held(int32_t n, const int32_t *programs, int64_t *kinds);
+/* Fills out[0..n) for the n programs of the sequence under way, or for one program alone. Status: WN_VALUE for several
+ * when none is. */
+WN_API int32_t wn_parts(int32_t n, const int32_t *programs, struct wn_part *out);
 /* Takes a program's plan back and opens it to another policy, whose number is as in wn_request. Status: WN_VALUE when
  * the program ran. */
 WN_API int32_t wn_decide_by(int32_t program, double policy);

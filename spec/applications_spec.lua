@@ -143,7 +143,7 @@ describe('wn_step_work', function()
         local C, work = binding.C, binding.new 'double[2]'
         local _, fn = make()
         local plan = wane.plan(fn)
-        local handle, steps = plan.program.handle, plan:schedule()
+        local handle, steps = plan.parts[1].program.handle, plan:schedule()
         for i, s in ipairs(steps) do
             assert.equal(0, C.wn_step_work(handle, i - 1, work, work + 1))
             if s.what == 'free' then assert.same({ 0, 0 }, { work[0], work[1] }) end

@@ -153,7 +153,7 @@ describe('a budget', function()
         assert(want < most)
         local function reserved_of(run)
             local got = -1
-            wane.scoped('listen', function(p) got = math.max(got, require('wane.plan').of(p).reserved) end, run)
+            wane.scoped('listen', function(p) got = math.max(got, require('wane.plan').alone(p).reserved) end, run)
             m:zero_grad()
             return got
         end

@@ -180,7 +180,7 @@ describe('seconds of a plan', function()
         local sum = 0
         for _, s in ipairs(p:schedule()) do
             if s.what == 'run' then
-                local key = binding.text(C.wn_cost_key(p.program.handle, s.node))
+                local key = binding.text(C.wn_cost_key(p.parts[1].program.handle, s.node))
                 for _, row in ipairs(list) do
                     if row.key == key then sum = sum + row.seconds end
                 end
@@ -200,8 +200,8 @@ describe('seconds of a plan', function()
         local budget = math.floor((least + most) / 2)
         local before = wane.plan(fn, { budget = budget }):recipe()
         local p = wane.plan(fn)
-        for i = 0, C.wn_node_count(p.program.handle) - 1 do
-            local key = C.wn_cost_key(p.program.handle, i)
+        for i = 0, C.wn_node_count(p.parts[1].program.handle) - 1 do
+            local key = C.wn_cost_key(p.parts[1].program.handle, i)
             if key ~= nil and binding.text(key):match '^gelu' then C.wn_cost(key, 1) end
         end
         local after = wane.plan(fn, { budget = budget })
@@ -306,7 +306,7 @@ describe('a target', function()
     it('that nobody knows is refused with near names; a plan for one does not run here', function()
         refused("did you mean 'h200'", function() wane.plan(fn, { target = 'h20' }) end)
         local p = wane.plan(fn, { target = 'h200' })
-        refused('planned for another machine, h200', function() p.program:run() end)
+        refused('planned for another machine, h200', function() p.parts[1].program:run() end)
         local bad = binding.new('struct wn_profile')
         refused('rates must be above 0', function() binding.id(C.wn_target_set('x', bad)) end)
     end)

@@ -91,7 +91,7 @@ describe('what is bound at run', function()
         wane.eval(wane.ones(2)) -- another program: paths are free again
         local loss_b = b(x):sum()
         local seen = {}
-        wane.scoped('listen', function(p) seen[#seen + 1] = require('wane.plan').of(p).recomputed end, function()
+        wane.scoped('listen', function(p) seen[#seen + 1] = require('wane.plan').alone(p).recomputed end, function()
             loss_a:backward()
             loss_b:backward()
             a(x):sum():backward { policy = policy.by_op { gelu = 'save' } }

@@ -136,7 +136,7 @@ describe('wane.plan', function()
         wane.eval(model:parameters()[1])
         local planned = wane.plan(function() opt:step(fn()) end)
         local seen
-        wane.scoped('listen', function(p) seen = require('wane.plan').of(p) end, function() opt:step(fn()) end)
+        wane.scoped('listen', function(p) seen = require('wane.plan').alone(p) end, function() opt:step(fn()) end)
         assert.equal(planned.peak, seen.peak)
         assert.equal(planned.reserved, seen.reserved)
         assert.is_true(planned.kinds.optimizer > 0)

@@ -321,7 +321,9 @@ describe('when a disk', function()
         local before = table.concat(programs.bytes(params))
         local p = wane.plan(function() opt:step(loss(), { policy = all }) end)
         local fetches = 0
-        for _, step in ipairs(schedule_of(p.program)) do fetches = fetches + (step.what == 'fetch' and 1 or 0) end
+        for _, step in ipairs(schedule_of(p.parts[1].program)) do
+            fetches = fetches + (step.what == 'fetch' and 1 or 0)
+        end
         debug('fail_fetch', fetches) -- the last
         local text, why = message(function() opt:step(loss(), { policy = all }) end)
         assert.equal('io', why.code, text)

@@ -17,8 +17,8 @@ end
 -- Returns everything a run does, as text: each instruction with its places in memory.
 local function schedule_of(plan)
     local rows, step = {}, binding.new('struct wn_step')
-    for i = 0, C.wn_step_count(plan.program.handle) - 1 do
-        binding.check(C.wn_step(plan.program.handle, i, step))
+    for i = 0, C.wn_step_count(plan.parts[1].program.handle) - 1 do
+        binding.check(C.wn_step(plan.parts[1].program.handle, i, step))
         rows[i + 1] = table.concat({ binding.text(step.what), step.node, step.value, step.phase, step.inplace,
             step.block, tostring(step.store), tostring(step.offset), tostring(step.bytes), tostring(step.workspace),
             tostring(step.live) }, ' ')
@@ -298,7 +298,7 @@ describe('a recipe holds', function()
     it('for backward, measure, a model and policy.default, with equal gradients', function()
         local function recomputed_by(run)
             local got = -1
-            wane.scoped('listen', function(p) got = math.max(got, require('wane.plan').of(p).recomputed) end, run)
+            wane.scoped('listen', function(p) got = math.max(got, require('wane.plan').alone(p).recomputed) end, run)
             m:zero_grad()
             return got
         end

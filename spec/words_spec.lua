@@ -57,8 +57,8 @@ end
 -- Checks that a plan breaks no decision; returns how many decisions there were. by_hand: the plan of the decisions
 -- alone.
 local function check_words(plan, by_hand, what)
-    local C, steps, graph, n = binding.C, plan:schedule(), plan.program:graph(), 0
-    local theirs, reads = by_hand.program:graph(), readers_of(graph, steps)
+    local C, steps, graph, n = binding.C, plan:schedule(), plan.parts[1].program:graph(), 0
+    local theirs, reads = by_hand.parts[1].program:graph(), readers_of(graph, steps)
     for i, node in ipairs(graph) do
         if node.is_residual and node.decision > 0 then
             local life = life_of(steps, reads, node.index)

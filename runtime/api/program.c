@@ -88,14 +88,6 @@ int32_t wn_is_planned(int32_t program)
     return p == NULL ? -WN_VALUE : p->schedule != NULL;
 }
 
-int32_t wn_first(int32_t program, struct wn_first *out)
-{
-    int32_t code = wn__enter();
-    const struct wn_program *p = get_program(program);
-    if (code != WN_OK) return code;
-    return p == NULL ? WN_VALUE : wn__program_first(p, out);
-}
-
 int32_t wn_residual_count(int32_t program)
 {
     const struct wn_program *p = get_program(program);

@@ -1,6 +1,7 @@
 /* The API of sequences: the run points of one step of a script, planned or run (program/sequence.h). */
 #include "api.h"
 #include "../program/sequence.h"
+#include "../run/run.h"
 
 int32_t wn_sequence(int32_t mode)
 {
@@ -42,42 +43,44 @@ int32_t wn_sequence_undo(int32_t sequence)
     return wn__sequence_undo(s);
 }
 
-/* Calls f with the programs of n handles. */
-static int32_t with_programs(int32_t n, const int32_t *programs, void *out,
-                             int32_t (*f)(struct wn_program *const *p, int32_t n, void *out))
+int32_t wn_sequence_seek(int32_t sequence, int32_t at)
 {
     WN_TRY(wn__enter());
-    WN_TRY(wn__check_array(programs, n, 1 << 20, "sequence: programs"));
-    if (n > 0) WN_TRY(wn__need(out, "sequence"));
+    struct wn__sequence *s = wn__handle_get(sequence, WN_HANDLE_SEQUENCE);
+    if (s == NULL) return WN_VALUE;
+    wn__sequence_seek(s, at);
+    return WN_OK;
+}
+
+/* Fills the parts. The first values of each are those that are missing where the sequence is before its program. */
+static int32_t fill(struct wn_program *const *p, int32_t n, struct wn_part *out)
+{
+    struct wn__sequence *s = wn__sequence_now();
+    int32_t code = wn__parts_check(p, n);
+    for (int32_t i = 0; i < n && code == WN_OK; i++) wn__part(p, n, i, &out[i]);
+    for (int32_t i = 0; i < n && code == WN_OK; i++) {
+        if (s != NULL) wn__sequence_seek(s, i);
+        code = wn__program_first(p[i], &out[i].first);
+    }
+    if (s != NULL) wn__sequence_seek(s, -1);
+    if (code == WN_OK) wn__parts_end(p, n, out);
+    return code;
+}
+
+int32_t wn_parts(int32_t n, const int32_t *programs, struct wn_part *out)
+{
+    WN_TRY(wn__enter());
+    WN_TRY(wn__check_array(programs, n, 1 << 20, "parts: programs"));
+    if (n > 0) WN_TRY(wn__need(out, "parts"));
     struct wn_program **p = wn__alloc((n + 1) * (int64_t)sizeof *p);
     int32_t code = p == NULL ? WN_OOM : WN_OK;
     for (int32_t i = 0; i < n && code == WN_OK; i++) {
         p[i] = wn__handle_get(programs[i], WN_HANDLE_PROGRAM);
         if (p[i] == NULL) code = WN_VALUE;
     }
-    if (code == WN_OK) code = f(p, n, out);
+    if (code == WN_OK) code = fill(p, n, out);
     wn__free(p);
     return code;
-}
-
-static int32_t beside(struct wn_program *const *p, int32_t n, void *out)
-{
-    return wn__beside(p, n, out);
-}
-
-static int32_t held(struct wn_program *const *p, int32_t n, void *out)
-{
-    return n > 0 ? wn__held_now(p, n, out) : WN_OK;
-}
-
-int32_t wn_beside(int32_t n, const int32_t *programs, struct wn_beside *out)
-{
-    return with_programs(n, programs, out, beside);
-}
-
-int32_t wn_held(int32_t n, const int32_t *programs, int64_t *kinds)
-{
-    return with_programs(n, programs, kinds, held);
 }
 
 int32_t wn_decide_by(int32_t program, double policy)

@@ -438,8 +438,6 @@ int32_t wn__program_assemble(struct wn_program *p)
     a.ir->refs = refs;
     p->ir = a.ir;
     int32_t code = build(&a);
-    p->marks = code == WN_OK ? wn__marks_new(a.ir->n) : NULL;
-    if (code == WN_OK && p->marks == NULL) code = WN_OOM;
     wn__grads_release(&a.grads);
     wn__free(a.regions.seen);
     for (int64_t i = 0; i < p->order.count; i++) p->order.nodes[i]->local = (int32_t)i;

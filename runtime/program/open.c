@@ -12,6 +12,7 @@
 #include "../plan/ir/costs.h"
 #include "../plan/ir/rewrite.h"
 #include "program.h"
+#include "sequence.h"
 
 static int32_t is_backward(int32_t mode)
 {
@@ -367,7 +368,10 @@ static int32_t program_prepare(struct wn_program *p, const struct wn__program_re
     WN_TRY(number_sets(p));
     WN_TRY(write_key(p));
     p->ir = wn__cache_find(&p->key, &p->marks, &p->schedule);
+    if (p->ir == NULL) p->ir = wn__sequence_ir(&p->key);
     if (p->ir == NULL) WN_TRY(wn__program_assemble(p));
+    if (p->marks == NULL) p->marks = wn__marks_new(p->ir->n);
+    if (p->marks == NULL) return WN_OOM;
     return wn__program_bind(p);
 }
 

@@ -5,7 +5,8 @@
  *   assemble.c   differentiates and builds the IR, where the cache has none
  *   bind.c       binds this recording's values, cells and numbers to the slots of the IR
  *   plan.c       makes or finds the schedule
- *   sequence.c   notes what the run points of one step leave for each other, planned or run */
+ *   sequence.c   notes what the run points of one step leave for each other, planned or run
+ *   parts.c      adds up what they hold beside each other */
 #ifndef WN_PROGRAM_H
 #define WN_PROGRAM_H
 #include "../graph/encode.h"

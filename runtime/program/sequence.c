@@ -1,25 +1,38 @@
 /* Sequences: see sequence.h. A planned one holds a list of cells that it changed, each with the state that is not in
- * force: while the sequence is under way that is the cell's own, else the sequence's. One that runs holds the state
- * that each cell had before. */
+ * force: while the sequence is under way that is the cell's own, else nothing that counts, for the list of changes says
+ * what the cell is at each place of the sequence. One that runs holds the state that each cell had before. */
 #include "sequence.h"
+#include <string.h>
 #include "../base/alloc.h"
 
-struct noted {             /* A cell of a sequence, with the state that is not in force, or was before. */
-    struct wn_cell *cell;  /* counted */
-    struct wn__slab *slab; /* counted; the slab that the cell has not got now, of the cell itself or of the sequence */
-    int64_t slab_offset;   /* bytes from the start of that slab */
+struct place {             /* Where a cell's gradient is. */
+    struct wn__slab *slab; /* counted; NULL: nowhere yet */
+    int64_t offset;        /* bytes from the start of the slab */
     int32_t allocated;
+};
+
+struct noted {            /* A cell of a sequence. */
+    struct wn_cell *cell; /* counted */
+    struct place start;   /* when it was noted */
+    struct place other;   /* the one that is not in force, of the cell itself or of the sequence */
     int32_t hides;   /* 1: a gradient that exists for real; a planned sequence sees that its slab keeps its memory */
     int32_t made;    /* number of the program, from 1, that gives a state its first value; 0: none */
-    int32_t at;      /* 1: the gradient exists at the time that look_at has set */
+    int32_t exists;  /* 1: the gradient exists where the sequence is */
     int64_t version; /* of `saved` */
     void *saved;     /* copy of the value that the cell had before it was written; NULL: none */
 };
 
 /* A gradient that begins or ends to be allocated. */
 struct allocation_change {
-    int32_t cell, allocated; /* number of the cell in the sequence; 1: it is allocated from then on */
-    int32_t program;         /* how many programs had run before */
+    struct place to; /* from then on */
+    int32_t cell;    /* number of the cell in the sequence */
+    int32_t program; /* how many programs had run before */
+};
+
+/* The IR of a program of a planned sequence, for those that are opened in it with the same key. */
+struct assembled {
+    struct wn__bytes key;    /* but for the policy, of which an IR holds nothing */
+    const struct wn__ir *ir; /* counted */
 };
 
 struct nodes { /* A list of nodes, counted. */
@@ -33,8 +46,10 @@ struct wn__sequence {
     struct allocation_change *change;
     struct nodes result; /* of a planned sequence: what its programs leave */
     struct nodes done;   /* whose effects the programs of a sequence that is undone have carried out */
-    int64_t n, capacity, n_changes, change_capacity;
+    struct assembled *assembled;
+    int64_t n, capacity, n_changes, change_capacity, n_assembled, assembled_capacity;
     int32_t n_programs;
+    int32_t at; /* number of the program, from 0, before which a planned sequence is when it is entered */
 };
 
 static struct wn__sequence *now;
@@ -52,7 +67,7 @@ int32_t wn__sequence_is_planned(void)
 struct wn__sequence *wn__sequence_new(int32_t mode)
 {
     struct wn__sequence *s = wn__alloc(sizeof *s);
-    if (s != NULL) s->mode = mode;
+    if (s != NULL) *s = (struct wn__sequence){.mode = mode, .at = INT32_MAX};
     return s;
 }
 
@@ -72,21 +87,25 @@ static void release_nodes(struct nodes *l)
 
 /* ---- entering and leaving ------------------------------------------------------------------------------------- */
 
-/* Exchanges a cell's state with the one that is not in force. */
+/* Sets where a gradient is. */
+static void put_place(struct place *p, const struct place *to)
+{
+    if (to->slab != NULL) to->slab->refs++;
+    wn__slab_unref(p->slab);
+    *p = *to;
+}
+
+/* Exchanges a cell's place with the one that is not in force. */
 static void swap_cell(struct noted *e)
 {
     struct wn_cell *c = e->cell;
-    struct wn__slab *slab = c->slab;
-    int64_t offset = c->slab_offset;
-    int32_t allocated = c->allocated;
-    if (allocated) slab->allocated--;
-    c->slab = e->slab;
-    c->slab_offset = e->slab_offset;
-    c->allocated = e->allocated;
+    struct place own = {c->slab, c->slab_offset, c->allocated};
+    if (own.allocated) own.slab->allocated--;
+    c->slab = e->other.slab;
+    c->slab_offset = e->other.offset;
+    c->allocated = e->other.allocated;
     if (c->allocated) c->slab->allocated++;
-    e->slab = slab;
-    e->slab_offset = offset;
-    e->allocated = allocated;
+    e->other = own;
 }
 
 static void leave(struct wn__sequence *s)
@@ -94,19 +113,33 @@ static void leave(struct wn__sequence *s)
     for (int64_t i = s->n - 1; i >= 0; i--) {
         s->cell[i].cell->noted = 0;
         if (s->mode != WN_SEQUENCE_PLANNED) continue;
-        if (s->cell[i].hides) s->cell[i].slab->hidden--;
+        if (s->cell[i].hides) s->cell[i].other.slab->hidden--;
         swap_cell(&s->cell[i]);
     }
 }
 
+/* Finds which of the noted gradients exist where the sequence is. */
+static void look(struct wn__sequence *s)
+{
+    for (int64_t i = 0; i < s->n; i++) s->cell[i].exists = s->cell[i].start.allocated;
+    for (int64_t k = 0; k < s->n_changes && s->change[k].program <= s->at; k++)
+        s->cell[s->change[k].cell].exists = s->change[k].to.allocated;
+}
+
 static void enter(struct wn__sequence *s)
 {
+    int32_t is_planned = s->mode == WN_SEQUENCE_PLANNED;
+    look(s);
     for (int64_t i = 0; i < s->n; i++) {
         s->cell[i].cell->noted = (int32_t)i + 1;
-        if (s->mode != WN_SEQUENCE_PLANNED) continue;
+        if (is_planned) put_place(&s->cell[i].other, &s->cell[i].start);
+    }
+    for (int64_t k = 0; is_planned && k < s->n_changes && s->change[k].program <= s->at; k++)
+        put_place(&s->cell[s->change[k].cell].other, &s->change[k].to);
+    for (int64_t i = 0; is_planned && i < s->n; i++) {
         swap_cell(&s->cell[i]);
-        s->cell[i].hides = s->cell[i].allocated;
-        if (s->cell[i].hides) s->cell[i].slab->hidden++;
+        s->cell[i].hides = s->cell[i].other.allocated;
+        if (s->cell[i].hides) s->cell[i].other.slab->hidden++;
     }
 }
 
@@ -118,16 +151,38 @@ void wn__sequence_enter(struct wn__sequence *s)
     if (s != NULL) enter(s);
 }
 
+void wn__sequence_look(int32_t at)
+{
+    if (now == NULL) return;
+    now->at = at;
+    look(now);
+}
+
+void wn__sequence_seek(struct wn__sequence *s, int32_t at)
+{
+    struct wn__sequence *before = now;
+    if (before == s) wn__sequence_enter(NULL);
+    s->at = at < 0 ? INT32_MAX : at;
+    if (before == s) wn__sequence_enter(s);
+}
+
 void wn__sequence_free(void *sequence)
 {
     struct wn__sequence *s = sequence;
     if (now == s) wn__sequence_enter(NULL);
     wn__retained_forget(s);
     for (int64_t i = 0; i < s->n; i++) {
-        wn__slab_unref(s->cell[i].slab);
+        wn__slab_unref(s->cell[i].start.slab);
+        wn__slab_unref(s->cell[i].other.slab);
         wn__cell_unref(s->cell[i].cell);
         wn__free(s->cell[i].saved);
     }
+    for (int64_t k = 0; k < s->n_changes; k++) wn__slab_unref(s->change[k].to.slab);
+    for (int64_t k = 0; k < s->n_assembled; k++) {
+        wn__ir_unref(s->assembled[k].ir);
+        wn__free(s->assembled[k].key.data);
+    }
+    wn__free(s->assembled);
     release_nodes(&s->result);
     release_nodes(&s->done);
     wn__free(s->cell);
@@ -143,13 +198,11 @@ static int32_t note(struct wn_cell *c, struct noted **out)
     if (c->noted == 0) {
         WN_TRY(wn__grow(&now->cell, &now->capacity, now->n + 1, sizeof *now->cell));
         struct noted *e = &now->cell[now->n++];
-        *e = (struct noted){.cell = c,
-                            .slab = c->slab,
-                            .slab_offset = c->slab_offset,
-                            .allocated = c->allocated,
-                            .hides = c->allocated};
+        const struct place own = {c->slab, c->slab_offset, c->allocated};
+        *e = (struct noted){.cell = c, .hides = c->allocated};
         wn__cell_ref(c);
-        if (c->slab != NULL) c->slab->refs++;
+        put_place(&e->start, &own);
+        put_place(&e->other, &own);
         if (e->hides && now->mode == WN_SEQUENCE_PLANNED) c->slab->hidden++;
         c->noted = (int32_t)now->n;
     }
@@ -174,7 +227,9 @@ static int32_t set_allocated(struct wn_cell *g, int32_t allocated)
 {
     if (g->allocated == allocated) return WN_OK;
     WN_TRY(wn__grow(&now->change, &now->change_capacity, now->n_changes + 1, sizeof *now->change));
-    now->change[now->n_changes++] = (struct allocation_change){g->noted - 1, allocated, now->n_programs};
+    struct allocation_change *change = &now->change[now->n_changes++];
+    *change = (struct allocation_change){.cell = g->noted - 1, .program = now->n_programs};
+    put_place(&change->to, &(struct place){g->slab, g->slab_offset, allocated});
     if (now->mode != WN_SEQUENCE_PLANNED) return WN_OK;
     g->allocated = allocated;
     g->slab->allocated += allocated ? 1 : -1;
@@ -192,9 +247,36 @@ int32_t wn__sequence_drop(struct wn_cell *c)
     return WN_OK;
 }
 
+/* Returns the number of the program, from 1, that gives a state its first value; 0: none. */
+static int32_t maker_of(const struct wn_cell *c)
+{
+    return now == NULL || c->noted == 0 ? 0 : now->cell[c->noted - 1].made;
+}
+
 int32_t wn__sequence_made(const struct wn_cell *c)
 {
-    return wn__sequence_is_planned() && c->noted > 0 && now->cell[c->noted - 1].made > 0;
+    return wn__sequence_is_planned() && maker_of(c) > 0 && maker_of(c) <= now->at;
+}
+
+int32_t wn__sequence_makes(const struct wn_cell *c)
+{
+    return maker_of(c) > 0 && maker_of(c) > now->at;
+}
+
+int32_t wn__sequence_exists(const struct wn_cell *g)
+{
+    return now != NULL && g->noted > 0 ? now->cell[g->noted - 1].exists : g->allocated;
+}
+
+int32_t wn__sequence_has_memory(const struct wn__slab *s)
+{
+    int32_t is_noted = 0;
+    for (int64_t k = 0; now != NULL && k < now->n_changes; k++) {
+        if (now->cell[now->change[k].cell].cell->slab != s) continue;
+        if (now->change[k].program <= now->at) return 1;
+        is_noted = 1;
+    }
+    return s->data != NULL || !is_noted;
 }
 
 /* ---- runs -------------------------------------------------------------------------------------------------------- */
@@ -227,6 +309,33 @@ static int32_t keep_results(const struct wn_program *p)
     return WN_OK;
 }
 
+enum { KEY_HEAD = sizeof(int64_t) }; /* bytes of a key that are the policy's number (open.c) */
+
+const struct wn__ir *wn__sequence_ir(const struct wn__bytes *key)
+{
+    for (int64_t k = 0; wn__sequence_is_planned() && k < now->n_assembled; k++) {
+        const struct wn__bytes *own = &now->assembled[k].key;
+        if (own->count == key->count - KEY_HEAD && memcmp(own->data, key->data + KEY_HEAD, (size_t)own->count) == 0)
+            return wn__ir_ref(now->assembled[k].ir);
+    }
+    return NULL;
+}
+
+/* Keeps the IR of a program for wn__sequence_ir. */
+static int32_t keep_ir(struct wn_program *p)
+{
+    for (int64_t k = 0; k < now->n_assembled; k++)
+        if (now->assembled[k].ir == p->ir) return WN_OK;
+    WN_TRY(wn__grow(&now->assembled, &now->assembled_capacity, now->n_assembled + 1, sizeof *now->assembled));
+    struct assembled *a = &now->assembled[now->n_assembled];
+    *a = (struct assembled){.ir = p->ir};
+    wn__bytes_put(&a->key, p->key.data + KEY_HEAD, p->key.count - KEY_HEAD);
+    if (a->key.code != WN_OK) return a->key.code;
+    wn__ir_ref(p->ir);
+    now->n_assembled++;
+    return WN_OK;
+}
+
 int32_t wn__sequence_add(struct wn_program *p)
 {
     struct noted *e;
@@ -234,6 +343,7 @@ int32_t wn__sequence_add(struct wn_program *p)
     if (now->mode == WN_SEQUENCE_PLANNED) {
         WN_TRY(refuse_results(p));
         WN_TRY(keep_results(p));
+        WN_TRY(keep_ir(p));
     }
     /* Cells are noted first, so that a planned sequence can bind the places of gradients as a run binds them. */
     for (int32_t i = 0; i < p->ir->n_cells; i++) {
@@ -268,7 +378,7 @@ int32_t wn__sequence_save(const struct wn_program *p)
 static void forget_place(const struct noted *e)
 {
     struct wn_cell *c = e->cell;
-    if (e->slab != NULL || c->slab == NULL) return;
+    if (e->other.slab != NULL || c->slab == NULL) return;
     wn__slab_spare(c->slab);
     c->slab = NULL;
     c->slab_offset = 0;
@@ -303,172 +413,4 @@ int32_t wn__sequence_undo(struct wn__sequence *s)
     }
     for (int64_t i = 0; i < s->done.n; i++) s->done.node[i]->effects_done = 0;
     return code;
-}
-
-/* ---- what is held beside ----------------------------------------------------------------------------------------- */
-
-struct beside {
-    struct wn_program *const *p;
-    int32_t n, i; /* how many programs; the one that is looked at */
-    int64_t stamp;
-    struct wn_beside *out;
-};
-
-/* Adds bytes that are there when the step runs, at_first: the first time too. A sequence that runs is that time. */
-static void add(struct beside *b, int32_t kind, int64_t bytes, int32_t at_first)
-{
-    if (!at_first && now->mode != WN_SEQUENCE_PLANNED) return;
-    b->out->kinds[kind] += bytes;
-    b->out->live += bytes;
-    b->out->reserved += bytes;
-    if (!at_first) return;
-    b->out->first_live += bytes;
-    b->out->first_reserved += bytes;
-}
-
-/* Returns whether a state has a value when program i runs for the first time. */
-static int32_t is_there(const struct wn_cell *c, int32_t i)
-{
-    int32_t made = c->noted > 0 ? now->cell[c->noted - 1].made : 0;
-    return made == 0 || made <= i;
-}
-
-/* Finds which of the noted gradients exist when program i starts. */
-static void look_at(int32_t i)
-{
-    for (int64_t k = 0; k < now->n; k++) now->cell[k].at = now->cell[k].hides;
-    for (int64_t k = 0; k < now->n_changes && now->change[k].program <= i; k++)
-        now->cell[now->change[k].cell].at = now->change[k].allocated;
-}
-
-/* Marks the cells and values that program i has itself, so that only others are added. */
-static void mark_own(struct beside *b)
-{
-    const struct wn_program *p = b->p[b->i];
-    for (int32_t k = 0; k < p->ir->n_cells; k++) p->cell[k]->stamp = b->stamp;
-    for (int32_t k = 0; k < p->ir->n_bound; k++)
-        if (p->bound[k] != NULL) p->bound[k]->stamp = b->stamp;
-}
-
-static void add_gradient(struct beside *b, const struct wn_cell *g)
-{
-    int32_t exists = g->noted > 0 ? now->cell[g->noted - 1].at : g->allocated;
-    int64_t bytes = wn__padded(wn__bytes(&g->type));
-    if (!exists) return;
-    b->out->kinds[WN_KIND_GRADIENT] += bytes;
-    b->out->live += bytes;
-    b->out->first_live += bytes;
-}
-
-static void add_cells(struct beside *b, const struct wn_program *p)
-{
-    for (int32_t k = 0; k < p->ir->n_cells; k++) {
-        struct wn_cell *c = p->cell[k];
-        if (c->stamp == b->stamp) continue;
-        c->stamp = b->stamp;
-        if (c->kind == WN_KIND_GRADIENT) add_gradient(b, c);
-        else add(b, c->kind, wn__padded(wn__bytes(&c->type)), is_there(c, b->i));
-    }
-}
-
-static void add_values(struct beside *b, const struct wn_program *p, int32_t has_run)
-{
-    for (int32_t k = 0; k < p->ir->n_bound; k++) {
-        struct wn_node *n = p->bound[k];
-        if (n == NULL || n->held == NULL || n->stamp == b->stamp) continue;
-        n->stamp = b->stamp;
-        add(b, WN_KIND_INPUT, n->held->bytes, 1);
-    }
-    for (int32_t k = 0; has_run && k < p->ir->n_results; k++) {
-        struct wn_node *n = p->result[k];
-        if (n == NULL || n->stamp == b->stamp) continue;
-        n->stamp = b->stamp;
-        if (n->type.ndim > 0) add(b, WN_KIND_RESULT, wn__padded(wn__bytes(&n->type)), 1);
-    }
-}
-
-int64_t wn__slab_share(const struct wn_program *p, const struct wn__slab *s)
-{
-    int64_t bytes = 0;
-    for (int32_t k = 0; k < p->ir->n_cells; k++) {
-        if (p->cell[k]->kind != WN_KIND_GRADIENT || p->cell[k]->slab != s) continue;
-        if (p->ir->cell[k].slab >= 0 || p->ir->cell[k].shares > 0) return s->bytes;
-        bytes += wn__padded(wn__bytes(&p->cell[k]->type));
-    }
-    return bytes;
-}
-
-/* Returns whether a slab has memory when program i starts for the first time. */
-static int32_t has_memory(const struct wn__slab *s, int32_t i)
-{
-    int32_t is_noted = 0;
-    for (int64_t k = 0; k < now->n_changes; k++) {
-        if (now->cell[now->change[k].cell].cell->slab != s) continue;
-        if (now->change[k].program <= i) return 1;
-        is_noted = 1;
-    }
-    return s->data != NULL || !is_noted;
-}
-
-static void add_slabs(struct beside *b)
-{
-    int64_t stamp = wn__node_stamp();
-    for (int32_t j = 0; j < b->n; j++)
-        for (int32_t k = 0; k < b->p[j]->ir->n_cells; k++) {
-            const struct wn_cell *c = b->p[j]->cell[k];
-            if (c->kind != WN_KIND_GRADIENT || c->slab == NULL || c->slab->stamp == stamp) continue;
-            c->slab->stamp = stamp;
-            int64_t rest = c->slab->bytes - wn__slab_share(b->p[b->i], c->slab);
-            b->out->reserved += rest;
-            if (has_memory(c->slab, b->i)) b->out->first_reserved += rest;
-        }
-}
-
-int32_t wn__beside(struct wn_program *const *p, int32_t n, struct wn_beside *out)
-{
-    if (now == NULL) return wn__fail(WN_VALUE, "beside: no sequence is under way; enter the one of these programs");
-    for (int32_t i = 1; i < n; i++)
-        if (p[i]->device != p[0]->device)
-            return wn__fail(WN_UNSUPPORTED, "plan: run points on %s and on %s in one step; plan one device at a time",
-                            wn__device(p[0]->device)->name, wn__device(p[i]->device)->name);
-    for (int32_t i = 0; i < n; i++) {
-        struct beside b = {.p = p, .n = n, .i = i, .stamp = wn__node_stamp(), .out = &out[i]};
-        out[i] = (struct wn_beside){0};
-        look_at(i);
-        mark_own(&b);
-        for (int32_t j = 0; j < n; j++) {
-            if (j == i) continue;
-            add_cells(&b, p[j]);
-            add_values(&b, p[j], j < i);
-        }
-        add_slabs(&b);
-    }
-    return WN_OK;
-}
-
-/* ---- what is held now -------------------------------------------------------------------------------------------- */
-
-/* Adds the bytes of a value once, however many nodes share its buffer. */
-static void add_value(const struct wn_node *n, int32_t kind, int64_t stamp, int64_t *kinds)
-{
-    if (n == NULL || n->held == NULL || n->held->stamp == stamp) return;
-    n->held->stamp = stamp;
-    kinds[kind] += n->held->bytes;
-}
-
-int32_t wn__held_now(struct wn_program *const *p, int32_t n, int64_t *kinds)
-{
-    int64_t stamp = wn__node_stamp();
-    for (int32_t k = 0; k < WN_KIND_COUNT; k++) kinds[k] = 0;
-    for (int32_t j = 0; j < n; j++) {
-        for (int32_t k = 0; k < p[j]->ir->n_cells; k++) {
-            struct wn_cell *c = p[j]->cell[k];
-            if (c->stamp == stamp || !wn__cell_has_value(c)) continue;
-            c->stamp = stamp;
-            kinds[c->kind] += wn__padded(wn__bytes(&c->type));
-        }
-        for (int32_t k = 0; k < p[j]->ir->n_results; k++) add_value(p[j]->result[k], WN_KIND_RESULT, stamp, kinds);
-        for (int32_t k = 0; k < p[j]->ir->n_bound; k++) add_value(p[j]->bound[k], WN_KIND_INPUT, stamp, kinds);
-    }
-    return WN_OK;
 }

@@ -31,15 +31,34 @@ int32_t wn__sequence_add(struct wn_program *p);
 int32_t wn__sequence_save(const struct wn_program *p);
 /* Puts back what the programs of a run sequence wrote, and drops the gradients that they made. */
 int32_t wn__sequence_undo(struct wn__sequence *s);
-/* Returns whether the planned sequence under way has given a state its first value. */
+/* Sets that a sequence is before its program `at`, from 0; -1: after all of them, as it is unless this is called. A
+ * planned one that is under way, or is entered, leaves cells as that program is opened with them. Cannot fail. */
+void wn__sequence_seek(struct wn__sequence *s, int32_t at);
+/* Makes the sequence under way answer made, makes, exists and has_memory as if it were there, until it is left or
+ * wn__sequence_seek is called. Changes no cell. */
+void wn__sequence_look(int32_t at);
+/* Returns the IR of a program of the planned sequence under way, counted, whose key is the same but for the policy;
+ * NULL: there is none. */
+const struct wn__ir *wn__sequence_ir(const struct wn__bytes *key);
+/* Return whether the planned sequence under way has given a state its first value (made), whether a program that is
+ * yet to run gives it (makes), whether a gradient exists where the sequence under way is (exists), and whether a slab
+ * has memory there when the step runs the first time (has_memory). */
 int32_t wn__sequence_made(const struct wn_cell *c);
+int32_t wn__sequence_makes(const struct wn_cell *c);
+int32_t wn__sequence_exists(const struct wn_cell *g);
+int32_t wn__sequence_has_memory(const struct wn__slab *s);
+
+/* ---- parts.c --------------------------------------------------------------------------------------------------- */
 
 /* Returns the bytes of a slab that a program counts as its own: all of it where the program allocates a gradient in
  * it, else the bytes of its gradients. */
 int64_t wn__slab_share(const struct wn_program *p, const struct wn__slab *s);
-/* Adds up the bytes that the programs of one step hold beside each of them: states, inputs, results and gradients
- * that the others own, by the history of the sequence under way. WN_VALUE: none is. */
-int32_t wn__beside(struct wn_program *const *p, int32_t n, struct wn_beside *out /* (n) */);
-/* Adds up the bytes that the programs' states, gradients, inputs and results take now, each counted once. */
-int32_t wn__held_now(struct wn_program *const *p, int32_t n, int64_t *kinds /* (WN_KIND_COUNT) */);
+/* Checks that n programs can be the parts of one step. WN_VALUE: several, and no sequence is under way; WN_UNSUPPORTED:
+ * they are on two devices. */
+int32_t wn__parts_check(struct wn_program *const *p, int32_t n);
+/* Adds up the bytes that the programs of one step hold beside program i: states, inputs, results and gradients that the
+ * others own. */
+void wn__part(struct wn_program *const *p, int32_t n, int32_t i, struct wn_part *out);
+/* Fills `same` and `held` of all parts, when all else is filled. */
+void wn__parts_end(struct wn_program *const *p, int32_t n, struct wn_part *out /* (n) */);
 #endif

@@ -253,7 +253,6 @@ static void ask(struct bytes *b)
                                           "fail_write",   "unnamed_files", "rewrite",  "replay_fault",
                                           "fail_offload", "disk_full",     "no_locks", "no such"};
     union {
-        struct wn_first first;
         struct wn_oom oom;
         struct wn_anomaly anomaly;
         struct wn_op_info op;
@@ -261,7 +260,6 @@ static void ask(struct bytes *b)
     } out;
     int32_t h = pick(b), i = take_int(b);
     double out_seconds, in_seconds;
-    wn_first(h, &out.first);
     wn_oom_last(&out.oom);
     wn_anomaly_last(&out.anomaly);
     wn_op_get(i, &out.op);
@@ -282,8 +280,7 @@ static void ask(struct bytes *b)
 /* Plans or runs a step of several run points, and undoes it. */
 static void sequence(struct bytes *b)
 {
-    struct wn_beside beside[ARRAY];
-    int64_t kinds[9];
+    struct wn_part part[ARRAY];
     int32_t programs[ARRAY], n = list(b, programs);
     switch (take(b) % 8) {
     case 0: wn_sequence_enter(keep(wn_sequence(take(b) % 4))); break;
@@ -292,8 +289,8 @@ static void sequence(struct bytes *b)
     case 3: wn_sequence_add(pick(b)); break;
     case 4: wn_decide_by(pick(b), take(b) % 4); break;
     case 5: wn_sequence_undo(pick(b)); break;
-    case 6: wn_held(n, programs, kinds); break;
-    default: wn_beside(n, programs, beside); break;
+    case 6: wn_sequence_seek(pick(b), take(b) % 4 - 1); break;
+    default: wn_parts(n, programs, part); break;
     }
 }
 

@@ -73,9 +73,9 @@ static void check_plan(int32_t p)
 {
     say(p);
     struct wn_summary s;
-    struct wn_first first;
+    struct wn_part part;
     expect(wn_verify(p) == 0, "the verifier passes what was planned");
-    expect(wn_summary(p, &s) == 0 && wn_first(p, &first) == 0, "a plan has a summary");
+    expect(wn_summary(p, &s) == 0 && wn_parts(1, &p, &part) == 0, "a plan has a summary");
     expect(s.peak >= 0 && s.reserved >= 0 && s.arena >= 0, "no byte count is below 0");
     look_at_steps(p, &s);
     look_at_graph(p);

@@ -1,6 +1,6 @@
 -- Breaks plans of steps of several run points: what a sequence notes, and what is held beside a program. mutants.lua
 -- says what a row is.
-local PARTS = 'spec/parts_spec.lua'
+local PARTS, VIEWS = 'spec/parts_spec.lua', 'spec/step_views_spec.lua'
 
 return {
     {
@@ -26,31 +26,66 @@ return {
     },
     {
         name = 'what other programs of a step hold is not counted',
-        file = 'lua/wane/plan/step.lua',
-        old = 'all.reserved = math.max(all.reserved, p.reserved + beside.reserved)',
+        file = 'lua/wane/plan/parts.lua',
+        old = 'all.reserved = math.max(all.reserved, p.reserved + part.beside)',
         new = 'all.reserved = math.max(all.reserved, p.reserved)',
         spec = PARTS,
     },
     {
         name = 'states that the first step has yet to make are counted in it',
         file = 'runtime/program/sequence.c',
-        old = '    return made == 0 || made <= i;',
-        new = '    return made == 0 || made <= i + 1000;',
+        old = '    return maker_of(c) > 0 && maker_of(c) > now->at;',
+        new = '    return maker_of(c) > 0 && maker_of(c) > 1000;',
         spec = PARTS,
     },
     {
         name = 'gradients are alive before the backward that makes them',
         file = 'runtime/program/sequence.c',
-        old = 'now->change[k].program <= i; k++)\n        now->cell',
-        new = 'now->change[k].program <= i + 1000; k++)\n        now->cell',
+        old = 's->n_changes && s->change[k].program <= s->at; k++)\n        s->cell',
+        new = 's->n_changes; k++)\n        s->cell',
         spec = PARTS,
     },
     {
         name = 'a budget of a step leaves out what is held beside its programs',
         file = 'lua/wane/plan/step.lua',
-        old = 'local left = math.max(limit - part.beside.reserved, 0)',
+        old = 'local left = math.max(limit - part.beside, 0)',
         new = 'local left = limit',
         spec = PARTS,
+    },
+    {
+        name = 'run points are one part whatever is held beside them',
+        file = 'runtime/program/parts.c',
+        old = ' && memcmp(&out[i], &out[j], offsetof(struct wn_part, same)) == 0)',
+        new = ')',
+        spec = VIEWS,
+    },
+    {
+        name = 'run points of other cells are one part',
+        file = 'runtime/program/parts.c',
+        old = 'is_alike = a->cell[k] == b->cell[k];',
+        new = 'is_alike = 1;',
+        spec = VIEWS,
+    },
+    {
+        name = 'a part is planned once more as it is after the step',
+        file = 'lua/wane/program/sequence.lua',
+        old = '    check(C.wn_sequence_seek(id, part.points[1] - 1))\n',
+        new = '',
+        spec = VIEWS,
+    },
+    {
+        name = 'a part that is bound several times takes its seconds once',
+        file = 'lua/wane/plan/parts.lua',
+        old = '#part.points * (p[name] or 0)',
+        new = '(p[name] or 0)',
+        spec = VIEWS,
+    },
+    {
+        name = 'each micro-batch is assembled, and a policy asked, once more',
+        file = 'runtime/program/open.c',
+        old = '    if (p->ir == NULL) p->ir = wn__sequence_ir(&p->key);\n',
+        new = '',
+        spec = VIEWS,
     },
     {
         name = 'a plan made for a budget of the whole step is found again for one of the backward',

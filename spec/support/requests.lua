@@ -83,7 +83,7 @@ local function none() return nil end
 local function ran(fn)
     return function(s)
         local text = {}
-        local function listen(p) text[#text + 1] = of_plan(require('wane.plan').of(p)) end
+        local function listen(p) text[#text + 1] = of_plan(require('wane.plan').alone(p)) end
         wane.scoped('listen', listen, function() fn(s) end)
         s.first:zero_grad()
         return table.concat(text, '\n')

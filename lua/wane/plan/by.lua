@@ -10,7 +10,7 @@ local bytes = require 'wane.report.bytes'
 local decide = require 'wane.policy.decide'
 local errors = require 'wane.errors'
 local moves = require 'wane.plan.moves'
-local table_ = require 'wane.report.table'
+local parts = require 'wane.plan.parts'
 
 local by = {}
 
@@ -69,7 +69,8 @@ local function count(row, node)
 end
 
 --- Class of the tables of plan:by; prints. `rows` is a list of { name =, values = count, bytes =, saved =, dropped =,
--- moved =, compressed = (bytes), recomputed = count of nodes }; `total` is a row of their sums, `what` the word.
+-- moved =, compressed = (bytes), recomputed = count of nodes, part = number of the part that a block is of }; `total`
+-- is a row of their sums, `what` the word.
 local Groups = {}
 Groups.__index = Groups
 
@@ -86,7 +87,7 @@ local function cells_of(row, used)
 end
 
 function Groups.__tostring(groups)
-    local used, head, lines = { saved = true, dropped = true }, { groups.what, 'values' }, {}
+    local used, head, lines, items = { saved = true, dropped = true }, { groups.what, 'values' }, {}, {}
     for _, column in ipairs(columns) do
         used[column] = used[column] or groups.total[column] > 0
         if used[column] then head[#head + 1] = column end
@@ -95,23 +96,24 @@ function Groups.__tostring(groups)
     local count_ = #groups.rows
     for i, row in ipairs(groups.rows) do
         if count_ <= MOST or i <= 28 or i > count_ - 8 then
-            lines[#lines + 1] = cells_of(row, used)
+            lines[#lines + 1], items[#items + 1] = cells_of(row, used), row
         elseif i == 29 then
-            lines[#lines + 1] = { ('... %d more'):format(count_ - 36) }
+            lines[#lines + 1], items[#items + 1] = { ('... %d more'):format(count_ - 36) }, { part = row.part }
         end
     end
     lines[#lines + 1] = cells_of(groups.total, used)
-    return table_.text(head, lines)
+    return parts.text(head, lines, items)
 end
 
 -- Returns the rows of the groups that have a residual or a recomputed node, and the row of their sums.
-local function rows_of(graphs, what, depth)
+local function rows_of(list_of_parts, what, depth)
     local list, rows, total = {}, {}, new_row 'all'
-    local function add(node)
+    local function add(node, number)
         local name = group_of[what](node, depth)
         local row = rows[name]
         if not row and (node.is_residual or node.copies > 1) then
             row = new_row(name)
+            row.part = what == 'block' and number or nil
             rows[name], list[#list + 1] = row, row
         end
         if row then
@@ -119,19 +121,20 @@ local function rows_of(graphs, what, depth)
             count(total, node)
         end
     end
-    for _, graph in ipairs(graphs) do
-        for _, node in ipairs(decide.forward(graph)) do add(node) end
+    for number, part in ipairs(list_of_parts) do
+        if what == 'block' then rows = {} end
+        for _, node in ipairs(decide.forward(part.graph)) do add(node, number) end
     end
     return list, total
 end
 
 --- Adds up the residuals of a plan by group.
--- @param graphs list of the graphs of a plan's programs
+-- @param list_of_parts parts of a plan, each with its graph
 -- @param what 'type', 'path', 'op', 'name' or 'block'
 -- @param opts { depth = most names of a path } of 'path', or nil
 -- @return Groups
 -- @raise 'value' for another word and wrong options
-function by.of(graphs, what, opts)
+function by.of(list_of_parts, what, opts)
     if type(what) ~= 'string' or not group_of[what] then
         errors.raise(nil, 'value', 'plan:by: expected a word to group by, got %s; %s', errors.describe(what),
             errors.near(type(what) == 'string' and what or '', words))
@@ -141,7 +144,7 @@ function by.of(graphs, what, opts)
     if depth and what ~= 'path' then
         errors.raise(nil, 'value', "plan:by: depth shortens paths; plan:by('%s') has none", what)
     end
-    local list, total = rows_of(graphs, what, depth)
+    local list, total = rows_of(list_of_parts, what, depth)
     if not is_ordered[what] then
         for i, row in ipairs(list) do row.order = i end
         table.sort(list, function(a, b)

@@ -87,7 +87,7 @@ local function smallest(request)
         check(C.wn_choose(p.handle, #list - 1))
         check(C.wn_plan(p.handle))
     end
-    return plan.of(p)
+    return plan.alone(p)
 end
 
 -- ---- bytes of the first step --------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ function choose.holders(p)
     local list = choose.points_of(p)
     check(C.wn_choose(p.handle, #list - 1))
     check(C.wn_plan(p.handle))
-    return holders_of(plan.of(p))
+    return holders_of(plan.alone(p))
 end
 
 --- Chooses for an open program the fastest plan that reserves at most `limit` bytes.

@@ -1,9 +1,9 @@
 --- plan:explain(): the reasons for a plan's bytes, and the lines of the script that have no effect.
 --
 -- The report lists the values alive at the peak, the bytes that each region (or the recomputed values of each block)
--- saves and the seconds that it costs, and mistakes. All numbers are the simulator's: the bytes that a region saves are
--- the peak of the same step planned without that region, minus the peak of the plan. Nothing runs, and the plan does
--- not change.
+-- saves and the seconds that it costs, and mistakes, of all parts of the step. All numbers are the simulator's: the
+-- bytes that a region saves are the peak of the same step planned without that region, minus the peak of the plan.
+-- Nothing runs, and the plan does not change.
 --
 -- A report is a printable list of findings { kind = 'checkpoint' | 'policy' | 'detach' | 'gradient' | 'budget',
 -- message = text, places = list of texts, bytes = number or nil }.
@@ -11,15 +11,18 @@
 -- Fields: `peak` ({ bytes =, step = index of the instruction, op =, path =, phase =, kinds = bytes by kind, values =
 -- list of { what =, op =, path =, kind =, bytes = }, largest first }), `groups` (list of { name =, ops = count of
 -- nodes, dropped = bytes of residuals that are recomputed, seconds = of recomputing, saves = bytes at the peak (nil
--- where that was not computed), nodes = count of recomputed nodes }), `packed` (text about values kept in other forms,
--- or nil), `plan`.
+-- where that was not computed), nodes = count of recomputed nodes, part = number among plan.parts }), `packed` (text
+-- about values kept in other forms, or nil), `plan`.
 -- @module wane.plan.explain
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
+local errors = require 'wane.errors'
 local moves = require 'wane.plan.moves'
+local parts = require 'wane.plan.parts'
 local policy_query = require 'wane.policy.query'
 local program = require 'wane.program'
 local scoped = require 'wane.scoped'
+local sequence = require 'wane.program.sequence'
 local table_ = require 'wane.report.table'
 local tensor = require 'wane.tensor'
 
@@ -89,9 +92,9 @@ local function name_of(group)
     return ('%s %d, %s'):format(group.is_region and 'region' or 'block', group.number, where)
 end
 
--- Returns the groups in forward order: every region, and the blocks of which some value is recomputed.
-local function groups_of(p, graph, covers)
-    local groups, of = {}, {}
+-- Adds the groups of a part to `kept` in forward order: every region, and the blocks of which some value is recomputed.
+local function add_groups(kept, p, number, covers)
+    local groups, of, graph = {}, {}, p.parts[number].graph
     local count = { [true] = 0, [false] = 0 }
     for _, node in ipairs(graph) do
         if node.position then
@@ -99,7 +102,7 @@ local function groups_of(p, graph, covers)
             local group = of[key]
             if not group then
                 group = { is_region = is_region, members = {}, ops = 0, dropped = 0, seconds = 0, nodes = 0,
-                    places = {} }
+                    places = {}, part = number }
                 of[key] = group
                 groups[#groups + 1] = group
                 count[is_region] = count[is_region] + 1
@@ -114,47 +117,57 @@ local function groups_of(p, graph, covers)
         end
     end
     for _, s in ipairs(p:schedule()) do
-        local node = graph.by_index[s.node]
+        local node = s.part == number and graph.by_index[s.node]
         if s.phase == 'recompute' and s.what == 'run' and node and node.group then
             node.group.seconds, node.group.nodes = node.group.seconds + s.seconds, node.group.nodes + 1
         end
     end
-    local kept = {}
     for _, group in ipairs(groups) do
         if group.is_region or group.dropped > 0 then
             group.name = name_of(group)
             kept[#kept + 1] = group
         end
     end
-    return kept
 end
 
--- Plans the same step with the values of some groups saved. Returns the Plan, or nil when planning fails.
+-- Returns the numbers of a part alone, planned with the values at some places saved.
+local function numbers_without(p, part, places)
+    local policy, words = require 'wane.policy', {}
+    for _, place in ipairs(places) do words[place] = 'save' end
+    local saved, own = policy.of(function(r) return words[r.place] end), part.program.policy
+    local opened = sequence.reopen(p.parts, part, own and policy.compose(saved, own) or saved)
+    local ok, found = errors.pcall(function() return parts.numbers(opened:plan()) end)
+    opened:close()
+    if not ok then errors.again(found) end
+    return found
+end
+
+-- Plans the same step with the values of some groups saved. Returns its totals, or nil when planning fails.
 local function without(p, groups)
-    local policy = require 'wane.policy'
-    local words, copy = {}, {}
+    local places, plans = {}, {}
     for _, group in ipairs(groups) do
-        for _, place in ipairs(group.places) do words[place] = 'save' end
+        places[group.part] = places[group.part] or {}
+        for _, place in ipairs(group.places) do table.insert(places[group.part], place) end
     end
-    for key, value in pairs(p.request) do copy[key] = value end
-    local saved = policy.of(function(r) return words[r.place] end)
-    copy.policy = p.program.policy and policy.compose(saved, p.program.policy) or saved
-    local opened
-    local ok, other = pcall(function()
-        opened = program.open(copy)
-        return p:another(opened:plan())
+    local ok = pcall(function()
+        for i, part in ipairs(p.parts) do plans[i] = places[i] and numbers_without(p, part, places[i]) or part end
     end)
-    if opened then opened:close() end
-    return ok and other or nil
+    return ok and parts.totals(p.parts, plans) or nil
 end
 
 local MOST = 32 -- groups that are planned without, at most: each of them takes as long as the plan itself
 
-local function is_bounded(layers)
-    for _, layer in ipairs(layers) do
-        if layer.policy.budget or layer.policy.recipe then return true end
+-- Calls look(layer, number of the part) for every policy that decides about a part.
+local function each_layer(layers, look)
+    for number, list in ipairs(layers) do
+        for _, layer in ipairs(list) do look(layer, number) end
     end
-    return false
+end
+
+local function is_bounded(layers)
+    local found = false
+    each_layer(layers, function(layer) found = found or layer.policy.budget or layer.policy.recipe end)
+    return found
 end
 
 -- Sets `saves` of each group. Returns the groups that could all be saved at no higher peak. The search goes from the
@@ -224,16 +237,20 @@ local function find_checkpoints(report, p, groups, useless, layers, covers)
             .. 'with these values kept too'):format(listed(names), seconds, bytes.exact(p.peak)))
     end
     local has = {}
-    for node, cover in pairs(covers) do
-        if node ~= 'parents' then has[cover.layer] = has[cover.layer] or cover.unit end
+    for number, list in ipairs(covers) do
+        for node, cover in pairs(list) do
+            local policy = node ~= 'parents' and layers[number][cover.layer].policy
+            if policy then has[policy] = has[policy] or cover.unit end
+        end
     end
-    for _, layer in ipairs(layers) do
+    each_layer(layers, function(layer)
         local name = tostring(layer.policy)
-        if layer.policy.cut and name ~= 'save_all' and not has[layer.order] then
+        if layer.policy.cut and name ~= 'save_all' and not has[layer.policy] then
+            has[layer.policy] = true
             add(report, 'checkpoint', { name }, 0, ('%s saves 0 bytes: it makes no region here, the last segment is '
                 .. 'kept'):format(name))
         end
-    end
+    end)
     for _, note in ipairs(p.notes or {}) do add(report, 'checkpoint', { note.place }, 0, note.message) end
 end
 
@@ -250,40 +267,42 @@ local fits = {
     paths = function(r, key) return r.path:find(key) ~= nil end,
 }
 
--- Lists the policies that decide value by value and have no effect, as { policy =, key = or nil }: a policy without a
--- decision for any residual of its module, and a key with the decision 'recompute' that matches no residual. Policies
--- with `optional` are skipped.
-local function silent_policies(p, graph, layers)
-    local list, residuals = {}, policy_query.residuals(p.program, graph)
-    local function is_met(layer, test)
-        for _, each in ipairs(residuals) do
-            if policy_query.owned_by(each.node, layer.scope) and test(each.seen) then return true end
-        end
-        return false
+-- Lists the policies that decide value by value and have no effect in any part, as { policy =, key = or nil }: a policy
+-- without a decision for any residual of its module, and a key with the decision 'recompute' that matches no residual.
+-- Policies with `optional` are skipped.
+local function silent_policies(p, layers)
+    local list, residuals, looked = {}, {}, {}
+    for i, part in ipairs(p.parts) do residuals[i] = policy_query.residuals(part.program, part.graph) end
+    local function is_met(policy, test)
+        local is = false
+        each_layer(layers, function(layer, number)
+            if is or layer.policy ~= policy then return end
+            for _, each in ipairs(residuals[number]) do
+                is = is or policy_query.owned_by(each.node, layer.scope) and test(each.seen)
+            end
+        end)
+        return is
     end
-    local function look(layer, policy)
-        local before = #list
+    local function look(layer)
+        local before, policy = #list, layer.policy
+        if looked[policy] or not policy.ask or policy.optional then return end
+        looked[policy] = true
         for _, key in ipairs(policy.keys or {}) do
             local is_idle = policy.words[key] == 'recompute'
-                and not is_met(layer, function(r) return fits[policy.keys_of](r, key) end)
+                and not is_met(policy, function(r) return fits[policy.keys_of](r, key) end)
             if is_idle then list[#list + 1] = { policy = policy, key = key } end
         end
-        if #list == before and not is_met(layer, function(r) return policy_query.word(policy, r) end) then
+        if #list == before and not is_met(policy, function(r) return policy_query.word(policy, r) end) then
             list[#list + 1] = { policy = policy }
         end
     end
-    scoped('policy_query', true, function()
-        for _, layer in ipairs(layers) do
-            local policy = layer.policy
-            if policy.ask and not policy.optional then look(layer, policy) end
-        end
-    end)
+    scoped('policy_query', true, each_layer, layers, look)
     return list
 end
 
 -- Adds findings about policies that decide value by value and match no residual.
-local function find_policies(report, p, graph, layers)
-    for _, silent in ipairs(silent_policies(p, graph, layers)) do
+local function find_policies(report, p, layers)
+    for _, silent in ipairs(silent_policies(p, layers)) do
         local name = tostring(silent.policy)
         local who = silent.key and ("'%s' of %s"):format(silent.key, name) or name
         add(report, 'policy', { who }, 0, ('%s decides about none of the %d values that the backward reads '
@@ -292,12 +311,12 @@ local function find_policies(report, p, graph, layers)
     end
 end
 
--- Follows gradients from the loss to the parameters. Returns three lists of nodes: those at which a gradient stops
--- because they are detached, those at which it stops because their op has no gradient, and the parameters that no
--- gradient reaches.
-local function flow(graph)
-    local op_info = binding.new('struct wn_op_info')
-    local is_read, reached, cut, blocked, starved = {}, {}, {}, {}, {}
+-- Follows gradients from the loss of a part to the parameters. Adds to three lists of nodes: those at which a gradient
+-- stops because they are detached, those at which it stops because their op has no gradient, and the parameters that no
+-- gradient reaches. trained[serial of the node]: parameters that one reaches, in any part.
+local function flow(graph, cut, blocked, starved, trained)
+    local op_info, at = binding.new('struct wn_op_info'), { [cut] = #cut, [blocked] = #blocked, [starved] = #starved }
+    local is_read, reached = {}, {}
     for _, node in ipairs(graph) do
         if node.phase == 'forward' then
             for _, input in ipairs(node.inputs) do is_read[input] = true end
@@ -316,14 +335,15 @@ local function flow(graph)
                 binding.check(C.wn_op_get(C.wn_op_id(node.op), op_info))
                 local is_cut = op_info.differentiable ~= 0 and tensor.is_float[tensor.dtype_id[node.dtype]]
                 local list = is_cut and cut or blocked
-                table.insert(list, 1, node)
+                table.insert(list, at[list] + 1, node)
             end
-            if node.op == 'cell' and node.needs_grad and not reached[node] and is_read[node] then
-                table.insert(starved, 1, node)
+            if node.op == 'cell' and node.needs_grad and reached[node] then
+                trained[node.serial] = true
+            elseif node.op == 'cell' and node.needs_grad and is_read[node] then
+                table.insert(starved, at[starved] + 1, node)
             end
         end
     end
-    return cut, blocked, starved
 end
 
 local function places_of(nodes)
@@ -333,11 +353,16 @@ local function places_of(nodes)
 end
 
 -- Adds findings about values that are detached on the way to the loss, and about parameters without a gradient.
-local function find_gradients(report, p, graph)
-    if p.request.mode ~= 'backward' and p.request.mode ~= 'step' then return end
-    local cut, blocked, starved = flow(graph)
-    local size = 0
-    for _, node in ipairs(starved) do size = size + node.bytes end
+local function find_gradients(report, p)
+    local cut, blocked, missing, trained, starved, size = {}, {}, {}, {}, {}, 0
+    for _, part in ipairs(p.parts) do
+        if sequence.chooses(part.request) then flow(part.graph, cut, blocked, missing, trained) end
+    end
+    for _, node in ipairs(missing) do
+        if not trained[node.serial] then
+            trained[node.serial], starved[#starved + 1], size = true, node, size + node.bytes
+        end
+    end
     if #cut > 0 then
         local places = places_of(cut)
         add(report, 'detach', places, nil, ('%s: computed from parameters, and detached (t:detach(), wane.no_grad) on '
@@ -355,20 +380,19 @@ end
 -- ---- the report --------------------------------------------------------------------------------------------------
 
 --- Makes the report of a plan.
--- @param p Plan
--- @param graph nodes of its program
--- @param covers index of a node -> the region that a policy made around it
--- @param layers policies that decide about the graph
+-- @param p Plan, whose parts have their graphs
+-- @param covers of each part: index of a node -> the region that a policy made around it
+-- @param layers of each part: policies that decide about its graph
 -- @return Report
 -- @within Internal
-function explain.of(p, graph, covers, layers)
-    local groups = groups_of(p, graph, covers)
+function explain.of(p, covers, layers)
+    local groups = {}
+    for number in ipairs(p.parts) do add_groups(groups, p, number, covers[number]) end
     local useless = weigh(p, groups, layers)
-    local report = setmetatable({ plan = p, peak = explain.peak(p), groups = groups, packed = moves.text(p, graph) },
-        Report)
+    local report = setmetatable({ plan = p, peak = explain.peak(p), groups = groups, packed = moves.text(p) }, Report)
     find_checkpoints(report, p, groups, useless, layers, covers)
-    find_policies(report, p, graph, layers)
-    find_gradients(report, p, graph)
+    find_policies(report, p, layers)
+    find_gradients(report, p)
     for _, group in ipairs(groups) do group.members, group.places = nil, nil end
     return report
 end
@@ -417,7 +441,7 @@ local function group_text(groups)
         end
     end
     if #groups > 16 then rows[17] = { ('and %d more'):format(#groups - 16) } end
-    return table_.text({ 'recomputed', 'drops', 'saves at the peak', 'ops again', 'seconds' }, rows)
+    return parts.text({ 'recomputed', 'drops', 'saves at the peak', 'ops again', 'seconds' }, rows, groups)
 end
 
 function Report.__tostring(r)

@@ -6,8 +6,8 @@
 -- A frontier is a printable list of points, fastest first.
 --
 -- A point has `reserved` and `peak` (bytes), `seconds`, `overhead` (seconds over those of the first point, minus 1),
--- `recomputed` (count of nodes), `name` (which proposal it comes from), `policies` (give that plan to the run points
--- that choose, in order) and, where one chooses, `policy`.
+-- `recomputed` (count of nodes), `name` (which proposal it comes from), `policies` (give that plan to the parts of the
+-- step that have a backward, in order) and, where one has, `policy`.
 --
 -- Fields: `here` (the plan under the script's own policies: reserved, peak, seconds), `heuristics` (plans of
 -- hand-written policies: name, reserved, peak, seconds, and best, the seconds of the fastest point within the same
@@ -17,9 +17,9 @@ local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
 local choose = require 'wane.plan.choose'
+local parts = require 'wane.plan.parts'
 local plan = require 'wane.plan'
 local plot = require 'wane.report.plot'
-local program = require 'wane.program'
 local sequence = require 'wane.program.sequence'
 local step = require 'wane.plan.step'
 local table_ = require 'wane.report.table'
@@ -37,7 +37,7 @@ Frontier.__index = Frontier
 local by_hand = { 'save_all', 'sqrt', 'every(1)', 'every(2)', 'segments(2)', 'segments(3)', 'segments(4)',
     'segments(8)' }
 
-local LARGE = 10000 -- nodes of a program above which its plans are not all open at a time
+local LARGE = 10000 -- nodes of a program from which on memory is collected after it
 
 -- Closes a program. The collector does not see the library's bytes, so a collection runs after a program above LARGE.
 local function let_go(p)
@@ -50,7 +50,7 @@ end
 -- the program. The plan is dropped from the cache, because nothing runs it.
 -- Measured: ten plans of 50,000 nodes in the cache take 600 MiB.
 local function summary_of(p, name)
-    local ok, found = pcall(function() return plan.of(p:plan()) end)
+    local ok, found = pcall(function() return parts.numbers(p:plan()) end)
     local out = ok and { name = name, reserved = found.reserved, peak = found.peak, seconds = found.seconds } or nil
     check(C.wn_plan_forget(p.handle))
     let_go(p)
@@ -72,66 +72,24 @@ local function best_within(self, reserved)
     end
 end
 
--- Opens the parts of fn's step. With `names`, each part that chooses has `also`: the same request under the script's
--- own policies (also[1]) and under each named policy. In a large program they are opened one at a time by
--- also.later(i), unless the request depends on gradients that fn clears or makes before it.
-local function open(fn, opts, what, names)
-    return (step.open(fn, opts, what, names and function(request, p, with)
-        local also = {}
-        if not sequence.chooses(request) and request.mode ~= 'eval' then return also end
-        function also.later(i) return program.open(with(request, names[i - 1])) end
-        local is_free = request.mode == 'step' or request.is_alone
-        if C.wn_node_count(p.handle) > LARGE and is_free then return also end
-        for i = 1, #names + 1 do also[i] = also.later(i) end
-        return also
-    end))
-end
-
--- Splits the parts of a step into those whose plans can be chosen and the others; a step of one part chooses it.
-local function split(list)
-    local chosen, fixed = {}, {}
-    for _, part in ipairs(list) do
-        table.insert((#list == 1 or sequence.chooses(part.request)) and chosen or fixed, part)
-    end
-    return chosen, fixed
-end
-
--- Returns { reserved =, peak =, seconds =, recomputed =, own = list of bytes reserved by each } of a whole step, of one
--- plan for each chosen part; `fixed` holds these of the others.
-local function sum_of(chosen, plans, fixed)
-    local all = { reserved = fixed.reserved, peak = fixed.peak, seconds = fixed.seconds, recomputed = 0, own = {} }
-    for i, q in ipairs(plans) do
-        local beside = chosen[i].beside
-        all.reserved = math.max(all.reserved, q.reserved + beside.reserved)
-        all.peak = math.max(all.peak, q.peak + beside.live)
-        all.seconds, all.recomputed = all.seconds + q.seconds, all.recomputed + (q.recomputed or 0)
-        all.own[i] = q.reserved
-    end
-    all.name = plans[1].name
-    return all
-end
-
--- Returns the bytes and seconds of the parts that nothing chooses.
-local function fixed_of(list)
-    local fixed = { reserved = 0, peak = 0, seconds = 0 }
-    for _, part in ipairs(list) do
-        local p = plan.of(part.program:plan())
-        fixed.reserved = math.max(fixed.reserved, p.reserved + part.beside.reserved)
-        fixed.peak, fixed.seconds = math.max(fixed.peak, p.peak + part.beside.live), fixed.seconds + p.seconds
-    end
-    return fixed
+-- Returns a point of a whole step, of the numbers of the plan of each part. chosen: numbers of the parts that choose.
+local function point_of(list, plans, chosen)
+    local all, own = parts.totals(list, plans), {}
+    for i, k in ipairs(chosen) do own[i] = plans[k].reserved end
+    return { reserved = all.reserved, peak = all.peak, seconds = all.seconds, recomputed = all.recomputed, own = own,
+        name = plans[chosen[1] or 1].name }
 end
 
 -- Returns the plans of a step that no other beats: within each limit of bytes, every part has its fastest plan.
--- lists: the points of each chosen part, fastest first.
-local function points_of_step(chosen, lists, fixed)
-    local out, at, plans = {}, {}, {}
-    for i, list in ipairs(lists) do at[i], plans[i] = 1, list[1] end
+-- lists: [number of a part that chooses] = its points, fastest first; plans: numbers of the others.
+local function points_of_step(list, lists, plans, chosen)
+    local out, at = {}, {}
+    for k, points in pairs(lists) do at[k], plans[k] = 1, points[1] end
     while true do
-        local point, largest = sum_of(chosen, plans, fixed), nil
+        local point, largest = point_of(list, plans, chosen), nil
         if #out == 0 or point.reserved < out[#out].reserved then out[#out + 1] = point end
-        for i, q in ipairs(plans) do
-            if q.reserved + chosen[i].beside.reserved == point.reserved then largest = largest or i end
+        for _, k in ipairs(chosen) do
+            if plans[k].reserved + list[k].beside == point.reserved then largest = largest or k end
         end
         if not largest or not lists[largest][at[largest] + 1] then return out end
         at[largest] = at[largest] + 1
@@ -139,30 +97,31 @@ local function points_of_step(chosen, lists, fixed)
     end
 end
 
--- Returns the numbers of the step whose chosen parts have the plans of their i-th further program, or nil.
-local function step_under(chosen, i, fixed, name)
-    local plans = {}
-    for k, part in ipairs(chosen) do
-        plans[k] = summary_of(part.also[i] or part.also.later(i), name)
+-- Returns the numbers of the step whose choosing parts are under the policy `name`, nil for the script's own, or nil.
+local function step_under(list, plans, chosen, name)
+    for _, k in ipairs(chosen) do
+        plans[k] = summary_of(sequence.reopen(list, list[k], name), name)
         if not plans[k] then return nil end
     end
-    return sum_of(chosen, plans, fixed)
+    return point_of(list, plans, chosen)
 end
 
 -- Fills the frontier: all points, the `count` that are listed, the script's own plan, and hand-written policies.
 local function fill(self, list, count)
-    local chosen, fixed = split(list)
-    local lists, tried = {}, 0
-    fixed = fixed_of(fixed)
-    for i, part in ipairs(chosen) do
+    local chosen, lists, plans, tried = {}, {}, {}, 0
+    for k, part in ipairs(list) do
         local p = part.program
-        if C.wn_is_planned(p.handle) == 0 then require('wane.policy.decide').apply(p, p.policy, p.fallback) end
-        local points, count_tried = choose.points_of(p)
-        lists[i], tried = points, tried + count_tried
+        if #list == 1 or sequence.chooses(part.request) then
+            if C.wn_is_planned(p.handle) == 0 then require('wane.policy.decide').apply(p, p.policy, p.fallback) end
+            local points, count_tried = choose.points_of(p)
+            chosen[#chosen + 1], lists[k], tried = k, points, tried + count_tried
+        else
+            plans[k] = parts.numbers(p:plan())
+        end
     end
-    self.all, self.tried = points_of_step(chosen, lists, fixed), tried
+    self.all, self.tried = points_of_step(list, lists, plans, chosen), tried
     if #list == 1 then let_go(list[1].program) end -- its points are read, and the plans that follow need the memory
-    self.here = step_under(chosen, 1, fixed)
+    self.here = step_under(list, plans, chosen)
     for _, q in ipairs(self.all) do
         q.overhead = q.seconds / self.all[1].seconds - 1
         q.policies = {}
@@ -170,8 +129,8 @@ local function fill(self, list, count)
         q.policy = #q.policies == 1 and q.policies[1] or nil
     end
     for i, q in ipairs(thinned(self.all, count)) do self[i] = q end
-    for i, name in ipairs(by_hand) do
-        local found = step_under(chosen, i + 1, fixed, name)
+    for _, name in ipairs(by_hand) do
+        local found = step_under(list, plans, chosen, name)
         if found then
             found.best = best_within(self, found.reserved)
             table.insert(self.heuristics, found)
@@ -193,7 +152,7 @@ end
 function frontier.frontier(fn, opts)
     opts = plan.check_options(opts, { 'points', 'policy', 'target', unpack(step.options) }, 'wane.frontier')
     local count = errors.count(opts.points or 50, 'wane.frontier: points', 2, 10000)
-    local list = open(fn, opts, 'wane.frontier', by_hand)
+    local list = step.open(fn, opts, 'wane.frontier')
     local self = setmetatable({ heuristics = {} }, Frontier)
     local ok, why = errors.pcall(fill, self, list, count)
     sequence.close(list)
@@ -212,7 +171,7 @@ end
 -- print(wane.min_budget(function() return model(x):sum() end))
 function frontier.min_budget(fn, opts)
     opts = plan.check_options(opts, { 'policy', 'target', unpack(step.options) }, 'wane.min_budget')
-    local list = open(fn, opts, 'wane.min_budget')
+    local list = step.open(fn, opts, 'wane.min_budget')
     local ok, least = errors.pcall(step.least, list)
     sequence.close(list)
     if not ok then errors.again(least) end

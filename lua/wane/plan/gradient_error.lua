@@ -8,6 +8,7 @@
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
+local parts = require 'wane.plan.parts'
 local plan = require 'wane.plan'
 local policy = require 'wane.policy'
 local sequence = require 'wane.program.sequence'
@@ -46,7 +47,7 @@ end
 -- Runs a step under a policy. Returns its gradients and the numbers of its plan: peak, reserved, lossy, seconds.
 local function run(fn, chosen)
     local found = sequence.backward(fn, what, chosen, function(p)
-        local list, made = {}, plan.of(p)
+        local list, made = {}, parts.numbers(p)
         for i = 0, C.wn_program_cells(p.handle) - 1 do list[#list + 1] = read_cell(p, i) end
         return { gradients = list, peak = made.peak, reserved = made.reserved, lossy = made.lossy,
             seconds = made.seconds }

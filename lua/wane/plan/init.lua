@@ -2,32 +2,36 @@
 --
 -- wane.plan (plan/step.lua) makes plans. The numbers are the simulator's for the schedule that a run would execute;
 -- the field `costs` says where the seconds come from. A plan is a policy too: model:checkpoint(plan) repeats its
--- decisions.
+-- decisions. It is of a whole step: `parts` lists its programs, one for each run point, or for several that are alike,
+-- such as micro-batches. Bytes are maxima over them, each with what the others hold beside it; seconds are sums.
 --
 -- Fields of a plan, in bytes unless said otherwise:
 --
 -- * `peak`: the most alive at once; `reserved`: the most taken from the device; `arena`: height of the arena; `state`:
 -- parameters, gradients and other states that exist before the step; `activation_bytes`: of all residuals; `lent`: of
 -- gradient slabs that activations use;
--- * `kinds`, `kinds_before`: by kind at the peak, and before the first instruction; `at`: before the step,
--- after_forward, peak_forward, peak_backward and after the step;
+-- * `kinds`, `kinds_before`: by kind at the peak, and before the first instruction; `at`: before, after_forward,
+-- peak_forward, peak_backward and after, the most of any part with a backward;
 -- * `seconds`, `base_seconds`: of the step, and of the step without recomputation; `overhead`: their ratio minus 1;
 -- `costs`: text that says where the seconds come from;
--- * `nodes`, `instructions`, `recomputed`, `blocks`, `residual_count`: counts; `device`: name;
+-- * `nodes`, `instructions`, `recomputed`, `blocks`, `residual_count`: counts, like activation_bytes of each part once;
+-- `device`: name;
 -- * `packed`, `lossy`: counts of values kept in another form, and of those that lose bits;
 -- * `host`, `disk`: of the offload buffers; `moved`: offloaded and fetched; `move_seconds`, `stall_seconds`: seconds of
 -- transfers, and of them waited for; `hidden`: share of move_seconds that no instruction waits for;
--- * `first`: making the states before the first step, as of the first read of this field (Program:first).
+-- * `first`: { cells = states that the first step makes, peak =, reserved = (of the whole first step), beside = of the
+-- data that they begin as }.
 -- @module wane.plan
 local moves = require 'wane.plan.moves'
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local display = require 'wane.plan.display'
 local errors = require 'wane.errors'
+local parts = require 'wane.plan.parts'
 local plot = require 'wane.report.plot'
 local phase = require 'wane.plan.phase'
 local program = require 'wane.program'
-local table_ = require 'wane.report.table'
+local sequence = require 'wane.program.sequence'
 local tensor = require 'wane.tensor'
 local torch_graph = require 'wane.plan.torch_graph'
 local scoped = require 'wane.scoped'
@@ -37,25 +41,9 @@ local tonumber = tonumber
 
 local plan = {}
 
-local instants = { 'before', 'after_forward', 'peak_forward', 'peak_backward', 'after' }
-
 --- Class of plans; the head of this file lists its fields.
 local Plan = {}
 plan.Plan = Plan
-
-local function by_kind(array)
-    local out = {}
-    for kind = 0, #program.kinds do out[program.kinds[kind]] = tonumber(array[kind]) end
-    return out
-end
-
-local function by_instant(array)
-    local out = {}
-    for i, name in ipairs(instants) do out[name] = tonumber(array[i - 1]) end
-    out.after_backward = out.after
-    return out
-end
-plan.by_kind, plan.by_instant = by_kind, by_instant
 
 -- Returns the text that says where the seconds of a plan come from.
 local function costs_text(s, target)
@@ -68,63 +56,52 @@ local function costs_text(s, target)
     return ('%.0f %% of it measured on this machine, else a roofline'):format(100 * share)
 end
 
+Plan.__index = Plan
 
--- Computes `first` when it is read for the first time, because it plans another program; all else is found in Plan.
-function Plan.__index(self, key)
-    if key ~= 'first' then return Plan[key] end
-    local found = self.program:first()
-    rawset(self, 'first', found)
-    return found
-end
+local states = { 'parameter', 'buffer', 'optimizer', 'gradient' }
 
---- Makes the Plan of a planned program.
--- @param p planned Program
+--- Makes the Plan of a step.
+-- @param list planned or run parts of program/sequence.lua; their numbers are put into them
 -- @return Plan
 -- @within Internal
-function plan.of(p)
-    local s = binding.new('struct wn_summary')
-    check(C.wn_summary(p.handle, s))
-    local self = { program = p, request = p.request }
-    for _, name in ipairs { 'peak', 'reserved', 'arena', 'state', 'activation_bytes', 'lent', 'host', 'disk' } do
-        self[name] = tonumber(s[name])
+function plan.of(list)
+    for _, part in ipairs(list) do
+        for name, value in pairs(parts.numbers(part.program)) do part[name] = value end
+        part.mode, part.times, part.policy = part.request.mode, #part.points, part.program.policy
     end
-    for _, name in ipairs { 'seconds', 'base_seconds', 'nodes', 'instructions', 'recomputed', 'packed', 'lossy',
-        'blocks' } do self[name] = s[name] end
-    self.residual_count = s.residuals
-    self.overhead = s.base_seconds > 0 and s.seconds / s.base_seconds - 1 or 0
-    self.kinds, self.kinds_before, self.at = by_kind(s.peak_kinds), by_kind(s.kinds), by_instant(s.at)
-    self.device = binding.text(C.wn_device_name(s.device))
-    self.costs = costs_text(s, p.request.target)
-    moves.fields(self, s)
+    local self, start = parts.totals(list), list[1]
+    self.parts, self.first, self.device = setmetatable(list, parts.List), parts.first(list), start.device
+    self.kinds_before, self.state = parts.plus(start.kinds_before, start.kinds_beside), start.state
+    for _, name in ipairs(states) do self.state = self.state + start.kinds_beside[name] end
+    self.overhead = self.base_seconds > 0 and self.seconds / self.base_seconds - 1 or 0
+    self.hidden = self.move_seconds > 0 and math.max(0, 1 - self.stall_seconds / self.move_seconds) or 0
+    self.costs, self.measured_seconds = costs_text(self, start.request.target), nil
     return setmetatable(self, Plan)
 end
 
---- Returns the Plan of another planned program, as plan.of does.
+local none = setmetatable({}, { __index = function() return 0 end })
+
+--- Makes the Plan of a planned program alone, beside which nothing is.
 -- @within Internal
-function Plan.another(_, p)
-    return plan.of(p)
+function plan.alone(p)
+    return plan.of { { program = p, request = p.request, points = { 1 }, beside = 0, live_beside = 0, first_beside = 0,
+        first_live_beside = 0, kinds_beside = none, first = none } }
 end
 
 -- ---- looking ------------------------------------------------------------------------------------------------------
-local none = setmetatable({}, { __index = function() return 0 end })
-local alone = { live = 0, kinds = none } -- what is held beside the only program of a step
 
--- Lists the programs of a plan's step with what is held beside each: { program =, beside = { live =, kinds = } }.
-local function parts_of(self)
-    return rawget(self, 'parts') and self.sequence or { { program = self.program, beside = alone } }
+-- Returns the parts of a plan, each with the nodes of its program in `graph`.
+local function read(self)
+    for _, part in ipairs(self.parts) do part.graph = part.graph or part.program:graph() end
+    return self.parts
 end
 
-local function graph_of(self)
-    if not rawget(self, '_graph') then rawset(self, '_graph', self.program:graph()) end
-    return self._graph
-end
-
--- Returns the regions that policies made, by the index of a node, and the policies. They are computed again, because a
--- plan that comes from the cache was made without asking the policies.
-local function covers_of(self, graph)
+-- Returns the regions that policies made in a part, by the index of a node, and the policies. They are computed again,
+-- because a plan that comes from the cache was made without asking the policies.
+local function covers_of(part, graph)
     local layers, covers
     scoped('policy_query', true, function()
-        layers, covers = require('wane.policy.decide').covers(graph, self.program.policy, self.program.fallback)
+        layers, covers = require('wane.policy.decide').covers(graph, part.program.policy, part.program.fallback)
     end)
     return covers, layers
 end
@@ -134,7 +111,7 @@ List.__index = List
 function List.__tostring(list)
     local rows = {}
     for i, item in ipairs(list) do rows[i] = list.row(item, i) end
-    return table_.text(list.head, rows)
+    return parts.text(list.head, rows, list)
 end
 
 local function listed(head, row, items)
@@ -158,20 +135,23 @@ end
 -- @return printable list of { index =, op =, path =, name =, bytes =, shape =, dtype =, block =, copies = (count of its
 -- computations), word = (what the plan does: 'save', 'recompute', or an action such as 'compress:bf16'), said = (the
 -- action that a policy gave and that cannot be done, or nil), by = (who decided; '' where nobody did and it is saved),
--- module = (type of the module), line = (where it was recorded, with wane.lines(true)) }
+-- module = (type of the module), line = (where it was recorded, with wane.lines(true)), part = (number among
+-- plan.parts) }
 -- @usage
 -- print(wane.plan(function() return model(x):sum() end):residuals())
 function Plan:residuals()
-    local items, graph = {}, graph_of(self)
-    local covers, layers = covers_of(self, graph)
-    for _, node in ipairs(graph) do
-        if node.is_residual then
-            items[#items + 1] = {
-                index = #items + 1, op = node.op, path = node.path or '', name = node.name, bytes = node.bytes,
-                shape = node.shape, dtype = node.dtype, block = node.block, copies = node.copies,
-                word = moves.word(node), said = moves.said(node), by = decider_of(node, covers, layers),
-                module = node.module, line = binding.text(C.wn_line_text(node.line)),
-            }
+    local items = {}
+    for number, part in ipairs(read(self)) do
+        local covers, layers = covers_of(part, part.graph)
+        for _, node in ipairs(part.graph) do
+            if node.is_residual then
+                items[#items + 1] = {
+                    index = #items + 1, op = node.op, path = node.path or '', name = node.name, bytes = node.bytes,
+                    shape = node.shape, dtype = node.dtype, block = node.block, copies = node.copies,
+                    word = moves.word(node), said = moves.said(node), by = decider_of(node, covers, layers),
+                    module = node.module, line = binding.text(C.wn_line_text(node.line)), part = number,
+                }
+            end
         end
     end
     return listed({ '#', 'op', 'path', 'module', 'shape', 'bytes', 'block', 'what', 'by', 'line' }, function(r)
@@ -181,22 +161,20 @@ function Plan:residuals()
 end
 
 --- Adds up the residuals by type, path, op, name or block: bytes that are saved, dropped (and recomputed), moved
--- (offloaded) and compressed. The sums are those of the plan, to the byte; of a step of several run points, those of
--- all of them. Types and paths are those that policy.by_type and policy.by_path decide by.
+-- (offloaded) and compressed. The sums are those of the plan, to the byte, over all its parts. Types and paths are
+-- those that policy.by_type and policy.by_path decide by; a block is of one part.
 -- @param what 'type', 'path', 'op', 'name' or 'block'
 -- @param opts { depth = names of a path that tell groups apart, from 1 } of 'path' (optional)
 -- @return printable { what =, rows = list of { name =, values = (count), bytes =, saved =, dropped =, moved =,
--- compressed = (bytes), recomputed = (count of nodes) }, total = such a row }; paths and blocks are in the order of the
--- forward, others by bytes
+-- compressed = (bytes), recomputed = (count of nodes), part = (of a block) }, total = such a row }; paths and blocks
+-- are in the order of the forward, others by bytes
 -- @raise 'value' for another word or wrong options
 -- @usage
 -- local plan = wane.plan(function() return model(x):sum() end, { policy = 'every(1)' })
 -- print(plan:by('path', { depth = 1 }).total.bytes == plan.activation_bytes) --> true
 -- print(plan:by('type').rows[1].name) --> Sequential
 function Plan:by(what, opts)
-    local graphs = { graph_of(self) }
-    for _, part in ipairs(rawget(self, 'others') or {}) do graphs[#graphs + 1] = part.program:graph() end
-    return require('wane.plan.by').of(graphs, what, opts)
+    return require('wane.plan.by').of(read(self), what, opts)
 end
 
 --- Lists the instructions in order.
@@ -204,13 +182,13 @@ end
 -- live = (bytes), seconds =, store = (number of the allocation that the instruction makes or frees), copy = (number of
 -- the value), is_free =, counts = (whether its bytes are live bytes), inplace = (input that it overwrites) }. A
 -- transfer also has link = ('to disk', 'from disk', 'to host' or 'from host') and takes = (its seconds on that link).
--- A step of several run points lists the instructions of all, one run point after the other. Fields `program` and `at`:
--- the Program of an instruction, and its number in that program, from 0.
+-- The instructions of one part follow those of the one before, once. Fields `part`, `program` and `at`: the number of
+-- the part, its Program, and the number of the instruction in that program, from 0.
 -- @usage
 -- print(wane.plan(function() return model(x):sum() end):schedule())
 function Plan:schedule()
     local items, first_store = {}, 0
-    for _, part in ipairs(parts_of(self)) do
+    for number, part in ipairs(self.parts) do
         local step, most, phase_of = binding.new('struct wn_step'), -1, phase.reader(part.program)
         for i = 0, C.wn_step_count(part.program.handle) - 1 do
             check(C.wn_step(part.program.handle, i, step))
@@ -219,11 +197,11 @@ function Plan:schedule()
                 what = binding.text(step.what), op = binding.text(step.op) or '', path = binding.text(step.path) or '',
                 node = step.node, copy = step.value, phase = phase_of(step.phase), bytes = tonumber(step.bytes),
                 offset = tonumber(step.offset), workspace = tonumber(step.workspace),
-                live = tonumber(step.live) + part.beside.live, is_free = step.is_free ~= 0, counts = step.counts ~= 0,
+                live = tonumber(step.live) + part.live_beside, is_free = step.is_free ~= 0, counts = step.counts ~= 0,
                 inplace = step.inplace, store = step.store < 0 and step.store or first_store + step.store,
                 seconds = step.seconds, kind = program.kinds[step.kind],
                 link = step.link ~= nil and binding.text(step.link) or nil, takes = step.takes,
-                program = part.program, at = i,
+                program = part.program, at = i, part = number,
             }
         end
         first_store = first_store + most + 1
@@ -242,7 +220,7 @@ end
 -- for i, row in ipairs(wane.plan(function() return model(x):sum() end):kinds_over_time()) do print(i, row.live) end
 function Plan:kinds_over_time()
     local out, count = {}, #program.kinds + 1
-    for _, part in ipairs(parts_of(self)) do
+    for _, part in ipairs(self.parts) do
         local n = C.wn_step_count(part.program.handle)
         local rows = binding.list('int64_t', (n + 1) * count)
         check(C.wn_step_kinds(part.program.handle, rows))
@@ -250,7 +228,7 @@ function Plan:kinds_over_time()
             local row, live = {}, 0
             for kind = 0, count - 1 do
                 local name = program.kinds[kind]
-                row[name] = tonumber(rows[i * count + kind]) + part.beside.kinds[name]
+                row[name] = tonumber(rows[i * count + kind]) + part.kinds_beside[name]
                 live = live + row[name]
             end
             row.live = live
@@ -267,8 +245,9 @@ end
 -- @usage
 -- print(wane.plan(function() return model(x):sum() end, { policy = 'every(1)' }):explain())
 function Plan:explain(path)
-    local graph = graph_of(self)
-    local report = require('wane.plan.explain').of(self, graph, covers_of(self, graph))
+    local layers, covers = {}, {}
+    for i, part in ipairs(read(self)) do covers[i], layers[i] = covers_of(part, part.graph) end
+    local report = require('wane.plan.explain').of(self, covers, layers)
     if path then plot.write(path, tostring(report) .. '\n') end
     return report
 end
@@ -287,7 +266,7 @@ local edits = { 'swap', 'repeat', 'inplace', 'input', 'offset', 'cell' }
 -- print(pcall(plan.verify, plan, { step = 1, swap = #plan:schedule() }))
 function Plan:verify(edit)
     if edit == nil then
-        for _, part in ipairs(parts_of(self)) do check(C.wn_verify(part.program.handle)) end
+        for _, part in ipairs(self.parts) do check(C.wn_verify(part.program.handle)) end
         return true
     end
     errors.check_options(edit, { 'step', unpack(edits) }, 'plan:verify')
@@ -301,11 +280,11 @@ function Plan:verify(edit)
             .. 'and one of %s', table.concat(edits, ', '))
     end
     local steps = self:schedule()
-    local step = steps[edit.step] or { program = self.program, at = edit.step - 1 }
+    local step = steps[edit.step] or { program = self.parts[1].program, at = edit.step - 1 }
     if field == 'swap' or field == 'repeat' then
         local other = steps[value]
         if other and other.program ~= step.program then
-            raise(nil, 'value', 'plan:verify: steps %d and %d are of two run points; edit one of them', edit.step,
+            raise(nil, 'value', 'plan:verify: steps %d and %d are of two parts; edit one of them', edit.step,
                 value)
         end
         value = other and other.at or value - 1
@@ -314,38 +293,63 @@ function Plan:verify(edit)
     return true
 end
 
+-- Returns the parts with a backward, or the one of this number; all where there is none.
+local function deciding(self, number, what)
+    local list = {}
+    for i, part in ipairs(read(self)) do
+        if i == number or number == nil and sequence.chooses(part.request) then list[#list + 1] = part end
+    end
+    if number ~= nil and #list == 0 then
+        raise(nil, 'value', '%s: expected the number of a part, from 1 to %d, got %s', what, #self.parts,
+            errors.describe(number))
+    end
+    return #list > 0 and list or self.parts
+end
+
 --- Returns the recipe that the plan was lowered from: block operations, with values named by their place in the
 -- forward.
 --
 -- A recipe prints, may be edited, and is a policy by policy.recipe, as an object or as its text (policy/recipe.lua).
+-- @param number of a part, where several have recipes that differ (optional)
 -- @return Recipe { blocks =, steps = }
+-- @raise 'value' without a number for a step with recipes that differ
 -- @usage
 -- print(wane.plan(function() return model(x):sum() end, { policy = 'every(1)' }):recipe())
-function Plan:recipe()
-    return require('wane.policy.recipe').from(self.program, graph_of(self))
+function Plan:recipe(number)
+    local found
+    for _, part in ipairs(deciding(self, number, 'plan:recipe')) do
+        local own = require('wane.policy.recipe').from(part.program, part.graph)
+        if found and own ~= found then
+            raise(nil, 'value', 'plan:recipe: the step has several backwards, whose recipes differ; say which, by its '
+                .. 'number in plan.parts:\n%s', tostring(self.parts))
+        end
+        found = own
+    end
+    return found
 end
 
 --- Returns the plan's decisions as the Lua source of a policy, for a script that records the same graph.
+-- @param number as of plan:recipe (optional)
 -- @return text of an expression that reads the variable `wane`; a name of the model stands in a comment of it alone
 -- @usage
 -- print(wane.plan(function() return model(x):sum() end):lua())
-function Plan:lua()
-    local text, level = tostring(self:recipe()), ''
+function Plan:lua(number)
+    local text, level = tostring(self:recipe(number)), ''
     while text:find(']' .. level .. ']', 1, true) do level = level .. '=' end -- no name may end the brackets
     return ('wane.policy.recipe [%s[ -- %d residuals, %d nodes recomputed, peak %s, reserved %s\n%s\n]%s]\n'):format(
         level, self.residual_count, self.recomputed, bytes.text(self.peak), bytes.text(self.reserved), text, level)
 end
 
 --- Returns the plan as a policy object: the same recipe for every recording of the same forward.
--- @return policy
+-- @param number as of plan:recipe (optional)
+-- @return policy, the same object every time
 -- @usage
 -- local plan = wane.plan(function() return model(x):sum() end, { policy = 'recompute_all' })
 -- model(x):sum():backward { policy = plan:as_policy() }
-function Plan:as_policy()
-    if not rawget(self, '_policy_object') then
-        rawset(self, '_policy_object', require('wane.policy').recipe(self:recipe()))
-    end
-    return self._policy_object
+function Plan:as_policy(number)
+    local part = deciding(self, number, 'plan:as_policy')[1]
+    part.as_policy = part.as_policy or require('wane.policy').recipe(self:recipe(number))
+    return part.as_policy
 end
 
 --- Lists how the plan differs from another one in bytes, seconds and counts.
@@ -422,22 +426,28 @@ end
 -- ---- PyTorch ----------------------------------------------------------------------------------------------
 
 --- Returns the bytes that PyTorch would allocate for the same step. The head of pytorch/init.lua states the rules and
--- the options.
+-- the options. Of several backwards, those of the one with the highest peak.
 -- @param opts { sm = 80, warm = false, hold = {'inputs', 'loss', 'output', 'retained'}, torch = '2',
 -- reentrant = false }
 -- @return { before =, after_forward =, peak_forward =, peak_backward =, after_backward = } in bytes, and `workspaces` =
 -- { peak_forward =, peak_backward = }, how much of the peaks are workspaces of libraries and not values
--- @raise 'value' for a plan without a backward or wrong options; 'unsupported' for several losses, policies that decide
--- value by value, and regions inside regions
+-- @raise 'value' for a plan without a backward or wrong options; 'unsupported' for several losses, backwards of several
+-- models, policies that decide value by value, and regions inside regions
 -- @usage
 -- print(wane.plan(function() return model(x):sum() end):pytorch().peak_backward)
 function Plan:pytorch(opts)
-    return require('wane.pytorch').account(torch_graph.of(self, covers_of), opts)
+    local most, size = nil, -1
+    for _, graph in ipairs(torch_graph.of(deciding(self), self.parts, covers_of)) do
+        local at = require('wane.pytorch').account(graph, opts)
+        local peak = math.max(at.peak_forward, at.peak_backward)
+        if peak > size then most, size = at, peak end
+    end
+    return most
 end
 
 -- ---- printing ---------------------------------------------------------------------------------------------
 function Plan.__tostring(self)
-    return display.text(self, graph_of(self))
+    return display.text(self, read(self))
 end
 
 -- ---- making one -------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@
 -- Fields of a measurement:
 --
 -- * `peak`, `predicted_peak`, `reserved`, `predicted_reserved`: bytes of the whole step;
--- * `kinds`, `predicted_kinds`: bytes by name at the peak; `at`, `predicted_at`: of the run point with the backward;
+-- * `kinds`, `predicted_kinds`: bytes by name at the peak; `at`, `predicted_at`: as of a plan, of the run points with a
+-- backward;
 -- * `exact`: whether measured and predicted bytes were equal; `loss`: of the last step, or nil;
 -- * `seconds`: median run time of the programs of a step; `wall`: median of a whole step, recording included; `times`,
 -- `walls`: lists of them;
@@ -25,6 +26,7 @@ local applications = require 'wane.plan.applications'
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
+local parts = require 'wane.plan.parts'
 local plan = require 'wane.plan'
 local policies = require 'wane.policy'
 local program = require 'wane.program'
@@ -72,48 +74,34 @@ end
 
 local measured = binding.new('struct wn_measured')
 
--- Adds what a part of a step did, beside its bytes, to the row of the step.
-local function take(row, part, planned)
-    row.seconds = row.seconds + measured.seconds
-    row.disk = math.max(row.disk, tonumber(measured.disk))
-    row.moved = row.moved + tonumber(measured.out) + tonumber(measured['in'])
-    row.move_seconds = row.move_seconds + measured.move_seconds
-    row.stall_seconds = row.stall_seconds + measured.stall_seconds
-    row.graphs = row.graphs + tonumber(measured.graph_launches)
-    row.replayed, row.replayed_bytes = tonumber(measured.replayed), tonumber(measured.replayed_bytes)
-    row.exact = row.exact and tonumber(measured.peak) == planned.peak
-        and tonumber(measured.reserved) == planned.reserved
-        and tonumber(measured.disk) == planned.disk and tonumber(measured.host) == planned.host
-    if row.trace and part.request.mode ~= 'eval' then planned:trace(row.trace) end
-    if row.collector then row.collector:take(part.program) end
+-- Returns the numbers of a part's run, by the names of those of its plan. foreign: bytes of the device that are not the
+-- step's.
+local function numbers_of(part, foreign)
+    local m, out = measured, { moved = tonumber(measured.out) + tonumber(measured['in']) }
+    for _, name in ipairs { 'peak', 'reserved', 'disk', 'host' } do out[name] = tonumber(m[name]) end
+    for _, name in ipairs { 'seconds', 'move_seconds', 'stall_seconds' } do out[name] = m[name] end
+    out.kinds, out.at = program.by_kind(m.peak_kinds), parts.by_instant(m.at)
+    out.live_beside = tonumber(m.beside) - foreign
+    out.exact = out.peak == part.peak and out.reserved == part.reserved and out.disk == part.disk
+        and out.host == part.host
+    return out
 end
 
--- Returns values of `more` added to those of the same names in `array`.
-local function add_kinds(kinds, more)
-    for name, value in pairs(more) do kinds[name] = kinds[name] + value end
-    return kinds
-end
-
--- Fills the row of a step with its measured and predicted bytes. foreign: bytes of the device that are not the step's.
-local function fill(row, parts, foreign)
-    local plans = {}
-    for i, part in ipairs(parts) do
-        plans[i] = plan.of(part.program)
+-- Fills the row of a step with its measured numbers and its plan. foreign: bytes of the device that are not the step's.
+local function fill(row, list, foreign)
+    local got = {}
+    row.plan = plan.of(list)
+    for i, part in ipairs(list) do
         check(C.wn_measured(part.program.handle, measured))
-        take(row, part, plans[i])
-        local peak = tonumber(measured.peak + measured.beside) - foreign
-        if peak > row.peak then
-            row.peak, row.kinds = peak, add_kinds(plan.by_kind(measured.peak_kinds), part.beside.kinds)
-        end
-        row.reserved = math.max(row.reserved, tonumber(measured.reserved) + part.beside.reserved)
+        got[i] = numbers_of(part, foreign)
+        row.exact, row.graphs = row.exact and got[i].exact, row.graphs + tonumber(measured.graph_launches)
+        row.replayed = row.replayed + tonumber(measured.replayed)
+        row.replayed_bytes = row.replayed_bytes + tonumber(measured.replayed_bytes)
+        if row.collector then row.collector:take(part.program) end
     end
-    local totals, main = step.totals(parts, plans)
-    row.predicted_peak, row.predicted_reserved = totals.peak, totals.reserved
-    row.predicted_kinds, row.predicted_at = totals.kinds, totals.at
-    check(C.wn_measured(parts[main].program.handle, measured))
-    row.at = plan.by_instant(measured.at)
-    for name, value in pairs(row.at) do row.at[name] = value + parts[main].beside.live end
-    row.exact = row.exact and row.peak == row.predicted_peak and row.reserved == row.predicted_reserved
+    for name, value in pairs(parts.totals(list, got)) do row[name] = value end
+    row.exact = row.exact and row.peak == row.plan.peak and row.reserved == row.plan.reserved
+    if row.trace then row.plan:trace(row.trace) end
 end
 
 local function number_of(loss)
@@ -133,15 +121,15 @@ end
 -- optimizer it leaves nothing behind. Garbage is collected first: its bytes must not vanish while those beside the step
 -- are counted.
 local function run(fn, opts)
-    local row = { trace = opts.traced, collector = opts.collector, peak = -1, disk = 0, moved = 0, move_seconds = 0,
-        stall_seconds = 0, reserved = -1, seconds = 0, exact = true, graphs = 0 }
+    local row = { trace = opts.traced, collector = opts.collector, exact = true, graphs = 0, replayed = 0,
+        replayed_bytes = 0 }
     collectgarbage()
     collectgarbage() -- the first one ran finalizers, the second one frees what they released
     local start, is_quiet = C.wn_now(), not opts.optimizer
     return sequence.run(fn, 'wane.measure', { policies = opts.policies, undone = is_quiet,
-        check = is_quiet and refusing(opts.refusal) or nil }, function(parts, loss, foreign)
+        check = is_quiet and refusing(opts.refusal) or nil }, function(list, loss, foreign)
         row.wall = C.wn_now() - start
-        fill(row, parts, foreign)
+        fill(row, list, foreign)
         row.loss = number_of(loss)
         return row
     end)
@@ -149,13 +137,15 @@ end
 
 -- Adds the row of one step to the result; `times` says whether its seconds count.
 local function add(result, row, times)
-    local peaked = row.peak > result.peak
-    for _, name in ipairs { 'peak', 'predicted_peak', 'reserved', 'predicted_reserved' } do
-        result[name] = math.max(result[name], row[name])
+    if row.peak > result.peak then
+        for _, name in ipairs { 'kinds', 'at' } do
+            result[name], result['predicted_' .. name] = row[name], row.plan[name]
+        end
     end
-    if peaked then
-        result.kinds, result.predicted_kinds, result.at, result.predicted_at =
-            row.kinds, row.predicted_kinds, row.at, row.predicted_at
+    for _, name in ipairs { 'peak', 'reserved' } do
+        local predicted = 'predicted_' .. name
+        result[name] = math.max(result[name], row[name])
+        result[predicted] = math.max(result[predicted], row.plan[name])
     end
     result.exact = result.exact and row.exact
     result.loss, result.graphs = row.loss, row.graphs
@@ -206,11 +196,12 @@ local function policies_of(fn, chosen)
     if not policies.limit_of(chosen) then return chosen and { chosen } or nil end
     local planned, why = step.plan(fn, { policy = chosen })
     if planned == nil then errors.again(why) end
-    local list = {}
-    for _, part in ipairs(planned.sequence) do
-        if sequence.chooses(part.request) then list[#list + 1] = part.program.policy end
+    local list, of_point = {}, {}
+    for _, part in ipairs(planned.parts) do
+        for _, i in ipairs(part.points) do of_point[i] = sequence.chooses(part.request) and part.policy end
     end
-    sequence.close(planned.sequence)
+    for _, policy in ipairs(of_point) do list[#list + 1] = policy or nil end
+    sequence.close(planned.parts)
     return list[1] and list or { chosen }
 end
 

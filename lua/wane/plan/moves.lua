@@ -6,7 +6,6 @@ local bytes = require 'wane.report.bytes'
 local policy = require 'wane.policy'
 
 local C = binding.C
-local tonumber = tonumber
 
 local moves = {}
 
@@ -27,16 +26,6 @@ function moves.said(node)
     return is_action and policy.word(node.decision) or nil
 end
 
---- Puts the transfers of a step into a table: moved (bytes, out and back), move_seconds, stall_seconds (of them waited
--- for), hidden = 1 - stall_seconds / move_seconds.
--- @param out table
--- @param s struct wn_summary or wn_measured
-function moves.fields(out, s)
-    out.moved = tonumber(s.out) + tonumber(s['in'])
-    out.move_seconds, out.stall_seconds = s.move_seconds, s.stall_seconds
-    out.hidden = s.move_seconds > 0 and math.max(0, 1 - s.stall_seconds / s.move_seconds) or 0
-end
-
 --- Returns the text of a row's decision in plan:residuals(), with the action that could not be taken.
 -- @param row of plan:residuals()
 function moves.cell(row)
@@ -44,18 +33,20 @@ function moves.cell(row)
 end
 
 --- Returns a line about the values that are kept in other forms, or nil when there are none.
--- @param plan Plan
--- @param graph its graph
-function moves.text(plan, graph)
+-- @param plan Plan, whose parts have their graphs
+function moves.text(plan)
     local counts, order = {}, {}
-    for _, node in ipairs(graph) do
-        if node.action > 0 then
-            local c = counts[node.action]
-            if not c then
-                c = { word = policy.word(node.action), n = 0, bytes = 0, lossy = C.wn_action_lossy(node.action) ~= 0 }
-                counts[node.action], order[#order + 1] = c, c
-            end
-            c.n, c.bytes = c.n + 1, c.bytes + node.bytes
+    local function add(node)
+        local c = counts[node.action]
+        if not c then
+            c = { word = policy.word(node.action), n = 0, bytes = 0, lossy = C.wn_action_lossy(node.action) ~= 0 }
+            counts[node.action], order[#order + 1] = c, c
+        end
+        c.n, c.bytes = c.n + 1, c.bytes + node.bytes
+    end
+    for _, part in ipairs(plan.parts) do
+        for _, node in ipairs(part.graph) do
+            if node.action > 0 then add(node) end
         end
     end
     if #order == 0 then return nil end

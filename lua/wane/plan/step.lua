@@ -5,18 +5,16 @@
 --
 -- Each run point is a program of its own and they run one after the other, so the step takes the maximum over them,
 -- each with the bytes that the others hold beside it: states of optimizers while the backward runs, gradients while
--- they are clipped. A budget holds for every one of them. Whatever plans, measures or sweeps a step adds its programs
--- up here.
+-- they are clipped (plan/parts.lua). A budget holds for every one of them.
 -- @module wane.plan.step
-local bytes = require 'wane.report.bytes'
 local binding = require 'wane.ffi'
 local choose = require 'wane.plan.choose'
 local errors = require 'wane.errors'
+local parts = require 'wane.plan.parts'
 local plan = require 'wane.plan'
 local policies = require 'wane.policy'
 local program = require 'wane.program'
 local sequence = require 'wane.program.sequence'
-local table_ = require 'wane.report.table'
 local target = require 'wane.plan.target'
 local tensor = require 'wane.tensor'
 
@@ -72,15 +70,9 @@ end
 
 -- ---- bytes of parts ------------------------------------------------------------------------------------------------
 
--- Returns the bytes that making the missing states of a part takes before its first run, with the bytes that are held
--- beside it; 0 where none is missing.
-local function first_reserved(part)
-    return part.first.cells > 0 and part.first.reserved + part.beside.first_reserved or 0
-end
-
 -- Returns the bytes that a part needs when its plan reserves `reserved` bytes.
 local function needed(part, reserved)
-    return math.max(reserved + part.beside.reserved + part.first.beside, first_reserved(part))
+    return math.max(reserved + part.beside + part.first.beside, parts.first_reserved(part))
 end
 
 -- Returns whether plans of a part can be chosen: of a step of one part always.
@@ -92,7 +84,7 @@ end
 local function floor_of(list)
     local floor = 0
     for _, part in ipairs(list) do
-        floor = math.max(floor, is_open(list, part) and first_reserved(part)
+        floor = math.max(floor, is_open(list, part) and parts.first_reserved(part)
             or needed(part, part.program:plan():reserved()))
     end
     return floor
@@ -103,7 +95,7 @@ end
 local function narrow(part, limit)
     local p = part.program
     if not sequence.chooses(part.request) or policies.limit_of(p.policy) ~= limit then return end
-    local left = math.max(limit - part.beside.reserved, 0)
+    local left = math.max(limit - part.beside, 0)
     if left < limit then
         p.policy = policies.within(p.policy, left)
         check(C.wn_decide_by(p.handle, policies.key(p.policy, p.fallback)))
@@ -126,105 +118,13 @@ end
 local function over(list, limit)
     local least, holders, first = step.least(list), {}, nil
     for _, part in ipairs(list) do
-        if first_reserved(part) == least then first = part end
+        if parts.first_reserved(part) == least then first = part end
         if is_open(list, part) and #holders == 0 then holders = choose.holders(part.program) end
     end
     if first then return choose.refusal_of_first(limit, least, first.first.cells) end
-    return choose.refusal(limit, least, holders, #list == 1 and '' or (', with what the %d programs of the step (%s) '
-        .. 'hold beside each other'):format(#list, sequence.modes(list)))
-end
-
--- ---- joining ------------------------------------------------------------------------------------------------------
-local Parts = {} -- class of lists of the bytes and seconds of each program; prints as a table
-function Parts.__tostring(list)
-    local rows = {}
-    for i, p in ipairs(list) do
-        rows[i] = { i, p.mode, bytes.exact(p.peak), bytes.exact(p.reserved), bytes.exact(p.beside),
-            bytes.exact(p.reserved + p.beside), ('%.6f'):format(p.seconds) }
-    end
-    return table_.text({ '#', 'program', 'peak', 'reserved', 'beside it', 'reserved in all', 'seconds' }, rows)
-end
-
--- Returns the list of the bytes and seconds of each program.
-local function listed(list, plans)
-    local out = setmetatable({}, Parts)
-    for i, part in ipairs(list) do
-        out[i] = { mode = part.request.mode, peak = plans[i].peak, reserved = plans[i].reserved,
-            beside = part.beside.reserved, live_beside = part.beside.live, seconds = plans[i].seconds,
-            policy = part.program.policy }
-    end
-    return out
-end
-
--- Returns the peak and the bytes of the whole first step, the one that makes the states.
-local function first_of(list, plans)
-    local all = { cells = 0, peak = 0, reserved = 0, beside = 0 }
-    for i, part in ipairs(list) do
-        local first, beside = part.first, part.beside
-        all.cells, all.beside = all.cells + first.cells, math.max(all.beside, first.beside)
-        all.peak = math.max(all.peak, first.peak + beside.first_live, plans[i].peak + first.beside + beside.first_live)
-        all.reserved = math.max(all.reserved, first_reserved(part),
-            plans[i].reserved + first.beside + beside.first_reserved)
-    end
-    if all.cells == 0 then all.peak, all.reserved = 0, 0 end
-    return all
-end
-
--- Returns the index of the largest program, among those whose plan a policy chooses where there are any.
-local function largest(list, plans)
-    local best
-    for i, part in ipairs(list) do
-        local chooses, bytes_of = sequence.chooses(part.request), plans[i].reserved + part.beside.reserved
-        local before = best and sequence.chooses(list[best].request)
-        if not best or chooses and not before
-            or chooses == before and bytes_of > plans[best].reserved + list[best].beside.reserved then
-            best = i
-        end
-    end
-    return best
-end
-
-local states = { 'parameter', 'buffer', 'optimizer' }
-local sums = { 'seconds', 'base_seconds', 'nodes', 'instructions', 'recomputed', 'packed', 'lossy', 'moved',
-    'move_seconds', 'stall_seconds', 'activation_bytes', 'residual_count', 'blocks' }
-
---- Returns the numbers of the whole step: maxima of bytes over its programs, and sums of seconds and counts.
--- @param list parts, planned or run
--- @param plans list of the Plan of each
--- @return { peak =, kinds =, at = (of the largest program), reserved =, arena =, host =, disk =, and sums },
--- index of the largest program
--- @within Internal
-function step.totals(list, plans)
-    local all, main = { peak = -1, reserved = 0, arena = 0, host = 0, disk = 0, at = {} }, largest(list, plans)
-    for _, name in ipairs(sums) do all[name] = 0 end
-    for i, p in ipairs(plans) do
-        local beside = list[i].beside
-        if p.peak + beside.live > all.peak then
-            all.peak, all.kinds = p.peak + beside.live, {}
-            for name, value in pairs(p.kinds) do all.kinds[name] = value + beside.kinds[name] end
-        end
-        all.reserved = math.max(all.reserved, p.reserved + beside.reserved)
-        for _, name in ipairs { 'arena', 'host', 'disk' } do all[name] = math.max(all[name], p[name]) end
-        for _, name in ipairs(sums) do all[name] = all[name] + (p[name] or 0) end
-    end
-    for name, value in pairs(plans[main].at) do all.at[name] = value + list[main].beside.live end
-    return all, main
-end
-
--- Returns the Plan of the largest program with the numbers of the whole step.
-local function join(list, plans)
-    local all, main = step.totals(list, plans)
-    local self, beside = plans[main], list[main].beside
-    self.sequence = list
-    if #list == 1 then return self end
-    self.first, self.parts, self.main, self.others = first_of(list, plans), listed(list, plans), main, {}
-    for name, value in pairs(all) do self[name] = value end
-    for _, name in ipairs(states) do self.state = self.state + beside.kinds[name] end
-    self.overhead = self.base_seconds > 0 and self.seconds / self.base_seconds - 1 or 0
-    for i, part in ipairs(list) do
-        if i ~= main then table.insert(self.others, part) end
-    end
-    return self
+    local modes, n = sequence.modes(list)
+    return choose.refusal(limit, least, holders, n == 1 and '' or (', with what the %d programs of the step (%s) '
+        .. 'hold beside each other'):format(n, modes))
 end
 
 -- Plans the programs of a step together. limit: bytes that none of them may exceed, or nil.
@@ -233,32 +133,27 @@ local function plan_all(list, limit)
         if floor_of(list) > limit then error(over(list, limit), 0) end
         for _, part in ipairs(list) do narrow(part, limit) end
     end
-    local plans = {}
-    for i, part in ipairs(list) do
+    for _, part in ipairs(list) do
         local ok, why = errors.pcall(part.program.plan, part.program)
         if not ok then
             if limit and errors.is(why) and why.code == 'budget' then error(over(list, limit), 0) end
             errors.again(why)
         end
-        plans[i] = plan.of(part.program)
     end
-    return join(list, plans)
+    return plan.of(list)
 end
 
 --- Opens the parts of a step for planning.
 -- @param fn function() that returns the loss, or runs a step
 -- @param opts { policy =, budget =, target =, optimizer =, lines = } as of wane.plan
 -- @param what opens messages
--- @param also as of sequence.plan, for function(request, open Program, with): with(request, policy) is the request
--- under another policy (optional)
 -- @return parts, policy or nil
 -- @within Internal
-function step.open(fn, opts, what, also)
+function step.open(fn, opts, what)
     local chosen = require('wane.program.grad').policy { policy = policies.anew(opts.policy), budget = opts.budget }
     local number = target.of(opts.target, what)
-    local function with(request, other) return sequence.with(request, other or chosen, number) end
-    return sequence.plan(step.of(fn, opts, what), what, with, also and function(request, p)
-        return also(request, p, with)
+    return sequence.plan(step.of(fn, opts, what), what, function(request)
+        return sequence.with(request, chosen, number)
     end), chosen
 end
 
@@ -269,10 +164,9 @@ local options = { 'policy', 'budget', 'target', unpack(step.options) }
 -- several run points
 -- @param opts { policy =, budget = (bytes or text), target = (name of a machine, see wane.targets), optimizer = (plans
 -- the training step of the loss, opt:step(loss)), lines = (true: zero_grad, backward and step instead) }
--- @return Plan. For several run points it is the plan of the largest program, with the peak, bytes and seconds of the
--- whole step, and its field `parts` is a printable list of { mode =, peak =, reserved =, beside =, live_beside =,
--- seconds =, policy = (under which that run point keeps the budget by itself) }. When no plan fits the budget, returns
--- nil and an error object with min_budget and holders.
+-- @return Plan, of the whole step. Its field `parts` is a printable list of { mode =, times = (how many run points are
+-- this part), peak =, reserved =, beside =, live_beside =, seconds = (of one of them), policy = (under which it keeps
+-- the budget by itself) }. When no plan fits the budget, returns nil and an error object with min_budget and holders.
 -- @raise 'value' for wrong options, and errors of fn
 -- @usage
 -- local function loss() return model(x):sum() end
@@ -282,14 +176,14 @@ local options = { 'policy', 'budget', 'target', unpack(step.options) }
 -- print(none, why.code, why.min_budget)
 function step.plan(fn, opts)
     opts = plan.check_options(opts, options, 'wane.plan')
-    local parts, chosen = step.open(fn, opts, 'wane.plan')
+    local list, chosen = step.open(fn, opts, 'wane.plan')
     local notes = program.notes()
-    local ok, made = errors.pcall(plan_all, parts, policies.limit_of(chosen))
+    local ok, made = errors.pcall(plan_all, list, policies.limit_of(chosen))
     if ok then
         made.notes = notes
         return made
     end
-    sequence.close(parts)
+    sequence.close(list)
     if errors.is(made) and made.code == 'budget' then return nil, made end
     errors.again(made)
 end

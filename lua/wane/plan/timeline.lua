@@ -15,14 +15,19 @@ local C = binding.C
 local timeline = {}
 
 -- ---- bytes by kind ----------------------------------------------------------------------------------------------
--- Returns a mark where each phase begins. Recomputing begins with the backward and has none of its own.
+-- Returns a mark where each phase begins. Recomputing begins with the backward and has none of its own. Where a phase
+-- begins in several parts, each mark has the number of its part.
 local function marks_of(p)
-    local marks, seen = {}, { recompute = true }
+    local marks, seen, count = {}, {}, {}
     for i, step in ipairs(p:schedule()) do
-        if not seen[step.phase] then
-            seen[step.phase] = true
-            marks[#marks + 1] = { at = i, name = step.phase }
+        local name = step.phase
+        if name ~= 'recompute' and seen[name] ~= step.part then
+            seen[name], count[name] = step.part, (count[name] or 0) + 1
+            marks[#marks + 1] = { at = i, name = name, part = step.part }
         end
+    end
+    for _, mark in ipairs(marks) do
+        if count[mark.name] > 1 then mark.name = mark.name .. ' ' .. mark.part end
     end
     return marks
 end

@@ -5,6 +5,7 @@
 -- @internal wane.plan.torch_graph
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local sequence = require 'wane.program.sequence'
 
 local C, check, raise = binding.C, binding.check, errors.raise
 local tonumber = tonumber
@@ -25,24 +26,26 @@ local function add_states(list, request)
     end
 end
 
---- Returns the graph of a plan with the regions that torch.utils.checkpoint would be given: those marked in the script
--- or made by a policy of units.
--- @param self Plan
--- @param covers_of function(plan, graph) that returns the regions that policies made, and the policies
--- @return graph, with `loss` (its last forward node), `extra` (bytes of each state of optimizers) and `since`
--- @raise 'value' for a plan without a backward; 'unsupported' for plans that regions alone do not describe
-function torch_graph.of(self, covers_of)
-    local p = self.program
-    if p.request.mode ~= 'backward' and p.request.mode ~= 'step' then
+-- Refuses what the accounting does not know: a part without one loss and its backward, or beside another model.
+local function check_part(part, is_alone)
+    if not sequence.chooses(part.request) then
         raise(nil, 'value', 'plan:pytorch: the plan has no backward; plan a function that returns a loss')
     end
-    if #p.request.roots ~= 1 then
+    if #part.request.roots ~= 1 then
         raise(nil, 'unsupported', 'plan:pytorch: %d losses; the accounting of several is not in this version',
-            #p.request.roots)
+            #part.request.roots)
     end
-    local graph = p:graph()
-    graph.since = p.request.since
-    local covers, layers = covers_of(self, graph)
+    if not is_alone and part.kinds_beside.parameter + part.kinds_beside.gradient > 0 then
+        raise(nil, 'unsupported', 'plan:pytorch: the backwards of the step are of several models; the accounting of '
+            .. 'what one holds beside the other is not in this version')
+    end
+end
+
+-- Returns the graph of a part with the regions that torch.utils.checkpoint would be given.
+local function graph_of(part, covers_of)
+    local graph = part.program:graph()
+    graph.since = part.request.since
+    local covers, layers = covers_of(part, graph)
     for _, layer in ipairs(layers) do
         if layer.policy.budget or layer.policy.recipe then
             raise(nil, 'unsupported', 'plan:pytorch: %s chose value by value, torch.utils.checkpoint knows regions '
@@ -62,10 +65,25 @@ function torch_graph.of(self, covers_of)
     if next(covers.parents) then
         raise(nil, 'unsupported', 'plan:pytorch: regions inside regions are not in this version')
     end
-    graph.extra = {}
-    add_states(graph.extra, p.request)
-    for _, part in ipairs(rawget(self, 'others') or {}) do add_states(graph.extra, part.request) end
     return graph
+end
+
+--- Returns the graphs of parts with the regions that torch.utils.checkpoint would be given: those marked in the script
+-- or made by a policy of units.
+-- @param list parts with a backward
+-- @param all parts of the step
+-- @param covers_of function(part, graph) that returns the regions that policies made, and the policies
+-- @return list of graphs, with `loss` (its last forward node), `extra` (bytes of each state of optimizers) and `since`
+-- @raise 'value' for a plan without a backward; 'unsupported' for plans that regions alone do not describe
+function torch_graph.of(list, all, covers_of)
+    local graphs, extra = {}, {}
+    for _, part in ipairs(all) do add_states(extra, part.request) end
+    for i, part in ipairs(list) do
+        check_part(part, #list == 1)
+        graphs[i] = graph_of(part, covers_of)
+        graphs[i].extra = extra
+    end
+    return graphs
 end
 
 return torch_graph

@@ -27,6 +27,14 @@ local kinds = {}
 for kind = 0, C.WN_KIND_COUNT - 1 do kinds[kind] = binding.text(C.wn_kind_name(kind)) end
 program.kinds = kinds
 
+--- Returns bytes by kind as a table: { [name of the kind] = bytes }.
+-- @param array int64_t[9] by WN_KIND
+function program.by_kind(array)
+    local out = {}
+    for kind = 0, #kinds do out[kinds[kind]] = tonumber(array[kind]) end
+    return out
+end
+
 -- A program, which a run point executes. Fields: handle (number), request, policy (of the call, or nil) and fallback
 -- (policy.default when it was opened, or nil).
 local Program = {}
@@ -202,15 +210,34 @@ function Program:reserved()
     return tonumber(summary.reserved)
 end
 
-local first = binding.new('struct wn_first')
+local account = { live_beside = 'live', beside = 'reserved', first_live_beside = 'first_live',
+    first_beside = 'first_reserved', same = 'same', held = 'held' } -- field of a part -> field of struct wn_part
 
---- Returns the cost of making the missing states of an open program.
--- @return { cells = their number, peak =, reserved = bytes of the program that makes them before the first step, beside
--- = bytes of the data that are their first values, held until that program is over }
+--- Notes what the programs of one step hold beside each other, in the sequence under way (struct wn_part).
+-- @param parts list of { program = Program }; each gets live_beside, beside (reserved bytes), kinds_beside,
+-- first_live_beside, first_beside (of the first run), first = { cells = number of missing states, peak =, reserved =
+-- bytes of the program that makes them before the first step, beside = bytes of the data that are their first values,
+-- held until that program is over }, same = number of the first program, from 0, that all of this is equal of, and held
+-- = bytes that are its own now
+-- @return parts
+function program.account(parts)
+    local handles, list = {}, binding.list('struct wn_part', math.max(#parts, 1))
+    for i, part in ipairs(parts) do handles[i] = part.program.handle end
+    check(C.wn_parts(#parts, binding.handles(#parts, handles), list))
+    for i, part in ipairs(parts) do
+        local from = list[i - 1]
+        for name, field in pairs(account) do part[name] = tonumber(from[field]) end
+        part.kinds_beside, part.first = program.by_kind(from.kinds), {}
+        for _, name in ipairs { 'cells', 'peak', 'reserved', 'beside' } do
+            part.first[name] = tonumber(from.first[name])
+        end
+    end
+    return parts
+end
+
+--- Returns the cost of making the missing states of an open program, as the field `first` of a part.
 function Program:first()
-    check(C.wn_first(self.handle, first))
-    return { cells = first.cells, peak = tonumber(first.peak), reserved = tonumber(first.reserved),
-        beside = tonumber(first.beside) }
+    return program.account({ { program = self } })[1].first
 end
 
 -- Returns the bytes that a request would reserve under another policy, at least those that making the missing states
@@ -332,19 +359,12 @@ function program.notes()
 end
 
 --- Calls fn with run points captured instead of run; then puts back the random counter and the gradients.
+-- @param ref Ref of a planned sequence, in which they are noted
 -- @param fn function(...)
 -- @param on_request function(request) that gets every request but reads, which are refused; may be nil
 -- @param ... arguments of fn
 -- @return the results of fn
-function program.planning(fn, on_request, ...)
-    local ref = binding.Ref(binding.id(C.wn_sequence(C.WN_SEQUENCE_PLANNED)))
-    local function restore(ok, ...)
-        C.wn_release(ref.id)
-        ref.id = -1
-        op.new_epoch()
-        if not ok then errors.again((...)) end
-        return ...
-    end
+function program.capture(ref, fn, on_request, ...)
     local function refuse(request)
         if request.mode == 'eval' then
             raise(nil, 'value', 'wane.plan: the function reads a value (item, totable, print, eval) while it is '
@@ -355,10 +375,26 @@ function program.planning(fn, on_request, ...)
             return request.roots[i]
         end } })
     end
+    local function ended(ok, ...)
+        op.new_epoch()
+        if not ok then errors.again((...)) end
+        return ...
+    end
     op.new_epoch()
     notes = {}
-    return restore(errors.pcall(scoped, 'sequence', ref.id, scoped, 'counter', true, scoped, 'capture', refuse,
-        fn, ...))
+    return ended(errors.pcall(scoped, 'sequence', ref.id, scoped, 'counter', true, scoped, 'capture', refuse, fn, ...))
+end
+
+--- Calls program.capture in a sequence of its own.
+function program.planning(fn, on_request, ...)
+    local ref = binding.Ref(binding.id(C.wn_sequence(C.WN_SEQUENCE_PLANNED)))
+    local function ended(ok, ...)
+        C.wn_release(ref.id)
+        ref.id = -1
+        if not ok then errors.again((...)) end
+        return ...
+    end
+    return ended(errors.pcall(program.capture, ref, fn, on_request, ...))
 end
 
 -- ---- looking at the nodes --------------------------------------------------------------------------------------

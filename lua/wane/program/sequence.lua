@@ -6,9 +6,9 @@
 -- `sequence.run` runs them. Both note what the programs hold beside each other (runtime/program/sequence.h), so that
 -- the bytes of a whole step are found in one way.
 --
--- A part is { program = Program, request =, beside = { live, reserved, first_live, first_reserved = bytes that the
--- other programs hold beside it, now and the first time, kinds = of live } }; one that is planned has also = (see
--- sequence.plan) and first = as of Program:first.
+-- A part is { program = Program, request =, points = list of the numbers of its run points, and the fields of
+-- program.account }. Run points that are planned and alike - their programs have the same key and cells, and the same
+-- beside them - are one part, which is bound several times: a micro-batch is planned and listed once.
 -- @internal wane.program.sequence
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -26,29 +26,12 @@ function sequence.need_function(fn, what)
     if type(fn) ~= 'function' then raise(nil, 'value', '%s: expected a function, got %s', what, errors.describe(fn)) end
 end
 
-local function handles_of(parts)
-    local handles = {}
-    for i, part in ipairs(parts) do handles[i] = part.program.handle end
-    return binding.handles(#parts, handles)
-end
-
--- Fills `beside` of the parts, whose sequence is under way.
-local function beside_of(parts)
-    local list = binding.list('struct wn_beside', math.max(#parts, 1))
-    check(C.wn_beside(#parts, handles_of(parts), list))
-    for i, part in ipairs(parts) do
-        local b, kinds = list[i - 1], {}
-        for kind = 0, #program.kinds do kinds[program.kinds[kind]] = tonumber(b.kinds[kind]) end
-        part.beside = { live = tonumber(b.live), reserved = tonumber(b.reserved),
-            first_live = tonumber(b.first_live), first_reserved = tonumber(b.first_reserved), kinds = kinds }
-    end
-end
-
---- Closes the programs of parts.
+--- Closes the programs of parts, and the sequence that they were planned in.
 function sequence.close(parts)
-    for _, part in ipairs(parts) do
-        part.program:close()
-        for _, p in ipairs(part.also or {}) do p:close() end
+    for _, part in ipairs(parts) do part.program:close() end
+    if parts.ref and parts.ref.id >= 0 then
+        C.wn_release(parts.ref.id)
+        parts.ref.id = -1
     end
 end
 
@@ -78,60 +61,91 @@ function sequence.with(request, policy, target)
     return copy
 end
 
---- Returns the modes of all parts as text: 'backward, update'.
+--- Returns the modes of all parts as text: 'backward, 3 x backward, update', and the number of their run points.
 function sequence.modes(parts)
-    local words = {}
-    for i, part in ipairs(parts) do words[i] = part.request.mode end
-    return table.concat(words, ', ')
+    local words, n = {}, 0
+    for i, part in ipairs(parts) do
+        local times = #part.points
+        words[i], n = (times > 1 and times .. ' x ' or '') .. part.request.mode, n + times
+    end
+    return table.concat(words, ', '), n
 end
 
 -- ---- planned -----------------------------------------------------------------------------------------------------
+
+-- Returns the run points as parts: each is put to the first one that it is the same as.
+local function fold(points, ref)
+    local parts = { ref = ref }
+    for i, point in ipairs(points) do
+        if point.same == i - 1 then
+            point.points, parts[#parts + 1] = { i }, point
+        else
+            table.insert(points[point.same + 1].points, i)
+            point.program:close()
+        end
+    end
+    return parts
+end
 
 --- Opens the programs that a function would run. Nothing runs; gradients and states are as before when it returns.
 -- @param fn function() that records a step
 -- @param what opens messages
 -- @param prepare function(request) -> the request to open, with a policy or a target
--- @param also function(request, open Program) -> list of further programs, opened in the same state (optional)
--- @return list of parts in the order in which they would run
-function sequence.plan(fn, what, prepare, also)
+-- @return list of parts in the order in which they would first run
+function sequence.plan(fn, what, prepare)
     sequence.need_function(fn, what)
-    local parts, since = {}, C.wn_serial()
+    local points, since = { ref = binding.Ref(binding.id(C.wn_sequence(C.WN_SEQUENCE_PLANNED))) }, C.wn_serial()
     local function add(request)
         request.since = since
         local p = program.open(prepare(request))
-        parts[#parts + 1] = { program = p, request = request, also = also and also(request, p) }
-        parts[#parts].first = p:first()
+        points[#points + 1] = { program = p, request = p.request }
         check(C.wn_sequence_add(p.handle))
     end
-    local ok, why = errors.pcall(program.planning, function()
+    local ok, why = errors.pcall(program.capture, points.ref, function()
         local result = fn()
-        if #parts == 0 then add(request_for(result, what)) end
-        beside_of(parts)
+        if #points == 0 then add(request_for(result, what)) end
+        program.account(points)
     end, add)
-    if ok then return parts end
-    sequence.close(parts)
+    if ok then return fold(points, points.ref) end
+    sequence.close(points)
     errors.again(why)
 end
 
---- Returns the parts of a function, as requests alone.
+--- Opens a part once more, under another policy, with gradients and states as they are when it runs.
+-- @param parts of sequence.plan
+-- @param part one of them
+-- @param policy to open it under; nil: its own
+-- @return Program, which the caller closes
+function sequence.reopen(parts, part, policy)
+    local id = parts.ref.id
+    check(C.wn_sequence_seek(id, part.points[1] - 1))
+    local ok, p = errors.pcall(scoped, 'sequence', id, program.open,
+        sequence.with(part.request, policy, part.request.target))
+    check(C.wn_sequence_seek(id, -1))
+    if not ok then errors.again(p) end
+    return p
+end
+
+--- Returns the run points of a function, as requests alone.
 -- @return list of requests; request.since: the place in the order of recording where fn was called
 function sequence.requests(fn, what)
-    local parts = sequence.plan(fn, what, function(request) return request end)
+    local parts, list = sequence.plan(fn, what, function(request) return request end), {}
     sequence.close(parts)
-    local list = {}
-    for i, part in ipairs(parts) do list[i] = part.request end
+    for _, part in ipairs(parts) do
+        for _, i in ipairs(part.points) do list[i] = part.request end
+    end
     return list
 end
 
 --- Returns the request of a function that is one run point, or returns a loss.
 -- @raise 'unsupported' with the modes of a function of several run points
 function sequence.only(fn, what)
-    local list = sequence.requests(fn, what)
-    if #list == 1 then return list[1] end
-    local words = {}
-    for i, request in ipairs(list) do words[i] = request.mode end
+    local parts = sequence.plan(fn, what, function(request) return request end)
+    sequence.close(parts)
+    local modes, n = sequence.modes(parts)
+    if n == 1 then return parts[1].request end
     raise(nil, 'unsupported', '%s: the function runs %d programs (%s); here it must be one: return the loss, or use '
-        .. 'opt:step(loss), which has the same bits', what, #list, table.concat(words, ', '))
+        .. 'opt:step(loss), which has the same bits', what, n, modes)
 end
 
 -- ---- run ---------------------------------------------------------------------------------------------------------
@@ -147,16 +161,14 @@ local function preparing(opts)
     end
 end
 
-local summary = binding.new 'struct wn_summary'
+local summary, memory = binding.new 'struct wn_summary', binding.new 'struct wn_memory'
 
 -- Returns the bytes that the device holds and no part of the step owns.
 local function foreign_bytes(parts)
-    local own, memory = binding.new 'int64_t[9]', binding.new 'struct wn_memory'
-    check(C.wn_held(#parts, handles_of(parts), own))
     check(C.wn_summary(parts[1].program.handle, summary))
     check(C.wn_memory_get(summary.device, memory))
     local bytes = tonumber(memory.live)
-    for kind = 0, #program.kinds do bytes = bytes - tonumber(own[kind]) end
+    for _, part in ipairs(parts) do bytes = bytes - part.held end
     return bytes
 end
 
@@ -196,14 +208,15 @@ function sequence.run(fn, what, opts, look)
     local id = binding.id(C.wn_sequence(opts.undone and C.WN_SEQUENCE_UNDONE or C.WN_SEQUENCE_RUN))
     local ref, parts, got = binding.Ref(id), {}, nil
     local function listen(p)
-        if program.sequence() == id then parts[#parts + 1] = { program = p, request = p.request } end
+        if program.sequence() ~= id then return end
+        parts[#parts + 1] = { program = p, request = p.request, points = { #parts + 1 } }
     end
     local counter = opts.undone and C.wn_counter()
     local ok, why = errors.pcall(scoped, 'sequence', id, scoped, 'listen', listen, scoped, 'prepare',
         preparing(opts), function()
             local result = fn()
             if #parts == 0 then run_loss(result, what) end
-            beside_of(parts)
+            program.account(parts)
             got = look(parts, result, foreign_bytes(parts))
         end)
     sequence.close(parts) -- before places of gradients are given up, so that their slab stays at hand
@@ -225,7 +238,7 @@ end
 -- @return the result of look; nil, and nothing ran, for a function that is more or other than one backward
 function sequence.backward(fn, what, policy, look)
     local parts = sequence.plan(fn, what, function(request) return request end)
-    local cells, is_one = {}, #parts == 1 and parts[1].request.mode == 'backward'
+    local cells, is_one = {}, #parts == 1 and #parts[1].points == 1 and parts[1].request.mode == 'backward'
     for i = 0, is_one and C.wn_program_cells(parts[1].program.handle) - 1 or -1 do
         cells[i + 1] = binding.Ref(binding.id(C.wn_program_cell(parts[1].program.handle, i)))
     end

@@ -22,16 +22,6 @@ local function bits_of(number)
     return bit.tohex(tonumber(words[1])) .. bit.tohex(tonumber(words[0]))
 end
 
--- Tells whether a plan keeps every value with all its bits.
-local function is_lossless(planned)
-    local info = binding.new('struct wn_node_info')
-    for i = 0, C.wn_node_count(planned.program.handle) - 1 do
-        binding.check(C.wn_node(planned.program.handle, i, info))
-        if info.decision == C.WN_DECISION_BF16 or info.decision == C.WN_DECISION_INT8 then return false end
-    end
-    return true
-end
-
 -- Calls `build` with the point's values. Returns the function of the step and the optimizer.
 local function built(settings, q)
     binding.check(C.wn_seed(settings.seed))
@@ -53,7 +43,7 @@ local function look(row, fn, optimizer, settings, q)
     local planned, why = step.plan(fn, { policy = q.policy, optimizer = optimizer, lines = settings.lines })
     if planned == nil then error(errors.new('infeasible', tostring(why)), 0) end
     row.recomputed, row.state, row.activations = planned.recomputed, planned.state, planned.activation_bytes
-    row.device, row.lossless = planned.device, is_lossless(planned)
+    row.device, row.lossless = planned.device, planned.lossy == 0
 end
 
 -- Returns the kinds that have bytes.

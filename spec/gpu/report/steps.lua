@@ -84,7 +84,7 @@ end
 
 -- Predicts one step; plan: of the step for the target h200.
 local function predict(rows, name, plan, flops)
-    local step, program = binding.new 'struct wn_step', plan.program.handle
+    local step, program = binding.new 'struct wn_step', plan.parts[1].program.handle
     local own, library, roofline, unknown = 0, 0, 0, 0
     for i = 0, C.wn_step_count(program) - 1 do
         binding.check(C.wn_step(program, i, step))
