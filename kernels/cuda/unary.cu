@@ -172,7 +172,7 @@ template <class T> struct unary_within {
     uint64_t *report;
     template <int M> __device__ __forceinline__ void run(int64_t at) const
     {
-        T y[M];
+        typename wn__number<T>::type y[M];
         wn__get(x + at, y);
         for (int v = 0; v < M; v++)
             if (!(y[v] >= least && y[v] <= most)) wn__report(report, at + v, __float_as_int((float)y[v]));
@@ -206,7 +206,11 @@ wn_kernel_fn wn__cuda_unary_kernel(const struct wn_desc *d)
 
 wn_kernel_fn wn__cuda_finite_kernel(const struct wn_desc *d)
 {
-    int32_t t = d->in[0].dtype;
-    if (d->op == WN_OP_WITHIN) return t == WN_F32 ? within_start<float> : t == WN_F64 ? within_start<double> : NULL;
-    return t == WN_F32 || t == WN_F64 || t == WN_BF16 ? finite_start : NULL;
+    int32_t is_within = d->op == WN_OP_WITHIN;
+    switch (d->in[0].dtype) {
+    case WN_F32: return is_within ? within_start<float> : finite_start;
+    case WN_F64: return is_within ? within_start<double> : finite_start;
+    case WN_BF16: return is_within ? within_start<wn_bf16> : finite_start;
+    default: return NULL;
+    }
 }

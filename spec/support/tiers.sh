@@ -29,9 +29,8 @@ apart_nojit='cuda[a-z_]* onednn[a-z_]*'
 apart_stress='cuda[a-z_]* onednn[a-z_]* arguments gpt zoo'
 apart_asan='onednn_conv gpt zoo'
 
-# Prints the files that a way runs. third: a number, and each third file from there on, and of the files named behind it
-# those that the way has.
-files_of_way() { # way, third or '', files
+# Prints the files that a way runs. third: a number, and each third file from there on.
+files_of_way() { # way, third or nothing
     case $1 in
         nojit) without="$apart $apart_nojit" ;;
         stress) without="$apart $apart_stress" ;;
@@ -39,13 +38,7 @@ files_of_way() { # way, third or '', files
         *) without='none' ;;
     esac
     all=$(ls spec/*_spec.lua | grep -Ev "^spec/($(echo $without | tr ' ' '|'))_spec")
-    third=$2
-    shift 2
-    if [ -z "$third" ]; then
-        echo "$all"
-    else
-        { echo "$all" | awk "(NR + $third) % 3 == 0"; for file in "$@"; do echo "$all" | grep -x "$file"; done; } | sort -u
-    fi
+    echo "$all" | awk -v third="$2" 'third == "" || (NR + third) % 3 == 0'
 }
 
 # ---- turns of make check --------------------------------------------------------------------------------------------
@@ -85,9 +78,10 @@ every() { # way
     esac
 }
 
-# Prints what the sanitizers run: a third of the files, and at most 12 about C files that the commit changed, or the
-# working tree. Where there is no commit before, as in a clone of the last one alone, the third is all.
+# Prints what the sanitizers run: a third of the files, but those of CUDA, whose device the plain way runs; and at most 12
+# about C files that the commit changed, or the working tree. Where there is no commit before, as in a clone of the last
+# one alone, the third is all.
 asan_files() {
-    echo "third=$turn"
-    git diff --name-only HEAD~1 2>/dev/null | ${LUAJIT:-luajit} spec/support/touched.lua | head -n 12
+    touched=$(git diff --name-only HEAD~1 2>/dev/null | ${LUAJIT:-luajit} spec/support/touched.lua | head -n 12)
+    { files_of_way asan "$turn" | grep -v '^spec/cuda'; files_of_way asan | grep -xF "$touched"; } | sort -u
 }
