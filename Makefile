@@ -85,7 +85,7 @@ help:
 	@echo 'make repl       a prompt'
 	@echo 'make test       lint and the specs that find most, in at most 3 minutes; the last line counts them'
 	@echo '                SPEC=spec/op_spec.lua runs that file alone'
-	@echo 'make check      what every change must pass, in at most 15 minutes: all specs, lint, the doc build; some under'
+	@echo 'make check      what every change must pass, in at most 15 minutes: specs, lint, the doc build; some under'
 	@echo '                sanitizers; by turns without the JIT, under collector stress, for aarch64, on the simulated GPU, a fuzz'
 	@echo 'make check-all  everything, in every way, mutants, ten minutes of fuzz'
 	@echo 'make lint format asan doc bench mutants  parts of it, and what takes longer'

@@ -39,7 +39,9 @@ describe('the bundle for a machine with a GPU', function()
     end)
 
     it('passes every check on the simulated device, where numbers are not judged', function()
-        local text, code = check '--small'
+        -- The specs in the bundle run beside it too; one of them tells that the bundle can run them.
+        local text, code = check(helper.is_long and '--small'
+            or ("--small --only '%s,spec exact'"):format(table.concat(NAMES, ',')))
         assert.equal(0, code, text)
         assert.truthy(text:find('\n%d+ passed, 0 failed, 0 aims reached, 0 missed, %d+ not judged\n'), text)
         local file = assert(io.open(out .. '/report/report.json'))

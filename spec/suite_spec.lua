@@ -116,6 +116,20 @@ describe('the tiers', function()
         assert.equal(15, n) -- each of five ways with each third
     end)
 
+    it('run every file in the plain way within three turns, and most in each', function()
+        local all, seen, n = tiers 'files_of_way plain', {}, 0
+        for turn = 0, 2 do
+            local files = tiers('plain_files', 'WANE_TURN=' .. turn)
+            assert.is_true(#files > 0.9 * #all)
+            for _, file in ipairs(files) do
+                n = n + (seen[file] and 0 or 1)
+                seen[file] = true
+            end
+        end
+        assert.equal(#all, n)
+        for _, name in ipairs(tiers 'printf "%s\n" $rarely') do assert.is_true(exists('spec/' .. name .. '_spec.lua'), name) end
+    end)
+
     it('find the specs of changed C files, and cope with a tree without history', function()
         local function touched(paths)
             return table.concat(helper.lines(("printf '%s' | ${LUAJIT:-luajit} spec/support/touched.lua"):format(

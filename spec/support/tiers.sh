@@ -78,10 +78,21 @@ every() { # way
     esac
 }
 
-# Prints what the sanitizers run: a third of the files, but those of CUDA, whose device the plain way runs; and at most 12
-# about C files that the commit changed, or the working tree. Where there is no commit before, as in a clone of the last
-# one alone, the third is all.
+# These try what few commits change for many seconds: kernels of each class of processors, the simulated device itself, and
+# plans of many graphs against all others. In two turns of three they run only if the commit is about them.
+rarely='product product_update neon classes onednn onednn_conv cudasim cuda_orders cuda_bundle keys words optimum size'
+
+# Prints the files, at most 12, that are about files which the commit changed, or the working tree; none where there is no
+# commit before, as in a clone of the last one alone.
+touched() {
+    git diff --name-only HEAD~1 2>/dev/null | ${LUAJIT:-luajit} spec/support/touched.lua | head -n 12
+}
+
+# Prints what the plain way runs, and what the sanitizers run: a third of their files, but none of CUDA, whose device the
+# plain way runs. Both have what is touched.
+plain_files() {
+    { files_of_way plain | grep -Ev "^spec/($(echo $rarely | tr ' ' '|'))_spec"; files_of_way plain "$turn"; touched; } | sort -u
+}
 asan_files() {
-    touched=$(git diff --name-only HEAD~1 2>/dev/null | ${LUAJIT:-luajit} spec/support/touched.lua | head -n 12)
-    { files_of_way asan "$turn" | grep -v '^spec/cuda'; files_of_way asan | grep -xF "$touched"; } | sort -u
+    { files_of_way asan "$turn" | grep -v '^spec/cuda'; files_of_way asan | grep -xF "$(touched)"; } | sort -u
 }
