@@ -10,6 +10,7 @@
 local binding = require 'wane.ffi'
 local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
+local misspelt = require 'wane.module.misspelt'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
 local walking = require 'wane.module.walk'
@@ -420,12 +421,8 @@ local ELSEWHERE = {
     named_children = 'm:children()', clone = 'a second instance and other:load_state_dict(m:state_dict())',
 }
 
--- A field that no module has is nil, as a field of any table; the name of a method elsewhere says what to write.
-setmetatable(Module, { __index = function(_, name)
-    local way = ELSEWHERE[name]
-    return way and function(m)
-        raise(nil, 'value', "%s has no method '%s'; write %s", is(m) and module.type(m) or 'a module', name, way)
-    end or nil
-end })
+setmetatable(Module, { __index = misspelt.index(Module, function(m)
+    return is(m) and module.type(m) or 'a module'
+end, 2, ELSEWHERE) })
 
 return module

@@ -12,6 +12,7 @@ local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local grad = require 'wane.program.grad'
 local groups = require 'wane.optim.groups'
+local misspelt = require 'wane.module.misspelt'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
 local scoped = require 'wane.scoped'
@@ -419,5 +420,6 @@ end
 local class = Optimizer.class -- no method
 errors.strict(Optimizer, 'opt:%s(...)', groups.is_optimizer)
 Optimizer.class = class
+setmetatable(Optimizer, { __index = misspelt.index(Optimizer, function(o) return o._class.name end, 3) })
 
 return Optimizer

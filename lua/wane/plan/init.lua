@@ -27,6 +27,7 @@ local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local display = require 'wane.plan.display'
 local errors = require 'wane.errors'
+local misspelt = require 'wane.module.misspelt'
 local parts = require 'wane.plan.parts'
 local plot = require 'wane.report.plot'
 local phase = require 'wane.plan.phase'
@@ -57,6 +58,7 @@ local function costs_text(s, target)
 end
 
 Plan.__index = Plan
+setmetatable(Plan, { __index = misspelt.index(Plan, function() return 'a plan' end, 2) })
 
 local states = { 'parameter', 'buffer', 'optimizer', 'gradient' }
 
