@@ -7,7 +7,6 @@
 -- @internal wane.plan.applications
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local phase = require 'wane.plan.phase'
 local spread = require 'wane.report.spread'
 local table_ = require 'wane.report.table'
 
@@ -51,7 +50,7 @@ end
 --- Adds the instructions of a program that ran with timing.
 -- @param p Program
 function Collector:take(p)
-    local handle, phase_of = p.handle, phase.reader(p)
+    local handle, phase_of = p.handle, p:phases()
     for i = 0, C.wn_step_count(handle) - 1 do
         local seconds = C.wn_step_seconds(handle, i)
         check(C.wn_step(handle, i, step))

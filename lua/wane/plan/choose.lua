@@ -79,38 +79,13 @@ local function holders_of(p)
     return list
 end
 
--- Plans a request as the point that reserves the fewest bytes.
-local function smallest(request)
-    local p = program.open(request)
-    if C.wn_is_planned(p.handle) == 0 then
-        local _, list = nil, choose.points_of(p)
-        check(C.wn_choose(p.handle, #list - 1))
-        check(C.wn_plan(p.handle))
-    end
-    return plan.alone(p)
-end
-
--- ---- bytes of the first step --------------------------------------------------------------------------------
-
---- Returns the bytes that a step needs in its first run too. The program that makes the missing states takes
--- first.reserved bytes and runs before the plan; the data that states begin as, first.beside bytes, is held until the
--- first step is over.
--- @param first of Program:first
--- @param reserved bytes that the plan reserves
-function choose.with_first(first, reserved)
-    return math.max(reserved + first.beside, first.reserved)
-end
-
 -- ---- choosing ----------------------------------------------------------------------------------------------
 -- Makes the error of a budget that no plan of a step of one program fits.
 local function infeasible(self, limit, least, first)
     if first.reserved == least then
         return choose.refusal_of_first(limit, least, first.cells)
     end
-    local copy = {}
-    for key, value in pairs(self.request) do copy[key] = value end
-    copy.policy = require('wane.policy').least()
-    return choose.refusal(limit, least, holders_of(smallest(copy)), '')
+    return choose.refusal(limit, least, choose.holders(self), '')
 end
 
 --- Makes the error of a budget that making the states of a step exceeds.
@@ -161,7 +136,7 @@ end
 function choose.within(self, limit)
     local list = choose.points_of(self)
     local first = self.first_run or self:first() -- of a part of a step as the parts before it leave the states
-    local least = choose.with_first(first, list[#list].reserved)
+    local least = math.max(list[#list].reserved + first.beside, first.reserved)
     for i, p in ipairs(least <= limit and list or {}) do
         if p.reserved + first.beside <= limit then return check(C.wn_choose(self.handle, i - 1)) end
     end

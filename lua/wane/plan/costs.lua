@@ -11,6 +11,7 @@ local costs_file = require 'wane.plan.costs_file'
 local op = require 'wane.tensor.op'
 local program = require 'wane.program'
 local progress = require 'wane.report.progress'
+local sequence = require 'wane.program.sequence'
 local system = require 'wane.system'
 local table_ = require 'wane.report.table'
 local target = require 'wane.plan.target'
@@ -173,10 +174,7 @@ end
 -- Returns the roofline of fn's step in seconds, or nil where the rates of its device were not measured.
 local function roofline_of(request, policy)
     if not read(costs.file())[word('machine', measured_device())] then return nil end
-    local copy = {}
-    for key, value in pairs(request) do copy[key] = value end
-    if policy ~= nil then copy.policy = policy end
-    local p = program.open(copy):plan()
+    local p = program.open(program.under(request, policy)):plan()
     local seconds = C.wn_roofline(p.handle)
     p:close()
     return seconds
@@ -200,23 +198,16 @@ end
 -- print(made:by('op').total.share) --> 1
 function costs.profile(fn, opts)
     opts = errors.check_options(opts, { 'steps', 'policy', 'keep', 'anyway' }, 'wane.profile')
-    for _, name in ipairs { 'keep', 'anyway' } do
-        if opts[name] ~= nil and type(opts[name]) ~= 'boolean' then
-            raise(nil, 'value', 'wane.profile: %s must be true or false, got %s', name, errors.describe(opts[name]))
-        end
-    end
-    if type(fn) ~= 'function' then
-        raise(nil, 'value', 'wane.profile: expected a function, got %s', errors.describe(fn))
-    end
+    errors.check_flags(opts, { 'keep', 'anyway' }, 'wane.profile')
+    sequence.need_function(fn, 'wane.profile')
     costs.load()
     local steps = opts.steps and errors.count(opts.steps, 'wane.profile: steps', 1, errors.MOST_STEPS)
     local file, none = nil, 'keep = false'
     if opts.keep ~= false then file, none = costs_file.ready() end
-    local requests = require('wane.program.sequence').requests
-    local list_of, profile = requests(fn, 'wane.profile'), require 'wane.plan.profile'
-    local mode = #list_of == 1 and list_of[1].mode or 'several'
+    local requests, profile = sequence.requests(fn, 'wane.profile'), require 'wane.plan.profile'
+    local mode = #requests == 1 and requests[1].mode or 'several'
     local seconds, list, why = profile.take(fn, mode, steps, opts.policy, function()
-        local again = requests(fn, 'wane.profile')
+        local again = sequence.requests(fn, 'wane.profile')
         return #again == 1 and roofline_of(again[1], opts.policy) or nil
     end)
     setmetatable(list, Profile)

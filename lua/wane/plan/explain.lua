@@ -39,26 +39,25 @@ Report.__index = Report
 --- Finds the peak of a plan and the values that are alive there.
 -- @param p Plan
 -- @return { bytes =, step = index of the instruction, 0 before the first one, op =, path =, phase =, kinds = { name =
--- bytes }, values = list of { what =, op =, path =, kind =, bytes = } }; `values` are those that the step makes,
--- largest first
+-- bytes }, values = list of { what =, op =, path =, kind =, bytes =, from =, to = instructions between which its
+-- allocation lives } }; `values` are those that the step makes, largest first
 -- @within Internal
 function explain.peak(p)
-    local steps, alive, at, kinds = p:schedule(), {}, 0, nil
-    local most = -1
+    local steps, made, values, at, kinds, most = p:schedule(), {}, {}, 0, nil, -1
     for i, row in ipairs(p:kinds_over_time()) do
         if row.live > most then most, at, kinds = row.live, i - 1, row end
     end
-    for i = 1, at do
-        local s = steps[i]
+    for i, s in ipairs(steps) do
+        local v = made[s.store]
         if s.is_free then
-            alive[s.store] = nil
-        elseif s.copy >= 0 and s.bytes > 0 and s.counts then
-            alive[s.store] = { what = s.path ~= '' and s.path .. ' ' .. s.op or s.op, op = s.op, path = s.path,
-                kind = s.kind, bytes = s.bytes }
+            if v and i > at then v.to, values[#values + 1] = i, v end
+            made[s.store] = nil
+        elseif i <= at and s.copy >= 0 and s.bytes > 0 and s.counts then -- successive values may have one allocation
+            made[s.store] = { what = s.path ~= '' and s.path .. ' ' .. s.op or s.op, op = s.op, path = s.path,
+                kind = s.kind, bytes = s.bytes, from = v and v.from or i, to = #steps }
         end
     end
-    local values = {}
-    for _, v in pairs(alive) do values[#values + 1] = v end
+    for _, v in pairs(made) do values[#values + 1] = v end
     table.sort(values, function(a, b)
         if a.bytes ~= b.bytes then return a.bytes > b.bytes end
         return a.what < b.what

@@ -30,7 +30,6 @@ local errors = require 'wane.errors'
 local misspelt = require 'wane.module.misspelt'
 local parts = require 'wane.plan.parts'
 local plot = require 'wane.report.plot'
-local phase = require 'wane.plan.phase'
 local program = require 'wane.program'
 local sequence = require 'wane.program.sequence'
 local tensor = require 'wane.tensor'
@@ -191,7 +190,7 @@ end
 function Plan:schedule()
     local items, first_store = {}, 0
     for number, part in ipairs(self.parts) do
-        local step, most, phase_of = binding.new('struct wn_step'), -1, phase.reader(part.program)
+        local step, most, phase_of = binding.new('struct wn_step'), -1, part.program:phases()
         for i = 0, C.wn_step_count(part.program.handle) - 1 do
             check(C.wn_step(part.program.handle, i, step))
             most = math.max(most, step.store)

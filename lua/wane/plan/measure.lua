@@ -46,24 +46,17 @@ local measure = {}
 local Result = {}
 Result.__index = Result
 
-local instants = { 'before', 'after_forward', 'peak_forward', 'peak_backward', 'after' }
-
 function Result.__tostring(r)
-    local rows = {
-        { 'peak', bytes.exact(r.predicted_peak), bytes.exact(r.peak), bytes.exact(r.peak - r.predicted_peak) },
-        { 'reserved', bytes.exact(r.predicted_reserved), bytes.exact(r.reserved),
-            bytes.exact(r.reserved - r.predicted_reserved) },
-    }
-    for _, name in ipairs(instants) do
-        rows[#rows + 1] = { name:gsub('_', ' '), bytes.exact(r.predicted_at[name]), bytes.exact(r.at[name]),
-            bytes.exact(r.at[name] - r.predicted_at[name]) }
+    local rows = {}
+    local function add(name, predicted, got)
+        rows[#rows + 1] = { name, bytes.exact(predicted), bytes.exact(got), bytes.exact(got - predicted) }
     end
+    add('peak', r.predicted_peak, r.peak)
+    add('reserved', r.predicted_reserved, r.reserved)
+    for _, name in ipairs(parts.instants) do add((name:gsub('_', ' ')), r.predicted_at[name], r.at[name]) end
     for kind = 0, #program.kinds do
         local name = program.kinds[kind]
-        if r.kinds[name] > 0 or r.predicted_kinds[name] > 0 then
-            rows[#rows + 1] = { name, bytes.exact(r.predicted_kinds[name]), bytes.exact(r.kinds[name]),
-                bytes.exact(r.kinds[name] - r.predicted_kinds[name]) }
-        end
+        if r.kinds[name] > 0 or r.predicted_kinds[name] > 0 then add(name, r.predicted_kinds[name], r.kinds[name]) end
     end
     local loss = r.loss and ('%.9g'):format(r.loss) or 'not a number of the step'
     return ('%d steps (%d warmup%s), median %.4g s a step, %.4g s in its programs, loss %s\n%s\n'):format(r.steps,

@@ -13,9 +13,8 @@ local table_ = require 'wane.report.table'
 local C, check = binding.C, binding.check
 local tonumber = tonumber
 
-local parts = {}
+local parts = { instants = { 'before', 'after_forward', 'peak_forward', 'peak_backward', 'after' } }
 
-local instants = { 'before', 'after_forward', 'peak_forward', 'peak_backward', 'after' }
 local maxima = { 'arena', 'host', 'disk', 'lent' }
 local counts = { 'activation_bytes', 'nodes', 'instructions', 'recomputed', 'packed', 'lossy', 'blocks',
     'residual_count' }
@@ -25,7 +24,7 @@ local sums = { 'seconds', 'base_seconds', 'measured_seconds', 'moved', 'move_sec
 -- @param array int64_t[5] of wn_summary or wn_measured
 function parts.by_instant(array)
     local out = {}
-    for i, name in ipairs(instants) do out[name] = tonumber(array[i - 1]) end
+    for i, name in ipairs(parts.instants) do out[name] = tonumber(array[i - 1]) end
     out.after_backward = out.after
     return out
 end

@@ -114,9 +114,9 @@ function step.least(list)
     return least
 end
 
--- Makes the error of a budget that the step cannot keep.
-local function over(list, limit)
-    local least, holders, first = step.least(list), {}, nil
+-- Makes the error of a budget that the step cannot keep. why: that of a part, or nil.
+local function over(list, limit, why)
+    local least, holders, first = step.least(list), why and why.holders or {}, nil
     for _, part in ipairs(list) do
         if parts.first_reserved(part) == least then first = part end
         if is_open(list, part) and #holders == 0 then holders = choose.holders(part.program) end
@@ -136,7 +136,7 @@ local function plan_all(list, limit)
     for _, part in ipairs(list) do
         local ok, why = errors.pcall(part.program.plan, part.program)
         if not ok then
-            if limit and errors.is(why) and why.code == 'budget' then error(over(list, limit), 0) end
+            if limit and errors.is(why) and why.code == 'budget' then error(over(list, limit, why), 0) end
             errors.again(why)
         end
     end

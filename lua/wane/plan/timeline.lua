@@ -6,6 +6,7 @@
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
+local explain = require 'wane.plan.explain'
 local json = require 'wane.report.json'
 local plot = require 'wane.report.plot'
 local program = require 'wane.program'
@@ -33,15 +34,14 @@ local function marks_of(p)
 end
 
 -- Returns the mark of the peak: the middle of its instruction, the bytes and where they are.
-local function peak_of(p)
-    local peak = require('wane.plan.explain').peak(p)
+local function mark_of(peak)
     local place = peak.step > 0 and (', instruction %d: %s%s'):format(peak.step, peak.op, peak.path ~= '' and ' of '
         .. peak.path or '') or ', before the first instruction'
     return { at = peak.step + 0.5, value = peak.bytes / 2 ^ 20, name = 'peak ' .. bytes.text(peak.bytes) .. place }
 end
 
 -- Returns the chart of live MiB by kind over the instructions, with marks of phases and of the peak.
-local function chart_of(p)
+local function chart_of(p, peak)
     local rows, series, number = p:kinds_over_time(), {}, {}
     for kind = 0, #program.kinds do
         local name, values, most = program.kinds[kind], {}, 0
@@ -55,37 +55,7 @@ local function chart_of(p)
         end
     end
     return { title = ('live bytes over the instructions of a step, peak %s'):format(bytes.text(p.peak)), unit = 'MiB',
-        x = 'instruction', marks = marks_of(p), peak = peak_of(p), series = series, number = number }
-end
-
--- Returns the lifetimes of the values alive at the peak, largest first: list of { from =, to = (instructions), bytes =,
--- kind =, name = }.
-local function lives_at_peak(p)
-    local steps, made, last, lives = p:schedule(), {}, {}, {}
-    local peak = require('wane.plan.explain').peak(p)
-    local function finish(store, to)
-        local from = made[store]
-        if from and from <= peak.step and to >= peak.step then
-            local s = steps[last[store]] -- successive values may have one allocation
-            lives[#lives + 1] = { from = from, to = to, bytes = s.bytes, kind = s.kind,
-                name = ('%s%s, %s'):format(s.op, s.path ~= '' and ' ' .. s.path or '', bytes.text(s.bytes)) }
-        end
-        made[store] = nil
-    end
-    for i, s in ipairs(steps) do
-        if s.is_free then
-            finish(s.store, i)
-        elseif s.copy >= 0 and s.bytes > 0 and s.counts then
-            made[s.store] = made[s.store] or i
-            if i <= peak.step then last[s.store] = i end
-        end
-    end
-    for store = 0, #steps * 2 do finish(store, #steps) end
-    table.sort(lives, function(a, b)
-        if a.bytes ~= b.bytes then return a.bytes > b.bytes end
-        return a.from < b.from
-    end)
-    return lives
+        x = 'instruction', marks = marks_of(p), peak = mark_of(peak), series = series, number = number }
 end
 
 local MOST = 24 -- lifetimes drawn below the areas, at most
@@ -94,11 +64,17 @@ local MOST = 24 -- lifetimes drawn below the areas, at most
 -- @param p Plan
 -- @return text
 function timeline.svg(p)
-    local chart, lives = chart_of(p), lives_at_peak(p)
+    local peak = explain.peak(p)
+    local chart, lives = chart_of(p, peak), peak.values
+    table.sort(lives, function(a, b)
+        if a.bytes ~= b.bytes then return a.bytes > b.bytes end
+        return a.from < b.from
+    end)
     chart.bars = {}
     for i = 1, math.min(MOST, #lives) do
         local life = lives[i]
-        chart.bars[i] = { from = life.from, to = life.to + 1, name = life.name, group = chart.number[life.kind] or 1 }
+        chart.bars[i] = { from = life.from, to = life.to + 1, group = chart.number[life.kind] or 1,
+            name = ('%s%s, %s'):format(life.op, life.path ~= '' and ' ' .. life.path or '', bytes.text(life.bytes)) }
     end
     chart.bars_title = #lives > MOST and ('largest %d of %d values alive at the peak'):format(MOST, #lives)
         or 'values alive at the peak'
@@ -117,7 +93,7 @@ function Text.__tostring(t) return t.text end
 function timeline.terminal(p, opts)
     opts = errors.check_options(opts, { 'columns', 'rows', 'braille' }, 'plan:plot')
     for _, name in ipairs { 'columns', 'rows' } do errors.count(opts[name] or 2, 'plan:plot: ' .. name, 2, 1000) end
-    return setmetatable({ text = plot.terminal_areas(chart_of(p), opts) }, Text)
+    return setmetatable({ text = plot.terminal_areas(chart_of(p, explain.peak(p)), opts) }, Text)
 end
 
 -- ---- a trace ----------------------------------------------------------------------------------------------------

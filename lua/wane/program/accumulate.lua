@@ -39,9 +39,7 @@ return function(fn, opts)
     end
     opts = errors.check_options(opts, { 'micro', 'mean', 'policy', 'budget' }, what)
     local n = errors.count(opts.micro, what .. ': micro', 1, 65536)
-    if opts.mean ~= nil and type(opts.mean) ~= 'boolean' then
-        raise(nil, 'value', '%s: mean must be true or false, got %s', what, errors.describe(opts.mean))
-    end
+    errors.check_flags(opts, { 'mean' }, what)
     local scale = opts.mean ~= false and 1 / n or nil
     local total
     for i = 1, n do

@@ -203,6 +203,22 @@ for code = 0, 31 do
     if word == 'oom' then oom_code = code end
 end
 
+--- Returns a function that is given the phases of the program's instructions as numbers, in their order, and returns
+-- their names. Without an optimizer there is no update: what writes a gradient or a running statistic belongs to the
+-- phase around it.
+function Program:phases()
+    local around, has_optimizer = 'forward', #(self.request.updates or {}) > 0
+    return function(number)
+        local name = phases[number]
+        if name ~= 'update' or has_optimizer then
+            around = name
+        elseif around == 'recompute' then
+            around = 'backward'
+        end
+        return around
+    end
+end
+
 --- Returns the bytes that the plan of a planned program reserves.
 function Program:reserved()
     local summary = binding.new('struct wn_summary')
@@ -240,13 +256,18 @@ function Program:first()
     return program.account({ { program = self } })[1].first
 end
 
+--- Returns a copy of a request under a policy; nil: its own.
+function program.under(request, policy_)
+    local copy = {}
+    for key, value in pairs(request) do copy[key] = value end
+    if policy_ ~= nil then copy.policy = policy_ end
+    return copy
+end
+
 -- Returns the bytes that a request would reserve under another policy, at least those that making the missing states
 -- takes, and the bytes of the data that are their first values; nil when it cannot be planned.
 local function reserved_under(request, name)
-    local copy = {}
-    for key, value in pairs(request) do copy[key] = value end
-    copy.policy = name
-    local p = program.open(copy)
+    local p = program.open(program.under(request, name))
     local ok, found = pcall(function()
         local made = p:first()
         return { bytes = math.max(p:plan():reserved(), made.reserved - made.beside), beside = made.beside }

@@ -54,9 +54,7 @@ end
 
 --- Returns a copy of a request under a policy and for a target. Updates and assignments keep their policy.
 function sequence.with(request, policy, target)
-    local copy = {}
-    for key, value in pairs(request) do copy[key] = value end
-    if policy ~= nil and request.mode ~= 'update' and request.mode ~= 'assign' then copy.policy = policy end
+    local copy = program.under(request, request.mode ~= 'update' and request.mode ~= 'assign' and policy or nil)
     copy.target = target
     return copy
 end
@@ -135,17 +133,6 @@ function sequence.requests(fn, what)
         for _, i in ipairs(part.points) do list[i] = part.request end
     end
     return list
-end
-
---- Returns the request of a function that is one run point, or returns a loss.
--- @raise 'unsupported' with the modes of a function of several run points
-function sequence.only(fn, what)
-    local parts = sequence.plan(fn, what, function(request) return request end)
-    sequence.close(parts)
-    local modes, n = sequence.modes(parts)
-    if n == 1 then return parts[1].request end
-    raise(nil, 'unsupported', '%s: the function runs %d programs (%s); here it must be one: return the loss, or use '
-        .. 'opt:step(loss), which has the same bits', what, n, modes)
 end
 
 -- ---- run ---------------------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ end
 function point.run(settings, q)
     local seed, counter = C.wn_seed_get(), C.wn_counter()
     local row = { n = q.number, point = q.description, script = settings.script, status = 'ok',
-        threads = measure.threads() }
+        threads = C.wn_threads() }
     row.date = os.date '!%Y-%m-%dT%H:%M:%SZ'
     local fine, why = errors.pcall(fill, row, settings, q)
     C.wn_seed(seed)
