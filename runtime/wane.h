@@ -266,6 +266,8 @@ WN_API void wn_counter_set(uint64_t next);
 WN_API int32_t wn_scope(int32_t parent, const char *name, const char *type, int32_t variant);
 /* Sets the scope of nodes recorded from now on and returns the one before; an id that is none changes nothing. */
 WN_API int32_t wn_scope_set(int32_t scope);
+/* Returns where that id is kept, for a caller that sets it often: it writes ids of wn_scope there and nothing else. */
+WN_API int32_t *wn_scope_here(void);
 /* Returns the id of a new region inside another (0: none): its values are recomputed for the backward. */
 WN_API int32_t wn_region_new(int32_t parent, const char *name);
 /* Sets the region of nodes recorded from now on (0: none) and returns the one before; an id that is none changes

@@ -45,14 +45,18 @@ local function is_users(info)
     return info.what ~= 'C' and info.source:sub(1, #here) ~= here and info.currentline >= 0
 end
 
+local others = setmetatable({}, { __mode = 'k' }) -- function that was found to be none of the user's -> true
+
 --- Returns 'file:line' of the innermost frame outside the library, or nil when there is none.
 -- @param level number of frames above the caller that are skipped (default 1)
 function errors.where(level)
     level = (level or 1) + 1
     while true do
-        local info = debug.getinfo(level, 'Sl')
-        if not info then return nil end
-        if is_users(info) then return info.short_src .. ':' .. info.currentline end
+        local frame = debug.getinfo(level, 'f')
+        if not frame then return nil end
+        local info = not others[frame.func] and debug.getinfo(level, 'Sl')
+        if info and is_users(info) then return info.short_src .. ':' .. info.currentline end
+        others[frame.func] = true
         level = level + 1
     end
 end

@@ -342,6 +342,11 @@ int32_t wn_scope_set(int32_t scope)
     return before;
 }
 
+int32_t *wn_scope_here(void)
+{
+    return &wn__here.scope;
+}
+
 int32_t wn_region_new(int32_t parent, const char *name)
 {
     if (wn__thread_check() != WN_OK) return -WN_VALUE;

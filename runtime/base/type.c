@@ -13,34 +13,15 @@
 
 enum { TEXTS = 8, TEXT_BYTES = 224 };
 
-static const struct {
-    const char *name;
-    int64_t size;
-    int32_t is_float;
-} dtypes[] = {
+const struct wn__dtype wn__dtypes[] = {
     [WN_F32] = {"f32", 4, 1}, [WN_F64] = {"f64", 8, 1},   [WN_I32] = {"i32", 4, 0}, [WN_U8] = {"u8", 1, 0},
     [WN_I8] = {"i8", 1, 0},   [WN_BF16] = {"bf16", 2, 1}, [WN_F16] = {"f16", 2, 1},
 };
-_Static_assert(sizeof dtypes / sizeof dtypes[0] == WN_DTYPE_COUNT, "one row a dtype");
-
-static int32_t is_known(int32_t dtype)
-{
-    return dtype >= 0 && dtype < WN_DTYPE_COUNT;
-}
-
-int64_t wn__dtype_size(int32_t dtype)
-{
-    return is_known(dtype) ? dtypes[dtype].size : 0;
-}
+_Static_assert(sizeof wn__dtypes / sizeof wn__dtypes[0] == WN_DTYPE_COUNT, "one row a dtype");
 
 const char *wn__dtype_name(int32_t dtype)
 {
-    return is_known(dtype) ? dtypes[dtype].name : "unknown";
-}
-
-int32_t wn__dtype_is_float(int32_t dtype)
-{
-    return is_known(dtype) && dtypes[dtype].is_float;
+    return wn__dtype_is(dtype) ? wn__dtypes[dtype].name : "unknown";
 }
 
 int32_t wn__shape_equal(const struct wn_type *a, const struct wn_type *b)
@@ -89,11 +70,11 @@ int32_t wn__add(int64_t a, int64_t b, int64_t *out)
 
 int32_t wn__type_check(const struct wn_type *t, const char *what)
 {
-    if (!is_known(t->dtype)) return wn__fail(WN_DTYPE, "%s: element type %d is unknown", what, (int)t->dtype);
+    if (!wn__dtype_is(t->dtype)) return wn__fail(WN_DTYPE, "%s: element type %d is unknown", what, (int)t->dtype);
     if (t->ndim < 0 || t->ndim > WN_MAX_DIMS)
         return wn__fail(WN_VALUE, "%s: %d dims given, a value has 0 to %d; merge some with reshape", what, (int)t->ndim,
                         WN_MAX_DIMS);
-    int64_t size = dtypes[t->dtype].size;
+    int64_t size = wn__dtype_size(t->dtype);
     for (int32_t k = 0; k < t->ndim; k++) {
         int64_t d = t->dim[k];
         if (d < 0)

@@ -40,11 +40,27 @@ struct wn_desc {
     struct wn_attrs attrs;
 };
 
+struct wn__dtype {
+    const char *name;
+    int64_t size; /* bytes of one element */
+    int32_t is_float;
+};
+extern const struct wn__dtype wn__dtypes[]; /* (WN_DTYPE_COUNT) */
+static inline int32_t wn__dtype_is(int32_t dtype)
+{
+    return dtype >= 0 && dtype < WN_DTYPE_COUNT;
+}
 /* Returns the bytes of one element; 0 for a dtype that does not exist. */
-int64_t wn__dtype_size(int32_t dtype);
+static inline int64_t wn__dtype_size(int32_t dtype)
+{
+    return wn__dtype_is(dtype) ? wn__dtypes[dtype].size : 0;
+}
+static inline int32_t wn__dtype_is_float(int32_t dtype)
+{
+    return wn__dtype_is(dtype) && wn__dtypes[dtype].is_float;
+}
 /* Returns "f32" and the like; "unknown" for a dtype that does not exist. */
 const char *wn__dtype_name(int32_t dtype);
-int32_t wn__dtype_is_float(int32_t dtype);
 
 /* Returns the number of elements: the product of the dims, 1 for a scalar. */
 static inline int64_t wn__numel(const struct wn_type *t)

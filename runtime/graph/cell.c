@@ -20,11 +20,6 @@ int32_t wn__cell_new(int32_t kind, const struct wn_type *type, int32_t device, s
     return WN_OK;
 }
 
-void wn__cell_ref(struct wn_cell *c)
-{
-    c->refs++;
-}
-
 /* Gives up the place of a gradient in its slab, with its value. */
 static void cell_leave_slab(struct wn_cell *c)
 {
@@ -38,9 +33,8 @@ static void cell_leave_slab(struct wn_cell *c)
     c->slab = NULL;
 }
 
-void wn__cell_unref(struct wn_cell *c)
+void wn__cell_free(struct wn_cell *c)
 {
-    if (c == NULL || --c->refs > 0) return;
     wn__node_unref(c->init);
     if (c->grad != NULL) wn__cell_unref(c->grad);
     cell_leave_slab(c);

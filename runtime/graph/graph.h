@@ -100,9 +100,17 @@ struct wn_cell {
 /* ---- node.c --------------------------------------------------------------------------------------------------- */
 /* Returns a node of zeros with room for n_in inputs, one reference and the next place in record order; NULL: WN_OOM. */
 struct wn_node *wn__node_new(int32_t n_in);
-void wn__node_ref(struct wn_node *n);
-/* Gives up a reference; NULL does nothing. Frees chains of any depth without recursion, and cannot fail. */
-void wn__node_unref(struct wn_node *n);
+static inline void wn__node_ref(struct wn_node *n)
+{
+    n->refs++;
+}
+/* Frees a node that nothing counts, and chains of any depth without recursion. Cannot fail. */
+void wn__node_free(struct wn_node *n);
+/* Gives up a reference; NULL does nothing. */
+static inline void wn__node_unref(struct wn_node *n)
+{
+    if (n != NULL && --n->refs == 0) wn__node_free(n);
+}
 /* Lets go of the inputs of a node that will not be computed any more: it is a leaf from then on. */
 void wn__node_drop_inputs(struct wn_node *n);
 /* Fails with WN_STALE: the bytes of a held value were freed, or drawn over. reader: what would read it; NULL: the
@@ -140,8 +148,16 @@ int64_t wn__retained(const struct wn__retained **out);
 /* ---- cell.c --------------------------------------------------------------------------------------------------- */
 /* Makes a cell without storage, at version 1. Counted. */
 int32_t wn__cell_new(int32_t kind, const struct wn_type *type, int32_t device, struct wn_cell **out);
-void wn__cell_ref(struct wn_cell *c);
-void wn__cell_unref(struct wn_cell *c); /* NULL does nothing */
+static inline void wn__cell_ref(struct wn_cell *c)
+{
+    c->refs++;
+}
+void wn__cell_free(struct wn_cell *c); /* frees a cell that nothing counts */
+/* Gives up a reference; NULL does nothing. */
+static inline void wn__cell_unref(struct wn_cell *c)
+{
+    if (c != NULL && --c->refs == 0) wn__cell_free(c);
+}
 /* Fills *out with the node that reads the present version of a cell. Counted. */
 int32_t wn__cell_reader(struct wn_cell *c, struct wn_node **out);
 int32_t wn__cell_has_value(const struct wn_cell *c);

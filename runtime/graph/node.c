@@ -43,11 +43,6 @@ int64_t wn__node_last(void)
     return last_seq;
 }
 
-void wn__node_ref(struct wn_node *n)
-{
-    n->refs++;
-}
-
 /* Gives up the first n_in inputs of a node; those that nothing else counts join the list `dead`. */
 static void node_dispose(struct wn_node *n, int32_t n_in, struct wn_node **dead)
 {
@@ -67,15 +62,15 @@ static int32_t node_capacity(const struct wn_node *n)
     return n->n_in > 0 ? n->n_in : wn__op_least_inputs(n->op);
 }
 
-static void node_free(struct wn_node *n)
+static void node_release(struct wn_node *n)
 {
     int32_t capacity = node_capacity(n);
-    wn__retained_remove(n);
-    wn__buffer_unref(n->held);
+    if (n->retained_at > 0) wn__retained_remove(n);
+    if (n->held != NULL) wn__buffer_unref(n->held);
     if (n->hyper != NULL && --n->hyper->refs == 0) wn__free(n->hyper);
-    wn__template_unref(n->custom);
-    wn__forward_effects_free(n->effects);
-    wn__past_free(n->past);
+    if (n->custom != NULL) wn__template_unref(n->custom);
+    if (n->effects != NULL) wn__forward_effects_free(n->effects);
+    if (n->past != NULL) wn__past_free(n->past);
     if (n->cell != NULL) {
         if (n->cell->reader == n) n->cell->reader = NULL;
         wn__cell_unref(n->cell);
@@ -88,16 +83,15 @@ static void node_free(struct wn_node *n)
     }
 }
 
-void wn__node_unref(struct wn_node *n)
+void wn__node_free(struct wn_node *n)
 {
-    if (n == NULL || --n->refs > 0) return;
     struct wn_node *dead = n;
     n->forward_of = NULL;
     while (dead != NULL) {
         struct wn_node *d = dead;
         dead = d->forward_of;
         node_dispose(d, d->n_in, &dead);
-        node_free(d);
+        node_release(d);
     }
 }
 

@@ -25,44 +25,19 @@ enum {
     WHOLE = WN_WHOLE
 };
 
-static const struct {
-    const char *name;
-    const struct wn__rules *rules;
-    int32_t least, most, flags;
-    const char *autocast, *positions, *saves;
-} rows[] = {
+const struct wn__op_row wn__op_rows[] = {
 #define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions, saves)                                    \
     [WN_OP_##NAME] = {#name, &wn__rules_##name, lo, hi, flags, #autocast, #positions, #saves},
 #include "../op.def"
 #undef OP
 };
-_Static_assert(sizeof rows / sizeof rows[0] == WN_OP_COUNT, "one row an op");
+_Static_assert(sizeof wn__op_rows / sizeof wn__op_rows[0] == WN_OP_COUNT, "one row an op");
 
 /* An op with a fixed number of inputs has at most WN_GRAD_MAX: the arrays of a gradient rule have that room. */
 #define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions, saves)                                    \
     _Static_assert((lo) <= (hi) && (lo) <= WN_GRAD_MAX, #name);
 #include "../op.def"
 #undef OP
-
-static int32_t known(int32_t op)
-{
-    return op >= 0 && op < WN_OP_COUNT;
-}
-
-const struct wn__rules *wn__op_rules(int32_t op)
-{
-    return known(op) ? rows[op].rules : NULL;
-}
-
-const char *wn__op_name(int32_t op)
-{
-    return known(op) ? rows[op].name : "unknown op";
-}
-
-int32_t wn__op_flags(int32_t op)
-{
-    return known(op) ? rows[op].flags : 0;
-}
 
 int32_t wn__elementwise_has_numbers(int32_t op)
 {
@@ -71,17 +46,17 @@ int32_t wn__elementwise_has_numbers(int32_t op)
 
 const char *wn__op_autocast(int32_t op)
 {
-    return known(op) ? rows[op].autocast : "";
+    return wn__op_is(op) ? wn__op_rows[op].autocast : "";
 }
 
 const char *wn__op_positions(int32_t op)
 {
-    return known(op) ? rows[op].positions : "";
+    return wn__op_is(op) ? wn__op_rows[op].positions : "";
 }
 
 const char *wn__op_saves(int32_t op)
 {
-    return known(op) ? rows[op].saves : "";
+    return wn__op_is(op) ? wn__op_rows[op].saves : "";
 }
 
 int32_t wn__op_draws(int32_t op, const struct wn_attrs *attrs)
@@ -89,19 +64,9 @@ int32_t wn__op_draws(int32_t op, const struct wn_attrs *attrs)
     return (wn__op_flags(op) & WN_RANDOM) != 0 && (wn__op_least_inputs(op) == 0 || attrs->f[0] > 0);
 }
 
-int32_t wn__op_least_inputs(int32_t op)
-{
-    return known(op) ? rows[op].least : 0;
-}
-
-int32_t wn__op_most_inputs(int32_t op)
-{
-    return known(op) ? rows[op].most : 0;
-}
-
 int32_t wn__op_find(const char *name)
 {
     for (int32_t op = 0; op < WN_OP_COUNT; op++)
-        if (strcmp(rows[op].name, name) == 0) return op;
+        if (strcmp(wn__op_rows[op].name, name) == 0) return op;
     return -1;
 }

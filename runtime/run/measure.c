@@ -168,8 +168,7 @@ int32_t wn__timing_start(struct wn_program *p)
 
 int32_t wn__timing_mark(const struct wn_program *p, int32_t i, int32_t end)
 {
-    struct wn_device *d = wn__device(p->device);
-    return p->is_timed ? d->timer_mark(d, i, end) : WN_OK;
+    return p->is_timed ? wn__device(p->device)->timer_mark(wn__device(p->device), i, end) : WN_OK;
 }
 
 void wn__timing_stop(struct wn_program *p)

@@ -38,7 +38,7 @@ end
 local function examples_of(list)
     local n, pieces = nil, {}
     for k, t in ipairs(list) do
-        if not tensor.is(t) or tensor.typed(t)._ndim == 0 then
+        if not tensor.is(t) or #tensor.typed(t)._dims == 0 then
             raise(nil, 'value', '%s: entry %d must be a tensor of one dim or more, got %s', WHAT, k, errors.describe(t))
         end
         n = n or t._dims[1]
@@ -47,7 +47,7 @@ local function examples_of(list)
                 tensor.describe(t), n)
         end
         local dims, length = {}, 1
-        for i = 2, t._ndim do dims[i - 1], length = t._dims[i], length * t._dims[i] end
+        for i = 2, #t._dims do dims[i - 1], length = t._dims[i], length * t._dims[i] end
         pieces[k] = { value = read.run(t), length = length, stride = length, first = 0, dims = dims, dtype = t.dtype }
     end
     return { n = n, pieces = pieces }

@@ -94,11 +94,9 @@ end
 -- @raise 'value' with the first element that the dtype does not hold; 'shape' for more dims than a tensor has
 function File:data(entry)
     local type_ = binding.type_of(entry.dims, C.wn_element_dtype(entry.kind), ("reading '%s'"):format(self.path))
-    local device = C.wn_device_set(0)
-    C.wn_device_set(device)
     local piece = binding.new('struct wn_file_piece')
     fill(piece, self, entry)
-    local made = tensor.wrap(binding.id(C.wn_file_data(piece, type_, device)))
+    local made = tensor.wrap(binding.id(C.wn_file_data(piece, type_, C.wn_device_set(-1))))
     require('wane.gc').count()
     return made
 end

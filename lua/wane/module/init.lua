@@ -19,11 +19,10 @@ local scoped = require 'wane.scoped'
 local C = binding.C
 local raise = errors.raise
 local epoch = op.epoch
-local is, is_state, walk = walking.is, walking.is_state, walking.walk
-local getmetatable, ipairs, rawget, rawset, select, setmetatable, tostring, type, xpcall =
-    getmetatable, ipairs, rawget, rawset, select, setmetatable, tostring, type, xpcall
+local is, kinds, walk = walking.is, walking.kinds, walking.walk
+local getmetatable, ipairs, rawget, rawset, select, setmetatable, tostring, type, unpack, xpcall =
+    getmetatable, ipairs, rawget, rawset, select, setmetatable, tostring, type, unpack, xpcall
 
-local Tensor = tensor.Tensor
 local module = {}
 
 local Module = {} -- methods of every module
@@ -53,7 +52,7 @@ function module.parameter(init, name)
     end
     local p = create.cell(create.KIND_PARAMETER, init, name or 'parameter')
     binding.check(C.wn_cell_need_grad(p.id, 1))
-    rawset(p, '_parameter', true)
+    kinds[p] = 'parameter'
     return p
 end
 
@@ -68,13 +67,13 @@ function module.buffer(init, name)
         raise(nil, 'value', 'nn.Buffer: expected a tensor, got %s', errors.describe(init))
     end
     local b = create.cell(create.KIND_BUFFER, init, name or 'buffer')
-    rawset(b, '_buffer', true)
+    kinds[b] = 'buffer'
     return b
 end
 
 -- ---- scopes ---------------------------------------------------------------------------------------------
 
-local stack, scopes, depth = {}, { [0] = 0 }, 0
+local stack, scopes, depth, here = {}, { [0] = 0 }, 0, C.wn_scope_here()
 local infos = {} -- scope id -> the table that module.of_scope returns; also has `taker`
 local takers = {} -- scope id without a variant -> { module = the last one recorded under that path }
 local weak_values = { __mode = 'v' }
@@ -134,16 +133,20 @@ local function intern(parent, name, m)
     return id
 end
 
+local inner = {} -- scope id -> the scopes inside it under the same path, by the number of their step or their name
+
 -- Returns a scope inside that of the module which is being recorded, under the same path.
 local function inner_scope(name, step)
-    local parent = scopes[depth]
-    local id = binding.id(C.wn_scope(parent, '', name, step))
-    if infos[id] == nil then
+    local parent, key = scopes[depth], step > 0 and step or name
+    local known = inner[parent] or {}
+    if known[key] == nil then
         local above = infos[parent]
+        local id = binding.id(C.wn_scope(parent, '', name, step))
         infos[id] = setmetatable({ path = above and above.path or '', type = name, parent_scope = parent, numbers = {},
             taker = setmetatable({}, weak_values), is_function = true, step = step > 0 and step }, info_class)
+        inner[parent], known[key] = known, id
     end
-    return id
+    return known[key]
 end
 
 --- Returns the scope of the nodes of a function that is one function in PyTorch: the path of the module that is being
@@ -159,7 +162,7 @@ end
 -- @within Internal
 -- @param step number of the step, from 1; 0: no step
 function module.step(step)
-    C.wn_scope_set(step > 0 and inner_scope(module.type(stack[depth]), step) or scopes[depth])
+    here[0] = step > 0 and inner_scope(module.type(stack[depth]), step) or scopes[depth]
 end
 
 -- Returns the path of m under the module that is being recorded, or its type when it is no part of that module.
@@ -229,9 +232,7 @@ local function root_scope(m)
 end
 
 local function scope_of(m)
-    local owner = stack[depth]
-    local parent = scopes[depth]
-    local cached = rawget(m, '_scopes')
+    local owner, parent, cached = stack[depth], scopes[depth], m._scopes
     local id = cached[parent]
     if owner == nil then
         if id == nil or taken(id, m) then
@@ -247,30 +248,27 @@ local function scope_of(m)
     return id
 end
 
+local function check_state(m, name)
+    local value = m[name]
+    if value and kinds[value] == nil then walking.check_place(m, name, value) end
+end
+
 local function push(m)
-    local states = rawget(m, '_states')
-    for k = 1, #states do
-        local value = rawget(m, states[k])
-        if value and getmetatable(value) == Tensor and not is_state(value) then
-            walking.check_place(m, states[k], value)
-        end
-    end
-    local id = scope_of(m)
-    local before = depth
+    local states = m._states
+    -- The first states are written out, since a loop of a few turns is compiled alone, and nothing around it.
+    if states[1] then check_state(m, states[1]) end
+    if states[2] then check_state(m, states[2]) end
+    if states[3] then check_state(m, states[3]) end
+    for k = 4, #states do check_state(m, states[k]) end
+    local id, before = scope_of(m), depth
     depth = before + 1
-    stack[depth], scopes[depth] = m, id
-    C.wn_scope_set(id)
+    stack[depth], scopes[depth], here[0] = m, id, id
     return before
 end
 
 local function pop(before)
-    if depth == before + 1 then
-        stack[depth] = nil
-    else
-        for k = depth, before + 1, -1 do stack[k] = nil end
-    end
-    depth = before
-    C.wn_scope_set(scopes[before])
+    for k = depth, before + 2, -1 do stack[k] = nil end
+    stack[before + 1], depth, here[0] = nil, before, scopes[before]
     return before
 end
 
@@ -292,11 +290,20 @@ end)
 local running, watch = coroutine.running, scoped.watch
 
 -- Ends a forward. A module in which a coroutine was left is gone from the stack when the module around it ends.
+-- Returns the number of results and the one, or their list: a tail call would be one of 15 (op.lua).
 local function leave(m, before, ok, ...)
     if watch.on then scoped.sync() end
     if depth > before and stack[before + 1] == m then pop(before) end
     if not ok then again((...)) end
-    return ...
+    local n = select('#', ...)
+    if n == 1 then return n, (...) end
+    return n, { ... }
+end
+
+-- Calls a forward under an xpcall. LuaJIT gives up a trace that returns to an xpcall around its start, and after some
+-- of these the code for good. So a forward returns to this function, in which no trace begins, since it takes `...`.
+local function inside(forward, ...)
+    return select(1, forward(...))
 end
 
 -- Stands for the forward that a class lacks.
@@ -321,12 +328,14 @@ local function call(m, ...)
     -- forward, and yields in a module there, can mislead names until that forward ends, and nothing else.
     -- Measured: asking takes 0.4 us.
     if watch.on or depth == 0 and running() ~= nil then return scoped('module', m, forward, m, ...) end
-    return leave(m, push(m), xpcall(forward, handler, m, ...))
+    local n, result = leave(m, push(m), xpcall(inside, handler, forward, m, ...))
+    if n == 1 then return result end
+    return unpack(result, 1, n)
 end
 
 -- ---- classes --------------------------------------------------------------------------------------------
 
-module.type, module.children, module.walk = walking.type, walking.children, walk
+module.type, module.children, module.walk, module.kinds = walking.type, walking.children, walk, kinds
 
 local LETTERS = 400 -- of a type or of a field; a scope (runtime/graph/scope.c) has room for 480, with numbers behind
 
@@ -351,7 +360,7 @@ local function new_field(m, key, value)
         local order = rawget(m, '_order')
         order[#order + 1] = key
     end
-    if type(value) == 'table' and (is(value) or is_state(value) or getmetatable(value) == nil) then
+    if type(value) == 'table' and (is(value) or kinds[value] or getmetatable(value) == nil) then
         rawset(m, '_names', nil)
         rawset(m, '_named', nil)
         rawset(m, '_scopes', {})

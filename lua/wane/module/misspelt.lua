@@ -33,6 +33,13 @@ local function is_called(fn, line, name)
     return found
 end
 
+-- Returns what to call in the place of a method. LuaJIT compiles no function of whose arguments a closure is made.
+local function refusal(describe, name, hint)
+    return function(object)
+        errors.raise(nil, 'value', "%s has no method '%s'; %s", describe(object), name, hint)
+    end
+end
+
 --- Returns an __index function for the table of methods of a class.
 -- @param methods table of methods by name
 -- @param describe function(object) that returns what it is, for the message
@@ -49,9 +56,7 @@ function misspelt.index(methods, describe, level, elsewhere)
         end
         local reader = hint and debug.getinfo(level, 'fl')
         if not reader or not is_called(reader.func, reader.currentline, name) then return nil end
-        return function(object)
-            errors.raise(nil, 'value', "%s has no method '%s'; %s", describe(object), name, hint)
-        end
+        return refusal(describe, name, hint)
     end
 end
 

@@ -14,14 +14,15 @@ local scoped = require 'wane.scoped'
 
 local C = binding.C
 local raise = errors.raise
+local kinds = require('wane.module.walk').kinds
 local ipairs, pairs, rawset, tostring, type = ipairs, pairs, rawset, tostring, type
 
--- Lists the parameters (kind '_parameter'), the buffers ('_buffer'), or both (nil), in order of assignment:
+-- Lists the parameters (kind 'parameter'), the buffers ('buffer'), or both (nil), in order of assignment:
 -- { { name =, state = }, ... }.
 local function named(module, m, kind)
     local list = {}
     module.walk(m, '', nil, function(path, p)
-        if not kind or rawget(p, kind) then list[#list + 1] = { name = path, state = p } end
+        if not kind or kinds[p] == kind then list[#list + 1] = { name = path, state = p } end
     end, {})
     return list
 end
@@ -51,7 +52,7 @@ end
 -- Returns a new cell like that of a state with the first value `init`.
 local function cell_of(p, init)
     init = create.laid(init, layout_on(p, tensor.typed(init)._device))
-    local kind = rawget(p, '_buffer') and create.KIND_BUFFER or create.KIND_PARAMETER
+    local kind = kinds[p] == 'buffer' and create.KIND_BUFFER or create.KIND_PARAMETER
     local cell = tensor.wrap(binding.id(C.wn_cell(kind, init.id, rawget(p, '_path') or 'state')))
     binding.check(C.wn_cell_need_grad(cell.id, tensor.info(p).needs_grad ~= 0 and 1 or 0))
     return cell
@@ -141,13 +142,13 @@ local function add_lists(module, Module)
     --- Lists all parameters, each once, in order of assignment.
     -- @usage print(#model:parameters()) --> 4
     function Module.parameters(m)
-        return states_of(named(module, m, '_parameter'))
+        return states_of(named(module, m, 'parameter'))
     end
 
     --- Lists all buffers, each once, in order of assignment: states that are not trained (nn.Buffer).
     -- @usage print(#model:buffers()) --> 0
     function Module.buffers(m)
-        return states_of(named(module, m, '_buffer'))
+        return states_of(named(module, m, 'buffer'))
     end
 
     --- Iterates over names and parameters, in order of assignment.
@@ -157,7 +158,7 @@ local function add_lists(module, Module)
     -- --> 3.weight	(4, 16)
     -- --> 3.bias	(4)
     function Module.named_parameters(m)
-        return each_of(named(module, m, '_parameter'))
+        return each_of(named(module, m, 'parameter'))
     end
 
     --- Iterates over names and buffers, in order of assignment.
@@ -165,7 +166,7 @@ local function add_lists(module, Module)
     -- --> running_mean	(4)
     -- --> running_var	(4)
     function Module.named_buffers(m)
-        return each_of(named(module, m, '_buffer'))
+        return each_of(named(module, m, 'buffer'))
     end
 
     --- Lists the direct children, in order of assignment.

@@ -18,11 +18,9 @@ function walk.is(x)
 end
 local is = walk.is
 
---- Tells whether x is a parameter or a buffer.
-function walk.is_state(x)
-    return getmetatable(x) == tensor.Tensor and (rawget(x, '_parameter') or rawget(x, '_buffer')) == true
-end
-local is_state = walk.is_state
+--- Holds the parameters and buffers: tensor -> 'parameter' or 'buffer'.
+local kinds = setmetatable({}, { __mode = 'k' })
+walk.kinds = kinds
 
 --- Returns the type name of a module or of a class.
 function walk.type(m)
@@ -47,7 +45,7 @@ end
 
 --- Raises 'value' for a leaf that a backward gives a gradient but that no optimizer would see, in the field `path`.
 function walk.check_constant(m, path, value)
-    if getmetatable(value) ~= tensor.Tensor or is_state(value) or value.id < 0 then return end
+    if getmetatable(value) ~= tensor.Tensor or kinds[value] or value.id < 0 then return end
     if not tensor.typed(value)._cell or not value.requires_grad then return end
     raise(nil, 'value', '%s.%s: %s has requires_grad and is no parameter, so no optimizer and no file would see it; '
         .. 'write nn.Parameter(t) to train it, t:detach() for a constant', type_of(m), tostring(path),
@@ -56,7 +54,7 @@ end
 
 --- Raises 'value' for a tensor that took the place of a parameter or a buffer, in the field `path` of m.
 function walk.check_place(m, path, value)
-    if getmetatable(value) ~= tensor.Tensor or is_state(value) then return end
+    if getmetatable(value) ~= tensor.Tensor or kinds[value] then return end
     local kind = rawget(m, '_states')[path]
     raise(nil, 'value', '%s.%s: a plain tensor took the place of the %s, which no optimizer and no file would see any '
         .. 'more; write m.%s:assign(t) to change its value, m.%s = nn.%s(t) for a new one', type_of(m), path, kind,
@@ -65,7 +63,7 @@ end
 
 -- Appends to `lost` the modules and states in a table that is not walked, as far as a few levels and entries go.
 local function find_lost(value, path, lost, seen, level)
-    if is_state(value) or is(value) then
+    if kinds[value] or is(value) then
         lost[#lost + 1] = { value = value, path = path }
     elseif type(value) == 'table' and level <= 3 and not seen[value] and getmetatable(value) ~= tensor.Tensor then
         local mt, n = getmetatable(value), 0
@@ -83,10 +81,10 @@ end
 -- of the module m, and appends to `lost` those that stand where none is looked for.
 local function visit(m, value, path, on_module, on_state, walked)
     local lost, seen = walked.lost, walked.seen
-    if is_state(value) then
+    if kinds[value] then
         local states = rawget(m, '_states') -- their paths as a list, and the kind of each by its path
         if not states[path] then states[#states + 1] = path end
-        states[path] = rawget(value, '_buffer') and 'buffer' or 'parameter'
+        states[path] = kinds[value]
         if on_state then on_state(path, value) end
     elseif is(value) then
         on_module(path, value)

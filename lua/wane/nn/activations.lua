@@ -43,7 +43,7 @@ local GELU = module.new('GELU', function(self, opts)
 end)
 function GELU:forward(x)
     if self.approximate == 'tanh' then return checkpoint.checkpoint(gelu_tanh, x) end
-    return tensor.methods.gelu(x)
+    return (tensor.methods.gelu(x))
 end
 function GELU:extra() return self.approximate == 'tanh' and 'tanh' or '' end
 activations.GELU = GELU

@@ -171,7 +171,7 @@ local function attend_tiled(self, y, b, t)
     at.n = 3
     at.i[0], at.i[1], at.i[2] = heads, kv, self.causal and 1 or 0
     at.f[0], at.f[1] = self.training and self.p or 0, self.factor
-    return op.unary(ATTENTION, y, at)
+    return (op.unary(ATTENTION, y, at))
 end
 
 -- Attends with all heads. q: (b, heads, t, hd), k and v: (b, kv, s, hd). Returns (b, t, d).

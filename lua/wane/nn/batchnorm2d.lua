@@ -94,7 +94,7 @@ function BatchNorm2d:forward(x)
     else
         rstd = (self.running_var + self.eps):rsqrt()
     end
-    return op.quinary(id.batch_norm, x, mean, rstd, weight, bias)
+    return (op.quinary(id.batch_norm, x, mean, rstd, weight, bias))
 end
 
 function BatchNorm2d:extra()

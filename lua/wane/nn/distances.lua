@@ -106,8 +106,8 @@ local function weights(opts, name, x, what)
     if not tensor.is(w) or not tensor.is_float[tensor.typed(w)._dtype] then
         raise(nil, 'value', '%s: %s must be a float tensor, got %s', what, name, errors.describe(w))
     end
-    local fits, shift = w._ndim <= x._ndim, x._ndim - w._ndim
-    for k = 1, fits and w._ndim or 0 do
+    local fits, shift = #w._dims <= #x._dims, #x._dims - #w._dims
+    for k = 1, fits and #w._dims or 0 do
         fits = fits and (w._dims[k] == 1 or w._dims[k] == x._dims[k + shift])
     end
     if not fits then

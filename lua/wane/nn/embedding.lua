@@ -22,7 +22,7 @@ end)
 
 function Embedding:forward(ids)
     tensor.need_self(ids, 'embedding')
-    return op.binary(EMBEDDING, self.weight, ids)
+    return (op.binary(EMBEDDING, self.weight, ids))
 end
 
 function Embedding:extra()

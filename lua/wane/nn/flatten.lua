@@ -11,7 +11,7 @@ end)
 
 function Flatten:forward(x)
     tensor.need_self(x, 'flatten')
-    if self.first == 2 and self.last == -1 and tensor.typed(x)._ndim == 1 then return x:unsqueeze(2) end
+    if self.first == 2 and self.last == -1 and #tensor.typed(x)._dims == 1 then return x:unsqueeze(2) end
     return x:flatten(self.first, self.last)
 end
 

@@ -16,7 +16,7 @@ local initializers = {}
 
 -- Gives p the first value that the creation op `name` with numbers f0 and f1 makes. Returns p.
 local function set(p, what, name, f0, f1)
-    if not tensor.is(p) or not rawget(p, '_parameter') then
+    if module.kinds[p] ~= 'parameter' then
         errors.raise(nil, 'value', '%s: expected a parameter, got %s', what, errors.describe(p))
     end
     op.finite(f0, what)

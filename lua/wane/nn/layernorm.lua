@@ -34,7 +34,7 @@ function LayerNorm:forward(x)
     local at = op.attrs()
     at.f[0] = self.eps
     local rstd = op.binary(ROW_RSTD, x, mean, at)
-    return op.quinary(LAYERNORM, x, mean, rstd, self.weight, self.bias)
+    return (op.quinary(LAYERNORM, x, mean, rstd, self.weight, self.bias))
 end
 
 function LayerNorm:extra()

@@ -49,8 +49,8 @@ end)
 
 function Linear:forward(x)
     local bias = self.bias
-    if bias then return linear(x, self.weight, bias) end
-    return matmul_nt(x, self.weight)
+    if bias then return (linear(x, self.weight, bias)) end
+    return (matmul_nt(x, self.weight))
 end
 
 function Linear:extra()

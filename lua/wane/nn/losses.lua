@@ -53,8 +53,8 @@ end
 -- Raises unless weight is nil or a number for each of the classes of x.
 local function check_weight(weight, x, what)
     if weight == nil then return end
-    local classes = x._dims[x._ndim]
-    if not tensor.is(weight) or not tensor.is_float[tensor.typed(weight)._dtype] or weight._ndim ~= 1
+    local classes = x._dims[#x._dims]
+    if not tensor.is(weight) or not tensor.is_float[tensor.typed(weight)._dtype] or #weight._dims ~= 1
         or weight._dims[1] ~= classes then
         raise(nil, tensor.is(weight) and 'shape' or 'value',
             '%s: weight must be a float tensor with a number for each class, (%d), got %s', what, classes,
@@ -91,7 +91,7 @@ end
 local function log_softmax_nll(logits, labels, o)
     local at = op.attrs()
     at.n = 1
-    at.i[0] = logits._ndim - 1
+    at.i[0] = #logits._dims - 1
     return nll(tensor.typed(op.unary(LOG_SOFTMAX, logits, at)), labels, o)
 end
 

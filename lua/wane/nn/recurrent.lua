@@ -16,7 +16,7 @@ local shape = require 'wane.tensor.shape'
 local tensor = require 'wane.tensor'
 
 local cut, to = shape.cut, shape.to
-local raise = errors.raise
+local raise, FULL = errors.raise, op.id.full
 
 local OPTIONS = { 'num_layers', 'bias', 'batch_first', 'dropout', 'bidirectional', 'chunk', 'dtype', 'device' }
 local FLAGS = { 'bias', 'batch_first', 'bidirectional' }
@@ -32,7 +32,7 @@ end
 
 -- Returns h after a step of a GRU. x, y: (B, 3 H). The gates are reset, update, new.
 local function gru_step(x, y, _, h)
-    return op.binary(op.id.gru_cell, op.binary(op.id.gru_gates, x, y), h)
+    return (op.binary(op.id.gru_cell, op.binary(op.id.gru_gates, x, y), h))
 end
 
 -- ---- layers -------------------------------------------------------------------------------------------------
@@ -78,8 +78,8 @@ local function initialise(self, what, gates, ...)
 end
 
 local function project(x, weight, bias)
-    if bias then return arith.linear(x, weight, bias) end
-    return arith.matmul_nt(x, weight)
+    if bias then return (arith.linear(x, weight, bias)) end
+    return (arith.matmul_nt(x, weight))
 end
 
 -- Returns tensors along a dim as one.
@@ -87,43 +87,45 @@ local function joined(list, dim)
     return #list == 1 and list[1] or shape.cat(list, dim)
 end
 
--- Runs unit k of a direction r, of chunk steps. x: the inputs, projected unless units do that. Returns h and c.
-local function run_unit(r, k, x, h, c)
-    local low, high, out = (k - 1) * (r.chunk or 1) + 1, math.min(k * (r.chunk or 1), r.n), {}
-    local offset = r.chunk and low or 1
-    module.step(k)
-    if r.chunk then x = project(cut(x, r.dim, low - 1, high - low + 1), r.weight_ih, r.bias_ih) end
-    for t = r.is_back and high or low, r.is_back and low or high, r.is_back and -1 or 1 do
-        local input = to(cut(x, r.dim, t - offset, 1), r.b, r.width)
-        h, c = r.step(input, project(h, r.weight_hh, r.bias_hh), r.size, h, c)
-        out[t - low + 1] = r.dim == 1 and to(h, r.b, 1, r.size) or to(h, 1, r.b, r.size)
+-- Runs direction k of all, from 0, by units of steps. x: (T, B, width), or (B, T, width) with batch_first; before: the
+-- first states. Returns the results of all steps, of the shape of x but for its last dim, and the last h and c, (B, H).
+local function run(self, step, x, tail, before, k)
+    local dim, dims, is_back = self.batch_first and 1 or 0, tensor.typed(x)._dims, tail:find 'reverse' ~= nil
+    local n, b, size, chunk = dims[dim + 1], dims[2 - dim], self.hidden_size, self.chunk or 1
+    local weight_ih, bias_ih = self['weight_ih' .. tail], self['bias_ih' .. tail]
+    local weight_hh, bias_hh = self['weight_hh' .. tail], self['bias_hh' .. tail]
+    local width, projected, offset = tensor.typed(weight_ih)._dims[1], nil, 1
+    local h, c = to(cut(before.h, 0, k, 1), b, size), before.c and to(cut(before.c, 0, k, 1), b, size)
+    if not self.chunk then projected = project(x, weight_ih, bias_ih) end
+    local units, unit = {}, {}
+    for i = 1, n do
+        local t = is_back and n + 1 - i or i
+        local u = math.ceil(t / chunk) -- the unit
+        local low, high = (u - 1) * chunk + 1, math.min(u * chunk, n)
+        if t == (is_back and high or low) then
+            module.step(u)
+            unit = {}
+            if self.chunk then
+                projected, offset = project(cut(x, dim, low - 1, high - low + 1), weight_ih, bias_ih), low
+            end
+        end
+        local input = to(cut(projected, dim, t - offset, 1), b, width)
+        h, c = step(input, project(h, weight_hh, bias_hh), size, h, c)
+        unit[t - low + 1] = dim == 1 and to(h, b, 1, size) or to(h, 1, b, size)
+        if t == (is_back and low or high) then units[u] = joined(unit, dim + 1) end
     end
-    r.out[k] = joined(out, r.dim + 1)
-    return h, c
-end
-
--- Runs one direction of one layer. x: (T, B, width), or (B, T, width) with batch_first; h, c: (B, H). Returns the
--- results of all steps, of the shape of x but for its last dim, and the last h and c.
-local function run(self, step, x, tail, h, c)
-    local dim, dims = self.batch_first and 1 or 0, tensor.typed(x)._dims
-    local r = { step = step, dim = dim, n = dims[dim + 1], b = dims[2 - dim], size = self.hidden_size, out = {},
-        chunk = self.chunk, is_back = tail:find 'reverse' ~= nil,
-        weight_ih = self['weight_ih' .. tail], bias_ih = self['bias_ih' .. tail],
-        weight_hh = self['weight_hh' .. tail], bias_hh = self['bias_hh' .. tail] }
-    r.width = tensor.typed(r.weight_ih)._dims[1]
-    if not r.chunk then x = project(x, r.weight_ih, r.bias_ih) end
-    local units = math.ceil(r.n / (r.chunk or 1))
-    for i = 1, units do h, c = run_unit(r, r.is_back and units + 1 - i or i, x, h, c) end
     module.step(0)
-    return joined(r.out, dim + 1), h, c
+    return joined(units, dim + 1), h, c
 end
 
--- Returns the state `name` that was given, or zeros: (layers * directions, B, H).
-local function state_of(self, given, name, x, b)
-    local n = self.num_layers * (self.bidirectional and 2 or 1)
-    local state = given[name]
+-- Returns the state `name` that was given, or zeros: (layers * directions, B, H). line: of the script's call.
+local function state_of(self, given, name, x, b, line)
+    local n, state = self.num_layers * (self.bidirectional and 2 or 1), given[name]
     if state == nil then
-        return create.zeros(n, b, self.hidden_size, { dtype = x.dtype, device = x.device })
+        local at = op.attrs()
+        at.n, at.dtype = 3, x._dtype
+        at.i[0], at.i[1], at.i[2] = n, b, self.hidden_size
+        return create.on(x._device, FULL, at, line)
     end
     local want = ('(%d, %d, %d)'):format(n, b, self.hidden_size)
     if not tensor.is(state) or tensor.shape_text(tensor.typed(state)._dims) ~= want then
@@ -150,14 +152,14 @@ local function forward(self, step, x, names, given)
     local b, size = check_input(self, x), self.hidden_size
     given = errors.check_options(given, names, self._what .. ': the state')
     local before, last = {}, {}
-    for _, name in ipairs(names) do before[name], last[name] = state_of(self, given, name, x, b), {} end
-    local function start(name, k) return before[name] and to(cut(before[name], 0, k, 1), b, size) end
+    local line = op.line(true) -- once, since to find it takes longer than to record
+    for _, name in ipairs(names) do before[name], last[name] = state_of(self, given, name, x, b, line), {} end
     local k = 0
     for layer = 0, self.num_layers - 1 do
         if layer > 0 and self.training and self.p > 0 then x = arith.dropout(x, self.p) end
         local sides = {}
         for side, suffix in ipairs(self.bidirectional and { '', '_reverse' } or { '' }) do
-            local y, h, c = run(self, step, x, ('_l%d%s'):format(layer, suffix), start('h', k), start('c', k))
+            local y, h, c = run(self, step, x, ('_l%d%s'):format(layer, suffix), before, k)
             k = k + 1
             sides[side], last.h[k] = y, to(h, 1, b, size)
             if last.c then last.c[k] = to(c, 1, b, size) end

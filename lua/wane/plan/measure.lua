@@ -98,7 +98,7 @@ local function fill(row, list, foreign)
 end
 
 local function number_of(loss)
-    if not tensor.is(loss) or tensor.typed(loss)._ndim ~= 0 or loss.device == 'meta' then return nil end
+    if not tensor.is(loss) or #tensor.typed(loss)._dims ~= 0 or loss.device == 'meta' then return nil end
     return loss:item()
 end
 

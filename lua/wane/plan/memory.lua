@@ -29,14 +29,8 @@ local memory = {}
 local kinds = {}
 for kind = 0, C.WN_KIND_COUNT - 1 do kinds[kind] = binding.text(C.wn_kind_name(kind)) end
 
-local function current_device()
-    local device = C.wn_device_set(0)
-    C.wn_device_set(device)
-    return device
-end
-
 local function device_of(name, what)
-    return name == nil and current_device() or op.device(name, what)
+    return name == nil and C.wn_device_set(-1) or op.device(name, what)
 end
 
 --- Class of reports; the head of this file lists its fields.

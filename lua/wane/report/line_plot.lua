@@ -21,7 +21,7 @@ local WHAT = 'wane.plot'
 -- ---- data ---------------------------------------------------------------------------------------------------------
 -- Returns an entry as a number; a 0-d tensor gives its item.
 local function number_of(value, name, k)
-    if tensor.is(value) and tensor.typed(value)._ndim == 0 then value = value:item() end
+    if tensor.is(value) and #tensor.typed(value)._dims == 0 then value = value:item() end
     if type(value) ~= 'number' then
         raise(nil, 'value', '%s: entry %d of %s must be a number, got %s', WHAT, k, name, errors.describe(value))
     end

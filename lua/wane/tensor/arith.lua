@@ -20,12 +20,6 @@ local arith = {}
 
 local ADD, SUB, MUL, DIV, POW, NEG = id.add, id.sub, id.mul, id.div, id.pow, id.neg
 
-function Tensor.__add(a, b) return binary(ADD, a, b) end
-function Tensor.__sub(a, b) return binary(SUB, a, b) end
-function Tensor.__mul(a, b) return binary(MUL, a, b) end
-function Tensor.__div(a, b) return binary(DIV, a, b) end
-function Tensor.__pow(a, b) return binary(POW, a, b) end
-function Tensor.__unm(a) return unary(NEG, a) end
 function Tensor.__mod(a, b)
     raise(nil, 'unsupported', 'a %% b: there is no remainder of tensors in this version (got %s and %s)',
         errors.describe(a), errors.describe(b))
@@ -36,49 +30,51 @@ end
 -- @param b tensor of the same dtype that broadcasts with a, or number
 -- @return tensor of the broadcast shape
 -- @usage print(wane.tensor({ 1, 2 }):add(10)) --> tensor (2) f32 [11., 12.]
-function methods.add(a, b) return binary(ADD, a, b) end
+function methods.add(a, b) return (binary(ADD, a, b)) end
 
 --- Returns the difference a - b, element by element; the operator `-` records the same node.
 -- @param a tensor
 -- @param b tensor of the same dtype that broadcasts with a, or number
 -- @return tensor of the broadcast shape
 -- @usage print(wane.tensor({ 1, 2 }):sub(1)) --> tensor (2) f32 [0., 1.]
-function methods.sub(a, b) return binary(SUB, a, b) end
+function methods.sub(a, b) return (binary(SUB, a, b)) end
 
 --- Returns the product a * b, element by element; the operator `*` records the same node.
 -- @param a tensor
 -- @param b tensor of the same dtype that broadcasts with a, or number
 -- @return tensor of the broadcast shape
 -- @usage print(wane.tensor({ 1, 2 }):mul(3)) --> tensor (2) f32 [3., 6.]
-function methods.mul(a, b) return binary(MUL, a, b) end
+function methods.mul(a, b) return (binary(MUL, a, b)) end
 
 --- Returns the quotient a / b, element by element; the operator `/` records the same node.
 -- @param a float tensor
 -- @param b tensor of the same dtype that broadcasts with a, or number
 -- @return tensor of the broadcast shape
 -- @usage print(wane.tensor({ 1, 2 }):div(2)) --> tensor (2) f32 [0.5000, 1.0000]
-function methods.div(a, b) return binary(DIV, a, b) end
+function methods.div(a, b) return (binary(DIV, a, b)) end
 
 --- Returns the power a ^ b, element by element; the operator `^` records the same node.
 -- @param a float tensor
 -- @param b tensor of the same dtype that broadcasts with a, or number
 -- @return tensor of the broadcast shape
 -- @usage print(wane.tensor({ 1, 2, 3 }):pow(2)) --> tensor (3) f32 [1., 4., 9.]
-function methods.pow(a, b) return binary(POW, a, b) end
+function methods.pow(a, b) return (binary(POW, a, b)) end
+
+for _, name in ipairs { 'add', 'sub', 'mul', 'div', 'pow' } do Tensor['__' .. name] = methods[name] end
 
 --- Returns the larger of a and b, element by element; `wane.maximum(a, b)` is the same function.
 -- @param a tensor
 -- @param b tensor of the same dtype that broadcasts with a, or number
 -- @return tensor of the broadcast shape
 -- @usage print(wane.tensor({ 1, 5 }):maximum(3)) --> tensor (2) f32 [3., 5.]
-function methods.maximum(a, b) return binary(id.maximum, a, b) end
+function methods.maximum(a, b) return (binary(id.maximum, a, b)) end
 
 --- Returns the smaller of a and b, element by element; `wane.minimum(a, b)` is the same function.
 -- @param a tensor
 -- @param b tensor of the same dtype that broadcasts with a, or number
 -- @return tensor of the broadcast shape
 -- @usage print(wane.tensor({ 1, 5 }):minimum(3)) --> tensor (2) f32 [1., 3.]
-function methods.minimum(a, b) return binary(id.minimum, a, b) end
+function methods.minimum(a, b) return (binary(id.minimum, a, b)) end
 
 local EQ, NE, LT, GT, LE, GE = id.eq, id.ne, id.lt, id.gt, id.le, id.ge
 
@@ -87,42 +83,42 @@ local EQ, NE, LT, GT, LE, GE = id.eq, id.ne, id.lt, id.gt, id.le, id.ge
 -- @param b tensor of the same dtype that broadcasts with a, or number
 -- @return u8 tensor of the broadcast shape
 -- @usage print(wane.tensor({ 1, 2, 3 }):eq(2)) --> tensor (3) u8 [0, 1, 0]
-function methods.eq(a, b) return binary(EQ, a, b) end
+function methods.eq(a, b) return (binary(EQ, a, b)) end
 
 --- Returns where a differs from b: 1 where true, else 0.
 -- @param a tensor
 -- @param b tensor of the same dtype that broadcasts with a, or number
 -- @return u8 tensor of the broadcast shape
 -- @usage print(wane.tensor({ 1, 2, 3 }):ne(2)) --> tensor (3) u8 [1, 0, 1]
-function methods.ne(a, b) return binary(NE, a, b) end
+function methods.ne(a, b) return (binary(NE, a, b)) end
 
 --- Returns where a is less than b: 1 where true, else 0.
 -- @param a tensor
 -- @param b tensor of the same dtype that broadcasts with a, or number
 -- @return u8 tensor of the broadcast shape
 -- @usage print(wane.tensor({ 1, 2, 3 }):lt(2)) --> tensor (3) u8 [1, 0, 0]
-function methods.lt(a, b) return binary(LT, a, b) end
+function methods.lt(a, b) return (binary(LT, a, b)) end
 
 --- Returns where a is greater than b: 1 where true, else 0.
 -- @param a tensor
 -- @param b tensor of the same dtype that broadcasts with a, or number
 -- @return u8 tensor of the broadcast shape
 -- @usage print(wane.tensor({ 1, 2, 3 }):gt(2)) --> tensor (3) u8 [0, 0, 1]
-function methods.gt(a, b) return binary(GT, a, b) end
+function methods.gt(a, b) return (binary(GT, a, b)) end
 
 --- Returns where a is at most b: 1 where true, else 0.
 -- @param a tensor
 -- @param b tensor of the same dtype that broadcasts with a, or number
 -- @return u8 tensor of the broadcast shape
 -- @usage print(wane.tensor({ 1, 2, 3 }):le(2)) --> tensor (3) u8 [1, 1, 0]
-function methods.le(a, b) return binary(LE, a, b) end
+function methods.le(a, b) return (binary(LE, a, b)) end
 
 --- Returns where a is at least b: 1 where true, else 0.
 -- @param a tensor
 -- @param b tensor of the same dtype that broadcasts with a, or number
 -- @return u8 tensor of the broadcast shape
 -- @usage print(wane.tensor({ 1, 2, 3 }):ge(2)) --> tensor (3) u8 [0, 1, 1]
-function methods.ge(a, b) return binary(GE, a, b) end
+function methods.ge(a, b) return (binary(GE, a, b)) end
 
 local ISNAN, ISFINITE = id.isnan, id.isfinite
 
@@ -130,13 +126,13 @@ local ISNAN, ISFINITE = id.isnan, id.isfinite
 -- @param a tensor; integers are taken in f32
 -- @return u8 tensor of the shape of a: 1 for NaN, else 0
 -- @usage print(wane.tensor({ 1, 0 / 0 }):isnan()) --> tensor (2) u8 [0, 1]
-function methods.isnan(a) return unary(ISNAN, a) end
+function methods.isnan(a) return (unary(ISNAN, a)) end
 
 --- Returns which elements are neither NaN nor infinite; `wane.isfinite(a)` is the same function.
 -- @param a tensor; integers are taken in f32
 -- @return u8 tensor of the shape of a: 1 for a finite number, else 0
 -- @usage print(wane.tensor({ 1, 1 / 0 }):isfinite()) --> tensor (2) u8 [1, 0]
-function methods.isfinite(a) return unary(ISFINITE, a) end
+function methods.isfinite(a) return (unary(ISFINITE, a)) end
 
 local ABS, EXP, LOG, SQRT, RSQRT = id.abs, id.exp, id.log, id.sqrt, id.rsqrt
 local RELU, GELU, SILU, TANH, SIGMOID = id.relu, id.gelu, id.silu, id.tanh, id.sigmoid
@@ -145,43 +141,44 @@ local RELU, GELU, SILU, TANH, SIGMOID = id.relu, id.gelu, id.silu, id.tanh, id.s
 -- @param a tensor
 -- @return tensor of the shape and dtype of a
 -- @usage print(wane.tensor({ 1, -2 }):neg()) --> tensor (2) f32 [-1.,  2.]
-function methods.neg(a) return unary(NEG, a) end
+function methods.neg(a) return (unary(NEG, a)) end
+Tensor.__unm = methods.neg
 
 --- Returns the absolute value of every element.
 -- @param a tensor
 -- @return tensor of the shape and dtype of a
 -- @usage print(wane.tensor({ 1, -2 }):abs()) --> tensor (2) f32 [1., 2.]
-function methods.abs(a) return unary(ABS, a) end
+function methods.abs(a) return (unary(ABS, a)) end
 
 --- Returns e to the power of every element.
 -- @param a tensor; integers are taken in f32
 -- @return tensor of the shape of a, in its dtype or f32
 -- @usage print(wane.tensor({ 0, 1 }):exp()) --> tensor (2) f32 [1.0000, 2.7183]
-function methods.exp(a) return unary(EXP, a) end
+function methods.exp(a) return (unary(EXP, a)) end
 
 --- Returns the natural logarithm of every element: -inf at 0, NaN below.
 -- @param a tensor; integers are taken in f32
 -- @return tensor of the shape of a, in its dtype or f32
 -- @usage print(wane.tensor({ 1, 2 }):log()) --> tensor (2) f32 [0.0000, 0.6931]
-function methods.log(a) return unary(LOG, a) end
+function methods.log(a) return (unary(LOG, a)) end
 
 --- Returns the square root of every element: NaN below 0.
 -- @param a tensor; integers are taken in f32
 -- @return tensor of the shape of a, in its dtype or f32
 -- @usage print(wane.tensor({ 4, 9 }):sqrt()) --> tensor (2) f32 [2., 3.]
-function methods.sqrt(a) return unary(SQRT, a) end
+function methods.sqrt(a) return (unary(SQRT, a)) end
 
 --- Returns 1 / sqrt(a), element by element.
 -- @param a tensor; integers are taken in f32
 -- @return tensor of the shape of a, in its dtype or f32
 -- @usage print(wane.tensor({ 1, 4 }):rsqrt()) --> tensor (2) f32 [1.0000, 0.5000]
-function methods.rsqrt(a) return unary(RSQRT, a) end
+function methods.rsqrt(a) return (unary(RSQRT, a)) end
 
 --- Returns max(a, 0), element by element.
 -- @param a float tensor
 -- @return tensor of the shape and dtype of a
 -- @usage print(wane.tensor({ -1, 2 }):relu()) --> tensor (2) f32 [0., 2.]
-function methods.relu(a) return unary(RELU, a) end
+function methods.relu(a) return (unary(RELU, a)) end
 
 -- Returns x / (1 + exp(-2 u)), which is x (1 + tanh u) / 2, with u = sqrt(2 / pi) (x + 0.044715 x^3).
 local function gelu_tanh(x)
@@ -200,12 +197,12 @@ end
 -- print(wane.tensor({ 0, 1 }):gelu()) --> tensor (2) f32 [0.0000, 0.8413]
 -- print(wane.tensor({ 0, 1 }):gelu 'tanh') --> tensor (2) f32 [0.0000, 0.8412]
 function methods.gelu(a, approximate)
-    if approximate == nil or approximate == 'none' then return unary(GELU, a) end
+    if approximate == nil or approximate == 'none' then return (unary(GELU, a)) end
     if approximate ~= 'tanh' then
         raise(nil, 'value', "gelu: expected 'none' or 'tanh', got %s", errors.describe(approximate))
     end
     tensor.need_self(a, 'gelu')
-    if not tensor.is_float[tensor.typed(a)._dtype] then return unary(GELU, a) end -- which refuses it
+    if not tensor.is_float[tensor.typed(a)._dtype] then return (unary(GELU, a)) end -- which refuses it
     return gelu_tanh(a)
 end
 
@@ -213,19 +210,19 @@ end
 -- @param a float tensor
 -- @return tensor of the shape and dtype of a
 -- @usage print(wane.tensor({ 0, 1 }):silu()) --> tensor (2) f32 [0.0000, 0.7311]
-function methods.silu(a) return unary(SILU, a) end
+function methods.silu(a) return (unary(SILU, a)) end
 
 --- Returns the hyperbolic tangent of every element.
 -- @param a tensor; integers are taken in f32
 -- @return tensor of the shape of a, in its dtype or f32
 -- @usage print(wane.tensor({ 0, 1 }):tanh()) --> tensor (2) f32 [0.0000, 0.7616]
-function methods.tanh(a) return unary(TANH, a) end
+function methods.tanh(a) return (unary(TANH, a)) end
 
 --- Returns 1 / (1 + exp(-a)), element by element.
 -- @param a tensor; integers are taken in f32
 -- @return tensor of the shape of a, in its dtype or f32
 -- @usage print(wane.tensor({ 0, 1 }):sigmoid()) --> tensor (2) f32 [0.5000, 0.7311]
-function methods.sigmoid(a) return unary(SIGMOID, a) end
+function methods.sigmoid(a) return (unary(SIGMOID, a)) end
 
 --- Returns a with every element limited to lo <= v <= hi.
 -- @param a float tensor
@@ -250,7 +247,7 @@ function methods.clamp(a, lo, hi)
     end
     local at = op.attrs()
     at.f[0], at.f[1] = lo or -1 / 0, hi or 1 / 0
-    return unary(id.clamp, a, at)
+    return (unary(id.clamp, a, at))
 end
 
 --- Returns the elements of a where cond is not 0, and those of b elsewhere.
@@ -279,7 +276,7 @@ function arith.where(cond, a, b)
         made = arith.number(b, like, 'where')
         b = made
     end
-    return op.ternary(id.where, cond, a, b)
+    return (op.ternary(id.where, cond, a, b))
 end
 
 --- Returns a 0-d constant.
@@ -314,7 +311,7 @@ function methods.matmul(a, b, opts)
         at.i[0] = opts.transpose_a and 1 or 0
         at.i[1] = opts.transpose_b and 1 or 0
     end
-    return binary(id.matmul, a, b, at)
+    return (binary(id.matmul, a, b, at))
 end
 
 local MATMUL, LINEAR = id.matmul, id.linear
@@ -328,7 +325,7 @@ function arith.matmul_nt(x, w)
     local at = op.attrs()
     at.n = 2
     at.i[1] = 1
-    return binary(MATMUL, x, w, at)
+    return (binary(MATMUL, x, w, at))
 end
 
 --- Returns x w^T + b, in one node and with one rounding.
@@ -338,7 +335,7 @@ end
 -- @param b tensor (N)
 -- @return tensor (..., N)
 function arith.linear(x, w, b)
-    return op.ternary(LINEAR, x, w, b)
+    return (op.ternary(LINEAR, x, w, b))
 end
 
 local KEEPDIM = 7 -- where op.def puts keepdim: the last of the integer attributes
@@ -380,7 +377,7 @@ end
 -- print(a:sum({ 1, 2 }, { keepdim = true }).shape) --> (1, 1)
 function methods.sum(a, dim, opts)
     if getmetatable(a) == Tensor and tensor.typed(a)._dtype == tensor.dtype_id.u8 then a = a:to 'i32' end
-    return unary(id.sum, a, reduce_attrs(a, 'sum', dim, opts))
+    return (unary(id.sum, a, reduce_attrs(a, 'sum', dim, opts)))
 end
 
 --- Returns the mean over dims.
@@ -389,7 +386,7 @@ end
 -- @param opts {keepdim = false}: reduced dims stay, with size 1; may be the only argument
 -- @return tensor without the reduced dims
 -- @usage print(wane.tensor({ { 1, 2 }, { 3, 4 } }):mean(1)) --> tensor (2) f32 [2., 3.]
-function methods.mean(a, dim, opts) return unary(id.mean, op.real(a, 'mean'), reduce_attrs(a, 'mean', dim, opts)) end
+function methods.mean(a, dim, opts) return (unary(id.mean, op.real(a, 'mean'), reduce_attrs(a, 'mean', dim, opts))) end
 
 -- Returns the extreme values along one dim and their positions. The whole gradient of a value goes to its position.
 local function with_positions(a, name, dim, opts)
@@ -417,7 +414,7 @@ function methods.max(a, dim, opts)
     if getmetatable(dim) == Tensor then return methods.maximum(a, dim) end
     if type(dim) == 'table' and dim.indices then dim, opts = nil, dim end
     if type(opts) == 'table' and opts.indices then return with_positions(a, 'max', dim, opts) end
-    return unary(id.max, a, reduce_attrs(a, 'max', dim, opts))
+    return (unary(id.max, a, reduce_attrs(a, 'max', dim, opts)))
 end
 
 --- Returns the smallest value over dims; of two tensors, `a:minimum(b)`.
@@ -432,7 +429,7 @@ function methods.min(a, dim, opts)
     if getmetatable(dim) == Tensor then return methods.minimum(a, dim) end
     if type(dim) == 'table' and dim.indices then dim, opts = nil, dim end
     if type(opts) == 'table' and opts.indices then return with_positions(a, 'min', dim, opts) end
-    return unary(id.min, a, reduce_attrs(a, 'min', dim, opts))
+    return (unary(id.min, a, reduce_attrs(a, 'min', dim, opts)))
 end
 
 --- Returns the position of the largest element along a dim, the first of equals.
@@ -451,7 +448,7 @@ function methods.argmax(a, dim)
     local at = op.attrs()
     at.n = 1
     at.i[0] = d
-    return unary(id.argmax, a, at)
+    return (unary(id.argmax, a, at))
 end
 
 -- Returns the method that records op `name` along one dim.
@@ -466,7 +463,7 @@ local function rows(name)
         local at = op.attrs()
         at.n = 1
         at.i[0] = d
-        return unary(o, a, at)
+        return (unary(o, a, at))
     end
 end
 
@@ -494,7 +491,7 @@ function arith.dropout(x, p)
     tensor.need_self(x, 'dropout')
     local at = op.attrs()
     at.f[0] = p
-    return unary(DROPOUT, x, at)
+    return (unary(DROPOUT, x, at))
 end
 
 return arith

@@ -32,7 +32,7 @@ end
 -- Returns t with zeros where keep(column, row + diagonal) is 0.
 local function triangle(t, diagonal, what, keep)
     need_self(t, what)
-    local n = typed(t)._ndim
+    local n = #typed(t)._dims
     if n < 2 then
         raise(nil, 'shape', '%s: expected 2 dims or more, got %s', what, tensor.describe(t))
     end
@@ -70,7 +70,7 @@ function methods.flip(t, ...)
         if seen[list[k]] then raise(nil, 'shape', 'flip: dim %d is listed twice', d) end
         seen[list[k]] = true
     end
-    for k = 1, #list == 0 and typed(t)._ndim or 0 do list[k] = k end
+    for k = 1, #list == 0 and #typed(t)._dims or 0 do list[k] = k end
     local y = t
     for _, d in ipairs(list) do
         local n = t._dims[d]
@@ -100,13 +100,13 @@ function methods.tile(t, ...)
     local times, n = errors.listed('tile', 'times', ...)
     if n == 0 then raise(nil, 'value', 'tile: expected times for each dim, t:tile(2, 3), got none') end
     for k = 1, n do op.size(times[k], 'tile: times') end
-    local y, have = t, typed(t)._ndim
+    local y, have = t, #typed(t)._dims
     if n > have then
         local dims = {}
         for k = 1, n do dims[k] = k > n - have and t._dims[k - (n - have)] or 1 end
         y = methods.reshape(t, dims)
     end
-    local before = y._ndim - n
+    local before = #y._dims - n
     for k = n, 1, -1 do
         if times[k] ~= 1 then y = tiled(y, before + k, times[k]) end
     end
@@ -128,8 +128,8 @@ function methods.scatter_add(t, dim, ids, source)
     ids = op.indices(ids)
     if not tensor.is(ids) then op.bad_operand(id.gather_grad, ids, 2) end
     if not tensor.is(source) then op.bad_operand(id.gather_grad, source, 3) end
-    local fits = typed(ids)._ndim == t._ndim and typed(source)._ndim == t._ndim and source._dtype == t._dtype
-    for k = 1, fits and t._ndim or 0 do
+    local fits = #typed(ids)._dims == #t._dims and #typed(source)._dims == #t._dims and source._dtype == t._dtype
+    for k = 1, fits and #t._dims or 0 do
         fits = fits and (k == d + 1 or ids._dims[k] == t._dims[k]) and source._dims[k] == ids._dims[k]
     end
     if not fits then

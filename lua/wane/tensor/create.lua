@@ -61,12 +61,6 @@ local function shape_and_options(what, ...)
     return dims, opts
 end
 
-local function current_device()
-    local number = C.wn_device_set(0)
-    C.wn_device_set(number)
-    return number
-end
-
 local function finish(made, opts)
     if opts and type(opts.name) ~= 'nil' and type(opts.name) ~= 'string' then
         raise(nil, 'value', 'name: expected a string, got %s', errors.describe(opts.name))
@@ -83,6 +77,15 @@ local function finish(made, opts)
     return made
 end
 
+--- Records the creation op o with attributes on a device, all by number. line: that of op.line(true).
+-- @within Internal
+function create.on(device, o, at, line)
+    local before = C.wn_device_set(device)
+    local handle = C.wn_record(o, 0, nil, at, line)
+    C.wn_device_set(before)
+    return (tensor.wrap(binding.id(handle)))
+end
+
 --- Records a creation op.
 -- @within Internal
 -- @param what opens messages
@@ -93,23 +96,13 @@ end
 -- runtime/base/layout.h (0: plain)}
 local function make(what, o, dims, opts, attributes)
     opts = errors.check_options(opts, OPTIONS, what)
-    local dtype = op.dtype(opts.dtype or attributes.dtype or 'f32', what)
-    local device = opts.device ~= nil and op.device(opts.device, what) or nil
     local at = op.attrs()
+    at.dtype = op.dtype(opts.dtype or attributes.dtype or 'f32', what)
+    local device = opts.device ~= nil and op.device(opts.device, what) or nil
     at.n = binding.fill_dims(at.i, dims, what)
     at.f[0], at.f[1] = attributes[1], attributes[2]
-    at.dtype = dtype
     at.layout = attributes.layout or 0
-    local made
-    if device then
-        local before = C.wn_device_set(device)
-        local handle = C.wn_record(o, 0, binding.handles(1), at, op.line(true))
-        C.wn_device_set(before)
-        made = tensor.wrap(binding.id(handle))
-    else
-        made = op.nullary(o, at)
-    end
-    return finish(made, opts)
+    return finish(device and create.on(device, o, at, op.line(true)) or op.nullary(o, at), opts)
 end
 create.make = make
 
@@ -124,7 +117,7 @@ end
 -- @param dims {outputs, inputs} or {outputs, inputs / groups, rows, columns}
 -- @param device number of the device; nil: the current one
 function create.weight_layout(dims, device)
-    return C.wn_weight_layout(device or current_device(), binding.type_of(dims, 0, 'weight'))
+    return C.wn_weight_layout(device or C.wn_device_set(-1), binding.type_of(dims, 0, 'weight'))
 end
 
 --- Returns t, or a copy of it in another layout.
@@ -133,7 +126,7 @@ function create.laid(t, layout)
     if create.layout(t) == layout then return t end
     local at = op.attrs()
     at.layout = layout
-    return op.unary(id.relayout, t, at)
+    return (op.unary(id.relayout, t, at))
 end
 
 --- Creates a tensor of zeros: `wane.zeros(2, 3, opts)` or `wane.zeros({ 2, 3 }, opts)`.
@@ -295,7 +288,7 @@ end
 -- @param device number; nil: the current one
 -- @param bytes cdata, row-major; nil on meta
 function create.data(dims, dtype, device, bytes)
-    local number = device or current_device()
+    local number = device or C.wn_device_set(-1)
     local type_ = binding.type_of(dims, tensor.dtype_id[dtype], 'data')
     local made = tensor.wrap(binding.id(C.wn_data(type_, number, bytes)))
     gc.count()

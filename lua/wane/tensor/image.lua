@@ -144,8 +144,8 @@ end
 --
 -- @within Internal
 function image.conv2d(x, w, b, window)
-    if b then return ternary(CONV2D, x, w, b, conv_attrs(window)) end
-    return binary(CONV2D, x, w, conv_attrs(window))
+    if b then return (ternary(CONV2D, x, w, b, conv_attrs(window))) end
+    return (binary(CONV2D, x, w, conv_attrs(window)))
 end
 
 -- Checks the operands of conv_transpose2d. Returns the channels of the result.
@@ -208,7 +208,7 @@ function image.conv_transpose2d(x, w, b, window)
     local size = transposed_size(x, w, window, 1) * HIGH + transposed_size(x, w, window, 2)
     local below, right = strides_in_padding(window, 1), strides_in_padding(window, 2)
     if below + right > 0 then x = methods.pad(x, { 0, right, 0, below }) end
-    if not b then return binary(CONV2D_DX, x, w, conv_attrs(window, size)) end
+    if not b then return (binary(CONV2D_DX, x, w, conv_attrs(window, size))) end
     local at = conv_attrs(window, size)
     return op.in_function('conv_transpose2d', add_bias, x, w, b, at)
 end
@@ -316,17 +316,17 @@ end
 --
 -- @within Internal
 function image.max_pool2d(x, window)
-    if tensor.info(x).needs_grad == 0 or not op.is_tracking() then return unary(MAX_POOL2D, x, pool_attrs(window)) end
+    if tensor.info(x).needs_grad == 0 or not op.is_tracking() then return (unary(MAX_POOL2D, x, pool_attrs(window))) end
     x = image.channels_last(x)
     local index = unary(MAX_POOL2D_INDEX, x, pool_attrs(window))
-    return binary(MAX_POOL2D, x, index, pool_attrs(window))
+    return (binary(MAX_POOL2D, x, index, pool_attrs(window)))
 end
 
 --- Records avg_pool2d with any window.
 --
 -- @within Internal
 function image.avg_pool2d(x, window)
-    return unary(AVG_POOL2D, x, pool_attrs(window))
+    return (unary(AVG_POOL2D, x, pool_attrs(window)))
 end
 
 --- Returns the largest element of each window of an image. A NaN counts as the largest; of equal ones the first gets

@@ -61,9 +61,7 @@ end
 -- @within Internal
 local function wrap(id)
     local t = setmetatable({ id = id }, Tensor)
-    live[id] = t
-    if id > top then top = id end
-    owned[id] = true
+    own(t, id)
     return t
 end
 tensor.wrap = wrap
@@ -128,15 +126,17 @@ function tensor.info(t)
     return info
 end
 
--- Fills the cached fields: _dtype (number), _ndim, _dims (list), _device (number), _cell (whether it names a state).
+-- Fills the cached fields: _dtype (number) and _dims (list). The first dims are written out, since a loop of a few
+-- turns is compiled alone, and nothing around it.
 local function load_type(t)
-    local i = tensor.info(t)
+    tensor.info(t)
     local dims, n = {}, info_type.ndim
-    for k = 1, n do dims[k] = tonumber(info_dim[k - 1]) end
-    rawset(t, '_ndim', n)
+    if n > 0 then dims[1] = tonumber(info_dim[0]) end
+    if n > 1 then dims[2] = tonumber(info_dim[1]) end
+    if n > 2 then dims[3] = tonumber(info_dim[2]) end
+    if n > 3 then dims[4] = tonumber(info_dim[3]) end
+    for k = 5, n do dims[k] = tonumber(info_dim[k - 1]) end
     rawset(t, '_dims', dims)
-    rawset(t, '_device', i.device)
-    rawset(t, '_cell', i.is_cell ~= 0)
     rawset(t, '_dtype', info_type.dtype)
     return t
 end
@@ -155,7 +155,7 @@ function tensor.rebind(t, id)
     live[t.id] = nil
     rawset(t, 'id', id)
     own(t, id)
-    for _, field in ipairs { '_dtype', '_ndim', '_dims', '_device', '_cell' } do rawset(t, field, nil) end
+    for _, field in ipairs { '_dtype', '_dims' } do rawset(t, field, nil) end
 end
 
 --- Gives t the handle of another tensor, which cannot be used any more.
@@ -320,11 +320,9 @@ function Tensor.__index(t, key)
     local field = fields[key]
     if field ~= nil then return field(t) end
     if type(key) == 'number' or type(key) == 'table' then return select_row(t, key) end
-    if key == '_dtype' or key == '_dims' or key == '_ndim' or key == '_device' or key == '_cell' then
-        load_type(t)
-        return rawget(t, key)
-    end
-    if key == '_parameter' or key == '_buffer' then return nil end
+    if key == '_dtype' or key == '_dims' then return rawget(load_type(t), key) end
+    if key == '_device' then return tensor.info(t).device end
+    if key == '_cell' then return tensor.info(t).is_cell ~= 0 end
     if inplace[key] then
         raise(nil, 'value', '%s: values are immutable, write x = x %s b', key, inplace[key])
     end

@@ -100,7 +100,7 @@ function kin.within(x, what, least, most)
     local at = op.attrs()
     at.n = 1
     at.i[0], at.f[0], at.f[1] = what, least, most
-    return op.unary(id.within, x, at)
+    return (op.unary(id.within, x, at))
 end
 
 --- Creates ones with the probabilities in a tensor, and zeros elsewhere. No gradient passes.

@@ -21,25 +21,25 @@ local SIN, COS, LOG1P, EXPM1 = id.sin, id.cos, id.log1p, id.expm1
 -- @param a tensor; integers are taken in f32
 -- @return tensor of the shape of a, in its dtype or f32
 -- @usage print(wane.tensor({ 0, math.pi / 6 }):sin()) --> tensor (2) f32 [0.0000, 0.5000]
-function methods.sin(a) return unary(SIN, a) end
+function methods.sin(a) return (unary(SIN, a)) end
 
 --- Returns the cosine of every element, an angle in radians.
 -- @param a tensor; integers are taken in f32
 -- @return tensor of the shape of a, in its dtype or f32
 -- @usage print(wane.tensor({ 0, math.pi / 3 }):cos()) --> tensor (2) f32 [1.0000, 0.5000]
-function methods.cos(a) return unary(COS, a) end
+function methods.cos(a) return (unary(COS, a)) end
 
 --- Returns log(1 + a) of every element, accurate where a is near 0: -inf at -1, NaN below.
 -- @param a tensor; integers are taken in f32
 -- @return tensor of the shape of a, in its dtype or f32
 -- @usage print(wane.tensor({ 1e-10 }):log1p():item() > 0) --> true
-function methods.log1p(a) return unary(LOG1P, a) end
+function methods.log1p(a) return (unary(LOG1P, a)) end
 
 --- Returns e^a - 1 of every element, accurate where a is near 0.
 -- @param a tensor; integers are taken in f32
 -- @return tensor of the shape of a, in its dtype or f32
 -- @usage print(wane.tensor({ 1e-10 }):expm1():item() > 0) --> true
-function methods.expm1(a) return unary(EXPM1, a) end
+function methods.expm1(a) return (unary(EXPM1, a)) end
 
 -- Returns the method that records op `name` of floats. A whole number is its own floor.
 local function steps(name)
@@ -47,7 +47,7 @@ local function steps(name)
     return function(a)
         need_self(a, name)
         if not is_float[typed(a)._dtype] then return a end
-        return unary(o, a)
+        return (unary(o, a))
     end
 end
 
@@ -69,7 +69,7 @@ methods.round = steps 'round'
 -- @param a tensor of floats or i32
 -- @return tensor of the shape and dtype of a
 -- @usage print(wane.tensor({ -3, 0, 2 }):sign()) --> tensor (3) f32 [-1.,  0.,  1.]
-function methods.sign(a) return unary(id.sign, a) end
+function methods.sign(a) return (unary(id.sign, a)) end
 
 --- Returns log(1 + e^(beta a)) / beta of every element, a smooth relu; nothing in it overflows.
 -- @param a float tensor
@@ -78,7 +78,7 @@ function methods.sign(a) return unary(id.sign, a) end
 -- @usage print(wane.tensor({ 0, 100 }):softplus()) --> tensor (2) f32 [  0.6931, 100.0000]
 function methods.softplus(a, beta)
     tensor.need_float(a, 'softplus')
-    if beta == nil or beta == 1 then return unary(id.softplus, a) end
+    if beta == nil or beta == 1 then return (unary(id.softplus, a)) end
     if op.finite(beta, 'softplus: beta') <= 0 then
         raise(nil, 'value', 'softplus: beta must be above 0, got %s', beta)
     end
@@ -124,7 +124,7 @@ function methods.masked_fill(t, mask, value)
         raise(nil, 'value', 'masked_fill: the mask must be a u8 tensor (t:lt(0), t:eq(1), ...), got %s',
             errors.describe(mask))
     end
-    if type(value) ~= 'number' and not (tensor.is(value) and typed(value)._ndim == 0) then
+    if type(value) ~= 'number' and not (tensor.is(value) and #typed(value)._dims == 0) then
         raise(nil, 'value', 'masked_fill: the value must be a number or a tensor of no dims, got %s; '
             .. 'write wane.where(mask, value, t) for other tensors', errors.describe(value))
     end

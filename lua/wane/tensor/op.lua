@@ -5,6 +5,7 @@
 -- The library checks shapes and dtypes at once; a failure raises at the script's line. Lines of nodes are not recorded
 -- unless `op.lines(true)`, because walking the stack costs more than recording. Inside wane.autocast the operands go
 -- through its rules first; outside, that is one test of a local.
+-- Functions that record a node return it in parentheses, since LuaJIT compiles at most 15 tail calls in a trace.
 -- @internal wane.tensor.op
 
 local binding = require 'wane.ffi'
@@ -219,7 +220,7 @@ function op.unary(o, a, at)
     inputs[0] = a.id
     local id = C.wn_record(o, 1, inputs, at or zero, with_lines and line() or 0)
     if id < 0 then return promoted_one(o, a, id) end
-    return wrap(id)
+    return (wrap(id))
 end
 
 -- Records an op of a tensor and a number, in either order.
@@ -240,7 +241,7 @@ local function with_number(o, a, b, at)
     local id = C.wn_record(o, 2, inputs, at or zero, with_lines and line() or 0)
     C.wn_release(made)
     if id < 0 then binding.id(id) end
-    return wrap(id)
+    return (wrap(id))
 end
 
 -- Records an op that refused two tensors in the dtype that they share, or raises why it refused.
@@ -257,7 +258,7 @@ function op.binary(o, a, b, at)
     inputs[0], inputs[1] = a.id, b.id
     local id = C.wn_record(o, 2, inputs, at or zero, with_lines and line() or 0)
     if id < 0 then return promoted(o, a, b, id) end
-    return wrap(id)
+    return (wrap(id))
 end
 
 --- Records an op of three tensors.
@@ -269,7 +270,7 @@ function op.ternary(o, a, b, c, at)
     inputs[0], inputs[1], inputs[2] = a.id, b.id, c.id
     local id = C.wn_record(o, 3, inputs, at or zero, with_lines and line() or 0)
     if id < 0 then binding.id(id) end
-    return wrap(id)
+    return (wrap(id))
 end
 
 --- Records an op of five tensors.
@@ -281,7 +282,7 @@ function op.quinary(o, a, b, c, d, e)
     inputs[0], inputs[1], inputs[2], inputs[3], inputs[4] = a.id, b.id, c.id, d.id, e.id
     local id = C.wn_record(o, 5, inputs, zero, with_lines and line() or 0)
     if id < 0 then binding.id(id) end
-    return wrap(id)
+    return (wrap(id))
 end
 
 --- Records an op without inputs, which creates a tensor.
@@ -291,7 +292,7 @@ function op.nullary(o, at)
     if guard then guard() end
     local id = C.wn_record(o, 0, inputs, at, line(true))
     if id < 0 then binding.id(id) end
-    return wrap(id)
+    return (wrap(id))
 end
 
 local function set_attrs(t)
@@ -345,7 +346,7 @@ function op.record(name, list, attributes)
         for _, h in ipairs(made) do C.wn_release(h) end
     end
     if id < 0 then binding.id(id) end
-    return wrap(id)
+    return (wrap(id))
 end
 
 local value_info = binding.new('struct wn_value_info')
@@ -363,7 +364,7 @@ end
 -- @param what opens the message
 -- @param extra dims more than the tensor has (unsqueeze: 1)
 function op.dim(t, dim, what, extra)
-    local n = tensor.typed(t)._ndim + (extra or 0)
+    local n = #tensor.typed(t)._dims + (extra or 0)
     if type(dim) ~= 'number' or dim % 1 ~= 0 or dim == 0 or dim > n or dim < -n then
         raise(nil, type(dim) == 'number' and 'shape' or 'value',
             '%s: dim %s is out of range for %s; expected an integer from 1 to %d, or -%d to -1', what,

@@ -26,7 +26,7 @@ local function record(o, t, dim, turned, what)
     local at = op.attrs()
     at.n = 2
     at.i[0], at.i[1] = d, turned and 1 or 0
-    return op.unary(o, t, at)
+    return (op.unary(o, t, at))
 end
 
 -- Returns dim and options of the arguments (dim, opts) or (opts).
@@ -109,7 +109,7 @@ end
 -- @usage print(wane.multinomial(wane.tensor { 0, 1, 0 }, 2, { replacement = true })) --> tensor (2) i32 [1, 1]
 function order.multinomial(weights, count, opts)
     local what = 'wane.multinomial'
-    if not tensor.is(weights) or not tensor.is_float[typed(weights)._dtype] or weights._ndim == 0 then
+    if not tensor.is(weights) or not tensor.is_float[typed(weights)._dtype] or #weights._dims == 0 then
         raise(nil, 'value', '%s: expected a float tensor (..., C) of weights, got %s', what, errors.describe(weights))
     end
     count = op.size(count == nil and 1 or count, what .. ': count', 1)
@@ -121,7 +121,7 @@ function order.multinomial(weights, count, opts)
         opts.replacement and 1 or count, math.huge)
     local zero = methods.lt(enough, 0):to 'i32'
     if opts.replacement and count > 1 then -- a position is the number of running sums up to the draw
-        local size = w._dims[w._ndim]
+        local size = w._dims[#w._dims]
         local sums = methods.unsqueeze(methods.cumsum(w), -2)
         local dims = w.shape
         dims[#dims] = count
@@ -130,9 +130,9 @@ function order.multinomial(weights, count, opts)
         local ids = methods.sum(methods.le(sums, methods.unsqueeze(drawn, -1)):to 'i32', -1)
         return methods.minimum(ids, size - 1) + zero
     end
-    if count > w._dims[w._ndim] then
+    if count > w._dims[#w._dims] then
         raise(nil, 'shape', '%s: %d positions asked for without replacement, %s has %d', what, count,
-            tensor.describe(weights), w._dims[w._ndim])
+            tensor.describe(weights), w._dims[#w._dims])
     end
     -- The least of exponential numbers at rates w is at each position with the probability that is asked for.
     local keys = w / -methods.log(kin.rand_like(w))

@@ -117,7 +117,7 @@ end
 local function reshape_same(t)
     local at = op.attrs()
     at.n = binding.fill_dims(at.i, t._dims, 'reshape')
-    return op.unary(op.id.reshape, t, at)
+    return (op.unary(op.id.reshape, t, at))
 end
 
 --- Returns the same value as a leaf: no gradient flows through it to the values that it was computed from.
@@ -185,7 +185,7 @@ function methods.to(t, where)
         CAST = CAST or op.id.cast
         local at = op.attrs()
         at.dtype = tensor.dtype_id[where]
-        return op.unary(CAST, t, at)
+        return (op.unary(CAST, t, at))
     end
     if type(where) ~= 'string' then
         raise(nil, 'value', "to: expected a dtype or a device, 'bf16', 'cpu', got %s", errors.describe(where))

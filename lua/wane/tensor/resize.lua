@@ -86,7 +86,7 @@ function resize.upsample(x, how)
     end
     at.n = 4
     at.i[0], at.i[1], at.i[2] = size, how.mode, how.align and 1 or 0
-    return unary(UPSAMPLE2D, x, at)
+    return (unary(UPSAMPLE2D, x, at))
 end
 
 --- Returns an image with another number of rows and columns.
@@ -108,13 +108,13 @@ local function pad_dim(t, d, before, behind)
     local at = op.attrs()
     at.n = 3
     at.i[0], at.i[1], at.i[2] = d, before, typed(t)._dims[d + 1] + before + behind
-    return unary(NARROW_GRAD, t, at)
+    return (unary(NARROW_GRAD, t, at))
 end
 
 local function pad_dims(t, amounts)
     for k = 1, #amounts, 2 do
         if amounts[k] + amounts[k + 1] > 0 then
-            t = pad_dim(t, typed(t)._ndim - (k + 1) / 2, amounts[k], amounts[k + 1])
+            t = pad_dim(t, #typed(t)._dims - (k + 1) / 2, amounts[k], amounts[k + 1])
         end
     end
     return t
@@ -132,10 +132,10 @@ end
 function methods.pad(t, amounts, value)
     tensor.need_self(t, 'pad')
     local n = is_plain_table(amounts) and errors.list(amounts, 'pad', 'amounts') or 1
-    if n % 2 ~= 0 or n > 2 * typed(t)._ndim then
+    if n % 2 ~= 0 or n > 2 * #typed(t)._dims then
         raise(nil, 'value', 'pad: expected a list of two numbers a dim, {left, right, top, bottom}, for at most the %d '
-            .. 'dims of %s, got %s', t._ndim, tensor.describe(t), is_plain_table(amounts) and tensor.shape_text(amounts)
-            or errors.describe(amounts))
+            .. 'dims of %s, got %s', #t._dims, tensor.describe(t),
+            is_plain_table(amounts) and tensor.shape_text(amounts) or errors.describe(amounts))
     end
     for k = 1, n do
         if not is_size(amounts[k], 0) then

@@ -23,7 +23,7 @@ local RESHAPE, PERMUTE, NARROW, CAT = id.reshape, id.permute, id.narrow, id.cat
 local function record_reshape(t, dims)
     local at = op.attrs()
     at.n = fill_dims(at.i, dims, 'reshape')
-    return unary(RESHAPE, t, at)
+    return (unary(RESHAPE, t, at))
 end
 
 -- ---- for layers: no checks, no tables ----------------------------------------------------------------------
@@ -35,7 +35,7 @@ function shape.to(t, a, b, c, d, e)
     at.n = e and 5 or d and 4 or c and 3 or b and 2 or 1
     local i = at.i
     i[0], i[1], i[2], i[3], i[4] = a, b or 0, c or 0, d or 0, e or 0
-    return unary(RESHAPE, t, at)
+    return (unary(RESHAPE, t, at))
 end
 
 --- Exchanges the second and the third dim of a tensor of four dims: (a, b, c, d) -> (a, c, b, d).
@@ -45,7 +45,7 @@ function shape.swap_middle(t)
     at.n = 4
     local i = at.i
     i[0], i[1], i[2], i[3] = 0, 2, 1, 3
-    return unary(PERMUTE, t, at)
+    return (unary(PERMUTE, t, at))
 end
 
 --- Returns positions start to start + length - 1 of a dim, all counted from 0.
@@ -55,7 +55,7 @@ function shape.cut(t, dim, start, length)
     at.n = 3
     local i = at.i
     i[0], i[1], i[2] = dim, start, length
-    return unary(NARROW, t, at)
+    return (unary(NARROW, t, at))
 end
 
 -- ---- methods --------------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ methods.view = methods.reshape
 function methods.permute(t, ...)
     tensor.need_self(t, 'permute')
     local order, many = errors.listed('permute', 'dims', ...)
-    local n = tensor.typed(t)._ndim
+    local n = #tensor.typed(t)._dims
     local list, seen = {}, {}
     for k = 1, many do
         local d = order[k]
@@ -119,7 +119,7 @@ function methods.permute(t, ...)
     end
     local at = op.attrs()
     at.n = fill_dims(at.i, list, 'permute')
-    return unary(PERMUTE, t, at)
+    return (unary(PERMUTE, t, at))
 end
 
 --- Returns a copy with two dims exchanged.
@@ -131,10 +131,10 @@ function methods.transpose(t, a, b)
     tensor.need_self(t, 'transpose')
     local i, j = op.dim(t, a, 'transpose'), op.dim(t, b, 'transpose')
     local at, order = op.attrs(), {}
-    for k = 1, t._ndim do order[k] = k - 1 end
+    for k = 1, #t._dims do order[k] = k - 1 end
     order[i + 1], order[j + 1] = j, i
     at.n = fill_dims(at.i, order, 'transpose')
-    return unary(PERMUTE, t, at)
+    return (unary(PERMUTE, t, at))
 end
 
 --- Returns the transpose of a matrix.
@@ -143,7 +143,7 @@ end
 -- @usage print(wane.randn(2, 3):t().shape) --> (3, 2)
 function methods.t(t)
     tensor.need_self(t, 't')
-    if tensor.typed(t)._ndim ~= 2 then
+    if #tensor.typed(t)._dims ~= 2 then
         raise(nil, 'shape', 't: expected 2 dims, got %s; use transpose(a, b)', tensor.describe(t))
     end
     return methods.transpose(t, 1, 2)
@@ -170,7 +170,7 @@ function methods.narrow(t, dim, start, length)
     local at = op.attrs()
     at.n = 3
     at.i[0], at.i[1], at.i[2] = d, first - 1, length
-    return unary(NARROW, t, at)
+    return (unary(NARROW, t, at))
 end
 
 --- Returns one position of a dim, without that dim; `t[i]` is `t:select(1, i)`.
@@ -199,7 +199,7 @@ function methods.select(t, dim, position)
 end
 
 tensor.indexing(function(t, i)
-    if tensor.typed(t)._ndim == 0 then
+    if #tensor.typed(t)._dims == 0 then
         raise(nil, 'shape', 't[%s]: a 0-d tensor has no positions; use t:item()', tostring(i))
     end
     if type(i) == 'number' then return methods.select(t, 1, i) end
@@ -212,7 +212,7 @@ tensor.indexing(function(t, i)
     local rows = methods.index_select(t, 1, methods.reshape(i, dims))
     dims = {}
     for k, v in ipairs(i._dims) do dims[k] = v end
-    for k = 2, t._ndim do dims[#dims + 1] = t._dims[k] end
+    for k = 2, #t._dims do dims[#dims + 1] = t._dims[k] end
     return record_reshape(rows, dims)
 end)
 
@@ -256,7 +256,7 @@ end
 -- @usage print(wane.zeros(2, 3, 4):flatten(2).shape) --> (2, 12)
 function methods.flatten(t, from, to)
     tensor.need_self(t, 'flatten')
-    if tensor.typed(t)._ndim == 0 then return record_reshape(t, { 1 }) end
+    if #tensor.typed(t)._dims == 0 then return record_reshape(t, { 1 }) end
     local a, b = op.dim(t, from or 1, 'flatten') + 1, op.dim(t, to or -1, 'flatten') + 1
     if a > b then raise(nil, 'shape', 'flatten: dim %d comes after dim %d', a, b) end
     local dims, n = {}, 1
@@ -279,7 +279,7 @@ end
 function methods.expand(t, ...)
     tensor.need_self(t, 'expand')
     local given, n = errors.listed('expand', 'dims', ...)
-    local have = tensor.typed(t)._ndim
+    local have = #tensor.typed(t)._dims
     if n < have or n > MOST_DIMS then
         raise(nil, 'shape', 'expand: %s does not broadcast to %s', tensor.describe(t), tensor.shape_text(given))
     end
@@ -295,7 +295,7 @@ function methods.expand(t, ...)
     end
     local at = op.attrs()
     at.n = fill_dims(at.i, dims, 'expand')
-    return unary(id.expand, t, at)
+    return (unary(id.expand, t, at))
 end
 
 --- Cuts a dim into n pieces of equal size, of which the last may be shorter.
@@ -410,7 +410,7 @@ function methods.gather(t, dim, ids)
     local at = op.attrs()
     at.n = 1
     at.i[0] = d
-    return op.binary(id.gather, t, ids, at)
+    return (op.binary(id.gather, t, ids, at))
 end
 
 -- Makes the 0-based i32 positions of a list of positions of dim d, from 1, or from -1 for the last.
@@ -458,7 +458,7 @@ function methods.index_select(t, dim, ids)
     local d = op.dim(t, dim, 'index_select') + 1
     if type(ids) == 'table' and getmetatable(ids) == nil then ids = positions(t, d, ids) end
     ids = op.indices(ids)
-    if not tensor.is(ids) or tensor.typed(ids)._ndim ~= 1 then
+    if not tensor.is(ids) or #tensor.typed(ids)._dims ~= 1 then
         raise(nil, 'shape', 'index_select: positions must be a tensor of one dim, got %s', errors.describe(ids))
     end
     if not tensor.is_float[tensor.typed(t)._dtype] then return select_whole(t, d, ids) end
@@ -477,7 +477,7 @@ end
 -- @usage print(wane.zeros(2, 3):dim()) --> 2
 function methods.dim(t)
     tensor.need_self(t, 'dim')
-    return tensor.typed(t)._ndim
+    return #tensor.typed(t)._dims
 end
 
 --- Returns the number of elements.
