@@ -320,6 +320,26 @@ describe('recording', function()
         assert.same({ { 5, 5, 5, 5, 5 } }, model(wane.ones(1, 5)):totable())
     end)
 
+    it('computes in the order of recording, however far apart nodes were recorded', function()
+        local function order(between)
+            local ops, x = {}, wane.eval(wane.ones(2, 2))
+            local a = x:exp()
+            for _ = 1, between do x:neg() end
+            local b, c = x:sin(), x:tanh()
+            for _ = 1, between do x:neg() end
+            local y = c:matmul(b) * a:matmul(x:sqrt())
+            scoped('listen', function(p)
+                for _, s in ipairs(programs.schedule(p)) do
+                    if s.what == 'run' then ops[#ops + 1] = s.op end
+                end
+            end, wane.eval, y)
+            return table.concat(ops, ' ')
+        end
+        assert.equal('exp sin tanh matmul sqrt matmul mul', order(0))
+        assert.equal(order(0), order(3))
+        assert.equal(order(0), order(500))
+    end)
+
     it('rethrows the very same error object through module, region and no_grad', function()
         local mine = setmetatable({}, { __tostring = function() return 'mine' end })
         local Failing = nn.module 'Failing'

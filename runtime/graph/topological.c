@@ -186,35 +186,34 @@ static int by_record(const void *a, const void *b)
     return (x->seq > y->seq) - (x->seq < y->seq);
 }
 
-/* Sorts by moving nodes one place at a time, at most `moves` times. Returns 1 if the nodes are sorted. */
-static int32_t order_insert(struct wn_node **nodes, int64_t n, int64_t moves)
-{
-    for (int64_t i = 1; i < n; i++) {
-        struct wn_node *node = nodes[i];
-        int64_t k = i;
-        for (; k > 0 && nodes[k - 1]->seq > node->seq && moves > 0; k--, moves--) nodes[k] = nodes[k - 1];
-        nodes[k] = node;
-        if (moves == 0) return 0;
-    }
-    return 1;
-}
-
-/* Sorts nodes by record order. They come out of the queue in nearly descending order: reversed, each is at most a few
- * places off where the graph is a chain of layers, which an insertion sort uses and a merge sort would not. */
-static void order_sort(struct wn_node **nodes, int64_t n)
-{
-    for (int64_t i = 0, j = n - 1; i < j; i++, j--) {
-        struct wn_node *t = nodes[i];
-        nodes[i] = nodes[j];
-        nodes[j] = t;
-    }
-    if (!order_insert(nodes, n, 8 * n + 1)) qsort(nodes, (size_t)n, sizeof *nodes, by_record);
-}
-
 /* Returns whether the order takes in n without its inputs: its value is there, or comes from outside. */
 static int32_t order_ends(const struct wn_node *n)
 {
     return (wn__op_flags(n->op) & WN_LEAF) != 0 || n->closed;
+}
+
+/* Sorts by record order the nodes that the order takes in with their inputs, behind those that it takes in without.
+ * What one step records has places close to each other: each node goes to its own, which takes no comparison. */
+static int32_t order_sort(struct wn_node **nodes, int64_t n)
+{
+    int64_t low = INT64_MAX, high = 0, k = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (order_ends(nodes[i])) continue;
+        low = nodes[i]->seq < low ? nodes[i]->seq : low;
+        high = nodes[i]->seq > high ? nodes[i]->seq : high;
+    }
+    if (high - low >= 8 * n) qsort(nodes, (size_t)n, sizeof *nodes, by_record);
+    if (high < low || high - low >= 8 * n) return WN_OK;
+    struct wn_node **place = wn__alloc((high - low + 1) * (int64_t)sizeof *place);
+    if (place == NULL) return WN_OOM;
+    for (int64_t i = 0; i < n; i++) {
+        if (order_ends(nodes[i])) nodes[k++] = nodes[i];
+        else place[nodes[i]->seq - low] = nodes[i];
+    }
+    for (int64_t i = 0; i <= high - low; i++)
+        if (place[i] != NULL) nodes[k++] = place[i];
+    wn__free(place);
+    return WN_OK;
 }
 
 /* Appends a node, unless it was appended before: `local` is -1 until then. */
@@ -267,6 +266,6 @@ int32_t wn__topological_order(struct wn_node *const *roots, int32_t n, int64_t s
         }
     }
     if (w->count == first) return WN_OK;
-    order_sort(w->nodes + first, w->count - first);
+    WN_TRY(order_sort(w->nodes + first, w->count - first));
     return order_place_leaves(w, first, roots, n);
 }
