@@ -190,13 +190,19 @@ function errors.handler(e)
     return e
 end
 
+--- Returns fn(...): what xpcall calls in the place of fn. LuaJIT gives up a trace that returns to an xpcall around its
+-- start, and after some of these the code for good: no trace begins here, since it takes `...`.
+function errors.inside(fn, ...)
+    return select(1, fn(...))
+end
+
 --- Calls fn(...) as pcall does, and keeps the traceback of an error's origin: what catches an error that it raises
 -- again calls this, and `errors.again` then.
 -- @param fn function
 -- @param ... its arguments
 -- @return true and the results, or false and the error
 function errors.pcall(fn, ...)
-    return xpcall(fn, errors.handler, ...)
+    return xpcall(errors.inside, errors.handler, fn, ...)
 end
 
 --- Returns the traceback of the origin of an error that `errors.handler` has seen, or nil.

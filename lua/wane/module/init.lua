@@ -300,12 +300,6 @@ local function leave(m, before, ok, ...)
     return n, { ... }
 end
 
--- Calls a forward under an xpcall. LuaJIT gives up a trace that returns to an xpcall around its start, and after some
--- of these the code for good. So a forward returns to this function, in which no trace begins, since it takes `...`.
-local function inside(forward, ...)
-    return select(1, forward(...))
-end
-
 -- Stands for the forward that a class lacks.
 local function refuse(m)
     raise(nil, 'value', '%s: the module has no forward; write function %s:forward(x) ... end', module.type(m),
@@ -328,7 +322,7 @@ local function call(m, ...)
     -- forward, and yields in a module there, can mislead names until that forward ends, and nothing else.
     -- Measured: asking takes 0.4 us.
     if watch.on or depth == 0 and running() ~= nil then return scoped('module', m, forward, m, ...) end
-    local n, result = leave(m, push(m), xpcall(inside, handler, forward, m, ...))
+    local n, result = leave(m, push(m), xpcall(errors.inside, handler, forward, m, ...))
     if n == 1 then return result end
     return unpack(result, 1, n)
 end

@@ -275,14 +275,14 @@ function Attention:forward(x, opts)
     local dims = check_input(self, x, 'attention')
     if opts ~= nil then
         opts = errors.check_options(opts, CALL_OPTIONS, 'attention')
-        if opts.context ~= nil then return self.out(attend_context(self, x, opts.context, opts.mask)) end
+        if opts.context ~= nil then return (self.out(attend_context(self, x, opts.context, opts.mask))) end
         if opts.mask ~= nil then
             local given = read_mask(self, opts.mask, dims[1], dims[2], dims[2])
-            return self.out(attend_composed(self, self.qkv(x), dims[1], dims[2], given))
+            return (self.out(attend_composed(self, self.qkv(x), dims[1], dims[2], given)))
         end
     end
     local inner = self.tiled and attend_tiled or attend_composed
-    return self.out(inner(self, self.qkv(x), dims[1], dims[2]))
+    return (self.out(inner(self, self.qkv(x), dims[1], dims[2])))
 end
 
 function Attention:extra()

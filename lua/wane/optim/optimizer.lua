@@ -229,7 +229,6 @@ end
 -- Computes all gradients once and undoes it under wane.anomaly, so that a value that is not finite is met before a
 -- parameter changes.
 local function try_gradients(request)
-    if C.wn_anomaly(-1) == 0 then return end
     local program = require 'wane.program'
     if program.is_planning() then return end
     require('wane.program.sequence').run(function()
@@ -260,7 +259,7 @@ local function fused(self, roots, opts)
     end
     local request = { mode = 'step', roots = roots, also = also_of(self, opts.also, #roots), updates = list,
         scale = opts.scale, policy = policy, clip = self.clip_norm or nil }
-    try_gradients(request)
+    if C.wn_anomaly(-1) ~= 0 then try_gradients(request) end
     run(self, request, who)
 end
 
