@@ -223,6 +223,28 @@ describe('losses', function()
         end
     end)
 
+    it('name the label that is outside, and the classes, with every option and however they run', function()
+        local weight = nn.Parameter(wane.ones(3))
+        local x, labels = wane.eval(wane.ones(2, 3)), wane.tensor({ 1, 5 }, { dtype = 'i32' })
+        local opt = wane.optim.SGD({ weight }, { lr = 1 })
+        for _, smoothing in ipairs { 0, 0.1 } do
+            for _, reduction in ipairs { 'mean', 'sum', 'none' } do
+                for _, weighted in ipairs { false, true } do
+                    for _, run in ipairs { wane.eval, wane.backward, function(t) opt:step(t):item() end } do
+                        local ok, e = pcall(function()
+                            local loss = nn.cross_entropy(x * weight, labels, { label_smoothing = smoothing,
+                                reduction = reduction, weight = weighted and wane.ones(3) or nil })
+                            run(reduction == 'none' and loss:sum() or loss)
+                        end)
+                        assert.is_false(ok)
+                        assert.equal('cross_entropy: label 5 at element 1 is outside 0..2 and is not ignore_index '
+                            .. '(-100); labels are 0-based', e.message)
+                    end
+                end
+            end
+        end
+    end)
+
     it('refuse what does not fit, at the line of the call', function()
         local x, y = wane.ones(2, 3), wane.zeros(2, { dtype = 'i32' })
         for _, case in ipairs {
