@@ -79,6 +79,10 @@ local models = {
         return { nn.Conv2d(3, 8, 3, { stride = 2, padding = 1, bias = false }), nn.BatchNorm2d(8), nn.ReLU(),
             nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10) }
     end,
+    images_evaluated = function()
+        local norm = nn.BatchNorm2d(8)
+        return { nn.Conv2d(3, 8, 3, { stride = 2, padding = 1 }), norm:eval() or norm, nn.ReLU(), nn.Flatten() }
+    end,
     images_pooled = function()
         return { nn.GroupNorm(1, 3), nn.MaxPool2d(2), nn.AvgPool2d(2),
             nn.AdaptiveAvgPool2d(3), nn.GELU(), nn.AdaptiveAvgPool2d(1), nn.Flatten() }
