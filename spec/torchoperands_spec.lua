@@ -6,6 +6,7 @@ local helper = require 'spec.helper'
 local wane = helper.wane
 
 local nn = wane.nn
+local cells = dofile(helper.root .. '/spec/fixtures/torch_cells.lua')
 local fixture = dofile(helper.root .. '/spec/fixtures/torch_operands.lua')
 local B, I, O, V = fixture.B, fixture.I, fixture.O, fixture.V
 local stages = { 'before', 'after_forward', 'peak_forward', 'peak_backward', 'after_backward' }
@@ -207,4 +208,41 @@ describe('what was there before a step', function()
         assert.equal(before.after_forward - n, within_.after_forward)
         assert.equal(before.peak_forward - n, within_.peak_forward) -- it goes when it is read
     end)
+end)
+
+describe('cells over six slices of one input', function()
+    local rows, steps, d = 32, 6, 64 -- torch_cells.py beside the fixture says what a step is
+    local Cell = nn.module('Cell', function(self, kind)
+        self.kind, self.wx, self.wh = kind, nn.Linear(d, d), nn.Linear(d, d)
+        self.w, self.u = nn.Parameter(wane.randn(d)), nn.Parameter(wane.randn(d))
+    end)
+    function Cell:forward(slice, h)
+        local a = slice
+        if self.kind == 'numbers' then a = slice * self.w end
+        if self.kind == 'linear' or self.kind == 'input' then a = self.wx(slice) end
+        if h == nil then return a:tanh() end
+        if self.kind == 'numbers' then h = h * self.u end
+        if self.kind == 'linear' or self.kind == 'state' then h = self.wh(h) end
+        return (a + h):tanh()
+    end
+
+    for _, row in ipairs(cells) do
+        local kind, first, is_computed, is_region, after, peak = unpack(row)
+        it(('take what PyTorch %s takes: %s, first h %s, x of %s%s'):format(cells.torch, kind, first, is_computed
+            and 'a layer' or 'data', is_region and ', in regions' or ''), function()
+            local cell, layer, there = Cell(kind), nn.Linear(d, d), wane.eval(wane.zeros(rows, d))
+            local data = wane.eval(wane.randn(rows, steps, d))
+            local at = wane.plan(function()
+                local slices, h = is_computed and layer(data) or data, nil
+                if first ~= 'none' then h = first == 'there' and there or wane.zeros(rows, d) end
+                for t = 1, steps do
+                    local slice = slices:select(2, t)
+                    h = is_region and wane.checkpoint(cell, slice, h) or not is_region and cell(slice, h)
+                end
+                return h:sum()
+            end):pytorch { warm = true, reentrant = false }
+            assert.equal(after, at.after_forward - at.before)
+            assert.equal(peak, at.peak_forward - at.before)
+        end)
+    end
 end)
