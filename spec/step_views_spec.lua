@@ -277,6 +277,24 @@ describe('a recipe of a step', function()
     end)
 end)
 
+describe('PyTorch beside a step', function()
+    it('has the gradients of the micro-batches before, and is refused for several models', function()
+        local models, losses, step = two_stacks()
+        for _, model in ipairs(models) do wane.eval(unpack(model:parameters())) end
+        local opt = optim.Adam(models[1]:parameters())
+        local own = wane.plan(function() opt:step(losses[1]()) end):pytorch { gradients = 'kept' }
+        local p = wane.plan(function()
+            opt:zero_grad()
+            wane.accumulate(losses[1], { micro = 4 })
+            opt:step()
+        end)
+        assert.same(own, p:pytorch())
+        local ok, why = pcall(function() return wane.plan(step('save_all', 'save_all')):pytorch() end)
+        assert.is_false(ok)
+        assert.matches('the backwards of the step are of several models', tostring(why))
+    end)
+end)
+
 describe('planning micro-batches', function()
     it('takes run points that train other parameters for parts of their own', function()
         local x, list = wane.eval(wane.randn(8, 4)), {}

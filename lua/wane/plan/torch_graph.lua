@@ -26,8 +26,9 @@ local function add_states(list, request)
     end
 end
 
--- Refuses what the accounting does not know: a part without one loss and its backward, or beside another model.
-local function check_part(part, is_alone)
+-- Returns whether all gradients of a part, among several with a backward, exist before it, as `gradients = 'kept'` has
+-- it. Refuses what the accounting does not know: a part without one loss and its backward, or beside another model.
+local function check_part(part, graph, is_alone)
     if not sequence.chooses(part.request) then
         raise(nil, 'value', 'plan:pytorch: the plan has no backward; plan a function that returns a loss')
     end
@@ -35,10 +36,17 @@ local function check_part(part, is_alone)
         raise(nil, 'unsupported', 'plan:pytorch: %d losses; the accounting of several is not in this version',
             #part.request.roots)
     end
-    if not is_alone and part.kinds_beside.parameter + part.kinds_beside.gradient > 0 then
+    local existing, all = part.kinds_before.gradient, 0
+    for _, node in ipairs(graph) do
+        local is_trained = node.phase == 'forward' and node.cell_kind == 'parameter' and node.needs_grad
+        all = all + (is_trained and 256 * math.ceil(node.bytes / 256) or 0)
+    end
+    local is_mixed = existing > 0 and existing < all
+    if not is_alone and (is_mixed or part.kinds_beside.parameter + part.kinds_beside.gradient > 0) then
         raise(nil, 'unsupported', 'plan:pytorch: the backwards of the step are of several models; the accounting of '
             .. 'what one holds beside the other is not in this version')
     end
+    return not is_alone and existing > 0 and 'kept' or nil
 end
 
 -- Returns the graph of a part with the regions that torch.utils.checkpoint would be given.
@@ -73,15 +81,16 @@ end
 -- @param list parts with a backward
 -- @param all parts of the step
 -- @param covers_of function(part, graph) that returns the regions that policies made, and the policies
--- @return list of graphs, with `loss` (its last forward node), `extra` (bytes of each state of optimizers) and `since`
+-- @return list of graphs, with `loss` (its last forward node), `extra` (bytes of each state of optimizers), `since`,
+-- and `gradients` ('kept' where those of a backward before exist)
 -- @raise 'value' for a plan without a backward; 'unsupported' for plans that regions alone do not describe
 function torch_graph.of(list, all, covers_of)
     local graphs, extra = {}, {}
     for _, part in ipairs(all) do add_states(extra, part.request) end
     for i, part in ipairs(list) do
-        check_part(part, #list == 1)
+        local gradients = check_part(part, part.graph, #list == 1)
         graphs[i] = graph_of(part, covers_of)
-        graphs[i].extra = extra
+        graphs[i].extra, graphs[i].gradients = extra, gradients
     end
     return graphs
 end

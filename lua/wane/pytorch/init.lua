@@ -82,13 +82,14 @@ local function start(machine, graph, env, opts)
             if node.op ~= 'cell' then env[node] = t end
         end
     end
+    local gradients = opts.gradients or graph.gradients
     if not opts.state then
         for _, bytes in ipairs(graph.extra or {}) do machine:alloc(bytes) end
     end
     for _, node in ipairs(graph) do
         if node.phase == 'forward' and node.cell_kind == 'parameter' and node.needs_grad then
             if opts.state then machine:alloc(opts.state * node.numel) end
-            if opts.gradients == 'kept' then machine:leaf(node).grad = machine:alloc(node.bytes) end
+            if gradients == 'kept' then machine:leaf(node).grad = machine:alloc(node.bytes) end
         end
     end
 end
@@ -117,7 +118,8 @@ local function kept_of(graph, hold)
 end
 
 --- Returns the bytes that PyTorch would have allocated on CUDA for the forward and backward of a graph.
--- @param graph program.graph(...), with `loss` (its node) and `extra` (list of bytes of optimizer states)
+-- @param graph program.graph(...), with `loss` (its node), `extra` (list of bytes of optimizer states), and
+-- `gradients`: that option where it is not given
 -- @param opts { sm = 80, warm = false, hold = {'inputs', 'loss', 'output', 'retained'}, torch = '2', reentrant = false,
 -- state = (bytes of optimizer state an element of a parameter; without it, what the plan's optimizer holds), gradients
 -- = ('none' or 'kept': whether they exist before the forward, as with zero_grad(set_to_none = False)) }
