@@ -5,7 +5,6 @@ local bytes = require 'wane.report.bytes'
 local decide = require 'wane.policy.decide'
 local moves = require 'wane.plan.moves'
 local parts = require 'wane.plan.parts'
-local program = require 'wane.program'
 local table_ = require 'wane.report.table'
 
 local display = {}
@@ -70,18 +69,12 @@ end
 -- @param list its parts, each with its graph
 -- @return several lines
 function display.text(self, list)
-    local kinds = {}
-    for kind = 0, #program.kinds do
-        local name = program.kinds[kind]
-        if self.kinds[name] > 0 then kinds[#kinds + 1] = { name, bytes.exact(self.kinds[name]),
-            bytes.text(self.kinds[name]) } end
-    end
     local lines = {
         ('plan on %s: peak %s, reserved %s, arena %s, state %s'):format(self.device, bytes.text(self.peak),
             bytes.text(self.reserved), bytes.text(self.arena), bytes.text(self.state)),
         ('%d nodes, %d instructions, %d recomputed; %.3g s (%s), %+.1f %% over saving everything'):format(self.nodes,
             self.instructions, self.recomputed, self.seconds, self.costs, 100 * self.overhead),
-        table_.text({ 'kind', 'bytes at the peak', '' }, kinds),
+        table_.text({ 'kind', 'bytes at the peak', '' }, parts.kind_rows(self.kinds)),
         block_table(list),
         moves.text(self),
     }

@@ -20,7 +20,6 @@ local errors = require 'wane.errors'
 local moves = require 'wane.plan.moves'
 local parts = require 'wane.plan.parts'
 local policy_query = require 'wane.policy.query'
-local program = require 'wane.program'
 local scoped = require 'wane.scoped'
 local sequence = require 'wane.program.sequence'
 local table_ = require 'wane.report.table'
@@ -406,16 +405,6 @@ function explain.budget(why)
     return setmetatable({ { kind = 'budget', places = places, bytes = why.min_budget, message = why.message } }, Report)
 end
 
--- Returns a row for each kind that has bytes.
-local function kind_rows(kinds)
-    local rows = {}
-    for kind = 0, #program.kinds do
-        local name = program.kinds[kind]
-        if kinds[name] > 0 then rows[#rows + 1] = { name, bytes.exact(kinds[name]), bytes.text(kinds[name]) } end
-    end
-    return rows
-end
-
 -- Returns the text about the peak: where it is, bytes by kind, and the six largest values.
 local function peak_text(peak, plan_)
     local rows = {}
@@ -425,7 +414,7 @@ local function peak_text(peak, plan_)
     end
     return ('the peak, %s bytes (%s), is at instruction %d of %d: %s%s, %s\n'):format(bytes.exact(peak.bytes),
         bytes.text(peak.bytes), peak.step, plan_.instructions, peak.op, short(peak.path) and " of '" .. peak.path .. "'"
-        or '', peak.phase) .. table_.text({ 'kind', 'bytes there', '' }, kind_rows(peak.kinds)) .. '\n'
+        or '', peak.phase) .. table_.text({ 'kind', 'bytes there', '' }, parts.kind_rows(peak.kinds)) .. '\n'
         .. table_.text({ 'largest values there', 'path', 'kind', 'bytes' }, rows)
 end
 

@@ -30,6 +30,7 @@ local errors = require 'wane.errors'
 local misspelt = require 'wane.module.misspelt'
 local parts = require 'wane.plan.parts'
 local plot = require 'wane.report.plot'
+local policy = require 'wane.policy'
 local program = require 'wane.program'
 local sequence = require 'wane.program.sequence'
 local tensor = require 'wane.tensor'
@@ -146,10 +147,12 @@ function Plan:residuals()
         local covers, layers = covers_of(part, part.graph)
         for _, node in ipairs(part.graph) do
             if node.is_residual then
+                local is_said = node.decision > C.WN_DECISION_RECOMPUTE and node.action == 0
                 items[#items + 1] = {
                     index = #items + 1, op = node.op, path = node.path or '', name = node.name, bytes = node.bytes,
                     shape = node.shape, dtype = node.dtype, block = node.block, copies = node.copies,
-                    word = moves.word(node), said = moves.said(node), by = decider_of(node, covers, layers),
+                    word = moves.word(node), said = is_said and policy.word(node.decision) or nil,
+                    by = decider_of(node, covers, layers),
                     module = node.module, line = binding.text(C.wn_line_text(node.line)), part = number,
                 }
             end
@@ -157,7 +160,7 @@ function Plan:residuals()
     end
     return listed({ '#', 'op', 'path', 'module', 'shape', 'bytes', 'block', 'what', 'by', 'line' }, function(r)
         return { r.index, r.op, r.path, r.module, tensor.shape_text(r.shape), bytes.exact(r.bytes), r.block,
-            moves.cell(r), r.by, r.line }
+            r.said and ('%s (no %s)'):format(r.word, r.said) or r.word, r.by, r.line }
     end, items)
 end
 
@@ -349,7 +352,7 @@ end
 -- model(x):sum():backward { policy = plan:as_policy() }
 function Plan:as_policy(number)
     local part = deciding(self, number, 'plan:as_policy')[1]
-    part.as_policy = part.as_policy or require('wane.policy').recipe(self:recipe(number))
+    part.as_policy = part.as_policy or policy.recipe(self:recipe(number))
     return part.as_policy
 end
 

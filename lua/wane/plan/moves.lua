@@ -17,21 +17,6 @@ function moves.word(node)
     return node.copies > 1 and 'recompute' or 'save'
 end
 
---- Returns the action that a policy gave for a residual and that the plan does not take, because the value does not
--- allow it or the backward does not read the value.
--- @param node of plan:graph()
--- @return name of the action, or nil when there is none
-function moves.said(node)
-    local is_action = node.decision > C.WN_DECISION_RECOMPUTE and node.action == 0
-    return is_action and policy.word(node.decision) or nil
-end
-
---- Returns the text of a row's decision in plan:residuals(), with the action that could not be taken.
--- @param row of plan:residuals()
-function moves.cell(row)
-    return row.said and ('%s (no %s)'):format(row.word, row.said) or row.word
-end
-
 --- Returns a line about the values that are kept in other forms, or nil when there are none.
 -- @param plan Plan, whose parts have their graphs
 function moves.text(plan)

@@ -126,6 +126,17 @@ function parts.text(head, rows, items)
     return table_.text({ 'part', unpack(head) }, out)
 end
 
+--- Returns a row for each kind that has bytes: its name, and its bytes in two forms.
+-- @param kinds { [name of a kind] = bytes }
+function parts.kind_rows(kinds)
+    local rows = {}
+    for kind = 0, #program.kinds do
+        local name = program.kinds[kind]
+        if kinds[name] > 0 then rows[#rows + 1] = { name, bytes.exact(kinds[name]), bytes.text(kinds[name]) } end
+    end
+    return rows
+end
+
 --- Class of the lists of parts of plans; prints as a table.
 parts.List = {}
 function parts.List.__tostring(list)
