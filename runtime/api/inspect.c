@@ -44,7 +44,7 @@ const char *wn_cost_key(int32_t program, int32_t node)
 {
     const struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
     if (p == NULL || node < 0 || node >= p->ir->n) return NULL;
-    struct wn_desc d = wn__ir_desc(p->ir, node);
+    struct wn_desc d = wn__ir_desc_of(p->ir, &p->ir->node[node]);
     return wn__cost_key(p->ir, &d);
 }
 

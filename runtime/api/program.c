@@ -112,7 +112,7 @@ int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out)
     if (q == NULL) return WN_VALUE;
     WN_TRY(wn__need(out, "residual"));
     int32_t node = p->ir->residual[i];
-    struct wn_desc d = wn__ir_desc(p->ir, node);
+    struct wn_desc d = wn__ir_desc_of(p->ir, &p->ir->node[node]);
     struct wn_cost cost = {0};
     const struct wn__scope *scope = wn__scope_get(q->scope);
     if (wn__op_rules(q->op)->cost != NULL) wn__op_rules(q->op)->cost(&d, &cost);

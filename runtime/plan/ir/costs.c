@@ -255,7 +255,7 @@ int32_t wn__ir_costs(struct wn__ir *ir)
     if (ir->seconds == NULL || ir->is_measured == NULL || ir->seconds_again == NULL) return WN_OOM;
     for (int32_t i = 0; i < ir->n; i++) {
         if (ir->node[i].leaf != WN_LEAF_NONE) continue;
-        struct wn_desc d = wn__ir_desc(ir, i);
+        struct wn_desc d = wn__ir_desc_of(ir, &ir->node[i]);
         int32_t is_measured;
         ir->seconds[i] = wn__desc_seconds(ir, &d, &is_measured);
         ir->is_measured[i] = (uint8_t)is_measured;

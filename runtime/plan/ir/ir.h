@@ -70,14 +70,15 @@ static inline int32_t wn__ir_flags(const struct wn__ir *ir, int32_t node)
     return wn__op_flags(ir->node[node].op);
 }
 /* Returns what kernels and rules are told about a node of this IR. The types of inputs are those of the IR. */
+static inline void wn__ir_desc_to(const struct wn__ir *ir, const struct wn__ir_node *p, struct wn_desc *d)
+{
+    d->op = p->op, d->n_in = p->n_in, d->in = ir->in_type + p->in_at, d->out = p->type, d->attrs = p->attrs;
+}
 static inline struct wn_desc wn__ir_desc_of(const struct wn__ir *ir, const struct wn__ir_node *p)
 {
-    return (struct wn_desc){
-        .op = p->op, .n_in = p->n_in, .out = p->type, .in = ir->in_type + p->in_at, .attrs = p->attrs};
-}
-static inline struct wn_desc wn__ir_desc(const struct wn__ir *ir, int32_t node)
-{
-    return wn__ir_desc_of(ir, &ir->node[node]);
+    struct wn_desc d;
+    wn__ir_desc_to(ir, p, &d);
+    return d;
 }
 /* Returns whether the forward computes the node; a leaf is not computed, a bound node counts as if it were. */
 static inline int32_t wn__ir_node_is_forward(const struct wn__ir_node *p)

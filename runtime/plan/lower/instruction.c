@@ -18,7 +18,7 @@ const struct wn_desc *wn__instr_desc(const struct wn__ir *ir, const struct wn__s
                                      struct wn__applied *room)
 {
     struct wn_desc *d = &room->desc;
-    if (n->what == WN_DO_RUN) *d = wn__ir_desc(ir, n->node);
+    if (n->what == WN_DO_RUN) wn__ir_desc_to(ir, &ir->node[n->node], d);
     else if (n->what == WN_DO_PACK) wn__action_pack(ir, n->node, s->value[n->out].action, d);
     else wn__action_unpack(ir, n->node, s->value[s->in[n->in_at]].action, &room->in, d);
     return d;

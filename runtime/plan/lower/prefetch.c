@@ -147,7 +147,7 @@ static void find_lives(struct prefetch *x, int32_t *first, int32_t *last)
     for (int64_t i = 0; i < l->n_items; i++) {
         const struct wn__item *it = &l->item[i];
         int32_t at = x->fixed.before[i] - !is_fixed(x, it);
-        struct wn_desc d = wn__ir_desc(x->ir, it->node);
+        struct wn_desc d = wn__ir_desc_of(x->ir, &x->ir->node[it->node]);
         struct wn__memory_order room;
         if (it->what == WN_DO_RUN) {
             int64_t bytes = x->ir->target->workspace(x->ir->target, wn__in_memory_order(&d, &room));

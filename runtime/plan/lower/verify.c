@@ -258,7 +258,7 @@ static int32_t step_wait(struct machine *m, const struct wn__instr *n)
 
 static int32_t check_layouts(const struct machine *m, const struct wn__instr *n)
 {
-    struct wn_desc d = wn__ir_desc(m->ir, n->node);
+    struct wn_desc d = wn__ir_desc_of(m->ir, &m->ir->node[n->node]);
     return wn__op_reads(&d) ? WN_OK : illegal(m, "layout", "no kernel of this op reads its inputs as they lie", 0);
 }
 

@@ -30,7 +30,7 @@ static void find_gaps(const struct wn__ir *ir, const struct wn__schedule *s, str
         const struct wn__instr *p = &s->instr[i];
         if (p->what != WN_DO_RUN) continue;
         int32_t in_forward = p->phase == WN_PHASE_FORWARD;
-        struct wn_desc d = wn__ir_desc(ir, p->node);
+        struct wn_desc d = wn__ir_desc_of(ir, &ir->node[p->node]);
         for (int32_t k = 0; k < d.n_in; k++) {
             int32_t v = s->value[s->in[p->in_at + k]].node;
             if (in_forward) out->from[v] = i;
