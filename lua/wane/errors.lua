@@ -259,19 +259,26 @@ local function distance(a, b)
     return row[lb]
 end
 
+--- Returns the keys of tables that are texts, each once, sorted.
+-- @param ... tables
+function errors.names(...)
+    local names, seen = {}, {}
+    for _, t in ipairs { ... } do
+        for name in pairs(t) do
+            if type(name) == 'string' and not seen[name] then names[#names + 1], seen[name] = name, true end
+        end
+    end
+    table.sort(names)
+    return names
+end
+
 -- Returns the candidates as a list of names, each once.
 local function listed(candidates)
+    if rawget(candidates, 1) == nil then return errors.names(candidates) end
     local names, seen = {}, {}
-    if rawget(candidates, 1) ~= nil then
-        for _, candidate in ipairs(candidates) do
-            local name = tostring(candidate)
-            if not seen[name] then names[#names + 1], seen[name] = name, true end
-        end
-    else
-        for name in pairs(candidates) do
-            if type(name) == 'string' then names[#names + 1] = name end
-        end
-        table.sort(names)
+    for _, candidate in ipairs(candidates) do
+        local name = tostring(candidate)
+        if not seen[name] then names[#names + 1], seen[name] = name, true end
     end
     return names
 end
@@ -321,11 +328,7 @@ function errors.check_options(opts, allowed, what)
     local is_list = rawget(allowed, 1) ~= nil
     for name in pairs(opts) do
         local known = not is_list and allowed[name] ~= nil
-        if is_list then
-            for _, a in ipairs(allowed) do
-                if a == name then known = true end
-            end
-        end
+        for _, a in ipairs(allowed) do known = known or a == name end
         if not known then
             errors.raise(nil, 'value', "%s: unknown option '%s'; %s", what, tostring(name),
                 errors.near(name, allowed))

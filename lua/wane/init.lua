@@ -151,10 +151,6 @@ return setmetatable(wane, {
             raise(nil, 'value', "wane has no '%s': it is a method; write t:%s(...) for a tensor t", name, name)
         end
         if NEEDLESS[name] then raise(nil, 'value', 'wane.%s: %s', name, NEEDLESS[name]) end
-        local known = {}
-        for k in pairs(t) do known[#known + 1] = k end
-        for k in pairs(PLACES) do known[#known + 1] = k end
-        table.sort(known)
-        raise(nil, 'value', "wane has no '%s'; %s", tostring(name), errors.near(name, known))
+        raise(nil, 'value', "wane has no '%s'; %s", tostring(name), errors.near(name, errors.names(t, PLACES)))
     end,
 })

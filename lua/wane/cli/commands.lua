@@ -18,9 +18,7 @@ local function policy_of(text)
     return { name = 'policy', value = 'POLICY', kind = 'policy', choices = policies, text = text }
 end
 
-local targets = {}
-for name in pairs(require 'wane.plan.targets') do targets[#targets + 1] = name end
-table.sort(targets)
+local targets = require('wane.errors').names(require 'wane.plan.targets')
 
 local budget_text = 'the bytes that the step may reserve, such as 2GiB or 800MB'
 local warmup = { name = 'warmup', value = 'N', kind = 'count', least = 0,

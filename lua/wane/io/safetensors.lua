@@ -22,10 +22,8 @@ local function quoted(text, what)
 end
 
 local function metadata(strings, what)
-    local keys, parts = {}, {}
-    for key in pairs(strings) do keys[#keys + 1] = key end
-    table.sort(keys)
-    for k, key in ipairs(keys) do parts[k] = quoted(key, what) .. ':' .. quoted(strings[key], what) end
+    local parts = {}
+    for k, key in ipairs(errors.names(strings)) do parts[k] = quoted(key, what) .. ':' .. quoted(strings[key], what) end
     return '"__metadata__":{' .. table.concat(parts, ',') .. '}'
 end
 

@@ -6,8 +6,7 @@ local errors = require 'wane.errors'
 local tensor = require 'wane.tensor'
 
 local raise = errors.raise
-local getmetatable, ipairs, next, pairs, rawget, tostring, type =
-    getmetatable, ipairs, next, pairs, rawget, tostring, type
+local getmetatable, ipairs, next, rawget, tostring, type = getmetatable, ipairs, next, rawget, tostring, type
 
 local walk = {}
 
@@ -32,15 +31,6 @@ local function join(prefix, key)
     key = tostring(key)
     if prefix == '' then return key end
     return prefix .. '.' .. key
-end
-
-local function sorted_keys(list)
-    local names = {}
-    for k in pairs(list) do
-        if type(k) == 'string' then names[#names + 1] = k end
-    end
-    table.sort(names)
-    return names
 end
 
 --- Raises 'value' for a leaf that a backward gives a gradient but that no optimizer would see, in the field `path`.
@@ -94,7 +84,7 @@ local function visit(m, value, path, on_module, on_state, walked)
         local n = 0
         while value[n + 1] ~= nil do n = n + 1 end
         for k = 1, n do visit(m, value[k], join(path, k), on_module, on_state, walked) end
-        for _, k in ipairs(sorted_keys(value)) do
+        for _, k in ipairs(errors.names(value)) do
             visit(m, value[k], join(path, k), on_module, on_state, walked)
         end
         for k, v in next, value do

@@ -42,9 +42,7 @@ return setmetatable(nn, {
             rawset(t, name, value)
             return value
         end
-        local known = { 'module', 'Parameter', 'Buffer' }
-        for k in pairs(PLACES) do known[#known + 1] = k end
-        table.sort(known)
+        local known = errors.names(PLACES, { module = 1, Parameter = 1, Buffer = 1 })
         errors.raise(nil, 'value', "wane.nn has no '%s'; %s", tostring(name), errors.near(name, known))
     end,
     __newindex = function(_, name)

@@ -59,10 +59,8 @@ function costs.targets()
                 and 'measured on this machine' or "assumed: run 'wane profile'"
         end
     end
-    local known, names = require 'wane.plan.targets', {}
-    for name in pairs(known) do names[#names + 1] = name end
-    table.sort(names)
-    for _, name in ipairs(names) do
+    local known = require 'wane.plan.targets'
+    for _, name in ipairs(errors.names(known)) do
         local copy = { name = name }
         for k, v in pairs(known[name]) do copy[k] = v end
         list[#list + 1] = copy

@@ -208,10 +208,8 @@ end
 -- @param found what `read` returns
 -- @raise 'io' where it cannot be written; 'value' for seconds that costs_file.read would refuse
 function costs_file.write(name, found)
-    local keys, lines = {}, head_lines(found)
-    for key in pairs(found.seconds) do keys[#keys + 1] = key end
-    table.sort(keys)
-    for _, key in ipairs(keys) do
+    local lines = head_lines(found)
+    for _, key in ipairs(errors.names(found.seconds)) do
         local number = ('%.6g'):format(found.seconds[key])
         if not take_line({ seconds = {} }, number, key) then number = ('%.17g'):format(found.seconds[key]) end
         if not take_line({ seconds = {} }, number, key) then

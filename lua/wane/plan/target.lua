@@ -51,10 +51,8 @@ function target.of(name, what)
     if ids[name] then return ids[name] end
     local known = require 'wane.plan.targets'
     if type(name) ~= 'string' or rawget(known, name) == nil then
-        local names = { 'cpu' }
-        for k in pairs(known) do names[#names + 1] = k end
-        table.sort(names)
-        raise(nil, 'value', "%s: there is no target '%s'; %s", what, tostring(name), errors.near(name, names))
+        raise(nil, 'value', "%s: there is no target '%s'; %s", what, tostring(name),
+            errors.near(name, errors.names(known, { cpu = true })))
     end
     ids[name] = target.put(name, known[name])
     return ids[name]

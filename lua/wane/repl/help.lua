@@ -191,20 +191,13 @@ end
 
 -- Returns names like an unknown one.
 local function near(name)
-    local known, seen = {}, {}
+    local known = {}
     for _, which in ipairs(SPACES) do
-        for _, candidate in ipairs(names_in(which)) do
-            if not seen[candidate] then known[#known + 1] = candidate end
-            seen[candidate] = true
-        end
+        for _, candidate in ipairs(names_in(which)) do known[candidate] = true end
     end
     for _, which in ipairs(objects.kinds()) do
-        for candidate in pairs(objects.methods(which)) do
-            if not seen[candidate] then known[#known + 1] = candidate end
-            seen[candidate] = true
-        end
+        for candidate in pairs(objects.methods(which)) do known[candidate] = true end
     end
-    table.sort(known)
     return errors.near(name, known)
 end
 

@@ -4,6 +4,7 @@
 -- optim) lists the names that it would load without loading them. Names that start with `_` are private.
 -- @internal wane.repl.names
 
+local errors = require 'wane.errors'
 local module = require 'wane.module'
 local tensor = require 'wane.tensor'
 
@@ -60,10 +61,7 @@ function names.of(value, separator)
     elseif type(value) == 'string' then
         add_keys(found, string)
     end
-    local list = {}
-    for name in pairs(found) do list[#list + 1] = name end
-    table.sort(list)
-    return list
+    return errors.names(found)
 end
 
 --- Returns the value of a path of names such as 'model.blocks', or nil. Never raises.

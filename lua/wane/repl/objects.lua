@@ -24,10 +24,7 @@ local KINDS = {
 
 --- Lists the kinds, sorted.
 function objects.kinds()
-    local list = {}
-    for kind in pairs(KINDS) do list[#list + 1] = kind end
-    table.sort(list)
-    return list
+    return errors.names(KINDS)
 end
 
 --- Tells whether a word is a kind.

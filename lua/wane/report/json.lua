@@ -60,11 +60,8 @@ local function write_table(value, out)
         out[#out + 1] = ']'
         return
     end
-    local names = {}
-    for name in pairs(value) do names[#names + 1] = name end
-    table.sort(names)
     out[#out + 1] = '{'
-    for i, name in ipairs(names) do
+    for i, name in ipairs(errors.names(value)) do
         if i > 1 then out[#out + 1] = ',' end
         out[#out + 1] = json.quote(name) .. ':'
         write(value[name], out)

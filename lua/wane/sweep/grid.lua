@@ -116,9 +116,7 @@ end
 
 -- Returns the axes in order, which must name each of them once.
 local function ordered(axes, order)
-    local names, out = {}, {}
-    for name in pairs(axes) do names[#names + 1] = name end
-    table.sort(names)
+    local names, out = errors.names(axes), {}
     if order == nil then order = names end
     errors.list(order, 'wane.sweep: order', 'keys')
     local seen = {}

@@ -304,11 +304,8 @@ local function unknown(t, key)
             name == 'clone' and ': values never change (of a parameter or a buffer, which does, wane.eval(t + 0) is a '
             .. 'copy)' or '')
     end
-    local known = {}
-    for k in pairs(methods) do known[#known + 1] = k end
-    for k in pairs(fields) do known[#known + 1] = k end
-    table.sort(known)
-    raise(nil, 'value', "tensor %s has no field or method '%s'; %s", tensor.describe(t), name, near(name, known))
+    raise(nil, 'value', "tensor %s has no field or method '%s'; %s", tensor.describe(t), name,
+        near(name, errors.names(methods, fields)))
 end
 
 -- In-place methods of PyTorch, and the operators that stand for them here.
