@@ -320,28 +320,34 @@ describe('a loop', function()
         return wane.memory().peak
     end
 
+    -- Calls fn on a stack of its own: the collector keeps what dead places of other frames still name.
+    local function alone(fn) return coroutine.wrap(fn)() end
+
     for what, made in pairs(make) do
         for point, used in pairs(use) do
             it('holds one dead batch at most: ' .. what .. ', ' .. point, function()
                 wane.manual_seed(4)
-                local net = new_net()
-                peak(net, 1, made, used)
-                local one = peak(net, 1, made, used)
-                collect()
+                local one, nine = alone(function()
+                    local net = new_net()
+                    peak(net, 1, made, used)
+                    return peak(net, 1, made, used), peak(net, 9, made, used)
+                end)
                 local with_gradient = point == 'three lines' and (what == 'leaf' or what == 'parameter')
                 local dead = with_gradient and 2 * BATCH or BATCH
-                assert.is_true(peak(net, 9, made, used) <= one + dead + 65536)
+                assert.is_true(nine <= one + dead + 65536)
             end)
         end
     end
 
     it('holds the peak of the plan and a batch', function()
         for _, what in ipairs { 'retained', 'leaf' } do
-            local net = new_net()
-            local plan = wane.plan(function() return net.opt:step(net.layer(make[what]()):sum()) end)
-            peak(net, 1, make[what], use['opt:step(loss)'])
-            local got = peak(net, 30, make[what], use['opt:step(loss)'])
-            assert.is_true(got >= plan.peak and got <= plan.peak + BATCH, ('%d, %d'):format(got, plan.peak))
+            local got, plan = alone(function()
+                local net = new_net()
+                local plan = wane.plan(function() return net.opt:step(net.layer(make[what]()):sum()) end)
+                peak(net, 1, make[what], use['opt:step(loss)'])
+                return peak(net, 30, make[what], use['opt:step(loss)']), plan.peak
+            end)
+            assert.is_true(got >= plan and got <= plan + BATCH + 65536, ('%d, %d'):format(got, plan))
         end
     end)
 

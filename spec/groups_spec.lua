@@ -131,7 +131,7 @@ describe('the blocks of a model', function()
     it('never hold data, and gradients keep their bits', function()
         local measure = require 'wane.plan.measure'
         local fn = step_of(false)
-        for _, node in ipairs(wane.plan(fn).program:graph()) do
+        for _, node in ipairs(wane.plan(fn).parts[1].program:graph()) do
             local is_data = node.op == 'normal' or node.op == 'uniform' or node.op == 'lt' or node.op == 'randint'
             if is_data then assert.equal(0, node.block, node.op) end
             if node.phase == 'forward' and node.path ~= '' and node.leaf == 0 then assert.is_true(node.block > 0) end

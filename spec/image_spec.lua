@@ -108,7 +108,7 @@ describe('layers of images', function()
     -- Returns how many nodes of each op a function records.
     local function ops_of(fn)
         local counts = {}
-        for _, node in ipairs(wane.plan(fn).program:graph()) do
+        for _, node in ipairs(wane.plan(fn).parts[1].program:graph()) do
             if node.phase == 'forward' then counts[node.op] = (counts[node.op] or 0) + 1 end
         end
         return counts

@@ -47,7 +47,7 @@ end
 local function forward_flops(make)
     local before, flops = wane.set_device 'meta', 0
     local _, loss = make()
-    for _, node in ipairs(wane.plan(loss).program:graph()) do
+    for _, node in ipairs(wane.plan(loss).parts[1].program:graph()) do
         if node.op == 'conv2d' or node.op == 'linear' or node.op == 'conv2d_dx' then flops = flops + node.flops end
     end
     wane.set_device(before)

@@ -200,7 +200,7 @@ end
 
 local function count_forward(record)
     local n = 0
-    for _, node in ipairs(wane.plan(record, { policy = 'save_all' }).program:graph()) do
+    for _, node in ipairs(wane.plan(record, { policy = 'save_all' }).parts[1].program:graph()) do
         if node.phase == 'forward' and node.leaf == 0 then n = n + 1 end
     end
     return n
