@@ -21,7 +21,7 @@ CLASS_FLAGS_avx2 := -mavx2 -mfma
 CLASS_FLAGS_avx512 := -mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma -mprfchw
 CLASS_SOURCES := $(wildcard kernels/cpu/*.c kernels/cpu/gemm/*.c kernels/cpu/attention/*.c kernels/cpu/conv/*.c)
 class_objects = $(patsubst %.c,$(O)/$1/%.o,$(CLASS_SOURCES) $(wildcard kernels/cpu/$1/*.c))
-SOURCES := $(wildcard runtime/*/*.c runtime/plan/*/*.c kernels/cpu/backend/*.c) \
+SOURCES := $(wildcard runtime/*/*.c runtime/plan/*/*.c runtime/run/*/*.c kernels/cpu/backend/*.c) \
            $(filter-out kernels/cpu/%,$(wildcard kernels/*/*.c kernels/*/*/*.c))
 OBJECTS := $(SOURCES:%.c=$(O)/%.o) $(O)/cdef.o
 # CLASS_OBJECTS are linked into one object a class, $(O)/<class>/cpu.o.

@@ -1,6 +1,6 @@
 -- Checks that predicted bytes are measured bytes, per kind and at every instant, and that what ran is the schedule. The
--- two sides share no code: plan/lower/simulate.c walks the finished schedule, run/measure.c adds up what is issued, and
--- the checked run (wn_debug 'check') looks at the bytes themselves.
+-- two sides share no code: plan/lower/simulate.c walks the finished schedule, run/watch/measure.c adds up what is
+-- issued, and the checked run (wn_debug 'check') looks at the bytes themselves.
 local helper = require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'

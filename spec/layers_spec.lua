@@ -3,7 +3,7 @@
 --
 -- The direction is: examples, spec -> lua/wane -> wane.h -> api -> run -> program -> plan -> graph -> ops -> base, with
 -- run, memory -> device -> base and kernels -> kernel.h, base. Inside plan it is search -> lower -> recipe -> ir, and
--- search -> chain. To open a way, add it to `may_include` with a reason.
+-- search -> chain; inside run it is run -> watch -> issue. To open a way, add it to `may_include` with a reason.
 local helper = require 'spec.helper'
 local c_shapes = require 'spec.support.c_shapes'
 local lua_shapes = require 'spec.support.lua_shapes'
@@ -35,10 +35,13 @@ local may_include = {
     -- Binding asks the device for kernels, and runs none.
     program = { 'program', 'plan/search', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'device', 'base',
         'runtime/wane_inspect.h' },
-    run = { 'run', 'program', 'plan/lower', 'plan/recipe', 'plan/ir', 'base' },
+    ['run/issue'] = { 'run/issue', 'program', 'plan/lower', 'plan/recipe', 'base' },
+    -- A watch may ask where the bytes of a run are, and starts nothing.
+    ['run/watch'] = { 'run/watch', 'run/issue', 'plan/recipe', 'plan/ir', 'base' },
+    run = { 'run', 'run/watch', 'run/issue', 'program', 'plan/ir', 'base' },
     io = { 'io', 'base' },
-    api = { 'api', 'run', 'program', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'memory', 'io',
-        'device', 'base', 'wane.h' },
+    api = { 'api', 'run', 'run/watch', 'run/issue', 'program', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph',
+        'memory', 'io', 'device', 'base', 'wane.h' },
     ['wane.h'] = { 'wane.h', 'runtime/base/type.h', 'runtime/base/enums.h' },
     kernels = { 'kernels', 'base' },
 }
@@ -213,7 +216,8 @@ describe('the rules themselves', function()
         assert.is_false(is_allowed('runtime/ops/unary.c', 'runtime/graph/graph.h'))
         assert.is_false(is_allowed('kernels/cpu/unary.c', 'runtime/device/device.h'))
         assert.is_false(is_allowed('runtime/base/type.c', 'runtime/wane.h'))
-        assert.is_true(is_allowed('runtime/run/run.c', 'runtime/plan/lower/schedule.h'))
+        assert.is_false(is_allowed('runtime/run/issue/direct.c', 'runtime/run/watch/watch.h'))
+        assert.is_true(is_allowed('runtime/run/run.c', 'runtime/run/watch/watch.h'))
         assert.same({ 'runtime/base/type.h', 'kernels/kernel.h' },
             includes('runtime/ops/op.h', '#include "../base/type.h"\n  # include "../../kernels/kernel.h"\n'))
     end)

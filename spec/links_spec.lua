@@ -17,9 +17,12 @@ local may_link = {
     ['plan/lower'] = { 'plan/recipe', 'plan/ir', 'ops', 'base' },
     ['plan/search'] = { 'plan/lower', 'plan/chain', 'plan/recipe', 'plan/ir', 'graph', 'ops', 'base' },
     program = { 'plan/search', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'ops', 'memory', 'device', 'base' },
-    run = { 'program', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'ops', 'memory', 'device', 'base' },
-    api = { 'run', 'program', 'plan/search', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'ops',
-        'memory', 'device', 'io', 'base' },
+    ['run/issue'] = { 'program', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'ops', 'memory', 'device', 'base' },
+    ['run/watch'] = { 'run/issue', 'program', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'ops', 'memory',
+        'device', 'base' },
+    run = { 'run/watch', 'run/issue', 'program', 'plan/ir', 'graph', 'ops', 'memory', 'device', 'base' },
+    api = { 'run', 'run/watch', 'run/issue', 'program', 'plan/search', 'plan/lower', 'plan/recipe', 'plan/ir',
+        'graph', 'ops', 'memory', 'device', 'io', 'base' },
     kernels = { 'base' }, -- each folder of kernels is a room of its own
 }
 

@@ -2,7 +2,7 @@
  * runtime/device/device.def on every machine; a device that is not here says why. */
 #include <string.h>
 #include "../device/cuda.h"
-#include "../run/capture.h"
+#include "../run/issue/issue.h"
 #include "api.h"
 
 int32_t wn_device_count(void)

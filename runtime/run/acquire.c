@@ -1,33 +1,8 @@
-/* Takes everything that a run needs before its first kernel, so that no run fails for memory half way. Each thing
- * that is taken has a rung in wn__acquire that gives it back. */
-#include "acquire.h"
+/* Takes everything that a run needs before its first kernel, so that no run fails for memory half way. What was not
+ * taken is zero, so wn__acquired_release gives back any part of it. */
 #include "../base/alloc.h"
-#include "capture.h"
-#include "check.h"
 #include "run.h"
-
-/* Returns base + offset. NULL stays NULL: no bytes, or those of the meta device. */
-static char *at(void *base, int64_t offset)
-{
-    return base == NULL ? NULL : (char *)base + offset;
-}
-
-char *wn__allocation_address(const struct wn__bases *b, const struct wn__allocation *t)
-{
-    switch (t->space) {
-    case WN_SPACE_SLAB: return at(b->p->slab[t->slot]->data, t->offset);
-    case WN_SPACE_CELL: return wn__cell_data(b->p->cell[t->slot]);
-    case WN_SPACE_BOUND: return b->p->bound[t->slot]->held->data;
-    case WN_SPACE_RESULT: return b->result[t->slot]->data;
-    default: return at(b->arena, t->offset);
-    }
-}
-
-char *wn__value_address(const struct wn__bases *b, int32_t value)
-{
-    const struct wn__value *v = &b->p->schedule->value[value];
-    return at(wn__allocation_address(b, &b->p->schedule->allocation[v->allocation]), v->at);
-}
+#include "watch/watch.h"
 
 /* Returns the bytes that this run adds to what is reserved, beside the arena. */
 static int64_t missing_bytes(const struct wn_program *p)
@@ -100,12 +75,6 @@ static int32_t take_states(struct wn_program *p)
     return WN_OK;
 }
 
-static void release_results(struct wn__bases *b)
-{
-    for (int32_t r = 0; b->result != NULL && r < b->p->ir->n_results; r++) wn__buffer_unref(b->result[r]);
-    wn__free(b->result);
-}
-
 /* Returns the bytes of a result whose cell-to-be is of a kind; -1: it is another kind's, or takes no bytes. */
 static int64_t result_bytes(const struct wn_program *p, int32_t result, int32_t kind)
 {
@@ -114,82 +83,63 @@ static int64_t result_bytes(const struct wn_program *p, int32_t result, int32_t 
 }
 
 /* Takes the results of a kind. First values of states come together: their device may put them together. */
-static int32_t take_results_of(struct wn__bases *b, int32_t kind)
+static int32_t take_results_of(struct wn__run *r, int32_t kind)
 {
-    struct wn_program *p = b->p;
+    const struct wn_program *p = r->p;
     int64_t bytes = 0, count = 0;
     int32_t code = WN_OK;
-    for (int32_t r = 0; p->taken_kind != NULL && r < p->ir->n_results; r++) {
-        int64_t own = result_bytes(p, r, kind);
+    for (int32_t i = 0; p->taken_kind != NULL && i < p->ir->n_results; i++) {
+        int64_t own = result_bytes(p, i, kind);
         bytes += own > 0 ? wn__padded(own) : 0;
         count += own > 0;
     }
     wn__device_hint(p->device, bytes, count);
-    for (int32_t r = 0; r < p->ir->n_results && code == WN_OK; r++) {
-        int64_t own = result_bytes(p, r, kind);
-        if (own >= 0) code = wn__buffer_new(p->device, WN_KIND_RESULT, own, &b->result[r]);
+    for (int32_t i = 0; i < p->ir->n_results && code == WN_OK; i++) {
+        int64_t own = result_bytes(p, i, kind);
+        if (own >= 0) code = wn__buffer_new(p->device, WN_KIND_RESULT, own, &r->result[i]);
     }
     wn__device_hint(p->device, 0, 0);
     return code;
 }
 
-static int32_t take_results(struct wn__bases *b)
+static int32_t take_results(struct wn__run *r)
 {
-    int32_t kinds = b->p->taken_kind == NULL ? 1 : WN_KIND_COUNT;
-    b->result = wn__alloc((b->p->ir->n_results + 1) * (int64_t)sizeof *b->result);
-    if (b->result == NULL) return WN_OOM;
-    for (int32_t kind = 0; kind < kinds; kind++) WN_TRY(take_results_of(b, kind));
+    int32_t kinds = r->p->taken_kind == NULL ? 1 : WN_KIND_COUNT;
+    r->result = wn__pool_get(&r->pool, r->p->ir->n_results * (int64_t)sizeof *r->result);
+    if (r->result == NULL) return WN_OOM;
+    for (int32_t kind = 0; kind < kinds; kind++) WN_TRY(take_results_of(r, kind));
     return WN_OK;
 }
 
 /* Takes the host's room for numbers, reports and addresses, and what graphs need beside the schedule. */
-static int32_t take_room(struct wn__bases *b)
+static int32_t take_room(struct wn__run *r)
 {
-    const struct wn__ir *ir = b->p->ir;
-    b->number = wn__alloc((ir->n_results + 1) * (int64_t)sizeof *b->number);
-    b->report = wn__alloc((b->p->schedule->n_reports + 1) * (int64_t)sizeof *b->report);
-    b->in = wn__alloc((ir->most_in + 1) * (int64_t)sizeof *b->in);
-    return b->number == NULL || b->report == NULL || b->in == NULL ? WN_OOM : wn__captured_take(b->p);
+    const struct wn__ir *ir = r->p->ir;
+    r->number = wn__pool_get(&r->pool, ir->n_results * (int64_t)sizeof *r->number);
+    r->report = wn__pool_get(&r->pool, r->p->schedule->n_reports * (int64_t)sizeof *r->report);
+    r->in = wn__pool_get(&r->pool, ir->most_in * (int64_t)sizeof *r->in);
+    return r->number == NULL || r->report == NULL || r->in == NULL ? WN_OOM : wn__captured_take(r->p);
 }
 
-static void release_room(struct wn__bases *b)
+int32_t wn__acquire(struct wn_program *p, struct wn__run *out)
 {
-    wn__free(b->number);
-    wn__free(b->report);
-    wn__free(b->in);
-}
-
-int32_t wn__acquire(struct wn_program *p, struct wn__bases *out)
-{
-    int32_t code;
-    *out = (struct wn__bases){.p = p};
+    *out = (struct wn__run){.p = p, .device = wn__device(p->device), .issue = wn__issue};
     WN_TRY(wn__program_bind_slabs(p));
     WN_TRY(check_readable(p));
     WN_TRY(check_limit(p));
-    if ((code = take_states(p)) != WN_OK) goto fail_states;
-    if ((code = take_results(out)) != WN_OK) goto fail_results;
-    if ((code = take_room(out)) != WN_OK) goto fail_room;
-    if ((code = wn__transfer_take(&out->transfer, p)) != WN_OK) goto fail_transfer;
-    if ((code = wn__arena_fit(p->device, p->schedule->arena + wn__check_guard())) != WN_OK) goto fail_arena;
-    out->arena = wn__arena(p->device)->data;
-    return WN_OK;
-
-fail_arena:
-fail_transfer: /* some of the offload buffers may be taken */
-    wn__transfer_release(&out->transfer);
-fail_room: /* some of the room may be taken */
-    release_room(out);
-fail_results: /* some of the results may be taken */
-    release_results(out);
-fail_states: /* some of the states may have a value */
-    wn__program_end_first(p, WN_FIRST_ROLL_BACK);
+    int32_t code = take_states(p);
+    if (code == WN_OK) code = take_results(out);
+    if (code == WN_OK) code = take_room(out);
+    if (code == WN_OK) code = wn__transfer_take(out);
+    if (code == WN_OK) code = wn__arena_fit(p->device, p->schedule->arena + wn__check_guard());
+    if (code == WN_OK) out->arena = wn__arena(p->device)->data;
+    else wn__acquired_release(out);
     return code;
 }
 
-void wn__acquired_release(struct wn__bases *b)
+void wn__acquired_release(struct wn__run *r)
 {
-    wn__transfer_release(&b->transfer);
-    release_room(b);
-    release_results(b);
-    wn__program_end_first(b->p, WN_FIRST_ROLL_BACK);
+    for (int32_t i = 0; r->result != NULL && i < r->p->ir->n_results; i++) wn__buffer_unref(r->result[i]);
+    wn__pool_release(&r->pool);
+    wn__program_end_first(r->p, WN_FIRST_ROLL_BACK);
 }

@@ -1,23 +1,23 @@
-/* Commits a run, or rolls back its effects: see commit.h.
+/* Commits a run, or rolls back its effects: what it made is kept, or what it changed is taken back.
  * Invariant: nothing here can fail, so a run is either committed whole or rolled back whole. */
-#include "commit.h"
 #include "../base/outside.h"
 #include "../base/warning.h"
 #include "run.h"
 
 /* Gives the results their bytes; without a gradient they let go of what they were made of. */
-static void keep_results(struct wn_program *p, struct wn__bases *b)
+static void keep_results(struct wn__run *r)
 {
-    for (int32_t r = 0; r < p->ir->n_results; r++) {
-        struct wn_node *n = p->result[r];
+    struct wn_program *p = r->p;
+    for (int32_t i = 0; i < p->ir->n_results; i++) {
+        struct wn_node *n = p->result[i];
+        struct wn__buffer *made = r->result[i];
+        r->result[i] = NULL;
         if (p->taken_results != NULL) { /* first values: the node stays without a value, its bytes become a cell's */
-            p->taken_results[r] = b->result[r];
-            b->result[r] = NULL;
+            p->taken_results[i] = made;
             continue;
         }
         wn__buffer_unref(n->held); /* held since a program that was opened earlier and ran in between */
-        n->held = b->result[r];
-        b->result[r] = NULL;
+        n->held = made;
         n->is_held = 1;
         n->retain = 0;
         wn__retained_remove(n);
@@ -102,9 +102,10 @@ void wn__effects_roll_back(struct wn_program *p, int32_t code)
     wn__program_end_first(p, WN_FIRST_COMMIT_WRITTEN);
 }
 
-void wn__commit(struct wn_program *p, struct wn__bases *b)
+void wn__commit(struct wn__run *r)
 {
-    keep_results(p, b);
+    struct wn_program *p = r->p;
+    keep_results(r);
     keep_effects(p);
     int64_t live = wn__ledger(p->device)->live;
     wn__program_end_first(p, WN_FIRST_COMMIT);

@@ -3,18 +3,13 @@
  *   materialise.c   first values of states, before the run and taken back if it fails
  *   acquire.c       everything that a run takes before its first kernel
  *   run.c           the loop over instructions
- *   capture.c       stretches of instructions that the device captures and starts as one
- *   scalars.c       numbers that the host hands to kernels and takes from them
- *   commit.c        the end: keeps what the run made, or rolls back what it changed
- *   transfer.c      offloads and fetches
- *   measure.c       the executor's own account of bytes and seconds
- *   check.c         the run that believes nobody, for specs
- *   anomaly.c       the search for values that are not finite */
+ *   issue/          what starts instructions: kernels one by one, captured graphs, transfers, numbers
+ *   watch/          what looks at the run: the meter of bytes and seconds, checks, the search for anomalies
+ *   commit.c        the end: keeps what the run made, or rolls back what it changed */
 #ifndef WN_RUN_RUN_H
 #define WN_RUN_RUN_H
-#include "../program/program.h"
+#include "issue/issue.h"
 
-extern int32_t wn__trace_on, wn__sync_on, wn__timing_on; /* keep the trace; wait after every kernel; keep seconds */
 /* Gives every cell that the program reads its first value. wn__program_end_first must follow when the run is over. */
 int32_t wn__program_materialise(struct wn_program *p);
 /* The three ways in which first values end when the run is over. */
@@ -29,11 +24,21 @@ void wn__program_end_first(struct wn_program *p, int32_t how);
 int64_t wn__program_missing(const struct wn_program *p);
 /* Fills what the program of first values will take, by its plan. Runs nothing. */
 int32_t wn__program_first(const struct wn_program *p, struct wn_first *out);
+
+/* Takes every byte of a run: first values of states, results, offload buffers, the arena. On failure
+ * everything is given back and states are as they were. WN_OOM: the limit or the memory is too small; WN_STALE:
+ * a value or a state that the program reads is gone. */
+int32_t wn__acquire(struct wn_program *p, struct wn__run *out);
+/* Gives back what was taken and not kept, and rolls back first values that were not committed. */
+void wn__acquired_release(struct wn__run *r);
+
+/* Keeps what a run made: results become values, cells get new versions, roots are spent. Cannot fail. */
+void wn__commit(struct wn__run *r);
+/* Rolls back effects after a failure with `code`. Gradients that were added to are dropped, so that the next backward
+ * makes them anew; other cells are invalid until they are written. Cells that had their first value from this run begin
+ * again, or keep it unwritten. */
+void wn__effects_roll_back(struct wn_program *p, int32_t code);
+
 /* Runs a planned program, once. */
 int32_t wn__program_run(struct wn_program *p);
-/* Returns whether an instruction with a kernel changes what a later program can read. An effect on a gradient that this
- * program allocates does not. */
-int32_t wn__changes_state(const struct wn__ir *ir, const struct wn__instr *n);
-/* Makes room for the trace and for seconds of instructions, where a caller has asked for them. */
-int32_t wn__trace_room(struct wn_program *p);
 #endif

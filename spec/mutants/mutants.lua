@@ -93,7 +93,7 @@ return {
     },
     {
         name = 'the meter forgets results',
-        file = 'runtime/run/measure.c',
+        file = 'runtime/run/watch/measure.c',
         old = '    if (t->space == WN_SPACE_RESULT) m->fixed += bytes;',
         new = '    if (t->space == WN_SPACE_RESULT) return;',
         spec = 'spec/exact_spec.lua',
@@ -101,7 +101,7 @@ return {
     },
     {
         name = 'dropout draws another mask on replay',
-        file = 'runtime/run/run.c',
+        file = 'runtime/run/issue/direct.c',
         old = 'buffers.counter = p->random[q->random].counter;',
         new = 'buffers.counter = p->random[q->random].counter + (uint64_t)n->recompute;',
         spec = 'spec/verify_spec.lua',
@@ -110,10 +110,8 @@ return {
     {
         name = 'an effect is executed twice',
         file = 'runtime/run/run.c',
-        old = '    if (at->at >= at->captured.started) WN_TRY(issue(p, b, n));',
-        new = [[
-    if (at->at >= at->captured.started) WN_TRY(issue(p, b, n));
-    if (n->out < 0) WN_TRY(issue(p, b, n));]],
+        old = 'default: WN_TRY(r->issue(r, n));',
+        new = 'default:\nif (n->out < 0) WN_TRY(r->issue(r, n));\nWN_TRY(r->issue(r, n));',
         spec = 'spec/optim_spec.lua',
     },
     {

@@ -6,15 +6,16 @@ local function row(name, file, old, new, filter, spec)
 end
 
 return {
-    row('a wait that does not wait', 'run/transfer.c',
-        'int32_t code = d->offload_buffer_wait(d, t->offload_buffer[place], way, t->number[n->move]);',
-        'int32_t code = way == WN_WAY_IN ? WN_OK : '
-            .. 'd->offload_buffer_wait(d, t->offload_buffer[place], way, t->number[n->move]);', 'gives the bits'),
-    row('a wrong place in the offload buffer', 'run/transfer.c', '.way = way, .at = far->offset,',
-        '.way = way, .at = way == WN_WAY_OUT && far->offset > 0 ? far->offset - WN_PAGE : far->offset,',
+    row('a wait that does not wait', 'run/issue/transfer.c',
+        'r->device->offload_buffer_wait(r->device, t->offload_buffer[place], way, t->move[n->move].number);',
+        'way == WN_WAY_IN ? WN_OK : '
+            .. 'r->device->offload_buffer_wait(r->device, t->offload_buffer[place], way, t->move[n->move].number);',
         'gives the bits'),
-    row('a wait for another move', 'run/transfer.c', 't->number[n->move] = t->started[place][way]++;',
-        't->number[n->move] = t->started[place][way]++ / 2;', 'gives the bits'),
+    row('a wrong place in the offload buffer', 'run/issue/transfer.c', '.at = far->offset,',
+        '.at = way == WN_WAY_OUT && far->offset > 0 ? far->offset - WN_PAGE : far->offset,',
+        'gives the bits'),
+    row('a wait for another move', 'run/issue/transfer.c', 't->move[n->move].number = t->started[place][way]++;',
+        't->move[n->move].number = t->started[place][way]++ / 2;', 'gives the bits'),
     row('the verifier lets values be freed on their way', 'plan/lower/verify.c',
         'if (m->leaving[n->out] || m->arriving[n->out])', 'if (m->arriving[n->out])', 'waits',
         'spec/waits_spec.lua'),

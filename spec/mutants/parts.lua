@@ -110,7 +110,7 @@ return {
     },
     {
         name = 'what a step holds beside a program is not measured',
-        file = 'runtime/run/measure.c',
+        file = 'runtime/run/watch/measure.c',
         old = '    m->out->beside = all - m->out->peak;',
         new = '    m->out->beside = 0 * all;',
         spec = 'spec/whole_step_spec.lua',

@@ -90,7 +90,7 @@ struct wn__schedule {
     int32_t *node_action;                   /* (n of the IR) the action that the node's value was kept with; 0: none */
     int32_t n_blocks;                       /* number of blocks of the recipe */
     struct wn_made
-        *kept; /* what the executor keeps of it between runs (run/capture.h), let go with it; NULL: nothing */
+        *kept; /* what the executor keeps of it between runs (run/issue/captured.c), let go with it; NULL: nothing */
 };
 
 /* The allocation `scalars`, the only bytes of a program that the host writes, of m numbers, r random nodes and

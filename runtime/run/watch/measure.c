@@ -1,18 +1,29 @@
-/* The executor's account: see measure.h. It must never look at what the simulator predicted (schedule->summary,
- * schedule->live), or the two numbers would no longer be independent. */
-#include "measure.h"
+/* The meter, the executor's own account of live bytes. It adds the bytes of each output, by its type, when a node is
+ * issued and subtracts them when it is freed. It must never look at what the simulator predicted (schedule->summary,
+ * schedule->live), or the predicted and the measured peak would no longer be found independently. */
 #include <string.h>
-#include "../base/alloc.h"
-#include "../plan/lower/instruction.h"
-#include "../plan/recipe/action.h"
+#include "../../plan/recipe/action.h"
+#include "watch.h"
 
-static void move(struct wn__meter *m, int32_t kind, int64_t bytes)
+struct meter {
+    int64_t kinds[WN_KIND_COUNT];               /* bytes alive, by kind */
+    int64_t start[WN_KIND_COUNT];               /* the same before the first instruction */
+    int64_t live;                               /* the sum of kinds */
+    int64_t arena_top;                          /* the highest byte of the arena that was used */
+    int64_t fixed;                              /* bytes of states, slabs, held values and results */
+    int64_t offload_buffer_top[WN_PLACE_COUNT]; /* the highest byte of each offload buffer that was used */
+    int32_t in_backward;
+    struct wn_measured *out;    /* the measurements of the program */
+    int64_t allocation_bytes[]; /* (n_allocations) bytes that were counted for what each holds now */
+};
+
+static void move(struct meter *m, int32_t kind, int64_t bytes)
 {
     m->kinds[kind] += bytes;
     m->live += bytes;
 }
 
-static void note(struct wn__meter *m)
+static void note(struct meter *m)
 {
     int32_t stage = m->in_backward ? 3 : 2;
     if (m->live > m->out->at[stage]) m->out->at[stage] = m->live;
@@ -22,14 +33,15 @@ static void note(struct wn__meter *m)
 }
 
 /* Counts the bytes alive before the first instruction, read off the cells and values themselves. */
-int32_t wn__meter_start(struct wn__meter *m, struct wn_program *p)
+static int32_t start(struct wn__run *r, void **own)
 {
+    struct wn_program *p = r->p;
     const struct wn__ir *ir = p->ir;
     const struct wn__schedule *s = p->schedule;
+    struct meter *m = *own =
+        wn__pool_get(&r->pool, (int64_t)sizeof *m + s->n_allocations * (int64_t)sizeof m->allocation_bytes[0]);
+    if (m == NULL) return WN_OOM;
     m->out = &p->measured;
-    memset(m->out, 0, sizeof *m->out);
-    m->allocation_bytes = wn__alloc((s->n_allocations + 1) * (int64_t)sizeof *m->allocation_bytes);
-    if (m->allocation_bytes == NULL) return WN_OOM;
     for (int32_t i = 0; i < ir->n_cells; i++) {
         const struct wn_cell *c = p->cell[i];
         if (c->kind == WN_KIND_GRADIENT && !c->allocated) continue;
@@ -55,7 +67,7 @@ int32_t wn__meter_start(struct wn__meter *m, struct wn_program *p)
     return WN_OK;
 }
 
-static void arrive(struct wn__meter *m, const struct wn__schedule *s, int32_t allocation, int64_t bytes)
+static void arrive(struct meter *m, const struct wn__schedule *s, int32_t allocation, int64_t bytes)
 {
     const struct wn__allocation *t = &s->allocation[allocation];
     int32_t kind = t->space == WN_SPACE_RESULT ? WN_KIND_RESULT : t->pinned ? WN_KIND_GRADIENT : WN_KIND_ACTIVATION;
@@ -67,21 +79,13 @@ static void arrive(struct wn__meter *m, const struct wn__schedule *s, int32_t al
     move(m, kind, bytes);
 }
 
-static void enter_backward(struct wn__meter *m, const struct wn__instr *n)
-{
-    if (n->phase == WN_PHASE_FORWARD || m->in_backward) return;
-    m->in_backward = 1;
-    m->out->at[1] = m->live;
-}
-
 /* Counts a transfer, whose bytes are there from its start on: those of the fetched value, or those of the offloaded
  * one in its buffer, which are the device's only if its memory is the host's. */
-void wn__meter_move(struct wn__meter *m, const struct wn_program *p, const struct wn__instr *n)
+static void count_move(struct meter *m, const struct wn_program *p, const struct wn__instr *n)
 {
     int64_t bytes = wn__bytes(&p->ir->node[n->node].type);
     int32_t allocation = p->schedule->value[n->out].allocation;
     const struct wn__allocation *t = &p->schedule->allocation[allocation];
-    enter_backward(m, n);
     if (n->what == WN_DO_FETCH) {
         arrive(m, p->schedule, allocation, wn__padded(bytes));
     } else {
@@ -96,10 +100,9 @@ void wn__meter_move(struct wn__meter *m, const struct wn_program *p, const struc
     note(m);
 }
 
-void wn__meter_run(struct wn__meter *m, const struct wn_program *p, const struct wn__instr *n)
+static void count_run(struct meter *m, const struct wn_program *p, const struct wn__instr *n)
 {
     int64_t bytes = wn__padded(wn__instr_bytes(p->ir, p->schedule, n));
-    enter_backward(m, n);
     move(m, WN_KIND_WORKSPACE, n->work_bytes);
     if (n->work_bytes > 0 && n->work_slab < 0 && n->work_offset + n->work_bytes > m->arena_top)
         m->arena_top = n->work_offset + n->work_bytes;
@@ -110,15 +113,32 @@ void wn__meter_run(struct wn__meter *m, const struct wn_program *p, const struct
     move(m, WN_KIND_WORKSPACE, -n->work_bytes);
 }
 
-void wn__meter_free(struct wn__meter *m, const struct wn_program *p, const struct wn__instr *n)
+static void count_free(struct meter *m, const struct wn_program *p, const struct wn__instr *n)
 {
-    enter_backward(m, n);
     move(m, p->schedule->allocation[n->out].kind, -m->allocation_bytes[n->out]);
     m->allocation_bytes[n->out] = 0;
 }
 
-void wn__meter_stop(struct wn__meter *m, struct wn_program *p)
+/* Counts what an instruction makes, moves or frees. */
+static int32_t count(struct wn__run *r, void *own, const struct wn__instr *n)
 {
+    struct meter *m = own;
+    if (n->what == WN_DO_WAIT || n->what == WN_DO_READ) return WN_OK;
+    if (n->phase != WN_PHASE_FORWARD && !m->in_backward) {
+        m->in_backward = 1;
+        m->out->at[1] = m->live;
+    }
+    if (n->what == WN_DO_FREE) count_free(m, r->p, n);
+    else if (wn__instr_has_kernel(n)) count_run(m, r->p, n);
+    else count_move(m, r->p, n);
+    return WN_OK;
+}
+
+/* Fills reserved bytes and tells the ledger the program's peak. */
+static void stop(struct wn__run *r, void *own)
+{
+    struct meter *m = own;
+    const struct wn_program *p = r->p;
     const struct wn__ledger *l = wn__ledger(p->device);
     int64_t kinds[WN_KIND_COUNT], all = 0;
     if (!m->in_backward) m->out->at[1] = m->live;
@@ -130,50 +150,13 @@ void wn__meter_stop(struct wn__meter *m, struct wn_program *p)
     m->out->disk = m->offload_buffer_top[WN_PLACE_DISK];
     /* The device's peak is the program's, with everything else that is alive beside it. */
     for (int32_t k = 0; k < WN_KIND_COUNT; k++) kinds[k] = l->kinds[k] + m->out->peak_kinds[k] - m->start[k];
-    for (int32_t r = 0; r < p->ir->n_results; r++) { /* the ledger has counted results since they were taken */
-        int32_t t = p->schedule->result_allocation[r];
+    for (int32_t i = 0; i < p->ir->n_results; i++) { /* the ledger has counted results since they were taken */
+        int32_t t = p->schedule->result_allocation[i];
         if (t >= 0) kinds[WN_KIND_RESULT] -= p->schedule->allocation[t].bytes;
     }
     wn__ledger_peak(p->device, kinds);
     for (int32_t k = 0; k < WN_KIND_COUNT; k++) all += kinds[k];
     m->out->beside = all - m->out->peak;
-    wn__free(m->allocation_bytes);
 }
 
-/* ---- traces and seconds, where they are asked for ------------------------------------------------------------- */
-
-int32_t wn__trace_on, wn__timing_on;
-
-int32_t wn__trace_room(struct wn_program *p)
-{
-    p->n_trace = 0;
-    if (wn__timing_on && p->step_seconds == NULL) {
-        p->step_seconds = wn__alloc((p->schedule->n + 1) * (int64_t)sizeof *p->step_seconds);
-        if (p->step_seconds == NULL) return WN_OOM;
-    }
-    if (!wn__trace_on || p->trace != NULL) return WN_OK;
-    p->trace = wn__alloc((p->schedule->n + 1) * (int64_t)sizeof *p->trace);
-    return p->trace == NULL ? WN_OOM : WN_OK;
-}
-
-int32_t wn__timing_start(struct wn_program *p)
-{
-    struct wn_device *d = wn__device(p->device);
-    if (!wn__timing_on || p->step_seconds == NULL) return WN_OK;
-    memset(p->step_seconds, 0, (size_t)p->schedule->n * sizeof *p->step_seconds);
-    WN_TRY(d->timer_open(d, p->schedule->n, p->step_seconds));
-    p->is_timed = 1;
-    return WN_OK;
-}
-
-int32_t wn__timing_mark(const struct wn_program *p, int32_t i, int32_t end)
-{
-    return p->is_timed ? wn__device(p->device)->timer_mark(wn__device(p->device), i, end) : WN_OK;
-}
-
-void wn__timing_stop(struct wn_program *p)
-{
-    struct wn_device *d = wn__device(p->device);
-    if (p->is_timed) d->timer_close(d);
-    p->is_timed = 0;
-}
+const struct wn__watch wn__watch_meter = {.start = start, .before = count, .stop = stop};

@@ -1,14 +1,20 @@
-/* Searches values for elements that are not finite (anomaly.h). Values are read through the device's `get`, a block
+/* Searches for values that are not finite while a program runs: those that each application made, before the next one
+ * starts, and before the first those that effects read. Values are read through the device's `get`, a block
  * at a time, so that a device whose memory the host cannot reach is searched like any other. The cost is one more
  * read of everything that a program makes. */
-#include "anomaly.h"
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
-#include "../plan/ir/rewrite.h"
+#include "../../plan/ir/rewrite.h"
+#include "watch.h"
 
 int32_t wn__anomaly_on;
 struct wn_anomaly wn__anomaly_found;
+
+/* A value in memory: `type` at `data` of a device. */
+struct value {
+    const struct wn_type *type;
+    const void *data; /* NULL: it is overwritten by now, or there is none */
+};
 
 struct count {
     int64_t bad, first; /* how many elements the mode looks for; the index of the first in memory, -1: none */
@@ -21,7 +27,7 @@ static int32_t is_meant(double v)
 }
 
 /* Counts the elements of a value that the mode looks for, block by block. */
-static int32_t count_in(struct wn_device *d, const struct wn__anomaly_value *v, struct count *c)
+static int32_t count_in(struct wn_device *d, const struct value *v, struct count *c)
 {
     char block[65536];
     int64_t size = wn__dtype_size(v->type->dtype), bytes = wn__bytes(v->type);
@@ -44,8 +50,7 @@ static int32_t count_in(struct wn_device *d, const struct wn__anomaly_value *v, 
 }
 
 /* Appends to the message: ", its inputs are finite", or which of them is not. */
-static int32_t tell_inputs(struct wn_device *d, const struct wn__anomaly_value *in, int32_t n_in, char *text,
-                           size_t room)
+static int32_t tell_inputs(struct wn_device *d, const struct value *in, int32_t n_in, char *text, size_t room)
 {
     struct count c;
     snprintf(text, room, "%s", n_in > 0 ? "its inputs are finite" : "it has no input");
@@ -62,7 +67,8 @@ static int32_t tell_inputs(struct wn_device *d, const struct wn__anomaly_value *
     return WN_OK;
 }
 
-static int32_t stop(struct wn_program *p, int32_t node, int32_t phase, const struct wn__anomaly_value *made,
+/* Returns WN_ANOMALY with op, module, line and phase. */
+static int32_t tell(const struct wn_program *p, int32_t node, int32_t phase, const struct value *made,
                     const struct count *c, const char *inputs)
 {
     static const char *const phases[] = {"forward", "recompute", "backward", "update"};
@@ -90,22 +96,61 @@ static int32_t stop(struct wn_program *p, int32_t node, int32_t phase, const str
         (long long)wn__numel(made->type), (long long)c->first + 1, c->value, inputs);
 }
 
-int32_t wn__anomaly_check(struct wn_program *p, const struct wn__instr *n, const struct wn__anomaly_value *made,
-                          const struct wn__anomaly_value *in, int32_t n_in)
+/* Searches the value that instruction n made, or wrote into a cell. The message says which of its n_in inputs were
+ * finite. */
+static int32_t search_made(struct wn__run *r, const struct wn__instr *n, const struct value *made,
+                           const struct value *in, int32_t n_in)
 {
-    struct wn_device *d = wn__device(p->device);
     struct count c;
     char inputs[300];
-    WN_TRY(count_in(d, made, &c));
+    WN_TRY(count_in(r->device, made, &c));
     if (c.bad == 0) return WN_OK;
-    WN_TRY(tell_inputs(d, in, n_in, inputs, sizeof inputs));
-    return stop(p, n->node, n->phase, made, &c, inputs);
+    WN_TRY(tell_inputs(r->device, in, n_in, inputs, sizeof inputs));
+    return tell(r->p, n->node, n->phase, made, &c, inputs);
 }
 
-int32_t wn__anomaly_check_leaf(struct wn_program *p, int32_t node, const struct wn__anomaly_value *value)
+/* Searches what an instruction made. Inputs whose bytes the output took over are gone by now. */
+static int32_t search(struct wn__run *r, void *own, const struct wn__instr *n)
 {
-    struct count c;
-    WN_TRY(count_in(wn__device(p->device), value, &c));
-    return c.bad == 0 ? WN_OK
-                      : stop(p, node, WN_PHASE_UPDATE, value, &c, "it was so before the run; nothing has changed");
+    struct value made, in[8];
+    struct wn__applied room;
+    const struct wn__schedule *s = r->p->schedule;
+    (void)own;
+    if (!wn__instr_has_kernel(n)) return WN_OK;
+    const struct wn_desc *desc = wn__instr_desc(r->p->ir, s, n, &room);
+    int32_t n_in = desc->n_in < 8 ? desc->n_in : 8;
+    made.type = &desc->out;
+    made.data = n->out >= 0 ? wn__value_address(r, n->out) : NULL;
+    for (int32_t k = 0; k < n_in; k++) {
+        const void *at = wn__value_address(r, s->in[n->in_at + k]);
+        in[k] = (struct value){&desc->in[k], n->out >= 0 && at == made.data ? NULL : at};
+    }
+    if (n->out >= 0) return search_made(r, n, &made, in, n_in);
+    for (int32_t k = 0; k < 3; k++) {
+        if (n->cell[k] < 0) continue;
+        made.data = wn__allocation_address(r, &s->allocation[n->cell[k]]);
+        WN_TRY(search_made(r, n, &made, in, n_in));
+    }
+    return WN_OK;
 }
+
+/* Searches what effects read and no instruction makes, gradients and held values, before any state is changed. */
+static int32_t search_before(struct wn__run *r, void **own)
+{
+    const struct wn_program *p = r->p;
+    const struct wn__ir *ir = p->ir;
+    *own = r;
+    for (int32_t i = ir->n - ir->n_effects; i < ir->n; i++) {
+        const struct wn__ir_node *q = &ir->node[ir->in[ir->node[i].in_at]];
+        struct value v = {&q->type, NULL};
+        struct count c;
+        if (q->leaf == WN_LEAF_CELL) v.data = wn__cell_data(p->cell[q->slot]);
+        if (q->leaf == WN_LEAF_HELD) v.data = p->bound[q->slot]->held->data;
+        WN_TRY(count_in(r->device, &v, &c));
+        if (c.bad > 0) return tell(p, i, WN_PHASE_UPDATE, &v, &c, "it was so before the run; nothing has changed");
+    }
+    return WN_OK;
+}
+
+const struct wn__watch wn__watch_anomaly = {
+    .is_on = &wn__anomaly_on, .is_apart = 1, .start = search_before, .after = search};

@@ -1,17 +1,31 @@
-/* Captured graphs: see capture.h. What is kept between runs hangs on the schedule, so that it goes with the plan. A set
- * of addresses has a graph for each segment:
+/* Captured graphs: stretches of a schedule whose kernels the device has captured once and starts as one.
+ *
+ *   instructions   K K K K K | READ | K K K K K K | OFFLOAD | K K K K | first effect: wait | K K K K K K K
+ *   segments       [   0    ]        [    1     ]           [   2   ]                      [     3      ]
+ *
+ * A segment ends where the host looks or the device does more than kernels: at a READ, at a transfer and the wait for
+ * it, and before the first change of a state, where the run waits for reports of wrong data. Transfers are therefore
+ * never inside a graph.
+ *
+ * A graph has the addresses and the arguments of its capture. What a run can bind anew is kept out of them: numbers,
+ * seeds and counters lie in device memory (wn__scalars_put); addresses are the key of a graph; an offset that was seen
+ * to change cuts its instruction out of the segments. A segment is captured when its addresses are met the second
+ * time, and MOST_KEYS sets of addresses are kept with the schedule, so that buffers that take turns have a graph each.
+ *
+ * A capture or a launch that fails leaves the schedule without graphs, with a warning: its kernels are launched one by
+ * one then, with the same numbers.
+ *
+ * What is kept between runs hangs on the schedule, so that it goes with the plan. A set of addresses has a graph for
+ * each segment:
  *
  *   schedule -> segment 0 | segment 1 | segment 2      the offsets of the last run
  *               graph     | graph     | graph          of set of addresses 0
  *               graph     | none      | none           of set of addresses 1
  */
-#include "capture.h"
 #include <string.h>
-#include "../base/alloc.h"
-#include "../base/warning.h"
-#include "anomaly.h"
-#include "check.h"
-#include "run.h"
+#include "../../base/alloc.h"
+#include "../../base/warning.h"
+#include "issue.h"
 
 enum {
     MOST_KEYS = 4,     /* sets of addresses that a schedule keeps graphs for */
@@ -175,15 +189,16 @@ static void note_offsets(struct graphs *g, const struct wn_program *p)
 }
 
 /* Writes every address that kernels of a run are given, or that those follow from, to g->address. */
-static void note_addresses(struct graphs *g, const struct wn_program *p, const struct wn__bases *b)
+static void note_addresses(struct graphs *g, const struct wn__run *r)
 {
+    const struct wn_program *p = r->p;
     const struct wn__ir *ir = p->ir;
     const void **to = g->address;
-    *to++ = b->arena;
+    *to++ = r->arena;
     for (int32_t i = 0; i < ir->n_slabs; i++) *to++ = p->slab[i]->data;
     for (int32_t i = 0; i < ir->n_cells; i++) *to++ = wn__cell_data(p->cell[i]);
     for (int32_t i = 0; i < ir->n_bound; i++) *to++ = p->bound[i] == NULL ? NULL : p->bound[i]->held->data;
-    for (int32_t i = 0; i < ir->n_results; i++) *to++ = b->result[i] == NULL ? NULL : b->result[i]->data;
+    for (int32_t i = 0; i < ir->n_results; i++) *to++ = r->result[i] == NULL ? NULL : r->result[i]->data;
 }
 
 /* Returns the number of the set of addresses of a run: one that was met, or the one that was not met for longest,
@@ -203,40 +218,33 @@ static int32_t find_key(struct graphs *g)
     return oldest;
 }
 
-/* Returns whether a run looks at its instructions one by one, or must not have graphs for another reason. */
-static int32_t is_watched(void)
+void wn__captured_start(struct wn__run *r)
 {
-    return !wn__captures_on || wn__check_on || wn__poison_on || wn__replay_on || wn__anomaly_on || wn__timing_on ||
-           wn__sync_on;
-}
-
-void wn__captured_start(struct wn__captured *g, struct wn_program *p, const struct wn__bases *b, wn__issue_fn issue)
-{
-    struct graphs *kept = of(p);
-    *g = (struct wn__captured){0};
-    if (kept == NULL || is_watched()) return;
-    if (kept->captured >= MOST_CAPTURES && kept->hits < 4 * kept->captured) kept->is_off = 1;
-    for (int32_t i = 0; kept->is_off && i < MOST_KEYS; i++) close_graphs(kept, &kept->key[i]);
-    if (kept->is_off) return;
-    note_offsets(kept, p);
-    note_addresses(kept, p, b);
-    *g = (struct wn__captured){.p = p, .b = b, .issue = issue, .key = find_key(kept)};
-    struct key *k = &kept->key[g->key];
-    k->used = ++kept->runs;
+    struct graphs *g = of(r->p);
+    if (g == NULL || !wn__captures_on) return;
+    if (g->captured >= MOST_CAPTURES && g->hits < 4 * g->captured) g->is_off = 1;
+    for (int32_t i = 0; g->is_off && i < MOST_KEYS; i++) close_graphs(g, &g->key[i]);
+    if (g->is_off) return;
+    note_offsets(g, r->p);
+    note_addresses(g, r);
+    r->issue = wn__issue_captured;
+    r->captured.key = find_key(g);
+    struct key *k = &g->key[r->captured.key];
+    k->used = ++g->runs;
     k->runs++;
-    kept->captured += k->runs == 2;
-    kept->hits += k->runs > 2;
+    g->captured += k->runs == 2;
+    g->hits += k->runs > 2;
 }
 
 /* Captures the kernels of a segment. */
-static int32_t capture(const struct wn__captured *g, const struct segment *s, void **out)
+static int32_t capture(struct wn__run *r, const struct segment *s, void **out)
 {
-    struct wn_device *d = wn__device(g->p->device);
+    struct wn_device *d = r->device;
     int32_t code = WN_OK;
     WN_TRY(d->capture_begin(d));
     for (int32_t i = s->from; i < s->to && code == WN_OK; i++) {
-        const struct wn__instr *n = &g->p->schedule->instr[i];
-        if (wn__instr_has_kernel(n)) code = g->issue(g->p, g->b, n);
+        const struct wn__instr *n = &r->p->schedule->instr[i];
+        if (wn__instr_has_kernel(n)) code = wn__issue(r, n);
     }
     if (code == WN_OK) return d->capture_end(d, out);
     (void)d->capture_end(d, NULL);
@@ -244,34 +252,34 @@ static int32_t capture(const struct wn__captured *g, const struct segment *s, vo
 }
 
 /* Leaves the schedule without graphs, whose launches may be under way: the next run closes them. */
-static void give_up(struct wn__captured *g)
+static void give_up(struct wn__run *r)
 {
     static int32_t is_told;
-    of(g->p)->is_off = 1;
-    g->p = NULL;
+    of(r->p)->is_off = 1;
+    r->issue = wn__issue;
     if (!is_told) wn__warn("no graph of this step, its kernels are started one by one: %s", wn__message());
     is_told = 1;
 }
 
-int32_t wn__captured_reach(struct wn__captured *g, int32_t i)
+int32_t wn__issue_captured(struct wn__run *r, const struct wn__instr *n)
 {
-    if (g->p == NULL) return WN_OK;
-    const struct graphs *kept = of(g->p);
-    while (g->segment < kept->n_segments && kept->segment[g->segment].from < i) g->segment++;
-    if (g->segment == kept->n_segments || kept->segment[g->segment].from > i) return WN_OK;
-    const struct segment *s = &kept->segment[g->segment];
-    const struct key *k = &kept->key[g->key];
-    void **graph = &k->graph[g->segment];
-    if (*graph == NULL && k->runs < 2) return WN_OK;
-    struct wn_device *d = wn__device(g->p->device);
-    int32_t code = *graph != NULL ? WN_OK : capture(g, s, graph);
-    if (code == WN_OK) code = d->graph_launch(d, *graph);
-    if (code == WN_OK) {
-        g->started = s->to;
-        g->p->measured.graph_launches++;
-    } else if (d->lost == NULL) {
-        give_up(g);
-        code = WN_OK;
+    struct wn__captured *c = &r->captured;
+    const struct graphs *g = of(r->p);
+    if (r->at < c->started) return WN_OK;
+    while (c->segment < g->n_segments && g->segment[c->segment].from < r->at) c->segment++;
+    if (c->segment == g->n_segments || g->segment[c->segment].from > r->at) return wn__issue(r, n);
+    const struct segment *s = &g->segment[c->segment];
+    const struct key *k = &g->key[c->key];
+    void **graph = &k->graph[c->segment];
+    if (*graph == NULL && k->runs < 2) return wn__issue(r, n);
+    int32_t code = *graph != NULL ? WN_OK : capture(r, s, graph);
+    if (code == WN_OK) code = r->device->graph_launch(r->device, *graph);
+    if (code != WN_OK) {
+        if (r->device->lost != NULL) return code;
+        give_up(r);
+        return wn__issue(r, n);
     }
-    return code;
+    c->started = s->to;
+    r->p->measured.graph_launches++;
+    return WN_OK;
 }

@@ -1,0 +1,101 @@
+/* The issuers: start the instructions of a run, and know where each space of its schedule begins in memory this time.
+ *
+ *   direct.c     addresses, and the launch of one kernel
+ *   captured.c   stretches of kernels that the device captures and starts as one
+ *   transfer.c   offloads and fetches
+ *   scalars.c    numbers that the host hands to kernels and takes from them
+ *
+ *   arena            slab k             cell k               bound value k        result k
+ *   | value | work   | gradient |       | parameter |        | input |            | loss |
+ *   run->arena       p->slab[k]->data   p->cell[k]'s data    p->bound[k]->held    run->result[k] */
+#ifndef WN_RUN_ISSUE_ISSUE_H
+#define WN_RUN_ISSUE_ISSUE_H
+#include "../../plan/lower/instruction.h"
+#include "../../program/program.h"
+
+/* The transfers of a run. All buffers are acquired before the first kernel, so that a full disk is met while nothing
+ * has changed. Then each transfer is started and waited for where the schedule says, and nowhere else. */
+struct wn__transfer {
+    struct wn_offload_buffer *offload_buffer[WN_PLACE_COUNT];
+    int64_t started[WN_PLACE_COUNT][WN_WAY_COUNT]; /* transfers started, by place and direction */
+    struct {
+        int32_t place, way;
+        int64_t number; /* among those of its place and direction */
+    } * move;           /* (n_moves) the transfers that were started; NULL: there are none */
+    double stall;       /* seconds spent waiting */
+};
+
+/* The graphs of a run. Invariant: kernels of instructions before `started` that are in a segment have started. */
+struct wn__captured {
+    int32_t key;     /* number of the set of addresses that this run has */
+    int32_t segment; /* the first segment that was not met */
+    int32_t started; /* a graph has started the kernels of the instructions before this one */
+};
+
+struct wn__run;
+/* Starts the kernel of an instruction: one of the next two functions, or a later run's. */
+typedef int32_t wn__issuer(struct wn__run *r, const struct wn__instr *n);
+
+/* A run under way. Invariants: ended <= at; between wn__acquire and wn__acquired_release, every allocation of the
+ * schedule has its bytes. */
+struct wn__run {
+    struct wn_program *p;
+    struct wn_device *device;
+    wn__issuer *issue;    /* what starts kernels */
+    int32_t at;           /* the instruction that is being started */
+    int32_t ended;        /* instructions before this one have ended: the device was waited for */
+    int32_t effects;      /* instructions started that change a state */
+    struct wn__pool pool; /* what the host needs while it runs */
+    char *arena;
+    struct wn__buffer **result; /* (n_results of the IR) NULL where a result is a number, or was kept */
+    double *number;   /* (n_results of the IR) the elements of results that are numbers, as the device has them */
+    uint64_t *report; /* (n_reports of the schedule) room for the reports of wrong data */
+    const void **in;  /* (most_in of the IR) room for the addresses of an instruction's inputs */
+    struct wn__transfer transfer;
+    struct wn__captured captured;
+};
+
+/* Returns the address of an allocation of the schedule; NULL on a device without bytes. */
+char *wn__allocation_address(const struct wn__run *r, const struct wn__allocation *t);
+/* Returns the address of value number `value` of the schedule. */
+char *wn__value_address(const struct wn__run *r, int32_t value);
+/* Returns the address of the workspace of an instruction that has one. */
+char *wn__work_address(const struct wn__run *r, const struct wn__instr *n);
+/* Returns whether an instruction with a kernel changes what a later program can read. An effect on a gradient that this
+ * program allocates does not. */
+int32_t wn__changes_state(const struct wn__ir *ir, const struct wn__instr *n);
+
+/* Launches the kernel of an instruction. */
+int32_t wn__issue(struct wn__run *r, const struct wn__instr *n);
+/* Starts the kernel of an instruction, or all kernels of the segment that it is in, as a graph; captures that first
+ * where it is time. WN_DEVICE: the device is lost. */
+int32_t wn__issue_captured(struct wn__run *r, const struct wn__instr *n);
+
+extern int32_t wn__captures_on; /* 0: no graphs; 1, the default: where the device has them */
+/* Makes what is kept with the schedule of p, where its device has graphs. WN_OOM. */
+int32_t wn__captured_take(struct wn_program *p);
+/* Gives back all graphs of a device, whose memory is the driver's; later runs capture them anew. Requires that no run
+ * is under way. */
+void wn__captured_trim(int32_t device);
+/* Finds the graphs of a run's addresses and lets it issue by them, where it has any. */
+void wn__captured_start(struct wn__run *r);
+
+/* Acquires the offload buffers of a schedule. Warns once where one is slower than it should be. */
+int32_t wn__transfer_take(struct wn__run *r);
+/* Starts the transfer of instruction n. */
+int32_t wn__transfer_start(struct wn__run *r, const struct wn__instr *n);
+/* Waits until the transfer that instruction n names has ended. */
+int32_t wn__transfer_wait(struct wn__run *r, const struct wn__instr *n);
+/* Stops every transfer, whatever happened before, and adds their bytes and seconds to p->measured. */
+void wn__transfer_stop(struct wn__run *r);
+
+/* Uploads the numbers of the host, and on an asynchronous device seeds, counters and empty reports. WN_OOM. */
+int32_t wn__scalars_put(const struct wn__run *r);
+/* Starts to read the 0-d result of a READ to r->number. */
+int32_t wn__number_read(const struct wn__run *r, const struct wn__instr *n);
+/* Gives every result that is a number what was read, once the device has been waited for. */
+void wn__numbers_take(const struct wn__run *r);
+/* Waits for the device and looks at the reports. WN_VALUE: an instruction met an index outside its table; the message
+ * is that of the CPU's kernel. Does nothing where no instruction reports. */
+int32_t wn__reports_check(const struct wn__run *r);
+#endif

@@ -1,0 +1,82 @@
+/* Transfers of a run, values to the offload buffers and back: see struct wn__transfer in issue.h. */
+#include "../../base/alloc.h"
+#include "../../base/clock.h"
+#include "../../base/warning.h"
+#include "../../plan/recipe/action.h"
+#include "issue.h"
+
+/* Returns the enum wn_place that an instruction transfers to or from. */
+static int32_t place_of(const struct wn__schedule *s, const struct wn__instr *n)
+{
+    int32_t kept = n->what == WN_DO_OFFLOAD ? n->out : s->in[n->in_at];
+    return wn__action_place(s->value[kept].action);
+}
+
+static void note(const struct wn_offload_buffer *offload_buffer)
+{
+    static int32_t noted;
+    if (offload_buffer == NULL || offload_buffer->note[0] == 0 || noted) return;
+    noted = 1;
+    wn__warn("offload: %s", offload_buffer->note);
+}
+
+int32_t wn__transfer_take(struct wn__run *r)
+{
+    const struct wn__schedule *s = r->p->schedule;
+    struct wn__transfer *t = &r->transfer;
+    int32_t most[WN_PLACE_COUNT] = {0};
+    if (s->n_moves == 0) return WN_OK;
+    for (int32_t i = 0; i < s->n; i++)
+        if (wn__instr_way(&s->instr[i]) >= 0) most[place_of(s, &s->instr[i])]++;
+    t->move = wn__pool_get(&r->pool, s->n_moves * (int64_t)sizeof *t->move);
+    if (t->move == NULL) return WN_OOM;
+    for (int32_t place = 0; place < WN_PLACE_COUNT; place++) {
+        WN_TRY(wn__offload_buffer_fit(r->p->device, place, s->offload_buffer[place], most[place],
+                                      &t->offload_buffer[place]));
+        note(t->offload_buffer[place]);
+    }
+    return WN_OK;
+}
+
+int32_t wn__transfer_start(struct wn__run *r, const struct wn__instr *n)
+{
+    const struct wn__schedule *s = r->p->schedule;
+    struct wn__transfer *t = &r->transfer;
+    int32_t way = wn__instr_way(n), place = place_of(s, n), in = s->in[n->in_at];
+    const struct wn__allocation *far = &s->allocation[s->value[way == WN_WAY_OUT ? n->out : in].allocation];
+    const struct wn_move move = {.way = way,
+                                 .at = far->offset,
+                                 .address = wn__value_address(r, way == WN_WAY_OUT ? in : n->out),
+                                 .bytes = far->bytes};
+    t->move[n->move].place = place;
+    t->move[n->move].way = way;
+    t->move[n->move].number = t->started[place][way]++;
+    return r->device->offload_buffer_start(r->device, t->offload_buffer[place], &move);
+}
+
+int32_t wn__transfer_wait(struct wn__run *r, const struct wn__instr *n)
+{
+    struct wn__transfer *t = &r->transfer;
+    int32_t place = t->move[n->move].place, way = t->move[n->move].way;
+    double began = wn__now();
+    int32_t code = r->device->offload_buffer_wait(r->device, t->offload_buffer[place], way, t->move[n->move].number);
+    t->stall += wn__now() - began;
+    return code;
+}
+
+void wn__transfer_stop(struct wn__run *r)
+{
+    struct wn__transfer *t = &r->transfer;
+    struct wn_measured *m = &r->p->measured;
+    if (t->move == NULL) return;
+    for (int32_t place = 0; place < WN_PLACE_COUNT; place++) {
+        struct wn_offload_buffer *offload_buffer = t->offload_buffer[place];
+        if (offload_buffer == NULL) continue;
+        r->device->offload_buffer_stop(r->device, offload_buffer);
+        m->out += offload_buffer->moved[WN_WAY_OUT];
+        m->in += offload_buffer->moved[WN_WAY_IN];
+        m->move_seconds += offload_buffer->busy[WN_WAY_OUT] + offload_buffer->busy[WN_WAY_IN];
+        t->stall += offload_buffer->stall;
+    }
+    m->stall_seconds = t->stall;
+}

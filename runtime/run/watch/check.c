@@ -1,0 +1,248 @@
+/* The checked run, the poison and the replay check, for specs. None of them trusts a plan.
+ *
+ * The checked run (wn_debug "check") fills the arena, with a guard above it, with a canary. Before each instruction
+ * everything that the program owns is copied aside; a byte that has changed after it, outside the instruction's own
+ * output, cells and workspace, is an error that names the instruction. It compares bytes, not intentions, and so costs
+ * the whole memory of the program at every instruction; it must never be on outside specs.
+ *
+ * The poison (wn_debug "poison") fills bytes that were freed, and the arena before the first instruction.
+ *
+ * The replay check (wn_debug "replay") hashes the values of nodes that are issued more than once and compares, so it
+ * can be on in any run. It changes no byte of the program. */
+#include <string.h>
+#include "../../plan/ir/rewrite.h"
+#include "../../plan/recipe/action.h"
+#include "watch.h"
+
+#define GUARD (1 << 20)
+#define CANARY 0xA5
+#define POISON 0xFF /* every float of this byte is a NaN */
+
+int32_t wn__check_on, wn__poison_on, wn__replay_on, wn__replay_fault;
+
+int64_t wn__check_guard(void)
+{
+    return wn__check_on ? GUARD : 0;
+}
+
+/* ---- the checked run ------------------------------------------------------------------------------------------ */
+
+struct span {
+    char *start; /* address on the device */
+    int64_t bytes;
+    uint8_t *before, *now; /* (bytes) copies on the host: before the instruction, and now */
+};
+struct check {
+    int32_t n;
+    struct span *span; /* (n) the arena with its guard, slabs, results, cells */
+};
+
+static int32_t add_span(struct wn__run *r, struct check *c, void *start, int64_t bytes)
+{
+    if (start == NULL || bytes == 0) return WN_OK;
+    struct span *s = &c->span[c->n];
+    *s = (struct span){start, bytes, wn__pool_get(&r->pool, bytes), wn__pool_get(&r->pool, bytes)};
+    if (s->before == NULL || s->now == NULL) return WN_OOM;
+    c->n++;
+    return WN_OK;
+}
+
+static int32_t start_check(struct wn__run *r, void **own)
+{
+    const struct wn_program *p = r->p;
+    const struct wn__ir *ir = p->ir;
+    int64_t arena = p->schedule->arena + GUARD;
+    if (!r->device->real) return WN_OK;
+    struct check *c = *own = wn__pool_get(&r->pool, sizeof *c);
+    if (c == NULL) return WN_OOM;
+    c->span = wn__pool_get(&r->pool, (1 + ir->n_slabs + ir->n_results + ir->n_cells) * (int64_t)sizeof *c->span);
+    if (c->span == NULL) return WN_OOM;
+    WN_TRY(r->device->fill(r->device, r->arena, CANARY, arena));
+    WN_TRY(add_span(r, c, r->arena, arena));
+    for (int32_t k = 0; k < ir->n_slabs; k++) WN_TRY(add_span(r, c, p->slab[k]->data, p->slab[k]->bytes));
+    for (int32_t i = 0; i < ir->n_results; i++)
+        if (r->result[i] != NULL) WN_TRY(add_span(r, c, r->result[i]->data, r->result[i]->bytes));
+    for (int32_t i = 0; i < ir->n_cells; i++)
+        if (p->cell[i]->buffer != NULL) WN_TRY(add_span(r, c, p->cell[i]->buffer->data, p->cell[i]->buffer->bytes));
+    return WN_OK;
+}
+
+/* Copies aside what the program owns. */
+static int32_t copy_aside(struct wn__run *r, void *own, const struct wn__instr *n)
+{
+    struct check *c = own;
+    if (!wn__instr_has_kernel(n) && wn__instr_way(n) < 0) return WN_OK;
+    WN_TRY(r->device->sync(r->device));
+    for (int32_t i = 0; i < c->n; i++)
+        WN_TRY(r->device->get(r->device, c->span[i].before, c->span[i].start, c->span[i].bytes));
+    return WN_OK;
+}
+
+static int32_t is_in(const char *at, const char *start, int64_t bytes)
+{
+    return at >= start && at < start + bytes;
+}
+
+/* Returns whether an instruction may write the byte at `at`: one of its output, cells and workspace, of the value's
+ * own bytes and not of the rest of its granule. */
+static int32_t may_write(const struct wn__run *r, const struct wn__instr *n, const char *at)
+{
+    const struct wn__schedule *s = r->p->schedule;
+    const struct wn__ir *ir = r->p->ir;
+    if (n->what == WN_DO_OFFLOAD) return 0;
+    int64_t bytes = wn__instr_has_kernel(n) ? wn__instr_bytes(ir, s, n) : wn__bytes(&ir->node[n->node].type);
+    const struct wn__allocation *out = n->out >= 0 ? &s->allocation[s->value[n->out].allocation] : NULL;
+    if (out != NULL && is_in(at, wn__allocation_address(r, out), n->what == WN_DO_FETCH ? wn__paged(bytes) : bytes))
+        return 1;
+    for (int32_t k = 0; k < 3; k++)
+        if (n->cell[k] >= 0 && is_in(at, wn__allocation_address(r, &s->allocation[n->cell[k]]), bytes)) return 1;
+    return n->work_bytes > 0 && is_in(at, wn__work_address(r, n), n->work_bytes);
+}
+
+/* Compares with the copies, when a transfer has ended. WN_ILLEGAL: the instruction wrote where it may not. */
+static int32_t compare(struct wn__run *r, void *own, const struct wn__instr *n)
+{
+    struct check *c = own;
+    if (wn__instr_way(n) >= 0) WN_TRY(wn__transfer_wait(r, n));
+    else if (!wn__instr_has_kernel(n)) return WN_OK;
+    WN_TRY(r->device->sync(r->device));
+    for (int32_t i = 0; i < c->n; i++) {
+        struct span *s = &c->span[i];
+        WN_TRY(r->device->get(r->device, s->now, s->start, s->bytes));
+        if (memcmp(s->before, s->now, (size_t)s->bytes) == 0) continue;
+        for (int64_t k = 0; k < s->bytes; k++)
+            if (s->before[k] != s->now[k] && !may_write(r, n, s->start + k))
+                return wn__fail(WN_ILLEGAL,
+                                "checked run: %s (node %d) wrote outside its output and workspace, %lld bytes "
+                                "into a span of %lld",
+                                wn__op_name(r->p->ir->node[n->node].op), n->node, (long long)k, (long long)s->bytes);
+    }
+    return WN_OK;
+}
+
+/* Measures the highest byte of the arena that was touched, + 1. */
+static void stop_check(struct wn__run *r, void *own)
+{
+    struct check *c = own;
+    struct span *s = c->span;
+    int64_t top = 0;
+    if (c->n > 0 && s->start == r->arena && r->device->get(r->device, s->now, s->start, s->bytes) == WN_OK)
+        for (top = s->bytes; top > 0 && s->now[top - 1] == CANARY;) top--;
+    r->p->measured.high_water = top;
+}
+
+const struct wn__watch wn__watch_check = {.is_on = &wn__check_on,
+                                          .is_apart = 1,
+                                          .start = start_check,
+                                          .before = copy_aside,
+                                          .after = compare,
+                                          .stop = stop_check};
+
+/* ---- the poison ----------------------------------------------------------------------------------------------- */
+
+static int32_t start_poison(struct wn__run *r, void **own)
+{
+    if (!r->device->real) return WN_OK;
+    *own = r;
+    int64_t bytes = r->p->schedule->arena;
+    return bytes > 0 ? r->device->fill(r->device, r->arena, POISON, bytes) : WN_OK;
+}
+
+static int32_t poison_freed(struct wn__run *r, void *own, const struct wn__instr *n)
+{
+    (void)own;
+    if (n->what != WN_DO_FREE) return WN_OK;
+    const struct wn__allocation *t = &r->p->schedule->allocation[n->out];
+    return t->space >= WN_SPACE_HOST ? WN_OK
+                                     : r->device->fill(r->device, wn__allocation_address(r, t), POISON, t->bytes);
+}
+
+const struct wn__watch wn__watch_poison = {
+    .is_on = &wn__poison_on, .is_apart = 1, .start = start_poison, .after = poison_freed};
+
+/* ---- what is computed again ---------------------------------------------------------------------------------- */
+
+struct replay {
+    int32_t met;             /* values computed again so far */
+    uint64_t *first;         /* (ir->n) hash of each node's first value */
+    uint8_t *issued, *value; /* (ir->n) how often the node has run; room for the largest value that is compared */
+    uint8_t *inexact;        /* (n_values of the schedule) 1: made of what a lossy action gave back, so not compared */
+};
+
+/* Marks values that a lossy action gives back, and all that are computed from them: their bits may differ from those
+ * before. */
+static void find_inexact(struct replay *c, const struct wn_program *p)
+{
+    const struct wn__schedule *s = p->schedule;
+    for (int32_t i = 0; i < s->n; i++) {
+        const struct wn__instr *n = &s->instr[i];
+        if (n->out < 0 || (!wn__instr_has_kernel(n) && wn__instr_way(n) < 0)) continue;
+        int32_t n_in = n->what == WN_DO_RUN ? p->ir->node[n->node].n_in : 1;
+        c->inexact[n->out] = n->what == WN_DO_UNPACK && wn__action_is_lossy(s->value[n->out].back);
+        for (int32_t k = 0; k < n_in; k++) c->inexact[n->out] |= c->inexact[s->in[n->in_at + k]];
+    }
+}
+
+static int32_t start_replay(struct wn__run *r, void **own)
+{
+    const struct wn__ir *ir = r->p->ir;
+    const struct wn__schedule *s = r->p->schedule;
+    int64_t most = 0;
+    if (!r->device->real) return WN_OK;
+    struct replay *c = *own = wn__pool_get(&r->pool, sizeof *c);
+    if (c == NULL) return WN_OOM;
+    for (int32_t i = 0; i < ir->n; i++)
+        if (s->node_issues[i] > 1 && wn__bytes(&ir->node[i].type) > most) most = wn__bytes(&ir->node[i].type);
+    c->first = wn__pool_get(&r->pool, ir->n * (int64_t)sizeof *c->first);
+    c->issued = wn__pool_get(&r->pool, ir->n);
+    c->value = wn__pool_get(&r->pool, most);
+    c->inexact = wn__pool_get(&r->pool, s->n_values);
+    if (c->first == NULL || c->issued == NULL || c->value == NULL || c->inexact == NULL) return WN_OOM;
+    find_inexact(c, r->p);
+    return WN_OK;
+}
+
+static int32_t replay_differs(const struct wn_program *p, const struct wn__instr *n, int32_t issued)
+{
+    const struct wn__ir_node *q = &p->ir->node[n->node];
+    const char *path = wn__scope_get(q->scope)->path;
+    int32_t line = wn__program_line(p, n->node);
+    return wn__fail(
+        WN_ILLEGAL,
+        "replay check: %s%s%s%s%s, computed again for the backward (copy %d of %d), has other bits than the "
+        "value that was dropped%s%s",
+        wn__ir_op_text(p->ir, n->node), path[0] ? " of '" : "", path, path[0] ? "'" : "", q->name ? q->name : "",
+        issued, p->schedule->node_issues[n->node], line ? "; recorded at " : "", wn__line_text(line));
+}
+
+/* Hashes the value that instruction n made, and compares it with the node's first value. */
+static int32_t replay(struct wn__run *r, void *own, const struct wn__instr *n)
+{
+    struct replay *c = own;
+    const struct wn__schedule *s = r->p->schedule;
+    if (n->what != WN_DO_RUN || n->out < 0 || s->node_issues[n->node] < 2) return WN_OK;
+    if (s->allocation[s->value[n->out].allocation].space == WN_SPACE_BOUND || c->inexact[n->out]) return WN_OK;
+    struct wn_device *d = r->device;
+    char *at = wn__value_address(r, n->out);
+    int64_t bytes = wn__bytes(&r->p->ir->node[n->node].type);
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    WN_TRY(d->sync(d));
+    WN_TRY(d->get(d, c->value, at, bytes));
+    if (c->issued[n->node] > 0 && ++c->met == wn__replay_fault && bytes > 0) {
+        c->value[bytes / 2] ^= 1;
+        wn__replay_fault = 0;
+        WN_TRY(d->put(d, at, c->value, bytes));
+    }
+    for (int64_t i = 0; i < bytes; i++) hash = (hash ^ c->value[i]) * UINT64_C(0x100000001b3);
+    if (c->issued[n->node] < UINT8_MAX) c->issued[n->node]++;
+    if (c->issued[n->node] == 1) {
+        c->first[n->node] = hash;
+        return WN_OK;
+    }
+    r->p->measured.replayed++;
+    r->p->measured.replayed_bytes += bytes;
+    return hash == c->first[n->node] ? WN_OK : replay_differs(r->p, n, c->issued[n->node]);
+}
+
+const struct wn__watch wn__watch_replay = {
+    .is_on = &wn__replay_on, .is_apart = 1, .start = start_replay, .after = replay};
