@@ -42,6 +42,9 @@ struct wn__pool {
 };
 /* Returns zeroed bytes on a 16-byte boundary that live until wn__pool_release. NULL: the message of WN_OOM is set. */
 void *wn__pool_get(struct wn__pool *p, int64_t bytes);
+/* Takes zeroed room for n + 1 elements of an array from a pool, assigns it to `array`, and says whether it is there; if
+ * not, the message of WN_OOM is set. */
+#define WN_ARRAY(pool, array, n) (((array) = wn__pool_get((pool), ((n) + 1) * (int64_t)sizeof *(array))) != NULL)
 /* Frees everything the pool returned, and leaves an empty pool. */
 void wn__pool_release(struct wn__pool *p);
 #endif

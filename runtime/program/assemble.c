@@ -15,11 +15,6 @@ struct assembly {
     int32_t *hyper;    /* (n_sets) the node of each set of an optimizer's numbers */
 };
 
-static void *pool(struct assembly *a, int64_t n, int64_t size)
-{
-    return wn__pool_get(&a->ir->pool, (n + 1) * size);
-}
-
 /* ---- nodes ------------------------------------------------------------------------------------------ */
 
 /* Appends a node to the IR, without inputs. */
@@ -251,9 +246,7 @@ static int32_t put_hypers(struct assembly *a)
     static const struct wn_type vector = {.dtype = WN_F64, .ndim = 1, .dim = {8}};
     struct wn__ir *ir = a->ir;
     ir->n_sets = a->p->n_sets;
-    ir->set_slot = pool(a, ir->n_sets, sizeof *ir->set_slot);
-    a->hyper = pool(a, ir->n_sets, sizeof *a->hyper);
-    if (ir->set_slot == NULL || a->hyper == NULL) return WN_OOM;
+    if (!WN_ARRAY(&ir->pool, ir->set_slot, ir->n_sets) || !WN_ARRAY(&ir->pool, a->hyper, ir->n_sets)) return WN_OOM;
     for (int32_t k = 0; k < ir->n_sets; k++) ir->set_slot[k] = -1;
     for (int32_t i = 0; i < a->p->n_updates; i++) {
         int32_t k = a->p->hyper_set[i];
@@ -355,21 +348,17 @@ static int32_t size_ir(struct assembly *a)
     int64_t nodes = p->order.count + a->grads.count + p->n_updates + 2 * effects, inputs = 3 * effects;
     for (int64_t i = 0; i < p->order.count; i++) inputs += p->order.nodes[i]->n_in;
     for (int64_t i = 0; i < a->grads.count; i++) inputs += a->grads.nodes[i]->n_in;
-    ir->node = pool(a, nodes, sizeof *ir->node);
-    ir->in = pool(a, inputs, sizeof *ir->in);
-    ir->in_type = pool(a, inputs, sizeof *ir->in_type);
-    ir->cell = pool(a, p->n_named + a->grads.n_cells, sizeof *ir->cell);
-    ir->slab = pool(a, a->grads.n_cells, sizeof *ir->slab);
-    ir->result_node = pool(a, p->order.count, sizeof *ir->result_node);
-    ir->order_node = pool(a, p->order.count, sizeof *ir->order_node);
-    ir->root_node = pool(a, p->n_roots, sizeof *ir->root_node);
     ir->n_ordered = (int32_t)p->order.count;
     ir->n_roots = p->n_roots - p->n_also;
     ir->device = p->device;
     ir->machine = p->target;
     ir->target = ir->machine == 0 ? &wn__device(p->device)->target : wn__machine(ir->machine);
-    int32_t is_there = ir->node && ir->in && ir->in_type && ir->cell && ir->slab && ir->result_node && ir->order_node;
-    return is_there && ir->root_node ? WN_OK : WN_OOM;
+    int32_t is_there =
+        WN_ARRAY(&ir->pool, ir->node, nodes) && WN_ARRAY(&ir->pool, ir->in, inputs) &&
+        WN_ARRAY(&ir->pool, ir->in_type, inputs) && WN_ARRAY(&ir->pool, ir->cell, p->n_named + a->grads.n_cells) &&
+        WN_ARRAY(&ir->pool, ir->slab, a->grads.n_cells) && WN_ARRAY(&ir->pool, ir->result_node, p->order.count) &&
+        WN_ARRAY(&ir->pool, ir->order_node, p->order.count) && WN_ARRAY(&ir->pool, ir->root_node, p->n_roots);
+    return is_there ? WN_OK : WN_OOM;
 }
 
 /* Copies the tree of the regions that were met. */
@@ -377,8 +366,7 @@ static int32_t keep_regions(struct assembly *a)
 {
     struct wn__ir *ir = a->ir;
     ir->n_regions = (int32_t)a->regions.count;
-    ir->region_parent = pool(a, ir->n_regions, sizeof *ir->region_parent);
-    if (ir->region_parent == NULL) return WN_OOM;
+    if (!WN_ARRAY(&ir->pool, ir->region_parent, ir->n_regions)) return WN_OOM;
     for (int32_t i = 0; i < ir->n_regions; i++)
         WN_TRY(wn__regions_local(&a->regions, wn__region_parent(a->regions.seen[i]), &ir->region_parent[i]));
     return WN_OK;

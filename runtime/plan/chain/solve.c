@@ -116,14 +116,12 @@ static int32_t check(const struct wn__chain_blocks *c)
 static int32_t copy_description(struct wn__chain_solution *s, const struct wn__chain_blocks *c)
 {
     size_t blocks = (size_t)c->n * sizeof *c->block, options = (size_t)c->n_options * sizeof *c->option;
-    struct wn__chain_block *block = wn__pool_get(&s->pool, (int64_t)blocks);
-    struct wn__block_option *option = wn__pool_get(&s->pool, (int64_t)options);
-    s->kind = wn__pool_get(&s->pool, c->n * (int64_t)sizeof *s->kind);
-    s->pending = wn__pool_get(&s->pool, c->n * (int64_t)sizeof *s->pending * WN__SOLVE_PENDING);
-    s->time_before = wn__pool_get(&s->pool, (c->n + 1) * (int64_t)sizeof *s->time_before);
-    s->allocated_before = wn__pool_get(&s->pool, (c->n + 1) * (int64_t)sizeof *s->allocated_before);
-    s->window_of = wn__pool_get(&s->pool, c->n * (int64_t)c->n * (int64_t)sizeof *s->window_of);
-    if (!block || !option || !s->kind || !s->pending || !s->time_before || !s->allocated_before || !s->window_of)
+    struct wn__chain_block *block;
+    struct wn__block_option *option;
+    if (!WN_ARRAY(&s->pool, block, c->n) || !WN_ARRAY(&s->pool, option, c->n_options) ||
+        !WN_ARRAY(&s->pool, s->kind, c->n) || !WN_ARRAY(&s->pool, s->pending, c->n * WN__SOLVE_PENDING) ||
+        !WN_ARRAY(&s->pool, s->time_before, c->n) || !WN_ARRAY(&s->pool, s->allocated_before, c->n) ||
+        !WN_ARRAY(&s->pool, s->window_of, c->n * (int64_t)c->n))
         return WN_OOM;
     memcpy(block, c->block, blocks);
     memcpy(option, c->option, options);
@@ -308,8 +306,8 @@ static int64_t base_time(const struct wn__chain_blocks *c)
 static int32_t find_longest(struct wn__chain_solution *s, int64_t **out)
 {
     int32_t n = s->chain.n;
-    int64_t *longest = wn__pool_get(&s->pool, (n + 1) * (int64_t)sizeof *longest);
-    if (longest == NULL) return WN_OOM;
+    int64_t *longest;
+    if (!WN_ARRAY(&s->pool, longest, n)) return WN_OOM;
     for (int64_t i = 0; i < s->n_windows; i++) {
         const struct wn__window *w = &s->window[i];
         for (int32_t variant = 0; variant < WN__SOLVE_VARIANTS; variant++)
@@ -375,8 +373,8 @@ int32_t wn__chain_frontier(struct wn__chain_solution *s, const struct wn__chain_
     if (s->points == NULL) {
         WN_TRY(fill_tables(s));
         const struct wn__step_function *table = &whole->table[0];
-        struct wn__chain_cost *p = wn__pool_get(&s->pool, (table->n + 1) * (int64_t)sizeof *p);
-        if (p == NULL) return WN_OOM;
+        struct wn__chain_cost *p;
+        if (!WN_ARRAY(&s->pool, p, table->n)) return WN_OOM;
         for (int32_t i = 0; i < table->n; i++)
             p[i] = (struct wn__chain_cost){table->at[i].bytes + s->chain.outside, table->at[i].time};
         s->points = p;

@@ -119,8 +119,7 @@ static int32_t find_residuals(struct wn__ir *ir)
         }
     }
     for (int32_t i = 0; i < ir->n; i++) ir->n_residuals += ir->node[i].is_residual;
-    ir->residual = wn__pool_get(&ir->pool, (ir->n_residuals + 1) * (int64_t)sizeof *ir->residual);
-    if (ir->residual == NULL) return WN_OOM;
+    if (!WN_ARRAY(&ir->pool, ir->residual, ir->n_residuals)) return WN_OOM;
     for (int32_t i = 0, at = 0; i < ir->n; i++)
         if (ir->node[i].is_residual) ir->residual[at++] = i;
     return WN_OK;
@@ -214,11 +213,11 @@ static void find_boundaries(struct wn__ir *ir)
 int32_t wn__ir_blocks(struct wn__ir *ir)
 {
     struct wn__pool scratch = {0};
-    int32_t *last = wn__pool_get(&scratch, (ir->n + 1) * (int64_t)sizeof *last);
-    int32_t *ends = wn__pool_get(&scratch, (ir->n + 1) * (int64_t)sizeof *ends);
-    uint8_t *is_cut = wn__pool_get(&scratch, ir->n + 1);
+    int32_t *last, *ends, n = ir->n, code = WN_OOM;
+    uint8_t *is_cut;
     find_reissued(ir);
-    int32_t code = last == NULL || ends == NULL || is_cut == NULL ? WN_OOM : find_residuals(ir);
+    if (WN_ARRAY(&scratch, last, n) && WN_ARRAY(&scratch, ends, n) && WN_ARRAY(&scratch, is_cut, n))
+        code = find_residuals(ir);
     if (code == WN_OK) {
         wn__ir_last_readers(ir, last);
         find_data(ir);

@@ -249,10 +249,9 @@ double wn__desc_seconds(const struct wn__ir *ir, const struct wn_desc *d, int32_
 
 int32_t wn__ir_costs(struct wn__ir *ir)
 {
-    ir->seconds = wn__pool_get(&ir->pool, (ir->n + 1) * (int64_t)sizeof *ir->seconds);
-    ir->is_measured = wn__pool_get(&ir->pool, ir->n + 1);
-    ir->seconds_again = wn__pool_get(&ir->pool, (ir->n + 1) * (int64_t)sizeof *ir->seconds_again);
-    if (ir->seconds == NULL || ir->is_measured == NULL || ir->seconds_again == NULL) return WN_OOM;
+    if (!WN_ARRAY(&ir->pool, ir->seconds, ir->n) || !WN_ARRAY(&ir->pool, ir->is_measured, ir->n) ||
+        !WN_ARRAY(&ir->pool, ir->seconds_again, ir->n))
+        return WN_OOM;
     for (int32_t i = 0; i < ir->n; i++) {
         if (ir->node[i].leaf != WN_LEAF_NONE) continue;
         struct wn_desc d = wn__ir_desc_of(ir, &ir->node[i]);

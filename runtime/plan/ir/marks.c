@@ -6,10 +6,8 @@
 /* Gets the arrays of marks in a pool. WN_OOM. */
 static int32_t get_arrays(struct wn__marks *m, int32_t n, struct wn__pool *pool)
 {
-    m->decision = wn__pool_get(pool, n + 1);
-    m->unit = wn__pool_get(pool, (n + 1) * (int64_t)sizeof *m->unit);
-    m->unit_parent = wn__pool_get(pool, (n + 1) * (int64_t)sizeof *m->unit_parent);
-    return m->decision && m->unit && m->unit_parent ? WN_OK : WN_OOM;
+    return WN_ARRAY(pool, m->decision, n) && WN_ARRAY(pool, m->unit, n) && WN_ARRAY(pool, m->unit_parent, n) ? WN_OK
+                                                                                                             : WN_OOM;
 }
 
 struct wn__marks *wn__marks_new(int32_t n)

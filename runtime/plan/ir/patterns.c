@@ -97,10 +97,9 @@ static int32_t find_cell_readers(struct wn__rewriting *w)
 {
     const struct wn__ir *ir = w->ir;
     if (w->cell_last != NULL) return WN_OK;
-    w->cell_last = wn__pool_get(&w->scratch, (ir->n_cells + 1) * (int64_t)sizeof *w->cell_last);
-    w->cell_forward = wn__pool_get(&w->scratch, (ir->n_cells + 1) * (int64_t)sizeof *w->cell_forward);
-    w->cell_written = wn__pool_get(&w->scratch, ir->n_cells + 1);
-    if (w->cell_last == NULL || w->cell_forward == NULL || w->cell_written == NULL) return WN_OOM;
+    if (!WN_ARRAY(&w->scratch, w->cell_last, ir->n_cells) || !WN_ARRAY(&w->scratch, w->cell_forward, ir->n_cells) ||
+        !WN_ARRAY(&w->scratch, w->cell_written, ir->n_cells))
+        return WN_OOM;
     for (int32_t i = ir->n - ir->n_effects; i < ir->n; i++)
         for (int32_t k = 0; k < 3; k++)
             if (ir->node[i].cell[k] >= 0) w->cell_written[ir->node[i].cell[k]] = 1;

@@ -152,9 +152,9 @@ static int32_t write_back(struct wn__rewriting *w, const struct wn__ir_node *rec
     struct wn__ir *ir = w->ir;
     int64_t n = ir->n_in;
     for (int64_t i = 0; i < w->n_windows; i++) n += w->window[i].n;
-    int32_t *in = wn__pool_get(&ir->pool, (n + 1) * (int64_t)sizeof *in);
-    struct wn_type *type = wn__pool_get(&ir->pool, (n + 1) * (int64_t)sizeof *type);
-    if (in == NULL || type == NULL) return WN_OOM;
+    int32_t *in;
+    struct wn_type *type;
+    if (!WN_ARRAY(&ir->pool, in, n) || !WN_ARRAY(&ir->pool, type, n)) return WN_OOM;
     memcpy(in, ir->in, (size_t)ir->n_in * sizeof *in);
     memcpy(type, ir->in_type, (size_t)ir->n_in * sizeof *type);
     ir->in = in;
@@ -179,8 +179,8 @@ static int32_t write_back(struct wn__rewriting *w, const struct wn__ir_node *rec
 static int32_t rewrite(struct wn__rewriting *w)
 {
     struct wn__ir *ir = w->ir;
-    struct wn__ir_node *recorded = wn__pool_get(&ir->pool, (ir->n + 1) * (int64_t)sizeof *recorded);
-    if (recorded == NULL) return WN_OOM;
+    struct wn__ir_node *recorded;
+    if (!WN_ARRAY(&ir->pool, recorded, ir->n)) return WN_OOM;
     memcpy(recorded, ir->node, (size_t)ir->n * sizeof *recorded);
     find_readers(w);
     for (int32_t i = 0; i < ir->n && w->code == WN_OK; i++) {
@@ -197,10 +197,9 @@ int32_t wn__ir_rewrite(struct wn__ir *ir)
     struct wn__rewriting w = {.ir = ir};
     ir->recorded = ir->node;
     if (!wn__rewrite_on) return WN_OK;
-    w.readers = wn__pool_get(&w.scratch, (ir->n + 1) * (int64_t)sizeof *w.readers);
-    w.last = wn__pool_get(&w.scratch, (ir->n + 1) * (int64_t)sizeof *w.last);
-    w.at = wn__pool_get(&w.scratch, (ir->n + 1) * (int64_t)sizeof *w.at);
-    int32_t code = w.readers && w.last && w.at ? rewrite(&w) : WN_OOM;
+    int32_t is_there = WN_ARRAY(&w.scratch, w.readers, ir->n) && WN_ARRAY(&w.scratch, w.last, ir->n) &&
+                       WN_ARRAY(&w.scratch, w.at, ir->n);
+    int32_t code = is_there ? rewrite(&w) : WN_OOM;
     wn__free(w.window);
     wn__pool_release(&w.scratch);
     return code;

@@ -95,13 +95,13 @@ int32_t wn__lower_effects(const struct wn__ir *ir, const int32_t *effect_in, str
 {
     struct wn__pool scratch = {0};
     int64_t before = l->n_items, most = before + ir->n_effects + 1;
-    struct times t = {.made = wn__pool_get(&scratch, (l->n_values + 1) * (int64_t)sizeof *t.made),
-                      .read = wn__pool_get(&scratch, (ir->n_cells + 1) * (int64_t)sizeof *t.read)};
-    int32_t *head = wn__pool_get(&scratch, (before + 2) * (int64_t)sizeof *head);
-    int32_t *next = wn__pool_get(&scratch, (ir->n_effects + 1) * (int64_t)sizeof *next);
-    int32_t *time = wn__pool_get(&scratch, (ir->n_effects + 1) * (int64_t)sizeof *time);
+    struct times t;
+    int32_t *head, *next, *time, effects = ir->n_effects;
     struct wn__item *merged = wn__alloc(most * (int64_t)sizeof *merged);
-    int32_t code = t.made && t.read && head && next && time && merged ? WN_OK : WN_OOM;
+    int32_t is_there = merged && WN_ARRAY(&scratch, t.made, l->n_values) && WN_ARRAY(&scratch, t.read, ir->n_cells) &&
+                       WN_ARRAY(&scratch, head, before + 1) && WN_ARRAY(&scratch, next, effects) &&
+                       WN_ARRAY(&scratch, time, effects);
+    int32_t code = is_there ? WN_OK : WN_OOM;
     if (code == WN_OK) {
         find_times(ir, l, &t);
         find_effect_times(ir, effect_in, l, &t, time);

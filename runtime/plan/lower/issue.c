@@ -276,27 +276,14 @@ static void put_leaves(struct wn__issuing *x)
 /* Takes the arrays of x, zeroed. WN_OOM. */
 static int32_t take_arrays(struct wn__issuing *x, struct wn__pool *scratch)
 {
-    const struct {
-        void *to; /* address of a pointer */
-        int64_t n, size;
-    } part[] = {{&x->at.now, x->ir->n, sizeof *x->at.now},
-                {&x->at.kept, x->ir->n, sizeof *x->at.kept},
-                {&x->at.part, x->ir->n, sizeof *x->at.part},
-                {&x->leaving.node, x->ir->n, sizeof *x->leaving.node},
-                {&x->leaving.action, x->ir->n, sizeof *x->leaving.action},
-                {&x->needs.node, x->ir->n, sizeof *x->needs.node},
-                {&x->needs.is_needed, x->ir->n, sizeof *x->needs.is_needed},
-                {&x->goals.is_useful, x->ir->n, sizeof *x->goals.is_useful},
-                {&x->goals.is_reached, x->ir->n, sizeof *x->goals.is_reached},
-                {&x->backward.first, x->r->n_blocks, sizeof *x->backward.first},
-                {&x->backward.next, x->ir->n, sizeof *x->backward.next},
-                {&x->is_issued, x->ir->n, sizeof *x->is_issued},
-                {&x->reissued, x->ir->n, sizeof *x->reissued}};
-    for (size_t i = 0; i < sizeof part / sizeof part[0]; i++) {
-        void *array = wn__pool_get(scratch, (part[i].n + 1) * part[i].size);
-        if (array == NULL) return WN_OOM;
-        memcpy(part[i].to, &array, sizeof array);
-    }
+    int32_t n = x->ir->n;
+    if (!WN_ARRAY(scratch, x->at.now, n) || !WN_ARRAY(scratch, x->at.kept, n) || !WN_ARRAY(scratch, x->at.part, n) ||
+        !WN_ARRAY(scratch, x->leaving.node, n) || !WN_ARRAY(scratch, x->leaving.action, n) ||
+        !WN_ARRAY(scratch, x->needs.node, n) || !WN_ARRAY(scratch, x->needs.is_needed, n) ||
+        !WN_ARRAY(scratch, x->goals.is_useful, n) || !WN_ARRAY(scratch, x->goals.is_reached, n) ||
+        !WN_ARRAY(scratch, x->backward.first, x->r->n_blocks) || !WN_ARRAY(scratch, x->backward.next, n) ||
+        !WN_ARRAY(scratch, x->is_issued, n) || !WN_ARRAY(scratch, x->reissued, n))
+        return WN_OOM;
     x->out->effect_in = wn__alloc((x->ir->n_effects + 1) * (int64_t)sizeof *x->out->effect_in);
     return x->out->effect_in == NULL ? WN_OOM : WN_OK;
 }

@@ -38,11 +38,6 @@ struct finish {
     int32_t *inplace; /* (n_items) number of the input that an item's output overwrites; -1: none */
 };
 
-static void *pool(struct finish *x, int64_t n, int64_t size)
-{
-    return wn__pool_get(&x->s->pool, (n + 1) * size);
-}
-
 static int32_t put_allocation(struct finish *x, int32_t space, int32_t slot, int32_t kind, int64_t bytes,
                               int32_t pinned)
 {
@@ -273,15 +268,11 @@ static int32_t take_schedule(struct finish *x, int64_t allocations)
     const struct wn__list *l = x->l;
     const struct wn__ir *ir = x->ir;
     struct wn__schedule *s = x->s;
-    s->value = pool(x, l->n_values, sizeof *s->value);
-    s->in = pool(x, l->n_in, sizeof *s->in);
-    s->allocation = pool(x, allocations, sizeof *s->allocation);
-    s->instr = pool(x, 2 * l->n_items + allocations + ir->n_results, sizeof *s->instr);
-    s->result_allocation = pool(x, ir->n_results, sizeof *s->result_allocation);
-    s->node_issues = pool(x, ir->n, sizeof *s->node_issues);
-    s->node_action = pool(x, ir->n, sizeof *s->node_action);
-    if (!s->value || !s->in || !s->allocation || !s->instr || !s->result_allocation || !s->node_issues ||
-        !s->node_action)
+    if (!WN_ARRAY(&s->pool, s->value, l->n_values) || !WN_ARRAY(&s->pool, s->in, l->n_in) ||
+        !WN_ARRAY(&s->pool, s->allocation, allocations) ||
+        !WN_ARRAY(&s->pool, s->instr, 2 * l->n_items + allocations + ir->n_results) ||
+        !WN_ARRAY(&s->pool, s->result_allocation, ir->n_results) || !WN_ARRAY(&s->pool, s->node_issues, ir->n) ||
+        !WN_ARRAY(&s->pool, s->node_action, ir->n))
         return WN_OOM;
     if (l->n_values > 0) memcpy(s->value, l->value, (size_t)l->n_values * sizeof *s->value);
     if (l->n_in > 0) memcpy(s->in, l->in, (size_t)l->n_in * sizeof *s->in);
@@ -298,16 +289,10 @@ static int32_t take_scratch(struct finish *x, int64_t allocations, struct wn__po
     const struct wn__list *l = x->l;
     const struct wn__ir *ir = x->ir;
     struct allocations *a = &x->allocations;
-    x->uses.last = wn__pool_get(scratch, (l->n_values + 1) * (int64_t)sizeof *x->uses.last);
-    x->uses.pin = wn__pool_get(scratch, (l->n_values + 1) * (int64_t)sizeof *x->uses.pin);
-    a->last = wn__pool_get(scratch, (allocations + 1) * (int64_t)sizeof *a->last);
-    a->next = wn__pool_get(scratch, (allocations + 1) * (int64_t)sizeof *a->next);
-    a->of_cell = wn__pool_get(scratch, (ir->n_cells + 1) * (int64_t)sizeof *a->of_cell);
-    a->of_bound = wn__pool_get(scratch, (ir->n_bound + 1) * (int64_t)sizeof *a->of_bound);
-    a->freed = wn__pool_get(scratch, (l->n_items + 1) * (int64_t)sizeof *a->freed);
-    x->inplace = wn__pool_get(scratch, (l->n_items + 1) * (int64_t)sizeof *x->inplace);
-    if (!x->uses.last || !x->uses.pin || !a->last || !a->next || !a->of_cell || !a->of_bound || !a->freed ||
-        !x->inplace)
+    if (!WN_ARRAY(scratch, x->uses.last, l->n_values) || !WN_ARRAY(scratch, x->uses.pin, l->n_values) ||
+        !WN_ARRAY(scratch, a->last, allocations) || !WN_ARRAY(scratch, a->next, allocations) ||
+        !WN_ARRAY(scratch, a->of_cell, ir->n_cells) || !WN_ARRAY(scratch, a->of_bound, ir->n_bound) ||
+        !WN_ARRAY(scratch, a->freed, l->n_items) || !WN_ARRAY(scratch, x->inplace, l->n_items))
         return WN_OOM;
     for (int32_t i = 0; i < ir->n_cells; i++) a->of_cell[i] = -1;
     for (int32_t i = 0; i < ir->n_bound; i++) a->of_bound[i] = -1;

@@ -167,10 +167,11 @@ static void find_lives(struct prefetch *x, int32_t *first, int32_t *last)
 static int32_t find_bytes(struct prefetch *x, int32_t budget)
 {
     const struct wn__list *l = x->l;
-    int32_t *first = wn__pool_get(&x->scratch, (l->n_values + 1) * (int64_t)sizeof *first);
-    int32_t *last = wn__pool_get(&x->scratch, (l->n_values + 1) * (int64_t)sizeof *last);
-    int64_t *kept = wn__pool_get(&x->scratch, (x->fixed.n + 2) * (int64_t)sizeof *kept), *live = x->fixed.live;
-    if (first == NULL || last == NULL || kept == NULL) return WN_OOM;
+    int32_t *first, *last;
+    int64_t *kept, *live = x->fixed.live;
+    if (!WN_ARRAY(&x->scratch, first, l->n_values) || !WN_ARRAY(&x->scratch, last, l->n_values) ||
+        !WN_ARRAY(&x->scratch, kept, x->fixed.n + 1))
+        return WN_OOM;
     find_lives(x, first, last);
     for (int32_t v = 0; v < l->n_values; v++)
         if (is_counted(x, v)) add(live, first[v], last[v], wn__value_bytes(x->ir, &l->value[v]));
@@ -288,13 +289,10 @@ static void thread_movable(const struct prefetch *x, int64_t *head, int64_t *nex
 static int32_t rebuild(struct prefetch *x)
 {
     struct wn__list *l = x->l;
+    int64_t *head, *next, n = 0;
+    if (!WN_ARRAY(&x->scratch, head, x->fixed.n) || !WN_ARRAY(&x->scratch, next, l->n_items)) return WN_OOM;
     struct wn__item *item = wn__alloc((l->n_items + 1) * (int64_t)sizeof *item);
-    int64_t *head = wn__pool_get(&x->scratch, (x->fixed.n + 1) * (int64_t)sizeof *head);
-    int64_t *next = wn__pool_get(&x->scratch, (l->n_items + 1) * (int64_t)sizeof *next), n = 0;
-    if (item == NULL || head == NULL || next == NULL) {
-        wn__free(item);
-        return WN_OOM;
-    }
+    if (item == NULL) return WN_OOM;
     thread_movable(x, head, next);
     for (int64_t i = 0; i <= l->n_items; i++) {
         int32_t is_end = i == l->n_items;
@@ -313,21 +311,14 @@ static int32_t rebuild(struct prefetch *x)
 
 static int32_t take_arrays(struct prefetch *x)
 {
-    int64_t moves = x->l->n_moves, items = x->l->n_items + 2;
+    int64_t moves = x->l->n_moves, items = x->l->n_items + 1;
     struct fixed_items *fixed = &x->fixed;
-    x->transfer = wn__pool_get(&x->scratch, moves * (int64_t)sizeof *x->transfer);
-    x->fetch = wn__pool_get(&x->scratch, moves * (int64_t)sizeof *x->fetch);
-    x->pending = wn__pool_get(&x->scratch, moves * (int64_t)sizeof *x->pending);
-    fixed->before = wn__pool_get(&x->scratch, items * (int64_t)sizeof *fixed->before);
-    fixed->starts = wn__pool_get(&x->scratch, items * (int64_t)sizeof *fixed->starts);
-    fixed->waits = wn__pool_get(&x->scratch, items * (int64_t)sizeof *fixed->waits);
-    fixed->seconds = wn__pool_get(&x->scratch, items * (int64_t)sizeof *fixed->seconds);
-    fixed->clock = wn__pool_get(&x->scratch, items * (int64_t)sizeof *fixed->clock);
-    fixed->live = wn__pool_get(&x->scratch, items * (int64_t)sizeof *fixed->live);
-    return x->transfer && x->fetch && x->pending && fixed->before && fixed->starts && fixed->waits && fixed->seconds &&
-                   fixed->clock && fixed->live
-               ? WN_OK
-               : WN_OOM;
+    struct wn__pool *p = &x->scratch;
+    int32_t is_there =
+        WN_ARRAY(p, x->transfer, moves) && WN_ARRAY(p, x->fetch, moves) && WN_ARRAY(p, x->pending, moves) &&
+        WN_ARRAY(p, fixed->before, items) && WN_ARRAY(p, fixed->starts, items) && WN_ARRAY(p, fixed->waits, items) &&
+        WN_ARRAY(p, fixed->seconds, items) && WN_ARRAY(p, fixed->clock, items) && WN_ARRAY(p, fixed->live, items);
+    return is_there ? WN_OK : WN_OOM;
 }
 
 int32_t wn__lower_prefetch(const struct wn__ir *ir, int32_t budget, struct wn__list *l)

@@ -248,14 +248,11 @@ static int64_t residual_bytes(const struct wn__ir *ir)
 int32_t wn__simulate(const struct wn__ir *ir, struct wn__schedule *s)
 {
     struct wn_summary *sum = &s->summary;
-    s->live = wn__pool_get(&s->pool, (s->n + 1) * (int64_t)sizeof *s->live);
-    s->seconds = wn__pool_get(&s->pool, (s->n + 1) * (int64_t)sizeof *s->seconds);
-    s->again = wn__pool_get(&s->pool, s->n + 1);
-    uint8_t *made_again = wn__alloc(s->n_values + 1);
-    if (s->live == NULL || s->seconds == NULL || s->again == NULL || made_again == NULL) {
-        wn__free(made_again);
+    if (!WN_ARRAY(&s->pool, s->live, s->n) || !WN_ARRAY(&s->pool, s->seconds, s->n) ||
+        !WN_ARRAY(&s->pool, s->again, s->n))
         return WN_OOM;
-    }
+    uint8_t *made_again = wn__alloc(s->n_values + 1);
+    if (made_again == NULL) return WN_OOM;
     struct sim m = {.ir = ir, .s = s, .sum = sum, .after = s->live, .each = s->seconds, .made_again = made_again};
     int32_t code = walk(&m);
     wn__free(made_again);

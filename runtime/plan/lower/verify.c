@@ -388,19 +388,13 @@ int32_t wn__verify(const struct wn__ir *ir, const struct wn__schedule *s)
 {
     struct wn__pool scratch = {0};
     struct machine m = {.ir = ir, .s = s};
-    m.content = wn__pool_get(&scratch, (s->n_allocations + 1) * (int64_t)sizeof *m.content);
-    m.alive = wn__pool_get(&scratch, s->n_allocations + 1);
-    m.taken = wn__pool_get(&scratch, (s->n_allocations + 1) * (int64_t)sizeof *m.taken);
-    m.issued = wn__pool_get(&scratch, (ir->n + 1) * (int64_t)sizeof *m.issued);
-    m.written = wn__pool_get(&scratch, ir->n_cells + 1);
-    m.read_out = wn__pool_get(&scratch, ir->n + 1);
-    m.leaving = wn__pool_get(&scratch, (s->n_allocations + 1) * (int64_t)sizeof *m.leaving);
-    m.arriving = wn__pool_get(&scratch, (s->n_allocations + 1) * (int64_t)sizeof *m.arriving);
-    m.move = wn__pool_get(&scratch, (s->n_moves + 1) * (int64_t)sizeof *m.move);
-    int32_t code =
-        m.content && m.alive && m.taken && m.issued && m.written && m.read_out && m.leaving && m.arriving && m.move
-            ? check_all(&m)
-            : WN_OOM;
+    int32_t n = s->n_allocations;
+    int32_t is_there = WN_ARRAY(&scratch, m.content, n) && WN_ARRAY(&scratch, m.alive, n) &&
+                       WN_ARRAY(&scratch, m.taken, n) && WN_ARRAY(&scratch, m.issued, ir->n) &&
+                       WN_ARRAY(&scratch, m.written, ir->n_cells) && WN_ARRAY(&scratch, m.read_out, ir->n) &&
+                       WN_ARRAY(&scratch, m.leaving, n) && WN_ARRAY(&scratch, m.arriving, n) &&
+                       WN_ARRAY(&scratch, m.move, s->n_moves);
+    int32_t code = is_there ? check_all(&m) : WN_OOM;
     wn__pool_release(&scratch);
     return code;
 }

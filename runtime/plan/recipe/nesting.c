@@ -40,14 +40,10 @@ static void put_ranks(struct wn__nesting *t, int32_t last, int32_t *next)
 int32_t wn__nesting_make(const struct wn__ir *ir, const struct wn__marks *marks, int32_t last, struct wn__pool *pool,
                          struct wn__nesting *out)
 {
-    int64_t bytes = (last + 1) * (int64_t)sizeof(int32_t);
-    int32_t **part[] = {&out->parent, &out->depth, &out->jump, &out->rank, &out->limit};
-    int32_t *next = wn__pool_get(pool, bytes), is_there = next != NULL;
-    for (int32_t i = 0; i < 5; i++) {
-        *part[i] = wn__pool_get(pool, bytes);
-        is_there &= *part[i] != NULL;
-    }
-    if (!is_there) return WN_OOM;
+    int32_t *next;
+    if (!WN_ARRAY(pool, out->parent, last) || !WN_ARRAY(pool, out->depth, last) || !WN_ARRAY(pool, out->jump, last) ||
+        !WN_ARRAY(pool, out->rank, last) || !WN_ARRAY(pool, out->limit, last) || !WN_ARRAY(pool, next, last))
+        return WN_OOM;
     for (int32_t place = 1; place <= last; place++) put_place(out, place, parent_in(ir, marks, place));
     put_ranks(out, last, next);
     return WN_OK;

@@ -62,8 +62,8 @@ int32_t wn__recipe_obey(const struct wn__ir *ir, const struct wn__marks *marks, 
     struct wn__recipe out;
     wn__recipe_begin(r, &out);
     out.pool = r->pool;
-    int32_t *latest = wn__pool_get(&out.pool, (r->n_blocks + 1) * (int64_t)sizeof *latest);
-    int32_t code = latest == NULL ? WN_OOM : copy_obeying(ir, marks, r, latest, &out);
+    int32_t *latest;
+    int32_t code = WN_ARRAY(&out.pool, latest, r->n_blocks) ? copy_obeying(ir, marks, r, latest, &out) : WN_OOM;
     *r = out;
     return code;
 }

@@ -102,6 +102,14 @@ static void *grow(struct wn__pool *pool, const void *old, int32_t n, int32_t *ca
     return bigger;
 }
 
+int32_t wn__recipe_make(const struct wn__ir *ir, int32_t most, struct wn__recipe *r)
+{
+    *r = (struct wn__recipe){.prefetch = WN__PREFETCH};
+    int32_t is_there = WN_ARRAY(&r->pool, r->block_of, ir->n) && WN_ARRAY(&r->pool, r->last, ir->n) &&
+                       WN_ARRAY(&r->pool, r->first, most) && WN_ARRAY(&r->pool, r->limit, most);
+    return is_there ? WN_OK : WN_OOM;
+}
+
 void wn__recipe_begin(const struct wn__recipe *r, struct wn__recipe *out)
 {
     *out = *r;
@@ -273,8 +281,7 @@ static int32_t compile(struct compiler *c, struct wn__pool *scratch)
 {
     const struct wn__ir *ir = c->ir;
     int32_t last = 0;
-    c->place = wn__pool_get(scratch, (ir->n + 1) * (int64_t)sizeof *c->place);
-    if (c->place == NULL) return WN_OOM;
+    if (!WN_ARRAY(scratch, c->place, ir->n)) return WN_OOM;
     for (int32_t i = 0; i < ir->n; i++) {
         int32_t unit = c->marks->unit[i];
         c->place[i] = unit > 0 ? ir->n_regions + unit : unit < 0 ? 0 : ir->node[i].region;
@@ -283,8 +290,7 @@ static int32_t compile(struct compiler *c, struct wn__pool *scratch)
     WN_TRY(wn__nesting_make(ir, c->marks, last, scratch, &c->nesting));
     WN_TRY(number_blocks(c));
     wn__ir_last_readers(ir, c->r->last);
-    c->reach = wn__pool_get(scratch, (c->r->n_blocks + 1) * (int64_t)sizeof *c->reach);
-    if (c->reach == NULL) return WN_OOM;
+    if (!WN_ARRAY(scratch, c->reach, c->r->n_blocks)) return WN_OOM;
     find_reach(c);
     compile_roots(c);
     return c->code;
@@ -294,14 +300,7 @@ int32_t wn__recipe_compile(const struct wn__ir *ir, const struct wn__marks *mark
 {
     struct compiler c = {.ir = ir, .marks = marks, .r = r, .code = WN_OK};
     struct wn__pool scratch = {0};
-    int64_t size = (ir->n + 1) * (int64_t)sizeof(int32_t);
-    memset(r, 0, sizeof *r);
-    r->block_of = wn__pool_get(&r->pool, size);
-    r->first = wn__pool_get(&r->pool, size);
-    r->limit = wn__pool_get(&r->pool, size);
-    r->last = wn__pool_get(&r->pool, size);
-    r->prefetch = WN__PREFETCH;
-    if (!r->block_of || !r->first || !r->limit || !r->last) return WN_OOM;
+    WN_TRY(wn__recipe_make(ir, ir->n, r));
     int32_t code = compile(&c, &scratch);
     wn__pool_release(&scratch);
     return code;

@@ -49,6 +49,8 @@ static inline int32_t wn__recipe_must_go(const struct wn__ir *ir, const struct w
 {
     return marks->decision[node] == WN_DECISION_RECOMPUTE && !wn__recipe_always_keeps(ir, marks, node);
 }
+/* Makes r an empty recipe with room for `most` blocks. WN_OOM. Release it on failure too. */
+int32_t wn__recipe_make(const struct wn__ir *ir, int32_t most, struct wn__recipe *r);
 /* Makes `out` a recipe with the blocks of r, whose arrays it shares, and without steps. */
 void wn__recipe_begin(const struct wn__recipe *r, struct wn__recipe *out);
 /* Makes room for `more` values behind the keep sets there are. WN_OOM. wn__recipe_keep then writes the k-th of them,

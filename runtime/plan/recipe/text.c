@@ -102,9 +102,8 @@ static int32_t find_places(const struct wn__ir *ir, int32_t *place)
 int32_t wn__recipe_text(const struct wn__ir *ir, const struct wn__recipe *r, struct wn__pool *pool, char **out)
 {
     struct text t = {.room = 40 * ((int64_t)r->n_blocks + r->n) + 32 * (int64_t)r->n_keep + 32};
-    int32_t *place = wn__pool_get(pool, (ir->n + 1) * (int64_t)sizeof *place);
-    t.at = wn__pool_get(pool, t.room);
-    if (t.at == NULL || place == NULL) return WN_OOM;
+    int32_t *place;
+    if (!WN_ARRAY(pool, t.at, t.room) || !WN_ARRAY(pool, place, ir->n)) return WN_OOM;
     find_places(ir, place);
     for (int32_t b = 0; b < r->n_blocks; b++)
         say(&t, "block %d: h%d-h%d\n", b + 1, place[r->first[b]], place[r->limit[b] - 1]);
@@ -304,18 +303,11 @@ int32_t wn__recipe_read(const struct wn__ir *ir, const struct wn_recipe_given *g
 {
     struct wn__pool scratch = {0};
     struct reading c = {.ir = ir, .g = g, .r = r};
-    int64_t size = (ir->n + 1) * (int64_t)sizeof(int32_t), blocks = (g->n_blocks + 1) * (int64_t)sizeof(int32_t);
-    memset(r, 0, sizeof *r);
-    r->block_of = wn__pool_get(&r->pool, size);
-    r->last = wn__pool_get(&r->pool, size);
-    r->first = wn__pool_get(&r->pool, blocks);
-    r->limit = wn__pool_get(&r->pool, blocks);
-    c.place = wn__pool_get(&scratch, size);
-    c.node = wn__pool_get(&scratch, size);
-    c.held = wn__pool_get(&scratch, ir->n + 1);
-    c.ran = wn__pool_get(&scratch, g->n_blocks + 1);
-    int32_t code =
-        r->block_of && r->last && r->first && r->limit && c.place && c.node && c.held && c.ran ? WN_OK : WN_OOM;
+    WN_TRY(wn__recipe_make(ir, g->n_blocks, r));
+    int32_t code = WN_ARRAY(&scratch, c.place, ir->n) && WN_ARRAY(&scratch, c.node, ir->n) &&
+                           WN_ARRAY(&scratch, c.held, ir->n) && WN_ARRAY(&scratch, c.ran, g->n_blocks)
+                       ? WN_OK
+                       : WN_OOM;
     if (code == WN_OK) {
         c.n_values = find_places(ir, c.place);
         for (int32_t i = 0; i < ir->n; i++) {

@@ -46,9 +46,9 @@ static int32_t make_chain(const struct wn__classes *k, int32_t lo, int32_t hi, s
 {
     int64_t options = 0;
     for (int32_t b = lo; b < hi; b++) options += k->class[k->of[b]].n_options;
-    struct wn__chain_block *block = wn__pool_get(pool, (hi - lo) * (int64_t)sizeof *block);
-    struct wn__block_option *option = wn__pool_get(pool, (options + 1) * (int64_t)sizeof *option);
-    if (block == NULL || option == NULL) return WN_OOM;
+    struct wn__chain_block *block;
+    struct wn__block_option *option;
+    if (!WN_ARRAY(pool, block, hi - lo) || !WN_ARRAY(pool, option, options)) return WN_OOM;
     *out = (struct wn__chain_blocks){.n = hi - lo, .block = block, .option = option};
     for (int32_t b = lo; b < hi; b++) {
         const struct wn__class *c = &k->class[k->of[b]];
@@ -133,10 +133,7 @@ static int32_t solve_roots(const struct emission *e, struct roots *t, struct wn_
 {
     const struct wn__recipe *r = e->base;
     int64_t most = r->n_blocks + 1;
-    t->lo = wn__pool_get(pool, (most + 1) * (int64_t)sizeof *t->lo);
-    t->of = wn__pool_get(pool, most * (int64_t)sizeof *t->of);
-    t->chain = wn__pool_get(pool, most * (int64_t)sizeof(void *));
-    if (!t->lo || !t->of || !t->chain) return WN_OOM;
+    if (!WN_ARRAY(pool, t->lo, most) || !WN_ARRAY(pool, t->of, most) || !WN_ARRAY(pool, t->chain, most)) return WN_OOM;
     for (int32_t b = 0; b < r->n_blocks; b++) {
         if (b == 0 || e->ir->node[r->first[b]].root != e->ir->node[r->first[b - 1]].root) t->lo[t->n++] = b;
         t->lo[t->n] = b + 1;
@@ -172,9 +169,8 @@ static int32_t join_frontiers(const struct roots *t, struct wn__pool *pool, stru
         from = wn_max(from, p[0].bytes);
         room += n_p;
     }
-    int64_t *bytes = wn__pool_get(pool, (room + 1) * (int64_t)sizeof *bytes);
-    *out = wn__pool_get(pool, (room + 1) * (int64_t)sizeof **out);
-    if (bytes == NULL || *out == NULL) return WN_OOM;
+    int64_t *bytes;
+    if (!WN_ARRAY(pool, bytes, room) || !WN_ARRAY(pool, *out, room)) return WN_OOM;
     for (int32_t k = 0; k < t->n_chains; k++) {
         WN_TRY(wn__chain_frontier(t->chain[k], &p, &n_p, &slack));
         for (int32_t i = 0; i < n_p; i++)
@@ -248,10 +244,8 @@ static int32_t spread(const struct wn__chain_cost *p, int32_t n, int32_t each, i
 static int32_t schedule_points(struct roots *t, const struct wn__chain_cost *point, const int32_t *chosen, int32_t n,
                                struct wn__pool *pool)
 {
-    int64_t most = (int64_t)n * t->n_chains + 1;
-    t->op = wn__pool_get(pool, most * (int64_t)sizeof *t->op);
-    t->n_ops = wn__pool_get(pool, most * (int64_t)sizeof *t->n_ops);
-    if (t->op == NULL || t->n_ops == NULL) return WN_OOM;
+    int64_t most = (int64_t)n * t->n_chains;
+    if (!WN_ARRAY(pool, t->op, most) || !WN_ARRAY(pool, t->n_ops, most)) return WN_OOM;
     for (int32_t i = 0; i < n; i++)
         for (int32_t k = 0; k < t->n_chains; k++) {
             int32_t at = i * t->n_chains + k;
@@ -267,10 +261,9 @@ int32_t wn__frontier_chain(struct wn__building *b, const struct wn__recipe *base
     struct wn__pool scratch = {0};
     struct roots t = {0};
     struct wn__chain_cost *point = NULL;
-    int32_t n_points = 0, n_chosen = 0;
+    int32_t n_points = 0, n_chosen = 0, *chosen;
     if (base->n_blocks == 0) return WN_OK;
-    int32_t *chosen = wn__pool_get(&scratch, (most + 2) * (int64_t)sizeof *chosen);
-    if (chosen == NULL) return WN_OOM;
+    if (!WN_ARRAY(&scratch, chosen, most + 1)) return WN_OOM;
     int32_t code = solve_roots(&e, &t, &scratch);
     if (code == WN_OK) code = join_frontiers(&t, &scratch, &point, &n_points);
     if (code == WN_OK) n_chosen = spread(point, n_points, most / 2, chosen);

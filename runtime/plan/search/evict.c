@@ -106,14 +106,11 @@ int32_t wn__frontier_evict(struct wn__building *b, const int64_t *ns)
     struct wn__pool scratch = {0};
     struct eviction e = {.ir = ir, .marks = b->marks, .ns = ns};
     struct wn__recipe r;
-    int64_t n = ir->n + 1, all = 0, gone = 0, at = 0;
-    e.wait = wn__pool_get(&scratch, n * (int64_t)sizeof *e.wait);
-    e.score = wn__pool_get(&scratch, n * (int64_t)sizeof *e.score);
-    e.stack = wn__pool_get(&scratch, n * (int64_t)sizeof *e.stack);
-    e.may = wn__pool_get(&scratch, n);
-    e.kept = wn__pool_get(&scratch, n);
-    e.mark = wn__pool_get(&scratch, n);
-    int32_t code = e.wait && e.score && e.stack && e.may && e.kept && e.mark ? WN_OK : WN_OOM;
+    int64_t n = ir->n, all = 0, gone = 0, at = 0;
+    int32_t is_there = WN_ARRAY(&scratch, e.wait, n) && WN_ARRAY(&scratch, e.score, n) &&
+                       WN_ARRAY(&scratch, e.stack, n) && WN_ARRAY(&scratch, e.may, n) &&
+                       WN_ARRAY(&scratch, e.kept, n) && WN_ARRAY(&scratch, e.mark, n);
+    int32_t code = is_there ? WN_OK : WN_OOM;
     if (code == WN_OK) find_values(&e);
     for (int32_t v = 0; v < ir->n && code == WN_OK; v++) all += e.may[v] ? ir->node[v].bytes : 0;
     for (int32_t v; code == WN_OK && (v = next_victim(&e)) >= 0;) {

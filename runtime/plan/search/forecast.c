@@ -14,12 +14,10 @@
 /* Gets memory for the arrays of a forecast. */
 static int32_t make_room(const struct wn__ir *ir, const struct wn__schedule *s, struct wn__forecast *out)
 {
-    int64_t nodes = (ir->n + 1) * (int64_t)sizeof(int32_t);
+    struct wn__pool *p = &out->pool;
     out->n = s->n;
-    out->live = wn__pool_get(&out->pool, (s->n + 1) * (int64_t)sizeof *out->live);
-    out->from = wn__pool_get(&out->pool, nodes);
-    out->to = wn__pool_get(&out->pool, nodes);
-    return out->live && out->from && out->to ? WN_OK : WN_OOM;
+    return WN_ARRAY(p, out->live, s->n) && WN_ARRAY(p, out->from, ir->n) && WN_ARRAY(p, out->to, ir->n) ? WN_OK
+                                                                                                        : WN_OOM;
 }
 
 /* Fills `from` and `to` of each value. */

@@ -25,12 +25,10 @@ struct list {
 /* Adds a copy of n kept nodes with their cost. */
 static void put(struct list *l, const int32_t *keep, int32_t n, const struct wn__subgraph_cost *cost)
 {
+    int32_t *copy;
     WN_KEEP(l->code, wn__grow(&l->option, &l->capacity, l->n + 1, sizeof *l->option));
-    int32_t *copy = l->code == WN_OK ? wn__pool_get(l->pool, (n + 1) * (int64_t)sizeof *copy) : NULL;
-    if (copy == NULL) {
-        l->code = WN_OOM;
-        return;
-    }
+    WN_KEEP(l->code, WN_ARRAY(l->pool, copy, n) ? WN_OK : WN_OOM);
+    if (l->code != WN_OK) return;
     if (n > 0) memcpy(copy, keep, (size_t)n * sizeof *copy);
     l->option[l->n++] = (struct wn__option){copy, n, *cost};
 }
@@ -134,10 +132,10 @@ static void find_worth(struct wn__subgraph *x, struct list *l, const struct kept
  * WORK / nodes + 1 sets, the second at most MAX_TRIES. */
 static void descend_in_order(struct wn__subgraph *x, struct list *l, int32_t *keep, int32_t n, int32_t *scratch)
 {
-    double *worth = wn__pool_get(l->pool, (n + 1) * (int64_t)sizeof *worth);
+    double *worth;
     struct kept_set all = {.keep = keep, .n = n};
     struct wn__subgraph_cost cost;
-    if (worth == NULL) l->code = WN_OOM;
+    if (!WN_ARRAY(l->pool, worth, n)) l->code = WN_OOM;
     WN_KEEP(l->code, wn__subgraph_try(x, keep, n, &all.cost));
     if (l->code == WN_OK) put(l, keep, n, &all.cost);
     int64_t most = WORK / x->ir.n + 1;
@@ -240,12 +238,11 @@ static int64_t output_bytes(const struct wn__subgraph *x)
 /* Copies the list into the classes' pool, so that the pool of the candidates can be released. */
 static int32_t keep_options(struct wn__class *c, const struct list *l, struct wn__pool *pool)
 {
-    c->option = wn__pool_get(pool, (l->n + 1) * (int64_t)sizeof *c->option);
-    if (c->option == NULL) return WN_OOM;
+    if (!WN_ARRAY(pool, c->option, l->n)) return WN_OOM;
     for (int64_t k = 0; k < l->n; k++) {
         struct wn__option o = l->option[k];
-        int32_t *keep = wn__pool_get(pool, (o.n_keep + 1) * (int64_t)sizeof *keep);
-        if (keep == NULL) return WN_OOM;
+        int32_t *keep;
+        if (!WN_ARRAY(pool, keep, o.n_keep)) return WN_OOM;
         if (o.n_keep > 0) memcpy(keep, o.keep, (size_t)o.n_keep * sizeof *keep);
         o.keep = keep;
         c->option[c->n_options++] = o;
@@ -256,12 +253,9 @@ static int32_t keep_options(struct wn__class *c, const struct list *l, struct wn
 /* Fills the list with the options of a block. */
 static void find_options(struct wn__subgraph *x, struct list *l)
 {
-    int64_t size = (x->ir.n + 1) * (int64_t)sizeof(int32_t);
-    int32_t *keep = wn__pool_get(l->pool, size), *scratch = wn__pool_get(l->pool, size);
-    if (keep == NULL || scratch == NULL) {
-        l->code = WN_OOM;
-        return;
-    }
+    int32_t *keep, *scratch;
+    WN_KEEP(l->code, WN_ARRAY(l->pool, keep, x->ir.n) && WN_ARRAY(l->pool, scratch, x->ir.n) ? WN_OK : WN_OOM);
+    if (l->code != WN_OK) return;
     int32_t n = find_candidates(x, keep);
     if (n > MAX_QUADRATIC) descend_in_order(x, l, keep, n, scratch);
     else descend(x, l, keep, n, scratch);
@@ -275,8 +269,8 @@ static int32_t fill_class(struct wn__class *c, struct wn__subgraph *x, struct wn
 {
     struct wn__pool tries = {0};
     struct list l = {.pool = &tries, .code = WN_OK};
-    uint8_t *key = wn__pool_get(pool, x->key_bytes + 1);
-    if (key == NULL) return WN_OOM;
+    uint8_t *key;
+    if (!WN_ARRAY(pool, key, x->key_bytes)) return WN_OOM;
     memcpy(key, x->key, (size_t)x->key_bytes);
     *c = (struct wn__class){.key = key, .key_bytes = x->key_bytes, .incoming = x->incoming, .outputs = output_bytes(x)};
     find_options(x, &l);
@@ -299,9 +293,7 @@ static int32_t find_class(const struct wn__classes *c, const struct wn__subgraph
 /* Finds or makes the class of a block. */
 static int32_t add_block(struct wn__classes *c, int32_t block, struct wn__subgraph *x)
 {
-    int64_t size = (x->ir.n + 1) * (int64_t)sizeof(int32_t);
-    c->own[block] = wn__pool_get(&c->pool, size);
-    if (c->own[block] == NULL) return WN_OOM;
+    if (!WN_ARRAY(&c->pool, c->own[block], x->ir.n)) return WN_OOM;
     memcpy(c->own[block], x->own, (size_t)x->ir.n * sizeof(int32_t));
     c->of[block] = find_class(c, x);
     if (c->of[block] >= 0) return WN_OK;
@@ -313,11 +305,10 @@ int32_t wn__classes_make(const struct wn__ir *ir, const struct wn__marks *marks,
                          const int64_t *ns, struct wn__classes *out)
 {
     memset(out, 0, sizeof *out);
-    out->class = wn__pool_get(&out->pool, (r->n_blocks + 1) * (int64_t)sizeof *out->class);
-    out->of = wn__pool_get(&out->pool, (r->n_blocks + 1) * (int64_t)sizeof *out->of);
-    out->own = wn__pool_get(&out->pool, (r->n_blocks + 1) * (int64_t)sizeof *out->own);
-    int32_t *home = wn__pool_get(&out->pool, (ir->n + 1) * (int64_t)sizeof *home);
-    if (!out->class || !out->of || !out->own || !home) return WN_OOM;
+    int32_t *home;
+    if (!WN_ARRAY(&out->pool, out->class, r->n_blocks) || !WN_ARRAY(&out->pool, out->of, r->n_blocks) ||
+        !WN_ARRAY(&out->pool, out->own, r->n_blocks) || !WN_ARRAY(&out->pool, home, ir->n))
+        return WN_OOM;
     wn__partition_home(ir, r, home);
     for (int32_t b = 0; b < r->n_blocks; b++) {
         struct wn__subgraph x;

@@ -145,17 +145,13 @@ static void merge_pairs(const struct wn__ir *ir, uint8_t *cut)
 
 int32_t wn__partition(const struct wn__ir *ir, const struct wn__marks *marks, int32_t is_fine, struct wn__recipe *r)
 {
-    int64_t size = (ir->n + 1) * (int64_t)sizeof(int32_t);
     struct wn__pool scratch = {0};
-    memset(r, 0, sizeof *r);
-    r->prefetch = WN__PREFETCH;
-    r->block_of = wn__pool_get(&r->pool, size);
-    r->first = wn__pool_get(&r->pool, size);
-    r->limit = wn__pool_get(&r->pool, size);
-    r->last = wn__pool_get(&r->pool, size);
-    uint8_t *cut = wn__pool_get(&scratch, ir->n + 1);
-    struct crossing x = {wn__pool_get(&scratch, size + 4), wn__pool_get(&scratch, size + 4)};
-    int32_t code = r->block_of && r->first && r->limit && r->last && cut && x.all && x.recompute ? WN_OK : WN_OOM;
+    struct crossing x;
+    uint8_t *cut;
+    int32_t code = wn__recipe_make(ir, ir->n, r), n = ir->n + 1;
+    if (code == WN_OK &&
+        !(WN_ARRAY(&scratch, cut, n) && WN_ARRAY(&scratch, x.all, n) && WN_ARRAY(&scratch, x.recompute, n)))
+        code = WN_OOM;
     if (code == WN_OK) {
         wn__ir_last_readers(ir, r->last);
         find_cuts(ir, r->last, cut);

@@ -216,25 +216,15 @@ static int32_t make_room(struct cutting *c)
     struct wn__subgraph *x = c->x;
     int64_t nodes, inputs;
     count(c, &nodes, &inputs);
-    int64_t size = (nodes + 1) * (int64_t)sizeof(int32_t);
-    x->ir.node = wn__pool_get(&x->pool, nodes * (int64_t)sizeof *x->ir.node);
-    x->ir.in = wn__pool_get(&x->pool, inputs * (int64_t)sizeof *x->ir.in);
-    x->ir.in_type = wn__pool_get(&x->pool, inputs * (int64_t)sizeof *x->ir.in_type);
-    x->ir.cell = wn__pool_get(&x->pool, (nodes + 3 * (int64_t)c->ir->n_effects + 1) * (int64_t)sizeof *x->ir.cell);
-    x->marks.decision = wn__pool_get(&x->pool, nodes);
-    x->own = wn__pool_get(&x->pool, size);
-    x->ns = wn__pool_get(&x->pool, nodes * (int64_t)sizeof *x->ns);
-    x->recipe.block_of = wn__pool_get(&x->pool, size);
-    x->recipe.last = wn__pool_get(&x->pool, size);
-    x->recipe.first = wn__pool_get(&x->pool, 4 * (int64_t)sizeof(int32_t));
-    x->recipe.limit = wn__pool_get(&x->pool, 4 * (int64_t)sizeof(int32_t));
-    x->recipe.keep = wn__pool_get(&x->pool, 2 * size);
-    x->recipe.step = wn__pool_get(&x->pool, 4 * (int64_t)sizeof *x->recipe.step);
-    return x->ir.node && x->ir.in && x->ir.in_type && x->ir.cell && x->marks.decision && x->own && x->ns &&
-                   x->recipe.block_of && x->recipe.last && x->recipe.first && x->recipe.limit && x->recipe.keep &&
-                   x->recipe.step
-               ? WN_OK
-               : WN_OOM;
+    struct wn__pool *p = &x->pool;
+    struct wn__recipe *r = &x->recipe;
+    int32_t is_there =
+        WN_ARRAY(p, x->ir.node, nodes) && WN_ARRAY(p, x->ir.in, inputs) && WN_ARRAY(p, x->ir.in_type, inputs) &&
+        WN_ARRAY(p, x->ir.cell, nodes + 3 * (int64_t)c->ir->n_effects) && WN_ARRAY(p, x->marks.decision, nodes) &&
+        WN_ARRAY(p, x->own, nodes) && WN_ARRAY(p, x->ns, nodes) && WN_ARRAY(p, r->block_of, nodes) &&
+        WN_ARRAY(p, r->last, nodes) && WN_ARRAY(p, r->first, 3) && WN_ARRAY(p, r->limit, 3) &&
+        WN_ARRAY(p, r->keep, 2 * nodes) && WN_ARRAY(p, r->step, 3);
+    return is_there ? WN_OK : WN_OOM;
 }
 
 /* Fills the subgraph in the order that the head of this file draws. outside: (ir->n) scratch. */
@@ -273,11 +263,10 @@ int32_t wn__subgraph_make(const struct wn__ir *ir, const struct wn__marks *marks
     struct wn__pool scratch = {0};
     memset(out, 0, sizeof *out);
     struct cutting c = {.ir = ir, .marks = marks, .home = home, .block = block, .x = out};
-    c.map = wn__pool_get(&scratch, (ir->n + 1) * (int64_t)sizeof *c.map);
-    c.cell_map = wn__pool_get(&scratch, (ir->n_cells + 1) * (int64_t)sizeof *c.cell_map);
-    uint8_t *outside = wn__pool_get(&scratch, ir->n + 1);
-    int32_t code = c.map && c.cell_map && outside ? WN_OK : WN_OOM;
-    if (code == WN_OK) {
+    uint8_t *outside;
+    int32_t code = WN_OOM;
+    if (WN_ARRAY(&scratch, c.map, ir->n) && WN_ARRAY(&scratch, c.cell_map, ir->n_cells) &&
+        WN_ARRAY(&scratch, outside, ir->n)) {
         for (int32_t i = 0; i < ir->n; i++) c.map[i] = -1;
         for (int32_t i = 0; i < ir->n_cells; i++) c.cell_map[i] = -1;
         code = cut_out(&c, outside, ns);

@@ -148,8 +148,7 @@ static int32_t try_sets(struct subsets *s)
 static int32_t make_room(struct subsets *s)
 {
     struct wn__recipe r;
-    s->set = wn__pool_get(&s->pool, (INT64_C(1) << s->n) * (int64_t)sizeof *s->set);
-    if (s->set == NULL) return WN_OOM;
+    if (!WN_ARRAY(&s->pool, s->set, INT64_C(1) << s->n)) return WN_OOM;
     WN_TRY(wn__flat_recipe(s->b->ir, &s->b->base, s->kept, &r));
     int32_t code = wn__forecast_make(s->b->ir, &r, &s->all);
     wn__recipe_release(&r);
@@ -159,12 +158,9 @@ static int32_t make_room(struct subsets *s)
 int32_t wn__frontier_subsets(struct wn__building *b)
 {
     struct subsets s = {.b = b};
-    int64_t n = b->ir->n + 1;
-    int32_t code = WN_OK;
-    s.kept = wn__pool_get(&s.pool, n);
-    s.again = wn__pool_get(&s.pool, n);
-    s.stack = wn__pool_get(&s.pool, n * (int64_t)sizeof *s.stack);
-    if (s.kept == NULL || s.again == NULL || s.stack == NULL) code = WN_OOM;
+    int32_t n = b->ir->n, code = WN_OK;
+    if (!WN_ARRAY(&s.pool, s.kept, n) || !WN_ARRAY(&s.pool, s.again, n) || !WN_ARRAY(&s.pool, s.stack, n))
+        code = WN_OOM;
     if (code == WN_OK && find_values(&s)) {
         code = make_room(&s);
         if (code == WN_OK) list_sets(&s);

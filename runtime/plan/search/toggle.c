@@ -326,20 +326,12 @@ int32_t wn__frontier_toggle(struct wn__building *b, const int64_t *ns)
 {
     struct toggling t = {.b = b, .ns = ns, .left = edits_of(b->ir->n + 1)};
     struct flat_plan plan[PLANS];
-    int64_t n = b->ir->n + 1;
-    t.kept = wn__pool_get(&t.pool, n);
-    t.use = wn__pool_get(&t.pool, n);
-    t.stack = wn__pool_get(&t.pool, n * (int64_t)sizeof *t.stack);
-    t.met = wn__pool_get(&t.pool, ROOM * (int64_t)sizeof *t.met);
-    t.drop = wn__pool_get(&t.pool, n * (int64_t)sizeof *t.drop);
-    t.add = wn__pool_get(&t.pool, n * (int64_t)sizeof *t.add);
-    t.edit = wn__pool_get(&t.pool, (2 * n + 2 * PAIRED * PAIRED) * (int64_t)sizeof *t.edit);
-    int32_t code = t.kept && t.use && t.stack && t.met && t.drop && t.add && t.edit ? WN_OK : WN_OOM;
-    for (int32_t k = 0; k < PLANS && code == WN_OK; k++) {
-        plan[k].kept = wn__pool_get(&t.pool, n);
-        if (plan[k].kept == NULL) code = WN_OOM;
-    }
-    if (code == WN_OK) code = run_rounds(&t, plan);
+    int64_t n = b->ir->n;
+    int32_t is_there = WN_ARRAY(&t.pool, t.kept, n) && WN_ARRAY(&t.pool, t.use, n) && WN_ARRAY(&t.pool, t.stack, n) &&
+                       WN_ARRAY(&t.pool, t.met, ROOM) && WN_ARRAY(&t.pool, t.drop, n) && WN_ARRAY(&t.pool, t.add, n) &&
+                       WN_ARRAY(&t.pool, t.edit, 2 * n + 2 * PAIRED * PAIRED + 2);
+    for (int32_t k = 0; k < PLANS && is_there; k++) is_there = WN_ARRAY(&t.pool, plan[k].kept, n);
+    int32_t code = is_there ? run_rounds(&t, plan) : WN_OOM;
     wn__pool_release(&t.pool);
     return code;
 }
