@@ -40,9 +40,6 @@ int32_t wn__check_attrs(int32_t op, const struct wn_attrs *a);
 int32_t wn__check_number(double v, int32_t dtype, const char *what);
 /* Fails with WN_VALUE unless a cell of this kind may begin as the value `init`. */
 int32_t wn__check_cell(int32_t kind, const struct wn_node *init);
-/* Fails unless an update has an op of an optimizer and writes cells of floats that no update before it in the
- * request writes. stamp: that of the request's cells. */
-int32_t wn__check_update(const struct wn_update *u, int64_t stamp);
 /* Fails unless counts and mode of a request fit each other and its updates and targets are sound. */
 int32_t wn__check_request(const struct wn_request *r);
 /* Fails unless the arrays of a recipe are there and its steps name ranges of them. */

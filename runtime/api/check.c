@@ -98,7 +98,9 @@ int32_t wn__check_cell(int32_t kind, const struct wn_node *init)
     return wn__type_check(&init->type, "cell");
 }
 
-int32_t wn__check_update(const struct wn_update *u, int64_t stamp)
+/* Fails unless an update has an op of an optimizer and writes cells of floats that no update before it in the request
+ * writes. stamp: that of the request's cells. */
+static int32_t check_update(const struct wn_update *u, int64_t stamp)
 {
     int32_t n = wn__optimizer_cells(u->op);
     if (n == 0) return wn__fail(WN_VALUE, "step: %s (%d) is no update", wn__op_name(u->op), u->op);
@@ -160,7 +162,7 @@ int32_t wn__check_request(const struct wn_request *r)
     if (r->n_cells != (r->mode == WN_RUN_ASSIGN ? r->n_roots : 0))
         return wn__fail(WN_VALUE, "run: %d cells given, expected one a value assigned", r->n_cells);
     int64_t stamp = wn__node_stamp();
-    for (int32_t i = 0; i < r->n_updates; i++) WN_TRY(wn__check_update(&r->updates[i], stamp));
+    for (int32_t i = 0; i < r->n_updates; i++) WN_TRY(check_update(&r->updates[i], stamp));
     return r->mode == WN_RUN_ASSIGN ? check_targets(r) : WN_OK;
 }
 

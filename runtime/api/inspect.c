@@ -373,11 +373,11 @@ int32_t wn_verify_edited(int32_t program, int32_t step, const char *field, int64
     struct wn__pool scratch = {0};
     size_t instr = (size_t)s->n * sizeof *s->instr, in = (size_t)s->n_in * sizeof *s->in;
     size_t allocation = (size_t)s->n_allocations * sizeof *s->allocation;
-    struct wn__instr *old_instr = wn__pool_get(&scratch, (int64_t)instr + 1);
-    int32_t *old_in = wn__pool_get(&scratch, (int64_t)in + 1);
-    struct wn__allocation *old_allocation = wn__pool_get(&scratch, (int64_t)allocation + 1);
-    int32_t code = old_instr && old_in && old_allocation ? WN_OK : WN_OOM;
-    if (code == WN_OK) {
+    struct wn__instr *old_instr;
+    struct wn__allocation *old_allocation;
+    int32_t *old_in, code = WN_OOM;
+    if (WN_ARRAY(&scratch, old_instr, s->n) && WN_ARRAY(&scratch, old_in, s->n_in) &&
+        WN_ARRAY(&scratch, old_allocation, s->n_allocations)) {
         memcpy(old_instr, s->instr, instr);
         memcpy(old_in, s->in, in);
         memcpy(old_allocation, s->allocation, allocation);

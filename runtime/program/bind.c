@@ -55,8 +55,7 @@ static int32_t bind_lines(struct wn_program *p)
     int64_t i = 0;
     while (i < p->order.count && p->order.nodes[i]->line == ir->recorded[ir->order_node[i]].line) i++;
     if (i == p->order.count) return WN_OK;
-    p->line = wn__alloc((ir->n + 1) * (int64_t)sizeof *p->line);
-    if (p->line == NULL) return WN_OOM;
+    if (!WN_ARRAY(&p->pool, p->line, ir->n)) return WN_OOM;
     for (i = 0; i < p->order.count; i++) p->line[ir->order_node[i]] = p->order.nodes[i]->line;
     for (int32_t k = 0; k < ir->n; k++)
         if (ir->node[k].phase == WN_PHASE_BACKWARD && ir->node[k].forward_of >= 0)
@@ -101,14 +100,11 @@ static int32_t bind_norm(struct wn_program *p)
 int32_t wn__program_bind(struct wn_program *p)
 {
     const struct wn__ir *ir = p->ir;
-    p->bound = wn__alloc((ir->n_bound + 1) * (int64_t)sizeof *p->bound);
-    p->scalar = wn__alloc((ir->n_scalars + 1) * (int64_t)sizeof *p->scalar);
-    p->result = wn__alloc((ir->n_results + 1) * (int64_t)sizeof *p->result);
-    p->cell = wn__alloc((ir->n_cells + 1) * (int64_t)sizeof *p->cell);
-    p->slab = wn__alloc((ir->n_slabs + 1) * (int64_t)sizeof *p->slab);
-    p->random = wn__alloc((ir->n_random + 1) * (int64_t)sizeof *p->random);
-    p->offset = wn__alloc((ir->n_offsets + 1) * (int64_t)sizeof *p->offset);
-    if (!p->bound || !p->scalar || !p->result || !p->cell || !p->slab || !p->random || !p->offset) return WN_OOM;
+    if (!WN_ARRAY(&p->pool, p->bound, ir->n_bound) || !WN_ARRAY(&p->pool, p->scalar, ir->n_scalars) ||
+        !WN_ARRAY(&p->pool, p->result, ir->n_results) || !WN_ARRAY(&p->pool, p->cell, ir->n_cells) ||
+        !WN_ARRAY(&p->pool, p->slab, ir->n_slabs) || !WN_ARRAY(&p->pool, p->random, ir->n_random) ||
+        !WN_ARRAY(&p->pool, p->offset, ir->n_offsets))
+        return WN_OOM;
     for (int64_t i = 0; i < p->order.count; i++) bind_node(p, p->order.nodes[i], &ir->recorded[ir->order_node[i]]);
     WN_TRY(bind_norm(p));
     WN_TRY(bind_lines(p));

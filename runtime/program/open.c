@@ -19,11 +19,6 @@ static int32_t is_backward(int32_t mode)
     return mode == WN_RUN_BACKWARD || mode == WN_RUN_STEP;
 }
 
-static void *get_array(int64_t n, int64_t size)
-{
-    return wn__alloc((n > 0 ? n : 1) * size);
-}
-
 /* Refuses a root that no backward can start from. */
 static int32_t check_root(const struct wn_program *p, const struct wn_node *n)
 {
@@ -54,9 +49,7 @@ static int32_t take_roots(struct wn_program *p, const struct wn__program_request
 {
     const struct wn__retained *retained;
     int64_t most = r->n_roots + r->n_updates + wn__retained(&retained);
-    p->root = get_array(most, sizeof *p->root);
-    p->assigned = get_array(most, sizeof *p->assigned);
-    if (p->root == NULL || p->assigned == NULL) return WN_OOM;
+    if (!WN_ARRAY(&p->pool, p->root, most) || !WN_ARRAY(&p->pool, p->assigned, most)) return WN_OOM;
     for (int32_t i = 0; i < r->n_roots; i++) {
         p->root[i] = r->root[i];
         wn__node_ref(p->root[i]);
@@ -109,10 +102,9 @@ static int32_t take_clip(struct wn_program *p, double limit)
  * out. */
 static int32_t take_updates(struct wn_program *p, const struct wn__program_request *r)
 {
-    p->update_op = get_array(r->n_updates, sizeof *p->update_op);
-    p->update_cell = get_array(3 * (int64_t)r->n_updates, sizeof *p->update_cell);
-    p->hyper = get_array(r->n_updates, sizeof *p->hyper);
-    if (p->update_op == NULL || p->update_cell == NULL || p->hyper == NULL) return WN_OOM;
+    if (!WN_ARRAY(&p->pool, p->update_op, r->n_updates) || !WN_ARRAY(&p->pool, p->hyper, r->n_updates) ||
+        !WN_ARRAY(&p->pool, p->update_cell, 3 * (int64_t)r->n_updates))
+        return WN_OOM;
     for (int32_t i = 0; i < r->n_updates; i++) {
         const struct wn__program_update *u = &r->update[i];
         const struct wn_cell *c = u->cell[0];
@@ -170,8 +162,7 @@ static int32_t list_forward_effects(struct wn_program *p)
     for (int64_t i = 0; i < p->order.count; i++)
         for (const struct wn__forward_effect *e = p->order.nodes[i]->effects; e != NULL; e = e->next) n++;
     if (n == 0) return WN_OK;
-    p->forward_effect = get_array(n, sizeof *p->forward_effect);
-    if (p->forward_effect == NULL) return WN_OOM;
+    if (!WN_ARRAY(&p->pool, p->forward_effect, n)) return WN_OOM;
     for (int64_t i = 0; i < p->order.count; i++) {
         const struct wn_node *v = p->order.nodes[i];
         if (v->effects_done || v->is_held || wn__node_is_leaf(v)) continue;
@@ -196,9 +187,8 @@ static int32_t walk_roots(struct wn_program *p)
     const struct wn__retained *retained;
     int32_t by_root = is_backward(p->mode) && !p->joint, losses = p->n_roots - p->n_also;
     int32_t passes = by_root ? losses : 1, cells = 0, code = WN_OK;
-    p->root_end = get_array(passes, sizeof *p->root_end);
+    if (!WN_ARRAY(&p->pool, p->root_end, passes)) return WN_OOM;
     if (is_backward(p->mode)) p->order.from = p->root, p->order.n_from = losses;
-    if (p->root_end == NULL) return WN_OOM;
     for (int32_t i = 0; i < passes && code == WN_OK; i++) {
         code = wn__topological_order(by_root ? &p->root[i] : p->root, by_root ? 1 : losses, stamp, &p->order);
         p->root_end[i] = (int32_t)p->order.count;
@@ -211,8 +201,7 @@ static int32_t walk_roots(struct wn_program *p)
     for (int64_t i = 0; i < p->order.count; i++) wn__node_ref(p->order.nodes[i]);
     WN_TRY(code);
     WN_TRY(list_forward_effects(p));
-    p->read_cell = get_array(p->order.count, sizeof *p->read_cell);
-    if (p->read_cell == NULL) return WN_OOM;
+    if (!WN_ARRAY(&p->pool, p->read_cell, p->order.count)) return WN_OOM;
     for (int64_t i = 0; i < p->order.count; i++) {
         struct wn_node *n = p->order.nodes[i];
         n->local = (int32_t)i;
@@ -233,12 +222,8 @@ static int32_t walk_roots(struct wn_program *p)
  * was updated before must not change the program of the others. */
 static int32_t number_sets(struct wn_program *p)
 {
-    struct wn__hyper **met = get_array(p->n_updates, sizeof *met);
-    p->hyper_set = get_array(p->n_updates, sizeof *p->hyper_set);
-    if (met == NULL || p->hyper_set == NULL) {
-        wn__free(met);
-        return WN_OOM;
-    }
+    struct wn__hyper **met;
+    if (!WN_ARRAY(&p->pool, met, p->n_updates) || !WN_ARRAY(&p->pool, p->hyper_set, p->n_updates)) return WN_OOM;
     for (int32_t i = 0; i < p->n_updates; i++) {
         int32_t k = p->n_sets;
         p->hyper_set[i] = -1;
@@ -247,7 +232,6 @@ static int32_t number_sets(struct wn_program *p)
         if (k == 0) met[p->n_sets++] = p->hyper[i];
         p->hyper_set[i] = k > 0 ? k - 1 : p->n_sets - 1;
     }
-    wn__free(met);
     return WN_OK;
 }
 
@@ -432,21 +416,14 @@ void wn__program_free(void *program)
     for (int32_t i = 0; p->cell != NULL && i < p->ir->n_cells; i++) wn__cell_unref(p->cell[i]);
     for (int32_t i = 0; p->slab != NULL && i < p->ir->n_slabs; i++) wn__slab_unref(p->slab[i]);
     wn__frontier_unref(p->frontier);
-    if (p->by_recipe != NULL) wn__recipe_release(p->by_recipe);
-    wn__free(p->by_recipe);
+    wn__recipe_release(&p->by_recipe);
     wn__schedule_unref(p->schedule);
     wn__marks_unref(p->marks);
     wn__ir_unref(p->ir);
-    void *own[] = {p->hyper_set,      p->root,
-                   p->assigned,       p->update_op,
-                   p->update_cell,    p->hyper,
-                   p->root_end,       p->read_cell,
-                   p->bound,          p->scalar,
-                   p->result,         p->cell,
-                   p->slab,           p->random,
-                   p->key.data,       p->trace,
-                   p->step_seconds,   p->order.nodes,
-                   p->offset,         p->line,
-                   p->forward_effect, p};
-    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) wn__free(own[i]);
+    wn__free(p->key.data);
+    wn__free(p->trace);
+    wn__free(p->step_seconds);
+    wn__free(p->order.nodes);
+    wn__pool_release(&p->pool);
+    wn__free(p);
 }

@@ -29,22 +29,14 @@ static int32_t bind_kernels(const struct wn__ir *ir, struct wn__schedule *s)
     return WN_OK;
 }
 
-static int32_t copy_text(struct wn__schedule *s, const char *text)
-{
-    size_t bytes = strlen(text) + 1;
-    s->recipe = wn__pool_get(&s->pool, (int64_t)bytes);
-    if (s->recipe == NULL) return WN_OOM;
-    memcpy(s->recipe, text, bytes);
-    return WN_OK;
-}
-
 /* Makes and verifies the schedule of a recipe, whose text it keeps. */
 static int32_t make_schedule(const struct wn__ir *ir, const struct wn__recipe *r, const char *text,
                              struct wn__schedule **out)
 {
     WN_TRY(wn__compile(ir, r, bind_kernels, WN__PLACE_FULLY, out));
-    int32_t code = copy_text(*out, text);
-    if (code == WN_OK) code = wn__verify(ir, *out);
+    int64_t length = (int64_t)strlen(text);
+    int32_t code = WN_ARRAY(&(*out)->pool, (*out)->recipe, length) ? wn__verify(ir, *out) : WN_OOM;
+    if (code == WN_OK) memcpy((*out)->recipe, text, (size_t)length);
     if (code == WN_OK) return WN_OK;
     wn__schedule_unref(*out);
     *out = NULL;
@@ -81,20 +73,17 @@ int32_t wn__program_frontier(struct wn_program *p, wn_look look)
 
 int32_t wn__program_by_recipe(struct wn_program *p, const struct wn_recipe_given *g)
 {
-    struct wn__recipe *r = wn__alloc(sizeof *r);
-    if (r == NULL) return WN_OOM;
-    int32_t code = wn__recipe_read(p->ir, g, r);
-    struct wn__recipe *unused = code == WN_OK ? p->by_recipe : r;
+    struct wn__recipe r;
+    int32_t code = wn__recipe_read(p->ir, g, &r);
+    wn__recipe_release(code == WN_OK ? &p->by_recipe : &r);
     if (code == WN_OK) p->by_recipe = r;
-    if (unused != NULL) wn__recipe_release(unused);
-    wn__free(unused);
     return code;
 }
 
 int32_t wn__program_plan(struct wn_program *p)
 {
     if (p->schedule != NULL) return WN_OK;
-    if (p->by_recipe != NULL) WN_TRY(plan_recipe(p->ir, p->by_recipe, &p->schedule));
+    if (p->by_recipe.block_of != NULL) WN_TRY(plan_recipe(p->ir, &p->by_recipe, &p->schedule));
     else if (p->chosen > 0) WN_TRY(plan_recipe(p->ir, &p->frontier->point[p->chosen - 1].recipe, &p->schedule));
     else WN_TRY(plan_marks(p->ir, p->marks, &p->schedule));
     WN_TRY(wn__cache_put(&p->key, p->ir, p->marks, p->schedule));

@@ -26,8 +26,9 @@ struct wn__pending_effect {
 };
 
 struct wn_program {
-    int32_t target; /* number of the target that it is planned for; 0: this machine, and only then it can run */
-    int32_t mode;   /* enum of wane.h: run, backward, step or assign */
+    struct wn__pool pool; /* of the arrays below whose sizes the request or the IR gives */
+    int32_t target;       /* number of the target that it is planned for; 0: this machine, and only then it can run */
+    int32_t mode;         /* enum of wane.h: run, backward, step or assign */
     int32_t device;
     int32_t joint; /* 1: all roots are differentiated together; 0: one after the other */
     int32_t again; /* 1: the backward may be asked for once more, so nothing is spent */
@@ -40,7 +41,7 @@ struct wn_program {
     struct wn__frontier *frontier; /* NULL until asked for; counted */
     int32_t put_plan;              /* 1: this program put its plan into the cache */
     int32_t chosen;                /* point of the frontier to plan by, from 1; 0: by the policy's words and marks */
-    struct wn__recipe *by_recipe;  /* recipe to plan by instead; NULL: none */
+    struct wn__recipe by_recipe;   /* recipe to plan by instead; without arrays: none */
     struct wn_node **root;         /* (n_roots) in the order of the request; counted */
     int32_t n_roots, n_also; /* roots; of these, at the end, those beside the losses, which nothing differentiates */
     int32_t *update_op;      /* (n_updates) op of each update */

@@ -8,6 +8,7 @@
 #include "run.h"
 
 struct first {                /* The cells without a value, and the initial values that they are given. */
+    struct wn__pool pool;     /* of the arrays */
     struct wn_cell **cell;    /* (n) the cells, which the program counts */
     struct wn__buffer **own;  /* (n) a buffer for a cell that cannot take over its initial value's bytes; else NULL */
     int32_t *from;            /* (n) index in `init` of each cell's initial value */
@@ -33,14 +34,11 @@ static int32_t is_computed(const struct wn_node *n)
 static int32_t list_cells(struct first *x, const struct wn_program *p, int32_t missing)
 {
     int64_t stamp = wn__node_stamp();
-    x->cell = wn__alloc(missing * (int64_t)sizeof *x->cell);
-    x->own = wn__alloc(missing * (int64_t)sizeof *x->own);
-    x->from = wn__alloc(missing * (int64_t)sizeof *x->from);
-    x->init = wn__alloc(missing * (int64_t)sizeof *x->init);
-    x->made = wn__alloc(missing * (int64_t)sizeof *x->made);
-    x->bytes = wn__alloc(missing * (int64_t)sizeof *x->bytes);
-    x->is_own = wn__alloc(missing);
-    if (!x->cell || !x->own || !x->from || !x->init || !x->made || !x->bytes || !x->is_own) return WN_OOM;
+    if (!WN_ARRAY(&x->pool, x->cell, missing) || !WN_ARRAY(&x->pool, x->own, missing) ||
+        !WN_ARRAY(&x->pool, x->from, missing) || !WN_ARRAY(&x->pool, x->init, missing) ||
+        !WN_ARRAY(&x->pool, x->made, missing) || !WN_ARRAY(&x->pool, x->bytes, missing) ||
+        !WN_ARRAY(&x->pool, x->is_own, missing))
+        return WN_OOM;
     for (int32_t i = 0; i < p->ir->n_cells; i++) {
         struct wn_cell *c = p->cell[i];
         if (!is_missing(c)) continue;
@@ -242,8 +240,7 @@ static void release(struct first *x)
         wn__buffer_unref(x->made[i]);
         wn__node_unref(x->init[i]);
     }
-    void *lists[] = {x->cell, x->own, x->from, x->init, x->made, x->bytes, x->is_own};
-    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) wn__free(lists[i]);
+    wn__pool_release(&x->pool);
 }
 
 int32_t wn__program_materialise(struct wn_program *p)

@@ -40,10 +40,25 @@ static int32_t blocks_of(const struct chain *c, struct wn__chain_blocks *out, vo
     return WN_OK;
 }
 
+enum { LONGEST = 1024, MOST_OPTIONS = 1024 }; /* stages; options of a stage */
+
+/* Refuses tables without stages, and those that would take the solver too long. */
+static int32_t check(const struct chain *c)
+{
+    if (c->n_stages < 1 || c->n_stages > LONGEST)
+        return wn__fail(WN_VALUE, "chain: %d stages given; expected 1 to %d", c->n_stages, LONGEST);
+    for (int32_t i = 0; i < c->n_stages; i++)
+        if (c->stage[i].n_options < 1 || c->stage[i].n_options > MOST_OPTIONS)
+            return wn__fail(WN_VALUE, "chain: stage %d has %d options; expected 1 to %d", i + 1, c->stage[i].n_options,
+                            MOST_OPTIONS);
+    return WN_OK;
+}
+
 static int32_t open_chain(const struct chain *c, struct wn__chain_solution **out)
 {
     struct wn__chain_blocks chain;
     void *memory = NULL;
+    WN_TRY(check(c));
     WN_TRY(blocks_of(c, &chain, &memory));
     int32_t code = wn__chain_open(&chain, out);
     wn__free(memory);

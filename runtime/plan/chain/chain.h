@@ -21,7 +21,7 @@ struct wn__block_option {
     int64_t peak_backward; /* bytes of B i: saved, d_i, d_{i-1} and its workspace, without x_{i-1} and `allocated` */
 };
 
-/* Block i. Invariant: 1 <= n_options <= WN__CHAIN_MOST_OPTIONS. */
+/* Block i. Invariant: n_options >= 1. */
 struct wn__chain_block {
     int64_t time;        /* of F i */
     int64_t peak;        /* bytes of F i above what is live when it starts: x_i and its workspace */
@@ -30,7 +30,8 @@ struct wn__chain_block {
     int32_t first, n_options; /* its options are chain->option[first .. first + n_options) */
 };
 
-/* A chain. Invariant: no sum of its bytes, or of its times, reaches WN__CHAIN_EXACT (wn__chain_open checks it). */
+/* A chain of one block or more. Invariant: no sum of its bytes, or of its times, reaches WN__CHAIN_EXACT
+ * (wn__chain_open checks it). */
 struct wn__chain_blocks {
     int32_t n, n_options;
     const struct wn__chain_block *block;   /* (n) */
@@ -50,10 +51,6 @@ struct wn__chain_cost {
     int64_t bytes, time; /* the most live bytes; the sum of times */
 };
 
-enum {
-    WN__CHAIN_LONGEST = 1024,     /* blocks */
-    WN__CHAIN_MOST_OPTIONS = 1024 /* of one block */
-};
 #define WN__CHAIN_EXACT (INT64_C(1) << 53) /* above every sum of bytes or times, so that a double holds them exactly */
 
 struct wn__chain_solution; /* a solver with copies of all numbers it needs (solve.h) */

@@ -98,20 +98,6 @@ static int32_t check_numbers(const struct wn__chain_blocks *c)
     return wn__fail(WN_VALUE, "chain: %lld bytes live all the time; expected 0 to 2^53", (long long)c->outside);
 }
 
-static int32_t check(const struct wn__chain_blocks *c)
-{
-    if (c->n < 1 || c->n > WN__CHAIN_LONGEST)
-        return wn__fail(WN_VALUE, "chain: %d stages given; expected 1 to %d", c->n, WN__CHAIN_LONGEST);
-    for (int32_t i = 0; i < c->n; i++) {
-        const struct wn__chain_block *b = &c->block[i];
-        if (b->n_options < 1 || b->n_options > WN__CHAIN_MOST_OPTIONS || b->first < 0 ||
-            b->first > c->n_options - b->n_options)
-            return wn__fail(WN_VALUE, "chain: stage %d has %d options; expected 1 to %d", i + 1, b->n_options,
-                            WN__CHAIN_MOST_OPTIONS);
-    }
-    return check_numbers(c);
-}
-
 /* Copies the numbers of the chain into the solution, and makes room for what is found about them. */
 static int32_t copy_description(struct wn__chain_solution *s, const struct wn__chain_blocks *c)
 {
@@ -345,7 +331,7 @@ static int32_t fill_tables(struct wn__chain_solution *s)
 int32_t wn__chain_open(const struct wn__chain_blocks *c, struct wn__chain_solution **out)
 {
     int32_t code;
-    WN_TRY(check(c));
+    WN_TRY(check_numbers(c));
     struct wn__chain_solution *s = wn__alloc(sizeof *s);
     if (s == NULL) return WN_OOM;
     WN_TRY_GOTO(copy_description(s, c));

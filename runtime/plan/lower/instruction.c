@@ -2,15 +2,10 @@
 #include "instruction.h"
 #include "../recipe/action.h"
 
-void wn__value_form(const struct wn__ir *ir, const struct wn__value *c, struct wn_type *out)
-{
-    wn__action_type(ir, c->node, c->action, out);
-}
-
 int64_t wn__value_bytes(const struct wn__ir *ir, const struct wn__value *c)
 {
     struct wn_type type;
-    wn__value_form(ir, c, &type);
+    wn__action_type(ir, c->node, c->action, &type);
     return wn__action_place(c->action) >= 0 ? wn__paged(wn__bytes(&type)) : wn__padded(wn__bytes(&type));
 }
 

@@ -6,8 +6,6 @@
 
 /* Returns the bytes that a value takes of its space: whole pages of an offload buffer, else whole granules. */
 int64_t wn__value_bytes(const struct wn__ir *ir, const struct wn__value *c);
-/* Fills the type of the form that a value has: its node's, or that which an action packed it to. */
-void wn__value_form(const struct wn__ir *ir, const struct wn__value *c, struct wn_type *out);
 /* Room for the description of an application that is not a node's own. */
 struct wn__applied {
     struct wn_desc desc;

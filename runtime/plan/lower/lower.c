@@ -1,4 +1,5 @@
-/* Lowering: makes a schedule of a recipe, pass by pass (lower.h). One lowering serves every policy. */
+/* Lowering: makes a schedule of a recipe, pass by pass (lower.h), and gives it places and costs. One road serves plans
+ * of every policy, proposals and forecasts. */
 #include "lower.h"
 
 struct wn__item *wn__list_item(struct wn__list *l, int32_t n_in)
@@ -32,7 +33,7 @@ void wn__list_take_items(struct wn__list *l, struct wn__item *item, int64_t n, i
     l->item_capacity = capacity;
 }
 
-void wn__issued_release(struct wn__issued *i)
+static void issued_release(struct wn__issued *i)
 {
     wn__free(i->list.item);
     wn__free(i->list.in);
@@ -50,6 +51,19 @@ int32_t wn__lower(const struct wn__ir *ir, const struct wn__recipe *r, struct wn
     if (code == WN_OK) code = wn__lower_effects(ir, issued.effect_in, list);
     if (code == WN_OK) code = wn__lower_prefetch(ir, r->prefetch, list);
     if (code == WN_OK) code = wn__lower_finish(ir, r->n_blocks, list, out);
-    wn__issued_release(&issued);
+    issued_release(&issued);
+    return code;
+}
+
+int32_t wn__compile(const struct wn__ir *ir, const struct wn__recipe *r, wn__bind_kernels bind,
+                    enum wn__place_effort effort, struct wn__schedule **out)
+{
+    struct wn__schedule *s = NULL;
+    int32_t code = wn__lower(ir, r, &s);
+    if (code == WN_OK && bind != NULL) code = bind(ir, s);
+    if (code == WN_OK) code = wn__place(ir, s, effort);
+    if (code == WN_OK) code = wn__simulate(ir, s);
+    if (code != WN_OK) wn__schedule_unref(s);
+    *out = code == WN_OK ? s : NULL;
     return code;
 }

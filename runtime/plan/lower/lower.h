@@ -59,9 +59,8 @@ struct wn__issued {
     int32_t *effect_in; /* (n_effects of the IR) */
 };
 
-/* Issues what the recipe asks for. Release it on failure too. */
+/* Issues what the recipe asks for. What is there is freed on failure too (lower.c). */
 int32_t wn__lower_issue(const struct wn__ir *ir, const struct wn__recipe *r, struct wn__issued *out);
-void wn__issued_release(struct wn__issued *i);
 /* Puts the instructions of all departures that are used into the list. block_of: (n of the IR) the recipe's. */
 int32_t wn__lower_departures(const int32_t *block_of, const struct wn__departures *d, struct wn__list *l);
 /* Puts every effect into the list, each as early as it may be. effect_in: as in struct wn__issued. */

@@ -62,11 +62,6 @@ struct placing {
     int32_t code;
 };
 
-static void *get(struct placing *p, int64_t n, int64_t size)
-{
-    return wn__pool_get(&p->scratch, (n + 1) * size);
-}
-
 static int64_t aligned(const struct placing *p, const struct box *b, int64_t at, int32_t r)
 {
     if (b->align == 1) return at;
@@ -362,8 +357,8 @@ static int by_bytes(const void *a, const void *b)
 static int32_t raise_bound(struct placing *p)
 {
     int32_t width = p->s->n / PARTS + 1;
-    int64_t *size = get(p, p->n, sizeof *size);
-    if (size == NULL) return WN_OOM;
+    int64_t *size;
+    if (!WN_ARRAY(&p->scratch, size, p->n)) return WN_OOM;
     for (int32_t from = 0; from <= p->s->n && p->arena_base > 0; from += width) {
         int32_t n = 0, at = from;
         for (int32_t i = from; i <= p->s->n && i < from + width; i++)
@@ -380,8 +375,8 @@ static int32_t raise_bound(struct placing *p)
 /* Fills `crowd` of every box. */
 static int32_t find_crowds(struct placing *p)
 {
-    int64_t *fullest = get(p, p->s->n / SPAN + 1, sizeof *fullest);
-    if (fullest == NULL) return WN_OOM;
+    int64_t *fullest;
+    if (!WN_ARRAY(&p->scratch, fullest, p->s->n / SPAN + 1)) return WN_OOM;
     for (int32_t i = 0; i <= p->s->n; i++)
         if (p->live[i] > fullest[i / SPAN]) fullest[i / SPAN] = p->live[i];
     for (int32_t k = 0; k < p->n; k++) {
@@ -420,9 +415,9 @@ static void write_back(struct placing *p)
 /* Places the boxes and sets *height. WN_OOM. */
 static int32_t place_boxes(struct placing *p, int64_t *height)
 {
-    int32_t *rank = get(p, p->n, sizeof *rank);
-    p->order = get(p, (ROUNDS + 1) * (int64_t)p->n, sizeof *p->order);
-    if (rank == NULL || p->order == NULL) return WN_OOM;
+    int32_t *rank;
+    if (!WN_ARRAY(&p->scratch, rank, p->n) || !WN_ARRAY(&p->scratch, p->order, (ROUNDS + 1) * (int64_t)p->n))
+        return WN_OOM;
     WN_TRY(raise_bound(p));
     WN_TRY(find_crowds(p));
     for (int32_t i = 0; i < p->n; i++) p->order[i] = i;
@@ -439,13 +434,11 @@ static int32_t place_space(const struct wn__ir *ir, struct wn__schedule *s, int3
 {
     struct placing p = {.ir = ir, .s = s, .space = space, .effort = effort};
     int64_t n = (int64_t)s->n_allocations + s->n;
-    p.box = get(&p, n, sizeof *p.box);
-    p.best = get(&p, n, sizeof *p.best);
-    p.fixed = get(&p, 2 * (int64_t)s->n_allocations + ir->n_slabs, sizeof *p.fixed);
-    p.region = get(&p, ir->n_slabs + 1, sizeof *p.region);
-    p.live = get(&p, s->n + 1, sizeof *p.live);
-    p.code = p.box && p.best && p.fixed && p.region && p.live ? WN_OK : WN_OOM;
-    if (p.code == WN_OK) {
+    int32_t is_there = WN_ARRAY(&p.scratch, p.box, n) && WN_ARRAY(&p.scratch, p.best, n) &&
+                       WN_ARRAY(&p.scratch, p.fixed, 2 * (int64_t)s->n_allocations + ir->n_slabs) &&
+                       WN_ARRAY(&p.scratch, p.region, ir->n_slabs + 1) && WN_ARRAY(&p.scratch, p.live, s->n + 1);
+    p.code = is_there ? WN_OK : WN_OOM;
+    if (is_there) {
         put_boxes(&p);
         put_fixed(&p);
         find_bound(&p);

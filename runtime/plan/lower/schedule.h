@@ -160,8 +160,4 @@ int64_t wn__reserved(const struct wn__ir *ir, const struct wn__schedule *s);
 int32_t wn__simulate_kinds(const struct wn__ir *ir, const struct wn__schedule *s,
                            int64_t *rows /* (n + 1) x WN_KIND_COUNT */);
 void wn__schedule_unref(struct wn__schedule *s);
-
-/* Returns the bytes of the cells that hold a value before the program starts, without gradients in slabs, and adds
- * them to `kinds`. */
-int64_t wn__state_bytes(const struct wn__ir *ir, int64_t *kinds /* (WN_KIND_COUNT) or NULL */);
 #endif

@@ -22,8 +22,9 @@ struct sim {
     double *ends;                              /* (n_moves) the second at which each transfer has ended */
 };
 
-/* Counts cells that hold their value before the program starts: all but gradients that it allocates. */
-int64_t wn__state_bytes(const struct wn__ir *ir, int64_t *kinds)
+/* Returns the bytes of the cells that hold a value before the program starts, all but gradients that it allocates, and
+ * adds them to `kinds`, (WN_KIND_COUNT) or NULL. */
+static int64_t state_bytes(const struct wn__ir *ir, int64_t *kinds)
 {
     int64_t bytes = 0;
     for (int32_t i = 0; i < ir->n_cells; i++) {
@@ -176,7 +177,7 @@ static void free_allocation(struct sim *m, int32_t allocation)
 static void start(struct sim *m)
 {
     struct wn_summary *sum = m->sum;
-    wn__state_bytes(m->ir, m->kinds);
+    state_bytes(m->ir, m->kinds);
     for (int32_t k = 0; k < WN_KIND_COUNT; k++) m->live += m->kinds[k];
     sum->state = m->live;
     for (int32_t t = 0; t < m->s->n_allocations; t++) {
@@ -228,7 +229,7 @@ static int32_t walk(struct sim *m)
 
 int64_t wn__reserved(const struct wn__ir *ir, const struct wn__schedule *s)
 {
-    int64_t bytes = wn__state_bytes(ir, NULL) + s->arena;
+    int64_t bytes = state_bytes(ir, NULL) + s->arena;
     if (ir->target->is_unified_memory) bytes += s->offload_buffer[WN_PLACE_HOST];
     for (int32_t k = 0; k < ir->n_slabs; k++) bytes += ir->slab[k].bytes;
     for (int32_t i = 0; i < ir->n_cells; i++) bytes -= ir->cell[i].shares ? ir->cell[i].bytes : 0;

@@ -260,11 +260,9 @@ static void compile_roots(struct compiler *c)
     const struct wn__ir *ir = c->ir;
     int32_t has_backward = 0, lo = 0;
     for (int32_t i = 0; i < ir->n; i++) has_backward |= ir->node[i].phase == WN_PHASE_BACKWARD;
-    while (lo < c->r->n_blocks) {
-        int32_t root = ir->node[c->r->first[lo]].root, hi = lo;
-        while (hi < c->r->n_blocks && ir->node[c->r->first[hi]].root == root) hi++;
-        compile_root(c, root, lo, hi, has_backward);
-        lo = hi;
+    for (int32_t hi; lo < c->r->n_blocks; lo = hi) {
+        hi = wn__recipe_root_end(ir, c->r, lo);
+        compile_root(c, ir->node[c->r->first[lo]].root, lo, hi, has_backward);
     }
 }
 
@@ -308,7 +306,6 @@ int32_t wn__recipe_compile(const struct wn__ir *ir, const struct wn__marks *mark
 
 void wn__recipe_release(struct wn__recipe *r)
 {
-    struct wn__pool pool = r->pool;
-    wn__pool_release(&pool);
+    wn__pool_release(&r->pool);
     memset(r, 0, sizeof *r);
 }

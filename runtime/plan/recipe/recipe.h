@@ -49,6 +49,13 @@ static inline int32_t wn__recipe_must_go(const struct wn__ir *ir, const struct w
 {
     return marks->decision[node] == WN_DECISION_RECOMPUTE && !wn__recipe_always_keeps(ir, marks, node);
 }
+/* Returns the end of the blocks of the root that starts with block lo. */
+static inline int32_t wn__recipe_root_end(const struct wn__ir *ir, const struct wn__recipe *r, int32_t lo)
+{
+    int32_t hi = lo;
+    while (hi < r->n_blocks && ir->node[r->first[hi]].root == ir->node[r->first[lo]].root) hi++;
+    return hi;
+}
 /* Makes r an empty recipe with room for `most` blocks. WN_OOM. Release it on failure too. */
 int32_t wn__recipe_make(const struct wn__ir *ir, int32_t most, struct wn__recipe *r);
 /* Makes `out` a recipe with the blocks of r, whose arrays it shares, and without steps. */

@@ -6,6 +6,7 @@
  *   root 0: Fe 1 .. Fe m     Free of values that only the forward reads   B m .. B 1
  *   root 1: Fe m+1 .. Fe n   Free of values that only the forward reads   B n .. B m+1, B m .. B 1
  */
+#include <string.h>
 #include "planner.h"
 
 /* Returns whether v is a value of the block that has bytes of its own and is kept or dropped. */
@@ -53,8 +54,7 @@ int32_t wn__flat_recipe(const struct wn__ir *ir, const struct wn__recipe *base, 
     int32_t code = WN_OK;
     wn__recipe_begin(base, out);
     for (int32_t lo = 0, hi; lo < base->n_blocks && code == WN_OK; lo = hi) {
-        int32_t root = ir->node[base->first[lo]].root;
-        for (hi = lo; hi < base->n_blocks && ir->node[base->first[hi]].root == root;) hi++;
+        hi = wn__recipe_root_end(ir, base, lo);
         code = put_root(ir, kept, lo, hi, out);
     }
     if (code != WN_OK) wn__recipe_release(out);
@@ -75,4 +75,24 @@ void wn__flat_kept(const struct wn__ir *ir, const struct wn__recipe *r, int8_t *
         for (int32_t k = s->keep_at; k < s->keep_at + s->n_keep; k++)
             if (is_value(ir, r, r->keep[k], s->block)) kept[r->keep[k]] = (int8_t)r->action[k];
     }
+}
+
+int32_t wn__flat_again(const struct wn__ir *ir, const int8_t *kept, uint8_t *use, int32_t *stack)
+{
+    int32_t n = 0;
+    memset(use, 0, (size_t)ir->n);
+    for (int32_t k = 0; k < ir->n_residuals; k++) {
+        int32_t v = ir->residual[k];
+        if (kept[v] != WN__GONE || ir->node[v].bound) continue;
+        use[v] = WN__RECOMPUTED;
+        stack[n++] = v;
+    }
+    for (int32_t at = 0; at < n; at++)
+        for (int32_t k = 0; k < ir->node[stack[at]].n_in; k++) {
+            int32_t v = wn__ir_storage(ir, wn__ir_in(ir, stack[at], k));
+            if (use[v] || !wn__ir_is_forward(ir, v) || ir->node[v].bound) continue;
+            use[v] = kept[v] != WN__GONE ? WN__READ_FOR_IT : WN__RECOMPUTED;
+            if (use[v] == WN__RECOMPUTED) stack[n++] = v;
+        }
+    return n;
 }

@@ -22,11 +22,6 @@
 
 /* ---- one proposal --------------------------------------------------------------------------------------------- */
 
-static void point_release(struct wn__frontier_point *p)
-{
-    wn__recipe_release(&p->recipe);
-}
-
 /* Returns whether a reserves no more and takes no longer than b. Of equal plans, the one with fewer recomputed nodes
  * beats the other, then the one with fewer instructions, then a. */
 static int32_t beats(const struct wn__frontier_point *a, const struct wn__frontier_point *b)
@@ -101,7 +96,7 @@ static int32_t let_go(struct wn__building *b, struct wn__frontier_point *p)
     int32_t waits = p->is_by_hand && p->bound < p->reserved && b->ir->n <= WAIT_NODES;
     int32_t code = waits ? wn__grow(&b->waiting, &b->waiting_capacity, b->n_waiting + 1, sizeof *b->waiting) : WN_OK;
     if (waits && code == WN_OK) b->waiting[b->n_waiting++] = *p;
-    else point_release(p);
+    else wn__recipe_release(&p->recipe);
     return code;
 }
 
@@ -119,7 +114,7 @@ static int32_t insert(struct wn__building *b, struct wn__frontier_point *p)
     b->n = n;
     WN_KEEP(code, wn__grow(&b->point, &b->capacity, b->n + 1, sizeof *b->point));
     if (code != WN_OK) {
-        point_release(p);
+        wn__recipe_release(&p->recipe);
         return code;
     }
     int64_t k = b->n++;
@@ -138,7 +133,7 @@ static int32_t insert_placed(struct wn__building *b, struct wn__frontier_point *
     if (code == WN_OK) p->reserved = s->summary.reserved;
     wn__schedule_unref(s);
     if (code == WN_OK) return insert(b, p);
-    point_release(p);
+    wn__recipe_release(&p->recipe);
     return code;
 }
 
@@ -153,14 +148,14 @@ static int32_t place_fully(struct wn__building *b)
     b->n = b->capacity = 0;
     for (int64_t i = 0; i < n; i++) {
         if (code == WN_OK) code = insert_placed(b, &rough[i]);
-        else point_release(&rough[i]);
+        else wn__recipe_release(&rough[i].recipe);
     }
     wn__free(rough);
     while (b->n_waiting > 0) {
         struct wn__frontier_point *p = &b->waiting[--b->n_waiting];
         p->reserved = p->bound;
         if (code == WN_OK && !is_beaten(b, p)) code = insert_placed(b, p);
-        else point_release(p);
+        else wn__recipe_release(&p->recipe);
     }
     return code;
 }
@@ -184,12 +179,12 @@ int32_t wn__frontier_offer(struct wn__building *b, struct wn__recipe *r, const c
     if (code == WN_OK) code = meet(b, &p.recipe, &known);
     if (code == WN_OK && !known) code = judge(b, &p, &beaten);
     if (code != WN_OK || known) {
-        point_release(&p);
+        wn__recipe_release(&p.recipe);
         return code;
     }
     b->tried++;
     if (!beaten) return insert(b, &p);
-    point_release(&p);
+    wn__recipe_release(&p.recipe);
     return WN_OK;
 }
 
@@ -289,12 +284,7 @@ static int32_t finish(struct wn__building *b, struct wn__frontier **out)
 {
     struct wn__frontier *fr = wn__alloc(sizeof *fr);
     if (fr == NULL) return WN_OOM;
-    fr->refs = 1;
-    fr->point = b->point;
-    fr->n = (int32_t)b->n;
-    fr->base = b->base;
-    fr->fine = b->fine;
-    fr->tried = b->tried;
+    *fr = (struct wn__frontier){1, b->point, (int32_t)b->n, b->tried, b->base, b->fine};
     b->point = NULL;
     b->n = 0;
     memset(&b->base, 0, sizeof b->base);
@@ -308,8 +298,8 @@ static int32_t build(struct wn__building *b, struct wn__frontier **out)
     int32_t code = propose(b);
     if (code == WN_OK) code = place_fully(b);
     if (code == WN_OK) code = finish(b, out);
-    for (int64_t i = 0; i < b->n; i++) point_release(&b->point[i]);
-    for (int64_t i = 0; i < b->n_waiting; i++) point_release(&b->waiting[i]);
+    for (int64_t i = 0; i < b->n; i++) wn__recipe_release(&b->point[i].recipe);
+    for (int64_t i = 0; i < b->n_waiting; i++) wn__recipe_release(&b->waiting[i].recipe);
     wn__free(b->waiting);
     wn__free(b->point);
     wn__free(b->met);
@@ -322,7 +312,7 @@ static int32_t build(struct wn__building *b, struct wn__frontier **out)
 void wn__frontier_unref(struct wn__frontier *fr)
 {
     if (fr == NULL || --fr->refs > 0) return;
-    for (int32_t i = 0; i < fr->n; i++) point_release(&fr->point[i]);
+    for (int32_t i = 0; i < fr->n; i++) wn__recipe_release(&fr->point[i].recipe);
     wn__free(fr->point);
     wn__recipe_release(&fr->base);
     wn__recipe_release(&fr->fine);

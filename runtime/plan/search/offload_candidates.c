@@ -83,28 +83,21 @@ static int32_t offer_base(struct wn__building *b, const struct wn__recipe *r, in
     return WN_OK;
 }
 
-/* Offers n plans with one action. */
-static int32_t offer_action(struct wn__building *b, int32_t action, struct wn__recipe *base, int32_t n)
-{
-    uint8_t *is_kept = wn__alloc(b->ir->n + 1);
-    int32_t code = is_kept == NULL ? WN_OOM : WN_OK;
-    for (int32_t i = 0; i < n && code == WN_OK; i++) code = offer_base(b, &base[i], action, is_kept);
-    wn__free(is_kept);
-    return code;
-}
-
 int32_t wn__frontier_actions(struct wn__building *b)
 {
     struct wn__recipe base[BASES];
-    int32_t n = 0, code = WN_OK, most = b->n < BASES ? (int32_t)b->n : BASES;
+    uint8_t *is_kept;
+    int32_t n = 0, most = b->n < BASES ? (int32_t)b->n : BASES;
     if (b->marks->allowed == 0) return WN_OK;
+    int32_t code = WN_ARRAY(&b->pool, is_kept, b->ir->n) ? WN_OK : WN_OOM;
     for (int32_t i = 0; i < most && code == WN_OK; i++) {
         int64_t k = most > 1 ? i * (b->n - 1) / (most - 1) : 0;
         code = wn__frontier_copy(b, &b->point[k].recipe, &base[n]);
         n += code == WN_OK;
     }
     for (int32_t action = WN_DECISION_RECOMPUTE + 1; action < WN_DECISION_COUNT && code == WN_OK; action++)
-        if (b->marks->allowed >> action & 1 && wn__action_place(action) >= 0) code = offer_action(b, action, base, n);
+        for (int32_t i = 0; i < n && code == WN_OK && wn__action_place(action) >= 0; i++)
+            if (b->marks->allowed >> action & 1) code = offer_base(b, &base[i], action, is_kept);
     for (int32_t i = 0; i < n; i++) wn__recipe_release(&base[i]);
     return code;
 }

@@ -322,7 +322,6 @@ int32_t wn__classes_make(const struct wn__ir *ir, const struct wn__marks *marks,
 
 void wn__classes_release(struct wn__classes *c)
 {
-    struct wn__pool pool = c->pool;
-    wn__pool_release(&pool);
+    wn__pool_release(&c->pool);
     memset(c, 0, sizeof *c);
 }

@@ -104,6 +104,13 @@ enum { WN__GONE = -1 }; /* a value that is not kept for the backward */
  * WN__GONE: not at all. The recipe shares the arrays of blocks of `base`. WN_OOM leaves nothing to release. */
 int32_t wn__flat_recipe(const struct wn__ir *ir, const struct wn__recipe *base, const int8_t *kept,
                         struct wn__recipe *out);
+enum {
+    WN__RECOMPUTED = 1, /* the backward computes the value again */
+    WN__READ_FOR_IT     /* the value is kept, and a recomputed node reads it */
+};
+/* Fills `use`, (ir->n), with what the backward does for a set of kept values; 0: none of the two. Returns how many
+ * values it recomputes, and lists them in `stack`, (ir->n). */
+int32_t wn__flat_again(const struct wn__ir *ir, const int8_t *kept, uint8_t *use, int32_t *stack);
 /* Fills `kept`, (ir->n), with what a recipe of any kind keeps when its backward begins. */
 void wn__flat_kept(const struct wn__ir *ir, const struct wn__recipe *r, int8_t *kept);
 #endif

@@ -43,15 +43,6 @@ static int32_t offer(const struct portfolio *p, const struct wn__marks *marks, c
     return code;
 }
 
-/* Returns the end of the blocks of the root that starts with block lo. */
-static int32_t root_end(const struct portfolio *p, int32_t lo)
-{
-    const struct wn__recipe *r = &p->b->base;
-    int32_t hi = lo, root = p->b->ir->node[r->first[lo]].root;
-    while (hi < r->n_blocks && p->b->ir->node[r->first[hi]].root == root) hi++;
-    return hi;
-}
-
 /* Proposes regions of `size` blocks from the start of each root's n blocks, the last `keep` blocks outside; or, with
  * segments > 0, segments - 1 regions of n / segments blocks. Proposes nothing if a root has too few blocks. */
 static int32_t offer_regions(const struct portfolio *p, int32_t segments, int32_t size, int32_t keep, const char *name)
@@ -60,7 +51,7 @@ static int32_t offer_regions(const struct portfolio *p, int32_t segments, int32_
     int32_t unit = 0;
     start_over(p);
     for (int32_t lo = 0, hi; lo < r->n_blocks; lo = hi) {
-        hi = root_end(p, lo);
+        hi = wn__recipe_root_end(p->b->ir, r, lo);
         int32_t n = hi - lo, s = segments > 0 ? n / segments : size, closed = n - keep;
         if (segments > 0) closed = s * (segments - 1);
         if (s < 1 || closed < 1) return WN_OK;

@@ -277,8 +277,7 @@ int32_t wn__subgraph_make(const struct wn__ir *ir, const struct wn__marks *marks
 
 void wn__subgraph_release(struct wn__subgraph *x)
 {
-    struct wn__pool pool = x->pool;
-    wn__pool_release(&pool);
+    wn__pool_release(&x->pool);
     memset(x, 0, sizeof *x);
 }
 

@@ -34,7 +34,7 @@ struct subsets {
     int32_t value[MAX_VALUES]; /* (n) residuals that may be dropped */
     int32_t n;
     int8_t *kept;       /* (ir->n) as wn__flat_recipe reads it */
-    uint8_t *again;     /* (ir->n) scratch: 1: the backward computes the value again */
+    uint8_t *again;     /* (ir->n) scratch, as wn__flat_again fills it */
     int32_t *stack;     /* (ir->n) scratch */
     struct subset *set; /* (n_sets) those whose bounds beat the list */
     int64_t n_sets;
@@ -69,25 +69,9 @@ static void put_bits(struct subsets *s, uint32_t bits)
 /* Returns the seconds of what the backward computes again if `kept` is kept, each value counted once. */
 static double seconds_again(struct subsets *s)
 {
-    const struct wn__ir *ir = s->b->ir;
-    int32_t n = 0;
+    int32_t n = wn__flat_again(s->b->ir, s->kept, s->again, s->stack);
     double sum = 0;
-    memset(s->again, 0, (size_t)ir->n);
-    for (int32_t k = 0; k < ir->n_residuals; k++) {
-        int32_t v = ir->residual[k];
-        if (s->kept[v] != WN__GONE || ir->node[v].bound || wn__ir_is_alias(ir, v)) continue;
-        s->again[v] = 1;
-        s->stack[n++] = v;
-    }
-    for (int32_t at = 0; at < n; at++) {
-        sum += ir->seconds[s->stack[at]];
-        for (int32_t k = 0; k < ir->node[s->stack[at]].n_in; k++) {
-            int32_t v = wn__ir_storage(ir, wn__ir_in(ir, s->stack[at], k));
-            if (s->again[v] || s->kept[v] != WN__GONE || !wn__ir_is_forward(ir, v) || ir->node[v].bound) continue;
-            s->again[v] = 1;
-            s->stack[n++] = v;
-        }
-    }
+    for (int32_t at = 0; at < n; at++) sum += s->b->ir->seconds[s->stack[at]];
     return sum;
 }
 

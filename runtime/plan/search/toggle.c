@@ -38,7 +38,7 @@ struct toggling {
     const int64_t *ns; /* (ir->n) nanoseconds of a node */
     struct wn__pool pool;
     int8_t *kept;              /* (ir->n) the set of the plan that is being edited, as wn__flat_recipe reads it */
-    uint8_t *use;              /* (ir->n) RECOMPUTED, READ_FOR_IT or 0 */
+    uint8_t *use;              /* (ir->n) as wn__flat_again fills it */
     int32_t *stack;            /* (ir->n) scratch */
     uint64_t *met;             /* (ROOM) open addressing: hashes of sets that were tried or edited; 0: free */
     struct toggle *drop, *add; /* (n_drop), (n_add) toggles of kept values, of others; by worth, descending */
@@ -52,11 +52,6 @@ struct toggling {
 struct flat_plan {
     int8_t *kept; /* (ir->n) */
     char name[32];
-};
-
-enum {
-    RECOMPUTED = 1, /* the backward computes the value again */
-    READ_FOR_IT = 2 /* the value is kept, and a recomputed node reads it */
 };
 
 /* ---- sets ------------------------------------------------------------------------------------------------------ */
@@ -95,27 +90,6 @@ static int32_t may_change(const struct wn__building *b, int32_t v)
            b->marks->decision[v] == WN_DECISION_NONE && !wn__recipe_always_keeps(b->ir, b->marks, v);
 }
 
-/* Fills `use`: the values that the backward recomputes, and the kept values that it reads for that. */
-static void find_use(struct toggling *t)
-{
-    const struct wn__ir *ir = t->b->ir;
-    int32_t n = 0;
-    memset(t->use, 0, (size_t)ir->n);
-    for (int32_t k = 0; k < ir->n_residuals; k++) {
-        int32_t v = ir->residual[k];
-        if (t->kept[v] != WN__GONE || ir->node[v].bound) continue;
-        t->use[v] = RECOMPUTED;
-        t->stack[n++] = v;
-    }
-    for (int32_t at = 0; at < n; at++)
-        for (int32_t k = 0; k < ir->node[t->stack[at]].n_in; k++) {
-            int32_t v = wn__ir_storage(ir, wn__ir_in(ir, t->stack[at], k));
-            if (t->use[v] || !wn__ir_is_forward(ir, v) || ir->node[v].bound) continue;
-            t->use[v] = t->kept[v] != WN__GONE ? READ_FOR_IT : RECOMPUTED;
-            if (t->use[v] == RECOMPUTED) t->stack[n++] = v;
-        }
-}
-
 /* Inserts a toggle into a list sorted by worth. */
 static void put_toggle(struct toggle *list, int32_t *n, int32_t node, double worth)
 {
@@ -130,12 +104,12 @@ static void find_toggles(struct toggling *t)
 {
     const struct wn__ir *ir = t->b->ir;
     t->n_drop = t->n_add = 0;
-    find_use(t);
+    wn__flat_again(ir, t->kept, t->use, t->stack);
     for (int32_t v = 0; v < ir->n; v++) {
         if (!may_change(t->b, v)) continue;
         double bytes = (double)ir->node[v].bytes, ns = (double)t->ns[v] + 1;
-        if (t->kept[v] == WN__GONE && t->use[v] == RECOMPUTED) put_toggle(t->add, &t->n_add, v, ns / bytes);
-        if (t->kept[v] != WN__GONE && (ir->node[v].is_residual || t->use[v] == READ_FOR_IT))
+        if (t->kept[v] == WN__GONE && t->use[v] == WN__RECOMPUTED) put_toggle(t->add, &t->n_add, v, ns / bytes);
+        if (t->kept[v] != WN__GONE && (ir->node[v].is_residual || t->use[v] == WN__READ_FOR_IT))
             put_toggle(t->drop, &t->n_drop, v, bytes / ns);
     }
 }

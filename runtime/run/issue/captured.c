@@ -139,16 +139,13 @@ static int32_t take_arrays(struct graphs *g, const struct wn__ir *ir, const stru
 {
     g->n_addresses = 1 + ir->n_slabs + ir->n_cells + ir->n_bound + ir->n_results;
     g->most_segments = s->n / LEAST + 1;
-    g->segment = wn__pool_get(&g->pool, g->most_segments * (int64_t)sizeof *g->segment);
-    g->offset = wn__pool_get(&g->pool, (ir->n_offsets + 1) * (int64_t)sizeof *g->offset);
-    g->varies = wn__pool_get(&g->pool, ir->n_offsets + 1);
-    g->address = wn__pool_get(&g->pool, g->n_addresses * (int64_t)sizeof *g->address);
-    if (g->segment == NULL || g->offset == NULL || g->varies == NULL || g->address == NULL) return WN_OOM;
+    if (!WN_ARRAY(&g->pool, g->segment, g->most_segments) || !WN_ARRAY(&g->pool, g->offset, ir->n_offsets) ||
+        !WN_ARRAY(&g->pool, g->varies, ir->n_offsets) || !WN_ARRAY(&g->pool, g->address, g->n_addresses))
+        return WN_OOM;
     for (int32_t i = 0; i < MOST_KEYS; i++) {
         struct key *k = &g->key[i];
-        k->address = wn__pool_get(&g->pool, g->n_addresses * (int64_t)sizeof *k->address);
-        k->graph = wn__pool_get(&g->pool, g->most_segments * (int64_t)sizeof *k->graph);
-        if (k->address == NULL || k->graph == NULL) return WN_OOM;
+        if (!WN_ARRAY(&g->pool, k->address, g->n_addresses) || !WN_ARRAY(&g->pool, k->graph, g->most_segments))
+            return WN_OOM;
     }
     return WN_OK;
 }
