@@ -5,8 +5,6 @@
 #include "handle.h"
 #include "../io/file.h"
 #include "../io/lock.h"
-#include "../program/cache.h"
-#include "../plan/ir/rewrite.h"
 #include "../run/watch/watch.h"
 #include "../program/program.h"
 #include "../run/run.h"

@@ -2,7 +2,6 @@
  * targets; and the edits of a schedule (wane_test.h) with which specs see the verifier refuse it. */
 #include <stddef.h>
 #include <string.h>
-#include "../plan/lower/instruction.h"
 #include "../plan/recipe/action.h"
 #include "../plan/ir/costs.h"
 #include "api.h"

@@ -3,7 +3,6 @@
 #include <string.h>
 #include "../base/alloc.h"
 #include "../plan/ir/costs.h"
-#include "../plan/ir/rewrite.h"
 #include "program.h"
 
 struct assembly {

@@ -1,6 +1,6 @@
 /* Keeps plans in the cache of plan/ir/cache.h: IR and schedule of a request, and the schedule by what made it. Both are
  * counted, so that a plan in use outlives its entry. */
-#include "cache.h"
+#include "program.h"
 #include <string.h>
 #include "../base/alloc.h"
 #include "../plan/ir/cache.h"

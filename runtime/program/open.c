@@ -8,9 +8,7 @@
 #include <string.h>
 #include "../base/alloc.h"
 #include "../base/outside.h"
-#include "cache.h"
 #include "../plan/ir/costs.h"
-#include "../plan/ir/rewrite.h"
 #include "program.h"
 #include "sequence.h"
 

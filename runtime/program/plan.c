@@ -4,8 +4,6 @@
 #include "../base/alloc.h"
 #include "../base/outside.h"
 #include "../device/device.h"
-#include "../plan/lower/instruction.h"
-#include "cache.h"
 #include "program.h"
 
 /* Asks the device for the kernel of every instruction, and for what a library prepares, which may change workspaces. */

@@ -4,7 +4,6 @@
 #include "../base/clock.h"
 #include "../base/interrupt.h"
 #include "../plan/ir/costs.h"
-#include "../plan/ir/rewrite.h"
 #include "../program/sequence.h"
 #include "run.h"
 #include "watch/watch.h"

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <string.h>
 #include "../../graph/encode.h"
-#include "rewrite.h"
 
 #define MAX_MACHINES 16
 

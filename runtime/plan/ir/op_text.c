@@ -1,7 +1,6 @@
-/* Names of nodes that rewrites made, "linear+relu": the ops that one kernel computes, in their order. See rewrite.h. */
+/* Names of nodes that rewrites made, "linear+relu": the ops that one kernel computes, in their order. See rewrite.c. */
 #include <stdio.h>
 #include "ir.h"
-#include "rewrite.h"
 
 /* Puts a step of an op in front of others, as far as there is room. */
 static struct wn__fused led_by(int32_t op, const struct wn__fused *steps)

@@ -18,7 +18,6 @@
  *
  * A new pattern is a function in a file of patterns that looks at the last node, a row in `patterns`, and a record in
  * spec/rewrite_spec.lua or image_rewrite_spec.lua that shows equal bits and fewer bytes. */
-#include "rewrite.h"
 #include <string.h>
 #include "rewriting.h"
 

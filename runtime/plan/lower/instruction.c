@@ -1,5 +1,5 @@
 /* Describes what an instruction applies and makes, whether it runs a node or packs and unpacks a kept value. */
-#include "instruction.h"
+#include "schedule.h"
 #include "../recipe/action.h"
 
 int64_t wn__value_bytes(const struct wn__ir *ir, const struct wn__value *c)

@@ -12,7 +12,7 @@
 #include <string.h>
 #include "../recipe/action.h"
 #include "../ir/costs.h"
-#include "instruction.h"
+#include "schedule.h"
 #include "lower.h"
 
 /* When values are used, as numbers of items. Invariant: last[v] is -1 exactly where no item makes or reads value v. */

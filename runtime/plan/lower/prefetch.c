@@ -15,7 +15,7 @@
 #include <string.h>
 #include "../recipe/action.h"
 #include "../ir/costs.h"
-#include "instruction.h"
+#include "schedule.h"
 #include "lower.h"
 
 /* A transfer, as it is at first and then as it is moved. Items that never move are fixed: all but fetches and the

@@ -10,6 +10,7 @@
 #ifndef WN_PLAN_LOWER_SCHEDULE_H
 #define WN_PLAN_LOWER_SCHEDULE_H
 #include "../../../kernels/kernel.h"
+#include "../../base/memory_order.h"
 #include "../../wane_inspect.h"
 #include "../recipe/recipe.h"
 
@@ -160,4 +161,22 @@ int64_t wn__reserved(const struct wn__ir *ir, const struct wn__schedule *s);
 int32_t wn__simulate_kinds(const struct wn__ir *ir, const struct wn__schedule *s,
                            int64_t *rows /* (n + 1) x WN_KIND_COUNT */);
 void wn__schedule_unref(struct wn__schedule *s);
+
+/* ---- instruction.c: descriptions for kernels, of instructions and of the values that they make ---- */
+/* Returns the bytes that a value takes of its space: whole pages of an offload buffer, else whole granules. */
+int64_t wn__value_bytes(const struct wn__ir *ir, const struct wn__value *c);
+/* Room for the description of an application that is not a node's own. */
+struct wn__applied {
+    struct wn_desc desc;
+    struct wn_type in;
+    struct wn__memory_order order;
+};
+/* Returns a description of what an instruction with a kernel applies. It points into `room`, which the caller keeps. */
+const struct wn_desc *wn__instr_desc(const struct wn__ir *ir, const struct wn__schedule *s, const struct wn__instr *n,
+                                     struct wn__applied *room);
+/* Returns that description as the kernel gets it (base/memory_order.h). */
+const struct wn_desc *wn__instr_kernel_desc(const struct wn__ir *ir, const struct wn__schedule *s,
+                                            const struct wn__instr *n, struct wn__applied *room);
+/* Returns the bytes that an instruction with a kernel makes, not rounded. */
+int64_t wn__instr_bytes(const struct wn__ir *ir, const struct wn__schedule *s, const struct wn__instr *n);
 #endif

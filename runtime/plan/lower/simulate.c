@@ -4,7 +4,7 @@
 #include <string.h>
 #include "../recipe/action.h"
 #include "../ir/costs.h"
-#include "instruction.h"
+#include "schedule.h"
 
 struct sim {
     const struct wn__ir *ir;

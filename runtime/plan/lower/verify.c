@@ -19,7 +19,7 @@
  *    dtypes that they have                                                           (layout) */
 #include <string.h>
 #include "../recipe/action.h"
-#include "instruction.h"
+#include "schedule.h"
 
 struct machine {
     const struct wn__ir *ir;

@@ -10,7 +10,6 @@
  *   run->arena       p->slab[k]->data   p->cell[k]'s data    p->bound[k]->held    run->result[k] */
 #ifndef WN_RUN_ISSUE_ISSUE_H
 #define WN_RUN_ISSUE_ISSUE_H
-#include "../../plan/lower/instruction.h"
 #include "../../program/program.h"
 
 /* The transfers of a run. All buffers are acquired before the first kernel, so that a full disk is met while nothing

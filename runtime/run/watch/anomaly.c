@@ -4,7 +4,6 @@
  * read of everything that a program makes. */
 #include <math.h>
 #include <stdio.h>
-#include "../../plan/ir/rewrite.h"
 #include "watch.h"
 
 int32_t wn__anomaly_on;

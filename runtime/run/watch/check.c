@@ -10,7 +10,6 @@
  * The replay check (wn_debug "replay") hashes the values of nodes that are issued more than once and compares, so it
  * can be on in any run. It changes no byte of the program. */
 #include <string.h>
-#include "../../plan/ir/rewrite.h"
 #include "../../plan/recipe/action.h"
 #include "watch.h"
 
