@@ -127,7 +127,9 @@ describe('the tiers', function()
             end
         end
         assert.equal(#all, n)
-        for _, name in ipairs(tiers 'printf "%s\n" $rarely') do assert.is_true(exists('spec/' .. name .. '_spec.lua'), name) end
+        for _, name in ipairs(tiers 'printf "%s\n" $rarely') do
+            assert.is_true(exists('spec/' .. name .. '_spec.lua'), name)
+        end
     end)
 
     it('find the specs of changed C files, and cope with a tree without history', function()
