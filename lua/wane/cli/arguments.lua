@@ -127,9 +127,9 @@ function arguments.names(command)
     return names
 end
 
--- Returns the row of an option, or nil.
-local function row_of(command, name)
-    for _, row in ipairs(command.options) do
+-- Returns the row of an option or of a command, or nil.
+local function row_of(rows, name)
+    for _, row in ipairs(rows) do
         if row.name == name then return row end
     end
     return nil
@@ -156,7 +156,7 @@ end
 local function take(command, found, words, i)
     local name, text = words[i]:match '^%-%-([%w_][%w_%-]*)=(.*)$'
     name = name or words[i]:match '^%-%-([%w_][%w_%-]*)$' or words[i]:match '^%-(%a)$'
-    local row = name and row_of(command, name)
+    local row = name and row_of(command.options, name)
     if not name or not row and (#name == 1 and words[i]:sub(1, 2) ~= '--' or not command.own_value) then
         misuse("unknown option '%s'%s", words[i], refusal.near(words[i], arguments.names(command), command.name))
     end
@@ -221,10 +221,7 @@ end
 --- Returns the row of a command, or nil.
 -- @param name of the command
 function arguments.command(name)
-    for _, row in ipairs(commands) do
-        if row.name == name then return row end
-    end
-    return nil
+    return row_of(commands, name)
 end
 
 --- Returns the row of a command that a user named.

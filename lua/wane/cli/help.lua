@@ -2,6 +2,7 @@
 -- @internal wane.cli.help
 local arguments = require 'wane.cli.arguments'
 local commands = require 'wane.cli.commands'
+local errors = require 'wane.errors'
 
 local help = {}
 
@@ -99,22 +100,16 @@ end
 -- @param t table by which the script describes itself
 -- @param path of the script
 function help.script(t, path)
-    local names = {}
-    for name in pairs(t.defaults or {}) do names[#names + 1] = name end
-    for name in pairs(t.grid or {}) do
-        if (t.defaults or {})[name] == nil and name ~= 'policy' and name ~= 'budget' then names[#names + 1] = name end
-    end
-    table.sort(names, function(a, b) return tostring(a) < tostring(b) end)
-    if #names == 0 then return ('\n%s names no options of its own.'):format(path) end
-    local lines = { ('\noptions of %s:'):format(path) }
-    for _, name in ipairs(names) do
-        local default, axis = (t.defaults or {})[name], (t.grid or {})[name]
-        local words = {}
-        if default ~= nil then words[#words + 1] = short(default) end
+    local defaults, grid, lines = t.defaults or {}, t.grid or {}, { ('\noptions of %s:'):format(path) }
+    for _, name in ipairs(errors.names(defaults, grid)) do
+        local default, axis, words = defaults[name], grid[name], {}
+        if default ~= nil then words[1] = short(default) end
         if axis ~= nil then words[#words + 1] = ('(swept: %s)'):format(short(axis)) end
-        lines[#lines + 1] = wrap(table.concat(words, ' '), 26, ('  --%s '):format(tostring(name)))
+        if default ~= nil or name ~= 'policy' and name ~= 'budget' then
+            lines[#lines + 1] = wrap(table.concat(words, ' '), 26, ('  --%s '):format(name))
+        end
     end
-    return table.concat(lines, '\n')
+    return #lines > 1 and table.concat(lines, '\n') or ('\n%s names no options of its own.'):format(path)
 end
 
 return help

@@ -1,6 +1,8 @@
 --- Reads the comments of Wane's own Lua files, for help at the prompt.
 -- @internal wane.repl.comments
 
+local system = require 'wane.system'
+
 local comments = {}
 
 --- The folder of Wane's files, with a slash at its end.
@@ -29,11 +31,8 @@ end
 -- @param blocks list that grows
 -- @param file name below the folder, without .lua
 function comments.read(blocks, file)
-    local input = io.open(comments.folder .. file .. '.lua', 'rb')
-    if not input then return end
-    local block, n
-    n = 0
-    for line in input:lines() do
+    local text, block, n = system.read(comments.folder .. file .. '.lua'), nil, 0
+    for line in (text or ''):gmatch '([^\n]*)\n' do
         n = n + 1
         -- A doc comment inside a function that adds methods is indented.
         local is_inner = block and #block.code == 0 and block.is_inner
@@ -51,7 +50,6 @@ function comments.read(blocks, file)
         end
         if block then block.last = n end
     end
-    input:close()
 end
 
 return comments
