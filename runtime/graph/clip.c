@@ -54,7 +54,7 @@ int32_t wn__grad_clip(const struct wn__clip *c, struct wn__grads *g)
     struct wn_node *total = NULL;
     int64_t from = g->count;
     for (int32_t i = 0; i < c->n_cells; i++) {
-        struct wn_node **value = find_value(g, c->cell[3 * i]);
+        struct wn_node **value = find_value(g, c->cell[i]);
         if (value == NULL) continue;
         struct wn_node *x = emit_wide(&e, *value);
         struct wn_node *square = wn__emit2(&e.base, WN_OP_MUL, x, x);
@@ -65,7 +65,7 @@ int32_t wn__grad_clip(const struct wn__clip *c, struct wn__grads *g)
     g->norm = wn__emit1(&e.base, WN_OP_SQRT, total);
     struct wn_node *factor = emit_factor(&e, g->norm, c->limit);
     for (int32_t i = 0; i < c->n_cells; i++) {
-        struct wn_node **value = find_value(g, c->cell[3 * i]);
+        struct wn_node **value = find_value(g, c->cell[i]);
         if (value == NULL) continue;
         int32_t dtype = *value == NULL ? WN_F32 : (*value)->type.dtype;
         *value = emit_cast(&e, wn__emit2(&e.base, WN_OP_MUL, emit_wide(&e, *value), factor), dtype);

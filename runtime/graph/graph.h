@@ -290,7 +290,7 @@ void wn__grads_release(struct wn__grads *g);
 /* ---- clip.c --------------------------------------------------------------------------------------------------- */
 /* The clipping of a step's gradients. */
 struct wn__clip {
-    struct wn_cell *const *cell; /* every third of (3 n_cells): the parameters of the updates, in order */
+    const struct wn_cell *const *cell; /* (n_cells) the parameters of the updates, in order */
     int32_t n_cells;
     int32_t pass;          /* number of the last pass */
     struct wn_node *limit; /* a value of shape (), f32, or f64 where the gradients are */

@@ -149,24 +149,14 @@ static int32_t put_graph(struct assembly *a)
 /* Puts the cells that the program reads, updates and assigns. */
 static void put_cells(struct assembly *a)
 {
-    struct wn_program *p = a->p;
+    const struct wn_program *p = a->p;
     struct wn__ir *ir = a->ir;
     ir->n_cells = p->n_named;
-    for (int32_t i = 0; i < p->n_named; i++) ir->cell[i] = (struct wn__ir_cell){.gradient_of = -1, .slab = -1};
-    struct wn_cell **lists[] = {p->read_cell, p->update_cell, p->assigned};
-    int32_t counts[] = {p->n_read, 3 * p->n_updates, p->n_roots};
-    for (int32_t l = 0; l < 3; l++)
-        for (int32_t i = 0; i < counts[l]; i++) {
-            const struct wn_cell *c = lists[l][i];
-            if (c == NULL) continue;
-            ir->cell[c->local].kind = c->kind;
-            ir->cell[c->local].bytes = wn__padded(wn__bytes(&c->type));
-        }
-    for (int32_t i = 0; i < p->n_forward_effects; i++) {
-        const struct wn_cell *c = p->forward_effect[i].what->cell;
-        ir->cell[c->local].kind = c->kind;
-        ir->cell[c->local].bytes = wn__padded(wn__bytes(&c->type));
-    }
+    for (int32_t i = 0; i < p->n_named; i++)
+        ir->cell[i] = (struct wn__ir_cell){.gradient_of = -1,
+                                           .slab = -1,
+                                           .kind = p->named[i]->kind,
+                                           .bytes = wn__padded(wn__bytes(&p->named[i]->type))};
 }
 
 /* Returns the number of the slab that a gradient which is not allocated has its place in, numbered as the key does;
@@ -224,7 +214,7 @@ static void find_shared_slabs(struct assembly *a)
     struct wn__ir *ir = a->ir;
     for (int32_t i = a->p->n_named; i < ir->n_cells; i++) {
         if (ir->cell[i].allocated_here) continue;
-        int32_t met = a->p->read_cell[ir->cell[i].gradient_of]->grad->slab->local;
+        int32_t met = a->p->named[ir->cell[i].gradient_of]->grad->slab->local;
         for (int32_t k = 0; k < ir->n_slabs; k++)
             if (ir->slab[k].existing == met) ir->cell[i].shares = k + 1;
     }
@@ -236,7 +226,7 @@ static void find_shared_slabs(struct assembly *a)
 static int32_t gradient_for(const struct assembly *a, int32_t i)
 {
     const struct wn_program *p = a->p;
-    return p->mode == WN_RUN_STEP ? gradient_of(a, p->update_cell[3 * i]->local) : i;
+    return p->mode == WN_RUN_STEP ? gradient_of(a, p->update[i].cell[0]->local) : i;
 }
 
 /* Puts one leaf for each set of numbers that an update reads. */
@@ -248,7 +238,7 @@ static int32_t put_hypers(struct assembly *a)
     if (!WN_ARRAY(&ir->pool, ir->set_slot, ir->n_sets) || !WN_ARRAY(&ir->pool, a->hyper, ir->n_sets)) return WN_OOM;
     for (int32_t k = 0; k < ir->n_sets; k++) ir->set_slot[k] = -1;
     for (int32_t i = 0; i < a->p->n_updates; i++) {
-        int32_t k = a->p->hyper_set[i];
+        int32_t k = a->p->update[i].set;
         if (k < 0 || ir->set_slot[k] >= 0 || gradient_for(a, i) < 0) continue;
         struct wn__ir_node *q = put_node(a, WN_OP_CONST, WN_PHASE_FORWARD, &vector);
         q->leaf = WN_LEAF_SCALAR;
@@ -276,12 +266,13 @@ static void put_updates(struct assembly *a)
 {
     struct wn_program *p = a->p;
     for (int32_t i = 0; i < p->n_updates; i++) {
-        struct wn_cell **cell = &p->update_cell[3 * i];
+        const struct wn__program_update *u = &p->update[i];
+        struct wn_cell *const *cell = u->cell;
         int32_t k = gradient_for(a, i);
         if (k < 0) continue;
-        struct wn__ir_node *e = put_node(a, p->update_op[i], WN_PHASE_UPDATE, &cell[0]->type);
+        struct wn__ir_node *e = put_node(a, u->op, WN_PHASE_UPDATE, &cell[0]->type);
         put_input(a, e, p->mode == WN_RUN_STEP ? a->grads.values[k]->local : p->root[i]->local);
-        put_input(a, e, a->hyper[p->hyper_set[i]]);
+        put_input(a, e, a->hyper[u->set]);
         for (int32_t j = 0; j < 3; j++) e->cell[j] = cell[j] == NULL ? -1 : cell[j]->local;
     }
 }

@@ -6,20 +6,9 @@
 static int32_t bind_cells(struct wn_program *p)
 {
     const struct wn__ir *ir = p->ir;
-    struct wn_cell **lists[] = {p->read_cell, p->update_cell, p->assigned};
-    int32_t counts[] = {p->n_read, 3 * p->n_updates, p->n_roots};
-    for (int32_t l = 0; l < 3; l++)
-        for (int32_t i = 0; i < counts[l]; i++) {
-            struct wn_cell *c = lists[l][i];
-            if (c == NULL || p->cell[c->local] != NULL) continue;
-            p->cell[c->local] = c;
-            wn__cell_ref(c);
-        }
-    for (int32_t i = 0; i < p->n_forward_effects; i++) {
-        struct wn_cell *c = p->forward_effect[i].what->cell;
-        if (p->cell[c->local] != NULL) continue;
-        p->cell[c->local] = c;
-        wn__cell_ref(c);
+    for (int32_t i = 0; i < p->n_named; i++) {
+        p->cell[i] = p->named[i];
+        wn__cell_ref(p->cell[i]);
     }
     for (int32_t i = p->n_named; i < ir->n_cells; i++) {
         struct wn_cell *owner = p->cell[ir->cell[i].gradient_of];
@@ -78,8 +67,8 @@ void wn__program_attrs(const struct wn_program *p, int32_t node, struct wn_attrs
 static int32_t bind_hypers(struct wn_program *p)
 {
     for (int32_t i = 0; i < p->n_updates; i++) {
-        int32_t slot = p->hyper_set[i] >= 0 ? p->ir->set_slot[p->hyper_set[i]] : -1;
-        if (slot >= 0 && p->scalar[slot] == NULL) WN_TRY(wn__record_hyper(p->hyper[i], &p->scalar[slot]));
+        int32_t slot = p->update[i].set >= 0 ? p->ir->set_slot[p->update[i].set] : -1;
+        if (slot >= 0 && p->scalar[slot] == NULL) WN_TRY(wn__record_hyper(p->update[i].hyper, &p->scalar[slot]));
     }
     return WN_OK;
 }

@@ -31,20 +31,18 @@ int32_t wn__program_differentiate(struct wn_program *p, struct wn__grads *grads)
     int32_t code = WN_OK, before = wn__here.grad_off;
     if (p->mode != WN_RUN_BACKWARD && p->mode != WN_RUN_STEP) return WN_OK;
     if (p->mode == WN_RUN_STEP) {
-        only = wn__alloc((p->n_updates + 1) * (int64_t)sizeof *only);
+        only = wn__pool_get(&p->pool, p->n_updates * (int64_t)sizeof *only);
         if (only == NULL) return WN_OOM;
-        for (int32_t i = 0; i < p->n_updates; i++) only[i] = p->update_cell[3 * i];
+        for (int32_t i = 0; i < p->n_updates; i++) only[i] = p->update[i].cell[0];
     }
     wn__here.grad_off = 1;
     for (int32_t i = 0; i < (p->joint ? 1 : p->n_roots - p->n_also) && code == WN_OK; i++)
         code = differentiate_root(p, i, only, grads);
     if (code == WN_OK && p->clip != NULL && grads->n_cells > 0) {
-        struct wn__clip clip = {p->update_cell, p->n_updates, p->joint ? 0 : p->n_roots - p->n_also - 1, p->clip,
-                                p->root[0]};
+        struct wn__clip clip = {only, p->n_updates, p->joint ? 0 : p->n_roots - p->n_also - 1, p->clip, p->root[0]};
         code = wn__grad_clip(&clip, grads);
     }
     wn__here.grad_off = before;
-    wn__free(only);
     if (code == WN_OK && grads->n_cells == 0)
         return wn__fail(WN_VALUE, "backward: no state that needs a gradient is reached from this value");
     return code;

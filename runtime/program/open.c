@@ -71,18 +71,15 @@ static int32_t take_roots(struct wn_program *p, const struct wn__program_request
 /* Takes one update, whose states must have the type of its parameter. */
 static int32_t take_update(struct wn_program *p, const struct wn__program_update *u, int32_t at)
 {
-    p->update_op[at] = u->op;
-    p->hyper[at] = u->hyper;
+    const struct wn_type *type = &u->cell[0]->type;
+    p->update[at] = *u;
     u->hyper->refs++;
-    for (int32_t k = 0; k < 3; k++) {
-        struct wn_cell *c = u->cell[k];
-        if (c == NULL) continue;
-        if (k > 0 && !wn__type_equal(&c->type, &p->update_cell[3 * at]->type))
-            return wn__fail(WN_SHAPE, "step: optimizer state of %s for a parameter of %s", wn__type_text(&c->type),
-                            wn__type_text(&p->update_cell[3 * at]->type));
-        p->update_cell[3 * at + k] = c;
-        wn__cell_ref(c);
-    }
+    for (int32_t k = 0; k < 3; k++)
+        if (u->cell[k] != NULL) wn__cell_ref(u->cell[k]);
+    for (int32_t k = 1; k < 3; k++)
+        if (u->cell[k] != NULL && !wn__type_equal(&u->cell[k]->type, type))
+            return wn__fail(WN_SHAPE, "step: optimizer state of %s for a parameter of %s",
+                            wn__type_text(&u->cell[k]->type), wn__type_text(type));
     return WN_OK;
 }
 
@@ -93,16 +90,14 @@ static int32_t take_clip(struct wn_program *p, double limit)
     if (!(limit > 0) || p->mode != WN_RUN_STEP || p->n_updates == 0)
         return wn__fail(WN_VALUE,
                         "step: a limit of %g for the norm of the gradients; it must be above 0, and of a step", limit);
-    return wn__record_const(&limit, 0, p->update_cell[0]->type.dtype == WN_F64 ? WN_F64 : WN_F32, &p->clip);
+    return wn__record_const(&limit, 0, p->update[0].cell[0]->type.dtype == WN_F64 ? WN_F64 : WN_F32, &p->clip);
 }
 
 /* Takes the updates. In UPDATE mode each gradient that exists becomes a root, and updates of other cells are left
  * out. */
 static int32_t take_updates(struct wn_program *p, const struct wn__program_request *r)
 {
-    if (!WN_ARRAY(&p->pool, p->update_op, r->n_updates) || !WN_ARRAY(&p->pool, p->hyper, r->n_updates) ||
-        !WN_ARRAY(&p->pool, p->update_cell, 3 * (int64_t)r->n_updates))
-        return WN_OOM;
+    if (!WN_ARRAY(&p->pool, p->update, r->n_updates)) return WN_OOM;
     for (int32_t i = 0; i < r->n_updates; i++) {
         const struct wn__program_update *u = &r->update[i];
         const struct wn_cell *c = u->cell[0];
@@ -116,7 +111,7 @@ static int32_t take_updates(struct wn_program *p, const struct wn__program_reque
     return WN_OK;
 }
 
-/* Finds the one device of all roots and cells. WN_DEVICE: there are two. */
+/* Finds the one device of all roots and named cells. WN_DEVICE: there are two. */
 static int32_t find_device(struct wn_program *p)
 {
     p->device = WN_NO_DEVICE;
@@ -128,17 +123,13 @@ static int32_t find_device(struct wn_program *p)
                             wn__device(p->device)->name, wn__device(d)->name);
         p->device = d;
     }
-    struct wn_cell **written[] = {p->update_cell, p->assigned};
-    const int32_t counts[] = {3 * p->n_updates, p->n_roots};
-    for (int32_t l = 0; l < 2; l++)
-        for (int32_t i = 0; i < counts[l]; i++) {
-            const struct wn_cell *c = written[l][i];
-            if (c == NULL) continue;
-            if (p->device == WN_NO_DEVICE) p->device = c->device;
-            if (p->device != c->device)
-                return wn__fail(WN_DEVICE, "run: values on %s and a state on %s in one program; move one with :to",
-                                wn__device(p->device)->name, wn__device(c->device)->name);
-        }
+    for (int32_t i = 0; i < p->n_named; i++) {
+        const struct wn_cell *c = p->named[i];
+        if (p->device == WN_NO_DEVICE) p->device = c->device;
+        if (p->device != c->device)
+            return wn__fail(WN_DEVICE, "run: values on %s and a state on %s in one program; move one with :to",
+                            wn__device(p->device)->name, wn__device(c->device)->name);
+    }
     if (p->device == WN_NO_DEVICE) p->device = wn__here.device;
     return WN_OK;
 }
@@ -170,12 +161,13 @@ static int32_t list_forward_effects(struct wn_program *p)
     return WN_OK;
 }
 
-/* Gives a cell that no list before had a number among the named ones. */
-static void name_cell(struct wn_cell *c, int64_t stamp, int32_t *cells)
+/* Appends a cell that is not named yet. */
+static void name_cell(struct wn_program *p, struct wn_cell *c, int64_t stamp)
 {
     if (c == NULL || c->stamp == stamp) return;
     c->stamp = stamp;
-    c->local = (*cells)++;
+    c->local = p->n_named;
+    p->named[p->n_named++] = c;
 }
 
 /* Makes the order, root by root, with local numbers, and lists the cells that it reads under theirs. */
@@ -184,7 +176,7 @@ static int32_t walk_roots(struct wn_program *p)
     int64_t stamp = wn__node_stamp();
     const struct wn__retained *retained;
     int32_t by_root = is_backward(p->mode) && !p->joint, losses = p->n_roots - p->n_also;
-    int32_t passes = by_root ? losses : 1, cells = 0, code = WN_OK;
+    int32_t passes = by_root ? losses : 1, code = WN_OK;
     if (!WN_ARRAY(&p->pool, p->root_end, passes)) return WN_OOM;
     if (is_backward(p->mode)) p->order.from = p->root, p->order.n_from = losses;
     for (int32_t i = 0; i < passes && code == WN_OK; i++) {
@@ -199,45 +191,38 @@ static int32_t walk_roots(struct wn_program *p)
     for (int64_t i = 0; i < p->order.count; i++) wn__node_ref(p->order.nodes[i]);
     WN_TRY(code);
     WN_TRY(list_forward_effects(p));
-    if (!WN_ARRAY(&p->pool, p->read_cell, p->order.count)) return WN_OOM;
+    int64_t most = p->order.count + 3 * (int64_t)p->n_updates + p->n_roots + p->n_forward_effects;
+    if (!WN_ARRAY(&p->pool, p->named, most)) return WN_OOM;
     for (int64_t i = 0; i < p->order.count; i++) {
         struct wn_node *n = p->order.nodes[i];
         n->local = (int32_t)i;
-        if (n->op != WN_OP_CELL || n->cell->stamp == stamp) continue;
-        n->cell->stamp = stamp;
-        n->cell->local = cells;
-        p->read_cell[cells++] = n->cell;
+        if (n->op == WN_OP_CELL) name_cell(p, n->cell, stamp);
     }
-    p->n_read = cells;
-    for (int32_t i = 0; i < p->n_updates * 3; i++) name_cell(p->update_cell[i], stamp, &cells);
-    for (int32_t i = 0; i < p->n_roots; i++) name_cell(p->assigned[i], stamp, &cells);
-    for (int32_t i = 0; i < p->n_forward_effects; i++) name_cell(p->forward_effect[i].what->cell, stamp, &cells);
-    p->n_named = cells;
+    p->n_read = p->n_named;
+    for (int32_t i = 0; i < p->n_updates * 3; i++) name_cell(p, p->update[i / 3].cell[i % 3], stamp);
+    for (int32_t i = 0; i < p->n_roots; i++) name_cell(p, p->assigned[i], stamp);
+    for (int32_t i = 0; i < p->n_forward_effects; i++) name_cell(p, p->forward_effect[i].what->cell, stamp);
     return WN_OK;
 }
 
 /* Numbers the sets of optimizers' numbers. A cell that a step does not read is not updated either, and how often it
  * was updated before must not change the program of the others. */
-static int32_t number_sets(struct wn_program *p)
+static void number_sets(struct wn_program *p)
 {
-    struct wn__hyper **met;
-    if (!WN_ARRAY(&p->pool, met, p->n_updates) || !WN_ARRAY(&p->pool, p->hyper_set, p->n_updates)) return WN_OOM;
-    for (int32_t i = 0; i < p->n_updates; i++) {
-        int32_t k = p->n_sets;
-        p->hyper_set[i] = -1;
-        if (p->mode == WN_RUN_STEP && p->update_cell[3 * i]->local >= p->n_read) continue;
-        while (k > 0 && met[k - 1] != p->hyper[i]) k--;
-        if (k == 0) met[p->n_sets++] = p->hyper[i];
-        p->hyper_set[i] = k > 0 ? k - 1 : p->n_sets - 1;
+    for (int32_t i = 0, k; i < p->n_updates; i++) {
+        struct wn__program_update *u = &p->update[i];
+        u->set = -1;
+        if (p->mode == WN_RUN_STEP && u->cell[0]->local >= p->n_read) continue;
+        for (k = 0; k < i && (p->update[k].set < 0 || p->update[k].hyper != u->hyper);) k++;
+        u->set = k < i ? p->update[k].set : p->n_sets++;
     }
-    return WN_OK;
 }
 
 /* Returns the gradient of the order's cell i that this program assigns or adds to; NULL: there is none yet, or the
  * program leaves it alone, because a step uses its gradients up. */
 static const struct wn_cell *kept_gradient(const struct wn_program *p, int32_t i)
 {
-    return p->mode == WN_RUN_STEP ? NULL : p->read_cell[i]->grad;
+    return p->mode == WN_RUN_STEP ? NULL : p->named[i]->grad;
 }
 
 /* Returns the slab in which all gradients of the order's cells have their places, in their order and filling it,
@@ -266,7 +251,7 @@ static void key_gradients(struct wn_program *p, struct wn__bytes *b)
     int32_t met = 0;
     for (int32_t i = 0; i < p->n_read; i++) {
         const struct wn_cell *g = kept_gradient(p, i);
-        wn__bytes_int(b, p->read_cell[i]->kind);
+        wn__bytes_int(b, p->named[i]->kind);
         if (g == NULL || g->slab == NULL) {
             wn__bytes_int(b, 0);
             continue;
@@ -290,7 +275,7 @@ static void key_slabs(struct wn_program *p, struct wn__bytes *b)
     int32_t has_any;
     const struct wn__slab *s = cleared_slab(p, &has_any);
     for (int32_t i = 0; i < p->n_read; i++) {
-        wn__bytes_int(b, p->read_cell[i]->kind);
+        wn__bytes_int(b, p->named[i]->kind);
         wn__bytes_int(b, 0);
     }
     if (b->code != WN_OK) return;
@@ -318,11 +303,11 @@ static int32_t write_key(struct wn_program *p)
         if (p->assigned[i] != NULL) wn__bytes_int(b, p->assigned[i]->local);
     }
     for (int32_t i = 0; i < p->n_updates; i++) {
-        wn__bytes_int(b, p->update_op[i]);
+        const struct wn__program_update *u = &p->update[i];
+        wn__bytes_int(b, u->op);
         /* The key says how updates share sets of numbers, and not the numbers. */
-        wn__bytes_int(b, p->hyper_set[i] + 1);
-        for (int32_t k = 0; k < 3; k++)
-            wn__bytes_int(b, p->update_cell[3 * i + k] == NULL ? 0 : p->update_cell[3 * i + k]->local + 1);
+        wn__bytes_int(b, u->set + 1);
+        for (int32_t k = 0; k < 3; k++) wn__bytes_int(b, u->cell[k] == NULL ? 0 : u->cell[k]->local + 1);
     }
     wn__bytes_int(b, p->order.count);
     for (int64_t i = 0; i < p->order.count; i++) wn__encode_node(b, p->order.nodes[i], &regions);
@@ -345,9 +330,9 @@ static int32_t program_prepare(struct wn_program *p, const struct wn__program_re
     WN_TRY(take_roots(p, r));
     WN_TRY(take_updates(p, r));
     WN_TRY(take_clip(p, r->clip));
-    WN_TRY(find_device(p));
     WN_TRY(walk_roots(p));
-    WN_TRY(number_sets(p));
+    WN_TRY(find_device(p));
+    number_sets(p);
     WN_TRY(write_key(p));
     p->ir = wn__cache_find(&p->key, &p->marks, &p->schedule);
     if (p->ir == NULL) p->ir = wn__sequence_ir(&p->key);
@@ -403,9 +388,9 @@ void wn__program_free(void *program)
     unref_nodes(p->order.nodes, p->order.nodes != NULL && p->root_end != NULL ? p->order.count : 0);
     wn__node_unref(p->clip);
     for (int32_t i = 0; p->assigned != NULL && i < p->n_roots; i++) wn__cell_unref(p->assigned[i]);
-    for (int32_t i = 0; i < p->n_updates * 3; i++) wn__cell_unref(p->update_cell[i]);
+    for (int32_t i = 0; i < p->n_updates * 3; i++) wn__cell_unref(p->update[i / 3].cell[i % 3]);
     for (int32_t i = 0; i < p->n_updates; i++)
-        if (p->hyper[i] != NULL && --p->hyper[i]->refs == 0) wn__free(p->hyper[i]);
+        if (--p->update[i].hyper->refs == 0) wn__free(p->update[i].hyper);
     if (p->ir != NULL) {
         unref_nodes(p->bound, p->ir->n_bound);
         unref_nodes(p->scalar, p->ir->n_scalars);
@@ -419,9 +404,7 @@ void wn__program_free(void *program)
     wn__marks_unref(p->marks);
     wn__ir_unref(p->ir);
     wn__free(p->key.data);
-    wn__free(p->trace);
-    wn__free(p->step_seconds);
-    wn__free(p->order.nodes);
+    wn__order_release(&p->order);
     wn__pool_release(&p->pool);
     wn__free(p);
 }

@@ -25,67 +25,69 @@ struct wn__pending_effect {
     const struct wn__forward_effect *what;
 };
 
+/* One update of a step: a wn_update whose handles are resolved. */
+struct wn__program_update {
+    int32_t op;
+    int32_t set;             /* number among the distinct hypers of a program; -1: the step does not read the cell */
+    struct wn_cell *cell[3]; /* the parameter, then the states of the optimizer; NULL: none */
+    struct wn__hyper *hyper;
+};
+
 struct wn_program {
-    struct wn__pool pool; /* of the arrays below whose sizes the request or the IR gives */
-    int32_t target;       /* number of the target that it is planned for; 0: this machine, and only then it can run */
-    int32_t mode;         /* enum of wane.h: run, backward, step or assign */
+    struct wn__pool pool; /* holds the arrays of the request and of the bindings, the trace and the seconds */
+    /* ---- the request. Invariant: each node, cell and hyper is counted, and nothing changes once the program is open,
+     * but for the policy until it is planned, and the roots, which a commit lets go. */
+    int32_t target; /* number of the target that it is planned for; 0: this machine, and only then it can run */
+    int32_t mode;   /* enum of wane.h: run, backward, step or assign */
     int32_t device;
-    int32_t joint; /* 1: all roots are differentiated together; 0: one after the other */
-    int32_t again; /* 1: the backward may be asked for once more, so nothing is spent */
-    int32_t ran;
-    double scale;                  /* d(root)/d(root), the number that the backward begins with */
-    int64_t policy;                /* number of the policy, part of the key */
-    const struct wn__ir *ir;       /* counted */
-    struct wn__marks *marks;       /* counted; only read once there is a schedule, for the cache may have them too */
-    struct wn__schedule *schedule; /* NULL until planned */
-    struct wn__frontier *frontier; /* NULL until asked for; counted */
-    int32_t put_plan;              /* 1: this program put its plan into the cache */
-    int32_t chosen;                /* point of the frontier to plan by, from 1; 0: by the policy's words and marks */
-    struct wn__recipe by_recipe;   /* recipe to plan by instead; without arrays: none */
-    struct wn_node **root;         /* (n_roots) in the order of the request; counted */
+    int32_t joint;           /* 1: all roots are differentiated together; 0: one after the other */
+    int32_t again;           /* 1: the backward may be asked for once more, so nothing is spent */
+    double scale;            /* d(root)/d(root), the number that the backward begins with */
+    int64_t policy;          /* number of the policy, part of the key */
+    struct wn_node **root;   /* (n_roots) in the order of the request; counted */
     int32_t n_roots, n_also; /* roots; of these, at the end, those beside the losses, which nothing differentiates */
-    int32_t *update_op;      /* (n_updates) op of each update */
-    struct wn_cell **update_cell; /* (n_updates, 3) counted */
-    struct wn__hyper **hyper;     /* (n_updates) counted */
-    int32_t *hyper_set; /* (n_updates) number among n_sets distinct hyper; -1: the step does not read the cell */
-    int32_t n_sets;
-    int32_t n_updates;
-    struct wn_node *clip; /* limit of the gradients' norm, a number that is bound at run; NULL: none */
-    struct wn__pending_effect
-        *forward_effect; /* (n_forward_effects) that its forward values have, and it carries out */
+    struct wn__program_update *update; /* (n_updates) counted */
+    int32_t n_updates, n_sets;         /* n_sets: distinct hypers of the updates */
+    struct wn_node *clip;              /* limit of the gradients' norm, a number that is bound at run; NULL: none */
+    struct wn_cell **assigned;         /* of an assignment: (n_roots) the cells that get the values; counted */
+    struct wn__pending_effect *forward_effect; /* (n_forward_effects) of its forward values, which it carries out */
     int32_t n_forward_effects;
-    struct wn_cell **assigned; /* of an assignment: (n_roots) the cells that get the values; counted */
-    /* The bindings, in the order in which the IR numbers its slots. */
-    struct wn__order order;     /* the nodes that the roots reach, counted while the program lives */
-    int32_t *root_end;          /* (passes) nodes in the order after each root */
-    struct wn_cell **read_cell; /* (n_read) cells that the order reads */
-    int32_t n_read, n_named;    /* cells that the order reads; these and those that updates and assignments name */
-    struct wn_node **bound, **scalar, **result; /* (ir->n_bound), (ir->n_scalars), (ir->n_results) counted */
-    struct wn_cell **cell;                      /* (ir->n_cells) counted */
-    struct wn__slab **slab;                     /* (ir->n_slabs) counted; bound when it runs */
+    /* ---- the bindings. Invariant: bound, scalar, result, cell, random and offset have this recording's values in the
+     * order in which the IR numbers its slots; nodes and cells are counted. */
+    struct wn__order order; /* the nodes that the roots reach, counted until the run is committed */
+    int32_t *root_end;      /* (passes) nodes in the order after each root */
+    struct wn_cell **named; /* (n_named) cells that the order reads, n_read, then those that others name */
+    int32_t n_read, n_named;
+    struct wn_node **bound, **scalar, **result; /* (ir->n_bound), (ir->n_scalars), (ir->n_results) */
+    struct wn_cell **cell;                      /* (ir->n_cells) the named ones, then gradients */
+    struct wn__slab **slab;                     /* (ir->n_slabs) NULL until it runs; counted */
     struct wn__numbers *random;                 /* (ir->n_random) */
     int64_t *offset;                            /* (ir->n_offsets) elements along the dim that an op names */
     int32_t *line;                              /* (ir->n) lines of this recording; NULL: those of the IR */
+    /* ---- the plan. Invariant: ir and marks are there once the program is open, and only read once there is a
+     * schedule, for the cache may have them too; each is counted. */
     struct wn__bytes key;
     uint64_t as_new; /* hash of the key, where no gradient has a place yet; else 0 */
+    const struct wn__ir *ir;
+    struct wn__marks *marks;
+    struct wn__schedule *schedule; /* NULL until planned */
+    struct wn__frontier *frontier; /* NULL until asked for */
+    int32_t put_plan;              /* 1: this program put its plan into the cache */
+    int32_t chosen;                /* point of the frontier to plan by, from 1; 0: by the policy's words and marks */
+    struct wn__recipe by_recipe;   /* recipe to plan by instead; without arrays: none */
+    /* ---- the state of the run. Invariant: a run that failed leaves `ran` 0, no fresh cells and no taken results. */
+    int32_t ran;
     /* (n_results) takes the results' buffers, and their nodes stay without a value; NULL: the nodes get them. */
     struct wn__buffer **taken_results;
     int32_t *taken_kind;    /* (n_results) beside taken_results: the kind of the cell that will have each buffer */
     struct wn_cell **fresh; /* (n_fresh) cells that got storage in the run under way; not counted */
     int32_t n_fresh;
     struct wn_measured measured;
-    int32_t *trace;
+    int32_t *trace; /* (n_trace) the instructions that the last run executed, while the trace is on */
     int64_t n_trace;
     double *step_seconds; /* (n of the schedule) seconds of each instruction in the last run, while timing is on */
-    int32_t is_timed;     /* 1: the run under way fills step_seconds */
 };
 
-/* One update of a step: a wn_update whose handles are resolved. */
-struct wn__program_update {
-    int32_t op;
-    struct wn_cell *cell[3]; /* the parameter, then the states of the optimizer; NULL: none */
-    struct wn__hyper *hyper;
-};
 /* A request for a program: a wn_request whose handles are resolved. It counts nothing. */
 struct wn__program_request {
     int32_t mode; /* WN_RUN_ of wane.h */

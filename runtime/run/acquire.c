@@ -1,6 +1,5 @@
 /* Takes everything that a run needs before its first kernel, so that no run fails for memory half way. What was not
  * taken is zero, so wn__acquired_release gives back any part of it. */
-#include "../base/alloc.h"
 #include "run.h"
 #include "watch/watch.h"
 
@@ -105,8 +104,7 @@ static int32_t take_results_of(struct wn__run *r, int32_t kind)
 static int32_t take_results(struct wn__run *r)
 {
     int32_t kinds = r->p->taken_kind == NULL ? 1 : WN_KIND_COUNT;
-    r->result = wn__pool_get(&r->pool, r->p->ir->n_results * (int64_t)sizeof *r->result);
-    if (r->result == NULL) return WN_OOM;
+    if (!WN_ARRAY(&r->pool, r->result, r->p->ir->n_results)) return WN_OOM;
     for (int32_t kind = 0; kind < kinds; kind++) WN_TRY(take_results_of(r, kind));
     return WN_OK;
 }
@@ -115,10 +113,10 @@ static int32_t take_results(struct wn__run *r)
 static int32_t take_room(struct wn__run *r)
 {
     const struct wn__ir *ir = r->p->ir;
-    r->number = wn__pool_get(&r->pool, ir->n_results * (int64_t)sizeof *r->number);
-    r->report = wn__pool_get(&r->pool, r->p->schedule->n_reports * (int64_t)sizeof *r->report);
-    r->in = wn__pool_get(&r->pool, ir->most_in * (int64_t)sizeof *r->in);
-    return r->number == NULL || r->report == NULL || r->in == NULL ? WN_OOM : wn__captured_take(r->p);
+    if (!WN_ARRAY(&r->pool, r->number, ir->n_results) || !WN_ARRAY(&r->pool, r->in, ir->most_in) ||
+        !WN_ARRAY(&r->pool, r->report, r->p->schedule->n_reports))
+        return WN_OOM;
+    return wn__captured_take(r->p);
 }
 
 int32_t wn__acquire(struct wn_program *p, struct wn__run *out)

@@ -32,7 +32,7 @@ struct wn__captured {
 };
 
 struct wn__run;
-/* Starts the kernel of an instruction: one of the next two functions, or a later run's. */
+/* Starts the kernel of an instruction: wn__issue or wn__issue_captured. */
 typedef int32_t wn__issuer(struct wn__run *r, const struct wn__instr *n);
 
 /* A run under way. Invariants: ended <= at; between wn__acquire and wn__acquired_release, every allocation of the

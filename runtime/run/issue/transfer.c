@@ -1,5 +1,4 @@
 /* Transfers of a run, values to the offload buffers and back: see struct wn__transfer in issue.h. */
-#include "../../base/alloc.h"
 #include "../../base/clock.h"
 #include "../../base/warning.h"
 #include "../../plan/recipe/action.h"
@@ -28,8 +27,7 @@ int32_t wn__transfer_take(struct wn__run *r)
     if (s->n_moves == 0) return WN_OK;
     for (int32_t i = 0; i < s->n; i++)
         if (wn__instr_way(&s->instr[i]) >= 0) most[place_of(s, &s->instr[i])]++;
-    t->move = wn__pool_get(&r->pool, s->n_moves * (int64_t)sizeof *t->move);
-    if (t->move == NULL) return WN_OOM;
+    if (!WN_ARRAY(&r->pool, t->move, s->n_moves)) return WN_OOM;
     for (int32_t place = 0; place < WN_PLACE_COUNT; place++) {
         WN_TRY(wn__offload_buffer_fit(r->p->device, place, s->offload_buffer[place], most[place],
                                       &t->offload_buffer[place]));

@@ -54,8 +54,7 @@ static int32_t start_check(struct wn__run *r, void **own)
     if (!r->device->real) return WN_OK;
     struct check *c = *own = wn__pool_get(&r->pool, sizeof *c);
     if (c == NULL) return WN_OOM;
-    c->span = wn__pool_get(&r->pool, (1 + ir->n_slabs + ir->n_results + ir->n_cells) * (int64_t)sizeof *c->span);
-    if (c->span == NULL) return WN_OOM;
+    if (!WN_ARRAY(&r->pool, c->span, ir->n_slabs + ir->n_results + ir->n_cells)) return WN_OOM;
     WN_TRY(r->device->fill(r->device, r->arena, CANARY, arena));
     WN_TRY(add_span(r, c, r->arena, arena));
     for (int32_t k = 0; k < ir->n_slabs; k++) WN_TRY(add_span(r, c, p->slab[k]->data, p->slab[k]->bytes));
@@ -192,11 +191,9 @@ static int32_t start_replay(struct wn__run *r, void **own)
     if (c == NULL) return WN_OOM;
     for (int32_t i = 0; i < ir->n; i++)
         if (s->node_issues[i] > 1 && wn__bytes(&ir->node[i].type) > most) most = wn__bytes(&ir->node[i].type);
-    c->first = wn__pool_get(&r->pool, ir->n * (int64_t)sizeof *c->first);
-    c->issued = wn__pool_get(&r->pool, ir->n);
-    c->value = wn__pool_get(&r->pool, most);
-    c->inexact = wn__pool_get(&r->pool, s->n_values);
-    if (c->first == NULL || c->issued == NULL || c->value == NULL || c->inexact == NULL) return WN_OOM;
+    if (!WN_ARRAY(&r->pool, c->first, ir->n) || !WN_ARRAY(&r->pool, c->issued, ir->n) ||
+        !WN_ARRAY(&r->pool, c->value, most) || !WN_ARRAY(&r->pool, c->inexact, s->n_values))
+        return WN_OOM;
     find_inexact(c, r->p);
     return WN_OK;
 }

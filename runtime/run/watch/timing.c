@@ -1,6 +1,5 @@
 /* Watches of the order and the seconds of instructions: the trace, the wait after every kernel, and the timing. */
 #include <string.h>
-#include "../../base/alloc.h"
 #include "watch.h"
 
 int32_t wn__trace_on, wn__sync_on, wn__timing_on;
@@ -10,9 +9,9 @@ static int32_t start_trace(struct wn__run *r, void **own)
 {
     struct wn_program *p = r->p;
     p->n_trace = 0;
-    if (p->trace == NULL) p->trace = wn__alloc((p->schedule->n + 1) * (int64_t)sizeof *p->trace);
+    if (p->trace == NULL && !WN_ARRAY(&p->pool, p->trace, p->schedule->n)) return WN_OOM;
     *own = p->trace;
-    return p->trace == NULL ? WN_OOM : WN_OK;
+    return WN_OK;
 }
 
 static int32_t note_instr(struct wn__run *r, void *trace, const struct wn__instr *n)
@@ -40,8 +39,7 @@ static int32_t start_timing(struct wn__run *r, void **own)
 {
     struct wn_program *p = r->p;
     int32_t n = p->schedule->n;
-    if (p->step_seconds == NULL) p->step_seconds = wn__alloc((n + 1) * (int64_t)sizeof *p->step_seconds);
-    if (p->step_seconds == NULL) return WN_OOM;
+    if (p->step_seconds == NULL && !WN_ARRAY(&p->pool, p->step_seconds, n)) return WN_OOM;
     memset(p->step_seconds, 0, (size_t)n * sizeof *p->step_seconds);
     WN_TRY(r->device->timer_open(r->device, n, p->step_seconds));
     *own = p->step_seconds;
