@@ -142,7 +142,7 @@ static inline int64_t wn__next_row(int64_t row_bytes)
             T *to_ = (STREAMS) ? block_ : (OUT) + at_;                                                                 \
             _Pragma("omp simd") for (int64_t i = at_; i < stop_; i++) to_[i - at_] = (EXPR);                           \
             int64_t bytes_ = (stop_ - at_) * (int64_t)sizeof(T);                                                       \
-            const char *next_ = (const char *)((uintptr_t)(read_ + at_) + (uintptr_t)ahead_);                          \
+            const char *next_ = (const char *)((uintptr_t)read_ + (uintptr_t)at_ * sizeof(T) + (uintptr_t)ahead_);     \
             if ((STREAMS) && read_ && ahead_ > WN_FETCH_NEAR)                                                          \
                 wn__stream_fetching_far((OUT) + at_, block_, bytes_, next_);                                           \
             else if ((STREAMS) && read_) wn__stream_fetching((OUT) + at_, block_, bytes_, next_);                      \
