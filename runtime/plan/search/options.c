@@ -25,7 +25,7 @@ struct list {
 /* Adds a copy of n kept nodes with their cost. */
 static void put(struct list *l, const int32_t *keep, int32_t n, const struct wn__subgraph_cost *cost)
 {
-    int32_t *copy;
+    int32_t *copy = NULL;
     WN_KEEP(l->code, wn__grow(&l->option, &l->capacity, l->n + 1, sizeof *l->option));
     WN_KEEP(l->code, WN_ARRAY(l->pool, copy, n) ? WN_OK : WN_OOM);
     if (l->code != WN_OK) return;
