@@ -352,8 +352,6 @@ WN_API int32_t wn_decide(int32_t program, int32_t i, int32_t decision);
 WN_API int32_t wn_allow(int32_t program, int32_t decision);
 /* Returns why an action cannot be done with residual i, in words that follow "it"; "" when it can. */
 WN_API const char *wn_action_reason(int32_t program, int32_t i, int32_t decision);
-/* Returns the name of an action, "compress:bf16"; "" when the decision is no action. */
-WN_API const char *wn_action_name(int32_t decision);
 /* Returns 1 when what an action gives back may differ from what it took; 0 for the same bits, or no action. */
 WN_API int32_t wn_action_lossy(int32_t decision);
 /* Puts a forward node into region `unit`, from 1 (0: none), as if it had been recorded inside one. */

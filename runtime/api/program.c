@@ -175,12 +175,6 @@ const char *wn_action_reason(int32_t program, int32_t i, int32_t decision)
     return why == NULL ? "" : why;
 }
 
-const char *wn_action_name(int32_t decision)
-{
-    const char *name = wn__action_name(decision);
-    return name == NULL ? "" : name;
-}
-
 int32_t wn_action_lossy(int32_t decision)
 {
     return wn__action_is_lossy(decision);

@@ -91,12 +91,12 @@ static int32_t shape_uniform(struct wn_desc *d)
     return wn__fail(WN_VALUE, "uniform: from %g to %g given, expected two finite numbers, the lower first", low, high);
 }
 
-static void cost_uniform(const struct wn_desc *d, struct wn_cost *cost)
+static void cost_random(const struct wn_desc *d, struct wn_cost *cost)
 {
-    wn__cost_per_output(d, UNIFORM_FLOPS, cost);
+    wn__cost_per_output(d, d->op == WN_OP_NORMAL ? NORMAL_FLOPS : UNIFORM_FLOPS, cost);
 }
 
-const struct wn__rules wn__rules_uniform = {shape_uniform, cost_uniform, NULL};
+const struct wn__rules wn__rules_uniform = {shape_uniform, cost_random, NULL};
 
 /* ---- normal ---------------------------------------------------------------------------------------- */
 static int32_t shape_normal(struct wn_desc *d)
@@ -108,12 +108,7 @@ static int32_t shape_normal(struct wn_desc *d)
     return wn__fail(WN_VALUE, "normal: mean %g and std %g given, expected finite numbers and std >= 0", mean, std);
 }
 
-static void cost_normal(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_output(d, NORMAL_FLOPS, cost);
-}
-
-const struct wn__rules wn__rules_normal = {shape_normal, cost_normal, NULL};
+const struct wn__rules wn__rules_normal = {shape_normal, cost_random, NULL};
 
 /* ---- randint --------------------------------------------------------------------------------------- */
 static int32_t shape_randint(struct wn_desc *d)
@@ -131,4 +126,4 @@ static int32_t shape_randint(struct wn_desc *d)
                     high);
 }
 
-const struct wn__rules wn__rules_randint = {shape_randint, cost_uniform, NULL};
+const struct wn__rules wn__rules_randint = {shape_randint, cost_random, NULL};

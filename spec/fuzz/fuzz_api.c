@@ -230,7 +230,6 @@ static void look(struct bytes *b)
     wn_recipe(h);
     wn_cost_key(h, i);
     wn_cost_key_step(h, i);
-    wn_action_name(i);
     wn_action_lossy(i);
     wn_line_text(i);
     wn_program_cell_name(h, i);

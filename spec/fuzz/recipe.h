@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "bytes.h"
+#include "plan/recipe/action.h"
 #include "wane_inspect.h"
 
 enum { RECIPE_STEPS = 4096, RECIPE_KEEPS = 1 << 16 };
@@ -15,10 +16,10 @@ struct recipe {
 
 static int32_t recipe_word(const char *at, int32_t length)
 {
-    for (int32_t k = 0; k < WN_DECISION_COUNT; k++)
-        if (length > 0 && (int32_t)strlen(wn_action_name(k)) == length &&
-            strncmp(wn_action_name(k), at, (size_t)length) == 0)
-            return k;
+    for (int32_t k = 0; k < WN_DECISION_COUNT; k++) {
+        const char *name = wn__action_name(k);
+        if (name != NULL && (int32_t)strlen(name) == length && strncmp(name, at, (size_t)length) == 0) return k;
+    }
     return 0;
 }
 

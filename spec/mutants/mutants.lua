@@ -387,9 +387,9 @@ return {
     },
     {
         name = 'a fused update is not asked about its operand',
-        file = 'runtime/plan/ir/ir.h',
-        old = 'return ir->node[node].phase == WN_PHASE_BACKWARD || ir->node[node].op == WN_OP_PRODUCT_UPDATE;',
-        new = 'return ir->node[node].phase == WN_PHASE_BACKWARD;',
+        file = 'runtime/plan/ir/blocks.c',
+        old = 'if (ir->node[i].phase != WN_PHASE_BACKWARD && ir->node[i].op != WN_OP_PRODUCT_UPDATE) continue;',
+        new = 'if (ir->node[i].phase != WN_PHASE_BACKWARD) continue;',
         spec = 'spec/rewrite_spec.lua',
         filter = 'residual',
     },

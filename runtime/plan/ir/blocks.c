@@ -105,11 +105,11 @@ int32_t wn__ir_reads_sign(const struct wn__ir *ir, int32_t node, int32_t k)
     return 1;
 }
 
-/* Marks and lists the forward values that backward nodes read. */
+/* Marks and lists the forward values that backward nodes read, or an update that computes the product of a gradient. */
 static int32_t find_residuals(struct wn__ir *ir)
 {
     for (int32_t i = 0; i < ir->n; i++) {
-        if (!wn__ir_is_backward(ir, i)) continue;
+        if (ir->node[i].phase != WN_PHASE_BACKWARD && ir->node[i].op != WN_OP_PRODUCT_UPDATE) continue;
         for (int32_t k = 0; k < ir->node[i].n_in; k++) {
             struct wn__ir_node *v = &ir->node[wn__ir_storage(ir, wn__ir_in(ir, i, k))];
             if (!wn__ir_node_is_forward(v) || v->is_reissued) continue;

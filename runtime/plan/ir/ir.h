@@ -89,12 +89,6 @@ static inline int32_t wn__ir_is_forward(const struct wn__ir *ir, int32_t node)
 {
     return wn__ir_node_is_forward(&ir->node[node]);
 }
-/* Returns whether what the node reads of the forward is a residual: backward nodes, and an update whose kernel computes
- * the gradient's product too. */
-static inline int32_t wn__ir_is_backward(const struct wn__ir *ir, int32_t node)
-{
-    return ir->node[node].phase == WN_PHASE_BACKWARD || ir->node[node].op == WN_OP_PRODUCT_UPDATE;
-}
 /* Returns whether the node is an effect that hangs on a forward value. These are the first of the effects, in the order
  * of recording. */
 static inline int32_t wn__is_forward_effect(const struct wn__ir *ir, int32_t node)
