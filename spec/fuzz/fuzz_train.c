@@ -186,6 +186,7 @@ static void fault_in_run(struct net *w, const struct training *t, struct variant
     clear(&got);
     put_results(&got, p);
     put_state(&got, w);
+    update_after(w, t, &got);
     if (!v->lossy && w->device != META) compare(&wanted, &got, "bits after a run that failed");
 }
 
