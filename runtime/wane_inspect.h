@@ -75,6 +75,9 @@ WN_API int32_t wn_sequence_enter(int32_t sequence);
 /* Takes it that a program has run, in a planned sequence: its gradients exist and its states have values. Status:
  * WN_UNSUPPORTED when it reads what an earlier program of the sequence computes. */
 WN_API int32_t wn_sequence_add(int32_t program);
+/* Begins the planned sequence under way once more, with the gradients that its programs leave, where the step would be
+ * another with them. Returns 1 if it did: programs are then added from the first one on; 0 if not; -(status). */
+WN_API int32_t wn_sequence_repeat(void);
 /* Puts back the states and gradients that the programs of an UNDONE sequence wrote. Status: WN_VALUE while it is under
  * way. */
 WN_API int32_t wn_sequence_undo(int32_t sequence);

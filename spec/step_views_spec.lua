@@ -16,10 +16,17 @@ if helper.is_long then
     for seed = 1, 20 do SEEDS[seed] = seed end
 end
 
--- Opens every run point of fn by itself, in the state that those before it leave. Returns the planned programs.
+-- Opens every run point of fn by itself, in the state that those before it leave, in a step that begins with the
+-- gradients which it leaves. Returns the planned programs.
 local function alone(fn)
     local list = {}
-    program.planning(fn, function(request)
+    program.planning(function()
+        fn()
+        if C.wn_sequence_repeat() == 1 then
+            list = {}
+            fn()
+        end
+    end, function(request)
         local p = program.open(request)
         binding.check(C.wn_sequence_add(p.handle))
         list[#list + 1] = p

@@ -1,4 +1,5 @@
-/* The API of sequences: the run points of one step of a script, planned or run (program/sequence.h). */
+/* The API of sequences: the run points of one step of a script, planned or run (program/sequence.h), and of the account
+ * of what each holds beside the others. */
 #include "api.h"
 #include "../program/sequence.h"
 #include "../run/run.h"
@@ -24,14 +25,26 @@ int32_t wn_sequence_enter(int32_t sequence)
     return WN_OK;
 }
 
+static int32_t need_planned(void)
+{
+    if (wn__sequence_is_planned()) return WN_OK;
+    return wn__fail(WN_VALUE, "sequence: none is being planned; enter one before its programs are opened");
+}
+
 int32_t wn_sequence_add(int32_t program)
 {
     WN_TRY(wn__enter());
     struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
     if (p == NULL) return WN_VALUE;
-    if (!wn__sequence_is_planned())
-        return wn__fail(WN_VALUE, "sequence: none is being planned; enter one before its programs are opened");
+    WN_TRY(need_planned());
     return wn__sequence_add(p);
+}
+
+int32_t wn_sequence_repeat(void)
+{
+    int32_t code = wn__enter();
+    if (code == WN_OK) code = need_planned();
+    return code == WN_OK ? wn__sequence_repeat() : -code;
 }
 
 int32_t wn_sequence_undo(int32_t sequence)

@@ -11,6 +11,9 @@ struct place {             /* Where a cell's gradient is. */
     int32_t allocated;
 };
 
+/* Names what a step does first with a gradient. */
+enum first { UNUSED, DROPPED, COMPUTED };
+
 struct noted {            /* A cell of a sequence. */
     struct wn_cell *cell; /* counted */
     struct place start;   /* when it was noted */
@@ -18,6 +21,7 @@ struct noted {            /* A cell of a sequence. */
     int32_t hides;   /* 1: a gradient that exists for real; a planned sequence sees that its slab keeps its memory */
     int32_t made;    /* number of the program, from 1, that gives a state its first value; 0: none */
     int32_t exists;  /* 1: the gradient exists where the sequence is */
+    int32_t first;   /* enum first */
     int64_t version; /* of `saved` */
     void *saved;     /* copy of the value that the cell had before it was written; NULL: none */
 };
@@ -48,11 +52,13 @@ struct wn__sequence {
     struct nodes done;   /* whose effects the programs of a sequence that is undone have carried out */
     struct assembled *assembled;
     int64_t n, capacity, n_changes, change_capacity, n_assembled, assembled_capacity;
+    int64_t number; /* among all sequences, and the times that they began */
     int32_t n_programs;
     int32_t at; /* number of the program, from 0, before which a planned sequence is when it is entered */
 };
 
 static struct wn__sequence *now;
+static int64_t n_begun;
 
 struct wn__sequence *wn__sequence_now(void)
 {
@@ -67,7 +73,7 @@ int32_t wn__sequence_is_planned(void)
 struct wn__sequence *wn__sequence_new(int32_t mode)
 {
     struct wn__sequence *s = wn__alloc(sizeof *s);
-    if (s != NULL) *s = (struct wn__sequence){.mode = mode, .at = INT32_MAX};
+    if (s != NULL) *s = (struct wn__sequence){.mode = mode, .number = ++n_begun, .at = INT32_MAX};
     return s;
 }
 
@@ -239,6 +245,7 @@ static int32_t set_allocated(struct wn_cell *g, int32_t allocated)
 int32_t wn__sequence_drop(struct wn_cell *c)
 {
     struct noted *e;
+    c->cleared = now->number;
     if (c->grad == NULL || !c->grad->allocated) return WN_OK;
     WN_TRY(note(c->grad, &e));
     if (now->mode == WN_SEQUENCE_UNDONE) WN_TRY(save(e));
@@ -355,8 +362,32 @@ int32_t wn__sequence_add(struct wn_program *p)
     }
     if (now->mode == WN_SEQUENCE_PLANNED) WN_TRY(wn__program_bind_slabs(p));
     now->n_programs++;
-    for (int32_t i = p->n_named; i < p->ir->n_cells; i++) WN_TRY(set_allocated(p->cell[i], 1));
+    for (int32_t i = p->n_named; i < p->ir->n_cells; i++) {
+        const struct wn_cell *of = p->cell[p->ir->cell[i].gradient_of]; /* as all cells behind the named ones */
+        e = &now->cell[p->cell[i]->noted - 1];
+        if (e->first == UNUSED) e->first = of->cleared == now->number ? DROPPED : COMPUTED;
+        WN_TRY(set_allocated(p->cell[i], 1));
+    }
     return WN_OK;
+}
+
+int32_t wn__sequence_repeat(void)
+{
+    int32_t is_other = 0;
+    for (int64_t i = 0; i < now->n; i++)
+        is_other |= now->cell[i].first == COMPUTED && now->cell[i].cell->allocated != now->cell[i].start.allocated;
+    if (!is_other) return 0;
+    for (int64_t i = 0; i < now->n; i++) {
+        struct noted *e = &now->cell[i];
+        put_place(&e->start, &(struct place){e->cell->slab, e->cell->slab_offset, e->cell->allocated});
+        e->made = 0;
+        e->first = UNUSED;
+    }
+    while (now->n_changes > 0) wn__slab_unref(now->change[--now->n_changes].to.slab);
+    now->n_programs = 0;
+    now->number = ++n_begun;
+    look(now);
+    return 1;
 }
 
 int32_t wn__sequence_save(const struct wn_program *p)

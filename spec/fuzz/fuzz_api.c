@@ -281,7 +281,7 @@ static void sequence(struct bytes *b)
 {
     struct wn_part part[ARRAY];
     int32_t programs[ARRAY], n = list(b, programs);
-    switch (take(b) % 8) {
+    switch (take(b) % 9) {
     case 0: wn_sequence_enter(keep(wn_sequence(take(b) % 4))); break;
     case 1: wn_sequence_enter(pick(b)); break;
     case 2: wn_sequence_enter(-1); break;
@@ -289,6 +289,7 @@ static void sequence(struct bytes *b)
     case 4: wn_decide_by(pick(b), take(b) % 4); break;
     case 5: wn_sequence_undo(pick(b)); break;
     case 6: wn_sequence_seek(pick(b), take(b) % 4 - 1); break;
+    case 7: wn_sequence_repeat(); break;
     default: wn_parts(n, programs, part); break;
     }
 }

@@ -371,6 +371,9 @@ local notes = {} -- of the last planning
 -- @param place line of the script
 -- @param message for plan:explain()
 function program.note(place, message)
+    for _, note in ipairs(notes) do
+        if note.place == place and note.message == message then return end -- the function is recorded once more
+    end
     if capture then notes[#notes + 1] = { place = place, message = message } end
 end
 

@@ -85,23 +85,38 @@ local function fold(points, ref)
     return parts
 end
 
---- Opens the programs that a function would run. Nothing runs; gradients and states are as before when it returns.
+--- Opens the programs that a function would run. Nothing runs; gradients and states are as before when it returns. A
+-- step that trains, and leaves gradients which the next one neither drops nor began without, is recorded once more: the
+-- parts are those of every later step.
 -- @param fn function() that records a step
 -- @param what opens messages
 -- @param prepare function(request) -> the request to open, with a policy or a target
 -- @return list of parts in the order in which they would first run
 function sequence.plan(fn, what, prepare)
     sequence.need_function(fn, what)
-    local points, since = { ref = binding.Ref(binding.id(C.wn_sequence(C.WN_SEQUENCE_PLANNED))) }, C.wn_serial()
+    local points, since = { ref = binding.Ref(binding.id(C.wn_sequence(C.WN_SEQUENCE_PLANNED))) }, nil
+    local trains = false
     local function add(request)
         request.since = since
+        trains = trains or request.mode == 'step' or request.mode == 'update'
         local p = program.open(prepare(request))
         points[#points + 1] = { program = p, request = p.request }
         check(C.wn_sequence_add(p.handle))
     end
-    local ok, why = errors.pcall(program.capture, points.ref, function()
+    local function record()
+        since = C.wn_serial()
         local result = fn()
         if #points == 0 then add(request_for(result, what)) end
+    end
+    local ok, why = errors.pcall(program.capture, points.ref, function()
+        record()
+        if trains and binding.id(C.wn_sequence_repeat()) == 1 then
+            for i = #points, 1, -1 do
+                points[i].program:close()
+                points[i] = nil
+            end
+            record()
+        end
         program.account(points)
     end, add)
     if ok then return fold(points, points.ref) end
