@@ -25,7 +25,7 @@ struct wn_buffers {
     void *out;              /* the result; NULL for an effect */
     const void *const *in;  /* (n_in) the inputs */
     void *const *cell;      /* (at most 3) the cells that an effect writes */
-    void *workspace;        /* NULL where the op needs none */
+    void *workspace;        /* of no bytes where the op needs none */
     struct wn_made *made;   /* NULL: the kernel computes by itself */
     uint64_t seed, counter; /* of an op with the flag RANDOM */
 

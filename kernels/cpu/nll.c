@@ -31,7 +31,6 @@ static double loss_of(double sum, double divisor)
 double wn__cpu_loss(const double *term, int64_t n, double divisor)
 {
     double part[WN_LOSS_PARTS];
-    if (n == 0) return loss_of(0, divisor); /* without rows there is no workspace */
     for (int64_t c = 0; c < wn__loss_parts(n); c++)
         part[c] = wn__row_sum_f64(term + part_start(n, c), part_start(n, c + 1) - part_start(n, c));
     return loss_of(join_parts(part, n), divisor);

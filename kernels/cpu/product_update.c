@@ -234,10 +234,10 @@ static int32_t product_update(const struct wn_desc *d, const struct wn_buffers *
     if (w.m == 0 || w.n == 0) return WN_OK;
     int64_t nr = w.kernel->nr, mr = w.kernel->mr, micropanels = (w.n + nr - 1) / nr, groups = (w.n + mr - 1) / mr;
     if (d->out.layout == WN_PANEL48) {
-        wn__parallel_for(w.k > 0 ? groups : 0, WN_CPU_GRAIN / (w.k * mr + 1) + 1, pack_groups, &w);
+        wn__parallel_for(groups, WN_CPU_GRAIN / (w.k * mr + 1) + 1, pack_groups, &w);
         wn__parallel_for(w.m / WN_PANEL_UNIT * groups, WN_CPU_GRAIN / (WN_PANEL_UNIT * mr), run_panels, &w);
     } else {
-        wn__parallel_for(w.k > 0 ? micropanels : 0, WN_CPU_GRAIN / (w.k * nr + 1) + 1, pack_micropanels, &w);
+        wn__parallel_for(micropanels, WN_CPU_GRAIN / (w.k * nr + 1) + 1, pack_micropanels, &w);
         wn__parallel_for((w.m + mr - 1) / mr, WN_CPU_GRAIN / (w.n * mr) + 1, run_rows, &w);
     }
     return WN_OK;

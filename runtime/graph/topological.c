@@ -193,7 +193,7 @@ static int32_t order_ends(const struct wn_node *n)
 }
 
 /* Sorts by record order the nodes that the order takes in with their inputs, behind those that it takes in without.
- * What one step records has places close to each other: each node goes to its own, which takes no comparison. */
+ * Nodes of one step have places close to each other, so each goes to its own, without a comparison. */
 static int32_t order_sort(struct wn_node **nodes, int64_t n)
 {
     int64_t low = INT64_MAX, high = 0, k = 0;

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "../base/alloc.h"
 
-struct place {             /* Where a cell's gradient is. */
+struct place {             /* Says where a cell's gradient is. */
     struct wn__slab *slab; /* counted; NULL: nowhere yet */
     int64_t offset;        /* bytes from the start of the slab */
     int32_t allocated;

@@ -15,8 +15,8 @@
  * A capture or a launch that fails leaves the schedule without graphs, with a warning: its kernels are launched one by
  * one then, with the same numbers.
  *
- * What is kept between runs hangs on the schedule, so that it goes with the plan. A set of addresses has a graph for
- * each segment:
+ * The schedule holds the graphs between runs, so that they go with the plan. A set of addresses has a graph for each
+ * segment:
  *
  *   schedule -> segment 0 | segment 1 | segment 2      the offsets of the last run
  *               graph     | graph     | graph          of set of addresses 0

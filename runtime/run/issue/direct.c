@@ -52,7 +52,8 @@ static void point_at_scalars(const struct wn__run *r, const struct wn__instr *n,
     if (n->report >= 0) buffers->report = (uint64_t *)(scalars + wn__report_at(ir, n->report));
 }
 
-/* Returns the address that a kernel is given for a value: NULL, of no bytes, is none that memcpy takes. */
+/* Returns the address that a kernel is given for a value or a workspace. NULL, of no bytes, is none that memcpy takes,
+ * or that a kernel may add 0 to. */
 static void *given(void *address)
 {
     static _Alignas(256) char none[256];
@@ -73,7 +74,7 @@ int32_t wn__issue(struct wn__run *r, const struct wn__instr *n)
     for (int32_t k = 0; k < 3; k++)
         if (n->cell[k] >= 0) cell[k] = given(wn__allocation_address(r, &p->schedule->allocation[n->cell[k]]));
     if (n->out >= 0) buffers.out = given(wn__value_address(r, n->out));
-    if (n->work_bytes > 0) buffers.workspace = wn__work_address(r, n);
+    buffers.workspace = given(n->work_bytes > 0 ? wn__work_address(r, n) : NULL);
     if (n->what == WN_DO_RUN && q->random >= 0) {
         buffers.seed = p->random[q->random].seed;
         buffers.counter = p->random[q->random].counter;
