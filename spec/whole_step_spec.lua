@@ -107,68 +107,6 @@ describe('the bytes of a step', function()
         end
     end
 
-    -- Steps of two models whose gradients one optimizer or the other leaves for the next step, and two that leave none.
-    local CARRYING = {
-        ['losses that cross'] = function(a, b, x, first, second)
-            second:zero_grad()
-            b(a(x)):mean():add(b(x):mean()):backward()
-            second:step()
-            first:zero_grad()
-            b(a(x)):mean():backward()
-            first:step()
-        end,
-        ['one is never cleared'] = function(a, b, x, first, second)
-            first:zero_grad()
-            b(a(x)):mean():backward()
-            first:step()
-            second:step()
-        end,
-        ['cleared late'] = function(a, b, x, first, second)
-            b(a(x)):mean():backward()
-            first:zero_grad()
-            second:step()
-            a(x):mean():backward()
-            first:step()
-        end,
-        ['cleared at the end'] = function(a, b, x, first, second)
-            b(a(x)):mean():backward()
-            first:step()
-            second:step()
-            first:zero_grad()
-            second:zero_grad()
-        end,
-        ['cleared before each backward'] = function(a, b, x, first, second)
-            for _, opt in ipairs { first, second } do
-                first:zero_grad()
-                second:zero_grad()
-                b(a(x)):mean():backward()
-                opt:step()
-            end
-        end,
-    }
-
-    for name, run in pairs(CARRYING) do
-        it('are those of every later step before the first one: ' .. name, function()
-            for k, make in ipairs { optim.SGD, optim.AdamW } do
-                wane.memory.trim()
-                local foreign = wane.memory().allocated
-                local a, b, x = nn.MLP(8 * k, 40), nn.MLP(8 * k, 24), wane.eval(wane.randn(64, 8 * k))
-                local first, second = make(a:parameters(), { lr = 1e-3 }), optim.SGD(b:parameters(), { lr = 1e-3 })
-                local function own() return run(a, b, x, first, second) end
-                local before, least = wane.plan(own), wane.min_budget(own)
-                for _, q in pairs(a:parameters()) do assert.is_nil(q.grad) end
-                for _ = 1, 2 do own() end
-                local m, after = wane.measure(own, { optimizer = first, steps = 2 }), wane.plan(own)
-                assert.is_true(m.exact, tostring(m))
-                assert.same({ after.peak, after.reserved, wane.min_budget(own) },
-                    { before.peak, before.reserved, least })
-                assert.same({ m.peak, m.reserved }, { before.peak, before.reserved })
-                assert.equal(before.peak, held_by(own, foreign), name)
-                check_views(before, name)
-            end
-        end)
-    end
-
     it('hold a batch that the step makes, and a value that it reads in between', function()
         local model = nn.Sequential { nn.Linear(20, 40), nn.ReLU(), nn.Linear(40, 5) }
         local opt = optim.AdamW(model:parameters())

@@ -94,7 +94,7 @@ struct wn_cell {
     const char *name;          /* interned; NULL: none */
     int64_t stamp;             /* of the last pass that met the cell */
     int32_t local;             /* number in the program that is opened */
-    int64_t cleared;           /* number of the last planned sequence that dropped its gradient */
+    int64_t cleared;           /* number of the last sequence that dropped its gradient before any program */
     int32_t noted;             /* number, from 1, in the sequence under way (program/sequence.h); 0: it is not in it */
 };
 

@@ -11,8 +11,8 @@ struct place {             /* Says where a cell's gradient is. */
     int32_t allocated;
 };
 
-/* Names what a step does first with a gradient. */
-enum first { UNUSED, DROPPED, COMPUTED };
+/* Names what a step does with a gradient that it computes: it drops it before all programs, or has it beside one. */
+enum first { UNUSED, DROPPED, CARRIED };
 
 struct noted {            /* A cell of a sequence. */
     struct wn_cell *cell; /* counted */
@@ -245,7 +245,7 @@ static int32_t set_allocated(struct wn_cell *g, int32_t allocated)
 int32_t wn__sequence_drop(struct wn_cell *c)
 {
     struct noted *e;
-    c->cleared = now->number;
+    if (now->n_programs == 0) c->cleared = now->number;
     if (c->grad == NULL || !c->grad->allocated) return WN_OK;
     WN_TRY(note(c->grad, &e));
     if (now->mode == WN_SEQUENCE_UNDONE) WN_TRY(save(e));
@@ -365,7 +365,7 @@ int32_t wn__sequence_add(struct wn_program *p)
     for (int32_t i = p->n_named; i < p->ir->n_cells; i++) {
         const struct wn_cell *of = p->cell[p->ir->cell[i].gradient_of]; /* as all cells behind the named ones */
         e = &now->cell[p->cell[i]->noted - 1];
-        if (e->first == UNUSED) e->first = of->cleared == now->number ? DROPPED : COMPUTED;
+        if (e->first == UNUSED) e->first = of->cleared == now->number ? DROPPED : CARRIED;
         WN_TRY(set_allocated(p->cell[i], 1));
     }
     return WN_OK;
@@ -375,7 +375,7 @@ int32_t wn__sequence_repeat(void)
 {
     int32_t is_other = 0;
     for (int64_t i = 0; i < now->n; i++)
-        is_other |= now->cell[i].first == COMPUTED && now->cell[i].cell->allocated != now->cell[i].start.allocated;
+        is_other |= now->cell[i].first == CARRIED && now->cell[i].cell->allocated != now->cell[i].start.allocated;
     if (!is_other) return 0;
     for (int64_t i = 0; i < now->n; i++) {
         struct noted *e = &now->cell[i];

@@ -28,8 +28,8 @@ int32_t wn__sequence_drop(struct wn_cell *c);
  * computes, for then its real run reads a held value. */
 int32_t wn__sequence_add(struct wn_program *p);
 /* Begins the planned sequence under way once more, with the gradients that it leaves, where its step would be another
- * then: where it computes a gradient that it has not dropped, and that exists now and did not when it began, or the
- * other way. States that had no value have none again. Returns 1 if it did. Cannot fail. */
+ * then: where it computes a gradient that it does not drop before its first program, and that exists now and did not
+ * when it began, or the other way. States that had no value have none again. Returns 1 if it did. Cannot fail. */
 int32_t wn__sequence_repeat(void);
 /* Copies the states that a program is about to write, of a sequence that is undone later. All of them have a value. */
 int32_t wn__sequence_save(const struct wn_program *p);
