@@ -66,8 +66,8 @@ return {
     {
         name = 'images: zeros come on the other side',
         file = 'lua/wane/tensor/resize.lua',
-        old = 'at.i[0], at.i[1], at.i[2] = d, before, typed(t)._dims[d + 1] + before + behind',
-        new = 'at.i[0], at.i[1], at.i[2] = d, behind, typed(t)._dims[d + 1] + before + behind',
+        old = 'op.attrs(d, before, typed(t)._dims[d + 1] + before + behind)',
+        new = 'op.attrs(d, behind, typed(t)._dims[d + 1] + before + behind)',
         spec = 'spec/image_spec.lua',
     },
     {

@@ -167,9 +167,7 @@ local function attend_tiled(self, y, b, t)
         local both = rotate(to(cut(y, 2, 0, turned * hd), b, t, turned, hd), pair, hd)
         y = shape.cat({ to(both, b, t, turned * hd), cut(y, 2, turned * hd, kv * hd) }, -1)
     end
-    local at = op.attrs()
-    at.n = 3
-    at.i[0], at.i[1], at.i[2] = heads, kv, self.causal and 1 or 0
+    local at = op.attrs(heads, kv, self.causal and 1 or 0)
     at.f[0], at.f[1] = self.training and self.p or 0, self.factor
     return (op.unary(ATTENTION, y, at))
 end

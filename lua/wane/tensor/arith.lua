@@ -304,14 +304,9 @@ local MATMUL_OPTIONS = { 'transpose_a', 'transpose_b' }
 function methods.matmul(a, b, opts)
     tensor.need_self(a, 'matmul')
     if getmetatable(b) ~= Tensor then op.bad_operand(id.matmul, b, 2) end
-    local at = op.attrs()
-    at.n = 2
-    if opts ~= nil then
-        errors.check_options(opts, MATMUL_OPTIONS, 'matmul')
-        at.i[0] = opts.transpose_a and 1 or 0
-        at.i[1] = opts.transpose_b and 1 or 0
-    end
-    return (binary(id.matmul, a, b, at))
+    if opts == nil then return (binary(id.matmul, a, b, op.attrs(0, 0))) end
+    errors.check_options(opts, MATMUL_OPTIONS, 'matmul')
+    return (binary(id.matmul, a, b, op.attrs(opts.transpose_a and 1 or 0, opts.transpose_b and 1 or 0)))
 end
 
 local MATMUL, LINEAR = id.matmul, id.linear
@@ -322,10 +317,7 @@ local MATMUL, LINEAR = id.matmul, id.linear
 -- @param w tensor (N, K)
 -- @return tensor (..., N)
 function arith.matmul_nt(x, w)
-    local at = op.attrs()
-    at.n = 2
-    at.i[1] = 1
-    return (binary(MATMUL, x, w, at))
+    return (binary(MATMUL, x, w, op.attrs(0, 1)))
 end
 
 --- Returns x w^T + b, in one node and with one rounding.
@@ -349,12 +341,7 @@ local function reduce_attrs(t, name, dim, opts)
     local keepdim = opts ~= nil and errors.check_options(opts, REDUCE_OPTIONS, name).keepdim
     local list = {}
     if type(dim) == 'table' and getmetatable(dim) == nil then
-        local seen = {}
-        for k = 1, errors.list(dim, name, 'dims', 0, REDUCE_OPTIONS) do
-            list[k] = op.dim(t, dim[k], name)
-            if seen[list[k]] then raise(nil, 'shape', '%s: dim %d is listed twice', name, dim[k]) end
-            seen[list[k]] = true
-        end
+        list = op.dims(t, dim, errors.list(dim, name, 'dims', 0, REDUCE_OPTIONS), name)
         table.sort(list)
     elseif dim ~= nil then
         list[1] = op.dim(t, dim, name)
@@ -444,11 +431,7 @@ function methods.argmax(a, dim)
         a = methods.reshape(a, -1)
         dim = 1
     end
-    local d = op.dim(a, dim, 'argmax')
-    local at = op.attrs()
-    at.n = 1
-    at.i[0] = d
-    return (unary(id.argmax, a, at))
+    return (unary(id.argmax, a, op.attrs(op.dim(a, dim, 'argmax'))))
 end
 
 -- Returns the method that records op `name` along one dim.
@@ -459,11 +442,7 @@ local function rows(name)
         if dim == nil then
             raise(nil, 'value', '%s: expected a dim, got none; write x:%s(-1)', name, name)
         end
-        local d = op.dim(a, dim, name)
-        local at = op.attrs()
-        at.n = 1
-        at.i[0] = d
-        return (unary(o, a, at))
+        return (unary(o, a, op.attrs(op.dim(a, dim, name))))
     end
 end
 

@@ -63,18 +63,12 @@ function methods.triu(t, diagonal) return triangle(t, diagonal, 'triu', methods.
 function methods.flip(t, ...)
     need_self(t, 'flip')
     local dims, many = errors.listed('flip', 'dims', ...)
-    local list, seen = {}, {}
-    for k = 1, many do
-        local d = dims[k]
-        list[k] = op.dim(t, d, 'flip') + 1
-        if seen[list[k]] then raise(nil, 'shape', 'flip: dim %d is listed twice', d) end
-        seen[list[k]] = true
-    end
-    for k = 1, #list == 0 and #typed(t)._dims or 0 do list[k] = k end
+    local list = op.dims(t, dims, many, 'flip')
+    for k = 1, #list == 0 and #typed(t)._dims or 0 do list[k] = k - 1 end
     local y = t
     for _, d in ipairs(list) do
-        local n = t._dims[d]
-        if n > 1 then y = methods.index_select(y, d, counted(t, n, n - 1, -1)) end
+        local n = t._dims[d + 1]
+        if n > 1 then y = methods.index_select(y, d + 1, counted(t, n, n - 1, -1)) end
     end
     return y
 end
@@ -137,10 +131,7 @@ function methods.scatter_add(t, dim, ids, source)
             .. 'all have the same dims but for dim %d, and ids and source are alike', tensor.describe(ids),
             tensor.describe(source), tensor.describe(t), d + 1)
     end
-    local at = op.attrs()
-    at.n = 2
-    at.i[0], at.i[1] = d, t._dims[d + 1]
-    return t + op.binary(id.gather_grad, source, ids, at)
+    return t + op.binary(id.gather_grad, source, ids, op.attrs(d, t._dims[d + 1]))
 end
 
 return arrange

@@ -133,11 +133,7 @@ end
 
 -- Returns the attributes of a convolution; size: pair of the result, of CONV2D_DX.
 local function conv_attrs(window, size)
-    local at = op.attrs()
-    at.n = 5
-    local i = at.i
-    i[0], i[1], i[2], i[3], i[4] = window.stride, window.padding, window.dilation, window.groups, size or 0
-    return at
+    return op.attrs(window.stride, window.padding, window.dilation, window.groups, size or 0)
 end
 
 --- Records conv2d of tensors with a window of image.conv_window.
@@ -304,11 +300,7 @@ function image.pool_text(window)
 end
 
 local function pool_attrs(window)
-    local at = op.attrs()
-    at.n = 5
-    local i = at.i
-    i[0], i[1], i[2], i[3], i[4] = window.kernel, window.stride, window.padding, window.flags, 0
-    return at
+    return op.attrs(window.kernel, window.stride, window.padding, window.flags, 0)
 end
 
 --- Records max_pool2d: the places of the largest elements and the elements there, where x needs a gradient; else the

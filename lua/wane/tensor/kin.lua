@@ -97,9 +97,8 @@ end
 -- @param most the largest one
 -- @within Internal
 function kin.within(x, what, least, most)
-    local at = op.attrs()
-    at.n = 1
-    at.i[0], at.f[0], at.f[1] = what, least, most
+    local at = op.attrs(what)
+    at.f[0], at.f[1] = least, most
     return (op.unary(id.within, x, at))
 end
 

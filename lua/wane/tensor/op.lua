@@ -197,9 +197,14 @@ function op.low(t)
     return t
 end
 
---- Returns the attribute block, zeroed; the caller fills n, i, f and dtype, and records at once.
-function op.attrs()
+--- Returns the attribute block with the integers that are given, up to five, and else zeroed; the caller fills what is
+-- left of n, i, f and dtype, and records at once.
+function op.attrs(a, b, c, d, e)
     binding.fill(attrs, attrs_bytes)
+    if a == nil then return attrs end
+    attrs.n = e and 5 or d and 4 or c and 3 or b and 2 or 1
+    local i = attrs.i
+    i[0], i[1], i[2], i[3], i[4] = a, b or 0, c or 0, d or 0, e or 0
     return attrs
 end
 
@@ -240,8 +245,7 @@ local function with_number(o, a, b, at)
     end
     local id = C.wn_record(o, 2, inputs, at or zero, with_lines and line() or 0)
     C.wn_release(made)
-    if id < 0 then binding.id(id) end
-    return (wrap(id))
+    return (wrap(binding.id(id)))
 end
 
 -- Records an op that refused two tensors in the dtype that they share, or raises why it refused.
@@ -269,8 +273,7 @@ function op.ternary(o, a, b, c, at)
     if casting then a, b, c = casting(o, a, b, c) end
     inputs[0], inputs[1], inputs[2] = a.id, b.id, c.id
     local id = C.wn_record(o, 3, inputs, at or zero, with_lines and line() or 0)
-    if id < 0 then binding.id(id) end
-    return (wrap(id))
+    return (wrap(binding.id(id)))
 end
 
 --- Records an op of five tensors.
@@ -281,8 +284,7 @@ function op.quinary(o, a, b, c, d, e)
     if casting then a, b, c, d, e = casting(o, a, b, c, d, e) end
     inputs[0], inputs[1], inputs[2], inputs[3], inputs[4] = a.id, b.id, c.id, d.id, e.id
     local id = C.wn_record(o, 5, inputs, zero, with_lines and line() or 0)
-    if id < 0 then binding.id(id) end
-    return (wrap(id))
+    return (wrap(binding.id(id)))
 end
 
 --- Records an op without inputs, which creates a tensor.
@@ -291,8 +293,7 @@ end
 function op.nullary(o, at)
     if guard then guard() end
     local id = C.wn_record(o, 0, inputs, at, line(true))
-    if id < 0 then binding.id(id) end
-    return (wrap(id))
+    return (wrap(binding.id(id)))
 end
 
 local function set_attrs(t)
@@ -345,8 +346,7 @@ function op.record(name, list, attributes)
     if made then
         for _, h in ipairs(made) do C.wn_release(h) end
     end
-    if id < 0 then binding.id(id) end
-    return (wrap(id))
+    return (wrap(binding.id(id)))
 end
 
 local value_info = binding.new('struct wn_value_info')
@@ -371,6 +371,18 @@ function op.dim(t, dim, what, extra)
             errors.describe(dim), tensor.describe(t), n, n)
     end
     return dim > 0 and dim - 1 or n + dim
+end
+
+--- Returns the first n dims of a list, counted from 0; each may stand there once.
+-- @raise 'shape' for a dim that is listed twice, and what op.dim raises
+function op.dims(t, list, n, what)
+    local out, seen = {}, {}
+    for k = 1, n do
+        out[k] = op.dim(t, list[k], what)
+        if seen[out[k]] then raise(nil, 'shape', '%s: dim %d is listed twice', what, list[k]) end
+        seen[out[k]] = true
+    end
+    return out
 end
 
 local HUGE = 2 ^ 53

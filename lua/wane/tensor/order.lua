@@ -23,10 +23,7 @@ local LARGEST = 0x1.fffffffffffffp1023 -- of f64
 local function record(o, t, dim, turned, what)
     local d = op.dim(t, dim or -1, what)
     if t.dtype == 'u8' then t = t:to 'i32' end
-    local at = op.attrs()
-    at.n = 2
-    at.i[0], at.i[1] = d, turned and 1 or 0
-    return (op.unary(o, t, at))
+    return (op.unary(o, t, op.attrs(d, turned and 1 or 0)))
 end
 
 -- Returns dim and options of the arguments (dim, opts) or (opts).

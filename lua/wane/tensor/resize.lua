@@ -70,8 +70,7 @@ end
 --
 -- @within Internal
 function resize.upsample(x, how)
-    local at, dims, scale = op.attrs(), typed(x)._dims, how.scale
-    local size = how.size
+    local dims, scale, size = typed(x)._dims, how.scale, how.size
     if scale then
         size = 0
         for k = 1, 2 do
@@ -82,10 +81,9 @@ function resize.upsample(x, how)
             end
             size = size * 2 ^ 32 + n
         end
-        at.f[0], at.f[1] = 1 / scale[1], 1 / scale[2]
     end
-    at.n = 4
-    at.i[0], at.i[1], at.i[2] = size, how.mode, how.align and 1 or 0
+    local at = op.attrs(size, how.mode, how.align and 1 or 0, 0)
+    if scale then at.f[0], at.f[1] = 1 / scale[1], 1 / scale[2] end
     return (unary(UPSAMPLE2D, x, at))
 end
 
@@ -105,10 +103,7 @@ end
 
 -- Returns t with `before` zeros before and `behind` zeros behind the positions of dim d, from 0.
 local function pad_dim(t, d, before, behind)
-    local at = op.attrs()
-    at.n = 3
-    at.i[0], at.i[1], at.i[2] = d, before, typed(t)._dims[d + 1] + before + behind
-    return (unary(NARROW_GRAD, t, at))
+    return (unary(NARROW_GRAD, t, op.attrs(d, before, typed(t)._dims[d + 1] + before + behind)))
 end
 
 local function pad_dims(t, amounts)

@@ -31,31 +31,19 @@ end
 --- Reshapes to the sizes a, b, c, d and e, or the first of them, which are known to fit.
 -- @within Internal
 function shape.to(t, a, b, c, d, e)
-    local at = op.attrs()
-    at.n = e and 5 or d and 4 or c and 3 or b and 2 or 1
-    local i = at.i
-    i[0], i[1], i[2], i[3], i[4] = a, b or 0, c or 0, d or 0, e or 0
-    return (unary(RESHAPE, t, at))
+    return (unary(RESHAPE, t, op.attrs(a, b, c, d, e)))
 end
 
 --- Exchanges the second and the third dim of a tensor of four dims: (a, b, c, d) -> (a, c, b, d).
 -- @within Internal
 function shape.swap_middle(t)
-    local at = op.attrs()
-    at.n = 4
-    local i = at.i
-    i[0], i[1], i[2], i[3] = 0, 2, 1, 3
-    return (unary(PERMUTE, t, at))
+    return (unary(PERMUTE, t, op.attrs(0, 2, 1, 3)))
 end
 
 --- Returns positions start to start + length - 1 of a dim, all counted from 0.
 -- @within Internal
 function shape.cut(t, dim, start, length)
-    local at = op.attrs()
-    at.n = 3
-    local i = at.i
-    i[0], i[1], i[2] = dim, start, length
-    return (unary(NARROW, t, at))
+    return (unary(NARROW, t, op.attrs(dim, start, length)))
 end
 
 -- ---- methods --------------------------------------------------------------------------------------------------
@@ -107,13 +95,7 @@ function methods.permute(t, ...)
     tensor.need_self(t, 'permute')
     local order, many = errors.listed('permute', 'dims', ...)
     local n = #tensor.typed(t)._dims
-    local list, seen = {}, {}
-    for k = 1, many do
-        local d = order[k]
-        list[k] = op.dim(t, d, 'permute')
-        if seen[list[k]] then raise(nil, 'shape', 'permute: dim %d is listed twice', d) end
-        seen[list[k]] = true
-    end
+    local list = op.dims(t, order, many, 'permute')
     if #list ~= n then
         raise(nil, 'shape', 'permute: %d dims given for %s, all %d are needed', #list, tensor.describe(t), n)
     end
@@ -167,10 +149,7 @@ function methods.narrow(t, dim, start, length)
         raise(nil, 'shape', 'narrow: start %s, length %s leave dim %d of %s, which has positions 1 to %d',
             errors.describe(start), length, d + 1, tensor.describe(t), size)
     end
-    local at = op.attrs()
-    at.n = 3
-    at.i[0], at.i[1], at.i[2] = d, first - 1, length
-    return (unary(NARROW, t, at))
+    return shape.cut(t, d, first - 1, length)
 end
 
 --- Returns one position of a dim, without that dim; `t[i]` is `t:select(1, i)`.
@@ -407,10 +386,7 @@ function methods.gather(t, dim, ids)
     local d = op.dim(t, dim, 'gather')
     if not tensor.is(ids) then op.bad_operand(id.gather, ids, 2) end
     ids = op.indices(ids)
-    local at = op.attrs()
-    at.n = 1
-    at.i[0] = d
-    return (op.binary(id.gather, t, ids, at))
+    return (op.binary(id.gather, t, ids, op.attrs(d)))
 end
 
 -- Makes the 0-based i32 positions of a list of positions of dim d, from 1, or from -1 for the last.
