@@ -79,7 +79,7 @@ return {
     },
     {
         name = 'images: group norm reads a plain image thrice',
-        file = 'lua/wane/nn/groupnorm.lua',
+        file = 'lua/wane/nn/norms.lua',
         old = 'x = image.channels_last(image_of(op.wide(x), dims))',
         new = 'x = image_of(op.wide(x), dims)',
         spec = 'spec/image_spec.lua',

@@ -10,13 +10,14 @@ local rawset, require, setmetatable = rawset, require, setmetatable
 
 -- name -> { file, field of that file; nil: the file is the class itself }
 local PLACES = {
-    Linear = { 'linear' }, Embedding = { 'embedding' }, LayerNorm = { 'layernorm' }, RMSNorm = { 'rmsnorm' },
+    Linear = { 'linear' }, Embedding = { 'embedding' }, LayerNorm = { 'norms', 'LayerNorm' },
+    RMSNorm = { 'norms', 'RMSNorm' }, GroupNorm = { 'norms', 'GroupNorm' }, BatchNorm2d = { 'norms', 'BatchNorm2d' },
     Dropout = { 'dropout' }, Sequential = { 'sequential' }, Residual = { 'residual' }, MLP = { 'mlp' },
     Attention = { 'attention' }, Flatten = { 'flatten' }, Identity = { 'identity' }, init = { 'initializers' },
-    Conv2d = { 'conv2d' }, ConvTranspose2d = { 'convtranspose2d' }, MaxPool2d = { 'maxpool2d' },
-    AvgPool2d = { 'avgpool2d' }, AdaptiveAvgPool2d = { 'adaptiveavgpool2d' }, Upsample = { 'upsample' },
+    Conv2d = { 'convolution', 'Conv2d' }, ConvTranspose2d = { 'convolution', 'ConvTranspose2d' },
+    MaxPool2d = { 'pooling', 'MaxPool2d' }, AvgPool2d = { 'pooling', 'AvgPool2d' },
+    AdaptiveAvgPool2d = { 'pooling', 'AdaptiveAvgPool2d' }, Upsample = { 'pooling', 'Upsample' },
     LSTM = { 'recurrent', 'LSTM' }, GRU = { 'recurrent', 'GRU' },
-    GroupNorm = { 'groupnorm' }, BatchNorm2d = { 'batchnorm2d' },
     ReLU = { 'activations', 'ReLU' }, GELU = { 'activations', 'GELU' }, SiLU = { 'activations', 'SiLU' },
     Tanh = { 'activations', 'Tanh' }, Sigmoid = { 'activations', 'Sigmoid' },
     Softmax = { 'activations', 'Softmax' },
