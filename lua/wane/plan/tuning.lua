@@ -141,21 +141,20 @@ end
 local function eval(x) return require('wane.program.grad').eval(x) end
 local function create() return require 'wane.tensor.create' end
 
-local function elementwise_ops(size)
-    local x = eval(create().ones(size / 4096, 1024))
-    return { function() eval(x:relu():sum(2)) end, function() eval((x + x):sum(2)) end }
+-- Returns a function of a size whose ops are the given ones, over rows x.
+local function over_rows(...)
+    local list = { ... }
+    return function(size)
+        local x, ops = eval(create().ones(size / 4096, 1024)), {}
+        for i, record in ipairs(list) do ops[i] = function() eval(record(x)) end end
+        return ops
+    end
 end
 
-local function row_ops(size)
-    local x = eval(create().ones(size / 4096, 1024))
-    return { function() eval(x:softmax(2)) end, function() eval(x:sum(2)) end }
-end
-
--- Returns ops that arithmetic bounds.
-local function math_ops(size)
-    local x = eval(create().ones(size / 4096, 1024))
-    return { function() eval(x:gelu():sum(2)) end, function() eval(x:softmax(2):sum(2)) end }
-end
+local elementwise_ops = over_rows(function(x) return x:relu():sum(2) end, function(x) return (x + x):sum(2) end)
+local row_ops = over_rows(function(x) return x:softmax(2) end, function(x) return x:sum(2) end)
+-- Ops that arithmetic bounds.
+local math_ops = over_rows(function(x) return x:gelu():sum(2) end, function(x) return x:softmax(2):sum(2) end)
 
 -- Returns rows of softmax of some sizes, in elements, each many times in one plan: ops that are never joined.
 local function small_ops(sizes)
@@ -192,8 +191,6 @@ local function few_step_ops(size)
 end
 
 -- ---- one number after the other ----------------------------------------------------------------------------
-local measures = {}
-
 -- Measures from which size on outputs are to be streamed: the least of SIZES from which on all are written and read
 -- again faster. Within the margin the preset decides. ops_of: of a size.
 local SIZES = { 4, 8, 16, 32, 64 } -- MiB
@@ -214,55 +211,40 @@ local function least_streamed(row, most, margin, ops_of)
     return least
 end
 
-function measures.stream_least(row, most, margin)
-    return least_streamed(row, most, margin, elementwise_ops)
-end
+local STREAMED = { stream_least = elementwise_ops, stream_least_math = math_ops, product_stream = few_step_ops }
 
-function measures.stream_least_math(row, most, margin)
-    return least_streamed(row, most, margin, math_ops)
-end
+-- Functions that return the values of a number that are tried beside the preset and the ops that show it, or nil where
+-- the preset is to stay.
+local TRIED = {
+    stream_ahead = function(_, most) return { 1024, 2048, 4096, 8192, 16384 }, row_ops(most) end,
+    block_ahead = function(_, most) return { 0, 4096, 16384 }, elementwise_ops(most) end,
+    thread_grain = function() -- loops of softmax give a quarter of the grain of those that memory bounds
+        if C.wn_threads() == 1 then return nil end
+        return { 8192, 16384, 32768, 65536, 131072, 262144 }, small_ops { 4096, 8192, 16384, 32768, 65536 }
+    end,
+    product_ahead = function(_, most) return { 0, 256, 640, 1024, 2048 }, layer_ops(most, 32, 'f32') end,
+    product_block = function(row, most)
+        return { row.least, row.least * 2, row.most }, layer_ops(math.min(most, 16 * MIB), 256, 'f32')
+    end,
+    bf16_widened = function(row, most)
+        if row.most == 0 then return nil end -- the processor multiplies no pairs
+        local ops = layer_ops(most, 32, 'bf16')
+        for _, fn in ipairs(layer_ops(math.min(most, 16 * MIB), 256, 'bf16')) do ops[#ops + 1] = fn end
+        return { 0, 1 }, ops
+    end,
+    onednn = function(row) -- where `auto` uses it, on processors with AMX: words of WORDS.onednn
+        if row.value ~= 0 or not binding.text(C.wn_onednn()):find 'with AMX' then return nil end
+        local a = eval(create().ones(1024, 1024):to 'bf16')
+        return { 0, 1 }, { function() eval(a:matmul(a)) end }
+    end,
+}
 
-function measures.product_stream(row, most, margin)
-    return least_streamed(row, most, margin, few_step_ops)
-end
-
-function measures.stream_ahead(row, most, margin)
-    return fastest(row, with_preset(row, { 1024, 2048, 4096, 8192, 16384 }), row_ops(most), margin)
-end
-
-function measures.block_ahead(row, most, margin)
-    return fastest(row, with_preset(row, { 0, 4096, 16384 }), elementwise_ops(most), margin)
-end
-
--- Loops of softmax give a quarter of the grain of those that memory bounds.
-function measures.thread_grain(row, _, margin)
-    if C.wn_threads() == 1 then return row.preset end
-    local ops = small_ops { 4096, 8192, 16384, 32768, 65536 }
-    return fastest(row, with_preset(row, { 8192, 16384, 32768, 65536, 131072, 262144 }), ops, margin)
-end
-
-function measures.product_ahead(row, most, margin)
-    return fastest(row, with_preset(row, { 0, 256, 640, 1024, 2048 }), layer_ops(most, 32, 'f32'), margin)
-end
-
-function measures.product_block(row, most, margin)
-    local ops = layer_ops(math.min(most, 16 * MIB), 256, 'f32')
-    return fastest(row, with_preset(row, { row.least, row.least * 2, row.most }), ops, margin)
-end
-
-function measures.bf16_widened(row, most, margin)
-    if row.most == 0 then return row.preset end -- the processor multiplies no pairs
-    local ops = layer_ops(most, 32, 'bf16')
-    for _, fn in ipairs(layer_ops(math.min(most, 16 * MIB), 256, 'bf16')) do ops[#ops + 1] = fn end
-    return fastest(row, with_preset(row, { 0, 1 }), ops, margin)
-end
-
--- Measures oneDNN where `auto` uses it, on processors with AMX: words of WORDS.onednn.
-function measures.onednn(row, _, margin)
-    local is_auto = row.value == 0 and binding.text(C.wn_onednn()):find 'with AMX' ~= nil
-    if not is_auto then return row.preset end
-    local a = eval(create().ones(1024, 1024):to 'bf16')
-    return fastest(row, { 0, 1 }, { function() eval(a:matmul(a)) end }, margin)
+-- Returns the fastest value of a number; nil where something else ran on the machine.
+local function measured(row, most, margin)
+    if STREAMED[row.name] then return least_streamed(row, most, margin, STREAMED[row.name]) end
+    local values, ops = TRIED[row.name](row, most)
+    if not values then return row.preset end
+    return fastest(row, with_preset(row, values), ops, margin)
 end
 
 --- Measures the tunables of this machine and sets them; takes a few seconds.
@@ -274,8 +256,8 @@ function tuning.measure(kept, most)
     for _, row in ipairs(tuning.rows()) do
         if row.is_bits and kept and kept[row.name] then
             found[row.name] = kept[row.name]
-        elseif measures[row.name] then
-            found[row.name] = measures[row.name](row, most or LARGEST, row.is_bits and WIDE or MARGIN)
+        elseif STREAMED[row.name] or TRIED[row.name] then
+            found[row.name] = measured(row, most or LARGEST, row.is_bits and WIDE or MARGIN)
         end
     end
     tuning.found = next(found) and found or nil
