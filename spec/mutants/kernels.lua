@@ -76,8 +76,8 @@ return {
     {
         name = 'a group reads the settings of the optimizer alone',
         file = 'lua/wane/optim/optimizer.lua',
-        old = 'self._class.fill(self.param_groups[g]._settings, set, t)',
-        new = 'self._class.fill(self._settings, set, t)',
+        old = 'self._class.numbers(self.param_groups[g]._settings, t)',
+        new = 'self._class.numbers(self._settings, t)',
         spec = 'spec/groups_spec.lua',
     },
     {

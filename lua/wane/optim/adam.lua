@@ -10,7 +10,6 @@
 -- and Hutter, "Decoupled Weight Decay Regularization", 2019.)
 -- @module wane.optim.adam
 
-local groups = require 'wane.optim.groups'
 local Optimizer = require 'wane.optim.optimizer'
 
 -- Makes the constructor `name` with its default weight decay. decoupled: the decay acts on the parameter, not on the
@@ -25,23 +24,10 @@ local function make(name, decay, decoupled)
         limits = { lr = { 0 }, beta1 = { 0, 1 }, beta2 = { 0, 1 }, eps = { 0 }, weight_decay = { 0 } },
     }
 
-    --- Returns the options with `betas` as beta1 and beta2.
+    --- Returns the numbers of step t: lr, weight decay, b1, b2, eps, 1 - b1^t, 1 - b2^t, decoupled (0 or 1).
     -- @within Internal
-    function class.options(opts)
-        return groups.betas(opts, name)
-    end
-
-    --- Sets the numbers of step t: lr, weight decay, b1, b2, eps, 1 - b1^t, 1 - b2^t, decoupled (0 or 1).
-    -- @within Internal
-    function class.fill(s, set, t)
-        set(0, s.lr)
-        set(1, s.weight_decay)
-        set(2, s.beta1)
-        set(3, s.beta2)
-        set(4, s.eps)
-        set(5, 1 - s.beta1 ^ t)
-        set(6, 1 - s.beta2 ^ t)
-        set(7, decoupled and 1 or 0)
+    function class.numbers(s, t)
+        return { s.lr, s.weight_decay, s.beta1, s.beta2, s.eps, 1 - s.beta1 ^ t, 1 - s.beta2 ^ t, decoupled and 1 or 0 }
     end
 
     return Optimizer.class(class)

@@ -92,11 +92,18 @@ function groups.split(params, what, seen)
     return list
 end
 
---- Returns options with `betas` as beta1 and beta2.
-function groups.betas(opts, what)
+--- Returns options of a class, checked, with `betas` as beta1 and beta2.
+-- @param class of the optimizer
+-- @param opts as they are given
+-- @param allowed names of options
+-- @param what opens the message of an unknown one
+function groups.options(class, opts, allowed, what)
+    opts = errors.check_options(opts, allowed, what)
+    if class.check then class.check(opts) end
     if opts.betas == nil then return opts end
-    if type(opts.betas) ~= 'table' or errors.list(opts.betas, what .. ': betas', 'two numbers') ~= 2 then
-        raise(nil, 'value', '%s: betas must be two numbers, {0.9, 0.999}, got %s', what, errors.describe(opts.betas))
+    if type(opts.betas) ~= 'table' or errors.list(opts.betas, class.name .. ': betas', 'two numbers') ~= 2 then
+        raise(nil, 'value', '%s: betas must be two numbers, {0.9, 0.999}, got %s', class.name,
+            errors.describe(opts.betas))
     end
     local copy = {}
     for key, value in pairs(opts) do copy[key] = value end
@@ -114,7 +121,7 @@ function groups.settings(class, options, what)
     for _, name in ipairs(class.allowed) do
         if name ~= 'clip_norm' then allowed[#allowed + 1] = name end
     end
-    options = class.options(errors.check_options(options, allowed, what))
+    options = groups.options(class, options, allowed, what)
     for key in pairs(class.defaults) do
         if options[key] ~= nil then
             groups.check_setting(class, key, options[key])

@@ -12,7 +12,6 @@
 -- local lion = optim.Lion(model:parameters(), { lr = 1e-4, weight_decay = 0.1 })
 -- lion:step(loss)
 
-local groups = require 'wane.optim.groups'
 local Optimizer = require 'wane.optim.optimizer'
 
 local class = {
@@ -24,19 +23,10 @@ local class = {
     limits = { lr = { 0 }, beta1 = { 0, 1 }, beta2 = { 0, 1 }, weight_decay = { 0 } },
 }
 
---- Returns the options with `betas` as beta1 and beta2.
+--- Returns the numbers of a step: lr, weight decay, b1, b2.
 -- @within Internal
-function class.options(opts)
-    return groups.betas(opts, class.name)
-end
-
---- Sets the numbers of a step: lr, weight decay, b1, b2.
--- @within Internal
-function class.fill(s, set)
-    set(0, s.lr)
-    set(1, s.weight_decay)
-    set(2, s.beta1)
-    set(3, s.beta2)
+function class.numbers(s)
+    return { s.lr, s.weight_decay, s.beta1, s.beta2 }
 end
 
 return Optimizer.class(class)

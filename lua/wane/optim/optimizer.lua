@@ -76,8 +76,8 @@ end
 --- Makes the constructor of a class of optimizers.
 -- @within Internal
 -- @param class { name =, op = of one update, states = names of the state cells, allowed = names of options, defaults =,
--- limits =, options = function(opts) -> opts, prepare = function(settings) -> { op =, states = } (may be nil), fill =
--- function(settings, set, t) that sets the numbers of step t }
+-- limits =, check = function(opts) that raises (may be nil), prepare = function(settings) -> { op =, states = } (may be
+-- nil), numbers = function(settings, t) -> list of the numbers of step t }
 function Optimizer.class(class)
     class.defaults.clip_norm, class.defaults.initial_lr, class.limits.initial_lr = false, false, { 0 }
     local mt = {}
@@ -110,7 +110,7 @@ function Optimizer.class(class)
     mt.__describe = function() return 'an optimizer ' .. class.name end
     return function(params, opts)
         local given = groups.split(params, class.name, {})
-        opts = class.options(errors.check_options(opts, class.allowed, class.name))
+        opts = groups.options(class, opts, class.allowed, class.name)
         local settings = {}
         for key, default in pairs(class.defaults) do
             local value = opts[key]
@@ -127,12 +127,6 @@ function Optimizer.class(class)
     end
 end
 
-local filling -- the block whose numbers are being set; LuaJIT does not compile functions that make functions
-
-local function set(i, v)
-    binding.check(C.wn_hyper_set(filling, i, v))
-end
-
 -- Returns the block of numbers for the parameters of group g whose t-th step comes now, filled.
 local function block(self, g, t, blocks)
     blocks[g] = blocks[g] or {}
@@ -147,8 +141,9 @@ local function block(self, g, t, blocks)
         b = { id = id, ref = binding.Ref(id) }
         self._blocks[g][late] = b
     end
-    filling = b.id
-    self._class.fill(self.param_groups[g]._settings, set, t)
+    for i, v in ipairs(self._class.numbers(self.param_groups[g]._settings, t)) do
+        binding.check(C.wn_hyper_set(b.id, i - 1, v))
+    end
     blocks[g][t] = b
     return b
 end

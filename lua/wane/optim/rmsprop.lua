@@ -31,12 +31,6 @@ local PLAIN = { op = 'rmsprop', states = { 'v' } }
 local MOMENTUM = { op = 'rmsprop_momentum', states = { 'v', 'momentum' } }
 local CENTERED = { op = 'rmsprop_centered', states = { 'v', 'mean' } }
 
---- Returns the options.
--- @within Internal
-function class.options(opts)
-    return opts
-end
-
 --- Returns the op and the states of an update, by whether there is momentum and whether it is centered; raises
 -- 'unsupported' for both.
 -- @within Internal
@@ -48,14 +42,10 @@ function class.prepare(settings)
     return settings.centered and CENTERED or settings.momentum ~= 0 and MOMENTUM or PLAIN
 end
 
---- Sets the numbers of a step: lr, weight decay, alpha, eps, momentum.
+--- Returns the numbers of a step: lr, weight decay, alpha, eps, momentum.
 -- @within Internal
-function class.fill(s, set)
-    set(0, s.lr)
-    set(1, s.weight_decay)
-    set(2, s.alpha)
-    set(3, s.eps)
-    set(4, s.momentum)
+function class.numbers(s)
+    return { s.lr, s.weight_decay, s.alpha, s.eps, s.momentum }
 end
 
 return Optimizer.class(class)

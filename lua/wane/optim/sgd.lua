@@ -26,9 +26,9 @@ local class = {
 local PLAIN = { op = 'sgd', states = {} }
 local MOMENTUM = { op = 'momentum', states = { 'momentum' } }
 
---- Returns the options; raises 'value' for nesterov without momentum or with dampening.
+--- Raises 'value' for nesterov without momentum or with dampening.
 -- @within Internal
-function class.options(opts)
+function class.check(opts)
     if opts.nesterov and (opts.momentum or 0) == 0 then
         errors.raise(nil, 'value', 'optim.SGD: nesterov needs a momentum above 0, got %s',
             errors.describe(opts.momentum))
@@ -37,7 +37,6 @@ function class.options(opts)
         errors.raise(nil, 'value', 'optim.SGD: nesterov needs a dampening of 0, got %s',
             errors.describe(opts.dampening))
     end
-    return opts
 end
 
 --- Returns the op and the states of an update, by whether there is momentum.
@@ -46,15 +45,10 @@ function class.prepare(settings)
     return settings.momentum ~= 0 and MOMENTUM or PLAIN
 end
 
---- Sets the numbers of step t: lr, weight decay, momentum, dampening, nesterov (0 or 1), whether t is 1.
+--- Returns the numbers of step t: lr, weight decay, momentum, dampening, nesterov (0 or 1), whether t is 1.
 -- @within Internal
-function class.fill(s, set, t)
-    set(0, s.lr)
-    set(1, s.weight_decay)
-    set(2, s.momentum)
-    set(3, s.dampening)
-    set(4, s.nesterov and 1 or 0)
-    set(5, t == 1 and 1 or 0)
+function class.numbers(s, t)
+    return { s.lr, s.weight_decay, s.momentum, s.dampening, s.nesterov and 1 or 0, t == 1 and 1 or 0 }
 end
 
 return Optimizer.class(class)
