@@ -11,11 +11,12 @@ local errors = require 'wane.errors'
 local parts = require 'wane.plan.parts'
 local plan = require 'wane.plan'
 local policy = require 'wane.policy'
+local read = require 'wane.tensor.read'
 local sequence = require 'wane.program.sequence'
 local table_ = require 'wane.report.table'
 local tensor = require 'wane.tensor'
 
-local C, check, raise = binding.C, binding.check, errors.raise
+local C, raise = binding.C, errors.raise
 local abs, max, sqrt, tonumber = math.abs, math.max, math.sqrt, tonumber
 
 local gradient_error = {}
@@ -23,33 +24,24 @@ local gradient_error = {}
 local what = 'wane.gradient_error'
 
 -- ---- gradients as numbers -----------------------------------------------------------------------------------------
-local info = binding.new('struct wn_info')
-
--- Returns the gradient that cell i of a program holds, or nil for another cell.
-local function read_cell(p, i)
-    local cell = binding.Ref(binding.id(C.wn_program_cell(p.handle, i)))
-    check(C.wn_info(cell.id, info))
-    if info.cell_kind ~= C.WN_KIND_GRADIENT then return nil end
-    local shape, n = {}, 1
-    for k = 1, info.type.ndim do
-        shape[k] = tonumber(info.type.dim[k - 1])
-        n = n * shape[k]
+-- Returns the gradients that the cells of a program hold.
+local function gradients_of(p)
+    local list = {}
+    for i, cell in ipairs(p:cells()) do
+        if tensor.info(cell).cell_kind == C.WN_KIND_GRADIENT then
+            local name, shape = binding.text(C.wn_program_cell_name(p.handle, i - 1)), tensor.typed(cell)._dims
+            list[#list + 1] = { name = name ~= '' and name or ('gradient %d'):format(i), shape = shape,
+                n = tensor.count(shape), values = read.numbers(cell) }
+        end
     end
-    local dtype = tensor.dtype_name[info.type.dtype]
-    local buffer = binding.array(dtype, max(n, 1))
-    check(C.wn_read(cell.id, buffer, n * binding.element_bytes[dtype]))
-    if dtype == 'bf16' then buffer, dtype = binding.widen(buffer, n), 'f32' end
-    binding.plain_nans(buffer, dtype, n)
-    local name = binding.text(C.wn_program_cell_name(p.handle, i))
-    return { name = name ~= '' and name or ('gradient %d'):format(i + 1), shape = shape, n = n, values = buffer }
+    return list
 end
 
 -- Runs a step under a policy. Returns its gradients and the numbers of its plan: peak, reserved, lossy, seconds.
 local function run(fn, chosen)
     local found = sequence.backward(fn, what, chosen, function(p)
-        local list, made = {}, parts.numbers(p)
-        for i = 0, C.wn_program_cells(p.handle) - 1 do list[#list + 1] = read_cell(p, i) end
-        return { gradients = list, peak = made.peak, reserved = made.reserved, lossy = made.lossy,
+        local made = parts.numbers(p)
+        return { gradients = gradients_of(p), peak = made.peak, reserved = made.reserved, lossy = made.lossy,
             seconds = made.seconds }
     end)
     if found then return found end

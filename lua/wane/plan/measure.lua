@@ -30,6 +30,7 @@ local parts = require 'wane.plan.parts'
 local plan = require 'wane.plan'
 local policies = require 'wane.policy'
 local program = require 'wane.program'
+local read = require 'wane.tensor.read'
 local sequence = require 'wane.program.sequence'
 local spread = require 'wane.report.spread'
 local step = require 'wane.plan.step'
@@ -273,28 +274,6 @@ function measure.fingerprint(list)
     return text_of(digest)
 end
 
--- Continues a digest over the bytes of a state cell.
-local function digest_cell(digest, cell)
-    local info = binding.new('struct wn_info')
-    check(C.wn_info(cell, info))
-    local n = binding.element_bytes[tensor.dtype_name[info.type.dtype]]
-    for i = 0, info.type.ndim - 1 do n = n * tonumber(info.type.dim[i]) end
-    local buffer = binding.array('u8', n)
-    check(C.wn_read(cell, buffer, n))
-    C.wn_digest(digest, buffer, n)
-end
-
--- Returns the digest of a program's cells of one kind, in the order of the graph, which no policy changes.
-local function digest_of_kind(p, kind)
-    local digest, info = new_digest(), binding.new('struct wn_info')
-    for i = 0, C.wn_program_cells(p.handle) - 1 do
-        local cell = binding.Ref(binding.id(C.wn_program_cell(p.handle, i)))
-        check(C.wn_info(cell.id, info))
-        if info.cell_kind == kind then digest_cell(digest, cell.id) end
-    end
-    return text_of(digest)
-end
-
 --- Returns a fingerprint of all gradients of a step, the bits that no lossless policy may change. Leaves none behind.
 -- @param fn function() that records and returns the loss
 -- @param policy policy of the step (optional)
@@ -302,7 +281,12 @@ end
 -- @within Internal
 function measure.gradients(fn, policy)
     return sequence.backward(fn, 'measure.gradients', policy, function(p)
-        return digest_of_kind(p, C.WN_KIND_GRADIENT)
+        local digest = new_digest()
+        for _, cell in ipairs(p:cells()) do -- in the order of the graph, which no policy changes
+            local is_gradient = tensor.info(cell).cell_kind == C.WN_KIND_GRADIENT
+            if is_gradient then C.wn_digest(digest, read.raw(cell)) end
+        end
+        return text_of(digest)
     end)
 end
 

@@ -341,6 +341,15 @@ function Program:close()
     return self
 end
 
+--- Returns the states that the program reads or writes, in the order of the graph, as tensors.
+function Program:cells()
+    local list = {}
+    for i = 1, C.wn_program_cells(self.handle) do
+        list[i] = tensor.wrap(binding.id(C.wn_program_cell(self.handle, i - 1)))
+    end
+    return list
+end
+
 --- Makes a tensor of the result of root i, from 1.
 function Program:result(i)
     return tensor.wrap(binding.id(C.wn_result(self.handle, i - 1)))

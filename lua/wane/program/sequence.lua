@@ -240,10 +240,8 @@ end
 -- @return the result of look; nil, and nothing ran, for a function that is more or other than one backward
 function sequence.backward(fn, what, policy, look)
     local parts = sequence.plan(fn, what, function(request) return request end)
-    local cells, is_one = {}, #parts == 1 and #parts[1].points == 1 and parts[1].request.mode == 'backward'
-    for i = 0, is_one and C.wn_program_cells(parts[1].program.handle) - 1 or -1 do
-        cells[i + 1] = binding.Ref(binding.id(C.wn_program_cell(parts[1].program.handle, i)))
-    end
+    local is_one = #parts == 1 and #parts[1].points == 1 and parts[1].request.mode == 'backward'
+    local cells = is_one and parts[1].program:cells()
     sequence.close(parts)
     if not is_one then return nil end
     return sequence.run(function()

@@ -27,6 +27,23 @@ function read.run(t)
     return t
 end
 
+--- Reads the elements of a tensor that has a value, as they are stored.
+-- @return array, the number of its bytes
+function read.raw(t)
+    local dtype, n = tensor.dtype_name[tensor.typed(t)._dtype], tensor.count(t._dims)
+    local elements, bytes = binding.array(dtype, math.max(1, n)), n * binding.element_bytes[dtype]
+    if n > 0 then binding.check(C.wn_read(t.id, elements, bytes)) end
+    return elements, bytes
+end
+
+--- Reads the elements of a tensor that has a value as numbers: those of bf16 are widened to f32, and a NaN is plain.
+function read.numbers(t)
+    local elements, dtype, n = read.raw(t), tensor.dtype_name[t._dtype], tensor.count(t._dims)
+    if dtype == 'bf16' then elements, dtype = binding.widen(elements, n), 'f32' end
+    binding.plain_nans(elements, dtype, n)
+    return elements
+end
+
 local function need_bytes(t, what)
     if binding.string(C.wn_device_name(tensor.typed(t)._device)) == 'meta' then
         raise(nil, 'device', '%s: %s lies on meta, which has shapes and costs but no bytes', what,
@@ -42,19 +59,14 @@ end
 function read.buffer(t, what)
     tensor.need_self(t, what)
     need_bytes(t, what)
-    local dtype = tensor.dtype_name[t._dtype]
     local n = tensor.count(t._dims)
     if n > 0 then read.run(t) end
-    local bytes = n * binding.element_bytes[dtype]
+    local bytes = n * binding.element_bytes[tensor.dtype_name[t._dtype]]
     if bytes >= MOST_BYTES then
         raise(nil, 'value', '%s: %s takes %.0f bytes, Lua can hold below 2 GiB of it; read parts with narrow', what,
             tensor.describe(t), bytes)
     end
-    local buffer = binding.array(dtype, math.max(1, n))
-    if n > 0 then binding.check(C.wn_read(t.id, buffer, bytes)) end
-    if dtype == 'bf16' then buffer, dtype = binding.widen(buffer, n), 'f32' end
-    binding.plain_nans(buffer, dtype, n)
-    return buffer, n
+    return read.numbers(t), n
 end
 
 --- Returns the number in a tensor of one element. A run point.
