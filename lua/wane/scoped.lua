@@ -201,4 +201,17 @@ local function run(_, kind, value, fn, ...)
     return leave_owned(co, xpcall(fn, handler, ...))
 end
 
+-- Calls after(), and returns or raises what fn did.
+local function leave_always(after, ok, ...)
+    after()
+    if not ok then again((...)) end
+    return ...
+end
+
+--- Calls fn(...), then after(), whether fn raised or not.
+-- @return what fn returns
+function scoped.always(after, fn, ...)
+    return leave_always(after, errors.pcall(fn, ...))
+end
+
 return setmetatable(scoped, { __call = run })

@@ -27,9 +27,9 @@ return {
     },
     {
         name = 'a file that was not closed with success is put in place',
-        file = 'lua/wane/io/file.lua',
-        old = '    if not ok then errors.again((...)) end\n    return ...',
-        new = '    return ...',
+        file = 'lua/wane/scoped.lua',
+        old = '    after()\n    if not ok then again((...)) end\n',
+        new = '    after()\n',
         spec = FILE,
     },
     {

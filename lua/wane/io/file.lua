@@ -3,6 +3,7 @@
 
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local scoped = require 'wane.scoped'
 local tensor = require 'wane.tensor'
 
 local C, check, raise = binding.C, binding.check, errors.raise
@@ -26,12 +27,6 @@ local function close(f)
     f.ref.id = -1 -- the number may be another handle's soon
 end
 
-local function leave(f, ok, ...)
-    close(f)
-    if not ok then errors.again((...)) end
-    return ...
-end
-
 --- Writes a file: calls fn(f), which uses f:write and f:save, then puts the file in its place at once.
 -- @param path the file's name
 -- @param what opens the message of an error
@@ -39,18 +34,18 @@ end
 -- @return the result of fn
 function file.write(path, what, fn)
     local f = open(C.wn_file_create, path, what)
-    return leave(f, errors.pcall(function()
+    return scoped.always(function() close(f) end, function()
         local result = fn(f)
         check(C.wn_file_commit(f.handle))
         return result
-    end))
+    end)
 end
 
 --- Reads a file: calls fn(f), which uses f:read, f:data and f:load; f.size is the length in bytes.
 -- @return the results of fn
 function file.read(path, what, fn)
     local f = open(C.wn_file_open, path, what)
-    return leave(f, errors.pcall(fn, f))
+    return scoped.always(function() close(f) end, fn, f)
 end
 
 --- Appends a string.

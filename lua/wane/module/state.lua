@@ -89,11 +89,11 @@ local function moved_all(states, where)
         if info.held ~= 0 and info.device ~= device then bytes, count = bytes + tonumber(info.bytes), count + 1 end
     end
     if device then binding.check(C.wn_cells_coming(device, bytes, count)) end
-    local fine, why = errors.pcall(function()
+    scoped.always(function()
+        if device then C.wn_cells_coming(device, 0, 0) end
+    end, function()
         for k, p in ipairs(states) do cells[k] = moved(p, where) or false end
     end)
-    if device then C.wn_cells_coming(device, 0, 0) end
-    if not fine then errors.again(why) end
     return cells
 end
 

@@ -10,6 +10,7 @@ local interrupt = require 'wane.repl.interrupt'
 local messages = require 'wane.notebook.messages'
 local repl = require 'wane.repl'
 local requests = require 'wane.notebook.requests'
+local scoped = require 'wane.scoped'
 local streams = require 'wane.notebook.streams'
 local utf8 = require 'wane.utf8'
 local zmq = require 'wane.notebook.zmq'
@@ -256,9 +257,7 @@ function Kernel:serve()
         stop()
         exit(...)
     end)
-    local fine, why = errors.pcall(self.loop, self)
-    stop()
-    if not fine then errors.again(why) end
+    scoped.always(stop, self.loop, self)
 end
 
 return kernel

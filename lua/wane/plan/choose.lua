@@ -11,6 +11,7 @@ local explain = require 'wane.plan.explain'
 local plan = require 'wane.plan'
 local progress = require 'wane.report.progress'
 local program = require 'wane.program'
+local scoped = require 'wane.scoped'
 
 local C, check = binding.C, binding.check
 local tonumber = tonumber
@@ -55,9 +56,7 @@ function choose.points_of(p)
     local handle, list = p.handle, {}
     require('wane.policy.candidates').propose(p)
     bar, failed = progress.late(SILENT, 'plans looked at'), nil
-    local ok, n = errors.pcall(count_points, handle)
-    bar:finish()
-    if not ok then errors.again(n) end
+    local n = scoped.always(function() bar:finish() end, count_points, handle)
     for i = 1, n do list[i] = point_of(handle, i - 1) end
     return list, point.tried
 end

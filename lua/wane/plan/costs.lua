@@ -11,6 +11,7 @@ local costs_file = require 'wane.plan.costs_file'
 local op = require 'wane.tensor.op'
 local program = require 'wane.program'
 local progress = require 'wane.report.progress'
+local scoped = require 'wane.scoped'
 local sequence = require 'wane.program.sequence'
 local system = require 'wane.system'
 local table_ = require 'wane.report.table'
@@ -163,10 +164,7 @@ local function keep(name, ...)
     system.make_folders(name)
     local release, why = system.lock(name, PATIENCE)
     if not release then raise(nil, 'io', 'wane.profile: %s', why) end
-    local results = { errors.pcall(keep_alone, name, ...) }
-    release()
-    if not results[1] then errors.again(results[2]) end
-    return results[2], results[3]
+    return scoped.always(release, keep_alone, name, ...)
 end
 
 -- Returns the roofline of fn's step in seconds, or nil where the rates of its device were not measured.

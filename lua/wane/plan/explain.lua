@@ -16,7 +16,6 @@
 -- @module wane.plan.explain
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
-local errors = require 'wane.errors'
 local moves = require 'wane.plan.moves'
 local parts = require 'wane.plan.parts'
 local policy_query = require 'wane.policy.query'
@@ -134,10 +133,7 @@ local function numbers_without(p, part, places)
     for _, place in ipairs(places) do words[place] = 'save' end
     local saved, own = policy.of(function(r) return words[r.place] end), part.program.policy
     local opened = sequence.reopen(p.parts, part, own and policy.compose(saved, own) or saved)
-    local ok, found = errors.pcall(function() return parts.numbers(opened:plan()) end)
-    opened:close()
-    if not ok then errors.again(found) end
-    return found
+    return scoped.always(function() opened:close() end, function() return parts.numbers(opened:plan()) end)
 end
 
 -- Plans the same step with the values of some groups saved. Returns its totals, or nil when planning fails.

@@ -20,6 +20,7 @@ local choose = require 'wane.plan.choose'
 local parts = require 'wane.plan.parts'
 local plan = require 'wane.plan'
 local plot = require 'wane.report.plot'
+local scoped = require 'wane.scoped'
 local sequence = require 'wane.program.sequence'
 local step = require 'wane.plan.step'
 local table_ = require 'wane.report.table'
@@ -154,9 +155,7 @@ function frontier.frontier(fn, opts)
     local count = errors.count(opts.points or 50, 'wane.frontier: points', 2, 10000)
     local list = step.open(fn, opts, 'wane.frontier')
     local self = setmetatable({ heuristics = {} }, Frontier)
-    local ok, why = errors.pcall(fill, self, list, count)
-    sequence.close(list)
-    if not ok then errors.again(why) end
+    scoped.always(function() sequence.close(list) end, fill, self, list, count)
     return self
 end
 
@@ -172,10 +171,7 @@ end
 function frontier.min_budget(fn, opts)
     opts = plan.check_options(opts, { 'policy', 'target', unpack(step.options) }, 'wane.min_budget')
     local list = step.open(fn, opts, 'wane.min_budget')
-    local ok, least = errors.pcall(step.least, list)
-    sequence.close(list)
-    if not ok then errors.again(least) end
-    return least
+    return scoped.always(function() sequence.close(list) end, step.least, list)
 end
 
 function Frontier.__tostring(self)

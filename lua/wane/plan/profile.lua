@@ -14,7 +14,6 @@
 -- @internal wane.plan.profile
 local binding = require 'wane.ffi'
 local applications = require 'wane.plan.applications'
-local errors = require 'wane.errors'
 local progress = require 'wane.report.progress'
 local steps_of = require 'wane.plan.step'
 local sequence = require 'wane.program.sequence'
@@ -194,10 +193,8 @@ function profile.take(fn, mode, steps, policy, roofline)
     local seconds, signs, why
     for _ = 1, TRIES do
         local bar = progress.late(SILENT, 'turns of the plans that are measured')
-        local ok, records = errors.pcall(profile.run, fn, mode, steps, policy, bar)
-        bar:finish()
-        if not ok then errors.again(records) end
-        seconds, signs = profile.fit(records)
+        seconds, signs = profile.fit(scoped.always(function() bar:finish() end, profile.run, fn, mode, steps, policy,
+            bar))
         signs.roofline = roofline and roofline() or nil
         why = profile.judge(signs)
         if not why then return seconds, signs end

@@ -408,26 +408,19 @@ function program.capture(ref, fn, on_request, ...)
             return request.roots[i]
         end } })
     end
-    local function ended(ok, ...)
-        op.new_epoch()
-        if not ok then errors.again((...)) end
-        return ...
-    end
     op.new_epoch()
     notes = {}
-    return ended(errors.pcall(scoped, 'sequence', ref.id, scoped, 'counter', true, scoped, 'capture', refuse, fn, ...))
+    return scoped.always(op.new_epoch, scoped, 'sequence', ref.id, scoped, 'counter', true, scoped, 'capture', refuse,
+        fn, ...)
 end
 
 --- Calls program.capture in a sequence of its own.
 function program.planning(fn, on_request, ...)
     local ref = binding.Ref(binding.id(C.wn_sequence(C.WN_SEQUENCE_PLANNED)))
-    local function ended(ok, ...)
+    return scoped.always(function()
         C.wn_release(ref.id)
         ref.id = -1
-        if not ok then errors.again((...)) end
-        return ...
-    end
-    return ended(errors.pcall(program.capture, ref, fn, on_request, ...))
+    end, program.capture, ref, fn, on_request, ...)
 end
 
 -- ---- looking at the nodes --------------------------------------------------------------------------------------

@@ -132,11 +132,8 @@ end
 function sequence.reopen(parts, part, policy)
     local id = parts.ref.id
     check(C.wn_sequence_seek(id, part.points[1] - 1))
-    local ok, p = errors.pcall(scoped, 'sequence', id, program.open,
+    return scoped.always(function() check(C.wn_sequence_seek(id, -1)) end, scoped, 'sequence', id, program.open,
         sequence.with(part.request, policy, part.request.target))
-    check(C.wn_sequence_seek(id, -1))
-    if not ok then errors.again(p) end
-    return p
 end
 
 --- Returns the run points of a function, as requests alone.

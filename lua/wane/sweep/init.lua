@@ -20,6 +20,7 @@ local process = require 'wane.sweep.process'
 local report = require 'wane.sweep.report'
 local run = require 'wane.sweep.run'
 local settings_of = require 'wane.sweep.settings'
+local scoped = require 'wane.scoped'
 local shard = require 'wane.sweep.shard'
 local store = require 'wane.sweep.store'
 local system = require 'wane.system'
@@ -155,6 +156,8 @@ local function lock(self)
 end
 
 -- ---- running ------------------------------------------------------------------------------------------------------
+local function none() end -- releases what was not locked
+
 local calls = 0 -- number of calls of :run() in this process; a script that is started again makes the same calls
 
 -- Says what a shard is of, where that is not plain from what was given or from what runs.
@@ -216,13 +219,11 @@ function Sweep:run()
             .. 'they have none at a prompt or with isolate = false')
     end
     local release = self.out and lock(self)
-    local fine, stopped = errors.pcall(function()
+    local stopped = scoped.always(release or none, function()
         if self.out then open(self) end
         announce(self)
         return run.listening(function() return run.due(self, alone, calls) end)
     end)
-    if release then release() end
-    if not fine then errors.again(stopped) end
     if stopped then error(interrupted(self), 0) end
     local broken = self:problems()
     if #broken > 0 then raise(nil, 'value', 'wane.sweep: %s', table.concat(broken, '\n')) end
@@ -255,15 +256,13 @@ function Sweep:merge(files)
     files = merge.files(files)
     local is_written = self.out and not process.role() -- in the process of a point, the merge was written before
     local release = is_written and lock(self)
-    local fine, gathered = errors.pcall(function()
+    local gathered = scoped.always(release or none, function()
         local own = self.out and system.exists(self.out) and self.out or nil
         local got = merge.gather(files, own, self.points, self.settings)
         self.found, self.source = got.found, got.source
         if is_written then store.write(self.out, self:rows()) end
         return got
     end)
-    if release then release() end
-    if not fine then errors.again(gathered) end
     for _, line in ipairs(gathered.notes) do say('%s', line) end
     local lines = merge.lacks(self.points, self:missing(), gathered, files)
     for _, line in ipairs(self:problems()) do lines[#lines + 1] = line end
