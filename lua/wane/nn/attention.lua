@@ -235,8 +235,7 @@ end
 -- Returns x w^T + bias with the rows [start, start + n) of the projection.
 local function project(linear, x, start, n)
     local w, bias = linear.weight:narrow(1, start + 1, n), linear.bias
-    if bias then return arith.linear(x, w, bias:narrow(1, start + 1, n)) end
-    return arith.matmul_nt(x, w)
+    return arith.linear(x, w, bias and bias:narrow(1, start + 1, n))
 end
 
 local function check_input(self, x, what)

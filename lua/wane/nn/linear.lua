@@ -17,7 +17,7 @@ local errors = require 'wane.errors'
 local module = require 'wane.module'
 local op = require 'wane.tensor.op'
 
-local linear, matmul_nt = arith.linear, arith.matmul_nt
+local linear = arith.linear
 local Linear
 
 local function uniform(dims, bound, opts, layout)
@@ -48,9 +48,7 @@ Linear = module.new('Linear', function(self, n_in, n_out, opts)
 end)
 
 function Linear:forward(x)
-    local bias = self.bias
-    if bias then return (linear(x, self.weight, bias)) end
-    return (matmul_nt(x, self.weight))
+    return (linear(x, self.weight, self.bias))
 end
 
 function Linear:extra()

@@ -15,7 +15,7 @@ local op = require 'wane.tensor.op'
 local shape = require 'wane.tensor.shape'
 local tensor = require 'wane.tensor'
 
-local cut, to = shape.cut, shape.to
+local cut, linear, to = shape.cut, arith.linear, shape.to
 local raise, FULL = errors.raise, op.id.full
 
 local OPTIONS = { 'num_layers', 'bias', 'batch_first', 'dropout', 'bidirectional', 'chunk', 'dtype', 'device' }
@@ -77,11 +77,6 @@ local function initialise(self, what, gates, ...)
     end
 end
 
-local function project(x, weight, bias)
-    if bias then return (arith.linear(x, weight, bias)) end
-    return (arith.matmul_nt(x, weight))
-end
-
 -- Returns tensors along a dim as one.
 local function joined(list, dim)
     return #list == 1 and list[1] or shape.cat(list, dim)
@@ -96,7 +91,7 @@ local function run(self, step, x, tail, before, k)
     local weight_hh, bias_hh = self['weight_hh' .. tail], self['bias_hh' .. tail]
     local width, projected, offset = tensor.typed(weight_ih)._dims[1], nil, 1
     local h, c = to(cut(before.h, 0, k, 1), b, size), before.c and to(cut(before.c, 0, k, 1), b, size)
-    if not self.chunk then projected = project(x, weight_ih, bias_ih) end
+    if not self.chunk then projected = linear(x, weight_ih, bias_ih) end
     local units, unit = {}, {}
     for i = 1, n do
         local t = is_back and n + 1 - i or i
@@ -106,11 +101,11 @@ local function run(self, step, x, tail, before, k)
             module.step(u)
             unit = {}
             if self.chunk then
-                projected, offset = project(cut(x, dim, low - 1, high - low + 1), weight_ih, bias_ih), low
+                projected, offset = linear(cut(x, dim, low - 1, high - low + 1), weight_ih, bias_ih), low
             end
         end
         local input = to(cut(projected, dim, t - offset, 1), b, width)
-        h, c = step(input, project(h, weight_hh, bias_hh), size, h, c)
+        h, c = step(input, linear(h, weight_hh, bias_hh), size, h, c)
         unit[t - low + 1] = dim == 1 and to(h, b, 1, size) or to(h, 1, b, size)
         if t == (is_back and low or high) then units[u] = joined(unit, dim + 1) end
     end

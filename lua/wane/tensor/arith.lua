@@ -311,23 +311,15 @@ end
 
 local MATMUL, LINEAR = id.matmul, id.linear
 
---- Returns x w^T, without a bias.
+--- Returns x w^T + b, in one node and with one rounding, or x w^T.
 -- @within Internal
 -- @param x tensor (..., K)
 -- @param w tensor (N, K)
--- @return tensor (..., N)
-function arith.matmul_nt(x, w)
-    return (binary(MATMUL, x, w, op.attrs(0, 1)))
-end
-
---- Returns x w^T + b, in one node and with one rounding.
--- @within Internal
--- @param x tensor (..., K)
--- @param w tensor (N, K)
--- @param b tensor (N)
+-- @param b tensor (N) or nil
 -- @return tensor (..., N)
 function arith.linear(x, w, b)
-    return (op.ternary(LINEAR, x, w, b))
+    if b then return (op.ternary(LINEAR, x, w, b)) end
+    return (binary(MATMUL, x, w, op.attrs(0, 1)))
 end
 
 local KEEPDIM = 7 -- where op.def puts keepdim: the last of the integer attributes
