@@ -188,12 +188,9 @@ local function add_lists(module, Module)
     --- Iterates over paths and modules; the module itself comes first, with the path ''.
     -- @usage for path, m in nn.MLP(8):named_modules() do print(path, m) end
     function Module.named_modules(m)
-        local list, k = {}, 0
-        module.walk(m, '', function(path, each) list[#list + 1] = { path, each } end, nil, {})
-        return function()
-            k = k + 1
-            if list[k] then return list[k][1], list[k][2] end
-        end
+        local list = {}
+        module.walk(m, '', function(path, each) list[#list + 1] = { name = path, state = each } end, nil, {})
+        return each_of(list)
     end
 
     --- Calls fn(module) for every module, children before their owner. Returns the module.

@@ -152,11 +152,7 @@ local function list_length(forward, group, scope)
 end
 
 local function is_under(node, scope)
-    if scope == 0 then return true end
-    for _, link in ipairs(node.chain) do
-        if link.scope == scope then return true end
-    end
-    return false
+    return scope == 0 or node.chain.is_in[scope] == true
 end
 
 -- Returns the units under a scope, position -> number of the unit in the order of the forward, and their number.

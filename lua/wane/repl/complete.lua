@@ -4,6 +4,7 @@
 -- a keyword. Completion calls and computes nothing; a path without a value has no completions.
 -- @internal wane.repl.complete
 
+local errors = require 'wane.errors'
 local names = require 'wane.repl.names'
 
 local complete = {}
@@ -19,17 +20,11 @@ complete.breaks = ' \t\n"\\\'`@$><=;|&{}()[]+-*/^%,#~?!'
 -- Returns keywords, names of the prompt and globals, sorted, each once. The prompt's own names start with two
 -- underscores and are left out.
 local function bare_words(env)
-    local seen, list = {}, {}
+    local found = {}
     for _, from in ipairs { KEYWORDS, names.of(env), names.of(_G) } do
-        for _, name in ipairs(from) do
-            if not seen[name] then
-                seen[name] = true
-                list[#list + 1] = name
-            end
-        end
+        for _, name in ipairs(from) do found[name] = true end
     end
-    table.sort(list)
-    return list
+    return errors.names(found)
 end
 
 --- Returns the words that begin with a text, path included, sorted.

@@ -3,6 +3,7 @@
 --
 -- Rows may come from a file that somebody edited, so each field is looked at before it is used.
 -- @internal wane.sweep.provenance
+local spread = require 'wane.report.spread'
 local system = require 'wane.system'
 
 local provenance = {}
@@ -44,14 +45,13 @@ end
 -- @param row of a sweep
 function provenance.spread(row)
     if type(row.spread) == 'number' then return ('%.0f %%'):format(100 * row.spread) end
-    local sorted = {}
+    local times = {}
     for _, value in pairs(type(row.times) == 'table' and row.times or {}) do
-        if type(value) == 'number' then sorted[#sorted + 1] = value end
+        if type(value) == 'number' then times[#times + 1] = value end
     end
-    table.sort(sorted)
-    if #sorted < 2 or not (type(row.seconds) == 'number' and row.seconds > 0) then return '' end
-    local quarter = math.ceil(#sorted / 4)
-    return ('%.0f %%'):format(100 * (sorted[#sorted + 1 - quarter] - sorted[quarter]) / row.seconds)
+    if #times < 2 or not (type(row.seconds) == 'number' and row.seconds > 0) then return '' end
+    local quartiles = spread.of(times)
+    return ('%.0f %%'):format(100 * (quartiles.high - quartiles.low) / row.seconds)
 end
 
 --- Returns the load of the machine when a row was measured, as text; '' where the row does not say.
