@@ -18,30 +18,24 @@
  * the data would fit fewer: a plan counts bytes before there is data. */
 #include "helper.h"
 
-/* FLOPs of an element. ENCODE: magnitude, maximum, product, rounding. DECODE: product. */
-enum { ENCODE = 4, DECODE = 1 };
+enum { ENCODE = 4 }; /* FLOPs of an element: magnitude, maximum, product, rounding */
 
-/* Return the bytes of a packed form of x. */
-static int64_t int8_bytes(const struct wn_type *x)
+/* Returns the bytes of x in the packed form of an op. */
+static int64_t packed_bytes(int32_t op, const struct wn_type *x)
 {
     int64_t n = wn__numel(x);
+    if (op == WN_OP_PACK_SIGN || op == WN_OP_UNPACK_SIGN) return (n + 7) / 8;
     return n + (n + WN_INT8_GROUP - 1) / WN_INT8_GROUP * (int64_t)sizeof(float);
 }
 
-static int64_t sign_bytes(const struct wn_type *x)
-{
-    return (wn__numel(x) + 7) / 8;
-}
-
-/* Write the type of the result of a packing or an unpacking op; bytes(x): the bytes of the packed form of x. */
-static int32_t shape_packed(struct wn_desc *d, int64_t (*bytes)(const struct wn_type *x))
+static int32_t shape_packed(struct wn_desc *d)
 {
     WN_TRY(wn__need_float_at(d, 0));
-    d->out = (struct wn_type){.dtype = WN_U8, .ndim = 1, .dim = {bytes(&d->in[0])}};
+    d->out = (struct wn_type){.dtype = WN_U8, .ndim = 1, .dim = {packed_bytes(d->op, &d->in[0])}};
     return wn__check_out(d);
 }
 
-static int32_t shape_unpacked(struct wn_desc *d, int64_t (*bytes)(const struct wn_type *x))
+static int32_t shape_unpacked(struct wn_desc *d)
 {
     const struct wn_type *in = &d->in[0];
     WN_TRY(wn__shape_from_attrs(d));
@@ -50,20 +44,9 @@ static int32_t shape_unpacked(struct wn_desc *d, int64_t (*bytes)(const struct w
         return wn__fail(WN_DTYPE, "%s: dtype %s given, expected f32, bf16 or f64", wn__op_name(d->op),
                         wn__dtype_name(d->out.dtype));
     WN_TRY(wn__check_out(d));
-    if (in->dtype == WN_U8 && in->ndim == 1 && in->dim[0] == bytes(&d->out)) return WN_OK;
+    if (in->dtype == WN_U8 && in->ndim == 1 && in->dim[0] == packed_bytes(d->op, &d->out)) return WN_OK;
     return wn__fail(WN_SHAPE, "%s: input 1 is %s, expected (%" PRId64 ") u8, the packed bytes of %s",
-                    wn__op_name(d->op), wn__type_text(in), bytes(&d->out), wn__type_text(&d->out));
-}
-
-/* ---- int8 ------------------------------------------------------------------------------------------ */
-static int32_t shape_pack_int8(struct wn_desc *d)
-{
-    return shape_packed(d, int8_bytes);
-}
-
-static int32_t shape_unpack_int8(struct wn_desc *d)
-{
-    return shape_unpacked(d, int8_bytes);
+                    wn__op_name(d->op), wn__type_text(in), packed_bytes(d->op, &d->out), wn__type_text(&d->out));
 }
 
 static void cost_pack_int8(const struct wn_desc *d, struct wn_cost *cost)
@@ -71,29 +54,12 @@ static void cost_pack_int8(const struct wn_desc *d, struct wn_cost *cost)
     wn__cost_per_input(d, ENCODE, cost);
 }
 
-static void cost_unpack_int8(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_output(d, DECODE, cost);
-}
-
-const struct wn__rules wn__rules_pack_int8 = {shape_pack_int8, cost_pack_int8, NULL};
-const struct wn__rules wn__rules_unpack_int8 = {shape_unpack_int8, cost_unpack_int8, NULL};
-
-/* ---- signs ----------------------------------------------------------------------------------------- */
-static int32_t shape_pack_sign(struct wn_desc *d)
-{
-    return shape_packed(d, sign_bytes);
-}
-
-static int32_t shape_unpack_sign(struct wn_desc *d)
-{
-    return shape_unpacked(d, sign_bytes);
-}
-
 static void cost_pack_sign(const struct wn_desc *d, struct wn_cost *cost)
 {
     wn__cost_per_input(d, 1, cost);
 }
 
-const struct wn__rules wn__rules_pack_sign = {shape_pack_sign, cost_pack_sign, NULL};
-const struct wn__rules wn__rules_unpack_sign = {shape_unpack_sign, wn__cost_elementwise, NULL};
+const struct wn__rules wn__rules_pack_int8 = {shape_packed, cost_pack_int8, NULL};
+const struct wn__rules wn__rules_unpack_int8 = {shape_unpacked, wn__cost_elementwise, NULL};
+const struct wn__rules wn__rules_pack_sign = {shape_packed, cost_pack_sign, NULL};
+const struct wn__rules wn__rules_unpack_sign = {shape_unpacked, wn__cost_elementwise, NULL};

@@ -13,7 +13,8 @@
 #include "helper.h"
 
 /* FLOPs of an element of the state. */
-enum { LSTM_FLOPS = 40, LSTM_GRAD_FLOPS = 60, GRU_FLOPS = 30, GRU_GRAD_FLOPS = 45 };
+static const double flops[WN_OP_COUNT] = {
+    [WN_OP_LSTM_CELL] = 40, [WN_OP_LSTM_CELL_GRAD] = 60, [WN_OP_GRU_CELL] = 30, [WN_OP_GRU_CELL_GRAD] = 45};
 
 /* Fails unless input i is (..., parts H), for (..., H) the type of input `state`. */
 static int32_t check_gates(const struct wn_desc *d, int32_t i, int32_t state, int64_t parts)
@@ -29,10 +30,10 @@ static int32_t check_gates(const struct wn_desc *d, int32_t i, int32_t state, in
     return wn__need_shape(d, i, &want, "the gates");
 }
 
-/* Writes the type of the gradient of a cell: dy, whose rows have `parts` states, x, state. */
-static int32_t shape_grad(struct wn_desc *d, int64_t parts)
+/* Writes the type of the gradient of a cell: dy, whose rows have one state, or two of an LSTM, x, state. */
+static int32_t shape_cell_grad(struct wn_desc *d)
 {
-    int64_t i = d->attrs.i[0];
+    int64_t i = d->attrs.i[0], parts = d->op == WN_OP_LSTM_CELL_GRAD ? 2 : 1;
     WN_TRY(check_gates(d, 1, 2, 4));
     WN_TRY(check_gates(d, 0, 2, parts));
     if (i != 0 && i != 1)
@@ -42,15 +43,16 @@ static int32_t shape_grad(struct wn_desc *d, int64_t parts)
     return WN_OK;
 }
 
-static void cost_of(const struct wn_desc *d, double flops, struct wn_cost *cost)
+static void cost_cell(const struct wn_desc *d, struct wn_cost *cost)
 {
-    cost->flops = flops * (double)wn__numel(&d->in[d->n_in - 1]);
+    cost->flops = flops[d->op] * (double)wn__numel(&d->in[d->n_in - 1]);
     cost->bytes = wn__all_bytes(d);
 }
 
-/* Records the gradient of each input that is wanted, by `op`. */
-static void grad_cell(struct wn__grad *g, int32_t op)
+/* Records the gradient of each input that is wanted. */
+static void grad_cell(struct wn__grad *g)
 {
+    int32_t op = g->d->op == WN_OP_LSTM_CELL ? WN_OP_LSTM_CELL_GRAD : WN_OP_GRU_CELL_GRAD;
     struct wn_node *in[3] = {g->dy, g->in[0], g->in[1]};
     for (int32_t i = 0; i < 2; i++) {
         struct wn_attrs of = {.n = 1, .i = {i}};
@@ -67,28 +69,8 @@ static int32_t shape_lstm_cell(struct wn_desc *d)
     return WN_OK;
 }
 
-static int32_t shape_lstm_cell_grad(struct wn_desc *d)
-{
-    return shape_grad(d, 2);
-}
-
-static void cost_lstm_cell(const struct wn_desc *d, struct wn_cost *cost)
-{
-    cost_of(d, LSTM_FLOPS, cost);
-}
-
-static void cost_lstm_cell_grad(const struct wn_desc *d, struct wn_cost *cost)
-{
-    cost_of(d, LSTM_GRAD_FLOPS, cost);
-}
-
-static void grad_lstm_cell(struct wn__grad *g)
-{
-    grad_cell(g, WN_OP_LSTM_CELL_GRAD);
-}
-
-const struct wn__rules wn__rules_lstm_cell = {shape_lstm_cell, cost_lstm_cell, grad_lstm_cell};
-const struct wn__rules wn__rules_lstm_cell_grad = {shape_lstm_cell_grad, cost_lstm_cell_grad, wn__grad_lstm_cell_grad};
+const struct wn__rules wn__rules_lstm_cell = {shape_lstm_cell, cost_cell, grad_cell};
+const struct wn__rules wn__rules_lstm_cell_grad = {shape_cell_grad, cost_cell, wn__grad_lstm_cell_grad};
 
 /* ---- gru_gates -------------------------------------------------------------------------------------- */
 static int32_t shape_gru_gates(struct wn_desc *d)
@@ -133,25 +115,5 @@ static int32_t shape_gru_cell(struct wn_desc *d)
     return WN_OK;
 }
 
-static int32_t shape_gru_cell_grad(struct wn_desc *d)
-{
-    return shape_grad(d, 1);
-}
-
-static void cost_gru_cell(const struct wn_desc *d, struct wn_cost *cost)
-{
-    cost_of(d, GRU_FLOPS, cost);
-}
-
-static void cost_gru_cell_grad(const struct wn_desc *d, struct wn_cost *cost)
-{
-    cost_of(d, GRU_GRAD_FLOPS, cost);
-}
-
-static void grad_gru_cell(struct wn__grad *g)
-{
-    grad_cell(g, WN_OP_GRU_CELL_GRAD);
-}
-
-const struct wn__rules wn__rules_gru_cell = {shape_gru_cell, cost_gru_cell, grad_gru_cell};
-const struct wn__rules wn__rules_gru_cell_grad = {shape_gru_cell_grad, cost_gru_cell_grad, wn__grad_gru_cell_grad};
+const struct wn__rules wn__rules_gru_cell = {shape_gru_cell, cost_cell, grad_cell};
+const struct wn__rules wn__rules_gru_cell_grad = {shape_cell_grad, cost_cell, wn__grad_gru_cell_grad};

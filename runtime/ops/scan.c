@@ -26,18 +26,13 @@ static int32_t shape_cumsum(struct wn_desc *d)
     return wn__like_first_any(d);
 }
 
-static void cost_cumsum(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_output(d, 1, cost);
-}
-
 static void grad_cumsum(struct wn__grad *g)
 {
     struct wn_attrs back = {.n = 2, .i = {g->d->attrs.i[DIM], !g->d->attrs.i[TURNED]}};
     if (wn__wants(g, 0)) g->dx[0] = wn__emit_op(g, WN_OP_CUMSUM, g->dy, &back);
 }
 
-const struct wn__rules wn__rules_cumsum = {shape_cumsum, cost_cumsum, grad_cumsum};
+const struct wn__rules wn__rules_cumsum = {shape_cumsum, wn__cost_elementwise, grad_cumsum};
 
 /* ---- argsort ------------------------------------------------------------------------------------- */
 static int32_t shape_argsort(struct wn_desc *d)
