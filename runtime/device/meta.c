@@ -17,12 +17,6 @@ static void meta_release(struct wn_device *d, void *p, int64_t bytes)
     (void)d, (void)p, (void)bytes;
 }
 
-static int32_t meta_put(struct wn_device *d, void *to, const void *host, int64_t bytes)
-{
-    (void)d, (void)to, (void)host, (void)bytes;
-    return WN_OK;
-}
-
 static int32_t meta_get(struct wn_device *d, void *host, const void *from, int64_t bytes)
 {
     (void)d, (void)host, (void)from, (void)bytes;
@@ -117,7 +111,7 @@ struct wn_device wn__device_meta = {.name = "meta",
                                     .delegate = &wn__device_cpu,
                                     .alloc = meta_alloc,
                                     .release = meta_release,
-                                    .put = meta_put,
+                                    .put = meta_copy,
                                     .get = meta_get,
                                     .copy = meta_copy,
                                     .fill = meta_fill,
