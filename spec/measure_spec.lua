@@ -1,7 +1,7 @@
 -- Checks wane.measure, wane.memory and wane.bytes: measured bytes equal predicted bytes, and measuring changes nothing.
 local helper = require 'spec.helper'
 local wane = helper.wane
-local nn, bytes = wane.nn, wane.bytes
+local nn, optim, bytes = wane.nn, wane.optim, wane.bytes
 
 local function make()
     wane.manual_seed(9)
@@ -126,6 +126,39 @@ describe('wane.measure', function()
         local opt = wane.optim.SGD(model:parameters(), { lr = 0.01 })
         local m = wane.measure(function() return opt:step(fn()) end, { optimizer = opt, steps = 2 })
         assert.is_true(m.exact)
+    end)
+end)
+
+describe('a run point that fails, in a function that catches it,', function()
+    -- Measures a step of two models whose first run point fails in a function.
+    local function check(fail)
+        local a, b, x = nn.MLP(32, 256), nn.MLP(32, 64), wane.eval(wane.randn(64, 32))
+        local first, second = optim.AdamW(a:parameters()), optim.SGD(b:parameters(), { lr = 1e-3 })
+        local m = wane.measure(function()
+            first:zero_grad()
+            second:zero_grad()
+            fail(first, a(x))
+            b(x):mean():backward()
+            second:step()
+            second:zero_grad()
+            a(x):mean():backward()
+            first:step()
+        end, { optimizer = first, steps = 2 })
+        assert.is_true(m.exact, tostring(m))
+    end
+
+    it('is no part of what is measured', function()
+        local labels = wane.eval(wane.full({ 64 }, 99):to 'i32')
+        check(function(opt, y)
+            local ok, why = pcall(opt.step, opt, nn.cross_entropy(y, labels))
+            assert.same({ false, 'value' }, { ok, why.code })
+        end)
+        check(function(_, y)
+            wane.memory.limit(1)
+            local ok, why = pcall(y.backward, y:mean())
+            wane.memory.limit(nil)
+            assert.same({ false, 'oom' }, { ok, why.code })
+        end)
     end)
 end)
 

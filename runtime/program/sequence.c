@@ -371,6 +371,16 @@ int32_t wn__sequence_add(struct wn_program *p)
     return WN_OK;
 }
 
+void wn__sequence_take_back(void)
+{
+    if (now == NULL) return;
+    for (int64_t i = 0; i < now->n; i++)
+        if (now->cell[i].made == now->n_programs) now->cell[i].made = 0;
+    while (now->n_changes > 0 && now->change[now->n_changes - 1].program == now->n_programs)
+        wn__slab_unref(now->change[--now->n_changes].to.slab);
+    now->n_programs--;
+}
+
 int32_t wn__sequence_repeat(void)
 {
     int32_t is_other = 0;

@@ -27,6 +27,9 @@ int32_t wn__sequence_drop(struct wn_cell *c);
  * way. Fails with WN_UNSUPPORTED when the sequence is planned and p reads a result that an earlier program of it
  * computes, for then its real run reads a held value. */
 int32_t wn__sequence_add(struct wn_program *p);
+/* Takes back the program that was added last to the sequence under way, if there is one: its run failed, so the next
+ * one is in its place. */
+void wn__sequence_take_back(void);
 /* Begins the planned sequence under way once more, with the gradients that it leaves, where its step would be another
  * then: where it computes a gradient that it does not drop before its first program, and that exists now and did not
  * when it began, or the other way. States that had no value have none again. Returns 1 if it did. Cannot fail. */

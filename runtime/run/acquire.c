@@ -131,7 +131,6 @@ int32_t wn__acquire(struct wn_program *p, struct wn__run *out)
     if (code == WN_OK) code = wn__transfer_take(out);
     if (code == WN_OK) code = wn__arena_fit(p->device, p->schedule->arena + wn__check_guard());
     if (code == WN_OK) out->arena = wn__arena(p->device)->data;
-    else wn__acquired_release(out);
     return code;
 }
 

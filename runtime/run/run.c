@@ -145,10 +145,11 @@ int32_t wn__program_run(struct wn_program *p)
     WN_TRY(check_run(p));
     int32_t is_point = p->taken_results == NULL; /* 0: it computes first values, and is no run point */
     if (is_point) WN_TRY(wn__sequence_add(p));
-    WN_TRY(wn__acquire(p, &r));
-    int32_t code = is_point ? wn__sequence_save(p) : WN_OK;
+    int32_t code = wn__acquire(p, &r);
+    if (code == WN_OK && is_point) code = wn__sequence_save(p);
     if (code == WN_OK) code = execute(&r);
     if (code == WN_OK) wn__commit(&r);
     wn__acquired_release(&r);
+    if (code != WN_OK && is_point) wn__sequence_take_back();
     return code;
 }

@@ -25,9 +25,9 @@ int64_t wn__program_missing(const struct wn_program *p);
 /* Fills what the program of first values will take, by its plan. Runs nothing. */
 int32_t wn__program_first(const struct wn_program *p, struct wn_first *out);
 
-/* Takes every byte of a run: first values of states, results, offload buffers, the arena. On failure
- * everything is given back and states are as they were. WN_OOM: the limit or the memory is too small; WN_STALE:
- * a value or a state that the program reads is gone. */
+/* Takes every byte of a run: first values of states, results, offload buffers, the arena. wn__acquired_release must
+ * follow, on failure too. WN_OOM: the limit or the memory is too small; WN_STALE: a value or a state that the program
+ * reads is gone. */
 int32_t wn__acquire(struct wn_program *p, struct wn__run *out);
 /* Gives back what was taken and not kept, and rolls back first values that were not committed. */
 void wn__acquired_release(struct wn__run *r);

@@ -25,6 +25,13 @@ return {
         spec = PARTS,
     },
     {
+        name = 'a run point that failed keeps its place among those of a measured step',
+        file = 'runtime/run/run.c',
+        old = '    if (code != WN_OK && is_point) wn__sequence_take_back();\n',
+        new = '',
+        spec = 'spec/measure_spec.lua',
+    },
+    {
         name = 'what other programs of a step hold is not counted',
         file = 'lua/wane/plan/parts.lua',
         old = 'all.reserved = math.max(all.reserved, p.reserved + part.beside)',
