@@ -39,6 +39,15 @@ static void add_gradient(struct beside *b, const struct wn_cell *g)
     b->out->first_live += bytes;
 }
 
+/* Adds the data that a state begins as, which is there until a later program has made the state. */
+static void add_beginning(struct beside *b, struct wn_node *init)
+{
+    if (init == NULL || init->held == NULL || init->stamp == b->stamp) return;
+    init->stamp = b->stamp;
+    b->out->first_live += init->held->bytes;
+    b->out->first_reserved += init->held->bytes;
+}
+
 static void add_cells(struct beside *b, const struct wn_program *p)
 {
     for (int32_t k = 0; k < p->ir->n_cells; k++) {
@@ -47,6 +56,7 @@ static void add_cells(struct beside *b, const struct wn_program *p)
         c->stamp = b->stamp;
         if (c->kind == WN_KIND_GRADIENT) add_gradient(b, c);
         else add(b, c->kind, wn__padded(wn__bytes(&c->type)), !wn__sequence_makes(c));
+        if (wn__sequence_makes(c)) add_beginning(b, c->init);
     }
 }
 

@@ -32,6 +32,13 @@ return {
         spec = 'spec/measure_spec.lua',
     },
     {
+        name = 'the data that states of a later program begin as is not beside those before it',
+        file = 'runtime/program/parts.c',
+        old = '        if (wn__sequence_makes(c)) add_beginning(b, c->init);\n',
+        new = '',
+        spec = PARTS,
+    },
+    {
         name = 'what other programs of a step hold is not counted',
         file = 'lua/wane/plan/parts.lua',
         old = 'all.reserved = math.max(all.reserved, p.reserved + part.beside)',
