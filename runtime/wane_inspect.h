@@ -16,7 +16,6 @@ struct wn_info {
     int32_t is_cut;      /* 1: it was recorded where gradients are off */
     int32_t held;        /* 1: it has its value now */
     int32_t scope, line; /* where it was recorded */
-    int32_t is_const;    /* 1: its value may be `number` */
     int64_t version;     /* of a cell, or of the cell that a value reads */
     int64_t bytes;       /* padded to WN_GRANULE */
     double number;       /* of a constant, or a value without dims that is held */

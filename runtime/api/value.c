@@ -280,7 +280,6 @@ int32_t wn_info(int32_t handle, struct wn_info *out)
                             .held = n->is_held,
                             .scope = n->scope,
                             .line = n->line,
-                            .is_const = n->op == WN_OP_CONST || n->type.ndim == 0,
                             .version = n->version,
                             .bytes = wn__padded(wn__bytes(&n->type)),
                             .number = n->number};

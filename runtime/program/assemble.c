@@ -338,7 +338,6 @@ static int32_t size_ir(struct assembly *a)
     int64_t nodes = p->order.count + a->grads.count + p->n_updates + 2 * effects, inputs = 3 * effects;
     for (int64_t i = 0; i < p->order.count; i++) inputs += p->order.nodes[i]->n_in;
     for (int64_t i = 0; i < a->grads.count; i++) inputs += a->grads.nodes[i]->n_in;
-    ir->n_ordered = (int32_t)p->order.count;
     ir->n_roots = p->n_roots - p->n_also;
     ir->device = p->device;
     ir->machine = p->target;

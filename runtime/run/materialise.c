@@ -128,28 +128,21 @@ static int32_t kind_of(const struct first *x, int32_t init)
 static int32_t run_inits(struct first *x, struct wn_node *const *root, const int32_t *number, int32_t n)
 {
     struct wn_program *p;
-    int32_t code;
     WN_TRY(plan_inits(root, n, &p));
-    p->taken_results = wn__alloc((p->ir->n_results + 1) * (int64_t)sizeof *p->taken_results);
-    p->taken_kind = wn__alloc((p->ir->n_results + 1) * (int64_t)sizeof *p->taken_kind);
-    WN_TRY_GOTO(p->taken_results == NULL || p->taken_kind == NULL ? WN_OOM : WN_OK);
-    for (int32_t i = 0; i < n; i++) {
+    int32_t is_there = WN_ARRAY(&p->pool, p->taken_results, p->ir->n_results) &&
+                       WN_ARRAY(&p->pool, p->taken_kind, p->ir->n_results);
+    for (int32_t i = 0; is_there && i < n; i++) {
         int32_t result = p->ir->node[p->ir->root_node[i]].result;
         if (result >= 0) p->taken_kind[result] = kind_of(x, number[i]);
     }
-    WN_TRY_GOTO(wn__program_run(p));
-    for (int32_t i = 0; i < n; i++) {
+    int32_t code = is_there ? wn__program_run(p) : WN_OOM;
+    for (int32_t i = 0; code == WN_OK && i < n; i++) {
         int32_t result = p->ir->node[p->ir->root_node[i]].result;
         if (result < 0) continue;
         x->made[number[i]] = p->taken_results[result];
         p->taken_results[result] = NULL;
     }
-fail:
-    for (int32_t i = 0; p->taken_results != NULL && i < p->ir->n_results; i++) wn__buffer_unref(p->taken_results[i]);
-    wn__free(p->taken_results);
-    wn__free(p->taken_kind);
-    p->taken_results = NULL;
-    p->taken_kind = NULL;
+    for (int32_t i = 0; is_there && i < p->ir->n_results; i++) wn__buffer_unref(p->taken_results[i]);
     wn__program_free(p);
     return code;
 }
@@ -157,13 +150,12 @@ fail:
 /* Computes the initial values. planned: not NULL: fills what the program would take instead, and runs nothing. */
 static int32_t compute(struct first *x, struct wn_summary *planned)
 {
-    struct wn_node **root = wn__alloc((x->n_init + 1) * (int64_t)(sizeof *root + sizeof(int32_t)));
-    if (root == NULL) return WN_OOM;
-    int32_t *number = (int32_t *)(root + x->n_init + 1), n = list_roots(x, root, number), code = WN_OK;
-    if (n > 0 && planned == NULL) code = run_inits(x, root, number, n);
-    else if (n > 0) code = look_at_inits(root, n, planned);
-    wn__free(root);
-    return code;
+    struct wn_node **root;
+    int32_t *number;
+    if (!WN_ARRAY(&x->pool, root, x->n_init) || !WN_ARRAY(&x->pool, number, x->n_init)) return WN_OOM;
+    int32_t n = list_roots(x, root, number);
+    if (n == 0) return WN_OK;
+    return planned == NULL ? run_inits(x, root, number, n) : look_at_inits(root, n, planned);
 }
 
 /* ---- giving the cells their bytes --------------------------------------------------------------------------- */
@@ -248,8 +240,7 @@ int32_t wn__program_materialise(struct wn_program *p)
     struct first x = {0};
     int32_t missing = count_missing(p);
     if (missing == 0) return WN_OK;
-    p->fresh = wn__alloc(missing * (int64_t)sizeof *p->fresh);
-    if (p->fresh == NULL) return WN_OOM;
+    if (!WN_ARRAY(&p->pool, p->fresh, missing)) return WN_OOM;
     int32_t code = list_cells(&x, p, missing);
     for (int32_t kind = 0; kind < WN_KIND_COUNT && code == WN_OK; kind++) code = take_own(&x, p->device, kind);
     if (code == WN_OK) code = compute(&x, NULL);
@@ -321,7 +312,5 @@ void wn__program_end_first(struct wn_program *p, int32_t how)
             c->buffer = NULL;
         }
     }
-    wn__free(p->fresh);
-    p->fresh = NULL;
     p->n_fresh = 0;
 }
