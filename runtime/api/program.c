@@ -138,18 +138,18 @@ int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out)
     return WN_OK;
 }
 
-/* Fails with WN_VALUE when a program takes no decisions any more. */
-static int32_t check_open(const struct wn_program *p)
+/* Returns a program that takes decisions still; NULL, with a message, when there is none, or it is planned. */
+static struct wn_program *get_open(int32_t handle)
 {
-    if (p->schedule == NULL) return WN_OK;
-    return wn__fail(WN_VALUE, "decide: this program is planned already");
+    struct wn_program *p = get_program(handle);
+    if (p != NULL && p->schedule != NULL) wn__fail(WN_VALUE, "decide: this program is planned already");
+    return p != NULL && p->schedule == NULL ? p : NULL;
 }
 
 int32_t wn_decide(int32_t program, int32_t i, int32_t decision)
 {
     struct wn_program *p;
-    if (get_residual(program, i, &p) == NULL) return WN_VALUE;
-    WN_TRY(check_open(p));
+    if (get_open(program) == NULL || get_residual(program, i, &p) == NULL) return WN_VALUE;
     if (decision < WN_DECISION_NONE || (decision > WN_DECISION_RECOMPUTE && wn__action_name(decision) == NULL))
         return wn__fail(WN_UNSUPPORTED, "policy: word %d is not in this version", decision);
     p->marks->decision[p->ir->residual[i]] = (int8_t)decision;
@@ -158,9 +158,8 @@ int32_t wn_decide(int32_t program, int32_t i, int32_t decision)
 
 int32_t wn_allow(int32_t program, int32_t decision)
 {
-    struct wn_program *p = get_program(program);
+    struct wn_program *p = get_open(program);
     if (p == NULL) return WN_VALUE;
-    WN_TRY(check_open(p));
     if (wn__action_name(decision) == NULL)
         return wn__fail(WN_UNSUPPORTED, "budget: word %d is no action of this version", decision);
     p->marks->allowed |= 1 << wn__action_resolved(p->ir, decision);
@@ -182,9 +181,8 @@ int32_t wn_action_lossy(int32_t decision)
 
 int32_t wn_mark(int32_t program, int32_t node, int32_t unit)
 {
-    struct wn_program *p = get_program(program);
+    struct wn_program *p = get_open(program);
     if (p == NULL) return WN_VALUE;
-    WN_TRY(check_open(p));
     if (node < 0 || node >= p->ir->n) return wn__fail(WN_VALUE, "mark: node %d of %d", node, p->ir->n);
     if (unit < 0 || unit > p->ir->n)
         return wn__fail(WN_VALUE, "mark: unit %d given, expected 0 (none) to %d", unit, p->ir->n);
@@ -194,9 +192,8 @@ int32_t wn_mark(int32_t program, int32_t node, int32_t unit)
 
 int32_t wn_mark_parent(int32_t program, int32_t unit, int32_t parent)
 {
-    struct wn_program *p = get_program(program);
+    struct wn_program *p = get_open(program);
     if (p == NULL) return WN_VALUE;
-    WN_TRY(check_open(p));
     if (unit < 1 || unit > p->ir->n || parent < 1 || parent >= unit)
         return wn__fail(WN_VALUE, "mark: unit %d cannot lie in unit %d", unit, parent);
     p->marks->unit_parent[unit - 1] = parent;
@@ -270,18 +267,16 @@ int32_t wn_point(int32_t program, int32_t i, struct wn_point *out)
 
 int32_t wn_choose(int32_t program, int32_t i)
 {
-    struct wn_program *p = get_program(program);
+    struct wn_program *p = get_open(program);
     if (get_point(p, i) == NULL) return WN_VALUE;
-    WN_TRY(check_open(p));
     p->chosen = i + 1;
     return WN_OK;
 }
 
 int32_t wn_give_recipe(int32_t program, const struct wn_recipe_given *r)
 {
-    struct wn_program *p = get_program(program);
+    struct wn_program *p = get_open(program);
     if (p == NULL) return WN_VALUE;
-    WN_TRY(check_open(p));
     WN_TRY(wn__check_recipe(r));
     return wn__program_by_recipe(p, r);
 }
