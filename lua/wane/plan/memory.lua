@@ -19,6 +19,7 @@ local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
 local plot = require 'wane.report.plot'
+local program = require 'wane.program'
 local text = require 'wane.report.table'
 
 local C, check = binding.C, binding.check
@@ -26,8 +27,7 @@ local tonumber = tonumber
 
 local memory = {}
 
-local kinds = {}
-for kind = 0, C.WN_KIND_COUNT - 1 do kinds[kind] = binding.text(C.wn_kind_name(kind)) end
+local kinds = program.kinds
 
 local function device_of(name, what)
     return name == nil and C.wn_device_set(-1) or op.device(name, what)
@@ -87,15 +87,12 @@ local function get(device)
     local report = {
         device = binding.text(C.wn_device_name(device)), allocated = tonumber(m.live), reserved = tonumber(m.reserved),
         peak = tonumber(m.peak), peak_reserved = tonumber(m.peak_reserved), host = tonumber(m.host),
-        limit = m.limit > 0 and tonumber(m.limit) or nil, kinds = {}, peak_kinds = {}, disk = tonumber(m.disk),
+        limit = m.limit > 0 and tonumber(m.limit) or nil, disk = tonumber(m.disk),
         disk_limit = m.disk_limit > 0 and tonumber(m.disk_limit) or nil, away = tonumber(m.away),
+        kinds = program.by_kind(m.kinds), peak_kinds = program.by_kind(m.peak_kinds),
     }
     if m.total > 0 then
         for _, name in ipairs { 'total', 'free', 'taken', 'segments' } do report[name] = tonumber(m[name]) end
-    end
-    for kind = 0, #kinds do
-        report.kinds[kinds[kind]] = tonumber(m.kinds[kind])
-        report.peak_kinds[kinds[kind]] = tonumber(m.peak_kinds[kind])
     end
     return setmetatable(report, Report)
 end
