@@ -16,6 +16,7 @@
 -- @module wane.plan.explain
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
+local decisions = require 'wane.policy.decisions'
 local moves = require 'wane.plan.moves'
 local parts = require 'wane.plan.parts'
 local policy_query = require 'wane.policy.query'
@@ -248,18 +249,14 @@ local function find_checkpoints(report, p, groups, useless, layers, covers)
     for _, note in ipairs(p.notes or {}) do add(report, 'checkpoint', { note.place }, 0, note.message) end
 end
 
--- Functions that tell whether a key of a policy by type, op, name or path matches a residual.
-local fits = {
-    types = function(r, key)
-        for _, name in ipairs(r.types) do
-            if name == key then return true end
-        end
-        return false
-    end,
-    ops = function(r, key) return r.op == key end,
-    names = function(r, key) return r.name == key end,
-    paths = function(r, key) return r.path:find(key) ~= nil end,
-}
+-- Tells whether a key of a policy by type, op, name or path matches a residual.
+local function fits(policy, r, key)
+    local found = false
+    for _, name in ipairs(decisions.names_of[policy.keys_of](r)) do
+        if policy.is_pattern then found = name:find(key) ~= nil else found = found or name == key end
+    end
+    return found
+end
 
 -- Lists the policies that decide value by value and have no effect in any part, as { policy =, key = or nil }: a policy
 -- without a decision for any residual of its module, and a key with the decision 'recompute' that matches no residual.
@@ -283,7 +280,7 @@ local function silent_policies(p, layers)
         looked[policy] = true
         for _, key in ipairs(policy.keys or {}) do
             local is_idle = policy.words[key] == 'recompute'
-                and not is_met(policy, function(r) return fits[policy.keys_of](r, key) end)
+                and not is_met(policy, function(r) return fits(policy, r, key) end)
             if is_idle then list[#list + 1] = { policy = policy, key = key } end
         end
         if #list == before and not is_met(policy, function(r) return policy_query.word(policy, r) end) then

@@ -41,4 +41,10 @@ function decisions.check_word(word, where)
     return number
 end
 
+--- Functions that return the list of names by which the policies by type, op, name or path know a residual.
+decisions.names_of = {
+    types = function(r) return r.types end, ops = function(r) return { r.op } end,
+    names = function(r) return { r.name } end, paths = function(r) return { r.path } end,
+}
+
 return decisions

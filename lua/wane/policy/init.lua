@@ -171,6 +171,21 @@ local function describe_rules(what, rules, keys)
     return what .. '{' .. table.concat(words, ', ') .. '}'
 end
 
+-- Makes the policy by_type, by_op or by_name: the first name of a residual that is listed decides.
+local function by_names(what, rules)
+    local copy, keys = copy_rules(rules, what)
+    local keys_of = what:match '^by_(.*)' .. 's'
+    return new(describe_rules(what, copy, keys), {
+        keys = keys, keys_of = keys_of, words = copy, optional = rules.optional,
+        ask = function(_, r)
+            for _, name in ipairs(decisions.names_of[keys_of](r)) do
+                if copy[name] then return copy[name] end
+            end
+            return copy.default
+        end,
+    })
+end
+
 --- Decides by the types of the modules that a residual belongs to: the innermost listed type decides.
 -- A module's returned value belongs to its caller.
 -- @param rules { TYPE = decision, default = decision for the others, optional = true: types that are not in the graph
@@ -180,30 +195,13 @@ end
 -- @usage
 -- local blocks = nn.Sequential(nn.Residual(nn.MLP(8)), nn.Residual(nn.MLP(8)))
 -- blocks(x):sum():backward { policy = policy.by_type { MLP = 'recompute', default = 'save' } }
-function policy.by_type(rules)
-    local copy, keys = copy_rules(rules, 'by_type')
-    return new(describe_rules('by_type', copy, keys), {
-        keys = keys, keys_of = 'types', words = copy, optional = rules.optional,
-        ask = function(_, r)
-            for _, name in ipairs(r.types) do
-                if copy[name] then return copy[name] end
-            end
-            return copy.default
-        end,
-    })
-end
+function policy.by_type(rules) return by_names('by_type', rules) end
 
 --- Decides by the op of a residual.
 -- @param rules { OP = decision, default =, optional = } as in policy.by_type
 -- @return policy
 -- @usage loss:backward { policy = policy.by_op { gelu = 'recompute', default = 'save' } }
-function policy.by_op(rules)
-    local copy, keys = copy_rules(rules, 'by_op')
-    return new(describe_rules('by_op', copy, keys), {
-        keys = keys, keys_of = 'ops', words = copy, optional = rules.optional,
-        ask = function(_, r) return copy[r.op] or copy.default end,
-    })
-end
+function policy.by_op(rules) return by_names('by_op', rules) end
 
 --- Decides by the name that t:named gave a residual.
 -- @param rules { NAME = decision, default =, optional = } as in policy.by_type
@@ -211,13 +209,7 @@ end
 -- @usage
 -- local hidden = model[1](x):named 'hidden'
 -- hidden:gelu():sum():backward { policy = policy.by_name { hidden = 'recompute', default = 'save' } }
-function policy.by_name(rules)
-    local copy, keys = copy_rules(rules, 'by_name')
-    return new(describe_rules('by_name', copy, keys), {
-        keys = keys, keys_of = 'names', words = copy, optional = rules.optional,
-        ask = function(_, r) return r.name and copy[r.name] or copy.default end,
-    })
-end
+function policy.by_name(rules) return by_names('by_name', rules) end
 
 --- Decides by the path of a residual's module: the first pattern that matches decides.
 -- @param rules { { Lua pattern, decision }, ..., default =, optional = } as in policy.by_type

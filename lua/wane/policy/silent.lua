@@ -4,15 +4,12 @@
 -- Such a policy is told once, on the error stream, with the types, ops, names or paths that own values here. Policies
 -- with `optional` are not watched.
 -- @internal wane.policy.silent
+local names_of = require('wane.policy.decisions').names_of
+
 local silent = {}
 
 local MOST = 8 -- names that a warning lists, at most
 local told = {} -- name of a policy -> true
-
-local names_of = {
-    types = function(r) return r.types[1] end, ops = function(r) return r.op end,
-    names = function(r) return r.name end, paths = function(r) return r.path end,
-}
 
 --- Notes that a policy was asked about a residual.
 -- @param asked table of notes by policy
@@ -24,7 +21,7 @@ function silent.note(asked, p, r, word)
     local note = asked[p] or { count = 0, names = {}, seen = {} }
     asked[p] = note
     note.count, note.has_decided = note.count + 1, note.has_decided or word ~= nil
-    local name = names_of[p.keys_of](r)
+    local name = names_of[p.keys_of](r)[1]
     if name and name ~= '' and not note.seen[name] then
         note.seen[name], note.names[#note.names + 1] = true, name
     end
