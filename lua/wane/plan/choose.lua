@@ -66,8 +66,7 @@ end
 -- largest values, which have value = true.
 local function holders_of(p)
     local list = {}
-    for kind = 0, #program.kinds do
-        local name = program.kinds[kind]
+    for _, name in ipairs(program.kind_names) do
         if p.kinds[name] > 0 then list[#list + 1] = { what = name, bytes = p.kinds[name] } end
     end
     table.sort(list, function(a, b) return a.bytes > b.bytes end)

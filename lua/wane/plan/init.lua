@@ -374,8 +374,7 @@ function Plan:diff(other)
     end
     for _, name in ipairs { 'peak', 'reserved', 'arena', 'recomputed', 'seconds' } do add(name, self[name],
         other[name]) end
-    for kind = 0, #program.kinds do
-        local name = program.kinds[kind]
+    for _, name in ipairs(program.kind_names) do
         if self.kinds[name] ~= other.kinds[name] then add(name .. ' at the peak', self.kinds[name],
             other.kinds[name]) end
     end

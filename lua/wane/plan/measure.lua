@@ -55,8 +55,7 @@ function Result.__tostring(r)
     add('peak', r.predicted_peak, r.peak)
     add('reserved', r.predicted_reserved, r.reserved)
     for _, name in ipairs(parts.instants) do add((name:gsub('_', ' ')), r.predicted_at[name], r.at[name]) end
-    for kind = 0, #program.kinds do
-        local name = program.kinds[kind]
+    for _, name in ipairs(program.kind_names) do
         if r.kinds[name] > 0 or r.predicted_kinds[name] > 0 then add(name, r.predicted_kinds[name], r.kinds[name]) end
     end
     local loss = r.loss and ('%.9g'):format(r.loss) or 'not a number of the step'

@@ -27,8 +27,6 @@ local tonumber = tonumber
 
 local memory = {}
 
-local kinds = program.kinds
-
 local function device_of(name, what)
     return name == nil and C.wn_device_set(-1) or op.device(name, what)
 end
@@ -39,8 +37,7 @@ Report.__index = Report
 
 function Report.__tostring(r)
     local rows = {}
-    for kind = 0, #kinds do
-        local name = kinds[kind]
+    for _, name in ipairs(program.kind_names) do
         if r.kinds[name] > 0 or r.peak_kinds[name] > 0 then
             rows[#rows + 1] = { name, bytes.exact(r.kinds[name]), bytes.exact(r.peak_kinds[name]) }
         end
@@ -57,8 +54,7 @@ end
 local function chart_of(r)
     local chart = { title = ('memory of %s: allocated, by kind'):format(r.device), unit = 'MiB', format = '%.4g',
         groups = { 'now', 'at the peak' }, series = {} }
-    for kind = 0, #kinds do
-        local name = kinds[kind]
+    for _, name in ipairs(program.kind_names) do
         if r.kinds[name] > 0 or r.peak_kinds[name] > 0 then
             table.insert(chart.series, { name = name, values = { r.kinds[name] / bytes.MiB,
                 r.peak_kinds[name] / bytes.MiB } })
@@ -87,8 +83,8 @@ local function get(device)
     local report = {
         device = binding.text(C.wn_device_name(device)), allocated = tonumber(m.live), reserved = tonumber(m.reserved),
         peak = tonumber(m.peak), peak_reserved = tonumber(m.peak_reserved), host = tonumber(m.host),
-        limit = m.limit > 0 and tonumber(m.limit) or nil, disk = tonumber(m.disk),
-        disk_limit = m.disk_limit > 0 and tonumber(m.disk_limit) or nil, away = tonumber(m.away),
+        limit = m.limit > 0 and tonumber(m.limit) or nil, disk = tonumber(m.disk), away = tonumber(m.away),
+        disk_limit = m.disk_limit > 0 and tonumber(m.disk_limit) or nil,
         kinds = program.by_kind(m.kinds), peak_kinds = program.by_kind(m.peak_kinds),
     }
     if m.total > 0 then

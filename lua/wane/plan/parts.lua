@@ -130,8 +130,7 @@ end
 -- @param kinds { [name of a kind] = bytes }
 function parts.kind_rows(kinds)
     local rows = {}
-    for kind = 0, #program.kinds do
-        local name = program.kinds[kind]
+    for _, name in ipairs(program.kind_names) do
         if kinds[name] > 0 then rows[#rows + 1] = { name, bytes.exact(kinds[name]), bytes.text(kinds[name]) } end
     end
     return rows

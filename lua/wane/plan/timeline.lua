@@ -43,13 +43,13 @@ end
 -- Returns the chart of live MiB by kind over the instructions, with marks of phases and of the peak.
 local function chart_of(p, peak)
     local rows, series, number = p:kinds_over_time(), {}, {}
-    for kind = 0, #program.kinds do
-        local name, values, most = program.kinds[kind], {}, 0
+    for k, name in ipairs(program.kind_names) do
+        local values, most = {}, 0
         for i, row in ipairs(rows) do
             values[i] = row[name] / 2 ^ 20
             most = math.max(most, row[name])
         end
-        if most > 0 or kind == #program.kinds and #series == 0 then
+        if most > 0 or k == #program.kind_names and #series == 0 then
             series[#series + 1] = { name = name, values = values }
             number[name] = #series
         end
@@ -131,7 +131,7 @@ end
 
 local function counters(row)
     local args = {}
-    for kind = 0, #program.kinds do args[program.kinds[kind]] = row[program.kinds[kind]] end
+    for _, name in ipairs(program.kind_names) do args[name] = row[name] end
     return args
 end
 

@@ -23,9 +23,12 @@ local program = {}
 
 local modes = { eval = 0, backward = 1, step = 2, update = 3, assign = 4 }
 local phases = { [0] = 'forward', 'recompute', 'backward', 'update' }
-local kinds = {}
-for kind = 0, C.WN_KIND_COUNT - 1 do kinds[kind] = binding.text(C.wn_kind_name(kind)) end
-program.kinds = kinds
+local kinds, kind_names = {}, {} -- by number, from 0; as a list
+for kind = 0, C.WN_KIND_COUNT - 1 do
+    kinds[kind] = binding.text(C.wn_kind_name(kind))
+    kind_names[kind + 1] = kinds[kind]
+end
+program.kinds, program.kind_names = kinds, kind_names
 
 --- Returns bytes by kind as a table: { [name of the kind] = bytes }.
 -- @param array int64_t[9] by WN_KIND
