@@ -381,6 +381,14 @@ local function with_positions(a, name, dim, opts)
     return methods.squeeze(values, dim), methods.squeeze(ids, dim)
 end
 
+-- Returns the largest or the smallest elements: of two tensors, along dims, or with their positions.
+local function extreme(a, name, of_two, dim, opts)
+    if getmetatable(dim) == Tensor then return of_two(a, dim) end
+    if type(dim) == 'table' and dim.indices then dim, opts = nil, dim end
+    if type(opts) == 'table' and opts.indices then return with_positions(a, name, dim, opts) end
+    return (unary(id[name], a, reduce_attrs(a, name, dim, opts)))
+end
+
 --- Returns the largest value over dims; of two tensors, `a:maximum(b)`.
 -- @param a tensor
 -- @param dim number, list of numbers, or nil for all dims; or a tensor b
@@ -389,12 +397,7 @@ end
 -- the position has all of it
 -- @return tensor without the reduced dims
 -- @usage print(wane.tensor({ { 1, 2 }, { 3, 4 } }):max(2)) --> tensor (2) f32 [2., 4.]
-function methods.max(a, dim, opts)
-    if getmetatable(dim) == Tensor then return methods.maximum(a, dim) end
-    if type(dim) == 'table' and dim.indices then dim, opts = nil, dim end
-    if type(opts) == 'table' and opts.indices then return with_positions(a, 'max', dim, opts) end
-    return (unary(id.max, a, reduce_attrs(a, 'max', dim, opts)))
-end
+function methods.max(a, dim, opts) return extreme(a, 'max', methods.maximum, dim, opts) end
 
 --- Returns the smallest value over dims; of two tensors, `a:minimum(b)`.
 -- @param a tensor
@@ -404,12 +407,7 @@ end
 -- the position has all of it
 -- @return tensor without the reduced dims
 -- @usage print(wane.tensor({ { 1, 2 }, { 3, 4 } }):min(1)) --> tensor (2) f32 [1., 2.]
-function methods.min(a, dim, opts)
-    if getmetatable(dim) == Tensor then return methods.minimum(a, dim) end
-    if type(dim) == 'table' and dim.indices then dim, opts = nil, dim end
-    if type(opts) == 'table' and opts.indices then return with_positions(a, 'min', dim, opts) end
-    return (unary(id.min, a, reduce_attrs(a, 'min', dim, opts)))
-end
+function methods.min(a, dim, opts) return extreme(a, 'min', methods.minimum, dim, opts) end
 
 --- Returns the position of the largest element along a dim, the first of equals.
 -- Positions are 0-based, because they are data.

@@ -129,25 +129,25 @@ function create.laid(t, layout)
     return (op.unary(id.relayout, t, at))
 end
 
+-- Creates a tensor by op `o`, of dims and options that are given as numbers or lists.
+local function filled(what, o, attributes, ...)
+    local dims, opts = shape_and_options(what, ...)
+    return make(what, o, dims, opts, attributes)
+end
+
 --- Creates a tensor of zeros: `wane.zeros(2, 3, opts)` or `wane.zeros({ 2, 3 }, opts)`.
 -- @function wane.zeros
 -- @param ... dims, as numbers or as one list
 -- @param opts {dtype = 'f32', device = the current one, requires_grad = false, name =}
 -- @usage print(wane.zeros(2, { dtype = 'i32' })) --> tensor (2) i32 [0, 0]
-function create.zeros(...)
-    local dims, opts = shape_and_options('wane.zeros', ...)
-    return make('wane.zeros', id.full, dims, opts, { 0, 0 })
-end
+function create.zeros(...) return filled('wane.zeros', id.full, { 0, 0 }, ...) end
 
 --- Creates a tensor of ones, with arguments as in wane.zeros.
 -- @function wane.ones
 -- @param ... dims, as numbers or as one list
 -- @param opts {dtype = 'f32', device = the current one, requires_grad = false, name =}
 -- @usage print(wane.ones(3)) --> tensor (3) f32 [1., 1., 1.]
-function create.ones(...)
-    local dims, opts = shape_and_options('wane.ones', ...)
-    return make('wane.ones', id.full, dims, opts, { 1, 0 })
-end
+function create.ones(...) return filled('wane.ones', id.full, { 1, 0 }, ...) end
 
 --- Creates a tensor whose elements are all the same number.
 -- @param dims list of dims, or the one dim
@@ -169,20 +169,14 @@ end
 -- @usage
 -- local u = wane.rand(2, 3)
 -- print(u.shape, u:min():item() >= 0, u:max():item() < 1) --> (2, 3)	true	true
-function create.rand(...)
-    local dims, opts = shape_and_options('wane.rand', ...)
-    return make('wane.rand', id.uniform, dims, opts, { 0, 1 })
-end
+function create.rand(...) return filled('wane.rand', id.uniform, { 0, 1 }, ...) end
 
 --- Creates a tensor of normal random numbers, of mean 0 and deviation 1.
 -- @function wane.randn
 -- @param ... dims, as numbers or as one list
 -- @param opts {dtype = 'f32', device = the current one, requires_grad = false, name =}
 -- @usage print(wane.randn(2, 3).shape) --> (2, 3)
-function create.randn(...)
-    local dims, opts = shape_and_options('wane.randn', ...)
-    return make('wane.randn', id.normal, dims, opts, { 0, 1 })
-end
+function create.randn(...) return filled('wane.randn', id.normal, { 0, 1 }, ...) end
 
 --- Creates a tensor of random integers, low <= v < high.
 -- @param low integer of 32 bits; may be left out, then it is 0

@@ -20,11 +20,14 @@ local shape = {}
 local MOST_DIMS = binding.most_dims
 local RESHAPE, PERMUTE, NARROW, CAT = id.reshape, id.permute, id.narrow, id.cat
 
-local function record_reshape(t, dims)
+-- Records op `o` of t with a list of dims as its integers.
+local function record(o, t, dims, what)
     local at = op.attrs()
-    at.n = fill_dims(at.i, dims, 'reshape')
-    return (unary(RESHAPE, t, at))
+    at.n = fill_dims(at.i, dims, what)
+    return (unary(o, t, at))
 end
+
+local function record_reshape(t, dims) return record(RESHAPE, t, dims, 'reshape') end
 
 -- ---- for layers: no checks, no tables ----------------------------------------------------------------------
 
@@ -99,9 +102,7 @@ function methods.permute(t, ...)
     if #list ~= n then
         raise(nil, 'shape', 'permute: %d dims given for %s, all %d are needed', #list, tensor.describe(t), n)
     end
-    local at = op.attrs()
-    at.n = fill_dims(at.i, list, 'permute')
-    return (unary(PERMUTE, t, at))
+    return record(PERMUTE, t, list, 'permute')
 end
 
 --- Returns a copy with two dims exchanged.
@@ -112,11 +113,10 @@ end
 function methods.transpose(t, a, b)
     tensor.need_self(t, 'transpose')
     local i, j = op.dim(t, a, 'transpose'), op.dim(t, b, 'transpose')
-    local at, order = op.attrs(), {}
+    local order = {}
     for k = 1, #t._dims do order[k] = k - 1 end
     order[i + 1], order[j + 1] = j, i
-    at.n = fill_dims(at.i, order, 'transpose')
-    return (unary(PERMUTE, t, at))
+    return record(PERMUTE, t, order, 'transpose')
 end
 
 --- Returns the transpose of a matrix.
@@ -272,9 +272,7 @@ function methods.expand(t, ...)
                 tensor.shape_text(given))
         end
     end
-    local at = op.attrs()
-    at.n = fill_dims(at.i, dims, 'expand')
-    return (unary(id.expand, t, at))
+    return record(id.expand, t, dims, 'expand')
 end
 
 --- Cuts a dim into n pieces of equal size, of which the last may be shorter.
