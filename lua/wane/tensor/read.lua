@@ -28,6 +28,7 @@ function read.run(t)
 end
 
 --- Reads the elements of a tensor that has a value, as they are stored.
+-- @within Internal
 -- @return array, the number of its bytes
 function read.raw(t)
     local dtype, n = tensor.dtype_name[tensor.typed(t)._dtype], tensor.count(t._dims)
@@ -37,6 +38,7 @@ function read.raw(t)
 end
 
 --- Reads the elements of a tensor that has a value as numbers: those of bf16 are widened to f32, and a NaN is plain.
+-- @within Internal
 function read.numbers(t)
     local elements, dtype, n = read.raw(t), tensor.dtype_name[t._dtype], tensor.count(t._dims)
     if dtype == 'bf16' then elements, dtype = binding.widen(elements, n), 'f32' end
