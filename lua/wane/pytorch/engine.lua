@@ -142,10 +142,7 @@ function engine:apply_region(g)
         detached[k], env[node] = t, t
     end
     local inner, mode = setmetatable({}, { __index = env }), self:normal_mode('autograd', {})
-    for _, node in ipairs(region.nodes) do
-        self:step(node, inner, mode)
-        self:forget(region.dying[node], inner)
-    end
+    self:steps(region, inner, mode)
     self:drop_all(mode.casts)
     local roots = {}
     for node, slot in pairs(region.outputs) do

@@ -282,8 +282,6 @@ local function normal_mode(machine, thread, casts)
     end }
 end
 
-local no_grad = function(thread) return { grad = false, thread = thread } end
-
 -- Releases the tensors that no variable of the caller names any longer.
 function Machine:forget(dying, env)
     for _, node in ipairs(dying or {}) do
@@ -292,6 +290,15 @@ function Machine:forget(dying, env)
             env[node] = nil
             self:release(t)
         end
+    end
+end
+
+-- Runs the nodes of a region, or those up to number `last`, of which the last one makes no result if skips_last.
+function Machine:steps(region, env, mode, last, skips_last)
+    for i = 1, last or #region.nodes do
+        local node = region.nodes[i]
+        self:step(node, env, mode, i == last and skips_last)
+        if i ~= last then self:forget(region.dying[node], env) end
     end
 end
 
@@ -341,10 +348,7 @@ function Machine:checkpoint(region, env)
         frame.count, frame.open = frame.count + 1, frame.open + 1
         g.saved[#g.saved + 1] = { frame = frame, index = frame.count }
     end }
-    for _, node in ipairs(region.nodes) do
-        self:step(node, inner, mode)
-        self:forget(region.dying[node], inner)
-    end
+    self:steps(region, inner, mode)
     for node, t in pairs(inner) do
         env[node] = t
         inner[node] = nil
@@ -383,11 +387,7 @@ function Machine:recompute(frame)
         frame.stored[count] = keep(storage)
     end }
     local last, made = last_saver(frame.region)
-    for i = 1, last do
-        local node = frame.region.nodes[i]
-        self:step(node, env, mode, i == last and not made)
-        if i < last then self:forget(frame.region.dying[node], env) end
-    end
+    self:steps(frame.region, env, mode, last, not made)
     drop_all(self, env)
     drop_all(self, mode.casts)
     frame.ready = true
@@ -402,10 +402,7 @@ function Machine:checkpoint_reentrant(region, env)
         if node.needs_grad and (inputs[k].grad_node or inputs[k].leaf) then needs = true end
     end
     local inner = setmetatable({}, { __index = env })
-    for _, node in ipairs(region.nodes) do
-        self:step(node, inner, no_grad('main'))
-        self:forget(region.dying[node], inner)
-    end
+    self:steps(region, inner, { grad = false, thread = 'main' })
     local g = needs and self:grad_node({ op = 'checkpoint', inputs = region.inputs }, inputs) or nil
     if g then
         g.region = region
