@@ -318,9 +318,10 @@ end
 -- @param opts table of options, or nil
 -- @param allowed list of names, or a table whose keys are the names
 -- @param what opens the message: 'nn.Linear'
+-- @param flags list of those that must be true or false (optional)
 -- @return opts, or an empty table for nil
 -- @raise 'value' for an unknown option and for options that are not a plain table
-function errors.check_options(opts, allowed, what)
+function errors.check_options(opts, allowed, what, flags)
     if opts == nil then return {} end
     if type(opts) ~= 'table' or getmetatable(opts) ~= nil then
         errors.raise(nil, 'value', '%s: options must be a plain table, got %s', what, errors.describe(opts))
@@ -334,6 +335,7 @@ function errors.check_options(opts, allowed, what)
                 errors.near(name, allowed))
         end
     end
+    if flags then errors.check_flags(opts, flags, what) end
     return opts
 end
 

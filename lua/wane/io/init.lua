@@ -340,8 +340,7 @@ end
 function io_.load(path, model, opts)
     local what = 'wane.load'
     if opts == nil and is_options(model) then model, opts = nil, model end
-    opts = errors.check_options(opts, LOAD_OPTIONS, what)
-    errors.check_flags(opts, { 'strict', 'random', 'cast' }, what)
+    opts = errors.check_options(opts, LOAD_OPTIONS, what, { 'strict', 'random', 'cast' })
     check_running(what)
     local by = shift_of(model, opts, what)
     return source.read(path, what, function(src, strings)

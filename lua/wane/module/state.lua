@@ -104,8 +104,7 @@ local function casts(state, value)
 end
 
 local function load_state(module, m, dict, opts)
-    opts = errors.check_options(opts, { 'strict', 'cast' }, 'load_state_dict')
-    errors.check_flags(opts, { 'strict', 'cast' }, 'load_state_dict')
+    opts = errors.check_options(opts, { 'strict', 'cast' }, 'load_state_dict', { 'strict', 'cast' })
     if type(dict) ~= 'table' then
         raise(nil, 'value', 'load_state_dict: expected a table of names and tensors, got %s',
             errors.describe(dict))
@@ -257,8 +256,7 @@ local function add_state(module, Module)
     -- opt:step(nn.cross_entropy(model(x), y))
     -- model:load_state_dict(best)
     function Module.state_dict(m, opts)
-        opts = errors.check_options(opts, { 'copy' }, 'state_dict')
-        errors.check_flags(opts, { 'copy' }, 'state_dict')
+        opts = errors.check_options(opts, { 'copy' }, 'state_dict', { 'copy' })
         local dict, values = {}, {}
         for k, entry in ipairs(named(module, m)) do
             values[k] = opts.copy and entry.state:detach() or entry.state

@@ -115,8 +115,7 @@ end
 -- @usage print(nn.GroupNorm(2, 8)(wane.randn(3, 8, 4, 4)).shape) --> (3, 8, 4, 4)
 norms.GroupNorm = module.new('GroupNorm', function(self, groups, channels, opts)
     local what = 'nn.GroupNorm'
-    opts = errors.check_options(opts, { 'eps', 'affine', 'dtype', 'device' }, what)
-    errors.check_flags(opts, { 'affine' }, what)
+    opts = errors.check_options(opts, { 'eps', 'affine', 'dtype', 'device' }, what, { 'affine' })
     self.groups, self.channels = op.size(groups, what .. ': groups', 1), op.size(channels, what .. ': channels', 1)
     self.eps = op.finite(opts.eps or 1e-5, what .. ': eps')
     if channels % groups ~= 0 then

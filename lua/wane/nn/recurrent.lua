@@ -49,8 +49,7 @@ end
 
 local function initialise(self, what, gates, ...)
     local n_in, size, opts = ...
-    opts = errors.check_options(opts, OPTIONS, what)
-    errors.check_flags(opts, FLAGS, what)
+    opts = errors.check_options(opts, OPTIONS, what, FLAGS)
     rawset(self, '_what', what)
     self.input_size, self.hidden_size = op.size(n_in, what .. ': inputs', 1), op.size(size, what .. ': hidden size', 1)
     self.num_layers = op.size(opts.num_layers or 1, what .. ': num_layers', 1)

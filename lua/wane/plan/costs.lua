@@ -193,8 +193,7 @@ end
 -- local made = wane.profile(function() return model(x):sum() end, { steps = 1, keep = false })
 -- print(made:by('op').total.share) --> 1
 function costs.profile(fn, opts)
-    opts = errors.check_options(opts, { 'steps', 'policy', 'keep', 'anyway' }, 'wane.profile')
-    errors.check_flags(opts, { 'keep', 'anyway' }, 'wane.profile')
+    opts = errors.check_options(opts, { 'steps', 'policy', 'keep', 'anyway' }, 'wane.profile', { 'keep', 'anyway' })
     sequence.need_function(fn, 'wane.profile')
     costs.load()
     local steps = opts.steps and errors.count(opts.steps, 'wane.profile: steps', 1, errors.MOST_STEPS)

@@ -29,8 +29,7 @@ end
 -- Returns dim and options of the arguments (dim, opts) or (opts).
 local function arguments(dim, opts, allowed, what)
     if type(dim) == 'table' and not tensor.is(dim) and opts == nil then dim, opts = nil, dim end
-    opts = errors.check_options(opts, allowed, what)
-    errors.check_flags(opts, allowed, what)
+    opts = errors.check_options(opts, allowed, what, allowed)
     return dim, opts
 end
 
@@ -110,8 +109,7 @@ function order.multinomial(weights, count, opts)
         raise(nil, 'value', '%s: expected a float tensor (..., C) of weights, got %s', what, errors.describe(weights))
     end
     count = op.size(count == nil and 1 or count, what .. ': count', 1)
-    opts = errors.check_options(opts, { 'replacement' }, what)
-    errors.check_flags(opts, { 'replacement' }, what)
+    opts = errors.check_options(opts, { 'replacement' }, what, { 'replacement' })
     local w = kin.within(methods.detach(weights):to 'f64', 0, 0, LARGEST)
     -- 0 in each row, once enough of its weights are above 0.
     local enough = kin.within(methods.sum(methods.gt(w, 0):to 'f64', -1, KEPT), 1,

@@ -37,8 +37,7 @@ end
 -- @param what opens messages
 -- @param opts {size =, scale =, mode =, align_corners =}
 function resize.how(what, opts)
-    opts = errors.check_options(opts, { 'size', 'scale', 'mode', 'align_corners' }, what)
-    errors.check_flags(opts, { 'align_corners' }, what)
+    opts = errors.check_options(opts, { 'size', 'scale', 'mode', 'align_corners' }, what, { 'align_corners' })
     local mode = MODES[opts.mode or 'nearest']
     if not mode then
         raise(nil, 'value', "%s: mode must be 'nearest' or 'bilinear', got %s", what, errors.describe(opts.mode))
