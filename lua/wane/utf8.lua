@@ -99,6 +99,11 @@ function utf8.repaired(s, mark)
     return table.concat(out)
 end
 
+--- Returns the number of characters of a string, of which the bytes 80 to BF continue one.
+function utf8.length(s)
+    return #s - select(2, s:gsub('[\128-\191]', ''))
+end
+
 local ESCAPES = { ['\n'] = '\\n', ['\r'] = '\\r', ['\t'] = '\\t' }
 
 -- Returns a character as an escape of Lua.

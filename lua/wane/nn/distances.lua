@@ -19,15 +19,12 @@ local distances = {}
 
 local ONLY_REDUCTION = { 'reduction' }
 
-local function mean_of_squares(a, b)
-    local d = a - b
-    return tensor.methods.mean(d * d)
-end
-
 local function squares(a, b)
     local d = a - b
     return d * d
 end
+
+local function mean_of_squares(a, b) return tensor.methods.mean(squares(a, b)) end
 
 -- Returns elements(a, b, ...) of the operands in the dtype that losses are computed in, reduced.
 local function reduced(how, elements, a, b, ...)
@@ -204,8 +201,7 @@ local KL_WAYS = { mean = true, sum = true, none = true, batchmean = true }
 -- print(nn.kl_div(wane.tensor({ { 0, 0 } }):log_softmax(-1), p, { reduction = 'batchmean' }):item()) --> 0
 function distances.kl_div(x, t, opts)
     local what = 'nn.kl_div'
-    opts = errors.check_options(opts, { 'log_target', 'reduction' }, what)
-    errors.check_flags(opts, { 'log_target' }, what)
+    opts = errors.check_options(opts, { 'log_target', 'reduction' }, what, { 'log_target' })
     local way = reduction.of(opts, what, KL_WAYS)
     reduction.check_pair(x, t, what)
     if way ~= 'batchmean' then return record('kl_div', way, divergence, x, t, opts.log_target) end

@@ -243,13 +243,13 @@ end
 --- Takes requests until one ends the kernel, or until the process that started it ends.
 function Kernel:serve()
     repl.is_on = true
-    interrupt.listen()
+    interrupt.listen(true)
     self.streams:start(function() return self:ask '' end)
     local exit = os.exit
     local function stop()
         self.streams:stop()
         rawset(os, 'exit', exit)
-        interrupt.unlisten()
+        interrupt.listen(false)
         self.context:close()
         repl.is_on = false
     end

@@ -12,6 +12,7 @@ local errors = require 'wane.errors'
 local json = require 'wane.report.json'
 local messages = require 'wane.notebook.messages'
 local session = require 'wane.repl.session'
+local utf8 = require 'wane.utf8'
 
 local requests = {}
 
@@ -24,12 +25,6 @@ local function bytes_of(text, n)
         at = last + 1
     end
     return at - 1
-end
-
--- Returns the number of characters in a text.
-local function characters_in(text)
-    local _, continued = text:gsub('[\128-\191]', '')
-    return #text - continued
 end
 
 -- Returns the code of a request, and its part before the cursor.
@@ -71,9 +66,9 @@ function requests.complete_request(kernel, request)
     local _, before = code_of(request.content)
     local word = before:match('[^' .. complete.breaks:gsub('[%]%^%-%%]', '%%%0') .. ']*$')
     local matches = complete.words(kernel.session.env, word)
-    local stop = characters_in(before)
+    local stop = utf8.length(before)
     return { status = 'ok', matches = #matches > 0 and matches or json.empty_list, metadata = {},
-        cursor_start = stop - characters_in(word), cursor_end = stop }
+        cursor_start = stop - utf8.length(word), cursor_end = stop }
 end
 
 function requests.inspect_request(kernel, request)

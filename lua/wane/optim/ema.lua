@@ -14,6 +14,7 @@
 local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local module = require 'wane.module'
+local op = require 'wane.tensor.op'
 local scoped = require 'wane.scoped'
 local tensor = require 'wane.tensor'
 
@@ -62,10 +63,6 @@ local function wide(p)
     return p.dtype == 'bf16' and p:to 'f32' or p
 end
 
-local function run(request)
-    require('wane.program').run(request)
-end
-
 -- Raises where a parameter is no more what it was: the model was moved, or cast.
 local function check_same(e)
     for k, p in ipairs(e._params) do
@@ -94,7 +91,7 @@ function EMA:update()
         local average = self._averages[k]
         roots[k] = (average + (wide(p) - average) * share):detach()
     end
-    run { mode = 'assign', roots = roots, cells = self._averages }
+    op.run { mode = 'assign', roots = roots, cells = self._averages }
 end
 
 --- Puts the averages in the place of the parameters, which are kept until swap_out. A run point.
@@ -112,8 +109,8 @@ function EMA:swap_in()
         kept[k] = (p * 1):detach()
         roots[k] = self._averages[k]:to(p.dtype):detach()
     end
-    run { mode = 'eval', roots = kept }
-    run { mode = 'assign', roots = roots, cells = self._params }
+    op.run { mode = 'eval', roots = kept }
+    op.run { mode = 'assign', roots = roots, cells = self._params }
     self._kept = kept
 end
 
@@ -127,7 +124,7 @@ function EMA:swap_out()
     if not self._kept then
         raise(nil, 'value', '%s: swap_out: the parameters are in place; call swap_in first', what)
     end
-    run { mode = 'assign', roots = self._kept, cells = self._params }
+    op.run { mode = 'assign', roots = self._kept, cells = self._params }
     self._kept = nil
 end
 
@@ -138,7 +135,7 @@ local function finish(e, ok, ...)
         if tensor.is(value) then roots[#roots + 1] = value end
     end
     local fine, why = true, nil
-    if #roots > 0 then fine, why = errors.pcall(run, { mode = 'eval', roots = roots }) end
+    if #roots > 0 then fine, why = errors.pcall(op.run, { mode = 'eval', roots = roots }) end
     e:swap_out()
     if not ok then errors.again((...)) end
     if not fine then errors.again(why) end
@@ -190,7 +187,7 @@ function EMA:load_state_dict(dict)
         end
         roots[k] = value
     end
-    run { mode = 'assign', roots = roots, cells = self._averages }
+    op.run { mode = 'assign', roots = roots, cells = self._averages }
 end
 
 --- Makes the average of parameters.
@@ -204,7 +201,7 @@ return function(params, opts)
     e._params, e._names = named(params)
     local roots = {}
     for k, p in ipairs(e._params) do roots[k] = (wide(p) * 1):detach() end
-    run { mode = 'eval', roots = roots }
+    op.run { mode = 'eval', roots = roots }
     for k, value in ipairs(roots) do
         e._averages[k] = create.cell(create.KIND_OPTIMIZER, value, 'ema.' .. e._names[k])
     end

@@ -82,7 +82,7 @@ function repl.run(options)
         columns = system.columns,
     })
     s:welcome()
-    if has_prompt then interrupt.listen() end
+    if has_prompt then interrupt.listen(true) end
     if options.script then s:script(options.script) end
     if has_prompt then print('Wane. Values print themselves; end a line with ; to keep it quiet; ^D leaves.') end
     local reader, is_edited = open_reader(s.env, options.reader, has_prompt, is_rich)
@@ -90,7 +90,7 @@ function repl.run(options)
     s:finish()
     if has_prompt then
         print()
-        interrupt.unlisten()
+        interrupt.listen(false)
     end
 end
 

@@ -66,19 +66,7 @@ function interrupt.xpcall(fn, handler)
     return interrupt.guarded(fn, handler)
 end
 
---- Makes SIGINT set the flag instead of ending the process.
-function interrupt.listen()
-    on_interrupt.listen(true)
-end
-
---- Gives SIGINT the effect that it had before `listen`.
-function interrupt.unlisten()
-    on_interrupt.listen(false)
-end
-
---- Clears the flag, so that a ^C up to now does not stop the next line.
-function interrupt.forget()
-    C.wn_interrupt(0)
-end
+--- Makes SIGINT set the flag instead of ending the process, or gives it the effect that it had before.
+interrupt.listen = on_interrupt.listen
 
 return interrupt

@@ -21,12 +21,6 @@ local function text_of(cell)
     return utf8.shown(raw_of(cell))
 end
 
--- Returns the columns that a text takes in a terminal.
-local function width_of(text)
-    local _, continuation = text:gsub('[\128-\191]', '') -- a continuation byte of UTF-8 takes no column
-    return #text - continuation
-end
-
 -- Tells whether a cell is aligned to the right: a number, a size with its unit, or nothing.
 local function is_number(text)
     return text == '' or text:find('^[%+%-]?[%d][%d,%.]*[eE%d+%-]*%s?%%?$') ~= nil
@@ -35,7 +29,7 @@ local function is_number(text)
 end
 
 local function pad(text, width, right)
-    local fill = (' '):rep(width - width_of(text))
+    local fill = (' '):rep(width - utf8.length(text))
     return right and fill .. text or text .. fill
 end
 
@@ -45,7 +39,7 @@ local function measure(lines, count)
     for column = 1, count do
         widths[column], right[column] = 0, true
         for i, line in ipairs(lines) do
-            widths[column] = math.max(widths[column], width_of(line[column]))
+            widths[column] = math.max(widths[column], utf8.length(line[column]))
             if i > 1 and not is_number(line[column]) then right[column] = false end
         end
     end

@@ -101,10 +101,10 @@ end
 function run.listening(fn)
     if at_prompt() then return fn() end
     C.wn_interrupt(0)
-    interrupt.listen()
+    interrupt.listen(true)
     local fine, result = errors.pcall(fn)
     local was_stopped = C.wn_interrupted() ~= 0
-    interrupt.unlisten()
+    interrupt.listen(false)
     C.wn_interrupt(0)
     if not fine then errors.again(result) end
     return result or was_stopped
