@@ -2,8 +2,8 @@
 --
 -- A name is looked up where a script would find it: wane, a tensor's methods and fields, nn, optim, policy, data, a
 -- model's methods, those of plans, optimizers and other objects. Then the comment that fits it best is searched in the
--- files beside this one. Help is read from the code and cannot drift from it: a name that is gone has none, and a new
--- comment is found at once.
+-- files beside this one, each of which is read once. Help is read from the code and cannot drift from it: a name that
+-- is gone has none, and a comment that is written is found by the next prompt.
 -- @internal wane.repl.help
 
 local comments = require 'wane.repl.comments'
@@ -58,7 +58,7 @@ local function has(which, name)
 end
 
 -- ---- the comments there are --------------------------------------------------------------------------------------
-local blocks -- of comments.read
+local blocks, seen = {}, {} -- of comments.read, and the files that they come from
 
 -- Files that names come from; plain Lua cannot list a folder.
 local FILES = {
@@ -68,16 +68,20 @@ local FILES = {
     'module/state', 'pytorch', 'cli', 'tensor/op', 'errors', 'scoped',
 }
 
+-- Adds the blocks of a file that was not read before, each with all its lines as one text.
+local function add(file)
+    if seen[file] then return end
+    seen[file] = true
+    local before = #blocks
+    comments.read(blocks, file)
+    comments.read(blocks, file .. '/init')
+    for i = before + 1, #blocks do
+        blocks[i].all = table.concat(blocks[i].text, '\n') .. '\n' .. table.concat(blocks[i].code, '\n')
+    end
+end
+
 -- Reads the blocks of all files: FILES, and those that were loaded when the name was looked up.
 local function load_blocks()
-    blocks = {}
-    local seen = {}
-    local function add(file)
-        if seen[file] then return end
-        seen[file] = true
-        comments.read(blocks, file)
-        comments.read(blocks, file .. '/init')
-    end
     for _, file in ipairs(FILES) do add(file) end
     -- Looking up the name loaded the files of layers, of optimizers and of names that are loaded late.
     for loaded in pairs(package.loaded) do
@@ -116,14 +120,18 @@ local function is_own(which, file)
     return OWN_FILES[which] == nil
 end
 
+-- Returns how well the words of a block fit a name, 0 for not at all.
+local function score_words(block, which, name)
+    if not block.all:find(name, 1, true) then return 0 end
+    local text, full = table.concat(block.text, '\n'), which .. '.' .. name
+    local points = defines(block, name) * 2
+    if (' ' .. text):find('[^%w_.]' .. full:gsub('%.', '%%.') .. '%f[^%w_]') then points = points + 3 end
+    return points + (words_of(block.text[1])[name] and 1 or 0)
+end
+
 -- Returns how well a block fits a name, 0 for not at all.
 local function score(block, which, name, value)
-    local text = table.concat(block.text, '\n')
-    local defined = defines(block, name)
-    local points = defined * 2
-    local full = which .. '.' .. name
-    if (' ' .. text):find('[^%w_.]' .. full:gsub('%.', '%%.') .. '%f[^%w_]') then points = points + 3 end
-    if words_of(block.text[1])[name] then points = points + 1 end
+    local points = score_words(block, which, name)
     if type(value) == 'function' then
         local info = debug.getinfo(errors.inner(value), 'S')
         local is_there = info.source:sub(2) == folder .. block.file .. '.lua'

@@ -63,9 +63,12 @@ function objects.title(kind, name)
     return kind .. (kind:find '%.' and '.' or ':') .. name
 end
 
---- Returns the public methods of a kind: name -> block of comments.read.
+local methods = {} -- kind -> what objects.methods returns
+
+--- Returns the public methods of a kind: name -> block of comments.read. The file of a kind is read once.
 -- @param kind one of `kinds`
 function objects.methods(kind)
+    if methods[kind] then return methods[kind] end
     local blocks, found = {}, {}
     local file, class = KINDS[kind][1], KINDS[kind][2]
     comments.read(blocks, file)
@@ -76,6 +79,7 @@ function objects.methods(kind)
         local is_public = block.is_doc and not table.concat(block.text, '\n'):find '@within Internal'
         if owner == class and is_public then found[name] = block end
     end
+    methods[kind] = found
     return found
 end
 
