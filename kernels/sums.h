@@ -4,8 +4,9 @@
  *   a row          WN_LANES lanes in double: lane j adds the elements j, j + 16, j + 32 and so on; then the lanes are
  *                  added in order, from 0
  *   a softmax      stretches of WN_STRETCH terms, each summed as a row; their sums are added in order, from 0
- *   a loss         parts of the labels, each summed as a row; their sums are added in order, from 0. So are the weights
- *                  that it is divided by; of smoothed labels the classes of a row are summed as a row */
+ *   a loss         is one number a row: of smoothed labels, the classes of a row are summed as a row. Every form, mean,
+ *                  sum or none, sums these numbers as SUM sums any value (reduction.h)
+ *   a count        parts of the labels, their weights summed as a row; the sums are added in order, from 0 */
 #ifndef WN_SUMS_H
 #define WN_SUMS_H
 #include <stdint.h>
@@ -13,13 +14,13 @@
 
 enum { WN_LANES = 16, WN_STRETCH = 256 };
 
-/* Most parts of the labels of a loss, and the least labels of a part. */
-enum { WN_LOSS_PARTS = 64, WN_LOSS_PART_LEAST = 512 };
+/* Most parts of the labels of a count, and the least labels of a part. */
+enum { WN_COUNT_PARTS = 64, WN_COUNT_PART_LEAST = 512 };
 
-/* Returns the number of parts of n labels, 1 to WN_LOSS_PARTS. Part c has labels [n c / parts, n (c + 1) / parts). */
-WN_FN int64_t wn__loss_parts(int64_t n)
+/* Returns the number of parts of n labels, 1 to WN_COUNT_PARTS. Part c has labels [n c / parts, n (c + 1) / parts). */
+WN_FN int64_t wn__count_parts(int64_t n)
 {
-    int64_t parts = n / WN_LOSS_PART_LEAST, most = WN_LOSS_PARTS;
+    int64_t parts = n / WN_COUNT_PART_LEAST, most = WN_COUNT_PARTS;
     return parts < 1 ? 1 : parts > most ? most : parts;
 }
 

@@ -30,7 +30,7 @@ local cases = {
 }
 
 for _, family in ipairs { 'creation', 'binary', 'unary', 'derivative', 'matmul', 'reduce', 'shape', 'table', 'scan',
-    'softmax', 'norm', 'dropout', 'attention', 'recurrent', 'update', 'fused', 'pack', 'layout', 'conv', 'pool',
+    'softmax', 'loss', 'norm', 'dropout', 'attention', 'recurrent', 'update', 'fused', 'pack', 'layout', 'conv', 'pool',
     'channel', 'resize', 'image_map' } do
     for op, record in pairs(require('spec.cases.' .. family)) do
         assert(not cases.records[op], op .. ' has two records')

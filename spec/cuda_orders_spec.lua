@@ -6,7 +6,7 @@ local helper = require 'spec.helper'
 -- The most sectors of device memory over the least for the bytes, of all cases of an op: 2 for most, more where lanes
 -- read by columns, by positions, or a byte each.
 local MOST = {
-    argsort = 3, conv2d = 3, conv2d_dx = 3, conv2d_map = 3, gather = 3, linear = 3, linear_map = 3, matmul = 3, nll = 4,
+    argsort = 3, conv2d = 3, conv2d_dx = 3, conv2d_map = 3, gather = 3, linear = 3, linear_map = 3, matmul = 3,
     pack_sign = 7, relayout = 4, unpack_sign = 4,
 }
 local FEW = 200 -- sectors that are too few to say anything

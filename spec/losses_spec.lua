@@ -65,13 +65,35 @@ describe('losses of classes', function()
         assert.equal(0, one:dim())
     end)
 
+    it('are summed in one order, whatever the form', function()
+        for _, dtype in ipairs { 'f32', 'f64', 'bf16' } do
+            local x, y = wane.randn(1100, 30, { dtype = dtype }):retain(), wane.randint(30, { 1100 }):retain()
+            local weight = wane.rand(30):retain()
+            for _, opts in ipairs { {}, { label_smoothing = 0.1 }, { weight = weight }, { ignore_index = 7 } } do
+                local wide = x:to(dtype == 'f64' and 'f64' or 'f32')
+                local function loss(t, way)
+                    opts.reduction = way
+                    return nn.cross_entropy(t, y, opts)
+                end
+                local sum, count = loss(wide, 'none'):sum(), opts.weight and weight:index_select(1, y):sum()
+                    or y:ne(opts.ignore_index or -100):sum()
+                assert.equal(sum:to(dtype):item(), loss(x, 'sum'):item())
+                if not opts.weight then
+                    assert.equal((sum / count:to(wide.dtype)):to(dtype):item(), loss(x, 'mean'):item())
+                end
+            end
+        end
+    end)
+
     it('are 0 in the sum and NaN in the mean where no label counts, as in PyTorch', function()
         local x, y = wane.ones(2, 3, { requires_grad = true }), wane.full({ 2 }, -100, { dtype = 'i32' })
         assert.equal(0, nn.cross_entropy(x, y, { reduction = 'sum' }):item())
         local loss = nn.cross_entropy(x, y, { weight = wane.ones(3) })
         assert(loss:item() ~= loss:item())
-        nn.cross_entropy(x, y, { reduction = 'sum', label_smoothing = 0.5 }):backward()
-        assert.equal(0, x.grad:abs():max():item())
+        for _, opts in ipairs { { reduction = 'sum', label_smoothing = 0.5 }, {} } do
+            nn.cross_entropy(x, y, opts):backward()
+            assert.equal(0, x.grad:abs():max():item())
+        end
     end)
 end)
 

@@ -34,6 +34,7 @@ wn_kernel_fn wn__cpu_gather_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_scan_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_sort_kernel(const struct wn_desc *d); /* ARGSORT (sort.c) */
 wn_kernel_fn wn__cpu_softmax_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_loss_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_norm_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_dropout_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_attention_kernel(const struct wn_desc *d);
@@ -42,7 +43,6 @@ wn_kernel_fn wn__cpu_update_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_fused_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_pack_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_epilogue_kernel(const struct wn_desc *d); /* MATMUL_MAP, LINEAR_MAP (matmul.c) */
-wn_kernel_fn wn__cpu_cross_entropy_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_product_update_kernel(const struct wn_desc *d);
 
 wn_kernel_fn wn__cpu_conv_kernel(const struct wn_desc *d);     /* CONV2D, CONV2D_DX, CONV2D_DW (conv/conv.c) */

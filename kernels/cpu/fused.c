@@ -135,8 +135,6 @@ wn_kernel_fn wn__cpu_fused_kernel(const struct wn_desc *d)
     case WN_OP_RELU_NORM_SUMS:
     case WN_OP_RELU_NORM_DX: return wn__cpu_channel_kernel(d);
     case WN_OP_LAYERNORM_DX_ADD: return d->out.dtype == WN_BF16 ? NULL : wn__cpu_norm_kernel(d);
-    case WN_OP_CROSS_ENTROPY:
-    case WN_OP_CROSS_ENTROPY_GRAD: return wn__cpu_cross_entropy_kernel(d);
     case WN_OP_PRODUCT_UPDATE: return wn__cpu_product_update_kernel(d);
     default: return NULL;
     }

@@ -24,35 +24,52 @@ struct softmax {
 
 /* ---- the last dim: a row is contiguous ----------------------------------------------------------- */
 
-#define ROW_MAX(S, T)                                                                                                  \
-    static inline __attribute__((always_inline)) T row_max_##S(const T *x, int64_t n)                                  \
+/* Defines the maximum of a row of elements of type X as a number of type N. LOAD makes a number of an element, F is the
+ * suffix of functions of N. */
+#define ROW_MAX(S, X, F, N, LOAD)                                                                                      \
+    static inline __attribute__((always_inline)) N row_max_##S(const X *x, int64_t n)                                  \
     {                                                                                                                  \
-        T lane[4 * WN_LANES];                                                                                          \
-        for (int j = 0; j < 4 * WN_LANES; j++) lane[j] = (T)-INFINITY;                                                 \
+        N lane[4 * WN_LANES];                                                                                          \
+        for (int j = 0; j < 4 * WN_LANES; j++) lane[j] = (N)-INFINITY;                                                 \
         int64_t i = 0;                                                                                                 \
         for (; i + 4 * WN_LANES <= n; i += 4 * WN_LANES)                                                               \
-            _Pragma("omp simd") for (int j = 0; j < 4 * WN_LANES; j++) lane[j] = wn_maximum_##S(x[i + j], lane[j]);    \
-        for (int j = 0; i < n; i++, j++) lane[j] = wn_maximum_##S(x[i], lane[j]);                                      \
+            _Pragma("omp simd") for (int j = 0; j < 4 * WN_LANES; j++) lane[j] =                                       \
+                wn_maximum_##F(LOAD(x[i + j]), lane[j]);                                                               \
+        for (int j = 0; i < n; i++, j++) lane[j] = wn_maximum_##F(LOAD(x[i]), lane[j]);                                \
         for (int w = 2 * WN_LANES; w >= WN_LANES; w /= 2)                                                              \
-            _Pragma("omp simd") for (int j = 0; j < w; j++) lane[j] = wn_maximum_##S(lane[j + w], lane[j]);            \
-        T best = lane[0];                                                                                              \
-        for (int j = 1; j < WN_LANES; j++) best = wn_maximum_##S(lane[j], best);                                       \
+            _Pragma("omp simd") for (int j = 0; j < w; j++) lane[j] = wn_maximum_##F(lane[j + w], lane[j]);            \
+        N best = lane[0];                                                                                              \
+        for (int j = 1; j < WN_LANES; j++) best = wn_maximum_##F(lane[j], best);                                       \
         return best;                                                                                                   \
     }
 
-/* Defines the sum of exp(x - max). Terms are rounded to T, as the elements of softmax are. */
-#define ROW_EXP_SUM(S, T)                                                                                              \
-    static inline __attribute__((always_inline)) double row_exp_sum_##S(const T *x, int64_t n, T best)                 \
+/* Defines the sum of exp(x - max). Terms are rounded to N, as the elements of softmax are. */
+#define ROW_EXP_SUM(S, X, F, N, LOAD)                                                                                  \
+    static inline __attribute__((always_inline)) double row_exp_sum_##S(const X *x, int64_t n, N best)                 \
     {                                                                                                                  \
         double sum = 0;                                                                                                \
-        T term[WN_STRETCH];                                                                                            \
+        N term[WN_STRETCH];                                                                                            \
         for (int64_t at = 0; at < n; at += WN_STRETCH) {                                                               \
             int64_t m = n - at < WN_STRETCH ? n - at : WN_STRETCH;                                                     \
-            _Pragma("omp simd") for (int64_t i = 0; i < m; i++) term[i] = wn_exp_below_##S(x[at + i] - best);          \
-            sum += wn__row_sum_##S(term, m);                                                                           \
+            _Pragma("omp simd") for (int64_t i = 0; i < m; i++) term[i] = wn_exp_below_##F(LOAD(x[at + i]) - best);    \
+            sum += wn__row_sum_##F(term, m);                                                                           \
         }                                                                                                              \
         return sum;                                                                                                    \
     }
+
+/* Defines the statistics of a row. */
+#define ROW_STATS(S, X, F, N, LOAD)                                                                                    \
+    ROW_MAX(S, X, F, N, LOAD)                                                                                          \
+    ROW_EXP_SUM(S, X, F, N, LOAD)                                                                                      \
+    void wn__cpu_row_stats_##S(const X *x, int64_t n, N *best, N *log_sum)                                             \
+    {                                                                                                                  \
+        *best = row_max_##S(x, n);                                                                                     \
+        *log_sum = (N)log(row_exp_sum_##S(x, n, *best));                                                               \
+    }
+
+ROW_STATS(f32, float, f32, float, WN_SAME)
+ROW_STATS(f64, double, f64, double, WN_SAME)
+ROW_STATS(bf16, uint16_t, f32, float, wn_from_bf16)
 
 #define SOFTMAX_ROWS(S, T)                                                                                             \
     static void softmax_rows_##S(int64_t begin, int64_t end, void *ctx)                                                \
@@ -79,7 +96,8 @@ struct softmax {
         int64_t n = k->axis.n;                                                                                         \
         for (int64_t r = begin, at = begin * n; r < end; r++, at += n) {                                               \
             const T *x = (const T *)k->a + at;                                                                         \
-            T best = row_max_##S(x, n), log_sum = (T)log(row_exp_sum_##S(x, n, best));                                 \
+            T best, log_sum;                                                                                           \
+            wn__cpu_row_stats_##S(x, n, &best, &log_sum);                                                              \
             WN_STREAM_LOOP(T, k->streams, (T *)k->out, at, at + n, NULL, 0, (x[i - at] - best) - log_sum);             \
         }                                                                                                              \
         if (k->streams) wn__stream_end();                                                                              \
@@ -101,8 +119,6 @@ struct softmax {
     }
 
 #define ROW_LOOPS(S, T)                                                                                                \
-    ROW_MAX(S, T)                                                                                                      \
-    ROW_EXP_SUM(S, T)                                                                                                  \
     SOFTMAX_ROWS(S, T)                                                                                                 \
     LOG_SOFTMAX_ROWS(S, T)                                                                                             \
     GRAD_ROWS(softmax_grad, S, T, wn__row_dot_prefetching_##S)                                                         \
@@ -314,22 +330,9 @@ static int32_t softmax(const struct wn_desc *d, const struct wn_buffers *b, void
     return WN_OK;
 }
 
-/* ---- what a fused loss takes of a row (crossentropy.c) ------------------------------------------- */
-
-#define STATS(S, T)                                                                                                    \
-    void wn__cpu_row_stats_##S(const T *x, int64_t n, T *best, T *log_sum)                                             \
-    {                                                                                                                  \
-        *best = row_max_##S(x, n);                                                                                     \
-        *log_sum = (T)log(row_exp_sum_##S(x, n, *best));                                                               \
-    }
-
-STATS(f32, float)
-STATS(f64, double)
-
 wn_kernel_fn wn__cpu_softmax_kernel(const struct wn_desc *d)
 {
     if (!wn__dtype_is_float(d->out.dtype) || d->in[0].dtype != d->out.dtype) return NULL;
-    if (d->op == WN_OP_NLL || d->op == WN_OP_NLL_GRAD) return wn__cpu_nll_kernel(d);
     if (d->out.dtype == WN_BF16) return wn__cpu_copies_kernel(d);
     if (d->n_in > 1 && d->in[1].dtype != d->out.dtype) return NULL;
     return row_loops[d->op][0] ? softmax : NULL;

@@ -22,8 +22,7 @@ wn_kernel_fn wn__cuda_update_kernel(const struct wn_desc *d);         /* ASSIGN 
 wn_kernel_fn wn__cuda_reduce_kernel(const struct wn_desc *d);         /* SUM .. EXTREME_GRAD (reduce.cu) */
 wn_kernel_fn wn__cuda_argmax_kernel(const struct wn_desc *d);         /* ARGMAX (argmax.cu) */
 wn_kernel_fn wn__cuda_softmax_kernel(const struct wn_desc *d);        /* SOFTMAX .. LOG_SOFTMAX_GRAD (softmax.cu) */
-wn_kernel_fn wn__cuda_nll_kernel(const struct wn_desc *d);            /* NLL, NLL_GRAD (nll.cu) */
-wn_kernel_fn wn__cuda_cross_entropy_kernel(const struct wn_desc *d);  /* CROSS_ENTROPY(_GRAD) (crossentropy.cu) */
+wn_kernel_fn wn__cuda_loss_kernel(const struct wn_desc *d);           /* ROW_STATS .. ROW_COUNT (loss.cu) */
 wn_kernel_fn wn__cuda_norm_kernel(const struct wn_desc *d);           /* ROW_MEAN .. LAYERNORM_DX_ADD (norm.cu) */
 wn_kernel_fn wn__cuda_shape_kernel(const struct wn_desc *d);          /* RESHAPE .. CAT, EXPAND (shape.cu) */
 wn_kernel_fn wn__cuda_layout_kernel(const struct wn_desc *d);         /* RELAYOUT (layout.cu) */

@@ -20,7 +20,7 @@ static family_lookup of_family(const char *family)
         {"update", wn__cuda_update_kernel},       {"conv", wn__cuda_conv_kernel},
         {"pool", wn__cuda_pool_kernel},           {"channel", wn__cuda_channel_kernel},
         {"resize", wn__cuda_resize_kernel},       {"scan", wn__cuda_scan_kernel},
-        {"recurrent", wn__cuda_recurrent_kernel},
+        {"recurrent", wn__cuda_recurrent_kernel}, {"loss", wn__cuda_loss_kernel},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (strcmp(rows[i].family, family) == 0) return rows[i].lookup;
@@ -38,8 +38,6 @@ wn_kernel_fn wn__cuda_kernel(const struct wn_desc *d)
     switch (d->op) {
     case WN_OP_ARGMAX: return wn__cuda_argmax_kernel(d);
     case WN_OP_EXPAND: return wn__cuda_shape_kernel(d);
-    case WN_OP_NLL:
-    case WN_OP_NLL_GRAD: return wn__cuda_nll_kernel(d);
     case WN_OP_CHAIN: return wn__cuda_chain_kernel(d);
     case WN_OP_MATMUL_MAP:
     case WN_OP_LINEAR_MAP: return wn__cuda_matmul_kernel(d);
@@ -48,8 +46,6 @@ wn_kernel_fn wn__cuda_kernel(const struct wn_desc *d)
     case WN_OP_RELU_NORM_SUMS:
     case WN_OP_RELU_NORM_DX: return wn__cuda_channel_kernel(d);
     case WN_OP_LAYERNORM_DX_ADD: return wn__cuda_norm_kernel(d);
-    case WN_OP_CROSS_ENTROPY:
-    case WN_OP_CROSS_ENTROPY_GRAD: return wn__cuda_cross_entropy_kernel(d);
     case WN_OP_PRODUCT_UPDATE: return wn__cuda_product_update_kernel(d);
     default: break;
     }

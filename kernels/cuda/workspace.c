@@ -6,12 +6,6 @@
 #include "../../runtime/base/opcode.h"
 #include "../reduction.h"
 
-/* Returns the bytes of one f64 a row, its term of the loss, until all are summed in order. */
-static int64_t cross_entropy(const struct wn_desc *d)
-{
-    return wn__numel(&d->in[1]) * (int64_t)sizeof(double);
-}
-
 /* Returns the bytes of two numbers a row of scores, (2, B, H, T), f64 for f64, else f32: the log of its sum of powers,
  * and its sum of dy y. */
 static int64_t attention_grad(const struct wn_desc *d)
@@ -77,10 +71,6 @@ int64_t wn__cuda_workspace(const struct wn__target *t, const struct wn_desc *d)
     case WN_OP_LAYERNORM_DW: return layernorm_dw(d);
     case WN_OP_EMBEDDING_GRAD: return embedding_grad(d);
     case WN_OP_GATHER_GRAD: return gather_grad(d);
-    case WN_OP_NLL: return wn__loss_has_rows(d) ? cross_entropy(d) : 0;
-    case WN_OP_CROSS_ENTROPY: return cross_entropy(d);
-    case WN_OP_NLL_GRAD:
-    case WN_OP_CROSS_ENTROPY_GRAD: return sizeof(int64_t); /* what the sum is divided by */
     case WN_OP_ATTENTION_GRAD: return attention_grad(d);
     case WN_OP_CONV2D:
     case WN_OP_CONV2D_MAP:

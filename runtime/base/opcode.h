@@ -31,15 +31,23 @@ enum wn_op_flag {
 #define WN_OFFSET_AT 1 /* attrs.i[WN_OFFSET_AT] is the offset of an op with the flag OFFSET */
 
 /* ---- losses ---------------------------------------------------------------------------------------------- */
-/* attrs.i[WN_LOSS_FORM] of NLL, CROSS_ENTROPY and their gradients is one of these; attrs.f[0] is the share of the
- * target that all classes have in equal parts. */
-enum { WN_LOSS_FORM = 2 };
-enum { WN_LOSS_MEAN, WN_LOSS_SUM, WN_LOSS_ROWS, WN_LOSS_FORMS };
+/* attrs.i of ROW_NLL and ROW_NLL_GRAD: the label that does not count; 1 where there are statistics of the rows, because
+ * x are logits; of the gradient the number of classes. */
+enum { WN_LOSS_IGNORED, WN_LOSS_STATS, WN_LOSS_CLASSES };
 
-/* Returns whether a NLL is more than a sum over labels: has weights, smoothing, or a loss of each row. */
-static inline int32_t wn__loss_has_rows(const struct wn_desc *d)
+/* The inputs of ROW_NLL (x, labels[, stats][, weight]) and ROW_NLL_GRAD (dy, labels[, x, stats][, weight]) by place;
+ * -1: there is none. n: how many inputs there are with these. */
+struct wn__loss_inputs {
+    int32_t x, stats, weight, n;
+};
+static inline struct wn__loss_inputs wn__loss_inputs(const struct wn_desc *d)
 {
-    return d->n_in > 2 || d->attrs.f[0] > 0 || d->attrs.i[WN_LOSS_FORM] == WN_LOSS_ROWS;
+    const int32_t is_grad = d->op == WN_OP_ROW_NLL_GRAD, has = d->attrs.i[WN_LOSS_STATS] != 0,
+                  known = 2 + (is_grad ? 2 * has : has);
+    struct wn__loss_inputs at = {is_grad ? -1 : 0, has ? known - 1 : -1, d->n_in > known ? known : -1,
+                                 d->n_in > known ? known + 1 : known};
+    if (is_grad && has) at.x = 2;
+    return at;
 }
 
 /* The kinds of elements of WITHIN: the weight of a position that is drawn, the number of positions of a row that can

@@ -16,20 +16,13 @@ const char *wn__op_said(int32_t op)
     switch (op) {
     case WN_OP_NORMAL: return "randn";
     case WN_OP_UNIFORM: return "rand";
-    case WN_OP_NLL:
-    case WN_OP_NLL_GRAD:
-    case WN_OP_CROSS_ENTROPY_GRAD: return "cross_entropy";
+    case WN_OP_ROW_NLL:
+    case WN_OP_ROW_NLL_GRAD: return "cross_entropy";
     case WN_OP_GATHER_GRAD: return "scatter_add";
     case WN_OP_EMBEDDING:
     case WN_OP_EMBEDDING_GRAD: return "embedding or index_select";
     default: return names[op];
     }
-}
-
-/* Returns the length of the last dim of input `input`. */
-static int64_t last_dim(const struct wn_desc *d, int32_t input)
-{
-    return d->in[input].dim[d->in[input].ndim - 1];
 }
 
 int64_t wn__table_size(const struct wn_desc *d)
@@ -39,10 +32,8 @@ int64_t wn__table_size(const struct wn_desc *d)
     case WN_OP_EMBEDDING_GRAD: return d->attrs.i[0];
     case WN_OP_GATHER: return d->in[0].dim[d->attrs.i[0]];
     case WN_OP_GATHER_GRAD: return d->attrs.i[1];
-    case WN_OP_NLL:
-    case WN_OP_CROSS_ENTROPY: return last_dim(d, 0);
-    case WN_OP_NLL_GRAD: return d->attrs.i[1];
-    case WN_OP_CROSS_ENTROPY_GRAD: return last_dim(d, 2);
+    case WN_OP_ROW_NLL: return d->in[0].dim[d->in[0].ndim - 1];
+    case WN_OP_ROW_NLL_GRAD: return d->attrs.i[WN_LOSS_CLASSES];
     default: return 0;
     }
 }

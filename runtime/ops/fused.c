@@ -6,8 +6,6 @@
  *     matmul_map          a, b, z -> f(op(a) op(b), z), f the elementwise op attrs.i[2]; z: the shape of y
  *     linear_map          x: (..., K), W: (N, K), b: (N), z: (..., N) -> f(x W' + b, z)
  *     layernorm_dx_add    dy, x, mean, rstd, w, z -> layernorm_dx(dy, x, mean, rstd, w) + z       (norm.c)
- *     cross_entropy       logits: (..., C), labels: (...)[, w: (C)] -> nll(log_softmax(logits), labels[, w])
- *     cross_entropy_grad  dy, labels: (...), logits: (..., C)[, w: (C)] -> dlogits: (..., C)
  *     product_update      a, b, numbers -> the update attrs.i[2] of its cells with the gradient op(a) op(b)
  *
  * z is there only where f has two operands; numbers, (8) f64, only where the update takes some. */
@@ -125,40 +123,6 @@ static void cost_layernorm_dx_add(const struct wn_desc *d, struct wn_cost *cost)
 }
 
 const struct wn__rules wn__rules_layernorm_dx_add = {shape_layernorm_dx_add, cost_layernorm_dx_add, NULL};
-
-/* ---- cross_entropy, cross_entropy_grad: the probabilities of a row are never written ------------------- */
-enum { ROW_FLOPS = 16, GRAD_FLOPS = 30 }; /* of an element of the logits */
-
-static int32_t shape_cross_entropy(struct wn_desc *d)
-{
-    return wn__op_rules(WN_OP_NLL)->shape(d);
-}
-
-static void cost_cross_entropy(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_input(d, ROW_FLOPS, cost);
-}
-
-const struct wn__rules wn__rules_cross_entropy = {shape_cross_entropy, cost_cross_entropy, NULL};
-
-static int32_t shape_cross_entropy_grad(struct wn_desc *d)
-{
-    struct wn_type in[3] = {d->in[2], d->in[1], d->in[d->n_in - 1]};
-    struct wn_desc loss = {.op = d->op, .n_in = d->n_in - 1, .in = in, .attrs = d->attrs};
-    WN_TRY(wn__op_rules(WN_OP_NLL)->shape(&loss));
-    if (!wn__type_equal(&loss.out, &d->in[0]))
-        return wn__fail(WN_SHAPE, "cross_entropy_grad: dy is %s, expected %s, the type of the loss",
-                        wn__type_text(&d->in[0]), wn__type_text(&loss.out));
-    d->out = d->in[2];
-    return WN_OK;
-}
-
-static void cost_cross_entropy_grad(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_output(d, GRAD_FLOPS, cost);
-}
-
-const struct wn__rules wn__rules_cross_entropy_grad = {shape_cross_entropy_grad, cost_cross_entropy_grad, NULL};
 
 /* ---- a product that goes straight into an update ------------------------------------------------------ */
 static int32_t shape_product_update(struct wn_desc *d)

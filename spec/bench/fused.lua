@@ -118,18 +118,6 @@ add('layer norm\'s gradient + a residual', function()
     return value(function() return record('layernorm_dx', { dy, x, mean, rstd, w }) + z end)
 end, { fused = 'layernorm_dx_add', apart = 'layernorm_dx add', flops = 0, mix = { 3, 1, 0 }, bytes = 16 * N * D })
 
--- Fused, the exponentials are worked out twice and no probability is written; apart, they are written and read.
-local TOKENS, CLASSES = 2 ^ 14, 2048
-add('cross-entropy and its gradient', function()
-    local p = nn.Parameter(noise(TOKENS, CLASSES))
-    local labels = wane.eval(wane.randint(0, CLASSES, { TOKENS }):retain())
-    return function()
-        p.grad = nil
-        nn.cross_entropy(p, labels):backward()
-    end
-end, { fused = 'cross_entropy cross_entropy_grad', apart = 'log_softmax nll nll_grad log_softmax_grad', flops = 0,
-    mix = { 2, 1, 0 }, bytes = 12 * TOKENS * CLASSES, bound = true })
-
 -- ---- measuring -----------------------------------------------------------------------------------------------------
 -- Returns the seconds that the machine's rates allow a row, probed now.
 local function limit(r)

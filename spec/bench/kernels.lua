@@ -71,6 +71,7 @@ local picks = keep('picks', function() return wane.randint(0, D, { N, D }) end)
 local logp, labels = keep('logp', noise(2 ^ 15, 2048)), keep('labels', function()
     return wane.randint(0, 2048, { 2 ^ 15 })
 end)
+local spread, statistics = keep('gradients of rows', noise(2 ^ 15)), keep('statistics', noise(2 ^ 15, 2))
 local number = keep('number', function() return wane.rand {} end)
 local heads = keep('heads', noise(512, 256, 6, 64))
 
@@ -155,9 +156,11 @@ for _, name in ipairs { 'softmax', 'log_softmax' } do
             with(two, { bound = name == 'log_softmax' }))
     end
 end
-add('nll', { logp, labels }, op('nll', { i = { -1 } }), { writes = 0, lines = { 2 ^ 15, 8192 },
-    bytes = 2 ^ 15 * (64 + 4) })
-add('nll_grad', { number, labels }, op('nll_grad', { i = { -1, 2048 } }), { reads = 0 })
+add('row_stats', { logp }, op 'row_stats', { writes = 0, bound = true })
+add('row_nll', { logp, labels }, op('row_nll', { i = { -1, 0 } }), { writes = 0, lines = { 2 ^ 15, 8192 },
+    bytes = 2 ^ 15 * (64 + 4 + 4) })
+add('row_nll_grad', { spread, labels, logp, statistics }, op('row_nll_grad', { i = { -1, 1, 2048 }, dtype = 'f32' }),
+    { bound = true })
 
 add('row_mean', { big }, op 'row_mean', with(reading, {}))
 add('row_rstd', { x, mean }, op('row_rstd', { f = { 1e-5 } }), with(reading, {}))

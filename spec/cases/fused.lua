@@ -180,49 +180,4 @@ return {
                 call = function(_, ...) return record('layernorm_dx_add', { ... }) end },
         },
     },
-    cross_entropy = {
-        cases = {
-            { name = 'mean over what counts', inputs = { { 4, 9 }, { 4, dtype = 'i32', values = { 8, 0, 5, 5 } } },
-                tol = tol, call = function(_, x, t) return record('cross_entropy', { x, t }, { i = { 0 } }) end,
-                ref = function(x, t)
-                    local sum, n = 0, 0
-                    for r = 1, 4 do
-                        local total = 0
-                        for c = 1, 9 do total = total + math.exp(x[(r - 1) * 9 + c]) end
-                        if t[r] ~= 0 then
-                            sum, n = sum + math.log(total) - x[(r - 1) * 9 + t[r] + 1], n + 1
-                        end
-                    end
-                    return { shape = {}, sum / n }
-                end },
-        },
-        bad = {
-            { inputs = { { 4, 9 }, { 3, dtype = 'i32', gen = 'int:9' } }, error = 'nll: log',
-                call = function(_, x, t) return record('cross_entropy', { x, t }, { i = { 0 } }) end },
-        },
-    },
-    cross_entropy_grad = {
-        cases = {
-            { name = 'softmax less one at the label', tol = tol,
-                inputs = { {}, { 3, dtype = 'i32', values = { 2, 0, 4 } }, { 3, 5 } },
-                call = function(_, dy, t, x) return record('cross_entropy_grad', { dy, t, x }, { i = { 0 } }) end,
-                ref = function(dy, t, x)
-                    local out = { shape = { 3, 5 } }
-                    for r = 1, 3 do
-                        local total = 0
-                        for c = 1, 5 do total = total + math.exp(x[(r - 1) * 5 + c]) end
-                        for c = 1, 5 do
-                            local k = (r - 1) * 5 + c
-                            local p = math.exp(x[k]) / total - (t[r] == c - 1 and 1 or 0)
-                            out[k] = t[r] == 0 and 0 or dy[1] / 2 * p
-                        end
-                    end
-                    return out
-                end },
-        },
-        bad = {
-            { inputs = { { 2 }, { 3, dtype = 'i32', gen = 'int:5' }, { 3, 5 } }, error = 'the type of the loss',
-                call = function(_, dy, t, x) return record('cross_entropy_grad', { dy, t, x }, { i = { 0 } }) end },
-        },
-    },
 }

@@ -227,9 +227,9 @@ static int32_t net_table(struct net *w, struct bytes *b)
         int32_t in[] = {a, net_with(w, "reshape", w->ids, net_attrs(2, w->rows, 1, 0))};
         return net_loose(w, net_op(w, "gather", 2, in, &at));
     }
-    int32_t in[] = {net_with(w, "log_softmax", a, at), w->ids};
-    struct wn_attrs none = net_attrs(1, -100, 0, 0);
-    return net_loose(w, net_op(w, "nll", 2, in, &none));
+    int32_t in[] = {a, w->ids, net_one(w, "row_stats", a)};
+    struct wn_attrs of_logits = net_attrs(2, -100, 1, 0);
+    return net_loose(w, net_op(w, "row_nll", 3, in, &of_logits));
 }
 
 static int32_t net_through(struct net *w, struct bytes *b)

@@ -8,7 +8,7 @@ local wane = require 'wane'
 local case_results = {}
 
 local FLOATS = { 'f32', 'f64', 'bf16' }
-local NO_BF16 = { layernorm_dx_add = true, cross_entropy = true, cross_entropy_grad = true }
+local NO_BF16 = { layernorm_dx_add = true }
 
 --- Calls fn(case, float) for each case of an op in every float type that it is for. fn returns nil, or what is wrong;
 -- that and its errors are raised with the names of op, case and float type.

@@ -47,12 +47,6 @@ static int64_t embedding_grad(const struct wn_desc *d)
     return (wn__numel(&d->in[1]) + d->out.dim[0] + 1) * (int64_t)sizeof(int32_t);
 }
 
-/* Returns the bytes of one f64 a row, its term of the loss, until all are summed in order. */
-static int64_t cross_entropy(const struct wn_desc *d)
-{
-    return wn__numel(&d->in[1]) * (int64_t)sizeof(double);
-}
-
 /* Returns the bytes of f32 sums for bf16: the gradients of keys and values, (B, T, 2 K hd), are summed in f32 and
  * rounded once at the end. */
 static int64_t attention_grad(const struct wn_desc *d)
@@ -140,8 +134,6 @@ int64_t wn__cpu_workspace(const struct wn__target *t, const struct wn_desc *d)
     case WN_OP_ARGMAX: return reduce(d);
     case WN_OP_EMBEDDING_GRAD: return embedding_grad(d);
     case WN_OP_ARGSORT: return argsort(d);
-    case WN_OP_NLL: return wn__loss_has_rows(d) ? cross_entropy(d) : 0;
-    case WN_OP_CROSS_ENTROPY: return cross_entropy(d);
     case WN_OP_CHANNEL_MEAN:
     case WN_OP_CHANNEL_RSTD:
     case WN_OP_BATCH_NORM_SUMS:

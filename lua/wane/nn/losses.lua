@@ -1,8 +1,8 @@
 --- Losses of classes: labels against scores or logarithms of probabilities.
 --
 -- Labels are i32 and 0-based. The mean is over the labels that are not ignore_index, each with the weight of its class.
--- A loss is one op of the logarithms of probabilities, whatever its options; one kernel computes it and log_softmax,
--- and one both gradients, so that no probability is written.
+-- Every form of a loss is made of three nodes: the statistics of each row of logits, the loss of each row, and the
+-- count of the labels, by which a mean divides the sum. No probability is written.
 -- @module wane.nn.losses
 
 local errors = require 'wane.errors'
@@ -13,8 +13,7 @@ local scoped = require 'wane.scoped'
 local tensor = require 'wane.tensor'
 
 local id, raise = op.id, errors.raise
-local LOG_SOFTMAX, NLL = id.log_softmax, id.nll
-local FORMS = { mean = 0, sum = 1, none = 2 } -- WN_LOSS_* of runtime/base/opcode.h
+local ROW_STATS, ROW_NLL, ROW_COUNT = id.row_stats, id.row_nll, id.row_count
 local I32 = tensor.dtype_id.i32
 
 local losses = {}
@@ -76,23 +75,28 @@ local function how(x, opts, allowed, what)
     }
 end
 
--- Returns the loss of logarithms of probabilities.
-local function nll(logp, labels, o)
-    if labels._dtype ~= I32 then labels = labels:to 'i32' end
-    local is_plain = not o.weight and o.smoothing == 0 and o.reduction ~= 'none'
-    local x = is_plain and logp or reduction.wide(logp)
-    local weight, at = o.weight and o.weight:to(x.dtype), op.attrs()
-    at.n = 3
-    at.i[0], at.i[2], at.f[0] = o.index, FORMS[o.reduction], o.smoothing
-    local loss = weight and op.ternary(NLL, x, labels, weight, at) or op.binary(NLL, x, labels, at)
-    return is_plain and loss or reduction.like(loss, logp)
+-- Records the count of the labels, or the sum of their weights, as a number of a dtype.
+local function count(labels, weight, index, dtype)
+    local at = op.attrs()
+    at.n, at.i[0], at.dtype = 1, index, tensor.dtype_id[dtype]
+    return weight and op.binary(ROW_COUNT, labels, weight, at) or op.unary(ROW_COUNT, labels, at)
 end
 
-local function log_softmax_nll(logits, labels, o)
+-- Returns the loss of rows of logits, or of logarithms of probabilities.
+local function row_losses(given, labels, o, is_logits)
+    local x = op.wide(given)
+    local dtype = x.dtype == 'f64' and 'f64' or 'f32'
+    if labels._dtype ~= I32 then labels = labels:to 'i32' end
+    local weight = o.weight and o.weight:to(dtype)
+    local inputs = { x, labels }
+    if is_logits then inputs[3] = op.unary(ROW_STATS, x) end
+    inputs[#inputs + 1] = weight
     local at = op.attrs()
-    at.n = 1
-    at.i[0] = #logits._dims - 1
-    return nll(tensor.typed(op.unary(LOG_SOFTMAX, logits, at)), labels, o)
+    at.n, at.i[0], at.i[1], at.f[0] = 2, o.index, is_logits and 1 or 0, o.smoothing
+    local loss = op.record(ROW_NLL, inputs, at)
+    if o.reduction ~= 'none' then loss = loss:sum() end
+    if o.reduction == 'mean' then loss = loss / count(labels, weight, o.index, dtype) end
+    return loss.dtype == x.dtype and loss or loss:to(x.dtype) -- bf16 is rounded once
 end
 
 --- Returns the mean of -log softmax(logits)[label], each with the weight of its class.
@@ -109,7 +113,7 @@ end
 function losses.cross_entropy(logits, labels, opts)
     check(logits, labels, 'nn.cross_entropy')
     local o = how(logits, opts, SMOOTH_OPTIONS, 'nn.cross_entropy')
-    return scoped('scope', module.function_scope 'cross_entropy', log_softmax_nll, logits, labels, o)
+    return scoped('scope', module.function_scope 'cross_entropy', row_losses, logits, labels, o, true)
 end
 
 --- Returns the mean of -logp[label], each with the weight of its class.
@@ -120,7 +124,8 @@ end
 -- @usage print(nn.nll_loss(model(x):log_softmax(-1), y):item() == loss:item()) --> true
 function losses.nll_loss(logp, labels, opts)
     check(logp, labels, 'nn.nll_loss')
-    return nll(logp, labels, how(logp, opts, OPTIONS, 'nn.nll_loss'))
+    local o = how(logp, opts, OPTIONS, 'nn.nll_loss')
+    return scoped('scope', module.function_scope 'nll_loss', row_losses, logp, labels, o, false)
 end
 
 return errors.strict(losses, 'nn.%s(...)')

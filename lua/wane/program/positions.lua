@@ -126,35 +126,27 @@ local function elementwise(node)
     return broadcast(node, node.inputs, #node.dims)
 end
 
--- Returns the positions of the result of an op along the last dim of its first input, whose dims stay: those of that
--- input. No other input may have positions.
-local function rows(node)
-    local x = node.inputs[1]
-    for k = 2, #node.inputs do
-        if node.inputs[k].at then
-            refuse(node, 'has the positions of the pieces in its input %d, which all rows share', k)
-        end
-    end
-    if not x.at then return nil end
-    if x.at.dim == #x.dims then mixes(node, x.at) end
-    return x.at
-end
-
--- Returns the positions of the result of a norm: those of x. Inputs are x, two statistics of its rows, which follow x,
--- and weights.
-local function norm(node)
+-- Returns the positions of the result of an op over rows of x: those of x, along another dim than the last. Inputs 2 to
+-- last are values of its rows, which follow x: statistics, labels. Those behind are weights.
+local function over_rows(node, last)
     local x = node.inputs[1].at
     for k, input in ipairs(node.inputs) do
-        local statistic = k == 2 or k == 3
-        if input.at and not (k == 1 or statistic and x and same_at(x, input.at)) then
+        local follows = k > 1 and k <= last
+        if input.at and not (k == 1 or follows and x and same_at(x, input.at)) then
             refuse(node, 'has the positions of the pieces in its input %d, which all rows share', k)
-        elseif statistic and not input.at then
-            refuse(node, 'takes the statistics of rows from outside the piece')
+        elseif follows and not input.at then
+            refuse(node, 'takes its input %d, which has a value for each row, from outside the piece', k)
         end
     end
-    if x.dim == #node.inputs[1].dims then mixes(node, x) end
+    if x and x.dim == #node.inputs[1].dims then mixes(node, x) end
     return x
 end
+
+local function rows(node) return over_rows(node, 1) end
+local function norm(node) return over_rows(node, 3) end
+
+-- Follows logits, labels and statistics, or log-probabilities and labels.
+local function loss(node) return over_rows(node, node.i[2] ~= 0 and 3 or 2) end
 
 local function matmul(node)
     local a, b = node.inputs[1], node.inputs[2]
@@ -324,7 +316,7 @@ end
 local RULES = {
     elementwise = elementwise, matmul = matmul, rows = rows, reduction = reduction, expand = expand,
     reshape = reshape, permute = permute, along = along, cat = cat, embedding = embedding, gather = gather,
-    norm = norm, first = first, attention = attention, image = image, channel = channel, cell = cell,
+    norm = norm, loss = loss, first = first, attention = attention, image = image, channel = channel, cell = cell,
 }
 
 local op_info = binding.new('struct wn_op_info')

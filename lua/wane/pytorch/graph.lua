@@ -22,9 +22,25 @@ end
 local element_bytes = { f32 = 4, f64 = 8, i32 = 8, u8 = 1, i8 = 1, bf16 = 2, f16 = 2 }
 
 -- ---- one op of PyTorch, several of Wane ---------------------------------------------------------------------
--- Name of a function's scope -> function(node) that returns the inputs of PyTorch's op and the list of nodes that
--- become part of it, or nothing when `node` is not the last node of the function.
+-- Turns the loss of each row into PyTorch's nll of log-probabilities, and the statistics of rows of logits into their
+-- log_softmax, of which Wane makes no value. The sum, the quotient and the rounding behind it become part of it, one by
+-- one.
+local function loss(node)
+    local first, labels, stats, weight = unpack(node.inputs)
+    if first.op == 'nll' and first.scope == node.scope then
+        return first.inputs, { first, node.op == 'div' and labels or nil }, 'nll'
+    elseif node.op ~= 'row_nll' then
+        return
+    end
+    if node.ints[2] == 0 then return { first, labels, stats }, {}, 'nll' end
+    stats.op, stats.shape, stats.dtype = 'log_softmax', first.shape, first.dtype
+    return { stats, labels, weight }, {}, 'nll'
+end
+
+-- Name of a function's scope -> function(node) that returns the inputs of PyTorch's op, the list of nodes that become
+-- part of it and, where it is not the function's, its name; or nothing when `node` is not the last node of one.
 local composites = {
+    cross_entropy = loss, nll_loss = loss,
     mse_loss = function(node) -- mean(d * d) with d = a - b
         if node.op ~= 'mean' then return end
         local product = node.inputs[1]
@@ -78,9 +94,9 @@ local function fold(graph)
         local name = composite and node.module or 'scatter_add'
         if node.op == 'batch_norm' then composite, name = evaluated_norm, node.op end
         if node.phase == 'forward' then
-            local inputs, parts = (composite or scatter_add)(node)
+            local inputs, parts, own = (composite or scatter_add)(node)
             if inputs then
-                node.op, node.inputs = name, inputs
+                node.op, node.inputs = own or name, inputs
                 for _, part in ipairs(parts) do folded[part] = true end
             end
         end

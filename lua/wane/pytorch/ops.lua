@@ -222,7 +222,7 @@ end })
 op('gather', { back = function(c, _, k) return k == 1 and c:new(1) or nil end })
 
 op('softmax log_softmax', { flat = true, back = fresh })
-op('nll', { back = function(c, _, k) return k == 1 and c:new(1) or nil end })
+op('nll', { saves = 'a+b+c+weight', back = function(c, _, k) return k == 1 and c:new(1) or nil end })
 -- mean and rstd are results of native_layer_norm; Wane records them as nodes of their own.
 op('row_mean row_rstd', {})
 op('layernorm', { flat = true, makes = true, back = function(c, _, k)

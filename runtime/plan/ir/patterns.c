@@ -44,39 +44,6 @@ int32_t wn__rewrite_add_to_norm(struct wn__rewriting *w, int32_t i)
     return 0;
 }
 
-/* Returns the nll node that reads v, if v is a log_softmax along the last dim that only it and node i read; else -1. */
-static int32_t loss_over(const struct wn__rewriting *w, int32_t v, int32_t i)
-{
-    const struct wn__ir *ir = w->ir;
-    const struct wn__ir_node *p = &ir->node[v];
-    int32_t loss = v + 1;
-    while (loss < i && !(ir->node[loss].op == WN_OP_NLL && wn__rewrite_input(w, loss, 0) == v)) loss++;
-    if (loss == i || p->op != WN_OP_LOG_SOFTMAX || !wn__rewrite_is_computed(ir, v) || p->result >= 0 ||
-        w->readers[v] != 2)
-        return -1;
-    if ((p->type.dtype != WN_F32 && p->type.dtype != WN_F64) || p->attrs.i[0] != p->type.ndim - 1) return -1;
-    return p->region == ir->node[loss].region && p->root == ir->node[loss].root ? loss : -1;
-}
-
-int32_t wn__rewrite_cross_entropy(struct wn__rewriting *w, int32_t i)
-{
-    const struct wn__ir *ir = w->ir;
-    if (ir->node[i].op != WN_OP_LOG_SOFTMAX_GRAD) return 0;
-    int32_t g = wn__rewrite_sole(w, i, 0, 0), v = wn__rewrite_input(w, i, 1), loss = loss_over(w, v, i);
-    if (g < 0 || ir->node[g].op != WN_OP_NLL_GRAD || loss < 0 ||
-        wn__rewrite_input(w, loss, 1) != wn__rewrite_input(w, g, 1))
-        return 0;
-    struct wn_attrs attrs = ir->node[loss].attrs;
-    struct wn__rewrite_inputs in = {.n = 2, .node = {wn__rewrite_input(w, v, 0), wn__rewrite_input(w, g, 1)}};
-    struct wn__rewrite_inputs back = {
-        .n = 3, .node = {wn__rewrite_input(w, g, 0), wn__rewrite_input(w, g, 1), wn__rewrite_input(w, v, 0)}};
-    if (ir->node[loss].n_in > 2) in.node[in.n++] = back.node[back.n++] = wn__rewrite_input(w, loss, 2);
-    const struct wn__fusion forward = {WN_OP_CROSS_ENTROPY, &attrs, &in},
-                            backward = {WN_OP_CROSS_ENTROPY_GRAD, &attrs, &back};
-    if (!wn__rewrite_fits(w, i, &backward)) return 0;
-    return wn__rewrite_replace(w, loss, 0, v, &forward) && wn__rewrite_replace(w, i, 0, g, &backward);
-}
-
 static int32_t is_update(int32_t op)
 {
     return op == WN_OP_ACCUMULATE || wn__optimizer_cells(op) > 0;

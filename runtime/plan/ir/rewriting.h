@@ -59,9 +59,6 @@ int32_t wn__rewrite_become(struct wn__rewriting *w, int32_t i, const struct wn__
 int32_t wn__rewrite_map_product(struct wn__rewriting *w, int32_t i);
 /* Fuses a layer norm's gradient with the gradient of the residual connection that is added to it. */
 int32_t wn__rewrite_add_to_norm(struct wn__rewriting *w, int32_t i);
-/* Fuses nll with log_softmax, and log_softmax_grad (node i) with nll_grad. Both fused ops compute the probabilities of
- * a row from its logits, so the log_softmax is no residual any more. */
-int32_t wn__rewrite_cross_entropy(struct wn__rewriting *w, int32_t i);
 /* Fuses a product over at most WN_PRODUCT_UPDATE_ROWS rows with the update that reads it. */
 int32_t wn__rewrite_update_by_product(struct wn__rewriting *w, int32_t i);
 /* Fuses elementwise node i with one of its inputs. */

@@ -1,0 +1,246 @@
+/* ROW_STATS, ROW_NLL, ROW_NLL_GRAD and ROW_COUNT, with the CPU's bits (runtime/ops/loss.c has the formulas, softmax.cuh
+ * and kernels/sums.h the orders of sums). Log-probabilities x are logits whose maximum and whose logarithm of the sum
+ * are 0.
+ *
+ * A label counts unless it is ignore_index. One that counts and is no class is told of, and left out. The gradient may
+ * overwrite the logits: each element is read before it is written. bf16 is computed as f32, and a gradient is rounded
+ * once. */
+#include "block.cuh"
+#include "softmax.cuh"
+
+/* One application; N: the numbers of the loss. */
+template <class T> struct loss_job {
+    typedef typename wn__number<T>::type N;
+    const T *x;           /* (n, classes) */
+    const N *stats;       /* (n, 2); NULL: x are log-probabilities */
+    const N *dy, *weight; /* (n); (classes), NULL: 1 each */
+    const int32_t *label; /* (n) */
+    int64_t n, classes, ignored;
+    double hit, each; /* factors of the log-probability of the label, and of that of each class */
+    uint64_t *report;
+};
+
+template <class T> static loss_job<T> job_of(const struct wn_desc *d, const struct wn_buffers *b)
+{
+    typedef typename wn__number<T>::type N;
+    const struct wn__loss_inputs at = wn__loss_inputs(d);
+    const int64_t classes = at.x == 0 ? d->in[0].dim[d->in[0].ndim - 1] : d->attrs.i[WN_LOSS_CLASSES];
+    loss_job<T> j = {at.x >= 0 ? (const T *)b->in[at.x] : NULL,
+                     at.stats >= 0 ? (const N *)b->in[at.stats] : NULL,
+                     (const N *)b->in[0],
+                     at.weight >= 0 ? (const N *)b->in[at.weight] : NULL,
+                     (const int32_t *)b->in[1],
+                     wn__numel(&d->in[1]),
+                     classes,
+                     d->attrs.i[WN_LOSS_IGNORED],
+                     1 - d->attrs.f[0],
+                     d->attrs.f[0] / (double)classes,
+                     b->report};
+    return j;
+}
+
+/* Returns whether a label counts and is a class. */
+template <class T> static __device__ __forceinline__ bool counts(const loss_job<T> &j, int32_t label)
+{
+    return label != j.ignored && label >= 0 && label < j.classes;
+}
+
+/* Tells of the label of a row where it counts and is no class. */
+template <class T> static __device__ __forceinline__ void check_label(const loss_job<T> &j, int64_t row, int32_t label)
+{
+    if (!counts(j, label) && label != j.ignored) wn__report(j.report, row, label);
+}
+
+template <class T> static __device__ __forceinline__ double weight_of(const loss_job<T> &j, int64_t c)
+{
+    return j.weight == NULL ? 1.0 : (double)j.weight[c];
+}
+
+/* Returns the statistics of a row; 0 and 0 of log-probabilities. */
+template <class T, class N = typename wn__number<T>::type>
+static __device__ __forceinline__ wn__row_stats<N> stats_of(const loss_job<T> &j, int64_t row)
+{
+    wn__row_stats<N> s = {0, 0};
+    if (j.stats != NULL) s.best = j.stats[2 * row], s.log_sum = j.stats[2 * row + 1];
+    return s;
+}
+
+template <class T, class N = typename wn__number<T>::type>
+static __device__ __forceinline__ N logp_of(const T *x, int64_t c, const wn__row_stats<N> &s)
+{
+    return ((N)wn__load(x[c]) - s.best) - s.log_sum;
+}
+
+/* Returns the gradient of the log-probability of class c of a row with a label. */
+template <class T, class N = typename wn__number<T>::type>
+static __device__ __forceinline__ N slope_of(const loss_job<T> &j, double share, int64_t c, int32_t label)
+{
+    return (N)wn__loss_slope(share, weight_of(j, c), j.each + (c == label ? j.hit : 0));
+}
+
+/* ---- row_stats ----------------------------------------------------------------------------------- */
+
+template <int TEAMS, class T, class N> static __global__ void put_stats(const T *x, N *out, int64_t n, int64_t classes)
+{
+    const wn__member<TEAMS> m = wn__member_of<TEAMS>(n, classes);
+    const wn__row_stats<N> s = wn__row_stats_of<TEAMS>(x + m.row * classes, classes, m);
+    if (m.end > 0 && m.team == 0 && m.lane == 0) out[2 * m.row] = s.best, out[2 * m.row + 1] = s.log_sum;
+}
+
+template <class T> static int32_t row_stats(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    typedef typename wn__number<T>::type N;
+    const int64_t n = wn__numel(&d->out) / 2, classes = d->in[0].dim[d->in[0].ndim - 1];
+    const T *x = (const T *)b->in[0];
+    if (n == 0) return WN_OK;
+    if (classes > WN_LONG_ROW)
+        LAUNCH((put_stats<WN_TEAMS, T, N>), wn__grid(n), WN_THREADS, 0, stream, x, (N *)b->out, n, classes);
+    else LAUNCH((put_stats<1, T, N>), wn__row_blocks(n), WN_THREADS, 0, stream, x, (N *)b->out, n, classes);
+    return wn__cuda_launched();
+}
+
+/* ---- row_nll ------------------------------------------------------------------------------------- */
+
+/* Writes the loss of each row, 0 where the label does not count. 16 threads have a row. */
+template <class T> static __global__ void put_losses(loss_job<T> j, typename wn__number<T>::type *out)
+{
+    typedef typename wn__number<T>::type N;
+    const wn__member<1> m = wn__member_of<1>(j.n, j.classes);
+    const T *x = j.x + m.row * j.classes;
+    const int32_t label = j.label[m.row];
+    const bool is_read = counts(j, label);
+    const wn__row_stats<N> s = stats_of(j, m.row);
+    double all = 0;
+    for (int64_t c = m.lane; is_read && j.each > 0 && c < m.end; c += WN_LANES)
+        all += weight_of(j, c) * (double)logp_of(x, c, s);
+    all = wn__join_lanes(all);
+    if (m.end == 0 || m.lane != 0) return;
+    check_label(j, m.row, label);
+    out[m.row] = (N)0;
+    if (!is_read) return;
+    const double logp = (double)logp_of(x, label, s);
+    out[m.row] = (N)(0 - wn__loss_term(j.hit * weight_of(j, label), logp, j.each, all));
+}
+
+template <class T> static int32_t row_nll(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    typedef typename wn__number<T>::type N;
+    const loss_job<T> j = job_of<T>(d, b);
+    if (j.n > 0) LAUNCH((put_losses<T>), wn__row_blocks(j.n), WN_THREADS, 0, stream, j, (N *)b->out);
+    return wn__cuda_launched();
+}
+
+/* ---- row_nll_grad -------------------------------------------------------------------------------- */
+
+/* Writes dx of logits of whose log-probabilities that of the label alone has a gradient. */
+template <int TEAMS, class T, int V> static __global__ void sharp_rows(loss_job<T> j, T *out)
+{
+    typedef typename wn__number<T>::type N;
+    const wn__member<TEAMS> m = wn__member_of<TEAMS>(j.n, j.classes);
+    const int64_t at = m.row * j.classes;
+    const wn__row_stats<N> s = stats_of(j, m.row);
+    const int32_t label = j.label[m.row];
+    const N value = counts(j, label) ? slope_of(j, -(double)j.dy[m.row], label, label) : (N)0;
+    if (m.end > 0 && m.team == 0 && m.lane == 0) check_label(j, m.row, label);
+    for (int64_t i = (m.team * WN_LANES + m.lane) * V; i < m.end; i += TEAMS * WN_LANES * V) {
+        N x[V];
+        wn__get(j.x + at + i, x);
+        WN_UNROLL
+        for (int v = 0; v < V; v++)
+            x[v] = wn_log_softmax_grad(i + v == label ? value : (N)0, (x[v] - s.best) - s.log_sum, value);
+        wn__put(out + at + i, x);
+    }
+}
+
+/* Writes dx of rows whose log-probabilities may all have gradients, of logits or of log-probabilities. */
+template <class T> static __global__ void smooth_rows(loss_job<T> j, T *out)
+{
+    typedef typename wn__number<T>::type N;
+    const wn__member<1> m = wn__member_of<1>(j.n, j.classes);
+    const int64_t at = m.row * j.classes;
+    const wn__row_stats<N> s = stats_of(j, m.row);
+    const int32_t label = j.label[m.row];
+    const bool is_read = counts(j, label);
+    const double share = is_read ? -(double)j.dy[m.row] : 0;
+    double sum = 0;
+    if (m.end > 0 && m.lane == 0) check_label(j, m.row, label);
+    for (int64_t i = m.lane; is_read && i < m.end; i += WN_LANES) sum += (double)slope_of(j, share, i, label);
+    sum = wn__join_lanes(sum);
+    for (int64_t i = m.lane; i < m.end; i += WN_LANES) {
+        const N dy = is_read && (j.each > 0 || i == label) ? slope_of(j, share, i, label) : (N)0;
+        out[at + i] = wn__store<T>(j.stats == NULL ? dy : wn_log_softmax_grad(dy, logp_of(j.x + at, i, s), (N)sum));
+    }
+}
+
+template <class T, int V> static void start_sharp(const loss_job<T> &j, T *out, void *stream)
+{
+    if (j.classes > WN_LONG_ROW) LAUNCH((sharp_rows<WN_TEAMS, T, V>), wn__grid(j.n), WN_THREADS, 0, stream, j, out);
+    else LAUNCH((sharp_rows<1, T, V>), wn__row_blocks(j.n), WN_THREADS, 0, stream, j, out);
+}
+
+template <class T> static int32_t row_nll_grad(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    const loss_job<T> j = job_of<T>(d, b);
+    T *out = (T *)b->out;
+    if (j.n == 0 || j.classes == 0) return WN_OK;
+    if (j.each > 0 || j.stats == NULL) LAUNCH((smooth_rows<T>), wn__row_blocks(j.n), WN_THREADS, 0, stream, j, out);
+    else if (j.classes % wn__wide<T>::N == 0) start_sharp<T, wn__wide<T>::N>(j, out, stream);
+    else start_sharp<T, 1>(j, out, stream);
+    return wn__cuda_launched();
+}
+
+/* ---- count --------------------------------------------------------------------------------------- */
+
+enum { WN_COUNT_THREADS = WN_COUNT_PARTS * WN_LANES };
+
+/* Writes the sum of the weights of the labels that count and are classes. 16 threads sum a part, and parts are added in
+ * order, from 0. One block does it all. */
+template <class N>
+static __global__ void __launch_bounds__(WN_COUNT_THREADS)
+    put_count(const int32_t *labels, int64_t n, int64_t ignored, const N *weight, int64_t classes, N *out)
+{
+    __shared__ double of_part[WN_COUNT_PARTS];
+    const int64_t part = threadIdx.x / WN_LANES, parts = wn__count_parts(n);
+    const int64_t begin = n * part / parts, end = part < parts ? n * (part + 1) / parts : begin;
+    double lane = 0;
+    for (int64_t i = begin + threadIdx.x % WN_LANES; i < end; i += WN_LANES) {
+        const int32_t label = labels[i];
+        if (label == ignored) continue;
+        lane += weight == NULL ? 1.0 : label >= 0 && label < classes ? (double)weight[label] : 0.0;
+    }
+    lane = wn__join_lanes(lane);
+    if (threadIdx.x % WN_LANES == 0) of_part[part] = lane;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    double sum = 0;
+    for (int64_t c = 0; c < parts; c++) sum += of_part[c];
+    *out = (N)sum;
+}
+
+template <class N> static int32_t count(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    LAUNCH((put_count<N>), 1, WN_COUNT_THREADS, 0, stream, (const int32_t *)b->in[0], wn__numel(&d->in[0]),
+           d->attrs.i[WN_LOSS_IGNORED], (const N *)(d->n_in > 1 ? b->in[1] : NULL), d->n_in > 1 ? d->in[1].dim[0] : 0,
+           (N *)b->out);
+    return wn__cuda_launched();
+}
+
+template <class T> static wn_kernel_fn kernel_of(int32_t op)
+{
+    switch (op) {
+    case WN_OP_ROW_STATS: return row_stats<T>;
+    case WN_OP_ROW_NLL: return row_nll<T>;
+    default: return row_nll_grad<T>;
+    }
+}
+
+wn_kernel_fn wn__cuda_loss_kernel(const struct wn_desc *d)
+{
+    if (d->op == WN_OP_ROW_COUNT) return d->out.dtype == WN_F64 ? count<double> : count<float>;
+    switch (d->op == WN_OP_ROW_NLL_GRAD ? d->out.dtype : d->in[0].dtype) {
+    case WN_F32: return kernel_of<float>(d->op);
+    case WN_F64: return kernel_of<double>(d->op);
+    case WN_BF16: return kernel_of<wn_bf16>(d->op);
+    default: return NULL;
+    }
+}
