@@ -3,6 +3,8 @@
 -- A cut is a list of { first =, last =, parent = number of the region around it, or nil }, with units counted from 1; a
 -- region comes after the region around it.
 -- @internal wane.policy.cuts
+local errors = require 'wane.errors'
+
 local cuts = {}
 
 -- Returns regions of `size` units from the first to unit `last`; the last region ends at `count` at most.
@@ -17,8 +19,12 @@ function cuts.every(count, k)
     return runs(count, k, count)
 end
 
---- Returns n - 1 regions of floor(count / n) units; the rest, the last segment, is no region. Requires n <= count.
+--- Returns n - 1 regions of floor(count / n) units; the rest, the last segment, is no region. Raises 'value' where n is
+-- above count.
 function cuts.segments(count, n)
+    if n > count then
+        errors.raise(nil, 'value', 'policy.segments: %d segments of %d units; give at most %d', n, count, count)
+    end
     local size = math.floor(count / n)
     return runs(count, size, size * (n - 1))
 end

@@ -79,11 +79,13 @@ function policy.save_all()
     return save_all
 end
 
-local function whole(name, what, n)
-    if type(n) ~= 'number' or n ~= math.floor(n) or n < 1 then
-        raise(nil, 'value', 'policy.%s: expected a whole number of %s from 1, got %s', name, what, errors.describe(n))
+-- Makes the policy `name` of n regions, units or slots, by the function of cuts that has its name.
+local function of_cuts(name, what, n, least)
+    if type(n) ~= 'number' or n ~= math.floor(n) or n < least then
+        raise(nil, 'value', 'policy.%s: expected a whole number of %s from %d, got %s', name, what, least,
+            errors.describe(n))
     end
-    return n
+    return new(('%s(%d)'):format(name, n), { cut = function(_, count) return cuts[name](count, n) end })
 end
 
 --- Makes a region of every k units; the last region may be shorter.
@@ -91,8 +93,7 @@ end
 -- @return policy
 -- @usage loss:backward { policy = policy.every(2) }
 function policy.every(k)
-    whole('every', 'units', k)
-    return new(('every(%d)'):format(k), { cut = function(_, count) return cuts.every(count, k) end })
+    return of_cuts('every', 'units', k, 1)
 end
 
 --- Makes n segments of floor(N / n) of the N units, each a region, as PyTorch's checkpoint_sequential does.
@@ -102,13 +103,7 @@ end
 -- @raise 'value', when a plan is made, for more segments than units
 -- @usage loss:backward { policy = policy.segments(2) }
 function policy.segments(n)
-    whole('segments', 'segments', n)
-    return new(('segments(%d)'):format(n), { cut = function(_, count)
-        if n > count then
-            raise(nil, 'value', 'policy.segments: %d segments of %d units; give at most %d', n, count, count)
-        end
-        return cuts.segments(count, n)
-    end })
+    return of_cuts('segments', 'segments', n, 1)
 end
 
 --- Makes round(sqrt(N)) segments of the N units.
@@ -131,10 +126,7 @@ end
 -- @return policy
 -- @usage loss:backward { policy = policy.binomial(1) }
 function policy.binomial(slots)
-    if type(slots) ~= 'number' or slots ~= math.floor(slots) or slots < 0 then
-        raise(nil, 'value', 'policy.binomial: expected a whole number of slots from 0, got %s', errors.describe(slots))
-    end
-    return new(('binomial(%d)'):format(slots), { cut = function(_, count) return cuts.binomial(count, slots) end })
+    return of_cuts('binomial', 'slots', slots, 0)
 end
 
 --- Makes a region of every unit but the last n.
@@ -142,8 +134,7 @@ end
 -- @return policy
 -- @usage loss:backward { policy = policy.keep_last(1) }
 function policy.keep_last(n)
-    whole('keep_last', 'units', n)
-    return new(('keep_last(%d)'):format(n), { cut = function(_, count) return cuts.keep_last(count, n) end })
+    return of_cuts('keep_last', 'units', n, 1)
 end
 
 -- ---- by properties of residuals --------------------------------------------------------------------------------
