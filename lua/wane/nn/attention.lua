@@ -124,11 +124,7 @@ local function heads_of(y, start, b, t, heads, hd)
 end
 
 local function mask_of(self, t, device)
-    if self._mask_size ~= t or self._mask_device ~= device then
-        rawset(self, '_mask', causal_mask(t, device))
-        rawset(self, '_mask_size', t)
-        rawset(self, '_mask_device', device)
-    end
+    rawset(self, '_mask', causal_mask(t, device))
     return self._mask
 end
 
