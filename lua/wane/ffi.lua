@@ -217,18 +217,6 @@ end
 local MOST_DIMS = 8 -- of `dim` in wn_type and `i` in wn_attrs
 binding.most_dims = MOST_DIMS
 
-local function refuse_dims(list, what)
-    if #list > MOST_DIMS then
-        errors.raise(nil, 'shape', '%s: %d dims given, a value has at most %d', what, #list, MOST_DIMS)
-    end
-    for k = 1, #list do
-        local d = list[k]
-        if type(d) ~= 'number' or d % 1 ~= 0 or d < -2 ^ 53 or d > 2 ^ 53 then
-            errors.raise(nil, 'value', '%s: dim %d must be an integer, got %s', what, k, errors.describe(d))
-        end
-    end
-end
-
 --- Fills the dims of a wn_type or the integers of a wn_attrs. No other function writes either by a length that is found
 -- at run time.
 -- @param target the array of 8 integers
@@ -238,10 +226,14 @@ end
 -- @raise 'shape' for more than 8; 'value' for an entry that is no integer. Nothing is written then.
 function binding.fill_dims(target, list, what)
     local n = #list
-    if n > MOST_DIMS then refuse_dims(list, what) end
+    if n > MOST_DIMS then
+        errors.raise(nil, 'shape', '%s: %d dims given, a value has at most %d', what, n, MOST_DIMS)
+    end
     for k = 1, n do
         local d = list[k]
-        if type(d) ~= 'number' or d % 1 ~= 0 or d < -2 ^ 53 or d > 2 ^ 53 then refuse_dims(list, what) end
+        if type(d) ~= 'number' or d % 1 ~= 0 or d < -2 ^ 53 or d > 2 ^ 53 then
+            errors.raise(nil, 'value', '%s: dim %d must be an integer, got %s', what, k, errors.describe(d))
+        end
     end
     for k = 1, n do target[k - 1] = list[k] end
     return n
