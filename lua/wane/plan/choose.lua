@@ -14,7 +14,6 @@ local program = require 'wane.program'
 local scoped = require 'wane.scoped'
 
 local C, check = binding.C, binding.check
-local tonumber = tonumber
 
 local SILENT = 2 -- seconds of planning before a progress line is shown
 

@@ -18,7 +18,6 @@ local target = require 'wane.plan.target'
 
 local C, raise = binding.C, errors.raise
 local variable = os.getenv
-local tonumber = tonumber
 
 local costs_file = {}
 

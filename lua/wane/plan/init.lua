@@ -38,7 +38,6 @@ local torch_graph = require 'wane.plan.torch_graph'
 local scoped = require 'wane.scoped'
 
 local C, check, raise = binding.C, binding.check, errors.raise
-local tonumber = tonumber
 
 local plan = {}
 

@@ -39,7 +39,6 @@ local tensor = require 'wane.tensor'
 local scoped = require 'wane.scoped'
 
 local C, check, raise = binding.C, binding.check, errors.raise
-local tonumber = tonumber
 
 local measure = {}
 

@@ -23,7 +23,6 @@ local program = require 'wane.program'
 local text = require 'wane.report.table'
 
 local C, check = binding.C, binding.check
-local tonumber = tonumber
 
 local memory = {}
 

@@ -11,7 +11,6 @@ local sequence = require 'wane.program.sequence'
 local table_ = require 'wane.report.table'
 
 local C, check = binding.C, binding.check
-local tonumber = tonumber
 
 local parts = { instants = { 'before', 'after_forward', 'peak_forward', 'peak_backward', 'after' } }
 

@@ -8,7 +8,6 @@ local errors = require 'wane.errors'
 local sequence = require 'wane.program.sequence'
 
 local C, check, raise = binding.C, binding.check, errors.raise
-local tonumber = tonumber
 
 local torch_graph = {}
 

@@ -17,7 +17,6 @@ local scoped = require 'wane.scoped'
 
 local C, check = binding.C, binding.check
 local raise = errors.raise
-local tonumber = tonumber
 
 local program = {}
 

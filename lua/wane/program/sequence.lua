@@ -17,7 +17,6 @@ local scoped = require 'wane.scoped'
 local tensor = require 'wane.tensor'
 
 local C, check, raise = binding.C, binding.check, errors.raise
-local tonumber = tonumber
 
 local sequence = {}
 

@@ -12,7 +12,6 @@ local memory = require 'wane.plan.memory'
 local step = require 'wane.plan.step'
 
 local C, raise = binding.C, errors.raise
-local tonumber = tonumber
 
 local point = {}
 
