@@ -136,6 +136,21 @@ describe('a list', function()
         assert.equal(2, #optim.SGD(setmetatable({ w, v }, List), { lr = 1 }):parameters())
     end)
 
+    it('is walked by no compiled code, in which LuaJIT now and then misses its entries', function()
+        local errors, walked = require 'wane.errors', 0
+        local function look(_, fn, at)
+            if at > 0 and (fn == errors.list or fn == errors.names) then walked = walked + 1 end
+        end
+        jit.flush()
+        jit.attach(look, 'record')
+        for k = 1, 1000 do
+            errors.list({ k, k, k }, 'a list', 'numbers')
+            errors.names { a = k, b = k }
+        end
+        jit.attach(look)
+        assert.equal(0, walked)
+    end)
+
     it('says where an option belongs that stands among its entries', function()
         local fine, why = pcall(function() return optimizer():step { loss(), loss(), scale = 0.5 } end)
         assert(not fine and tostring(why):find("'scale' is no entry of a list", 1, true), tostring(why))

@@ -6,10 +6,9 @@
 -- says which module that is, and its traceback holds the user's frames alone.
 -- @internal wane.errors
 
-local debug, error, getmetatable, ipairs, math, next, pairs, rawget, select, setmetatable, string, table, type =
-    debug, error, getmetatable, ipairs, math, next, pairs, rawget, select, setmetatable, string, table, type
-local tostring = tostring
-local xpcall = xpcall
+local debug, error, getmetatable, ipairs, math, next, pairs, rawget, select, setmetatable, string, table, tostring =
+    debug, error, getmetatable, ipairs, math, next, pairs, rawget, select, setmetatable, string, table, tostring
+local type, xpcall = type, xpcall
 
 local shown = require('wane.utf8').shown
 
@@ -233,9 +232,7 @@ end
 -- @param fmt format of the message
 -- @param ... arguments of the format
 function errors.raise(_, code, fmt, ...)
-    local message = fmt
-    if select('#', ...) > 0 then message = string.format(fmt, ...) end
-    error(errors.new(code, message), 0)
+    error(errors.new(code, select('#', ...) > 0 and string.format(fmt, ...) or fmt), 0)
 end
 
 -- Returns the edit distance of two words, in which a swap of neighbours counts one (Damerau-Levenshtein).
@@ -385,6 +382,9 @@ function errors.list(list, what, of, least, names)
     end
     return n
 end
+
+-- LuaJIT 2.1.0-beta3 compiles a loop of `next` so that now and then it ends before the first key.
+for _, fn in ipairs { errors.list, errors.names } do jit.off(fn) end
 
 --- Returns the list that a call gave, as arguments or as one list, and the number of its entries. Of arguments an entry
 -- may be nil: the caller's check of each refuses it.

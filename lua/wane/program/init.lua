@@ -258,12 +258,9 @@ function Program:first()
     return program.account({ { program = self } })[1].first
 end
 
---- Returns a copy of a request under a policy; nil: its own.
+--- Returns a request that is another one under a policy; nil: its own.
 function program.under(request, policy_)
-    local copy = {}
-    for key, value in pairs(request) do copy[key] = value end
-    if policy_ ~= nil then copy.policy = policy_ end
-    return copy
+    return setmetatable({ policy = policy_ }, { __index = request })
 end
 
 -- Returns the bytes that a request would reserve under another policy, at least those that making the missing states
