@@ -151,6 +151,15 @@ describe('a list', function()
         assert.equal(0, walked)
     end)
 
+    it('says nothing of a colon where an entry is no tensor', function()
+        for _, name in ipairs { 'backward', 'eval', 'grad' } do
+            local ok, why = pcall(wane[name], name == 'backward' and { print } or print)
+            assert.is_false(ok)
+            assert.is_nil(why.message:find('colon', 1, true), why.message)
+            assert.matches('tensor, got a function', why.message)
+        end
+    end)
+
     it('says where an option belongs that stands among its entries', function()
         local fine, why = pcall(function() return optimizer():step { loss(), loss(), scale = 0.5 } end)
         assert(not fine and tostring(why):find("'scale' is no entry of a list", 1, true), tostring(why))

@@ -29,7 +29,7 @@ end
 --- Raises 'shape' unless t can be the root of a backward pass: a tensor of one element.
 -- @within Internal
 function grad.check_root(t, what)
-    tensor.need_self(t, what)
+    tensor.id(t, what)
     if tensor.count(tensor.typed(t)._dims) ~= 1 then
         raise(nil, 'shape', '%s: the root must have one element, got %s; write loss:mean() or loss:sum()%s', what,
             tensor.describe(t), what == 'backward' and ', or give loss:backward{gradient = g}' or '')
