@@ -267,7 +267,9 @@ end
 -- @param p Program
 -- @param graph its Program:graph(): gives the ops and paths of the blocks
 function recipe.from(p, graph)
-    local self, nodes = recipe.parse(binding.text(C.wn_recipe(p.handle))), recipe.forward(graph)
+    local nodes = recipe.forward(graph)
+    if #nodes == 0 then raise(nil, 'value', 'plan:recipe: the %s has none, it keeps no values', p.request.mode) end
+    local self = recipe.parse(binding.text(C.wn_recipe(p.handle)))
     for _, block in ipairs(self.blocks) do
         block.ops = {}
         local first, last
