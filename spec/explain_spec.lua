@@ -95,6 +95,15 @@ describe('plan:explain', function()
         assert.is_truthy(text:find('the peak, ' .. wane.bytes.exact(plan.peak) .. ' bytes', 1, true), text)
     end)
 
+    it('shows control characters of names as escapes', function()
+        local Named = nn.module('Named', function(self) self['\27[31m'] = nn.MLP(16, 64) end)
+        function Named:forward(h) return self['\27[31m'](h) end
+        local model = Named()
+        local text = tostring(explain(function() return model(x):sum() end, { policy = 'recompute_all' }))
+        assert.is_truthy(text:find('\\027[31m', 1, true) or text:find('\\x1b[31m', 1, true), text)
+        assert.is_nil(text:find('\27', 1, true))
+    end)
+
     it('changes nothing', function()
         local model = blocks(3)
         local plan = wane.plan(function() return model(x):sum() end, { policy = 'recompute_all' })

@@ -24,6 +24,7 @@ local scoped = require 'wane.scoped'
 local sequence = require 'wane.program.sequence'
 local table_ = require 'wane.report.table'
 local tensor = require 'wane.tensor'
+local utf8 = require 'wane.utf8'
 
 local C = binding.C
 
@@ -433,7 +434,7 @@ function Report.__tostring(r)
         out[#out + 1] = #r == 0 and 'no mistakes found' or ('%d %s:'):format(#r, #r == 1 and 'mistake' or 'mistakes')
     end
     for _, finding in ipairs(r) do out[#out + 1] = '- ' .. finding.message end
-    return table.concat(out, '\n')
+    return utf8.shown(table.concat(out, '\n'), '\n')
 end
 
 return explain
