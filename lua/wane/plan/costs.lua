@@ -199,11 +199,11 @@ function costs.profile(fn, opts)
     local steps = opts.steps and errors.count(opts.steps, 'wane.profile: steps', 1, errors.MOST_STEPS)
     local file, none = nil, 'keep = false'
     if opts.keep ~= false then file, none = costs_file.ready() end
-    local requests, profile = sequence.requests(fn, 'wane.profile'), require 'wane.plan.profile'
-    local mode = #requests == 1 and requests[1].mode or 'several'
+    local request, profile = sequence.request(fn, 'wane.profile'), require 'wane.plan.profile'
+    local mode = request and request.mode or 'several'
     local seconds, list, why = profile.take(fn, mode, steps, opts.policy, function()
-        local again = sequence.requests(fn, 'wane.profile')
-        return #again == 1 and roofline_of(again[1], opts.policy) or nil
+        local again = sequence.request(fn, 'wane.profile')
+        return again and roofline_of(again, opts.policy)
     end)
     setmetatable(list, Profile)
     for key, s in pairs(seconds) do list[#list + 1] = { key = key, seconds = s } end

@@ -36,14 +36,14 @@ end
 
 -- ---- requests ---------------------------------------------------------------------------------------------------
 
--- Makes the request of a function without run points, from the loss that it returned. is_alone: there is no other.
+-- Makes the request of a function without run points, from the loss that it returned.
 local function request_for(result, what)
     if not tensor.is(result) then
         raise(nil, 'value', '%s: the function must return the loss, or call backward or step; it returned %s', what,
             errors.describe(result))
     end
     local needs = tensor.info(result).needs_grad ~= 0
-    return { mode = needs and 'backward' or 'eval', roots = { result }, is_alone = true }
+    return { mode = needs and 'backward' or 'eval', roots = { result } }
 end
 
 --- Returns whether a policy chooses anything in a request: updates and assignments keep nothing for later.
@@ -135,15 +135,11 @@ function sequence.reopen(parts, part, policy)
         sequence.with(part.request, policy, part.request.target))
 end
 
---- Returns the run points of a function, as requests alone.
--- @return list of requests; request.since: the place in the order of recording where fn was called
-function sequence.requests(fn, what)
-    local parts, list = sequence.plan(fn, what, function(request) return request end), {}
+--- Returns the request of a function with one run point, or nil for one with several.
+function sequence.request(fn, what)
+    local parts = sequence.plan(fn, what, function(request) return request end)
     sequence.close(parts)
-    for _, part in ipairs(parts) do
-        for _, i in ipairs(part.points) do list[i] = part.request end
-    end
-    return list
+    return #parts == 1 and #parts[1].points == 1 and parts[1].request or nil
 end
 
 -- ---- run ---------------------------------------------------------------------------------------------------------
