@@ -160,6 +160,14 @@ describe('a list', function()
         end
     end)
 
+    it('of numbers says that it got a tensor, whatever its dims are', function()
+        for _, t in ipairs { wane.ones(2, 3), wane.ones(1), w:sum() } do
+            local ok, why = pcall(wane.tensor, { t, t })
+            assert.same({ false, 'value' }, { ok, why.code })
+            assert.matches('expected numbers in a table nested 1 deep, got a tensor', why.message)
+        end
+    end)
+
     it('says where an option belongs that stands among its entries', function()
         local fine, why = pcall(function() return optimizer():step { loss(), loss(), scale = 0.5 } end)
         assert(not fine and tostring(why):find("'scale' is no entry of a list", 1, true), tostring(why))

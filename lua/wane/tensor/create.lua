@@ -235,7 +235,7 @@ end
 local function measure(value, what)
     local dims = {}
     local level = value
-    while type(level) == 'table' do
+    while type(level) == 'table' and not tensor.is(level) do
         dims[#dims + 1] = #level
         if #dims > MOST_DIMS then
             raise(nil, 'shape', '%s: the table is nested deeper than %d', what, MOST_DIMS)
