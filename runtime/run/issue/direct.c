@@ -27,7 +27,7 @@ char *wn__value_address(const struct wn__run *r, int32_t value)
 
 char *wn__work_address(const struct wn__run *r, const struct wn__instr *n)
 {
-    return (n->work_slab < 0 ? r->arena : (char *)r->p->slab[n->work_slab]->data) + n->work_offset;
+    return at(n->work_slab < 0 ? r->arena : r->p->slab[n->work_slab]->data, n->work_offset);
 }
 
 int32_t wn__changes_state(const struct wn__ir *ir, const struct wn__instr *n)
