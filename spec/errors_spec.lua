@@ -225,6 +225,10 @@ describe('values', function()
         local other = wane.ones(2, { requires_grad = true })
         fails(function() local _ = wane.grad(w:sum(), { w, other }) end, 'wane.grad', 'entry 2', '(2) f32')
         fails(function() local _ = w:item() end, 'item', '(2, 2)')
+        for _, scale in ipairs { 'x', true, {}, 0 / 0, 1 / 0 } do
+            fails(function() w:sum():backward { scale = scale } end, 'the scale', 'finite number')
+            fails(function() wane.optim.SGD({ w }, { lr = 1 }):step(w:sum(), { scale = scale }) end, 'finite number')
+        end
     end)
 
     it('refuse a second backward', function()

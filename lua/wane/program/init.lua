@@ -154,7 +154,7 @@ local function open(request)
     fill_updates(request.updates)
     r.mode = mode
     r.joint, r.again = request.joint and 1 or 0, request.again and 1 or 0
-    r.scale, r.clip = request.scale or 1, request.clip or 0
+    r.scale, r.clip = op.finite(request.scale or 1, 'run: the scale'), request.clip or 0
     r.target = request.target or 0
     local explicit = request.policy ~= nil and policy.of(request.policy) or nil
     local fallback = policy.default
