@@ -60,6 +60,9 @@ local TAKES = {
     ['policy.budget'] = { { 'save', 'offload', 'recompute' }, function(list)
         return policy.budget('1 GiB', { allow = list })
     end },
+    ['plan:pytorch, hold'] = { { 'inputs', 'loss', 'output' }, function(list)
+        return wane.plan(loss):pytorch { hold = list }
+    end },
     ['data.batches'] = { { cube, cube, cube }, function(list) return data.batches(list, { batch = 2 }) end },
     ['wane.plot'] = { { 1, 2, 3 }, wane.plot },
     ['wane.plot, levels'] = { { 1, 2, 3 }, function(list) return wane.plot({ 1, 2 }, { levels = list }) end },

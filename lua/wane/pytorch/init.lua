@@ -56,7 +56,8 @@ local hold_words = { inputs = true, loss = true, output = true, retained = true 
 local function hold_set(hold)
     if hold == nil then return hold_words end
     local set = {}
-    for _, word in ipairs(hold) do
+    for k = 1, errors.list(hold, 'pytorch: hold', 'words') do
+        local word = hold[k]
         if not hold_words[word] then
             errors.raise(nil, 'value', "pytorch: hold knows 'inputs', 'loss', 'output' and 'retained', not '%s'; %s",
                 tostring(word), errors.near(word, { 'inputs', 'loss', 'output', 'retained' }))
@@ -68,11 +69,6 @@ end
 
 local options = { 'sm', 'warm', 'hold', 'torch', 'reentrant', 'state', 'gradients' }
 local script_options = { 'sm', 'warm', 'torch', 'reentrant' }
-
--- Tells whether a version of PyTorch is 1.x.
-local function is_old(torch)
-    return torch ~= nil and tostring(torch):match('^1%.') ~= nil
-end
 
 -- Allocates what exists before the forward: parameters, inputs, optimizer state (`extra`, in bytes) and gradients.
 local function start(machine, graph, env, opts)
@@ -138,13 +134,11 @@ function torchmem.account(graph, opts)
     local before, step = torchgraph.part(torchgraph.stretches(graph, order, kept_of(graph, hold)))
     local machine, env, at = torchmachine.new(opts), {}, {}
     start(machine, graph, env, opts)
-    local reentrant = opts.reentrant
-    if reentrant == nil then reentrant = is_old(opts.torch) end
-    machine:forward(before, env, reentrant)
+    machine:forward(before, env)
     at.before = machine.live
     machine:mark()
     local taken = machine.taken.peak_forward
-    machine:forward(step, env, reentrant)
+    machine:forward(step, env)
     at.after_forward, at.peak_forward = machine.live, machine.peak
     at.workspaces = { peak_forward = machine.workspaces_at_peak }
     machine:restart_peak()
@@ -276,7 +270,7 @@ function Replay:reach(node)
         end
         self.cursor = self.cursor + 1
     end
-    self.machine:forward(todo, self.env, self.reentrant)
+    self.machine:forward(todo, self.env)
 end
 
 --- Binds a name: makes or finds the tensors, then releases what the name held before.
@@ -308,10 +302,7 @@ local function replay(script, graph, opts)
     local stretches = torchgraph.stretches(graph, torchgraph.prepare(graph), kept)
     local values = setmetatable({}, { __mode = 'k' })
     local state = setmetatable({ machine = torchmachine.new(opts), stretches = stretches, done = {}, cursor = 1,
-        names = {},
-        values = values, env = setmetatable({}, { __index = values }), node_of = graph.node_of,
-        reentrant = opts.reentrant }, Replay)
-    if state.reentrant == nil then state.reentrant = is_old(opts.torch) end
+        names = {}, values = values, env = setmetatable({}, { __index = values }), node_of = graph.node_of }, Replay)
     local points, before = {}, 0
     for _, event in ipairs(script.events) do
         if event.what == 'let' then

@@ -8,6 +8,7 @@
 -- A storage { bytes =, size = (rounded), refs = } lives while a tensor, an autograd node, a gradient buffer or a name
 -- holds a reference to it.
 -- @internal wane.pytorch.machine
+local errors = require 'wane.errors'
 local layout = require 'wane.pytorch.layout'
 local rows = require 'wane.pytorch.ops'
 
@@ -426,12 +427,11 @@ end
 --- Runs stretches in order.
 -- @param stretches of torchgraph.stretches
 -- @param env node -> tensor; results are put here
--- @param reentrant whether regions are run as with use_reentrant=True
-function Machine:forward(stretches, env, reentrant)
+function Machine:forward(stretches, env)
     local mode = normal_mode(self, 'main', self.casts)
     for _, stretch in ipairs(stretches) do
         if stretch.region then
-            if reentrant then self:checkpoint_reentrant(stretch, env) else self:checkpoint(stretch, env) end
+            if self.reentrant then self:checkpoint_reentrant(stretch, env) else self:checkpoint(stretch, env) end
         else
             self:step(stretch.node, env, mode)
         end
@@ -448,14 +448,16 @@ local machine = {}
 --- Makes a machine with nothing allocated.
 -- @param options { sm = 80, warm = false, torch = '2' }
 -- @return machine: `live`, `peak`, `workspaces_at_peak` (bytes), `taken` (bytes allocated, by phase), `parts` (by
--- module)
+-- module), `reentrant` (whether regions are run as with use_reentrant=True, as by default in PyTorch 1.x)
 function machine.new(options)
+    errors.check_flags(options, { 'warm', 'reentrant' }, 'pytorch')
     local old = options.torch ~= nil and tostring(options.torch):match('^1%.') ~= nil -- rule R7: no workspaces
-    local cublas = (options.sm or 80) >= 90 and 33554432 or 8519680
+    local cublas = errors.count(options.sm or 80, 'pytorch: sm', 1, 999) >= 90 and 33554432 or 8519680
     local m = setmetatable({ live = 0, peak = 0, workspace_bytes = 0, workspaces_at_peak = 0, seq = 0,
         leaves = {}, made = {}, casts = {}, parts = {}, part_of = {},
         phase = 'peak_forward', taken = { peak_forward = 0, peak_backward = 0 },
         workspaces = { cublas = old and 0 or cublas, cublaslt = old and 0 or 1048576 } }, Machine)
+    m.reentrant = options.reentrant == nil and old or options.reentrant or false
     if options.warm then
         for _, thread in ipairs { 'main', 'autograd' } do
             m:workspace(thread, 'cublas')
