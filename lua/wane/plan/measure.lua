@@ -105,7 +105,7 @@ end
 local function refusing(message)
     return function(request)
         if request.mode == 'backward' or request.mode == 'eval' then return end
-        raise(nil, 'value', message, request.mode)
+        raise(nil, 'value', message, (request.mode:find '^[au]' and 'an ' or 'a ') .. request.mode)
     end
 end
 
@@ -222,7 +222,7 @@ function measure.measure(fn, opts)
     errors.check_flags(opts, { 'profile' }, 'wane.measure')
     fn = step.of(fn, opts, 'wane.measure')
     opts = setmetatable({ policies = policies_of(fn, require('wane.program.grad').policy(opts)),
-        refusal = 'wane.measure: the function runs a %s; return the loss and pass {optimizer = opt} to let it train' },
+        refusal = 'wane.measure: the function runs %s; return the loss and pass {optimizer = opt} to let it train' },
         { __index = opts })
     local result = setmetatable({ peak = -1, predicted_peak = -1, reserved = -1, predicted_reserved = -1, exact = true,
         move_seconds = 0, stall_seconds = 0, hidden = 0, times = {}, walls = {}, steps = steps,
@@ -311,7 +311,7 @@ end
 function measure.check(fn, opts)
     opts = plan.check_options(opts, { 'policy', 'budget' }, 'wane.check')
     local row = scoped('replay', 1, run, fn, { policies = policies_of(fn, require('wane.program.grad').policy(opts)),
-        refusal = 'wane.check: the function runs a %s; return the loss, so that nothing is trained' })
+        refusal = 'wane.check: the function runs %s; return the loss, so that nothing is trained' })
     return setmetatable({ compared = row.replayed, bytes = row.replayed_bytes, loss = row.loss }, Checked)
 end
 
