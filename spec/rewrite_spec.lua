@@ -108,6 +108,22 @@ describe('cross-entropy', function()
         end
     end)
 
+    it('never keeps a probability of a log_softmax that only a loss reads', function()
+        for _, dtype in ipairs { 'f32', 'f64' } do
+            for _, opts in ipairs { {}, { ignore_index = 5, weight = wane.rand(300, { dtype = dtype }):retain() },
+                { reduction = 'sum' } } do
+                local fused, apart = better(function()
+                    local head = nn.Linear(20, 300, { dtype = dtype })
+                    local x, labels = wane.randn(1100, 20, { dtype = dtype }), wane.randint(300, { 1100 })
+                    local loss = nn.nll_loss(head(x):log_softmax(-1), labels, opts)
+                    return backward(loss, { head.weight, head.bias })
+                end, 'row_stats')
+                assert.is_nil(fused.count.log_softmax)
+                assert(fused.peak < 0.6 * apart.peak, fused.peak .. ' bytes, apart ' .. apart.peak)
+            end
+        end
+    end)
+
     it('leaves probabilities alone that are read elsewhere, and names itself when a label is wrong', function()
         local r = run(function()
             local x = nn.Parameter(wane.randn(4, 6))

@@ -44,6 +44,42 @@ int32_t wn__rewrite_add_to_norm(struct wn__rewriting *w, int32_t i)
     return 0;
 }
 
+/* Returns the row_nll node that reads v, if v is a log_softmax along the last dim that only it and node i read; else
+ * -1. */
+static int32_t loss_over(const struct wn__rewriting *w, int32_t v, int32_t i)
+{
+    const struct wn__ir *ir = w->ir;
+    const struct wn__ir_node *p = &ir->node[v];
+    int32_t loss = v + 1;
+    while (loss < i && !(ir->node[loss].op == WN_OP_ROW_NLL && wn__rewrite_input(w, loss, 0) == v)) loss++;
+    if (loss == i || p->op != WN_OP_LOG_SOFTMAX || !wn__rewrite_is_computed(ir, v) || p->result >= 0 ||
+        w->readers[v] != 2 || p->type.dtype == WN_BF16 || p->attrs.i[0] != p->type.ndim - 1)
+        return -1;
+    return p->region == ir->node[loss].region && p->root == ir->node[loss].root ? loss : -1;
+}
+
+int32_t wn__rewrite_row_loss(struct wn__rewriting *w, int32_t i)
+{
+    struct wn__ir *ir = w->ir;
+    if (ir->node[i].op != WN_OP_LOG_SOFTMAX_GRAD) return 0;
+    int32_t g = wn__rewrite_sole(w, i, 0, 0), v = wn__rewrite_input(w, i, 1), loss = loss_over(w, v, i);
+    if (g < 0 || loss < 0 || ir->node[g].op != WN_OP_ROW_NLL_GRAD ||
+        wn__rewrite_input(w, loss, 1) != wn__rewrite_input(w, g, 1))
+        return 0;
+    struct wn_attrs plain = {.n = 0}, attrs = ir->node[loss].attrs, back_attrs = ir->node[g].attrs;
+    attrs.i[WN_LOSS_STATS] = back_attrs.i[WN_LOSS_STATS] = 1;
+    int32_t x = wn__rewrite_input(w, v, 0), labels = wn__rewrite_input(w, g, 1);
+    struct wn__rewrite_inputs of = {.n = 1, .node = {x}}, in = {.n = 3, .node = {x, labels, v}},
+                              back = {.n = 4, .node = {wn__rewrite_input(w, g, 0), labels, x, v}};
+    if (ir->node[loss].n_in > 2) in.node[in.n++] = back.node[back.n++] = wn__rewrite_input(w, loss, 2);
+    struct wn_type *type = &ir->node[v].type;
+    type->dim[type->ndim - 1] = 2;
+    ir->node[v].bytes = wn__padded(wn__bytes(type));
+    return wn__rewrite_become(w, v, &(struct wn__fusion){WN_OP_ROW_STATS, &plain, &of}) &&
+           wn__rewrite_become(w, loss, &(struct wn__fusion){WN_OP_ROW_NLL, &attrs, &in}) &&
+           wn__rewrite_replace(w, i, 0, g, &(struct wn__fusion){WN_OP_ROW_NLL_GRAD, &back_attrs, &back});
+}
+
 static int32_t is_update(int32_t op)
 {
     return op == WN_OP_ACCUMULATE || wn__optimizer_cells(op) > 0;

@@ -120,6 +120,7 @@ static int32_t (*const patterns[])(struct wn__rewriting *w, int32_t i) = {
     wn__rewrite_map_product,       /* product + elementwise op   -> matmul_map, linear_map */
     wn__rewrite_update_by_product, /* product + update           -> product_update */
     wn__rewrite_add_to_norm,       /* layernorm_dx + add         -> layernorm_dx_add */
+    wn__rewrite_row_loss,          /* log_softmax + row_nll, and back -> row_stats, and both of logits */
     wn__rewrite_map_conv,          /* conv2d [+ batch_norm] + elementwise ops -> conv2d_map */
     wn__rewrite_map_norm,          /* batch_norm + elementwise ops -> batch_norm_map */
     wn__rewrite_relu_into_norm,    /* relu_grad + batch_norm_sums, _dx -> relu_norm_sums, relu_norm_dx */

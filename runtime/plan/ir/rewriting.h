@@ -59,6 +59,9 @@ int32_t wn__rewrite_become(struct wn__rewriting *w, int32_t i, const struct wn__
 int32_t wn__rewrite_map_product(struct wn__rewriting *w, int32_t i);
 /* Fuses a layer norm's gradient with the gradient of the residual connection that is added to it. */
 int32_t wn__rewrite_add_to_norm(struct wn__rewriting *w, int32_t i);
+/* Lets the loss of the rows of a log_softmax, and log_softmax_grad (node i) of that loss's gradient, read the logits.
+ * The log_softmax becomes the statistics of their rows, so no probability is written or kept. */
+int32_t wn__rewrite_row_loss(struct wn__rewriting *w, int32_t i);
 /* Fuses a product over at most WN_PRODUCT_UPDATE_ROWS rows with the update that reads it. */
 int32_t wn__rewrite_update_by_product(struct wn__rewriting *w, int32_t i);
 /* Fuses elementwise node i with one of its inputs. */
