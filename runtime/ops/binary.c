@@ -130,10 +130,12 @@ static void grad_pow(struct wn__grad *g)
 const struct wn__rules wn__rules_pow = {shape_float, cost_pow, grad_pow};
 
 /* ---- maximum, minimum ------------------------------------------------------------------------------ */
-/* Records the gradients of maximum or minimum. first_loses: the comparison of (a, b) that is true where a gets no
- * gradient; second_loses: where b gets none. Both are false where a or b is NaN, so both get dy. */
-static void grad_extreme(struct wn__grad *g, int32_t first_loses, int32_t second_loses)
+/* Records the gradients of maximum or minimum. Each comparison of (a, b) is true where one of them gets no gradient.
+ * Both are false where a or b is NaN, so both get dy. */
+static void grad_extreme(struct wn__grad *g)
 {
+    int32_t first_loses = g->d->op == WN_OP_MAXIMUM ? WN_OP_LT : WN_OP_GT;
+    int32_t second_loses = g->d->op == WN_OP_MAXIMUM ? WN_OP_GT : WN_OP_LT;
     struct wn_node *a = g->in[0], *b = g->in[1], *zero = wn__emit_number(g, 0);
     struct wn_node *half = wn__emit2(g->e, WN_OP_MUL, g->dy, wn__emit_number(g, 0.5));
     struct wn_node *share = choose(g, wn__emit2(g->e, WN_OP_EQ, a, b), half, g->dy);
@@ -141,18 +143,8 @@ static void grad_extreme(struct wn__grad *g, int32_t first_loses, int32_t second
     if (wn__wants(g, 1)) give(g, 1, choose(g, wn__emit2(g->e, second_loses, a, b), zero, share));
 }
 
-static void grad_maximum(struct wn__grad *g)
-{
-    grad_extreme(g, WN_OP_LT, WN_OP_GT);
-}
-
-static void grad_minimum(struct wn__grad *g)
-{
-    grad_extreme(g, WN_OP_GT, WN_OP_LT);
-}
-
-const struct wn__rules wn__rules_maximum = {shape_arith, wn__cost_elementwise, grad_maximum};
-const struct wn__rules wn__rules_minimum = {shape_arith, wn__cost_elementwise, grad_minimum};
+const struct wn__rules wn__rules_maximum = {shape_arith, wn__cost_elementwise, grad_extreme};
+const struct wn__rules wn__rules_minimum = {shape_arith, wn__cost_elementwise, grad_extreme};
 
 /* ---- eq, ne, lt, gt, le, ge ------------------------------------------------------------------------ */
 static int32_t shape_compare(struct wn_desc *d)

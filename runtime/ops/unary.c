@@ -89,6 +89,23 @@ static void by(struct wn__grad *g, int32_t op, struct wn_node *v)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit2(g->e, op, g->dy, v);
 }
 
+/* The ops whose gradient is one op of dy and x, or of dy and y. */
+static const int32_t derivatives[WN_OP_COUNT] = {
+    [WN_OP_ABS] = WN_OP_ABS_GRAD,   [WN_OP_EXP] = WN_OP_MUL,        [WN_OP_LOG] = WN_OP_DIV,
+    [WN_OP_SQRT] = WN_OP_SQRT_GRAD, [WN_OP_RELU] = WN_OP_RELU_GRAD, [WN_OP_GELU] = WN_OP_GELU_GRAD,
+    [WN_OP_SILU] = WN_OP_SILU_GRAD, [WN_OP_TANH] = WN_OP_TANH_GRAD, [WN_OP_SIGMOID] = WN_OP_SIGMOID_GRAD,
+};
+
+static void grad_by_x(struct wn__grad *g)
+{
+    by(g, derivatives[g->d->op], g->in[0]);
+}
+
+static void grad_by_y(struct wn__grad *g)
+{
+    by(g, derivatives[g->d->op], g->out);
+}
+
 /* ---- neg ------------------------------------------------------------------------------------------- */
 static void grad_neg(struct wn__grad *g)
 {
@@ -98,36 +115,16 @@ static void grad_neg(struct wn__grad *g)
 const struct wn__rules wn__rules_neg = {shape_arith, cost_cheap, grad_neg};
 
 /* ---- abs ----------------------------------------------------------------------------------------- */
-static void grad_abs(struct wn__grad *g)
-{
-    by(g, WN_OP_ABS_GRAD, g->in[0]);
-}
-
-const struct wn__rules wn__rules_abs = {shape_arith, cost_cheap, grad_abs};
+const struct wn__rules wn__rules_abs = {shape_arith, cost_cheap, grad_by_x};
 const struct wn__rules wn__rules_abs_grad = {wn__shape_derivative, cost_cheap, grad_steps};
 
 /* ---- exp ----------------------------------------------------------------------------------------- */
-static void grad_exp(struct wn__grad *g)
-{
-    by(g, WN_OP_MUL, g->out);
-}
-
-const struct wn__rules wn__rules_exp = {wn__like_first, cost_transcendental, grad_exp};
+const struct wn__rules wn__rules_exp = {wn__like_first, cost_transcendental, grad_by_y};
 
 /* ---- log ----------------------------------------------------------------------------------------- */
-static void grad_log(struct wn__grad *g)
-{
-    by(g, WN_OP_DIV, g->in[0]);
-}
-
-const struct wn__rules wn__rules_log = {wn__like_first, cost_transcendental, grad_log};
+const struct wn__rules wn__rules_log = {wn__like_first, cost_transcendental, grad_by_x};
 
 /* ---- sqrt ---------------------------------------------------------------------------------------- */
-static void grad_sqrt(struct wn__grad *g)
-{
-    by(g, WN_OP_SQRT_GRAD, g->out);
-}
-
 /* f(y) = 1 / (2 y), f'(y) = -f(y) / y, and g->out = dy f(y). */
 static void grad_sqrt_grad(struct wn__grad *g)
 {
@@ -137,7 +134,7 @@ static void grad_sqrt_grad(struct wn__grad *g)
     g->dx[1] = wn__emit1(g->e, WN_OP_NEG, slope);
 }
 
-const struct wn__rules wn__rules_sqrt = {wn__like_first, cost_root, grad_sqrt};
+const struct wn__rules wn__rules_sqrt = {wn__like_first, cost_root, grad_by_y};
 const struct wn__rules wn__rules_sqrt_grad = {wn__shape_derivative, cost_root, grad_sqrt_grad};
 
 /* ---- rsqrt --------------------------------------------------------------------------------------- */
@@ -152,20 +149,10 @@ static void grad_rsqrt(struct wn__grad *g)
 const struct wn__rules wn__rules_rsqrt = {wn__like_first, cost_root, grad_rsqrt};
 
 /* ---- relu ---------------------------------------------------------------------------------------- */
-static void grad_relu(struct wn__grad *g)
-{
-    by(g, WN_OP_RELU_GRAD, g->out);
-}
-
-const struct wn__rules wn__rules_relu = {wn__like_first, cost_cheap, grad_relu};
+const struct wn__rules wn__rules_relu = {wn__like_first, cost_cheap, grad_by_y};
 const struct wn__rules wn__rules_relu_grad = {wn__shape_derivative, cost_cheap, grad_steps};
 
 /* ---- gelu ---------------------------------------------------------------------------------------- */
-static void grad_gelu(struct wn__grad *g)
-{
-    by(g, WN_OP_GELU_GRAD, g->in[0]);
-}
-
 /* f(x) = Phi(x) + x phi(x), f'(x) = (2 - x^2) exp(-x^2 / 2) / sqrt(2 pi). Where |x| > BELL_ENDS the exponential is 0 in
  * every dtype; x is clamped there so that its square stays finite. */
 #define BELL_ENDS 40.0
@@ -181,15 +168,10 @@ static void grad_gelu_grad(struct wn__grad *g)
     g->dx[1] = wn__emit_mul(g, both(g), slope);
 }
 
-const struct wn__rules wn__rules_gelu = {wn__like_first, cost_erf, grad_gelu};
+const struct wn__rules wn__rules_gelu = {wn__like_first, cost_erf, grad_by_x};
 const struct wn__rules wn__rules_gelu_grad = {wn__shape_derivative, cost_erf, grad_gelu_grad};
 
 /* ---- silu ---------------------------------------------------------------------------------------- */
-static void grad_silu(struct wn__grad *g)
-{
-    by(g, WN_OP_SILU_GRAD, g->in[0]);
-}
-
 /* With s = sigmoid(x): f(x) = s (1 + x (1 - s)), f'(x) = s (1 - s) (2 + x (1 - 2 s)). */
 static void grad_silu_grad(struct wn__grad *g)
 {
@@ -201,15 +183,10 @@ static void grad_silu_grad(struct wn__grad *g)
     g->dx[1] = wn__emit_mul(g, wn__emit2(g->e, WN_OP_SIGMOID_GRAD, both(g), s), factor);
 }
 
-const struct wn__rules wn__rules_silu = {wn__like_first, cost_transcendental, grad_silu};
+const struct wn__rules wn__rules_silu = {wn__like_first, cost_transcendental, grad_by_x};
 const struct wn__rules wn__rules_silu_grad = {wn__shape_derivative, cost_transcendental, grad_silu_grad};
 
 /* ---- tanh ---------------------------------------------------------------------------------------- */
-static void grad_tanh(struct wn__grad *g)
-{
-    by(g, WN_OP_TANH_GRAD, g->out);
-}
-
 /* f(y) = 1 - y^2, f'(y) = -2 y. */
 static void grad_tanh_grad(struct wn__grad *g)
 {
@@ -217,15 +194,10 @@ static void grad_tanh_grad(struct wn__grad *g)
     if (wn__wants(g, 1)) g->dx[1] = wn__emit_mul(g, both(g), wn__emit_mul(g, g->in[1], wn__emit_number(g, -2)));
 }
 
-const struct wn__rules wn__rules_tanh = {wn__like_first, cost_transcendental, grad_tanh};
+const struct wn__rules wn__rules_tanh = {wn__like_first, cost_transcendental, grad_by_y};
 const struct wn__rules wn__rules_tanh_grad = {wn__shape_derivative, cost_slope, grad_tanh_grad};
 
 /* ---- sigmoid ------------------------------------------------------------------------------------- */
-static void grad_sigmoid(struct wn__grad *g)
-{
-    by(g, WN_OP_SIGMOID_GRAD, g->out);
-}
-
 /* f(y) = y (1 - y), f'(y) = 1 - 2 y. */
 static void grad_sigmoid_grad(struct wn__grad *g)
 {
@@ -233,7 +205,7 @@ static void grad_sigmoid_grad(struct wn__grad *g)
     if (wn__wants(g, 1)) g->dx[1] = wn__emit_mul(g, both(g), line(g, g->in[1], -2, 1));
 }
 
-const struct wn__rules wn__rules_sigmoid = {wn__like_first, cost_transcendental, grad_sigmoid};
+const struct wn__rules wn__rules_sigmoid = {wn__like_first, cost_transcendental, grad_by_y};
 const struct wn__rules wn__rules_sigmoid_grad = {wn__shape_derivative, cost_slope, grad_sigmoid_grad};
 
 /* ---- softplus ------------------------------------------------------------------------------------ */

@@ -30,22 +30,24 @@
  * as written. No effect has a gradient. */
 #include "helper.h"
 
-enum {
-    HYPERS = 8,
-    SGD_FLOPS = 4,
-    MOMENTUM_FLOPS = 6,
-    ADAM_FLOPS = 14,
-    RMSPROP_FLOPS = 9,
-    LION_FLOPS = 8,
-    RUNNING_FLOPS = 3
-}; /* FLOPs of an element */
+enum { HYPERS = 8 };
 
-/* Writes the cost of reading the gradient, and of reading and writing `cells` cells, with `flops` FLOPs an element. */
-static void cost_update(const struct wn_desc *d, double flops, double cells, struct wn_cost *cost)
+/* FLOPs of an element, and the cells that are read and written. */
+static const struct {
+    double flops, cells;
+} works[WN_OP_COUNT] = {
+    [WN_OP_ACCUMULATE] = {1, 1}, [WN_OP_RUNNING_MEAN] = {3, 1},      [WN_OP_RUNNING_VAR] = {3, 1},
+    [WN_OP_SGD] = {4, 1},        [WN_OP_MOMENTUM] = {6, 2},          [WN_OP_ADAM] = {14, 3},
+    [WN_OP_RMSPROP] = {9, 2},    [WN_OP_RMSPROP_MOMENTUM] = {10, 3}, [WN_OP_RMSPROP_CENTERED] = {14, 3},
+    [WN_OP_LION] = {8, 2},
+};
+
+/* Writes the cost of reading the gradient, and of reading and writing the cells. */
+static void cost_update(const struct wn_desc *d, struct wn_cost *cost)
 {
     double bytes = (double)wn__bytes(&d->in[0]);
-    cost->flops = flops * (double)wn__numel(&d->in[0]);
-    cost->bytes = bytes + 2.0 * cells * bytes;
+    cost->flops = works[d->op].flops * (double)wn__numel(&d->in[0]);
+    cost->bytes = bytes + 2.0 * works[d->op].cells * bytes;
 }
 
 /* ---- assign ---------------------------------------------------------------------------------------- */
@@ -64,12 +66,7 @@ static int32_t shape_accumulate(struct wn_desc *d)
     return wn__like_first_any(d);
 }
 
-static void cost_accumulate(const struct wn_desc *d, struct wn_cost *cost)
-{
-    cost_update(d, 1, 1, cost);
-}
-
-const struct wn__rules wn__rules_accumulate = {shape_accumulate, cost_accumulate, NULL};
+const struct wn__rules wn__rules_accumulate = {shape_accumulate, cost_update, NULL};
 
 /* ---- running_mean, running_var --------------------------------------------------------------------- */
 static int32_t shape_running(struct wn_desc *d)
@@ -83,13 +80,8 @@ static int32_t shape_running(struct wn_desc *d)
     return wn__like_first(d);
 }
 
-static void cost_running(const struct wn_desc *d, struct wn_cost *cost)
-{
-    cost_update(d, RUNNING_FLOPS, 1, cost);
-}
-
-const struct wn__rules wn__rules_running_mean = {shape_running, cost_running, NULL};
-const struct wn__rules wn__rules_running_var = {shape_running, cost_running, NULL};
+const struct wn__rules wn__rules_running_mean = {shape_running, cost_update, NULL};
+const struct wn__rules wn__rules_running_var = {shape_running, cost_update, NULL};
 
 /* ---- optimizers ------------------------------------------------------------------------------------ */
 static int32_t shape_optimizer(struct wn_desc *d)
@@ -102,45 +94,10 @@ static int32_t shape_optimizer(struct wn_desc *d)
     return wn__like_first(d);
 }
 
-static void cost_sgd(const struct wn_desc *d, struct wn_cost *cost)
-{
-    cost_update(d, SGD_FLOPS, 1, cost);
-}
-
-static void cost_momentum(const struct wn_desc *d, struct wn_cost *cost)
-{
-    cost_update(d, MOMENTUM_FLOPS, 2, cost);
-}
-
-static void cost_adam(const struct wn_desc *d, struct wn_cost *cost)
-{
-    cost_update(d, ADAM_FLOPS, 3, cost);
-}
-
-static void cost_rmsprop(const struct wn_desc *d, struct wn_cost *cost)
-{
-    cost_update(d, RMSPROP_FLOPS, 2, cost);
-}
-
-static void cost_rmsprop_momentum(const struct wn_desc *d, struct wn_cost *cost)
-{
-    cost_update(d, RMSPROP_FLOPS + 1, 3, cost);
-}
-
-static void cost_rmsprop_centered(const struct wn_desc *d, struct wn_cost *cost)
-{
-    cost_update(d, RMSPROP_FLOPS + 5, 3, cost);
-}
-
-static void cost_lion(const struct wn_desc *d, struct wn_cost *cost)
-{
-    cost_update(d, LION_FLOPS, 2, cost);
-}
-
-const struct wn__rules wn__rules_sgd = {shape_optimizer, cost_sgd, NULL};
-const struct wn__rules wn__rules_momentum = {shape_optimizer, cost_momentum, NULL};
-const struct wn__rules wn__rules_adam = {shape_optimizer, cost_adam, NULL};
-const struct wn__rules wn__rules_rmsprop = {shape_optimizer, cost_rmsprop, NULL};
-const struct wn__rules wn__rules_rmsprop_momentum = {shape_optimizer, cost_rmsprop_momentum, NULL};
-const struct wn__rules wn__rules_rmsprop_centered = {shape_optimizer, cost_rmsprop_centered, NULL};
-const struct wn__rules wn__rules_lion = {shape_optimizer, cost_lion, NULL};
+const struct wn__rules wn__rules_sgd = {shape_optimizer, cost_update, NULL};
+const struct wn__rules wn__rules_momentum = {shape_optimizer, cost_update, NULL};
+const struct wn__rules wn__rules_adam = {shape_optimizer, cost_update, NULL};
+const struct wn__rules wn__rules_rmsprop = {shape_optimizer, cost_update, NULL};
+const struct wn__rules wn__rules_rmsprop_momentum = {shape_optimizer, cost_update, NULL};
+const struct wn__rules wn__rules_rmsprop_centered = {shape_optimizer, cost_update, NULL};
+const struct wn__rules wn__rules_lion = {shape_optimizer, cost_update, NULL};
