@@ -271,7 +271,7 @@ int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
                                  .path = scope->path,
                                  .module = scope->type,
                                  .name = q->name ? q->name : "",
-                                 .type = q->type,
+                                 .type = said->type,
                                  .node = i,
                                  .n_in = said->n_in,
                                  .phase = q->phase,
