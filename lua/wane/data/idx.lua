@@ -4,16 +4,13 @@
 -- byte first. Types: unsigned and signed byte, short, int, float, double; signed bytes and shorts become i32.
 -- @module wane.data.idx
 
-local errors = require 'wane.errors'
 local file = require 'wane.io.file'
 local tensor = require 'wane.tensor'
 
+local fail = file.fail
+
 -- Types of the format -> kinds of elements (wane.io.file).
 local KINDS = { [0x08] = 'U8', [0x09] = 'I8', [0x0B] = 'I16', [0x0C] = 'I32', [0x0D] = 'F32', [0x0E] = 'F64' }
-
-local function fail(f, fmt, ...)
-    errors.raise(nil, 'io', "reading '%s': %s", f.path, fmt:format(...))
-end
 
 local function read(f)
     if f.size < 4 then fail(f, 'it has %d bytes; an IDX file begins with 4', f.size) end

@@ -5,19 +5,16 @@
 -- or more, become i32; each is checked to fit.
 -- @module wane.data.npy
 
-local errors = require 'wane.errors'
 local file = require 'wane.io.file'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
+
+local fail = file.fail
 
 -- Codes of numpy -> kinds of elements (wane.io.file).
 local KINDS = { f2 = 'F16', f4 = 'F32', f8 = 'F64', i1 = 'I8', i2 = 'I16', i4 = 'I32', i8 = 'I64', u1 = 'U8',
     u2 = 'U16', u4 = 'U32', u8 = 'U64', b1 = 'BOOL' }
 local LONGEST_HEADER = 2 ^ 20 -- bytes; numpy writes 128, and reads 10,000 unless told otherwise
-
-local function fail(f, fmt, ...)
-    errors.raise(nil, 'io', "reading '%s': %s", f.path, fmt:format(...))
-end
 
 local function header_of(f)
     if f.size < 12 or f:read(0, 6) ~= '\147NUMPY' then fail(f, 'at byte 0: it is no file of numpy.save') end

@@ -48,6 +48,12 @@ function file.read(path, what, fn)
     return scoped.always(function() close(f) end, fn, f)
 end
 
+--- Raises 'io' for what is read in a file. fmt and the values after it: what is wrong.
+-- @param f the file, or a table with its path
+function file.fail(f, fmt, ...)
+    raise(nil, 'io', "reading '%s': %s", f.path, fmt:format(...))
+end
+
 --- Appends a string.
 function File:write(text)
     check(C.wn_file_write(self.handle, text, #text))

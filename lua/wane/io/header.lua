@@ -12,13 +12,12 @@
 -- @internal wane.io.header
 
 local binding = require 'wane.ffi'
-local errors = require 'wane.errors'
 local file = require 'wane.io.file'
 local json = require 'wane.report.json'
 local tensor = require 'wane.tensor'
 local utf8 = require 'wane.utf8'
 
-local cursor, band, rshift = json.cursor, bit.band, bit.rshift
+local cursor, fail, band, rshift = json.cursor, file.fail, bit.band, bit.rshift
 
 local LONGEST_HEADER = 100e6 -- bytes; the limit of the format's own library
 local LARGE_HEADER = 2 ^ 18
@@ -32,10 +31,6 @@ local OTHERS = { F8_E8M0 = 1, C64 = 8 }
 
 local Header = {}
 Header.__index = Header
-
-local function fail(f, fmt, ...)
-    errors.raise(nil, 'io', "reading '%s': %s", f.path, fmt:format(...))
-end
 
 -- Raises 'io' for a length that no header has here.
 local function check_length(f, length)

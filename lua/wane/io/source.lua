@@ -11,6 +11,8 @@ local header = require 'wane.io.header'
 local json = require 'wane.report.json'
 local system = require 'wane.system'
 
+local fail = file.fail
+
 local source = {}
 
 local LARGEST_INDEX = 64e6 -- bytes
@@ -59,33 +61,29 @@ function Source:forget()
     for _, head in ipairs(self.heads) do head:forget() end
 end
 
-local function fail(path, fmt, ...)
-    errors.raise(nil, 'io', "reading '%s': %s", path, fmt:format(...))
-end
-
 -- Reads an index. Returns the table name -> file name, and the list of file names, sorted.
 local function read_index(path, what)
-    local text = file.read(path, what, function(f)
+    local text, f = file.read(path, what, function(f)
         if f.size > LARGEST_INDEX then
-            fail(path, 'it has %.0f bytes; an index has at most %.0f', f.size, LARGEST_INDEX)
+            fail(f, 'it has %.0f bytes; an index has at most %.0f', f.size, LARGEST_INDEX)
         end
-        return f:read(0, f.size)
+        return f:read(0, f.size), f
     end)
     local value, why, at = json.decode(text)
-    if value == nil then fail(path, 'at byte %.0f the index is no JSON: %s', at - 1, why) end
+    if value == nil then fail(f, 'at byte %.0f the index is no JSON: %s', at - 1, why) end
     local map = type(value) == 'table' and value.weight_map
     if type(map) ~= 'table' or next(map) == nil then
-        fail(path, 'it has no weight_map, which says in which file each tensor is')
+        fail(f, 'it has no weight_map, which says in which file each tensor is')
     end
     local names, seen = {}, {}
     for name, shard in pairs(map) do
         if type(name) ~= 'string' or type(shard) ~= 'string' or shard == '' or shard == '..' or shard:find '[/%z]' then
-            fail(path, "weight_map: '%s' is in %s; a file in the folder of the index expected",
+            fail(f, "weight_map: '%s' is in %s; a file in the folder of the index expected",
                 tostring(name):sub(1, 80), errors.describe(shard):sub(1, 80))
         end
         if not seen[shard] then names[#names + 1], seen[shard] = shard, true end
     end
-    if #names > MOST_FILES then fail(path, 'it lists %d files; at most %d are read', #names, MOST_FILES) end
+    if #names > MOST_FILES then fail(f, 'it lists %d files; at most %d are read', #names, MOST_FILES) end
     table.sort(names)
     return map, names
 end
@@ -94,7 +92,7 @@ end
 local function check_map(s, map, head_of)
     for name, shard in pairs(map) do
         if not head_of[shard]:find(name) then
-            fail(s.path, "weight_map: '%s' is not in '%s'", name:sub(1, 200), head_of[shard].file.path)
+            fail(s, "weight_map: '%s' is not in '%s'", name:sub(1, 200), head_of[shard].file.path)
         end
     end
     local owner = {}
@@ -102,7 +100,7 @@ local function check_map(s, map, head_of)
         for k = 1, head.n do
             local name = head:name(k)
             if owner[name] then
-                fail(s.path, "'%s' is in '%s' and in '%s'", name:sub(1, 200), owner[name].file.path, head.file.path)
+                fail(s, "'%s' is in '%s' and in '%s'", name:sub(1, 200), owner[name].file.path, head.file.path)
             end
             owner[name] = head
         end

@@ -171,6 +171,14 @@ end
 
 local recurrent = {}
 
+-- Adds the class `name` of cells with that many gates and with states of those names.
+local function layer(name, gates, step, states)
+    local class = module.new(name, function(self, ...) initialise(self, 'nn.' .. name, gates, ...) end)
+    function class:forward(x, state) return forward(self, step, x, states, state) end
+    class.extra = extra
+    recurrent[name] = class
+end
+
 --- Makes a long short-term memory. A call lstm(x, {h =, c =}) returns the results of the last layer at all steps, and
 -- h and c after the last step.
 -- x: (T, B, inputs), or (B, T, inputs) with batch_first; results (T, B, H) or (B, T, H), twice H with bidirectional;
@@ -187,16 +195,7 @@ local recurrent = {}
 -- local y, h, c = lstm(wane.randn(2, 5, 8))
 -- print(y.shape, h.shape, c.shape) --> (2, 5, 16)	(1, 2, 16)	(1, 2, 16)
 -- y, h = lstm(wane.randn(2, 3, 8), { h = h, c = c })
-local LSTM = module.new('LSTM', function(self, ...) initialise(self, 'nn.LSTM', 4, ...) end)
-
-local LSTM_STATES, GRU_STATES = { 'h', 'c' }, { 'h' }
-
-function LSTM:forward(x, state)
-    return forward(self, lstm_step, x, LSTM_STATES, state)
-end
-
-LSTM.extra = extra
-recurrent.LSTM = LSTM
+layer('LSTM', 4, lstm_step, { 'h', 'c' })
 
 --- Makes a gated recurrent unit. A call gru(x, {h =}) returns the results of the last layer at all steps, and h after
 -- the last step; shapes and options are those of nn.LSTM, with 3 H for 4 H.
@@ -208,13 +207,6 @@ recurrent.LSTM = LSTM
 -- local gru = nn.GRU(8, 16, { num_layers = 2, bidirectional = true })
 -- local y, h = gru(wane.randn(5, 2, 8))
 -- print(y.shape, h.shape) --> (5, 2, 32)	(4, 2, 16)
-local GRU = module.new('GRU', function(self, ...) initialise(self, 'nn.GRU', 3, ...) end)
-
-function GRU:forward(x, state)
-    return forward(self, gru_step, x, GRU_STATES, state)
-end
-
-GRU.extra = extra
-recurrent.GRU = GRU
+layer('GRU', 3, gru_step, { 'h' })
 
 return recurrent

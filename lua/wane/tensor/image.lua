@@ -85,8 +85,10 @@ end
 
 -- ---- convolutions ----------------------------------------------------------------------------------------------
 
-local CONV_OPTIONS = { 'stride', 'padding', 'dilation', 'groups' }
-local TRANSPOSE_OPTIONS = { 'stride', 'padding', 'output_padding', 'dilation', 'groups' }
+local OPTIONS = {
+    conv2d = { 'stride', 'padding', 'dilation', 'groups' },
+    conv_transpose2d = { 'stride', 'padding', 'output_padding', 'dilation', 'groups' },
+}
 
 -- Returns the pair of paddings with which the result is as large as the image. kernel: { rows, columns }
 local function same_padding(what, window, kernel)
@@ -209,14 +211,15 @@ function image.conv_transpose2d(x, w, b, window)
     return op.in_function('conv_transpose2d', add_bias, x, w, b, at)
 end
 
--- Checks weight, bias and options of a method. Returns bias and window.
-local function conv_operands(what, allowed, w, b, opts)
+-- Checks weight, bias and options of the method `name`, then applies image[name].
+local function convolve(name, x, w, b, opts)
+    tensor.need_self(x, name)
     if opts == nil and is_plain_table(b) then b, opts = nil, b end
-    opts = errors.check_options(opts, allowed, what)
-    tensor.id(w, what .. ': weight')
-    if b ~= nil then tensor.id(b, what .. ': bias') end
+    opts = errors.check_options(opts, OPTIONS[name], name)
+    tensor.id(w, name .. ': weight')
+    if b ~= nil then tensor.id(b, name .. ': bias') end
     local dims = typed(w)._dims
-    return b, image.conv_window(what, opts, { dims[3] or 1, dims[4] or 1 })
+    return image[name](x, w, b, image.conv_window(name, opts, { dims[3] or 1, dims[4] or 1 }))
 end
 
 --- Returns the convolution of images with a weight: each output channel is the sum, over the channels of its group and
@@ -232,9 +235,7 @@ end
 -- print(pictures:conv2d(wane.randn(16, 3, 3, 3), { padding = 1 }).shape) --> (2, 16, 8, 8)
 -- print(pictures:conv2d(wane.randn(6, 1, 3, 3), wane.zeros(6), { stride = 2, groups = 3 }).shape) --> (2, 6, 3, 3)
 function methods.conv2d(x, w, b, opts)
-    tensor.need_self(x, 'conv2d')
-    local bias, window = conv_operands('conv2d', CONV_OPTIONS, w, b, opts)
-    return image.conv2d(x, w, bias, window)
+    return convolve('conv2d', x, w, b, opts)
 end
 
 --- Returns the transposed convolution of images with a weight, which is the gradient of conv2d with respect to its
@@ -246,9 +247,7 @@ end
 -- @return tensor (N, O, oh, ow), oh = (H - 1) stride - 2 padding + dilation (rows - 1) + output_padding + 1
 -- @usage print(wane.randn(2, 8, 4, 4):conv_transpose2d(wane.randn(8, 3, 2, 2), { stride = 2 }).shape) --> (2, 3, 8, 8)
 function methods.conv_transpose2d(x, w, b, opts)
-    tensor.need_self(x, 'conv_transpose2d')
-    local bias, window = conv_operands('conv_transpose2d', TRANSPOSE_OPTIONS, w, b, opts)
-    return image.conv_transpose2d(x, w, bias, window)
+    return convolve('conv_transpose2d', x, w, b, opts)
 end
 
 -- ---- poolings ---------------------------------------------------------------------------------------------------
