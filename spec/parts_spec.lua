@@ -335,6 +335,12 @@ describe('a step of several run points', function()
         end)
         assert.is_false(ok)
         assert.equal('unsupported', why.code)
+        local p = wane.plan(function()
+            local l = e.loss()
+            l:backward()
+            assert.is_false((pcall(wane.backward, { l * l })))
+        end)
+        assert.equal(1, #p.parts) -- what was refused is none of them
         e.lines()
     end)
 

@@ -99,8 +99,8 @@ function sequence.plan(fn, what, prepare)
         request.since = since
         trains = trains or request.mode == 'step' or request.mode == 'update'
         local p = program.open(prepare(request))
-        points[#points + 1] = { program = p, request = p.request }
         check(C.wn_sequence_add(p.handle))
+        points[#points + 1] = { program = p, request = p.request }
     end
     local function record()
         since = C.wn_serial()
