@@ -139,7 +139,7 @@ describe('seconds of a plan', function()
             local ok, e = pcall(wane.profile, loss, { steps = steps, anyway = true })
             print(tostring(e), n > 0 and 'recorded' or 'nothing was recorded')
             os.exit(ok and 0 or 1)]]
-        file:write((text:gsub('SECONDS', before and 12 or 0)))
+        file:write((text:gsub('SECONDS', before and 4 or 0)))
         file:close()
         local command = ('env -u XDG_CACHE_HOME -u WANE_COSTS %s %s build/wane run %s/x.lua'):format(environment,
             before or '', where)

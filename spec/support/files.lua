@@ -30,10 +30,11 @@ end
 --- Runs an example with options from another folder; returns what it prints. Fails where it ends badly.
 -- @param name below examples/, such as 'projects/hunt'
 -- @param options text of the command line
-function files.example(name, options)
+-- @param environment variables as a shell has them before a command; none when nil
+function files.example(name, options, environment)
     local root = helper.lines('pwd')[1]
-    local out, code = helper.shell(('cd / && %s "%s/examples/%s.lua" %s'):format(os.getenv 'LUAJIT' or 'luajit', root,
-        name, options))
+    local out, code = helper.shell(('cd / && %s %s "%s/examples/%s.lua" %s'):format(environment or '',
+        os.getenv 'LUAJIT' or 'luajit', root, name, options))
     assert(code == 0, out)
     return out
 end
