@@ -3,7 +3,7 @@
 # usage: spec/support/check.sh test|check|all
 #   test   the files that spec/support/tiers.sh lists under `test_files`, and lint
 #   check  lint, the reference pages, and the specs as users run them, those of CUDA on the simulated GPU; by turns
-#          (tiers.sh) a third of them in their long form and under sanitizers, and one of the other ways of running them
+#          (tiers.sh) a fifth of them in their long form and under sanitizers, and one of the other ways of running them
 #   all    everything in every way, ten minutes of random calls, trainings and files, and every mutant
 # The last line is `N passed, N failed`: the specs of the last stage, and one failure for each other stage that failed.
 tier=$1
@@ -50,7 +50,7 @@ case $tier in
         stage simulated simulated cudasim
         stage asan $make --no-print-directory asan SPEC="$(asan_files | tr '\n' ' ')"
         stage "$(turn_of $ways)" by_turns "$(turn_of $ways)"
-        WANE_SPEC_LONG_FILES=$(files_of_way plain "$turn" | tr '\n' ' ')
+        WANE_SPEC_LONG_FILES=$(long_files | tr '\n' ' ')
         export WANE_SPEC_LONG_FILES
         # shellcheck disable=SC2046
         stage plain plain $(plain_files)

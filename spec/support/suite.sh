@@ -3,7 +3,7 @@
 # simulated GPU). Each file is a process of its own; as many run at once as there are cores, the slowest of the run
 # before first.
 # usage: spec/support/suite.sh plain|nojit|stress|asan|aarch64|cuda [third=N] [spec files] [busted options]
-# third=N: each third file that the way has, from number N on.
+# third=N: that third of the files of the way (tiers.sh).
 # Environment: JOBS, how many files run at once; WANE_SPEC_FOLDER, where what they print is kept (build/suite);
 # WANE_SPEC_LONG=1 runs the long form of specs that have one.
 # The last line counts all specs. A file whose process gives no count (a crash, os.exit in a spec) is a failure.

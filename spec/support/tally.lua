@@ -1,6 +1,6 @@
 -- Counts what spec files gave that ran in processes of their own (spec/support/suite.sh).
 --
---   tally.lua order WAY FILES...   prints the files, the slowest of the last run first
+--   tally.lua order WAY FILES...   prints the files: those without a last run as they are given, then the slowest first
 --   tally.lua line WAY FILE        prints one line about a file that has ended
 --   tally.lua report WAY FILES...  prints failures, the slowest 20 specs, `N passed, N failed`; status 1 on a failure
 --
@@ -9,15 +9,6 @@
 local what, way = arg[1], arg[2]
 local folder = assert(os.getenv 'WANE_SPEC_FOLDER', 'WANE_SPEC_FOLDER is not set: start spec/support/suite.sh')
 local SLOWEST = 20
--- Files that take longest where nothing was run yet, in any of the ways.
--- Measured: with the six files of before the long form took 989 s where two cores need 910, with these 911.
-local FIRST = {}
-for name in ('hostile cuda_orders words op optimum keys examples recipe parts gpt product cuda_bundle '
-    .. 'budget fused_step cuda_networks faults cuda_op fuzz arguments chain readme size stream sweep '
-    .. 'oom random'):gmatch '%S+' do
-    FIRST[#FIRST + 1] = ('spec/%s_spec.lua'):format(name)
-end
-
 local function path(file, ending)
     return ('%s/%s/%s.%s'):format(folder, way, file:match('([^/]+)%.lua$'), ending)
 end
@@ -59,13 +50,12 @@ local function result_of(file)
 end
 
 local function order()
-    local known, files = times(), {}
-    for k, file in ipairs(FIRST) do known[file] = known[file] or 1000 - k end
-    for k = 3, #arg do files[#files + 1] = arg[k] end
+    local known, files, place = times(), {}, {}
+    for k = 3, #arg do files[#files + 1], place[arg[k]] = arg[k], k end
     table.sort(files, function(a, b)
-        local x, y = known[a] or 0, known[b] or 0
+        local x, y = known[a] or math.huge, known[b] or math.huge -- one that was not run yet first
         if x ~= y then return x > y end
-        return a < b
+        return place[a] < place[b]
     end)
     for _, file in ipairs(files) do print(file) end
 end

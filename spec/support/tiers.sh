@@ -29,7 +29,25 @@ apart_nojit='cuda[a-z_]* onednn[a-z_]*'
 apart_stress='cuda[a-z_]* onednn[a-z_]* arguments gpt zoo'
 apart_asan='onednn_conv gpt zoo'
 
-# Prints the files that a way runs. third: a number, and each third file from there on.
+# Files that take longest where nothing was run yet, in any of the ways, the slowest first: they begin first, so that no
+# core is left alone at the end, and each part of the files has its share of them.
+slowest='onednn_conv cuda_op examples product op onednn neon cuda_networks cuda_attention cuda_bundle recipe cudasim
+arguments cuda readme oom cuda_cross cuda_orders classes stream chain optimum costs budget loops cuda_heap words door team
+gpt keys cuda_fault parts cuda_graph op_places faults repl_tty sweep_merge size planning cuda_lt whole_step hostile'
+slowest_first() { # files on standard input
+    awk -v names="$slowest" 'BEGIN { n = split(names, list); for (i in list) place["spec/" list[i] "_spec.lua"] = i }
+        { print ($0 in place) ? place[$0] : n + NR, $0 }' | sort -n | cut -d ' ' -f 2
+}
+
+# Prints one of so many parts of the files, dealt out as 0 1 2 2 1 0 0 1 2, so that each part has as many slow ones.
+part_of() { # parts, number from 0 on, any; files on standard input
+    slowest_first | awk -v parts="$1" -v number="$2" '{
+        k = (NR - 1) % (2 * parts)
+        if ((k < parts ? k : 2 * parts - 1 - k) == number % parts) print
+    }'
+}
+
+# Prints the files that a way runs. third: a number, and that third of them.
 files_of_way() { # way, third or nothing
     case $1 in
         nojit) without="$apart $apart_nojit" ;;
@@ -37,13 +55,14 @@ files_of_way() { # way, third or nothing
         asan) without="$apart $apart_asan" ;;
         *) without='none' ;;
     esac
-    all=$(ls spec/*_spec.lua | grep -Ev "^spec/($(echo $without | tr ' ' '|'))_spec")
-    echo "$all" | awk -v third="$2" 'third == "" || (NR + third) % 3 == 0'
+    all=$(ls spec/*_spec.lua | grep -Ev "^spec/($(echo $without | tr ' ' '|'))_spec" | slowest_first)
+    if [ -n "$2" ]; then echo "$all" | part_of 3 "$2"; else echo "$all"; fi
 }
 
 # ---- turns of make check --------------------------------------------------------------------------------------------
 # What is too long for every change comes by turns. The turn is a number made of the commit, so that a failure repeats;
-# WANE_TURN asks for one. Each way has one turn in five, each third of the files one in three.
+# WANE_TURN asks for one. Each way, each fifth of the files under sanitizers and each fifth of the long forms has one turn in
+# five; each third of the files in the other ways, and of those that run rarely, one in three.
 ways='nojit stress aarch64 cuda fuzz'
 fuzz_seconds=60
 [ "$tier" != all ] || fuzz_seconds=600
@@ -52,7 +71,7 @@ turn=${WANE_TURN:-$((0x$commit % 15))}
 
 say_turn() {
     echo "== turn $turn of 0 to 14, of commit $commit: WANE_TURN=$turn make check runs the same again"
-    echo "   beside all that every turn runs: $(turn_of $ways); third $((turn % 3 + 1)) of the files in its long form, and under sanitizers"
+    echo "   beside all that every turn runs: $(turn_of $ways); fifth $((turn % 5 + 1)) of the files under sanitizers, and of those with a long form in it; third $((turn % 3 + 1)) of those that run rarely"
 }
 
 # Prints the one whose turn it is.
@@ -78,9 +97,11 @@ every() { # way
     esac
 }
 
-# These try what few commits change for many seconds: kernels of each class of processors, the simulated device itself, and
-# plans of many graphs against all others. In two turns of three they run only if the commit is about them.
-rarely='product product_update neon classes onednn onednn_conv cudasim cuda_orders cuda_bundle keys words optimum size'
+# These try what few commits change for many seconds: kernels of each class of processors, the simulated device itself,
+# plans of many graphs against all others, and trainings of many models on the simulated device, whose ops, faults, heap and
+# graphs every turn tries. In two turns of three they run only if the commit is about them.
+rarely='product product_update neon classes onednn onednn_conv cudasim cuda_orders cuda_bundle keys words optimum size
+cuda cuda_attention cuda_cross cuda_networks'
 
 # Prints the files, at most 12, that are about files which the commit changed, or the working tree; none where there is no
 # commit before, as in a clone of the last one alone.
@@ -88,11 +109,17 @@ touched() {
     git diff --name-only HEAD~1 2>/dev/null | ${LUAJIT:-luajit} spec/support/touched.lua | head -n 12
 }
 
-# Prints what the plain way runs, and what the sanitizers run: a third of their files, but none of CUDA, whose device the
+# Prints what the plain way runs, and what the sanitizers run: a fifth of their files, but none of CUDA, whose device the
 # plain way runs. Both have what is touched.
 plain_files() {
-    { files_of_way plain | grep -Ev "^spec/($(echo $rarely | tr ' ' '|'))_spec"; files_of_way plain "$turn"; touched; } | sort -u
+    is_rare="^spec/($(echo $rarely | tr ' ' '|'))_spec"
+    { files_of_way plain | grep -Ev "$is_rare"; files_of_way plain | grep -E "$is_rare" | part_of 3 "$turn"; touched; } | sort -u
 }
 asan_files() {
-    { files_of_way asan "$turn" | grep -v '^spec/cuda'; files_of_way asan | grep -xF "$(touched)"; } | sort -u
+    { files_of_way asan | grep -v '^spec/cuda' | part_of 5 "$turn"; files_of_way asan | grep -xF "$(touched)"; } | sort -u
+}
+
+# Prints the files that run in their long form, of those that have one.
+long_files() {
+    grep -lE 'is_long|WANE_SPEC_LONG' spec/*_spec.lua | part_of 5 "$turn"
 }

@@ -1,6 +1,7 @@
 -- Prints the spec files that are about changed files, one a line: `git diff --name-only HEAD~1 | luajit
 -- spec/support/touched.lua`. A spec file that changed is about itself. A C file has the specs that its mutants must
--- fail (spec/mutants/), or where it has no mutant, those of the mutants in its folder.
+-- fail (spec/mutants/), or where it has no mutant, those of the mutants in its folder; one of CUDA has the trainings
+-- that run rarely beside them.
 local rows = assert(loadfile 'spec/mutants/rows.lua')('.')
 
 local function folder_of(path) return path:match '^(.*)/' or '.' end
@@ -17,11 +18,16 @@ local function add(found, what, key)
     return any
 end
 
+local TRAININGS = { 'cuda', 'cuda_attention', 'cuda_cross', 'cuda_networks' }
+
 local found = {}
 for path in io.lines() do
+    if path:find '^kernels/cuda/' or path:find '^runtime/device/cuda' or path:find '^spec/cudasim/' then
+        for _, name in ipairs(TRAININGS) do found[('spec/%s_spec.lua'):format(name)] = true end
+    end
     if path:find '^spec/[%w_]+_spec%.lua$' then
         found[path] = true
-    elseif path:find '^runtime/.*%.[ch]$' or path:find '^kernels/.*%.[ch]$' then
+    elseif path:find '^runtime/.*%.[ch]$' or path:find '^kernels/.*%.[ch]$' or path:find '%.cuh?$' then
         local _ = add(found, path, function(file) return file end) or add(found, folder_of(path), folder_of)
     end
 end
