@@ -1,43 +1,23 @@
 --- Convolutions of images and transposed ones as layers.
 -- @module wane.nn.convolution
 
-local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local image = require 'wane.tensor.image'
 local module = require 'wane.module'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
+local weights = require 'wane.nn.weights'
 
 local convolution = {}
 
 local OPTIONS = { 'stride', 'padding', 'dilation', 'groups', 'bias', 'dtype', 'device', 'layout' }
 local TRANSPOSED = { 'stride', 'padding', 'output_padding', 'dilation', 'groups', 'bias', 'dtype', 'device', 'layout' }
 
-local function layout_of(what, dims, opts)
-    if opts.layout == 'plain' then return 0 end
-    if opts.layout ~= nil then
-        errors.raise(nil, 'value', "%s: layout must be 'plain' or nil (the device's own), got %s", what,
-            errors.describe(opts.layout))
-    end
-    return create.weight_layout(dims, opts.device ~= nil and op.device(opts.device, what) or nil)
-end
-
 local function check_groups(what, n, groups, channels)
     if n % groups ~= 0 then
         errors.raise(nil, 'value', '%s: %d %s do not divide into %d groups; expected a multiple of the groups', what, n,
             channels, groups)
     end
-end
-
--- Gives a layer its weight and bias, uniform in +-1/sqrt(fan-in), where the fan-in is of the weight's second dim.
-local function add_parameters(self, what, dims, opts)
-    local bound, place = 1 / math.sqrt(dims[2] * dims[3] * dims[4]), { dtype = opts.dtype, device = opts.device }
-    local function uniform(shape, layout)
-        return create.make(what, op.id.uniform, shape, place, { -bound, bound, layout = layout })
-    end
-    self.weight = module.parameter(uniform(dims, layout_of(what, dims, opts)), 'weight')
-    rawset(self.weight, '_is_weight', opts.layout ~= 'plain') -- model:to lays it out as the device likes
-    if opts.bias ~= false then self.bias = module.parameter(uniform { self.n_out }, 'bias') end
 end
 
 -- Fills a new layer `what`.
@@ -52,7 +32,9 @@ local function fill(self, what, n_in, n_out, kernel, opts)
     rawset(self, '_window', window) -- no field: it has no parameters, and nothing reads it again when it changes
     local from, to = self.n_in, self.n_out
     if is_transposed then from, to = to, from end
-    add_parameters(self, what, { to, from / window.groups, rows, columns }, opts)
+    local add = weights.uniform(self, what, 1 / math.sqrt(from / window.groups * rows * columns), opts)
+    add('weight', { to, from / window.groups, rows, columns }, true)
+    if opts.bias ~= false then add('bias', { self.n_out }) end
 end
 
 -- Returns the text of a layer behind its name: '3, 64, 7, stride = 2, padding = 3'.

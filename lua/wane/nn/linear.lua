@@ -12,39 +12,20 @@
 -- print(linear(x).shape, linear.weight.shape, linear.bias.shape) --> (2, 4)	(4, 8)	(4)
 
 local arith = require 'wane.tensor.arith'
-local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local module = require 'wane.module'
 local op = require 'wane.tensor.op'
+local weights = require 'wane.nn.weights'
 
 local linear = arith.linear
-local Linear
 
-local function uniform(dims, bound, opts, layout)
-    return create.make('nn.Linear', op.id.uniform, dims, { dtype = opts.dtype, device = opts.device },
-        { -bound, bound, layout = layout })
-end
-
-local function layout_of(dims, opts)
-    if opts.layout == 'plain' then return 0 end
-    if opts.layout ~= nil then
-        errors.raise(nil, 'value', "nn.Linear: layout must be 'plain' or nil (the device's own), got %s",
-            errors.describe(opts.layout))
-    end
-    return create.weight_layout(dims, opts.device ~= nil and op.device(opts.device, 'nn.Linear') or nil)
-end
-
-Linear = module.new('Linear', function(self, n_in, n_out, opts)
+local Linear = module.new('Linear', function(self, n_in, n_out, opts)
     opts = errors.check_options(opts, { 'bias', 'dtype', 'device', 'layout' }, 'nn.Linear')
     self.n_in = op.size(n_in, 'nn.Linear: inputs', 1)
     self.n_out = op.size(n_out, 'nn.Linear: outputs', 1)
-    local bound = 1 / math.sqrt(n_in)
-    local dims = { n_out, n_in }
-    self.weight = module.parameter(uniform(dims, bound, opts, layout_of(dims, opts)), 'weight')
-    rawset(self.weight, '_is_weight', opts.layout ~= 'plain') -- model:to lays it out as the device likes
-    if opts.bias ~= false then
-        self.bias = module.parameter(uniform({ n_out }, bound, opts), 'bias')
-    end
+    local add = weights.uniform(self, 'nn.Linear', 1 / math.sqrt(n_in), opts)
+    add('weight', { n_out, n_in }, true)
+    if opts.bias ~= false then add('bias', { n_out }) end
 end)
 
 function Linear:forward(x)

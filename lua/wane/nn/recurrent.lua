@@ -14,6 +14,7 @@ local module = require 'wane.module'
 local op = require 'wane.tensor.op'
 local shape = require 'wane.tensor.shape'
 local tensor = require 'wane.tensor'
+local weights = require 'wane.nn.weights'
 
 local cut, linear, to = shape.cut, arith.linear, shape.to
 local raise, FULL = errors.raise, op.id.full
@@ -37,16 +38,6 @@ end
 
 -- ---- layers -------------------------------------------------------------------------------------------------
 
--- Adds a parameter, uniform in +-1 / sqrt(H).
-local function add(self, name, dims, place, is_weight)
-    local bound = 1 / math.sqrt(self.hidden_size)
-    local layout = is_weight and create.weight_layout(dims, place.at) or nil
-    local init = create.make(self._what, op.id.uniform, dims, { dtype = place.dtype, device = place.device },
-        { -bound, bound, layout = layout })
-    self[name] = module.parameter(init, name)
-    rawset(self[name], '_is_weight', is_weight or nil)
-end
-
 local function initialise(self, what, gates, ...)
     local n_in, size, opts = ...
     opts = errors.check_options(opts, OPTIONS, what, FLAGS)
@@ -60,17 +51,16 @@ local function initialise(self, what, gates, ...)
         raise(nil, 'value', '%s: dropout must be a number from 0 to below 1, and acts between layers, of which there '
             .. 'are %d; got %s', what, self.num_layers, errors.describe(opts.dropout))
     end
-    local at = opts.device and op.device(opts.device, what) or nil
-    local place = { dtype = opts.dtype, device = opts.device, at = at }
+    local add = weights.uniform(self, what, 1 / math.sqrt(size), opts)
     for layer = 0, self.num_layers - 1 do
         local width = layer == 0 and n_in or size * (self.bidirectional and 2 or 1)
         for _, suffix in ipairs(self.bidirectional and { '', '_reverse' } or { '' }) do
             local tail = ('_l%d%s'):format(layer, suffix)
-            add(self, 'weight_ih' .. tail, { gates * size, width }, place, true)
-            add(self, 'weight_hh' .. tail, { gates * size, size }, place, true)
+            add('weight_ih' .. tail, { gates * size, width }, true)
+            add('weight_hh' .. tail, { gates * size, size }, true)
             if opts.bias ~= false then
-                add(self, 'bias_ih' .. tail, { gates * size }, place)
-                add(self, 'bias_hh' .. tail, { gates * size }, place)
+                add('bias_ih' .. tail, { gates * size })
+                add('bias_hh' .. tail, { gates * size })
             end
         end
     end
