@@ -425,30 +425,25 @@ end
 -- ---- looking at the nodes --------------------------------------------------------------------------------------
 local info = binding.new('struct wn_node_info')
 
-local function shape_of(type_)
-    local shape = {}
-    for i = 1, type_.ndim do shape[i] = tonumber(type_.dim[i - 1]) end
-    return shape
-end
-
--- Returns the integer attributes of a node, attrs.n of them; op.def says what they are.
-local function ints_of(attrs)
+-- Returns the first n of the integers of a node.
+local function ints_of(values, n)
     local ints = {}
-    for i = 1, attrs.n do ints[i] = tonumber(attrs.i[i - 1]) end
+    for i = 1, n do ints[i] = tonumber(values[i - 1]) end
     return ints
 end
 
 local function read_node(handle, i)
     check(C.wn_node(handle, i, info))
+    local type_, attrs = info.type, info.attrs
     return {
         op = binding.text(info.op), path = binding.text(info.path), module = binding.text(info.module),
-        name = binding.text(info.name), shape = shape_of(info.type), dtype = tensor.dtype_name[info.type.dtype],
+        name = binding.text(info.name), shape = ints_of(type_.dim, type_.ndim), dtype = tensor.dtype_name[type_.dtype],
         index = info.node, phase = phases[info.phase], scope = info.scope, region = info.region, line = info.line,
         block = info.block, forward_of = info.forward_of, decision = info.decision, action = info.action,
         is_residual = info.is_residual ~= 0,
         needs_grad = info.needs_grad ~= 0, leaf = info.leaf, root = info.root, copies = info.issues,
         bytes = tonumber(info.bytes), flops = info.flops, cell_kind = kinds[info.cell_kind], n_in = info.n_in,
-        ints = ints_of(info.attrs), inputs = {}, is_held = info.is_held ~= 0, is_result = info.is_result ~= 0,
+        ints = ints_of(attrs.i, attrs.n), inputs = {}, is_held = info.is_held ~= 0, is_result = info.is_result ~= 0,
         serial = info.serial,
     }
 end
