@@ -29,7 +29,7 @@ describe('seconds of a plan', function()
     end)
 
     it('are those of the table where it knows an application, to the last bit', function()
-        local request = require('wane.program.sequence').requests(fn, 'x')[1]
+        local request = require('wane.program.sequence').request(fn, 'x')
         local before, p = wane.plan(fn).seconds, require('wane.program').open(request)
         local node
         for _, n in ipairs(p:graph()) do
@@ -51,7 +51,7 @@ describe('seconds of a plan', function()
     end)
 
     it('are those of an application that reads what was computed again, and stand in where it has no others', function()
-        local request = require('wane.program.sequence').requests(fn, 'x')[1]
+        local request = require('wane.program.sequence').request(fn, 'x')
         local function keys_of(policy)
             local copy, keys = { policy = policy }, {}
             for key, value in pairs(request) do copy[key] = value end

@@ -21,7 +21,7 @@ end
 
 ffi.cdef 'int kill(int, int); int getpid(void);'
 
-local function open(fn) return program.open(require('wane.program.sequence').requests(fn, 'spec')[1]) end
+local function open(fn) return program.open(require('wane.program.sequence').request(fn, 'spec')) end
 
 -- The library calls `told`, which calls what `look` is at the time.
 local look

@@ -222,7 +222,7 @@ end
 function graphs.all_words(record, opts, most)
     local binding, program, policy = require 'wane.ffi', require 'wane.program', wane.policy
     local C, check, summary = binding.C, binding.check, binding.new('struct wn_summary')
-    local request = require('wane.program.sequence').requests(record, 'all_words')[1]
+    local request = require('wane.program.sequence').request(record, 'all_words')
     request.target = require('wane.plan.costs').target(opts.target, 'all_words')
     local points, bits, n = {}, 0
     repeat
