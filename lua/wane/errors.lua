@@ -6,10 +6,10 @@
 -- says which module that is, and its traceback holds the user's frames alone.
 -- @internal wane.errors
 
-local debug, error, getmetatable, ipairs, math, next, pairs, rawget, select, setmetatable, string, table, tostring =
-    debug, error, getmetatable, ipairs, math, next, pairs, rawget, select, setmetatable, string, table, tostring
-local type, xpcall = type, xpcall
+local debug, error, getmetatable, ipairs, math, rawget, select, setmetatable, string, table, tostring, type, xpcall =
+    debug, error, getmetatable, ipairs, math, rawget, select, setmetatable, string, table, tostring, type, xpcall
 
+local iterate = require 'wane.iterate'
 local shown = require('wane.utf8').shown
 
 local errors = {}
@@ -219,7 +219,7 @@ end
 function errors.new(code, message, extra)
     local e = setmetatable({ code = code, message = shown(message, '\n\t') }, Error)
     if extra then
-        for k, v in pairs(extra) do e[k] = v end
+        for k, v in iterate(extra) do e[k] = v end
     end
     e.where = errors.where(2)
     e.traceback = errors.trace(2)
@@ -261,7 +261,7 @@ end
 function errors.names(...)
     local names, seen = {}, {}
     for _, t in ipairs { ... } do
-        for name in pairs(t) do
+        for name in iterate(t) do
             if type(name) == 'string' and not seen[name] then names[#names + 1], seen[name] = name, true end
         end
     end
@@ -324,7 +324,7 @@ function errors.check_options(opts, allowed, what, flags)
         errors.raise(nil, 'value', '%s: options must be a plain table, got %s', what, errors.describe(opts))
     end
     local is_list = rawget(allowed, 1) ~= nil
-    for name in pairs(opts) do
+    for name in iterate(opts) do
         local known = not is_list and allowed[name] ~= nil
         for _, a in ipairs(allowed) do known = known or a == name end
         if not known then
@@ -366,7 +366,7 @@ function errors.list(list, what, of, least, names)
         errors.raise(nil, 'value', '%s: expected a list of %s, got %s', what, of, errors.describe(list))
     end
     local n, highest = 0, 0
-    for key in next, list do
+    for key in iterate(list) do
         if type(key) ~= 'number' or key % 1 ~= 0 or key < 1 then refuse_key(key, what, of, names) end
         n = n + 1
         if key > highest then highest = key end
@@ -382,9 +382,6 @@ function errors.list(list, what, of, least, names)
     end
     return n
 end
-
--- LuaJIT 2.1.0-beta3 compiles a loop of `next` so that now and then it ends before the first key.
-for _, fn in ipairs { errors.list, errors.names } do jit.off(fn) end
 
 --- Returns the list that a call gave, as arguments or as one list, and the number of its entries. Of arguments an entry
 -- may be nil: the caller's check of each refuses it.
@@ -421,7 +418,7 @@ local inner = setmetatable({}, { __mode = 'k' }) -- function of errors.strict ->
 -- @return functions
 function errors.strict(functions, text, is_own)
     local is_method = text:find(':', 1, true) ~= nil
-    for name, fn in pairs(functions) do
+    for name, fn in iterate(functions) do
         local info = type(fn) == 'function' and not inner[fn] and debug.getinfo(fn, 'u')
         local make, strict = info and not info.isvararg and STRICT[info.nparams], fn
         if make then

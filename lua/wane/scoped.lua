@@ -13,9 +13,10 @@
 
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local iterate = require 'wane.iterate'
 
 local C = binding.C
-local ipairs, next, pairs, table, xpcall = ipairs, next, pairs, table, xpcall
+local ipairs, next, table, xpcall = ipairs, next, table, xpcall
 local again, handler = errors.again, errors.handler
 local running, status = coroutine.running, coroutine.status
 
@@ -151,7 +152,7 @@ local function settle(co)
         end
     end
     local back = {}
-    for owner in pairs(parked) do
+    for owner in iterate(parked) do
         if status(owner) == 'dead' then parked[owner] = nil
         elseif owner ~= co and holds(owner, co) then back[#back + 1] = owner end
     end

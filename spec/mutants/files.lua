@@ -119,7 +119,7 @@ return {
     {
         name = 'settings of an optimizer are not loaded',
         file = 'lua/wane/optim/optimizer.lua',
-        old = 'for key, value in pairs(all) do self[key] = value end',
+        old = 'for key, value in iterate(all) do self[key] = value end',
         new = '',
         spec = SAVE,
     },
@@ -133,8 +133,8 @@ return {
     {
         name = 'counters keep the names of the file',
         file = 'lua/wane/io/init.lua',
-        old = 'for name, n in pairs(info.count) do count[shifted(name, -by)] = n end',
-        new = 'for name, n in pairs(info.count) do count[name] = n end',
+        old = 'for name, n in iterate(info.count) do count[shifted(name, -by)] = n end',
+        new = 'for name, n in iterate(info.count) do count[name] = n end',
         spec = SAVE,
     },
     {

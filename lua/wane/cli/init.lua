@@ -15,6 +15,7 @@ local cli = {} -- describing: the command that a script describes itself for, or
 if is_command then package.loaded['wane.cli'] = cli end
 
 local arguments = require 'wane.cli.arguments'
+local iterate = require 'wane.iterate'
 local output = require 'wane.cli.output'
 local refusal = require 'wane.cli.refusal'
 local script = require 'wane.cli.script'
@@ -69,7 +70,7 @@ function cli.main(t)
     require('wane.errors').check_options(t, { 'build', 'defaults', 'grid', 'order' }, 'wane.main')
     if cli.describing then return t end
     local p = {}
-    for k, v in pairs(t.defaults or {}) do p[k] = v end
+    for k, v in iterate(t.defaults or {}) do p[k] = v end
     return (t.build(p))()
 end
 
@@ -129,7 +130,7 @@ end
 -- Returns the JSON of a plan: its fields that are numbers, texts or flags, and its bytes by kind.
 local function plan_json(plan)
     local out = { kinds = plan.kinds }
-    for key, value in pairs(plan) do
+    for key, value in iterate(plan) do
         if type(value) ~= 'table' and type(value) ~= 'cdata' then out[key] = value end
     end
     return require('wane.report.json').encode(out)

@@ -4,6 +4,7 @@
 -- not near one of the command's own.
 -- @internal wane.cli.script
 local arguments = require 'wane.cli.arguments'
+local iterate = require 'wane.iterate'
 local refusal = require 'wane.cli.refusal'
 
 local misuse = refusal.misuse
@@ -46,7 +47,7 @@ end
 function script.check(t, found, command)
     local known, names = {}, arguments.names(command)
     for _, part in ipairs { t.defaults or {}, t.grid or {} } do
-        for name in pairs(part) do
+        for name in iterate(part) do
             if not known[name] then names[#names + 1] = '--' .. tostring(name) end
             known[name] = true
         end
@@ -55,7 +56,7 @@ function script.check(t, found, command)
     if found.own.fused ~= nil and not known.fused then
         misuse '--fused is gone: opt:step(loss) is how an optimizer steps; --lines is for zero_grad, backward and step'
     end
-    for name in pairs(found.own) do
+    for name in iterate(found.own) do
         local hint = not known[name] and refusal.near('--' .. name, names, command.name) or ''
         if says and not known[name] then
             misuse('--%s: neither the command nor the script has such an option%s', name, hint)
@@ -73,8 +74,8 @@ end
 function script.parameters(t, found, command)
     script.check(t, found, command)
     local p = {}
-    for k, v in pairs(t.defaults or {}) do p[k] = v end
-    for name, text in pairs(found.own) do p[name] = value_of(t, name, words_of(t, name, text)) end
+    for k, v in iterate(t.defaults or {}) do p[k] = v end
+    for name, text in iterate(found.own) do p[name] = value_of(t, name, words_of(t, name, text)) end
     return p
 end
 
@@ -85,9 +86,9 @@ end
 function script.grid(t, found, command)
     script.check(t, found, command)
     local grid = {}
-    for key, list in pairs(t.grid or {}) do grid[key] = list end
+    for key, list in iterate(t.grid or {}) do grid[key] = list end
     grid.policy, grid.budget = found.options.policy or grid.policy, found.options.budget or grid.budget
-    for name, text in pairs(found.own) do
+    for name, text in iterate(found.own) do
         local list = arguments.list(words_of(t, name, text), '--' .. name)
         for i, word in ipairs(list) do list[i] = value_of(t, name, word) end
         grid[name] = list

@@ -11,6 +11,7 @@ local errors = require 'wane.errors'
 local file = require 'wane.io.file'
 local fit = require 'wane.io.fit'
 local header = require 'wane.io.header'
+local iterate = require 'wane.iterate'
 local json = require 'wane.report.json'
 local metadata = require 'wane.io.metadata'
 local module = require 'wane.module'
@@ -57,7 +58,7 @@ local function entries_of(model, what)
         raise(nil, 'value', '%s: expected a model or a table of tensors, got %s', what, errors.describe(model))
     end
     local rest = {}
-    for name, t in pairs(dict) do
+    for name, t in iterate(dict) do
         entry_of(name, t, what)
         if not is_named[name] then rest[#rest + 1] = name end
     end
@@ -170,7 +171,7 @@ function io_.save(path, model, opts)
     local given = { step = opts.step, meta = opts.meta }
     if optimizer then
         given.optimizer = { kind = optimizer.kind, settings = optimizer.settings, count = {} }
-        for name, n in pairs(optimizer.count) do given.optimizer.count[shifted(name, by)] = n end
+        for name, n in iterate(optimizer.count) do given.optimizer.count[shifted(name, by)] = n end
     end
     compute(list)
     for _, entry in ipairs(list) do
@@ -231,7 +232,7 @@ local function read_all(src, by)
     end
     local dict = dict_of(src.path, unreadable)
     if #unreadable == 0 then return found, unreadable end
-    for name, value in pairs(found) do rawset(dict, name, value) end
+    for name, value in iterate(found) do rawset(dict, name, value) end
     return dict, unreadable
 end
 
@@ -288,7 +289,7 @@ local function load_into(src, info, model, opts)
     load_pieces(pieces)
     if optimizer then opts.optimizer:set_progress(count, info.settings) end
     if wants_random then metadata.set_random(info) end
-    for key, list in pairs(differences) do info[key] = list end
+    for key, list in iterate(differences) do info[key] = list end
     return info
 end
 
@@ -347,7 +348,7 @@ function io_.load(path, model, opts)
         local info = metadata.decode(strings, src.path)
         if by ~= 0 then
             local count = {}
-            for name, n in pairs(info.count) do count[shifted(name, -by)] = n end
+            for name, n in iterate(info.count) do count[shifted(name, -by)] = n end
             info.count = count
         end
         if model == nil then

@@ -8,6 +8,7 @@
 
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local iterate = require 'wane.iterate'
 local op = require 'wane.tensor.op'
 
 local C = binding.C
@@ -39,7 +40,7 @@ local function put_meta(strings, meta, what)
         errors.raise(nil, 'value', '%s: meta must be a table of strings and numbers, got %s', what,
             errors.describe(meta))
     end
-    for key, value in pairs(meta) do
+    for key, value in iterate(meta) do
         if type(key) ~= 'string' or type(value) ~= 'string' and type(value) ~= 'number' then
             errors.raise(nil, 'value', '%s: meta holds strings and numbers under names, got %s under %s', what,
                 errors.describe(value), errors.describe(key))
@@ -61,10 +62,10 @@ function metadata.encode(given, what)
     }
     if given.optimizer then
         strings['wane.optimizer'] = given.optimizer.kind
-        for key, value in pairs(given.optimizer.settings) do
+        for key, value in iterate(given.optimizer.settings) do
             strings['wane.optimizer.' .. key] = type(value) == 'number' and number_text(value) or tostring(value)
         end
-        for name, n in pairs(given.optimizer.count) do strings[COUNT .. name] = number_text(n) end
+        for name, n in iterate(given.optimizer.count) do strings[COUNT .. name] = number_text(n) end
     end
     if given.meta then put_meta(strings, given.meta, what) end
     return strings
@@ -89,7 +90,7 @@ function metadata.decode(strings, path)
         step = step, seed = strings['wane.seed'], next = strings['wane.next'],
         optimizer = strings['wane.optimizer'], settings = {}, count = {}, meta = {},
     }
-    for key, text in pairs(strings) do
+    for key, text in iterate(strings) do
         local number, word = key:match '^wane%.number%.(.*)$', key:match '^wane%.meta%.(.*)$'
         local parameter, name = key:match '^wane%.optimizer%.count%.(.*)$', key:match '^wane%.optimizer%.([%w_]+)$'
         if number then

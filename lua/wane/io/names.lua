@@ -6,6 +6,7 @@
 -- @internal wane.io.names
 
 local errors = require 'wane.errors'
+local iterate = require 'wane.iterate'
 
 local raise = errors.raise
 
@@ -57,7 +58,7 @@ local FIELDS = { name = 'string', transpose = 'boolean', rows = 'number' }
 local function part_of(value, state, what)
     if type(value) == 'string' then return { name = value } end
     local fault = type(value) ~= 'table' and errors.describe(value)
-    for key, field in pairs(fault and {} or value) do
+    for key, field in iterate(fault and {} or value) do
         if type(field) ~= FIELDS[key] then fault = ('%s = %s'):format(tostring(key), errors.describe(field)) end
     end
     if not fault and not value.name then fault = 'a table without name' end

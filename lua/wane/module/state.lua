@@ -7,6 +7,7 @@
 local binding = require 'wane.ffi'
 local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
+local iterate = require 'wane.iterate'
 local op = require 'wane.tensor.op'
 local read = require 'wane.tensor.read'
 local tensor = require 'wane.tensor'
@@ -15,7 +16,7 @@ local scoped = require 'wane.scoped'
 local C = binding.C
 local raise = errors.raise
 local kinds = require('wane.module.walk').kinds
-local ipairs, pairs, rawset, tostring, type = ipairs, pairs, rawset, tostring, type
+local ipairs, rawset, tostring, type = ipairs, rawset, tostring, type
 
 -- Lists the parameters (kind 'parameter'), the buffers ('buffer'), or both (nil), in order of assignment:
 -- { { name =, state = }, ... }.
@@ -110,7 +111,7 @@ local function load_state(module, m, dict, opts)
             errors.describe(dict))
     end
     local wanted, given, roots, cells, advice, own = {}, {}, {}, {}, nil, 0
-    for name, value in pairs(dict) do
+    for name, value in iterate(dict) do
         given[tostring(name)] = tensor.is(value) and tensor.describe(value) or errors.describe(value)
     end
     for k, entry in ipairs(named(module, m)) do

@@ -3,10 +3,11 @@
 -- @internal wane.module.walk
 
 local errors = require 'wane.errors'
+local iterate = require 'wane.iterate'
 local tensor = require 'wane.tensor'
 
 local raise = errors.raise
-local getmetatable, ipairs, next, rawget, tostring, type = getmetatable, ipairs, next, rawget, tostring, type
+local getmetatable, ipairs, rawget, tostring, type = getmetatable, ipairs, rawget, tostring, type
 
 local walk = {}
 
@@ -59,7 +60,7 @@ local function find_lost(value, path, lost, seen, level)
         local mt, n = getmetatable(value), 0
         if type(mt) == 'table' and (mt.__mode or mt.__describe) then return end
         seen[value] = true
-        for k, v in next, value do
+        for k, v in iterate(value) do
             n = n + 1
             if n > 1000 then return end
             if type(v) == 'table' then find_lost(v, ('%s[%s]'):format(path, tostring(k)), lost, seen, level + 1) end
@@ -87,7 +88,7 @@ local function visit(m, value, path, on_module, on_state, walked)
         for _, k in ipairs(errors.names(value)) do
             visit(m, value[k], join(path, k), on_module, on_state, walked)
         end
-        for k, v in next, value do
+        for k, v in iterate(value) do
             local is_walked = type(k) == 'string' or type(k) == 'number' and k >= 1 and k <= n and k % 1 == 0
             if not is_walked then find_lost(v, ('%s[%s]'):format(path, tostring(k)), lost, seen, 1) end
         end

@@ -10,11 +10,12 @@
 -- @internal wane.optim.groups
 
 local errors = require 'wane.errors'
+local iterate = require 'wane.iterate'
 local tensor = require 'wane.tensor'
 
 local raise = errors.raise
-local getmetatable, ipairs, pairs, rawget, rawset, setmetatable, tostring, type =
-    getmetatable, ipairs, pairs, rawget, rawset, setmetatable, tostring, type
+local getmetatable, ipairs, rawget, rawset, setmetatable, tostring, type =
+    getmetatable, ipairs, rawget, rawset, setmetatable, tostring, type
 
 local groups = {}
 
@@ -84,7 +85,7 @@ function groups.split(params, what, seen)
         end
         check_params(group.params, name, seen)
         local options = {}
-        for key, value in pairs(group) do
+        for key, value in iterate(group) do
             if key ~= 'params' then options[key] = value end
         end
         list[k] = { params = group.params, options = options, what = name }
@@ -106,7 +107,7 @@ function groups.options(class, opts, allowed, what)
             errors.describe(opts.betas))
     end
     local copy = {}
-    for key, value in pairs(opts) do copy[key] = value end
+    for key, value in iterate(opts) do copy[key] = value end
     copy.beta1, copy.beta2 = opts.betas[1], opts.betas[2]
     return copy
 end
@@ -122,7 +123,7 @@ function groups.settings(class, options, what)
         if name ~= 'clip_norm' then allowed[#allowed + 1] = name end
     end
     options = groups.options(class, options, allowed, what)
-    for key in pairs(class.defaults) do
+    for key in iterate(class.defaults) do
         if options[key] ~= nil then
             groups.check_setting(class, key, options[key])
             own[key] = options[key]
@@ -153,7 +154,7 @@ function meta.__newindex(group, key, value)
     local class, settings = rawget(group, '_class'), rawget(group, '_settings')
     if class.defaults[key] == nil or key == 'clip_norm' then
         local known = {}
-        for name in pairs(class.defaults) do
+        for name in iterate(class.defaults) do
             if name ~= 'clip_norm' then known[#known + 1] = name end
         end
         table.sort(known)
@@ -173,7 +174,7 @@ end
 
 function meta.__tostring(group)
     local parts = {}
-    for key, value in pairs(rawget(group, '_settings')) do
+    for key, value in iterate(rawget(group, '_settings')) do
         if key ~= 'initial_lr' or value then parts[#parts + 1] = key .. ' = ' .. tostring(value) end
     end
     table.sort(parts)
@@ -233,12 +234,12 @@ end
 -- group_2_lr. An initial_lr that no schedule took is left out.
 function groups.flatten(list, settings)
     local flat = {}
-    for key, value in pairs(settings) do flat[key] = value end
+    for key, value in iterate(settings) do flat[key] = value end
     if #list > 1 then flat.groups = #list end
     for g, group in ipairs(list) do
-        for key, value in pairs(rawget(group, '_settings')) do flat[('group_%d_%s'):format(g, key)] = value end
+        for key, value in iterate(rawget(group, '_settings')) do flat[('group_%d_%s'):format(g, key)] = value end
     end
-    for key, value in pairs(flat) do
+    for key, value in iterate(flat) do
         if not value and key:find 'initial_lr$' then flat[key] = nil end
     end
     return flat
@@ -253,7 +254,7 @@ function groups.unflatten(class, flat, n)
         raise(nil, 'value', '%s: the state is of %s groups of parameters, the optimizer has %d', class.name,
             tostring(flat.groups or 1), n)
     end
-    for key, value in pairs(flat) do
+    for key, value in iterate(flat) do
         local g, name = tostring(key):match '^group_(%d+)_(.+)$'
         local target = g and own[tonumber(g)] or all
         if key ~= 'groups' then

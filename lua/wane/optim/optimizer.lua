@@ -12,6 +12,7 @@ local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local grad = require 'wane.program.grad'
 local groups = require 'wane.optim.groups'
+local iterate = require 'wane.iterate'
 local misspelt = require 'wane.module.misspelt'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
@@ -19,8 +20,7 @@ local scoped = require 'wane.scoped'
 
 local C = binding.C
 local raise = errors.raise
-local ipairs, pairs, rawget, rawset, setmetatable, tostring, type =
-    ipairs, pairs, rawget, rawset, setmetatable, tostring, type
+local ipairs, rawget, rawset, setmetatable, tostring, type = ipairs, rawget, rawset, setmetatable, tostring, type
 
 local Optimizer = {}
 
@@ -67,7 +67,9 @@ local function follow(self)
     for k, p in ipairs(self._params) do
         if self._ids[k] ~= tensor.typed(p).id then
             local cells = {}
-            for name, cell in pairs(self._cells[k]) do cells[name] = state_like(p, cell, ('%s.%d'):format(name, k)) end
+            for name, cell in iterate(self._cells[k]) do
+                cells[name] = state_like(p, cell, ('%s.%d'):format(name, k))
+            end
             self._cells[k], self._ids[k], self._updates[k] = cells, p.id, nil
         end
     end
@@ -99,7 +101,7 @@ function Optimizer.class(class)
     end
     mt.__tostring = function(self)
         local parts = {}
-        for key, value in pairs(self._settings) do
+        for key, value in iterate(self._settings) do
             if value ~= false then parts[#parts + 1] = key .. ' = ' .. tostring(value) end
         end
         table.sort(parts)
@@ -112,7 +114,7 @@ function Optimizer.class(class)
         local given = groups.split(params, class.name, {})
         opts = groups.options(class, opts, class.allowed, class.name)
         local settings = {}
-        for key, default in pairs(class.defaults) do
+        for key, default in iterate(class.defaults) do
             local value = opts[key]
             if value == nil then value = default end
             groups.check_setting(class, key, value)
@@ -347,7 +349,7 @@ function Optimizer:state_dict()
     follow(self)
     local dict = { kind = self._class.name, states = states_of(self), cells = {}, count = {} }
     for k, cells in ipairs(self._cells) do
-        for name, cell in pairs(cells) do dict.cells[('%s.%d'):format(name, k)] = cell end
+        for name, cell in iterate(cells) do dict.cells[('%s.%d'):format(name, k)] = cell end
         dict.count[k] = self._count[k]
     end
     dict.settings = groups.flatten(self.param_groups, self._settings)
@@ -373,10 +375,10 @@ function Optimizer:set_progress(count, settings)
     local all, own = self:check_progress(count, settings)
     for k = 1, #self._count do self._count[k] = count[k] end
     local base = groups.keep_bases(self, all, own)
-    for key, value in pairs(all) do self[key] = value end
+    for key, value in iterate(all) do self[key] = value end
     self._settings.initial_lr = base
     for g, group in ipairs(self.param_groups) do
-        for key in pairs(self._class.defaults) do rawset(group._settings, key, own[g][key]) end
+        for key in iterate(self._class.defaults) do rawset(group._settings, key, own[g][key]) end
     end
 end
 
@@ -396,7 +398,7 @@ function Optimizer:load_state_dict(dict)
     end
     follow(self)
     for k, cells in ipairs(self._cells) do
-        for name, cell in pairs(cells) do
+        for name, cell in iterate(cells) do
             local key = ('%s.%d'):format(name, k)
             local value = dict.cells[key]
             if not tensor.is(value) or tensor.describe(value) ~= tensor.describe(cell) then

@@ -8,6 +8,7 @@
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local costs_file = require 'wane.plan.costs_file'
+local iterate = require 'wane.iterate'
 local op = require 'wane.tensor.op'
 local program = require 'wane.program'
 local progress = require 'wane.report.progress'
@@ -63,7 +64,7 @@ function costs.targets()
     local known = require 'wane.plan.targets'
     for _, name in ipairs(errors.names(known)) do
         local copy = { name = name }
-        for k, v in pairs(known[name]) do copy[k] = v end
+        for k, v in iterate(known[name]) do copy[k] = v end
         list[#list + 1] = copy
     end
     return setmetatable(list, Targets)
@@ -83,7 +84,7 @@ local function take(found)
         local machine = found[word('machine', device)]
         if machine then put_here(machine, device) end
     end
-    for key, seconds in pairs(found.seconds) do check(C.wn_cost(key, seconds)) end
+    for key, seconds in iterate(found.seconds) do check(C.wn_cost(key, seconds)) end
 end
 
 --- Reads the file of costs, once in a process. A plan calls this before it asks for costs.
@@ -143,7 +144,7 @@ end
 local function keep_alone(name, seconds, machine, tuned)
     local found, device = read(name), measured_device()
     found.tuning = tuned or found.tuning
-    for key, s in pairs(seconds) do found.seconds[key] = s end
+    for key, s in iterate(seconds) do found.seconds[key] = s end
     if machine then
         local link = {}
         for _, rate in ipairs(links) do link[rate] = machine[rate] end
@@ -152,7 +153,7 @@ local function keep_alone(name, seconds, machine, tuned)
     take { seconds = seconds, [word('machine', device)] = machine } -- refuses rates that no machine has
     if name then costs_file.write(name, found) end
     local known = 0
-    for _ in pairs(found.seconds) do known = known + 1 end
+    for _ in iterate(found.seconds) do known = known + 1 end
     return name, known
 end
 
@@ -206,7 +207,7 @@ function costs.profile(fn, opts)
         return again and roofline_of(again, opts.policy)
     end)
     setmetatable(list, Profile)
-    for key, s in pairs(seconds) do list[#list + 1] = { key = key, seconds = s } end
+    for key, s in iterate(seconds) do list[#list + 1] = { key = key, seconds = s } end
     table.sort(list, function(a, b)
         if a.seconds ~= b.seconds then return a.seconds > b.seconds end
         return a.key < b.key
@@ -237,7 +238,7 @@ function costs.links(size)
     costs.load()
     local machine, device = {}, measured_device()
     for _, known in ipairs(costs.targets()) do
-        for k, v in pairs(known.name == device and known or {}) do machine[k] = v end
+        for k, v in iterate(known.name == device and known or {}) do machine[k] = v end
     end
     probe_links(machine, size or 256 * 2 ^ 20)
     put_here(machine, device)

@@ -13,6 +13,7 @@
 -- @internal wane.plan.costs_file
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local iterate = require 'wane.iterate'
 local system = require 'wane.system'
 local target = require 'wane.plan.target'
 
@@ -187,7 +188,7 @@ end
 local function head_lines(found)
     local lines = { HEAD, 'processor\t' .. costs_file.processor() }
     local words = {}
-    for key, value in pairs(found.tuning or {}) do words[#words + 1] = ('%s %.0f'):format(key, value) end
+    for key, value in iterate(found.tuning or {}) do words[#words + 1] = ('%s %.0f'):format(key, value) end
     table.sort(words)
     if #words > 0 then lines[#lines + 1] = 'tuning\t' .. table.concat(words, ' ') end
     for _, device in ipairs(DEVICES) do

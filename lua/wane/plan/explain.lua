@@ -17,6 +17,7 @@
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local decisions = require 'wane.policy.decisions'
+local iterate = require 'wane.iterate'
 local moves = require 'wane.plan.moves'
 local parts = require 'wane.plan.parts'
 local policy_query = require 'wane.policy.query'
@@ -57,7 +58,7 @@ function explain.peak(p)
                 kind = s.kind, bytes = s.bytes, from = v and v.from or i, to = #steps }
         end
     end
-    for _, v in pairs(made) do values[#values + 1] = v end
+    for _, v in iterate(made) do values[#values + 1] = v end
     table.sort(values, function(a, b)
         if a.bytes ~= b.bytes then return a.bytes > b.bytes end
         return a.what < b.what
@@ -234,7 +235,7 @@ local function find_checkpoints(report, p, groups, useless, layers, covers)
     end
     local has = {}
     for number, list in ipairs(covers) do
-        for node, cover in pairs(list) do
+        for node, cover in iterate(list) do
             local policy = node ~= 'parents' and layers[number][cover.layer].policy
             if policy then has[policy] = has[policy] or cover.unit end
         end

@@ -22,6 +22,7 @@
 -- * `first`: { cells = states that the first step makes, peak =, reserved = (of the whole first step), beside = of the
 -- data that they begin as }.
 -- @module wane.plan
+local iterate = require 'wane.iterate'
 local moves = require 'wane.plan.moves'
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
@@ -67,7 +68,7 @@ local states = { 'parameter', 'buffer', 'optimizer', 'gradient' }
 -- @within Internal
 function plan.of(list)
     for _, part in ipairs(list) do
-        for name, value in pairs(parts.numbers(part.program)) do part[name] = value end
+        for name, value in iterate(parts.numbers(part.program)) do part[name] = value end
         part.mode, part.times, part.policy = part.request.mode, #part.points, part.program.policy
     end
     local self, start = parts.totals(list), list[1]
@@ -465,7 +466,7 @@ local gone = { fused = 'opt:step(loss) is how an optimizer steps, so leave it ou
 -- @raise 'unsupported' for an option of a later version, 'value' for one of a former version and an unknown one
 -- @within Internal
 function plan.check_options(opts, allowed, what)
-    for name in pairs(type(opts) == 'table' and opts or {}) do
+    for name in iterate(type(opts) == 'table' and opts or {}) do
         if gone[name] then raise(nil, 'value', "%s: the option '%s' is gone: %s", what, name, gone[name]) end
         if later[name] then raise(nil, 'unsupported', "%s: the option '%s' is not in this version", what, name) end
     end

@@ -26,6 +26,7 @@ local applications = require 'wane.plan.applications'
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
+local iterate = require 'wane.iterate'
 local parts = require 'wane.plan.parts'
 local plan = require 'wane.plan'
 local policies = require 'wane.policy'
@@ -91,7 +92,7 @@ local function fill(row, list, foreign)
         row.replayed_bytes = row.replayed_bytes + tonumber(measured.replayed_bytes)
         if row.collector then row.collector:take(part.program) end
     end
-    for name, value in pairs(parts.totals(list, got)) do row[name] = value end
+    for name, value in iterate(parts.totals(list, got)) do row[name] = value end
     row.exact = row.exact and row.peak == row.plan.peak and row.reserved == row.plan.reserved
     if row.trace then row.plan:trace(row.trace) end
 end
@@ -227,7 +228,7 @@ function measure.measure(fn, opts)
     local result = setmetatable({ peak = -1, predicted_peak = -1, reserved = -1, predicted_reserved = -1, exact = true,
         move_seconds = 0, stall_seconds = 0, hidden = 0, times = {}, walls = {}, steps = steps,
         warmup = warmup, trained = opts.optimizer ~= nil }, Result)
-    for name, value in pairs(spread.machine()) do result[name] = value end
+    for name, value in iterate(spread.machine()) do result[name] = value end
     for i = 1, warmup + steps do add(result, run(fn, opts), i > warmup) end
     if opts.profile then result.collector = collect(fn, opts, steps) end
     if opts.trace then trace(fn, opts) end

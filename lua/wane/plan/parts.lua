@@ -6,6 +6,7 @@
 -- @internal wane.plan.parts
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
+local iterate = require 'wane.iterate'
 local program = require 'wane.program'
 local sequence = require 'wane.program.sequence'
 local table_ = require 'wane.report.table'
@@ -49,13 +50,13 @@ end
 --- Returns the sums of two tables of bytes by kind.
 function parts.plus(kinds, more)
     local out = {}
-    for name, value in pairs(kinds) do out[name] = value + more[name] end
+    for name, value in iterate(kinds) do out[name] = value + more[name] end
     return out
 end
 
 -- Puts the live bytes at the instants of a part into those of the step, which are the largest of any part.
 local function put_instants(at, own, live)
-    for name, value in pairs(own) do at[name] = math.max(at[name] or 0, value + live) end
+    for name, value in iterate(own) do at[name] = math.max(at[name] or 0, value + live) end
 end
 
 --- Returns the numbers of a whole step: maxima of bytes over its parts, sums of seconds and counts. Instants are the

@@ -14,6 +14,7 @@
 -- @internal wane.plan.profile
 local binding = require 'wane.ffi'
 local applications = require 'wane.plan.applications'
+local iterate = require 'wane.iterate'
 local progress = require 'wane.report.progress'
 local steps_of = require 'wane.plan.step'
 local sequence = require 'wane.program.sequence'
@@ -159,7 +160,7 @@ function profile.fit(records)
         signs = signs or { sum = sum, whole = whole, count = #record.places, collector = record.collector }
     end
     local stretch = quantile(stretches, 0.5)
-    for key, sum in pairs(sums) do seconds[key] = stretch * sum / counts[key] end
+    for key, sum in iterate(sums) do seconds[key] = stretch * sum / counts[key] end
     signs.unrest, signs.stretch = least > 0 and medians / least or 1, stretch
     return seconds, signs
 end

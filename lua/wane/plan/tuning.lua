@@ -8,6 +8,7 @@
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local costs_file = require 'wane.plan.costs_file'
+local iterate = require 'wane.iterate'
 local utf8 = require 'wane.utf8'
 
 local C, check = binding.C, binding.check
@@ -63,7 +64,7 @@ end
 -- Sets what was found, and leaves out names of another version and values outside their limits. WANE_ONEDNN of the user
 -- wins.
 local function take(found)
-    for name, value in pairs(found) do
+    for name, value in iterate(found) do
         local row = tuning.rows()[name]
         local is_named = name == 'onednn' and (os.getenv 'WANE_ONEDNN' or '') ~= ''
         if row and value >= row.least and value <= row.most and not is_named then set(row, value) end

@@ -5,6 +5,7 @@
 -- of its units: those of a region get a mark, the others 'save'. A policy that answers is asked once for each residual.
 -- A node that no layer covers or answers stays as it was marked. This file never plans or runs.
 -- @internal wane.policy.decide
+local iterate = require 'wane.iterate'
 local policy_query = require 'wane.policy.query'
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -136,7 +137,7 @@ end
 local function list_length(forward, group, scope)
     local info = info_of(forward, scope)
     local last, prefix = 0, nil
-    for child, number in pairs(group.numbers) do
+    for child, number in iterate(group.numbers) do
         last = math.max(last, number)
         local path = info_of(forward, child).path
         prefix = path:sub(1, -1 - #tostring(number))
@@ -178,7 +179,7 @@ local function units_under(forward, scope)
         end
     end
     local numbered = group and is_ordered
-    for position, unit in pairs(units) do units[position] = numbered and unit.key or unit.seen end
+    for position, unit in iterate(units) do units[position] = numbered and unit.key or unit.seen end
     return units, numbered and list_length(forward, group, container) or count
 end
 
@@ -286,7 +287,7 @@ local function check_keys(forward, p)
     for _, key in ipairs(p.keys) do
         local found = set[key]
         if p.is_pattern then
-            for path in pairs(set) do found = found or path:find(key) ~= nil end
+            for path in iterate(set) do found = found or path:find(key) ~= nil end
         end
         if not found then
             raise(nil, 'value', "policy.by_%s: '%s' matches nothing in this graph; %s (optional = true allows it)",
@@ -424,7 +425,7 @@ function decide.apply(program, explicit, default)
             local cover = covers[node.index]
             if cover and cover.unit then check(C.wn_mark(program.handle, node.index, cover.unit)) end
         end
-        for unit, parent in pairs(covers.parents) do check(C.wn_mark_parent(program.handle, unit, parent)) end
+        for unit, parent in iterate(covers.parents) do check(C.wn_mark_parent(program.handle, unit, parent)) end
         decide_residuals(program, graph, layers, covers)
         budget = budget_of(program, layers)
     end)

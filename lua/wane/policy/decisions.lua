@@ -2,6 +2,7 @@
 -- @internal wane.policy.decisions
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local iterate = require 'wane.iterate'
 
 local C, raise = binding.C, errors.raise
 
@@ -17,7 +18,7 @@ decisions.words = {
 }
 
 local word_of, built = {}, {}
-for word, number in pairs(decisions.words) do
+for word, number in iterate(decisions.words) do
     word_of[number] = word
     built[#built + 1] = word
 end

@@ -17,6 +17,7 @@ local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local cuts = require 'wane.policy.cuts'
 local errors = require 'wane.errors'
+local iterate = require 'wane.iterate'
 local recipe = require 'wane.policy.recipe'
 
 local C = binding.C
@@ -144,7 +145,7 @@ local function copy_rules(rules, what)
             errors.describe(rules))
     end
     local copy, keys = {}, {}
-    for key, word in pairs(rules) do
+    for key, word in iterate(rules) do
         if key ~= 'optional' then
             policy.check_word(word, ("policy.%s: '%s'"):format(what, tostring(key)))
             copy[key] = word
@@ -209,7 +210,7 @@ function policy.by_name(rules) return by_names('by_name', rules) end
 function policy.by_path(rules)
     local list, keys, given = {}, {}, {}
     local options, pairs_of = { default = true, optional = true }, {}
-    for key, value in pairs(type(rules) == 'table' and rules or {}) do
+    for key, value in iterate(type(rules) == 'table' and rules or {}) do
         if not options[key] then pairs_of[key] = value end
     end
     errors.list(pairs_of, 'policy.by_path', "pairs {'pattern', 'word'}", 0, { 'default', 'optional' })

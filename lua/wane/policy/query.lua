@@ -5,6 +5,7 @@
 -- @internal wane.policy.query
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local iterate = require 'wane.iterate'
 local op = require 'wane.tensor.op'
 local policy = require 'wane.policy'
 local tensor = require 'wane.tensor'
@@ -119,7 +120,7 @@ end
 
 --- Raises 'value' for an action that is possible for none of its residuals; plan:residuals() shows where one is not.
 function policy_query.check(said)
-    for word, note in pairs(said) do
+    for word, note in iterate(said) do
         if not note.can then
             raise(nil, 'value', "policy: '%s' does nothing here, none of the %d values it is said of can be treated "
                 .. 'so: %s; answer save or recompute', policy.word(word), note.count, note.why)

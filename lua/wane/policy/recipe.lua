@@ -24,6 +24,7 @@
 local decisions = require 'wane.policy.decisions'
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local iterate = require 'wane.iterate'
 local utf8 = require 'wane.utf8'
 
 local C, check, raise = binding.C, binding.check, errors.raise
@@ -230,7 +231,7 @@ local function check_entries(list, what)
         if type(entry) ~= 'table' then
             raise(nil, 'value', 'policy.recipe: %s %d must be a table, got %s', what, k, errors.describe(entry))
         end
-        for name, kind in pairs(field_kinds) do
+        for name, kind in iterate(field_kinds) do
             if entry[name] ~= nil and type(entry[name]) ~= kind then
                 raise(nil, 'value', 'policy.recipe: %s %d: %s must be a %s, got %s', what, k, name, kind,
                     errors.describe(entry[name]))

@@ -4,6 +4,7 @@
 -- Such a policy is told once, on the error stream, with the types, ops, names or paths that own values here. Policies
 -- with `optional` are not watched.
 -- @internal wane.policy.silent
+local iterate = require 'wane.iterate'
 local names_of = require('wane.policy.decisions').names_of
 
 local silent = {}
@@ -30,7 +31,7 @@ end
 --- Warns of every noted policy that decided nothing.
 -- @param asked table of notes
 function silent.tell(asked)
-    for p, note in pairs(asked) do
+    for p, note in iterate(asked) do
         if not note.has_decided then
             told[p.name] = true
             local list = table.concat(note.names, ', ', 1, math.min(MOST, #note.names))

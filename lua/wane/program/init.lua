@@ -8,6 +8,7 @@
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local gc = require 'wane.gc'
+local iterate = require 'wane.iterate'
 local module = require 'wane.module'
 local op = require 'wane.tensor.op'
 local planner = require 'wane.program.planner'
@@ -244,7 +245,7 @@ function program.account(parts)
     check(C.wn_parts(#parts, binding.handles(#parts, handles), list))
     for i, part in ipairs(parts) do
         local from = list[i - 1]
-        for name, field in pairs(account) do part[name] = tonumber(from[field]) end
+        for name, field in iterate(account) do part[name] = tonumber(from[field]) end
         part.kinds_beside, part.first = program.by_kind(from.kinds), {}
         for _, name in ipairs { 'cells', 'peak', 'reserved', 'beside' } do
             part.first[name] = tonumber(from.first[name])

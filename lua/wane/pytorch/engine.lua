@@ -9,6 +9,7 @@
 -- is_part = (part of a larger tensor), reduce = (to be summed to the input's shape) }.
 -- @internal wane.pytorch.engine
 local errors = require 'wane.errors'
+local iterate = require 'wane.iterate'
 local layout = require 'wane.pytorch.layout'
 local rows = require 'wane.pytorch.ops'
 
@@ -122,7 +123,7 @@ function engine:apply(g)
         if g.next[k] then grads[k] = row.back(context, node, k) end
     end
     for _, storage in ipairs(taken) do self:drop(storage) end
-    for k, grad in pairs(grads) do
+    for k, grad in iterate(grads) do
         if grad.reduce then
             grads[k] = context:new(k, grad.layout)
             self:drop(grad.storage)
@@ -145,7 +146,7 @@ function engine:apply_region(g)
     self:steps(region, inner, mode)
     self:drop_all(mode.casts)
     local roots = {}
-    for node, slot in pairs(region.outputs) do
+    for node, slot in iterate(region.outputs) do
         local dy = g.buffers[slot]
         if dy and inner[node].grad_node then
             roots[#roots + 1] = { node = inner[node].grad_node, grad = { storage = self.keep(dy.storage),
@@ -153,13 +154,13 @@ function engine:apply_region(g)
         end
     end
     self:engine(roots)
-    for k in pairs(g.next) do
+    for k in iterate(g.next) do
         local storage = detached[k].grad
         if storage then grads[k] = { storage = storage, dense = true } end
     end
     self:drop_all(inner)
     for _, t in ipairs(detached) do self:release(t) end
-    for slot, dy in pairs(g.buffers) do
+    for slot, dy in iterate(g.buffers) do
         self:drop(dy.storage)
         g.buffers[slot] = nil
     end
@@ -175,7 +176,7 @@ local function count_edges(roots)
         local g = table.remove(stack)
         if not seen[g] then
             seen[g] = true
-            for _, edge in pairs(g.next) do
+            for _, edge in iterate(g.next) do
                 waiting[edge] = (waiting[edge] or 0) + 1
                 stack[#stack + 1] = edge
             end
@@ -208,7 +209,7 @@ function engine:engine(roots)
         else
             local grads = {}
             if next(g.buffers) then grads = g.region and self:apply_region(g) or self:apply(g) end
-            for k, edge in pairs(g.next) do
+            for k, edge in iterate(g.next) do
                 local grad = grads[k]
                 if grad then self:deliver(edge, g['slot' .. k] or 1, grad, g.node.inputs[k].bytes) end
                 waiting[edge] = waiting[edge] - 1

@@ -9,6 +9,7 @@
 -- holds a reference to it.
 -- @internal wane.pytorch.machine
 local errors = require 'wane.errors'
+local iterate = require 'wane.iterate'
 local layout = require 'wane.pytorch.layout'
 local rows = require 'wane.pytorch.ops'
 
@@ -128,7 +129,7 @@ function Machine:drop_grad_node(first)
         g.refs = g.refs - 1
         if g.refs == 0 and g.node then
             self:release_saved(g)
-            for _, edge in pairs(g.next) do stack[#stack + 1] = edge end
+            for _, edge in iterate(g.next) do stack[#stack + 1] = edge end
             g.next = {}
         end
     end
@@ -327,14 +328,14 @@ function release_frame(machine, saved)
     end
     frame.open = frame.open - 1
     if frame.open == 0 then
-        for _, t in pairs(frame.inputs) do machine:release(t) end
+        for _, t in iterate(frame.inputs) do machine:release(t) end
         frame.inputs = {}
     end
 end
 
 -- Releases every tensor of an env, and empties it.
 local function drop_all(machine, env)
-    for node, t in pairs(env) do
+    for node, t in iterate(env) do
         env[node] = nil
         machine:release(t)
     end
@@ -350,7 +351,7 @@ function Machine:checkpoint(region, env)
         g.saved[#g.saved + 1] = { frame = frame, index = frame.count }
     end }
     self:steps(region, inner, mode)
-    for node, t in pairs(inner) do
+    for node, t in iterate(inner) do
         env[node] = t
         inner[node] = nil
     end
@@ -382,7 +383,7 @@ end
 -- Runs the region of a frame again and stores the tensors that its nodes save.
 function Machine:recompute(frame)
     local count, env = 0, {}
-    for node, t in pairs(frame.inputs) do env[node] = self:hold(t) end
+    for node, t in iterate(frame.inputs) do env[node] = self:hold(t) end
     local mode = { grad = true, thread = 'autograd', casts = {}, save = function(_, storage)
         count = count + 1
         frame.stored[count] = keep(storage)
@@ -413,7 +414,7 @@ function Machine:checkpoint_reentrant(region, env)
             note(self, t.storage)
         end
     end
-    for node, t in pairs(inner) do
+    for node, t in iterate(inner) do
         env[node] = t
         inner[node] = nil
         if g and region.outputs[node] then
@@ -441,7 +442,7 @@ function Machine:forward(stretches, env)
 end
 
 Machine.keep, Machine.drop_all, Machine.normal_mode = keep, drop_all, normal_mode
-for name, method in pairs(require 'wane.pytorch.engine') do Machine[name] = method end
+for name, method in iterate(require 'wane.pytorch.engine') do Machine[name] = method end
 
 local machine = {}
 

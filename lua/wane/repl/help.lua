@@ -8,6 +8,7 @@
 
 local comments = require 'wane.repl.comments'
 local errors = require 'wane.errors'
+local iterate = require 'wane.iterate'
 local module = require 'wane.module'
 local names = require 'wane.repl.names'
 local objects = require 'wane.repl.objects'
@@ -84,7 +85,7 @@ end
 local function load_blocks()
     for _, file in ipairs(FILES) do add(file) end
     -- Looking up the name loaded the files of layers, of optimizers and of names that are loaded late.
-    for loaded in pairs(package.loaded) do
+    for loaded in iterate(package.loaded) do
         local file = type(loaded) == 'string' and loaded:match '^wane%.(.+)$'
         if file and not file:match '^repl' then add((file:gsub('%.', '/'))) end
     end
@@ -204,7 +205,7 @@ local function near(name)
         for _, candidate in ipairs(names_in(which)) do known[candidate] = true end
     end
     for _, which in ipairs(objects.kinds()) do
-        for candidate in pairs(objects.methods(which)) do known[candidate] = true end
+        for candidate in iterate(objects.methods(which)) do known[candidate] = true end
     end
     return errors.near(name, known)
 end
@@ -236,7 +237,7 @@ local function methods_line(env, name)
     local which = objects.kind(names.value(env, name)) or name
     if not objects.is(which) then return nil end
     local list = {}
-    for method in pairs(objects.methods(which)) do list[#list + 1] = objects.title(which, method) end
+    for method in iterate(objects.methods(which)) do list[#list + 1] = objects.title(which, method) end
     table.sort(list)
     return ('%s is %s: %s'):format(name, name == which and 'a kind of object' or 'one of ' .. which,
         table.concat(list, ', '))

@@ -5,6 +5,8 @@
 -- tostring says.
 -- @internal wane.repl.show
 
+local iterate = require 'wane.iterate'
+
 local show = {}
 
 local DEEPEST, MOST = 4, 20 -- levels of tables that are opened; entries shown of each
@@ -27,7 +29,7 @@ end
 -- Lists the keys outside the list part: numbers by size, then texts, then all else.
 local function other_keys(t, n)
     local keys = {}
-    for k in next, t do
+    for k in iterate(t) do
         if not (type(k) == 'number' and k >= 1 and k <= n and k % 1 == 0) then keys[#keys + 1] = k end
     end
     local rank = { number = 1, string = 2 }

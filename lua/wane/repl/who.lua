@@ -7,6 +7,7 @@
 
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
+local iterate = require 'wane.iterate'
 local module = require 'wane.module'
 local names = require 'wane.repl.names'
 local program = require 'wane.program'
@@ -51,7 +52,7 @@ end
 local function of_optimizer(o)
     local size = 0
     for _, cells in ipairs(rawget(o, '_cells')) do
-        for _, cell in pairs(cells) do size = size + held(tensor.is(cell) and cell.id or cell) end
+        for _, cell in iterate(cells) do size = size + held(tensor.is(cell) and cell.id or cell) end
     end
     return { what = 'optimizer ' .. o._class.name:gsub('^optim%.', ''),
         shape = ('%d parameters'):format(#o._params), bytes = size, kind = 'optimizer' }

@@ -1,6 +1,7 @@
 --- Bar charts as SVG: bars in groups, and horizontal bars of parts.
 -- @internal wane.report.bars
 local canvas = require 'wane.report.canvas'
+local iterate = require 'wane.iterate'
 local palette = require 'wane.report.palette'
 local scale = require 'wane.report.scale'
 local svg = require 'wane.report.svg'
@@ -54,7 +55,7 @@ end
 -- Tells whether a series has an aim.
 local function has_aims(chart)
     for _, series in ipairs(chart.series) do
-        for _, aim in pairs(series.aims or {}) do
+        for _, aim in iterate(series.aims or {}) do
             if aim then return true end
         end
     end

@@ -5,6 +5,7 @@
 -- @module wane.report.line_plot
 local canvas = require 'wane.report.canvas'
 local errors = require 'wane.errors'
+local iterate = require 'wane.iterate'
 local palette = require 'wane.report.palette'
 local plot = require 'wane.report.plot'
 local scale = require 'wane.report.scale'
@@ -59,7 +60,7 @@ local function lines_of(what)
     end
     if #what > 0 or what.y ~= nil then return { series_of(nil, what, 'the list') } end
     local names, out = {}, {}
-    for name in pairs(what) do names[#names + 1] = name end
+    for name in iterate(what) do names[#names + 1] = name end
     table.sort(names, function(a, b) return tostring(a) < tostring(b) end)
     for k, name in ipairs(names) do
         out[k] = series_of(tostring(name), what[name], "'" .. tostring(name) .. "'")

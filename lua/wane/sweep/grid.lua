@@ -5,6 +5,7 @@
 -- given. A point is identified by its description, a table of plain values that survives being written and read.
 -- @internal wane.sweep.grid
 local errors = require 'wane.errors'
+local iterate = require 'wane.iterate'
 local json = require 'wane.report.json'
 local policy = require 'wane.policy'
 local utf8 = require 'wane.utf8'
@@ -102,7 +103,7 @@ local function axes_by_name(given)
             .. 'got %s', type(given) == 'table' and 'an empty table' or errors.describe(given))
     end
     local axes = { policy = deciding(given) }
-    for key, list in pairs(given) do
+    for key, list in iterate(given) do
         if type(key) ~= 'string' then
             raise(nil, 'value', 'wane.sweep: grid has an entry without a name (%s)', errors.describe(list))
         end
@@ -137,7 +138,7 @@ end
 -- Makes the point at the indices `at`, one an axis.
 local function new_point(axes, at, defaults)
     local point, words, group = { description = {}, p = {} }, {}, {}
-    for key, value in pairs(defaults or {}) do point.p[key] = value end
+    for key, value in iterate(defaults or {}) do point.p[key] = value end
     for i, axis in ipairs(axes) do
         local value = axis.values[at[i]]
         words[i] = ('%s=%s'):format(axis.key, type(value.text) == 'number' and json.number(value.text)

@@ -11,6 +11,7 @@
 -- @module wane.sweep
 local errors = require 'wane.errors'
 local grid = require 'wane.sweep.grid'
+local iterate = require 'wane.iterate'
 local json = require 'wane.report.json'
 local measure = require 'wane.plan.measure'
 local merge = require 'wane.sweep.merge'
@@ -364,7 +365,7 @@ function Sweep.number(row, name)
     if type(value) ~= 'number' then
         local names = {}
         for _, part in ipairs { row, row.point, row.kinds or {} } do
-            for key, v in pairs(part) do
+            for key, v in iterate(part) do
                 if type(v) == 'number' then names[#names + 1] = key end
             end
         end

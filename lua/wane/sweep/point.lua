@@ -7,6 +7,7 @@
 -- @internal wane.sweep.point
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local iterate = require 'wane.iterate'
 local measure = require 'wane.plan.measure'
 local memory = require 'wane.plan.memory'
 local step = require 'wane.plan.step'
@@ -25,7 +26,7 @@ end
 local function built(settings, q)
     binding.check(C.wn_seed(settings.seed))
     local p = {}
-    for key, value in pairs(q.p) do p[key] = value end
+    for key, value in iterate(q.p) do p[key] = value end
     local fn, _, optimizer = settings.build(p)
     if type(fn) ~= 'function' then
         raise(nil, 'value', 'wane.sweep: build must return a function that returns the loss (then the model, then an '
@@ -48,7 +49,7 @@ end
 -- Returns the kinds that have bytes.
 local function kept(kinds)
     local out = {}
-    for name, n in pairs(kinds) do
+    for name, n in iterate(kinds) do
         if n > 0 then out[name] = n end
     end
     return out
@@ -84,7 +85,7 @@ local MOST_LETTERS = 2 ^ 16 -- of a reason that a row keeps
 function point.failed(settings, q, code, text, extra)
     local row = { n = q.number, point = q.description, script = settings.script, status = 'failed', code = code,
         error = #text > MOST_LETTERS and text:sub(1, MOST_LETTERS) .. ' ...' or text }
-    for key, value in pairs(extra or {}) do row[key] = value end
+    for key, value in iterate(extra or {}) do row[key] = value end
     return row
 end
 

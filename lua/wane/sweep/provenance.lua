@@ -3,6 +3,7 @@
 --
 -- Rows may come from a file that somebody edited, so each field is looked at before it is used.
 -- @internal wane.sweep.provenance
+local iterate = require 'wane.iterate'
 local spread = require 'wane.report.spread'
 local system = require 'wane.system'
 
@@ -46,7 +47,7 @@ end
 function provenance.spread(row)
     if type(row.spread) == 'number' then return ('%.0f %%'):format(100 * row.spread) end
     local times = {}
-    for _, value in pairs(type(row.times) == 'table' and row.times or {}) do
+    for _, value in iterate(type(row.times) == 'table' and row.times or {}) do
         if type(value) == 'number' then times[#times + 1] = value end
     end
     if #times < 2 or not (type(row.seconds) == 'number' and row.seconds > 0) then return '' end

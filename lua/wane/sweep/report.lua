@@ -3,6 +3,7 @@
 -- All are made from the rows alone, so a sweep that was read from its file shows what the sweep that ran shows.
 -- @internal wane.sweep.report
 local bytes = require 'wane.report.bytes'
+local iterate = require 'wane.iterate'
 local json = require 'wane.report.json'
 local noise = require 'wane.sweep.noise'
 local page = require 'wane.sweep.page'
@@ -225,7 +226,7 @@ end
 local function kinds_of(rows)
     local seen, list = {}, {}
     for _, row in ipairs(rows) do
-        for kind in pairs(row.kinds) do
+        for kind in iterate(row.kinds) do
             if not seen[kind] then
                 seen[kind] = true
                 list[#list + 1] = kind

@@ -1,6 +1,7 @@
 --- The settings of a sweep: checks the table that wane.sweep is given.
 -- @internal wane.sweep.settings
 local errors = require 'wane.errors'
+local iterate = require 'wane.iterate'
 local json = require 'wane.report.json'
 local measure = require 'wane.plan.measure'
 local plan = require 'wane.plan'
@@ -73,7 +74,7 @@ end
 local function script_of(t, made, lines)
     local texts, defaults = {}, {}
     for i, source in ipairs(made.sources) do texts[i] = source.text end
-    for key, value in pairs(t.defaults or {}) do defaults[tostring(key)] = tostring(value) end
+    for key, value in iterate(t.defaults or {}) do defaults[tostring(key)] = tostring(value) end
     return measure.fingerprint { table.concat(texts, '\n'), json.encode { repeats = made.repeats,
         warmup = made.warmup, fused = not lines, seed = made.seed, defaults = defaults } }
 end

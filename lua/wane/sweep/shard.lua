@@ -4,6 +4,7 @@
 -- writers. A shard is { index = I, count = N }, 1 <= I <= N.
 -- @internal wane.sweep.shard
 local errors = require 'wane.errors'
+local iterate = require 'wane.iterate'
 local system = require 'wane.system'
 
 local raise = errors.raise
@@ -104,7 +105,7 @@ local OTHERS = { PBS_ARRAY_INDEX = '', PBS_ARRAYID = '', SGE_TASK_ID = 'undefine
 -- @raise 'value' for numbers that contradict each other, and for arrays of other schedulers
 function shard.auto(get)
     get = get or os.getenv
-    for name, none in pairs(OTHERS) do
+    for name, none in iterate(OTHERS) do
         local text = get(name)
         if text and text ~= '' and text ~= none then
             raise(nil, 'value', "wane.sweep: shard = 'auto' reads arrays of Slurm and ranks of MPI, and found %s=%s; "

@@ -7,6 +7,7 @@
 -- Rows are removed by replacing the file as a whole.
 -- @internal wane.sweep.store
 local errors = require 'wane.errors'
+local iterate = require 'wane.iterate'
 local json = require 'wane.report.json'
 local system = require 'wane.system'
 
@@ -24,7 +25,7 @@ local function is_boolean(x) return type(x) == 'boolean' end
 -- Tells whether every entry of a table passes a test.
 local function is_table_of(x, is_entry)
     if type(x) ~= 'table' then return false end
-    for _, entry in pairs(x) do
+    for _, entry in iterate(x) do
         if not is_entry(entry) then return false end
     end
     return true
@@ -32,7 +33,7 @@ end
 -- Tells whether x is a table of bytes by the name of a kind.
 local function is_kinds(x)
     if not is_table_of(x, is_bytes) then return false end
-    for name in pairs(x) do
+    for name in iterate(x) do
         if type(name) ~= 'string' then return false end
     end
     return true
@@ -55,15 +56,15 @@ local MAY = { state = BYTES, activations = BYTES, wall = NUMBER, loss = { is_any
 -- Returns what is wrong with a decoded row, or nil.
 local function fault_of(row)
     if type(row.point) ~= 'table' then return 'it tells no point' end
-    for key, value in pairs(row.point) do
+    for key, value in iterate(row.point) do
         if type(key) ~= 'string' or type(value) == 'table' then return 'its point is no table of plain values' end
     end
     local must = is_string(row.status) and MUST[row.status]
     if not must then return "its status is neither 'ok' nor 'failed'" end
-    for name, kind in pairs(must) do
+    for name, kind in iterate(must) do
         if not kind[1](row[name]) then return ("its '%s' is not %s"):format(name, kind[2]) end
     end
-    for name, kind in pairs(MAY) do
+    for name, kind in iterate(MAY) do
         if row[name] ~= nil and not kind[1](row[name]) then return ("its '%s' is not %s"):format(name, kind[2]) end
     end
 end

@@ -5,13 +5,14 @@
 
 local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
+local iterate = require 'wane.iterate'
 local op = require 'wane.tensor.op'
 local shape = require 'wane.tensor.shape'
 local tensor = require 'wane.tensor'
 
 local methods, typed, is_float = tensor.methods, tensor.typed, tensor.is_float
 local id, raise = op.id, errors.raise
-local pairs, type = pairs, type
+local type = type
 
 local kin = {}
 
@@ -23,7 +24,7 @@ local function like(t, what, o, opts, numbers)
         raise(nil, 'value', '%s: expected a tensor whose shape to take, got %s', what, errors.describe(t))
     end
     local own = { dtype = tensor.dtype_name[typed(t)._dtype], device = tensor.fields.device(t) }
-    for key, value in pairs(errors.check_options(opts, OPTIONS, what)) do own[key] = value end
+    for key, value in iterate(errors.check_options(opts, OPTIONS, what)) do own[key] = value end
     return create.make(what, o, t._dims, own, numbers)
 end
 

@@ -7,6 +7,7 @@
 local binding = require 'wane.ffi'
 local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
+local iterate = require 'wane.iterate'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
 local scoped = require 'wane.scoped'
@@ -209,7 +210,7 @@ function methods.to(t, where)
         local found = false
         for _, name in ipairs(known) do found = found or name == where end
         if not found then
-            for name in pairs(tensor.dtype_id) do known[#known + 1] = name end
+            for name in iterate(tensor.dtype_id) do known[#known + 1] = name end
             table.sort(known)
             raise(nil, 'value', "to: unknown dtype or device '%s'; %s", where, errors.near(where, known))
         end
