@@ -8,13 +8,12 @@
 local errors = require 'wane.errors'
 local module = require 'wane.module'
 local op = require 'wane.tensor.op'
-local activations = require 'wane.nn.activations'
-local Dropout = require 'wane.nn.dropout'
 local Linear = require 'wane.nn.linear'
+local stateless = require 'wane.nn.stateless'
 
 local ACTS = {
-    relu = activations.ReLU, gelu = activations.GELU, silu = activations.SiLU, tanh = activations.Tanh,
-    sigmoid = activations.Sigmoid, gelu_tanh = function() return activations.GELU { approximate = 'tanh' } end,
+    relu = stateless.ReLU, gelu = stateless.GELU, silu = stateless.SiLU, tanh = stateless.Tanh,
+    sigmoid = stateless.Sigmoid, gelu_tanh = function() return stateless.GELU { approximate = 'tanh' } end,
 }
 
 local MLP = module.new('MLP', function(self, d, hidden, opts)
@@ -30,7 +29,7 @@ local MLP = module.new('MLP', function(self, d, hidden, opts)
     self.up = Linear(d, hidden, rest)
     self.act = act()
     self.down = Linear(hidden, d, rest)
-    if opts.dropout and opts.dropout ~= 0 then self.dropout = Dropout(opts.dropout) end
+    if opts.dropout and opts.dropout ~= 0 then self.dropout = stateless.Dropout(opts.dropout) end
 end)
 
 function MLP:forward(x)

@@ -1,14 +1,15 @@
---- Activations as modules: one node each, no parameters.
+--- Layers without parameters: activations, and nn.Dropout, nn.Flatten and nn.Identity.
 --
--- Each takes x of any shape and returns a tensor of the same shape and dtype.
--- @module wane.nn.activations
+-- An activation is one node; it takes x of any shape and returns a tensor of the same shape and dtype.
+-- @module wane.nn.stateless
 
+local arith = require 'wane.tensor.arith'
 local checkpoint = require 'wane.program.checkpoint'
 local errors = require 'wane.errors'
 local module = require 'wane.module'
 local tensor = require 'wane.tensor'
 
-local activations = {}
+local stateless = {}
 
 -- Adds the class `name`, whose forward is the tensor's method `method`.
 local function activation(name, method)
@@ -19,7 +20,7 @@ local function activation(name, method)
     function class:forward(x) -- luacheck: no self
         return fn(x)
     end
-    activations[name] = class
+    stateless[name] = class
 end
 
 --- Makes a module that returns max(x, 0).
@@ -46,7 +47,7 @@ function GELU:forward(x)
     return (tensor.methods.gelu(x))
 end
 function GELU:extra() return self.approximate == 'tanh' and 'tanh' or '' end
-activations.GELU = GELU
+stateless.GELU = GELU
 
 --- Makes a module that returns x sigmoid(x).
 -- @function nn.SiLU
@@ -63,7 +64,7 @@ activation('Tanh', 'tanh')
 -- @usage print(nn.Sigmoid()(x).shape) --> (2, 8)
 activation('Sigmoid', 'sigmoid')
 
-local softmax = tensor.methods.softmax
+local dropout, softmax = arith.dropout, tensor.methods.softmax
 
 --- Makes a module that returns softmax(x) along a dim.
 -- @function nn.Softmax
@@ -72,6 +73,47 @@ local softmax = tensor.methods.softmax
 local Softmax = module.new('Softmax', function(self, dim) self.dim = dim or -1 end)
 function Softmax:forward(x) return softmax(x, self.dim) end
 function Softmax:extra() return tostring(self.dim) end
-activations.Softmax = Softmax
+stateless.Softmax = Softmax
 
-return activations
+--- nn.Dropout(p = 0.5): in training, zeroes each element with probability p and scales the others by 1 / (1 - p).
+--
+-- In evaluation, and for p = 0, it records nothing and returns its input. The mask is never stored: the backward draws
+-- the same numbers again.
+-- @function nn.Dropout
+-- @usage
+-- local dropout = nn.Dropout(0.1)
+-- print(dropout(x).shape) --> (2, 8)
+-- dropout:eval()
+-- print(dropout(x) == x) --> true
+local Dropout = module.new('Dropout', function(self, p)
+    if p == nil then p = 0.5 end
+    if type(p) ~= 'number' or not (p >= 0 and p < 1) then
+        errors.raise(nil, 'value', 'nn.Dropout: p must be a number from 0 to below 1, got %s', errors.describe(p))
+    end
+    self.p = p
+end)
+function Dropout:forward(x)
+    if not self.training or self.p == 0 then return x end
+    return dropout(x, self.p)
+end
+function Dropout:extra() return tostring(self.p) end
+stateless.Dropout = Dropout
+
+--- nn.Flatten(from = 2, to = -1): merges the dims from `from` to `to` into one; the first dim, the batch, stays.
+-- @function nn.Flatten
+-- @usage print(nn.Flatten()(wane.randn(2, 3, 4)).shape) --> (2, 12)
+local Flatten = module.new('Flatten', function(self, from, to) self.first, self.last = from or 2, to or -1 end)
+function Flatten:forward(x)
+    tensor.need_self(x, 'flatten')
+    if self.first == 2 and self.last == -1 and #tensor.typed(x)._dims == 1 then return x:unsqueeze(2) end
+    return x:flatten(self.first, self.last)
+end
+stateless.Flatten = Flatten
+
+--- nn.Identity(): returns its input; it stands in for a layer that is taken out.
+-- @function nn.Identity
+-- @usage print(nn.Identity()(x) == x) --> true
+stateless.Identity = module.new('Identity')
+function stateless.Identity:forward(x) return x end -- luacheck: no self
+
+return stateless
