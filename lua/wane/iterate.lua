@@ -8,7 +8,9 @@
 
 --- Returns what a `for` needs to walk a table in no order, metamethods left alone.
 -- @param t table
--- @usage for key, value in iterate { a = 1 } do print(key, value) end --> a 1
+-- @usage
+-- local iterate = require 'wane.iterate'
+-- for key, value in iterate { a = 1 } do print(key, value) end --> a	1
 return function(t)
     return next, t
 end
