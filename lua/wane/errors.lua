@@ -383,9 +383,6 @@ function errors.list(list, what, of, least, names)
     return n
 end
 
--- Compiled by LuaJIT 2.1.0-beta3 such a loop now and then counts an entry and passes over the rest of its body.
-for _, fn in ipairs { errors.list, errors.names } do jit.off(fn) end
-
 --- Returns the list that a call gave, as arguments or as one list, and the number of its entries. Of arguments an entry
 -- may be nil: the caller's check of each refuses it.
 -- @param what opens the message
