@@ -360,7 +360,8 @@ WN_API int32_t wn_mark(int32_t program, int32_t node, int32_t unit);
 WN_API int32_t wn_mark_parent(int32_t program, int32_t unit, int32_t parent);
 /* Offers a plan that a budget may pick, before wn_frontier. Arrays have n = wn_node_count entries. unit: region of
  * each node, from 1; 0: none, -1: none and kept. parent: the region that region i + 1 is in; 0: none. decision: of
- * each node; 0: none. parent and decision may be NULL. */
+ * each node; 0: none. parent and decision may be NULL. unit too: the plan is one of decisions alone, which the planner
+ * does not edit. */
 WN_API int32_t wn_candidate(int32_t program, const char *name, int32_t n, const int32_t *unit, const int32_t *parent,
                             const int32_t *decision);
 /* Returns how many candidates were offered, or -(status). */

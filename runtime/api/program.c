@@ -212,7 +212,8 @@ static int32_t check_candidate(const struct wn__ir *ir, const int32_t *unit, con
                                const int32_t *decision)
 {
     for (int32_t i = 0; i < ir->n; i++) {
-        if (unit[i] < -1 || unit[i] > ir->n) return wn__fail(WN_VALUE, "candidate: node %d in unit %d", i, unit[i]);
+        if (unit != NULL && (unit[i] < -1 || unit[i] > ir->n))
+            return wn__fail(WN_VALUE, "candidate: node %d in unit %d", i, unit[i]);
         if (parent != NULL && (parent[i] < 0 || parent[i] > i))
             return wn__fail(WN_VALUE, "candidate: unit %d cannot lie in unit %d", i + 1, parent[i]);
         if (decision != NULL && (decision[i] < WN_DECISION_NONE || decision[i] > WN_DECISION_RECOMPUTE))
@@ -227,7 +228,7 @@ int32_t wn_candidate(int32_t program, const char *name, int32_t n, const int32_t
     struct wn_program *p = get_program(program);
     if (p == NULL) return WN_VALUE;
     const struct wn__ir *ir = p->ir;
-    if (name == NULL || unit == NULL || n != ir->n)
+    if (name == NULL || n != ir->n)
         return wn__fail(WN_VALUE, "candidate: expected a name and numbers for %d nodes, got %d", ir->n, n);
     if (p->frontier != NULL) return wn__fail(WN_VALUE, "candidate: the list of plans was made already");
     WN_TRY(check_candidate(ir, unit, parent, decision));

@@ -99,4 +99,11 @@ return {
         new = 'local LENGTH = 2000',
         spec = 'spec/optimum_spec.lua',
     },
+    {
+        name = 'no sets of residuals are proposed to a budget',
+        file = 'lua/wane/policy/candidates.lua',
+        old = 'local FEW, EVERY, RANDOM = 100, 6, 24',
+        new = 'local FEW, EVERY, RANDOM = 1, 6, 24',
+        spec = 'spec/least_spec.lua',
+    },
 }

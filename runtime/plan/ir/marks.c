@@ -47,10 +47,11 @@ int32_t wn__marks_propose(struct wn__marks *m, const char *name, int32_t n, cons
         return WN_OOM;
     }
     for (int32_t i = 0; i < n; i++) {
-        c->unit[i] = unit[i];
+        c->unit[i] = unit != NULL ? unit[i] : 0;
         c->unit_parent[i] = parent != NULL ? parent[i] : 0;
         c->decision[i] = (int8_t)(decision != NULL ? decision[i] : WN_DECISION_NONE);
     }
+    c->is_late = unit == NULL;
     snprintf(c->name, sizeof c->name, "%s", name);
     while (*end != NULL) end = &(*end)->next;
     *end = c;

@@ -20,8 +20,8 @@ struct wn__marks *wn__marks_new(int32_t n);
 void wn__marks_unref(struct wn__marks *m);
 /* Makes decisions, units and allowed actions those of `from`, of an IR of n nodes too. Proposals stay. */
 void wn__marks_set(struct wn__marks *to, const struct wn__marks *from, int32_t n);
-/* Adds a copy of a proposal. unit: (n) of the nodes; parent: (n) by unit, or NULL; decision: (n), or NULL. WN_OOM
- * forgets every proposal, as plans may not depend on which one failed. */
+/* Adds a copy of a proposal. unit: (n) of the nodes, or NULL: none, and the proposal is late; parent: (n) by unit, or
+ * NULL; decision: (n), or NULL. WN_OOM forgets every proposal, as plans may not depend on which one failed. */
 int32_t wn__marks_propose(struct wn__marks *m, const char *name, int32_t n, const int32_t *unit, const int32_t *parent,
                           const int32_t *decision);
 

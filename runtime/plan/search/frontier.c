@@ -276,6 +276,7 @@ static int32_t propose(struct wn__building *b)
     if (code == WN_OK) code = wn__frontier_toggle(b, ns);
     if (code == WN_OK) code = wn__frontier_search(b, ns);
     if (code == WN_OK) code = wn__frontier_actions(b);
+    if (code == WN_OK) code = wn__frontier_late(b);
     return code;
 }
 

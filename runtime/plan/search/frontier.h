@@ -63,6 +63,8 @@ int32_t wn__frontier_copy(const struct wn__building *b, const struct wn__recipe 
 /* Offers what people write by hand, and the proposals of the script (portfolio.c). ns: (ir->n) nanoseconds of a node.
  */
 int32_t wn__frontier_portfolio(struct wn__building *b, const int64_t *ns);
+/* Offers the proposals of the script that are late: no move edits them (portfolio.c). */
+int32_t wn__frontier_late(struct wn__building *b);
 /* Evicts values one by one over the whole graph, and offers some of the sets that remain (evict.c). ns as above. */
 int32_t wn__frontier_evict(struct wn__building *b, const int64_t *ns);
 /* Solves the chain of each root's blocks, of one of the partitions, and offers up to about `most` points of the
@@ -95,6 +97,8 @@ void wn__forecast_release(struct wn__forecast *c);
 double wn__frontier_gain(const struct wn__building *b, int64_t reserved, double seconds);
 /* Offers the flat recipes of a graph with few residuals, all whose bounds beat the list (subsets.c). */
 int32_t wn__frontier_subsets(struct wn__building *b);
+/* Returns whether a value may be kept or not: it has bytes of its own, no decision, and no rule keeps it (toggle.c). */
+int32_t wn__frontier_may_change(const struct wn__building *b, int32_t v);
 /* Offers edits of flat recipes, as many as the size of the graph allows (toggle.c). ns: (ir->n) nanoseconds of a
  * node. */
 int32_t wn__frontier_toggle(struct wn__building *b, const int64_t *ns);

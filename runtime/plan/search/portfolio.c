@@ -6,7 +6,7 @@
  *   segments(n)      n segments of equal length, the last one kept
  *   keep_last(n)     regions of one block, the last n blocks kept
  *   cheap(c)         residuals that cost less than c nanoseconds a KiB recomputed, the others kept
- *   proposals of the script (wn__marks_propose), under their own names
+ *   proposals of the script (wn__marks_propose), under their own names; the late ones when the search is over
  *
  * Each is compiled as every policy is, so a budget that picks among these and the solver's plans is never worse than
  * they are. Decisions and results of the script stay as they are. */
@@ -27,9 +27,10 @@ static void start_over(const struct portfolio *p)
     memset(p->marks->unit_parent, 0, (size_t)p->b->ir->n * sizeof *p->marks->unit_parent);
 }
 
-/* Takes every node out of all regions. */
+/* Starts over, and takes every node out of all regions. */
 static void open_all(const struct portfolio *p)
 {
+    start_over(p);
     for (int32_t i = 0; i < p->b->ir->n; i++) p->marks->unit[i] = -1;
 }
 
@@ -68,7 +69,6 @@ static int32_t offer_regions(const struct portfolio *p, int32_t segments, int32_
 static int32_t offer_kept(const struct portfolio *p)
 {
     WN_TRY(offer(p, p->b->marks, "as marked"));
-    start_over(p);
     open_all(p);
     return offer(p, p->marks, "save_all");
 }
@@ -78,7 +78,6 @@ static int32_t offer_packed(const struct portfolio *p, int32_t action)
 {
     char name[32];
     int32_t n = 0;
-    start_over(p);
     open_all(p);
     for (int32_t i = 0; i < p->b->ir->n; i++) {
         if (!wn__action_may_choose(p->b->ir, p->b->marks, i, action)) continue;
@@ -98,7 +97,6 @@ static int32_t is_open(const struct portfolio *p, int32_t i)
 /* Proposes to recompute the residuals that cost less than `ns_a_kib` nanoseconds a KiB. */
 static int32_t offer_cheap(const struct portfolio *p, const int64_t *ns, int64_t ns_a_kib, const char *name)
 {
-    start_over(p);
     open_all(p);
     for (int32_t i = 0; i < p->b->ir->n; i++)
         if (is_open(p, i) && ns[i] * 1024 < ns_a_kib * p->b->ir->node[i].bytes)
@@ -106,10 +104,12 @@ static int32_t offer_cheap(const struct portfolio *p, const int64_t *ns, int64_t
     return offer(p, p->marks, name);
 }
 
-/* Proposes those of the script: with their units and decisions, the plans are those of the same policies. */
-static int32_t offer_proposals(const struct portfolio *p)
+/* Proposes those of the script that are late, or the others: with their units and decisions, the plans are those of
+ * the same policies. */
+static int32_t offer_proposals(const struct portfolio *p, int32_t is_late)
 {
     for (const struct wn__marks *c = p->b->marks->proposal; c != NULL; c = c->next) {
+        if (c->is_late != is_late) continue;
         wn__marks_set(p->marks, c, p->b->ir->n);
         for (int32_t i = 0; i < p->b->ir->n; i++)
             if (!is_open(p, i)) p->marks->decision[i] = p->b->marks->decision[i];
@@ -124,7 +124,7 @@ int32_t wn__frontier_portfolio(struct wn__building *b, const int64_t *ns)
     char name[32];
     int32_t code = p.marks == NULL ? WN_OOM : WN_OK, blocks = b->base.n_blocks;
     if (code == WN_OK) code = offer_kept(&p);
-    if (code == WN_OK) code = offer_proposals(&p);
+    if (code == WN_OK) code = offer_proposals(&p, 0);
     for (int32_t a = WN_DECISION_RECOMPUTE + 1; a < WN_DECISION_COUNT && code == WN_OK; a++)
         if (wn__action_name(a) != NULL) code = offer_packed(&p, a);
     for (int32_t k = 1; k <= blocks && code == WN_OK; k += k < 4 ? 1 : k / 2) {
@@ -143,6 +143,16 @@ int32_t wn__frontier_portfolio(struct wn__building *b, const int64_t *ns)
         snprintf(name, sizeof name, "cheap(%d)", (int)cost);
         code = offer_cheap(&p, ns, cost, name);
     }
+    wn__marks_unref(p.marks);
+    return code;
+}
+
+int32_t wn__frontier_late(struct wn__building *b)
+{
+    struct portfolio p = {.b = b, .marks = wn__marks_new(b->ir->n)};
+    b->is_by_hand = 1;
+    b->n_met = 0; /* a plan that an edit found may wait now to be placed fully */
+    int32_t code = p.marks == NULL ? WN_OOM : offer_proposals(&p, 1);
     wn__marks_unref(p.marks);
     return code;
 }

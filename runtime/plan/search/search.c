@@ -32,14 +32,6 @@ struct search {
     int32_t code; /* WN_OK, or the first failure */
 };
 
-/* Returns whether a value may be kept or not: a residual without a decision that no rule always keeps. */
-static int32_t may_go(const struct wn__building *b, int32_t i)
-{
-    const struct wn__ir_node *q = &b->ir->node[i];
-    return q->is_residual && !q->is_reissued && q->bytes > 0 && b->marks->decision[i] == WN_DECISION_NONE &&
-           !wn__recipe_always_keeps(b->ir, b->marks, i);
-}
-
 /* Returns the action that a step keeps a value with, 0: as it is; or GONE. */
 static int32_t kept_as(const struct wn__recipe *r, const struct wn__recipe_step *s, int32_t node)
 {
@@ -79,7 +71,8 @@ static void find_edits(struct search *s, const struct wn__recipe *r)
         const struct wn__recipe_step *t = &r->step[i];
         if (t->kind != WN_RECIPE_FE) continue;
         for (int32_t v = r->first[t->block]; v < r->limit[t->block] && s->code == WN_OK; v++) {
-            if (r->block_of[v] != t->block || !may_go(s->b, v) || r->last[v] >= r->limit[t->block]) continue;
+            if (r->block_of[v] != t->block || r->last[v] >= r->limit[t->block]) continue;
+            if (!ir->node[v].is_residual || !wn__frontier_may_change(s->b, v)) continue;
             if (ir->node[v].bytes < span / PART) continue;
             find_edits_of(s, i, v, kept_as(r, t, v));
         }

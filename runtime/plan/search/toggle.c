@@ -82,8 +82,7 @@ static int32_t is_new(struct toggling *t, const int8_t *kept, uint64_t salt)
 
 /* ---- the edits of one plan ------------------------------------------------------------------------------------- */
 
-/* Returns whether a value may be kept or not: it has bytes of its own, no decision, and no rule always keeps it. */
-static int32_t may_change(const struct wn__building *b, int32_t v)
+int32_t wn__frontier_may_change(const struct wn__building *b, int32_t v)
 {
     const struct wn__ir_node *p = &b->ir->node[v];
     return wn__ir_node_is_forward(p) && !wn__ir_is_alias(b->ir, v) && !p->is_reissued && p->bytes > 0 &&
@@ -106,7 +105,7 @@ static void find_toggles(struct toggling *t)
     t->n_drop = t->n_add = 0;
     wn__flat_again(ir, t->kept, t->use, t->stack);
     for (int32_t v = 0; v < ir->n; v++) {
-        if (!may_change(t->b, v)) continue;
+        if (!wn__frontier_may_change(t->b, v)) continue;
         double bytes = (double)ir->node[v].bytes, ns = (double)t->ns[v] + 1;
         if (t->kept[v] == WN__GONE && t->use[v] == WN__RECOMPUTED) put_toggle(t->add, &t->n_add, v, ns / bytes);
         if (t->kept[v] != WN__GONE && (ir->node[v].is_residual || t->use[v] == WN__READ_FOR_IT))
