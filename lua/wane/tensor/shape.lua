@@ -314,7 +314,7 @@ function methods.split(t, sizes, dim)
         return methods.chunk(t, math.max(1, math.ceil(size / op.size(sizes, 'split: size', 1))), dim)
     end
     local pieces, at = {}, 1
-    for k = 1, errors.list(sizes, 'split', 'sizes, or one size,', 1) do
+    for k = 1, errors.list(sizes, 'split', 'sizes (or one size)', 1) do
         local length = sizes[k]
         pieces[k] = methods.narrow(t, dim, at, length)
         at = at + length
