@@ -12,7 +12,7 @@ local debug, error, getmetatable, ipairs, math, rawget, select, setmetatable, st
 local iterate = require 'wane.iterate'
 local shown = require('wane.utf8').shown
 
-local errors = {}
+local errors = { iterate = iterate } -- for files that raise: most that walk tables do
 
 local here = debug.getinfo(1, 'S').source:match('^(.*[/\\])') or '@'
 

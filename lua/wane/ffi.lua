@@ -10,7 +10,6 @@
 
 local ffi = require 'ffi'
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 
 local band, bor, lshift, rshift = bit.band, bit.bor, bit.lshift, bit.rshift
 
@@ -179,7 +178,7 @@ local element = {
     bf16 = 'uint16_t[?]', f16 = 'uint16_t[?]',
 }
 local array = {}
-for name, text in iterate(element) do array[name] = ffi.typeof(text) end
+for name, text in errors.iterate(element) do array[name] = ffi.typeof(text) end
 
 local MOST_BYTES = 2 ^ 31 -- LuaJIT makes no array of this many bytes
 

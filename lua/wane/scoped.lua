@@ -13,7 +13,6 @@
 
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 
 local C = binding.C
 local ipairs, next, table, xpcall = ipairs, next, table, xpcall
@@ -152,7 +151,7 @@ local function settle(co)
         end
     end
     local back = {}
-    for owner in iterate(parked) do
+    for owner in errors.iterate(parked) do
         if status(owner) == 'dead' then parked[owner] = nil
         elseif owner ~= co and holds(owner, co) then back[#back + 1] = owner end
     end

@@ -129,8 +129,8 @@ static int32_t run_inits(struct first *x, struct wn_node *const *root, const int
 {
     struct wn_program *p;
     WN_TRY(plan_inits(root, n, &p));
-    int32_t is_there = WN_ARRAY(&p->pool, p->taken_results, p->ir->n_results) &&
-                       WN_ARRAY(&p->pool, p->taken_kind, p->ir->n_results);
+    int32_t is_there =
+        WN_ARRAY(&p->pool, p->taken_results, p->ir->n_results) && WN_ARRAY(&p->pool, p->taken_kind, p->ir->n_results);
     for (int32_t i = 0; is_there && i < n; i++) {
         int32_t result = p->ir->node[p->ir->root_node[i]].result;
         if (result >= 0) p->taken_kind[result] = kind_of(x, number[i]);

@@ -4,17 +4,8 @@
 -- are read through a small block into values that the ledger counts; no file is in memory twice.
 -- @module wane.data
 
-local errors = require 'wane.errors'
+local lazy = require 'wane.lazy'
 
-local PLACES = { idx = 'idx', npy = 'npy', tokens = 'tokens', batches = 'batches' }
+local PLACES = { idx = { 'idx' }, npy = { 'npy' }, tokens = { 'tokens' }, batches = { 'batches' } }
 
-return setmetatable({}, {
-    __index = function(t, name)
-        if not PLACES[name] then
-            errors.raise(nil, 'value', "wane.data has no '%s'; %s", tostring(name), errors.near(name, PLACES))
-        end
-        local value = require('wane.data.' .. PLACES[name])
-        rawset(t, name, value)
-        return value
-    end,
-})
+return lazy('wane.data', PLACES, {})

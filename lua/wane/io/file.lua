@@ -48,8 +48,9 @@ function file.read(path, what, fn)
     return scoped.always(function() close(f) end, fn, f)
 end
 
---- Raises 'io' for what is read in a file. fmt and the values after it: what is wrong.
+--- Raises 'io' for what is read in a file.
 -- @param f the file, or a table with its path
+-- @param fmt what is wrong, with the values after it
 function file.fail(f, fmt, ...)
     raise(nil, 'io', "reading '%s': %s", f.path, fmt:format(...))
 end

@@ -6,9 +6,8 @@
 -- @internal wane.io.names
 
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 
-local raise = errors.raise
+local iterate, raise = errors.iterate, errors.raise
 
 local names = {}
 

@@ -8,7 +8,6 @@
 local errors = require 'wane.errors'
 local file = require 'wane.io.file'
 local header = require 'wane.io.header'
-local iterate = require 'wane.iterate'
 local json = require 'wane.report.json'
 local system = require 'wane.system'
 
@@ -77,7 +76,7 @@ local function read_index(path, what)
         fail(f, 'it has no weight_map, which says in which file each tensor is')
     end
     local names, seen = {}, {}
-    for name, shard in iterate(map) do
+    for name, shard in errors.iterate(map) do
         if type(name) ~= 'string' or type(shard) ~= 'string' or shard == '' or shard == '..' or shard:find '[/%z]' then
             fail(f, "weight_map: '%s' is in %s; a file in the folder of the index expected",
                 tostring(name):sub(1, 80), errors.describe(shard):sub(1, 80))
@@ -91,7 +90,7 @@ end
 
 -- Raises 'io' unless every tensor of the index is in its file, and no tensor is in two.
 local function check_map(s, map, head_of)
-    for name, shard in iterate(map) do
+    for name, shard in errors.iterate(map) do
         if not head_of[shard]:find(name) then
             fail(s, "weight_map: '%s' is not in '%s'", name:sub(1, 200), head_of[shard].file.path)
         end

@@ -7,14 +7,13 @@
 local binding = require 'wane.ffi'
 local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 local op = require 'wane.tensor.op'
 local read = require 'wane.tensor.read'
 local tensor = require 'wane.tensor'
 local scoped = require 'wane.scoped'
 
 local C = binding.C
-local raise = errors.raise
+local iterate, raise = errors.iterate, errors.raise
 local kinds = require('wane.module.walk').kinds
 local ipairs, rawset, tostring, type = ipairs, rawset, tostring, type
 

@@ -4,7 +4,6 @@
 -- @internal wane.module.state_match
 
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 
 local state_match = {}
 
@@ -45,7 +44,7 @@ local function others_of(ask)
     local is_wanted, names, list = {}, ask.unexpected, {}
     if not names then
         names = {}
-        for name in iterate(ask.given) do names[#names + 1] = name end
+        for name in errors.iterate(ask.given) do names[#names + 1] = name end
     end
     for _, item in ipairs(ask.wanted) do is_wanted[item.name] = true end
     for _, name in ipairs(names) do

@@ -3,10 +3,9 @@
 -- @internal wane.module.walk
 
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 local tensor = require 'wane.tensor'
 
-local raise = errors.raise
+local iterate, raise = errors.iterate, errors.raise
 local getmetatable, ipairs, rawget, tostring, type = getmetatable, ipairs, rawget, tostring, type
 
 local walk = {}

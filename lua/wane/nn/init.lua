@@ -3,12 +3,9 @@
 -- Files are loaded when one of their names is first asked for. An unknown name raises with near names.
 -- @module wane.nn
 
-local errors = require 'wane.errors'
+local lazy = require 'wane.lazy'
 local module = require 'wane.module'
 
-local rawset, require, setmetatable = rawset, require, setmetatable
-
--- name -> { file, field of that file; nil: the file is the class itself }
 local PLACES = {
     Linear = { 'linear' }, Embedding = { 'embedding' }, LayerNorm = { 'norms', 'LayerNorm' },
     RMSNorm = { 'norms', 'RMSNorm' }, GroupNorm = { 'norms', 'GroupNorm' }, BatchNorm2d = { 'norms', 'BatchNorm2d' },
@@ -27,27 +24,9 @@ local PLACES = {
     bce_with_logits = { 'distances', 'bce_with_logits' }, kl_div = { 'distances', 'kl_div' },
 }
 
-local nn = {
+return lazy('wane.nn', PLACES, {
     module = module.new,
     Parameter = module.parameter,
     Buffer = module.buffer,
     is_module = module.is,
-}
-
-return setmetatable(nn, {
-    __index = function(t, name)
-        local place = PLACES[name]
-        if place then
-            local value = require('wane.nn.' .. place[1])
-            if place[2] then value = value[place[2]] end
-            rawset(t, name, value)
-            return value
-        end
-        local known = errors.names(PLACES, { module = 1, Parameter = 1, Buffer = 1 })
-        errors.raise(nil, 'value', "wane.nn has no '%s'; %s", tostring(name), errors.near(name, known))
-    end,
-    __newindex = function(_, name)
-        errors.raise(nil, 'value', "wane.nn.%s = ...: the table is closed; keep your own layers in locals",
-            tostring(name))
-    end,
 })

@@ -76,8 +76,7 @@ end
 --- Returns t in the dtype that losses of several ops are computed in: f32 for bf16 and inside wane.autocast.
 -- @param t float tensor
 function reduction.wide(t)
-    t = op.wide(t)
-    return t.dtype == 'bf16' and t:to 'f32' or t
+    return tensor.widened(op.wide(t))
 end
 
 --- Returns the loss y, computed with `wide`, in the dtype that the op of x alone would give it.

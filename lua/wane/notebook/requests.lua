@@ -9,7 +9,6 @@ local cell = require 'wane.repl.cell'
 local complete = require 'wane.repl.complete'
 local display = require 'wane.notebook.display'
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 local json = require 'wane.report.json'
 local messages = require 'wane.notebook.messages'
 local session = require 'wane.repl.session'
@@ -130,7 +129,7 @@ end
 -- Returns the values of the expressions that a front end wants with the reply.
 local function expressions(kernel, wanted)
     local out = {}
-    for name, code in iterate(type(wanted) == 'table' and wanted or {}) do
+    for name, code in errors.iterate(type(wanted) == 'table' and wanted or {}) do
         local chunk, why = cell.compile(kernel.session, tostring(code), 'expression')
         local n, results = 0, { false, why }
         if chunk then n, results = kernel.session:run(chunk) end

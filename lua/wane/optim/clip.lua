@@ -34,10 +34,6 @@ local function check_limit(c, what)
     end
 end
 
-local function wide(g)
-    return g.dtype == 'bf16' and g:to 'f32' or g
-end
-
 --- Scales all gradients so that their joint 2-norm is at most c. A run point.
 -- It computes the norm and multiplies every gradient by min(1, c / (norm + 1e-6)). This is PyTorch's rule: within the
 -- limit gradients are multiplied by exactly 1, and a norm that is NaN makes all of them NaN. bf16 gradients are squared
@@ -57,13 +53,13 @@ function clip.norm(params, c)
     local grads = gradients(params, what)
     local total
     for _, g in ipairs(grads) do
-        local x = wide(g)
+        local x = tensor.widened(g)
         local square = (x * x):sum()
         total = total and total + square or square
     end
     local norm, roots = total:sqrt():retain(), {}
     local factor = (c / (norm + 1e-6)):clamp(0, 1)
-    for k, g in ipairs(grads) do roots[k] = (wide(g) * factor):to(g.dtype) end
+    for k, g in ipairs(grads) do roots[k] = (tensor.widened(g) * factor):to(g.dtype) end
     require('wane.program').run { mode = 'assign', roots = roots, cells = grads }
     return norm
 end

@@ -59,15 +59,11 @@ local function named(params)
     return list, names
 end
 
-local function wide(p)
-    return p.dtype == 'bf16' and p:to 'f32' or p
-end
-
 -- Raises where a parameter is no more what it was: the model was moved, or cast.
 local function check_same(e)
     for k, p in ipairs(e._params) do
         local average = e._averages[k]
-        if tensor.typed(p)._device ~= average._device or wide(p).dtype ~= average.dtype then
+        if tensor.typed(p)._device ~= average._device or tensor.widened(p).dtype ~= average.dtype then
             raise(nil, 'value', '%s: the parameter %s is %s on %s now, its average %s on %s; make the EMA after '
                 .. 'model:to', what, e._names[k], tensor.describe(p), p.device, tensor.describe(average),
                 average.device)
@@ -89,7 +85,7 @@ function EMA:update()
     local roots, share = {}, 1 - check_decay(self.decay)
     for k, p in ipairs(self._params) do
         local average = self._averages[k]
-        roots[k] = (average + (wide(p) - average) * share):detach()
+        roots[k] = (average + (tensor.widened(p) - average) * share):detach()
     end
     op.run { mode = 'assign', roots = roots, cells = self._averages }
 end
@@ -200,7 +196,7 @@ return function(params, opts)
     local e = setmetatable({ decay = check_decay(opts.decay == nil and 0.999 or opts.decay), _averages = {} }, EMA)
     e._params, e._names = named(params)
     local roots = {}
-    for k, p in ipairs(e._params) do roots[k] = (wide(p) * 1):detach() end
+    for k, p in ipairs(e._params) do roots[k] = (tensor.widened(p) * 1):detach() end
     op.run { mode = 'eval', roots = roots }
     for k, value in ipairs(roots) do
         e._averages[k] = create.cell(create.KIND_OPTIMIZER, value, 'ema.' .. e._names[k])

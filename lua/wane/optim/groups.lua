@@ -10,10 +10,9 @@
 -- @internal wane.optim.groups
 
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 local tensor = require 'wane.tensor'
 
-local raise = errors.raise
+local iterate, raise = errors.iterate, errors.raise
 local getmetatable, ipairs, rawget, rawset, setmetatable, tostring, type =
     getmetatable, ipairs, rawget, rawset, setmetatable, tostring, type
 

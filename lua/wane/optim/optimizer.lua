@@ -12,14 +12,13 @@ local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local grad = require 'wane.program.grad'
 local groups = require 'wane.optim.groups'
-local iterate = require 'wane.iterate'
 local misspelt = require 'wane.module.misspelt'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
 local scoped = require 'wane.scoped'
 
 local C = binding.C
-local raise = errors.raise
+local iterate, raise = errors.iterate, errors.raise
 local ipairs, rawget, rawset, setmetatable, tostring, type = ipairs, rawget, rawset, setmetatable, tostring, type
 
 local Optimizer = {}

@@ -8,7 +8,6 @@
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local costs_file = require 'wane.plan.costs_file'
-local iterate = require 'wane.iterate'
 local op = require 'wane.tensor.op'
 local program = require 'wane.program'
 local progress = require 'wane.report.progress'
@@ -20,7 +19,7 @@ local target = require 'wane.plan.target'
 local tuning = require 'wane.plan.tuning'
 local utf8 = require 'wane.utf8'
 
-local C, check, raise = binding.C, binding.check, errors.raise
+local C, check, iterate, raise = binding.C, binding.check, errors.iterate, errors.raise
 local DEVICES, word, links, read = costs_file.DEVICES, costs_file.word, costs_file.links, costs_file.read
 
 local costs = { file = costs_file.name }

@@ -13,11 +13,10 @@
 -- @internal wane.plan.costs_file
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 local system = require 'wane.system'
 local target = require 'wane.plan.target'
 
-local C, raise = binding.C, errors.raise
+local C, iterate, raise = binding.C, errors.iterate, errors.raise
 local variable = os.getenv
 
 local costs_file = {}

@@ -17,7 +17,6 @@ local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
 local choose = require 'wane.plan.choose'
-local iterate = require 'wane.iterate'
 local parts = require 'wane.plan.parts'
 local plan = require 'wane.plan'
 local plot = require 'wane.report.plot'
@@ -86,7 +85,7 @@ end
 -- lists: [number of a part that chooses] = its points, fastest first; plans: numbers of the others.
 local function points_of_step(list, lists, plans, chosen)
     local out, at = {}, {}
-    for k, points in iterate(lists) do at[k], plans[k] = 1, points[1] end
+    for k, points in errors.iterate(lists) do at[k], plans[k] = 1, points[1] end
     while true do
         local point, largest = point_of(list, plans, chosen), nil
         if #out == 0 or point.reserved < out[#out].reserved then out[#out + 1] = point end

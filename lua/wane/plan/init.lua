@@ -22,7 +22,6 @@
 -- * `first`: { cells = states that the first step makes, peak =, reserved = (of the whole first step), beside = of the
 -- data that they begin as }.
 -- @module wane.plan
-local iterate = require 'wane.iterate'
 local moves = require 'wane.plan.moves'
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
@@ -38,7 +37,7 @@ local tensor = require 'wane.tensor'
 local torch_graph = require 'wane.plan.torch_graph'
 local scoped = require 'wane.scoped'
 
-local C, check, raise = binding.C, binding.check, errors.raise
+local C, check, iterate, raise = binding.C, binding.check, errors.iterate, errors.raise
 
 local plan = {}
 

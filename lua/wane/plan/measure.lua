@@ -26,7 +26,6 @@ local applications = require 'wane.plan.applications'
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 local parts = require 'wane.plan.parts'
 local plan = require 'wane.plan'
 local policies = require 'wane.policy'
@@ -39,7 +38,7 @@ local table_ = require 'wane.report.table'
 local tensor = require 'wane.tensor'
 local scoped = require 'wane.scoped'
 
-local C, check, raise = binding.C, binding.check, errors.raise
+local C, check, iterate, raise = binding.C, binding.check, errors.iterate, errors.raise
 
 local measure = {}
 

@@ -7,7 +7,6 @@ local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
 local explain = require 'wane.plan.explain'
-local iterate = require 'wane.iterate'
 local json = require 'wane.report.json'
 local plot = require 'wane.report.plot'
 local program = require 'wane.program'
@@ -124,7 +123,7 @@ local function name_tracks(events, timed, steps)
     local used = {}
     for _, step in ipairs(steps) do used[step.phase], used[step.link or ''] = true, true end
     for _, list in ipairs { tracks, links } do
-        for name, track in iterate(list) do
+        for name, track in errors.iterate(list) do
             if used[name] then name_track(name, track) end
         end
     end

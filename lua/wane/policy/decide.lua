@@ -5,7 +5,6 @@
 -- of its units: those of a region get a mark, the others 'save'. A policy that answers is asked once for each residual.
 -- A node that no layer covers or answers stays as it was marked. This file never plans or runs.
 -- @internal wane.policy.decide
-local iterate = require 'wane.iterate'
 local policy_query = require 'wane.policy.query'
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -14,7 +13,7 @@ local recipe = require 'wane.policy.recipe'
 local scoped = require 'wane.scoped'
 local silent = require 'wane.policy.silent'
 
-local C, check, raise = binding.C, binding.check, errors.raise
+local C, check, iterate, raise = binding.C, binding.check, errors.iterate, errors.raise
 
 -- ---- the forward, and the owners of values --------------------------------------------------------------------------
 -- Returns the chain of scopes from `scope` out: a list of { scope =, info = (module.of_scope) }, with the set is_in.

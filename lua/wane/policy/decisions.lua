@@ -2,9 +2,8 @@
 -- @internal wane.policy.decisions
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 
-local C, raise = binding.C, errors.raise
+local C, iterate, raise = binding.C, errors.iterate, errors.raise
 
 local decisions = {}
 

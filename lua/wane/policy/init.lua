@@ -17,11 +17,10 @@ local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local cuts = require 'wane.policy.cuts'
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 local recipe = require 'wane.policy.recipe'
 
 local C = binding.C
-local raise = errors.raise
+local iterate, raise = errors.iterate, errors.raise
 
 local policy = {}
 

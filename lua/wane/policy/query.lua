@@ -5,13 +5,12 @@
 -- @internal wane.policy.query
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 local op = require 'wane.tensor.op'
 local policy = require 'wane.policy'
 local tensor = require 'wane.tensor'
 local scoped = require 'wane.scoped'
 
-local C, check, raise = binding.C, binding.check, errors.raise
+local C, check, iterate, raise = binding.C, binding.check, errors.iterate, errors.raise
 
 local policy_query = {}
 

@@ -24,10 +24,9 @@
 local decisions = require 'wane.policy.decisions'
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 local utf8 = require 'wane.utf8'
 
-local C, check, raise = binding.C, binding.check, errors.raise
+local C, check, iterate, raise = binding.C, binding.check, errors.iterate, errors.raise
 
 local recipe = {}
 

@@ -8,7 +8,6 @@
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local gc = require 'wane.gc'
-local iterate = require 'wane.iterate'
 local module = require 'wane.module'
 local op = require 'wane.tensor.op'
 local planner = require 'wane.program.planner'
@@ -17,7 +16,7 @@ local tensor = require 'wane.tensor'
 local scoped = require 'wane.scoped'
 
 local C, check = binding.C, binding.check
-local raise = errors.raise
+local iterate, raise = errors.iterate, errors.raise
 
 local program = {}
 

@@ -9,7 +9,6 @@
 -- This file prepares the graph for pytorch/init.lua; it counts no bytes beyond those of each value.
 -- @internal wane.pytorch.graph
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 
 local torchgraph = {}
 
@@ -230,7 +229,7 @@ local function connect(order, kept)
             end
         end
     end
-    for node in iterate(kept) do
+    for node in errors.iterate(kept) do
         if node.stretch and node.stretch.region then node.stretch.outputs[node] = true end
     end
     for _, node in ipairs(order) do

@@ -19,7 +19,6 @@
 -- @module wane.pytorch
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 local torchgraph = require 'wane.pytorch.graph'
 local torchmachine = require 'wane.pytorch.machine'
 
@@ -298,7 +297,7 @@ end
 -- Executes the events of a script in order and returns the noted points.
 local function replay(script, graph, opts)
     local kept = {}
-    for _, node in iterate(graph.node_of) do kept[node] = true end
+    for _, node in errors.iterate(graph.node_of) do kept[node] = true end
     graph.since = -1 -- a value that no name holds is made where it is read
     local stretches = torchgraph.stretches(graph, torchgraph.prepare(graph), kept)
     local values = setmetatable({}, { __mode = 'k' })

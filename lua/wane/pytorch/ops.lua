@@ -25,7 +25,6 @@
 -- @internal wane.pytorch.ops
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 local layout = require 'wane.pytorch.layout'
 local products = require 'wane.pytorch.product'
 
@@ -148,7 +147,7 @@ end
 local function op(names, row)
     for name in names:gmatch('%S+') do
         local own = {}
-        for key, value in iterate(row) do own[key] = value end
+        for key, value in errors.iterate(row) do own[key] = value end
         own.saves, own.extra = read_saves(name, row.saves or column(name))
         rows[name] = own
     end

@@ -5,7 +5,6 @@
 -- @internal wane.repl.names
 
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 local module = require 'wane.module'
 local tensor = require 'wane.tensor'
 
@@ -17,7 +16,7 @@ end
 
 -- Adds the keys of a table that are names.
 local function add_keys(found, t)
-    for k in iterate(t) do
+    for k in errors.iterate(t) do
         if is_name(k) then found[k] = true end
     end
 end

@@ -6,7 +6,6 @@
 
 local comments = require 'wane.repl.comments'
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 
 local objects = {}
 
@@ -42,13 +41,13 @@ function objects.kind(value)
         local index = rawget(mt, '__index')
         local fn = index
         if type(index) == 'table' then
-            for _, entry in iterate(index) do
+            for _, entry in errors.iterate(index) do
                 if type(entry) == 'function' then fn = entry end
             end
         end
         if type(fn) == 'function' then
             local source = debug.getinfo(errors.inner(fn), 'S').source
-            for kind, place in iterate(KINDS) do
+            for kind, place in errors.iterate(KINDS) do
                 if source == '@' .. comments.folder .. place[1] .. '.lua' and not kind:find '%.' then return kind end
             end
         end

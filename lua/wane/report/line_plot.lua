@@ -5,14 +5,13 @@
 -- @module wane.report.line_plot
 local canvas = require 'wane.report.canvas'
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 local palette = require 'wane.report.palette'
 local plot = require 'wane.report.plot'
 local scale = require 'wane.report.scale'
 local svg = require 'wane.report.svg'
 local tensor = require 'wane.tensor'
 
-local raise = errors.raise
+local iterate, raise = errors.iterate, errors.raise
 local floor, huge, max, min = math.floor, math.huge, math.max, math.min
 
 local line_plot = {}

@@ -5,12 +5,11 @@
 -- given. A point is identified by its description, a table of plain values that survives being written and read.
 -- @internal wane.sweep.grid
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 local json = require 'wane.report.json'
 local policy = require 'wane.policy'
 local utf8 = require 'wane.utf8'
 
-local raise = errors.raise
+local iterate, raise = errors.iterate, errors.raise
 
 local grid = {}
 

@@ -11,7 +11,6 @@
 -- @module wane.sweep
 local errors = require 'wane.errors'
 local grid = require 'wane.sweep.grid'
-local iterate = require 'wane.iterate'
 local json = require 'wane.report.json'
 local measure = require 'wane.plan.measure'
 local merge = require 'wane.sweep.merge'
@@ -27,7 +26,7 @@ local store = require 'wane.sweep.store'
 local system = require 'wane.system'
 local utf8 = require 'wane.utf8'
 
-local raise = errors.raise
+local iterate, raise = errors.iterate, errors.raise
 
 local sweep = {}
 

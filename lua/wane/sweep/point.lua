@@ -7,12 +7,11 @@
 -- @internal wane.sweep.point
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 local measure = require 'wane.plan.measure'
 local memory = require 'wane.plan.memory'
 local step = require 'wane.plan.step'
 
-local C, raise = binding.C, errors.raise
+local C, iterate, raise = binding.C, errors.iterate, errors.raise
 
 local point = {}
 

@@ -1,13 +1,12 @@
 --- The settings of a sweep: checks the table that wane.sweep is given.
 -- @internal wane.sweep.settings
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 local json = require 'wane.report.json'
 local measure = require 'wane.plan.measure'
 local plan = require 'wane.plan'
 local system = require 'wane.system'
 
-local raise = errors.raise
+local iterate, raise = errors.iterate, errors.raise
 
 local settings = {}
 

@@ -4,10 +4,9 @@
 -- writers. A shard is { index = I, count = N }, 1 <= I <= N.
 -- @internal wane.sweep.shard
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 local system = require 'wane.system'
 
-local raise = errors.raise
+local iterate, raise = errors.iterate, errors.raise
 
 local shard = {}
 

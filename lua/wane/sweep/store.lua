@@ -7,11 +7,10 @@
 -- Rows are removed by replacing the file as a whole.
 -- @internal wane.sweep.store
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 local json = require 'wane.report.json'
 local system = require 'wane.system'
 
-local raise = errors.raise
+local iterate, raise = errors.iterate, errors.raise
 
 local store = {}
 

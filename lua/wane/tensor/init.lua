@@ -191,6 +191,12 @@ function tensor.describe(t)
 end
 Tensor.__describe = function(t) return 'a tensor ' .. tensor.describe(t) end
 
+--- Returns t in f32 where it is bf16, else as it is.
+-- @within Internal
+function tensor.widened(t)
+    return t.dtype == 'bf16' and t:to 'f32' or t
+end
+
 --- Returns the number of elements of a shape, given as a list of dims.
 -- @within Internal
 function tensor.count(dims)

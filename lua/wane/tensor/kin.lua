@@ -5,13 +5,12 @@
 
 local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 local op = require 'wane.tensor.op'
 local shape = require 'wane.tensor.shape'
 local tensor = require 'wane.tensor'
 
 local methods, typed, is_float = tensor.methods, tensor.typed, tensor.is_float
-local id, raise = op.id, errors.raise
+local id, iterate, raise = op.id, errors.iterate, errors.raise
 local type = type
 
 local kin = {}

@@ -7,13 +7,12 @@
 local binding = require 'wane.ffi'
 local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
-local iterate = require 'wane.iterate'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
 local scoped = require 'wane.scoped'
 
 local C = binding.C
-local methods, raise = tensor.methods, errors.raise
+local methods, iterate, raise = tensor.methods, errors.iterate, errors.raise
 local ipairs, tonumber, type = ipairs, tonumber, type
 
 local read = {}
