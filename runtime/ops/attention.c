@@ -72,7 +72,7 @@ static void cost_weights(const struct wn_desc *d, const struct wn_type *qkv, dou
 /* ---- attention ------------------------------------------------------------------------------------- */
 static int32_t shape_attention(struct wn_desc *d)
 {
-    int64_t size;
+    int64_t size = 0;
     WN_TRY(wn__need_float(d));
     WN_TRY(head_size(d, 0, &size));
     d->out = d->in[0];
@@ -96,7 +96,7 @@ const struct wn__rules wn__rules_attention = {shape_attention, cost_attention, g
 /* ---- attention_grad -------------------------------------------------------------------------------- */
 static int32_t shape_attention_grad(struct wn_desc *d)
 {
-    int64_t size;
+    int64_t size = 0;
     WN_TRY(wn__need_float(d));
     WN_TRY(wn__same_dtype(d));
     WN_TRY(head_size(d, 1, &size));
