@@ -78,7 +78,7 @@ return {
         file = 'lua/wane/optim/optimizer.lua',
         old = 'self._class.numbers(self.param_groups[g]._settings, t)',
         new = 'self._class.numbers(self._settings, t)',
-        spec = 'spec/groups_spec.lua',
+        spec = 'spec/parameter_groups_spec.lua',
     },
     {
         name = 'a tile of bf16 starts at the row',

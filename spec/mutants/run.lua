@@ -153,19 +153,15 @@ local function check_unbroken(list)
     for _, row in ipairs(list) do has_gpu = has_gpu or is_cuda(row) end
     local output, code = build(has_gpu)
     if code ~= 0 then error('the unbroken copy does not build:\n' .. output, 0) end
-    local seen, with, without = {}, {}, {} -- specs with cuDNN and without are processes of their own
+    local seen = {}
     for _, row in ipairs(list) do
         for _, spec in ipairs(row.spec and specs_of(row) or {}) do
-            local specs = needs_cudnn(spec) and with or without
-            if not seen[spec] and read(copy .. '/' .. spec) then specs[#specs + 1] = spec end
+            if not seen[spec] and read(copy .. '/' .. spec) then
+                local ok, what, text = run_specs({ spec }, nil, has_gpu)
+                if not ok then error(('the unbroken copy fails %s: %s\n%s'):format(spec, what, text), 0) end
+                print(('unbroken: %s  (%s)'):format(what, spec))
+            end
             seen[spec] = true
-        end
-    end
-    for _, specs in ipairs { without, with } do
-        if #specs > 0 then
-            local ok, what, text = run_specs(specs, nil, has_gpu)
-            if not ok then error('the unbroken copy fails its specs: ' .. what .. '\n' .. text, 0) end
-            print(('unbroken: %s  (%s)'):format(what, table.concat(specs, ' ')))
         end
     end
 end
