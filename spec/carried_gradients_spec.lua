@@ -6,15 +6,6 @@ local dice = require 'spec.support.dice'
 
 local nn, optim = wane.nn, wane.optim
 
--- Returns the most bytes that are alive while fn runs, above those that are not its own.
-local function held_by(fn, foreign)
-    collectgarbage()
-    collectgarbage()
-    wane.memory.reset_peak()
-    fn()
-    return wane.memory().peak - foreign
-end
-
 describe('the bytes of a step with gradients that last', function()
     -- Steps of two models whose gradients one optimizer or the other leaves for the next step, and two that leave none.
     local CARRYING = {
@@ -80,7 +71,7 @@ describe('the bytes of a step with gradients that last', function()
                 assert.same({ after.peak, after.reserved, wane.min_budget(own) },
                     { before.peak, before.reserved, least })
                 assert.same({ m.peak, m.reserved }, { before.peak, before.reserved })
-                assert.equal(before.peak, held_by(own, foreign), name)
+                assert.equal(before.peak, helper.held_by(own, foreign), name)
             end
         end)
     end
@@ -133,7 +124,7 @@ describe('the bytes of a step with gradients that last', function()
                 local later, m = wane.plan(own), wane.measure(own, { optimizer = opts[1], steps = 2 })
                 assert.same(accounts(later), accounts(plan), 'seed ' .. seed)
                 assert.same({ m.peak, m.reserved, true }, { plan.peak, plan.reserved, m.exact }, 'seed ' .. seed)
-                assert.equal(plan.peak, held_by(own, foreign), 'seed ' .. seed)
+                assert.equal(plan.peak, helper.held_by(own, foreign), 'seed ' .. seed)
                 n = n + 1
             end
         end

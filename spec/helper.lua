@@ -102,4 +102,15 @@ if has_wane then
         pcall(require, (path:gsub('^lua/', ''):gsub('%.lua$', ''):gsub('/init$', ''):gsub('/', '.')))
     end
 end
+--- Returns the most bytes that are alive on the current device while fn runs, above those that are not its own.
+-- @param fn function without arguments, which runs
+-- @param foreign bytes of what the specs before hold
+function helper.held_by(fn, foreign)
+    collectgarbage()
+    collectgarbage()
+    helper.wane.memory.reset_peak()
+    fn()
+    return helper.wane.memory().peak - foreign
+end
+
 return helper

@@ -11,15 +11,6 @@ if helper.is_long then
     for seed = 1, 25 do SEEDS[seed] = seed end
 end
 
--- Returns the most bytes that are alive while fn runs, above those that are not its own.
-local function held_by(fn, foreign)
-    collectgarbage()
-    collectgarbage()
-    wane.memory.reset_peak()
-    fn()
-    return wane.memory().peak - foreign
-end
-
 -- FORMS holds ways to train: function(net, optimizers) -> fn to measure, options of wane.measure, and the step itself.
 local FORMS = {
     ['one plan'] = function(net, opts)
@@ -93,7 +84,7 @@ local function check(seed, form, more)
         assert.equal(p.peak, m.peak, what)
         assert.equal(p.reserved, m.reserved, what)
         check_views(p, what)
-        if not policy then assert.equal(p.peak, held_by(own, foreign), what) end
+        if not policy then assert.equal(p.peak, helper.held_by(own, foreign), what) end
     end
 end
 

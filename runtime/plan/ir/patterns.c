@@ -72,12 +72,18 @@ int32_t wn__rewrite_row_loss(struct wn__rewriting *w, int32_t i)
     struct wn__rewrite_inputs of = {.n = 1, .node = {x}}, in = {.n = 3, .node = {x, labels, v}},
                               back = {.n = 4, .node = {wn__rewrite_input(w, g, 0), labels, x, v}};
     if (ir->node[loss].n_in > 2) in.node[in.n++] = back.node[back.n++] = wn__rewrite_input(w, loss, 2);
+    const struct wn__fusion stats = {WN_OP_ROW_STATS, &plain, &of}, forward = {WN_OP_ROW_NLL, &attrs, &in},
+                            backward = {WN_OP_ROW_NLL_GRAD, &back_attrs, &back};
+    const struct wn_type before = ir->node[v].type;
     struct wn_type *type = &ir->node[v].type;
     type->dim[type->ndim - 1] = 2;
+    if (!wn__rewrite_fits(w, v, &stats) || !wn__rewrite_fits(w, loss, &forward) || !wn__rewrite_fits(w, i, &backward)) {
+        *type = before;
+        return 0;
+    }
     ir->node[v].bytes = wn__padded(wn__bytes(type));
-    return wn__rewrite_become(w, v, &(struct wn__fusion){WN_OP_ROW_STATS, &plain, &of}) &&
-           wn__rewrite_become(w, loss, &(struct wn__fusion){WN_OP_ROW_NLL, &attrs, &in}) &&
-           wn__rewrite_replace(w, i, 0, g, &(struct wn__fusion){WN_OP_ROW_NLL_GRAD, &back_attrs, &back});
+    return wn__rewrite_become(w, v, &stats) && wn__rewrite_become(w, loss, &forward) &&
+           wn__rewrite_replace(w, i, 0, g, &backward);
 }
 
 static int32_t is_update(int32_t op)
