@@ -37,7 +37,8 @@ end)
 
 local ways = {
     { 'save_all' }, { 'recompute_all' }, { 'sqrt' }, { 'segments(2)' },
-    { 'by op', policy.by_op { gelu = 'recompute', layernorm = 'recompute', relu = 'recompute', tanh = 'recompute', optional = true } },
+    { 'by op', policy.by_op { gelu = 'recompute', layernorm = 'recompute', relu = 'recompute', tanh = 'recompute',
+        optional = true } },
     { 'offload', policy.by_op { linear = 'offload', matmul = 'offload', conv2d = 'offload', optional = true } },
     { 'least', budget = 0 }, { 'half', budget = 0.5 },
 }
