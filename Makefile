@@ -95,7 +95,6 @@ help:
 	@echo 'make cudasim-asan cudasim-hooks       under the sanitizers; with a watch for races, sectors and bank conflicts'
 	@echo 'make gpu-check  checks the GPU of this machine; WANE_CUDA_LIB=build/cudasim: the simulated one'
 	@echo 'make gpu-bundle build/gpu/wane-gpu.tar, with which check.sh does that where nothing can be installed'
-	@echo 'make cuda-report                      what nvcc made of each kernel, and what that predicts'
 	@echo 'make deps       installs what is missing for all of these'
 	@echo 'make install uninstall                PREFIX=$(PREFIX), DESTDIR; LUADIR, BINDIR, LIBDIR, INCDIR, DATADIR'
 	@echo 'make clean      V=1 shows commands'

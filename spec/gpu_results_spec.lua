@@ -1,7 +1,6 @@
 -- Checks the way of a GPU's numbers from the reports of make gpu-check to the pages: what spec/bench/gpu.lua keeps of
--- them, what spec/bench/gpureport.lua and cudareport.lua say of it, and that the page shows the data beside it.
+-- them, what spec/bench/gpureport.lua says of it, and that the page shows the data beside it.
 local helper = require 'spec.helper'
-local cudareport = require 'spec.bench.cudareport'
 local gpureport = require 'spec.bench.gpureport'
 local json = require 'wane.report.json'
 local report = require 'spec.bench.report'
@@ -92,33 +91,16 @@ describe('what a GPU measured', function()
     end)
 
     it('has tables, and what is behind in words', function()
-        local predictions = { steps = { { name = 'GPT-2 124M, save_all', library_ms = 25 } } }
-        local text = gpureport.results(collect(fixture()), predictions)
+        local text = gpureport.results(collect(fixture()))
         for _, line in ipairs { '| f32 32 x 4096 x 4096 | 1.50 | 15.0 | 21.0 | 7 % |', '| gelu | 80 % | 40 % (noisy) |',
             '| B 4, 16 heads of 128, T = 2048, causal | 98.9 | 10 % | 400 |  |  |  |',
-            '| GPT-2 124M, PyTorch | 40.0 |  | 7.00 |',
-            '| GPT-2 124M, save_all | 50.1 | 25.0 | 6.00 |', '| GPT | matmul | 3 | 6.00 | 66.7 % | 5.0 TF/s |',
+            '| GPT-2 124M, PyTorch | 40.0 | 7.00 |', '| GPT-2 124M, save_all | 50.1 | 6.00 |',
+            '| GPT | matmul | 3 | 6.00 | 66.7 % | 5.0 TF/s |',
             'own products of f32 with 32 rows reach 1.5 TF/s where cuBLAS gives 21.0;',
-            'GPT-2 124M, save_all takes 50.1 ms where 25.0 were predicted;',
+            'GPT-2 124M, save_all takes 50.1 ms where PyTorch takes 40.0;',
             'attention at 10 to 10 % of the tensor rate.', 'policies: more bits.' } do
             assert.truthy(text:find('\n' .. line .. '\n', 1, true), line .. '\n' .. text)
         end
-    end)
-
-    it('stands beside the predictions, as shares of the same rates', function()
-        local data = collect(fixture())
-        assert.is_near(1.5 / 67, gpureport.share(data, 'product of f32, few rows'), 1e-12)
-        assert.equal(0.1, gpureport.share(data, 'attention, heads of 128'))
-        assert.equal(0.75, gpureport.share(data, 'copies'))
-        assert.equal(0.8, gpureport.share(data, 'gelu, f32'))
-        assert.is_nil(gpureport.share(data, 'Adam, f32'))
-        assert.equal(50.123, gpureport.step(data, 'GPT-2 124M, save_all'))
-        local shown = cudareport.results({ arch = 90, count = 1, spilled = 0, rows = { { name = 'gelu, f32',
-            class = 'bytes', bound = 'copy rate', share = 0.85 } }, steps = { { name = 'GPT-2 124M, save_all',
-            peak = 6e9, roofline_ms = 10, ms = 30, library_ms = 25 } } }, data)
-        assert.truthy(shown:find('| gelu, f32 | memory, of the copy rate | copy rate | 85 % | 80 % |', 1, true), shown)
-        assert.truthy(shown:find('| GPT-2 124M, save_all | 6.00 | 10.0 | 30.0 | 25.0 | 50.1 |', 1, true), shown)
-        assert.truthy(shown:find('of one Some GPU 9, 2026-01-03', 1, true), shown)
     end)
 
     it('is refused where it lacks a check that is published', function()
@@ -129,11 +111,11 @@ describe('what a GPU measured', function()
         assert.matches('no date', gpureport.refusal(data))
     end)
 
-    it('is published with its column beside the predictions, and again the same', function()
+    it('is published, and again the same', function()
         helper.lines(('mkdir -p %s/spec/bench %s/build/bench'):format(folder, folder))
-        helper.lines(('cp spec/bench/RESULTS.md spec/bench/results_cuda.lua %s/spec/bench'):format(folder))
+        helper.lines(('cp spec/bench/RESULTS.md %s/spec/bench'):format(folder))
         local data = collect(fixture())
-        local cuda, page = dofile(helper.root .. '/spec/bench/results_cuda.lua'), nil
+        local page
         for _ = 1, 2 do
             local text, code = helper.shell(('%s spec/bench/publish.lua --root %s --from %s/gpu.lua'):format(LUAJIT,
                 folder, folder))
@@ -141,8 +123,7 @@ describe('what a GPU measured', function()
             local file = assert(io.open(folder .. '/spec/bench/RESULTS.md'))
             local now = file:read '*a'
             file:close()
-            assert.equal('\n' .. gpureport.results(data, cuda) .. '\n', (report.marked(now, 'gpu')))
-            assert.equal('\n' .. cudareport.results(cuda, data) .. '\n', (report.marked(now, 'cuda')))
+            assert.equal('\n' .. gpureport.results(data) .. '\n', (report.marked(now, 'gpu')))
             assert.equal(page or now, now)
             page = now
         end
@@ -151,8 +132,7 @@ describe('what a GPU measured', function()
     it('stands on its page as it was measured', function()
         local data = dofile(helper.root .. '/spec/bench/results_gpu.lua')
         assert.is_nil(gpureport.refusal(data))
-        local cuda = dofile(helper.root .. '/spec/bench/results_cuda.lua')
-        assert.equal('\n' .. gpureport.results(data, cuda) .. '\n',
+        assert.equal('\n' .. gpureport.results(data) .. '\n',
             (report.marked(helper.read 'spec/bench/RESULTS.md', 'gpu')))
         assert.is_true(data.facts.passed > 200 and data.facts.tests > 1000)
         for check, rows in pairs(data.checks) do

@@ -1,5 +1,5 @@
 --- Makes the tables of what a GPU measured (make gpu-check) from the data that spec/bench/gpu.lua wrote: text in, text
--- out. cudareport.lua asks it for the measured column beside the predictions.
+-- out.
 local report = require 'spec.bench.report'
 
 local gpureport = {}
@@ -31,45 +31,7 @@ local function cell(row, format)
     return row and format(row.value) .. ((row.detail or ''):find 'noisy' and ' (noisy)' or '') or ''
 end
 
--- ---- the measured column of the predictions -------------------------------------------------------------------------
-local HEADS = ', B 4, 16 heads of %d, T = 2048, causal'
-
--- Rows of predictions that are a rate of arithmetic: check, row, share of which rate.
-local RATES = {
-    ['product of bf16'] = { 'own products', 'bf16 8192 x 8192 x 8192', SHEET.bf16 },
-    ['product of f32'] = { 'own products', 'f32 4096 x 4096 x 4096', SHEET.f32 },
-    ['product of f32, few rows'] = { 'own products', 'f32 32 x 4096 x 4096', SHEET.f32 },
-    ['attention, heads of 64'] = { 'attention', 'attention' .. HEADS:format(64), SHEET.bf16 },
-    ['attention, heads of 128'] = { 'attention', 'attention' .. HEADS:format(128), SHEET.bf16 },
-    ['attention, gradient, heads of 64'] = { 'attention', 'its gradient' .. HEADS:format(64), SHEET.bf16 },
-    ['attention, gradient, heads of 128'] = { 'attention', 'its gradient' .. HEADS:format(128), SHEET.bf16 },
-}
-
 local function copy_rate(data) return value_of(data, 'bandwidth', "copies, the driver's") end
-
---- Returns the measured share of the rate that a prediction is a share of, from 0 to 1: of the data sheet's arithmetic,
--- or of the driver's copies in the same run.
--- @param data of spec/bench/gpu.lua
--- @param name of a row of the predictions
--- @return share, or nil where no check measures it
-function gpureport.share(data, name)
-    local rate = RATES[name]
-    if rate then
-        local value = value_of(data, rate[1], rate[2])
-        return value and value / rate[3]
-    end
-    if name == 'copies' then
-        local own, copy = value_of(data, 'bandwidth', "copies, Wane's cat"), copy_rate(data)
-        return own and copy and own / copy
-    end
-    local value = value_of(data, 'bandwidth', name)
-    return value and value / 100
-end
-
---- Returns the measured milliseconds of a step by its name in the predictions, or nil.
-function gpureport.step(data, name)
-    return value_of(data, 'gpt', name) or value_of(data, 'heavy', name)
-end
 
 -- ---- tables ---------------------------------------------------------------------------------------------------------
 
@@ -144,25 +106,18 @@ local function attention(data)
         "PyTorch's" }, rows)
 end
 
-local function predicted_ms(predictions, name)
-    for _, step in ipairs(predictions and predictions.steps or {}) do
-        if step.name == name then return step.library_ms end
-    end
-end
-
 -- Returns the table of steps that have milliseconds and a peak; those of PyTorch say so in their names.
-local function steps(data, predictions)
+local function steps(data)
     local rows = {}
     for _, check in ipairs { 'heavy', 'gpt', 'recurrent' } do
         for _, row in ipairs(data.checks[check] or {}) do
             local peak = value_of(data, check, row.name .. ': peak')
             if row.unit == 'ms' and peak then
-                rows[#rows + 1] = { row.name, three(row.value), three(predicted_ms(predictions, row.name)),
-                    ('%.2f'):format(peak / GB) }
+                rows[#rows + 1] = { row.name, three(row.value), ('%.2f'):format(peak / GB) }
             end
         end
     end
-    return report.markdown({ 'a step', 'ms', 'predicted for an H200, ms', 'peak, GB' }, rows)
+    return report.markdown({ 'a step', 'ms', 'peak, GB' }, rows)
 end
 
 -- Returns the table of the ops that take most of each profiled step, or nil where none was profiled.
@@ -191,15 +146,17 @@ end
 
 local AIM = 80 -- percent of the copy rate
 
--- Returns what is far from the libraries or from the prediction, as one sentence.
-local function behind(data, predictions)
+-- Returns what is far from the libraries, as one sentence.
+local function behind(data)
     local list = {}
     local few = row_of(data, 'own products', 'f32 32 x 4096 x 4096')
     local rival = value_of(data, 'products', 'f32 32 x 4096 x 4096, PyTorch') or few and few.rival
     say(list, 'own products of f32 with 32 rows reach %.1f TF/s where cuBLAS gives %.1f', few and few.value, rival)
-    for _, name in ipairs { 'GPT-2 124M, save_all', 'GPT-2 774M, save_all' } do
-        say(list, '%s takes %.1f ms where %.1f were predicted', name, gpureport.step(data, name) or nil,
-            predicted_ms(predictions, name) or nil)
+    for _, name in ipairs { 'GPT-2 124M', 'GPT-2 774M' } do
+        local own, theirs = value_of(data, 'gpt', name .. ', save_all'), value_of(data, 'gpt', name .. ', PyTorch')
+        if own and theirs and own > theirs then
+            say(list, '%s, save_all takes %.1f ms where PyTorch takes %.1f', name, own, theirs)
+        end
     end
     for _, what in ipairs { 'softmax of f32', 'softmax of bf16', 'sum of columns of f32', 'sum of columns of bf16' } do
         local share = value_of(data, 'bandwidth', (what:gsub(' of (%w+)$', ', %1')))
@@ -245,10 +202,9 @@ bytes were measured bytes. PyTorch's are `max_memory_allocated`.]]
 
 --- Returns the section of spec/bench/RESULTS.md.
 -- @param data of spec/bench/gpu.lua
--- @param predictions of make cuda-report, or nil
-function gpureport.results(data, predictions)
-    local parts = { circumstances(data), behind(data, predictions), KERNELS:format(copy_rate(data) or 0),
-        bandwidth(data), products(data), convolutions(data), attention(data), STEPS, steps(data, predictions) }
+function gpureport.results(data)
+    local parts = { circumstances(data), behind(data), KERNELS:format(copy_rate(data) or 0),
+        bandwidth(data), products(data), convolutions(data), attention(data), STEPS, steps(data) }
     local ops = profile(data)
     if ops then
         parts[#parts + 1] = ('Where a step goes, one program under save_all: its %d longest ops, by events of the GPU '

@@ -12,13 +12,11 @@ local checkout = here:match '^(.*)/spec/bench$' or here .. '/../..'
 package.path = checkout .. '/lua/?.lua;' .. checkout .. '/lua/?/init.lua;' .. checkout .. '/?.lua;' .. package.path
 local report = require 'spec.bench.report'
 local budgetreport = require 'spec.bench.budgetreport'
-local cudareport = require 'spec.bench.cudareport'
 local gpureport = require 'spec.bench.gpureport'
 local secondsreport = require 'spec.bench.secondsreport'
 
 -- kept: the file of the data; page: the file that shows readme(data), or nil; results(data) goes to RESULTS.md;
--- picture_file: the file of picture(data), or nil. beside: the bench whose data are the second argument of results, and
--- whose section is written anew too.
+-- picture_file: the file of picture(data), or nil.
 local benches = {
     rival = { kept = 'spec/bench/results.lua', page = 'README.md', readme = report.readme,
         results = report.rival, refusal = report.refusal, picture = report.picture,
@@ -30,12 +28,8 @@ local benches = {
         picture_file = 'spec/bench/results_budget.svg' },
     seconds = { kept = 'spec/bench/results_seconds.lua', page = 'spec/README.md', readme = secondsreport.readme,
         results = secondsreport.results, refusal = secondsreport.refusal },
-    -- Predictions of make cuda-report, which no other page shows.
-    cuda = { kept = 'spec/bench/results_cuda.lua', results = cudareport.results, refusal = cudareport.refusal,
-        beside = 'gpu' },
     -- Measurements of make gpu-check, of which spec/bench/gpu.lua makes data.
-    gpu = { kept = 'spec/bench/results_gpu.lua', results = gpureport.results, refusal = gpureport.refusal,
-        beside = 'cuda' },
+    gpu = { kept = 'spec/bench/results_gpu.lua', results = gpureport.results, refusal = gpureport.refusal },
 }
 
 local root, from, ran = checkout, nil, nil
@@ -69,9 +63,9 @@ local function write(name, text)
     print('published: ' .. name)
 end
 
--- Returns the published data of a bench, or nil.
+-- Returns the published data of a bench, or nil where there are none.
 local function published(name)
-    local kept = name and loadfile(root .. '/' .. benches[name].kept)
+    local kept = loadfile(root .. '/' .. benches[name].kept)
     return kept and kept()
 end
 
@@ -86,9 +80,7 @@ local function publish(name, path)
     end
     -- All is made before anything is written: a page without markers leaves every file as it was.
     local readme = bench.page and report.replace(read(root .. '/' .. bench.page), name, bench.readme(data))
-    local other = published(bench.beside)
-    local results = report.replace(read(root .. '/spec/bench/RESULTS.md'), name, bench.results(data, other))
-    if other then results = report.replace(results, bench.beside, benches[bench.beside].results(other, data)) end
+    local results = report.replace(read(root .. '/spec/bench/RESULTS.md'), name, bench.results(data))
     local picture = data.torch and bench.picture and bench.picture(data)
     if readme then write(bench.page, readme) end
     write('spec/bench/RESULTS.md', results)
@@ -102,7 +94,7 @@ local function main()
         if not benches[data.bench] then error(("%s: no pages show the bench '%s'"):format(from, data.bench), 0) end
         return publish(data.bench, from)
     end
-    for _, name in ipairs { 'rival', 'rival_avx2', 'rival_images', 'budget', 'seconds', 'cuda', 'gpu' } do
+    for _, name in ipairs { 'rival', 'rival_avx2', 'rival_images', 'budget', 'seconds', 'gpu' } do
         local path = root .. '/build/bench/' .. name .. '.lua'
         local there = io.open(path)
         if there then there:close() end

@@ -3,7 +3,6 @@
 -- 30 %. Beside PyTorch's scaled_dot_product_attention where it is.
 local gpu = require 'spec.gpu.gpu'
 local array = require 'spec.cases.array'
-local predicted = require 'spec.gpu.predicted'
 local torch = require 'spec.gpu.torch'
 local wane = require 'wane'
 
@@ -31,13 +30,11 @@ for _, s in ipairs(shapes) do
     local forward = gpu.time(function() return array.record('attention', { qkv }, attrs) end, gpu.size(4, 2))
     gpu.number('attention, ' .. name, 4 * square / forward.seconds / 1e12, 'TF/s',
         { least = is_aim and 0.4 * PEAK / 1e12, detail = forward.noise })
-    gpu.number('    of the tensor rate', 400 * square / forward.seconds / PEAK, '%',
-        { predicted = predicted.share 'attention' })
+    gpu.number('    of the tensor rate', 400 * square / forward.seconds / PEAK, '%')
     local backward = gpu.time(function() return array.record('attention_grad', { dy, qkv, y }, attrs) end,
         gpu.size(4, 2))
     gpu.number('its gradient, ' .. name, 10 * square / backward.seconds / 1e12, 'TF/s',
         { least = is_aim and 0.3 * PEAK / 1e12, detail = backward.noise })
-    gpu.number('    of the tensor rate', 1000 * square / backward.seconds / PEAK, '%',
-        { predicted = predicted.share 'attention, gradient' })
+    gpu.number('    of the tensor rate', 1000 * square / backward.seconds / PEAK, '%')
 end
 gpu.finish()

@@ -1,7 +1,6 @@
 -- Measures the copy rate of the device, and each family of kernels that moves bytes as a share of it. Aim: 80 %.
 local gpu = require 'spec.gpu.gpu'
 local driver = require 'spec.gpu.driver'
-local predicted = require 'spec.gpu.predicted'
 local wane = require 'wane'
 
 local rows, columns = gpu.size(32768, 16), gpu.size(4096, 64)
@@ -21,7 +20,7 @@ end
 local function add(name, make, count)
     local timed = gpu.time(make, count)
     local rate = timed.bytes / timed.seconds
-    gpu.number(name, 100 * rate / copy, '% copy', { predicted = predicted.share(name), least = 80,
+    gpu.number(name, 100 * rate / copy, '% copy', { least = 80,
         detail = ('%.0f GB/s%s'):format(rate / 1e9, timed.noise and ', ' .. timed.noise or '') })
 end
 

@@ -23,8 +23,6 @@ cp -r lua examples "$out" || exit 1
 cp spec/*.lua "$out/spec"
 cp -r spec/cases spec/support spec/fixtures spec/gpu "$out/spec" || exit 1
 cp spec/cudasim/control.h "$out/spec/cudasim"
-mkdir -p "$out/spec/bench"
-[ ! -e spec/bench/results_cuda.lua ] || cp spec/bench/results_cuda.lua "$out/spec/bench"
 mkdir -p "$out/runtime"
 cp runtime/op.def runtime/status.def "$out/runtime"
 cp spec/gpu/check.sh "$out/check.sh" && chmod 755 "$out/check.sh"

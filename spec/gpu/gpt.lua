@@ -1,10 +1,8 @@
 -- Measures steps of GPT-2 124M and 774M, B = 8, T = 1024, under autocast to bf16: seconds, bytes and share of the data
--- sheet's rate under four policies, with the predictions beside, and PyTorch's where it is: eager, and with its blocks
--- compiled. FLOP of a step: 6 a parameter and token, and 12 a layer, d and position of the context, of which a causal
--- mask needs half.
+-- sheet's rate under four policies, and PyTorch's where it is: eager, and with its blocks compiled. FLOP of a step: 6 a
+-- parameter and token, and 12 a layer, d and position of the context, of which a causal mask needs half.
 local gpu = require 'spec.gpu.gpu'
 local networks = require 'spec.gpu.networks'
-local predicted = require 'spec.gpu.predicted'
 local torch = require 'spec.gpu.torch'
 local wane = require 'wane'
 
@@ -24,7 +22,7 @@ local function measure(name, net, policy, aims)
         steps = gpu.size(10, 1), warmup = gpu.size(3, 1) })
     gpu.fact(name .. ': predicted bytes are measured bytes', m.exact)
     gpu.number(name .. ': peak', m.peak, 'B', { predicted = m.predicted_peak, most = aims.peak })
-    gpu.number(name, m.seconds * 1e3, 'ms', { predicted = predicted.step(name), most = aims.ms })
+    gpu.number(name, m.seconds * 1e3, 'ms', { most = aims.ms })
     gpu.number(name .. ': with recording and planning', m.wall * 1e3, 'ms')
     gpu.number(name .. ": over the data sheet's roofline", m.seconds / plan.seconds, 'x')
     if aims.first then

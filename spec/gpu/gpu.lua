@@ -1,5 +1,5 @@
 --- Shared by the checks of a GPU, one file each in this folder: the command line, rows of results, and the timing of
--- kernels. `luajit spec/gpu/NAME.lua [--small] [--out FILE] [--predicted FILE]` runs one by itself.
+-- kernels. `luajit spec/gpu/NAME.lua [--small] [--out FILE]` runs one by itself.
 --
 -- A row is { what =, value =, unit =, predicted =, aim = (text), verdict =, detail = (text) }. Verdicts: 'pass' and
 -- 'FAIL' of facts that must hold anywhere; 'reached' and 'missed' of numbers that have an aim; '' of numbers without
@@ -131,6 +131,12 @@ function gpu.time(make, count)
         turns = gpu.size(7, 1), least = 3e-3, room = 16 * 2 ^ 30, no_clock = gpu.is_simulated })
     wane.memory.trim()
     return timed
+end
+
+--- Returns whether cuBLASLt was found, which then computes products.
+function gpu.has_cublaslt()
+    local found = binding.text(C.wn_cuda())
+    return found:find('cuBLASLt', 1, true) ~= nil and not found:find('no cuBLASLt', 1, true)
 end
 
 --- Returns seconds of a clock that never goes back.

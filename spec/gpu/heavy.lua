@@ -3,7 +3,6 @@
 -- less.
 local gpu = require 'spec.gpu.gpu'
 local networks = require 'spec.gpu.networks'
-local predicted = require 'spec.gpu.predicted'
 local torch = require 'spec.gpu.torch'
 local wane = require 'wane'
 
@@ -13,7 +12,7 @@ local function measure(name, net, policy, is_joint, theirs)
     local what = ('%s, %s, %s'):format(name, policy, is_joint and 'one program' or 'backward, then the step')
     gpu.fact(what .. ': predicted bytes are measured bytes', m.exact)
     gpu.number(what .. ': peak', m.peak, 'B', { predicted = m.predicted_peak, most = theirs and theirs.peak })
-    gpu.number(what, m.seconds * 1e3, 'ms', { predicted = predicted.step(what),
+    gpu.number(what, m.seconds * 1e3, 'ms', {
         most = is_joint and policy == 'save_all' and theirs and theirs.ms or nil })
 end
 

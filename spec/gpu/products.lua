@@ -2,7 +2,6 @@
 -- WANE_CUDA_LT=off, so that own kernels and the library are both in the report, the library beside PyTorch's cuBLAS
 -- where it is.
 local gpu = require 'spec.gpu.gpu'
-local predicted = require 'spec.gpu.predicted'
 local torch = require 'spec.gpu.torch'
 
 -- dtype, m, n, k of y (m, n) = x (m, k) w (n, k)^T; of 8192 positions in the bf16 rows. `as`: 'dx' of x (m, k)
@@ -20,8 +19,7 @@ local lines = {}
 for _, s in ipairs(shapes) do
     if not s.as then lines[#lines + 1] = table.concat(s, ' ') end
 end
-local theirs = predicted.has_library and torch.rates('products', table.concat(lines, '\n') .. '\n')
-    or nil
+local theirs = gpu.has_cublaslt() and torch.rates('products', table.concat(lines, '\n') .. '\n') or nil
 
 for _, s in ipairs(shapes) do
     local dtype, m, n, k = unpack(s)
@@ -31,10 +29,8 @@ for _, s in ipairs(shapes) do
     local timed = gpu.time(function() return x:matmul(w, transposes) end, gpu.size(m * n * k > 4e11 and 4 or 16, 2))
     local name = ('%s %d x %d x %d%s'):format(dtype, m, n, k, s.as and ', as ' .. s.as or '')
     local best = theirs and not s.as and theirs[('%s_%d_%d_%d'):format(dtype, m, n, k)]
-    local peak = dtype == 'bf16' and 989 or 67
     if best then gpu.number(name .. ', PyTorch', best, 'TF/s') end
-    local share = not s.as and predicted.share(('product of %s'):format(dtype))
-    gpu.number(name, 2 * m * n * k / timed.seconds / 1e12, 'TF/s', { predicted = share and share / 100 * peak or nil,
-        detail = timed.noise, least = best and 0.95 * best, aim = best and ('95 %% of PyTorch\'s %.1f'):format(best) })
+    gpu.number(name, 2 * m * n * k / timed.seconds / 1e12, 'TF/s', { detail = timed.noise,
+        least = best and 0.95 * best, aim = best and ('95 %% of PyTorch\'s %.1f'):format(best) })
 end
 gpu.finish()
