@@ -14,6 +14,9 @@ return {
         says = 'Where cuBLASLt is found it computes the products of bf16' },
     ['spec/cuda_timing_spec.lua'] = { page = 'kernels/cuda/README.md',
         says = 'those between two events of the GPU around each' },
+    ['spec/cuda_bundle_spec.lua'] = { page = 'kernels/cuda/README.md',
+        says = 'for a machine where nothing can be installed' },
+    ['spec/gpu_spec.lua'] = { page = 'kernels/cuda/README.md', says = 'makes data of reports and publishes them' },
     ['spec/bench_spec.lua'] = { page = 'spec/README.md', says = 'compares the pages with the data' },
     ['spec/suite_spec.lua'] = { page = 'spec/README.md', says = 'a file whose process gives no count is a failure' },
 }

@@ -1,5 +1,6 @@
---- Shared by the checks of a GPU, one file each in this folder: the command line, rows of results, and the timing of
--- kernels. `luajit spec/gpu/NAME.lua [--small] [--out FILE]` runs one by itself.
+--- Shared by the checks of a GPU, which facts.lua, kernels.lua and steps.lua beside this hold: the command line, rows
+-- of results, the timing of kernels, and what PyTorch takes. `luajit spec/gpu/FILE.lua NAME [--small] [--out FILE]`
+-- runs one of them.
 --
 -- A row is { what =, value =, unit =, predicted =, aim = (text), verdict =, detail = (text) }. Verdicts: 'pass' and
 -- 'FAIL' of facts that must hold anywhere; 'reached' and 'missed' of numbers that have an aim; '' of numbers without
@@ -24,6 +25,7 @@ do
     while arg[i] do
         if arg[i] == '--small' then options.small = true
         elseif arg[i] == '--out' then options.out, i = arg[i + 1], i + 1
+        elseif arg[i]:sub(1, 2) ~= '--' and not options.name then options.name = arg[i]
         else error(("%s: unknown option '%s'; known: --small, --out FILE"):format(arg[0], arg[i]), 0) end
         i = i + 1
     end
@@ -103,10 +105,16 @@ function gpu.note(what, text)
     add { what = what, verdict = '', detail = text }
 end
 
---- Ends a check: exits with 1 where a fact failed or there is no row.
-function gpu.finish()
+--- Runs the check that the command line names, and exits with 1 where a fact failed or there is no row.
+-- @param checks name -> function
+function gpu.run(checks)
+    local check = checks[options.name] or error(("%s: there is no check '%s'"):format(arg[0], options.name or ''), 0)
+    check()
     os.exit(gpu.failed == 0 and #gpu.rows > 0 and 0 or 1, true)
 end
+
+--- The data sheet's FLOP a second of dense bf16, of an H100 (SXM) and an H200 alike.
+gpu.PEAK = 989e12
 
 -- ---- timing -------------------------------------------------------------------------------------------------------
 
@@ -147,6 +155,59 @@ function gpu.normal(...)
     local t = wane.randn(...):retain()
     wane.eval(t)
     return t
+end
+
+-- ---- PyTorch ------------------------------------------------------------------------------------------------------
+local LIMIT = 120 -- seconds of a process
+
+local function quoted(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
+
+--- Runs torch_rates.py with arguments and lines of standard input, where a Python with PyTorch and a GPU is: $PYTHON,
+-- else python3. Nothing fails where none is.
+-- @return { name = number }, or nil where there is no PyTorch that sees a GPU
+-- @return the last line of its errors
+function gpu.torch_rates(arguments, input)
+    if gpu.is_simulated then return nil, 'the device is simulated' end
+    local name = os.tmpname()
+    local file = assert(io.open(name, 'wb'))
+    file:write(input or '')
+    file:close()
+    -- The libraries that the checks were given must not come before those that PyTorch brings along.
+    local pipe = io.popen(('unset LD_LIBRARY_PATH; timeout -k 5 %d %s %s %s <%s 2>%s.errors'):format(LIMIT,
+        quoted(os.getenv 'PYTHON' or 'python3'), quoted(gpu.root .. '/spec/gpu/torch_rates.py'), arguments, name, name))
+    local out, last
+    for line in pipe:lines() do
+        local what, value = line:match '^(%S+) (%S+)$'
+        if tonumber(value) then
+            out = out or {}
+            out[what] = tonumber(value)
+        end
+    end
+    pipe:close()
+    for line in io.lines(name .. '.errors') do
+        if line:find '%S' then last = line end
+    end
+    os.remove(name .. '.errors')
+    os.remove(name)
+    return out, last or 'no word of why'
+end
+
+--- Adds rows of a step's peak and milliseconds in PyTorch, or one that says why there are none.
+-- @param name of the rows
+-- @param rates of gpu.torch_rates, or nil
+-- @param why there are none, of gpu.torch_rates
+-- @param prefix of the numbers, such as 'compiled_', or nil
+-- @return { peak =, ms = }, or nil where there are none
+function gpu.add_torch_step(name, rates, why, prefix)
+    prefix = prefix or ''
+    local peak, ms = rates and rates[prefix .. 'peak'], rates and rates[prefix .. 'ms']
+    if not (peak and ms) then
+        gpu.note(name, 'left out: ' .. why)
+        return nil
+    end
+    gpu.number(name .. ': peak', peak, 'B')
+    gpu.number(name, ms, 'ms')
+    return { peak = peak, ms = ms }
 end
 
 if not pcall(wane.set_device, 'cuda') then

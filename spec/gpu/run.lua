@@ -40,38 +40,38 @@ end
 local function quoted(word) return "'" .. word:gsub("'", "'\\''") .. "'" end
 local LUAJIT = quoted(os.getenv 'LUAJIT' or 'luajit')
 
--- name; cap: seconds; script: of this folder; or spec: files for runner.lua; before: words before the command;
--- needs: a command that must be there.
+-- name; cap: seconds; script: a file of this folder and the check in it; or spec: files for runner.lua; before: words
+-- before the command; needs: a command that must be there.
 local every = options.small and '--every 12 ' or ''
 -- Sums of cuBLASLt have orders of their own, so what promises bits is checked without it.
 local OWN = 'env WANE_CUDA_LT=off'
 -- The sanitizer watches every kernel that is loaded, so only those that run are.
 local sanitizer = OWN .. ' CUDA_MODULE_LOADING=LAZY compute-sanitizer --error-exitcode 9 --tool '
 local checks = {
-    { name = 'versions', cap = 60, script = 'versions' },
-    { name = 'probes', cap = 120, script = 'probes', before = OWN },
-    { name = 'probes of cuBLASLt', cap = 120, script = 'probes',
+    { name = 'versions', cap = 60, script = 'facts versions' },
+    { name = 'probes', cap = 120, script = 'facts probes', before = OWN },
+    { name = 'probes of cuBLASLt', cap = 120, script = 'facts probes',
         before = is_simulated and 'env WANE_CUDA_LT=simulated' or nil },
     { name = 'records', cap = 300, spec = every .. 'spec/cuda_op_spec.lua', before = OWN },
-    { name = 'exact', cap = 120, script = 'exact' },
-    { name = 'policies', cap = 120, script = 'policies' },
-    { name = 'faults', cap = 60, script = 'faults' },
-    { name = 'offload', cap = 120, script = 'offload' },
-    { name = 'memcheck', cap = 240, script = 'sanitized', before = sanitizer .. 'memcheck',
+    { name = 'exact', cap = 120, script = 'facts exact' },
+    { name = 'policies', cap = 120, script = 'facts policies' },
+    { name = 'faults', cap = 60, script = 'facts faults' },
+    { name = 'offload', cap = 120, script = 'facts offload' },
+    { name = 'memcheck', cap = 240, script = 'facts sanitized', before = sanitizer .. 'memcheck',
         needs = 'compute-sanitizer' },
-    { name = 'racecheck', cap = 240, script = 'sanitized', before = sanitizer .. 'racecheck',
+    { name = 'racecheck', cap = 240, script = 'facts sanitized', before = sanitizer .. 'racecheck',
         needs = 'compute-sanitizer' },
-    { name = 'bandwidth', cap = 120, script = 'bandwidth' },
-    { name = 'products', cap = 120, script = 'products' },
-    { name = 'own products', cap = 120, script = 'products', before = OWN },
-    { name = 'convolutions', cap = 120, script = 'convolutions' },
-    { name = 'convolutions by cuDNN', cap = 120, script = 'convolutions',
+    { name = 'bandwidth', cap = 120, script = 'kernels bandwidth' },
+    { name = 'products', cap = 120, script = 'kernels products' },
+    { name = 'own products', cap = 120, script = 'kernels products', before = OWN },
+    { name = 'convolutions', cap = 120, script = 'kernels convolutions' },
+    { name = 'convolutions by cuDNN', cap = 120, script = 'kernels convolutions',
         before = 'env WANE_CUDA_DNN=' .. (is_simulated and 'simulated' or 'auto') },
-    { name = 'attention', cap = 120, script = 'attention' },
-    { name = 'heavy', cap = 180, script = 'heavy' },
-    { name = 'gpt', cap = 300, script = 'gpt' },
-    { name = 'profile', cap = 180, script = 'profile' },
-    { name = 'recurrent', cap = 120, script = 'recurrent' },
+    { name = 'attention', cap = 120, script = 'kernels attention' },
+    { name = 'heavy', cap = 180, script = 'steps heavy' },
+    { name = 'gpt', cap = 300, script = 'steps gpt' },
+    { name = 'profile', cap = 180, script = 'steps profile' },
+    { name = 'recurrent', cap = 120, script = 'steps recurrent' },
 }
 
 -- Adds the specs that hold on any device, as spec/support/cuda.sh lists them, each in a process of its own; of small
@@ -131,7 +131,7 @@ local function run(check)
             or 'left out: no ' .. check.needs } }, ''
     end
     os.remove(base .. '.lua')
-    local command = check.script and ('%s/spec/gpu/%s.lua --out %s'):format(quoted(root), check.script,
+    local command = check.script and ('%s/spec/gpu/%s --out %s'):format(quoted(root), check.script:gsub(' ', '.lua '),
         quoted(base .. '.lua')) .. (options.small and ' --small' or '')
         or ('%s/spec/gpu/runner.lua %s'):format(quoted(root), check.spec)
     local cap = check.cap * options.caps
