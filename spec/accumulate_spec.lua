@@ -9,10 +9,6 @@ local scoped = require 'wane.scoped'
 local nn, optim = wane.nn, wane.optim
 local C = binding.C
 
-local function bits(list)
-    return table.concat(programs.bytes(list), '|')
-end
-
 local function fails(fn, ...)
     local ok, e = pcall(fn, ...)
     assert.is_false(ok, 'it did not fail')
@@ -50,7 +46,7 @@ describe('wane.accumulate', function()
             assert.is_false(mean.requires_grad and way == 'accumulate')
             said[#said + 1] = ('%.17g'):format(mean:item())
         end
-        return table.concat(said, ' ') .. bits(model:parameters())
+        return table.concat(said, ' ') .. programs.bits(model:parameters())
     end
 
     it('equals opt:step{l1, ...} with scale = 1/n, to the bit, under every policy and budget', function()

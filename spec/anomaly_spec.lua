@@ -28,8 +28,6 @@ local function world(how)
     return w
 end
 
-local function bits(list) return table.concat(programs.bytes(list), '|') end
-
 local function stopped(fn, ...)
     local ok, e = pcall(fn, ...)
     assert.is_false(ok)
@@ -66,7 +64,7 @@ describe('wane.anomaly', function()
         each(function(way, p, what)
             for _, how in ipairs { 'forward', 'backward' } do
                 local w = world(how)
-                local before = bits(w.params)
+                local before = programs.bits(w.params)
                 local e = stopped(wane.anomaly, true, way, w, p)
                 assert.is_truthy(tostring(e):find(how == 'forward' and 'log' or 'sqrt_grad', 1, true), tostring(e))
                 assert.equal('3', e.path, what)
@@ -74,7 +72,7 @@ describe('wane.anomaly', function()
                 assert.equal(how, e.phase, what)
                 assert.is_truthy(e.line and e.line:find('anomaly_spec.lua', 1, true), what)
                 assert.is_true(e.count > 0 and e.count <= e.elements and e.first >= 1 and e.value - e.value ~= 0, what)
-                assert.equal(before, bits(w.params), what)
+                assert.equal(before, programs.bits(w.params), what)
                 for _, q in ipairs(w.params) do assert.is_nil(q.grad, what) end
             end
         end)
@@ -87,7 +85,7 @@ describe('wane.anomaly', function()
                 way(plain, p)
                 wane.anomaly(true, way, watched, p)
             end
-            assert.equal(bits(plain.params), bits(watched.params), what)
+            assert.equal(programs.bits(plain.params), programs.bits(watched.params), what)
         end)
     end)
 
@@ -107,13 +105,13 @@ describe('wane.anomaly', function()
         local w = world 'fine'
         w.loss():backward()
         binding.check(binding.C.wn_write(w.params[3].grad.id, binding.new('float[64]', 0 / 0), 256))
-        local before = bits(w.params)
+        local before = programs.bits(w.params)
         local e = stopped(wane.anomaly, true, function() w.opt:step() end)
         assert.equal('update', e.phase)
-        assert.equal(before, bits(w.params))
+        assert.equal(before, programs.bits(w.params))
         e = stopped(wane.anomaly, true, function() w.params[1]:assign(wane.eval(w.params[1] * (1 / 0))) end)
         assert.is_truthy(e)
-        assert.equal(before, bits(w.params))
+        assert.equal(before, programs.bits(w.params))
     end)
 
     it('lets infinities pass where NaN alone is looked for, and everything when it is off', function()

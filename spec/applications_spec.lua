@@ -114,8 +114,7 @@ describe('a measurement with profile = true', function()
             ['measure with { profile = true }'] = function() wane.measure(fn, { steps = 1 }):by 'op' end,
             ['profile must be true or false'] = function() wane.measure(fn, { profile = 'op' }) end,
         } do
-            local fine, why = pcall(call)
-            assert.is_false(fine)
+            local why = helper.refused(nil, function() call() end)
             assert.is_truthy(why.message:find(want, 1, true), why.message)
             assert.matches('^spec/applications_spec.lua:%d+$', why.where)
         end

@@ -1,6 +1,7 @@
 -- Checks wane.data.batches: batches come in the order that the seed says and go on from any position; their bytes are
 -- used again, and a batch that was drawn over is refused, never read as a later one.
-require 'spec.helper'
+local helper = require 'spec.helper'
+local files = require 'spec.support.files'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local order = require 'wane.data.order'
@@ -10,22 +11,8 @@ local C = binding.C
 local PATH = os.tmpname()
 teardown(function() os.remove(PATH) end)
 
-local function write(text)
-    local file = assert(io.open(PATH, 'wb'))
-    file:write(text)
-    file:close()
-    return PATH
-end
-
-local function refused(code, fn, ...)
-    local ok, e = pcall(fn)
-    assert.is_false(ok, 'no error was raised')
-    assert.equal(code, e.code, tostring(e))
-    for _, part in ipairs { ... } do
-        assert.is_truthy(e.message:find(part, 1, true), ("'%s' is not in '%s'"):format(part, e.message))
-    end
-    return e
-end
+local function write(text) return files.write(PATH, text) end
+local refused = helper.refused
 
 describe('wane.data.batches', function()
     after_each(function() collectgarbage 'restart' end)

@@ -8,12 +8,6 @@ local nn, optim, policy = wane.nn, wane.optim, wane.policy
 local compared_in_all, faster_in_all = 0, 0
 
 local BUDGETS = helper.is_long and 50 or 10
-local function refused(pattern, fn)
-    local ok, e = pcall(fn)
-    assert.is_false(ok)
-    assert.matches(pattern, tostring(e))
-end
-
 local function budgets_between(least, most)
     return models.budgets(least, most, BUDGETS)
 end
@@ -227,19 +221,17 @@ describe('a budget', function()
 
     it('is refused on a part of a model, with regions by hand, and as nonsense', function()
         m[2]:checkpoint(policy.budget(most))
-        refused('a budget covers the whole step', function() wane.plan(fn) end)
+        helper.refused(nil, function() wane.plan(fn) end, 'a budget covers the whole step')
         m[2]:checkpoint(false)
-        refused('makes regions, and a budget chooses them', function()
+        helper.refused(nil, function()
             wane.plan(fn, { policy = 'every(2)', budget = most })
-        end)
-        refused('is not a size', function() wane.plan(fn, { budget = 'lots' }) end)
-        refused('points must be a whole number', function() wane.frontier(fn, { points = 1 }) end)
+        end, 'makes regions, and a budget chooses them')
+        helper.refused(nil, function() wane.plan(fn, { budget = 'lots' }) end, 'is not a size')
+        helper.refused(nil, function() wane.frontier(fn, { points = 1 }) end, 'points must be a whole number')
     end)
 
     it('too small for a run raises at the line, and the next call works', function()
-        local ok, e = pcall(function() fn():backward { budget = 1000 } end)
-        assert.is_false(ok)
-        assert.equal('budget', e.code)
+        local e = helper.refused('budget', function() fn():backward { budget = 1000 } end)
         assert.matches('budget_spec', e.where)
         fn():backward { budget = most }
         m:zero_grad()

@@ -10,12 +10,6 @@ local native = require 'spec.support.native'
 local nn, optim = wane.nn, wane.optim
 local C = binding.C
 
-local function refused(pattern, fn)
-    local ok, e = pcall(fn)
-    assert.is_false(ok)
-    assert.matches(pattern, tostring(e))
-end
-
 describe('seconds of a plan', function()
     local fn, m
     setup(function()
@@ -191,8 +185,8 @@ describe('seconds of a plan', function()
     end)
 
     it('are not kept with a word that is none', function()
-        refused('keep must be true or false', function() wane.profile(fn, { keep = 'no' }) end)
-        refused('anyway must be true or false', function() wane.profile(fn, { anyway = 1 }) end)
+        helper.refused(nil, function() wane.profile(fn, { keep = 'no' }) end, 'keep must be true or false')
+        helper.refused(nil, function() wane.profile(fn, { anyway = 1 }) end, 'anyway must be true or false')
     end)
 
     it('change what a budget chooses', function()
@@ -304,11 +298,11 @@ describe('a target', function()
     end)
 
     it('that nobody knows is refused with near names; a plan for one does not run here', function()
-        refused("did you mean 'h200'", function() wane.plan(fn, { target = 'h20' }) end)
+        helper.refused(nil, function() wane.plan(fn, { target = 'h20' }) end, "did you mean 'h200'")
         local p = wane.plan(fn, { target = 'h200' })
-        refused('planned for another machine, h200', function() p.parts[1].program:run() end)
+        helper.refused(nil, function() p.parts[1].program:run() end, 'planned for another machine, h200')
         local bad = binding.new('struct wn_profile')
-        refused('rates must be above 0', function() binding.id(C.wn_target_set('x', bad)) end)
+        helper.refused(nil, function() binding.id(C.wn_target_set('x', bad)) end, 'rates must be above 0')
     end)
 end)
 
@@ -331,9 +325,9 @@ describe('wane.fit', function()
         assert.is_nil(n)
         assert.equal('budget', why.code)
         assert.equal(7, (wane.fit(step_of, { budget = '1 GiB', most = 7 })))
-        refused('say {budget', function() wane.fit(step_of, {}) end)
-        refused('expected a function', function() wane.fit(3, { budget = 1 }) end)
-        refused('from must be a whole number', function() wane.fit(step_of, { budget = 1, from = 0 }) end)
+        helper.refused(nil, function() wane.fit(step_of, {}) end, 'say {budget')
+        helper.refused(nil, function() wane.fit(3, { budget = 1 }) end, 'expected a function')
+        helper.refused(nil, function() wane.fit(step_of, { budget = 1, from = 0 }) end, 'from must be a whole number')
     end)
 
     it('takes a step with its optimizer', function()

@@ -4,15 +4,6 @@ local helper = require 'spec.helper'
 local wane = helper.wane
 local palette = require 'wane.report.palette'
 
-local function refused(fn, ...)
-    local ok, e = pcall(fn)
-    assert.is_false(ok, 'no error was raised')
-    assert.equal('value', e.code, tostring(e))
-    for _, part in ipairs { ... } do
-        assert.is_truthy(e.message:find(part, 1, true), ("'%s' is not in '%s'"):format(part, e.message))
-    end
-end
-
 -- Returns the inside of a chart: its rows of characters, without the axis.
 local function rows_of(chart)
     local rows = {}
@@ -82,7 +73,7 @@ describe('wane.plot in characters', function()
         local text = tostring(wane.plot({ 3, 0 / 0, 2, 1 / 0, 1 }, { braille = false }))
         assert.matches('\n  2 of 5 values are no numbers$', text)
         assert.is_nil(text:find 'nan' or text:find 'inf')
-        refused(function() wane.plot { 0 / 0, 1 / 0 } end, 'no number to draw')
+        helper.refused('value', function() wane.plot { 0 / 0, 1 / 0 } end, 'no number to draw')
     end)
 
     it('takes tensors of one number, and a single or a constant number', function()
@@ -100,13 +91,13 @@ describe('wane.plot in characters', function()
     end)
 
     it('says what is wrong', function()
-        refused(function() wane.plot(3) end, 'a list of numbers', 'got 3')
-        refused(function() wane.plot {} end, 'no number to draw')
-        refused(function() wane.plot { 1, 'x' } end, 'entry 2 of the list', "'x'")
-        refused(function() wane.plot { a = { 1 }, b = 4 } end, "'b' must be a list", 'got 4')
-        refused(function() wane.plot { x = { 1 }, y = { 1, 2 } } end, 'as many x as y')
-        refused(function() wane.plot({ 1 }, { colour = 'red' }) end, "'colour'")
-        refused(function() wane.plot({ 1 }, { levels = { 'high' } }) end, 'level 1')
+        helper.refused('value', function() wane.plot(3) end, 'a list of numbers', 'got 3')
+        helper.refused('value', function() wane.plot {} end, 'no number to draw')
+        helper.refused('value', function() wane.plot { 1, 'x' } end, 'entry 2 of the list', "'x'")
+        helper.refused('value', function() wane.plot { a = { 1 }, b = 4 } end, "'b' must be a list", 'got 4')
+        helper.refused('value', function() wane.plot { x = { 1 }, y = { 1, 2 } } end, 'as many x as y')
+        helper.refused('value', function() wane.plot({ 1 }, { colour = 'red' }) end, "'colour'")
+        helper.refused('value', function() wane.plot({ 1 }, { levels = { 'high' } }) end, 'level 1')
     end)
 end)
 

@@ -7,8 +7,6 @@ local programs = require 'spec.support.programs'
 local nn, optim = wane.nn, wane.optim
 local C = binding.C
 
-local function bits(list) return table.concat(programs.bytes(list), '|') end
-
 -- `cube` computes x^3 k and saves x^2; its gradient is exact.
 local cube = wane.custom(function(ctx, x, k)
     ctx.saved[1] = x * x
@@ -126,8 +124,8 @@ describe('wane.custom', function()
             y:pow(2):mean():backward { policy = policy ~= 'region' and policy or nil }
             local list = { x.grad, k.grad }
             for _, p in ipairs(model:parameters()) do list[#list + 1] = p.grad end
-            seen = seen or bits(list)
-            assert.equal(seen, bits(list))
+            seen = seen or programs.bits(list)
+            assert.equal(seen, programs.bits(list))
         end
     end)
 
@@ -173,8 +171,8 @@ describe('wane.custom', function()
             end, function()
                 for _ = 1, 2 do w.opt:step(w.loss(), { policy = policy, budget = budget }) end
             end)
-            seen = seen or bits(w.params)
-            assert.equal(seen, bits(w.params))
+            seen = seen or programs.bits(w.params)
+            assert.equal(seen, programs.bits(w.params))
         end
         train 'save_all'
         local planned = world()
@@ -203,7 +201,7 @@ describe('wane.custom', function()
             w.loss():backward()
             local list = {}
             for i, p in ipairs(w.params) do list[i] = p.grad end
-            return bits(list)
+            return programs.bits(list)
         end
         local function live()
             collectgarbage()

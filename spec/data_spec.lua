@@ -1,5 +1,6 @@
 -- Checks the readers of wane.data: they must give what the file holds, and name the place where it is broken.
 local helper = require 'spec.helper'
+local files = require 'spec.support.files'
 local wane = require 'wane'
 local order = require 'wane.data.order'
 
@@ -7,22 +8,8 @@ local data = wane.data
 local PATH = os.tmpname()
 teardown(function() os.remove(PATH) end)
 
-local function write(text)
-    local file = assert(io.open(PATH, 'wb'))
-    file:write(text)
-    file:close()
-    return PATH
-end
-
-local function refused(code, fn, ...)
-    local ok, e = pcall(fn)
-    assert.is_false(ok, 'no error was raised')
-    assert.equal(code, e.code, tostring(e))
-    for _, part in ipairs { ... } do
-        assert.is_truthy(e.message:find(part, 1, true), ("'%s' is not in '%s'"):format(part, e.message))
-    end
-    return e
-end
+local function write(text) return files.write(PATH, text) end
+local refused = helper.refused
 
 local function u32(n)
     return string.char(math.floor(n / 2 ^ 24) % 256, math.floor(n / 2 ^ 16) % 256, math.floor(n / 256) % 256, n % 256)

@@ -4,6 +4,7 @@
 -- dims, and expects a value or an error of Wane's, and an intact process (`make asan SPEC=spec/door_spec.lua` ends the
 -- process at a stray write).
 local helper = require 'spec.helper'
+local files = require 'spec.support.files'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -75,12 +76,7 @@ local function intact()
     assert.are.same({ { 4, 6 } }, (wane.ones(1, 2) * 2 + wane.tensor { { 2, 4 } }):totable())
 end
 
-local function write(text)
-    local file = assert(io.open(PATH, 'wb'))
-    file:write(text)
-    file:close()
-    return PATH
-end
+local function write(text) return files.write(PATH, text) end
 
 local function u32(n)
     n = n % 2 ^ 32
@@ -146,14 +142,14 @@ describe('a header with dims of every count and kind', function()
             return math.floor(seed / 65536) % n + 1
         end
         local head = '{"a":{"dtype":"F32","shape":[1,1,1,1,1,1,1,1],"data_offsets":[0,4]}}'
-        local files = {
+        local readers = {
             { wane.load, length_bytes(#head) .. head .. '\0\0\0\0' },
             { data.npy, helper.read 'spec/fixtures/numpy_f4.npy' },
             { data.idx, '\0\0\13\2' .. u32(1) .. u32(1) .. '\0\0\0\0' },
             { data.tokens, 'h\195\182h\240\159\140\153o' },
         }
         for round = 1, LONG and 20000 or 400 do
-            local row = files[round % #files + 1]
+            local row = readers[round % #readers + 1]
             local text = row[2]
             for _ = 1, roll(4) do
                 local at, kind = roll(#text), roll(3)

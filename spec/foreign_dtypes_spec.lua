@@ -1,9 +1,9 @@
 -- Checks files with dtypes that Wane does not have: every number must come out as numpy and PyTorch hold it, a number
 -- that the dtype here does not hold must be named with its place, and a tensor that cannot be read must keep no other
 -- from being read.
-require 'spec.helper'
+local helper = require 'spec.helper'
+local files = require 'spec.support.files'
 local wane = require 'wane'
-local errors = require 'wane.errors'
 local programs = require 'spec.support.programs'
 local fixture = require 'spec.fixtures.foreign_dtypes'
 
@@ -11,23 +11,8 @@ local nn = wane.nn
 local PATH = os.tmpname()
 teardown(function() os.remove(PATH) end)
 
-local function write(text)
-    local file = assert(io.open(PATH, 'wb'))
-    file:write(text)
-    file:close()
-    return PATH
-end
-
-local function refused(code, fn, ...)
-    local ok, e = pcall(fn)
-    assert.is_false(ok, 'no error was raised')
-    assert.is_true(errors.is(e), tostring(e))
-    assert.equal(code, e.code, tostring(e))
-    for _, part in ipairs { ... } do
-        assert.is_truthy(e.message:find(part, 1, true), ("'%s' is not in '%s'"):format(part, e.message))
-    end
-    return e
-end
+local function write(text) return files.write(PATH, text) end
+local refused = helper.refused
 
 local function same(want, got, what)
     assert.equal(#want, #got, what)

@@ -241,9 +241,7 @@ describe('plan:by', function()
             ['depth must be a whole number'] = function() plan:by('path', { depth = 0 }) end,
             ["unknown option 'dept'"] = function() plan:by('path', { dept = 1 }) end,
         } do
-            local fine, why = pcall(call)
-            assert.is_false(fine)
-            assert.equal('value', why.code)
+            local why = helper.refused('value', function() call() end)
             assert.is_truthy(why.message:find(want, 1, true), why.message)
             assert.matches('^spec/groups_spec.lua:%d+$', why.where)
         end

@@ -102,6 +102,21 @@ if has_wane then
         pcall(require, (path:gsub('^lua/', ''):gsub('%.lua$', ''):gsub('/init$', ''):gsub('/', '.')))
     end
 end
+
+--- Fails unless fn raises an error of this code, whose words have each of the texts behind fn; returns the error.
+-- @param code of Wane's error, such as 'value'; nil: any error will do
+-- @param fn function without arguments
+function helper.refused(code, fn, ...)
+    local ok, e = pcall(fn)
+    assert(not ok, 'nothing was refused')
+    local words = tostring(e)
+    assert(code == nil or type(e) == 'table' and e.code == code, words)
+    for _, text in ipairs { ... } do
+        assert(words:find(text, 1, true), ("'%s' is not in '%s'"):format(text, words))
+    end
+    return e
+end
+
 --- Returns the most bytes that are alive on the current device while fn runs, above those that are not its own.
 -- @param fn function without arguments, which runs
 -- @param foreign bytes of what the specs before hold

@@ -4,7 +4,9 @@
 -- metadata, rows) may take 64 MiB more, so that whatever is written in earnest is read. It is measured in a process of
 -- its own.
 local helper = require 'spec.helper'
+local files = require 'spec.support.files'
 local json = require 'wane.report.json'
+local write = files.write
 
 local KiB, MiB = 2 ^ 10, 2 ^ 20
 local LONG = helper.is_long
@@ -16,12 +18,6 @@ teardown(function()
     os.remove(PATH)
     os.remove(SCRIPT)
 end)
-
-local function write(path, ...)
-    local file = assert(io.open(path, 'wb'))
-    file:write(...)
-    file:close()
-end
 
 local function length_bytes(n, count)
     local bytes = {}

@@ -1,21 +1,16 @@
 -- Checks what a sweep shows: table, comma separated values, pictures and the HTML page. The page is opened in Chromium
 -- where that is installed: it must load nothing, complain of nothing, and sort.
 local helper = require 'spec.helper'
+local files = require 'spec.support.files'
 local wane = helper.wane
 local plot = require 'wane.report.plot'
 local svg_ = require 'wane.report.svg'
 local provenance = require 'wane.sweep.provenance'
+local read = files.read
 local nn = wane.nn
 
 local HERE = debug.getinfo(1, 'S').source:sub(2)
 local folder, done
-
-local function read(path)
-    local file = assert(io.open(path, 'rb'))
-    local text = file:read '*a'
-    file:close()
-    return text
-end
 
 -- Checks that every tag that is opened is closed, in order, and that texts hold no bare '<', no nan and no inf. `void`:
 -- elements without an end.

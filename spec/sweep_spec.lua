@@ -2,26 +2,14 @@
 -- process that wrote them, and that results which must be equal are compared. Scripts try points in processes of their
 -- own.
 local helper = require 'spec.helper'
+local files = require 'spec.support.files'
 local native = require 'spec.support.native'
 local wane = helper.wane
 local json = require 'wane.report.json'
+local read, write = files.read, files.write
 local nn = wane.nn
 
 local folder
-
-local function write(path, text)
-    local file = assert(io.open(path, 'wb'))
-    file:write(text)
-    file:close()
-    return path
-end
-
-local function read(path)
-    local file = assert(io.open(path, 'rb'))
-    local text = file:read '*a'
-    file:close()
-    return text
-end
 
 -- Returns the loss of a network whose activations outweigh its parameters, with dropout, and the network.
 local function build(p)

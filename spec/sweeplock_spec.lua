@@ -1,29 +1,16 @@
 -- Checks the lock of a sweep's file: one process at a time writes the file, whatever is started, killed or read beside
 -- it. Also checks points that failed: what the command line says of them, and how they run again.
 local helper = require 'spec.helper'
+local files = require 'spec.support.files'
 local wane = helper.wane
 local binding = require 'wane.ffi'
 local json = require 'wane.report.json'
 local store = require 'wane.sweep.store'
+local read, write = files.read, files.write
 
 local C = binding.C
 local LONG = os.getenv 'WANE_SPEC_LONG' == '1'
 local folder
-
-local function write(path, text)
-    local file = assert(io.open(path, 'wb'))
-    file:write(text)
-    file:close()
-    return path
-end
-
-local function read(path)
-    local file = io.open(path, 'rb')
-    if not file then return nil end
-    local text = file:read '*a'
-    file:close()
-    return text
-end
 
 -- Writes a script that sweeps `count` points; `body` runs first in each.
 local function script(name, count, body)
@@ -297,10 +284,7 @@ sleep 0.%02d; kill -9 $pid; wait $pid 2>/dev/null]]):format(path, out, (turn * 2
         local function build() end
         for _, t in ipairs { { retry_failed = true }, { retry_failed = 'yes', out = 'x' } } do
             t.build, t.grid = build, { depth = { 1 } }
-            local fine, why = pcall(wane.sweep, t)
-            assert.is_false(fine)
-            assert.equal('value', why.code)
-            assert.matches('retry_failed', why.message)
+            helper.refused('value', function() wane.sweep(t) end, 'retry_failed')
         end
     end)
 end)

@@ -11,17 +11,18 @@ function files.folder()
     return name
 end
 
---- Writes a file; returns its name.
-function files.write(path, text)
+--- Writes texts into a file, one behind the other; returns its name.
+function files.write(path, ...)
     local file = assert(io.open(path, 'wb'))
-    file:write(text)
+    file:write(...)
     file:close()
     return path
 end
 
---- Returns the text of a file.
+--- Returns the text of a file, or nil where there is none.
 function files.read(path)
-    local file = assert(io.open(path, 'rb'))
+    local file = io.open(path, 'rb')
+    if not file then return nil end
     local text = file:read '*a'
     file:close()
     return text

@@ -118,4 +118,9 @@ function programs.bytes(list)
     return out
 end
 
+--- Returns the raw bytes of all tensors of a list as one text: equal texts are equal bits.
+function programs.bits(list)
+    return table.concat(programs.bytes(list), '|')
+end
+
 return programs
