@@ -20,7 +20,8 @@
  *   disk_full      on: there is no space to offload to
  *   move_delay     microseconds that each transfer takes longer
  *   cache_bytes    plans and frontiers are kept in at most so many bytes; 64 MiB unless set
- *   forget_plans   drops all plans and frontiers that are kept */
+ *   forget_plans   drops all plans and frontiers that are kept
+ *   left_out       proposals that a frontier is made without: bits of enum wn__proposals of plan/search/frontier.h */
 WN_API int32_t wn_debug(const char *option, int64_t value);
 /* Returns a switch of wn_debug, or a count: plans, plan_bytes (of plans and frontiers that are kept), plans_made,
  * placed_boxes (since the start), host_allocations (that are live), onednn (1: it is used); -1 when there is none of

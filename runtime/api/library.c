@@ -278,12 +278,13 @@ int32_t wn_debug(const char *option, int64_t value)
     else if (strcmp(option, "graphs") == 0) wn__captures_on = value != 0;
     else if (strcmp(option, "cache_bytes") == 0) wn__cache_most = value;
     else if (strcmp(option, "forget_plans") == 0) wn__cache_drop_all();
+    else if (strcmp(option, "left_out") == 0) wn__left_out = value;
     else
         return wn__fail(
             WN_VALUE,
             "debug: no option '%s'; there are poison, check, replay, replay_fault, trace, rewrite, graphs, fail_alloc, "
             "fail_write, unnamed_files, no_locks, fail_offload, fail_fetch, disk_full, move_delay, cache_bytes, "
-            "forget_plans",
+            "forget_plans, left_out",
             option);
     return WN_OK;
 }

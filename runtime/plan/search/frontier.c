@@ -20,6 +20,13 @@
 #define STEEP 8          /* proposals in the last 1/STEEP of the list's bytes are placed with more effort */
 #define SHORT 300        /* instructions below which a proposal is placed with more effort */
 
+int64_t wn__left_out;
+
+static int32_t is_proposed(enum wn__proposals what)
+{
+    return (wn__left_out & what) == 0;
+}
+
 /* ---- one proposal --------------------------------------------------------------------------------------------- */
 
 /* Returns whether a reserves no more and takes no longer than b. Of equal plans, the one with fewer recomputed nodes
@@ -93,7 +100,8 @@ static int32_t meet(struct wn__building *b, const struct wn__recipe *r, int32_t 
  * bytes of such a policy must not give a slower plan. Owns the point, on failure too. */
 static int32_t let_go(struct wn__building *b, struct wn__frontier_point *p)
 {
-    int32_t waits = p->is_by_hand && p->bound < p->reserved && b->ir->n <= WAIT_NODES;
+    int32_t waits =
+        p->is_by_hand && p->bound < p->reserved && b->ir->n <= WAIT_NODES && is_proposed(WN__PROPOSE_WAITING);
     int32_t code = waits ? wn__grow(&b->waiting, &b->waiting_capacity, b->n_waiting + 1, sizeof *b->waiting) : WN_OK;
     if (waits && code == WN_OK) b->waiting[b->n_waiting++] = *p;
     else wn__recipe_release(&p->recipe);
@@ -255,7 +263,8 @@ static int32_t solve_both(struct wn__building *b, const int64_t *ns)
 {
     WN_TRY(wn__partition(b->ir, b->marks, 1, &b->fine));
     int32_t base = b->base.n_blocks, fine = b->fine.n_blocks, is_solved = 0;
-    if (fine > base && fine <= FINEST) WN_TRY(solve(b, &b->fine, ns, FINE, &is_solved));
+    if (fine > base && fine <= FINEST && is_proposed(WN__PROPOSE_FINE))
+        WN_TRY(solve(b, &b->fine, ns, FINE, &is_solved));
     if (is_solved && fine < base + base / NEAR) return WN_OK;
     return solve(b, &b->base, ns, INT64_MAX, &is_solved);
 }
@@ -270,13 +279,13 @@ static int32_t propose(struct wn__building *b)
     WN_TRY(wn__frontier_portfolio(b, ns));
     b->is_by_hand = 0;
     if (!has_backward(b->ir)) return WN_OK;
-    int32_t code = solve_both(b, ns);
-    if (code == WN_OK) code = wn__frontier_evict(b, ns);
-    if (code == WN_OK) code = wn__frontier_subsets(b);
-    if (code == WN_OK) code = wn__frontier_toggle(b, ns);
-    if (code == WN_OK) code = wn__frontier_search(b, ns);
-    if (code == WN_OK) code = wn__frontier_actions(b);
-    if (code == WN_OK) code = wn__frontier_late(b);
+    int32_t code = is_proposed(WN__PROPOSE_CHAIN) ? solve_both(b, ns) : WN_OK;
+    if (code == WN_OK && is_proposed(WN__PROPOSE_EVICT)) code = wn__frontier_evict(b, ns);
+    if (code == WN_OK && is_proposed(WN__PROPOSE_SUBSETS)) code = wn__frontier_subsets(b);
+    if (code == WN_OK && is_proposed(WN__PROPOSE_TOGGLE)) code = wn__frontier_toggle(b, ns);
+    if (code == WN_OK && is_proposed(WN__PROPOSE_SEARCH)) code = wn__frontier_search(b, ns);
+    if (code == WN_OK && is_proposed(WN__PROPOSE_OFFLOAD)) code = wn__frontier_actions(b);
+    if (code == WN_OK && is_proposed(WN__PROPOSE_SCRIPT)) code = wn__frontier_late(b);
     return code;
 }
 

@@ -30,6 +30,20 @@ struct wn__frontier {
     int32_t n, tried;                 /* points; proposals that were judged */
     struct wn__recipe base, fine;     /* the partitions, whose arrays the points' recipes share */
 };
+/* Proposals that can be left out, one bit each, so that spec/bench/ablation.lua shows what each of them earns. */
+enum wn__proposals {
+    WN__PROPOSE_CHAIN = 1,     /* the chain solver, over both partitions */
+    WN__PROPOSE_FINE = 2,      /* the chain solver over the fine partition */
+    WN__PROPOSE_BY_HAND = 4,   /* the portfolio, but for save_all and the script's own marks and proposals */
+    WN__PROPOSE_SCRIPT = 8,    /* the proposals of the script, the late ones too */
+    WN__PROPOSE_EVICT = 16,    /* eviction */
+    WN__PROPOSE_SUBSETS = 32,  /* all sets of few residuals */
+    WN__PROPOSE_TOGGLE = 64,   /* edits of sets */
+    WN__PROPOSE_SEARCH = 128,  /* edits of recipes, and every plan packed */
+    WN__PROPOSE_OFFLOAD = 256, /* parts of what a plan keeps, offloaded */
+    WN__PROPOSE_WAITING = 512, /* beaten policies by hand, placed fully at the end */
+};
+extern int64_t wn__left_out; /* enum wn__proposals: those that are left out; frontiers that are kept do not notice */
 /* Makes the frontier of an IR and marks, or finds it among those of the last ones. *out: the frontier, with one more
  * reference. look: as of wn_frontier, or NULL. WN_INTERRUPT: ^C came, or `look` asked to stop. */
 int32_t wn__frontier_make(const struct wn__ir *ir, const struct wn__marks *marks, wn_look look,

@@ -124,7 +124,8 @@ int32_t wn__frontier_portfolio(struct wn__building *b, const int64_t *ns)
     char name[32];
     int32_t code = p.marks == NULL ? WN_OOM : WN_OK, blocks = b->base.n_blocks;
     if (code == WN_OK) code = offer_kept(&p);
-    if (code == WN_OK) code = offer_proposals(&p, 0);
+    if (code == WN_OK && (wn__left_out & WN__PROPOSE_SCRIPT) == 0) code = offer_proposals(&p, 0);
+    if (wn__left_out & WN__PROPOSE_BY_HAND) blocks = 0;
     for (int32_t a = WN_DECISION_RECOMPUTE + 1; a < WN_DECISION_COUNT && code == WN_OK; a++)
         if (wn__action_name(a) != NULL) code = offer_packed(&p, a);
     for (int32_t k = 1; k <= blocks && code == WN_OK; k += k < 4 ? 1 : k / 2) {
@@ -139,7 +140,7 @@ int32_t wn__frontier_portfolio(struct wn__building *b, const int64_t *ns)
         snprintf(name, sizeof name, "keep_last(%d)", n);
         code = offer_regions(&p, 0, 1, n, name);
     }
-    for (int64_t cost = 100; cost <= 1600 && code == WN_OK; cost *= 2) {
+    for (int64_t cost = 100; cost <= 1600 && code == WN_OK && blocks > 0; cost *= 2) {
         snprintf(name, sizeof name, "cheap(%d)", (int)cost);
         code = offer_cheap(&p, ns, cost, name);
     }
