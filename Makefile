@@ -19,7 +19,7 @@ MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 CLASSES := plain $(if $(filter x86_64,$(MACHINE)),avx2 avx512) $(if $(filter aarch64,$(MACHINE)),neon)
 CLASS_FLAGS_avx2 := -mavx2 -mfma
 CLASS_FLAGS_avx512 := -mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma -mprfchw
-CLASS_SOURCES := $(wildcard kernels/cpu/*.c kernels/cpu/gemm/*.c kernels/cpu/attention/*.c kernels/cpu/conv/*.c)
+CLASS_SOURCES := $(wildcard kernels/cpu/*.c $(foreach r,common element row image index gemm attention conv,kernels/cpu/$r/*.c))
 class_objects = $(patsubst %.c,$(O)/$1/%.o,$(CLASS_SOURCES) $(wildcard kernels/cpu/$1/*.c))
 SOURCES := $(wildcard runtime/*/*.c runtime/plan/*/*.c runtime/run/*/*.c kernels/cpu/backend/*.c) \
            $(filter-out kernels/cpu/%,$(wildcard kernels/*/*.c kernels/*/*/*.c))
@@ -41,7 +41,8 @@ KERNEL_OPT_fuzz := -Wno-pass-failed
 KERNEL_OPT_release := -O3
 # Measured: a step of small layers takes 3 to 8 % less than at -O2, and all of runtime/ 25 s to compile.
 RUNTIME_OPT_release := -O3 -fno-plt
-# Under the sanitizers all but the smallest outputs go the way of those larger than the caches (kernels/cpu/nontemporal.h).
+# Under the sanitizers all but the smallest outputs go the way of those larger than the caches
+# (kernels/cpu/common/nontemporal.h).
 KERNEL_OPT_asan := -DWN_STREAM_PRESET=256
 CFLAGS := -std=c11 -D_GNU_SOURCE -pthread -fopenmp-simd -fPIC -ffp-contract=off -fvisibility=hidden \
           -Wall -Wextra -Werror $(OPT_$(MODE))
@@ -50,7 +51,7 @@ $(O)/kernels/%.o: CFLAGS += $(KERNEL_OPT_$(MODE)) $(KERNEL_FLAGS)
 $(O)/runtime/%.o: CFLAGS += $(RUNTIME_OPT_$(MODE))
 # Under the sanitizers these call a function for each check, and are optimised less.
 # Measured: compiling them takes 22 s of processor time, 130 s without (gcc 12).
-$(foreach c,$(CLASSES),$(foreach f,pool taps conv/depthwise $c/attention $c/gemm $c/gemm_bf16,build/asan/$c/kernels/cpu/$f.o)): \
+$(foreach c,$(CLASSES),$(foreach f,image/pool image/taps conv/depthwise $c/attention $c/gemm $c/gemm_bf16,build/asan/$c/kernels/cpu/$f.o)): \
     CFLAGS += -O1 --param asan-instrumentation-with-call-threshold=0
 LDFLAGS := -shared -pthread -Wl,-z,nodelete -Wl,-z,defs $(filter -fsanitize%,$(OPT_$(MODE)))
 LDLIBS := -lm -ldl

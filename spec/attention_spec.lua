@@ -271,8 +271,9 @@ for _, class in ipairs { 'avx2', 'avx512' } do
         object:close()
         setup(function()
             local objects = {} -- as the library has them: compiling the tiles again takes 10 s
-            for _, source in ipairs(helper.lines(('ls kernels/cpu/%s/*.c kernels/cpu/gemm/*.c kernels/cpu/broadcast.c '
-                .. 'kernels/cpu/nontemporal.c kernels/cpu/attention/tile.c'):format(class))) do
+            for _, source in ipairs(helper.lines(('ls kernels/cpu/%s/*.c %s kernels/cpu/common/broadcast.c '
+                .. 'kernels/cpu/common/nontemporal.c kernels/cpu/attention/tile.c')
+                :format(class, table.concat(tiles.drivers(), ' ')))) do
                 objects[#objects + 1] = ('build/release/%s/%s.o'):format(class, (source:gsub('%.c$', '')))
             end
             for _, name in ipairs { 'parallel', 'team' } do

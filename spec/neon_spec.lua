@@ -2,6 +2,7 @@
 -- the instructions that a step of k takes. Needs the cross compiler and qemu-user (spec/support/deps.sh).
 local helper = require 'spec.helper'
 local native = require 'spec.support.native'
+local tiles = require 'spec.support.tiles'
 
 local CC = 'aarch64-linux-gnu-gcc'
 local FOLDER = 'build/aarch64'
@@ -14,11 +15,12 @@ end
 -- Returns the program of spec/support/neon.c with the objects of the class, which are the library's for aarch64.
 local function build()
     local objects = {}
-    for _, name in ipairs { 'neon/kernels/cpu/neon/gemm', 'neon/kernels/cpu/broadcast', 'neon/kernels/cpu/nontemporal',
+    for _, name in ipairs { 'neon/kernels/cpu/neon/gemm', 'neon/kernels/cpu/common/broadcast',
+        'neon/kernels/cpu/common/nontemporal',
         'kernels/cpu/backend/parallel', 'kernels/cpu/backend/team', 'runtime/base/type', 'runtime/base/status' } do
         objects[#objects + 1] = ('%s/%s.o'):format(FOLDER, name)
     end
-    for _, source in ipairs(helper.lines 'ls kernels/cpu/gemm/*.c') do
+    for _, source in ipairs(tiles.drivers()) do
         objects[#objects + 1] = ('%s/neon/%s.o'):format(FOLDER, (source:gsub('%.c$', '')))
     end
     local all = table.concat(objects, ' ')

@@ -1,5 +1,5 @@
 -- Checks that a row has the same bits however many rows are computed with it: a kernel may compute 16 short rows at
--- once (kernels/cpu/rows.h), and no result may show it. All rows together are compared with three of them at a
+-- once (kernels/cpu/row/rows.h), and no result may show it. All rows together are compared with three of them at a
 -- time, which are too few for that kernel.
 local helper = require 'spec.helper'
 local wane = helper.wane

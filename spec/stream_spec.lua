@@ -1,6 +1,7 @@
--- Checks non-temporal stores (kernels/cpu/nontemporal.h), which kernels use for outputs larger than the caches: what an
--- op gives for a large value must have the bits of what it gives for parts of that value small enough for ordinary
--- stores. Rows of 1031 elements end inside cache lines; 8400 of them are past the limit of 32 MiB, 4000 are not.
+-- Checks non-temporal stores (kernels/cpu/common/nontemporal.h), which kernels use for outputs larger than the caches:
+-- what an op gives for a large value must have the bits of what it gives for parts of that value small enough for
+-- ordinary stores. Rows of 1031 elements end inside cache lines; 8400 of them are past the limit of 32 MiB, 4000 are
+-- not.
 local helper = require 'spec.helper'
 local wane = helper.wane
 local fingerprint = require('wane.plan.measure').fingerprint

@@ -3,9 +3,9 @@
  * spec/op_spec.lua. */
 #include <stddef.h>
 #include "backend/class.h"
-#include "cpu.h"
+#include "common/cpu.h"
 #include "gemm/driver.h"
-#include "micro.h"
+#include "common/micro.h"
 
 static wn_kernel_fn wn__cpu_leaf_kernel(const struct wn_desc *d)
 {

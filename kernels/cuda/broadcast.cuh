@@ -1,8 +1,8 @@
 /* The broadcast iterator on the device: tells a thread where the operands of its elements are.
  *
- * The host merges the dims that are contiguous in every operand, as kernels/cpu/broadcast.c does, so equal shapes are
- * one row, and a scalar operand a row of step 0. Kernels take the iterator by value. A thread computes V elements in a
- * row of the result at once; wn__broadcast_packs says whether they lie in one row of the iterator. */
+ * The host merges the dims that are contiguous in every operand, as kernels/cpu/common/broadcast.c does, so equal
+ * shapes are one row, and a scalar operand a row of step 0. Kernels take the iterator by value. A thread computes V
+ * elements in a row of the result at once; wn__broadcast_packs says whether they lie in one row of the iterator. */
 #ifndef WN_CUDA_BROADCAST_CUH
 #define WN_CUDA_BROADCAST_CUH
 #include "map.cuh"

@@ -1,5 +1,5 @@
 /* ROW_MEAN, ROW_RSTD, LAYERNORM, LAYERNORM_DX, LAYERNORM_DX_ADD, LAYERNORM_DW: layer norm over the last dim, x: (rows,
- * n), with the CPU's bits in every dtype (runtime/ops/norm.c has the formulas, kernels/cpu/norm.c the orders).
+ * n), with the CPU's bits in every dtype (runtime/ops/norm.c has the formulas, kernels/cpu/row/norm.c the orders).
  *
  * Sums are in double. 16 threads sum a row (block.cuh). LAYERNORM_DW sums columns: a block adds 32 columns of a part of
  * the rows (row_parts.h), row after row, and a second launch adds the parts in order:

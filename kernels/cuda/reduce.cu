@@ -5,7 +5,7 @@
  * of one output; of a sum, thread j adds the elements j, j + 16, j + 32 of each contiguous run in double (of i32 in 64
  * bits, and a sum that leaves 32 bits is told of), and the 16 sums are added in order. A second launch joins the pieces
  * of each output in order. Maxima and minima: a NaN wins, the first one; of 0 and -0 the one that wins on the CPU
- * (minmax.h). */
+ * (kernels/cpu/row/minmax.h). */
 #include "block.cuh"
 #include "broadcast.cuh"
 extern "C" {

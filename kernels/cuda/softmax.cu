@@ -1,5 +1,5 @@
 /* SOFTMAX, LOG_SOFTMAX, SOFTMAX_GRAD, LOG_SOFTMAX_GRAD along any dim, with the CPU's bits (runtime/ops/softmax.c has
- * the formulas, kernels/cpu/softmax.c the orders); f64 as far as exp and log of the device have libm's.
+ * the formulas, kernels/cpu/row/softmax.c the orders); f64 as far as exp and log of the device have libm's.
  *
  * Seen from the dim, a value is (outer, n, inner). inner = 1: 16 threads a row (block.cuh), LOG_SOFTMAX by stretches
  * (softmax.cuh). Else a thread has a column, whose terms it adds in double one after the other. bf16 is computed as f32

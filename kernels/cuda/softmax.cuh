@@ -1,9 +1,9 @@
 /* The statistics of a row of logits, which LOG_SOFTMAX and CROSS_ENTROPY share, so that the fused loss has the bits of
  * the two ops that it replaces.
  *
- * The sum of exp(x - max) is the CPU's (kernels/cpu/softmax.c): stretches of 256 elements, each summed by 16 threads as
- * a row of its own (block.cuh), and their sums added in order, from 0. A row of at most WN_LONG_ROW elements has 16
- * threads, one team; a longer one has a block, whose 16 teams sum 16 stretches at once. Both give the same bits. */
+ * The sum of exp(x - max) is the CPU's (kernels/cpu/row/softmax.c): stretches of 256 elements, each summed by 16
+ * threads as a row of its own (block.cuh), and their sums added in order, from 0. A row of at most WN_LONG_ROW elements
+ * has 16 threads, one team; a longer one a block, whose 16 teams sum 16 stretches at once. Both give the same bits. */
 #ifndef WN_CUDA_SOFTMAX_CUH
 #define WN_CUDA_SOFTMAX_CUH
 #include "block.cuh"

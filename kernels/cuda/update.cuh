@@ -2,7 +2,7 @@
  * and for product_update.cu, which uses a gradient as soon as it is computed.
  *
  * Scalars are computed in double and rounded once to the number's type, a scaled sum is one fma, as in
- * kernels/cpu/update.c, so cells get the CPU's bits. */
+ * kernels/cpu/element/update.c, so cells get the CPU's bits. */
 #ifndef WN_CUDA_UPDATE_CUH
 #define WN_CUDA_UPDATE_CUH
 #include "scalar.cuh"

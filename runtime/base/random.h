@@ -22,7 +22,7 @@
 /* Computes the four words of counter (q, n) under the key `seed`. Every word is held in the low half of 64 bits, and
  * the upper half may hold anything: in a vector, words then stay in their lanes between products.
  * Measured: 0.75 -> 0.39 ns a word (AVX-512), 1.9 -> 2.1 ns a word (AVX2), against words of 32 bits. The CPU's kernels
- * draw many at once (kernels/cpu/philox_bulk.h). */
+ * draw many at once (kernels/cpu/element/philox_bulk.h). */
 WN_FN void wn_philox(uint64_t seed, uint64_t n, uint64_t q, uint32_t out[4])
 {
     const uint64_t low = 0xffffffffu;

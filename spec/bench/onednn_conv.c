@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 #include "../../kernels/cpu/backend/onednn.h"
-#include "../../kernels/cpu/cpu.h"
+#include "../../kernels/cpu/common/cpu.h"
 #include "../../runtime/base/memory_order.h"
 
 /* Opens oneDNN. Returns its version, or what is wrong with it. */

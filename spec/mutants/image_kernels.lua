@@ -2,7 +2,7 @@
 return {
     {
         name = 'the last of equal elements is the largest',
-        file = 'kernels/cpu/pool.c',
+        file = 'kernels/cpu/image/pool.c',
         old = 'const I stays = (v <= best) | (best != best);',
         new = 'const I stays = (v < best) | (best != best);',
         spec = 'spec/op_spec.lua',
@@ -10,7 +10,7 @@ return {
     },
     {
         name = 'a maximum passes over NaN',
-        file = 'kernels/cpu/pool.c',
+        file = 'kernels/cpu/image/pool.c',
         old = 'const I stays = (v <= best) | (best != best);',
         new = 'const I stays = (v <= best) | (v != v);',
         spec = 'spec/op_spec.lua',
@@ -18,7 +18,7 @@ return {
     },
     {
         name = 'a pixel is not in the last window over it',
-        file = 'kernels/cpu/pool.c',
+        file = 'kernels/cpu/image/pool.c',
         old = 'int64_t end = wn_min(from / stride + 1, n);',
         new = 'int64_t end = wn_min(wn_max(from / stride, 1), n);',
         spec = 'spec/op_spec.lua',
@@ -26,7 +26,7 @@ return {
     },
     {
         name = 'pixels at other places of their windows share taps',
-        file = 'kernels/cpu/pool.c',
+        file = 'kernels/cpu/image/pool.c',
         old = 'if (p->run != NULL) return a->place == b->place;',
         new = 'if (p->run != NULL) return 1;',
         spec = 'spec/op_spec.lua',
@@ -34,7 +34,7 @@ return {
     },
     {
         name = 'pixels in windows at an edge share weights',
-        file = 'kernels/cpu/pool.c',
+        file = 'kernels/cpu/image/pool.c',
         old = 'return p->is_even || (is_whole(a) && is_whole(b));',
         new = 'return p->is_even || is_whole(a) || 1;',
         spec = 'spec/op_spec.lua',
@@ -42,7 +42,7 @@ return {
     },
     {
         name = 'a run of pixels ends at the row, not before an edge',
-        file = 'kernels/cpu/pool.c',
+        file = 'kernels/cpu/image/pool.c',
         old = 'while (n > 1 && !(has_taps_of',
         new = 'while (n > 99 && !(has_taps_of',
         spec = 'spec/op_spec.lua',
@@ -50,7 +50,7 @@ return {
     },
     {
         name = 'pixels of a resize share the taps of the first',
-        file = 'kernels/cpu/resize.c',
+        file = 'kernels/cpu/image/resize.c',
         old = 'return weigh(a, 1) & (a->end[1] - a->begin[1] == columns);',
         new = 'return weigh(a, 1) | (a->end[1] - a->begin[1] == columns);',
         spec = 'spec/op_spec.lua',
@@ -58,14 +58,14 @@ return {
     },
     {
         name = 'all products of a sum over taps are rounded once',
-        file = 'kernels/cpu/taps.c',
+        file = 'kernels/cpu/image/taps.c',
         old = 'are &= (double)(float)t->weight[i] == t->weight[i];',
         new = 'are &= t->weight[i] == t->weight[i];',
         spec = 'spec/classes_spec.lua',
     },
     {
         name = 'a window that ends at the image counts all of its places',
-        file = 'kernels/cpu/pool.c',
+        file = 'kernels/cpu/image/pool.c',
         old = 'w->pad[k] != 0 || (w->flags & WN_POOL_CEIL)) return 0;',
         new = 'w->pad[k] != 0) return 0;',
         spec = 'spec/op_spec.lua',
@@ -73,7 +73,7 @@ return {
     },
     {
         name = 'a sum of many taps takes no weights',
-        file = 'kernels/cpu/taps.c',
+        file = 'kernels/cpu/image/taps.c',
         old = 'a->weight ? a->weight(a->ctx, r, c) : 1.0',
         new = '1.0',
         spec = 'spec/op_spec.lua',
@@ -81,7 +81,7 @@ return {
     },
     {
         name = 'lanes in bf16 round ties away',
-        file = 'kernels/cpu/lanes.h',
+        file = 'kernels/cpu/common/lanes.h',
         old = 'const wn__bits_few bits = (wn__bits_few)*v, rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;',
         new = 'const wn__bits_few bits = (wn__bits_few)*v, rounded = (bits + 0x8000u) >> 16;',
         spec = 'spec/op_spec.lua',
@@ -89,7 +89,7 @@ return {
     },
     {
         name = 'a sum over pixels misses the last ones',
-        file = 'kernels/cpu/channel.c',
+        file = 'kernels/cpu/image/channel.c',
         old = '    k->loops->across(k, (int64_t[2]){tail, end}, 0, n, b);',
         new = '    k->loops->across(k, (int64_t[2]){end, end}, 0, n, b);',
         spec = 'spec/op_spec.lua',
@@ -97,7 +97,7 @@ return {
     },
     {
         name = 'parts of a sum over pixels are as many as threads',
-        file = 'kernels/cpu/channel.c',
+        file = 'kernels/cpu/image/channel.c',
         old = '    k.cut = wn__channel_cut_of(d);',
         new = [[
     k.cut = wn__channel_cut_of(d);
@@ -106,7 +106,7 @@ return {
     },
     {
         name = 'a group norm takes the first channel for its group',
-        file = 'kernels/cpu/channel.c',
+        file = 'kernels/cpu/image/channel.c',
         old = 'for (int64_t j = 1; j < each; j++) all += sum[g * each + j];',
         new = 'for (int64_t j = 1; j < each; j++) all += sum[g * each];',
         spec = 'spec/op_spec.lua',
@@ -114,7 +114,7 @@ return {
     },
     {
         name = 'the numbers of the first group serve all',
-        file = 'kernels/cpu/channel_norm.c',
+        file = 'kernels/cpu/image/channel_norm.c',
         old = 'if (j == 0 || at + j == first) {',
         new = 'if (j == 0) {',
         spec = 'spec/op_spec.lua',
@@ -122,7 +122,7 @@ return {
     },
     {
         name = 'the statistics of the first image serve all',
-        file = 'kernels/cpu/channel_norm.c',
+        file = 'kernels/cpu/image/channel_norm.c',
         old = 'stop = wn_min(end, (slab + 1) * k->cut.rows);',
         new = 'stop = end;',
         spec = 'spec/op_spec.lua',
@@ -130,7 +130,7 @@ return {
     },
     {
         name = 'a stretch of pixels that streams is a line short',
-        file = 'kernels/cpu/image.h',
+        file = 'kernels/cpu/image/image.h',
         old = 'wn__stream(out + at * o->bytes, block, n * o->bytes);',
         new = 'wn__stream(out + at * o->bytes, block, n * o->bytes - 64 * (row > 3));',
         spec = 'spec/stream_spec.lua',
@@ -138,7 +138,7 @@ return {
     },
     {
         name = 'a resize returns nothing to the lower row',
-        file = 'kernels/cpu/resize.c',
+        file = 'kernels/cpu/image/resize.c',
         old = '(part->high == at ? part->weight : 0.0);',
         new = '0.0 * part->weight;',
         spec = 'spec/op_spec.lua',

@@ -2,7 +2,7 @@
 return {
     {
         name = 'a kernel takes memory of its own',
-        file = 'kernels/cpu/dropout.c',
+        file = 'kernels/cpu/element/dropout.c',
         old = '    int64_t blocks = (k.n + WN_STREAM_BLOCK - 1) / WN_STREAM_BLOCK;',
         new = '    int64_t blocks = (k.n + WN_STREAM_BLOCK - 1) / WN_STREAM_BLOCK;\n'
             .. '    extern void *malloc(size_t);\n    if (malloc(1 << 20) == NULL) return WN_OOM;',
@@ -10,7 +10,7 @@ return {
     },
     {
         name = 'a kernel writes past its output',
-        file = 'kernels/cpu/dropout.c',
+        file = 'kernels/cpu/element/dropout.c',
         old = '    int64_t blocks = (k.n + WN_STREAM_BLOCK - 1) / WN_STREAM_BLOCK;',
         new = '    int64_t blocks = (k.n + WN_STREAM_BLOCK - 1) / WN_STREAM_BLOCK;\n    ((char *)k.out)[k.n * 4] ^= 1;',
         spec = 'spec/exact_spec.lua',
@@ -18,7 +18,7 @@ return {
     },
     {
         name = 'a sum is reordered: cut where threads begin',
-        file = 'kernels/cpu/reduce.c',
+        file = 'kernels/cpu/row/reduce.c',
         old = '    p.of = wn__reduction_of(d, &d->in[0]);',
         new = [[
     p.of = wn__reduction_of(d, &d->in[0]);
@@ -35,7 +35,7 @@ return {
     },
     {
         name = 'the gradient of a table misses a row where threads meet',
-        file = 'kernels/cpu/gather.c',
+        file = 'kernels/cpu/index/gather.c',
         old = 'v = row_at(e, begin); v < stop; v += 2)',
         new = 'v = row_at(e, begin + 99 * (begin > 0)); v < stop; v += 2)',
         spec = 'spec/stream_spec.lua',
@@ -67,7 +67,7 @@ return {
     },
     {
         name = 'centered RMSprop forgets the square of the mean',
-        file = 'kernels/cpu/update.c',
+        file = 'kernels/cpu/element/update.c',
         old = 'sqrt##F(fma##F(-next, next, v[i]))',
         new = 'sqrt##F(fma##F(-next, 0, v[i]))',
         spec = 'spec/parameter_groups_spec.lua',
@@ -82,7 +82,7 @@ return {
     },
     {
         name = 'a tile of bf16 starts at the row',
-        file = 'kernels/cpu/binary.c',
+        file = 'kernels/cpu/element/binary.c',
         old = 'wn__widen(wide_b, b + i * sb, sb ? m : 1);',
         new = 'wn__widen(wide_b, b, sb ? m : 1);',
         spec = 'spec/bf16_spec.lua',
@@ -90,7 +90,7 @@ return {
     },
     {
         name = 'a short last tile of bf16 is left out',
-        file = 'kernels/cpu/update.c',
+        file = 'kernels/cpu/element/update.c',
         old = 'for (int64_t at = begin; at < end; at += WN_TILE) {',
         new = 'for (int64_t at = begin; at + WN_TILE < end; at += WN_TILE) {',
         spec = 'spec/bf16_spec.lua',
@@ -113,7 +113,7 @@ return {
     },
     {
         name = 'a block of columns of softmax adds to the sums of the block before',
-        file = 'kernels/cpu/softmax.c',
+        file = 'kernels/cpu/row/softmax.c',
         old = '        c->sum[j] = 0;',
         new = '        if (c->at == 0) c->sum[j] = 0;',
         spec = 'spec/op_spec.lua',
@@ -129,7 +129,7 @@ return {
     },
     {
         name = 'a reduction stores the first columns again',
-        file = 'kernels/cpu/reduce.c',
+        file = 'kernels/cpu/row/reduce.c',
         old = 'widen(p->loops, acc, at, m, block);',
         new = 'widen(p->loops, acc, 0, m, block);',
         spec = 'spec/op_spec.lua',
@@ -137,7 +137,7 @@ return {
     },
     {
         name = 'runs of a reduction are counted as one',
-        file = 'kernels/cpu/reduce.c',
+        file = 'kernels/cpu/row/reduce.c',
         old = '        value = join_all(p->loops->kind, value, part, rows);',
         new = '        value = join_all(p->loops->kind, value, part, 1);',
         spec = 'spec/op_spec.lua',
@@ -145,7 +145,7 @@ return {
     },
     {
         name = 'argmax joins rows to the columns behind the vectors from the wrong one on',
-        file = 'kernels/cpu/argmax.c',
+        file = 'kernels/cpu/row/argmax.c',
         old = '(int64_t[2]){r, end}, 0, c)',
         new = '(int64_t[2]){r + 1, end}, 0, c)',
         spec = 'spec/op_spec.lua',
@@ -153,7 +153,7 @@ return {
     },
     {
         name = 'ties of a maximum are counted in one run',
-        file = 'kernels/cpu/extreme_grad.c',
+        file = 'kernels/cpu/row/extreme_grad.c',
         old = '        ties += count(',
         new = '        ties = count(',
         spec = 'spec/op_spec.lua',
@@ -161,7 +161,7 @@ return {
     },
     {
         name = 'the gradient of a norm forgets the rows behind the tiles',
-        file = 'kernels/cpu/norm.c',
+        file = 'kernels/cpu/row/norm.c',
         old = '(int64_t[2]){tail, end}, at, m, sum)',
         new = '(int64_t[2]){tail + 1, end}, at, m, sum)',
         spec = 'spec/op_spec.lua',
@@ -185,7 +185,7 @@ return {
     },
     {
         name = 'cross-entropy pulls at ignored labels',
-        file = 'kernels/cpu/loss.c',
+        file = 'kernels/cpu/row/loss.c',
         old = 'return k->label[r] != k->ignored ? k->label[r] : -1;',
         new = 'return k->label[r] != k->ignored ? k->label[r] : 0;',
         spec = 'spec/losses_spec.lua',
@@ -332,7 +332,7 @@ return {
     },
     {
         name = 'a part of a byte of signs is forgotten',
-        file = 'kernels/cpu/pack.c',
+        file = 'kernels/cpu/element/pack.c',
         old = '(uint8_t)((eight * 0x0102040810204080u) >> 56);',
         new = '(uint8_t)((eight * 0x0102040810204080u) >> 56 & 0x7f);',
         spec = 'spec/classes_spec.lua',
@@ -347,7 +347,7 @@ return {
     },
     {
         name = 'words in bulk: a key forgets its steps',
-        file = 'kernels/cpu/philox_bulk.h',
+        file = 'kernels/cpu/element/philox_bulk.h',
         old = '        k1 = wn__words_add(k1, wn__words_set1(WN_PHILOX_K1));',
         new = '        k1 = wn__words_add(k1, wn__words_set1(WN_PHILOX_K0));',
         spec = 'spec/random_spec.lua',
@@ -361,14 +361,14 @@ return {
     },
     {
         name = 'a normal number of a cut pair is its neighbour',
-        file = 'kernels/cpu/creation.c',
+        file = 'kernels/cpu/element/creation.c',
         old = 'TO(f0 + f1 * one_normal(word - 1, 1));',
         new = 'TO(f0 + f1 * one_normal(word - 1, 0));',
         spec = 'spec/layout_spec.lua',
     },
     {
         name = 'a uniform number below a bound begins at another number',
-        file = 'kernels/cpu/creation.c',
+        file = 'kernels/cpu/element/creation.c',
         old = '        int32_t below = k->f0 == 0 && k->f1 == (double)(float)k->f1;',
         new = '        int32_t below = k->f0 == 0;',
         spec = 'spec/random_spec.lua',
@@ -382,7 +382,7 @@ return {
     },
     {
         name = 'the last tile of a transpose is a column short',
-        file = 'kernels/cpu/shape.c',
+        file = 'kernels/cpu/index/shape.c',
         old = 'columns = n[1] - j0 < TILE ? n[1] - j0 : TILE;',
         new = 'columns = n[1] - j0 < TILE ? n[1] - j0 - 1 : TILE;',
         spec = 'spec/op_spec.lua',
@@ -390,7 +390,7 @@ return {
     },
     {
         name = 'signs of eight f64 change halves',
-        file = 'kernels/cpu/pack.c',
+        file = 'kernels/cpu/element/pack.c',
         old = '    return (uint8_t)(low | high << 4);',
         new = '    return (uint8_t)(high | low << 4);',
         spec = { 'spec/op_spec.lua', 'spec/classes_spec.lua' },
@@ -398,7 +398,7 @@ return {
     },
     {
         name = 'the sign of a NaN is that of zero',
-        file = 'kernels/cpu/pack.c',
+        file = 'kernels/cpu/element/pack.c',
         old = '_mm256_cmp_ps(_mm256_loadu_ps(x), _mm256_setzero_ps(), _CMP_NLE_UQ)',
         new = '_mm256_cmp_ps(_mm256_loadu_ps(x), _mm256_setzero_ps(), _CMP_GT_OQ)',
         spec = 'spec/op_spec.lua',
@@ -406,7 +406,7 @@ return {
     },
     {
         name = 'sums of a table in bf16 begin where those before ended',
-        file = 'kernels/cpu/gather.c',
+        file = 'kernels/cpu/index/gather.c',
         old = '    memset(to, 0, (size_t)(m * adds[e->dtype].sum));',
         new = '    memset(to, 0, (size_t)(m * size));',
         spec = 'spec/op_spec.lua',
@@ -414,7 +414,7 @@ return {
     },
     {
         name = 'a scalar condition always chooses the first value',
-        file = 'kernels/cpu/binary.c',
+        file = 'kernels/cpu/element/binary.c',
         old = '        else if (c[0]) CHOOSE(T, 1, a[i * k->sa], y0)',
         new = '        else if (1) CHOOSE(T, 1, a[i * k->sa], y0)',
         spec = 'spec/op_spec.lua',

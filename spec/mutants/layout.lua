@@ -50,7 +50,7 @@ return {
     },
     {
         name = 'random numbers are drawn in the order of memory',
-        file = 'kernels/cpu/creation.c',
+        file = 'kernels/cpu/element/creation.c',
         old = 'if (d->out.layout != WN_PLAIN && d->op != WN_OP_FULL) {',
         new = 'if (0 && d->out.layout != WN_PLAIN && d->op != WN_OP_FULL) {',
         spec = 'spec/layout_spec.lua',

@@ -28,7 +28,7 @@ return {
     },
     {
         name = 'the lines of a running sum overlap',
-        file = 'kernels/cpu/scan.c',
+        file = 'kernels/cpu/index/scan.c',
         old = 'u % k->groups * COLUMNS, at = u / k->groups * n * inner + column;',
         new = 'u % k->groups * COLUMNS, at = u / k->groups * inner + column;',
         spec = 'spec/op_spec.lua',
@@ -36,7 +36,7 @@ return {
     },
     {
         name = 'equal elements lose their order',
-        file = 'kernels/cpu/sort.c',
+        file = 'kernels/cpu/index/sort.c',
         old = 'key[hole - 1] > own',
         new = 'key[hole - 1] >= own',
         spec = 'spec/op_spec.lua',
@@ -44,7 +44,7 @@ return {
     },
     {
         name = 'an order of few digits ends in the workspace',
-        file = 'kernels/cpu/sort.c',
+        file = 'kernels/cpu/index/sort.c',
         old = 'place[(passes - 1 - i) % 2]',
         new = 'place[i % 2]',
         spec = 'spec/op_spec.lua',
@@ -52,7 +52,7 @@ return {
     },
     {
         name = 'negative zero comes before zero',
-        file = 'kernels/cpu/sort.c',
+        file = 'kernels/cpu/index/sort.c',
         old = 'if (size == 0) return top;',
         new = '',
         spec = 'spec/op_spec.lua',

@@ -5,10 +5,14 @@
 #include <string.h>
 #include "../../kernels/cpu/attention/attention.h"
 #include "../../kernels/cpu/backend/tuning.h"
-#include "../../kernels/cpu/elementwise.h"
+#include "../../kernels/cpu/element/elementwise.h"
 
 /* Stands in for that of backend/tuning.c. */
-struct wn__tuning wn__tuning = {.stream_ahead = 4096, .thread_grain = WN_THREAD_GRAIN, .product_block = 256 << 10, .product_stream = 4 << 20, .product_ahead = 640};
+struct wn__tuning wn__tuning = {.stream_ahead = 4096,
+                                .thread_grain = WN_THREAD_GRAIN,
+                                .product_block = 256 << 10,
+                                .product_stream = 4 << 20,
+                                .product_ahead = 640};
 
 /* Stands in for the function of backend/class.c. */
 int32_t wn__cpu_has_avx512_bf16(void)
@@ -61,7 +65,8 @@ static void work(const struct wn__attention_kernel *g, const struct wn__attentio
     fill(r->d, KEYS * SIZE, 1);
     fill(factor, WIDTH, 1);
     fill(shared, WIDTH, 1);
-    for (int64_t c = 0; c < WIDTH; c++) r->best[c] = c % 3 || t.diagonal > 0 ? (float)size * 2.5f : -INFINITY, r->sum[c] = c % 3;
+    for (int64_t c = 0; c < WIDTH; c++)
+        r->best[c] = c % 3 || t.diagonal > 0 ? (float)size * 2.5f : -INFINITY, r->sum[c] = c % 3;
     t.s = r->s;
     t.ld = WIDTH;
     struct wn__attention_product p = {
@@ -87,8 +92,16 @@ static void work(const struct wn__attention_kernel *g, const struct wn__attentio
     p.back = r->back;
     wn__attention_over_keys(g, &p, &t);
     t.fresh = t.keys % 3 * 8;
-    p = (struct wn__attention_product){
-        .m = t.keys, .n = SIZE, .k = t.width, .a = r->ds, .ai = WIDTH, .ak = 1, .b = q, .bk = WIDE, .c = r->d, .ldc = SIZE};
+    p = (struct wn__attention_product){.m = t.keys,
+                                       .n = SIZE,
+                                       .k = t.width,
+                                       .a = r->ds,
+                                       .ai = WIDTH,
+                                       .ak = 1,
+                                       .b = q,
+                                       .bk = WIDE,
+                                       .c = r->d,
+                                       .ldc = SIZE};
     wn__attention_over_queries(g, &p, &t);
 }
 

@@ -3,13 +3,13 @@
  * the other. */
 #include <stdlib.h>
 #include <string.h>
-#include "../../kernels/cpu/bf16.h"
-#include "../../kernels/cpu/cpu.h"
+#include "../../kernels/cpu/common/bf16.h"
+#include "../../kernels/cpu/common/cpu.h"
 #include "../../kernels/cpu/gemm/gemm.h"
-#include "../../kernels/cpu/update.h"
+#include "../../kernels/cpu/element/update.h"
 
 /* Stands in for the library's function of this name and aborts, as wn__round does: no cell here is of bf16
- * (update.c). */
+ * (element/update.c). */
 void wn__widen(float *to, const uint16_t *from, int64_t n)
 {
     (void)to, (void)from, (void)n;

@@ -5,9 +5,9 @@
 #include <string.h>
 #include "../../kernels/cpu/backend/class.h"
 #include "../../kernels/cpu/backend/tuning.h"
-#include "../../kernels/cpu/elementwise.h"
+#include "../../kernels/cpu/element/elementwise.h"
 #include "../../kernels/cpu/gemm/gemm.h"
-#include "../../kernels/cpu/micro.h"
+#include "../../kernels/cpu/common/micro.h"
 
 #if defined(PRODUCTS_NEON)
 const struct wn__micro wn__micro = {.gemm = &wn__gemm_neon};
@@ -43,7 +43,11 @@ void products_bf16(int with)
 }
 
 /* Stands in for that of backend/tuning.c. */
-struct wn__tuning wn__tuning = {.stream_ahead = 4096, .thread_grain = WN_THREAD_GRAIN, .product_block = 256 << 10, .product_stream = 4 << 20, .product_ahead = 640};
+struct wn__tuning wn__tuning = {.stream_ahead = 4096,
+                                .thread_grain = WN_THREAD_GRAIN,
+                                .product_block = 256 << 10,
+                                .product_stream = 4 << 20,
+                                .product_ahead = 640};
 
 /* Stands in for the function of backend/class.c. */
 int32_t wn__cpu_has_avx512_bf16(void)

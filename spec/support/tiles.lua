@@ -26,12 +26,18 @@ function tiles.sources(class, files)
     return ('%s -fno-math-errno -fno-trapping-math %s %s'):format(files, flags, OWN_FLAGS[class] or '')
 end
 
+--- Returns the files of kernels/cpu/gemm that compute a product, without those that find the kernel of an op.
+function tiles.drivers()
+    return helper.lines "ls kernels/cpu/gemm/*.c | grep -v '/matmul\\|/product_update'"
+end
+
 local function build(class)
     return native.load('tiles-' .. class .. '.so', CC .. ' -std=c11 -D_GNU_SOURCE -O2 -fopenmp-simd -pthread -fPIC '
         .. '-shared -ffp-contract=off -DWN_GEMM_TASK=65536 -Wl,-z,defs -o %s '
-        .. tiles.sources(class, 'spec/support/products.c spec/support/product_updates.c kernels/cpu/product_update.c '
-            .. 'kernels/cpu/update.c kernels/cpu/gemm/*.c kernels/cpu/broadcast.c kernels/cpu/nontemporal.c '
-            .. 'kernels/cpu/backend/parallel.c kernels/cpu/backend/team.c runtime/base/type.c runtime/base/status.c '
+        .. tiles.sources(class, 'spec/support/products.c spec/support/product_updates.c '
+            .. 'kernels/cpu/gemm/product_update.c kernels/cpu/element/update.c ' .. table.concat(tiles.drivers(), ' ')
+            .. ' kernels/cpu/common/broadcast.c kernels/cpu/common/nontemporal.c kernels/cpu/backend/parallel.c '
+            .. 'kernels/cpu/backend/team.c runtime/base/type.c runtime/base/status.c '
             .. 'kernels/cpu/' .. class .. '/gemm*.c')
         .. ' -lm')
 end

@@ -21,8 +21,8 @@
 #ifndef WN_CPU_ATTENTION_H
 #define WN_CPU_ATTENTION_H
 #include <stdint.h>
-#include "../cpu.h"
-#include "../micro.h"
+#include "../common/cpu.h"
+#include "../common/micro.h"
 
 /* One ATTENTION or ATTENTION_GRAD, for all threads. */
 struct wn__attention {

@@ -4,7 +4,7 @@
 #include "attention.h"
 #include <math.h>
 #include <string.h>
-#include "../philox_bulk.h"
+#include "../element/philox_bulk.h"
 #include "../gemm/gemm.h"
 #include "../../../runtime/base/number.h"
 

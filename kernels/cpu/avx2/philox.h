@@ -1,4 +1,4 @@
-/* The vectors of AVX2 for philox_bulk.h: the words of four quads, each in the low half of a 64-bit lane. */
+/* The vectors of AVX2 for element/philox_bulk.h: the words of four quads, each in the low half of a 64-bit lane. */
 #ifndef WN_CPU_AVX2_PHILOX_H
 #define WN_CPU_AVX2_PHILOX_H
 #include <immintrin.h>

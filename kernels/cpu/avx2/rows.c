@@ -1,9 +1,9 @@
-/* Short rows, 4 or 8 at once (rows.h), as avx512/rows.c has them: the lanes of all rows are joined together by shuffles
- * that bring the same lane of all rows into one register, in the order of cpu.h and minmax.h. */
-#include "../rows.h"
-#include "../rows_tail.h"
+/* Short rows, 4 or 8 at once (row/rows.h), as avx512/rows.c has them: the lanes of all rows are joined together by
+ * shuffles that bring the same lane of all rows into one register, in the order of common/cpu.h and row/minmax.h. */
+#include "../row/rows.h"
+#include "../row/rows_tail.h"
 #include <immintrin.h>
-#include "../nontemporal.h"
+#include "../common/nontemporal.h"
 
 #define INLINE static inline __attribute__((always_inline))
 

@@ -1,9 +1,9 @@
-/* The micro-kernels of the class avx512 (micro.h). */
+/* The micro-kernels of the class avx512 (common/micro.h). */
 #include "../attention/attention.h"
 #include "../gemm/gemm.h"
-#include "../micro.h"
-#include "../rows.h"
-#include "../transpose.h"
+#include "../common/micro.h"
+#include "../row/rows.h"
+#include "../index/transpose.h"
 
 const struct wn__micro wn__micro = {.gemm = &wn__gemm_avx512,
                                     .gemm_bf16 = &wn__gemm_bf16_avx512,

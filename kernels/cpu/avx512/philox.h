@@ -1,4 +1,4 @@
-/* The vectors of AVX-512 for philox_bulk.h: the words of eight quads, each in the low half of a 64-bit lane. */
+/* The vectors of AVX-512 for element/philox_bulk.h: the words of eight quads, each in the low half of a 64-bit lane. */
 #ifndef WN_CPU_AVX512_PHILOX_H
 #define WN_CPU_AVX512_PHILOX_H
 #include <immintrin.h>

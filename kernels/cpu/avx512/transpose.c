@@ -1,9 +1,9 @@
 /* Transposes of 4-byte elements by pieces of 16 x 16, for AVX-512: loads 16 lines, transposes them in registers and
  * stores 16 lines, so no line is written in parts and none is read back. Other processors use the transpose of
- * shape.c. */
-#include "../transpose.h"
+ * index/shape.c. */
+#include "../index/transpose.h"
 #include <immintrin.h>
-#include "../nontemporal.h"
+#include "../common/nontemporal.h"
 
 /* Transposes four rows of four 4 x 4 blocks: quarter l of of[c] becomes column 4 l + c of rows 4 g to 4 g + 3. */
 static inline __attribute__((always_inline)) void transpose_quarters(const __m512i *row, __m512i *of)

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "../../../runtime/base/window.h"
-#include "../cpu.h"
+#include "../common/cpu.h"
 #include "class.h"
 #include "onednn.h"
 

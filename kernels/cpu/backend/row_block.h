@@ -2,7 +2,7 @@
  *
  * Such an op is computed on f32 copies. Where its rows are independent of each other, one row block is copied and
  * computed at a time; where its columns are, one block of columns, which is called a row block too. The workspace rule
- * (workspace.c) and the kernel (bf16.c) call the same functions, so they cut alike. For softmax of
+ * (workspace.c) and the kernel (common/bf16.c) call the same functions, so they cut alike. For softmax of
  * x: (B, T, C) along C:
  *
  *     rows = B T      x as (rows, C)                 f32 copy in the workspace

@@ -8,7 +8,7 @@
 #define WN_THREAD_GRAIN 32768 /* the thread_grain that loops have in mind when they give theirs (parallel.h) */
 
 struct wn__tuning {
-    int64_t stream_least; /* bytes of an output from which on it is written by non-temporal stores (nontemporal.h) */
+    int64_t stream_least;      /* bytes of an output from which on it is stored non-temporally (common/nontemporal.h) */
     int64_t stream_least_math; /* that of a loop that arithmetic bounds */
     int64_t stream_ahead;      /* bytes that rows are prefetched ahead of their use */
     int64_t block_ahead;       /* bytes that blocks of elementwise loops are prefetched ahead; 0: they are not */

@@ -4,11 +4,11 @@
  * and its case divide rows alike because both call the functions of row_block.h and row_parts.h. Ops without a case
  * need none. */
 #include "../../../runtime/base/resample.h"
-#include "../channel.h"
-#include "../cpu.h"
+#include "../image/channel.h"
+#include "../common/cpu.h"
 #include "../conv/winograd.h"
 #include "../gemm/gemm.h"
-#include "../sort.h"
+#include "../index/sort.h"
 #include "library.h"
 #include "../../row_parts.h"
 #include "row_block.h"

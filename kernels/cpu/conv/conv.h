@@ -18,8 +18,8 @@
 #include "../../../runtime/base/memory_order.h"
 #include "../../../runtime/base/number.h"
 #include "../../../runtime/base/window.h"
-#include "../cpu.h"
-#include "../elementwise.h"
+#include "../common/cpu.h"
+#include "../element/elementwise.h"
 #include "../gemm/driver.h"
 #include "epilogue.h"
 

@@ -11,7 +11,7 @@
 #define WN_CPU_CONV_DEPTHWISE_TILE_H
 #include <math.h>
 #include <stdint.h>
-#include "../lanes.h"
+#include "../common/lanes.h"
 
 #if defined(__AVX512F__)
 #define PIXELS 8 /* of a micro-tile: as many sums as registers hold beside a row of taps */

@@ -2,7 +2,7 @@
 #include "epilogue.h"
 #include <stddef.h>
 #include "../../scalar.h"
-#include "../bf16.h"
+#include "../common/bf16.h"
 
 /* Defines the norm of n channels of a pixel, in place. */
 #define NORM_ROW(S, T, F, TAKE, PUT)                                                                                   \

@@ -4,7 +4,7 @@
 #ifndef WN_CPU_CONV_EPILOGUE_H
 #define WN_CPU_CONV_EPILOGUE_H
 #include "../../../runtime/base/opcode.h"
-#include "../elementwise.h"
+#include "../element/elementwise.h"
 
 struct wn__conv_epilogue {
     char *out;         /* (pixels, channels) */

@@ -9,7 +9,7 @@
  * Tasks divide outputs, never k. Nothing here allocates. */
 #include <stddef.h>
 #include "driver.h"
-#include "../nontemporal.h"
+#include "../common/nontemporal.h"
 #include "../../../runtime/base/number.h"
 
 /* Row weight of small k: a part gets rows of its own unless n > 4 m.

@@ -27,7 +27,7 @@
 #include <stdint.h>
 #include "../../../runtime/base/layout.h"
 #include "../../scalar.h"
-#include "../elementwise.h"
+#include "../element/elementwise.h"
 
 /* A batch of products, operands as strides in elements: a(i, k) = a[i * ai + k * ak], b(k, j) = b[j * bj + k * bk]; of
  * (ai, ak) one is 1, of (bj, bk) one is 1. c: (batch, m, n) row-major. A weight may be in panels
@@ -201,7 +201,7 @@ struct wn__gemm_kernel {
     int32_t panels_packed;
 };
 
-/* The kernels of each class, of which a class has its own (micro.h). */
+/* The kernels of each class, of which a class has its own (common/micro.h). */
 extern const struct wn__gemm_kernel wn__gemm_plain, wn__gemm_avx2, wn__gemm_avx512, wn__gemm_neon;
 
 /* Rows of x to pack, x(i, k) = x[i * xi + k * xk], i < rows, k < k; one of xi and xk is 1. They are packed into

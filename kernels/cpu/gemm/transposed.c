@@ -17,8 +17,8 @@
 #include <stddef.h>
 #include <string.h>
 #include "driver.h"
-#include "../micro.h"
-#include "../nontemporal.h"
+#include "../common/micro.h"
+#include "../common/nontemporal.h"
 #include "../../../runtime/base/number.h"
 
 /* A k-block of columns [column, column + n), from word k on: sums: (n, ldc) += b' a'. */

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "driver.h"
 #include "../backend/class.h"
-#include "../micro.h"
+#include "../common/micro.h"
 #include "../../../runtime/base/number.h"
 
 static const struct wn__gemm_blocks pairs = {

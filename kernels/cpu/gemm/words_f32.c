@@ -2,7 +2,7 @@
 #include <stddef.h>
 #include <string.h>
 #include "driver.h"
-#include "../micro.h"
+#include "../common/micro.h"
 #include "../../../runtime/base/number.h"
 
 static const struct wn__gemm_blocks blocks = {

@@ -1,5 +1,5 @@
-/* The micro-kernels of the class neon (micro.h). */
+/* The micro-kernels of the class neon (common/micro.h). */
 #include "../gemm/gemm.h"
-#include "../micro.h"
+#include "../common/micro.h"
 
 const struct wn__micro wn__micro = {.gemm = &wn__gemm_neon, .text = "NEON"};

@@ -1,0 +1,127 @@
+/* Shared by the kernel files of the CPU: one lookup a family, the broadcast iterator, and sums of a row. Nothing here
+ * owns memory or knows the rules of an op.
+ *
+ * Every kernel file has one skeleton: a head that says which ops it computes and in which order their sums are added;
+ * limits with their measurements; the struct of one call; loops over [begin, end) that threads share; the kernels, one
+ * function (description, buffers, stream) each; and at the end the lookup that dispatch.c calls.
+ *
+ * The bits of a result depend on the description and the data alone, never on the number of threads: threads share
+ * outputs, and the shape of a sum follows from its length. */
+#ifndef WN_CPU_H
+#define WN_CPU_H
+#include <stdint.h>
+#include "../../../runtime/base/opcode.h"
+#include "../../broadcast.h"
+#include "../../kernel.h"
+#include "../../scalar.h"
+#include "../../sums.h"
+#include "../backend/parallel.h"
+#include "../backend/tuning.h"
+#include "nontemporal.h"
+
+/* Each returns the kernel of an application, NULL where its family has none for the op with these dtypes. */
+wn_kernel_fn wn__cpu_creation_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_binary_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_unary_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_finite_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_matmul_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_reduce_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_argmax_kernel(const struct wn_desc *d); /* ARGMAX (row/argmax.c) */
+wn_kernel_fn wn__cpu_expand_kernel(const struct wn_desc *d); /* EXPAND, which copies bytes (index/shape.c) */
+wn_kernel_fn wn__cpu_shape_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_layout_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_gather_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_scan_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_sort_kernel(const struct wn_desc *d); /* ARGSORT (index/sort.c) */
+wn_kernel_fn wn__cpu_softmax_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_loss_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_norm_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_dropout_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_attention_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_recurrent_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_update_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_fused_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_pack_kernel(const struct wn_desc *d);
+wn_kernel_fn wn__cpu_epilogue_kernel(const struct wn_desc *d); /* MATMUL_MAP, LINEAR_MAP (gemm/matmul.c) */
+wn_kernel_fn wn__cpu_product_update_kernel(const struct wn_desc *d);
+
+wn_kernel_fn wn__cpu_conv_kernel(const struct wn_desc *d);     /* CONV2D, CONV2D_DX, CONV2D_DW (conv/conv.c) */
+wn_kernel_fn wn__cpu_conv_map_kernel(const struct wn_desc *d); /* CONV2D_MAP (conv/map.c) */
+wn_kernel_fn wn__cpu_pool_kernel(const struct wn_desc *d);     /* MAX_POOL2D_INDEX .. AVG_POOL2D_DX (image/pool.c) */
+wn_kernel_fn wn__cpu_channel_kernel(const struct wn_desc *d);  /* CHANNEL_MEAN .. BATCH_NORM_DX (image/channel.c) */
+wn_kernel_fn wn__cpu_resize_kernel(const struct wn_desc *d);   /* UPSAMPLE2D, UPSAMPLE2D_DX (image/resize.c) */
+
+/* Make an application ready that a library computes (library.h), like prepare of struct wn__backend. */
+int32_t wn__cpu_prepare_product(const struct wn_desc *d, int64_t *bytes, struct wn_made **out);
+int32_t wn__cpu_prepare_conv(const struct wn_desc *d, int64_t *bytes, struct wn_made **out);     /* conv/made.c */
+int32_t wn__cpu_prepare_conv_map(const struct wn_desc *d, int64_t *bytes, struct wn_made **out); /* conv/map.c */
+
+/* Returns the kernel of any application; NULL where there is none (dispatch.c). */
+wn_kernel_fn wn_cpu_kernel(const struct wn_desc *d);
+
+/* Returns the bytes of scratch that the kernel of an application needs (workspace.c). */
+int64_t wn__cpu_workspace(const struct wn__target *t, const struct wn_desc *d);
+
+#define WN_CPU_GRAIN WN_THREAD_GRAIN /* least elements of a thread, of a loop that memory bounds */
+#define WN_CPU_GRAIN_MATH 8192       /* least elements of a thread, of a loop that arithmetic bounds */
+
+/* Computes n elements of a row, from element `at` of out. offset: (n_operands), elements from the start of each
+ * operand. */
+typedef void (*wn__broadcast_row)(void *ctx, int64_t at, int64_t n, const int64_t *offset);
+/* Calls `row` for the elements [begin, end) of out, in order. */
+void wn__broadcast_range(const struct wn__broadcast *w, int64_t begin, int64_t end, wn__broadcast_row row, void *ctx);
+/* Most columns of a block of a reduction down columns. A few rows of 16 columns are in registers, and lines are
+ * prefetched as many rows ahead, in the order of memory. Parts of whole rows (row_parts.h) are better than blocks of
+ * half of each row, because the processor's own prefetcher runs on into the other half. */
+#define WN_COLUMNS 4096
+/* Returns the columns of a block, at most `most`, so that every thread gets a block of `outer` times `width` columns.
+ * The sum of a column does not depend on its block. */
+int64_t wn__columns_together(int64_t width, int64_t outer, int64_t most);
+
+/* ---- sums of a row ------------------------------------------------------------------------------- */
+/* WN_LANE_SUM defines NAME(a, b, n, ahead_a, ahead_b): the sum of TERM(a[i], b[i]), i < n. Lane j, a double, adds the
+ * elements j, j + 16, j + 32 and so on; then the lanes are added in order: a tree that depends on n alone. Lines
+ * ahead_a bytes behind a and ahead_b bytes behind b are prefetched, 0: none. */
+
+#define WN_SAME(x) (x)
+#define WN_LANE_SUM(NAME, T, TERM)                                                                                     \
+    static inline __attribute__((always_inline)) double NAME(const T *a, const T *b, int64_t n, int64_t ahead_a,       \
+                                                             int64_t ahead_b)                                          \
+    {                                                                                                                  \
+        double lane[WN_LANES] = {0}, sum = 0;                                                                          \
+        int64_t i = 0;                                                                                                 \
+        for (; i + WN_LANES <= n; i += WN_LANES) {                                                                     \
+            if (ahead_a) wn__fetch_behind(a + i, ahead_a, WN_LANES * (int64_t)sizeof(T));                              \
+            if (ahead_b) wn__fetch_behind(b + i, ahead_b, WN_LANES * (int64_t)sizeof(T));                              \
+            _Pragma("omp simd") for (int j = 0; j < WN_LANES; j++) lane[j] += TERM(a[i + j], b[i + j]);                \
+        }                                                                                                              \
+        for (int j = 0; i < n; i++, j++) lane[j] += TERM(a[i], b[i]);                                                  \
+        for (int j = 0; j < WN_LANES; j++) sum += lane[j];                                                             \
+        return sum;                                                                                                    \
+    }
+
+/* Terms of a sum, in double. */
+#define WN_TERM_OF(a, b) (double)(a)
+#define WN_TERM_OF_BF16(a, b) (double)wn_from_bf16(a)
+#define WN_TERM_OF_PRODUCT(a, b) (double)(a) * (double)(b)
+
+#define WN_ROW_SUMS(S, T, TERM)                                                                                        \
+    WN_LANE_SUM(wn__row_sum2_##S, T, TERM)                                                                             \
+    static inline __attribute__((always_inline)) double wn__row_sum_##S(const T *a, int64_t n)                         \
+    {                                                                                                                  \
+        return wn__row_sum2_##S(a, a, n, wn__tuning.stream_ahead, 0);                                                  \
+    }
+
+#define WN_ROW_DOTS(S, T)                                                                                              \
+    WN_LANE_SUM(wn__row_dot_prefetching_##S, T, WN_TERM_OF_PRODUCT)                                                    \
+    static inline __attribute__((always_inline)) double wn__row_dot_##S(const T *a, const T *b, int64_t n)             \
+    {                                                                                                                  \
+        return wn__row_dot_prefetching_##S(a, b, n, wn__tuning.stream_ahead, wn__tuning.stream_ahead);                 \
+    }
+
+WN_ROW_SUMS(f32, float, WN_TERM_OF)
+WN_ROW_SUMS(f64, double, WN_TERM_OF)
+WN_ROW_SUMS(bf16, uint16_t, WN_TERM_OF_BF16)
+WN_ROW_DOTS(f32, float)
+WN_ROW_DOTS(f64, double)
+#endif
