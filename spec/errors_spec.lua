@@ -152,6 +152,14 @@ describe('names', function()
         fails(function() return wane.zoo end, "each model is a module to require, as 'wane.zoo.gpt2' is")
     end)
 
+    it('of former versions say what to write', function()
+        for name, words in pairs { plan_chain = "wane.plan(fn, { budget = '2 GiB' })", within = 'wane.scoped(',
+            chain_frontier = 'wane.frontier(fn)', replay_chain = 'wane.plan(fn, { policy = p })',
+            chain_binomial = "the policy, 'binomial(3)'" } do
+            fails(function() return wane[name](1) end, 'wane.' .. name .. ': ', words)
+        end
+    end)
+
     it('are listed once, however often they are candidates', function()
         local near = require('wane.errors').near
         assert.equal("did you mean '--policy'?", near('--polcy', { '--policy', '--out', '--policy' }))

@@ -123,9 +123,17 @@ planner.load_costs = later('plan.costs', 'load')
 later('plan.tuning', 'start')() -- before the first weight: its layout depends on the library of products
 planner.choose, planner.choose_least = later('plan.choose', 'within'), later('plan.choose', 'smallest')
 
--- Names that this table has no use for -> what to do.
-local NEEDLESS = { compile = 'there is nothing to compile; call the function, its steps are planned once and cached' }
-NEEDLESS.jit, NEEDLESS.zoo = NEEDLESS.compile, "each model is a module to require, as 'wane.zoo.gpt2' is"
+-- Names that this table does not have, those of former versions among them -> what to write.
+local INSTEAD = {
+    compile = 'there is nothing to compile; call the function, its steps are planned once and cached',
+    zoo = "each model is a module to require, as 'wane.zoo.gpt2' is",
+    plan_chain = "tables of stages are no longer planned; plan the step, wane.plan(fn, { budget = '2 GiB' })",
+    chain_frontier = 'tables of stages are no longer planned; write wane.frontier(fn) of the step',
+    replay_chain = 'schedules of stages are no longer replayed; wane.plan(fn, { policy = p }) has bytes and seconds',
+    chain_binomial = "write the policy, 'binomial(3)'",
+    within = 'write wane.scoped(kind, value, fn)',
+}
+INSTEAD.jit = INSTEAD.compile
 
 local function find(name)
     local place = PLACES[name]
@@ -150,7 +158,7 @@ return setmetatable(wane, {
         if tensor.methods[name] then
             raise(nil, 'value', "wane has no '%s': it is a method; write t:%s(...) for a tensor t", name, name)
         end
-        if NEEDLESS[name] then raise(nil, 'value', 'wane.%s: %s', name, NEEDLESS[name]) end
+        if INSTEAD[name] then raise(nil, 'value', 'wane.%s: %s', name, INSTEAD[name]) end
         raise(nil, 'value', "wane has no '%s'; %s", tostring(name), errors.near(name, errors.names(t, PLACES)))
     end,
 })
