@@ -96,7 +96,6 @@ struct wn_op_info {
     int32_t operands;       /* 1 or 2: of a step of a fused elementwise op; 0: it cannot be one */
     const char *autocast;   /* "low", "high", "promote" or "same" */
     const char *positions;  /* the rule by which wane.chunked follows the positions of one dim */
-    const char *saves;      /* what PyTorch's autograd keeps of it for the backward: op.def's column */
 };
 /* Returns the number of ops; ids of ops are below it. */
 WN_API int32_t wn_op_count(void);

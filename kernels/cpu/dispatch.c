@@ -16,8 +16,7 @@ static wn_kernel_fn wn__cpu_leaf_kernel(const struct wn_desc *d)
 typedef wn_kernel_fn (*family_lookup)(const struct wn_desc *d);
 
 static const family_lookup lookup[WN_OP_COUNT] = {
-#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions, saves)                                    \
-    [WN_OP_##NAME] = wn__cpu_##family##_kernel,
+#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions) [WN_OP_##NAME] = wn__cpu_##family##_kernel,
 #include "../../runtime/op.def"
 #undef OP
 };

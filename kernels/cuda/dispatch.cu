@@ -30,7 +30,7 @@ static family_lookup of_family(const char *family)
 wn_kernel_fn wn__cuda_kernel(const struct wn_desc *d)
 {
     static const char *const family[] = {
-#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions, saves) #family,
+#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions) #family,
 #include "../../runtime/op.def"
 #undef OP
     };

@@ -2,7 +2,7 @@
 #include "opcode.h"
 
 static const uint8_t operands_of[WN_OP_COUNT] = {
-#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions, saves) [WN_OP_##NAME] = operands,
+#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions) [WN_OP_##NAME] = operands,
 #include "../op.def"
 #undef OP
 };

@@ -8,7 +8,7 @@
 #include "type.h"
 
 enum wn_op {
-#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions, saves) WN_OP_##NAME,
+#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions) WN_OP_##NAME,
 #include "../op.def"
 #undef OP
     WN_OP_COUNT

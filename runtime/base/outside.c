@@ -9,7 +9,7 @@
 const char *wn__op_said(int32_t op)
 {
     static const char *const names[] = {
-#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions, saves) #name,
+#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions) #name,
 #include "../op.def"
 #undef OP
     };

@@ -80,7 +80,7 @@ struct wn__op_row {
     const struct wn__rules *rules;
     int32_t least, most; /* numbers of inputs */
     int32_t flags;       /* bits of enum wn_op_flag */
-    const char *autocast, *positions, *saves;
+    const char *autocast, *positions;
 };
 extern const struct wn__op_row wn__op_rows[]; /* (WN_OP_COUNT) */
 static inline int32_t wn__op_is(int32_t op)
@@ -116,10 +116,9 @@ static inline int32_t wn__op_has_offset(int32_t op)
 {
     return (wn__op_flags(op) & WN_OFFSET) != 0;
 }
-/* Return the words of three columns of op.def; "" where op is no op. */
+/* Return the words of two columns of op.def; "" where op is no op. */
 const char *wn__op_autocast(int32_t op);
 const char *wn__op_positions(int32_t op);
-const char *wn__op_saves(int32_t op);
 int32_t wn__op_find(const char *name); /* -1 when there is none */
 /* Returns whether the op takes numbers of its own (attrs.f). At most one step of a fused op does. */
 int32_t wn__elementwise_has_numbers(int32_t op);

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "op.h"
 
-#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions, saves)                                    \
+#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions)                                           \
     extern const struct wn__rules wn__rules_##name;
 #include "../op.def"
 #undef OP
@@ -26,15 +26,15 @@ enum {
 };
 
 const struct wn__op_row wn__op_rows[] = {
-#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions, saves)                                    \
-    [WN_OP_##NAME] = {#name, &wn__rules_##name, lo, hi, flags, #autocast, #positions, #saves},
+#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions)                                           \
+    [WN_OP_##NAME] = {#name, &wn__rules_##name, lo, hi, flags, #autocast, #positions},
 #include "../op.def"
 #undef OP
 };
 _Static_assert(sizeof wn__op_rows / sizeof wn__op_rows[0] == WN_OP_COUNT, "one row an op");
 
 /* An op with a fixed number of inputs has at most WN_GRAD_MAX: the arrays of a gradient rule have that room. */
-#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions, saves)                                    \
+#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions)                                           \
     _Static_assert((lo) <= (hi) && (lo) <= WN_GRAD_MAX, #name);
 #include "../op.def"
 #undef OP
@@ -52,11 +52,6 @@ const char *wn__op_autocast(int32_t op)
 const char *wn__op_positions(int32_t op)
 {
     return wn__op_is(op) ? wn__op_rows[op].positions : "";
-}
-
-const char *wn__op_saves(int32_t op)
-{
-    return wn__op_is(op) ? wn__op_rows[op].saves : "";
 }
 
 int32_t wn__op_draws(int32_t op, const struct wn_attrs *attrs)

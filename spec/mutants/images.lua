@@ -100,9 +100,9 @@ return {
     },
     {
         name = 'images: indices of PyTorch in a byte',
-        file = 'lua/wane/pytorch/ops.lua',
-        old = 'indices = function(n) return 8 * n.numel end',
-        new = 'indices = function(n) return n.numel end',
+        file = 'lua/wane/pytorch/saves.lua',
+        old = 'extra = function(n) return 8 * n.numel end',
+        new = 'extra = function(n) return n.numel end',
         spec = 'spec/torchsaves_spec.lua',
     },
     {

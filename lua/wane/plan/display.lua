@@ -58,10 +58,14 @@ local function torch_text(at)
     local is_backward = at.peak_backward >= at.peak_forward
     local peak = is_backward and at.peak_backward or at.peak_forward
     local workspaces = is_backward and at.workspaces.peak_backward or at.workspaces.peak_forward
-    local text = ('PyTorch (accounting, sm_80) would need %s'):format(bytes.text(peak))
-    if workspaces == 0 then return text end
-    return ('%s: %s of values and %s of workspaces of its libraries'):format(text, bytes.text(peak - workspaces),
-        bytes.text(workspaces))
+    local text, unknown = ('PyTorch (accounting, sm_80) would need %s'):format(bytes.text(peak)), {}
+    if workspaces > 0 then
+        text = ('%s: %s of values and %s of workspaces of its libraries'):format(text, bytes.text(peak - workspaces),
+            bytes.text(workspaces))
+    end
+    for i, row in ipairs(at.unknown) do unknown[i] = ('%s (%d)'):format(row.op, row.count) end
+    if #unknown == 0 then return text end
+    return ('%s; unknown ops, whose bytes are left out: %s'):format(text, table.concat(unknown, ', '))
 end
 
 --- Returns a plan as text.

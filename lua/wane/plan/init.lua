@@ -432,7 +432,8 @@ end
 -- @param opts { sm = 80, warm = false, hold = {'inputs', 'loss', 'output', 'retained'}, torch = '2',
 -- reentrant = false }
 -- @return { before =, after_forward =, peak_forward =, peak_backward =, after_backward = } in bytes, and `workspaces` =
--- { peak_forward =, peak_backward = }, how much of the peaks are workspaces of libraries and not values
+-- { peak_forward =, peak_backward = }, how much of the peaks are workspaces of libraries and not values, and `unknown`,
+-- list of { op =, count = } of ops whose bytes are left out because the accounting does not know them
 -- @raise 'value' for a plan without a backward or wrong options; 'unsupported' for several losses, backwards of several
 -- models, policies that decide value by value, and regions inside regions
 -- @usage

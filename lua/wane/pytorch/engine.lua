@@ -115,7 +115,7 @@ function engine:apply(g)
     g.buffers[1] = nil
     self:unpack(g, taken)
     self:enter(node)
-    local row, context, grads = rows[node.op], setmetatable({ machine = self, node = node, dy = dy }, Context), {}
+    local row, context, grads = rows.of(node.op), setmetatable({ machine = self, node = node, dy = dy }, Context), {}
     if row.gemm then self:workspace('autograd', 'cublas') end
     if (row.flat or row.flat_back) and (dy.layout or not dy.dense) then context:flatten() end
     for i = 1, #node.inputs do

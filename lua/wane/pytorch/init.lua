@@ -6,7 +6,8 @@
 --
 -- * R1: blocks are rounded up to 512 bytes.
 -- * R2: workspaces of cuBLAS and cublasLt, one a thread, are kept once they were used.
--- * R3: each op saves what the column `saves` of runtime/op.def says (pytorch/ops.lua).
+-- * R3: each op saves what its row of pytorch/saves.lua says; what is saved of an op unknown to pytorch/ops.lua is left
+-- out, and the op is named.
 -- * R4: a tensor stays alive as long as the user's code names it.
 -- * R5: checkpoint_sequential saves everything in its last segment.
 -- * R6: a reentrant checkpoint without inputs that need a gradient trains nothing.
@@ -19,6 +20,7 @@
 -- @module wane.pytorch
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local ops = require 'wane.pytorch.ops'
 local torchgraph = require 'wane.pytorch.graph'
 local torchmachine = require 'wane.pytorch.machine'
 
@@ -122,8 +124,10 @@ end
 -- @return bytes by name: before, after_forward, peak_forward, peak_backward, after_backward; taken_forward and
 -- taken_backward: sums of all allocations; `workspaces`: { peak_forward =, peak_backward = }, how much of the peaks are
 -- workspaces of cuBLAS and not values; `parts`: list of { path =, module =, saved =, peak_forward =, peak_backward
--- = } by module in forward order, where `saved` counts what was saved there first and the peaks hold while its ops ran
--- @raise 'unsupported' for an op or a nesting that the accounting does not know; 'value' for wrong options
+-- = } by module in forward order, where `saved` counts what was saved there first and the peaks hold while its ops ran;
+-- `unknown`: list of { op =, count = } of the ops that the accounting does not know; what PyTorch would save of them
+-- and allocate beside their results and gradients is left out
+-- @raise 'unsupported' for a nesting that the accounting does not know; 'value' for wrong options
 -- @within Internal
 function torchmem.account(graph, opts)
     opts = errors.check_options(opts, options, 'plan:pytorch')
@@ -145,7 +149,7 @@ function torchmem.account(graph, opts)
     machine:backward(env[loss])
     at.peak_backward, at.workspaces.peak_backward = machine.peak, machine.workspaces_at_peak
     if not hold.loss then machine:release(env[loss]) end
-    at.after_backward, at.parts = machine.live, machine.parts
+    at.after_backward, at.parts, at.unknown = machine.live, machine.parts, ops.unknown(order)
     at.taken_forward, at.taken_backward = machine.taken.peak_forward - taken, machine.taken.peak_backward
     return at
 end
@@ -299,11 +303,12 @@ local function replay(script, graph, opts)
     local kept = {}
     for _, node in errors.iterate(graph.node_of) do kept[node] = true end
     graph.since = -1 -- a value that no name holds is made where it is read
-    local stretches = torchgraph.stretches(graph, torchgraph.prepare(graph), kept)
+    local order = torchgraph.prepare(graph)
+    local stretches = torchgraph.stretches(graph, order, kept)
     local values = setmetatable({}, { __mode = 'k' })
     local state = setmetatable({ machine = torchmachine.new(opts), stretches = stretches, done = {}, cursor = 1,
         names = {}, values = values, env = setmetatable({}, { __index = values }), node_of = graph.node_of }, Replay)
-    local points, before = {}, 0
+    local points, before = { unknown = ops.unknown(order) }, 0
     for _, event in ipairs(script.events) do
         if event.what == 'let' then
             state:let(event)
@@ -326,8 +331,9 @@ end
 -- @param fn function(py)
 -- @param opts { sm = 80, warm = false, torch = '2', reentrant = }: compute capability; whether workspaces exist
 -- already; version of PyTorch; which form of checkpoint regions stand for (by default the reentrant one in version 1)
--- @return list of { label =, bytes =, difference = (bytes since the point before) }
--- @raise 'unsupported' for an op or a nesting that the accounting does not know; 'value' for wrong options or names
+-- @return list of { label =, bytes =, difference = (bytes since the point before) }; its field `unknown` lists the ops
+-- whose bytes are left out, as { op =, count = }
+-- @raise 'unsupported' for a nesting that the accounting does not know; 'value' for wrong options or names
 -- @usage
 -- local points = wane.pytorch(function(py)
 --     py.let.a = wane.zeros(1024)

@@ -168,7 +168,7 @@ end
 -- Saves for the backward the tensors that the row of the op names. mode.save(g, storage) keeps a storage for the
 -- autograd node g; mode.grad says whether autograd nodes are made.
 function Machine:save(g, node, inputs, out, mode)
-    local row = rows[node.op]
+    local row = rows.of(node.op)
     for _, save in ipairs(row.saves) do
         local what = save[1]
         if rows.is_saved(save, node.inputs, 'needs_grad') then

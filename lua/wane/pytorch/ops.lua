@@ -1,8 +1,9 @@
 --- The bytes that PyTorch's eager CUDA ops save and allocate: the table behind `pytorch/init.lua`, one row an op of
 -- Wane.
 --
--- The column `saves` of runtime/op.def says what an op saves for its backward, in words that it explains. A row of this
--- table holds the other facts, in PyTorch's terms:
+-- pytorch/saves.lua says what an op saves for its backward. A row of this table holds the other facts, in PyTorch's
+-- terms. An op without a row is unknown: its result and gradients are counted, and what PyTorch would save of it and
+-- allocate beside them is left out.
 --
 --     view      function(n, t) -> is_view, layout: whether the result is a view of input 1 (no bytes), and its strides
 --     like      the result's dims lie in memory as those of the inputs do (TensorIterator); else it is row-major
@@ -10,7 +11,6 @@
 --     operands  function(machine, n, inputs) -> tensors that the kernel reads instead (pytorch/product.lua)
 --     flat_back its backward needs a row-major gradient
 --     reversed  its gradients are computed from the last input to the first (PyTorch's order is that of the names)
---     saves     what a function that is one op in PyTorch and several in Wane saves, in the words of runtime/op.def
 --     result    function(n) -> bytes of the result's storage where it has more than the result needs
 --     scratch   function(n, inputs, has_grad) -> bytes of a temporary of the forward; inputs: the tensors that it
 --               reads; has_grad: an autograd node is made for it
@@ -23,10 +23,10 @@
 -- saves), spec/torchoperands_spec.lua with torch_operands.lua (a step of one op for every kind of operand), and
 -- spec/torchlayers_spec.lua with torch_layers.lua (layers in a Sequential). It reads no schedule, policy or device.
 -- @internal wane.pytorch.ops
-local binding = require 'wane.ffi'
-local errors = require 'wane.errors'
+local iterate = require 'wane.iterate'
 local layout = require 'wane.pytorch.layout'
 local products = require 'wane.pytorch.product'
+local saves = require 'wane.pytorch.saves'
 
 local rows = {}
 
@@ -99,56 +99,13 @@ end
 
 local function expanded(n, t) return true, layout.expanded(t.node.shape, t.layout, n.shape) end
 
--- ---- saved tensors -----------------------------------------------------------------------------------------
-local INPUTS = { a = 1, b = 2, c = 3, d = 4 }
-
--- Word of the column `saves` -> function(n): bytes of a tensor that is made only to be kept.
-local EXTRAS = {
-    mask = function(n) return n.numel end, -- mask of dropout, one byte an element
-    weight = function() return 4 end, -- total weight of nll, one f32
-    logsumexp = products.logsumexp,
-    -- Returns the bytes that the fused cells of a GPU keep: 4 gates of an LSTM, whose result has 2 parts; 5 numbers an
-    -- element of a GRU.
-    workspace = function(n) return (n.op == 'lstm_cell' and 2 or 5) * n.bytes end,
-    indices = function(n) return 8 * n.numel end, -- of max_pool2d, an int64 a window
-}
-
-local info = binding.new('struct wn_op_info')
-
--- Returns the text of an op in the column `saves` of runtime/op.def.
-local function column(name)
-    binding.check(binding.C.wn_op_get(binding.C.wn_op_id(name), info))
-    return binding.string(info.saves)
-end
-
--- Returns the words of the column `saves` as a list of `{ k or 'y', when = j, unless = j }` (input k or the result,
--- only when input j needs a gradient, or unless input j is a number), and the function of an extra tensor's bytes.
-local function read_saves(name, text)
-    local list, extra = {}, nil
-    if text == 'nothing' then return list end
-    for word in text:gmatch('[^+]+') do
-        local what, relation, j = word:match('^([abcdy])_?(%l*)_?([abcd]?)$')
-        what = INPUTS[what] or what
-        local is_plain = relation == '' and j == ''
-        if EXTRAS[word] then
-            extra = EXTRAS[word]
-        elseif what and (is_plain or (relation == 'for' or relation == 'unless') and j ~= '') then
-            list[#list + 1] = { what, when = relation == 'for' and INPUTS[j] or nil,
-                unless = relation == 'unless' and INPUTS[j] or nil }
-        else
-            errors.raise(nil, 'internal', "pytorch: '%s' in the column `saves` of op '%s' is no word; see "
-                .. 'runtime/op.def', word, name)
-        end
-    end
-    return list, extra
-end
-
--- Adds the row of each named op, with its entries of `saves`.
+-- ---- rows --------------------------------------------------------------------------------------------------
+-- Adds the row of each named op, with what it saves: the list `saves`, and `extra`.
 local function op(names, row)
     for name in names:gmatch('%S+') do
-        local own = {}
-        for key, value in errors.iterate(row) do own[key] = value end
-        own.saves, own.extra = read_saves(name, row.saves or column(name))
+        local own = { saves = saves[name] or {} }
+        own.extra = own.saves.extra
+        for key, value in iterate(row) do own[key] = value end
         rows[name] = own
     end
 end
@@ -206,7 +163,7 @@ end })
 -- bytes, because PyTorch allocates it with the operand's shape first and resizes it. The squared differences are a
 -- temporary of the forward, of as many bytes.
 local function bytes_of_operand(n) return n.inputs[1].bytes end
-op('mse_loss', { saves = 'a+b', back = fresh, result = bytes_of_operand, scratch = bytes_of_operand })
+op('mse_loss', { back = fresh, result = bytes_of_operand, scratch = bytes_of_operand })
 op('expand', { view = expanded, back = fresh })
 op('reshape', { view = reshaped, back = reshape_back })
 op('relayout', { view = reshaped, back = reshape_back }) -- PyTorch has no such op: the shape is the same
@@ -215,14 +172,14 @@ op('narrow', { view = narrowed, back = fresh }) -- zeros of the input's size, wi
 op('cat', { back = part })
 
 op('embedding', { flat_back = true, back = function(c, _, k) return k == 1 and c:new(1) or nil end })
-op('scatter_add', { saves = 'c_for_b', back = function(c, n, k) -- of (t, source, ids)
+op('scatter_add', { back = function(c, n, k) -- of (t, source, ids)
     if k == 1 then return pass(c, n, 1) end
     return k == 2 and c:new(2) or nil -- the elements of dy at the ids
 end })
 op('gather', { back = function(c, _, k) return k == 1 and c:new(1) or nil end })
 
 op('softmax log_softmax', { flat = true, back = fresh })
-op('nll', { saves = 'a+b+c+weight', back = function(c, _, k) return k == 1 and c:new(1) or nil end })
+op('nll', { back = function(c, _, k) return k == 1 and c:new(1) or nil end })
 -- mean and rstd are results of native_layer_norm; Wane records them as nodes of their own.
 op('row_mean row_rstd', {})
 op('layernorm', { flat = true, makes = true, back = function(c, _, k)
@@ -234,7 +191,7 @@ op('dropout', { like = true, back = fresh_like })
 local function copy_of_strided(_, inputs) return inputs[1].layout and inputs[1].node.bytes or 0 end
 op('conv2d', { flat_back = true, scratch = copy_of_strided, back = fresh })
 op('conv2d_dx', { flat_back = true, scratch = copy_of_strided, back = fresh })
-op('conv_transpose2d', { saves = 'a+b', flat_back = true, scratch = copy_of_strided, back = fresh })
+op('conv_transpose2d', { flat_back = true, scratch = copy_of_strided, back = fresh })
 -- The indices are made even where nothing keeps them. Wane's own are a node, which has no bytes here.
 op('max_pool2d_index', { view = function() return true end })
 op('max_pool2d', { flat_back = true, scratch = function(n, inputs, has_grad)
@@ -249,14 +206,32 @@ end })
 -- The fused cell of a GRU takes both projections as they are: Wane's gates are no tensor of it.
 op('gru_gates', { view = function() return true end, back = fresh })
 op('lstm_cell gru_cell', { flat = true, back = fresh })
-op('pad', { saves = 'nothing', back = fresh })
+op('pad', { back = fresh })
+
+local UNKNOWN = { saves = {}, back = fresh } -- the row of an op that has none
 
 --- Returns the row of a recorded op.
 -- @param name op of Wane
--- @raise 'unsupported' for an op without a row
 function rows.of(name)
-    return rows[name] or errors.raise(nil, 'unsupported', "pytorch: the accounting of op '%s' is not in this version",
-        name)
+    return rows[name] or UNKNOWN
+end
+
+--- Lists the ops of a graph that have no row, in the order in which they are met.
+-- @param order list of nodes
+-- @return list of { op =, count = }
+function rows.unknown(order)
+    local list, of = {}, {}
+    for _, node in ipairs(order) do
+        local name = node.op
+        if not rows[name] then
+            if not of[name] then
+                of[name] = { op = name, count = 0 }
+                list[#list + 1] = of[name]
+            end
+            of[name].count = of[name].count + 1
+        end
+    end
+    return list
 end
 
 --- Tells whether an entry of `saves` holds for these inputs.
