@@ -260,6 +260,9 @@ WN_API uint64_t wn_seed_get(void);
 WN_API uint64_t wn_counter(void);
 /* Sets that counter. */
 WN_API void wn_counter_set(uint64_t next);
+/* Sets that counter back to where the last update of a parameter left it, for a step that ^C ended: the step that is
+ * recorded in its place draws the same numbers. Leaves it where no parameter was updated since wn_seed. */
+WN_API void wn_counter_back(void);
 /* Returns the id of the scope `name` of a type inside another (0: the root); the same for equal arguments. Scopes of
  * one path and different `variant` differ, so that policies may decide differently for modules of one path. */
 WN_API int32_t wn_scope(int32_t parent, const char *name, const char *type, int32_t variant);

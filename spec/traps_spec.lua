@@ -250,6 +250,53 @@ describe('wane.on_interrupt', function()
         opt:step(model(x):pow(2):sum())
     end)
 
+    -- Trains for 6 steps of two micro-batches with dropout; calls meet(step, place) at each place of a step. A step that
+    -- ^C ended is made again, from the file, as a script does that is started anew. Returns the bits of the parameters.
+    local function train(meet, path)
+        wane.manual_seed(4)
+        local function begin() return nn.Sequential { nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 2) } end
+        local model, x = begin(), wane.eval(wane.randn(6, 4))
+        local opt, step = wane.optim.Adam(model:parameters(), { lr = 0.1 }), 0
+        local function steps()
+            while step < 6 do
+                opt:zero_grad()
+                for k = 1, 2 do
+                    meet(step + 1, 'recording ' .. k)
+                    local loss = model(x:narrow(1, 3 * k - 2, 3)):pow(2):sum()
+                    meet(step + 1, 'backward ' .. k)
+                    loss:backward()
+                end
+                meet(step + 1, 'update')
+                opt:step()
+                step = step + 1
+            end
+        end
+        while step < 6 do
+            wane.on_interrupt(function() wane.save(path, model, { optimizer = opt, step = step }) end, steps)
+            if step < 6 then
+                model = begin()
+                opt = wane.optim.Adam(model:parameters(), { lr = 0.1 })
+                step = wane.load(path, model, { optimizer = opt }).step
+            end
+        end
+        return require('wane.plan.measure').fingerprint(model:parameters())
+    end
+
+    it('leaves random numbers where the last whole step left them, at whatever place of a step ^C comes', function()
+        local path = os.tmpname()
+        finally(function() os.remove(path) end)
+        local whole = train(function() end, path)
+        for _, place in ipairs { 'recording 1', 'backward 1', 'recording 2', 'backward 2', 'update' } do
+            local met = 0
+            assert.equal(whole, train(function(step, at)
+                if step ~= 3 or at ~= place or met > 0 then return end
+                met = met + 1
+                interrupt()
+            end, path), place)
+            assert.equal(1, met)
+        end
+    end)
+
     it('returns what the function returns, and raises what it raises', function()
         assert.same({ 1, 2 }, { wane.on_interrupt(error, function(...) return ... end, 1, 2) })
         local fine, why = pcall(wane.on_interrupt, print, function() error('mine', 0) end)

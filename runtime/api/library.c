@@ -396,7 +396,7 @@ int32_t wn_seed(uint64_t seed)
 {
     WN_TRY(wn__thread_check());
     wn__here.seed = seed;
-    wn__here.counter = 0;
+    wn__here.counter = wn__here.updated = 0;
     return WN_OK;
 }
 
@@ -414,6 +414,13 @@ void wn_counter_set(uint64_t next)
 {
     if (wn__thread_check() != WN_OK) return;
     wn__here.counter = next;
+    if (wn__here.updated == 0) wn__here.updated = next + 1;
+}
+
+void wn_counter_back(void)
+{
+    uint64_t updated = wn__here.updated;
+    if (wn__thread_check() == WN_OK && updated > 0 && updated <= wn__here.counter) wn__here.counter = updated - 1;
 }
 
 const char *wn_line_text(int32_t line)

@@ -218,6 +218,7 @@ struct wn__context {
     int32_t device;   /* of nodes whose inputs name none */
     uint64_t seed;
     uint64_t counter; /* that the next random node takes */
+    uint64_t updated; /* `counter` + 1 when a run last changed a parameter, or when it was first set; 0: never */
 };
 extern struct wn__context wn__here;
 /* Records one application of an op. in: (n); attrs: NULL for none. Fails as the rules of the op do, with WN_DEVICE for

@@ -37,6 +37,7 @@ static void keep_effects(struct wn_program *p)
             if (ir->node[i].cell[k] < 0) continue;
             struct wn_cell *c = p->cell[ir->node[i].cell[k]];
             if (c->kind == WN_KIND_GRADIENT && c->slab != NULL) wn__cell_allocate(c);
+            if (c->kind == WN_KIND_PARAMETER) wn__here.updated = wn__here.counter + 1;
             c->invalid = 0;
             wn__cell_changed(c);
         }

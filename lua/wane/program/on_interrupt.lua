@@ -28,6 +28,7 @@ local function leave(handler, fine, ...)
         return ...
     end
     binding.check(C.wn_signal_on(2))
+    C.wn_counter_back()
     local saved, failure = errors.pcall(handler, why)
     on_interrupt.listen(false)
     C.wn_interrupt(0)
@@ -36,8 +37,8 @@ local function leave(handler, fine, ...)
 end
 
 --- Calls fn(...) and, where ^C ends it, handler(error), which saves, for instance. A run that ^C meets stops before it
--- changes a parameter, so that the model is as the last whole step left it; Lua code between two runs goes on to the
--- next one.
+-- changes a parameter, so that the model is as the last whole step left it, and so are the random numbers; Lua code
+-- between two runs goes on to the next one.
 -- @function wane.on_interrupt
 -- @param handler function(error); its result is that of the call then
 -- @param fn function, usually with the loop over steps
