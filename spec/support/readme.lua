@@ -5,8 +5,14 @@ local helper = require 'spec.helper'
 local readme = {}
 
 --- Every page of the project, as paths from its root; spec/bench/RESULTS.md holds results and no snippets.
-readme.PAGES = { 'README.md', 'lua/README.md', 'lua/wane/pytorch/README.md', 'examples/README.md', 'kernels/README.md',
-    'runtime/README.md', 'spec/README.md' }
+readme.PAGES = { 'README.md', 'lua/README.md', 'examples/README.md', 'kernels/README.md', 'runtime/README.md',
+    'spec/README.md' }
+for _, room in ipairs { 'cli', 'io', 'nn', 'plan', 'policy', 'pytorch', 'repl', 'sweep', 'tensor' } do
+    readme.PAGES[#readme.PAGES + 1] = ('lua/wane/%s/README.md'):format(room)
+end
+for _, task in ipairs { 'choose', 'embed', 'extend', 'finetune', 'long_runs' } do
+    readme.PAGES[#readme.PAGES + 1] = ('examples/tasks/%s.md'):format(task)
+end
 
 --- The lines before a block that runs on its own.
 readme.PREAMBLE = "local wane = require 'wane'; local nn, optim, policy = wane.nn, wane.optim, wane.policy; "
