@@ -250,8 +250,8 @@ describe('wane.on_interrupt', function()
         opt:step(model(x):pow(2):sum())
     end)
 
-    -- Trains for 6 steps of two micro-batches with dropout; calls meet(step, place) at each place of a step. A step that
-    -- ^C ended is made again, from the file, as a script does that is started anew. Returns the bits of the parameters.
+    -- Trains for 6 steps of two micro-batches with dropout; calls meet(step, place) at each place of a step. A step
+    -- that ^C ended is made again, from the file, as a script does that is started anew. Returns the parameters' bits.
     local function train(meet, path)
         wane.manual_seed(4)
         local function begin() return nn.Sequential { nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 2) } end
