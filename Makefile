@@ -248,7 +248,7 @@ lint:
 
 # Brings the C files into the form that lint asks for (scalar.h is a table: one row a line).
 format:
-	find runtime kernels spec/cudasim \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cpp' \) \
+	find runtime kernels spec/cudasim \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc' -o -name '*.cpp' \) \
 	    ! -name scalar.h -exec clang-format -i {} +
 
 check:

@@ -82,6 +82,15 @@ end
 local function c_files()
     local list = files('%.[ch]$', 'runtime', 'kernels')
     for _, path in ipairs(files('%.cuh?$', 'runtime', 'kernels')) do list[#list + 1] = path end
+    for _, path in ipairs(files('%.inc$', 'runtime', 'kernels')) do list[#list + 1] = path end
+    return list
+end
+
+-- Returns the files of C, CUDA and Lua.
+local function source_files()
+    local list = c_files()
+    for _, path in ipairs(files('%.lua$', 'lua', 'spec', 'examples')) do list[#list + 1] = path end
+    for _, path in ipairs(files('%.[ch]u?h?$', 'spec', 'examples')) do list[#list + 1] = path end
     return list
 end
 
@@ -346,7 +355,7 @@ end)
 describe('sizes', function()
     it('keep files short', function()
         local bad = {}
-        for _, path in ipairs(files('%.[chl][ua]?[ah]?$', 'runtime', 'kernels', 'lua', 'spec', 'examples')) do
+        for _, path in ipairs(source_files()) do
             local n = #lines_of(helper.read(path))
             if n > LONGEST_FILE then bad[#bad + 1] = ('%s: %d lines, at most %d'):format(path, n, LONGEST_FILE) end
         end
@@ -434,7 +443,7 @@ end)
 describe('every file', function()
     it('opens by saying what it is for', function()
         local bad = {}
-        for _, path in ipairs(files('%.[chl][ua]?[ah]?$', 'runtime', 'kernels', 'lua', 'spec', 'examples')) do
+        for _, path in ipairs(source_files()) do
             local text = helper.read(path)
             local n, least = head_lines(path, text), not path:match('^spec/') and #lines_of(text) > 100 and 2 or 1
             if n < least then bad[#bad + 1] = ('%s: a head of %d lines, at least %d'):format(path, n, least) end

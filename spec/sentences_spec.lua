@@ -169,7 +169,7 @@ describe('comments', function()
     it('stand alone', function()
         local bad = {}
         local command = "find examples kernels lua runtime spec -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' "
-            .. "-o -name '*.cpp' -o -name '*.def' -o -name '*.lua'"
+            .. "-o -name '*.cpp' -o -name '*.inc' -o -name '*.def' -o -name '*.lua'"
         for _, path in ipairs(helper.lines(command)) do
             for _, fault in ipairs(faults_of(path, helper.read(path))) do bad[#bad + 1] = fault end
         end

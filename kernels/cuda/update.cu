@@ -1,9 +1,8 @@
-/* Effects: ASSIGN, ACCUMULATE, SGD, MOMENTUM, ADAM, RMSPROP, RMSPROP_MOMENTUM, RMSPROP_CENTERED, LION,
- * RUNNING_MEAN, RUNNING_VAR (runtime/ops/update.c has the formulas), with the CPU's bits.
+/* Effects: ASSIGN, ACCUMULATE, the optimizers, RUNNING_MEAN, RUNNING_VAR (runtime/ops/update.c has the formulas), with
+ * the CPU's bits.
  *
- * A thread steps the elements of 16 bytes. Scalars are made of the optimizer's numbers once a block, by one thread, in
- * shared memory. bf16 is computed as f32, and every cell is rounded once a step. */
-#include "map.cuh"
+ * A thread steps the elements of 16 bytes. Constants are made of the optimizer's numbers once a block, by one thread,
+ * in shared memory. bf16 is computed as f32, and every cell is rounded once a step. */
 #include "update.cuh"
 
 static int32_t assign(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
@@ -16,63 +15,34 @@ static int32_t assign(const struct wn_desc *d, const struct wn_buffers *b, void 
     return WN_OK;
 }
 
-/* One update of n elements. */
-template <class T> struct job {
-    const T *grad;
-    T *cell[3];
-    const void *hyper;
-    int32_t is_f64; /* the numbers of hyper are */
-    int64_t n;
-};
-
 /* Steps elements [at, at + V). */
-template <int OP, class T, int V>
-static __device__ __forceinline__ void step(const job<T> &j, const wn__rule<typename wn__number<T>::type> &r,
+template <int OP, class T, int V, class N>
+static __device__ __forceinline__ void step(const wn__update_job<T> &u, const wn__constants<N> &c, const T *grad,
                                             int64_t at)
 {
-    typedef typename wn__number<T>::type N;
-    const int cells = wn__rule_cells(OP);
-    N grad[V], old[cells][V];
-    wn__get(j.grad + at, grad);
-    WN_UNROLL
-    for (int c = 0; c < cells; c++) wn__get(j.cell[c] + at, old[c]);
-    WN_UNROLL
-    for (int v = 0; v < V; v++) {
-        N cell[3];
-        WN_UNROLL
-        for (int c = 0; c < cells; c++) cell[c] = old[c][v];
-        wn__rule_step<OP>(r, grad[v], cell);
-        WN_UNROLL
-        for (int c = 0; c < cells; c++) old[c][v] = cell[c];
-    }
-    WN_UNROLL
-    for (int c = 0; c < cells; c++) wn__put(j.cell[c] + at, old[c]);
+    N g[V];
+    wn__get(grad + at, g);
+    wn__update_pack<OP>(u, c, at, g);
 }
 
-template <int OP, class T> static __global__ void update_elements(job<T> j)
+template <int OP, class T> static __global__ void update_elements(wn__update_job<T> u, const T *grad, int64_t n)
 {
-    typedef typename wn__number<T>::type N;
     const int V = wn__wide<T>::N;
-    __shared__ wn__rule<N> rule;
-    if constexpr (OP != WN_OP_ACCUMULATE)
-        if (threadIdx.x == 0) wn__rule_fill<OP>(&rule, j.hyper, j.is_f64);
-    __syncthreads();
+    __shared__ wn__constants<typename wn__number<T>::type> c;
+    wn__constants_fill<OP>(&c, u.hyper);
     int64_t at = wn__thread() * V;
-    if (at + V <= j.n) step<OP, T, V>(j, rule, at);
+    if (at + V <= n) step<OP, T, V>(u, c, grad, at);
     else
-        for (; at < j.n; at++) step<OP, T, 1>(j, rule, at);
+        for (; at < n; at++) step<OP, T, 1>(u, c, grad, at);
 }
 
 template <int OP, class T> static int32_t start(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
-    job<T> j = {(const T *)b->in[0], {NULL, NULL, NULL}, NULL, 0, wn__numel(&d->in[0])};
-    if (j.n == 0) return WN_OK;
-    for (int c = 0; c < wn__rule_cells(OP); c++) j.cell[c] = (T *)b->cell[c];
-    if (d->n_in > 1) {
-        j.hyper = b->in[1];
-        j.is_f64 = d->in[1].dtype == WN_F64;
-    }
-    LAUNCH((update_elements<OP, T>), wn__blocks(j.n, (int64_t)WN_THREADS * wn__wide<T>::N), WN_THREADS, 0, stream, j);
+    const int64_t n = wn__numel(&d->in[0]);
+    const wn__update_job<T> u = wn__update_job_of<OP, T>(b, d->n_in > 1 ? b->in[1] : NULL);
+    if (n == 0) return WN_OK;
+    LAUNCH((update_elements<OP, T>), wn__blocks(n, (int64_t)WN_THREADS * wn__wide<T>::N), WN_THREADS, 0, stream, u,
+           (const T *)b->in[0], n);
     return wn__cuda_launched();
 }
 
@@ -128,18 +98,14 @@ template <int IS_VAR> static wn_kernel_fn follow_of(int32_t dtype)
 wn_kernel_fn wn__cuda_update_kernel(const struct wn_desc *d)
 {
     int32_t dtype = d->in[0].dtype;
-    if (d->n_in > 1 && d->in[1].dtype != WN_F64 && d->in[1].dtype != WN_F32) return NULL;
     switch (d->op) {
     case WN_OP_ASSIGN: return assign;
     case WN_OP_ACCUMULATE:
         return dtype == WN_I32 ? start<WN_OP_ACCUMULATE, int32_t> : of_float<WN_OP_ACCUMULATE>(dtype);
-    case WN_OP_SGD: return of_float<WN_OP_SGD>(dtype);
-    case WN_OP_MOMENTUM: return of_float<WN_OP_MOMENTUM>(dtype);
-    case WN_OP_ADAM: return of_float<WN_OP_ADAM>(dtype);
-    case WN_OP_RMSPROP: return of_float<WN_OP_RMSPROP>(dtype);
-    case WN_OP_RMSPROP_MOMENTUM: return of_float<WN_OP_RMSPROP_MOMENTUM>(dtype);
-    case WN_OP_RMSPROP_CENTERED: return of_float<WN_OP_RMSPROP_CENTERED>(dtype);
-    case WN_OP_LION: return of_float<WN_OP_LION>(dtype);
+#define OF_FLOAT(NAME, name, n)                                                                                        \
+    case WN_OP_##NAME: return of_float<WN_OP_##NAME>(dtype);
+        WN_OPTIMIZERS(OF_FLOAT)
+#undef OF_FLOAT
     case WN_OP_RUNNING_MEAN: return follow_of<0>(dtype);
     case WN_OP_RUNNING_VAR: return follow_of<1>(dtype);
     default: return NULL;

@@ -18,7 +18,7 @@
  *
  * The last two follow the statistics of a batch norm's batches of n elements a channel: m is channel_mean, r
  * channel_rstd, so that 1 / r^2 - eps is the variance, which n / (n - 1) makes unbiased. These are PyTorch's formulas
- * (kernels/cpu/element/update.c keeps the order of its operations). Adam: Kingma and Ba, 2015; decoupled weight decay:
+ * (kernels/updates.h keeps the order of its operations). Adam: Kingma and Ba, 2015; decoupled weight decay:
  * Loshchilov and Hutter, 2019; RMSprop: Tieleman and Hinton, 2012; Lion: Chen et al., 2023. p is a parameter, g its
  * gradient.
  *

@@ -67,9 +67,9 @@ return {
     },
     {
         name = 'centered RMSprop forgets the square of the mean',
-        file = 'kernels/cpu/element/update.c',
-        old = 'sqrt##F(fma##F(-next, next, v[i]))',
-        new = 'sqrt##F(fma##F(-next, 0, v[i]))',
+        file = 'kernels/updates.inc',
+        old = 'SQRT(FMA(-mean, mean, square))',
+        new = 'SQRT(FMA(-mean, 0, square))',
         spec = 'spec/parameter_groups_spec.lua',
         filter = 'rmsprop_centered',
     },

@@ -11,7 +11,7 @@ has() { # tool
 
 ! has luacheck || luacheck --quiet . || bad=1
 # scalar.h is a table: one formula a line, which clang-format would spread over many.
-! has clang-format || find runtime kernels spec/cudasim \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cpp' \) ! -name scalar.h -exec clang-format --dry-run -Werror {} + 2>&1 |
+! has clang-format || find runtime kernels spec/cudasim \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc' -o -name '*.cpp' \) ! -name scalar.h -exec clang-format --dry-run -Werror {} + 2>&1 |
     grep -m 20 'error:' && bad=1
 for script in .ci/run spec/support/*.sh lua/wane/cli/*.sh kernels/cuda/*.sh spec/gpu/*.sh; do
     sh -n "$script" || bad=1

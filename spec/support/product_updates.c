@@ -72,7 +72,7 @@ static void apart(const struct wn_desc *d, const void *const *in, float *const c
     wn__gemm_f32(&p);
     void *const cells[3] = {cell[0], cell[1], cell[2]};
     struct wn__update_numbers u = {.value = grad, .cell = cells, .size = sizeof(float)};
-    memcpy(u.hyper, hyper, sizeof hyper);
+    wn__cpu_update_constants(&u, (int32_t)d->attrs.i[2], WN_F32, hyper);
     wn__cpu_update_loop((int32_t)d->attrs.i[2], WN_F32)(0, m * n, &u);
     free(grad);
 }

@@ -27,7 +27,8 @@ for path in io.lines() do
     end
     if path:find '^spec/[%w_]+_spec%.lua$' then
         found[path] = true
-    elseif path:find '^runtime/.*%.[ch]$' or path:find '^kernels/.*%.[ch]$' or path:find '%.cuh?$' then
+    elseif path:find '^runtime/.*%.[ch]$' or path:find '^kernels/.*%.[ch]$' or path:find '%.cuh?$'
+        or path:find '^kernels/.*%.inc$' then
         local _ = add(found, path, function(file) return file end) or add(found, folder_of(path), folder_of)
     end
 end

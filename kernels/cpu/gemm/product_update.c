@@ -228,9 +228,10 @@ static int32_t product_update(const struct wn_desc *d, const struct wn_buffers *
     w.ak = flip_a ? w.m : 1;
     w.bj = flip_b ? w.k : 1;
     w.bk = flip_b ? 1 : w.n;
+    const int32_t op = (int32_t)d->attrs.i[2];
     w.update = (struct wn__update_numbers){.cell = b->cell, .size = sizeof(float)};
-    if (d->n_in > 2) wn__cpu_update_numbers(&d->in[2], b->in[2], &w.update);
-    w.loop = wn__cpu_update_loop((int32_t)d->attrs.i[2], WN_F32);
+    if (d->n_in > 2) wn__cpu_update_constants(&w.update, op, WN_F32, b->in[2]);
+    w.loop = wn__cpu_update_loop(op, WN_F32);
     if (w.m == 0 || w.n == 0) return WN_OK;
     int64_t nr = w.kernel->nr, mr = w.kernel->mr, micropanels = (w.n + nr - 1) / nr, groups = (w.n + mr - 1) / mr;
     if (d->out.layout == WN_PANEL48) {
