@@ -3,7 +3,7 @@
  * row, and a scalar operand a row of step 0. */
 #ifndef WN_BROADCAST_H
 #define WN_BROADCAST_H
-#include "../runtime/base/type.h"
+#include "../runtime/base/desc.h"
 
 enum { WN_BROADCAST_MAX = 4 }; /* operands */
 

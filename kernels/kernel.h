@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include "../runtime/base/status.h"
 #include "../runtime/base/target.h"
-#include "../runtime/base/type.h"
+#include "../runtime/base/desc.h"
 
 /* An application that a library has ready. `prepare` makes it when a plan is loaded; the plan lets it go. */
 struct wn_made {

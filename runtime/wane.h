@@ -22,17 +22,17 @@
 #define WANE_H
 #ifndef WANE_CDEF
 #include <stdint.h>
-#include "base/type.h"
+#include "base/desc.h"
 #define WN_API __attribute__((visibility("default")))
 #else
 #define WN_API
-/* The element type and the shape of a value: see base/type.h. */
+/* The element type and the shape of a value: see base/desc.h. */
 struct wn_type {
     int32_t dtype;
     int16_t ndim, layout;
     int64_t dim[8];
 };
-/* The attributes of one application of an op: see base/type.h, and op.def for what i and f mean. */
+/* The attributes of one application of an op: see base/desc.h, and op.def for what i and f mean. */
 struct wn_attrs {
     int32_t n;
     int16_t dtype, layout;

@@ -8,6 +8,7 @@
  *
  * A step names its operands by slot, which registers could not be found by. No thread reads another's packs, so nothing
  * waits. All inputs are loaded before the result is stored, so the op may run in place. */
+#include "../../runtime/base/type.h"
 #include "broadcast.cuh"
 #include "elementwise.cuh"
 

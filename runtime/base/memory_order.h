@@ -3,7 +3,7 @@
  * (N, C, H, W) is a plain (N, H, W, C). */
 #ifndef WN_BASE_MEMORY_ORDER_H
 #define WN_BASE_MEMORY_ORDER_H
-#include "type.h"
+#include "desc.h"
 
 enum { WN_MEMORY_ORDER_IN = 8 }; /* the most inputs of an application of which one is in WN_NHWC */
 

@@ -5,7 +5,7 @@
 #define WN_BASE_OPCODE_H
 #include <stdint.h>
 #include <string.h>
-#include "type.h"
+#include "desc.h"
 
 enum wn_op {
 #define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions) WN_OP_##NAME,

@@ -2,7 +2,7 @@
  * them, in one text for every device, under the name that scripts have for the op. */
 #ifndef WN_BASE_OUTSIDE_H
 #define WN_BASE_OUTSIDE_H
-#include "type.h"
+#include "desc.h"
 
 /* Returns the name that scripts have for what records an op: "randn" for NORMAL. */
 const char *wn__op_said(int32_t op);

@@ -6,7 +6,7 @@
 #ifndef WN_BASE_TARGET_H
 #define WN_BASE_TARGET_H
 #include <stdint.h>
-#include "type.h"
+#include "desc.h"
 
 /* Places where values wait outside a device's memory, and the two ways between. */
 enum wn_place { WN_PLACE_HOST, WN_PLACE_DISK, WN_PLACE_COUNT };

@@ -14,7 +14,7 @@
 #define WN_BASE_WINDOW_H
 #include <string.h>
 #include "number.h"
-#include "type.h"
+#include "desc.h"
 
 enum { WN_WINDOW_MOST = (1 << 20) - 1 }; /* the largest of the numbers below, so that none of their sums overflows */
 

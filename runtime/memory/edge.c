@@ -13,6 +13,7 @@
 #include "edge.h"
 #include <string.h>
 #include "../base/memory_order.h"
+#include "../base/type.h"
 
 enum { SLICE = 65536 }; /* bytes of the buffer */
 

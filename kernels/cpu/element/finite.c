@@ -3,6 +3,7 @@
  * are between two numbers. */
 #include <string.h>
 #include "../../../runtime/base/outside.h"
+#include "../../../runtime/base/type.h"
 #include "../common/cpu.h"
 
 /* One ISNAN or ISFINITE. */

@@ -9,6 +9,7 @@
  * are those of the ops themselves (elementwise.h). It may run in place: the operands of a tile are read before its
  * result is written, but for the last step, which reads an element before it writes it. */
 #include <stddef.h>
+#include "../../../runtime/base/type.h"
 #include "../common/bf16.h"
 #include "elementwise.h"
 

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <string.h>
 #include "../../../runtime/base/outside.h"
+#include "../../../runtime/base/type.h"
 #include "../../scalar.h"
 #include "../common/bf16.h"
 #include "softmax.h"
