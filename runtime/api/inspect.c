@@ -76,10 +76,8 @@ int32_t wn_step_work(int32_t program, int32_t i, double *flops, double *bytes)
     WN_TRY(wn__need(flops, "step_work: flops"));
     WN_TRY(wn__need(bytes, "step_work: bytes"));
     if (i < 0 || i >= p->schedule->n) return wn__fail(WN_VALUE, "step %d of %d", i, p->schedule->n);
-    if (wn__instr_has_kernel(&p->schedule->instr[i])) {
-        const struct wn_desc *d = wn__instr_desc(p->ir, p->schedule, &p->schedule->instr[i], &room);
-        if (wn__op_rules(d->op)->cost != NULL) wn__op_rules(d->op)->cost(d, &cost);
-    }
+    if (wn__instr_has_kernel(&p->schedule->instr[i]))
+        cost = wn__op_cost(wn__instr_desc(p->ir, p->schedule, &p->schedule->instr[i], &room));
     *flops = cost.flops;
     *bytes = cost.bytes;
     return WN_OK;
@@ -265,8 +263,6 @@ int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
     const struct wn__ir_node *q = &ir->node[i], *said = &ir->recorded[i];
     const struct wn__scope *scope = wn__scope_get(q->scope);
     struct wn_desc d = wn__ir_desc_of(ir, said);
-    struct wn_cost cost = {0};
-    if (q->leaf == WN_LEAF_NONE && wn__op_rules(said->op)->cost != NULL) wn__op_rules(said->op)->cost(&d, &cost);
     *out = (struct wn_node_info){.op = wn__op_name(said->op),
                                  .path = scope->path,
                                  .module = scope->type,
@@ -290,7 +286,7 @@ int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
                                  .decision = p->marks->decision[i],
                                  .leaf = q->leaf,
                                  .bytes = q->bytes,
-                                 .flops = cost.flops,
+                                 .flops = q->leaf == WN_LEAF_NONE ? wn__op_cost(&d).flops : 0,
                                  .attrs = said->attrs,
                                  .is_held = q->leaf == WN_LEAF_HELD || q->leaf == WN_LEAF_SCALAR || q->bound,
                                  .is_result = q->result >= 0,

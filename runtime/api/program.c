@@ -113,9 +113,7 @@ int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out)
     WN_TRY(wn__need(out, "residual"));
     int32_t node = p->ir->residual[i];
     struct wn_desc d = wn__ir_desc_of(p->ir, &p->ir->node[node]);
-    struct wn_cost cost = {0};
     const struct wn__scope *scope = wn__scope_get(q->scope);
-    if (wn__op_rules(q->op)->cost != NULL) wn__op_rules(q->op)->cost(&d, &cost);
     *out = (struct wn_residual){.op = wn__op_name(p->ir->recorded[node].op),
                                 .path = scope->path,
                                 .module = scope->type,
@@ -132,7 +130,7 @@ int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out)
                                 .line = wn__program_line(p, node),
                                 .region = q->region,
                                 .bytes = q->bytes,
-                                .flops = cost.flops,
+                                .flops = wn__op_cost(&d).flops,
                                 .seconds = p->ir->seconds[node]};
     memcpy(out->dim, q->type.dim, sizeof out->dim);
     return WN_OK;

@@ -56,17 +56,15 @@ static int32_t head_size(const struct wn_desc *d, int32_t i, int64_t *size)
     return WN_OK;
 }
 
-/* Writes the cost of `products` products of depth hd and of `rest` FLOPs for every weight that is computed: T (T + 1) /
- * 2 of them a head where causal, else T T. */
-static void cost_weights(const struct wn_desc *d, const struct wn_type *qkv, double products, double rest,
-                         struct wn_cost *cost)
+/* Returns the cost of `products` products of depth hd and of `rest` FLOPs for every weight that is computed: a head has
+ * T (T + 1) / 2 of them where causal, else T T. */
+static struct wn_cost cost_weights(const struct wn_desc *d, const struct wn_type *qkv, double products, double rest)
 {
     double heads = (double)d->attrs.i[0], time = (double)qkv->dim[1];
     double size = (double)qkv->dim[2] / (heads + 2.0 * (double)d->attrs.i[1]);
     double weights = (double)qkv->dim[0] * heads * (d->attrs.i[2] ? time * (time + 1) / 2 : time * time);
     double draw = d->attrs.f[0] > 0 ? DRAW_FLOPS : 0;
-    cost->flops = weights * (2 * products * size + rest + draw);
-    cost->bytes = wn__all_bytes(d);
+    return wn__cost_of(d, weights * (2 * products * size + rest + draw));
 }
 
 /* ---- attention ------------------------------------------------------------------------------------- */
@@ -80,9 +78,9 @@ static int32_t shape_attention(struct wn_desc *d)
     return WN_OK;
 }
 
-static void cost_attention(const struct wn_desc *d, struct wn_cost *cost)
+static struct wn_cost cost_attention(const struct wn_desc *d)
 {
-    cost_weights(d, &d->in[0], 2, WEIGHT_FLOPS, cost);
+    return cost_weights(d, &d->in[0], 2, WEIGHT_FLOPS);
 }
 
 static void grad_attention(struct wn__grad *g)
@@ -91,7 +89,7 @@ static void grad_attention(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit_replay(g->e, WN_OP_ATTENTION_GRAD, 3, in, &g->d->attrs, g->out);
 }
 
-const struct wn__rules wn__rules_attention = {shape_attention, cost_attention, grad_attention};
+const struct wn__rules wn__rules_attention = {shape_attention, grad_attention, .cost = cost_attention};
 
 /* ---- attention_grad -------------------------------------------------------------------------------- */
 static int32_t shape_attention_grad(struct wn_desc *d)
@@ -108,11 +106,12 @@ static int32_t shape_attention_grad(struct wn_desc *d)
     return WN_OK;
 }
 
-/* Writes the cost of attention_grad, whose kernel computes the scores twice: once for the maximum and the sum of each
+/* Returns the cost of attention_grad, whose kernel computes the scores twice: once for the maximum and the sum of each
  * row, once for the weights. */
-static void cost_attention_grad(const struct wn_desc *d, struct wn_cost *cost)
+static struct wn_cost cost_attention_grad(const struct wn_desc *d)
 {
-    cost_weights(d, &d->in[1], 6, 2 * WEIGHT_FLOPS + WEIGHT_GRAD_FLOPS, cost);
+    return cost_weights(d, &d->in[1], 6, 2 * WEIGHT_FLOPS + WEIGHT_GRAD_FLOPS);
 }
 
-const struct wn__rules wn__rules_attention_grad = {shape_attention_grad, cost_attention_grad, wn__grad_attention_grad};
+const struct wn__rules wn__rules_attention_grad = {shape_attention_grad, wn__grad_attention_grad,
+                                                   .cost = cost_attention_grad};

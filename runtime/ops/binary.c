@@ -55,7 +55,7 @@ static void grad_add(struct wn__grad *g)
         if (wn__wants(g, i)) give(g, i, g->dy);
 }
 
-const struct wn__rules wn__rules_add = {shape_arith, wn__cost_elementwise, grad_add};
+const struct wn__rules wn__rules_add = {shape_arith, grad_add, .per_output = 1};
 
 /* ---- sub ------------------------------------------------------------------------------------------- */
 static void grad_sub(struct wn__grad *g)
@@ -66,7 +66,7 @@ static void grad_sub(struct wn__grad *g)
     g->dx[1] = wn__emit1(g->e, WN_OP_NEG, g->dx[1]);
 }
 
-const struct wn__rules wn__rules_sub = {shape_arith, wn__cost_elementwise, grad_sub};
+const struct wn__rules wn__rules_sub = {shape_arith, grad_sub, .per_output = 1};
 
 /* ---- mul ------------------------------------------------------------------------------------------- */
 static void grad_mul(struct wn__grad *g)
@@ -75,14 +75,9 @@ static void grad_mul(struct wn__grad *g)
         if (wn__wants(g, i)) give(g, i, wn__emit2(g->e, WN_OP_MUL, g->dy, g->in[1 - i]));
 }
 
-const struct wn__rules wn__rules_mul = {shape_arith, wn__cost_elementwise, grad_mul};
+const struct wn__rules wn__rules_mul = {shape_arith, grad_mul, .per_output = 1};
 
 /* ---- div ------------------------------------------------------------------------------------------- */
-static void cost_div(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_output(d, DIV_FLOPS, cost);
-}
-
 static void grad_div(struct wn__grad *g)
 {
     struct wn_node *b = g->in[1];
@@ -93,14 +88,9 @@ static void grad_div(struct wn__grad *g)
     g->dx[1] = wn__emit1(g->e, WN_OP_NEG, g->dx[1]);
 }
 
-const struct wn__rules wn__rules_div = {shape_float, cost_div, grad_div};
+const struct wn__rules wn__rules_div = {shape_float, grad_div, .per_output = DIV_FLOPS};
 
 /* ---- pow ------------------------------------------------------------------------------------------- */
-static void cost_pow(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_output(d, POW_FLOPS, cost);
-}
-
 /* Records da = dy b a^e with e = b - 1, and e = 0 where b = 0, so that a = b = 0 gives 0 and not 0 x infinity. */
 static struct wn_node *pow_base_grad(struct wn__grad *g)
 {
@@ -127,7 +117,7 @@ static void grad_pow(struct wn__grad *g)
     if (wn__wants(g, 1)) give(g, 1, pow_exponent_grad(g));
 }
 
-const struct wn__rules wn__rules_pow = {shape_float, cost_pow, grad_pow};
+const struct wn__rules wn__rules_pow = {shape_float, grad_pow, .per_output = POW_FLOPS};
 
 /* ---- maximum, minimum ------------------------------------------------------------------------------ */
 /* Records the gradients of maximum or minimum. Each comparison of (a, b) is true where one of them gets no gradient.
@@ -143,8 +133,8 @@ static void grad_extreme(struct wn__grad *g)
     if (wn__wants(g, 1)) give(g, 1, choose(g, wn__emit2(g->e, second_loses, a, b), zero, share));
 }
 
-const struct wn__rules wn__rules_maximum = {shape_arith, wn__cost_elementwise, grad_extreme};
-const struct wn__rules wn__rules_minimum = {shape_arith, wn__cost_elementwise, grad_extreme};
+const struct wn__rules wn__rules_maximum = {shape_arith, grad_extreme, .per_output = 1};
+const struct wn__rules wn__rules_minimum = {shape_arith, grad_extreme, .per_output = 1};
 
 /* ---- eq, ne, lt, gt, le, ge ------------------------------------------------------------------------ */
 static int32_t shape_compare(struct wn_desc *d)
@@ -155,12 +145,12 @@ static int32_t shape_compare(struct wn_desc *d)
     return wn__broadcast(d);
 }
 
-const struct wn__rules wn__rules_eq = {shape_compare, wn__cost_elementwise, NULL};
-const struct wn__rules wn__rules_ne = {shape_compare, wn__cost_elementwise, NULL};
-const struct wn__rules wn__rules_lt = {shape_compare, wn__cost_elementwise, NULL};
-const struct wn__rules wn__rules_gt = {shape_compare, wn__cost_elementwise, NULL};
-const struct wn__rules wn__rules_le = {shape_compare, wn__cost_elementwise, NULL};
-const struct wn__rules wn__rules_ge = {shape_compare, wn__cost_elementwise, NULL};
+const struct wn__rules wn__rules_eq = {shape_compare, NULL, .per_output = 1};
+const struct wn__rules wn__rules_ne = {shape_compare, NULL, .per_output = 1};
+const struct wn__rules wn__rules_lt = {shape_compare, NULL, .per_output = 1};
+const struct wn__rules wn__rules_gt = {shape_compare, NULL, .per_output = 1};
+const struct wn__rules wn__rules_le = {shape_compare, NULL, .per_output = 1};
+const struct wn__rules wn__rules_ge = {shape_compare, NULL, .per_output = 1};
 
 /* ---- where ----------------------------------------------------------------------------------------- */
 static int32_t shape_where(struct wn_desc *d)
@@ -181,4 +171,4 @@ static void grad_where(struct wn__grad *g)
     if (wn__wants(g, 2)) give(g, 2, choose(g, g->in[0], zero, g->dy));
 }
 
-const struct wn__rules wn__rules_where = {shape_where, wn__cost_elementwise, grad_where};
+const struct wn__rules wn__rules_where = {shape_where, grad_where, .per_output = 1};

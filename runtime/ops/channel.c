@@ -168,11 +168,6 @@ static int32_t shape_channel_mean(struct wn_desc *d)
     return open(d, 0, &d->out, &channels);
 }
 
-static void cost_channel_mean(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_input(d, MEAN_FLOPS, cost);
-}
-
 static void grad_channel_mean(struct wn__grad *g)
 {
     struct context c = context_of(g, 0);
@@ -181,7 +176,7 @@ static void grad_channel_mean(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit_op(g, WN_OP_EXPAND, of_channels(&c, shared(&c, g->dy)), &shape);
 }
 
-const struct wn__rules wn__rules_channel_mean = {shape_channel_mean, cost_channel_mean, grad_channel_mean};
+const struct wn__rules wn__rules_channel_mean = {shape_channel_mean, grad_channel_mean, .per_input = MEAN_FLOPS};
 
 /* ---- channel_rstd ------------------------------------------------------------------------------------------ */
 static int32_t shape_channel_rstd(struct wn_desc *d)
@@ -195,11 +190,6 @@ static int32_t shape_channel_rstd(struct wn_desc *d)
     return WN_OK;
 }
 
-static void cost_channel_rstd(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_input(d, RSTD_FLOPS, cost);
-}
-
 /* dx = -dy rstd^3 (x - mean) / n, dmean = -(sum of dx). */
 static void grad_channel_rstd(struct wn__grad *g)
 {
@@ -211,7 +201,7 @@ static void grad_channel_rstd(struct wn__grad *g)
     if (wn__wants(g, 1)) g->dx[1] = negative(&c, sum_statistic(&c, dx));
 }
 
-const struct wn__rules wn__rules_channel_rstd = {shape_channel_rstd, cost_channel_rstd, grad_channel_rstd};
+const struct wn__rules wn__rules_channel_rstd = {shape_channel_rstd, grad_channel_rstd, .per_input = RSTD_FLOPS};
 
 /* ---- batch_norm -------------------------------------------------------------------------------------------- */
 static int32_t shape_batch_norm(struct wn_desc *d)
@@ -222,11 +212,6 @@ static int32_t shape_batch_norm(struct wn_desc *d)
     WN_TRY(wn__need_shape(d, 3, &channels, "the weight"));
     WN_TRY(wn__need_shape(d, 4, &channels, "the bias"));
     return wn__like_first(d);
-}
-
-static void cost_batch_norm(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_output(d, NORM_FLOPS, cost);
 }
 
 /* Records the gradients of x, mean and rstd where the statistics are not those of x. */
@@ -259,7 +244,7 @@ static void grad_batch_norm(struct wn__grad *g)
     }
 }
 
-const struct wn__rules wn__rules_batch_norm = {shape_batch_norm, cost_batch_norm, grad_batch_norm};
+const struct wn__rules wn__rules_batch_norm = {shape_batch_norm, grad_batch_norm, .per_output = NORM_FLOPS};
 
 /* ---- batch_norm_sums --------------------------------------------------------------------------------------- */
 static int32_t shape_batch_norm_sums(struct wn_desc *d)
@@ -270,11 +255,6 @@ static int32_t shape_batch_norm_sums(struct wn_desc *d)
     WN_TRY(need_statistics(d, 1, &stat));
     d->out = sums_type(d, &d->in[1]);
     return WN_OK;
-}
-
-static void cost_batch_norm_sums(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_input(d, SUMS_FLOPS, cost);
 }
 
 /* With u the gradient of the sums: of dy u[0] h + u[1], of x u[0] dy rstd, of mean -(sum of that), of rstd the sum of
@@ -292,7 +272,8 @@ static void grad_batch_norm_sums(struct wn__grad *g)
     if (wn__wants(g, 3)) g->dx[3] = sum_statistic(&c, mul(&c, scaled, away));
 }
 
-const struct wn__rules wn__rules_batch_norm_sums = {shape_batch_norm_sums, cost_batch_norm_sums, grad_batch_norm_sums};
+const struct wn__rules wn__rules_batch_norm_sums = {shape_batch_norm_sums, grad_batch_norm_sums,
+                                                    .per_input = SUMS_FLOPS};
 
 /* ---- batch_norm_dx ----------------------------------------------------------------------------------------- */
 static int32_t shape_batch_norm_dx(struct wn_desc *d)
@@ -305,11 +286,6 @@ static int32_t shape_batch_norm_dx(struct wn_desc *d)
     WN_TRY(wn__need_shape(d, 5, &sums, "the sums"));
     d->out = d->in[1];
     return WN_OK;
-}
-
-static void cost_batch_norm_dx(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_output(d, DX_FLOPS, cost);
 }
 
 /* Records w s, s: (C) or (N, C), summed over each group: A or B of the formula, a statistic. */
@@ -362,4 +338,4 @@ static void grad_batch_norm_dx(struct wn__grad *g)
     grad_dx_factors(&c, v, of_channels(&c, da), of_channels(&c, db));
 }
 
-const struct wn__rules wn__rules_batch_norm_dx = {shape_batch_norm_dx, cost_batch_norm_dx, grad_batch_norm_dx};
+const struct wn__rules wn__rules_batch_norm_dx = {shape_batch_norm_dx, grad_batch_norm_dx, .per_output = DX_FLOPS};

@@ -46,7 +46,7 @@ static int32_t shape_full(struct wn_desc *d)
     return WN_OK;
 }
 
-const struct wn__rules wn__rules_full = {shape_full, wn__cost_move, NULL};
+const struct wn__rules wn__rules_full = {.shape = shape_full};
 
 /* ---- arange ---------------------------------------------------------------------------------------- */
 static int32_t shape_arange(struct wn_desc *d)
@@ -69,7 +69,7 @@ static int32_t shape_arange(struct wn_desc *d)
     return WN_OK;
 }
 
-const struct wn__rules wn__rules_arange = {shape_arange, wn__cost_elementwise, NULL};
+const struct wn__rules wn__rules_arange = {shape_arange, NULL, .per_output = 1};
 
 /* ---- eye ------------------------------------------------------------------------------------------- */
 static int32_t shape_eye(struct wn_desc *d)
@@ -79,7 +79,7 @@ static int32_t shape_eye(struct wn_desc *d)
     return wn__fail(WN_SHAPE, "eye: shape %s given, expected 2 dims", wn__shape_text(&d->out));
 }
 
-const struct wn__rules wn__rules_eye = {shape_eye, wn__cost_move, NULL};
+const struct wn__rules wn__rules_eye = {.shape = shape_eye};
 
 /* ---- uniform --------------------------------------------------------------------------------------- */
 static int32_t shape_uniform(struct wn_desc *d)
@@ -91,12 +91,7 @@ static int32_t shape_uniform(struct wn_desc *d)
     return wn__fail(WN_VALUE, "uniform: from %g to %g given, expected two finite numbers, the lower first", low, high);
 }
 
-static void cost_random(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_output(d, d->op == WN_OP_NORMAL ? NORMAL_FLOPS : UNIFORM_FLOPS, cost);
-}
-
-const struct wn__rules wn__rules_uniform = {shape_uniform, cost_random, NULL};
+const struct wn__rules wn__rules_uniform = {shape_uniform, NULL, .per_output = UNIFORM_FLOPS};
 
 /* ---- normal ---------------------------------------------------------------------------------------- */
 static int32_t shape_normal(struct wn_desc *d)
@@ -108,7 +103,7 @@ static int32_t shape_normal(struct wn_desc *d)
     return wn__fail(WN_VALUE, "normal: mean %g and std %g given, expected finite numbers and std >= 0", mean, std);
 }
 
-const struct wn__rules wn__rules_normal = {shape_normal, cost_random, NULL};
+const struct wn__rules wn__rules_normal = {shape_normal, NULL, .per_output = NORMAL_FLOPS};
 
 /* ---- randint --------------------------------------------------------------------------------------- */
 static int32_t shape_randint(struct wn_desc *d)
@@ -126,4 +121,4 @@ static int32_t shape_randint(struct wn_desc *d)
                     high);
 }
 
-const struct wn__rules wn__rules_randint = {shape_randint, cost_random, NULL};
+const struct wn__rules wn__rules_randint = {shape_randint, NULL, .per_output = UNIFORM_FLOPS};

@@ -15,14 +15,9 @@ static int32_t shape_dropout(struct wn_desc *d)
     return wn__like_first(d);
 }
 
-static void cost_dropout(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_output(d, DROPOUT_FLOPS, cost);
-}
-
 static void grad_dropout(struct wn__grad *g)
 {
     if (wn__wants(g, 0)) g->dx[0] = wn__emit_replay(g->e, WN_OP_DROPOUT, 1, &g->dy, &g->d->attrs, g->out);
 }
 
-const struct wn__rules wn__rules_dropout = {shape_dropout, cost_dropout, grad_dropout};
+const struct wn__rules wn__rules_dropout = {shape_dropout, grad_dropout, .per_output = DROPOUT_FLOPS};

@@ -17,9 +17,7 @@ static double step_flops(const struct wn_desc *d, int32_t op)
 {
     struct wn_type in[2] = {d->out, d->out};
     struct wn_desc step = {.op = op, .n_in = wn__elementwise_operands(op), .out = d->out, .in = in, .attrs = d->attrs};
-    struct wn_cost cost = {0};
-    wn__op_rules(op)->cost(&step, &cost);
-    return cost.flops;
+    return wn__op_cost(&step).flops;
 }
 
 /* ---- chain ------------------------------------------------------------------------------------------ */
@@ -57,15 +55,15 @@ static int32_t shape_chain(struct wn_desc *d)
     return wn__broadcast(d);
 }
 
-static void cost_chain(const struct wn_desc *d, struct wn_cost *cost)
+static struct wn_cost cost_chain(const struct wn_desc *d)
 {
     struct wn__fused c = wn__fused_get(&d->attrs);
-    cost->flops = 0;
-    for (int32_t k = 0; k < c.n; k++) cost->flops += step_flops(d, c.step[k].op);
-    cost->bytes = wn__all_bytes(d);
+    double flops = 0;
+    for (int32_t k = 0; k < c.n; k++) flops += step_flops(d, c.step[k].op);
+    return wn__cost_of(d, flops);
 }
 
-const struct wn__rules wn__rules_chain = {shape_chain, cost_chain, NULL};
+const struct wn__rules wn__rules_chain = {shape_chain, NULL, .cost = cost_chain};
 
 /* ---- a product and one elementwise op over it -------------------------------------------------------- */
 /* Returns the MATMUL or LINEAR inside. */
@@ -93,16 +91,14 @@ static int32_t shape_map(struct wn_desc *d)
                     wn__type_text(&d->in[d->n_in - 1]), wn__type_text(&d->out));
 }
 
-static void cost_map(const struct wn_desc *d, struct wn_cost *cost)
+static struct wn_cost cost_map(const struct wn_desc *d)
 {
     struct wn_desc p = product_of(d);
-    wn__op_rules(p.op)->cost(&p, cost);
-    cost->flops += step_flops(d, (int32_t)d->attrs.i[2]);
-    cost->bytes = wn__all_bytes(d);
+    return wn__cost_of(d, wn__op_cost(&p).flops + step_flops(d, (int32_t)d->attrs.i[2]));
 }
 
-const struct wn__rules wn__rules_matmul_map = {shape_map, cost_map, NULL};
-const struct wn__rules wn__rules_linear_map = {shape_map, cost_map, NULL};
+const struct wn__rules wn__rules_matmul_map = {shape_map, NULL, .cost = cost_map};
+const struct wn__rules wn__rules_linear_map = {shape_map, NULL, .cost = cost_map};
 
 /* ---- layernorm_dx_add: the gradient of a layer norm plus that of the residual connection --------------- */
 static int32_t shape_layernorm_dx_add(struct wn_desc *d)
@@ -115,14 +111,14 @@ static int32_t shape_layernorm_dx_add(struct wn_desc *d)
     return wn__need_shape(d, 5, &d->out, "what is added");
 }
 
-static void cost_layernorm_dx_add(const struct wn_desc *d, struct wn_cost *cost)
+static struct wn_cost cost_layernorm_dx_add(const struct wn_desc *d)
 {
-    wn__op_rules(WN_OP_LAYERNORM_DX)->cost(d, cost);
-    cost->flops += (double)wn__numel(&d->out);
-    cost->bytes = wn__all_bytes(d);
+    struct wn_desc dx = *d;
+    dx.op = WN_OP_LAYERNORM_DX;
+    return wn__cost_of(d, wn__op_cost(&dx).flops + (double)wn__numel(&d->out));
 }
 
-const struct wn__rules wn__rules_layernorm_dx_add = {shape_layernorm_dx_add, cost_layernorm_dx_add, NULL};
+const struct wn__rules wn__rules_layernorm_dx_add = {shape_layernorm_dx_add, NULL, .cost = cost_layernorm_dx_add};
 
 /* ---- a product that goes straight into an update ------------------------------------------------------ */
 static int32_t shape_product_update(struct wn_desc *d)
@@ -138,20 +134,19 @@ static int32_t shape_product_update(struct wn_desc *d)
     return WN_OK;
 }
 
-/* Writes the sum of the costs of the product and of the update, less the bytes of the gradient, which is neither
+/* Returns the sum of the costs of the product and of the update, less the bytes of the gradient, which is neither
  * written nor read. */
-static void cost_product_update(const struct wn_desc *d, struct wn_cost *cost)
+static struct wn_cost cost_product_update(const struct wn_desc *d)
 {
     struct wn_desc p = *d;
     struct wn_type in[2] = {d->out, d->n_in > 2 ? d->in[2] : d->out};
     struct wn_desc update = {.op = (int32_t)d->attrs.i[2], .n_in = d->n_in - 1, .out = d->out, .in = in};
-    struct wn_cost product = {0};
     p.op = WN_OP_MATMUL;
     p.n_in = 2;
-    wn__op_rules(WN_OP_MATMUL)->cost(&p, &product);
-    wn__op_rules(update.op)->cost(&update, cost);
-    cost->flops += product.flops;
-    cost->bytes += product.bytes - 2.0 * (double)wn__bytes(&d->out);
+    struct wn_cost product = wn__op_cost(&p), sum = wn__op_cost(&update);
+    sum.flops += product.flops;
+    sum.bytes += product.bytes - 2.0 * (double)wn__bytes(&d->out);
+    return sum;
 }
 
-const struct wn__rules wn__rules_product_update = {shape_product_update, cost_product_update, NULL};
+const struct wn__rules wn__rules_product_update = {shape_product_update, NULL, .cost = cost_product_update};

@@ -20,9 +20,7 @@ static double flops_over(const struct wn_desc *d, int32_t op)
     for (int32_t i = 0; i < WN_NORM_INPUTS; i++) in[i] = d->out;
     const int32_t n = op == WN_OP_BATCH_NORM ? WN_NORM_INPUTS : wn__elementwise_operands(op);
     const struct wn_desc one = {.op = op, .n_in = n, .out = d->out, .in = in, .attrs = d->attrs};
-    struct wn_cost cost = {0};
-    wn__op_rules(op)->cost(&one, &cost);
-    return cost.flops;
+    return wn__op_cost(&one).flops;
 }
 
 /* Fails unless the inputs from `first` on have the type of the result. */
@@ -88,17 +86,17 @@ static int32_t shape_conv2d_map(struct wn_desc *d)
     return need_operands(d, m.image);
 }
 
-static void cost_conv2d_map(const struct wn_desc *d, struct wn_cost *cost)
+static struct wn_cost cost_conv2d_map(const struct wn_desc *d)
 {
     const struct wn__conv_map m = wn__conv_map_get(&d->attrs);
     struct wn_desc c = conv_of(d);
-    wn__op_rules(c.op)->cost(&c, cost);
-    if (m.norm) cost->flops += flops_over(d, WN_OP_BATCH_NORM);
-    for (int32_t k = 0; k < m.steps.n; k++) cost->flops += flops_over(d, m.steps.step[k].op);
-    cost->bytes = wn__all_bytes(d);
+    double flops = wn__op_cost(&c).flops;
+    if (m.norm) flops += flops_over(d, WN_OP_BATCH_NORM);
+    for (int32_t k = 0; k < m.steps.n; k++) flops += flops_over(d, m.steps.step[k].op);
+    return wn__cost_of(d, flops);
 }
 
-const struct wn__rules wn__rules_conv2d_map = {shape_conv2d_map, cost_conv2d_map, NULL};
+const struct wn__rules wn__rules_conv2d_map = {shape_conv2d_map, NULL, .cost = cost_conv2d_map};
 
 /* ---- batch_norm_map ------------------------------------------------------------------------------------ */
 static struct wn_desc norm_of(const struct wn_desc *d)
@@ -122,59 +120,46 @@ static int32_t shape_batch_norm_map(struct wn_desc *d)
     return need_operands(d, WN_NORM_INPUTS);
 }
 
-static void cost_batch_norm_map(const struct wn_desc *d, struct wn_cost *cost)
+static struct wn_cost cost_batch_norm_map(const struct wn_desc *d)
 {
     struct wn_desc norm = norm_of(d);
     struct wn__fused c = wn__fused_get(&d->attrs);
-    wn__op_rules(norm.op)->cost(&norm, cost);
-    for (int32_t k = 0; k < c.n; k++) cost->flops += flops_over(d, c.step[k].op);
-    cost->bytes = wn__all_bytes(d);
+    double flops = wn__op_cost(&norm).flops;
+    for (int32_t k = 0; k < c.n; k++) flops += flops_over(d, c.step[k].op);
+    return wn__cost_of(d, flops);
 }
 
-const struct wn__rules wn__rules_batch_norm_map = {shape_batch_norm_map, cost_batch_norm_map, NULL};
+const struct wn__rules wn__rules_batch_norm_map = {shape_batch_norm_map, NULL, .cost = cost_batch_norm_map};
 
 /* ---- relu_norm_sums, relu_norm_dx ---------------------------------------------------------------------- */
-/* Writes the type by the rule of the op without relu, whose inputs are the first ones; the last input, b, is like w. */
-static int32_t shape_relu_norm(struct wn_desc *d, int32_t op, int32_t w)
+/* Returns the application without relu, whose inputs are the first ones. */
+static struct wn_desc without_relu(const struct wn_desc *d)
 {
+    const int32_t is_sums = d->op == WN_OP_RELU_NORM_SUMS;
     struct wn_desc plain = *d;
-    plain.op = op;
-    plain.n_in = op == WN_OP_BATCH_NORM_SUMS ? 4 : 6;
+    plain.op = is_sums ? WN_OP_BATCH_NORM_SUMS : WN_OP_BATCH_NORM_DX;
+    plain.n_in = is_sums ? 4 : 6;
+    return plain;
+}
+
+/* Writes the type by the rule of the op without relu; the last input, b, is like w. */
+static int32_t shape_relu_norm(struct wn_desc *d)
+{
+    struct wn_desc plain = without_relu(d);
     WN_TRY(wn__need_float(d));
     WN_TRY(wn__same_dtype(d));
-    WN_TRY(wn__op_rules(op)->shape(&plain));
+    WN_TRY(wn__op_rules(plain.op)->shape(&plain));
     d->out = plain.out;
     struct wn_type channels = {.dtype = d->in[1].dtype, .ndim = 1, .dim = {d->in[1].dim[1]}};
-    WN_TRY(wn__need_shape(d, w, &channels, "the weight"));
+    WN_TRY(wn__need_shape(d, 4, &channels, "the weight"));
     return wn__need_shape(d, d->n_in - 1, &channels, "the bias");
 }
 
-static void cost_relu_norm(const struct wn_desc *d, int32_t op, struct wn_cost *cost)
+static struct wn_cost cost_relu_norm(const struct wn_desc *d)
 {
-    wn__op_rules(op)->cost(d, cost);
-    cost->flops += AGAIN_FLOPS * (double)wn__numel(&d->in[1]);
-    cost->bytes = wn__all_bytes(d);
+    const struct wn_desc plain = without_relu(d);
+    return wn__cost_of(d, wn__op_cost(&plain).flops + AGAIN_FLOPS * (double)wn__numel(&d->in[1]));
 }
 
-static int32_t shape_relu_norm_sums(struct wn_desc *d)
-{
-    return shape_relu_norm(d, WN_OP_BATCH_NORM_SUMS, 4);
-}
-
-static void cost_relu_norm_sums(const struct wn_desc *d, struct wn_cost *cost)
-{
-    cost_relu_norm(d, WN_OP_BATCH_NORM_SUMS, cost);
-}
-
-static int32_t shape_relu_norm_dx(struct wn_desc *d)
-{
-    return shape_relu_norm(d, WN_OP_BATCH_NORM_DX, 4);
-}
-
-static void cost_relu_norm_dx(const struct wn_desc *d, struct wn_cost *cost)
-{
-    cost_relu_norm(d, WN_OP_BATCH_NORM_DX, cost);
-}
-
-const struct wn__rules wn__rules_relu_norm_sums = {shape_relu_norm_sums, cost_relu_norm_sums, NULL};
-const struct wn__rules wn__rules_relu_norm_dx = {shape_relu_norm_dx, cost_relu_norm_dx, NULL};
+const struct wn__rules wn__rules_relu_norm_sums = {shape_relu_norm, NULL, .cost = cost_relu_norm};
+const struct wn__rules wn__rules_relu_norm_dx = {shape_relu_norm, NULL, .cost = cost_relu_norm};

@@ -27,11 +27,10 @@ static int32_t shape_embedding(struct wn_desc *d)
     return wn__check_out(d);
 }
 
-/* Writes the cost of embedding. Of the table, only the rows that are read count. */
-static void cost_embedding(const struct wn_desc *d, struct wn_cost *cost)
+/* Returns the cost of embedding. Of the table, only the rows that are read count. */
+static struct wn_cost cost_embedding(const struct wn_desc *d)
 {
-    cost->flops = 0;
-    cost->bytes = 2.0 * (double)wn__bytes(&d->out) + (double)wn__bytes(&d->in[1]);
+    return (struct wn_cost){0, 2.0 * (double)wn__bytes(&d->out) + (double)wn__bytes(&d->in[1])};
 }
 
 static void grad_embedding(struct wn__grad *g)
@@ -41,7 +40,7 @@ static void grad_embedding(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, WN_OP_EMBEDDING_GRAD, 2, in, &attrs);
 }
 
-const struct wn__rules wn__rules_embedding = {shape_embedding, cost_embedding, grad_embedding};
+const struct wn__rules wn__rules_embedding = {shape_embedding, grad_embedding, .cost = cost_embedding};
 
 /* ---- embedding_grad: attrs.i[0] = V ---------------------------------------------------------------- */
 static int32_t shape_embedding_grad(struct wn_desc *d)
@@ -58,18 +57,11 @@ static int32_t shape_embedding_grad(struct wn_desc *d)
     return wn__check_out(d);
 }
 
-static void cost_scatter(const struct wn_desc *d, struct wn_cost *cost)
+static struct wn_cost cost_scatter(const struct wn_desc *d)
 {
-    cost->flops = (double)wn__numel(&d->in[0]);
-    cost->bytes = wn__all_bytes(d) + 2.0 * (double)wn__bytes(&d->in[0]); /* dx is zeroed, then read and written */
-}
-
-/* Writes the cost of embedding_grad. Each row of dtable is written once, because the CPU first lists, for each row,
- * where ids name it. */
-static void cost_embedding_grad(const struct wn_desc *d, struct wn_cost *cost)
-{
-    cost->flops = (double)wn__numel(&d->in[0]);
-    cost->bytes = wn__all_bytes(d);
+    struct wn_cost cost = wn__cost_of(d, (double)wn__numel(&d->in[0]));
+    cost.bytes += 2.0 * (double)wn__bytes(&d->in[0]); /* dx is zeroed, then read and written */
+    return cost;
 }
 
 static void grad_embedding_grad(struct wn__grad *g)
@@ -77,7 +69,8 @@ static void grad_embedding_grad(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit2(g->e, WN_OP_EMBEDDING, g->dy, g->in[1]);
 }
 
-const struct wn__rules wn__rules_embedding_grad = {shape_embedding_grad, cost_embedding_grad, grad_embedding_grad};
+/* Each row of dtable is written once, because the CPU first lists, for each row, where ids name it. */
+const struct wn__rules wn__rules_embedding_grad = {shape_embedding_grad, grad_embedding_grad, .per_input = 1};
 
 /* ---- gather: attrs.i[0] = dim ---------------------------------------------------------------------- */
 /* Returns whether two shapes are equal in all dims but `dim`. */
@@ -112,7 +105,7 @@ static void grad_gather(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, WN_OP_GATHER_GRAD, 2, in, &attrs);
 }
 
-const struct wn__rules wn__rules_gather = {shape_gather, cost_embedding, grad_gather};
+const struct wn__rules wn__rules_gather = {shape_gather, grad_gather, .cost = cost_embedding};
 
 /* ---- gather_grad: attrs.i = {dim, length of x along dim} ------------------------------------------- */
 static int32_t shape_gather_grad(struct wn_desc *d)
@@ -134,4 +127,4 @@ static void grad_gather_grad(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, WN_OP_GATHER, 2, in, &attrs);
 }
 
-const struct wn__rules wn__rules_gather_grad = {shape_gather_grad, cost_scatter, grad_gather_grad};
+const struct wn__rules wn__rules_gather_grad = {shape_gather_grad, grad_gather_grad, .cost = cost_scatter};

@@ -158,33 +158,20 @@ int32_t wn__shape_derivative(struct wn_desc *d)
 }
 
 /* ---- costs ----------------------------------------------------------------------------------------- */
-double wn__all_bytes(const struct wn_desc *d)
+struct wn_cost wn__cost_of(const struct wn_desc *d, double flops)
 {
     double bytes = (double)wn__bytes(&d->out);
     for (int32_t i = 0; i < d->n_in; i++) bytes += (double)wn__bytes(&d->in[i]);
-    return bytes;
+    return (struct wn_cost){flops, bytes};
 }
 
-void wn__cost_per_output(const struct wn_desc *d, double flops, struct wn_cost *cost)
+struct wn_cost wn__op_cost(const struct wn_desc *d)
 {
-    cost->flops = flops * (double)wn__numel(&d->out);
-    cost->bytes = wn__all_bytes(d);
-}
-
-void wn__cost_per_input(const struct wn_desc *d, double flops, struct wn_cost *cost)
-{
-    cost->flops = flops * (double)wn__numel(&d->in[0]);
-    cost->bytes = wn__all_bytes(d);
-}
-
-void wn__cost_elementwise(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_output(d, 1, cost);
-}
-
-void wn__cost_move(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_output(d, 0, cost);
+    const struct wn__rules *r = wn__op_rules(d->op);
+    if (wn__op_flags(d->op) & (WN_LEAF | WN_ALIAS)) return (struct wn_cost){0, 0};
+    if (r->cost != NULL) return r->cost(d);
+    double flops = r->per_output * (double)wn__numel(&d->out);
+    return wn__cost_of(d, d->n_in > 0 ? flops + r->per_input * (double)wn__numel(&d->in[0]) : flops);
 }
 
 /* ---- gradients ------------------------------------------------------------------------------------- */

@@ -32,12 +32,8 @@ int32_t wn__shape_derivative(struct wn_desc *d);
 int32_t wn__check_out(const struct wn_desc *d);
 
 /* ---- costs ----------------------------------------------------------------------------------------- */
-double wn__all_bytes(const struct wn_desc *d); /* bytes of all inputs plus bytes of the result */
-/* Write a cost of `flops` FLOPs an element of the result, or of input 0, and of wn__all_bytes. */
-void wn__cost_per_output(const struct wn_desc *d, double flops, struct wn_cost *cost);
-void wn__cost_per_input(const struct wn_desc *d, double flops, struct wn_cost *cost);
-/* Writes a cost of no FLOPs and of wn__all_bytes. */
-void wn__cost_move(const struct wn_desc *d, struct wn_cost *cost);
+/* Returns a cost of `flops` FLOPs, and of every byte of the inputs and of the result once. */
+struct wn_cost wn__cost_of(const struct wn_desc *d, double flops);
 
 /* ---- gradients ------------------------------------------------------------------------------------- */
 /* Returns attributes with n = t->ndim and i[k] = t->dim[k]. */

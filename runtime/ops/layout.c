@@ -243,4 +243,4 @@ static void grad_relayout(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = g->dy; /* the pass gives dx the layout of x: wn__emit_gradient in graph/grad.c */
 }
 
-const struct wn__rules wn__rules_relayout = {shape_relayout, wn__cost_move, grad_relayout};
+const struct wn__rules wn__rules_relayout = {shape_relayout, grad_relayout, .per_output = 0};

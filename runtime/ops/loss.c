@@ -80,12 +80,7 @@ static int32_t shape_row_stats(struct wn_desc *d)
     return WN_OK;
 }
 
-static void cost_row_stats(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_input(d, STATS_FLOPS, cost);
-}
-
-const struct wn__rules wn__rules_row_stats = {shape_row_stats, cost_row_stats, NULL};
+const struct wn__rules wn__rules_row_stats = {shape_row_stats, NULL, .per_input = STATS_FLOPS};
 
 /* ---- row_nll ---------------------------------------------------------------------------------------- */
 static int32_t shape_row_nll(struct wn_desc *d)
@@ -96,12 +91,13 @@ static int32_t shape_row_nll(struct wn_desc *d)
     return WN_OK;
 }
 
-/* Writes the cost of row_nll, whose kernel reads one element of each row, or all where all classes have a share. */
-static void cost_row_nll(const struct wn_desc *d, struct wn_cost *cost)
+/* Returns the cost of row_nll, whose kernel reads one element of each row, or all where all classes have a share. */
+static struct wn_cost cost_row_nll(const struct wn_desc *d)
 {
     double rows = (double)wn__numel(&d->in[1]), read = d->attrs.f[0] > 0 ? (double)wn__numel(&d->in[0]) : rows;
-    cost->flops = 4.0 * read;
-    cost->bytes = wn__all_bytes(d) - ((double)wn__numel(&d->in[0]) - read) * (double)wn__dtype_size(d->in[0].dtype);
+    struct wn_cost cost = wn__cost_of(d, 4.0 * read);
+    cost.bytes -= ((double)wn__numel(&d->in[0]) - read) * (double)wn__dtype_size(d->in[0].dtype);
+    return cost;
 }
 
 /* Returns whether the statistics of an application, where it has some, are those of its x. */
@@ -128,7 +124,7 @@ static void grad_row_nll(struct wn__grad *g)
     g->dx[0] = wn__emit(g->e, WN_OP_ROW_NLL_GRAD, n, in, &attrs);
 }
 
-const struct wn__rules wn__rules_row_nll = {shape_row_nll, cost_row_nll, grad_row_nll};
+const struct wn__rules wn__rules_row_nll = {shape_row_nll, grad_row_nll, .cost = cost_row_nll};
 
 /* ---- row_nll_grad ----------------------------------------------------------------------------------- */
 static int32_t shape_row_nll_grad(struct wn_desc *d)
@@ -149,9 +145,9 @@ static int32_t shape_row_nll_grad(struct wn_desc *d)
     return need_type(d, at.x, &d->out, "the logits");
 }
 
-static void cost_row_nll_grad(const struct wn_desc *d, struct wn_cost *cost)
+static struct wn_cost cost_row_nll_grad(const struct wn_desc *d)
 {
-    wn__cost_per_output(d, wn__loss_inputs(d).stats > 0 ? GRAD_FLOPS : 0, cost);
+    return wn__cost_of(d, wn__loss_inputs(d).stats > 0 ? GRAD_FLOPS * (double)wn__numel(&d->out) : 0);
 }
 
 /* Records the application of op to a first input, the labels and the weights: that of log-probabilities. */
@@ -191,7 +187,7 @@ static void grad_row_nll_grad(struct wn__grad *g)
     g->dx[at.x] = wn__emit_mul(g, wn__emit(g->e, WN_OP_SOFTMAX_GRAD, 2, in, &along), wn__emit1(g->e, WN_OP_NEG, total));
 }
 
-const struct wn__rules wn__rules_row_nll_grad = {shape_row_nll_grad, cost_row_nll_grad, grad_row_nll_grad};
+const struct wn__rules wn__rules_row_nll_grad = {shape_row_nll_grad, grad_row_nll_grad, .cost = cost_row_nll_grad};
 
 /* ---- row_count ------------------------------------------------------------------------------------------ */
 static int32_t shape_row_count(struct wn_desc *d)
@@ -207,9 +203,4 @@ static int32_t shape_row_count(struct wn_desc *d)
                     wn__dtype_name(d->out.dtype));
 }
 
-static void cost_row_count(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_input(d, 1, cost);
-}
-
-const struct wn__rules wn__rules_row_count = {shape_row_count, cost_row_count, NULL};
+const struct wn__rules wn__rules_row_count = {shape_row_count, NULL, .per_input = 1};

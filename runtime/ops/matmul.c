@@ -62,10 +62,9 @@ static int32_t shape_matmul(struct wn_desc *d)
     return wn__check_out(d);
 }
 
-static void cost_matmul(const struct wn_desc *d, struct wn_cost *cost)
+static struct wn_cost cost_matmul(const struct wn_desc *d)
 {
-    cost->flops = 2.0 * (double)wn__numel(&d->out) * (double)sizes(d).k;
-    cost->bytes = wn__all_bytes(d);
+    return wn__cost_of(d, 2.0 * (double)wn__numel(&d->out) * (double)sizes(d).k);
 }
 
 /* Records op(a) op(b); ta, tb: whether a, b are transposed; layout: of the result, where it is the gradient of a
@@ -107,7 +106,7 @@ static void grad_matmul(struct wn__grad *g)
     g->dx[1] = wn__emit_sum_to(g->e, db, tb_type);
 }
 
-const struct wn__rules wn__rules_matmul = {shape_matmul, cost_matmul, grad_matmul};
+const struct wn__rules wn__rules_matmul = {shape_matmul, grad_matmul, .cost = cost_matmul};
 
 /* ---- linear ---------------------------------------------------------------------------------------- */
 static int32_t shape_linear(struct wn_desc *d)
@@ -130,11 +129,10 @@ static int32_t shape_linear(struct wn_desc *d)
     return wn__check_out(d);
 }
 
-static void cost_linear(const struct wn_desc *d, struct wn_cost *cost)
+static struct wn_cost cost_linear(const struct wn_desc *d)
 {
     double outputs = (double)wn__numel(&d->out);
-    cost->flops = 2.0 * outputs * (double)d->in[1].dim[1] + outputs;
-    cost->bytes = wn__all_bytes(d);
+    return wn__cost_of(d, 2.0 * outputs * (double)d->in[1].dim[1] + outputs);
 }
 
 /* Records the gradients of x, weight and bias, each as one node over all rows of dy at once. */
@@ -153,4 +151,4 @@ static void grad_linear(struct wn__grad *g)
     }
 }
 
-const struct wn__rules wn__rules_linear = {shape_linear, cost_linear, grad_linear};
+const struct wn__rules wn__rules_linear = {shape_linear, grad_linear, .cost = cost_linear};

@@ -85,11 +85,6 @@ static int32_t shape_row_mean(struct wn_desc *d)
     return open_rows(d, 0, &d->out, &width);
 }
 
-static void cost_row_mean(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_input(d, MEAN_FLOPS, cost);
-}
-
 /* Records v / D, v: (...), as (..., D): each element of a row is the same. */
 static struct wn_node *spread(struct wn__grad *g, struct wn_node *v)
 {
@@ -104,7 +99,7 @@ static void grad_row_mean(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = spread(g, g->dy);
 }
 
-const struct wn__rules wn__rules_row_mean = {shape_row_mean, cost_row_mean, grad_row_mean};
+const struct wn__rules wn__rules_row_mean = {shape_row_mean, grad_row_mean, .per_input = MEAN_FLOPS};
 
 /* ---- row_rstd -------------------------------------------------------------------------------------- */
 static int32_t shape_row_rstd(struct wn_desc *d)
@@ -115,11 +110,6 @@ static int32_t shape_row_rstd(struct wn_desc *d)
     if (!(d->attrs.f[0] >= 0)) return wn__fail(WN_VALUE, "row_rstd: eps %g given, expected 0 or more", d->attrs.f[0]);
     d->out = rows;
     return WN_OK;
-}
-
-static void cost_row_rstd(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_input(d, RSTD_FLOPS, cost);
 }
 
 /* dx = -dy rstd^3 (x - mean) / D, dmean = -(sum of dx over the row). */
@@ -134,7 +124,7 @@ static void grad_row_rstd(struct wn__grad *g)
     if (wn__wants(g, 1)) g->dx[1] = wn__emit1(g->e, WN_OP_NEG, wn__emit_op(g, WN_OP_SUM, dx, &row));
 }
 
-const struct wn__rules wn__rules_row_rstd = {shape_row_rstd, cost_row_rstd, grad_row_rstd};
+const struct wn__rules wn__rules_row_rstd = {shape_row_rstd, grad_row_rstd, .per_input = RSTD_FLOPS};
 
 /* ---- layernorm ------------------------------------------------------------------------------------- */
 static int32_t shape_layernorm(struct wn_desc *d)
@@ -148,11 +138,6 @@ static int32_t shape_layernorm(struct wn_desc *d)
     return wn__like_first(d);
 }
 
-static void cost_layernorm(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_output(d, NORM_FLOPS, cost);
-}
-
 static void grad_layernorm(struct wn__grad *g)
 {
     struct wn_node *dx_in[5] = {g->dy, g->in[0], g->in[1], g->in[2], g->in[3]};
@@ -162,7 +147,7 @@ static void grad_layernorm(struct wn__grad *g)
     if (wn__wants(g, 4)) g->dx[4] = wn__emit_sum_to(g->e, g->dy, &g->d->in[4]);
 }
 
-const struct wn__rules wn__rules_layernorm = {shape_layernorm, cost_layernorm, grad_layernorm};
+const struct wn__rules wn__rules_layernorm = {shape_layernorm, grad_layernorm, .per_output = NORM_FLOPS};
 
 /* ---- layernorm_dx ---------------------------------------------------------------------------------- */
 static int32_t shape_layernorm_dx(struct wn_desc *d)
@@ -174,11 +159,6 @@ static int32_t shape_layernorm_dx(struct wn_desc *d)
     WN_TRY(wn__need_shape(d, 3, &rows, "the rstd"));
     WN_TRY(wn__need_shape(d, 4, &width, "the weight"));
     return wn__like_first(d);
-}
-
-static void cost_layernorm_dx(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_output(d, DX_FLOPS, cost);
 }
 
 /* With u the gradient of dx and v = layernorm_dx(u, w = 1): the gradient of dy is v w, that of w the sum of v dy over
@@ -206,7 +186,7 @@ static void grad_layernorm_dx(struct wn__grad *g)
     for (int32_t i = 2; i < 4; i++) wn__give_zero(g, i); /* dx[1] contains it */
 }
 
-const struct wn__rules wn__rules_layernorm_dx = {shape_layernorm_dx, cost_layernorm_dx, grad_layernorm_dx};
+const struct wn__rules wn__rules_layernorm_dx = {shape_layernorm_dx, grad_layernorm_dx, .per_output = DX_FLOPS};
 
 /* ---- layernorm_dw ---------------------------------------------------------------------------------- */
 static int32_t shape_layernorm_dw(struct wn_desc *d)
@@ -220,11 +200,6 @@ static int32_t shape_layernorm_dw(struct wn_desc *d)
     return WN_OK;
 }
 
-static void cost_layernorm_dw(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_input(d, DW_FLOPS, cost);
-}
-
 /* With u: (D) the gradient of dw: the gradient of dy is u h, that of x is layernorm_dx of dy with w = u. */
 static void grad_layernorm_dw(struct wn__grad *g)
 {
@@ -234,4 +209,4 @@ static void grad_layernorm_dw(struct wn__grad *g)
     for (int32_t i = 2; i < 4; i++) wn__give_zero(g, i); /* dx[1] contains it */
 }
 
-const struct wn__rules wn__rules_layernorm_dw = {shape_layernorm_dw, cost_layernorm_dw, grad_layernorm_dw};
+const struct wn__rules wn__rules_layernorm_dw = {shape_layernorm_dw, grad_layernorm_dw, .per_input = DW_FLOPS};

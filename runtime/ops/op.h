@@ -28,8 +28,8 @@ struct wn_cost {
     double flops; /* floating-point operations */
     double bytes; /* bytes read plus bytes written */
 };
-/* Writes the cost of one application, whose d->out is known, to *cost. */
-typedef void (*wn__cost_rule)(const struct wn_desc *d, struct wn_cost *cost);
+/* Returns the cost of one application, whose d->out is known. */
+typedef struct wn_cost (*wn__cost_rule)(const struct wn_desc *d);
 
 struct wn_node; /* a value of the graph; rules do not see inside */
 struct wn__emit;
@@ -69,8 +69,9 @@ typedef void (*wn__grad_rule)(struct wn__grad *g);
 /* The rules of one op. A family file defines `const struct wn__rules wn__rules_<name>` for each of its ops. */
 struct wn__rules {
     wn__shape_rule shape;
-    wn__cost_rule cost;
-    wn__grad_rule grad; /* NULL: the op has no gradient, and a pass that needs one refuses it */
+    wn__grad_rule grad;           /* NULL: the op has no gradient, and a pass that needs one refuses it */
+    double per_output, per_input; /* FLOPs for each element of the result, and for each of input 0 */
+    wn__cost_rule cost; /* NULL: the FLOPs of those numbers, and every byte once; of a leaf or an alias nothing */
 };
 
 /* ---- the table of ops (table.c) -------------------------------------------------------------------- */
@@ -178,6 +179,6 @@ int32_t wn__like_first(struct wn_desc *d);
 int64_t wn__from_one(int64_t i);
 /* Fails with WN_SHAPE unless 0 <= dim < ndim; the message counts dims from 1. */
 int32_t wn__check_dim(const struct wn_desc *d, int64_t dim, int32_t ndim);
-/* Writes a cost of 1 FLOP an element of the result; every input is read once, the result is written once. */
-void wn__cost_elementwise(const struct wn_desc *d, struct wn_cost *cost);
+/* Returns the cost of an application, whose d->out is known, by the rules of its op. */
+struct wn_cost wn__op_cost(const struct wn_desc *d);
 #endif

@@ -49,17 +49,7 @@ static int32_t shape_unpacked(struct wn_desc *d)
                     wn__op_name(d->op), wn__type_text(in), packed_bytes(d->op, &d->out), wn__type_text(&d->out));
 }
 
-static void cost_pack_int8(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_input(d, ENCODE, cost);
-}
-
-static void cost_pack_sign(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_input(d, 1, cost);
-}
-
-const struct wn__rules wn__rules_pack_int8 = {shape_packed, cost_pack_int8, NULL};
-const struct wn__rules wn__rules_unpack_int8 = {shape_unpacked, wn__cost_elementwise, NULL};
-const struct wn__rules wn__rules_pack_sign = {shape_packed, cost_pack_sign, NULL};
-const struct wn__rules wn__rules_unpack_sign = {shape_unpacked, wn__cost_elementwise, NULL};
+const struct wn__rules wn__rules_pack_int8 = {shape_packed, NULL, .per_input = ENCODE};
+const struct wn__rules wn__rules_unpack_int8 = {shape_unpacked, NULL, .per_output = 1};
+const struct wn__rules wn__rules_pack_sign = {shape_packed, NULL, .per_input = 1};
+const struct wn__rules wn__rules_unpack_sign = {shape_unpacked, NULL, .per_output = 1};

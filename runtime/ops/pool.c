@@ -122,26 +122,25 @@ static int32_t need_index(const struct wn_desc *d, const struct wn_type *windows
     return wn__need_shape(d, 1, windows, "the index");
 }
 
-/* Writes a cost of `flops` FLOPs for every place of every window of y. */
-static void cost_windows(const struct wn_desc *d, const struct wn_type *y, double flops, struct wn_cost *cost)
+/* Returns a cost of 1 FLOP for every place of every window of y. */
+static struct wn_cost cost_windows(const struct wn_desc *d, const struct wn_type *y)
 {
     struct wn__window w;
     wn__window_pool_attrs(&d->attrs, &w);
     double places = (double)w.kernel[0] * (double)w.kernel[1];
     if (w.flags & WN_POOL_IS_ADAPTIVE)
         places = (double)wn__numel(y == &d->out ? &d->in[0] : &d->out) / wn_max(wn__numel(y), 1);
-    cost->flops = flops * (double)wn__numel(y) * places;
-    cost->bytes = wn__all_bytes(d);
+    return wn__cost_of(d, (double)wn__numel(y) * places);
 }
 
-static void cost_forward(const struct wn_desc *d, struct wn_cost *cost)
+static struct wn_cost cost_forward(const struct wn_desc *d)
 {
-    cost_windows(d, &d->out, 1, cost);
+    return cost_windows(d, &d->out);
 }
 
-static void cost_backward(const struct wn_desc *d, struct wn_cost *cost)
+static struct wn_cost cost_backward(const struct wn_desc *d)
 {
-    cost_windows(d, &d->in[0], 1, cost);
+    return cost_windows(d, &d->in[0]);
 }
 
 /* Records op(dy, index of this application) with its attributes, and the size of the image in[0]. */
@@ -161,7 +160,7 @@ static int32_t shape_max_pool2d_index(struct wn_desc *d)
     return WN_OK;
 }
 
-const struct wn__rules wn__rules_max_pool2d_index = {shape_max_pool2d_index, cost_forward, NULL};
+const struct wn__rules wn__rules_max_pool2d_index = {shape_max_pool2d_index, NULL, .cost = cost_forward};
 
 /* ---- max_pool2d ------------------------------------------------------------------------------------ */
 static int32_t shape_max_pool2d(struct wn_desc *d)
@@ -170,10 +169,9 @@ static int32_t shape_max_pool2d(struct wn_desc *d)
     return d->n_in > 1 ? need_index(d, &d->out) : WN_OK;
 }
 
-static void cost_max_pool2d(const struct wn_desc *d, struct wn_cost *cost)
+static struct wn_cost cost_max_pool2d(const struct wn_desc *d)
 {
-    if (d->n_in > 1) wn__cost_move(d, cost);
-    else cost_forward(d, cost);
+    return d->n_in > 1 ? wn__cost_of(d, 0) : cost_forward(d);
 }
 
 /* Without an index the gradient makes one. */
@@ -185,7 +183,7 @@ static void grad_max_pool2d(struct wn__grad *g)
     g->dx[0] = emit_pool(g, WN_OP_MAX_POOL2D_DX, index);
 }
 
-const struct wn__rules wn__rules_max_pool2d = {shape_max_pool2d, cost_max_pool2d, grad_max_pool2d};
+const struct wn__rules wn__rules_max_pool2d = {shape_max_pool2d, grad_max_pool2d, .cost = cost_max_pool2d};
 
 /* ---- max_pool2d_dx --------------------------------------------------------------------------------- */
 static int32_t shape_max_pool2d_dx(struct wn_desc *d)
@@ -199,7 +197,7 @@ static void grad_max_pool2d_dx(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = emit_pool(g, WN_OP_MAX_POOL2D, g->in[1]);
 }
 
-const struct wn__rules wn__rules_max_pool2d_dx = {shape_max_pool2d_dx, cost_backward, grad_max_pool2d_dx};
+const struct wn__rules wn__rules_max_pool2d_dx = {shape_max_pool2d_dx, grad_max_pool2d_dx, .cost = cost_backward};
 
 /* ---- avg_pool2d, avg_pool2d_dx --------------------------------------------------------------------- */
 static void grad_avg_pool2d(struct wn__grad *g)
@@ -212,5 +210,5 @@ static void grad_avg_pool2d_dx(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = emit_pool(g, WN_OP_AVG_POOL2D, NULL);
 }
 
-const struct wn__rules wn__rules_avg_pool2d = {shape_forward, cost_forward, grad_avg_pool2d};
-const struct wn__rules wn__rules_avg_pool2d_dx = {shape_backward, cost_backward, grad_avg_pool2d_dx};
+const struct wn__rules wn__rules_avg_pool2d = {shape_forward, grad_avg_pool2d, .cost = cost_forward};
+const struct wn__rules wn__rules_avg_pool2d_dx = {shape_backward, grad_avg_pool2d_dx, .cost = cost_backward};

@@ -43,10 +43,9 @@ static int32_t shape_cell_grad(struct wn_desc *d)
     return WN_OK;
 }
 
-static void cost_cell(const struct wn_desc *d, struct wn_cost *cost)
+static struct wn_cost cost_cell(const struct wn_desc *d)
 {
-    cost->flops = flops[d->op] * (double)wn__numel(&d->in[d->n_in - 1]);
-    cost->bytes = wn__all_bytes(d);
+    return wn__cost_of(d, flops[d->op] * (double)wn__numel(&d->in[d->n_in - 1]));
 }
 
 /* Records the gradient of each input that is wanted. */
@@ -69,8 +68,8 @@ static int32_t shape_lstm_cell(struct wn_desc *d)
     return WN_OK;
 }
 
-const struct wn__rules wn__rules_lstm_cell = {shape_lstm_cell, cost_cell, grad_cell};
-const struct wn__rules wn__rules_lstm_cell_grad = {shape_cell_grad, cost_cell, wn__grad_lstm_cell_grad};
+const struct wn__rules wn__rules_lstm_cell = {shape_lstm_cell, grad_cell, .cost = cost_cell};
+const struct wn__rules wn__rules_lstm_cell_grad = {shape_cell_grad, wn__grad_lstm_cell_grad, .cost = cost_cell};
 
 /* ---- gru_gates -------------------------------------------------------------------------------------- */
 static int32_t shape_gru_gates(struct wn_desc *d)
@@ -105,7 +104,7 @@ static void grad_gru_gates(struct wn__grad *g)
     g->dx[1] = wn__emit(g->e, WN_OP_CAT, 2, in, &along);
 }
 
-const struct wn__rules wn__rules_gru_gates = {shape_gru_gates, wn__cost_elementwise, grad_gru_gates};
+const struct wn__rules wn__rules_gru_gates = {shape_gru_gates, grad_gru_gates, .per_output = 1};
 
 /* ---- gru_cell, gru_cell_grad ------------------------------------------------------------------------ */
 static int32_t shape_gru_cell(struct wn_desc *d)
@@ -115,5 +114,5 @@ static int32_t shape_gru_cell(struct wn_desc *d)
     return WN_OK;
 }
 
-const struct wn__rules wn__rules_gru_cell = {shape_gru_cell, cost_cell, grad_cell};
-const struct wn__rules wn__rules_gru_cell_grad = {shape_cell_grad, cost_cell, wn__grad_gru_cell_grad};
+const struct wn__rules wn__rules_gru_cell = {shape_gru_cell, grad_cell, .cost = cost_cell};
+const struct wn__rules wn__rules_gru_cell_grad = {shape_cell_grad, wn__grad_gru_cell_grad, .cost = cost_cell};

@@ -47,11 +47,6 @@ static int32_t shape_reduce(struct wn_desc *d, int64_t *count)
     return reduced(d, &d->in[0], d->attrs.i[KEEP] != 0, &d->out, count);
 }
 
-static void cost_reduce(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_input(d, 1, cost);
-}
-
 /* Records v, of the shape of the result, with the reduced dims as dims of length 1. */
 static struct wn_node *kept(struct wn__grad *g, struct wn_node *v)
 {
@@ -82,7 +77,7 @@ static void grad_sum(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = expanded(g, g->dy);
 }
 
-const struct wn__rules wn__rules_sum = {shape_sum, cost_reduce, grad_sum};
+const struct wn__rules wn__rules_sum = {shape_sum, grad_sum, .per_input = 1};
 
 /* ---- mean ------------------------------------------------------------------------------------------ */
 static int32_t shape_mean(struct wn_desc *d)
@@ -101,7 +96,7 @@ static void grad_mean(struct wn__grad *g)
     g->dx[0] = expanded(g, wn__emit2(g->e, WN_OP_MUL, g->dy, share));
 }
 
-const struct wn__rules wn__rules_mean = {shape_mean, cost_reduce, grad_mean};
+const struct wn__rules wn__rules_mean = {shape_mean, grad_mean, .per_input = 1};
 
 /* ---- max, min -------------------------------------------------------------------------------------- */
 static int32_t shape_extreme(struct wn_desc *d)
@@ -120,8 +115,8 @@ static void grad_extreme(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, WN_OP_EXTREME_GRAD, 3, in, &g->d->attrs);
 }
 
-const struct wn__rules wn__rules_max = {shape_extreme, cost_reduce, grad_extreme};
-const struct wn__rules wn__rules_min = {shape_extreme, cost_reduce, grad_extreme};
+const struct wn__rules wn__rules_max = {shape_extreme, grad_extreme, .per_input = 1};
+const struct wn__rules wn__rules_min = {shape_extreme, grad_extreme, .per_input = 1};
 
 /* ---- extreme_grad ---------------------------------------------------------------------------------- */
 static int32_t shape_extreme_grad(struct wn_desc *d)
@@ -139,11 +134,12 @@ static int32_t shape_extreme_grad(struct wn_desc *d)
     return WN_OK;
 }
 
-/* Writes the cost of extreme_grad, which reads x twice: ties are counted, then each gets its share. */
-static void cost_extreme_grad(const struct wn_desc *d, struct wn_cost *cost)
+/* Returns the cost of extreme_grad, which reads x twice: ties are counted, then each gets its share. */
+static struct wn_cost cost_extreme_grad(const struct wn_desc *d)
 {
-    wn__cost_per_output(d, 3, cost);
-    cost->bytes += (double)wn__bytes(&d->in[1]);
+    struct wn_cost cost = wn__cost_of(d, 3 * (double)wn__numel(&d->out));
+    cost.bytes += (double)wn__bytes(&d->in[1]);
+    return cost;
 }
 
 /* dx = dy share(x, y), where share is piecewise constant in x and y, which get zero. With u the gradient of dx, that of
@@ -159,7 +155,7 @@ static void grad_extreme_grad(struct wn__grad *g)
     wn__give_zero(g, 2);
 }
 
-const struct wn__rules wn__rules_extreme_grad = {shape_extreme_grad, cost_extreme_grad, grad_extreme_grad};
+const struct wn__rules wn__rules_extreme_grad = {shape_extreme_grad, grad_extreme_grad, .cost = cost_extreme_grad};
 
 /* ---- argmax ---------------------------------------------------------------------------------------- */
 static int32_t shape_argmax(struct wn_desc *d)
@@ -177,7 +173,7 @@ static int32_t shape_argmax(struct wn_desc *d)
     return wn__check_out(d);
 }
 
-const struct wn__rules wn__rules_argmax = {shape_argmax, cost_reduce, NULL};
+const struct wn__rules wn__rules_argmax = {shape_argmax, NULL, .per_input = 1};
 
 /* ---- expand ---------------------------------------------------------------------------------------- */
 static int32_t shape_expand(struct wn_desc *d)
@@ -202,4 +198,4 @@ static void grad_expand(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit_sum_to(g->e, g->dy, &g->d->in[0]);
 }
 
-const struct wn__rules wn__rules_expand = {shape_expand, wn__cost_move, grad_expand};
+const struct wn__rules wn__rules_expand = {shape_expand, grad_expand, .per_output = 0};

@@ -55,12 +55,11 @@ static int32_t shape_upsample2d_dx(struct wn_desc *d)
     return WN_OK;
 }
 
-/* Writes the cost: four terms of two FLOPs for an element of y with mode bilinear. */
-static void cost_resize(const struct wn_desc *d, struct wn_cost *cost)
+/* Returns the cost: four terms of two FLOPs for an element of y with mode bilinear. */
+static struct wn_cost cost_resize(const struct wn_desc *d)
 {
     const struct wn_type *y = d->op == WN_OP_UPSAMPLE2D ? &d->out : &d->in[0];
-    cost->flops = (d->attrs.i[WN_RESAMPLE_MODE] == WN_RESAMPLE_BILINEAR ? 8.0 : 1.0) * (double)wn__numel(y);
-    cost->bytes = wn__all_bytes(d);
+    return wn__cost_of(d, (d->attrs.i[WN_RESAMPLE_MODE] == WN_RESAMPLE_BILINEAR ? 8.0 : 1.0) * (double)wn__numel(y));
 }
 
 static void grad_upsample2d(struct wn__grad *g)
@@ -75,5 +74,5 @@ static void grad_upsample2d_dx(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit_op(g, WN_OP_UPSAMPLE2D, g->dy, &g->d->attrs);
 }
 
-const struct wn__rules wn__rules_upsample2d = {shape_resize, cost_resize, grad_upsample2d};
-const struct wn__rules wn__rules_upsample2d_dx = {shape_upsample2d_dx, cost_resize, grad_upsample2d_dx};
+const struct wn__rules wn__rules_upsample2d = {shape_resize, grad_upsample2d, .cost = cost_resize};
+const struct wn__rules wn__rules_upsample2d_dx = {shape_upsample2d_dx, grad_upsample2d_dx, .cost = cost_resize};

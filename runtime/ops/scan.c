@@ -32,7 +32,7 @@ static void grad_cumsum(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit_op(g, WN_OP_CUMSUM, g->dy, &back);
 }
 
-const struct wn__rules wn__rules_cumsum = {shape_cumsum, wn__cost_elementwise, grad_cumsum};
+const struct wn__rules wn__rules_cumsum = {shape_cumsum, grad_cumsum, .per_output = 1};
 
 /* ---- argsort ------------------------------------------------------------------------------------- */
 static int32_t shape_argsort(struct wn_desc *d)
@@ -47,12 +47,12 @@ static int32_t shape_argsort(struct wn_desc *d)
     return wn__check_out(d);
 }
 
-/* Writes the cost of argsort: 2 log2 n comparisons an element. */
-static void cost_argsort(const struct wn_desc *d, struct wn_cost *cost)
+/* Returns the cost of argsort: 2 log2 n comparisons an element. */
+static struct wn_cost cost_argsort(const struct wn_desc *d)
 {
     double comparisons = 2;
     for (int64_t n = d->in[0].dim[d->attrs.i[DIM]]; n > 1; n /= 2) comparisons += 2;
-    wn__cost_per_output(d, comparisons, cost);
+    return wn__cost_of(d, comparisons * (double)wn__numel(&d->out));
 }
 
-const struct wn__rules wn__rules_argsort = {shape_argsort, cost_argsort, NULL};
+const struct wn__rules wn__rules_argsort = {shape_argsort, NULL, .cost = cost_argsort};

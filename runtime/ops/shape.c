@@ -27,18 +27,12 @@ static int32_t shape_reshape(struct wn_desc *d)
                     wn__shape_text(&d->in[0]), have, wn__shape_text(&d->out), want);
 }
 
-static void cost_reshape(const struct wn_desc *d, struct wn_cost *cost)
-{
-    (void)d;
-    cost->flops = cost->bytes = 0;
-}
-
 static void grad_reshape(struct wn__grad *g)
 {
     if (wn__wants(g, 0)) g->dx[0] = wn__emit_reshape(g, g->dy, &g->d->in[0]);
 }
 
-const struct wn__rules wn__rules_reshape = {shape_reshape, cost_reshape, grad_reshape};
+const struct wn__rules wn__rules_reshape = {shape_reshape, grad_reshape, .per_output = 0};
 
 /* ---- permute --------------------------------------------------------------------------------------- */
 static int32_t shape_permute(struct wn_desc *d)
@@ -69,7 +63,7 @@ static void grad_permute(struct wn__grad *g)
     g->dx[0] = wn__emit_op(g, WN_OP_PERMUTE, g->dy, &back);
 }
 
-const struct wn__rules wn__rules_permute = {shape_permute, wn__cost_move, grad_permute};
+const struct wn__rules wn__rules_permute = {shape_permute, grad_permute, .per_output = 0};
 
 /* ---- narrow: attrs.i = {dim, start, length} -------------------------------------------------------- */
 static int32_t shape_narrow(struct wn_desc *d)
@@ -88,10 +82,9 @@ static int32_t shape_narrow(struct wn_desc *d)
     return WN_OK;
 }
 
-static void cost_narrow(const struct wn_desc *d, struct wn_cost *cost)
+static struct wn_cost cost_narrow(const struct wn_desc *d)
 {
-    cost->flops = 0;
-    cost->bytes = 2.0 * (double)wn__bytes(&d->out); /* reads only what it copies */
+    return (struct wn_cost){0, 2.0 * (double)wn__bytes(&d->out)}; /* reads only what it copies */
 }
 
 static void grad_narrow(struct wn__grad *g)
@@ -102,7 +95,7 @@ static void grad_narrow(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit_op(g, WN_OP_NARROW_GRAD, g->dy, &attrs);
 }
 
-const struct wn__rules wn__rules_narrow = {shape_narrow, cost_narrow, grad_narrow};
+const struct wn__rules wn__rules_narrow = {shape_narrow, grad_narrow, .cost = cost_narrow};
 
 /* ---- narrow_grad: attrs.i = {dim, start, length of x along dim} ------------------------------------ */
 static int32_t shape_narrow_grad(struct wn_desc *d)
@@ -126,7 +119,7 @@ static void grad_narrow_grad(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit_op(g, WN_OP_NARROW, g->dy, &attrs);
 }
 
-const struct wn__rules wn__rules_narrow_grad = {shape_narrow_grad, wn__cost_move, grad_narrow_grad};
+const struct wn__rules wn__rules_narrow_grad = {shape_narrow_grad, grad_narrow_grad, .per_output = 0};
 
 /* ---- cat: attrs.i[0] = dim ------------------------------------------------------------------------- */
 static int32_t shape_cat(struct wn_desc *d)
@@ -161,4 +154,4 @@ static void grad_cat(struct wn__grad *g)
     }
 }
 
-const struct wn__rules wn__rules_cat = {shape_cat, wn__cost_move, grad_cat};
+const struct wn__rules wn__rules_cat = {shape_cat, grad_cat, .per_output = 0};

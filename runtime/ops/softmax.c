@@ -21,11 +21,6 @@ static int32_t shape_row_grad(struct wn_desc *d)
     return wn__check_dim(d, d->attrs.i[0], d->in[0].ndim);
 }
 
-static void cost_row(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_output(d, ROW_FLOPS, cost);
-}
-
 /* Records dx = op(dy, y). */
 static void grad_row(struct wn__grad *g, int32_t op)
 {
@@ -37,11 +32,6 @@ static void grad_row(struct wn__grad *g, int32_t op)
 static void grad_softmax(struct wn__grad *g)
 {
     grad_row(g, WN_OP_SOFTMAX_GRAD);
-}
-
-static void cost_softmax_grad(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_output(d, GRAD_FLOPS, cost);
 }
 
 /* dx is linear in dy, by a symmetric matrix. With u the gradient of dx, that of y is u (dy - sum dy y) - dy sum(u
@@ -58,18 +48,13 @@ static void grad_softmax_grad(struct wn__grad *g)
     g->dx[1] = wn__emit2(g->e, WN_OP_SUB, first, wn__emit_mul(g, dy, b));
 }
 
-const struct wn__rules wn__rules_softmax = {shape_row, cost_row, grad_softmax};
-const struct wn__rules wn__rules_softmax_grad = {shape_row_grad, cost_softmax_grad, grad_softmax_grad};
+const struct wn__rules wn__rules_softmax = {shape_row, grad_softmax, .per_output = ROW_FLOPS};
+const struct wn__rules wn__rules_softmax_grad = {shape_row_grad, grad_softmax_grad, .per_output = GRAD_FLOPS};
 
 /* ---- log_softmax, log_softmax_grad ----------------------------------------------------------------- */
 static void grad_log_softmax(struct wn__grad *g)
 {
     grad_row(g, WN_OP_LOG_SOFTMAX_GRAD);
-}
-
-static void cost_log_softmax_grad(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_output(d, LOG_GRAD_FLOPS, cost);
 }
 
 /* With p = exp(y) and u the gradient of dx: the gradient of dy is u - sum(u p), that of y is -u p sum(dy). */
@@ -83,5 +68,6 @@ static void grad_log_softmax_grad(struct wn__grad *g)
     g->dx[1] = wn__emit_mul(g, up, total);
 }
 
-const struct wn__rules wn__rules_log_softmax = {shape_row, cost_row, grad_log_softmax};
-const struct wn__rules wn__rules_log_softmax_grad = {shape_row_grad, cost_log_softmax_grad, grad_log_softmax_grad};
+const struct wn__rules wn__rules_log_softmax = {shape_row, grad_log_softmax, .per_output = ROW_FLOPS};
+const struct wn__rules wn__rules_log_softmax_grad = {shape_row_grad, grad_log_softmax_grad,
+                                                     .per_output = LOG_GRAD_FLOPS};

@@ -30,31 +30,6 @@
 
 enum { CHEAP = 1, ROOT = 4, TRANSCENDENTAL = 12, ERF = 20, SLOPE = 3 }; /* FLOPs of an element */
 
-static void cost_cheap(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_output(d, CHEAP, cost);
-}
-
-static void cost_root(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_output(d, ROOT, cost);
-}
-
-static void cost_transcendental(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_output(d, TRANSCENDENTAL, cost);
-}
-
-static void cost_erf(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_output(d, ERF, cost);
-}
-
-static void cost_slope(const struct wn_desc *d, struct wn_cost *cost)
-{
-    wn__cost_per_output(d, SLOPE, cost);
-}
-
 static int32_t shape_arith(struct wn_desc *d)
 {
     WN_TRY(wn__need_arith(d));
@@ -112,17 +87,17 @@ static void grad_neg(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit1(g->e, WN_OP_NEG, g->dy);
 }
 
-const struct wn__rules wn__rules_neg = {shape_arith, cost_cheap, grad_neg};
+const struct wn__rules wn__rules_neg = {shape_arith, grad_neg, .per_output = CHEAP};
 
 /* ---- abs ----------------------------------------------------------------------------------------- */
-const struct wn__rules wn__rules_abs = {shape_arith, cost_cheap, grad_by_x};
-const struct wn__rules wn__rules_abs_grad = {wn__shape_derivative, cost_cheap, grad_steps};
+const struct wn__rules wn__rules_abs = {shape_arith, grad_by_x, .per_output = CHEAP};
+const struct wn__rules wn__rules_abs_grad = {wn__shape_derivative, grad_steps, .per_output = CHEAP};
 
 /* ---- exp ----------------------------------------------------------------------------------------- */
-const struct wn__rules wn__rules_exp = {wn__like_first, cost_transcendental, grad_by_y};
+const struct wn__rules wn__rules_exp = {wn__like_first, grad_by_y, .per_output = TRANSCENDENTAL};
 
 /* ---- log ----------------------------------------------------------------------------------------- */
-const struct wn__rules wn__rules_log = {wn__like_first, cost_transcendental, grad_by_x};
+const struct wn__rules wn__rules_log = {wn__like_first, grad_by_x, .per_output = TRANSCENDENTAL};
 
 /* ---- sqrt ---------------------------------------------------------------------------------------- */
 /* f(y) = 1 / (2 y), f'(y) = -f(y) / y, and g->out = dy f(y). */
@@ -134,8 +109,8 @@ static void grad_sqrt_grad(struct wn__grad *g)
     g->dx[1] = wn__emit1(g->e, WN_OP_NEG, slope);
 }
 
-const struct wn__rules wn__rules_sqrt = {wn__like_first, cost_root, grad_by_y};
-const struct wn__rules wn__rules_sqrt_grad = {wn__shape_derivative, cost_root, grad_sqrt_grad};
+const struct wn__rules wn__rules_sqrt = {wn__like_first, grad_by_y, .per_output = ROOT};
+const struct wn__rules wn__rules_sqrt_grad = {wn__shape_derivative, grad_sqrt_grad, .per_output = ROOT};
 
 /* ---- rsqrt --------------------------------------------------------------------------------------- */
 static void grad_rsqrt(struct wn__grad *g)
@@ -146,11 +121,11 @@ static void grad_rsqrt(struct wn__grad *g)
     g->dx[0] = wn__emit2(g->e, WN_OP_MUL, wn__emit2(g->e, WN_OP_MUL, g->dy, cube), half);
 }
 
-const struct wn__rules wn__rules_rsqrt = {wn__like_first, cost_root, grad_rsqrt};
+const struct wn__rules wn__rules_rsqrt = {wn__like_first, grad_rsqrt, .per_output = ROOT};
 
 /* ---- relu ---------------------------------------------------------------------------------------- */
-const struct wn__rules wn__rules_relu = {wn__like_first, cost_cheap, grad_by_y};
-const struct wn__rules wn__rules_relu_grad = {wn__shape_derivative, cost_cheap, grad_steps};
+const struct wn__rules wn__rules_relu = {wn__like_first, grad_by_y, .per_output = CHEAP};
+const struct wn__rules wn__rules_relu_grad = {wn__shape_derivative, grad_steps, .per_output = CHEAP};
 
 /* ---- gelu ---------------------------------------------------------------------------------------- */
 /* f(x) = Phi(x) + x phi(x), f'(x) = (2 - x^2) exp(-x^2 / 2) / sqrt(2 pi). Where |x| > BELL_ENDS the exponential is 0 in
@@ -168,8 +143,8 @@ static void grad_gelu_grad(struct wn__grad *g)
     g->dx[1] = wn__emit_mul(g, both(g), slope);
 }
 
-const struct wn__rules wn__rules_gelu = {wn__like_first, cost_erf, grad_by_x};
-const struct wn__rules wn__rules_gelu_grad = {wn__shape_derivative, cost_erf, grad_gelu_grad};
+const struct wn__rules wn__rules_gelu = {wn__like_first, grad_by_x, .per_output = ERF};
+const struct wn__rules wn__rules_gelu_grad = {wn__shape_derivative, grad_gelu_grad, .per_output = ERF};
 
 /* ---- silu ---------------------------------------------------------------------------------------- */
 /* With s = sigmoid(x): f(x) = s (1 + x (1 - s)), f'(x) = s (1 - s) (2 + x (1 - 2 s)). */
@@ -183,8 +158,8 @@ static void grad_silu_grad(struct wn__grad *g)
     g->dx[1] = wn__emit_mul(g, wn__emit2(g->e, WN_OP_SIGMOID_GRAD, both(g), s), factor);
 }
 
-const struct wn__rules wn__rules_silu = {wn__like_first, cost_transcendental, grad_by_x};
-const struct wn__rules wn__rules_silu_grad = {wn__shape_derivative, cost_transcendental, grad_silu_grad};
+const struct wn__rules wn__rules_silu = {wn__like_first, grad_by_x, .per_output = TRANSCENDENTAL};
+const struct wn__rules wn__rules_silu_grad = {wn__shape_derivative, grad_silu_grad, .per_output = TRANSCENDENTAL};
 
 /* ---- tanh ---------------------------------------------------------------------------------------- */
 /* f(y) = 1 - y^2, f'(y) = -2 y. */
@@ -194,8 +169,8 @@ static void grad_tanh_grad(struct wn__grad *g)
     if (wn__wants(g, 1)) g->dx[1] = wn__emit_mul(g, both(g), wn__emit_mul(g, g->in[1], wn__emit_number(g, -2)));
 }
 
-const struct wn__rules wn__rules_tanh = {wn__like_first, cost_transcendental, grad_by_y};
-const struct wn__rules wn__rules_tanh_grad = {wn__shape_derivative, cost_slope, grad_tanh_grad};
+const struct wn__rules wn__rules_tanh = {wn__like_first, grad_by_y, .per_output = TRANSCENDENTAL};
+const struct wn__rules wn__rules_tanh_grad = {wn__shape_derivative, grad_tanh_grad, .per_output = SLOPE};
 
 /* ---- sigmoid ------------------------------------------------------------------------------------- */
 /* f(y) = y (1 - y), f'(y) = 1 - 2 y. */
@@ -205,8 +180,8 @@ static void grad_sigmoid_grad(struct wn__grad *g)
     if (wn__wants(g, 1)) g->dx[1] = wn__emit_mul(g, both(g), line(g, g->in[1], -2, 1));
 }
 
-const struct wn__rules wn__rules_sigmoid = {wn__like_first, cost_transcendental, grad_by_y};
-const struct wn__rules wn__rules_sigmoid_grad = {wn__shape_derivative, cost_slope, grad_sigmoid_grad};
+const struct wn__rules wn__rules_sigmoid = {wn__like_first, grad_by_y, .per_output = TRANSCENDENTAL};
+const struct wn__rules wn__rules_sigmoid_grad = {wn__shape_derivative, grad_sigmoid_grad, .per_output = SLOPE};
 
 /* ---- softplus ------------------------------------------------------------------------------------ */
 static void grad_softplus(struct wn__grad *g)
@@ -214,7 +189,7 @@ static void grad_softplus(struct wn__grad *g)
     if (wn__wants(g, 0)) by(g, WN_OP_MUL, wn__emit1(g->e, WN_OP_SIGMOID, g->in[0]));
 }
 
-const struct wn__rules wn__rules_softplus = {wn__like_first, cost_transcendental, grad_softplus};
+const struct wn__rules wn__rules_softplus = {wn__like_first, grad_softplus, .per_output = TRANSCENDENTAL};
 
 /* ---- sin, cos ------------------------------------------------------------------------------------ */
 static void grad_sin(struct wn__grad *g)
@@ -229,8 +204,8 @@ static void grad_cos(struct wn__grad *g)
     g->dx[0] = wn__emit1(g->e, WN_OP_NEG, g->dx[0]);
 }
 
-const struct wn__rules wn__rules_sin = {wn__like_first, cost_transcendental, grad_sin};
-const struct wn__rules wn__rules_cos = {wn__like_first, cost_transcendental, grad_cos};
+const struct wn__rules wn__rules_sin = {wn__like_first, grad_sin, .per_output = TRANSCENDENTAL};
+const struct wn__rules wn__rules_cos = {wn__like_first, grad_cos, .per_output = TRANSCENDENTAL};
 
 /* ---- log1p, expm1 -------------------------------------------------------------------------------- */
 /* Records v + 1. */
@@ -249,8 +224,8 @@ static void grad_expm1(struct wn__grad *g)
     if (wn__wants(g, 0)) by(g, WN_OP_MUL, next(g, g->out));
 }
 
-const struct wn__rules wn__rules_log1p = {wn__like_first, cost_transcendental, grad_log1p};
-const struct wn__rules wn__rules_expm1 = {wn__like_first, cost_transcendental, grad_expm1};
+const struct wn__rules wn__rules_log1p = {wn__like_first, grad_log1p, .per_output = TRANSCENDENTAL};
+const struct wn__rules wn__rules_expm1 = {wn__like_first, grad_expm1, .per_output = TRANSCENDENTAL};
 
 /* ---- floor, round, sign -------------------------------------------------------------------------- */
 /* Records the gradient of a function that is constant but for its steps: 0. */
@@ -259,9 +234,9 @@ static void grad_flat(struct wn__grad *g)
     if (wn__wants(g, 0)) wn__give_zero(g, 0);
 }
 
-const struct wn__rules wn__rules_floor = {wn__like_first, cost_cheap, grad_flat};
-const struct wn__rules wn__rules_round = {wn__like_first, cost_cheap, grad_flat};
-const struct wn__rules wn__rules_sign = {shape_arith, cost_cheap, grad_flat};
+const struct wn__rules wn__rules_floor = {wn__like_first, grad_flat, .per_output = CHEAP};
+const struct wn__rules wn__rules_round = {wn__like_first, grad_flat, .per_output = CHEAP};
+const struct wn__rules wn__rules_sign = {shape_arith, grad_flat, .per_output = CHEAP};
 
 /* ---- clamp --------------------------------------------------------------------------------------- */
 static int32_t check_bounds(const struct wn_desc *d)
@@ -289,8 +264,8 @@ static void grad_clamp(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, WN_OP_CLAMP_GRAD, 2, in, &g->d->attrs);
 }
 
-const struct wn__rules wn__rules_clamp = {shape_clamp, cost_cheap, grad_clamp};
-const struct wn__rules wn__rules_clamp_grad = {shape_clamp_grad, cost_cheap, grad_steps};
+const struct wn__rules wn__rules_clamp = {shape_clamp, grad_clamp, .per_output = CHEAP};
+const struct wn__rules wn__rules_clamp_grad = {shape_clamp_grad, grad_steps, .per_output = CHEAP};
 
 /* ---- isnan, isfinite ----------------------------------------------------------------------------- */
 static int32_t shape_finite(struct wn_desc *d)
@@ -301,8 +276,8 @@ static int32_t shape_finite(struct wn_desc *d)
     return WN_OK;
 }
 
-const struct wn__rules wn__rules_isnan = {shape_finite, cost_cheap, NULL};
-const struct wn__rules wn__rules_isfinite = {shape_finite, cost_cheap, NULL};
+const struct wn__rules wn__rules_isnan = {shape_finite, NULL, .per_output = CHEAP};
+const struct wn__rules wn__rules_isfinite = {shape_finite, NULL, .per_output = CHEAP};
 
 /* ---- within -------------------------------------------------------------------------------------- */
 static int32_t shape_within(struct wn_desc *d)
@@ -316,7 +291,7 @@ static void grad_within(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = g->dy;
 }
 
-const struct wn__rules wn__rules_within = {shape_within, cost_cheap, grad_within};
+const struct wn__rules wn__rules_within = {shape_within, grad_within, .per_output = CHEAP};
 
 /* ---- cast ------------------------------------------------------------------------------------------ */
 static int32_t shape_cast(struct wn_desc *d)
@@ -337,4 +312,4 @@ static void grad_cast(struct wn__grad *g)
     g->dx[0] = wn__emit_op(g, WN_OP_CAST, g->dy, &back);
 }
 
-const struct wn__rules wn__rules_cast = {shape_cast, cost_cheap, grad_cast};
+const struct wn__rules wn__rules_cast = {shape_cast, grad_cast, .per_output = CHEAP};

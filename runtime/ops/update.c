@@ -42,12 +42,12 @@ static const struct {
     [WN_OP_LION] = {8, 2},
 };
 
-/* Writes the cost of reading the gradient, and of reading and writing the cells. */
-static void cost_update(const struct wn_desc *d, struct wn_cost *cost)
+/* Returns the cost of reading the gradient, and of reading and writing the cells. */
+static struct wn_cost cost_update(const struct wn_desc *d)
 {
     double bytes = (double)wn__bytes(&d->in[0]);
-    cost->flops = works[d->op].flops * (double)wn__numel(&d->in[0]);
-    cost->bytes = bytes + 2.0 * works[d->op].cells * bytes;
+    return (struct wn_cost){works[d->op].flops * (double)wn__numel(&d->in[0]),
+                            bytes + 2.0 * works[d->op].cells * bytes};
 }
 
 /* ---- assign ---------------------------------------------------------------------------------------- */
@@ -57,7 +57,7 @@ static int32_t shape_assign(struct wn_desc *d)
     return wn__like_first_any(d);
 }
 
-const struct wn__rules wn__rules_assign = {shape_assign, wn__cost_move, NULL};
+const struct wn__rules wn__rules_assign = {.shape = shape_assign};
 
 /* ---- accumulate ------------------------------------------------------------------------------------ */
 static int32_t shape_accumulate(struct wn_desc *d)
@@ -66,7 +66,7 @@ static int32_t shape_accumulate(struct wn_desc *d)
     return wn__like_first_any(d);
 }
 
-const struct wn__rules wn__rules_accumulate = {shape_accumulate, cost_update, NULL};
+const struct wn__rules wn__rules_accumulate = {shape_accumulate, NULL, .cost = cost_update};
 
 /* ---- running_mean, running_var --------------------------------------------------------------------- */
 static int32_t shape_running(struct wn_desc *d)
@@ -80,8 +80,8 @@ static int32_t shape_running(struct wn_desc *d)
     return wn__like_first(d);
 }
 
-const struct wn__rules wn__rules_running_mean = {shape_running, cost_update, NULL};
-const struct wn__rules wn__rules_running_var = {shape_running, cost_update, NULL};
+const struct wn__rules wn__rules_running_mean = {shape_running, NULL, .cost = cost_update};
+const struct wn__rules wn__rules_running_var = {shape_running, NULL, .cost = cost_update};
 
 /* ---- optimizers ------------------------------------------------------------------------------------ */
 static int32_t shape_optimizer(struct wn_desc *d)
@@ -94,10 +94,10 @@ static int32_t shape_optimizer(struct wn_desc *d)
     return wn__like_first(d);
 }
 
-const struct wn__rules wn__rules_sgd = {shape_optimizer, cost_update, NULL};
-const struct wn__rules wn__rules_momentum = {shape_optimizer, cost_update, NULL};
-const struct wn__rules wn__rules_adam = {shape_optimizer, cost_update, NULL};
-const struct wn__rules wn__rules_rmsprop = {shape_optimizer, cost_update, NULL};
-const struct wn__rules wn__rules_rmsprop_momentum = {shape_optimizer, cost_update, NULL};
-const struct wn__rules wn__rules_rmsprop_centered = {shape_optimizer, cost_update, NULL};
-const struct wn__rules wn__rules_lion = {shape_optimizer, cost_update, NULL};
+const struct wn__rules wn__rules_sgd = {shape_optimizer, NULL, .cost = cost_update};
+const struct wn__rules wn__rules_momentum = {shape_optimizer, NULL, .cost = cost_update};
+const struct wn__rules wn__rules_adam = {shape_optimizer, NULL, .cost = cost_update};
+const struct wn__rules wn__rules_rmsprop = {shape_optimizer, NULL, .cost = cost_update};
+const struct wn__rules wn__rules_rmsprop_momentum = {shape_optimizer, NULL, .cost = cost_update};
+const struct wn__rules wn__rules_rmsprop_centered = {shape_optimizer, NULL, .cost = cost_update};
+const struct wn__rules wn__rules_lion = {shape_optimizer, NULL, .cost = cost_update};

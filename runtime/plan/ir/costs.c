@@ -212,8 +212,7 @@ static double rate(const struct wn__rates *p, const struct wn_desc *d)
 double wn__desc_roofline(const struct wn__ir *ir, const struct wn_desc *d)
 {
     const struct wn__rates *p = &ir->target->rates;
-    struct wn_cost cost = {0};
-    if (wn__op_rules(d->op)->cost != NULL) wn__op_rules(d->op)->cost(d, &cost);
+    struct wn_cost cost = wn__op_cost(d);
     double flops = cost.flops / rate(p, d), bytes = cost.bytes / p->bytes;
     return p->launch + (flops > bytes ? flops : bytes);
 }

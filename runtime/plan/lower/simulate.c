@@ -54,10 +54,7 @@ static void note_peak(struct sim *m)
 static double bytes_moved(const struct sim *m, const struct wn__instr *n)
 {
     struct wn__applied room;
-    const struct wn_desc *d = wn__instr_desc(m->ir, m->s, n, &room);
-    struct wn_cost cost = {0};
-    if (wn__op_rules(d->op)->cost != NULL) wn__op_rules(d->op)->cost(d, &cost);
-    return cost.bytes;
+    return wn__op_cost(wn__instr_desc(m->ir, m->s, n, &room)).bytes;
 }
 
 static int32_t reads_again(const struct sim *m, const struct wn__instr *n)
