@@ -28,17 +28,6 @@ local function fixture(with_torch)
     return data
 end
 
--- Returns a value as text that Lua reads, as a file of results holds it (a few types, no cycles).
-local function text_of(value)
-    if type(value) == 'string' then return ('%q'):format(value) end
-    if type(value) ~= 'table' then return tostring(value) end
-    local out = {}
-    for key, item in pairs(value) do
-        out[#out + 1] = ('[%s] = %s'):format(text_of(key), text_of(item))
-    end
-    return '{ ' .. table.concat(out, ', ') .. ' }'
-end
-
 describe('spec/bench/publish.lua', function()
     local folder
 
@@ -56,7 +45,7 @@ describe('spec/bench/publish.lua', function()
     end
 
     local function publish(data, names)
-        write('build/bench/rival.lua', 'return ' .. text_of(data) .. '\n')
+        write('build/bench/rival.lua', 'return ' .. report.as_text(data) .. '\n')
         return helper.shell(('%s spec/bench/publish.lua --root %s %s'):format(LUAJIT, folder, names or ''))
     end
 
@@ -127,7 +116,7 @@ describe('spec/bench/publish.lua', function()
         data.rows = { { name = 'save_all', kind = 'all', bytes = 4000, predicted = 2, seconds = 1, is_equal = true },
             { name = 'budget', kind = 'budget', part = 0.5, bytes = 1, predicted = 2, seconds = 1, is_equal = true },
             { name = 'everything saved', kind = 'torch', bytes = 2000, seconds = 2 } }
-        write('budget.lua', 'return ' .. text_of(data))
+        write('budget.lua', 'return ' .. report.as_text(data))
         local out, code = helper.shell(('%s spec/bench/publish.lua --root %s --from %s/budget.lua'):format(LUAJIT,
             folder, folder))
         assert.equal(0, code, out)
@@ -360,30 +349,20 @@ describe('the published results', function()
 end)
 
 describe('the data of a bench', function()
-    it('are a file that gives back its rows, and can be published', function()
+    it('are a file that gives back its rows, with a name of its own for a class of kernels', function()
         local path = os.tmpname()
-        local out, code = helper.shell(('env -u WANE_KERNELS PYTHON=/nonexistent %s spec/bench/rival.lua --small '
-            .. '--turns 1 --rows 1,6 --out %s'):format(LUAJIT, path))
-        assert.equal(0, code, out)
-        local data = dofile(path)
-        os.remove(path)
-        assert.equal(2, #data.rows)
-        assert.equal('rival', data.bench)
-        assert.truthy(data.rows[1].wane > 0 and data.rows[1].peak > 0 and data.rows[2].gflops > 0)
-        assert.truthy(data.machine.GiB > 0 and data.load.start:match '^[%d.]+ ')
-        assert.truthy(data.partial and data.small)
-        assert.equal(2, select(2, report.readme(data):gsub('batch', '')))
-    end)
-
-    it('of a class of kernels have a name of their own', function()
-        local path = os.tmpname()
-        local out, code = helper.shell(('PYTHON=/nonexistent %s spec/bench/rival.lua --small --turns 1 --rows 1 '
+        local out, code = helper.shell(('PYTHON=/nonexistent %s spec/bench/rival.lua --small --turns 1 --rows 1,6 '
             .. '--class plain --out %s'):format(LUAJIT, path))
         assert.equal(0, code, out)
         local data = dofile(path)
         os.remove(path)
+        assert.equal(2, #data.rows)
         assert.equal('rival_plain', data.bench)
         assert.equal('plain (plain C), as WANE_KERNELS says', data.kernels)
+        assert.truthy(data.rows[1].wane > 0 and data.rows[1].peak > 0 and data.rows[2].gflops > 0)
+        assert.truthy(data.machine.GiB > 0 and data.load.start:match '^[%d.]+ ')
+        assert.truthy(data.partial and data.small)
+        assert.equal(2, select(2, report.readme(data):gsub('batch', '')))
     end)
 
     it('of budgets are one too', function()

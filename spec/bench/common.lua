@@ -145,27 +145,6 @@ function common.machine()
         GiB = math.floor((first_match('/proc/meminfo', 'MemTotal:%s*(%d+)') or 0) / 2 ^ 20 + 0.5) }
 end
 
---- Writes a value of numbers, strings, booleans and tables as Lua text; keys in order, so that equal values are equal
--- text.
-function common.serialize(value, indent)
-    if type(value) ~= 'table' then
-        return type(value) == 'number' and ('%.14g'):format(value) or type(value) == 'string' and ('%q'):format(value)
-            or tostring(value)
-    end
-    indent = indent or ''
-    local inner, keys, lines = indent .. '    ', {}, {}
-    for key in pairs(value) do keys[#keys + 1] = key end
-    table.sort(keys, function(a, b)
-        if type(a) ~= type(b) then return type(a) == 'number' end
-        return a < b
-    end)
-    for _, key in ipairs(keys) do
-        local name = type(key) == 'string' and key .. ' = ' or ''
-        lines[#lines + 1] = inner .. name .. common.serialize(value[key], inner) .. ',\n'
-    end
-    return '{\n' .. table.concat(lines) .. indent .. '}'
-end
-
 local name = arg[0]:match '([^/]*)%.lua$' or 'bench'
 local began = common.load_average()
 common.data = { bench = name, arguments = table.concat(arg, ' '), tables = {} }
@@ -184,7 +163,7 @@ function common.save()
     assert(os.execute(('mkdir -p "%s"'):format(common.out:match '^(.*)/' or '.')) == 0)
     local file = assert(io.open(common.out, 'w'))
     file:write('-- Results of spec/bench/', name, '.lua, as data; written by it.\nreturn ',
-        common.serialize(common.data), '\n')
+        require('spec.bench.report').as_text(common.data), '\n')
     file:close()
 end
 

@@ -9,6 +9,7 @@
 local here = arg[0]:match '^(.*)/[^/]*$' or '.'
 local root = here:match '^(.*)/spec/bench$' or here .. '/../..'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/?.lua;' .. package.path
+local as_text = require('spec.bench.report').as_text
 local json = require 'wane.report.json'
 
 -- Checks whose numbers are published; of the others only facts are counted.
@@ -98,41 +99,6 @@ local function collect(reports, date)
     return data
 end
 
--- Returns parts, separated by commas, in lines of at most 118 columns.
-local function filled(parts, indent)
-    local lines, line = {}, indent .. '{ '
-    for i, part in ipairs(parts) do
-        local word = part .. (i < #parts and ', ' or ' }')
-        if #line + #word > 118 then
-            lines[#lines + 1] = line:gsub(' +$', '')
-            line = indent .. '  '
-        end
-        line = line .. word
-    end
-    lines[#lines + 1] = line
-    return (table.concat(lines, '\n'):gsub('^ +', ''))
-end
-
--- Returns a value as text that Lua reads, names sorted; a table without tables is not broken where it fits a line.
-local function text_of(value, indent)
-    if type(value) == 'string' then return ('%q'):format(value) end
-    if type(value) ~= 'table' then return json.number(value) end
-    local names, is_flat = {}, next(value) ~= nil
-    for name, item in pairs(value) do
-        names[#names + 1] = name
-        is_flat = is_flat and type(item) ~= 'table' and type(name) == 'string'
-    end
-    if #names == 0 then return '{}' end
-    table.sort(names, function(a, b) return a < b end)
-    local parts, deeper = {}, indent .. '    '
-    for i, name in ipairs(names) do
-        local key = type(name) == 'string' and (name:find '^[%a_]+$' and name or ('[%q]'):format(name)) .. ' = ' or ''
-        parts[i] = key .. text_of(value[name], deeper)
-    end
-    if is_flat then return filled(parts, indent) end
-    return '{\n' .. deeper .. table.concat(parts, ',\n' .. deeper) .. ',\n' .. indent .. '}'
-end
-
 local function main()
     local reports, given = {}, {}
     local i = 1
@@ -151,7 +117,7 @@ local function main()
     if not given.out then os.execute(('mkdir -p %q'):format(root .. '/build/bench')) end
     local file = assert(io.open(path, 'wb'))
     file:write('-- Results of make gpu-check, as data; written by spec/bench/gpu.lua.\n')
-    file:write('return ', text_of(data, ''), '\n')
+    file:write('return ', as_text(data), '\n')
     file:close()
     print('wrote ' .. path)
     if given.out then return end

@@ -1,9 +1,59 @@
---- Makes tables and a picture of the data that spec/bench/rival.lua wrote, and puts them into the text of a page. Text
--- in, text out: it reads and writes no file, so that the specs can hold pages to their data.
+--- Makes text of the data of benches, tables and a picture of those that spec/bench/rival.lua wrote, and puts them into
+-- the text of a page. Text in, text out: it reads and writes no file, so that the specs can hold pages to their data.
+local json = require 'wane.report.json'
 local plot = require 'wane.report.plot'
 local report = {}
 
 local MiB = 2 ^ 20
+
+-- ---- data as text ---------------------------------------------------------------------------------------------------
+
+-- Returns parts, separated by commas, in lines of at most 118 columns.
+local function filled(parts, indent)
+    local lines, line = {}, indent .. '{ '
+    for i, part in ipairs(parts) do
+        local word = part .. (i < #parts and ', ' or ' }')
+        if #line + #word > 118 then
+            lines[#lines + 1] = line:gsub(' +$', '')
+            line = indent .. '  '
+        end
+        line = line .. word
+    end
+    lines[#lines + 1] = line
+    return (table.concat(lines, '\n'):gsub('^ +', ''))
+end
+
+-- Returns the keys of a table in order, numbers first, and whether no value is a table itself.
+local function keys_of(value)
+    local keys, is_flat = {}, true
+    for key, item in pairs(value) do
+        keys[#keys + 1], is_flat = key, is_flat and type(item) ~= 'table'
+    end
+    table.sort(keys, function(a, b)
+        if type(a) ~= type(b) then return type(a) == 'number' end
+        return a < b
+    end)
+    return keys, is_flat
+end
+
+--- Returns a value of numbers, strings, booleans and tables as text that Lua reads, with keys in order, so that equal
+-- values are equal text. A table without tables is not broken where it fits a line.
+function report.as_text(value, indent)
+    if type(value) == 'string' then return ('%q'):format(value) end
+    if type(value) ~= 'table' then return type(value) == 'number' and json.number(value) or tostring(value) end
+    indent = indent or ''
+    local keys, is_flat = keys_of(value)
+    if #keys == 0 then return '{}' end
+    local parts, deeper = {}, indent .. '    '
+    for i, key in ipairs(keys) do
+        local name = type(key) == 'number' and '' or (key:find '^[%a_]+$' and key or ('[%q]'):format(key)) .. ' = '
+        parts[i] = name .. report.as_text(value[key], deeper)
+    end
+    if is_flat then return filled(parts, indent) end
+    return '{\n' .. deeper .. table.concat(parts, ',\n' .. deeper) .. ',\n' .. indent .. '}'
+end
+
+-- ---- tables ---------------------------------------------------------------------------------------------------------
 
 local function number(format, value) return value and format:format(value) or '' end
 

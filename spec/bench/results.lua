@@ -3,23 +3,12 @@ return {
     arguments = "--turns 5",
     bench = "rival",
     kernels = "avx512 (AVX-512, bf16 too)",
-    load = {
-        finish = "1.56 1.51 1.46",
-        start = "0.98 1.02 1.33",
-    },
-    machine = {
-        GiB = 24,
-        cores = "0-1",
-        cpu = "AMD EPYC (family 25, model 17)",
-    },
+    load = { finish = "1.56 1.51 1.46", start = "0.98 1.02 1.33" },
+    machine = { GiB = 24, cores = "0-1", cpu = "AMD EPYC (family 25, model 17)" },
     partial = false,
     rows = {
         {
-            aims = {
-                bytes = 1,
-                floor = 0.8,
-                time = 0.5,
-            },
+            aims = { bytes = 1, floor = 0.8, time = 0.5 },
             bandwidth = 52.617773496297,
             floor = 0.31110734389184,
             gflops = 207.08128787342,
@@ -33,11 +22,7 @@ return {
             wane = 0.44664473800003,
         },
         {
-            aims = {
-                bytes = 1,
-                floor = 0.8,
-                time = 0.5,
-            },
+            aims = { bytes = 1, floor = 0.8, time = 0.5 },
             bandwidth = 56.187340823595,
             floor = 0.36979452496515,
             gflops = 217.77130639668,
@@ -51,9 +36,7 @@ return {
             wane = 0.5380591840003,
         },
         {
-            aims = {
-                bytes = 0.55,
-            },
+            aims = { bytes = 0.55 },
             bandwidth = 75.660507488839,
             floor = 0.29961326203866,
             gflops = 215.02555995564,
@@ -67,9 +50,7 @@ return {
             wane = 0.44148045899783,
         },
         {
-            aims = {
-                bytes = 1,
-            },
+            aims = { bytes = 1 },
             bandwidth = 59.885918192702,
             floor = 0.028160519325908,
             gflops = 196.19428773368,
@@ -83,11 +64,7 @@ return {
             wane = 0.038526474832906,
         },
         {
-            aims = {
-                bytes = 0.8,
-                floor = 0.8,
-                time = 0.4,
-            },
+            aims = { bytes = 0.8, floor = 0.8, time = 0.4 },
             bandwidth = 78.331097607027,
             floor = 0.017153771392438,
             gflops = 219.19742183679,
@@ -101,11 +78,7 @@ return {
             wane = 0.035388107500088,
         },
         {
-            aims = {
-                bytes = 0.8,
-                floor = 0.75,
-                time = 0.7,
-            },
+            aims = { bytes = 0.8, floor = 0.75, time = 0.7 },
             floor = 0.6459429465604,
             gflops = 215.05823264998,
             least = 0.86677410199991,
@@ -118,11 +91,7 @@ return {
             wane = 0.91384425199794,
         },
         {
-            aims = {
-                bytes = 1,
-                floor = 0.75,
-                time = 0.6,
-            },
+            aims = { bytes = 1, floor = 0.75, time = 0.6 },
             floor = 0.73227676785337,
             gflops = 232.59279047086,
             least = 1.0398292700011,
@@ -135,11 +104,7 @@ return {
             wane = 1.0655056809992,
         },
         {
-            aims = {
-                bytes = 0.8,
-                floor = 0.75,
-                time = 0.7,
-            },
+            aims = { bytes = 0.8, floor = 0.75, time = 0.7 },
             floor = 0.30436564822912,
             gflops = 456.4094183698,
             least = 0.53574470799867,
@@ -152,11 +117,7 @@ return {
             wane = 0.59513309799877,
         },
         {
-            aims = {
-                bytes = 1,
-                floor = 0.75,
-                time = 0.6,
-            },
+            aims = { bytes = 1, floor = 0.75, time = 0.6 },
             floor = 0.39410606394947,
             gflops = 432.1737532408,
             least = 0.63654543699886,
@@ -169,18 +130,9 @@ return {
             wane = 0.7055457159986,
         },
     },
-    starts = {
-        shipped = 1.58307719,
-        tuned = 2.0981499240006,
-        wane = 0.016119153999171,
-    },
-    tables = {
-    },
+    starts = { shipped = 1.58307719, tuned = 2.0981499240006, wane = 0.016119153999171 },
+    tables = {},
     threads = 2,
-    torch = {
-        libraries = "MKL 2024.2, oneDNN 3.13.3, loops of AVX512",
-        threads = 2,
-        version = "2.15.0+cu132",
-    },
+    torch = { libraries = "MKL 2024.2, oneDNN 3.13.3, loops of AVX512", threads = 2, version = "2.15.0+cu132" },
     turns = 5,
 }

@@ -3,23 +3,12 @@ return {
     arguments = "--turns 3",
     bench = "rival_avx2",
     kernels = "avx2 (AVX2), as WANE_KERNELS says",
-    load = {
-        finish = "1.25 1.25 1.34",
-        start = "1.56 1.51 1.46",
-    },
-    machine = {
-        GiB = 24,
-        cores = "0-1",
-        cpu = "AMD EPYC (family 25, model 17)",
-    },
+    load = { finish = "1.25 1.25 1.34", start = "1.56 1.51 1.46" },
+    machine = { GiB = 24, cores = "0-1", cpu = "AMD EPYC (family 25, model 17)" },
     partial = false,
     rows = {
         {
-            aims = {
-                bytes = 1,
-                floor = 0.75,
-                time = 0.7,
-            },
+            aims = { bytes = 1, floor = 0.75, time = 0.7 },
             bandwidth = 52.914418083419,
             floor = 0.30086458549257,
             gflops = 214.13124889566,
@@ -33,11 +22,7 @@ return {
             wane = 0.69596500399712,
         },
         {
-            aims = {
-                bytes = 1,
-                floor = 0.75,
-                time = 0.7,
-            },
+            aims = { bytes = 1, floor = 0.75, time = 0.7 },
             bandwidth = 48.65238345525,
             floor = 0.35146238101333,
             gflops = 229.13017480794,
@@ -51,11 +36,7 @@ return {
             wane = 0.5893042630014,
         },
         {
-            aims = {
-                bytes = 0.55,
-                floor = 0.75,
-                time = 0.7,
-            },
+            aims = { bytes = 0.55, floor = 0.75, time = 0.7 },
             bandwidth = 45.44582738397,
             floor = 0.29602526008636,
             gflops = 217.6317974392,
@@ -69,11 +50,7 @@ return {
             wane = 0.56090883199795,
         },
         {
-            aims = {
-                bytes = 1,
-                floor = 0.75,
-                time = 0.7,
-            },
+            aims = { bytes = 1, floor = 0.75, time = 0.7 },
             bandwidth = 46.815776774713,
             floor = 0.029996838031295,
             gflops = 207.61076711177,
@@ -87,11 +64,7 @@ return {
             wane = 0.04414599879965,
         },
         {
-            aims = {
-                bytes = 0.8,
-                floor = 0.75,
-                time = 0.7,
-            },
+            aims = { bytes = 0.8, floor = 0.75, time = 0.7 },
             bandwidth = 63.068056511219,
             floor = 0.018558745122779,
             gflops = 202.80278534892,
@@ -105,11 +78,7 @@ return {
             wane = 0.061464931250157,
         },
         {
-            aims = {
-                bytes = 0.8,
-                floor = 0.75,
-                time = 0.7,
-            },
+            aims = { bytes = 0.8, floor = 0.75, time = 0.7 },
             floor = 0.68677154713942,
             gflops = 202.27301066653,
             least = 1.1777140960003,
@@ -122,11 +91,7 @@ return {
             wane = 1.3117216500032,
         },
         {
-            aims = {
-                bytes = 1,
-                floor = 0.75,
-                time = 0.7,
-            },
+            aims = { bytes = 1, floor = 0.75, time = 0.7 },
             floor = 0.80268354400532,
             gflops = 212.19109087762,
             least = 1.3967566680003,
@@ -139,11 +104,7 @@ return {
             wane = 1.4520691160033,
         },
         {
-            aims = {
-                bytes = 0.8,
-                floor = 0.75,
-                time = 0.7,
-            },
+            aims = { bytes = 0.8, floor = 0.75, time = 0.7 },
             floor = 0.6714335413819,
             gflops = 206.89366842487,
             least = 1.0947186209996,
@@ -156,11 +117,7 @@ return {
             wane = 1.1565668629992,
         },
         {
-            aims = {
-                bytes = 1,
-                floor = 0.75,
-                time = 0.7,
-            },
+            aims = { bytes = 1, floor = 0.75, time = 0.7 },
             floor = 0.74848179612518,
             gflops = 227.55703306846,
             least = 1.239869347999,
@@ -173,18 +130,9 @@ return {
             wane = 1.3068647,
         },
     },
-    starts = {
-        shipped = 2.2262860949995,
-        tuned = 1.9347147230001,
-        wane = 0.0079150029996526,
-    },
-    tables = {
-    },
+    starts = { shipped = 2.2262860949995, tuned = 1.9347147230001, wane = 0.0079150029996526 },
+    tables = {},
     threads = 2,
-    torch = {
-        libraries = "MKL 2024.2, oneDNN 3.13.3, loops of AVX2",
-        threads = 2,
-        version = "2.15.0+cu132",
-    },
+    torch = { libraries = "MKL 2024.2, oneDNN 3.13.3, loops of AVX2", threads = 2, version = "2.15.0+cu132" },
     turns = 3,
 }

@@ -3,23 +3,12 @@ return {
     arguments = "--models images --turns 5",
     bench = "rival_images",
     kernels = "avx512 (AVX-512, bf16 too)",
-    load = {
-        finish = "1.70 2.37 2.89",
-        start = "1.83 2.83 3.11",
-    },
-    machine = {
-        GiB = 24,
-        cores = "0-1",
-        cpu = "AMD EPYC (family 25, model 17)",
-    },
+    load = { finish = "1.70 2.37 2.89", start = "1.83 2.83 3.11" },
+    machine = { GiB = 24, cores = "0-1", cpu = "AMD EPYC (family 25, model 17)" },
     partial = false,
     rows = {
         {
-            aims = {
-                bytes = 1,
-                floor = 0.8,
-                time = 0.9,
-            },
+            aims = { bytes = 1, floor = 0.8, time = 0.9 },
             floor = 0.11770014336005,
             gflops = 234.0621972883,
             least = 0.092617680665474,
@@ -32,11 +21,7 @@ return {
             wane = 0.093027972000224,
         },
         {
-            aims = {
-                bytes = 1,
-                floor = 0.8,
-                time = 0.9,
-            },
+            aims = { bytes = 1, floor = 0.8, time = 0.9 },
             floor = 0.1568583471934,
             gflops = 234.17437595916,
             least = 0.069957920333157,
@@ -49,11 +34,7 @@ return {
             wane = 0.070771142333494,
         },
         {
-            aims = {
-                bytes = 1,
-                floor = 0.8,
-                time = 0.9,
-            },
+            aims = { bytes = 1, floor = 0.8, time = 0.9 },
             floor = 2.462523425968,
             gflops = 234.46676168005,
             least = 0.91130368099402,
@@ -66,11 +47,7 @@ return {
             wane = 0.92757601800258,
         },
         {
-            aims = {
-                bytes = 1,
-                floor = 0.8,
-                time = 0.9,
-            },
+            aims = { bytes = 1, floor = 0.8, time = 0.9 },
             floor = 3.2868978236762,
             gflops = 234.21472128482,
             least = 0.99209129900555,
@@ -83,11 +60,7 @@ return {
             wane = 0.99989743999322,
         },
         {
-            aims = {
-                bytes = 1,
-                floor = 0.8,
-                time = 0.9,
-            },
+            aims = { bytes = 1, floor = 0.8, time = 0.9 },
             floor = 0.43484657821423,
             gflops = 234.30838718893,
             least = 0.57463921399903,
@@ -100,11 +73,7 @@ return {
             wane = 0.57951000000321,
         },
         {
-            aims = {
-                bytes = 1,
-                floor = 0.8,
-                time = 0.9,
-            },
+            aims = { bytes = 1, floor = 0.8, time = 0.9 },
             floor = 0.58048732909581,
             gflops = 234.02911153911,
             least = 0.70236591799767,
@@ -117,18 +86,9 @@ return {
             wane = 0.71019208399957,
         },
     },
-    starts = {
-        shipped = 1.4655744070042,
-        tuned = 1.9465485890032,
-        wane = 0.015424705001351,
-    },
-    tables = {
-    },
+    starts = { shipped = 1.4655744070042, tuned = 1.9465485890032, wane = 0.015424705001351 },
+    tables = {},
     threads = 2,
-    torch = {
-        libraries = "MKL 2024.2, oneDNN 3.13.3, loops of AVX512",
-        threads = 2,
-        version = "2.15.0+cu132",
-    },
+    torch = { libraries = "MKL 2024.2, oneDNN 3.13.3, loops of AVX512", threads = 2, version = "2.15.0+cu132" },
     turns = 5,
 }
