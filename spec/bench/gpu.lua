@@ -5,11 +5,12 @@
 -- Several reports are one run in parts; of a check that is in several the last one counts. --date is for reports that
 -- hold none, --note says on the page how the reports differ from one run. Data go to build/bench/gpu.lua, or to FILE
 -- alone. Numbers of a check that did not end by itself are left out, and its name is kept. Paths, words of the machine
--- and rows of places of a profile are not kept.
+-- and rows that no table shows are not kept.
 local here = arg[0]:match '^(.*)/[^/]*$' or '.'
 local root = here:match '^(.*)/spec/bench$' or here .. '/../..'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/?.lua;' .. package.path
 local as_text = require('spec.bench.report').as_text
+local shown = require('spec.bench.gpureport').shown
 local json = require 'wane.report.json'
 
 -- Checks whose numbers are published; of the others only facts are counted.
@@ -28,13 +29,11 @@ end
 local function rounded(x) return x == math.floor(x) and x or tonumber(('%.5g'):format(x)) end
 
 -- Returns the row as it is kept, or nil: numbers alone, by their own names.
-local function kept(check, row)
+local function kept(row)
     if not row.value then return nil end
     if row.what:find '^ ' then return nil end -- another form of the row above
-    if check == 'profile' and (row.what:find ' of ' or row.what:find '%d+ others$') then return nil end
     local name, rate = row.what:match '^(.*): (%d+ GB/s)$' -- reports before rates stood apart
-    return { name = name or row.what, value = rounded(row.value), unit = row.unit, detail = row.detail or rate,
-        rival = row.aim and tonumber(row.aim:match "PyTorch's ([%d.]+)") }
+    return { name = name or row.what, value = rounded(row.value), unit = row.unit, detail = row.detail or rate }
 end
 
 -- Returns whether a check ended by itself.
@@ -90,8 +89,8 @@ local function collect(reports, date)
     for _, name in ipairs(PUBLISHED) do
         if last[name] and is_whole(last[name]) then
             local rows = {}
-            for _, row in ipairs(last[name].rows) do rows[#rows + 1] = kept(name, row) end
-            data.checks[name] = rows
+            for _, row in ipairs(last[name].rows) do rows[#rows + 1] = kept(row) end
+            data.checks[name] = shown(name, rows)
         else
             data.left_out[#data.left_out + 1] = name
         end

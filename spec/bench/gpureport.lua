@@ -67,7 +67,7 @@ local function products(data)
     local rows = {}
     for i, name in ipairs(names(data, { 'own products', 'products' }, take)) do
         local own, library = row_of(data, 'own products', name), row_of(data, 'products', name)
-        local rival = value_of(data, 'products', name .. ', PyTorch') or own and own.rival
+        local rival = value_of(data, 'products', name .. ', PyTorch')
         rows[i] = { name, cell(own, three), cell(library, three), three(rival),
             percent(own and rival and 100 * own.value / rival) }
     end
@@ -106,10 +106,12 @@ local function attention(data)
         "PyTorch's" }, rows)
 end
 
+local STEP_CHECKS = { 'heavy', 'gpt', 'recurrent' }
+
 -- Returns the table of steps that have milliseconds and a peak; those of PyTorch say so in their names.
 local function steps(data)
     local rows = {}
-    for _, check in ipairs { 'heavy', 'gpt', 'recurrent' } do
+    for _, check in ipairs(STEP_CHECKS) do
         for _, row in ipairs(data.checks[check] or {}) do
             local peak = value_of(data, check, row.name .. ': peak')
             if row.unit == 'ms' and peak then
@@ -120,16 +122,46 @@ local function steps(data)
     return report.markdown({ 'a step', 'ms', 'peak, GB' }, rows)
 end
 
+-- Returns the network, the op, and what else is told of a row of a profile: calls, share, rate; nil of other rows.
+local function op_of(row)
+    local net, op = row.name:match '^(.*): ([^:]+)$'
+    local calls, share, rate = (row.detail or ''):match '^(%d+) calls?, ([%d.]+ %%), (.*)$'
+    if calls and not op:find ' of ' and not op:find '%d+ others$' then return net, op, calls, share, rate end
+end
+
+-- Returns the rows of a profile that its table shows: the ops that take most of each step, below their sum.
+local function longest_ops(rows)
+    local kept, seen = {}, {}
+    for _, row in ipairs(rows) do
+        local net = op_of(row)
+        if net and (seen[net] or 0) <= MOST_OPS then
+            seen[net], kept[#kept + 1] = (seen[net] or 0) + 1, row
+        end
+    end
+    return kept
+end
+
+--- Returns the rows of a check that a table shows.
+-- @param check name of it
+-- @param rows list of what spec/bench/gpu.lua keeps of each
+function gpureport.shown(check, rows)
+    if check == 'profile' then return longest_ops(rows) end
+    local is_step, has_peak, kept = false, {}, {}
+    for _, name in ipairs(STEP_CHECKS) do is_step = is_step or name == check end
+    for _, row in ipairs(rows) do has_peak[row.name:match '^(.*): peak$' or ''] = true end
+    for _, row in ipairs(rows) do
+        local is_shown = has_peak[row.name] or row.name:find ': peak$'
+        if is_shown or not is_step then kept[#kept + 1] = row end
+    end
+    return kept
+end
+
 -- Returns the table of the ops that take most of each profiled step, or nil where none was profiled.
 local function profile(data)
-    local rows, seen = {}, {}
-    for _, row in ipairs(data.checks.profile or {}) do
-        local net, op = row.name:match '^(.*): ([^:]+)$'
-        local calls, share, rate = (row.detail or ''):match '^(%d+) calls?, ([%d.]+ %%), (.*)$'
-        if calls and (seen[net] or 0) <= MOST_OPS then
-            seen[net] = (seen[net] or 0) + 1
-            rows[#rows + 1] = { net, op, calls, three(row.value), share, rate }
-        end
+    local rows = {}
+    for i, row in ipairs(longest_ops(data.checks.profile or {})) do
+        local net, op, calls, share, rate = op_of(row)
+        rows[i] = { net, op, calls, three(row.value), share, rate }
     end
     return #rows > 0 and report.markdown({ 'a step', 'op', 'calls', 'ms', 'share', 'rate' }, rows) or nil
 end
@@ -150,7 +182,7 @@ local AIM = 80 -- percent of the copy rate
 local function behind(data)
     local list = {}
     local few = row_of(data, 'own products', 'f32 32 x 4096 x 4096')
-    local rival = value_of(data, 'products', 'f32 32 x 4096 x 4096, PyTorch') or few and few.rival
+    local rival = value_of(data, 'products', 'f32 32 x 4096 x 4096, PyTorch')
     say(list, 'own products of f32 with 32 rows reach %.1f TF/s where cuBLAS gives %.1f', few and few.value, rival)
     for _, name in ipairs { 'GPT-2 124M', 'GPT-2 774M' } do
         local own, theirs = value_of(data, 'gpt', name .. ', save_all'), value_of(data, 'gpt', name .. ', PyTorch')
