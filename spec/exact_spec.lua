@@ -1,6 +1,7 @@
 -- Checks that predicted bytes are measured bytes, per kind and at every instant, and that what ran is the schedule. The
 -- two sides share no code: plan/lower/simulate.c walks the finished schedule, run/watch/measure.c adds up what is
--- issued, and the checked run (wn_debug 'check') looks at the bytes themselves.
+-- issued, and the checked run (wn_debug 'check') looks at the bytes themselves. Checks too what scripts see of it:
+-- wane.measure, wane.memory and wane.bytes.
 local helper = require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
@@ -256,5 +257,182 @@ describe('recomputation', function()
         end
         assert.is_true(peaks['every(4)'] < 0.6 * peaks.save_all,
             peaks['every(4)'] .. ' against ' .. peaks.save_all)
+    end)
+end)
+
+-- Returns a model of six blocks, and its loss.
+local function blocks()
+    wane.manual_seed(9)
+    local list = {}
+    for i = 1, 6 do list[i] = nn.Sequential { nn.Linear(32, 32), nn.GELU() } end
+    local model = nn.Sequential(list)
+    local x = wane.eval(wane.randn(16, 32))
+    return model, function() return model(x):sum() end
+end
+
+local function state(model)
+    local out = {}
+    for _, p in ipairs(model:parameters()) do out[#out + 1] = p:totable() end
+    return out
+end
+
+describe('wane.measure', function()
+    it('sees what a policy saves', function()
+        local _, fn = blocks()
+        local all, none = wane.measure(fn, { policy = 'save_all' }), wane.measure(fn, { policy = 'recompute_all' })
+        assert.is_true(none.at.after_forward < all.at.after_forward)
+        assert.equal(all.loss, none.loss)
+    end)
+
+    it('trains with one: steps + warmup steps, the same bits as by hand', function()
+        local model, fn = blocks()
+        local opt = optim.SGD(model:parameters(), { lr = 0.01 })
+        local m = wane.measure(fn, { optimizer = opt, steps = 3, warmup = 2, lines = true })
+        assert.is_true(m.trained and m.exact)
+        local trained = state(model)
+        model, fn = blocks()
+        opt = optim.SGD(model:parameters(), { lr = 0.01 })
+        for _ = 1, 5 do opt:step(fn()) end
+        assert.same(trained, state(model))
+        model, fn = blocks()
+        opt = optim.SGD(model:parameters(), { lr = 0.01 })
+        local fused = wane.measure(fn, { optimizer = opt, steps = 3, warmup = 2 })
+        assert.same(trained, state(model))
+        assert.is_true(fused.exact)
+        assert.is_true(fused.peak < m.peak)
+    end)
+
+    it('prints, and refuses what makes no sense', function()
+        local model, fn = blocks()
+        local m = wane.measure(fn, { steps = 1, warmup = 0 })
+        assert.is_truthy(tostring(m):find('peak backward', 1, true))
+        assert.same(m.predicted_at, m.at)
+        assert.is_true(#m.times == 1 and m.seconds > 0 and m.wall >= m.seconds)
+        local opt = optim.SGD(model:parameters(), { lr = 0.01 })
+        assert.has_error(function() wane.measure(function() return opt:step(fn()) end) end)
+        assert.has_error(function() wane.measure(fn, { steps = 0 }) end)
+        assert.has_error(function() wane.measure(fn, { step = 3 }) end)
+        assert.has_error(function() wane.measure(fn, { restore = true }) end)
+        assert.has_error(function() wane.measure(function() return 3 end) end)
+        helper.refused('unsupported', function() wane.plan(fn, { allow = { 'offload' } }) end, 'not in this version')
+    end)
+
+    it('tells tensors apart by one bit', function()
+        local print_of = require('wane.plan.measure').fingerprint
+        local a = wane.eval(wane.arange(0, 1000))
+        assert.equal(print_of { a, a }, print_of { a, wane.eval(wane.arange(0, 1000)) })
+        assert.is_true(print_of { a } ~= print_of { wane.eval(a * (1 + 2 ^ -23)) })
+        assert.is_true(print_of { wane.eval(wane.zeros(2)) } ~= print_of { wane.eval(wane.zeros(2) * -1) })
+        assert.is_true(require('wane.plan.measure').threads() >= 1)
+        assert.equal(print_of { wane.tensor({ 0, 1, 2 }, { dtype = 'i32' }) }, print_of {
+            wane.tensor({ 0 }, { dtype = 'i32' }), wane.tensor({ 1, 2 }, { dtype = 'i32' }) })
+        assert.is_true(print_of { wane.tensor({ 0, 1 }, { dtype = 'i32' }) }
+            ~= print_of { wane.tensor({ 1, 0 }, { dtype = 'i32' }) })
+        -- FNV-1a as published
+        assert.equal('cbf29ce484222325', print_of {})
+        assert.equal('af63dc4c8601ec8c', print_of { 'a' })
+        assert.equal('85944171f73967e8', print_of { 'foo', 'bar' })
+    end)
+
+    it('tells gradients apart by one bit, and leaves none behind', function()
+        local gradients = require('wane.plan.measure').gradients
+        local model, fn = blocks()
+        local all = gradients(fn, 'save_all')
+        for _, p in ipairs { 'recompute_all', 'sqrt', 'every(4)' } do assert.equal(all, gradients(fn, p)) end
+        for _, p in ipairs(model:parameters()) do assert.is_nil(p.grad) end
+        fn():backward()
+        assert.equal(all, gradients(fn)) -- those that are there have no part in it
+        local list = {}
+        for i, p in ipairs(model:parameters()) do list[i] = p.grad end
+        assert.equal(#all, #require('wane.plan.measure').fingerprint(list))
+        assert.is_true(all ~= gradients(function() return fn() * (1 + 2 ^ -23) end))
+        assert.is_nil(gradients(function() return wane.ones(2):sum() end))
+    end)
+end)
+
+describe('a run point that fails, in a function that catches it,', function()
+    -- Measures a step of two models whose first run point fails in a function.
+    local function check(fail)
+        local a, b, x = nn.MLP(32, 256), nn.MLP(32, 64), wane.eval(wane.randn(64, 32))
+        local first, second = optim.AdamW(a:parameters()), optim.SGD(b:parameters(), { lr = 1e-3 })
+        local m = wane.measure(function()
+            first:zero_grad()
+            second:zero_grad()
+            fail(first, a(x))
+            b(x):mean():backward()
+            second:step()
+            second:zero_grad()
+            a(x):mean():backward()
+            first:step()
+        end, { optimizer = first, steps = 2 })
+        assert.is_true(m.exact, tostring(m))
+    end
+
+    it('is no part of what is measured', function()
+        local labels = wane.eval(wane.full({ 64 }, 99):to 'i32')
+        check(function(opt, y)
+            helper.refused('value', function() opt:step(nn.cross_entropy(y, labels)) end)
+        end)
+        check(function(_, y)
+            wane.memory.limit(1)
+            local ok, why = pcall(y.backward, y:mean())
+            wane.memory.limit(nil)
+            assert.same({ false, 'oom' }, { ok, why.code })
+        end)
+    end)
+end)
+
+describe('wane.memory', function()
+    it('counts what is held, by kind', function()
+        local t = wane.eval(wane.zeros(1000))
+        wane.memory.trim()
+        local now = wane.memory()
+        t:free()
+        local after = wane.memory()
+        assert.equal(4096, now.kinds.result - after.kinds.result)
+        assert.equal(4096, now.allocated - after.allocated)
+        for name, n in pairs(now.kinds) do
+            if name ~= 'result' then assert.equal(n, after.kinds[name], name) end
+        end
+        assert.is_truthy(tostring(now):find('allocated', 1, true))
+    end)
+
+    it('refuses a step over the limit before it starts, with the numbers; afterwards everything works', function()
+        local model, fn = blocks()
+        wane.measure(fn, { steps = 1 })
+        wane.memory.trim()
+        local before = state(model)
+        local need = wane.plan(fn).reserved
+        wane.memory.limit(wane.memory().reserved + 256)
+        local fine, why = pcall(function() fn():backward() end)
+        wane.memory.limit(nil)
+        assert.is_false(fine)
+        assert.equal('oom', why.code)
+        assert.is_true(why.least > 0 and why.limit > 0)
+        assert.is_true(need > 0)
+        assert.same(before, state(model))
+        fn():backward()
+        assert.is_not_nil(model:parameters()[1].grad)
+    end)
+end)
+
+describe('sizes', function()
+    it('are read with their units', function()
+        assert.equal(1610612736, wane.bytes.parse '1.5 GiB')
+        assert.equal(800000000, wane.bytes.parse '800 MB')
+        assert.equal(4096, wane.bytes.parse '4096')
+        assert.equal(4096, wane.bytes.parse '4KiB')
+        assert.equal(7, wane.bytes.parse(7.9))
+        for _, bad in ipairs { '', 'GiB', '3 GB/s', '-1', -1, '1.5.2 MB', 0 / 0, {}, '5 XB' } do
+            assert.has_error(function() wane.bytes.parse(bad) end)
+        end
+    end)
+    it('are written short and exact', function()
+        assert.equal('512 B', wane.bytes.text(512))
+        assert.equal('1.50 MiB', wane.bytes.text(1.5 * 2 ^ 20))
+        assert.equal('-2.00 GiB', wane.bytes.text(-2 * 2 ^ 30))
+        assert.equal('20,984,320', wane.bytes.exact(20984320))
+        assert.equal('-512', wane.bytes.exact(-512))
+        assert.equal('0', wane.bytes.exact(0))
     end)
 end)

@@ -1,6 +1,6 @@
--- Checks micro-batches and what may change between steps. opt:step{l1, l2, ...} must equal the accumulation that a
--- script would write, to the bit and in the order of the list. Learning rates and Lua numbers are bound when a program
--- runs, so they must change its values and never its plan.
+-- Checks micro-batches and what may change between steps. opt:step{l1, l2, ...} and wane.accumulate must equal the
+-- accumulation that a script would write, to the bit and in the order of the list, and hold one micro-batch at a time.
+-- Learning rates and Lua numbers are bound when a program runs, so they must change its values and never its plan.
 local helper = require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
@@ -18,49 +18,71 @@ local function weight(values)
     return nn.Parameter(wane.tensor(values))
 end
 
-describe('opt:step{l1, l2, ...}', function()
-    local function train(fused, scale, policy)
+describe('micro-batches', function()
+    -- Each way takes a gradient of four losses and steps: function(optimizer, loss(k), options) -> what it says of the
+    -- losses.
+    local WAYS = {
+        ['backward calls'] = function(opt, loss, opts)
+            local list = {}
+            for k = 1, 4 do
+                list[k] = loss(k)
+                list[k]:backward { scale = opts.scale }
+            end
+            opt:step()
+            return list[1] + list[2] + list[3] + list[4]
+        end,
+        ['opt:step of a list'] = function(opt, loss, opts)
+            local list = {}
+            for k = 1, 4 do list[k] = loss(k) end
+            opt:step(list, opts)
+            for _, p in ipairs(opt:parameters()) do assert.is_nil(p.grad) end
+            return list[1] + list[2] + list[3] + list[4]
+        end,
+        ['wane.accumulate'] = function(opt, loss, opts)
+            local said = wane.accumulate(loss, { micro = 4, mean = opts.scale == 0.25, policy = opts.policy,
+                budget = opts.budget })
+            opt:step()
+            assert.is_false(said.requires_grad)
+            return opts.scale and said / opts.scale or said
+        end,
+    }
+
+    -- Runs three steps of a model with dropout; returns losses and parameters as text.
+    local function train(way, opts)
         wane.manual_seed(13)
         local model = programs.mlp(20, 3, 0.25)
         local opt = optim.AdamW(model:parameters(), { lr = 0.01 })
-        local x = {}
+        local x, said = {}, {}
         for k = 1, 4 do x[k] = wane.randn(5, 20):retain() end
         wane.eval(unpack(x))
-        local losses = {}
         for _ = 1, 3 do
-            local list = {}
             opt:zero_grad()
-            for k = 1, 4 do
-                list[k] = model(x[k]):pow(2):mean()
-                if not fused then list[k]:backward { scale = scale } end
-            end
-            if fused then
-                opt:step(list, { scale = scale, policy = policy })
-                for _, p in ipairs(model:parameters()) do assert.is_nil(p.grad) end
-            else
-                opt:step()
-            end
-            for k = 1, 4 do losses[#losses + 1] = ('%.17g'):format(list[k]:item()) end
+            local sum = WAYS[way](opt, function(k) return model(x[k]):pow(2):mean() end, opts)
+            said[#said + 1] = ('%.17g'):format(sum:item())
         end
-        return table.concat(losses, ' ') .. programs.bits(model:parameters())
+        return table.concat(said, ' ') .. programs.bits(model:parameters())
     end
 
-    for _, scale in ipairs { false, 0.25, 1 / 3 } do
-        it(('equals backward calls one after the other, to the bit (scale %s)'):format(scale or 'left out'), function()
-            local expected = train(false, scale or nil)
-            assert.equal(expected, train(true, scale or nil))
-            assert.equal(expected, train(true, scale or nil, 'recompute_all'))
+    for _, way in ipairs { 'opt:step of a list', 'wane.accumulate' } do
+        it('equal backward calls one after the other, to the bit, under every policy and budget: ' .. way, function()
+            for _, scale in ipairs { false, 0.25, way ~= 'wane.accumulate' and 1 / 3 or nil } do
+                local expected = train('backward calls', { scale = scale or nil })
+                for _, how in ipairs { {}, { policy = 'recompute_all' }, { policy = 'sqrt' }, { budget = '1 MiB' } } do
+                    how.scale = scale or nil
+                    assert.equal(expected, train(way, how))
+                end
+            end
+            assert.are_not.equal(train(way, { scale = 0.25 }), train(way, {}))
         end)
     end
 
-    it('scales', function()
-        assert.are_not.equal(train(true, 0.25), train(true, nil))
+    it('scale', function()
         local w = weight { 1, 2 }
         optim.SGD({ w }, { lr = 1 }):step({ (w * 2):sum(), (w * 6):sum() }, { scale = 0.5 })
         assert.same({ 1 - 4, 2 - 4 }, w:totable())
     end)
 
-    it('adds the gradients in the order of the list', function()
+    it('add their gradients in the order of the list', function()
         -- In f32: (1e8 + 1) - 1e8 = 0, (1e8 - 1e8) + 1 = 1.
         for _, case in ipairs { { { 1e8, 1, -1e8 }, 0 }, { { 1e8, -1e8, 1 }, -1 }, { { 1, 1e8, -1e8 }, 0 } } do
             local w = weight { 0 }
@@ -71,10 +93,14 @@ describe('opt:step{l1, l2, ...}', function()
             local v = weight { 0 }
             for _, c in ipairs(case[1]) do (v * wane.tensor { c }):sum():backward() end
             assert.equal(-case[2], v.grad:totable()[1])
+            v.grad = nil
+            local sum = wane.accumulate(function(i) return (v * wane.tensor { case[1][i] }):sum() end,
+                { micro = 3, mean = false })
+            assert.same({ -case[2], 0 }, { v.grad:totable()[1], sum:item() })
         end
     end)
 
-    it('issues one forward right before its own backward', function()
+    it('issue one forward right before its own backward', function()
         local model = programs.mlp(16, 2, 0)
         local opt = optim.SGD(model:parameters(), { lr = 0.1 })
         local p
@@ -93,7 +119,7 @@ describe('opt:step{l1, l2, ...}', function()
         assert.same({ 0, 2, 0, 2, 0, 2 }, order)
     end)
 
-    it('needs little more than one micro-batch, and far less than the batch', function()
+    it('need little more than one of them, and far less than the batch', function()
         local function peak(parts, rows)
             local model = programs.mlp(32, 6, 0)
             local opt = optim.SGD(model:parameters(), { lr = 0.1 })
@@ -111,7 +137,7 @@ describe('opt:step{l1, l2, ...}', function()
         assert.is_true(four >= one)
     end)
 
-    it('refuses what is no loss, and then works', function()
+    it('refuse what is no loss, and then work', function()
         local w = weight { 1 }
         local opt = optim.SGD({ w }, { lr = 1 })
         helper.refused(nil, function() opt:step({ (w * 2):sum(), 3 }) end, 'loss 2')
@@ -119,6 +145,51 @@ describe('opt:step{l1, l2, ...}', function()
         assert.same({ 1 }, w:totable())
         opt:step { (w * 2):sum(), (w * 3):sum() }
         assert.same({ -4 }, w:totable())
+    end)
+end)
+
+describe('wane.accumulate', function()
+    it('holds one micro-batch at a time: the peak is that of two, whatever their number', function()
+        local function peak(n)
+            collectgarbage()
+            collectgarbage()
+            local model = programs.mlp(32, 6, 0)
+            local most, runs = 0, 0
+            wane.memory.reset_peak()
+            local before = wane.memory().allocated
+            scoped('listen', function(p)
+                p = programs.read(p)
+                assert.equal(p.predicted.peak, p.measured.peak)
+                most, runs = math.max(most, p.measured.peak), runs + 1
+            end, function()
+                wane.accumulate(function(i) return model(wane.full({ 64, 32 }, i)):sum() end, { micro = n })
+            end)
+            assert.equal(n, runs)
+            return most, wane.memory().peak - before
+        end
+        local two, all_two = peak(2)
+        local many, all_many = peak(12)
+        assert.equal(two, many)
+        assert.equal(all_two, all_many)
+    end)
+
+    it('refuses at the line of the caller, and then works', function()
+        local w = nn.Parameter(wane.ones(2))
+        local function refused(words, fn, opts)
+            local e = helper.refused(nil, function() local _ = wane.accumulate(fn, opts) end, words)
+            assert.matches('microbatch_spec', e.where)
+        end
+        refused('expected a function(i)', 3, { micro = 2 })
+        refused('micro', function() end)
+        refused('micro', function() end, { micro = 0 })
+        refused("unknown option 'means'", function() end, { micro = 2, means = true })
+        refused('mean must be', function() end, { micro = 2, mean = 1 })
+        refused('loss of micro-batch 1', function() end, { micro = 2 })
+        refused('one element', function() return w * 2 end, { micro = 2 })
+        refused('micro-batch 2', function(i) return i == 1 and (w * 2):sum() or nil end, { micro = 2 })
+        assert.same({ 1, 1 }, w.grad:totable()) -- micro-batch 1 stays
+        wane.accumulate(function() return (w * 2):sum() end, { micro = 2 })
+        assert.same({ 3, 3 }, w.grad:totable()) -- added to what is there
     end)
 end)
 

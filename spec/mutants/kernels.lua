@@ -6,7 +6,7 @@ return {
         old = '    int64_t blocks = (k.n + WN_STREAM_BLOCK - 1) / WN_STREAM_BLOCK;',
         new = '    int64_t blocks = (k.n + WN_STREAM_BLOCK - 1) / WN_STREAM_BLOCK;\n'
             .. '    extern void *malloc(size_t);\n    if (malloc(1 << 20) == NULL) return WN_OOM;',
-        spec = 'spec/foreign_spec.lua',
+        spec = 'spec/parts_spec.lua',
     },
     {
         name = 'a kernel writes past its output',

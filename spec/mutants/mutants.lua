@@ -413,7 +413,7 @@ return {
         file = 'runtime/api/inspect.c',
         old = 'h = (h ^ at[i]) * UINT64_C(0x100000001b3);',
         new = 'h = h + at[i] * UINT64_C(0x100000001b3);',
-        spec = 'spec/measure_spec.lua',
+        spec = 'spec/exact_spec.lua',
     },
     {
         name = 'signs stand for a value that is read for more',

@@ -29,7 +29,7 @@ return {
         file = 'runtime/run/run.c',
         old = '    if (code != WN_OK && is_point) wn__sequence_take_back();\n',
         new = '',
-        spec = 'spec/measure_spec.lua',
+        spec = 'spec/exact_spec.lua',
     },
     {
         name = 'the data that states of a later program begin as is not beside those before it',
@@ -120,7 +120,7 @@ return {
         file = 'lua/wane/plan/choose.lua',
         old = 'if p.reserved + first.beside <= limit then',
         new = 'if p.reserved <= limit then',
-        spec = 'spec/step_budget_spec.lua',
+        spec = 'spec/parts_spec.lua',
     },
     {
         name = 'what a step holds beside a program is not measured',

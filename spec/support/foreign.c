@@ -1,4 +1,4 @@
-/* Preloaded by foreign_spec: counts, while armed, the bytes that anyone asks malloc and its kin and mmap for
+/* Preloaded by parts_spec: counts, while armed, the bytes that anyone asks malloc and its kin and mmap for
  * in pieces above 64 KiB. A run must ask for none: its bytes were taken before its first kernel. */
 #include <dlfcn.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 -- Trains a few steps, arms the counter of foreign.so around the last one, and prints what was asked for and how far the
--- process grew beyond the plan. foreign_spec runs it in a process of its own with foreign.so preloaded.
+-- process grew beyond the plan. parts_spec runs it in a process of its own with foreign.so preloaded.
 local root = arg[0]:match('^(.*)/spec/support/[^/]*$') or '.'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/?.lua;' .. package.path
 local ffi = require 'ffi'

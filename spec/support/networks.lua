@@ -194,4 +194,57 @@ function networks.states(net, optimizers)
     return list
 end
 
+local function backward(loss, policy)
+    loss:backward { policy = policy }
+    return loss
+end
+
+--- Ways to write a step of several run points: function(net, optimizers) -> function(policy) -> loss.
+networks.steps = {
+    ['the three lines'] = function(net, opts)
+        return function(policy)
+            for _, opt in ipairs(opts) do opt:zero_grad() end
+            local loss = backward(net.loss(), policy)
+            for _, opt in ipairs(opts) do opt:step() end
+            return loss
+        end
+    end,
+    ['gradients cleared at the end'] = function(net, opts)
+        return function(policy)
+            local loss = backward(net.loss(), policy)
+            for _, opt in ipairs(opts) do opt:step() end
+            for _, opt in ipairs(opts) do opt:zero_grad() end
+            return loss
+        end
+    end,
+    ['two backwards'] = function(net, opts)
+        return function(policy)
+            for _, opt in ipairs(opts) do opt:zero_grad() end
+            local a = backward(net.loss(), policy)
+            local b = backward(net.loss() * 0.5, policy)
+            for _, opt in ipairs(opts) do opt:step() end
+            return a, b
+        end
+    end,
+    ['micro-batches'] = function(net, opts)
+        return function(policy)
+            for _, opt in ipairs(opts) do opt:zero_grad() end
+            local loss = wane.accumulate(net.loss, { micro = 3, policy = policy })
+            for _, opt in ipairs(opts) do opt:step() end
+            return loss
+        end
+    end,
+    ['an average beside'] = function(net, opts)
+        local p = opts[1]:parameters()[1]
+        local average = nn.Parameter(wane.zeros(p.shape))
+        return function(policy)
+            for _, opt in ipairs(opts) do opt:zero_grad() end
+            local loss = backward(net.loss(), policy)
+            for _, opt in ipairs(opts) do opt:step() end
+            wane.no_grad(function() average:assign(average * 0.9 + p * 0.1) end)
+            return loss
+        end
+    end,
+}
+
 return networks

@@ -7,7 +7,7 @@
 tree='layers links sentences suite mutants'
 ops='op tensor nn optim random'
 plans='verify waits policy checkpoint cache replan rewrite recipe budget chain'
-bytes='exact measure gc'
+bytes='exact gc'
 bits='state runpoints microbatch fused_step rows save'
 misuse='errors origins api door traps'
 pages='readme pages bench'
