@@ -162,9 +162,10 @@ local function assert_none(bad)
     assert(#bad == 0, show(bad))
 end
 
-local function long_functions(path, text, limit)
+-- Returns a line for each function of more lines than `limit`. shapes: those of the language of the text.
+local function long_functions(path, text, limit, shapes)
     local bad = {}
-    for _, f in ipairs(c_shapes.functions(text)) do
+    for _, f in ipairs(shapes.functions(text)) do
         if f.lines > limit then
             bad[#bad + 1] = ('%s:%d: %d lines, at most %d: %s'):format(path, f.line, f.lines, limit, f.name)
         end
@@ -245,8 +246,8 @@ describe('the rules themselves', function()
 
     it('see a long function, a missing head and a comment head', function()
         local body = ('int f(void)\n{\n%s}\n'):format(('    g();\n'):rep(59))
-        assert.equal(1, #long_functions('x.c', body, 60))
-        assert.equal(0, #long_functions('x.c', body, 61))
+        assert.equal(1, #long_functions('x.c', body, 60, c_shapes))
+        assert.equal(0, #long_functions('x.c', body, 61, c_shapes))
         assert.equal(0, head_lines('x.c', '#include <stdio.h>\n'))
         assert.equal(2, head_lines('x.c', '/* one\n * two */\nint x;\n'))
         assert.equal(2, head_lines('x.lua', '#!/usr/bin/env luajit\n-- one\n-- two\nreturn 1\n'))
@@ -268,6 +269,13 @@ describe('the rules themselves', function()
             .. '    b, c) end end'
         assert.same({ { name = 'f', line = 2, n = 2 }, { name = 't.x:g', line = 3, n = 0 },
             { name = 'function', line = 3, n = 3 } }, lua_shapes.parameters(text))
+    end)
+
+    it('see a long function of Lua, inside another one too', function()
+        local text = 'local function f()\n    return function()\n' .. ('        g()\n'):rep(59) .. '    end\nend\n'
+        assert.same({ 'x.lua:1: 63 lines, at most 60: local function f()',
+            'x.lua:2: 61 lines, at most 60: return function()' }, long_functions('x.lua', text, 60, lua_shapes))
+        assert.equal(0, #long_functions('x.lua', text, 63, lua_shapes))
     end)
 
     it('see a long macro', function()
@@ -362,11 +370,17 @@ describe('sizes', function()
         assert_none(bad)
     end)
 
-    it('keep functions of C short', function()
+    it('keep functions of C, and of Lua, short', function()
         local bad = {}
-        for _, path in ipairs(c_files()) do
-            for _, line in ipairs(long_functions(path, helper.read(path), LONGEST_FUNCTION)) do bad[#bad + 1] = line end
+        local function look(list, shapes)
+            for _, path in ipairs(list) do
+                for _, line in ipairs(long_functions(path, helper.read(path), LONGEST_FUNCTION, shapes)) do
+                    bad[#bad + 1] = line
+                end
+            end
         end
+        look(c_files(), c_shapes)
+        look(files('%.lua$', 'lua', 'examples'), lua_shapes)
         assert_none(bad)
     end)
 

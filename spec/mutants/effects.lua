@@ -19,8 +19,8 @@ return {
         .. '    for (int32_t i = 0; i < p->n_forward_effects; i++) {',
         '    for (int32_t i = 0; i < 0; i++) {', nil),
     row('buffers are not saved', 'lua/wane/module/state.lua',
-        'for k, entry in ipairs(named(module, m)) do\n            values[k]',
-        "for k, entry in ipairs(named(module, m, 'parameter')) do\n            values[k]", 'is listed'),
+        'for k, entry in ipairs(named(m)) do\n        values[k]',
+        "for k, entry in ipairs(named(m, 'parameter')) do\n        values[k]", 'is listed'),
     row('momentum the other way', 'kernels/scalar.h', 'return (1 - momentum) * cell + momentum * mean;',
         'return momentum * cell + (1 - momentum) * mean;', 'one set of bits'),
     {

@@ -1,4 +1,5 @@
--- Reads the shapes of Lua off its text: what a file requires, and the parameters of each function.
+-- Reads the shapes of Lua off its text: what a file requires, and the lines and the parameters of each function.
+local bytecode = require 'jit.util'
 local c_shapes = require 'spec.support.c_shapes'
 
 local lua_shapes = {}
@@ -57,6 +58,27 @@ function lua_shapes.parameters(text)
             out[#out + 1] = { name = name == '' and 'function' or name, line = line + 1, n = n }
         end
     end
+    return out
+end
+
+-- Appends the functions inside a compiled one, however deep.
+local function add_functions(out, fn, lines)
+    for k = 1, bytecode.funcinfo(fn).gcconsts do
+        local inner = bytecode.funck(fn, -k)
+        if type(inner) == 'proto' then
+            local info = bytecode.funcinfo(inner)
+            out[#out + 1] = { name = lines[info.linedefined]:match '^%s*(.*)', line = info.linedefined,
+                lines = info.lastlinedefined - info.linedefined + 1 }
+            add_functions(out, inner, lines)
+        end
+    end
+end
+
+--- Finds the functions of a text, from the word `function` to the `end` that closes it. Returns a list of
+-- { name = (its first line), line =, lines = }.
+function lua_shapes.functions(text)
+    local out = {}
+    add_functions(out, assert(loadstring((text:gsub('^#[^\n]*', '')))), lines_of(text))
     return out
 end
 

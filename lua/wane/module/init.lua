@@ -10,6 +10,7 @@
 local binding = require 'wane.ffi'
 local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
+local methods = require 'wane.module.state'
 local misspelt = require 'wane.module.misspelt'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
@@ -25,8 +26,8 @@ local getmetatable, ipairs, rawget, rawset, select, setmetatable, tostring, type
 
 local module = {}
 
-local Module = {} -- methods of every module
-module.Module = Module
+local Module = methods.Module -- methods of every module
+module.Module, module.renew = Module, methods.renew
 
 --- Returns whether x is a module.
 -- @param x any value
@@ -411,7 +412,6 @@ function module.text(m)
     return table.concat(lines, '\n')
 end
 
-require('wane.module.state')(module)
 errors.strict(Module, 'm:%s(...)', is)
 
 -- Methods of other libraries -> what to write.

@@ -34,14 +34,9 @@ function comments.read(blocks, file)
     local text, block, n = system.read(comments.folder .. file .. '.lua'), nil, 0
     for line in (text or ''):gmatch '([^\n]*)\n' do
         n = n + 1
-        -- A doc comment inside a function that adds methods is indented.
-        local is_inner = block and #block.code == 0 and block.is_inner
-        local inner = line:match(is_inner and '^    (%-%-.*)' or '^    (%-%-%-.*)')
-        line = inner or line
         if is_comment(line) then
             if block == nil or #block.code > 0 then
-                block = { file = file, first = n, text = {}, code = {}, is_doc = line:match '^%-%-%-' ~= nil,
-                    is_inner = inner ~= nil }
+                block = { file = file, first = n, text = {}, code = {}, is_doc = line:match '^%-%-%-' ~= nil }
                 blocks[#blocks + 1] = block
             end
             add_comment(block, line)
