@@ -132,7 +132,7 @@ end
 for _, kind in ipairs(kinds) do
     describe('a coroutine in ' .. kind[1], function()
         local usual, wanted
-        local profile = require 'wane.plan.profile'
+        local profile = require 'wane.plan.costs.profile'
         local judge = profile.judge
 
         before_each(function()

@@ -1,7 +1,7 @@
--- Checks what wane profile measures of the machine's kernels (plan/tuning.lua): it is kept and set by the next process,
--- and a file of another processor, of an earlier version, or with nonsense is named and left aside.
+-- Checks what wane profile measures of the machine's kernels (plan/costs/tuning.lua): it is kept and set by the next
+-- process, and a file of another processor, of an earlier version, or with nonsense is named and left aside.
 local helper = require 'spec.helper'
-local costs_file = require 'wane.plan.costs_file'
+local costs_file = require 'wane.plan.costs.file'
 
 describe('what is measured', function()
     local file
@@ -26,13 +26,13 @@ describe('what is measured', function()
             helper.luajit or 'luajit', PATH .. code)))
     end
     local MEASURE = [[require 'wane' require('wane.plan.costs').machine { side = 64, elements = 4096, bytes = 2^22 } ]]
-    local SHOW = [[require 'wane' print(require('wane.plan.tuning').text())]]
+    local SHOW = [[require 'wane' print(require('wane.plan.costs.tuning').text())]]
     local PLAN = [[local w = require 'wane' w.eval(w.ones(3):exp()) ]]
     local HEAD = 'processor\t' .. costs_file.processor() .. '\n'
 
     it('is kept, and set when the next process starts', function()
         os.remove(file)
-        run([[require 'wane' local t = require 'wane.plan.tuning' ]]
+        run([[require 'wane' local t = require 'wane.plan.costs.tuning' ]]
             .. [[t.measure = function() return { stream_least = 8 * 2^20 } end ]] .. MEASURE)
         assert.is_truthy(read():find(HEAD .. 'tuning\tstream_least 8388608\n', 1, true))
         assert.matches('^stream_least 8.00 MiB, .*%(measured%)', run(SHOW))
@@ -49,7 +49,7 @@ describe('what is measured', function()
 
     it('stays as it is where bits depend on it', function()
         write(HEAD .. 'tuning\tonednn 1\n')
-        assert.equal('1\n', run [[require 'wane' local t = require 'wane.plan.tuning'
+        assert.equal('1\n', run [[require 'wane' local t = require 'wane.plan.costs.tuning'
             print((t.measure({ onednn = 1 }, 2^22) or {}).onednn)]])
         run(MEASURE)
         assert.matches('\ntuning\t[^\n]*onednn 1', read())

@@ -7,7 +7,7 @@ local case_results = require 'spec.support.case_results'
 local gradcheck = require 'spec.support.gradcheck'
 local op = require 'wane.tensor.op'
 local programs = require 'spec.support.programs'
-local tuning = require 'wane.plan.tuning'
+local tuning = require 'wane.plan.costs.tuning'
 local C = binding.C
 
 local CPU = op.device('cpu', 'tuning_spec')

@@ -259,7 +259,7 @@ describe('seconds', function()
         local script, costs = FOLDER .. '/costs.lua', FOLDER .. '/costs.txt'
         local out = assert(io.open(script, 'w'))
         out:write [[
-            local wane, costs, file = require 'wane', require 'wane.plan.costs', require 'wane.plan.costs_file'
+            local wane, costs, file = require 'wane', require 'wane.plan.costs', require 'wane.plan.costs.file'
             local C = require('wane.ffi').C
             local path = os.getenv 'WANE_COSTS'
             local m = wane.nn.Linear(8, 8)

@@ -89,12 +89,13 @@ errors.strict(wane, 'wane.%s(...)')
 
 -- name -> { file, field of that file; nil: the file itself }
 local PLACES = {
-    nn = { 'nn' }, optim = { 'optim' }, policy = { 'policy' }, memory = { 'plan.memory' }, bytes = { 'report.bytes' },
-    plan = { 'plan.step', 'plan' }, frontier = { 'plan.frontier', 'frontier' },
-    min_budget = { 'plan.frontier', 'min_budget' },
-    targets = { 'plan.costs', 'targets' }, profile = { 'plan.costs', 'profile' }, fit = { 'plan.fit', 'fit' },
+    nn = { 'nn' }, optim = { 'optim' }, policy = { 'policy' }, bytes = { 'report.bytes' },
+    plan = { 'plan.step', 'plan' },
+    frontier = { 'plan.budget.frontier', 'frontier' }, min_budget = { 'plan.budget.frontier', 'min_budget' },
+    memory = { 'plan.measure.memory' },
+    targets = { 'plan.costs', 'targets' }, profile = { 'plan.costs', 'profile' }, fit = { 'plan.budget.fit', 'fit' },
     measure = { 'plan.measure', 'measure' }, check = { 'plan.measure', 'check' },
-    gradient_error = { 'plan.gradient_error', 'gradient_error' },
+    gradient_error = { 'plan.measure.gradient_error', 'gradient_error' },
     autocast = { 'tensor.autocast', 'autocast' }, tf32 = { 'tensor.tf32', 'tf32' }, anomaly = { 'program.anomaly' },
     checkpoint = { 'program.checkpoint', 'checkpoint' }, checkpoint_with = { 'program.checkpoint', 'checkpoint_with' },
     checkpoint_fn = { 'program.checkpoint', 'checkpoint_fn' },
@@ -120,8 +121,8 @@ op.set_run(later('program', 'run'))
 op.set_function_scope(later('module', 'function_scope'))
 tensor.Tensor.__tostring = later('tensor.display', 'text')
 planner.load_costs = later('plan.costs', 'load')
-later('plan.tuning', 'start')() -- before the first weight: its layout depends on the library of products
-planner.choose, planner.choose_least = later('plan.choose', 'within'), later('plan.choose', 'smallest')
+later('plan.costs.tuning', 'start')() -- before the first weight: its layout depends on the library of products
+planner.choose, planner.choose_least = later('plan.budget.choose', 'within'), later('plan.budget.choose', 'smallest')
 
 -- Names that this table does not have, those of former versions among them -> what to write.
 local INSTEAD = {

@@ -7,7 +7,7 @@ local C = require('wane.ffi').C
 local graphs = require 'spec.support.planned_graphs'
 local networks = require 'spec.support.networks'
 local shapes = require 'spec.support.shapes'
-local targets = require 'wane.plan.targets'
+local targets = require 'wane.plan.costs.targets'
 local nn = wane.nn
 
 local rows = {}

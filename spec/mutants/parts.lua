@@ -117,7 +117,7 @@ return {
     },
     {
         name = 'a budget leaves out data that parameters begin as',
-        file = 'lua/wane/plan/choose.lua',
+        file = 'lua/wane/plan/budget/choose.lua',
         old = 'if p.reserved + first.beside <= limit then',
         new = 'if p.reserved <= limit then',
         spec = 'spec/parts_spec.lua',

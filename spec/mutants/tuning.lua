@@ -36,7 +36,7 @@ return {
     },
     {
         name = 'what another processor measured is used',
-        file = 'lua/wane/plan/costs_file.lua',
+        file = 'lua/wane/plan/costs/file.lua',
         old = 'found.processor ~= costs_file.processor() then',
         new = 'found.processor == nil then',
         spec = MEASURED,
@@ -44,7 +44,7 @@ return {
     },
     {
         name = 'a file without a processor is used',
-        file = 'lua/wane/plan/costs_file.lua',
+        file = 'lua/wane/plan/costs/file.lua',
         old = 'if size > 0 and not found.processor then',
         new = 'if size < 0 then',
         spec = MEASURED,
@@ -52,7 +52,7 @@ return {
     },
     {
         name = 'a number on which bits depend is measured again',
-        file = 'lua/wane/plan/tuning.lua',
+        file = 'lua/wane/plan/costs/tuning.lua',
         old = 'if row.is_bits and kept and kept[row.name] then',
         new = 'if false then',
         spec = MEASURED,
@@ -60,7 +60,7 @@ return {
     },
     {
         name = 'a measured number outside its limits is set',
-        file = 'lua/wane/plan/tuning.lua',
+        file = 'lua/wane/plan/costs/tuning.lua',
         old = 'value <= row.most and not is_named then set(row, value) end',
         new = 'not is_named then set(row, value) end',
         spec = MEASURED,
@@ -68,7 +68,7 @@ return {
     },
     {
         name = 'the file wins over WANE_ONEDNN',
-        file = 'lua/wane/plan/tuning.lua',
+        file = 'lua/wane/plan/costs/tuning.lua',
         old = 'value <= row.most and not is_named then',
         new = 'value <= row.most then',
         spec = MEASURED,
@@ -76,7 +76,7 @@ return {
     },
     {
         name = 'measured numbers are not kept',
-        file = 'lua/wane/plan/costs.lua',
+        file = 'lua/wane/plan/costs/init.lua',
         old = '    found.tuning = tuned or found.tuning\n',
         new = '',
         spec = MEASURED,

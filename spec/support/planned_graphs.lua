@@ -11,7 +11,7 @@ local graphs = {}
 --- Makes a target of deterministic costs without a launch time, so that seconds differ with the bytes and the products.
 -- @return its name
 function graphs.target()
-    local targets = require 'wane.plan.targets'
+    local targets = require 'wane.plan.costs.targets'
     targets.planned = targets.planned or { f64 = 1e11, f32 = 4e11, bf16 = 4e11, bytes = 4e10, launch = 0,
         source = 'made up for specs' }
     return 'planned'

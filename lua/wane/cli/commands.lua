@@ -18,7 +18,7 @@ local function policy_of(text)
     return { name = 'policy', value = 'POLICY', kind = 'policy', choices = policies, text = text }
 end
 
-local targets = require('wane.errors').names(require 'wane.plan.targets')
+local targets = require('wane.errors').names(require 'wane.plan.costs.targets')
 
 local budget_text = 'the bytes that the step may reserve, such as 2GiB or 800MB'
 local warmup = { name = 'warmup', value = 'N', kind = 'count', least = 0,

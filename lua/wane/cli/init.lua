@@ -281,7 +281,7 @@ function commands.profile(found, command)
         local m, file, why = costs.machine()
         say(('f64 %.4g, f32 %.4g, bf16 %.4g GFLOP/s, %.4g GB/s, %.3g us an application'):format(m.f64 / 1e9,
             m.f32 / 1e9, m.bf16 / 1e9, m.bytes / 1e9, m.launch * 1e6))
-        say('tuning: ' .. require('wane.plan.tuning').text())
+        say('tuning: ' .. require('wane.plan.costs.tuning').text())
         say(file and 'kept in ' .. file or 'not kept: ' .. why)
         return 0
     end
@@ -297,7 +297,7 @@ end
 function cli.machine()
     local binding = require 'wane.ffi'
     local C, text = binding.C, binding.text
-    require('wane.plan.tuning').start()
+    require('wane.plan.costs.tuning').start()
     local devices = {}
     for d = 0, C.wn_device_count() - 1 do
         if C.wn_device_absent(d) == nil then devices[#devices + 1] = text(C.wn_device_name(d)) end
@@ -308,7 +308,7 @@ function cli.machine()
         ('processor  %s'):format(text(C.wn_processor())),
         ('threads    %d'):format(C.wn_threads()),
         ('kernels    %s'):format(text(C.wn_kernels())),
-        ('tuning     %s'):format(require('wane.plan.tuning').text()),
+        ('tuning     %s'):format(require('wane.plan.costs.tuning').text()),
         ('oneDNN     %s'):format(text(C.wn_onednn())),
         ('CUDA       %s'):format(text(C.wn_cuda())),
         ('libraries  %s (%s, %s %s)'):format(binding.path, jit.version, jit.os, jit.arch),

@@ -262,7 +262,7 @@ local function load_pieces(pieces)
     local ok, e = errors.pcall(file.load, pieces)
     if ok then return end
     if not errors.is(e) or e.code ~= 'oom' then errors.again(e) end
-    for _, device in ipairs(op.device_names()) do require('wane.plan.memory').trim(device) end
+    for _, device in ipairs(op.device_names()) do require('wane.plan.measure.memory').trim(device) end
     file.load(pieces)
 end
 

@@ -34,7 +34,7 @@ local policy = require 'wane.policy'
 local program = require 'wane.program'
 local sequence = require 'wane.program.sequence'
 local tensor = require 'wane.tensor'
-local torch_graph = require 'wane.plan.torch_graph'
+local torchgraph = require 'wane.pytorch.graph'
 local scoped = require 'wane.scoped'
 
 local C, check, iterate, raise = binding.C, binding.check, errors.iterate, errors.raise
@@ -440,7 +440,7 @@ end
 -- print(wane.plan(function() return model(x):sum() end):pytorch().peak_backward)
 function Plan:pytorch(opts)
     local most, size = nil, -1
-    for _, graph in ipairs(torch_graph.of(deciding(self), self.parts, covers_of)) do
+    for _, graph in ipairs(torchgraph.of(deciding(self), self.parts, covers_of)) do
         local at = require('wane.pytorch').account(graph, opts)
         local peak = math.max(at.peak_forward, at.peak_backward)
         if peak > size then most, size = at, peak end

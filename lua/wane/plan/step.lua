@@ -8,14 +8,14 @@
 -- they are clipped (plan/parts.lua). A budget holds for every one of them.
 -- @module wane.plan.step
 local binding = require 'wane.ffi'
-local choose = require 'wane.plan.choose'
+local choose = require 'wane.plan.budget.choose'
 local errors = require 'wane.errors'
 local parts = require 'wane.plan.parts'
 local plan = require 'wane.plan'
 local policies = require 'wane.policy'
 local program = require 'wane.program'
 local sequence = require 'wane.program.sequence'
-local target = require 'wane.plan.target'
+local target = require 'wane.plan.costs.target'
 local tensor = require 'wane.tensor'
 
 local C, check, raise = binding.C, binding.check, errors.raise

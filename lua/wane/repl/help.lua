@@ -64,7 +64,7 @@ local blocks, seen = {}, {} -- of comments.read, and the files that they come fr
 -- Files that names come from; plain Lua cannot list a folder.
 local FILES = {
     'init', 'data', 'io', 'tensor/arith', 'tensor/shape', 'tensor/read', 'tensor', 'tensor/create',
-    'program/grad', 'policy', 'policy/decide', 'plan', 'plan/measure', 'plan/memory', 'report/bytes',
+    'program/grad', 'policy', 'policy/decide', 'plan', 'plan/measure', 'plan/measure/memory', 'report/bytes',
     'program/checkpoint', 'program/chunked', 'program/accumulate', 'program/custom', 'module',
     'module/state', 'pytorch', 'cli', 'tensor/op', 'errors', 'scoped',
 }

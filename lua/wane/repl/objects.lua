@@ -12,9 +12,10 @@ local objects = {}
 -- Kind as scripts write it -> { file below lua/wane, name of its table there }; a kind with a dot is a table of
 -- functions.
 local KINDS = {
-    plan = { 'plan/init', 'Plan' }, frontier = { 'plan/frontier', 'Frontier' }, sweep = { 'sweep/init', 'Sweep' },
-    optimizer = { 'optim/optimizer', 'Optimizer' }, ['optim.schedule'] = { 'optim/schedule', 'schedule' },
-    ['wane.memory'] = { 'plan/memory', 'memory' }, memory = { 'plan/memory', 'Report' },
+    plan = { 'plan/init', 'Plan' }, frontier = { 'plan/budget/frontier', 'Frontier' },
+    sweep = { 'sweep/init', 'Sweep' }, optimizer = { 'optim/optimizer', 'Optimizer' },
+    ['optim.schedule'] = { 'optim/schedule', 'schedule' },
+    ['wane.memory'] = { 'plan/measure/memory', 'memory' }, memory = { 'plan/measure/memory', 'Report' },
     ['wane.bytes'] = { 'report/bytes', 'bytes' },
     ema = { 'optim/ema', 'EMA' }, curve = { 'report/line_plot', 'Curve' }, recipe = { 'policy/recipe', 'Recipe' },
     batches = { 'data/batches', 'Batches' }, tokens = { 'data/tokens', 'Tokens' },

@@ -8,7 +8,7 @@
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local measure = require 'wane.plan.measure'
-local memory = require 'wane.plan.memory'
+local memory = require 'wane.plan.measure.memory'
 local step = require 'wane.plan.step'
 
 local C, iterate, raise = binding.C, errors.iterate, errors.raise

@@ -3,7 +3,7 @@
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local interrupt = require 'wane.repl.interrupt'
-local memory = require 'wane.plan.memory'
+local memory = require 'wane.plan.measure.memory'
 local point = require 'wane.sweep.point'
 local process = require 'wane.sweep.process'
 local progress = require 'wane.report.progress'

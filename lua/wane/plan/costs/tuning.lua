@@ -1,13 +1,13 @@
 --- Tuning: the numbers of the CPU's kernels that depend on the machine, and how `wane profile` measures them.
 --
 -- Each has a preset, from the caches and instruction sets of the processor. `wane profile` runs kernels with other
--- values in turns, keeps the fastest in the file of costs (plan/costs_file.lua), and every later process sets them when
+-- values in turns, keeps the fastest in the file of costs (plan/costs/file.lua), and every later process sets them when
 -- it starts. A value must beat the preset by a margin, so that noise does not move it. A number on which bits of
 -- results depend needs a wider margin, and stays as it is once it is in the file: the same machine gives the same bits.
--- @internal wane.plan.tuning
+-- @internal wane.plan.costs.tuning
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
-local costs_file = require 'wane.plan.costs_file'
+local costs_file = require 'wane.plan.costs.file'
 local iterate = require 'wane.iterate'
 local utf8 = require 'wane.utf8'
 

@@ -11,9 +11,9 @@
 -- Measured: applications add up to 92 to 96 % of a step (stacks of GPT blocks and MLPs, 2 threads of a shared machine).
 -- Measured: the gradient of a GELU that a product computes with it takes 1,033 us where the GELU's input was saved, 728
 -- us where it was just recomputed (512 x 768, same machine).
--- @internal wane.plan.profile
+-- @internal wane.plan.costs.profile
 local binding = require 'wane.ffi'
-local applications = require 'wane.plan.applications'
+local applications = require 'wane.plan.measure.applications'
 local iterate = require 'wane.iterate'
 local progress = require 'wane.report.progress'
 local steps_of = require 'wane.plan.step'
@@ -75,7 +75,7 @@ local function applications_of(p)
 end
 
 -- Runs a turn of one plan and adds it to record: { whole = list of seconds, places = list of { key =, times = list of
--- seconds }, collector = of plan/applications.lua, or nil }.
+-- seconds }, collector = of plan/measure/applications.lua, or nil }.
 local function turn(fn, mode, policy, record)
     step(fn, mode, policy, function() end)
     local whole = 0
@@ -144,7 +144,7 @@ end
 -- @param records of profile.run
 -- @return { key = seconds }, { unrest = sum of medians over sum of least seconds, over all applications; stretch =
 -- median over plans of a whole step over the sum of its applications; sum = seconds of applications, whole = seconds of
--- the step, count = number of applications, collector = of plan/applications.lua, all four of the first plan }
+-- the step, count = number of applications, collector = of plan/measure/applications.lua, all four of the first plan }
 function profile.fit(records)
     local sums, counts, medians, least, stretches, seconds, signs = {}, {}, 0, 0, {}, {}, nil
     for i, record in ipairs(records) do

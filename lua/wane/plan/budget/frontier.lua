@@ -1,7 +1,7 @@
 --- wane.frontier(fn): the plans of a step that no other plan beats in both bytes and seconds; wane.min_budget(fn): the
 -- least bytes of any of them.
 --
--- plan/choose.lua says how the library makes the list. Nothing runs.
+-- plan/budget/choose.lua says how the library makes the list. Nothing runs.
 --
 -- A frontier is a printable list of points, fastest first.
 --
@@ -12,11 +12,11 @@
 -- Fields: `here` (the plan under the script's own policies: reserved, peak, seconds), `heuristics` (plans of
 -- hand-written policies: name, reserved, peak, seconds, and best, the seconds of the fastest point within the same
 -- bytes), `all` (every point, of which the list holds `points`), `tried` (number of plans simulated).
--- @module wane.plan.frontier
+-- @module wane.plan.budget.frontier
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
-local choose = require 'wane.plan.choose'
+local choose = require 'wane.plan.budget.choose'
 local parts = require 'wane.plan.parts'
 local plan = require 'wane.plan'
 local plot = require 'wane.report.plot'

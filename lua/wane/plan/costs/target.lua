@@ -1,5 +1,5 @@
 --- Machines that plans are made for, by name. The library gets the rates of a machine when a plan first asks for it.
--- @internal wane.plan.target
+-- @internal wane.plan.costs.target
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 
@@ -42,14 +42,14 @@ end
 local ids = { cpu = 0 }
 
 --- Returns the library's number of a target.
--- @param name 'cpu', a name of plan/targets.lua, or nil for this machine
+-- @param name 'cpu', a name of plan/costs/targets.lua, or nil for this machine
 -- @param what opens the message of an error
 -- @return number, 0 for this machine
 -- @raise 'value' for an unknown name, with names like it
 function target.of(name, what)
     if name == nil then return 0 end
     if ids[name] then return ids[name] end
-    local known = require 'wane.plan.targets'
+    local known = require 'wane.plan.costs.targets'
     if type(name) ~= 'string' or rawget(known, name) == nil then
         raise(nil, 'value', "%s: there is no target '%s'; %s", what, tostring(name),
             errors.near(name, errors.names(known, { cpu = true })))

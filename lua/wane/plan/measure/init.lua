@@ -22,7 +22,7 @@
 -- measured steps; `hidden`: share of move_seconds that no instruction waited for;
 -- * `graphs`: launches of captured graphs (CUDA graphs) in the last step; 0: every kernel was launched by itself.
 -- @module wane.plan.measure
-local applications = require 'wane.plan.applications'
+local applications = require 'wane.plan.measure.applications'
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'

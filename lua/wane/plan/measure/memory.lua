@@ -10,7 +10,7 @@
 -- offloaded values `disk`, `disk_limit` (or nil) and `away` (host memory beside a device's own); `device` is its name.
 -- A GPU that was used adds `taken`, the bytes of `segments` pieces of memory that its driver gave to this process
 -- (`reserved` lies in them), and `free` and `total`, which count every process.
--- @module wane.plan.memory
+-- @module wane.plan.measure.memory
 -- @usage
 -- local big = wane.eval(wane.ones(1024))
 -- print(wane.memory().kinds.result >= 4 * big:numel()) --> true

@@ -5,16 +5,16 @@
 -- the first one:
 --
 --     processor<tab>its name, caches and class of kernels  what was measured on another one is not used
---     tuning<tab>name value name value ...                 of plan/tuning.lua
+--     tuning<tab>name value name value ...                 of plan/costs/tuning.lua
 --     machine<tab>f64 f32 bf16 bytes launch                FLOP/s, bytes/s, seconds
 --     link<tab>to_host to_disk from_host from_disk         bytes/s
 --     machine:cuda<tab>, link:cuda<tab>                    the same of a GPU, measured where the device is 'cuda'
 --     seconds<tab>key of an application
--- @internal wane.plan.costs_file
+-- @internal wane.plan.costs.file
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local system = require 'wane.system'
-local target = require 'wane.plan.target'
+local target = require 'wane.plan.costs.target'
 
 local C, iterate, raise = binding.C, errors.iterate, errors.raise
 local variable = os.getenv

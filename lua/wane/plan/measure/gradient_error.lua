@@ -4,7 +4,7 @@
 -- is left behind. Both record the same graph with the same random numbers, so they differ by the policy's treatment of
 -- kept values alone. Sums are in double. A gradient with NaN or an infinity is an error: it must not pass for a small
 -- one.
--- @module wane.plan.gradient_error
+-- @module wane.plan.measure.gradient_error
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'

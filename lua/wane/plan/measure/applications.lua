@@ -4,7 +4,7 @@
 -- the median over the times. FLOP and bytes are those of the rules of ops (wn_step_work), so a rate compares a kernel
 -- with what its op needs at least, not with what it moves. A rate is in GFLOP/s where the machine's rates make the FLOP
 -- of the group take longer than its bytes, else in GB/s.
--- @internal wane.plan.applications
+-- @internal wane.plan.measure.applications
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local spread = require 'wane.report.spread'

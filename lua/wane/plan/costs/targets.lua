@@ -10,7 +10,7 @@
 --
 -- Sources: NVIDIA H200 Tensor Core GPU data sheet (2024, SXM); NVIDIA A100 Tensor Core GPU data sheet (2021, 80 GB
 -- SXM); NVIDIA Ada GPU Architecture white paper (2022, appendix A: GeForce RTX 4090).
--- @internal wane.plan.targets
+-- @internal wane.plan.costs.targets
 local T, G = 1e12, 1e9
 
 return {

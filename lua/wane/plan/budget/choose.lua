@@ -3,7 +3,7 @@
 -- The library proposes plans (the solver's, hand-written policies, small edits of good plans), lowers, places and
 -- simulates each one, and keeps those that no other plan beats in both reserved bytes and seconds. A budget chooses the
 -- fastest plan that fits. Nothing runs. The library remembers the list of each graph.
--- @internal wane.plan.choose
+-- @internal wane.plan.budget.choose
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'

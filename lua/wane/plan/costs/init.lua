@@ -1,13 +1,13 @@
 --- Costs: the seconds of a plan, how they are measured and where they are stored.
 --
 -- `wane.profile(fn)` and `wane profile script.lua` measure the applications of a step's ops; `wane profile` measures
--- the rates of the machine. Both write the file of costs (plan/costs_file.lua), which every later process reads before
+-- the rates of the machine. Both write the file of costs (plan/costs/file.lua), which every later process reads before
 -- its first plan. An application that was not measured is priced by a roofline of the rates. Planning never runs a
 -- kernel; the field `costs` of a plan says where its seconds come from.
 -- @module wane.plan.costs
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local costs_file = require 'wane.plan.costs_file'
+local costs_file = require 'wane.plan.costs.file'
 local op = require 'wane.tensor.op'
 local program = require 'wane.program'
 local progress = require 'wane.report.progress'
@@ -15,8 +15,8 @@ local scoped = require 'wane.scoped'
 local sequence = require 'wane.program.sequence'
 local system = require 'wane.system'
 local table_ = require 'wane.report.table'
-local target = require 'wane.plan.target'
-local tuning = require 'wane.plan.tuning'
+local target = require 'wane.plan.costs.target'
+local tuning = require 'wane.plan.costs.tuning'
 local utf8 = require 'wane.utf8'
 
 local C, check, iterate, raise = binding.C, binding.check, errors.iterate, errors.raise
@@ -60,7 +60,7 @@ function costs.targets()
                 and 'measured on this machine' or "assumed: run 'wane profile'"
         end
     end
-    local known = require 'wane.plan.targets'
+    local known = require 'wane.plan.costs.targets'
     for _, name in ipairs(errors.names(known)) do
         local copy = { name = name }
         for k, v in iterate(known[name]) do copy[k] = v end
@@ -176,8 +176,8 @@ local function roofline_of(request, policy)
     return seconds
 end
 
---- Measures each application of an op that fn runs, under several plans (see plan/profile.lua), and uses the seconds in
--- every later plan.
+--- Measures each application of an op that fn runs, under several plans (see plan/costs/profile.lua), and uses the
+-- seconds in every later plan.
 -- @param fn function() that returns the loss (its backward is run and leaves nothing), or steps itself (it trains)
 -- @param opts { steps =, policy =, keep = true, anyway = false }. steps: turns of three steps a plan; without it 5
 -- turns, and more until a second is over where fn leaves nothing behind. policy: the only plan that is measured.
@@ -199,7 +199,7 @@ function costs.profile(fn, opts)
     local steps = opts.steps and errors.count(opts.steps, 'wane.profile: steps', 1, errors.MOST_STEPS)
     local file, none = nil, 'keep = false'
     if opts.keep ~= false then file, none = costs_file.ready() end
-    local request, profile = sequence.request(fn, 'wane.profile'), require 'wane.plan.profile'
+    local request, profile = sequence.request(fn, 'wane.profile'), require 'wane.plan.costs.profile'
     local mode = request and request.mode or 'several'
     local seconds, list, why = profile.take(fn, mode, steps, opts.policy, function()
         local again = sequence.request(fn, 'wane.profile')
@@ -253,7 +253,7 @@ end
 local PARTS = 6 -- of costs.machine, as its progress line counts them
 
 --- Measures the rates of the current device and keeps them in the file of costs. On the CPU it first measures the
--- numbers of its kernels (plan/tuning.lua), which the rates depend on.
+-- numbers of its kernels (plan/costs/tuning.lua), which the rates depend on.
 --
 -- FLOP/s come from products of square matrices in f32 and bf16 (1024 rows, on a GPU 4096), and in f64 (half of that);
 -- bytes/s from the sum of two f32 values of 128 MiB each; launch from the sum of two values of one element; links from
@@ -265,7 +265,7 @@ local PARTS = 6 -- of costs.machine, as its progress line counts them
 -- @within Internal
 function costs.machine(sizes)
     local create, eval = require 'wane.tensor.create', require('wane.program.grad').eval
-    local profile = require 'wane.plan.profile'
+    local profile = require 'wane.plan.costs.profile'
     costs.load()
     local machine, device = {}, measured_device()
     local file, why = costs_file.ready()

@@ -1,5 +1,5 @@
 --- wane.fit(fn_of, opts): the largest n - a batch, a depth, a length - whose step fits a budget.
--- @module wane.plan.fit
+-- @module wane.plan.budget.fit
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
 local plan = require 'wane.plan'
