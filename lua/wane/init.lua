@@ -1,12 +1,12 @@
 --- The table `wane`: what a script sees.
 --
 -- Only names are gathered here. What most scripts need is loaded at once; the rest when its name is first asked for,
--- so that starting stays fast. A name of the design that this version does not have says so; any other unknown name
--- raises with the names near it.
+-- so that starting stays fast. An unknown name raises with what to write, or with the names near it.
 -- @module wane
 
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local lazy = require 'wane.lazy'
 local tensor = require 'wane.tensor'
 local op = require 'wane.tensor.op'
 local scoped = require 'wane.scoped'
@@ -24,7 +24,6 @@ local planner = require 'wane.program.planner'
 local grad = require 'wane.program.grad'
 
 local C = binding.C
-local raise = errors.raise
 
 local wane = {
     tensor = create.tensor, from = create.from, zeros = create.zeros, ones = create.ones, full = create.full,
@@ -136,30 +135,9 @@ local INSTEAD = {
 }
 INSTEAD.jit = INSTEAD.compile
 
-local function find(name)
-    local place = PLACES[name]
-    local file = 'wane.' .. place[1]
-    if package.loaded[file] == nil and not package.searchpath(file, package.path) then
-        raise(nil, 'unsupported', 'wane.%s is not in this version', name)
+return lazy('wane', PLACES, wane, function(name)
+    if tensor.methods[name] then
+        return ("wane has no '%s': it is a method; write t:%s(...) for a tensor t"):format(name, name)
     end
-    local value = require(file)
-    if not place[2] then return value end
-    value = rawget(value, place[2])
-    if value == nil then raise(nil, 'unsupported', 'wane.%s is not in this version', name) end
-    return value
-end
-
-return setmetatable(wane, {
-    __index = function(t, name)
-        if PLACES[name] then
-            local value = find(name)
-            rawset(t, name, value)
-            return value
-        end
-        if tensor.methods[name] then
-            raise(nil, 'value', "wane has no '%s': it is a method; write t:%s(...) for a tensor t", name, name)
-        end
-        if INSTEAD[name] then raise(nil, 'value', 'wane.%s: %s', name, INSTEAD[name]) end
-        raise(nil, 'value', "wane has no '%s'; %s", tostring(name), errors.near(name, errors.names(t, PLACES)))
-    end,
-})
+    return INSTEAD[name] and ('wane.%s: %s'):format(name, INSTEAD[name])
+end)

@@ -7,14 +7,15 @@ local errors = require 'wane.errors'
 -- @param name of the table: 'wane.nn'
 -- @param PLACES name -> { file, field of that file; nil: the file is the value itself }
 -- @param t what the table has from the start
+-- @param say function(key) that returns what to say of an unknown name, or nil for names near it (optional)
 -- @raise 'value'
-return function(name, PLACES, t)
+return function(name, PLACES, t, say)
     return setmetatable(t, {
         __index = function(_, key)
             local place = PLACES[key]
             if not place then
-                errors.raise(nil, 'value', "%s has no '%s'; %s", name, tostring(key),
-                    errors.near(key, errors.names(PLACES, t)))
+                errors.raise(nil, 'value', '%s', say and say(key) or ("%s has no '%s'; %s"):format(name, tostring(key),
+                    errors.near(key, errors.names(PLACES, t))))
             end
             local value = require(name .. '.' .. place[1])
             if place[2] then value = value[place[2]] end

@@ -21,14 +21,12 @@ local function add_keys(found, t)
     end
 end
 
--- Adds the names in the table PLACES that the `__index` function of a lazily filled table closes over, directly or
--- through a helper.
-local function add_places(found, fn, depth)
+-- Adds the names in the table PLACES that the `__index` function of a lazily filled table closes over.
+local function add_places(found, fn)
     for i = 1, 20 do
         local name, value = debug.getupvalue(fn, i)
         if name == nil then return end
         if name == 'PLACES' and type(value) == 'table' then add_keys(found, value) end
-        if type(value) == 'function' and depth > 0 then add_places(found, value, depth - 1) end
     end
 end
 
@@ -38,7 +36,7 @@ local function add_table(found, t)
         add_keys(found, t)
         local mt = debug.getmetatable(t)
         local index = type(mt) == 'table' and rawget(mt, '__index')
-        if type(index) == 'function' then add_places(found, index, 1) end
+        if type(index) == 'function' then add_places(found, index) end
         if type(index) ~= 'table' then return end
         t = index
     end
