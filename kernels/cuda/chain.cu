@@ -8,9 +8,11 @@
  *
  * A step names its operands by slot, which registers could not be found by. No thread reads another's packs, so nothing
  * waits. All inputs are loaded before the result is stored, so the op may run in place. */
-#include "../../runtime/base/type.h"
 #include "broadcast.cuh"
 #include "elementwise.cuh"
+extern "C" {
+#include "../../runtime/base/type.h"
+}
 
 /* One fused elementwise op. */
 struct chain_call {
