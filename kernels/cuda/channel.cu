@@ -399,8 +399,9 @@ template <class T> static int32_t start_map(const struct wn_desc *d, const struc
 
 template <class T> static int32_t channel(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
-    const channel_job<T> k = job_of<T>(d, b);
     const int64_t n = wn__numel(&d->out);
+    if (n == 0) return WN_OK; /* a group norm of no images has no slices, which job_of divides by */
+    const channel_job<T> k = job_of<T>(d, b);
     switch (d->op) {
     case WN_OP_CHANNEL_MEAN: return start_statistics<T, 0>(k, stream);
     case WN_OP_CHANNEL_RSTD: return start_statistics<T, 1>(k, stream);

@@ -41,9 +41,10 @@ static int64_t gather_grad(const struct wn_desc *d)
     return d->out.dtype == WN_BF16 ? wn__numel(&d->out) * (int64_t)sizeof(float) : 0;
 }
 
-/* Returns the bytes of the sums of the parts of each channel, `planes` of them, f64. x: the image. */
+/* Returns the bytes of the sums of the parts of each channel, `planes` of them, f64; 0 of no images. x: the image. */
 static int64_t channel_sums(const struct wn_desc *d, const struct wn_type *x, int64_t planes)
 {
+    if (wn__numel(&d->out) == 0) return 0;
     int64_t slices = d->attrs.i[0] > 0 ? x->dim[0] : 1, pixels = wn__numel(x) / x->dim[1];
     return planes * wn__parts_of(pixels / slices) * slices * x->dim[1] * (int64_t)sizeof(double);
 }
