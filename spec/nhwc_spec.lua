@@ -1,6 +1,6 @@
 -- Checks images whose channels are last in memory (WN_NHWC in runtime/base/layout.h): a value of that layout is read,
--- differentiated, recomputed, saved and loaded as the plain value of the same numbers is, by every op, and a script can
--- see the layout by counting nodes alone.
+-- differentiated and recomputed as the plain value of the same numbers is, by every op, and a script can see the layout
+-- by counting nodes alone. spec/image_networks_spec.lua has whole networks of such values.
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
 local binding = require 'wane.ffi'
@@ -143,69 +143,7 @@ describe('an image with channels last', function()
     end)
 end)
 
--- Builds a network of the ops that read images, with a branch of every kind.
-local function network(dtype)
-    local o = { dtype = dtype }
-    local m = { a = nn.Conv2d(3, 32, 3, { padding = 1, dtype = dtype }), n = nn.BatchNorm2d(32, o),
-        b = nn.Conv2d(32, 16, 1, { bias = false, dtype = dtype }), g = nn.GroupNorm(4, 16, o),
-        c = nn.Conv2d(16, 20, 3, { stride = 2, dtype = dtype }),
-        up = nn.ConvTranspose2d(20, 16, 2, { stride = 2, dtype = dtype }),
-        depth = nn.Conv2d(16, 16, 3, { padding = 1, groups = 16, dtype = dtype }), head = nn.Linear(16, 5, o) }
-    local model = nn.module('Net', function(self)
-        for _, name in ipairs { 'a', 'n', 'b', 'g', 'c', 'up', 'depth', 'head' } do self[name] = m[name] end
-    end)()
-    getmetatable(model).__index.forward = function(self, x)
-        local h = self.n(self.a(x)):relu():max_pool2d(2)
-        local s = self.g(self.b(h)):gelu()
-        local u = self.up(self.c(s))
-        u = wane.cat({ u, s:narrow(3, 1, u.shape[3]):narrow(4, 1, u.shape[4]) }, 2)
-        u = self.depth(u:narrow(2, 9, 16)) + u:narrow(2, 1, 16) * 0.5
-        return self.head(u:upsample { scale = 2, mode = 'bilinear' }:adaptive_avg_pool2d(1):flatten(2))
-    end
-    return model
-end
-
-describe('a network over images', function()
-    local function train(dtype, policy, device)
-        wane.manual_seed(21)
-        local before = device and wane.set_device(device)
-        local model = network(dtype)
-        local opt = wane.optim.AdamW(model:parameters(), { lr = 0.01 })
-        local x = wane.randn(4, 3, 12, 12, { dtype = dtype }):retain()
-        local labels = wane.randint(5, { 4 }):retain()
-        local seen = {}
-        for k = 1, 3 do
-            local loss = nn.cross_entropy(model(x):to 'f32', labels)
-            if k == 2 then
-                opt:zero_grad()
-                loss:backward { policy = policy }
-                opt:step()
-            else
-                opt:step(loss, { policy = policy })
-            end
-            seen[k] = gradcheck.bytes(loss)
-        end
-        for name, t in pairs(model:state_dict()) do seen[#seen + 1] = name .. gradcheck.bytes(t) end
-        local r = wane.measure(function() return nn.cross_entropy(model(x):to 'f32', labels) end,
-            { optimizer = opt, policy = policy, steps = 1, warmup = 0 })
-        table.sort(seen)
-        if before then wane.set_device(before) end
-        return table.concat(seen, '|'), r.exact
-    end
-
-    for _, dtype in ipairs { 'f32', 'f64', 'bf16' } do
-        it('trains to one set of bits under every policy, in the predicted bytes: ' .. dtype, function()
-            local want = train(dtype, 'save_all')
-            for _, policy in ipairs { 'recompute_all', 'sqrt', 'least', 'offload' } do
-                local have, exact = train(dtype, policy)
-                assert(have == want, policy .. ': other bits than save_all')
-                assert(exact, policy .. ': predicted and measured bytes differ')
-            end
-            if helper.device ~= 'cpu' then return end -- sums of a GPU have orders of their own
-            assert(train(dtype, 'sqrt', 'mirror') == want, 'other bits on another device')
-        end)
-    end
-
+describe('a convolution', function()
     it('has weights in panels, whose gradients and states are in panels too, and a plain one where told', function()
         local a, PANELS = nn.Conv2d(3, 32, 3), helper.device == 'cpu' and CONV48 or PLAIN -- a GPU has none
         assert.equal(PANELS, create.layout(a.weight))
@@ -224,18 +162,5 @@ describe('a network over images', function()
             bits[k] = bits[k] .. gradcheck.bytes(b.weight.grad) .. gradcheck.bytes(b.bias.grad)
         end
         assert(bits[1] == bits[2], 'panels change bits')
-    end)
-
-    it('is saved and loaded with plain files', function()
-        wane.manual_seed(6)
-        local a, path = network 'f32', os.tmpname()
-        local x = wane.randn(2, 3, 12, 12):retain()
-        wane.save(path, a)
-        local b = network 'f32'
-        wane.load(path, b)
-        os.remove(path)
-        a:eval()
-        b:eval()
-        assert(gradcheck.bytes(a(x)) == gradcheck.bytes(b(x)))
     end)
 end)

@@ -1,10 +1,11 @@
 -- Compares gradients that a definition leaves open (kinks, bounds, ties, NaN), and RMSNorm in bf16, with PyTorch's
--- numbers (spec/fixtures/torch_gradients.py).
+-- numbers (spec/fixtures/torch_gradients.py); gelu in the form with tanh, and variance and deviation of numbers that
+-- are far from 0, with plain arithmetic in f64; and dims without elements with what PyTorch gives.
 local helper = require 'spec.helper'
 local wane = helper.wane
 local gradcheck = require 'spec.support.gradcheck'
 local fixture = require 'spec.fixtures.torch_gradients'
-local record = require('wane.tensor.op').record
+local nn, record = wane.nn, require('wane.tensor.op').record
 
 local nan, inf = 0 / 0, 1 / 0
 local SCALARS = { -inf, -1, -0.5, -0.0, 0, 0.5, 1, inf, nan }
@@ -140,5 +141,126 @@ describe('nn.RMSNorm of bf16', function()
             assert(e <= fixture.rms_norm[name] * (1 + 1e-9),
                 ('%s: relative error %.9g, PyTorch has %.9g'):format(name, e, fixture.rms_norm[name]))
         end
+    end)
+end)
+
+-- ---- gelu with tanh ------------------------------------------------------------------------------------------------
+
+local NUMBERS = { -30, -3, -1, -0.25, 0, 1e-3, 0.5, 2, 4, 30 }
+local K = math.sqrt(2 / math.pi)
+
+local function gelu(x)
+    return 0.5 * x * (1 + math.tanh(K * (x + 0.044715 * x ^ 3)))
+end
+
+local function slope(x)
+    local t = math.tanh(K * (x + 0.044715 * x ^ 3))
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * K * (1 + 3 * 0.044715 * x * x)
+end
+
+describe('gelu with tanh', function()
+    it('has the values and slopes of its formula in every dtype', function()
+        for dtype, tolerance in pairs { f64 = 1e-13, f32 = 2e-6, bf16 = 0.01 } do
+            local x = nn.Parameter(wane.tensor(NUMBERS, { dtype = dtype }))
+            local y = nn.GELU({ approximate = 'tanh' })(x)
+            assert.equal(dtype, y.dtype)
+            local got = y:totable()
+            y:sum():backward()
+            local got_slopes = x.grad:totable()
+            for k, v in ipairs(NUMBERS) do
+                assert.is_true(math.abs(gelu(v) - got[k]) <= tolerance * math.max(1, math.abs(v)), dtype .. ' ' .. v)
+                assert.is_true(math.abs(slope(v) - got_slopes[k]) <= tolerance * 2, dtype .. ' slope ' .. v)
+            end
+        end
+    end)
+
+    it('is a form of nn.GELU, of nn.MLP and of the method, and nothing else is', function()
+        wane.manual_seed(2)
+        local m = nn.MLP(4, 8, { act = 'gelu_tanh' })
+        local x = wane.randn(3, 4):retain()
+        assert.equal(0, (m(x) - m.down(m.up(x):gelu 'tanh')):abs():max():item())
+        assert.equal(0, (x:gelu 'none' - x:gelu()):abs():max():item())
+        assert.is_true((x:gelu 'tanh' - x:gelu()):abs():max():item() > 0)
+        for _, form in ipairs { 'tan', true } do
+            local ok, e = pcall(form == true and nn.GELU or x.gelu, form == true and { approximate = form } or x, form)
+            assert.is_false(ok)
+            assert.is_truthy(e.message:find("'none' or 'tanh'", 1, true), e.message)
+        end
+    end)
+end)
+
+-- ---- spreads, and dims without elements ----------------------------------------------------------------------------
+
+local function near(want, t, tolerance)
+    local have = t:reshape(-1):totable()
+    assert.equal(#want, #have)
+    for k, w in ipairs(want) do
+        local fine = w == have[k] or math.abs(w - have[k]) <= (tolerance or 1e-6) * math.max(1, math.abs(w))
+        assert(fine, ('element %d: expected %.9g, got %.9g'):format(k, w, have[k]))
+    end
+end
+
+describe('a spread', function()
+    it('is that of the numbers, however far from 0 they are', function()
+        assert.equal(2, wane.tensor({ 2 ^ 24, 2 ^ 24 + 2 }):var():item())
+        assert.equal(1, wane.tensor({ 2 ^ 24, 2 ^ 24 + 2 }):std({ correction = 0 }):item())
+        wane.manual_seed(3)
+        for _, row in ipairs { { 1e4, 1e-4 }, { -1e4, 1e-3 }, { 1e6, 0.1 }, { 3, 1e-5 }, { 0, 1 }, { 1e15, 1e10 } } do
+            local x = (wane.randn(7, 513) * row[2] + row[1]):retain()
+            for _, correction in ipairs { 0, 1 } do
+                local want, values = {}, x:totable()
+                for r = 1, 7 do
+                    local mean, sum = 0, 0
+                    for k = 1, 513 do mean = mean + values[r][k] end
+                    mean = mean / 513
+                    for k = 1, 513 do sum = sum + (values[r][k] - mean) ^ 2 end
+                    want[r] = sum / (513 - correction)
+                end
+                for name, t in pairs { var = x:var(2, { correction = correction }),
+                    std = x:std(2, { correction = correction }) ^ 2 } do
+                    local have = t:totable()
+                    for r = 1, 7 do
+                        assert(math.abs(have[r] - want[r]) <= 1e-6 * want[r], ('%s of %g, %g: %.9g, expected %.9g')
+                            :format(name, row[1], row[2], have[r], want[r]))
+                    end
+                end
+            end
+        end
+    end)
+
+    it('has the gradients of its formula, first and second', function()
+        local x = wane.tensor({ 1e3, 1e3 + 1, 1e3 + 5 }, { dtype = 'f64', requires_grad = true })
+        local g = wane.grad(x:var(), x)
+        near({ -2, -1, 3 }, g, 1e-12)
+        near({ 2 / 3, -1 / 3, -1 / 3 }, wane.grad((g * wane.tensor({ 1, 0, 0 }, { dtype = 'f64' })):sum(), x), 1e-12)
+    end)
+end)
+
+describe('a dim without elements', function()
+    it('gives what PyTorch gives', function()
+        for _, dims in ipairs { { 0 }, { 2, 0 }, { 0, 3 }, { 2, 0, 3 } } do
+            for dim = 1, #dims do
+                for _, name in ipairs { 'softmax', 'log_softmax' } do
+                    local x = wane.zeros(dims, { requires_grad = true })
+                    local y = x[name](x, dim)
+                    assert.same(dims, { unpack(y.shape) })
+                    y:sum():backward()
+                    assert.same(dims, { unpack(x.grad.shape) })
+                    assert.equal(0, y:sum():item())
+                end
+                local y = wane.zeros(dims):logsumexp(dim)
+                local want = {}
+                for k = 1, y:numel() do want[k] = dims[dim] == 0 and -inf or 0 end
+                if y:numel() > 0 then near(want, y:reshape(-1)) end
+            end
+        end
+        assert.equal(-inf, wane.zeros(0):logsumexp():item())
+        local norm = wane.nn.GroupNorm(2, 4)
+        local x = wane.zeros(0, 4, 3, 3, { requires_grad = true })
+        local y = norm(x)
+        assert.same({ 0, 4, 3, 3 }, { unpack(y.shape) })
+        y:sum():backward()
+        near({ 0, 0, 0, 0 }, norm.weight.grad)
+        near({ 0, 0, 0, 0 }, norm.bias.grad)
     end)
 end)

@@ -80,7 +80,6 @@ do
     local file = assert(io.open(root .. '/spec/support/cuda.sh'))
     local names = options.small and 'exact verify slopes' or file:read '*a':match "\nspecs='([^']*)'"
     file:close()
-    names = names:gsub('product_update ', '') -- it compiles kernels of the CPU
     for name in (names .. ' cuda_attention'):gmatch '%S+' do
         table.insert(checks, { name = 'spec ' .. name, cap = 120, spec = 'spec/' .. name .. '_spec.lua',
             before = OWN .. ' CUDA_MODULE_LOADING=LAZY WANE_DEVICE=cuda' })

@@ -20,7 +20,7 @@ return {
     row('copies rows of taps of one group at once', 'conv.c', 'each == 1 && j->depth == j->channels',
         'each == 1'),
     { name = 'conv: writes the next micro-tile, too, where the last one was', file = 'kernels/cpu/conv/images.c',
-        old = '        t->half = NULL;', new = '', spec = 'spec/image_among_spec.lua' },
+        old = '        t->half = NULL;', new = '', spec = 'spec/rows_spec.lua' },
     row('takes images for the same', 'patches.c', '        image++;', '        image += 0;'),
     row('leaves what is left of the image', 'patches.c', 'wn_min(wn_max(-from, 0), p.n)',
         'wn_min(wn_max(-from, 1), p.n)'),

@@ -358,13 +358,15 @@ return {
         file = 'kernels/cpu/gemm/product_update.c',
         old = 't.m = t.ak = wn_min(rows - i, mr);',
         new = 't.m = wn_min(rows - i, t.ak = mr);',
-        spec = 'spec/product_update_spec.lua',
+        spec = 'spec/product_spec.lua',
+        filter = 'goes straight into an update',
     },
     {
         name = 'two threads take a group of a panel',
         file = 'kernels/cpu/gemm/product_update.c',
         old = '(begin - panel * whole + per - 1) / per : 0;',
         new = '(begin - panel * whole) / per : 0;',
-        spec = 'spec/product_update_spec.lua',
+        spec = 'spec/product_spec.lua',
+        filter = 'goes straight into an update',
     },
 }

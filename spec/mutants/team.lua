@@ -1,5 +1,5 @@
 -- Breaks the team of threads. mutants.lua says what a row is.
-local TEAM, SPEC = 'kernels/cpu/backend/team.c', 'spec/team_spec.lua'
+local TEAM, SPEC = 'kernels/cpu/backend/team.c', 'spec/threads_spec.lua'
 
 return {
     {
