@@ -101,21 +101,15 @@ template <class T> static int32_t argmax(const struct wn_desc *d, const struct w
     const argmax_job<T> j = {(const T *)b->in[0], (int32_t *)b->out, wn__axis_of(&d->in[0], d->attrs.i[0])};
     const int64_t outputs = j.axis.outer * j.axis.inner;
     if (outputs == 0) return WN_OK;
-    if (j.axis.inner != 1) LAUNCH((argmax_columns<T>), wn__blocks(outputs, 32), WN_THREADS, 0, stream, j);
-    else if (j.axis.n > LONG_ROW) LAUNCH((argmax_long_rows<T>), wn__grid(outputs), WN_THREADS, 0, stream, j);
-    else LAUNCH((argmax_rows<T>), wn__blocks(outputs, WARPS), WN_THREADS, 0, stream, j);
+    if (j.axis.inner != 1) LAUNCH_BLOCKS((argmax_columns<T>), wn__blocks(outputs, 32), stream, j);
+    else if (j.axis.n > LONG_ROW) LAUNCH_BLOCKS((argmax_long_rows<T>), wn__grid(outputs), stream, j);
+    else LAUNCH_BLOCKS((argmax_rows<T>), wn__blocks(outputs, WARPS), stream, j);
     return wn__cuda_launched();
 }
 
 wn_kernel_fn wn__cuda_argmax_kernel(const struct wn_desc *d)
 {
     if (d->out.dtype != WN_I32) return NULL;
-    switch (d->in[0].dtype) {
-    case WN_F32: return argmax<float>;
-    case WN_F64: return argmax<double>;
-    case WN_BF16: return argmax<wn_bf16>;
-    case WN_I32: return argmax<int32_t>;
-    case WN_U8: return argmax<uint8_t>;
-    default: return NULL;
-    }
+    return wn__kernel_of(d->in[0].dtype, argmax<float>, argmax<double>, argmax<wn_bf16>, argmax<int32_t>,
+                         argmax<uint8_t>);
 }

@@ -21,12 +21,8 @@ static __global__ void __launch_bounds__(256, C == 1 ? 2 : 1) attend(struct wn__
     const int64_t stop = wn__attention_stop(k, at.first, size);
     const wn__rows<T> query = wn__rows_of_query<T>(k, at.b, at.head).from(at.first);
     wn__softmax_state<N, R> m;
-    N result[C][R][R], s[R][R];
+    N result[C][R][R] = {}, s[R][R];
     wn__softmax_start(m);
-    WN_UNROLL
-    for (int c = 0; c < C; c++)
-        for (int r = 0; r < R; r++)
-            for (int f = 0; f < R; f++) result[c][r][f] = (N)0;
     for (int64_t key0 = 0; key0 < stop; key0 += size) {
         wn__tile_dots<T, N, R>(*tile, query, wn__rows_of_key<T>(k, at.b, at.head).from(key0), s);
         wn__softmax_step(k, at.first, key0, s, m);
@@ -69,24 +65,13 @@ static int32_t attention_f64(const struct wn_desc *d, const struct wn_buffers *b
     return wn__numel(&d->out) == 0 ? (int32_t)WN_OK : start_attend<double, 2, 4>(wn__attention_of(d, b, 0), stream);
 }
 
-static wn_kernel_fn attention_of(int32_t dtype)
-{
-    switch (dtype) {
-    case WN_F32: return attention<float>;
-    case WN_F64: return attention_f64;
-    case WN_BF16: return attention<wn_bf16>;
-    default: return NULL;
-    }
-}
-
 wn_kernel_fn wn__cuda_attention_kernel(const struct wn_desc *d)
 {
-    for (int32_t i = 0; i < d->n_in; i++)
-        if (d->in[i].dtype != d->out.dtype) return NULL;
+    if (!wn__has_one_dtype(d)) return NULL;
     wn_kernel_fn by_tensor_cores = wn__attention_mma_of(d);
     if (by_tensor_cores != NULL) return by_tensor_cores;
     switch (d->op) {
-    case WN_OP_ATTENTION: return attention_of(d->out.dtype);
+    case WN_OP_ATTENTION: return wn__kernel_of(d->out.dtype, attention<float>, attention_f64, attention<wn_bf16>);
     case WN_OP_ATTENTION_GRAD: return wn__attention_grad_of(d->out.dtype);
     default: return NULL;
     }

@@ -99,11 +99,7 @@ template <class T, int R, int C> static __global__ void __launch_bounds__(256, 1
     const int64_t group = k.heads / k.kv_heads, key_head = at.head;
     const wn__rows<T> key = wn__rows_of_column<T>(k, at.b, k.heads + key_head).from(at.first);
     const wn__rows<T> value = wn__rows_of_column<T>(k, at.b, k.heads + k.kv_heads + key_head).from(at.first);
-    N dk[C][R][R], dv[C][R][R], s[R][R], d[R][R];
-    WN_UNROLL
-    for (int c = 0; c < C; c++)
-        for (int r = 0; r < R; r++)
-            for (int f = 0; f < R; f++) dk[c][r][f] = dv[c][r][f] = (N)0;
+    N dk[C][R][R] = {}, dv[C][R][R] = {}, s[R][R], d[R][R];
     for (at.head = key_head * group; at.head < (key_head + 1) * group; at.head++)
         for (int64_t query0 = k.causal ? at.first : 0; query0 < k.time; query0 += size) {
             const wn__rows<T> query = wn__rows_of_query<T>(k, at.b, at.head).from(query0);
@@ -142,11 +138,7 @@ static __global__ void __launch_bounds__(256, C == 1 ? 2 : 1) grad_queries(struc
     const wn__rows<T> query = wn__rows_of_query<T>(k, at.b, at.head).from(at.first);
     const wn__rows<T> dy = wn__rows_of_result<T>(k, k.dy, at.b, at.head).from(at.first);
     const weighing<N> w = {wn__score_scale(k.scale, (N)0), (N)k.factor};
-    N dq[C][R][R], s[R][R], d[R][R];
-    WN_UNROLL
-    for (int c = 0; c < C; c++)
-        for (int r = 0; r < R; r++)
-            for (int f = 0; f < R; f++) dq[c][r][f] = (N)0;
+    N dq[C][R][R] = {}, s[R][R], d[R][R];
     for (int64_t key0 = 0; key0 < stop; key0 += size) {
         const wn__rows<T> key = wn__rows_of_key<T>(k, at.b, at.head).from(key0);
         wn__tile_dots<T, N, R>(*tile, query, key, s);
@@ -204,10 +196,5 @@ static int32_t attention_grad_f64(const struct wn_desc *d, const struct wn_buffe
 
 wn_kernel_fn wn__attention_grad_of(int32_t dtype)
 {
-    switch (dtype) {
-    case WN_F32: return attention_grad<float>;
-    case WN_F64: return attention_grad_f64;
-    case WN_BF16: return attention_grad<wn_bf16>;
-    default: return NULL;
-    }
+    return wn__kernel_of(dtype, attention_grad<float>, attention_grad_f64, attention_grad<wn_bf16>);
 }

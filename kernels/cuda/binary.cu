@@ -134,27 +134,17 @@ static int32_t start(const struct wn_desc *d, const struct wn_buffers *b, void *
 
 static wn_kernel_fn compare_kernel(int32_t dtype)
 {
-    switch (dtype) {
-    case WN_F32: return start<binary_compare, float>;
-    case WN_F64: return start<binary_compare, double>;
-    case WN_BF16: return start<binary_compare, wn_bf16>;
-    case WN_I32: return start<binary_compare, int32_t>;
-    case WN_U8: return start<binary_compare, uint8_t>;
-    default: return NULL;
-    }
+    return wn__kernel_of(dtype, start<binary_compare, float>, start<binary_compare, double>,
+                         start<binary_compare, wn_bf16>, start<binary_compare, int32_t>,
+                         start<binary_compare, uint8_t>);
 }
 
 static wn_kernel_fn arithmetic_kernel(int32_t op, int32_t dtype)
 {
     int32_t of_floats = op == WN_OP_DIV || op == WN_OP_POW;
-    switch (dtype) {
-    case WN_F32: return start<binary_floats, float>;
-    case WN_F64: return start<binary_floats, double>;
-    case WN_BF16: return start<binary_floats, wn_bf16>;
-    case WN_I32: return of_floats ? NULL : start<binary_whole, int32_t>;
-    case WN_U8: return of_floats ? NULL : start<binary_whole, uint8_t>;
-    default: return NULL;
-    }
+    return wn__kernel_of(dtype, start<binary_floats, float>, start<binary_floats, double>,
+                         start<binary_floats, wn_bf16>, of_floats ? NULL : start<binary_whole, int32_t>,
+                         of_floats ? NULL : start<binary_whole, uint8_t>);
 }
 
 static wn_kernel_fn where_kernel(const struct wn_desc *d)

@@ -114,14 +114,8 @@ static int32_t chain_fits(const struct wn_desc *d, const wn__fused::wn__fused_st
 wn_kernel_fn wn__cuda_chain_kernel(const struct wn_desc *d)
 {
     struct wn__fused c = wn__fused_get(&d->attrs);
-    for (int32_t i = 0; i < d->n_in; i++)
-        if (d->in[i].dtype != d->out.dtype) return NULL;
+    if (!wn__has_one_dtype(d)) return NULL;
     for (int32_t s = 0; s < c.n; s++)
         if (!chain_fits(d, &c.step[s])) return NULL;
-    switch (d->out.dtype) {
-    case WN_F32: return chain_start<float>;
-    case WN_F64: return chain_start<double>;
-    case WN_BF16: return chain_start<wn_bf16>;
-    default: return NULL;
-    }
+    return wn__kernel_of(d->out.dtype, chain_start<float>, chain_start<double>, chain_start<wn_bf16>);
 }

@@ -355,27 +355,26 @@ template <class T> static channel_job<T> job_of(const struct wn_desc *d, const s
 
 template <class T, int IS_SQUARE> static int32_t start_statistics(const channel_job<T> &k, void *stream)
 {
-    if (k.channels % 2 == 0) LAUNCH((sum_channels<T, 2, IS_SQUARE>), channel_blocks(k), WN_THREADS, 0, stream, k);
-    else LAUNCH((sum_channels<T, 1, IS_SQUARE>), channel_blocks(k), WN_THREADS, 0, stream, k);
-    LAUNCH((join_statistics<T, IS_SQUARE>), wn__blocks(k.slices * k.channels / k.shared, WN_THREADS), WN_THREADS, 0,
-           stream, k);
+    if (k.channels % 2 == 0) LAUNCH_BLOCKS((sum_channels<T, 2, IS_SQUARE>), channel_blocks(k), stream, k);
+    else LAUNCH_BLOCKS((sum_channels<T, 1, IS_SQUARE>), channel_blocks(k), stream, k);
+    LAUNCH_EACH((join_statistics<T, IS_SQUARE>), k.slices * k.channels / k.shared, stream, k);
     return wn__cuda_launched();
 }
 
 template <class T> static int32_t start_sums(const channel_job<T> &k, void *stream)
 {
     const unsigned blocks = channel_blocks(k);
-    if (k.channels % 2 == 0 && k.b != NULL) LAUNCH((sum_pairs<T, 2, 1>), blocks, WN_THREADS, 0, stream, k);
-    else if (k.channels % 2 == 0) LAUNCH((sum_pairs<T, 2, 0>), blocks, WN_THREADS, 0, stream, k);
-    else if (k.b != NULL) LAUNCH((sum_pairs<T, 1, 1>), blocks, WN_THREADS, 0, stream, k);
-    else LAUNCH((sum_pairs<T, 1, 0>), blocks, WN_THREADS, 0, stream, k);
-    LAUNCH((join_pairs<T>), wn__blocks(2 * k.slices * k.channels, WN_THREADS), WN_THREADS, 0, stream, k);
+    if (k.channels % 2 == 0 && k.b != NULL) LAUNCH_BLOCKS((sum_pairs<T, 2, 1>), blocks, stream, k);
+    else if (k.channels % 2 == 0) LAUNCH_BLOCKS((sum_pairs<T, 2, 0>), blocks, stream, k);
+    else if (k.b != NULL) LAUNCH_BLOCKS((sum_pairs<T, 1, 1>), blocks, stream, k);
+    else LAUNCH_BLOCKS((sum_pairs<T, 1, 0>), blocks, stream, k);
+    LAUNCH_EACH((join_pairs<T>), 2 * k.slices * k.channels, stream, k);
     return wn__cuda_launched();
 }
 
 template <class T> static int32_t start_dx(const channel_job<T> &k, int64_t n, void *stream)
 {
-    LAUNCH((mean_pairs<T>), wn__blocks(k.slices * k.channels / k.shared, WN_THREADS), WN_THREADS, 0, stream, k);
+    LAUNCH_EACH((mean_pairs<T>), k.slices * k.channels / k.shared, stream, k);
     WN_IMAGE_LAUNCH(batch_norm_dx, T, k.channels, n, stream, k);
     return wn__cuda_launched();
 }
@@ -416,12 +415,6 @@ template <class T> static int32_t channel(const struct wn_desc *d, const struct 
 
 wn_kernel_fn wn__cuda_channel_kernel(const struct wn_desc *d)
 {
-    for (int32_t i = 0; i < d->n_in; i++)
-        if (d->in[i].dtype != d->out.dtype) return NULL;
-    switch (d->out.dtype) {
-    case WN_F32: return channel<float>;
-    case WN_F64: return channel<double>;
-    case WN_BF16: return channel<wn_bf16>;
-    default: return NULL;
-    }
+    if (!wn__has_one_dtype(d)) return NULL;
+    return wn__kernel_of(d->out.dtype, channel<float>, channel<double>, channel<wn_bf16>);
 }

@@ -156,10 +156,10 @@ static struct wn__conv_job job_of(const struct wn_desc *d, const struct wn_buffe
 template <class T> static int32_t start_weight(const struct wn__conv_job &j, int64_t n, void *stream)
 {
     int32_t status = WN_OK;
-    if (j.c.is_direct) LAUNCH((weight_directly<T>), wn__blocks(n * j.c.parts, WN_THREADS), WN_THREADS, 0, stream, j, n);
+    if (j.c.is_direct) LAUNCH_EACH((weight_directly<T>), n * j.c.parts, stream, j, n);
     else if (sizeof(T) != 2 || !wn__conv_mma(j, stream, &status)) status = wn__conv_gemm<T>(j, stream);
     WN_TRY(status);
-    if (j.sums != NULL) LAUNCH((join_weight<T>), wn__blocks(n, WN_THREADS), WN_THREADS, 0, stream, j, n);
+    if (j.sums != NULL) LAUNCH_EACH((join_weight<T>), n, stream, j, n);
     return wn__cuda_launched();
 }
 
@@ -194,10 +194,9 @@ template <class T> static int32_t conv(const struct wn_desc *d, const struct wn_
     if (d->op == WN_OP_CONV2D_DW) return start_weight<T>(j, n, stream);
     const int64_t weights = wn__numel(&d->in[1]);
     if (j.c.is_packed || j.c.is_by_places)
-        LAUNCH((pack_weight<T>), wn__blocks(weights, WN_THREADS), WN_THREADS, 0, stream, j.c, (const T *)b->in[1],
-               (T *)b->workspace, weights);
+        LAUNCH_EACH((pack_weight<T>), weights, stream, j.c, (const T *)b->in[1], (T *)b->workspace, weights);
     if (j.c.is_direct) {
-        LAUNCH((gather_directly<T>), wn__blocks(n, WN_THREADS), WN_THREADS, 0, stream, j, n);
+        LAUNCH_EACH((gather_directly<T>), n, stream, j, n);
         return wn__cuda_launched();
     }
     if (sizeof(T) == 2 && wn__conv_mma(j, stream, &status)) return status;
@@ -206,12 +205,6 @@ template <class T> static int32_t conv(const struct wn_desc *d, const struct wn_
 
 wn_kernel_fn wn__cuda_conv_kernel(const struct wn_desc *d)
 {
-    for (int32_t i = 0; i < d->n_in; i++)
-        if (d->in[i].dtype != d->out.dtype) return NULL;
-    switch (d->out.dtype) {
-    case WN_F32: return conv<float>;
-    case WN_F64: return conv<double>;
-    case WN_BF16: return conv<wn_bf16>;
-    default: return NULL;
-    }
+    if (!wn__has_one_dtype(d)) return NULL;
+    return wn__kernel_of(d->out.dtype, conv<float>, conv<double>, conv<wn_bf16>);
 }

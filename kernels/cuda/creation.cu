@@ -111,12 +111,6 @@ template <class T> static int32_t creation_start(const struct wn_desc *d, const 
 wn_kernel_fn wn__cuda_creation_kernel(const struct wn_desc *d)
 {
     int32_t real = d->op == WN_OP_UNIFORM || d->op == WN_OP_NORMAL;
-    switch (d->out.dtype) {
-    case WN_F32: return creation_start<float>;
-    case WN_F64: return creation_start<double>;
-    case WN_BF16: return creation_start<wn_bf16>;
-    case WN_I32: return real ? NULL : creation_start<int32_t>;
-    case WN_U8: return real ? NULL : creation_start<uint8_t>;
-    default: return NULL;
-    }
+    return wn__kernel_of(d->out.dtype, creation_start<float>, creation_start<double>, creation_start<wn_bf16>,
+                         real ? NULL : creation_start<int32_t>, real ? NULL : creation_start<uint8_t>);
 }

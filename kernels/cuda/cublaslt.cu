@@ -4,8 +4,6 @@
  *
  *     ours   a(i, k) = a[i ai + k ak]     b(k, j) = b[j bj + k bk]     c[i n + j]
  *     its    A(j, k) of b, transposed where bk is 1      B(k, i) of a, transposed where ai is 1      D(j, i), ld n */
-#include <stdio.h>
-#include <stdlib.h>
 #include "gemm_store.cuh"
 #include "opened.h"
 
@@ -15,7 +13,7 @@ enum { DESC_TRANS_A = 3, DESC_TRANS_B = 4, DESC_EPILOGUE = 7, DESC_BIAS = 8 };
 enum { EPILOGUE_BIAS = 4, LAYOUT_BATCH = 5, LAYOUT_STRIDE = 6 };
 enum { PREF_WORKSPACE = 1, PREF_REDUCTIONS = 3, PREF_ALIGNMENT_A = 5 };
 enum { OWN_LEAST = 16, OWN_TILES = 128 }; /* of terms, and of tiles of 128 x 128 (gemm_mma.cuh) */
-enum { OLDEST = 110000, A = 0, B, C, D, OPERANDS };
+enum { A, B, C, D, OPERANDS };
 
 /* An algorithm that the library proposes, as it lays it out. */
 struct proposal {
@@ -63,7 +61,6 @@ static struct {
                   size_t bytes, void *stream);
     void *handle;
     struct product *products;
-    char text[256];
 } api;
 
 static const struct wn__opened_function functions[] = {
@@ -88,52 +85,32 @@ static const struct wn__opened_function functions[] = {
 /* Returns a function of the part of the library that is simulated (spec/cudasim/lt.cpp), by its name. */
 void *wn__sim_cublaslt(const char *name);
 #define SIMULATED wn__sim_cublaslt
+#define UNSET "off" /* the simulated GPU has own products unless a spec asks */
 #else
 #define SIMULATED NULL
+#define UNSET "auto"
 #endif
 
-/* Takes the functions of a library. Returns whether it is usable; api.text says what it is, or why it is not. */
-static int32_t try_library(const char *name)
-{
-    const char *lacks;
-    if (!wn__opened_take(name, SIMULATED, functions, sizeof functions / sizeof functions[0], &lacks)) {
-        if (lacks != NULL) snprintf(api.text, sizeof api.text, "%.100s is there and lacks %s", name, lacks);
-        return 0;
-    }
-    size_t v = api.version();
-    /* Since 12 the version is major 10000 + minor 100 + patch. */
-    snprintf(api.text, sizeof api.text, "cuBLASLt %d.%d.%d", (int)(v / 10000), (int)(v % 10000 / 100), (int)(v % 100));
-    if (v >= OLDEST) return 1;
-    snprintf(api.text, sizeof api.text, "%.100s is too old (version %lld; 11.0 or later is known)", name, (long long)v);
-    return 0;
-}
+static struct wn__opened opened = {
+    .name = "cuBLASLt",
+    .variable = "WANE_CUDA_LT",
+    .unset = UNSET,
+    .usual = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11", "libcublasLt.so"},
+    .oldest = 11,
+    .simulated = SIMULATED,
+    .functions = functions,
+    .n = sizeof functions / sizeof functions[0],
+    .text = "",
+};
 
 int32_t wn__cublaslt_open(int32_t arch)
 {
-    static const char *const usual[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11",
-                                        "libcublasLt.so"};
-    const char *named = getenv("WANE_CUDA_LT");
-    int32_t is_usable = 0;
-#ifdef WN_SIMULATED
-    if (named == NULL || named[0] == 0) named = "off"; /* the simulated GPU has own products unless a spec asks */
-#endif
-    if (named == NULL || named[0] == 0 || strcmp(named, "auto") == 0) {
-        for (size_t i = 0; i < sizeof usual / sizeof usual[0] && !is_usable; i++) is_usable = try_library(usual[i]);
-        if (!is_usable && api.text[0] == 0)
-            snprintf(api.text, sizeof api.text, "no cuBLASLt (libcublasLt.so.13 to 11)");
-    } else if (strcmp(named, "off") == 0) {
-        snprintf(api.text, sizeof api.text, "no cuBLASLt (WANE_CUDA_LT=off)");
-    } else {
-        is_usable = try_library(named);
-        if (!is_usable && api.text[0] == 0)
-            snprintf(api.text, sizeof api.text, "no cuBLASLt: WANE_CUDA_LT=%.100s cannot be opened", named);
-    }
-    return !is_usable ? 0 : arch >= 80 ? 1 << WN_F32 | 1 << WN_BF16 : 1 << WN_F32;
+    return !wn__opened_find(&opened) ? 0 : arch >= 80 ? 1 << WN_F32 | 1 << WN_BF16 : 1 << WN_F32;
 }
 
 const char *wn__cublaslt_text(void)
 {
-    return api.text;
+    return opened.text;
 }
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
@@ -287,7 +264,7 @@ int32_t wn__cublaslt_make(const struct wn_desc *d, int32_t library, struct wn_ma
                 return wn__fail(WN_DEVICE,
                                 "%s does not start (its status: %d): it may need another driver; WANE_CUDA_LT names "
                                 "another one, WANE_CUDA_LT=off does without",
-                                api.text, code);
+                                opened.text, code);
         }
         o = (struct product *)calloc(1, sizeof *o);
         if (o == NULL) return wn__fail(WN_OOM, "out of memory: a product of cuBLASLt could not be made ready");

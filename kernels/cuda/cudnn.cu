@@ -3,15 +3,13 @@
  * Its three functions have one form: two operands make a third.
  *
  *     CONV2D        x, w  -> y         CONV2D_DX     w, dy -> dx         CONV2D_DW     x, dy -> dw */
-#include <stdio.h>
-#include <stdlib.h>
 #include "conv.cuh"
 #include "opened.h"
 extern "C" {
 #include "cudnn.h"
 }
 
-enum { SUCCESS = 0, OLDEST = 8000, SINCE_9 = 90000 };
+enum { SUCCESS = 0 };
 enum { TYPE_F32 = 0, TYPE_BF16 = 9, FORMAT_NHWC = 1, CROSS_CORRELATION = 1 };
 enum { MATH_DEFAULT = 0, MATH_TENSOR_OP = 1, MATH_FMA = 3 };
 enum { FORWARD, DATA, FILTER, DIRECTIONS };
@@ -69,7 +67,6 @@ static struct {
     compute_fn compute[DIRECTIONS];
     void *handle, *stream; /* the stream that the handle was given last */
     struct convolution *convolutions;
-    char text[256];
 } api;
 
 static const struct wn__opened_function functions[] = {
@@ -105,55 +102,27 @@ void *wn__sim_cudnn(const char *name);
 #define SIMULATED NULL
 #endif
 
-/* Takes the functions of a library. Returns whether it is usable; api.text says what it is, or why it is not. */
-static int32_t try_library(const char *name)
-{
-    const char *lacks;
-    if (!wn__opened_take(name, SIMULATED, functions, sizeof functions / sizeof functions[0], &lacks)) {
-        if (lacks != NULL)
-            snprintf(api.text, sizeof api.text, "no cuDNN: %.100s is there and lacks %s: own kernels are used", name,
-                     lacks);
-        return 0;
-    }
-    size_t v = api.version();
-    /* Since 9 the version is major 10000 + minor 100 + patch; 8.9.7 was 8907. */
-    const size_t major = v >= SINCE_9 ? 10000 : 1000;
-    snprintf(api.text, sizeof api.text, "cuDNN %d.%d.%d", (int)(v / major), (int)(v % major / 100), (int)(v % 100));
-    if (v >= OLDEST) return 1;
-    snprintf(api.text, sizeof api.text,
-             "no cuDNN: %.100s is too old (version %lld; 8.0 or later is known): own kernels are used", name,
-             (long long)v);
-    return 0;
-}
+static struct wn__opened opened = {
+    .name = "cuDNN",
+    .variable = "WANE_CUDA_DNN",
+    .unset = "off",
+    .usual = {"libcudnn.so.9", "libcudnn.so.8"},
+    .oldest = 8,
+    .simulated = SIMULATED,
+    .functions = functions,
+    .n = sizeof functions / sizeof functions[0],
+    .text = "",
+};
 
 int32_t wn__cudnn_open(int32_t arch)
 {
-    static const char *const usual[] = {"libcudnn.so.9", "libcudnn.so.8"};
-    const char *named = getenv("WANE_CUDA_DNN");
-    int32_t is_usable = 0;
-    api.text[0] = 0;
-    if (named == NULL || named[0] == 0) {
-        snprintf(api.text, sizeof api.text, "no cuDNN (WANE_CUDA_DNN=auto asks for it)");
-    } else if (strcmp(named, "off") == 0) {
-        snprintf(api.text, sizeof api.text, "no cuDNN (WANE_CUDA_DNN=off)");
-    } else if (strcmp(named, "auto") == 0) {
-        for (size_t i = 0; i < sizeof usual / sizeof usual[0] && !is_usable; i++) is_usable = try_library(usual[i]);
-        if (!is_usable && api.text[0] == 0)
-            snprintf(api.text, sizeof api.text, "no cuDNN (libcudnn.so.9 or .8): own kernels are used");
-    } else {
-        is_usable = try_library(named);
-        if (!is_usable && api.text[0] == 0)
-            snprintf(api.text, sizeof api.text,
-                     "no cuDNN: WANE_CUDA_DNN=%.100s cannot be opened (off, auto or a path): own kernels are used",
-                     named);
-    }
     const int32_t dtypes = 1 << WN_F32 | (arch >= 80 ? 1 << WN_BF16 : 0);
-    return is_usable ? WN_LIBRARY_CONV * dtypes : 0;
+    return wn__opened_find(&opened) ? WN_LIBRARY_CONV * dtypes : 0;
 }
 
 const char *wn__cudnn_text(void)
 {
-    return api.text;
+    return opened.text;
 }
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
@@ -191,11 +160,11 @@ static int32_t start_library(void)
     if (code == SUCCESS) return WN_OK;
     api.handle = NULL;
     if (is_memory(code))
-        return wn__fail(WN_OOM, "out of memory: %s has none left to start; leave the GPU some MiB more", api.text);
+        return wn__fail(WN_OOM, "out of memory: %s has none left to start; leave the GPU some MiB more", opened.text);
     return wn__fail(WN_DEVICE,
                     "%s does not start (its status: %d): it may need another driver; WANE_CUDA_DNN names another one, "
                     "WANE_CUDA_DNN=off does without",
-                    api.text, code);
+                    opened.text, code);
 }
 
 static struct shape shape_of(const struct wn_desc *d, const struct wn__target *t)
@@ -361,7 +330,7 @@ template <class T> static int32_t run(const struct wn_desc *d, const struct wn_b
     const int64_t packed = wn__cudnn_packed(d), columns = c.places * c.ci, n = c.w.o * columns;
     T *given = is_dw ? (T *)b->out : (T *)b->in[1], *weight = packed > 0 ? (T *)b->workspace : given;
     if (packed > 0 && !is_dw) {
-        LAUNCH((reorder<T, false>), wn__blocks(n, WN_THREADS), WN_THREADS, 0, stream, c, given, weight, columns, n);
+        LAUNCH_EACH((reorder<T, false>), n, stream, c, given, weight, columns, n);
         WN_TRY(wn__cuda_launched());
     }
     int code = api.stream == stream ? (int)SUCCESS : api.set_stream(api.handle, stream);
@@ -370,8 +339,7 @@ template <class T> static int32_t run(const struct wn_desc *d, const struct wn_b
         code = compute(o, b, weight, (char *)b->workspace + packed);
     }
     if (code != SUCCESS) return failed(&o->shape, code);
-    if (packed > 0 && is_dw)
-        LAUNCH((reorder<T, true>), wn__blocks(n, WN_THREADS), WN_THREADS, 0, stream, c, weight, given, columns, n);
+    if (packed > 0 && is_dw) LAUNCH_EACH((reorder<T, true>), n, stream, c, weight, given, columns, n);
     return wn__cuda_launched();
 }
 

@@ -28,10 +28,5 @@ template <class T> static int32_t dropout_start(const struct wn_desc *d, const s
 wn_kernel_fn wn__cuda_dropout_kernel(const struct wn_desc *d)
 {
     if (d->in[0].dtype != d->out.dtype) return NULL;
-    switch (d->out.dtype) {
-    case WN_F32: return dropout_start<float>;
-    case WN_F64: return dropout_start<double>;
-    case WN_BF16: return dropout_start<wn_bf16>;
-    default: return NULL;
-    }
+    return wn__kernel_of(d->out.dtype, dropout_start<float>, dropout_start<double>, dropout_start<wn_bf16>);
 }

@@ -1,5 +1,5 @@
-/* Elements of each dtype in CUDA's kernels: how they lie in memory, what they compute as, and how a kernel template is
- * picked by dtype.
+/* Elements of each dtype in CUDA's kernels: how they lie in memory, what they compute as, and which kernel of a
+ * template an application gets.
  *
  *     template <class T> static __global__ void negate(const T *x, T *y, int64_t n)
  *     {
@@ -52,6 +52,28 @@ template <> struct wn__rounded<wn_bf16> {
 template <class T> static __device__ __forceinline__ T wn__store(typename wn__number<T>::type x)
 {
     return wn__rounded<T>::of(x);
+}
+
+/* Returns the kernel of a dtype among those given; NULL: there is none. */
+static inline wn_kernel_fn wn__kernel_of(int32_t dtype, wn_kernel_fn f32, wn_kernel_fn f64, wn_kernel_fn bf16,
+                                         wn_kernel_fn i32 = NULL, wn_kernel_fn u8 = NULL)
+{
+    switch (dtype) {
+    case WN_F32: return f32;
+    case WN_F64: return f64;
+    case WN_BF16: return bf16;
+    case WN_I32: return i32;
+    case WN_U8: return u8;
+    default: return NULL;
+    }
+}
+
+/* Returns whether all inputs have the dtype of the result. */
+static inline bool wn__has_one_dtype(const struct wn_desc *d)
+{
+    for (int32_t i = 0; i < d->n_in; i++)
+        if (d->in[i].dtype != d->out.dtype) return false;
+    return true;
 }
 
 /* N elements that are loaded and stored at once, at an address that is a multiple of their bytes. */

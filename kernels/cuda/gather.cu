@@ -17,8 +17,7 @@ static __device__ __forceinline__ bool is_inside(int32_t id, int64_t size, int64
     return false;
 }
 
-/* ---- embedding: a thread moves one word of a row ------------------------------------------------------------------
- * */
+/* ---- embedding: a thread moves one word of a row ----------------------------------------------------------------- */
 
 /* One EMBEDDING of n indices. W: the word, which divides the bytes of a row; words: their number in a row. */
 template <class W> struct lookup {
@@ -42,7 +41,7 @@ template <class W> static int32_t start_embed(const struct wn_desc *d, const str
 {
     int64_t n = wn__numel(&d->in[1]), words = d->in[0].dim[1] * wn__dtype_size(d->out.dtype) / (int64_t)sizeof(W);
     lookup<W> e = {(const W *)b->in[0], (const int32_t *)b->in[1], (W *)b->out, words, n, d->in[0].dim[0], b->report};
-    LAUNCH((embed<W>), wn__blocks(n * words, WN_THREADS), WN_THREADS, 0, stream, e);
+    LAUNCH_EACH((embed<W>), n * words, stream, e);
     return wn__cuda_launched();
 }
 
@@ -57,8 +56,7 @@ static int32_t start_look(const struct wn_desc *d, const struct wn_buffers *b, i
 {
     int64_t n = wn__numel(&d->in[1]);
     if (n == 0) return WN_OK;
-    LAUNCH(look_at_ids, wn__blocks(n, WN_THREADS), WN_THREADS, 0, stream, (const int32_t *)b->in[1], n, size,
-           b->report);
+    LAUNCH_EACH(look_at_ids, n, stream, (const int32_t *)b->in[1], n, size, b->report);
     return wn__cuda_launched();
 }
 
@@ -72,8 +70,7 @@ static int32_t embedding(const struct wn_desc *d, const struct wn_buffers *b, vo
     return start_embed<uint8_t>(d, b, stream);
 }
 
-/* ---- the gradient of embedding: a block sums one row of the table ---------------------------------------------------
- * */
+/* ---- the gradient of embedding: a block sums one row of the table ------------------------------------------------ */
 
 enum { COLUMNS = 4 }; /* of a thread */
 
@@ -130,13 +127,12 @@ template <class T> static int32_t embedding_grad(const struct wn_desc *d, const 
     embedding_sum<T> e = {(const T *)b->in[0], (const int32_t *)b->in[1], count, (T *)b->out, n, d->out.dim[1]};
     if (rows == 0) return start_look(d, b, 0, stream);
     (void)cudaMemsetAsync(count, 0, (size_t)rows * sizeof *count, (cudaStream_t)stream);
-    if (n > 0) LAUNCH(count_ids, wn__blocks(n, WN_THREADS), WN_THREADS, 0, stream, e.ids, n, rows, count, b->report);
-    LAUNCH((sum_rows<T>), wn__grid(rows), WN_THREADS, 0, stream, e);
+    if (n > 0) LAUNCH_EACH(count_ids, n, stream, e.ids, n, rows, count, b->report);
+    LAUNCH_BLOCKS((sum_rows<T>), wn__grid(rows), stream, e);
     return wn__cuda_launched();
 }
 
-/* ---- gather ---------------------------------------------------------------------------------------------------------
- * */
+/* ---- gather ------------------------------------------------------------------------------------------------------ */
 
 /* One GATHER or GATHER_GRAD, in one of two forms. ids of the shape of x but along dim: out[o, j, i] = x[o, ids[o, j,
  * i], i]. ids of one dim for an x of several: out[o, j, i] = x[o, ids[j], i]. */
@@ -180,7 +176,7 @@ template <class T> static int32_t gather(const struct wn_desc *d, const struct w
     struct places p = places_of(d, b, &d->in[0], &d->out);
     int64_t n = wn__numel(&d->out);
     if (n == 0) return start_look(d, b, p.full, stream);
-    LAUNCH((pick<T>), wn__blocks(n, WN_THREADS), WN_THREADS, 0, stream, p, (const T *)b->in[0], (T *)b->out, n);
+    LAUNCH_EACH((pick<T>), n, stream, p, (const T *)b->in[0], (T *)b->out, n);
     return wn__cuda_launched();
 }
 
@@ -218,43 +214,25 @@ template <class T> static int32_t gather_grad(const struct wn_desc *d, const str
     N *sum = (N *)(d->out.dtype == WN_BF16 ? b->workspace : b->out);
     if (n == 0) return start_look(d, b, p.full, stream);
     (void)cudaMemsetAsync(sum, 0, (size_t)n * sizeof(N), (cudaStream_t)stream);
-    LAUNCH((add_lines<T, N>), wn__blocks(p.outer * p.inner, WN_THREADS), WN_THREADS, 0, stream, p, (const T *)b->in[0],
-           sum);
+    LAUNCH_EACH((add_lines<T, N>), p.outer * p.inner, stream, p, (const T *)b->in[0], sum);
     if (d->out.dtype == WN_BF16)
         return wn__map_start(gather_round{(const float *)b->workspace, (wn_bf16 *)b->out}, n, stream);
     return wn__cuda_launched();
 }
 
-/* ---- which kernel
- * ---------------------------------------------------------------------------------------------------- */
-
-static wn_kernel_fn gather_of(int32_t dtype)
-{
-    switch (dtype) {
-    case WN_F32: return gather<float>;
-    case WN_F64: return gather<double>;
-    case WN_BF16: return gather<wn_bf16>;
-    case WN_I32: return gather<int32_t>;
-    case WN_U8: return gather<uint8_t>;
-    default: return NULL;
-    }
-}
+/* ---- which kernel --------------------------------------------------------------------------------------------- */
 
 wn_kernel_fn wn__cuda_gather_kernel(const struct wn_desc *d)
 {
-    int32_t dtype = d->out.dtype, is_f32 = dtype == WN_F32, is_f64 = dtype == WN_F64, is_bf16 = dtype == WN_BF16;
-    wn_kernel_fn none = NULL;
+    const int32_t dtype = d->out.dtype;
     if (d->in[1].dtype != WN_I32 || d->in[0].dtype != dtype) return NULL;
     switch (d->op) {
     case WN_OP_EMBEDDING: return embedding;
     case WN_OP_EMBEDDING_GRAD:
-        return is_f32    ? embedding_grad<float>
-               : is_f64  ? embedding_grad<double>
-               : is_bf16 ? embedding_grad<wn_bf16>
-                         : none;
-    case WN_OP_GATHER: return gather_of(dtype);
-    case WN_OP_GATHER_GRAD:
-        return is_f32 ? gather_grad<float> : is_f64 ? gather_grad<double> : is_bf16 ? gather_grad<wn_bf16> : none;
+        return wn__kernel_of(dtype, embedding_grad<float>, embedding_grad<double>, embedding_grad<wn_bf16>);
+    case WN_OP_GATHER:
+        return wn__kernel_of(dtype, gather<float>, gather<double>, gather<wn_bf16>, gather<int32_t>, gather<uint8_t>);
+    case WN_OP_GATHER_GRAD: return wn__kernel_of(dtype, gather_grad<float>, gather_grad<double>, gather_grad<wn_bf16>);
     default: return NULL;
     }
 }

@@ -72,10 +72,5 @@ wn_kernel_fn wn__cuda_matmul_kernel(const struct wn_desc *d)
     if (has_epilogue && wn__elementwise_operands((int32_t)d->attrs.i[2]) == 0) return NULL;
     wn_kernel_fn by_tensor_cores = d->out.dtype == WN_BF16 ? wn__cuda_matmul_mma_kernel(d) : NULL;
     if (by_tensor_cores != NULL) return by_tensor_cores;
-    switch (d->out.dtype) {
-    case WN_F32: return start<float>;
-    case WN_F64: return start<double>;
-    case WN_BF16: return start<wn_bf16>;
-    default: return NULL;
-    }
+    return wn__kernel_of(d->out.dtype, start<float>, start<double>, start<wn_bf16>);
 }

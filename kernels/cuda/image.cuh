@@ -52,7 +52,7 @@ WN_DEVICE_FN int64_t wn__element_at(const struct wn__images &s, int64_t n, int64
     do {                                                                                                               \
         const int wide = wn__wide<T>::N;                                                                               \
         if ((channels) % wide == 0)                                                                                    \
-            LAUNCH((F<T, wn__wide<T>::N>), wn__blocks(n, (int64_t)WN_THREADS *wide), WN_THREADS, 0, stream, job, n);   \
-        else LAUNCH((F<T, 1>), wn__blocks(n, WN_THREADS), WN_THREADS, 0, stream, job, n);                              \
+            LAUNCH_BLOCKS((F<T, wn__wide<T>::N>), wn__blocks(n, (int64_t)WN_THREADS *wide), stream, job, n);           \
+        else LAUNCH_EACH((F<T, 1>), n, stream, job, n);                                                                \
     } while (0)
 #endif

@@ -46,6 +46,10 @@ static inline unsigned wn__blocks(int64_t n, int64_t each)
     return wn__grid(n < 1 ? 1 : (n + each - 1) / each);
 }
 
+/* Starts a kernel on blocks of WN_THREADS, and one thread of it for each of n pieces of work. */
+#define LAUNCH_BLOCKS(kernel, grid, stream, ...) LAUNCH(kernel, grid, WN_THREADS, 0, stream, __VA_ARGS__)
+#define LAUNCH_EACH(kernel, n, stream, ...) LAUNCH_BLOCKS(kernel, wn__blocks(n, WN_THREADS), stream, __VA_ARGS__)
+
 /* Lets a kernel be launched with more than 48 KiB of dynamic shared memory, up to `bytes`; at most 99 KiB, which every
  * GPU with tensor cores for bf16 has. wn__cuda_launched tells of an error. */
 template <class F> static inline void wn__allow_shared(F *kernel, size_t bytes)

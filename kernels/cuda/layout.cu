@@ -25,8 +25,7 @@ template <class W> static __global__ void move_panels(struct panels p, const W *
 
 template <class W> static int32_t start_panels(const struct panels *p, const struct wn_buffers *b, void *stream)
 {
-    LAUNCH((move_panels<W>), wn__blocks(p->rows * p->columns, WN_THREADS), WN_THREADS, 0, stream, *p,
-           (const W *)b->in[0], (W *)b->out);
+    LAUNCH_EACH((move_panels<W>), p->rows * p->columns, stream, *p, (const W *)b->in[0], (W *)b->out);
     return wn__cuda_launched();
 }
 

@@ -94,8 +94,8 @@ template <class T> static int32_t row_stats(const struct wn_desc *d, const struc
     const T *x = (const T *)b->in[0];
     if (n == 0) return WN_OK;
     if (classes > WN_LONG_ROW)
-        LAUNCH((put_stats<WN_TEAMS, T, N>), wn__grid(n), WN_THREADS, 0, stream, x, (N *)b->out, n, classes);
-    else LAUNCH((put_stats<1, T, N>), wn__row_blocks(n), WN_THREADS, 0, stream, x, (N *)b->out, n, classes);
+        LAUNCH_BLOCKS((put_stats<WN_TEAMS, T, N>), wn__grid(n), stream, x, (N *)b->out, n, classes);
+    else LAUNCH_BLOCKS((put_stats<1, T, N>), wn__row_blocks(n), stream, x, (N *)b->out, n, classes);
     return wn__cuda_launched();
 }
 
@@ -126,7 +126,7 @@ template <class T> static int32_t row_nll(const struct wn_desc *d, const struct 
 {
     typedef typename wn__number<T>::type N;
     const loss_job<T> j = job_of<T>(d, b);
-    if (j.n > 0) LAUNCH((put_losses<T>), wn__row_blocks(j.n), WN_THREADS, 0, stream, j, (N *)b->out);
+    if (j.n > 0) LAUNCH_BLOCKS((put_losses<T>), wn__row_blocks(j.n), stream, j, (N *)b->out);
     return wn__cuda_launched();
 }
 
@@ -174,8 +174,8 @@ template <class T> static __global__ void smooth_rows(loss_job<T> j, T *out)
 
 template <class T, int V> static void start_sharp(const loss_job<T> &j, T *out, void *stream)
 {
-    if (j.classes > WN_LONG_ROW) LAUNCH((sharp_rows<WN_TEAMS, T, V>), wn__grid(j.n), WN_THREADS, 0, stream, j, out);
-    else LAUNCH((sharp_rows<1, T, V>), wn__row_blocks(j.n), WN_THREADS, 0, stream, j, out);
+    if (j.classes > WN_LONG_ROW) LAUNCH_BLOCKS((sharp_rows<WN_TEAMS, T, V>), wn__grid(j.n), stream, j, out);
+    else LAUNCH_BLOCKS((sharp_rows<1, T, V>), wn__row_blocks(j.n), stream, j, out);
 }
 
 template <class T> static int32_t row_nll_grad(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
@@ -183,7 +183,7 @@ template <class T> static int32_t row_nll_grad(const struct wn_desc *d, const st
     const loss_job<T> j = job_of<T>(d, b);
     T *out = (T *)b->out;
     if (j.n == 0 || j.classes == 0) return WN_OK;
-    if (j.each > 0 || j.stats == NULL) LAUNCH((smooth_rows<T>), wn__row_blocks(j.n), WN_THREADS, 0, stream, j, out);
+    if (j.each > 0 || j.stats == NULL) LAUNCH_BLOCKS((smooth_rows<T>), wn__row_blocks(j.n), stream, j, out);
     else if (j.classes % wn__wide<T>::N == 0) start_sharp<T, wn__wide<T>::N>(j, out, stream);
     else start_sharp<T, 1>(j, out, stream);
     return wn__cuda_launched();
@@ -237,10 +237,6 @@ template <class T> static wn_kernel_fn kernel_of(int32_t op)
 wn_kernel_fn wn__cuda_loss_kernel(const struct wn_desc *d)
 {
     if (d->op == WN_OP_ROW_COUNT) return d->out.dtype == WN_F64 ? count<double> : count<float>;
-    switch (d->op == WN_OP_ROW_NLL_GRAD ? d->out.dtype : d->in[0].dtype) {
-    case WN_F32: return kernel_of<float>(d->op);
-    case WN_F64: return kernel_of<double>(d->op);
-    case WN_BF16: return kernel_of<wn_bf16>(d->op);
-    default: return NULL;
-    }
+    return wn__kernel_of(d->op == WN_OP_ROW_NLL_GRAD ? d->out.dtype : d->in[0].dtype, kernel_of<float>(d->op),
+                         kernel_of<double>(d->op), kernel_of<wn_bf16>(d->op));
 }

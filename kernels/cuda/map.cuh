@@ -50,7 +50,7 @@ template <class F> static __global__ void wn__map(F f, int64_t n)
 template <class F> static int32_t wn__map_start(const F &f, int64_t n, void *stream)
 {
     if (n == 0) return WN_OK;
-    LAUNCH((wn__map<F>), wn__blocks(n, (int64_t)WN_THREADS * F::V), WN_THREADS, 0, (cudaStream_t)stream, f, n);
+    LAUNCH_BLOCKS((wn__map<F>), wn__blocks(n, (int64_t)WN_THREADS * F::V), stream, f, n);
     return wn__cuda_launched();
 }
 #endif

@@ -27,8 +27,8 @@ template <class T> struct norm_job {
 /* Calls F<T, V> with as many elements a load, V, as divide a row. */
 #define BY_WIDTH(F, T, n, ...)                                                                                         \
     do {                                                                                                               \
-        if ((n) % wn__wide<T>::N == 0) LAUNCH((F<T, wn__wide<T>::N>), __VA_ARGS__);                                    \
-        else LAUNCH((F<T, 1>), __VA_ARGS__);                                                                           \
+        if ((n) % wn__wide<T>::N == 0) LAUNCH_BLOCKS((F<T, wn__wide<T>::N>), __VA_ARGS__);                             \
+        else LAUNCH_BLOCKS((F<T, 1>), __VA_ARGS__);                                                                    \
     } while (0)
 
 /* ---- statistics ---------------------------------------------------------------------------------- */
@@ -217,9 +217,9 @@ template <class T> static norm_job<T> job_of(const struct wn_desc *d, const stru
 template <class T> static int32_t start_dw(const norm_job<T> &k, void *stream)
 {
     const unsigned blocks = wn__grid((k.n + WN_TILE_COLUMNS - 1) / WN_TILE_COLUMNS * k.parts);
-    if (k.n % 2 == 0) LAUNCH((layernorm_dw<T, 2>), blocks, WN_THREADS, 0, stream, k);
-    else LAUNCH((layernorm_dw<T, 1>), blocks, WN_THREADS, 0, stream, k);
-    if (k.partial != NULL) LAUNCH((join_dw<T>), wn__blocks(k.n, WN_THREADS), WN_THREADS, 0, stream, k);
+    if (k.n % 2 == 0) LAUNCH_BLOCKS((layernorm_dw<T, 2>), blocks, stream, k);
+    else LAUNCH_BLOCKS((layernorm_dw<T, 1>), blocks, stream, k);
+    if (k.partial != NULL) LAUNCH_EACH((join_dw<T>), k.n, stream, k);
     return wn__cuda_launched();
 }
 
@@ -230,22 +230,17 @@ template <class T> static int32_t norm(const struct wn_desc *d, const struct wn_
     if (d->op == WN_OP_LAYERNORM_DW) return start_dw(k, stream);
     if (k.rows == 0) return WN_OK;
     switch (d->op) {
-    case WN_OP_ROW_MEAN: LAUNCH((row_mean<T>), blocks, WN_THREADS, 0, stream, k); break;
-    case WN_OP_ROW_RSTD: LAUNCH((row_rstd<T>), blocks, WN_THREADS, 0, stream, k); break;
-    case WN_OP_LAYERNORM: BY_WIDTH(layernorm, T, k.n, blocks, WN_THREADS, 0, stream, k); break;
-    default: BY_WIDTH(layernorm_dx, T, k.n, blocks, WN_THREADS, 0, stream, k); break;
+    case WN_OP_ROW_MEAN: LAUNCH_BLOCKS((row_mean<T>), blocks, stream, k); break;
+    case WN_OP_ROW_RSTD: LAUNCH_BLOCKS((row_rstd<T>), blocks, stream, k); break;
+    case WN_OP_LAYERNORM: BY_WIDTH(layernorm, T, k.n, blocks, stream, k); break;
+    default: BY_WIDTH(layernorm_dx, T, k.n, blocks, stream, k); break;
     }
     return wn__cuda_launched();
 }
 
 wn_kernel_fn wn__cuda_norm_kernel(const struct wn_desc *d)
 {
-    for (int32_t i = 0; i < d->n_in; i++)
-        if (d->in[i].dtype != d->out.dtype) return NULL;
-    switch (d->out.dtype) {
-    case WN_F32: return norm<float>;
-    case WN_F64: return norm<double>;
-    case WN_BF16: return d->op == WN_OP_LAYERNORM_DX_ADD ? (wn_kernel_fn)NULL : norm<wn_bf16>;
-    default: return NULL;
-    }
+    if (!wn__has_one_dtype(d)) return NULL;
+    return wn__kernel_of(d->out.dtype, norm<float>, norm<double>,
+                         d->op == WN_OP_LAYERNORM_DX_ADD ? (wn_kernel_fn)NULL : norm<wn_bf16>);
 }

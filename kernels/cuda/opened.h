@@ -1,10 +1,12 @@
-/* Libraries of NVIDIA that are opened at run time and called through own declarations: cublaslt.cu and cudnn.cu take
- * their functions by this. */
+/* Libraries of NVIDIA that are opened at run time and called through own declarations: cublaslt.cu and cudnn.cu find
+ * them by this. */
 #ifndef WN_CUDA_OPENED_H
 #define WN_CUDA_OPENED_H
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A function of a library, and where its address goes. */
@@ -13,23 +15,65 @@ struct wn__opened_function {
     void **at;
 };
 
-/* Opens the library of a name, or the simulated part where the name is "simulated", and takes n functions. Returns
- * whether all are there; *lacks becomes the name of the first that is not, and NULL where there is no such library.
- * simulated: returns a function by its name; NULL on a real GPU. */
-static inline int32_t wn__opened_take(const char *name, void *(*simulated)(const char *name),
-                                      const struct wn__opened_function *f, size_t n, const char **lacks)
+/* A library, where it is looked for, and what was found. */
+struct wn__opened {
+    const char *name;
+    const char *variable;                        /* of the environment: auto, off, or a path */
+    const char *unset;                           /* what the variable is where it is not set */
+    const char *usual[4];                        /* files that auto tries */
+    int oldest;                                  /* major version that is known */
+    void *(*simulated)(const char *name);        /* returns a function by its name; NULL on a real GPU */
+    const struct wn__opened_function *functions; /* (n), the first is that of the version */
+    size_t n;
+    char text[256]; /* the version, or why there is none */
+};
+
+/* Takes the functions of a library from a file, or the simulated ones from "simulated". Returns whether it is usable;
+ * o->text becomes its version, or what is wrong with it, where there is such a file. */
+static inline int32_t wn__opened_take(struct wn__opened *o, const char *file)
 {
-    const int32_t is_simulated = simulated != NULL && strcmp(name, "simulated") == 0;
-    void *library = is_simulated ? NULL : dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    *lacks = NULL;
+    const int32_t is_simulated = o->simulated != NULL && strcmp(file, "simulated") == 0;
+    void *library = is_simulated ? NULL : dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL && !is_simulated) return 0;
-    for (size_t i = 0; i < n; i++) {
-        *f[i].at = is_simulated ? simulated(f[i].name) : dlsym(library, f[i].name);
-        if (*f[i].at == NULL) {
-            *lacks = f[i].name;
-            return 0;
-        }
+    for (size_t i = 0; i < o->n; i++) {
+        const struct wn__opened_function *f = &o->functions[i];
+        *f->at = is_simulated ? o->simulated(f->name) : dlsym(library, f->name);
+        if (*f->at != NULL) continue;
+        snprintf(o->text, sizeof o->text, "no %s: %.100s is there and lacks %s: own kernels are used", o->name, file,
+                 f->name);
+        return 0;
     }
-    return 1;
+    /* The version is major 10000 + minor 100 + patch; that of cuDNN before 9 is major 1000 + minor 100 + patch. */
+    const size_t v = ((size_t(*)(void)) * o->functions[0].at)(), scale = v >= 90000 ? 10000 : 1000;
+    const int major = (int)(v / scale);
+    if (major >= o->oldest)
+        snprintf(o->text, sizeof o->text, "%s %d.%d.%d", o->name, major, (int)(v % scale / 100), (int)(v % 100));
+    else
+        snprintf(o->text, sizeof o->text,
+                 "no %s: %.100s is too old (version %lld; %d.0 or later is known): own kernels are used", o->name, file,
+                 (long long)v, o->oldest);
+    return major >= o->oldest;
+}
+
+/* Looks for the library. Returns whether it is usable. */
+static inline int32_t wn__opened_find(struct wn__opened *o)
+{
+    const char *set = getenv(o->variable), *file = set != NULL && set[0] != 0 ? set : o->unset;
+    const int32_t is_auto = strcmp(file, "auto") == 0, is_off = strcmp(file, "off") == 0;
+    o->text[0] = 0;
+    for (int i = 0; is_auto && i < 4 && o->usual[i] != NULL; i++)
+        if (wn__opened_take(o, o->usual[i])) return 1;
+    if (!is_auto && !is_off && wn__opened_take(o, file)) return 1;
+    if (o->text[0] != 0) return 0;
+    if (is_off)
+        snprintf(o->text, sizeof o->text, "no %s (%s=%s)", o->name, o->variable,
+                 file == set ? "off" : "auto asks for it");
+    else if (is_auto)
+        snprintf(o->text, sizeof o->text, "no %s (%s or older): own kernels are used", o->name, o->usual[0]);
+    else
+        snprintf(o->text, sizeof o->text,
+                 "no %s: %s=%.100s cannot be opened (off, auto or a path): own kernels are used", o->name, o->variable,
+                 file);
+    return 0;
 }
 #endif

@@ -7,8 +7,7 @@
 
 enum { GROUP = WN_INT8_GROUP, WARPS = GROUP / 32 };
 
-/* ---- int8: (groups) f32 scales, then (n) codes
- * ----------------------------------------------------------------------- */
+/* ---- int8: (groups) f32 scales, then (n) codes ------------------------------------------------------------------- */
 
 static int64_t groups_of(int64_t n)
 {
@@ -59,13 +58,11 @@ template <class T> static int32_t unpack_int8(const struct wn_desc *d, const str
 {
     int64_t n = wn__numel(&d->out);
     if (n == 0) return WN_OK;
-    LAUNCH((decode<T>), wn__blocks(n, WN_THREADS), WN_THREADS, 0, stream, (const float *)b->in[0], groups_of(n),
-           (T *)b->out, n);
+    LAUNCH_EACH((decode<T>), n, stream, (const float *)b->in[0], groups_of(n), (T *)b->out, n);
     return wn__cuda_launched();
 }
 
-/* ---- signs: the sign of element 8 b + j is bit j of byte b
- * ------------------------------------------------------------ */
+/* ---- signs: the sign of element 8 b + j is bit j of byte b ------------------------------------------------------- */
 
 template <class T> static __global__ void sign_bytes(const T *x, uint8_t *out, int64_t n)
 {
@@ -87,8 +84,7 @@ template <class T> static int32_t pack_sign(const struct wn_desc *d, const struc
 {
     int64_t n = wn__numel(&d->in[0]);
     if (n == 0) return WN_OK;
-    LAUNCH((sign_bytes<T>), wn__blocks(n, WN_THREADS * 8), WN_THREADS, 0, stream, (const T *)b->in[0],
-           (uint8_t *)b->out, n);
+    LAUNCH_BLOCKS((sign_bytes<T>), wn__blocks(n, WN_THREADS * 8), stream, (const T *)b->in[0], (uint8_t *)b->out, n);
     return wn__cuda_launched();
 }
 
@@ -96,7 +92,7 @@ template <class T> static int32_t unpack_sign(const struct wn_desc *d, const str
 {
     int64_t n = wn__numel(&d->out);
     if (n == 0) return WN_OK;
-    LAUNCH((ones<T>), wn__blocks(n, WN_THREADS), WN_THREADS, 0, stream, (const uint8_t *)b->in[0], (T *)b->out, n);
+    LAUNCH_EACH((ones<T>), n, stream, (const uint8_t *)b->in[0], (T *)b->out, n);
     return wn__cuda_launched();
 }
 
@@ -115,10 +111,6 @@ template <class T> static wn_kernel_fn kernel_of(int32_t op)
 wn_kernel_fn wn__cuda_pack_kernel(const struct wn_desc *d)
 {
     int32_t packs = d->op == WN_OP_PACK_INT8 || d->op == WN_OP_PACK_SIGN;
-    switch (packs ? d->in[0].dtype : d->out.dtype) {
-    case WN_F32: return kernel_of<float>(d->op);
-    case WN_F64: return kernel_of<double>(d->op);
-    case WN_BF16: return kernel_of<wn_bf16>(d->op);
-    default: return NULL;
-    }
+    return wn__kernel_of(packs ? d->in[0].dtype : d->out.dtype, kernel_of<float>(d->op), kernel_of<double>(d->op),
+                         kernel_of<wn_bf16>(d->op));
 }

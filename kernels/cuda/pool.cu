@@ -127,9 +127,7 @@ template <class T, int V> static __global__ void max_dx(pool_job<T> j, int64_t n
     const struct wn__pixel p = wn__pixel_at(j.in, at);
     int64_t end[2], first[2];
     for (int k = 0; k < 2; k++) first[k] = windows_over(j.w, k, p.at[k], &end[k]);
-    N sum[V];
-    WN_UNROLL
-    for (int i = 0; i < V; i++) sum[i] = (N)0;
+    N sum[V] = {};
     for (int64_t r = first[0]; r < end[0]; r++)
         for (int64_t c = first[1]; c < end[1]; c++) {
             const int64_t from = wn__element_at(j.out, p.n, r, c, p.channel);
@@ -152,9 +150,7 @@ template <class T, int V> static __global__ void avg_windows(pool_job<T> j, int6
     if (at >= n) return;
     const struct wn__pixel p = wn__pixel_at(j.out, at);
     const struct window_at v = window_of(j.w, p);
-    double sum[V];
-    WN_UNROLL
-    for (int i = 0; i < V; i++) sum[i] = 0;
+    double sum[V] = {};
     for (int64_t r = v.first[0]; r < v.end[0]; r++)
         for (int64_t c = v.first[1]; c < v.end[1]; c++) {
             N x[V];
@@ -177,9 +173,7 @@ template <class T, int V> static __global__ void avg_dx(pool_job<T> j, int64_t n
     const struct wn__pixel p = wn__pixel_at(j.in, at);
     int64_t end[2], first[2];
     for (int k = 0; k < 2; k++) first[k] = windows_over(j.w, k, p.at[k], &end[k]);
-    double sum[V];
-    WN_UNROLL
-    for (int i = 0; i < V; i++) sum[i] = 0;
+    double sum[V] = {};
     for (int64_t r = first[0]; r < end[0]; r++)
         for (int64_t c = first[1]; c < end[1]; c++) {
             int64_t ignored, rows, columns;
@@ -236,10 +230,5 @@ template <class T> static int32_t pool(const struct wn_desc *d, const struct wn_
 wn_kernel_fn wn__cuda_pool_kernel(const struct wn_desc *d)
 {
     if (d->in[0].dtype != d->out.dtype && d->op != WN_OP_MAX_POOL2D_INDEX) return NULL;
-    switch (d->in[0].dtype) {
-    case WN_F32: return pool<float>;
-    case WN_F64: return pool<double>;
-    case WN_BF16: return pool<wn_bf16>;
-    default: return NULL;
-    }
+    return wn__kernel_of(d->in[0].dtype, pool<float>, pool<double>, pool<wn_bf16>);
 }

@@ -146,21 +146,16 @@ template <class T> static int32_t cell_start(const struct wn_desc *d, const stru
     for (int32_t i = 0; i < d->n_in; i++) k.in[i] = (const T *)b->in[i];
     const int64_t blocks = wn__blocks(k.count, WN_THREADS);
     switch (d->op) {
-    case WN_OP_LSTM_CELL: LAUNCH((lstm_cell<T>), blocks, WN_THREADS, 0, stream, k); break;
-    case WN_OP_LSTM_CELL_GRAD: LAUNCH((lstm_cell_grad<T>), blocks, WN_THREADS, 0, stream, k); break;
-    case WN_OP_GRU_GATES: LAUNCH((gru_gates<T>), blocks, WN_THREADS, 0, stream, k); break;
-    case WN_OP_GRU_CELL: LAUNCH((gru_cell<T>), blocks, WN_THREADS, 0, stream, k); break;
-    default: LAUNCH((gru_cell_grad<T>), blocks, WN_THREADS, 0, stream, k); break;
+    case WN_OP_LSTM_CELL: LAUNCH_BLOCKS((lstm_cell<T>), blocks, stream, k); break;
+    case WN_OP_LSTM_CELL_GRAD: LAUNCH_BLOCKS((lstm_cell_grad<T>), blocks, stream, k); break;
+    case WN_OP_GRU_GATES: LAUNCH_BLOCKS((gru_gates<T>), blocks, stream, k); break;
+    case WN_OP_GRU_CELL: LAUNCH_BLOCKS((gru_cell<T>), blocks, stream, k); break;
+    default: LAUNCH_BLOCKS((gru_cell_grad<T>), blocks, stream, k); break;
     }
     return wn__cuda_launched();
 }
 
 wn_kernel_fn wn__cuda_recurrent_kernel(const struct wn_desc *d)
 {
-    switch (d->out.dtype) {
-    case WN_F32: return cell_start<float>;
-    case WN_F64: return cell_start<double>;
-    case WN_BF16: return cell_start<wn_bf16>;
-    default: return NULL;
-    }
+    return wn__kernel_of(d->out.dtype, cell_start<float>, cell_start<double>, cell_start<wn_bf16>);
 }

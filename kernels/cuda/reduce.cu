@@ -141,9 +141,9 @@ template <class T> static void start_sum_columns(const job<T> &j, void *stream)
     int64_t odd =
         j.p.kept.dim[j.p.kept.ndim - 1] | j.p.reduced.step[0][0]; /* pairs of outputs begin at even elements */
     for (int32_t i = 0; i < j.p.kept.ndim - 1; i++) odd |= j.p.kept.step[0][i];
-    if (j.p.reduced.ndim > 1) LAUNCH((sum_columns<T, 1, 0>), blocks, WN_THREADS, 0, stream, j);
-    else if (odd % 2 == 0) LAUNCH((sum_columns<T, 2, 1>), blocks, WN_THREADS, 0, stream, j);
-    else LAUNCH((sum_columns<T, 1, 1>), blocks, WN_THREADS, 0, stream, j);
+    if (j.p.reduced.ndim > 1) LAUNCH_BLOCKS((sum_columns<T, 1, 0>), blocks, stream, j);
+    else if (odd % 2 == 0) LAUNCH_BLOCKS((sum_columns<T, 2, 1>), blocks, stream, j);
+    else LAUNCH_BLOCKS((sum_columns<T, 1, 1>), blocks, stream, j);
 }
 
 /* Returns whether a sum has tiles of columns to fill. */
@@ -294,16 +294,13 @@ static int32_t start(const struct wn_desc *d, const struct wn_buffers *b, void *
     int64_t units = j.p.outputs * j.pieces;
     if (j.p.outputs == 0) return WN_OK;
     if (KIND == SUM && d->out.dtype != WN_I32 && has_tiles(j.p, j.pieces)) start_sum_columns(j, stream);
-    else if (j.p.is_columns || j.p.length == 0)
-        LAUNCH((reduce_columns<KIND, T, A>), wn__blocks(units, WN_THREADS), WN_THREADS, 0, stream, j);
-    else LAUNCH((reduce_rows<KIND, T>), wn__blocks(units * WN_LANES, WN_THREADS), WN_THREADS, 0, stream, j);
-    if (j.partial != NULL)
-        LAUNCH((join_pieces<KIND, T>), wn__blocks(j.p.outputs, WN_THREADS), WN_THREADS, 0, stream, j);
+    else if (j.p.is_columns || j.p.length == 0) LAUNCH_EACH((reduce_columns<KIND, T, A>), units, stream, j);
+    else LAUNCH_EACH((reduce_rows<KIND, T>), units * WN_LANES, stream, j);
+    if (j.partial != NULL) LAUNCH_EACH((join_pieces<KIND, T>), j.p.outputs, stream, j);
     return wn__cuda_launched();
 }
 
-/* ---- the gradient of max and min ----------------------------------------------------------------------------------
- * */
+/* ---- the gradient of max and min --------------------------------------------------------------------------------- */
 
 template <class T> struct extreme_job {
     struct wn__reduction p;
@@ -350,33 +347,22 @@ template <class T> static int32_t start_extreme(const struct wn_desc *d, const s
     j.out = (T *)b->out;
     j.is_all = d->attrs.n == 0;
     if (j.p.outputs == 0 || j.p.length == 0) return WN_OK;
-    LAUNCH((extreme_grad<T>), wn__blocks(j.p.outputs * 32, WN_THREADS), WN_THREADS, 0, stream, j);
+    LAUNCH_EACH((extreme_grad<T>), j.p.outputs * 32, stream, j);
     return wn__cuda_launched();
 }
 
-/* ---- which kernel --------------------------------------------------------------------------------------------------
- * */
+/* ---- which kernel ------------------------------------------------------------------------------------------------ */
 
 template <int KIND> static wn_kernel_fn extreme_of(int32_t dtype)
 {
-    switch (dtype) {
-    case WN_F32: return start<KIND, float, float>;
-    case WN_F64: return start<KIND, double, double>;
-    case WN_BF16: return start<KIND, wn_bf16, float>;
-    case WN_I32: return start<KIND, int32_t, double>;
-    default: return NULL;
-    }
+    return wn__kernel_of(dtype, start<KIND, float, float>, start<KIND, double, double>, start<KIND, wn_bf16, float>,
+                         start<KIND, int32_t, double>);
 }
 
 static wn_kernel_fn sum_of(int32_t op, int32_t dtype)
 {
-    switch (dtype) {
-    case WN_F32: return start<SUM, float, double>;
-    case WN_F64: return start<SUM, double, double>;
-    case WN_BF16: return start<SUM, wn_bf16, double>;
-    case WN_I32: return op == WN_OP_SUM ? start<SUM, int32_t, long long> : (wn_kernel_fn)NULL;
-    default: return NULL;
-    }
+    return wn__kernel_of(dtype, start<SUM, float, double>, start<SUM, double, double>, start<SUM, wn_bf16, double>,
+                         op == WN_OP_SUM ? start<SUM, int32_t, long long> : (wn_kernel_fn)NULL);
 }
 
 wn_kernel_fn wn__cuda_reduce_kernel(const struct wn_desc *d)

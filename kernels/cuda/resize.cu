@@ -74,9 +74,7 @@ template <class T, int V> static __global__ void upsample_dx(resize_job<T> j, in
     if (at >= n) return;
     const struct wn__pixel p = wn__pixel_at(j.x, at);
     const int64_t left = first_made_of(j, 1, p.at[1]);
-    double sum[V];
-    WN_UNROLL
-    for (int i = 0; i < V; i++) sum[i] = 0;
+    double sum[V] = {};
     for (int64_t r = first_made_of(j, 0, p.at[0]); r < j.y.size[0]; r++) {
         const struct wn__resample row = resample(j, 0, r);
         if (row.low > p.at[0]) break;
@@ -118,10 +116,5 @@ template <class T> static int32_t resize(const struct wn_desc *d, const struct w
 wn_kernel_fn wn__cuda_resize_kernel(const struct wn_desc *d)
 {
     if (d->in[0].dtype != d->out.dtype) return NULL;
-    switch (d->out.dtype) {
-    case WN_F32: return resize<float>;
-    case WN_F64: return resize<double>;
-    case WN_BF16: return resize<wn_bf16>;
-    default: return NULL;
-    }
+    return wn__kernel_of(d->out.dtype, resize<float>, resize<double>, resize<wn_bf16>);
 }

@@ -103,10 +103,8 @@ template <class T> static int32_t cumsum_start(const struct wn_desc *d, const st
     s.report = b->report;
     if (wn__numel(&d->out) == 0) return WN_OK;
     if (s.n >= LONG && s.lines < MANY)
-        LAUNCH((cumsum_line<T>), wn__grid(s.lines), WN_THREADS, 0, stream, s, (const T *)b->in[0], (T *)b->out);
-    else
-        LAUNCH((cumsum_lines<T>), wn__blocks(s.lines, WN_THREADS), WN_THREADS, 0, stream, s, (const T *)b->in[0],
-               (T *)b->out);
+        LAUNCH_BLOCKS((cumsum_line<T>), wn__grid(s.lines), stream, s, (const T *)b->in[0], (T *)b->out);
+    else LAUNCH_EACH((cumsum_lines<T>), s.lines, stream, s, (const T *)b->in[0], (T *)b->out);
     return wn__cuda_launched();
 }
 
@@ -165,7 +163,7 @@ template <class T> static int32_t argsort_start(const struct wn_desc *d, const s
 {
     struct scan s = scan_of(d);
     if (wn__numel(&d->out) == 0) return WN_OK;
-    LAUNCH((sort_line<T>), wn__grid(s.lines), WN_THREADS, 0, stream, s, (const T *)b->in[0], (int32_t *)b->out);
+    LAUNCH_BLOCKS((sort_line<T>), wn__grid(s.lines), stream, s, (const T *)b->in[0], (int32_t *)b->out);
     return wn__cuda_launched();
 }
 
@@ -178,11 +176,6 @@ template <class T> static wn_kernel_fn scan_of_type(const struct wn_desc *d)
 
 wn_kernel_fn wn__cuda_scan_kernel(const struct wn_desc *d)
 {
-    switch (d->in[0].dtype) {
-    case WN_F32: return scan_of_type<float>(d);
-    case WN_F64: return scan_of_type<double>(d);
-    case WN_BF16: return scan_of_type<wn_bf16>(d);
-    case WN_I32: return scan_of_type<int32_t>(d);
-    default: return NULL;
-    }
+    return wn__kernel_of(d->in[0].dtype, scan_of_type<float>(d), scan_of_type<double>(d), scan_of_type<wn_bf16>(d),
+                         scan_of_type<int32_t>(d));
 }

@@ -8,8 +8,7 @@
 
 enum { TILE = 32, TILE_ROWS = 8 }; /* a block of TILE x TILE_ROWS threads moves a tile of TILE x TILE elements */
 
-/* ---- copies of the whole, and of rows -----------------------------------------------------------------------------
- * */
+/* ---- copies of the whole, and of rows ---------------------------------------------------------------------------- */
 
 static int32_t reshape(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
@@ -46,13 +45,10 @@ static int32_t start_slabs(const struct slabs *s, void *stream)
     if (bytes == 0) return WN_OK;
     uint64_t all = (uint64_t)(s->in_step | s->out_step | s->before | s->n | s->after) | (uint64_t)(uintptr_t)s->in |
                    (uint64_t)(uintptr_t)s->out;
-    if (all % 16 == 0)
-        LAUNCH((copy_slabs<uint4>), wn__blocks(bytes / 16, WN_THREADS), WN_THREADS, 0, stream, *s, bytes / 16);
-    else if (all % 4 == 0)
-        LAUNCH((copy_slabs<uint32_t>), wn__blocks(bytes / 4, WN_THREADS), WN_THREADS, 0, stream, *s, bytes / 4);
-    else if (all % 2 == 0)
-        LAUNCH((copy_slabs<uint16_t>), wn__blocks(bytes / 2, WN_THREADS), WN_THREADS, 0, stream, *s, bytes / 2);
-    else LAUNCH((copy_slabs<uint8_t>), wn__blocks(bytes, WN_THREADS), WN_THREADS, 0, stream, *s, bytes);
+    if (all % 16 == 0) LAUNCH_EACH((copy_slabs<uint4>), bytes / 16, stream, *s, bytes / 16);
+    else if (all % 4 == 0) LAUNCH_EACH((copy_slabs<uint32_t>), bytes / 4, stream, *s, bytes / 4);
+    else if (all % 2 == 0) LAUNCH_EACH((copy_slabs<uint16_t>), bytes / 2, stream, *s, bytes / 2);
+    else LAUNCH_EACH((copy_slabs<uint8_t>), bytes, stream, *s, bytes);
     return wn__cuda_launched();
 }
 
@@ -95,8 +91,7 @@ static int32_t cat(const struct wn_desc *d, const struct wn_buffers *b, void *st
     return WN_OK;
 }
 
-/* ---- expand and permute ---------------------------------------------------------------------------------------------
- * */
+/* ---- expand and permute ------------------------------------------------------------------------------------------ */
 
 template <class W> static __global__ void copy_through(struct wn__broadcast w, const W *x, W *y)
 {
@@ -109,7 +104,7 @@ template <class W> static __global__ void copy_through(struct wn__broadcast w, c
 template <class W> static int32_t start_copy(const struct wn__broadcast *w, const void *x, void *y, void *stream)
 {
     if (w->numel == 0) return WN_OK;
-    LAUNCH((copy_through<W>), wn__blocks(w->numel, WN_THREADS), WN_THREADS, 0, stream, *w, (const W *)x, (W *)y);
+    LAUNCH_EACH((copy_through<W>), w->numel, stream, *w, (const W *)x, (W *)y);
     return wn__cuda_launched();
 }
 
@@ -230,8 +225,7 @@ static int32_t permute(const struct wn_desc *d, const struct wn_buffers *b, void
 
 wn_kernel_fn wn__cuda_shape_kernel(const struct wn_desc *d)
 {
-    for (int32_t i = 0; i < d->n_in; i++)
-        if (d->in[i].dtype != d->out.dtype) return NULL;
+    if (!wn__has_one_dtype(d)) return NULL;
     switch (d->op) {
     case WN_OP_RESHAPE: return reshape;
     case WN_OP_EXPAND: return expand;

@@ -108,10 +108,10 @@ template <int OP, class T> static __global__ void softmax_columns(softmax_job<T>
 template <int OP, class T, int V> static void start_rows(const softmax_job<T> &j, void *stream)
 {
     if constexpr (OP != WN_OP_LOG_SOFTMAX)
-        LAUNCH((softmax_rows<OP, T, V>), wn__row_blocks(j.axis.outer), WN_THREADS, 0, stream, j);
+        LAUNCH_BLOCKS((softmax_rows<OP, T, V>), wn__row_blocks(j.axis.outer), stream, j);
     else if (j.axis.n > WN_LONG_ROW)
-        LAUNCH((log_softmax_rows<WN_TEAMS, T, V>), wn__grid(j.axis.outer), WN_THREADS, 0, stream, j);
-    else LAUNCH((log_softmax_rows<1, T, V>), wn__row_blocks(j.axis.outer), WN_THREADS, 0, stream, j);
+        LAUNCH_BLOCKS((log_softmax_rows<WN_TEAMS, T, V>), wn__grid(j.axis.outer), stream, j);
+    else LAUNCH_BLOCKS((log_softmax_rows<1, T, V>), wn__row_blocks(j.axis.outer), stream, j);
 }
 
 template <int OP, class T> static int32_t softmax(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
@@ -119,8 +119,7 @@ template <int OP, class T> static int32_t softmax(const struct wn_desc *d, const
     softmax_job<T> j = {(const T *)b->in[0], (const T *)b->in[d->n_in - 1], (T *)b->out,
                         wn__axis_of(&d->out, d->attrs.i[0])};
     if (wn__numel(&d->out) == 0) return WN_OK;
-    if (j.axis.inner != 1)
-        LAUNCH((softmax_columns<OP, T>), wn__blocks(j.axis.outer * j.axis.inner, WN_THREADS), WN_THREADS, 0, stream, j);
+    if (j.axis.inner != 1) LAUNCH_EACH((softmax_columns<OP, T>), j.axis.outer * j.axis.inner, stream, j);
     else if (j.axis.n % wn__wide<T>::N == 0) start_rows<OP, T, wn__wide<T>::N>(j, stream);
     else start_rows<OP, T, 1>(j, stream);
     return wn__cuda_launched();
@@ -128,18 +127,12 @@ template <int OP, class T> static int32_t softmax(const struct wn_desc *d, const
 
 template <int OP> static wn_kernel_fn kernel_of(int32_t dtype)
 {
-    switch (dtype) {
-    case WN_F32: return softmax<OP, float>;
-    case WN_F64: return softmax<OP, double>;
-    case WN_BF16: return softmax<OP, wn_bf16>;
-    default: return NULL;
-    }
+    return wn__kernel_of(dtype, softmax<OP, float>, softmax<OP, double>, softmax<OP, wn_bf16>);
 }
 
 wn_kernel_fn wn__cuda_softmax_kernel(const struct wn_desc *d)
 {
-    for (int32_t i = 0; i < d->n_in; i++)
-        if (d->in[i].dtype != d->out.dtype) return NULL;
+    if (!wn__has_one_dtype(d)) return NULL;
     switch (d->op) {
     case WN_OP_SOFTMAX: return kernel_of<WN_OP_SOFTMAX>(d->out.dtype);
     case WN_OP_LOG_SOFTMAX: return kernel_of<WN_OP_LOG_SOFTMAX>(d->out.dtype);

@@ -102,26 +102,8 @@ static int32_t cast_start(const struct wn_desc *d, const struct wn_buffers *b, v
 
 template <class From> static wn_kernel_fn cast_from(int32_t to)
 {
-    switch (to) {
-    case WN_F32: return cast_start<From, float>;
-    case WN_F64: return cast_start<From, double>;
-    case WN_BF16: return cast_start<From, wn_bf16>;
-    case WN_I32: return cast_start<From, int32_t>;
-    case WN_U8: return cast_start<From, uint8_t>;
-    default: return NULL;
-    }
-}
-
-static wn_kernel_fn cast_kernel(int32_t from, int32_t to)
-{
-    switch (from) {
-    case WN_F32: return cast_from<float>(to);
-    case WN_F64: return cast_from<double>(to);
-    case WN_BF16: return cast_from<wn_bf16>(to);
-    case WN_I32: return cast_from<int32_t>(to);
-    case WN_U8: return cast_from<uint8_t>(to);
-    default: return NULL;
-    }
+    return wn__kernel_of(to, cast_start<From, float>, cast_start<From, double>, cast_start<From, wn_bf16>,
+                         cast_start<From, int32_t>, cast_start<From, uint8_t>);
 }
 
 /* ---- isnan, isfinite ----------------------------------------------------------------------------- */
@@ -192,25 +174,19 @@ template <class T> static int32_t within_start(const struct wn_desc *d, const st
 
 wn_kernel_fn wn__cuda_unary_kernel(const struct wn_desc *d)
 {
-    if (d->op == WN_OP_CAST) return cast_kernel(d->in[0].dtype, d->out.dtype);
-    for (int32_t i = 0; i < d->n_in; i++)
-        if (d->in[i].dtype != d->out.dtype) return NULL;
-    switch (d->out.dtype) {
-    case WN_F32: return float_start<float>;
-    case WN_F64: return float_start<double>;
-    case WN_BF16: return float_start<wn_bf16>;
-    case WN_I32: return d->op == WN_OP_NEG || d->op == WN_OP_ABS || d->op == WN_OP_SIGN ? whole_start : NULL;
-    default: return NULL;
-    }
+    const int32_t from = d->in[0].dtype, to = d->out.dtype;
+    if (d->op == WN_OP_CAST)
+        return wn__kernel_of(from, cast_from<float>(to), cast_from<double>(to), cast_from<wn_bf16>(to),
+                             cast_from<int32_t>(to), cast_from<uint8_t>(to));
+    if (!wn__has_one_dtype(d)) return NULL;
+    return wn__kernel_of(to, float_start<float>, float_start<double>, float_start<wn_bf16>,
+                         d->op == WN_OP_NEG || d->op == WN_OP_ABS || d->op == WN_OP_SIGN ? whole_start : NULL);
 }
 
 wn_kernel_fn wn__cuda_finite_kernel(const struct wn_desc *d)
 {
-    int32_t is_within = d->op == WN_OP_WITHIN;
-    switch (d->in[0].dtype) {
-    case WN_F32: return is_within ? within_start<float> : finite_start;
-    case WN_F64: return is_within ? within_start<double> : finite_start;
-    case WN_BF16: return is_within ? within_start<wn_bf16> : finite_start;
-    default: return NULL;
-    }
+    const int32_t dtype = d->in[0].dtype;
+    if (d->op == WN_OP_WITHIN)
+        return wn__kernel_of(dtype, within_start<float>, within_start<double>, within_start<wn_bf16>);
+    return wn__kernel_of(dtype, finite_start, finite_start, finite_start);
 }

@@ -41,20 +41,15 @@ template <int OP, class T> static int32_t start(const struct wn_desc *d, const s
     const int64_t n = wn__numel(&d->in[0]);
     const wn__update_job<T> u = wn__update_job_of<OP, T>(b, d->n_in > 1 ? b->in[1] : NULL);
     if (n == 0) return WN_OK;
-    LAUNCH((update_elements<OP, T>), wn__blocks(n, (int64_t)WN_THREADS * wn__wide<T>::N), WN_THREADS, 0, stream, u,
-           (const T *)b->in[0], n);
+    LAUNCH_BLOCKS((update_elements<OP, T>), wn__blocks(n, (int64_t)WN_THREADS * wn__wide<T>::N), stream, u,
+                  (const T *)b->in[0], n);
     return wn__cuda_launched();
 }
 
 /* Returns the kernel of an op by dtype; NULL for one that no float is. */
 template <int OP> static wn_kernel_fn of_float(int32_t dtype)
 {
-    switch (dtype) {
-    case WN_F32: return start<OP, float>;
-    case WN_F64: return start<OP, double>;
-    case WN_BF16: return start<OP, wn_bf16>;
-    default: return NULL;
-    }
+    return wn__kernel_of(dtype, start<OP, float>, start<OP, double>, start<OP, wn_bf16>);
 }
 
 /* A statistic of n channels that a buffer follows: RUNNING_MEAN or RUNNING_VAR. */
@@ -81,18 +76,14 @@ static int32_t start_follow(const struct wn_desc *d, const struct wn_buffers *b,
     double n = (double)d->attrs.i[0];
     following<T> f = {(const T *)b->in[0], (T *)b->cell[0], wn__numel(&d->in[0]),
                       d->attrs.f[0],       d->attrs.f[1],   n / (n - 1)};
-    LAUNCH((follow<T, IS_VAR>), wn__blocks(f.n, WN_THREADS), WN_THREADS, 0, stream, f);
+    LAUNCH_EACH((follow<T, IS_VAR>), f.n, stream, f);
     return wn__cuda_launched();
 }
 
 template <int IS_VAR> static wn_kernel_fn follow_of(int32_t dtype)
 {
-    switch (dtype) {
-    case WN_F32: return start_follow<float, IS_VAR>;
-    case WN_F64: return start_follow<double, IS_VAR>;
-    case WN_BF16: return start_follow<wn_bf16, IS_VAR>;
-    default: return NULL;
-    }
+    return wn__kernel_of(dtype, start_follow<float, IS_VAR>, start_follow<double, IS_VAR>,
+                         start_follow<wn_bf16, IS_VAR>);
 }
 
 wn_kernel_fn wn__cuda_update_kernel(const struct wn_desc *d)

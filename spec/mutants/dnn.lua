@@ -20,8 +20,8 @@ return {
     {
         name = 'cuda: a gradient of cuDNN is not put back',
         file = 'kernels/cuda/cudnn.cu',
-        old = '    if (packed > 0 && is_dw)\n',
-        new = '    if (packed > 0 && is_dw && packed < 0)\n',
+        old = 'if (packed > 0 && is_dw) LAUNCH_EACH',
+        new = 'if (packed > 0 && is_dw && packed < 0) LAUNCH_EACH',
         spec = DNN,
         filter = 'computes 3 x 3',
     },
@@ -179,9 +179,9 @@ return {
     },
     {
         name = 'cuda: a library older than version 8 is taken',
-        file = 'kernels/cuda/cudnn.cu',
-        old = 'if (v >= OLDEST) return 1;',
-        new = 'if (v > 0) return 1;',
+        file = 'kernels/cuda/opened.h',
+        old = 'if (major >= o->oldest)',
+        new = 'if (major > 0)',
         spec = DNN,
         filter = 'older than',
     },
