@@ -2,7 +2,7 @@
  *
  * A kernel computes one application of an op. It allocates nothing, synchronises nothing, knows no graph and keeps no
  * state. Its scratch is the workspace that the plan reserved: at least the bytes that the target's workspace rule says,
- * or what `prepare` of struct wn__backend said when the plan was loaded. It gives the same bits for the same
+ * or what `prepare` of struct wn_device said when the plan was loaded. It gives the same bits for the same
  * description, inputs, seed, counter and number of threads, whatever else ran before. `out` may have the address of an
  * input where the op has the flag INPLACE; else it overlaps none. All buffers are dense, 256-byte aligned and
  * row-major unless a type names another layout (base/layout.h); one of no bytes has an address too. Elementwise kernels
@@ -70,17 +70,11 @@ struct wn__backend {
     /* Returns the kernel of an application, or NULL where there is none: "not in this version" then. A folder without
      * kernels, whose target plans can be made for, has NULL here. */
     wn_kernel_fn (*find)(const struct wn_desc *d);
-    /* Makes ready an application that a library computes (is_library_op of the target), when a plan is loaded. bytes:
-     * its workspace by the rule; becomes what is taken, at most that. *out: NULL where the kernel computes by itself.
-     * NULL where is_library_op is. */
-    int32_t (*prepare)(const struct wn_desc *d, int64_t *bytes, struct wn_made **out);
-    const char *(*name)(void);         /* of the kernels that this processor gets, in words; NULL: "" */
-    const char *(*library_name)(void); /* the library and what it computes, in one line; NULL: "none" */
-    int32_t (*n_prepared)(void);       /* applications that the library has ready; NULL: 0 */
-    const char *(*processor)(void);    /* that runs the kernels, in one line; NULL: "" */
+    const char *(*name)(void);      /* of the kernels that this processor gets, in words; NULL: "" */
+    const char *(*processor)(void); /* that runs the kernels, in one line; NULL: "" */
     /* Fills *out with tunable number i, from 0 on; returns 0 where there is none. NULL: there are none. */
     int32_t (*tunable)(int32_t i, struct wn__tunable *out);
-    /* Sets tunable number i, and what t has of it. WN_VALUE for a value outside its limits. NULL where tunable is. */
-    int32_t (*tune)(int32_t i, int64_t value, struct wn__target *t);
+    /* Sets tunable number i. WN_VALUE for a value outside its limits. NULL where tunable is. */
+    int32_t (*tune)(int32_t i, int64_t value);
 };
 #endif

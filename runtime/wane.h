@@ -44,10 +44,9 @@ struct wn_attrs {
 
 /* ---- the library ---------------------------------------------------------------------------------------------- */
 
-/* Starts the library: finds devices, reads the environment (WANE_DEVICE, WANE_THREADS, WANE_KERNELS, WANE_ONEDNN,
- * WANE_CUDA_LIB, WANE_OFFLOAD_DIR, switches for debugging, and what OpenMP calls OMP_NUM_THREADS, OMP_WAIT_POLICY and
- * GOMP_SPINCOUNT), and makes the calling thread the one that is served. Later calls only check the thread. Status:
- * WN_VALUE when a switch is no number, WN_DEVICE when WANE_DEVICE names no device. */
+/* Starts the library: finds devices, reads the environment, whose variables are in lua/wane/cli/README.md, and makes
+ * the calling thread the one that is served. Later calls only check the thread. Status: WN_VALUE when a switch is no
+ * number, WN_DEVICE when WANE_DEVICE names no device. */
 WN_API int32_t wn_start(void);
 /* Returns the words of the last failure. Valid until the next one. */
 WN_API const char *wn_message(void);
@@ -59,10 +58,9 @@ WN_API const char *wn_version(void);
 WN_API const char *wn_notice(void);
 /* Takes the oldest pending warning and returns it; "" when there is none. */
 WN_API const char *wn_warning(void);
-/* Returns the class of the CPU's kernels and its instruction sets, "avx2 (AVX2)"; WANE_KERNELS chooses it. */
+/* Returns the class of the CPU's kernels and its instruction sets, "avx2 (AVX2)", which WANE_KERNELS chooses, and what
+ * a library computes in their place. */
 WN_API const char *wn_kernels(void);
-/* Returns a description of the oneDNN that was found and of what it computes. */
-WN_API const char *wn_onednn(void);
 /* Returns the number of threads of the CPU's kernels. */
 WN_API int32_t wn_threads(void);
 /* Asks the running program to stop before its first effect (on = 1), or takes that back (0). */

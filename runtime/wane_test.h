@@ -24,8 +24,7 @@
  *   left_out       proposals that a frontier is made without: bits of enum wn__proposals of plan/search/frontier.h */
 WN_API int32_t wn_debug(const char *option, int64_t value);
 /* Returns a switch of wn_debug, or a count: plans, plan_bytes (of plans and frontiers that are kept), plans_made,
- * placed_boxes (since the start), host_allocations (that are live), onednn (1: it is used); -1 when there is none of
- * this name. */
+ * placed_boxes (since the start), host_allocations (that are live); -1 when there is none of this name. */
 WN_API int64_t wn_debug_get(const char *option);
 /* Returns the number, from 0, of the i-th instruction that the last run executed, with debug "trace"; -1 past the
  * last. */

@@ -22,7 +22,7 @@ describe('what is measured', function()
     local PATH = [[package.path = 'lua/?.lua;lua/?/init.lua;' .. package.path ]]
     -- Runs Lua code in a process whose file of costs is `file`; returns what it prints, errors too.
     local function run(code, environment)
-        return (helper.shell(([[env -u WANE_ONEDNN %s WANE_COSTS='%s' %s -e "%s" 2>&1]]):format(environment or '', file,
+        return (helper.shell(([[env %s WANE_COSTS='%s' %s -e "%s" 2>&1]]):format(environment or '', file,
             helper.luajit or 'luajit', PATH .. code)))
     end
     local MEASURE = [[require 'wane' require('wane.plan.costs').machine { side = 64, elements = 4096, bytes = 2^22 } ]]
@@ -48,13 +48,13 @@ describe('what is measured', function()
     end)
 
     it('stays as it is where bits depend on it', function()
-        write(HEAD .. 'tuning\tonednn 1\n')
+        write(HEAD .. 'tuning\tbf16_widened 1\n')
         assert.equal('1\n', run [[require 'wane' local t = require 'wane.plan.costs.tuning'
-            print((t.measure({ onednn = 1 }, 2^22) or {}).onednn)]])
+            print((t.measure({ bf16_widened = 1 }, 2^22) or {}).bf16_widened)]])
         run(MEASURE)
-        assert.matches('\ntuning\t[^\n]*onednn 1', read())
-        assert.matches('onednn off', run(SHOW))
-        assert.matches('onednn on', run(SHOW, 'WANE_ONEDNN=on')) -- the user wins
+        assert.matches('\ntuning\t[^\n]*bf16_widened 1', read())
+        local has_pairs = require('wane.plan.costs.tuning').rows().bf16_widened.most == 1
+        assert.matches('bf16_widened ' .. (has_pairs and 'on' or 'off'), run(SHOW))
     end)
 
     it('is not used when it is of another processor, of an earlier version, or nonsense', function()

@@ -1,13 +1,13 @@
 -- Checks that bits do not depend on the number of threads: work is divided by outputs, and a sum is split by its
--- length, never by threads. It holds for own kernels; oneDNN promises less. Then the team of threads
--- (kernels/cpu/backend/team.h) by a program in C, spec/support/team.c: each part of a loop runs once, whoever calls,
--- waits, forks or has no core, and no data race is in it.
+-- length, never by threads. Then the team of threads (kernels/cpu/backend/team.h) by a program in C,
+-- spec/support/team.c: each part of a loop runs once, whoever calls, waits, forks or has no core, and no data race is
+-- in it.
 local helper = require 'spec.helper'
 local native = require 'spec.support.native'
 
 describe('threads', function()
     local function run(n)
-        local out, code = helper.shell(('WANE_ONEDNN=off WANE_THREADS=%d luajit spec/support/threads.lua'):format(n))
+        local out, code = helper.shell(('WANE_THREADS=%d luajit spec/support/threads.lua'):format(n))
         assert.equal(0, code, out)
         assert.equal(tostring(n), out:match 'threads%s+(%d+)')
         return (out:gsub('threads%s+%d+', ''))

@@ -27,17 +27,6 @@ wn_kernel_fn wn_cpu_kernel(const struct wn_desc *d)
     return lookup[d->op](d);
 }
 
-static int32_t prepare(const struct wn_desc *d, int64_t *bytes, struct wn_made **out)
-{
-    switch (d->op) {
-    case WN_OP_CONV2D:
-    case WN_OP_CONV2D_DX:
-    case WN_OP_CONV2D_DW: return wn__cpu_prepare_conv(d, bytes, out);
-    case WN_OP_CONV2D_MAP: return wn__cpu_prepare_conv_map(d, bytes, out);
-    default: return wn__cpu_prepare_product(d, bytes, out);
-    }
-}
-
 static const char *text(void)
 {
     return wn__gemm_words_bf16().per == 2 ? wn__micro.text_bf16 : wn__micro.text;
@@ -49,4 +38,4 @@ static const char *text(void)
 #define SYMBOL(name) wn__cpu_class_##name
 #define SYMBOL_OF(name) SYMBOL(name)
 const struct wn__cpu_class SYMBOL_OF(WN_CPU_CLASS) = {
-    .name = NAME_OF(WN_CPU_CLASS), .find = wn_cpu_kernel, .prepare = prepare, .text = text};
+    .name = NAME_OF(WN_CPU_CLASS), .find = wn_cpu_kernel, .text = text};

@@ -261,7 +261,7 @@ static void take_apart(struct convolution *o)
 }
 
 /* Finds the convolution of a shape, or asks the library for it. */
-static int32_t find(const struct shape *s, int64_t most, struct convolution **out)
+static int32_t find(const struct shape *s, struct convolution **out)
 {
     struct convolution *o = api.convolutions;
     while (o != NULL && memcmp(&o->shape, s, sizeof *s) != 0) o = o->next;
@@ -272,7 +272,7 @@ static int32_t find(const struct shape *s, int64_t most, struct convolution **ou
         o->made.let_go = let_go;
         o->shape = *s;
         int code = describe(o);
-        if (code == SUCCESS) code = choose(o, most);
+        if (code == SUCCESS) code = choose(o, WN_CUDNN_SCRATCH);
         if (code != SUCCESS) {
             take_apart(o);
             return failed(s, code);
@@ -289,7 +289,7 @@ int32_t wn__cudnn_make(const struct wn_desc *d, const struct wn__target *t, int6
     const struct shape s = shape_of(d, t);
     struct convolution *o = NULL;
     *out = NULL;
-    WN_TRY(find(&s, t->library_scratch, &o));
+    WN_TRY(find(&s, &o));
     *bytes = o->is_declined ? wn__conv_workspace(d) : wn__cudnn_packed(d) + (int64_t)o->scratch;
     *out = o->is_declined ? NULL : &o->made;
     return WN_OK;

@@ -59,7 +59,7 @@ static int64_t batch_norm_dx(const struct wn_desc *d)
 static int64_t convolution(const struct wn__target *t, const struct wn_desc *d)
 {
     int64_t own = wn__conv_workspace(d);
-    return wn__cudnn_takes(t, d) ? wn_max(own, wn__cudnn_packed(d) + t->library_scratch) : own;
+    return wn__cudnn_takes(t, d) ? wn_max(own, wn__cudnn_packed(d) + WN_CUDNN_SCRATCH) : own;
 }
 
 int64_t wn__cuda_workspace(const struct wn__target *t, const struct wn_desc *d)

@@ -174,11 +174,6 @@ const char *wn_kernels(void)
     return wn__device_kernels(wn__device(0));
 }
 
-const char *wn_onednn(void)
-{
-    return wn__device_library(wn__device(0));
-}
-
 int32_t wn_threads(void)
 {
     return wn__device(0)->target.threads;
@@ -311,7 +306,6 @@ int64_t wn_debug_get(const char *option)
         return strcmp(option, "plans") == 0 ? n : bytes;
     }
     if (strcmp(option, "placed_boxes") == 0) return wn__placed_boxes;
-    if (strcmp(option, "onednn") == 0) return wn__device_prepared(wn__device(0));
     if (strcmp(option, "fail_alloc") == 0) return wn__alloc_fails_in();
     if (strcmp(option, "host_allocations") == 0) return wn__alloc_count();
     if (strcmp(option, "fail_write") == 0) return wn__file_fails_in;

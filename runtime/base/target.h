@@ -33,12 +33,9 @@ struct wn__target {
     int32_t arch;              /* generation of the device, as 90 of sm_90, part of a plan's key; 0: it has none */
     int32_t weight_layout;     /* of nn.Linear's weights (layout.h) */
     int32_t library;           /* bits: what a library computes; part of a plan's key */
-    int64_t library_scratch;   /* bytes that an application may take at most, beside copies of a weight */
     struct wn__rates rates;
     /* Returns the bytes of scratch that the kernel of an application needs, 0 for none. A library may need less once
      * the plan is loaded: the device's function `prepare` then says how much. */
     int64_t (*workspace)(const struct wn__target *t, const struct wn_desc *d);
-    /* Returns whether a library computes the application, or the product under its epilogue. NULL: none ever does. */
-    int32_t (*is_library_op)(const struct wn__target *t, const struct wn_desc *d);
 };
 #endif

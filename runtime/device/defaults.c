@@ -29,12 +29,11 @@ static wn_kernel_fn own_kernel(struct wn_device *d, const struct wn_desc *desc)
     return d->backend->find == NULL ? NULL : d->backend->find(desc);
 }
 
-static int32_t own_prepare(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, struct wn_made **out)
+static int32_t prepare_nothing(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, struct wn_made **out)
 {
-    const struct wn__target *t = &d->target;
+    (void)d, (void)desc, (void)bytes;
     *out = NULL;
-    if (t->is_library_op == NULL || !t->is_library_op(t, desc)) return WN_OK;
-    return d->backend->prepare(desc, bytes, out);
+    return WN_OK;
 }
 
 static int32_t call_kernel(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc *desc, const struct wn_buffers *b)
@@ -59,11 +58,6 @@ static int32_t get_at_once(struct wn_device *d, void *host, const void *from, in
 static wn_kernel_fn delegate_kernel(struct wn_device *d, const struct wn_desc *desc)
 {
     return d->delegate->kernel(d->delegate, desc);
-}
-
-static int32_t delegate_prepare(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, struct wn_made **out)
-{
-    return d->delegate->prepare(d->delegate, desc, bytes, out);
 }
 
 static int32_t delegate_launch(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc *desc,
@@ -129,7 +123,7 @@ void wn__device_complete(struct wn_device *d)
     if (d->trim == NULL) d->trim = trim_nothing;
     if (d->room == NULL) d->room = know_nothing;
     if (d->kernel == NULL) d->kernel = is_own ? own_kernel : delegate_kernel;
-    if (d->prepare == NULL) d->prepare = is_own ? own_prepare : delegate_prepare;
+    if (d->prepare == NULL) d->prepare = prepare_nothing;
     if (d->launch == NULL) d->launch = is_own ? call_kernel : delegate_launch;
     if (d->read == NULL) d->read = get_at_once;
     if (d->sync == NULL) d->sync = is_own ? wait_for_nothing : delegate_sync;

@@ -84,8 +84,7 @@ struct wn_device {
      * the backend. */
     wn_kernel_fn (*kernel)(struct wn_device *d, const struct wn_desc *desc);
     /* Makes an application ready when a plan is loaded. bytes: its workspace by the rule; becomes what is taken, at
-     * most that. *out: what a library made of it, or NULL. Default: `prepare` of the backend for what the target
-     * says that a library computes, nothing for the others. */
+     * most that. *out: what a library made of it, or NULL. Default: nothing, the bytes stay as they are. */
     int32_t (*prepare)(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, struct wn_made **out);
     /* Starts a kernel; the device runs kernels in the order in which they were started. Default: calls the kernel with
      * the stream NULL. */
@@ -153,12 +152,9 @@ void wn__device_rates(const char *target, const struct wn__rates *rates);
 const struct wn__target *wn__device_target(int32_t kind);
 /* Return what a device's backend says of itself; a device with a delegate says what that one does. */
 const char *wn__device_kernels(const struct wn_device *d);
-const char *wn__device_library(const struct wn_device *d);
-int32_t wn__device_prepared(const struct wn_device *d);
 const char *wn__device_processor(const struct wn_device *d);
 /* Fills *out with tunable number i of a device's backend, from 0 on; returns 0 where there is none. */
 int32_t wn__device_tunable(const struct wn_device *d, int32_t i, struct wn__tunable *out);
-/* Sets it, for this device and all that delegate to it. WN_VALUE for a value outside its limits, and for a tunable that
- * is none. */
-int32_t wn__device_tune(struct wn_device *d, int32_t i, int64_t value);
+/* Sets it. WN_VALUE for a value outside its limits, and for a tunable that is none. */
+int32_t wn__device_tune(const struct wn_device *d, int32_t i, int64_t value);
 #endif

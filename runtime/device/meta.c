@@ -48,15 +48,6 @@ static wn_kernel_fn meta_kernel(struct wn_device *d, const struct wn_desc *desc)
     return meta_nothing;
 }
 
-/* Takes as many bytes as the delegate would, and makes nothing ready. */
-static int32_t meta_prepare(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, struct wn_made **out)
-{
-    WN_TRY(d->delegate->prepare(d->delegate, desc, bytes, out));
-    if (*out != NULL) (*out)->let_go(*out);
-    *out = NULL;
-    return WN_OK;
-}
-
 static int32_t meta_launch(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc *desc, const struct wn_buffers *b)
 {
     (void)d, (void)fn, (void)desc, (void)b;
@@ -116,7 +107,6 @@ struct wn_device wn__device_meta = {.name = "meta",
                                     .copy = meta_copy,
                                     .fill = meta_fill,
                                     .kernel = meta_kernel,
-                                    .prepare = meta_prepare,
                                     .launch = meta_launch,
                                     .offload_buffer_open = meta_buffer_open,
                                     .offload_buffer_close = meta_buffer_close,

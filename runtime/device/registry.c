@@ -103,18 +103,6 @@ const char *wn__device_kernels(const struct wn_device *d)
     return b->name == NULL ? "" : b->name();
 }
 
-const char *wn__device_library(const struct wn_device *d)
-{
-    const struct wn__backend *b = backend_of(d);
-    return b->library_name == NULL ? "none" : b->library_name();
-}
-
-int32_t wn__device_prepared(const struct wn_device *d)
-{
-    const struct wn__backend *b = backend_of(d);
-    return b->n_prepared == NULL ? 0 : b->n_prepared();
-}
-
 const char *wn__device_processor(const struct wn_device *d)
 {
     const struct wn__backend *b = backend_of(d);
@@ -127,12 +115,9 @@ int32_t wn__device_tunable(const struct wn_device *d, int32_t i, struct wn__tuna
     return b->tunable != NULL && b->tunable(i, out);
 }
 
-int32_t wn__device_tune(struct wn_device *d, int32_t i, int64_t value)
+int32_t wn__device_tune(const struct wn_device *d, int32_t i, int64_t value)
 {
     struct wn__tunable row;
     if (!wn__device_tunable(d, i, &row)) return wn__fail(WN_VALUE, "tune: there is no tunable %d", i);
-    WN_TRY(backend_of(d)->tune(i, value, &d->target));
-    for (int32_t k = 0; k < wn__device_count(); k++)
-        if (wn__device(k)->delegate == d) wn__device(k)->target = d->target;
-    return WN_OK;
+    return backend_of(d)->tune(i, value);
 }

@@ -1,6 +1,5 @@
 -- Measures convolutions, and their two gradients, against the machine's own peak, probed in the same run: f32, then
--- bf16; and against oneDNN's, in turns, where there is a oneDNN. usage: luajit spec/bench/conv.lua [f32|bf16]
--- [part of a shape's name] [y|dx|dw] [onednn: against it alone] [--class NAME]
+-- bf16. usage: luajit spec/bench/conv.lua [f32|bf16] [part of a shape's name] [y|dx|dw] [--class NAME]
 -- shares.lua says what the shares are.
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
@@ -10,7 +9,6 @@ local op = require 'wane.tensor.op'
 local programs = require 'spec.support.programs'
 local shares = require 'spec.bench.shares'
 local probe = common.probe()
-local ffi = require 'ffi'
 local C = binding.C
 local threads = C.wn_threads()
 
@@ -95,7 +93,6 @@ end
 local wanted = {}
 for _, a in ipairs(arg) do
     if a == 'f32' or a == 'bf16' then wanted.dtype = a
-    elseif a == 'onednn' then wanted.onednn = true
     elseif a == 'y' or a == 'dx' or a == 'dw' then wanted.op = a
     else wanted.shape = a end
 end
@@ -114,73 +111,11 @@ local function table_of(dtype, peak_of)
         'share, cores ours alone', 'best over best' }, rows)
 end
 
--- ---- against oneDNN ---------------------------------------------------------------------------------------------
-
-ffi.cdef [[
-struct onednn_conv_shape { int op, bf16; int64_t n, c, o, k, size, stride, groups; };
-const char *onednn_conv_open(int *usable);
-int onednn_conv_turns(int threads, const struct onednn_conv_shape *s, int turn, double out[][3]);
-]]
-
--- Builds the C part with all objects of the library, those of its fastest class with their symbols. Returns it and the
--- version of oneDNN; nil where there is none.
-local function open_onednn()
-    local path = os.tmpname()
-    local command = ('cd %s && make -s all && gcc -std=gnu11 -D_GNU_SOURCE -w -O2 -shared -fPIC '
-        .. '-Wl,-z,defs,-z,nodelete -o %s spec/bench/onednn_conv.c $(sh spec/support/open_class.sh %s) -lm -ldl')
-        :format(common.root, path, common.class())
-    assert(os.execute(command) == 0, 'the bench of oneDNN could not be built')
-    local library, usable = ffi.load(path), ffi.new 'int[1]'
-    os.remove(path)
-    local version = ffi.string(library.onednn_conv_open(usable))
-    if usable[0] == 1 then return library, version end
-    print('oneDNN: ' .. version)
-end
-
-local function milliseconds(out, i)
-    local least = math.huge
-    for t = 0, REPETITIONS - 1 do least = math.min(least, out[t][i]) end
-    return ('%.2f'):format(1e3 * least)
-end
-
-local function row_beside(onednn, s, which, dtype, out)
-    local _, n, c, o, k, size, stride, groups = unpack(s)
-    local shape = ffi.new('struct onednn_conv_shape', which - 1, dtype == 'bf16' and 1 or 0, n, c, o, k, size, stride,
-        groups)
-    local row = { s[1] .. ', ' .. OPS[which][1] }
-    if onednn.onednn_conv_turns(threads, shape, REPETITIONS, out) == 0 then
-        row[2], row[3], row[4], row[5] = '', 'declined', '', ''
-        return row
-    end
-    local ratios = {}
-    for t = 0, REPETITIONS - 1 do ratios[t + 1] = out[t][0] / out[t][1] end
-    row[2], row[3] = milliseconds(out, 0), milliseconds(out, 1)
-    row[4], row[5] = ('%.2f'):format(common.median(ratios)), ('%.0f'):format(out[0][2] / 1024)
-    return row
-end
-
-local function table_beside(onednn, version, dtype)
-    local rows, out = {}, ffi.new('double[?][3]', REPETITIONS)
-    for _, s in ipairs(SHAPES) do
-        for which, w in ipairs(OPS) do
-            if (not wanted.shape or s[1]:find(wanted.shape, 1, true)) and (not wanted.op or wanted.op == w[1]) then
-                rows[#rows + 1] = row_beside(onednn, s, which, dtype, out)
-            end
-        end
-    end
-    common.table({ dtype .. ' convolution, ' .. threads .. ' threads', 'own, ms', 'oneDNN ' .. version .. ', ms',
-        'own / oneDNN', 'its scratch, KiB' }, rows)
-end
-
 C.wn_timing(1)
 for _, dtype in ipairs { 'f32', 'bf16' } do
-    if not wanted.onednn and (wanted.dtype or dtype) == dtype then
+    if (wanted.dtype or dtype) == dtype then
         local has = dtype == 'f32' or probe.gflops_bf16(1) > 0
         if has then table_of(dtype, dtype == 'f32' and probe.gflops_of or probe.gflops_bf16_of)
         else print 'bf16: this processor has no instruction for it' end
     end
-end
-local onednn, version = open_onednn()
-for _, dtype in ipairs { 'f32', 'bf16' } do
-    if onednn and (not wanted.dtype or wanted.dtype == dtype) then table_beside(onednn, version, dtype) end
 end

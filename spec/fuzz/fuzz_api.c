@@ -265,7 +265,7 @@ static void ask(struct bytes *b)
     wn_is_planned(h), wn_residual_count(h), wn_candidates(h), wn_results(h), wn_program_cells(h);
     wn_step_count(h), wn_node_count(h), wn_roofline(h), wn_step_seconds(h, i);
     wn_cell_version(h), wn_cell_state(h), wn_read(h, room, take_wide(b) > 64 ? 16 : take_wide(b));
-    wn_serial(), wn_counter(), wn_seed_get(), wn_notice(), wn_kernels(), wn_onednn(), wn_version(), wn_device_name(i);
+    wn_serial(), wn_counter(), wn_seed_get(), wn_notice(), wn_kernels(), wn_version(), wn_device_name(i);
     wn_debug_get(options[take(b) % 12]);
     wn_line_text(take(b) < 100 ? wn_line("fuzz:1") : i);
     wn_warning();

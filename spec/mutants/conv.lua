@@ -83,7 +83,4 @@ return {
         'f->rows, f->column0, f->columns'),
     over('leaves a product of one pixel unfinished', 'conv.c', 'p.finish = e ? finish_rows : NULL;',
         'p.finish = NULL, (void)finish_rows;'),
-    { name = "conv: leaves oneDNN's convolution unfinished", file = 'kernels/cpu/conv/conv.c',
-        old = '    if (e != NULL) wn__parallel_for(pixels,', new = '    if (e == NULL) wn__parallel_for(pixels,',
-        spec = 'spec/onednn_conv_spec.lua', filter = 'follows it' },
 }

@@ -44,7 +44,7 @@ return {
     {
         name = 'cuda: a plan without an answer of cuDNN reserves the weight alone',
         file = 'kernels/cuda/workspace.c',
-        old = 'wn_max(own, wn__cudnn_packed(d) + t->library_scratch)',
+        old = 'wn_max(own, wn__cudnn_packed(d) + WN_CUDNN_SCRATCH)',
         new = 'wn_max(own, wn__cudnn_packed(d))',
         spec = DNN,
         filter = 'until it has said',

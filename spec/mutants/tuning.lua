@@ -61,18 +61,10 @@ return {
     {
         name = 'a measured number outside its limits is set',
         file = 'lua/wane/plan/costs/tuning.lua',
-        old = 'value <= row.most and not is_named then set(row, value) end',
-        new = 'not is_named then set(row, value) end',
+        old = 'if row and value >= row.least and value <= row.most then set(row, value) end',
+        new = 'if row then set(row, value) end',
         spec = MEASURED,
         filter = 'other limits',
-    },
-    {
-        name = 'the file wins over WANE_ONEDNN',
-        file = 'lua/wane/plan/costs/tuning.lua',
-        old = 'value <= row.most and not is_named then',
-        new = 'value <= row.most then',
-        spec = MEASURED,
-        filter = 'bits depend',
     },
     {
         name = 'measured numbers are not kept',

@@ -15,14 +15,15 @@ local function resident()
     return pages * 4096
 end
 
-local width = tonumber(arg[1])
+local width, rows, is_bf16 = tonumber(arg[1]), tonumber(arg[2] or 64), arg[3] == 'bf16'
 local model = programs.mlp(width, 6, 0.1)
 local opt = wane.optim.Adam(model:parameters(), { lr = 1e-3 })
-local x = wane.randn(64, width):retain()
+local x = wane.randn(rows, width):retain()
 local before = resident()
 local peak
 for step = 1, 4 do
-    local loss = model(x):sum()
+    local function sum() return model(x):sum() end
+    local loss = is_bf16 and wane.autocast('bf16', sum) or sum()
     local p
     collectgarbage()
     collectgarbage 'stop' -- the collector's own memory is not the run's

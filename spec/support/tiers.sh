@@ -24,13 +24,13 @@ apart='sweep_launchers sweep_shard cudasim examples projects readme repl_tty cla
 # These spend their seconds in C. Specs of CUDA have their device in the plain way and under the sanitizers; wrong arguments
 # make tens of thousands of errors, all alike; and the kernels and plans of whole models are tried small by other specs.
 apart="$apart size optimum words"
-apart_nojit='cuda[a-z_]* onednn[a-z_]*'
-apart_stress='cuda[a-z_]* onednn[a-z_]* arguments gpt zoo'
-apart_asan='onednn_conv gpt zoo'
+apart_nojit='cuda[a-z_]* onednn'
+apart_stress='cuda[a-z_]* onednn arguments gpt zoo'
+apart_asan='gpt zoo'
 
 # Files that take longest where nothing was run yet, in any of the ways, the slowest first: they begin first, so that no
 # core is left alone at the end, and each part of the files has its share of them.
-slowest='onednn_conv cuda_op examples product op onednn neon cuda_networks cuda_attention cuda_bundle recipe cudasim
+slowest='cuda_op examples product op onednn neon cuda_networks cuda_attention cuda_bundle recipe cudasim
 arguments cuda readme oom cuda_cross cuda_orders classes stream chain optimum costs budget loops cuda_heap words door threads
 gpt keys cuda_fault parts cuda_graph op_places faults repl_tty sweep_merge size planning cuda_lt whole_step hostile'
 slowest_first() { # files on standard input
@@ -99,7 +99,7 @@ every() { # way
 # These try what few commits change for many seconds: kernels of each class of processors, the simulated device itself,
 # plans of many graphs against all others, and trainings of many models on the simulated device, whose ops, faults, heap and
 # graphs every turn tries. In two turns of three they run only if the commit is about them.
-rarely='product neon classes onednn onednn_conv cudasim cuda_orders cuda_bundle keys words optimum size
+rarely='product neon classes onednn cudasim cuda_orders cuda_bundle keys words optimum size
 cuda cuda_attention cuda_cross cuda_networks'
 
 # Prints the files, at most 12, that are about files which the commit changed, or the working tree; none where there is no

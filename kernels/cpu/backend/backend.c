@@ -1,8 +1,8 @@
 /* The backend of the CPU: the one symbol of this folder that the runtime links with (runtime/device/cpu.c, and the
  * registry for plans that are made for a CPU elsewhere). Kernels are those of the class of this process (class.h). */
-#include <stddef.h>
+#include <stdio.h>
+#include "../common/cpu.h"
 #include "class.h"
-#include "library.h"
 #include "onednn.h"
 #include "parallel.h"
 #include "processor.h"
@@ -13,18 +13,25 @@ static wn_kernel_fn find(const struct wn_desc *d)
     return wn__cpu_class()->find(d);
 }
 
-static int32_t prepare(const struct wn_desc *d, int64_t *bytes, struct wn_made **out)
-{
-    return wn__cpu_class()->prepare(d, bytes, out);
-}
-
 static const char *start(const struct wn__kernel_choice *choice, struct wn__target *t)
 {
     t->threads = wn_cpu_threads();
-    wn__tuning_start(choice->library);
-    const char *unmet = wn__cpu_class_start(choice->kernels);
-    wn__cpu_library_start(choice->library, t);
-    return unmet;
+    wn__tuning_start();
+    const char *unmet_class = wn__cpu_class_start(choice->kernels);
+    const char *unmet_library = wn__onednn_start(choice->library, t);
+    return unmet_class != NULL ? unmet_class : unmet_library;
+}
+
+static int64_t workspace(const struct wn__target *t, const struct wn_desc *d)
+{
+    return wn_max(wn__cpu_workspace(d), wn__onednn_workspace(t, d));
+}
+
+static const char *name(void)
+{
+    static char line[256];
+    snprintf(line, sizeof line, "%s%s", wn__cpu_class_text(), wn__onednn_text());
+    return line;
 }
 
 /* The rates are those of a generic core; `wane profile` measures this machine's. */
@@ -40,14 +47,10 @@ const struct wn__backend wn__backend_cpu = {
                          .launch = 1e-6,
                          .out = {8e9, 1.5e9},
                          .in = {8e9, 1.5e9}},
-               .workspace = wn__cpu_workspace,
-               .is_library_op = wn__cpu_is_library_op},
+               .workspace = workspace},
     .start = start,
     .find = find,
-    .prepare = prepare,
-    .name = wn__cpu_class_text,
-    .library_name = wn__cpu_library_text,
-    .n_prepared = wn__onednn_ready,
+    .name = name,
     .processor = wn__processor_text,
     .tunable = wn__cpu_tunable,
     .tune = wn__cpu_tune,

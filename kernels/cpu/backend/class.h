@@ -16,7 +16,6 @@
 struct wn__cpu_class {
     const char *name; /* as WANE_KERNELS has it */
     wn_kernel_fn (*find)(const struct wn_desc *d);
-    int32_t (*prepare)(const struct wn_desc *d, int64_t *bytes, struct wn_made **out);
     const char *(*text)(void); /* the instruction sets of products, in words */
 };
 

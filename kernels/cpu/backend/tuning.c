@@ -7,7 +7,6 @@
 #include <stddef.h>
 #include <string.h>
 #include "class.h"
-#include "library.h"
 #include "processor.h"
 
 #define MIB ((int64_t)1 << 20)
@@ -27,7 +26,6 @@ struct wn__tuning wn__tuning = {
     .product_ahead = 640, /* 1024: 1.0-1.03x time */
 };
 static struct wn__tuning preset;
-static int32_t preset_library; /* enum wn_library_use */
 
 /* The rows of all tunables that are a field of wn__tuning. */
 static const struct row {
@@ -53,7 +51,7 @@ static int64_t *field(struct wn__tuning *t, int32_t i)
     return (int64_t *)(void *)((char *)t + rows[i].offset);
 }
 
-void wn__tuning_start(int32_t library)
+void wn__tuning_start(void)
 {
     int64_t second = wn__processor()->cache[1], third = wn__processor()->cache[2],
             least = third > 0 ? third : wn__tuning.stream_least;
@@ -65,7 +63,6 @@ void wn__tuning_start(int32_t library)
     if (second > 0 && second / 2 < BLOCK_MOST)
         wn__tuning.product_block = second / 2 < BLOCK_FEWEST ? BLOCK_FEWEST : second / 2;
     preset = wn__tuning;
-    preset_library = library;
 }
 
 /* Returns whether the class of this process multiplies pairs of bf16. */
@@ -76,16 +73,8 @@ static int32_t has_pairs(void)
 
 int32_t wn__cpu_tunable(int32_t i, struct wn__tunable *out)
 {
-    const int32_t is_widened = i >= 0 && i < ROWS && rows[i].offset == offsetof(struct wn__tuning, bf16_widened);
-    if (i == ROWS) {
-        *out = (struct wn__tunable){.name = "onednn",
-                                    .value = wn__cpu_library_use(),
-                                    .preset = preset_library,
-                                    .most = WN_LIBRARY_ON,
-                                    .is_bits = 1};
-        return 1;
-    }
-    if (i < 0 || i > ROWS) return 0;
+    if (i < 0 || i >= ROWS) return 0;
+    const int32_t is_widened = rows[i].offset == offsetof(struct wn__tuning, bf16_widened);
     *out = (struct wn__tunable){.name = rows[i].name,
                                 .value = *field(&wn__tuning, i),
                                 .preset = *field(&preset, i),
@@ -95,14 +84,13 @@ int32_t wn__cpu_tunable(int32_t i, struct wn__tunable *out)
     return 1;
 }
 
-int32_t wn__cpu_tune(int32_t i, int64_t value, struct wn__target *t)
+int32_t wn__cpu_tune(int32_t i, int64_t value)
 {
     struct wn__tunable row;
     if (!wn__cpu_tunable(i, &row)) return wn__fail(WN_VALUE, "tune: there is no tunable %d", i);
     if (value < row.least || value > row.most)
         return wn__fail(WN_VALUE, "tune: %s must be from %lld to %lld, got %lld", row.name, (long long)row.least,
                         (long long)row.most, (long long)value);
-    if (i < ROWS) *field(&wn__tuning, i) = value;
-    else wn__cpu_library_start((int32_t)value, t);
+    *field(&wn__tuning, i) = value;
     return WN_OK;
 }

@@ -22,12 +22,10 @@ struct wn__tuning {
 };
 extern struct wn__tuning wn__tuning;
 
-/* Presets all numbers for this processor, and the use of a library (enum wn_library_use). Called once, when Wane
- * starts. */
-void wn__tuning_start(int32_t library);
+/* Presets all numbers for this processor. Called once, when Wane starts. */
+void wn__tuning_start(void);
 /* Fills *out with tunable number i, from 0 on; returns 0 where there is none. */
 int32_t wn__cpu_tunable(int32_t i, struct wn__tunable *out);
-/* Sets tunable number i; t: the target of the CPU, for numbers that plans depend on. WN_VALUE for a value outside its
- * limits. */
-int32_t wn__cpu_tune(int32_t i, int64_t value, struct wn__target *t);
+/* Sets tunable number i. WN_VALUE for a value outside its limits. */
+int32_t wn__cpu_tune(int32_t i, int64_t value);
 #endif

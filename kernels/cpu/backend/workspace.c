@@ -1,15 +1,14 @@
 /* The bytes of scratch that each kernel of the CPU needs: one case an op, beside the reason.
  *
- * The number follows from the description and the target alone, and a plan reserves it before anything runs. A kernel
- * and its case divide rows alike because both call the functions of row_block.h and row_parts.h. Ops without a case
- * need none. */
+ * The number follows from the description alone, and a plan reserves it before anything runs. A kernel and its case
+ * divide rows alike because both call the functions of row_block.h and row_parts.h. Ops without a case need none;
+ * products pack into buffers of fixed size on the stack of each thread (gemm/gemm.h). */
 #include "../../../runtime/base/resample.h"
 #include "../image/channel.h"
 #include "../common/cpu.h"
 #include "../conv/winograd.h"
 #include "../gemm/gemm.h"
 #include "../index/sort.h"
-#include "library.h"
 #include "../../row_parts.h"
 #include "row_block.h"
 
@@ -70,27 +69,13 @@ static int64_t product_update(const struct wn_desc *d)
 
 /* Returns the bytes of the transformed weight of a convolution by Winograd's method, 0 for others: blocks of patches
  * are on the stack of each thread (conv/conv.h). */
-static int64_t own_convolution(const struct wn_desc *d)
+static int64_t convolution(const struct wn_desc *d)
 {
     if (d->op == WN_OP_CONV2D_DW) return 0;
     const int32_t is_dx = d->op == WN_OP_CONV2D_DX, op = d->op == WN_OP_CONV2D_MAP ? WN_OP_CONV2D : d->op;
     struct wn__window w;
     wn__window_conv(&d->attrs, is_dx ? &d->out : &d->in[0], &d->in[1], is_dx ? &d->in[0] : &d->out, &w);
     return wn__conv_is_winograd(op, d->out.dtype, &w) ? wn__conv_winograd_bytes(&w) : 0;
-}
-
-/* Returns the bytes of a convolution, which must suffice for own kernels where the library declines. */
-static int64_t convolution(const struct wn__target *t, const struct wn_desc *d)
-{
-    const int64_t own = own_convolution(d);
-    return wn__cpu_is_library_conv(t, d) ? wn_max(own, wn__cpu_library_bytes(t, d)) : own;
-}
-
-/* Returns the bytes of scratch of a library's product. Wane's own kernels need none: they pack into buffers of fixed
- * size on the stack of each thread (gemm/gemm.h). */
-static int64_t product(const struct wn__target *t, const struct wn_desc *d)
-{
-    return wn__cpu_is_library_product(t, d) ? wn__cpu_library_bytes(t, d) : 0;
 }
 
 /* Returns the bytes of the sums over the pixels of each part of each slab, in double. */
@@ -113,7 +98,7 @@ static int64_t argsort(const struct wn_desc *d)
     return d->in[0].dim[d->attrs.i[0]] > WN_SORT_SHORT ? wn__numel(&d->out) * (int64_t)sizeof(int32_t) : 0;
 }
 
-int64_t wn__cpu_workspace(const struct wn__target *t, const struct wn_desc *d)
+int64_t wn__cpu_workspace(const struct wn_desc *d)
 {
     switch (d->op) {
     case WN_OP_SOFTMAX:
@@ -145,11 +130,7 @@ int64_t wn__cpu_workspace(const struct wn__target *t, const struct wn_desc *d)
     case WN_OP_CONV2D:
     case WN_OP_CONV2D_MAP:
     case WN_OP_CONV2D_DX:
-    case WN_OP_CONV2D_DW: return convolution(t, d);
-    case WN_OP_MATMUL:
-    case WN_OP_MATMUL_MAP:
-    case WN_OP_LINEAR:
-    case WN_OP_LINEAR_MAP: return product(t, d);
+    case WN_OP_CONV2D_DW: return convolution(d);
     default: return 0;
     }
 }

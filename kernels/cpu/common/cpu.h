@@ -51,16 +51,11 @@ wn_kernel_fn wn__cpu_pool_kernel(const struct wn_desc *d);     /* MAX_POOL2D_IND
 wn_kernel_fn wn__cpu_channel_kernel(const struct wn_desc *d);  /* CHANNEL_MEAN .. BATCH_NORM_DX (image/channel.c) */
 wn_kernel_fn wn__cpu_resize_kernel(const struct wn_desc *d);   /* UPSAMPLE2D, UPSAMPLE2D_DX (image/resize.c) */
 
-/* Make an application ready that a library computes (library.h), like prepare of struct wn__backend. */
-int32_t wn__cpu_prepare_product(const struct wn_desc *d, int64_t *bytes, struct wn_made **out);
-int32_t wn__cpu_prepare_conv(const struct wn_desc *d, int64_t *bytes, struct wn_made **out);     /* conv/made.c */
-int32_t wn__cpu_prepare_conv_map(const struct wn_desc *d, int64_t *bytes, struct wn_made **out); /* conv/map.c */
-
 /* Returns the kernel of any application; NULL where there is none (dispatch.c). */
 wn_kernel_fn wn_cpu_kernel(const struct wn_desc *d);
 
-/* Returns the bytes of scratch that the kernel of an application needs (workspace.c). */
-int64_t wn__cpu_workspace(const struct wn__target *t, const struct wn_desc *d);
+/* Returns the bytes of scratch that the own kernel of an application needs (workspace.c). */
+int64_t wn__cpu_workspace(const struct wn_desc *d);
 
 #define WN_CPU_GRAIN WN_THREAD_GRAIN /* least elements of a thread, of a loop that memory bounds */
 #define WN_CPU_GRAIN_MATH 8192       /* least elements of a thread, of a loop that arithmetic bounds */

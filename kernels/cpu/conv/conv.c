@@ -3,8 +3,6 @@
  *     f32, bf16  micro-kernels of products; kernels of one pixel without stride, padding and groups are plain products
  *     f64        the same driver over a micro-kernel of its own (words.c)
  *
- * A convolution that a library has ready runs in their place (made.c).
- *
  * Order of sums: conv.h. conv2d_dx with a stride S is a product for each of S x S phases of its pixels, because pixels
  * of a phase are read by the same taps. */
 #include <stddef.h>
@@ -153,34 +151,10 @@ static void turned_axes(const struct wn__window *w, struct wn__conv_job *j)
     set_steps(j);
 }
 
-/* ---- by a library -------------------------------------------------------------------------------- */
-
-/* An epilogue over a convolution that is complete; n: channels of a pixel. */
-struct finishing {
-    const struct wn__conv_epilogue *epilogue;
-    int64_t n;
-};
-
-static void finish_pixels(int64_t begin, int64_t end, void *ctx)
-{
-    const struct finishing *f = ctx;
-    wn__conv_finish(f->epilogue, begin, end - begin, 0, f->n);
-}
-
-static int32_t run_made(const struct wn_desc *d, const struct wn_buffers *b, const struct wn__conv_epilogue *e)
-{
-    WN_TRY(wn__conv_run_made(d, b));
-    struct finishing f = {e, d->out.dim[1]};
-    const int64_t pixels = d->out.dim[0] * d->out.dim[2] * d->out.dim[3];
-    if (e != NULL) wn__parallel_for(pixels, WN_CPU_GRAIN_MATH / f.n + 1, finish_pixels, &f);
-    return WN_OK;
-}
-
 /* ---- the ops ------------------------------------------------------------------------------------- */
 
 int32_t wn__conv_run(const struct wn_desc *d, const struct wn_buffers *b, const struct wn__conv_epilogue *e)
 {
-    if (b->made != NULL) return run_made(d, b, e);
     const int32_t is_dx = d->op == WN_OP_CONV2D_DX;
     struct wn__window w;
     wn__window_conv(&d->attrs, is_dx ? &d->out : &d->in[0], &d->in[1], is_dx ? &d->in[0] : &d->out, &w);
@@ -214,7 +188,6 @@ static int32_t image(const struct wn_desc *d, const struct wn_buffers *b, void *
 static int32_t gradient(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
-    if (b->made != NULL) return wn__conv_run_made(d, b);
     struct wn__window w;
     wn__window_conv(&d->attrs, &d->in[1], &d->out, &d->in[0], &w);
     if (is_product(&w, d->out.dtype)) return product_gradient(d, b, &w);

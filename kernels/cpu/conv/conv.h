@@ -124,6 +124,4 @@ void wn__conv_winograd_dw(const struct wn__conv_job *w);
 /* Computes y or dx, or with is_gradient dw, where every group has one channel and one output; returns 0 where not, or
  * where the kernel is too large. */
 int32_t wn__conv_depthwise(struct wn__conv_job *w, int32_t is_gradient);
-/* Computes what a library has ready (made.c). WN_DEVICE where the library fails. */
-int32_t wn__conv_run_made(const struct wn_desc *d, const struct wn_buffers *b);
 #endif

@@ -19,12 +19,6 @@ static int32_t conv_map(const struct wn_desc *d, const struct wn_buffers *b, voi
     return wn__conv_run(&c, b, &e);
 }
 
-int32_t wn__cpu_prepare_conv_map(const struct wn_desc *d, int64_t *bytes, struct wn_made **out)
-{
-    const struct wn_desc c = conv_of(d);
-    return wn__cpu_prepare_conv(&c, bytes, out);
-}
-
 wn_kernel_fn wn__cpu_conv_map_kernel(const struct wn_desc *d)
 {
     const struct wn_desc c = conv_of(d);

@@ -3,10 +3,9 @@
  *     f32, bf16  gemm/gemm.c, the fastest micro-kernel of this processor
  *     f64        plain loops, the reference
  *
- * Large f32 and bf16 products may be a library's (library.h).
+ * Large bf16 products may be oneDNN's (backend/onednn.h); an elementwise op is then applied to the whole result.
  *
- * Threads share outputs, never k, so their number changes no bit. Where a library computes, an elementwise op is
- * applied to the whole result, so a product has the same bits with the op and without it. */
+ * Threads share outputs, never k, so their number changes no bit. */
 #include <stddef.h>
 #include <string.h>
 #include "../common/cpu.h"
@@ -153,9 +152,9 @@ static void run_epilogue_rows(int64_t begin, int64_t end, void *ctx)
     for (int64_t r = begin; r < end; r++) wn__gemm_epilogue(p, r / p->m, r % p->m, r % p->m + 1, 0, p->n);
 }
 
-static int32_t run_made(struct wn__gemm *p, const struct wn_buffers *b)
+static int32_t run_onednn(struct wn__gemm *p, void *workspace)
 {
-    WN_TRY(wn__onednn_run(b->made, p, b->workspace));
+    WN_TRY(wn__onednn_run(p, workspace));
     if (p->epilogue != NULL)
         wn__parallel_for(p->batch * p->m, WN_CPU_GRAIN_MATH / (p->n + 1) + 1, run_epilogue_rows, p);
     return WN_OK;
@@ -163,11 +162,11 @@ static int32_t run_made(struct wn__gemm *p, const struct wn_buffers *b)
 
 /* ---- the two ops --------------------------------------------------------------------------------- */
 
-static int32_t run(struct wn__gemm *p, int32_t dtype, const struct wn_buffers *b)
+static int32_t run(struct wn__gemm *p, const struct wn_desc *d, const struct wn_buffers *b)
 {
-    if (b->made != NULL) return run_made(p, b);
-    if (dtype == WN_F32) return wn__gemm_f32(p);
-    return dtype == WN_BF16 ? wn__gemm_bf16(p) : run_f64(p);
+    if (wn__onednn_takes(d)) return run_onednn(p, b->workspace);
+    if (d->out.dtype == WN_F32) return wn__gemm_f32(p);
+    return d->out.dtype == WN_BF16 ? wn__gemm_bf16(p) : run_f64(p);
 }
 
 static int32_t matmul(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
@@ -175,7 +174,7 @@ static int32_t matmul(const struct wn_desc *d, const struct wn_buffers *b, void 
     (void)stream;
     struct wn__gemm p;
     product_of_matmul(&p, d, b);
-    return run(&p, d->out.dtype, b);
+    return run(&p, d, b);
 }
 
 static int32_t linear(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
@@ -183,7 +182,7 @@ static int32_t linear(const struct wn_desc *d, const struct wn_buffers *b, void 
     (void)stream;
     struct wn__gemm p;
     product_of_linear(&p, d, b);
-    return run(&p, d->out.dtype, b);
+    return run(&p, d, b);
 }
 
 /* ---- with an elementwise op over the product ----------------------------------------------------- */
@@ -216,7 +215,7 @@ static int32_t epilogue(const struct wn_desc *d, const struct wn_buffers *b, voi
     wn__elementwise_of((int32_t)d->attrs.i[2], d->out.dtype, d->attrs.f, b, &step);
     p.epilogue = &step;
     p.epilogue_in = wn__elementwise_operands((int32_t)d->attrs.i[2]) == 2 ? b->in[d->n_in - 1] : NULL;
-    return run(&p, d->out.dtype, b);
+    return run(&p, d, b);
 }
 
 wn_kernel_fn wn__cpu_epilogue_kernel(const struct wn_desc *d)
@@ -234,13 +233,4 @@ wn_kernel_fn wn__cpu_matmul_kernel(const struct wn_desc *d)
     case WN_OP_LINEAR: return linear;
     default: return NULL;
     }
-}
-
-int32_t wn__cpu_prepare_product(const struct wn_desc *d, int64_t *bytes, struct wn_made **out)
-{
-    const void *nowhere[4] = {NULL};
-    struct wn_buffers b = {.in = nowhere};
-    struct wn__gemm p;
-    product_under(&p, d, &b);
-    return wn__onednn_make(&p, d->out.dtype, d->op == WN_OP_LINEAR || d->op == WN_OP_LINEAR_MAP, bytes, out);
 }

@@ -309,7 +309,6 @@ function cli.machine()
         ('threads    %d'):format(C.wn_threads()),
         ('kernels    %s'):format(text(C.wn_kernels())),
         ('tuning     %s'):format(require('wane.plan.costs.tuning').text()),
-        ('oneDNN     %s'):format(text(C.wn_onednn())),
         ('CUDA       %s'):format(text(C.wn_cuda())),
         ('libraries  %s (%s, %s %s)'):format(binding.path, jit.version, jit.os, jit.arch),
     }

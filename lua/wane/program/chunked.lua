@@ -38,8 +38,8 @@ end
 
 --- Calls fn(piece) for pieces of `size` positions of a dim, each in a checkpoint region, and joins the results.
 -- The last piece may be shorter. The result has fn(x)'s bits: every position is computed by the same ops from the same
--- numbers, and this library's products add in the same order whatever the number of rows. (Where oneDNN computes large
--- bf16 products, those of a piece may be small enough for an own kernel and round differently.) Gradients of tensors
+-- numbers, and Wane's products add in the same order whatever the number of rows. (Where `wane version` names a library
+-- for large products of bf16, those of a piece may be too small for it and round differently.) Gradients of tensors
 -- that the pieces share (weights) are sums over the pieces, so they round differently than one sum over all of x.
 -- Dropout and random creations follow the pieces: they draw other numbers than fn(x) would, of the same law. fn is
 -- called once more than there are pieces; a number that it computes from the size of its piece (v * v:size(1)) is

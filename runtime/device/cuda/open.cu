@@ -205,7 +205,6 @@ extern "C" __attribute__((visibility("default"))) int32_t wn_cuda_open(const str
     if (!is_built_for(p.major * 10 + p.minor, text, room)) return 0;
     d->target.arch = p.major * 10 + p.minor;
     d->target.library = wn__cublaslt_open(d->target.arch) | wn__cudnn_open(d->target.arch);
-    d->target.library_scratch = d->target.library / WN_LIBRARY_CONV % WN_LIBRARY_CONV != 0 ? WN_CUDNN_SCRATCH : 0;
     describe(&p, text, room);
     fill_slots(d);
 #ifndef WN_SIMULATED

@@ -33,7 +33,7 @@ function costs_file.name()
     local given = variable 'WANE_COSTS'
     if given == 'off' then return nil end
     if given and given ~= '' then return given end
-    local class = binding.text(C.wn_kernels()):match '^(%w+).* WANE_KERNELS says$'
+    local class = binding.text(C.wn_kernels()):match '^(%w+).* WANE_KERNELS says'
     return home() and ('%s/wane/costs-%s%d.txt'):format(home(), class and class .. '-' or '', C.wn_threads()) or nil
 end
 

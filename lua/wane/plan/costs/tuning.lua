@@ -21,7 +21,7 @@ local ROUNDS = 7             -- turns of each value; the least seconds count
 local MARGIN, WIDE = 0.95, 0.9 -- most seconds of a value that is taken, of the preset's; where bits depend
 -- Names of values, and units, that are no number of bytes.
 local COUNTS = { thread_grain = 'elements' }
-local WORDS = { onednn = { [0] = 'auto', 'off', 'on' }, bf16_widened = { [0] = 'off', 'on' } }
+local WORDS = { bf16_widened = { [0] = 'off', 'on' } }
 
 -- ---- values ------------------------------------------------------------------------------------------------
 
@@ -44,7 +44,7 @@ local function set(row, value)
     check(C.wn_tune(row.number, value))
 end
 
--- Returns a value in words: '32 MiB', 'auto'.
+-- Returns a value in words: '32 MiB', 'off'.
 local function word(name, value)
     if WORDS[name] then return WORDS[name][value] or ('%.0f'):format(value) end
     if value >= 2 ^ 40 then return 'never' end
@@ -61,13 +61,11 @@ function tuning.text()
     return utf8.shown(('%s (%s)'):format(table.concat(words, ', '), from))
 end
 
--- Sets what was found, and leaves out names of another version and values outside their limits. WANE_ONEDNN of the user
--- wins.
+-- Sets what was found, and leaves out names of another version and values outside their limits.
 local function take(found)
     for name, value in iterate(found) do
         local row = tuning.rows()[name]
-        local is_named = name == 'onednn' and (os.getenv 'WANE_ONEDNN' or '') ~= ''
-        if row and value >= row.least and value <= row.most and not is_named then set(row, value) end
+        if row and value >= row.least and value <= row.most then set(row, value) end
     end
 end
 
@@ -232,11 +230,6 @@ local TRIED = {
         local ops = layer_ops(most, 32, 'bf16')
         for _, fn in ipairs(layer_ops(math.min(most, 16 * MIB), 256, 'bf16')) do ops[#ops + 1] = fn end
         return { 0, 1 }, ops
-    end,
-    onednn = function(row) -- where `auto` uses it, on processors with AMX: words of WORDS.onednn
-        if row.value ~= 0 or not binding.text(C.wn_onednn()):find 'with AMX' then return nil end
-        local a = eval(create().ones(1024, 1024):to 'bf16')
-        return { 0, 1 }, { function() eval(a:matmul(a)) end }
     end,
 }
 
