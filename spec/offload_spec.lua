@@ -4,6 +4,7 @@
 local helper = require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
+local files = require 'spec.support.files'
 local offloading = require 'spec.support.offloading'
 local programs = require 'spec.support.programs'
 
@@ -14,23 +15,7 @@ pcall(ffi.cdef, 'int getpid(void);')
 
 local function debug(option, value) binding.check(C.wn_debug(option, value)) end
 
-local function same(p, what)
-    programs.same(p, what)
-    local s, m = binding.new('struct wn_summary'), binding.new('struct wn_measured')
-    binding.check(C.wn_summary(p.handle, s))
-    binding.check(C.wn_measured(p.handle, m))
-    for _, name in ipairs { 'host', 'disk' } do assert.equal(tonumber(s[name]), tonumber(m[name]), what .. name) end
-    return tonumber(s.out), tonumber(m.out), tonumber(s['in']), tonumber(m['in'])
-end
-
-local function moves_too(p, what)
-    local out, measured_out, into, measured_in = same(p, what)
-    assert.is_true(out > 0, what .. ' moves nothing')
-    assert.equal(out, measured_out)
-    assert.equal(into, measured_in)
-end
-
-local rows, everything, make, schedule_of = offloading.rows, offloading.everything, offloading.make, offloading.schedule
+local everything, make = offloading.everything, offloading.make
 local all = everything 'offload'
 
 local function gradients(p)
@@ -38,15 +23,11 @@ local function gradients(p)
     loss():backward { policy = p }
     local list = {}
     for i, q in ipairs(params) do list[i] = q.grad end
-    return table.concat(programs.bytes(list))
+    return programs.bits(list)
 end
 
-local function message(fn, ...)
-    local ok, why = pcall(fn, ...)
-    assert.is_false(ok)
-    return tostring(why), why
-end
-
+setup(function() wane.set_device 'cpu' end) -- its offload buffer is a disk
+teardown(function() wane.set_device(helper.device) end)
 after_each(function()
     for _, option in ipairs { 'fail_offload', 'fail_fetch', 'disk_full', 'move_delay', 'check', 'poison', 'fail_alloc' }
     do
@@ -65,67 +46,6 @@ describe('offloading', function()
         debug('move_delay', 700)
         assert.equal(saved, gradients(all))
         assert.equal(saved, gradients(everything 'offload:host'))
-    end)
-
-    it('is predicted to the byte, however a step is run', function()
-        for _, word in ipairs { 'offload', 'offload:host' } do
-            local p = everything(word)
-            local params, loss = make(rows + 1) -- values of two pages and a piece, which neighbours may not share
-            local opt = optim.AdamW(params, { lr = 1e-3 })
-            moves_too(programs.run { mode = 'backward', roots = { loss() }, policy = p }, 'backward')
-            moves_too(programs.run { mode = 'backward', roots = { loss() }, policy = p }, 'added to')
-            opt:zero_grad()
-            moves_too(programs.run { mode = 'backward', roots = { loss() }, policy = p }, 'after zero_grad')
-            moves_too(programs.run { mode = 'backward', roots = { loss(), loss() }, policy = p }, 'micro-batches')
-            local seen = 0
-            require 'wane.scoped'('listen', function(q)
-                moves_too(programs.read(q), q.request.mode)
-                seen = seen + 1
-            end, function()
-                opt:step(loss(), { policy = p })
-                opt:step({ loss(), loss() }, { policy = p })
-            end)
-            assert.equal(2, seen)
-        end
-    end)
-
-    it('works in regions, beside recomputing and packing, in steps and with accumulation', function()
-        local _, loss = make()
-        for _, outer in ipairs { 'segments(2)', 'every(2)', 'sqrt', 'recompute_all' } do
-            local p = policy.compose(policy.by_op { relu = 'offload', linear = 'compress:bf16' }, outer)
-            moves_too(programs.run { mode = 'backward', roots = { loss() }, policy = p }, outer)
-        end
-        local mixed = policy.by_op { relu = 'offload', dropout = 'recompute' }
-        moves_too(programs.run { mode = 'backward', roots = { loss() }, policy = mixed }, 'mixed')
-        local function train(p)
-            local params, one, model = make()
-            local opt = optim.SGD(params, { lr = 0.1 })
-            assert.is_truthy(model)
-            for _ = 1, 4 do opt:step(one(), { policy = p }) end
-            return table.concat(programs.bytes(params))
-        end
-        assert.equal(train 'save_all', train(all))
-    end)
-
-    it('runs checked, on another device, and on meta', function()
-        debug('check', 1)
-        local _, loss = make()
-        local p = programs.run { mode = 'backward', roots = { loss() }, policy = all }
-        moves_too(p, 'checked')
-        assert.is_true(p.measured.high_water <= p.predicted.arena)
-        debug('check', 0)
-        for _, device in ipairs { 'mirror', 'meta' } do
-            wane.set_device(device)
-            local ok, why = pcall(function()
-                local params, each = make()
-                local opt = optim.SGD(params, { lr = 0.1 })
-                opt:step(each(), { policy = all })
-                moves_too(programs.run { mode = 'backward', roots = { each() }, policy = all }, device)
-            end)
-            wane.memory.trim(device)
-            wane.set_device 'cpu' -- what follows is of the CPU, whose offload buffer is the disk
-            assert(ok, why)
-        end
     end)
 
     it('takes fewer bytes on disk, and says what it moves; host memory counts where it is the device', function()
@@ -197,7 +117,7 @@ describe('a budget that allows offloading', function()
         local function bits(p)
             local fn = wide(96)
             local run = programs.run { mode = 'backward', roots = { fn() }, policy = p }
-            same(run, tostring(p))
+            offloading.same(run, tostring(p))
             return require 'wane.plan.measure'.gradients(fn, p)
         end
         local allowed = policy.budget(least.reserved, { allow = { 'offload' } })
@@ -251,13 +171,13 @@ describe('when a disk', function()
     it('is full, the step is refused before it changes anything', function()
         local params, loss, opt = fresh()
         opt:step(loss())
-        local before = table.concat(programs.bytes(params))
+        local before = programs.bits(params)
         debug('disk_full', 1)
         helper.refused('io', function() opt:step(loss(), { policy = all }) end, 'No space left', 'WANE_OFFLOAD_DIR')
-        assert.equal(before, table.concat(programs.bytes(params)))
+        assert.equal(before, programs.bits(params))
         debug('disk_full', 0)
         opt:step(loss(), { policy = all })
-        assert.are_not.equal(before, table.concat(programs.bytes(params)))
+        assert.are_not.equal(before, programs.bits(params))
     end)
 
     it('is capped, so is the step', function()
@@ -270,78 +190,45 @@ describe('when a disk', function()
         opt:zero_grad()
     end)
 
-    it('fails before the first effect, nothing has changed', function()
-        for _, option in ipairs { 'fail_offload', 'fail_fetch' } do
-            local params, loss = fresh()
-            for _, q in ipairs(params) do wane.eval(q) end
-            local before = table.concat(programs.bytes(params))
-            debug(option, 1)
-            helper.refused('io', function() loss():backward { policy = all } end, 'Input/output error')
-            assert.equal(before, table.concat(programs.bytes(params)))
-            loss():backward { policy = all } -- and the next one works
-        end
-    end)
-
     it('is slow, ^C ends the wait for it, nothing has changed and the next step works', function()
         local interrupt = require 'wane.repl.interrupt'
         local params, loss = fresh()
         for _, q in ipairs(params) do wane.eval(q) end
-        local before = table.concat(programs.bytes(params))
+        local before = programs.bits(params)
         local wanted = gradients 'save_all'
         debug('move_delay', 60000) -- a step takes seconds
         interrupt.listen(true)
         os.execute(('{ sleep 0.3; kill -INT %d; } &'):format(ffi.C.getpid()))
-        local text, why = message(function() loss():backward { policy = all } end)
+        helper.refused('interrupt', function() loss():backward { policy = all } end)
         local late = C.wn_interrupted()
         C.wn_interrupt(0)
         interrupt.listen(false)
         debug('move_delay', 0)
-        assert.equal('interrupt', why.code, text)
         assert.equal(1, late)
-        assert.equal(before, table.concat(programs.bytes(params)))
+        assert.equal(before, programs.bits(params))
         for _, q in ipairs(params) do assert.is_nil(q.grad) end
         assert.equal(wanted, gradients(all))
     end)
+end)
 
-    it('fails after one, the state is invalid until it is loaded again', function()
-        local params, loss, opt = fresh()
-        opt:step(loss())
-        local path = os.tmpname()
-        local holder = nn.module('Holder', function(m) for i, q in ipairs(params) do m['p' .. i] = q end end)()
-        wane.save(path, holder)
-        local before = table.concat(programs.bytes(params))
-        local p = wane.plan(function() opt:step(loss(), { policy = all }) end)
-        local fetches = 0
-        for _, step in ipairs(schedule_of(p.parts[1].program)) do
-            fetches = fetches + (step.what == 'fetch' and 1 or 0)
+describe('a folder', function()
+    it('is where WANE_OFFLOAD_DIR says; one that is not there is an error, one without O_DIRECT is said', function()
+        local script = files.write(os.tmpname(), [[
+            local wane = require 'wane'
+            local m = wane.nn.Linear(64, 64)
+            local x = wane.randn(64, 64)
+            local ok, why = pcall(function()
+                (m(x):relu() ^ 2):sum():backward { policy = function() return 'offload' end }
+            end)
+            print(ok, ok and wane.memory().disk > 0 or tostring(why))
+        ]])
+        local function run(folder)
+            return (helper.shell(("WANE_OFFLOAD_DIR='%s' build/wane run %s 2>&1"):format(folder, script)))
         end
-        debug('fail_fetch', fetches) -- the last
-        helper.refused('io', function() opt:step(loss(), { policy = all }) end)
-        helper.refused(nil, function() opt:step(loss()) end, 'half updated')
-        wane.load(path, holder)
-        os.remove(path)
-        assert.equal(before, table.concat(programs.bytes(params)))
-        opt:step(loss(), { policy = all })
-    end)
-
-    it('or an allocation fails, it is said, and the next step works', function()
-        local params, loss = make()
-        local wanted = gradients 'save_all'
-        for _, q in ipairs(params) do wane.eval(q) end
-        local n = 1
-        while n < 400 do
-            wane.memory.trim()
-            debug('forget_plans', 1)
-            debug('fail_alloc', n)
-            local ok, why = pcall(function() loss():backward { policy = all } end)
-            local left = tonumber(C.wn_debug_get('fail_alloc'))
-            debug('fail_alloc', 0)
-            if ok and left > 0 then break end
-            assert.is_true(ok or why.code == 'oom', tostring(why))
-            for _, q in ipairs(params) do q.requires_grad = true end
-            n = n + 7
-        end
-        assert.is_true(n < 400)
-        assert.equal(wanted, gradients(all))
+        assert.is_truthy(run('/var/tmp'):find('true%s+true'))
+        local missing = run('/no/such/folder')
+        assert.is_truthy(missing:find('/no/such/folder', 1, true), missing)
+        assert.is_truthy(run('/dev/shm'):find('true%s+true'))
+        os.remove(script)
     end)
 end)

@@ -1,4 +1,5 @@
 -- Shared by the specs of offloading: a small network, policies that offload all it keeps, its schedule.
+local luassert = require 'luassert'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local programs = require 'spec.support.programs'
@@ -38,6 +39,28 @@ function offloading.schedule(p)
             step.offset), copy = step.value, store = step.store, bytes = tonumber(step.bytes) }
     end
     return list
+end
+
+--- Fails unless what was predicted of a program was measured, to the byte, moves too; returns the bytes moved out.
+function offloading.same(p, what)
+    programs.same(p, what)
+    local summary, measured = binding.new('struct wn_summary'), binding.new('struct wn_measured')
+    binding.check(C.wn_summary(p.handle, summary))
+    binding.check(C.wn_measured(p.handle, measured))
+    for _, name in ipairs { 'host', 'disk', 'out', 'in' } do
+        luassert.equal(tonumber(summary[name]), tonumber(measured[name]), what .. name)
+    end
+    return tonumber(summary.out)
+end
+
+--- Fails unless a program moves values or packs them, brings each packed one back once, and was predicted to the byte.
+function offloading.check(p, what)
+    local count = { pack = 0, unpack = 0 }
+    for _, step in ipairs(offloading.schedule(p)) do
+        if count[step.what] then count[step.what] = count[step.what] + 1 end
+    end
+    luassert.is_true(offloading.same(p, what) > 0 or count.pack > 0, what .. ' keeps all values as they are')
+    luassert.equal(count.pack, count.unpack, what)
 end
 
 return offloading
