@@ -48,8 +48,8 @@ end
 local function clipped(params) return optim.AdamW(params, { lr = 0.01, clip_norm = 0.01 }) end
 
 -- Each kind is a row of `kinds`. before: what runs without faults. run: what meets a fault, given a world and a policy.
--- still: nothing moves. saved: all state has a value first, and a file holds it. several: more than one program runs, so
--- gradients may be those of the first ones. retried: the same call once more is how a script goes on. keeps_first: a
+-- still: nothing moves. saved: all state has a value first, and a file holds it. several: more than one program runs,
+-- so gradients may be those of the first ones. retried: the same call once more is how a script goes on. keeps_first: a
 -- fault may come after the run has ended, and parameters keep their first values then.
 local kinds = {
     { name = 'eval', still = true, run = function(w) return { w.loss():item() } end },
@@ -71,9 +71,8 @@ local kinds = {
     { name = 'clipped step', saved = true, make = clipped, run = function(w, p)
         w.opt:step(w.loss(), { policy = p })
     end },
-    { name = 'clipped update', still = true, saved = true, several = true, retried = true, make = clipped, before = function(w, p)
-        w.loss():backward { policy = p }
-    end, run = function(w) w.opt:step() end },
+    { name = 'clipped update', still = true, saved = true, several = true, retried = true, make = clipped,
+        before = function(w, p) w.loss():backward { policy = p } end, run = function(w) w.opt:step() end },
     { name = 'update', still = true, saved = true, before = function(w, p) w.loss():backward { policy = p } end,
         run = function(w) w.opt:step() end },
     { name = 'assign', still = true, saved = true, run = function(w) w.params[1]:assign(w.params[1] * 0.5) end },

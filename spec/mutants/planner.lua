@@ -62,14 +62,14 @@ return {
         file = 'runtime/plan/ir/blocks.c',
         old = 'ir->node[i].is_weight = ir->node[i].is_weight == 2;',
         new = 'ir->node[i].is_weight = 0;',
-        spec = 'spec/loops_spec.lua',
+        spec = 'spec/checkpoint_spec.lua',
     },
     {
         name = 'a beaten policy by hand is not placed fully',
         file = 'runtime/plan/search/frontier.c',
         old = 'p->is_by_hand && p->bound < p->reserved',
         new = 'p->is_by_hand && p->bound < 0',
-        spec = 'spec/loops_spec.lua',
+        spec = 'spec/checkpoint_spec.lua',
     },
     {
         name = 'a pass forgets its first failure',

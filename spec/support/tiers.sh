@@ -31,7 +31,7 @@ apart_asan='gpt zoo'
 # Files that take longest where nothing was run yet, in any of the ways, the slowest first: they begin first, so that no
 # core is left alone at the end, and each part of the files has its share of them.
 slowest='cuda_op examples product op onednn neon cuda_networks cuda_attention cuda_bundle recipe cudasim
-arguments cuda readme oom cuda_cross cuda_orders classes stream chain optimum costs budget loops cuda_heap words door threads
+arguments cuda readme oom cuda_cross cuda_orders classes stream chain optimum costs budget checkpoint cuda_heap words door threads
 gpt keys cuda_fault parts cuda_graph op_places faults repl_tty sweep_merge size planning cuda_lt whole_step hostile'
 slowest_first() { # files on standard input
     awk -v names="$slowest" 'BEGIN { n = split(names, list); for (i in list) place["spec/" list[i] "_spec.lua"] = i }
