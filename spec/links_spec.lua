@@ -20,7 +20,7 @@ local may_link = {
     ['run/issue'] = { 'program', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'ops', 'memory', 'device', 'base' },
     ['run/watch'] = { 'run/issue', 'program', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'ops', 'memory',
         'device', 'base' },
-    run = { 'run/watch', 'run/issue', 'program', 'plan/ir', 'graph', 'ops', 'memory', 'device', 'base' },
+    run = { 'run/watch', 'run/issue', 'program', 'plan/lower', 'plan/ir', 'graph', 'ops', 'memory', 'device', 'base' },
     api = { 'run', 'run/watch', 'run/issue', 'program', 'plan/search', 'plan/lower', 'plan/recipe', 'plan/ir',
         'graph', 'ops', 'memory', 'device', 'io', 'base' },
     kernels = { 'base' }, -- each folder of kernels is a room of its own

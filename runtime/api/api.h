@@ -1,4 +1,4 @@
-/* The functions that the files of the API share: entering, checking arguments, resolving requests. */
+/* The functions that the files of the API share: entering, and checking arguments. */
 #ifndef WN_API_H
 #define WN_API_H
 #include "../base/alloc.h"
@@ -18,6 +18,18 @@ int32_t wn__enter(void);
 /* Returns a handle of a node that was just made, whose reference it takes over, or -(status); -code where code is not
  * WN_OK, and then `n` is not read. */
 int32_t wn__api_value(int32_t code, struct wn_node *n);
+
+/* Return the program of a handle, and its plan, which has a schedule only once it is planned; NULL, with a message,
+ * when it is a handle of something else. */
+static inline struct wn_program *wn__get_program(int32_t handle)
+{
+    return wn__handle_get(handle, WN_HANDLE_PROGRAM);
+}
+static inline struct wn__plan *wn__get_plan(int32_t handle)
+{
+    struct wn_program *p = wn__get_program(handle);
+    return p == NULL ? NULL : &p->plan;
+}
 
 /* ---- check.c: each returns WN_OK, or a status with a message that `what` opens -------------------------------- */
 /* Fails with WN_VALUE for NULL. */
@@ -42,9 +54,4 @@ int32_t wn__check_cell(int32_t kind, const struct wn_node *init);
 int32_t wn__check_request(const struct wn_request *r);
 /* Fails unless the arrays of a recipe are there and its steps name ranges of them. */
 int32_t wn__check_recipe(const struct wn_recipe_given *g);
-
-/* ---- request.c ------------------------------------------------------------------------------------------------ */
-/* Turns the handles of a checked request into pointers. Release `out` on failure too. */
-int32_t wn__request_resolve(const struct wn_request *r, struct wn__program_request *out);
-void wn__request_release(struct wn__program_request *resolved);
 #endif

@@ -77,7 +77,6 @@ void wn__handle_release(int32_t id)
 /* Gives the reference up that a handle held. */
 static void handle_let_go(int32_t kind, void *what)
 {
-    struct wn__hyper *hyper = what;
     switch (kind) {
     case WN_HANDLE_VALUE: wn__node_unref(what); break;
     case WN_HANDLE_CELL: wn__cell_unref(what); break;
@@ -85,9 +84,7 @@ static void handle_let_go(int32_t kind, void *what)
     case WN_HANDLE_FILE: wn__file_free(what); break;
     case WN_HANDLE_LOCK: wn__lock_free(what); break;
     case WN_HANDLE_SEQUENCE: wn__sequence_free(what); break;
-    case WN_HANDLE_HYPER:
-        if (--hyper->refs == 0) wn__free(hyper);
-        break;
+    case WN_HANDLE_HYPER: wn__hyper_unref(what); break;
     default: break;
     }
 }

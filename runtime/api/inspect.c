@@ -6,9 +6,10 @@
 #include "../plan/ir/costs.h"
 #include "api.h"
 
-static struct wn_program *get_planned(int32_t handle)
+/* Returns the plan of a program that is planned; NULL, with a message, for another. */
+static struct wn__plan *get_planned(int32_t handle)
 {
-    struct wn_program *p = wn__handle_get(handle, WN_HANDLE_PROGRAM);
+    struct wn__plan *p = wn__get_plan(handle);
     if (p == NULL || p->schedule != NULL) return p;
     wn__fail(WN_VALUE, "this program is not planned yet");
     return NULL;
@@ -16,7 +17,7 @@ static struct wn_program *get_planned(int32_t handle)
 
 int32_t wn_summary(int32_t program, struct wn_summary *out)
 {
-    const struct wn_program *p = get_planned(program);
+    const struct wn__plan *p = get_planned(program);
     if (p == NULL) return WN_VALUE;
     WN_TRY(wn__need(out, "summary"));
     *out = p->schedule->summary;
@@ -25,23 +26,23 @@ int32_t wn_summary(int32_t program, struct wn_summary *out)
 
 int32_t wn_measured(int32_t program, struct wn_measured *out)
 {
-    const struct wn_program *p = get_planned(program);
+    const struct wn_program *p = wn__get_program(program);
     if (p == NULL) return WN_VALUE;
     WN_TRY(wn__need(out, "measured"));
-    if (!p->ran) return wn__fail(WN_VALUE, "measured: the program did not run");
-    *out = p->measured;
+    if (!p->run.ran) return wn__fail(WN_VALUE, "measured: the program did not run");
+    *out = p->run.measured;
     return WN_OK;
 }
 
 double wn_step_seconds(int32_t program, int32_t i)
 {
-    const struct wn_program *p = get_planned(program);
-    return p == NULL || p->step_seconds == NULL || i < 0 || i >= p->schedule->n ? -1 : p->step_seconds[i];
+    const struct wn_program *p = wn__get_program(program);
+    return p == NULL || p->run.step_seconds == NULL || i < 0 || i >= p->plan.schedule->n ? -1 : p->run.step_seconds[i];
 }
 
 const char *wn_cost_key(int32_t program, int32_t node)
 {
-    const struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
+    const struct wn__plan *p = wn__get_plan(program);
     if (p == NULL || node < 0 || node >= p->ir->n) return NULL;
     struct wn_desc d = wn__ir_desc_of(p->ir, &p->ir->node[node]);
     return wn__cost_key(p->ir, &d);
@@ -49,7 +50,7 @@ const char *wn_cost_key(int32_t program, int32_t node)
 
 double wn_roofline(int32_t program)
 {
-    const struct wn_program *p = get_planned(program);
+    const struct wn__plan *p = get_planned(program);
     struct wn__applied room;
     double seconds = 0;
     for (int32_t i = 0; p != NULL && i < p->schedule->n; i++)
@@ -60,7 +61,7 @@ double wn_roofline(int32_t program)
 
 const char *wn_cost_key_step(int32_t program, int32_t i)
 {
-    const struct wn_program *p = get_planned(program);
+    const struct wn__plan *p = get_planned(program);
     struct wn__applied room;
     if (p == NULL || i < 0 || i >= p->schedule->n || !wn__instr_has_kernel(&p->schedule->instr[i])) return "";
     const struct wn_desc *d = wn__instr_desc(p->ir, p->schedule, &p->schedule->instr[i], &room);
@@ -69,7 +70,7 @@ const char *wn_cost_key_step(int32_t program, int32_t i)
 
 int32_t wn_step_work(int32_t program, int32_t i, double *flops, double *bytes)
 {
-    const struct wn_program *p = get_planned(program);
+    const struct wn__plan *p = get_planned(program);
     struct wn__applied room;
     struct wn_cost cost = {0};
     if (p == NULL) return WN_VALUE;
@@ -169,12 +170,12 @@ int32_t wn_timing(int32_t on)
 
 int32_t wn_step_count(int32_t program)
 {
-    const struct wn_program *p = get_planned(program);
+    const struct wn__plan *p = get_planned(program);
     return p == NULL ? -WN_VALUE : p->schedule->n;
 }
 
 /* Fills the link of an instruction that starts a transfer, and its seconds there. */
-static void tell_move(const struct wn_program *p, const struct wn__instr *n, struct wn_step *out)
+static void tell_move(const struct wn__plan *p, const struct wn__instr *n, struct wn_step *out)
 {
     static const char *const links[WN_PLACE_COUNT][WN_WAY_COUNT] = {{"to host", "from host"}, {"to disk", "from disk"}};
     int32_t way = wn__instr_way(n);
@@ -188,7 +189,7 @@ static void tell_move(const struct wn_program *p, const struct wn__instr *n, str
 int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
 {
     static const char *const words[] = {"run", "free", "read", "pack", "unpack", "offload", "fetch", "wait"};
-    const struct wn_program *p = get_planned(program);
+    const struct wn__plan *p = get_planned(program);
     if (p == NULL) return WN_VALUE;
     WN_TRY(wn__need(out, "step"));
     if (i < 0 || i >= p->schedule->n) return wn__fail(WN_VALUE, "step %d of %d", i, p->schedule->n);
@@ -223,7 +224,7 @@ int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
 
 int32_t wn_step_kinds(int32_t program, int64_t *rows)
 {
-    const struct wn_program *p = get_planned(program);
+    const struct wn__plan *p = get_planned(program);
     if (p == NULL) return WN_VALUE;
     WN_TRY(wn__need(rows, "step_kinds"));
     return wn__simulate_kinds(p->ir, p->schedule, rows);
@@ -231,34 +232,34 @@ int32_t wn_step_kinds(int32_t program, int64_t *rows)
 
 int32_t wn_trace(int32_t program, int32_t i)
 {
-    const struct wn_program *p = get_planned(program);
-    return p == NULL || p->trace == NULL || i < 0 || i >= p->n_trace ? -1 : p->trace[i];
+    const struct wn_program *p = wn__get_program(program);
+    return p == NULL || p->run.trace == NULL || i < 0 || i >= p->run.n_trace ? -1 : p->run.trace[i];
 }
 
 int32_t wn_node_count(int32_t program)
 {
-    const struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
+    const struct wn__plan *p = wn__get_plan(program);
     return p == NULL ? -WN_VALUE : p->ir->n;
 }
 
 /* Returns the place in record order of a node of the IR; 0: it was not recorded. Requires that order_node[] ascends. */
 static int64_t serial_of(const struct wn_program *p, int32_t node)
 {
-    int64_t low = 0, high = p->order.count - 1;
+    int64_t low = 0, high = p->bindings.order.count - 1;
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
-        if (p->ir->order_node[middle] < node) low = middle + 1;
+        if (p->plan.ir->order_node[middle] < node) low = middle + 1;
         else high = middle;
     }
-    return high >= 0 && p->ir->order_node[low] == node ? p->order.nodes[low]->seq : 0;
+    return high >= 0 && p->plan.ir->order_node[low] == node ? p->bindings.order.nodes[low]->seq : 0;
 }
 
 int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
 {
-    const struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
+    const struct wn_program *p = wn__get_program(program);
     if (p == NULL) return WN_VALUE;
     WN_TRY(wn__need(out, "node"));
-    const struct wn__ir *ir = p->ir;
+    const struct wn__ir *ir = p->plan.ir;
     if (i < 0 || i >= ir->n) return wn__fail(WN_VALUE, "node %d of %d", i, ir->n);
     const struct wn__ir_node *q = &ir->node[i], *said = &ir->recorded[i];
     const struct wn__scope *scope = wn__scope_get(q->scope);
@@ -281,9 +282,9 @@ int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
                                  .needs_grad = q->needs_grad,
                                  .alias_of = wn__ir_is_alias(ir, i) ? ir->in[said->in_at] : -1,
                                  .root = q->root,
-                                 .issues = p->schedule ? p->schedule->node_issues[i] : 0,
-                                 .action = p->schedule ? p->schedule->node_action[i] : 0,
-                                 .decision = p->marks->decision[i],
+                                 .issues = p->plan.schedule ? p->plan.schedule->node_issues[i] : 0,
+                                 .action = p->plan.schedule ? p->plan.schedule->node_action[i] : 0,
+                                 .decision = p->plan.marks->decision[i],
                                  .leaf = q->leaf,
                                  .bytes = q->bytes,
                                  .flops = q->leaf == WN_LEAF_NONE ? wn__op_cost(&d).flops : 0,
@@ -299,20 +300,20 @@ int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
 
 int32_t wn_node_input(int32_t program, int32_t node, int32_t i)
 {
-    const struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
+    const struct wn__plan *p = wn__get_plan(program);
     if (p == NULL || node < 0 || node >= p->ir->n || i < 0 || i >= p->ir->recorded[node].n_in) return -1;
     return p->ir->in[p->ir->recorded[node].in_at + i];
 }
 
 const char *wn_recipe(int32_t program)
 {
-    const struct wn_program *p = get_planned(program);
+    const struct wn__plan *p = get_planned(program);
     return p == NULL ? "" : p->schedule->recipe;
 }
 
 int32_t wn_verify(int32_t program)
 {
-    const struct wn_program *p = get_planned(program);
+    const struct wn__plan *p = get_planned(program);
     return p == NULL ? WN_VALUE : wn__verify(p->ir, p->schedule);
 }
 
@@ -327,7 +328,7 @@ void wn_digest(uint64_t *state, const void *bytes, int64_t n)
 
 int32_t wn_test_mutate(int32_t program, int32_t step, const char *field, int64_t value)
 {
-    const struct wn_program *p = get_planned(program);
+    const struct wn__plan *p = get_planned(program);
     if (p == NULL) return WN_VALUE;
     WN_TRY(wn__need(field, "mutate"));
     struct wn__schedule *s = p->schedule;
@@ -362,7 +363,7 @@ int32_t wn_test_mutate(int32_t program, int32_t step, const char *field, int64_t
 /* Edits the schedule itself, so that the verifier reads what it always reads, and copies the old one back. */
 int32_t wn_verify_edited(int32_t program, int32_t step, const char *field, int64_t value)
 {
-    const struct wn_program *p = get_planned(program);
+    const struct wn__plan *p = get_planned(program);
     if (p == NULL) return WN_VALUE;
     struct wn__schedule *s = p->schedule;
     struct wn__pool scratch = {0};

@@ -5,25 +5,17 @@
 #include "api.h"
 #include "../plan/recipe/action.h"
 
-static struct wn_program *get_program(int32_t handle)
-{
-    return wn__handle_get(handle, WN_HANDLE_PROGRAM);
-}
-
 /* ---- wane.grad: differentiation without a run ------------------------------------------------------------ */
 
 /* Differentiates root with respect to wrt, (n), and fills out, (n), with handles of the gradients; -1 where root
  * does not depend on a value. What is emitted are ordinary values from then on. */
 static int32_t grad_nodes(struct wn_node *root, int32_t n, struct wn_node **wrt, int32_t *out)
 {
-    struct wn__order order = {.from = &root, .n_from = 1};
     struct wn__grads grads = {0};
-    int32_t code = wn__topological_order(&root, 1, wn__node_stamp(), &order);
-    struct wn__pass pass = {.roots = &root, .n_roots = 1, .scale = 1, .wrt = wrt, .n_wrt = n};
-    pass.forward = order.nodes;
-    pass.n_forward = order.count;
-    for (int32_t i = 0; i < n; i++) wrt[i]->grad = NULL;
-    if (code == WN_OK) code = wn__grad_pass(&pass, &grads);
+    struct wn__pass pass = {.forward = {.from = &root, .n_from = 1}, .roots = &root, .n_roots = 1, .scale = 1};
+    pass.wrt = wrt;
+    pass.n_wrt = n;
+    int32_t code = wn__grad_pass(&pass, &grads);
     for (int64_t i = 0; i < grads.count; i++) {
         grads.nodes[i]->phase = WN_PHASE_FORWARD;
         grads.nodes[i]->forward_of = NULL;
@@ -39,7 +31,6 @@ static int32_t grad_nodes(struct wn_node *root, int32_t n, struct wn_node **wrt,
         break;
     }
     wn__grads_release(&grads);
-    wn__order_release(&order);
     return code;
 }
 
@@ -67,37 +58,74 @@ int32_t wn_grad(int32_t root, int32_t n, const int32_t *wrt, int32_t *out)
 
 /* ---- open, decide, plan, run --------------------------------------------------------------------------------- */
 
+static int32_t resolve_update(const struct wn_update *u, struct wn__update *out)
+{
+    out->op = u->op;
+    out->hyper = wn__handle_get(u->hyper, WN_HANDLE_HYPER);
+    if (out->hyper == NULL) return WN_VALUE;
+    out->hyper->refs++;
+    for (int32_t k = 0; k < 3; k++) {
+        if (u->cell[k] < 0) continue;
+        out->cell[k] = wn__handle_get(u->cell[k], WN_HANDLE_CELL);
+        if (out->cell[k] == NULL) return WN_VALUE;
+        wn__cell_ref(out->cell[k]);
+    }
+    return WN_OK;
+}
+
+/* Turns the handles of a request into pointers. The request was checked, so its counts and its mode fit each other. */
+static int32_t resolve(const struct wn_request *r, struct wn__request *out)
+{
+    out->mode = r->mode;
+    out->target = r->target;
+    out->joint = r->joint;
+    out->again = r->again;
+    out->scale = r->scale;
+    out->clip = r->clip;
+    out->policy = r->policy;
+    for (int32_t i = 0; i < r->n_roots; i++) {
+        WN_TRY(wn__handle_value(r->roots[i], &out->root[i]));
+        out->n_roots++;
+        if (r->n_cells == 0) continue;
+        out->assigned[i] = wn__handle_get(r->cells[i], WN_HANDLE_CELL);
+        if (out->assigned[i] == NULL) return WN_VALUE;
+        wn__cell_ref(out->assigned[i]);
+    }
+    out->n_also = r->n_also;
+    for (int32_t i = 0; i < r->n_updates; i++) WN_TRY(resolve_update(&r->updates[i], &out->update[out->n_updates++]));
+    return WN_OK;
+}
+
 int32_t wn_open(const struct wn_request *r)
 {
-    struct wn__program_request resolved = {0};
     struct wn_program *p;
     int32_t code = wn__enter();
     if (code == WN_OK) code = wn__check_request(r);
-    if (code == WN_OK) code = wn__request_resolve(r, &resolved);
-    if (code == WN_OK) code = wn__program_open(&resolved, &p);
-    wn__request_release(&resolved);
+    if (code == WN_OK) code = wn__program_new(r->n_roots, r->n_updates, &p);
     if (code != WN_OK) return -code;
-    int32_t id = wn__handle_new(WN_HANDLE_PROGRAM, p);
+    code = resolve(r, &p->request);
+    if (code == WN_OK) code = wn__program_open(p);
+    int32_t id = code == WN_OK ? wn__handle_new(WN_HANDLE_PROGRAM, p) : -code;
     if (id < 0) wn__program_free(p);
     return id;
 }
 
 int32_t wn_is_planned(int32_t program)
 {
-    const struct wn_program *p = get_program(program);
+    const struct wn__plan *p = wn__get_plan(program);
     return p == NULL ? -WN_VALUE : p->schedule != NULL;
 }
 
 int32_t wn_residual_count(int32_t program)
 {
-    const struct wn_program *p = get_program(program);
+    const struct wn__plan *p = wn__get_plan(program);
     return p == NULL ? -WN_VALUE : p->ir->n_residuals;
 }
 
-/* Returns residual i and its program; NULL, with a message, when there is none. */
-static const struct wn__ir_node *get_residual(int32_t program, int32_t i, struct wn_program **out)
+/* Returns residual i and its plan; NULL, with a message, when there is none. */
+static const struct wn__ir_node *get_residual(int32_t program, int32_t i, struct wn__plan **out)
 {
-    struct wn_program *p = get_program(program);
+    struct wn__plan *p = wn__get_plan(program);
     if (p == NULL) return NULL;
     *out = p;
     if (i >= 0 && i < p->ir->n_residuals) return &p->ir->node[p->ir->residual[i]];
@@ -107,7 +135,7 @@ static const struct wn__ir_node *get_residual(int32_t program, int32_t i, struct
 
 int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out)
 {
-    struct wn_program *p;
+    struct wn__plan *p;
     const struct wn__ir_node *q = get_residual(program, i, &p);
     if (q == NULL) return WN_VALUE;
     WN_TRY(wn__need(out, "residual"));
@@ -127,7 +155,7 @@ int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out)
                                 .ndim = q->type.ndim,
                                 .dtype = q->type.dtype,
                                 .scope = q->scope,
-                                .line = wn__program_line(p, node),
+                                .line = wn__program_line(wn__get_program(program), node),
                                 .region = q->region,
                                 .bytes = q->bytes,
                                 .flops = wn__op_cost(&d).flops,
@@ -136,17 +164,18 @@ int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out)
     return WN_OK;
 }
 
-/* Returns a program that takes decisions still; NULL, with a message, when there is none, or it is planned. */
-static struct wn_program *get_open(int32_t handle)
+/* Returns the plan of a program that takes decisions still; NULL, with a message, when there is none, or it is planned
+ * already. */
+static struct wn__plan *get_open(int32_t handle)
 {
-    struct wn_program *p = get_program(handle);
+    struct wn__plan *p = wn__get_plan(handle);
     if (p != NULL && p->schedule != NULL) wn__fail(WN_VALUE, "decide: this program is planned already");
     return p != NULL && p->schedule == NULL ? p : NULL;
 }
 
 int32_t wn_decide(int32_t program, int32_t i, int32_t decision)
 {
-    struct wn_program *p;
+    struct wn__plan *p;
     if (get_open(program) == NULL || get_residual(program, i, &p) == NULL) return WN_VALUE;
     if (decision < WN_DECISION_NONE || (decision > WN_DECISION_RECOMPUTE && wn__action_name(decision) == NULL))
         return wn__fail(WN_UNSUPPORTED, "policy: word %d is not in this version", decision);
@@ -156,7 +185,7 @@ int32_t wn_decide(int32_t program, int32_t i, int32_t decision)
 
 int32_t wn_allow(int32_t program, int32_t decision)
 {
-    struct wn_program *p = get_open(program);
+    struct wn__plan *p = get_open(program);
     if (p == NULL) return WN_VALUE;
     if (wn__action_name(decision) == NULL)
         return wn__fail(WN_UNSUPPORTED, "budget: word %d is no action of this version", decision);
@@ -166,7 +195,7 @@ int32_t wn_allow(int32_t program, int32_t decision)
 
 const char *wn_action_reason(int32_t program, int32_t i, int32_t decision)
 {
-    struct wn_program *p;
+    struct wn__plan *p;
     const struct wn__ir_node *q = get_residual(program, i, &p);
     const char *why = q == NULL ? NULL : wn__action_refusal(p->ir, p->ir->residual[i], decision);
     return why == NULL ? "" : why;
@@ -179,7 +208,7 @@ int32_t wn_action_lossy(int32_t decision)
 
 int32_t wn_mark(int32_t program, int32_t node, int32_t unit)
 {
-    struct wn_program *p = get_open(program);
+    struct wn__plan *p = get_open(program);
     if (p == NULL) return WN_VALUE;
     if (node < 0 || node >= p->ir->n) return wn__fail(WN_VALUE, "mark: node %d of %d", node, p->ir->n);
     if (unit < 0 || unit > p->ir->n)
@@ -190,7 +219,7 @@ int32_t wn_mark(int32_t program, int32_t node, int32_t unit)
 
 int32_t wn_mark_parent(int32_t program, int32_t unit, int32_t parent)
 {
-    struct wn_program *p = get_open(program);
+    struct wn__plan *p = get_open(program);
     if (p == NULL) return WN_VALUE;
     if (unit < 1 || unit > p->ir->n || parent < 1 || parent >= unit)
         return wn__fail(WN_VALUE, "mark: unit %d cannot lie in unit %d", unit, parent);
@@ -200,7 +229,7 @@ int32_t wn_mark_parent(int32_t program, int32_t unit, int32_t parent)
 
 int32_t wn_candidates(int32_t program)
 {
-    const struct wn_program *p = get_program(program);
+    const struct wn__plan *p = wn__get_plan(program);
     int32_t n = 0;
     for (const struct wn__marks *m = p == NULL ? NULL : p->marks->proposal; m != NULL; m = m->next) n++;
     return p == NULL ? -WN_VALUE : n;
@@ -223,7 +252,7 @@ static int32_t check_candidate(const struct wn__ir *ir, const int32_t *unit, con
 int32_t wn_candidate(int32_t program, const char *name, int32_t n, const int32_t *unit, const int32_t *parent,
                      const int32_t *decision)
 {
-    struct wn_program *p = get_program(program);
+    struct wn__plan *p = wn__get_plan(program);
     if (p == NULL) return WN_VALUE;
     const struct wn__ir *ir = p->ir;
     if (name == NULL || n != ir->n)
@@ -235,12 +264,13 @@ int32_t wn_candidate(int32_t program, const char *name, int32_t n, const int32_t
 
 int32_t wn_frontier(int32_t program, wn_look look)
 {
-    struct wn_program *p = get_program(program);
-    int32_t code = p == NULL ? WN_VALUE : wn__program_frontier(p, look);
+    struct wn__plan *p = wn__get_plan(program);
+    int32_t code = p == NULL ? WN_VALUE : WN_OK;
+    if (code == WN_OK && p->frontier == NULL) code = wn__frontier_make(p->ir, p->marks, look, &p->frontier);
     return code == WN_OK ? p->frontier->n : -code;
 }
 
-static struct wn__frontier_point *get_point(const struct wn_program *p, int32_t i)
+static struct wn__frontier_point *get_point(const struct wn__plan *p, int32_t i)
 {
     if (p == NULL) return NULL;
     if (p->frontier != NULL && i >= 0 && i < p->frontier->n) return &p->frontier->point[i];
@@ -250,7 +280,7 @@ static struct wn__frontier_point *get_point(const struct wn_program *p, int32_t 
 
 int32_t wn_point(int32_t program, int32_t i, struct wn_point *out)
 {
-    const struct wn_program *p = get_program(program);
+    const struct wn__plan *p = wn__get_plan(program);
     const struct wn__frontier_point *q = get_point(p, i);
     if (q == NULL) return WN_VALUE;
     WN_TRY(wn__need(out, "point"));
@@ -266,84 +296,90 @@ int32_t wn_point(int32_t program, int32_t i, struct wn_point *out)
 
 int32_t wn_choose(int32_t program, int32_t i)
 {
-    struct wn_program *p = get_open(program);
+    struct wn__plan *p = get_open(program);
     if (get_point(p, i) == NULL) return WN_VALUE;
     p->chosen = i + 1;
     return WN_OK;
 }
 
-int32_t wn_give_recipe(int32_t program, const struct wn_recipe_given *r)
+int32_t wn_give_recipe(int32_t program, const struct wn_recipe_given *given)
 {
-    struct wn_program *p = get_open(program);
+    struct wn__plan *p = get_open(program);
+    struct wn__recipe r;
     if (p == NULL) return WN_VALUE;
-    WN_TRY(wn__check_recipe(r));
-    return wn__program_by_recipe(p, r);
+    WN_TRY(wn__check_recipe(given));
+    int32_t code = wn__recipe_read(p->ir, given, &r);
+    wn__recipe_release(code == WN_OK ? &p->by_recipe : &r);
+    if (code == WN_OK) p->by_recipe = r;
+    return code;
 }
 
 int32_t wn_plan(int32_t program)
 {
-    struct wn_program *p = get_program(program);
-    return p == NULL ? WN_VALUE : wn__program_plan(p);
+    struct wn__plan *p = wn__get_plan(program);
+    return p == NULL ? WN_VALUE : wn__plan_make(p);
 }
 
 int32_t wn_plan_forget(int32_t program)
 {
-    struct wn_program *p = get_program(program);
+    struct wn__plan *p = wn__get_plan(program);
     if (p == NULL) return WN_VALUE;
-    wn__program_plan_forget(p);
+    wn__plan_forget(p);
     return WN_OK;
 }
 
 int32_t wn_run(int32_t program)
 {
-    struct wn_program *p = get_program(program);
+    struct wn_program *p = wn__get_program(program);
     WN_TRY(wn__enter());
     return p == NULL ? WN_VALUE : wn__program_run(p);
 }
 
 int32_t wn_results(int32_t program)
 {
-    const struct wn_program *p = get_program(program);
-    return p == NULL ? -WN_VALUE : p->ir->n_results;
+    const struct wn_program *p = wn__get_program(program);
+    return p == NULL ? -WN_VALUE : p->plan.ir->n_results;
 }
 
 int32_t wn_result(int32_t program, int32_t i)
 {
-    struct wn_program *p = get_program(program);
+    struct wn_program *p = wn__get_program(program);
     if (p == NULL) return -WN_VALUE;
-    if (i < 0 || i >= p->ir->n_results) return -wn__fail(WN_VALUE, "result %d of %d", i, p->ir->n_results);
-    wn__node_ref(p->result[i]);
-    return wn__api_value(WN_OK, p->result[i]);
+    if (i < 0 || i >= p->plan.ir->n_results) return -wn__fail(WN_VALUE, "result %d of %d", i, p->plan.ir->n_results);
+    wn__node_ref(p->bindings.result[i]);
+    return wn__api_value(WN_OK, p->bindings.result[i]);
 }
 
 int32_t wn_norm(int32_t program)
 {
-    struct wn_program *p = get_program(program);
+    struct wn_program *p = wn__get_program(program);
     if (p == NULL) return -WN_VALUE;
-    return p->ir->norm < 0 ? -wn__fail(WN_VALUE, "norm: the program clips nothing") : wn_result(program, p->ir->norm);
+    return p->plan.ir->norm < 0 ? -wn__fail(WN_VALUE, "norm: the program clips nothing")
+                                : wn_result(program, p->plan.ir->norm);
 }
 
 int32_t wn_program_cell(int32_t program, int32_t i)
 {
-    struct wn_program *p = get_program(program);
+    struct wn_program *p = wn__get_program(program);
     if (p == NULL) return -WN_VALUE;
-    if (p->cell == NULL || i < 0 || i >= p->ir->n_cells) return -wn__fail(WN_VALUE, "program: there is no cell %d", i);
-    int32_t id = wn__handle_new(WN_HANDLE_CELL, p->cell[i]);
-    if (id >= 0) wn__cell_ref(p->cell[i]);
+    if (p->bindings.cell == NULL || i < 0 || i >= p->plan.ir->n_cells)
+        return -wn__fail(WN_VALUE, "program: there is no cell %d", i);
+    int32_t id = wn__handle_new(WN_HANDLE_CELL, p->bindings.cell[i]);
+    if (id >= 0) wn__cell_ref(p->bindings.cell[i]);
     return id;
 }
 
 const char *wn_program_cell_name(int32_t program, int32_t i)
 {
-    struct wn_program *p = get_program(program);
-    if (p == NULL || p->cell == NULL || i < 0 || i >= p->ir->n_cells) return "";
-    int32_t of = p->ir->cell[i].gradient_of;
-    const char *name = p->cell[of >= 0 ? of : i]->name;
+    struct wn_program *p = wn__get_program(program);
+    if (p == NULL || p->bindings.cell == NULL || i < 0 || i >= p->plan.ir->n_cells) return "";
+    int32_t of = p->plan.ir->cell[i].gradient_of;
+    const char *name = p->bindings.cell[of >= 0 ? of : i]->name;
     return name == NULL ? "" : name;
 }
 
 int32_t wn_program_cells(int32_t program)
 {
-    const struct wn_program *p = get_program(program);
+    const struct wn__plan *p = wn__get_plan(program);
     return p == NULL ? -WN_VALUE : p->ir->n_cells;
 }

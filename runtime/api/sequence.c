@@ -34,7 +34,7 @@ static int32_t need_planned(void)
 int32_t wn_sequence_add(int32_t program)
 {
     WN_TRY(wn__enter());
-    struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
+    struct wn_program *p = wn__get_program(program);
     if (p == NULL) return WN_VALUE;
     WN_TRY(need_planned());
     return wn__sequence_add(p);
@@ -88,7 +88,7 @@ int32_t wn_parts(int32_t n, const int32_t *programs, struct wn_part *out)
     struct wn_program **p = wn__alloc((n + 1) * (int64_t)sizeof *p);
     int32_t code = p == NULL ? WN_OOM : WN_OK;
     for (int32_t i = 0; i < n && code == WN_OK; i++) {
-        p[i] = wn__handle_get(programs[i], WN_HANDLE_PROGRAM);
+        p[i] = wn__get_program(programs[i]);
         if (p[i] == NULL) code = WN_VALUE;
     }
     if (code == WN_OK) code = fill(p, n, out);
@@ -99,6 +99,6 @@ int32_t wn_parts(int32_t n, const int32_t *programs, struct wn_part *out)
 int32_t wn_decide_by(int32_t program, double policy)
 {
     WN_TRY(wn__enter());
-    struct wn_program *p = wn__handle_get(program, WN_HANDLE_PROGRAM);
+    struct wn_program *p = wn__get_program(program);
     return p == NULL ? WN_VALUE : wn__program_decide_by(p, (int64_t)policy);
 }

@@ -327,9 +327,7 @@ static int32_t read_number(const struct wn_node *n, void *bytes)
 {
     struct wn_device *d = n->device >= 0 ? wn__device(n->device) : NULL;
     if (d != NULL && !d->real) return d->get(d, bytes, NULL, wn__bytes(&n->type));
-    if (n->hyper == NULL) wn__number_put(n->type.dtype, n->number, bytes);
-    for (int32_t i = 0; n->hyper != NULL && i < n->type.dim[0]; i++)
-        wn__number_put(n->type.dtype, n->hyper->v[i], (char *)bytes + i * wn__dtype_size(n->type.dtype));
+    wn__node_numbers_put(n, bytes);
     return WN_OK;
 }
 

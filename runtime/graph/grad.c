@@ -37,8 +37,8 @@ static int32_t pass_entry(const struct wn__pass *p, const struct wn_node *n, int
 static void pass_mark(const struct wn__pass *p, int64_t stamp)
 {
     for (int32_t i = 0; i < p->n_wrt; i++) p->wrt[i]->wanted = stamp;
-    for (int64_t i = 0; i < p->n_forward; i++) {
-        struct wn_node *n = p->forward[i];
+    for (int64_t i = 0; i < p->forward.count; i++) {
+        struct wn_node *n = p->forward.nodes[i];
         int32_t flows = p->wrt == NULL ? n->needs_grad : !n->is_cut && wn__dtype_is_float(n->type.dtype);
         if (!flows) continue;
         if (p->wrt == NULL) n->wanted = n->op == WN_OP_CELL && is_listed(p, n->cell) ? stamp : n->wanted;
@@ -180,8 +180,8 @@ static int32_t pass_rule(struct wn__emitter *e, struct wn_node *n)
  * was frozen, or trained. */
 static void pass_value(struct wn__emitter *e, const struct wn__pass *p, struct wn_node *v)
 {
-    for (int64_t i = 0; i < p->n_forward && v->op == WN_OP_CELL && e->code == WN_OK; i++) {
-        struct wn_node *n = p->forward[i];
+    for (int64_t i = 0; i < p->forward.count && v->op == WN_OP_CELL && e->code == WN_OK; i++) {
+        struct wn_node *n = p->forward.nodes[i];
         if (n == v || n->grad == NULL || !wn__node_is_same(n, v)) continue;
         e->forward = v;
         if (n->grad == &wn__zero_gradient) pass_zero(v);
@@ -208,8 +208,8 @@ static int32_t pass_seed(struct wn__emitter *e, const struct wn__pass *p)
 static int32_t pass_walk(struct wn__emitter *e, const struct wn__pass *p)
 {
     WN_TRY(pass_seed(e, p));
-    for (int64_t i = p->n_forward - 1; i >= 0; i--) {
-        struct wn_node *n = p->forward[i];
+    for (int64_t i = p->forward.count - 1; i >= 0; i--) {
+        struct wn_node *n = p->forward.nodes[i];
         if (n->wanted != e->stamp) continue;
         if (n->slice != NULL) WN_TRY(wn__tiles_join(e, n, pass_rule));
         if (n->grad == NULL) continue;
@@ -227,15 +227,20 @@ static int32_t pass_walk(struct wn__emitter *e, const struct wn__pass *p)
     return e->code;
 }
 
-int32_t wn__grad_pass(const struct wn__pass *p, struct wn__grads *g)
+int32_t wn__grad_pass(struct wn__pass *p, struct wn__grads *g)
 {
     struct wn__emitter e = {.base = {&wn__graph_recorder}, .g = g, .root = p->root, .stamp = wn__node_stamp()};
-    for (int64_t i = 0; i < p->n_forward; i++) p->forward[i]->grad = p->forward[i]->slice = NULL;
+    int32_t code = wn__topological_order(p->roots, p->n_roots, wn__node_stamp(), &p->forward);
+    for (int64_t i = 0; i < p->forward.count; i++) p->forward.nodes[i]->grad = p->forward.nodes[i]->slice = NULL;
     for (int32_t i = 0; i < p->n_roots; i++) p->roots[i]->grad = NULL;
-    pass_mark(p, e.stamp);
+    for (int32_t i = 0; i < p->n_wrt; i++) p->wrt[i]->grad = NULL;
     uint64_t counter = wn__here.counter;
-    int32_t code = pass_walk(&e, p);
+    if (code == WN_OK) {
+        pass_mark(p, e.stamp);
+        code = pass_walk(&e, p);
+    }
     wn__here.counter = counter;
+    wn__order_release(&p->forward);
     return code;
 }
 

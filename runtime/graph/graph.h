@@ -8,6 +8,7 @@
 #ifndef WN_GRAPH_H
 #define WN_GRAPH_H
 #include <stdint.h>
+#include "../base/alloc.h"
 #include "../memory/ledger.h"
 #include "../ops/op.h"
 
@@ -19,6 +20,11 @@ struct wn__hyper {
     int32_t refs;
     double v[8];
 };
+/* Gives up a reference; NULL does nothing. */
+static inline void wn__hyper_unref(struct wn__hyper *h)
+{
+    if (h != NULL && --h->refs == 0) wn__free(h);
+}
 
 struct wn_cell;
 struct wn__template; /* custom.c: a gradient recorded ahead of time */
@@ -117,6 +123,8 @@ void wn__node_drop_inputs(struct wn_node *n);
 /* Fails with WN_STALE: the bytes of a held value were freed, or drawn over. reader: what would read it; NULL: the
  * caller. */
 int32_t wn__node_lost(const struct wn_node *n, const struct wn_node *reader);
+/* Writes the number of a CONST, or of a result without dims, or all numbers of an optimizer, in the dtype of n. */
+void wn__node_numbers_put(const struct wn_node *n, void *bytes);
 /* Returns the place in record order of the last node made. */
 int64_t wn__node_last(void);
 /* Returns a number that no order and no pass had. */
@@ -261,46 +269,6 @@ void wn__template_unref(struct wn__template *t); /* NULL does nothing */
 /* Returns the number of inputs that get gradients: in[1 .. count] of a node with the template. */
 int32_t wn__template_count(const struct wn__template *t);
 
-/* ---- grad.c --------------------------------------------------------------------------------------------------- */
-/* The outcome of differentiating. */
-struct wn__grads {
-    struct wn_node **nodes; /* (count) emitted, in order; counted */
-    int64_t count, capacity;
-    struct wn_cell **cells;  /* (n_cells) reached, in the order in which their first gradients were complete */
-    struct wn_node **values; /* (n_cells) their gradients; counted only as `nodes` */
-    int64_t n_cells, cells_capacity, values_capacity;
-    struct wn_node *norm; /* that clipping computed, of shape (); NULL: nothing was clipped. Counted only as `nodes` */
-};
-/* One pass of differentiation, over what its roots reach. */
-struct wn__pass {
-    struct wn_node *const *forward; /* (n_forward) what the roots reach, in record order */
-    int64_t n_forward;
-    struct wn_node *const *roots; /* (n_roots) */
-    int32_t n_roots;
-    int32_t root;               /* number of the pass */
-    double scale;               /* d(root)/d(root) */
-    struct wn_node *const *wrt; /* (n_wrt) values whose gradients alone are asked for; NULL: cells */
-    int32_t n_wrt;
-    const struct wn_cell *const *only; /* (n_only) cells asked for; NULL: every cell that needs a gradient */
-    int32_t n_only;
-};
-/* Differentiates the roots of a pass and adds to `g`: a cell that an earlier pass reached gets the sum.
- * WN_UNSUPPORTED names an op without a gradient rule that a gradient flows into. */
-int32_t wn__grad_pass(const struct wn__pass *pass, struct wn__grads *g);
-void wn__grads_release(struct wn__grads *g);
-
-/* ---- clip.c --------------------------------------------------------------------------------------------------- */
-/* The clipping of a step's gradients. */
-struct wn__clip {
-    const struct wn_cell *const *cell; /* (n_cells) the parameters of the updates, in order */
-    int32_t n_cells;
-    int32_t pass;          /* number of the last pass */
-    struct wn_node *limit; /* a value of shape (), f32, or f64 where the gradients are */
-    struct wn_node *root;
-};
-/* Scales the gradients in `g` of the cells, so that their joint 2-norm is at most the limit. */
-int32_t wn__grad_clip(const struct wn__clip *clip, struct wn__grads *g);
-
 /* ---- topological.c -------------------------------------------------------------------------------------------- */
 /* The nodes that a set of roots reaches. */
 struct wn__order {
@@ -320,4 +288,43 @@ int32_t wn__order_shares(struct wn_node *n, int64_t stamp, int32_t *is);
 void wn__order_release(struct wn__order *w);
 /* Fails with WN_SPENT: a gradient would have to flow into n, a root whose own backward used its graph up. */
 int32_t wn__order_refuse_spent(const struct wn_node *n);
+
+/* ---- grad.c --------------------------------------------------------------------------------------------------- */
+/* The outcome of differentiating. */
+struct wn__grads {
+    struct wn_node **nodes; /* (count) emitted, in order; counted */
+    int64_t count, capacity;
+    struct wn_cell **cells;  /* (n_cells) reached, in the order in which their first gradients were complete */
+    struct wn_node **values; /* (n_cells) their gradients; counted only as `nodes` */
+    int64_t n_cells, cells_capacity, values_capacity;
+    struct wn_node *norm; /* that clipping computed, of shape (); NULL: nothing was clipped. Counted only as `nodes` */
+};
+/* One pass of differentiation, over what its roots reach. */
+struct wn__pass {
+    struct wn__order forward;     /* what the roots reach; `from` is the caller's, the rest belongs to the pass */
+    struct wn_node *const *roots; /* (n_roots) */
+    int32_t n_roots;
+    int32_t root;               /* number of the pass */
+    double scale;               /* d(root)/d(root) */
+    struct wn_node *const *wrt; /* (n_wrt) values whose gradients alone are asked for; NULL: cells */
+    int32_t n_wrt;
+    const struct wn_cell *const *only; /* (n_only) cells asked for; NULL: every cell that needs a gradient */
+    int32_t n_only;
+};
+/* Differentiates the roots of a pass and adds to `g`: a cell that an earlier pass reached gets the sum.
+ * WN_UNSUPPORTED names an op without a gradient rule that a gradient flows into. */
+int32_t wn__grad_pass(struct wn__pass *pass, struct wn__grads *g);
+void wn__grads_release(struct wn__grads *g);
+
+/* ---- clip.c --------------------------------------------------------------------------------------------------- */
+/* The clipping of a step's gradients. */
+struct wn__clip {
+    const struct wn_cell *const *cell; /* (n_cells) the parameters of the updates, in order */
+    int32_t n_cells;
+    int32_t pass;          /* number of the last pass */
+    struct wn_node *limit; /* a value of shape (), f32, or f64 where the gradients are */
+    struct wn_node *root;
+};
+/* Scales the gradients in `g` of the cells, so that their joint 2-norm is at most the limit. */
+int32_t wn__grad_clip(const struct wn__clip *clip, struct wn__grads *g);
 #endif

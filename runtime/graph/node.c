@@ -67,7 +67,7 @@ static void node_release(struct wn_node *n)
     int32_t capacity = node_capacity(n);
     if (n->retained_at > 0) wn__retained_remove(n);
     if (n->held != NULL) wn__buffer_unref(n->held);
-    if (n->hyper != NULL && --n->hyper->refs == 0) wn__free(n->hyper);
+    wn__hyper_unref(n->hyper);
     if (n->custom != NULL) wn__template_unref(n->custom);
     if (n->effects != NULL) wn__forward_effects_free(n->effects);
     if (n->past != NULL) wn__past_free(n->past);
@@ -120,4 +120,12 @@ int32_t wn__node_is_same(const struct wn_node *a, const struct wn_node *b)
 int32_t wn__node_is_leaf(const struct wn_node *n)
 {
     return (wn__op_flags(n->op) & WN_LEAF) != 0 || (n->is_held && n->n_in == 0);
+}
+
+void wn__node_numbers_put(const struct wn_node *n, void *bytes)
+{
+    int64_t size = wn__dtype_size(n->type.dtype);
+    if (n->hyper == NULL) wn__number_put(n->type.dtype, n->number, bytes);
+    for (int32_t i = 0; n->hyper != NULL && i < n->type.dim[0]; i++)
+        wn__number_put(n->type.dtype, n->hyper->v[i], (char *)bytes + size * i);
 }

@@ -1,18 +1,61 @@
-/* Builds an IR: lets the ordered graph be differentiated, then copies everything that a plan may depend on, and nothing
- * else, into one flat table. Nodes that differentiation emits live only while this file is at work. */
+/* Builds an IR: differentiates the ordered graph, then copies everything that a plan may depend on, and nothing else,
+ * into one flat table. Nodes that differentiation emits live only while this file is at work. */
 #include <string.h>
 #include "../base/alloc.h"
 #include "../plan/ir/costs.h"
 #include "program.h"
 
 struct assembly {
-    struct wn_program *p;
+    const struct wn__request *request;
+    const struct wn__bindings *bindings;
     struct wn__ir *ir;
     struct wn__grads grads;
     struct wn__regions regions;
+    int32_t is_as_new; /* 1: gradients get places as if none had one */
     int32_t at, in_at; /* the next free node of the IR; the next free input */
     int32_t *hyper;    /* (n_sets) the node of each set of an optimizer's numbers */
 };
+
+/* ---- the backward ----------------------------------------------------------------------------------- */
+
+/* Differentiates root i, or all roots at once where that is one pass. only: (n_updates) the cells that need a gradient;
+ * NULL: all. */
+static int32_t differentiate_root(struct assembly *a, int32_t i, const struct wn_cell **only)
+{
+    const struct wn__request *r = a->request;
+    struct wn__pass pass = {.forward = {.from = r->root, .n_from = wn__losses(r)},
+                            .roots = &r->root[i],
+                            .n_roots = r->joint ? wn__losses(r) : 1,
+                            .root = i,
+                            .scale = r->scale,
+                            .only = only,
+                            .n_only = only == NULL ? 0 : r->n_updates};
+    return wn__grad_pass(&pass, &a->grads);
+}
+
+/* Emits the backward of every root, and the nodes that limit the norm of the gradients. Does nothing for a mode without
+ * a backward. WN_VALUE: no state that needs a gradient is reached. */
+static int32_t differentiate(struct assembly *a)
+{
+    const struct wn__request *r = a->request;
+    const struct wn_cell **only = NULL;
+    int32_t code = WN_OK, before = wn__here.grad_off;
+    if (!wn__is_backward(r)) return WN_OK;
+    if (r->mode == WN_RUN_STEP) {
+        if (!WN_ARRAY(&a->ir->pool, only, r->n_updates)) return WN_OOM;
+        for (int32_t i = 0; i < r->n_updates; i++) only[i] = r->update[i].cell[0];
+    }
+    wn__here.grad_off = 1;
+    for (int32_t i = 0; i < wn__passes(r) && code == WN_OK; i++) code = differentiate_root(a, i, only);
+    if (code == WN_OK && a->bindings->limit != NULL && a->grads.n_cells > 0) {
+        struct wn__clip clip = {only, r->n_updates, wn__passes(r) - 1, a->bindings->limit, r->root[0]};
+        code = wn__grad_clip(&clip, &a->grads);
+    }
+    wn__here.grad_off = before;
+    if (code == WN_OK && a->grads.n_cells == 0)
+        return wn__fail(WN_VALUE, "backward: no state that needs a gradient is reached from this value");
+    return code;
+}
 
 /* ---- nodes ------------------------------------------------------------------------------------------ */
 
@@ -42,6 +85,15 @@ static void put_input(struct assembly *a, struct wn__ir_node *q, int32_t node)
     q->n_in++;
 }
 
+/* Appends an effect that reads a value and writes a cell, which has the type of the value. */
+static struct wn__ir_node *put_effect(struct assembly *a, int32_t op, int32_t value, int32_t cell)
+{
+    struct wn__ir_node *e = put_node(a, op, WN_PHASE_UPDATE, &a->ir->node[value].type);
+    put_input(a, e, value);
+    e->cell[0] = cell;
+    return e;
+}
+
 static int32_t is_scalar_leaf(const struct wn_node *n)
 {
     return n->op == WN_OP_CONST || (n->is_held && n->type.ndim == 0); /* a value that was freed is no number */
@@ -62,10 +114,10 @@ static void put_leaf(struct assembly *a, struct wn__ir_node *q, const struct wn_
     }
 }
 
-static int32_t is_root(const struct wn_program *p, const struct wn_node *n)
+static int32_t is_root(const struct wn__request *r, const struct wn_node *n)
 {
-    for (int32_t i = 0; i < p->n_roots; i++)
-        if (p->root[i] == n) return 1;
+    for (int32_t i = 0; i < r->n_roots; i++)
+        if (r->root[i] == n) return 1;
     return 0;
 }
 
@@ -118,7 +170,7 @@ static int32_t put_graph_node(struct assembly *a, struct wn_node *n)
     for (int32_t i = 0; i < n_in; i++) put_input(a, q, n->in[i]->local);
     if (wn__op_draws(n->op, &n->attrs)) q->random = random_of(a, n);
     put_offset(a, q, n);
-    int32_t wanted = n->retain || (is_root(a->p, n) && a->p->mode <= WN_RUN_STEP);
+    int32_t wanted = n->retain || (is_root(a->request, n) && a->request->mode <= WN_RUN_STEP);
     if (n->phase == WN_PHASE_FORWARD && wanted && !q->bound) put_result(a, q);
     return WN_OK;
 }
@@ -126,13 +178,11 @@ static int32_t put_graph_node(struct assembly *a, struct wn_node *n)
 /* Puts the graph root by root: the nodes that its forward adds, then its backward, in the order of emission. */
 static int32_t put_graph(struct assembly *a)
 {
-    struct wn_program *p = a->p;
-    int32_t passes = (p->mode == WN_RUN_BACKWARD || p->mode == WN_RUN_STEP) && !p->joint ? p->n_roots - p->n_also : 1;
     int64_t k = 0;
-    for (int64_t i = 0, r = 0; r < passes; r++) {
-        for (; i < p->root_end[r]; i++) {
+    for (int64_t i = 0, r = 0; r < wn__passes(a->request); r++) {
+        for (; i < a->bindings->root_end[r]; i++) {
             a->ir->order_node[i] = a->at;
-            WN_TRY(put_graph_node(a, p->order.nodes[i]));
+            WN_TRY(put_graph_node(a, a->bindings->order.nodes[i]));
             a->ir->node[a->at - 1].root = (int32_t)r;
         }
         for (; k < a->grads.count && a->grads.nodes[k]->root == r; k++) WN_TRY(put_graph_node(a, a->grads.nodes[k]));
@@ -140,7 +190,7 @@ static int32_t put_graph(struct assembly *a)
     a->ir->norm = a->grads.norm == NULL ? -1 : a->ir->n_results;
     if (a->grads.norm != NULL) put_result(a, &a->ir->node[a->grads.norm->local]);
     if (k != a->grads.count) return wn__fail(WN_INTERNAL, "backward: a gradient belongs to no pass");
-    for (int32_t i = 0; i < p->n_roots; i++) a->ir->root_node[i] = p->root[i]->local;
+    for (int32_t i = 0; i < a->request->n_roots; i++) a->ir->root_node[i] = a->request->root[i]->local;
     return WN_OK;
 }
 
@@ -149,14 +199,11 @@ static int32_t put_graph(struct assembly *a)
 /* Puts the cells that the program reads, updates and assigns. */
 static void put_cells(struct assembly *a)
 {
-    const struct wn_program *p = a->p;
-    struct wn__ir *ir = a->ir;
-    ir->n_cells = p->n_named;
-    for (int32_t i = 0; i < p->n_named; i++)
-        ir->cell[i] = (struct wn__ir_cell){.gradient_of = -1,
-                                           .slab = -1,
-                                           .kind = p->named[i]->kind,
-                                           .bytes = wn__padded(wn__bytes(&p->named[i]->type))};
+    for (; a->ir->n_cells < a->bindings->n_named; a->ir->n_cells++) {
+        const struct wn_cell *c = a->bindings->named[a->ir->n_cells];
+        a->ir->cell[a->ir->n_cells] = (struct wn__ir_cell){
+            .gradient_of = -1, .slab = -1, .kind = c->kind, .bytes = wn__padded(wn__bytes(&c->type))};
+    }
 }
 
 /* Returns the number of the slab that a gradient which is not allocated has its place in, numbered as the key does;
@@ -164,7 +211,7 @@ static void put_cells(struct assembly *a)
 static int32_t put_slab(struct assembly *a, const struct wn_cell *g, int32_t *new_slab)
 {
     struct wn__ir *ir = a->ir;
-    int32_t existing = g != NULL && g->slab != NULL && a->p->as_new == 0 ? g->slab->local : -1;
+    int32_t existing = g != NULL && g->slab != NULL && !a->is_as_new ? g->slab->local : -1;
     if (existing < 0 && *new_slab >= 0) return *new_slab;
     for (int32_t i = 0; i < ir->n_slabs && existing >= 0; i++)
         if (ir->slab[i].existing == existing) return i;
@@ -186,7 +233,7 @@ static void put_gradients(struct assembly *a)
 {
     struct wn__ir *ir = a->ir;
     int32_t new_slab = -1;
-    for (int32_t slot = 0; slot < a->p->n_read; slot++) {
+    for (int32_t slot = 0; slot < a->bindings->n_read; slot++) {
         int32_t i = gradient_of(a, slot);
         if (i < 0) continue;
         const struct wn_cell *c = a->grads.cells[i], *g = c->grad;
@@ -200,10 +247,7 @@ static void put_gradients(struct assembly *a)
             q->slab_offset = s->existing >= 0 ? g->slab_offset : s->bytes;
             if (s->existing < 0) s->bytes += q->bytes;
         }
-        struct wn__ir_node *e =
-            put_node(a, q->allocated_here ? WN_OP_ASSIGN : WN_OP_ACCUMULATE, WN_PHASE_UPDATE, &c->type);
-        put_input(a, e, a->grads.values[i]->local);
-        e->cell[0] = ir->n_cells++;
+        put_effect(a, q->allocated_here ? WN_OP_ASSIGN : WN_OP_ACCUMULATE, a->grads.values[i]->local, ir->n_cells++);
     }
 }
 
@@ -212,9 +256,9 @@ static void put_gradients(struct assembly *a)
 static void find_shared_slabs(struct assembly *a)
 {
     struct wn__ir *ir = a->ir;
-    for (int32_t i = a->p->n_named; i < ir->n_cells; i++) {
+    for (int32_t i = a->bindings->n_named; i < ir->n_cells; i++) {
         if (ir->cell[i].allocated_here) continue;
-        int32_t met = a->p->named[ir->cell[i].gradient_of]->grad->slab->local;
+        int32_t met = a->bindings->named[ir->cell[i].gradient_of]->grad->slab->local;
         for (int32_t k = 0; k < ir->n_slabs; k++)
             if (ir->slab[k].existing == met) ir->cell[i].shares = k + 1;
     }
@@ -225,8 +269,7 @@ static void find_shared_slabs(struct assembly *a)
 /* Returns the gradient that update i of a step uses; -1: none reaches its cell, which is left as it is. */
 static int32_t gradient_for(const struct assembly *a, int32_t i)
 {
-    const struct wn_program *p = a->p;
-    return p->mode == WN_RUN_STEP ? gradient_of(a, p->update[i].cell[0]->local) : i;
+    return a->request->mode == WN_RUN_STEP ? gradient_of(a, a->request->update[i].cell[0]->local) : i;
 }
 
 /* Puts one leaf for each set of numbers that an update reads. */
@@ -234,11 +277,11 @@ static int32_t put_hypers(struct assembly *a)
 {
     static const struct wn_type vector = {.dtype = WN_F64, .ndim = 1, .dim = {8}};
     struct wn__ir *ir = a->ir;
-    ir->n_sets = a->p->n_sets;
+    ir->n_sets = a->request->n_sets;
     if (!WN_ARRAY(&ir->pool, ir->set_slot, ir->n_sets) || !WN_ARRAY(&ir->pool, a->hyper, ir->n_sets)) return WN_OOM;
     for (int32_t k = 0; k < ir->n_sets; k++) ir->set_slot[k] = -1;
-    for (int32_t i = 0; i < a->p->n_updates; i++) {
-        int32_t k = a->p->update[i].set;
+    for (int32_t i = 0; i < a->request->n_updates; i++) {
+        int32_t k = a->request->update[i].set;
         if (k < 0 || ir->set_slot[k] >= 0 || gradient_for(a, i) < 0) continue;
         struct wn__ir_node *q = put_node(a, WN_OP_CONST, WN_PHASE_FORWARD, &vector);
         q->leaf = WN_LEAF_SCALAR;
@@ -252,38 +295,33 @@ static int32_t put_hypers(struct assembly *a)
  * first has written. */
 static void put_forward_effects(struct assembly *a)
 {
-    for (int32_t i = 0; i < a->p->n_forward_effects; i++) {
-        const struct wn__pending_effect *f = &a->p->forward_effect[i];
-        struct wn__ir_node *e = put_node(a, f->what->op, WN_PHASE_UPDATE, &f->what->cell->type);
-        e->attrs = f->what->attrs;
-        put_input(a, e, a->ir->order_node[f->node]);
-        a->ir->node[a->ir->order_node[f->node]].has_effects = 1;
-        e->cell[0] = f->what->cell->local;
+    for (int32_t i = 0; i < a->bindings->n_forward_effects; i++) {
+        const struct wn__pending_effect *f = &a->bindings->forward_effect[i];
+        int32_t value = a->ir->order_node[f->node];
+        put_effect(a, f->what->op, value, f->what->cell->local)->attrs = f->what->attrs;
+        a->ir->node[value].has_effects = 1;
     }
 }
 
 static void put_updates(struct assembly *a)
 {
-    struct wn_program *p = a->p;
-    for (int32_t i = 0; i < p->n_updates; i++) {
-        const struct wn__program_update *u = &p->update[i];
-        struct wn_cell *const *cell = u->cell;
+    const struct wn__request *r = a->request;
+    for (int32_t i = 0; i < r->n_updates; i++) {
+        const struct wn__update *u = &r->update[i];
         int32_t k = gradient_for(a, i);
         if (k < 0) continue;
-        struct wn__ir_node *e = put_node(a, u->op, WN_PHASE_UPDATE, &cell[0]->type);
-        put_input(a, e, p->mode == WN_RUN_STEP ? a->grads.values[k]->local : p->root[i]->local);
+        const struct wn_node *gradient = r->mode == WN_RUN_STEP ? a->grads.values[k] : r->root[i];
+        struct wn__ir_node *e = put_effect(a, u->op, gradient->local, u->cell[0]->local);
         put_input(a, e, a->hyper[u->set]);
-        for (int32_t j = 0; j < 3; j++) e->cell[j] = cell[j] == NULL ? -1 : cell[j]->local;
+        for (int32_t j = 1; j < 3; j++) e->cell[j] = u->cell[j] == NULL ? -1 : u->cell[j]->local;
     }
 }
 
 static void put_targets(struct assembly *a)
 {
-    for (int32_t i = 0; a->p->mode == WN_RUN_ASSIGN && i < a->p->n_roots; i++) {
-        struct wn__ir_node *e = put_node(a, WN_OP_ASSIGN, WN_PHASE_UPDATE, &a->p->root[i]->type);
-        put_input(a, e, a->p->root[i]->local);
-        e->cell[0] = a->p->assigned[i]->local;
-    }
+    const struct wn__request *r = a->request;
+    for (int32_t i = 0; r->mode == WN_RUN_ASSIGN && i < r->n_roots; i++)
+        put_effect(a, WN_OP_ASSIGN, r->root[i]->local, r->assigned[i]->local);
 }
 
 static int32_t is_written(const struct wn__ir *ir, int32_t first, int32_t end, int32_t slot)
@@ -316,7 +354,8 @@ static void copy_states(struct assembly *a, int32_t first)
     a->at = first;
     for (int32_t i = first + n; i < end + n; i++) {
         if (!needs_copy(ir, i, first + n, end + n)) continue;
-        int32_t phase = a->p->mode == WN_RUN_ASSIGN ? WN_PHASE_FORWARD : WN_PHASE_BACKWARD, v = wn__ir_in(ir, i, 0);
+        int32_t phase = a->request->mode == WN_RUN_ASSIGN ? WN_PHASE_FORWARD : WN_PHASE_BACKWARD,
+                v = wn__ir_in(ir, i, 0);
         struct wn__ir_node *q = put_node(a, WN_OP_RELAYOUT, phase, &ir->node[v].type);
         q->attrs.layout = q->type.layout;
         q->root = ir->node[v].root;
@@ -331,22 +370,23 @@ static void copy_states(struct assembly *a, int32_t first)
 /* Takes room for the largest IR that the graph can become, and copies what the program is made for. */
 static int32_t size_ir(struct assembly *a)
 {
-    struct wn_program *p = a->p;
+    const struct wn__request *r = a->request;
+    const struct wn__bindings *b = a->bindings;
     struct wn__ir *ir = a->ir;
-    int64_t effects = p->n_updates + p->n_roots + p->n_forward_effects +
-                      a->grads.n_cells; /* each effect may need a copy of a state */
-    int64_t nodes = p->order.count + a->grads.count + p->n_updates + 2 * effects, inputs = 3 * effects;
-    for (int64_t i = 0; i < p->order.count; i++) inputs += p->order.nodes[i]->n_in;
+    int64_t n = b->order.count, cells = b->n_named + a->grads.n_cells;
+    /* each effect may need a copy of a state */
+    int64_t effects = r->n_updates + r->n_roots + b->n_forward_effects + a->grads.n_cells;
+    int64_t nodes = n + a->grads.count + r->n_updates + 2 * effects, inputs = 3 * effects;
+    for (int64_t i = 0; i < n; i++) inputs += b->order.nodes[i]->n_in;
     for (int64_t i = 0; i < a->grads.count; i++) inputs += a->grads.nodes[i]->n_in;
-    ir->n_roots = p->n_roots - p->n_also;
-    ir->device = p->device;
-    ir->machine = p->target;
-    ir->target = ir->machine == 0 ? &wn__device(p->device)->target : wn__machine(ir->machine);
-    int32_t is_there =
-        WN_ARRAY(&ir->pool, ir->node, nodes) && WN_ARRAY(&ir->pool, ir->in, inputs) &&
-        WN_ARRAY(&ir->pool, ir->in_type, inputs) && WN_ARRAY(&ir->pool, ir->cell, p->n_named + a->grads.n_cells) &&
-        WN_ARRAY(&ir->pool, ir->slab, a->grads.n_cells) && WN_ARRAY(&ir->pool, ir->result_node, p->order.count) &&
-        WN_ARRAY(&ir->pool, ir->order_node, p->order.count) && WN_ARRAY(&ir->pool, ir->root_node, p->n_roots);
+    ir->n_roots = wn__losses(r);
+    ir->device = r->device;
+    ir->machine = r->target;
+    ir->target = ir->machine == 0 ? &wn__device(r->device)->target : wn__machine(ir->machine);
+    int32_t is_there = WN_ARRAY(&ir->pool, ir->node, nodes) && WN_ARRAY(&ir->pool, ir->in, inputs) &&
+                       WN_ARRAY(&ir->pool, ir->in_type, inputs) && WN_ARRAY(&ir->pool, ir->cell, cells) &&
+                       WN_ARRAY(&ir->pool, ir->slab, a->grads.n_cells) && WN_ARRAY(&ir->pool, ir->result_node, n) &&
+                       WN_ARRAY(&ir->pool, ir->order_node, n) && WN_ARRAY(&ir->pool, ir->root_node, r->n_roots);
     return is_there ? WN_OK : WN_OOM;
 }
 
@@ -374,14 +414,14 @@ static int32_t write_key(struct assembly *a)
 /* Builds the IR: backward, nodes, cells, effects, rewrites, blocks and costs. */
 static int32_t build(struct assembly *a)
 {
-    WN_TRY(wn__program_differentiate(a->p, &a->grads));
+    WN_TRY(differentiate(a));
     WN_TRY(size_ir(a));
     WN_TRY(put_graph(a));
     put_cells(a);
     WN_TRY(put_hypers(a));
     int32_t before_effects = a->at;
     put_forward_effects(a);
-    if (a->p->mode == WN_RUN_BACKWARD) {
+    if (a->request->mode == WN_RUN_BACKWARD) {
         put_gradients(a);
         find_shared_slabs(a);
     }
@@ -402,7 +442,7 @@ static int32_t build(struct assembly *a)
 
 int32_t wn__program_assemble(struct wn_program *p)
 {
-    struct assembly a = {.p = p};
+    struct assembly a = {.request = &p->request, .bindings = &p->bindings, .is_as_new = p->plan.as_new != 0};
     struct wn__pool first = {0};
     a.ir = wn__pool_get(&first, sizeof *a.ir);
     int64_t *refs = wn__pool_get(&first, sizeof *refs);
@@ -413,10 +453,10 @@ int32_t wn__program_assemble(struct wn_program *p)
     *refs = 1;
     a.ir->pool = first;
     a.ir->refs = refs;
-    p->ir = a.ir;
+    p->plan.ir = a.ir;
     int32_t code = build(&a);
     wn__grads_release(&a.grads);
     wn__free(a.regions.seen);
-    for (int64_t i = 0; i < p->order.count; i++) p->order.nodes[i]->local = (int32_t)i;
+    for (int64_t i = 0; i < p->bindings.order.count; i++) p->bindings.order.nodes[i]->local = (int32_t)i;
     return code;
 }

@@ -25,9 +25,9 @@ static void add(struct beside *b, int32_t kind, int64_t bytes, int32_t at_first)
 /* Marks the cells and values that program i has itself, so that only others are added. */
 static void mark_own(const struct beside *b, const struct wn_program *p)
 {
-    for (int32_t k = 0; k < p->ir->n_cells; k++) p->cell[k]->stamp = b->stamp;
-    for (int32_t k = 0; k < p->ir->n_bound; k++)
-        if (p->bound[k] != NULL) p->bound[k]->stamp = b->stamp;
+    for (int32_t k = 0; k < p->plan.ir->n_cells; k++) p->bindings.cell[k]->stamp = b->stamp;
+    for (int32_t k = 0; k < p->plan.ir->n_bound; k++)
+        if (p->bindings.bound[k] != NULL) p->bindings.bound[k]->stamp = b->stamp;
 }
 
 static void add_gradient(struct beside *b, const struct wn_cell *g)
@@ -50,8 +50,8 @@ static void add_beginning(struct beside *b, struct wn_node *init)
 
 static void add_cells(struct beside *b, const struct wn_program *p)
 {
-    for (int32_t k = 0; k < p->ir->n_cells; k++) {
-        struct wn_cell *c = p->cell[k];
+    for (int32_t k = 0; k < p->plan.ir->n_cells; k++) {
+        struct wn_cell *c = p->bindings.cell[k];
         if (c->stamp == b->stamp) continue;
         c->stamp = b->stamp;
         if (c->kind == WN_KIND_GRADIENT) add_gradient(b, c);
@@ -62,14 +62,14 @@ static void add_cells(struct beside *b, const struct wn_program *p)
 
 static void add_values(struct beside *b, const struct wn_program *p, int32_t has_run)
 {
-    for (int32_t k = 0; k < p->ir->n_bound; k++) {
-        struct wn_node *n = p->bound[k];
+    for (int32_t k = 0; k < p->plan.ir->n_bound; k++) {
+        struct wn_node *n = p->bindings.bound[k];
         if (n == NULL || n->held == NULL || n->stamp == b->stamp) continue;
         n->stamp = b->stamp;
         add(b, WN_KIND_INPUT, n->held->bytes, 1);
     }
-    for (int32_t k = 0; has_run && k < p->ir->n_results; k++) {
-        struct wn_node *n = p->result[k];
+    for (int32_t k = 0; has_run && k < p->plan.ir->n_results; k++) {
+        struct wn_node *n = p->bindings.result[k];
         if (n == NULL || n->stamp == b->stamp) continue;
         n->stamp = b->stamp;
         if (n->type.ndim > 0) add(b, WN_KIND_RESULT, wn__padded(wn__bytes(&n->type)), 1);
@@ -79,10 +79,12 @@ static void add_values(struct beside *b, const struct wn_program *p, int32_t has
 int64_t wn__slab_share(const struct wn_program *p, const struct wn__slab *s)
 {
     int64_t bytes = 0;
-    for (int32_t k = 0; k < p->ir->n_cells; k++) {
-        if (p->cell[k]->kind != WN_KIND_GRADIENT || p->cell[k]->slab != s) continue;
-        if (p->ir->cell[k].slab >= 0 || p->ir->cell[k].shares > 0) return s->bytes;
-        bytes += wn__padded(wn__bytes(&p->cell[k]->type));
+    for (int32_t k = 0; k < p->plan.ir->n_cells; k++) {
+        const struct wn_cell *c = p->bindings.cell[k];
+        const struct wn__ir_cell *q = &p->plan.ir->cell[k];
+        if (c->kind != WN_KIND_GRADIENT || c->slab != s) continue;
+        if (q->slab >= 0 || q->shares > 0) return s->bytes;
+        bytes += wn__padded(wn__bytes(&c->type));
     }
     return bytes;
 }
@@ -91,8 +93,8 @@ static void add_slabs(const struct beside *b, struct wn_program *const *p, int32
 {
     int64_t stamp = wn__node_stamp();
     for (int32_t j = 0; j < n; j++)
-        for (int32_t k = 0; k < p[j]->ir->n_cells; k++) {
-            const struct wn_cell *c = p[j]->cell[k];
+        for (int32_t k = 0; k < p[j]->plan.ir->n_cells; k++) {
+            const struct wn_cell *c = p[j]->bindings.cell[k];
             if (c->kind != WN_KIND_GRADIENT || c->slab == NULL || c->slab->stamp == stamp) continue;
             c->slab->stamp = stamp;
             int64_t rest = c->slab->bytes - wn__slab_share(p[b->i], c->slab);
@@ -113,14 +115,14 @@ static void add_held(const struct wn_node *n, int64_t stamp, int64_t *bytes)
 static int64_t held_now(const struct wn_program *p, int64_t stamp)
 {
     int64_t bytes = 0;
-    for (int32_t k = 0; k < p->ir->n_cells; k++) {
-        struct wn_cell *c = p->cell[k];
+    for (int32_t k = 0; k < p->plan.ir->n_cells; k++) {
+        struct wn_cell *c = p->bindings.cell[k];
         if (c->stamp == stamp || !wn__cell_has_value(c)) continue;
         c->stamp = stamp;
         bytes += wn__padded(wn__bytes(&c->type));
     }
-    for (int32_t k = 0; k < p->ir->n_results; k++) add_held(p->result[k], stamp, &bytes);
-    for (int32_t k = 0; k < p->ir->n_bound; k++) add_held(p->bound[k], stamp, &bytes);
+    for (int32_t k = 0; k < p->plan.ir->n_results; k++) add_held(p->bindings.result[k], stamp, &bytes);
+    for (int32_t k = 0; k < p->plan.ir->n_bound; k++) add_held(p->bindings.bound[k], stamp, &bytes);
     return bytes;
 }
 
@@ -129,9 +131,9 @@ int32_t wn__parts_check(struct wn_program *const *p, int32_t n)
     if (n > 1 && wn__sequence_now() == NULL)
         return wn__fail(WN_VALUE, "parts: no sequence is under way; enter the one of these programs");
     for (int32_t i = 1; i < n; i++)
-        if (p[i]->device != p[0]->device)
+        if (p[i]->request.device != p[0]->request.device)
             return wn__fail(WN_UNSUPPORTED, "plan: run points on %s and on %s in one step; plan one device at a time",
-                            wn__device(p[0]->device)->name, wn__device(p[i]->device)->name);
+                            wn__device(p[0]->request.device)->name, wn__device(p[i]->request.device)->name);
     return WN_OK;
 }
 
@@ -152,8 +154,8 @@ void wn__part(struct wn_program *const *p, int32_t n, int32_t i, struct wn_part 
 /* Returns whether two programs have one IR, the same policy and the same cells. */
 static int32_t are_alike(const struct wn_program *a, const struct wn_program *b)
 {
-    int32_t is_alike = a->ir == b->ir && a->policy == b->policy;
-    for (int32_t k = 0; is_alike && k < a->ir->n_cells; k++) is_alike = a->cell[k] == b->cell[k];
+    int32_t is_alike = a->plan.ir == b->plan.ir && a->request.policy == b->request.policy;
+    for (int32_t k = 0; is_alike && k < a->plan.ir->n_cells; k++) is_alike = a->bindings.cell[k] == b->bindings.cell[k];
     return is_alike;
 }
 

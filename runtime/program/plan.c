@@ -1,10 +1,94 @@
 /* Plans an open program: makes a schedule of its decisions - a recipe from a script, a point of the frontier, or a
- * policy's decisions - on one road. */
+ * policy's decisions - on one road.
+ *
+ * The cache (plan/ir/cache.h) finds a plan by two keys. The first is of the request: graph, tags, policy, budget; it
+ * finds IR and schedule at once. The second is of the IR without tags, and the recipe: it finds the schedule of another
+ * request that decides the same. What is found is counted, so that a plan in use outlives its entry. */
 #include <string.h>
 #include "../base/alloc.h"
 #include "../base/outside.h"
 #include "../device/device.h"
+#include "../plan/ir/cache.h"
 #include "program.h"
+
+/* ---- the cache ---------------------------------------------------------------------------------------- */
+
+struct kept {
+    const struct wn__ir *ir;
+    struct wn__marks *marks;
+    struct wn__schedule *schedule;
+};
+
+static struct wn__cache_key request_key(const struct wn__bytes *key)
+{
+    return (struct wn__cache_key){WN_CACHED_PLAN, {key->data, NULL}, {key->count, 0}};
+}
+
+static struct wn__cache_key schedule_key(const struct wn__ir *ir, const char *recipe)
+{
+    return (struct wn__cache_key){WN_CACHED_SCHEDULE, {ir->key, recipe}, {ir->key_bytes, (int64_t)strlen(recipe)}};
+}
+
+static void drop_plan(void *thing)
+{
+    struct kept *p = thing;
+    wn__ir_unref(p->ir);
+    wn__marks_unref(p->marks);
+    wn__schedule_unref(p->schedule);
+    wn__free(p);
+}
+
+static void drop_schedule(void *thing)
+{
+    wn__schedule_unref(thing);
+}
+
+void wn__plan_find(struct wn__plan *p)
+{
+    const struct wn__cache_key k = request_key(&p->key);
+    const struct kept *found = wn__cached(&k);
+    if (found == NULL) return;
+    p->ir = wn__ir_ref(found->ir);
+    p->marks = found->marks;
+    p->schedule = found->schedule;
+    p->marks->refs++;
+    p->schedule->refs++;
+}
+
+/* Adds a plan under its key, unless the key has one. WN_OOM. */
+static int32_t put_plan(const struct wn__plan *p)
+{
+    struct wn__schedule *s = p->schedule;
+    const struct wn__cache_key request = request_key(&p->key), by_recipe = schedule_key(p->ir, s->recipe);
+    if (wn__cached(&request) != NULL) return WN_OK;
+    struct kept *kept = wn__alloc(sizeof *kept);
+    if (kept == NULL) return WN_OOM;
+    *kept = (struct kept){wn__ir_ref(p->ir), p->marks, s};
+    p->marks->refs++;
+    s->refs++;
+    int32_t code = WN_OK;
+    if (wn__cached(&by_recipe) == NULL) {
+        s->refs++;
+        code = wn__cache_keep(&by_recipe, s, 0, drop_schedule); /* its bytes are counted with the plan */
+    }
+    int64_t bytes = p->ir->pool.bytes + p->marks->pool.bytes + s->pool.bytes;
+    if (code == WN_OK) return wn__cache_keep(&request, kept, bytes, drop_plan);
+    drop_plan(kept);
+    return code;
+}
+
+/* Drops the plan of a key, if there is one. */
+static void forget_plan(const struct wn__bytes *key)
+{
+    const struct wn__cache_key request = request_key(key);
+    const struct kept *kept = wn__cached(&request);
+    if (kept == NULL) return;
+    const struct wn__cache_key by_recipe = schedule_key(kept->ir, kept->schedule->recipe);
+    if (wn__cached(&by_recipe) == kept->schedule) wn__cache_drop(&by_recipe);
+    wn__cache_drop(&request);
+}
+
+/* ---- making schedules --------------------------------------------------------------------------------- */
 
 /* Asks the device for the kernel of every instruction, and for what a library prepares, which may change workspaces. */
 static int32_t bind_kernels(const struct wn__ir *ir, struct wn__schedule *s)
@@ -48,8 +132,10 @@ static int32_t plan_recipe(const struct wn__ir *ir, const struct wn__recipe *r, 
     char *text = NULL;
     int32_t code = wn__recipe_text(ir, r, &scratch, &text);
     if (code == WN_OK) {
-        *out = wn__cache_find_schedule(ir, text);
-        if (*out == NULL) code = make_schedule(ir, r, text, out);
+        const struct wn__cache_key key = schedule_key(ir, text);
+        *out = wn__cached(&key);
+        if (*out != NULL) (*out)->refs++;
+        else code = make_schedule(ir, r, text, out);
     }
     wn__pool_release(&scratch);
     return code;
@@ -64,43 +150,30 @@ static int32_t plan_marks(const struct wn__ir *ir, const struct wn__marks *marks
     return code;
 }
 
-int32_t wn__program_frontier(struct wn_program *p, wn_look look)
-{
-    return p->frontier != NULL ? WN_OK : wn__frontier_make(p->ir, p->marks, look, &p->frontier);
-}
-
-int32_t wn__program_by_recipe(struct wn_program *p, const struct wn_recipe_given *g)
-{
-    struct wn__recipe r;
-    int32_t code = wn__recipe_read(p->ir, g, &r);
-    wn__recipe_release(code == WN_OK ? &p->by_recipe : &r);
-    if (code == WN_OK) p->by_recipe = r;
-    return code;
-}
-
-int32_t wn__program_plan(struct wn_program *p)
+int32_t wn__plan_make(struct wn__plan *p)
 {
     if (p->schedule != NULL) return WN_OK;
     if (p->by_recipe.block_of != NULL) WN_TRY(plan_recipe(p->ir, &p->by_recipe, &p->schedule));
     else if (p->chosen > 0) WN_TRY(plan_recipe(p->ir, &p->frontier->point[p->chosen - 1].recipe, &p->schedule));
     else WN_TRY(plan_marks(p->ir, p->marks, &p->schedule));
-    WN_TRY(wn__cache_put(&p->key, p->ir, p->marks, p->schedule));
-    p->put_plan = 1;
+    WN_TRY(put_plan(p));
+    p->is_put = 1;
     return WN_OK;
 }
 
 enum { LARGE = 10000 }; /* nodes from which on a plan leaves many pages free when it is forgotten */
 
-void wn__program_plan_forget(struct wn_program *p)
+void wn__plan_forget(struct wn__plan *p)
 {
-    if (p->put_plan) wn__cache_forget(&p->key);
-    p->put_plan = 0;
+    if (p->is_put) forget_plan(&p->key);
+    p->is_put = 0;
     if (p->ir->n >= LARGE) wn__alloc_trim();
 }
 
-int32_t wn__program_decide_by(struct wn_program *p, int64_t policy)
+int32_t wn__program_decide_by(struct wn_program *program, int64_t policy)
 {
-    if (p->ran) return wn__fail(WN_VALUE, "plan: the program ran already; open another one");
+    struct wn__plan *p = &program->plan;
+    if (program->run.ran) return wn__fail(WN_VALUE, "plan: the program ran already; open another one");
     if (p->marks->refs > 1) {
         struct wn__marks *own = wn__marks_new(p->ir->n);
         if (own == NULL) return WN_OOM;
@@ -112,8 +185,8 @@ int32_t wn__program_decide_by(struct wn_program *p, int64_t policy)
     }
     wn__schedule_unref(p->schedule);
     p->schedule = NULL;
-    p->put_plan = p->chosen = 0;
-    p->policy = policy;
+    p->is_put = p->chosen = 0;
+    program->request.policy = policy;
     memcpy(p->key.data, &policy, sizeof policy); /* a key begins with the policy (open.c) */
     return WN_OK;
 }

@@ -288,17 +288,17 @@ int32_t wn__sequence_has_memory(const struct wn__slab *s)
 
 /* ---- runs -------------------------------------------------------------------------------------------------------- */
 
-static int32_t reads(const struct wn_program *p, const struct wn_node *n)
+static int32_t reads(const struct wn__bindings *b, const struct wn_node *n)
 {
-    return n->local >= 0 && n->local < p->order.count && p->order.nodes[n->local] == n;
+    return n->local >= 0 && n->local < b->order.count && b->order.nodes[n->local] == n;
 }
 
 /* Refuses with WN_UNSUPPORTED a program that reads a result of one before it. */
-static int32_t refuse_results(const struct wn_program *p)
+static int32_t refuse_results(const struct wn__bindings *b)
 {
     for (int64_t i = 0; i < now->result.n; i++) {
         const struct wn_node *n = now->result.node[i];
-        if (n->n_in > 0 && !n->is_held && reads(p, n))
+        if (n->n_in > 0 && !n->is_held && reads(b, n))
             return wn__fail(WN_UNSUPPORTED,
                             "plan: a run point of the function reads the %s that an earlier one computes and keeps; "
                             "steps of several run points are planned as long as none reads what another left, but "
@@ -311,8 +311,8 @@ static int32_t refuse_results(const struct wn_program *p)
 /* Keeps the results that the program would leave, so that later programs can be compared with them. */
 static int32_t keep_results(const struct wn_program *p)
 {
-    for (int32_t i = 0; i < p->ir->n_results; i++)
-        if (p->result[i] != NULL) WN_TRY(put_node(&now->result, p->result[i]));
+    for (int32_t i = 0; i < p->plan.ir->n_results; i++)
+        if (p->bindings.result[i] != NULL) WN_TRY(put_node(&now->result, p->bindings.result[i]));
     return WN_OK;
 }
 
@@ -329,7 +329,7 @@ const struct wn__ir *wn__sequence_ir(const struct wn__bytes *key)
 }
 
 /* Keeps the IR of a program for wn__sequence_ir. */
-static int32_t keep_ir(struct wn_program *p)
+static int32_t keep_ir(const struct wn__plan *p)
 {
     for (int64_t k = 0; k < now->n_assembled; k++)
         if (now->assembled[k].ir == p->ir) return WN_OK;
@@ -345,16 +345,18 @@ static int32_t keep_ir(struct wn_program *p)
 
 int32_t wn__sequence_add(struct wn_program *p)
 {
+    const struct wn__bindings *b = &p->bindings;
+    const struct wn__ir *ir = p->plan.ir;
     struct noted *e;
     if (now == NULL) return WN_OK;
     if (now->mode == WN_SEQUENCE_PLANNED) {
-        WN_TRY(refuse_results(p));
+        WN_TRY(refuse_results(b));
         WN_TRY(keep_results(p));
-        WN_TRY(keep_ir(p));
+        WN_TRY(keep_ir(&p->plan));
     }
     /* Cells are noted first, so that a planned sequence can bind the places of gradients as a run binds them. */
-    for (int32_t i = 0; i < p->ir->n_cells; i++) {
-        struct wn_cell *c = p->cell[i];
+    for (int32_t i = 0; i < ir->n_cells; i++) {
+        struct wn_cell *c = b->cell[i];
         int32_t has_value = c->kind != WN_KIND_GRADIENT && wn__cell_has_value(c);
         if (has_value && now->mode != WN_SEQUENCE_UNDONE) continue;
         WN_TRY(note(c, &e));
@@ -362,11 +364,10 @@ int32_t wn__sequence_add(struct wn_program *p)
     }
     if (now->mode == WN_SEQUENCE_PLANNED) WN_TRY(wn__program_bind_slabs(p));
     now->n_programs++;
-    for (int32_t i = p->n_named; i < p->ir->n_cells; i++) {
-        const struct wn_cell *of = p->cell[p->ir->cell[i].gradient_of]; /* as all cells behind the named ones */
-        e = &now->cell[p->cell[i]->noted - 1];
-        if (e->first == UNUSED) e->first = of->cleared == now->number ? DROPPED : CARRIED;
-        WN_TRY(set_allocated(p->cell[i], 1));
+    for (int32_t i = b->n_named; i < ir->n_cells; i++) { /* the gradients */
+        e = &now->cell[b->cell[i]->noted - 1];
+        if (e->first == UNUSED) e->first = b->cell[ir->cell[i].gradient_of]->cleared == now->number ? DROPPED : CARRIED;
+        WN_TRY(set_allocated(b->cell[i], 1));
     }
     return WN_OK;
 }
@@ -402,15 +403,14 @@ int32_t wn__sequence_repeat(void)
 
 int32_t wn__sequence_save(const struct wn_program *p)
 {
-    const struct wn__ir *ir = p->ir;
+    const struct wn__bindings *b = &p->bindings;
     if (now == NULL || now->mode != WN_SEQUENCE_UNDONE) return WN_OK;
-    for (int32_t i = ir->n - ir->n_effects; i < ir->n; i++)
-        for (int32_t k = 0; k < 3; k++) {
-            const struct wn_cell *c = ir->node[i].cell[k] < 0 ? NULL : p->cell[ir->node[i].cell[k]];
-            if (c != NULL && c->noted > 0) WN_TRY(save(&now->cell[c->noted - 1]));
-        }
-    for (int32_t i = 0; i < p->n_forward_effects; i++)
-        WN_TRY(put_node(&now->done, p->order.nodes[p->forward_effect[i].node]));
+    for (int32_t k = 0; k < 3 * p->plan.ir->n_effects; k++) {
+        const struct wn_cell *c = wn__effect_cell(p, k);
+        if (c != NULL && c->noted > 0) WN_TRY(save(&now->cell[c->noted - 1]));
+    }
+    for (int32_t i = 0; i < b->n_forward_effects; i++)
+        WN_TRY(put_node(&now->done, b->order.nodes[b->forward_effect[i].node]));
     return WN_OK;
 }
 

@@ -7,17 +7,11 @@
 /* Gives the results their bytes; without a gradient they let go of what they were made of. */
 static void keep_results(struct wn__run *r)
 {
-    struct wn_program *p = r->p;
-    for (int32_t i = 0; i < p->ir->n_results; i++) {
-        struct wn_node *n = p->result[i];
-        struct wn__buffer *made = r->result[i];
-        r->result[i] = NULL;
-        if (p->taken_results != NULL) { /* first values: the node stays without a value, its bytes become a cell's */
-            p->taken_results[i] = made;
-            continue;
-        }
+    for (int32_t i = 0; i < r->ir->n_results; i++) {
+        struct wn_node *n = r->p->bindings.result[i];
         wn__buffer_unref(n->held); /* held since a program that was opened earlier and ran in between */
-        n->held = made;
+        n->held = r->result[i];
+        r->result[i] = NULL;
         n->is_held = 1;
         n->retain = 0;
         wn__retained_remove(n);
@@ -28,38 +22,37 @@ static void keep_results(struct wn__run *r)
 }
 
 /* Gives every cell that an effect wrote a new version, and notes gradients that are allocated now. */
-static void keep_effects(struct wn_program *p)
+static void keep_effects(const struct wn_program *p)
 {
-    const struct wn__ir *ir = p->ir;
-    for (int32_t i = 0; i < p->n_forward_effects; i++) p->order.nodes[p->forward_effect[i].node]->effects_done = 1;
-    for (int32_t i = ir->n - ir->n_effects; i < ir->n; i++)
-        for (int32_t k = 0; k < 3; k++) {
-            if (ir->node[i].cell[k] < 0) continue;
-            struct wn_cell *c = p->cell[ir->node[i].cell[k]];
-            if (c->kind == WN_KIND_GRADIENT && c->slab != NULL) wn__cell_allocate(c);
-            if (c->kind == WN_KIND_PARAMETER) wn__here.updated = wn__here.counter + 1;
-            c->invalid = 0;
-            wn__cell_changed(c);
-        }
+    const struct wn__bindings *b = &p->bindings;
+    for (int32_t i = 0; i < b->n_forward_effects; i++) b->order.nodes[b->forward_effect[i].node]->effects_done = 1;
+    for (int32_t k = 0; k < 3 * p->plan.ir->n_effects; k++) {
+        struct wn_cell *c = wn__effect_cell(p, k);
+        if (c == NULL) continue;
+        if (c->kind == WN_KIND_GRADIENT && c->slab != NULL) wn__cell_allocate(c);
+        if (c->kind == WN_KIND_PARAMETER) wn__here.updated = wn__here.counter + 1;
+        c->invalid = 0;
+        wn__cell_changed(c);
+    }
 }
 
-static void spend_roots(struct wn_program *p)
+static void spend_roots(const struct wn__request *r)
 {
-    if ((p->mode != WN_RUN_BACKWARD && p->mode != WN_RUN_STEP) || p->again) return;
-    for (int32_t i = 0; i < p->n_roots - p->n_also; i++) {
-        p->root[i]->spent = p->root[i]->over_spent = 1;
-        wn__node_drop_inputs(p->root[i]);
+    for (int32_t i = 0; wn__is_backward(r) && !r->again && i < wn__losses(r); i++) {
+        r->root[i]->spent = r->root[i]->over_spent = 1;
+        wn__node_drop_inputs(r->root[i]);
     }
 }
 
 /* Counts how often each node was computed, and warns at the third program that does so. */
-static void count_issues(struct wn_program *p)
+static void count_issues(const struct wn__run *r)
 {
-    for (int64_t i = 0; i < p->order.count; i++) {
-        struct wn_node *n = p->order.nodes[i];
-        int32_t at = p->ir->order_node[i];
-        while (p->ir->node[at].absorbed_by >= 0) at = p->ir->node[at].absorbed_by;
-        if (p->ir->node[at].leaf != WN_LEAF_NONE || p->schedule->node_issues[at] == 0 || n->is_held) continue;
+    const struct wn__order *order = &r->p->bindings.order;
+    for (int64_t i = 0; i < order->count; i++) {
+        struct wn_node *n = order->nodes[i];
+        int32_t at = r->ir->order_node[i];
+        while (r->ir->node[at].absorbed_by >= 0) at = r->ir->node[at].absorbed_by;
+        if (r->ir->node[at].leaf != WN_LEAF_NONE || r->schedule->node_issues[at] == 0 || n->is_held) continue;
         if (n->issued < 3) n->issued++;
         if (n->issued < 3 || n->warned) continue;
         n->warned = 1;
@@ -69,51 +62,37 @@ static void count_issues(struct wn_program *p)
     }
 }
 
-/* Releases the topological order of this run. What the program bound stays until it is closed. */
-static void let_walk_go(struct wn_program *p)
+void wn__effects_roll_back(struct wn__run *r, int32_t code)
 {
-    for (int64_t i = 0; i < p->order.count; i++) wn__node_unref(p->order.nodes[i]);
-    for (int32_t i = 0; i < p->n_roots; i++) {
-        wn__node_unref(p->root[i]);
-        wn__cell_unref(p->assigned[i]);
-    }
-    p->order.count = 0;
-    p->n_roots = 0;
-}
-
-void wn__effects_roll_back(struct wn_program *p, int32_t code)
-{
-    const struct wn__ir *ir = p->ir;
     int32_t dropped = 0;
-    for (int32_t i = ir->n - ir->n_effects; i < ir->n; i++)
-        for (int32_t k = 0; k < 3; k++) {
-            struct wn_cell *c = ir->node[i].cell[k] < 0 ? NULL : p->cell[ir->node[i].cell[k]];
-            if (c == NULL) continue;
-            if (c->kind != WN_KIND_GRADIENT) {
-                c->invalid = 1;
-            } else if (c->allocated) {
-                wn__cell_drop_own(c);
-                dropped = 1;
-            }
+    for (int32_t k = 0; k < 3 * r->ir->n_effects; k++) {
+        struct wn_cell *c = wn__effect_cell(r->p, k);
+        if (c == NULL) continue;
+        if (c->kind != WN_KIND_GRADIENT) {
+            c->invalid = 1;
+        } else if (c->allocated) {
+            wn__cell_drop_own(c);
+            dropped = 1;
         }
+    }
     if (dropped)
         wn__fail(code,
                  "%s; gradients this run had begun to change were dropped: run each backward since zero_grad again",
                  wn__message());
-    wn__program_end_first(p, WN_FIRST_COMMIT_WRITTEN);
+    wn__run_end_first(r, WN_FIRST_COMMIT_WRITTEN);
 }
 
 void wn__commit(struct wn__run *r)
 {
     struct wn_program *p = r->p;
-    keep_results(r);
+    if (r->result_kind == NULL) keep_results(r); /* else the nodes stay without a value, and cells have it */
     keep_effects(p);
-    int64_t live = wn__ledger(p->device)->live;
-    wn__program_end_first(p, WN_FIRST_COMMIT);
+    int64_t live = wn__ledger(r->ir->device)->live;
+    wn__run_end_first(r, WN_FIRST_COMMIT);
     /* The data that states began as ends with this run: no later step has it beside it. */
-    p->measured.beside -= live - wn__ledger(p->device)->live;
-    if (p->taken_results == NULL) count_issues(p);
-    spend_roots(p);
-    let_walk_go(p);
-    p->ran = 1;
+    p->run.measured.beside -= live - wn__ledger(r->ir->device)->live;
+    if (r->result_kind == NULL) count_issues(r);
+    spend_roots(&p->request);
+    wn__request_let_go(p);
+    p->run.ran = 1;
 }

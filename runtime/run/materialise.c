@@ -39,8 +39,8 @@ static int32_t list_cells(struct first *x, const struct wn_program *p, int32_t m
         !WN_ARRAY(&x->pool, x->made, missing) || !WN_ARRAY(&x->pool, x->bytes, missing) ||
         !WN_ARRAY(&x->pool, x->is_own, missing))
         return WN_OOM;
-    for (int32_t i = 0; i < p->ir->n_cells; i++) {
-        struct wn_cell *c = p->cell[i];
+    for (int32_t i = 0; i < p->plan.ir->n_cells; i++) {
+        struct wn_cell *c = p->bindings.cell[i];
         if (!is_missing(c)) continue;
         if (c->init == NULL) return wn__fail(WN_INTERNAL, "run: a state has neither a value nor a beginning");
         if (c->init->stale) return wn__node_lost(c->init, NULL);
@@ -98,9 +98,16 @@ static int32_t list_roots(const struct first *x, struct wn_node **root, int32_t 
 
 static int32_t plan_inits(struct wn_node *const *root, int32_t n, struct wn_program **out)
 {
-    struct wn__program_request r = {.mode = WN_RUN_EVAL, .n_roots = n, .root = root, .scale = 1};
-    WN_TRY(wn__program_open(&r, out));
-    int32_t code = wn__program_plan(*out);
+    WN_TRY(wn__program_new(n, 0, out));
+    struct wn__request *r = &(*out)->request;
+    r->mode = WN_RUN_EVAL;
+    r->scale = 1;
+    for (; r->n_roots < n; r->n_roots++) {
+        r->root[r->n_roots] = root[r->n_roots];
+        wn__node_ref(root[r->n_roots]);
+    }
+    int32_t code = wn__program_open(*out);
+    if (code == WN_OK) code = wn__plan_make(&(*out)->plan);
     if (code != WN_OK) wn__program_free(*out);
     return code;
 }
@@ -109,8 +116,8 @@ static int32_t look_at_inits(struct wn_node *const *root, int32_t n, struct wn_s
 {
     struct wn_program *p;
     WN_TRY(plan_inits(root, n, &p));
-    *out = p->schedule->summary;
-    wn__program_plan_forget(p); /* nothing has run it */
+    *out = p->plan.schedule->summary;
+    wn__plan_forget(&p->plan); /* nothing has run it */
     wn__program_free(p);
     return WN_OK;
 }
@@ -128,21 +135,26 @@ static int32_t kind_of(const struct first *x, int32_t init)
 static int32_t run_inits(struct first *x, struct wn_node *const *root, const int32_t *number, int32_t n)
 {
     struct wn_program *p;
+    struct wn__run r;
+    int32_t *kind;
     WN_TRY(plan_inits(root, n, &p));
-    int32_t is_there =
-        WN_ARRAY(&p->pool, p->taken_results, p->ir->n_results) && WN_ARRAY(&p->pool, p->taken_kind, p->ir->n_results);
-    for (int32_t i = 0; is_there && i < n; i++) {
-        int32_t result = p->ir->node[p->ir->root_node[i]].result;
-        if (result >= 0) p->taken_kind[result] = kind_of(x, number[i]);
+    const struct wn__ir *ir = p->plan.ir;
+    if (!WN_ARRAY(&p->pool, kind, ir->n_results)) {
+        wn__program_free(p);
+        return WN_OOM;
     }
-    int32_t code = is_there ? wn__program_run(p) : WN_OOM;
+    for (int32_t i = 0; i < n; i++)
+        if (ir->node[ir->root_node[i]].result >= 0) kind[ir->node[ir->root_node[i]].result] = kind_of(x, number[i]);
+    int32_t code = wn__acquire(p, kind, &r);
+    if (code == WN_OK) code = wn__execute(&r);
     for (int32_t i = 0; code == WN_OK && i < n; i++) {
-        int32_t result = p->ir->node[p->ir->root_node[i]].result;
+        int32_t result = ir->node[ir->root_node[i]].result;
         if (result < 0) continue;
-        x->made[number[i]] = p->taken_results[result];
-        p->taken_results[result] = NULL;
+        x->made[number[i]] = r.result[result];
+        r.result[result] = NULL;
     }
-    for (int32_t i = 0; is_there && i < p->ir->n_results; i++) wn__buffer_unref(p->taken_results[i]);
+    if (code == WN_OK) wn__commit(&r);
+    wn__acquired_release(&r);
     wn__program_free(p);
     return code;
 }
@@ -181,14 +193,14 @@ static int32_t fill_own(const struct first *x, int32_t i)
                                                      : put_number(x->cell[i], to, init);
 }
 
-static void give(struct wn_program *p, struct wn_cell *c, struct wn__buffer *b)
+static void give(struct wn__run *r, struct wn_cell *c, struct wn__buffer *b)
 {
     c->buffer = b;
-    p->fresh[p->n_fresh++] = c;
+    r->fresh[r->n_fresh++] = c;
 }
 
 /* Gives every cell its bytes. A cell that the initial value of another one reads has its value by now. */
-static int32_t give_all(struct first *x, struct wn_program *p)
+static int32_t give_all(struct first *x, struct wn__run *r)
 {
     for (int32_t i = 0; i < x->n; i++) {
         struct wn__buffer *b = x->made[x->from[i]];
@@ -199,12 +211,12 @@ static int32_t give_all(struct first *x, struct wn_program *p)
         b->kind = x->cell[i]->kind;
         wn__ledger_move(b->device, b->kind, b->bytes);
         x->made[x->from[i]] = NULL;
-        give(p, x->cell[i], b);
+        give(r, x->cell[i], b);
     }
     for (int32_t i = 0; i < x->n; i++) {
         if (x->own[i] == NULL || !is_missing(x->cell[i])) continue;
         WN_TRY(fill_own(x, i));
-        give(p, x->cell[i], x->own[i]);
+        give(r, x->cell[i], x->own[i]);
         x->own[i] = NULL;
     }
     return WN_OK;
@@ -213,15 +225,15 @@ static int32_t give_all(struct first *x, struct wn_program *p)
 int64_t wn__program_missing(const struct wn_program *p)
 {
     int64_t bytes = 0;
-    for (int32_t i = 0; i < p->ir->n_cells; i++)
-        if (is_missing(p->cell[i])) bytes += wn__padded(wn__bytes(&p->cell[i]->type));
+    for (int32_t i = 0; i < p->plan.ir->n_cells; i++)
+        if (is_missing(p->bindings.cell[i])) bytes += wn__padded(wn__bytes(&p->bindings.cell[i]->type));
     return bytes;
 }
 
 static int32_t count_missing(const struct wn_program *p)
 {
     int32_t missing = 0;
-    for (int32_t i = 0; i < p->ir->n_cells; i++) missing += is_missing(p->cell[i]);
+    for (int32_t i = 0; i < p->plan.ir->n_cells; i++) missing += is_missing(p->bindings.cell[i]);
     return missing;
 }
 
@@ -235,16 +247,16 @@ static void release(struct first *x)
     wn__pool_release(&x->pool);
 }
 
-int32_t wn__program_materialise(struct wn_program *p)
+int32_t wn__run_materialise(struct wn__run *r)
 {
     struct first x = {0};
-    int32_t missing = count_missing(p);
+    int32_t missing = count_missing(r->p);
     if (missing == 0) return WN_OK;
-    if (!WN_ARRAY(&p->pool, p->fresh, missing)) return WN_OOM;
-    int32_t code = list_cells(&x, p, missing);
-    for (int32_t kind = 0; kind < WN_KIND_COUNT && code == WN_OK; kind++) code = take_own(&x, p->device, kind);
+    if (!WN_ARRAY(&r->pool, r->fresh, missing)) return WN_OOM;
+    int32_t code = list_cells(&x, r->p, missing);
+    for (int32_t kind = 0; kind < WN_KIND_COUNT && code == WN_OK; kind++) code = take_own(&x, r->ir->device, kind);
     if (code == WN_OK) code = compute(&x, NULL);
-    if (code == WN_OK) code = give_all(&x, p);
+    if (code == WN_OK) code = give_all(&x, r);
     release(&x);
     return code;
 }
@@ -261,11 +273,12 @@ static struct held held_bytes(const struct wn_program *p)
 {
     int64_t stamp = wn__node_stamp();
     struct held sum = {0, 0};
-    for (int32_t i = 0; i < p->ir->n_bound; i++)
-        if (p->bound[i] != NULL && p->bound[i]->held != NULL) sum.live += p->bound[i]->held->bytes;
+    for (int32_t i = 0; i < p->plan.ir->n_bound; i++)
+        if (p->bindings.bound[i] != NULL && p->bindings.bound[i]->held != NULL)
+            sum.live += p->bindings.bound[i]->held->bytes;
     sum.reserved = sum.live;
-    for (int32_t i = 0; i < p->ir->n_cells; i++) {
-        const struct wn_cell *c = p->cell[i];
+    for (int32_t i = 0; i < p->plan.ir->n_cells; i++) {
+        const struct wn_cell *c = p->bindings.cell[i];
         int64_t bytes = wn__padded(wn__bytes(&c->type));
         if (c->kind != WN_KIND_GRADIENT) {
             sum.live += is_missing(c) ? 0 : bytes;
@@ -298,10 +311,10 @@ int32_t wn__program_first(const struct wn_program *p, struct wn_first *out)
     return code;
 }
 
-void wn__program_end_first(struct wn_program *p, int32_t how)
+void wn__run_end_first(struct wn__run *r, int32_t how)
 {
-    for (int32_t i = 0; i < p->n_fresh; i++) {
-        struct wn_cell *c = p->fresh[i];
+    for (int32_t i = 0; i < r->n_fresh; i++) {
+        struct wn_cell *c = r->fresh[i];
         int32_t keep = how == WN_FIRST_COMMIT || (how == WN_FIRST_COMMIT_WRITTEN && !c->invalid);
         c->invalid = 0;
         if (keep) {
@@ -312,5 +325,5 @@ void wn__program_end_first(struct wn_program *p, int32_t how)
             c->buffer = NULL;
         }
     }
-    p->n_fresh = 0;
+    r->n_fresh = 0;
 }

@@ -12,26 +12,29 @@
  * reports. */
 static int32_t advance(struct wn__run *r, const struct wn__instr *n)
 {
-    int32_t changes = wn__instr_has_kernel(n) && wn__changes_state(r->p->ir, n);
+    int32_t changes = wn__instr_has_kernel(n) && wn__changes_state(r->ir, n);
     if (wn__interrupted && r->effects == 0) return wn__fail(WN_INTERRUPT, "interrupted before anything was changed");
-    if (changes && r->effects == 0 && r->p->schedule->n_reports > 0) {
+    if (changes && r->effects == 0 && r->schedule->n_reports > 0) {
         WN_TRY(wn__reports_check(r));
         r->ended = r->at;
     }
     r->effects += changes;
+    wn__meter_count(r, n);
     return WN_OK;
 }
 
-/* Runs the instructions in their order. A FREE is there for those who watch. */
+/* Runs the instructions in their order. A FREE is there for those who count or watch. */
 static int32_t loop(struct wn__run *r, struct wn__watches *w)
 {
-    const struct wn__schedule *s = r->p->schedule;
-    for (r->at = 0; r->at < s->n; r->at++) {
-        const struct wn__instr *n = &s->instr[r->at];
+    for (r->at = 0; r->at < r->schedule->n; r->at++) {
+        const struct wn__instr *n = &r->schedule->instr[r->at];
         WN_TRY(advance(r, n));
+        if (n->what == WN_DO_FREE) {
+            WN_TRY(wn__watches_freed(w, r, n));
+            continue;
+        }
         WN_TRY(wn__watches_before(w, r, n));
         switch (n->what) {
-        case WN_DO_FREE: break;
         case WN_DO_READ: WN_TRY(wn__number_read(r, n)); break;
         case WN_DO_OFFLOAD:
         case WN_DO_FETCH: WN_TRY(wn__transfer_start(r, n)); break;
@@ -61,11 +64,10 @@ static void end_started(const struct wn__run *r, int32_t code)
 }
 
 /* Returns "linear (node 3)", and the line where the node was recorded, where that is known. */
-static const char *instr_text(const struct wn_program *p, int32_t at, char *text, size_t room)
+static const char *instr_text(const struct wn__run *r, int32_t at, char *text, size_t room)
 {
-    const struct wn__instr *n = &p->schedule->instr[at];
-    int32_t line = wn__program_line(p, n->node);
-    snprintf(text, room, "%s (node %d%s%s)", wn__ir_op_text(p->ir, n->node), n->node, line ? ", recorded at " : "",
+    int32_t node = r->schedule->instr[at].node, line = wn__program_line(r->p, node);
+    snprintf(text, room, "%s (node %d%s%s)", wn__ir_op_text(r->ir, node), node, line ? ", recorded at " : "",
              line ? wn__line_text(line) : "");
     return text;
 }
@@ -75,13 +77,12 @@ static const char *instr_text(const struct wn_program *p, int32_t at, char *text
  * changed. */
 static int32_t name_fault(const struct wn__run *r, int32_t code)
 {
-    const struct wn_program *p = r->p;
     char first[256], last[256], fault[512];
-    int32_t n = p->schedule->n, from = r->ended < n ? r->ended : n - 1, to = r->at < n ? r->at : n - 1;
+    int32_t n = r->schedule->n, from = r->ended < n ? r->ended : n - 1, to = r->at < n ? r->at : n - 1;
     if (code == WN_OOM && r->effects > 0) code = WN_DEVICE;
     if (code != WN_DEVICE || n == 0) return code;
-    instr_text(p, from, first, sizeof first);
-    instr_text(p, to, last, sizeof last);
+    instr_text(r, from, first, sizeof first);
+    instr_text(r, to, last, sizeof last);
     snprintf(fault, sizeof fault, "%s", wn__message());
     if (from >= to) return wn__fail(code, "%s; it ran %s", fault, last);
     return wn__fail(code, "%s; it ran something from %s to %s (WANE_SYNC=1 names it)", fault, first, last);
@@ -89,67 +90,67 @@ static int32_t name_fault(const struct wn__run *r, int32_t code)
 
 /* Checks that the program reads what was recorded: it may have waited between its opening and its run, for a policy
  * that yields or a script that opens two. */
-static int32_t check_versions(const struct wn_program *p)
+static int32_t check_versions(const struct wn__bindings *b)
 {
-    for (int64_t i = 0; i < p->order.count; i++) {
-        const struct wn_node *n = p->order.nodes[i];
+    for (int64_t i = 0; i < b->order.count; i++) {
+        const struct wn_node *n = b->order.nodes[i];
         if (n->op == WN_OP_CELL && n->version != n->cell->version)
             return wn__fail(WN_STALE,
                             "run: %s has changed since the program that reads it was opened; another program ran in "
                             "between, so record it again",
                             n->cell->name ? n->cell->name : "a state");
     }
-    for (int32_t i = 0; i < p->n_forward_effects; i++)
-        if (p->order.nodes[p->forward_effect[i].node]->effects_done)
+    for (int32_t i = 0; i < b->n_forward_effects; i++)
+        if (b->order.nodes[b->forward_effect[i].node]->effects_done)
             return wn__fail(WN_STALE, "run: another program has computed the statistics of this one since it was "
                                       "opened, and changed the running ones; record it again");
     return WN_OK;
 }
 
-/* Runs the schedule under its watches. A failure after the first effect rolls effects back. */
-static int32_t execute(struct wn__run *r)
+int32_t wn__execute(struct wn__run *r)
 {
-    struct wn__watches watches;
+    struct wn__watches watches = {0};
     double started = wn__now();
-    r->p->measured = (struct wn_measured){0};
-    int32_t code = wn__watches_start(&watches, r);
+    r->p->run.measured = (struct wn_measured){0};
+    int32_t code = wn__meter_start(r);
+    if (code == WN_OK) code = wn__watches_start(&watches, r);
     if (code == WN_OK) code = wn__scalars_put(r);
     if (code == WN_OK && !watches.is_apart) wn__captured_start(r);
     if (code == WN_OK) code = loop(r, &watches);
     wn__transfer_stop(r);
     if (code == WN_OK) code = finish(r);
     if (code != WN_OK) end_started(r, code = name_fault(r, code));
-    if (code != WN_OK && r->effects > 0) wn__effects_roll_back(r->p, code);
+    if (code != WN_OK && r->effects > 0) wn__effects_roll_back(r, code);
     wn__watches_stop(&watches, r);
-    r->p->measured.seconds = wn__now() - started;
+    wn__meter_stop(r);
+    r->p->run.measured.seconds = wn__now() - started;
     return code;
 }
 
 /* Refuses a program that cannot run now. */
 static int32_t check_run(const struct wn_program *p)
 {
-    if (p->schedule == NULL) return wn__fail(WN_VALUE, "run: the program was not planned");
-    WN_TRY(wn__device_usable(p->device, "run"));
-    if (p->ran) return wn__fail(WN_VALUE, "run: the program ran already");
+    if (p->plan.schedule == NULL) return wn__fail(WN_VALUE, "run: the program was not planned");
+    WN_TRY(wn__device_usable(p->request.device, "run"));
+    if (p->run.ran) return wn__fail(WN_VALUE, "run: the program ran already");
     if (wn__sequence_is_planned())
         return wn__fail(WN_VALUE, "run: a step is being planned and nothing runs meanwhile; leave its sequence first");
-    if (p->target != 0)
+    if (p->request.target != 0)
         return wn__fail(WN_UNSUPPORTED, "run: this program was planned for another machine, %s; plan it without target",
-                        wn__machine_name(p->target));
-    return check_versions(p);
+                        wn__machine_name(p->request.target));
+    return check_versions(&p->bindings);
 }
 
 int32_t wn__program_run(struct wn_program *p)
 {
     struct wn__run r;
     WN_TRY(check_run(p));
-    int32_t is_point = p->taken_results == NULL; /* 0: it computes first values, and is no run point */
-    if (is_point) WN_TRY(wn__sequence_add(p));
-    int32_t code = wn__acquire(p, &r);
-    if (code == WN_OK && is_point) code = wn__sequence_save(p);
-    if (code == WN_OK) code = execute(&r);
+    WN_TRY(wn__sequence_add(p));
+    int32_t code = wn__acquire(p, NULL, &r);
+    if (code == WN_OK) code = wn__sequence_save(p);
+    if (code == WN_OK) code = wn__execute(&r);
     if (code == WN_OK) wn__commit(&r);
     wn__acquired_release(&r);
-    if (code != WN_OK && is_point) wn__sequence_take_back();
+    if (code != WN_OK) wn__sequence_take_back();
     return code;
 }

@@ -5,7 +5,7 @@ local function row(name, file, old, new, filter)
 end
 
 return {
-    row('carried out by every program', 'runtime/program/open.c', 'if (v->effects_done || v->is_held',
+    row('carried out by every program', 'runtime/program/request.c', 'if (v->effects_done || v->is_held',
         'if (v->is_held', 'whoever computes'),
     row('looked up at the end', 'runtime/plan/lower/issue.c',
         'if (p->has_effects && !x->is_issued[node])', 'if (p->has_effects && x->is_issued[node])',
@@ -13,10 +13,10 @@ return {
     row('as early as they can be', 'runtime/plan/lower/effects.c', '        if (time[e] > least) least = time[e];\n'
         .. '        time[e] = least;', '        least = time[e];', 'first update'),
     row('two programs carry one out', 'runtime/run/run.c',
-        'if (p->order.nodes[p->forward_effect[i].node]->effects_done)',
+        'if (b->order.nodes[b->forward_effect[i].node]->effects_done)',
         'if (0)', 'waited'),
-    row('no part of the key', 'runtime/program/open.c', '    wn__bytes_int(b, p->n_forward_effects);\n'
-        .. '    for (int32_t i = 0; i < p->n_forward_effects; i++) {',
+    row('no part of the key', 'runtime/program/open.c', '    wn__bytes_int(b, bound->n_forward_effects);\n'
+        .. '    for (int32_t i = 0; i < bound->n_forward_effects; i++) {',
         '    for (int32_t i = 0; i < 0; i++) {', nil),
     row('buffers are not saved', 'lua/wane/module/state.lua',
         'for k, entry in ipairs(named(m)) do\n        values[k]',

@@ -17,10 +17,10 @@ return {
     },
     {
         name = 'a slice begins where it did when it was planned',
-        file = 'runtime/program/bind.c',
-        old = 'if (q->offset >= 0) p->offset[q->offset] = n->attrs.i[WN_OFFSET_AT];',
+        file = 'runtime/program/bindings.c',
+        old = 'if (q->offset >= 0) b->offset[q->offset] = n->attrs.i[WN_OFFSET_AT];',
         new = 'static int64_t was[64]; if (q->offset >= 0 && !was[q->offset % 64]) was[q->offset % 64] = '
-            .. 'n->attrs.i[WN_OFFSET_AT] + 1; if (q->offset >= 0) p->offset[q->offset] = was[q->offset % 64] - 1;',
+            .. 'n->attrs.i[WN_OFFSET_AT] + 1; if (q->offset >= 0) b->offset[q->offset] = was[q->offset % 64] - 1;',
         spec = 'spec/offset_spec.lua',
     },
     {
@@ -40,14 +40,14 @@ return {
     {
         name = 'a program runs though what it reads has changed',
         file = 'runtime/run/run.c',
-        old = 'return check_versions(p);',
+        old = 'return check_versions(&p->bindings);',
         new = 'return ((void)check_versions, WN_OK);',
         spec = 'spec/coroutine_spec.lua',
     },
     {
         name = 'slices that tile a value begin where they did when they were planned',
         file = 'runtime/program/open.c',
-        old = 'if (is_backward(p->mode)) wn__tiles_encode(',
+        old = 'if (wn__is_backward(r)) wn__tiles_encode(',
         new = 'if (0) wn__tiles_encode(',
         spec = 'spec/tiles_spec.lua',
     },

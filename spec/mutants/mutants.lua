@@ -93,7 +93,7 @@ return {
     },
     {
         name = 'the meter forgets results',
-        file = 'runtime/run/watch/measure.c',
+        file = 'runtime/run/meter.c',
         old = '    if (t->space == WN_SPACE_RESULT) m->fixed += bytes;',
         new = '    if (t->space == WN_SPACE_RESULT) return;',
         spec = 'spec/exact_spec.lua',
@@ -102,8 +102,8 @@ return {
     {
         name = 'dropout draws another mask on replay',
         file = 'runtime/run/issue/direct.c',
-        old = 'buffers.counter = p->random[q->random].counter;',
-        new = 'buffers.counter = p->random[q->random].counter + (uint64_t)n->recompute;',
+        old = 'buffers.counter = r->p->bindings.random[q->random].counter;',
+        new = 'buffers.counter = r->p->bindings.random[q->random].counter + (uint64_t)n->recompute;',
         spec = 'spec/verify_spec.lua',
         filter = 'same bits',
     },
@@ -181,8 +181,8 @@ return {
     {
         name = 'a step is planned by gradients that it leaves alone',
         file = 'runtime/program/open.c',
-        old = 'return p->mode == WN_RUN_STEP ? NULL',
-        new = 'return p->mode == WN_RUN_ASSIGN ? NULL',
+        old = 'return p->request.mode == WN_RUN_STEP ? NULL',
+        new = 'return p->request.mode == WN_RUN_ASSIGN ? NULL',
         spec = 'spec/cache_spec.lua',
         filter = 'other work',
     },
@@ -231,8 +231,8 @@ return {
     {
         name = 'backward forgets that it ran',
         file = 'runtime/run/commit.c',
-        old = '        p->root[i]->spent = p->root[i]->over_spent = 1;',
-        new = '        p->root[i]->spent = p->root[i]->over_spent = 0;',
+        old = '        r->root[i]->spent = r->root[i]->over_spent = 1;',
+        new = '        r->root[i]->spent = r->root[i]->over_spent = 0;',
         spec = 'spec/runpoints_spec.lua',
     },
     {
@@ -247,8 +247,8 @@ return {
     {
         name = 'the key forgets the policy',
         file = 'runtime/program/open.c',
-        old = 'wn__bytes_put(b, &p->policy, sizeof p->policy);',
-        new = 'wn__bytes_put(b, &p->scale, sizeof p->policy);',
+        old = 'wn__bytes_put(b, &r->policy, sizeof r->policy);',
+        new = 'wn__bytes_put(b, &r->scale, sizeof r->policy);',
         spec = 'spec/policy_spec.lua',
     },
     {
@@ -372,7 +372,7 @@ return {
     },
     {
         name = 'a fused dropout draws the numbers of what it is added to',
-        file = 'runtime/program/bind.c',
+        file = 'runtime/program/bindings.c',
         old = '&ir->recorded[ir->order_node[i]]);',
         new = '&ir->node[ir->order_node[i]]);',
         spec = 'spec/rewrite_spec.lua',

@@ -27,7 +27,7 @@ return {
     {
         name = 'a run point that failed keeps its place among those of a measured step',
         file = 'runtime/run/run.c',
-        old = '    if (code != WN_OK && is_point) wn__sequence_take_back();\n',
+        old = '    if (code != WN_OK) wn__sequence_take_back();\n',
         new = '',
         spec = 'spec/exact_spec.lua',
     },
@@ -76,7 +76,7 @@ return {
     {
         name = 'run points of other cells are one part',
         file = 'runtime/program/parts.c',
-        old = 'is_alike = a->cell[k] == b->cell[k];',
+        old = 'is_alike = a->bindings.cell[k] == b->bindings.cell[k];',
         new = 'is_alike = 1;',
         spec = VIEWS,
     },
@@ -97,7 +97,7 @@ return {
     {
         name = 'each micro-batch is assembled, and a policy asked, once more',
         file = 'runtime/program/open.c',
-        old = '    if (p->ir == NULL) p->ir = wn__sequence_ir(&p->key);\n',
+        old = '    if (plan->ir == NULL) plan->ir = wn__sequence_ir(&plan->key);\n',
         new = '',
         spec = VIEWS,
     },
@@ -124,7 +124,7 @@ return {
     },
     {
         name = 'what a step holds beside a program is not measured',
-        file = 'runtime/run/watch/measure.c',
+        file = 'runtime/run/meter.c',
         old = '    m->out->beside = all - m->out->peak;',
         new = '    m->out->beside = 0 * all;',
         spec = 'spec/whole_step_spec.lua',

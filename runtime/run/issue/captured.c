@@ -64,9 +64,9 @@ struct graphs {
 
 static struct graphs *alive;
 
-static struct graphs *of(const struct wn_program *p)
+static struct graphs *of(const struct wn__run *r)
 {
-    return (struct graphs *)p->schedule->kept;
+    return (struct graphs *)r->schedule->kept;
 }
 
 /* ---- segments ------------------------------------------------------------------------------------------------- */
@@ -85,15 +85,15 @@ static void add_segment(struct graphs *g, int32_t from, int32_t to, int32_t kern
 }
 
 /* Cuts the schedule into segments. */
-static void find_segments(struct graphs *g, const struct wn_program *p)
+static void find_segments(struct graphs *g, const struct wn__run *r)
 {
-    const struct wn__schedule *s = p->schedule;
+    const struct wn__schedule *s = r->schedule;
     int32_t from = 0, to = 0, kernels = 0, has_changed = 0;
     g->n_segments = 0;
     for (int32_t i = 0; i < s->n; i++) {
         const struct wn__instr *n = &s->instr[i];
-        int32_t has_kernel = wn__instr_has_kernel(n), changes = has_kernel && wn__changes_state(p->ir, n);
-        int32_t is_apart = has_kernel ? is_varying(g, p->ir, n) : n->what != WN_DO_FREE;
+        int32_t has_kernel = wn__instr_has_kernel(n), changes = has_kernel && wn__changes_state(r->ir, n);
+        int32_t is_apart = has_kernel ? is_varying(g, r->ir, n) : n->what != WN_DO_FREE;
         if (is_apart || (changes && !has_changed)) {
             add_segment(g, from, to, kernels);
             kernels = 0;
@@ -150,51 +150,52 @@ static int32_t take_arrays(struct graphs *g, const struct wn__ir *ir, const stru
     return WN_OK;
 }
 
-int32_t wn__captured_take(struct wn_program *p)
+int32_t wn__captured_take(struct wn__run *r)
 {
-    if (!wn__captures_on || p->schedule->kept != NULL || wn__device(p->device)->capture_begin == NULL) return WN_OK;
+    if (!wn__captures_on || r->schedule->kept != NULL || r->device->capture_begin == NULL) return WN_OK;
     struct graphs *g = wn__alloc(sizeof *g);
     if (g == NULL) return WN_OOM;
     g->is.let_go = let_go;
-    g->device = p->device;
-    if (take_arrays(g, p->ir, p->schedule) != WN_OK) {
+    g->device = r->ir->device;
+    if (take_arrays(g, r->ir, r->schedule) != WN_OK) {
         wn__pool_release(&g->pool);
         wn__free(g);
         return WN_OOM;
     }
-    find_segments(g, p);
+    find_segments(g, r);
     g->next = alive;
     alive = g;
-    p->schedule->kept = &g->is;
+    r->schedule->kept = &g->is;
     return WN_OK;
 }
 
 /* ---- the run --------------------------------------------------------------------------------------------------- */
 
 /* Cuts the schedule anew where an offset has changed since the last run. */
-static void note_offsets(struct graphs *g, const struct wn_program *p)
+static void note_offsets(struct graphs *g, const struct wn__run *r)
 {
+    const int64_t *offset = r->p->bindings.offset;
     int32_t is_new = 0;
-    for (int32_t i = 0; i < p->ir->n_offsets; i++) {
-        is_new |= g->runs > 0 && !g->varies[i] && g->offset[i] != p->offset[i];
-        g->varies[i] |= g->runs > 0 && g->offset[i] != p->offset[i];
-        g->offset[i] = p->offset[i];
+    for (int32_t i = 0; i < r->ir->n_offsets; i++) {
+        is_new |= g->runs > 0 && !g->varies[i] && g->offset[i] != offset[i];
+        g->varies[i] |= g->runs > 0 && g->offset[i] != offset[i];
+        g->offset[i] = offset[i];
     }
     if (!is_new) return;
     for (int32_t i = 0; i < MOST_KEYS; i++) close_graphs(g, &g->key[i]);
-    find_segments(g, p);
+    find_segments(g, r);
 }
 
 /* Writes every address that kernels of a run are given, or that those follow from, to g->address. */
 static void note_addresses(struct graphs *g, const struct wn__run *r)
 {
-    const struct wn_program *p = r->p;
-    const struct wn__ir *ir = p->ir;
+    const struct wn__ir *ir = r->ir;
+    const struct wn__bindings *b = &r->p->bindings;
     const void **to = g->address;
     *to++ = r->arena;
-    for (int32_t i = 0; i < ir->n_slabs; i++) *to++ = p->slab[i]->data;
-    for (int32_t i = 0; i < ir->n_cells; i++) *to++ = wn__cell_data(p->cell[i]);
-    for (int32_t i = 0; i < ir->n_bound; i++) *to++ = p->bound[i] == NULL ? NULL : p->bound[i]->held->data;
+    for (int32_t i = 0; i < ir->n_slabs; i++) *to++ = b->slab[i]->data;
+    for (int32_t i = 0; i < ir->n_cells; i++) *to++ = wn__cell_data(b->cell[i]);
+    for (int32_t i = 0; i < ir->n_bound; i++) *to++ = b->bound[i] == NULL ? NULL : b->bound[i]->held->data;
     for (int32_t i = 0; i < ir->n_results; i++) *to++ = r->result[i] == NULL ? NULL : r->result[i]->data;
 }
 
@@ -217,12 +218,12 @@ static int32_t find_key(struct graphs *g)
 
 void wn__captured_start(struct wn__run *r)
 {
-    struct graphs *g = of(r->p);
+    struct graphs *g = of(r);
     if (g == NULL || !wn__captures_on) return;
     if (g->captured >= MOST_CAPTURES && g->hits < 4 * g->captured) g->is_off = 1;
     for (int32_t i = 0; g->is_off && i < MOST_KEYS; i++) close_graphs(g, &g->key[i]);
     if (g->is_off) return;
-    note_offsets(g, r->p);
+    note_offsets(g, r);
     note_addresses(g, r);
     r->issue = wn__issue_captured;
     r->captured.key = find_key(g);
@@ -240,7 +241,7 @@ static int32_t capture(struct wn__run *r, const struct segment *s, void **out)
     int32_t code = WN_OK;
     WN_TRY(d->capture_begin(d));
     for (int32_t i = s->from; i < s->to && code == WN_OK; i++) {
-        const struct wn__instr *n = &r->p->schedule->instr[i];
+        const struct wn__instr *n = &r->schedule->instr[i];
         if (wn__instr_has_kernel(n)) code = wn__issue(r, n);
     }
     if (code == WN_OK) return d->capture_end(d, out);
@@ -252,7 +253,7 @@ static int32_t capture(struct wn__run *r, const struct segment *s, void **out)
 static void give_up(struct wn__run *r)
 {
     static int32_t is_told;
-    of(r->p)->is_off = 1;
+    of(r)->is_off = 1;
     r->issue = wn__issue;
     if (!is_told) wn__warn("no graph of this step, its kernels are started one by one: %s", wn__message());
     is_told = 1;
@@ -261,7 +262,7 @@ static void give_up(struct wn__run *r)
 int32_t wn__issue_captured(struct wn__run *r, const struct wn__instr *n)
 {
     struct wn__captured *c = &r->captured;
-    const struct graphs *g = of(r->p);
+    const struct graphs *g = of(r);
     if (r->at < c->started) return WN_OK;
     while (c->segment < g->n_segments && g->segment[c->segment].from < r->at) c->segment++;
     if (c->segment == g->n_segments || g->segment[c->segment].from > r->at) return wn__issue(r, n);
@@ -277,6 +278,6 @@ int32_t wn__issue_captured(struct wn__run *r, const struct wn__instr *n)
         return wn__issue(r, n);
     }
     c->started = s->to;
-    r->p->measured.graph_launches++;
+    r->p->run.measured.graph_launches++;
     return WN_OK;
 }

@@ -11,9 +11,9 @@ static char *at(void *base, int64_t offset)
 char *wn__allocation_address(const struct wn__run *r, const struct wn__allocation *t)
 {
     switch (t->space) {
-    case WN_SPACE_SLAB: return at(r->p->slab[t->slot]->data, t->offset);
-    case WN_SPACE_CELL: return wn__cell_data(r->p->cell[t->slot]);
-    case WN_SPACE_BOUND: return r->p->bound[t->slot]->held->data;
+    case WN_SPACE_SLAB: return at(r->p->bindings.slab[t->slot]->data, t->offset);
+    case WN_SPACE_CELL: return wn__cell_data(r->p->bindings.cell[t->slot]);
+    case WN_SPACE_BOUND: return r->p->bindings.bound[t->slot]->held->data;
     case WN_SPACE_RESULT: return r->result[t->slot]->data;
     default: return at(r->arena, t->offset);
     }
@@ -21,13 +21,13 @@ char *wn__allocation_address(const struct wn__run *r, const struct wn__allocatio
 
 char *wn__value_address(const struct wn__run *r, int32_t value)
 {
-    const struct wn__value *v = &r->p->schedule->value[value];
-    return at(wn__allocation_address(r, &r->p->schedule->allocation[v->allocation]), v->at);
+    const struct wn__value *v = &r->schedule->value[value];
+    return at(wn__allocation_address(r, &r->schedule->allocation[v->allocation]), v->at);
 }
 
 char *wn__work_address(const struct wn__run *r, const struct wn__instr *n)
 {
-    return at(n->work_slab < 0 ? r->arena : r->p->slab[n->work_slab]->data, n->work_offset);
+    return at(n->work_slab < 0 ? r->arena : r->p->bindings.slab[n->work_slab]->data, n->work_offset);
 }
 
 int32_t wn__changes_state(const struct wn__ir *ir, const struct wn__instr *n)
@@ -43,8 +43,8 @@ int32_t wn__changes_state(const struct wn__ir *ir, const struct wn__instr *n)
 /* Fills the addresses of seed, counter and report, for a kernel of an asynchronous device. */
 static void point_at_scalars(const struct wn__run *r, const struct wn__instr *n, struct wn_buffers *buffers)
 {
-    const struct wn__ir *ir = r->p->ir;
-    const struct wn__schedule *s = r->p->schedule;
+    const struct wn__ir *ir = r->ir;
+    const struct wn__schedule *s = r->schedule;
     if (s->scalars < 0) return;
     char *scalars = wn__allocation_address(r, &s->allocation[s->scalars]);
     int32_t random = n->what == WN_DO_RUN ? ir->node[n->node].random : -1;
@@ -62,27 +62,26 @@ static void *given(void *address)
 
 int32_t wn__issue(struct wn__run *r, const struct wn__instr *n)
 {
-    const struct wn_program *p = r->p;
-    const struct wn__ir *ir = p->ir;
-    const struct wn__ir_node *q = &ir->node[n->node];
+    const struct wn__schedule *s = r->schedule;
+    const struct wn__ir_node *q = &r->ir->node[n->node];
     const void **in = r->in;
     void *cell[3] = {NULL, NULL, NULL};
     struct wn_buffers buffers = {.in = in, .cell = cell, .made = n->made};
     struct wn__applied room;
-    const struct wn_desc *desc = wn__instr_desc(ir, p->schedule, n, &room);
-    for (int32_t k = 0; k < desc->n_in; k++) in[k] = given(wn__value_address(r, p->schedule->in[n->in_at + k]));
+    const struct wn_desc *desc = wn__instr_desc(r->ir, s, n, &room);
+    for (int32_t k = 0; k < desc->n_in; k++) in[k] = given(wn__value_address(r, s->in[n->in_at + k]));
     for (int32_t k = 0; k < 3; k++)
-        if (n->cell[k] >= 0) cell[k] = given(wn__allocation_address(r, &p->schedule->allocation[n->cell[k]]));
+        if (n->cell[k] >= 0) cell[k] = given(wn__allocation_address(r, &s->allocation[n->cell[k]]));
     if (n->out >= 0) buffers.out = given(wn__value_address(r, n->out));
     buffers.workspace = given(n->work_bytes > 0 ? wn__work_address(r, n) : NULL);
     if (n->what == WN_DO_RUN && q->random >= 0) {
-        buffers.seed = p->random[q->random].seed;
-        buffers.counter = p->random[q->random].counter;
+        buffers.seed = r->p->bindings.random[q->random].seed;
+        buffers.counter = r->p->bindings.random[q->random].counter;
     }
-    if (ir->target->is_asynchronous) point_at_scalars(r, n, &buffers);
+    if (r->ir->target->is_asynchronous) point_at_scalars(r, n, &buffers);
     if (n->what == WN_DO_RUN && q->offset >= 0) {
         room.desc = *desc;
-        wn__program_attrs(p, n->node, &room.desc.attrs);
+        wn__program_attrs(r->p, n->node, &room.desc.attrs);
         desc = &room.desc;
     }
     if (desc->op == WN_OP_ASSIGN && in[0] == cell[0])

@@ -7,7 +7,7 @@
  *
  *   arena            slab k             cell k               bound value k        result k
  *   | value | work   | gradient |       | parameter |        | input |            | loss |
- *   run->arena       p->slab[k]->data   p->cell[k]'s data    p->bound[k]->held    run->result[k] */
+ *   run->arena       slab[k]->data      cell[k]'s data       bound[k]->held       run->result[k] */
 #ifndef WN_RUN_ISSUE_ISSUE_H
 #define WN_RUN_ISSUE_ISSUE_H
 #include "../../program/program.h"
@@ -39,6 +39,8 @@ typedef int32_t wn__issuer(struct wn__run *r, const struct wn__instr *n);
  * schedule has its bytes. */
 struct wn__run {
     struct wn_program *p;
+    const struct wn__ir *ir; /* of p, as its schedule */
+    struct wn__schedule *schedule;
     struct wn_device *device;
     wn__issuer *issue;    /* what starts kernels */
     int32_t at;           /* the instruction that is being started */
@@ -47,11 +49,16 @@ struct wn__run {
     struct wn__pool pool; /* what the host needs while it runs */
     char *arena;
     struct wn__buffer **result; /* (n_results of the IR) NULL where a result is a number, or was kept */
+    const int32_t
+        *result_kind; /* (n_results of the IR) of first values: the kind of the cell that gets each; or NULL */
     double *number;   /* (n_results of the IR) the elements of results that are numbers, as the device has them */
     uint64_t *report; /* (n_reports of the schedule) room for the reports of wrong data */
     const void **in;  /* (most_in of the IR) room for the addresses of an instruction's inputs */
     struct wn__transfer transfer;
     struct wn__captured captured;
+    struct wn__meter *meter;
+    struct wn_cell **fresh; /* (n_fresh) cells that got storage for this run; not counted */
+    int32_t n_fresh;
 };
 
 /* Returns the address of an allocation of the schedule; NULL on a device without bytes. */
@@ -71,8 +78,8 @@ int32_t wn__issue(struct wn__run *r, const struct wn__instr *n);
 int32_t wn__issue_captured(struct wn__run *r, const struct wn__instr *n);
 
 extern int32_t wn__captures_on; /* 0: no graphs; 1, the default: where the device has them */
-/* Makes what is kept with the schedule of p, where its device has graphs. WN_OOM. */
-int32_t wn__captured_take(struct wn_program *p);
+/* Makes what is kept with the schedule, where the device has graphs. WN_OOM. */
+int32_t wn__captured_take(struct wn__run *r);
 /* Gives back all graphs of a device, whose memory is the driver's; later runs capture them anew. Requires that no run
  * is under way. */
 void wn__captured_trim(int32_t device);

@@ -6,38 +6,27 @@
 #include "../../base/outside.h"
 #include "issue.h"
 
-static void put_number(char *to, const struct wn_node *n)
-{
-    int64_t size = wn__dtype_size(n->type.dtype);
-    if (n->hyper == NULL) {
-        wn__number_put(n->type.dtype, n->number, to);
-        return;
-    }
-    for (int32_t i = 0; i < n->type.dim[0]; i++) wn__number_put(n->type.dtype, n->hyper->v[i], to + size * i);
-}
-
 /* Writes what wn__scalars_put uploads to `host`: (bytes of the allocation). */
-static void fill(const struct wn_program *p, char *host)
+static void fill(const struct wn__run *r, char *host)
 {
-    const struct wn__ir *ir = p->ir;
+    const struct wn__ir *ir = r->ir;
+    const struct wn__bindings *b = &r->p->bindings;
     for (int32_t i = 0; i < ir->n_scalars; i++)
-        if (p->scalar[i] != NULL) put_number(host + wn__scalar_at(i), p->scalar[i]);
-    for (int32_t i = 0; ir->target->is_asynchronous && i < ir->n_random; i++) {
-        const uint64_t words[2] = {p->random[i].seed, p->random[i].counter};
-        memcpy(host + wn__random_at(ir, i), words, sizeof words);
-    }
-    memset(host + wn__report_at(ir, 0), 0xff, (size_t)p->schedule->n_reports * WN_REPORT_BYTES);
+        if (b->scalar[i] != NULL) wn__node_numbers_put(b->scalar[i], host + wn__scalar_at(i));
+    for (int32_t i = 0; ir->target->is_asynchronous && i < ir->n_random; i++)
+        memcpy(host + wn__random_at(ir, i), &b->random[i], sizeof b->random[i]);
+    memset(host + wn__report_at(ir, 0), 0xff, (size_t)r->schedule->n_reports * WN_REPORT_BYTES);
 }
 
 int32_t wn__scalars_put(const struct wn__run *r)
 {
-    const struct wn__schedule *s = r->p->schedule;
+    const struct wn__schedule *s = r->schedule;
     if (s->scalars < 0) return WN_OK;
     int64_t bytes = s->allocation[s->scalars].bytes;
     char small[4096], *host = bytes <= (int64_t)sizeof small ? small : wn__alloc(bytes);
     if (host == NULL) return WN_OOM;
     memset(host, 0, (size_t)bytes);
-    fill(r->p, host);
+    fill(r, host);
     int32_t code = r->device->put(r->device, wn__allocation_address(r, &s->allocation[s->scalars]), host, bytes);
     if (host != small) wn__free(host);
     return code;
@@ -47,7 +36,7 @@ int32_t wn__scalars_put(const struct wn__run *r)
 
 int32_t wn__number_read(const struct wn__run *r, const struct wn__instr *n)
 {
-    const struct wn__ir_node *q = &r->p->ir->node[n->node];
+    const struct wn__ir_node *q = &r->ir->node[n->node];
     struct wn_device *d = r->device;
     if (!d->real) return WN_OK;
     return d->read(d, &r->number[q->result], wn__value_address(r, n->out), wn__dtype_size(q->type.dtype));
@@ -55,25 +44,25 @@ int32_t wn__number_read(const struct wn__run *r, const struct wn__instr *n)
 
 void wn__numbers_take(const struct wn__run *r)
 {
-    for (int32_t i = 0; i < r->p->ir->n_results; i++)
-        if (r->p->schedule->result_allocation[i] < 0)
-            r->p->result[i]->number = wn__number_get(r->p->result[i]->type.dtype, &r->number[i]);
+    for (int32_t i = 0; i < r->ir->n_results; i++)
+        if (r->schedule->result_allocation[i] < 0)
+            r->p->bindings.result[i]->number = wn__number_get(r->p->bindings.result[i]->type.dtype, &r->number[i]);
 }
 
 /* ---- reports of wrong data --------------------------------------------------------------------------------- */
 
 int32_t wn__reports_check(const struct wn__run *r)
 {
-    const struct wn__schedule *s = r->p->schedule;
+    const struct wn__schedule *s = r->schedule;
     struct wn_device *d = r->device;
     struct wn__applied room;
     if (s->n_reports == 0 || !d->real) return WN_OK;
-    const char *from = wn__allocation_address(r, &s->allocation[s->scalars]) + wn__report_at(r->p->ir, 0);
+    const char *from = wn__allocation_address(r, &s->allocation[s->scalars]) + wn__report_at(r->ir, 0);
     WN_TRY(d->get(d, r->report, from, (int64_t)s->n_reports * WN_REPORT_BYTES));
     for (int32_t i = 0; i < s->n; i++) {
         const struct wn__instr *n = &s->instr[i];
         if (n->what == WN_DO_RUN && n->report >= 0 && r->report[n->report] != UINT64_MAX)
-            return wn__fail_report(wn__instr_desc(r->p->ir, s, n, &room), r->report[n->report]);
+            return wn__fail_report(wn__instr_desc(r->ir, s, n, &room), r->report[n->report]);
     }
     return WN_OK;
 }

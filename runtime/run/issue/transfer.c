@@ -21,7 +21,7 @@ static void note(const struct wn_offload_buffer *offload_buffer)
 
 int32_t wn__transfer_take(struct wn__run *r)
 {
-    const struct wn__schedule *s = r->p->schedule;
+    const struct wn__schedule *s = r->schedule;
     struct wn__transfer *t = &r->transfer;
     int32_t most[WN_PLACE_COUNT] = {0};
     if (s->n_moves == 0) return WN_OK;
@@ -29,7 +29,7 @@ int32_t wn__transfer_take(struct wn__run *r)
         if (wn__instr_way(&s->instr[i]) >= 0) most[place_of(s, &s->instr[i])]++;
     if (!WN_ARRAY(&r->pool, t->move, s->n_moves)) return WN_OOM;
     for (int32_t place = 0; place < WN_PLACE_COUNT; place++) {
-        WN_TRY(wn__offload_buffer_fit(r->p->device, place, s->offload_buffer[place], most[place],
+        WN_TRY(wn__offload_buffer_fit(r->p->request.device, place, s->offload_buffer[place], most[place],
                                       &t->offload_buffer[place]));
         note(t->offload_buffer[place]);
     }
@@ -38,7 +38,7 @@ int32_t wn__transfer_take(struct wn__run *r)
 
 int32_t wn__transfer_start(struct wn__run *r, const struct wn__instr *n)
 {
-    const struct wn__schedule *s = r->p->schedule;
+    const struct wn__schedule *s = r->schedule;
     struct wn__transfer *t = &r->transfer;
     int32_t way = wn__instr_way(n), place = place_of(s, n), in = s->in[n->in_at];
     const struct wn__allocation *far = &s->allocation[s->value[way == WN_WAY_OUT ? n->out : in].allocation];
@@ -65,7 +65,7 @@ int32_t wn__transfer_wait(struct wn__run *r, const struct wn__instr *n)
 void wn__transfer_stop(struct wn__run *r)
 {
     struct wn__transfer *t = &r->transfer;
-    struct wn_measured *m = &r->p->measured;
+    struct wn_measured *m = &r->p->run.measured;
     if (t->move == NULL) return;
     for (int32_t place = 0; place < WN_PLACE_COUNT; place++) {
         struct wn_offload_buffer *offload_buffer = t->offload_buffer[place];

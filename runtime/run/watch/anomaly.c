@@ -71,7 +71,7 @@ static int32_t tell(const struct wn_program *p, int32_t node, int32_t phase, con
                     const struct count *c, const char *inputs)
 {
     static const char *const phases[] = {"forward", "recompute", "backward", "update"};
-    const struct wn__ir *ir = p->ir;
+    const struct wn__ir *ir = p->plan.ir;
     const struct wn__ir_node *q = &ir->node[node], *said = q->forward_of >= 0 ? &ir->node[q->forward_of] : q;
     const struct wn__scope *scope = wn__scope_get(said->scope > 0 ? said->scope : q->scope);
     int32_t line = said->line > 0 ? said->line : q->line;
@@ -113,10 +113,10 @@ static int32_t search(struct wn__run *r, void *own, const struct wn__instr *n)
 {
     struct value made, in[8];
     struct wn__applied room;
-    const struct wn__schedule *s = r->p->schedule;
+    const struct wn__schedule *s = r->schedule;
     (void)own;
     if (!wn__instr_has_kernel(n)) return WN_OK;
-    const struct wn_desc *desc = wn__instr_desc(r->p->ir, s, n, &room);
+    const struct wn_desc *desc = wn__instr_desc(r->ir, s, n, &room);
     int32_t n_in = desc->n_in < 8 ? desc->n_in : 8;
     made.type = &desc->out;
     made.data = n->out >= 0 ? wn__value_address(r, n->out) : NULL;
@@ -137,14 +137,14 @@ static int32_t search(struct wn__run *r, void *own, const struct wn__instr *n)
 static int32_t search_before(struct wn__run *r, void **own)
 {
     const struct wn_program *p = r->p;
-    const struct wn__ir *ir = p->ir;
+    const struct wn__ir *ir = p->plan.ir;
     *own = r;
     for (int32_t i = ir->n - ir->n_effects; i < ir->n; i++) {
         const struct wn__ir_node *q = &ir->node[ir->in[ir->node[i].in_at]];
         struct value v = {&q->type, NULL};
         struct count c;
-        if (q->leaf == WN_LEAF_CELL) v.data = wn__cell_data(p->cell[q->slot]);
-        if (q->leaf == WN_LEAF_HELD) v.data = p->bound[q->slot]->held->data;
+        if (q->leaf == WN_LEAF_CELL) v.data = wn__cell_data(p->bindings.cell[q->slot]);
+        if (q->leaf == WN_LEAF_HELD) v.data = p->bindings.bound[q->slot]->held->data;
         WN_TRY(count_in(r->device, &v, &c));
         if (c.bad > 0) return tell(p, i, WN_PHASE_UPDATE, &v, &c, "it was so before the run; nothing has changed");
     }

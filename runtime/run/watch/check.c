@@ -49,19 +49,21 @@ static int32_t add_span(struct wn__run *r, struct check *c, void *start, int64_t
 static int32_t start_check(struct wn__run *r, void **own)
 {
     const struct wn_program *p = r->p;
-    const struct wn__ir *ir = p->ir;
-    int64_t arena = p->schedule->arena + GUARD;
+    const struct wn__ir *ir = p->plan.ir;
+    int64_t arena = p->plan.schedule->arena + GUARD;
     if (!r->device->real) return WN_OK;
     struct check *c = *own = wn__pool_get(&r->pool, sizeof *c);
     if (c == NULL) return WN_OOM;
     if (!WN_ARRAY(&r->pool, c->span, ir->n_slabs + ir->n_results + ir->n_cells)) return WN_OOM;
     WN_TRY(r->device->fill(r->device, r->arena, CANARY, arena));
     WN_TRY(add_span(r, c, r->arena, arena));
-    for (int32_t k = 0; k < ir->n_slabs; k++) WN_TRY(add_span(r, c, p->slab[k]->data, p->slab[k]->bytes));
+    for (int32_t k = 0; k < ir->n_slabs; k++)
+        WN_TRY(add_span(r, c, p->bindings.slab[k]->data, p->bindings.slab[k]->bytes));
     for (int32_t i = 0; i < ir->n_results; i++)
         if (r->result[i] != NULL) WN_TRY(add_span(r, c, r->result[i]->data, r->result[i]->bytes));
     for (int32_t i = 0; i < ir->n_cells; i++)
-        if (p->cell[i]->buffer != NULL) WN_TRY(add_span(r, c, p->cell[i]->buffer->data, p->cell[i]->buffer->bytes));
+        if (p->bindings.cell[i]->buffer != NULL)
+            WN_TRY(add_span(r, c, p->bindings.cell[i]->buffer->data, p->bindings.cell[i]->buffer->bytes));
     return WN_OK;
 }
 
@@ -85,8 +87,8 @@ static int32_t is_in(const char *at, const char *start, int64_t bytes)
  * own bytes and not of the rest of its granule. */
 static int32_t may_write(const struct wn__run *r, const struct wn__instr *n, const char *at)
 {
-    const struct wn__schedule *s = r->p->schedule;
-    const struct wn__ir *ir = r->p->ir;
+    const struct wn__schedule *s = r->schedule;
+    const struct wn__ir *ir = r->ir;
     if (n->what == WN_DO_OFFLOAD) return 0;
     int64_t bytes = wn__instr_has_kernel(n) ? wn__instr_bytes(ir, s, n) : wn__bytes(&ir->node[n->node].type);
     const struct wn__allocation *out = n->out >= 0 ? &s->allocation[s->value[n->out].allocation] : NULL;
@@ -113,7 +115,7 @@ static int32_t compare(struct wn__run *r, void *own, const struct wn__instr *n)
                 return wn__fail(WN_ILLEGAL,
                                 "checked run: %s (node %d) wrote outside its output and workspace, %lld bytes "
                                 "into a span of %lld",
-                                wn__op_name(r->p->ir->node[n->node].op), n->node, (long long)k, (long long)s->bytes);
+                                wn__op_name(r->ir->node[n->node].op), n->node, (long long)k, (long long)s->bytes);
     }
     return WN_OK;
 }
@@ -126,7 +128,7 @@ static void stop_check(struct wn__run *r, void *own)
     int64_t top = 0;
     if (c->n > 0 && s->start == r->arena && r->device->get(r->device, s->now, s->start, s->bytes) == WN_OK)
         for (top = s->bytes; top > 0 && s->now[top - 1] == CANARY;) top--;
-    r->p->measured.high_water = top;
+    r->p->run.measured.high_water = top;
 }
 
 const struct wn__watch wn__watch_check = {.is_on = &wn__check_on,
@@ -142,21 +144,20 @@ static int32_t start_poison(struct wn__run *r, void **own)
 {
     if (!r->device->real) return WN_OK;
     *own = r;
-    int64_t bytes = r->p->schedule->arena;
+    int64_t bytes = r->schedule->arena;
     return bytes > 0 ? r->device->fill(r->device, r->arena, POISON, bytes) : WN_OK;
 }
 
 static int32_t poison_freed(struct wn__run *r, void *own, const struct wn__instr *n)
 {
     (void)own;
-    if (n->what != WN_DO_FREE) return WN_OK;
-    const struct wn__allocation *t = &r->p->schedule->allocation[n->out];
+    const struct wn__allocation *t = &r->schedule->allocation[n->out];
     return t->space >= WN_SPACE_HOST ? WN_OK
                                      : r->device->fill(r->device, wn__allocation_address(r, t), POISON, t->bytes);
 }
 
 const struct wn__watch wn__watch_poison = {
-    .is_on = &wn__poison_on, .is_apart = 1, .start = start_poison, .after = poison_freed};
+    .is_on = &wn__poison_on, .is_apart = 1, .start = start_poison, .freed = poison_freed};
 
 /* ---- what is computed again ---------------------------------------------------------------------------------- */
 
@@ -171,11 +172,11 @@ struct replay {
  * before. */
 static void find_inexact(struct replay *c, const struct wn_program *p)
 {
-    const struct wn__schedule *s = p->schedule;
+    const struct wn__schedule *s = p->plan.schedule;
     for (int32_t i = 0; i < s->n; i++) {
         const struct wn__instr *n = &s->instr[i];
         if (n->out < 0 || (!wn__instr_has_kernel(n) && wn__instr_way(n) < 0)) continue;
-        int32_t n_in = n->what == WN_DO_RUN ? p->ir->node[n->node].n_in : 1;
+        int32_t n_in = n->what == WN_DO_RUN ? p->plan.ir->node[n->node].n_in : 1;
         c->inexact[n->out] = n->what == WN_DO_UNPACK && wn__action_is_lossy(s->value[n->out].back);
         for (int32_t k = 0; k < n_in; k++) c->inexact[n->out] |= c->inexact[s->in[n->in_at + k]];
     }
@@ -183,8 +184,8 @@ static void find_inexact(struct replay *c, const struct wn_program *p)
 
 static int32_t start_replay(struct wn__run *r, void **own)
 {
-    const struct wn__ir *ir = r->p->ir;
-    const struct wn__schedule *s = r->p->schedule;
+    const struct wn__ir *ir = r->ir;
+    const struct wn__schedule *s = r->schedule;
     int64_t most = 0;
     if (!r->device->real) return WN_OK;
     struct replay *c = *own = wn__pool_get(&r->pool, sizeof *c);
@@ -200,27 +201,27 @@ static int32_t start_replay(struct wn__run *r, void **own)
 
 static int32_t replay_differs(const struct wn_program *p, const struct wn__instr *n, int32_t issued)
 {
-    const struct wn__ir_node *q = &p->ir->node[n->node];
+    const struct wn__ir_node *q = &p->plan.ir->node[n->node];
     const char *path = wn__scope_get(q->scope)->path;
     int32_t line = wn__program_line(p, n->node);
     return wn__fail(
         WN_ILLEGAL,
         "replay check: %s%s%s%s%s, computed again for the backward (copy %d of %d), has other bits than the "
         "value that was dropped%s%s",
-        wn__ir_op_text(p->ir, n->node), path[0] ? " of '" : "", path, path[0] ? "'" : "", q->name ? q->name : "",
-        issued, p->schedule->node_issues[n->node], line ? "; recorded at " : "", wn__line_text(line));
+        wn__ir_op_text(p->plan.ir, n->node), path[0] ? " of '" : "", path, path[0] ? "'" : "", q->name ? q->name : "",
+        issued, p->plan.schedule->node_issues[n->node], line ? "; recorded at " : "", wn__line_text(line));
 }
 
 /* Hashes the value that instruction n made, and compares it with the node's first value. */
 static int32_t replay(struct wn__run *r, void *own, const struct wn__instr *n)
 {
     struct replay *c = own;
-    const struct wn__schedule *s = r->p->schedule;
+    const struct wn__schedule *s = r->schedule;
     if (n->what != WN_DO_RUN || n->out < 0 || s->node_issues[n->node] < 2) return WN_OK;
     if (s->allocation[s->value[n->out].allocation].space == WN_SPACE_BOUND || c->inexact[n->out]) return WN_OK;
     struct wn_device *d = r->device;
     char *at = wn__value_address(r, n->out);
-    int64_t bytes = wn__bytes(&r->p->ir->node[n->node].type);
+    int64_t bytes = wn__bytes(&r->ir->node[n->node].type);
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     WN_TRY(d->sync(d));
     WN_TRY(d->get(d, c->value, at, bytes));
@@ -235,8 +236,8 @@ static int32_t replay(struct wn__run *r, void *own, const struct wn__instr *n)
         c->first[n->node] = hash;
         return WN_OK;
     }
-    r->p->measured.replayed++;
-    r->p->measured.replayed_bytes += bytes;
+    r->p->run.measured.replayed++;
+    r->p->run.measured.replayed_bytes += bytes;
     return hash == c->first[n->node] ? WN_OK : replay_differs(r->p, n, c->issued[n->node]);
 }
 

@@ -8,20 +8,21 @@ int32_t wn__trace_on, wn__sync_on, wn__timing_on;
 static int32_t start_trace(struct wn__run *r, void **own)
 {
     struct wn_program *p = r->p;
-    p->n_trace = 0;
-    if (p->trace == NULL && !WN_ARRAY(&p->pool, p->trace, p->schedule->n)) return WN_OOM;
-    *own = p->trace;
+    p->run.n_trace = 0;
+    if (p->run.trace == NULL && !WN_ARRAY(&p->pool, p->run.trace, p->plan.schedule->n)) return WN_OOM;
+    *own = p->run.trace;
     return WN_OK;
 }
 
 static int32_t note_instr(struct wn__run *r, void *trace, const struct wn__instr *n)
 {
     (void)n;
-    ((int32_t *)trace)[r->p->n_trace++] = r->at;
+    ((int32_t *)trace)[r->p->run.n_trace++] = r->at;
     return WN_OK;
 }
 
-const struct wn__watch wn__watch_trace = {.is_on = &wn__trace_on, .start = start_trace, .before = note_instr};
+const struct wn__watch wn__watch_trace = {
+    .is_on = &wn__trace_on, .start = start_trace, .before = note_instr, .freed = note_instr};
 
 static int32_t wait_for_kernel(struct wn__run *r, void *own, const struct wn__instr *n)
 {
@@ -38,18 +39,18 @@ const struct wn__watch wn__watch_sync = {.is_on = &wn__sync_on, .is_apart = 1, .
 static int32_t start_timing(struct wn__run *r, void **own)
 {
     struct wn_program *p = r->p;
-    int32_t n = p->schedule->n;
-    if (p->step_seconds == NULL && !WN_ARRAY(&p->pool, p->step_seconds, n)) return WN_OOM;
-    memset(p->step_seconds, 0, (size_t)n * sizeof *p->step_seconds);
-    WN_TRY(r->device->timer_open(r->device, n, p->step_seconds));
-    *own = p->step_seconds;
+    int32_t n = p->plan.schedule->n;
+    if (p->run.step_seconds == NULL && !WN_ARRAY(&p->pool, p->run.step_seconds, n)) return WN_OOM;
+    memset(p->run.step_seconds, 0, (size_t)n * sizeof *p->run.step_seconds);
+    WN_TRY(r->device->timer_open(r->device, n, p->run.step_seconds));
+    *own = p->run.step_seconds;
     return WN_OK;
 }
 
 /* Marks the beginning (end: 0) or the end (1) of the instruction, by the device's clock. */
 static int32_t mark(struct wn__run *r, const struct wn__instr *n, int32_t end)
 {
-    if (n->what == WN_DO_FREE || n->what == WN_DO_READ) return WN_OK;
+    if (n->what == WN_DO_READ) return WN_OK;
     return r->device->timer_mark(r->device, r->at, end);
 }
 

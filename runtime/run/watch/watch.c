@@ -1,17 +1,16 @@
 /* The list of watches of a run: see watch.h. */
 #include "watch.h"
 
-static const struct wn__watch *const all[] = {&wn__watch_trace,  &wn__watch_meter,  &wn__watch_anomaly,
-                                              &wn__watch_replay, &wn__watch_poison, &wn__watch_check,
-                                              &wn__watch_sync,   &wn__watch_timing};
+static const struct wn__watch *const all[] = {&wn__watch_trace,  &wn__watch_anomaly, &wn__watch_replay,
+                                              &wn__watch_poison, &wn__watch_check,   &wn__watch_sync,
+                                              &wn__watch_timing};
 
 int32_t wn__watches_start(struct wn__watches *w, struct wn__run *r)
 {
     int32_t code = WN_OK;
-    *w = (struct wn__watches){0};
     for (size_t i = 0; i < sizeof all / sizeof all[0] && code == WN_OK; i++) {
         void *own = all[i]->start == NULL ? r : NULL;
-        if (all[i]->is_on != NULL && !*all[i]->is_on) continue;
+        if (!*all[i]->is_on) continue;
         if (own == NULL) code = all[i]->start(r, &own);
         if (own == NULL) continue;
         w->watch[w->n].is = all[i];
@@ -32,6 +31,13 @@ int32_t wn__watches_after(struct wn__watches *w, struct wn__run *r, const struct
 {
     for (int32_t i = w->n - 1; i >= 0; i--)
         if (w->watch[i].is->after != NULL) WN_TRY(w->watch[i].is->after(r, w->watch[i].own, n));
+    return WN_OK;
+}
+
+int32_t wn__watches_freed(struct wn__watches *w, struct wn__run *r, const struct wn__instr *n)
+{
+    for (int32_t i = 0; i < w->n; i++)
+        if (w->watch[i].is->freed != NULL) WN_TRY(w->watch[i].is->freed(r, w->watch[i].own, n));
     return WN_OK;
 }
 

@@ -1,7 +1,6 @@
-/* Watches: what looks at a run while it goes on. A run in production has one, the meter; the others are switched on.
+/* Watches: what looks at a run while it goes on. A run in production has none: each is switched on.
  *
  *   trace      timing.c    notes which instructions are executed
- *   meter      measure.c   the executor's own account of live bytes
  *   anomaly    anomaly.c   the search for values that are not finite
  *   replay     check.c     a value that is computed again must have the bits that it had
  *   poison     check.c     freed bytes become NaNs
@@ -9,8 +8,8 @@
  *   sync       timing.c    waits after every kernel, so that an error is at its own instruction
  *   timing     timing.c    seconds of instructions
  *
- * The list is an onion: `before` is called in this order, `after` and `stop` in the reverse, so that the last one is
- * nearest to the instruction. */
+ * The list is an onion: `before` and `freed` are called in this order, `after` and `stop` in the reverse, so that the
+ * last one is nearest to the instruction. */
 #ifndef WN_RUN_WATCH_WATCH_H
 #define WN_RUN_WATCH_WATCH_H
 #include "../issue/issue.h"
@@ -21,31 +20,33 @@ struct wn__watch {
     int32_t is_apart;     /* 1: it looks at instructions one by one, so no graph may start several */
     /* Sets *own, of r->pool, where the run is to be watched. `stop` follows wherever *own is set. */
     int32_t (*start)(struct wn__run *r, void **own);
-    /* Are called before an instruction starts and after it was started, frees included. */
+    /* Are called before an instruction starts, after it was started, and in the place of both at a FREE. */
     int32_t (*before)(struct wn__run *r, void *own, const struct wn__instr *n);
     int32_t (*after)(struct wn__run *r, void *own, const struct wn__instr *n);
+    int32_t (*freed)(struct wn__run *r, void *own, const struct wn__instr *n);
     /* Ends the watch when all work has ended. */
     void (*stop)(struct wn__run *r, void *own);
 };
-extern const struct wn__watch wn__watch_trace, wn__watch_meter, wn__watch_anomaly, wn__watch_replay, wn__watch_poison,
-    wn__watch_check, wn__watch_sync, wn__watch_timing;
+extern const struct wn__watch wn__watch_trace, wn__watch_anomaly, wn__watch_replay, wn__watch_poison, wn__watch_check,
+    wn__watch_sync, wn__watch_timing;
 
-/* The watches of one run. */
+/* The watches of one run, none at first. */
 struct wn__watches {
     struct {
         const struct wn__watch *is;
         void *own;
-    } watch[8];
+    } watch[7];
     int32_t n, is_apart; /* is_apart: some watch is */
 };
-/* Start the watches that are on, call each of them around an instruction, and end them. Whatever start returns,
- * stop must follow. */
+/* Start the watches that are on, call each of them at an instruction, and end them. Whatever start returns, stop must
+ * follow. */
 int32_t wn__watches_start(struct wn__watches *w, struct wn__run *r);
 int32_t wn__watches_before(struct wn__watches *w, struct wn__run *r, const struct wn__instr *n);
 int32_t wn__watches_after(struct wn__watches *w, struct wn__run *r, const struct wn__instr *n);
+int32_t wn__watches_freed(struct wn__watches *w, struct wn__run *r, const struct wn__instr *n);
 void wn__watches_stop(struct wn__watches *w, struct wn__run *r);
 
-/* The switches, by what they switch on; the meter has none. */
+/* The switches, by what they switch on. */
 extern int32_t wn__trace_on, wn__replay_on, wn__poison_on, wn__check_on, wn__sync_on, wn__timing_on;
 extern int32_t wn__anomaly_on;   /* enum wn__anomaly_mode */
 extern int32_t wn__replay_fault; /* flips a bit of the nth value that is computed again; 0: of none */

@@ -2,10 +2,9 @@
  * issued and subtracts them when it is freed. It must never look at what the simulator predicted (schedule->summary,
  * schedule->live), or the predicted and the measured peak would no longer be found independently. */
 #include <string.h>
-#include "../../plan/recipe/action.h"
-#include "watch.h"
+#include "run.h"
 
-struct meter {
+struct wn__meter {
     int64_t kinds[WN_KIND_COUNT];               /* bytes alive, by kind */
     int64_t start[WN_KIND_COUNT];               /* the same before the first instruction */
     int64_t live;                               /* the sum of kinds */
@@ -17,13 +16,13 @@ struct meter {
     int64_t allocation_bytes[]; /* (n_allocations) bytes that were counted for what each holds now */
 };
 
-static void move(struct meter *m, int32_t kind, int64_t bytes)
+static void move(struct wn__meter *m, int32_t kind, int64_t bytes)
 {
     m->kinds[kind] += bytes;
     m->live += bytes;
 }
 
-static void note(struct meter *m)
+static void note(struct wn__meter *m)
 {
     int32_t stage = m->in_backward ? 3 : 2;
     if (m->live > m->out->at[stage]) m->out->at[stage] = m->live;
@@ -32,30 +31,30 @@ static void note(struct meter *m)
     memcpy(m->out->peak_kinds, m->kinds, sizeof m->kinds);
 }
 
-/* Counts the bytes alive before the first instruction, read off the cells and values themselves. */
-static int32_t start(struct wn__run *r, void **own)
+/* Reads the bytes alive before the first instruction off the cells and values themselves. */
+int32_t wn__meter_start(struct wn__run *r)
 {
-    struct wn_program *p = r->p;
-    const struct wn__ir *ir = p->ir;
-    const struct wn__schedule *s = p->schedule;
-    struct meter *m = *own =
+    const struct wn__ir *ir = r->ir;
+    const struct wn__bindings *b = &r->p->bindings;
+    const struct wn__schedule *s = r->schedule;
+    struct wn__meter *m = r->meter =
         wn__pool_get(&r->pool, (int64_t)sizeof *m + s->n_allocations * (int64_t)sizeof m->allocation_bytes[0]);
     if (m == NULL) return WN_OOM;
-    m->out = &p->measured;
+    m->out = &r->p->run.measured;
     for (int32_t i = 0; i < ir->n_cells; i++) {
-        const struct wn_cell *c = p->cell[i];
+        const struct wn_cell *c = b->cell[i];
         if (c->kind == WN_KIND_GRADIENT && !c->allocated) continue;
         move(m, c->kind, wn__padded(wn__bytes(&c->type)));
         int32_t in_slab = 0; /* 1: its slab's bytes are added whole below */
-        for (int32_t k = 0; k < ir->n_slabs; k++) in_slab |= c->slab != NULL && c->slab == p->slab[k];
+        for (int32_t k = 0; k < ir->n_slabs; k++) in_slab |= c->slab != NULL && c->slab == b->slab[k];
         m->fixed += in_slab ? 0 : wn__padded(wn__bytes(&c->type));
     }
     for (int32_t i = 0; i < ir->n_bound; i++) {
-        if (p->bound[i] == NULL) continue;
-        move(m, WN_KIND_INPUT, p->bound[i]->held->bytes);
-        m->fixed += p->bound[i]->held->bytes;
+        if (b->bound[i] == NULL) continue;
+        move(m, WN_KIND_INPUT, b->bound[i]->held->bytes);
+        m->fixed += b->bound[i]->held->bytes;
     }
-    for (int32_t i = 0; i < ir->n_slabs; i++) m->fixed += p->slab[i]->bytes;
+    for (int32_t i = 0; i < ir->n_slabs; i++) m->fixed += b->slab[i]->bytes;
     memcpy(m->start, m->kinds, sizeof m->start); /* the device's ledger has counted these already */
     if (s->scalars >= 0) {
         move(m, WN_KIND_WORKSPACE, s->allocation[s->scalars].bytes);
@@ -67,7 +66,7 @@ static int32_t start(struct wn__run *r, void **own)
     return WN_OK;
 }
 
-static void arrive(struct meter *m, const struct wn__schedule *s, int32_t allocation, int64_t bytes)
+static void arrive(struct wn__meter *m, const struct wn__schedule *s, int32_t allocation, int64_t bytes)
 {
     const struct wn__allocation *t = &s->allocation[allocation];
     int32_t kind = t->space == WN_SPACE_RESULT ? WN_KIND_RESULT : t->pinned ? WN_KIND_GRADIENT : WN_KIND_ACTIVATION;
@@ -81,18 +80,18 @@ static void arrive(struct meter *m, const struct wn__schedule *s, int32_t alloca
 
 /* Counts a transfer, whose bytes are there from its start on: those of the fetched value, or those of the offloaded
  * one in its buffer, which are the device's only if its memory is the host's. */
-static void count_move(struct meter *m, const struct wn_program *p, const struct wn__instr *n)
+static void count_move(struct wn__meter *m, const struct wn__run *r, const struct wn__instr *n)
 {
-    int64_t bytes = wn__bytes(&p->ir->node[n->node].type);
-    int32_t allocation = p->schedule->value[n->out].allocation;
-    const struct wn__allocation *t = &p->schedule->allocation[allocation];
+    int64_t bytes = wn__bytes(&r->ir->node[n->node].type);
+    int32_t allocation = r->schedule->value[n->out].allocation;
+    const struct wn__allocation *t = &r->schedule->allocation[allocation];
     if (n->what == WN_DO_FETCH) {
-        arrive(m, p->schedule, allocation, wn__padded(bytes));
+        arrive(m, r->schedule, allocation, wn__padded(bytes));
     } else {
         int32_t place = t->space == WN_SPACE_DISK ? WN_PLACE_DISK : WN_PLACE_HOST;
         bytes = wn__paged(bytes);
         if (t->offset + bytes > m->offload_buffer_top[place]) m->offload_buffer_top[place] = t->offset + bytes;
-        if (place == WN_PLACE_HOST && wn__offload_buffer_is_own(p->device)) {
+        if (place == WN_PLACE_HOST && wn__offload_buffer_is_own(r->ir->device)) {
             m->allocation_bytes[allocation] = bytes;
             move(m, WN_KIND_HOST, bytes);
         }
@@ -100,63 +99,58 @@ static void count_move(struct meter *m, const struct wn_program *p, const struct
     note(m);
 }
 
-static void count_run(struct meter *m, const struct wn_program *p, const struct wn__instr *n)
+static void count_run(struct wn__meter *m, const struct wn__run *r, const struct wn__instr *n)
 {
-    int64_t bytes = wn__padded(wn__instr_bytes(p->ir, p->schedule, n));
+    const struct wn__schedule *s = r->schedule;
+    int64_t bytes = wn__padded(wn__instr_bytes(r->ir, s, n));
     move(m, WN_KIND_WORKSPACE, n->work_bytes);
     if (n->work_bytes > 0 && n->work_slab < 0 && n->work_offset + n->work_bytes > m->arena_top)
         m->arena_top = n->work_offset + n->work_bytes;
-    if (n->out >= 0) arrive(m, p->schedule, p->schedule->value[n->out].allocation, bytes);
+    if (n->out >= 0) arrive(m, s, s->value[n->out].allocation, bytes);
     for (int32_t k = 0; k < 3; k++)
-        if (n->cell[k] >= 0) arrive(m, p->schedule, n->cell[k], bytes);
+        if (n->cell[k] >= 0) arrive(m, s, n->cell[k], bytes);
     note(m);
     move(m, WN_KIND_WORKSPACE, -n->work_bytes);
 }
 
-static void count_free(struct meter *m, const struct wn_program *p, const struct wn__instr *n)
+void wn__meter_count(struct wn__run *r, const struct wn__instr *n)
 {
-    move(m, p->schedule->allocation[n->out].kind, -m->allocation_bytes[n->out]);
-    m->allocation_bytes[n->out] = 0;
-}
-
-/* Counts what an instruction makes, moves or frees. */
-static int32_t count(struct wn__run *r, void *own, const struct wn__instr *n)
-{
-    struct meter *m = own;
-    if (n->what == WN_DO_WAIT || n->what == WN_DO_READ) return WN_OK;
+    struct wn__meter *m = r->meter;
+    if (n->what == WN_DO_WAIT || n->what == WN_DO_READ) return;
     if (n->phase != WN_PHASE_FORWARD && !m->in_backward) {
         m->in_backward = 1;
         m->out->at[1] = m->live;
     }
-    if (n->what == WN_DO_FREE) count_free(m, r->p, n);
-    else if (wn__instr_has_kernel(n)) count_run(m, r->p, n);
-    else count_move(m, r->p, n);
-    return WN_OK;
+    if (n->what == WN_DO_FREE) {
+        move(m, r->schedule->allocation[n->out].kind, -m->allocation_bytes[n->out]);
+        m->allocation_bytes[n->out] = 0;
+    } else if (wn__instr_has_kernel(n)) {
+        count_run(m, r, n);
+    } else {
+        count_move(m, r, n);
+    }
 }
 
-/* Fills reserved bytes and tells the ledger the program's peak. */
-static void stop(struct wn__run *r, void *own)
+void wn__meter_stop(struct wn__run *r)
 {
-    struct meter *m = own;
-    const struct wn_program *p = r->p;
-    const struct wn__ledger *l = wn__ledger(p->device);
+    struct wn__meter *m = r->meter;
+    const struct wn__schedule *s = r->schedule;
+    const struct wn__ledger *l = wn__ledger(r->ir->device);
     int64_t kinds[WN_KIND_COUNT], all = 0;
+    if (m == NULL) return;
     if (!m->in_backward) m->out->at[1] = m->live;
-    if (p->schedule->scalars >= 0) move(m, WN_KIND_WORKSPACE, -p->schedule->allocation[p->schedule->scalars].bytes);
+    if (s->scalars >= 0) move(m, WN_KIND_WORKSPACE, -s->allocation[s->scalars].bytes);
     m->out->at[4] = m->live;
-    m->out->reserved =
-        m->fixed + m->arena_top + (wn__offload_buffer_is_own(p->device) ? m->offload_buffer_top[WN_PLACE_HOST] : 0);
     m->out->host = m->offload_buffer_top[WN_PLACE_HOST];
     m->out->disk = m->offload_buffer_top[WN_PLACE_DISK];
+    m->out->reserved = m->fixed + m->arena_top + (wn__offload_buffer_is_own(r->ir->device) ? m->out->host : 0);
     /* The device's peak is the program's, with everything else that is alive beside it. */
     for (int32_t k = 0; k < WN_KIND_COUNT; k++) kinds[k] = l->kinds[k] + m->out->peak_kinds[k] - m->start[k];
-    for (int32_t i = 0; i < p->ir->n_results; i++) { /* the ledger has counted results since they were taken */
-        int32_t t = p->schedule->result_allocation[i];
-        if (t >= 0) kinds[WN_KIND_RESULT] -= p->schedule->allocation[t].bytes;
+    for (int32_t i = 0; i < r->ir->n_results; i++) { /* the ledger has counted results since they were taken */
+        int32_t t = s->result_allocation[i];
+        if (t >= 0) kinds[WN_KIND_RESULT] -= s->allocation[t].bytes;
     }
-    wn__ledger_peak(p->device, kinds);
+    wn__ledger_peak(r->ir->device, kinds);
     for (int32_t k = 0; k < WN_KIND_COUNT; k++) all += kinds[k];
     m->out->beside = all - m->out->peak;
 }
-
-const struct wn__watch wn__watch_meter = {.start = start, .before = count, .stop = stop};
