@@ -9,7 +9,7 @@ local c_shapes = require 'spec.support.c_shapes'
 local lua_shapes = require 'spec.support.lua_shapes'
 
 local LONGEST_FILE, LONGEST_FUNCTION = 500, 60
-local LONGEST_MACRO, MOST_PARAMETERS = 20, 6
+local LONGEST_MACRO, MOST_PARAMETERS, MOST_FIELDS = 20, 6, 20
 
 -- `may_include` maps a room to the rooms and single files that it may include.
 local may_include = {
@@ -38,7 +38,7 @@ local may_include = {
     ['run/issue'] = { 'run/issue', 'program', 'plan/lower', 'plan/recipe', 'base' },
     -- A watch may ask where the bytes of a run are, and starts nothing.
     ['run/watch'] = { 'run/watch', 'run/issue', 'plan/recipe', 'plan/ir', 'base' },
-    run = { 'run', 'run/watch', 'run/issue', 'program', 'plan/ir', 'base' },
+    run = { 'run', 'run/watch', 'run/issue', 'program', 'plan/lower', 'plan/ir', 'base' },
     io = { 'io', 'base' },
     api = { 'api', 'run', 'run/watch', 'run/issue', 'program', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph',
         'memory', 'io', 'device', 'base', 'wane.h' },
@@ -173,29 +173,27 @@ local function long_functions(path, text, limit, shapes)
     return bad
 end
 
-local function broken_macros(text)
-    local broken = {}
-    for _, m in ipairs(c_shapes.macros(text)) do
-        m.what = ('is a macro of %d lines, at most %d'):format(m.lines, LONGEST_MACRO)
-        if m.lines > LONGEST_MACRO then broken[#broken + 1] = m end
+-- Returns a function of a text that lists the shapes whose `size` is above `limit`, with `what` they have too much of.
+local function broken_by(shapes_of, size, limit, what)
+    return function(text)
+        local broken = {}
+        for _, shape in ipairs(shapes_of(text)) do
+            shape.what = (what .. ', at most %d'):format(shape[size], limit)
+            if shape[size] > limit then broken[#broken + 1] = shape end
+        end
+        return broken
     end
-    return broken
 end
+local broken_macros = broken_by(c_shapes.macros, 'lines', LONGEST_MACRO, 'is a macro of %d lines')
+local broken_parameters = broken_by(c_shapes.parameters, 'n', MOST_PARAMETERS, 'has %d parameters')
+local broken_structs = broken_by(c_shapes.structs, 'n', MOST_FIELDS, 'has %d fields')
 
-local function broken_parameters(text)
-    local broken = {}
-    for _, f in ipairs(c_shapes.parameters(text)) do
-        f.what = ('has %d parameters, at most %d'):format(f.n, MOST_PARAMETERS)
-        if f.n > MOST_PARAMETERS then broken[#broken + 1] = f end
-    end
-    return broken
-end
-
--- Returns what breaks a rule in the files of C.
-local function all_broken(broken_of)
+-- Returns what breaks a rule in the files of C below a folder, all of them without one.
+local function all_broken(broken_of, folder)
     local bad = {}
     for _, path in ipairs(c_files()) do
-        for _, row in ipairs(broken_of(helper.read(path))) do
+        local is_in = folder == nil or path:sub(1, #folder) == folder
+        for _, row in ipairs(is_in and broken_of(helper.read(path)) or {}) do
             bad[#bad + 1] = ('%s: %s %s'):format(path, row.name, row.what)
         end
     end
@@ -262,6 +260,15 @@ describe('the rules themselves', function()
         assert.same({ { name = 'g', n = 0 } }, c_shapes.parameters('__attribute__((cold)) void g(void)\n{\n}\n'))
         local macro = '#define F(S)  \\\n    static void f_##S(int a, int b)  \\\n    {   \\\n    }\n'
         assert.same({ { name = 'f_##S', n = 2 } }, c_shapes.parameters(macro))
+    end)
+
+    it('see a struct with too many fields', function()
+        local text = 'struct s { /* a, b; */\n    int32_t a, b[2];\n    struct {\n        int c, d;\n    } *e;\n'
+            .. '    void (*f)(int, int);\n};\nstruct s g = {1, 2, 3};\n'
+        assert.same({ { name = 's', n = 4 }, { name = '', n = 2 } }, c_shapes.structs(text))
+        local many = 'struct t {\n' .. ('    int a, b;\n'):rep(10) .. '    int c;\n};\n'
+        assert.equal('has 21 fields, at most 20', broken_structs(many)[1].what)
+        assert.equal(0, #broken_structs((many:gsub('    int c;\n', ''))))
     end)
 
     it('see a function of Lua with too many parameters', function()
@@ -403,6 +410,11 @@ describe('sizes', function()
 
     it('keep macros short', function()
         assert_none(all_broken(broken_macros))
+    end)
+
+    it('keep the structs of a program and of its run small', function()
+        assert_none(all_broken(broken_structs, 'runtime/program/'))
+        assert_none(all_broken(broken_structs, 'runtime/run/'))
     end)
 end)
 

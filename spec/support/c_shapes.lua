@@ -1,4 +1,5 @@
--- Reads the shapes of C off its text: the lines of each function and each macro, and the parameters of each function.
+-- Reads the shapes of C off its text: the lines of each function and each macro, the parameters of each function, and
+-- the fields of each struct.
 -- Needs no compiler: it knows the layout that clang-format gives, where the brace of a function begins a line.
 local c_shapes = {}
 
@@ -55,5 +56,19 @@ function c_shapes.parameters(text)
     end
     return out
 end
+
+-- Appends the structs of a text without comments to `out`, those inside others too.
+local function add_structs(code, out)
+    for name, body in code:gmatch('struct%s*([%w_]*)%s*(%b{})') do
+        local flat = body:sub(2, -2):gsub('%b{}', ''):gsub('%b()', '')
+        out[#out + 1] = { name = name, n = select(2, flat:gsub('[,;]', '')) }
+        add_structs(body:sub(2, -2), out)
+    end
+    return out
+end
+
+--- Counts the fields of every struct that a text declares; one that is a struct itself counts as one. Returns a list of
+-- { name = ('' for a struct without a name), n = }.
+function c_shapes.structs(text) return add_structs(code_of(text), {}) end
 
 return c_shapes
