@@ -38,13 +38,8 @@ describe('without a GPU', function()
     for name, case in pairs(CASES) do
         it('says why: ' .. name, function()
             assert.truthy(run(case[1], 'build/wane version'):find(case[2], 1, true))
-            local script = os.tmpname()
-            local file = assert(io.open(script, 'w'))
-            file:write("local wane = require 'wane'; print(pcall(wane.set_device, 'cuda'));",
-                ' print(wane.ones(2, 2):sum():item())')
-            file:close()
-            local out = run(case[1], 'build/wane run ' .. script)
-            os.remove(script)
+            local out = sim.script(case[1], "local wane = require 'wane'; print(pcall(wane.set_device, 'cuda'));"
+                .. ' print(wane.ones(2, 2):sum():item())')
             assert.truthy(out:find(case[2], 1, true), out)
             assert.truthy(out:find '\n4\n?$', out)
         end)

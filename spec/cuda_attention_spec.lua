@@ -6,19 +6,10 @@ local gradcheck = require 'spec.support.gradcheck'
 local op = require 'wane.tensor.op'
 local sim = require 'spec.support.cudasim'
 local wane = helper.wane
-local nn = wane.nn
+local nn, on = wane.nn, sim.on
 
 local has_cuda = pcall(op.device, 'cuda', 'spec')
 local TOLERANCE = 0.02 -- of the largest element: weights and gradients of weights are rounded to bf16
-
--- Runs a function with a device as the default; returns its results.
-local function on(device, fn, ...)
-    local before = wane.set_device(device)
-    local fine, a, b = pcall(fn, ...)
-    wane.set_device(before)
-    if not fine then error(a, 0) end
-    return a, b
-end
 
 -- Returns qkv and dy of a case, (B, T, (H + 2 K) hd) and (B, T, H hd), of bf16, on the default device.
 local function inputs(case)

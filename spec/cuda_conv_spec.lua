@@ -3,6 +3,7 @@
 require 'spec.helper'
 local case_inputs = require 'spec.support.case_inputs'
 local gradcheck = require 'spec.support.gradcheck'
+local sim = require 'spec.support.cudasim'
 local binding = require 'wane.ffi'
 local op = require 'wane.tensor.op'
 local scoped = require 'wane.scoped'
@@ -75,17 +76,6 @@ local rows = {
         pad = 1 }, true },
 }
 
--- Returns what differs between two results by more than a tolerance of the largest magnitude, or nil.
-local function far(have, want, tolerance)
-    local top = 0
-    for i = 1, #want do top = math.max(top, math.abs(want[i])) end
-    for i = 1, #want do
-        if not (math.abs(have[i] - want[i]) <= tolerance * top) then
-            return ('element %d is %.9g, the CPU has %.9g'):format(i, have[i], want[i])
-        end
-    end
-end
-
 describe('a convolution on a GPU', function()
     if not has_cuda then
         pending('is simulated by what a C++ compiler makes of its kernels: make cudasim')
@@ -105,7 +95,7 @@ describe('a convolution on a GPU', function()
                 end
                 local have, want = on(CUDA), on(CPU)
                 if is_within then
-                    local wrong = far(gradcheck.values(have), gradcheck.values(want), WITHIN[dtype])
+                    local wrong = sim.far(gradcheck.values(have), gradcheck.values(want), WITHIN[dtype], 'the CPU has')
                     assert(not wrong, dtype .. ': ' .. tostring(wrong))
                 else assert(gradcheck.bytes(have) == gradcheck.bytes(want), dtype .. ': other bits') end
             end

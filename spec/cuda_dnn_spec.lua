@@ -11,41 +11,18 @@ local sim = require 'spec.support.cudasim'
 local binding = require 'wane.ffi'
 local wane = helper.wane
 local nn, optim = wane.nn, wane.optim
+local far, on_gpu = sim.far, sim.on_gpu
 local C = binding.C
 
 local record = require('spec.cases.array').record
 
 local has_cuda, CUDA = pcall(op.device, 'cuda', 'spec')
 local CPU, CONV48 = op.device('cpu', 'spec'), 3
-local MANY = 1000000
 local TOLERANCE = { f32 = 1e-5, bf16 = 1.2e-2 }
 
--- Runs a function on a GPU; returns its result, and how often the library was called meanwhile.
-local function on_gpu(fn, ...)
-    local before = wane.set_device 'cuda'
-    sim.fail('library', MANY)
-    local fine, out = pcall(fn, ...)
-    local calls = MANY - sim.fails_in 'library'
-    sim.fail('library', 0)
-    wane.set_device(before)
-    if not fine then error(out, 0) end
-    return out, calls
-end
-
--- Returns what a command says with another library of convolutions.
-local function with_library(named, command)
-    return (helper.shell(('WANE_CUDA_DNN=%s %s 2>&1'):format(named, command)))
-end
-
--- Returns what a script says in a process of its own with another library of convolutions.
-local function script(named, text)
-    local name = os.tmpname()
-    local file = assert(io.open(name, 'w'))
-    file:write(text)
-    file:close()
-    local out = with_library(named, 'build/wane run ' .. name)
-    os.remove(name)
-    return out
+-- Returns what `wane version` says with another library of convolutions.
+local function version_with(named)
+    return (helper.shell(('WANE_CUDA_DNN=%s build/wane version'):format(named)))
 end
 
 local function two(v) return type(v) == 'table' and v or { v, v } end
@@ -84,17 +61,6 @@ local function maker(name, o, dtype)
             for i, t in ipairs(as and inputs or {}) do inputs[i] = t:to(as) end
             return wane.eval(call(unpack(inputs)))
         end)
-    end
-end
-
--- Returns what differs between two results by more than a tolerance of the largest magnitude, or nil.
-local function far(have, want, tolerance)
-    local top = 0
-    for i = 1, #want do top = math.max(top, math.abs(want[i])) end
-    for i = 1, #want do
-        if not (math.abs(have[i] - want[i]) <= tolerance * top) then
-            return ('element %d is %.9g, not %.9g'):format(i, have[i], want[i])
-        end
     end
 end
 
@@ -162,14 +128,13 @@ describe('cuDNN on a GPU', function()
 
     it('is found where it is asked for, or its absence has words', function()
         assert.truthy(binding.text(C.wn_cuda()):find('cuDNN %d+%.%d+%.%d+'))
-        local version = 'build/wane version'
         for named, words in pairs {
             ["''"] = 'no cuDNN (WANE_CUDA_DNN=auto asks for it)',
             off = 'no cuDNN (WANE_CUDA_DNN=off)',
             ['/no/such.so'] = 'WANE_CUDA_DNN=/no/such.so cannot be opened (off, auto or a path): own kernels are used',
             ['build/libwane.so'] = 'build/libwane.so is there and lacks cudnnGetVersion: own kernels are used',
         } do
-            local text = with_library(named, version)
+            local text = version_with(named)
             assert.truthy(text:find(words, 1, true), text)
         end
     end)
@@ -185,7 +150,7 @@ describe('cuDNN on a GPU', function()
         source:close()
         local _, code = helper.shell(('${CC:-cc} -shared -fPIC -o %s.so %s.c'):format(found, found))
         assert.equal(0, code)
-        local text = with_library(found .. '.so', 'build/wane version')
+        local text = version_with(found .. '.so')
         for _, ending in ipairs { '', '.c', '.so' } do os.remove(found .. ending) end
         assert.truthy(text:find('too old (version 7605; 8.0 or later is known): own kernels are used', 1, true), text)
     end)
@@ -193,8 +158,8 @@ describe('cuDNN on a GPU', function()
     it("has the names that cudnn.cu calls, in a toolkit's library, which fails with words without a GPU", function()
         local found = helper.lines('ls /usr/local/cuda/lib64/libcudnn.so.[89] 2>/dev/null; true')[1]
         if not found then return end
-        assert.truthy(with_library(found, 'build/wane version'):find 'cuDNN [89]%.')
-        local text = script(found, [[
+        assert.truthy(version_with(found):find 'cuDNN [89]%.')
+        local text = sim.script('WANE_CUDA_DNN=' .. found, [[
             local wane = require 'wane'
             wane.set_device 'cuda'
             print(wane.randn(1, 3, 4, 4):conv2d(wane.randn(5, 3, 3, 3)):sum():item())]])
@@ -342,7 +307,7 @@ describe('cuDNN on a GPU', function()
     end)
 
     it('says so where it does not start, and starts at the next step', function()
-        local text = script('simulated', [[
+        local text = sim.script('WANE_CUDA_DNN=simulated', [[
             local wane, sim = require 'wane', require 'spec.support.cudasim'
             wane.set_device 'cuda'
             local x, w = wane.eval(wane.randn(1, 3, 4, 4)), wane.eval(wane.randn(5, 3, 3, 3))

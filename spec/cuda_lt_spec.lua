@@ -11,26 +11,14 @@ local sim = require 'spec.support.cudasim'
 local binding = require 'wane.ffi'
 local wane = helper.wane
 local nn, optim = wane.nn, wane.optim
+local on_gpu = sim.on_gpu
 local C = binding.C
 
 local has_cuda = pcall(op.device, 'cuda', 'spec')
-local MANY = 1000000
 
--- Runs a function on a GPU; returns its results, and how often the library was called meanwhile.
-local function on_gpu(fn, ...)
-    local before = wane.set_device 'cuda'
-    sim.fail('library', MANY)
-    local fine, out = pcall(fn, ...)
-    local calls = MANY - sim.fails_in 'library'
-    sim.fail('library', 0)
-    wane.set_device(before)
-    if not fine then error(out, 0) end
-    return out, calls
-end
-
--- Returns what a command says with another library of products.
-local function with_library(named, command)
-    return (helper.shell(('WANE_CUDA_LT=%s %s'):format(named, command)))
+-- Returns what `wane version` says with another library of products.
+local function version_with(named)
+    return (helper.shell(('WANE_CUDA_LT=%s build/wane version'):format(named)))
 end
 
 -- Products by name: { shape of a, shape of b, options of matmul }.
@@ -95,24 +83,20 @@ describe('cuBLASLt on a GPU', function()
 
     it('is found, or its absence has words', function()
         assert.truthy(binding.text(C.wn_cuda()):find('cuBLASLt %d+%.%d+%.%d+'))
-        local version = 'build/wane version'
-        assert.truthy(with_library('off', version):find('no cuBLASLt (WANE_CUDA_LT=off)', 1, true))
-        assert.truthy(with_library('/no/such.so', version):find('WANE_CUDA_LT=/no/such.so cannot be opened', 1, true))
-        local other = with_library('build/libwane.so', version)
+        assert.truthy(version_with('off'):find('no cuBLASLt (WANE_CUDA_LT=off)', 1, true))
+        assert.truthy(version_with('/no/such.so'):find('WANE_CUDA_LT=/no/such.so cannot be opened', 1, true))
+        local other = version_with 'build/libwane.so'
         assert.truthy(other:find('build/libwane.so is there and lacks cublasLtGetVersion', 1, true), other)
     end)
 
     it("has the names that cublaslt.cu calls, in a toolkit's library, which fails with words without a GPU", function()
         local found = helper.lines('ls /usr/local/cuda/lib64/libcublasLt.so.1? 2>/dev/null; true')[1]
         if not found then return end
-        assert.truthy(with_library(found, 'build/wane version'):find 'cuBLASLt 1%d%.')
-        local name = os.tmpname()
-        local file = assert(io.open(name, 'w'))
-        file:write("local wane = require 'wane'; wane.set_device 'cuda'\n",
-            'print(wane.randn(9, 200):matmul(wane.randn(200, 9)):sum():item())\n')
-        file:close()
-        local text = with_library(found, 'build/wane run ' .. name)
-        os.remove(name)
+        assert.truthy(version_with(found):find 'cuBLASLt 1%d%.')
+        local text = sim.script('WANE_CUDA_LT=' .. found, [[
+            local wane = require 'wane'
+            wane.set_device 'cuda'
+            print(wane.randn(9, 200):matmul(wane.randn(200, 9)):sum():item())]])
         assert.truthy(text:find 'cuBLASLt 1%d%.[%d.]+ does not start %(its status: %d+%)', text)
     end)
 
@@ -180,12 +164,12 @@ describe('cuBLASLt on a GPU', function()
 
     it('takes no bytes: a plan made elsewhere has those of the GPU', function()
         local function plan(device, target)
-            local before = wane.set_device(device)
-            local model = nn.Sequential { nn.Linear(200, 300), nn.ReLU(), nn.Linear(300, 200) }
-            local opt = optim.Adam(model:parameters())
-            local x = wane.randn(150, 200)
-            local made = wane.plan(function() opt:step(model(x):sum()) end, { target = target })
-            wane.set_device(before)
+            local made = sim.on(device, function()
+                local model = nn.Sequential { nn.Linear(200, 300), nn.ReLU(), nn.Linear(300, 200) }
+                local opt = optim.Adam(model:parameters())
+                local x = wane.randn(150, 200)
+                return wane.plan(function() opt:step(model(x):sum()) end, { target = target })
+            end)
             return { made.peak, made.reserved }
         end
         assert.same(plan 'cuda', plan('meta', 'h200'))

@@ -1,14 +1,19 @@
 -- Checks what moves between the CPU and a GPU: tensors, models, the states of optimizers, batches of a data set, files,
 -- and plans for a machine with a GPU that are made elsewhere. Training that moves in the middle must end with the bits
 -- of training that stays, a move that fails must leave everything as it was, and a model that nothing ran yet must not
--- be computed where it was made.
+-- be computed where it was made. Then values that are offloaded: gradients have the bits of saving while copies run at
+-- once, as late as CUDA allows, and in random orders, with freed bytes poisoned; bytes are predicted; what cannot be
+-- done is refused by name.
 local helper = require 'spec.helper'
+local binding = require 'wane.ffi'
 local gradcheck = require 'spec.support.gradcheck'
 local networks = require 'spec.support.networks'
 local programs = require 'spec.support.programs'
 local op = require 'wane.tensor.op'
+local sim = require 'spec.support.cudasim'
 local wane = helper.wane
-local data, nn, optim = wane.data, wane.nn, wane.optim
+local C, data, nn, optim = binding.C, wane.data, wane.nn, wane.optim
+local everything = require('spec.support.offloading').everything
 
 local has_cuda = pcall(op.device, 'cuda', 'spec')
 
@@ -146,10 +151,7 @@ describe('moving to a GPU', function()
 
     it('begins a model there that was made on meta', function()
         local want = bytes_of(make())
-        local before = wane.set_device 'meta'
-        local model = make()
-        wane.set_device(before)
-        assert.is_true(want == bytes_of(model:to 'cuda'))
+        assert.is_true(want == bytes_of(sim.on('meta', make):to 'cuda'))
     end)
 
     it('takes the bytes of a model once, and gives those here back', function()
@@ -201,7 +203,6 @@ describe('moving to a GPU', function()
     end)
 
     it('leaves everything as it was when an allocation or a copy fails', function()
-        local sim = require 'spec.support.cudasim'
         for _, call in ipairs { 'malloc', 'copy' } do
             local moved = false
             for n = 1, 60 do
@@ -286,17 +287,80 @@ describe('moving to a GPU', function()
 
     it('is planned elsewhere with the bytes that it takes there', function()
         for seed = 1, 12 do
-            local function plan(device, target)
-                local before = wane.set_device(device)
+            local function made(target)
                 local net = networks.make(seed)
                 local opts = networks.optimizers(net)
-                local made = opts[1] and wane.plan(function() opts[1]:step(net.loss()) end, { target = target })
-                wane.set_device(before)
-                return made and { made.peak, made.reserved }
+                local plan = opts[1] and wane.plan(function() opts[1]:step(net.loss()) end, { target = target })
+                return plan and { plan.peak, plan.reserved }
             end
+            local function plan(device, target) return sim.on(device, made, target) end
             local want = plan 'cuda'
             assert.same(want, plan('meta', 'h200'), 'meta, seed ' .. seed)
             assert.same(want, plan('cpu', 'h200'), 'cpu, seed ' .. seed)
         end
+    end)
+end)
+
+-- ---- offloading -----------------------------------------------------------------------------------------------------
+
+describe('offloading from a GPU', function()
+    if sim.missing() then
+        pending(sim.missing())
+        return
+    end
+
+    local before, model, x, all
+    setup(function()
+        before = wane.set_device 'cuda'
+        wane.manual_seed(3)
+        model = programs.mlp(64, 6, 0.2)
+        x = wane.randn(24, 64):retain()
+        all = everything 'offload'
+    end)
+    teardown(function()
+        sim.schedule 'eager'
+        wane.set_device(before)
+    end)
+
+    local function gradients(how)
+        for _, p in ipairs(model:parameters()) do p.grad = nil end
+        wane.manual_seed(5)
+        local p = programs.run { mode = 'backward', roots = { (model(x) ^ 2):sum() }, policy = how }
+        local grads = {}
+        for i, q in ipairs(model:parameters()) do grads[i] = q.grad end
+        return table.concat(programs.bytes(grads)), p
+    end
+
+    it('gives the bits of saving, however late copies run', function()
+        local want = gradients 'save_all'
+        binding.check(C.wn_debug('poison', 1))
+        for _, streams in ipairs { 'eager', 'lazy', 'random' } do
+            for seed = 1, streams == 'random' and (helper.is_long and 8 or 3) or 1 do
+                sim.schedule(streams, seed)
+                local have, p = gradients(all)
+                assert.is_true(want == have, ('%s %d'):format(streams, seed))
+                assert.is_true(p.request ~= nil)
+                programs.same(p, streams)
+            end
+        end
+        binding.check(C.wn_debug('poison', 0))
+        assert.is_false(sim.overrun())
+    end)
+
+    it('moves the bytes that the plan says, and counts them as the host\'s', function()
+        sim.schedule 'lazy'
+        local counted = sim.counters()
+        gradients(all)
+        local moved = sim.counters()
+        assert.is_true(moved.to_host - counted.to_host >= 6 * 24 * 64 * 4)
+        assert.is_true(wane.memory('cuda').away > 0)
+    end)
+
+    it('to disk is refused, and the next step works', function()
+        local fine, why = pcall(gradients, wane.policy.of(function() return 'offload:disk' end))
+        assert.is_false(fine)
+        assert.equal('unsupported', why.code)
+        assert.truthy(tostring(why):find('cuda has no way to the disk', 1, true))
+        gradients(all)
     end)
 end)

@@ -1,7 +1,11 @@
--- Checks training on a GPU against the CPU over many networks: random ones, whose parameters are inputs, products,
--- shared and frozen, and ones made for ops, sizes and dtypes that those do not reach. After some steps every parameter
--- and state of an optimizer must have the CPU's bits, or be within the stated tolerance of bf16 and f64. Examples must
--- find their claims on a GPU too.
+-- Checks training on a GPU against the CPU over many networks, on the simulated device (spec/cudasim/), which runs the
+-- very files that nvcc compiles: random ones, whose parameters are inputs, products, shared and frozen, and ones made
+-- for ops, sizes and dtypes that those do not reach. After some steps every parameter and state of an optimizer must
+-- have the CPU's bits, or be within the stated tolerance of bf16 and f64; predicted bytes must be measured bytes. So
+-- must a network that has at once what other specs of CUDA check alone: an embedding, dropout, a norm and clipped
+-- gradients, fed by batches of a data set that stays on the CPU, while streams run late, steps are captured as graphs,
+-- policies and budgets change what is kept, and the model goes to the CPU and back. Examples must find their claims on
+-- a GPU too.
 local helper = require 'spec.helper'
 local binding = require 'wane.ffi'
 local gradcheck = require 'spec.support.gradcheck'
@@ -9,22 +13,14 @@ local networks = require 'spec.support.networks'
 local programs = require 'spec.support.programs'
 local op = require 'wane.tensor.op'
 local scoped = require 'wane.scoped'
+local sim = require 'spec.support.cudasim'
 local wane = helper.wane
-local nn, optim = wane.nn, wane.optim
+local data, nn, optim, on = wane.data, wane.nn, wane.optim, sim.on
 
 local record = require('spec.cases.array').record
 
 local POLICIES = { 'save_all', 'recompute_all', 'least', 'segments(2)' }
 local has_cuda = pcall(op.device, 'cuda', 'spec')
-
--- Runs a function with a device as the default; returns its first two results.
-local function on(device, fn, ...)
-    local before = wane.set_device(device)
-    local ok, first, second = pcall(fn, ...)
-    wane.set_device(before)
-    if not ok then error(first, 0) end
-    return first, second
-end
 
 -- Returns the bytes of values, those that nothing has run yet too.
 local function bytes_of(list)
@@ -188,6 +184,47 @@ local function trained_blocks(dtype, rewrites)
     return table.concat(bytes), ops
 end
 
+local TOKENS = 40
+
+-- Moves the modules of a list.
+local function move(modules, device)
+    for _, m in ipairs(modules) do m:to(device) end
+end
+
+-- Trains a network of tokens on a device; returns the bytes of all parameters. how: { streams, policy, budget, lines =
+-- a step of three lines, leaves = the model goes to the CPU and back in the middle, late = its parameters are computed
+-- on the CPU }.
+local function train_tokens(device, how)
+    wane.manual_seed(3)
+    local ids = wane.eval(wane.randint(0, TOKENS, { 64, 16 }))
+    local embedding = nn.Embedding(TOKENS, 64)
+    local model = nn.Sequential { nn.Linear(64, 160), nn.GELU(), nn.Dropout(0.1), nn.Linear(160, 64), nn.LayerNorm(64),
+        nn.Linear(64, TOKENS) }
+    if how.late then wane.eval(embedding.weight, unpack(model:parameters())) end
+    move({ embedding, model }, device)
+    local list = model:parameters()
+    list[#list + 1] = embedding.weight
+    local opt = optim.AdamW(list, { lr = 0.01, clip_norm = 1 })
+    local batches = data.batches(ids, { batch = 8, shuffle = true, seed = 1, device = device })
+    for step = 1, 12 do
+        local x = batches:next()
+        local loss = nn.cross_entropy(model(embedding(x)):reshape(8 * 16, TOKENS), x:reshape(8 * 16))
+        if how.lines then
+            opt:zero_grad()
+            loss:backward { policy = how.policy }
+            opt:step()
+        else
+            opt:step(loss, { policy = how.policy, budget = how.budget })
+        end
+        if step == 6 and how.leaves then
+            move({ embedding, model }, 'cpu')
+            move({ embedding, model }, device)
+        end
+        if step == 8 then opt.lr = 0.003 end
+    end
+    return table.concat(bytes_of(list))
+end
+
 -- Trains a network of one dtype; returns the values of its parameters, one list.
 local function typed_network(dtype, policy)
     wane.manual_seed(3)
@@ -228,6 +265,12 @@ describe('a GPU', function()
         pending('is simulated by what a C++ compiler makes of its kernels: make cudasim')
         return
     end
+
+    it('is the simulated one, which auto never takes', function()
+        assert.equal('cuda', wane.devices()[3])
+        local before = wane.set_device 'auto'
+        assert.equal('cpu', wane.set_device(before))
+    end)
 
     for seed = 1, helper.is_long and 40 or 16 do
         it('trains random network ' .. seed .. ' to the bits of the CPU', function()
@@ -292,4 +335,32 @@ describe('a GPU', function()
         assert.truthy(out:match 'bytes measured and predicted: equal in 7 arms')
         assert.truthy(printed('cuda', 'mechanism', ''):match '16 of 16 points equal')
     end)
+end)
+
+describe('a GPU that gets batches of tokens', function()
+    if not has_cuda then return end
+
+    local want
+    setup(function() want = train_tokens('cpu', {}) end)
+
+    for _, how in ipairs {
+        {}, { streams = 'lazy' }, { streams = 'random', policy = 'sqrt' }, { policy = 'recompute_all' },
+        { streams = 'lazy', policy = 'offload:host' }, { streams = 'random', policy = 'offload:host', lines = true },
+        { leaves = true }, { streams = 'lazy', leaves = true, lines = true }, { policy = 'least', lines = true },
+        { budget = '600 KiB', leaves = true }, { late = true, streams = 'random', budget = '600 KiB' },
+    } do
+        local words = {}
+        for _, key in ipairs { 'streams', 'policy', 'budget', 'lines', 'leaves', 'late' } do
+            if how[key] then words[#words + 1] = ('%s %s'):format(key, tostring(how[key])) end
+        end
+        it('trains to the bits of the CPU, ' .. (#words > 0 and table.concat(words, ', ') or 'plainly'), function()
+            local before = sim.counters().graph_launches
+            sim.schedule(how.streams or 'eager', 5)
+            local fine, have = pcall(train_tokens, 'cuda', how)
+            sim.schedule 'eager'
+            assert(fine, have)
+            assert.is_true(want == have)
+            assert.is_true(sim.counters().graph_launches > before)
+        end)
+    end
 end)

@@ -8,6 +8,7 @@ local case_results = require 'spec.support.case_results'
 local cuda_bits = require 'spec.support.cuda_bits'
 local gradcheck = require 'spec.support.gradcheck'
 local programs = require 'spec.support.programs'
+local sim = require 'spec.support.cudasim'
 local wane = helper.wane
 local scoped = require 'wane.scoped'
 local op = require 'wane.tensor.op'
@@ -17,19 +18,6 @@ local has_cuda, CUDA = pcall(op.device, 'cuda', 'spec')
 
 local names = programs.ops()
 local results, each_case = case_results.run, case_results.each
-
--- Returns what differs between values of the two devices by more than the tolerance, or nil. NaN equals NaN alone.
-local function far(have, want, tolerance)
-    local top = 0
-    for i = 1, #want do
-        if want[i] == want[i] and math.abs(want[i]) < math.huge then top = math.max(top, math.abs(want[i])) end
-    end
-    for i = 1, #want do
-        local a, b = have[i], want[i]
-        local is_close = a == b or (a ~= a and b ~= b) or math.abs(a - b) <= tolerance * top
-        if not is_close then return ('element %d is %.9g, the CPU has %.9g'):format(i, a, b) end
-    end
-end
 
 -- Returns what differs between the bits of two results, or nil. NaN equals NaN alone, whatever its bits.
 local function other(have, want)
@@ -55,7 +43,7 @@ describe('a GPU', function()
                 local tolerance = cuda_bits.of(name, float)
                 for i, w in ipairs(want) do
                     local wrong
-                    if tolerance then wrong = far(have[i].values, w.values, tolerance)
+                    if tolerance then wrong = sim.far(have[i].values, w.values, tolerance, 'the CPU has')
                     else wrong = other(have[i], w) end
                     if wrong then return w.what .. ': ' .. wrong end
                     if have[i].bytes ~= again[i].bytes then return w.what .. ': other bits in a checked run' end

@@ -175,7 +175,7 @@ describe('the tiers', function()
     it('build for one file what it needs', function()
         local function plan(arguments) return (helper.shell('make -n ' .. arguments)) end
         assert.is_nil(plan('test SPEC=spec/op_spec.lua'):find 'cudasim')
-        assert.matches('cudasim', plan 'test SPEC=spec/cuda_spec.lua')
+        assert.matches('cudasim', plan 'test SPEC=spec/cuda_op_spec.lua')
         assert.matches('deps.sh doc', plan 'doc')
         assert.is_nil(plan('doc'):find 'deps.sh check')
     end)

@@ -130,4 +130,50 @@ function sim.overrun() return lib().wn_sim_overrun() ~= 0 end
 --- Returns the last error in words, with the kernel's name; '' when there was none.
 function sim.report() return ffi.string(lib().wn_sim_report()) end
 
+-- ---- for specs ------------------------------------------------------------------------------------------------------
+
+--- Calls fn(...) with a device as the default one, named as in wane.set_device; returns what it returns.
+function sim.on(device, fn, ...)
+    return require 'wane.scoped'('device', require('wane.tensor.op').device(device, 'spec'), fn, ...)
+end
+
+local MANY = 1000000
+
+--- Calls fn(...) on the GPU; returns its result, and how often a library of NVIDIA's was called meanwhile.
+function sim.on_gpu(fn, ...)
+    sim.fail('library', MANY)
+    local fine, out = pcall(sim.on, 'cuda', fn, ...)
+    local calls = MANY - sim.fails_in 'library'
+    sim.fail('library', 0)
+    if not fine then error(out, 0) end
+    return out, calls
+end
+
+--- Runs the text of a script in a process of its own; returns what it prints on both streams.
+-- @param environment words such as 'WANE_CUDA_DNN=off'
+function sim.script(environment, text)
+    local name = os.tmpname()
+    local file = assert(io.open(name, 'w'))
+    file:write(text)
+    file:close()
+    local out = require('spec.helper').shell(('env %s build/wane run %s'):format(environment, name))
+    os.remove(name)
+    return out
+end
+
+--- Returns what differs between two lists of numbers by more than a tolerance of the largest magnitude, or nil. NaN
+-- equals NaN alone.
+-- @param what 'the CPU has', say
+function sim.far(have, want, tolerance, what)
+    local top = 0
+    for i = 1, #want do
+        if want[i] == want[i] and math.abs(want[i]) < math.huge then top = math.max(top, math.abs(want[i])) end
+    end
+    for i = 1, #want do
+        local a, b = have[i], want[i]
+        local is_close = a == b or (a ~= a and b ~= b) or math.abs(a - b) <= tolerance * top
+        if not is_close then return ('element %d is %.9g, %s %.9g'):format(i, a, what or 'not', b) end
+    end
+end
+
 return sim

@@ -18,7 +18,7 @@ local function add(found, what, key)
     return any
 end
 
-local TRAININGS = { 'cuda', 'cuda_attention', 'cuda_cross', 'cuda_networks' }
+local TRAININGS = { 'cuda_attention', 'cuda_networks' }
 
 local found = {}
 for path in io.lines() do
