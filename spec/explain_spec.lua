@@ -94,25 +94,6 @@ describe('plan:explain', function()
         assert.is_truthy(text:find('no mistakes found', 1, true))
         assert.is_truthy(text:find('the peak, ' .. wane.bytes.exact(plan.peak) .. ' bytes', 1, true), text)
     end)
-
-    it('shows control characters of names as escapes', function()
-        local Named = nn.module('Named', function(self) self['\27[31m'] = nn.MLP(16, 64) end)
-        function Named:forward(h) return self['\27[31m'](h) end
-        local model = Named()
-        local text = tostring(explain(function() return model(x):sum() end, { policy = 'recompute_all' }))
-        assert.is_truthy(text:find('\\027[31m', 1, true) or text:find('\\x1b[31m', 1, true), text)
-        assert.is_nil(text:find('\27', 1, true))
-    end)
-
-    it('changes nothing', function()
-        local model = blocks(3)
-        local plan = wane.plan(function() return model(x):sum() end, { policy = 'recompute_all' })
-        local text, recipe, counter = tostring(plan), plan:recipe(), require('wane.ffi').C.wn_counter()
-        plan:explain()
-        assert.equal(text, tostring(plan))
-        assert.equal(recipe, plan:recipe())
-        assert.is_true(counter == require('wane.ffi').C.wn_counter())
-    end)
 end)
 
 describe('a checkpoint that saves 0 bytes', function()
@@ -291,65 +272,6 @@ describe('a policy that matches nothing', function()
             wane.plan(fn, { policy = 'sqrt' }), policy.by_type { Sequential = 'recompute' } } do
             assert.equal(0, #of(explain(fn, { policy = p }), 'policy'))
         end
-    end)
-end)
-
--- The scripts below make mistakes of public texts on checkpointing, written as readers of those texts would write them.
-describe('the mistakes of the texts are found:', function()
-    it('every fourth single Linear as a region', function()
-        local layers = {}
-        for i = 1, 20 do layers[i] = nn.Linear(16, 16) end
-        local report = explain(function()
-            local y = x
-            for i, layer in ipairs(layers) do y = (i % 4 == 0 and wane.checkpoint(layer, y) or layer(y)):relu() end
-            return y:sum()
-        end)
-        assert.equal(1, #report)
-        assert.equal(5, #report[1].places)
-        assert.is_truthy(report[1].message:find('save 0 bytes', 1, true))
-    end)
-
-    it('a checkpoint by hand that detaches: the graph is cut and nothing is recomputed', function()
-        local model = blocks(4)
-        local function forward(detached)
-            local y = x
-            for i = 1, 3 do
-                y = detached and wane.no_grad(function() return model[i](y:detach()) end)
-                    or wane.checkpoint(model[i], y)
-            end
-            return model[4](y):sum()
-        end
-        local report = explain(function() return forward(true) end)
-        assert.equal(2, #report)
-        assert.is_truthy(of(report, 'detach')[1].message:find('12 parameters get none', 1, true))
-        assert.equal(12, #of(report, 'gradient')[1].places)
-        assert.equal(0, #explain(function() return forward(false) end))
-    end)
-
-    it('a region whose values are kept anyway, by a name', function()
-        local model = blocks(3)
-        local function forward(keep)
-            local y = wane.checkpoint(function(v)
-                local h = model[1].up(v)
-                if keep then h = h:retain() end
-                h = h:relu()
-                if keep then h = h:retain() end
-                return model[1].down(h)
-            end, x)
-            return model[3](model[2](y)):sum()
-        end
-        assert.equal(1, #of(explain(function() return forward(true) end), 'checkpoint'))
-        assert.equal(0, #explain(function() return forward(false) end))
-    end)
-
-    it('a chunked dim that an op mixes: refused, with the op, and the dims that would do', function()
-        local xs = wane.randn(2, 32, 16):retain()
-        for op, attention in pairs { attention = nn.Attention(16, 4, { causal = true }),
-            matmul = nn.Attention(16, 4, { causal = true, tiled = false }) } do
-            local e = helper.refused(nil, function() wane.chunked(attention, xs, { size = 8, dim = 2 }) end)
-            assert.is_truthy(e.message:find('wane.chunked: ' .. op, 1, true), e.message)
-        end
-        assert.is_table(explain(function() return wane.chunked(blocks(2), xs, { size = 8, dim = 2 }):sum() end))
     end)
 end)
 

@@ -80,12 +80,6 @@ describe('the collector', function()
         assert.equal(expected, got)
     end)
 
-    it('in its smallest steps, without rest, changes no byte of a program', function()
-        collectgarbage('setpause', 0)
-        collectgarbage('setstepmul', 101)
-        assert.equal(expected, train())
-    end)
-
     it('with loops compiled at once, changes no byte of a program', function()
         if not jit.status() then return end
         require('jit.opt').start('hotloop=2')
@@ -95,37 +89,6 @@ describe('the collector', function()
         require('jit.opt').start('hotloop=56')
         assert(ok, got)
         assert.equal(expected, got)
-    end)
-
-    it('running in the middle of everything, in another process with hotloop=1, changes no byte', function()
-        local script = [[
-            package.path = 'lua/?.lua;lua/?/init.lua;?.lua;' .. package.path
-            local wane = require 'wane'
-            local mode = ...
-            if mode == 'stop' then collectgarbage 'stop' end
-            if mode == 'tiny' then
-                collectgarbage('setpause', 0) collectgarbage('setstepmul', 101)
-            end
-            wane.manual_seed(2)
-            local nn = wane.nn
-            local model = nn.Sequential { nn.Linear(8, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 2) }
-            local opt = wane.optim.Adam(model:parameters(), { lr = 0.1 })
-            local x = wane.randn(4, 8):retain()
-            wane.eval(x)
-            local last
-            for step = 1, 300 do last = opt:step(model(x):pow(2):mean()) end
-            print(('%.17g %d %d'):format(last:item(), wane.memory().peak, wane.memory().kinds.parameter))
-        ]]
-        local name = os.tmpname()
-        local file = assert(io.open(name, 'wb'))
-        file:write(script)
-        file:close()
-        local stop, rc = helper.shell(('luajit %s stop'):format(name))
-        assert.equal(0, rc, stop)
-        local tiny, rc_tiny = helper.shell(('luajit -Ohotloop=2 %s tiny'):format(name))
-        os.remove(name)
-        assert.equal(0, rc_tiny, tiny)
-        assert.equal(stop, tiny)
     end)
 end)
 

@@ -251,54 +251,6 @@ describe('nn.Attention', function()
     end)
 end)
 
-describe('losses', function()
-    local logits = { { 1, 2, 0.5 }, { -1, 3, 2 }, { 0, 0, 0 } }
-
-    local function expected(labels)
-        local sum, n = 0, 0
-        for r, label in ipairs(labels) do
-            if label >= 0 then
-                sum, n = sum - math.log(softmax(logits[r], 3)[label + 1]), n + 1
-            end
-        end
-        return sum / n
-    end
-
-    it('cross_entropy is the mean over the labels that count', function()
-        local x = wane.tensor(logits)
-        local labels = wane.tensor({ 0, 2, 1 }, { dtype = 'i32' })
-        near(expected { 0, 2, 1 }, nn.cross_entropy(x, labels):item())
-        near(expected { 0, 2, 1 }, nn.nll_loss(x:log_softmax(-1), labels):item())
-        local some = wane.tensor({ 0, -100, 1 }, { dtype = 'i32' })
-        near(expected { 0, -1, 1 }, nn.cross_entropy(x, some):item())
-        near(expected { -1, 2, 1 }, nn.cross_entropy(x, labels, { ignore_index = 0 }):item())
-    end)
-
-    it('cross_entropy takes any leading dims', function()
-        local x = wane.tensor(logits):reshape(3, 1, 3)
-        local labels = wane.tensor({ { 0 }, { 2 }, { 1 } }, { dtype = 'i32' })
-        near(expected { 0, 2, 1 }, nn.cross_entropy(x, labels):item())
-        near(expected { 0 }, nn.cross_entropy(wane.tensor(logits[1]), wane.tensor(0, { dtype = 'i32' })):item())
-    end)
-
-    it('cross_entropy has the gradient softmax minus one-hot', function()
-        local x = wane.tensor(logits, { requires_grad = true })
-        nn.cross_entropy(x, wane.tensor({ 0, -100, 1 }, { dtype = 'i32' })):backward()
-        local want = {}
-        for r, label in ipairs { 0, -1, 1 } do
-            local p = softmax(logits[r], 3)
-            want[r] = {}
-            for k = 1, 3 do want[r][k] = label < 0 and 0 or (p[k] - (k == label + 1 and 1 or 0)) / 2 end
-        end
-        near_table(want, x.grad:totable())
-    end)
-
-    it('mse_loss is the mean square of the difference', function()
-        local a, b = wane.tensor { { 1, 2 }, { 3, 4 } }, wane.tensor { { 0, 2 }, { 5, 1 } }
-        near((1 + 0 + 4 + 9) / 4, nn.mse_loss(a, b):item())
-    end)
-end)
-
 describe('containers', function()
     it('Sequential runs in order and grows', function()
         local m = nn.Sequential { nn.Linear(2, 3), nn.ReLU() }:add(nn.Linear(3, 1))
@@ -343,23 +295,6 @@ function Tiny:forward(ids)
     for _, block in ipairs(self.blocks) do x = block(x) end
     return self.head(x * self.scale)
 end
-
-describe('wane.chunked', function()
-    it('gives the values and gradients of the whole', function()
-        local m = nn.MLP(4, 8)
-        local x = wane.randn(7, 4):retain()
-        local whole = m(x)
-        local parts = wane.chunked(m, x, { size = 3 })
-        near_table(whole:totable(), parts:totable())
-        whole:sum():backward()
-        local g = m.up.weight.grad:totable()
-        m:zero_grad()
-        wane.chunked(m, x, { size = 2, dim = 1 }):sum():backward()
-        near_table(g, m.up.weight.grad:totable())
-        assert.is_false(pcall(wane.chunked, m, x, { size = 0 }))
-        assert.is_false(pcall(wane.chunked, function(y) return y:sum() end, x, { size = 3 }))
-    end)
-end)
 
 describe('modules', function()
     it('list parameters in order of assignment, tied ones once', function()

@@ -114,10 +114,6 @@ describe('optim.SGD', function()
     for name, given in pairs(cases) do
         it(name, function() check(optim.SGD, given, SGD, sgd) end)
     end
-
-    it('reads lr at every step', function()
-        check(optim.SGD, { lr = 0.1, momentum = 0.5 }, SGD, sgd, function(o, step) o.lr = 0.1 / step end)
-    end)
 end)
 
 describe('optim.Adam and optim.AdamW', function()
@@ -134,25 +130,6 @@ describe('optim.Adam and optim.AdamW', function()
         for _ = 1, 5 do one_line(opt, p) end
         local o = { lr = 0.1, beta1 = 0.5, beta2 = 0.75, eps = 1e-3, weight_decay = 0.01, decoupled = true }
         near_table(reference(adam, o, 5), p:totable())
-    end)
-
-    it('read lr at every step', function()
-        check(optim.AdamW, { lr = 0.1 }, settings({ decoupled = true, weight_decay = 0.01 }, ADAM), adam,
-            function(o, step) o.lr = 0.05 * step end)
-    end)
-
-    it('count steps for each parameter', function()
-        local p, late = parameter(), parameter()
-        local opt = optim.Adam({ p, late }, { lr = 0.1 })
-        for step = 1, 5 do
-            opt:zero_grad()
-            local loss = loss_of(p)
-            if step > 2 then loss = loss + loss_of(late) end
-            loss:backward()
-            opt:step()
-        end
-        near_table(reference(adam, settings({ lr = 0.1 }, ADAM), 5), p:totable())
-        near_table(reference(adam, settings({ lr = 0.1 }, ADAM), 3), late:totable())
     end)
 end)
 
@@ -181,52 +158,9 @@ describe('a step', function()
         near_table(reference(adam, settings({ lr = 0.1 }, ADAM), 2), p:totable())
     end)
 
-    it('returns its loss, which can be read for free', function()
-        local p = parameter()
-        local opt = optim.SGD({ p }, { lr = 0.1 })
-        local loss = loss_of(p)
-        assert.are.equal(loss, opt:step(loss))
-        local want = 0
-        for k, v in ipairs(START) do want = want + COEFFICIENT[k] * v * v + v end
-        assert.is_true(math.abs(loss:item() - want) < 1e-5)
-        assert.is_nil(p.grad)
-    end)
-
-    it('adds micro-batches up, scaled', function()
-        local p, q = parameter(), parameter()
-        local a, b = optim.SGD({ p }, { lr = 0.1 }), optim.SGD({ q }, { lr = 0.1 })
-        for _ = 1, 3 do
-            a:step({ (p * p):sum(), (p * 3):sum() }, { scale = 0.5 })
-            b:step((((q * q) + (q * 3)) * 0.5):sum())
-        end
-        near_table(q:totable(), p:totable())
-    end)
-
-    it('leaves frozen parameters alone', function()
-        local p, q = parameter(), parameter()
-        q.requires_grad = false
-        local opt = optim.SGD({ p, q }, { lr = 0.1 })
-        opt:step(loss_of(p) + loss_of(q))
-        assert.are.same(START, q:totable())
-        assert.are_not.same(START, p:totable())
-    end)
-
     it('needs a gradient', function()
         local opt = optim.SGD({ parameter() }, { lr = 0.1 })
         helper.refused(nil, function() opt:step() end, 'optim.SGD: step: no parameter has a gradient')
-    end)
-
-    it('goes on from a saved state', function()
-        local p, q = parameter(), parameter()
-        local a, b = optim.AdamW({ p }, { lr = 0.1 }), optim.AdamW({ q }, { lr = 0.3 })
-        one_line(a, p)
-        one_line(a, p)
-        q:assign(p)
-        b:load_state_dict(a:state_dict())
-        assert.are.equal(0.1, b.lr)
-        one_line(a, p)
-        one_line(b, q)
-        assert.are.same(p:totable(), q:totable())
     end)
 end)
 

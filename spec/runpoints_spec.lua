@@ -149,16 +149,6 @@ describe('a read', function()
 end)
 
 describe('backward', function()
-    it('twice on one root is an error unless the first one kept the graph', function()
-        local w = weight { 2, 3 }
-        local loss = (w * w):sum()
-        loss:backward()
-        local e = fails('twice', function() loss:backward() end)
-        assert.is_truthy(e.message:find('again', 1, true))
-        assert.same({ 4, 6 }, w.grad:totable())
-        assert.equal(13, loss:item())
-    end)
-
     it('with again = true accumulates', function()
         local w = weight { 2, 3 }
         local loss = (w * w):sum()
@@ -220,15 +210,6 @@ describe('backward', function()
         local mean = loss:detach() * 0.5
         ;(mean * v):sum():backward()
         assert.same({ 2.5, 2.5 }, v.grad:totable())
-    end)
-
-    it('keeps the graph for a later root with again', function()
-        local w = weight { 1, 2 }
-        local loss = (w * w):sum()
-        local more = loss * 2
-        loss:backward { again = true }
-        more:backward()
-        assert.same({ 6, 12 }, w.grad:totable())
     end)
 end)
 

@@ -32,22 +32,6 @@ describe('a tied weight', function()
         return Tied()
     end
 
-    it('is listed once, under its first name', function()
-        local model = tied()
-        assert.equal(1, #model:parameters())
-        local names = {}
-        for name in model:named_parameters() do names[#names + 1] = name end
-        assert.same({ 'w' }, names)
-    end)
-
-    it('gets the sum of the gradients of its uses', function()
-        local model = tied()
-        local x = wane.tensor { { 1, -1 } }
-        model(x):sum():backward()
-        -- y = x W V with W = V: dV = (xW)^T 1 1^T, dW = x^T (1 1^T V^T). xW = (-2, -2), V 1 = (3, 7).
-        assert.same({ { -2 + 3, -2 + 7 }, { -2 - 3, -2 - 7 } }, model.w.grad:totable())
-    end)
-
     it('is updated once a step, after every use of the old value', function()
         for _, fused in ipairs { true, false } do
             local model = tied()
@@ -140,30 +124,6 @@ describe('p:assign', function()
         end
     end)
 
-    it('is a moving average of weights, without touching the model', function()
-        wane.manual_seed(2)
-        local model = nn.Linear(4, 4)
-        local opt = optim.SGD(model:parameters(), { lr = 0.5 })
-        local params, average = model:parameters(), {}
-        for k, p in ipairs(params) do average[k] = nn.Parameter(p:detach()) end
-        wane.eval(unpack(average))
-        assert.equal(programs.bits(params), programs.bits(average))
-        local x, expected = wane.ones(1, 4), {}
-        for k, p in ipairs(params) do expected[k] = wane.tensor(p:totable()) end
-        for _ = 1, 3 do
-            opt:step(model(x):pow(2):sum())
-            for k, p in ipairs(params) do
-                wane.no_grad(function()
-                    average[k]:assign(average[k] * 0.75 + p * 0.25)
-                    expected[k] = wane.tensor((expected[k] * 0.75 + p * 0.25):totable())
-                end)
-            end
-        end
-        wane.eval(unpack(expected))
-        assert.equal(programs.bits(expected), programs.bits(average))
-        assert.are_not.equal(programs.bits(params), programs.bits(average))
-    end)
-
     it('refuses another shape or dtype, and a value', function()
         local p = weight { 1, 2 }
         for _, case in ipairs {
@@ -174,15 +134,6 @@ describe('p:assign', function()
             assert.equal(case[1], e.code, tostring(e))
         end
         assert.same({ 1, 2 }, p:totable())
-    end)
-
-    it('clips a gradient in place', function()
-        local p = weight { 3, 4 }
-        ;(p * p):sum():backward() -- (6, 8), norm 10
-        optim.clip_grad_norm({ p }, 5)
-        for k, v in ipairs(p.grad:totable()) do assert.is_true(math.abs(v - ({ 3, 4 })[k]) < 1e-5) end
-        p.grad:assign(p.grad * 0)
-        assert.same({ 0, 0 }, p.grad:totable())
     end)
 end)
 
@@ -323,15 +274,6 @@ describe('a gradient', function()
         ;(x * x):sum():backward()
         assert.same({ 2, 4, 6 }, x.grad:totable())
         assert.same({ 1, 2, 3 }, x:totable())
-    end)
-
-    it('is used and gone in one program with opt:step(loss)', function()
-        local base = gradient_bytes()
-        local a = weight { 1, 2 }
-        optim.SGD({ a }, { lr = 1 }):step((a * 3):sum())
-        assert.is_nil(a.grad)
-        assert.equal(base, gradient_bytes())
-        assert.same({ -2, -1 }, a:totable())
     end)
 end)
 

@@ -70,6 +70,6 @@ return {
         file = 'runtime/plan/ir/keys.c',
         old = '#define WRITE_INT(p, name) wn__bytes_int(w->b, (p)->name)',
         new = '#define WRITE_INT(p, name) wn__bytes_int(w->b, 0 * (p)->name)',
-        spec = 'spec/key_fields_spec.lua',
+        spec = 'spec/keys_spec.lua',
     },
 }

@@ -406,7 +406,7 @@ return {
         file = 'runtime/api/process.c',
         old = 'bad |= posix_spawnattr_setflags(how, POSIX_SPAWN_SETPGROUP | ',
         new = 'bad |= posix_spawnattr_setflags(how, ',
-        spec = 'spec/process_spec.lua',
+        spec = 'spec/robust_spec.lua',
     },
     {
         name = 'a digest forgets the order of bytes',

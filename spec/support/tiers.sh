@@ -6,10 +6,10 @@
 # Measured: 190 s of processor time, of which ops take 53, pages 28, recipes 23, budgets 15 and chains 13.
 tree='layers links sentences suite mutants'
 ops='op tensor nn optim random'
-plans='verify waits policy checkpoint cache replan rewrite recipe budget chain'
+plans='verify policy checkpoint cache replan rewrite recipe budget chain'
 bytes='exact gc'
 bits='state runpoints microbatch fused_step rows save'
-misuse='errors origins api door traps'
+misuse='errors api door traps'
 pages='readme pages bench'
 test_files="$tree $ops $plans $bytes $bits $misuse $pages"
 
@@ -20,7 +20,7 @@ files_of() { # names
 # ---- ways of running specs ------------------------------------------------------------------------------------------
 # All that these do is done by processes or libraries of their own, which are alike whatever the way: the plain way runs
 # them.
-apart='sweep_launchers sweep_shard cudasim examples projects readme repl_tty classes measured neon product threads'
+apart='sweep_shard cudasim examples projects readme repl_tty classes measured neon product threads'
 # These spend their seconds in C. Specs of CUDA have their device in the plain way and under the sanitizers; wrong arguments
 # make tens of thousands of errors, all alike; and the kernels and plans of whole models are tried small by other specs.
 apart="$apart size optimum words"

@@ -6,7 +6,7 @@
 --
 -- The colours were searched for by number, in the spirit of the palette of Okabe and Ito: every two of them differ by
 -- at least 0.09 in OKLab for full colour vision, protanopia, deuteranopia and tritanopia alike, and each has a contrast
--- of at least 3 to its paper (spec/palette_spec.lua computes both).
+-- of at least 3 to its paper (spec/curve_spec.lua computes both).
 -- @internal wane.report.palette
 local system = require 'wane.system'
 
