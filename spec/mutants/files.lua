@@ -1,7 +1,7 @@
--- Breaks files, data, clipping and schedules. mutants.lua says what a row is.
+-- Breaks files, data, clipping and schedules; then sweeps: the points that run, the promises that their rows keep,
+-- processes that are killed, and merges. mutants.lua says what a row is.
 local SAVE, FILE, DATA, OPTIM = 'spec/save_spec.lua', 'spec/file_spec.lua', 'spec/data_spec.lua', 'spec/optim_spec.lua'
 local WEIGHTS = 'spec/weights_spec.lua'
-
 return {
     {
         name = 'a file is not synced',
@@ -221,5 +221,61 @@ return {
         old = '(step - 1 - warmup) / (steps - warmup)',
         new = '(step - warmup) / (steps - warmup)',
         spec = OPTIM,
+    },
+    {
+        name = 'sweep measures again what it has',
+        file = 'lua/wane/sweep/run.lua',
+        old = 'if is_due(self, q) then todo[#todo + 1] = q end',
+        new = 'todo[#todo + 1] = q',
+        spec = 'spec/sweep_spec.lua',
+        filter = 'goes on',
+    },
+    {
+        name = 'sweep compares no gradients',
+        file = 'lua/wane/sweep/problems.lua',
+        old = 'local what = row.digest ~= first.digest and',
+        new = 'local what = row.digest ~= row.digest and',
+        spec = 'spec/sweep_spec.lua',
+        filter = 'compares',
+    },
+    {
+        name = 'a point outlives its parent',
+        file = 'lua/wane/sweep/process.lua',
+        old = 'binding.check(C.wn_exit_with_parent(role.parent))',
+        new = '',
+        spec = 'spec/sweep_spec.lua',
+        filter = 'was killed',
+    },
+    {
+        name = 'a point goes on with the script',
+        file = 'lua/wane/sweep/process.lua',
+        old = 'os.exit(0, true) -- closes the state, so that finalizers run',
+        new = '',
+        spec = 'spec/sweep_spec.lua',
+        filter = 'keeps points apart',
+    },
+    {
+        name = 'a point that was killed with its sweep failed',
+        file = 'lua/wane/sweep/process.lua',
+        old = 'then system.sleep(GRACE) end',
+        new = 'then local _ = GRACE end',
+        spec = 'spec/sweep_shard_spec.lua',
+        filter = 'together',
+    },
+    {
+        name = 'a merge takes two measurements of a point as they are',
+        file = 'lua/wane/sweep/merge.lua',
+        old = 'if text_of(left) ~= text_of(right) then',
+        new = 'if text_of(left) ~= text_of(left) then',
+        spec = 'spec/sweep_merge_spec.lua',
+        filter = 'twice',
+    },
+    {
+        name = 'a torn line is kept',
+        file = 'lua/wane/sweep/init.lua',
+        old = 'store.cut(self.out, torn)',
+        new = '',
+        spec = 'spec/sweep_spec.lua',
+        filter = 'torn',
     },
 }
