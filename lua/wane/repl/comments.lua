@@ -1,4 +1,4 @@
---- Reads the comments of Wane's own Lua files, for help at the prompt.
+--- Reads the doc comments of Wane's own Lua files, for help at the prompt.
 -- @internal wane.repl.comments
 
 local system = require 'wane.system'
@@ -7,10 +7,6 @@ local comments = {}
 
 --- The folder of Wane's files, with a slash at its end.
 comments.folder = debug.getinfo(1, 'S').source:match '^@(.*[/\\])repl[/\\]' or './'
-
-local function is_comment(line)
-    return line:match '^%-%-' ~= nil and not line:match '^%-%- %-%-%-%-'
-end
 
 -- Adds a line of a comment to the block's text, or to its examples after an `@usage`.
 local function add_comment(block, line)
@@ -23,28 +19,41 @@ local function add_comment(block, line)
         table.insert(block.usage, text)
     else
         table.insert(block.text, text)
+        local tag, name = text:match '^@(%l+) ([%w_.:]+)$'
+        if tag then block[tag == 'function' and 'is_of' or 'module'] = name end
     end
 end
 
---- Appends the comments of a file, if it exists: { file =, first =, last = lines, text = lines of the comment, usage =
--- lines of its examples, code = lines up to the next comment, is_doc = }.
--- @param blocks list that grows
--- @param file name below the folder, without .lua
-function comments.read(blocks, file)
-    local text, block, n = system.read(comments.folder .. file .. '.lua'), nil, 0
-    for line in (text or ''):gmatch '([^\n]*)\n' do
+local known = {} -- file -> its list
+
+--- Lists the doc comments of a file: { file =, text = lines of the comment, usage = lines of its examples or nil,
+-- code = the line below it, line = its number, is_of = name after @function, module = name after @module or
+-- @internal }.
+-- @param file name below the folder, without .lua; of a folder, its init.lua
+-- @return list, empty where there is no such file
+function comments.of(file)
+    if known[file] then return known[file] end
+    local list, block, n = {}, nil, 0
+    local name = file
+    local text = system.read(comments.folder .. name .. '.lua')
+    if not text then
+        name = file .. '/init'
+        text = system.read(comments.folder .. name .. '.lua') or ''
+    end
+    for line in text:gmatch '([^\n]*)\n' do
         n = n + 1
-        if is_comment(line) then
-            if block == nil or #block.code > 0 then
-                block = { file = file, first = n, text = {}, code = {}, is_doc = line:match '^%-%-%-' ~= nil }
-                blocks[#blocks + 1] = block
+        if line:find(block and '^%-%-' or '^%-%-%-') then
+            if not block then
+                block = { file = name, text = {} }
+                list[#list + 1] = block
             end
             add_comment(block, line)
         elseif block then
-            block.code[#block.code + 1] = line
+            block.code, block.line, block = line, n, nil
         end
-        if block then block.last = n end
     end
+    known[file] = list
+    return list
 end
 
 return comments

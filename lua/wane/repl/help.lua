@@ -1,9 +1,9 @@
 --- `?name` at the prompt: shows what the comments of Wane's own Lua files say about a name.
 --
 -- A name is looked up where a script would find it: wane, a tensor's methods and fields, nn, optim, policy, data, a
--- model's methods, those of plans, optimizers and other objects. Then the comment that fits it best is searched in the
--- files beside this one, each of which is read once. Help is read from the code and cannot drift from it: a name that
--- is gone has none, and a comment that is written is found by the next prompt.
+-- model's methods, those of plans, optimizers and other objects. Its comment is the one that says so by `@function`, by
+-- its first words or by `@module`, or the one above the function that the name stands for. Help is read from the code
+-- and cannot drift from it: a name that is gone has none, and a comment that is written is found by the next prompt.
 -- @internal wane.repl.help
 
 local comments = require 'wane.repl.comments'
@@ -21,17 +21,13 @@ local folder = comments.folder
 -- ---- the names there are -----------------------------------------------------------------------------------------
 -- Spaces in the order in which a bare name is looked up; `data` is no name of the prompt, but wane.data exists.
 local SPACES = { 'wane', 'tensor', 'nn', 'optim', 'policy', 'data' }
-local OWN_FILES = {
-    tensor = { 'tensor/', 'program/grad' }, policy = { 'policy/' },
-    nn = { 'nn/', 'module/' }, optim = { 'optim/' }, data = { 'data/' },
-}
 
 -- Returns the table of a space, name -> value. Values of names that are loaded late are read only when asked for.
 local function space(which)
     local wane = require 'wane'
     if which == 'wane' then return wane end
     if which == 'tensor' then return nil end
-    return wane[which]
+    return names.value(wane, which)
 end
 
 -- Returns the names of a space, sorted by table.
@@ -59,103 +55,6 @@ local function has(which, name)
 end
 
 -- ---- the comments there are --------------------------------------------------------------------------------------
-local blocks, seen = {}, {} -- of comments.read, and the files that they come from
-
--- Files that names come from; plain Lua cannot list a folder.
-local FILES = {
-    'init', 'data', 'io', 'tensor/arith', 'tensor/shape', 'tensor/read', 'tensor', 'tensor/create',
-    'program/grad', 'policy', 'policy/decide', 'plan', 'plan/measure', 'plan/measure/memory', 'report/bytes',
-    'program/checkpoint', 'program/chunked', 'program/accumulate', 'program/custom', 'module',
-    'module/state', 'pytorch', 'cli', 'tensor/op', 'errors', 'scoped',
-}
-
--- Adds the blocks of a file that was not read before, each with all its lines as one text.
-local function add(file)
-    if seen[file] then return end
-    seen[file] = true
-    local before = #blocks
-    comments.read(blocks, file)
-    comments.read(blocks, file .. '/init')
-    for i = before + 1, #blocks do
-        blocks[i].all = table.concat(blocks[i].text, '\n') .. '\n' .. table.concat(blocks[i].code, '\n')
-    end
-end
-
--- Reads the blocks of all files: FILES, and those that were loaded when the name was looked up.
-local function load_blocks()
-    for _, file in ipairs(FILES) do add(file) end
-    -- Looking up the name loaded the files of layers, of optimizers and of names that are loaded late.
-    for loaded in iterate(package.loaded) do
-        local file = type(loaded) == 'string' and loaded:match '^wane%.(.+)$'
-        if file and not file:match '^repl' then add((file:gsub('%.', '/'))) end
-    end
-end
-
--- Returns the set of words in a line.
-local function words_of(line)
-    local found = {}
-    for word in line:gmatch '[%a_][%w_]*' do found[word] = true end
-    return found
-end
-
--- Returns how a block's code defines `name`: 2 in its first line; 1 further down, where no empty line separates them or
--- the comment contains the name; 0 not at all.
-local function defines(block, name)
-    local is_near = true
-    for i, line in ipairs(block.code) do
-        is_near = is_near and line ~= ''
-        local defined = line:match '^function [%w_]+[.:]([%w_]+)' or line:match '^local function ([%w_]+)'
-            or line:match '^[%w_]+%.([%w_]+) *=' or line:match '^([%w_]+) *='
-        if defined == name then return i == 1 and 2 or is_near and 1 or words_of(table.concat(block.text, ' '))[name]
-            and 1 or 0 end
-        if line:match '^[%w_.]+, ' and words_of(line:match '^[^=]*')[name] then return i == 1 and 2 or 1 end
-    end
-    return 0
-end
-
--- Tells whether names of a space are defined in a file; a space without files of its own takes any.
-local function is_own(which, file)
-    for _, own in ipairs(OWN_FILES[which] or {}) do
-        if file == own or own:sub(-1) == '/' and file:sub(1, #own) == own then return true end
-    end
-    return OWN_FILES[which] == nil
-end
-
--- Returns how well the words of a block fit a name, 0 for not at all.
-local function score_words(block, which, name)
-    if not block.all:find(name, 1, true) then return 0 end
-    local text, full = table.concat(block.text, '\n'), which .. '.' .. name
-    local points = defines(block, name) * 2
-    if (' ' .. text):find('[^%w_.]' .. full:gsub('%.', '%%.') .. '%f[^%w_]') then points = points + 3 end
-    return points + (words_of(block.text[1])[name] and 1 or 0)
-end
-
--- Returns how well a block fits a name, 0 for not at all.
-local function score(block, which, name, value)
-    local points = score_words(block, which, name)
-    if type(value) == 'function' then
-        local info = debug.getinfo(errors.inner(value), 'S')
-        local is_there = info.source:sub(2) == folder .. block.file .. '.lua'
-        if is_there and info.linedefined >= block.first and info.linedefined <= block.last then points = points + 2 end
-    end
-    if points == 0 then return 0 end
-    if is_own(which, block.file) then points = points + 1 end
-    return points + (block.is_doc and 1 or 0)
-end
-
-local LEAST = 4 -- least score of a block that is shown; a passing mention scores less
-
--- Returns the block that fits a name best, or nil.
-local function best(which, name, value)
-    local found, most = nil, LEAST - 1
-    for _, block in ipairs(blocks) do
-        local points = score(block, which, name, value)
-        if points > most then found, most = block, points end
-    end
-    return found
-end
-
--- ---- showing them ------------------------------------------------------------------------------------------------
 -- Returns a name as scripts write it: 'tensor:sum', 'wane.zeros'.
 local function title(which, name)
     if which == 'tensor' then
@@ -164,6 +63,30 @@ local function title(which, name)
     return which .. '.' .. name
 end
 
+-- Returns how a comment is about a name, 0 where it is not. info: of the function that the name stands for, or nil.
+local function rank(block, wanted, info)
+    if block.is_of == wanted then return 4 end
+    local is_above = info and block.line == info.linedefined
+    if is_above and info.source == '@' .. folder .. block.file .. '.lua' then return 3 end
+    if block.text[1]:match '^[%w_.]+' == wanted then return 2 end
+    return block.module == wanted and 1 or 0
+end
+
+-- Returns the comment about a name, or nil. Looking the name up loaded the files that it comes from.
+local function comment_of(which, name, value)
+    local wanted, found, most = title(which, name), nil, 0
+    local info = type(value) == 'function' and debug.getinfo(errors.inner(value), 'S') or nil
+    for loaded in iterate(package.loaded) do
+        local file = loaded == 'wane' and 'init' or type(loaded) == 'string' and loaded:match '^wane%.(.+)$'
+        for _, block in ipairs(file and comments.of((file:gsub('%.', '/'))) or {}) do
+            local own = rank(block, wanted, info)
+            if own > most then found, most = block, own end
+        end
+    end
+    return found
+end
+
+-- ---- showing them ------------------------------------------------------------------------------------------------
 -- Returns the text of a block as it is shown.
 local function shown(block)
     local lines = {}
@@ -213,7 +136,7 @@ end
 -- Returns the spaces that the text before the last name stands for: the space itself, or that of a value of the prompt.
 local function spaces_of(env, before)
     if before == '' then return SPACES end
-    for _, which in ipairs(SPACES) do
+    for _, which in ipairs { 'nn.init', unpack(SPACES) } do
         if before == which or before == 'wane.' .. which then return { which } end
     end
     local value = names.value(env, before)
@@ -261,8 +184,7 @@ function help.text(env, query)
     for _, which in ipairs(spaces_of(env, before)) do
         if has(which, name) then
             local value = value_in(which, name)
-            load_blocks()
-            local block = best(which, name, value)
+            local block = comment_of(which, name, value)
             out[#out + 1] = title(which, name) .. '\n' .. (block and shown(block) or place(which, name, value))
         end
     end

@@ -1,7 +1,7 @@
 --- The kinds of objects whose methods help at the prompt knows, and the comments of these methods.
 --
 -- The methods are read from the files that define them: a doc comment above `function Plan:explain(...)` is a method of
--- plans. A kind is added to KINDS; spec/repl_spec.lua finds public methods without help.
+-- plans. A kind is added to KINDS.
 -- @internal wane.repl.objects
 
 local comments = require 'wane.repl.comments'
@@ -66,18 +66,17 @@ end
 
 local methods = {} -- kind -> what objects.methods returns
 
---- Returns the public methods of a kind: name -> block of comments.read. The file of a kind is read once.
+--- Returns the public methods of a kind: name -> block of comments.of.
 -- @param kind one of `kinds`
 function objects.methods(kind)
     if methods[kind] then return methods[kind] end
-    local blocks, found = {}, {}
+    local found = {}
     local file, class = KINDS[kind][1], KINDS[kind][2]
-    comments.read(blocks, file)
-    for _, block in ipairs(blocks) do
-        local code = block.code[1] or ''
-        local owner, name = code:match '^%s*function ([%w_]+)[.:]([%w_]+)'
+    for _, block in ipairs(comments.of(file)) do
+        local code = block.code or ''
+        local owner, name = code:match '^function ([%w_]+)[.:]([%w_]+)'
         if not owner then owner, name = code:match '^([%w_]+)%.([%w_]+) *=' end
-        local is_public = block.is_doc and not table.concat(block.text, '\n'):find '@within Internal'
+        local is_public = not table.concat(block.text, '\n'):find '@within Internal'
         if owner == class and is_public then found[name] = block end
     end
     methods[kind] = found
