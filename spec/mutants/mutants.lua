@@ -31,8 +31,8 @@ return {
     {
         name = 'repl ignores the semicolon',
         file = 'lua/wane/repl/session.lua',
-        old = "self:call(chunk, source:match(';%s*$') ~= nil)",
-        new = "self:call(chunk, source:match(';;%s*$') ~= nil)",
+        old = 'self:call(chunk, second)',
+        new = 'self:call(chunk, false)',
         spec = 'spec/repl_spec.lua',
         filter = 'repl session',
     },

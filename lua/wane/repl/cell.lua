@@ -1,4 +1,4 @@
---- Cells of a notebook: several lines at once, whose last expression is their value.
+--- Lines of the prompt and cells of a notebook as chunks, whose last expression is their value.
 --
 -- Lua's grammar has no statement that is an expression, so the place where the last expression begins is found by
 -- compiling: it is the first line, or the first text behind a `;`, from which on all is an expression, and before which
@@ -48,7 +48,8 @@ local function unpacked(results)
 end
 
 -- Compiles the parts of a cell. The values are computed before the locals are kept, because they may change them; the
--- local that holds them is forgotten at once.
+-- local that holds them is forgotten at once. The bracket closes on the line of the expression, which errors of
+-- indexing name; behind a comment it moves to the next line.
 local function compile_split(session, head, tail, name)
     local env = session.env
     session:keep_locals()
@@ -57,27 +58,32 @@ local function compile_split(session, head, tail, name)
         rawset(env, '__results', nil)
         return unpacked(results)
     end)
-    return loadstring(head .. 'local __results = __pack(' .. tail .. END .. ' __capture() return __unpack(__results)',
-        name)
+    local function compile(close)
+        return loadstring(head .. 'local __results = __pack(' .. tail .. close
+            .. ' __capture() return __unpack(__results)', name)
+    end
+    return compile ')' or compile(END)
 end
 
 --- Compiles a cell.
 -- @param session of repl/session.lua
 -- @param source text of the cell
 -- @param name of the chunk, for errors: 'cell 3'
+-- @param line number of its first line, 1 unless given
 -- @return chunk, which returns the values of the last expression or those of a `return`, and whether they are kept
 -- quiet (by a `;` at the end); or nil, the message, and whether further lines may complete the cell
-function cell.compile(session, source, name)
+function cell.compile(session, source, name, line)
     name = '=' .. name
-    local bare, ends = source:gsub(';%s*$', '')
+    local before, bare, ends = ('\n'):rep((line or 1) - 1), source:gsub(';%s*$', '')
     local head, tail = split(bare)
     if head then
-        local chunk = compile_split(session, head, tail, name)
+        local chunk = compile_split(session, before .. head, tail, name)
         if chunk then return chunk, ends > 0 end
     end
-    local chunk, message, more = session:statement(source, name)
+    local chunk, message, more = session:statement(before .. source, name)
     if chunk then return chunk, ends > 0 end
-    return nil, message, more
+    local _, why = loadstring('return ' .. bare)
+    return nil, message, more or why ~= nil and why:match "'<eof>'$" ~= nil
 end
 
 return cell

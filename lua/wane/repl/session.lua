@@ -6,6 +6,7 @@
 -- weak), and each line ends with a collection, so `a = nil` frees the bytes of a.
 -- @internal wane.repl.session
 
+local cell = require 'wane.repl.cell'
 local errors = require 'wane.errors'
 local show = require 'wane.repl.show'
 
@@ -45,7 +46,6 @@ function session.new(write, options)
         end,
     })
     self.env._G = self.env
-    self.env.__values = function(...) return ... end
     self.env.exit = command('^D or quit() leaves', function(code) os.exit(code or 0, true) end)
     self.env.quit = self.env.exit
     self.env.help = command('?name describes a name, such as ?nn.Linear; TAB completes; who() lists what holds '
@@ -97,23 +97,6 @@ function Session:statement(source, name)
     return chunk
 end
 
--- Compiles a source. Returns the chunk; or nil, the message, and whether further lines may complete the source.
-function Session:compile(source)
-    local name, before = '=prompt', ('\n'):rep(self.first - 1)
-    local bare = source:gsub(';%s*$', '')
-    local chunk, why = loadstring('return ' .. bare, name)
-    -- The chunk is no plain `return`, because a tail call would take the line out of error messages. The bracket closes
-    -- on the line of the expression, which errors of indexing name; only after a comment it moves to the next line.
-    if chunk then
-        return loadstring(before .. 'return __values(' .. bare .. ')', name)
-            or loadstring(before .. 'return __values(' .. bare .. '\n)', name)
-    end
-    local message, more
-    chunk, message, more = self:statement(before .. source, name)
-    if chunk then return chunk end
-    return nil, message, more or why:match "'<eof>'$" ~= nil
-end
-
 local function pack(...)
     return select('#', ...), { ... }
 end
@@ -136,16 +119,13 @@ end
 --- Returns the text about an error of a chunk, as the prompt shows it.
 session.failure_text = failure_text
 
--- Runs a compiled chunk. The chunk stays interpreted, so that ^C stops a hot loop typed here.
+-- Runs a compiled chunk, and shows its values or its error.
 function Session:call(chunk, quiet)
-    setfenv(chunk, self.env)
-    if jit then jit.off(chunk, true) end
-    local n, results = pack(self.protect(chunk, errors.handler))
+    local n, results = self:run(chunk)
     if not results[1] then
         self.write(failure_text(results[2], chunk) .. '\n')
         return
     end
-    if n > 1 then self.last[1] = results[2] end
     if quiet or n == 1 then return end
     -- Showing a tensor runs a program, which may fail as the chunk may.
     local ok, text = self.protect(function()
@@ -177,7 +157,7 @@ function Session:feed(line)
     self.pending = nil
     if source:match('^%s*$') then return false end
     source = source:gsub('^%s*=', '')
-    local chunk, second, more = self:compile(source)
+    local chunk, second, more = cell.compile(self, source, 'prompt', self.first)
     if chunk == nil and more then
         self.pending = source
         return true
@@ -187,7 +167,7 @@ function Session:feed(line)
         return false
     end
     local start = now()
-    self:call(chunk, source:match(';%s*$') ~= nil)
+    self:call(chunk, second)
     local seconds = now() - start
     -- The first collection runs finalizers, the second one frees the bytes that these released.
     collectgarbage()
@@ -226,10 +206,11 @@ end
 
 --- Runs a compiled chunk, whose locals become names also where it fails.
 -- @param chunk function that loadstring made
+-- @param is_hot whether LuaJIT may compile it; else ^C, whose hook no compiled code calls, stops a hot loop in it
 -- @return number of results and one; the list of true and the results, or of false and the error
-function Session:run(chunk)
+function Session:run(chunk, is_hot)
     setfenv(chunk, self.env)
-    if jit then jit.off(chunk, true) end
+    if jit and not is_hot then jit.off(chunk, true) end
     local n, results = pack(self:protected(chunk))
     if results[1] and n > 1 then self.last[1] = results[2] end
     return n, results
@@ -247,11 +228,9 @@ function Session:script(path)
     file:close()
     local chunk, message = self:statement(source, '@' .. path)
     if chunk == nil then error(message, 0) end
-    setfenv(chunk, self.env)
-    if jit and self.protect ~= xpcall then jit.off(chunk, true) end -- the hook of ^C is not called in compiled traces
-    local ok, failure = self:protected(chunk)
-    if not ok then self.write(failure_text(failure, chunk) .. '\n') end
-    return ok
+    local _, results = self:run(chunk, self.protect == xpcall)
+    if not results[1] then self.write(failure_text(results[2], chunk) .. '\n') end
+    return results[1]
 end
 
 return session
