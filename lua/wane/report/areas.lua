@@ -34,10 +34,10 @@ local function add_areas(picture, chart, box, items)
     for s, series in ipairs(chart.series) do
         local up, down = {}, {}
         for c, column in ipairs(columns) do
-            local left, right, low = box.x_of((c - 1) * wide), box.x_of(c * wide), base[c] or 0
+            local left, right, low = box.at_x((c - 1) * wide), box.at_x(c * wide), base[c] or 0
             base[c] = low + series.values[column.at]
-            up[c] = ('L%.2f %.1f H%.2f'):format(left, box.y_of(base[c]), right)
-            down[#columns + 1 - c] = ('L%.2f %.1f H%.2f'):format(right, box.y_of(low), left)
+            up[c] = ('L%.2f %.1f H%.2f'):format(left, box.at_y(base[c]), right)
+            down[#columns + 1 - c] = ('L%.2f %.1f H%.2f'):format(right, box.at_y(low), left)
         end
         picture:add('<path d="M%s %s Z" %s><title>%s</title></path>', table.concat(up, ' '):sub(2),
             table.concat(down, ' '), picture:area(items[s].slot), svg.escape(series.name))
@@ -46,20 +46,15 @@ end
 
 -- Draws the scale of bytes, the scale of instructions and their names.
 local function add_scales(picture, chart, box)
-    for _, value in ipairs(scale.ticks(0, box.high)) do
-        picture:line({ box.left, box.y_of(value) }, { box.right, box.y_of(value) }, 'rule')
-        picture:text(box.left - 6, box.y_of(value) + 4, scale.text(value), 'text-anchor="end"')
-    end
-    for _, i in ipairs(scale.ticks(0, box.count)) do
+    scale.grid_y(picture, box, chart.unit)
+    for _, i in ipairs(scale.ticks(0, box.high_x)) do
         if i % 1 == 0 then
-            picture:line({ box.x_of(i), box.bottom }, { box.x_of(i), box.bottom + 4 }, 'mark')
-            picture:text(box.x_of(i), box.bottom + 17, scale.text(i), 'text-anchor="middle"')
+            picture:line({ box.at_x(i), box.bottom }, { box.at_x(i), box.bottom + 4 }, 'mark')
+            picture:text(box.at_x(i), box.bottom + 17, scale.text(i), 'text-anchor="middle"')
         end
     end
     picture:line({ box.left, box.bottom }, { box.right, box.bottom }, 'mark')
     picture:text((box.left + box.right) / 2, box.bottom + 34, chart.x or '', 'text-anchor="middle"')
-    local middle = (box.top + box.bottom) / 2
-    picture:text(14, middle, chart.unit or '', ('text-anchor="middle" transform="rotate(-90 14 %.1f)"'):format(middle))
 end
 
 -- Draws a dashed line down to `bottom` for each mark, with its name above the areas. A name that would cover the one
@@ -67,7 +62,7 @@ end
 local function add_marks(picture, chart, box, bottom)
     local before, row = -math.huge, 0
     for _, mark in ipairs(chart.marks or {}) do
-        local x = box.x_of(mark.at)
+        local x = box.at_x(mark.at)
         row = x < before and 1 - row or 0
         picture:line({ x, box.top - 4 - 14 * row }, { x, bottom }, 'mark', 'stroke-dasharray="4 3"')
         picture:text(x + 3, box.top - 8 - 14 * row, mark.name)
@@ -78,7 +73,7 @@ end
 -- Draws the line and the words of the peak, beside it where there is room.
 local function add_peak(picture, peak, box, bottom)
     if not peak then return end
-    local x, y = box.x_of(peak.at), box.y_of(peak.value)
+    local x, y = box.at_x(peak.at), box.at_y(peak.value)
     picture:add('<path d="M%.1f %.1f V%.1f" class="mark" stroke="%s" stroke-width="1.5"/>', x, y, bottom,
         palette.mark.light)
     picture:add('<path d="M%.1f %.1f l-5 -9 h10 Z" class="ink peak" fill="%s"/>', x, y, palette.ink.light)
@@ -93,8 +88,8 @@ local function add_bars(picture, chart, box, items)
     picture:text(box.right + 10, box.bottom + 46, chart.bars_title or '', 'font-weight="bold"')
     for i, bar in ipairs(chart.bars) do
         local y = box.bottom + 54 + 16 * (i - 1)
-        picture:add('<rect x="%.1f" y="%d" width="%.1f" height="12" %s/>', box.x_of(bar.from), y,
-            math.max(1, box.x_of(bar.to) - box.x_of(bar.from)), picture:area(items[bar.group].slot))
+        picture:add('<rect x="%.1f" y="%d" width="%.1f" height="12" %s/>', box.at_x(bar.from), y,
+            math.max(1, box.at_x(bar.to) - box.at_x(bar.from)), picture:area(items[bar.group].slot))
         picture:text(box.right + 10, y + 10, bar.name)
     end
 end
@@ -109,15 +104,14 @@ function areas.svg(chart)
     chart.bars = chart.bars or {}
     local names = svg.width_of(chart.bars_title or '')
     for _, bar in ipairs(chart.bars) do names = math.max(names, svg.width_of(bar.name)) end
-    local box = { left = 70, right = 870, count = #chart.series[1].values, high = 0 }
+    local box = { left = 70, right = 870, low_x = 0, high_x = #chart.series[1].values, low_y = 0, high_y = 0 }
     local width = box.right + 30 + names
     box.y = svg.title_height(chart.title, width)
     box.top = box.y + svg.legend_height(items, box.left, box.right) + 36
     box.bottom = box.top + 270
-    for _, column in ipairs((columns_of(chart, math.huge))) do box.high = math.max(box.high, column.sum) end
-    box.high = box.high > 0 and box.high * 1.12 or 1
-    function box.x_of(i) return box.left + (box.right - box.left) * i / box.count end
-    function box.y_of(v) return box.bottom - (box.bottom - box.top) * v / box.high end
+    for _, column in ipairs((columns_of(chart, math.huge))) do box.high_y = math.max(box.high_y, column.sum) end
+    box.high_y = box.high_y > 0 and box.high_y * 1.12 or 1
+    scale.place(box)
     local bottom = box.bottom + 50 + 16 * #chart.bars
     add_areas(picture, chart, box, items)
     add_scales(picture, chart, box)
@@ -187,9 +181,8 @@ function areas.terminal(chart, opts)
     for x = 0, columns - 1 do
         fill(made, chart, x, list[math.floor(x * #list / columns) + 1], top, items)
     end
-    local out = { chart.title or '', chart.unit }
-    for _, line in ipairs(canvas.lines(made, 0, top)) do out[#out + 1] = line end
-    out[#out + 1] = canvas.footer(made, 0, #chart.series[1].values - 1, chart.x)
+    local out = canvas.page(made, { low_x = 0, high_x = #chart.series[1].values - 1, low_y = 0, high_y = top },
+        { title = chart.title, x = chart.x, y = chart.unit })
     local count = #chart.series[1].values
     add_mark_lines(out, chart.marks or {}, columns, count)
     add_mark_lines(out, { chart.peak }, columns, count)

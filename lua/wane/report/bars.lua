@@ -27,22 +27,11 @@ local function top_of(chart)
     return top > 0 and top * 1.1 or 1
 end
 
--- Draws the horizontal lines and numbers of a scale from 0, and the name of its unit.
-local function value_scale(picture, top, box, unit)
-    for _, value in ipairs(scale.ticks(0, top)) do
-        local y = box.bottom - (box.bottom - box.top) * value / top
-        picture:line({ box.left, y }, { box.right, y }, 'rule')
-        picture:text(box.left - 6, y + 4, scale.text(value), 'text-anchor="end"')
-    end
-    local middle = (box.top + box.bottom) / 2
-    picture:text(14, middle, unit or '', ('text-anchor="middle" transform="rotate(-90 14 %.1f)"'):format(middle))
-end
-
--- Draws the bar of one value with its number, and the line of its aim.
+-- Draws the bar of one value with its number, and the line of its aim. place: { x =, width =, box = }.
 local function one_bar(picture, place, value, aim, look)
-    local function y_of(v) return place.bottom - place.height * v / place.top end
+    local y_of, bottom = place.box.at_y, place.box.bottom
     picture:add('<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" %s/>', place.x, y_of(value), place.width * 0.94,
-        place.bottom - y_of(value), picture:area(look.slot))
+        bottom - y_of(value), picture:area(look.slot))
     local y = y_of(value)
     if aim and y_of(aim) < y + 3 and y_of(aim) > y - 16 then y = y_of(aim) - 2 end -- else the line covers the number
     picture:text(place.x + place.width * 0.47, y - 4, look.format:format(value), 'text-anchor="middle" font-size="10"')
@@ -77,20 +66,19 @@ function bars.bars(chart)
     box.y = svg.title_height(chart.title, width)
     box.top = box.y + svg.legend_height(items, box.left, box.right) + 24
     box.bottom = box.top + 260
-    local top = top_of(chart)
-    value_scale(picture, top, box, chart.unit)
-    local group_width = (box.right - box.left) / #chart.groups
-    local bar = group_width * 0.8 / #chart.series
+    box.low_x, box.high_x, box.low_y, box.high_y = 0, #chart.groups, 0, top_of(chart)
+    scale.place(box)
+    scale.grid_y(picture, box, chart.unit)
+    local bar = (box.at_x(1) - box.left) * 0.8 / #chart.series
     for s, series in ipairs(chart.series) do
         local look = { slot = items[s].slot, format = chart.format or '%.0f' }
         for g, value in ipairs(series.values) do
-            one_bar(picture, { x = box.left + (g - 1) * group_width + group_width * 0.1 + (s - 1) * bar, width = bar,
-                bottom = box.bottom, height = box.bottom - box.top, top = top }, value, series.aims and series.aims[g],
-                look)
+            one_bar(picture, { x = box.at_x(g - 0.9) + (s - 1) * bar, width = bar, box = box }, value,
+                series.aims and series.aims[g], look)
         end
     end
     for g, name in ipairs(chart.groups) do
-        picture:text(box.left + (g - 0.5) * group_width, box.bottom + 18, name, 'text-anchor="middle"')
+        picture:text(box.at_x(g - 0.5), box.bottom + 18, name, 'text-anchor="middle"')
     end
     picture:legend(items, box)
     return picture:done(width, box.bottom + 34, chart.title)
@@ -112,19 +100,24 @@ local function one_stack(picture, chart, g, place, items)
     return x
 end
 
+-- Returns the sum of the parts of each group, and the largest of these, 1 for none above 0.
+local function sums_of(chart)
+    local sums, top = {}, 0
+    for g = 1, #chart.groups do
+        sums[g] = 0
+        for _, series in ipairs(chart.series) do sums[g] = sums[g] + series.values[g] end
+        top = math.max(top, sums[g])
+    end
+    return sums, top > 0 and top or 1
+end
+
 --- Draws horizontal bars, one a group, each of parts one after the other. Its scale begins at 0.
 -- @param chart { title =, unit =, groups = list of names, series = list of { name =, values = list, one a group },
 -- format = '%.1f' }
 -- @return SVG text
 function bars.stacks(chart)
     local picture, items = svg.new(), palette.items(chart.series)
-    local row, top, sums = 22, 0, {}
-    for g = 1, #chart.groups do
-        sums[g] = 0
-        for _, series in ipairs(chart.series) do sums[g] = sums[g] + series.values[g] end
-        top = math.max(top, sums[g])
-    end
-    top = top > 0 and top or 1
+    local row, sums, top = 22, sums_of(chart)
     local box = { left = 20 + widest(chart.groups) }
     box.right = box.left + 560
     local width = box.right + 100
@@ -158,17 +151,16 @@ end
 -- @param chart as for bars.stacks
 -- @return text
 function bars.terminal(chart)
-    local items, out, sums, numbers, top, width, right = palette.items(chart.series), { chart.title }, {}, {}, 0, 0, 0
+    local items, out, numbers, width, right = palette.items(chart.series), { chart.title }, {}, 0, 0
+    local sums, top = sums_of(chart)
     for g, name in ipairs(chart.groups) do
-        sums[g], width = 0, math.max(width, #name)
-        for _, series in ipairs(chart.series) do sums[g] = sums[g] + series.values[g] end
-        top = math.max(top, sums[g])
+        width = math.max(width, #name)
         numbers[g] = ('%s %s'):format((chart.format or '%.1f'):format(sums[g]), chart.unit or '')
         right = math.max(right, #numbers[g])
     end
     local columns = math.max(10, math.min(60, system.columns() - width - right - 3))
     for g, name in ipairs(chart.groups) do
-        local bar = letters_of(chart, g, columns / (top > 0 and top or 1), items)
+        local bar = letters_of(chart, g, columns / top, items)
         out[#out + 1] = ('%s%s |%s %s'):format((' '):rep(width - #name), name, bar, numbers[g])
     end
     canvas.legend(out, items, width + 2)

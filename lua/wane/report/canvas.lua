@@ -14,8 +14,9 @@ local WEIGHT = { [0] = { [0] = 1, 8 }, { [0] = 2, 16 }, { [0] = 4, 32 }, { [0] =
 -- @param opts { columns = the usual ones, or fewer that fit the output, rows = 16, braille = (whether dots are drawn in
 -- braille, by default at a terminal that takes UTF-8; else a character with a dot is a full stop) }
 -- @param usual columns
--- @return { wide =, high = (dots), dot(x, y, slot), mark(x, y, text, is_over, slot), line(row) }. `slot` is the colour
--- of a character (optional). A mark replaces another one where is_over is true; else both become '*'.
+-- @return { wide =, high = (dots), dot(x, y, slot), segment(from, to, slot) (dots from { x, y } to { x, y }), mark(x,
+-- y, text, is_over, slot), line(row) }. `slot` is the colour of a character (optional). A mark replaces another one
+-- where is_over is true; else both become '*'.
 function canvas.new(opts, usual)
     local columns = opts.columns or math.min(usual, math.max(MARGIN, system.columns() - MARGIN))
     local rows, is_braille, dots, marks, slots = opts.rows or 16, opts.braille, {}, {}, {}
@@ -27,6 +28,11 @@ function canvas.new(opts, usual)
         local at = math.floor(y / 4) * columns + math.floor(x / 2)
         dots[at] = bit.bor(dots[at] or 0, WEIGHT[y % 4][x % 2])
         slots[at] = slot or slots[at]
+    end
+    function made.segment(from, to, slot)
+        local wide, high = to[1] - from[1], to[2] - from[2]
+        local n = math.max(1, math.ceil(math.max(math.abs(wide), math.abs(high))))
+        for k = 0, n do made.dot(from[1] + wide * k / n, from[2] + high * k / n, slot) end
     end
     function made.mark(x, y, text, is_over, slot)
         local column = math.min(columns - 1, math.max(0, math.floor(x / 2)))
@@ -50,33 +56,39 @@ end
 -- Returns a number beside an axis as short text.
 local function short(value) return ('%.3g'):format(value) end
 
---- Returns the lines of a canvas with the scale of y at its left, and the line below it.
--- @param made a canvas
--- @param low_y number at its lower edge
--- @param high_y number at its upper edge
--- @return list of lines
-function canvas.lines(made, low_y, high_y)
-    local out = {}
-    for row = 0, made.rows - 1 do
-        local label = row == 0 and short(high_y) or row == made.rows - 1 and short(low_y) or ''
-        out[row + 1] = (('%8s |'):format(label) .. made.line(row)):gsub('%s+$', '')
-    end
-    out[made.rows + 1] = (' '):rep(MARGIN - 1) .. '+' .. ('-'):rep(made.columns)
-    return out
-end
-
---- Returns the line below a canvas that says where the axis of x begins and ends.
--- @param made a canvas
--- @param low_x number at its left edge
--- @param high_x number at its right edge
--- @param title of the axis
-function canvas.footer(made, low_x, high_x, title)
+-- Returns the line below a canvas that says where the axis of x begins and ends.
+local function footer(made, low_x, high_x, title)
     local left, right = scale.text(low_x), scale.text(high_x)
     local between, behind = math.max(1, made.columns - #left - #right), '  ' .. (title or '')
     if MARGIN + made.columns + #behind > system.columns() and between > #behind then -- the title fits between them
         left, between, behind = left .. behind, between - #behind, ''
     end
     return (' '):rep(MARGIN) .. left .. (' '):rep(between) .. right .. behind
+end
+
+--- Returns a canvas with its titles, the scale of y at its left and that of x below it.
+-- @param made a canvas
+-- @param box { low_x =, high_x =, low_y =, high_y = numbers at its edges }
+-- @param titles { title = of the chart, x =, y = of the axes }, all optional
+-- @return list of lines
+function canvas.page(made, box, titles)
+    local out = { titles.title }
+    out[#out + 1] = titles.y
+    for row = 0, made.rows - 1 do
+        local label = row == 0 and short(box.high_y) or row == made.rows - 1 and short(box.low_y) or ''
+        out[#out + 1] = (('%8s |'):format(label) .. made.line(row)):gsub('%s+$', '')
+    end
+    out[#out + 1] = (' '):rep(MARGIN - 1) .. '+' .. ('-'):rep(made.columns)
+    out[#out + 1] = footer(made, box.low_x, box.high_x, titles.x)
+    return out
+end
+
+--- Returns the functions that turn numbers into dots of a canvas, of x and of y.
+-- @param made a canvas
+-- @param box as of canvas.page
+function canvas.places(made, box)
+    return function(v) return (made.wide - 1) * (v - box.low_x) / (box.high_x - box.low_x) end,
+        function(v) return (made.high - 1) * (box.high_y - v) / (box.high_y - box.low_y) end
 end
 
 --- Appends the lines that explain the letters of series.

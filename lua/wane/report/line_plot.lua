@@ -183,11 +183,7 @@ local function draw(made, chart, at_x, at_y)
             if s > 1 then
                 made.mark(x, y, mark_of(s), true, slot)
             else
-                before = before or { x, y }
-                local n = max(1, math.ceil(max(math.abs(x - before[1]), math.abs(y - before[2]))))
-                for k = 0, n do
-                    made.dot(before[1] + (x - before[1]) * k / n, before[2] + (y - before[2]) * k / n, slot)
-                end
+                made.segment(before or { x, y }, { x, y }, slot)
                 before = { x, y }
             end
         end
@@ -216,13 +212,8 @@ end
 local function characters(chart)
     local box = axes_of(chart)
     local made = canvas.new(chart.opts, 64)
-    draw(made, chart, function(v) return (made.wide - 1) * (v - box.low_x) / (box.high_x - box.low_x) end,
-        function(v) return (made.high - 1) * (box.high_y - v) / (box.high_y - box.low_y) end)
-    local out = {}
-    if chart.title then out[1] = chart.title end
-    if chart.y then out[#out + 1] = chart.y end
-    for _, line in ipairs(canvas.lines(made, box.low_y, box.high_y)) do out[#out + 1] = line end
-    out[#out + 1] = canvas.footer(made, box.low_x, box.high_x, chart.x)
+    draw(made, chart, canvas.places(made, box))
+    local out = canvas.page(made, box, chart)
     for _, line in ipairs(notes_of(chart)) do out[#out + 1] = line end
     return table.concat(out, '\n')
 end

@@ -103,26 +103,34 @@ function scale.place(box)
     end
 end
 
+--- Draws the lines and numbers of the scale of y, and its title.
+-- @param picture of svg.new
+-- @param box of scale.place
+-- @param title text or nil
+function scale.grid_y(picture, box, title)
+    for _, v in ipairs((box.is_log and log_ticks or scale.ticks)(box.low_y, box.high_y)) do
+        picture:line({ box.left, box.at_y(v) }, { box.right, box.at_y(v) }, 'rule')
+        picture:text(box.left - 6, box.at_y(v) + 4, scale.text(v), 'text-anchor="end"')
+    end
+    local middle = (box.top + box.bottom) / 2
+    if not title then return end
+    picture:text(14, middle, title, ('text-anchor="middle" transform="rotate(-90 14 %.1f)"'):format(middle))
+end
+
 --- Draws the lines and numbers of a chart with two scales, and the titles of its axes.
 -- @param picture of svg.new
 -- @param chart { x =, y = (titles; none for y: it is another chart's) }
 -- @param box of scale.place
 function scale.grid(picture, chart, box)
-    local at_x, at_y = box.at_x, box.at_y
+    local at_x = box.at_x
     for _, v in ipairs(scale.ticks(box.low_x, box.high_x)) do
         picture:line({ at_x(v), box.top }, { at_x(v), box.bottom }, 'rule')
         picture:text(at_x(v), box.bottom + 18, scale.text(v), 'text-anchor="middle"')
     end
-    for _, v in ipairs((box.is_log and log_ticks or scale.ticks)(box.low_y, box.high_y)) do
-        picture:line({ box.left, at_y(v) }, { box.right, at_y(v) }, 'rule')
-        picture:text(box.left - 6, at_y(v) + 4, scale.text(v), 'text-anchor="end"')
-    end
     picture:text((box.left + box.right) / 2, box.bottom + 40, scale.title(chart.x, box.low_x),
         'text-anchor="middle"')
-    local middle = (box.top + box.bottom) / 2
-    if not chart.y then return end
-    local title = box.is_log and chart.y .. ', logarithmic' or scale.title(chart.y, box.low_y)
-    picture:text(14, middle, title, ('text-anchor="middle" transform="rotate(-90 14 %.1f)"'):format(middle))
+    scale.grid_y(picture, box, chart.y and (box.is_log and chart.y .. ', logarithmic'
+        or scale.title(chart.y, box.low_y)))
 end
 
 return scale

@@ -255,16 +255,6 @@ end
 -- ---- as characters -------------------------------------------------------------------------------------------------
 local MARKS = '123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ'
 
--- Draws dots from corner to corner; each stretch is parallel to one axis.
-local function draw_stairs(made, corners, at_x, at_y)
-    for i = 2, #corners do
-        local x0, y0 = at_x(corners[i - 1][1]), at_y(corners[i - 1][2])
-        local x1, y1 = at_x(corners[i][1]), at_y(corners[i][2])
-        local n = math.max(1, math.ceil(math.max(math.abs(x1 - x0), math.abs(y1 - y0))))
-        for k = 0, n do made.dot(x0 + (x1 - x0) * k / n, y0 + (y1 - y0) * k / n) end
-    end
-end
-
 --- Draws points as scatter.svg does, with characters: named points are marks that a list below explains, * where
 -- several coincide.
 -- @param chart as for scatter.svg
@@ -273,12 +263,17 @@ end
 function scatter.terminal(chart, opts)
     local drawn, named, missing = sorted_out(chart)
     local made = canvas.new(opts or {}, 60)
-    local low_x, high_x = scale.range(drawn, 'x')
-    local low_y, high_y = scale.range(drawn, 'y')
-    local function at_x(v) return (made.wide - 1) * (v - low_x) / (high_x - low_x) end
-    local function at_y(v) return (made.high - 1) * (high_y - v) / (high_y - low_y) end
+    local box = {}
+    box.low_x, box.high_x = scale.range(drawn, 'x')
+    box.low_y, box.high_y = scale.range(drawn, 'y')
+    local at_x, at_y = canvas.places(made, box)
     for _, front in ipairs(chart.fronts or {}) do
-        draw_stairs(made, stairs_of(chart, front, high_y, high_x), at_x, at_y)
+        local before
+        for _, corner in ipairs(stairs_of(chart, front, box.high_y, box.high_x)) do
+            local at = { at_x(corner[1]), at_y(corner[2]) }
+            if before then made.segment(before, at) end
+            before = at
+        end
     end
     local names = {}
     for i, p in ipairs(named) do
@@ -287,9 +282,7 @@ function scatter.terminal(chart, opts)
         made.mark(at_x(p.x), at_y(p.y), mark, false, slot)
         names[i] = ('  %s  %s'):format(palette.paint(mark, slot), p.name)
     end
-    local out = { chart.title or '', chart.y }
-    for _, line in ipairs(canvas.lines(made, low_y, high_y)) do out[#out + 1] = line end
-    out[#out + 1] = canvas.footer(made, low_x, high_x, chart.x)
+    local out = canvas.page(made, box, chart)
     for _, name in ipairs(names) do out[#out + 1] = name end
     if missing > 0 then out[#out + 1] = ('  %d of %d points are no numbers'):format(missing, #chart.points) end
     return table.concat(out, '\n')
