@@ -105,9 +105,9 @@ local function modes()
     C.wn_region_set(region)
     local timing = C.wn_timing(0)
     C.wn_timing(timing)
-    return ('%s gradient %d scope %d region %s timing %d replay %d planning %s casting %s'):format(y.dtype,
+    return ('%s gradient %d scope %d region %s timing %d replay %d planning %s'):format(y.dtype,
         info.needs_grad, info.scope, region > 0 and 'in one' or 'none', timing, tonumber(C.wn_debug_get 'replay'),
-        tostring(require('wane.program').is_planning()), tostring(require('wane.tensor.op').is_casting()))
+        tostring(require('wane.program').is_planning()))
 end
 
 -- Does what a script may do beside a coroutine: all of it must work, and give the numbers that it always gives.

@@ -158,6 +158,8 @@ describe('names', function()
             chain_binomial = "the policy, 'binomial(3)'" } do
             fails(function() return wane[name](1) end, 'wane.' .. name .. ': ', words)
         end
+        local plan = wane.plan(function() return wane.ones(2):sum() end)
+        fails(function() plan:verify { step = 1, swap = 2 } end, 'plan:verify: takes nothing', 'edit the recipe')
     end)
 
     it('are listed once, however often they are candidates', function()

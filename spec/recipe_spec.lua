@@ -447,31 +447,6 @@ describe('a recipe is refused', function()
     end)
 end)
 
-describe('a schedule edited by hand', function()
-    it('is refused by rule and instruction, and the plan stays what it is', function()
-        local fn = make(3)
-        local plan = wane.plan(fn, { policy = 'every(2)' })
-        local before, steps = schedule_of(plan), plan:schedule()
-        local run = {}
-        for i, s in ipairs(steps) do
-            if s.what == 'run' then run[#run + 1] = i end
-        end
-        local why, e = message(plan.verify, plan, { step = run[1], swap = run[2] })
-        assert.equal('illegal', e.code)
-        assert.truthy(why:find("rule 'read'", 1, true) and why:find 'instruction %d+', why)
-        helper.refused(nil, function() plan:verify({ step = run[3], ['repeat'] = run[2] }) end, "rule '")
-        assert.truthy(message(plan.verify, plan, { step = run[2], offset = 2 ^ 40 }):find("rule '", 1, true))
-        assert.equal(before, schedule_of(plan))
-        assert.is_true(plan:verify())
-        local wrong = { { step = 1 }, { swap = 2 }, { step = 1, swap = 2, offset = 0 }, { step = 'a', swap = 1 } }
-        for _, bad in ipairs(wrong) do
-            assert.truthy(message(plan.verify, plan, bad):find('expected an edit such as', 1, true))
-        end
-        assert.truthy(message(plan.verify, plan, { step = 1, swp = 2 }):find("did you mean 'swap'", 1, true))
-        assert.truthy(message(plan.verify, plan, { step = #steps + 1, swap = 1 }):find('step', 1, true))
-    end)
-end)
-
 describe('an allocation that fails while a recipe is planned', function()
     it('is an error, and the next try gives the plan', function()
         local fn = make(3)

@@ -9,12 +9,27 @@ local errors = require 'wane.errors'
 local system = {}
 
 local variable = os.getenv
+local process = binding.open_library({}, [[
+struct wane_window { unsigned short rows, columns, width, height; };
+struct wane_poll { int fd; short events, happened; };
+int isatty(int fd);
+int ioctl(int fd, unsigned long request, ...);
+int mkdir(const char *path, unsigned int mode);
+int access(const char *path, int mode);
+int mkostemp(uint8_t *template, int flags);
+int unlink(const uint8_t *path);
+int close(int fd);
+int ferror(void *stream);
+int poll(struct wane_poll *streams, unsigned long n, int milliseconds);
+int glob(const char *pattern, int flags, void *failed, void *found);
+void globfree(void *found);
+int usleep(unsigned int);
+]])
 
 --- Tells whether a stream is a terminal.
 -- @param fd 0 input, 1 output, 2 errors
 function system.is_terminal(fd)
-    local process = binding.open_library({}, 'int isatty(int fd);')
-    return process ~= nil and process.isatty(fd) == 1
+    return process.isatty(fd) == 1
 end
 
 --- Tells whether lines of a stream may be rewritten: it is a terminal, and not a dumb one.
@@ -29,20 +44,14 @@ function system.has_color(fd)
     return system.is_rich(fd) and (os.getenv 'NO_COLOR' or '') == ''
 end
 
-local WINDOW = [[
-struct wane_window { unsigned short rows, columns, width, height; };
-int ioctl(int fd, unsigned long request, ...);
-]]
 local ASK, LEAST, USUAL = 0x5413, 20, 80 -- TIOCGWINSZ of Linux; columns
 
 --- Returns the columns that output may take: COLUMNS where it is set, else those of the terminal, 80 in a pipe.
 function system.columns()
     local set = tonumber(variable 'COLUMNS' or '')
     if set and set >= 1 and set < 1e6 then return math.max(LEAST, math.floor(set)) end
-    local process = system.is_terminal(1) and binding.open_library({}, WINDOW)
-    if not process then return USUAL end
     local window = binding.new 'struct wane_window'
-    if process.ioctl(1, ASK, window) ~= 0 or window.columns == 0 then return USUAL end
+    if not system.is_terminal(1) or process.ioctl(1, ASK, window) ~= 0 or window.columns == 0 then return USUAL end
     return math.max(LEAST, window.columns)
 end
 
@@ -60,8 +69,7 @@ end
 -- @param mode permissions, default 0777 less the umask
 -- @return the first folder that it made, or nil
 function system.make_folders(path, mode)
-    local process = binding.open_library({}, 'int mkdir(const char *path, unsigned int mode);')
-    if process == nil or type(path) ~= 'string' then return end -- opening the file reports the problem
+    if type(path) ~= 'string' then return end -- opening the file reports the problem
     local first
     for at in path:gmatch '()/' do
         if at > 1 and process.mkdir(path:sub(1, at - 1), mode or 511) == 0 then first = first or path:sub(1, at) end
@@ -72,8 +80,7 @@ end
 --- Tells whether there is a file or a folder of a name, also one that may not be read.
 -- @param path name
 function system.exists(path)
-    local process = binding.open_library({}, 'int access(const char *path, int mode);')
-    return process ~= nil and process.access(path, 0) == 0
+    return process.access(path, 0) == 0
 end
 
 --- Opens a file as io.open does, but never waits: a pipe, a socket, a device or a folder is refused.
@@ -157,13 +164,11 @@ local CLOEXEC = 0x80000 -- O_CLOEXEC of Linux
 -- @return { path = name for this process and those that it starts, close = function() }
 -- @raise 'io' where there is no folder for it
 function system.unnamed()
-    local process = binding.open_library({},
-        'int mkostemp(uint8_t *, int); int unlink(const uint8_t *); int close(int);')
     for _, folder in ipairs { variable 'TMPDIR' or '', '/tmp', '/var/tmp' } do
         local template = folder .. '/wane-XXXXXX'
         local name = binding.array('u8', #template + 1)
         binding.copy(name, template)
-        local file = process and folder ~= '' and process.mkostemp(name, CLOEXEC) or -1
+        local file = folder ~= '' and process.mkostemp(name, CLOEXEC) or -1
         if file >= 0 then
             process.unlink(name)
             return { path = ('/proc/%d/fd/%d'):format(binding.C.wn_process(), file),
@@ -176,22 +181,17 @@ end
 --- Tells whether something that was written to a stream was lost.
 -- @param stream open file
 function system.has_failed(stream)
-    local process = binding.open_library({}, 'int ferror(void *stream);')
-    return process ~= nil and process.ferror(stream) ~= 0
+    return process.ferror(stream) ~= 0
 end
 
-local POLL = 'struct wane_poll { int fd; short events, happened; };'
-    .. 'int poll(struct wane_poll *streams, unsigned long n, int milliseconds);'
 local POLLOUT, POLLERR, POLLHUP = 4, 8, 16
 
 --- Waits until a stream is ready.
 -- @param fd 0 input, 1 output, 2 errors
 -- @param events bits of what is waited for: 1 input, 4 room for output
 -- @param milliseconds that the wait may take
--- @return bits of what happened, 0 for nothing; nil where the system has no such call
+-- @return bits of what happened, 0 for nothing
 function system.poll(fd, events, milliseconds)
-    local process = binding.open_library({}, POLL)
-    if process == nil then return nil end
     local stream = binding.new('struct wane_poll[1]')
     stream[0].fd, stream[0].events = fd, events
     return process.poll(stream, 1, milliseconds) > 0 and stream[0].happened or 0
@@ -200,16 +200,14 @@ end
 --- Tells whether the reader of a stream went away.
 -- @param fd 1 output, 2 errors
 function system.is_abandoned(fd)
-    return bit.band(system.poll(fd, POLLOUT, 0) or 0, POLLERR + POLLHUP) ~= 0
+    return bit.band(system.poll(fd, POLLOUT, 0), POLLERR + POLLHUP) ~= 0
 end
 
 --- Returns the files whose names match a pattern of the shell, sorted by name.
 -- @param pattern with *, ? and [...]; a backslash before one of these makes it mean itself
--- @return list of paths, empty where none matches or the system has no such call
+-- @return list of paths, empty where none matches
 function system.glob(pattern)
-    local process = binding.open_library({}, 'int glob(const char *, int, void *, void *); void globfree(void *);')
     local out = {}
-    if process == nil then return out end
     local found = binding.new('size_t[64]') -- a glob_t begins with the count and the list, and is smaller than this
     if process.glob(pattern, 0, nil, found) == 0 then
         local list = binding.cast('const char **', found[1])
@@ -222,8 +220,7 @@ end
 --- Sleeps; a signal may end the sleep.
 -- @param seconds number below 1
 function system.sleep(seconds)
-    local process = binding.open_library({}, 'int usleep(unsigned int);')
-    if process then process.usleep(math.floor(seconds * 1e6)) end
+    process.usleep(math.floor(seconds * 1e6))
 end
 
 --- Returns the command line of this process.

@@ -89,12 +89,6 @@ function module.of_scope(id)
     return infos[id]
 end
 
---- Returns the module whose forward is being recorded, or nil.
--- @within Internal
-function module.current()
-    return stack[depth]
-end
-
 -- Returns the names of the children that end in a number ('blocks.3'). Units are counted by them, and a child that
 -- records nothing counts too.
 local function numbered_children(m)

@@ -19,6 +19,7 @@ local bytes = require 'wane.report.bytes'
 local decisions = require 'wane.policy.decisions'
 local iterate = require 'wane.iterate'
 local moves = require 'wane.plan.moves'
+local op = require 'wane.tensor.op'
 local parts = require 'wane.plan.parts'
 local policy_query = require 'wane.policy.query'
 local scoped = require 'wane.scoped'
@@ -308,7 +309,7 @@ end
 -- stops because they are detached, those at which it stops because their op has no gradient, and the parameters that no
 -- gradient reaches. trained[serial of the node]: parameters that one reaches, in any part.
 local function flow(graph, cut, blocked, starved, trained)
-    local op_info, at = binding.new('struct wn_op_info'), { [cut] = #cut, [blocked] = #blocked, [starved] = #starved }
+    local at = { [cut] = #cut, [blocked] = #blocked, [starved] = #starved }
     local is_read, reached = {}, {}
     for _, node in ipairs(graph) do
         if node.phase == 'forward' then
@@ -325,8 +326,7 @@ local function flow(graph, cut, blocked, starved, trained)
                 is_stop = is_stop or input.needs_grad and not node.needs_grad
             end
             if is_stop then
-                binding.check(C.wn_op_get(C.wn_op_id(node.op), op_info))
-                local is_cut = op_info.differentiable ~= 0 and tensor.is_float[tensor.dtype_id[node.dtype]]
+                local is_cut = op.rows[node.op].is_differentiable and tensor.is_float[tensor.dtype_id[node.dtype]]
                 local list = is_cut and cut or blocked
                 table.insert(list, at[list] + 1, node)
             end

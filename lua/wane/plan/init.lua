@@ -255,44 +255,16 @@ function Plan:explain(path)
     return report
 end
 
-local edits = { 'swap', 'repeat', 'inplace', 'input', 'offset', 'cell' }
-
---- Runs the verifier again on the schedule, or on the schedule with one edit, which is reverted afterwards.
--- @param edit nil, or { step = index in plan:schedule(), and one of: swap = index of another step; ['repeat'] = index
--- of the step to do in its place; inplace = number of the input to overwrite, from 0, or -1 for none; input = number of
--- the value to read first; offset = bytes; cell = number of the allocation to write }
+--- Runs the verifier again on the schedule.
 -- @return true
--- @raise 'illegal', with the rule and the instruction; 'value' for a malformed edit
--- @usage
--- local plan = wane.plan(function() return model(x):sum() end)
--- print(plan:verify())
--- print(pcall(plan.verify, plan, { step = 1, swap = #plan:schedule() }))
+-- @raise 'illegal', with the rule and the instruction; 'value' for an argument: a schedule is no longer edited here
+-- @usage print(wane.plan(function() return model(x):sum() end):verify()) --> true
 function Plan:verify(edit)
-    if edit == nil then
-        for _, part in ipairs(self.parts) do check(C.wn_verify(part.program.handle)) end
-        return true
+    if edit ~= nil then
+        raise(nil, 'value', 'plan:verify: takes nothing, schedules are no longer edited; edit the recipe of the plan, '
+            .. 'p = policy.recipe(text), whose rules wane.plan(fn, { policy = p }) checks')
     end
-    errors.check_options(edit, { 'step', unpack(edits) }, 'plan:verify')
-    local field
-    for _, name in ipairs(edits) do
-        if edit[name] ~= nil then field = field and '' or name end
-    end
-    local value = field and edit[field]
-    if type(edit.step) ~= 'number' or type(value) ~= 'number' then
-        raise(nil, 'value', 'plan:verify: expected an edit such as { step = 3, swap = 4 }: a step of plan:schedule() '
-            .. 'and one of %s', table.concat(edits, ', '))
-    end
-    local steps = self:schedule()
-    local step = steps[edit.step] or { program = self.parts[1].program, at = edit.step - 1 }
-    if field == 'swap' or field == 'repeat' then
-        local other = steps[value]
-        if other and other.program ~= step.program then
-            raise(nil, 'value', 'plan:verify: steps %d and %d are of two parts; edit one of them', edit.step,
-                value)
-        end
-        value = other and other.at or value - 1
-    end
-    check(C.wn_verify_edited(step.program.handle, step.at, field, value))
+    for _, part in ipairs(self.parts) do check(C.wn_verify(part.program.handle)) end
     return true
 end
 
@@ -454,21 +426,19 @@ function Plan.__tostring(self)
 end
 
 -- ---- making one -------------------------------------------------------------------------------------------
-local later = { allow = true }
 local gone = { fused = 'opt:step(loss) is how an optimizer steps, so leave it out; lines = true is for zero_grad, '
     .. 'backward and step' }
 
---- Checks options as errors.check_options does, and refuses options of later and of former versions by name.
+--- Checks options as errors.check_options does, and refuses options of former versions by name.
 -- @param opts table of options, or nil
 -- @param allowed list of names
 -- @param what opens the message of an error
 -- @return opts, or an empty table for nil
--- @raise 'unsupported' for an option of a later version, 'value' for one of a former version and an unknown one
+-- @raise 'value' for an option of a former version and an unknown one
 -- @within Internal
 function plan.check_options(opts, allowed, what)
     for name in iterate(type(opts) == 'table' and opts or {}) do
         if gone[name] then raise(nil, 'value', "%s: the option '%s' is gone: %s", what, name, gone[name]) end
-        if later[name] then raise(nil, 'unsupported', "%s: the option '%s' is not in this version", what, name) end
     end
     return errors.check_options(opts, allowed, what)
 end

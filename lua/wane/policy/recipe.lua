@@ -24,6 +24,7 @@
 local decisions = require 'wane.policy.decisions'
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local rows = require('wane.tensor.op').rows
 local utf8 = require 'wane.utf8'
 
 local C, check, iterate, raise = binding.C, binding.check, errors.iterate, errors.raise
@@ -296,11 +297,10 @@ function recipe.forward(graph)
     return nodes
 end
 
-local op_info = binding.new('struct wn_op_info')
-
 -- Returns whether an op has no inputs, as randn, zeros and arange have none.
-local function is_source(op)
-    return C.wn_op_get(C.wn_op_id(op), op_info) == 0 and op_info.most == 0
+local function is_source(name)
+    local row = rows[name]
+    return row ~= nil and row.most == 0
 end
 
 -- Returns the recipe without some places. Blocks that lose all their places are dropped, with their steps.

@@ -13,7 +13,7 @@ local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
 
 local C, check, raise = binding.C, binding.check, errors.raise
-local ipairs, setmetatable, table, tonumber = ipairs, setmetatable, table, tonumber
+local ipairs, table, tonumber = ipairs, table, tonumber
 
 local positions = {}
 
@@ -21,15 +21,10 @@ local positions = {}
 
 local info = binding.new('struct wn_value_info')
 
-local names = setmetatable({}, { __index = function(all, id)
-    all[id] = op.name(id)
-    return all[id]
-end })
-
 local function node_of(handle)
     check(C.wn_value_info(handle, info))
-    local node = { handle = handle, serial = tonumber(info.serial), op = names[info.op], n_in = info.n_in, dims = {},
-                   dtype = info.type.dtype, attr_dtype = info.attrs.dtype, number = info.number, n = info.attrs.n,
+    local node = { handle = handle, serial = tonumber(info.serial), op = op.rows[info.op].name, n_in = info.n_in,
+                   dims = {}, dtype = info.type.dtype, attr_dtype = info.attrs.dtype, number = info.number, n = info.attrs.n,
                    i = {}, f = { info.attrs.f[0], info.attrs.f[1] }, inputs = {}, line = info.line }
     for k = 1, info.type.ndim do node.dims[k] = tonumber(info.type.dim[k - 1]) end
     for k = 1, 8 do node.i[k] = tonumber(info.attrs.i[k - 1]) end
@@ -319,32 +314,20 @@ local RULES = {
     norm = norm, loss = loss, first = first, attention = attention, image = image, channel = channel, cell = cell,
 }
 
-local op_info = binding.new('struct wn_op_info')
-
--- Names of rules by name of op: 'mixed' where every result depends on all positions, 'none' where there is no rule.
-local rule_names = setmetatable({}, { __index = function(all, name)
-    check(C.wn_op_get(op.id[name], op_info))
-    all[name] = binding.string(op_info.positions)
-    return all[name]
-end })
-
 -- The rules of creations that may follow the shape of the piece, and the ops after which those of one number still may.
 local FRESH = { same = true, random = true }
 local STILL_SAME = { expand = true, reshape = true, permute = true, narrow = true }
 
-local RANDOM = 2 -- WN_RANDOM in runtime/base/opcode.h
-
 -- Returns whether a node draws random numbers of its own: a random op that has inputs draws with a probability, its
 -- first number. A derivative, which has no rule, draws the numbers of its op again.
 local function draws(node)
-    if rule_names[node.op] == 'none' then return false end
-    check(C.wn_op_get(op.id[node.op], op_info))
-    return op_info.flags % (2 * RANDOM) >= RANDOM and node.f[1] > 0
+    local row = op.rows[node.op]
+    return row.positions ~= 'none' and row.is_random and node.f[1] > 0
 end
 
 -- Returns the field `fresh` of a value that does not depend on x: 'same', 'random' or false.
 local function freshness(node)
-    local rule = rule_names[node.op]
+    local rule = op.rows[node.op].positions
     if FRESH[rule] then return rule end
     local fresh, plain = false, false
     for _, input in ipairs(node.inputs) do
@@ -368,7 +351,7 @@ local function has_positions(node)
 end
 
 local function rule_of(node)
-    local name = rule_names[node.op]
+    local name = op.rows[node.op].positions
     if name == 'mixed' then refuse_mean(node) end
     local rule = RULES[name]
     if not rule then

@@ -244,23 +244,4 @@ function rows.is_saved(save, inputs, needs)
     return not (save.unless and inputs[save.unless].op == 'const')
 end
 
---- Returns the bytes that an op's autograd node saves beside parameters, for one application alone.
--- @param name op of Wane
--- @param n { numel =, bytes =, inputs = list of { bytes =, needs =, parameter = } }: result and inputs
--- @return bytes, not rounded
-function rows.saved_bytes(name, n)
-    local row, total = rows[name], 0
-    for _, save in ipairs(row.saves) do
-        local what = save[1]
-        if rows.is_saved(save, n.inputs, 'needs') then
-            if what == 'y' then
-                total = total + n.bytes
-            elseif not n.inputs[what].parameter then
-                total = total + n.inputs[what].bytes
-            end
-        end
-    end
-    return total + (row.extra and row.extra(n) or 0)
-end
-
 return rows

@@ -27,13 +27,10 @@ local getmetatable, setmetatable = getmetatable, setmetatable
 
 local autocast = {}
 
--- Returns the set of ops (by id) whose column `autocast` in runtime/op.def has a word.
+-- Returns the set of ops whose column `autocast` in runtime/op.def has a word.
 local function ops_of(word)
-    local set, info = {}, binding.new('struct wn_op_info')
-    for id = 0, C.wn_op_count() - 1 do
-        binding.check(C.wn_op_get(id, info))
-        if binding.string(info.autocast) == word then set[id] = true end
-    end
+    local set = {}
+    for id, row in errors.iterate(op.rows) do set[id] = row.autocast == word or nil end
     return set
 end
 

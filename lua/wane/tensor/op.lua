@@ -39,20 +39,22 @@ op.id = setmetatable({}, {
     end,
 })
 
-local info = binding.new('struct wn_op_info')
+local RANDOM, REAL = 2, 512 -- WN_RANDOM, WN_REAL in runtime/base/opcode.h
+
+--- Rows of runtime/op.def by number and by name: { name =, most = inputs, is_random =, is_differentiable =, autocast =,
+-- positions = words of the columns }.
+op.rows = {}
 do
-    local REAL, real = 512, {} -- WN_REAL in runtime/base/opcode.h
+    local info, real = binding.new('struct wn_op_info'), {}
     for id = 0, C.wn_op_count() - 1 do
         binding.check(C.wn_op_get(id, info))
+        local row = { name = binding.string(info.name), most = info.most, autocast = binding.string(info.autocast),
+            positions = binding.string(info.positions), is_random = info.flags % (2 * RANDOM) >= RANDOM,
+            is_differentiable = info.differentiable ~= 0 }
+        op.rows[id], op.rows[row.name] = row, row
         if info.flags % (2 * REAL) >= REAL then real[#real + 1] = id end
     end
     promote.start(op.id, real)
-end
-
---- Returns the name of an op by its number.
-function op.name(id)
-    binding.check(C.wn_op_get(id, info))
-    return binding.string(info.name)
 end
 
 local epoch = 0
@@ -100,7 +102,7 @@ local function scalar(v, like, what)
     local dtype = tensor.typed(like)._dtype
     if not tensor.is_float[dtype] and v % 1 ~= 0 then
         raise(nil, 'dtype', "%s: %s cannot take the number %s, it is not an integer; write x:to 'f32' first",
-            type(what) == 'number' and op.name(what) or what, tensor.describe(like), tostring(v))
+            type(what) == 'number' and op.rows[what].name or what, tensor.describe(like), tostring(v))
     end
     number[0] = v
     local id = C.wn_const(number, 0, dtype)
@@ -111,7 +113,7 @@ end
 op.constant = scalar
 
 local function bad_operand(o, x, position)
-    local name = op.name(o)
+    local name = op.rows[o].name
     if x == nil and position == 1 then
         raise(nil, 'value', '%s: expected a tensor, got nil: a name is misspelt, or a colon is missing, t:%s(...)',
             name, name)
@@ -164,12 +166,6 @@ scoped.guards(function(sync)
     guard = sync
     refresh()
 end)
-
---- Returns whether an autocast is on here: the same calls then record other nodes.
-function op.is_casting()
-    scoped.sync()
-    return rules ~= nil
-end
 
 --- Returns whether gradients are on here: what is recorded is followed by backward and wane.grad.
 function op.is_tracking()
@@ -317,7 +313,7 @@ function op.record(name, list, attributes)
     local o = type(name) == 'string' and op.id[name] or name
     local n = #list
     if n > MOST then
-        raise(nil, 'value', '%s: %d inputs, at most %d are possible; combine them in parts', op.name(o), n, MOST)
+        raise(nil, 'value', '%s: %d inputs, at most %d are possible; combine them in parts', op.rows[o].name, n, MOST)
     end
     local at = attributes or zero
     if type(at) == 'table' then at = set_attrs(at) end

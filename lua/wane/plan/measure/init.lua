@@ -213,9 +213,6 @@ end
 -- local timed = wane.measure(function() return model(x):sum() end, { steps = 2, profile = true })
 -- print(timed:by('op').total.share) --> 1
 function measure.measure(fn, opts)
-    if type(opts) == 'table' and opts.restore then
-        raise(nil, 'unsupported', "wane.measure: the option 'restore' is not in this version")
-    end
     opts = plan.check_options(opts, options, 'wane.measure')
     local steps = errors.count(opts.steps or 5, 'wane.measure: steps', 1, errors.MOST_STEPS)
     local warmup = errors.count(opts.warmup or 1, 'wane.measure: warmup', 0, errors.MOST_STEPS)
