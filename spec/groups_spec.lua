@@ -20,36 +20,8 @@ local function bytes_of(plan, test)
     return sums
 end
 
--- Compares the table of blocks that print(plan) shows with plan:by 'block', cell by cell.
-local function check_printed(plan)
-    local text, by, shown = tostring(plan), plan:by 'block', {}
-    local head = text:match '\n(block  [^\n]*)\n'
-    local used = {}
-    for _, column in ipairs(columns) do
-        if head:find('  ' .. column, 1, true) then used[#used + 1] = column end
-        assert.equal(head:find('  ' .. column, 1, true) ~= nil, column == 'saved' or column == 'dropped'
-            or by.total[column] > 0, column)
-    end
-    for line in text:gmatch '[^\n]+' do
-        local name = line:match '^ +(%d+)  ' or line:match '^ +(%(no block%))  '
-        if name then
-            local cells = {}
-            for cell in (line .. '  '):gmatch '(.-)  +' do cells[#cells + 1] = cell end
-            shown[name] = table.concat(cells, ' ', #cells - #used)
-        end
-    end
-    for _, row in ipairs(by.rows) do
-        local want = {}
-        for k, column in ipairs(used) do want[k] = wane.bytes.text(row[column]) end
-        want[#want + 1] = row.recomputed
-        if shown[tostring(row.name)] or #by.rows < 18 then
-            assert.equal(table.concat(want, ' '), shown[tostring(row.name)])
-        end
-    end
-end
-
 local function check_sums(plan)
-    check_printed(plan)
+    assert.truthy(tostring(plan):find(tostring(plan:by 'block'), 1, true))
     local all = bytes_of(plan, function() return true end)
     for _, word in ipairs(WORDS) do
         local by = plan:by(word)
@@ -220,7 +192,7 @@ describe('plan:by', function()
 
     it('prints sums, and columns for what is there', function()
         local text = tostring(wane.plan(transformer()):by 'type')
-        assert.matches('^type +values +saved +dropped +recomputed ops\n', text)
+        assert.matches('^type +values +saved +dropped +recomputed\n', text)
         assert.matches('\nAttention +%d+ +[%d.]+ KiB', text)
         assert.matches('\nall +%d+ +[%d.]+ KiB', text)
         local layers, x = {}, wane.eval(wane.randn(2, 4))

@@ -48,37 +48,36 @@ local function column_of(node)
     return word:find '^compress' and 'compressed' or 'moved'
 end
 
---- Names of the columns of bytes, in the order in which they print.
-by.columns = { 'saved', 'dropped', 'moved', 'compressed' }
-local columns = by.columns
-
---- Returns the group of a forward node in plan:by 'block'.
--- @param node of the graph
-by.block = group_of.block
+local columns = { 'saved', 'dropped', 'moved', 'compressed' } -- of bytes, in the order in which they print
 
 local function new_row(name)
-    return { name = name, values = 0, bytes = 0, saved = 0, dropped = 0, moved = 0, compressed = 0, recomputed = 0 }
+    return { name = name, nodes = 0, values = 0, bytes = 0, saved = 0, dropped = 0, moved = 0, compressed = 0,
+        recomputed = 0 }
 end
 
 -- Adds a forward node to the row of its group.
 local function count(row, node)
     row.recomputed = row.recomputed + math.max(0, node.copies - 1)
+    if #node.inputs > 0 then row.nodes = row.nodes + 1 end
     if not node.is_residual then return end
     local column = column_of(node)
     row[column], row.bytes, row.values = row[column] + node.bytes, row.bytes + node.bytes, row.values + 1
 end
 
---- Class of the tables of plan:by; prints. `rows` is a list of { name =, values = count, bytes =, saved =, dropped =,
--- moved =, compressed = (bytes), recomputed = count of nodes, part = number of the part that a block is of }; `total`
--- is a row of their sums, `what` the word.
+--- Class of the tables of plan:by; prints. `rows` is a list of { name =, nodes = count of those with inputs, values =
+-- count, bytes =, saved =, dropped =, moved =, compressed = (bytes), recomputed = count of nodes, part = number of the
+-- part that a block is of, path = of a block's first module }; `total` is a row of their sums, `what` the word.
 local Groups = {}
 Groups.__index = Groups
 
-local MOST = 40 -- rows that print; of more, the first 28 and the last 8
+local MOST, FIRST, LAST = 40, 28, 8 -- rows that print; of more, the first ones and the last ones
 
 -- Returns the cells of a row; columns in which nothing is are left out.
 local function cells_of(row, used)
     local cells = { row.name, row.values }
+    if used.block then
+        cells = { type(row.name) == 'number' and row.name or '', row.path or row.name, row.nodes, row.values }
+    end
     for _, column in ipairs(columns) do
         if used[column] then cells[#cells + 1] = row[column] == 0 and '' or bytes.text(row[column]) end
     end
@@ -87,33 +86,37 @@ local function cells_of(row, used)
 end
 
 function Groups.__tostring(groups)
-    local used, head, lines, items = { saved = true, dropped = true }, { groups.what, 'values' }, {}, {}
+    local used, lines, items = { saved = true, dropped = true, block = groups.what == 'block' }, {}, {}
+    local head = used.block and { 'block', 'path', 'nodes', 'values' } or { groups.what, 'values' }
     for _, column in ipairs(columns) do
         used[column] = used[column] or groups.total[column] > 0
         if used[column] then head[#head + 1] = column end
     end
-    head[#head + 1] = 'recomputed ops'
+    head[#head + 1] = 'recomputed'
     local count_ = #groups.rows
     for i, row in ipairs(groups.rows) do
-        if count_ <= MOST or i <= 28 or i > count_ - 8 then
+        if count_ <= MOST or i <= FIRST or i > count_ - LAST then
             lines[#lines + 1], items[#items + 1] = cells_of(row, used), row
-        elseif i == 29 then
-            lines[#lines + 1], items[#items + 1] = { ('... %d more'):format(count_ - 36) }, { part = row.part }
+        elseif i == FIRST + 1 then
+            local more = ('... %d more'):format(count_ - FIRST - LAST)
+            lines[#lines + 1], items[#items + 1] = used.block and { '', more } or { more }, { part = row.part }
         end
     end
     lines[#lines + 1] = cells_of(groups.total, used)
     return parts.text(head, lines, items)
 end
 
--- Returns the rows of the groups that have a residual or a recomputed node, and the row of their sums.
+-- Returns the rows of the groups, of blocks or of those that have a residual or a recomputed node, and that of their
+-- sums.
 local function rows_of(list_of_parts, what, depth)
     local list, rows, total = {}, {}, new_row 'all'
     local function add(node, number)
         local name = group_of[what](node, depth)
         local row = rows[name]
-        if not row and (node.is_residual or node.copies > 1) then
+        local is_block = what == 'block' and (node.block == 0 or #node.inputs > 0)
+        if not row and (node.is_residual or node.copies > 1 or is_block) then
             row = new_row(name)
-            row.part = what == 'block' and number or nil
+            if what == 'block' then row.part, row.path = number, node.block > 0 and node.path or nil end
             rows[name], list[#list + 1] = row, row
         end
         if row then

@@ -24,8 +24,8 @@ local info = binding.new('struct wn_value_info')
 local function node_of(handle)
     check(C.wn_value_info(handle, info))
     local node = { handle = handle, serial = tonumber(info.serial), op = op.rows[info.op].name, n_in = info.n_in,
-                   dims = {}, dtype = info.type.dtype, attr_dtype = info.attrs.dtype, number = info.number, n = info.attrs.n,
-                   i = {}, f = { info.attrs.f[0], info.attrs.f[1] }, inputs = {}, line = info.line }
+                   dims = {}, dtype = info.type.dtype, attr_dtype = info.attrs.dtype, number = info.number,
+                   n = info.attrs.n, i = {}, f = { info.attrs.f[0], info.attrs.f[1] }, inputs = {}, line = info.line }
     for k = 1, info.type.ndim do node.dims[k] = tonumber(info.type.dim[k - 1]) end
     for k = 1, 8 do node.i[k] = tonumber(info.attrs.i[k - 1]) end
     return node
