@@ -154,10 +154,8 @@ static __device__ __forceinline__ void add_head(const struct wn__attention &k, c
             begin<D>(t.column[next], query, dy, query0 + COLUMNS);
             load_sums(k, at, query0 + COLUMNS, t.lse[next], t.shared[next]);
         }
-        step<M> p = {query0 + wn__mma_column(),
-                     first + wn__mma_row<M>(),
-                     !k.causal || first + tiles<D, M>::ROWS <= query0 + 1,
-                     {}};
+        step<M> p = {query0 + wn__mma_column(), first + wn__mma_row<M>(), false, {}};
+        p.is_seen = !k.causal || first + tiles<D, M>::ROWS <= query0 + 1;
         wn__mma_kept_all<1, COLUMNS>(k, wn__mma_element(k, at, p.query, p.key), p.kept);
         multiply<D, M>(t, now, x);
         if (p.is_seen) weigh_keys<1>(k, p, t.lse[now], t.shared[now], x);

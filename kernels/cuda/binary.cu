@@ -124,8 +124,11 @@ template <class U, int W> struct binary_where {
 template <template <class, int> class F, class T>
 static int32_t start(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
-    struct binary_call c = {
-        wn__step_of(d->op, d->in[0].dtype, d->attrs.f, NULL), wn__broadcast_of(d), {}, b->out, b->report};
+    struct binary_call c = {.step = wn__step_of(d->op, d->in[0].dtype, d->attrs.f, NULL),
+                            .broadcast = wn__broadcast_of(d),
+                            .in = {},
+                            .out = b->out,
+                            .report = b->report};
     for (int32_t i = 0; i < d->n_in; i++) c.in[i] = b->in[i];
     if (wn__broadcast_packs(&c.broadcast, wn__wide<T>::N))
         return wn__map_start(F<T, wn__wide<T>::N>{c}, c.broadcast.numel, stream);

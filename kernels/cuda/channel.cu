@@ -160,7 +160,8 @@ static __global__ void __launch_bounds__(WN_THREADS, sizeof(T) < 8 ? 3 : 2) sum_
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const int64_t column = u.first + wn__tile_column<V>(), mine = column < k.channels ? column : u.first;
     const int64_t origin = u.slice * k.rows * k.channels + mine;
-    pair_terms<T, V, IS_RELU> terms = {k.x + origin, k.dy + origin, k.channels, {0}, {0}, {0}, {0}};
+    pair_terms<T, V, IS_RELU> terms = {
+        .x = k.x + origin, .dy = k.dy + origin, .channels = k.channels, .mean = {0}, .rstd = {0}, .w = {0}, .b = {0}};
     WN_UNROLL
     for (int v = 0; v < V; v++) {
         const int64_t stat = statistic_of(k, u.slice, mine + v);

@@ -52,7 +52,16 @@ WN_DEVICE_FN struct wn__conv_taps wn__conv_taps_of(const struct wn__conv_job &j,
     const struct wn__window &w = j.c.w;
     const int stride = (int)w.stride[part], pad = (int)w.pad[part], dilation = (int)w.dilation[part];
     const int kernel = (int)w.kernel[part];
-    struct wn__conv_taps t = {kernel, 0, 1, stride, -pad, dilation, (int)w.in[part], 0, 1, (int)w.out[part]};
+    struct wn__conv_taps t = {.count = kernel,
+                              .first = 0,
+                              .step = 1,
+                              .stride = stride,
+                              .origin = -pad,
+                              .apart = dilation,
+                              .size = (int)w.in[part],
+                              .phase = 0,
+                              .by = 1,
+                              .n = (int)w.out[part]};
     if (j.c.op != WN_OP_CONV2D_DX) return t;
     t.step = j.period[part];
     while (t.first < t.step && t.first < kernel && (phase + pad - t.first * dilation) % stride != 0) t.first++;

@@ -16,11 +16,11 @@ struct mma_terms {
     static __device__ __forceinline__ mma_terms of(const struct wn__conv_job &j, const struct wn__conv_tile &t)
     {
         const int line = (int)j.c.w.kernel[1] * j.kc;
-        mma_terms v = {t.terms,
-                       j.kc,
-                       t.taps[1].count,
-                       {t.taps[0].apart, t.taps[1].apart},
-                       {t.taps[0].step * line, t.taps[1].step * j.kc}};
+        mma_terms v = {.end = t.terms,
+                       .kc = j.kc,
+                       .across = t.taps[1].count,
+                       .apart = {t.taps[0].apart, t.taps[1].apart},
+                       .weight = {t.taps[0].step * line, t.taps[1].step * j.kc}};
         return v;
     }
 };
@@ -91,11 +91,11 @@ struct mma_weights {
 template <int SIZE> WN_DEVICE_FN mma_pixels mma_pixels_of(const struct wn__conv_job &j, const struct wn__conv_tile &t)
 {
     const int64_t row = t.row + threadIdx.x / PER_ROW;
-    mma_pixels v = {mma_terms::of(j, t),
-                    (const wn_bf16 *)j.x,
-                    {(int)j.source.size[0], (int)j.source.size[1]},
-                    (int)j.source.channels,
-                    {wn__conv_source_of(j, t, row), wn__conv_source_of(j, t, row + SIZE / 2)}};
+    mma_pixels v = {.terms = mma_terms::of(j, t),
+                    .x = (const wn_bf16 *)j.x,
+                    .size = {(int)j.source.size[0], (int)j.source.size[1]},
+                    .channels = (int)j.source.channels,
+                    .source = {wn__conv_source_of(j, t, row), wn__conv_source_of(j, t, row + SIZE / 2)}};
     return v;
 }
 WN_DEVICE_FN mma_weights mma_weights_of(const struct wn__conv_job &j, const struct wn__conv_tile &t)
@@ -139,11 +139,15 @@ static __global__ void __launch_bounds__(2 * SIZE, IS_MAP ? 128 / SIZE : 256 / S
     if (t.row >= t.rows) return;
     wn__gemm_sums<SIZE> sum;
     sum.clear();
-    wn__gemm_walk<SIZE, mma_pixels, mma_weights> walk = {mma_pixels_of<SIZE>(j, t), mma_weights_of(j, t), 0,
-                                                         (t.terms + WN_GEMM_STEP - 1) / WN_GEMM_STEP, shared};
+    wn__gemm_walk<SIZE, mma_pixels, mma_weights> walk = {.a = mma_pixels_of<SIZE>(j, t),
+                                                         .b = mma_weights_of(j, t),
+                                                         .first = 0,
+                                                         .steps = (t.terms + WN_GEMM_STEP - 1) / WN_GEMM_STEP,
+                                                         .shared = shared};
     walk.run(sum);
     t = wn__conv_tile_of(j, anew(SIZE));
-    const pixels_out<IS_MAP> out = {j, t, t.rows - t.row, j.c.columns - t.column, j.c.columns % CHUNK == 0};
+    const pixels_out<IS_MAP> out = {
+        .j = j, .t = t, .rows = t.rows - t.row, .columns = j.c.columns - t.column, .is_wide = j.c.columns % CHUNK == 0};
     wn__gemm_tile_store<SIZE>(out, sum, (float *)shared);
 }
 
@@ -254,9 +258,12 @@ template <int SIZE> static __global__ void __launch_bounds__(2 * SIZE, 256 / SIZ
     const struct mma_part t = mma_part_of(j, SIZE);
     wn__gemm_sums<SIZE> sum;
     sum.clear();
-    wn__gemm_walk<SIZE, mma_outputs, mma_inputs> walk = {
-        mma_outputs::of<SIZE>(j, t), mma_inputs::of<SIZE>(j, t), t.first,
-        (int)((t.end - t.first + WN_GEMM_STEP - 1) / WN_GEMM_STEP), shared};
+    wn__gemm_walk<SIZE, mma_outputs, mma_inputs> walk = {.a = mma_outputs::of<SIZE>(j, t),
+                                                         .b = mma_inputs::of<SIZE>(j, t),
+                                                         .first = t.first,
+                                                         .steps =
+                                                             (int)((t.end - t.first + WN_GEMM_STEP - 1) / WN_GEMM_STEP),
+                                                         .shared = shared};
     walk.run(sum);
     const weights_out out = {j, t, j.c.rows - t.row, j.c.columns - t.column};
     wn__gemm_tile_store<SIZE>(out, sum, (float *)shared);

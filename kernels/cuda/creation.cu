@@ -98,7 +98,8 @@ template <class T> struct creation_panels {
 
 template <class T> static int32_t creation_start(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
-    struct creation_rule rule = {d->op, d->attrs.f[0], d->attrs.f[1], 1, 1, b->random};
+    struct creation_rule rule = {
+        .op = d->op, .f0 = d->attrs.f[0], .f1 = d->attrs.f[1], .rows = 1, .columns = 1, .random = b->random};
     int32_t n = d->out.ndim;
     if (n > 0) rule.columns = d->out.dim[n - 1];
     if (n > 1) rule.rows = d->out.dim[n - 2];

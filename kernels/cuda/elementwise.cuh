@@ -25,7 +25,7 @@ struct wn__step {
  * no step is a DROPOUT. */
 static inline struct wn__step wn__step_of(int32_t op, int32_t dtype, const double f[2], const uint64_t *random)
 {
-    struct wn__step s = {op, f[0], f[1], 0, 0, random};
+    struct wn__step s = {.op = op, .low = f[0], .high = f[1], .scale = 0, .threshold = 0, .random = random};
     if (op != WN_OP_DROPOUT) return s;
     double p = f[0] > 0 ? f[0] : 0;
     s.scale = dtype == WN_F64 ? wn_dropout_scale_f64(p) : (double)wn_dropout_scale_f32(p);

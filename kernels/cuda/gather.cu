@@ -40,7 +40,13 @@ template <class W> static __global__ void embed(lookup<W> e)
 template <class W> static int32_t start_embed(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     int64_t n = wn__numel(&d->in[1]), words = d->in[0].dim[1] * wn__dtype_size(d->out.dtype) / (int64_t)sizeof(W);
-    lookup<W> e = {(const W *)b->in[0], (const int32_t *)b->in[1], (W *)b->out, words, n, d->in[0].dim[0], b->report};
+    lookup<W> e = {.table = (const W *)b->in[0],
+                   .ids = (const int32_t *)b->in[1],
+                   .out = (W *)b->out,
+                   .words = words,
+                   .n = n,
+                   .rows = d->in[0].dim[0],
+                   .report = b->report};
     LAUNCH_EACH((embed<W>), n * words, stream, e);
     return wn__cuda_launched();
 }
@@ -124,7 +130,12 @@ template <class T> static int32_t embedding_grad(const struct wn_desc *d, const 
 {
     int64_t rows = d->out.dim[0], n = wn__numel(&d->in[1]);
     int32_t *count = (int32_t *)b->workspace;
-    embedding_sum<T> e = {(const T *)b->in[0], (const int32_t *)b->in[1], count, (T *)b->out, n, d->out.dim[1]};
+    embedding_sum<T> e = {.dy = (const T *)b->in[0],
+                          .ids = (const int32_t *)b->in[1],
+                          .count = count,
+                          .out = (T *)b->out,
+                          .n = n,
+                          .width = d->out.dim[1]};
     if (rows == 0) return start_look(d, b, 0, stream);
     (void)cudaMemsetAsync(count, 0, (size_t)rows * sizeof *count, (cudaStream_t)stream);
     if (n > 0) LAUNCH_EACH(count_ids, n, stream, e.ids, n, rows, count, b->report);
@@ -148,8 +159,13 @@ static struct places places_of(const struct wn_desc *d, const struct wn_buffers 
                                const struct wn_type *picked)
 {
     int64_t dim = d->attrs.i[0];
-    struct places p = {(const int32_t *)b->in[1],   1,        full->dim[dim], 1, picked->dim[dim],
-                       d->in[1].ndim != full->ndim, b->report};
+    struct places p = {.ids = (const int32_t *)b->in[1],
+                       .outer = 1,
+                       .full = full->dim[dim],
+                       .inner = 1,
+                       .n = picked->dim[dim],
+                       .is_whole = d->in[1].ndim != full->ndim,
+                       .report = b->report};
     for (int64_t k = 0; k < dim; k++) p.outer *= full->dim[k];
     for (int64_t k = dim + 1; k < full->ndim; k++) p.inner *= full->dim[k];
     return p;

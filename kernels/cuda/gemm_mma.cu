@@ -84,13 +84,14 @@ static __global__ void __launch_bounds__(2 * SIZE, 256 / SIZE) multiply_mma(stru
     const wn_bf16 *a = (const wn_bf16 *)p.a + matrix_of[0] * p.m * p.k;
     const wn_bf16 *b = (const wn_bf16 *)p.b + matrix_of[1] * p.n * p.k;
     sum.clear();
-    wn__gemm_walk<SIZE, matrix<A_K>, matrix<B_K>> walk = {{a, A_K ? p.m : p.k, A_K ? p.k : p.m, tile.row},
-                                                          {b, B_K ? p.n : p.k, B_K ? p.k : p.n, tile.column},
-                                                          0,
-                                                          (int)((p.k + WN_GEMM_STEP - 1) / WN_GEMM_STEP),
-                                                          shared};
+    wn__gemm_walk<SIZE, matrix<A_K>, matrix<B_K>> walk = {.a = {a, A_K ? p.m : p.k, A_K ? p.k : p.m, tile.row},
+                                                          .b = {b, B_K ? p.n : p.k, B_K ? p.k : p.n, tile.column},
+                                                          .first = 0,
+                                                          .steps = (int)((p.k + WN_GEMM_STEP - 1) / WN_GEMM_STEP),
+                                                          .shared = shared};
     walk.run(sum);
-    const tile_out out = {w, tile, p.m - tile.row, p.n - tile.column, p.n % CHUNK == 0};
+    const tile_out out = {
+        .w = w, .tile = tile, .rows = p.m - tile.row, .columns = p.n - tile.column, .is_wide = p.n % CHUNK == 0};
     wn__gemm_tile_store<SIZE>(out, sum, (float *)shared);
 }
 

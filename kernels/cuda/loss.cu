@@ -25,17 +25,17 @@ template <class T> static loss_job<T> job_of(const struct wn_desc *d, const stru
     typedef typename wn__number<T>::type N;
     const struct wn__loss_inputs at = wn__loss_inputs(d);
     const int64_t classes = at.x == 0 ? d->in[0].dim[d->in[0].ndim - 1] : d->attrs.i[WN_LOSS_CLASSES];
-    loss_job<T> j = {at.x >= 0 ? (const T *)b->in[at.x] : NULL,
-                     at.stats >= 0 ? (const N *)b->in[at.stats] : NULL,
-                     (const N *)b->in[0],
-                     at.weight >= 0 ? (const N *)b->in[at.weight] : NULL,
-                     (const int32_t *)b->in[1],
-                     wn__numel(&d->in[1]),
-                     classes,
-                     d->attrs.i[WN_LOSS_IGNORED],
-                     1 - d->attrs.f[0],
-                     d->attrs.f[0] / (double)classes,
-                     b->report};
+    loss_job<T> j = {.x = at.x >= 0 ? (const T *)b->in[at.x] : NULL,
+                     .stats = at.stats >= 0 ? (const N *)b->in[at.stats] : NULL,
+                     .dy = (const N *)b->in[0],
+                     .weight = at.weight >= 0 ? (const N *)b->in[at.weight] : NULL,
+                     .label = (const int32_t *)b->in[1],
+                     .n = wn__numel(&d->in[1]),
+                     .classes = classes,
+                     .ignored = d->attrs.i[WN_LOSS_IGNORED],
+                     .hit = 1 - d->attrs.f[0],
+                     .each = d->attrs.f[0] / (double)classes,
+                     .report = b->report};
     return j;
 }
 

@@ -172,7 +172,7 @@ static __global__ void __launch_bounds__(WN_THREADS, V == 2 && sizeof(T) < 8 ? 3
     const int64_t blocks = (k.n + WN_TILE_COLUMNS - 1) / WN_TILE_COLUMNS, part = blockIdx.x / blocks;
     const int64_t first = blockIdx.x % blocks * WN_TILE_COLUMNS, column = first + threadIdx.x;
     const int64_t mine = first + wn__tile_column<V>(), at = mine < k.n ? mine : first;
-    const dw_terms<T, V> terms = {k.x + at, k.dy + at, k.mean, k.rstd, k.n};
+    const dw_terms<T, V> terms = {.x = k.x + at, .dy = k.dy + at, .mean = k.mean, .rstd = k.rstd, .n = k.n};
     double sum = wn__sum_columns<1, V>(k.rows * part / k.parts, k.rows * (part + 1) / k.parts, terms);
     if (threadIdx.x >= WN_TILE_COLUMNS || column >= k.n) return;
     if (k.partial != NULL) k.partial[part * k.n + column] = sum;

@@ -140,8 +140,11 @@ template <class T> static int32_t cell_start(const struct wn_desc *d, const stru
 {
     const struct wn_type *last = &d->in[d->n_in - 1];
     const int64_t parts = d->op == WN_OP_GRU_GATES ? 3 : 1;
-    cell_job<T> k = {
-        {NULL}, (T *)b->out, wn__numel(last) / parts, last->dim[last->ndim - 1] / parts, d->attrs.i[0] == 1};
+    cell_job<T> k = {.in = {NULL},
+                     .out = (T *)b->out,
+                     .count = wn__numel(last) / parts,
+                     .size = last->dim[last->ndim - 1] / parts,
+                     .of_state = d->attrs.i[0] == 1};
     if (k.count == 0) return WN_OK;
     for (int32_t i = 0; i < d->n_in; i++) k.in[i] = (const T *)b->in[i];
     const int64_t blocks = wn__blocks(k.count, WN_THREADS);

@@ -25,7 +25,8 @@ struct scan {
 static struct scan scan_of(const struct wn_desc *d)
 {
     struct wn__axis a = wn__axis_of(&d->in[0], d->attrs.i[0]);
-    struct scan s = {a.outer * a.inner, a.n, a.inner, d->attrs.i[1] != 0, NULL};
+    struct scan s = {
+        .lines = a.outer * a.inner, .n = a.n, .inner = a.inner, .turned = d->attrs.i[1] != 0, .report = NULL};
     return s;
 }
 

@@ -64,8 +64,14 @@ static int32_t narrow(const struct wn_desc *d, const struct wn_buffers *b, void 
 {
     struct wn__axis a = axis_in_bytes(&d->in[0], d->attrs.i[0]);
     int64_t length = d->out.dim[d->attrs.i[0]] * a.inner;
-    struct slabs s = {
-        (const char *)b->in[0] + d->attrs.i[1] * a.inner, (char *)b->out, a.outer, a.n * a.inner, length, 0, length, 0};
+    struct slabs s = {.in = (const char *)b->in[0] + d->attrs.i[1] * a.inner,
+                      .out = (char *)b->out,
+                      .count = a.outer,
+                      .in_step = a.n * a.inner,
+                      .out_step = length,
+                      .before = 0,
+                      .n = length,
+                      .after = 0};
     return start_slabs(&s, stream);
 }
 
@@ -73,8 +79,14 @@ static int32_t narrow_grad(const struct wn_desc *d, const struct wn_buffers *b, 
 {
     struct wn__axis a = axis_in_bytes(&d->in[0], d->attrs.i[0]);
     int64_t full = d->out.dim[d->attrs.i[0]], start = d->attrs.i[1];
-    struct slabs s = {(const char *)b->in[0], (char *)b->out,  a.outer,       a.n * a.inner,
-                      full * a.inner,         start * a.inner, a.n * a.inner, (full - start - a.n) * a.inner};
+    struct slabs s = {.in = (const char *)b->in[0],
+                      .out = (char *)b->out,
+                      .count = a.outer,
+                      .in_step = a.n * a.inner,
+                      .out_step = full * a.inner,
+                      .before = start * a.inner,
+                      .n = a.n * a.inner,
+                      .after = (full - start - a.n) * a.inner};
     return start_slabs(&s, stream);
 }
 
@@ -84,7 +96,14 @@ static int32_t cat(const struct wn_desc *d, const struct wn_buffers *b, void *st
     char *out = (char *)b->out;
     for (int32_t i = 0; i < d->n_in; i++) {
         int64_t n = d->in[i].dim[d->attrs.i[0]] * whole.inner;
-        struct slabs s = {(const char *)b->in[i], out, whole.outer, n, whole.n * whole.inner, 0, n, 0};
+        struct slabs s = {.in = (const char *)b->in[i],
+                          .out = out,
+                          .count = whole.outer,
+                          .in_step = n,
+                          .out_step = whole.n * whole.inner,
+                          .before = 0,
+                          .n = n,
+                          .after = 0};
         WN_TRY(start_slabs(&s, stream));
         out += n;
     }

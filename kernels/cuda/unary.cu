@@ -165,7 +165,7 @@ template <class T> struct unary_within {
 template <class T> static int32_t within_start(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     struct unary_within<T> f = {
-        (const T *)b->in[0], (T *)b->out, d->attrs.f[0], d->attrs.f[1], b->report
+        .x = (const T *)b->in[0], .out = (T *)b->out, .least = d->attrs.f[0], .most = d->attrs.f[1], .report = b->report
     };
     return wn__map_start(f, wn__numel(&d->in[0]), stream);
 }

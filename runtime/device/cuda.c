@@ -85,7 +85,8 @@ static void *open_library(char *path, size_t room)
 
 static void look_for_cuda(struct wn_device *d)
 {
-    static const struct wn_cuda_host host = {WN_CUDA_TREE, WN_CUDA_SIZES, fail, wn__alloc, wn__free};
+    static const struct wn_cuda_host host = {
+        .tree = WN_CUDA_TREE, .size = WN_CUDA_SIZES, .fail = fail, .alloc = wn__alloc, .free = wn__free};
     char path[512], found[700] = "";
     d->absent = text;
     void *library = open_library(path, sizeof path);

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+/* Rows {name, bytes, dtype, is_float, is_signed, exponent, mantissa}. */
 static const struct wn__element elements[] = {
     {"F32", 4, WN_F32, 1, 1, 0, 0},  {"F64", 8, WN_F64, 1, 1, 0, 0},     {"BF16", 2, WN_BF16, 1, 1, 8, 7},
     {"F16", 2, WN_F32, 1, 1, 5, 10}, {"F8_E5M2", 1, WN_F32, 1, 1, 5, 2}, {"F8_E4M3", 1, WN_F32, 1, 1, 4, 3},

@@ -42,7 +42,12 @@ int64_t wn__ledger_held(void)
 int32_t wn__oom(int32_t device, int64_t bytes, int64_t least_limit)
 {
     const struct wn__ledger *l = &ledgers[device];
-    last_oom = (struct wn__shortage){bytes, l->live, l->peak, l->reserved, l->limit, least_limit};
+    last_oom = (struct wn__shortage){.bytes = bytes,
+                                     .live = l->live,
+                                     .peak = l->peak,
+                                     .reserved = l->reserved,
+                                     .limit = l->limit,
+                                     .least = least_limit};
     return WN_OOM;
 }
 

@@ -25,6 +25,7 @@ enum {
     WHOLE = WN_WHOLE
 };
 
+/* Rows {name, rules, least, most, flags, autocast, positions}. */
 const struct wn__op_row wn__op_rows[] = {
 #define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions)                                           \
     [WN_OP_##NAME] = {#name, &wn__rules_##name, lo, hi, flags, #autocast, #positions},

@@ -74,7 +74,7 @@ return {
     over('takes the numbers of the first channels for those of a block', 'epilogue.c',
         'const T *rstd = (const T *)(const void *)e->norm[1] + channel;',
         'const T *rstd = (const T *)(const void *)e->norm[1];'),
-    row('takes operands over a convolution in one order', 'epilogue.c', '{out, in[v[0]], v[1]', '{out, in[0], v[1]'),
+    row('takes operands over a convolution in one order', 'epilogue.c', '.a = in[v[0]]', '.a = in[0]'),
     over('finishes one of two pixels of a tile', 'winograd.c', 'wn_min(columns - t.out[1], 2), b->column',
         '1, b->column'),
     over('leaves the last pixel of a depthwise tile', 'depthwise.c', 'out + v, t.pixels, f->channel, f->n)',

@@ -70,8 +70,13 @@ static void load_queries(const struct forward *f, struct work *w)
 {
     const struct wn__attention *k = f->k;
     float factor = (float)(k->scale * WN_ATTENTION_LOG2E);
-    struct wn__attention_rows rows = {
-        k->qkv, wn__attention_query(k, w->at.b, w->at.first, w->at.h), k->row, w->at.n, w->at.all, f->wide, factor};
+    struct wn__attention_rows rows = {.from = k->qkv,
+                                      .at = wn__attention_query(k, w->at.b, w->at.first, w->at.h),
+                                      .from_row = k->row,
+                                      .n = w->at.n,
+                                      .rows = w->at.all,
+                                      .ldt = f->wide,
+                                      .factor = factor};
     wn__attention_load(k, &rows, w->result);
     for (int64_t c = 0, width; c < w->at.all; c += width) {
         width = strip_width(w->at.all, c);
@@ -85,30 +90,44 @@ static void run_strip(const struct forward *f, struct work *w, int64_t c, int64_
 {
     const struct wn__attention *k = f->k;
     const int64_t at = c * f->wide, query0 = w->at.first + c;
-    struct wn__attention_tile t = {w->weight, k->p > 0 ? w->kept : NULL, width, keys->n, width, WN_ATTENTION_EVERY, 0};
+    struct wn__attention_tile t = {.s = w->weight,
+                                   .kept = k->p > 0 ? w->kept : NULL,
+                                   .ld = width,
+                                   .keys = keys->n,
+                                   .width = width,
+                                   .diagonal = WN_ATTENTION_EVERY};
     if (k->causal) {
         t.keys = wn_min(keys->n, w->at.first + wn_min(c + width, w->at.n) - keys->key0);
         t.diagonal = keys->key0 - query0;
     }
     if (t.keys <= 0) return;
-    struct wn__attention_product scores = {t.keys, width,     k->size, keys->key, keys->step,      1, w->query + at,
-                                           width,  w->weight, width,   NULL,      &keys->prefetch, 1, 0,
-                                           NULL,   NULL,      NULL};
+    struct wn__attention_product scores = {.m = t.keys,
+                                           .n = width,
+                                           .k = k->size,
+                                           .a = keys->key,
+                                           .ai = keys->step,
+                                           .ak = 1,
+                                           .b = w->query + at,
+                                           .bk = width,
+                                           .c = w->weight,
+                                           .ldc = width,
+                                           .prefetch = &keys->prefetch,
+                                           .first = 1};
     float back[QUERY_PANEL];
     wn__attention_scores(f->kernel, &scores, &t);
     if (k->causal) wn__attention_mask(&t);
     if (k->p > 0) f->kernel->draw(k, &t, wn__attention_weight(k, w->at.b, w->at.h, query0, keys->key0));
     f->kernel->softmax(&t, w->best + c, w->sum + c, back);
-    struct wn__attention_product product = {k->size,
-                                            width,
-                                            t.keys,
-                                            keys->value,
-                                            1,
-                                            keys->step,
-                                            w->weight,
-                                            width,
-                                            w->result + at,
-                                            width,
+    struct wn__attention_product product = {.m = k->size,
+                                            .n = width,
+                                            .k = t.keys,
+                                            .a = keys->value,
+                                            .ai = 1,
+                                            .ak = keys->step,
+                                            .b = w->weight,
+                                            .bk = width,
+                                            .c = w->result + at,
+                                            .ldc = width,
                                             .back = back,
                                             .prefetch = &keys->prefetch,
                                             .first = keys->key0 == 0};
@@ -126,7 +145,8 @@ static void finish(const struct forward *f, struct work *w)
         int64_t at = c * f->wide;
         width = strip_width(w->at.all, c);
         scale_rows(w->result + at, k->size, width, w->sum + c);
-        struct wn__attention_columns columns = {w->result + at, width, wn_min(width, w->at.n - c), to, k->out_row};
+        struct wn__attention_columns columns = {
+            .from = w->result + at, .ld = width, .n = wn_min(width, w->at.n - c), .at = to, .to_row = k->out_row};
         wn__attention_store_transposed(k, &columns, w->query);
     }
 }
@@ -137,7 +157,8 @@ static struct query_span stretch_of(const struct forward *f, int64_t task)
     /* Under a causal mask late queries see more keys: the order last, first, last but one, second gives equal
      * halves. */
     int64_t tile = task % f->tiles, turn = tile % 2 ? tile / 2 : f->tiles - 1 - tile / 2;
-    struct query_span s = {task / f->tiles / k->heads, task / f->tiles % k->heads, turn * f->queries, 0, 0};
+    struct query_span s = {
+        .b = task / f->tiles / k->heads, .h = task / f->tiles % k->heads, .first = turn * f->queries};
     s.n = wn_min(k->time - s.first, f->queries);
     s.all = (s.n + 15) / 16 * 16;
     return s;

@@ -77,7 +77,12 @@ struct query {
 
 static struct query query_of(const struct wn__attention *k, int64_t b, int64_t h, int64_t i)
 {
-    struct query q = {b, h, i, k->causal ? i + 1 : k->time, wn__attention_query(k, b, i, h), 0, 0, -INFINITY, 0};
+    struct query q = {.b = b,
+                      .h = h,
+                      .i = i,
+                      .keys = k->causal ? i + 1 : k->time,
+                      .at = wn__attention_query(k, b, i, h),
+                      .best = -INFINITY};
     q.key_at = wn__attention_key(k, b, 0, h / (k->heads / k->kv_heads));
     q.out_at = wn__attention_result(k, b, i, h);
     return q;

@@ -40,7 +40,8 @@ const float *wn__attention_see(const struct wn__attention *k, int64_t at, int64_
 {
     *step = k->row;
     if (k->dtype == WN_F32 && !wn__attention_here()->is_dense) return (const float *)k->qkv + at;
-    struct wn__attention_rows rows = {k->qkv, at, k->row, n, n, wide, 1};
+    struct wn__attention_rows rows = {
+        .from = k->qkv, .at = at, .from_row = k->row, .n = n, .rows = n, .ldt = wide, .factor = 1};
     load(k, &rows, buffer);
     *step = wide;
     return buffer;
@@ -296,7 +297,12 @@ static inline __attribute__((always_inline)) void softmax_lanes(const struct gro
 static void softmax(const struct wn__attention_tile *t, float *best, float *sum, float *back)
 {
     for (int64_t c = 0; c < t->width; c += LANES) {
-        const struct group g = {t->s + c, t->ld, wn__attention_seen(t, c), best + c, sum + c, back + c};
+        const struct group g = {.s = t->s + c,
+                                .ld = t->ld,
+                                .keys = wn__attention_seen(t, c),
+                                .best = best + c,
+                                .sum = sum + c,
+                                .back = back + c};
         softmax_lanes(&g);
         if (t->kept) drop(g.s, g.ld, g.keys, t->kept + c / 16 * WN_ATTENTION_KEPT);
     }

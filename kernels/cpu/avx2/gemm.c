@@ -80,5 +80,12 @@ static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, float *
  * whole micro-tile: 1.05x. */
 #define PANELS_PACKED 6144
 
-const struct wn__gemm_kernel wn__gemm_avx2 = {MR,          NR, microkernel,  panels_kernel, transpose, packing_kernel,
-                                              macrokernel, 1,  PANELS_PACKED};
+const struct wn__gemm_kernel wn__gemm_avx2 = {.mr = MR,
+                                              .nr = NR,
+                                              .microkernel = microkernel,
+                                              .panels_kernel = panels_kernel,
+                                              .transpose = transpose,
+                                              .packing_kernel = packing_kernel,
+                                              .macrokernel = macrokernel,
+                                              .stores_half = 1,
+                                              .panels_packed = PANELS_PACKED};

@@ -40,5 +40,11 @@ static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, float *
     }
 }
 
-const struct wn__gemm_kernel wn__gemm_avx512 = {
-    MR, NR, microkernel, panels_kernel, transpose, packing_kernel, macrokernel, 1, 0};
+const struct wn__gemm_kernel wn__gemm_avx512 = {.mr = MR,
+                                                .nr = NR,
+                                                .microkernel = microkernel,
+                                                .panels_kernel = panels_kernel,
+                                                .transpose = transpose,
+                                                .packing_kernel = packing_kernel,
+                                                .macrokernel = macrokernel,
+                                                .stores_half = 1};

@@ -49,7 +49,7 @@ static void run_steps(const struct wn__conv_epilogue *e, int64_t at, int64_t n)
     const char *const in[2] = {out, e->image ? e->image + at * e->size : NULL};
     for (int32_t s = 0; s < e->n; s++) {
         const int32_t *v = e->operand[s];
-        const struct wn__operands o = {out, in[v[0]], v[1] < 0 ? NULL : in[v[1]], 1, 1};
+        const struct wn__operands o = {.out = out, .a = in[v[0]], .b = v[1] < 0 ? NULL : in[v[1]], .sa = 1, .sb = 1};
         wn__elementwise_run(&e->step[s], &o, n, at);
     }
 }

@@ -78,8 +78,12 @@ static void pack_dy(const struct block *f)
     const char *dy = w->w + (f->at * outputs + f->group * w->columns + f->column0) * words->size;
     char *to = (char *)f->dy;
     for (int64_t j = 0; j < f->columns; j += f->width, to += f->kc * f->width * word_of(w)) {
-        const struct wn__gemm_rows x = {
-            dy + j * words->size, 1, outputs, wn_min(f->columns - j, f->width), f->n, f->width};
+        const struct wn__gemm_rows x = {.x = dy + j * words->size,
+                                        .xi = 1,
+                                        .xk = outputs,
+                                        .rows = wn_min(f->columns - j, f->width),
+                                        .k = f->n,
+                                        .width = f->width};
         words->pack(words, &x, (float *)(void *)to);
     }
 }
@@ -91,7 +95,8 @@ static void take_patches(const struct block *f, int64_t row, int64_t n)
     const struct wn__conv_patches b = {f->pixel, f->n, LD, f->patches};
     wn__conv_patches(w, &b, f->row0 + row, n);
     if (f->a == NULL) return;
-    const struct wn__gemm_rows x = {f->patches, 1, LD, n, f->n, w->words.gemm.kernel->mr};
+    const struct wn__gemm_rows x = {
+        .x = f->patches, .xi = 1, .xk = LD, .rows = n, .k = f->n, .width = w->words.gemm.kernel->mr};
     w->words.gemm.pack(&w->words.gemm, &x, f->a);
 }
 

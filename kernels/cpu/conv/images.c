@@ -101,7 +101,8 @@ static void run_micropanel(struct block *f, int64_t column, int64_t n, float *pa
     const struct wn__gemm_words *words = &w->words.gemm;
     const int64_t mr = words->kernel->mr, word = word_of(w), floats = word / (int64_t)sizeof(float);
     const int32_t is_last = f->k + f->kc >= f->words;
-    const struct wn__conv_micropanel m = {f->group, f->k * words->per, f->kc * words->per, column, n};
+    const struct wn__conv_micropanel m = {
+        .group = f->group, .k = f->k * words->per, .kc = f->kc * words->per, .column = column, .n = n};
     const struct wn__conv_micropanel next = after(f, &m);
     struct wn__gemm_microtile t = {.kc = f->kc, .ai = WN_CONV_KC, .ak = 1, .ldc = f->ldc, .n = n, .first = f->k == 0};
     t.b = wn__conv_weight(w, &m, packed, &t.bk);

@@ -66,7 +66,7 @@ static void gather(const struct wn__conv_job *w, const struct wn__conv_micropane
             if (channel == w->depth) tap++, channel = 0;
             gather_step(w, m, wn__conv_kernel_tap(w, tap), channel, rows + s * WN_PANEL * words->size);
         }
-        const struct wn__gemm_rows x = {rows, 1, WN_PANEL, m->n, n, width};
+        const struct wn__gemm_rows x = {.x = rows, .xi = 1, .xk = WN_PANEL, .rows = m->n, .k = n, .width = width};
         words->pack(words, &x, (float *)(void *)to);
     }
 }
@@ -82,7 +82,7 @@ static void pack_turned(const struct wn__conv_job *w, const struct wn__conv_micr
         int64_t panel;
         wn__panel_row(w->weight->dim[0], 1, o, &panel);
         const char *from = w->w + wn__conv_weight_at(w->weight, o, m->column, tap) * words->size;
-        const struct wn__gemm_rows x = {from, panel, 1, m->n, n, width};
+        const struct wn__gemm_rows x = {.x = from, .xi = panel, .xk = 1, .rows = m->n, .k = n, .width = width};
         words->pack(words, &x, (float *)(void *)to);
     }
 }
@@ -109,7 +109,8 @@ static const float *weight_in_panels(const struct wn__conv_job *w, const struct 
     int64_t width, at = wn__panel_row(w->weight->dim[0], w->steps, m->column, &width);
     const char *from = w->w + (at + m->k * width) * words->size;
     if (!words->is_panel_packed) {
-        const struct wn__gemm_rows x = {from, 1, width, m->n, wn_min(m->kc, w->steps - m->k), *ld};
+        const struct wn__gemm_rows x = {
+            .x = from, .xi = 1, .xk = width, .rows = m->n, .k = wn_min(m->kc, w->steps - m->k), .width = *ld};
         words->pack(words, &x, packed);
     } else if (wn__gemm_in_panel(m->column, m->n) < m->n) {
         copy_across(w, m, *ld, (char *)packed);

@@ -92,7 +92,8 @@ static void weight_part(const struct winograd *f, int64_t column, int64_t width,
     const struct wn__conv_job *w = f->w;
     const float *g[9];
     for (int64_t tap = 0; tap < 9; tap++) {
-        const struct wn__conv_micropanel m = {0, tap * w->depth + k, WEIGHT_STEPS, column, width};
+        const struct wn__conv_micropanel m = {
+            .k = tap * w->depth + k, .kc = WEIGHT_STEPS, .column = column, .n = width};
         take_tap(w, &m, taps[tap]);
         g[tap] = taps[tap];
     }

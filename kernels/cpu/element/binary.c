@@ -248,7 +248,7 @@ static void where_row(void *ctx, int64_t at, int64_t n, const int64_t *offset)
 {
     const struct where *k = ctx;
     const char *a = k->a + offset[1] * k->size, *b = k->b + offset[2] * k->size;
-    struct choice c = {k->condition + offset[0], a, b, 0, 0, 0};
+    struct choice c = {.condition = k->condition + offset[0], .a = a, .b = b};
     c.sc = wn__broadcast_inner(&k->broadcast, 0);
     c.sa = wn__broadcast_inner(&k->broadcast, 1);
     c.sb = wn__broadcast_inner(&k->broadcast, 2);

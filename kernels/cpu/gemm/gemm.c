@@ -20,8 +20,12 @@ void wn__gemm_pack_a(const struct wn__gemm_job *w, const struct wn__gemm_part *p
 {
     const struct wn__gemm *p = w->p;
     const int64_t at = k * w->words.per, mr = w->words.kernel->mr;
-    const struct wn__gemm_rows x = {
-        wn__gemm_a(w, part, at), p->ai, p->ak, part->row1 - part->row0, wn_min(p->k - at, kc * w->words.per), mr};
+    const struct wn__gemm_rows x = {.x = wn__gemm_a(w, part, at),
+                                    .xi = p->ai,
+                                    .xk = p->ak,
+                                    .rows = part->row1 - part->row0,
+                                    .k = wn_min(p->k - at, kc * w->words.per),
+                                    .width = mr};
     w->words.pack(&w->words, &x, to);
 }
 
@@ -33,7 +37,8 @@ void wn__gemm_pack_b(const struct wn__gemm_job *w, const struct wn__gemm_part *p
     for (int64_t k = m->k * per, end = wn_min(p->k, k + m->kc * per), n, ld; k < end; k += n) {
         n = p->b_panels && p->bk == 1 ? wn__gemm_in_panel(k, end - k) : end - k;
         const char *b = wn__gemm_b(w, part, k, m->column, &ld);
-        const struct wn__gemm_rows x = {b, p->bk == 1 ? ld : 1, p->bk == 1 ? 1 : ld, m->n, n, m->width};
+        const struct wn__gemm_rows x = {
+            .x = b, .xi = p->bk == 1 ? ld : 1, .xk = p->bk == 1 ? 1 : ld, .rows = m->n, .k = n, .width = m->width};
         w->words.pack(&w->words, &x, to);
         to += n / per * m->width;
     }

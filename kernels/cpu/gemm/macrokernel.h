@@ -40,8 +40,12 @@ INLINE void pack_vector(const struct rows_to_pack *s, int32_t v)
 INLINE void packing_kernel_of(const struct wn__gemm_packing *t, const int32_t every, const int32_t vectors, int64_t at)
 {
     vec acc[MR][REGISTERS];
-    struct rows_to_pack s = {t->from + at, t->prefetch + at, t->next + at, (const char *)(t->sums + MR * NR),
-                             t->bk,        t->next_n - at};
+    struct rows_to_pack s = {.from = t->from + at,
+                             .prefetch = t->prefetch + at,
+                             .to = t->next + at,
+                             .sums = (const char *)(t->sums + MR * NR),
+                             .bk = t->bk,
+                             .n = t->next_n - at};
     const float *a = t->a, *b = t->b + at;
     float *sums = t->sums + at;
 #pragma GCC unroll 8

@@ -339,7 +339,7 @@ INLINE void run_way(const struct wn__gemm_microtile *given, int64_t at, const st
     for (int32_t i = 0; i < MR; i++) row[i] = way.packed ? t.a + i : t.a + (way.whole || i < t.m ? i : t.m - 1) * t.ai;
     load_tile(&t, way.vectors, way.whole, acc);
     if (t.out && !t.stream) prefetch_out(&t, way.vectors, way.whole);
-    struct cursor s = {t.b, t.copy, 0, t.prefetch, apart_of(t.a, t.ai)};
+    struct cursor s = {.b = t.b, .to = t.copy, .line = t.prefetch, .rows = apart_of(t.a, t.ai)};
     int64_t k = 0;
     for (; k + UNROLL <= t.kc; k += UNROLL) {
 #pragma GCC unroll 4
@@ -426,9 +426,10 @@ typedef void (*panels_tile)(const struct wn__gemm_microtile *t, int64_t at, stru
     static void NAME(const struct wn__gemm_microtile *t, int64_t at)                                                   \
     {                                                                                                                  \
         int32_t whole = t->m == MR && t->n - at >= LANES * VECTORS;                                                    \
-        if (whole && t->ai == 1 && t->ak == MR) run_way(t, at, (struct way){VECTORS, COPY, WHERE, 1, 1});              \
-        else if (whole) run_way(t, at, (struct way){VECTORS, COPY, WHERE, 1, 0});                                      \
-        else run_way(t, at, (struct way){VECTORS, COPY, WHERE, 0, 0});                                                 \
+        if (whole && t->ai == 1 && t->ak == MR)                                                                        \
+            run_way(t, at, (struct way){.vectors = VECTORS, .copy = COPY, .where = WHERE, .whole = 1, .packed = 1});   \
+        else if (whole) run_way(t, at, (struct way){.vectors = VECTORS, .copy = COPY, .where = WHERE, .whole = 1});    \
+        else run_way(t, at, (struct way){.vectors = VECTORS, .copy = COPY, .where = WHERE});                           \
     }
 #define WAYS(NAME, COPY, WHERE)                                                                                        \
     WAY(NAME##_1, 1, COPY, WHERE)                                                                                      \

@@ -45,7 +45,12 @@ struct wn__gemm_partition wn__gemm_partition(const struct wn__gemm *p, int64_t r
                                              int64_t row_weight)
 {
     if (p->c_panels || (p->b_panels && p->bk != 1)) column_unit = WN_PANEL;
-    struct wn__gemm_partition partition = {row_unit, column_unit, 1, 1, p->batch, 1};
+    struct wn__gemm_partition partition = {.row_unit = row_unit,
+                                           .column_unit = column_unit,
+                                           .row_parts = 1,
+                                           .column_parts = 1,
+                                           .tasks = p->batch,
+                                           .grain = 1};
     int64_t threads = wn_cpu_threads(), work = p->m * p->n * p->k;
     int64_t rows = (p->m + row_unit - 1) / row_unit, columns = (p->n + column_unit - 1) / column_unit;
     if (p->batch % threads != 0 && work >= SMALL) {
@@ -106,7 +111,8 @@ void wn__gemm_epilogue(const struct wn__gemm *p, int64_t batch, int64_t row0, in
         for (int64_t i = 0; i < rows * part; i += run, at += ld * size) {
             char *c = (char *)p->c + at;
             const char *in = p->epilogue_in ? (const char *)p->epilogue_in + at : NULL;
-            wn__elementwise_run(p->epilogue, &(struct wn__operands){c, c, in, 1, 1}, run, 0);
+            wn__elementwise_run(p->epilogue, &(struct wn__operands){.out = c, .a = c, .b = in, .sa = 1, .sb = 1}, run,
+                                0);
         }
     }
 }

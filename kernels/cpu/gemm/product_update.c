@@ -88,7 +88,8 @@ static void pack_micropanels(int64_t begin, int64_t end, void *ctx)
         float *to = w->packed + micropanel * w->k * nr;
         int64_t n = wn_min(w->n - micropanel * nr, nr);
         if (n < nr) memset(to, 0, (size_t)(w->k * nr) * sizeof *to);
-        const struct wn__gemm_rows columns = {w->b + micropanel * nr * w->bj, w->bj, w->bk, n, w->k, nr};
+        const struct wn__gemm_rows columns = {
+            .x = w->b + micropanel * nr * w->bj, .xi = w->bj, .xk = w->bk, .rows = n, .k = w->k, .width = nr};
         pack(w, &columns, to);
     }
 }
@@ -153,7 +154,8 @@ static void pack_groups(int64_t begin, int64_t end, void *ctx)
     int64_t mr = w->kernel->mr;
     for (int64_t i = begin * mr; i < wn_min(end * mr, w->n); i += mr) {
         int64_t rows = wn_min(w->n - i, mr);
-        const struct wn__gemm_rows group = {w->b + i * w->bj, w->bj, w->bk, rows, w->k, rows};
+        const struct wn__gemm_rows group = {
+            .x = w->b + i * w->bj, .xi = w->bj, .xk = w->bk, .rows = rows, .k = w->k, .width = rows};
         pack(w, &group, w->packed + i * w->k);
     }
 }
@@ -179,7 +181,8 @@ static void run_panel(const struct job *w, int64_t first, int64_t from, int64_t 
     t.prefetch_row = WN_GEMM_NEAR_STEPS * t.prefetch_step;
     struct hand hand;
     take_up(w, &hand);
-    const struct wn__gemm_rows outputs = {w->a + first * w->ai, w->ai, w->ak, width, w->k, width};
+    const struct wn__gemm_rows outputs = {
+        .x = w->a + first * w->ai, .xi = w->ai, .xk = w->ak, .rows = width, .k = w->k, .width = width};
     pack(w, &outputs, micropanel);
     for (int64_t row = from * mr; row < end; row += GROUPS * mr) {
         int64_t rows = wn_min(end - row, GROUPS * mr), at = first * w->n + row * width;

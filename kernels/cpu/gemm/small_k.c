@@ -28,7 +28,8 @@ struct small_k {
 static void pack_micropanels(const struct small_k *f, float *to)
 {
     for (int64_t j = 0; j < f->n; j += f->nr, to += f->steps * f->nr) {
-        const struct wn__gemm_micropanel m = {0, f->steps, f->column + j, wn_min(f->n - j, f->nr), f->nr};
+        const struct wn__gemm_micropanel m = {
+            .kc = f->steps, .column = f->column + j, .n = wn_min(f->n - j, f->nr), .width = f->nr};
         wn__gemm_pack_b(f->w, f->part, &m, to);
     }
 }

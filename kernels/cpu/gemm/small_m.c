@@ -95,7 +95,8 @@ static void run_micropanel(const struct small_m *f, struct place at, const float
         f->w->words.kernel->packing_kernel(&t);
         done += t.rows;
     }
-    const struct wn__gemm_micropanel rest = {next.k + done, rows - done, next.column, t.next_n, nr};
+    const struct wn__gemm_micropanel rest = {
+        .k = next.k + done, .kc = rows - done, .column = next.column, .n = t.next_n, .width = nr};
     if (done < rows) wn__gemm_pack_b(f->w, f->part, &rest, packed + done * nr);
 }
 
@@ -123,7 +124,8 @@ static void run_columns(const struct small_m *f, float *sums)
     const int64_t rows = f->groups * w->words.kernel->mr;
     struct place at = {0, f->column0};
     float *turn[2] = {b[0], b[1]};
-    const struct wn__gemm_micropanel first = {0, steps_at(f, at), at.column, columns_at(f, at), w->words.kernel->nr};
+    const struct wn__gemm_micropanel first = {
+        .kc = steps_at(f, at), .column = at.column, .n = columns_at(f, at), .width = w->words.kernel->nr};
     wn__gemm_pack_b(w, f->part, &first, b[0]);
     for (; at.k < f->steps; at = after(f, at)) {
         if (at.column == f->column0) wn__gemm_pack_a(w, f->part, at.k, steps_at(f, at), a);

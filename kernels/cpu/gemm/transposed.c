@@ -144,12 +144,12 @@ static void pack_rows(const struct transposed *o, float *packed)
 {
     const struct wn__gemm_job *w = o->w;
     const int64_t at = o->k * w->words.per;
-    const struct wn__gemm_rows x = {wn__gemm_a(w, o->part, at),
-                                    w->p->ai,
-                                    w->p->ak,
-                                    o->part->row1 - o->part->row0,
-                                    wn_min(w->p->k - at, o->kc * w->words.per),
-                                    o->width};
+    const struct wn__gemm_rows x = {.x = wn__gemm_a(w, o->part, at),
+                                    .xi = w->p->ai,
+                                    .xk = w->p->ak,
+                                    .rows = o->part->row1 - o->part->row0,
+                                    .k = wn_min(w->p->k - at, o->kc * w->words.per),
+                                    .width = o->width};
     w->words.pack(&w->words, &x, packed);
 }
 

@@ -152,7 +152,8 @@ static void run_steps(const struct norm *k, int64_t at, int64_t n, char *block, 
         for (int32_t j = 0; j < 2; j++)
             in[j] = v[j] == 0 ? block : (const char *)k->in[WN_NORM_INPUTS + v[j] - 1] + at * k->loops->size;
         int32_t has_two = wn__elementwise_operands(k->steps.step[s].op) == 2;
-        struct wn__operands o = {s + 1 == k->steps.n ? out : block, in[0], has_two ? in[1] : NULL, 1, 1};
+        struct wn__operands o = {
+            .out = s + 1 == k->steps.n ? out : block, .a = in[0], .b = has_two ? in[1] : NULL, .sa = 1, .sb = 1};
         wn__elementwise_run(&k->step[s], &o, n, at);
     }
 }
@@ -166,7 +167,12 @@ static void pass(const struct norm *k, int64_t begin, int64_t end, int64_t at, i
     if (in_blocks) fit = is_whole ? wn_max(BLOCK / (n * size), 1) : 1;
     for (int64_t pixel = begin; pixel < end; pixel += fit) {
         char *out = k->out + (pixel * c + at) * size;
-        struct pixels p = {pixel, wn_min(fit, end - pixel), at, n, in_blocks ? block : out, in_blocks ? n : c};
+        struct pixels p = {.first = pixel,
+                           .count = wn_min(fit, end - pixel),
+                           .at = at,
+                           .n = n,
+                           .to = in_blocks ? block : out,
+                           .step = in_blocks ? n : c};
         k->loops->rows(k, &p, v);
         if (k->steps.n > 0) run_steps(k, pixel * c + at, p.count * n, block, k->streams ? block : out);
         if (k->streams) wn__stream(out, block, p.count * n * size);

@@ -249,12 +249,12 @@ static int64_t run(const struct area *a, int64_t pixel, int64_t step, int64_t en
     const char *x = p->x + first * p->size;
     struct wn__taps t;
     if (p->sums != NULL && a->size[0] * a->size[1] > WN_FEW_TAPS) {
-        const struct wn__area all = {a->size[0],
-                                     a->size[1],
-                                     p->read[1] * channels,
-                                     p->is_derivative ? share_of : NULL,
-                                     a,
-                                     (double)(a->places[0] * a->places[1])};
+        const struct wn__area all = {.rows = a->size[0],
+                                     .columns = a->size[1],
+                                     .pitch = p->read[1] * channels,
+                                     .weight = p->is_derivative ? share_of : NULL,
+                                     .ctx = a,
+                                     .divisor = (double)(a->places[0] * a->places[1])};
         p->sums->many(&all, x, channels, to);
         return 1;
     }

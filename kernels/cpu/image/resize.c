@@ -107,7 +107,8 @@ static int64_t gather(struct area *a, int64_t end, const char *row, struct wn__t
     const char *x = row + a->begin[1] * k->out.bytes;
     int64_t before = a->begin[1], apart = 0;
     if (rows * columns > WN_FEW_TAPS) {
-        struct wn__area all = {rows, columns, t->grid.pitch, share_of, a, 1};
+        struct wn__area all = {
+            .rows = rows, .columns = columns, .pitch = t->grid.pitch, .weight = share_of, .ctx = a, .divisor = 1};
         k->sums->many(&all, x, k->channels, to);
         move_on(a);
         return 1;

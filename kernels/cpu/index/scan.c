@@ -70,7 +70,8 @@ static const wn__parallel_body sums[WN_DTYPE_COUNT] = {
 
 static struct scan scan_of(const struct wn_desc *d, const struct wn_buffers *b)
 {
-    struct scan k = {b->in[0], b->out, wn__axis_of(&d->in[0], d->attrs.i[0]), d->attrs.i[1] != 0, 0, NULL};
+    struct scan k = {
+        .x = b->in[0], .out = b->out, .axis = wn__axis_of(&d->in[0], d->attrs.i[0]), .turned = d->attrs.i[1] != 0};
     k.groups = (k.axis.inner + COLUMNS - 1) / COLUMNS;
     return k;
 }

@@ -393,8 +393,12 @@ static int32_t narrow(const struct wn_desc *d, const struct wn_buffers *b, void 
     struct wn__axis a = wn__axis_of(&d->in[0], d->attrs.i[0]);
     int64_t row = a.inner * wn__dtype_size(d->out.dtype), length = d->out.dim[d->attrs.i[0]];
     const char *from = (const char *)b->in[0] + d->attrs.i[1] * row;
-    struct slabs s = {from,         b->out, a.n * row, length * row,
-                      length * row, 0,      0,         wn__streams(wn__bytes(&d->out), b->out, NULL, NULL)};
+    struct slabs s = {.in = from,
+                      .out = b->out,
+                      .in_step = a.n * row,
+                      .out_step = length * row,
+                      .n = length * row,
+                      .streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL)};
     wn__parallel_for(a.outer, grain_bytes(s.n), copy_slabs, &s);
     return WN_OK;
 }
@@ -404,7 +408,13 @@ static int32_t narrow_grad(const struct wn_desc *d, const struct wn_buffers *b, 
     (void)stream;
     struct wn__axis a = wn__axis_of(&d->in[0], d->attrs.i[0]);
     int64_t row = a.inner * wn__dtype_size(d->out.dtype), full = d->out.dim[d->attrs.i[0]], start = d->attrs.i[1];
-    struct slabs s = {b->in[0], b->out, a.n * row, full * row, a.n * row, start * row, (full - start - a.n) * row, 0};
+    struct slabs s = {.in = b->in[0],
+                      .out = b->out,
+                      .in_step = a.n * row,
+                      .out_step = full * row,
+                      .n = a.n * row,
+                      .before = start * row,
+                      .after = (full - start - a.n) * row};
     s.streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
     wn__parallel_for(a.outer, grain_bytes(full * row), copy_slabs, &s);
     return WN_OK;
@@ -417,10 +427,12 @@ static int32_t cat(const struct wn_desc *d, const struct wn_buffers *b, void *st
     int64_t row = whole.inner * wn__dtype_size(d->out.dtype), at = 0;
     for (int32_t i = 0; i < d->n_in; i++) {
         int64_t n = d->in[i].dim[d->attrs.i[0]];
-        struct slabs s = {b->in[i], (char *)b->out + at * row,
-                          n * row,  whole.n * row,
-                          n * row,  0,
-                          0,        wn__streams(wn__bytes(&d->out), b->out, NULL, NULL)};
+        struct slabs s = {.in = b->in[i],
+                          .out = (char *)b->out + at * row,
+                          .in_step = n * row,
+                          .out_step = whole.n * row,
+                          .n = n * row,
+                          .streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL)};
         wn__parallel_for(whole.outer, grain_bytes(s.n), copy_slabs, &s);
         at += n;
     }

@@ -44,5 +44,10 @@ static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, float *
         for (int64_t j = 0; j < n; j++) to[j * ldt + i] = x[i * ldx + j];
 }
 
-const struct wn__gemm_kernel wn__gemm_neon = {
-    MR, NR, microkernel, panels_kernel, transpose, packing_kernel, macrokernel, 0, 0};
+const struct wn__gemm_kernel wn__gemm_neon = {.mr = MR,
+                                              .nr = NR,
+                                              .microkernel = microkernel,
+                                              .panels_kernel = panels_kernel,
+                                              .transpose = transpose,
+                                              .packing_kernel = packing_kernel,
+                                              .macrokernel = macrokernel};

@@ -50,4 +50,4 @@ static void transpose(const float *x, int64_t ldx, int64_t m, int64_t n, float *
         for (int64_t i = 0; i < m; i++) to[j * ldt + i] = x[i * ldx + j];
 }
 
-const struct wn__gemm_kernel wn__gemm_plain = {MR, NR, microkernel, NULL, transpose, NULL, NULL, 0, 0};
+const struct wn__gemm_kernel wn__gemm_plain = {.mr = MR, .nr = NR, .microkernel = microkernel, .transpose = transpose};

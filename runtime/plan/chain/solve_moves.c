@@ -59,8 +59,14 @@ static struct wn__chain_move move_b(const struct wn__chain_moves *w)
     int32_t option = w->s->pending[w->last * WN__SOLVE_PENDING + w->variant - 1];
     const struct wn__block_option *o = option_of(w->s, w->last, option);
     int64_t allocated = allocated_in(w->s, w->last, w->last + 1);
-    return (struct wn__chain_move){WN__MOVE_B,  w->last,    option,  o->peak_backward + allocated,
-                                   o->backward, TIES(0, 1), no_part, no_part};
+    return (struct wn__chain_move){.kind = WN__MOVE_B,
+                                   .at = w->last,
+                                   .option = option,
+                                   .least = o->peak_backward + allocated,
+                                   .time = o->backward,
+                                   .ties = TIES(0, 1),
+                                   .then = no_part,
+                                   .last = no_part};
 }
 
 /* Returns move E with the iterator's option. Fe runs while `gap` bytes are live, B when the window has allocated all

@@ -194,8 +194,13 @@ static void split(const struct wn__span *span, int64_t n, int64_t m, int64_t lim
             cut_corners(span[i].b, m - r->sum->b_shift, &b_below, &r->b);
             int64_t end_time = a_below->time + b_below->time + r->sum->time;
             if (end_time < limit)
-                out->left[out->n_left++] =
-                    (struct wn__span){r->sum, span[i].a, a_below, span[i].b, b_below, r->start, end_time};
+                out->left[out->n_left++] = (struct wn__span){.sum = r->sum,
+                                                             .a = span[i].a,
+                                                             .a_end = a_below,
+                                                             .b = span[i].b,
+                                                             .b_end = b_below,
+                                                             .start = r->start,
+                                                             .end_time = end_time};
         }
         keep_best(r, m, &out->best);
     }
@@ -244,9 +249,13 @@ int32_t wn__envelope_make(struct wn__envelope *e)
         const struct wn__step_function *a = or_zero(s->a), *b = or_zero(s->b);
         int64_t m = wn_max(s->least, wn_max(a->at[0].bytes + s->a_shift, b->at[0].bytes + s->b_shift));
         const struct wn__corner *a_end = a->at + a->n - 1, *b_end = b->at + b->n - 1;
-        e->span[i] = (struct wn__span){
-            s, last_within(a->at, a_end, m - s->a_shift), a_end, last_within(b->at, b_end, m - s->b_shift), b_end,
-            m, a_end->time + b_end->time + s->time};
+        e->span[i] = (struct wn__span){.sum = s,
+                                       .a = last_within(a->at, a_end, m - s->a_shift),
+                                       .a_end = a_end,
+                                       .b = last_within(b->at, b_end, m - s->b_shift),
+                                       .b_end = b_end,
+                                       .start = m,
+                                       .end_time = a_end->time + b_end->time + s->time};
         if (m < from) from = m;
     }
     struct wn__corner best = {from, INT64_MAX, 0};

@@ -81,7 +81,7 @@ int32_t wn__cache_keep(const struct wn__cache_key *key, void *thing, int64_t byt
         drop(thing);
         return WN_OOM;
     }
-    *e = (struct entry){NULL, *key, hash_of(key), thing, drop, bytes + n};
+    *e = (struct entry){.key = *key, .hash = hash_of(key), .thing = thing, .drop = drop, .bytes = bytes + n};
     uint8_t *to = (uint8_t *)(e + 1);
     for (int32_t i = 0; i < 2; to += key->bytes[i++]) {
         if (key->bytes[i] > 0) memcpy(to, key->part[i], (size_t)key->bytes[i]);

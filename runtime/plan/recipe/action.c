@@ -38,9 +38,20 @@ static const struct row table[WN_DECISION_COUNT] = {
     [WN_DECISION_OFFLOAD] = {.name = "offload", .place = -1}, /* resolved to one of the next two, by the device */
     [WN_DECISION_OFFLOAD_DISK] = {.name = "offload:disk", .place = WN_PLACE_DISK + 1, .refuses = whole_pages},
     [WN_DECISION_OFFLOAD_HOST] = {.name = "offload:host", .place = WN_PLACE_HOST + 1, .refuses = whole_pages},
-    [WN_DECISION_BF16] = {"compress:bf16", 1, WN_OP_CAST, WN_OP_CAST, WN_BF16, 0, 0, 0, only_floats},
-    [WN_DECISION_INT8] = {"compress:int8", 1, WN_OP_PACK_INT8, WN_OP_UNPACK_INT8, 0, 1, 0, 0, NULL},
-    [WN_DECISION_BITS] = {"compress:bits", 0, WN_OP_PACK_SIGN, WN_OP_UNPACK_SIGN, 0, 1, 1, 0, only_signs},
+    [WN_DECISION_BF16] = {.name = "compress:bf16",
+                          .lossy = 1,
+                          .pack = WN_OP_CAST,
+                          .unpack = WN_OP_CAST,
+                          .dtype = WN_BF16,
+                          .refuses = only_floats},
+    [WN_DECISION_INT8] =
+        {.name = "compress:int8", .lossy = 1, .pack = WN_OP_PACK_INT8, .unpack = WN_OP_UNPACK_INT8, .is_shaped = 1},
+    [WN_DECISION_BITS] = {.name = "compress:bits",
+                          .pack = WN_OP_PACK_SIGN,
+                          .unpack = WN_OP_UNPACK_SIGN,
+                          .is_shaped = 1,
+                          .partial = 1,
+                          .refuses = only_signs},
 };
 
 static const struct row *row_of(int32_t action)

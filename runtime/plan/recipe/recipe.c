@@ -140,7 +140,8 @@ int32_t wn__recipe_put(struct wn__recipe *r, int32_t kind, int32_t block, int32_
         if (bigger == NULL) return WN_OOM;
         r->step = bigger;
     }
-    r->step[r->n++] = (struct wn__recipe_step){kind, block, root, r->n_keep, n_keep};
+    r->step[r->n++] =
+        (struct wn__recipe_step){.kind = kind, .block = block, .root = root, .keep_at = r->n_keep, .n_keep = n_keep};
     r->n_keep += n_keep;
     return WN_OK;
 }

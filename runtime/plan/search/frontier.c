@@ -294,7 +294,8 @@ static int32_t finish(struct wn__building *b, struct wn__frontier **out)
 {
     struct wn__frontier *fr = wn__alloc(sizeof *fr);
     if (fr == NULL) return WN_OOM;
-    *fr = (struct wn__frontier){1, b->point, (int32_t)b->n, b->tried, b->base, b->fine};
+    *fr = (struct wn__frontier){
+        .refs = 1, .point = b->point, .n = (int32_t)b->n, .tried = b->tried, .base = b->base, .fine = b->fine};
     b->point = NULL;
     b->n = 0;
     memset(&b->base, 0, sizeof b->base);
