@@ -239,14 +239,15 @@ int32_t wn_op_get(int32_t op, struct wn_op_info *out)
 {
     WN_TRY(wn__need(out, "op"));
     if (op < 0 || op >= WN_OP_COUNT) return wn__fail(WN_VALUE, "op: there is no op %d", op);
-    *out = (struct wn_op_info){.name = wn__op_name(op),
-                               .least = wn__op_least_inputs(op),
-                               .most = wn__op_most_inputs(op),
-                               .flags = wn__op_flags(op),
-                               .differentiable = wn__op_rules(op)->grad != NULL,
+    const struct wn__op_row *r = &wn__op_rows[op];
+    *out = (struct wn_op_info){.name = r->name,
+                               .least = r->least,
+                               .most = r->most,
+                               .flags = r->flags,
+                               .differentiable = r->rules->grad != NULL,
                                .operands = wn__elementwise_operands(op),
-                               .autocast = wn__op_autocast(op),
-                               .positions = wn__op_positions(op)};
+                               .autocast = r->autocast,
+                               .positions = r->positions};
     return WN_OK;
 }
 

@@ -56,10 +56,14 @@ static int32_t head_size(const struct wn_desc *d, int32_t i, int64_t *size)
     return WN_OK;
 }
 
-/* Returns the cost of `products` products of depth hd and of `rest` FLOPs for every weight that is computed: a head has
- * T (T + 1) / 2 of them where causal, else T T. */
-static struct wn_cost cost_weights(const struct wn_desc *d, const struct wn_type *qkv, double products, double rest)
+/* Returns the cost of attention, or of its gradient: products of depth hd, and other FLOPs, for every weight that is
+ * computed; a head has T (T + 1) / 2 of them where causal, else T T. The kernel of the gradient computes the scores
+ * twice: once for the maximum and the sum of each row, once for the weights. */
+static struct wn_cost cost_attention(const struct wn_desc *d)
 {
+    int32_t is_grad = d->op == WN_OP_ATTENTION_GRAD;
+    const struct wn_type *qkv = &d->in[is_grad];
+    double products = is_grad ? 6 : 2, rest = is_grad ? 2 * WEIGHT_FLOPS + WEIGHT_GRAD_FLOPS : WEIGHT_FLOPS;
     double heads = (double)d->attrs.i[0], time = (double)qkv->dim[1];
     double size = (double)qkv->dim[2] / (heads + 2.0 * (double)d->attrs.i[1]);
     double weights = (double)qkv->dim[0] * heads * (d->attrs.i[2] ? time * (time + 1) / 2 : time * time);
@@ -76,11 +80,6 @@ static int32_t shape_attention(struct wn_desc *d)
     d->out = d->in[0];
     d->out.dim[2] = d->attrs.i[0] * size;
     return WN_OK;
-}
-
-static struct wn_cost cost_attention(const struct wn_desc *d)
-{
-    return cost_weights(d, &d->in[0], 2, WEIGHT_FLOPS);
 }
 
 static void grad_attention(struct wn__grad *g)
@@ -106,12 +105,5 @@ static int32_t shape_attention_grad(struct wn_desc *d)
     return WN_OK;
 }
 
-/* Returns the cost of attention_grad, whose kernel computes the scores twice: once for the maximum and the sum of each
- * row, once for the weights. */
-static struct wn_cost cost_attention_grad(const struct wn_desc *d)
-{
-    return cost_weights(d, &d->in[1], 6, 2 * WEIGHT_FLOPS + WEIGHT_GRAD_FLOPS);
-}
-
 const struct wn__rules wn__rules_attention_grad = {shape_attention_grad, wn__grad_attention_grad,
-                                                   .cost = cost_attention_grad};
+                                                   .cost = cost_attention};

@@ -31,12 +31,6 @@ struct second {
     struct wn_node *p, *dp, *e, *ds, *f;  /* P, dP, E, dS, D(F): (B, K, H / K, T, T) */
 };
 
-static struct wn_node *as_dtype(struct second *s, struct wn_node *v, int32_t dtype)
-{
-    struct wn_attrs attrs = {.dtype = dtype};
-    return v == NULL || wn__value_type(s->g, v)->dtype == dtype ? v : wn__emit_op(s->g, WN_OP_CAST, v, &attrs);
-}
-
 /* Records op(a) op(b), where op transposes the last two dims of a where ta is 1, of b where tb is 1. */
 static struct wn_node *product(struct second *s, struct wn_node *a, struct wn_node *b, int32_t ta, int32_t tb)
 {
@@ -75,7 +69,7 @@ static struct wn_node *take(struct second *s, struct wn_node *v, int64_t first, 
 static struct wn_node *open_heads(struct second *s, struct wn_node *v, int64_t all)
 {
     struct wn_type t = {.ndim = 4, .dim = {s->batch, s->time, all, s->size}};
-    return wn__emit_reshape(s->g, as_dtype(s, v, s->dtype), &t);
+    return wn__emit_reshape(s->g, wn__emit_as(s->g, v, s->dtype), &t);
 }
 
 /* Records the heads of qkv: (B, T, (H + 2 K) hd). */
@@ -136,7 +130,7 @@ static struct wn_node *grad_dy(struct second *s)
 {
     struct wn_node *dy = add(s, product(s, s->f, s->x.v, 0, 0), product(s, dropped(s, s->p), s->u.v, 0, 0));
     dy = wn__emit_reshape(s->g, give_back(s, dy, s->heads), &s->g->d->in[0]);
-    return as_dtype(s, dy, s->g->d->out.dtype);
+    return wn__emit_as(s->g, dy, s->g->d->out.dtype);
 }
 
 /* Records A, the gradient of S. */
@@ -159,7 +153,7 @@ static struct wn_node *grad_qkv(struct second *s)
     struct wn_node *in[3] = {give_back(s, q, s->heads), give_back(s, k, s->kv), give_back(s, v, s->kv)};
     struct wn_attrs dim = {.n = 1, .i = {2}};
     struct wn_node *all = wn__emit(s->g->e, WN_OP_CAT, 3, in, &dim);
-    return as_dtype(s, wn__emit_reshape(s->g, all, &s->g->d->in[1]), s->g->d->out.dtype);
+    return wn__emit_as(s->g, wn__emit_reshape(s->g, all, &s->g->d->in[1]), s->g->d->out.dtype);
 }
 
 /* Records the gradients of the inputs dO, qkv and O of attention_grad. O is a function of qkv, so what flows through O

@@ -113,10 +113,15 @@ static int32_t need_outputs(const struct wn_desc *d, int32_t i, const struct wn_
                     wn__op_name(d->op), wn__shape_text(&d->in[i]), wn__shape_text(&want), w->in[0], w->in[1]);
 }
 
-static struct wn_cost cost_conv(const struct wn_desc *d, const struct wn_type *weight, const struct wn_type *y)
+/* Returns the cost of one of the three: a multiply-add for each element of the forward's result and each term of it. */
+static struct wn_cost cost_conv(const struct wn_desc *d)
 {
+    const struct wn_type *weight = d->op == WN_OP_CONV2D_DW ? &d->out : &d->in[1];
+    const struct wn_type *y = d->op == WN_OP_CONV2D ? &d->out : &d->in[0];
     double terms = (double)(weight->dim[1] * weight->dim[2] * weight->dim[3]);
-    return wn__cost_of(d, 2.0 * (double)wn__numel(y) * terms);
+    struct wn_cost cost = wn__cost_of(d, 2.0 * (double)wn__numel(y) * terms);
+    if (d->op == WN_OP_CONV2D && d->n_in > 2) cost.flops += (double)wn__numel(&d->out);
+    return cost;
 }
 
 /* Records one of the three with the attributes of this application; size: of its result, 0 for conv2d. */
@@ -158,13 +163,6 @@ static int32_t shape_conv2d(struct wn_desc *d)
     return wn__check_out(d);
 }
 
-static struct wn_cost cost_conv2d(const struct wn_desc *d)
-{
-    struct wn_cost cost = cost_conv(d, &d->in[1], &d->out);
-    if (d->n_in > 2) cost.flops += (double)wn__numel(&d->out);
-    return cost;
-}
-
 static void grad_conv2d(struct wn__grad *g)
 {
     const struct wn_type *x = &g->d->in[0], *w = &g->d->in[1];
@@ -176,7 +174,7 @@ static void grad_conv2d(struct wn__grad *g)
     }
 }
 
-const struct wn__rules wn__rules_conv2d = {shape_conv2d, grad_conv2d, .cost = cost_conv2d};
+const struct wn__rules wn__rules_conv2d = {shape_conv2d, grad_conv2d, .cost = cost_conv};
 
 /* ---- conv2d_dx ------------------------------------------------------------------------------------- */
 static int32_t shape_conv2d_dx(struct wn_desc *d)
@@ -199,11 +197,6 @@ static int32_t shape_conv2d_dx(struct wn_desc *d)
     return wn__check_out(d);
 }
 
-static struct wn_cost cost_conv2d_dx(const struct wn_desc *d)
-{
-    return cost_conv(d, &d->in[1], &d->in[0]);
-}
-
 static void grad_conv2d_dx(struct wn__grad *g)
 {
     const struct wn_type *w = &g->d->in[1];
@@ -211,7 +204,7 @@ static void grad_conv2d_dx(struct wn__grad *g)
     if (wn__wants(g, 1)) g->dx[1] = emit_conv(g, WN_OP_CONV2D_DW, g->in[0], g->dy, size_of(w), w->layout);
 }
 
-const struct wn__rules wn__rules_conv2d_dx = {shape_conv2d_dx, grad_conv2d_dx, .cost = cost_conv2d_dx};
+const struct wn__rules wn__rules_conv2d_dx = {shape_conv2d_dx, grad_conv2d_dx, .cost = cost_conv};
 
 /* ---- conv2d_dw ------------------------------------------------------------------------------------- */
 static int32_t shape_conv2d_dw(struct wn_desc *d)
@@ -233,15 +226,10 @@ static int32_t shape_conv2d_dw(struct wn_desc *d)
     return wn__check_out(d);
 }
 
-static struct wn_cost cost_conv2d_dw(const struct wn_desc *d)
-{
-    return cost_conv(d, &d->out, &d->in[0]);
-}
-
 static void grad_conv2d_dw(struct wn__grad *g)
 {
     if (wn__wants(g, 0)) g->dx[0] = emit_conv(g, WN_OP_CONV2D, g->in[1], g->dy, 0, WN_PLAIN);
     if (wn__wants(g, 1)) g->dx[1] = emit_conv(g, WN_OP_CONV2D_DX, g->in[0], g->dy, size_of(&g->d->in[1]), WN_PLAIN);
 }
 
-const struct wn__rules wn__rules_conv2d_dw = {shape_conv2d_dw, grad_conv2d_dw, .cost = cost_conv2d_dw};
+const struct wn__rules wn__rules_conv2d_dw = {shape_conv2d_dw, grad_conv2d_dw, .cost = cost_conv};

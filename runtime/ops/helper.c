@@ -206,6 +206,12 @@ struct wn_node *wn__emit_full(struct wn__grad *g, const struct wn_type *like, do
     return wn__emit(g->e, WN_OP_FULL, 0, NULL, &attrs);
 }
 
+struct wn_node *wn__emit_as(struct wn__grad *g, struct wn_node *v, int32_t dtype)
+{
+    struct wn_attrs attrs = {.dtype = dtype};
+    return v == NULL || wn__value_type(g, v)->dtype == dtype ? v : wn__emit_op(g, WN_OP_CAST, v, &attrs);
+}
+
 struct wn_node *wn__emit_mul(struct wn__grad *g, struct wn_node *a, struct wn_node *b)
 {
     return wn__emit2(g->e, WN_OP_MUL, a, b);

@@ -43,6 +43,7 @@ struct wn_node *wn__emit_op(struct wn__grad *g, int32_t op, struct wn_node *a, c
 struct wn_node *wn__emit_reshape(struct wn__grad *g, struct wn_node *a, const struct wn_type *to);
 struct wn_node *wn__emit_number(struct wn__grad *g, double v); /* (), of the dtype of g->out */
 struct wn_node *wn__emit_full(struct wn__grad *g, const struct wn_type *like, double v);
+struct wn_node *wn__emit_as(struct wn__grad *g, struct wn_node *v, int32_t dtype); /* v in a dtype; v where it has it */
 struct wn_node *wn__emit_mul(struct wn__grad *g, struct wn_node *a, struct wn_node *b);
 /* Records the sum of a over `dim`, which stays as a dim of length 1. */
 struct wn_node *wn__emit_sum_dim(struct wn__grad *g, struct wn_node *a, int64_t dim);

@@ -117,12 +117,12 @@ static inline int32_t wn__op_has_offset(int32_t op)
 {
     return (wn__op_flags(op) & WN_OFFSET) != 0;
 }
-/* Return the words of two columns of op.def; "" where op is no op. */
-const char *wn__op_autocast(int32_t op);
-const char *wn__op_positions(int32_t op);
 int32_t wn__op_find(const char *name); /* -1 when there is none */
 /* Returns whether the op takes numbers of its own (attrs.f). At most one step of a fused op does. */
-int32_t wn__elementwise_has_numbers(int32_t op);
+static inline int32_t wn__elementwise_has_numbers(int32_t op)
+{
+    return (wn__op_flags(op) & WN_NUMBERS) != 0;
+}
 
 /* ---- layouts (layout.c) ------------------------------------------------------------------------------ */
 /* Returns the layout in which the op reads input i. Where the input has another, whoever records the application puts a

@@ -122,25 +122,17 @@ static int32_t need_index(const struct wn_desc *d, const struct wn_type *windows
     return wn__need_shape(d, 1, windows, "the index");
 }
 
-/* Returns a cost of 1 FLOP for every place of every window of y. */
-static struct wn_cost cost_windows(const struct wn_desc *d, const struct wn_type *y)
+/* Returns a cost of 1 FLOP for every place of every window of y; with an index max_pool2d computes nothing. */
+static struct wn_cost cost_windows(const struct wn_desc *d)
 {
     struct wn__window w;
+    const struct wn_type *y = d->op == WN_OP_MAX_POOL2D_DX || d->op == WN_OP_AVG_POOL2D_DX ? &d->in[0] : &d->out;
+    if (d->op == WN_OP_MAX_POOL2D && d->n_in > 1) return wn__cost_of(d, 0);
     wn__window_pool_attrs(&d->attrs, &w);
     double places = (double)w.kernel[0] * (double)w.kernel[1];
     if (w.flags & WN_POOL_IS_ADAPTIVE)
         places = (double)wn__numel(y == &d->out ? &d->in[0] : &d->out) / wn_max(wn__numel(y), 1);
     return wn__cost_of(d, (double)wn__numel(y) * places);
-}
-
-static struct wn_cost cost_forward(const struct wn_desc *d)
-{
-    return cost_windows(d, &d->out);
-}
-
-static struct wn_cost cost_backward(const struct wn_desc *d)
-{
-    return cost_windows(d, &d->in[0]);
 }
 
 /* Records op(dy, index of this application) with its attributes, and the size of the image in[0]. */
@@ -160,18 +152,13 @@ static int32_t shape_max_pool2d_index(struct wn_desc *d)
     return WN_OK;
 }
 
-const struct wn__rules wn__rules_max_pool2d_index = {shape_max_pool2d_index, NULL, .cost = cost_forward};
+const struct wn__rules wn__rules_max_pool2d_index = {shape_max_pool2d_index, NULL, .cost = cost_windows};
 
 /* ---- max_pool2d ------------------------------------------------------------------------------------ */
 static int32_t shape_max_pool2d(struct wn_desc *d)
 {
     WN_TRY(shape_forward(d));
     return d->n_in > 1 ? need_index(d, &d->out) : WN_OK;
-}
-
-static struct wn_cost cost_max_pool2d(const struct wn_desc *d)
-{
-    return d->n_in > 1 ? wn__cost_of(d, 0) : cost_forward(d);
 }
 
 /* Without an index the gradient makes one. */
@@ -183,7 +170,7 @@ static void grad_max_pool2d(struct wn__grad *g)
     g->dx[0] = emit_pool(g, WN_OP_MAX_POOL2D_DX, index);
 }
 
-const struct wn__rules wn__rules_max_pool2d = {shape_max_pool2d, grad_max_pool2d, .cost = cost_max_pool2d};
+const struct wn__rules wn__rules_max_pool2d = {shape_max_pool2d, grad_max_pool2d, .cost = cost_windows};
 
 /* ---- max_pool2d_dx --------------------------------------------------------------------------------- */
 static int32_t shape_max_pool2d_dx(struct wn_desc *d)
@@ -197,18 +184,15 @@ static void grad_max_pool2d_dx(struct wn__grad *g)
     if (wn__wants(g, 0)) g->dx[0] = emit_pool(g, WN_OP_MAX_POOL2D, g->in[1]);
 }
 
-const struct wn__rules wn__rules_max_pool2d_dx = {shape_max_pool2d_dx, grad_max_pool2d_dx, .cost = cost_backward};
+const struct wn__rules wn__rules_max_pool2d_dx = {shape_max_pool2d_dx, grad_max_pool2d_dx, .cost = cost_windows};
 
 /* ---- avg_pool2d, avg_pool2d_dx --------------------------------------------------------------------- */
+/* Records the gradient of one of the two, which is the other. */
 static void grad_avg_pool2d(struct wn__grad *g)
 {
-    if (wn__wants(g, 0)) g->dx[0] = emit_pool(g, WN_OP_AVG_POOL2D_DX, NULL);
+    int32_t other = g->d->op == WN_OP_AVG_POOL2D ? WN_OP_AVG_POOL2D_DX : WN_OP_AVG_POOL2D;
+    if (wn__wants(g, 0)) g->dx[0] = emit_pool(g, other, NULL);
 }
 
-static void grad_avg_pool2d_dx(struct wn__grad *g)
-{
-    if (wn__wants(g, 0)) g->dx[0] = emit_pool(g, WN_OP_AVG_POOL2D, NULL);
-}
-
-const struct wn__rules wn__rules_avg_pool2d = {shape_forward, grad_avg_pool2d, .cost = cost_forward};
-const struct wn__rules wn__rules_avg_pool2d_dx = {shape_backward, grad_avg_pool2d_dx, .cost = cost_backward};
+const struct wn__rules wn__rules_avg_pool2d = {shape_forward, grad_avg_pool2d, .cost = cost_windows};
+const struct wn__rules wn__rules_avg_pool2d_dx = {shape_backward, grad_avg_pool2d, .cost = cost_windows};

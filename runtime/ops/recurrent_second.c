@@ -27,12 +27,6 @@ struct second {
     struct wn_node *no; /* 0, of shape () */
 };
 
-static struct wn_node *as_dtype(const struct second *s, struct wn_node *v, int32_t dtype)
-{
-    struct wn_attrs attrs = {.dtype = dtype};
-    return v == NULL || wn__value_type(s->g, v)->dtype == dtype ? v : wn__emit_op(s->g, WN_OP_CAST, v, &attrs);
-}
-
 static struct wn_node *mul(const struct second *s, struct wn_node *a, struct wn_node *b)
 {
     return a == s->no || b == s->no ? s->no : wn__emit2(s->g->e, WN_OP_MUL, a, b);
@@ -81,7 +75,7 @@ static struct wn_node *turned(const struct second *s, struct wn_node *a)
 static struct wn_node *gate(const struct second *s, struct wn_node *v, int64_t k)
 {
     struct wn_attrs at = {.n = 3, .i = {s->g->d->out.ndim - 1, k * s->size, s->size}};
-    return as_dtype(s, wn__emit_op(s->g, WN_OP_NARROW, v, &at), s->dtype);
+    return wn__emit_as(s->g, wn__emit_op(s->g, WN_OP_NARROW, v, &at), s->dtype);
 }
 
 static struct wn_node *apply(const struct second *s, int32_t op, struct wn_node *v)
@@ -98,7 +92,7 @@ static void give(const struct second *s, int32_t i, struct wn_node *const *part,
     state.dtype = s->dtype;
     for (int32_t k = 0; k < n; k++) in[k] = part[k] == s->no ? wn__emit_full(s->g, &state, 0) : part[k];
     struct wn_node *whole = n == 1 ? in[0] : wn__emit(s->g->e, WN_OP_CAT, n, in, &along);
-    s->g->dx[i] = as_dtype(s, whole, s->g->d->out.dtype);
+    s->g->dx[i] = wn__emit_as(s->g, whole, s->g->d->out.dtype);
 }
 
 /* Opens the gradient of a gradient; fills u: those of the gates, then that of the state. */
@@ -122,7 +116,7 @@ void wn__grad_lstm_cell_grad(struct wn__grad *g)
     struct wn_node *u[5], *v[4], *p[4], *d[4], *part[4];
     struct second made = open_second(g, &u);
     const struct second *s = &made;
-    struct wn_node *dh = gate(s, g->in[0], 0), *dc = gate(s, g->in[0], 1), *c = as_dtype(s, g->in[2], s->dtype);
+    struct wn_node *dh = gate(s, g->in[0], 0), *dc = gate(s, g->in[0], 1), *c = wn__emit_as(s->g, g->in[2], s->dtype);
     for (int32_t k = 0; k < 4; k++) {
         v[k] = apply(s, k == G ? WN_OP_TANH : WN_OP_SIGMOID, gate(s, g->in[1], k));
         p[k] = k == G ? of_tanh(s, v[k]) : of_sigmoid(s, v[k]);
@@ -155,7 +149,7 @@ void wn__grad_gru_cell_grad(struct wn__grad *g)
     struct wn_node *u[5], *x[4];
     struct second made = open_second(g, &u);
     const struct second *s = &made;
-    struct wn_node *dy = as_dtype(s, g->in[0], s->dtype), *h = as_dtype(s, g->in[2], s->dtype);
+    struct wn_node *dy = wn__emit_as(s->g, g->in[0], s->dtype), *h = wn__emit_as(s->g, g->in[2], s->dtype);
     for (int32_t k = 0; k < 4; k++) x[k] = gate(s, g->in[1], k);
     struct wn_node *r = apply(s, WN_OP_SIGMOID, x[0]), *z = apply(s, WN_OP_SIGMOID, x[1]);
     struct wn_node *n = apply(s, WN_OP_TANH, add(s, x[2], mul(s, r, x[3])));

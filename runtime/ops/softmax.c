@@ -21,19 +21,15 @@ static int32_t shape_row_grad(struct wn_desc *d)
     return wn__check_dim(d, d->attrs.i[0], d->in[0].ndim);
 }
 
-/* Records dx = op(dy, y). */
-static void grad_row(struct wn__grad *g, int32_t op)
+/* Records dx = softmax_grad(dy, y), or log_softmax_grad. */
+static void grad_row(struct wn__grad *g)
 {
+    int32_t op = g->d->op == WN_OP_SOFTMAX ? WN_OP_SOFTMAX_GRAD : WN_OP_LOG_SOFTMAX_GRAD;
     struct wn_node *in[2] = {g->dy, g->out};
     if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, op, 2, in, &g->d->attrs);
 }
 
 /* ---- softmax, softmax_grad -------------------------------------------------------------------------- */
-static void grad_softmax(struct wn__grad *g)
-{
-    grad_row(g, WN_OP_SOFTMAX_GRAD);
-}
-
 /* dx is linear in dy, by a symmetric matrix. With u the gradient of dx, that of y is u (dy - sum dy y) - dy sum(u
  * y). */
 static void grad_softmax_grad(struct wn__grad *g)
@@ -48,15 +44,10 @@ static void grad_softmax_grad(struct wn__grad *g)
     g->dx[1] = wn__emit2(g->e, WN_OP_SUB, first, wn__emit_mul(g, dy, b));
 }
 
-const struct wn__rules wn__rules_softmax = {shape_row, grad_softmax, .per_output = ROW_FLOPS};
+const struct wn__rules wn__rules_softmax = {shape_row, grad_row, .per_output = ROW_FLOPS};
 const struct wn__rules wn__rules_softmax_grad = {shape_row_grad, grad_softmax_grad, .per_output = GRAD_FLOPS};
 
 /* ---- log_softmax, log_softmax_grad ----------------------------------------------------------------- */
-static void grad_log_softmax(struct wn__grad *g)
-{
-    grad_row(g, WN_OP_LOG_SOFTMAX_GRAD);
-}
-
 /* With p = exp(y) and u the gradient of dx: the gradient of dy is u - sum(u p), that of y is -u p sum(dy). */
 static void grad_log_softmax_grad(struct wn__grad *g)
 {
@@ -68,6 +59,6 @@ static void grad_log_softmax_grad(struct wn__grad *g)
     g->dx[1] = wn__emit_mul(g, up, total);
 }
 
-const struct wn__rules wn__rules_log_softmax = {shape_row, grad_log_softmax, .per_output = ROW_FLOPS};
+const struct wn__rules wn__rules_log_softmax = {shape_row, grad_row, .per_output = ROW_FLOPS};
 const struct wn__rules wn__rules_log_softmax_grad = {shape_row_grad, grad_log_softmax_grad,
                                                      .per_output = LOG_GRAD_FLOPS};

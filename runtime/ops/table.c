@@ -40,21 +40,6 @@ _Static_assert(sizeof wn__op_rows / sizeof wn__op_rows[0] == WN_OP_COUNT, "one r
 #include "../op.def"
 #undef OP
 
-int32_t wn__elementwise_has_numbers(int32_t op)
-{
-    return (wn__op_flags(op) & WN_NUMBERS) != 0;
-}
-
-const char *wn__op_autocast(int32_t op)
-{
-    return wn__op_is(op) ? wn__op_rows[op].autocast : "";
-}
-
-const char *wn__op_positions(int32_t op)
-{
-    return wn__op_is(op) ? wn__op_rows[op].positions : "";
-}
-
 int32_t wn__op_draws(int32_t op, const struct wn_attrs *attrs)
 {
     return (wn__op_flags(op) & WN_RANDOM) != 0 && (wn__op_least_inputs(op) == 0 || attrs->f[0] > 0);
