@@ -9,7 +9,7 @@ local c_shapes = require 'spec.support.c_shapes'
 local lua_shapes = require 'spec.support.lua_shapes'
 
 local LONGEST_FILE, LONGEST_FUNCTION = 500, 60
-local LONGEST_MACRO, MOST_PARAMETERS, MOST_FIELDS = 20, 6, 20
+local LONGEST_MACRO, MOST_PARAMETERS, MOST_FIELDS, MOST_POSITIONAL = 20, 6, 20, 4
 
 -- `may_include` maps a room to the rooms and single files that it may include.
 local may_include = {
@@ -186,6 +186,7 @@ local function broken_by(shapes_of, size, limit, what)
 end
 local broken_macros = broken_by(c_shapes.macros, 'lines', LONGEST_MACRO, 'is a macro of %d lines')
 local broken_parameters = broken_by(c_shapes.parameters, 'n', MOST_PARAMETERS, 'has %d parameters')
+local broken_initializers = broken_by(c_shapes.positional, 'n', MOST_POSITIONAL, 'has %d fields by position')
 local broken_structs = broken_by(c_shapes.structs, 'n', MOST_FIELDS, 'has %d fields')
 
 -- Returns what breaks a rule in the files of C below a folder, all of them without one.
@@ -285,11 +286,17 @@ describe('the rules themselves', function()
         assert.equal(0, #long_functions('x.lua', text, 63, lua_shapes))
     end)
 
-    it('see a long macro', function()
+    it('see a long macro, and fields by position', function()
         local macro = '#define F(S) \\\n' .. ('    g(S); \\\n'):rep(19) .. '    h(S)\nint x;\n'
         assert.same({ { name = 'F', line = 1, lines = 21 } }, c_shapes.macros(macro))
         assert.equal('is a macro of 21 lines, at most 20', broken_macros(macro)[1].what)
         assert.equal(0, #broken_macros((macro:gsub('    g', '    h(S)\n    g', 1))))
+        local rows = 'static const struct s rows[] = {\n    {1, 2, 3, 4, 5},\n};\n'
+        for _, text in ipairs { 'struct s x = {1, f(2, 3), {4}, 5, 6};', 'g((struct s){1, 2, 3, 4, 5});', rows } do
+            assert.equal('has 5 fields by position, at most 4', broken_initializers(text)[1].what)
+        end
+        for _, text in ipairs { 'struct s x = {.a = 1, 2, 3, 4, .e = {1, 2, 3, 4, 5}};', 'int y[] = {1, 2, 3, 4, 5};',
+            '/* {a, b, c, d, e} */\n' .. rows } do assert.same({}, broken_initializers(text)) end
     end)
 end)
 
@@ -408,8 +415,9 @@ describe('sizes', function()
         assert_none(bad)
     end)
 
-    it('keep macros short', function()
+    it('keep macros short, and name the fields of initializers of more than four', function()
         assert_none(all_broken(broken_macros))
+        assert_none(all_broken(broken_initializers))
     end)
 
     it('keep the structs of a program and of its run small', function()

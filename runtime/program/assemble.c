@@ -48,7 +48,11 @@ static int32_t differentiate(struct assembly *a)
     wn__here.grad_off = 1;
     for (int32_t i = 0; i < wn__passes(r) && code == WN_OK; i++) code = differentiate_root(a, i, only);
     if (code == WN_OK && a->bindings->limit != NULL && a->grads.n_cells > 0) {
-        struct wn__clip clip = {only, r->n_updates, wn__passes(r) - 1, a->bindings->limit, r->root[0]};
+        struct wn__clip clip = {.cell = only,
+                                .n_cells = r->n_updates,
+                                .pass = wn__passes(r) - 1,
+                                .limit = a->bindings->limit,
+                                .root = r->root[0]};
         code = wn__grad_clip(&clip, &a->grads);
     }
     wn__here.grad_off = before;

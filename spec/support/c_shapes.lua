@@ -71,4 +71,72 @@ end
 -- { name = ('' for a struct without a name), n = }.
 function c_shapes.structs(text) return add_structs(code_of(text), {}) end
 
+-- Blanks directives with the lines that continue them; keeps lines.
+local function without_directives(code)
+    local list, is_continued = lines_of(code), false
+    for i, line in ipairs(list) do
+        local is_directive = is_continued or line:find '^%s*#' ~= nil
+        is_continued = is_directive and line:find '\\%s*$' ~= nil
+        if is_directive then list[i] = '' end
+    end
+    return table.concat(list, '\n')
+end
+
+-- Returns the parts of a list between its braces, without what is inside of further brackets.
+local function parts_of(body)
+    local out = {}
+    local flat = body:sub(2, -2):gsub('%b()', '()'):gsub('%b{}', '{}'):gsub('%b[]', '[]')
+    for part in (flat .. ','):gmatch '(.-),' do out[#out + 1] = part:match '^%s*(.-)%s*$' end
+    return out
+end
+
+-- Returns how many parts of a list are given by their position.
+local function positional_of(body)
+    local n = 0
+    for _, part in ipairs(parts_of(body)) do
+        if part ~= '' and not part:find '^[.%[]' then n = n + 1 end
+    end
+    return n
+end
+
+-- Returns what a brace at `at` begins, by what stands before it: 'struct', an initializer of one; 'array'; nil.
+local function kind_of(code, at)
+    local before = code:sub(math.max(1, at - 300), at - 1):match '[^;]*$'
+    local declared = before:match '([^{}]*)=%s*$'
+    if declared and declared:find '^%s*[.%[]' then return nil end
+    if declared then return declared:find '%[' and 'array' or 'struct' end
+    if before:find '%(%s*[%w_%s]+%)$' or before:find 'return%s*$' or before:find '[%w_>]$' then return 'struct' end
+end
+
+-- Tells whether the fields of an array's rows are named above it: in the same declaration, or in {} of a comment.
+local function names_fields(text, code, at)
+    local line = select(2, code:sub(1, at):gsub('\n', '')) + 1
+    local list = lines_of(text)
+    if list[line]:find '^%s*}' then return true end
+    while line > 1 and not list[line - 1]:find '%*/%s*\\?%s*$' and list[line - 1]:find '%S' do line = line - 1 end
+    while line > 1 and list[line - 1]:find '%S' do
+        line = line - 1
+        if list[line]:find '%b{}' then return true end
+        if list[line]:find '/%*' then return false end
+    end
+    return false
+end
+
+--- Finds initializers of structs, outside of macros. The rows of an array count where no comment above it and no struct
+-- in its declaration names their fields. Returns a list of { name = (the word before), n = (fields by position) }.
+function c_shapes.positional(text)
+    local out, code = {}, without_directives(code_of(text))
+    for at in code:gmatch '(){' do
+        local body, kind = code:match('^%b{}', at), kind_of(code, at)
+        local name = code:sub(1, at - 1):match '([%w_]+)[^%w_]*$'
+        if body and kind == 'struct' and not body:find ';' then
+            out[#out + 1] = { name = name, n = positional_of(body) }
+        end
+        if body and kind == 'array' and not names_fields(text, code, at) then
+            for row in body:sub(2, -2):gmatch '%b{}' do out[#out + 1] = { name = name, n = positional_of(row) } end
+        end
+    end
+    return out
+end
+
 return c_shapes

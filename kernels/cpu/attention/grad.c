@@ -109,9 +109,16 @@ static void load_queries(const struct grad *r, struct work *w)
     void (*transpose)(const float *, int64_t, int64_t, int64_t, float *, int64_t) = wn__micro.gemm->transpose;
     const int64_t at = wn__attention_result(k, w->b, w->first, w->h);
     const float factor = wn__attention_kept_factor(k);
-    struct wn__attention_rows query = {k->qkv,  wn__attention_query(k, w->b, w->first, w->h), k->row, w->n, w->all,
-                                       r->wide, (float)(k->scale * WN_ATTENTION_LOG2E)};
-    struct wn__attention_rows dy = {k->dy, at, k->out_row, w->n, w->all, r->wide, 1}, y = dy;
+    struct wn__attention_rows query = {.from = k->qkv,
+                                       .at = wn__attention_query(k, w->b, w->first, w->h),
+                                       .from_row = k->row,
+                                       .n = w->n,
+                                       .rows = w->all,
+                                       .ldt = r->wide,
+                                       .factor = (float)(k->scale * WN_ATTENTION_LOG2E)};
+    struct wn__attention_rows dy = {
+        .from = k->dy, .at = at, .from_row = k->out_row, .n = w->n, .rows = w->all, .ldt = r->wide, .factor = 1};
+    struct wn__attention_rows y = dy;
     wn__attention_load(k, &query, w->query);
     transpose(w->query, r->wide, w->all, k->size, w->query_transposed, w->all);
     query.factor = (float)k->scale;
@@ -134,9 +141,11 @@ static struct wn__attention_tile tile_of(const struct grad *r, struct work *w, i
 {
     int64_t prefetch = r->k->causal ? key0 - w->first : WN_ATTENTION_EVERY, c = prefetch > 0 ? prefetch / 16 * 16 : 0;
     *column = c;
-    return (struct wn__attention_tile){
-        w->weight + wn_min(key0, w->held) * w->all + c,   NULL, w->all, wn_min(w->stop - key0, r->keys), w->all - c,
-        r->k->causal ? prefetch - c : WN_ATTENTION_EVERY, 0};
+    return (struct wn__attention_tile){.s = w->weight + wn_min(key0, w->held) * w->all + c,
+                                       .ld = w->all,
+                                       .keys = wn_min(w->stop - key0, r->keys),
+                                       .width = w->all - c,
+                                       .diagonal = r->k->causal ? prefetch - c : WN_ATTENTION_EVERY};
 }
 
 /* Returns the first of the keys from key0 on whose sums these queries start, because no query before them sees it. */
@@ -155,16 +164,16 @@ static void weights(const struct grad *r, struct work *w, int64_t key0, float *b
     struct wn__attention_tile t = tile_of(r, w, key0, &c);
     float back[QUERIES];
     const float *key = wn__attention_see(k, wn__attention_key(k, w->b, key0, w->g), t.keys, r->wide, w->key, &step);
-    struct wn__attention_product product = {t.keys,
-                                            t.width,
-                                            k->size,
-                                            key,
-                                            step,
-                                            1,
-                                            w->query_transposed + c,
-                                            w->all,
-                                            t.s,
-                                            t.ld,
+    struct wn__attention_product product = {.m = t.keys,
+                                            .n = t.width,
+                                            .k = k->size,
+                                            .a = key,
+                                            .ai = step,
+                                            .ak = 1,
+                                            .b = w->query_transposed + c,
+                                            .bk = w->all,
+                                            .c = t.s,
+                                            .ldc = t.ld,
                                             .prefetch = &w->prefetch,
                                             .first = 1,
                                             .far = 1};
@@ -210,41 +219,49 @@ static void gradients(const struct grad *r, struct work *w, int64_t key0)
     const float *key = wn__attention_see(k, at, t.keys, r->wide, w->key, &step);
     const float *value = wn__attention_see(k, at + values, t.keys, r->wide, w->value, &step);
     float *ds = w->ds + c, *sums = (float *)k->sums + wn__attention_sum(k, w->b, key0, w->g), factor[QUERIES];
-    if (k->p > 0) {
-        t.kept = w->kept;
-        r->kernel->draw(k, &t, wn__attention_weight(k, w->b, w->h, w->first + c, key0));
-    }
+    if (k->p > 0) t.kept = w->kept;
+    if (k->p > 0) r->kernel->draw(k, &t, wn__attention_weight(k, w->b, w->h, w->first + c, key0));
     const float *then = key0 < w->held ? w->then + key0 / r->keys * w->all : w->best;
     find_factors(w, then, factor);
     struct wn__attention_weighing weighing = {t.s, factor + c, w->shared + c, t.kept};
-    struct wn__attention_product product = {t.keys,
-                                            t.width,
-                                            k->size,
-                                            value,
-                                            step,
-                                            1,
-                                            w->dy_transposed + c,
-                                            all,
-                                            ds,
-                                            all,
+    struct wn__attention_product product = {.m = t.keys,
+                                            .n = t.width,
+                                            .k = k->size,
+                                            .a = value,
+                                            .ai = step,
+                                            .ak = 1,
+                                            .b = w->dy_transposed + c,
+                                            .bk = all,
+                                            .c = ds,
+                                            .ldc = all,
                                             .prefetch = &w->prefetch,
                                             .first = 1,
                                             .far = 1,
                                             .weighing = &weighing};
     wn__attention_scores(r->kernel, &product, &t);
-    product = (struct wn__attention_product){
-        k->size, t.width, t.keys, key, 1, step, ds, all, w->dq + c, all, .prefetch = &w->prefetch, .first = key0 == 0};
+    product = (struct wn__attention_product){.m = k->size,
+                                             .n = t.width,
+                                             .k = t.keys,
+                                             .a = key,
+                                             .ai = 1,
+                                             .ak = step,
+                                             .b = ds,
+                                             .bk = all,
+                                             .c = w->dq + c,
+                                             .ldc = all,
+                                             .prefetch = &w->prefetch,
+                                             .first = key0 == 0};
     wn__attention_over_keys(r->kernel, &product, &t);
-    product = (struct wn__attention_product){t.keys,
-                                             k->size,
-                                             w->n - c,
-                                             ds,
-                                             all,
-                                             1,
-                                             w->query + c * r->wide,
-                                             r->wide,
-                                             sums,
-                                             k->sums_row,
+    product = (struct wn__attention_product){.m = t.keys,
+                                             .n = k->size,
+                                             .k = w->n - c,
+                                             .a = ds,
+                                             .ai = all,
+                                             .ak = 1,
+                                             .b = w->query + c * r->wide,
+                                             .bk = r->wide,
+                                             .c = sums,
+                                             .ldc = k->sums_row,
                                              .prefetch = &w->prefetch,
                                              .far = 1};
     wn__attention_over_queries(r->kernel, &product, &t);
@@ -299,7 +316,8 @@ static void run_queries(const struct grad *r, struct work *w)
     wait_before(w, EVERY_KEY);
     tell(w, EVERY_KEY);
     multiply(w->dq, k->size * w->all, (float)k->scale);
-    struct wn__attention_columns dq = {w->dq, w->all, w->n, wn__attention_query(k, w->b, w->first, w->h), k->row};
+    struct wn__attention_columns dq = {
+        .from = w->dq, .ld = w->all, .n = w->n, .at = wn__attention_query(k, w->b, w->first, w->h), .to_row = k->row};
     wn__attention_store_transposed(k, &dq, w->query);
 }
 
