@@ -32,7 +32,7 @@ LIBRARY_release := build/libwane.so
 LIBRARY := $(or $(LIBRARY_$(MODE)),$(O)/libwane.so)
 
 OPT_release := -O2
-# Measured: spec/gpt_spec.lua takes 186 s of processor time at -O1 and 27 s at -O2. -g1 tells lines, and no variables.
+# Measured: spec/zoo_spec.lua takes 186 s of processor time at -O1 and 27 s at -O2. -g1 tells lines, and no variables.
 OPT_asan := -O2 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
 OPT_fuzz := -O1 -gline-tables-only -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined \
             -fno-sanitize-recover=undefined

@@ -273,19 +273,6 @@ describe('modules', function()
 end)
 
 describe('error objects', function()
-    it('pass through dynamic extents unchanged', function()
-        local mine = { 'mine' }
-        local ok, e = pcall(wane.no_grad, function() error(mine) end)
-        assert.is_false(ok)
-        assert.are.equal(mine, e)
-        assert.are.same({ 'mine' }, e)
-        local text
-        ok, text = pcall(wane.no_grad, function() error('plain', 0) end)
-        assert.is_false(ok)
-        assert.are.equal('plain', text)
-        assert.is_truthy(wane.scoped.traceback_of(mine):find(here, 1, true))
-    end)
-
     it('point at the model\'s own line when its forward is wrong', function()
         local Bad = nn.module('Bad')
         local line

@@ -95,15 +95,6 @@ describe('an op that is made of others', function()
         end
     end)
 
-    it('works in pieces of a batch', function()
-        local x = wane.eval(wane.randn(4, 3))
-        local function f(p) return p:sin():cumsum(2):softplus():logsumexp(2) + p:std(2) + (p:topk(1):squeeze(2)) end
-        assert.same(f(x):totable(), wane.chunked(f, x, { size = 2 }):totable())
-        assert.matches('cumsum .* mixes them', tostring(select(2, pcall(wane.chunked, function(p)
-            return p:cumsum(1)
-        end, x, { size = 2 }))))
-    end)
-
     it('counts, finds and compares', function()
         near({ 2 }, wane.tensor({ 0, 3, NAN }):norm(0))
         near({ 1, 0 }, wane.tensor({ { 0, NAN }, { 0, 0 } }):any(2))

@@ -20,19 +20,19 @@ files_of() { # names
 # ---- ways of running specs ------------------------------------------------------------------------------------------
 # All that these do is done by processes or libraries of their own, which are alike whatever the way: the plain way runs
 # them.
-apart='sweep_shard cudasim examples projects readme repl_tty classes measured neon product threads'
+apart='sweep_shard cudasim examples readme repl_tty classes measured neon product threads'
 # These spend their seconds in C. Specs of CUDA have their device in the plain way and under the sanitizers; wrong arguments
 # make tens of thousands of errors, all alike; and the kernels and plans of whole models are tried small by other specs.
-apart="$apart size optimum words"
+apart="$apart optimum words"
 apart_nojit='cuda[a-z_]* onednn'
-apart_stress='cuda[a-z_]* onednn arguments gpt zoo'
-apart_asan='gpt zoo'
+apart_stress='cuda[a-z_]* onednn arguments zoo'
+apart_asan='zoo'
 
 # Files that take longest where nothing was run yet, in any of the ways, the slowest first: they begin first, so that no
 # core is left alone at the end, and each part of the files has its share of them.
-slowest='cuda_op examples product op onednn neon cuda_networks cuda_attention cuda_bundle recipe cudasim
-arguments readme oom cuda_orders classes stream chain optimum costs budget checkpoint cuda_heap words door threads
-gpt keys cuda_fault parts cuda_graph op_places faults repl_tty sweep_merge size planning cuda_lt whole_step hostile'
+slowest='cuda_op examples product op onednn neon cuda_networks cuda_attention cuda_bundle recipe cudasim arguments
+readme oom cuda_orders classes stream chain optimum costs budget checkpoint cuda_heap words door threads zoo keys
+cuda_fault parts cuda_graph op_places faults repl_tty sweep_merge planning cuda_lt whole_step hostile'
 slowest_first() { # files on standard input
     awk -v names="$slowest" 'BEGIN { n = split(names, list); for (i in list) place["spec/" list[i] "_spec.lua"] = i }
         { print ($0 in place) ? place[$0] : n + NR, $0 }' | sort -n | cut -d ' ' -f 2
@@ -99,8 +99,7 @@ every() { # way
 # These try what few commits change for many seconds: kernels of each class of processors, the simulated device itself,
 # plans of many graphs against all others, and trainings of many models on the simulated device, whose ops, faults, heap and
 # graphs every turn tries. In two turns of three they run only if the commit is about them.
-rarely='product neon classes onednn cudasim cuda_orders cuda_bundle keys words optimum size
-cuda_attention cuda_networks'
+rarely='product neon classes onednn cudasim cuda_orders cuda_bundle keys words optimum cuda_attention cuda_networks'
 
 # Prints the files, at most 12, that are about files which the commit changed, or the working tree; none where there is no
 # commit before, as in a clone of the last one alone.
