@@ -220,13 +220,11 @@ WN_API int32_t wn_cell_state(int32_t cell);
 WN_API int32_t wn_cell_need_grad(int32_t cell, int32_t on);
 /* Ends the value of a cell's gradient, if it has one. Its bytes may be used by activations at once. */
 WN_API int32_t wn_cell_drop_grad(int32_t cell);
-/* Names a cell. */
-WN_API int32_t wn_cell_rename(int32_t cell, const char *name);
 /* Makes a value a result of the next program that reaches it, or that has a backward and computes what it is made of,
  * so that it can be read afterwards; data keeps its bytes (wn_gather). Status: WN_STALE where they are lost. */
 WN_API int32_t wn_retain(int32_t value);
-/* Names a value, for policies; or a cell. */
-WN_API int32_t wn_rename(int32_t value, const char *name);
+/* Names a value, for policies, or a cell. */
+WN_API int32_t wn_rename(int32_t handle, const char *name);
 /* Gives the bytes of a held value back and its handle up, both at once; of a cell the handle alone. */
 WN_API int32_t wn_free(int32_t handle);
 /* Copies the value of a held value or a cell out, as n plain row-major bytes, which must be all of them. Status:

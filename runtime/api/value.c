@@ -195,18 +195,6 @@ int32_t wn_cell_drop_grad(int32_t cell)
     return WN_OK;
 }
 
-int32_t wn_cell_rename(int32_t cell, const char *name)
-{
-    struct wn_cell *c = get_cell(cell);
-    if (c == NULL) return WN_VALUE;
-    WN_TRY(wn__need(name, "rename"));
-    const char *word = wn__intern(name);
-    if (word == NULL) return WN_OOM;
-    c->name = word;
-    if (c->reader != NULL) c->reader->name = word;
-    return WN_OK;
-}
-
 static struct wn_node *get_node(int32_t handle)
 {
     return wn__handle_get(handle, WN_HANDLE_VALUE);
@@ -223,15 +211,17 @@ int32_t wn_retain(int32_t value)
     return is_pending ? wn__retained_add(n, wn__sequence_is_planned() ? wn__sequence_now() : NULL) : WN_OK;
 }
 
-int32_t wn_rename(int32_t value, const char *name)
+int32_t wn_rename(int32_t handle, const char *name)
 {
-    if (wn__handle_kind(value) == WN_HANDLE_CELL) return wn_cell_rename(value, name);
-    struct wn_node *n = get_node(value);
-    if (n == NULL) return WN_VALUE;
+    int32_t is_cell = wn__handle_kind(handle) == WN_HANDLE_CELL;
+    struct wn_cell *c = is_cell ? get_cell(handle) : NULL;
+    struct wn_node *n = is_cell ? c->reader : get_node(handle);
+    if (c == NULL && n == NULL) return WN_VALUE;
     WN_TRY(wn__need(name, "rename"));
     const char *word = wn__intern(name);
     if (word == NULL) return WN_OOM;
-    n->name = word;
+    if (c != NULL) c->name = word;
+    if (n != NULL) n->name = word;
     return WN_OK;
 }
 

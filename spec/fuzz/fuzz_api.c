@@ -125,7 +125,7 @@ static void change(struct bytes *b)
         if (wn_info(h, &info) == 0 && info.bytes <= (int64_t)sizeof room) wn_write(h, room, n);
         break;
     case 12: keep(wn_hyper()); break;
-    default: wn_cell_rename(h, "other"); break;
+    default: wn_rename(h, "other"); break;
     }
 }
 

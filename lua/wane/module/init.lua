@@ -201,7 +201,7 @@ local function name_parameters(m)
         if namers[p] ~= nil and namers[p] ~= m and depth_of(path) <= depth_of(before) then return end
         namers[p] = m
         rawset(p, '_path', path)
-        C.wn_cell_rename(p.id, path)
+        C.wn_rename(p.id, path)
     end, {})
 end
 

@@ -165,11 +165,7 @@ function methods.named(t, name)
     if type(name) ~= 'string' or name == '' then
         raise(nil, 'value', 'named: expected a name, got %s', errors.describe(name))
     end
-    if tensor.typed(t)._cell then
-        binding.check(C.wn_cell_rename(t.id, name))
-    else
-        binding.check(C.wn_rename(t.id, name))
-    end
+    binding.check(C.wn_rename(tensor.typed(t).id, name))
     return t
 end
 
