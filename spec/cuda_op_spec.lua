@@ -4,7 +4,6 @@
 local helper = require 'spec.helper'
 local cases = require 'spec.cases'
 local case_inputs = require 'spec.support.case_inputs'
-local case_results = require 'spec.support.case_results'
 local cuda_bits = require 'spec.support.cuda_bits'
 local gradcheck = require 'spec.support.gradcheck'
 local programs = require 'spec.support.programs'
@@ -17,7 +16,7 @@ local CPU = op.device('cpu', 'spec')
 local has_cuda, CUDA = pcall(op.device, 'cuda', 'spec')
 
 local names = programs.ops()
-local results, each_case = case_results.run, case_results.each
+local results, each_case = case_inputs.run, case_inputs.each
 
 -- Returns what differs between the bits of two results, or nil. NaN equals NaN alone, whatever its bits.
 local function other(have, want)

@@ -1,15 +1,178 @@
--- Trains random networks over images (spec/support/image_networks.lua) under every kind of policy: parameters, running
--- statistics and the bytes of a step must be what they are when everything is saved, bit by bit, and what the plan
--- predicts, to the byte.
+-- Checks images whose channels are last in memory (WN_NHWC in runtime/base/layout.h): a value of that layout is read,
+-- differentiated and recomputed as the plain value of the same numbers is, by every op, and a script can see the layout
+-- by counting nodes alone. Then trains random networks over images (spec/support/image_networks.lua) under every kind
+-- of policy: parameters, running statistics and the bytes of a step must be what they are when everything is saved, bit
+-- by bit, and what the plan predicts, to the byte.
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
+local binding = require 'wane.ffi'
+local create = require 'wane.tensor.create'
+local op = require 'wane.tensor.op'
+local tensor = require 'wane.tensor'
+local gradcheck = require 'spec.support.gradcheck'
 local image_networks = require 'spec.support.image_networks'
-local programs = require 'spec.support.programs'
 local limits = require 'spec.support.limits'
 local measure = require 'wane.plan.measure'
-local binding = require 'wane.ffi'
+local programs = require 'spec.support.programs'
 
-local C, policy = binding.C, wane.policy
+local lib, nn, policy = binding.C, wane.nn, wane.policy
+local PLAIN, NHWC, CONV48 = 0, 2, 3
+local N, C, H, W = 2, 3, 4, 5
+local MIRROR = op.device('mirror', 'spec')
+
+local function leaf(seed, ...)
+    wane.manual_seed(seed)
+    return nn.Parameter(wane.randn(...), 'x')
+end
+
+-- Functions of images x and z (N, C, H, W), and of smaller operands: w (C, 1, 1), v (N, 1, 1, 1), u (H, W),
+-- t (C, H, W). exact = false: sums, which add in the order of memory.
+local cases = {
+    { 'elementwise, one operand', function(o) return o.x:relu() + o.x:exp():tanh():clamp(-1, 2) end },
+    { 'two images', function(o) return o.x * o.z - o.x / (o.z ^ 2 + 1) end },
+    { 'an image and a plain one', function(o) return o.x * o.plain + o.plain end },
+    { 'numbers', function(o) return 3 - o.x * 2 end },
+    { 'an operand a channel', function(o) return o.x * o.w + o.w end, false },
+    { 'an operand of four dims a channel', function(o) return o.x * o.w:reshape(1, C, 1, 1) end, false },
+    { 'an operand an image', function(o) return o.v * o.x end, false },
+    { 'an operand a pixel', function(o) return o.x + o.u end, false },
+    { 'an operand without images', function(o) return o.x * o.t end, false },
+    { 'comparisons and where', function(o) return wane.where(o.x:gt(o.z), o.x, o.z * 2) end },
+    { 'maximum', function(o) return o.x:maximum(o.z) end },
+    { 'a cast and back', function(o) return o.x:to 'bf16':to 'f32' * o.z end },
+    { 'cat of channels', function(o) return wane.cat({ o.x, o.z, o.plain }, 2) ^ 2 end },
+    { 'cat of images', function(o) return wane.cat({ o.x, o.plain }, 1) ^ 2 end },
+    { 'cat of rows', function(o) return wane.cat({ o.z, o.x }, 3) ^ 2 end },
+    { 'cat of many', function(o)
+        local list = {}
+        for k = 1, 11 do list[k] = k % 2 == 0 and o.x or o.plain end
+        return wane.cat(list, 4) ^ 2
+    end, false },
+    { 'narrow of channels', function(o) return o.x:narrow(2, 2, 2) * 3 end },
+    { 'narrow to one channel', function(o) return o.x:narrow(2, 2, 1) * 3 end },
+    { 'narrow of rows', function(o) return o.x:narrow(3, 2, 2) ^ 2 end },
+    { 'narrow to one pixel', function(o) return o.x:narrow(3, 2, 1):narrow(4, 3, 1) ^ 2 end },
+    { 'narrow of images', function(o) return o.x:narrow(1, 2, 1) ^ 2 end },
+    { 'sum of all', function(o) return o.x:sum() end, false },
+    { 'sums a channel', function(o) return (o.x:sum(1, { keepdim = true }) ^ 2):sum() end, false },
+    { 'mean of pixels', function(o) return o.x:mean(4):mean(3) ^ 2 end, false },
+    { 'sum of channels', function(o) return o.x:sum(2) ^ 2 end, false },
+    { 'sum of rows', function(o) return o.x:sum(3, { keepdim = true }) ^ 2 end, false },
+    { 'max of pixels', function(o) return o.x:max(3) end },
+    { 'softmax of channels', function(o) return o.x:softmax(2) end },
+    { 'softmax of columns', function(o) return o.x:log_softmax(4) end },
+    { 'permute', function(o) return o.x:permute(1, 3, 4, 2) * 2 end },
+    { 'transpose', function(o) return o.x:permute(2, 1, 4, 3) * 2 end },
+    { 'reshape', function(o) return (o.x:reshape(N * C, H * W) * 2):softmax(2) end },
+    { 'flatten', function(o) return o.x:flatten(2) ^ 2 end },
+    { 'a product', function(o) return o.x:matmul(o.z:permute(1, 2, 4, 3)) end },
+    { 'padding', function(o) return o.x:pad { 1, 2, 0, 1 } * 2 end },
+    { 'expand', function(o) return o.x:narrow(3, 1, 1):narrow(4, 1, 1):expand(N, C, H, W) * o.z end, false },
+    { 'dropout', function(o)
+        wane.manual_seed(5)
+        return nn.Dropout(0.5)(o.x) * o.z
+    end },
+    { 'max pooling', function(o) return o.x:max_pool2d(2) * 2 end },
+    { 'mean pooling', function(o) return o.x:avg_pool2d { 2, 3 } * 2 end },
+}
+
+local SMALL = { w = { C, 1, 1 }, v = { N, 1, 1, 1 }, u = { H, W }, t = { C, H, W } }
+
+-- Returns value and gradients of a case, with images in a layout, as raw bytes, or as lists of numbers.
+local function read_case(case, layout, read, how)
+    local leaves = { x = leaf(1, N, C, H, W), z = leaf(2, N, C, H, W), plain = leaf(3, N, C, H, W) }
+    local k = 3
+    for name, dims in pairs(SMALL) do
+        k = k + 1
+        leaves[name] = leaf(#name + dims[1], unpack(dims))
+    end
+    local o = setmetatable({ x = create.laid(leaves.x * 1, layout), z = create.laid(leaves.z * 1, layout) },
+        { __index = leaves })
+    local y = case[2](o)
+    local out = { read(y) }
+    wane.manual_seed(9)
+    local weights = wane.randn(unpack(y.shape))
+    o.x = nil
+    ;(y * weights):sum():backward { policy = how }
+    for _, name in ipairs { 'x', 'z', 'plain', 'w', 'v', 'u', 't' } do
+        local g = leaves[name].grad
+        out[#out + 1] = g and read(g) or 'none'
+    end
+    return out
+end
+
+describe('an image with channels last', function()
+    for _, case in ipairs(cases) do
+        it('is read as a plain one: ' .. case[1], function()
+            local exact = case[3] ~= false
+            local read = exact and gradcheck.bytes or gradcheck.values
+            local plain, last = read_case(case, PLAIN, read), read_case(case, NHWC, read)
+            for k = 1, #plain do
+                if exact or plain[k] == 'none' then
+                    assert(plain[k] == last[k], ('part %d has other bits'):format(k))
+                else
+                    local wrong = gradcheck.differ(last[k], plain[k], 1e-5)
+                    assert(not wrong, wrong)
+                end
+            end
+            local again = read_case(case, NHWC, read, 'recompute_all')
+            for k = 1, #last do assert.are.same(last[k], again[k]) end
+        end)
+    end
+
+    it('is read and written by parts, in every order of parts', function()
+        for _, dims in ipairs { { 2, 3, 4, 5 }, { 1, 70, 3, 3 }, { 3, 17000, 2, 1 } } do
+            wane.manual_seed(4)
+            local x = wane.randn(unpack(dims)):retain()
+            local want = gradcheck.bytes(x)
+            local cell = nn.Parameter(create.laid(x, NHWC), 'x')
+            assert.equal(NHWC, create.layout(cell))
+            assert(gradcheck.bytes(cell) == want, 'other elements than the plain value')
+            local moved = tensor.wrap(binding.id(lib.wn_cell_move(cell.id, MIRROR, NHWC)))
+            assert(gradcheck.bytes(moved) == want, 'other elements on another device')
+            moved = tensor.wrap(binding.id(lib.wn_cell_move(cell.id, MIRROR, PLAIN)))
+            assert(gradcheck.bytes(moved) == want, 'other elements in another layout')
+        end
+    end)
+
+    it('is plain where both orders are one', function()
+        for _, dims in ipairs { { 4, 1, 3, 3 }, { 4, 5, 1, 1 }, { 0, 3, 2, 2 } } do
+            assert.equal(PLAIN, create.layout(create.laid(wane.randn(unpack(dims)), NHWC)))
+        end
+        local m = nn.Sequential(nn.Conv2d(3, 16, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4))
+        local x = wane.randn(2, 3, 8, 8):retain()
+        local moves = {}
+        for _, step in ipairs(wane.plan(function() return m(x):sum():backward() end):schedule()) do
+            if step.what == 'run' and step.op == 'relayout' then moves[#moves + 1] = step.op end
+        end
+        assert.equal(1, #moves) -- the image that comes in
+    end)
+end)
+
+describe('a convolution', function()
+    it('has weights in panels, whose gradients and states are in panels too, and a plain one where told', function()
+        local a, PANELS = nn.Conv2d(3, 32, 3), helper.device == 'cpu' and CONV48 or PLAIN -- a GPU has none
+        assert.equal(PANELS, create.layout(a.weight))
+        assert.equal(PLAIN, create.layout(nn.Conv2d(3, 20, 3).weight))
+        assert.equal(PLAIN, create.layout(nn.Conv2d(3, 32, 3, { layout = 'plain' }).weight))
+        a(wane.randn(2, 3, 8, 8)):sum():backward()
+        assert.equal(PANELS, create.layout(a.weight.grad))
+        local bits = {}
+        for k, layout in ipairs { false, 'plain' } do
+            wane.manual_seed(2)
+            local b = nn.Conv2d(5, 48, { 3, 2 }, { layout = layout or nil })
+            local x = wane.randn(2, 5, 7, 6):retain()
+            local y = b(x)
+            bits[k] = gradcheck.bytes(b.weight) .. gradcheck.bytes(y)
+            ;(y ^ 2):sum():backward()
+            bits[k] = bits[k] .. gradcheck.bytes(b.weight.grad) .. gradcheck.bytes(b.bias.grad)
+        end
+        assert(bits[1] == bits[2], 'panels change bits')
+    end)
+end)
+
+-- ---- random networks ------------------------------------------------------------------------------------------------
+
 local SEEDS = 10
 if helper.is_long then SEEDS = 30 end
 
@@ -102,9 +265,9 @@ describe('random networks over images', function()
                 local out = wane.no_grad(net.logits)
                 return programs.run { mode = 'eval', roots = { out } }, measure.fingerprint { out }
             end
-            binding.check(C.wn_debug('rewrite', 0))
+            binding.check(lib.wn_debug('rewrite', 0))
             local ok, _, apart = pcall(run)
-            binding.check(C.wn_debug('rewrite', 1))
+            binding.check(lib.wn_debug('rewrite', 1))
             assert(ok, what .. ': ' .. tostring(_))
             local p, bits = run()
             for _, made in ipairs(programs.schedule(p)) do

@@ -3,7 +3,7 @@
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
 local binding = require 'wane.ffi'
-local case_results = require 'spec.support.case_results'
+local case_inputs = require 'spec.support.case_inputs'
 local gradcheck = require 'spec.support.gradcheck'
 local op = require 'wane.tensor.op'
 local programs = require 'spec.support.programs'
@@ -34,9 +34,9 @@ end
 local function results()
     local found, count = {}, 0
     for _, name in ipairs(programs.ops()) do
-        case_results.each(name, function(case, float)
+        case_inputs.each(name, function(case, float)
             if float ~= 'f32' and not helper.is_long then return end
-            for _, entry in ipairs(case_results.run(case, float, name, CPU)) do
+            for _, entry in ipairs(case_inputs.run(case, float, name, CPU)) do
                 found[('%s, %s, %s, %s'):format(name, case.name, float, entry.what)] = entry.bytes
                 count = count + 1
             end

@@ -239,7 +239,7 @@ return {
         file = 'kernels/cuda/conv.h',
         old = 'c.is_by_places = c.is_direct &&',
         new = 'c.is_by_places = 0 && c.is_direct &&',
-        spec = 'spec/cuda_orders_spec.lua',
+        spec = 'spec/cudasim_spec.lua',
     },
     {
         name = 'cuda: a depthwise weight is packed by outputs',

@@ -5,7 +5,7 @@
 -- Without ops: all.
 local root = arg[0]:match('^(.*)/spec/support/[^/]*$') or '.'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/?.lua;' .. package.path
-local case_results = require 'spec.support.case_results'
+local case_inputs = require 'spec.support.case_inputs'
 local gradcheck = require 'spec.support.gradcheck'
 local programs = require 'spec.support.programs'
 local op = require 'wane.tensor.op'
@@ -38,8 +38,8 @@ end
 
 local CPU = op.device('cpu', 'class_bits')
 for _, name in ipairs(#arg > 0 and arg or programs.ops()) do
-    case_results.each(name, function(case, float)
-        for _, entry in ipairs(case_results.run(case, float, name, CPU)) do
+    case_inputs.each(name, function(case, float)
+        for _, entry in ipairs(case_inputs.run(case, float, name, CPU)) do
             print(('%s\t%s, %s, %s\t%s'):format(name, case.name, float, entry.what, digest(bytes_of(entry))))
         end
     end)
