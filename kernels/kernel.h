@@ -15,18 +15,13 @@
 #include "../runtime/base/target.h"
 #include "../runtime/base/desc.h"
 
-/* An application that a library has ready. `prepare` makes it when a plan is loaded; the plan lets it go. */
-struct wn_made {
-    void (*let_go)(struct wn_made *m);
-};
-
 /* The addresses that a kernel is given. */
 struct wn_buffers {
     void *out;              /* the result; NULL for an effect */
     const void *const *in;  /* (n_in) the inputs */
     void *const *cell;      /* (at most 3) the cells that an effect writes */
     void *workspace;        /* of no bytes where the op needs none */
-    struct wn_made *made;   /* NULL: the kernel computes by itself */
+    const void *made;       /* what `prepare` of struct wn_device made; NULL: the kernel computes by itself */
     uint64_t seed, counter; /* of an op with the flag RANDOM */
 
     /* ---- of an asynchronous device, in its memory (wn__target.is_asynchronous); NULL on the others ---- */

@@ -33,7 +33,6 @@ struct shape {
 
 /* A product that is ready. */
 struct product {
-    struct wn_made made; /* first, so that the two addresses are equal */
     struct product *next;
     struct shape shape;
     int32_t is_declined; /* 1: the library has no algorithm for it */
@@ -237,11 +236,6 @@ static int choose(struct product *o)
     return o->is_declined ? SUCCESS : code;
 }
 
-static void let_go(struct wn_made *made)
-{
-    (void)made; /* the next plan with a product of this shape takes it again */
-}
-
 static void take_apart(struct product *o)
 {
     for (int i = 0; i < OPERANDS; i++)
@@ -250,7 +244,7 @@ static void take_apart(struct product *o)
     free(o);
 }
 
-int32_t wn__cublaslt_make(const struct wn_desc *d, int32_t library, struct wn_made **out)
+int32_t wn__cublaslt_make(const struct wn_desc *d, int32_t library, const void **out)
 {
     struct shape s;
     *out = NULL;
@@ -268,7 +262,6 @@ int32_t wn__cublaslt_make(const struct wn_desc *d, int32_t library, struct wn_ma
         }
         o = (struct product *)calloc(1, sizeof *o);
         if (o == NULL) return wn__fail(WN_OOM, "out of memory: a product of cuBLASLt could not be made ready");
-        o->made.let_go = let_go;
         o->shape = s;
         int code = describe(o);
         if (code == SUCCESS) code = choose(o);
@@ -279,7 +272,7 @@ int32_t wn__cublaslt_make(const struct wn_desc *d, int32_t library, struct wn_ma
         o->next = api.products;
         api.products = o;
     }
-    *out = o->is_declined ? NULL : &o->made;
+    *out = o->is_declined ? NULL : o;
     return WN_OK;
 }
 

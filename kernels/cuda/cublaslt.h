@@ -20,7 +20,7 @@ const char *wn__cublaslt_text(void);
 /* Makes an application ready. library: the bits of the device's target. *out is NULL where an own kernel computes it;
  * equal applications get equal answers. What it makes lives as long as the process, once a shape. WN_DEVICE where the
  * library fails, WN_OOM. */
-int32_t wn__cublaslt_make(const struct wn_desc *d, int32_t library, struct wn_made **out);
+int32_t wn__cublaslt_make(const struct wn_desc *d, int32_t library, const void **out);
 /* Starts an application that is ready (b->made) on the stream. WN_DEVICE where the library fails. */
 int32_t wn__cublaslt_run(const struct wn_desc *d, const struct wn_buffers *b, void *stream);
 #endif

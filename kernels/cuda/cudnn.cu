@@ -32,7 +32,6 @@ struct shape {
 
 /* A convolution that is ready. */
 struct convolution {
-    struct wn_made made; /* first, so that the two addresses are equal */
     struct convolution *next;
     struct shape shape;
     int32_t is_declined; /* 1: the library has no algorithm for it */
@@ -246,11 +245,6 @@ static int choose(struct convolution *o, int64_t most)
     return SUCCESS;
 }
 
-static void let_go(struct wn_made *made)
-{
-    (void)made; /* the next plan with a convolution of this shape takes it again */
-}
-
 static void take_apart(struct convolution *o)
 {
     if (o->operand[X] != NULL) api.tensor_destroy(o->operand[X]);
@@ -269,7 +263,6 @@ static int32_t find(const struct shape *s, struct convolution **out)
         WN_TRY(start_library());
         o = (struct convolution *)calloc(1, sizeof *o);
         if (o == NULL) return wn__fail(WN_OOM, "out of memory: a convolution of cuDNN could not be made ready");
-        o->made.let_go = let_go;
         o->shape = *s;
         int code = describe(o);
         if (code == SUCCESS) code = choose(o, WN_CUDNN_SCRATCH);
@@ -284,14 +277,14 @@ static int32_t find(const struct shape *s, struct convolution **out)
     return WN_OK;
 }
 
-int32_t wn__cudnn_make(const struct wn_desc *d, const struct wn__target *t, int64_t *bytes, struct wn_made **out)
+int32_t wn__cudnn_make(const struct wn_desc *d, const struct wn__target *t, int64_t *bytes, const void **out)
 {
     const struct shape s = shape_of(d, t);
     struct convolution *o = NULL;
     *out = NULL;
     WN_TRY(find(&s, &o));
     *bytes = o->is_declined ? wn__conv_workspace(d) : wn__cudnn_packed(d) + (int64_t)o->scratch;
-    *out = o->is_declined ? NULL : &o->made;
+    *out = o->is_declined ? NULL : o;
     return WN_OK;
 }
 

@@ -29,7 +29,7 @@ const char *wn__cudnn_text(void);
 /* Makes ready an application that wn__cudnn_takes. bytes: its workspace by the rule; becomes what is taken. *out is
  * NULL where an own kernel computes it; equal applications get equal answers. What it makes lives as long as the
  * process, once a shape. WN_DEVICE where the library fails, WN_OOM. */
-int32_t wn__cudnn_make(const struct wn_desc *d, const struct wn__target *t, int64_t *bytes, struct wn_made **out);
+int32_t wn__cudnn_make(const struct wn_desc *d, const struct wn__target *t, int64_t *bytes, const void **out);
 /* Starts an application that is ready (b->made) on the stream, without bias and what follows it. WN_DEVICE where the
  * library fails, WN_OOM. */
 int32_t wn__cudnn_run(const struct wn_desc *d, const struct wn_buffers *b, void *stream);

@@ -29,7 +29,7 @@ static wn_kernel_fn own_kernel(struct wn_device *d, const struct wn_desc *desc)
     return d->backend->find == NULL ? NULL : d->backend->find(desc);
 }
 
-static int32_t prepare_nothing(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, struct wn_made **out)
+static int32_t prepare_nothing(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, const void **out)
 {
     (void)d, (void)desc, (void)bytes;
     *out = NULL;

@@ -84,8 +84,9 @@ struct wn_device {
      * the backend. */
     wn_kernel_fn (*kernel)(struct wn_device *d, const struct wn_desc *desc);
     /* Makes an application ready when a plan is loaded. bytes: its workspace by the rule; becomes what is taken, at
-     * most that. *out: what a library made of it, or NULL. Default: nothing, the bytes stay as they are. */
-    int32_t (*prepare)(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, struct wn_made **out);
+     * most that. *out: what a library made of it, which lives as long as the process, or NULL. Default: NULL, and the
+     * bytes stay as they are. */
+    int32_t (*prepare)(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, const void **out);
     /* Starts a kernel; the device runs kernels in the order in which they were started. Default: calls the kernel with
      * the stream NULL. */
     int32_t (*launch)(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc *desc, const struct wn_buffers *b);

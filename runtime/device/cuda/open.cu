@@ -73,7 +73,7 @@ static wn_kernel_fn find_kernel(struct wn_device *d, const struct wn_desc *desc)
     return wn__cuda_kernel(desc);
 }
 
-static int32_t prepare(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, struct wn_made **out)
+static int32_t prepare(struct wn_device *d, const struct wn_desc *desc, int64_t *bytes, const void **out)
 {
     const int32_t is_convolution = wn__cudnn_takes(&d->target, desc);
     *out = NULL;

@@ -326,8 +326,6 @@ int32_t wn__lower_finish(const struct wn__ir *ir, int32_t n_blocks, const struct
 void wn__schedule_unref(struct wn__schedule *s)
 {
     if (s == NULL || --s->refs > 0) return;
-    for (int32_t i = 0; i < s->n; i++)
-        if (s->instr[i].made != NULL) s->instr[i].made->let_go(s->instr[i].made);
     if (s->kept != NULL) s->kept->let_go(s->kept);
     struct wn__pool pool = s->pool;
     wn__pool_release(&pool);

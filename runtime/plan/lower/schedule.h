@@ -65,7 +65,12 @@ struct wn__instr {
     int32_t work_slab; /* the slab that its workspace is in; -1: the arena */
     int64_t work_offset, work_bytes; /* bytes of the workspace: from the start of slab or arena; its size */
     wn_kernel_fn kernel;
-    struct wn_made *made; /* what a library prepared for this application; NULL: nothing */
+    const void *made; /* what a library prepared for this application; NULL: nothing */
+};
+
+/* Something that the executor keeps with a schedule between runs (run/issue/captured.c). */
+struct wn__kept {
+    void (*let_go)(struct wn__kept *k);
 };
 
 struct wn__schedule {
@@ -90,8 +95,7 @@ struct wn__schedule {
     int32_t *node_issues;                   /* (n of the IR) how often each node was issued */
     int32_t *node_action;                   /* (n of the IR) the action that the node's value was kept with; 0: none */
     int32_t n_blocks;                       /* number of blocks of the recipe */
-    struct wn_made
-        *kept; /* what the executor keeps of it between runs (run/issue/captured.c), let go with it; NULL: nothing */
+    struct wn__kept *kept;                  /* let go with it; NULL: nothing */
 };
 
 /* The allocation `scalars`, the only bytes of a program that the host writes, of m numbers, r random nodes and

@@ -49,7 +49,7 @@ struct key {
 
 /* The graphs of a schedule, by the addresses of its runs. Invariant: each that is alive is in the list `alive`. */
 struct graphs {
-    struct wn_made is; /* the first field, so that a pointer to it is one to the graphs */
+    struct wn__kept is; /* the first field, so that a pointer to it is one to the graphs */
     struct graphs *next;
     struct wn__pool pool;
     int32_t device, n_addresses, most_segments, n_segments;
@@ -124,7 +124,7 @@ void wn__captured_trim(int32_t device)
         for (int32_t i = 0; i < MOST_KEYS && g->device == device; i++) close_graphs(g, &g->key[i]);
 }
 
-static void let_go(struct wn_made *kept)
+static void let_go(struct wn__kept *kept)
 {
     struct graphs *g = (struct graphs *)kept, **link = &alive;
     while (*link != g) link = &(*link)->next;
