@@ -50,7 +50,7 @@ describe('oneDNN of this machine', function()
 
     setup(function()
         on, text = run ''
-        off = run 'WANE_ONEDNN=off'
+        off = run('WANE_ONEDNN=off', 'products')
     end)
 
     it('computes large products of bf16, each near the one in f64, with the scratch of two threads', function()
@@ -78,7 +78,6 @@ describe('oneDNN of this machine', function()
     it('gives a training the same bits under every plan, fused or not, and in checked runs', function()
         assert.same({ '5' }, on['plans agree'])
         assert.same(on.trained, on.checked)
-        assert.not_same(off.trained, on.trained)
     end)
 
     it('gives the same bits with any number of threads', function()

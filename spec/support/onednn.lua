@@ -1,6 +1,6 @@
 -- Computes products, large and small, and a training under several plans, and prints what came of them, a fact a line.
--- onednn_spec runs it in processes of their own with WANE_ONEDNN set. `luajit spec/support/onednn.lua [plan]`; with
--- `plan` it prints the peak of a plan alone.
+-- onednn_spec runs it in processes of their own with WANE_ONEDNN set. `luajit spec/support/onednn.lua
+-- [products|plan]`: products alone, the peak of a plan alone, or products and trainings.
 local root = arg[0]:match('^(.*)/spec/support/[^/]*$') or '.'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/?.lua;' .. package.path
 local wane = require 'wane'
@@ -157,5 +157,5 @@ if arg[1] == 'plan' then
     fact('plan', wane.plan(function() return loss():backward() end).peak)
 else
     products()
-    trainings()
+    if arg[1] ~= 'products' then trainings() end
 end
