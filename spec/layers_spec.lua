@@ -261,6 +261,7 @@ describe('the rules themselves', function()
         assert.same({ { name = 'g', n = 0 } }, c_shapes.parameters('__attribute__((cold)) void g(void)\n{\n}\n'))
         local macro = '#define F(S)  \\\n    static void f_##S(int a, int b)  \\\n    {   \\\n    }\n'
         assert.same({ { name = 'f_##S', n = 2 } }, c_shapes.parameters(macro))
+        assert.same({ { name = 'f', n = 2 } }, c_shapes.parameters 'static void FN(f)(int a, int b)\n{\n}\n')
     end)
 
     it('see a struct with too many fields', function()

@@ -2,17 +2,17 @@
 return {
     {
         name = 'the last of equal elements is the largest',
-        file = 'kernels/cpu/image/pool.c',
-        old = 'const I stays = (v <= best) | (best != best);',
-        new = 'const I stays = (v < best) | (best != best);',
+        file = 'kernels/cpu/image/pool.inc',
+        old = 'const PLACES stays = (v <= best) | (best != best);',
+        new = 'const PLACES stays = (v < best) | (best != best);',
         spec = 'spec/op_spec.lua',
         filter = 'max_pool2d_index computes',
     },
     {
         name = 'a maximum passes over NaN',
-        file = 'kernels/cpu/image/pool.c',
-        old = 'const I stays = (v <= best) | (best != best);',
-        new = 'const I stays = (v <= best) | (v != v);',
+        file = 'kernels/cpu/image/pool.inc',
+        old = 'const PLACES stays = (v <= best) | (best != best);',
+        new = 'const PLACES stays = (v <= best) | (v != v);',
         spec = 'spec/op_spec.lua',
         filter = 'max_pool2d computes',
     },
@@ -73,7 +73,7 @@ return {
     },
     {
         name = 'a sum of many taps takes no weights',
-        file = 'kernels/cpu/image/taps.c',
+        file = 'kernels/cpu/image/taps.inc',
         old = 'a->weight ? a->weight(a->ctx, r, c) : 1.0',
         new = '1.0',
         spec = 'spec/op_spec.lua',
@@ -114,7 +114,7 @@ return {
     },
     {
         name = 'the numbers of the first group serve all',
-        file = 'kernels/cpu/image/channel_norm.c',
+        file = 'kernels/cpu/image/channel_norm.inc',
         old = 'if (j == 0 || at + j == first) {',
         new = 'if (j == 0) {',
         spec = 'spec/op_spec.lua',

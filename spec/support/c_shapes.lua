@@ -46,10 +46,12 @@ end
 
 local is_statement = { ['if'] = true, ['for'] = true, ['while'] = true, ['switch'] = true }
 
---- Counts the parameters of every function that a text defines, in macros too. Returns a list of { name =, n = }.
+--- Counts the parameters of every function that a text defines, in macros and in templates, FN(name), too. Returns a
+-- list of { name =, n = }.
 function c_shapes.parameters(text)
     local out = {}
-    for name, list in code_of(text):gsub('\\%s*\n', '\n'):gmatch('([%w_#]+)%s*(%b())%s*\n%s*{') do
+    text = code_of(text):gsub('\\%s*\n', '\n'):gsub('[%w_]+%(([%w_#]+)%)(%b()%s*\n%s*{)', '%1%2')
+    for name, list in text:gmatch('([%w_#]+)%s*(%b())%s*\n%s*{') do
         local flat = list:sub(2, -2):gsub('%b()', ''):gsub('%b<>', '')
         local n = flat:match('^%s*$') and 0 or flat:match('^%s*void%s*$') and 0 or select(2, flat:gsub(',', '')) + 1
         if not is_statement[name] then out[#out + 1] = { name = name, n = n } end

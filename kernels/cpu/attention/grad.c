@@ -86,7 +86,7 @@ static void share(struct work *w, int64_t wide, int64_t size, const float *y, in
 {
     const int64_t prefetch = PREFETCH_ROWS * step * (int64_t)sizeof *y;
     for (int64_t c = 0; c < w->n; c++)
-        w->shared[c] = (float)wn__row_dot_prefetching_f32(w->dy + c * wide, y + c * step, size, 0, prefetch);
+        w->shared[c] = (float)wn__lane_sum_f32(1, w->dy + c * wide, y + c * step, size, 0, prefetch);
     for (int64_t c = w->n; c < w->all; c++) w->shared[c] = 0;
 }
 

@@ -13,11 +13,11 @@
 #include "../../../runtime/base/opcode.h"
 #include "../../broadcast.h"
 #include "../../kernel.h"
-#include "../../scalar.h"
 #include "../../sums.h"
 #include "../backend/parallel.h"
 #include "../backend/tuning.h"
 #include "nontemporal.h"
+#include "types.h"
 
 /* Each returns the kernel of an application, NULL where its family has none for the op with these dtypes. */
 wn_kernel_fn wn__cpu_creation_kernel(const struct wn_desc *d);
@@ -73,50 +73,13 @@ void wn__broadcast_range(const struct wn__broadcast *w, int64_t begin, int64_t e
  * The sum of a column does not depend on its block. */
 int64_t wn__columns_together(int64_t width, int64_t outer, int64_t most);
 
-/* ---- sums of a row ------------------------------------------------------------------------------- */
-/* WN_LANE_SUM defines NAME(a, b, n, ahead_a, ahead_b): the sum of TERM(a[i], b[i]), i < n. Lane j, a double, adds the
- * elements j, j + 16, j + 32 and so on; then the lanes are added in order: a tree that depends on n alone. Lines
- * ahead_a bytes behind a and ahead_b bytes behind b are prefetched, 0: none. */
-
 #define WN_SAME(x) (x)
-#define WN_LANE_SUM(NAME, T, TERM)                                                                                     \
-    static inline __attribute__((always_inline)) double NAME(const T *a, const T *b, int64_t n, int64_t ahead_a,       \
-                                                             int64_t ahead_b)                                          \
-    {                                                                                                                  \
-        double lane[WN_LANES] = {0}, sum = 0;                                                                          \
-        int64_t i = 0;                                                                                                 \
-        for (; i + WN_LANES <= n; i += WN_LANES) {                                                                     \
-            if (ahead_a) wn__fetch_behind(a + i, ahead_a, WN_LANES * (int64_t)sizeof(T));                              \
-            if (ahead_b) wn__fetch_behind(b + i, ahead_b, WN_LANES * (int64_t)sizeof(T));                              \
-            _Pragma("omp simd") for (int j = 0; j < WN_LANES; j++) lane[j] += TERM(a[i + j], b[i + j]);                \
-        }                                                                                                              \
-        for (int j = 0; i < n; i++, j++) lane[j] += TERM(a[i], b[i]);                                                  \
-        for (int j = 0; j < WN_LANES; j++) sum += lane[j];                                                             \
-        return sum;                                                                                                    \
-    }
 
-/* Terms of a sum, in double. */
-#define WN_TERM_OF(a, b) (double)(a)
-#define WN_TERM_OF_BF16(a, b) (double)wn_from_bf16(a)
-#define WN_TERM_OF_PRODUCT(a, b) (double)(a) * (double)(b)
-
-#define WN_ROW_SUMS(S, T, TERM)                                                                                        \
-    WN_LANE_SUM(wn__row_sum2_##S, T, TERM)                                                                             \
-    static inline __attribute__((always_inline)) double wn__row_sum_##S(const T *a, int64_t n)                         \
-    {                                                                                                                  \
-        return wn__row_sum2_##S(a, a, n, wn__tuning.stream_ahead, 0);                                                  \
-    }
-
-#define WN_ROW_DOTS(S, T)                                                                                              \
-    WN_LANE_SUM(wn__row_dot_prefetching_##S, T, WN_TERM_OF_PRODUCT)                                                    \
-    static inline __attribute__((always_inline)) double wn__row_dot_##S(const T *a, const T *b, int64_t n)             \
-    {                                                                                                                  \
-        return wn__row_dot_prefetching_##S(a, b, n, wn__tuning.stream_ahead, wn__tuning.stream_ahead);                 \
-    }
-
-WN_ROW_SUMS(f32, float, WN_TERM_OF)
-WN_ROW_SUMS(f64, double, WN_TERM_OF)
-WN_ROW_SUMS(bf16, uint16_t, WN_TERM_OF_BF16)
-WN_ROW_DOTS(f32, float)
-WN_ROW_DOTS(f64, double)
+/* ---- sums of a row ------------------------------------------------------------------------------- */
+#define TYPE f32
+#include "row_sums.inc"
+#define TYPE f64
+#include "row_sums.inc"
+#define TYPE bf16
+#include "row_sums.inc"
 #endif

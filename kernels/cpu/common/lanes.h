@@ -12,7 +12,7 @@
 #if defined(__AVX__)
 #include <immintrin.h>
 #endif
-#include "../../scalar.h"
+#include "types.h"
 
 #if defined(__AVX512F__)
 #define WN_VECTOR_BYTES 64
@@ -35,6 +35,18 @@ typedef uint16_t wn__halves WN_VECTOR(WN_VECTOR_BYTES / 2);
 typedef uint16_t wn__halves_few WN_VECTOR(WN_VECTOR_BYTES / 4);
 typedef uint8_t wn__bytes_f32 WN_VECTOR(WN_VECTOR_BYTES / 4);
 typedef uint8_t wn__bytes_f64 WN_VECTOR(WN_VECTOR_BYTES / 8);
+
+/* Of a type TYPE (types.h): VEC is the vector of its numbers, which has WIDTH lanes, FEW that of as many as a vector of
+ * doubles has, and PLACES that of the integers beside VEC. */
+typedef wn__f32 wn__vec_f32, wn__vec_bf16;
+typedef wn__f64 wn__vec_f64, wn__few_f64;
+typedef wn__few wn__few_f32, wn__few_bf16;
+typedef wn__i32 wn__places_f32, wn__places_bf16;
+typedef wn__i64 wn__places_f64;
+#define VEC FN(wn__vec)
+#define WIDTH ((int64_t)(sizeof(VEC) / sizeof(N)))
+#define FEW FN(wn__few)
+#define PLACES FN(wn__places)
 
 #define WN_LANES_FN static inline __attribute__((always_inline)) void
 

@@ -23,37 +23,12 @@ static const double zeros[CHANNELS]; /* what pixels outside of the image are, in
 
 /* ---- element types ------------------------------------------------------------------------------- */
 
-/* Holds all that differs between element types. */
-struct loops {
-    int64_t sum, lanes; /* bytes of a sum; lanes of a vector of sums */
-    void (*tile[SHAPES])(const struct microtile *t);
-    void (*sums[SHAPES])(const struct sums *t); /* ANY: of all lanes of a vector; NULL: there are none */
-    void (*part)(const struct sums *t);         /* of any shape */
-    /* Converts n elements `step` apart to sums. */
-    void (*widen)(const void *from, int64_t step, int64_t n, void *to);
-};
-
-#define SAME(x) (x)
-
-#define LOOPS(S, T, SUM, LOAD, LANES)                                                                                  \
-    static void widen_##S(const void *from, int64_t step, int64_t n, void *to)                                         \
-    {                                                                                                                  \
-        for (int64_t j = 0; j < n; j++) ((SUM *)to)[j] = LOAD(((const T *)from)[j * step]);                            \
-    }                                                                                                                  \
-    static const struct loops loops_##S = {sizeof(SUM),                                                                \
-                                           LANES,                                                                      \
-                                           {any_##S, one_##S, two_back_##S, three_##S, three_back_##S,                 \
-                                            three_apart_##S, five_##S, five_back_##S, five_apart_##S},                 \
-                                           {[ANY] = sums_one_##S,                                                      \
-                                            [THREE] = sums_three_##S,                                                  \
-                                            [THREE_APART] = sums_three_apart_##S,                                      \
-                                            [FIVE] = sums_five_##S,                                                    \
-                                            [FIVE_APART] = sums_five_apart_##S},                                       \
-                                           sums_part_##S,                                                              \
-                                           widen_##S};
-LOOPS(f32, float, float, SAME, WN_F32_LANES)
-LOOPS(f64, double, double, SAME, WN_F64_LANES)
-LOOPS(bf16, uint16_t, float, wn_from_bf16, WN_F32_LANES)
+#define TYPE f32
+#include "depthwise_tile.inc"
+#define TYPE f64
+#include "depthwise_tile.inc"
+#define TYPE bf16
+#include "depthwise_tile.inc"
 
 /* A block: channels [channel, channel + n), of which dw stores those from `stored` on. */
 struct block {

@@ -21,8 +21,6 @@
 #define TAPS 5       /* of a micro-tile of dw of any shape */
 #define CHANNELS 256 /* of a block */
 
-#define INLINE static inline __attribute__((always_inline))
-
 /* ---- lanes --------------------------------------------------------------------------------------- */
 
 /* *to = a b + *to, of the lanes of a vector. f32: rounded once where the target has an instruction for that. */
@@ -81,93 +79,6 @@ INLINE int32_t pixel_of(const struct shape shape, int32_t at, int32_t s)
     return first >= 0 && first % shape.step == 0 && first / shape.step < PIXELS ? first / shape.step : -1;
 }
 
-/* Defines the sums of one row of taps after the other; shape: a constant. The pixels of a row are read in the order of
- * taps, so that those of each sum are in ascending order. */
-#define ROWS_OF(S, T, F, V, SUM, LANES)                                                                                \
-    INLINE void rows_##S(const struct microtile *t, const struct shape shape, V sum[PIXELS])                           \
-    {                                                                                                                  \
-        const int32_t span = SPAN(PIXELS, shape.taps, shape.step);                                                     \
-        const char *const *from = t->from;                                                                             \
-        const SUM *weight = (const SUM *)t->weight + t->at;                                                            \
-        for (int64_t r = 0; r < t->rows; r++, from += span, weight += shape.taps * CHANNELS) {                         \
-            V w[5], x;                                                                                                 \
-            _Pragma("GCC unroll 8") for (int32_t s = 0; s < shape.taps; s++)                                           \
-                wn__read_##F(&w[s], weight + s * CHANNELS, LANES);                                                     \
-            _Pragma("GCC unroll 32") for (int32_t i = 0; i < span; i++)                                                \
-            {                                                                                                          \
-                const int32_t at = shape.each > 0 ? i : span - 1 - i;                                                  \
-                wn__read_##S(&x, (const T *)(const void *)from[at] + t->at, LANES);                                    \
-                _Pragma("GCC unroll 8") for (int32_t s = 0; s < shape.taps; s++) if (pixel_of(shape, at, s) >= 0)      \
-                    multiply_add_##F(&sum[pixel_of(shape, at, s)], &x, &w[s]);                                         \
-            }                                                                                                          \
-        }                                                                                                              \
-    }
-
-/* Defines the sums over taps of any shape. */
-#define TAPS_OF_ANY(S, T, F, V, SUM)                                                                                   \
-    INLINE void taps_##S(const struct microtile *t, const int64_t n, V sum[PIXELS])                                    \
-    {                                                                                                                  \
-        const char *const *from = t->from;                                                                             \
-        const SUM *weight = (const SUM *)t->weight + t->at;                                                            \
-        for (int64_t k = t->rows * t->columns; k > 0; k--, from += PIXELS, weight += CHANNELS) {                       \
-            V w, x;                                                                                                    \
-            wn__read_##F(&w, weight, n);                                                                               \
-            _Pragma("GCC unroll 8") for (int32_t i = 0; i < PIXELS; i++)                                               \
-            {                                                                                                          \
-                wn__read_##S(&x, (const T *)(const void *)from[i] + t->at, n);                                         \
-                multiply_add_##F(&sum[i], &x, &w);                                                                     \
-            }                                                                                                          \
-        }                                                                                                              \
-    }
-
-#define STORE(S, T, V)                                                                                                 \
-    INLINE void store_##S(const struct microtile *t, const int64_t n, const V sum[PIXELS])                             \
-    {                                                                                                                  \
-        const int64_t step = t->out_step, pixels = t->pixels;                                                          \
-        char *out = t->out + t->at * (int64_t)sizeof(T);                                                               \
-        const int32_t has_bias = t->bias != NULL;                                                                      \
-        V bias = {0}, y;                                                                                               \
-        if (has_bias) wn__read_##S(&bias, (const T *)t->bias + t->at, n);                                              \
-        _Pragma("GCC unroll 8") for (int32_t i = 0; i < PIXELS; i++, out += step)                                      \
-        {                                                                                                              \
-            if (i >= pixels) break;                                                                                    \
-            y = has_bias ? sum[i] + bias : sum[i];                                                                     \
-            wn__write_##S((T *)(void *)out, &y, n);                                                                    \
-        }                                                                                                              \
-    }
-
-#define SHAPED(NAME, SHAPE, S, V, LANES)                                                                               \
-    static void NAME##_##S(const struct microtile *t)                                                                  \
-    {                                                                                                                  \
-        V sum[PIXELS] = {{0}};                                                                                         \
-        rows_##S(t, shapes[SHAPE], sum);                                                                               \
-        store_##S(t, LANES, sum);                                                                                      \
-    }
-
-#define TILES(S, T, F, V, SUM, LANES)                                                                                  \
-    ROWS_OF(S, T, F, V, SUM, LANES)                                                                                    \
-    TAPS_OF_ANY(S, T, F, V, SUM)                                                                                       \
-    STORE(S, T, V)                                                                                                     \
-    static void any_##S(const struct microtile *t)                                                                     \
-    {                                                                                                                  \
-        V sum[PIXELS] = {{0}};                                                                                         \
-        if (t->n == LANES) taps_##S(t, LANES, sum);                                                                    \
-        else taps_##S(t, t->n, sum);                                                                                   \
-        store_##S(t, t->n, sum);                                                                                       \
-    }                                                                                                                  \
-    SHAPED(one, ONE, S, V, LANES)                                                                                      \
-    SHAPED(two_back, TWO_BACK, S, V, LANES)                                                                            \
-    SHAPED(three, THREE, S, V, LANES)                                                                                  \
-    SHAPED(three_back, THREE_BACK, S, V, LANES)                                                                        \
-    SHAPED(three_apart, THREE_APART, S, V, LANES)                                                                      \
-    SHAPED(five, FIVE, S, V, LANES)                                                                                    \
-    SHAPED(five_back, FIVE_BACK, S, V, LANES)                                                                          \
-    SHAPED(five_apart, FIVE_APART, S, V, LANES)
-
-TILES(f32, float, f32, wn__f32, float, WN_F32_LANES)
-TILES(f64, double, f64, wn__f64, double, WN_F64_LANES)
-TILES(bf16, uint16_t, f32, wn__f32, float, WN_F32_LANES)
-
 /* ---- micro-tiles of dw --------------------------------------------------------------------------- */
 
 /* One micro-tile: channels [at, at + n) of a stretch of pixels. */
@@ -180,47 +91,13 @@ struct sums {
     void *sum; /* (taps, CHANNELS) sums */
 };
 
-/* Defines the sums of `rows` rows of taps from row r on; rows and shape are constants. */
-#define SUMS_OF(S, T, F, V, SUM)                                                                                       \
-    INLINE void add_##S(const struct sums *t, int64_t r, const int32_t rows, const struct shape shape,                 \
-                        const int64_t n)                                                                               \
-    {                                                                                                                  \
-        const char *const *from = t->from + r * t->ld, *dy = t->dy;                                                    \
-        SUM *to = (SUM *)t->sum + r * shape.taps * CHANNELS + t->at;                                                   \
-        const int32_t taps = rows * shape.taps;                                                                        \
-        V sum[10], x, y;                                                                                               \
-        _Pragma("GCC unroll 10") for (int32_t i = 0; i < taps; i++) wn__read_##F(&sum[i], to + i * CHANNELS, n);       \
-        for (int64_t q = t->pixels; q > 0; q--, dy += t->step, from += shape.step) {                                   \
-            wn__read_##S(&y, (const T *)(const void *)dy + t->at, n);                                                  \
-            _Pragma("GCC unroll 10") for (int32_t i = 0; i < taps; i++)                                                \
-            {                                                                                                          \
-                const char *at = from[i / shape.taps * t->ld + i % shape.taps];                                        \
-                wn__read_##S(&x, (const T *)(const void *)at + t->at, n);                                              \
-                multiply_add_##F(&sum[i], &x, &y);                                                                     \
-            }                                                                                                          \
-        }                                                                                                              \
-        _Pragma("GCC unroll 10") for (int32_t i = 0; i < taps; i++) wn__write_##F(to + i * CHANNELS, &sum[i], n);      \
-    }
-
-/* Defines the sums of all rows of taps, `together` at a time. */
-#define SHAPED_SUMS(NAME, SHAPE, TOGETHER, S, LANES)                                                                   \
-    static void sums_##NAME##_##S(const struct sums *t)                                                                \
-    {                                                                                                                  \
-        int64_t r = 0;                                                                                                 \
-        for (; r + TOGETHER <= t->rows; r += TOGETHER) add_##S(t, r, TOGETHER, shapes[SHAPE], LANES);                  \
-        for (; r < t->rows; r++) add_##S(t, r, 1, shapes[SHAPE], LANES);                                               \
-    }
-
-#define SUMS(S, T, F, V, SUM, LANES)                                                                                   \
-    SUMS_OF(S, T, F, V, SUM)                                                                                           \
-    SHAPED_SUMS(one, ONE, TAPS, S, LANES)                                                                              \
-    SHAPED_SUMS(part, ONE, TAPS, S, t->n)                                                                              \
-    SHAPED_SUMS(three, THREE, 3, S, LANES)                                                                             \
-    SHAPED_SUMS(three_apart, THREE_APART, 3, S, LANES)                                                                 \
-    SHAPED_SUMS(five, FIVE, 2, S, LANES)                                                                               \
-    SHAPED_SUMS(five_apart, FIVE_APART, 2, S, LANES)
-
-SUMS(f32, float, f32, wn__f32, float, WN_F32_LANES)
-SUMS(f64, double, f64, wn__f64, double, WN_F64_LANES)
-SUMS(bf16, uint16_t, f32, wn__f32, float, WN_F32_LANES)
+/* Holds all that differs between element types. */
+struct loops {
+    int64_t sum, lanes; /* bytes of a sum; lanes of a vector of sums */
+    void (*tile[SHAPES])(const struct microtile *t);
+    void (*sums[SHAPES])(const struct sums *t); /* ANY: of all lanes of a vector; NULL: there are none */
+    void (*part)(const struct sums *t);         /* of any shape */
+    /* Converts n elements `step` apart to sums. */
+    void (*widen)(const void *from, int64_t step, int64_t n, void *to);
+};
 #endif

@@ -8,18 +8,18 @@
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
-#include "../common/bf16.h"
-#include "channel_norm.h"
 #include "../common/cpu.h"
 #include "../common/lanes.h"
 
-#define INLINE static inline __attribute__((always_inline))
 #define LANES WN_F64_LANES
 #define ROWS 8 /* pixels that are added to sums in registers */
 
 #ifndef AHEAD
 #define AHEAD 8192 /* bytes of a block that are prefetched ahead */
 #endif
+
+/* The kinds of sums: of x, of (x - mean)^2, of the gradients of a norm, and of a norm under a ReLU. */
+enum sum { MEAN, SQUARE, GRADIENT, RELU };
 
 struct loops;
 
@@ -59,121 +59,12 @@ struct loops {
     void (*store)(void *out, int64_t at, const double *value, int64_t n);
 };
 
-/* ---- loops ------------------------------------------------------------------------------------------------- */
-
-/* Define what the lanes of an element add to its sums. FEW: lanes of numbers, WN_F64_LANES of them; v: mean, rstd, and
- * of the last one w, b and the limit of relu. */
-#define STATISTIC_TERMS(F, FEW)                                                                                        \
-    INLINE void mean_term_##F(const FEW *dy, const FEW *x, const FEW v[5], wn__f64 sum[2])                             \
-    {                                                                                                                  \
-        wn__f64 wide;                                                                                                  \
-        (void)dy, (void)v;                                                                                             \
-        wn__double_##F(&wide, x);                                                                                      \
-        sum[0] += wide;                                                                                                \
-    }                                                                                                                  \
-    INLINE void square_term_##F(const FEW *dy, const FEW *x, const FEW v[5], wn__f64 sum[2])                           \
-    {                                                                                                                  \
-        wn__f64 wide;                                                                                                  \
-        const FEW square = (*x - v[0]) * (*x - v[0]);                                                                  \
-        (void)dy;                                                                                                      \
-        wn__double_##F(&wide, &square);                                                                                \
-        sum[0] += wide;                                                                                                \
-    }
-
-#define GRADIENT_TERMS(F, FEW)                                                                                         \
-    INLINE void gradient_term_##F(const FEW *dy, const FEW *x, const FEW v[5], wn__f64 sum[2])                         \
-    {                                                                                                                  \
-        wn__f64 wide[2];                                                                                               \
-        const FEW product = *dy * ((*x - v[0]) * v[1]);                                                                \
-        wn__double_##F(&wide[0], &product);                                                                            \
-        wn__double_##F(&wide[1], dy);                                                                                  \
-        sum[0] += wide[0];                                                                                             \
-        sum[1] += wide[1];                                                                                             \
-    }                                                                                                                  \
-    INLINE void relu_term_##F(const FEW *dy, const FEW *x, const FEW v[5], wn__f64 sum[2])                             \
-    {                                                                                                                  \
-        FEW y = v[3], h = (*x - v[0]) * v[1];                                                                          \
-        wn__fma_few_##F(&y, &h, &v[2]);                                                                                \
-        h = (FEW)(~(y <= v[4]) & (__typeof__(y <= v[4]))*dy);                                                          \
-        gradient_term_##F(&h, x, v, sum);                                                                              \
-    }
-
-STATISTIC_TERMS(f32, wn__few)
-STATISTIC_TERMS(f64, wn__f64)
-GRADIENT_TERMS(f32, wn__few)
-GRADIENT_TERMS(f64, wn__f64)
-
-/* Defines the sums over `rows` pixels of n channels from `at` of the block on; n is at most LANES. */
-#define ADD(NAME, S, T, F, FEW)                                                                                        \
-    INLINE void NAME##_add_##S(const struct sums *k, int64_t pixel, int64_t rows, int64_t at, int64_t n,               \
-                               struct block *b)                                                                        \
-    {                                                                                                                  \
-        int64_t c = k->cut.channels, from = pixel * c + b->first + at;                                                 \
-        const T *in[2] = {(const T *)k->in[0] + from, (const T *)k->x + from};                                         \
-        wn__f64 sum[2];                                                                                                \
-        FEW v[5] = {[4] = (FEW){0} + WN_RELU_LIMIT_##S}, dy, x;                                                        \
-        for (int i = 0; i < 2; i++) wn__read_f64(&sum[i], b->sum[i] + at, LANES);                                      \
-        wn__read_few_##F(&v[0], b->mean.F + at, LANES);                                                                \
-        wn__read_few_##F(&v[1], b->rstd.F + at, LANES);                                                                \
-        wn__read_few_##F(&v[2], b->w.F + at, LANES);                                                                   \
-        wn__read_few_##F(&v[3], b->b.F + at, LANES);                                                                   \
-        for (int64_t i = 0; i < rows; i++) {                                                                           \
-            wn__read_few_##S(&dy, in[0] + i * c, n);                                                                   \
-            wn__read_few_##S(&x, in[1] + i * c, n);                                                                    \
-            NAME##_term_##F(&dy, &x, v, sum);                                                                          \
-        }                                                                                                              \
-        for (int i = 0; i < 2; i++) wn__write_f64(b->sum[i] + at, &sum[i], LANES);                                     \
-    }
-
-/* INPUTS: images that are read. */
-#define LOOPS(NAME, S, T, F, FEW, INPUTS, READ)                                                                        \
-    ADD(NAME, S, T, F, FEW)                                                                                            \
-    static void NAME##_down_##S(const struct sums *k, int64_t pixel, int64_t n, struct block *b,                       \
-                                struct wn__prefetch next[2])                                                           \
-    {                                                                                                                  \
-        for (int64_t at = 0; at + LANES <= n; at += LANES) {                                                           \
-            for (int i = 0; i < INPUTS; i++) wn__prefetch_lines_far(&next[i], ROWS *LANES *(int64_t)sizeof(T) / 64);   \
-            NAME##_add_##S(k, pixel, ROWS, at, LANES, b);                                                              \
-        }                                                                                                              \
-    }                                                                                                                  \
-    static void NAME##_across_##S(const struct sums *k, const int64_t pixels[2], int64_t at, int64_t n,                \
-                                  struct block *b)                                                                     \
-    {                                                                                                                  \
-        for (; at < n; at += LANES)                                                                                    \
-            NAME##_add_##S(k, pixels[0], pixels[1] - pixels[0], at, n - at < LANES ? n - at : LANES, b);               \
-    }                                                                                                                  \
-    static const struct loops NAME##_##S = {sizeof(T), READ, NAME##_down_##S, NAME##_across_##S, store_##S};
-
-#define READ_AND_STORE(S, T, F, A, TAKE, PUT)                                                                          \
-    static void read_##S(const struct sums *k, int64_t slab, int64_t n, struct block *b)                               \
-    {                                                                                                                  \
-        const int32_t has_rstd = k->cut.sums == 2;                                                                     \
-        const T *mean = (const T *)k->in[has_rstd ? 2 : 1] + slab * k->cut.groups;                                     \
-        const T *rstd = (const T *)k->in[has_rstd ? 3 : 1] + slab * k->cut.groups;                                     \
-        for (int64_t j = 0; j < n; j++) b->mean.F[j] = TAKE(mean[(b->first + j) / k->cut.each]);                       \
-        for (int64_t j = 0; j < n; j++) b->rstd.F[j] = TAKE(rstd[(b->first + j) / k->cut.each]);                       \
-    }                                                                                                                  \
-    static void read_relu_##S(const struct sums *k, int64_t slab, int64_t n, struct block *b)                          \
-    {                                                                                                                  \
-        read_##S(k, slab, n, b);                                                                                       \
-        for (int64_t j = 0; j < n; j++) b->w.F[j] = TAKE(((const T *)k->in[4])[b->first + j]);                         \
-        for (int64_t j = 0; j < n; j++) b->b.F[j] = TAKE(((const T *)k->in[5])[b->first + j]);                         \
-    }                                                                                                                  \
-    static void store_##S(void *out, int64_t at, const double *value, int64_t n)                                       \
-    {                                                                                                                  \
-        for (int64_t j = 0; j < n; j++) ((T *)out)[at + j] = PUT((A)value[j]);                                         \
-    }
-
-#define DTYPE(S, T, F, A, FEW, TAKE, PUT)                                                                              \
-    READ_AND_STORE(S, T, F, A, TAKE, PUT)                                                                              \
-    LOOPS(mean, S, T, F, FEW, 1, NULL)                                                                                 \
-    LOOPS(square, S, T, F, FEW, 1, read_##S)                                                                           \
-    LOOPS(gradient, S, T, F, FEW, 2, read_##S)                                                                         \
-    LOOPS(relu, S, T, F, FEW, 2, read_relu_##S)
-
-DTYPE(f32, float, f32, float, wn__few, WN_SAME, WN_SAME)
-DTYPE(f64, double, f64, double, wn__f64, WN_SAME, WN_SAME)
-DTYPE(bf16, uint16_t, f32, float, wn__few, wn_from_bf16, wn_to_bf16)
+#define TYPE f32
+#include "channel.inc"
+#define TYPE f64
+#include "channel.inc"
+#define TYPE bf16
+#include "channel.inc"
 
 /* ---- the driver -------------------------------------------------------------------------------------------- */
 
@@ -247,14 +138,11 @@ static void join(int64_t begin, int64_t end, void *ctx)
 
 /* ---- ops --------------------------------------------------------------------------------------------------- */
 
-#define LOOPS_OF(name)                                                                                                 \
-    {                                                                                                                  \
-        [WN_F32] = &name##_f32, [WN_F64] = &name##_f64, [WN_BF16] = &name##_bf16                                       \
-    }
-static const struct loops *const loops_of[WN_OP_COUNT][WN_DTYPE_COUNT] = {[WN_OP_CHANNEL_MEAN] = LOOPS_OF(mean),
-                                                                          [WN_OP_CHANNEL_RSTD] = LOOPS_OF(square),
-                                                                          [WN_OP_BATCH_NORM_SUMS] = LOOPS_OF(gradient),
-                                                                          [WN_OP_RELU_NORM_SUMS] = LOOPS_OF(relu)};
+static const struct loops *const loops_of[WN_OP_COUNT][WN_DTYPE_COUNT] = {
+    [WN_OP_CHANNEL_MEAN] = {WN_FLOATS(&loops_MEAN)},
+    [WN_OP_CHANNEL_RSTD] = {WN_FLOATS(&loops_SQUARE)},
+    [WN_OP_BATCH_NORM_SUMS] = {WN_FLOATS(&loops_GRADIENT)},
+    [WN_OP_RELU_NORM_SUMS] = {WN_FLOATS(&loops_RELU)}};
 
 static int32_t sums(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
@@ -273,6 +161,5 @@ static int32_t sums(const struct wn_desc *d, const struct wn_buffers *b, void *s
 
 wn_kernel_fn wn__cpu_channel_kernel(const struct wn_desc *d)
 {
-    if (loops_of[d->op][d->out.dtype] == NULL) return wn__cpu_batch_norm_kernel(d);
-    return loops_of[d->op][d->out.dtype] ? sums : NULL;
+    return loops_of[d->op][d->out.dtype] ? sums : wn__cpu_batch_norm_kernel(d);
 }

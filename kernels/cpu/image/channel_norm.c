@@ -1,6 +1,6 @@
 /* BATCH_NORM and BATCH_NORM_DX, and with elementwise ops BATCH_NORM_MAP and RELU_NORM_DX, over images in memory order
- * (N, H, W, C) (runtime/ops/channel.c and fused_image.c have the formulas; the rows are in channel.h). Each element is
- * computed as layer norm computes it, in f32 for f32 and bf16:
+ * (N, H, W, C) (runtime/ops/channel.c and fused_image.c have the formulas). Each element is computed as layer norm
+ * computes it, in f32 for f32 and bf16:
  *
  *     y = fma((x - mean) rstd, w, b)        dx = rstd ((dy w - A / n) - (x - mean) rstd (B / n))
  *
@@ -8,13 +8,13 @@
  * A / n and B / n are computed in double, sums over the channels of a group in order, and rounded once. The numbers of
  * the channels are copied before anything is written, and each element is read before its place is written, so the
  * result may be where an input is. Threads share pixels. */
-#include "channel_norm.h"
-#include <stddef.h>
 #include "channel.h"
+#include <stddef.h>
 #include "../common/cpu.h"
 #include "../element/elementwise.h"
 
-#define BLOCK 4096 /* bytes that are computed and then streamed; 16384: 1.2x time */
+#define CHANNELS 2048 /* most channels whose numbers are at hand at once */
+#define BLOCK 4096    /* bytes that are computed and then streamed; 16384: 1.2x time */
 
 struct loops;
 
@@ -37,10 +37,18 @@ struct pixels {
     int64_t step; /* elements from one pixel to the next in `to` */
 };
 
-/* The numbers of the channels, of any dtype. */
+/* The numbers of up to CHANNELS channels. w, c1 and c2: the weight, and (A, B) / n of BATCH_NORM_DX; b: the bias of
+ * BATCH_NORM. */
+struct channels_f32 {
+    float mean[CHANNELS], rstd[CHANNELS], w[CHANNELS], b[CHANNELS], c1[CHANNELS], c2[CHANNELS];
+};
+struct channels_f64 {
+    double mean[CHANNELS], rstd[CHANNELS], w[CHANNELS], b[CHANNELS], c1[CHANNELS], c2[CHANNELS];
+};
+
 union channels {
-    struct wn__channels_f32 f32;
-    struct wn__channels_f64 f64;
+    struct channels_f32 f32;
+    struct channels_f64 f64;
 };
 
 /* The loops of an op and a dtype. */
@@ -51,95 +59,12 @@ struct loops {
     void (*rows)(const struct norm *k, const struct pixels *p, const union channels *v);
 };
 
-/* ---- loops ------------------------------------------------------------------------------------------------- */
-
-/* Defines the numbers that both ops read. */
-#define READ(S, T, F, TAKE)                                                                                            \
-    static void read_##S(const struct norm *k, int64_t slab, int64_t at, int64_t n, union channels *v)                 \
-    {                                                                                                                  \
-        const T *mean = (const T *)k->in[k->inputs] + slab * k->cut.groups;                                            \
-        const T *rstd = (const T *)k->in[k->inputs + 1] + slab * k->cut.groups, *w = k->in[k->inputs + 2];             \
-        for (int64_t j = 0; j < n; j++) {                                                                              \
-            v->F.mean[j] = TAKE(mean[(at + j) / k->cut.each]);                                                         \
-            v->F.rstd[j] = TAKE(rstd[(at + j) / k->cut.each]);                                                         \
-            v->F.w[j] = TAKE(w[at + j]);                                                                               \
-        }                                                                                                              \
-    }
-
-/* Defines the numbers of the derivative: those of a group are summed for each of its channels in a block. */
-#define READ_DX(S, T, F, A, TAKE)                                                                                      \
-    static void read_dx_##S(const struct norm *k, int64_t slab, int64_t at, int64_t n, union channels *v)              \
-    {                                                                                                                  \
-        int64_t each = k->cut.each, c = k->cut.channels;                                                               \
-        const T *w = k->in[4], *s0 = (const T *)k->in[5] + slab * c, *s1 = s0 + k->cut.slabs * c;                      \
-        double sum_a = 0, sum_b = 0, count = (double)(k->cut.rows * each);                                             \
-        read_##S(k, slab, at, n, v);                                                                                   \
-        for (int64_t j = 0; j < n; j++) {                                                                              \
-            int64_t first = (at + j) / each * each;                                                                    \
-            if (j == 0 || at + j == first) {                                                                           \
-                sum_a = sum_b = 0;                                                                                     \
-                for (int64_t i = first; i < first + each; i++) {                                                       \
-                    sum_a += (double)TAKE(w[i]) * (double)TAKE(s1[i]);                                                 \
-                    sum_b += (double)TAKE(w[i]) * (double)TAKE(s0[i]);                                                 \
-                }                                                                                                      \
-            }                                                                                                          \
-            v->F.c1[j] = (A)(sum_a / count);                                                                           \
-            v->F.c2[j] = (A)(sum_b / count);                                                                           \
-        }                                                                                                              \
-    }
-
-/* Defines the numbers of the ops that read a bias: the norm's input 4, the last of the derivative with relu. */
-#define READ_BIAS(S, T, F, TAKE)                                                                                       \
-    static void read_norm_##S(const struct norm *k, int64_t slab, int64_t at, int64_t n, union channels *v)            \
-    {                                                                                                                  \
-        read_##S(k, slab, at, n, v);                                                                                   \
-        for (int64_t j = 0; j < n; j++) v->F.b[j] = TAKE(((const T *)k->in[4])[at + j]);                               \
-    }                                                                                                                  \
-    static void read_relu_##S(const struct norm *k, int64_t slab, int64_t at, int64_t n, union channels *v)            \
-    {                                                                                                                  \
-        read_dx_##S(k, slab, at, n, v);                                                                                \
-        for (int64_t j = 0; j < n; j++) v->F.b[j] = TAKE(((const T *)k->in[6])[at + j]);                               \
-    }
-
-#define ROWS(S, T, F)                                                                                                  \
-    static void rows_norm_##S(const struct norm *k, const struct pixels *p, const union channels *v)                   \
-    {                                                                                                                  \
-        int64_t c = k->cut.channels, from = p->first * c + p->at;                                                      \
-        const T *x = (const T *)k->in[0] + from;                                                                       \
-        for (int64_t i = 0; i < p->count; i++) {                                                                       \
-            if (k->streams) wn__fetch_behind(x + i * c, 2 * wn__tuning.stream_ahead, p->n * (int64_t)sizeof(T));       \
-            wn__batch_norm_row_##S((T *)p->to + i * p->step, x + i * c, &v->F, p->n);                                  \
-        }                                                                                                              \
-    }
-
-#define ROWS_DX(NAME, ROW, S, T, F)                                                                                    \
-    static void NAME##_##S(const struct norm *k, const struct pixels *p, const union channels *v)                      \
-    {                                                                                                                  \
-        int64_t c = k->cut.channels, from = p->first * c + p->at;                                                      \
-        const T *dy = (const T *)k->in[0] + from, *x = (const T *)k->in[1] + from;                                     \
-        for (int64_t i = 0; i < p->count; i++) {                                                                       \
-            if (k->streams) wn__fetch_behind(dy + i * c, 2 * wn__tuning.stream_ahead, p->n * (int64_t)sizeof(T));      \
-            if (k->streams) wn__fetch_behind(x + i * c, 2 * wn__tuning.stream_ahead, p->n * (int64_t)sizeof(T));       \
-            ROW##_##S((T *)p->to + i * p->step, dy + i * c, x + i * c, &v->F, p->n);                                   \
-        }                                                                                                              \
-    }
-
-#define LOOPS(S, T, F, A, TAKE, PUT)                                                                                   \
-    WN_CHANNEL_ROWS(S, T, F, TAKE, PUT)                                                                                \
-    WN_RELU_NORM_ROWS(S, T, F, TAKE, PUT)                                                                              \
-    READ(S, T, F, TAKE)                                                                                                \
-    READ_DX(S, T, F, A, TAKE)                                                                                          \
-    READ_BIAS(S, T, F, TAKE)                                                                                           \
-    ROWS(S, T, F)                                                                                                      \
-    ROWS_DX(rows_dx, wn__batch_norm_dx_row, S, T, F)                                                                   \
-    ROWS_DX(rows_relu, wn__relu_norm_dx_row, S, T, F)                                                                  \
-    static const struct loops norm_##S = {sizeof(T), read_norm_##S, rows_norm_##S};                                    \
-    static const struct loops dx_##S = {sizeof(T), read_dx_##S, rows_dx_##S};                                          \
-    static const struct loops relu_##S = {sizeof(T), read_relu_##S, rows_relu_##S};
-
-LOOPS(f32, float, f32, float, WN_SAME, WN_SAME)
-LOOPS(f64, double, f64, double, WN_SAME, WN_SAME)
-LOOPS(bf16, uint16_t, f32, float, wn_from_bf16, wn_to_bf16)
+#define TYPE f32
+#include "channel_norm.inc"
+#define TYPE f64
+#include "channel_norm.inc"
+#define TYPE bf16
+#include "channel_norm.inc"
 
 /* ---- the driver -------------------------------------------------------------------------------------------- */
 
@@ -161,7 +86,7 @@ static void run_steps(const struct norm *k, int64_t at, int64_t n, char *block, 
 /* Computes channels [at, at + n) of pixels [begin, end), which are of one slab. */
 static void pass(const struct norm *k, int64_t begin, int64_t end, int64_t at, int64_t n, const union channels *v)
 {
-    _Alignas(64) char block[WN_CHANNELS * sizeof(double)]; /* a pixel, or BLOCK */
+    _Alignas(64) char block[CHANNELS * sizeof(double)]; /* a pixel, or BLOCK */
     int64_t c = k->cut.channels, size = k->loops->size, is_whole = n == c, fit = end - begin;
     int32_t in_blocks = k->streams || k->steps.n > 0;
     if (in_blocks) fit = is_whole ? wn_max(BLOCK / (n * size), 1) : 1;
@@ -184,8 +109,8 @@ static void norm_pixels(int64_t begin, int64_t end, void *ctx)
 {
     const struct norm *k = ctx;
     union channels v;
-    for (int64_t at = 0; at < k->cut.channels; at += WN_CHANNELS) {
-        int64_t n = wn_min(k->cut.channels - at, WN_CHANNELS);
+    for (int64_t at = 0; at < k->cut.channels; at += CHANNELS) {
+        int64_t n = wn_min(k->cut.channels - at, CHANNELS);
         for (int64_t pixel = begin, stop; pixel < end; pixel = stop) {
             int64_t slab = pixel / k->cut.rows;
             stop = wn_min(end, (slab + 1) * k->cut.rows);
@@ -198,14 +123,10 @@ static void norm_pixels(int64_t begin, int64_t end, void *ctx)
 
 /* ---- ops --------------------------------------------------------------------------------------------------- */
 
-#define LOOPS_OF(name)                                                                                                 \
-    {                                                                                                                  \
-        [WN_F32] = &name##_f32, [WN_F64] = &name##_f64, [WN_BF16] = &name##_bf16                                       \
-    }
-static const struct loops *const loops_of[WN_OP_COUNT][WN_DTYPE_COUNT] = {[WN_OP_BATCH_NORM] = LOOPS_OF(norm),
-                                                                          [WN_OP_BATCH_NORM_MAP] = LOOPS_OF(norm),
-                                                                          [WN_OP_BATCH_NORM_DX] = LOOPS_OF(dx),
-                                                                          [WN_OP_RELU_NORM_DX] = LOOPS_OF(relu)};
+static const struct loops *const loops_of[WN_OP_COUNT][WN_DTYPE_COUNT] = {[WN_OP_BATCH_NORM] = {WN_FLOATS(&norm)},
+                                                                          [WN_OP_BATCH_NORM_MAP] = {WN_FLOATS(&norm)},
+                                                                          [WN_OP_BATCH_NORM_DX] = {WN_FLOATS(&dx)},
+                                                                          [WN_OP_RELU_NORM_DX] = {WN_FLOATS(&relu)}};
 
 static int32_t norm(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {

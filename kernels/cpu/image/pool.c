@@ -14,7 +14,6 @@
 #include "../common/lanes.h"
 #include "taps.h"
 
-#define INLINE static inline __attribute__((always_inline))
 #define MOST_EACH 16384 /* bytes read for a pixel, up to which those of a later pixel are prefetched */
 
 /* The part of an input that one pixel of a result reads: size[0] rows of size[1] pixels of x, or of windows of dy. */
@@ -43,93 +42,12 @@ struct pool {
     void (*run)(const struct wn__taps *t, const void *x, const uint8_t *index, void *to);
 };
 
-/* ---- lanes: n channels of one pixel --------------------------------------------------------------------- */
-/* S, T: of an element; V: lanes of numbers (common/lanes.h); I: the integers beside them; place: of the taps. */
-
-/* Defines the largest number and its place. A number takes over where it is larger, or the first NaN. */
-#define LARGEST(S, T, V, I)                                                                                            \
-    INLINE void largest_of_##S(const struct wn__grid *g, const int32_t *place, const T *x, int64_t n, V *number,       \
-                               I *chosen)                                                                              \
-    {                                                                                                                  \
-        V best = (V){0} - INFINITY, v;                                                                                 \
-        *chosen = (I){0} + place[0];                                                                                   \
-        for (int64_t i = 0; i < g->rows * g->columns; i++) {                                                           \
-            wn__read_##S(&v, x + WN_TAP(g, i), n);                                                                     \
-            const I stays = (v <= best) | (best != best);                                                              \
-            best = WN_PICK(V, I, stays, best, v);                                                                      \
-            *chosen = WN_PICK(I, I, stays, *chosen, (I){0} + place[i]);                                                \
-        }                                                                                                              \
-        *number = best;                                                                                                \
-    }
-
-/* Define what a maximum writes: the number, its place, the number by its place, and the sum of all dy that chose the
- * pixel. INDEX: where the index of tap i is. NEXT: what becomes of the number so far. */
-#define OF_LARGEST(NAME, S, T, V, I, O, WRITTEN)                                                                       \
-    INLINE void NAME##_##S(const struct wn__grid *g, const int32_t *place, const T *x, const uint8_t *index,           \
-                           int64_t n, O *to)                                                                           \
-    {                                                                                                                  \
-        V number;                                                                                                      \
-        I chosen;                                                                                                      \
-        (void)index;                                                                                                   \
-        largest_of_##S(g, place, x, n, &number, &chosen);                                                              \
-        WRITTEN;                                                                                                       \
-    }
-
-#define CHOSEN(NAME, S, T, V, I, INDEX, NEXT)                                                                          \
-    INLINE void NAME##_##S(const struct wn__grid *g, const int32_t *place, const T *x, const uint8_t *index,           \
-                           int64_t n, T *to)                                                                           \
-    {                                                                                                                  \
-        V number = {0}, v;                                                                                             \
-        I chosen;                                                                                                      \
-        for (int64_t i = 0; i < g->rows * g->columns; i++) {                                                           \
-            wn__read_##S(&v, x + WN_TAP(g, i), n);                                                                     \
-            wn__read_places_##S(&chosen, index + (INDEX), n);                                                          \
-            number = NEXT(V, I, chosen == place[i], v, number);                                                        \
-        }                                                                                                              \
-        wn__write_##S(to, &number, n);                                                                                 \
-    }
-#define ADD(V, I, is, v, number) (number) + WN_PICK(V, I, is, v, (V){0})
-
-#define LANES(S, T, V, I)                                                                                              \
-    LARGEST(S, T, V, I)                                                                                                \
-    OF_LARGEST(largest, S, T, V, I, T, wn__write_##S(to, &number, n))                                                  \
-    OF_LARGEST(places, S, T, V, I, uint8_t, wn__write_places_##S(to, &chosen, n))                                      \
-    CHOSEN(picked, S, T, V, I, 0, WN_PICK)                                                                             \
-    CHOSEN(returned, S, T, V, I, WN_TAP(g, i), ADD)
-
-/* ---- runs: pixels with the same taps, all channels ----------------------------------------------------------- */
-
-/* Defines NAME_run_S, whose elements are O. The grid is copied, so that no store to the result can change it. */
-#define RUN(NAME, S, T, O, LANES)                                                                                      \
-    INLINE void NAME##_taps_##S(const struct wn__taps *t, int64_t rows, int64_t columns, const T *x,                   \
-                                const uint8_t *index, O *to)                                                           \
-    {                                                                                                                  \
-        struct wn__grid g = wn__grid_of(t, rows, columns);                                                             \
-        const int64_t n = g.channels, full = n / LANES * LANES;                                                        \
-        for (; g.pixels > 0; g.pixels--, x += g.x_step, index += g.index_step, to += g.to_step) {                      \
-            for (int64_t at = 0; at < full; at += LANES) {                                                             \
-                wn__taps_fetch(&g, at, LANES);                                                                         \
-                NAME##_##S(&g, t->place, x + at, index + at, LANES, to + at);                                          \
-            }                                                                                                          \
-            if (full < n) NAME##_##S(&g, t->place, x + full, index + full, n - full, to + full);                       \
-            g.next += g.next_step;                                                                                     \
-        }                                                                                                              \
-    }                                                                                                                  \
-    static void NAME##_run_##S(const struct wn__taps *t, const void *x, const uint8_t *index, void *to)                \
-    {                                                                                                                  \
-        WN_TAPS_CALL(NAME##_taps_##S, t, x, index, to)                                                                 \
-    }
-
-#define RUNS(S, T, V, I, WIDTH)                                                                                        \
-    LANES(S, T, V, I)                                                                                                  \
-    RUN(places, S, T, uint8_t, WIDTH)                                                                                  \
-    RUN(largest, S, T, T, WIDTH)                                                                                       \
-    RUN(picked, S, T, T, WIDTH)                                                                                        \
-    RUN(returned, S, T, T, WIDTH)
-
-RUNS(f32, float, wn__f32, wn__i32, WN_F32_LANES)
-RUNS(f64, double, wn__f64, wn__i64, WN_F64_LANES)
-RUNS(bf16, uint16_t, wn__f32, wn__i32, WN_F32_LANES)
+#define TYPE f32
+#include "pool.inc"
+#define TYPE f64
+#include "pool.inc"
+#define TYPE bf16
+#include "pool.inc"
 
 /* ---- what a pixel reads -------------------------------------------------------------------------------- */
 
@@ -291,12 +209,10 @@ static void rows(int64_t begin, int64_t end, void *ctx)
 
 typedef void (*run_of)(const struct wn__taps *t, const void *x, const uint8_t *index, void *to);
 
-#define KERNELS(name)                                                                                                  \
-    {                                                                                                                  \
-        [WN_F32] = name##_run_f32, [WN_F64] = name##_run_f64, [WN_BF16] = name##_run_bf16                              \
-    }
-static const run_of places_of[WN_DTYPE_COUNT] = KERNELS(places), largest_of[WN_DTYPE_COUNT] = KERNELS(largest),
-                    picked_of[WN_DTYPE_COUNT] = KERNELS(picked), returned_of[WN_DTYPE_COUNT] = KERNELS(returned);
+static const run_of places_of[WN_DTYPE_COUNT] = {WN_FLOATS(places_run)},
+                    largest_of[WN_DTYPE_COUNT] = {WN_FLOATS(largest_run)},
+                    picked_of[WN_DTYPE_COUNT] = {WN_FLOATS(picked_run)},
+                    returned_of[WN_DTYPE_COUNT] = {WN_FLOATS(returned_run)};
 
 /* Returns the runs of a maximum or its derivative; NULL of a mean. */
 static run_of find(const struct wn_desc *d)

@@ -131,24 +131,12 @@ struct rows {
     double weight;
 };
 
-/* Defines one pixel of y with column `part`, all channels. A: of numbers; TAKE and PUT convert. */
-#define MIX(S, T, A, TAKE, PUT)                                                                                        \
-    static void mix_##S(const struct resize *k, const struct rows *r, const struct wn__resample *part, void *to)       \
-    {                                                                                                                  \
-        int64_t n = k->channels;                                                                                       \
-        const T *a = (const T *)r->top + part->low * n, *b = (const T *)r->top + part->high * n;                       \
-        const T *c = (const T *)r->bottom + part->low * n, *d = (const T *)r->bottom + part->high * n;                 \
-        A u = (A)part->weight, v = (A)r->weight, left = (A)1 - u, above = (A)1 - v;                                    \
-        _Pragma("omp simd") for (int64_t j = 0; j < n; j++)                                                            \
-        {                                                                                                              \
-            A top = left * TAKE(a[j]) + u * TAKE(b[j]), bottom = left * TAKE(c[j]) + u * TAKE(d[j]);                   \
-            ((T *)to)[j] = PUT(above * top + v * bottom);                                                              \
-        }                                                                                                              \
-    }
-
-MIX(f32, float, float, WN_SAME, WN_SAME)
-MIX(f64, double, double, WN_SAME, WN_SAME)
-MIX(bf16, uint16_t, float, wn_from_bf16, wn_to_bf16)
+#define TYPE f32
+#include "resize.inc"
+#define TYPE f64
+#include "resize.inc"
+#define TYPE bf16
+#include "resize.inc"
 
 /* ---- stretches of rows --------------------------------------------------------------------------------------- */
 
@@ -203,12 +191,8 @@ static void rows(int64_t begin, int64_t end, void *ctx)
 
 /* ---- ops --------------------------------------------------------------------------------------------------------- */
 
-#define KERNELS(name)                                                                                                  \
-    {                                                                                                                  \
-        [WN_F32] = name##_f32, [WN_F64] = name##_f64, [WN_BF16] = name##_bf16                                          \
-    }
 static void (*const mix_of[WN_DTYPE_COUNT])(const struct resize *, const struct rows *, const struct wn__resample *,
-                                            void *) = KERNELS(mix);
+                                            void *) = {WN_FLOATS(mix)};
 /* Returns what computes a stretch of a row. */
 static wn__image_stretch stretch_of(const struct wn_desc *d)
 {

@@ -6,7 +6,6 @@
  * which element it is. The drivers are the same for all dtypes, over a table of loops. */
 #include <stddef.h>
 #include <string.h>
-#include "../../scalar.h"
 #include "minmax.h"
 #include "../../row_parts.h"
 
@@ -45,87 +44,14 @@ struct argmax {
     int32_t *place;   /* (outer, parts, inner) their indices */
 };
 
-/* ---- loops --------------------------------------------------------------------------------------- */
-
-/* Defines a function that returns the index of the first `best` or NaN, which exists.
- * Measured: one by one: +10 % of a row. */
-#define FIRST_OF(S, T)                                                                                                 \
-    static inline __attribute__((always_inline)) int64_t first_of_##S(const T *x, int64_t n, T best)                   \
-    {                                                                                                                  \
-        int64_t at = 0;                                                                                                \
-        for (int32_t here = 0; at + 16 <= n; at += 16) {                                                               \
-            _Pragma("omp simd reduction(| : here)") for (int j = 0; j < 16; j++) here |=                               \
-                (x[at + j] == best) | (x[at + j] != x[at + j]);                                                        \
-            if (here) break;                                                                                           \
-        }                                                                                                              \
-        while (x[at] != best && x[at] == x[at]) at++;                                                                  \
-        return at;                                                                                                     \
-    }
-
-#define ROW(S, T)                                                                                                      \
-    static int64_t row_##S(const void *row, int64_t n)                                                                 \
-    {                                                                                                                  \
-        const T *x = row;                                                                                              \
-        int64_t first = 0;                                                                                             \
-        T best = x[0];                                                                                                 \
-        for (int64_t at = 0; at < n; at += STRETCH) {                                                                  \
-            T top = row_max_##S##_lanes(x + at, n - at < STRETCH ? n - at : STRETCH);                                  \
-            if (top > best || (top != top && best == best)) best = top, first = at;                                    \
-        }                                                                                                              \
-        return first + first_of_##S(x + first, n - first, best);                                                       \
-    }
-
-#define BETTER(S, T)                                                                                                   \
-    static inline __attribute__((always_inline)) void better_##S(T value, int64_t r, T *best, int32_t *at)             \
-    {                                                                                                                  \
-        T top = *best;                                                                                                 \
-        int32_t wins = (value > top) | ((value != value) & (top == top)), was = *at;                                   \
-        *best = wins ? value : top;                                                                                    \
-        *at = wins ? (int32_t)r : was;                                                                                 \
-    }
-
-#define DOWN(S, T)                                                                                                     \
-    static void down_##S(const void *x, int64_t step, int64_t r, const struct columns *c, struct wn__prefetch *next)   \
-    {                                                                                                                  \
-        for (int64_t at = 0; at + 16 <= c->n; at += 16) {                                                              \
-            T top[16], *best = (T *)c->best + at;                                                                      \
-            int32_t place[16];                                                                                         \
-            wn__prefetch_lines_far(next, DOWN_ROWS * 16 * (int64_t)sizeof(T) / 64);                                    \
-            memcpy(top, best, sizeof top);                                                                             \
-            memcpy(place, c->at + at, sizeof place);                                                                   \
-            for (int64_t k = 0; k < DOWN_ROWS; k++) {                                                                  \
-                const T *row = (const T *)x + k * step + at;                                                           \
-                _Pragma("omp simd") for (int j = 0; j < 16; j++) better_##S(row[j], r + k, &top[j], &place[j]);        \
-            }                                                                                                          \
-            memcpy(best, top, sizeof top);                                                                             \
-            memcpy(c->at + at, place, sizeof place);                                                                   \
-        }                                                                                                              \
-    }
-
-#define ACROSS(S, T)                                                                                                   \
-    static void across_##S(const void *x, int64_t step, const int64_t rows[2], int64_t from, const struct columns *c)  \
-    {                                                                                                                  \
-        T *best = c->best;                                                                                             \
-        for (int64_t r = rows[0]; r < rows[1]; r++)                                                                    \
-            for (int64_t j = from; j < c->n; j++) better_##S(((const T *)x)[r * step + j], r, &best[j], &c->at[j]);    \
-    }                                                                                                                  \
-    static void widen_##S(double *to, const void *x, int64_t n)                                                        \
-    {                                                                                                                  \
-        for (int64_t j = 0; j < n; j++) to[j] = (double)((const T *)x)[j];                                             \
-    }
-
-#define DTYPE(S, T)                                                                                                    \
-    FIRST_OF(S, T)                                                                                                     \
-    ROW(S, T)                                                                                                          \
-    BETTER(S, T)                                                                                                       \
-    DOWN(S, T)                                                                                                         \
-    ACROSS(S, T)                                                                                                       \
-    static const struct loops loops_##S = {sizeof(T), row_##S, down_##S, across_##S, widen_##S};
-
-DTYPE(f32, float)
-DTYPE(f64, double)
-DTYPE(i32, int32_t)
-DTYPE(u8, uint8_t)
+#define TYPE f32
+#include "argmax.inc"
+#define TYPE f64
+#include "argmax.inc"
+#define TYPE i32
+#include "argmax.inc"
+#define TYPE u8
+#include "argmax.inc"
 
 static const struct loops *const loops_of[WN_DTYPE_COUNT] = {
     [WN_F32] = &loops_f32, [WN_F64] = &loops_f64, [WN_I32] = &loops_i32, [WN_U8] = &loops_u8};

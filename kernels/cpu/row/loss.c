@@ -8,8 +8,6 @@
 #include <string.h>
 #include "../../../runtime/base/outside.h"
 #include "../../../runtime/base/type.h"
-#include "../../scalar.h"
-#include "../common/bf16.h"
 #include "softmax.h"
 
 /* One application. */
@@ -64,173 +62,42 @@ static inline int32_t label_of(const struct rows *k, int64_t r)
     return k->label[r] != k->ignored ? k->label[r] : -1;
 }
 
-/* Each macro defines loops over x of type X, suffix S, that compute in numbers N, suffix F. LOAD makes a number of an
- * element, STORE an element of a number. */
-#define CLASSES(S, X, N, LOAD)                                                                                         \
-    static N weight_##S(const struct rows *k, int64_t c)                                                               \
-    {                                                                                                                  \
-        return k->weight != NULL ? ((const N *)k->weight)[c] : (N)1;                                                   \
-    }                                                                                                                  \
-    /* Returns the log-probability of class c of a row with statistics s. */                                           \
-    static inline N logp_##S(const X *x, int64_t c, const N *s)                                                        \
-    {                                                                                                                  \
-        return ((N)LOAD(x[c]) - s[0]) - s[1];                                                                          \
-    }                                                                                                                  \
-    static const N *stats_##S(const struct rows *k, int64_t r)                                                         \
-    {                                                                                                                  \
-        static const N none[2] = {0, 0};                                                                               \
-        return k->stats != NULL ? (const N *)k->stats + 2 * r : none;                                                  \
-    }
+#define TYPE f32
+#include "loss.inc"
+#define TYPE f64
+#include "loss.inc"
+#define TYPE bf16
+#include "loss.inc"
 
-#define STATS_ROWS(S, X, N)                                                                                            \
-    static void stats_rows_##S(int64_t begin, int64_t end, void *ctx)                                                  \
-    {                                                                                                                  \
-        const struct rows *k = ctx;                                                                                    \
-        N *out = k->out;                                                                                               \
-        for (int64_t r = begin; r < end; r++)                                                                          \
-            wn__cpu_row_stats_##S((const X *)k->x + r * k->classes, k->classes, &out[2 * r], &out[2 * r + 1]);         \
-    }
-
-/* Defines the sum of w_c log p_c over the classes, in 16 lanes. */
-#define ALL_CLASSES(S, X, N)                                                                                           \
-    static double all_classes_##S(const struct rows *k, const X *x, const N *s)                                        \
-    {                                                                                                                  \
-        double lane[WN_LANES] = {0}, sum = 0;                                                                          \
-        for (int64_t c = 0; c < k->classes; c++)                                                                       \
-            lane[c % WN_LANES] += (double)weight_##S(k, c) * (double)logp_##S(x, c, s);                                \
-        for (int j = 0; j < WN_LANES; j++) sum += lane[j];                                                             \
-        return sum;                                                                                                    \
-    }
-
-#define LOSS_ROWS(S, X, N)                                                                                             \
-    static void loss_rows_##S(int64_t begin, int64_t end, void *ctx)                                                   \
-    {                                                                                                                  \
-        const struct rows *k = ctx;                                                                                    \
-        for (int64_t r = begin; r < end; r++) {                                                                        \
-            const X *x = (const X *)k->x + r * k->classes;                                                             \
-            const N *s = stats_##S(k, r);                                                                              \
-            int32_t label = label_of(k, r);                                                                            \
-            int64_t ahead = r + AHEAD < end ? AHEAD : 0;                                                               \
-            wn__fetch_line(x, (ahead * k->classes + k->label[r + ahead]) * (int64_t)sizeof(X));                        \
-            ((N *)k->out)[r] = 0;                                                                                      \
-            if (label < 0) continue;                                                                                   \
-            double all = k->each > 0 ? all_classes_##S(k, x, s) : 0, factor = k->hit * (double)weight_##S(k, label);   \
-            ((N *)k->out)[r] = (N)(0 - wn__loss_term(factor, (double)logp_##S(x, label, s), k->each, all));            \
-        }                                                                                                              \
-    }
-
-/* Defines dx of a row of logits of whose log-probabilities that of the label alone has a gradient, `value`. */
-#define SHARP_ROW(S, X, F, N, LOAD, STORE)                                                                             \
-    static N slope_##S(const struct rows *k, double share, int64_t c, int32_t label)                                   \
-    {                                                                                                                  \
-        return (N)wn__loss_slope(share, (double)weight_##S(k, c), k->each + (c == label ? k->hit : 0));                \
-    }                                                                                                                  \
-    static void sharp_row_##S(const struct rows *k, int64_t r, N value)                                                \
-    {                                                                                                                  \
-        const X *x = (const X *)k->x + r * k->classes;                                                                 \
-        const N *s = stats_##S(k, r);                                                                                  \
-        X *out = (X *)k->out + r * k->classes;                                                                         \
-        int32_t label = label_of(k, r);                                                                                \
-        const N best = s[0], log_sum = s[1],                                                                           \
-                own = label < 0 ? 0 : wn_log_softmax_grad_##F(value, logp_##S(x, label, s), value);                    \
-        const int64_t n = k->classes;                                                                                  \
-        _Pragma("omp simd") for (int64_t c = 0; c < n; c++) out[c] =                                                   \
-            STORE(wn_log_softmax_grad_##F((N)0, ((N)LOAD(x[c]) - best) - log_sum, value));                             \
-        if (label >= 0) out[label] = STORE(own);                                                                       \
-    }
-
-/* Defines dx of a row of logits whose log-probabilities all have gradients. */
-#define SMOOTH_ROW(S, X, F, N, STORE)                                                                                  \
-    static void smooth_row_##S(const struct rows *k, int64_t r, double share)                                          \
-    {                                                                                                                  \
-        const X *x = (const X *)k->x + r * k->classes;                                                                 \
-        const N *s = stats_##S(k, r);                                                                                  \
-        X *out = (X *)k->out + r * k->classes;                                                                         \
-        int32_t label = label_of(k, r);                                                                                \
-        double lane[WN_LANES] = {0}, sum = 0;                                                                          \
-        for (int64_t c = 0; c < k->classes; c++) lane[c % WN_LANES] += (double)slope_##S(k, share, c, label);          \
-        for (int j = 0; j < WN_LANES; j++) sum += lane[j];                                                             \
-        for (int64_t c = 0; c < k->classes; c++)                                                                       \
-            out[c] = STORE(wn_log_softmax_grad_##F(slope_##S(k, share, c, label), logp_##S(x, c, s), (N)sum));         \
-    }
-
-/* Defines dx of a row of log-probabilities. */
-#define PLAIN_ROW(S, X, STORE)                                                                                         \
-    static void plain_row_##S(const struct rows *k, int64_t r, double share)                                           \
-    {                                                                                                                  \
-        X *out = (X *)k->out + r * k->classes;                                                                         \
-        int32_t label = label_of(k, r);                                                                                \
-        memset(out, 0, (size_t)k->classes * sizeof(X));                                                                \
-        for (int64_t c = 0; label >= 0 && k->each > 0 && c < k->classes; c++)                                          \
-            out[c] = STORE(slope_##S(k, share, c, label));                                                             \
-        if (label >= 0) out[label] = STORE(slope_##S(k, share, label, label));                                         \
-    }
-
-#define GRAD_ROWS(S, N)                                                                                                \
-    static void grad_rows_##S(int64_t begin, int64_t end, void *ctx)                                                   \
-    {                                                                                                                  \
-        const struct rows *k = ctx;                                                                                    \
-        for (int64_t r = begin; r < end; r++) {                                                                        \
-            int32_t label = label_of(k, r);                                                                            \
-            double share = label < 0 ? 0 : -(double)((const N *)k->dy)[r];                                             \
-            if (k->stats == NULL) plain_row_##S(k, r, share);                                                          \
-            else if (label >= 0 && k->each > 0) smooth_row_##S(k, r, share);                                           \
-            else sharp_row_##S(k, r, label < 0 ? 0 : slope_##S(k, share, label, label));                               \
-        }                                                                                                              \
-    }
-
-#define ROWS(S, X, F, N, LOAD, STORE)                                                                                  \
-    CLASSES(S, X, N, LOAD)                                                                                             \
-    STATS_ROWS(S, X, N)                                                                                                \
-    ALL_CLASSES(S, X, N)                                                                                               \
-    LOSS_ROWS(S, X, N)                                                                                                 \
-    SHARP_ROW(S, X, F, N, LOAD, STORE)                                                                                 \
-    SMOOTH_ROW(S, X, F, N, STORE)                                                                                      \
-    PLAIN_ROW(S, X, STORE)                                                                                             \
-    GRAD_ROWS(S, N)
-
-ROWS(f32, float, f32, float, WN_SAME, WN_SAME)
-ROWS(f64, double, f64, double, WN_SAME, WN_SAME)
-ROWS(bf16, uint16_t, f32, float, wn_from_bf16, wn_to_bf16)
-
-/* The loops over the rows of an op, by the dtype of x. */
-struct loops {
-    wn__parallel_body f32, f64, bf16;
-};
-
-static wn__parallel_body loop_of(const struct loops *l, int32_t dtype)
-{
-    return dtype == WN_F32 ? l->f32 : dtype == WN_F64 ? l->f64 : l->bf16;
-}
+static const wn__parallel_body stats_loops[WN_DTYPE_COUNT] = {WN_FLOATS(stats_rows)},
+                               loss_loops[WN_DTYPE_COUNT] = {WN_FLOATS(loss_rows)},
+                               grad_loops[WN_DTYPE_COUNT] = {WN_FLOATS(grad_rows)};
 
 static int32_t row_stats(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
-    static const struct loops all = {stats_rows_f32, stats_rows_f64, stats_rows_bf16};
     struct rows k = {.x = b->in[0], .out = b->out, .n = wn__numel(&d->out) / 2};
     k.classes = d->in[0].dim[d->in[0].ndim - 1];
-    wn__parallel_for(k.n, WN_CPU_GRAIN_MATH / k.classes + 1, loop_of(&all, d->in[0].dtype), &k);
+    wn__parallel_for(k.n, WN_CPU_GRAIN_MATH / k.classes + 1, stats_loops[d->in[0].dtype], &k);
     return WN_OK;
 }
 
 static int32_t row_nll(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
-    static const struct loops all = {loss_rows_f32, loss_rows_f64, loss_rows_bf16};
     struct rows k;
     WN_TRY(open_rows(d, b, &k));
-    wn__parallel_for(k.n, k.each > 0 ? WN_CPU_GRAIN / k.classes + 1 : 1024, loop_of(&all, d->in[0].dtype), &k);
+    wn__parallel_for(k.n, k.each > 0 ? WN_CPU_GRAIN / k.classes + 1 : 1024, loss_loops[d->in[0].dtype], &k);
     return WN_OK;
 }
 
 static int32_t row_nll_grad(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     (void)stream;
-    static const struct loops all = {grad_rows_f32, grad_rows_f64, grad_rows_bf16};
     struct rows k;
     WN_TRY(open_rows(d, b, &k));
     k.dy = b->in[0];
-    wn__parallel_for(k.n, WN_CPU_GRAIN_MATH / (k.classes + 1) + 1, loop_of(&all, d->out.dtype), &k);
+    wn__parallel_for(k.n, WN_CPU_GRAIN_MATH / (k.classes + 1) + 1, grad_loops[d->out.dtype], &k);
     return WN_OK;
 }
 

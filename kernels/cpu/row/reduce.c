@@ -11,8 +11,6 @@
 #include <math.h>
 #include <stddef.h>
 #include "reduce.h"
-#include "../../scalar.h"
-#include "../common/bf16.h"
 #include "../common/micro.h"
 #include "minmax.h"
 #include "rows.h"
@@ -22,13 +20,14 @@
 #define DOWN_ROWS 4 /* rows of 16 columns in registers. Measured: 8: 1.05x time */
 #define ROWS 16     /* rows that one call reduces */
 
-enum kind { SUM, MAX, MIN, WHOLE }; /* WHOLE: a sum of i32; what is a double else is the bits of an int64_t there */
+enum kind { SUM, MAX, MIN };
 
 /* The loops of a kind and a dtype. */
 struct loops {
     enum kind kind;
+    int32_t is_whole;   /* a sum of i32: what is a double else is the bits of an int64_t */
     int64_t size;       /* bytes of an element */
-    int32_t is_f32_acc; /* the accumulator of a column is f32, else f64 or, of WHOLE, int64_t */
+    int32_t is_f32_acc; /* the accumulator of a column is f32, else f64 or, where is_whole, int64_t */
     /* Reduces `rows` contiguous rows of n > 0 elements each, `pitch` elements apart. */
     void (*rows)(const void *x, int64_t pitch, int64_t rows, int64_t n, double *value);
     /* Adds DOWN_ROWS rows, `step` elements apart, to the accumulators of the first n / 16 * 16 columns; prefetches as
@@ -57,23 +56,6 @@ struct plan {
 
 /* ---- joining two results ------------------------------------------------------------------------- */
 
-/* Defines the sum, and the maximum and the minimum of scalar.h with | in place of ||, since nested branches do not
- * vectorise. A: the dtype of the accumulator. */
-#define JOIN(A, T)                                                                                                     \
-    static inline __attribute__((always_inline)) T join_##A(const enum kind kind, T a, T b)                            \
-    {                                                                                                                  \
-        int32_t stays = (kind == MAX ? a > b : a < b) | (a != a);                                                      \
-        if (kind == SUM || kind == WHOLE) return a + b;                                                                \
-        return stays ? a : b;                                                                                          \
-    }
-
-typedef float acc_f32;
-typedef double acc_f64;
-typedef int64_t acc_i64;
-JOIN(f32, float)
-JOIN(f64, double)
-JOIN(i64, int64_t)
-
 /* A result as a double, or as the bits of one. */
 union result {
     double number;
@@ -81,136 +63,69 @@ union result {
 };
 
 /* Joins two results. */
-static double join_results(enum kind kind, double a, double b)
+static double join_results(const struct loops *l, double a, double b)
 {
     union result x = {a}, y = {b};
-    if (kind != WHOLE) return join_f64(kind, a, b);
-    x.whole = join_i64(kind, x.whole, y.whole);
+    if (!l->is_whole) return l->kind == SUM ? a + b : (l->kind == MAX ? a > b : a < b) || a != a ? a : b;
+    x.whole += y.whole;
     return x.number;
 }
 
 /* Returns the result of no elements. */
 static double start_of(enum kind kind)
 {
-    return kind == SUM || kind == WHOLE ? 0 : kind == MAX ? -INFINITY : INFINITY;
+    return kind == SUM ? 0 : kind == MAX ? -INFINITY : INFINITY;
 }
 
 /* Joins n results to others. */
-static void join_each(enum kind kind, double *value, const double *more, int64_t n)
+static void join_each(const struct loops *l, double *value, const double *more, int64_t n)
 {
-    for (int64_t j = 0; j < n; j++) value[j] = join_results(kind, value[j], more[j]);
+    for (int64_t j = 0; j < n; j++) value[j] = join_results(l, value[j], more[j]);
 }
 
 /* Returns a result joined with n others, in order. */
-static double join_all(enum kind kind, double value, const double *more, int64_t n)
+static double join_all(const struct loops *l, double value, const double *more, int64_t n)
 {
-    for (int64_t j = 0; j < n; j++) value = join_results(kind, value, more[j]);
+    for (int64_t j = 0; j < n; j++) value = join_results(l, value, more[j]);
     return value;
 }
 
 /* ---- loops --------------------------------------------------------------------------------------- */
 
-static inline __attribute__((always_inline)) double row_sum_i32_lanes(const int32_t *x, int64_t n)
+INLINE double wn__row_sum_i32(const int32_t *x, int64_t n)
 {
     union result sum = {.whole = 0};
     for (int64_t i = 0; i < n; i++) sum.whole += x[i];
     return sum.number;
 }
 
-#define HALF_EXTREME(NAME, PICK)                                                                                       \
-    static inline __attribute__((always_inline)) float NAME##_lanes(const uint16_t *x, int64_t n)                      \
-    {                                                                                                                  \
-        float best = wn_from_bf16(x[0]);                                                                               \
-        for (int64_t i = 1; i < n; i++) best = PICK(best, wn_from_bf16(x[i]));                                         \
-        return best;                                                                                                   \
-    }
-
-#define row_sum_f32_lanes wn__row_sum_f32
-#define row_sum_bf16_lanes wn__row_sum_bf16
-#define row_sum_f64_lanes wn__row_sum_f64
-HALF_EXTREME(row_max_bf16, wn_maximum_f32)
-HALF_EXTREME(row_min_bf16, wn_minimum_f32)
-
-#define ROWS_LOOP(NAME, S, T)                                                                                          \
-    static void rows_##NAME##_##S(const void *x, int64_t pitch, int64_t rows, int64_t n, double *value)                \
-    {                                                                                                                  \
-        for (int64_t r = 0; r < rows; r++) value[r] = (double)row_##NAME##_##S##_lanes((const T *)x + r * pitch, n);   \
-    }
-
-/* TAKE converts an element to a number. */
-#define DOWN_LOOP(NAME, KIND, S, T, A, TAKE)                                                                           \
-    static void down_##NAME##_##S(const void *x, int64_t step, int64_t n, void *acc, struct wn__prefetch *next)        \
-    {                                                                                                                  \
-        for (int64_t at = 0; at + 16 <= n; at += 16) {                                                                 \
-            acc_##A value[16], *to = (acc_##A *)acc + at;                                                              \
-            wn__prefetch_lines_far(next, DOWN_ROWS * 16 * (int64_t)sizeof(T) / 64);                                    \
-            for (int j = 0; j < 16; j++) value[j] = to[j];                                                             \
-            for (int64_t k = 0; k < DOWN_ROWS; k++) {                                                                  \
-                const T *row = (const T *)x + k * step + at;                                                           \
-                _Pragma("omp simd") for (int j = 0; j < 16; j++) value[j] =                                            \
-                    join_##A(KIND, value[j], (acc_##A)TAKE(row[j]));                                                   \
-            }                                                                                                          \
-            for (int j = 0; j < 16; j++) to[j] = value[j];                                                             \
-        }                                                                                                              \
-    }
-
-#define ACROSS_LOOP(NAME, KIND, S, T, A, TAKE)                                                                         \
-    static void across_##NAME##_##S(const void *x, int64_t step, int64_t rows, int64_t n, void *acc)                   \
-    {                                                                                                                  \
-        acc_##A *to = acc;                                                                                             \
-        for (int64_t k = 0; k < rows; k++) {                                                                           \
-            const T *row = (const T *)x + k * step;                                                                    \
-            _Pragma("omp simd") for (int64_t j = 0; j < n; j++) to[j] = join_##A(KIND, to[j], (acc_##A)TAKE(row[j]));  \
-        }                                                                                                              \
-    }
-
-/* TO converts a double to an element. */
-#define STORE_LOOP(NAME, T, TO)                                                                                        \
-    static void store_##NAME(void *out, const double *value, int64_t n, double scale)                                  \
-    {                                                                                                                  \
-        for (int64_t j = 0; j < n; j++) ((T *)out)[j] = TO(value[j] * scale);                                          \
-    }
-
-#define TO_BF16(x) wn_to_bf16((float)(x))
-STORE_LOOP(f32, float, (float))
-STORE_LOOP(f64, double, (double))
-STORE_LOOP(bf16, uint16_t, TO_BF16)
-STORE_LOOP(i32, int32_t, wn_to_i32)
-
-/* Stores sums of i32 that are in 64 bits, whether they fit or not. */
-static void store_whole(void *out, const double *value, int64_t n, double scale)
+INLINE float wn__row_extreme_bf16(const int32_t is_max, const uint16_t *x, int64_t n)
 {
-    (void)scale;
-    for (int64_t j = 0; j < n; j++) ((int32_t *)out)[j] = (int32_t)(union result){value[j]}.whole;
+    float best = wn_from_bf16(x[0]);
+    for (int64_t i = 1; i < n; i++)
+        best = is_max ? wn_maximum_f32(best, wn_from_bf16(x[i])) : wn_minimum_f32(best, wn_from_bf16(x[i]));
+    return best;
 }
 
-#define LOOPS(NAME, KIND, S, T, A, TAKE, STORE)                                                                        \
-    ROWS_LOOP(NAME, S, T)                                                                                              \
-    DOWN_LOOP(NAME, KIND, S, T, A, TAKE)                                                                               \
-    ACROSS_LOOP(NAME, KIND, S, T, A, TAKE)                                                                             \
-    static const struct loops NAME##_##S = {                                                                           \
-        KIND,         sizeof(T), sizeof(acc_##A) == 4, rows_##NAME##_##S, down_##NAME##_##S, across_##NAME##_##S,      \
-        store_##STORE};
+/* The accumulators of a column: of a sum, and of a maximum or minimum. */
+typedef double sum_f32, sum_f64, sum_bf16, extreme_f64, extreme_i32;
+typedef int64_t sum_i32;
+typedef float extreme_f32, extreme_bf16;
 
-LOOPS(sum, SUM, f32, float, f64, WN_SAME, f32)
-LOOPS(sum, SUM, f64, double, f64, WN_SAME, f64)
-LOOPS(sum, SUM, bf16, uint16_t, f64, wn_from_bf16, bf16)
-LOOPS(sum, WHOLE, i32, int32_t, i64, WN_SAME, whole)
-LOOPS(max, MAX, f32, float, f32, WN_SAME, f32)
-LOOPS(max, MAX, f64, double, f64, WN_SAME, f64)
-LOOPS(max, MAX, bf16, uint16_t, f32, wn_from_bf16, bf16)
-LOOPS(max, MAX, i32, int32_t, f64, WN_SAME, i32)
-LOOPS(min, MIN, f32, float, f32, WN_SAME, f32)
-LOOPS(min, MIN, f64, double, f64, WN_SAME, f64)
-LOOPS(min, MIN, bf16, uint16_t, f32, wn_from_bf16, bf16)
-LOOPS(min, MIN, i32, int32_t, f64, WN_SAME, i32)
-
-#define OP_LOOPS(NAME, name)                                                                                           \
-    [WN_OP_##NAME] = {[WN_F32] = &name##_f32, [WN_F64] = &name##_f64, [WN_BF16] = &name##_bf16, [WN_I32] = &name##_i32},
+#define TYPE f32
+#include "reduce.inc"
+#define TYPE f64
+#include "reduce.inc"
+#define TYPE bf16
+#include "reduce.inc"
+#define TYPE i32
+#include "reduce.inc"
 
 static const struct loops *const loops_of[WN_OP_COUNT][WN_DTYPE_COUNT] = {
-    OP_LOOPS(SUM, sum) OP_LOOPS(MAX, max)
-        OP_LOOPS(MIN, min)[WN_OP_MEAN] = {[WN_F32] = &sum_f32, [WN_F64] = &sum_f64, [WN_BF16] = &sum_bf16}};
+    [WN_OP_SUM] = {WN_FLOATS(&loops_SUM), [WN_I32] = &loops_SUM_i32},
+    [WN_OP_MAX] = {WN_FLOATS(&loops_MAX), [WN_I32] = &loops_MAX_i32},
+    [WN_OP_MIN] = {WN_FLOATS(&loops_MIN), [WN_I32] = &loops_MIN_i32},
+    [WN_OP_MEAN] = {WN_FLOATS(&loops_SUM)}};
 
 /* ---- rows: the last run is reduced --------------------------------------------------------------- */
 
@@ -222,9 +137,10 @@ static const char *element(const struct plan *p, int64_t i)
 /* Stores n results from output o on, and tells of those that 32 bits do not hold. */
 static void store(const struct plan *p, int64_t o, const double *value, int64_t n)
 {
-    p->loops->store((char *)p->out + o * p->loops->size, value, n, p->scale);
-    for (int64_t j = 0; p->loops->kind == WHOLE && j < n; j++) {
+    if (!p->loops->is_whole) p->loops->store((char *)p->out + o * p->loops->size, value, n, p->scale);
+    for (int64_t j = 0; p->loops->is_whole && j < n; j++) {
         const union result r = {value[j]};
+        ((int32_t *)p->out)[o + j] = (int32_t)r.whole;
         if (!wn__whole_fits(r.whole)) wn__whole_tell(p->whole, o + j, r.whole);
     }
 }
@@ -245,7 +161,7 @@ static double stretch(const struct plan *p, int64_t o, int64_t begin, int64_t en
             if (rows > ROWS) rows = ROWS;
         }
         p->loops->rows(element(p, base + wn__operand_at(w, begin)), pitch, rows, n, part);
-        value = join_all(p->loops->kind, value, part, rows);
+        value = join_all(p->loops, value, part, rows);
         begin += rows * n;
     }
     return value;
@@ -370,7 +286,7 @@ static void join_parts(int64_t begin, int64_t end, void *ctx)
     int64_t width = p->of.kept.dim[p->of.kept.ndim - 1];
     for (int64_t slab = begin; slab < end; slab++) {
         double *first = p->partial + slab * p->of.parts * width;
-        for (int64_t c = 1; c < p->of.parts; c++) join_each(p->loops->kind, first, first + c * width, width);
+        for (int64_t c = 1; c < p->of.parts; c++) join_each(p->loops, first, first + c * width, width);
         store(p, slab * width, first, width);
     }
 }
@@ -396,8 +312,7 @@ static void reduce_to_few(struct plan *p)
     p->partial = partial;
     if (p->of.is_columns) wn__parallel_for(p->of.chunks, 1, column_chunks, p);
     else wn__parallel_for(p->of.chunks * p->of.outputs, 1, chunks, p);
-    for (int64_t c = 1; c < p->of.chunks; c++)
-        join_each(p->loops->kind, partial, partial + c * p->of.outputs, p->of.outputs);
+    for (int64_t c = 1; c < p->of.chunks; c++) join_each(p->loops, partial, partial + c * p->of.outputs, p->of.outputs);
     store(p, 0, partial, p->of.outputs);
 }
 

@@ -7,7 +7,7 @@
 #define WN_SHORT_EXTREME 256 /* from so many elements on minmax.h uses 64 lanes, in another order */
 
 /* Reductions of the rows of x: (rows, n), n > 0, to out: (rows): the sum times scale, with n < WN_SHORT_SUM; the
- * maximum and the minimum, with n < WN_SHORT_EXTREME. The bits are those of WN_LANE_SUM and minmax.h. Each returns the
+ * maximum and the minimum, with n < WN_SHORT_EXTREME. The bits are those of row_sums.inc and minmax.h. Each returns the
  * number of rows that it did, from the first on; the caller does the others: those that are left over, and all from the
  * first row with a NaN on. */
 struct wn__rows_kernel {
