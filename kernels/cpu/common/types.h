@@ -1,33 +1,10 @@
-/* Templates of kernels: the loops of a family that differ in the type of an element alone are a file, NAME.inc, which
- * is included once for each type:
- *
- *     #define TYPE f32
- *     #include "norm.inc"      which ends with #undef TYPE
- *
- *     TYPE                 T           N         LOAD             STORE          ROUND
- *     f32                  float       float     as it is         as it is       (float)
- *     f64                  double      double    as it is         as it is       as it is
- *     bf16                 uint16_t    float     wn_from_bf16     wn_to_bf16     by way of f32
- *     i32, u8              int32_t ..  int32_t   as it is         as it is       to the nearest number there is
- *     u16, u32, u64        uint16_t .. elements that are moved, whatever they are
- *
- * T is an element and N the number that it is computed in. LOAD makes a number of an element, STORE an element of a
- * number, and ROUND an element of a double. FN(name) is what has the name for this type, row_f32 of FN(row), and
- * NUM(name) what has it for NUMBER, the type of the numbers: NUM(wn_exp) is wn_exp_f32 for bf16 too. */
+/* What the templates of kernels know of each type of elements (template.inc). */
 #ifndef WN_CPU_TYPES_H
 #define WN_CPU_TYPES_H
 #include "../../scalar.h"
 
 #define WN_JOINED(name, type) name##_##type
 #define WN_JOIN(name, type) WN_JOINED(name, type)
-#define FN(name) WN_JOIN(name, TYPE)
-#define NUMBER FN(WN_NUMBER)
-#define NUM(name) WN_JOIN(name, NUMBER)
-#define T FN(wn__element)
-#define N NUM(wn__element)
-#define LOAD(x) FN(WN_LOAD)(x)
-#define STORE(x) FN(WN_STORE)(x)
-#define ROUND(x) FN(WN_ROUND)(x)
 
 typedef float wn__element_f32;
 typedef double wn__element_f64;
