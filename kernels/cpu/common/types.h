@@ -1,4 +1,5 @@
-/* What the templates of kernels know of each type of elements (template.inc). */
+/* The types of elements, for the templates of kernels (template.inc): what an element is, what it is computed in, and
+ * how one becomes the other. */
 #ifndef WN_CPU_TYPES_H
 #define WN_CPU_TYPES_H
 #include "../../scalar.h"
