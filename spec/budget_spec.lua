@@ -367,32 +367,3 @@ describe('a step that is asked for again', function()
         end)
     end
 end)
-
-describe('an allocation that fails while a budget is planned', function()
-    local C = require('wane.ffi').C
-
-    it('is an error, and the next try gives the plan', function()
-        local m, x = nn.Sequential { nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8), nn.Tanh and nn.Tanh() or nn.ReLU(),
-            nn.Linear(8, 8) }, wane.eval(wane.randn(64, 8))
-        local function fn() return m(x):sum() end
-        local budget = wane.min_budget(fn) + 1024
-        local want, n, failed = wane.plan(fn, { budget = budget }):recipe(), 1, 0
-        while true do
-            C.wn_debug('forget_plans', 1)
-            C.wn_debug('fail_alloc', math.floor(n))
-            local ok, p = pcall(wane.plan, fn, { budget = budget })
-            local fired = C.wn_debug_get('fail_alloc') == 0
-            C.wn_debug('fail_alloc', 0)
-            if not fired then
-                assert.is_true(ok)
-                assert.equal(want, p:recipe())
-                break
-            end
-            assert.is_false(ok, 'a failure was swallowed: ' .. n)
-            assert.equal('oom', p.code)
-            assert.equal(want, wane.plan(fn, { budget = budget }):recipe())
-            failed, n = failed + 1, n < 100 and n + 1 or n * 1.05
-        end
-        assert(failed > 100, failed)
-    end)
-end)

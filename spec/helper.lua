@@ -128,4 +128,16 @@ function helper.held_by(fn, foreign)
     return helper.wane.memory().peak - foreign
 end
 
+--- Returns a generator of whole numbers with a state of its own, for specs whose networks follow from a seed: Lua's
+-- differs between machines.
+-- @param seed whole number
+-- @return function(n) -> a number from 1 to n
+function helper.dice(seed)
+    local state = (seed * 2654435 + 12345) % 2147483647
+    return function(n)
+        state = (state * 16807) % 2147483647
+        return state % n + 1
+    end
+end
+
 return helper

@@ -4,6 +4,7 @@
 -- of policy: parameters, running statistics and the bytes of a step must be what they are when everything is saved, bit
 -- by bit, and what the plan predicts, to the byte.
 local helper = require 'spec.helper'
+local networks = require 'spec.support.networks'
 local wane = helper.wane or require 'wane'
 local binding = require 'wane.ffi'
 local create = require 'wane.tensor.create'
@@ -11,7 +12,6 @@ local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
 local gradcheck = require 'spec.support.gradcheck'
 local image_networks = require 'spec.support.image_networks'
-local limits = require 'spec.support.limits'
 local measure = require 'wane.plan.measure'
 local programs = require 'spec.support.programs'
 
@@ -215,7 +215,7 @@ end
 local function trained(seed, way)
     collectgarbage()
     collectgarbage()
-    local before = limits.clean()
+    local before = networks.clean()
     local net = image_networks.make(seed)
     local what = ('network %d: %s'):format(seed, table.concat(net.kinds, ', '))
     local function plain() return net.optimizer:step(net.loss()) end
@@ -229,7 +229,7 @@ local function trained(seed, way)
         local want = math.max(k == 1 and p.first.peak or 0, p.peak)
         if way == WAYS['three lines'] and p.first.cells > 0 then want = p.first.peak end
         wane.memory.trim()
-        local ok, reserved, live = pcall(limits.limited, bytes, before, step)
+        local ok, reserved, live = pcall(networks.limited, bytes, before, step)
         assert(ok, ('%s: step %d: %s'):format(what, k, tostring(reserved)))
         assert(live == want, ('%s: step %d held %d bytes, predicted %d'):format(what, k, live, want))
     end

@@ -6,12 +6,11 @@
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
 local binding = require 'wane.ffi'
-local limits = require 'spec.support.limits'
 local native = require 'spec.support.native'
 local networks = require 'spec.support.networks'
 
 local C, nn, optim = binding.C, wane.nn, wane.optim
-local clean, limited = limits.clean, limits.limited
+local clean, limited = networks.clean, networks.limited
 local SEEDS = { 2, 3, 9 }
 if helper.is_long then
     for seed = 1, 60 do SEEDS[seed] = seed end

@@ -4,7 +4,7 @@
 local helper = require 'spec.helper'
 local wane = helper.wane
 local binding = require 'wane.ffi'
-local dice = require 'spec.support.dice'
+local dice = require('spec.helper').dice
 local networks = require 'spec.support.networks'
 local plan = require 'wane.plan'
 local program = require 'wane.program'

@@ -4,7 +4,7 @@
 -- it was.
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
-local dice = require 'spec.support.dice'
+local dice = require('spec.helper').dice
 local networks = require 'spec.support.networks'
 
 local nn, optim = wane.nn, wane.optim

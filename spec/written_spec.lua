@@ -3,7 +3,7 @@
 -- no text of a file reaches a terminal with a control character.
 local helper = require 'spec.helper'
 local files = require 'spec.support.files'
-local dice = require 'spec.support.dice'
+local dice = require('spec.helper').dice
 local errors = require 'wane.errors'
 local json = require 'wane.report.json'
 local store = require 'wane.sweep.store'
@@ -193,98 +193,7 @@ describe('a name', function()
     end)
 end)
 
-describe('a size', function()
-    it('that is written is read: many numbers, many names of metadata, long reasons', function()
-        local tensors, meta = {}, {}
-        for k = 1, 3000 do tensors['t' .. k] = wane.full({}, k) end
-        for k = 1, 20000 do meta['loss' .. k] = k end
-        wane.save(PATH, tensors)
-        assert.equal(2999, wane.load(PATH).t2999:item())
-        wane.save(PATH, { t = tensors.t1 }, { meta = meta })
-        assert.equal(19999, select(2, wane.load(PATH)).meta.loss19999)
-        for _, reason in ipairs { ('\n'):rep(2 ^ 21), ('\255'):rep(2 ^ 17), ('"'):rep(2 ^ 20) } do
-            local s = wane.sweep { grid = { x = { 1 } }, out = PATH .. '.rows', isolate = false,
-                build = function() error(reason, 0) end }
-            s:run()
-            assert.equal(1, #store.read(PATH .. '.rows'))
-            os.remove(PATH .. '.rows')
-        end
-    end)
-
-    it('that no reader would take is refused, and the good file stays', function()
-        wane.save(PATH, { t = wane.ones(3) })
-        local good, long = read(PATH), ('n'):rep(10000)
-        for _, save in ipairs { function() wane.save(PATH, { [long] = wane.ones(3) }) end,
-            function() wane.save(PATH, { t = wane.ones(3) }, { meta = { [long] = 1 } }) end } do
-            local e = helper.refused(nil, function() save() end)
-            assert.matches('wane.save: nothing was written, because wane.load would refuse the file: .* at most 4096',
-                e.message)
-        end
-        assert.is_true(good == read(PATH))
-        assert.equal(3, wane.load(PATH).t:sum():item())
-    end)
-end)
-
-describe('a row that store.read would refuse', function()
-    it('is not written', function()
-        local row = { status = 'ok', point = { a = 1 }, peak = 1, predicted_peak = 1, reserved = 1, seconds = 1,
-            predicted_reserved = 1, recomputed = 0, kinds = { parameter = 4 }, exact = true, lossless = true }
-        for _, loss in ipairs { math.huge, -math.huge, 1, 0 / 0 } do
-            os.remove(PATH)
-            row.loss = loss
-            store.append(PATH, row)
-            assert.is_true(is_same(loss == loss and loss or nil, store.read(PATH)[1].loss))
-        end
-        row.loss = nil
-        store.write(PATH, { row })
-        local good = read(PATH)
-        for name, values in pairs { seconds = { 0 / 0, math.huge }, peak = { -1, 0.5, 2 ^ 53 }, status = { 'good' },
-            kinds = { { parameter = 0.5 } }, point = { { a = {} } }, exact = { 1 }, times = { { 'x' } } } do
-            for _, value in ipairs(values) do
-                local bad = {}
-                for key, old in pairs(row) do bad[key] = old end
-                bad[name] = value
-                for _, put in ipairs { store.append, store.supersede, function(p, r) store.write(p, { r }) end } do
-                    helper.refused(nil, function() put(PATH, bad) end,
-                        'a row is not written, because it could not be read')
-                    assert.is_true(good == read(PATH), name)
-                end
-            end
-        end
-    end)
-end)
-
 describe('seconds', function()
-    it('of every size are one range for the file, its reader and the library', function()
-        local script, costs = FOLDER .. '/costs.lua', FOLDER .. '/costs.txt'
-        local out = assert(io.open(script, 'w'))
-        out:write [[
-            local wane, costs, file = require 'wane', require 'wane.plan.costs', require 'wane.plan.costs.file'
-            local C = require('wane.ffi').C
-            local path = os.getenv 'WANE_COSTS'
-            local m = wane.nn.Linear(8, 8)
-            for _, s in ipairs { 0, 5e-324, 1e-9, 1, 999999, 999999.9, 1e6, 5e8, 1e17, 1e300, math.huge, -1, 0 / 0 } do
-                local is_known = C.wn_cost('add', s) == 0
-                local fine = pcall(file.write, path, { seconds = { add = s } })
-                local found, why = file.read(path)
-                assert(fine == is_known, ('%g: file %s, library %s'):format(s, tostring(fine), tostring(is_known)))
-                if fine then assert(why == nil and math.abs(found.seconds.add - s) <= 1e-5 * s, s) end
-                local f = io.open(path, 'w')
-                f:write('processor\t', file.processor(), ('\n%.17g\tadd\n'):format(s))
-                f:close()
-                found, why = file.read(path)
-                assert((why == nil) == is_known, ('%g: reader %s'):format(s, tostring(why)))
-                costs.forget()
-                assert(wane.plan(function() return m(wane.ones(4, 8)):sum() end).seconds > 0)
-            end
-            print 'planned']]
-        out:close()
-        local said = helper.shell(("%s WANE_COSTS='%s' luajit '%s' 2>&1"):format(LUA_PATH, costs, script))
-        assert.matches('planned', said)
-        local _, told = said:gsub('the file of costs ' .. costs:gsub('%p', '%%%0') .. ' cannot be read', '')
-        assert.equal(7, told, said)
-    end)
-
     it('of two profiles at once are both in the file', function()
         local script, costs = FOLDER .. '/both.lua', FOLDER .. '/new/both.txt'
         local out = assert(io.open(script, 'w'))

@@ -49,14 +49,14 @@ return {
         file = 'runtime/program/open.c',
         old = 'if (wn__is_backward(r)) wn__tiles_encode(',
         new = 'if (0) wn__tiles_encode(',
-        spec = 'spec/tiles_spec.lua',
+        spec = 'spec/offset_spec.lua',
     },
     {
         name = 'slices are put side by side where they overlap',
         file = 'runtime/graph/tiles.c',
         old = 'if (start_of(slice[i]) != end) return 0;',
         new = 'if (start_of(slice[i]) > end) return 0;',
-        spec = 'spec/tiles_spec.lua',
+        spec = 'spec/offset_spec.lua',
     },
     {
         name = 'a frontier is found whatever the marks say',

@@ -2,7 +2,7 @@
 -- parameters that are shared, frozen, computed and read as inputs, norms that are read twice or by nothing. Everything
 -- follows from the seed.
 local wane = require 'wane'
-local dice = require 'spec.support.dice'
+local dice = require('spec.helper').dice
 local nn, optim = wane.nn, wane.optim
 
 local image_networks = {}

@@ -1,7 +1,7 @@
 --- Makes random networks for specs that compare ways to train one: parameters are inputs, products of parameters are
 -- weights, weights are computed, frozen and shared. Everything follows from the seed.
 local wane = require 'wane'
-local dice = require 'spec.support.dice'
+local dice = require('spec.helper').dice
 local nn, optim = wane.nn, wane.optim
 
 local networks = {}
@@ -246,5 +246,25 @@ networks.steps = {
         end
     end,
 }
+
+--- Gives back idle memory and takes the limit away. Returns the bytes reserved since, by nobody's fault: what other
+-- specs left.
+function networks.clean()
+    wane.memory.limit(nil)
+    wane.memory.trim()
+    return wane.memory().reserved
+end
+
+--- Calls fn under a limit of so many bytes above those there were before.
+-- @return the most bytes that were reserved meanwhile, and that were alive, above those of before
+function networks.limited(bytes, before, fn)
+    wane.memory.limit(before + bytes)
+    wane.memory.reset_peak()
+    local ok, why = pcall(fn)
+    local memory = wane.memory()
+    wane.memory.limit(nil)
+    if not ok then error(why, 0) end
+    return memory.peak_reserved - before, memory.peak - before
+end
 
 return networks

@@ -6,7 +6,7 @@
 # Measured: 190 s of processor time, of which ops take 53, pages 28, recipes 23, budgets 15 and chains 13.
 tree='layers links sentences suite mutants'
 ops='op tensor nn optim random'
-plans='verify policy checkpoint cache replan rewrite recipe budget chain'
+plans='verify policy checkpoint cache rewrite recipe budget chain'
 bytes='exact gc'
 bits='state runpoints microbatch fused_step rows save'
 misuse='errors api door traps'
