@@ -40,31 +40,11 @@ end
 -- @param code code point
 function utf8.char(code)
     if code < 0x80 then return char(code) end
-    if code < 0x800 then return char(bor(0xC0, rshift(code, 6)), bor(0x80, band(code, 0x3F))) end
-    if code < 0x10000 then
-        return char(bor(0xE0, rshift(code, 12)), bor(0x80, band(rshift(code, 6), 0x3F)), bor(0x80, band(code, 0x3F)))
+    local letters, rest = code < 0x800 and 2 or code < 0x10000 and 3 or 4, ''
+    for _ = 2, letters do
+        rest, code = char(bor(0x80, band(code, 0x3F))) .. rest, rshift(code, 6)
     end
-    return char(bor(0xF0, rshift(code, 18)), bor(0x80, band(rshift(code, 12), 0x3F)),
-        bor(0x80, band(rshift(code, 6), 0x3F)), bor(0x80, band(code, 0x3F)))
-end
-
---- Writes the bytes of a character at bytes[n].
--- @param bytes uint8 array with room for 4 bytes more
--- @param n index, from 0
--- @param code code point
--- @return index after them
-function utf8.put(bytes, n, code)
-    if code < 0x80 then
-        bytes[n] = code
-        return n + 1
-    end
-    local letters = code < 0x800 and 2 or code < 0x10000 and 3 or 4
-    for k = letters - 1, 1, -1 do
-        bytes[n + k] = bor(0x80, band(code, 0x3F))
-        code = rshift(code, 6)
-    end
-    bytes[n] = bor(band(0xFF, rshift(0xF00, letters)), code)
-    return n + letters
+    return char(bor(band(0xFF, rshift(0xF00, letters)), code)) .. rest
 end
 
 -- Returns a table that reads the bytes of a string as an array from 0.

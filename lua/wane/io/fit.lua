@@ -141,7 +141,7 @@ end
 local function others_of(src, used, rename, opts)
     local others, ignored, may_ignore = {}, {}, names.ignorer(opts.ignore, opts.what)
     for k = 1, src.n do
-        local name = rename(src:name(k))
+        local name = rename(src.names[k])
         -- An optimizer's state is nothing unexpected where only a model is asked for.
         local is_state = name:find(STATE, 1, true) == 1
         if not used[name] and (opts.has_optimizer or not is_state) then
@@ -178,7 +178,6 @@ function fit.compare(src, list, opts)
         state.is_whole = compare(ask, state.wanted, state.parts, state.found, opts.cast)
     end
     ask.advice = advice_of(states, src, ask.given)
-    src:forget()
     local ignored
     ask.unexpected, ignored = others_of(src, used, rename, opts)
     local missing, unexpected = state_match.check(ask)

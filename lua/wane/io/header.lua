@@ -1,23 +1,17 @@
 --- Reads the header of a safetensors file at a cost that the header's size bounds, whatever its text is.
 --
--- A cursor walks the JSON (wane.report.json, cursor). For each tensor it keeps four numbers in an array and its name as
--- a key; dtype and shape are read again from the text when they are asked for. Every claim is checked against the file
--- before a tensor is touched: a hole, an overlap, a byte too few or too many is an error with its place.
---
---     text     {"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":...
---     records   ^name ^value                    first and last: 0, 8      (4 doubles a tensor)
---
--- Measured: 1.8 to 5 times the header's size beside 64 MiB for metadata, and 0.15 to 1.1 seconds for 16 MiB (headers of
--- 64 KiB to 16 MiB of 26 hostile kinds, spec/hostile_spec.lua).
+-- wane.report.json reads the text, and refuses before it reads what would take much more memory than the text. Every
+-- claim is checked against the file before a tensor is touched: a hole, an overlap, a byte too few or too many is an
+-- error with its place.
 -- @internal wane.io.header
 
+local errors = require 'wane.errors'
 local binding = require 'wane.ffi'
 local file = require 'wane.io.file'
 local json = require 'wane.report.json'
 local tensor = require 'wane.tensor'
-local utf8 = require 'wane.utf8'
 
-local cursor, fail, band, rshift = json.cursor, file.fail, bit.band, bit.rshift
+local fail = file.fail
 
 local LONGEST_HEADER = 100e6 -- bytes; the limit of the format's own library
 local LARGE_HEADER = 2 ^ 18
@@ -49,252 +43,105 @@ local function text_of(f)
     return text
 end
 
--- ---- records --------------------------------------------------------------------------------------------------------
--- Fields of a record: the places of name and value in the text, and the two data_offsets.
-local NAME, VALUE, FIRST, LAST = 0, 1, 2, 3
-
--- Returns a field of record i. Records are in blocks of 1,024 with four doubles each, so that growing copies nothing.
-local function get(records, i, field)
-    return records[rshift(i, 10)][4 * band(i, 1023) + field]
+-- ---- what the text says ---------------------------------------------------------------------------------------------
+local function is_object(value)
+    return type(value) == 'table' and value ~= json.null and not json.is_list(value)
 end
 
-local function put(records, i, name, value, first, last)
-    local block = records[rshift(i, 10)]
-    if block == nil then
-        block = binding.array('f64', 4096)
-        records[rshift(i, 10)] = block
+local function is_counts(value)
+    if not json.is_list(value) then return false end
+    for _, n in ipairs(value) do
+        if type(n) ~= 'number' or n < 0 or n % 1 ~= 0 then return false end
     end
-    local at = 4 * band(i, 1023)
-    block[at + NAME], block[at + VALUE], block[at + FIRST], block[at + LAST] = name, value, first, last
-end
-
-local function is_before(records, a, b)
-    local x, y = get(records, a, FIRST), get(records, b, FIRST)
-    if x ~= y then return x < y end
-    return get(records, a, LAST) < get(records, b, LAST)
-end
-
--- Merges order[from, middle) and order[middle, to) into out[from, to).
-local function merge(records, order, out, from, middle, to)
-    local a, b = from, middle
-    for k = from, to - 1 do
-        if a < middle and (b >= to or not is_before(records, order[b], order[a])) then
-            out[k], a = order[a], a + 1
-        else
-            out[k], b = order[b], b + 1
-        end
-    end
-end
-
--- Returns the numbers of n records in the order of their bytes; records of equal places keep the header's order.
-local function sorted(records, n)
-    local order, is_sorted = binding.array('i32', math.max(1, n)), true
-    for i = 0, n - 1 do
-        order[i] = i
-        is_sorted = is_sorted and (i == 0 or not is_before(records, i, i - 1))
-    end
-    if is_sorted then return order end
-    local other, width = binding.array('i32', n), 1
-    while width < n do
-        for from = 0, n - 1, 2 * width do
-            merge(records, order, other, from, math.min(from + width, n), math.min(from + 2 * width, n))
-        end
-        order, other, width = other, order, 2 * width
-    end
-    return order
-end
-
--- ---- one tensor -----------------------------------------------------------------------------------------------------
--- Fills `into` with the counts of a list, MOST_SIZES at most. Returns the number of counts, nil where the value is no
--- list of counts, and the place behind the value.
-local function read_counts(text, at, into)
-    if text:byte(at) ~= 91 then return nil, cursor.skip_value(text, at) end
-    local n, is_right = 0, true
-    local entry, after = cursor.first_entry(text, at)
-    while entry do
-        local b, value = text:byte(entry), nil
-        if b and (b == 45 or b >= 48 and b <= 57) then
-            value, entry = cursor.number(text, entry)
-        else
-            entry = cursor.skip_value(text, entry)
-        end
-        if value and value >= 0 and value % 1 == 0 then
-            n = n + 1
-            if n <= MOST_SIZES then into[n] = value end
-        else
-            is_right = false
-        end
-        entry, after = cursor.next_entry(text, entry, 93)
-    end
-    return is_right and n or nil, after
-end
-
--- Returns the dtype that is read at a place, or nil, the place behind it, and the fault, or nil.
-local function read_dtype(text, at)
-    if text:byte(at) ~= 34 then return nil, cursor.skip_value(text, at), 'no text' end
-    local stop = cursor.skip_string(text, at)
-    if stop - at > LONGEST_DTYPE + 2 then return nil, stop, 'a long text' end
-    return cursor.string(text, at)
-end
-
-local FIELDS = { dtype = true, shape = true, data_offsets = true }
-
--- Reads the object that describes a tensor.
--- `into` gets dtype (or nil and fault), ndim (nil: no list of counts), dims, n_offsets, offsets.
--- Returns the place behind it; nil where there is no object.
-local function read_fields(text, at, into)
-    if text:byte(at) ~= 123 then return nil end
-    into.dtype, into.fault, into.ndim, into.n_offsets = nil, 'not given', nil, nil
-    into.has_dtype, into.has_shape, into.has_data_offsets = false, false, false
-    local entry, after = cursor.first_entry(text, at)
-    while entry do
-        cursor.need_name(text, entry)
-        local stop, key = cursor.skip_string(text, entry), nil
-        if stop - entry <= LONGEST_NAME then key = cursor.string(text, entry) end
-        local value = cursor.skip_colon(text, stop)
-        if key and FIELDS[key] then
-            if into['has_' .. key] then cursor.wrong(entry, "the name '%s' stands there twice", key) end
-            into['has_' .. key] = true
-        end
-        if key == 'dtype' then
-            into.dtype, stop, into.fault = read_dtype(text, value)
-        elseif key == 'shape' then
-            into.ndim, stop = read_counts(text, value, into.dims)
-        elseif key == 'data_offsets' then
-            into.n_offsets, stop = read_counts(text, value, into.offsets)
-        else
-            stop = cursor.skip_value(text, value, 2)
-        end
-        entry, after = cursor.next_entry(text, stop, 125)
-    end
-    return after
-end
-
-local function dims_of(fields)
-    local dims = {}
-    for k = 1, fields.ndim do dims[k] = fields.dims[k] end
-    return dims
+    return true
 end
 
 -- Returns the reason why a tensor cannot be read here, or nil, and the fault of its fields, or nil.
 local function check_fields(fields)
-    if not fields.dtype then return nil, 'its dtype is ' .. fields.fault end
-    if not fields.ndim then return nil, 'its shape is no list of sizes' end
-    if fields.ndim > MOST_SIZES then return nil, ('its shape has %d sizes'):format(fields.ndim) end
-    if fields.n_offsets ~= 2 then return nil, 'its data_offsets are no two numbers of bytes' end
-    local size, dtype = file.element(fields.dtype)
-    local first, last, bytes = fields.offsets[1], fields.offsets[2], size or OTHERS[fields.dtype]
-    for k = 1, bytes and fields.ndim or 0 do bytes = bytes * fields.dims[k] end
+    if not is_object(fields) then return nil, 'an object expected' end
+    local kind, dims, offsets = fields.dtype, fields.shape, fields.data_offsets
+    if type(kind) ~= 'string' then return nil, 'its dtype is ' .. (kind == nil and 'not given' or 'no text') end
+    if #kind > LONGEST_DTYPE then return nil, 'its dtype is a long text' end
+    if not is_counts(dims) then return nil, 'its shape is no list of sizes' end
+    if #dims > MOST_SIZES then return nil, ('its shape has %d sizes'):format(#dims) end
+    if not is_counts(offsets) or #offsets ~= 2 then return nil, 'its data_offsets are no two numbers of bytes' end
+    local size, dtype = file.element(kind)
+    local first, last, bytes = offsets[1], offsets[2], size or OTHERS[kind]
+    for k = 1, bytes and #dims or 0 do bytes = bytes * dims[k] end
     if first > last or bytes and last - first ~= bytes then
-        return nil, ('%s of shape %s takes %.0f bytes, its data_offsets %.0f to %.0f say %.0f'):format(fields.dtype,
-            tensor.shape_text(dims_of(fields)), bytes or 0, first, last, last - first)
+        return nil, ('%s of shape %s takes %.0f bytes, its data_offsets %.0f to %.0f say %.0f'):format(kind,
+            tensor.shape_text(dims), bytes or 0, first, last, last - first)
     end
-    if fields.ndim > MOST_DIMS then return ('of %d dims; a tensor has at most %d'):format(fields.ndim, MOST_DIMS) end
-    if not dtype then return ('%s, which is not in this version'):format(fields.dtype) end
+    if #dims > MOST_DIMS then return ('of %d dims; a tensor has at most %d'):format(#dims, MOST_DIMS) end
+    if not dtype then return ('%s, which is not in this version'):format(kind) end
 end
 
--- ---- the whole ------------------------------------------------------------------------------------------------------
-local function read_name(f, text, at)
-    cursor.need_name(text, at)
-    local stop = cursor.skip_string(text, at)
-    if stop - at - 2 > 6 * LONGEST_NAME then -- 6 bytes: an escape of one
-        fail(f, "at byte %.0f: the name '%s...' has %.0f bytes; at most %d are read", 7 + at,
-            text:sub(at + 1, at + 60), stop - at - 2, LONGEST_NAME)
-    end
-    local name = cursor.string(text, at)
-    if #name > LONGEST_NAME then
-        fail(f, "at byte %.0f: the name '%s...' has %d bytes; at most %d are read", 7 + at, name:sub(1, 60), #name,
-            LONGEST_NAME)
-    end
-    return name, stop
+local function check_name(name)
+    if #name <= LONGEST_NAME then return end
+    return ("the name '%s...' has %d bytes; at most %d are read"):format(name:sub(1, 60), #name, LONGEST_NAME)
 end
 
--- Bytes that a name and a text of metadata take in Lua beside their letters.
--- Measured: 100 to 170.
-local BYTES_OF_PAIR = 170
-
--- Returns the strings of the metadata, the place behind them, and their fault, or nil.
-local function read_metadata(f, text, at)
-    if text:byte(at) ~= 123 then return {}, cursor.skip_value(text, at), 'an object expected' end
-    local strings, cost, fault = {}, 0, nil
-    local entry, after = cursor.first_entry(text, at)
-    while entry do
-        local key, stop = read_name(f, text, entry)
-        if strings[key] then cursor.wrong(entry, "the name '%s' stands there twice", key:sub(1, 200)) end
-        local value = cursor.skip_colon(text, stop)
-        if text:byte(value) == 34 then
-            strings[key], stop = cursor.string(text, value)
-        else
-            fault, stop = fault or ("'%s' is not a string"):format(key:sub(1, 200)), cursor.skip_value(text, value)
-        end
-        cost = cost + BYTES_OF_PAIR
-        if cost > json.FLOOR + 3 * #text then
-            fail(f, 'at byte %.0f, __metadata__: it has more than %.0f names of few letters, which would take more '
-                .. 'than %.1f MiB', 7 + entry, cost / BYTES_OF_PAIR, cost / 2 ^ 20)
-        end
-        entry, after = cursor.next_entry(text, stop, 125)
+-- Returns the fault of the metadata, or nil.
+local function check_strings(strings)
+    if not is_object(strings) then return 'an object expected' end
+    for _, name in ipairs(errors.names(strings)) do
+        local fault = check_name(name)
+        if fault then return fault end
+        if type(strings[name]) ~= 'string' then return ("'%s' is not a string"):format(name:sub(1, 200)) end
     end
-    return strings, after, fault
 end
 
--- Returns the place behind the tensor, and its fault, or nil.
-local function read_tensor(header, name, name_at, value_at)
-    local fields = header.fields
-    local after = read_fields(header.text, value_at, fields)
-    if not after then return cursor.skip_value(header.text, value_at), 'an object expected' end
-    local _, fault = check_fields(fields)
-    if fault then return after, fault end
-    put(header.records, header.n, name_at, value_at, fields.offsets[1], fields.offsets[2])
-    header.n = header.n + 1
-    return after
+-- Returns the fault of an entry of the header as a message, or nil.
+local function check_entry(name, value)
+    local fault = check_name(name)
+    if fault then return ': ' .. fault end
+    local _
+    if name == '__metadata__' then
+        fault = check_strings(value)
+        return fault and ', __metadata__: ' .. fault
+    end
+    _, fault = check_fields(value)
+    return fault and (", tensor '%s': %s"):format(name, fault)
 end
 
--- Fills the header and returns the metadata. A text that is no JSON is raised before a fault in what the JSON says.
-local function read_all(header)
-    local text, strings, message = header.text, nil, nil
-    local entry, after = cursor.first_entry(text, cursor.skip(text, 1))
-    while entry do
-        local name, stop = read_name(header.file, text, entry)
-        local value = cursor.skip_colon(text, stop)
-        if header.index[name] then cursor.wrong(entry, "the name '%s' stands there twice", name:sub(1, 200)) end
-        local is_metadata = name == '__metadata__'
-        if not message then header.index[name] = is_metadata and 0 or header.n + 1 end
-        local fault
-        if is_metadata then
-            strings, stop, fault = read_metadata(header.file, text, value)
-        else
-            stop, fault = read_tensor(header, name, entry, value)
-        end
-        if fault and not message then
-            local form = is_metadata and '%s' or "tensor '%s'"
-            message = ('at byte %.0f, ' .. form .. ': %s'):format(7 + entry, name, fault)
-        end
-        entry, after = cursor.next_entry(text, stop, 125)
+-- Raises 'io' for the first entry with a fault.
+local function check_entries(f, value, places)
+    local first, message = math.huge, nil
+    for name, at in errors.iterate(places) do
+        local fault = at < first and check_entry(name, value[name])
+        if fault then first, message = at, fault end
     end
-    json.need_end(text, after)
-    if message then fail(header.file, '%s', message) end
-    header.index.__metadata__ = nil
-    return strings or {}
+    if message then fail(f, 'at byte %.0f%s', 7 + first, message) end
+end
+
+-- Returns the names of the tensors in the order of their bytes; tensors of equal places keep the header's order.
+local function sorted(value, places)
+    local names = {}
+    for name in errors.iterate(value) do names[#names + 1] = name end
+    table.sort(names, function(a, b)
+        local x, y = value[a].data_offsets, value[b].data_offsets
+        if x[1] ~= y[1] then return x[1] < y[1] end
+        if x[2] ~= y[2] then return x[2] < y[2] end
+        return places[a] < places[b]
+    end)
+    return names
 end
 
 -- Raises 'io' unless the tensors follow each other without a hole from the header to the end of the file.
 local function check_places(header)
-    local f, start, records = header.file, header.start, header.records
-    local at, before = 0, nil
-    for k = 0, header.n - 1 do
-        local i = header.order[k]
-        local first = get(records, i, FIRST)
+    local f, start, at, before = header.file, header.start, 0, nil
+    for _, name in ipairs(header.names) do
+        local first, last = unpack(header.fields[name].data_offsets)
         if first < at then
-            fail(f, "'%s' begins at byte %.0f, inside '%s', which ends at byte %.0f", header:name(k + 1),
-                start + first, header:name(before), start + at)
+            fail(f, "'%s' begins at byte %.0f, inside '%s', which ends at byte %.0f", name, start + first, before,
+                start + at)
         elseif first > at then
-            fail(f, "the bytes %.0f to %.0f, before '%s', belong to no tensor", start + at, start + first,
-                header:name(k + 1))
+            fail(f, "the bytes %.0f to %.0f, before '%s', belong to no tensor", start + at, start + first, name)
         end
-        at, before = get(records, i, LAST), k + 1
+        at, before = last, name
         if start + at > f.size then
-            fail(f, "it was cut short: it ends at byte %.0f, '%s' goes from byte %.0f to %.0f", f.size,
-                header:name(k + 1), start + first, start + at)
+            fail(f, "it was cut short: it ends at byte %.0f, '%s' goes from byte %.0f to %.0f", f.size, name,
+                start + first, start + at)
         end
     end
     if start + at < f.size then
@@ -302,42 +149,22 @@ local function check_places(header)
     end
 end
 
---- Returns the name of tensor k, from 1, in the order of the tensors' bytes.
-function Header:name(k)
-    return (cursor.string(self.text, get(self.records, self.order[k - 1], NAME)))
-end
-
--- Returns record i, from 0, in the form of Header:entry.
-local function entry_of(self, i, name)
-    local fields = self.fields
-    read_fields(self.text, get(self.records, i, VALUE), fields)
-    local _, dtype = file.element(fields.dtype)
-    return { file = self.file, name = name, kind = fields.dtype, dtype = dtype, dims = dims_of(fields),
-        at = self.start + fields.offsets[1], why = (check_fields(fields)) }
-end
-
+-- ---- the whole ------------------------------------------------------------------------------------------------------
 --- Describes tensor k, from 1, in the order of the tensors' bytes.
--- @return { file =, name =, kind = 'F32', dtype = that it becomes, dims =, at = byte, why = the reason why it cannot be
--- read, or nil }
+-- @return { file =, name =, kind = 'F32', dtype = that it becomes, dims =, at = byte, bytes =, why = the reason why it
+-- cannot be read, or nil }
 function Header:entry(k)
-    return entry_of(self, self.order[k - 1], self:name(k))
-end
-
---- Frees the index of header:find, which takes as much as the names; header:find must not be called again.
-function Header:forget()
-    self.index = nil
-end
-
---- Returns the bytes of tensor k, from 1, in the file.
-function Header:bytes(k)
-    local i = self.order[k - 1]
-    return get(self.records, i, LAST) - get(self.records, i, FIRST)
+    return self:find(self.names[k])
 end
 
 --- Returns the tensor of a name in the form of header:entry, or nil.
 function Header:find(name)
-    local number = self.index[name]
-    if number then return entry_of(self, number - 1, name) end
+    local fields = self.fields[name]
+    if not fields then return nil end
+    local first, last = unpack(fields.data_offsets)
+    local _, dtype = file.element(fields.dtype)
+    return { file = self.file, name = name, kind = fields.dtype, dtype = dtype, dims = { unpack(fields.shape) },
+        at = self.start + first, bytes = last - first, why = (check_fields(fields)) }
 end
 
 --- Checks the header of a file.
@@ -346,25 +173,24 @@ end
 -- @return as for `read`
 -- @raise as `read`
 local function check(f, text)
-    local start = 8 + #text
     check_length(f, #text)
-    local bad = utf8.wrong(text)
-    if bad then fail(f, 'at byte %.0f its header is no JSON: this is no UTF-8', 7 + bad) end
-    local first = text:byte(cursor.skip(text, 1))
-    if first == nil then fail(f, 'at byte %.0f its header is no JSON: an object expected, not the end', 8 + #text) end
-    if first ~= 123 then fail(f, 'at byte 8 its header is no JSON object') end
-    local header = setmetatable({ file = f, text = text, start = start, n = 0, records = {}, index = {},
-        fields = { dims = {}, offsets = {} } }, Header)
-    local strings, why, at = json.try(read_all, header)
-    if not strings then fail(f, 'at byte %.0f its header is no JSON: %s', 7 + at, why) end
-    header.order = sorted(header.records, header.n)
+    local first = text:match '^[ \n\r\t]*(.?)'
+    if first == '' then fail(f, 'at byte %.0f its header is no JSON: an object expected, not the end', 8 + #text) end
+    if first ~= '{' then fail(f, 'at byte 8 its header is no JSON object') end
+    local value, places, at = json.decode(text, json.null)
+    if not value then fail(f, 'at byte %.0f its header is no JSON: %s', 7 + at, places) end
+    check_entries(f, value, places)
+    local strings = value.__metadata__ or {}
+    value.__metadata__ = nil
+    local header = setmetatable({ file = f, start = 8 + #text, fields = value, names = sorted(value, places) }, Header)
+    header.n = #header.names
     check_places(header)
     return header, strings
 end
 
 --- Reads and checks the header of an open file.
 -- @param f of wane.io.file
--- @return header: n tensors, header:entry(k), header:name(k), header:find(name); and the metadata: a table of strings
+-- @return header: n tensors, their names, header:entry(k), header:find(name); and the metadata: a table of strings
 -- @raise 'io' with the byte at which the header is no JSON or cannot be true
 local function read(f)
     return check(f, text_of(f))

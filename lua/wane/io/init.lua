@@ -119,11 +119,11 @@ local SAVE_OPTIONS = { 'optimizer', 'step', 'meta', 'names' }
 local BYTES_OF_TENSOR, UNIT, PAGE = 890, 256, 4096
 
 -- Raises 'io' for tensors that would take much more memory than their file: 300,000 tensors without bytes fit in 16
--- MiB. list: n tensors, list:bytes(k).
+-- MiB. list: n tensors, list:entry(k).
 local function check_cost(list, path, size)
     local cost = 0
     for k = 1, list.n do
-        local bytes = list:bytes(k)
+        local bytes = list:entry(k).bytes
         local unit = bytes > PAGE / 2 and PAGE or UNIT
         cost = cost + BYTES_OF_TENSOR + math.ceil(bytes / unit) * unit
     end
@@ -212,7 +212,6 @@ end
 -- Returns all tensors that can be read, by name, and a list of the others.
 local function read_all(src, by)
     check_cost(src, src.path, src.size)
-    src:forget()
     local found, unreadable = {}, {}
     for k = 1, src.n do
         local entry = src:entry(k)

@@ -45,7 +45,7 @@ function inspect.inspect(path)
         for k = 1, src.n do
             local entry = src:entry(k)
             list[k] = { name = entry.name, shape = entry.dims, kind = entry.kind,
-                dtype = not entry.why and entry.dtype or nil, bytes = src:bytes(k), file = entry.file.path }
+                dtype = not entry.why and entry.dtype or nil, bytes = entry.bytes, file = entry.file.path }
         end
         table.sort(list, function(a, b) return a.name < b.name end)
         return setmetatable(list, List)

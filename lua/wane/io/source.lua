@@ -22,30 +22,19 @@ local WHOLE, INDEX = 'model.safetensors', 'model.safetensors.index.json'
 local Source = {}
 Source.__index = Source
 
--- Returns the part that has tensor k, from 1, over all files, and its number there.
-local function part_of(s, k)
-    for _, head in ipairs(s.heads) do
-        if k <= head.n then return head, k end
-        k = k - head.n
+-- Adds the tensors of a file to a source.
+local function add(s, head, f)
+    s.heads[#s.heads + 1], s.size = head, s.size + f.size
+    for _, name in ipairs(head.names) do
+        s.n = s.n + 1
+        s.names[s.n], s.owners[s.n] = name, head
     end
 end
 
---- Returns the name of tensor k, from 1.
-function Source:name(k)
-    local head, at = part_of(self, k)
-    return head:name(at)
-end
-
---- Describes tensor k, from 1, as wane.io.header does, with file = the open file that has it.
+--- Describes tensor k, from 1, as wane.io.header does, with file = the open file that has it. Its name is
+-- source.names[k].
 function Source:entry(k)
-    local head, at = part_of(self, k)
-    return head:entry(at)
-end
-
---- Returns the bytes of tensor k, from 1, in its file.
-function Source:bytes(k)
-    local head, at = part_of(self, k)
-    return head:bytes(at)
+    return self.owners[k]:find(self.names[k])
 end
 
 --- Returns the tensor of a name in the form of source:entry, or nil.
@@ -54,11 +43,6 @@ function Source:find(name)
         local entry = head:find(name)
         if entry then return entry end
     end
-end
-
---- Frees the names; source:find must not be called again.
-function Source:forget()
-    for _, head in ipairs(self.heads) do head:forget() end
 end
 
 -- Reads an index. Returns the table name -> file name, and the list of file names, sorted.
@@ -96,14 +80,12 @@ local function check_map(s, map, head_of)
         end
     end
     local owner = {}
-    for _, head in ipairs(s.heads) do
-        for k = 1, head.n do
-            local name = head:name(k)
-            if owner[name] then
-                fail(s, "'%s' is in '%s' and in '%s'", name:sub(1, 200), owner[name].file.path, head.file.path)
-            end
-            owner[name] = head
+    for k, name in ipairs(s.names) do
+        local head = s.owners[k]
+        if owner[name] then
+            fail(s, "'%s' is in '%s' and in '%s'", name:sub(1, 200), owner[name].file.path, head.file.path)
         end
+        owner[name] = head
     end
 end
 
@@ -116,7 +98,8 @@ local function read_shards(s, index, i, fn)
     end
     return file.read(index.folder .. name, index.what, function(f)
         local head = header.read(f)
-        s.heads[i], index.heads[name], s.n, s.size = head, head, s.n + head.n, s.size + f.size
+        index.heads[name] = head
+        add(s, head, f)
         return read_shards(s, index, i + 1, fn)
     end)
 end
@@ -142,7 +125,7 @@ end
 -- @raise 'io' for what is no whole safetensors file or no index, and for tensors that are not where the index says
 function source.read(path, what, fn)
     path = source.resolve(path)
-    local s = setmetatable({ path = path, heads = {}, n = 0, size = 0 }, Source)
+    local s = setmetatable({ path = path, heads = {}, names = {}, owners = {}, n = 0, size = 0 }, Source)
     if type(path) == 'string' and path:find '%.json$' then
         local map, names = read_index(path, what)
         local folder = path:match '^(.*/)' or ''
@@ -150,7 +133,7 @@ function source.read(path, what, fn)
     end
     return file.read(path, what, function(f)
         local head, strings = header.read(f)
-        s.heads[1], s.n, s.size = head, head.n, f.size
+        add(s, head, f)
         return fn(s, strings)
     end)
 end

@@ -16,8 +16,16 @@ local json = {}
 --- Represents null for readers that ask for it: decode(text, json.null).
 json.null = setmetatable({}, { __tostring = function() return 'null' end })
 
+-- Class of lists without entries, which tells them from objects.
+local EMPTY = { __tostring = function() return '[]' end }
+
 --- Represents a list without entries for writers; an empty table is an object.
-json.empty_list = setmetatable({}, { __tostring = function() return '[]' end })
+json.empty_list = setmetatable({}, EMPTY)
+
+--- Returns whether a value is a list: entries 1 to n, or an empty list that was read.
+function json.is_list(value)
+    return type(value) == 'table' and (#value > 0 or getmetatable(value) == EMPTY)
+end
 
 -- ---- writing ------------------------------------------------------------------------------------------------------
 
@@ -47,11 +55,7 @@ local write
 
 -- Writes a table as a list or an object.
 local function write_table(value, out)
-    if value == json.empty_list then
-        out[#out + 1] = '[]'
-        return
-    end
-    if #value > 0 then
+    if json.is_list(value) then
         out[#out + 1] = '['
         for i = 1, #value do
             if i > 1 then out[#out + 1] = ',' end
@@ -97,13 +101,13 @@ end
 
 -- ---- reading ------------------------------------------------------------------------------------------------------
 -- A place in the text is the number of a byte, from 1. Each function takes the text and a place, and returns the place
--- after what it read. Texts are read byte by byte, so that reading makes no strings on the way.
+-- after what it read.
 local DEEPEST = 32
 local LONGEST_NUMBER = 400
 
 local QUOTE, COMMA, COLON, ESCAPE, OBJECT, LIST = 34, 44, 58, 92, 123, 91
 
--- Raises the table that json.try catches: the message, and the byte that it is about.
+-- Raises the table that json.decode catches: the message, and the byte that it is about.
 local function wrong(at, fmt, ...)
     error({ json_at = at, message = fmt:format(...) }, 0)
 end
@@ -159,67 +163,23 @@ local function escape(text, at)
     return 0x10000 + (code - 0xD800) * 0x400 + (low - 0xDC00), at + 12
 end
 
--- Returns the place after the string that begins at `at`, and whether the string has escapes.
-local function skip_string(text, at)
-    local i, has_escapes = at + 1, false
-    while true do
-        local b = byte(text, i)
-        if b == QUOTE then return i + 1, has_escapes end
-        if b == nil then wrong(at, 'a string does not end') end
-        if b == ESCAPE then
-            has_escapes = true
-            local _, after = escape(text, i)
-            i = after
-        elseif b < 32 then
-            wrong(i, 'a string holds %s as it is', shown(text, i))
-        else
-            i = i + 1
-        end
-    end
-end
-
--- Returns the string that begins at `at` and ends before `stop`, unescaped. No escape is shorter than the bytes of its
--- character, so stop - at bytes suffice.
-local function unescaped(text, at, stop)
-    local bytes, n, i = binding.array('u8', stop - at), 0, at + 1
-    while i < stop - 1 do
-        local b = byte(text, i)
-        if b == ESCAPE then
-            b, i = escape(text, i)
-            n = utf8.put(bytes, n, b)
-        else
-            bytes[n] = b
-            n, i = n + 1, i + 1
-        end
-    end
-    return binding.string(bytes, n)
-end
-
 -- Returns the string that begins at `at`, and the place after it.
 local function read_string(text, at)
-    local stop, has_escapes = skip_string(text, at)
-    return has_escapes and unescaped(text, at, stop) or text:sub(at + 1, stop - 2), stop
-end
-
--- Returns a number of 1 to 15 digits and the place after it; nil for any other number.
-local function read_digits(text, at)
-    local value, i = 0, at
+    local pieces, i = {}, at + 1
     while true do
-        local b = byte(text, i)
-        if b == nil or b < 48 or b > 57 then
-            local goes_on = b == 46 or b == 69 or b == 101
-            if i == at or goes_on or i > at + 1 and byte(text, at) == 48 then return nil end
-            return value, i
-        end
-        if i - at == 15 then return nil end
-        value, i = 10 * value + (b - 48), i + 1
+        local stop = text:find('[%z\1-\31"\\]', i)
+        if not stop then wrong(at, 'a string does not end') end
+        if stop > i then pieces[#pieces + 1] = text:sub(i, stop - 1) end
+        local b = byte(text, stop)
+        if b == QUOTE then return table.concat(pieces), stop + 1 end
+        if b ~= ESCAPE then wrong(stop, 'a string holds %s as it is', shown(text, stop)) end
+        b, i = escape(text, stop)
+        pieces[#pieces + 1] = utf8.char(b)
     end
 end
 
 -- Returns the number that begins at `at`, and the place after it.
 local function read_number(text, at)
-    local count, after = read_digits(text, at)
-    if count then return count, after end
     local stop = at
     while stop - at <= LONGEST_NUMBER and (byte(text, stop) or 0) > 42 and byte(text, stop) ~= COMMA do
         stop = stop + 1
@@ -281,27 +241,6 @@ local function need_depth(at, depth)
     if depth > DEEPEST then wrong(at, 'nested deeper than %d', DEEPEST) end
 end
 
--- Returns the place after a value, without making the value.
-local function skip_value(text, at, depth)
-    depth = depth or 0
-    need_depth(at, depth)
-    local b = byte(text, at)
-    if b == QUOTE then return (skip_string(text, at)) end
-    if b ~= OBJECT and b ~= LIST then
-        local _, behind = read_word_or_number(text, at)
-        return behind
-    end
-    local entry, after = first_entry(text, at)
-    while entry do
-        if b == OBJECT then
-            need_name(text, entry)
-            entry = skip_colon(text, skip_string(text, entry))
-        end
-        entry, after = next_entry(text, skip_value(text, entry, depth + 1), b + 2)
-    end
-    return after
-end
-
 local read_value
 
 -- Returns the list at `at`, and the place after it.
@@ -313,6 +252,7 @@ local function read_list(text, at, depth, null)
         list[n], entry = read_value(text, entry, depth, null)
         entry, after = next_entry(text, entry, LIST + 2)
     end
+    if n == 0 then setmetatable(list, EMPTY) end
     return list, after
 end
 
@@ -341,31 +281,6 @@ read_value = function(text, at, depth, null, places)
     return read_word_or_number(text, at, null)
 end
 
---- Calls fn(...), which reads a text.
--- @param fn function of this file
--- @param ... its arguments
--- @return what fn returns, one value; or nil, the message, and the byte it is about (from 1)
-function json.try(fn, ...)
-    local ok, value = errors.pcall(fn, ...)
-    if ok then return value end
-    if type(value) == 'table' and value.json_at then return nil, value.message, value.json_at end
-    errors.again(value)
-end
-
---- Refuses everything but white space from a place on.
--- @param text JSON
--- @param at byte, from 1
-function json.need_end(text, at)
-    at = skip(text, at)
-    if at <= #text then wrong(at, 'nothing more expected, not %s', shown(text, at)) end
-end
-
---- Functions that read a large text piece by piece, inside json.try, where tables of the whole text would cost too
--- much. Each takes the text and a place (a byte, from 1) and returns what it read and the place after it.
-json.cursor = { skip = skip, string = read_string, skip_string = skip_string, number = read_number,
-    first_entry = first_entry, next_entry = next_entry, need_name = need_name, skip_colon = skip_colon,
-    skip_value = skip_value, wrong = wrong }
-
 --- Bytes of memory that a value read from a file may take beside a multiple of its text, however short that text is.
 json.FLOOR = 2 ^ 26
 
@@ -382,15 +297,16 @@ function json.decode(text, null)
     end
     local bad = utf8.wrong(text)
     if bad then return nil, 'this is no UTF-8', bad end
-    local places, value = {}, nil
-    local read, why, place = json.try(function()
-        local at
-        value, at = read_value(text, skip(text, 1), 0, null, places)
-        json.need_end(text, at)
-        return true
+    local places = {}
+    local ok, value = errors.pcall(function()
+        local read, after = read_value(text, skip(text, 1), 0, null, places)
+        after = skip(text, after)
+        if after <= #text then wrong(after, 'nothing more expected, not %s', shown(text, after)) end
+        return read
     end)
-    if not read then return nil, why, place end
-    return value, places
+    if ok then return value, places end
+    if type(value) == 'table' and value.json_at then return nil, value.message, value.json_at end
+    errors.again(value)
 end
 
 return json
