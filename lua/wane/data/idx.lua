@@ -5,7 +5,6 @@
 -- @module wane.data.idx
 
 local file = require 'wane.io.file'
-local tensor = require 'wane.tensor'
 
 local fail = file.fail
 
@@ -26,13 +25,9 @@ local function read(f)
         local p, q, r, s = text:byte(4 * k - 3, 4 * k)
         dims[k] = ((p * 256 + q) * 256 + r) * 256 + s
     end
-    local size, dtype = file.element(element)
-    local start, bytes = 4 + 4 * ndim, tensor.count(dims) * size
-    if f.size - start ~= bytes then
-        fail(f, '%s %s takes %.0f bytes after byte %d, the file has %.0f', tensor.shape_text(dims), dtype, bytes, start,
-            f.size - start)
-    end
-    return f:data { at = start, kind = element, dims = dims, name = 'the array', is_turned = true }
+    local entry = { at = 4 + 4 * ndim, kind = element, dims = dims, name = 'the array', is_turned = true }
+    f:need_whole(entry)
+    return f:data(entry)
 end
 
 --- Reads an IDX file into a tensor on the current device.

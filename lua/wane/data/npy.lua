@@ -7,7 +7,6 @@
 
 local file = require 'wane.io.file'
 local op = require 'wane.tensor.op'
-local tensor = require 'wane.tensor'
 
 local fail = file.fail
 
@@ -63,12 +62,8 @@ local function read(f)
         dims[#dims + 1] = tonumber(d)
         if #dims > 8 then fail(f, 'more than 8 dims; a tensor has at most 8') end
     end
-    local bytes = tensor.count(dims) * file.element(kind)
-    if f.size - start ~= bytes then
-        fail(f, '%s %s takes %.0f bytes after byte %d, the file has %.0f', tensor.shape_text(dims), kind:lower(), bytes,
-            start, f.size - start)
-    end
     local entry = { at = start, kind = kind, dims = dims, name = 'the array', is_turned = order == '>' }
+    f:need_whole(entry)
     return order_word == 'True' and #dims > 1 and transposed(f, entry) or f:data(entry)
 end
 

@@ -103,6 +103,15 @@ function File:data(entry)
     return made
 end
 
+--- Raises 'io' unless an array takes all of the file behind its header.
+-- @param entry of File:data
+function File:need_whole(entry)
+    local bytes, rest = tensor.count(entry.dims) * file.element(entry.kind), self.size - entry.at
+    if rest == bytes then return end
+    file.fail(self, '%s %s takes %.0f bytes after byte %d, the file has %.0f', tensor.shape_text(entry.dims),
+        entry.kind:lower(), bytes, entry.at, rest)
+end
+
 --- Reads states in their own dtypes, all or none.
 -- @param list of { entry = as for File:data, with file = the open file, cell = state, first = element of the state that
 -- its first becomes, count = elements, columns = of a matrix that the file has transposed, else 0 }, those of a state

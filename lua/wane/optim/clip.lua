@@ -2,6 +2,7 @@
 -- @module wane.optim.clip
 
 local errors = require 'wane.errors'
+local groups = require 'wane.optim.groups'
 local tensor = require 'wane.tensor'
 
 local clip = {}
@@ -9,19 +10,8 @@ local clip = {}
 -- Lists the gradients that the parameters have.
 local function gradients(params, what)
     if tensor.is(params) then params = { params } end
-    if type(params) ~= 'table' or params.parameters then -- a module is a table too
-        errors.raise(nil, 'value', '%s: expected a list of parameters (model:parameters()), got %s', what,
-            errors.describe(params))
-    end
     local list = {}
-    for k = 1, errors.list(params, what, 'parameters') do
-        local p = params[k]
-        if not tensor.is(p) then
-            errors.raise(nil, 'value', '%s: entry %d must be a parameter, got %s', what, k,
-                errors.describe(p))
-        end
-        list[#list + 1] = p.grad
-    end
+    for k = 1, groups.count(params, what) do list[#list + 1] = groups.parameter(params, k, what).grad end
     if #list == 0 then
         errors.raise(nil, 'value', '%s: no parameter has a gradient; call loss:backward() first', what)
     end

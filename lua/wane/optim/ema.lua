@@ -13,6 +13,7 @@
 
 local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
+local groups = require 'wane.optim.groups'
 local module = require 'wane.module'
 local op = require 'wane.tensor.op'
 local scoped = require 'wane.scoped'
@@ -44,12 +45,8 @@ local function named(params)
             list[#list + 1], names[#names + 1] = p, name
         end
     elseif type(params) == 'table' and not tensor.is(params) then
-        for k = 1, errors.list(params, what, 'parameters') do
-            local p = params[k]
-            if not tensor.is(p) or not tensor.typed(p)._cell or not tensor.is_float[p._dtype] then
-                raise(nil, 'value', '%s: entry %d must be a parameter, got %s', what, k, errors.describe(p))
-            end
-            list[k], names[k] = p, tostring(k)
+        for k = 1, groups.count(params, what) do
+            list[k], names[k] = groups.parameter(params, k, what), tostring(k)
         end
     else
         raise(nil, 'value', '%s: expected a model or a list of parameters (model:parameters()), got %s', what,

@@ -43,21 +43,30 @@ local function is_group(x)
     return type(x) == 'table' and getmetatable(x) == nil and x.params ~= nil
 end
 
-local function check_list(params, what)
+--- Returns the number of parameters of a list.
+-- @param params list of parameters
+-- @param what opens the message
+-- @param least number of them, default 0
+-- @raise 'value'
+function groups.count(params, what, least)
     if type(params) ~= 'table' or tensor.is(params) or params.parameters then -- a module is a table too
         raise(nil, 'value', '%s: expected a list of parameters (model:parameters()), got %s', what,
             errors.describe(params))
     end
-    return errors.list(params, what, 'parameters', 1)
+    return errors.list(params, what, 'parameters', least)
+end
+
+--- Returns entry k of a list; raises 'value' unless it is a parameter.
+function groups.parameter(params, k, what)
+    local p = params[k]
+    if tensor.is(p) and tensor.typed(p)._cell and tensor.is_float[p._dtype] then return p end
+    raise(nil, 'value', '%s: entry %d must be a parameter, got %s', what, k, errors.describe(p))
 end
 
 -- Raises 'value' unless all are parameters that are listed once. seen: ids of those that are listed already.
 local function check_params(params, what, seen)
-    for k = 1, check_list(params, what) do
-        local p = params[k]
-        if not tensor.is(p) or not tensor.typed(p)._cell or not tensor.is_float[p._dtype] then
-            raise(nil, 'value', '%s: entry %d must be a parameter, got %s', what, k, errors.describe(p))
-        end
+    for k = 1, groups.count(params, what, 1) do
+        local p = groups.parameter(params, k, what)
         if seen[p.id] then raise(nil, 'value', '%s: entry %d is listed twice', what, k) end
         seen[p.id] = true
     end

@@ -131,6 +131,18 @@ local function rows_of(list_of_parts, what, depth)
     return list, total
 end
 
+--- Raises 'value' for a word that is none to group by.
+-- @param what word
+-- @param known list of words
+-- @param name opens the message
+function by.check(what, known, name)
+    for _, word in ipairs(known) do
+        if word == what then return end
+    end
+    errors.raise(nil, 'value', '%s: expected a word to group by, got %s; %s', name, errors.describe(what),
+        errors.near(type(what) == 'string' and what or '', known))
+end
+
 --- Adds up the residuals of a plan by group.
 -- @param list_of_parts parts of a plan, each with its graph
 -- @param what 'type', 'path', 'op', 'name' or 'block'
@@ -138,10 +150,7 @@ end
 -- @return Groups
 -- @raise 'value' for another word and wrong options
 function by.of(list_of_parts, what, opts)
-    if type(what) ~= 'string' or not group_of[what] then
-        errors.raise(nil, 'value', 'plan:by: expected a word to group by, got %s; %s', errors.describe(what),
-            errors.near(type(what) == 'string' and what or '', words))
-    end
+    by.check(what, words, 'plan:by')
     opts = errors.check_options(opts, { 'depth' }, 'plan:by')
     local depth = opts.depth and errors.count(opts.depth, 'plan:by: depth', 1, 1e6)
     if depth and what ~= 'path' then

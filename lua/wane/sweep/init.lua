@@ -45,8 +45,8 @@ Sweep.__index = Sweep
 -- * `grid`: { [key] = list of values, policy = list of policies, budget = list of sizes }; p has every key but these
 -- two;
 -- * `order`: list of keys, the last varies fastest (by default sorted); `defaults`: further fields of p;
--- * `repeats` = 3, `warmup` = 1: measured steps, and steps before them; `seed` = 0; `fused` = false: whether
--- opt:step(loss) is measured;
+-- * `repeats` = 3, `warmup` = 1: measured steps, and steps before them; `seed` = 0; `lines` = false:
+-- whether zero_grad, backward and step are measured in three lines;
 -- * `out`: file for rows, one JSON object a line; `resume` = false: true to run only points without a row in it,
 -- 'force' to do so although its rows come from another text of the script; `retry_failed` = false: true to run only
 -- points whose row says failed, and to replace that row (implies resume);
@@ -105,7 +105,6 @@ end
 
 -- Refuses rows of another text of the script, unless resume = 'force'.
 local function refuse_changed(self, rows)
-    settings_of.adopt(self.settings, rows[1])
     for _, row in ipairs(rows) do
         if row.script ~= self.settings.script and self.resume ~= 'force' then
             raise(nil, 'value', "wane.sweep: %s has rows of another text of the script, or of other settings; resume = "
@@ -187,7 +186,6 @@ local function serve(self, role)
             raise(nil, 'value', 'wane.sweep: the script, started again, made another grid; what it is made from must '
                 .. 'not depend on time, input or chance')
         end
-        settings_of.adopt(self.settings, self.out and (store.read(self.out) or {})[1])
         process.serve(self.settings, self.points[role.point], role)
     end
     if not self.out then

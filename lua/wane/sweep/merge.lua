@@ -6,7 +6,6 @@
 -- @internal wane.sweep.merge
 local errors = require 'wane.errors'
 local json = require 'wane.report.json'
-local adopt = require('wane.sweep.settings').adopt
 local shard = require 'wane.sweep.shard'
 local store = require 'wane.sweep.store'
 local system = require 'wane.system'
@@ -64,7 +63,6 @@ end
 
 -- Refuses a row that this sweep cannot have measured.
 local function check(row, path, q, settings)
-    adopt(settings, row)
     if row.script ~= settings.script and not settings.is_forced then
         raise(nil, 'value', 'sweep:merge: %s has rows of another text of the script, or of other settings (repeats, '
             .. "warmup, lines, seed, defaults); give those of its run, or resume = 'force' (--resume=force) to take "

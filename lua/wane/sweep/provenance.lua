@@ -3,8 +3,6 @@
 --
 -- Rows may come from a file that somebody edited, so each field is looked at before it is used.
 -- @internal wane.sweep.provenance
-local iterate = require 'wane.iterate'
-local spread = require 'wane.report.spread'
 local system = require 'wane.system'
 
 local provenance = {}
@@ -41,18 +39,11 @@ function provenance.command()
     return line
 end
 
---- Returns the spread of a row's seconds, the distance of their quartiles over the median, as text; '' where it has one
--- time or none. Quartiles are measured values: of n sorted values number ceil(n / 4) from either end.
+--- Returns the spread of a row's seconds, the distance of their quartiles over the median, as text; '' where the
+-- row does not say.
 -- @param row of a sweep
 function provenance.spread(row)
-    if type(row.spread) == 'number' then return ('%.0f %%'):format(100 * row.spread) end
-    local times = {}
-    for _, value in iterate(type(row.times) == 'table' and row.times or {}) do
-        if type(value) == 'number' then times[#times + 1] = value end
-    end
-    if #times < 2 or not (type(row.seconds) == 'number' and row.seconds > 0) then return '' end
-    local quartiles = spread.of(times)
-    return ('%.0f %%'):format(100 * (quartiles.high - quartiles.low) / row.seconds)
+    return type(row.spread) == 'number' and ('%.0f %%'):format(100 * row.spread) or ''
 end
 
 --- Returns the load of the machine when a row was measured, as text; '' where the row does not say.

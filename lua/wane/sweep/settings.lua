@@ -23,7 +23,7 @@ end
 -- Checks all fields but counts.
 local function check(t)
     plan.check_options(t, options, 'wane.sweep')
-    errors.check_flags(t, { 'lines' }, 'wane.sweep')
+    errors.check_flags(t, { 'lines', 'retry_failed' }, 'wane.sweep')
     if type(t.build) ~= 'function' then
         raise(nil, 'value', 'wane.sweep: expected build = function(p) ... return fn, model, optimizer end, got %s',
             errors.describe(t.build))
@@ -34,9 +34,6 @@ local function check(t)
     end
     if t.resume and t.resume ~= true and t.resume ~= 'force' then
         raise(nil, 'value', "wane.sweep: resume must be true, false or 'force', got %s", errors.describe(t.resume))
-    end
-    if t.retry_failed ~= nil and type(t.retry_failed) ~= 'boolean' then
-        raise(nil, 'value', 'wane.sweep: retry_failed must be true or false, got %s', errors.describe(t.retry_failed))
     end
     if t.retry_failed and not t.out then
         raise(nil, 'value', 'wane.sweep: retry_failed needs the file whose failed points run again; give out =')
@@ -69,13 +66,13 @@ local function sources_of(t)
     return list
 end
 
--- Returns a fingerprint of the script's texts and of the settings that change the rows. lines: of steps in three lines.
-local function script_of(t, made, lines)
+-- Returns a fingerprint of the script's texts and of the settings that change the rows.
+local function script_of(t, made)
     local texts, defaults = {}, {}
     for i, source in ipairs(made.sources) do texts[i] = source.text end
     for key, value in iterate(t.defaults or {}) do defaults[tostring(key)] = tostring(value) end
     return measure.fingerprint { table.concat(texts, '\n'), json.encode { repeats = made.repeats,
-        warmup = made.warmup, fused = not lines, seed = made.seed, defaults = defaults } }
+        warmup = made.warmup, fused = not made.lines, seed = made.seed, defaults = defaults } }
 end
 
 --- Checks the table of a sweep.
@@ -89,17 +86,8 @@ function settings.of(t)
         is_forced = t.resume == 'force', seed = whole(t, 'seed', 0, 0, 2 ^ 53 - 1),
         repeats = whole(t, 'repeats', 3, 1, errors.MOST_STEPS), warmup = whole(t, 'warmup', 1, 0, errors.MOST_STEPS) }
     made.sources = sources_of(t)
-    made.script = script_of(t, made, made.lines)
-    made.other = t.lines == nil and script_of(t, made, true) or nil -- of a sweep that was made in three lines
+    made.script = script_of(t, made)
     return made
-end
-
---- Goes on in the form of step that rows were measured with, where the table of the sweep names none.
--- @param made settings
--- @param row first row of a file, or nil
-function settings.adopt(made, row)
-    if not row or row.script ~= made.other then return end
-    made.lines, made.script, made.other = true, made.other, nil
 end
 
 return settings

@@ -6,7 +6,7 @@
 -- of the group take longer than its bytes, else in GB/s.
 -- @internal wane.plan.measure.applications
 local binding = require 'wane.ffi'
-local errors = require 'wane.errors'
+local by = require 'wane.plan.by'
 local spread = require 'wane.report.spread'
 local table_ = require 'wane.report.table'
 
@@ -136,12 +136,7 @@ end
 -- @return Table
 -- @raise 'value' for another word
 function Collector:by(what, name)
-    local is_known = false
-    for _, word in ipairs(words) do is_known = is_known or word == what end
-    if not is_known then
-        errors.raise(nil, 'value', '%s: expected a word to group by, got %s; %s', name, errors.describe(what),
-            errors.near(type(what) == 'string' and what or '', words))
-    end
+    by.check(what, words, name)
     local list, rows, total = {}, {}, new_row 'all'
     for i = 1, self.at do
         local place = self.places[i]
