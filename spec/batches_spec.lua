@@ -4,7 +4,7 @@ local helper = require 'spec.helper'
 local files = require 'spec.support.files'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
-local order = require 'wane.data.order'
+local shuffled = require 'wane.data.order'
 
 local nn, optim, data = wane.nn, wane.optim, wane.data
 local C = binding.C
@@ -54,7 +54,7 @@ describe('wane.data.batches', function()
         for _, dtype in ipairs { 'f32', 'f64', 'bf16', 'i32', 'u8' } do
             local t = numbers(12, 4, 3):to(dtype)
             local x = data.batches(t, { batch = 2, shuffle = true, seed = 1 })()
-            local list = order.shuffled(4, 1, 1)
+            local list = shuffled(4, 1, 1)
             local all = t:totable()
             assert.equal(dtype, x.dtype)
             assert.are.same({ all[list[0] + 1], all[list[1] + 1] }, x:totable())

@@ -4,7 +4,7 @@ local helper = require 'spec.helper'
 local wane = helper.wane
 local palette = require 'wane.report.palette'
 local native = require 'spec.support.native'
-local noise = require 'wane.sweep.noise'
+local provenance = require 'wane.sweep.provenance'
 local spread = require 'wane.report.spread'
 local system = require 'wane.system'
 
@@ -388,7 +388,7 @@ describe('a star', function()
     local function starred(front)
         local set, out = {}, {}
         for i, r in ipairs(front) do set[r] = i end
-        for i, r in ipairs(noise.distinct(front)) do out[i] = set[r] end
+        for i, r in ipairs(provenance.distinct(front)) do out[i] = set[r] end
         return out
     end
 

@@ -2,7 +2,7 @@
 local helper = require 'spec.helper'
 local files = require 'spec.support.files'
 local wane = require 'wane'
-local order = require 'wane.data.order'
+local shuffled = require 'wane.data.order'
 local programs = require 'spec.support.programs'
 local foreign = require 'spec.fixtures.foreign_dtypes'
 
@@ -231,7 +231,7 @@ end)
 
 describe('an order', function()
     local function list_of(n, seed, epoch)
-        local p, list = order.shuffled(n, seed, epoch), {}
+        local p, list = shuffled(n, seed, epoch), {}
         for k = 1, n do list[k] = p[k - 1] end
         return list
     end

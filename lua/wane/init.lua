@@ -95,7 +95,7 @@ local PLACES = {
     targets = { 'plan.costs', 'targets' }, profile = { 'plan.costs', 'profile' }, fit = { 'plan.budget.fit', 'fit' },
     measure = { 'plan.measure', 'measure' }, check = { 'plan.measure', 'check' },
     gradient_error = { 'plan.measure.gradient_error', 'gradient_error' },
-    autocast = { 'tensor.autocast', 'autocast' }, tf32 = { 'tensor.tf32', 'tf32' }, anomaly = { 'program.anomaly' },
+    autocast = { 'tensor.autocast', 'autocast' }, tf32 = { 'tensor.tf32' }, anomaly = { 'program.anomaly' },
     checkpoint = { 'program.checkpoint', 'checkpoint' }, checkpoint_with = { 'program.checkpoint', 'checkpoint_with' },
     checkpoint_fn = { 'program.checkpoint', 'checkpoint_fn' },
     checkpoint_sequential = { 'program.checkpoint', 'checkpoint_sequential' },

@@ -189,8 +189,8 @@ return {
     {
         name = 'the order is that of the first epoch',
         file = 'lua/wane/data/batches.lua',
-        old = 'order.shuffled(source.n, self.seed, self.epoch, self._order)',
-        new = 'order.shuffled(source.n, self.seed, 1, self._order)',
+        old = 'shuffled(source.n, self.seed, self.epoch, self._order)',
+        new = 'shuffled(source.n, self.seed, 1, self._order)',
         spec = 'spec/batches_spec.lua',
     },
     {

@@ -11,7 +11,7 @@ local binding = require 'wane.ffi'
 local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
-local order = require 'wane.data.order'
+local shuffled = require 'wane.data.order'
 local read = require 'wane.tensor.read'
 local tensor = require 'wane.tensor'
 
@@ -140,7 +140,7 @@ local function draw(self)
     local source, from = self._source, self.at * self.batch
     local n = math.min(self.batch, source.n - from)
     if self._is_shuffled and self._epoch_of_order ~= self.epoch then
-        self._order = order.shuffled(source.n, self.seed, self.epoch, self._order)
+        self._order = shuffled(source.n, self.seed, self.epoch, self._order)
         self._epoch_of_order = self.epoch
     end
     local ring, turn = ring_of(self, n)

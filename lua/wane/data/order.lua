@@ -10,8 +10,6 @@ local binding = require 'wane.ffi'
 local bxor, rshift = bit.bxor, bit.rshift
 local floor, tonumber = math.floor, tonumber
 
-local order = {}
-
 -- Returns the output function of SplitMix64 for the state z.
 local function mix(z)
     z = bxor(z, rshift(z, 30)) * 0xBF58476D1CE4E5B9ULL
@@ -25,7 +23,7 @@ end
 -- @param epoch integer from 1
 -- @param list an int32 array of n to fill (optional)
 -- @return int32 array: the numbers 0 to n - 1 in order
-function order.shuffled(n, seed, epoch, list)
+return function(n, seed, epoch, list)
     list = list or binding.array('i32', math.max(1, n))
     for k = 0, n - 1 do list[k] = k end
     local state = mix(mix(binding.cast('uint64_t', seed)) + binding.cast('uint64_t', epoch))
@@ -36,5 +34,3 @@ function order.shuffled(n, seed, epoch, list)
     end
     return list
 end
-
-return order

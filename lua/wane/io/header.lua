@@ -150,6 +150,7 @@ local function check_places(header)
 end
 
 -- ---- the whole ------------------------------------------------------------------------------------------------------
+
 --- Describes tensor k, from 1, in the order of the tensors' bytes.
 -- @return { file =, name =, kind = 'F32', dtype = that it becomes, dims =, at = byte, bytes =, why = the reason why it
 -- cannot be read, or nil }

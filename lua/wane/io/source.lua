@@ -104,17 +104,12 @@ local function read_shards(s, index, i, fn)
     end)
 end
 
-local function is_there(path)
-    local f = system.open(path, 'rb')
-    return f ~= nil and f:close()
-end
-
 --- Returns the file that a path stands for: the whole model or the index in a folder, or the path itself.
 function source.resolve(path)
     if type(path) ~= 'string' then return path end
     for _, name in ipairs { WHOLE, INDEX } do
         local inside = path:gsub('/*$', '') .. '/' .. name
-        if is_there(inside) then return inside end
+        if system.exists(inside) then return inside end
     end
     return path
 end

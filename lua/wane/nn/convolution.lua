@@ -6,7 +6,7 @@ local image = require 'wane.tensor.image'
 local module = require 'wane.module'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
-local weights = require 'wane.nn.weights'
+local uniform = require 'wane.nn.weights'
 
 local convolution = {}
 
@@ -32,7 +32,7 @@ local function fill(self, what, n_in, n_out, kernel, opts)
     rawset(self, '_window', window) -- no field: it has no parameters, and nothing reads it again when it changes
     local from, to = self.n_in, self.n_out
     if is_transposed then from, to = to, from end
-    local add = weights.uniform(self, what, 1 / math.sqrt(from / window.groups * rows * columns), opts)
+    local add = uniform(self, what, 1 / math.sqrt(from / window.groups * rows * columns), opts)
     add('weight', { to, from / window.groups, rows, columns }, true)
     if opts.bias ~= false then add('bias', { self.n_out }) end
 end

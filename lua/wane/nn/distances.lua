@@ -31,6 +31,13 @@ local function reduced(how, elements, a, b, ...)
     return reduction.like(how(elements(reduction.wide(a), reduction.wide(b), ...)), a)
 end
 
+-- Returns the options of the loss `what` of a and b, checked, and how it is reduced.
+local function begin(a, b, opts, allowed, what)
+    opts = errors.check_options(opts, allowed, what)
+    reduction.check_pair(a, b, what)
+    return opts, reduction.of(opts, what)
+end
+
 -- Records a loss of elements in the scope of its function.
 local function record(name, way, elements, a, b, ...)
     local function how(x) return reduction.apply(x, way) end
@@ -45,9 +52,7 @@ end
 -- @raise 'shape' when the shapes differ: a loss does not broadcast
 -- @usage print(nn.mse_loss(wane.tensor { 1, 2 }, wane.tensor { 1, 4 }):item()) --> 2
 function distances.mse_loss(a, b, opts)
-    local what = 'nn.mse_loss'
-    local way = reduction.of(errors.check_options(opts, ONLY_REDUCTION, what), what)
-    reduction.check_pair(a, b, what)
+    local _, way = begin(a, b, opts, ONLY_REDUCTION, 'nn.mse_loss')
     if way ~= 'mean' then return record('mse_loss_' .. way, way, squares, a, b) end
     return scoped('scope', module.function_scope 'mse_loss', mean_of_squares, op.wide(a), op.wide(b))
 end
@@ -64,9 +69,7 @@ end
 -- @raise 'shape' when the shapes differ
 -- @usage print(nn.l1_loss(wane.tensor { 1, 2 }, wane.tensor { 1, 4 }):item()) --> 1
 function distances.l1_loss(a, b, opts)
-    local what = 'nn.l1_loss'
-    local way = reduction.of(errors.check_options(opts, ONLY_REDUCTION, what), what)
-    reduction.check_pair(a, b, what)
+    local _, way = begin(a, b, opts, ONLY_REDUCTION, 'nn.l1_loss')
     return record('l1_loss', way, absolute, a, b)
 end
 
@@ -88,10 +91,8 @@ end
 -- @usage print(nn.smooth_l1_loss(wane.tensor { 1, 2 }, wane.tensor { 2, 5 }):item()) --> 1.5
 function distances.smooth_l1_loss(a, b, opts)
     local what = 'nn.smooth_l1_loss'
-    opts = errors.check_options(opts, { 'beta', 'reduction' }, what)
-    local way = reduction.of(opts, what)
-    local beta = reduction.number(opts, 'beta', 1, { 0, math.huge }, what)
-    reduction.check_pair(a, b, what)
+    local given, way = begin(a, b, opts, { 'beta', 'reduction' }, what)
+    local beta = reduction.number(given, 'beta', 1, { 0, math.huge }, what)
     return record('smooth_l1_loss', way, smooth, a, b, beta)
 end
 
@@ -138,11 +139,9 @@ end
 -- --> tensor (2) f32 [0.6931, 0.0000]
 function distances.bce_with_logits(x, y, opts)
     local what = 'nn.bce_with_logits'
-    opts = errors.check_options(opts, { 'weight', 'pos_weight', 'reduction' }, what)
-    local way = reduction.of(opts, what)
-    reduction.check_pair(x, y, what)
-    return record('bce_with_logits', way, with_logits, x, y, weights(opts, 'weight', x, what),
-        weights(opts, 'pos_weight', x, what))
+    local given, way = begin(x, y, opts, { 'weight', 'pos_weight', 'reduction' }, what)
+    return record('bce_with_logits', way, with_logits, x, y, weights(given, 'weight', x, what),
+        weights(given, 'pos_weight', x, what))
 end
 
 -- Returns log p and log(1 - p), none below -100.
@@ -175,10 +174,8 @@ end
 -- --> tensor (2) f32 [  0.6931, 100.0000]
 function distances.bce(p, y, opts)
     local what = 'nn.bce'
-    opts = errors.check_options(opts, { 'weight', 'reduction' }, what)
-    local way = reduction.of(opts, what)
-    reduction.check_pair(p, y, what)
-    return record('bce', way, probabilities, p, y, weights(opts, 'weight', p, what))
+    local given, way = begin(p, y, opts, { 'weight', 'reduction' }, what)
+    return record('bce', way, probabilities, p, y, weights(given, 'weight', p, what))
 end
 
 -- Returns t (log t - x), 0 where t is 0; is_log: t is given by its logarithm.

@@ -9,8 +9,9 @@ local module = require 'wane.module'
 local PLACES = {
     Linear = { 'linear' }, Embedding = { 'embedding' }, LayerNorm = { 'norms', 'LayerNorm' },
     RMSNorm = { 'norms', 'RMSNorm' }, GroupNorm = { 'norms', 'GroupNorm' }, BatchNorm2d = { 'norms', 'BatchNorm2d' },
-    Sequential = { 'sequential' }, Residual = { 'residual' }, MLP = { 'mlp' }, Attention = { 'attention' },
-    init = { 'initializers' }, Dropout = { 'stateless', 'Dropout' }, Flatten = { 'stateless', 'Flatten' },
+    Sequential = { 'sequential', 'Sequential' }, Residual = { 'sequential', 'Residual' },
+    MLP = { 'mlp' }, Attention = { 'attention' }, init = { 'initializers' },
+    Dropout = { 'stateless', 'Dropout' }, Flatten = { 'stateless', 'Flatten' },
     Conv2d = { 'convolution', 'Conv2d' }, ConvTranspose2d = { 'convolution', 'ConvTranspose2d' },
     MaxPool2d = { 'pooling', 'MaxPool2d' }, AvgPool2d = { 'pooling', 'AvgPool2d' },
     AdaptiveAvgPool2d = { 'pooling', 'AdaptiveAvgPool2d' }, Upsample = { 'pooling', 'Upsample' },

@@ -8,6 +8,7 @@
 
 local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
+local lazy = require 'wane.lazy'
 local module = require 'wane.module'
 local op = require 'wane.tensor.op'
 local tensor = require 'wane.tensor'
@@ -115,8 +116,4 @@ end
 
 errors.strict(initializers, 'nn.init.%s(...)')
 
-return setmetatable(initializers, {
-    __index = function(_, name)
-        errors.raise(nil, 'value', "nn.init has no '%s'; %s", tostring(name), errors.near(name, initializers))
-    end,
-})
+return lazy('nn.init', {}, initializers)

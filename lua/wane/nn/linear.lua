@@ -15,7 +15,7 @@ local arith = require 'wane.tensor.arith'
 local errors = require 'wane.errors'
 local module = require 'wane.module'
 local op = require 'wane.tensor.op'
-local weights = require 'wane.nn.weights'
+local uniform = require 'wane.nn.weights'
 
 local linear = arith.linear
 
@@ -23,7 +23,7 @@ local Linear = module.new('Linear', function(self, n_in, n_out, opts)
     opts = errors.check_options(opts, { 'bias', 'dtype', 'device', 'layout' }, 'nn.Linear')
     self.n_in = op.size(n_in, 'nn.Linear: inputs', 1)
     self.n_out = op.size(n_out, 'nn.Linear: outputs', 1)
-    local add = weights.uniform(self, 'nn.Linear', 1 / math.sqrt(n_in), opts)
+    local add = uniform(self, 'nn.Linear', 1 / math.sqrt(n_in), opts)
     add('weight', { n_out, n_in }, true)
     if opts.bias ~= false then add('bias', { n_out }) end
 end)

@@ -14,7 +14,7 @@ local module = require 'wane.module'
 local op = require 'wane.tensor.op'
 local shape = require 'wane.tensor.shape'
 local tensor = require 'wane.tensor'
-local weights = require 'wane.nn.weights'
+local uniform = require 'wane.nn.weights'
 
 local cut, linear, to = shape.cut, arith.linear, shape.to
 local raise, FULL = errors.raise, op.id.full
@@ -51,7 +51,7 @@ local function initialise(self, what, gates, ...)
         raise(nil, 'value', '%s: dropout must be a number from 0 to below 1, and acts between layers, of which there '
             .. 'are %d; got %s', what, self.num_layers, errors.describe(opts.dropout))
     end
-    local add = weights.uniform(self, what, 1 / math.sqrt(size), opts)
+    local add = uniform(self, what, 1 / math.sqrt(size), opts)
     for layer = 0, self.num_layers - 1 do
         local width = layer == 0 and n_in or size * (self.bidirectional and 2 or 1)
         for _, suffix in ipairs(self.bidirectional and { '', '_reverse' } or { '' }) do

@@ -1,21 +1,29 @@
---- nn.Sequential{a, b, c}: calls modules or functions one after the other.
---
--- Each is called with all results of the one before it. The children are seq[1], seq[2] and so on, with the paths '1'
--- and '2'; policies made of units (every, segments, sqrt) count them.
+--- Modules made of modules: one after the other, and one beside the identity.
 -- @module wane.nn.sequential
--- @usage
--- local stack = nn.Sequential { nn.Linear(8, 8), nn.ReLU(), function(h) return h * 2 end }
--- print(stack(x).shape, #stack) --> (2, 8)	3
 
 local errors = require 'wane.errors'
 local module = require 'wane.module'
 
-local function check(m, position)
+local made = {}
+
+-- Returns m; raises unless it is a module or a function. what: opens the message.
+local function check(m, what)
     if module.is(m) or type(m) == 'function' then return m end
-    errors.raise(nil, 'value', 'nn.Sequential: entry %d must be a module or a function, got %s', position,
-        errors.describe(m))
+    errors.raise(nil, 'value', '%s a module or a function, got %s', what, errors.describe(m))
 end
 
+local function entry(m, position)
+    return check(m, ('nn.Sequential: entry %d must be'):format(position))
+end
+
+--- nn.Sequential{a, b, c}: calls modules or functions one after the other.
+--
+-- Each is called with all results of the one before it. The children are seq[1], seq[2] and so on, with the paths '1'
+-- and '2'; policies made of units (every, segments, sqrt) count them.
+-- @function nn.Sequential
+-- @usage
+-- local stack = nn.Sequential { nn.Linear(8, 8), nn.ReLU(), function(h) return h * 2 end }
+-- print(stack(x).shape, #stack) --> (2, 8)	3
 local Sequential = module.new('Sequential', function(self, ...)
     local list, n = ..., select('#', ...)
     if n == 1 and type(list) == 'table' and not module.is(list) then
@@ -25,14 +33,14 @@ local Sequential = module.new('Sequential', function(self, ...)
     else
         list = { ... }
     end
-    for k = 1, n do self[k] = check(list[k], k) end
+    for k = 1, n do self[k] = entry(list[k], k) end
 end)
 
 --- Appends a module or a function. Returns the Sequential.
 -- @param m module or function
 -- @usage print(#nn.Sequential():add(nn.Linear(8, 4)):add(nn.ReLU())) --> 2
 function Sequential:add(m)
-    self[#self + 1] = check(m, #self + 1)
+    self[#self + 1] = entry(m, #self + 1)
     return self
 end
 
@@ -52,5 +60,19 @@ function Sequential:forward(...)
     if n == 1 then return x end
     return unpack(x, 1, n)
 end
+made.Sequential = Sequential
 
-return Sequential
+--- nn.Residual(m): returns x + m(x).
+--
+-- m is a module or a function whose result has the shape of x. Further arguments are passed on to m.
+-- @function nn.Residual
+-- @usage print(nn.Residual(nn.MLP(8))(x).shape) --> (2, 8)
+made.Residual = module.new('Residual', function(self, body)
+    self.body = check(body, 'nn.Residual: expected')
+end)
+
+function made.Residual:forward(x, ...)
+    return x + self.body(x, ...)
+end
+
+return made

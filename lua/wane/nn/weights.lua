@@ -6,8 +6,6 @@ local errors = require 'wane.errors'
 local module = require 'wane.module'
 local op = require 'wane.tensor.op'
 
-local weights = {}
-
 --- Returns a function(name, dims, is_weight) that gives a layer a parameter, uniform in +-bound.
 --
 -- A weight has the layout that products or convolutions on its device read fastest, a bias the plain one.
@@ -15,7 +13,7 @@ local weights = {}
 -- @param what opens messages
 -- @param bound of the first values
 -- @param opts { dtype =, device =, layout = 'plain', or nil for the device's own }
-function weights.uniform(layer, what, bound, opts)
+return function(layer, what, bound, opts)
     local is_plain, place = opts.layout == 'plain', { dtype = opts.dtype, device = opts.device }
     if opts.layout ~= nil and not is_plain then
         errors.raise(nil, 'value', "%s: layout must be 'plain' or nil (the device's own), got %s", what,
@@ -30,5 +28,3 @@ function weights.uniform(layer, what, bound, opts)
         layer[name] = p
     end
 end
-
-return weights

@@ -13,6 +13,7 @@
 
 local errors = require 'wane.errors'
 local groups = require 'wane.optim.groups'
+local lazy = require 'wane.lazy'
 
 local schedule = {}
 
@@ -212,9 +213,4 @@ function schedule.lambda(lr, fn)
     return make(what, lr, at, check, is_list(fn))
 end
 
-return setmetatable(schedule, {
-    __index = function(_, name)
-        errors.raise(nil, 'value', "optim.schedule has no '%s'; %s", tostring(name),
-            errors.near(name, { 'constant', 'cosine', 'lambda', 'linear' }))
-    end,
-})
+return lazy('optim.schedule', {}, schedule)

@@ -110,8 +110,7 @@ end
 --- Returns a shape with its last two dims exchanged.
 -- @param shape list of dims
 function product.swapped(shape)
-    local out = {}
-    for k, n in ipairs(shape) do out[k] = n end
+    local out = { unpack(shape) }
     out[#out], out[#out - 1] = shape[#shape - 1], shape[#shape]
     return out
 end

@@ -38,13 +38,9 @@ local function split(source)
     end
 end
 
--- Packs values, and unpacks them.
+-- Returns values as a list with their number.
 local function pack(...)
     return { n = select('#', ...), ... }
-end
-
-local function unpacked(results)
-    return unpack(results, 1, results.n)
 end
 
 -- Compiles the parts of a cell. The values are computed before the locals are kept, because they may change them; the
@@ -56,7 +52,7 @@ local function compile_split(session, head, tail, name)
     rawset(env, '__pack', pack)
     rawset(env, '__unpack', function(results)
         rawset(env, '__results', nil)
-        return unpacked(results)
+        return unpack(results, 1, results.n)
     end)
     local function compile(close)
         return loadstring(head .. 'local __results = __pack(' .. tail .. close

@@ -122,29 +122,13 @@ end
 
 -- Returns the first place from `at` on that is not white space.
 local function skip(text, at)
-    while true do
-        local b = byte(text, at)
-        if b ~= 32 and b ~= 10 and b ~= 13 and b ~= 9 then return at end
-        at = at + 1
-    end
-end
-
-local function hex_digit(b)
-    if b == nil then return nil end
-    if b >= 48 and b <= 57 then return b - 48 end
-    if b >= 65 and b <= 70 then return b - 55 end
-    if b >= 97 and b <= 102 then return b - 87 end
+    return text:find('[^ \n\r\t]', at) or #text + 1
 end
 
 -- Returns the code of the \u escape whose backslash is at `at`.
 local function hex(text, at)
-    local code = 0
-    for i = at + 2, at + 5 do
-        local digit = byte(text, at + 1) == 117 and hex_digit(byte(text, i))
-        if not digit then wrong(at, 'a \\u needs four hexadecimal digits') end
-        code = 16 * code + digit
-    end
-    return code
+    local digits = text:match('^u(%x%x%x%x)', at + 1)
+    return tonumber(digits or wrong(at, 'a \\u needs four hexadecimal digits'), 16)
 end
 
 local ESCAPES = { [98] = 8, [102] = 12, [110] = 10, [114] = 13, [116] = 9, [QUOTE] = QUOTE, [ESCAPE] = ESCAPE,
@@ -180,11 +164,7 @@ end
 
 -- Returns the number that begins at `at`, and the place after it.
 local function read_number(text, at)
-    local stop = at
-    while stop - at <= LONGEST_NUMBER and (byte(text, stop) or 0) > 42 and byte(text, stop) ~= COMMA do
-        stop = stop + 1
-    end
-    local digits = text:sub(at, stop - 1):match '^-?%d+%.?%d*[eE]?[+-]?%d*'
+    local digits = text:match('^-?%d+%.?%d*[eE]?[+-]?%d*', at)
     if digits and #digits > LONGEST_NUMBER then wrong(at, 'a number has more than %d letters', LONGEST_NUMBER) end
     local plain = digits and (digits:match '^-?%d+$' or digits:match '^-?%d+%.%d+$'
         or digits:match '^-?%d+[eE][+-]?%d+$' or digits:match '^-?%d+%.%d+[eE][+-]?%d+$')
@@ -226,21 +206,6 @@ local function first_entry(text, at)
     return at
 end
 
-local function need_name(text, at)
-    if byte(text, at) ~= QUOTE then wrong(at, 'a name in quotes expected, not %s', shown(text, at)) end
-end
-
--- Returns the place of the value that follows a name; the name ends before `at`.
-local function skip_colon(text, at)
-    at = skip(text, at)
-    if byte(text, at) ~= COLON then wrong(at, "':' expected, not %s", shown(text, at)) end
-    return skip(text, at + 1)
-end
-
-local function need_depth(at, depth)
-    if depth > DEEPEST then wrong(at, 'nested deeper than %d', DEEPEST) end
-end
-
 local read_value
 
 -- Returns the list at `at`, and the place after it.
@@ -261,11 +226,13 @@ local function read_object(text, at, depth, null, places)
     local object, seen = {}, places or {}
     local entry, after = first_entry(text, at)
     while entry do
-        need_name(text, entry)
+        if byte(text, entry) ~= QUOTE then wrong(entry, 'a name in quotes expected, not %s', shown(text, entry)) end
         local key, stop = read_string(text, entry)
         if seen[key] then wrong(entry, "the name '%s' stands there twice", key:sub(1, 200)) end
         seen[key] = entry
-        object[key], stop = read_value(text, skip_colon(text, stop), depth, null)
+        stop = skip(text, stop)
+        if byte(text, stop) ~= COLON then wrong(stop, "':' expected, not %s", shown(text, stop)) end
+        object[key], stop = read_value(text, skip(text, stop + 1), depth, null)
         entry, after = next_entry(text, stop, OBJECT + 2)
     end
     return object, after
@@ -273,7 +240,7 @@ end
 
 -- Returns the value at `at`, and the place after it.
 read_value = function(text, at, depth, null, places)
-    need_depth(at, depth)
+    if depth > DEEPEST then wrong(at, 'nested deeper than %d', DEEPEST) end
     local b = byte(text, at)
     if b == OBJECT then return read_object(text, at, depth + 1, null, places) end
     if b == LIST then return read_list(text, at, depth + 1, null) end

@@ -287,17 +287,22 @@ function Sweep:rows()
     return rows
 end
 
+-- Returns the rows that are measured, or those that are not.
+local function rows_that(self, is_measured)
+    local rows = {}
+    for _, row in ipairs(self:rows()) do
+        if (row.status == 'ok') == is_measured then rows[#rows + 1] = row end
+    end
+    return rows
+end
+
 --- Returns the rows with status 'ok'.
 -- @usage
 -- local function build() return function() return model(x):sum() end, model end
 -- local sweep = wane.sweep { build = build, grid = { policy = { 'save_all', 'sqrt' } }, isolate = false }
 -- print(#sweep:run():measured()) --> 2
 function Sweep:measured()
-    local rows = {}
-    for _, row in ipairs(self:rows()) do
-        if row.status == 'ok' then rows[#rows + 1] = row end
-    end
-    return rows
+    return rows_that(self, true)
 end
 
 -- Returns the name of a row's point, with the row's file where rows of several files were merged.
@@ -338,11 +343,7 @@ end
 -- local sweep = wane.sweep { build = build, grid = { policy = { 'save_all', 'sqrt' } }, isolate = false }
 -- print(#sweep:run():failed()) --> 2
 function Sweep:failed()
-    local rows = {}
-    for _, row in ipairs(self:rows()) do
-        if row.status ~= 'ok' then rows[#rows + 1] = row end
-    end
-    return rows
+    return rows_that(self, false)
 end
 
 --- Returns a number of a row by name.

@@ -1,8 +1,11 @@
---- Tells where the numbers of a sweep come from: dates, load and spread of its rows, its settings, and the command
--- that repeats it.
+--- Tells where the numbers of a sweep come from: dates, load and spread of its rows, its settings, the command that
+-- repeats it, and which differences of seconds are more than noise.
 --
--- Rows may come from a file that somebody edited, so each field is looked at before it is used.
+-- Rows may come from a file that somebody edited, so each field is looked at before it is used; a row without quartiles
+-- counts as measured exactly.
 -- @internal wane.sweep.provenance
+local errors = require 'wane.errors'
+local spread = require 'wane.report.spread'
 local system = require 'wane.system'
 
 local provenance = {}
@@ -52,62 +55,42 @@ function provenance.load(row)
     return type(row.load) == 'number' and ('%.2f'):format(row.load) or ''
 end
 
--- Returns "1 to 3" for the least and greatest of some values, "1" where they are equal, nil for none.
-local function range(values)
-    table.sort(values)
-    if #values == 0 then return nil end
-    return values[1] == values[#values] and values[1] or ('%s to %s'):format(values[1], values[#values])
-end
+local DATE = '^%d+%-%d+%-%d+T[%d:]+Z$'
 
--- Returns the texts that a function gives for rows, each once.
-local function each_once(rows, fn)
-    local seen, out = {}, {}
+-- Returns "1 to 3" for the least and the greatest number of a field of rows, "1" where they are equal, nil for none.
+-- form: of the numbers; without one the field holds dates.
+local function range(rows, name, form)
+    local low, high
     for _, row in ipairs(rows) do
-        local text = fn(row)
-        if text and text ~= '' and not seen[text] then
-            seen[text] = true
-            out[#out + 1] = text
+        local value = row[name]
+        if form and type(value) == 'number' or not form and type(value) == 'string' and value:find(DATE) then
+            low, high = low and low < value and low or value, high and high > value and high or value
         end
     end
-    return out
-end
-
--- Returns the least and greatest load of rows as text; nil where no row says.
-local function loads_of(rows)
-    local low, high = math.huge, -math.huge
-    for _, row in ipairs(rows) do
-        if type(row.load) == 'number' then low, high = math.min(low, row.load), math.max(high, row.load) end
-    end
-    if low > high then return nil end
-    return low == high and ('%.2f'):format(low) or ('%.2f to %.2f'):format(low, high)
+    if low == nil then return nil end
+    low, high = (form or '%s'):format(low), (form or '%s'):format(high)
+    return low == high and low or low .. ' to ' .. high
 end
 
 --- Returns what a reader must know of the measurement, as a list of { name, text }.
 -- @param self Sweep
 function provenance.facts(self)
     local rows, settings = self:measured(), self.settings or {}
-    local facts = {}
+    local facts, devices = {}, {}
+    for _, row in ipairs(rows) do devices[row.device or 1] = true end
     local function add(name, text)
         if text ~= nil and text ~= '' then facts[#facts + 1] = { name, tostring(text) } end
     end
-    add('measured', range(each_once(self:rows(), function(row)
-        return type(row.date) == 'string' and row.date:match '^%d+%-%d+%-%d+T[%d:]+Z$' and row.date
-    end)))
+    add('measured', range(self:rows(), 'date'))
     add('report made', os.date '!%Y-%m-%dT%H:%M:%SZ')
     add('seed', settings.seed and ('%.0f'):format(settings.seed))
     add('steps a point', settings.repeats and ('%d measured, %d before them'):format(settings.repeats,
         settings.warmup))
     add('step', settings.lines and 'zero_grad, backward and step, in three lines' or nil)
-    add('device', table.concat(each_once(rows, function(row)
-        return type(row.device) == 'string' and row.device or nil
-    end), ', '))
-    add('threads', range(each_once(rows, function(row)
-        return type(row.threads) == 'number' and ('%g'):format(row.threads) or nil
-    end)))
-    add('cores', range(each_once(rows, function(row)
-        return type(row.cores) == 'number' and ('%g'):format(row.cores) or nil
-    end)))
-    add('load', loads_of(rows))
+    add('device', table.concat(errors.names(devices), ', '))
+    add('threads', range(rows, 'threads', '%g'))
+    add('cores', range(rows, 'cores', '%g'))
+    add('load', range(rows, 'load', '%.2f'))
     return facts
 end
 
@@ -118,6 +101,55 @@ function provenance.is_mixed(self)
         if row.script ~= nil and row.script ~= self.settings.script then return true end
     end
     return false
+end
+
+-- ---- noise ----------------------------------------------------------------------------------------------------------
+
+--- Returns the seconds of a row's step, recording included; those of its programs where the row says no more.
+function provenance.step(row)
+    return row.wall or row.seconds
+end
+
+-- Returns the seconds of a row as spread.of returns them.
+local function seconds_of(row)
+    local median = provenance.step(row)
+    return { median = median, low = math.min(row.low or median, median), high = math.max(row.high or median, median) }
+end
+
+--- Returns the rows of a front that are faster, by more than noise, than every row before them that is returned.
+-- @param front rows that no other beats, by ascending peak
+-- @return list of rows: the first one, and those that buy seconds for their bytes
+function provenance.distinct(front)
+    local out = {}
+    for _, row in ipairs(front) do
+        local is_faster = true
+        for _, before in ipairs(out) do
+            is_faster = is_faster and (row.peak == before.peak or spread.is_less(seconds_of(row), seconds_of(before)))
+        end
+        if is_faster then out[#out + 1] = row end
+    end
+    return out
+end
+
+--- Returns ' noisy' for a row that was measured amid other work, else ''.
+-- @param row of a sweep
+function provenance.word(row)
+    return row.noisy and ' noisy' or ''
+end
+
+--- Returns words for the summary of a sweep: how many rows are noisy, and the worst of them; '' when none is.
+-- @param rows measured rows of a sweep
+function provenance.summary(rows)
+    local count, worst = 0, nil
+    for _, row in ipairs(rows) do
+        if row.noisy then
+            count = count + 1
+            if not worst or (row.spread or 0) > (worst.spread or 0) then worst = row end
+        end
+    end
+    if count == 0 then return '' end
+    return ('; %d of %d noisy (%s): measure again on a quiet machine, or with more repeats'):format(count, #rows,
+        count == 1 and worst.noisy:gsub('^noisy: ', '') or 'the worst: ' .. worst.noisy:gsub('^noisy: ', ''))
 end
 
 return provenance

@@ -5,7 +5,6 @@
 local bytes = require 'wane.report.bytes'
 local iterate = require 'wane.iterate'
 local json = require 'wane.report.json'
-local noise = require 'wane.sweep.noise'
 local page = require 'wane.sweep.page'
 local palette = require 'wane.report.palette'
 local plot = require 'wane.report.plot'
@@ -33,7 +32,7 @@ end
 local function on_front(self)
     local set = {}
     for _, front in ipairs(self:fronts('peak', 'wall')) do
-        for _, row in ipairs(noise.distinct(front)) do set[row] = true end
+        for _, row in ipairs(provenance.distinct(front)) do set[row] = true end
     end
     return set
 end
@@ -42,8 +41,7 @@ end
 -- @param self Sweep
 -- @return list of titles, list of rows of texts, list of lines that say why points failed
 function report.table(self)
-    local head, rows, failures, front = {}, {}, {}, on_front(self)
-    for i, key in ipairs(self.axes) do head[i] = key end
+    local head, rows, failures, front = { unpack(self.axes) }, {}, {}, on_front(self)
     for _, title in ipairs { 'peak predicted', 'measured', 'reserved', 's/step', 'in programs', 'recomputed',
         'digest', '' } do
         head[#head + 1] = title
@@ -54,9 +52,9 @@ function report.table(self)
         local more
         if row.status == 'ok' then
             more = { bytes.exact(row.predicted_peak), bytes.exact(row.peak), bytes.exact(row.reserved),
-                ('%.4g'):format(noise.step(row)), ('%.4g'):format(row.seconds), tostring(row.recomputed),
+                ('%.4g'):format(provenance.step(row)), ('%.4g'):format(row.seconds), tostring(row.recomputed),
                 row.digest and row.digest:sub(1, 8) or '',
-                (front[row] and '*' or '') .. (row.lossless and '' or ' lossy') .. noise.word(row) }
+                (front[row] and '*' or '') .. (row.lossless and '' or ' lossy') .. provenance.word(row) }
         else
             more = { '', '', '', '', '', '', '', 'failed: ' .. row.code }
             failures[#failures + 1] = ('%s: %s'):format(self.points[row.n].label, row.error)
@@ -78,7 +76,7 @@ function report.summary(self)
     if missing > 0 then text = text .. (', %d not run'):format(missing) end
     if #measured > 0 then
         text = text .. '; * marks what no other ' .. (rows[1].point.policy and 'policy' or 'point')
-            .. ' beats in peak and seconds' .. noise.summary(measured)
+            .. ' beats in peak and seconds' .. provenance.summary(measured)
     end
     return text
 end
@@ -103,8 +101,7 @@ local columns = { 'status', 'predicted_peak', 'peak', 'predicted_reserved', 'res
 --- Returns comma separated values: the keys of the grid, then fields of the rows, with every bit of their numbers.
 -- @param self Sweep
 function report.csv(self)
-    local head, rows = {}, {}
-    for i, key in ipairs(self.axes) do head[i] = key end
+    local head, rows = { unpack(self.axes) }, {}
     for _, name in ipairs(columns) do head[#head + 1] = name end
     for i, row in ipairs(self:rows()) do
         local cells = {}

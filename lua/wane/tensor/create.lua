@@ -27,9 +27,10 @@ local function is_options(x)
     return type(x) == 'table' and getmetatable(x) == nil and x[1] == nil and next(x) ~= nil
 end
 
--- Returns a copy of a list of dims.
-local function shape_of(what, list)
-    local dims, n = {}, errors.list(list, what, 'dims', 0, OPTIONS)
+-- Returns a copy of the first n entries of a list of dims, or of all.
+local function shape_of(what, list, n)
+    local dims = {}
+    n = n or errors.list(list, what, 'dims', 0, OPTIONS)
     if n > MOST_DIMS then
         raise(nil, 'shape', '%s: %d dims given, a value has at most %d', what, n, MOST_DIMS)
     end
@@ -49,16 +50,13 @@ local function shape_and_options(what, ...)
         opts = given[n]
         n = n - 1
     end
-    local dims = {}
     if n >= 1 and type(a) == 'table' and not tensor.is(a) then
         if n > 1 then
             raise(nil, 'value', '%s: options must be a table with names, got %s', what, errors.describe(b))
         end
         return shape_of(what, a), opts
     end
-    for k = 1, n do dims[k] = op.size(given[k], what .. ': dim') end
-    if n > MOST_DIMS then raise(nil, 'shape', '%s: %d dims given, a value has at most %d', what, n, MOST_DIMS) end
-    return dims, opts
+    return shape_of(what, given, n), opts
 end
 
 local function finish(made, opts)

@@ -10,14 +10,14 @@ local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 
 local C = binding.C
-local tf32 = {}
 
 --- Lets products of f32 on a GPU use tf32, or not. Plans that were made before are not used again while it differs.
+-- @function wane.tf32
 -- @param on true or false; nil asks
 -- @return whether it was on
 -- @raise 'unsupported' where there is no GPU of sm_80 or later with cuBLASLt or cuDNN
 -- @usage print(wane.tf32()) --> false
-function tf32.tf32(on)
+return function(on)
     if on ~= nil and type(on) ~= 'boolean' then
         errors.raise(nil, 'value', 'wane.tf32: expected true, false or nil, got %s', errors.describe(on))
     end
@@ -25,5 +25,3 @@ function tf32.tf32(on)
     if before < 0 then binding.check(-before) end
     return before == 1
 end
-
-return tf32
