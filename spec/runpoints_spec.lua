@@ -428,21 +428,6 @@ describe('a program', function()
         assert.same({ 2, 2 }, (here * 2):totable())
     end)
 
-    it('has its order from the roots, and nodes in record order, whatever was asked first', function()
-        local x = wane.tensor { 1, 4 }
-        local a = x:exp()
-        local b = x:sqrt()
-        local c = x:log()
-        local order
-        scoped('listen', function(p)
-            order = {}
-            for _, step in ipairs(programs.schedule(p)) do
-                if step.what == 'run' then order[#order + 1] = step.op end
-            end
-        end, function() wane.eval(c, a, b) end)
-        assert.same({ 'exp', 'sqrt', 'log' }, order)
-    end)
-
     it('refuses a value that was freed, and does not read it', function()
         local x = wane.tensor { 1, 2, 3 }
         local w = weight { 1, 1, 1 }
