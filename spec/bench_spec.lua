@@ -3,7 +3,6 @@
 -- beside them (spec/bench/results.lua).
 local helper = require 'spec.helper'
 local report = require 'spec.bench.report'
-local budgetreport = require 'spec.bench.budgetreport'
 
 local LUAJIT = os.getenv 'LUAJIT' or 'luajit'
 
@@ -120,11 +119,11 @@ describe('spec/bench/publish.lua', function()
         local out, code = helper.shell(('%s spec/bench/publish.lua --root %s --from %s/budget.lua'):format(LUAJIT,
             folder, folder))
         assert.equal(0, code, out)
-        local page = report.replace(both, 'budget', budgetreport.readme(data))
+        local page = report.replace(both, 'budget', report.budget.readme(data))
         assert.equal(page, read 'spec/README.md')
         assert.equal(PAGE, read 'README.md')
         assert.equal(read 'budget.lua', read 'spec/bench/results_budget.lua')
-        local results = report.replace(both, 'budget', budgetreport.results(data))
+        local results = report.replace(both, 'budget', report.budget.results(data))
         publish(fixture(true))
         assert.equal(page, read 'spec/README.md')
         assert.equal(report.replace(PAGE, 'rival', report.readme(fixture(true))), read 'README.md')
@@ -175,7 +174,7 @@ describe('what budget.lua found', function()
 
     it('chooses by seconds among what keeps the bytes, and says when nothing does', function()
         local rows = {}
-        for line in budgetreport.summary(found(true)):gmatch '[^\n]+' do rows[#rows + 1] = line end
+        for line in report.budget.summary(found(true)):gmatch '[^\n]+' do rows[#rows + 1] = line end
         assert.equal('| 3,000 | 75 % | 1.0500 | +1.0 % | +5.0 % |  | sqrt: 1.2000 s, 1.14 x | '
             .. 'checkpoint of each block: 3.1500 s, 3.00 x | 2 segments: 4.2000 s, 4.00 x | none runs here |', rows[3])
         assert.equal('| 2,000 | 50 % | 1.1000 | +7.5 % | +10.0 % | <= 8 % | none fits, the least is 2,500 | '
@@ -184,7 +183,7 @@ describe('what budget.lua found', function()
     end)
 
     it('shows every arm, and says what did not run and what differs', function()
-        local text = budgetreport.results(found(true))
+        local text = report.budget.results(found(true))
         for _, line in ipairs { '| by hand: sqrt | 2,500 | 2.4000 | 1.2000 | +20.0 % | +20.0 % | 9 | DIFFER |',
             '| PyTorch, checkpoint of each block | 2,900 |  | 3.1500 |  | +57.5 % |  |  |',
             '| PyTorch, compiled, memory budget 0.5 |  |  | no: no compiler |  |  |  |  |' } do
@@ -193,19 +192,19 @@ describe('what budget.lua found', function()
     end)
 
     it('has no column of PyTorch where there was none, and says so', function()
-        local text = budgetreport.results(found(false))
+        local text = report.budget.results(found(false))
         assert.truthy(text:find('measured | aim | by hand |\n', 1, true))
         assert.truthy(text:find('There was no PyTorch', 1, true))
     end)
 
     it('is published when it is whole', function()
         local new, old = found(true), found(true)
-        assert.is_nil(budgetreport.refusal(new, old))
-        assert.truthy(budgetreport.refusal(found(false), old):match 'PyTorch')
+        assert.is_nil(report.budget.refusal(new, old))
+        assert.truthy(report.budget.refusal(found(false), old):match 'PyTorch')
         new.turns = 2
-        assert.truthy(budgetreport.refusal(new):match 'turns')
+        assert.truthy(report.budget.refusal(new):match 'turns')
         new.turns, new.small = 9, true
-        assert.truthy(budgetreport.refusal(new):match 'small')
+        assert.truthy(report.budget.refusal(new):match 'small')
     end)
 
     it('stands in both pages as it was measured', function()
@@ -218,23 +217,22 @@ describe('what budget.lua found', function()
             return
         end
         local data = kept()
-        assert.is_nil(budgetreport.refusal(data))
+        assert.is_nil(report.budget.refusal(data))
         assert.truthy(data.torch)
         for _, r in ipairs(data.rows) do
             assert.truthy(r.why or r.seconds > 0 and r.bytes > 0, r.name)
             assert.is_true(r.kind == 'torch' or r.is_equal, r.name)
         end
-        local pages = { ['spec/README.md'] = budgetreport.readme,
-            ['spec/bench/RESULTS.md'] = budgetreport.results }
+        local pages = { ['spec/README.md'] = report.budget.readme,
+            ['spec/bench/RESULTS.md'] = report.budget.results }
         for page, show in pairs(pages) do
             assert.equal('\n' .. show(data) .. '\n', (report.marked(helper.read(page), 'budget')))
         end
-        assert.equal(budgetreport.picture(data), helper.read 'spec/bench/results_budget.svg')
+        assert.equal(report.budget.picture(data), helper.read 'spec/bench/results_budget.svg')
     end)
 end)
 
 describe('what seconds.lua found', function()
-    local secondsreport = require 'spec.bench.secondsreport'
 
     local function plan(name, predicted, seconds, is_known)
         return { name = name, predicted = predicted, seconds = seconds, is_known = is_known or false }
@@ -252,38 +250,38 @@ describe('what seconds.lua found', function()
     it('is told with the machine\'s drift and without', function()
         local data = found()
         local r = data.rows[1]
-        assert.equal(2, secondsreport.drift(r))
-        assert.same({ 0.5, 0.5 }, { secondsreport.errors(r, 1) })
-        local middle, worst = secondsreport.errors(r, 2)
+        assert.equal(2, report.seconds.drift(r))
+        assert.same({ 0.5, 0.5 }, { report.seconds.errors(r, 1) })
+        local middle, worst = report.seconds.errors(r, 2)
         assert.is_true(middle == 0 and math.abs(worst - 0.2) < 1e-12)
-        assert.is_true(math.abs(secondsreport.errors(r, 2, true) - 0.2) < 1e-12)
-        assert.same({ 2, 2 }, { secondsreport.order(r) })
+        assert.is_true(math.abs(report.seconds.errors(r, 2, true) - 0.2) < 1e-12)
+        assert.same({ 2, 2 }, { report.seconds.order(r) })
         r.plans[2].predicted = 1.1 -- below that of every(2), which is faster
-        assert.same({ 1, 2 }, { secondsreport.order(r) })
-        assert.truthy(secondsreport.results(data):find('| GPT: small | 3 | 9 | 2e+03 ms | 50.0 % | 40.0 % | 63.3 % '
+        assert.same({ 1, 2 }, { report.seconds.order(r) })
+        assert.truthy(report.seconds.results(data):find('| GPT: small | 3 | 9 | 2e+03 ms | 50.0 % | 40.0 % | 63.3 % '
             .. '| 2.000 | 20.0 % | 26.7 % | 1 of 2 | 1.04 | no |', 1, true))
-        assert.truthy(secondsreport.sentence(data):find('of 2 pairs 3 % apart or more, 50.0 % are', 1, true))
+        assert.truthy(report.seconds.sentence(data):find('of 2 pairs 3 % apart or more, 50.0 % are', 1, true))
     end)
 
     it('is published when every model has its turns and a profile that was not disturbed', function()
         local old, new = found(), found()
-        assert.is_nil(secondsreport.refusal(new, old))
+        assert.is_nil(report.seconds.refusal(new, old))
         new.rows[1].turns = 3
-        assert.matches('turns', secondsreport.refusal(new))
+        assert.matches('turns', report.seconds.refusal(new))
         new.rows[1].turns, new.rows[1].disturbed = 9, 'a burst'
-        assert.matches('a burst', secondsreport.refusal(new))
+        assert.matches('a burst', report.seconds.refusal(new))
         new.rows[1].disturbed = nil
         old.rows[2] = { name = 'wide' }
-        assert.matches("lack the model 'wide'", secondsreport.refusal(new, old))
+        assert.matches("lack the model 'wide'", report.seconds.refusal(new, old))
     end)
 
     it('stands in both pages as it was measured', function()
         local kept = loadfile(helper.root .. '/spec/bench/results_seconds.lua')
-        for page, show in pairs { ['spec/README.md'] = secondsreport.readme,
-            ['spec/bench/RESULTS.md'] = secondsreport.results } do
+        for page, show in pairs { ['spec/README.md'] = report.seconds.readme,
+            ['spec/bench/RESULTS.md'] = report.seconds.results } do
             local shown = report.marked(helper.read(page), 'seconds')
             if kept then
-                assert.is_nil(secondsreport.refusal(kept()))
+                assert.is_nil(report.seconds.refusal(kept()))
                 assert.equal('\n' .. show(kept()) .. '\n', shown)
             else -- nothing was published yet, and the pages say so
                 assert.truthy(shown:lower():find('not%s+measured on a quiet machine yet'), page)
@@ -372,7 +370,7 @@ describe('the data of a bench', function()
         assert.equal(0, code, out)
         local data = dofile(path)
         os.remove(path)
-        assert.truthy(out:find(budgetreport.results(data), 1, true) and out:find('has no PyTorch', 1, true))
+        assert.truthy(out:find(report.budget.results(data), 1, true) and out:find('has no PyTorch', 1, true))
         assert.equal('save_all', data.rows[1].name)
         assert.truthy(#data.rows > 4 and data.rows[2].bytes <= data.budgets[1].bytes)
         for _, r in ipairs(data.rows) do assert.is_true(r.is_equal and r.seconds > 0, r.name) end

@@ -1,5 +1,6 @@
 -- Checks bf16: conversions bit by bit, kernels against their f32 forms, and what Lua does with bf16 tensors. op_spec
--- compares every op that is one node; this file has products, broadcasting, stretches of rows, creation and optimizers.
+-- compares every op that is one node, and product_spec has products; this file has broadcasting, stretches of rows,
+-- creation and optimizers.
 local helper = require 'spec.helper'
 local gradcheck = require 'spec.support.gradcheck'
 local op = require 'wane.tensor.op'
@@ -8,7 +9,6 @@ local nn, optim = wane.nn, wane.optim
 local binding = require 'wane.ffi'
 
 local bytes, record = gradcheck.bytes, op.record
-local EPSILON = 2 ^ -8 -- half the step of a bf16 near 1
 
 local function words(list)
     local buffer = binding.array('bf16', math.max(#list, 1))
@@ -199,28 +199,6 @@ describe('a kernel of bf16', function()
         assert_rounded(wane.arange(300, { dtype = 'bf16' }), wane.arange(300), 'arange')
         assert_rounded(wane.eye(5, { dtype = 'bf16' }), wane.eye(5), 'eye')
         assert_rounded(wane.full({ 3 }, 0.1, { dtype = 'bf16' }), wane.full({ 3 }, 0.1), 'full')
-    end)
-
-    -- A product sums in f32, in an order of its own: its error is that of a sum of absolute products, and a rounding.
-    it('multiplies matrices to a rounding', function()
-        local function near(have, x, y, bias, what)
-            assert.equal('bf16', have.dtype)
-            local want, room = x:matmul(y), x:abs():matmul(y:abs())
-            if bias then want, room = want + bias, room + bias:abs() end
-            local limit = want:abs() * EPSILON + room * 1e-6
-            local over = (have:to 'f64' - want):abs():le(limit):to('f64'):min():item()
-            assert(over == 1, what .. ': further off than a rounding')
-        end
-        for _, size in ipairs { { 1, 1, 1 }, { 5, 3, 7 }, { 33, 130, 17 }, { 9, 300, 520 } } do
-            local m, k, n = unpack(size)
-            local a, b, w, bias = both(2, m, k), both(2, k, n), both(n, k), both(n)
-            local name = ('%d x %d x %d'):format(m, k, n)
-            near(a:matmul(b), a:to 'f64', b:to 'f64', nil, name)
-            near(a:matmul(w, { transpose_b = true }), a:to 'f64', w:to('f64'):t(), nil, name .. ', transposed')
-            local flat = a:reshape(2 * m, k)
-            near(flat:matmul(flat, { transpose_a = true }), flat:to('f64'):t(), flat:to 'f64', nil, 'a square')
-            near(record('linear', { a, w, bias }), a:to 'f64', w:to('f64'):t(), bias:to 'f64', name .. ', linear')
-        end
     end)
 
     it('steps a state as f32 does, rounded', function()

@@ -1,12 +1,229 @@
--- Checks what a GPU can do wrong: every nth allocation, copy, launch and event made to fail once; an error that stays,
--- which loses the device while the CPU goes on; and wrong data, which changes nothing. Each is an error with words, and
--- the next call works.
+-- Checks the heap of a GPU on the simulated device, which knows each part of a segment: two that overlap, a write
+-- between them or to idle memory, and a segment that is freed with a part in it are errors of the device that stay. So
+-- every spec that runs on it checks that; this one checks what the driver has given against the ledger, by what
+-- cudaMemGetInfo says, in random orders, for models, and where memory is short. Then what a GPU can do wrong: every nth
+-- allocation, copy, launch and event made to fail once; an error that stays, which loses the device while the CPU goes
+-- on; and wrong data, which changes nothing. Each is an error with words, and the next call works.
 local helper = require 'spec.helper'
 local programs = require 'spec.support.programs'
 local sim = require 'spec.support.cudasim'
 local wane = helper.wane
 
 local nn, optim = wane.nn, wane.optim
+local MIB = 1048576
+local GAP = 256 -- bytes of the red zone that the simulated device has between parts
+local ORDERS, MOVES = helper.is_long and 12 or 3, 120
+
+describe('the heap of a GPU', function()
+    if sim.missing() then
+        pending(sim.missing())
+        return
+    end
+
+    local before
+    setup(function()
+        before = wane.set_device 'cuda'
+        wane.eval(wane.ones(1))
+        wane.memory.trim()
+    end)
+    teardown(function()
+        sim.reset()
+        wane.set_device(before)
+    end)
+    after_each(function()
+        sim.reset()
+        wane.memory.trim()
+        assert.is_false(sim.overrun(), sim.report())
+        assert.equal('', sim.report())
+    end)
+
+    -- Checks that the driver gave at least what the ledger counts, and at most 2 MiB a segment more. Returns the
+    -- report.
+    local function check_bytes(what)
+        local m = wane.memory()
+        local given = m.total - m.free
+        local beyond = given - m.reserved
+        assert.is_true(m.taken >= m.reserved and given >= m.taken, what)
+        assert.is_true(beyond <= 2 * MIB * m.segments + GAP * sim.counters().parts,
+            ('%s: %d bytes beyond %d reserved in %d segments'):format(what, beyond, m.reserved, m.segments))
+        return m
+    end
+
+    -- Returns a held tensor of n elements of a value.
+    local function filled(n, value)
+        local t = wane.full({ n }, value)
+        wane.eval(t)
+        return t
+    end
+
+    local function network(width, depth)
+        local layers = {}
+        for i = 1, depth do layers[i] = nn.Linear(width, width) end
+        return nn.Sequential(layers)
+    end
+
+    local function step(model, opt, width)
+        opt:step((model(wane.ones(4, width)) ^ 2):mean())
+    end
+
+    it('gives back in any order what it gave out, and nothing overlaps', function()
+        local random = 12345
+        local function draw(n)
+            random = (random * 1103515245 + 12345) % 2147483648
+            return math.floor(random / 65536) % n
+        end
+        local start = wane.memory()
+        for order = 1, ORDERS do
+            local held = {}
+            for move = 1, MOVES do
+                if #held == 0 or draw(100) < (move < 0.6 * MOVES and 70 or 30) then
+                    local n = math.floor(2 ^ (draw(1950) / 100)) -- to 2.9 MiB
+                    held[#held + 1] = { t = filled(n, order * 1000 + move), n = n, value = order * 1000 + move }
+                else
+                    table.remove(held, 1 + draw(#held)).t:free()
+                end
+                check_bytes(('order %d, move %d'):format(order, move))
+            end
+            for _, h in ipairs(held) do
+                local bytes = programs.bytes { h.t }[1]
+                local one = bytes:sub(1, 4)
+                assert.is_true(bytes == one:rep(h.n))
+                local first = h.t:narrow(1, 1, 1)
+                assert.equal(h.value, first:item())
+                first:free() -- garbage would keep its bytes until it is collected
+                h.t:free()
+            end
+            local left = wane.memory() -- the arena, and one segment for small ones to come
+            assert.is_true(left.segments <= (left.reserved > 0 and 2 or 1), left.segments .. ' segments are kept')
+        end
+        wane.memory.trim()
+        assert.equal(start.segments, wane.memory().segments)
+        assert.equal(start.free, wane.memory().free)
+    end)
+
+    it('holds what a model is made of in one segment, its states in another, and lets go of either alone', function()
+        local width = 300
+        for _, how in ipairs { 'Adam', 'SGD' } do
+            local start = wane.memory().segments
+            local model = network(width, 8)
+            local opt = optim[how](model:parameters(), { lr = 0.01, momentum = how == 'SGD' and 0.9 or nil })
+            for _, policy in ipairs { 'save_all', 'sqrt', 'recompute_all' } do
+                opt:step((model(wane.ones(4, width)) ^ 2):mean(), { policy = policy })
+                check_bytes(how .. ', ' .. policy)
+            end
+            wane.memory.trim()
+            assert.equal(start + 2, check_bytes(how .. ', trimmed').segments)
+            opt = nil -- luacheck: ignore 311
+            wane.memory.trim()
+            assert.equal(start + 1, check_bytes(how .. ', without states').segments)
+            step(model, optim.Adam(model:parameters()), width)
+            wane.memory.trim()
+            assert.equal(start + 1, check_bytes(how .. ', other states').segments)
+            model = nil -- luacheck: ignore 311
+            wane.memory.trim()
+            assert.equal(start, check_bytes(how .. ', nothing').segments)
+        end
+    end)
+
+    it('stays within its bound while models of all sizes come and go', function()
+        local held = {}
+        for i, width in ipairs { 8, 600, 130, 520, 40, 700, 257 } do
+            held[i] = network(width, 1 + i % 3)
+            step(held[i], optim.Adam(held[i]:parameters()), width)
+            check_bytes('model ' .. i)
+            if i % 2 == 0 then held[i - 1] = nil end
+            wane.memory.trim()
+            check_bytes('trimmed after model ' .. i)
+        end
+        held = nil -- luacheck: ignore 311
+        wane.memory.trim()
+        assert.equal(0, wane.memory().segments)
+    end)
+
+    it('gives back graphs of steps, which are captured anew', function()
+        local model, x = network(64, 4), wane.eval(wane.ones(4, 64))
+        local opt = optim.Adam(model:parameters(), { lr = 0.01 })
+        local function steps()
+            for _ = 1, 4 do opt:step((model(x) ^ 2):mean()) end
+        end
+        steps()
+        local made = sim.counters().graphs
+        assert.is_true(made > 0)
+        wane.memory.trim()
+        assert.equal(0, sim.counters().graphs)
+        steps()
+        assert.equal(made, sim.counters().graphs)
+    end)
+
+    it('holds what a file fills in one segment', function()
+        local path = os.tmpname()
+        wane.save(path, network(400, 6))
+        wane.memory.trim()
+        local start = wane.memory().segments
+        local model = network(400, 6)
+        wane.load(path, model)
+        os.remove(path)
+        assert.equal(start + 1, check_bytes('loaded').segments)
+        assert.equal(400, model[1].weight:size(1))
+    end)
+
+    it('gives empty segments back before it refuses, and then uses idle ranges of any kind', function()
+        local small = filled(10, 1)
+        small:free()
+        assert.equal(1, wane.memory().segments) -- kept for the next small one
+        sim.limit(4 * MIB)
+        local elements = {}
+        for i = 1, 3 * MIB / 4 do elements[i] = i end
+        local large = wane.tensor(elements)
+        assert.equal(1, check_bytes('a large one in place of a spare').segments)
+        large:free()
+        wane.memory.trim()
+        sim.limit(1024 * MIB)
+
+        local kept, dropped = nn.Linear(512, 512), nn.Linear(512, 512)
+        local pair = nn.Sequential { kept, dropped }
+        wane.eval(pair(wane.ones(1, 512)))
+        pair, dropped = nil, nil -- luacheck: ignore 311
+        wane.memory.trim()
+        local m = wane.memory()
+        assert.is_true(m.taken - m.reserved >= MIB) -- idle, as the other half lives
+        sim.limit(m.total - m.free)
+        local inside = filled(MIB / 4 - 64, 3)
+        assert.equal(m.taken, wane.memory().taken)
+        assert.equal(3, inside:narrow(1, 5, 1):item())
+        local fine, why = pcall(filled, MIB / 2, 4)
+        assert.is_false(fine)
+        assert.equal('oom', why.code)
+        assert.truthy(tostring(why):find('wanted on cuda', 1, true), tostring(why))
+        assert.truthy(tostring(why):find('other processes and the driver', 1, true), tostring(why))
+        assert.is_true(kept.weight:numel() > 0)
+        inside:free()
+    end)
+
+    it('is as it was after any allocation that failed', function()
+        local width = 300
+        local function train()
+            wane.manual_seed(4)
+            local model = network(width, 4)
+            local opt = optim.Adam(model:parameters(), { lr = 0.01 })
+            for _ = 1, 2 do step(model, opt, width) end
+            return table.concat(programs.bytes(model:parameters()))
+        end
+        local want = train()
+        for nth = 1, 12 do
+            wane.memory.trim()
+            assert.equal(0, wane.memory().segments)
+            sim.fail('malloc', nth)
+            local fine, have = pcall(train)
+            sim.fail('malloc', 0)
+            check_bytes('after failure ' .. nth)
+            assert.is_true(fine and have == want, ('%d: %s'):format(nth, fine and 'other bits' or tostring(have)))
+        end
+    end)
+end)
+
+-- ---- faults ---------------------------------------------------------------------------------------------------------
+
 local MOST = helper.is_long and 400 or 60
 local CALLS = { 'malloc', 'host_alloc', 'copy', 'launch', 'load', 'event' }
 local everything = require('spec.support.offloading').everything

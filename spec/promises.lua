@@ -24,8 +24,6 @@ return {
         says = 'every later call says so and names the instructions' },
     ['spec/cuda_graph_spec.lua'] = { page = 'kernels/cuda/README.md',
         says = 'The bits are those of single launches' },
-    ['spec/cuda_heap_spec.lua'] = { page = 'kernels/cuda/README.md',
-        says = 'Memory comes from a heap over segments' },
     ['spec/cuda_lt_spec.lua'] = { page = 'kernels/cuda/README.md',
         says = 'Where cuBLASLt is found it computes the products of bf16' },
     ['spec/cuda_move_spec.lua'] = { page = 'lua/wane/io/README.md',

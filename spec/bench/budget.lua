@@ -19,7 +19,7 @@ local wane = require 'wane'
 local C = require('wane.ffi').C
 local measure = require 'wane.plan.measure'
 local pytorch = require 'spec.bench.pytorch'
-local report = require 'spec.bench.budgetreport'
+local report = require('spec.bench.report').budget
 local nn = wane.nn
 
 local chosen = common.options({ turns = 9, bytes = 'file', out = 'file' },

@@ -11,9 +11,7 @@ local here = arg[0]:match '^(.*)/[^/]*$' or '.'
 local checkout = here:match '^(.*)/spec/bench$' or here .. '/../..'
 package.path = checkout .. '/lua/?.lua;' .. checkout .. '/lua/?/init.lua;' .. checkout .. '/?.lua;' .. package.path
 local report = require 'spec.bench.report'
-local budgetreport = require 'spec.bench.budgetreport'
 local gpureport = require 'spec.bench.gpureport'
-local secondsreport = require 'spec.bench.secondsreport'
 
 -- kept: the file of the data; page: the file that shows readme(data), or nil; results(data) goes to RESULTS.md;
 -- picture_file: the file of picture(data), or nil.
@@ -23,11 +21,11 @@ local benches = {
         picture_file = 'spec/bench/results.svg' },
     rival_avx2 = { kept = 'spec/bench/results_avx2.lua', results = report.rival, refusal = report.refusal },
     rival_images = { kept = 'spec/bench/results_images.lua', results = report.rival, refusal = report.refusal },
-    budget = { kept = 'spec/bench/results_budget.lua', page = 'spec/README.md', readme = budgetreport.readme,
-        results = budgetreport.results, refusal = budgetreport.refusal, picture = budgetreport.picture,
+    budget = { kept = 'spec/bench/results_budget.lua', page = 'spec/README.md', readme = report.budget.readme,
+        results = report.budget.results, refusal = report.budget.refusal, picture = report.budget.picture,
         picture_file = 'spec/bench/results_budget.svg' },
-    seconds = { kept = 'spec/bench/results_seconds.lua', page = 'spec/README.md', readme = secondsreport.readme,
-        results = secondsreport.results, refusal = secondsreport.refusal },
+    seconds = { kept = 'spec/bench/results_seconds.lua', page = 'spec/README.md', readme = report.seconds.readme,
+        results = report.seconds.results, refusal = report.seconds.refusal },
     -- Measurements of make gpu-check, of which spec/bench/gpu.lua makes data.
     gpu = { kept = 'spec/bench/results_gpu.lua', results = gpureport.results, refusal = gpureport.refusal },
 }

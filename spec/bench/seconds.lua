@@ -8,7 +8,7 @@ local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local sequence = require 'wane.program.sequence'
-local secondsreport = require 'spec.bench.secondsreport'
+local report = require('spec.bench.report').seconds
 local nn, C = wane.nn, binding.C
 
 local Block = nn.module('Block', function(self, d, heads)
@@ -111,7 +111,7 @@ local function run(fn, plans, seconds)
     return turns
 end
 
--- Returns a row of results, from which secondsreport.lua makes the table.
+-- Returns a row of results, from which report.lua makes the table.
 local function row_of(model, made, plans, turns)
     local row = { name = model[1], what = model[2], turns = turns, unrest = made.unrest, disturbed = made.disturbed,
         profiled = made.whole, plans = {} }
@@ -153,4 +153,4 @@ end
 common.progress(nil)
 common.data.rows, common.data.threads = is_added and with_earlier(rows) or rows, C.wn_threads()
 common.save()
-io.write(secondsreport.results(common.data))
+io.write(report.results(common.data))
