@@ -2,8 +2,6 @@
 -- of that page }. spec/mutants_spec.lua holds it to the pages: a file that keeps no promise and catches no mutant is
 -- merged into another one, or goes.
 return {
-    ['spec/anomaly_spec.lua'] = { page = 'lua/wane/tensor/README.md',
-        says = 'an infinity, and names its op, module, line and phase' },
     ['spec/api_spec.lua'] = { page = 'spec/README.md',
         says = 'a message that names the mistake, at the line that made it' },
     ['spec/arguments_spec.lua'] = { page = 'spec/README.md',

@@ -4,8 +4,8 @@
 -- @return rows, count
 local root = ...
 local rows = {}
-for _, name in ipairs { 'mutants', 'kernels', 'products', 'files', 'planner', 'effects', 'offload', 'recipe', 'keys',
-    'parts', 'backend', 'image_kernels', 'conv', 'ops', 'cuda' } do
+for _, name in ipairs { 'mutants', 'kernels', 'products', 'files', 'planner', 'plans', 'parts', 'backend',
+    'image_kernels', 'conv', 'ops', 'cuda' } do
     for _, row in ipairs(dofile(('%s/spec/mutants/%s.lua'):format(root, name))) do rows[#rows + 1] = row end
 end
 
