@@ -20,7 +20,7 @@ int64_t products_panels_wrong(int threads, int bf16, int which, int64_t m, int64
 static float a[MR * MOST] __attribute__((aligned(64))), b[NR * MOST] __attribute__((aligned(64)));
 static float c[MR * NR] __attribute__((aligned(64)));
 static const struct wn__gemm_microtile micro_tile = {
-    .a = a, .b = b, .bk = NR, .c = c, .ldc = NR, .m = MR, .n = NR, .first = 1, .prefetch = (const char *)a};
+    .a = a, .b = b, .bk = NR, .c = c, .ldc = NR, .m = MR, .n = NR, .first = 1, .aux.line = (const char *)a};
 
 static void packed(int64_t k)
 {

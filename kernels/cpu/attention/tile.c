@@ -160,7 +160,7 @@ static void scale_columns(float *x, int64_t m, int64_t n, int64_t ld, const floa
 static void multiply_all(const struct wn__attention_product *p)
 {
     const struct wn__gemm_kernel *g = wn__micro.gemm;
-    struct wn__gemm_microtile t = {.ai = p->ai, .ak = p->ak, .bk = p->bk, .ldc = p->ldc, .prefetch_near = 1};
+    struct wn__gemm_microtile t = {.ai = p->ai, .ak = p->ak, .bk = p->bk, .ldc = p->ldc, .aux.is_near = 1};
     for (int64_t column = 0; column < p->n; column += g->nr) {
         t.n = wn_min(p->n - column, g->nr);
         for (int64_t k = 0; k < p->k; k += WN_GEMM_KC) {
@@ -171,7 +171,7 @@ static void multiply_all(const struct wn__attention_product *p)
                 t.m = wn_min(p->m - i, g->mr);
                 t.a = p->a + i * p->ai + k * p->ak;
                 t.c = p->c + i * p->ldc + column;
-                t.prefetch = (const char *)t.a;
+                t.aux.line = (const char *)t.a;
                 g->microkernel(&t);
             }
         }

@@ -45,7 +45,7 @@ INLINE void store_half(const struct wn__gemm_microtile *t, const int32_t vectors
     for (int32_t i = 0; i < MR; i++) {
         uint16_t *to = t->half + i * t->half_ld;
         if (!whole && i >= t->m) break;
-        if (vectors == 2 && whole && t->stream) {
+        if (vectors == 2 && whole && t->aux.stream) {
             _mm512_stream_si512((__m512i *)to, (__m512i)_mm512_cvtne2ps_pbh(acc[i][1], acc[i][0]));
             continue;
         }
@@ -193,7 +193,7 @@ INLINE void panel_of(const struct wn__gemm_microtile *t, const int32_t whole)
     const __m512i inner = _mm512_set_epi16(47, 31, 46, 30, 45, 29, 44, 28, 43, 27, 42, 26, 41, 25, 40, 24, 39, 23, 38,
                                            22, 37, 21, 36, 20, 35, 19, 34, 18, 33, 17, 32, 16);
     const float *a = t->a, *b = t->b;
-    const char *prefetch = t->prefetch;
+    const char *prefetch = t->aux.line;
     load_tile(t, 3, whole, acc);
     for (int64_t k = t->kc; k > 0; k--, a += MR, b += WN_PANEL, prefetch += 64) {
         __m512i z0 = _mm512_loadu_si512(b), z1 = _mm512_loadu_si512(b + 16), z2 = _mm512_loadu_si512(b + 32);

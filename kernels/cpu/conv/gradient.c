@@ -104,8 +104,7 @@ static void take_patches(const struct block *f, int64_t row, int64_t n)
 static void prefetch_next(struct block *f, struct wn__gemm_microtile *t)
 {
     if (wn__conv_prefetch(f->w, &f->ahead[0], t) || wn__conv_prefetch(f->w, &f->ahead[1], t)) return;
-    t->prefetch = (const char *)t->a;
-    t->prefetch_row = t->prefetch_step = 0;
+    t->aux = (struct wn__gemm_auxinfo){.line = (const char *)t->a};
 }
 
 /* Sets what the k-block prefetches. */

@@ -70,15 +70,12 @@ static void prefetch_next(struct block *f, int64_t i, const struct wn__conv_micr
 {
     const char *share = i < 3 ? wn__conv_weight_share(f->w, next, i) : NULL;
     if (share != NULL) {
-        t->prefetch = share;
-        t->prefetch_row = (f->w->words.gemm.per == 1 ? WN_GEMM_FAR_STEPS : WN_GEMM_FAR_STEPS_BF16) * 64;
-        t->prefetch_step = 64;
-        t->prefetch_near = 0;
+        const int64_t steps = f->w->words.gemm.per == 1 ? WN_GEMM_FAR_STEPS : WN_GEMM_FAR_STEPS_BF16;
+        t->aux = (struct wn__gemm_auxinfo){.line = share, .step = 64, .row = steps * 64};
     } else if (i < 3 || !wn__conv_prefetch(f->w, &f->ahead, t)) {
-        t->prefetch = (const char *)(t->a + t->ai * t->m);
-        t->prefetch_row = t->ai * (int64_t)sizeof(float);
-        t->prefetch_step = t->kc / 4;
-        t->prefetch_near = 1;
+        const char *line = (const char *)(t->a + t->ai * t->m);
+        t->aux = (struct wn__gemm_auxinfo){
+            .line = line, .step = t->kc / 4, .row = t->ai * (int64_t)sizeof(float), .is_near = 1};
     }
 }
 

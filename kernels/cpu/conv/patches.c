@@ -142,10 +142,8 @@ int32_t wn__conv_prefetch(const struct wn__conv_job *w, struct wn__conv_ahead *a
     const int64_t each = (a->rows + at_once - 1) / at_once * parts; /* parts of all rows */
     if (a->given >= each * a->images) return 0;
     const int64_t at = a->given % each;
-    t->prefetch = a->from + a->given / each * a->above + at / parts * at_once * a->stride + at % parts * lines * 64;
-    t->prefetch_row = a->stride;
-    t->prefetch_step = 64;
-    t->prefetch_near = 0;
+    const int64_t line = a->given / each * a->above + at / parts * at_once * a->stride + at % parts * lines * 64;
+    t->aux = (struct wn__gemm_auxinfo){.line = a->from + line, .step = 64, .row = a->stride};
     a->given++;
     return 1;
 }

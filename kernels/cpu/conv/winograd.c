@@ -188,11 +188,11 @@ static void run_micropanel(const struct block *b, int64_t point, int64_t column,
     struct wn__gemm_microtile t = {.kc = b->kc, .ai = b->f->kc, .ak = 1, .b = u, .bk = width, .n = width};
     t.ldc = b->f->column_block;
     t.first = b->k == 0;
-    t.prefetch_row = WN_GEMM_FAR_STEPS * 64;
-    t.prefetch_step = 64;
-    t.prefetch =
+    t.aux.row = WN_GEMM_FAR_STEPS * 64;
+    t.aux.step = 64;
+    t.aux.line =
         (const char *)(column + width < b->column + b->columns ? u + POINTS * w->depth * width : u + w->depth * width);
-    for (int64_t i = 0; i < b->tiles; i += kernel->mr, t.prefetch += b->kc * 64) {
+    for (int64_t i = 0; i < b->tiles; i += kernel->mr, t.aux.line += b->kc * 64) {
         t.a = b->v + point * APART + i * t.ai;
         t.c = b->m + point * APART + i * t.ldc + column - b->column;
         t.m = wn_min(b->tiles - i, kernel->mr);

@@ -186,8 +186,7 @@ static void run_point(struct block *b, int64_t point)
             t.a = b->v + point * V_APART + i;
             t.c = b->m + point * M_APART + i * OUTPUTS + j;
             t.m = wn_min(b->channels - i, kernel->mr);
-            t.prefetch = (const char *)t.a;
-            t.prefetch_row = t.prefetch_step = 0;
+            t.aux = (struct wn__gemm_auxinfo){.line = (const char *)t.a};
             if (!wn__conv_prefetch(w, &b->ahead[0], &t)) wn__conv_prefetch(w, &b->ahead[1], &t);
             kernel->microkernel(&t);
         }

@@ -118,6 +118,20 @@ void wn__gemm_prefetch_rows(struct wn__gemm_microtile *t, const float *next);
 #define WN_GEMM_MR_MAX 8
 #define WN_GEMM_NR_MAX 48
 
+/* Hints of a micro-tile, as BLIS's auxinfo_t: they change no number. */
+struct wn__gemm_auxinfo {
+    /* Step k prefetches the line at line + k / steps * row + k % steps * step, in bytes, where steps is
+     * WN_GEMM_NEAR_STEPS if is_near, else WN_GEMM_FAR_STEPS (bf16: WN_GEMM_FAR_STEPS_BF16). */
+    const char *line;
+    int64_t step, row;
+    int32_t is_near; /* 1: into the first-level cache, 0: into the second */
+    int32_t stream;  /* c is whole cache lines that nobody reads soon: non-temporal stores */
+    /* Not NULL (wn__gemm_prefetch_rows): step k prefetches line + k / 8 * 32 + k % 8 * row instead, and from step turn
+     * on, a multiple of 8, then + (k - turn) / 8 * 32 + k % 8 * row. */
+    const char *then;
+    int64_t turn;
+};
+
 /* One call of a micro-kernel: the micro-tile c: (m, n), m <= mr, n <= nr, over kc steps of k: out(i, j) = (first ? 0 :
  * c(i, j)) + sum over k of a(i, k) b(k, j) + bias(j) + row_bias(i). b is a packed micro-panel: rows of nr columns,
  * zeros from column n to the next multiple of 16. With `copy` b is read in place instead, n columns wide, and its
@@ -136,18 +150,7 @@ struct wn__gemm_microtile {
     const float *bias;     /* (n), added last; or NULL */
     const float *row_bias; /* (m), added last; or NULL */
     int32_t first;         /* sums start at zero instead of c */
-    int32_t stream;        /* c is whole cache lines that nobody reads soon: non-temporal stores */
-    /* Step k prefetches the line at prefetch + k / steps * prefetch_row + k % steps * prefetch_step, in bytes, where
-     * steps is WN_GEMM_NEAR_STEPS if prefetch_near, else WN_GEMM_FAR_STEPS (bf16: WN_GEMM_FAR_STEPS_BF16). */
-    const char *prefetch;
-    int64_t prefetch_step;
-    int64_t prefetch_row;
-    int32_t prefetch_near; /* 1: into the first-level cache, 0: into the second */
-    /* Not NULL (wn__gemm_prefetch_rows): step k prefetches prefetch + k / 8 * 32 + k % 8 * prefetch_row instead, and
-     * from step prefetch_turn on, a multiple of 8, prefetch_then + (k - prefetch_turn) / 8 * 32 + k % 8 *
-     * prefetch_row. */
-    const char *prefetch_then;
-    int64_t prefetch_turn;
+    struct wn__gemm_auxinfo aux;
     /* The result in bf16, of kernels with stores_half. half: NULL, or (m, n), rows half_ld elements apart: the sums
      * plus half_bias go here, rounded, and c is only read. half_bias: (n), or NULL. */
     uint16_t *half;
@@ -179,7 +182,7 @@ struct wn__gemm_macrotile {
     int64_t a_step, b_step, c_step; /* from one micro-tile to the next: words, words, elements */
     int64_t ldc;                    /* elements from row to row of c */
     const void *then;               /* c of the micro-tile that is computed after the last: prefetched */
-    int32_t stream;                 /* non-temporal stores, as in wn__gemm_microtile */
+    int32_t stream;                 /* non-temporal stores, as in wn__gemm_auxinfo */
     int32_t half;                   /* f32 words alone: c is bf16 */
 };
 
@@ -189,7 +192,7 @@ struct wn__gemm_kernel {
     void (*microkernel)(const struct wn__gemm_microtile *t);
     /* A micro-kernel over `panels` whole panels of a, `apart` words from one to the next: k runs along memory in each
      * of the mr rows of a panel (dX). kc does not count; t->n is a multiple of 16. It prefetches as many bytes as it
-     * reads, from t->prefetch on. Or NULL. */
+     * reads, from t->aux.line on. Or NULL. */
     void (*panels_kernel)(const struct wn__gemm_microtile *t, int64_t panels, int64_t apart);
     /* to[j * ldt + i] = x[i * ldx + j], i < m, j < n; writes nothing else. */
     void (*transpose)(const float *x, int64_t ldx, int64_t m, int64_t n, float *to, int64_t ldt);
@@ -218,7 +221,7 @@ struct wn__gemm_bf16_kernel {
     struct wn__gemm_kernel words; /* without a transpose */
     void (*pack)(const struct wn__gemm_rows *x, float *to);
     /* A micro-kernel that reads a whole panel of b in place, dense rows of 48 columns, with a packed. It prefetches
-     * line k of t->prefetch in step k. */
+     * line k of t->aux.line in step k. */
     void (*panel)(const struct wn__gemm_microtile *t);
 };
 extern const struct wn__gemm_bf16_kernel wn__gemm_bf16_avx512;

@@ -63,10 +63,7 @@ static int64_t k_unit(const struct wn__gemm_job *w)
 /* Requests kc lines from `from` on, prefetch.lines of them a row, rows `row` bytes apart. */
 static void prefetch_rows(const char *from, int64_t row, struct wn__gemm_microtile *t)
 {
-    t->prefetch = from;
-    t->prefetch_row = row;
-    t->prefetch_step = 64;
-    t->prefetch_near = 0;
+    t->aux = (struct wn__gemm_auxinfo){.line = from, .step = 64, .row = row};
 }
 
 /* Requests share i of the next micro-panel: kc lines of a dense panel; of dX, of a panel; else some lines of each of
@@ -98,10 +95,11 @@ static void prefetch_next(struct block *f, int64_t i, struct wn__gemm_microtile 
         prefetch_rows(to->rows + (to->given >> 2) * to->lines * 64 + (to->given & 3) * quarter * row, row, t);
         to->given++;
     } else {
-        t->prefetch = (const char *)(t->a + f->w->words.kernel->mr * t->ai);
-        t->prefetch_row = t->ak == 1 ? t->ai * (int64_t)sizeof(float) : 64;
-        t->prefetch_step = t->ak == 1 ? t->kc / 4 : 0;
-        t->prefetch_near = 1;
+        const char *line = (const char *)(t->a + f->w->words.kernel->mr * t->ai);
+        if (t->ak == 1)
+            t->aux = (struct wn__gemm_auxinfo){
+                .line = line, .step = t->kc / 4, .row = t->ai * (int64_t)sizeof(float), .is_near = 1};
+        else t->aux = (struct wn__gemm_auxinfo){.line = line, .row = 64, .is_near = 1};
     }
 }
 

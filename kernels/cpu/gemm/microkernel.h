@@ -83,7 +83,7 @@ INLINE void store_tile(const struct wn__gemm_microtile *t, const int32_t vectors
     float *to = t->out ? t->out : t->c;
     const int64_t ld = t->out ? t->out_ld : t->ldc;
     if (t->bias || t->row_bias) add_bias(t, vectors, acc);
-    if (t->stream && t->n % LANES == 0) {
+    if (t->aux.stream && t->n % LANES == 0) {
 #pragma GCC unroll 8
         for (int32_t i = 0; i < MR; i++)
 #pragma GCC unroll 3
@@ -286,7 +286,7 @@ struct cursor {
 INLINE void turn_line(const struct wn__gemm_microtile *t, const int32_t where, int64_t k, struct cursor *s)
 {
     const int64_t group = where == NEAR ? WN_GEMM_NEAR_STEPS : FAR_STEPS;
-    if (k % group == 0) s->line += t->prefetch_row - group * t->prefetch_step;
+    if (k % group == 0) s->line += t->aux.row - group * t->aux.step;
 }
 
 /* Computes one step of k. */
@@ -295,7 +295,7 @@ INLINE void take_step(const struct wn__gemm_microtile *t, const struct way way, 
 {
     vec x[REGISTERS];
     prefetch_line(way.where, s->line);
-    s->line += t->prefetch_step;
+    s->line += t->aux.step;
 #pragma GCC unroll 3
     for (int32_t v = 0; v < way.vectors; v++) {
         int64_t columns = way.whole ? LANES : t->n - LANES * v;
@@ -338,8 +338,8 @@ INLINE void run_way(const struct wn__gemm_microtile *given, int64_t at, const st
 #pragma GCC unroll 8
     for (int32_t i = 0; i < MR; i++) row[i] = way.packed ? t.a + i : t.a + (way.whole || i < t.m ? i : t.m - 1) * t.ai;
     load_tile(&t, way.vectors, way.whole, acc);
-    if (t.out && !t.stream) prefetch_out(&t, way.vectors, way.whole);
-    struct cursor s = {.b = t.b, .to = t.copy, .line = t.prefetch, .rows = apart_of(t.a, t.ai)};
+    if (t.out && !t.aux.stream) prefetch_out(&t, way.vectors, way.whole);
+    struct cursor s = {.b = t.b, .to = t.copy, .line = t.aux.line, .rows = apart_of(t.a, t.ai)};
     int64_t k = 0;
     for (; k + UNROLL <= t.kc; k += UNROLL) {
 #pragma GCC unroll 4
@@ -371,12 +371,12 @@ INLINE void prefetching_of(const struct wn__gemm_microtile *given, int64_t at, c
 #pragma GCC unroll 8
     for (int32_t i = 0; i < MR; i++) row[i] = t->a + i * t->ai;
     load_tile(t, vectors, 1, acc);
-    const char *prefetch = t->prefetch;
+    const char *prefetch = t->aux.line;
     const float *b = t->b;
-    const int64_t bk = t->bk, prefetch_row = t->prefetch_row, turn = t->kc - t->prefetch_turn;
+    const int64_t bk = t->bk, prefetch_row = t->aux.row, turn = t->kc - t->aux.turn;
     int64_t k = 0, left = t->kc;
     for (; left >= 8; left -= 8, prefetch += 32) {
-        if (left == turn) prefetch = t->prefetch_then;
+        if (left == turn) prefetch = t->aux.then;
 #pragma GCC unroll 8
         for (int32_t q = 0; q < 8; q++, k++, b += bk) {
             if (q < MR) prefetch_line(NEAR, prefetch + q * prefetch_row);
@@ -401,7 +401,7 @@ INLINE void panels_of(const struct wn__gemm_microtile *given, int64_t at, const 
     vec acc[MR][REGISTERS];
     load_tile(t, vectors, 1, acc);
     const float *b = t->b, *panel = t->a;
-    const char *prefetch = t->prefetch;
+    const char *prefetch = t->aux.line;
     const int64_t bk = t->bk;
     for (; panels.n > 0; panels.n--, panel += panels.apart, prefetch += 4 * panels.apart)
         for (int64_t k = 0; k < PANEL_STEPS; k += 8) {
@@ -474,8 +474,8 @@ static const panels_tile first_panels[3] = ALL(panels);
 static void microkernel(const struct wn__gemm_microtile *t)
 {
     int64_t left = (t->n + LANES - 1) / LANES, vectors = vectors_of(left);
-    if (t->prefetch_then && t->m == MR && t->n % LANES == 0) first_prefetching[vectors - 1](t, 0);
-    else first[t->copy ? 2 : t->prefetch_near ? 1 : 0][vectors - 1](t, 0);
+    if (t->aux.then && t->m == MR && t->n % LANES == 0) first_prefetching[vectors - 1](t, 0);
+    else first[t->copy ? 2 : t->aux.is_near ? 1 : 0][vectors - 1](t, 0);
 #if NR > REGISTERS * LANES
     for (int64_t at = vectors * LANES; (left -= vectors) > 0; at += vectors * LANES) {
         vectors = vectors_of(left);

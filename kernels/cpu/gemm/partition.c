@@ -129,10 +129,7 @@ void wn__gemm_prefetch_epilogue(const struct wn__gemm *p, int64_t batch, int64_t
 void wn__gemm_prefetch_rows(struct wn__gemm_microtile *t, const float *next)
 {
     const int64_t ahead = wn__tuning.product_ahead / (int64_t)sizeof(float), turn = (t->kc - ahead) / 8 * 8;
-    t->prefetch_near = 1;
-    t->prefetch_row = t->ai * (int64_t)sizeof(float);
-    t->prefetch_step = 0;
-    t->prefetch_turn = turn > 0 ? turn : 0;
-    t->prefetch = (const char *)(turn > 0 ? t->a + ahead : next);
-    t->prefetch_then = (const char *)next;
+    t->aux = (struct wn__gemm_auxinfo){.row = t->ai * (int64_t)sizeof(float), .is_near = 1, .then = (const char *)next};
+    t->aux.turn = turn > 0 ? turn : 0;
+    t->aux.line = (const char *)(turn > 0 ? t->a + ahead : next);
 }

@@ -67,13 +67,12 @@ static void run_columns(const struct small_k *f)
     const int64_t mr = w->words.kernel->mr, size = w->words.size, micropanel = f->steps * f->nr;
     const int64_t rows = f->part->row1 - f->part->row0;
     void (*const macrokernel)(const struct wn__gemm_macrotile *) = macrokernel_of(f);
-    struct wn__gemm_microtile t = {.kc = f->steps, .ai = 1, .ak = mr, .bk = f->nr, .first = 1, .stream = w->stream};
+    struct wn__gemm_microtile t = {.kc = f->steps, .ai = 1, .ak = mr, .bk = f->nr, .first = 1};
     struct wn__gemm_macrotile s = {.kc = f->steps, .n = f->nr, .tiles = f->n / f->nr, .b = f->b, .stream = w->stream};
     s.half = is_half(f);
     s.b_step = micropanel;
     s.c_step = f->nr;
-    t.prefetch_near = 1;
-    t.prefetch_step = 64;
+    t.aux = (struct wn__gemm_auxinfo){.step = 64, .is_near = 1, .stream = w->stream};
     int64_t ld;
     char *c = wn__gemm_c(w, f->part, f->part->row0, f->column, &ld);
     s.ldc = ld;
@@ -90,7 +89,7 @@ static void run_columns(const struct small_k *f)
         for (; j < f->n; j += f->nr) {
             t.n = wn_min(f->n - j, f->nr);
             t.b = f->b + j / f->nr * micropanel;
-            t.prefetch = (const char *)(t.b + micropanel);
+            t.aux.line = (const char *)(t.b + micropanel);
             run_tile(f, &t, c + j * size, ld, wn__gemm_bias(w, f->column + j));
         }
     }
@@ -117,12 +116,11 @@ static void run_down(const struct small_k *f)
     }
     /* Edges, and narrow panels of bf16, which need not begin on a line, are stored through the caches. */
     struct wn__gemm_microtile t = {.kc = f->steps, .b = f->b, .ai = 1, .ak = mr, .bk = f->nr, .n = f->n, .first = 1};
-    t.prefetch_near = 1;
-    t.prefetch_step = 64;
+    t.aux = (struct wn__gemm_auxinfo){.step = 64, .is_near = 1};
     for (; i < rows; i += mr) {
         t.a = f->a + i * f->steps;
         t.m = wn_min(rows - i, mr);
-        t.prefetch = (const char *)(t.a + mr * f->steps);
+        t.aux.line = (const char *)(t.a + mr * f->steps);
         run_tile(f, &t, c + i * ld * w->words.size, ld, NULL);
     }
 }

@@ -147,9 +147,7 @@ static void run_panel(const struct small_m *f, struct place at, int64_t steps, c
     const struct place beside = {at.k, at.column + nr};
     int64_t ld;
     struct wn__gemm_microtile t = {.ai = 1, .ak = mr, .ldc = nr, .m = mr, .n = columns_at(f, at)};
-    t.prefetch_near = 1;
-    t.prefetch_step = 64;
-    t.prefetch_row = WN_GEMM_NEAR_STEPS * 64;
+    t.aux = (struct wn__gemm_auxinfo){.step = 64, .row = WN_GEMM_NEAR_STEPS * 64, .is_near = 1};
     for (; at.k < end; at.k += t.kc, a += t.kc * mr) {
         t.kc = wn_min(end - at.k, PANEL_KC);
         t.b = row_at(f, at, 0, &t.bk);
@@ -159,7 +157,7 @@ static void run_panel(const struct small_m *f, struct place at, int64_t steps, c
         for (int64_t g = 0; g < f->groups; g++) {
             t.a = a + g * mr * steps;
             t.c = sums + g * mr * nr;
-            t.prefetch = (const char *)(next + t.kc * 16 * g);
+            t.aux.line = (const char *)(next + t.kc * 16 * g);
             f->w->words.kernel->microkernel(&t);
         }
     }

@@ -80,7 +80,7 @@ static int64_t run_panels_kernel(const struct transposed *o, int64_t panels)
     ld /= words->per;
     for (int64_t i = 0; i < n; i += mr) {
         t.a = b + i * ld;
-        t.prefetch = i + mr < n ? (const char *)(t.a + mr * ld) : o->next;
+        t.aux.line = i + mr < n ? (const char *)(t.a + mr * ld) : o->next;
         for (int64_t row = 0; row < o->ldc; row += o->width) {
             t.b = o->packed + row * o->kc;
             t.c = o->sums + i * o->ldc + row;
@@ -125,14 +125,14 @@ static void run_widened(const struct transposed *o)
     struct wn__gemm_microtile t = {.kc = o->kc, .a = b, .ai = o->kc, .ak = 1, .bk = o->width, .first = o->k == 0};
     t.n = o->width;
     t.ldc = o->ldc;
-    t.prefetch_near = 1;
+    t.aux.is_near = 1;
     for (int64_t i = 0, ld; i < o->n; i += mr) {
         t.m = wn_min(o->n - i, mr);
         widen(o, i, t.m, b);
-        t.prefetch = i + mr < o->n ? wn__gemm_b(o->w, o->part, o->k, o->column + i + mr, &ld) : o->next;
-        t.prefetch_row = o->w->p->bj * o->w->words.size;
-        t.prefetch_then = o->w->p->b_panels ? NULL : t.prefetch;
-        t.prefetch_turn = o->kc / 16 * 8;
+        t.aux.line = i + mr < o->n ? wn__gemm_b(o->w, o->part, o->k, o->column + i + mr, &ld) : o->next;
+        t.aux.row = o->w->p->bj * o->w->words.size;
+        t.aux.then = o->w->p->b_panels ? NULL : t.aux.line;
+        t.aux.turn = o->kc / 16 * 8;
         run_rows(o, i, o->k, &t);
     }
 }
