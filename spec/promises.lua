@@ -76,8 +76,6 @@ return {
         says = 'Dims and positions in scripts count from 1' },
     ['spec/timeline_spec.lua'] = { page = 'lua/wane/plan/README.md',
         says = 'bytes by kind over the step with its phases and its peak' },
-    ['spec/torchmem_spec.lua'] = { page = 'lua/wane/pytorch/README.md',
-        says = 'The second part computes the bytes that PyTorch would need for a step' },
     ['spec/words_spec.lua'] = { page = 'lua/wane/plan/README.md',
         says = 'bind every plan; the planner chooses the regions' },
     ['spec/written_spec.lua'] = { page = 'lua/wane/io/README.md', says = 'only when `wane.load` would read it' },

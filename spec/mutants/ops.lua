@@ -213,7 +213,7 @@ return {
         file = 'lua/wane/pytorch/graph.lua',
         old = "if is_global_average(node) then node.op = 'mean' end",
         new = "if is_global_average(node) then node.op = 'avg_pool2d' end",
-        spec = 'spec/torchlayers_spec.lua',
+        spec = 'spec/torchmem_spec.lua',
     },
     {
         name = 'images: pads of one call are several',

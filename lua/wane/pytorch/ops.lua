@@ -21,7 +21,7 @@
 --
 -- The table is checked against live PyTorch: spec/torchsaves_spec.lua with spec/fixtures/torch_saved.lua (what one op
 -- saves), spec/torchsaves_spec.lua with torch_operands.lua (a step of one op for every kind of operand), and
--- spec/torchlayers_spec.lua with torch_layers.lua (layers in a Sequential). It reads no schedule, policy or device.
+-- spec/torchmem_spec.lua with torch_layers.lua (layers in a Sequential). It reads no schedule, policy or device.
 -- @internal wane.pytorch.ops
 local iterate = require 'wane.iterate'
 local layout = require 'wane.pytorch.layout'
