@@ -25,9 +25,8 @@ static int32_t is_tiled(const struct wn__attention *k)
     return k->dtype != WN_F64 && k->size <= WN_ATTENTION_SIZE;
 }
 
-static int32_t attention(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t attention(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct wn__attention k = read_desc(d, b, 0);
     if (wn__numel(&d->out) == 0) return WN_OK;
     if (is_tiled(&k)) wn__attention_forward(&k);
@@ -35,9 +34,8 @@ static int32_t attention(const struct wn_desc *d, const struct wn_buffers *b, vo
     return WN_OK;
 }
 
-static int32_t attention_grad(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t attention_grad(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct wn__attention k = read_desc(d, b, 1);
     if (wn__numel(&d->out) == 0) return WN_OK;
     k.dy = b->in[0];

@@ -119,10 +119,9 @@ static int32_t run_row_block(const struct wn_desc *d, const struct wn_buffers *b
     return WN_OK;
 }
 
-static int32_t by_copies(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t by_copies(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
     const struct wn__row_block s = wn__row_block_of(d);
-    (void)stream;
     for (int64_t row = 0; row < s.rows; row += s.at_once)
         WN_TRY(run_row_block(d, b, &s, row, s.rows - row < s.at_once ? s.rows - row : s.at_once));
     return WN_OK;

@@ -19,6 +19,9 @@
 #include "nontemporal.h"
 #include "types.h"
 
+/* The last parameter of a kernel: the CPU has no streams. */
+#define WN_NO_STREAM __attribute__((unused)) void *stream
+
 /* Each returns the kernel of an application, NULL where its family has none for the op with these dtypes. */
 wn_kernel_fn wn__cpu_creation_kernel(const struct wn_desc *d);
 wn_kernel_fn wn__cpu_binary_kernel(const struct wn_desc *d);

@@ -32,26 +32,14 @@ static inline __attribute__((always_inline)) void stream_line(char *out, const c
 #endif
 }
 
-/* Copies n lines; out begins at one. */
-static void stream_lines(char *out, const char *in, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) stream_line(out + i * LINE, in + i * LINE);
-}
-
-/* Copies n lines, and prefetches as many from `ahead` on. */
-static void stream_lines_fetching(char *out, const char *in, int64_t n, const char *ahead)
+/* Copies n lines; out begins at one. Where `fetches`, as many lines from `ahead` on are prefetched, where is_far into
+ * the second-level cache. */
+static inline __attribute__((always_inline)) void stream_lines(char *out, const char *in, int64_t n, const char *ahead,
+                                                               const int32_t fetches, const int32_t is_far)
 {
     for (int64_t i = 0; i < n; i++) {
-        wn__fetch_line(ahead, i * LINE);
-        stream_line(out + i * LINE, in + i * LINE);
-    }
-}
-
-/* Copies n lines, and prefetches as many from `ahead` on into the second-level cache. */
-static void stream_lines_fetching_far(char *out, const char *in, int64_t n, const char *ahead)
-{
-    for (int64_t i = 0; i < n; i++) {
-        wn__fetch_far(ahead, i * LINE);
+        if (fetches && is_far) wn__fetch_far(ahead, i * LINE);
+        else if (fetches) wn__fetch_line(ahead, i * LINE);
         stream_line(out + i * LINE, in + i * LINE);
     }
 }
@@ -62,11 +50,43 @@ static void stream(char *out, const char *in, int64_t bytes, const char *ahead, 
 {
     int64_t head = to_line(out, bytes), n = (bytes - head) / LINE, done = head + n * LINE;
     if (head > 0) memcpy(out, in, (size_t)head);
-    if (ahead == NULL) stream_lines(out + head, in + head, n);
-    else if (is_far) stream_lines_fetching_far(out + head, in + head, n, ahead);
-    else stream_lines_fetching(out + head, in + head, n, ahead);
+    if (ahead == NULL) stream_lines(out + head, in + head, n, ahead, 0, 0);
+    else if (is_far) stream_lines(out + head, in + head, n, ahead, 1, 1);
+    else stream_lines(out + head, in + head, n, ahead, 1, 0);
     if (done < bytes) memcpy(out + done, in + done, (size_t)(bytes - done));
 }
+
+void wn__stream_fill(void *to, int32_t byte, int64_t bytes)
+{
+    char *out = to;
+    int64_t head = to_line(to, bytes), at = head;
+    __m128i value = _mm_set1_epi8((char)byte);
+    if (head > 0) memset(out, byte, (size_t)head);
+    for (; at + LINE <= bytes; at += LINE)
+        for (int32_t k = 0; k < 4; k++) _mm_stream_si128((__m128i *)(void *)(out + at) + k, value);
+    if (at < bytes) memset(out + at, byte, (size_t)(bytes - at));
+}
+
+void wn__stream_end(void)
+{
+    _mm_sfence();
+}
+#else
+static void stream(char *out, const char *in, int64_t bytes, const char *ahead, int32_t is_far)
+{
+    (void)ahead, (void)is_far;
+    memcpy(out, in, (size_t)bytes);
+}
+
+void wn__stream_fill(void *to, int32_t byte, int64_t bytes)
+{
+    memset(to, byte, (size_t)bytes);
+}
+
+void wn__stream_end(void)
+{
+}
+#endif
 
 void wn__stream(void *to, const void *from, int64_t bytes)
 {
@@ -90,51 +110,3 @@ void wn__stream_rows(void *to, int64_t step, const void *from, int64_t rows, int
     for (int64_t r = 0; r < rows; r++, out += step, in += bytes)
         stream(out, in, bytes, in + wn__tuning.stream_ahead, 0);
 }
-
-void wn__stream_fill(void *to, int32_t byte, int64_t bytes)
-{
-    char *out = to;
-    int64_t head = to_line(to, bytes), at = head;
-    __m128i value = _mm_set1_epi8((char)byte);
-    if (head > 0) memset(out, byte, (size_t)head);
-    for (; at + LINE <= bytes; at += LINE)
-        for (int32_t k = 0; k < 4; k++) _mm_stream_si128((__m128i *)(void *)(out + at) + k, value);
-    if (at < bytes) memset(out + at, byte, (size_t)(bytes - at));
-}
-
-void wn__stream_end(void)
-{
-    _mm_sfence();
-}
-#else
-void wn__stream(void *to, const void *from, int64_t bytes)
-{
-    memcpy(to, from, (size_t)bytes);
-}
-
-void wn__stream_rows(void *to, int64_t step, const void *from, int64_t rows, int64_t bytes)
-{
-    for (int64_t r = 0; r < rows; r++) memcpy((char *)to + r * step, (const char *)from + r * bytes, (size_t)bytes);
-}
-
-void wn__stream_fetching(void *to, const void *from, int64_t bytes, const void *ahead)
-{
-    (void)ahead;
-    memcpy(to, from, (size_t)bytes);
-}
-
-void wn__stream_fetching_far(void *to, const void *from, int64_t bytes, const void *ahead)
-{
-    (void)ahead;
-    memcpy(to, from, (size_t)bytes);
-}
-
-void wn__stream_fill(void *to, int32_t byte, int64_t bytes)
-{
-    memset(to, byte, (size_t)bytes);
-}
-
-void wn__stream_end(void)
-{
-}
-#endif

@@ -179,15 +179,13 @@ int32_t wn__conv_run(const struct wn_desc *d, const struct wn_buffers *b, const 
     return WN_OK;
 }
 
-static int32_t image(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t image(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     return wn__conv_run(d, b, NULL);
 }
 
-static int32_t gradient(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t gradient(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct wn__window w;
     wn__window_conv(&d->attrs, &d->in[1], &d->out, &d->in[0], &w);
     if (is_product(&w, d->out.dtype)) return product_gradient(d, b, &w);

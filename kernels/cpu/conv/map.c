@@ -10,9 +10,8 @@ static struct wn_desc conv_of(const struct wn_desc *d)
     return c;
 }
 
-static int32_t conv_map(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t conv_map(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     const struct wn_desc c = conv_of(d);
     struct wn__conv_epilogue e;
     wn__conv_epilogue_of(d, b, &e);

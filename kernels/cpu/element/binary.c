@@ -180,9 +180,8 @@ static wn__row_loop loop_of(const struct wn_desc *d)
     return loops[d->op][d->in[0].dtype == WN_BF16 ? WN_F32 : d->in[0].dtype];
 }
 
-static int32_t binary(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t binary(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     const struct wn_type *in[2] = {&d->in[0], &d->in[1]};
     struct binary k = {.loop = loop_of(d), .a = b->in[0], .b = b->in[1], .out = b->out, .op = d->op};
     struct wn__whole whole = WN_WHOLE_NONE;
@@ -277,9 +276,8 @@ static void where_part(int64_t begin, int64_t end, void *ctx)
     if (k->streams) wn__stream_end();
 }
 
-static int32_t where(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t where(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     const struct wn_type *in[3] = {&d->in[0], &d->in[1], &d->in[2]};
     struct where k = {.condition = b->in[0], .a = b->in[1], .b = b->in[2], .out = b->out};
     k.size = wn__dtype_size(d->out.dtype);

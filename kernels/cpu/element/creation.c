@@ -192,9 +192,8 @@ static void make_panels(int64_t begin, int64_t end, void *ctx)
     }
 }
 
-static int32_t creation(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t creation(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct creation k = {
         .out = b->out, .f0 = d->attrs.f[0], .f1 = d->attrs.f[1], .seed = b->seed, .counter = b->counter};
     k.draws = d->op == WN_OP_UNIFORM || d->op == WN_OP_NORMAL || d->op == WN_OP_RANDINT;

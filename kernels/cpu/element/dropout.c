@@ -86,9 +86,8 @@ static void dropout_part(int64_t begin, int64_t end, void *ctx)
     if (k->streams) wn__stream_end();
 }
 
-static int32_t dropout(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t dropout(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct dropout k = {.draw = {b->seed, b->counter, d->attrs.f[0]}, .x = b->in[0], .out = b->out};
     k.dtype = d->out.dtype;
     k.n = wn__numel(&d->out);

@@ -28,9 +28,8 @@ FINITE(finite_32, uint32_t, UINT32_C(0x7f800000), UINT32_C(0x80000000))
 FINITE(finite_64, uint64_t, UINT64_C(0x7ff0000000000000), UINT64_C(0x8000000000000000))
 FINITE(finite_16, uint16_t, UINT16_C(0x7f80), UINT16_C(0x8000)) /* bf16 */
 
-static int32_t look(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t look(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct finite k = {.x = b->in[0], .out = b->out, .wants_nan = d->op == WN_OP_ISNAN};
     int32_t dtype = d->in[0].dtype;
     wn__parallel_for(wn__numel(&d->in[0]), WN_CPU_GRAIN,
@@ -41,9 +40,8 @@ static int32_t look(const struct wn_desc *d, const struct wn_buffers *b, void *s
     return WN_OK;
 }
 
-static int32_t within(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t within(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     int64_t n = wn__numel(&d->in[0]), size = wn__dtype_size(d->out.dtype);
     for (int64_t i = 0; i < n; i++) {
         double v = wn__number_get(d->out.dtype, (const char *)b->in[0] + i * size);

@@ -81,9 +81,8 @@ static void chain_part(int64_t begin, int64_t end, void *ctx)
     if (k->streams) wn__stream_end();
 }
 
-static int32_t chain(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t chain(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct chain k = {.steps = wn__fused_get(&d->attrs), .out = b->out, .size = wn__dtype_size(d->out.dtype)};
     const struct wn_type *in[WN_CHAIN_INPUTS];
     int32_t is_math = 0, is_over = 0; /* is_over: out is written over an input */

@@ -227,27 +227,23 @@ static int32_t run(const struct wn_type *value, const struct wn_desc *d, const s
     return WN_OK;
 }
 
-static int32_t pack_int8(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t pack_int8(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     return run(&d->in[0], d, b, n_groups(wn__numel(&d->in[0])), WN_CPU_GRAIN / GROUP, pack_int8_part);
 }
 
-static int32_t unpack_int8(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t unpack_int8(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     return run(&d->out, d, b, n_groups(wn__numel(&d->out)), WN_CPU_GRAIN / GROUP, unpack_int8_part);
 }
 
-static int32_t pack_sign(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t pack_sign(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     return run(&d->in[0], d, b, wn__numel(&d->out), WN_CPU_GRAIN / 8, pack_sign_part);
 }
 
-static int32_t unpack_sign(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t unpack_sign(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     return run(&d->out, d, b, wn__numel(&d->in[0]), WN_CPU_GRAIN / 8, unpack_sign_part);
 }
 

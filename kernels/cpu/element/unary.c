@@ -134,33 +134,28 @@ wn__parallel_body wn__cpu_unary_loop(int32_t op, int32_t dtype)
     return loops[op][dtype];
 }
 
+/* One op in bf16. */
 struct halves {
     struct wn__unary k;
-    wn__parallel_body loop; /* of f32 */
+    struct wn__elementwise step;
 };
 
 static void halves_part(int64_t begin, int64_t end, void *ctx)
 {
     const struct halves *h = ctx;
     const uint16_t *a = h->k.a, *b = h->k.b;
-    float wide_a[WN_TILE], wide_b[WN_TILE];
-    struct wn__unary tile = {.a = wide_a, .b = wide_b, .out = wide_a, .low = h->k.low, .high = h->k.high};
-    for (int64_t at = begin; at < end; at += WN_TILE) {
-        int64_t n = end - at < WN_TILE ? end - at : WN_TILE;
-        wn__widen(wide_a, a + at, n);
-        if (b) wn__widen(wide_b, b + at, n);
-        h->loop(0, n, &tile);
-        wn__round((uint16_t *)h->k.out + at, wide_a, n);
-    }
+    const struct wn__operands o = {
+        .out = (uint16_t *)h->k.out + begin, .a = a + begin, .b = b ? b + begin : NULL, .sa = 1, .sb = 1};
+    wn__elementwise_run(&h->step, &o, end - begin, begin);
 }
 
-static int32_t unary(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t unary(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct wn__unary k = {.a = b->in[0], .out = b->out, .low = d->attrs.f[0], .high = d->attrs.f[1]};
     if (d->n_in > 1) k.b = b->in[1];
     k.loop = loops[d->op][d->out.dtype];
-    struct halves h = {k, loops[d->op][WN_F32]};
+    struct halves h = {.k = k};
+    if (d->out.dtype == WN_BF16) wn__elementwise_of(d->op, WN_BF16, d->attrs.f, NULL, &h.step);
     if (d->out.dtype == WN_BF16) wn__parallel_for(wn__numel(&d->out), WN_CPU_GRAIN_MATH, halves_part, &h);
     else run_loop(d, &k, WN_CPU_GRAIN_MATH);
     return WN_OK;
@@ -221,9 +216,8 @@ CASTS_FROM(u8, uint8_t, WN_SAME, (int32_t), (uint8_t))
 static const wn__parallel_body casts[WN_DTYPE_COUNT][WN_DTYPE_COUNT] = {
     CAST_ROW(WN_F32, f32) CAST_ROW(WN_F64, f64) CAST_ROW(WN_BF16, bf16) CAST_ROW(WN_I32, i32) CAST_ROW(WN_U8, u8)};
 
-static int32_t cast(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t cast(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct wn__unary k = {.a = b->in[0], .out = b->out, .loop = casts[d->in[0].dtype][d->out.dtype]};
     run_loop(d, &k, WN_CPU_GRAIN);
     return WN_OK;

@@ -169,17 +169,15 @@ static int32_t run(struct wn__gemm *p, const struct wn_desc *d, const struct wn_
     return d->out.dtype == WN_BF16 ? wn__gemm_bf16(p) : run_f64(p);
 }
 
-static int32_t matmul(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t matmul(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct wn__gemm p;
     product_of_matmul(&p, d, b);
     return run(&p, d, b);
 }
 
-static int32_t linear(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t linear(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct wn__gemm p;
     product_of_linear(&p, d, b);
     return run(&p, d, b);
@@ -206,9 +204,8 @@ static void product_under(struct wn__gemm *p, const struct wn_desc *d, const str
     else product_of_matmul(p, &plain, b);
 }
 
-static int32_t epilogue(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t epilogue(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct wn__gemm p;
     struct wn__elementwise step;
     product_under(&p, d, b);

@@ -144,10 +144,9 @@ static const struct loops *const loops_of[WN_OP_COUNT][WN_DTYPE_COUNT] = {
     [WN_OP_BATCH_NORM_SUMS] = {WN_FLOATS(&loops_GRADIENT)},
     [WN_OP_RELU_NORM_SUMS] = {WN_FLOATS(&loops_RELU)}};
 
-static int32_t sums(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t sums(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
     struct sums k = {.in = b->in, .out = b->out, .eps = d->attrs.f[0], .partial = b->workspace};
-    (void)stream;
     k.cut = wn__channel_cut_of(d);
     k.x = b->in[k.cut.sums - 1];
     k.loops = loops_of[d->op][d->out.dtype];

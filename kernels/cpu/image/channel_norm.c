@@ -128,10 +128,9 @@ static const struct loops *const loops_of[WN_OP_COUNT][WN_DTYPE_COUNT] = {[WN_OP
                                                                           [WN_OP_BATCH_NORM_DX] = {WN_FLOATS(&dx)},
                                                                           [WN_OP_RELU_NORM_DX] = {WN_FLOATS(&relu)}};
 
-static int32_t norm(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t norm(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
     struct norm k = {.in = b->in, .out = b->out, .loops = loops_of[d->op][d->out.dtype], .steps = {.n = 0}};
-    (void)stream;
     k.inputs = d->op == WN_OP_BATCH_NORM || d->op == WN_OP_BATCH_NORM_MAP ? 1 : 2;
     k.cut = wn__channel_cut_of(d);
     k.streams = wn__streams(wn__bytes(&d->out), b->out, b->in[0], b->in[1]);

@@ -238,11 +238,10 @@ static double even_share(const struct wn__window *w)
     return 1.0 / places;
 }
 
-static int32_t pool(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t pool(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
     int32_t is_derivative = d->op == WN_OP_MAX_POOL2D_DX || d->op == WN_OP_AVG_POOL2D_DX;
     struct pool p = {.x = b->in[0], .size = wn__dtype_size(d->in[0].dtype), .is_derivative = is_derivative};
-    (void)stream;
     if (wn__numel(&d->out) == 0) return WN_OK;
     wn__window_pool(&d->attrs, is_derivative ? &d->out : &d->in[0], is_derivative ? &d->in[0] : &d->out, &p.w);
     for (int32_t k = 0; k < 2; k++) {

@@ -211,12 +211,11 @@ static void fill_parts(const struct wn_desc *d, int32_t k, struct wn__resample *
                                    d->attrs.i[WN_RESAMPLE_ALIGN] != 0);
 }
 
-static int32_t resize(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t resize(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
     int32_t is_derivative = d->op == WN_OP_UPSAMPLE2D_DX, dtype = d->out.dtype;
     struct wn__resample *part = b->workspace;
     struct resize k = {.in = b->in[0], .size = wn__dtype_size(dtype), .channels = d->out.dim[1]};
-    (void)stream;
     if (wn__numel(&d->out) == 0) return WN_OK;
     for (int32_t i = 0; i < 2; i++) {
         k.read[i] = d->in[0].dim[2 + i];

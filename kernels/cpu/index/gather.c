@@ -91,9 +91,8 @@ static int32_t by_lines(const struct embedding *e, int64_t row_bytes)
 }
 #endif
 
-static int32_t embedding(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t embedding(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct embedding e = {.table = b->in[0], .ids = b->in[1], .out = b->out, .n = wn__numel(&d->in[1])};
     e.streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
     e.row = d->in[0].dim[1] * wn__dtype_size(d->out.dtype);
@@ -216,9 +215,8 @@ static void embed_grad_lines(int64_t begin, int64_t end, void *ctx)
 static const wn__parallel_body embed_grad_lines = embed_grad;
 #endif
 
-static int32_t embedding_grad(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t embedding_grad(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct embedding e = {.table = b->in[0], .ids = b->in[1], .out = b->out, .dtype = d->out.dtype};
     e.n = wn__numel(&d->in[1]);
     e.rows = d->out.dim[0];
@@ -403,9 +401,8 @@ static void gather_grad_slabs(int64_t begin, int64_t end, void *ctx)
         for (int64_t j = 0; j < g->n; j++) g->loops->add_row(g, o, j);
 }
 
-static int32_t gather(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t gather(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct gather g = gather_of(d, b, &d->in[0], &d->out);
     int32_t last = !g.whole && g.full.inner == 1;
     int64_t grain = WN_CPU_GRAIN_MATH / (g.full.inner + 1) + 1;
@@ -414,9 +411,8 @@ static int32_t gather(const struct wn_desc *d, const struct wn_buffers *b, void 
     return g.outside ? check_ids(d, b) : WN_OK;
 }
 
-static int32_t gather_grad(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t gather_grad(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct gather g = gather_of(d, b, &d->out, &d->in[0]);
     int32_t last = !g.whole && g.full.inner == 1;
     int64_t grain = WN_CPU_GRAIN_MATH / ((g.full.n + g.n) * g.full.inner + 1) + 1;

@@ -38,9 +38,8 @@ static int32_t reverse_panels(const struct wn_desc *d, const struct wn_buffers *
     return reverse(d, b, first * d->out.dim[1] * places, is_conv ? 4 : 3, dim, is_back);
 }
 
-static int32_t relayout(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t relayout(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     const struct wn_type *t = &d->out;
     if (d->in[0].layout == t->layout) {
         memcpy(b->out, b->in[0], (size_t)wn__bytes(t));

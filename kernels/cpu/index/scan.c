@@ -76,9 +76,8 @@ static struct scan scan_of(const struct wn_desc *d, const struct wn_buffers *b)
     return k;
 }
 
-static int32_t cumsum(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t cumsum(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct scan k = scan_of(d, b);
     struct wn__whole whole = WN_WHOLE_NONE;
     k.whole = &whole;

@@ -27,9 +27,8 @@ static int64_t grain_bytes(int64_t size)
 
 /* ---- reshape ------------------------------------------------------------------------------------- */
 
-static int32_t reshape(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t reshape(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     if (b->out != b->in[0]) memcpy(b->out, b->in[0], (size_t)wn__bytes(&d->out));
     return WN_OK;
 }
@@ -280,9 +279,8 @@ static int32_t run_copy(struct copy *k, int32_t dtype)
     return WN_OK;
 }
 
-static int32_t expand(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t expand(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     const struct wn_type *in = &d->in[0];
     struct copy k = {.in = b->in[0], .out = b->out};
     wn__broadcast_make(&k.broadcast, &d->out, 1, &in);
@@ -331,9 +329,8 @@ static void scatter_part(int64_t begin, int64_t end, void *ctx)
     wn__stream_end();
 }
 
-static int32_t permute(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t permute(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct copy k = {.in = b->in[0], .out = b->out};
     int64_t in_step[WN_MAX_DIMS], out_step[WN_MAX_DIMS], there[WN_MAX_DIMS], back[WN_MAX_DIMS];
     dense_steps(&d->in[0], in_step);
@@ -387,9 +384,8 @@ static void copy_slabs(int64_t begin, int64_t end, void *ctx)
     if (s->streams) wn__stream_end();
 }
 
-static int32_t narrow(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t narrow(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct wn__axis a = wn__axis_of(&d->in[0], d->attrs.i[0]);
     int64_t row = a.inner * wn__dtype_size(d->out.dtype), length = d->out.dim[d->attrs.i[0]];
     const char *from = (const char *)b->in[0] + d->attrs.i[1] * row;
@@ -403,9 +399,8 @@ static int32_t narrow(const struct wn_desc *d, const struct wn_buffers *b, void 
     return WN_OK;
 }
 
-static int32_t narrow_grad(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t narrow_grad(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct wn__axis a = wn__axis_of(&d->in[0], d->attrs.i[0]);
     int64_t row = a.inner * wn__dtype_size(d->out.dtype), full = d->out.dim[d->attrs.i[0]], start = d->attrs.i[1];
     struct slabs s = {.in = b->in[0],
@@ -420,9 +415,8 @@ static int32_t narrow_grad(const struct wn_desc *d, const struct wn_buffers *b, 
     return WN_OK;
 }
 
-static int32_t cat(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t cat(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct wn__axis whole = wn__axis_of(&d->out, d->attrs.i[0]);
     int64_t row = whole.inner * wn__dtype_size(d->out.dtype), at = 0;
     for (int32_t i = 0; i < d->n_in; i++) {

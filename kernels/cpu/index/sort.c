@@ -173,9 +173,8 @@ static void sort_lines(int64_t begin, int64_t end, void *ctx)
 
 /* ---- which kernel -------------------------------------------------------------------------------- */
 
-static int32_t argsort(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t argsort(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct sort k = {.x = b->in[0], .out = b->out, .scratch = b->workspace, .turned = d->attrs.i[1] != 0};
     if (wn__numel(&d->out) == 0) return WN_OK;
     k.axis = wn__axis_of(&d->in[0], d->attrs.i[0]);

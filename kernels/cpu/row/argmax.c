@@ -128,9 +128,8 @@ static void join_parts(int64_t begin, int64_t end, void *ctx)
     }
 }
 
-static int32_t argmax(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t argmax(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     int32_t is_bf16 = d->in[0].dtype == WN_BF16;
     struct argmax k = {.loops = loops_of[d->in[0].dtype], .x = b->in[0], .out = b->out, .together = 1, .parts = 1};
     k.axis = wn__axis_of(&d->in[0], d->attrs.i[0]);

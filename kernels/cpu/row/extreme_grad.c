@@ -23,9 +23,8 @@ struct extreme_grad {
 #define TYPE f64
 #include "extreme_grad.inc"
 
-static int32_t extreme_grad(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t extreme_grad(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct extreme_grad g = {.dy = b->in[0], .x = b->in[1], .y = b->in[2], .out = b->out, .is_all = d->attrs.n == 0};
     g.of = wn__reduction_of(d, &d->in[1]);
     g.streams = wn__streams(wn__bytes(&d->out), b->out, b->in[0], b->in[1]);

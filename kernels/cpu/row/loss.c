@@ -73,27 +73,24 @@ static const wn__parallel_body stats_loops[WN_DTYPE_COUNT] = {WN_FLOATS(stats_ro
                                loss_loops[WN_DTYPE_COUNT] = {WN_FLOATS(loss_rows)},
                                grad_loops[WN_DTYPE_COUNT] = {WN_FLOATS(grad_rows)};
 
-static int32_t row_stats(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t row_stats(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct rows k = {.x = b->in[0], .out = b->out, .n = wn__numel(&d->out) / 2};
     k.classes = d->in[0].dim[d->in[0].ndim - 1];
     wn__parallel_for(k.n, WN_CPU_GRAIN_MATH / k.classes + 1, stats_loops[d->in[0].dtype], &k);
     return WN_OK;
 }
 
-static int32_t row_nll(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t row_nll(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct rows k;
     WN_TRY(open_rows(d, b, &k));
     wn__parallel_for(k.n, k.each > 0 ? WN_CPU_GRAIN / k.classes + 1 : 1024, loss_loops[d->in[0].dtype], &k);
     return WN_OK;
 }
 
-static int32_t row_nll_grad(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t row_nll_grad(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct rows k;
     WN_TRY(open_rows(d, b, &k));
     k.dy = b->in[0];
@@ -113,9 +110,8 @@ static double weight_of(const struct wn_desc *d, const struct wn_buffers *b, int
     return d->out.dtype == WN_F64 ? ((const double *)b->in[1])[label] : (double)((const float *)b->in[1])[label];
 }
 
-static int32_t count(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t count(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     int64_t n = wn__numel(&d->in[0]), parts = wn__count_parts(n);
     double sum = 0;
     for (int64_t c = 0; c < parts; c++) {

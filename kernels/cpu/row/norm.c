@@ -99,9 +99,8 @@ static const wn__parallel_body loops[WN_OP_COUNT][WN_DTYPE_COUNT] = {
     [WN_OP_LAYERNORM_DX] = {WN_F32_F64(layernorm_dx)},
     [WN_OP_LAYERNORM_DX_ADD] = {WN_F32_F64(layernorm_dx_add)}};
 
-static int32_t norm(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t norm(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     int32_t backward = d->op == WN_OP_LAYERNORM_DX || d->op == WN_OP_LAYERNORM_DW || d->op == WN_OP_LAYERNORM_DX_ADD;
     const struct wn_type *x = &d->in[backward ? 1 : 0];
     struct norm k = {.in = b->in, .out = b->out, .rows = 1, .n = x->dim[x->ndim - 1], .eps = d->attrs.f[0]};

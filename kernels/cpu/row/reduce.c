@@ -350,9 +350,8 @@ static int64_t (*many_of(enum kind kind, int64_t length))(const struct plan *, i
     return kind == MAX ? many_maxima : kind == MIN ? many_minima : many_sums;
 }
 
-static int32_t reduce(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t reduce(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct plan p = {.loops = loops_of[d->op][d->out.dtype], .x = b->in[0], .out = b->out, .partial = b->workspace};
     struct wn__whole whole = WN_WHOLE_NONE;
     p.whole = &whole;

@@ -104,9 +104,8 @@ static const struct {
     [WN_OP_SOFTMAX_GRAD] = {{WN_F32_F64(softmax_grad_rows)}, {WN_F32_F64(columns_SOFTMAX_GRAD)}},
     [WN_OP_LOG_SOFTMAX_GRAD] = {{WN_F32_F64(log_softmax_grad_rows)}, {WN_F32_F64(columns_LOG_SOFTMAX_GRAD)}}};
 
-static int32_t softmax(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t softmax(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     struct softmax k = {.a = b->in[0], .out = b->out, .axis = wn__axis_of(&d->out, d->attrs.i[0]), .together = 1};
     if (d->n_in > 1) k.b = b->in[1];
     k.streams = d->op == WN_OP_SOFTMAX_GRAD ? wn__streams(wn__bytes(&d->out), k.out, k.a, k.b)
