@@ -388,8 +388,8 @@ describe('a measurement inside of a function', function()
     end)
 end)
 
-describe('options of former versions', function()
-    it('are those that rows of a sweep resume under, where the sweep names no form of a step', function()
+describe('the form of a step', function()
+    it('is that under which rows of a sweep resume', function()
         local out = os.tmpname()
         os.remove(out)
         finally(function() os.remove(out) end)
@@ -403,7 +403,7 @@ describe('options of former versions', function()
         end
         for _, lines in ipairs { true, false } do
             run({ 'save_all' }, lines)
-            local resumed = run { 'save_all', 'recompute_all' }
+            local resumed = run({ 'save_all', 'recompute_all' }, lines)
             assert.equal(lines, resumed.settings.lines)
             assert.equal(resumed:rows()[1].script, resumed:rows()[2].script)
             assert.is_false((pcall(run, { 'save_all' }, not lines)))
@@ -411,7 +411,7 @@ describe('options of former versions', function()
         end
     end)
 
-    it('say what to write', function()
+    it('of former versions says what to write', function()
         local model = nn.Linear(2, 2)
         local opt = optim.SGD(model:parameters(), { lr = 0.1 })
         local function loss() return model(wane.ones(1, 2)):sum() end
