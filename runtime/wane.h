@@ -1,11 +1,11 @@
 /* The public C API of Wane: what a script uses. Beside it are wane_inspect.h (what values, programs and plans look
  * like), wane_process.h (other processes and locks of files) and wane_test.h (switches for debugging, edits of
- * schedules, chains as tables). LuaJIT reads these very files, through the preprocessor with WANE_CDEF set, from the
+ * schedules). LuaJIT reads these very files, through the preprocessor with WANE_CDEF set, from the
  * library itself, so that the library and its binding cannot drift.
  *
  * Handle   an id >= 0 of something that the caller holds: a value, a cell, a hyper block, a program, a file, a lock
  *          or a sequence. The holder gives it up with wn_release.
- * Status   0 (success) or a code of runtime/status.def; wn_status_word names it and wn_message has its words. Id
+ * Status   0 (success) or a code of runtime/status.def; wn_status_name names it and wn_message has its words. Id
  * what a function that makes something returns: a handle or another number >= 0, or -(status).
  *
  * Every function checks its arguments, so that any number, NULL or text either works or fails. Unless its comment
@@ -50,8 +50,8 @@ struct wn_attrs {
 WN_API int32_t wn_start(void);
 /* Returns the words of the last failure. Valid until the next one. */
 WN_API const char *wn_message(void);
-/* Returns the word of a status, "shape", which is `code` of the error in Lua. */
-WN_API const char *wn_status_word(int32_t code);
+/* Returns the name of a status, "shape", which is `code` of the error in Lua. */
+WN_API const char *wn_status_name(int32_t code);
 /* Returns the version of the library, "0.1.0". */
 WN_API const char *wn_version(void);
 /* Returns one line about settings that wn_start could not use and what it used instead; "" when there are none. */

@@ -299,7 +299,7 @@ describe('words of packing', function()
             helper.refused('value', fn, 'compress:bf16', 'compress:int8')
         end
         helper.refused(nil, function() policy.budget('1 MiB', { allow = 'compress:bf16' }) end,
-            'expected a list of words')
+            'expected a list of decisions')
     end)
 end)
 
@@ -437,7 +437,7 @@ describe('the verifier, of packed values', function()
     end
     local function refused(p, rule)
         local code = C.wn_verify(p.handle)
-        assert.equal('illegal', binding.text(C.wn_status_word(code)))
+        assert.equal('illegal', binding.text(C.wn_status_name(code)))
         local words = binding.text(C.wn_message())
         assert.is_truthy(words:find("rule '" .. rule .. "'", 1, true), words)
     end

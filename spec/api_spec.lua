@@ -91,7 +91,7 @@ end
 local function refused(code, what)
     code = tonumber(code)
     assert.is_true(code ~= 0, what .. ' was taken')
-    local word = binding.string(C.wn_status_word(math.abs(code)))
+    local word = binding.string(C.wn_status_name(math.abs(code)))
     assert.is_truthy(#word > 0 and #binding.string(C.wn_message()) > 0, what .. ' says nothing')
 end
 

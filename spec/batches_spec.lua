@@ -304,7 +304,7 @@ describe('wn_gather', function()
         local function gather(from, to, list, length)
             local starts = binding.new('int64_t[?]', 2, list)
             local id = C.wn_gather(to.id, from.id, starts, #list, length)
-            if id < 0 then return binding.text(C.wn_status_word(-id)) end
+            if id < 0 then return binding.text(C.wn_status_name(-id)) end
             made = require('wane.tensor').wrap(id)
             return 'ok'
         end

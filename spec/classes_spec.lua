@@ -1,5 +1,5 @@
 -- Checks the classes of kernels (kernels/cpu/backend/class.h): WANE_KERNELS forces one, and says so; bits are equal
--- among the classes wherever one chain of fused multiply-adds, or no product at all, makes a number; each class is one
+-- among the classes wherever one sum of fused multiply-adds, or no product at all, makes a number; each class is one
 -- object with one door.
 local helper = require 'spec.helper'
 

@@ -1,5 +1,5 @@
 -- Checks convolutions on a GPU where the records of spec/cases do not reach: tiles of 64 x 64 of numbers, tiles of
--- tensor cores, parts of pixels, phases of a stride, and weights in panels. Chains of f32 and f64 have the CPU's bits.
+-- tensor cores, parts of pixels, phases of a stride, and weights in panels. Sums of f32 and f64 have the CPU's bits.
 require 'spec.helper'
 local case_inputs = require 'spec.support.case_inputs'
 local gradcheck = require 'spec.support.gradcheck'

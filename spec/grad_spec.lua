@@ -295,7 +295,7 @@ end)
 
 describe('an op without a gradient rule', function()
     it('may make an entry of wrt, and is refused between it and the loss', function()
-        local chain = require('wane.tensor.op').record('chain', { wane.tensor({ 0.5, -1 }, F64) }, { n = 1,
+        local chain = require('wane.tensor.op').record('elementwise', { wane.tensor({ 0.5, -1 }, F64) }, { n = 1,
             i = { binding.C.wn_op_id('exp') * 256 } })
         assert.same({ 3, 3 }, wane.grad((chain * 3):sum(), chain):totable())
     end)

@@ -188,8 +188,8 @@ describe('the table of policies', function()
             local name = row[2]:match '^`policy%.([%w_]+)'
             if name then listed[name] = true end
         end
-        local helpers = { is = true, of = true, check_word = true, key = true, decide = true, within_budget = true,
-            word = true, anew = true, limit_of = true, within = true }
+        local helpers = { is = true, of = true, check_decision = true, key = true, decide = true, within_budget = true,
+            decision_name = true, anew = true, limit_of = true, within = true }
         for name, value in pairs(wane.policy) do
             if type(value) == 'function' and not helpers[name] then
                 assert.is_true(listed[name], name)
@@ -197,7 +197,7 @@ describe('the table of policies', function()
             end
         end
         assert.same({}, listed)
-        for word in pairs(wane.policy.words) do
+        for word in pairs(wane.policy.decisions) do
             assert.is_truthy(texts[POLICIES]:find('[`\']' .. word:gsub('%p', '%%%0') .. '[`\']'), word)
         end
     end)

@@ -265,7 +265,7 @@ describe('help', function()
                 if text:find('has no comment', 1, true) then bare[#bare + 1] = space .. '.' .. name end
             end
         end
-        assert.same({ 'wane.GiB', 'wane.KiB', 'wane.MiB', 'wane.version', 'policy.Policy', 'policy.words' }, bare)
+        assert.same({ 'wane.GiB', 'wane.KiB', 'wane.MiB', 'wane.version', 'policy.Policy', 'policy.decisions' }, bare)
     end)
 
     it('knows with an example every method of plans, optimizers and all other objects of the reference', function()

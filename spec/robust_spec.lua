@@ -220,7 +220,7 @@ describe('a second thread', function()
         for k, c in ipairs(calls) do
             local code, text = call(unpack(c))
             if not c.quiet then
-                assert.equal('value', binding.string(C.wn_status_word(math.abs(code))), k)
+                assert.equal('value', binding.string(C.wn_status_name(math.abs(code))), k)
                 assert.is_truthy(text:find('comes from another', 1, true), k .. ': ' .. text)
             end
         end
@@ -316,9 +316,9 @@ describe('a process that was started', function()
 
     it('that is none is an error with the reason', function()
         local code = start('/no/such/program', { 'x' })
-        assert.equal('io', binding.text(C.wn_status_word(-code)))
+        assert.equal('io', binding.text(C.wn_status_name(-code)))
         assert.matches('/no/such/program could not be started', binding.text(C.wn_message()))
-        assert.equal('io', binding.text(C.wn_status_word(C.wn_exit_with_parent(2 ^ 30))))
+        assert.equal('io', binding.text(C.wn_status_name(C.wn_exit_with_parent(2 ^ 30))))
         assert.is_true(C.wn_kill(0) ~= 0 and C.wn_kill(1) ~= 0)
         assert.is_true(C.wn_wait(C.wn_process(), 0, binding.new('struct wn_ended')) ~= 0)
     end)

@@ -88,7 +88,7 @@ describe('an op without a gradient rule', function()
     it('is refused again and again, and what does not flow through it is differentiated', function()
         local w = nn.Parameter(wane.tensor { 0.5, -0.25 })
         local function chain()
-            return record('chain', { w }, { n = 1, i = { C.wn_op_id('exp') * 256 } })
+            return record('elementwise', { w }, { n = 1, i = { C.wn_op_id('exp') * 256 } })
         end
         for _ = 1, 2 do
             local fine, why = pcall(function() (w * chain()):sum():backward() end)

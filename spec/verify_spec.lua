@@ -44,7 +44,7 @@ end
 local function refused(p, rule)
     local code = C.wn_verify(p.handle)
     local words = binding.text(C.wn_message())
-    assert.equal('illegal', binding.text(C.wn_status_word(code)))
+    assert.equal('illegal', binding.text(C.wn_status_name(code)))
     assert.is_truthy(words:find("rule '" .. rule .. "'", 1, true), words)
     assert.is_truthy(words:find('instruction %d+'), words)
 end
@@ -94,7 +94,7 @@ describe('the verifier', function()
         assert.is_true(j < i)
         tamper(p, i, 'offset', s[j + 1].offset)
         local code = C.wn_verify(p.handle)
-        assert.equal('illegal', binding.text(C.wn_status_word(code)))
+        assert.equal('illegal', binding.text(C.wn_status_name(code)))
     end)
 
     it('refuses by bounds an allocation outside its space, or off the granule', function()
@@ -156,7 +156,7 @@ describe('the verifier', function()
         local second = find(s, function(step, k) return step.what == 'free' and k - 1 > first end)
         tamper(p, second, 'repeat', first)
         local code = C.wn_verify(p.handle)
-        assert.equal('illegal', binding.text(C.wn_status_word(code)))
+        assert.equal('illegal', binding.text(C.wn_status_name(code)))
     end)
 
     it('refuses by leak what is never freed', function()
@@ -294,7 +294,7 @@ describe('waits', function()
     local function refused_moves(p, rule, what)
         local code = C.wn_verify(p.handle)
         local words = binding.text(C.wn_message())
-        assert.equal('illegal', binding.text(C.wn_status_word(code)), what)
+        assert.equal('illegal', binding.text(C.wn_status_name(code)), what)
         if rule then assert.is_truthy(words:find("rule '" .. rule .. "'", 1, true), what .. ': ' .. words) end
         return words
     end

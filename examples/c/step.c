@@ -12,7 +12,7 @@
 static int32_t number(int32_t n)
 {
     if (n >= 0) return n;
-    fprintf(stderr, "step: %s: %s\n", wn_status_word(-n), wn_message());
+    fprintf(stderr, "step: %s: %s\n", wn_status_name(-n), wn_message());
     exit(1);
 }
 

@@ -12,7 +12,7 @@
  *            +-----+-----+-----+                   result(r, f)  += sum over s of w(s, r) x(s, f)     (wn__tile_weigh)
  *
  * Under a causal mask, tiles beyond the diagonal are skipped, and in a tile of the diagonal a row takes the columns
- * that it meets alone, so a NaN reaches the rows that see it and no other. Every output is one chain over the columns
+ * that it meets alone, so a NaN reaches the rows that see it and no other. Every output is one sum over the columns
  * in ascending order; in a tile of the diagonal, columns of its square of R x R come last. Nothing is added by an
  * atomic. Sums are f32 for f32 and bf16, which is rounded once, and f64 for f64. */
 #ifndef WN_CUDA_ATTENTION_CUH

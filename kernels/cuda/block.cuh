@@ -75,7 +75,7 @@ template <int V> static __device__ __forceinline__ int wn__tile_column(void)
  *
  *     tile     (2, SUMS, 64 / SUMS rows, 32 columns); while one is added, the other is filled
  *
- * The loads of the next two tiles are on their way, in registers, while a tile is added, so that the chain of additions
+ * The loads of the next two tiles are on their way, in registers, while a tile is added, so that the row of additions
  * alone takes time. All threads convert terms to double, because the unit that does it takes 8 cycles for a warp, and
  * the warps that add lie on the same quarter of a multiprocessor in each block. Pairs of doubles, V = 2, are stored
  * without conflicts of banks. */

@@ -1,9 +1,9 @@
 /* CONV2D, CONV2D_DX, CONV2D_DW, CONV2D_MAP over images with channels last (runtime/ops/conv.c and fused_image.c have
  * the formulas, conv.h the cuts, conv_store.cuh what follows a sum).
  *
- * Every output of CONV2D is one chain of fused multiply-adds over (kh, kw, channel) in ascending order, and of
+ * Every output of CONV2D is one sum of fused multiply-adds over (kh, kw, channel) in ascending order, and of
  * CONV2D_DX over (kh, kw, output); places outside of the image are zeros. Then the bias is added, and the result
- * rounded once. CONV2D_DW is a chain over pixels for each part of them (conv.h), and the parts are added in order. f64
+ * rounded once. CONV2D_DW is a sum over pixels for each part of them (conv.h), and the parts are added in order. f64
  * rounds products and sums apart, as matrix products do; bf16 is summed in f32, by tensor cores where they take the
  * shape (conv_mma.cu), in steps of 16 terms. cuDNN computes the sums where it was asked for (cudnn.h).
  * conv_gemm.cu has the tiles; this file packs weights and computes products with few columns, an output a thread. */

@@ -14,7 +14,7 @@ wn_kernel_fn wn__cuda_creation_kernel(const struct wn_desc *d);       /* FULL ..
 wn_kernel_fn wn__cuda_binary_kernel(const struct wn_desc *d);         /* ADD .. WHERE (binary.cu) */
 wn_kernel_fn wn__cuda_unary_kernel(const struct wn_desc *d);          /* NEG .. SQRT_GRAD (unary.cu) */
 wn_kernel_fn wn__cuda_finite_kernel(const struct wn_desc *d);         /* ISNAN, ISFINITE (unary.cu) */
-wn_kernel_fn wn__cuda_chain_kernel(const struct wn_desc *d);          /* CHAIN (chain.cu) */
+wn_kernel_fn wn__cuda_fused_kernel(const struct wn_desc *d);          /* ELEMENTWISE (fused.cu) */
 wn_kernel_fn wn__cuda_dropout_kernel(const struct wn_desc *d);        /* DROPOUT (dropout.cu) */
 wn_kernel_fn wn__cuda_matmul_kernel(const struct wn_desc *d);         /* MATMUL .. LINEAR_MAP (gemm.cu) */
 wn_kernel_fn wn__cuda_product_update_kernel(const struct wn_desc *d); /* PRODUCT_UPDATE (product_update.cu) */

@@ -38,7 +38,7 @@ wn_kernel_fn wn__cuda_kernel(const struct wn_desc *d)
     switch (d->op) {
     case WN_OP_ARGMAX: return wn__cuda_argmax_kernel(d);
     case WN_OP_EXPAND: return wn__cuda_shape_kernel(d);
-    case WN_OP_CHAIN: return wn__cuda_chain_kernel(d);
+    case WN_OP_ELEMENTWISE: return wn__cuda_fused_kernel(d);
     case WN_OP_MATMUL_MAP:
     case WN_OP_LINEAR_MAP: return wn__cuda_matmul_kernel(d);
     case WN_OP_CONV2D_MAP: return wn__cuda_conv_kernel(d);

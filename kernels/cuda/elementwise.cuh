@@ -1,6 +1,6 @@
-/* One elementwise op that is known only when a kernel runs, over numbers in registers: a step of CHAIN (chain.cu), and
- * the epilogue of a product (gemm.cu). The formulas are those that the kernel of the op itself calls, so an element has
- * the same bits however it is computed.
+/* One elementwise op that is known only when a kernel runs, over numbers in registers: a step of ELEMENTWISE
+ * (fused.cu), and the epilogue of a product (gemm.cu). The formulas are those that the kernel of the op itself calls,
+ * so an element has the same bits however it is computed.
  *
  *     host    struct wn__step s = wn__step_of(op, dtype, d->attrs.f, b->random);
  *     kernel  y = wn__elementwise(s, a, b, element);          one element

@@ -9,9 +9,9 @@
  *   m | a  | |      | tile |
  *     +----+ +------+------+
  *
- * f32: every output is one chain over all k in ascending order, acc = fma(a(i, k), b(k, j), acc), which is the CPU's
- * (kernels/cpu/gemm/gemm.h), so the bits are the CPU's and depend on no tile. f64: the same chain with a product and a
- * sum that are rounded apart, as the CPU's. bf16: the f32 chain, rounded once. */
+ * f32: every output is one sum over all k in ascending order, acc = fma(a(i, k), b(k, j), acc), which is the CPU's
+ * (kernels/cpu/gemm/gemm.h), so the bits are the CPU's and depend on no tile. f64: the same sum with a product and a
+ * sum that are rounded apart, as the CPU's. bf16: the f32 sum, rounded once. */
 #ifndef WN_CUDA_GEMM_CUH
 #define WN_CUDA_GEMM_CUH
 #include "broadcast.cuh"
@@ -64,7 +64,7 @@ static inline struct wn__product wn__product_of(const struct wn_desc *d, const s
     return p;
 }
 
-/* Add a product to a sum: as one chain of fma in f32, rounded twice in f64. */
+/* Add a product to a sum: as one sum of fma in f32, rounded twice in f64. */
 WN_DEVICE_FN float wn__chain_add(float a, float b, float sum)
 {
     return fmaf(a, b, sum);

@@ -212,7 +212,7 @@ template <int KIND, class T> static __device__ __forceinline__ double row_extrem
     return (double)__shfl_sync(0xffffffffu, value, 0, WN_LANES);
 }
 
-/* Returns the extreme of n > 0 contiguous bf16: of 0 and -0 the last one wins, as in a chain of the CPU's. */
+/* Returns the extreme of n > 0 contiguous bf16: of 0 and -0 the last one wins, as in a loop of the CPU's. */
 template <int KIND> static __device__ __forceinline__ double row_extreme_bf16(const wn_bf16 *x, int64_t n, int t)
 {
     int64_t odd = first_nan(x, n, t);

@@ -81,7 +81,7 @@ local PHASES = { [0] = 'forward', 'recompute', 'backward', 'update' }
 
 -- Returns the error object of a status, with the message of the library's last failure.
 local function failure(code)
-    local word = ffi.string(C.wn_status_word(code))
+    local word = ffi.string(C.wn_status_name(code))
     local message = ffi.string(C.wn_message())
     if message:find('^handle %-1 is nothing') then message = 'this tensor was freed (t:free()); record it again' end
     local extra

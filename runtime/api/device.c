@@ -104,22 +104,22 @@ int32_t wn_memory_trim(int32_t device)
     WN_TRY(wn__check_device(device, "device"));
     wn__handle_drain();
     wn__slab_trim(device, NULL, 0);
-    for (int32_t place = 0; place < WN_PLACE_COUNT; place++) wn__offload_buffer_trim(device, place);
+    for (int32_t medium = 0; medium < WN_MEDIUM_COUNT; medium++) wn__offload_buffer_trim(device, medium);
     WN_TRY(wn__arena_shrink(device, 0));
     wn__captured_trim(device);
     wn__device_trim(device);
     return WN_OK;
 }
 
-int32_t wn_probe(int32_t device, int32_t place, int64_t bytes, double *out, double *in)
+int32_t wn_probe(int32_t device, int32_t medium, int64_t bytes, double *out, double *in)
 {
     double seconds[WN_WAY_COUNT] = {0};
     WN_TRY(wn__check_device(device, "device"));
     WN_TRY(wn__need(out, "probe"));
     WN_TRY(wn__need(in, "probe"));
-    if (place < 0 || place >= WN_PLACE_COUNT || bytes < (1 << 20))
-        return wn__fail(WN_VALUE, "probe: place 0 or 1 and at least 1 MiB, got %d and %lld", place, (long long)bytes);
-    WN_TRY(wn__offload_buffer_probe(device, place, bytes, seconds));
+    if (medium < 0 || medium >= WN_MEDIUM_COUNT || bytes < (1 << 20))
+        return wn__fail(WN_VALUE, "probe: medium 0 or 1 and at least 1 MiB, got %d and %lld", medium, (long long)bytes);
+    WN_TRY(wn__offload_buffer_probe(device, medium, bytes, seconds));
     *out = seconds[WN_WAY_OUT];
     *in = seconds[WN_WAY_IN];
     return WN_OK;

@@ -177,11 +177,12 @@ int32_t wn_step_count(int32_t program)
 /* Fills the link of an instruction that starts a transfer, and its seconds there. */
 static void tell_move(const struct wn__plan *p, const struct wn__instr *n, struct wn_step *out)
 {
-    static const char *const links[WN_PLACE_COUNT][WN_WAY_COUNT] = {{"to host", "from host"}, {"to disk", "from disk"}};
+    static const char *const links[WN_MEDIUM_COUNT][WN_WAY_COUNT] = {{"to host", "from host"},
+                                                                     {"to disk", "from disk"}};
     int32_t way = wn__instr_way(n);
     if (way < 0) return;
     const struct wn__value *far = &p->schedule->value[way == WN_WAY_OUT ? n->out : p->schedule->in[n->in_at]];
-    int32_t place = wn__action_place(far->action);
+    int32_t place = wn__action_medium(far->action);
     out->link = links[place][way];
     out->takes = wn__move_seconds(p->ir, place, way, p->schedule->allocation[far->allocation].bytes);
 }

@@ -154,9 +154,9 @@ const char *wn_message(void)
     return wn__message();
 }
 
-const char *wn_status_word(int32_t code)
+const char *wn_status_name(int32_t code)
 {
-    return wn__status_word(code);
+    return wn__status_name(code);
 }
 
 const char *wn_version(void)

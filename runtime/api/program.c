@@ -178,7 +178,7 @@ int32_t wn_decide(int32_t program, int32_t i, int32_t decision)
     struct wn__plan *p;
     if (get_open(program) == NULL || get_residual(program, i, &p) == NULL) return WN_VALUE;
     if (decision < WN_DECISION_NONE || (decision > WN_DECISION_RECOMPUTE && wn__action_name(decision) == NULL))
-        return wn__fail(WN_UNSUPPORTED, "policy: word %d is not in this version", decision);
+        return wn__fail(WN_UNSUPPORTED, "policy: decision %d is not in this version", decision);
     p->marks->decision[p->ir->residual[i]] = (int8_t)decision;
     return WN_OK;
 }
@@ -188,7 +188,7 @@ int32_t wn_allow(int32_t program, int32_t decision)
     struct wn__plan *p = get_open(program);
     if (p == NULL) return WN_VALUE;
     if (wn__action_name(decision) == NULL)
-        return wn__fail(WN_UNSUPPORTED, "budget: word %d is no action of this version", decision);
+        return wn__fail(WN_UNSUPPORTED, "budget: decision %d is no action of this version", decision);
     p->marks->allowed |= 1 << wn__action_resolved(p->ir, decision);
     return WN_OK;
 }
@@ -244,7 +244,7 @@ static int32_t check_candidate(const struct wn__ir *ir, const int32_t *unit, con
         if (parent != NULL && (parent[i] < 0 || parent[i] > i))
             return wn__fail(WN_VALUE, "candidate: unit %d cannot lie in unit %d", i + 1, parent[i]);
         if (decision != NULL && (decision[i] < WN_DECISION_NONE || decision[i] > WN_DECISION_RECOMPUTE))
-            return wn__fail(WN_VALUE, "candidate: word %d of node %d", decision[i], i);
+            return wn__fail(WN_VALUE, "candidate: decision %d of node %d", decision[i], i);
     }
     return WN_OK;
 }

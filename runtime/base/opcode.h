@@ -78,16 +78,16 @@ static inline int32_t wn__optimizer_cells(int32_t op)
 enum { WN_INT8_GROUP = 256 };
 
 /* ---- elementwise steps inside one node ------------------------------------------------------------------ */
-/* A fused elementwise op: n elementwise ops, its steps, 1 <= n <= WN_CHAIN_STEPS. Each step reads inputs of the node
- * and values of earlier steps; the value of step n - 1 is the result of the node. Operand k < WN_CHAIN_INPUTS is input
- * k of the node; operand k >= WN_CHAIN_INPUTS is step k - WN_CHAIN_INPUTS. */
-enum { WN_CHAIN_INPUTS = 4, WN_CHAIN_STEPS = 6 };
+/* A fused elementwise op: n elementwise ops, its steps, 1 <= n <= WN_FUSED_STEPS. Each step reads inputs of the node
+ * and values of earlier steps; the value of step n - 1 is the result of the node. Operand k < WN_FUSED_INPUTS is input
+ * k of the node; operand k >= WN_FUSED_INPUTS is step k - WN_FUSED_INPUTS. */
+enum { WN_FUSED_INPUTS = 4, WN_FUSED_STEPS = 6 };
 struct wn__fused {
     int32_t n; /* number of steps */
     struct wn__fused_step {
         int32_t op;         /* WN_OP_* of an elementwise op */
         int32_t operand[2]; /* operand[1] counts only where the op has two operands */
-    } step[WN_CHAIN_STEPS];
+    } step[WN_FUSED_STEPS];
 };
 /* A BATCH_NORM_MAP: at most WN_NORM_STEPS steps, whose operand 0 is the value of the norm and the steps so far, operand
  * k > 0 the input WN_NORM_INPUTS + k - 1 of the node; the groups of the norm are an attribute behind them.
@@ -113,7 +113,7 @@ static inline struct wn__fused wn__fused_get_from(const struct wn_attrs *a, int3
     struct wn__fused c;
     memset(&c, 0, sizeof c);
     c.n = a->n - from;
-    for (int32_t k = 0; k < c.n && k < WN_CHAIN_STEPS && from + k < WN_MAX_DIMS; k++) {
+    for (int32_t k = 0; k < c.n && k < WN_FUSED_STEPS && from + k < WN_MAX_DIMS; k++) {
         c.step[k].op = (int32_t)(a->i[from + k] >> 8);
         c.step[k].operand[0] = (int32_t)(a->i[from + k] & 15);
         c.step[k].operand[1] = (int32_t)(a->i[from + k] >> 4 & 15);
@@ -127,7 +127,7 @@ static inline void wn__fused_put_from(const struct wn__fused *c, int32_t from, s
         a->i[from + k] = (int64_t)c->step[k].op << 8 | c->step[k].operand[1] << 4 | c->step[k].operand[0];
 }
 
-/* Read and write the steps of a CHAIN or of a BATCH_NORM_MAP. */
+/* Read and write the steps of an ELEMENTWISE or of a BATCH_NORM_MAP. */
 static inline struct wn__fused wn__fused_get(const struct wn_attrs *a)
 {
     return wn__fused_get_from(a, 0);

@@ -13,12 +13,12 @@ enum { MESSAGE_BYTES = 1024 };
 
 static _Thread_local char message[MESSAGE_BYTES];
 
-static const char *const words[] = {
-#define STATUS(name, word) word,
+static const char *const names[] = {
+#define STATUS(name, text) text,
 #include "../status.def"
 #undef STATUS
 };
-_Static_assert(sizeof words / sizeof words[0] == WN_STATUS_COUNT, "one word a status");
+_Static_assert(sizeof names / sizeof names[0] == WN_STATUS_COUNT, "one name a status");
 
 int32_t wn__fail(int32_t code, const char *format, ...)
 {
@@ -53,7 +53,7 @@ const char *wn__message(void)
     return message;
 }
 
-const char *wn__status_word(int32_t code)
+const char *wn__status_name(int32_t code)
 {
-    return code >= 0 && code < WN_STATUS_COUNT ? words[code] : "unknown";
+    return code >= 0 && code < WN_STATUS_COUNT ? names[code] : "unknown";
 }

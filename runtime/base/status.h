@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 enum wn_status {
-#define STATUS(name, word) WN_##name,
+#define STATUS(name, text) WN_##name,
 #include "../status.def"
 #undef STATUS
     WN_STATUS_COUNT
@@ -25,8 +25,8 @@ int32_t wn__fail_more(int32_t code, const char *format, ...) WN_PRINTF(2, 3);
 
 /* Returns the thread's message, "" if nothing has failed on it. The text changes with the next failure. */
 const char *wn__message(void);
-/* Returns the word of a status as scripts see it, "unknown" for a number that is no status. */
-const char *wn__status_word(int32_t code);
+/* Returns the name of a status as scripts see it, "unknown" for a number that is no status. */
+const char *wn__status_name(int32_t code);
 
 /* Evaluates `expr` and returns its status from the enclosing function unless it is WN_OK. */
 #define WN_TRY(expr)                                                                                                   \

@@ -9,15 +9,15 @@
 #include "desc.h"
 
 /* Places where values wait outside a device's memory, and the two ways between. */
-enum wn_place { WN_PLACE_HOST, WN_PLACE_DISK, WN_PLACE_COUNT };
+enum wn_medium { WN_MEDIUM_HOST, WN_MEDIUM_DISK, WN_MEDIUM_COUNT };
 enum wn_way { WN_WAY_OUT, WN_WAY_IN, WN_WAY_COUNT };
 
 /* The limits of a roofline. */
 struct wn__rates {
-    double f64, f32, bf16;                          /* FLOP/s of each dtype */
-    double bytes;                                   /* bytes/s of the device's memory */
-    double launch;                                  /* seconds that every kernel takes at least */
-    double out[WN_PLACE_COUNT], in[WN_PLACE_COUNT]; /* bytes/s to a place and from it */
+    double f64, f32, bf16;                            /* FLOP/s of each dtype */
+    double bytes;                                     /* bytes/s of the device's memory */
+    double launch;                                    /* seconds that every kernel takes at least */
+    double out[WN_MEDIUM_COUNT], in[WN_MEDIUM_COUNT]; /* bytes/s to a medium and from it */
 };
 
 /* Bits of `library` below. 1 << dtype: a library computes large products of the dtype; WN_LIBRARY_CONV << dtype: it

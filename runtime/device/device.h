@@ -24,10 +24,10 @@ struct wn_move {
     int64_t bytes;
 };
 
-/* A place outside of a device's memory, where values wait between forward and backward. A device may keep more beside
+/* A medium outside of a device's memory, where values wait between forward and backward. A device may keep more beside
  * it. */
 struct wn_offload_buffer {
-    int32_t place; /* WN_PLACE_ */
+    int32_t medium; /* WN_MEDIUM_ */
     int64_t bytes;
     int32_t most;                /* moves each way between two stops, at most */
     double busy[WN_WAY_COUNT];   /* seconds of moving between the last two stops */
@@ -119,8 +119,8 @@ struct wn_device {
     /* ---- offload buffers: optional, all five or none ---- */
     /* Default: those of host_offload.h where target.is_unified_memory is set, else open refuses with WN_UNSUPPORTED. */
 
-    /* Takes everything at once, or nothing: bytes at a place (WN_PLACE_), and queues of `most` moves each way. */
-    int32_t (*offload_buffer_open)(struct wn_device *d, int32_t place, int64_t bytes, int32_t most,
+    /* Takes everything at once, or nothing: bytes at a medium (WN_MEDIUM_), and queues of `most` moves each way. */
+    int32_t (*offload_buffer_open)(struct wn_device *d, int32_t medium, int64_t bytes, int32_t most,
                                    struct wn_offload_buffer **out);
     void (*offload_buffer_close)(struct wn_device *d, struct wn_offload_buffer *buffer);
     /* Starts a move and returns at once. A move out begins after the kernels that were started before it. */

@@ -42,8 +42,8 @@ struct lane {
 
 struct host_buffer {
     struct wn_offload_buffer is; /* what the contract shows; first, so that the two addresses are equal */
-    int file;                    /* WN_PLACE_DISK: its descriptor; else -1 */
-    char *memory;                /* WN_PLACE_HOST: (bytes); else NULL */
+    int file;                    /* WN_MEDIUM_DISK: its descriptor; else -1 */
+    char *memory;                /* WN_MEDIUM_HOST: (bytes); else NULL */
     struct lane lane[WN_WAY_COUNT];
 };
 
@@ -82,7 +82,7 @@ static int move_one(const struct host_buffer *d, const struct wn_move *m, int is
 {
     if (wn__host_offload_delay_us > 0) usleep((useconds_t)wn__host_offload_delay_us);
     if (is_faulty) return EIO;
-    return d->is.place == WN_PLACE_DISK ? move_file(d, m) : move_memory(d, m);
+    return d->is.medium == WN_MEDIUM_DISK ? move_file(d, m) : move_memory(d, m);
 }
 
 /* Takes moves in order until the lane closes; the main function of a lane's thread. */
@@ -189,17 +189,17 @@ static int32_t open_memory(struct host_buffer *d)
     return wn__fail(WN_OOM, "out of memory: the system refused %lld bytes for offloading", (long long)d->is.bytes);
 }
 
-int32_t wn__host_offload_open(struct wn_device *device, int32_t place, int64_t bytes, int32_t most,
+int32_t wn__host_offload_open(struct wn_device *device, int32_t medium, int64_t bytes, int32_t most,
                               struct wn_offload_buffer **out)
 {
     (void)device;
     struct host_buffer *d = wn__alloc(sizeof *d);
     if (d == NULL) return WN_OOM;
-    d->is.place = place;
+    d->is.medium = medium;
     d->is.bytes = bytes;
     d->is.most = most;
     d->file = -1;
-    int32_t code = place == WN_PLACE_DISK ? open_file(d) : open_memory(d);
+    int32_t code = medium == WN_MEDIUM_DISK ? open_file(d) : open_memory(d);
     for (int32_t way = 0; way < WN_WAY_COUNT && code == WN_OK; way++) code = lane_open(d, way);
     if (code != WN_OK) {
         wn__host_offload_close(device, &d->is);
@@ -249,7 +249,7 @@ int32_t wn__host_offload_wait(struct wn_device *device, struct wn_offload_buffer
     pthread_mutex_unlock(&l->lock);
     if (error == 0) return WN_OK;
     return wn__fail(WN_IO, "offload: %s %s failed: %s", way == WN_WAY_OUT ? "writing to" : "reading from",
-                    buffer->place == WN_PLACE_DISK ? folder : "host memory", strerror(error));
+                    buffer->medium == WN_MEDIUM_DISK ? folder : "host memory", strerror(error));
 }
 
 void wn__host_offload_stop(struct wn_device *device, struct wn_offload_buffer *buffer)

@@ -59,13 +59,13 @@ struct meta_buffer {
     int64_t begun[WN_WAY_COUNT]; /* bytes of the moves since the last stop */
 };
 
-static int32_t meta_buffer_open(struct wn_device *d, int32_t place, int64_t bytes, int32_t most,
+static int32_t meta_buffer_open(struct wn_device *d, int32_t medium, int64_t bytes, int32_t most,
                                 struct wn_offload_buffer **out)
 {
-    static struct meta_buffer buffers[WN_PLACE_COUNT];
+    static struct meta_buffer buffers[WN_MEDIUM_COUNT];
     (void)d;
-    buffers[place] = (struct meta_buffer){.buffer = {.place = place, .bytes = bytes, .most = most}};
-    *out = &buffers[place].buffer;
+    buffers[medium] = (struct meta_buffer){.buffer = {.medium = medium, .bytes = bytes, .most = most}};
+    *out = &buffers[medium].buffer;
     return WN_OK;
 }
 

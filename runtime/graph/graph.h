@@ -111,7 +111,7 @@ static inline void wn__node_ref(struct wn_node *n)
 {
     n->refs++;
 }
-/* Frees a node that nothing counts, and chains of any depth without recursion. Cannot fail. */
+/* Frees a node that nothing counts, and graphs of any depth without recursion. Cannot fail. */
 void wn__node_free(struct wn_node *n);
 /* Gives up a reference; NULL does nothing. */
 static inline void wn__node_unref(struct wn_node *n)

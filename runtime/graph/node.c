@@ -1,5 +1,5 @@
 /* Nodes: made, counted, freed. Freeing is a loop over a work list that is threaded through the dead nodes
- * themselves, so that a long chain cannot overflow the stack and freeing cannot fail. Nodes of few inputs are kept
+ * themselves, so that a deep graph cannot overflow the stack and freeing cannot fail. Nodes of few inputs are kept
  * for the next ones. */
 #include <string.h>
 #include "../base/alloc.h"

@@ -83,18 +83,18 @@ int32_t wn__arena_fit(int32_t device, int64_t bytes);
 /* Makes the arena have `bytes` if it has more. WN_OOM leaves an arena without bytes. */
 int32_t wn__arena_shrink(int32_t device, int64_t bytes);
 
-/* Makes the offload buffer of a place (WN_PLACE_) have at least `bytes`, and queues for `most` moves each way. The
+/* Makes the offload buffer of a medium (WN_MEDIUM_) have at least `bytes`, and queues for `most` moves each way. The
  * buffer is empty between runs, so a larger one is opened after the old one is closed. bytes = 0: *out is NULL. WN_OOM:
- * the limit of the device or of disk forbids it, or the place has no room. */
-int32_t wn__offload_buffer_fit(int32_t device, int32_t place, int64_t bytes, int32_t most,
+ * the limit of the device or of disk forbids it, or the medium has no room. */
+int32_t wn__offload_buffer_fit(int32_t device, int32_t medium, int64_t bytes, int32_t most,
                                struct wn_offload_buffer **out);
-/* Returns the bytes of the offload buffer of a place, 0 if there is none. */
-int64_t wn__offload_buffer_bytes(int32_t device, int32_t place);
-/* Closes the offload buffer of a place, if there is one. */
-void wn__offload_buffer_trim(int32_t device, int32_t place);
-/* Measures the seconds of moving `bytes` out to a place and back in, in pieces, after they were written there once.
+/* Returns the bytes of the offload buffer of a medium, 0 if there is none. */
+int64_t wn__offload_buffer_bytes(int32_t device, int32_t medium);
+/* Closes the offload buffer of a medium, if there is one. */
+void wn__offload_buffer_trim(int32_t device, int32_t medium);
+/* Measures the seconds of moving `bytes` out to a medium and back in, in pieces, after they were written there once.
  * seconds: (WN_WAY_COUNT). */
-int32_t wn__offload_buffer_probe(int32_t device, int32_t place, int64_t bytes, double *seconds);
+int32_t wn__offload_buffer_probe(int32_t device, int32_t medium, int64_t bytes, double *seconds);
 /* Returns whether host memory is the memory of the device, so that offloading to it counts as reserved. */
 int32_t wn__offload_buffer_is_own(int32_t device);
 

@@ -2,7 +2,7 @@
  * of the ops it replaces, and every element of its result has the bits that those ops give. A fused op has no gradient:
  * graphs are differentiated before they are rewritten.
  *
- *     chain               x0 .. x3, broadcast -> y: 1 to 6 elementwise steps (struct wn__fused in base/opcode.h)
+ *     elementwise         x0 .. x3, broadcast -> y: 1 to 6 elementwise steps (struct wn__fused in base/opcode.h)
  *     matmul_map          a, b, z -> f(op(a) op(b), z), f the elementwise op attrs.i[2]; z: the shape of y
  *     linear_map          x: (..., K), W: (N, K), b: (N), z: (..., N) -> f(x W' + b, z)
  *     layernorm_dx_add    dy, x, mean, rstd, w, z -> layernorm_dx(dy, x, mean, rstd, w) + z       (norm.c)
@@ -20,42 +20,43 @@ static double step_flops(const struct wn_desc *d, int32_t op)
     return wn__op_cost(&step).flops;
 }
 
-/* ---- chain ------------------------------------------------------------------------------------------ */
+/* ---- elementwise -------------------------------------------------------------------------------------- */
 /* Fails unless step k is an elementwise op whose operands are inputs of the node or earlier steps. */
 static int32_t check_step(const struct wn_desc *d, const struct wn__fused *c, int32_t k)
 {
     int32_t n = wn__elementwise_operands(c->step[k].op);
     if (n == 0)
-        return wn__fail(WN_VALUE, "chain: step %d is %s, expected an elementwise op", (int)k + 1,
+        return wn__fail(WN_VALUE, "elementwise: step %d is %s, expected an elementwise op", (int)k + 1,
                         wn__op_name(c->step[k].op));
     for (int32_t i = 0; i < n; i++) {
         int32_t v = c->step[k].operand[i];
-        if (v < WN_CHAIN_INPUTS ? v >= d->n_in : v - WN_CHAIN_INPUTS >= k)
-            return wn__fail(WN_VALUE, "chain: step %d reads operand %d, which is neither an input nor a step before it",
+        if (v < WN_FUSED_INPUTS ? v >= d->n_in : v - WN_FUSED_INPUTS >= k)
+            return wn__fail(WN_VALUE,
+                            "elementwise: step %d reads operand %d, which is neither an input nor a step before it",
                             (int)k + 1, (int)v);
     }
     return WN_OK;
 }
 
-static int32_t shape_chain(struct wn_desc *d)
+static int32_t shape_elementwise(struct wn_desc *d)
 {
     struct wn__fused c = wn__fused_get(&d->attrs);
     int32_t with_numbers = 0;
     WN_TRY(wn__need_float(d));
     WN_TRY(wn__same_dtype(d));
-    if (c.n < 1 || c.n > WN_CHAIN_STEPS)
-        return wn__fail(WN_VALUE, "chain: %d steps given, expected 1 to %d", (int)c.n, WN_CHAIN_STEPS);
+    if (c.n < 1 || c.n > WN_FUSED_STEPS)
+        return wn__fail(WN_VALUE, "elementwise: %d steps given, expected 1 to %d", (int)c.n, WN_FUSED_STEPS);
     for (int32_t k = 0; k < c.n; k++) {
         WN_TRY(check_step(d, &c, k));
         with_numbers += wn__elementwise_has_numbers(c.step[k].op);
     }
     if (with_numbers > 1)
-        return wn__fail(WN_VALUE, "chain: %d steps take numbers, expected at most one", (int)with_numbers);
+        return wn__fail(WN_VALUE, "elementwise: %d steps take numbers, expected at most one", (int)with_numbers);
     d->out.dtype = d->in[0].dtype;
     return wn__broadcast(d);
 }
 
-static struct wn_cost cost_chain(const struct wn_desc *d)
+static struct wn_cost cost_elementwise(const struct wn_desc *d)
 {
     struct wn__fused c = wn__fused_get(&d->attrs);
     double flops = 0;
@@ -63,7 +64,7 @@ static struct wn_cost cost_chain(const struct wn_desc *d)
     return wn__cost_of(d, flops);
 }
 
-const struct wn__rules wn__rules_chain = {shape_chain, NULL, .cost = cost_chain};
+const struct wn__rules wn__rules_elementwise = {shape_elementwise, NULL, .cost = cost_elementwise};
 
 /* ---- a product and one elementwise op over it -------------------------------------------------------- */
 /* Returns the MATMUL or LINEAR inside. */

@@ -204,9 +204,9 @@ static int32_t reads_product_update(const struct wn_desc *d)
     return is_plain(d->in, d->n_in);
 }
 
-/* Answers for CHAIN: where operands are not plain, each is a single element, or has the type of the result, or is
+/* Answers for ELEMENTWISE: where operands are not plain, each is a single element, or has the type of the result, or is
  * order-free and broadcast to an image. */
-static int32_t reads_chain(const struct wn_desc *d)
+static int32_t reads_fused(const struct wn_desc *d)
 {
     for (int32_t i = 0; i < d->n_in; i++)
         if (d->in[i].dtype != d->out.dtype) return 0;
@@ -224,7 +224,7 @@ int32_t wn__op_reads(const struct wn_desc *d)
     case WN_OP_MATMUL_MAP:
     case WN_OP_LINEAR_MAP: return reads_map(d);
     case WN_OP_PRODUCT_UPDATE: return reads_product_update(d);
-    case WN_OP_CHAIN: return reads_chain(d);
+    case WN_OP_ELEMENTWISE: return reads_fused(d);
     default:
         if (is_update(d->op)) return d->in[0].layout == d->out.layout && is_plain(d->in + 1, d->n_in - 1);
         return reads_recorded(d);

@@ -82,8 +82,8 @@ struct wn__plan {
     struct wn__schedule *schedule; /* NULL until planned */
     struct wn__frontier *frontier; /* NULL until asked for */
     int32_t is_put;                /* 1: this program put its plan into the cache */
-    int32_t chosen;                /* point of the frontier to plan by, from 1; 0: by the policy's words and marks */
-    struct wn__recipe by_recipe;   /* recipe to plan by instead; without arrays: none */
+    int32_t chosen;              /* point of the frontier to plan by, from 1; 0: by the policy's decisions and marks */
+    struct wn__recipe by_recipe; /* recipe to plan by instead; without arrays: none */
 };
 
 /* The state of a run: what it leaves. Invariant: `ran` is 1 from the commit on, and a program is committed once. */

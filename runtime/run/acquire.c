@@ -10,7 +10,7 @@ static int64_t missing_bytes(const struct wn__run *r)
     const struct wn__schedule *s = r->schedule;
     int32_t device = r->ir->device;
     int64_t bytes = wn__program_missing(r->p);
-    int64_t buffer = s->offload_buffer[WN_PLACE_HOST] - wn__offload_buffer_bytes(device, WN_PLACE_HOST);
+    int64_t buffer = s->offload_buffer[WN_MEDIUM_HOST] - wn__offload_buffer_bytes(device, WN_MEDIUM_HOST);
     for (int32_t i = 0; i < r->ir->n_results; i++)
         if (s->result_allocation[i] >= 0) bytes += s->allocation[s->result_allocation[i]].bytes;
     for (int32_t k = 0; k < r->ir->n_slabs; k++)
@@ -29,8 +29,8 @@ static int32_t check_limit(const struct wn__run *r)
     if (l->limit == 0 || after <= l->limit) return WN_OK;
     wn__slab_trim(device, r->p->bindings.slab, r->ir->n_slabs);
     WN_TRY(wn__arena_shrink(device, s->arena));
-    if (wn__offload_buffer_bytes(device, WN_PLACE_HOST) > s->offload_buffer[WN_PLACE_HOST])
-        wn__offload_buffer_trim(device, WN_PLACE_HOST);
+    if (wn__offload_buffer_bytes(device, WN_MEDIUM_HOST) > s->offload_buffer[WN_MEDIUM_HOST])
+        wn__offload_buffer_trim(device, WN_MEDIUM_HOST);
     after = l->reserved - wn__arena(device)->bytes + s->arena + missing_bytes(r);
     if (after <= l->limit) return WN_OK;
     wn__fail(WN_OOM,

@@ -5,12 +5,12 @@
 #include "run.h"
 
 struct wn__meter {
-    int64_t kinds[WN_KIND_COUNT];               /* bytes alive, by kind */
-    int64_t start[WN_KIND_COUNT];               /* the same before the first instruction */
-    int64_t live;                               /* the sum of kinds */
-    int64_t arena_top;                          /* the highest byte of the arena that was used */
-    int64_t fixed;                              /* bytes of states, slabs, held values and results */
-    int64_t offload_buffer_top[WN_PLACE_COUNT]; /* the highest byte of each offload buffer that was used */
+    int64_t kinds[WN_KIND_COUNT];                /* bytes alive, by kind */
+    int64_t start[WN_KIND_COUNT];                /* the same before the first instruction */
+    int64_t live;                                /* the sum of kinds */
+    int64_t arena_top;                           /* the highest byte of the arena that was used */
+    int64_t fixed;                               /* bytes of states, slabs, held values and results */
+    int64_t offload_buffer_top[WN_MEDIUM_COUNT]; /* the highest byte of each offload buffer that was used */
     int32_t in_backward;
     struct wn_measured *out;    /* the measurements of the program */
     int64_t allocation_bytes[]; /* (n_allocations) bytes that were counted for what each holds now */
@@ -88,10 +88,10 @@ static void count_move(struct wn__meter *m, const struct wn__run *r, const struc
     if (n->what == WN_DO_FETCH) {
         arrive(m, r->schedule, allocation, wn__padded(bytes));
     } else {
-        int32_t place = t->space == WN_SPACE_DISK ? WN_PLACE_DISK : WN_PLACE_HOST;
+        int32_t place = t->space == WN_SPACE_DISK ? WN_MEDIUM_DISK : WN_MEDIUM_HOST;
         bytes = wn__paged(bytes);
         if (t->offset + bytes > m->offload_buffer_top[place]) m->offload_buffer_top[place] = t->offset + bytes;
-        if (place == WN_PLACE_HOST && wn__offload_buffer_is_own(r->ir->device)) {
+        if (place == WN_MEDIUM_HOST && wn__offload_buffer_is_own(r->ir->device)) {
             m->allocation_bytes[allocation] = bytes;
             move(m, WN_KIND_HOST, bytes);
         }
@@ -141,8 +141,8 @@ void wn__meter_stop(struct wn__run *r)
     if (!m->in_backward) m->out->at[1] = m->live;
     if (s->scalars >= 0) move(m, WN_KIND_WORKSPACE, -s->allocation[s->scalars].bytes);
     m->out->at[4] = m->live;
-    m->out->host = m->offload_buffer_top[WN_PLACE_HOST];
-    m->out->disk = m->offload_buffer_top[WN_PLACE_DISK];
+    m->out->host = m->offload_buffer_top[WN_MEDIUM_HOST];
+    m->out->disk = m->offload_buffer_top[WN_MEDIUM_DISK];
     m->out->reserved = m->fixed + m->arena_top + (wn__offload_buffer_is_own(r->ir->device) ? m->out->host : 0);
     /* The device's peak is the program's, with everything else that is alive beside it. */
     for (int32_t k = 0; k < WN_KIND_COUNT; k++) kinds[k] = l->kinds[k] + m->out->peak_kinds[k] - m->start[k];

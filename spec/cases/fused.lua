@@ -9,16 +9,16 @@ local INPUTS = 4 -- operands from here on are steps
 
 local function relu(v) return v > 0 and v or 0 end
 
--- Returns the attributes of a chain of steps { name, operand, operand }; f: its float attributes.
+-- Returns the attributes of an elementwise of steps { name, operand, operand }; f: its float attributes.
 local function steps(list, f)
     local i = {}
     for k, s in ipairs(list) do i[k] = id[s[1]] * 256 + (s[3] or 0) * 16 + s[2] end
     return { i = i, f = f }
 end
 
-local function chain(name, inputs, list, ref, f)
-    return { name = name, inputs = inputs, tol = tol, ref = ref,
-        call = function(_, ...) return record('chain', { ... }, steps(list, f)) end }
+local function elementwise(name, inputs, list, ref, f)
+    return { name = name, inputs = inputs, tol = tol, ref = ref, composed = true,
+        call = function(_, ...) return record('elementwise', { ... }, steps(list, f)) end }
 end
 
 local function map(op, name, act, inputs, ref, flags)
@@ -47,16 +47,16 @@ local function adam_ref(p, x, g)
 end
 
 return {
-    chain = {
+    elementwise = {
         cases = {
-            chain('two', { { 3, 50 }, { 3, 50 } }, { { 'mul', 0, 1 }, { 'relu', INPUTS } }, function(a, b)
+            elementwise('two', { { 3, 50 }, { 3, 50 } }, { { 'mul', 0, 1 }, { 'relu', INPUTS } }, function(a, b)
                 return array.map(function(x, y) return relu(x * y) end, a, b)
             end),
-            chain('a row and a column stretch', { { 5, 7 }, { 7 }, { 5, 1 } },
+            elementwise('a row and a column stretch', { { 5, 7 }, { 7 }, { 5, 1 } },
                 { { 'mul', 0, 2 }, { 'add', INPUTS, 1 } }, function(a, b, c)
                     return array.map(function(x, y, z) return x * z + y end, a, b, c)
                 end),
-            chain('longer than a tile, six steps', { { 2300 }, { 2300 } },
+            elementwise('longer than a tile, six steps', { { 2300 }, { 2300 } },
                 { { 'sub', 0, 1 }, { 'tanh', INPUTS }, { 'mul', INPUTS + 1, 1 }, { 'neg', INPUTS + 2 },
                     { 'add', INPUTS + 3, INPUTS }, { 'abs', INPUTS + 4 } }, function(a, b)
                     return array.map(function(x, y)
@@ -65,29 +65,29 @@ return {
                         return math.abs(d - (e - 1) / (e + 1) * y)
                     end, a, b)
                 end),
-            chain('clamp in between', { { 40 } }, { { 'neg', 0 }, { 'clamp', INPUTS }, { 'exp', INPUTS + 1 } },
+            elementwise('clamp in between', { { 40 } }, { { 'neg', 0 }, { 'clamp', INPUTS }, { 'exp', INPUTS + 1 } },
                 function(a)
                     return array.map(function(x) return math.exp(math.max(-0.5, math.min(0.5, -x))) end, a)
                 end, { -0.5, 0.5 }),
-            chain('a number', { { 4, 4 }, {} }, { { 'relu', 0 }, { 'div', INPUTS, 1 } }, function(a, b)
+            elementwise('a number', { { 4, 4 }, {} }, { { 'relu', 0 }, { 'div', INPUTS, 1 } }, function(a, b)
                 return array.map(function(x, y) return relu(x) / y end, a, b)
             end),
-            chain('nothing in it', { { 0, 3 } }, { { 'neg', 0 }, { 'relu', INPUTS } }, function()
+            elementwise('nothing in it', { { 0, 3 } }, { { 'neg', 0 }, { 'relu', INPUTS } }, function()
                 return { shape = { 0, 3 } }
             end),
         },
         bad = {
-            { inputs = { { 3 } }, error = 'chain: step 1 is sum', call = function(_, x)
-                return record('chain', { x }, steps { { 'sum', 0 } })
+            { inputs = { { 3 } }, error = 'elementwise: step 1 is sum', call = function(_, x)
+                return record('elementwise', { x }, steps { { 'sum', 0 } })
             end },
-            { inputs = { { 3 } }, error = 'chain: step 1 reads operand 4', call = function(_, x)
-                return record('chain', { x }, steps { { 'neg', INPUTS } })
+            { inputs = { { 3 } }, error = 'elementwise: step 1 reads operand 4', call = function(_, x)
+                return record('elementwise', { x }, steps { { 'neg', INPUTS } })
             end },
-            { inputs = { { 3 } }, error = 'chain: step 2 reads operand 1', call = function(_, x)
-                return record('chain', { x }, steps { { 'neg', 0 }, { 'add', INPUTS, 1 } })
+            { inputs = { { 3 } }, error = 'elementwise: step 2 reads operand 1', call = function(_, x)
+                return record('elementwise', { x }, steps { { 'neg', 0 }, { 'add', INPUTS, 1 } })
             end },
-            { inputs = { { 3 } }, error = 'chain: 2 steps take numbers', call = function(_, x)
-                return record('chain', { x }, steps({ { 'clamp', 0 }, { 'clamp', INPUTS } }, { 0, 1 }))
+            { inputs = { { 3 } }, error = 'elementwise: 2 steps take numbers', call = function(_, x)
+                return record('elementwise', { x }, steps({ { 'clamp', 0 }, { 'clamp', INPUTS } }, { 0, 1 }))
             end },
         },
     },

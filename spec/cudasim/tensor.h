@@ -14,7 +14,7 @@
 #define WN_SIM_TENSOR_H
 #include <stdint.h>
 
-/* Adds A B to D, mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32. Each element is one chain of f32 sums in the
+/* Adds A B to D, mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32. Each element is one sum in f32 in the
  * order of k; a GPU adds several products at once, so the last bits of a sum differ there. */
 void wn__mma_bf16_16816(float d[4], const uint32_t a[4], const uint32_t b[2]);
 

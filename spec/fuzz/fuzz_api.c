@@ -239,7 +239,7 @@ static void look(struct bytes *b)
     wn_weight_layout(i, &weight);
     keep(wn_result(h, i));
     keep(wn_program_cell(h, i));
-    wn_status_word(i);
+    wn_status_name(i);
     wn_kind_name(i);
     wn_target_name(i);
     wn_signal_name(i);

@@ -20,7 +20,7 @@ static void expect(int32_t holds, const char *what)
 static int32_t refused(int32_t code)
 {
     expect(code != 0 && wn_message()[0] != 0, "a failure says why");
-    expect(strcmp(wn_status_word(code < 0 ? -code : code), "internal") != 0, "no failure is a defect");
+    expect(strcmp(wn_status_name(code < 0 ? -code : code), "internal") != 0, "no failure is a defect");
     return code < 0 ? -code : code;
 }
 

@@ -366,8 +366,8 @@ return {
     {
         name = 'a chain reads the wrong step',
         file = 'runtime/plan/ir/patterns.c',
-        old = 'if (v >= WN_CHAIN_INPUTS) s.operand[j] = v + before;',
-        new = 'if (v >= WN_CHAIN_INPUTS) s.operand[j] = v;',
+        old = 'if (v >= WN_FUSED_INPUTS) s.operand[j] = v + before;',
+        new = 'if (v >= WN_FUSED_INPUTS) s.operand[j] = v;',
         spec = 'spec/rewrite_spec.lua',
     },
     {

@@ -66,15 +66,15 @@ end
 
 add {
     offload('a wait that does not wait', 'run/issue/transfer.c',
-        'r->device->offload_buffer_wait(r->device, t->offload_buffer[place], way, t->move[n->move].number);',
+        'r->device->offload_buffer_wait(r->device, t->offload_buffer[medium], way, t->move[n->move].number);',
         'way == WN_WAY_IN ? WN_OK : '
-            .. 'r->device->offload_buffer_wait(r->device, t->offload_buffer[place], way, t->move[n->move].number);',
+            .. 'r->device->offload_buffer_wait(r->device, t->offload_buffer[medium], way, t->move[n->move].number);',
         'gives the bits'),
     offload('a wrong place in the offload buffer', 'run/issue/transfer.c', '.at = far->offset,',
         '.at = way == WN_WAY_OUT && far->offset > 0 ? far->offset - WN_PAGE : far->offset,',
         'gives the bits'),
-    offload('a wait for another move', 'run/issue/transfer.c', 't->move[n->move].number = t->started[place][way]++;',
-        't->move[n->move].number = t->started[place][way]++ / 2;', 'gives the bits'),
+    offload('a wait for another move', 'run/issue/transfer.c', 't->move[n->move].number = t->started[medium][way]++;',
+        't->move[n->move].number = t->started[medium][way]++ / 2;', 'gives the bits'),
     offload('the verifier lets values be freed on their way', 'plan/lower/verify.c',
         'if (m->leaving[n->out] || m->arriving[n->out])', 'if (m->arriving[n->out])', 'waits',
         'spec/verify_spec.lua'),

@@ -81,7 +81,7 @@ function chains.library()
     ffi.cdef(text_of 'spec/support/chain_tables.h')
     ffi.cdef [[
         const char *wn__message(void);
-        const char *wn__status_word(int32_t code);
+        const char *wn__status_name(int32_t code);
         void wn__alloc_fail_nth(int64_t n);
         int64_t wn__alloc_fails_in(void);
         int64_t wn__alloc_count(void);
@@ -95,7 +95,7 @@ end
 -- Returns a count; raises the error that the library says where it is the negative of a status.
 local function counted(n)
     if n >= 0 then return n end
-    error(errors.new(ffi.string(library.wn__status_word(-n)), ffi.string(library.wn__message())), 0)
+    error(errors.new(ffi.string(library.wn__status_name(-n)), ffi.string(library.wn__message())), 0)
 end
 
 -- Returns a chain as C structs: { chain, stage, option }, where `chain` points into the two arrays.

@@ -235,7 +235,7 @@ function graphs.all_words(record, opts, most)
         end
         for i = 0, n - 1 do
             local is_gone = math.floor(bits / 2 ^ i) % 2 == 1
-            check(C.wn_decide(p.handle, i, policy.words[is_gone and 'recompute' or 'save']))
+            check(C.wn_decide(p.handle, i, policy.decisions[is_gone and 'recompute' or 'save']))
         end
         check(C.wn_plan(p.handle))
         check(C.wn_summary(p.handle, summary))

@@ -16,7 +16,7 @@
  *              |    \|     |     |
  *              +-----+-----+-----+
  *
- * Every output is one chain of steps in an order that the shapes fix: a task of the forward has queries of its own, a
+ * Every output is one sum of steps in an order that the shapes fix: a task of the forward has queries of its own, a
  * task of the backward has a key head of its own, or tasks take turns at one. */
 #ifndef WN_CPU_ATTENTION_H
 #define WN_CPU_ATTENTION_H
@@ -121,7 +121,7 @@ struct wn__attention_weighing {
 
 /* A product c: (m, n) = a b, or += where not first; a(i, k) = a[i * ai + k * ak], one of ai and ak is 1. b: (k, n),
  * rows bk words apart, bk a multiple of 16, 64-byte aligned, readable to the next multiple of 16 columns. Every output
- * is one chain, acc = a(i, k) b(k, j) + acc in ascending k. */
+ * is one sum, acc = a(i, k) b(k, j) + acc in ascending k. */
 struct wn__attention_product {
     int64_t m, n, k;
     const float *a;

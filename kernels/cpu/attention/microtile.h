@@ -17,7 +17,7 @@
  *   quads_keep(low, high, last, c, kept)
  *                                       sets bit c + i of *kept where the low half of call i is at most `last`, and
  *                                       clears it elsewhere; low, high: halves 0 and 1 of LANES calls
- *   CHAINS                              vectors of calls that are computed at once; even */
+ *   GROUPS                              vectors of calls that are computed at once; even */
 #ifndef WN_CPU_ATTENTION_MICROTILE_H
 #define WN_CPU_ATTENTION_MICROTILE_H
 #include <stddef.h>
@@ -378,13 +378,13 @@ static struct philox philox_of(uint64_t seed, uint64_t n, uint64_t high)
     return x;
 }
 
-#define EACH_CHAIN _Pragma("GCC unroll 8") for (int32_t i = 0; i < CHAINS; i++)
+#define EACH_GROUP _Pragma("GCC unroll 8") for (int32_t i = 0; i < GROUPS; i++)
 
 /* Computes wn_philox of the calls in c[0]; the words come to the low halves of c[0] to c[3]. */
-INLINE void philox(const struct philox *x, quads c[4][CHAINS])
+INLINE void philox(const struct philox *x, quads c[4][GROUPS])
 {
     const quads m0 = quads_set1(PHILOX_0), m1 = quads_set1(PHILOX_1);
-    EACH_CHAIN
+    EACH_GROUP
     {
         quads p0 = quads_multiply(m0, c[0][i]);
         quads p1 = quads_multiply(m1, quads_xor(quads_high(p0), quads_set1(x->c2_0)));
@@ -396,7 +396,7 @@ INLINE void philox(const struct philox *x, quads c[4][CHAINS])
 #pragma GCC unroll 10
     for (int32_t round = 2; round < PHILOX_ROUNDS; round++) {
         const quads k0 = quads_set1(x->k0[round]), k1 = quads_set1(x->k1[round]);
-        EACH_CHAIN
+        EACH_GROUP
         {
             quads p0 = quads_multiply(m0, c[0][i]), p1 = quads_multiply(m1, c[2][i]);
             c[0][i] = quads_xor3(quads_high(p1), c[1][i], k0);
@@ -407,7 +407,7 @@ INLINE void philox(const struct philox *x, quads c[4][CHAINS])
     }
 }
 
-#define QUADS (CHAINS / 2) /* of a column, at once */
+#define QUADS (GROUPS / 2) /* of a column, at once */
 
 /* Sets bit c + i of bits[j] where word j of column c + i is at most `last`, for LANES columns of 16; the calls of
  * column i begin at first[i]. bits has room for whole QUADS. */
@@ -416,8 +416,8 @@ INLINE void draw_words(const struct philox *x, const uint64_t first[16], int32_t
 {
     const quads low = quads_load(first + c, 0), high = quads_load(first + c, 1);
     for (int64_t j = 0; j < words; j += 4 * QUADS, bits += 4 * QUADS) {
-        quads w[4][CHAINS];
-        EACH_CHAIN w[0][i] = quads_add(i % 2 ? high : low, quads_set1((uint64_t)(j / 4 + i / 2)));
+        quads w[4][GROUPS];
+        EACH_GROUP w[0][i] = quads_add(i % 2 ? high : low, quads_set1((uint64_t)(j / 4 + i / 2)));
         philox(x, w);
 #pragma GCC unroll 4
         for (int32_t q = 0; q < QUADS; q++)

@@ -7,9 +7,9 @@
 typedef __m256i wn__words;
 
 #define WN_WORDS_LANES 4
-/* Chains that are computed side by side, as each waits for its own products; more do not fit the registers.
+/* Groups of lanes that are computed side by side, as each waits for its own products; more do not fit the registers.
  * Measured: 1.9 -> 0.63 ns a word against the compiler's vectors (Zen 4). */
-#define WN_WORDS_CHAINS 2
+#define WN_WORDS_GROUPS 2
 #define wn__words_set1(x) _mm256_set1_epi64x((int64_t)(x))
 #define wn__words_count() _mm256_setr_epi64x(0, 1, 2, 3)
 #define wn__words_add(a, b) _mm256_add_epi64(a, b)
@@ -23,7 +23,7 @@ static inline __attribute__((always_inline)) wn__words wn__words_pair(wn__words 
     return _mm256_blend_epi32(a, _mm256_slli_epi64(b, 32), 0xaa);
 }
 
-/* Writes the words c: (4, lanes) of a chain to word: (lanes, 4). */
+/* Writes the words c: (4, lanes) of a group to word: (lanes, 4). */
 static inline __attribute__((always_inline)) void wn__words_store(uint32_t *word, const wn__words c[4])
 {
     wn__words a = wn__words_pair(c[0], c[1]), b = wn__words_pair(c[2], c[3]);

@@ -7,9 +7,9 @@
 typedef __m512i wn__words;
 
 #define WN_WORDS_LANES 8
-/* Chains that are computed side by side, as each waits for its own products.
+/* Groups of lanes that are computed side by side, as each waits for its own products.
  * Measured: 0.60 -> 0.35 ns a word against the compiler's vectors (Zen 4). */
-#define WN_WORDS_CHAINS 4
+#define WN_WORDS_GROUPS 4
 #define wn__words_set1(x) _mm512_set1_epi64((int64_t)(x))
 #define wn__words_count() _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7)
 #define wn__words_add(a, b) _mm512_add_epi64(a, b)
@@ -24,7 +24,7 @@ static inline __attribute__((always_inline)) wn__words wn__words_pair(wn__words 
     return _mm512_castps_si512(_mm512_mask_moveldup_ps(low, 0xaaaa, high));
 }
 
-/* Writes the words c: (4, lanes) of a chain to word: (lanes, 4). */
+/* Writes the words c: (4, lanes) of a group to word: (lanes, 4). */
 static inline __attribute__((always_inline)) void wn__words_store(uint32_t *word, const wn__words c[4])
 {
     const __m512i lower = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11);

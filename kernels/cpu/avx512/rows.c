@@ -1,5 +1,5 @@
 /* Short rows, 8 or 16 at once (row/rows.h): the lanes of all rows are joined together by shuffles that bring the
- * same lane of all rows into one register: 2 or 6 shuffles a row instead of a chain of 16 additions or 4 comparisons.
+ * same lane of all rows into one register: 2 or 6 shuffles a row instead of 16 additions or 4 comparisons in a row.
  * Which lanes are joined, and in which order, is that of common/cpu.h and row/minmax.h, so a row has the same bits
  * either way.
  * Measured, rows of 64 in the first-level cache, ns an element: sums 0.15 -> 0.05, maxima 0.22 -> 0.05. */

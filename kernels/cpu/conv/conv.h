@@ -10,9 +10,9 @@
  * A block of patches is copied to the stack of a thread (patches.c), a k-block of some pixels, and micro-kernels of
  * products (gemm/gemm.h) read it from there; the weight is read in place where it is in panels (weight.c).
  *
- * Every output is one chain over k in ascending order, as in a product: of y over (kh, kw, c), of dx over (kh, kw, o),
- * of dw over pixels (n, p, q). The terms that read outside of the image are zeros in the chain. The chain depends on
- * the description alone. Kernels of one pixel without stride and padding are plain products of the same chains. */
+ * Every output is one sum over k in ascending order, as in a product: of y over (kh, kw, c), of dx over (kh, kw, o),
+ * of dw over pixels (n, p, q). The terms that read outside of the image are zeros in the sum. Its order depends on
+ * the description alone. Kernels of one pixel without stride and padding are plain products of the same sums. */
 #ifndef WN_CPU_CONV_H
 #define WN_CPU_CONV_H
 #include "../../../runtime/base/memory_order.h"

@@ -8,7 +8,7 @@
  * Micro-tiles (depthwise_tile.h) read the image through lists of addresses, in which pixels beside the image are those
  * of zeros.
  *
- * The chains are those of conv.h, with the same zeros: y and dx over (kh, kw), dw over (n, p, q). bf16 is widened to
+ * The sums are those of conv.h, with the same zeros: y and dx over (kh, kw), dw over (n, p, q). bf16 is widened to
  * f32 on all processors, and rounded once. f64 rounds each product (words.c). */
 #include <string.h>
 #include "conv.h"

@@ -21,23 +21,23 @@
 #define STREAMED_TILE 128
 
 /* One fused elementwise op. */
-struct chain {
+struct fused {
     struct wn__broadcast broadcast;              /* over the inputs */
     struct wn__fused steps;                      /* the ops and operands */
-    struct wn__elementwise step[WN_CHAIN_STEPS]; /* the loops */
-    const char *in[WN_CHAIN_INPUTS];
+    struct wn__elementwise step[WN_FUSED_STEPS]; /* the loops */
+    const char *in[WN_FUSED_INPUTS];
     char *out;
     int64_t size;    /* bytes of an element */
     int32_t streams; /* out is stored non-temporally (common/nontemporal.h) */
 };
 
 /* Returns the address of an operand of a step: the tile of an earlier step, or an input. */
-static const char *operand(const struct chain *k, int32_t v, char *tiles, const int64_t *offset, int64_t at,
+static const char *operand(const struct fused *k, int32_t v, char *tiles, const int64_t *offset, int64_t at,
                            int64_t *step)
 {
-    if (v >= WN_CHAIN_INPUTS) {
+    if (v >= WN_FUSED_INPUTS) {
         *step = 1;
-        return tiles + (v - WN_CHAIN_INPUTS) * TILE * k->size;
+        return tiles + (v - WN_FUSED_INPUTS) * TILE * k->size;
     }
     *step = wn__broadcast_inner(&k->broadcast, v);
     return k->in[v] + (offset[v] + at * *step) * k->size;
@@ -45,7 +45,7 @@ static const char *operand(const struct chain *k, int32_t v, char *tiles, const 
 
 /* Prefetches, block_ahead bytes behind a tile of n elements from `from` on, a part of every operand that is not
  * broadcast. Step `part` calls it, so that lines arrive while the step computes. */
-static void prefetch_operands(const struct chain *k, const int64_t *offset, int64_t from, int64_t n, int32_t part)
+static void prefetch_operands(const struct fused *k, const int64_t *offset, int64_t from, int64_t n, int32_t part)
 {
     int64_t begin = n * part / k->steps.n, end = n * (part + 1) / k->steps.n;
     for (int32_t v = 0; v < k->broadcast.n_operands; v++)
@@ -53,10 +53,10 @@ static void prefetch_operands(const struct chain *k, const int64_t *offset, int6
             wn__prefetch_stream(k->in[v] + (offset[v] + from + begin) * k->size, (end - begin) * k->size);
 }
 
-static void chain_row(void *ctx, int64_t at, int64_t n, const int64_t *offset)
+static void fused_row(void *ctx, int64_t at, int64_t n, const int64_t *offset)
 {
-    const struct chain *k = ctx;
-    char tiles[WN_CHAIN_STEPS * TILE * sizeof(double)] __attribute__((aligned(64)));
+    const struct fused *k = ctx;
+    char tiles[WN_FUSED_STEPS * TILE * sizeof(double)] __attribute__((aligned(64)));
     for (int64_t from = 0, stop; from < n; from = stop) {
         stop = k->streams ? ((at + from) / STREAMED_TILE + 1) * STREAMED_TILE - at : from + TILE;
         if (stop > n) stop = n;
@@ -74,17 +74,17 @@ static void chain_row(void *ctx, int64_t at, int64_t n, const int64_t *offset)
     }
 }
 
-static void chain_part(int64_t begin, int64_t end, void *ctx)
+static void fused_part(int64_t begin, int64_t end, void *ctx)
 {
-    const struct chain *k = ctx;
-    wn__broadcast_range(&k->broadcast, begin, end, chain_row, ctx);
+    const struct fused *k = ctx;
+    wn__broadcast_range(&k->broadcast, begin, end, fused_row, ctx);
     if (k->streams) wn__stream_end();
 }
 
-static int32_t chain(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
+static int32_t fused(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    struct chain k = {.steps = wn__fused_get(&d->attrs), .out = b->out, .size = wn__dtype_size(d->out.dtype)};
-    const struct wn_type *in[WN_CHAIN_INPUTS];
+    struct fused k = {.steps = wn__fused_get(&d->attrs), .out = b->out, .size = wn__dtype_size(d->out.dtype)};
+    const struct wn_type *in[WN_FUSED_INPUTS];
     int32_t is_math = 0, is_over = 0; /* is_over: out is written over an input */
     for (int32_t i = 0; i < d->n_in; i++) {
         in[i] = &d->in[i];
@@ -99,7 +99,7 @@ static int32_t chain(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_
     k.streams = is_math ? wn__streams_math(wn__bytes(&d->out), b->out, over, NULL)
                         : wn__streams(wn__bytes(&d->out), b->out, over, NULL);
     wn__broadcast_make(&k.broadcast, &d->out, d->n_in, in);
-    wn__parallel_for(k.broadcast.numel, WN_CPU_GRAIN_MATH, chain_part, &k);
+    wn__parallel_for(k.broadcast.numel, WN_CPU_GRAIN_MATH, fused_part, &k);
     return WN_OK;
 }
 
@@ -108,11 +108,11 @@ static int32_t fits(const struct wn_desc *d, const struct wn__fused_step *s)
 {
     if (wn__cpu_binary_loop(s->op, WN_F32)) return 1;
     for (int32_t j = 0; j < wn__elementwise_operands(s->op); j++)
-        if (s->operand[j] < WN_CHAIN_INPUTS && !wn__type_equal(&d->in[s->operand[j]], &d->out)) return 0;
+        if (s->operand[j] < WN_FUSED_INPUTS && !wn__type_equal(&d->in[s->operand[j]], &d->out)) return 0;
     return 1;
 }
 
-static wn_kernel_fn chain_kernel(const struct wn_desc *d)
+static wn_kernel_fn fused_kernel(const struct wn_desc *d)
 {
     struct wn__fused c = wn__fused_get(&d->attrs);
     struct wn__elementwise step;
@@ -121,13 +121,13 @@ static wn_kernel_fn chain_kernel(const struct wn_desc *d)
     for (int32_t s = 0; s < c.n; s++)
         if (!wn__elementwise_of(c.step[s].op, d->out.dtype, d->attrs.f, NULL, &step) || !fits(d, &c.step[s]))
             return NULL;
-    return chain;
+    return fused;
 }
 
 wn_kernel_fn wn__cpu_fused_kernel(const struct wn_desc *d)
 {
     switch (d->op) {
-    case WN_OP_CHAIN: return wn__dtype_is_float(d->out.dtype) ? chain_kernel(d) : NULL;
+    case WN_OP_ELEMENTWISE: return wn__dtype_is_float(d->out.dtype) ? fused_kernel(d) : NULL;
     case WN_OP_MATMUL_MAP:
     case WN_OP_LINEAR_MAP: return wn__cpu_epilogue_kernel(d);
     case WN_OP_CONV2D_MAP: return wn__cpu_conv_map_kernel(d);

@@ -13,7 +13,7 @@
 #define WN_QUADS 32
 
 #if defined(WN_WORDS_LANES)
-/* Computes one round of a chain c: (4, lanes). The upper half of a lane may hold anything. */
+/* Computes one round of a group c: (4, lanes). The upper half of a lane may hold anything. */
 static inline __attribute__((always_inline)) void wn__words_round(wn__words c[4], wn__words k0, wn__words k1)
 {
     wn__words p0 = wn__words_multiply(c[0], wn__words_set1(WN_PHILOX_M0));
@@ -24,12 +24,12 @@ static inline __attribute__((always_inline)) void wn__words_round(wn__words c[4]
     c[3] = p0;
 }
 
-/* Writes the words of quads [q0, q0 + WN_WORDS_CHAINS WN_WORDS_LANES) to word. */
-static inline __attribute__((always_inline)) void wn__draw_chains(uint64_t seed, uint64_t counter, uint64_t q0,
+/* Writes the words of quads [q0, q0 + WN_WORDS_GROUPS WN_WORDS_LANES) to word. */
+static inline __attribute__((always_inline)) void wn__draw_groups(uint64_t seed, uint64_t counter, uint64_t q0,
                                                                   uint32_t *word)
 {
-    wn__words c[WN_WORDS_CHAINS][4], k0 = wn__words_set1(seed), k1 = wn__words_set1(seed >> 32);
-    for (int v = 0; v < WN_WORDS_CHAINS; v++) {
+    wn__words c[WN_WORDS_GROUPS][4], k0 = wn__words_set1(seed), k1 = wn__words_set1(seed >> 32);
+    for (int v = 0; v < WN_WORDS_GROUPS; v++) {
         c[v][0] = wn__words_add(wn__words_set1(q0 + (uint64_t)v * WN_WORDS_LANES), wn__words_count());
         c[v][1] = wn__words_upper(c[v][0]);
         c[v][2] = wn__words_set1(counter);
@@ -37,19 +37,19 @@ static inline __attribute__((always_inline)) void wn__draw_chains(uint64_t seed,
     }
     _Pragma("GCC unroll 10") for (int round = 0; round < WN_PHILOX_ROUNDS; round++)
     {
-        for (int v = 0; v < WN_WORDS_CHAINS; v++) wn__words_round(c[v], k0, k1);
+        for (int v = 0; v < WN_WORDS_GROUPS; v++) wn__words_round(c[v], k0, k1);
         k0 = wn__words_add(k0, wn__words_set1(WN_PHILOX_K0));
         k1 = wn__words_add(k1, wn__words_set1(WN_PHILOX_K1));
     }
-    for (int v = 0; v < WN_WORDS_CHAINS; v++) wn__words_store(word + 4 * v * WN_WORDS_LANES, c[v]);
+    for (int v = 0; v < WN_WORDS_GROUPS; v++) wn__words_store(word + 4 * v * WN_WORDS_LANES, c[v]);
 }
 
 /* Writes the words of quads [q0, q0 + WN_QUADS) to word. */
 static inline __attribute__((always_inline)) void wn__draw(uint64_t seed, uint64_t counter, uint64_t q0,
                                                            uint32_t word[4 * WN_QUADS])
 {
-    const int32_t step = WN_WORDS_CHAINS * WN_WORDS_LANES;
-    for (int32_t q = 0; q < WN_QUADS; q += step) wn__draw_chains(seed, counter, q0 + (uint64_t)q, word + 4 * q);
+    const int32_t step = WN_WORDS_GROUPS * WN_WORDS_LANES;
+    for (int32_t q = 0; q < WN_QUADS; q += step) wn__draw_groups(seed, counter, q0 + (uint64_t)q, word + 4 * q);
 }
 #else
 static inline __attribute__((always_inline)) void wn__draw(uint64_t seed, uint64_t counter, uint64_t q0,

@@ -7,7 +7,7 @@
  *     bf16, pairs    a word is two steps of k; operands are read in place where k is even
  *     bf16, widened  a word is one element that packing converts to f32; nothing is read in place
  *
- * The chain over k of an output is the same in all variants; each says in its file what it is for. */
+ * The sum over k of an output is the same in all variants; each says in its file what it is for. */
 #ifndef WN_CPU_GEMM_DRIVER_H
 #define WN_CPU_GEMM_DRIVER_H
 #include "gemm.h"

@@ -16,10 +16,10 @@
  *    |     |    +-------+-------+---+
  *                  nr
  *
- * f32: every output is one chain over all k in ascending order, acc = a(i, k) b(k, j) + acc, then + bias. The chain
+ * f32: every output is one sum over all k in ascending order, acc = a(i, k) b(k, j) + acc, then + bias. The sum
  * depends on neither micro-kernel, partition, variant nor number of threads, so the bits do not either; AVX2, AVX-512
- * and NEON agree. bf16: the same chain, over pairs of k where the processor multiplies pairs, with the bits of that
- * instruction; elsewhere the f32 chain over widened elements. The sum plus bias is rounded once, at the end. All
+ * and NEON agree. bf16: the same sum, over pairs of k where the processor multiplies pairs, with the bits of that
+ * instruction; elsewhere the f32 sum over widened elements. The sum plus bias is rounded once, at the end. All
  * packing goes to buffers of fixed size on the stack of a thread (up to 320 KiB): a product needs no workspace. */
 #ifndef WN_CPU_GEMM_H
 #define WN_CPU_GEMM_H

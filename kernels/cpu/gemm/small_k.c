@@ -6,7 +6,7 @@
  *                   one after the other
  *     c in panels:  one micro-panel of b goes down all rows of a, which is one run of memory
  *
- * Either is one call of the macro-kernel where there is one. The chain over k of an output is that of gemm.h. Nothing
+ * Either is one call of the macro-kernel where there is one. The sum over k of an output is that of gemm.h. Nothing
  * here allocates. */
 #include <stddef.h>
 #include "driver.h"

@@ -13,7 +13,7 @@
  * Measured: one panel after the other, 48 steps each, which loads and stores the sums more often: 1.3x time in f32,
  * 1.6x in pairs (32 x 4096 x 4096).
  *
- * The chain over k of an output is that of gemm.h. Nothing here allocates. */
+ * The sum over k of an output is that of gemm.h. Nothing here allocates. */
 #include <stddef.h>
 #include <string.h>
 #include "driver.h"

@@ -42,7 +42,7 @@ local is_ordered = { path = true, block = true } -- in the order of the forward;
 
 -- Returns the column that counts the bytes of a residual.
 local function column_of(node)
-    local word = moves.word(node)
+    local word = moves.decision(node)
     if word == 'save' then return 'saved' end
     if word == 'recompute' then return 'dropped' end
     return word:find '^compress' and 'compressed' or 'moved'

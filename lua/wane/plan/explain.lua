@@ -282,11 +282,11 @@ local function silent_policies(p, layers)
         if looked[policy] or not policy.ask or policy.optional then return end
         looked[policy] = true
         for _, key in ipairs(policy.keys or {}) do
-            local is_idle = policy.words[key] == 'recompute'
+            local is_idle = policy.decisions[key] == 'recompute'
                 and not is_met(policy, function(r) return fits(policy, r, key) end)
             if is_idle then list[#list + 1] = { policy = policy, key = key } end
         end
-        if #list == before and not is_met(policy, function(r) return policy_query.word(policy, r) end) then
+        if #list == before and not is_met(policy, function(r) return policy_query.decision(policy, r) end) then
             list[#list + 1] = { policy = policy }
         end
     end

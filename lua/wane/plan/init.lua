@@ -150,7 +150,7 @@ function Plan:residuals()
                 items[#items + 1] = {
                     index = #items + 1, op = node.op, path = node.path or '', name = node.name, bytes = node.bytes,
                     shape = node.shape, dtype = node.dtype, block = node.block, copies = node.copies,
-                    word = moves.word(node), said = is_said and policy.word(node.decision) or nil,
+                    word = moves.decision(node), said = is_said and policy.decision_name(node.decision) or nil,
                     by = decider_of(node, covers, layers),
                     module = node.module, line = binding.text(C.wn_line_text(node.line)), part = number,
                 }

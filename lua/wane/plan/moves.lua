@@ -12,8 +12,8 @@ local moves = {}
 --- Returns what a plan does with a residual.
 -- @param node of plan:graph()
 -- @return 'save', 'recompute', or an action such as 'compress:bf16'
-function moves.word(node)
-    if node.action > 0 then return policy.word(node.action) end
+function moves.decision(node)
+    if node.action > 0 then return policy.decision_name(node.action) end
     return node.copies > 1 and 'recompute' or 'save'
 end
 
@@ -24,7 +24,8 @@ function moves.text(plan)
     local function add(node)
         local c = counts[node.action]
         if not c then
-            c = { word = policy.word(node.action), n = 0, bytes = 0, lossy = C.wn_action_lossy(node.action) ~= 0 }
+            c = { word = policy.decision_name(node.action), n = 0, bytes = 0,
+                lossy = C.wn_action_lossy(node.action) ~= 0 }
             counts[node.action], order[#order + 1] = c, c
         end
         c.n, c.bytes = c.n + 1, c.bytes + node.bytes

@@ -146,7 +146,7 @@ local function scopes_of(forward)
     return list
 end
 
--- ---- words ---------------------------------------------------------------------------------------------------------
+-- ---- decisions -----------------------------------------------------------------------------------------------------
 local function add_feature(features, kind, key, node)
     if not key or key == '' then return end
     local name = kind .. key
@@ -178,10 +178,10 @@ end
 
 -- Proposes the decision `inside` for the residuals of a set, and `outside` for the others. unit: of regions; nil: the
 -- proposal is judged when the search is over.
-local function propose_words(self, unit, name, is_in, inside, outside)
-    local word = binding.array('i32', self.n)
-    for _, node in ipairs(self.residuals) do word[node.index] = is_in(node.index) and inside or outside end
-    check(C.wn_candidate(self.program.handle, name, self.n, unit, nil, word))
+local function propose_decisions(self, unit, name, is_in, inside, outside)
+    local decision = binding.array('i32', self.n)
+    for _, node in ipairs(self.residuals) do decision[node.index] = is_in(node.index) and inside or outside end
+    check(C.wn_candidate(self.program.handle, name, self.n, unit, nil, decision))
 end
 
 -- Lists sets of residuals as a function may choose them: { name, has (position -> whether it is in the set) }. They are
@@ -220,8 +220,8 @@ local function propose_sets(self, most)
     for k = 1, math.min(#sets, math.floor(most / 2)) do
         local is_in, set = {}, sets[k]
         for i, node in ipairs(self.residuals) do is_in[node.index] = set.has(i) end
-        propose_words(self, nil, set.name, function(i) return is_in[i] end, drop, save)
-        propose_words(self, nil, 'all but ' .. set.name, function(i) return is_in[i] end, save, drop)
+        propose_decisions(self, nil, set.name, function(i) return is_in[i] end, drop, save)
+        propose_decisions(self, nil, 'all but ' .. set.name, function(i) return is_in[i] end, save, drop)
     end
 end
 
@@ -230,7 +230,7 @@ local function propose_features(self, most)
     local save, drop, left = C.WN_DECISION_SAVE, C.WN_DECISION_RECOMPUTE, most
     local unit = binding.array('i32', self.n)
     local function propose(...)
-        if left > 0 then propose_words(self, unit, ...) end
+        if left > 0 then propose_decisions(self, unit, ...) end
         left = left - 1
     end
     propose('recompute', function() return true end, drop, save)

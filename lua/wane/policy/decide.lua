@@ -304,16 +304,16 @@ local function decide_residuals(program, graph, layers, covers)
         for _, layer in ipairs(layers) do
             if layer.policy.budget then break end
             if cover and cover.layer == layer.order then
-                if not cover.unit then check(C.wn_decide(program.handle, i, policy.words.save)) end
+                if not cover.unit then check(C.wn_decide(program.handle, i, policy.decisions.save)) end
                 break
             end
             if layer.policy.ask and policy_query.owned_by(node, layer.scope) then
                 r = r or policy_query.describe(program, node, i)
-                local word = policy_query.word(layer.policy, r)
-                silent.note(asked, layer.policy, r, word)
-                if word then
-                    check(C.wn_decide(program.handle, i, word))
-                    policy_query.note(said, program, i, word, r)
+                local decision = policy_query.decision(layer.policy, r)
+                silent.note(asked, layer.policy, r, decision)
+                if decision then
+                    check(C.wn_decide(program.handle, i, decision))
+                    policy_query.note(said, program, i, decision, r)
                     break
                 end
             end
@@ -358,7 +358,7 @@ end
 
 local function refuse_regions(p)
     raise(nil, 'value', 'policy.compose: %s makes regions, and a budget chooses them; compose a budget with policies '
-        .. 'of words (by_type, by_op, by_name, by_path, a function)', p.name)
+        .. 'of decisions (by_type, by_op, by_name, by_path, a function)', p.name)
 end
 
 local decide = { forward = forward_of, by_root = by_root, units_under = units_under, is_under = is_under,
@@ -397,7 +397,7 @@ end
 local function budget_of(program, layers)
     for _, layer in ipairs(layers) do
         if layer.policy.budget then
-            for _, word in ipairs(layer.policy.allow) do check(C.wn_allow(program.handle, policy.words[word])) end
+            for _, name in ipairs(layer.policy.allow) do check(C.wn_allow(program.handle, policy.decisions[name])) end
             return layer.policy.budget
         end
     end

@@ -1,4 +1,4 @@
---- Decisions: the words that a policy may answer, and the library's numbers of them.
+--- Decisions: what a policy may answer, and the numbers of them in the library.
 -- @internal wane.policy.decisions
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -7,8 +7,8 @@ local C, iterate, raise = binding.C, errors.iterate, errors.raise
 
 local decisions = {}
 
---- Numbers of decisions by word.
-decisions.words = {
+--- Numbers of decisions by name.
+decisions.numbers = {
     save = C.WN_DECISION_SAVE, recompute = C.WN_DECISION_RECOMPUTE,
     offload = C.WN_DECISION_OFFLOAD,
     ['offload:disk'] = C.WN_DECISION_OFFLOAD_DISK, ['offload:host'] = C.WN_DECISION_OFFLOAD_HOST,
@@ -16,27 +16,27 @@ decisions.words = {
     ['compress:bits'] = C.WN_DECISION_BITS,
 }
 
-local word_of, built = {}, {}
-for word, number in iterate(decisions.words) do
-    word_of[number] = word
-    built[#built + 1] = word
+local name_of, built = {}, {}
+for decision, number in iterate(decisions.numbers) do
+    name_of[number] = decision
+    built[#built + 1] = decision
 end
 table.sort(built)
 
---- All words, in alphabetical order.
+--- All names, in alphabetical order.
 decisions.built = built
 
---- Returns the word of a number, or nil for 0.
-function decisions.word(number)
-    return word_of[number]
+--- Returns the name of a number, or nil for 0.
+function decisions.name(number)
+    return name_of[number]
 end
 
---- Returns the number of a word; raises 'value' for anything else. `where` opens the message.
-function decisions.check_word(word, where)
-    local number = decisions.words[word]
+--- Returns the number of a name; raises 'value' for anything else. `where` opens the message.
+function decisions.check(decision, where)
+    local number = decisions.numbers[decision]
     if number == nil then
-        raise(nil, 'value', "%s: the answer %s is not a word; %s", where, errors.describe(word),
-            errors.near(word, built))
+        raise(nil, 'value', "%s: the answer %s is not a decision; %s", where, errors.describe(decision),
+            errors.near(decision, built))
     end
     return number
 end

@@ -4,7 +4,7 @@
 -- It is asked when a plan is made, and never while a step runs. Precedence: the policy of the call > the innermost
 -- module with an opinion > outer modules > policy.default > marked regions > save.
 --
--- Decisions are the words 'save', 'recompute', 'offload', 'offload:disk', 'offload:host', 'compress:bf16',
+-- Decisions are 'save', 'recompute', 'offload', 'offload:disk', 'offload:host', 'compress:bf16',
 -- 'compress:int8' and 'compress:bits'. Units are the modules of the nearest list in or under the module that has the
 -- policy, or the blocks of its forward where there is no list.
 --
@@ -58,15 +58,15 @@ function policy.is(x)
     return getmetatable(x) == Policy
 end
 
-policy.words = decisions.words
+policy.decisions = decisions.numbers
 
 --- Returns the decision of a number of the library, or nil for 0.
 -- @within Internal
-policy.word = decisions.word
+policy.decision_name = decisions.name
 
 --- Returns the number of a decision; raises 'value' for anything else.
 -- @within Internal
-policy.check_word = decisions.check_word
+policy.check_decision = decisions.check
 local built = decisions.built
 
 -- ---- the plain ones ----------------------------------------------------------------------------------------------
@@ -144,10 +144,10 @@ local function copy_rules(rules, what)
             errors.describe(rules))
     end
     local copy, keys = {}, {}
-    for key, word in iterate(rules) do
+    for key, decision in iterate(rules) do
         if key ~= 'optional' then
-            policy.check_word(word, ("policy.%s: '%s'"):format(what, tostring(key)))
-            copy[key] = word
+            policy.check_decision(decision, ("policy.%s: '%s'"):format(what, tostring(key)))
+            copy[key] = decision
             if key ~= 'default' then keys[#keys + 1] = key end
         end
     end
@@ -156,10 +156,10 @@ local function copy_rules(rules, what)
 end
 
 local function describe_rules(what, rules, keys)
-    local words = {}
-    for _, key in ipairs(keys) do words[#words + 1] = key .. '=' .. rules[key] end
-    if rules.default then words[#words + 1] = 'default=' .. rules.default end
-    return what .. '{' .. table.concat(words, ', ') .. '}'
+    local texts = {}
+    for _, key in ipairs(keys) do texts[#texts + 1] = key .. '=' .. rules[key] end
+    if rules.default then texts[#texts + 1] = 'default=' .. rules.default end
+    return what .. '{' .. table.concat(texts, ', ') .. '}'
 end
 
 -- Makes the policy by_type, by_op or by_name: the first name of a residual that is listed decides.
@@ -167,7 +167,7 @@ local function by_names(what, rules)
     local copy, keys = copy_rules(rules, what)
     local keys_of = what:match '^by_(.*)' .. 's'
     return new(describe_rules(what, copy, keys), {
-        keys = keys, keys_of = keys_of, words = copy, optional = rules.optional,
+        keys = keys, keys_of = keys_of, decisions = copy, optional = rules.optional,
         ask = function(_, r)
             for _, name in ipairs(decisions.names_of[keys_of](r)) do
                 if copy[name] then return copy[name] end
@@ -182,7 +182,7 @@ end
 -- @param rules { TYPE = decision, default = decision for the others, optional = true: types that are not in the graph
 -- are no error }
 -- @return policy
--- @raise 'value' for a word that is no decision; when a plan is made, for a type that is not in the graph
+-- @raise 'value' for what is no decision; when a plan is made, for a type that is not in the graph
 -- @usage
 -- local blocks = nn.Sequential(nn.Residual(nn.MLP(8)), nn.Residual(nn.MLP(8)))
 -- blocks(x):sum():backward { policy = policy.by_type { MLP = 'recompute', default = 'save' } }
@@ -212,23 +212,23 @@ function policy.by_path(rules)
     for key, value in iterate(type(rules) == 'table' and rules or {}) do
         if not options[key] then pairs_of[key] = value end
     end
-    errors.list(pairs_of, 'policy.by_path', "pairs {'pattern', 'word'}", 0, { 'default', 'optional' })
+    errors.list(pairs_of, 'policy.by_path', "pairs {'pattern', 'decision'}", 0, { 'default', 'optional' })
     for i, rule in ipairs(pairs_of) do
         if type(rule) ~= 'table' or type(rule[1]) ~= 'string' then
-            raise(nil, 'value', "policy.by_path: entry %d must be {'pattern', 'word'}, got %s", i,
+            raise(nil, 'value', "policy.by_path: entry %d must be {'pattern', 'decision'}, got %s", i,
                 errors.describe(rule))
         end
         local fine, why = pcall(string.find, '', rule[1])
         if not fine then raise(nil, 'value', "policy.by_path: '%s' is no Lua pattern: %s", rule[1], why:gsub('^.*: ',
             '')) end
-        policy.check_word(rule[2], ("policy.by_path: '%s'"):format(rule[1]))
+        policy.check_decision(rule[2], ("policy.by_path: '%s'"):format(rule[1]))
         list[i], keys[i], given[rule[1]] = { rule[1], rule[2] }, rule[1], rule[2]
     end
     if #list == 0 then raise(nil, 'value', "policy.by_path: expected a list such as { {'head', 'save'} }") end
     local default = rules.default
-    if default then policy.check_word(default, "policy.by_path: 'default'") end
+    if default then policy.check_decision(default, "policy.by_path: 'default'") end
     return new('by_path', {
-        keys = keys, keys_of = 'paths', words = given, is_pattern = true, optional = rules.optional,
+        keys = keys, keys_of = 'paths', decisions = given, is_pattern = true, optional = rules.optional,
         ask = function(_, r)
             for _, rule in ipairs(list) do
                 if r.path:find(rule[1]) then return rule[2] end
@@ -265,10 +265,11 @@ local budgets = {}
 -- Returns the actions of a list of decisions, sorted, without 'save' and 'recompute', which are always allowed.
 local function allowed_of(allow)
     local list, seen = {}, {}
-    for k = 1, errors.list(allow, 'policy.budget: allow', "words such as {'compress:bf16'}") do
-        local word = allow[k]
-        if policy.check_word(word, 'policy.budget: allow') > C.WN_DECISION_RECOMPUTE and not seen[word] then
-            seen[word], list[#list + 1] = true, word
+    for k = 1, errors.list(allow, 'policy.budget: allow', "decisions such as {'compress:bf16'}") do
+        local decision = allow[k]
+        local number = policy.check_decision(decision, 'policy.budget: allow')
+        if number > C.WN_DECISION_RECOMPUTE and not seen[decision] then
+            seen[decision], list[#list + 1] = true, decision
         end
     end
     table.sort(list)
@@ -369,10 +370,10 @@ end
 recipe.set_policy(policy.recipe)
 
 -- ---- from values of scripts --------------------------------------------------------------------------------
-local words = { 'save_all', 'recompute_all', 'sqrt', 'segments(3)', 'every(4)', 'keep_last(2)', 'budget(2 GiB)',
+local known = { 'save_all', 'recompute_all', 'sqrt', 'segments(3)', 'every(4)', 'keep_last(2)', 'budget(2 GiB)',
     'budget(2 GiB, compress:bf16)', 'least' }
-for _, word in ipairs(built) do
-    if policy.words[word] > C.WN_DECISION_RECOMPUTE then words[#words + 1] = word end
+for _, decision in ipairs(built) do
+    if policy.decisions[decision] > C.WN_DECISION_RECOMPUTE then known[#known + 1] = decision end
 end
 local plain = { save_all = true, recompute_all = true, sqrt = true, least = true }
 local counted = { segments = true, every = true, keep_last = true, binomial = true }
@@ -402,21 +403,21 @@ local function parse_budget(argument)
 end
 
 -- Makes the policy of an action alone, which it answers for every residual.
-local function of_all(word)
-    policy.check_word(word, 'policy')
-    return new(word, { ask = function() return word end })
+local function of_all(decision)
+    policy.check_decision(decision, 'policy')
+    return new(decision, { ask = function() return decision end })
 end
 
 -- Returns the policy of a text.
 local function parse(text)
     if text:find '^%s*block%s' then return policy.recipe(text) end
-    if (policy.words[text] or 0) > C.WN_DECISION_RECOMPUTE then return of_all(text) end
+    if (policy.decisions[text] or 0) > C.WN_DECISION_RECOMPUTE then return of_all(text) end
     local name, argument = text:match('^%s*([%a_]+)%s*%(%s*(.-)%s*%)%s*$')
     name = name or text:match('^%s*([%a_]+)%s*$')
     if name and plain[name] and (argument == nil or argument == '') then return policy[name]() end
     if name and counted[name] and tonumber(argument) then return policy[name](tonumber(argument)) end
     if name == 'budget' then return parse_budget(argument) end
-    raise(nil, 'value', "policy: '%s' is not a policy; %s", text, errors.near(text, words))
+    raise(nil, 'value', "policy: '%s' is not a policy; %s", text, errors.near(text, known))
 end
 
 --- Makes a policy of a text, a function, a policy, a plan or a recipe.
@@ -439,7 +440,7 @@ function policy.of(x)
     if type(x) == 'function' then return of_function(x) end
     if type(x) == 'table' and type(x.as_policy) == 'function' then return x:as_policy() end
     raise(nil, 'value', "policy: expected a string, a function, a policy or a plan, got %s; strings are %s",
-        errors.describe(x), table.concat(words, ', '))
+        errors.describe(x), table.concat(known, ', '))
 end
 
 --- Returns the policy that planning without a run asks: a new one for a Lua function, because the values that it reads

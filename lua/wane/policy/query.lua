@@ -20,7 +20,7 @@ local guarded = { '__add', '__sub', '__mul', '__div', '__pow', '__unm', '__index
 local before_guard
 
 local function refuse()
-    raise(nil, 'value', 'policy: a policy was asked for a word and used a tensor; it must only look at the '
+    raise(nil, 'value', 'policy: a policy was asked for a decision and used a tensor; it must only look at the '
         .. 'residual it is given, not record or read')
 end
 
@@ -86,17 +86,17 @@ end
 -- @param p policy
 -- @param r residual, as `describe` returns it
 -- @raise 'value', naming the residual, for a policy that fails or whose answer is no decision
-function policy_query.word(p, r)
-    local fine, word = xpcall(p.ask, errors.handler, p, r)
+function policy_query.decision(p, r)
+    local fine, decision = xpcall(p.ask, errors.handler, p, r)
     if not fine then
-        if errors.is(word) then errors.again(word) end
+        if errors.is(decision) then errors.again(decision) end
         local e = errors.new('value', ('policy: the function failed when asked about %s: %s'):format(where_of(r),
-            tostring(word)))
-        e.traceback = errors.traceback_of(word)
+            tostring(decision)))
+        e.traceback = errors.traceback_of(decision)
         errors.again(e)
     end
-    if word == nil then return nil end
-    return policy.check_word(word, 'policy: asked about ' .. where_of(r))
+    if decision == nil then return nil end
+    return policy.check_decision(decision, 'policy: asked about ' .. where_of(r))
 end
 
 --- Returns whether a residual belongs to the module of a scope; all belong to scope 0.
@@ -109,20 +109,20 @@ function policy_query.owned_by(node, scope)
 end
 
 --- Notes in `said` that an action was answered for residual i, and whether the action is possible.
-function policy_query.note(said, program, i, word, r)
-    if word <= C.WN_DECISION_RECOMPUTE then return end
-    said[word] = said[word] or { count = 0 }
-    local note, why = said[word], binding.text(C.wn_action_reason(program.handle, i, word))
+function policy_query.note(said, program, i, decision, r)
+    if decision <= C.WN_DECISION_RECOMPUTE then return end
+    said[decision] = said[decision] or { count = 0 }
+    local note, why = said[decision], binding.text(C.wn_action_reason(program.handle, i, decision))
     note.count, note.can = note.count + 1, note.can or why == ''
     if why ~= '' and not note.why then note.why = where_of(r) .. ' ' .. why end
 end
 
 --- Raises 'value' for an action that is possible for none of its residuals; plan:residuals() shows where one is not.
 function policy_query.check(said)
-    for word, note in iterate(said) do
+    for decision, note in iterate(said) do
         if not note.can then
             raise(nil, 'value', "policy: '%s' does nothing here, none of the %d values it is said of can be treated "
-                .. 'so: %s; answer save or recompute', policy.word(word), note.count, note.why)
+                .. 'so: %s; answer save or recompute', policy.decision_name(decision), note.count, note.why)
         end
     end
 end

@@ -42,17 +42,17 @@ local kinds = { F = C.WN_STEP_F, Fe = C.WN_STEP_FE, Free = C.WN_STEP_FREE, B = C
 local WIDTH = 110
 
 -- ---- writing ------------------------------------------------------------------------------------------------
--- Adds a head and words to lines, broken at WIDTH columns.
-local function put_line(lines, head, words, comment)
+-- Adds a head and tokens to lines, broken at WIDTH columns.
+local function put_line(lines, head, tokens, comment)
     local line = head
-    for _, word in ipairs(words) do
-        if #line + #word + 1 > WIDTH then
+    for _, token in ipairs(tokens) do
+        if #line + #token + 1 > WIDTH then
             lines[#lines + 1] = line
             line = '   '
         end
-        line = line .. ' ' .. word
+        line = line .. ' ' .. token
     end
-    lines[#lines + 1] = utf8.shown(comment and line .. '  -- ' .. comment or line) -- words and names may be a file's
+    lines[#lines + 1] = utf8.shown(comment and line .. '  -- ' .. comment or line) -- tokens and names may be a file's
 end
 
 local function put_block(lines, blocks, i, first_like, has_paths)
@@ -65,14 +65,14 @@ local function put_block(lines, blocks, i, first_like, has_paths)
 end
 
 local function put_step(lines, step)
-    local words = {}
+    local tokens = {}
     for _, place in ipairs(step.keep or {}) do
         local action = step.action and step.action[place]
-        words[#words + 1] = 'h' .. tostring(place) .. (action and ' ' .. tostring(action) or '')
+        tokens[#tokens + 1] = 'h' .. tostring(place) .. (action and ' ' .. tostring(action) or '')
     end
     local root = step.root and '/' .. tostring(step.root) or ''
     local head = ('%s %s%s'):format(tostring(step.what), tostring(step.block), root)
-    put_line(lines, words[1] and head .. ':' or head, words)
+    put_line(lines, tokens[1] and head .. ':' or head, tokens)
 end
 
 local function text_of(self, has_paths)
@@ -132,20 +132,20 @@ local function number_of(digits, line)
     return number
 end
 
-local function read_ops(blocks, words, line)
-    local like = words:match '^as%s+(%d+)%s*$'
+local function read_ops(blocks, tokens, line)
+    local like = tokens:match '^as%s+(%d+)%s*$'
     if like then
         local block = blocks[tonumber(like)]
         if not block or not block.ops then fail(line, "'as %s': block %s stands before and has no ops", like, like) end
         return block.ops
     end
     local ops = {}
-    for word in words:gmatch '%S+' do ops[#ops + 1] = word end
+    for token in tokens:gmatch '%S+' do ops[#ops + 1] = token end
     return ops[1] and ops or nil
 end
 
 local function read_block(self, rest, line)
-    local number, first, last, words = rest:match '^(%d+)%s*:%s*h(%d+)%s*%-%s*h(%d+)%s*(.*)$'
+    local number, first, last, tokens = rest:match '^(%d+)%s*:%s*h(%d+)%s*%-%s*h(%d+)%s*(.*)$'
     if not number then fail(line, "expected a block such as 'block 1: h1-h4 linear gelu', got 'block %s'", rest) end
     local before = self.blocks[#self.blocks]
     local want, from = #self.blocks + 1, before and before.last + 1 or 1
@@ -154,23 +154,23 @@ local function read_block(self, rest, line)
         fail(line, 'block %s is h%s to h%s; it must begin at h%d, behind the block before, and not be empty', number,
             first, last, from)
     end
-    local ops = read_ops(self.blocks, words, line)
+    local ops = read_ops(self.blocks, tokens, line)
     local count = tonumber(last) - tonumber(first) + 1
     if ops and #ops ~= count then fail(line, 'block %s has %d values and %d ops', number, count, #ops) end
     self.blocks[want] = { first = tonumber(first), last = tonumber(last), ops = ops }
 end
 
 local function read_values(step, list, line)
-    for word in list:gmatch '[^%s,]+' do
-        local place = number_of(word:match '^h(%d+)$', line)
+    for token in list:gmatch '[^%s,]+' do
+        local place = number_of(token:match '^h(%d+)$', line)
         if place then
             step.keep[#step.keep + 1] = place
         elseif not step.keep[1] or step.action and step.action[step.keep[#step.keep]] then
-            fail(line, "'%s' is no value; values are h1, h2, ...", word)
+            fail(line, "'%s' is no value; values are h1, h2, ...", token)
         else
-            decisions.check_word(word, ('recipe, line %d: h%d'):format(line, step.keep[#step.keep]))
+            decisions.check(token, ('recipe, line %d: h%d'):format(line, step.keep[#step.keep]))
             step.action = step.action or {}
-            step.action[step.keep[#step.keep]] = word
+            step.action[step.keep[#step.keep]] = token
         end
     end
     table.sort(step.keep)
@@ -202,11 +202,11 @@ function recipe.parse(text)
     local logical = {} -- { text, line }
     for line in (text .. '\n'):gmatch '(.-)\r?\n' do
         number = number + 1
-        local words, last = line:gsub('%-%-.*$', ''), logical[#logical]
-        if words:find '^%s+%S' and last then
-            last.text = last.text .. ' ' .. words
-        elseif words:find '%S' then
-            logical[#logical + 1] = { text = words, line = number }
+        local tokens, last = line:gsub('%-%-.*$', ''), logical[#logical]
+        if tokens:find '^%s+%S' and last then
+            last.text = last.text .. ' ' .. tokens
+        elseif tokens:find '%S' then
+            logical[#logical + 1] = { text = tokens, line = number }
         end
     end
     for _, each in ipairs(logical) do
@@ -399,7 +399,7 @@ function recipe.give(p, self, graph)
         s.what, s.block, s.root, s.keep_at, s.n_keep = kinds[step.what], step.block, step.root or 0, at, #step.keep
         for _, place in ipairs(step.keep) do
             keep[at] = place
-            action[at] = step.action and decisions.words[step.action[place]] or 0
+            action[at] = step.action and decisions.numbers[step.action[place]] or 0
             at = at + 1
         end
     end

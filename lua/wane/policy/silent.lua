@@ -16,12 +16,12 @@ local told = {} -- name of a policy -> true
 -- @param asked table of notes by policy
 -- @param p policy
 -- @param r residual, as policies see it
--- @param word its decision, or nil
-function silent.note(asked, p, r, word)
+-- @param decision its decision, or nil
+function silent.note(asked, p, r, decision)
     if not p.keys or p.optional or told[p.name] then return end
     local note = asked[p] or { count = 0, names = {}, seen = {} }
     asked[p] = note
-    note.count, note.has_decided = note.count + 1, note.has_decided or word ~= nil
+    note.count, note.has_decided = note.count + 1, note.has_decided or decision ~= nil
     local name = names_of[p.keys_of](r)[1]
     if name and name ~= '' and not note.seen[name] then
         note.seen[name], note.names[#note.names + 1] = true, name

@@ -201,7 +201,7 @@ end
 
 local oom_code
 for code = 0, 31 do
-    local word = binding.text(C.wn_status_word(code))
+    local word = binding.text(C.wn_status_name(code))
     if word == 'oom' then oom_code = code end
 end
 

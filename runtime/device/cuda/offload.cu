@@ -84,17 +84,17 @@ static int32_t take(struct wn_device *d, struct buffer *b)
     return wn__gpu_check(d, e, "taking pinned memory for offloading");
 }
 
-int32_t wn__gpu_offload_open(struct wn_device *d, int32_t place, int64_t bytes, int32_t most,
+int32_t wn__gpu_offload_open(struct wn_device *d, int32_t medium, int64_t bytes, int32_t most,
                              struct wn_offload_buffer **out)
 {
     *out = NULL;
-    if (place != WN_PLACE_HOST)
+    if (medium != WN_MEDIUM_HOST)
         return wn__fail(WN_UNSUPPORTED,
                         "offload:disk: cuda has no way to the disk in this version; offload to the host");
     WN_TRY(wn__gpu_ready(d));
     struct buffer *b = (struct buffer *)wn__gpu.host->alloc((int64_t)sizeof *b);
     if (b == NULL) return WN_OOM;
-    b->base.place = place;
+    b->base.medium = medium;
     b->base.bytes = bytes;
     b->base.most = most;
     int32_t code = take(d, b);

@@ -97,7 +97,7 @@ int32_t wn__ir_reads_sign(const struct wn__ir *ir, int32_t node, int32_t k)
     if (p->op == WN_OP_RELU_GRAD) return k == 1;
     if (p->op == WN_OP_MATMUL_MAP || p->op == WN_OP_LINEAR_MAP)
         return p->attrs.i[2] == WN_OP_RELU_GRAD && k == p->n_in - 1;
-    if (p->op != WN_OP_CHAIN) return 0;
+    if (p->op != WN_OP_ELEMENTWISE) return 0;
     struct wn__fused c = wn__fused_get(&p->attrs);
     for (int32_t s = 0; s < c.n; s++)
         for (int32_t j = 0; j < wn__elementwise_operands(c.step[s].op); j++)

@@ -95,7 +95,7 @@ static inline int32_t wn__is_forward_effect(const struct wn__ir *ir, int32_t nod
 {
     return ir->node[node].op == WN_OP_RUNNING_MEAN || ir->node[node].op == WN_OP_RUNNING_VAR;
 }
-/* Returns the node whose bytes the node's value is: the node itself, or the first of its chain of aliases. */
+/* Returns the node whose bytes the node's value is: the node itself, or the first of its aliases. */
 int32_t wn__ir_storage(const struct wn__ir *ir, int32_t node);
 /* Returns whether a forward node reads a state, or a value that stands for one: reissued, or a weight. */
 int32_t wn__ir_reads_state(const struct wn__ir *ir, int32_t node);

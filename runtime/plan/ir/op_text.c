@@ -6,7 +6,7 @@
 static struct wn__fused led_by(int32_t op, const struct wn__fused *steps)
 {
     struct wn__fused all = {1, {{op, {0}}}};
-    for (int32_t k = 0; k < steps->n && all.n < WN_CHAIN_STEPS; k++) all.step[all.n++] = steps->step[k];
+    for (int32_t k = 0; k < steps->n && all.n < WN_FUSED_STEPS; k++) all.step[all.n++] = steps->step[k];
     return all;
 }
 
@@ -22,7 +22,7 @@ static struct wn__fused steps_of(const struct wn__ir_node *p)
     struct wn__fused one = {1, {{0, {0}}}};
     one.step[0].op = (int32_t)p->attrs.i[2];
     switch (p->op) {
-    case WN_OP_CHAIN: return wn__fused_get(&p->attrs);
+    case WN_OP_ELEMENTWISE: return wn__fused_get(&p->attrs);
     case WN_OP_LINEAR_MAP: return led_by(WN_OP_LINEAR, &one);
     case WN_OP_MATMUL_MAP:
     case WN_OP_PRODUCT_UPDATE: return led_by(WN_OP_MATMUL, &one);

@@ -181,9 +181,9 @@ static int32_t chain_of(const struct wn__ir *ir, int32_t i, struct wn__fused *ou
     const struct wn__ir_node *p = &ir->node[i];
     int32_t n = wn__elementwise_operands(p->op);
     if (!wn__dtype_is_float(p->type.dtype)) return 0;
-    if (p->op == WN_OP_CHAIN) *out = wn__fused_get(&p->attrs);
+    if (p->op == WN_OP_ELEMENTWISE) *out = wn__fused_get(&p->attrs);
     else *out = (struct wn__fused){1, {{p->op, {0, n - 1}}}};
-    return p->op == WN_OP_CHAIN || n > 0;
+    return p->op == WN_OP_ELEMENTWISE || n > 0;
 }
 
 /* Returns how many steps have numbers in their attributes. */
@@ -194,13 +194,13 @@ static int32_t numbers_of(const struct wn__fused *c)
     return n;
 }
 
-/* Returns the index of value v among the inputs, and adds v if it is new. An index of WN_CHAIN_INPUTS or above: the
+/* Returns the index of value v among the inputs, and adds v if it is new. An index of WN_FUSED_INPUTS or above: the
  * inputs are full. */
 static int32_t operand_of(struct wn__rewrite_inputs *in, int32_t v)
 {
     for (int32_t k = 0; k < in->n; k++)
         if (in->node[k] == v) return k;
-    if (in->n < WN_CHAIN_INPUTS) in->node[in->n] = v;
+    if (in->n < WN_FUSED_INPUTS) in->node[in->n] = v;
     return in->n++;
 }
 
@@ -214,8 +214,8 @@ static void append(const struct wn__rewriting *w, int32_t i, const struct wn__fu
         struct wn__fused_step s = c->step[k];
         for (int32_t j = 0; j < wn__elementwise_operands(s.op); j++) {
             int32_t v = s.operand[j];
-            if (v >= WN_CHAIN_INPUTS) s.operand[j] = v + before;
-            else if (wn__rewrite_input(w, i, v) == inside) s.operand[j] = WN_CHAIN_INPUTS + before - 1;
+            if (v >= WN_FUSED_INPUTS) s.operand[j] = v + before;
+            else if (wn__rewrite_input(w, i, v) == inside) s.operand[j] = WN_FUSED_INPUTS + before - 1;
             else s.operand[j] = operand_of(in, wn__rewrite_input(w, i, v));
         }
         to->step[to->n++] = s;
@@ -231,20 +231,20 @@ static int32_t absorb_step(struct wn__rewriting *w, int32_t i, int32_t k)
     struct wn__rewrite_inputs in = {.n = 0};
     int32_t p = wn__rewrite_sole(w, i, k, 0);
     if (p < 0 || !chain_of(ir, p, &first) || !chain_of(ir, i, &second)) return 0;
-    if (first.n + second.n > WN_CHAIN_STEPS || numbers_of(&first) + numbers_of(&second) > 1) return 0;
+    if (first.n + second.n > WN_FUSED_STEPS || numbers_of(&first) + numbers_of(&second) > 1) return 0;
     if (!wn__type_equal(&ir->node[p].type, &ir->node[i].type) || !wn__rewrite_may_wait(w, p, i)) return 0;
     append(w, p, &first, -1, &in, &all);
     append(w, i, &second, p, &in, &all);
-    if (in.n > WN_CHAIN_INPUTS) return 0;
+    if (in.n > WN_FUSED_INPUTS) return 0;
     struct wn_attrs attrs = {.n = 0};
     memcpy(attrs.f, numbers_of(&first) ? ir->node[p].attrs.f : ir->node[i].attrs.f, sizeof attrs.f);
     wn__fused_put(&all, &attrs);
-    return wn__rewrite_replace(w, i, k, p, &(struct wn__fusion){WN_OP_CHAIN, &attrs, &in});
+    return wn__rewrite_replace(w, i, k, p, &(struct wn__fusion){WN_OP_ELEMENTWISE, &attrs, &in});
 }
 
-int32_t wn__rewrite_chain(struct wn__rewriting *w, int32_t i)
+int32_t wn__rewrite_fused(struct wn__rewriting *w, int32_t i)
 {
-    for (int32_t k = 0; k < wn__rewrite_n_inputs(w, i) && k < WN_CHAIN_INPUTS; k++)
+    for (int32_t k = 0; k < wn__rewrite_n_inputs(w, i) && k < WN_FUSED_INPUTS; k++)
         if (absorb_step(w, i, k)) return 1;
     return 0;
 }

@@ -124,7 +124,7 @@ static int32_t (*const patterns[])(struct wn__rewriting *w, int32_t i) = {
     wn__rewrite_map_conv,          /* conv2d [+ batch_norm] + elementwise ops -> conv2d_map */
     wn__rewrite_map_norm,          /* batch_norm + elementwise ops -> batch_norm_map */
     wn__rewrite_relu_into_norm,    /* relu_grad + batch_norm_sums, _dx -> relu_norm_sums, relu_norm_dx */
-    wn__rewrite_chain,             /* elementwise + elementwise  -> chain */
+    wn__rewrite_fused,             /* elementwise + elementwise  -> elementwise */
 };
 
 int32_t wn__rewrite_on = 1;

@@ -65,13 +65,13 @@ int32_t wn__rewrite_row_loss(struct wn__rewriting *w, int32_t i);
 /* Fuses a product over at most WN_PRODUCT_UPDATE_ROWS rows with the update that reads it. */
 int32_t wn__rewrite_update_by_product(struct wn__rewriting *w, int32_t i);
 /* Fuses elementwise node i with one of its inputs. */
-int32_t wn__rewrite_chain(struct wn__rewriting *w, int32_t i);
+int32_t wn__rewrite_fused(struct wn__rewriting *w, int32_t i);
 /* Fuses a convolution, and the steps over it so far, with the elementwise node i that reads it, or with a batch norm
  * whose statistics are given. */
 int32_t wn__rewrite_map_conv(struct wn__rewriting *w, int32_t i);
 /* Fuses elementwise node i with the batch norm that it reads, or with the steps over one: relu, or add and relu. */
 int32_t wn__rewrite_map_norm(struct wn__rewriting *w, int32_t i);
-/* Fuses node g, relu's gradient, with both derivatives of the batch norm under the relu. Tried before chain: what g is
- * the gradient of need not be read then. */
+/* Fuses node g, relu's gradient, with both derivatives of the batch norm under the relu. Tried before elementwise: what
+ * g is the gradient of need not be read then. */
 int32_t wn__rewrite_relu_into_norm(struct wn__rewriting *w, int32_t g);
 #endif

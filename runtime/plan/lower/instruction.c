@@ -6,7 +6,7 @@ int64_t wn__value_bytes(const struct wn__ir *ir, const struct wn__value *c)
 {
     struct wn_type type;
     wn__action_type(ir, c->node, c->action, &type);
-    return wn__action_place(c->action) >= 0 ? wn__paged(wn__bytes(&type)) : wn__padded(wn__bytes(&type));
+    return wn__action_medium(c->action) >= 0 ? wn__paged(wn__bytes(&type)) : wn__padded(wn__bytes(&type));
 }
 
 const struct wn_desc *wn__instr_desc(const struct wn__ir *ir, const struct wn__schedule *s, const struct wn__instr *n,

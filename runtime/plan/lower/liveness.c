@@ -155,7 +155,7 @@ static void put_allocations(struct finish *x)
             value->allocation = put_allocation(x, WN_SPACE_RESULT, p->result, WN_KIND_RESULT, p->bytes, 1);
             x->s->result_allocation[p->result] = value->allocation;
         } else if (it->what == WN_DO_OFFLOAD) {
-            int32_t space = wn__action_place(value->action) == WN_PLACE_DISK ? WN_SPACE_DISK : WN_SPACE_HOST;
+            int32_t space = wn__action_medium(value->action) == WN_MEDIUM_DISK ? WN_SPACE_DISK : WN_SPACE_HOST;
             value->allocation = put_allocation(x, space, -1, WN_KIND_HOST, wn__value_bytes(x->ir, value), 0);
             x->s->allocation[x->s->value[x->l->in[it->in_at]].allocation].is_paged = 1;
         } else {

@@ -9,7 +9,7 @@ static int32_t write_departure(const int32_t *block_of, const struct wn__departu
                                struct wn__item *out)
 {
     const struct wn__item *before = &l->item[d->after];
-    int32_t node = l->value[d->value].node, moves = wn__action_place(l->value[d->kept].action) >= 0;
+    int32_t node = l->value[d->value].node, moves = wn__action_medium(l->value[d->kept].action) >= 0;
     int32_t in_at = wn__list_inputs(l, 1 + moves);
     if (in_at < 0) return -1;
     *out = (struct wn__item){.what = moves ? WN_DO_OFFLOAD : WN_DO_PACK,

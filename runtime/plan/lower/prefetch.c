@@ -22,7 +22,7 @@
  * waits of offloads. Invariant: start <= wait, and a fetch starts no earlier than the offload that it needs is
  * waited for. */
 struct transfer {
-    int32_t way, place; /* WN_WAY_; enum wn_place */
+    int32_t way, place; /* WN_WAY_; enum wn_medium */
     int64_t bytes;
     double takes; /* seconds */
     double ends;  /* seconds: an offload ends; a fetch should start */
@@ -80,7 +80,7 @@ static void find_transfers(struct prefetch *x)
         struct transfer *m = &x->transfer[it->move];
         m->way = it->what == WN_DO_FETCH ? WN_WAY_IN : WN_WAY_OUT;
         m->kept = m->way == WN_WAY_IN ? l->in[it->in_at] : it->out;
-        m->place = wn__action_place(l->value[m->kept].action);
+        m->place = wn__action_medium(l->value[m->kept].action);
         m->bytes = wn__value_bytes(x->ir, &l->value[m->kept]);
         m->takes = wn__move_seconds(x->ir, m->place, m->way, m->bytes);
         m->needs = -1;
@@ -137,7 +137,7 @@ static int32_t is_counted(const struct prefetch *x, int32_t value)
 {
     const struct wn__value *v = &x->l->value[value];
     const struct wn__ir_node *p = &x->ir->node[v->node];
-    return p->leaf == WN_LEAF_NONE && !p->bound && p->result < 0 && wn__action_place(v->action) < 0;
+    return p->leaf == WN_LEAF_NONE && !p->bound && p->result < 0 && wn__action_medium(v->action) < 0;
 }
 
 /* Fills the fixed items from which (first) to which (last) each value lives, and adds workspaces to live. */
@@ -213,7 +213,7 @@ static double wait_for(struct prefetch *x, int32_t *n_pending, int32_t j, double
 static void delay_waits(struct prefetch *x)
 {
     struct fixed_items *fixed = &x->fixed;
-    double t = 0, lane[WN_PLACE_COUNT] = {0};
+    double t = 0, lane[WN_MEDIUM_COUNT] = {0};
     int64_t extra = 0; /* bytes of offloads under way */
     int32_t n = 0;
     for (int32_t j = 0; j < fixed->n; j++) {
@@ -247,9 +247,9 @@ static int32_t item_at(const struct fixed_items *fixed, double t, int32_t lo, in
 static void advance_starts(struct prefetch *x)
 {
     struct fixed_items *fixed = &x->fixed;
-    double next[WN_PLACE_COUNT];
-    int32_t before[WN_PLACE_COUNT] = {0};
-    for (int32_t p = 0; p < WN_PLACE_COUNT; p++) next[p] = fixed->clock[fixed->n];
+    double next[WN_MEDIUM_COUNT];
+    int32_t before[WN_MEDIUM_COUNT] = {0};
+    for (int32_t p = 0; p < WN_MEDIUM_COUNT; p++) next[p] = fixed->clock[fixed->n];
     for (int32_t i = x->n_fetches - 1; i >= 0; i--) {
         struct transfer *m = &x->transfer[x->fetch[i]];
         double by = fixed->clock[m->wait] < next[m->place] ? fixed->clock[m->wait] : next[m->place];

@@ -82,7 +82,7 @@ void wn__residency_return(struct wn__issuing *x, int32_t node)
 {
     struct wn__list *l = &x->out->list;
     int32_t kept = x->at.kept[node], value = wn__issue_value(x, node, 0);
-    int32_t moves = x->code == WN_OK && wn__action_place(l->value[kept].action) >= 0;
+    int32_t moves = x->code == WN_OK && wn__action_medium(l->value[kept].action) >= 0;
     struct wn__item *it = wn__issue_item(x, moves ? WN_DO_FETCH : WN_DO_UNPACK, node, value, 1);
     if (it == NULL) return;
     l->in[it->in_at] = kept;

@@ -85,17 +85,17 @@ struct wn__schedule {
     int32_t n_reports;                 /* instructions that report wrong data there */
     int64_t arena;                     /* bytes of the arena */
     int64_t lent;                      /* bytes of slabs that values use before gradients are allocated there */
-    int64_t offload_buffer[WN_PLACE_COUNT]; /* bytes of the offload buffers of host and disk */
-    int32_t n_moves;                        /* number of transfers */
-    struct wn_summary summary;              /* wn__simulate fills this field and the next three */
-    int64_t *live;                          /* (n) bytes alive after each instruction */
-    double *seconds;                        /* (n) seconds of each instruction; of a WAIT, those that are not hidden */
-    uint8_t *again;                         /* (n) 1: the instruction reads a value that was computed again */
-    char *recipe;                           /* text of its recipe, if the schedule is in the cache; else NULL */
-    int32_t *node_issues;                   /* (n of the IR) how often each node was issued */
-    int32_t *node_action;                   /* (n of the IR) the action that the node's value was kept with; 0: none */
-    int32_t n_blocks;                       /* number of blocks of the recipe */
-    struct wn__kept *kept;                  /* let go with it; NULL: nothing */
+    int64_t offload_buffer[WN_MEDIUM_COUNT]; /* bytes of the offload buffers of host and disk */
+    int32_t n_moves;                         /* number of transfers */
+    struct wn_summary summary;               /* wn__simulate fills this field and the next three */
+    int64_t *live;                           /* (n) bytes alive after each instruction */
+    double *seconds;                         /* (n) seconds of each instruction; of a WAIT, those that are not hidden */
+    uint8_t *again;                          /* (n) 1: the instruction reads a value that was computed again */
+    char *recipe;                            /* text of its recipe, if the schedule is in the cache; else NULL */
+    int32_t *node_issues;                    /* (n of the IR) how often each node was issued */
+    int32_t *node_action;                    /* (n of the IR) the action that the node's value was kept with; 0: none */
+    int32_t n_blocks;                        /* number of blocks of the recipe */
+    struct wn__kept *kept;                   /* let go with it; NULL: nothing */
 };
 
 /* The allocation `scalars`, the only bytes of a program that the host writes, of m numbers, r random nodes and

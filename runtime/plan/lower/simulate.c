@@ -18,8 +18,8 @@ struct sim {
     int64_t kinds[WN_KIND_COUNT], live;
     int32_t in_backward;
     double seconds, base_seconds, measured;
-    double lane[WN_PLACE_COUNT][WN_WAY_COUNT]; /* the second at which each link can start its next transfer */
-    double *ends;                              /* (n_moves) the second at which each transfer has ended */
+    double lane[WN_MEDIUM_COUNT][WN_WAY_COUNT]; /* the second at which each link can start its next transfer */
+    double *ends;                               /* (n_moves) the second at which each transfer has ended */
 };
 
 /* Returns the bytes of the cells that hold a value before the program starts, all but gradients that it allocates, and
@@ -142,7 +142,7 @@ static void start_move(struct sim *m, int32_t i)
     const struct wn__instr *n = &m->s->instr[i];
     int32_t way = wn__instr_way(n), from = m->s->in[n->in_at];
     const struct wn__value *kept = &m->s->value[way == WN_WAY_OUT ? n->out : from];
-    int32_t place = wn__action_place(kept->action);
+    int32_t place = wn__action_medium(kept->action);
     int64_t bytes = m->s->allocation[kept->allocation].bytes;
     double takes = wn__move_seconds(m->ir, place, way, bytes), *lane = &m->lane[place][way];
     *lane = (*lane > m->seconds ? *lane : m->seconds) + takes;
@@ -227,7 +227,7 @@ static int32_t walk(struct sim *m)
 int64_t wn__reserved(const struct wn__ir *ir, const struct wn__schedule *s)
 {
     int64_t bytes = state_bytes(ir, NULL) + s->arena;
-    if (ir->target->is_unified_memory) bytes += s->offload_buffer[WN_PLACE_HOST];
+    if (ir->target->is_unified_memory) bytes += s->offload_buffer[WN_MEDIUM_HOST];
     for (int32_t k = 0; k < ir->n_slabs; k++) bytes += ir->slab[k].bytes;
     for (int32_t i = 0; i < ir->n_cells; i++) bytes -= ir->cell[i].shares ? ir->cell[i].bytes : 0;
     for (int32_t t = 0; t < s->n_allocations; t++)
@@ -257,8 +257,8 @@ int32_t wn__simulate(const struct wn__ir *ir, struct wn__schedule *s)
     if (code != WN_OK) return code;
     sum->reserved = wn__reserved(ir, s);
     sum->arena = s->arena;
-    sum->host = s->offload_buffer[WN_PLACE_HOST];
-    sum->disk = s->offload_buffer[WN_PLACE_DISK];
+    sum->host = s->offload_buffer[WN_MEDIUM_HOST];
+    sum->disk = s->offload_buffer[WN_MEDIUM_DISK];
     sum->seconds = m.seconds;
     sum->base_seconds = m.base_seconds;
     sum->measured_seconds = m.measured;

@@ -53,8 +53,8 @@ static int64_t space_size(const struct machine *m, const struct wn__allocation *
     switch (t->space) {
     case WN_SPACE_ARENA: return m->s->arena;
     case WN_SPACE_SLAB: return m->ir->slab[t->slot].bytes;
-    case WN_SPACE_HOST: return m->s->offload_buffer[WN_PLACE_HOST];
-    case WN_SPACE_DISK: return m->s->offload_buffer[WN_PLACE_DISK];
+    case WN_SPACE_HOST: return m->s->offload_buffer[WN_MEDIUM_HOST];
+    case WN_SPACE_DISK: return m->s->offload_buffer[WN_MEDIUM_DISK];
     default: return t->bytes;
     }
 }
@@ -230,8 +230,8 @@ static int32_t step_move(struct machine *m, const struct wn__instr *n)
     WN_TRY(check_moved(m, n));
     int32_t out = n->what == WN_DO_OFFLOAD, from = m->s->value[m->s->in[n->in_at]].allocation,
             to = m->s->value[n->out].allocation;
-    int32_t place = wn__action_place(m->s->value[out ? n->out : m->s->in[n->in_at]].action);
-    int32_t offload_buffer = place == WN_PLACE_DISK ? WN_SPACE_DISK : WN_SPACE_HOST;
+    int32_t place = wn__action_medium(m->s->value[out ? n->out : m->s->in[n->in_at]].action);
+    int32_t offload_buffer = place == WN_MEDIUM_DISK ? WN_SPACE_DISK : WN_SPACE_HOST;
     const struct wn__allocation *near = &m->s->allocation[out ? from : to], *far = &m->s->allocation[out ? to : from];
     int32_t is_near =
         near->is_paged && !near->pinned && (near->space == WN_SPACE_ARENA || near->space == WN_SPACE_SLAB);

@@ -1,5 +1,5 @@
 /* The table of actions (action.h). A row names the ops that pack and unpack, whose rules then give bytes, seconds
- * and workspace, or the place that bytes are moved to; and the values that it cannot be applied to. */
+ * and workspace, or the medium that bytes are moved to; and the values that it cannot be applied to. */
 #include "action.h"
 #include <stddef.h>
 #include "../ir/costs.h"
@@ -11,7 +11,7 @@ struct row {
     int32_t dtype;        /* the dtype that the packing op is told */
     int32_t is_shaped;    /* 1: the unpacking op is told the value's shape */
     int32_t partial;      /* 1: what it gives back says whether an element is above 0, and no more */
-    int32_t place;        /* enum wn_place that it moves to, + 1; 0: none */
+    int32_t medium;       /* enum wn_medium that it moves to, + 1; 0: none */
     const char *(*refuses)(const struct wn__ir *ir, int32_t node);
 };
 
@@ -35,9 +35,9 @@ static const char *only_signs(const struct wn__ir *ir, int32_t node)
 }
 
 static const struct row table[WN_DECISION_COUNT] = {
-    [WN_DECISION_OFFLOAD] = {.name = "offload", .place = -1}, /* resolved to one of the next two, by the device */
-    [WN_DECISION_OFFLOAD_DISK] = {.name = "offload:disk", .place = WN_PLACE_DISK + 1, .refuses = whole_pages},
-    [WN_DECISION_OFFLOAD_HOST] = {.name = "offload:host", .place = WN_PLACE_HOST + 1, .refuses = whole_pages},
+    [WN_DECISION_OFFLOAD] = {.name = "offload", .medium = -1}, /* resolved to one of the next two, by the device */
+    [WN_DECISION_OFFLOAD_DISK] = {.name = "offload:disk", .medium = WN_MEDIUM_DISK + 1, .refuses = whole_pages},
+    [WN_DECISION_OFFLOAD_HOST] = {.name = "offload:host", .medium = WN_MEDIUM_HOST + 1, .refuses = whole_pages},
     [WN_DECISION_BF16] = {.name = "compress:bf16",
                           .lossy = 1,
                           .pack = WN_OP_CAST,
@@ -69,9 +69,9 @@ int32_t wn__action_is_lossy(int32_t action)
     return row_of(action) != NULL && table[action].lossy;
 }
 
-int32_t wn__action_place(int32_t action)
+int32_t wn__action_medium(int32_t action)
 {
-    return row_of(action) == NULL ? -1 : table[action].place - 1;
+    return row_of(action) == NULL ? -1 : table[action].medium - 1;
 }
 
 /* Offloading from a device whose memory is the host's goes to disk. */
@@ -101,7 +101,7 @@ const char *wn__action_refusal(const struct wn__ir *ir, int32_t node, int32_t de
     if (p->result >= 0) return "is asked for as a result, and stays";
     if (p->bound) return "was there before the step, and stays";
     const char *why = r->refuses != NULL ? r->refuses(ir, node) : NULL;
-    if (why != NULL || r->place > 0) return why;
+    if (why != NULL || r->medium > 0) return why;
     struct wn_desc d;
     packed_type(r, &p->type, &d);
     return d.out.ndim == 0 && p->type.ndim > 0        ? "has no such form"
@@ -112,7 +112,7 @@ const char *wn__action_refusal(const struct wn__ir *ir, int32_t node, int32_t de
 int64_t wn__action_bytes(const struct wn__ir *ir, int32_t node, int32_t action)
 {
     struct wn_type t;
-    if (wn__action_place(action) >= 0) return 0; /* an offload buffer takes none of the device's memory */
+    if (wn__action_medium(action) >= 0) return 0; /* an offload buffer takes none of the device's memory */
     wn__action_type(ir, node, action, &t);
     return wn__padded(wn__bytes(&t));
 }

@@ -21,8 +21,8 @@ const char *wn__action_refusal(const struct wn__ir *ir, int32_t node, int32_t de
 const char *wn__action_name(int32_t action);
 /* Returns whether some bits do not come back. */
 int32_t wn__action_is_lossy(int32_t action);
-/* Returns the enum wn_place that an action moves bytes to; -1: it moves none. */
-int32_t wn__action_place(int32_t action);
+/* Returns the enum wn_medium that an action moves bytes to; -1: it moves none. */
+int32_t wn__action_medium(int32_t action);
 /* Returns whether a budget may choose the action for a value that has no decision: the action keeps every bit, or
  * was allowed. */
 int32_t wn__action_may_choose(const struct wn__ir *ir, const struct wn__marks *marks, int32_t node, int32_t action);

@@ -185,7 +185,7 @@ static int32_t check_action(const struct reading *c, int32_t h, int32_t v, int32
     if (action == 0) return WN_OK;
     const char *name = wn__action_name(action), *why = wn__action_refusal(c->ir, v, action);
     if (why != NULL) return refuse(c, "action", "h%d %s: it %s", h, name != NULL ? name : "", why);
-    if (c->ir->node[v].is_residual || wn__action_place(wn__action_resolved(c->ir, action)) >= 0) return WN_OK;
+    if (c->ir->node[v].is_residual || wn__action_medium(wn__action_resolved(c->ir, action)) >= 0) return WN_OK;
     return refuse(c, "action", "h%d %s: no backward reads it", h, name != NULL ? name : "");
 }
 

@@ -96,7 +96,7 @@ int32_t wn__frontier_actions(struct wn__building *b)
         n += code == WN_OK;
     }
     for (int32_t action = WN_DECISION_RECOMPUTE + 1; action < WN_DECISION_COUNT && code == WN_OK; action++)
-        for (int32_t i = 0; i < n && code == WN_OK && wn__action_place(action) >= 0; i++)
+        for (int32_t i = 0; i < n && code == WN_OK && wn__action_medium(action) >= 0; i++)
             if (b->marks->allowed >> action & 1) code = offer_base(b, &base[i], action, is_kept);
     for (int32_t i = 0; i < n; i++) wn__recipe_release(&base[i]);
     return code;

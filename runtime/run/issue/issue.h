@@ -15,11 +15,11 @@
 /* The transfers of a run. All buffers are acquired before the first kernel, so that a full disk is met while nothing
  * has changed. Then each transfer is started and waited for where the schedule says, and nowhere else. */
 struct wn__transfer {
-    struct wn_offload_buffer *offload_buffer[WN_PLACE_COUNT];
-    int64_t started[WN_PLACE_COUNT][WN_WAY_COUNT]; /* transfers started, by place and direction */
+    struct wn_offload_buffer *offload_buffer[WN_MEDIUM_COUNT];
+    int64_t started[WN_MEDIUM_COUNT][WN_WAY_COUNT]; /* transfers started, by medium and direction */
     struct {
-        int32_t place, way;
-        int64_t number; /* among those of its place and direction */
+        int32_t medium, way;
+        int64_t number; /* among those of its medium and direction */
     } * move;           /* (n_moves) the transfers that were started; NULL: there are none */
     double stall;       /* seconds spent waiting */
 };

@@ -4,11 +4,11 @@
 #include "../../plan/recipe/action.h"
 #include "issue.h"
 
-/* Returns the enum wn_place that an instruction transfers to or from. */
+/* Returns the enum wn_medium that an instruction transfers to or from. */
 static int32_t place_of(const struct wn__schedule *s, const struct wn__instr *n)
 {
     int32_t kept = n->what == WN_DO_OFFLOAD ? n->out : s->in[n->in_at];
-    return wn__action_place(s->value[kept].action);
+    return wn__action_medium(s->value[kept].action);
 }
 
 static void note(const struct wn_offload_buffer *offload_buffer)
@@ -23,15 +23,15 @@ int32_t wn__transfer_take(struct wn__run *r)
 {
     const struct wn__schedule *s = r->schedule;
     struct wn__transfer *t = &r->transfer;
-    int32_t most[WN_PLACE_COUNT] = {0};
+    int32_t most[WN_MEDIUM_COUNT] = {0};
     if (s->n_moves == 0) return WN_OK;
     for (int32_t i = 0; i < s->n; i++)
         if (wn__instr_way(&s->instr[i]) >= 0) most[place_of(s, &s->instr[i])]++;
     if (!WN_ARRAY(&r->pool, t->move, s->n_moves)) return WN_OOM;
-    for (int32_t place = 0; place < WN_PLACE_COUNT; place++) {
-        WN_TRY(wn__offload_buffer_fit(r->p->request.device, place, s->offload_buffer[place], most[place],
-                                      &t->offload_buffer[place]));
-        note(t->offload_buffer[place]);
+    for (int32_t medium = 0; medium < WN_MEDIUM_COUNT; medium++) {
+        WN_TRY(wn__offload_buffer_fit(r->p->request.device, medium, s->offload_buffer[medium], most[medium],
+                                      &t->offload_buffer[medium]));
+        note(t->offload_buffer[medium]);
     }
     return WN_OK;
 }
@@ -40,24 +40,24 @@ int32_t wn__transfer_start(struct wn__run *r, const struct wn__instr *n)
 {
     const struct wn__schedule *s = r->schedule;
     struct wn__transfer *t = &r->transfer;
-    int32_t way = wn__instr_way(n), place = place_of(s, n), in = s->in[n->in_at];
+    int32_t way = wn__instr_way(n), medium = place_of(s, n), in = s->in[n->in_at];
     const struct wn__allocation *far = &s->allocation[s->value[way == WN_WAY_OUT ? n->out : in].allocation];
     const struct wn_move move = {.way = way,
                                  .at = far->offset,
                                  .address = wn__value_address(r, way == WN_WAY_OUT ? in : n->out),
                                  .bytes = far->bytes};
-    t->move[n->move].place = place;
+    t->move[n->move].medium = medium;
     t->move[n->move].way = way;
-    t->move[n->move].number = t->started[place][way]++;
-    return r->device->offload_buffer_start(r->device, t->offload_buffer[place], &move);
+    t->move[n->move].number = t->started[medium][way]++;
+    return r->device->offload_buffer_start(r->device, t->offload_buffer[medium], &move);
 }
 
 int32_t wn__transfer_wait(struct wn__run *r, const struct wn__instr *n)
 {
     struct wn__transfer *t = &r->transfer;
-    int32_t place = t->move[n->move].place, way = t->move[n->move].way;
+    int32_t medium = t->move[n->move].medium, way = t->move[n->move].way;
     double began = wn__now();
-    int32_t code = r->device->offload_buffer_wait(r->device, t->offload_buffer[place], way, t->move[n->move].number);
+    int32_t code = r->device->offload_buffer_wait(r->device, t->offload_buffer[medium], way, t->move[n->move].number);
     t->stall += wn__now() - began;
     return code;
 }
@@ -67,8 +67,8 @@ void wn__transfer_stop(struct wn__run *r)
     struct wn__transfer *t = &r->transfer;
     struct wn_measured *m = &r->p->run.measured;
     if (t->move == NULL) return;
-    for (int32_t place = 0; place < WN_PLACE_COUNT; place++) {
-        struct wn_offload_buffer *offload_buffer = t->offload_buffer[place];
+    for (int32_t medium = 0; medium < WN_MEDIUM_COUNT; medium++) {
+        struct wn_offload_buffer *offload_buffer = t->offload_buffer[medium];
         if (offload_buffer == NULL) continue;
         r->device->offload_buffer_stop(r->device, offload_buffer);
         m->out += offload_buffer->moved[WN_WAY_OUT];
