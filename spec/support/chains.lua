@@ -1,4 +1,4 @@
---- Makes chains for the specs of the planner, and has the solver solve them (chain_tables.h): random ones, and
+--- Makes chains for the specs of the planner, and has the solver (runtime/plan/chain) solve them: random ones, and
 -- two oracles that share nothing with the solver or with each other but the table of the memory model: an exhaustive
 -- search over everything that is legal, and the textbook recurrence of persistent schedules at one budget.
 --
@@ -6,12 +6,12 @@
 -- out_bytes =, saved_bytes =, fwd_tmp_bytes =, bwd_tmp_bytes =, grad_bytes =, wgrad_bytes = (0), options = (nil) }`,
 -- all whole numbers. An entry of `options` overrides saved_bytes, fwd_time, bwd_time, fwd_tmp_bytes or bwd_tmp_bytes
 -- of the stage. A schedule is a list of operations on stages, from 1: { 'F', i }, { 'Fe', i, option from 0 },
--- { 'B', i }, { 'Free', i }, { 'Shrink', i }; the head of chain_replay.c says what each requires and takes.
+-- { 'B', i }, { 'Free', i }, { 'Shrink', i }; the head of chain_replay.lua says what each requires and takes.
 local binding = require 'wane.ffi'
 local ffi = require 'ffi'
 local cuts, errors, native = require 'wane.policy.cuts', require 'wane.errors', require 'spec.support.native'
 
-local chains = {}
+local chains = { replay = require 'spec.support.chain_replay' }
 
 --- Returns a generator of whole numbers, random(low, high), with a state of its own: Lua's is shared by everybody.
 function chains.random(seed)
@@ -66,121 +66,105 @@ local function grad(c, i)
 end
 
 -- ---- the solver's answers -------------------------------------------------------------------------------------------
-local library -- the solver and the replay, once they are asked for
+local library -- the solver, once it is asked for
 
 --- Returns the library of the solver, with what it declares and what its memory can be asked.
 function chains.library()
     if library then return library end
-    local function text_of(path)
-        local file = assert(io.open(path))
-        local text = file:read('*a'):gsub('\n#[^\n]*', '\n')
-        file:close()
-        return text
-    end
-    ffi.cdef(text_of 'runtime/plan/chain/chain.h')
-    ffi.cdef(text_of 'spec/support/chain_tables.h')
+    local file = assert(io.open 'runtime/plan/chain/chain.h')
+    ffi.cdef((file:read('*a'):gsub('\n#[^\n]*', '\n')))
+    file:close()
     ffi.cdef [[
         const char *wn__message(void);
         const char *wn__status_name(int32_t code);
+        void wn__free(void *p);
         void wn__alloc_fail_nth(int64_t n);
         int64_t wn__alloc_fails_in(void);
         int64_t wn__alloc_count(void);
     ]]
     library = native.load('chain.so', (os.getenv 'WANE_SPEC_CC' or 'gcc') .. ' -std=c11 -D_GNU_SOURCE -O2 -fPIC '
-        .. '-shared -Wl,-z,defs -o %s spec/support/chain_tables.c spec/support/chain_replay.c runtime/plan/chain/*.c '
-        .. 'runtime/base/alloc.c runtime/base/status.c runtime/base/interrupt.c')
+        .. '-shared -Wl,-z,defs -o %s runtime/plan/chain/*.c runtime/base/alloc.c runtime/base/status.c '
+        .. 'runtime/base/interrupt.c')
     return library
 end
 
--- Returns a count; raises the error that the library says where it is the negative of a status.
-local function counted(n)
-    if n >= 0 then return n end
-    error(errors.new(ffi.string(library.wn__status_name(-n)), ffi.string(library.wn__message())), 0)
+-- Raises the error that the library says, where a status is one.
+local function check(code)
+    if code == 0 then return end
+    error(errors.new(ffi.string(library.wn__status_name(code)), ffi.string(library.wn__message())), 0)
 end
 
--- Returns a chain as C structs: { chain, stage, option }, where `chain` points into the two arrays.
+-- Returns a chain as blocks for the solver, and the arrays that they point into. The peaks of a block are what the
+-- memory model of chain_replay.lua adds to the live bytes, so the bytes of the solver and of a replay are equal.
 local function encode(c)
     local n = 0
     for _, stage in ipairs(c.stages) do n = n + chains.options(stage) end
-    chains.library()
-    local stages, options = binding.list('struct chain_stage', #c.stages), binding.list('struct chain_option', n)
+    local blocks = binding.list('struct wn__chain_block', #c.stages)
+    local options = binding.list('struct wn__block_option', n)
     n = 0
-    for i, stage in ipairs(c.stages) do
-        local target = stages[i - 1]
-        for _, name in ipairs { 'fwd_time', 'out_bytes', 'grad_bytes' } do target[name] = stage[name] end
-        target.fwd_tmp_bytes, target.wgrad_bytes = stage.fwd_tmp_bytes, stage.wgrad_bytes or 0
-        target.first, target.n_options = n, chains.options(stage)
-        for o = 0, target.n_options - 1 do
-            for _, name in ipairs { 'fwd_time', 'bwd_time', 'saved_bytes', 'fwd_tmp_bytes', 'bwd_tmp_bytes' } do
-                options[n][name] = field(stage, o, name)
-            end
+    for i, s in ipairs(c.stages) do
+        blocks[i - 1] = { time = s.fwd_time, peak = s.out_bytes + s.fwd_tmp_bytes, bytes = s.out_bytes,
+            grad = s.grad_bytes, allocated = s.wgrad_bytes or 0, first = n, n_options = chains.options(s) }
+        for o = 0, chains.options(s) - 1 do
+            local saved = field(s, o, 'saved_bytes')
+            options[n] = { forward = field(s, o, 'fwd_time'), backward = field(s, o, 'bwd_time'), saved = saved,
+                peak_forward = saved + field(s, o, 'fwd_tmp_bytes'),
+                peak_backward = saved + s.grad_bytes + grad(c, i - 1) + field(s, o, 'bwd_tmp_bytes') }
             n = n + 1
         end
     end
-    local struct = binding.new('struct chain', { input_bytes = c.input_bytes,
-        input_grad_bytes = c.input_grad_bytes, stage = stages, option = options, n_stages = #c.stages, n_options = n })
-    return { chain = struct, stage = stages, option = options }
+    return binding.new('struct wn__chain_blocks', { n = #c.stages, n_options = n, block = blocks, option = options,
+        outside = c.input_bytes }), { blocks, options }
 end
 
--- Calls ask(room, array) until the array of a C type holds all that it wrote, and returns the array and how many.
-local function listed(ctype, ask)
-    local room = 1024
-    while true do
-        local list = binding.list(ctype, room)
-        local n = counted(ask(room, list))
-        if n <= room then return list, n end
-        room = n
+-- Returns what fn(solution of the chain) does.
+local function solved(c, fn)
+    chains.library()
+    local blocks, arrays = encode(c)
+    local out = ffi.new 'struct wn__chain_solution *[1]'
+    check(library.wn__chain_open(blocks, out))
+    local function closed(_, ok, ...)
+        library.wn__chain_close(out[0])
+        if not ok then error((...), 0) end
+        return ...
     end
+    return closed(arrays, pcall(fn, out[0])) -- keeps the arrays until here
 end
 
 local words = { [0] = 'F', 'Fe', 'B', 'Free', 'Shrink' } -- enum wn__chain_kind
-local numbers = {}
-for number, word in pairs(words) do numbers[word] = number end
-
-local function replay(encoded, op, n)
-    local cost = binding.new('struct wn__chain_cost')
-    counted(-library.chain_replay(encoded.chain, n, op, cost))
-    return { time = tonumber(cost.time), peak = tonumber(cost.bytes) }
-end
 
 --- Returns the fastest schedule of a chain within a budget in bytes: { time =, peak =, schedule = }, as a replay finds
 -- them; or nil and the least budget.
 function chains.plan(c, budget)
-    local encoded, least = encode(c), binding.new('int64_t[1]')
-    local op, n = listed('struct wn__chain_op', function(room, list)
-        return library.chain_plan(encoded.chain, budget, room, list, least)
+    return solved(c, function(solution)
+        local least = tonumber(library.wn__chain_least(solution))
+        if budget < least then return nil, least end
+        local out, n, schedule = ffi.new 'struct wn__chain_op *[1]', ffi.new 'int32_t[1]', {}
+        check(library.wn__chain_schedule(solution, budget, out, n))
+        for i = 1, n[0] do
+            local op = out[0][i - 1]
+            schedule[i] = { words[op.what], op.stage, words[op.what] == 'Fe' and op.option or nil }
+        end
+        library.wn__free(out[0])
+        local plan = chains.replay(c, schedule)
+        plan.schedule = schedule
+        return plan
     end)
-    if n == 0 then return nil, tonumber(least[0]) end
-    local plan = replay(encoded, op, n)
-    plan.schedule = {}
-    for i = 1, n do
-        local o = op[i - 1]
-        plan.schedule[i] = { words[o.what], o.stage, words[o.what] == 'Fe' and o.option or nil }
-    end
-    return plan
 end
 
 --- Returns the budgets at which the fastest schedule of a chain gets faster: a list of { bytes =, time = }, bytes up,
 -- and its `slack`, by how much a time may lie above the optimum.
 function chains.frontier(c)
-    local encoded, slack = encode(c), binding.new('int64_t[1]')
-    local point, n = listed('struct wn__chain_cost', function(room, list)
-        return library.chain_frontier(encoded.chain, room, list, slack)
+    return solved(c, function(solution)
+        local points, n = ffi.new 'const struct wn__chain_cost *[1]', ffi.new 'int32_t[1]'
+        local slack, out = ffi.new 'int64_t[1]', {}
+        check(library.wn__chain_frontier(solution, points, n, slack))
+        for i = 1, n[0] do
+            out[i] = { bytes = tonumber(points[0][i - 1].bytes), time = tonumber(points[0][i - 1].time) }
+        end
+        out.slack = tonumber(slack[0])
+        return out
     end)
-    local out = { slack = tonumber(slack[0]) }
-    for i = 1, n do out[i] = { bytes = tonumber(point[i - 1].bytes), time = tonumber(point[i - 1].time) } end
-    return out
-end
-
---- Returns what a schedule of a chain takes, { time =, peak = }. Raises 'illegal' with the operation and the rule that
--- it breaks.
-function chains.replay(c, schedule)
-    local encoded = encode(c)
-    local op = binding.list('struct wn__chain_op', #schedule)
-    for i, item in ipairs(schedule) do
-        op[i - 1].what, op[i - 1].stage, op[i - 1].option = numbers[item[1]], item[2], item[3] or 0
-    end
-    return replay(encoded, op, #schedule)
 end
 
 --- Returns Griewank and Walther's schedule of n equal stages with at most `slots` outputs held at a time.

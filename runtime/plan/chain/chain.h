@@ -8,7 +8,7 @@
  * A schedule is a list of operations: F i runs block i and keeps x_i alone; Fe i q runs block i and keeps the saved set
  * of its option q, x_i among it; B i runs its backward; Free i drops what is held of it, Shrink i all of it but x_i.
  * Lowering finds what a schedule costs in a plan, and nobody believes the solver: specs hold what it promises to a
- * replay of tables (spec/support/chain_replay.c). */
+ * replay of tables (spec/support/chain_replay.lua). */
 #ifndef WN_PLAN_CHAIN_H
 #define WN_PLAN_CHAIN_H
 #include <stdint.h>
