@@ -1,17 +1,24 @@
 -- Breaks Wane on purpose, one line at a time, and sees whether the specs notice: `make mutants`.
--- usage: luajit spec/mutants/run.lua [-k] [names or parts of names]     (-k keeps the copy and says where it is)
+-- usage: luajit spec/mutants/run.lua [names or parts of names]
 --
--- Works in one copy of the tree in a temporary folder, built incrementally; the checkout is never touched. First
--- the unbroken copy must pass the specs named by the rows. Then, for each row of the files beside it: the
--- old text must be there exactly once, the broken copy must build, and the named specs must fail (or not come to
--- their end). Rows of kernels/cuda are built for the simulated GPU, and their specs run on it.
--- A row that fails in any other way is an error of the row, never a catch. Ends with a table; fails when a row
--- survives or is in error.
+-- Works in copies of the tree in a temporary folder; the checkout is never touched. One copy stays as it was built; the
+-- others, one a core (JOBS), are broken in turns by a process each:
+--     FOLDER/good          built once, never broken
+--     FOLDER/1, FOLDER/2   broken by one row after another, and made good again from the first, objects too
+--     FOLDER/spec          what specs build by themselves, named by a digest of its sources, for all copies
+--     FOLDER/todo/1, ...   what is left to do; a process takes a number by moving the file into its own folder
+-- First the unbroken copies must pass what the rows will run, each spec file once. Then, for each row of the files
+-- beside this one: the old text must be there exactly once, the broken copy must build, and the named specs must fail
+-- (or not come to their end), which stop at their first failure. Kernels of CUDA are built for the simulated GPU, where
+-- specs of CUDA run. A row that fails in any other way is an error of the row, never a catch. Ends with a table; fails
+-- when a row survives or is in error.
 local root = arg[0]:match('^(.*)/spec/mutants/[^/]*$') or '.'
 local rows, count = assert(loadfile(root .. '/spec/mutants/rows.lua'))(root)
-local SECONDS = 300 -- longest run of the specs of a row; a broken program may loop
+local ffi = require 'ffi'
+ffi.cdef 'int isatty(int fd);'
 
-local copy
+-- Seconds that the specs of a row may take, over those that they took unbroken: a broken program may loop.
+local MORE, TIMES = 30, 10
 
 local function quote(text)
     return "'" .. text:gsub("'", "'\\''") .. "'"
@@ -53,50 +60,46 @@ local function specs_of(row)
     return type(row.spec) == 'table' and row.spec or { row.spec }
 end
 
-local function is_cuda(row)
-    return tostring(row.file):find '^kernels/cuda/' ~= nil
+local function is_of_cuda(specs)
+    for _, spec in ipairs(specs) do
+        if spec:find '^spec/cuda' then return true end
+    end
+    return false
 end
 
--- Builds the copy, and the simulated GPU where `has_gpu` asks for it.
-local function build(has_gpu)
-    return shell('cd ' .. quote(copy) .. ' && make ' .. (has_gpu and 'cudasim' or 'all'))
+-- Builds a copy, and the simulated GPU where the specs need it.
+local function build(copy, specs)
+    return shell(('cd %s && make -j1 library %s'):format(quote(copy),
+        is_of_cuda(specs) and 'build/cudasim/libwane_cuda.so build/cudasim/selftest' or ''))
 end
 
-local function needs_cudnn(spec)
-    return spec == 'spec/cuda_dnn_spec.lua'
-end
-
--- Returns the environment of specs. has_gpu: they run on the simulated GPU.
-local function environment(specs, has_gpu)
-    if not has_gpu then return '' end
-    return 'WANE_CUDA_LIB=build/cudasim' .. (needs_cudnn(specs[1]) and ' WANE_CUDA_DNN=simulated' or '')
-end
-
--- Runs spec files in the copy. Returns true and the closing line when all passed, nil when no spec ran, else false and
--- what caught the mutant; then the whole output. has_gpu: they run on the simulated GPU.
-local function run_specs(specs, filter, has_gpu)
-    local words = {}
-    for _, spec in ipairs(specs) do words[#words + 1] = quote(spec) end
-    if filter then words[#words + 1] = '--filter ' .. quote(filter) end
-    local text, code = shell(('cd %s && %s timeout %d luajit spec/run.lua %s'):format(quote(copy),
-        environment(specs, has_gpu), SECONDS, table.concat(words, ' ')))
+-- Runs spec files in a copy until one fails. Returns true and the closing line when all passed, nil when no spec ran,
+-- else false and what failed; then the whole output.
+-- @param filters patterns, of which the names of specs match one; none: all specs
+-- @param limit seconds
+local function run_specs(copy, specs, filters, limit)
+    local words = { '--no-keep-going' }
+    for _, filter in ipairs(filters) do words[#words + 1] = '--filter=' .. filter:gsub(' ', '.') end
+    for _, spec in ipairs(specs) do words[#words + 1] = spec end
+    for k, word in ipairs(words) do words[k] = quote(word) end
+    local command = 'cd %s && JOBS=1 LUAJIT=%s timeout %d sh spec/support/suite.sh plain %s'
+    local text, code = shell(command:format(quote(copy), quote(arg[-1]), limit, table.concat(words, ' ')))
     local closing = text:match('([^\n]*)\n*$')
     local passed, failed = closing:match('^(%d+) passed, (%d+) failed')
     if passed == nil then
         return false, code == 124 and 'did not end in time' or 'no closing line, exit code ' .. code, text
     end
-    if failed == '0' and code == 0 then
-        if passed == '0' then return nil, 'no spec ran', text end
-        return true, closing, text
-    end
-    local names = {}
-    for name in ('\n' .. text):gmatch('\nfailed %S+  ([^\n]*)') do names[#names + 1] = name end
-    for name in ('\n' .. text):gmatch('\nerror %S+  ([^\n]*)') do names[#names + 1] = 'error in ' .. name end
-    local more = #names > 1 and (' (and %d more)'):format(#names - 1) or ''
-    return false, (names[1] or closing) .. more, text
+    if failed == '0' and passed == '0' then return nil, 'no spec ran', text end
+    if failed == '0' then return true, closing, text end
+    local name = ('\n' .. text):match('\nfailed %S+  ([^\n]*)')
+    local wrong = ('\n' .. text):match('\nerror %S+  ([^\n]*)')
+    return false, name or wrong and 'error in ' .. wrong or closing, text
 end
 
-local function check_row(row)
+-- ---- what a process does to its copy --------------------------------------------------------------------------
+
+-- Returns what is wrong with a row, nil for a row that can be tried.
+local function check_row(copy, row)
     for _, field in ipairs { 'name', 'file', 'old', 'new', 'spec' } do
         if row[field] == nil then return "the field '" .. field .. "' is missing" end
     end
@@ -109,25 +112,55 @@ local function check_row(row)
     end
 end
 
--- Returns 'caught', 'survived' or 'error', and by what.
-local function try(row)
-    local wrong = check_row(row)
+-- Makes a copy what it was when its file `began` was written: files that are newer come from the good copy.
+local function restore(copy)
+    local output, code = shell('cd ' .. quote(copy) .. ' && find . -type f -newer began | while read -r file; do '
+        .. 'if [ -e ../good/"$file" ]; then cp -p ../good/"$file" "$file"; else rm -f "$file"; fi || exit 1; done')
+    if code ~= 0 then error('the copy could not be restored: ' .. output, 0) end
+end
+
+-- Breaks a copy, runs the specs of the row there, and restores it. Returns 'caught', 'survived' or 'error', and by
+-- what.
+-- @param seconds that each spec took unbroken
+local function try(copy, row, seconds)
+    local wrong = check_row(copy, row)
     if wrong then return 'error', wrong end
-    local path = copy .. '/' .. row.file
-    local text = read(path)
-    write(path, replace(text, row.old, row.new))
-    local output, code = build(is_cuda(row))
+    local path, limit = copy .. '/' .. row.file, MORE
+    for _, spec in ipairs(specs_of(row)) do limit = limit + TIMES * seconds[spec] end
+    shell('touch ' .. quote(copy .. '/began'))
+    write(path, replace(read(path), row.old, row.new))
+    local is_built = row.file ~= 'Makefile' and not row.file:find '%.lua$'
+    local output, code = '', 0
+    if is_built then output, code = build(copy, specs_of(row)) end
     local verdict, by
     if code ~= 0 then
         verdict, by = 'error', 'does not build: ' .. (output:match('[^\n]*error:[^\n]*') or output:match('[^\n]*$'))
     else
-        local ok, what = run_specs(specs_of(row), row.filter, is_cuda(row))
+        local ok, what = run_specs(copy, specs_of(row), { row.filter }, limit)
         verdict = ok == nil and 'error' or ok and 'survived' or 'caught'
         by = what
     end
-    write(path, text)
+    restore(copy)
     return verdict, by
 end
+
+-- Does what is left to do, one number after another, and prints a line about each: number, seconds, verdict, by what.
+-- @param folder of all copies
+-- @param own name of this process' copy
+-- @param list of which the numbers are
+-- @param act function(copy, entry of the list) -> verdict, by what
+local function work(folder, own, list, act)
+    for k, entry in ipairs(list) do
+        if os.rename(('%s/todo/%d'):format(folder, k), ('%s/taken/%d'):format(folder, k)) then
+            local start = now()
+            local verdict, by = act(folder .. '/' .. own, entry)
+            io.write(('%d\t%.1f\t%s\t%s\n'):format(k, now() - start, verdict, (by:gsub('%c', ' '))))
+            io.flush()
+        end
+    end
+end
+
+-- ---- what the first process does --------------------------------------------------------------------------------
 
 local function selected(words)
     local out = {}
@@ -139,60 +172,110 @@ local function selected(words)
     return out
 end
 
-local function make_copy()
-    copy = shell('mktemp -d'):gsub('%s+$', '')
-    -- Times are kept, so that what is built already is not built again.
-    local output, code = shell(('cd %s && tar -c --format=posix --exclude=./.git --exclude=./build/asan . | tar -xC %s')
-        :format(quote(root), quote(copy)))
-    if code ~= 0 then error('the tree could not be copied: ' .. output, 0) end
-end
-
--- Checks that the unbroken copy passes, or a catch would mean nothing.
-local function check_unbroken(list)
-    local has_gpu = false
-    for _, row in ipairs(list) do has_gpu = has_gpu or is_cuda(row) end
-    local output, code = build(has_gpu)
-    if code ~= 0 then error('the unbroken copy does not build:\n' .. output, 0) end
-    local seen = {}
+-- Returns what the unbroken copies must pass: { spec =, filters = those of its rows; none when a row runs all of it }.
+local function unbroken(list)
+    local out, of = {}, {}
     for _, row in ipairs(list) do
-        for _, spec in ipairs(row.spec and specs_of(row) or {}) do
-            if not seen[spec] and read(copy .. '/' .. spec) then
-                local ok, what, text = run_specs({ spec }, nil, has_gpu)
-                if not ok then error(('the unbroken copy fails %s: %s\n%s'):format(spec, what, text), 0) end
-                print(('unbroken: %s  (%s)'):format(what, spec))
-            end
-            seen[spec] = true
+        for _, spec in ipairs(specs_of(row)) do
+            local entry = of[spec] or { spec = spec, filters = {} }
+            if not of[spec] then out[#out + 1] = entry end
+            of[spec], entry.is_whole = entry, entry.is_whole or not row.filter
+            table.insert(entry.filters, row.filter)
         end
     end
+    for _, entry in ipairs(out) do
+        if entry.is_whole then entry.filters = {} end
+    end
+    return out
 end
 
-local function main(words)
-    local list = selected(words)
-    if #list == 0 then error('no row has a name like ' .. table.concat(words, ', '), 0) end
-    make_copy()
-    check_unbroken(list)
-    local tally = { caught = 0, survived = 0, error = 0 }
-    print(('%-28s %-30s %-26s %-8s %6s  %s'):format('name', 'file', 'spec', 'verdict', 's', 'by'))
-    for _, row in ipairs(list) do
-        local start = now()
-        local verdict, by = try(row)
-        tally[verdict] = tally[verdict] + 1
-        print(('%-28s %-30s %-26s %-8s %6.1f  %s'):format(tostring(row.name), tostring(row.file),
-            table.concat(row.spec and specs_of(row) or {}, ' '), verdict, now() - start, by))
-        io.stdout:flush()
+-- Copies the tree and builds it: once as it stays, and once for each process.
+local function make_copies(folder, n, list)
+    -- Times are kept, so that what is built already is not built again.
+    local output, code = shell(('cd %s && mkdir -p %s/good && tar -c --format=posix --exclude=./.git '
+        .. '--exclude=./build/asan --exclude=./build/suite . | tar -xC %s/good'):format(quote(root), folder, folder))
+    if code ~= 0 then error('the tree could not be copied: ' .. output, 0) end
+    local specs = {}
+    for _, entry in ipairs(unbroken(list)) do specs[#specs + 1] = entry.spec end
+    output, code = build(folder .. '/good', specs)
+    if code ~= 0 then error('the unbroken copy does not build:\n' .. output, 0) end
+    shell('cd ' .. folder .. ' && mkdir -p good/build/spec && mv good/build/spec . && ln -s ../../spec good/build/spec')
+    for k = 1, n do shell(('cp -a %s/good %s/%d'):format(folder, folder, k)) end
+end
+
+-- Says how far it is, where somebody looks on.
+local function say_progress(done, all, start)
+    if ffi.C.isatty(2) == 0 then return end
+    local seconds = now() - start
+    io.stderr:write(('\r%d of %d, %.0f s of about %.0f\27[K\r'):format(done, all, seconds, seconds / done * all))
+end
+
+-- Has all entries of a list done by n processes; calls tell(entry, seconds, verdict, by what) as each ends.
+local function spread(folder, n, what, words, list, tell)
+    shell(('cd %s && rm -rf todo taken && mkdir todo taken && cd todo && touch $(seq %d)'):format(folder, #list))
+    local commands = {}
+    for k = 1, n do
+        commands[k] = ('%s %s --work %s %d %s'):format(quote(arg[-1]), quote(arg[0]), folder, k, what)
+        for _, word in ipairs(words) do commands[k] = commands[k] .. ' ' .. quote(word) end
     end
-    print(('\n%d caught, %d survived, %d in error'):format(tally.caught, tally.survived, tally.error))
+    local pipe, start, done = assert(io.popen(table.concat(commands, ' & ') .. ' & wait')), now(), 0
+    for line in pipe:lines() do
+        local k, seconds, verdict, by = line:match '^(%d+)\t(%S+)\t(%S+)\t(.*)$'
+        if not k then error('a process ended: ' .. line, 0) end
+        tell(list[tonumber(k)], tonumber(seconds), verdict, by)
+        done = done + 1
+        say_progress(done, #list, start)
+    end
+    pipe:close()
+    if done ~= #list then error(('%d of %d were done'):format(done, #list), 0) end
+    return now() - start
+end
+
+local function main(folder, words)
+    local list, n = selected(words), tonumber(os.getenv 'JOBS' or (shell 'nproc')) or 2
+    if #list == 0 then error('no row has a name like ' .. table.concat(words, ', '), 0) end
+    n = math.min(n, #list)
+    make_copies(folder, n, list)
+    local took = { 'return {\n' }
+    local seconds = spread(folder, n, 'unbroken', words, unbroken(list), function(entry, seconds, verdict, by)
+        if verdict ~= 'passed' then error(('the unbroken copy fails %s: %s'):format(entry.spec, by), 0) end
+        took[#took + 1] = ('[%q] = %.1f,\n'):format(entry.spec, seconds)
+    end)
+    write(folder .. '/seconds.lua', table.concat(took) .. '}\n')
+    print(('unbroken: %d spec files pass, %.0f s'):format(#took - 1, seconds))
+    local tally = { caught = 0, survived = 0, error = 0 }
+    local line = '%-28s %-30s %-26s %-8s %6s  %s'
+    print(line:format('name', 'file', 'spec', 'verdict', 's', 'by'))
+    seconds = spread(folder, n, 'broken', words, list, function(row, s, verdict, by)
+        tally[verdict] = tally[verdict] + 1
+        print(line:format(row.name, row.file, table.concat(specs_of(row), ' '), verdict, ('%6.1f'):format(s), by))
+        io.stdout:flush()
+    end)
+    print(('\n%d caught, %d survived, %d in error, %.0f s'):format(tally.caught, tally.survived, tally.error, seconds))
     return tally.survived + tally.error == 0 and 0 or 1
 end
 
-local words, keep = {}, false
-for _, word in ipairs(arg) do
-    if word == '-k' then keep = true else words[#words + 1] = word end
+-- Does the part of one of the processes: --work FOLDER COPY unbroken|broken, names of rows.
+local function help(folder, own, what, words)
+    local list = selected(words)
+    if what == 'unbroken' then
+        return work(folder, own, unbroken(list), function(copy, entry)
+            local ok, by, text = run_specs(copy, { entry.spec }, entry.filters, 3600)
+            return ok and 'passed' or 'failed', ok and by or by .. '\n' .. text
+        end)
+    end
+    local seconds = dofile(folder .. '/seconds.lua')
+    work(folder, own, list, function(copy, row) return try(copy, row, seconds) end)
 end
-local ok, result = pcall(main, words)
-if copy and copy ~= '' then
-    if keep then print('kept: ' .. copy) else shell('rm -rf ' .. quote(copy)) end
+
+if arg[1] == '--work' then
+    local words = {}
+    for k = 5, #arg do words[#words + 1] = arg[k] end
+    return help(arg[2], arg[3], arg[4], words)
 end
+local folder = shell('mktemp -d'):gsub('%s+$', '')
+local ok, result = pcall(main, folder, arg)
+shell('rm -rf ' .. folder)
 if not ok then
     io.stderr:write('mutants: ' .. tostring(result) .. '\n')
     result = 1
