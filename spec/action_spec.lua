@@ -9,6 +9,7 @@ local measure = require 'wane.plan.measure'
 local offloading = require 'spec.support.offloading'
 local program = require 'wane.program'
 local programs = require 'spec.support.programs'
+local split = require('spec.support.rewrites').split
 
 local nn, optim, policy = wane.nn, wane.optim, wane.policy
 local C = binding.C
@@ -70,15 +71,12 @@ describe('an action', function()
                 assert.is_true(q.measured.high_water <= q.predicted.arena)
             end)
             for _, device in ipairs { 'mirror', 'meta' } do
-                wane.set_device(device)
-                local ok, why = pcall(function()
+                helper.on(device, function()
                     local params, loss = offloading.make()
                     optim.SGD(params, { lr = 0.1 }):step(loss(), { policy = p })
                     offloading.check(backward({ loss() }, p), device)
                 end)
                 wane.memory.trim(device)
-                wane.set_device(helper.device)
-                assert(ok, why)
             end
         end)
 
@@ -176,16 +174,13 @@ describe('a lossy form', function()
     it('gives the same bits again, on the mirror and with other threads', function()
         local seen
         for _, device in ipairs { 'cpu', 'mirror' } do
-            wane.set_device(device)
-            local ok, why = pcall(function()
+            helper.on(device, function()
                 local loss = make()
                 local text = measure.gradients(loss, 'compress:int8')
                 seen = seen or text
                 assert.equal(seen, text)
                 assert.are_not.equal(seen, measure.gradients(loss, 'save_all'))
             end)
-            wane.set_device 'cpu'
-            assert(ok, why)
         end
     end)
 
@@ -205,22 +200,19 @@ end)
 describe('compress:bits', function()
     it('takes fewer bytes and changes no bit of a gradient', function()
         for _, dtype in ipairs { 'f32', 'bf16', 'f64' } do
-            for _, rewrites in ipairs { 1, 0 } do
-                binding.check(C.wn_debug('rewrite', rewrites))
-                local ok, why = pcall(function()
-                    local loss = make(5, 0.2, dtype)
-                    local p = policy.by_op { relu = 'compress:bits' }
-                    local before, after = exact(loss, 'save_all'), exact(loss, p)
-                    assert.is_true(after.peak < before.peak, dtype)
-                    assert.equal(measure.gradients(loss, 'save_all'), measure.gradients(loss, p))
-                    local plan = wane.plan(loss, { policy = p })
-                    assert.equal(3, words_of(plan)['compress:bits'])
-                    assert.equal(0, plan.lossy)
-                    assert.is_nil(tostring(plan):find('lossy', 1, true))
-                end)
-                C.wn_debug('rewrite', 1)
-                assert(ok, why)
+            local function check()
+                local loss = make(5, 0.2, dtype)
+                local p = policy.by_op { relu = 'compress:bits' }
+                local before, after = exact(loss, 'save_all'), exact(loss, p)
+                assert.is_true(after.peak < before.peak, dtype)
+                assert.equal(measure.gradients(loss, 'save_all'), measure.gradients(loss, p))
+                local plan = wane.plan(loss, { policy = p })
+                assert.equal(3, words_of(plan)['compress:bits'])
+                assert.equal(0, plan.lossy)
+                assert.is_nil(tostring(plan):find('lossy', 1, true))
             end
+            check()
+            split(check)
         end
     end)
 

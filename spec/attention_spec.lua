@@ -1,7 +1,8 @@
 -- Compares attention as one op (spec/cases/attention.lua has its values, in bf16 too) with the same attention composed
--- of products, softmax and dropout: values, gradients and masks of both forms of nn.Attention, memory, and bits under
--- policies and devices (spec/threads_spec.lua has those of thread counts). Then attention with masks and contexts with
--- numbers that PyTorch printed (spec/fixtures/torch_attention.lua), and shapes of masks, plans, autocast and misuse.
+-- of products, softmax and dropout: values, gradients and masks of both forms of nn.Attention, and memory. Then
+-- attention with masks and contexts with numbers that PyTorch printed (spec/fixtures/torch_attention.lua), shapes of
+-- masks, autocast and misuse. Bits under policies and devices are checked by spec/ways_spec.lua, those of thread counts
+-- by spec/threads_spec.lua.
 local helper = require 'spec.helper'
 local native = require 'spec.support.native'
 local tiles = require 'spec.support.tiles'
@@ -10,11 +11,10 @@ local gradcheck = require 'spec.support.gradcheck'
 local programs = require 'spec.support.programs'
 local waves = require 'spec.support.waves'
 local wane = helper.wane
-local scoped, op, binding = require 'wane.scoped', require 'wane.tensor.op', require 'wane.ffi'
+local op, binding = require 'wane.tensor.op', require 'wane.ffi'
 local fixture = require 'spec.fixtures.torch_attention'
 local nn, near = wane.nn, waves.near
 local C = binding.C
-local MIRROR = require('wane.tensor.op').device('mirror', 'spec')
 
 -- Returns one layer in both forms, with equal parameters.
 local function both(d, heads, opts)
@@ -135,57 +135,6 @@ describe('tiled attention', function()
         end
     end)
 
-    -- Trains a block of two attention layers for three steps. Returns the bits of the losses and of the parameters, and
-    -- how many nodes were recomputed at most.
-    local function train(o)
-        return scoped('device', o.device or 0, function()
-            wane.manual_seed(3)
-            local layers = {}
-            for i = 1, 2 do
-                layers[i] = nn.Residual(nn.Sequential(nn.LayerNorm(24),
-                    nn.Attention(24, 4, { causal = true, dropout = 0.2, kv_heads = i, rope = i == 2 })))
-            end
-            local model = nn.Sequential(layers)
-            local opt = wane.optim.AdamW(model:parameters(), { lr = 0.01 })
-            local x, out, again = wane.randn(2, 37, 24):retain(), {}, 0
-            scoped('listen', function(p)
-                local summary = binding.new('struct wn_summary')
-                binding.check(C.wn_summary(p.handle, summary))
-                again = math.max(again, summary.recomputed)
-            end, function()
-                for k = 1, 3 do
-                    local loss = (model(x) ^ 2):mean()
-                    if o.fused then
-                        opt:step(loss, { policy = o.policy })
-                    else
-                        opt:zero_grad()
-                        loss:backward { policy = o.policy }
-                        opt:step()
-                    end
-                    out[k] = gradcheck.bytes(loss)
-                end
-            end)
-            for _, p in ipairs(model:parameters()) do out[#out + 1] = gradcheck.bytes(p) end
-            return table.concat(out, '|'), again
-        end)
-    end
-
-    it('has the same bits under every policy, fused or not, and on the mirror', function()
-        local plain = train {}
-        assert.equal(plain, (train { fused = true }))
-        assert.equal(plain, (train { device = MIRROR }))
-        for _, policy in ipairs { 'recompute_all', 'every(1)',
-            wane.policy.by_op { attention = 'recompute', default = 'save' },
-            wane.policy.by_op { linear = 'recompute', default = 'save', optional = true },
-            wane.policy.by_type { Attention = 'recompute', default = 'save' } } do
-            for _, fused in ipairs { false, true } do
-                local bits, again = train { policy = policy, fused = fused }
-                assert(again > 0, tostring(policy) .. ': nothing was recomputed')
-                assert.equal(plain, bits)
-            end
-        end
-    end)
-
     it('takes a number once a call, and none for its gradient', function()
         wane.manual_seed(1)
         local m = nn.Attention(8, 2, { causal = true, dropout = 0.5 })
@@ -230,16 +179,13 @@ describe('tiled attention', function()
     it('is flash attention in the accounting of PyTorch: q, k, v, the result and a number a row and head', function()
         local b, t, d, heads = 2, 256, 32, 2
         local function saved(tiled)
-            local before, bytes = wane.set_device 'meta', 0
-            local fine, why = pcall(function()
-                local m = nn.Attention(d, heads, { tiled = tiled, causal = true })
+            return helper.on('meta', function()
+                local m, bytes = nn.Attention(d, heads, { tiled = tiled, causal = true }), 0
                 local x = wane.randn(b, t, d)
                 local parts = wane.plan(function() return m(x):sum() end):pytorch().parts
                 for _, part in ipairs(parts) do bytes = bytes + part.saved end
+                return bytes
             end)
-            wane.set_device(before)
-            assert(fine, why)
-            return bytes
         end
         local x, rows = 4 * b * t * d, 4 * b * heads * t
         assert.equal(3 * x + x + rows, saved(true))
@@ -399,20 +345,6 @@ describe('nn.Attention', function()
         end
     end)
 
-    it('gives equal bits under every plan, as predicted to the byte, and is trained', function()
-        local m = nn.Attention(8, 2, { dropout = 0.25 })
-        local x, c = wane.randn(2, 3, 8):retain(), wane.randn(2, 5, 8):retain()
-        local mask = wane.eval(wane.ones(2, 1, 1, 5, { dtype = 'u8' }))
-        local function fn() return m(x, { context = c, mask = mask }):sum() end
-        for _, p in ipairs { 'save_all', 'recompute_all', 'every(1)' } do
-            assert(wane.check(fn, { policy = p }).ok ~= false)
-            local r = wane.measure(fn, { steps = 1, warmup = 0, policy = p })
-            assert.equal(r.predicted_peak, r.peak)
-        end
-        local opt = wane.optim.SGD(m:parameters(), { lr = 0.1 })
-        for _ = 1, 3 do assert.equal(0, opt:step(m(x, { mask = SOME }):sum()):dim()) end
-    end)
-
     it('refuses what does not fit', function()
         local m, x = nn.Attention(8, 2), wane.ones(2, 3, 8)
         for _, case in ipairs {
@@ -427,11 +359,10 @@ describe('nn.Attention', function()
             { 'value', "'maks'", m, { maks = x } },
             { 'value', 'causal must be true or false', nn.Attention, 8, 2, { causal = 1 } },
         } do
-            local ok, e = pcall(case[3], case[3] == nn.Attention and case[4] or x, case[3] == nn.Attention and case[5]
-                or case[4], case[6])
-            assert.is_false(ok, case[2])
-            assert.equal(case[1], e.code, tostring(e))
-            assert.is_truthy(e.message:find(case[2], 1, true), e.message)
+            helper.refused(case[1], function()
+                if case[3] == nn.Attention then return nn.Attention(case[4], case[5], case[6]) end
+                return case[3](x, case[4])
+            end, case[2])
         end
     end)
 end)

@@ -6,7 +6,7 @@ local gradcheck = require 'spec.support.gradcheck'
 local op = require 'wane.tensor.op'
 local sim = require 'spec.support.cudasim'
 local wane = helper.wane
-local nn, on = wane.nn, sim.on
+local nn, on = wane.nn, helper.on
 
 local has_cuda = pcall(op.device, 'cuda', 'spec')
 local TOLERANCE = 0.02 -- of the largest element: weights and gradients of weights are rounded to bf16

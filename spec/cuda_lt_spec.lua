@@ -164,7 +164,7 @@ describe('cuBLASLt on a GPU', function()
 
     it('takes no bytes: a plan made elsewhere has those of the GPU', function()
         local function plan(device, target)
-            local made = sim.on(device, function()
+            local made = helper.on(device, function()
                 local model = nn.Sequential { nn.Linear(200, 300), nn.ReLU(), nn.Linear(300, 200) }
                 local opt = optim.Adam(model:parameters())
                 local x = wane.randn(150, 200)

@@ -32,10 +32,7 @@ end
 
 -- Checks that a call is refused at this file's line, by a code and with a text in its message.
 local function refused(code, text, fn)
-    local fine, why = pcall(fn)
-    assert.is_false(fine, text)
-    assert.equal(code, why.code)
-    assert.truthy(why.message:find(text, 1, true), why.message)
+    local why = helper.refused(code, fn, text)
     assert.truthy(why.where:find('cuda_move_spec', 1, true), why.where)
 end
 
@@ -74,12 +71,7 @@ local function train(name, route)
             opt:step()
         end
     end
-    local states = opt:state_dict().cells
-    local names = {}
-    for key in pairs(states) do names[#names + 1] = key end
-    table.sort(names)
-    local list = model:parameters()
-    for _, key in ipairs(names) do list[#list + 1] = states[key] end
+    local list = programs.cells(model:parameters(), { opt })
     wane.eval(unpack(list))
     return table.concat(programs.bytes(list)), model
 end
@@ -151,7 +143,7 @@ describe('moving to a GPU', function()
 
     it('begins a model there that was made on meta', function()
         local want = bytes_of(make())
-        assert.is_true(want == bytes_of(sim.on('meta', make):to 'cuda'))
+        assert.is_true(want == bytes_of(helper.on('meta', make):to 'cuda'))
     end)
 
     it('takes the bytes of a model once, and gives those here back', function()
@@ -194,9 +186,7 @@ describe('moving to a GPU', function()
         local layout = create.layout(here.weight)
         here:to('cuda'):to 'cpu'
         assert.equal(layout, create.layout(here.weight))
-        local before = wane.set_device 'cuda'
-        local there = nn.Linear(48, 96)
-        wane.set_device(before)
+        local there = helper.on('cuda', nn.Linear, 48, 96)
         wane.eval(there.weight)
         assert.equal(layout, create.layout(there:to('cpu').weight))
         assert.equal(0, create.layout(nn.Linear(48, 96, { layout = 'plain' }):to('cuda'):to('cpu').weight))
@@ -229,10 +219,11 @@ describe('moving to a GPU', function()
         local model = nn.Linear(4, 4)
         refused('device', "no device 'cuda:7'", function() model:to 'cuda:7' end)
         refused('device', "unknown device 'tpu'", function() model:to 'tpu' end)
-        local before = wane.set_device 'meta'
-        local unreal = nn.Linear(4, 4)
-        wane.eval(unreal(wane.randn(2, 4)))
-        wane.set_device(before)
+        local unreal = helper.on('meta', function()
+            local layer = nn.Linear(4, 4)
+            wane.eval(layer(wane.randn(2, 4)))
+            return layer
+        end)
         refused('device', 'meta', function() unreal:to 'cuda' end)
         assert.equal('meta', unreal.weight.device)
         wane.eval(model.weight)
@@ -293,7 +284,7 @@ describe('moving to a GPU', function()
                 local plan = opts[1] and wane.plan(function() opts[1]:step(net.loss()) end, { target = target })
                 return plan and { plan.peak, plan.reserved }
             end
-            local function plan(device, target) return sim.on(device, made, target) end
+            local function plan(device, target) return helper.on(device, made, target) end
             local want = plan 'cuda'
             assert.same(want, plan('meta', 'h200'), 'meta, seed ' .. seed)
             assert.same(want, plan('cpu', 'h200'), 'cpu, seed ' .. seed)
@@ -357,10 +348,8 @@ describe('offloading from a GPU', function()
     end)
 
     it('to disk is refused, and the next step works', function()
-        local fine, why = pcall(gradients, wane.policy.of(function() return 'offload:disk' end))
-        assert.is_false(fine)
-        assert.equal('unsupported', why.code)
-        assert.truthy(tostring(why):find('cuda has no way to the disk', 1, true))
+        local to_disk = wane.policy.of(function() return 'offload:disk' end)
+        helper.refused('unsupported', function() gradients(to_disk) end, 'cuda has no way to the disk')
         gradients(all)
     end)
 end)

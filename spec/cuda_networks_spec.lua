@@ -15,7 +15,7 @@ local op = require 'wane.tensor.op'
 local scoped = require 'wane.scoped'
 local sim = require 'spec.support.cudasim'
 local wane = helper.wane
-local data, nn, optim, on = wane.data, wane.nn, wane.optim, sim.on
+local data, nn, optim, on = wane.data, wane.nn, wane.optim, helper.on
 
 local record = require('spec.cases.array').record
 

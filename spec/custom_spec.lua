@@ -1,11 +1,9 @@
--- Checks wane.custom: the gradient of a custom function is what its backward records for the dy that arrives, with the
--- same bits under every policy.
+-- Checks wane.custom: the gradient of a custom function is what its backward records for the dy that arrives
+-- (spec/ways_spec.lua trains one in every way), and what an allocation that fails leaves.
 local helper = require 'spec.helper'
 local wane = require 'wane'
-local binding = require 'wane.ffi'
 local programs = require 'spec.support.programs'
-local nn, optim = wane.nn, wane.optim
-local C = binding.C
+local nn, C = wane.nn, require('wane.ffi').C
 
 -- `cube` computes x^3 k and saves x^2; its gradient is exact.
 local cube = wane.custom(function(ctx, x, k)
@@ -115,9 +113,7 @@ describe('wane.custom', function()
     it('refuses at the line of the caller', function()
         local x = nn.Parameter(wane.ones(2, 3))
         local function refused(word, forward, backward)
-            local ok, e = pcall(function() return wane.custom(forward, backward)(x) end)
-            assert.is_false(ok)
-            assert.is_truthy(e.message:find(word, 1, true), e.message)
+            helper.refused(nil, function() return wane.custom(forward, backward)(x) end, word)
         end
         local function twice(_, v) return v * 2 end
         refused('expected two functions', twice)
@@ -128,62 +124,20 @@ describe('wane.custom', function()
         refused('random', twice, function(_, dy) return nn.Dropout(0.5)(dy) end)
     end)
 
-    -- Returns a model whose middle is a custom function: its optimizer, its parameters, and the loss of a step.
-    local function world()
+    it('leaves nothing behind when an allocation fails, and gives the same bits after it', function()
         wane.manual_seed(8)
         local model = programs.mlp(16, 4, 0.25)
-        local k = nn.Parameter(wane.tensor(0.5))
-        local x = wane.eval(wane.randn(32, 16))
+        local k, x = nn.Parameter(wane.tensor(0.5)), wane.eval(wane.randn(32, 16))
         local params = model:parameters()
         params[#params + 1] = k
-        local opt = optim.AdamW(params, { lr = 1e-3 })
-        return { opt = opt, params = params, loss = function()
-            return model(cube(model(x) * 0.1, k):tanh()):pow(2):mean()
-        end }
-    end
-
-    it('trains the same bits in opt:step, under policies and budgets, on the mirror and checked over poison', function()
-        local seen
-        local function train(policy, budget)
-            local w = world()
-            require 'wane.scoped'('listen', function(p)
-                programs.read(p)
-                assert.equal(p.predicted.peak, p.measured.peak)
-                assert.equal(p.predicted.reserved, p.measured.reserved)
-                assert.is_true(budget == nil or p.measured.reserved <= budget)
-            end, function()
-                for _ = 1, 2 do w.opt:step(w.loss(), { policy = policy, budget = budget }) end
-            end)
-            seen = seen or programs.bits(w.params)
-            assert.equal(seen, programs.bits(w.params))
+        local function zero_grad()
+            for _, p in ipairs(params) do p.grad = nil end
         end
-        train 'save_all'
-        local planned = world()
-        local function step() planned.opt:step(planned.loss()) end
-        local least, most = wane.min_budget(step), wane.plan(step).reserved
-        assert.is_true(least < most)
-        train(nil, least)
-        train(nil, math.ceil((least + most) / 2))
-        train 'every(1)'
-        train(wane.policy.by_op { mul = 'recompute', tanh = 'recompute', default = 'save', optional = true })
-        for _, device in ipairs { 'cpu', 'mirror' } do
-            wane.set_device(device)
-            binding.check(C.wn_debug('check', 1))
-            binding.check(C.wn_debug('poison', 1))
-            local ok, why = pcall(train, 'recompute_all')
-            C.wn_debug('check', 0)
-            C.wn_debug('poison', 0)
-            wane.set_device(helper.device)
-            assert(ok, why)
-        end
-    end)
-
-    it('leaves nothing behind when an allocation fails, and gives the same bits after it', function()
-        local function grads(w)
-            w.opt:zero_grad()
-            w.loss():backward()
+        local function grads()
+            zero_grad()
+            model(cube(model(x) * 0.1, k):tanh()):pow(2):mean():backward()
             local list = {}
-            for i, p in ipairs(w.params) do list[i] = p.grad end
+            for i, p in ipairs(params) do list[i] = p.grad end
             return programs.bits(list)
         end
         local function live()
@@ -192,30 +146,27 @@ describe('wane.custom', function()
             wane.memory.trim()
             return wane.memory().allocated
         end
-        local w = world()
         local counter = C.wn_counter()
-        local expected = grads(w)
-        w.opt:zero_grad()
+        local expected = grads()
+        zero_grad()
         local before, failures, n = live(), 0, 0
         repeat
             n = n + 1
             C.wn_counter_set(counter)
             C.wn_debug('forget_plans', 1)
-            C.wn_debug('fail_alloc', n)
-            local ok, result = pcall(grads, w) -- what only wants room is tried once more, and comes through
-            local fired = C.wn_debug_get('fail_alloc') == 0
-            C.wn_debug('fail_alloc', 0)
+            -- An allocation that only wants room is tried once more, and comes through.
+            local ok, result, fired = programs.failing(n, grads)
             if ok then
                 assert.equal(expected, result, 'failure ' .. n)
             else
                 failures = failures + 1
                 assert.equal('oom', type(result) == 'table' and result.code, tostring(result))
             end
-            w.opt:zero_grad()
+            zero_grad()
             assert.equal(before, live(), 'failure ' .. n)
         until not fired
         assert.is_true(n > 50 and failures > 5, n .. ' tries, ' .. failures .. ' failures')
         C.wn_counter_set(counter)
-        assert.equal(expected, grads(w))
+        assert.equal(expected, grads())
     end)
 end)

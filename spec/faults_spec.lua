@@ -36,12 +36,7 @@ local function world(make_optimizer)
     for i = 1, ROWS do labels[i] = i % 3 end
     labels = wane.tensor(labels, { dtype = 'i32' })
     function w.loss() return nn.cross_entropy(w.head(w.model(x)), labels) end
-    w.cells = {}
-    for _, q in ipairs(w.params) do w.cells[#w.cells + 1] = q end
-    local dict, names = w.opt:state_dict().cells, {}
-    for name in pairs(dict) do names[#names + 1] = name end
-    table.sort(names)
-    for _, name in ipairs(names) do w.cells[#w.cells + 1] = dict[name] end
+    w.cells = programs.cells(w.params, { w.opt })
     return w
 end
 

@@ -117,6 +117,11 @@ function helper.refused(code, fn, ...)
     return e
 end
 
+--- Calls fn(...) with a device as the default one, named as in wane.set_device; returns what it returns.
+function helper.on(device, fn, ...)
+    return require 'wane.scoped'('device', require('wane.tensor.op').device(device, 'spec'), fn, ...)
+end
+
 --- Returns the most bytes that are alive on the current device while fn runs, above those that are not its own.
 -- @param fn function without arguments, which runs
 -- @param foreign bytes of what the specs before hold

@@ -62,16 +62,7 @@ local function world(fused)
         root = nil
         return loss
     end
-    function w.state()
-        local list = {}
-        for _, p in ipairs(w.params) do list[#list + 1] = p end
-        local cells = w.opt:state_dict().cells
-        local names = {}
-        for name in pairs(cells) do names[#names + 1] = name end
-        table.sort(names)
-        for _, name in ipairs(names) do list[#list + 1] = cells[name] end
-        return programs.bits(list)
-    end
+    function w.state() return programs.bits(programs.cells(w.params, { w.opt })) end
     return w
 end
 
@@ -285,10 +276,7 @@ describe('every allocation made to fail once', function()
             n = n + 1
             C.wn_counter_set(counter)
             if forget then C.wn_debug('forget_plans', 1) end
-            C.wn_debug('fail_alloc', n)
-            local ok, result = pcall(phase)
-            local fired = C.wn_debug_get('fail_alloc') == 0
-            C.wn_debug('fail_alloc', 0)
+            local ok, result, fired = programs.failing(n, phase)
             assert.equal(ok, not fired, 'a failure was swallowed: ' .. n .. ' ' .. tostring(result))
             if ok then return result, n - 1 end
             check(result, n)
@@ -378,10 +366,7 @@ describe('every allocation made to fail once', function()
             local counter = C.wn_counter()
             repeat
                 n = n + 1
-                C.wn_debug('fail_alloc', n)
-                local ok, loss = pcall(w.step)
-                local fired = C.wn_debug_get('fail_alloc') == 0
-                C.wn_debug('fail_alloc', 0)
+                local ok, loss, fired = programs.failing(n, w.step)
                 if ok then
                     assert.equal(expected[step], ('%.17g %s'):format(loss:item(), w.state()))
                     counter = C.wn_counter()

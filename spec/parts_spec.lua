@@ -8,6 +8,7 @@ local wane = helper.wane or require 'wane'
 local binding = require 'wane.ffi'
 local native = require 'spec.support.native'
 local networks = require 'spec.support.networks'
+local programs = require 'spec.support.programs'
 
 local C, nn, optim = binding.C, wane.nn, wane.optim
 local clean, limited = networks.clean, networks.limited
@@ -244,10 +245,7 @@ describe('a step of several run points', function()
             local want, gradients, failures, at = found(), fingerprint(e), 0, 1
             repeat
                 C.wn_debug('forget_plans', 0)
-                C.wn_debug('fail_alloc', at)
-                local ok, got = pcall(found)
-                local fired = C.wn_debug_get('fail_alloc') == 0
-                C.wn_debug('fail_alloc', 0)
+                local ok, got, fired = programs.failing(at, found)
                 assert.equal(not fired, ok, tostring(got))
                 if fired then
                     failures, at = failures + 1, at + EACH

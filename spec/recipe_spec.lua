@@ -6,6 +6,7 @@ local wane = helper.wane
 local binding = require 'wane.ffi'
 local measure = require 'wane.plan.measure'
 local models = require 'spec.support.budget_models'
+local programs = require 'spec.support.programs'
 local nn, optim, policy = wane.nn, wane.optim, wane.policy
 
 local C = binding.C
@@ -455,10 +456,7 @@ describe('an allocation that fails while a recipe is planned', function()
         while true do
             n = n + 1
             forget()
-            C.wn_debug('fail_alloc', n)
-            local ok, e = pcall(wane.plan, fn, { policy = p })
-            local fired = C.wn_debug_get('fail_alloc') == 0
-            C.wn_debug('fail_alloc', 0)
+            local ok, e, fired = programs.failing(n, wane.plan, fn, { policy = p })
             assert.equal(ok, not fired, 'allocation ' .. n)
             if ok then break end
             assert.equal('oom', e.code)

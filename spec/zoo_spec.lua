@@ -4,17 +4,12 @@ local helper = require 'spec.helper'
 local wane = helper.wane
 local gradcheck = require 'spec.support.gradcheck'
 local gpt = require 'spec.support.gpt'
+local programs = require 'spec.support.programs'
+local ways = require 'spec.support.ways'
 
 local gpt2, llama = require 'wane.zoo.gpt2', require 'wane.zoo.llama'
 
 local LUAJIT = os.getenv 'LUAJIT' or 'luajit'
-
-local function on_meta(fn)
-    local before = wane.set_device 'meta'
-    local fine, why = pcall(fn)
-    wane.set_device(before)
-    if not fine then error(why, 0) end
-end
 
 local function batch_of(model, b, t)
     local vocab = model.config.vocab
@@ -38,7 +33,7 @@ describe('the zoo', function()
     for _, zoo in ipairs { gpt2, llama } do
         for name, count in pairs(zoo.parameters) do
             it(('has %.0f parameters in %s'):format(count, name), function()
-                on_meta(function()
+                helper.on('meta', function()
                     local before = held()
                     local model = zoo.new(name)
                     assert.equal(count, model:parameter_count())
@@ -98,7 +93,7 @@ end
 
 describe('plans of the zoo on meta', function()
     it('add up: GPT-2 774M, composed', function()
-        on_meta(function()
+        helper.on('meta', function()
             local plans = check_plans(gpt2, '774M', 8, 1024, { tiled = false })
             -- 36 blocks keep 64 sbh and two softmax weights of T x T at least (f32)
             local sbh, weights = 1024 * 8 * 1280, 4 * 20 * 1024 ^ 2 * 8
@@ -110,11 +105,11 @@ describe('plans of the zoo on meta', function()
     end)
 
     it('add up: LLaMA 7B', function()
-        on_meta(function() check_plans(llama, '7B', 1, 2048) end)
+        helper.on('meta', function() check_plans(llama, '7B', 1, 2048) end)
     end)
 
     it('have the peak of recomputed blocks where each block is a region', function()
-        on_meta(function()
+        helper.on('meta', function()
             local peaks = {}
             for i, region in ipairs { false, true } do
                 local model = gpt2.new('124M', { region = region })
@@ -191,149 +186,85 @@ end)
 
 -- ---- GPT -----------------------------------------------------------------------------------------------------------
 -- Trains a small GPT (spec/support/gpt.lua) under many decisions. Every one must give the same bits, every program must
--- use exactly the predicted bytes, the three usual lines must equal opt:step(loss), a second device must equal the
--- first, and the gradients must be those of finite differences.
+-- use exactly the predicted bytes, the three usual lines must equal opt:step(loss), and the gradients must be those of
+-- finite differences.
 local policy = wane.policy
 
-local STEPS, SOME, FEW = 50, 8, 4
+local STEPS, SOME = 50, 8
 
-local function by_bytes(r)
-    return r.bytes >= 8192 and 'recompute' or 'save'
-end
-
-local function some_bytes(r) -- without an opinion of small ones
-    if r.bytes >= 16384 then return 'recompute' end
-end
-
-local by_type = policy.by_type { Attention = 'recompute', Conv = 'save', default = 'save', optional = true }
 local by_op = policy.by_op { gelu = 'recompute', dropout = 'recompute', softmax = 'recompute' }
 
--- name, and what gpt.train takes. `short`: these train for fewer steps.
-local ways = {
-    { 'recompute_all', { policy = 'recompute_all' } },
-    { 'sqrt', { policy = 'sqrt' } },
-    { 'segments(2)', { policy = 'segments(2)' } },
-    { 'every(1)', { policy = 'every(1)' } },
-    { 'by type', { policy = by_type } },
-    { 'by op', { policy = by_op } },
-    { 'a function of bytes', { policy = by_bytes } },
-    { 'a region a block', { marks = 'regions' } },
-    { 'nested regions', { marks = 'nested' } },
-    { 'nested regions, a function on top', { short = true, marks = 'nested', policy = some_bytes } },
-    { 'by op, on top of regions', { short = true, marks = 'regions', policy = by_op } },
-    { 'a policy of the model', { short = true, attach = function(model) model:checkpoint('every(2)') end } },
-    { 'a policy of a block', { short = true, attach = function(model) model.blocks[1]:checkpoint() end } },
-    { 'a policy of the inside, another of the call', { short = true, policy = by_op,
-        attach = function(model) model.blocks[1].attn:checkpoint() end } },
-    { 'every number again', { short = true, policy = policy.by_op { default = 'recompute' } } },
+-- Decisions that recompute, by name.
+local DECISIONS = {
+    ['by type'] = { policy = policy.by_type { Attention = 'recompute', Conv = 'save', default = 'save',
+        optional = true } },
+    ['by op'] = { policy = by_op },
+    ['a function of bytes'] = { policy = function(r) return r.bytes >= 8192 and 'recompute' or 'save' end },
+    ['a region a block'] = { marks = 'regions' },
+    ['nested regions'] = { marks = 'nested' },
+    ['nested regions, a function without an opinion of small ones on top'] = { marks = 'nested',
+        policy = function(r) return r.bytes >= 16384 and 'recompute' or nil end },
+    ['by op, on top of regions'] = { marks = 'regions', policy = by_op },
+    ['a policy of the model'] = { attach = function(model) model:checkpoint('every(2)') end },
+    ['a policy of a block'] = { attach = function(model) model.blocks[1]:checkpoint() end },
+    ['a policy of the inside, another of the call'] = { policy = by_op,
+        attach = function(model) model.blocks[1].attn:checkpoint() end },
+    ['every number again'] = { policy = policy.by_op { default = 'recompute' } },
 }
+for _, name in ipairs { 'recompute_all', 'sqrt', 'segments(2)', 'every(1)' } do DECISIONS[name] = { policy = name } end
 
-local function with(o, more)
-    local out = { steps = STEPS }
-    for key, value in pairs(o) do out[key] = value end
-    for key, value in pairs(more or {}) do out[key] = value end
-    return out
-end
+local plain, some = ways.train(gpt.world, { lines = true }, STEPS), ways.train(gpt.world, {}, SOME)
 
-local plain = gpt.train { steps = STEPS }
-local some = gpt.train { steps = SOME }
-local few = gpt.train { steps = FEW }
-
-local function assert_same(run, other)
-    for k, bytes in ipairs(other.losses) do
-        assert(run.losses[k] == bytes, ('the loss of step %d differs'):format(k))
-    end
-    assert.equal(#other.losses, #run.losses)
-    for k, bytes in ipairs(other.parameters) do
-        assert(run.parameters[k] == bytes, other.names[k] .. ' differs after training')
-    end
-    assert.equal(#other.parameters, #run.parameters)
-end
-
-local function assert_exact(run, programs)
-    assert.equal(programs, #run.programs)
-    for k, numbers in ipairs(run.programs) do
-        for name, pair in pairs(numbers) do
-            if name ~= 'mode' then
-                assert(pair[1] == pair[2], ('program %d (%s), %s: predicted %d, measured %d'):format(k, numbers.mode,
-                    name, pair[1], pair[2]))
-            end
+-- Returns the most bytes of a kind that were alive in a program of a training.
+local function most_of(run, kind)
+    local bytes = 0
+    for i = 1, 9 do
+        for _, measured in ipairs(programs.kind(i) == kind and run.programs or {}) do
+            bytes = math.max(bytes, measured.kinds[i])
         end
-        assert(numbers.peak[2] > 0 and numbers.reserved[2] >= numbers.peak[2], 'nothing was measured')
     end
+    return bytes
 end
 
 describe('a small GPT without a policy', function()
     it('learns, and leaves what is frozen', function()
-        assert(plain.value < 0.7 * plain.start, ('loss from %g to %g'):format(plain.start, plain.value))
-        assert.equal(plain.first, plain.last)
-        local changed = {}
-        for k, name in ipairs(plain.names) do changed[name] = plain.parameters[k] ~= few.parameters[k] end
-        for name, is in pairs(changed) do assert.equal(not name:match('blocks%.2%.mlp%.up'), is, name) end
-    end)
-
-    it('counts the tied table once', function()
-        local count = 0
-        for _, name in ipairs(plain.names) do count = count + (name:match('^wte') and 1 or 0) end
-        assert.equal(1, count)
-        assert.equal(36, #plain.names)
-    end)
-
-    it('gives the same bits again', function()
-        assert_same(gpt.train { steps = STEPS }, plain)
-    end)
-
-    it('uses the bytes that were predicted', function()
-        assert.equal(0, plain.recomputed)
-        assert_exact(plain, 2 * STEPS)
-    end)
-
-    it('steps in one program to the same bits, with the bytes predicted, and fewer gradients alive', function()
-        local fused = gpt.train { steps = STEPS, fused = true }
-        assert_same(fused, plain)
-        assert_exact(fused, STEPS)
-        local function most(run, name)
-            local bytes = 0
-            for _, numbers in ipairs(run.programs) do bytes = math.max(bytes, numbers[name][2]) end
-            return bytes
+        local first, last = plain.numbers[1], plain.numbers[STEPS]
+        assert(last < 0.7 * first, ('loss from %g to %g'):format(first, last))
+        local world, tables = gpt.world {}, 0
+        for k, name in ipairs(world.names) do
+            local is_changed = plain.states[k] ~= gradcheck.bytes(world.states[k])
+            assert.equal(not name:match 'blocks%.2%.mlp%.up', is_changed, name)
+            tables = tables + (name:match '^wte' and 1 or 0)
         end
+        assert.same({ 1, 36 }, { tables, #world.names }) -- the tied table counts once
+    end)
+
+    it('steps in one program and in three lines to the same bits, with fewer gradients alive in one', function()
+        local fused = ways.train(gpt.world, {}, STEPS)
+        assert.equal(0, plain.recomputed)
+        assert.is_true(plain.bits == fused.bits)
+        assert.same({ 2 * STEPS, STEPS }, { #plain.programs, #fused.programs })
         -- A backward by itself does not hold the optimizer's numbers; a step does.
-        local state = most(fused, 'peak of optimizer')
+        local state = most_of(fused, 'optimizer')
         assert(state > 0 and fused.peak <= plain.peak + state, ('%d against %d'):format(fused.peak, plain.peak + state))
-        assert(most(fused, 'peak of gradient') < most(plain, 'peak of gradient'))
+        assert(most_of(fused, 'gradient') < most_of(plain, 'gradient'))
     end)
 end)
 
-for _, way in ipairs(ways) do
-    describe('under ' .. way[1], function()
-        it('the three lines give the same bits and use the bytes predicted', function()
-            local steps = way[2].short and SOME or STEPS
-            local run = gpt.train(with(way[2], { steps = steps }))
-            assert(run.recomputed > 0, 'nothing was recomputed')
-            assert_same(run, way[2].short and some or plain)
-            assert_exact(run, 2 * steps)
-        end)
-
-        it('opt:step(loss) gives the same bits and uses the bytes predicted', function()
-            local run = gpt.train(with(way[2], { steps = SOME, fused = true }))
-            assert(run.recomputed > 0, 'nothing was recomputed')
-            assert_same(run, some)
-            assert_exact(run, SOME)
-        end)
-    end)
-end
-
-describe('the peak of a small GPT', function()
-    it('falls where the policy drops enough', function()
-        for _, name in ipairs { 'recompute_all', 'every(1)', 'by op, on top of regions', 'a region a block' } do
-            for _, way in ipairs(ways) do
-                if way[1] == name then
-                    local run = gpt.train(with(way[2], { steps = 1 }))
-                    assert(run.peak < 0.8 * plain.peak, ('%s: %d against %d'):format(name, run.peak, plain.peak))
+describe('a small GPT has the same bits', function()
+    for name, how in pairs(DECISIONS) do
+        it('in three lines and in one program, and recomputes: ' .. name, function()
+            for _, lines in ipairs { true, false } do
+                local way = { lines = lines, policy = how.policy, marks = how.marks, attach = how.attach }
+                local run = ways.train(gpt.world, way, SOME)
+                assert(run.recomputed > 0, 'nothing was recomputed')
+                assert.is_true(some.bits == run.bits)
+                if lines and (how.policy == 'recompute_all' or how.policy == 'every(1)' or how.marks == 'regions') then
+                    assert(run.peak < 0.8 * plain.peak, ('%d against %d'):format(run.peak, plain.peak))
                 end
             end
-        end
-    end)
+        end)
+    end
 end)
 
 describe('the gradients of a small GPT in f64', function()
@@ -358,7 +289,8 @@ describe('the gradients of a small GPT in f64', function()
     it('are so with nested regions', function() check('nested', 22, 3) end)
 
     it('are the same bits under a policy', function()
-        assert_same(gpt.train { steps = FEW, dtype = 'f64', policy = 'recompute_all' },
-            gpt.train { steps = FEW, dtype = 'f64' })
+        local few = ways.train(gpt.world, { dtype = 'f64' })
+        local again = ways.train(gpt.world, { dtype = 'f64', policy = 'recompute_all', lines = true })
+        assert.is_true(few.bits == again.bits)
     end)
 end)

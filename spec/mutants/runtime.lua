@@ -340,8 +340,8 @@ return {
     },
     {
         file = 'runtime/run/issue/direct.c',
-        spec = 'spec/verify_spec.lua',
-        filter = 'same bits',
+        spec = 'spec/ways_spec.lua',
+        filter = 'dropout',
         { 'dropout draws another mask on replay',
             old = 'buffers.counter = r->p->bindings.random[q->random].counter;',
             new = 'buffers.counter = r->p->bindings.random[q->random].counter + (uint64_t)n->recompute;' },

@@ -132,17 +132,12 @@ function sim.report() return ffi.string(lib().wn_sim_report()) end
 
 -- ---- for specs ------------------------------------------------------------------------------------------------------
 
---- Calls fn(...) with a device as the default one, named as in wane.set_device; returns what it returns.
-function sim.on(device, fn, ...)
-    return require 'wane.scoped'('device', require('wane.tensor.op').device(device, 'spec'), fn, ...)
-end
-
 local MANY = 1000000
 
 --- Calls fn(...) on the GPU; returns its result, and how often a library of NVIDIA's was called meanwhile.
 function sim.on_gpu(fn, ...)
     sim.fail('library', MANY)
-    local fine, out = pcall(sim.on, 'cuda', fn, ...)
+    local fine, out = pcall(require('spec.helper').on, 'cuda', fn, ...)
     local calls = MANY - sim.fails_in 'library'
     sim.fail('library', 0)
     if not fine then error(out, 0) end

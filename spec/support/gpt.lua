@@ -1,16 +1,8 @@
 --- A small GPT with everything a plan can stumble over: tied embedding, learned positions, causal attention, dropout,
 -- a block used twice (not in a row), frozen weights in the middle. Its modules are its own, not the library's
--- composed ones, so that the recording shown here is all there is.
---
--- gpt.train runs it for some steps and returns bytes to compare and, for every program that ran, what was predicted
--- and what was measured.
-local helper = require 'spec.helper'
-local gradcheck = require 'spec.support.gradcheck'
-local wane = helper.wane
-local nn = wane.nn
-local binding, scoped = require 'wane.ffi', require 'wane.scoped'
-
-local C = binding.C
+-- composed ones, so that the recording shown here is all there is. spec/support/ways.lua trains it.
+local wane = require('spec.helper').wane
+local nn, binding = wane.nn, require 'wane.ffi'
 
 local gpt = { vocab = 61, d = 32, heads = 4, t = 16, batch = 4, dropout = 0.1, order = { 1, 2, 1 } }
 
@@ -125,76 +117,24 @@ function gpt.loss(model, ids, labels, marks)
     return nn.cross_entropy(model(ids, marks), labels)
 end
 
--- ---- training it ------------------------------------------------------------------------------------------------
-
-local measured, summary = binding.new('struct wn_measured'), binding.new('struct wn_summary')
-
--- Returns predicted and measured bytes of a program that ran: name -> { predicted, measured }; then how many nodes are
--- recomputed.
-local function numbers_of(p)
-    binding.check(C.wn_measured(p.handle, measured))
-    binding.check(C.wn_summary(p.handle, summary))
-    local out = { peak = { summary.peak, measured.peak }, reserved = { summary.reserved, measured.reserved } }
-    for kind = 0, C.WN_KIND_COUNT - 1 do
-        local name = binding.text(C.wn_kind_name(kind))
-        out['peak of ' .. name] = { summary.peak_kinds[kind], measured.peak_kinds[kind] }
-    end
-    for i = 0, 4 do out['instant ' .. i + 1] = { summary.at[i], measured.at[i] } end
-    for _, pair in pairs(out) do pair[1], pair[2] = tonumber(pair[1]), tonumber(pair[2]) end
-    return out, summary.recomputed
-end
-
--- Runs one step, with o.fused in one program, else in three lines; returns the loss.
-local function step(model, opt, k, o)
-    local ids, labels = gpt.batch_of(k % 5)
-    local loss = wane.autocast(o.autocast and 'bf16' or 'f32', gpt.loss, model, ids, labels, o.marks)
-    opt.lr = 0.003 * math.min(1, k / 5)
-    if o.fused then
-        opt:step(loss, { policy = o.policy })
-    else
-        opt:zero_grad()
-        loss:backward { policy = o.policy }
-        opt:step()
-    end
-    return loss
-end
-
-local function train(o)
+--- Makes a new model and its optimizer, for ways.train.
+-- @param way { marks = nil, 'regions' or 'nested', attach = function(model), dtype =, autocast = }
+-- @return world, with names of its states
+function gpt.world(way)
     wane.manual_seed(5)
-    local model = gpt.model(o.dtype)
-    if o.attach then o.attach(model) end
+    local model = gpt.model(way.dtype)
+    if way.attach then way.attach(model) end
     local opt = wane.optim.AdamW(model:parameters(), { lr = 0.003, weight_decay = 0.01 })
-    local out = { losses = {}, names = {}, parameters = {}, programs = {}, peak = 0, recomputed = 0 }
-    out.first = gradcheck.bytes(model.blocks[2].mlp.up.weight)
-    scoped('listen', function(p)
-        local numbers, again = numbers_of(p)
-        numbers.mode = p.request.mode
-        out.programs[#out.programs + 1] = numbers
-        out.peak = math.max(out.peak, numbers.peak[2])
-        out.recomputed = math.max(out.recomputed, again)
-    end, function()
-        for k = 1, o.steps do
-            local loss = step(model, opt, k, o)
-            out.losses[k] = gradcheck.bytes(loss)
-            out.value = loss:item()
-            out.start = out.start or out.value
-        end
-    end)
+    local names, states = {}, {}
     for name, p in model:named_parameters() do
-        table.insert(out.names, name)
-        table.insert(out.parameters, gradcheck.bytes(p))
+        names[#names + 1], states[#states + 1] = name, p
     end
-    out.last = gradcheck.bytes(model.blocks[2].mlp.up.weight)
-    return out
-end
-
---- Trains a new model.
--- @param o { steps =, policy =, marks = nil, 'regions' or 'nested', fused =, attach = function(model), device = number,
--- dtype =, autocast = }
--- @return { losses = bytes a step, names, parameters = bytes each, programs = numbers each, peak, recomputed, start,
--- value = first and last loss, first, last = bytes of a frozen weight }
-function gpt.train(o)
-    return scoped('device', o.device or 0, train, o)
+    local function loss(k)
+        opt.lr = 0.003 * math.min(1, k / 5)
+        local ids, labels = gpt.batch_of(k % 5)
+        return wane.autocast(way.autocast and 'bf16' or 'f32', gpt.loss, model, ids, labels, way.marks)
+    end
+    return { loss = loss, optimizers = { opt }, states = states, names = names }
 end
 
 return gpt

@@ -1,6 +1,7 @@
 --- Makes random networks for specs that compare ways to train one: parameters are inputs, products of parameters are
 -- weights, weights are computed, frozen and shared. Everything follows from the seed.
 local wane = require 'wane'
+local programs = require 'spec.support.programs'
 local dice = require('spec.helper').dice
 local nn, optim = wane.nn, wane.optim
 
@@ -183,15 +184,7 @@ end
 
 --- Returns parameters and optimizer cells, in a fixed order.
 function networks.states(net, optimizers)
-    local list = {}
-    for _, p in ipairs(net.parameters) do list[#list + 1] = p end
-    for _, opt in ipairs(optimizers) do
-        local cells, names = opt:state_dict().cells, {}
-        for name in pairs(cells) do names[#names + 1] = name end
-        table.sort(names)
-        for _, name in ipairs(names) do list[#list + 1] = cells[name] end
-    end
-    return list
+    return programs.cells(net.parameters, optimizers)
 end
 
 local function backward(loss, policy)

@@ -96,6 +96,31 @@ function programs.debugged(fn, ...)
     return restore(pcall(fn, ...))
 end
 
+--- Calls fn(...) with its nth allocation made to fail. Returns whether it came through, its result or its error, and
+-- whether an allocation failed.
+function programs.failing(n, fn, ...)
+    C.wn_debug('fail_alloc', n)
+    local ok, result = pcall(fn, ...)
+    local fired = C.wn_debug_get('fail_alloc') == 0
+    C.wn_debug('fail_alloc', 0)
+    return ok, result, fired
+end
+
+--- Returns parameters, then the cells of their optimizers in the order of their names: all that a step writes.
+-- @param parameters list
+-- @param optimizers list
+function programs.cells(parameters, optimizers)
+    local list = {}
+    for _, p in ipairs(parameters) do list[#list + 1] = p end
+    for _, opt in ipairs(optimizers) do
+        local cells, names = opt:state_dict().cells, {}
+        for name in pairs(cells) do names[#names + 1] = name end
+        table.sort(names)
+        for _, name in ipairs(names) do list[#list + 1] = cells[name] end
+    end
+    return list
+end
+
 --- Returns the names of all ops that compute: those of the table that are no leaves.
 function programs.ops()
     local info, out = binding.new('struct wn_op_info'), {}
@@ -110,7 +135,7 @@ end
 function programs.bytes(list)
     local out = {}
     for i, t in ipairs(list) do
-        local size = t:numel() * (t.dtype == 'f64' and 8 or t.dtype == 'u8' and 1 or 4)
+        local size = t:numel() * binding.element_bytes[t.dtype]
         local buffer = binding.new('uint8_t[?]', size)
         binding.check(C.wn_read(t.id, buffer, size))
         out[i] = binding.string(buffer, size)
