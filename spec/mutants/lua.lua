@@ -291,7 +291,7 @@ return {
             new = "row('mul matmul linear', { a, b })" },
         { 'images: indices of PyTorch in a byte',
             old = 'extra = function(n) return 8 * n.numel end',
-            new = 'extra = function(n) return n.numel end' },
+            new = 'extra = function(n) return n.numel end', spec = 'spec/torchmem_spec.lua' },
     },
     {
         file = 'lua/wane/repl/session.lua',
