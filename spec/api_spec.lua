@@ -3,8 +3,9 @@
 -- can tell of a failure, and a training step afterwards must give the same bits as before.
 --
 -- The functions are those that the library's header declares: a function that this file cannot call fails by its name.
--- `make fuzz` goes further, with random programs under the sanitizers.
-require 'spec.helper'
+-- `make fuzz` goes further, with random programs under the sanitizers. At the end stands what the text of lua/ may not
+-- hold.
+local helper = require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 
@@ -400,4 +401,71 @@ describe('a door of the C API', function()
         C.wn_release(double)
         assert.are.equal(start, live())
     end)
+end)
+
+-- ---- the text of lua/ ----------------------------------------------------------------------------------------------
+-- Reads the text of lua/. Arrays of LuaJIT's ffi check no index, so only ffi.lua makes and fills those of a length
+-- found at run time. WRITERS maps a file that writes elements of arrays one by one, each array's length being what
+-- bounds the loop, to the number of calls of binding.array and binding.list in it. A new file is looked at before it is
+-- listed here.
+local WRITERS = {
+    ['data/batches.lua'] = 1, ['data/order.lua'] = 1, ['data/tokens.lua'] = 4, ['io/file.lua'] = 2,
+    ['nn/attention.lua'] = 3, ['plan/init.lua'] = 1,
+    ['plan/measure/init.lua'] = 1, ['policy/candidates.lua'] = 4, ['policy/recipe.lua'] = 4, ['program/init.lua'] = 2,
+    ['repl/readline.lua'] = 1, ['sweep/process.lua'] = 1, ['system.lua'] = 1,
+    ['tensor/create.lua'] = 2, ['tensor/read.lua'] = 1,
+}
+
+local function count_of(text, pattern) return select(2, text:gsub(pattern, '')) end
+
+describe('the text of lua/', function()
+    local texts = {}
+    for _, path in ipairs(helper.lines "find lua/wane -name '*.lua'") do
+        local name = path:gsub('^lua/wane/', '')
+        texts[name] = helper.read(path):gsub('%-%-[^\n]*', '')
+    end
+
+    -- Checks that a pattern stands in no file but those named.
+    local function assert_absent(pattern, but)
+        for name, text in pairs(texts) do
+            assert(name == but or not text:find(pattern), name .. ' has ' .. pattern)
+        end
+    end
+
+    it('makes no array of a length found at run time outside ffi.lua', function() assert_absent('%[%?]', 'ffi.lua') end)
+
+    it('writes dims and attributes outside ffi.lua at places that are numbers of the text alone', function()
+        for name, text in pairs(texts) do
+            for of, field, place in text:gmatch '(%w+)%.(%a+)%[([^%]]*)%][^=~<>\n]*=%f[^=]' do
+                local is_attribute = of ~= 'node' and (field == 'dim' or field == 'i' or field == 'f') -- node: a table
+                local is_fixed = place:find '^%d$' or place == 'KEEPDIM' or name == 'ffi.lua'
+                if is_attribute then assert.is_truthy(is_fixed, ('%s: %s.%s[%s]'):format(name, of, field, place)) end
+            end
+        end
+    end)
+
+    it('makes arrays that are filled element by element in the files listed here', function()
+        local found = {}
+        for name, text in pairs(texts) do
+            local n = count_of(text, 'binding%.array%(') + count_of(text, 'binding%.list%(')
+            if n > 0 and name ~= 'ffi.lua' then found[name] = n end
+        end
+        assert.are.same(WRITERS, found)
+    end)
+
+    it('walks tables through iterate, which LuaJIT compiles rightly', function()
+        assert_absent 'in pairs%('
+        assert_absent 'in next,'
+    end)
+
+    -- error(e, 0) of an error that was caught would show the frames of where it is raised again.
+    it('raises errors again by errors.again alone', function()
+        for name, text in pairs(texts) do
+            for what in text:gmatch '[^%w_.:]error%(%(?([%w_.]+)%)?, 0%)' do
+                assert(what == 'message' or name == 'errors.lua', name .. ': error(' .. what .. ', 0)')
+            end
+        end
+    end)
+
+    it('names no temporary file, which a kill would leave', function() assert_absent 'tmpname' end)
 end)

@@ -6,7 +6,6 @@ local files = require 'spec.support.files'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
-local json = require 'wane.report.json'
 local programs = require 'spec.support.programs'
 local read, write = files.read, files.write
 
@@ -422,29 +421,5 @@ describe('a broken file', function()
             assert.is_truthy(e.message:find(word, 1, true), e.message)
         end
         helper.refused('value', function() wane.load('a\0b') end)
-    end)
-end)
-
-describe('JSON', function()
-    it('is read as it is written', function()
-        local text = ' {"a":[1,-2.5e3,true,false,null,{}],"b\\u00e9\\n\\ud83c\\udf19\\/":"","c":{"d":[]}} '
-        local value = json.decode(text, json.null)
-        assert.are.same({ a = { 1, -2500, true, false, json.null, {} }, ['bé\n\240\159\140\153/'] = '',
-            c = { d = {} } }, value)
-        for _, s in ipairs { '', 'a"b\\c', '\1\31\127', 'é€\240\159\140\153', '\n\r\t\b\f' } do
-            assert.equal(s, json.decode(json.quote(s)))
-        end
-        assert.equal(2 ^ 53, json.decode '9007199254740992')
-    end)
-
-    it('refuses what the standard refuses', function()
-        for _, s in ipairs { '', ' ', '{', '[1,]', '{"a":1,}', '{a:1}', "'a'", '1.', '.5', '+1', '-', '1e', '0x1',
-            'NaN', 'tru', '"\t"', '"\\', '"\\u12"', '"\\udc00"', '"\\ud800\\u0041"', '[1 2]', '{"a"}', '1 2',
-            '\239\187\191{}', '"\192\128"', '"\237\160\128"', '"\244\144\128\128"' } do
-            local value, why, at = json.decode(s)
-            assert.is_nil(value, s)
-            assert.is_string(why)
-            assert.is_true(at >= 1 and at <= #s + 1)
-        end
     end)
 end)

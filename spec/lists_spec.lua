@@ -315,18 +315,6 @@ describe('a walk over a table', function()
         end
         assert.equal(0, short) -- with pairs it is one entry from about the 38,000th time on
     end)
-
-    it('goes through iterate everywhere in the library', function()
-        local found = {}
-        for _, path in ipairs(helper.lines "find lua/wane -name '*.lua'") do
-            for line in io.lines(path) do
-                if not line:find '^%s*%-%-' and (line:find('in pairs(', 1, true) or line:find('in next,', 1, true)) then
-                    found[#found + 1] = path .. ': ' .. line
-                end
-            end
-        end
-        assert.equal('', table.concat(found, '\n'))
-    end)
 end)
 
 -- ---- fields of modules ---------------------------------------------------------------------------------------------

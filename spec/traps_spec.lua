@@ -309,7 +309,7 @@ end)
 -- ---- where an error began ------------------------------------------------------------------------------------------
 -- Checks that an error keeps the frames of the place where it began, whatever it passes through: a user's function that
 -- Wane calls fails with a text, an error of Wane, an error of Lua or an object, and the traceback that `wane run` shows
--- begins in that function. No file of the library raises an error again in another way.
+-- begins in that function.
 local optim, policy = wane.optim, wane.policy
 
 local fails -- function() that raises an error
@@ -445,25 +445,5 @@ describe('the traceback of an error that a user\'s function raises', function()
         assert.equal(1, code)
         assert.matches(":4: mine\nstack traceback:\n\t[^\n]*:4: in function <[^\n]*:3>\n", text)
         assert.matches(':6: in main chunk', text)
-    end)
-end)
-
-describe('the library', function()
-    -- error(e, 0) of an error that was caught would show the frames of where it is raised again.
-    it('raises errors again by errors.again alone', function()
-        local found = {}
-        local list = io.popen("find '" .. helper.root .. "/lua/wane' -name '*.lua'")
-        for path in list:lines() do
-            local number = 0
-            for line in io.lines(path) do
-                number = number + 1
-                local name = line:match '[^%w_.:]error%(%(?([%w_.]+)%)?, 0%)'
-                if name and name ~= 'message' and not path:find 'wane/errors%.lua$' then
-                    found[#found + 1] = ('%s:%d: %s'):format(path, number, line)
-                end
-            end
-        end
-        list:close()
-        assert.equal('', table.concat(found, '\n'))
     end)
 end)

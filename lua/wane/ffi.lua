@@ -1,7 +1,7 @@
 --- The binding of the library: the only file that requires LuaJIT's ffi.
 --
 -- Arrays of the ffi check no index, so every array of a length found at run time is made here, and every array inside a
--- struct is filled here (`fill_dims`), each after its length was compared; spec/door_spec.lua looks for others.
+-- struct is filled here (`fill_dims`), each after its length was compared; spec/api_spec.lua looks for others.
 -- The library carries its own declarations (runtime/wane.h and the headers beside it), so that binding and library
 -- cannot drift. It is loaded once and anchored in this table, because a finalizer must never run after it is gone.
 -- Handles are int32 numbers; an object that keeps one keeps a `Ref`, whose finalizer only puts the handle into a queue

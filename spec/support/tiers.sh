@@ -9,7 +9,7 @@ ops='op tensor nn optim random'
 plans='verify policy checkpoint cache rewrite recipe budget chain'
 bytes='exact gc'
 bits='state runpoints microbatch fused_step rows save'
-misuse='errors api door traps'
+misuse='errors api traps'
 pages='readme pages bench'
 test_files="$tree $ops $plans $bytes $bits $misuse $pages"
 
@@ -31,7 +31,7 @@ apart_asan='zoo'
 # Files that take longest where nothing was run yet, in any of the ways, the slowest first: they begin first, so that no
 # core is left alone at the end, and each part of the files has its share of them.
 slowest='cuda_op examples product op onednn neon cuda_networks cuda_attention cuda_bundle recipe cudasim arguments
-readme oom classes stream chain optimum costs budget checkpoint words door threads zoo keys
+readme oom classes stream chain optimum costs budget checkpoint words threads zoo keys
 cuda_fault parts cuda_graph op_places faults repl_tty sweep_merge planning cuda_lt whole_step hostile'
 slowest_first() { # files on standard input
     awk -v names="$slowest" 'BEGIN { n = split(names, list); for (i in list) place["spec/" list[i] "_spec.lua"] = i }

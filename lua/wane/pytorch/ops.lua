@@ -20,8 +20,8 @@
 --     bias      its forward runs on cuBLASLt, with a workspace of its own
 --
 -- The table is checked against live PyTorch: spec/torchsaves_spec.lua with spec/fixtures/torch_operands.lua (a step of
--- one op for every kind of operand), and spec/torchmem_spec.lua with torch_layers.lua (layers in a Sequential). It reads
--- no schedule, policy or device.
+-- one op for every kind of operand), and spec/torchmem_spec.lua with torch_layers.lua (layers in a Sequential). It
+-- reads no schedule, policy or device.
 -- @internal wane.pytorch.ops
 local iterate = require 'wane.iterate'
 local layout = require 'wane.pytorch.layout'
