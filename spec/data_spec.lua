@@ -31,6 +31,8 @@ describe('wane.data.idx', function()
         assert.are.same({ -127, 0, 128 }, (data.idx(write(idx(0x09, { 3 }, '\128\255\127'))) + 1):totable())
         local i = data.idx(write(idx(0x0C, { 2 }, '\0\1\2\3\255\255\255\254')))
         assert.are.same({ { 66051, -2 }, 'i32' }, { i:totable(), i.dtype })
+        local s = data.idx(write(idx(0x0B, { 3 }, '\128\0\255\255\127\255')))
+        assert.are.same({ { -32768, -1, 32767 }, 'i32' }, { s:totable(), s.dtype })
         local f = data.idx(write(idx(0x0D, { 2 }, '\63\192\0\0\192\0\0\0')))
         assert.are.same({ { 1.5, -2 }, 'f32' }, { f:totable(), f.dtype })
         local d = data.idx(write(idx(0x0E, { 1 }, '\64\9\33\251\84\68\45\24')))
@@ -82,17 +84,11 @@ describe('wane.data.npy', function()
         close(t:totable())
     end)
 
-    it('reads the other order of bytes, other dtypes and versions', function()
+    it('reads the other order of bytes and other versions', function()
         local head, bytes = fixture:sub(1, -25), fixture:sub(-24)
         local turned = (head:gsub("'<f4'", "'>f4'")) .. bytes:gsub('(.)(.)(.)(.)', '%4%3%2%1')
         close(data.npy(write(turned)):totable())
         close(data.npy(write(fixture:gsub('^(......)\1(.)(..)', '%1\2%2%3\0\0'))):totable())
-        for code, row in pairs { ["'|u1'"] = { 'u8', 24 }, ["'<i4'"] = { 'i32', 6 }, ["'<f8'"] = { 'f64', 3 },
-            ["'|i1'"] = { 'i32', 24 }, ["'|b1'"] = { 'u8', 24 } } do
-            local text = head:gsub("'<f4'", code):gsub('%(3, 2%)', ('%-6s'):format(('(%d,)'):format(row[2])))
-            local t = data.npy(write(text .. bytes))
-            assert.are.same({ { row[2] }, row[1] }, { { unpack(t.shape) }, t.dtype })
-        end
     end)
 
     it('in Fortran order gives every element at its place, of every dtype, for 0 to 4 dims', function()
@@ -269,8 +265,6 @@ end)
 -- that the dtype here does not hold must be named with its place, and a tensor that cannot be read must keep no other
 -- from being read.
 local nn = wane.nn
-teardown(function() os.remove(PATH) end)
-
 
 local function same(want, got, what)
     assert.equal(#want, #got, what)
@@ -450,12 +444,5 @@ describe('floats of another dtype', function()
         local after = wane.memory()
         assert.equal(before, after.live or after.allocated)
         assert.is_true(after.peak <= before, after.peak - before)
-    end)
-end)
-
-describe('an IDX file', function()
-    it('of 16-bit integers becomes i32', function()
-        local t = wane.data.idx(write '\0\0\11\1\0\0\0\3\128\0\255\255\127\255')
-        assert.are.same({ { -32768, -1, 32767 }, 'i32' }, { t:totable(), t.dtype })
     end)
 end)

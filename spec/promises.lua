@@ -69,7 +69,6 @@ return {
     ['spec/suite_spec.lua'] = { page = 'spec/README.md', says = 'a file whose process gives no count is a failure' },
     ['spec/sweep_report_spec.lua'] = { page = 'lua/wane/sweep/README.md',
         says = 'the report is one page that loads nothing' },
-    ['spec/sweeplock_spec.lua'] = { page = 'lua/wane/sweep/README.md', says = 'One process writes a file at a time' },
     ['spec/tensor_spec.lua'] = { page = 'lua/wane/tensor/README.md',
         says = 'Dims and positions in scripts count from 1' },
     ['spec/timeline_spec.lua'] = { page = 'lua/wane/plan/README.md',

@@ -1,26 +1,23 @@
--- Checks what is around a process: files left by a process that was killed, names of pipes and devices where a file was
--- meant, links to nothing, environment variables that point nowhere, a second thread. Nothing may be waited for, and
--- nothing may pass in silence.
+-- Checks what is around a process: environment variables that point nowhere, a second thread, other processes that are
+-- started, and the lock of a file that one process at a time writes. Nothing may be waited for, and nothing may pass in
+-- silence.
 local helper = require 'spec.helper'
 local files = require 'spec.support.files'
 local native = require 'spec.support.native'
 local ffi = require 'ffi'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
-local write = files.write
+local json = require 'wane.report.json'
+local store = require 'wane.sweep.store'
+local read, write = files.read, files.write
 
 local C = binding.C
 local LUAJIT = "LUA_PATH='lua/?.lua;lua/?/init.lua;;' timeout 20 ${LUAJIT:-luajit} "
 local FOLDER = helper.lines('mktemp -d')[1]
-local PATH = FOLDER .. '/ck.safetensors'
 teardown(function() helper.lines("rm -rf '" .. FOLDER .. "'") end)
 
-local function listing()
-    return table.concat(helper.lines("ls -A '" .. FOLDER .. "'"), ' ')
-end
-
 -- Runs a script in a process of its own, for at most 20 s; returns what it prints.
-local function script(text, before)
+local function lua(text, before)
     local path = os.tmpname()
     write(path, text)
     local out, code = helper.shell((before or '') .. LUAJIT .. path)
@@ -28,148 +25,10 @@ local function script(text, before)
     return out, code
 end
 
-describe('a temporary file', function()
-    after_each(function()
-        C.wn_debug('unnamed_files', 1)
-        helper.lines(("rm -rf '%s'/* '%s'/.w*"):format(FOLDER, FOLDER))
-    end)
-
-    -- Begins a file with a name, says so, and does what `ending` says.
-    local WRITER = [[
-        local binding = require 'wane.ffi'
-        binding.C.wn_debug('unnamed_files', 0)
-        local ffi = require 'ffi'
-        ffi.cdef 'int kill(int, int); int getpid(void); int usleep(unsigned);'
-        local ok, e = pcall(require('wane.io.file').write, '%s', 'spec', function(f)
-            f:write(('x'):rep(1000))
-            %s
-        end)
-        print(ok, e)]]
-
-    it('of a process that was killed is removed by the next save', function()
-        for unnamed = 0, 1 do
-            script(WRITER:format(PATH, 'ffi.C.kill(ffi.C.getpid(), 9)'))
-            assert.is_truthy(listing():find '^%.wane%-%d+%-%d+%.tmp$', listing())
-            C.wn_debug('unnamed_files', unnamed)
-            wane.save(PATH, { a = wane.ones(2) })
-            assert.equal('ck.safetensors', listing())
-            os.remove(PATH)
-        end
-    end)
-
-    it('of a process that still writes stays, and becomes its file', function()
-        local started = FOLDER .. '/started'
-        local wait = ("io.open('%s', 'w'):close() for _ = 1, 500 do if io.open('%s/go') then break end "
-            .. 'ffi.C.usleep(20000) end'):format(started, FOLDER)
-        local path, out = os.tmpname(), os.tmpname()
-        write(path, WRITER:format(FOLDER .. '/other', wait))
-        helper.shell(('%s %s > %s 2>&1 &'):format(LUAJIT, path, out))
-        helper.shell(('n=0; while [ ! -e %s ] && [ $n -lt 500 ]; do sleep 0.02; n=$((n+1)); done'):format(started))
-        for unnamed = 0, 1 do
-            C.wn_debug('unnamed_files', unnamed)
-            wane.save(PATH, { a = wane.ones(2) })
-            assert.is_truthy(listing():find('%.wane%-%d+%-%d+%.tmp'), listing())
-        end
-        write(FOLDER .. '/go', '')
-        helper.shell(('n=0; while ! grep -q . %s && [ $n -lt 500 ]; do sleep 0.02; n=$((n+1)); done'):format(out))
-        assert.equal('true\tnil\n', io.open(out):read '*a')
-        assert.equal('ck.safetensors go other started', listing())
-        assert.equal(('x'):rep(1000), io.open(FOLDER .. '/other'):read '*a')
-        os.remove(path)
-        os.remove(out)
-    end)
-
-    it('is told from files of others', function()
-        local mine = { '.wane-1-x.tmp', '.wane-1-1.tmp.bak', 'wane-1-1.tmp', '.wane-1-1.tmpx' }
-        for _, name in ipairs(mine) do write(FOLDER .. '/' .. name, 'mine') end
-        helper.lines(("mkdir '%s/.wane-7-7.tmp'"):format(FOLDER))
-        write(FOLDER .. '/.wane-999999-3.tmp', 'left')
-        wane.save(PATH, { a = wane.ones(2) })
-        assert.is_nil(listing():find('.wane-999999-3.tmp', 1, true))
-        for _, name in ipairs(mine) do assert.is_truthy(io.open(FOLDER .. '/' .. name), name) end
-        assert.is_truthy(listing():find('.wane-7-7.tmp', 1, true))
-    end)
-end)
-
-describe('a link', function()
-    it('to nothing is followed: the file it names is written', function()
-        helper.lines(("cd '%s' && mkdir deep && ln -s deep/real one && ln -s one two && ln -s '%s/far' three")
-            :format(FOLDER, FOLDER))
-        for link, real in pairs { two = 'deep/real', three = 'far' } do
-            wane.save(FOLDER .. '/' .. link, { a = wane.ones(2) })
-            local out = helper.lines(("cd '%s' && stat -c %%F %s %s"):format(FOLDER, link, real))
-            assert.are.same({ 'symbolic link', 'regular file' }, out)
-            assert.are.same({ 1, 1 }, wane.load(FOLDER .. '/' .. real).a:totable())
-        end
-    end)
-
-    it('that leads to itself, or into a folder that is not there, is told', function()
-        helper.lines(("cd '%s' && ln -s y x && ln -s x y && ln -s none/z w"):format(FOLDER))
-        for name, word in pairs { x = 'oo many levels', w = 'No such file' } do
-            local e = helper.refused('io', function() wane.save(FOLDER .. '/' .. name, { a = wane.ones(2) }) end)
-            assert.is_truthy(e.message:find(word, 1, true), e.message)
-        end
-    end)
-end)
-
-describe('a pipe, a socket, a device or a folder', function()
-    local names = { FOLDER .. '/pipe', '/dev/zero', FOLDER }
-    setup(function() helper.lines(("mkfifo '%s/pipe'"):format(FOLDER)) end)
-
-    local HEAD = "local wane = require 'wane' local path = '%s' local function refused(fn, ...) "
-        .. 'local ok, e = pcall(fn, ...) print(ok, type(e) == "table" and e.code, tostring(e)) end '
-
-    it('is refused by every reader and writer, and waited for by none', function()
-        for _, path in ipairs(names) do
-            local calls = {
-                'wane.load, path', 'wane.load, path, wane.nn.Linear(1, 1)', 'wane.data.npy, path',
-                'wane.data.idx, path', 'wane.data.tokens, path', 'wane.save, path, { a = wane.ones(1) }',
-                "require('wane.report.plot').write, path, 'x'",
-                "require('wane.sweep.store').append, path, { point = {}, status = 'failed', error = 'x', code = 'x' }",
-                'function() local s = wane.sweep { build = function() end, grid = { a = { 1 } }, out = path, '
-                    .. 'isolate = false } s:run() end',
-            }
-            local text = HEAD:format(path)
-            for _, call in ipairs(calls) do text = text .. ('refused(%s) '):format(call) end
-            local out, code = script(text)
-            assert.equal(0, code, out)
-            local lines = 0
-            for line in out:gmatch '[^\n]+' do
-                lines = lines + 1
-                assert.is_truthy(line:find '^false\tio\t', calls[lines] .. ': ' .. line)
-                assert.is_truthy(line:find('not a regular file', 1, true), line)
-            end
-            assert.equal(#calls, lines, out)
-        end
-    end)
-
-    it('as the file of costs is a notice, and the step runs', function()
-        local run = "local wane = require 'wane' print(wane.ones(2, { requires_grad = true }):sum():item())"
-        for _, path in ipairs(names) do
-            local out = script(run, ("WANE_COSTS='%s' "):format(path))
-            assert.is_truthy(out:find('wane: the file of costs ' .. path .. ' cannot be read', 1, true), out)
-            assert.is_truthy(out:find('\n2\n?$'), out)
-        end
-        local garbage = FOLDER .. '/garbage'
-        write(garbage, 'hello\nworld\n')
-        assert.is_truthy(script(run, ("WANE_COSTS='%s' "):format(garbage)):find('cannot be read', 1, true))
-        assert.equal('2\n', script(run, ("WANE_COSTS='%s/none' "):format(FOLDER)))
-        local processor = require('wane.plan.costs.file').processor()
-        write(garbage, '# Seconds measured\nprocessor\t' .. processor .. '\n1e-6\tadd\n')
-        assert.equal('2\n', script(run, ("WANE_COSTS='%s' "):format(garbage)))
-    end)
-
-    it('as a script is refused', function()
-        local out, code = helper.shell(("timeout 20 build/wane run '%s/pipe'"):format(FOLDER))
-        assert.is_true(code ~= 0 and code ~= 124, code)
-        assert.is_truthy(out:find('it is a pipe', 1, true), out)
-    end)
-end)
-
 describe('WANE_LIB', function()
     it('without a library is an error that says what was looked for', function()
         for _, value in ipairs { FOLDER, FOLDER .. '/none.so', '/none' } do
-            local out, code = script("require 'wane'", ("WANE_LIB='%s' "):format(value))
+            local out, code = lua("require 'wane'", ("WANE_LIB='%s' "):format(value))
             assert.is_true(code ~= 0)
             local file = value:find '%.so$' and value or value .. '/libwane.so'
             assert.is_truthy(out:find(('WANE_LIB=%s: there is no %s'):format(value, file), 1, true), out)
@@ -281,9 +140,9 @@ describe('a process that was started', function()
 
     it('is in a group of its own and reads nothing', function()
         local out, _, pid = shell 'cat /proc/$$/stat; wc -c'
-        local group, read = out:match '^%d+ %([^)]*%) %a %d+ (%d+) .-\n%s*(%d+)\n$'
+        local group, count = out:match '^%d+ %([^)]*%) %a %d+ (%d+) .-\n%s*(%d+)\n$'
         assert.equal(pid, tonumber(group))
-        assert.equal('0', read)
+        assert.equal('0', count)
     end)
 
     it('is waited for as long as was said, and ended with what it started', function()
@@ -321,5 +180,288 @@ describe('a process that was started', function()
         assert.equal('io', binding.text(C.wn_status_name(C.wn_exit_with_parent(2 ^ 30))))
         assert.is_true(C.wn_kill(0) ~= 0 and C.wn_kill(1) ~= 0)
         assert.is_true(C.wn_wait(C.wn_process(), 0, binding.new('struct wn_ended')) ~= 0)
+    end)
+end)
+
+-- ---- the lock of a sweep's file ------------------------------------------------------------------------------------
+-- Checks that one process at a time writes the file of a sweep, whatever is started, killed or read beside it; and
+-- points that failed: what the command line says of them, and how they run again.
+local LONG = helper.is_long
+local folder
+
+-- Writes a script that sweeps `count` points; `body` runs first in each.
+local function script(name, count, body)
+    return write(('%s/%s.lua'):format(folder, name), ([[
+local wane = require 'wane'
+local depths = {}
+for i = 1, %d do depths[i] = i end
+local s = wane.sweep { repeats = 1, warmup = 0, grid = { depth = depths }, out = '%s/%s.jsonl',
+    resume = arg[1] == 'resume', build = function(p)
+        %s
+        local x = wane.randn(4, 4 + p.depth):retain()
+        local w = wane.randn(4, 4 + p.depth, { requires_grad = true })
+        return function() return (x * w):sum() end
+    end }
+s:run()
+]]):format(count, folder, name, body or ''))
+end
+
+local function assert_once(path, count)
+    local seen, rows = {}, assert(store.read(path))
+    for _, row in ipairs(rows) do
+        local key = json.encode(row.point)
+        assert.is_nil(seen[key], key)
+        seen[key] = true
+    end
+    assert.equal(count, #rows)
+end
+
+local function lock(path)
+    local is_kept = binding.new('int32_t[1]', -1)
+    local id = C.wn_lock(path, is_kept)
+    return id, is_kept[0], id < 0 and binding.text(C.wn_message()) or nil
+end
+
+local function setup_folder()
+    folder = os.tmpname()
+    os.remove(folder)
+    assert(os.execute('mkdir -p ' .. folder) == 0)
+    assert.is_table(wane)
+end
+
+describe('the lock of a file', function()
+    setup(setup_folder)
+    teardown(function() os.execute('rm -rf ' .. folder) end)
+
+    it('is one of the file, by whatever name; it says who holds it and since when', function()
+        local path = write(folder .. '/a', '')
+        assert(os.execute(('ln -s a %s/b; mkdir %s/c; ln -s ../a %s/c/d'):format(folder, folder, folder)) == 0)
+        local first, is_kept = lock(path)
+        assert.is_true(first >= 0 and is_kept == 1)
+        for _, name in ipairs { '/a', '/b', '/c/d', '/c/../a' } do
+            local id, _, why = lock(folder .. name)
+            assert.is_true(id < 0)
+            assert.matches(('is in use: process %d %%(this one%%) on [^ ]+ has written it since %%d+%%-%%d+%%-%%d+ '
+                .. '%%d+:%%d+:%%d+; wait for it, or end it'):format(C.wn_process()), why)
+        end
+        assert.equal(0, C.wn_lock_close(first))
+        assert.equal(0, C.wn_lock_close(first)) -- harmless
+        assert.is_nil(read(path .. '.lock'))
+        local second = lock(folder .. '/c/d')
+        assert.is_true(second >= 0)
+        assert.equal(0, C.wn_lock_close(second))
+    end)
+
+    it('is of a file that is not there yet, in any folder that is', function()
+        for _, name in ipairs { folder .. '/new', '/dev/shm/wane-lock-spec-' .. C.wn_process() } do
+            local id = lock(name)
+            assert.is_true(id >= 0)
+            assert.is_true(lock(name) < 0)
+            C.wn_lock_close(id)
+        end
+        local id, _, why = lock(folder .. '/nowhere/new')
+        assert.is_true(id < 0)
+        assert.matches('No such file', why)
+        assert.is_true(lock(folder .. '/' .. ('x'):rep(5000)) < 0)
+        assert.is_true(lock(folder .. '/' .. ('x'):rep(254)) < 0) -- the lock file's name would be too long
+    end)
+
+    it('means nothing when its file was left behind, whatever it holds', function()
+        for _, text in ipairs { '', '999999999 1700000000 elsewhere\n', ('%d 1 here\n'):format(C.wn_process()) } do
+            write(folder .. '/left.lock', text)
+            local id = lock(folder .. '/left')
+            assert.is_true(id >= 0, text)
+            C.wn_lock_close(id)
+        end
+    end)
+
+    it('never takes, changes or removes a file that is none of a lock', function()
+        local name = folder .. '/mine.lock'
+        local function refused(what)
+            local id, _, why = lock(folder .. '/mine')
+            assert.is_true(id < 0, what)
+            assert.matches("mine.lock' is no lock of Wane's, which is left as it is; move it away, or name", why, what)
+        end
+        for _, text in ipairs { '1', ('\0'):rep(4096), 'x y z\n', 'notes', '12 13 four five\n', '12 13 four\n\n',
+            '12 13 four\nmore\n', '-3 1 here\n', ('9'):rep(200) .. '\n', '1 2 ' .. ('h'):rep(70) .. '\n' } do
+            write(name, text)
+            refused(text)
+            assert.equal(text, read(name))
+        end
+        os.remove(name)
+        for _, text in ipairs { 'chapter 1', '', '12 13 here\n' } do
+            write(folder .. '/thesis', text)
+            helper.shell(("ln -s '%s/thesis' '%s'"):format(folder, name))
+            refused 'a link'
+            assert.equal(text, read(folder .. '/thesis'))
+            assert.equal('symbolic link\n', helper.shell(("stat -c %%F '%s'"):format(name)))
+            os.remove(name)
+        end
+        for _, make in ipairs { "ln -s '%s/gone' '%s'", "mkdir '%s/x' '%s'", "true '%s'; mkfifo '%s'" } do
+            helper.shell(make:format(folder, name))
+            refused(make)
+            helper.shell(("rm -r '%s'"):format(name))
+        end
+        assert.is_nil(read(folder .. '/gone'))
+    end)
+
+    it('is refused by name where its holder cannot be told', function()
+        local id = lock(folder .. '/unnamed')
+        write(folder .. '/unnamed.lock', '')
+        local other, _, why = lock(folder .. '/unnamed')
+        assert.is_true(other < 0)
+        assert.matches('is in use: another process holds its lock', why)
+        C.wn_lock_close(id)
+    end)
+
+    it('is not there on a file system without locks, which is told', function()
+        C.wn_debug('no_locks', 1)
+        local id, is_kept = lock(folder .. '/without')
+        local other = lock(folder .. '/without')
+        C.wn_debug('no_locks', 0)
+        assert.is_true(id >= 0 and other >= 0)
+        assert.equal(0, is_kept)
+        C.wn_lock_close(id)
+        C.wn_lock_close(other)
+        local path = script('nolocks', 1)
+        write(path, "require('wane.ffi').C.wn_debug('no_locks', 1)\n" .. read(path))
+        local text, code = helper.shell('build/wane run ' .. path)
+        assert.equal(0, code, text)
+        assert.matches('nolocks.jsonl has no locks: nothing keeps another process from writing the same rows', text)
+        assert_once(folder .. '/nolocks.jsonl', 1)
+    end)
+end)
+
+describe('a sweep that another process writes', function()
+    setup(setup_folder)
+    teardown(function() os.execute('rm -rf ' .. folder) end)
+
+    it('is refused with that process and its time, and goes on when it is done; readers see whole rows', function()
+        local path, out = script('busy', 4, "os.execute 'sleep 0.15'"), folder .. '/busy.jsonl'
+        os.execute(('build/wane run %s >%s.said 2>&1 & echo $! >%s.pid'):format(path, path, path))
+        local pid
+        for _ = 1, 500 do
+            pid = (read(out .. '.lock') or ''):match '^(%d+) %d+ '
+            if pid then break end
+            os.execute 'sleep 0.01'
+        end
+        local text, code = helper.shell(('build/wane run %s resume'):format(path))
+        assert.equal(1, code)
+        assert.matches(('is in use: process %s on %%S+ has written it since %%d+%%-'):format(pid), text)
+        local most = 0
+        for _ = 1, 2000 do
+            local rows = store.read(out) or {}
+            assert.is_true(#rows >= most)
+            most = #rows
+            if most == 4 and not read(out .. '.lock') then break end
+            os.execute 'sleep 0.005'
+        end
+        assert.equal('', read(path .. '.said'))
+        assert_once(out, 4)
+        assert.equal(0, select(2, helper.shell(('build/wane run %s resume'):format(path))))
+        assert_once(out, 4)
+    end)
+
+    it('and was killed at any time: the next goes on at once, though its point\'s programs live on', function()
+        for turn = 1, LONG and 20 or 3 do
+            local name = 'killed' .. turn
+            local path, out = script(name, 3, "os.execute 'sleep 0.05; sleep 3 >/dev/null 2>&1 &'"),
+                ('%s/%s.jsonl'):format(folder, name)
+            local text = helper.shell(([[
+build/wane run %s >/dev/null 2>&1 & pid=$!; sleep 0.%02d; kill -9 $pid; wait $pid 2>/dev/null
+build/wane run %s resume; echo "code $?"]]):format(path, (turn * 37) % 60, path))
+            assert.matches('code 0\n$', text)
+            assert_once(out, 3)
+            assert.is_nil(read(out .. '.lock'))
+        end
+    end)
+
+    it('started at the same instant: each point once, and whoever came second says so', function()
+        for turn = 1, LONG and 40 or 4 do
+            local name = 'race' .. turn
+            local path, out = script(name, 2), ('%s/%s.jsonl'):format(folder, name)
+            helper.shell(([[for k in 1 2 3; do build/wane run %s resume >%s.$k 2>&1 & done; wait]]):format(path, path))
+            assert_once(out, 2)
+            local won = 0
+            for k = 1, 3 do
+                local said = read(('%s.%d'):format(path, k))
+                if said == '' then won = won + 1 else assert.matches('is in use: ', said) end
+            end
+            assert.is_true(won >= 1)
+        end
+    end)
+end)
+
+describe('points that failed', function()
+    setup(setup_folder)
+    teardown(function() os.execute('rm -rf ' .. folder) end)
+
+    local function described(name)
+        return write(('%s/%s.lua'):format(folder, name), ([[
+local wane = require 'wane'
+return wane.main { grid = { depth = { 1, 2, 3, 4 } }, build = function(p)
+    local log = io.open('%s/%s.log', 'a') log:write(p.depth, '\n') log:close()
+    local wrong = io.open '%s/%s.wrong'
+    if wrong and p.depth %% 2 == 0 then error 'an even depth' end
+    local x = wane.randn(4, 4 + p.depth):retain()
+    local w = wane.randn(4, 4 + p.depth, { requires_grad = true })
+    return function() return (x * w):sum() end
+end }
+]]):format(folder, name, folder, name))
+    end
+    local function sweep(path, more)
+        return helper.shell(('build/wane sweep %s --repeats 1 --warmup 0 %s'):format(path, more or ''))
+    end
+
+    it('make the exit code 1, with a report of them; --retry-failed runs those and no others', function()
+        local path, out = described 'even', folder .. '/even.jsonl'
+        write(folder .. '/even.wrong', '')
+        local text, code = sweep(path, '--out ' .. out)
+        assert.equal(1, code)
+        assert.matches('4 points: 2 measured, 2 failed', text)
+        assert.matches('failed: depth=2: [^\n]*an even depth', text)
+        assert.matches('wane sweep: 2 of 4 points failed; %-%-retry%-failed runs them again', text)
+        text, code = sweep(path, '--resume --out ' .. out) -- nothing left to run, and they did fail
+        assert.equal(1, code, text)
+        os.remove(folder .. '/even.wrong')
+        os.remove(folder .. '/even.log')
+        local before = read(out)
+        text, code = sweep(path, '--retry-failed --out ' .. out)
+        assert.equal(0, code, text)
+        assert.equal('2\n4\n', read(folder .. '/even.log'))
+        assert_once(out, 4)
+        for line in before:gmatch '[^\n]+' do -- the rows of the others are what they were
+            if not line:find('failed', 1, true) then assert.is_truthy(read(out):find(line, 1, true)) end
+        end
+        text, code = sweep(path, '--retry-failed --out ' .. out)
+        assert.equal(0, code, text)
+        assert.equal('2\n4\n', read(folder .. '/even.log'))
+    end)
+
+    it('and fail again stay rows; a kill in between loses none', function()
+        local path, out = described 'still', folder .. '/still.jsonl'
+        write(folder .. '/still.wrong', '')
+        assert.equal(1, select(2, sweep(path, '--out ' .. out)))
+        for turn = 1, LONG and 20 or 2 do
+            helper.shell(([[
+build/wane sweep %s --repeats 1 --warmup 0 --retry-failed --out %s >/dev/null 2>&1 & pid=$!
+sleep 0.%02d; kill -9 $pid; wait $pid 2>/dev/null]]):format(path, out, (turn * 23) % 40))
+            assert_once(out, 4)
+        end
+        local text, code = sweep(path, '--retry-failed --out ' .. out)
+        assert.equal(1, code, text)
+        assert_once(out, 4)
+    end)
+
+    it('need a file to run again', function()
+        local path = described 'none'
+        local text, code = sweep(path, '--retry-failed')
+        assert.equal(2, code)
+        assert.matches('%-%-retry%-failed: give the file', text)
+        local function build() end
+        for _, t in ipairs { { retry_failed = true }, { retry_failed = 'yes', out = 'x' } } do
+            t.build, t.grid = build, { depth = { 1 } }
+            helper.refused('value', function() wane.sweep(t) end, 'retry_failed')
+        end
     end)
 end)

@@ -219,22 +219,16 @@ describe('published weights that do not fit', function()
 
     it('are refused where the model that is given is another one', function()
         local model = zoos.gpt2.new { vocab = 13, context = 8, layers = 2, heads = 4, d = 8, act = 'gelu_tanh' }
-        local _, message = failure(zoos.gpt2.load, PUBLISHED .. 'gpt2', { model = model })
-        assert.matches('the model has heads = 4, config.json says 2', message)
-        _, message = failure(zoos.gpt2.load, PUBLISHED .. 'gpt2', { model = model, dtype = 'f64' })
-        assert.matches('dtype is an option of a new model', message)
-        _, message = failure(zoos.gpt2.load, PUBLISHED .. 'gpt2', { droput = 0.1 })
-        assert.matches("unknown option 'droput'", message)
-        _, message = failure(zoos.gpt2.load, FOLDER .. '/nowhere')
-        assert.matches('No such file', message)
-        _, message = failure(zoos.gpt2.load, PUBLISHED .. 'gpt2', { config = { heads = 2 } })
-        assert.matches('^gpt2.load: config has no %a+$', message)
-        _, message = failure(zoos.gpt2.load, PUBLISHED .. 'gpt2', { model = 3 })
-        assert.matches('model = 3; expected a model of the zoo', message)
-        _, message = failure(zoos.gpt2.load, PUBLISHED .. 'gpt2', 'f32')
-        assert.matches('options must be a table, got f32', message)
-        _, message = failure(zoos.gpt2.load)
-        assert.matches('expected the name of a file or folder, got nil', message)
+        local gpt2 = PUBLISHED .. 'gpt2'
+        for words, given in pairs {
+            ['the model has heads = 4, config.json says 2'] = { gpt2, { model = model } },
+            ['dtype is an option of a new model'] = { gpt2, { model = model, dtype = 'f64' } },
+            ["unknown option 'droput'"] = { gpt2, { droput = 0.1 } }, ['No such file'] = { FOLDER .. '/nowhere' },
+            ['^gpt2.load: config has no %a+$'] = { gpt2, { config = { heads = 2 } } },
+            ['model = 3; expected a model of the zoo'] = { gpt2, { model = 3 } },
+            ['options must be a table, got f32'] = { gpt2, 'f32' },
+            ['expected the name of a file or folder, got nil'] = {},
+        } do assert.matches(words, select(2, failure(zoos.gpt2.load, unpack(given)))) end
         assert.matches("missing in the file: .*'wte.weight'",
             select(2, failure(zoos.gpt2.load, PUBLISHED .. 'llama', { config = 'small' })))
     end)

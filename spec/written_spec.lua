@@ -3,7 +3,6 @@
 -- no text of a file reaches a terminal with a control character.
 local helper = require 'spec.helper'
 local files = require 'spec.support.files'
-local dice = require('spec.helper').dice
 local errors = require 'wane.errors'
 local json = require 'wane.report.json'
 local store = require 'wane.sweep.store'
@@ -11,11 +10,18 @@ local wane = helper.wane
 local read, write = files.read, files.write
 
 local nn, policy = wane.nn, wane.policy
-local LONG = os.getenv 'WANE_SPEC_LONG' == '1'
+local LONG = helper.is_long
 local FOLDER = helper.lines('mktemp -d')[1]
 local PATH = FOLDER .. '/a'
 local LUA_PATH = "LUA_PATH='lua/?.lua;lua/?/init.lua;;'"
+local SCRIPT = FOLDER .. '/script.lua'
 teardown(function() helper.shell(("rm -r '%s'"):format(FOLDER)) end)
+
+-- Runs a script in a process of its own, for at most 20 s; returns what it prints and its exit code.
+local function lua(text, before)
+    write(SCRIPT, text)
+    return helper.shell(('%s %s timeout 20 ${LUAJIT:-luajit} %s'):format(before or '', LUA_PATH, SCRIPT))
+end
 
 -- Fails for controls and turns of a line's direction, which no text of a file or a name may show.
 local function assert_plain(text, kept)
@@ -34,7 +40,7 @@ local NAMES = { 'a', '0', '1', '01', 'inf', 'nan', 'true', '', ' ', 'a b', 'a.b'
     "]] os.execute('touch %s/pwned') --[[" }
 NAMES[#NAMES] = NAMES[#NAMES]:format(FOLDER)
 
-local roll = dice(32)
+local roll = helper.dice(32)
 local function random_name()
     local parts = {}
     for i = 1, roll(6) do parts[i] = NAMES[roll(#NAMES - 2)] .. string.char(roll(94) + 31) end
@@ -99,9 +105,7 @@ describe('a number', function()
         for _, step in ipairs { 'nan', 'inf', '1e400', '-1', '0.5', 'x', '9007199254740992', '' } do
             local header = ('{"__metadata__":{"wane.step":"%s"},"t":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}')
                 :format(step)
-            local file = assert(io.open(PATH, 'wb'))
-            file:write(string.char(#header, 0, 0, 0, 0, 0, 0, 0), header, ('\0'):rep(4))
-            file:close()
+            write(PATH, string.char(#header, 0, 0, 0, 0, 0, 0, 0), header, ('\0'):rep(4))
             for _, model in ipairs { false, nn.Linear(1, 1) } do
                 local e = helper.refused(nil, function() wane.load(PATH, model or nil, { strict = false }) end)
                 assert.matches('wane.step: expected an integer from 0 to below 2^53', e.message, 1, true)
@@ -130,6 +134,14 @@ describe('a name', function()
             end
         end
         assert.equal(short, written)
+        local given = {} -- in one file, in which no name stands for another
+        for k, name in ipairs(NAMES) do given[name] = #name <= 4096 and wane.full({ 2 }, k) or nil end
+        for _, name in ipairs { '00', 'a.0', 'a.00', 'a.1', '99999999999999999999', '1e3', '-1', 'a..b' } do
+            given[name] = wane.full({ 2 }, -#name)
+        end
+        wane.save(PATH, given)
+        local got = wane.load(PATH)
+        for name, t in pairs(given) do assert.same(t:totable(), got[name]:totable(), name) end
     end)
 
     it('of a tensor that counts from 0 in the file comes back, or is refused', function()
@@ -195,18 +207,16 @@ end)
 
 describe('seconds', function()
     it('of two profiles at once are both in the file', function()
-        local script, costs = FOLDER .. '/both.lua', FOLDER .. '/new/both.txt'
-        local out = assert(io.open(script, 'w'))
-        out:write [[
+        local path, costs = FOLDER .. '/both.lua', FOLDER .. '/new/both.txt'
+        write(path, [[
             local wane = require 'wane'
             local n = tonumber(arg[1])
             local m = wane.nn.Linear(n, n)
             for _ = 1, 3 do
                 wane.profile(function() return m(wane.ones(4, n)):sum() end, { steps = 1, policy = 'save_all',
                     anyway = true })
-            end]]
-        out:close()
-        local run = ("%s WANE_COSTS='%s' luajit '%s' %%d 2>&1 &"):format(LUA_PATH, costs, script)
+            end]])
+        local run = ("%s WANE_COSTS='%s' luajit '%s' %%d 2>&1 &"):format(LUA_PATH, costs, path)
         local all = ''
         for n = 3, 6 do all = all .. run:format(n) .. ' ' end
         assert.equal('', helper.shell(all .. 'wait'))
@@ -229,11 +239,9 @@ describe('a text of a file', function()
             assert_plain(shown, true)
             assert_plain(s:plot(), true)
             assert.is_nil(s:report():find '[%z\1-\8\11-\31\127]')
-            local file = assert(io.open(PATH, 'wb'))
-            file:write('{"weight_map":{"x":"', (name:gsub('%c', function(c) return ('\\u%04x'):format(c:byte()) end)),
+            write(PATH .. '.json', '{"weight_map":{"x":"',
+                (name:gsub('%c', function(c) return ('\\u%04x'):format(c:byte()) end)),
                 '"}}')
-            file:close()
-            os.rename(PATH, PATH .. '.json')
             _, e = pcall(wane.load, PATH .. '.json')
             assert_plain(e.message, true)
         end
@@ -245,8 +253,6 @@ describe('a text of a file', function()
 end)
 
 describe('a file', function()
-    local C = require('wane.ffi').C
-
     local function list(folder)
         return helper.shell(("ls -A '%s'"):format(folder))
     end
@@ -264,36 +270,6 @@ describe('a file', function()
             end }]]):format(body or ''))
         return folder
     end
-
-    it('of every writer is whole or as it was, and nothing is beside it', function()
-        finally(function() C.wn_debug('fail_write', 0) end)
-        local s = wane.sweep { grid = { x = { 1 } }, isolate = false, title = 'one', build = function()
-            return function() return wane.ones(3, { requires_grad = true }):sum() end
-        end }
-        s:run()
-        local folder = FOLDER .. '/writers'
-        for name, make in pairs { svg = function(p) s:plot(p) end, csv = function(p) s:csv(p) end,
-            html = function(p) s:report(p) end, memory = function(p) wane.memory():plot(p) end,
-            rows = function(p) store.write(p, s:rows()) end,
-            kernel = function() require('wane.notebook').install(folder) end } do
-            helper.shell(("rm -rf '%s'; mkdir -p '%s/share/jupyter/kernels/wane'"):format(folder, folder))
-            local path = name == 'kernel' and folder .. '/share/jupyter/kernels/wane/kernel.json' or folder .. '/a'
-            local n, fired = 0
-            repeat
-                n = n + 1
-                write(path, 'old')
-                C.wn_debug('fail_write', n)
-                local fine, e = pcall(make, path)
-                fired = C.wn_debug_get('fail_write') == 0
-                C.wn_debug('fail_write', 0)
-                local is_placed = not fine and tostring(e):find 'written, but'
-                assert.equal(not fired, fine, name .. ': ' .. tostring(e))
-                assert.equal(not fired or is_placed ~= nil and is_placed ~= false, read(path) ~= 'old', name)
-                assert.equal(name == 'kernel' and 'kernel.json\n' or 'a\nshare\n', list(path:match '^(.*)/'))
-            until not fired
-            assert.is_true(n > 3)
-        end
-    end)
 
     it('that a name of Wane\'s own leads to is not touched', function()
         local folder = sweep_folder 'links'
@@ -347,5 +323,80 @@ describe('a file', function()
         assert.equal(1, #store.read(folder .. '/rows'))
         assert.equal('', list(folder .. '/tmp'))
         assert.equal(2, select(2, read(folder .. '/open'):gsub('/killed/tmp/wane%-%w+ %(deleted%)', '')))
+    end)
+end)
+
+describe('a link', function()
+    it('to nothing is followed: the file it names is written', function()
+        helper.lines(("cd '%s' && mkdir deep && ln -s deep/real one && ln -s one two && ln -s '%s/far' three")
+            :format(FOLDER, FOLDER))
+        for link, real in pairs { two = 'deep/real', three = 'far' } do
+            wane.save(FOLDER .. '/' .. link, { a = wane.ones(2) })
+            local out = helper.lines(("cd '%s' && stat -c %%F %s %s"):format(FOLDER, link, real))
+            assert.are.same({ 'symbolic link', 'regular file' }, out)
+            assert.are.same({ 1, 1 }, wane.load(FOLDER .. '/' .. real).a:totable())
+        end
+    end)
+
+    it('that leads to itself, or into a folder that is not there, is told', function()
+        helper.lines(("cd '%s' && ln -s y x && ln -s x y && ln -s none/z w"):format(FOLDER))
+        for name, word in pairs { x = 'oo many levels', w = 'No such file' } do
+            local e = helper.refused('io', function() wane.save(FOLDER .. '/' .. name, { a = wane.ones(2) }) end)
+            assert.is_truthy(e.message:find(word, 1, true), e.message)
+        end
+    end)
+end)
+
+describe('a pipe, a socket, a device or a folder', function()
+    local names = { FOLDER .. '/pipe', '/dev/zero', FOLDER }
+    setup(function() helper.lines(("mkfifo '%s/pipe'"):format(FOLDER)) end)
+
+    local HEAD = "local wane = require 'wane' local path = '%s' local function refused(fn, ...) "
+        .. 'local ok, e = pcall(fn, ...) print(ok, type(e) == "table" and e.code, tostring(e)) end '
+
+    it('is refused by every reader and writer, and waited for by none', function()
+        for _, path in ipairs(names) do
+            local calls = {
+                'wane.load, path', 'wane.load, path, wane.nn.Linear(1, 1)', 'wane.data.npy, path',
+                'wane.data.idx, path', 'wane.data.tokens, path', 'wane.save, path, { a = wane.ones(1) }',
+                "require('wane.report.plot').write, path, 'x'",
+                "require('wane.sweep.store').append, path, { point = {}, status = 'failed', error = 'x', code = 'x' }",
+                'function() local s = wane.sweep { build = function() end, grid = { a = { 1 } }, out = path, '
+                    .. 'isolate = false } s:run() end',
+            }
+            local text = HEAD:format(path)
+            for _, call in ipairs(calls) do text = text .. ('refused(%s) '):format(call) end
+            local out, code = lua(text)
+            assert.equal(0, code, out)
+            local lines = 0
+            for line in out:gmatch '[^\n]+' do
+                lines = lines + 1
+                assert.is_truthy(line:find '^false\tio\t', calls[lines] .. ': ' .. line)
+                assert.is_truthy(line:find('not a regular file', 1, true), line)
+            end
+            assert.equal(#calls, lines, out)
+        end
+    end)
+
+    it('as the file of costs is a notice, and the step runs', function()
+        local run = "local wane = require 'wane' print(wane.ones(2, { requires_grad = true }):sum():item())"
+        for _, path in ipairs(names) do
+            local out = lua(run, ("WANE_COSTS='%s' "):format(path))
+            assert.is_truthy(out:find('wane: the file of costs ' .. path .. ' cannot be read', 1, true), out)
+            assert.is_truthy(out:find('\n2\n?$'), out)
+        end
+        local garbage = FOLDER .. '/garbage'
+        write(garbage, 'hello\nworld\n')
+        assert.is_truthy(lua(run, ("WANE_COSTS='%s' "):format(garbage)):find('cannot be read', 1, true))
+        assert.equal('2\n', lua(run, ("WANE_COSTS='%s/none' "):format(FOLDER)))
+        local processor = require('wane.plan.costs.file').processor()
+        write(garbage, '# Seconds measured\nprocessor\t' .. processor .. '\n1e-6\tadd\n')
+        assert.equal('2\n', lua(run, ("WANE_COSTS='%s' "):format(garbage)))
+    end)
+
+    it('as a script is refused', function()
+        local out, code = helper.shell(("timeout 20 build/wane run '%s/pipe'"):format(FOLDER))
+        assert.is_true(code ~= 0 and code ~= 124, code)
+        assert.is_truthy(out:find('it is a pipe', 1, true), out)
     end)
 end)
