@@ -95,7 +95,6 @@ static int32_t shape_attention_grad(struct wn_desc *d)
 {
     int64_t size = 0;
     WN_TRY(wn__need_float(d));
-    WN_TRY(wn__same_dtype(d));
     WN_TRY(head_size(d, 1, &size));
     struct wn_type out = d->in[1];
     out.dim[2] = d->attrs.i[0] * size;

@@ -30,7 +30,6 @@ static int32_t shape_arith(struct wn_desc *d)
 static int32_t shape_float(struct wn_desc *d)
 {
     WN_TRY(wn__need_float(d));
-    WN_TRY(wn__same_dtype(d));
     d->out.dtype = d->in[0].dtype;
     return wn__broadcast(d);
 }

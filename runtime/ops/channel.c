@@ -37,10 +37,7 @@ static int32_t open(const struct wn_desc *d, int32_t x, struct wn_type *stat, st
     const char *name = wn__op_name(d->op);
     int64_t groups = groups_of(d);
     WN_TRY(wn__need_float(d));
-    WN_TRY(wn__same_dtype(d));
-    if (t->ndim != 4)
-        return wn__fail(WN_SHAPE, "%s: the input is %s, expected 4 dims: (batch, channels, rows, columns)%s", name,
-                        wn__shape_text(t), t->ndim == 3 ? "; add the batch with :unsqueeze(1)" : "");
+    WN_TRY(wn__need_image(d, x, "the input"));
     if (groups < 0 || t->dim[1] < 1 || (groups > 0 && t->dim[1] % groups != 0))
         return wn__fail(WN_SHAPE,
                         "%s: %" PRId64 " channels do not divide into %" PRId64

@@ -20,14 +20,6 @@
 
 static const char *const part_name[2] = {"rows", "columns"};
 
-static int32_t need_image(const struct wn_desc *d, int32_t i, const char *who)
-{
-    const struct wn_type *t = &d->in[i];
-    if (t->ndim == 4) return WN_OK;
-    return wn__fail(WN_SHAPE, "%s: %s is %s, expected 4 dims: (batch, channels, rows, columns)%s", wn__op_name(d->op),
-                    who, wn__shape_text(t), t->ndim == 3 ? "; add the batch with :unsqueeze(1)" : "");
-}
-
 static int32_t need_weight(const struct wn_desc *d, int32_t i)
 {
     if (d->in[i].ndim == 4) return WN_OK;
@@ -35,23 +27,16 @@ static int32_t need_weight(const struct wn_desc *d, int32_t i)
                     wn__op_name(d->op), wn__shape_text(&d->in[i]));
 }
 
-static int32_t need_number(const struct wn_desc *d, const char *what, int64_t v, int64_t least)
-{
-    if (v >= least && v <= WN_WINDOW_MOST) return WN_OK;
-    return wn__fail(WN_VALUE, "%s: %s %" PRId64 " given, expected %" PRId64 " to %d", wn__op_name(d->op), what, v,
-                    least, WN_WINDOW_MOST);
-}
-
 /* Checks stride, padding, dilation and groups. */
 static int32_t check_attrs(const struct wn_desc *d, struct wn__window *w)
 {
     wn__window_conv_attrs(&d->attrs, w);
     for (int32_t k = 0; k < 2; k++) {
-        WN_TRY(need_number(d, "stride", w->stride[k], 1));
-        WN_TRY(need_number(d, "padding", w->pad[k], 0));
-        WN_TRY(need_number(d, "dilation", w->dilation[k], 1));
+        WN_TRY(wn__need_window(d, "stride", w->stride[k], 1));
+        WN_TRY(wn__need_window(d, "padding", w->pad[k], 0));
+        WN_TRY(wn__need_window(d, "dilation", w->dilation[k], 1));
     }
-    return need_number(d, "groups", w->groups, 1);
+    return wn__need_window(d, "groups", w->groups, 1);
 }
 
 /* Checks that channels and outputs divide into groups, that the weight has the channels of one, and that the kernel
@@ -78,8 +63,8 @@ static int32_t check_sizes(const struct wn_desc *d, struct wn__window *w, int64_
                         " channels in %" PRId64 " groups)",
                         name, weight_inputs, w->c / w->groups, w->c, w->groups);
     for (int32_t k = 0; k < 2; k++) {
-        WN_TRY(need_number(d, "kernel size", w->kernel[k], 1));
-        WN_TRY(need_number(d, "image size", w->in[k], 1));
+        WN_TRY(wn__need_window(d, "kernel size", w->kernel[k], 1));
+        WN_TRY(wn__need_window(d, "image size", w->in[k], 1));
         int64_t padded = w->in[k] + 2 * w->pad[k], covered = (w->kernel[k] - 1) * w->dilation[k] + 1;
         if (covered > padded)
             return wn__fail(WN_SHAPE,
@@ -94,7 +79,6 @@ static int32_t check_sizes(const struct wn_desc *d, struct wn__window *w, int64_
 static int32_t open(const struct wn_desc *d, struct wn__window *w)
 {
     WN_TRY(wn__need_float(d));
-    WN_TRY(wn__same_dtype(d));
     return check_attrs(d, w);
 }
 
@@ -145,7 +129,7 @@ static int32_t shape_conv2d(struct wn_desc *d)
 {
     struct wn__window w;
     WN_TRY(open(d, &w));
-    WN_TRY(need_image(d, 0, "the input"));
+    WN_TRY(wn__need_image(d, 0, "the input"));
     WN_TRY(need_weight(d, 1));
     const struct wn_type *x = &d->in[0], *weight = &d->in[1];
     w.n = x->dim[0];
@@ -181,7 +165,7 @@ static int32_t shape_conv2d_dx(struct wn_desc *d)
 {
     struct wn__window w;
     WN_TRY(open(d, &w));
-    WN_TRY(need_image(d, 0, "dy"));
+    WN_TRY(wn__need_image(d, 0, "dy"));
     WN_TRY(need_weight(d, 1));
     const struct wn_type *weight = &d->in[1];
     w.n = d->in[0].dim[0];
@@ -211,8 +195,8 @@ static int32_t shape_conv2d_dw(struct wn_desc *d)
 {
     struct wn__window w;
     WN_TRY(open(d, &w));
-    WN_TRY(need_image(d, 0, "dy"));
-    WN_TRY(need_image(d, 1, "the input"));
+    WN_TRY(wn__need_image(d, 0, "dy"));
+    WN_TRY(wn__need_image(d, 1, "the input"));
     w.n = d->in[1].dim[0];
     w.c = d->in[1].dim[1];
     w.o = d->in[0].dim[1];

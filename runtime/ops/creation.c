@@ -21,9 +21,6 @@ static int32_t shape_created(struct wn_desc *d)
     WN_TRY(wn__need_element(d, d->attrs.dtype));
     d->out.dtype = d->attrs.dtype;
     WN_TRY(wn__shape_from_attrs(d));
-    if (d->attrs.layout != WN_PLAIN && d->op != WN_OP_FULL && d->op != WN_OP_UNIFORM && d->op != WN_OP_NORMAL)
-        return wn__fail(WN_VALUE, "%s: it can only be made plain; make it so, and a relayout of it",
-                        wn__op_name(d->op));
     return wn__check_out(d);
 }
 

@@ -12,12 +12,9 @@
 #include "../base/layout.h"
 #include "helper.h"
 
-/* Returns the FLOPs of one elementwise op over the elements of the result. */
 static double step_flops(const struct wn_desc *d, int32_t op)
 {
-    struct wn_type in[2] = {d->out, d->out};
-    struct wn_desc step = {.op = op, .n_in = wn__elementwise_operands(op), .out = d->out, .in = in, .attrs = d->attrs};
-    return wn__op_cost(&step).flops;
+    return wn__flops_over(d, op, wn__elementwise_operands(op));
 }
 
 /* ---- elementwise -------------------------------------------------------------------------------------- */
@@ -43,7 +40,6 @@ static int32_t shape_elementwise(struct wn_desc *d)
     struct wn__fused c = wn__fused_get(&d->attrs);
     int32_t with_numbers = 0;
     WN_TRY(wn__need_float(d));
-    WN_TRY(wn__same_dtype(d));
     if (c.n < 1 || c.n > WN_FUSED_STEPS)
         return wn__fail(WN_VALUE, "elementwise: %d steps given, expected 1 to %d", (int)c.n, WN_FUSED_STEPS);
     for (int32_t k = 0; k < c.n; k++) {
@@ -67,18 +63,9 @@ static struct wn_cost cost_elementwise(const struct wn_desc *d)
 const struct wn__rules wn__rules_elementwise = {shape_elementwise, NULL, .cost = cost_elementwise};
 
 /* ---- a product and one elementwise op over it -------------------------------------------------------- */
-/* Returns the MATMUL or LINEAR inside. */
-static struct wn_desc product_of(const struct wn_desc *d)
-{
-    struct wn_desc p = *d;
-    p.op = d->op == WN_OP_LINEAR_MAP ? WN_OP_LINEAR : WN_OP_MATMUL;
-    p.n_in = d->op == WN_OP_LINEAR_MAP ? 3 : 2;
-    return p;
-}
-
 static int32_t shape_map(struct wn_desc *d)
 {
-    struct wn_desc p = product_of(d);
+    struct wn_desc p = wn__product_inside(d);
     int32_t op = (int32_t)d->attrs.i[2], n = wn__elementwise_operands(op);
     if (n == 0 || op == WN_OP_DROPOUT)
         return wn__fail(WN_VALUE, "%s: %s given, expected an elementwise op", wn__op_name(d->op), wn__op_name(op));
@@ -94,7 +81,7 @@ static int32_t shape_map(struct wn_desc *d)
 
 static struct wn_cost cost_map(const struct wn_desc *d)
 {
-    struct wn_desc p = product_of(d);
+    struct wn_desc p = wn__product_inside(d);
     return wn__cost_of(d, wn__op_cost(&p).flops + step_flops(d, (int32_t)d->attrs.i[2]));
 }
 
@@ -104,9 +91,7 @@ const struct wn__rules wn__rules_linear_map = {shape_map, NULL, .cost = cost_map
 /* ---- layernorm_dx_add: the gradient of a layer norm plus that of the residual connection --------------- */
 static int32_t shape_layernorm_dx_add(struct wn_desc *d)
 {
-    struct wn_desc dx = *d;
-    dx.op = WN_OP_LAYERNORM_DX;
-    dx.n_in = 5;
+    struct wn_desc dx = wn__inside(d, WN_OP_LAYERNORM_DX, 5);
     WN_TRY(wn__op_rules(dx.op)->shape(&dx));
     d->out = dx.out;
     return wn__need_shape(d, 5, &d->out, "what is added");
@@ -114,8 +99,7 @@ static int32_t shape_layernorm_dx_add(struct wn_desc *d)
 
 static struct wn_cost cost_layernorm_dx_add(const struct wn_desc *d)
 {
-    struct wn_desc dx = *d;
-    dx.op = WN_OP_LAYERNORM_DX;
+    const struct wn_desc dx = wn__inside(d, WN_OP_LAYERNORM_DX, 5);
     return wn__cost_of(d, wn__op_cost(&dx).flops + (double)wn__numel(&d->out));
 }
 
@@ -124,13 +108,11 @@ const struct wn__rules wn__rules_layernorm_dx_add = {shape_layernorm_dx_add, NUL
 /* ---- a product that goes straight into an update ------------------------------------------------------ */
 static int32_t shape_product_update(struct wn_desc *d)
 {
-    struct wn_desc p = *d;
+    struct wn_desc p = wn__product_inside(d);
     int32_t op = (int32_t)d->attrs.i[2];
     if (op != WN_OP_ACCUMULATE && wn__optimizer_cells(op) == 0)
         return wn__fail(WN_VALUE, "product_update: %s given, expected an update", wn__op_name(op));
-    p.op = WN_OP_MATMUL;
-    p.n_in = 2;
-    WN_TRY(wn__op_rules(WN_OP_MATMUL)->shape(&p));
+    WN_TRY(wn__op_rules(p.op)->shape(&p));
     d->out = p.out;
     return WN_OK;
 }
@@ -139,11 +121,9 @@ static int32_t shape_product_update(struct wn_desc *d)
  * written nor read. */
 static struct wn_cost cost_product_update(const struct wn_desc *d)
 {
-    struct wn_desc p = *d;
+    const struct wn_desc p = wn__product_inside(d);
     struct wn_type in[2] = {d->out, d->n_in > 2 ? d->in[2] : d->out};
     struct wn_desc update = {.op = (int32_t)d->attrs.i[2], .n_in = d->n_in - 1, .out = d->out, .in = in};
-    p.op = WN_OP_MATMUL;
-    p.n_in = 2;
     struct wn_cost product = wn__op_cost(&p), sum = wn__op_cost(&update);
     sum.flops += product.flops;
     sum.bytes += product.bytes - 2.0 * (double)wn__bytes(&d->out);

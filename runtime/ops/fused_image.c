@@ -16,11 +16,7 @@ enum { AGAIN_FLOPS = 5 }; /* of an element whose norm is computed again, and com
 /* Returns the FLOPs of an elementwise op, or of a batch norm, over the elements of the result. */
 static double flops_over(const struct wn_desc *d, int32_t op)
 {
-    struct wn_type in[WN_NORM_INPUTS];
-    for (int32_t i = 0; i < WN_NORM_INPUTS; i++) in[i] = d->out;
-    const int32_t n = op == WN_OP_BATCH_NORM ? WN_NORM_INPUTS : wn__elementwise_operands(op);
-    const struct wn_desc one = {.op = op, .n_in = n, .out = d->out, .in = in, .attrs = d->attrs};
-    return wn__op_cost(&one).flops;
+    return wn__flops_over(d, op, op == WN_OP_BATCH_NORM ? WN_NORM_INPUTS : wn__elementwise_operands(op));
 }
 
 /* Fails unless the inputs from `first` on have the type of the result. */
@@ -52,10 +48,7 @@ static int32_t check_step(const struct wn_desc *d, const struct wn__fused *c, in
 /* ---- conv2d_map ---------------------------------------------------------------------------------------- */
 static struct wn_desc conv_of(const struct wn_desc *d)
 {
-    struct wn_desc c = *d;
-    c.op = WN_OP_CONV2D;
-    c.n_in = wn__conv_map_get(&d->attrs).conv;
-    return c;
+    return wn__inside(d, WN_OP_CONV2D, wn__conv_map_get(&d->attrs).conv);
 }
 
 /* Fails unless the inputs from `norm` on are those of a batch norm over the result. */
@@ -101,9 +94,7 @@ const struct wn__rules wn__rules_conv2d_map = {shape_conv2d_map, NULL, .cost = c
 /* ---- batch_norm_map ------------------------------------------------------------------------------------ */
 static struct wn_desc norm_of(const struct wn_desc *d)
 {
-    struct wn_desc n = *d;
-    n.op = WN_OP_BATCH_NORM;
-    n.n_in = WN_NORM_INPUTS;
+    struct wn_desc n = wn__inside(d, WN_OP_BATCH_NORM, WN_NORM_INPUTS);
     n.attrs.i[0] = d->attrs.i[WN_NORM_MAP_GROUPS];
     return n;
 }
@@ -135,11 +126,8 @@ const struct wn__rules wn__rules_batch_norm_map = {shape_batch_norm_map, NULL, .
 /* Returns the application without relu, whose inputs are the first ones. */
 static struct wn_desc without_relu(const struct wn_desc *d)
 {
-    const int32_t is_sums = d->op == WN_OP_RELU_NORM_SUMS;
-    struct wn_desc plain = *d;
-    plain.op = is_sums ? WN_OP_BATCH_NORM_SUMS : WN_OP_BATCH_NORM_DX;
-    plain.n_in = is_sums ? 4 : 6;
-    return plain;
+    return d->op == WN_OP_RELU_NORM_SUMS ? wn__inside(d, WN_OP_BATCH_NORM_SUMS, 4)
+                                         : wn__inside(d, WN_OP_BATCH_NORM_DX, 6);
 }
 
 /* Writes the type by the rule of the op without relu; the last input, b, is like w. */
@@ -147,7 +135,6 @@ static int32_t shape_relu_norm(struct wn_desc *d)
 {
     struct wn_desc plain = without_relu(d);
     WN_TRY(wn__need_float(d));
-    WN_TRY(wn__same_dtype(d));
     WN_TRY(wn__op_rules(plain.op)->shape(&plain));
     d->out = plain.out;
     struct wn_type channels = {.dtype = d->in[1].dtype, .ndim = 1, .dim = {d->in[1].dim[1]}};

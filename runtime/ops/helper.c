@@ -1,8 +1,8 @@
 /* Defines what many rules do the same way: checks of dtypes and shapes, broadcasting, costs of ops that touch each byte
  * once, and the nodes that gradient rules record most. helper.h and op.h say what each function returns.
  *
- * Every message opens with the op's name and counts inputs and dims from 1, as scripts do. No function here knows a
- * particular op. */
+ * Every message opens with the op's name and counts inputs and dims from 1, as scripts do. */
+#include "../base/window.h"
 #include "helper.h"
 
 /* ---- dtypes ---------------------------------------------------------------------------------------- */
@@ -31,7 +31,7 @@ int32_t wn__need_float_at(const struct wn_desc *d, int32_t i)
 int32_t wn__need_float(const struct wn_desc *d)
 {
     for (int32_t i = 0; i < d->n_in; i++) WN_TRY(wn__need_float_at(d, i));
-    return WN_OK;
+    return wn__same_dtype(d);
 }
 
 int32_t wn__need_arith(const struct wn_desc *d)
@@ -101,6 +101,21 @@ int32_t wn__need_shape(const struct wn_desc *d, int32_t i, const struct wn_type 
                     wn__shape_text(want));
 }
 
+int32_t wn__need_image(const struct wn_desc *d, int32_t i, const char *who)
+{
+    const struct wn_type *t = &d->in[i];
+    if (t->ndim == 4) return WN_OK;
+    return wn__fail(WN_SHAPE, "%s: %s is %s, expected 4 dims: (batch, channels, rows, columns)%s", wn__op_name(d->op),
+                    who, wn__shape_text(t), t->ndim == 3 ? "; add the batch with :unsqueeze(1)" : "");
+}
+
+int32_t wn__need_window(const struct wn_desc *d, const char *what, int64_t v, int64_t least)
+{
+    if (v >= least && v <= WN_WINDOW_MOST) return WN_OK;
+    return wn__fail(WN_VALUE, "%s: %s %" PRId64 " given, expected %" PRId64 " to %d", wn__op_name(d->op), what, v,
+                    least, WN_WINDOW_MOST);
+}
+
 int32_t wn__shape_from_attrs(struct wn_desc *d)
 {
     if (d->attrs.n < 0 || d->attrs.n > WN_MAX_DIMS)
@@ -152,7 +167,6 @@ int32_t wn__like_first(struct wn_desc *d)
 int32_t wn__shape_derivative(struct wn_desc *d)
 {
     WN_TRY(wn__need_float(d));
-    WN_TRY(wn__same_dtype(d));
     WN_TRY(wn__need_shape(d, 1, &d->in[0], "input 2"));
     return wn__like_first_any(d);
 }
@@ -172,6 +186,28 @@ struct wn_cost wn__op_cost(const struct wn_desc *d)
     if (r->cost != NULL) return r->cost(d);
     double flops = r->per_output * (double)wn__numel(&d->out);
     return wn__cost_of(d, d->n_in > 0 ? flops + r->per_input * (double)wn__numel(&d->in[0]) : flops);
+}
+
+struct wn_desc wn__inside(const struct wn_desc *d, int32_t op, int32_t n_in)
+{
+    struct wn_desc inside = *d;
+    inside.op = op;
+    inside.n_in = n_in;
+    return inside;
+}
+
+struct wn_desc wn__product_inside(const struct wn_desc *d)
+{
+    return d->op == WN_OP_LINEAR_MAP ? wn__inside(d, WN_OP_LINEAR, 3) : wn__inside(d, WN_OP_MATMUL, 2);
+}
+
+double wn__flops_over(const struct wn_desc *d, int32_t op, int32_t n_in)
+{
+    struct wn_type in[WN_GRAD_MAX];
+    for (int32_t i = 0; i < n_in; i++) in[i] = d->out;
+    struct wn_desc one = wn__inside(d, op, n_in);
+    one.in = in;
+    return wn__op_cost(&one).flops;
 }
 
 /* ---- gradients ------------------------------------------------------------------------------------- */

@@ -18,6 +18,10 @@ int32_t wn__need_element(const struct wn_desc *d, int32_t dtype);
 /* ---- shapes ---------------------------------------------------------------------------------------- */
 /* Fails with WN_SHAPE unless input i has the shape of `want`. who: what the message calls the input. */
 int32_t wn__need_shape(const struct wn_desc *d, int32_t i, const struct wn_type *want, const char *who);
+/* Fails with WN_SHAPE unless input i is an image (N, C, H, W). who: what the message calls the input. */
+int32_t wn__need_image(const struct wn_desc *d, int32_t i, const char *who);
+/* Fails with WN_VALUE unless least <= v <= WN_WINDOW_MOST, v being the number `what` of a window. */
+int32_t wn__need_window(const struct wn_desc *d, const char *what, int64_t v, int64_t least);
 /* Writes the shape attrs.i[0 .. attrs.n) to d->out; keeps its dtype. WN_VALUE where attrs.n is no number of dims. The
  * lengths are not checked: wn__check_out does that. */
 int32_t wn__shape_from_attrs(struct wn_desc *d);
@@ -34,6 +38,14 @@ int32_t wn__check_out(const struct wn_desc *d);
 /* ---- costs ----------------------------------------------------------------------------------------- */
 /* Returns a cost of `flops` FLOPs, and of every byte of the inputs and of the result once. */
 struct wn_cost wn__cost_of(const struct wn_desc *d, double flops);
+
+/* ---- ops inside an op that a rewrite made ----------------------------------------------------------- */
+/* Returns the application of `op` to the first n_in inputs of d, with its attributes and its result. */
+struct wn_desc wn__inside(const struct wn_desc *d, int32_t op, int32_t n_in);
+/* Returns the MATMUL or LINEAR inside a MATMUL_MAP, a LINEAR_MAP or a PRODUCT_UPDATE. */
+struct wn_desc wn__product_inside(const struct wn_desc *d);
+/* Returns the FLOPs of an op of n_in inputs, each of the type of d's result, over the elements of that result. */
+double wn__flops_over(const struct wn_desc *d, int32_t op, int32_t n_in);
 
 /* ---- gradients ------------------------------------------------------------------------------------- */
 /* Returns attributes with n = t->ndim and i[k] = t->dim[k]. */

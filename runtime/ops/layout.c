@@ -76,33 +76,6 @@ static int32_t leaves_order_free(const struct wn_attrs *attrs, const struct wn_t
     return wn__is_order_free(&kept);
 }
 
-/* Returns how many leading inputs of an op over images are images, or 0: the op is none of these. */
-static int32_t images_of(int32_t op)
-{
-    switch (op) {
-    case WN_OP_CONV2D:
-    case WN_OP_CONV2D_DX:
-    case WN_OP_MAX_POOL2D_INDEX:
-    case WN_OP_AVG_POOL2D:
-    case WN_OP_AVG_POOL2D_DX:
-    case WN_OP_CHANNEL_MEAN:
-    case WN_OP_CHANNEL_RSTD:
-    case WN_OP_BATCH_NORM:
-    case WN_OP_CONV2D_MAP:
-    case WN_OP_BATCH_NORM_MAP:
-    case WN_OP_UPSAMPLE2D:
-    case WN_OP_UPSAMPLE2D_DX: return 1;
-    case WN_OP_CONV2D_DW:
-    case WN_OP_MAX_POOL2D:
-    case WN_OP_MAX_POOL2D_DX:
-    case WN_OP_BATCH_NORM_SUMS:
-    case WN_OP_BATCH_NORM_DX:
-    case WN_OP_RELU_NORM_SUMS:
-    case WN_OP_RELU_NORM_DX: return 2;
-    default: return 0;
-    }
-}
-
 /* Returns the input from which on an op over images, under elementwise ops, has further images. */
 static int32_t further_images_from(int32_t op, const struct wn_attrs *attrs)
 {
@@ -113,7 +86,7 @@ static int32_t further_images_from(int32_t op, const struct wn_attrs *attrs)
 int32_t wn__op_wants(int32_t op, int32_t n, const struct wn_type *const *in, const struct wn_attrs *attrs, int32_t i)
 {
     int32_t own = in[i]->layout;
-    if (i < images_of(op)) return channels_last(in[i]);
+    if (i < wn__images_of(op)) return channels_last(in[i]);
     if (i >= further_images_from(op, attrs)) return channels_last(in[i]);
     switch (op) {
     case WN_OP_CONV2D:
@@ -153,7 +126,7 @@ int32_t wn__op_layout(int32_t op, int32_t n, const struct wn_type *const *in, co
     case WN_OP_NARROW_GRAD: return has_images(n, in) || attrs->layout == WN_NHWC ? channels_last(out) : WN_PLAIN;
     default: break;
     }
-    if (images_of(op) > 0) return channels_last(out);
+    if (wn__images_of(op) > 0) return channels_last(out);
     if (op != WN_OP_CAST && !is_elementwise(op)) return wn__layout_normal(attrs->layout, out);
     for (int32_t i = 0; i < n; i++)
         if (in[i]->layout != WN_PLAIN) return wn__layout_normal(in[i]->layout, out);
@@ -190,9 +163,7 @@ static int32_t reads_recorded(const struct wn_desc *d)
  * comes last, has the type of the result. */
 static int32_t reads_map(const struct wn_desc *d)
 {
-    struct wn_desc p = *d;
-    p.op = d->op == WN_OP_LINEAR_MAP ? WN_OP_LINEAR : WN_OP_MATMUL;
-    p.n_in = d->op == WN_OP_LINEAR_MAP ? 3 : 2;
+    const struct wn_desc p = wn__product_inside(d);
     if (d->in[0].dtype != d->out.dtype || d->in[1].dtype != d->out.dtype || !reads_recorded(&p)) return 0;
     return d->n_in == p.n_in || wn__type_equal(&d->in[p.n_in], &d->out);
 }

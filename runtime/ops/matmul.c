@@ -38,7 +38,6 @@ static int32_t bad_inner(const struct wn_desc *d, const struct product *p)
 static int32_t shape_matmul(struct wn_desc *d)
 {
     WN_TRY(wn__need_float(d));
-    WN_TRY(wn__same_dtype(d));
     const struct wn_type *a = &d->in[0], *b = &d->in[1];
     for (int32_t i = 0; i < 2; i++)
         if (d->in[i].ndim < 2)
@@ -112,7 +111,6 @@ const struct wn__rules wn__rules_matmul = {shape_matmul, grad_matmul, .cost = co
 static int32_t shape_linear(struct wn_desc *d)
 {
     WN_TRY(wn__need_float(d));
-    WN_TRY(wn__same_dtype(d));
     const struct wn_type *x = &d->in[0], *w = &d->in[1], *b = &d->in[2];
     if (w->ndim != 2)
         return wn__fail(WN_SHAPE, "linear: the weight is %s, expected 2 dims: (outputs, inputs)", wn__shape_text(w));

@@ -36,7 +36,6 @@ static int32_t split(const struct wn_desc *d, int32_t i, struct wn_type *rows, s
 static int32_t open_rows(const struct wn_desc *d, int32_t x, struct wn_type *rows, struct wn_type *width)
 {
     WN_TRY(wn__need_float(d));
-    WN_TRY(wn__same_dtype(d));
     return split(d, x, rows, width);
 }
 

@@ -68,7 +68,7 @@ typedef void (*wn__grad_rule)(struct wn__grad *g);
 
 /* The rules of one op. A family file defines `const struct wn__rules wn__rules_<name>` for each of its ops. */
 struct wn__rules {
-    wn__shape_rule shape;
+    wn__shape_rule shape;         /* NULL: of a leaf */
     wn__grad_rule grad;           /* NULL: the op has no gradient, and a pass that needs one refuses it */
     double per_output, per_input; /* FLOPs for each element of the result, and for each of input 0 */
     wn__cost_rule cost; /* NULL: the FLOPs of those numbers, and every byte once; of a leaf or an alias nothing */
@@ -171,7 +171,7 @@ const struct wn_type *wn__value_type(const struct wn__grad *g, const struct wn_n
 int32_t wn__broadcast(struct wn_desc *d);
 /* Fails with WN_DTYPE unless all inputs have one dtype. */
 int32_t wn__same_dtype(const struct wn_desc *d);
-/* Fails with WN_DTYPE unless every input is f32, bf16 or f64. */
+/* Fails with WN_DTYPE unless all inputs have one dtype, which is f32, bf16 or f64. */
 int32_t wn__need_float(const struct wn_desc *d);
 /* Writes the type of the result, that of the first input, which must be f32, bf16 or f64: d->out = d->in[0]. */
 int32_t wn__like_first(struct wn_desc *d);

@@ -17,36 +17,20 @@ enum { PLACES = 255 }; /* of a window of max_pool2d: the index is a byte, and 25
 
 static const char *const part_name[2] = {"rows", "columns"};
 
-static int32_t need_image(const struct wn_desc *d)
-{
-    const struct wn_type *t = &d->in[0];
-    WN_TRY(wn__need_float_at(d, 0));
-    if (t->ndim == 4) return WN_OK;
-    return wn__fail(WN_SHAPE, "%s: the input is %s, expected 4 dims: (batch, channels, rows, columns)%s",
-                    wn__op_name(d->op), wn__shape_text(t), t->ndim == 3 ? "; add the batch with :unsqueeze(1)" : "");
-}
-
-static int32_t need_number(const struct wn_desc *d, const char *what, int64_t v, int64_t least)
-{
-    if (v >= least && v <= WN_WINDOW_MOST) return WN_OK;
-    return wn__fail(WN_VALUE, "%s: %s %" PRId64 " given, expected %" PRId64 " to %d", wn__op_name(d->op), what, v,
-                    least, WN_WINDOW_MOST);
-}
-
 /* Fills w->out[k] from w->in[k]. The last window begins inside the image or the padding before it. */
 static int32_t count_windows(const struct wn_desc *d, struct wn__window *w, int32_t k)
 {
-    WN_TRY(need_number(d, "image size", w->in[k], 1));
+    WN_TRY(wn__need_window(d, "image size", w->in[k], 1));
     if (w->flags & WN_POOL_IS_ADAPTIVE) {
         w->out[k] = w->kernel[k];
         if (w->pad[k] != 0)
             return wn__fail(WN_VALUE, "%s: padding %" PRId64 " given with the size of the result, expected 0",
                             wn__op_name(d->op), w->pad[k]);
-        return need_number(d, "output size", w->out[k], 1);
+        return wn__need_window(d, "output size", w->out[k], 1);
     }
-    WN_TRY(need_number(d, "kernel size", w->kernel[k], 1));
-    WN_TRY(need_number(d, "stride", w->stride[k], 1));
-    WN_TRY(need_number(d, "padding", w->pad[k], 0));
+    WN_TRY(wn__need_window(d, "kernel size", w->kernel[k], 1));
+    WN_TRY(wn__need_window(d, "stride", w->stride[k], 1));
+    WN_TRY(wn__need_window(d, "padding", w->pad[k], 0));
     if (w->pad[k] > w->kernel[k] / 2)
         return wn__fail(WN_VALUE,
                         "%s: padding %" PRId64 " given, expected at most %" PRId64 ", half of the window's %" PRId64
@@ -64,9 +48,11 @@ static int32_t count_windows(const struct wn_desc *d, struct wn__window *w, int3
     return WN_OK;
 }
 
-/* Fills *w for windows over an image of size `in`. */
+/* Checks the image, and fills *w for windows over one of size `in`. */
 static int32_t open(const struct wn_desc *d, const int64_t in[2], struct wn__window *w)
 {
+    WN_TRY(wn__need_float_at(d, 0));
+    WN_TRY(wn__need_image(d, 0, "the input"));
     wn__window_pool_attrs(&d->attrs, w);
     int32_t is_max = d->op != WN_OP_AVG_POOL2D && d->op != WN_OP_AVG_POOL2D_DX;
     if (w->flags & ~(WN_POOL_CEIL | (is_max ? 0 : WN_POOL_COUNTS_PAD | WN_POOL_IS_ADAPTIVE)))
@@ -92,7 +78,6 @@ static struct wn_type with_size(const struct wn_type *t, const int64_t size[2])
 static int32_t shape_forward(struct wn_desc *d)
 {
     struct wn__window w;
-    WN_TRY(need_image(d));
     WN_TRY(open(d, d->in[0].dim + 2, &w));
     d->out = with_size(&d->in[0], w.out);
     return wn__check_out(d);
@@ -103,7 +88,6 @@ static int32_t shape_backward(struct wn_desc *d)
 {
     struct wn__window w;
     int64_t size[2] = {wn__pair_get(d->attrs.i[WN_POOL_SIZE], 0), wn__pair_get(d->attrs.i[WN_POOL_SIZE], 1)};
-    WN_TRY(need_image(d));
     WN_TRY(open(d, size, &w));
     struct wn_type want = with_size(&d->in[0], w.out);
     if (!wn__shape_equal(&d->in[0], &want))

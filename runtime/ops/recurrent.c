@@ -21,7 +21,6 @@ static int32_t check_gates(const struct wn_desc *d, int32_t i, int32_t state, in
 {
     struct wn_type want = d->in[state];
     WN_TRY(wn__need_float(d));
-    WN_TRY(wn__same_dtype(d));
     if (want.ndim < 1 || want.dim[want.ndim - 1] < 1)
         return wn__fail(WN_SHAPE, "%s: the state is %s, expected a last dim of 1 or more", wn__op_name(d->op),
                         wn__shape_text(&want));
@@ -77,7 +76,6 @@ static int32_t shape_gru_gates(struct wn_desc *d)
     const struct wn_type *x = &d->in[0];
     int64_t width = x->ndim > 0 ? x->dim[x->ndim - 1] : 0;
     WN_TRY(wn__need_float(d));
-    WN_TRY(wn__same_dtype(d));
     if (width < 3 || width % 3 != 0)
         return wn__fail(WN_SHAPE, "%s: the gates are %s, expected a last dim of three times the state",
                         wn__op_name(d->op), wn__shape_text(x));

@@ -124,7 +124,6 @@ static int32_t shape_extreme_grad(struct wn_desc *d)
     struct wn_type want;
     int64_t count;
     WN_TRY(wn__need_float(d));
-    WN_TRY(wn__same_dtype(d));
     WN_TRY(reduced(d, &d->in[1], d->attrs.i[KEEP] != 0, &want, &count));
     for (int32_t i = 0; i < 3; i += 2)
         if (!wn__shape_equal(&d->in[i], &want))

@@ -17,9 +17,7 @@ static int32_t open(const struct wn_desc *d, int64_t size[2])
     const struct wn_type *x = &d->in[0];
     const char *name = wn__op_name(d->op);
     WN_TRY(wn__need_float_at(d, 0));
-    if (x->ndim != 4)
-        return wn__fail(WN_SHAPE, "%s: the input is %s, expected 4 dims: (batch, channels, rows, columns)%s", name,
-                        wn__shape_text(x), x->ndim == 3 ? "; add the batch with :unsqueeze(1)" : "");
+    WN_TRY(wn__need_image(d, 0, "the input"));
     for (int32_t k = 0; k < 2; k++) {
         size[k] = wn__pair_get(d->attrs.i[d->op == WN_OP_UPSAMPLE2D ? WN_RESAMPLE_OUT : WN_RESAMPLE_IN], k);
         if (size[k] < 1 || size[k] > WN_WINDOW_MOST || x->dim[2 + k] < 1 || x->dim[2 + k] > WN_WINDOW_MOST)

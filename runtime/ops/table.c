@@ -5,6 +5,9 @@
 #include <string.h>
 #include "op.h"
 
+/* A leaf computes nothing: the runtime writes its type when it makes it, and a backward pass ends at it. */
+const struct wn__rules wn__rules_cell = {NULL}, wn__rules_data = {NULL}, wn__rules_const = {NULL};
+
 #define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions)                                           \
     extern const struct wn__rules wn__rules_##name;
 #include "../op.def"
