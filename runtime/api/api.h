@@ -15,9 +15,15 @@
 
 /* Begins a call: releases what is in the queue of handles. Fails with WN_VALUE in another thread, and after a fork. */
 int32_t wn__enter(void);
-/* Returns a handle of a node that was just made, whose reference it takes over, or -(status); -code where code is not
- * WN_OK, and then `n` is not read. */
-int32_t wn__api_value(int32_t code, struct wn_node *n);
+/* Copies n bytes into a value of data, from its byte `at` on; of a value without dims, all of them. */
+int32_t wn__value_write(struct wn_node *v, int64_t at, const void *bytes, int64_t n);
+
+/* Evaluates `expr` and returns -(its status) from the enclosing function, which returns an id, unless it is WN_OK. */
+#define WN_TRY_ID(expr)                                                                                                \
+    do {                                                                                                               \
+        int32_t wn_try_code_ = (expr);                                                                                 \
+        if (wn_try_code_ != WN_OK) return -wn_try_code_;                                                               \
+    } while (0)
 
 /* Return the program of a handle, and its plan, which has a schedule only once it is planned; NULL, with a message,
  * when it is a handle of something else. */

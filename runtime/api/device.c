@@ -138,8 +138,7 @@ static struct wn_device *find_tf32(void)
 
 int32_t wn_tf32(int32_t on)
 {
-    int32_t code = wn__enter();
-    if (code != WN_OK) return -code;
+    WN_TRY_ID(wn__enter());
     struct wn_device *d = find_tf32();
     int32_t before = d != NULL && (d->target.library & WN_LIBRARY_TF32) != 0;
     if (on < 0 || (d == NULL && !on)) return before;

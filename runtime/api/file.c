@@ -17,23 +17,15 @@ static struct wn__file *get_file(int32_t handle)
     return wn__handle_get(handle, WN_HANDLE_FILE);
 }
 
-static int32_t file_handle(int32_t code, struct wn__file *f)
-{
-    if (code != WN_OK) return -code;
-    int32_t id = wn__handle_new(WN_HANDLE_FILE, f);
-    if (id < 0) wn__file_free(f);
-    return id;
-}
-
 /* ---- writing ---------------------------------------------------------------------------------------------------- */
 
 int32_t wn_file_create(const char *path)
 {
     struct wn__file *f = NULL;
-    int32_t code = wn__enter();
-    if (code == WN_OK) code = wn__need(path, "writing");
-    if (code == WN_OK) code = wn__file_create(path, &f);
-    return file_handle(code, f);
+    WN_TRY_ID(wn__enter());
+    WN_TRY_ID(wn__need(path, "writing"));
+    int32_t code = wn__file_create(path, &f);
+    return wn__handle_of(code, WN_HANDLE_FILE, f);
 }
 
 int32_t wn_file_write(int32_t file, const void *bytes, int64_t n)
@@ -71,10 +63,10 @@ int32_t wn_file_commit(int32_t file)
 int32_t wn_file_open(const char *path)
 {
     struct wn__file *f = NULL;
-    int32_t code = wn__enter();
-    if (code == WN_OK) code = wn__need(path, "reading");
-    if (code == WN_OK) code = wn__file_open(path, &f);
-    return file_handle(code, f);
+    WN_TRY_ID(wn__enter());
+    WN_TRY_ID(wn__need(path, "reading"));
+    int32_t code = wn__file_open(path, &f);
+    return wn__handle_of(code, WN_HANDLE_FILE, f);
 }
 
 int32_t wn_file_check(const char *path, int32_t is_written)
@@ -115,10 +107,17 @@ struct stream {
     const char *name;    /* of the tensor, for messages */
     int64_t at, count;   /* byte of the first element; number of elements */
     int32_t dtype, swap; /* that they become; 1: their bytes are in the other order */
-    /* Takes n bytes of converted elements, from byte `to` on of all of them; NULL: the elements are only checked. */
-    int32_t (*put)(void *target, int64_t to, const void *bytes, int64_t n);
-    void *target; /* the value or the cell that `put` takes */
+    struct wn_node *value; /* that they go into, or NULL; where both are, they are only checked */
+    struct wn_cell *cell;
+    int64_t first; /* byte of the cell where they begin */
 };
+
+/* Hands on n bytes of converted elements, from byte `to` on of all of them. */
+static int32_t put(const struct stream *s, int64_t to, const void *bytes, int64_t n)
+{
+    if (s->cell != NULL) return wn__cell_write(s->cell, s->first + to, bytes, n);
+    return s->value != NULL ? wn__value_write(s->value, to, bytes, n) : WN_OK;
+}
 
 static int32_t refuse_element(const struct stream *s, int64_t i, double value)
 {
@@ -139,7 +138,7 @@ static int32_t run_stream(const struct stream *s)
         WN_TRY(wn__file_read(s->file, s->at + done * s->kind->bytes, in, n * s->kind->bytes));
         int64_t bad = wn__convert(&c, in, n, out, &value);
         if (bad >= 0) return refuse_element(s, done + bad, value);
-        if (s->put != NULL) WN_TRY(s->put(s->target, done * size, out, n * size));
+        WN_TRY(put(s, done * size, out, n * size));
     }
     return WN_OK;
 }
@@ -172,9 +171,9 @@ static int32_t read_strip(const struct stream *s, int64_t height, const struct s
 static int32_t put_strip(const struct stream *s, int64_t width, const struct strip *t)
 {
     int64_t size = wn__dtype_size(s->dtype), row = t->columns * size;
-    if (t->columns == width) return s->put(s->target, t->row * row, t->bytes, t->rows * row);
+    if (t->columns == width) return put(s, t->row * row, t->bytes, t->rows * row);
     for (int64_t r = 0; r < t->rows; r++)
-        WN_TRY(s->put(s->target, ((t->row + r) * width + t->column) * size, t->bytes + r * row, row));
+        WN_TRY(put(s, ((t->row + r) * width + t->column) * size, t->bytes + r * row, row));
     return WN_OK;
 }
 
@@ -217,42 +216,19 @@ static int32_t open_stream(const struct wn_file_piece *p, int32_t dtype, int64_t
     return WN_OK;
 }
 
-static int32_t put_value(void *target, int64_t to, const void *bytes, int64_t n)
-{
-    struct wn_node *v = target;
-    struct wn_device *d = wn__device(v->device);
-    if (v->type.ndim > 0) return d->put(d, (char *)v->held->data + to, bytes, n);
-    v->number = wn__number_get(v->type.dtype, bytes);
-    return WN_OK;
-}
-
 int32_t wn_file_data(const struct wn_file_piece *piece, const struct wn_type *type, int32_t device)
 {
     struct stream s;
-    int32_t code = wn__check_type(type, "tensor");
-    if (code == WN_OK) code = wn__need(piece, "reading");
-    if (code == WN_OK) code = open_stream(piece, type->dtype, wn__numel(type), &s);
-    if (code != WN_OK) return -code;
+    WN_TRY_ID(wn__check_type(type, "tensor"));
+    WN_TRY_ID(wn__need(piece, "reading"));
+    WN_TRY_ID(open_stream(piece, type->dtype, wn__numel(type), &s));
     int32_t id = wn_data(type, device, NULL);
     if (id < 0) return id;
-    s.target = wn__handle_get(id, WN_HANDLE_VALUE);
-    s.put = put_value;
-    code = run_stream(&s);
+    s.value = wn__handle_get(id, WN_HANDLE_VALUE);
+    int32_t code = run_stream(&s);
     if (code == WN_OK) return id;
     wn_free(id);
     return -code;
-}
-
-/* A piece on its way into its cell. */
-struct landing {
-    struct wn_cell *cell;
-    int64_t first; /* byte of the cell where it begins */
-};
-
-static int32_t put_cell(void *target, int64_t to, const void *bytes, int64_t n)
-{
-    const struct landing *l = target;
-    return wn__cell_write(l->cell, l->first + to, bytes, n);
 }
 
 static struct wn_cell *cell_of(int32_t handle)
@@ -298,11 +274,10 @@ static int32_t check_piece(int32_t n, const struct wn_file_piece *pieces, int32_
 static int32_t load_piece(const struct wn_file_piece *p, char *room)
 {
     struct stream s;
-    struct landing l = {.cell = cell_of(p->cell)};
-    WN_TRY(open_stream(p, l.cell->type.dtype, p->count, &s));
-    l.first = p->first * wn__dtype_size(s.dtype);
-    s.target = &l;
-    s.put = put_cell;
+    struct wn_cell *c = cell_of(p->cell);
+    WN_TRY(open_stream(p, c->type.dtype, p->count, &s));
+    s.cell = c;
+    s.first = p->first * wn__dtype_size(s.dtype);
     return p->columns > 0 ? run_turned(&s, p->columns, room) : run_stream(&s);
 }
 
@@ -370,15 +345,12 @@ int32_t wn_file_load(int32_t n, const struct wn_file_piece *pieces)
 int32_t wn_lock(const char *path, int32_t *is_kept)
 {
     struct wn__lock *k = NULL;
-    int32_t code = wn__enter();
-    if (code == WN_OK) code = wn__need(path, "lock");
-    if (code == WN_OK) code = wn__need(is_kept, "lock");
-    if (code == WN_OK) code = wn__lock_take(path, &k);
-    if (code != WN_OK) return -code;
+    WN_TRY_ID(wn__enter());
+    WN_TRY_ID(wn__need(path, "lock"));
+    WN_TRY_ID(wn__need(is_kept, "lock"));
+    WN_TRY_ID(wn__lock_take(path, &k));
     *is_kept = k->is_kept;
-    int32_t id = wn__handle_new(WN_HANDLE_LOCK, k);
-    if (id < 0) wn__lock_free(k);
-    return id;
+    return wn__handle_of(WN_OK, WN_HANDLE_LOCK, k);
 }
 
 int32_t wn_lock_close(int32_t lock)

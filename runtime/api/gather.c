@@ -1,7 +1,6 @@
 /* The API of batches: draws pieces of a value, which are the examples of a batch, over the bytes of a batch before it.
  * The batch before it has no bytes from then on, so that no use of it can read the numbers of a later one. */
 #include "api.h"
-#include "../memory/edge.h"
 
 #define BLOCK 65536 /* bytes that are written at once */
 
@@ -24,7 +23,7 @@ struct gathering {
 
 static int32_t gather_write(struct gathering *g)
 {
-    WN_TRY(wn__edge_put(wn__device(g->to->device), &g->to->type, g->to->held->data, g->written, g->block, g->used));
+    WN_TRY(wn__value_write(g->to, g->written, g->block, g->used));
     g->written += g->used;
     g->used = 0;
     return WN_OK;
@@ -108,7 +107,5 @@ int32_t wn_gather(int32_t data, int32_t value, const int64_t *start, int64_t n, 
     for (int64_t i = 0; i < n && code == WN_OK; i++)
         code = gather_piece(&g, value, start[i], length, wn__dtype_size(info.type.dtype));
     if (code == WN_OK) code = gather_write(&g);
-    if (code == WN_OK) return wn__api_value(code, g.to);
-    wn__node_unref(g.to);
-    return -code;
+    return wn__handle_of(code, WN_HANDLE_VALUE, g.to);
 }

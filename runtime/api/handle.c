@@ -32,19 +32,6 @@ int32_t wn__thread_check(void)
                               "make it there, or start a process for the other work");
 }
 
-int32_t wn__handle_new(int32_t kind, void *what)
-{
-    int32_t id = free_head;
-    if (id >= 0) {
-        free_head = table[id].next;
-    } else {
-        if (wn__grow(&table, &capacity, used + 1, sizeof *table) != WN_OK) return -WN_OOM;
-        id = used++;
-    }
-    table[id] = (struct handle){what, kind, -1, 0};
-    return id;
-}
-
 static int32_t kind_in_table(int32_t id)
 {
     return id >= 0 && id < used && !table[id].queued ? table[id].kind : WN_HANDLE_FREE;
@@ -74,9 +61,10 @@ void wn__handle_release(int32_t id)
     queue_head = id;
 }
 
-/* Gives the reference up that a handle held. */
+/* Gives the reference up that a handle held; NULL does nothing. */
 static void handle_let_go(int32_t kind, void *what)
 {
+    if (what == NULL) return;
     switch (kind) {
     case WN_HANDLE_VALUE: wn__node_unref(what); break;
     case WN_HANDLE_CELL: wn__cell_unref(what); break;
@@ -87,6 +75,20 @@ static void handle_let_go(int32_t kind, void *what)
     case WN_HANDLE_HYPER: wn__hyper_unref(what); break;
     default: break;
     }
+}
+
+int32_t wn__handle_of(int32_t code, int32_t kind, void *what)
+{
+    int32_t id = free_head;
+    if (code == WN_OK && id < 0) code = wn__grow(&table, &capacity, used + 1, sizeof *table);
+    if (code != WN_OK) {
+        handle_let_go(kind, what);
+        return -code;
+    }
+    if (id >= 0) free_head = table[id].next;
+    else id = used++;
+    table[id] = (struct handle){what, kind, -1, 0};
+    return id;
 }
 
 void wn__handle_drain(void)

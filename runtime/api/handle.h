@@ -21,9 +21,9 @@ void wn__thread_own(void);
 /* Fails with WN_VALUE in any other thread. */
 int32_t wn__thread_check(void);
 
-/* Makes a handle of `what`, whose reference it takes over. Returns its id, or -(status), and then the reference
- * stays the caller's. */
-int32_t wn__handle_new(int32_t kind, void *what);
+/* Makes a handle of `what`, whose reference it takes over, or gives up on failure. Returns its id, or -(status): -code
+ * where code is not WN_OK, and then `what` may be NULL. */
+int32_t wn__handle_of(int32_t code, int32_t kind, void *what);
 /* Returns what a handle of this kind is of; NULL, with a message, when it is of another kind or of nothing. */
 void *wn__handle_get(int32_t id, int32_t kind);
 /* Returns the kind of a handle; WN_HANDLE_FREE in any other thread. */

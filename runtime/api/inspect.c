@@ -86,10 +86,9 @@ int32_t wn_step_work(int32_t program, int32_t i, double *flops, double *bytes)
 
 int32_t wn_target_set(const char *name, const struct wn_profile *p)
 {
-    if (wn__thread_check() != WN_OK) return -WN_VALUE;
-    int32_t code = wn__need(name, "target: its name");
-    if (code == WN_OK) code = wn__need(p, "target: its rates");
-    if (code != WN_OK) return -code;
+    WN_TRY_ID(wn__thread_check());
+    WN_TRY_ID(wn__need(name, "target: its name"));
+    WN_TRY_ID(wn__need(p, "target: its rates"));
     struct wn__target t = *wn__device_target(p->cuda != 0);
     t.rates = (struct wn__rates){.f64 = p->f64,
                                  .f32 = p->f32,
@@ -99,7 +98,7 @@ int32_t wn_target_set(const char *name, const struct wn_profile *p)
                                  .out = {p->out[0], p->out[1]},
                                  .in = {p->in[0], p->in[1]}};
     if (strcmp(name, wn__machine_name(0)) != 0) return wn__machine_put(name, &t);
-    if ((code = wn__machine_check(name, &t)) != WN_OK) return -code;
+    WN_TRY_ID(wn__machine_check(name, &t));
     wn__device_rates(t.name, &t.rates);
     return p->cuda ? 0 : wn__machine_put(name, &t);
 }

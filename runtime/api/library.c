@@ -329,15 +329,15 @@ void wn_anomaly_last(struct wn_anomaly *out)
 
 int32_t wn_scope(int32_t parent, const char *name, const char *type, int32_t variant)
 {
-    if (wn__thread_check() != WN_OK) return -WN_VALUE;
-    int32_t code = wn__need(name, "scope: its name");
-    if (code == WN_OK) code = wn__need(type, "scope: its type");
-    return code == WN_OK ? wn__scope_of(parent, name, type, variant) : -code;
+    WN_TRY_ID(wn__thread_check());
+    WN_TRY_ID(wn__need(name, "scope: its name"));
+    WN_TRY_ID(wn__need(type, "scope: its type"));
+    return wn__scope_of(parent, name, type, variant);
 }
 
 int32_t wn_scope_set(int32_t scope)
 {
-    if (wn__thread_check() != WN_OK) return -WN_VALUE;
+    WN_TRY_ID(wn__thread_check());
     int32_t before = wn__here.scope;
     if (wn__scope_is(scope)) wn__here.scope = scope;
     return before;
@@ -350,13 +350,13 @@ int32_t *wn_scope_here(void)
 
 int32_t wn_region_new(int32_t parent, const char *name)
 {
-    if (wn__thread_check() != WN_OK) return -WN_VALUE;
+    WN_TRY_ID(wn__thread_check());
     return wn__region_new(parent, name);
 }
 
 int32_t wn_region_set(int32_t region)
 {
-    if (wn__thread_check() != WN_OK) return -WN_VALUE;
+    WN_TRY_ID(wn__thread_check());
     int32_t before = wn__here.region;
     if (wn__region_is(region)) wn__here.region = region;
     return before;
@@ -364,7 +364,7 @@ int32_t wn_region_set(int32_t region)
 
 int32_t wn_grad_set(int32_t on)
 {
-    if (wn__thread_check() != WN_OK) return -WN_VALUE;
+    WN_TRY_ID(wn__thread_check());
     int32_t before = !wn__here.grad_off;
     wn__here.grad_off = !on;
     return before;
@@ -381,7 +381,7 @@ int32_t wn_weight_layout(int32_t device, const struct wn_type *weight)
 
 int32_t wn_device_set(int32_t device)
 {
-    if (wn__thread_check() != WN_OK) return -WN_VALUE;
+    WN_TRY_ID(wn__thread_check());
     int32_t before = wn__here.device;
     if (wn__device(device) != NULL && wn__device(device)->absent == NULL) wn__here.device = device;
     return before;
@@ -425,6 +425,6 @@ const char *wn_line_text(int32_t line)
 
 int32_t wn_line(const char *text)
 {
-    if (wn__thread_check() != WN_OK) return -WN_VALUE;
+    WN_TRY_ID(wn__thread_check());
     return text == NULL ? 0 : wn__line_of(text);
 }

@@ -70,11 +70,10 @@ int32_t wn_spawn(const char *path, const char *const *argv, const char *const *s
     posix_spawn_file_actions_t files;
     posix_spawnattr_t how;
     pid_t pid = -1;
-    int32_t code = wn__need(path, "process: its program");
-    if (code == WN_OK) code = wn__need(argv, "process: its arguments");
-    if (code == WN_OK) code = wn__need(set, "process: its environment");
-    if (code == WN_OK) code = wn__need(output, "process: its output");
-    if (code != WN_OK) return -code;
+    WN_TRY_ID(wn__need(path, "process: its program"));
+    WN_TRY_ID(wn__need(argv, "process: its arguments"));
+    WN_TRY_ID(wn__need(set, "process: its environment"));
+    WN_TRY_ID(wn__need(output, "process: its output"));
     const char **env = environment_with(set);
     if (env == NULL) return -WN_OOM;
     posix_spawn_file_actions_init(&files);

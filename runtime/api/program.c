@@ -24,9 +24,8 @@ static int32_t grad_nodes(struct wn_node *root, int32_t n, struct wn_node **wrt,
         out[i] = -1;
         if (wrt[i]->grad == NULL) continue;
         wn__node_ref(wrt[i]->grad);
-        out[i] = wn__handle_new(WN_HANDLE_VALUE, wrt[i]->grad);
+        out[i] = wn__handle_of(WN_OK, WN_HANDLE_VALUE, wrt[i]->grad);
         if (out[i] >= 0) continue;
-        wn__node_unref(wrt[i]->grad);
         for (code = WN_OOM; i >= 0; i--) wn__handle_release(out[i]);
         break;
     }
@@ -99,15 +98,12 @@ static int32_t resolve(const struct wn_request *r, struct wn__request *out)
 int32_t wn_open(const struct wn_request *r)
 {
     struct wn_program *p;
-    int32_t code = wn__enter();
-    if (code == WN_OK) code = wn__check_request(r);
-    if (code == WN_OK) code = wn__program_new(r->n_roots, r->n_updates, &p);
-    if (code != WN_OK) return -code;
-    code = resolve(r, &p->request);
+    WN_TRY_ID(wn__enter());
+    WN_TRY_ID(wn__check_request(r));
+    WN_TRY_ID(wn__program_new(r->n_roots, r->n_updates, &p));
+    int32_t code = resolve(r, &p->request);
     if (code == WN_OK) code = wn__program_open(p);
-    int32_t id = code == WN_OK ? wn__handle_new(WN_HANDLE_PROGRAM, p) : -code;
-    if (id < 0) wn__program_free(p);
-    return id;
+    return wn__handle_of(code, WN_HANDLE_PROGRAM, p);
 }
 
 int32_t wn_is_planned(int32_t program)
@@ -265,9 +261,9 @@ int32_t wn_candidate(int32_t program, const char *name, int32_t n, const int32_t
 int32_t wn_frontier(int32_t program, wn_look look)
 {
     struct wn__plan *p = wn__get_plan(program);
-    int32_t code = p == NULL ? WN_VALUE : WN_OK;
-    if (code == WN_OK && p->frontier == NULL) code = wn__frontier_make(p->ir, p->marks, look, &p->frontier);
-    return code == WN_OK ? p->frontier->n : -code;
+    if (p == NULL) return -WN_VALUE;
+    if (p->frontier == NULL) WN_TRY_ID(wn__frontier_make(p->ir, p->marks, look, &p->frontier));
+    return p->frontier->n;
 }
 
 static struct wn__frontier_point *get_point(const struct wn__plan *p, int32_t i)
@@ -347,7 +343,7 @@ int32_t wn_result(int32_t program, int32_t i)
     if (p == NULL) return -WN_VALUE;
     if (i < 0 || i >= p->plan.ir->n_results) return -wn__fail(WN_VALUE, "result %d of %d", i, p->plan.ir->n_results);
     wn__node_ref(p->bindings.result[i]);
-    return wn__api_value(WN_OK, p->bindings.result[i]);
+    return wn__handle_of(WN_OK, WN_HANDLE_VALUE, p->bindings.result[i]);
 }
 
 int32_t wn_norm(int32_t program)
@@ -364,9 +360,8 @@ int32_t wn_program_cell(int32_t program, int32_t i)
     if (p == NULL) return -WN_VALUE;
     if (p->bindings.cell == NULL || i < 0 || i >= p->plan.ir->n_cells)
         return -wn__fail(WN_VALUE, "program: there is no cell %d", i);
-    int32_t id = wn__handle_new(WN_HANDLE_CELL, p->bindings.cell[i]);
-    if (id >= 0) wn__cell_ref(p->bindings.cell[i]);
-    return id;
+    wn__cell_ref(p->bindings.cell[i]);
+    return wn__handle_of(WN_OK, WN_HANDLE_CELL, p->bindings.cell[i]);
 }
 
 const char *wn_program_cell_name(int32_t program, int32_t i)

@@ -6,14 +6,11 @@
 
 int32_t wn_sequence(int32_t mode)
 {
-    int32_t code = wn__enter();
-    if (code == WN_OK && (mode < WN_SEQUENCE_PLANNED || mode > WN_SEQUENCE_UNDONE))
-        code = wn__fail(WN_VALUE, "sequence: %d is no way; 0 is planned, 1 run, 2 undone", mode);
-    struct wn__sequence *s = code == WN_OK ? wn__sequence_new(mode) : NULL;
-    if (code != WN_OK || s == NULL) return code != WN_OK ? -code : -WN_OOM;
-    int32_t id = wn__handle_new(WN_HANDLE_SEQUENCE, s);
-    if (id < 0) wn__sequence_free(s);
-    return id;
+    WN_TRY_ID(wn__enter());
+    if (mode < WN_SEQUENCE_PLANNED || mode > WN_SEQUENCE_UNDONE)
+        return -wn__fail(WN_VALUE, "sequence: %d is no way; 0 is planned, 1 run, 2 undone", mode);
+    struct wn__sequence *s = wn__sequence_new(mode);
+    return wn__handle_of(s == NULL ? WN_OOM : WN_OK, WN_HANDLE_SEQUENCE, s);
 }
 
 int32_t wn_sequence_enter(int32_t sequence)
@@ -42,9 +39,9 @@ int32_t wn_sequence_add(int32_t program)
 
 int32_t wn_sequence_repeat(void)
 {
-    int32_t code = wn__enter();
-    if (code == WN_OK) code = need_planned();
-    return code == WN_OK ? wn__sequence_repeat() : -code;
+    WN_TRY_ID(wn__enter());
+    WN_TRY_ID(need_planned());
+    return wn__sequence_repeat();
 }
 
 int32_t wn_sequence_undo(int32_t sequence)

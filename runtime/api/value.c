@@ -5,12 +5,12 @@
 #include "../memory/edge.h"
 #include "../program/sequence.h"
 
-int32_t wn__api_value(int32_t code, struct wn_node *n)
+int32_t wn__value_write(struct wn_node *v, int64_t at, const void *bytes, int64_t n)
 {
-    if (code != WN_OK) return -code;
-    int32_t id = wn__handle_new(WN_HANDLE_VALUE, n);
-    if (id < 0) wn__node_unref(n);
-    return id;
+    struct wn_device *d = wn__device(v->device);
+    if (v->type.ndim > 0) return wn__edge_put(d, &v->type, v->held->data, at, bytes, n);
+    v->number = wn__number_get(v->type.dtype, bytes);
+    return WN_OK;
 }
 
 int32_t wn_release(int32_t handle)
@@ -22,12 +22,11 @@ int32_t wn_release(int32_t handle)
 int32_t wn_record(int32_t op, int32_t n, const int32_t *in, const struct wn_attrs *attrs, int32_t line)
 {
     struct wn_node *small[8], **nodes = small, *out = NULL;
-    int32_t got = 0, code = wn__enter();
-    if (code != WN_OK) return -code;
-    code = wn__check_op(op, n);
-    if (code == WN_OK) code = wn__check_array(in, n, 1024, "record: inputs");
-    if (code == WN_OK) code = wn__check_attrs(op, attrs);
-    if (code != WN_OK) return -code;
+    int32_t got = 0, code = WN_OK;
+    WN_TRY_ID(wn__enter());
+    WN_TRY_ID(wn__check_op(op, n));
+    WN_TRY_ID(wn__check_array(in, n, 1024, "record: inputs"));
+    WN_TRY_ID(wn__check_attrs(op, attrs));
     if (n > 8) nodes = wn__alloc(n * (int64_t)sizeof *nodes);
     if (nodes == NULL) return -WN_OOM;
     for (; got < n && code == WN_OK; got += code == WN_OK) code = wn__handle_value(in[got], &nodes[got]);
@@ -40,22 +39,19 @@ int32_t wn_record(int32_t op, int32_t n, const int32_t *in, const struct wn_attr
         if (code != WN_OK) nodes[i] = NULL;
     }
     if (code == WN_OK) code = wn__record(op, n, nodes, attrs, line, &out);
-    if (code == WN_OK && (wn__op_flags(op) & WN_EFFECT)) {
-        wn__node_unref(out);
+    if (code == WN_OK && (wn__op_flags(op) & WN_EFFECT))
         code = wn__fail(WN_VALUE, "record: %s is no value: a program does it, see wn_open", wn__op_name(op));
-    }
     for (int32_t i = 0; i < got; i++) wn__node_unref(nodes[i]);
     if (nodes != small) wn__free(nodes);
-    return wn__api_value(code, out);
+    return wn__handle_of(code, WN_HANDLE_VALUE, out);
 }
 
 int32_t wn_custom(int32_t y, int32_t n, const int32_t *x, int32_t placeholder, const int32_t *r, int32_t line)
 {
-    int32_t code = wn__enter();
-    if (code != WN_OK) return -code;
-    code = wn__check_array(x, n, 512, "custom: tensors");
-    if (code == WN_OK) code = wn__check_array(r, n, 512, "custom: gradients");
-    if (code != WN_OK) return -code;
+    int32_t code = WN_OK;
+    WN_TRY_ID(wn__enter());
+    WN_TRY_ID(wn__check_array(x, n, 512, "custom: tensors"));
+    WN_TRY_ID(wn__check_array(r, n, 512, "custom: gradients"));
     struct wn_node **all = wn__alloc((2 * n + 2) * (int64_t)sizeof *all), *out = NULL;
     if (all == NULL) return -WN_OOM;
     for (int32_t i = 0; i < 2 * n + 2; i++) all[i] = NULL;
@@ -67,7 +63,7 @@ int32_t wn_custom(int32_t y, int32_t n, const int32_t *x, int32_t placeholder, c
     if (code == WN_OK) code = wn__record_custom(&c, line, &out);
     for (int32_t i = 0; i < 2 * n + 2; i++) wn__node_unref(all[i]);
     wn__free(all);
-    return wn__api_value(code, out);
+    return wn__handle_of(code, WN_HANDLE_VALUE, out);
 }
 
 int32_t wn_effect(int32_t value, int32_t op, int32_t cell, const struct wn_attrs *attrs)
@@ -86,64 +82,48 @@ int32_t wn_effect(int32_t value, int32_t op, int32_t cell, const struct wn_attrs
 
 int32_t wn_const(const double *v, int32_t n, int32_t dtype)
 {
-    if (wn__thread_check() != WN_OK) return -WN_VALUE;
     struct wn_node *out = NULL;
-    int32_t code = wn__check_array(v, n, 8, "const");
-    if (code == WN_OK) code = wn__need(v, "const");
-    for (int32_t i = 0; i < (n > 0 ? n : 1) && code == WN_OK; i++) code = wn__check_number(v[i], dtype, "const");
-    if (code == WN_OK) code = wn__record_const(v, n, dtype, &out);
-    return wn__api_value(code, out);
+    WN_TRY_ID(wn__thread_check());
+    WN_TRY_ID(wn__check_array(v, n, 8, "const"));
+    WN_TRY_ID(wn__need(v, "const"));
+    for (int32_t i = 0; i < (n > 0 ? n : 1); i++) WN_TRY_ID(wn__check_number(v[i], dtype, "const"));
+    int32_t code = wn__record_const(v, n, dtype, &out);
+    return wn__handle_of(code, WN_HANDLE_VALUE, out);
 }
 
 int32_t wn_data(const struct wn_type *type, int32_t device, const void *bytes)
 {
-    int32_t code = wn__enter();
-    if (code == WN_OK) code = wn__check_type(type, "tensor");
-    if (code == WN_OK) code = wn__check_device(device, "tensor");
-    if (code != WN_OK) return -code;
+    int32_t code = WN_OK;
+    WN_TRY_ID(wn__enter());
+    WN_TRY_ID(wn__check_type(type, "tensor"));
+    WN_TRY_ID(wn__check_device(device, "tensor"));
     struct wn_node *n = wn__node_new(0);
     if (n == NULL) return -WN_OOM;
     n->op = WN_OP_DATA;
     n->type = *type;
     n->device = device;
     n->is_held = 1;
-    if (type->ndim == 0) {
-        n->number = bytes == NULL ? 0 : wn__number_get(type->dtype, bytes);
-    } else {
-        struct wn_device *d = wn__device(device);
-        code = wn__buffer_new(device, WN_KIND_INPUT, wn__bytes(type), &n->held);
-        if (code == WN_OK && bytes != NULL) code = d->put(d, n->held->data, bytes, wn__bytes(type));
-    }
-    if (code != WN_OK) {
-        wn__node_unref(n);
-        return -code;
-    }
-    return wn__api_value(WN_OK, n);
+    if (type->ndim > 0) code = wn__buffer_new(device, WN_KIND_INPUT, wn__bytes(type), &n->held);
+    if (code == WN_OK && bytes != NULL) code = wn__value_write(n, 0, bytes, wn__bytes(type));
+    return wn__handle_of(code, WN_HANDLE_VALUE, n);
 }
 
 int32_t wn_cell(int32_t kind, int32_t init, const char *name)
 {
     struct wn_node *from;
     struct wn_cell *c = NULL;
-    int32_t code = wn__enter();
-    if (code == WN_OK) code = wn__handle_value(init, &from);
-    if (code != WN_OK) return -code;
+    WN_TRY_ID(wn__enter());
+    WN_TRY_ID(wn__handle_value(init, &from));
     int32_t device = from->device == WN_NO_DEVICE ? wn__here.device : from->device;
-    code = wn__check_cell(kind, from);
+    int32_t code = wn__check_cell(kind, from);
     if (code == WN_OK) code = wn__cell_new(kind, &from->type, device, &c);
     if (code == WN_OK && name != NULL) {
         c->name = wn__intern(name);
         if (c->name == NULL) code = WN_OOM;
     }
-    if (code != WN_OK) {
-        wn__node_unref(from);
-        wn__cell_unref(c);
-        return -code;
-    }
-    c->init = from;
-    int32_t id = wn__handle_new(WN_HANDLE_CELL, c);
-    if (id < 0) wn__cell_unref(c);
-    return id;
+    if (c != NULL) c->init = from;
+    else wn__node_unref(from);
+    return wn__handle_of(code, WN_HANDLE_CELL, c);
 }
 
 static struct wn_cell *get_cell(int32_t handle)
@@ -157,8 +137,7 @@ int32_t wn_cell_grad(int32_t cell)
     struct wn_cell *c = get_cell(cell);
     if (c->grad == NULL || !c->grad->allocated) return -1;
     wn__cell_ref(c->grad);
-    int32_t id = wn__handle_new(WN_HANDLE_CELL, c->grad);
-    if (id < 0) wn__cell_unref(c->grad);
+    int32_t id = wn__handle_of(WN_OK, WN_HANDLE_CELL, c->grad);
     return id < 0 ? -1 : id;
 }
 
@@ -307,9 +286,7 @@ int32_t wn_value_input(int32_t handle, int32_t i)
     if (n == NULL) return -WN_VALUE;
     if (i < 0 || i >= n->n_in) return -wn__fail(WN_VALUE, "look: input %d of %d", i, n->n_in);
     wn__node_ref(n->in[i]);
-    int32_t id = wn__handle_new(WN_HANDLE_VALUE, n->in[i]);
-    if (id < 0) wn__node_unref(n->in[i]);
-    return id;
+    return wn__handle_of(WN_OK, WN_HANDLE_VALUE, n->in[i]);
 }
 
 /* Writes the bytes of numbers of the host, which have none until they are read. */
@@ -376,13 +353,10 @@ int32_t wn_write(int32_t handle, const void *bytes, int64_t n)
 
 int32_t wn_hyper(void)
 {
-    if (wn__thread_check() != WN_OK) return -WN_VALUE;
+    WN_TRY_ID(wn__thread_check());
     struct wn__hyper *h = wn__alloc(sizeof *h);
-    if (h == NULL) return -WN_OOM;
-    h->refs = 1;
-    int32_t id = wn__handle_new(WN_HANDLE_HYPER, h);
-    if (id < 0) wn__free(h);
-    return id;
+    if (h != NULL) h->refs = 1;
+    return wn__handle_of(h == NULL ? WN_OOM : WN_OK, WN_HANDLE_HYPER, h);
 }
 
 int32_t wn_hyper_set(int32_t hyper, int32_t i, double v)
