@@ -145,7 +145,7 @@ $(O)/kernels/cpu/backend/class.o: CFLAGS += '-DWN_CPU_CLASSES=${CLASSES:%=CLASS(
 $(O)/kernels/cpu/backend/class.o: $(O)/classes
 
 # The headers as LuaJIT's ffi.cdef wants them, carried inside the library so that the two cannot drift.
-$(O)/cdef.c: $(HEADERS) runtime/base/enums.h Makefile
+$(O)/cdef.c: $(HEADERS) runtime/base/shared.h Makefile
 	$(call say,CDEF,$@)
 	@mkdir -p $(@D)
 	$(Q)printf '#include "%s"\n' $(HEADERS) | $(CC) -E -P -DWANE_CDEF -I. -x c - > $(O)/wane.cdef

@@ -46,15 +46,6 @@ struct wn__kernel_choice {
     const char *kernels; /* the word of WANE_KERNELS; NULL: none */
 };
 
-/* A number of a folder's kernels that suits one machine better than another; `wane profile` measures which value
- * does. */
-struct wn__tunable {
-    const char *name;
-    int64_t value, preset; /* now; as long as nothing was measured */
-    int64_t least, most;   /* that it may be */
-    int32_t is_bits;       /* 1: with another value some results have other bits */
-};
-
 /* A folder of kernels, as the runtime sees it: wn__backend_<folder>, its one symbol that other rooms link with. A slot
  * that may be NULL says what that means. */
 struct wn__backend {
@@ -68,7 +59,7 @@ struct wn__backend {
     const char *(*name)(void);      /* of the kernels that this processor gets, in words; NULL: "" */
     const char *(*processor)(void); /* that runs the kernels, in one line; NULL: "" */
     /* Fills *out with tunable number i, from 0 on; returns 0 where there is none. NULL: there are none. */
-    int32_t (*tunable)(int32_t i, struct wn__tunable *out);
+    int32_t (*tunable)(int32_t i, struct wn_tunable *out);
     /* Sets tunable number i. WN_VALUE for a value outside its limits. NULL where tunable is. */
     int32_t (*tune)(int32_t i, int64_t value);
 };

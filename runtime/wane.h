@@ -26,21 +26,8 @@
 #define WN_API __attribute__((visibility("default")))
 #else
 #define WN_API
-/* The element type and the shape of a value: see base/desc.h. */
-struct wn_type {
-    int32_t dtype;
-    int16_t ndim, layout;
-    int64_t dim[8];
-};
-/* The attributes of one application of an op: see base/desc.h, and op.def for what i and f mean. */
-struct wn_attrs {
-    int32_t n;
-    int16_t dtype, layout;
-    int64_t i[8];
-    double f[2];
-};
 #endif
-#include "base/enums.h"
+#include "base/shared.h"
 
 /* ---- the library ---------------------------------------------------------------------------------------------- */
 
@@ -73,13 +60,6 @@ WN_API int32_t wn_signal_on(int32_t on);
 /* Returns seconds of a clock that never goes back. */
 WN_API double wn_now(void);
 
-/* The bytes behind a WN_OOM of a device. */
-struct wn_oom {
-    int64_t bytes;           /* asked for */
-    int64_t live, peak;      /* of values at that moment, and at most so far */
-    int64_t reserved, limit; /* taken from the device, and the most that wn_memory_limit allows; 0: no limit */
-    int64_t least;           /* the smallest limit with which it would work; 0: not known */
-};
 /* Fills *out with the bytes of the last WN_OOM. */
 WN_API void wn_oom_last(struct wn_oom *out);
 

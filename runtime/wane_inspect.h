@@ -107,14 +107,6 @@ WN_API int32_t wn_decide_by(int32_t program, double policy);
 /* ---- costs and targets: plan/ir/costs.h
  * ---------------------------------------------------------------------------- */
 
-/* The rates of a target, each above 0. */
-struct wn_profile {
-    int32_t cuda;          /* 1: workspaces are those of CUDA's kernels */
-    double f64, f32, bf16; /* FLOP/s */
-    double bytes;          /* bytes/s of memory */
-    double launch;         /* seconds added to every application, 0 or more */
-    double out[2], in[2];  /* bytes/s of transfers to and from host memory (0) and disk (1) */
-};
 /* Makes or changes a target and returns its number, or -(status). 'this machine' is 0, the only one whose plans can
  * run.
  *   profile.f32, profile.bytes = 60e12, 3e12
@@ -125,13 +117,6 @@ WN_API int32_t wn_target_set(const char *name, const struct wn_profile *p);
 WN_API int32_t wn_profile_get(int32_t device, struct wn_profile *out);
 /* Returns the processor that runs the CPU's kernels, in one line. Costs and tunables hold for it alone. */
 WN_API const char *wn_processor(void);
-/* A number of the CPU's kernels that suits one machine better than another. */
-struct wn_tunable {
-    const char *name;
-    int64_t value, preset; /* now; as long as nobody set it */
-    int64_t least, most;   /* that it may be */
-    int32_t is_bits;       /* 1: with another value some results have other bits */
-};
 /* Fills *out with tunable number i, from 0 on. Status: WN_VALUE where there is none.
  *   local t = binding.new('struct wn_tunable')
  *   for i = 0, 99 do if C.wn_tunable(i, t) ~= 0 then break end print(binding.text(t.name), t.value) end */

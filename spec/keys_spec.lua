@@ -216,7 +216,7 @@ describe('a key', function()
         local folder = os.tmpname()
         os.remove(folder)
         local text, code = helper.shell(([[mkdir %s && cp -r runtime kernels %s && cd %s &&
-            sed -i 's/    struct wn__rates rates;/&\n    int32_t added;/' runtime/base/target.h &&
+            sed -i 's/    struct wn_profile rates;/&\n    int32_t added;/' runtime/base/target.h &&
             gcc -std=c11 -D_GNU_SOURCE -fsyntax-only runtime/plan/ir/keys.c; code=$?; rm -rf %s; exit $code]])
             :format(folder, folder, folder, folder))
         assert.not_equal(0, code)

@@ -42,7 +42,7 @@ local may_include = {
     io = { 'io', 'base' },
     api = { 'api', 'run', 'run/watch', 'run/issue', 'program', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph',
         'memory', 'io', 'device', 'base', 'wane.h' },
-    ['wane.h'] = { 'wane.h', 'runtime/base/desc.h', 'runtime/base/enums.h' },
+    ['wane.h'] = { 'wane.h', 'runtime/base/desc.h', 'runtime/base/shared.h' },
     kernels = { 'kernels', 'base' },
 }
 

@@ -90,13 +90,7 @@ int32_t wn_target_set(const char *name, const struct wn_profile *p)
     WN_TRY_ID(wn__need(name, "target: its name"));
     WN_TRY_ID(wn__need(p, "target: its rates"));
     struct wn__target t = *wn__device_target(p->cuda != 0);
-    t.rates = (struct wn__rates){.f64 = p->f64,
-                                 .f32 = p->f32,
-                                 .bf16 = p->bf16,
-                                 .bytes = p->bytes,
-                                 .launch = p->launch,
-                                 .out = {p->out[0], p->out[1]},
-                                 .in = {p->in[0], p->in[1]}};
+    t.rates = *p;
     if (strcmp(name, wn__machine_name(0)) != 0) return wn__machine_put(name, &t);
     WN_TRY_ID(wn__machine_check(name, &t));
     wn__device_rates(t.name, &t.rates);
@@ -107,16 +101,7 @@ int32_t wn_profile_get(int32_t device, struct wn_profile *out)
 {
     WN_TRY(wn__check_device(device, "profile"));
     WN_TRY(wn__need(out, "profile"));
-    const struct wn__target *t = &wn__device(device)->target;
-    const struct wn__rates *r = &t->rates;
-    *out = (struct wn_profile){.cuda = strcmp(t->name, wn__device_target(1)->name) == 0,
-                               .f64 = r->f64,
-                               .f32 = r->f32,
-                               .bf16 = r->bf16,
-                               .bytes = r->bytes,
-                               .launch = r->launch,
-                               .out = {r->out[0], r->out[1]},
-                               .in = {r->in[0], r->in[1]}};
+    *out = wn__device(device)->target.rates;
     return WN_OK;
 }
 
@@ -127,15 +112,8 @@ const char *wn_processor(void)
 
 int32_t wn_tunable(int32_t i, struct wn_tunable *out)
 {
-    struct wn__tunable row;
     WN_TRY(wn__need(out, "tunable"));
-    if (!wn__device_tunable(wn__device(0), i, &row)) return wn__fail(WN_VALUE, "tunable: there is no number %d", i);
-    *out = (struct wn_tunable){.name = row.name,
-                               .value = row.value,
-                               .preset = row.preset,
-                               .least = row.least,
-                               .most = row.most,
-                               .is_bits = row.is_bits};
+    if (!wn__device_tunable(wn__device(0), i, out)) return wn__fail(WN_VALUE, "tunable: there is no number %d", i);
     return WN_OK;
 }
 

@@ -212,11 +212,7 @@ int32_t wn_signal_on(int32_t on)
 
 void wn_oom_last(struct wn_oom *out)
 {
-    struct wn__shortage s;
-    if (out == NULL) return;
-    wn__oom_get(&s);
-    *out = (struct wn_oom){
-        .bytes = s.bytes, .live = s.live, .peak = s.peak, .reserved = s.reserved, .limit = s.limit, .least = s.least};
+    if (out != NULL) *out = wn__oom_last;
 }
 
 int32_t wn__enter(void)

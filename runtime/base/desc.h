@@ -5,31 +5,12 @@
 #include <stdint.h>
 #include "layout.h"
 #include "number.h"
+#include "shared.h"
 
-#define WN_MAX_DIMS 8
 #define WN_GRANULE 256 /* bytes: the address and the size of every buffer are multiples of it */
 #define WN_PAGE 4096   /* bytes: address and size of what is offloaded are multiples of it */
 
 enum wn_dtype { WN_F32, WN_F64, WN_I32, WN_U8, WN_I8, WN_BF16, WN_F16, WN_DTYPE_COUNT };
-
-/* Invariant, once wn__type_check has passed: 0 <= ndim <= WN_MAX_DIMS, every dim >= 0, wn__bytes + WN_GRANULE fits
- * int64_t, and wn__layout_fits(layout, t). */
-struct wn_type {
-    int32_t dtype;            /* enum wn_dtype */
-    int16_t ndim;             /* 0: a scalar */
-    int16_t layout;           /* enum wn_layout of layout.h: the order of the elements in memory */
-    int64_t dim[WN_MAX_DIMS]; /* (ndim) the slowest dim of a plain value first */
-};
-
-/* The attributes of an op application that are no numbers of one run; part of a plan's key. op.def says for each op
- * what i and f mean. */
-struct wn_attrs {
-    int32_t n;      /* elements of i that the op uses */
-    int16_t dtype;  /* of the result of a creation or a cast; else 0 */
-    int16_t layout; /* of the result of a creation, a relayout or a product that is a weight's gradient; else 0 */
-    int64_t i[WN_MAX_DIMS]; /* (n) */
-    double f[2];
-};
 
 /* One application of an op, as rules and kernels see it: no bytes, no graph. */
 struct wn_desc {

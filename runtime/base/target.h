@@ -12,14 +12,6 @@
 enum wn_medium { WN_MEDIUM_HOST, WN_MEDIUM_DISK, WN_MEDIUM_COUNT };
 enum wn_way { WN_WAY_OUT, WN_WAY_IN, WN_WAY_COUNT };
 
-/* The limits of a roofline. */
-struct wn__rates {
-    double f64, f32, bf16;                            /* FLOP/s of each dtype */
-    double bytes;                                     /* bytes/s of the device's memory */
-    double launch;                                    /* seconds that every kernel takes at least */
-    double out[WN_MEDIUM_COUNT], in[WN_MEDIUM_COUNT]; /* bytes/s to a medium and from it */
-};
-
 /* Bits of `library` below. 1 << dtype: a library computes large products of the dtype; WN_LIBRARY_CONV << dtype: it
  * computes convolutions; WN_LIBRARY_TF32: what a library computes in f32 is rounded to tf32 (wane.tf32). */
 enum { WN_LIBRARY_CONV = 1 << 8, WN_LIBRARY_TF32 = 1 << 16 };
@@ -33,7 +25,7 @@ struct wn__target {
     int32_t arch;              /* generation of the device, as 90 of sm_90, part of a plan's key; 0: it has none */
     int32_t weight_layout;     /* of nn.Linear's weights (layout.h) */
     int32_t library;           /* bits: what a library computes; part of a plan's key */
-    struct wn__rates rates;
+    struct wn_profile rates;
     /* Returns the bytes of scratch that the kernel of an application needs, 0 for none. A library may need less once
      * the plan is loaded: the device's function `prepare` then says how much. */
     int64_t (*workspace)(const struct wn__target *t, const struct wn_desc *d);

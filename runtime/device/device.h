@@ -148,14 +148,14 @@ int32_t wn__device_auto(void);
 /* Returns WN_OK for a device that is here and well; else WN_DEVICE, with its words behind `what`. */
 int32_t wn__device_usable(int32_t id, const char *what);
 /* Sets the rates of the devices whose target has this name. */
-void wn__device_rates(const char *target, const struct wn__rates *rates);
+void wn__device_rates(const char *target, const struct wn_profile *rates);
 /* Returns the target of a kind of machine (TARGET in device.def), without a library; NULL: there is none. */
 const struct wn__target *wn__device_target(int32_t kind);
 /* Return what a device's backend says of itself; a device with a delegate says what that one does. */
 const char *wn__device_kernels(const struct wn_device *d);
 const char *wn__device_processor(const struct wn_device *d);
 /* Fills *out with tunable number i of a device's backend, from 0 on; returns 0 where there is none. */
-int32_t wn__device_tunable(const struct wn_device *d, int32_t i, struct wn__tunable *out);
+int32_t wn__device_tunable(const struct wn_device *d, int32_t i, struct wn_tunable *out);
 /* Sets it. WN_VALUE for a value outside its limits, and for a tunable that is none. */
 int32_t wn__device_tune(const struct wn_device *d, int32_t i, int64_t value);
 #endif

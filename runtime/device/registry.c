@@ -80,7 +80,7 @@ int32_t wn__device_usable(int32_t id, const char *what)
     return d->lost == NULL ? WN_OK : wn__fail(WN_DEVICE, "%s: %s", what, d->lost);
 }
 
-void wn__device_rates(const char *target, const struct wn__rates *rates)
+void wn__device_rates(const char *target, const struct wn_profile *rates)
 {
     for (int32_t i = 0; i < wn__device_count(); i++)
         if (strcmp(wn__device(i)->target.name, target) == 0) wn__device(i)->target.rates = *rates;
@@ -109,7 +109,7 @@ const char *wn__device_processor(const struct wn_device *d)
     return b->processor == NULL ? "" : b->processor();
 }
 
-int32_t wn__device_tunable(const struct wn_device *d, int32_t i, struct wn__tunable *out)
+int32_t wn__device_tunable(const struct wn_device *d, int32_t i, struct wn_tunable *out)
 {
     const struct wn__backend *b = backend_of(d);
     return b->tunable != NULL && b->tunable(i, out);
@@ -117,7 +117,7 @@ int32_t wn__device_tunable(const struct wn_device *d, int32_t i, struct wn__tuna
 
 int32_t wn__device_tune(const struct wn_device *d, int32_t i, int64_t value)
 {
-    struct wn__tunable row;
+    struct wn_tunable row;
     if (!wn__device_tunable(d, i, &row)) return wn__fail(WN_VALUE, "tune: there is no tunable %d", i);
     return backend_of(d)->tune(i, value);
 }

@@ -7,7 +7,7 @@
 #define MAX_DEVICES 8
 static struct wn__ledger ledgers[MAX_DEVICES];
 static struct wn__arena arenas[MAX_DEVICES];
-static struct wn__shortage last_oom; /* the numbers of the last failure for want of memory */
+struct wn_oom wn__oom_last;
 
 struct wn__ledger *wn__ledger(int32_t device)
 {
@@ -42,18 +42,13 @@ int64_t wn__ledger_held(void)
 int32_t wn__oom(int32_t device, int64_t bytes, int64_t least_limit)
 {
     const struct wn__ledger *l = &ledgers[device];
-    last_oom = (struct wn__shortage){.bytes = bytes,
-                                     .live = l->live,
-                                     .peak = l->peak,
-                                     .reserved = l->reserved,
-                                     .limit = l->limit,
-                                     .least = least_limit};
+    wn__oom_last = (struct wn_oom){.bytes = bytes,
+                                   .live = l->live,
+                                   .peak = l->peak,
+                                   .reserved = l->reserved,
+                                   .limit = l->limit,
+                                   .least = least_limit};
     return WN_OOM;
-}
-
-void wn__oom_get(struct wn__shortage *out)
-{
-    *out = last_oom;
 }
 
 int32_t wn__device_take(int32_t device, int64_t bytes, void **out)

@@ -14,7 +14,6 @@
 #define WN_MEMORY_LEDGER_H
 #include <stdint.h>
 #include "../device/device.h"
-#include "../base/enums.h"
 
 /* The account of one device. All numbers are bytes. Invariant: live is the sum of kinds; peak is the
  * sum of peak_kinds; live <= peak and reserved <= peak_reserved since the peaks were last reset. */
@@ -49,15 +48,10 @@ void wn__device_hint(int32_t device, int64_t bytes, int64_t count);
 /* Gives back what the device holds beside its allocations. */
 void wn__device_trim(int32_t device);
 
-/* The numbers of a failure for want of memory, in bytes, as struct wn_oom has them. */
-struct wn__shortage {
-    int64_t bytes, live, peak, reserved, limit, least;
-};
-/* Notes the numbers of a failure and returns WN_OOM. bytes: that were asked for; least_limit: the least limit, in
- * bytes, under which the request would pass; 0: unknown. */
+/* Notes the numbers of a failure in wn__oom_last and returns WN_OOM. bytes: that were asked for; least_limit: the least
+ * limit, in bytes, under which the request would pass; 0: unknown. */
 int32_t wn__oom(int32_t device, int64_t bytes, int64_t least_limit);
-/* Fills the numbers of the last failure. */
-void wn__oom_get(struct wn__shortage *out);
+extern struct wn_oom wn__oom_last; /* the numbers of the last failure for want of memory */
 
 /* A held allocation, shared by reference count and counted as live under its kind. Invariant: refs >= 1. */
 struct wn__buffer {

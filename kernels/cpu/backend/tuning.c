@@ -71,22 +71,22 @@ static int32_t has_pairs(void)
     return strcmp(wn__cpu_class()->name, "avx512") == 0 && wn__cpu_has_avx512_bf16();
 }
 
-int32_t wn__cpu_tunable(int32_t i, struct wn__tunable *out)
+int32_t wn__cpu_tunable(int32_t i, struct wn_tunable *out)
 {
     if (i < 0 || i >= ROWS) return 0;
     const int32_t is_widened = rows[i].offset == offsetof(struct wn__tuning, bf16_widened);
-    *out = (struct wn__tunable){.name = rows[i].name,
-                                .value = *field(&wn__tuning, i),
-                                .preset = *field(&preset, i),
-                                .least = rows[i].least,
-                                .most = is_widened && !has_pairs() ? 0 : rows[i].most,
-                                .is_bits = rows[i].is_bits};
+    *out = (struct wn_tunable){.name = rows[i].name,
+                               .value = *field(&wn__tuning, i),
+                               .preset = *field(&preset, i),
+                               .least = rows[i].least,
+                               .most = is_widened && !has_pairs() ? 0 : rows[i].most,
+                               .is_bits = rows[i].is_bits};
     return 1;
 }
 
 int32_t wn__cpu_tune(int32_t i, int64_t value)
 {
-    struct wn__tunable row;
+    struct wn_tunable row;
     if (!wn__cpu_tunable(i, &row)) return wn__fail(WN_VALUE, "tune: there is no tunable %d", i);
     if (value < row.least || value > row.most)
         return wn__fail(WN_VALUE, "tune: %s must be from %lld to %lld, got %lld", row.name, (long long)row.least,

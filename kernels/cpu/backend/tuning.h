@@ -25,7 +25,7 @@ extern struct wn__tuning wn__tuning;
 /* Presets all numbers for this processor. Called once, when Wane starts. */
 void wn__tuning_start(void);
 /* Fills *out with tunable number i, from 0 on; returns 0 where there is none. */
-int32_t wn__cpu_tunable(int32_t i, struct wn__tunable *out);
+int32_t wn__cpu_tunable(int32_t i, struct wn_tunable *out);
 /* Sets tunable number i. WN_VALUE for a value outside its limits. */
 int32_t wn__cpu_tune(int32_t i, int64_t value);
 #endif

@@ -25,7 +25,7 @@ static struct row *table;    /* (room) a power of two, or NULL while room is 0 *
 static int64_t n_rows, room; /* rows in use; rows. Invariant: 2 * n_rows <= room */
 static int64_t id = 1;       /* changes with every change of targets and seconds */
 
-static int32_t check_rates(const char *name, const struct wn__rates *p)
+static int32_t check_rates(const char *name, const struct wn_profile *p)
 {
     const double rates[] = {p->f64, p->f32, p->bf16, p->bytes, p->out[0], p->out[1], p->in[0], p->in[1]};
     for (int32_t i = 0; i < 8; i++)
@@ -203,7 +203,7 @@ const char *wn__cost_key_again(const struct wn__ir *ir, const struct wn_desc *d)
 /* ---- seconds --------------------------------------------------------------------------------------------------- */
 
 /* Returns the FLOP a second of the dtype that the op reads. */
-static double rate(const struct wn__rates *p, const struct wn_desc *d)
+static double rate(const struct wn_profile *p, const struct wn_desc *d)
 {
     int32_t dtype = d->n_in > 0 ? d->in[0].dtype : d->out.dtype;
     return dtype == WN_F64 ? p->f64 : dtype == WN_BF16 ? p->bf16 : p->f32;
@@ -211,7 +211,7 @@ static double rate(const struct wn__rates *p, const struct wn_desc *d)
 
 double wn__desc_roofline(const struct wn__ir *ir, const struct wn_desc *d)
 {
-    const struct wn__rates *p = &ir->target->rates;
+    const struct wn_profile *p = &ir->target->rates;
     struct wn_cost cost = wn__op_cost(d);
     double flops = cost.flops / rate(p, d), bytes = cost.bytes / p->bytes;
     return p->launch + (flops > bytes ? flops : bytes);
@@ -221,7 +221,7 @@ double wn__desc_roofline(const struct wn__ir *ir, const struct wn_desc *d)
 
 double wn__move_seconds(const struct wn__ir *ir, int32_t place, int32_t way, int64_t bytes)
 {
-    const struct wn__rates *p = &ir->target->rates;
+    const struct wn_profile *p = &ir->target->rates;
     return MOVE_STARTS + (double)bytes / (way == WN_WAY_OUT ? p->out[place] : p->in[place]);
 }
 
