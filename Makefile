@@ -186,7 +186,7 @@ repl: all
 
 # BENCH: which of them, e.g. make bench BENCH=rival. rival and budget meet the PyTorch of $PYTHON, and publish.lua puts
 # their results into README.md, spec/README.md and spec/bench/RESULTS.md.
-BENCH ?= overhead gemm conv layout attention exact kernels image fused planner ablation budget rival
+BENCH ?= overhead products layout attention exact kernels fused planner ablation budget rival
 bench: all
 	$(Q)set -e; for b in $(BENCH); do echo "== spec/bench/$$b.lua"; $(LUAJIT) spec/bench/$$b.lua; done
 	$(Q)$(LUAJIT) spec/bench/publish.lua $(BENCH)

@@ -99,9 +99,9 @@ describe('spec/bench/publish.lua', function()
     end)
 
     it('publishes only what ran', function()
-        assert.equal('', (publish(fixture(true), 'gemm kernels')))
+        assert.equal('', (publish(fixture(true), 'products kernels')))
         assert.equal(PAGE, read 'README.md')
-        publish(fixture(true), 'gemm rival')
+        publish(fixture(true), 'products rival')
         assert.not_equal(PAGE, read 'README.md')
     end)
 

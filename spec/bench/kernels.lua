@@ -5,6 +5,7 @@
 --
 --   luajit spec/bench/kernels.lua [--rows pattern]... [--seconds a_row] [--shared]
 --
+-- `--rows 'images of'` measures the norms over channels, poolings and resizing of images alone.
 -- Numbers are medians of elapsed seconds; a row goes on up to three times as long as asked (1.5 s) where somebody else
 -- has the cores. --shared, for a machine that others are using: the best repetition of both sides, in seconds of the
 -- processor, which needs WANE_THREADS=1.
@@ -200,6 +201,80 @@ end
 creation 'full'
 creation('uniform', { bound = true })
 add('normal', {}, function() return wane.randn(N, D) end, { reads = 0, bound = true })
+
+-- Rows over images of two sizes, their channels last: norms over channels, poolings, resizing.
+local NHWC = 2 -- base/layout.h
+local function pair(n) return n * 2 ^ 32 + n end
+local function window(kernel, stride, pad, size)
+    return { i = { pair(kernel), pair(stride), pair(pad), 0, size and pair(size) or 0 } }
+end
+
+-- Returns what adds a row over n images of c channels and size x size pixels: function(name, inputs, attributes,
+-- { streams read, written }).
+local function adder(n, c, size)
+    local what = (', images of (%d, %d, %d, %d)'):format(n, c, size, size)
+    return function(name, inputs, attributes, mix)
+        add(name .. what, inputs, op(name:match '^[%w_]+', attributes), { reads = mix[1], writes = mix[2] })
+    end
+end
+
+local function noisy(what, ...)
+    local dims = { ... }
+    return keep(what .. table.concat(dims, ' '), function()
+        local t = wane.rand(dims) * 2 - 1
+        return #dims == 4 and record('relayout', { t }, { layout = NHWC }) or t
+    end)
+end
+
+local function add_norms(n, c, size)
+    local row_over, dims = adder(n, c, size), { n, c, size, size }
+    local image, dy = noisy('image', unpack(dims)), noisy('dy', unpack(dims))
+    local scale, shift, batch = noisy('scale', c), noisy('shift', c), { i = { 0 }, f = { 1e-5 } }
+    local means, deviations = noisy('means', c), keep('deviations ' .. c, function() return wane.rand(c) + 0.5 end)
+    row_over('channel_mean', { image }, batch, { 1, 0 })
+    row_over('channel_rstd', { image, means }, batch, { 1, 0 })
+    row_over('batch_norm', { image, means, deviations, scale, shift }, batch, { 1, 1 })
+    row_over('batch_norm_sums', { dy, image, means, deviations }, batch, { 2, 0 })
+    row_over('batch_norm_dx', { dy, image, means, deviations, scale, noisy('sums', 2, c) }, batch, { 2, 1 })
+    local groups, statistic = { i = { 32 }, f = { 1e-5 } }, noisy('statistic', n, 32)
+    row_over('channel_mean, 32 groups', { image }, groups, { 1, 0 })
+    row_over('batch_norm, 32 groups', { image, statistic, statistic, scale, shift }, groups, { 1, 1 })
+end
+
+local function add_pools(n, c, size)
+    local row_over, image = adder(n, c, size), noisy('image', n, c, size, size)
+    local half = noisy('half', n, c, size / 2, size / 2)
+    for _, kernel in ipairs { 2, 3 } do
+        local forward, backward = window(kernel, 2, kernel - 2), window(kernel, 2, kernel - 2, size)
+        local by = (', %d x %d'):format(kernel, kernel)
+        local index = keep(('index %d %d'):format(kernel, size), function()
+            return record('max_pool2d_index', { image() }, forward)
+        end)
+        row_over('max_pool2d_index' .. by, { image }, forward, { 1, 0 })
+        row_over('max_pool2d' .. by, { image }, forward, { 4, 1 })
+        row_over('max_pool2d' .. by .. ', by the index', { image, index }, forward, { 4, 1 })
+        row_over('max_pool2d_dx' .. by, { half, index }, backward, { 1, 4 })
+        row_over('avg_pool2d' .. by, { image }, forward, { 4, 1 })
+        row_over('avg_pool2d_dx' .. by, { half }, backward, { 1, 4 })
+    end
+    row_over('avg_pool2d, all', { image }, { i = { pair(1), pair(1), 0, 4 } }, { 1, 0 })
+end
+
+local function add_resizes(n, c, size)
+    local row_over, image = adder(n, c, size), noisy('image', n, c, size, size)
+    local twice = noisy('twice', n, c, size * 2, size * 2)
+    for mode, name in ipairs { 'nearest', 'bilinear' } do
+        local attributes = { i = { pair(size * 2), mode - 1, 0, pair(size) }, f = { 0, 0 } }
+        row_over('upsample2d, ' .. name, { image }, attributes, { 1, 4 })
+        row_over('upsample2d_dx, ' .. name, { twice }, attributes, { 4, 1 })
+    end
+end
+
+for _, shape in ipairs { { 64, 64, 56 }, { 256, 256, 14 } } do
+    add_norms(unpack(shape))
+    add_pools(unpack(shape))
+    add_resizes(unpack(shape))
+end
 
 -- ---- effects: programs of their own -------------------------------------------------------------------------------
 
