@@ -5,6 +5,7 @@ local helper = require 'spec.helper'
 local report = require 'spec.bench.report'
 
 local LUAJIT = os.getenv 'LUAJIT' or 'luajit'
+local kept = dofile(helper.root .. '/spec/bench/results.lua')
 
 local function row(name, more)
     local r = { name = name, short = name:sub(1, 8), aims = { bytes = 1 }, wane = 0.25, least = 0.22, floor = 0.2,
@@ -48,6 +49,9 @@ describe('spec/bench/publish.lua', function()
         return helper.shell(('%s spec/bench/publish.lua --root %s %s'):format(LUAJIT, folder, names or ''))
     end
 
+    -- Returns the data that were kept.
+    local function published() return dofile(folder .. '/spec/bench/results.lua') end
+
     local PAGE = 'before\n<!-- rival: from here on written by spec/bench/publish.lua -->\nold\n'
         .. '<!-- rival: up to here -->\nafter\n'
 
@@ -72,7 +76,7 @@ describe('spec/bench/publish.lua', function()
         has(read 'spec/bench/RESULTS.md', '| first step | 0.2500 | 0.5000 | 0.50 | <= 0.60 | 1.0000 | 0.2000 | 80 % '
             .. '| 91 % | >= 75 % | 3.0 | 4.0 | 0.750 | <= 0.80 | 500 | 48.5 |')
         assert.equal(report.picture(data), read 'spec/bench/results.svg')
-        assert.equal(read 'build/bench/rival.lua', read 'spec/bench/results.lua')
+        assert.same(data, published().rival)
         publish(data)
         assert.equal(page, read 'README.md') -- again: the same
     end)
@@ -122,9 +126,9 @@ describe('spec/bench/publish.lua', function()
         local page = report.replace(both, 'budget', report.budget.readme(data))
         assert.equal(page, read 'spec/README.md')
         assert.equal(PAGE, read 'README.md')
-        assert.equal(read 'budget.lua', read 'spec/bench/results_budget.lua')
         local results = report.replace(both, 'budget', report.budget.results(data))
         publish(fixture(true))
+        assert.same({ budget = data, rival = fixture(true) }, published())
         assert.equal(page, read 'spec/README.md')
         assert.equal(report.replace(PAGE, 'rival', report.readme(fixture(true))), read 'README.md')
         assert.equal(report.replace(results, 'rival', report.rival(fixture(true))), read 'spec/bench/RESULTS.md')
@@ -208,15 +212,7 @@ describe('what budget.lua found', function()
     end)
 
     it('stands in both pages as it was measured', function()
-        local kept = loadfile(helper.root .. '/spec/bench/results_budget.lua')
-        if not kept then -- nothing was published yet, and the pages say so
-            for _, page in ipairs { 'spec/README.md', 'spec/bench/RESULTS.md' } do
-                local shown = report.marked(helper.read(page), 'budget')
-                assert.truthy(shown:find('not%s+measured on a quiet machine yet'), page)
-            end
-            return
-        end
-        local data = kept()
+        local data = kept.budget
         assert.is_nil(report.budget.refusal(data))
         assert.truthy(data.torch)
         for _, r in ipairs(data.rows) do
@@ -276,16 +272,10 @@ describe('what seconds.lua found', function()
     end)
 
     it('stands in both pages as it was measured', function()
-        local kept = loadfile(helper.root .. '/spec/bench/results_seconds.lua')
+        assert.is_nil(report.seconds.refusal(kept.seconds))
         for page, show in pairs { ['spec/README.md'] = report.seconds.readme,
             ['spec/bench/RESULTS.md'] = report.seconds.results } do
-            local shown = report.marked(helper.read(page), 'seconds')
-            if kept then
-                assert.is_nil(report.seconds.refusal(kept()))
-                assert.equal('\n' .. show(kept()) .. '\n', shown)
-            else -- nothing was published yet, and the pages say so
-                assert.truthy(shown:lower():find('not%s+measured on a quiet machine yet'), page)
-            end
+            assert.equal('\n' .. show(kept.seconds) .. '\n', (report.marked(helper.read(page), 'seconds')))
         end
     end)
 end)
@@ -313,7 +303,7 @@ describe('the picture', function()
 end)
 
 describe('the published results', function()
-    local data = dofile(helper.root .. '/spec/bench/results.lua')
+    local data = kept.rival
 
     it('are whole', function()
         assert.is_nil(report.refusal(data))
@@ -338,9 +328,8 @@ describe('the published results', function()
     end)
 
     it('stand in RESULTS.md where they are of a class of kernels or of models over images', function()
-        for name, file in pairs { rival_avx2 = 'results_avx2', rival_images = 'results_images' } do
-            local kept = dofile(helper.root .. '/spec/bench/' .. file .. '.lua')
-            assert.equal('\n' .. report.rival(kept) .. '\n',
+        for _, name in ipairs { 'rival_avx2', 'rival_images' } do
+            assert.equal('\n' .. report.rival(kept[name]) .. '\n',
                 (report.marked(helper.read 'spec/bench/RESULTS.md', name)))
         end
     end)

@@ -10,7 +10,7 @@ local here = arg[0]:match '^(.*)/[^/]*$' or '.'
 local root = here:match '^(.*)/spec/bench$' or here .. '/../..'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/?.lua;' .. package.path
 local as_text = require('spec.bench.report').as_text
-local shown = require('spec.bench.gpureport').shown
+local gpureport = require 'spec.bench.gpureport'
 local json = require 'wane.report.json'
 
 -- Checks whose numbers are published; of the others only facts are counted.
@@ -32,8 +32,8 @@ local function rounded(x) return x == math.floor(x) and x or tonumber(('%.5g'):f
 local function kept(row)
     if not row.value then return nil end
     if row.what:find '^ ' then return nil end -- another form of the row above
-    local name, rate = row.what:match '^(.*): (%d+ GB/s)$' -- reports before rates stood apart
-    return { name = name or row.what, value = rounded(row.value), unit = row.unit, detail = row.detail or rate }
+    local name = row.what:match '^(.*): %d+ GB/s$' -- reports before rates stood apart
+    return { name = name or row.what, value = rounded(row.value), unit = row.unit, detail = gpureport.detail(row) }
 end
 
 -- Returns whether a check ended by itself.
@@ -90,7 +90,7 @@ local function collect(reports, date)
         if last[name] and is_whole(last[name]) then
             local rows = {}
             for _, row in ipairs(last[name].rows) do rows[#rows + 1] = kept(row) end
-            data.checks[name] = shown(name, rows)
+            data.checks[name] = gpureport.shown(name, rows)
         else
             data.left_out[#data.left_out + 1] = name
         end

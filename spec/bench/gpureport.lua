@@ -26,6 +26,13 @@ local function three(x) return x and (x >= 100 and '%.0f' or x >= 10 and '%.1f' 
 
 local function percent(x) return x and ('%.0f %%'):format(x) or '' end
 
+--- Returns what a table shows of a row beside its number: that its turns differed, and of an op its calls, share and
+-- rate; else nil.
+function gpureport.detail(row)
+    local detail = row.detail or ''
+    return (detail:find 'noisy' or detail:find '^%d+ calls?, ') and detail or nil
+end
+
 -- Returns the number of a row as `format` makes text of it, with a mark where its turns differed; '' without a row.
 local function cell(row, format)
     return row and format(row.value) .. ((row.detail or ''):find 'noisy' and ' (noisy)' or '') or ''

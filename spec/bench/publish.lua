@@ -1,8 +1,8 @@
 -- Publishes the results of benches in the pages. After `luajit spec/bench/rival.lua`, `budget.lua` or `seconds.lua` it
 -- writes, from build/bench/NAME.lua: the table of the bench in README.md (rival) or spec/README.md (budget, seconds),
 -- the table in spec/bench/RESULTS.md, each between two marker comments, and the picture of the bench. It keeps the data
--- as spec/bench/results.lua, results_budget.lua and results_seconds.lua, and spec/bench_spec.lua compares the pages
--- with them. It refuses results that lack what the published ones have (PyTorch, rows, size), and says so.
+-- by the names of benches in spec/bench/results.lua, those of GPUs in results_gpu.lua, and spec/bench_spec.lua compares
+-- the pages with them. It refuses results that lack what the published ones have (PyTorch, rows, size), and says so.
 --
 --   luajit spec/bench/publish.lua [--root FOLDER] [--from FILE] [bench ...]
 --
@@ -13,19 +13,19 @@ package.path = checkout .. '/lua/?.lua;' .. checkout .. '/lua/?/init.lua;' .. ch
 local report = require 'spec.bench.report'
 local gpureport = require 'spec.bench.gpureport'
 
--- kept: the file of the data; page: the file that shows readme(data), or nil; results(data) goes to RESULTS.md;
--- picture_file: the file of picture(data), or nil.
+-- kept: the file of the data, KEPT where it is nil; page: the file that shows readme(data), or nil; results(data) goes
+-- to RESULTS.md; picture_file: the file of picture(data), or nil.
+local KEPT = 'spec/bench/results.lua'
 local benches = {
-    rival = { kept = 'spec/bench/results.lua', page = 'README.md', readme = report.readme,
-        results = report.rival, refusal = report.refusal, picture = report.picture,
-        picture_file = 'spec/bench/results.svg' },
-    rival_avx2 = { kept = 'spec/bench/results_avx2.lua', results = report.rival, refusal = report.refusal },
-    rival_images = { kept = 'spec/bench/results_images.lua', results = report.rival, refusal = report.refusal },
-    budget = { kept = 'spec/bench/results_budget.lua', page = 'spec/README.md', readme = report.budget.readme,
-        results = report.budget.results, refusal = report.budget.refusal, picture = report.budget.picture,
+    rival = { page = 'README.md', readme = report.readme, results = report.rival, refusal = report.refusal,
+        picture = report.picture, picture_file = 'spec/bench/results.svg' },
+    rival_avx2 = { results = report.rival, refusal = report.refusal },
+    rival_images = { results = report.rival, refusal = report.refusal },
+    budget = { page = 'spec/README.md', readme = report.budget.readme, results = report.budget.results,
+        refusal = report.budget.refusal, picture = report.budget.picture,
         picture_file = 'spec/bench/results_budget.svg' },
-    seconds = { kept = 'spec/bench/results_seconds.lua', page = 'spec/README.md', readme = report.seconds.readme,
-        results = report.seconds.results, refusal = report.seconds.refusal },
+    seconds = { page = 'spec/README.md', readme = report.seconds.readme, results = report.seconds.results,
+        refusal = report.seconds.refusal },
     -- Measurements of make gpu-check, of which spec/bench/gpu.lua makes data.
     gpu = { kept = 'spec/bench/results_gpu.lua', results = gpureport.results, refusal = gpureport.refusal },
 }
@@ -61,17 +61,17 @@ local function write(name, text)
     print('published: ' .. name)
 end
 
--- Returns the published data of a bench, or nil where there are none.
-local function published(name)
-    local kept = loadfile(root .. '/' .. benches[name].kept)
-    return kept and kept()
+-- Returns the published data by the names of benches, of those whose data a file keeps.
+local function published(file)
+    local kept = loadfile(root .. '/' .. file)
+    return kept and kept() or {}
 end
 
 local function publish(name, path)
-    local bench = benches[name]
-    local text = read(path)
-    local data = assert(loadstring(text, '@' .. path))()
-    local refusal = bench.refusal(data, published(name))
+    local bench, data = benches[name], assert(loadfile(path))()
+    local file = bench.kept or KEPT
+    local all = published(file)
+    local refusal = bench.refusal(data, all[name])
     if refusal then
         print(('not published: %s (%s); the tables stay as they are'):format(path, refusal))
         return
@@ -83,7 +83,9 @@ local function publish(name, path)
     if readme then write(bench.page, readme) end
     write('spec/bench/RESULTS.md', results)
     if picture then write(bench.picture_file, picture) end
-    write(bench.kept, text)
+    all[name] = data
+    write(file, '-- Published results of benches, by name; written by spec/bench/publish.lua.\nreturn '
+        .. report.as_text(all) .. '\n')
 end
 
 local function main()

@@ -37,20 +37,32 @@ local function keys_of(value)
     return keys, is_flat
 end
 
+-- Returns whether a table is one row: it is flat, or has names for values of which none is deeper than flat.
+local function is_row(value)
+    for _, item in pairs(value) do
+        local is_deep = type(item) == 'table' and (value[1] ~= nil or item[1] ~= nil or not select(2, keys_of(item)))
+        if is_deep then return false end
+    end
+    return true
+end
+
+-- Returns a number as text: of what is no whole number nine digits, which are more than a clock gives.
+local function number_text(x) return x == math.floor(x) and json.number(x) or ('%.9g'):format(x) end
+
 --- Returns a value of numbers, strings, booleans and tables as text that Lua reads, with keys in order, so that equal
--- values are equal text. A table without tables is not broken where it fits a line.
+-- values are equal text. A row is not broken where it fits a line.
 function report.as_text(value, indent)
     if type(value) == 'string' then return ('%q'):format(value) end
-    if type(value) ~= 'table' then return type(value) == 'number' and json.number(value) or tostring(value) end
+    if type(value) ~= 'table' then return type(value) == 'number' and number_text(value) or tostring(value) end
     indent = indent or ''
-    local keys, is_flat = keys_of(value)
+    local keys, is_one = keys_of(value), is_row(value)
     if #keys == 0 then return '{}' end
     local parts, deeper = {}, indent .. '    '
     for i, key in ipairs(keys) do
         local name = type(key) == 'number' and '' or (key:find '^[%a_]+$' and key or ('[%q]'):format(key)) .. ' = '
-        parts[i] = name .. report.as_text(value[key], deeper)
+        parts[i] = name .. report.as_text(value[key], is_one and '' or deeper)
     end
-    if is_flat then return filled(parts, indent) end
+    if is_one then return filled(parts, indent) end
     return '{\n' .. deeper .. table.concat(parts, ',\n' .. deeper) .. ',\n' .. indent .. '}'
 end
 
