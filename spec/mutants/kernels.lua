@@ -119,13 +119,10 @@ return {
     },
     {
         file = 'kernels/cpu/element/binary.c',
-        spec = 'spec/bf16_spec.lua',
-        { 'a tile of bf16 starts at the row', filter = 'kernel of bf16',
-            old = 'wn__widen(wide_b, b + i * sb, sb ? m : 1);',
-            new = 'wn__widen(wide_b, b, sb ? m : 1);' },
-        { 'a scalar condition always chooses the first value', spec = 'spec/op_spec.lua', filter = 'where',
-            old = '        else if (c[0]) CHOOSE(T, 1, a[i * k->sa], y0)',
-            new = '        else if (1) CHOOSE(T, 1, a[i * k->sa], y0)' },
+        spec = 'spec/op_spec.lua',
+        { 'a scalar condition always chooses the first value', filter = 'where',
+            old = '        else if (c[0]) CHOOSE(T, 1, a[i * sa], y0)',
+            new = '        else if (1) CHOOSE(T, 1, a[i * sa], y0)' },
     },
     {
         file = 'kernels/cpu/element/creation.c',
@@ -144,14 +141,21 @@ return {
         file = 'kernels/cpu/element/dropout.c',
         spec = 'spec/parts_spec.lua',
         { 'a kernel takes memory of its own',
-            old = '    int64_t blocks = (k.n + WN_STREAM_BLOCK - 1) / WN_STREAM_BLOCK;',
-            new = [[    int64_t blocks = (k.n + WN_STREAM_BLOCK - 1) / WN_STREAM_BLOCK;
-    extern void *malloc(size_t);
-    if (malloc(1 << 20) == NULL) return WN_OOM;]] },
+            old = '    wn__elementwise_whole(d, b, &e, WN_CPU_GRAIN_MATH);',
+            new = [[    extern void *malloc(size_t);
+    if (malloc(1 << 20) == NULL) return WN_OOM;
+    wn__elementwise_whole(d, b, &e, WN_CPU_GRAIN_MATH);]] },
         { 'a kernel writes past its output', spec = 'spec/exact_spec.lua', filter = 'checked run',
-            old = '    int64_t blocks = (k.n + WN_STREAM_BLOCK - 1) / WN_STREAM_BLOCK;',
-            new = [[    int64_t blocks = (k.n + WN_STREAM_BLOCK - 1) / WN_STREAM_BLOCK;
-    ((char *)k.out)[k.n * 4] ^= 1;]] },
+            old = '    wn__elementwise_whole(d, b, &e, WN_CPU_GRAIN_MATH);',
+            new = [[    wn__elementwise_whole(d, b, &e, WN_CPU_GRAIN_MATH);
+    ((char *)b->out)[wn__numel(&d->out) * 4] ^= 1;]] },
+    },
+    {
+        file = 'kernels/cpu/element/elementwise.c',
+        spec = 'spec/bf16_spec.lua',
+        { 'a tile of bf16 starts at the row', filter = 'kernel of bf16',
+            old = '(const uint16_t *)o->in[k] + i * o->step[k],',
+            new = '(const uint16_t *)o->in[k] + (k == 0 ? i * o->step[k] : 0),' },
     },
     {
         file = 'kernels/cpu/element/pack.c',

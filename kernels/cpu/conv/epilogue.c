@@ -31,7 +31,6 @@ int32_t wn__conv_epilogue_of(const struct wn_desc *d, const struct wn_buffers *b
     for (int32_t s = 0; s < m.steps.n; s++) {
         if (!wn__elementwise_of(m.steps.step[s].op, d->out.dtype, d->attrs.f, b, &e->step[s])) return 0;
         for (int32_t j = 0; j < 2; j++) e->operand[s][j] = m.steps.step[s].operand[j];
-        if (wn__elementwise_operands(m.steps.step[s].op) == 1) e->operand[s][1] = -1;
     }
     if (b == NULL) return 1;
     e->out = b->out;
@@ -49,7 +48,7 @@ static void run_steps(const struct wn__conv_epilogue *e, int64_t at, int64_t n)
     const char *const in[2] = {out, e->image ? e->image + at * e->size : NULL};
     for (int32_t s = 0; s < e->n; s++) {
         const int32_t *v = e->operand[s];
-        const struct wn__operands o = {.out = out, .a = in[v[0]], .b = v[1] < 0 ? NULL : in[v[1]], .sa = 1, .sb = 1};
+        const struct wn__operands o = {.out = out, .in = {in[v[0]], in[v[1]]}, .step = {1, 1}};
         wn__elementwise_run(&e->step[s], &o, n, at);
     }
 }

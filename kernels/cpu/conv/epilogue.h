@@ -13,7 +13,7 @@ struct wn__conv_epilogue {
     const char *norm[4]; /* mean, rstd, weight, bias: (channels); all NULL: there is no norm */
     void (*norm_row)(const struct wn__conv_epilogue *e, void *row, int64_t channel, int64_t n);
     int32_t n;                         /* steps */
-    int32_t operand[WN_CONV_STEPS][2]; /* 0: the value so far, 1: the image, -1: the op has one operand */
+    int32_t operand[WN_CONV_STEPS][2]; /* 0: the value so far, 1: the image */
     struct wn__elementwise step[WN_CONV_STEPS];
 };
 

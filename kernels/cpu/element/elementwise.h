@@ -1,57 +1,52 @@
-/* Elementwise loops as other kernels call them: a few elements of one op, inside a fused elementwise op (fused.c) or
- * over a product that was just computed (gemm/). The loops are those of the ops' own kernels, so an element has the
- * same bits however it is computed. */
+/* Elementwise ops: one loop over a row for each op and dtype, and one driver for all of them (elementwise.c). A loop
+ * computes a few elements inside a fused elementwise op or over a product that was just computed (gemm/), or a whole
+ * value, so an element has the same bits however it is computed. */
 #ifndef WN_CPU_ELEMENTWISE_H
 #define WN_CPU_ELEMENTWISE_H
 #include <stdint.h>
 #include "../common/cpu.h"
 
-/* The arguments of a loop of unary.c over [begin, end). */
-struct wn__unary {
-    const void *a, *b; /* the input; the residual of a derivative, else NULL */
-    void *out;
-    double low, high; /* bounds of clamp */
-    /* unary.c alone uses the rest. */
-    wn__parallel_body loop;
-    int64_t in_size, out_size; /* bytes of an element */
-    int32_t streams;           /* out is stored non-temporally */
-};
-/* A loop of binary.c: out[i] = op(a[i * sa], b[i * sb]), i < n; sa and sb are 0 or 1. */
-typedef void (*wn__row_loop)(void *out, const void *a, const void *b, int64_t n, int64_t sa, int64_t sb);
+enum { WN_OPERANDS = 3 }; /* most operands of an elementwise op */
 
-/* Return the loop of an op and dtype, NULL where there is none. */
-wn__parallel_body wn__cpu_unary_loop(int32_t op, int32_t dtype);
-wn__row_loop wn__cpu_binary_loop(int32_t op, int32_t dtype);
-
-/* Returns whether arithmetic, rather than memory, bounds the loop of an op. */
-int32_t wn__cpu_is_math(int32_t op);
-
-/* The numbers of a dropout. */
-struct wn__dropout {
-    uint64_t seed, counter;
-    double p;
-};
-/* Computes elements [at, at + n) of a dropout from x: (n), its input from element `at` on. */
-void wn__cpu_dropout_range(const struct wn__dropout *k, int32_t dtype, void *out, const void *x, int64_t at, int64_t n);
-
-/* One elementwise op with its loop; of unary, binary and is_dropout one is set. */
-struct wn__elementwise {
-    wn__parallel_body unary;
-    wn__row_loop binary;
-    int32_t dtype, is_dropout;
-    double low, high; /* bounds of clamp */
-    struct wn__dropout dropout;
-};
-/* Writes the op to *out; returns 0 where it has no loop. f: its numbers; a dropout takes seed and counter from b. */
-int32_t wn__elementwise_of(int32_t op, int32_t dtype, const double f[2], const struct wn_buffers *b,
-                           struct wn__elementwise *out);
-/* The addresses of the first elements of a row, and the steps of a and b: 0 or 1, and 1 where the op is not one of
- * binary.c. out may be a or b, but may not overlap them otherwise. */
+/* The operands of a row of n elements: out[i] = op(in[0][i step[0]], in[1][i step[1]], ..). A step is 0 or 1, and 1 for
+ * the operands of ops of unary.c. out may be an operand of step 1, but may not overlap one otherwise. */
 struct wn__operands {
     void *out;
-    const void *a, *b; /* b: NULL where the op has one operand */
-    int64_t sa, sb;
+    const void *in[WN_OPERANDS];
+    int64_t step[WN_OPERANDS];
 };
+
+struct wn__whole;
+struct wn__elementwise;
+/* Computes a row of n > 0 elements, which begins at element `at` of the whole value. */
+typedef void (*wn__row_loop)(const struct wn__elementwise *e, const struct wn__operands *o, int64_t n, int64_t at);
+
+/* One elementwise op with its loop. */
+struct wn__elementwise {
+    wn__row_loop loop;       /* for bf16 that of f32, over operands that were converted */
+    int32_t n;               /* operands */
+    int32_t is_bf16;         /* the operands are bf16 */
+    int32_t is_math;         /* arithmetic, rather than memory, bounds the loop */
+    int64_t size;            /* bytes of an element of the result */
+    double f[2];             /* bounds of clamp; probability of a zero of dropout */
+    uint64_t seed, counter;  /* of dropout */
+    struct wn__whole *whole; /* of ADD, SUB and MUL of i32 (whole.h) */
+};
+
+/* Writes the op to *e, whose operands and result have a dtype; returns 0 where it has no loop. f: its numbers; a
+ * dropout takes seed and counter from b. */
+int32_t wn__elementwise_of(int32_t op, int32_t dtype, const double f[2], const struct wn_buffers *b,
+                           struct wn__elementwise *e);
 /* Computes n elements, from element `at` of the whole value on; at counts for dropout alone. */
-void wn__elementwise_run(const struct wn__elementwise *s, const struct wn__operands *o, int64_t n, int64_t at);
+void wn__elementwise_run(const struct wn__elementwise *e, const struct wn__operands *o, int64_t n, int64_t at);
+/* Computes an application of one op, of as many operands as it has. grain: least elements of a thread. */
+void wn__elementwise_whole(const struct wn_desc *d, const struct wn_buffers *b, const struct wn__elementwise *e,
+                           int64_t grain);
+
+/* Return the loop of an op over elements of a dtype, NULL where the file has none. */
+wn__row_loop wn__cpu_unary_loop(int32_t op, int32_t dtype);
+wn__row_loop wn__cpu_binary_loop(int32_t op, int32_t dtype);
+wn__row_loop wn__cpu_dropout_loop(int32_t dtype);
+/* Returns whether arithmetic, rather than memory, bounds the loop of an op of unary.c. */
+int32_t wn__cpu_unary_is_math(int32_t op);
 #endif

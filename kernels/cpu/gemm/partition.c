@@ -103,7 +103,7 @@ void wn__gemm_epilogue(const struct wn__gemm *p, int64_t batch, int64_t row0, in
 {
     if (p->finish != NULL) p->finish(p->finish_context, row0, row1 - row0, column, n);
     if (p->epilogue == NULL) return;
-    const int64_t end = column + n, size = wn__dtype_size(p->epilogue->dtype);
+    const int64_t end = column + n, size = p->epilogue->size;
     for (int64_t part, ld; column < end; column += part) {
         int64_t at = wn__gemm_c_at(p, batch, row0, column, &ld) * size, rows = row1 - row0;
         part = p->c_panels ? wn__gemm_in_panel(column, end - column) : n;
@@ -111,8 +111,8 @@ void wn__gemm_epilogue(const struct wn__gemm *p, int64_t batch, int64_t row0, in
         for (int64_t i = 0; i < rows * part; i += run, at += ld * size) {
             char *c = (char *)p->c + at;
             const char *in = p->epilogue_in ? (const char *)p->epilogue_in + at : NULL;
-            wn__elementwise_run(p->epilogue, &(struct wn__operands){.out = c, .a = c, .b = in, .sa = 1, .sb = 1}, run,
-                                0);
+            const struct wn__operands o = {.out = c, .in = {c, in}, .step = {1, 1}};
+            wn__elementwise_run(p->epilogue, &o, run, 0);
         }
     }
 }
@@ -121,7 +121,7 @@ void wn__gemm_prefetch_epilogue(const struct wn__gemm *p, int64_t batch, int64_t
                                 int64_t n)
 {
     if (p->epilogue == NULL || p->epilogue_in == NULL) return;
-    int64_t ld, size = wn__dtype_size(p->epilogue->dtype);
+    int64_t ld, size = p->epilogue->size;
     const char *in = (const char *)p->epilogue_in + wn__gemm_c_at(p, batch, row0, column, &ld) * size;
     for (int64_t i = row0; i < row1; i++, in += ld * size) wn__fetch(in, n * size);
 }

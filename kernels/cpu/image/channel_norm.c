@@ -76,9 +76,7 @@ static void run_steps(const struct norm *k, int64_t at, int64_t n, char *block, 
         const char *in[2];
         for (int32_t j = 0; j < 2; j++)
             in[j] = v[j] == 0 ? block : (const char *)k->in[WN_NORM_INPUTS + v[j] - 1] + at * k->loops->size;
-        int32_t has_two = wn__elementwise_operands(k->steps.step[s].op) == 2;
-        struct wn__operands o = {
-            .out = s + 1 == k->steps.n ? out : block, .a = in[0], .b = has_two ? in[1] : NULL, .sa = 1, .sb = 1};
+        struct wn__operands o = {.out = s + 1 == k->steps.n ? out : block, .in = {in[0], in[1]}, .step = {1, 1}};
         wn__elementwise_run(&k->step[s], &o, n, at);
     }
 }
