@@ -73,8 +73,8 @@ return {
             old = 'const T *rstd = (const T *)(const void *)e->norm[1] + channel;',
             new = 'const T *rstd = (const T *)(const void *)e->norm[1];' },
         { 'conv: takes operands over a convolution in one order', spec = 'spec/op_spec.lua', filter = 'conv',
-            old = '.a = in[v[0]]',
-            new = '.a = in[0]' },
+            old = '.in = {in[v[0]], ',
+            new = '.in = {in[0], ' },
     },
     {
         file = 'kernels/cpu/conv/gradient.c',

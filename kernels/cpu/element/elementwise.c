@@ -80,15 +80,16 @@ struct application {
     int32_t streams; /* out is stored non-temporally (common/nontemporal.h) */
 };
 
-/* Sets an operand of a step, the tile of an earlier step or an input, from element `at` of the row on. */
-static void set_operand(const struct application *k, int32_t s, int32_t j, char *tiles, const int64_t *offset,
-                        int64_t at, struct wn__operands *o)
+/* Returns the address of an operand, an input or the tile of an earlier step, from element `at` of the row on. */
+static const char *operand(const struct application *k, int32_t v, char *tiles, const int64_t *offset, int64_t at,
+                           int64_t *step)
 {
-    const int32_t v = k->operand[s][j];
-    const int32_t is_input = v < WN_FUSED_INPUTS;
-    o->step[j] = is_input ? wn__broadcast_inner(&k->broadcast, v) : 1;
-    o->in[j] = is_input ? k->in[v] + (offset[v] + at * o->step[j]) * k->in_size[v]
-                        : tiles + (v - WN_FUSED_INPUTS) * TILE * k->size;
+    if (v >= WN_FUSED_INPUTS) {
+        *step = 1;
+        return tiles + (v - WN_FUSED_INPUTS) * TILE * k->size;
+    }
+    *step = wn__broadcast_inner(&k->broadcast, v);
+    return k->in[v] + (offset[v] + at * *step) * k->in_size[v];
 }
 
 /* Prefetches, block_ahead bytes behind a tile of n elements from `from` on, a part of every operand that is not
@@ -113,7 +114,8 @@ static void compute_row(void *ctx, int64_t at, int64_t n, const int64_t *offset)
             if (k->streams) prefetch_operands(k, offset, from, stop - from, s);
             char *to = tiles + s * TILE * k->size;
             struct wn__operands o = {.out = to == last && !k->streams ? out : to};
-            for (int32_t j = 0; j < k->step[s].n; j++) set_operand(k, s, j, tiles, offset, from, &o);
+            for (int32_t j = 0; j < k->step[s].n; j++)
+                o.in[j] = operand(k, k->operand[s][j], tiles, offset, from, &o.step[j]);
             wn__elementwise_run(&k->step[s], &o, stop - from, at + from);
         }
         if (k->streams) wn__stream(out, last, (stop - from) * k->size);
