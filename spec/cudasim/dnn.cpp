@@ -26,7 +26,7 @@ struct dnn_filter {
     int type, format, dim[4]; /* k, c, h, w */
 };
 struct dnn_conv {
-    int pad[2], stride[2], dilation[2], mode, compute, groups, math;
+    int pad[2], stride[2] = {1, 1}, dilation[2] = {1, 1}, mode, compute, groups = 1, math = MATH_DEFAULT;
 };
 
 /* One convolution, as a kernel is given it. */
@@ -42,6 +42,13 @@ struct dnn_job {
 static int made(void)
 {
     return wn__sim_must_fail(WN_SIM_LIBRARY) ? (int)FAILED : (int)SUCCESS;
+}
+
+/* Creates a description. */
+template <class T> static int desc_create(void **desc)
+{
+    *desc = new T{};
+    return made();
 }
 
 static size_t version(void)
@@ -65,12 +72,6 @@ static int set_stream(void *handle, void *stream)
     return made();
 }
 
-static int tensor_create(void **desc)
-{
-    *desc = new dnn_tensor{};
-    return made();
-}
-
 static int tensor_set(void *desc, int type, int n, int c, int h, int w, int by_n, int by_c, int by_h, int by_w)
 {
     if (n < 1 || c < 1 || h < 1 || w < 1 || (type != TYPE_F32 && type != TYPE_BF16)) return BAD_PARAM;
@@ -78,35 +79,11 @@ static int tensor_set(void *desc, int type, int n, int c, int h, int w, int by_n
     return SUCCESS;
 }
 
-static int tensor_destroy(void *desc)
-{
-    delete (dnn_tensor *)desc;
-    return SUCCESS;
-}
-
-static int filter_create(void **desc)
-{
-    *desc = new dnn_filter{};
-    return made();
-}
-
 static int filter_set(void *desc, int type, int format, int k, int c, int h, int w)
 {
     if (k < 1 || c < 1 || h < 1 || w < 1 || format != 1) return BAD_PARAM;
     *(dnn_filter *)desc = dnn_filter{type, format, {k, c, h, w}};
     return SUCCESS;
-}
-
-static int filter_destroy(void *desc)
-{
-    delete (dnn_filter *)desc;
-    return SUCCESS;
-}
-
-static int conv_create(void **desc)
-{
-    *desc = new dnn_conv{{0, 0}, {1, 1}, {1, 1}, 0, 0, 1, MATH_DEFAULT};
-    return made();
 }
 
 static int conv_set(void *desc, int pad_h, int pad_w, int stride_h, int stride_w, int dilation_h, int dilation_w,
@@ -127,12 +104,6 @@ static int conv_groups(void *desc, int groups)
 static int conv_math(void *desc, int math)
 {
     ((dnn_conv *)desc)->math = math;
-    return SUCCESS;
-}
-
-static int conv_destroy(void *desc)
-{
-    delete (dnn_conv *)desc;
     return SUCCESS;
 }
 
@@ -191,29 +162,12 @@ static int size(void *handle, void *a, void *b, void *desc, void *c, int algorit
 
 static float element(const dnn_job &j, const void *x, int64_t at)
 {
-    float v;
-    uint32_t bits;
-    if (j.x.type == TYPE_F32) {
-        v = ((const float *)x)[at];
-        if (j.c.math != MATH_DEFAULT) return v;
-        memcpy(&bits, &v, sizeof bits);
-        if ((bits & 0x7f800000) != 0x7f800000) bits = (bits + 0x0fff + (bits >> 13 & 1)) & ~0x1fffu;
-    } else bits = (uint32_t)((const uint16_t *)x)[at] << 16;
-    memcpy(&v, &bits, sizeof v);
-    return v;
+    return wn__sim_element(x, at, j.x.type == TYPE_F32, j.c.math == MATH_DEFAULT);
 }
 
 static void store(const dnn_job &j, int64_t at, float v)
 {
-    if (j.x.type == TYPE_F32) {
-        ((float *)j.out)[at] = v;
-        return;
-    }
-    uint32_t bits;
-    memcpy(&bits, &v, sizeof bits);
-    if (v != v) bits = 0x7fc00000;
-    else bits += 0x7fff + (bits >> 16 & 1);
-    ((uint16_t *)j.out)[at] = (uint16_t)(bits >> 16);
+    wn__sim_put(j.out, at, j.x.type == TYPE_F32, v);
 }
 
 static int64_t at_image(const dnn_tensor &t, int n, int c, int h, int w)
@@ -345,24 +299,21 @@ static int compute(void *handle, const void *alpha, void *a, const void *pa, voi
 void *wn__sim_cudnn(const char *name);
 void *wn__sim_cudnn(const char *name)
 {
-    static const struct {
-        const char *name;
-        void *function;
-    } rows[] = {
+    static const struct wn__sim_entry rows[] = {
         {"cudnnGetVersion", (void *)version},
         {"cudnnCreate", (void *)create},
         {"cudnnSetStream", (void *)set_stream},
-        {"cudnnCreateTensorDescriptor", (void *)tensor_create},
+        {"cudnnCreateTensorDescriptor", (void *)desc_create<dnn_tensor>},
         {"cudnnSetTensor4dDescriptorEx", (void *)tensor_set},
-        {"cudnnDestroyTensorDescriptor", (void *)tensor_destroy},
-        {"cudnnCreateFilterDescriptor", (void *)filter_create},
+        {"cudnnDestroyTensorDescriptor", (void *)wn__sim_destroy<dnn_tensor>},
+        {"cudnnCreateFilterDescriptor", (void *)desc_create<dnn_filter>},
         {"cudnnSetFilter4dDescriptor", (void *)filter_set},
-        {"cudnnDestroyFilterDescriptor", (void *)filter_destroy},
-        {"cudnnCreateConvolutionDescriptor", (void *)conv_create},
+        {"cudnnDestroyFilterDescriptor", (void *)wn__sim_destroy<dnn_filter>},
+        {"cudnnCreateConvolutionDescriptor", (void *)desc_create<dnn_conv>},
         {"cudnnSetConvolution2dDescriptor", (void *)conv_set},
         {"cudnnSetConvolutionGroupCount", (void *)conv_groups},
         {"cudnnSetConvolutionMathType", (void *)conv_math},
-        {"cudnnDestroyConvolutionDescriptor", (void *)conv_destroy},
+        {"cudnnDestroyConvolutionDescriptor", (void *)wn__sim_destroy<dnn_conv>},
         {"cudnnGetConvolutionForwardWorkspaceSize", (void *)size<FORWARD>},
         {"cudnnGetConvolutionBackwardDataWorkspaceSize", (void *)size<DATA>},
         {"cudnnGetConvolutionBackwardFilterWorkspaceSize", (void *)size<FILTER>},
@@ -370,7 +321,5 @@ void *wn__sim_cudnn(const char *name)
         {"cudnnConvolutionBackwardData", (void *)compute<DATA>},
         {"cudnnConvolutionBackwardFilter", (void *)compute<FILTER>},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (strcmp(rows[i].name, name) == 0) return rows[i].function;
-    return NULL;
+    return wn__sim_function(rows, name);
 }

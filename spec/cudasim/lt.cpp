@@ -71,12 +71,6 @@ static int desc_set(void *desc, int attribute, const void *value, size_t bytes)
     }
 }
 
-static int desc_destroy(void *desc)
-{
-    delete (lt_desc *)desc;
-    return SUCCESS;
-}
-
 static int layout_create(void **layout, int type, uint64_t rows, uint64_t columns, int64_t ld)
 {
     if (ld < (int64_t)rows || (type != TYPE_F32 && type != TYPE_BF16)) return INVALID_VALUE;
@@ -89,12 +83,6 @@ static int layout_set(void *layout, int attribute, const void *value, size_t byt
     lt_layout *l = (lt_layout *)layout;
     if (attribute == 5) return take(&l->batch, sizeof l->batch, value, bytes);
     return attribute == 6 ? take(&l->stride, sizeof l->stride, value, bytes) : (int)INVALID_VALUE;
-}
-
-static int layout_destroy(void *layout)
-{
-    delete (lt_layout *)layout;
-    return SUCCESS;
 }
 
 static int pref_create(void **preference)
@@ -110,12 +98,6 @@ static int pref_set(void *preference, int attribute, const void *value, size_t b
     if (attribute == 3) return take(&p->reductions, sizeof p->reductions, value, bytes);
     if (attribute < 5 || attribute > 8) return INVALID_VALUE;
     return take(&p->alignment[attribute - 5], sizeof(uint32_t), value, bytes);
-}
-
-static int pref_destroy(void *preference)
-{
-    delete (lt_preference *)preference;
-    return SUCCESS;
 }
 
 /* Returns the dims (rows, columns) of an operand after its transpose. */
@@ -173,54 +155,23 @@ struct lt_job {
     void *d;
 };
 
-static float element(const lt_layout &l, const void *x, int64_t at)
-{
-    if (l.type == TYPE_F32) return ((const float *)x)[at];
-    uint32_t bits = (uint32_t)((const uint16_t *)x)[at] << 16;
-    float v;
-    memcpy(&v, &bits, sizeof v);
-    return v;
-}
-
-static float to_tf32(float v)
-{
-    uint32_t bits;
-    memcpy(&bits, &v, sizeof bits);
-    if ((bits & 0x7f800000) != 0x7f800000) bits = (bits + 0x0fff + (bits >> 13 & 1)) & ~0x1fffu;
-    memcpy(&v, &bits, sizeof v);
-    return v;
-}
-
-static void store(const lt_layout &l, void *y, int64_t at, float v)
-{
-    if (l.type == TYPE_F32) {
-        ((float *)y)[at] = v;
-        return;
-    }
-    uint32_t bits;
-    memcpy(&bits, &v, sizeof bits);
-    if (v != v) bits = 0x7fc00000;
-    else bits += 0x7fff + (bits >> 16 & 1);
-    ((uint16_t *)y)[at] = (uint16_t)(bits >> 16);
-}
-
 /* Computes an output a thread. */
 static void lt_product(lt_job w)
 {
     const int64_t rows = (int64_t)w.l[3].rows, all = rows * (int64_t)w.l[3].columns * w.l[3].batch;
     const int64_t k_end = (int64_t)(w.desc.flip[0] ? w.l[0].rows : w.l[0].columns);
+    const bool is_f32 = w.l[0].type == TYPE_F32, tf32 = w.desc.compute == COMPUTE_TF32; /* check: all of one type */
     int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (at >= all) return;
     int64_t i = at % rows, j = at / rows % (int64_t)w.l[3].columns, z = at / rows / (int64_t)w.l[3].columns;
     float sum = 0;
     for (int64_t k = k_end - 1; k >= 0; k--) {
-        float x = element(w.l[0], w.a, z * w.l[0].stride + (w.desc.flip[0] ? k + i * w.l[0].ld : i + k * w.l[0].ld));
-        float y = element(w.l[1], w.b, z * w.l[1].stride + (w.desc.flip[1] ? j + k * w.l[1].ld : k + j * w.l[1].ld));
-        if (w.desc.compute == COMPUTE_TF32) x = to_tf32(x), y = to_tf32(y);
-        sum = fmaf(x, y, sum);
+        int64_t x = z * w.l[0].stride + (w.desc.flip[0] ? k + i * w.l[0].ld : i + k * w.l[0].ld);
+        int64_t y = z * w.l[1].stride + (w.desc.flip[1] ? j + k * w.l[1].ld : k + j * w.l[1].ld);
+        sum = fmaf(wn__sim_element(w.a, x, is_f32, tf32), wn__sim_element(w.b, y, is_f32, tf32), sum);
     }
-    if (w.desc.epilogue == 4) sum += element(w.l[0], w.desc.bias, i);
-    store(w.l[3], w.d, z * w.l[3].stride + i + j * w.l[3].ld, sum);
+    if (w.desc.epilogue == 4) sum += wn__sim_element(w.desc.bias, i, is_f32, false);
+    wn__sim_put(w.d, z * w.l[3].stride + i + j * w.l[3].ld, is_f32, sum);
 }
 
 static int matmul(void *handle, void *desc, const void *alpha, const void *a, void *la, const void *b, void *lb,
@@ -244,25 +195,20 @@ static int matmul(void *handle, void *desc, const void *alpha, const void *a, vo
 void *wn__sim_cublaslt(const char *name);
 void *wn__sim_cublaslt(const char *name)
 {
-    static const struct {
-        const char *name;
-        void *function;
-    } rows[] = {
+    static const struct wn__sim_entry rows[] = {
         {"cublasLtGetVersion", (void *)version},
         {"cublasLtCreate", (void *)create},
         {"cublasLtMatmulDescCreate", (void *)desc_create},
         {"cublasLtMatmulDescSetAttribute", (void *)desc_set},
-        {"cublasLtMatmulDescDestroy", (void *)desc_destroy},
+        {"cublasLtMatmulDescDestroy", (void *)wn__sim_destroy<lt_desc>},
         {"cublasLtMatrixLayoutCreate", (void *)layout_create},
         {"cublasLtMatrixLayoutSetAttribute", (void *)layout_set},
-        {"cublasLtMatrixLayoutDestroy", (void *)layout_destroy},
+        {"cublasLtMatrixLayoutDestroy", (void *)wn__sim_destroy<lt_layout>},
         {"cublasLtMatmulPreferenceCreate", (void *)pref_create},
         {"cublasLtMatmulPreferenceSetAttribute", (void *)pref_set},
-        {"cublasLtMatmulPreferenceDestroy", (void *)pref_destroy},
+        {"cublasLtMatmulPreferenceDestroy", (void *)wn__sim_destroy<lt_preference>},
         {"cublasLtMatmulAlgoGetHeuristic", (void *)propose},
         {"cublasLtMatmul", (void *)matmul},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (strcmp(rows[i].name, name) == 0) return rows[i].function;
-    return NULL;
+    return wn__sim_function(rows, name);
 }

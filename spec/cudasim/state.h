@@ -69,4 +69,45 @@ void wn__sim_run(const struct wn__sim_grid &g, const std::function<void()> &kern
 void wn__sim_give_up(const char *what, unsigned a, unsigned b);
 /* Returns whether `bytes` at p are shared memory of the block that runs. */
 bool wn__sim_is_shared(const void *p, size_t bytes);
+
+/* ---- what the libraries share (lt.cpp, dnn.cpp) ---- */
+/* A function of a library by its name. */
+struct wn__sim_entry {
+    const char *name;
+    void *function;
+};
+
+/* Returns the function of that name, or NULL. */
+template <size_t N> static inline void *wn__sim_function(const struct wn__sim_entry (&rows)[N], const char *name)
+{
+    for (const struct wn__sim_entry &row : rows)
+        if (strcmp(row.name, name) == 0) return row.function;
+    return NULL;
+}
+
+/* Destroys a description, and says that it went well. */
+template <class T> static inline int wn__sim_destroy(void *desc)
+{
+    delete (T *)desc;
+    return 0;
+}
+
+/* Returns element `at` of an array of f32, or of bf16; tf32: f32 rounded to 10 bits of fraction. */
+static inline float wn__sim_element(const void *x, int64_t at, bool is_f32, bool tf32)
+{
+    if (!is_f32) return wn__sim_bits<float>((uint32_t)((const uint16_t *)x)[at] << 16);
+    uint32_t bits = wn__sim_bits<uint32_t>(((const float *)x)[at]);
+    if (tf32 && (bits & 0x7f800000) != 0x7f800000) bits = (bits + 0x0fff + (bits >> 13 & 1)) & ~0x1fffu;
+    return wn__sim_bits<float>(bits);
+}
+
+/* Writes element `at` of such an array, rounded to nearest even. */
+static inline void wn__sim_put(void *y, int64_t at, bool is_f32, float v)
+{
+    uint32_t bits = wn__sim_bits<uint32_t>(v);
+    if (v != v) bits = 0x7fc00000;
+    else bits += 0x7fff + (bits >> 16 & 1);
+    if (is_f32) ((float *)y)[at] = v;
+    else ((uint16_t *)y)[at] = (uint16_t)(bits >> 16);
+}
 #endif
