@@ -67,9 +67,9 @@ local function is_of_cuda(specs)
     return false
 end
 
--- Builds a copy, and the simulated GPU where the specs need it.
-local function build(copy, specs)
-    return shell(('cd %s && make -j1 library %s'):format(quote(copy),
+-- Builds a copy with so many jobs, and the simulated GPU where the specs need it.
+local function build(copy, specs, jobs)
+    return shell(('cd %s && make -j%d library %s'):format(quote(copy), jobs,
         is_of_cuda(specs) and 'build/cudasim/libwane_cuda.so build/cudasim/selftest' or ''))
 end
 
@@ -134,7 +134,7 @@ local function try(copy, row, seconds)
     write(path, replace(read(path), row.old, row.new))
     local is_built = row.file ~= 'Makefile' and not row.file:find '%.lua$'
     local output, code = '', 0
-    if is_built then output, code = build(copy, specs_of(row)) end
+    if is_built then output, code = build(copy, specs_of(row), 1) end
     local verdict, by
     if code ~= 0 then
         verdict, by = 'error', 'does not build: ' .. (output:match('[^\n]*error:[^\n]*') or output:match('[^\n]*$'))
@@ -200,7 +200,7 @@ local function make_copies(folder, n, list)
     if code ~= 0 then error('the tree could not be copied: ' .. output, 0) end
     local specs = {}
     for _, entry in ipairs(unbroken(list)) do specs[#specs + 1] = entry.spec end
-    output, code = build(folder .. '/good', specs)
+    output, code = build(folder .. '/good', specs, n)
     if code ~= 0 then error('the unbroken copy does not build:\n' .. output, 0) end
     shell('cd ' .. folder .. ' && mkdir -p good/build/spec && mv good/build/spec . && ln -s ../../spec good/build/spec')
     for k = 1, n do shell(('cp -a %s/good %s/%d'):format(folder, folder, k)) end
