@@ -158,4 +158,92 @@ function array.record(name, list, attrs)
     return require('wane.tensor.op').record(name, list, attrs)
 end
 
+-- ---- norms over channels of images (n, c, h, w) ---------------------------------------------------------------------
+-- A statistic is of all pixels of a channel (groups = 0), or of the channels of a group in one image.
+local norms = { EPS = 1e-5 }
+array.norms = norms
+
+--- Returns the shape of a statistic of images of a shape.
+function norms.stat_shape(x, groups)
+    return groups == 0 and { x[2] } or { x[1], groups }
+end
+
+-- Returns a function that gives the index, from 1, of the statistic of the element with index i (0-based) of an image.
+local function place_of(x, groups)
+    local each = groups > 0 and x.shape[2] / groups
+    return function(i) return groups == 0 and i[2] + 1 or i[1] * groups + math.floor(i[2] / each) + 1 end
+end
+
+-- Returns the means of term(index, k) over all elements of the image x that share a statistic.
+local function means(x, groups, term)
+    local out = array.build(norms.stat_shape(x.shape, groups), function() return 0 end)
+    local place, n = place_of(x, groups), array.count(x.shape) / #out
+    array.build(x.shape, function(i, k)
+        out[place(i)] = out[place(i)] + term(i, k) / n
+        return 0
+    end)
+    return out
+end
+
+--- Returns the means.
+function norms.mean_of(x, groups)
+    return means(x, groups, function(_, k) return x[k] end)
+end
+
+--- Returns 1 / sqrt(variance + EPS).
+function norms.rstd_of(x, mean, groups)
+    local place = place_of(x, groups)
+    local square = means(x, groups, function(i, k) return (x[k] - mean[place(i)]) ^ 2 end)
+    return array.build(square.shape, function(_, k) return 1 / math.sqrt(square[k] + norms.EPS) end)
+end
+
+-- Returns x, normalised.
+local function hat(x, mean, rstd, groups)
+    local place = place_of(x, groups)
+    return array.build(x.shape, function(i, k) return (x[k] - mean[place(i)]) * rstd[place(i)] end)
+end
+
+--- Returns x, normalised, times w plus b of its channel.
+function norms.norm(x, mean, rstd, w, b, groups)
+    local h = hat(x, mean, rstd, groups)
+    return array.build(x.shape, function(i, k) return h[k] * w[i[2] + 1] + b[i[2] + 1] end)
+end
+
+--- Returns the sums over pixels of dy times x, normalised, and of dy.
+function norms.sums_of(dy, x, mean, rstd, groups)
+    local h, n, c = hat(x, mean, rstd, groups), x.shape[1], x.shape[2]
+    local out = array.build(groups == 0 and { 2, c } or { 2, n, c }, function() return 0 end)
+    array.build(x.shape, function(i, k)
+        local at = groups == 0 and i[2] + 1 or i[1] * c + i[2] + 1
+        out[at] = out[at] + dy[k] * h[k]
+        out[#out / 2 + at] = out[#out / 2 + at] + dy[k]
+        return 0
+    end)
+    return out
+end
+
+-- Returns B / n and A / n of each statistic; n elements share one.
+local function weighted(x, w, s, groups, n)
+    local sum, place, c = { {}, {} }, place_of(x, groups), x.shape[2]
+    for row = 1, 2 do
+        for k = 1, #s / 2 do
+            local channel = (k - 1) % c
+            local to = place { math.floor((k - 1) / c), channel }
+            sum[row][to] = (sum[row][to] or 0) + s[(row - 1) * #s / 2 + k] * w[channel + 1] / n
+        end
+    end
+    return sum
+end
+
+--- Returns dx of inputs { dy, x, mean, rstd, w, sums }.
+function norms.dx_of(inputs, groups)
+    local dy, x, mean, rstd, w, s = unpack(inputs)
+    local h, place = hat(x, mean, rstd, groups), place_of(x, groups)
+    local sum = weighted(x, w, s, groups, array.count(x.shape) / #mean)
+    return array.build(x.shape, function(i, k)
+        local p = place(i)
+        return rstd[p] * (dy[k] * w[i[2] + 1] - sum[2][p] - h[k] * sum[1][p])
+    end)
+end
+
 return array

@@ -3,60 +3,17 @@
 -- of the separate ops.
 local array = require 'spec.cases.array'
 local id = require('wane.tensor.op').id
+local norm, norms = array.norms.norm, array.norms
 
 local tol = { f32 = 2e-5, f64 = 1e-12 }
 local GROUPS = 7 -- place of the groups in the attributes of batch_norm_map, 0-based
 
 local function relu(v) return v > 0 and v or 0 end
 
--- Returns a function that gives, of the 0-based index of an element of an image, the place of its statistic.
-local function place_of(groups, channels)
-    return function(i)
-        return groups == 0 and i[2] + 1 or i[1] * groups + math.floor(i[2] * groups / channels) + 1
-    end
-end
-
-local function norm(x, mean, rstd, w, b, groups)
-    local place = place_of(groups, x.shape[2])
-    return array.build(x.shape, function(i, k)
-        return (x[k] - mean[place(i)]) * rstd[place(i)] * w[i[2] + 1] + b[i[2] + 1]
-    end)
-end
-
 -- Returns relu's gradient: dy where the norm o of { x, mean, rstd, w, b } is above 0.
 local function masked(dy, o, groups)
     local y = norm(o[1], o[2], o[3], o[4], o[5], groups)
     return array.build(dy.shape, function(_, k) return y[k] > 0 and dy[k] or 0 end)
-end
-
-local function sums(dy, o, groups)
-    local x, mean, rstd = o[1], o[2], o[3]
-    local g, place, n, c = masked(dy, o, groups), place_of(groups, x.shape[2]), x.shape[1], x.shape[2]
-    local out = array.build(groups == 0 and { 2, c } or { 2, n, c }, function() return 0 end)
-    array.build(x.shape, function(i, k)
-        local at = groups == 0 and i[2] + 1 or i[1] * c + i[2] + 1
-        out[at] = out[at] + g[k] * (x[k] - mean[place(i)]) * rstd[place(i)]
-        out[#out / 2 + at] = out[#out / 2 + at] + g[k]
-        return 0
-    end)
-    return out
-end
-
--- Takes the sums as s.
-local function dx(dy, o, s, groups)
-    local x, mean, rstd, w = unpack(o)
-    local g, c = masked(dy, o, groups), x.shape[2]
-    local place, n, a, bb = place_of(groups, c), array.count(x.shape) / #mean, {}, {}
-    for k = 1, #s / 2 do
-        local channel = (k - 1) % c
-        local to = place { math.floor((k - 1) / c), channel }
-        a[to] = (a[to] or 0) + s[#s / 2 + k] * w[channel + 1] / n
-        bb[to] = (bb[to] or 0) + s[k] * w[channel + 1] / n
-    end
-    return array.build(x.shape, function(i, k)
-        local p = place(i)
-        return rstd[p] * (g[k] * w[i[2] + 1] - a[p] - (x[k] - mean[p]) * rstd[p] * bb[p])
-    end)
 end
 
 -- The images: { name, groups, shape }.
@@ -221,7 +178,10 @@ return {
             local c = { x[2] }
             return { inputs = { x, x, stat, { gen = 'positive', unpack(stat) }, c, c },
                 call = function(_, ...) return array.record('relu_norm_sums', { ... }, { i = { groups } }) end,
-                ref = function(dy, ...) return sums(dy, { ... }, groups) end }
+                ref = function(dy, ...)
+                    local v, m, r = ...
+                    return norms.sums_of(masked(dy, { ... }, groups), v, m, r, groups)
+                end }
         end),
         bad = { { inputs = { image, image, one, one, one, { 4 } }, error = 'relu_norm_sums: the bias is %(4%)',
             call = function(_, ...) return array.record('relu_norm_sums', { ... }, { i = { 0 } }) end } },
@@ -229,12 +189,12 @@ return {
     relu_norm_dx = {
         cases = over(function(groups, x, stat)
             local c = { x[2] }
-            local s = groups == 0 and { 2, x[2] } or { 2, x[1], x[2] }
-            return { inputs = { x, x, stat, { gen = 'positive', unpack(stat) }, c, s, c },
+            local sum = groups == 0 and { 2, x[2] } or { 2, x[1], x[2] }
+            return { inputs = { x, x, stat, { gen = 'positive', unpack(stat) }, c, sum, c },
                 call = function(_, ...) return array.record('relu_norm_dx', { ... }, { i = { groups } }) end,
                 ref = function(dy, ...)
-                    local o = { ... }
-                    return dx(dy, o, table.remove(o, 5), groups)
+                    local v, m, r, w, s, b = ...
+                    return norms.dx_of({ masked(dy, { v, m, r, w, b }, groups), v, m, r, w, s }, groups)
                 end }
         end),
         bad = { { inputs = { image, image, one, one, { 2 }, { 2, 3 }, one }, error = 'the weight is %(2%)',
