@@ -345,6 +345,23 @@ describe('nn.Attention', function()
         end
     end)
 
+    it('with rope depends on the distance of positions, not on where they are', function()
+        local m, t = nn.Attention(16, 2, { rope = 100 }), 6
+        local two = wane.randn(1, 2, 16):retain()
+        -- Returns what two rows give each other at positions i and j, where they see nobody else.
+        local function at(i, j)
+            local rows, seen = {}, {}
+            for k = 1, t do
+                rows[k] = k == i and two:narrow(2, 1, 1) or k == j and two:narrow(2, 2, 1) or wane.ones(1, 1, 16)
+                for l = 1, t do seen[(k - 1) * t + l] = (k == i or k == j) == (l == i or l == j) and 1 or 0 end
+            end
+            local y = m(wane.cat(rows, 2), { mask = wane.tensor(seen, { dtype = 'u8' }):reshape(t, t) })
+            return wane.cat({ y:narrow(2, i, 1), y:narrow(2, j, 1) }, 2)
+        end
+        assert.is_true((at(1, 3) - at(3, 5)):abs():max():item() < 1e-5)
+        assert.is_true((at(1, 3) - at(2, 3)):abs():max():item() > 1e-3)
+    end)
+
     it('refuses what does not fit', function()
         local m, x = nn.Attention(8, 2), wane.ones(2, 3, 8)
         for _, case in ipairs {

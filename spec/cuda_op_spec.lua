@@ -71,3 +71,144 @@ describe('a GPU', function()
         end
     end
 end)
+
+-- ---- convolutions ---------------------------------------------------------------------------------------------------
+-- Checks convolutions where the records do not reach: tiles of 64 x 64 of numbers, tiles of tensor cores, parts of
+-- pixels, phases of a stride, and weights in panels. Sums of f32 and f64 have the CPU's bits.
+
+local record, split = require('spec.cases.array').record, require('spec.support.rewrites').split
+local CONV48 = 3
+
+local function pair(v) return v * 2 ^ 32 + v end
+
+-- Returns the shapes of x, w and y, and the attributes of an op whose result has the size h x h. o: inputs `ci` and
+-- outputs `co` of a group, groups, the image's side, kernel k, stride, pad, dilation, layout of the weight.
+local function numbers(o, h)
+    local g, s, p, d = o.groups or 1, o.stride or 1, o.pad or 0, o.dilation or 1
+    local out = math.floor((o.side + 2 * p - d * (o.k - 1) - 1) / s) + 1
+    local attrs = { i = { pair(s), pair(p), pair(d), g, h and pair(h) or 0 }, n = 5 }
+    return { 1, g * o.ci, o.side, o.side }, { g * o.co, o.ci, o.k, o.k }, { 1, g * o.co, out, out }, attrs
+end
+
+local OPS = {
+    conv2d = function(o)
+        local x, w, _, attrs = numbers(o)
+        return { x, w, { w[1] } }, function(a, b, c)
+            if o.layout then b = record('relayout', { b }, { layout = o.layout }) end
+            return record('conv2d', { a, b, c }, attrs)
+        end
+    end,
+    conv2d_dx = function(o)
+        local _, w, y, attrs = numbers(o, o.side)
+        return { y, w }, function(a, b)
+            if o.layout then b = record('relayout', { b }, { layout = o.layout }) end
+            return record('conv2d_dx', { a, b }, attrs)
+        end
+    end,
+    conv2d_dw = function(o)
+        local x, _, y, attrs = numbers(o, o.k)
+        attrs.layout = o.layout
+        return { y, x }, function(a, b) return record('conv2d_dw', { a, b }, attrs) end
+    end,
+}
+
+-- { what, op, dtypes, numbers, within a tolerance }, else the same bits.
+local BITS, WITHIN = { 'f32', 'f64' }, { f32 = 1e-5, f64 = 1e-13, bf16 = 1e-2 }
+local rows = {
+    { 'tiles of 64, stores of 4', 'conv2d', { 'f32' }, { groups = 64, ci = 1, co = 36, side = 6, k = 3, pad = 1 } },
+    { 'tiles of 64, stores of one', 'conv2d', BITS, { groups = 64, ci = 2, co = 33, side = 6, k = 2 } },
+    { 'few columns', 'conv2d', BITS, { groups = 5, ci = 2, co = 1, side = 4, k = 3, pad = 1 } },
+    { 'tiles of 64', 'conv2d_dx', { 'f32' }, { groups = 64, ci = 33, co = 1, side = 6, k = 3, pad = 1 } },
+    { 'tiles of 64', 'conv2d_dw', { 'f32' }, { groups = 64, ci = 4, co = 33, side = 6, k = 3, pad = 1 } },
+    { 'phases of a stride', 'conv2d_dx', BITS, { ci = 9, co = 5, side = 11, k = 4, stride = 3, pad = 2,
+        dilation = 2 } },
+    { 'a stride beyond the kernel', 'conv2d_dx', BITS, { ci = 9, co = 5, side = 9, k = 2, stride = 5 } },
+    { 'a stride beyond the image', 'conv2d_dx', BITS, { ci = 8, co = 3, side = 3, k = 2, stride = 7 } },
+    { 'panels', 'conv2d', BITS, { ci = 3, co = 112, side = 4, k = 3, pad = 1, layout = CONV48 } },
+    { 'panels', 'conv2d_dx', BITS, { ci = 10, co = 64, side = 4, k = 2, layout = CONV48 } },
+    { 'panels', 'conv2d_dw', BITS, { ci = 3, co = 80, side = 4, k = 2, layout = CONV48 } },
+    { 'panels and few columns', 'conv2d_dx', BITS, { ci = 2, co = 48, side = 4, k = 2, layout = CONV48 } },
+    { 'parts', 'conv2d_dw', { 'f32', 'bf16' }, { ci = 2, co = 8, side = 47, k = 3, pad = 1 }, true },
+    { 'parts and panels', 'conv2d_dw', { 'f64' }, { ci = 1, co = 16, side = 33, k = 3, layout = CONV48 }, true },
+    { 'parts of depthwise', 'conv2d_dw', { 'f64' }, { groups = 3, ci = 1, co = 1, side = 46, k = 3 }, true },
+    { 'tensor cores', 'conv2d', { 'bf16' }, { ci = 24, co = 72, side = 6, k = 3, pad = 1 }, true },
+    { 'tensor cores, stores of one', 'conv2d', { 'bf16' }, { ci = 8, co = 21, side = 5, k = 3, pad = 2 }, true },
+    { 'tensor cores, groups', 'conv2d_dx', { 'bf16' }, { groups = 2, ci = 24, co = 16, side = 7, k = 3, stride = 2 },
+        true },
+    { 'tensor cores', 'conv2d_dw', { 'bf16' }, { ci = 16, co = 40, side = 7, k = 3, pad = 1 }, true },
+    { 'tensor cores, tiles of 128', 'conv2d_dx', { 'bf16' }, { ci = 72, co = 16, side = 12, k = 12, stride = 12 },
+        true },
+    { 'tensor cores, tiles of 128', 'conv2d_dw', { 'bf16' }, { groups = 128, ci = 8, co = 72, side = 3, k = 3,
+        pad = 1 }, true },
+}
+
+describe('a convolution on a GPU', function()
+    if not has_cuda then return end
+
+    for _, row in ipairs(rows) do
+        local what, name, dtypes, o, is_within = unpack(row)
+        it('computes ' .. name .. ' of ' .. what .. ' as the CPU does', function()
+            local inputs, call = OPS[name](o)
+            for _, dtype in ipairs(dtypes) do
+                local arrays = case_inputs.arrays({ name = what, inputs = inputs }, dtype, name)
+                local function on(device)
+                    return scoped('device', device, function()
+                        return call(unpack(case_inputs.tensors(arrays, device)))
+                    end)
+                end
+                local have, want = on(CUDA), on(CPU)
+                if is_within then
+                    local wrong = sim.far(gradcheck.values(have), gradcheck.values(want), WITHIN[dtype], 'the CPU has')
+                    assert(not wrong, dtype .. ': ' .. tostring(wrong))
+                else assert(gradcheck.bytes(have) == gradcheck.bytes(want), dtype .. ': other bits') end
+            end
+        end)
+    end
+
+    it('applies what is over it in its stores, to the bits of separate nodes', function()
+        for _, row in ipairs(rows) do
+            local what, name, dtypes, o = unpack(row)
+            for _, dtype in ipairs(name == 'conv2d' and dtypes or {}) do
+                local shapes = OPS.conv2d(o)
+                local _, _, y, attrs = numbers(o)
+                local list = case_inputs.arrays({ name = what,
+                    inputs = { shapes[1], shapes[2], shapes[3], y, shapes[3], shapes[3] } }, dtype, name)
+                scoped('device', CUDA, function()
+                    local a, b, c, z, v, u = unpack(case_inputs.tensors(list, CUDA))
+                    if o.layout then b = record('relayout', { b }, { layout = o.layout }) end
+                    local function fused(inputs, n, ...)
+                        local i = { unpack(attrs.i) }
+                        i[6] = n
+                        for k, step in ipairs { ... } do i[6 + k] = op.id[step[1]] * 256 + step[3] * 16 + step[2] end
+                        return gradcheck.bytes(record('conv2d_map', inputs, { i = i, n = 6 + select('#', ...) }))
+                    end
+                    local function conv(inputs) return record('conv2d', inputs, attrs) end
+                    local want = split(function() return gradcheck.bytes(conv({ a, b, c }):silu()) end)
+                    assert(fused({ a, b, c }, 3, { 'silu', 0, 0 }) == want, what .. ', silu: ' .. dtype)
+                    want = split(function() return gradcheck.bytes(conv { a, b } - z) end)
+                    assert(fused({ a, b, z }, 2, { 'sub', 0, 1 }) == want, what .. ', sub: ' .. dtype)
+                    want = split(function()
+                        local over = record('batch_norm', { conv { a, b, c }, c, v, u, v }, { i = { 0 } })
+                        return gradcheck.bytes((z - over):relu())
+                    end)
+                    assert(fused({ a, b, c, c, v, u, v, z }, 7, { 'sub', 1, 0 }, { 'relu', 0, 0 }) == want,
+                        what .. ', norm, sub and relu: ' .. dtype)
+                end)
+            end
+        end
+    end)
+
+    it('gives an image the same bits among others', function()
+        local x, w, _, attrs = numbers { ci = 8, co = 16, side = 6, k = 3, pad = 1 }
+        x[1] = 3
+        local arrays = case_inputs.arrays({ name = 'images', inputs = { x, w } }, 'bf16', 'conv2d')
+        scoped('device', CUDA, function()
+            local a, b = unpack(case_inputs.tensors(arrays, CUDA))
+            local all = record('conv2d', { a, b }, attrs)
+            for n = 1, 3 do
+                local one = record('conv2d', { a:narrow(1, n, 1), b }, attrs)
+                assert(gradcheck.bytes(one) == gradcheck.bytes(all:narrow(1, n, 1)), 'image ' .. n)
+            end
+        end)
+    end)
+end)

@@ -1,7 +1,12 @@
--- Compares layers, losses and modules with plain Lua arithmetic in double precision. Other specs check what a policy
--- sees of them.
+-- Compares layers and modules with plain Lua arithmetic in double precision, and nn.LSTM and nn.GRU with numbers that
+-- PyTorch printed (spec/fixtures/torch_attention.lua); checks states, files and misuse of these. nn.Attention has
+-- spec/attention_spec.lua.
+local helper = require 'spec.helper'
 local wane = require 'wane'
 local module = require 'wane.module'
+local programs = require 'spec.support.programs'
+local waves = require 'spec.support.waves'
+local fixture = require 'spec.fixtures.torch_attention'
 local nn = wane.nn
 
 local function near(expected, got, tolerance)
@@ -39,17 +44,6 @@ local function linear(rows, weight, bias)
             out[r][o] = sum
         end
     end
-    return out
-end
-
-local function softmax(row, n)
-    local out, total, top = {}, 0, -math.huge
-    for k = 1, n do top = math.max(top, row[k]) end
-    for k = 1, n do
-        out[k] = math.exp(row[k] - top)
-        total = total + out[k]
-    end
-    for k = 1, n do out[k] = out[k] / total end
     return out
 end
 
@@ -96,81 +90,6 @@ describe('nn.Embedding', function()
         end
         assert.is_true(math.abs(sum / 5000) < 0.06)
         assert.is_true(math.abs(square / 5000 - 1) < 0.1)
-    end)
-end)
-
-describe('nn.Attention', function()
-    -- Returns plain attention of one batch entry, from the projected rows y (T, columns).
-    local function attend(y, heads, kv, hd, causal)
-        local t, out = #y, {}
-        for i = 1, t do
-            out[i] = {}
-            for h = 1, heads do
-                local g = math.floor((h - 1) / (heads / kv))
-                local seen = causal and i or t
-                local scores = {}
-                for j = 1, seen do
-                    local dot = 0
-                    for c = 1, hd do
-                        dot = dot + y[i][(h - 1) * hd + c] * y[j][heads * hd + g * hd + c]
-                    end
-                    scores[j] = dot / math.sqrt(hd)
-                end
-                local p = softmax(scores, seen)
-                for c = 1, hd do
-                    local sum = 0
-                    for j = 1, seen do sum = sum + p[j] * y[j][(heads + kv) * hd + g * hd + c] end
-                    out[i][(h - 1) * hd + c] = sum
-                end
-            end
-        end
-        return out
-    end
-
-    local function check(opts, causal, kv)
-        local d, heads = 8, 4
-        local m = nn.Attention(d, heads, opts)
-        local x = wane.randn(2, 5, d)
-        local got, rows = m(x):totable(), x:totable()
-        for b = 1, 2 do
-            local y = linear(rows[b], m.qkv.weight:totable(), m.qkv.bias:totable())
-            local o = attend(y, heads, kv, d / heads, causal)
-            near_table(linear(o, m.out.weight:totable(), m.out.bias:totable()), got[b], 1e-5)
-        end
-    end
-
-    before_each(function() wane.manual_seed(11) end)
-
-    it('looks back only where it is causal', function() check({ causal = true }, true, 4) end)
-    it('looks everywhere without causal', function() check({}, false, 4) end)
-    it('shares key and value heads', function() check({ kv_heads = 2, causal = true }, true, 2) end)
-    it('shares one key and value head', function() check({ kv_heads = 1 }, false, 1) end)
-
-    it('never reads the future', function()
-        local m = nn.Attention(8, 2, { rope = true, causal = true })
-        local x = wane.randn(1, 6, 8)
-        local changed = wane.cat({ x:narrow(2, 1, 4), x:narrow(2, 5, 2) + 1 }, 2)
-        local a, b = m(x):totable(), m(changed):totable()
-        for i = 1, 4 do assert.are.same(a[1][i], b[1][i]) end
-        assert.are_not.same(a[1][5], b[1][5])
-    end)
-
-    it('with rope depends on distance, not on position', function()
-        local m = nn.Attention(4, 1, { rope = 100 })
-        -- The rows are equal, and every score depends on distance only, so all weights of a row of equal values give
-        -- that value.
-        local x = wane.ones(1, 3, 4)
-        local y = m(x):totable()
-        near_table(y[1][1], y[1][3], 1e-5)
-    end)
-
-    it('gives gradients to all of its parameters', function()
-        local m = nn.Attention(8, 4, { causal = true, kv_heads = 2, dropout = 0.1, rope = true })
-        m(wane.randn(2, 3, 8)):sum():backward()
-        for name, p in m:named_parameters() do
-            assert.is_truthy(p.grad, name)
-            assert.are.same(dims(p), dims(p.grad))
-        end
     end)
 end)
 
@@ -349,3 +268,91 @@ describe('modules', function()
         assert.is_true(high <= math.sqrt(6 / 150) and high > 0.95 * math.sqrt(6 / 150))
     end)
 end)
+
+-- ---- recurrent layers -----------------------------------------------------------------------------------------------
+
+local function fill(shape, k, dtype, factor) return waves.fill(shape, k, { dtype = dtype, factor = factor }) end
+
+local function cell(kind, dtype, opts)
+    opts.dtype = dtype
+    local m = nn[kind](3, 4, opts)
+    for k, p in ipairs(m:parameters()) do p:assign(fill(p.shape, 9 + k, dtype, 0.5)) end
+    return m
+end
+
+for _, kind in ipairs { 'LSTM', 'GRU' } do
+    describe('nn.' .. kind, function()
+        for dtype, tolerance in pairs { f64 = 1e-11, f32 = 1e-4 } do
+            it('is that of PyTorch, plain and with all options, ' .. dtype, function()
+                for _, form in ipairs { 'plain', 'all' } do
+                    local want, is_all = fixture[kind:lower() .. '_' .. form], form == 'all'
+                    local m = cell(kind, dtype, { num_layers = is_all and 2 or 1, bidirectional = is_all,
+                        batch_first = is_all })
+                    local x = nn.Parameter(fill(is_all and { 2, 5, 3 } or { 5, 2, 3 }, 1, dtype))
+                    local h0 = nn.Parameter(fill({ 4, 2, 4 }, 2, dtype))
+                    local c0 = fill({ 4, 2, 4 }, 3, dtype)
+                    local y, h, c = m(x, is_all and { h = h0, c = kind == 'LSTM' and c0 or nil } or nil)
+                    local loss = (y * y):sum() + (h * 2):sum()
+                    if c then loss = loss + c:sum() end
+                    waves.near(want.y, y:retain(), tolerance, 'y')
+                    waves.near(want.h, h:retain(), tolerance, 'h')
+                    if want.c then waves.near(want.c, c:retain(), tolerance, 'c') end
+                    loss:backward()
+                    waves.near(want.dx, x.grad, tolerance, 'dx')
+                    waves.near(want.dw, m.weight_ih_l0.grad, tolerance, 'dw')
+                    if want.dh then waves.near(want.dh, h0.grad, tolerance, 'dh') end
+                end
+            end)
+        end
+
+        it('goes on from its state with the same numbers, trains, and is kept by a file', function()
+            local m, x = nn[kind](3, 4, { num_layers = 2 }), wane.randn(6, 2, 3):retain()
+            local whole = m(x)
+            local _, h, c = m(x:narrow(1, 1, 4))
+            local rest = m(x:narrow(1, 5, 2), { h = h, c = c })
+            assert.is_true((whole:narrow(1, 5, 2) - rest):abs():max():item() < 1e-6)
+            local opt = wane.optim.Adam(m:parameters(), { lr = 0.02 })
+            local first, last
+            for _ = 1, 20 do
+                last = opt:step((m(x) ^ 2):sum()):item()
+                first = first or last
+            end
+            assert.is_true(last < first)
+            local path, other = os.tmpname(), nn[kind](3, 4, { num_layers = 2 })
+            wane.save(path, m)
+            wane.load(path, other)
+            os.remove(path)
+            assert.same(programs.bytes(m:parameters()), programs.bytes(other:parameters()))
+        end)
+
+        it('takes bf16, autocast, no bias, dropout between layers and steps', function()
+            local m = nn[kind](3, 4, { num_layers = 2, bias = false, dropout = 0.5 })
+            assert.equal(4, #m:parameters())
+            local x = wane.randn(5, 2, 3):retain()
+            assert.is_true((m(x) - m(x)):abs():max():item() > 0)
+            m:eval()
+            local want = m(x):retain()
+            local low = wane.autocast('bf16', m, x):to 'f32'
+            assert.is_true((low - want):abs():max():item() < 0.02)
+            local half = nn[kind](3, 4, { dtype = 'bf16' })
+            assert.equal('bf16', half(x:to 'bf16').dtype)
+            local opt = wane.optim.SGD(m:parameters(), { lr = 0.1 })
+            for _ = 1, 3 do assert.equal(0, opt:step(m(x):sum()):dim()) end
+        end)
+
+        it('refuses what does not fit', function()
+            local m, x = nn[kind](3, 4), wane.ones(5, 2, 3)
+            for _, case in ipairs {
+                { 'shape', '(time, batch, 3)', m, wane.ones(5, 3) },
+                { 'shape', 'no steps', m, wane.ones(0, 2, 3) },
+                { 'shape', '(1, 2, 4)', m, x, { h = wane.ones(2, 4) } },
+                { 'value', 'the state', m, x, x },
+                { 'value', 'between layers', nn[kind], 3, 4, { dropout = 0.5 } },
+                { 'value', "'layers'", nn[kind], 3, 4, { layers = 2 } },
+                { 'value', 'bidirectional', nn[kind], 3, 4, { bidirectional = 2 } },
+            } do
+                helper.refused(case[1], function() case[3](case[4], case[5], case[6]) end, case[2])
+            end
+        end)
+    end)
+end

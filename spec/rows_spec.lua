@@ -81,7 +81,7 @@ local function images_of(name, x, w, s)
 end
 
 describe('an image among others', function()
-    if helper.device ~= 'cpu' then return end -- spec/cuda_conv_spec.lua tries a GPU
+    if helper.device ~= 'cpu' then return end -- spec/cuda_op_spec.lua tries a GPU
 
     for _, dtype in ipairs { 'f64', 'bf16' } do -- f32 may be by Winograd's method where images are many
         for _, name in ipairs { 'conv2d', 'conv2d_dx' } do

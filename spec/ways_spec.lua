@@ -19,8 +19,8 @@ local function data(...) return wane.eval((wane.randn(...))) end
 local function labels(n, classes) return wane.eval(wane.randint(classes, { n })) end
 
 models['dropout'] = function()
-    local body, head = programs.mlp(16, 6, 0.25), nn.Linear(16, 4)
-    local x, y = data(8, 16), labels(8, 4)
+    local body, head = programs.mlp(48, 6, 0.25), nn.Linear(48, 4)
+    local x, y = data(16, 48), labels(16, 4)
     return function() return nn.cross_entropy(head(body(x)), y) end, { body, head }
 end
 

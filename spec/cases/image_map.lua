@@ -1,5 +1,5 @@
 --- Cases of convolutions and batch norms with the elementwise ops around them, which rewrites make
--- (runtime/plan/ir/image_patterns.c), recorded directly. spec/image_rewrite_spec.lua checks that their bits are those
+-- (runtime/plan/ir/image_patterns.c), recorded directly. spec/rewrite_spec.lua checks that their bits are those
 -- of the separate ops.
 local array = require 'spec.cases.array'
 local id = require('wane.tensor.op').id

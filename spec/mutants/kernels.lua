@@ -11,7 +11,7 @@ return {
     },
     {
         file = 'kernels/cells.h',
-        spec = 'spec/recurrent_spec.lua',
+        spec = 'spec/nn_spec.lua',
         { 'the gradient of a cell forgets what flows through its next state',
             old = 'd = dc + wn_tanh_grad_##S(dh * o, t);',
             new = 'd = dc;' },

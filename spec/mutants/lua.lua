@@ -189,7 +189,7 @@ return {
     },
     {
         file = 'lua/wane/plan/costs/file.lua',
-        spec = 'spec/measured_spec.lua',
+        spec = 'spec/tuning_spec.lua',
         filter = 'another processor',
         { 'what another processor measured is used',
             old = 'found.processor ~= costs_file.processor() then',
@@ -200,7 +200,7 @@ return {
     },
     {
         file = 'lua/wane/plan/costs/init.lua',
-        spec = 'spec/measured_spec.lua',
+        spec = 'spec/tuning_spec.lua',
         filter = 'next process',
         { 'measured numbers are not kept',
             old = '    found.tuning = tuned or found.tuning\n',
@@ -208,7 +208,7 @@ return {
     },
     {
         file = 'lua/wane/plan/costs/tuning.lua',
-        spec = 'spec/measured_spec.lua',
+        spec = 'spec/tuning_spec.lua',
         { 'a number on which bits depend is measured again', filter = 'bits depend',
             old = 'if row.is_bits and kept and kept[row.name] then',
             new = 'if false then' },

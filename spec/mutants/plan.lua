@@ -87,7 +87,7 @@ return {
     },
     {
         file = 'runtime/plan/ir/image_patterns.c',
-        spec = 'spec/image_rewrite_spec.lua',
+        spec = 'spec/rewrite_spec.lua',
         { 'images: a norm of groups is taken for one whose statistics are given',
             old = 'c->op != WN_OP_BATCH_NORM || c->attrs.i[0] != 0 || m->norm',
             new = 'c->op != WN_OP_BATCH_NORM || m->norm' },

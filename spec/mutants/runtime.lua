@@ -68,7 +68,7 @@ return {
     },
     {
         file = 'runtime/device/host_offload.c',
-        spec = 'spec/faults_spec.lua',
+        spec = 'spec/offload_spec.lua',
         { 'offload: a failed move is not told', filter = 'leaves a backward',
             old = 'if (error != 0 && l->error == 0) {',
             new = 'if (error != 0 && l->error == 0 && number > 900) {' },

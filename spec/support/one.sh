@@ -17,8 +17,7 @@ preload=
 case $way:$name in
     aarch64:*) ;;
     cuda:*) export WANE_CUDA_LIB="${WANE_CUDA_LIB:-$PWD/build/cudasim}" WANE_DEVICE=cuda ;;
-    plain:cuda_dnn_spec | asan:cuda_dnn_spec) export WANE_CUDA_DNN=simulated ;;
-    plain:cuda_lt_spec | asan:cuda_lt_spec) export WANE_CUDA_LT=simulated ;;
+    plain:cuda_library_spec | asan:cuda_library_spec) export WANE_CUDA_DNN=simulated WANE_CUDA_LT=simulated ;;
 esac
 case $way:$name in
     plain:cuda* | asan:cuda*) [ ! -e build/cudasim/libwane_cuda.so ] || export WANE_CUDA_LIB="$PWD/build/cudasim" ;;

@@ -17,7 +17,7 @@
  * alive until then than the value itself would take, or next to nothing is computed in between.
  *
  * A new pattern is a function in a file of patterns that looks at the last node, a row in `patterns`, and a record in
- * spec/rewrite_spec.lua or image_rewrite_spec.lua that shows equal bits and fewer bytes. */
+ * spec/rewrite_spec.lua that shows equal bits and fewer bytes. */
 #include <string.h>
 #include "rewriting.h"
 
