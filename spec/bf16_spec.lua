@@ -1,6 +1,6 @@
 -- Checks bf16: conversions bit by bit, kernels against their f32 forms, and what Lua does with bf16 tensors. op_spec
--- compares every op that is one node, and product_spec has products; this file has broadcasting, stretches of rows,
--- creation and optimizers.
+-- compares every op that is one node, product_spec has products and random_spec numbers that are drawn; this file has
+-- broadcasting, stretches of rows and optimizers.
 local helper = require 'spec.helper'
 local gradcheck = require 'spec.support.gradcheck'
 local op = require 'wane.tensor.op'
@@ -178,23 +178,6 @@ describe('a kernel of bf16', function()
         end
     end)
 
-    it('draws the numbers of f32, rounded', function()
-        for _, name in ipairs { 'rand', 'randn' } do
-            wane.manual_seed(3)
-            local have = wane.eval(wane[name](3001, { dtype = 'bf16' }))
-            wane.manual_seed(3)
-            assert_rounded(have, wane.eval(wane[name](3001)), name)
-        end
-        local x, wide = both(2000)
-        wane.manual_seed(4)
-        local have = wane.eval(record('dropout', { x }, { f = { 0.3 } }))
-        wane.manual_seed(4)
-        assert_rounded(have, wane.eval(record('dropout', { wide }, { f = { 0.3 } })), 'dropout')
-        assert_rounded(wane.arange(300, { dtype = 'bf16' }), wane.arange(300), 'arange')
-        assert_rounded(wane.eye(5, { dtype = 'bf16' }), wane.eye(5), 'eye')
-        assert_rounded(wane.full({ 3 }, 0.1, { dtype = 'bf16' }), wane.full({ 3 }, 0.1), 'full')
-    end)
-
     it('steps a state as f32 does, rounded', function()
         local makers = {
             sgd = function(p) return optim.SGD(p, { lr = 0.1, weight_decay = 0.01 }) end,
@@ -214,7 +197,6 @@ describe('a kernel of bf16', function()
         for _ = 1, 2 do (p * slope):sum():backward() end
         assert_rounded(p.grad, twice + twice, 'a gradient added to')
     end)
-
 end)
 
 -- ---- tensors ----------------------------------------------------------------------------------------------------

@@ -44,23 +44,6 @@ describe('predicted and measured', function()
         end)
     end
 
-    it('are equal for opt:step(loss), opt:step() and micro-batches given to step', function()
-        local seen = {}
-        local scoped = require 'wane.scoped'
-        local model = programs.mlp(32, 4, 0)
-        local opt = optim.SGD(model:parameters(), { lr = 0.1, momentum = 0.9 })
-        local x = wane.randn(5, 32):retain()
-        scoped('listen', function(p) seen[#seen + 1] = programs.read(p) end, function()
-            opt:step(model(x):sum())
-            opt:step { model(x):sum(), model(x):mean() }
-            opt:zero_grad()
-            model(x):sum():backward()
-            opt:step()
-        end)
-        assert.is_true(#seen >= 4)
-        for i, p in ipairs(seen) do programs.same(p, p.request.mode .. ' ' .. i) end
-    end)
-
     it('are equal on meta, where nothing has bytes', function()
         local scoped = require 'wane.scoped'
         local ran = 0

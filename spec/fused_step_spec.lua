@@ -3,37 +3,13 @@
 -- parameters are weights, weights are computed, frozen and shared, and two optimizers share a model. Cases that went
 -- wrong follow.
 local wane = require 'wane'
-local binding = require 'wane.ffi'
 local networks = require 'spec.support.networks'
 local gradcheck = require 'spec.support.gradcheck'
+local split = require('spec.support.rewrites').split
+local ways = require 'spec.support.ways'
 
-local C = binding.C
 local nn, optim = wane.nn, wane.optim
 local LONG = os.getenv('WANE_SPEC_LONG') == '1'
-
-local function split(fn, ...)
-    binding.check(C.wn_debug('rewrite', 0))
-    local ok, out = pcall(fn, ...)
-    binding.check(C.wn_debug('rewrite', 1))
-    if not ok then error(out, 0) end
-    return out
-end
-
--- Runs one step of each optimizer, by one program or by three lines.
-local function step(optimizers, loss, is_fused)
-    for _, opt in ipairs(optimizers) do
-        if is_fused then
-            opt:step(loss())
-        else
-            for _, each in ipairs(optimizers) do each:zero_grad() end
-            loss():backward()
-            opt:step()
-        end
-    end
-    if not is_fused then
-        for _, each in ipairs(optimizers) do each:zero_grad() end
-    end
-end
 
 local function bytes_of(list)
     local out = {}
@@ -45,7 +21,7 @@ local function train(seed, dtype, is_fused, more, cast)
     local net = networks.make(seed, dtype)
     local optimizers = networks.optimizers(net, more)
     local loss = cast and function() return wane.autocast('bf16', net.loss) end or net.loss
-    for _ = 1, 3 do step(optimizers, loss, is_fused) end
+    for _ = 1, 3 do ways.step(optimizers, loss, { lines = not is_fused }) end
     return bytes_of(networks.states(net, optimizers)), table.concat(net.kinds, ', ')
 end
 
@@ -91,14 +67,8 @@ describe('opt:step(loss) trains to the bits of the three lines', function()
             local opt = optim.Adam({ p }, { lr = 0.05 })
             local loss
             for _ = 1, 60 do
-                loss = nn.cross_entropy(model(p), labels)
-                if is_fused then
-                    opt:step(loss)
-                else
-                    opt:zero_grad()
-                    loss:backward()
-                    opt:step()
-                end
+                loss = ways.step({ opt }, function() return nn.cross_entropy(model(p), labels) end,
+                    { lines = not is_fused })
             end
             return loss:item(), gradcheck.bytes(p)
         end
@@ -136,7 +106,8 @@ describe('opt:step(loss) trains to the bits of the three lines', function()
                 local x = wane.randn(16, 20):retain()
                 local optimizers = { make(list) }
                 for _ = 1, 3 do
-                    step(optimizers, function() return loss(list[1], list[2], list[3], x, list[4]) end, is_fused)
+                    ways.step(optimizers, function() return loss(list[1], list[2], list[3], x, list[4]) end,
+                        { lines = not is_fused })
                 end
                 return bytes_of(list)
             end

@@ -6,6 +6,7 @@ local wane = require 'wane'
 local binding = require 'wane.ffi'
 local programs = require 'spec.support.programs'
 local scoped = require 'wane.scoped'
+local ways = require 'spec.support.ways'
 
 local nn, optim = wane.nn, wane.optim
 local C = binding.C
@@ -75,12 +76,6 @@ describe('micro-batches', function()
             assert.are_not.equal(train(way, { scale = 0.25 }), train(way, {}))
         end)
     end
-
-    it('scale', function()
-        local w = weight { 1, 2 }
-        optim.SGD({ w }, { lr = 1 }):step({ (w * 2):sum(), (w * 6):sum() }, { scale = 0.5 })
-        assert.same({ 1 - 4, 2 - 4 }, w:totable())
-    end)
 
     it('add their gradients in the order of the list', function()
         -- In f32: (1e8 + 1) - 1e8 = 0, (1e8 - 1e8) + 1 = 1.
@@ -195,20 +190,13 @@ end)
 
 describe('the learning rate', function()
     it('may change at every step: it is used, and nothing is planned anew', function()
-        for _, fused in ipairs { true, false } do
+        for _, lines in ipairs { true, false } do
             local w = weight { 1024 }
             local opt = optim.SGD({ w }, { lr = 1 })
             local expected, plans = 1024, nil
             for k = 1, 12 do
                 opt.lr = 2 ^ -k
-                local loss = (w * 64):sum()
-                if fused then
-                    opt:step(loss)
-                else
-                    opt:zero_grad()
-                    loss:backward()
-                    opt:step()
-                end
+                ways.step({ opt }, function() return (w * 64):sum() end, { lines = lines })
                 expected = expected - 64 * 2 ^ -k
                 assert.equal(expected, w:totable()[1])
                 if k == 2 then plans = made() end

@@ -14,10 +14,8 @@ local function bits(...)
 end
 
 local function fails(code, fn, ...)
-    local ok, e = pcall(fn, ...)
-    assert.is_false(ok, 'it did not fail')
-    assert.equal(code, type(e) == 'table' and e.code or tostring(e), tostring(e))
-    return e
+    local arguments = { ... }
+    return helper.refused(code, function() fn(unpack(arguments)) end)
 end
 
 -- Returns the modes of the programs that run while fn does.

@@ -5,6 +5,7 @@ local wane = require 'wane'
 local binding = require 'wane.ffi'
 local programs = require 'spec.support.programs'
 local scoped = require 'wane.scoped'
+local ways = require 'spec.support.ways'
 
 local nn, optim = wane.nn, wane.optim
 local C = binding.C
@@ -33,16 +34,11 @@ describe('a tied weight', function()
     end
 
     it('is updated once a step, after every use of the old value', function()
-        for _, fused in ipairs { true, false } do
+        for _, lines in ipairs { true, false } do
             local model = tied()
             local opt = optim.SGD(model:parameters(), { lr = 1 })
-            local loss = model(wane.tensor { { 1, -1 } }):sum()
-            if fused then
-                opt:step(loss)
-            else
-                loss:backward()
-                opt:step()
-            end
+            local loss = ways.step({ opt }, function() return model(wane.tensor { { 1, -1 } }):sum() end,
+                { lines = lines })
             assert.same({ { 1 - 1, 2 - 5 }, { 3 + 5, 4 + 9 } }, model.w:totable())
             assert.equal(-20, loss:item()) -- (-2, -2) V 1 = -6 - 14
         end
