@@ -6,6 +6,7 @@ local binding = require 'wane.ffi'
 local programs = require 'spec.support.programs'
 local scoped = require 'wane.scoped'
 local sim = require 'spec.support.cudasim'
+local ways = require 'spec.support.ways'
 local wane = helper.wane
 
 local C = binding.C
@@ -57,6 +58,18 @@ local function train(how, before_step, width)
     return table.concat(out, ' ')
 end
 
+-- Trains two models in turns, the second by an optimizer of its own and another loss; returns their bits.
+local function in_turns(other, loss)
+    local a, b, x = network(1), network(2), rows()
+    local first, second = optim.AdamW(a:parameters(), { lr = 0.01 }), other(b:parameters(), { lr = 0.1 })
+    for _ = 1, STEPS do
+        first:step((a(x) ^ 2):sum())
+        local square = b(x) ^ 2
+        second:step(square[loss](square))
+    end
+    return bits(a) .. bits(b)
+end
+
 -- Every training ends in a string that says all of what it computed.
 local trainings = {
     ['of a network with dropout and a schedule of rates'] = function() return train() end,
@@ -93,12 +106,7 @@ local trainings = {
     ['in two run points'] = function()
         local model = network()
         local opt, x = optim.SGD(model:parameters(), { lr = 0.01, momentum = 0.9 }), rows()
-        for _ = 1, STEPS do
-            opt:zero_grad()
-            local loss = (model(x) ^ 2):mean()
-            loss:backward()
-            opt:step()
-        end
+        for _ = 1, STEPS do ways.step({ opt }, function() return (model(x) ^ 2):mean() end, { lines = true }) end
         return bits(model)
     end,
     ['that adds gradients up'] = function()
@@ -143,24 +151,8 @@ local trainings = {
         for _ = 1, STEPS do opt:step((model(ids) ^ 2):sum()) end
         return bits(model)
     end,
-    ['of two models in turns'] = function()
-        local a, b, x = network(1), network(2), rows()
-        local first, second = optim.AdamW(a:parameters(), { lr = 0.01 }), optim.SGD(b:parameters(), { lr = 0.1 })
-        for _ = 1, STEPS do
-            first:step((a(x) ^ 2):sum())
-            second:step((b(x) ^ 2):mean())
-        end
-        return bits(a) .. bits(b)
-    end,
-    ['of two models of one shape in turns'] = function()
-        local a, b, x = network(1), network(2), rows()
-        local first, second = optim.AdamW(a:parameters(), { lr = 0.01 }), optim.AdamW(b:parameters(), { lr = 0.1 })
-        for _ = 1, STEPS do
-            first:step((a(x) ^ 2):sum())
-            second:step((b(x) ^ 2):sum())
-        end
-        return bits(a) .. bits(b)
-    end,
+    ['of two models in turns'] = function() return in_turns(optim.SGD, 'mean') end,
+    ['of two models of one shape in turns'] = function() return in_turns(optim.AdamW, 'sum') end,
     ['on slices whose offset moves'] = function()
         local model = network()
         local opt, x = optim.SGD(model:parameters(), { lr = 0.01 }), rows(4 * STEPS)
@@ -424,10 +416,7 @@ describe('graphs of a step on a GPU', function()
 
     -- Runs a script in a process of its own; returns what it prints.
     local function script(environment, text)
-        local name = os.tmpname()
-        local file = assert(io.open(name, 'w'))
-        file:write(([[
-            package.path = 'lua/?.lua;lua/?/init.lua;' .. package.path
+        return sim.script(environment .. ' WANE_CUDA_LIB=build/cudasim', ([[
             local wane = require 'wane'
             local sim = require 'spec.support.cudasim'
             wane.set_device 'cuda'
@@ -437,10 +426,6 @@ describe('graphs of a step on a GPU', function()
             local function step() opt:step((model(x) ^ 2):sum()) end
             for _ = 1, 4 do step() end
             %s]]):format(text))
-        file:close()
-        local out = helper.shell(('%s WANE_CUDA_LIB=build/cudasim ${LUAJIT:-luajit} %s'):format(environment, name))
-        os.remove(name)
-        return out
     end
 
     it('are off where the environment says so, or asks to wait after every kernel', function()

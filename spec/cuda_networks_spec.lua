@@ -7,13 +7,12 @@
 -- policies and budgets change what is kept, and the model goes to the CPU and back. Examples must find their claims on
 -- a GPU too.
 local helper = require 'spec.helper'
-local binding = require 'wane.ffi'
 local gradcheck = require 'spec.support.gradcheck'
 local networks = require 'spec.support.networks'
 local programs = require 'spec.support.programs'
 local op = require 'wane.tensor.op'
-local scoped = require 'wane.scoped'
 local sim = require 'spec.support.cudasim'
+local ways = require 'spec.support.ways'
 local wane = helper.wane
 local data, nn, optim, on = wane.data, wane.nn, wane.optim, helper.on
 
@@ -22,30 +21,14 @@ local record = require('spec.cases.array').record
 local POLICIES = { 'save_all', 'recompute_all', 'least', 'segments(2)' }
 local has_cuda = pcall(op.device, 'cuda', 'spec')
 
--- Returns the bytes of values, those that nothing has run yet too.
-local function bytes_of(list)
-    wane.eval(unpack(list))
-    return programs.bytes(list)
-end
-
--- Trains under a policy, by one program a step or three lines; checks the bytes of every program.
-local function train(loss, optimizers, steps, policy)
-    for step = 1, steps do
-        scoped('listen', function(p) programs.same(programs.read(p), policy .. ', ' .. p.request.mode) end, function()
-            if step % 2 == 1 and #optimizers == 1 then return optimizers[1]:step(loss(), { policy = policy }) end
-            for _, opt in ipairs(optimizers) do opt:zero_grad() end
-            loss():backward { policy = policy }
-            for _, opt in ipairs(optimizers) do opt:step() end
-        end)
+-- Returns a function that makes a random network for ways.train.
+local function random_network(seed)
+    return function()
+        local net = networks.make(seed)
+        local optimizers = networks.optimizers(net)
+        return { loss = net.loss, optimizers = optimizers, kinds = net.kinds,
+            states = networks.states(net, optimizers) }
     end
-end
-
--- Trains a random network; returns the bytes of its parameters and states, and the names of its layers.
-local function random_network(seed, policy)
-    local net = networks.make(seed)
-    local optimizers = networks.optimizers(net)
-    if #optimizers > 0 then train(net.loss, optimizers, 3, policy) end
-    return table.concat(bytes_of(networks.states(net, optimizers))), table.concat(net.kinds, ', ')
 end
 
 -- Networks by name: each is a function that returns a loss and parameters.
@@ -154,34 +137,15 @@ local MAKERS = {
     function(list) return optim.AdamW(list, { lr = 0.003 }) end,
 }
 
--- Trains the network of that name; returns the bytes of its parameters and buffers.
-local function made_network(name, maker, policy)
-    wane.manual_seed(5)
-    local loss, parameters, buffers = made[name]()
-    train(loss, { maker(parameters) }, 3, policy)
-    local list = bytes_of(parameters)
-    for _, bytes in ipairs(buffers and bytes_of(buffers) or {}) do list[#list + 1] = bytes end
-    return list
-end
-
--- Trains blocks of convolutions and norms with rewrites, or without any; returns all bytes, and the names of the ops.
-local function trained_blocks(dtype, rewrites)
-    wane.manual_seed(4)
-    local loss, parameters, buffers = blocks(dtype)
-    local ops, opt = {}, MAKERS[1](parameters)
-    binding.check(binding.C.wn_debug('rewrite', rewrites))
-    local ok, why = pcall(scoped, 'listen', function(p)
-        for _, step in ipairs(programs.schedule(programs.read(p))) do ops[step.op or ''] = true end
-    end, function()
-        for _ = 1, 2 do opt:step(loss()) end
-    end)
-    binding.check(binding.C.wn_debug('rewrite', 1))
-    assert(ok, why)
-    local bytes = {}
-    for _, list in ipairs { parameters, buffers } do
-        for _, t in ipairs(list) do bytes[#bytes + 1] = gradcheck.bytes(t) end
+-- Returns a function that makes a network for ways.train. build: one of `made`; maker: one of MAKERS.
+local function made_network(build, maker)
+    return function()
+        wane.manual_seed(5)
+        local loss, parameters, buffers = build()
+        local states = { unpack(parameters) }
+        for _, b in ipairs(buffers or {}) do states[#states + 1] = b end
+        return { loss = loss, optimizers = { maker(parameters) }, states = states }
     end
-    return table.concat(bytes), ops
 end
 
 local TOKENS = 40
@@ -222,21 +186,20 @@ local function train_tokens(device, how)
         end
         if step == 8 then opt.lr = 0.003 end
     end
-    return table.concat(bytes_of(list))
+    wane.eval(unpack(list))
+    return programs.bits(list)
 end
 
--- Trains a network of one dtype; returns the values of its parameters, one list.
-local function typed_network(dtype, policy)
-    wane.manual_seed(3)
-    local model = nn.Sequential { nn.Linear(32, 48, { dtype = dtype }), nn.GELU(), nn.LayerNorm(48, { dtype = dtype }),
-        nn.Linear(48, 16, { dtype = dtype }) }
-    local x = wane.randn(20, 32, { dtype = dtype }):retain()
-    train(function() return (model(x) ^ 2):mean() end, { optim.SGD(model:parameters(), { lr = 0.05 }) }, 3, policy)
-    local out = {}
-    for _, p in ipairs(model:parameters()) do
-        for _, v in ipairs(gradcheck.values(p)) do out[#out + 1] = v end
+-- Returns a function that makes a network of one dtype for ways.train.
+local function typed_network(dtype)
+    return function()
+        wane.manual_seed(3)
+        local o = { dtype = dtype }
+        local model = nn.Sequential { nn.Linear(32, 48, o), nn.GELU(), nn.LayerNorm(48, o), nn.Linear(48, 16, o) }
+        local x, states = wane.randn(20, 32, o):retain(), model:parameters()
+        return { loss = function() return (model(x) ^ 2):mean() end, optimizers = { optim.SGD(states, { lr = 0.05 }) },
+            states = states }
     end
-    return out
 end
 
 -- Returns the rows of arms that examples/heavylayer.lua printed, without their seconds; checks that there are four.
@@ -274,28 +237,35 @@ describe('a GPU', function()
 
     for seed = 1, helper.is_long and 40 or 16 do
         it('trains random network ' .. seed .. ' to the bits of the CPU', function()
-            local policy = POLICIES[seed % #POLICIES + 1]
-            local want, kinds = on('cpu', random_network, seed, 'save_all')
-            assert.is_true(want == on('cuda', random_network, seed, policy), policy .. ': ' .. kinds)
+            local make = random_network(seed)
+            if #make().optimizers == 0 then return end
+            local way = { policy = POLICIES[seed % #POLICIES + 1], lines = seed % 2 == 0 }
+            local want, have = on('cpu', ways.train, make, {}), on('cuda', ways.train, make, way)
+            assert.is_true(want.bits == have.bits, ways.text(way) .. ': ' .. table.concat(make().kinds, ', '))
         end)
     end
 
-    for name in pairs(made) do
+    for name, build in pairs(made) do
         it('trains a network with ' .. name .. ' to the bits of the CPU', function()
             for k, maker in ipairs(MAKERS) do
-                local policy = POLICIES[(k + #name) % #POLICIES + 1]
-                local want = on('cpu', made_network, name, maker, 'save_all')
-                local have = on('cuda', made_network, name, maker, policy)
-                for i = 1, #want do assert.is_true(want[i] == have[i], policy .. ', parameter ' .. i) end
+                local make = made_network(build, maker)
+                local way = { policy = POLICIES[(k + #name) % #POLICIES + 1], lines = k == 2 }
+                local want, have = on('cpu', ways.train, make, {}), on('cuda', ways.train, make, way)
+                for i = 1, #want.states do
+                    assert.is_true(want.states[i] == have.states[i], ways.text(way) .. ', state ' .. i)
+                end
             end
         end)
     end
 
     for _, dtype in ipairs { 'f32', 'bf16' } do
         it('trains images to the same bits where ops are fused and where they are apart: ' .. dtype, function()
-            local apart = on('cuda', trained_blocks, dtype, 0)
-            local fused, ops = on('cuda', trained_blocks, dtype, 1)
-            assert.is_true(apart == fused)
+            local make, ops = made_network(function() return blocks(dtype) end, MAKERS[1]), {}
+            local fused, apart = on('cuda', ways.train, make, {}), on('cuda', ways.train, make, { split = true })
+            assert.is_true(fused.bits == apart.bits)
+            local world = on('cuda', make)
+            local plan = wane.plan(function() world.optimizers[1]:step(world.loss()) end)
+            for _, step in ipairs(plan:schedule()) do ops[step.op or ''] = true end
             for _, name in ipairs { 'conv2d+relu', 'batch_norm+relu', 'batch_norm+add+relu', 'relu_norm_sums',
                 'relu_norm_dx' } do
                 assert.is_true(ops[name], name)
@@ -305,14 +275,26 @@ describe('a GPU', function()
 
     for dtype, tolerance in pairs { f64 = 1e-12, bf16 = 3e-2 } do
         it('trains in ' .. dtype .. ' within the tolerance, to the same bits under every policy', function()
-            local want, first = on('cpu', typed_network, dtype, 'save_all'), nil
+            -- Returns what the training gave, and the numbers of its states.
+            local function train(device, way)
+                local world, numbers = nil, {}
+                local run = on(device, ways.train, function()
+                    world = typed_network(dtype)()
+                    return world
+                end, way)
+                for _, t in ipairs(world.states) do
+                    for _, v in ipairs(gradcheck.values(t)) do numbers[#numbers + 1] = v end
+                end
+                return run, numbers
+            end
+            local _, want = train('cpu', {})
+            local first
             for _, policy in ipairs(POLICIES) do
-                local have = on('cuda', typed_network, dtype, policy)
-                first = first or have
+                local run, have = train('cuda', { policy = policy, lines = policy == 'least' })
+                first = first or run.bits
+                assert.is_true(first == run.bits, policy .. ': other bits')
                 for i = 1, #want do
-                    local error_of = math.abs(have[i] - want[i])
-                    assert(error_of <= tolerance * (1 + math.abs(want[i])), policy .. ', number ' .. i)
-                    assert(have[i] == first[i], policy .. ': other bits, number ' .. i)
+                    assert(math.abs(have[i] - want[i]) <= tolerance * (1 + math.abs(want[i])), policy .. ', ' .. i)
                 end
             end
         end)

@@ -66,9 +66,9 @@ describe('seconds of a GPU', function()
             programs.run { mode = 'backward', roots = { (model(x) ^ 2):sum() }, policy = how }
             local grads = {}
             for i, q in ipairs(model:parameters()) do grads[i] = q.grad end
-            local bytes = table.concat(programs.bytes(grads))
+            local bits = programs.bits(grads)
             for _, q in ipairs(model:parameters()) do q.grad = nil end
-            return bytes
+            return bits
         end
         local all = everything 'offload'
         local want = gradients 'save_all'

@@ -398,7 +398,9 @@ describe('a convolution under a norm in evaluation', function()
     end)
 
     it('takes one more image and the numbers of one step', function()
-        local a, n, x = nn.Conv2d(16, 16, 3, { padding = 1 }), nn.BatchNorm2d(16), wane.randn(2, 16, 9, 7):retain()
+        -- Without a bias, so that there is room for a second image among the inputs of a node.
+        local a, n = nn.Conv2d(16, 16, 3, { padding = 1, bias = false }), nn.BatchNorm2d(16)
+        local x = wane.randn(2, 16, 9, 7):retain()
         n:eval()
         local z, u = wane.eval(a(x * 3)), wane.eval(a(x * 4))
         local function of(make, word)

@@ -189,7 +189,7 @@ return {
         { 'a slab interval is lent too long', filter = 'predicted',
             old = '.at = base + st->offset, .first = st->first,',
             new = '.at = base + st->offset, .first = st->first + 2,' },
-        { 'offload: moves are off their pages', spec = 'spec/offload_spec.lua', filter = 'gives the bits',
+        { 'offload: moves are off their pages', spec = 'spec/verify_spec.lua', filter = 'waits',
             old = '.align = st->is_paged ? WN_PAGE : 1,',
             new = '.align = 1,' },
         { 'offload: a neighbour in the last page', spec = 'spec/action_spec.lua', filter = 'is predicted',
