@@ -49,13 +49,10 @@ describe('wane', function()
         assert.equal(0, code)
     end)
 
-    it('heeds WANE_THREADS', function()
-        local text = helper.shell('WANE_THREADS=1 build/wane version')
-        assert.matches('\nthreads    1\n', text)
-        assert.not_matches('notice', text)
-    end)
-
-    it('says what is used instead of a WANE_THREADS that makes no sense', function()
+    it('heeds WANE_THREADS, and says what is used instead of one that makes no sense', function()
+        local one = helper.shell('WANE_THREADS=1 build/wane version')
+        assert.matches('\nthreads    1\n', one)
+        assert.not_matches('notice', one)
         local usual = helper.shell('unset WANE_THREADS; build/wane version'):match '\nthreads    (%d+)\n'
         for _, given in ipairs { 'many', '0', '-2', '65', '2x', '1.5' } do
             local text, code = helper.shell('WANE_THREADS=' .. given .. ' build/wane version')
@@ -99,42 +96,31 @@ describe('wane run', function()
         assert.equal(0, code)
     end)
 
-    it('has wane on its path from any folder', function()
-        local name = script 'local wane = require "wane"; print(wane.ones(2, 3):sum():item())'
-        local text = helper.shell('top=$PWD; cd / && "$top"/build/wane run ' .. name)
-        assert.equal('6\n', text)
-    end)
-
-    it('works through symbolic links, relative and absolute, with nothing exported', function()
+    it('works from any folder, through links and blanks in names, with nothing exported', function()
         local dir = helper.lines('mktemp -d')[1]
         finally(function() helper.shell('rm -r ' .. dir) end)
-        local name = script 'print(require("wane").zeros(2):sum():item())'
-        helper.shell(('ln -s %s/build/wane %s/one && ln -s one %s/two'):format(root(), dir, dir))
-        local text = helper.shell(('cd %s && env -i PATH="$PATH" ./two run %s'):format(dir, name))
-        assert.equal('0\n', text)
+        local name = script 'print(require("wane").ones(2, 3):sum():item())'
+        helper.shell(('cd %s && ln -s %s/build/wane one && ln -s one two && mkdir "a b" && ln -s "%s" "a b/w"'):format(
+            dir, root(), root()))
+        for _, command in ipairs { ('cd / && "%s"/build/wane'):format(root()),
+            ('cd %s && env -i PATH="$PATH" ./two'):format(dir), ('cd "%s/a b" && w/build/wane'):format(dir) } do
+            assert.equal('6\n', (helper.shell(('%s run %s'):format(command, name))), command)
+        end
     end)
 
-    it('works from a folder with a space in its name', function()
-        local dir = helper.lines('mktemp -d')[1]
-        finally(function() helper.shell('rm -r ' .. dir) end)
-        local name = script 'print(require("wane").zeros(2):sum():item())'
-        local text = helper.shell(('mkdir "%s/a b" && ln -s "%s" "%s/a b/w" && cd "%s/a b" && w/build/wane run %s')
-            :format(dir, root(), dir, dir, name))
-        assert.equal('0\n', text)
-    end)
-
-    it('shows an error with its line and fails with code 1', function()
-        local name = script 'local x = 1\nerror("stop here")'
-        local text, code = helper.shell('build/wane run ' .. name)
-        assert.matches('^wane: [^\n]*:2: stop here\nstack traceback:', text)
-        assert.equal(1, code)
-    end)
-
-    it('shows a failing operation at the line of the script', function()
-        local name = script 'local wane = require "wane"\nlocal a = wane.ones(2)\nreturn a + wane.ones(3)'
-        local text, code = helper.shell('build/wane run ' .. name)
-        assert.matches('^wane: [^\n]*:3: [^\n]*%(2%)', text)
-        assert.equal(1, code)
+    it('says what is wrong with a script, with its line', function()
+        for _, row in ipairs {
+            { script 'local x = 1\nerror("stop here")', '^wane: [^\n]*:2: stop here\nstack traceback:', 1 },
+            { script 'local wane = require "wane"\nlocal a = wane.ones(2)\nreturn a + wane.ones(3)',
+                '^wane: [^\n]*:3: [^\n]*%(2%)', 1 },
+            { script 'x = = 1', "^wane: [^\n]*:1: unexpected symbol near '='\n$", 1 },
+            { 'no/such/script.lua', '^wane: no/such/script.lua: cannot be read\n$', 2 },
+            { '', '^wane: a script is missing\nusage: wane run SCRIPT [^\n]*\n$', 2 },
+        } do
+            local text, code = helper.shell('build/wane run ' .. row[1])
+            assert.matches(row[2], text)
+            assert.equal(row[3], code)
+        end
     end)
 
     it('shows the frames of the script below its error, also of functions that Wane calls', function()
@@ -162,67 +148,6 @@ describe('wane run', function()
             assert.is_nil(text:find('lua/wane/', 1, true), text)
         end
     end)
-
-    it('says what is wrong with a script that does not compile or is not there', function()
-        local text, code = helper.shell('build/wane run ' .. script 'x = = 1')
-        assert.matches("^wane: [^\n]*:1: unexpected symbol near '='\n$", text)
-        assert.equal(1, code)
-        text, code = helper.shell('build/wane run no/such/script.lua')
-        assert.equal('wane: no/such/script.lua: cannot be read\n', text)
-        assert.equal(2, code)
-        text, code = helper.shell('build/wane run')
-        assert.matches('^wane: a script is missing\nusage: wane run SCRIPT [^\n]*\n$', text)
-        assert.equal(2, code)
-    end)
-end)
-
-describe('wane plan', function()
-    local source = [[
-        local wane = require 'wane'
-        return {
-            defaults = { width = 32 },
-            build = function(p)
-                assert(type(p.width) == 'number')
-                local model = wane.nn.Sequential{ wane.nn.Linear(p.width, 64), wane.nn.ReLU(), wane.nn.Linear(64, 4) }
-                return function()
-                    print 'recorded'
-                    return wane.nn.mse_loss(model(wane.randn(8, p.width)), wane.zeros(8, 4))
-                end, model
-            end,
-        }]]
-
-    it('prints the plan of the step a script describes', function()
-        local text, code = helper.shell('build/wane plan ' .. script(source) .. ' --policy recompute_all --width 16')
-        assert.equal(0, code, text)
-        assert.matches('recorded', text)
-        assert.matches('peak', text)
-    end)
-
-    it('refuses a policy that does not exist, naming those near it', function()
-        local text, code = helper.shell('build/wane plan ' .. script(source) .. ' --policy recompute_al')
-        assert.equal(2, code, text)
-        assert.matches('recompute_all', text)
-        assert.not_matches('stack traceback', text)
-    end)
-
-    it('refuses a script that describes nothing', function()
-        local text, code = helper.shell('build/wane plan ' .. script 'return 1')
-        assert.matches('expected it to return { build = function', text)
-        assert.equal(2, code)
-    end)
-
-    it('refuses an option that neither it nor the script knows, naming those near it', function()
-        local text, code = helper.shell('build/wane plan ' .. script(source) .. ' --widht 16')
-        assert.equal("wane: --widht: neither the command nor the script has such an option; did you mean '--width'?\n"
-            .. 'usage: wane plan SCRIPT [options] [--NAME VALUE ...]    (`wane help plan` says more)\n', text)
-        assert.equal(2, code)
-    end)
-
-    it('refuses an option without its value', function()
-        local text, code = helper.shell('build/wane plan ' .. script(source) .. ' --budget')
-        assert.matches('^wane: %-%-budget: a value is missing\nusage: wane plan [^\n]*\n$', text)
-        assert.equal(2, code)
-    end)
 end)
 
 describe('wane new, then plan, measure and sweep', function()
@@ -238,12 +163,7 @@ describe('wane new, then plan, measure and sweep', function()
         return helper.shell('build/wane ' .. words:gsub('NAME', name):gsub('DIR', dir))
     end
 
-    local function read(path)
-        local file = assert(io.open(path:gsub('DIR', dir), 'rb'))
-        local text = file:read '*a'
-        file:close()
-        return text
-    end
+    local function read(path) return assert(files.read((path:gsub('DIR', dir)))) end
 
     it('write a script that runs, and no other over it', function()
         local text, code = wane 'new NAME'
@@ -362,6 +282,11 @@ describe('wane new, then plan, measure and sweep', function()
             ['sweep NAME other.lua'] = 'takes one script', ['sweep'] = 'a script is missing',
             ['measure NAME --stps 3'] = "mean '%-%-steps'", ['measure NAME --policy sqr'] = "did you mean 'sqrt'",
             ['measure'] = 'a script is missing', ['swep NAME'] = "did you mean 'sweep'",
+            ['plan NAME --policy recompute_al'] = 'recompute_all', ['plan ' .. script 'return 1'] =
+                'expected it to return { build = function',
+            ['plan NAME --dephth 16'] = '^wane: %-%-dephth: neither the command nor the script has such an option; '
+                .. "did you mean '%-%-depth'%?\nusage: wane plan SCRIPT %[options%] [^\n]*says more%)\n$",
+            ['plan NAME --budget'] = '^wane: %-%-budget: a value is missing\nusage: wane plan [^\n]*\n$',
         } do
             local text, code = wane(words)
             assert.matches(said, text, words)

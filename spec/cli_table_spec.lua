@@ -266,12 +266,6 @@ while IFS= read -r line; do
     print -r -- "end of $line"
 done]]
 
-local function write(path, text)
-    local file = assert(io.open(path, 'w'))
-    file:write(text)
-    file:close()
-end
-
 -- Line that is typed -> the words that run, in which `|` stands between two.
 local LINES = {
     ['wane sw'] = 'sweep', ['wane help sw'] = 'help|sweep', ['wane completion b'] = 'completion|bash',
@@ -302,7 +296,7 @@ describe('the completion of zsh', function()
 
     -- Returns what the shell shows of each line, by line.
     local function type_in(lines, place)
-        write(folder .. '/lines', table.concat(lines, '\n') .. '\n')
+        files.write(folder .. '/lines', table.concat(lines, '\n') .. '\n')
         local line = ('cd %s/typed && timeout 60 zsh -f ../driver %s < ../lines'):format(folder, place)
         local text, code = helper.shell(line)
         assert.equal(0, code, text)
@@ -316,9 +310,9 @@ describe('the completion of zsh', function()
         folder = helper.lines('mktemp -d')[1]
         helper.shell(('mkdir -p %s/functions %s/typed/sub && build/wane completion zsh > %s/functions/_wane'):format(
             folder, folder, folder))
-        write(folder .. '/driver', DRIVER)
+        files.write(folder .. '/driver', DRIVER)
         for _, name in ipairs { 'first.lua', 'second.txt', 'a.jsonl', 'b.jsonl' } do
-            write(folder .. '/typed/' .. name, '')
+            files.write(folder .. '/typed/' .. name, '')
         end
         local lines = {}
         for line in pairs(LINES) do lines[#lines + 1] = line end

@@ -1,5 +1,6 @@
--- Runs the examples small, from any folder, and checks what they claim: gradients have the same bits in every arm, the
--- peak is the predicted one, and the pictures are in the folder that was given. The bench against PyTorch must run
+-- Runs the examples and projects small, from any folder, and checks what they claim: gradients have the same bits in
+-- every arm, the peak is the predicted one, budgets are kept, a resumed run ends in the same bits, the pictures are in
+-- the folder that was given, and misuse is answered with a word. The bench against PyTorch must run
 -- without PyTorch and name the columns that are absent.
 local files = require 'spec.support.files'
 local helper = require 'spec.helper'
@@ -26,9 +27,7 @@ end
 
 -- Checks that the file holds an svg element that is closed, with at least `least` texts and neither nan nor inf.
 local function assert_picture(path, least)
-    local file = assert(io.open(path, 'r'))
-    local svg = file:read '*a'
-    file:close()
+    local svg = files.read(path)
     assert.truthy(svg:match '^<svg ' and svg:match '</svg>%s*$')
     assert.is_nil(svg:match 'nan' or svg:match 'inf')
     assert.is_true(select(2, svg:gsub('<text', '')) >= least)
@@ -72,13 +71,6 @@ describe('examples/catalogue.lua', function()
 end)
 
 describe('examples/chargpt.lua', function()
-    local function text_of(path)
-        local file = assert(io.open(path, 'rb'))
-        local text = file:read '*a'
-        file:close()
-        return text
-    end
-
     local function last_ratio(out)
         return tonumber(out:match 'held%-out text: [%d.]+ nats a character, ([%d.]+) of the entropy')
     end
@@ -114,12 +106,12 @@ describe('examples/chargpt.lua', function()
         } do
             local to = folder()
             for _, options in ipairs(way) do tiny(options .. ' --sample 0 --out "' .. to .. '"') end
-            saved[k] = text_of(to .. '/chargpt.safetensors')
+            saved[k] = files.read(to .. '/chargpt.safetensors')
             assert.is_true(saved[k] == saved[1], table.concat(way, ', '))
         end
         local to = folder()
         tiny('--size tiny --steps 20 --seed 2 --sample 0 --out "' .. to .. '"')
-        assert.is_false(text_of(to .. '/chargpt.safetensors') == saved[1])
+        assert.is_false(files.read(to .. '/chargpt.safetensors') == saved[1])
     end)
 
     it('saves at ^C, says how to go on, and goes on as if nothing had been', function()
@@ -137,19 +129,7 @@ describe('examples/chargpt.lua', function()
         local out, code = helper.shell('WANE_THREADS=1 ' .. way_on:gsub('^luajit', LUAJIT) .. ' --sample 0')
         assert.equal(0, code, out)
         tiny('--size tiny --steps 1000 --sample 0 --out "' .. whole .. '"')
-        assert.is_true(text_of(to .. '/chargpt.safetensors') == text_of(whole .. '/chargpt.safetensors'))
-    end)
-
-    it('is shown in examples/README.md as in its head, with the picture that lies beside it', function()
-        local shown = '\n' .. helper.read('examples/chargpt.lua'):match('^(.-)\nlocal root'):gsub('\n%-%- ? ? ?', '\n')
-        local section = helper.read('examples/README.md'):match '\n## A character GPT\n(.-)\n## '
-        local count = 0
-        for block in section:gmatch '```text\n(.-)```' do
-            assert.truthy(shown:find('\n' .. block, 1, true), block)
-            count = count + 1
-        end
-        assert.equal(2, count)
-        assert_picture(helper.root .. '/examples/' .. section:match '%]%((%S-%.svg)%)', 15)
+        assert.is_true(files.read(to .. '/chargpt.safetensors') == files.read(whole .. '/chargpt.safetensors'))
     end)
 
     it('refuses what it does not know, and what a checkpoint has decided', function()
@@ -223,36 +203,19 @@ describe('examples/deepmlp.lua', function()
     end)
 end)
 
-describe('examples/offload.lua', function()
-    it('runs small: bytes as predicted, equal bits, and a third of the activations on disk', function()
-        local out = example('offload', '--small')
-        local rows = rows_of(out, 'plan  ')
-        assert.equal(5, #rows)
-        for i, row in ipairs(rows) do
-            assert.equal(row[2], row[3], row[1]) -- predicted, measured
-            assert.equal(i == 1 and '(reference)' or 'equal', row[7])
-        end
-        assert.is_true(tonumber((rows[3][5]:match '%d+')) >= 30)
+-- Examples that print a row an arm: options, the first words of the table, its rows, and its two cells of bytes,
+-- predicted and measured, which are equal. The last cell says that the bits are those of the first row. `pictures` are
+-- drawn; `more` checks what else is claimed.
+local ARMS = {
+    offload = { '--small', head = 'plan  ', rows = 5, more = function(rows, out)
+        assert.is_true(tonumber((rows[3][5]:match '%d+')) >= 30) -- a third of the activations is on disk
         assert.is_true(tonumber(rows[3][2]) < tonumber(rows[1][2]))
         assert.truthy(out:find('room for everything%s+[%d.]+%s+0%.0')) -- where saving fits, nothing moves
-    end)
-end)
-
-describe('examples/budget.lua', function()
-    it('runs small: budgets kept, equal bits, and the least named where none is', function()
-        local to = folder()
-        local out = example('budget', '--small --out "' .. to .. '"')
+    end },
+    budget = { '--small', head = 'budget  ', rows = 4, pictures = { 'budget' }, more = function(rows, out)
         assert.truthy(out:match '100 %% of it measured')
-        local rows = rows_of(out, 'budget  ')
-        assert.equal(4, #rows)
-        for i, cells in ipairs(rows) do
-            if cells[1] == '' then table.remove(cells, 1) end -- what stands before numbers to the right
-            assert.equal(cells[2], cells[3])
-            assert.equal(i == 1 and '(reference)' or 'equal', cells[#cells])
-            if i > 1 then
-                assert.is_true(bytes(cells[2]) <= bytes(cells[1]))
-                assert.is_true(bytes(cells[2]) < bytes(rows[i - 1][2]))
-            end
+        for i = 2, 4 do
+            assert.is_true(bytes(rows[i][2]) <= bytes(rows[i][1]) and bytes(rows[i][2]) < bytes(rows[i - 1][2]))
         end
         local hand = rows_of(out, 'by hand')
         assert.is_true(#hand >= 6)
@@ -260,39 +223,34 @@ describe('examples/budget.lua', function()
         local less, least = out:gsub('%s+', ' ')
             :match 'a budget of ([%d,]+) bytes cannot be kept: the least that would do is ([%d,]+) '
         assert.equal(bytes(least), bytes(less) + 1)
-        assert_picture(to .. '/budget.svg', 10)
-    end)
-end)
-
-describe('examples/gptstack.lua', function()
-    it('runs small and finds its claims', function()
-        local to = folder()
-        local out = example('gptstack', '--small --out "' .. to .. '"')
-        local rows = rows_of(out, 'what is recomputed')
-        assert.equal(8, #rows)
-        local peaks = {}
-        for i, cells in ipairs(rows) do
-            assert.equal(cells[2], cells[3])
-            assert.equal('0', cells[4])
-            assert.equal(i == 1 and '(reference)' or 'equal', cells[#cells])
-            peaks[i] = bytes(cells[3])
-            assert.is_true(i == 1 or peaks[i] < peaks[1], cells[1])
-        end
-        assert.equal(peaks[2], peaks[3]) -- a region a block, said in two ways
-        assert_picture(to .. '/gptstack_memory.svg', 10)
-        assert_picture(to .. '/gptstack_time.svg', 10)
-    end)
-end)
-
-describe('examples/heavylayer.lua', function()
-    it('finds the 26 numbers and equal gradients', function()
-        local out = example('heavylayer', '--width 64 --depth 8 --batch 4')
+    end },
+    gptstack = { '--small', head = 'what is recomputed', rows = 8, pictures = { 'gptstack_memory', 'gptstack_time' },
+        more = function(rows)
+            for i = 2, 8 do assert.is_true(bytes(rows[i][3]) < bytes(rows[1][3]), rows[i][1]) end
+            assert.equal(rows[2][3], rows[3][3]) -- a region a block, said in two ways
+        end },
+    heavylayer = { '--width 64 --depth 8 --batch 4', head = 'arm, peak', rows = 4, first = 3, more = function(_, out)
         assert.truthy(out:match '26 of 26 numbers equal')
         assert.is_nil(out:match 'DIFFERENT')
-        local rows = rows_of(out, 'arm, peak')
-        assert.equal(4, #rows)
-        for _, cells in ipairs(rows) do assert.equal(cells[3], cells[4]) end
-    end)
+    end },
+}
+
+describe('an example with arms runs small: bytes as predicted, equal bits, and what it claims:', function()
+    for name, run in pairs(ARMS) do
+        it(name, function()
+            local to = folder()
+            local out = example(name, run[1] .. (run.pictures and (' --out "%s"'):format(to) or ''))
+            local rows, first = rows_of(out, run.head), run.first or 2
+            assert.equal(run.rows, #rows)
+            for i, cells in ipairs(rows) do
+                if cells[1] == '' then table.remove(cells, 1) end -- what stands before numbers to the right
+                assert.equal(cells[first], cells[first + 1], cells[1])
+                assert.equal(i == 1 and '(reference)' or 'equal', cells[#cells])
+            end
+            run.more(rows, out)
+            for _, picture in ipairs(run.pictures or {}) do assert_picture(('%s/%s.svg'):format(to, picture), 10) end
+        end)
+    end
 end)
 
 describe('examples/mechanism.lua', function()
@@ -406,6 +364,94 @@ describe('the examples', function()
     end)
 end)
 
+describe('examples/finetune.lua', function()
+    local function digest(to)
+        return helper.lines("cksum < '" .. to .. "/finetune.safetensors'")[1]
+    end
+
+    it('finetunes all weights within a budget, with the bytes that it predicts', function()
+        local to = folder()
+        local out = example('finetune', '--pretrain 2 --steps 20 --batch 4 --budget 3600KiB --out "' .. to .. '"')
+        local predicted, measured, reserved =
+            out:match 'a step: ([%d,]+) bytes predicted at the peak, ([%d,]+) measured; ([%d,]+) reserved, within'
+        assert.equal(predicted, measured)
+        assert.is_true(bytes(reserved) <= 3600 * 1024)
+        local before, after = out:match 'before: loss ([%d.]+)', out:match 'after step 20: loss ([%d.]+)'
+        assert.is_true(tonumber(after) < tonumber(before) - 0.5, out)
+    end)
+
+    it('finetunes adapters alone, which a checkpoint of their size holds, and goes on with the same bits', function()
+        local to, other = folder(), folder()
+        local out = example('finetune', '--lora 4 --pretrain 1 --steps 8 --batch 2 --out "' .. to .. '"')
+        assert.matches('trained: 12,288 of 182,848 parameters\n', out)
+        local size = tonumber(helper.lines("wc -c < '" .. to .. "/finetune.safetensors'")[1])
+        assert.is_true(size > 12 * 12288 and size < 12 * 12288 + 8192, size) -- values and two states
+        example('finetune', '--lora 4 --pretrain 1 --steps 8 --batch 2 --stop 3 --out "' .. other .. '"')
+        out = example('finetune', '--lora 4 --steps 8 --batch 2 --resume --budget 3MiB --out "' .. other .. '"')
+        assert.matches('goes on after step 3\n', out)
+        assert.equal(digest(to), digest(other))
+    end)
+
+    it('takes published weights and the ids of their tokenizer', function()
+        local to = folder()
+        local header = "{'descr': '|u1', 'fortran_order': False, 'shape': (260,), }"
+        local file = assert(io.open(to .. '/ids.npy', 'wb'))
+        file:write('\147NUMPY\1\0', string.char(#header, 0), header)
+        for k = 1, 260 do file:write(string.char(k % 13)) end
+        file:close()
+        local out = example('finetune', ('--weights "%s/spec/fixtures/published/gpt2" --tokens "%s/ids.npy" --length 7 '
+            .. '--batch 2 --steps 80 --lr 0.05 --out "%s"'):format(helper.lines('pwd')[1], to, to))
+        assert.matches('trained: 1,928 of 1,928 parameters', out)
+        assert.is_true(tonumber(out:match 'after step 80: loss ([%d.]+)') < 1, out)
+    end)
+
+    it('says what would do where a budget cannot be kept, and refuses what it does not know', function()
+        local to = folder()
+        for options, words in pairs {
+            ['--budget 1MiB --pretrain 1'] = 'finetune: a budget of 1,048,576 bytes cannot be kept: the least ',
+            ['--rank 2'] = "unknown option '%-%-rank'", ['--lora all'] = '%-%-lora takes a number, got all',
+            ['--weights x'] = '%-%-weights and %-%-tokens go together', ['--resume --out /nowhere'] = 'No such file',
+        } do
+            local text, code = helper.shell(("%s examples/finetune.lua --out '%s' %s"):format(LUAJIT, to, options))
+            assert.equal((options:find '/nowhere' or options:find 'budget') and 1 or 2, code, text)
+            assert.matches(words, text)
+        end
+    end)
+end)
+
+describe('the projects', function()
+    it('train a classifier in a budget, resume it to the bit, and sweep', function()
+        local out = example('projects/classifier', '--out "' .. folder() .. '"')
+        local free, tight = out:match 'a step reserves (%d+) bytes, (%d+) within a budget of 1.4 MiB'
+        assert.is_true(tonumber(tight) <= 1.4 * 2 ^ 20 and tonumber(tight) < tonumber(free), out)
+        assert.is_true(tonumber(out:match 'right: ([%d.]+) %%') > 95, out)
+        assert.matches('the same loss, to the bit: true\n', out)
+        local count = 0
+        for predicted, measured in out:gmatch 'predicted +(%d+) measured +(%d+)' do
+            assert.equal(predicted, measured)
+            count = count + 1
+        end
+        assert.equal(6, count)
+    end)
+
+    it('train by a layer, an op, an optimizer and a data source of their own', function()
+        local out = example('projects/custom', '')
+        assert.matches('%[%-0.2500,  0.0000,  0.1250,  1.2500%]\nits gradient\ttensor %(2%) f32 %[1., 1.%]\n', out)
+        assert.is_true(tonumber(out:match 'step 300  loss ([%d.]+)') < 0.02, out)
+        assert.is_nil(out:match 'planned for the')
+    end)
+
+    it('find where the bytes of a step go', function()
+        local out = example('projects/hunt', '')
+        assert.matches('\n2%. Which ops keep it%? exp 2.00 MiB, ', out)
+        assert.matches('\n   2 mistakes\n   %- reshape of .-detached', out)
+        local before, after = out:match 'the peak goes from (%d+) to (%d+), with no mistakes: true'
+        assert.is_true(tonumber(after) < 0.6 * tonumber(before), out)
+        local measured, predicted = out:match 'measured: (%d+), predicted: (%d+)'
+        assert.equal(predicted, measured)
+    end)
+end)
+
 describe('spec/bench/rival.lua', function()
     it('runs without PyTorch and says what is absent', function()
         local out, code = helper.shell('PYTHON=/nonexistent ' .. LUAJIT .. ' spec/bench/rival.lua --small --turns 1')
@@ -415,11 +461,13 @@ describe('spec/bench/rival.lua', function()
     end)
 end)
 
--- examples/README.md shows what examples printed under "### `examples/NAME.lua`": pieces of their heads, and pictures.
+-- examples/README.md shows what examples printed under "### `examples/NAME.lua`", and of chargpt in a section of its
+-- own: pieces of their heads, and pictures.
 describe('examples/README.md shows of the examples', function()
-    local shown = (helper.read 'examples/README.md' .. '\n## '):match '\n## What the examples print\n(.-)\n## '
-    local count = 0
-    for name, section in (shown .. '\n### '):gmatch '### `examples/(%w+)%.lua`\n(.-)\n%f[#]' do
+    local page, count = helper.read 'examples/README.md' .. '\n## ', 0
+    local sections = page:match '\n## What the examples print\n(.-)\n## ' .. '\n### `examples/chargpt.lua`\n'
+        .. page:match '\n## A character GPT\n(.-)\n## '
+    for name, section in (sections .. '\n### '):gmatch '### `examples/(%w+)%.lua`\n(.-)\n%f[#]' do
         count = count + 1
         it(name .. ': what stands in its head, and its pictures', function()
             local head = '\n' .. helper.read('examples/' .. name .. '.lua'):match('^(.-)\nlocal root')
@@ -429,11 +477,11 @@ describe('examples/README.md shows of the examples', function()
                 assert.truthy(head:find('\n' .. block, 1, true), block)
                 pieces = pieces + 1
             end
-            assert.is_true(pieces > 0)
+            assert.is_true(pieces > (name == 'chargpt' and 1 or 0))
             for picture in section:gmatch '%]%((%S-%.svg)%)' do
                 assert_picture(helper.root .. '/examples/' .. picture, 10)
             end
         end)
     end
-    it('budgets, selective choices, offloading and sweeps', function() assert.equal(4, count) end)
+    it('budgets, selective choices, offloading, sweeps and a character GPT', function() assert.equal(5, count) end)
 end)

@@ -56,8 +56,6 @@ return {
         says = 'tables are what the code has, paths and names exist' },
     ['spec/planning_spec.lua'] = { page = 'spec/README.md', says = 'stopped at any moment it loses nothing' },
     ['spec/readme_spec.lua'] = { page = 'README.md', says = 'Each snippet runs by itself' },
-    ['spec/repl_tty_spec.lua'] = { page = 'lua/wane/repl/README.md',
-        says = 'TAB completes, `?name` describes a name, and ^C drops a line or stops a run' },
     ['spec/sentences_spec.lua'] = { page = 'spec/README.md', says = 'comments that stand alone' },
     ['spec/slopes_spec.lua'] = { page = 'lua/wane/tensor/README.md',
         says = 'Equal elements share the gradient of `max` and `min`' },

@@ -308,8 +308,8 @@ end)
 
 -- ---- where an error began ------------------------------------------------------------------------------------------
 -- Checks that an error keeps the frames of the place where it began, whatever it passes through: a user's function that
--- Wane calls fails with a text, an error of Wane, an error of Lua or an object, and the traceback that `wane run` shows
--- begins in that function.
+-- Wane calls fails with a text, an error of Wane, an error of Lua or an object, and the traceback begins in that
+-- function.
 local optim, policy = wane.optim, wane.policy
 
 local fails -- function() that raises an error
@@ -428,22 +428,4 @@ describe('the traceback of an error that a user\'s function raises', function()
             end
         end)
     end
-
-    it('is the one that `wane run` shows', function()
-        local path = os.tmpname()
-        local file = assert(io.open(path, 'w'))
-        file:write [[
-            local wane = require 'wane'
-            local model = wane.nn.Linear(2, 2)
-            local function evaluate()
-                error 'mine'
-            end
-            wane.optim.EMA(model):apply(evaluate)]]
-        file:close()
-        local text, code = helper.shell('build/wane run ' .. path)
-        os.remove(path)
-        assert.equal(1, code)
-        assert.matches(":4: mine\nstack traceback:\n\t[^\n]*:4: in function <[^\n]*:3>\n", text)
-        assert.matches(':6: in main chunk', text)
-    end)
 end)

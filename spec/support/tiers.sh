@@ -20,7 +20,7 @@ files_of() { # names
 # ---- ways of running specs ------------------------------------------------------------------------------------------
 # All that these do is done by processes or libraries of their own, which are alike whatever the way: the plain way runs
 # them.
-apart='sweep_shard cudasim examples readme repl_tty classes neon product threads'
+apart='sweep_shard cudasim examples readme classes neon product threads'
 # These spend their seconds in C. Specs of CUDA have their device in the plain way and under the sanitizers; wrong arguments
 # make tens of thousands of errors, all alike; and the kernels and plans of whole models are tried small by other specs.
 apart="$apart optimum words"
@@ -32,7 +32,7 @@ apart_asan='zoo'
 # core is left alone at the end, and each part of the files has its share of them.
 slowest='cuda_op examples product op onednn neon cuda_networks cuda_attention cuda_bundle ways recipe cudasim arguments
 readme oom classes stream chain optimum costs budget checkpoint words threads zoo keys
-cuda_fault parts cuda_graph op_places offload repl_tty sweep_merge planning cuda_library whole_step hostile'
+cuda_fault parts cuda_graph op_places offload repl sweep_merge planning cuda_library whole_step hostile'
 slowest_first() { # files on standard input
     awk -v names="$slowest" 'BEGIN { n = split(names, list); for (i in list) place["spec/" list[i] "_spec.lua"] = i }
         { print ($0 in place) ? place[$0] : n + NR, $0 }' | sort -n | cut -d ' ' -f 2
