@@ -4,10 +4,10 @@
 local helper = require 'spec.helper'
 local files = require 'spec.support.files'
 local native = require 'spec.support.native'
+local sweeps = require 'spec.support.sweeps'
 local ffi = require 'ffi'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
-local json = require 'wane.report.json'
 local store = require 'wane.sweep.store'
 local read, write = files.read, files.write
 
@@ -206,15 +206,7 @@ s:run()
 ]]):format(count, folder, name, body or ''))
 end
 
-local function assert_once(path, count)
-    local seen, rows = {}, assert(store.read(path))
-    for _, row in ipairs(rows) do
-        local key = json.encode(row.point)
-        assert.is_nil(seen[key], key)
-        seen[key] = true
-    end
-    assert.equal(count, #rows)
-end
+local function assert_once(path, count) sweeps.assert_once(assert(store.read(path)), count) end
 
 local function lock(path)
     local is_kept = binding.new('int32_t[1]', -1)
@@ -222,12 +214,7 @@ local function lock(path)
     return id, is_kept[0], id < 0 and binding.text(C.wn_message()) or nil
 end
 
-local function setup_folder()
-    folder = os.tmpname()
-    os.remove(folder)
-    assert(os.execute('mkdir -p ' .. folder) == 0)
-    assert.is_table(wane)
-end
+local function setup_folder() folder = files.folder() end
 
 describe('the lock of a file', function()
     setup(setup_folder)

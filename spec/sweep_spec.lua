@@ -2,11 +2,11 @@
 -- process that wrote them, and that results which must be equal are compared. Scripts try points in processes of their
 -- own.
 local helper = require 'spec.helper'
-local files = require 'spec.support.files'
 local native = require 'spec.support.native'
+local sweeps = require 'spec.support.sweeps'
 local wane = helper.wane
-local json = require 'wane.report.json'
-local read, write = files.read, files.write
+local assert_once, rows_of, refusal = sweeps.assert_once, sweeps.rows, sweeps.refusal
+local read, write = sweeps.read, sweeps.write
 local nn = wane.nn
 
 local folder
@@ -23,13 +23,6 @@ end
 local function sweep(t)
     t.build, t.repeats, t.isolate = t.build or build, t.repeats or 1, false
     return wane.sweep(t)
-end
-
--- Checks that a call raises; returns the words of the error and its code.
-local function refusal(fn, ...)
-    local fine, e = pcall(fn, ...)
-    assert.is_false(fine)
-    return type(e) == 'table' and e.message or e, type(e) == 'table' and e.code
 end
 
 -- Returns a script that sweeps the network above: `body` is put first into build, `options` into the call of
@@ -56,29 +49,8 @@ local function run(path, arguments)
     return helper.shell(('build/wane run %s %s'):format(path, arguments or ''))
 end
 
-local function rows_of(path)
-    local rows = {}
-    for line in read(path):gmatch '(.-)\n' do rows[#rows + 1] = assert(json.decode(line)) end
-    return rows
-end
-
--- Checks that there are `count` rows and that no two have the same point, told apart as text.
-local function assert_once(rows, count)
-    local seen = {}
-    for _, row in ipairs(rows) do
-        local key = json.encode(row.point)
-        assert.is_nil(seen[key], key)
-        seen[key] = true
-    end
-    assert.equal(count, #rows)
-end
-
 describe('wane.sweep', function()
-    setup(function()
-        folder = os.tmpname()
-        os.remove(folder)
-        assert(os.execute('mkdir -p ' .. folder) == 0)
-    end)
+    setup(function() folder = sweeps.folder() end)
     teardown(function() os.execute('rm -rf ' .. folder) end)
 
     describe('orders its points', function()
@@ -217,23 +189,6 @@ describe('wane.sweep', function()
             assert.is_nil(message:find('policy=sqrt', 1, true))
             assert.equal(3, #s:rows()) -- what was measured is there
         end)
-
-        it('losses', function()
-            local turn = 0
-            local s = sweep { grid = { policy = { 'save_all', 'sqrt' } }, build = function(p)
-                turn = turn + 1
-                local fn, model = build(p)
-                return turn == 2 and function() return fn() + 1 end or fn, model
-            end }
-            assert.matches('losses of %(policy=save_all%) and %(policy=sqrt%) differ', (refusal(s.run, s)))
-        end)
-
-        it('predicted bytes with measured ones', function()
-            local s = sweep { grid = { policy = { 'save_all', 'sqrt' } } }:run()
-            assert.same({}, s:problems())
-            s:rows()[2].peak = s:rows()[2].peak + 256
-            assert.matches('^policy=sqrt: predicted peak', s:problems()[1])
-        end)
     end)
 
     describe('keeps points apart', function()
@@ -290,22 +245,6 @@ describe('wane.sweep', function()
             assert.equal('limit', rows[2].code)
         end)
 
-        it('in one process where asked to: a point that raises is a row too', function()
-            local s = sweep { grid = { depth = { 1, 2 } }, build = function(p)
-                if p.depth == 1 then error 'no' end
-                return build(p)
-            end }:run()
-            assert.same({ 'failed', 'ok' }, { s:rows()[1].status, s:rows()[2].status })
-            assert.matches('no$', s:rows()[1].error)
-        end)
-
-        it('and a policy that this version lacks is a row that says so', function()
-            local s = sweep { grid = { policy = { 'save_all' }, budget = { '1 KiB' } } }:run()
-            assert.equal('ok', s:rows()[1].status)
-            assert.equal('failed', s:rows()[2].status)
-            assert.is_true(#s:rows()[2].error > 0)
-        end)
-
         it('when the script comes through standard input, in that one process', function()
             local path = script('stdin.lua', '', "grid = { policy = { 'save_all', 'sqrt' } }", 'print(#s:measured())')
             local text = helper.shell("LUA_PATH='lua/?.lua;lua/?/init.lua' ${LUAJIT:-luajit} -", read(path))
@@ -341,7 +280,8 @@ print(#s:measured(), #t:measured())]]):format(second))
         -- Starts a script of five points a third of a second each, ends it after two rows by `signal`.
         local function cut_short(name, signal)
             local out = folder .. '/' .. name .. '.jsonl'
-            local path = script(name .. '.lua', "os.execute 'sleep 0.3'",
+            local path = script(name .. '.lua',
+                ("os.execute 'sleep 0.3' local f = io.open('%s.done', 'a') f:write '.' f:close()"):format(out),
                 ("grid = { depth = { 1, 2, 3, 4, 5 } }, out = '%s'"):format(out))
             local text = helper.shell(([[
 build/wane run %s > %s.said 2>&1 & pid=$!
@@ -356,7 +296,8 @@ kill -%s $pid; wait $pid; echo "ended $?"; wc -l < %s; sleep 1; wc -l < %s]])
             local path, out, code, now, later = cut_short('killed', 'KILL')
             assert.equal(137, code)
             assert.is_true(now >= 2 and now < 5)
-            assert.equal(now, later) -- the point under way died with its parent
+            assert.equal(now, later)
+            assert.equal(now, #read(out .. '.done')) -- the point under way died with its parent
             local before = read(out)
             local text
             text, code = run(path)
@@ -380,37 +321,6 @@ kill -%s $pid; wait $pid; echo "ended $?"; wc -l < %s; sleep 1; wc -l < %s]])
                 read(out .. '.said'))
             assert.equal(0, select(2, run(path, 'resume')))
             assert_once(rows_of(out), 5)
-        end)
-
-        it('after a line that was torn, which it drops and says so', function()
-            local out = folder .. '/torn.jsonl'
-            local path = script('torn.lua', '', ("grid = { depth = { 1, 2, 3 } }, out = '%s'"):format(out))
-            assert.equal(0, select(2, run(path)))
-            local whole = read(out)
-            write(out, whole:sub(1, -40))
-            local text, code = run(path, 'resume')
-            assert.equal(0, code)
-            assert.matches('^wane.sweep: the last line of [^\n]* was torn %(%d+ bytes', text)
-            assert_once(rows_of(out), 3)
-        end)
-
-        it('not beside rows of another text, unless forced', function()
-            local out = folder .. '/text.jsonl'
-            local options = ("grid = { depth = { 1, 2 } }, out = '%s'"):format(out)
-            assert.equal(0, select(2, run(script('text.lua', '', options))))
-            local path = script('text.lua', '-- another', options)
-            local text, code = run(path, 'resume')
-            assert.equal(1, code)
-            assert.matches("rows of another text of the script", text)
-            assert.equal(0, select(2, run(path, 'force')))
-            assert_once(rows_of(out), 2)
-        end)
-
-        it('not with a file that is something else', function()
-            local row = '{"point":{},"status":"failed","code":"x","error":"y"}'
-            local out = write(folder .. '/else.jsonl', row .. '\nfor a while\n')
-            local s = sweep { grid = { depth = { 1 } }, out = out, resume = true }
-            assert.matches('line 2 of [^\n]* is no row of a sweep', (refusal(s.run, s)))
         end)
 
         it('with a grid that grew, the new points alone', function()

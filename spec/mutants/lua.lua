@@ -325,8 +325,8 @@ return {
     },
     {
         file = 'lua/wane/sweep/init.lua',
-        spec = 'spec/sweep_spec.lua',
-        filter = 'torn',
+        spec = 'spec/sweep_shard_spec.lua',
+        filter = 'requeued',
         { 'a torn line is kept',
             old = 'store.cut(self.out, torn)',
             new = '' },

@@ -13,6 +13,17 @@ function sweeps.rows(path)
     return rows
 end
 
+--- Checks that there are `count` rows and that no two have the same point, told apart as text.
+function sweeps.assert_once(rows, count)
+    local seen = {}
+    for _, row in ipairs(rows) do
+        local key = json.encode(row.point)
+        assert(not seen[key], key)
+        seen[key] = true
+    end
+    assert(count == #rows, #rows)
+end
+
 -- Fields that two runs of a point may differ in.
 local TIMED = { 'seconds', 'low', 'high', 'wall', 'times', 'load', 'spread', 'noisy', 'date' }
 
