@@ -1,6 +1,7 @@
 -- Checks wane.plot: each point must be at its place in the chart, in characters and in the picture. A value that is no
 -- number must be counted and never drawn.
 local helper = require 'spec.helper'
+local files = require 'spec.support.files'
 local wane = helper.wane
 local palette = require 'wane.report.palette'
 local native = require 'spec.support.native'
@@ -183,9 +184,7 @@ describe('wane.plot as a picture', function()
         local path = folder .. '/deep/loss.svg'
         local chart = wane.plot { 2, 1 }
         assert.equal(path, chart:svg(path))
-        local file = assert(io.open(path))
-        assert.equal(chart:svg(), file:read '*a')
-        file:close()
+        assert.equal(chart:svg(), files.read(path))
         helper.lines('rm -r ' .. folder)
     end)
 end)
@@ -301,6 +300,49 @@ describe('the colours of reports', function()
             assert.is_truthy(letter:match '^%u$' and not letters[letter], name)
             slots[slot], letters[letter] = true, true
         end
+    end)
+
+    it('are the same in every picture of a plan: a colour, a hatch and a letter for each kind', function()
+        local model = wane.nn.Linear(16, 16)
+        local opt = wane.optim.AdamW(model:parameters(), { lr = 1e-3 })
+        local plan = wane.plan(function() opt:step((model(wane.ones(4, 16)) ^ 2):mean()) end)
+        local svg, text = plan:timeline(), tostring(plan:plot())
+        local count = 0
+        for kind, size in pairs(plan.kinds) do
+            if size > 0 then
+                count = count + 1
+                local slot = palette.of_kind(kind)
+                local fill = slot == 1 and 'class="f1" fill="' or ('fill="url(#wane-hatch-%d) '):format(slot)
+                assert.is_truthy(svg:find(('Z" %s%s"><title>%s</title>'):format(fill, palette.light[slot], kind), 1,
+                    true), kind)
+                assert.is_truthy(svg:find(('height="12" %s%s"/>\n<text [^>]*>%s</text>'):format(fill:gsub('[%(%)-]',
+                    '%%%0'), palette.light[slot], kind)), kind)
+                assert.is_truthy(text:find(palette.letter(kind, 1) .. ' ' .. kind, 1, true), kind)
+            end
+        end
+        assert.is_true(count >= 3)
+    end)
+
+    it('are those of a memory report, which is as long as its bytes say', function()
+        local kept = wane.nn.Linear(64, 64)
+        wane.eval(kept(wane.ones(4, 64)):sum())
+        local r = wane.memory()
+        local text, svg = r:plot(), r:plot(os.tmpname())
+        local now, peak = text:match '\n +now |(%u*) [^\n]*\nat the peak |(%u*) '
+        local room = #text:match '\n(at the peak [^\n]*)'
+        assert.is_true(room > 76 and room <= 80, text)
+        assert.is_true(math.abs(#peak * r.allocated / r.peak - #now) <= 0.5)
+        assert.is_true(math.abs(#peak * r.kinds.parameter / r.peak - #now:gsub('[^P]', '')) <= 1)
+        local picture = files.read(svg)
+        os.remove(svg)
+        for kind, size in pairs(r.peak_kinds) do
+            if size > 0 then
+                assert.is_truthy(picture:find(palette.light[palette.of_kind(kind)] .. '"><title>' .. kind .. ': ', 1,
+                    true), kind)
+            end
+        end
+        assert.is_truthy(picture:find('.wane text,.wane .ink{fill:' .. palette.ink.dark, 1, true))
+        assert.is_true(kept ~= nil)
     end)
 
     it('stay out of what is no terminal', function()

@@ -1,12 +1,16 @@
--- Checks plan:explain(): what holds the peak, what recomputing saves and costs, and every mistake that it knows. Each
--- mistake must be found in a script that makes it, and in no script that does not.
+-- Checks what a plan says of itself. plan:explain(): what holds the peak, what recomputing saves and costs, and every
+-- mistake that it knows; each must be found in a script that makes it, and in no script that does not. Pictures and
+-- traces: bytes by kind must add up to what the plan says, and all of it must be shown. wane.check must see a bit that
+-- differs.
 local helper = require 'spec.helper'
+local files = require 'spec.support.files'
 local wane = helper.wane
-local nn = wane.nn
+local json = require 'wane.report.json'
+local nn, C = wane.nn, require('wane.ffi').C
 
 local x
 before_each(function()
-    require('wane.ffi').C.wn_debug('forget_plans', 1) -- a plan met before has the lines of its first recording
+    C.wn_debug('forget_plans', 1) -- a plan met before has the lines of its first recording
     wane.manual_seed(3)
     x = wane.randn(64, 16):retain()
 end)
@@ -37,7 +41,7 @@ local function sum(kinds)
 end
 
 describe('plan:explain', function()
-    it('finds the peak, and what is alive there, to the byte', function()
+    it('finds the peak, and what is alive there and over time, to the byte', function()
         local model = blocks(4)
         for _, p in ipairs { 'save_all', 'sqrt', 'recompute_all', 'budget(300 KiB)' } do
             local plan = wane.plan(function() return model(x):sum() end, { policy = p })
@@ -45,9 +49,18 @@ describe('plan:explain', function()
             assert.equal(plan.peak, peak.bytes)
             assert.equal(plan.peak, sum(peak.kinds))
             for name, size in pairs(plan.kinds) do assert.equal(size, peak.kinds[name], name) end
-            local step = plan:schedule()[peak.step]
-            assert.equal(plan.peak, step.live + step.workspace)
-            assert.equal(step.op, peak.op)
+            local steps, rows, most = plan:schedule(), plan:kinds_over_time(), nil
+            assert.equal(plan.peak, steps[peak.step].live + steps[peak.step].workspace)
+            assert.equal(steps[peak.step].op, peak.op)
+            assert.equal(#steps + 1, #rows)
+            for i, row in ipairs(rows) do
+                if not most or row.live > rows[most].live then most = i end
+                local step = steps[i - 1]
+                if step then assert.equal(step.live + (step.is_free and 0 or step.workspace), row.live) end
+            end
+            assert.equal(plan.peak, rows[most].live)
+            for name, size in pairs(plan.kinds) do assert.equal(size, rows[most][name], name) end
+            for name, size in pairs(plan.kinds_before) do assert.equal(size, rows[1][name], name) end
             local activations, before = 0, math.huge
             for _, v in ipairs(peak.values) do
                 assert.is_true(v.bytes <= before)
@@ -87,9 +100,7 @@ describe('plan:explain', function()
         local model, path = blocks(4), os.tmpname()
         local plan = wane.plan(function() return model(x):sum() end, { policy = 'sqrt' })
         local text = tostring(plan:explain(path))
-        local file = io.open(path)
-        assert.equal(text .. '\n', file:read '*a')
-        file:close()
+        assert.equal(text .. '\n', files.read(path))
         os.remove(path)
         assert.is_truthy(text:find('no mistakes found', 1, true))
         assert.is_truthy(text:find('the peak, ' .. wane.bytes.exact(plan.peak) .. ' bytes', 1, true), text)
@@ -107,15 +118,17 @@ describe('a checkpoint that saves 0 bytes', function()
         assert.is_truthy(report[1].message:find(words, 1, true), report[1].message)
     end
 
-    it('is found around a single Linear', function()
+    it('is found around a single Linear, around what is kept anyway, and with one segment', function()
         local a, b = nn.Linear(16, 16), nn.Linear(16, 16)
-        only(explain(function() return b(wane.checkpoint(a, x):relu()):sum() end), 'what the backward of linear reads')
-        only(explain(function() return nn.Sequential { blocks(2), a }(x):sum() end, { policy = 'every(1)' }), 'saves 0')
-    end)
-
-    it('is found around what is kept anyway: its output', function()
-        local a, b = nn.Linear(16, 16), nn.Linear(16, 16)
-        only(explain(function() return b(wane.checkpoint(function(v) return v:relu() end, a(x))):sum() end), 'saves 0')
+        for words, case in pairs {
+            ['what the backward of linear reads'] = { function() return b(wane.checkpoint(a, x):relu()):sum() end },
+            ['every(1)'] = { function() return nn.Sequential { blocks(2), a }(x):sum() end, 'every(1)' },
+            ['saves 0'] = { function() return b(wane.checkpoint(function(v) return v:relu() end, a(x))):sum() end },
+            ['segments(1)'] = { function() return model(x):sum() end, 'segments(1)' },
+            ['with 1 segment'] = { function() return wane.checkpoint_sequential(model, 1, x):sum() end },
+        } do only(explain(case[1], { policy = case[2] }), words == 'every(1)' and 'saves 0' or words) end
+        assert.equal(0, #explain(function() return wane.checkpoint_sequential(model, 2, x):sum() end))
+        assert.equal(0, #explain(function() return model(x):sum() end))
     end)
 
     it('is found around the last segment', function()
@@ -127,13 +140,6 @@ describe('a checkpoint that saves 0 bytes', function()
         local report = explain(function() return forward(true) end)
         only(report, 'saves 0 bytes')
         assert.is_truthy(report[1].places[1]:find('region 2', 1, true))
-    end)
-
-    it('is found with one segment, by policy and by call', function()
-        only(explain(function() return model(x):sum() end, { policy = 'segments(1)' }), 'segments(1)')
-        only(explain(function() return wane.checkpoint_sequential(model, 1, x):sum() end), 'with 1 segment')
-        assert.equal(0, #explain(function() return wane.checkpoint_sequential(model, 2, x):sum() end))
-        assert.equal(0, #explain(function() return model(x):sum() end))
     end)
 
     it('is not claimed of regions that only together cost bytes', function()
@@ -166,63 +172,52 @@ describe('gradients that do not arrive', function()
     local a, b
     before_each(function() a, b = nn.Linear(16, 16), nn.Linear(16, 16) end)
 
-    it('are found where a detach cuts them off, with the parameters that get none', function()
-        local report = explain(function() return b(a(x):detach()):sum() end)
-        local cut, starved = of(report, 'detach'), of(report, 'gradient')
-        assert.equal(1, #cut)
-        assert.is_truthy(cut[1].message:find('2 parameters get none', 1, true), cut[1].message)
-        assert.equal(1, #starved)
-        assert.equal(2, #starved[1].places)
-        assert.equal((16 * 16 + 64) * 4, starved[1].bytes)
-        assert.equal(2, #report)
-    end)
-
-    it('are found where no_grad cuts them off', function()
-        local report = explain(function() return b(wane.no_grad(function() return a(x) end)):sum() end)
-        assert.equal(1, #of(report, 'detach'))
-        assert.equal(1, #of(report, 'gradient'))
-    end)
-
-    it('are found behind an op without a gradient', function()
-        local report = explain(function() return (b(x) * a(x):gt(wane.zeros(64, 16)):to 'f32'):sum() end)
-        assert.equal(0, #of(report, 'detach'))
-        local starved = of(report, 'gradient')
-        assert.equal(1, #starved)
-        assert.is_truthy(starved[1].message:find('stops at gt', 1, true), starved[1].message)
-    end)
-
-    it('names the line with wane.lines(true)', function()
-        wane.lines(true)
-        local report = explain(function() return b(a(x):detach()):sum() end)
-        wane.lines(false)
-        assert.is_truthy(of(report, 'detach')[1].message:find('explain_spec.lua:%d+'), report[1].message)
-    end)
-
-    it('are no mistake when the parameters are frozen', function()
-        for _, p in ipairs(a:parameters()) do p.requires_grad = false end
-        assert.equal(0, #explain(function() return b(a(x):detach()):sum() end))
-        assert.equal(0, #explain(function() return b(a(x)):sum() end))
-    end)
-
-    it('says that a detached value still trains what has another way to the loss', function()
-        local report = explain(function()
+    -- A step, and how many findings there are: in all, cuts, parameters without a gradient.
+    local STEPS = {
+        ['where a detach cuts them off'] = { function() return b(a(x):detach()):sum() end, 2, 1, 1 },
+        ['where no_grad cuts them off'] = { function()
+            return b(wane.no_grad(function() return a(x) end)):sum()
+        end, 2, 1, 1 },
+        ['behind an op without a gradient'] = { function()
+            return (b(x) * a(x):gt(wane.zeros(64, 16)):to 'f32'):sum()
+        end, 1, 0, 1, 'stops at gt' },
+        ['in a fused step'] = { function()
+            wane.optim.SGD(b:parameters(), { lr = 0.1 }):step(b(a(x):detach()):sum())
+        end, 2, 1, 1 },
+        ['where another way goes to the loss'] = { function()
             local y = a(x)
             return b(y + y:detach()):sum()
+        end, 1, 1, 0, 'another way' },
+        ['nowhere in a step that is right'] = { function() return b(a(x)):sum() end, 0, 0, 0 },
+        ['nowhere in a fused step that is right'] = { function()
+            wane.optim.SGD(b:parameters(), { lr = 0.1 }):step(b(a(x)):sum())
+        end, 0, 0, 0 },
+        ['nowhere where data are detached'] = { function() return b((x * 2):detach()):sum() end, 0, 0, 0 },
+        ['nowhere where nothing is trained'] = { function()
+            return wane.no_grad(function() return b(a(x)):sum() end)
+        end, 0, 0, 0 },
+    }
+    for name, step in pairs(STEPS) do
+        it('are found ' .. name, function()
+            local report = explain(step[1])
+            assert.same({ step[2], step[3], step[4] }, { #report, #of(report, 'detach'), #of(report, 'gradient') })
+            if step[5] then assert.is_truthy(report[1].message:find(step[5], 1, true), report[1].message) end
         end)
-        assert.equal(1, #report)
-        assert.equal('detach', report[1].kind)
-        assert.is_truthy(report[1].message:find('another way', 1, true))
-    end)
+    end
 
-    it('are not looked for where nothing is trained, and detached data is none', function()
-        assert.equal(0, #explain(function() return b((x * 2):detach()):sum() end))
-        assert.equal(0, #explain(function() return wane.no_grad(function() return b(a(x)):sum() end) end))
-    end)
-
-    it('are found in a fused step too', function()
-        local opt = wane.optim.SGD(b:parameters(), { lr = 0.1 })
-        assert.equal(1, #of(explain(function() opt:step(b(a(x):detach()):sum()) end), 'gradient'))
-        assert.equal(0, #explain(function() opt:step(b(a(x)):sum()) end))
+    it('are named by the parameters that get none and by the line, and are none of frozen ones', function()
+        wane.lines(true)
+        local report = explain(STEPS['where a detach cuts them off'][1])
+        wane.lines(false)
+        local cut, starved = of(report, 'detach')[1], of(report, 'gradient')[1]
+        assert.is_truthy(cut.message:find('2 parameters get none', 1, true), cut.message)
+        assert.is_truthy(cut.message:find('explain_spec.lua:%d+'), cut.message)
+        assert.equal(2, #starved.places)
+        assert.equal((16 * 16 + 64) * 4, starved.bytes)
+        for _, p in ipairs(a:parameters()) do p.requires_grad = false end
+        for _, name in ipairs { 'where a detach cuts them off', 'nowhere in a step that is right' } do
+            assert.equal(0, #explain(STEPS[name][1]))
+        end
     end)
 end)
 
@@ -248,20 +243,14 @@ describe('a policy that matches nothing', function()
             "'Relu' matches nothing in this graph; did you mean 'ReLU'?")
     end)
 
-    it('of what the backward reads is found: a type that owns no value, an op whose result nobody reads', function()
+    it('of what the backward reads is found: types, ops, paths and functions, of a step and of a module', function()
         silent(policy.by_type { ReLU = 'recompute' }, "'ReLU' of by_type{ReLU=recompute}")
         silent(policy.by_type { ReLU = 'recompute', default = 'save' },
             "'ReLU' of by_type{ReLU=recompute, default=save}")
         silent(policy.by_op { sum = 'recompute', relu = 'recompute' }, "'sum' of by_op{relu=recompute, sum=recompute}")
         silent(policy.by_path { { '^4%.1$', 'recompute' }, { '', 'save' } }, "'^4%.1$' of by_path")
-    end)
-
-    it('because its function never answers is found', function()
         silent(function(r) return r.type == 'ReLU' and 'recompute' or nil end, 'function')
         silent(policy.compose(function() end, policy.by_op { relu = 'recompute' }), 'function')
-    end)
-
-    it('is found where a module was given it', function()
         model[2]:checkpoint(policy.by_op { sum = 'recompute' })
         silent(nil, "'sum' of by_op{sum=recompute}")
     end)
@@ -316,5 +305,189 @@ describe('plan:residuals', function()
         assert.is_true(by['the script'])
         local bounded = wane.plan(fn, { budget = '10 MiB' })
         for _, r in ipairs(bounded:residuals()) do assert.equal('budget(10485760)', r.by) end
+    end)
+end)
+
+-- ---- a plan over time ----------------------------------------------------------------------------------------------
+local fn
+before_each(function()
+    wane.manual_seed(4)
+    local list = {}
+    for i = 1, 4 do list[i] = nn.MLP(16, 64, { dropout = 0.2 }) end
+    local model = nn.Sequential(list)
+    fn = function() return model(x):sum() end
+end)
+
+describe('plan:timeline and plan:plot', function()
+    it('draw an area for each kind, the phases, and the values alive at the peak', function()
+        local plan, path = wane.plan(fn, { policy = 'every(2)' }), os.tmpname()
+        local svg = plan:timeline()
+        assert.is_truthy(svg:find('^<svg') and svg:find('</svg>\n$'))
+        for _, word in ipairs { '>activation<', '>gradient<', '>forward<', '>backward<', 'values alive at the peak' } do
+            assert.is_truthy(svg:find(word, 1, true), word)
+        end
+        for _, v in ipairs(plan:explain().peak.values) do
+            if v.kind == 'activation' then assert.is_truthy(svg:find('>' .. v.op .. ' ' .. v.path, 1, true), v.what) end
+        end
+        assert.is_nil(svg:find('nan', 1, true))
+        assert.equal(path, plan:timeline(path))
+        os.remove(path)
+    end)
+
+    it('have an axis of instructions and a mark at the peak', function()
+        local plan = wane.plan(fn, { policy = 'every(2)' })
+        local svg, peak = plan:timeline(), plan:explain().peak
+        assert.is_truthy(svg:find('>instruction<', 1, true))
+        assert.is_truthy(svg:find((', instruction %d: %s of %s<'):format(peak.step, peak.op, peak.path), 1, true))
+        local middle = tonumber(svg:match '<path d="M([%d.]+) [%d.]+ l%-5 %-9 h10 Z" class="ink peak"')
+        assert.is_true(math.abs(70 + 800 * (peak.step + 0.5) / (plan.instructions + 1) - middle) < 0.1)
+        local text = tostring(plan:plot { columns = 60 })
+        local at = #text:match '.*\n([^\n]*)%^' - 10 -- the caret of the peak is the last one
+        assert.equal(math.floor(60 * (peak.step + 0.5) / (plan.instructions + 1)), at)
+        assert.is_truthy(text:match((' 0  instruction +%d\n'):format(plan.instructions)))
+        text = tostring(wane.plan(fn):plot { columns = 40, rows = 5 })
+        assert.equal(5, select(2, ('\n' .. text):gsub('\n[^\n]*|', '')))
+        assert.is_truthy(text:find('^forward', 1, true) and text:find('^backward', 1, true))
+        assert.is_truthy(text:find('|PPPP') and text:find 'AAA' and text:find 'GGG')
+        assert.is_nil(text:find '\27') -- no terminal here
+    end)
+
+    it('have an update where an optimizer is, and nowhere else', function()
+        local model = nn.Sequential { nn.Conv2d(2, 2, 3), nn.BatchNorm2d(2) }
+        local opt, image = wane.optim.SGD(model:parameters(), { lr = 1 }), wane.randn(4, 2, 8, 8):retain()
+        local function loss() return (model(image) ^ 2):mean() end
+        local without = wane.plan(loss)
+        local is_backward = false
+        for _, step in ipairs(without:schedule()) do -- running statistics and gradients are written, too
+            is_backward = is_backward or step.phase == 'backward'
+            assert.equal(is_backward and 'backward' or 'forward', step.phase)
+        end
+        for _, text in ipairs { without:timeline(), without:trace(), tostring(without:plot()) } do
+            assert.is_nil(text:find('update', 1, true))
+            assert.is_truthy(text:find('backward', 1, true))
+        end
+        local with = wane.plan(function() opt:step(loss()) end)
+        for _, text in ipairs { with:timeline(), with:trace(), tostring(with:plot()) } do
+            assert.is_truthy(text:find('update', 1, true))
+        end
+    end)
+end)
+
+describe('plan:trace', function()
+    local function read(text)
+        local slices, counters = {}, {}
+        for _, e in ipairs(assert(json.decode(text)).traceEvents) do
+            if e.ph == 'X' then slices[#slices + 1] = e end
+            if e.ph == 'C' then counters[#counters + 1] = e end
+        end
+        return slices, counters
+    end
+
+    it('holds every instruction that runs, its predicted time, and the bytes', function()
+        local plan = wane.plan(fn, { policy = 'every(2)' })
+        local slices, counters = read(plan:trace())
+        local total, runs = 0, 0
+        for _, s in ipairs(plan:schedule()) do runs = runs + (s.what == 'run' and 1 or 0) end
+        assert.equal(runs, #slices)
+        assert.equal(plan.instructions + 1, #counters)
+        local at = 0
+        for _, s in ipairs(slices) do
+            assert.is_true(s.ts >= at - 1e-6)
+            at, total = s.ts + s.dur, total + s.dur
+        end
+        assert.is_true(math.abs(total - plan.seconds * 1e6) <= 1e-6 * total)
+        local most = 0
+        for _, c in ipairs(counters) do
+            local live = 0
+            for _, size in pairs(c.args) do live = live + size end
+            most = math.max(most, live)
+        end
+        assert.equal(plan.peak, most)
+    end)
+
+    it('shows moves on the links they take, one after the other, and the waits for them', function()
+        local plan = wane.plan(fn, { policy = wane.policy.of(function() return 'offload' end) })
+        local ends, moves, waited, arrives, total = {}, 0, 0, {}, 0
+        for _, e in ipairs(read(plan:trace())) do
+            if e.cat == 'move' then
+                assert.is_true(e.ts >= (ends[e.tid] or 0) - 1e-6)
+                ends[e.tid], moves = e.ts + e.dur, moves + 1
+                arrives[#arrives + 1] = ends[e.tid]
+            else
+                total = total + e.dur
+                if e.name:find '^wait' then
+                    waited = waited + e.dur
+                    local meets
+                    for _, at in ipairs(arrives) do meets = meets or math.abs(at - e.ts - e.dur) < 1e-3 end
+                    assert.is_true(meets, 'a wait ends when no move does')
+                end
+            end
+        end
+        local tracks = {}
+        for id in pairs(ends) do tracks[#tracks + 1] = id end
+        assert.equal(2, #tracks) -- to disk and back
+        assert.equal(0, moves % 2)
+        assert.is_true(moves > 4 and waited > 0)
+        assert.is_true(math.abs(total - plan.seconds * 1e6) <= 1e-6 * total)
+    end)
+
+    it('is written with measured times by wane.measure', function()
+        local path = os.tmpname()
+        local m = wane.measure(fn, { steps = 2, trace = path })
+        assert.is_true(m.exact)
+        assert.equal(2, #m.times)
+        local text = files.read(path)
+        os.remove(path)
+        assert.is_truthy(text:find('a step, measured', 1, true))
+        local slices, total = read(text), 0
+        for _, s in ipairs(slices) do total = total + s.dur end
+        assert.is_true(total > 0 and total < 60e6)
+        assert.is_truthy(wane.plan(fn):trace():find('a step, predicted', 1, true))
+    end)
+end)
+
+describe('wane.check', function()
+    after_each(function()
+        C.wn_debug('replay_fault', 0)
+        C.wn_debug('replay', 0)
+    end)
+
+    it('compares every value that is computed again, and finds the same bits', function()
+        for _, p in ipairs { 'recompute_all', 'every(2)', 'sqrt' } do
+            local found = wane.check(fn, { policy = p })
+            assert.equal(wane.plan(fn, { policy = p }).recomputed, found.compared)
+            assert.is_true(found.bytes > 0)
+            assert.is_truthy(tostring(found):find('computed again', 1, true))
+        end
+        assert.equal(0, wane.check(fn).compared)
+        assert.equal(0, tonumber(C.wn_debug_get 'replay'))
+    end)
+
+    it('names the op, its path and the copy when one bit differs, and goes on working', function()
+        local count = wane.check(fn, { policy = 'recompute_all' }).compared
+        local messages = {}
+        for _, n in ipairs { 1, count } do
+            C.wn_debug('replay_fault', n)
+            local why = helper.refused('illegal', function() wane.check(fn, { policy = 'recompute_all' }) end)
+            messages[#messages + 1] = why.message
+            assert.is_truthy(why.message:find("of '%d%.%a+', computed again .*copy 2 of 2"), why.message)
+            assert.equal(0, tonumber(C.wn_debug_get 'replay'))
+        end
+        assert.are_not.equal(messages[1], messages[2])
+        assert.equal(count, wane.check(fn, { policy = 'recompute_all' }).compared)
+        C.wn_debug('replay_fault', count + 1)
+        wane.check(fn, { policy = 'recompute_all' })
+    end)
+
+    it('says nothing of a run that is not checked', function()
+        C.wn_debug('replay_fault', 1)
+        assert.is_true(wane.measure(fn, { steps = 1, policy = 'recompute_all' }).exact)
+    end)
+
+    it('refuses a function that trains', function()
+        local w = nn.Parameter(wane.ones(2))
+        local opt = wane.optim.SGD({ w }, { lr = 0.1 })
+        helper.refused(nil, function() wane.check(function() opt:step((w * w):sum()) end) end,
+            'wane.check: the function runs a step')
     end)
 end)

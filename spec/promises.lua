@@ -64,8 +64,6 @@ return {
         says = 'the report is one page that loads nothing' },
     ['spec/tensor_spec.lua'] = { page = 'lua/wane/tensor/README.md',
         says = 'Dims and positions in scripts count from 1' },
-    ['spec/timeline_spec.lua'] = { page = 'lua/wane/plan/README.md',
-        says = 'bytes by kind over the step with its phases and its peak' },
     ['spec/words_spec.lua'] = { page = 'lua/wane/plan/README.md',
         says = 'bind every plan; the planner chooses the regions' },
     ['spec/written_spec.lua'] = { page = 'lua/wane/io/README.md', says = 'only when `wane.load` would read it' },
