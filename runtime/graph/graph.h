@@ -203,6 +203,21 @@ struct wn__scope {
     const char *name, *type; /* "attn", "Attention"; interned */
     const char *path;        /* "blocks.3.attn"; interned */
 };
+/* A hash table of texts, open addressing; it doubles when half of its slots are taken. A zeroed struct is empty. */
+struct wn__name {
+    uint64_t hash;
+    int32_t id; /* that the owner of the table gave it; -1: none */
+    char *text; /* NULL: the slot is empty */
+};
+struct wn__names {
+    struct wn__name *slot; /* (capacity) */
+    int64_t capacity, count;
+};
+/* Return the entry of a text: made with id -1 when it is new, NULL: WN_OOM (get); NULL when there is none (known). Valid
+ * until the next text is added. */
+struct wn__name *wn__names_get(struct wn__names *w, const char *text);
+const struct wn__name *wn__names_known(const struct wn__names *w, const char *text);
+void wn__names_release(struct wn__names *w); /* frees all texts and leaves an empty table */
 /* Returns the one copy of a text that lives as long as the process; NULL: WN_OOM. */
 const char *wn__intern(const char *text);
 /* Returns the id of a scope, the same for equal arguments, or -(status). */

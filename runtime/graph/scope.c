@@ -1,41 +1,24 @@
 /* Texts and ids that outlive the nodes that carry them: interned names, module paths, checkpoint regions, source lines.
  * Scopes and texts are interned, so that the same module gives the same ids step after step; a region is a new one each
- * time that code enters it. Nothing of this is ever freed. */
+ * time that code enters it. None of these is ever freed. */
 #include <stdio.h>
 #include <string.h>
 #include "../base/alloc.h"
-#include "graph.h"
-
-struct name {
-    uint64_t hash;
-    int32_t id; /* of a line or a scope; -1: none */
-    char *text; /* NULL: the slot is empty */
-};
-/* A hash table of texts, open addressing; it doubles when half of its slots are taken. */
-struct names {
-    struct name *slot;
-    int64_t capacity, count;
-};
-
-static uint64_t hash_bytes(uint64_t h, const char *s, size_t n)
-{
-    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)s[i]) * 1099511628211u;
-    return h;
-}
+#include "encode.h"
 
 /* Returns the slot of a text, or the empty one where it belongs. */
-static struct name *names_slot(const struct names *w, const char *text, uint64_t hash)
+static struct wn__name *names_slot(const struct wn__names *w, const char *text, uint64_t hash)
 {
     for (int64_t i = (int64_t)(hash & (uint64_t)(w->capacity - 1));; i = (i + 1) & (w->capacity - 1)) {
-        struct name *s = &w->slot[i];
+        struct wn__name *s = &w->slot[i];
         if (s->text == NULL || (s->hash == hash && strcmp(s->text, text) == 0)) return s;
     }
 }
 
-static int32_t names_room(struct names *w)
+static int32_t names_room(struct wn__names *w)
 {
     if (2 * w->count < w->capacity) return WN_OK;
-    struct names bigger = {NULL, w->capacity ? 2 * w->capacity : 64, w->count};
+    struct wn__names bigger = {NULL, w->capacity ? 2 * w->capacity : 64, w->count};
     bigger.slot = wn__alloc(bigger.capacity * (int64_t)sizeof *bigger.slot);
     if (bigger.slot == NULL) return WN_OOM;
     for (int64_t i = 0; i < w->capacity; i++)
@@ -45,26 +28,43 @@ static int32_t names_room(struct names *w)
     return WN_OK;
 }
 
-/* Returns the entry of a text, made with id -1 when it is new; NULL: WN_OOM. */
-static struct name *names_find(struct names *w, const char *text)
+static uint64_t hash_of(const char *text)
+{
+    return wn__bytes_hash((const uint8_t *)text, (int64_t)strlen(text));
+}
+
+const struct wn__name *wn__names_known(const struct wn__names *w, const char *text)
+{
+    const struct wn__name *s = w->count > 0 ? names_slot(w, text, hash_of(text)) : NULL;
+    return s != NULL && s->text != NULL ? s : NULL;
+}
+
+struct wn__name *wn__names_get(struct wn__names *w, const char *text)
 {
     size_t length = strlen(text);
-    uint64_t hash = hash_bytes(14695981039346656037u, text, length);
+    uint64_t hash = hash_of(text);
     if (names_room(w) != WN_OK) return NULL;
-    struct name *s = names_slot(w, text, hash);
+    struct wn__name *s = names_slot(w, text, hash);
     if (s->text != NULL) return s;
     char *copy = wn__alloc((int64_t)length + 1);
     if (copy == NULL) return NULL;
     memcpy(copy, text, length);
-    *s = (struct name){hash, -1, copy};
+    *s = (struct wn__name){hash, -1, copy};
     w->count++;
     return s;
 }
 
+void wn__names_release(struct wn__names *w)
+{
+    for (int64_t i = 0; i < w->capacity; i++) wn__free(w->slot[i].text);
+    wn__free(w->slot);
+    *w = (struct wn__names){0};
+}
+
 const char *wn__intern(const char *text)
 {
-    static struct names known;
-    struct name *s = names_find(&known, text == NULL ? "" : text);
+    static struct wn__names known;
+    struct wn__name *s = wn__names_get(&known, text == NULL ? "" : text);
     return s == NULL ? NULL : s->text;
 }
 
@@ -94,7 +94,7 @@ static int32_t scope_root(void)
 
 int32_t wn__scope_of(int32_t parent, const char *name, const char *type, int32_t variant)
 {
-    static struct names keys;
+    static struct wn__names keys;
     char key[1024];
     if (scope_root() != WN_OK) return -WN_OOM;
     if (parent < 0 || parent >= n_scopes) return -wn__fail(WN_VALUE, "scope: no scope %d", parent);
@@ -103,7 +103,7 @@ int32_t wn__scope_of(int32_t parent, const char *name, const char *type, int32_t
         return -wn__fail(WN_VALUE, "scope: a name of %zu and a type of %zu letters; each may have 480", length,
                          type_length);
     snprintf(key, sizeof key, "%d/%d/%zu/%.480s/%.480s", parent, variant, length, name, type);
-    struct name *s = names_find(&keys, key);
+    struct wn__name *s = wn__names_get(&keys, key);
     if (s == NULL) return -WN_OOM;
     if (s->id < 0) {
         if (scope_add(parent, name, type) != WN_OK) return -WN_OOM;
@@ -151,8 +151,8 @@ static int64_t n_lines, lines_capacity;
 
 int32_t wn__line_of(const char *text)
 {
-    static struct names known;
-    struct name *s = names_find(&known, text);
+    static struct wn__names known;
+    struct wn__name *s = wn__names_get(&known, text);
     if (s == NULL) return 0;
     if (s->id >= 0) return s->id;
     if (n_lines == 0) n_lines = 1;

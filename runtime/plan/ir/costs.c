@@ -1,9 +1,9 @@
-/* Keeps targets and measured seconds, and says what nodes cost: see costs.h. Measured seconds are in a hash table with
- * open addressing and linear probing, which doubles when it is half full. A key is a text, so that a person can read
- * and correct the file that the seconds are saved in. */
+/* Keeps targets and measured seconds, and says what nodes cost: see costs.h. A key of measured seconds is a text, so
+ * that a person can read and correct the file that they are saved in. */
 #include "costs.h"
-#include <stdio.h>
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include "../../graph/encode.h"
 
@@ -15,15 +15,10 @@ static struct {
 } machines[MAX_MACHINES] = {{.name = "this machine"}};
 static int32_t n_machines = 1;
 
-/* An entry of the table of measured seconds. */
-struct row {
-    uint64_t hash;  /* of the key */
-    char *key;      /* allocated; NULL: the row is free */
-    double seconds; /* of one application */
-};
-static struct row *table;    /* (room) a power of two, or NULL while room is 0 */
-static int64_t n_rows, room; /* rows in use; rows. Invariant: 2 * n_rows <= room */
-static int64_t id = 1;       /* changes with every change of targets and seconds */
+static struct wn__names known; /* the keys of measured seconds; the id of each is its index in `measured` */
+static double *measured;       /* (known.count) seconds of one application */
+static int64_t measured_capacity;
+static int64_t id = 1; /* changes with every change of targets and seconds */
 
 static int32_t check_rates(const char *name, const struct wn_profile *p)
 {
@@ -80,54 +75,23 @@ int64_t wn__costs_id(void)
 
 /* ---- the table ------------------------------------------------------------------------------------------------ */
 
-/* Returns the row of a key, or the free row where the key belongs; NULL while there is no table. */
-static struct row *find(const char *key, uint64_t hash)
-{
-    int64_t i = room > 0 ? (int64_t)(hash & (uint64_t)(room - 1)) : 0;
-    while (room > 0 && table[i].key != NULL && (table[i].hash != hash || strcmp(table[i].key, key) != 0))
-        i = (i + 1) & (room - 1);
-    return room > 0 ? &table[i] : NULL;
-}
-
-static int32_t grow(void)
-{
-    int64_t before = room;
-    struct row *old = table, *bigger = wn__alloc((before ? 2 * before : 256) * (int64_t)sizeof *bigger);
-    if (bigger == NULL) return WN_OOM;
-    table = bigger;
-    room = before ? 2 * before : 256;
-    for (int64_t i = 0; i < before; i++)
-        if (old[i].key != NULL) *find(old[i].key, old[i].hash) = old[i];
-    wn__free(old);
-    return WN_OK;
-}
-
 int32_t wn__cost_put(const char *key, double seconds)
 {
-    uint64_t hash = wn__bytes_hash((const uint8_t *)key, (int64_t)strlen(key));
     if (!(seconds >= 0 && seconds < WN_COST_SECONDS))
         return wn__fail(WN_VALUE, "cost of %s: %g seconds given, expected 0 to below %d", key, seconds,
                         WN_COST_SECONDS);
-    if (2 * (n_rows + 1) > room) WN_TRY(grow());
-    struct row *r = find(key, hash);
-    if (r->key == NULL) {
-        char *copy = wn__alloc((int64_t)strlen(key) + 1);
-        if (copy == NULL) return WN_OOM;
-        strcpy(copy, key);
-        *r = (struct row){.hash = hash, .key = copy};
-        n_rows++;
-    }
-    r->seconds = seconds;
+    WN_TRY(wn__grow(&measured, &measured_capacity, known.count + 1, sizeof *measured));
+    struct wn__name *n = wn__names_get(&known, key);
+    if (n == NULL) return WN_OOM;
+    if (n->id < 0) n->id = (int32_t)known.count - 1;
+    measured[n->id] = seconds;
     id++;
     return WN_OK;
 }
 
 void wn__costs_clear(void)
 {
-    for (int64_t i = 0; i < room; i++) wn__free(table[i].key);
-    wn__free(table);
-    table = NULL;
-    n_rows = room = 0;
+    wn__names_release(&known);
     id++;
 }
 
@@ -139,21 +103,20 @@ struct text {
     int32_t at; /* bytes in use, the final 0 excluded */
 };
 
-static void put(struct text *t, const char *s)
+static void put(struct text *t, const char *format, ...)
 {
     int32_t left = (int32_t)sizeof t->s - t->at;
-    int32_t n = snprintf(t->s + t->at, (size_t)left, "%s", s);
+    va_list args;
+    va_start(args, format);
+    int32_t n = vsnprintf(t->s + t->at, (size_t)left, format, args);
+    va_end(args);
     t->at += n < left ? n : left - 1;
 }
 
 static void put_type(struct text *t, const struct wn_type *type)
 {
-    char number[24];
-    put(t, wn__dtype_name(type->dtype));
-    for (int32_t i = 0; i < type->ndim; i++) {
-        snprintf(number, sizeof number, "%s%lld", i == 0 ? " " : "x", (long long)type->dim[i]);
-        put(t, number);
-    }
+    put(t, "%s", wn__dtype_name(type->dtype));
+    for (int32_t i = 0; i < type->ndim; i++) put(t, "%s%lld", i == 0 ? " " : "x", (long long)type->dim[i]);
     if (type->layout != WN_PLAIN) put(t, type->layout == WN_NHWC ? " channels last" : " panels");
 }
 
@@ -161,27 +124,21 @@ static void put_type(struct text *t, const struct wn_type *type)
  * library computes for it. */
 static void put_target(struct text *t, const struct wn__target *target)
 {
-    char number[32];
-    put(t, target->name);
-    snprintf(number, sizeof number, " %d", (int)target->arch);
-    if (target->arch != 0) put(t, number);
-    snprintf(number, sizeof number, " library %d", (int)target->library);
-    if (target->library != 0) put(t, number);
+    put(t, "%s", target->name);
+    if (target->arch != 0) put(t, " %d", (int)target->arch);
+    if (target->library != 0) put(t, " library %d", (int)target->library);
     put(t, ": ");
 }
 
 const char *wn__cost_key(const struct wn__ir *ir, const struct wn_desc *d)
 {
     static struct text t;
-    char number[24];
     t.at = 0;
     if (strcmp(ir->target->name, "cpu") != 0) put_target(&t, ir->target);
-    put(&t, wn__op_name(d->op));
+    put(&t, "%s", wn__op_name(d->op));
     struct wn_attrs attrs = wn__attrs_without_offset(d->op, &d->attrs); /* the offset of a slice costs nothing */
-    for (int32_t i = 0; i < d->attrs.n && d->n_in > 0; i++) {
-        snprintf(number, sizeof number, "%s%lld", i == 0 ? " [" : ",", (long long)attrs.i[i]);
-        put(&t, number);
-    }
+    for (int32_t i = 0; i < d->attrs.n && d->n_in > 0; i++)
+        put(&t, "%s%lld", i == 0 ? " [" : ",", (long long)attrs.i[i]);
     put(&t, d->attrs.n > 0 && d->n_in > 0 ? "] " : " ");
     put_type(&t, &d->out);
     for (int32_t i = 0; i < d->n_in; i++) {
@@ -195,8 +152,7 @@ const char *wn__cost_key_again(const struct wn__ir *ir, const struct wn_desc *d)
 {
     static struct text t;
     t.at = 0;
-    put(&t, wn__cost_key(ir, d));
-    put(&t, " again");
+    put(&t, "%s again", wn__cost_key(ir, d));
     return t.s;
 }
 
@@ -230,19 +186,19 @@ double wn__move_share(const struct wn__ir *ir, int64_t bytes)
     return (double)bytes / ir->target->rates.bytes;
 }
 
-/* Returns the row of measured seconds of a key; NULL: none were measured. */
-static const struct row *find_key(const char *key)
+/* Returns the measured seconds of a key; NULL: none were measured. */
+static const double *find_key(const char *key)
 {
-    const struct row *r = find(key, wn__bytes_hash((const uint8_t *)key, (int64_t)strlen(key)));
-    return r != NULL && r->key != NULL ? r : NULL;
+    const struct wn__name *n = wn__names_known(&known, key);
+    return n != NULL && n->id >= 0 ? &measured[n->id] : NULL;
 }
 
 double wn__desc_seconds(const struct wn__ir *ir, const struct wn_desc *d, int32_t *is_measured)
 {
-    const struct row *r = ir->machine == 0 && n_rows > 0 ? find_key(wn__cost_key(ir, d)) : NULL;
-    if (r == NULL && ir->machine == 0 && n_rows > 0) r = find_key(wn__cost_key_again(ir, d));
-    *is_measured = r != NULL;
-    return r != NULL ? r->seconds : wn__desc_roofline(ir, d);
+    const double *seconds = ir->machine == 0 && known.count > 0 ? find_key(wn__cost_key(ir, d)) : NULL;
+    if (seconds == NULL && ir->machine == 0 && known.count > 0) seconds = find_key(wn__cost_key_again(ir, d));
+    *is_measured = seconds != NULL;
+    return seconds != NULL ? *seconds : wn__desc_roofline(ir, d);
 }
 
 int32_t wn__ir_costs(struct wn__ir *ir)
@@ -256,8 +212,8 @@ int32_t wn__ir_costs(struct wn__ir *ir)
         int32_t is_measured;
         ir->seconds[i] = wn__desc_seconds(ir, &d, &is_measured);
         ir->is_measured[i] = (uint8_t)is_measured;
-        const struct row *again = ir->machine == 0 && n_rows > 0 ? find_key(wn__cost_key_again(ir, &d)) : NULL;
-        ir->seconds_again[i] = again != NULL ? again->seconds : ir->seconds[i];
+        const double *again = ir->machine == 0 && known.count > 0 ? find_key(wn__cost_key_again(ir, &d)) : NULL;
+        ir->seconds_again[i] = again != NULL ? *again : ir->seconds[i];
     }
     return WN_OK;
 }
