@@ -38,16 +38,12 @@ static int32_t check_step(const struct wn_desc *d, const struct wn__fused *c, in
 static int32_t shape_elementwise(struct wn_desc *d)
 {
     struct wn__fused c = wn__fused_get(&d->attrs);
-    int32_t with_numbers = 0;
     WN_TRY(wn__need_float(d));
     if (c.n < 1 || c.n > WN_FUSED_STEPS)
         return wn__fail(WN_VALUE, "elementwise: %d steps given, expected 1 to %d", (int)c.n, WN_FUSED_STEPS);
-    for (int32_t k = 0; k < c.n; k++) {
-        WN_TRY(check_step(d, &c, k));
-        with_numbers += wn__elementwise_has_numbers(c.step[k].op);
-    }
-    if (with_numbers > 1)
-        return wn__fail(WN_VALUE, "elementwise: %d steps take numbers, expected at most one", (int)with_numbers);
+    for (int32_t k = 0; k < c.n; k++) WN_TRY(check_step(d, &c, k));
+    if (wn__fused_numbers(&c) > 1)
+        return wn__fail(WN_VALUE, "elementwise: %d steps take numbers, expected at most one", wn__fused_numbers(&c));
     d->out.dtype = d->in[0].dtype;
     return wn__broadcast(d);
 }

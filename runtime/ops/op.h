@@ -124,6 +124,14 @@ static inline int32_t wn__elementwise_has_numbers(int32_t op)
     return (wn__op_flags(op) & WN_NUMBERS) != 0;
 }
 
+/* Returns how many steps take numbers of their own. */
+static inline int32_t wn__fused_numbers(const struct wn__fused *c)
+{
+    int32_t n = 0;
+    for (int32_t k = 0; k < c->n; k++) n += wn__elementwise_has_numbers(c->step[k].op);
+    return n;
+}
+
 /* ---- layouts (layout.c) ------------------------------------------------------------------------------ */
 /* Returns the layout in which the op reads input i. Where the input has another, whoever records the application puts a
  * RELAYOUT before it. in: (n) the types of the inputs, 1 <= n <= WN_GRAD_MAX. */

@@ -7,6 +7,32 @@
 #include <string.h>
 #include "rewriting.h"
 
+/* The limits of what stands over an op: its steps, and the images that they read, which are inputs from `first` on. */
+struct over {
+    int32_t steps, first, images;
+};
+
+/* Adds elementwise node i, which reads value p, to the steps `c` over the op of p, whose inputs so far are `in`. The
+ * value so far is operand 0, the others are images. Returns 0 where it is no such step. */
+static int32_t add_step(const struct wn__rewriting *w, int32_t i, int32_t p, const struct over *o, struct wn__fused *c,
+                        struct wn__rewrite_inputs *in)
+{
+    const struct wn__ir_node *q = &w->ir->node[i];
+    const int32_t n = wn__elementwise_operands(q->op);
+    struct wn__fused_step step = {.op = q->op};
+    if (n == 0 || q->op == WN_OP_DROPOUT || c->n == o->steps) return 0;
+    if (wn__fused_numbers(c) > 0 && wn__elementwise_has_numbers(q->op)) return 0;
+    for (int32_t j = 0; j < n; j++) {
+        const int32_t v = wn__rewrite_input(w, i, j);
+        if (v == p) continue; /* operand 0 */
+        if (in->n == o->first + o->images || !wn__type_equal(&w->ir->node[v].type, &q->type)) return 0;
+        step.operand[j] = in->n - o->first + 1;
+        in->node[in->n++] = v;
+    }
+    c->step[c->n++] = step;
+    return 1;
+}
+
 /* ---- a convolution and what follows it --------------------------------------------------------------------- */
 
 /* Fills *m with what is over the convolution that node p is so far. Returns 0 where p is no convolution. */
@@ -28,29 +54,6 @@ static struct wn_attrs conv_attrs(const struct wn__ir_node *p, const struct wn__
     return attrs;
 }
 
-/* Adds elementwise node i to the steps over the convolution that is its input k; in: the inputs so far. Returns 0 where
- * it is no such step. */
-static int32_t add_step(const struct wn__rewriting *w, int32_t i, int32_t k, struct wn__conv_map *m,
-                        struct wn__rewrite_inputs *in)
-{
-    const struct wn__ir_node *c = &w->ir->node[i];
-    const int32_t n = wn__elementwise_operands(c->op), p = wn__rewrite_input(w, i, k);
-    int32_t has_numbers = 0;
-    if (n == 0 || c->op == WN_OP_DROPOUT || m->steps.n == WN_CONV_STEPS) return 0;
-    for (int32_t s = 0; s < m->steps.n; s++) has_numbers |= wn__elementwise_has_numbers(m->steps.step[s].op);
-    if (has_numbers && wn__elementwise_has_numbers(c->op)) return 0;
-    struct wn__fused_step step = {.op = c->op};
-    for (int32_t j = 0; j < n; j++) {
-        const int32_t v = wn__rewrite_input(w, i, j);
-        if (v == p) continue; /* operand 0 */
-        if (in->n > m->image || !wn__type_equal(&w->ir->node[v].type, &c->type)) return 0;
-        step.operand[j] = 1;
-        in->node[in->n++] = v;
-    }
-    m->steps.step[m->steps.n++] = step;
-    return 1;
-}
-
 /* Adds the batch norm i with given statistics over the convolution, whose inputs are `in`. Returns 0 where it is no
  * such norm. */
 static int32_t add_norm(const struct wn__rewriting *w, int32_t i, struct wn__conv_map *m, struct wn__rewrite_inputs *in)
@@ -70,9 +73,10 @@ static int32_t map_conv_at(struct wn__rewriting *w, int32_t i, int32_t k)
     const int32_t p = wn__rewrite_sole(w, i, k, 0);
     struct wn__conv_map m;
     if (p < 0 || !over_conv(&w->ir->node[p], &m) || !wn__type_equal(&w->ir->node[p].type, &c->type)) return 0;
-    struct wn__rewrite_inputs in = {.n = wn__rewrite_n_inputs(w, p)};
-    for (int32_t j = 0; j < in.n; j++) in.node[j] = wn__rewrite_input(w, p, j);
-    if (!wn__rewrite_may_wait(w, p, i) || !(add_norm(w, i, &m, &in) || add_step(w, i, k, &m, &in))) return 0;
+    struct wn__rewrite_inputs in = wn__rewrite_inputs(w, p);
+    const struct over over = {WN_CONV_STEPS, m.image, 1};
+    if (!wn__rewrite_may_wait(w, p, i)) return 0;
+    if (!add_norm(w, i, &m, &in) && !add_step(w, i, p, &over, &m.steps, &in)) return 0;
     const struct wn_attrs attrs = conv_attrs(&w->ir->node[p], c, &m);
     return wn__rewrite_replace(w, i, k, p, &(struct wn__fusion){WN_OP_CONV2D_MAP, &attrs, &in});
 }
@@ -110,32 +114,21 @@ static struct wn_attrs norm_attrs(const struct wn__ir_node *p, const struct wn__
 /* Fuses elementwise node i with the norm that is its input k: its step is added to those over the norm. */
 static int32_t map_norm_at(struct wn__rewriting *w, int32_t i, int32_t k)
 {
+    static const struct over over = {WN_NORM_STEPS, WN_NORM_INPUTS, 2};
     const struct wn__ir_node *c = &w->ir->node[i];
     struct wn__fused all;
-    int32_t n = wn__elementwise_operands(c->op), p = wn__rewrite_sole(w, i, k, 0), has_numbers = 0;
-    if (p < 0 || !norm_steps(&w->ir->node[p], &all) || all.n == WN_NORM_STEPS) return 0;
+    int32_t p = wn__rewrite_sole(w, i, k, 0);
+    if (p < 0 || !norm_steps(&w->ir->node[p], &all)) return 0;
     if (!wn__type_equal(&w->ir->node[p].type, &c->type) || !wn__rewrite_may_wait(w, p, i)) return 0;
-    for (int32_t s = 0; s < all.n; s++) has_numbers |= wn__elementwise_has_numbers(all.step[s].op);
-    if (has_numbers && wn__elementwise_has_numbers(c->op)) return 0;
-    struct wn__rewrite_inputs in = {.n = wn__rewrite_n_inputs(w, p)};
-    struct wn__fused_step step = {.op = c->op};
-    for (int32_t j = 0; j < in.n; j++) in.node[j] = wn__rewrite_input(w, p, j);
-    for (int32_t j = 0; j < n; j++) {
-        int32_t v = wn__rewrite_input(w, i, j);
-        if (v == p) continue; /* operand 0 */
-        if (in.n == WN_NORM_INPUTS + 2 || !wn__type_equal(&w->ir->node[v].type, &c->type)) return 0;
-        step.operand[j] = in.n - WN_NORM_INPUTS + 1;
-        in.node[in.n++] = v;
-    }
-    all.step[all.n++] = step;
+    struct wn__rewrite_inputs in = wn__rewrite_inputs(w, p);
+    if (!add_step(w, i, p, &over, &all, &in)) return 0;
     struct wn_attrs attrs = norm_attrs(&w->ir->node[p], c, &all);
     return wn__rewrite_replace(w, i, k, p, &(struct wn__fusion){WN_OP_BATCH_NORM_MAP, &attrs, &in});
 }
 
 int32_t wn__rewrite_map_norm(struct wn__rewriting *w, int32_t i)
 {
-    int32_t op = w->ir->node[i].op, n = op == WN_OP_DROPOUT ? 0 : wn__elementwise_operands(op);
-    for (int32_t k = 0; k < n; k++)
+    for (int32_t k = 0; k < wn__elementwise_operands(w->ir->node[i].op); k++)
         if (map_norm_at(w, i, k)) return 1;
     return 0;
 }

@@ -19,8 +19,7 @@ int32_t wn__rewrite_map_product(struct wn__rewriting *w, int32_t i)
     attrs.n = 3;
     attrs.i[2] = c->op;
     memcpy(attrs.f, c->attrs.f, sizeof attrs.f);
-    struct wn__rewrite_inputs in = {.n = 0};
-    for (int32_t k = 0; k < q->n_in; k++) in.node[in.n++] = wn__rewrite_input(w, p, k);
+    struct wn__rewrite_inputs in = wn__rewrite_inputs(w, p);
     if (n == 2) in.node[in.n++] = wn__rewrite_input(w, i, 1);
     int32_t op = q->op == WN_OP_LINEAR ? WN_OP_LINEAR_MAP : WN_OP_MATMUL_MAP;
     return wn__rewrite_replace(w, i, 0, p, &(struct wn__fusion){op, &attrs, &in});
@@ -35,9 +34,8 @@ int32_t wn__rewrite_add_to_norm(struct wn__rewriting *w, int32_t i)
         if (p < 0 || ir->node[p].op != WN_OP_LAYERNORM_DX || !wn__rewrite_may_wait(w, p, i)) continue;
         if (!wn__type_equal(&ir->node[p].type, &ir->node[i].type)) continue;
         if (!wn__type_equal(&ir->node[other].type, &ir->node[i].type)) continue;
-        struct wn__rewrite_inputs in = {.n = 6};
-        for (int32_t j = 0; j < 5; j++) in.node[j] = wn__rewrite_input(w, p, j);
-        in.node[5] = other;
+        struct wn__rewrite_inputs in = wn__rewrite_inputs(w, p);
+        in.node[in.n++] = other;
         if (wn__rewrite_replace(w, i, k, p, &(struct wn__fusion){WN_OP_LAYERNORM_DX_ADD, &ir->node[p].attrs, &in}))
             return 1;
     }
@@ -169,7 +167,7 @@ int32_t wn__rewrite_update_by_product(struct wn__rewriting *w, int32_t i)
     struct wn_attrs attrs = q->attrs;
     attrs.n = 3;
     attrs.i[2] = c->op;
-    struct wn__rewrite_inputs in = {.n = 2, .node = {wn__rewrite_input(w, p, 0), wn__rewrite_input(w, p, 1)}};
+    struct wn__rewrite_inputs in = wn__rewrite_inputs(w, p);
     if (c->n_in > 1) in.node[in.n++] = wn__rewrite_input(w, i, 1);
     return wn__rewrite_replace(w, i, 0, p, &(struct wn__fusion){WN_OP_PRODUCT_UPDATE, &attrs, &in});
 }
@@ -184,14 +182,6 @@ static int32_t chain_of(const struct wn__ir *ir, int32_t i, struct wn__fused *ou
     if (p->op == WN_OP_ELEMENTWISE) *out = wn__fused_get(&p->attrs);
     else *out = (struct wn__fused){1, {{p->op, {0, n - 1}}}};
     return p->op == WN_OP_ELEMENTWISE || n > 0;
-}
-
-/* Returns how many steps have numbers in their attributes. */
-static int32_t numbers_of(const struct wn__fused *c)
-{
-    int32_t n = 0;
-    for (int32_t k = 0; k < c->n; k++) n += wn__elementwise_has_numbers(c->step[k].op);
-    return n;
 }
 
 /* Returns the index of value v among the inputs, and adds v if it is new. An index of WN_FUSED_INPUTS or above: the
@@ -231,13 +221,13 @@ static int32_t absorb_step(struct wn__rewriting *w, int32_t i, int32_t k)
     struct wn__rewrite_inputs in = {.n = 0};
     int32_t p = wn__rewrite_sole(w, i, k, 0);
     if (p < 0 || !chain_of(ir, p, &first) || !chain_of(ir, i, &second)) return 0;
-    if (first.n + second.n > WN_FUSED_STEPS || numbers_of(&first) + numbers_of(&second) > 1) return 0;
+    if (first.n + second.n > WN_FUSED_STEPS || wn__fused_numbers(&first) + wn__fused_numbers(&second) > 1) return 0;
     if (!wn__type_equal(&ir->node[p].type, &ir->node[i].type) || !wn__rewrite_may_wait(w, p, i)) return 0;
     append(w, p, &first, -1, &in, &all);
     append(w, i, &second, p, &in, &all);
     if (in.n > WN_FUSED_INPUTS) return 0;
     struct wn_attrs attrs = {.n = 0};
-    memcpy(attrs.f, numbers_of(&first) ? ir->node[p].attrs.f : ir->node[i].attrs.f, sizeof attrs.f);
+    memcpy(attrs.f, wn__fused_numbers(&first) ? ir->node[p].attrs.f : ir->node[i].attrs.f, sizeof attrs.f);
     wn__fused_put(&all, &attrs);
     return wn__rewrite_replace(w, i, k, p, &(struct wn__fusion){WN_OP_ELEMENTWISE, &attrs, &in});
 }

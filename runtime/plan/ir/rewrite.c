@@ -31,6 +31,13 @@ int32_t wn__rewrite_input(const struct wn__rewriting *w, int32_t i, int32_t k)
     return w->at[i] >= 0 ? w->window[w->at[i]].node[k] : wn__ir_in(w->ir, i, k);
 }
 
+struct wn__rewrite_inputs wn__rewrite_inputs(const struct wn__rewriting *w, int32_t i)
+{
+    struct wn__rewrite_inputs in = {.n = wn__rewrite_n_inputs(w, i)};
+    for (int32_t k = 0; k < in.n; k++) in.node[k] = wn__rewrite_input(w, i, k);
+    return in;
+}
+
 int32_t wn__rewrite_is_computed(const struct wn__ir *ir, int32_t i)
 {
     const struct wn__ir_node *p = &ir->node[i];

@@ -34,9 +34,11 @@ struct wn__rewriting {
     int32_t code; /* WN_OK, or the first failure */
 };
 
-/* Return the number of inputs of node i as rewritten so far, and input k of it. */
+/* Return the number of inputs of node i as rewritten so far, input k of it, and all of them: at most
+ * WN_REWRITE_INPUTS. */
 int32_t wn__rewrite_n_inputs(const struct wn__rewriting *w, int32_t i);
 int32_t wn__rewrite_input(const struct wn__rewriting *w, int32_t i, int32_t k);
+struct wn__rewrite_inputs wn__rewrite_inputs(const struct wn__rewriting *w, int32_t i);
 /* Returns whether the run computes node i: it is no leaf, and not bound. */
 int32_t wn__rewrite_is_computed(const struct wn__ir *ir, int32_t i);
 /* Returns the computed node whose value is input k of node i, if it has no other reader, is no result, and is of the
