@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-#include "../runtime/base/function.h"
+#include "../runtime/base/number.h"
 
 /* Returns what is left of x after n quarter turns, and n + 1.5 x 2^52 in *shifted: n is in its low bits. */
 WN_FN double wn_angle_rest(double x, double *shifted)

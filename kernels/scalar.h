@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-#include "../runtime/base/function.h"
+#include "../runtime/base/number.h"
 #include "angle.h"
 
 /* ---- f32 bits and powers of two ------------------------------------------------------------------ */

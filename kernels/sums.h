@@ -10,7 +10,7 @@
 #ifndef WN_SUMS_H
 #define WN_SUMS_H
 #include <stdint.h>
-#include "../runtime/base/function.h"
+#include "../runtime/base/number.h"
 
 enum { WN_LANES = 16, WN_STRETCH = 256 };
 

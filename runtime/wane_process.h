@@ -56,7 +56,8 @@ WN_API int32_t wn_file_load(int32_t n, const struct wn_file_piece *pieces);
 WN_API int32_t wn_file_check(const char *path, int32_t is_written);
 /* Closes a file and gives the handle up; what was not committed is dropped. */
 WN_API int32_t wn_file_close(int32_t file);
-/* Returns an upper bound of the bytes that the value of a JSON text of n bytes takes in Lua (io/json.h). */
+/* Returns an upper bound of the bytes that the value of a text of n bytes takes in Lua beside its letters, known before
+ * the value is made: the header of a file may hold anything. A text that is no JSON has a bound too. */
 WN_API double wn_json_cost(const char *text, int64_t n);
 
 /* ---- locks ------------------------------------------------------------------------------------------------------ */

@@ -13,7 +13,7 @@
 #ifndef WN_BASE_LAYOUT_H
 #define WN_BASE_LAYOUT_H
 #include <stdint.h>
-#include "function.h"
+#include "number.h"
 
 enum wn_layout {
     WN_PLAIN, /* dense, row-major */

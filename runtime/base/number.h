@@ -1,8 +1,15 @@
-/* Arithmetic of sizes and indices: minimum, maximum, rounding up. */
+/* Arithmetic of sizes and indices, that is minimum, maximum and rounding up, and the mark of functions that the CPU's
+ * kernels and CUDA compile from one text. */
 #ifndef WN_BASE_NUMBER_H
 #define WN_BASE_NUMBER_H
 #include <stdint.h>
-#include "function.h"
+
+/* WN_FN marks a function of a header that is inlined where it is called, on the host and on a GPU. */
+#if defined(__CUDACC__)
+#define WN_FN static __host__ __device__ __forceinline__
+#else
+#define WN_FN static inline __attribute__((always_inline))
+#endif
 
 WN_FN int64_t wn_min(int64_t a, int64_t b)
 {

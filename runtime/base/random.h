@@ -10,7 +10,7 @@
 #ifndef WN_BASE_RANDOM_H
 #define WN_BASE_RANDOM_H
 #include <stdint.h>
-#include "function.h"
+#include "number.h"
 
 /* The constants of the paper: the multipliers, the steps of the key, the number of rounds. */
 #define WN_PHILOX_M0 0xD2511F53u
