@@ -48,15 +48,13 @@ int32_t wn__check_bytes(const void *bytes, int64_t at, int64_t n, const char *wh
 int32_t wn__check_type(const struct wn_type *type, const char *what);
 /* Fails with WN_DEVICE unless there is such a device. */
 int32_t wn__check_device(int32_t device, const char *what);
-/* Fails with WN_VALUE unless a script may record the op with so many inputs. */
-int32_t wn__check_op(int32_t op, int32_t n_inputs);
 /* Fails unless the dtype, the layout and the count of attributes exist. NULL: none. */
 int32_t wn__check_attrs(int32_t op, const struct wn_attrs *a);
 /* Fails with WN_VALUE unless the dtype holds the number; floats hold every one. */
 int32_t wn__check_number(double v, int32_t dtype, const char *what);
 /* Fails with WN_VALUE unless a cell of this kind may begin as the value `init`. */
 int32_t wn__check_cell(int32_t kind, const struct wn_node *init);
-/* Fails unless counts and mode of a request fit each other and its updates and targets are sound. */
+/* Fails unless counts and mode of a request fit each other. */
 int32_t wn__check_request(const struct wn_request *r);
 /* Fails unless the arrays of a recipe are there and its steps name ranges of them. */
 int32_t wn__check_recipe(const struct wn_recipe_given *g);

@@ -62,18 +62,6 @@ int32_t wn__check_attrs(int32_t op, const struct wn_attrs *a)
     return wn__fail(WN_VALUE, "%s: its result can only be plain, layout %d was given", name, a->layout);
 }
 
-int32_t wn__check_op(int32_t op, int32_t n)
-{
-    int32_t least = wn__op_least_inputs(op), most = wn__op_most_inputs(op);
-    if (op < 0 || op >= WN_OP_COUNT) return wn__fail(WN_VALUE, "record: there is no op %d", op);
-    if (wn__op_flags(op) & WN_LEAF)
-        return wn__fail(WN_VALUE, "record: %s cannot be recorded: wn_data, wn_const and wn_cell make it",
-                        wn__op_name(op));
-    if (n >= least && n <= most) return WN_OK;
-    return wn__fail(WN_VALUE, "%s: %d inputs given, expected %d%s", wn__op_name(op), n, least,
-                    most > least ? " or more" : "");
-}
-
 int32_t wn__check_number(double v, int32_t dtype, const char *what)
 {
     struct wn_type type = {.dtype = dtype};
@@ -96,44 +84,6 @@ int32_t wn__check_cell(int32_t kind, const struct wn_node *init)
         return wn__fail(WN_VALUE, "cell: it cannot begin as a vector of host numbers; begin with wn_data or a created "
                                   "value");
     return wn__type_check(&init->type, "cell");
-}
-
-/* Fails unless an update has an op of an optimizer and writes cells of floats that no update before it in the request
- * writes. stamp: that of the request's cells. */
-static int32_t check_update(const struct wn_update *u, int64_t stamp)
-{
-    int32_t n = wn__optimizer_cells(u->op);
-    if (n == 0) return wn__fail(WN_VALUE, "step: %s (%d) is no update", wn__op_name(u->op), u->op);
-    for (int32_t k = 0; k < 3; k++) {
-        if (k >= n && u->cell[k] < 0) continue;
-        if (k >= n)
-            return wn__fail(WN_VALUE, "step: %s writes %d states, a further one was given", wn__op_name(u->op), n);
-        struct wn_cell *c = wn__handle_get(u->cell[k], WN_HANDLE_CELL);
-        if (c == NULL) return WN_VALUE;
-        if (c->kind == WN_KIND_GRADIENT || !wn__dtype_is_float(c->type.dtype))
-            return wn__fail(WN_VALUE, "step: %s cannot write a %s of %s", wn__op_name(u->op), wn_kind_name(c->kind),
-                            wn__type_text(&c->type));
-        if (c->stamp == stamp)
-            return wn__fail(WN_VALUE, "step: %s is written by two updates; list a parameter once",
-                            c->name ? c->name : "a state");
-        c->stamp = stamp;
-    }
-    return WN_OK;
-}
-
-static int32_t check_targets(const struct wn_request *r)
-{
-    int64_t stamp = wn__node_stamp();
-    for (int32_t i = 0; i < r->n_roots; i++) {
-        struct wn_cell *c = wn__handle_get(r->cells[i], WN_HANDLE_CELL);
-        if (c == NULL) return WN_VALUE;
-        if (c->stamp == stamp)
-            return wn__fail(WN_VALUE, "assign: %s is given two values; assign once", c->name ? c->name : "a state");
-        if (c->kind == WN_KIND_GRADIENT && !c->allocated)
-            return wn__fail(WN_VALUE, "assign: this gradient does not exist yet; run a backward first");
-        c->stamp = stamp;
-    }
-    return WN_OK;
 }
 
 int32_t wn__check_request(const struct wn_request *r)
@@ -161,9 +111,7 @@ int32_t wn__check_request(const struct wn_request *r)
         return wn__fail(WN_VALUE, "run: %d updates given, expected %s", r->n_updates, updates ? "1 or more" : "none");
     if (r->n_cells != (r->mode == WN_RUN_ASSIGN ? r->n_roots : 0))
         return wn__fail(WN_VALUE, "run: %d cells given, expected one a value assigned", r->n_cells);
-    int64_t stamp = wn__node_stamp();
-    for (int32_t i = 0; i < r->n_updates; i++) WN_TRY(check_update(&r->updates[i], stamp));
-    return r->mode == WN_RUN_ASSIGN ? check_targets(r) : WN_OK;
+    return WN_OK;
 }
 
 int32_t wn__check_recipe(const struct wn_recipe_given *g)

@@ -70,7 +70,7 @@ static int32_t check_pieces(const struct wn_node *to, const struct wn_type *from
 /* Makes data of the type of `old` in its bytes, which it loses; in bytes of its own where those are retained. */
 static int32_t draw_over(struct wn_node *old, struct wn_node **out)
 {
-    struct wn_node *n = wn__node_new(0);
+    struct wn_node *n = wn__leaf_new(WN_OP_DATA, &old->type, old->device);
     int32_t code = n == NULL ? WN_OOM : WN_OK;
     if (code == WN_OK && old->retain)
         code = wn__buffer_new(old->device, WN_KIND_INPUT, wn__bytes(&old->type), &n->held);
@@ -78,9 +78,6 @@ static int32_t draw_over(struct wn_node *old, struct wn_node **out)
         wn__node_unref(n);
         return code;
     }
-    n->op = WN_OP_DATA;
-    n->type = old->type;
-    n->device = old->device;
     n->name = old->name;
     n->is_held = 1;
     *out = n;

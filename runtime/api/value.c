@@ -24,7 +24,6 @@ int32_t wn_record(int32_t op, int32_t n, const int32_t *in, const struct wn_attr
     struct wn_node *small[8], **nodes = small, *out = NULL;
     int32_t got = 0, code = WN_OK;
     WN_TRY_ID(wn__enter());
-    WN_TRY_ID(wn__check_op(op, n));
     WN_TRY_ID(wn__check_array(in, n, 1024, "record: inputs"));
     WN_TRY_ID(wn__check_attrs(op, attrs));
     if (n > 8) nodes = wn__alloc(n * (int64_t)sizeof *nodes);
@@ -97,11 +96,8 @@ int32_t wn_data(const struct wn_type *type, int32_t device, const void *bytes)
     WN_TRY_ID(wn__enter());
     WN_TRY_ID(wn__check_type(type, "tensor"));
     WN_TRY_ID(wn__check_device(device, "tensor"));
-    struct wn_node *n = wn__node_new(0);
+    struct wn_node *n = wn__leaf_new(WN_OP_DATA, type, device);
     if (n == NULL) return -WN_OOM;
-    n->op = WN_OP_DATA;
-    n->type = *type;
-    n->device = device;
     n->is_held = 1;
     if (type->ndim > 0) code = wn__buffer_new(device, WN_KIND_INPUT, wn__bytes(type), &n->held);
     if (code == WN_OK && bytes != NULL) code = wn__value_write(n, 0, bytes, wn__bytes(type));

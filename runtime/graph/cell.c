@@ -45,11 +45,8 @@ void wn__cell_free(struct wn_cell *c)
 int32_t wn__cell_reader(struct wn_cell *c, struct wn_node **out)
 {
     if (c->reader == NULL) {
-        struct wn_node *n = wn__node_new(0);
+        struct wn_node *n = wn__leaf_new(WN_OP_CELL, &c->type, c->device);
         if (n == NULL) return WN_OOM;
-        n->op = WN_OP_CELL;
-        n->type = c->type;
-        n->device = c->device;
         n->cell = c;
         n->version = c->version;
         n->needs_grad = (uint8_t)c->needs_grad;

@@ -31,9 +31,10 @@ struct wn__template {
 /* The making of a template. */
 struct maker {
     struct wn__template *t;
-    struct wn__order reached;  /* what r reaches that is newer than the placeholder */
-    struct wn_node **external; /* (n_external) the inputs of the node: y, x, then what steps read */
-    int64_t n_external, external_capacity, steps_capacity, operands_capacity;
+    struct wn__order reached; /* what r reaches that is newer than the placeholder */
+    /* The inputs of the node: y, x, then what steps read. They are told apart by place, so an x may be listed twice. */
+    struct wn__order external;
+    int64_t steps_capacity, operands_capacity;
     int64_t dependent; /* `wanted` of the nodes that depend on the placeholder */
     const struct wn_node *placeholder;
 };
@@ -56,15 +57,7 @@ static int32_t maker_push(struct maker *m, struct wn_node *n, int64_t stamp)
 {
     if (n->seq <= m->placeholder->seq || n->stamp == stamp) return WN_OK;
     n->stamp = stamp;
-    WN_TRY(wn__grow(&m->reached.nodes, &m->reached.capacity, m->reached.count + 1, sizeof *m->reached.nodes));
-    m->reached.nodes[m->reached.count++] = n;
-    return WN_OK;
-}
-
-static int by_record(const void *a, const void *b)
-{
-    const struct wn_node *x = *(struct wn_node *const *)a, *y = *(struct wn_node *const *)b;
-    return (x->seq > y->seq) - (x->seq < y->seq);
+    return wn__order_push(&m->reached, n);
 }
 
 /* Finds what the gradients r are made of since the placeholder was recorded. */
@@ -76,15 +69,8 @@ static int32_t maker_reach(struct maker *m, struct wn_node *const *r, int32_t n)
     for (int64_t at = 0; at < m->reached.count; at++)
         for (int32_t k = 0; k < m->reached.nodes[at]->n_in; k++)
             WN_TRY(maker_push(m, m->reached.nodes[at]->in[k], stamp));
-    if (m->reached.count > 0) qsort(m->reached.nodes, (size_t)m->reached.count, sizeof *m->reached.nodes, by_record);
-    return WN_OK;
-}
-
-/* Appends an input of the node. Inputs are told apart by place, so one x may be listed twice. */
-static int32_t maker_external(struct maker *m, struct wn_node *n)
-{
-    WN_TRY(wn__grow(&m->external, &m->external_capacity, m->n_external + 1, sizeof *m->external));
-    m->external[m->n_external++] = n;
+    if (m->reached.count > 0)
+        qsort(m->reached.nodes, (size_t)m->reached.count, sizeof *m->reached.nodes, wn__node_by_record);
     return WN_OK;
 }
 
@@ -100,13 +86,13 @@ static int32_t maker_ref(struct maker *m, struct wn_node *n, int32_t *ref, int32
         *is_step = 1;
         return WN_OK;
     }
-    for (int64_t i = 0; i < m->n_external; i++) {
-        if (m->external[i] != n) continue;
+    for (int64_t i = 0; i < m->external.count; i++) {
+        if (m->external.nodes[i] != n) continue;
         *ref = (int32_t)i;
         return WN_OK;
     }
-    *ref = (int32_t)m->n_external;
-    return maker_external(m, n);
+    *ref = (int32_t)m->external.count;
+    return wn__order_push(&m->external, n);
 }
 
 enum { STEP_MARK = 1 << 30 }; /* bit of a reference to a step until the inputs are counted */
@@ -187,7 +173,7 @@ static int32_t custom_check(struct wn_node *const *x, struct wn_node *const *r, 
 /* Records the node that carries the template: a reshape of external[0], with n inputs that get gradients. */
 static int32_t custom_node(struct maker *m, int32_t n, int32_t line, struct wn_node **out)
 {
-    struct wn_node *y = m->external[0], *node = wn__node_new((int32_t)m->n_external);
+    struct wn_node *y = m->external.nodes[0], *node = wn__node_new((int32_t)m->external.count);
     if (node == NULL) return WN_OOM;
     node->op = WN_OP_RESHAPE;
     node->type = y->type;
@@ -199,7 +185,7 @@ static int32_t custom_node(struct maker *m, int32_t n, int32_t line, struct wn_n
     node->line = line;
     node->is_cut = (uint8_t)wn__here.grad_off;
     for (int32_t i = 0; i < node->n_in; i++) {
-        struct wn_node *in = m->external[i];
+        struct wn_node *in = m->external.nodes[i];
         node->in[i] = in;
         wn__node_ref(in);
         if (in->depth >= node->depth) node->depth = in->depth + 1;
@@ -222,14 +208,14 @@ int32_t wn__record_custom(const struct wn__custom *c, int32_t line, struct wn_no
     m.t = wn__alloc(sizeof *m.t);
     if (m.t == NULL) return WN_OOM;
     *m.t = (struct wn__template){.refs = 1};
-    int32_t code = maker_external(&m, c->y);
-    for (int32_t i = 0; i < n && code == WN_OK; i++) code = maker_external(&m, c->x[i]);
+    int32_t code = wn__order_push(&m.external, c->y);
+    for (int32_t i = 0; i < n && code == WN_OK; i++) code = wn__order_push(&m.external, c->x[i]);
     if (code == WN_OK) code = maker_reach(&m, c->r, n);
     if (code == WN_OK) code = maker_steps(&m, c->r, n);
     if (code == WN_OK) code = custom_node(&m, n, line, out);
     wn__template_unref(m.t);
     wn__order_release(&m.reached);
-    wn__free(m.external);
+    wn__order_release(&m.external);
     return code;
 }
 
@@ -241,8 +227,7 @@ static int32_t is_made_of(struct wn_node *v, const struct wn_node *x, struct wn_
 {
     int64_t stamp = wn__node_stamp(), first = x->op == WN_OP_CELL ? 0 : x->seq;
     w->count = 0;
-    if (wn__grow(&w->nodes, &w->capacity, 1, sizeof *w->nodes) != WN_OK) return 1;
-    w->nodes[w->count++] = v;
+    if (wn__order_push(w, v) != WN_OK) return 1;
     for (int64_t at = 0; at < w->count; at++) {
         struct wn_node *o = w->nodes[at];
         if (wn__node_is_same(o, x)) return 1;
@@ -251,8 +236,7 @@ static int32_t is_made_of(struct wn_node *v, const struct wn_node *x, struct wn_
             struct wn_node *in = o->in[k];
             if (in->stamp == stamp || in->seq < first || !wn__dtype_is_float(in->type.dtype)) continue;
             in->stamp = stamp;
-            if (wn__grow(&w->nodes, &w->capacity, w->count + 1, sizeof *w->nodes) != WN_OK) return 1;
-            w->nodes[w->count++] = in;
+            if (wn__order_push(w, in) != WN_OK) return 1;
         }
     }
     return 0;
@@ -266,18 +250,18 @@ static struct wn_node *opaque(struct wn__emitter *e, const struct wn_node *n, st
     struct wn_node *made = NULL;
     e->code = m.t == NULL ? WN_OOM : WN_OK;
     if (m.t != NULL) *m.t = (struct wn__template){.refs = 1, .is_opaque = 1};
-    WN_KEEP(e->code, maker_external(&m, v));
+    WN_KEEP(e->code, wn__order_push(&m.external, v));
     for (int32_t i = 1; i <= n->custom->n_out; i++)
         if (wn__dtype_is_float(n->in[i]->type.dtype) && is_made_of(v, n->in[i], w))
-            WN_KEEP(e->code, maker_external(&m, n->in[i]));
-    int32_t made_of = (int32_t)m.n_external - 1;
+            WN_KEEP(e->code, wn__order_push(&m.external, n->in[i]));
+    int32_t made_of = (int32_t)m.external.count - 1;
     struct wn__context before = wn__here;
     wn__here.scope = n->scope;
     wn__here.region = n->region;
     if (made_of > 0) WN_KEEP(e->code, custom_node(&m, made_of, n->line, &made));
     wn__here = before;
     wn__template_unref(m.t);
-    wn__free(m.external);
+    wn__order_release(&m.external);
     if (e->code != WN_OK) return NULL;
     return made == NULL ? v : wn__emit_keep(e, made);
 }

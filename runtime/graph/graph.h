@@ -107,6 +107,8 @@ struct wn_cell {
 /* ---- node.c --------------------------------------------------------------------------------------------------- */
 /* Returns a node of zeros with room for n_in inputs, one reference and the next place in record order; NULL: WN_OOM. */
 struct wn_node *wn__node_new(int32_t n_in);
+/* Returns such a node without inputs: a leaf of an op, type and device. */
+struct wn_node *wn__leaf_new(int32_t op, const struct wn_type *type, int32_t device);
 static inline void wn__node_ref(struct wn_node *n)
 {
     n->refs++;
@@ -213,8 +215,8 @@ struct wn__names {
     struct wn__name *slot; /* (capacity) */
     int64_t capacity, count;
 };
-/* Return the entry of a text: made with id -1 when it is new, NULL: WN_OOM (get); NULL when there is none (known). Valid
- * until the next text is added. */
+/* Return the entry of a text, valid until the next text is added: made with id -1 when it is new, NULL: WN_OOM (get);
+ * NULL when there is none (known). */
 struct wn__name *wn__names_get(struct wn__names *w, const char *text);
 const struct wn__name *wn__names_known(const struct wn__names *w, const char *text);
 void wn__names_release(struct wn__names *w); /* frees all texts and leaves an empty table */
@@ -301,6 +303,10 @@ int32_t wn__topological_order(struct wn_node *const *roots, int32_t n, int64_t s
  * cannot be computed any more. */
 int32_t wn__order_shares(struct wn_node *n, int64_t stamp, int32_t *is);
 void wn__order_release(struct wn__order *w);
+/* Appends a node to a list of nodes, whatever they are of. WN_OOM. */
+int32_t wn__order_push(struct wn__order *w, struct wn_node *n);
+/* Compares two pointers to nodes by their places in record order, for qsort. */
+int wn__node_by_record(const void *a, const void *b);
 /* Fails with WN_SPENT: a gradient would have to flow into n, a root whose own backward used its graph up. */
 int32_t wn__order_refuse_spent(const struct wn_node *n);
 

@@ -38,6 +38,16 @@ struct wn_node *wn__node_new(int32_t n_in)
     return n;
 }
 
+struct wn_node *wn__leaf_new(int32_t op, const struct wn_type *type, int32_t device)
+{
+    struct wn_node *n = wn__node_new(0);
+    if (n == NULL) return NULL;
+    n->op = op;
+    n->type = *type;
+    n->device = device;
+    return n;
+}
+
 int64_t wn__node_last(void)
 {
     return last_seq;

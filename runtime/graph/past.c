@@ -48,11 +48,9 @@ static int32_t take(struct collection *c, const struct part *part, int64_t n)
 
 static int32_t reach(struct collection *c, struct wn_node *v)
 {
-    struct wn__order *w = &c->reached;
     if (v->stamp == c->stamp || v->op == WN_OP_CONST || !wn__dtype_is_float(v->type.dtype)) return WN_OK;
     v->stamp = c->stamp;
-    WN_TRY(wn__grow(&w->nodes, &w->capacity, w->count + 1, sizeof *w->nodes));
-    w->nodes[w->count++] = v;
+    WN_TRY(wn__order_push(&c->reached, v));
     struct part own = part_of(v);
     WN_TRY(take(c, &own, 1));
     if (v->past == NULL) return WN_OK;

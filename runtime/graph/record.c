@@ -23,11 +23,16 @@ static int32_t record_device(int32_t op, int32_t n, struct wn_node *const *in, i
     return WN_OK;
 }
 
-static int32_t record_count(int32_t op, int32_t n)
+/* Fails with WN_VALUE unless the op may be recorded with so many inputs. */
+static int32_t check_op(int32_t op, int32_t n)
 {
     int32_t least = wn__op_least_inputs(op), most = wn__op_most_inputs(op);
+    if (!wn__op_is(op)) return wn__fail(WN_VALUE, "record: there is no op %d", op);
+    if (wn__op_flags(op) & WN_LEAF)
+        return wn__fail(WN_VALUE, "record: %s cannot be recorded: wn_data, wn_const and wn_cell make it",
+                        wn__op_name(op));
     if (n >= least && n <= most) return WN_OK;
-    return wn__fail(WN_VALUE, "%s: %d inputs given, %d%s expected", wn__op_name(op), n, least,
+    return wn__fail(WN_VALUE, "%s: %d inputs given, expected %d%s", wn__op_name(op), n, least,
                     most > least ? " or more" : "");
 }
 
@@ -97,9 +102,7 @@ int32_t wn__record(int32_t op, int32_t n, struct wn_node *const *in, const struc
                    struct wn_node **out)
 {
     static const struct wn_attrs none;
-    if (op < 0 || op >= WN_OP_COUNT || (wn__op_flags(op) & WN_LEAF))
-        return wn__fail(WN_VALUE, "record: %d is not an op that can be recorded", op);
-    WN_TRY(record_count(op, n));
+    WN_TRY(check_op(op, n));
     struct wn_node *node = wn__node_new(n);
     if (node == NULL) return WN_OOM;
     node->op = op;
@@ -161,12 +164,9 @@ int32_t wn__record_layout(struct wn_node *v, int32_t layout, int32_t line, struc
 
 int32_t wn__record_const(const double *v, int32_t n, int32_t dtype, struct wn_node **out)
 {
-    if (n < 0 || n > 8) return wn__fail(WN_VALUE, "const: %d numbers given, at most 8 fit", n);
-    struct wn_node *node = wn__node_new(0);
+    const struct wn_type type = {.dtype = dtype, .ndim = n > 0, .dim = {n}};
+    struct wn_node *node = wn__leaf_new(WN_OP_CONST, &type, WN_NO_DEVICE);
     if (node == NULL) return WN_OOM;
-    node->op = WN_OP_CONST;
-    node->device = WN_NO_DEVICE;
-    node->type = (struct wn_type){.dtype = dtype, .ndim = n > 0, .dim = {n}};
     node->number = v[0];
     if (n > 0) {
         node->hyper = wn__alloc(sizeof *node->hyper);
@@ -183,11 +183,9 @@ int32_t wn__record_const(const double *v, int32_t n, int32_t dtype, struct wn_no
 
 int32_t wn__record_hyper(struct wn__hyper *h, struct wn_node **out)
 {
-    struct wn_node *node = wn__node_new(0);
+    static const struct wn_type eight = {.dtype = WN_F64, .ndim = 1, .dim = {8}};
+    struct wn_node *node = wn__leaf_new(WN_OP_CONST, &eight, WN_NO_DEVICE);
     if (node == NULL) return WN_OOM;
-    node->op = WN_OP_CONST;
-    node->device = WN_NO_DEVICE;
-    node->type = (struct wn_type){.dtype = WN_F64, .ndim = 1, .dim = {8}};
     node->hyper = h;
     h->refs++;
     *out = node;

@@ -14,7 +14,7 @@ void wn__order_release(struct wn__order *w)
     *w = (struct wn__order){0};
 }
 
-static int32_t order_push(struct wn__order *w, struct wn_node *n)
+int32_t wn__order_push(struct wn__order *w, struct wn_node *n)
 {
     WN_TRY(wn__grow(&w->nodes, &w->capacity, w->count + 1, sizeof *w->nodes));
     w->nodes[w->count++] = n;
@@ -110,14 +110,14 @@ static int32_t order_reach(struct wn__order *w)
     for (int32_t i = 0; i < w->n_from && code == WN_OK; i++) {
         if (!w->from[i]->needs_grad || w->from[i]->wanted == w->reach) continue;
         w->from[i]->wanted = w->reach;
-        code = order_push(&met, w->from[i]);
+        code = wn__order_push(&met, w->from[i]);
     }
     for (int64_t at = 0; at < met.count && code == WN_OK; at++)
         for (int32_t k = 0; k < met.nodes[at]->n_in && code == WN_OK; k++) {
             struct wn_node *in = met.nodes[at]->in[k];
             if (!in->needs_grad || in->wanted == w->reach) continue;
             in->wanted = w->reach;
-            code = order_push(&met, in);
+            code = wn__order_push(&met, in);
         }
     wn__order_release(&met);
     return code;
@@ -163,7 +163,7 @@ int32_t wn__order_shares(struct wn_node *n, int64_t stamp, int32_t *is)
     int32_t is_lost = 0;
     *is = 0;
     n->wanted = mark;
-    int32_t code = order_push(&met, n);
+    int32_t code = wn__order_push(&met, n);
     for (int64_t at = 0; at < met.count && code == WN_OK; at++) {
         struct wn_node *v = met.nodes[at];
         int32_t is_there = v->is_held || (wn__op_flags(v->op) & WN_LEAF) != 0;
@@ -172,7 +172,7 @@ int32_t wn__order_shares(struct wn_node *n, int64_t stamp, int32_t *is)
         for (int32_t k = 0; !is_there && v->stamp != stamp && k < v->n_in && code == WN_OK; k++) {
             if (v->in[k]->wanted == mark) continue;
             v->in[k]->wanted = mark;
-            code = order_push(&met, v->in[k]);
+            code = wn__order_push(&met, v->in[k]);
         }
     }
     if (is_lost) *is = -1;
@@ -180,7 +180,7 @@ int32_t wn__order_shares(struct wn_node *n, int64_t stamp, int32_t *is)
     return code;
 }
 
-static int by_record(const void *a, const void *b)
+int wn__node_by_record(const void *a, const void *b)
 {
     const struct wn_node *x = *(struct wn_node *const *)a, *y = *(struct wn_node *const *)b;
     return (x->seq > y->seq) - (x->seq < y->seq);
@@ -202,7 +202,7 @@ static int32_t order_sort(struct wn_node **nodes, int64_t n)
         low = nodes[i]->seq < low ? nodes[i]->seq : low;
         high = nodes[i]->seq > high ? nodes[i]->seq : high;
     }
-    if (high - low >= 8 * n) qsort(nodes, (size_t)n, sizeof *nodes, by_record);
+    if (high - low >= 8 * n) qsort(nodes, (size_t)n, sizeof *nodes, wn__node_by_record);
     if (high < low || high - low >= 8 * n) return WN_OK;
     struct wn_node **place = wn__alloc((high - low + 1) * (int64_t)sizeof *place);
     if (place == NULL) return WN_OOM;
@@ -252,7 +252,7 @@ int32_t wn__topological_order(struct wn_node *const *roots, int32_t n, int64_t s
     for (int32_t i = 0; i < n; i++) {
         if (roots[i]->stamp == stamp) continue;
         roots[i]->stamp = stamp;
-        WN_TRY(order_push(w, roots[i]));
+        WN_TRY(wn__order_push(w, roots[i]));
     }
     /* The list is its own queue: the inputs of every node before `at` are in it. */
     for (; at < w->count; at++) {
@@ -262,7 +262,7 @@ int32_t wn__topological_order(struct wn_node *const *roots, int32_t n, int64_t s
             WN_TRY(order_check_spent(w, node, node->in[i]));
             if (node->in[i]->stamp == stamp) continue;
             node->in[i]->stamp = stamp;
-            WN_TRY(order_push(w, node->in[i]));
+            WN_TRY(wn__order_push(w, node->in[i]));
         }
     }
     if (w->count == first) return WN_OK;

@@ -72,7 +72,10 @@ static int32_t computes_images(int32_t n, const struct wn_type *const *in)
 static int32_t leaves_order_free(const struct wn_attrs *attrs, const struct wn_type *x)
 {
     struct wn_type kept = *x;
-    for (int32_t k = 0; k < attrs->n; k++) kept.dim[attrs->i[k]] = 1;
+    for (int32_t k = 0; k < attrs->n; k++) {
+        if (attrs->i[k] < 0 || attrs->i[k] >= x->ndim) return 0; /* the rule of the op will refuse it */
+        kept.dim[attrs->i[k]] = 1;
+    }
     return wn__is_order_free(&kept);
 }
 

@@ -78,13 +78,8 @@ static int32_t bind_hypers(struct wn__bindings *b, const struct wn__request *r, 
 static int32_t bind_norm(struct wn__bindings *b, const struct wn__ir *ir)
 {
     if (ir->norm < 0) return WN_OK;
-    struct wn_node *n = wn__node_new(0);
-    if (n == NULL) return WN_OOM;
-    n->op = WN_OP_DATA;
-    n->type = ir->node[ir->result_node[ir->norm]].type;
-    n->device = ir->device;
-    b->result[ir->norm] = n;
-    return WN_OK;
+    b->result[ir->norm] = wn__leaf_new(WN_OP_DATA, &ir->node[ir->result_node[ir->norm]].type, ir->device);
+    return b->result[ir->norm] == NULL ? WN_OOM : WN_OK;
 }
 
 int32_t wn__program_bind(struct wn_program *p)

@@ -114,10 +114,15 @@ static int32_t check_also(const struct wn__request *r, int32_t i)
     return WN_OK;
 }
 
-/* Gives an assigned value the layout of the cell that gets it. */
-static int32_t lay_assigned(struct wn_node **root, const struct wn_cell *c)
+/* Checks the cell that an assigned value goes into, and gives the value its layout. stamp: of this check. */
+static int32_t lay_assigned(struct wn_node **root, struct wn_cell *c, int64_t stamp)
 {
     struct wn_node *value = *root;
+    if (c->stamp == stamp)
+        return wn__fail(WN_VALUE, "assign: %s is given two values; assign once", c->name ? c->name : "a state");
+    if (c->kind == WN_KIND_GRADIENT && !c->allocated)
+        return wn__fail(WN_VALUE, "assign: this gradient does not exist yet; run a backward first");
+    c->stamp = stamp;
     if (!wn__type_agrees(&c->type, &value->type))
         return wn__fail(WN_SHAPE, "assign: a value of %s cannot go into a state of %s", wn__type_text(&value->type),
                         wn__type_text(&c->type));
@@ -128,24 +133,40 @@ static int32_t lay_assigned(struct wn_node **root, const struct wn_cell *c)
 
 static int32_t take_roots(struct wn__request *r)
 {
+    int64_t stamp = wn__node_stamp();
     for (int32_t i = 0; i < r->n_roots; i++) {
         if (i >= wn__losses(r)) WN_TRY(check_also(r, i));
         else if (wn__is_backward(r)) WN_TRY(check_loss(r->root[i]));
-        if (r->mode == WN_RUN_ASSIGN) WN_TRY(lay_assigned(&r->root[i], r->assigned[i]));
+        if (r->mode == WN_RUN_ASSIGN) WN_TRY(lay_assigned(&r->root[i], r->assigned[i], stamp));
     }
     return WN_OK;
 }
 
 /* ---- updates ----------------------------------------------------------------------------------------- */
 
-/* Refuses an update whose states have another type than its parameter. */
-static int32_t check_update(const struct wn__update *u)
+/* Refuses an update that is no optimizer's, or whose cells are not as many as its op writes, of floats, of one type, or
+ * are written by an update before it. stamp: of this check. */
+static int32_t check_update(const struct wn__update *u, int64_t stamp)
 {
-    const struct wn_type *type = &u->cell[0]->type;
-    for (int32_t k = 1; k < 3; k++)
-        if (u->cell[k] != NULL && !wn__type_equal(&u->cell[k]->type, type))
-            return wn__fail(WN_SHAPE, "step: optimizer state of %s for a parameter of %s",
-                            wn__type_text(&u->cell[k]->type), wn__type_text(type));
+    int32_t n = wn__optimizer_cells(u->op);
+    if (n == 0) return wn__fail(WN_VALUE, "step: %s (%d) is no update", wn__op_name(u->op), u->op);
+    for (int32_t k = 0; k < 3; k++) {
+        struct wn_cell *c = u->cell[k];
+        if ((c != NULL) != (k < n))
+            return wn__fail(WN_VALUE, "step: %s writes %d states, %s given", wn__op_name(u->op), n,
+                            k < n ? "fewer were" : "a further one was");
+        if (c == NULL) continue;
+        if (c->kind == WN_KIND_GRADIENT || !wn__dtype_is_float(c->type.dtype))
+            return wn__fail(WN_VALUE, "step: %s cannot write a %s of %s", wn__op_name(u->op),
+                            c->kind == WN_KIND_GRADIENT ? "gradient" : "state", wn__type_text(&c->type));
+        if (c->stamp == stamp)
+            return wn__fail(WN_VALUE, "step: %s is written by two updates; list a parameter once",
+                            c->name ? c->name : "a state");
+        if (!wn__type_equal(&c->type, &u->cell[0]->type))
+            return wn__fail(WN_SHAPE, "step: optimizer state of %s for a parameter of %s", wn__type_text(&c->type),
+                            wn__type_text(&u->cell[0]->type));
+        c->stamp = stamp;
+    }
     return WN_OK;
 }
 
@@ -154,15 +175,15 @@ static int32_t check_update(const struct wn__update *u)
 static int32_t take_updates(struct wn__request *r)
 {
     int32_t n = r->n_updates;
+    int64_t stamp = wn__node_stamp();
+    for (int32_t i = 0; i < n; i++) WN_TRY(check_update(&r->update[i], stamp));
     r->n_updates = 0;
     for (int32_t i = 0; i < n; i++) {
         const struct wn_cell *g = r->update[i].cell[0]->grad;
         if (r->mode == WN_RUN_UPDATE && (g == NULL || !g->allocated)) let_update_go(&r->update[i]);
         else r->update[r->n_updates++] = r->update[i];
     }
-    for (int32_t i = 0; i < r->n_updates; i++) {
-        WN_TRY(check_update(&r->update[i]));
-        if (r->mode != WN_RUN_UPDATE) continue;
+    for (int32_t i = 0; r->mode == WN_RUN_UPDATE && i < r->n_updates; i++) {
         WN_TRY(wn__cell_reader(r->update[i].cell[0]->grad, &r->root[r->n_roots]));
         r->n_roots++;
     }
@@ -174,9 +195,6 @@ static int32_t take_clip(struct wn_program *p)
 {
     const struct wn__request *r = &p->request;
     if (r->clip == 0) return WN_OK;
-    if (!(r->clip > 0) || r->mode != WN_RUN_STEP || r->n_updates == 0)
-        return wn__fail(
-            WN_VALUE, "step: a limit of %g for the norm of the gradients; it must be above 0, and of a step", r->clip);
     int32_t dtype = r->update[0].cell[0]->type.dtype == WN_F64 ? WN_F64 : WN_F32;
     return wn__record_const(&r->clip, 0, dtype, &p->bindings.limit);
 }
@@ -243,10 +261,7 @@ static int32_t walk(struct wn_program *p, int64_t stamp)
     }
     if (wn__is_backward(r) && passes == 1 && (r->n_also > 0 || wn__retained(&retained) > 0))
         WN_TRY(walk_also(r, stamp, order));
-    if (p->bindings.limit != NULL) {
-        WN_TRY(wn__grow(&order->nodes, &order->capacity, order->count + 1, sizeof *order->nodes));
-        order->nodes[order->count++] = p->bindings.limit;
-    }
+    if (p->bindings.limit != NULL) WN_TRY(wn__order_push(order, p->bindings.limit));
     p->bindings.root_end[passes - 1] = (int32_t)order->count;
     return WN_OK;
 }

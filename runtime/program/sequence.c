@@ -39,17 +39,12 @@ struct assembled {
     const struct wn__ir *ir; /* counted */
 };
 
-struct nodes { /* A list of nodes, counted. */
-    struct wn_node **node;
-    int64_t n, capacity;
-};
-
 struct wn__sequence {
     int32_t mode; /* WN_SEQUENCE_ */
     struct noted *cell;
     struct allocation_change *change;
-    struct nodes result; /* of a planned sequence: what its programs leave */
-    struct nodes done;   /* whose effects the programs of a sequence that is undone have carried out */
+    struct wn__order result; /* of a planned sequence: what its programs leave; counted */
+    struct wn__order done;   /* whose effects the programs of a sequence that is undone have carried out; counted */
     struct assembled *assembled;
     int64_t n, capacity, n_changes, change_capacity, n_assembled, assembled_capacity;
     int64_t number; /* among all sequences, and the times that they began */
@@ -77,18 +72,17 @@ struct wn__sequence *wn__sequence_new(int32_t mode)
     return s;
 }
 
-static int32_t put_node(struct nodes *l, struct wn_node *n)
+static int32_t put_node(struct wn__order *l, struct wn_node *n)
 {
-    WN_TRY(wn__grow(&l->node, &l->capacity, l->n + 1, sizeof(struct wn_node *)));
+    WN_TRY(wn__order_push(l, n));
     wn__node_ref(n);
-    l->node[l->n++] = n;
     return WN_OK;
 }
 
-static void release_nodes(struct nodes *l)
+static void release_nodes(struct wn__order *l)
 {
-    for (int64_t i = 0; i < l->n; i++) wn__node_unref(l->node[i]);
-    wn__free(l->node);
+    for (int64_t i = 0; i < l->count; i++) wn__node_unref(l->nodes[i]);
+    wn__order_release(l);
 }
 
 /* ---- entering and leaving ------------------------------------------------------------------------------------- */
@@ -296,8 +290,8 @@ static int32_t reads(const struct wn__bindings *b, const struct wn_node *n)
 /* Refuses with WN_UNSUPPORTED a program that reads a result of one before it. */
 static int32_t refuse_results(const struct wn__bindings *b)
 {
-    for (int64_t i = 0; i < now->result.n; i++) {
-        const struct wn_node *n = now->result.node[i];
+    for (int64_t i = 0; i < now->result.count; i++) {
+        const struct wn_node *n = now->result.nodes[i];
         if (n->n_in > 0 && !n->is_held && reads(b, n))
             return wn__fail(WN_UNSUPPORTED,
                             "plan: a run point of the function reads the %s that an earlier one computes and keeps; "
@@ -452,6 +446,6 @@ int32_t wn__sequence_undo(struct wn__sequence *s)
         int32_t own = undo_cell(&s->cell[i]);
         if (code == WN_OK) code = own;
     }
-    for (int64_t i = 0; i < s->done.n; i++) s->done.node[i]->effects_done = 0;
+    for (int64_t i = 0; i < s->done.count; i++) s->done.nodes[i]->effects_done = 0;
     return code;
 }

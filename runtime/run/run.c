@@ -12,7 +12,7 @@
  * reports. */
 static int32_t advance(struct wn__run *r, const struct wn__instr *n)
 {
-    int32_t changes = wn__instr_has_kernel(n) && wn__changes_state(r->ir, n);
+    int32_t changes = wn__instr_has_kernel(n) && wn__ir_changes_state(r->ir, n->node);
     if (wn__interrupted && r->effects == 0) return wn__fail(WN_INTERRUPT, "interrupted before anything was changed");
     if (changes && r->effects == 0 && r->schedule->n_reports > 0) {
         WN_TRY(wn__reports_check(r));

@@ -316,8 +316,8 @@ return {
             old = '    if (wn__device(c->device)->real) WN_TRY(wn__cell_write(c, 0, e->saved, wn__bytes(&c->type)));\n',
             new = '' },
         { 'an effect that was undone is not carried out again', spec = 'spec/whole_step_spec.lua',
-            old = 's->done.node[i]->effects_done = 0;',
-            new = 's->done.node[i]->effects_done = 1;' },
+            old = 's->done.nodes[i]->effects_done = 0;',
+            new = 's->done.nodes[i]->effects_done = 1;' },
     },
     {
         file = 'runtime/run/acquire.c',

@@ -36,6 +36,15 @@ int32_t wn__ir_is_alias(const struct wn__ir *ir, int32_t node)
     return (wn__op_flags(p->op) & WN_ALIAS) != 0 || is_plain_elsewhere(ir, p);
 }
 
+int32_t wn__ir_changes_state(const struct wn__ir *ir, int32_t node)
+{
+    for (int32_t k = 0; k < 3; k++) {
+        const int32_t slot = ir->node[node].cell[k];
+        if (slot >= 0 && !(ir->cell[slot].kind == WN_KIND_GRADIENT && ir->cell[slot].allocated_here)) return 1;
+    }
+    return 0;
+}
+
 int32_t wn__ir_storage(const struct wn__ir *ir, int32_t node)
 {
     while (wn__ir_is_alias(ir, node)) node = wn__ir_in(ir, node, 0);

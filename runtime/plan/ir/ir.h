@@ -95,6 +95,9 @@ static inline int32_t wn__is_forward_effect(const struct wn__ir *ir, int32_t nod
 {
     return ir->node[node].op == WN_OP_RUNNING_MEAN || ir->node[node].op == WN_OP_RUNNING_VAR;
 }
+/* Returns whether a node changes a state that a later program can read: an effect does, unless it is on a gradient that
+ * this program allocates. */
+int32_t wn__ir_changes_state(const struct wn__ir *ir, int32_t node);
 /* Returns the node whose bytes the node's value is: the node itself, or the first of its aliases. */
 int32_t wn__ir_storage(const struct wn__ir *ir, int32_t node);
 /* Returns whether a forward node reads a state, or a value that stands for one: reissued, or a weight. */

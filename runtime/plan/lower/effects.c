@@ -45,16 +45,6 @@ static int32_t effect_time(const struct wn__ir_node *p, const int32_t *in, const
     return time;
 }
 
-/* Returns whether an effect changes a state that exists before the run: one that makes a gradient does not. */
-static int32_t changes_state(const struct wn__ir *ir, const struct wn__ir_node *p)
-{
-    for (int32_t k = 0; k < 3; k++) {
-        const struct wn__ir_cell *c = p->cell[k] >= 0 ? &ir->cell[p->cell[k]] : NULL;
-        if (c != NULL && !(c->kind == WN_KIND_GRADIENT && c->allocated_here)) return 1;
-    }
-    return 0;
-}
-
 /* Fills time: (n_effects), the number of the item that each effect is put before. */
 static void find_effect_times(const struct wn__ir *ir, const int32_t *effect_in, const struct wn__list *l,
                               const struct times *t, int32_t *time)
@@ -62,7 +52,7 @@ static void find_effect_times(const struct wn__ir *ir, const int32_t *effect_in,
     int32_t first = ir->n - ir->n_effects, least = (int32_t)l->n_items;
     for (int32_t e = 0; e < ir->n_effects; e++) {
         time[e] = effect_time(&ir->node[first + e], l->in + effect_in[e], t);
-        if (wn__is_forward_effect(ir, first + e) || !changes_state(ir, &ir->node[first + e])) continue;
+        if (wn__is_forward_effect(ir, first + e) || !wn__ir_changes_state(ir, first + e)) continue;
         if (time[e] < least) least = time[e];
     }
     for (int32_t e = 0; e < ir->n_effects && wn__is_forward_effect(ir, first + e); e++) {

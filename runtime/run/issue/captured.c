@@ -92,7 +92,7 @@ static void find_segments(struct graphs *g, const struct wn__run *r)
     g->n_segments = 0;
     for (int32_t i = 0; i < s->n; i++) {
         const struct wn__instr *n = &s->instr[i];
-        int32_t has_kernel = wn__instr_has_kernel(n), changes = has_kernel && wn__changes_state(r->ir, n);
+        int32_t has_kernel = wn__instr_has_kernel(n), changes = has_kernel && wn__ir_changes_state(r->ir, n->node);
         int32_t is_apart = has_kernel ? is_varying(g, r->ir, n) : n->what != WN_DO_FREE;
         if (is_apart || (changes && !has_changed)) {
             add_segment(g, from, to, kernels);

@@ -30,16 +30,6 @@ char *wn__work_address(const struct wn__run *r, const struct wn__instr *n)
     return at(n->work_slab < 0 ? r->arena : r->p->bindings.slab[n->work_slab]->data, n->work_offset);
 }
 
-int32_t wn__changes_state(const struct wn__ir *ir, const struct wn__instr *n)
-{
-    const struct wn__ir_node *q = &ir->node[n->node];
-    if (n->out >= 0) return 0;
-    for (int32_t k = 0; k < 3; k++)
-        if (q->cell[k] >= 0 && !(ir->cell[q->cell[k]].kind == WN_KIND_GRADIENT && ir->cell[q->cell[k]].allocated_here))
-            return 1;
-    return 0;
-}
-
 /* Fills the addresses of seed, counter and report, for a kernel of an asynchronous device. */
 static void point_at_scalars(const struct wn__run *r, const struct wn__instr *n, struct wn_buffers *buffers)
 {

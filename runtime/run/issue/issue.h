@@ -67,9 +67,6 @@ char *wn__allocation_address(const struct wn__run *r, const struct wn__allocatio
 char *wn__value_address(const struct wn__run *r, int32_t value);
 /* Returns the address of the workspace of an instruction that has one. */
 char *wn__work_address(const struct wn__run *r, const struct wn__instr *n);
-/* Returns whether an instruction with a kernel changes what a later program can read. An effect on a gradient that this
- * program allocates does not. */
-int32_t wn__changes_state(const struct wn__ir *ir, const struct wn__instr *n);
 
 /* Launches the kernel of an instruction. */
 int32_t wn__issue(struct wn__run *r, const struct wn__instr *n);
