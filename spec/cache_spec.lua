@@ -145,18 +145,6 @@ describe('the same program again', function()
             assert.equal(first, run(1))
         end))
     end)
-
-    it('is found with other values of inputs', function()
-        local w = nn.Parameter(wane.ones(3))
-        local function go(v)
-            local x = wane.tensor { v, v, v }
-            return (w * x):sum():item()
-        end
-        go(1)
-        assert.equal(0, plans(function()
-            for v = 2, 9 do assert.equal(3 * v, go(v)) end
-        end))
-    end)
 end)
 
 describe('another program', function()
@@ -349,43 +337,6 @@ describe('policies and plans', function()
         collectgarbage()
         local whole = wane.memory().host - empty
         assert.is_true(shared < whole, shared .. ' against ' .. whole)
-    end)
-
-    it('are recorded anew when a policy is put on a module or taken off, and by train and eval', function()
-        local saved, bits = run()
-        assert.equal(0, plans(run))
-        model:checkpoint 'every(2)'
-        local every, bits_every = run()
-        assert.are_not.equal(saved, every)
-        assert.equal(bits, bits_every)
-        assert.equal(0, plans(run))
-        model:checkpoint(false)
-        local again, bits_again = run()
-        assert.equal(saved, again)
-        assert.equal(bits, bits_again)
-        policy.default = 'every(4)'
-        local default = run()
-        policy.default = nil
-        assert.are_not.equal(saved, default)
-        assert.equal(saved, (run()))
-    end)
-
-    it('are different programs in train and in eval', function()
-        local dropping = nn.Sequential { nn.Linear(8, 8), nn.Dropout(0.5) }
-        local function step() return dropping(x):sum():item() end
-        step()
-        local ops = {}
-        for _, mode in ipairs { 'train', 'eval' } do
-            dropping[mode](dropping)
-            scoped('listen', function(q)
-                for _, each in ipairs(programs.schedule(q)) do ops[mode .. each.op] = true end
-            end, step)
-        end
-        assert.is_true(ops.traindropout)
-        assert.is_nil(ops.evaldropout)
-        assert.equal(step(), step())
-        dropping:train()
-        assert.are_not.equal(step(), step())
     end)
 end)
 
