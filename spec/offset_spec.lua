@@ -1,5 +1,6 @@
--- Checks that offsets of narrow (x[i], select, split, chunk) are bound at a run: a loop over slices plans once, every
--- step has the numbers of its own slice, and no decision depends on where a slice begins.
+-- Checks what is bound at a run. Offsets of narrow (x[i], select, split, chunk): a loop over slices plans once, every
+-- step has the numbers of its own slice, and no decision depends on where a slice begins. Then policies, masks and
+-- lines, each of which is that of its own recording.
 local helper = require 'spec.helper'
 local binding = require 'wane.ffi'
 local wane = helper.wane
@@ -281,5 +282,85 @@ describe('slices of a value', function()
         w.grad = nil
         step():backward()
         assert.is_true((w.grad - w * 8):abs():max():item() < 1e-5)
+    end)
+end)
+
+-- ---- what else is bound at a run ------------------------------------------------------------------------------------
+describe('what is bound at run', function()
+    it('is the policy of the model that was recorded, though another of the same path came later', function()
+        local function build() return nn.Sequential { nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8), nn.GELU() } end
+        local a, b, x = build():checkpoint('every(2)'), build(), wane.eval(wane.randn(4, 8))
+        local loss_a = a(x):sum()
+        wane.eval(wane.ones(2)) -- another program: paths are free again
+        local loss_b = b(x):sum()
+        local seen = {}
+        wane.scoped('listen', function(p) seen[#seen + 1] = require('wane.plan').alone(p).recomputed end, function()
+            loss_a:backward()
+            loss_b:backward()
+            a(x):sum():backward { policy = wane.policy.by_op { gelu = 'save' } }
+        end)
+        assert(seen[1] > 0, seen[1])
+        assert.equal(0, seen[2])
+    end)
+
+    it('is what a function of a residual says now, in every question before a run', function()
+        local model, x, word = nn.MLP(8, 16), wane.eval(wane.randn(4, 8)), 'save'
+        local function loss() return model(x):sum() end
+        local opts = { policy = function() return word end }
+        local saved = { wane.plan(loss, opts).recomputed, wane.min_budget(loss, opts), #wane.frontier(loss, opts).all }
+        word = 'recompute'
+        local dropped = { wane.plan(loss, opts).recomputed, wane.min_budget(loss, opts) }
+        assert.equal(0, saved[1])
+        assert(dropped[1] > 0)
+        word = 'save'
+        assert.same(saved, { wane.plan(loss, opts).recomputed, wane.min_budget(loss, opts),
+            #wane.frontier(loss, opts).all })
+    end)
+
+    it('counts the modules of a list that record nothing, of the model that was recorded', function()
+        local function build(n)
+            local list = { nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU() }
+            for k = 1, n do list[4 + k] = nn.Identity() end
+            return nn.Sequential(list)
+        end
+        local x = wane.eval(wane.randn(4, 8))
+        local function recipe(model)
+            return tostring(wane.plan(function() return model(x):sum() end, { policy = 'segments(2)' }):recipe())
+        end
+        local short, long = build(0), build(4)
+        local of_short, of_long = recipe(short), recipe(long)
+        assert.not_equal(of_short, of_long)
+        assert.equal(of_short, recipe(short))
+        assert.equal(of_long, recipe(build(4)))
+    end)
+
+    it('is the mask of each dropout, also where the plan was made while two of them drew the same numbers', function()
+        local x, w, drop = wane.eval(wane.ones(64)), nn.Parameter(wane.ones(64)), nn.Dropout(0.5)
+        local function step(again)
+            wane.manual_seed(3)
+            local a = drop(x * w)
+            if again then wane.manual_seed(3) end
+            local b = drop(x * w * 100)
+            binding.check(binding.C.wn_cell_drop_grad(w.id))
+            local y = a + b
+            y:sum():backward { again = true }
+            return y:totable(), w.grad:totable()
+        end
+        step(true)
+        local forward, backward = step(false)
+        for k = 1, 64 do assert.equal(forward[k], backward[k]) end
+    end)
+
+    it('is the line of each recording', function()
+        local x, m = wane.eval(wane.randn(4, 8)), nn.Linear(8, 8)
+        wane.lines(true)
+        local function here() return wane.plan(function() return m(x):gelu():sum() end) end
+        local function there()
+            return wane.plan(function() return m(x):gelu():sum() end)
+        end
+        local first, second = here():residuals()[1].line, there():residuals()[1].line
+        wane.lines(false)
+        local n = tonumber(first:match ':(%d+)')
+        assert.equal(n + 2, tonumber(second:match ':(%d+)'))
     end)
 end)

@@ -64,8 +64,6 @@ return {
         says = 'the report is one page that loads nothing' },
     ['spec/tensor_spec.lua'] = { page = 'lua/wane/tensor/README.md',
         says = 'Dims and positions in scripts count from 1' },
-    ['spec/words_spec.lua'] = { page = 'lua/wane/plan/README.md',
-        says = 'bind every plan; the planner chooses the regions' },
     ['spec/written_spec.lua'] = { page = 'lua/wane/io/README.md', says = 'only when `wane.load` would read it' },
     ['spec/zoo_spec.lua'] = { page = 'lua/wane/io/README.md', says = 'are modules of every script' },
 }

@@ -1,17 +1,20 @@
--- Checks that decisions beside a budget bind every plan that the budget may choose: random graphs under random
--- decisions of every kind of policy, with the plans of the whole frontier looked at instruction by instruction.
+-- Checks the making of plans. Decisions beside a budget bind every plan that the budget may choose: random graphs under
+-- random decisions of every kind of policy, with the plans of the whole frontier looked at instruction by instruction.
 -- 'recompute': the bytes are freed after the last forward reader, and the value is computed again. 'save': the value is
--- computed once. An action: as under the decisions alone.
+-- computed once. An action: as under the decisions alone. Then counts of work, requests in every order, and the keys by
+-- which plans are found.
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
 local binding = require 'wane.ffi'
 local chains = require 'spec.support.chains'
 local graphs = require 'spec.support.planned_graphs'
+local native = require 'spec.support.native'
+local requests = require 'spec.support.requests'
 local models = require 'spec.support.budget_models'
 local shapes = require 'spec.support.shapes'
 local nn, policy = wane.nn, wane.policy
 
-local LONG = os.getenv 'WANE_SPEC_LONG' == '1'
+local LONG = helper.is_long
 local target = graphs.target()
 
 -- ---- what a schedule does with a value ----------------------------------------------------------------------------
@@ -275,5 +278,144 @@ describe('planning at size', function()
         assert.equal(1, count 'plans')
         wane.frontier(fn) -- the script's own plan was there before, so it stays
         assert.equal(1, count 'plans')
+    end)
+end)
+
+-- ---- requests in every order ---------------------------------------------------------------------------------------
+-- Checks that the answer to a request never depends on what was asked before it in the process. Every request of
+-- spec/support/requests.lua, first in a fresh process, is compared with the same request after others, in many orders.
+local n_requests = #requests.list
+
+-- Returns the reports of one process that makes requests in an order: list of { name =, text = }.
+local function process(order)
+    local text, code = helper.shell("LUA_PATH='lua/?.lua;lua/?/init.lua;;' WANE_COSTS=off "
+        .. (os.getenv 'LUAJIT' or 'luajit') .. ' spec/support/requests.lua ' .. table.concat(order, ','))
+    assert(code == 0, text)
+    local reports = {}
+    for line in (text .. '\n'):gmatch '(.-)\n' do
+        local name = line:match '^== (.*)$'
+        if name then
+            reports[#reports + 1] = { name = name }
+        elseif reports[1] then
+            table.insert(reports[#reports], line)
+        end
+    end
+    for _, report in ipairs(reports) do report.text = table.concat(report, '\n'):gsub('\n+$', '') end
+    assert.equal(#order, #reports)
+    return reports
+end
+
+local function rotated(first, step)
+    local order = {}
+    for k = 0, n_requests - 1 do order[k + 1] = (first - 1 + k * step) % n_requests + 1 end
+    return order
+end
+
+local function differing(a, b)
+    local lines = {}
+    for line in (b .. '\n'):gmatch '(.-)\n' do lines[#lines + 1] = line end
+    local k = 0
+    for line in (a .. '\n'):gmatch '(.-)\n' do
+        k = k + 1
+        if line ~= lines[k] then return ("'%s', alone '%s'"):format(tostring(lines[k]), line) end
+    end
+    return 'it is longer'
+end
+
+describe('a request', function()
+    local alone = {}
+
+    setup(function()
+        for k = 1, n_requests do alone[k] = process({ k })[1].text end
+    end)
+
+    local function check(order)
+        for at, report in ipairs(process(order)) do
+            local wanted = alone[order[at]]
+            if report.text ~= wanted then
+                error(("'%s' after '%s', %d before it: %s"):format(report.name,
+                    at > 1 and requests.list[order[at - 1]][1] or 'nothing', at - 1, differing(wanted, report.text)), 0)
+            end
+        end
+    end
+
+    it('is answered differently from most others', function()
+        local kinds, n = {}, 0
+        for k = 1, n_requests do
+            if not kinds[alone[k]] then n = n + 1 end
+            kinds[alone[k]] = true
+        end
+        assert(n >= 0.7 * n_requests, n)
+    end)
+
+    it('answers what it answers alone, after any other: forwards and backwards through the list', function()
+        check(rotated(1, 1))
+        check(rotated(n_requests, -1))
+    end)
+
+    it('answers what it answers alone, whichever was the first of the process', function()
+        for first = 1, n_requests, LONG and 2 or 9 do check(rotated(first, 1)) end
+        for first = 2, LONG and n_requests or 0, 2 do check(rotated(first, -1)) end
+    end)
+end)
+
+-- ---- fields of a key -----------------------------------------------------------------------------------------------
+-- Checks the keys by which plans are found against the table of fields, runtime/plan/ir/ir.def: a program in C,
+-- spec/support/key_fields.c, changes every field alone, and exactly the keys that its row says must change. A field
+-- that is in no row cannot be in a struct, and a field of a target without a row must not compile.
+local BUILD = 'gcc -std=c11 -D_GNU_SOURCE -Wall -Werror -O1 -ffunction-sections -Wl,--gc-sections -o %s '
+    .. 'spec/support/key_fields.c runtime/plan/ir/keys.c runtime/graph/encode.c runtime/base/alloc.c '
+    .. 'runtime/base/status.c'
+
+-- Returns the rows of the table: { of = 'NODE', class =, write =, name = }.
+local function rows()
+    local out = {}
+    for line in io.lines 'runtime/plan/ir/ir.def' do
+        local of, class, write, name = line:match '^(%u+)%((%u+),%s*([%u_]+),.-([%w_]+)%)'
+        if of then out[#out + 1] = { of = of, class = class, write = write, name = name } end
+    end
+    return out
+end
+
+-- Returns whether the keys of a schedule, a frontier and a block's options change with a field, as a text like '0 1 1'.
+local function said(row, of)
+    local is_written = row.write ~= 'NONE' and row.class ~= 'RUN'
+    if not is_written then return '0 0 0' end
+    local in_schedule = row.class ~= 'TAG' and of ~= 'PROPOSAL'
+    return ('%d 1 1'):format(in_schedule and 1 or 0)
+end
+
+describe('a key', function()
+    it('changes with exactly the fields that the table says', function()
+        local changed = {}
+        for line in helper.shell("'" .. native.make('key_fields', BUILD) .. "'"):gmatch '[^\n]+' do
+            local field, keys = line:match '^(%u+ [%w_]+) (.*)$'
+            changed[field] = keys
+        end
+        local wrong, n = {}, 0
+        for _, row in ipairs(rows()) do
+            local in_both = row.of == 'MARKS' and row.name ~= 'proposal' -- a proposal has none itself
+            local list = row.name == 'next' and { 'PROPOSAL' } or in_both and { 'MARKS', 'PROPOSAL' } or { row.of }
+            for _, of in ipairs(list) do
+                local field = of .. ' ' .. row.name
+                if changed[field] ~= said(row, of) then
+                    wrong[#wrong + 1] = ('%s: %s, expected %s'):format(field, changed[field], said(row, of))
+                end
+                n = n + 1
+            end
+        end
+        assert.equal('', table.concat(wrong, '\n'))
+        assert(n > 100, n)
+    end)
+
+    it('has every field of a target, as one without a row does not compile', function()
+        local folder = os.tmpname()
+        os.remove(folder)
+        local text, code = helper.shell(([[mkdir %s && cp -r runtime kernels %s && cd %s &&
+            sed -i 's/    struct wn_profile rates;/&\n    int32_t added;/' runtime/base/target.h &&
+            gcc -std=c11 -D_GNU_SOURCE -fsyntax-only runtime/plan/ir/keys.c; code=$?; rm -rf %s; exit $code]])
+            :format(folder, folder, folder, folder))
+        assert.not_equal(0, code)
+        assert.matches('every field of a target has a row in ir.def', text)
     end)
 end)

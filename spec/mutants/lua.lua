@@ -107,7 +107,7 @@ return {
         { 'a part that is called on its own renames its parameters',
             old = 'and depth_of(path) <= depth_of(before) then return end',
             new = 'and depth_of(path) > depth_of(before) then return end' },
-        { 'a policy is no part of a scope', spec = 'spec/keys_spec.lua',
+        { 'a policy is no part of a scope', spec = 'spec/offset_spec.lua',
             old = "local text = ('%d %s'):format(policy and policy.serial or 0, table.concat(names, ' '))",
             new = "local text = ('%d %s'):format(0, table.concat(names, ' '))" },
     },

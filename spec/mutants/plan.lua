@@ -100,7 +100,8 @@ return {
     },
     {
         file = 'runtime/plan/ir/keys.c',
-        spec = 'spec/keys_spec.lua',
+        spec = 'spec/words_spec.lua',
+        filter = 'a key',
         { 'numbers of a row are written as 0',
             old = '#define WRITE_INT(p, name) wn__bytes_int(w->b, (p)->name)',
             new = '#define WRITE_INT(p, name) wn__bytes_int(w->b, 0 * (p)->name)' },
@@ -320,7 +321,7 @@ return {
         { 'a beaten policy by hand is not placed fully',
             old = 'p->is_by_hand && p->bound < p->reserved',
             new = 'p->is_by_hand && p->bound < 0' },
-        { 'a frontier is found whatever the marks say', spec = 'spec/keys_spec.lua',
+        { 'a frontier is found whatever the marks say', spec = 'spec/words_spec.lua', filter = 'a request',
             old = 'wn__ir_encode(&b, ir, marks, WN_FIELD_TAG);',
             new = 'wn__ir_encode(&b, ir, marks, WN_FIELD_RUN);' },
     },

@@ -1,6 +1,6 @@
 /* Changes every field of ir.def alone, in a small IR with marks and a target, and says which keys change: a line of
  * "struct field", then 0 or 1 for the keys of a schedule, of a frontier and of a block's options.
- * spec/keys_spec.lua builds it with the files that write keys, and knows what the rows say. */
+ * spec/words_spec.lua builds it with the files that write keys, and knows what the rows say. */
 #include <stdio.h>
 #include <string.h>
 #include "../../runtime/plan/ir/marks.h"

@@ -1,4 +1,4 @@
---- Makes the requests of keys_spec.lua: what a script may ask of a step, each with a report of all that it was
+--- Makes the requests of words_spec.lua: what a script may ask of a step, each with a report of all that it was
 -- answered.
 --
 -- As a script, `luajit spec/support/requests.lua 3,1,2` makes requests 3, 1 and 2 in that order in one process and

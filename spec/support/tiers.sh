@@ -31,7 +31,7 @@ apart_asan='zoo'
 # Files that take longest where nothing was run yet, in any of the ways, the slowest first: they begin first, so that no
 # core is left alone at the end, and each part of the files has its share of them.
 slowest='cuda_op examples product op onednn neon cuda_networks cuda_attention cuda_bundle ways recipe cudasim arguments
-readme oom classes stream chain optimum costs budget checkpoint words threads zoo keys
+readme oom classes stream chain optimum costs budget checkpoint words threads zoo
 cuda_fault parts cuda_graph op_places offload repl sweep_merge planning cuda_library whole_step hostile'
 slowest_first() { # files on standard input
     awk -v names="$slowest" 'BEGIN { n = split(names, list); for (i in list) place["spec/" list[i] "_spec.lua"] = i }
@@ -99,7 +99,7 @@ every() { # way
 # These try what few commits change for many seconds: kernels of each class of processors, the simulated device itself,
 # plans of many graphs against all others, and trainings of many models on the simulated device, whose ops, faults, heap and
 # graphs every turn tries. In two turns of three they run only if the commit is about them.
-rarely='product neon classes onednn cudasim cuda_bundle keys words optimum cuda_attention cuda_networks'
+rarely='product neon classes onednn cudasim cuda_bundle words optimum cuda_attention cuda_networks'
 
 # Prints the files, at most 12, that are about files which the commit changed, or the working tree; none where there is no
 # commit before, as in a clone of the last one alone.
