@@ -2,6 +2,7 @@
 -- return, or raise an error of Wane's at this file's line, never one of Lua's own ("attempt to index", "bad argument",
 -- "cannot convert"). The functions are found in the tables, so a new one is called without a change here.
 local helper = require 'spec.helper'
+local files = require 'spec.support.files'
 local ffi = require 'ffi'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
@@ -322,10 +323,7 @@ describe('wrong arguments', function()
     end)
 
     it('to the methods of data, sweeps and what is made', function()
-        local path = FOLDER .. '/text'
-        local file = io.open(path, 'w')
-        file:write(('hello '):rep(20))
-        file:close()
+        local path = files.write(FOLDER .. '/text', ('hello '):rep(20))
         local function attack_methods(what, object, names)
             for _, name in ipairs(names) do
                 attack(what .. ':' .. name, function(...) return object[name](object, ...) end,

@@ -1,6 +1,7 @@
 -- Checks where the seconds of a plan come from: the table of measured seconds where it knows an application, else a
 -- roofline of the machine or of a target. A broken table must be named and left aside.
 local helper = require 'spec.helper'
+local files = require 'spec.support.files'
 local wane = helper.wane or require 'wane'
 local binding = require 'wane.ffi'
 local costs = require 'wane.plan.costs'
@@ -118,9 +119,8 @@ describe('seconds of a plan', function()
     -- Runs wane.profile of a small step in a process of its own, with an environment. WHERE is a folder that can be
     -- written. Returns what it prints, its exit code, and how often the step was recorded.
     local function profiled(environment, before)
-        local where = helper.lines 'mktemp -d'[1]
+        local where = files.folder()
         finally(function() helper.lines('rm -rf ' .. where) end)
-        local file = assert(io.open(where .. '/x.lua', 'wb'))
         local text = [[local wane, n = require 'wane', 0
             local m = wane.nn.Linear(64, 64)
             local function forward() return m(wane.ones(256, 64)):sum() end
@@ -133,8 +133,7 @@ describe('seconds of a plan', function()
             local ok, e = pcall(wane.profile, loss, { steps = steps, anyway = true })
             print(tostring(e), n > 0 and 'recorded' or 'nothing was recorded')
             os.exit(ok and 0 or 1)]]
-        file:write((text:gsub('SECONDS', before and 4 or 0)))
-        file:close()
+        files.write(where .. '/x.lua', (text:gsub('SECONDS', before and 4 or 0)))
         local command = ('env -u XDG_CACHE_HOME -u WANE_COSTS %s %s build/wane run %s/x.lua'):format(environment,
             before or '', where)
         return helper.shell(command:gsub('WHERE', where), before and 'expect recorded\n' or nil)
@@ -207,20 +206,15 @@ describe('seconds of a plan', function()
     end)
 
     it('are kept in the file that WANE_COSTS names, and read by the next process', function()
-        local script, file = os.tmpname(), os.tmpname()
-        local out = assert(io.open(script, 'w'))
-        out:write [[
-            package.path = arg[1] .. '/lua/?.lua;' .. arg[1] .. '/lua/?/init.lua;' .. package.path
-            local wane = require 'wane'
-            local m, x = wane.nn.Linear(8, 8), wane.eval(wane.randn(4, 8))
-            local function fn() return m(x):sum() end
-            if arg[2] == 'profile' then print(wane.profile(fn, { steps = 5, anyway = true })) end
-            if arg[2] == 'once' then print(wane.profile(fn, { steps = 5, keep = false, anyway = true })) end
-            print(wane.plan(fn).costs)
-        ]]
-        out:close()
+        local file = os.tmpname()
         local function run(word)
-            return (helper.shell(("WANE_COSTS='%s' luajit '%s' . %s"):format(file, script, word)))
+            return (files.lua(("local word = '%s' "):format(word) .. [[
+                local wane = require 'wane'
+                local m, x = wane.nn.Linear(8, 8), wane.eval(wane.randn(4, 8))
+                local function fn() return m(x):sum() end
+                if word == 'profile' then print(wane.profile(fn, { steps = 5, anyway = true })) end
+                if word == 'once' then print(wane.profile(fn, { steps = 5, keep = false, anyway = true })) end
+                print(wane.plan(fn).costs)]], ("WANE_COSTS='%s'"):format(file)))
         end
         os.remove(file)
         assert.matches('nothing measured', run 'plan')
@@ -231,31 +225,23 @@ describe('seconds of a plan', function()
         assert.matches('nothing measured', run 'plan')
         assert.matches('kept in ' .. file:gsub('%p', '%%%0'), run 'profile')
         assert.matches('100 %% of it measured', run 'plan')
-        local written = assert(io.open(file))
-        local text = written:read '*a'
-        written:close()
-        assert.matches('\tlinear f32 4x8 <%- f32 4x8, f32 8x8, f32 8\n', text)
-        out = assert(io.open(file, 'w'))
-        out:write('nonsense\n\tlinear\nabc\tlinear\n')
-        out:close()
+        assert.matches('\tlinear f32 4x8 <%- f32 4x8, f32 8x8, f32 8\n', files.read(file))
+        files.write(file, 'nonsense\n\tlinear\nabc\tlinear\n')
         assert.matches('nothing measured', run 'plan')
-        os.remove(script)
         os.remove(file)
     end)
 end)
 
 describe('a file of costs with a number that no machine measures', function()
     it('is said and left aside, whatever the number is', function()
-        local script, file = os.tmpname(), os.tmpname()
-        local out = assert(io.open(script, 'w'))
-        out:write [[
-            package.path = arg[1] .. '/lua/?.lua;' .. arg[1] .. '/lua/?/init.lua;' .. package.path
+        local file = os.tmpname()
+        local said = files.lua(("local path = '%s' "):format(file) .. [[
             local wane, costs = require 'wane', require 'wane.plan.costs'
             local m = wane.nn.Linear(8, 8)
             local rates = { '1e+10', '2e+10', '4e+10', '8e+09', '1e-06' }
             for _, field in ipairs { 'machine', 'link', 'seconds' } do
                 for _, number in ipairs { '-1', 'nan', 'inf', '1e999', '-inf', 'x', '0' } do
-                    local f = assert(io.open(arg[2], 'w'))
+                    local f = assert(io.open(path, 'w'))
                     local words = { unpack(rates, 1, field == 'link' and 4 or 5) }
                     words[2] = number
                     f:write('machine\t', table.concat(field == 'machine' and words or rates, ' '), '\n')
@@ -267,15 +253,11 @@ describe('a file of costs with a number that no machine measures', function()
                     assert(seconds > 0 and seconds < 1, field .. ' ' .. number)
                 end
             end
-            print 'planned'
-        ]]
-        out:close()
-        local said = helper.shell(("WANE_COSTS='%s' luajit '%s' . '%s' 2>&1"):format(file, script, file))
+            print 'planned']], ("WANE_COSTS='%s'"):format(file))
         assert.matches('planned', said)
         local words = 'the file of costs ' .. file:gsub('%p', '%%%0') .. ' cannot be read %(its line %d'
         local _, told = said:gsub(words, '')
         assert.equal(7 + 7 + 5, told, said) -- seconds may be 0, and a word in their place is a remark
-        os.remove(script)
         os.remove(file)
     end)
 end)

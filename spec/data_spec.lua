@@ -396,14 +396,6 @@ describe('floats of another dtype', function()
         end
     end)
 
-    it('of 16 bits, as PyTorch saves half models, load into f32 as they are', function()
-        local head = '{"weight":{"dtype":"F16","shape":[1,2],"data_offsets":[0,4]}}'
-        write(string.char(#head, 0, 0, 0, 0, 0, 0, 0) .. head .. '\0\62\0\192')
-        local m = nn.Linear(2, 1, { bias = false })
-        wane.load(PATH, m)
-        assert.are.same({ { 1.5, -2 } }, m.weight:totable())
-    end)
-
     it('that the dtype does not hold are named, and nothing is changed', function()
         local m = linear 'f64'
         m.bias:assign(wane.tensor({ 1, 1e300 }, { dtype = 'f64' }))

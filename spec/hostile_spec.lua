@@ -16,11 +16,7 @@ local LONG = helper.is_long
 local FLOOR, VALUES = 2 * MiB, json.FLOOR
 local SLOWER = 4 -- times, of a machine that does other work as well
 local PATH = os.tmpname()
-local SCRIPT = os.tmpname()
-teardown(function()
-    os.remove(PATH)
-    os.remove(SCRIPT)
-end)
+teardown(function() os.remove(PATH) end)
 
 local function length_bytes(n, count)
     local bytes = {}
@@ -105,7 +101,7 @@ local HEADERS = {
 -- Makes a call in a process of its own; returns its seconds of processor time, its bytes of memory, the length of what
 -- came of it as text, and the beginning of that text.
 local function cost_of(call)
-    write(SCRIPT, ([[
+    local out = files.lua(([[
         local wane = require 'wane'
         wane.ones(1):item()
         local model = wane.nn.Linear(4, 4)
@@ -119,8 +115,7 @@ local function cost_of(call)
         local before, t = most(), os.clock()
         local ok, e = pcall(call, path, model)
         local message = ok and 'read' or type(e) == 'table' and e.message or 'raw: ' .. tostring(e)
-        print(os.clock() - t, most() - before, #message, message:sub(1, 300))]]):format(call, PATH))
-    local out = helper.shell("LUA_PATH='lua/?.lua;lua/?/init.lua;;' WANE_COSTS=off ${LUAJIT:-luajit} " .. SCRIPT)
+        print(os.clock() - t, most() - before, #message, message:sub(1, 300))]]):format(call, PATH), 'WANE_COSTS=off')
     local seconds, bytes, length, message = out:match '(%S+)\t(%S+)\t(%d+)\t(.*)$'
     assert(seconds, out)
     return tonumber(seconds), tonumber(bytes), tonumber(length), message

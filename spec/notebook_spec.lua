@@ -2,6 +2,7 @@
 -- whole conversation with a kernel in a process of its own, over sockets. What needs libzmq is pending without it; the
 -- rest runs everywhere.
 local helper = require 'spec.helper'
+local files = require 'spec.support.files'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local cell = require 'wane.repl.cell'
@@ -208,9 +209,7 @@ local function start()
     local base = os.tmpname()
     local connection = { transport = 'ipc', ip = base, key = KEY, signature_scheme = 'hmac-sha256', shell_port = 1,
         iopub_port = 2, stdin_port = 3, control_port = 4, hb_port = 5 }
-    local file = assert(io.open(base, 'wb'))
-    file:write(json.encode(connection))
-    file:close()
+    files.write(base, json.encode(connection))
     local pid = helper.lines(("build/wane notebook run %s > %s.log 2>&1 & echo $!"):format(base, base))[1]
     local self = setmetatable({ base = base, pid = pid, wire = messages.wire(KEY), context = zmq.context() }, Client)
     for i, kind in ipairs { 'DEALER', 'SUB', 'DEALER', 'DEALER', 'REQ' } do
@@ -465,10 +464,9 @@ describe('wane notebook', function()
     it('listens to no network without a key', function()
         local file, run_ = os.tmpname(), require('wane.notebook').run
         local function why_of(ip, key, transport)
-            local out = assert(io.open(file, 'wb'))
-            out:write(json.encode { transport = transport or 'tcp', ip = ip, key = key, shell_port = 1, iopub_port = 1,
+            files.write(file, json.encode { transport = transport or 'tcp', ip = ip, key = key, shell_port = 1,
+                iopub_port = 1,
                 signature_scheme = 'hmac-sha256', stdin_port = 1, control_port = 1, hb_port = 1.5 })
-            out:close()
             local e = helper.refused(nil, function() run_(file) end)
             return e.message
         end

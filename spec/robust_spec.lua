@@ -12,23 +12,13 @@ local store = require 'wane.sweep.store'
 local read, write = files.read, files.write
 
 local C = binding.C
-local LUAJIT = "LUA_PATH='lua/?.lua;lua/?/init.lua;;' timeout 20 ${LUAJIT:-luajit} "
 local FOLDER = helper.lines('mktemp -d')[1]
 teardown(function() helper.lines("rm -rf '" .. FOLDER .. "'") end)
-
--- Runs a script in a process of its own, for at most 20 s; returns what it prints.
-local function lua(text, before)
-    local path = os.tmpname()
-    write(path, text)
-    local out, code = helper.shell((before or '') .. LUAJIT .. path)
-    os.remove(path)
-    return out, code
-end
 
 describe('WANE_LIB', function()
     it('without a library is an error that says what was looked for', function()
         for _, value in ipairs { FOLDER, FOLDER .. '/none.so', '/none' } do
-            local out, code = lua("require 'wane'", ("WANE_LIB='%s' "):format(value))
+            local out, code = files.lua("require 'wane'", ("WANE_LIB='%s' "):format(value))
             assert.is_true(code ~= 0)
             local file = value:find '%.so$' and value or value .. '/libwane.so'
             assert.is_truthy(out:find(('WANE_LIB=%s: there is no %s'):format(value, file), 1, true), out)

@@ -283,13 +283,12 @@ describe('a sweep', function()
             assert.matches('\npre {[^}]* white%-space: pre%-wrap; overflow%-wrap: anywhere }', read(page))
             assert.matches('\nthead th, td:last%-child { white%-space: normal; ', read(page))
             if not chromium then return pending 'chromium is not installed' end
-            local file = assert(io.open(folder .. '/long.html', 'wb'))
-            file:write((read(page):gsub('<td>failed', '<td>failed: a budget of 6,291,456 bytes cannot be kept', 1)
+            files.write(folder .. '/long.html', (read(page)
+                :gsub('<td>failed', '<td>failed: a budget of 6,291,456 bytes cannot be kept', 1)
                 :gsub('</h2>\n<pre>', '%0' .. ('--out /tmp/a_folder/of/this/sweep/rows.jsonl '):rep(9), 1)
                 :gsub('</body>', [[<script>
 document.title = [...document.querySelectorAll('html, .wide, pre')].map(e => e.scrollWidth - e.clientWidth).join(' ');
 </script></body>]])))
-            file:close()
             local dom = opened(folder .. '/long.html', '--window-size=1200,1400 --dump-dom')
             assert.matches('<title>[0 ]+</title>', dom)
         end)
@@ -300,14 +299,12 @@ document.title = [...document.querySelectorAll('html, .wide, pre')].map(e => e.s
             assert.is_nil(said:find('CONSOLE', 1, true), said)
             assert.is_true(#read(folder .. '/x.png') > 20000, said)
             -- Writes the page again, with clicks and what they must show, and with a fault that must be seen.
-            local file = assert(io.open(folder .. '/clicked.html', 'wb'))
-            file:write((read(page):gsub('</body>', [[<script>
+            files.write(folder .. '/clicked.html', (read(page):gsub('</body>', [[<script>
 const column = k => [...document.querySelector('#points tbody').rows].map(row => row.cells[k].textContent).join(' ');
 const press = k => { document.querySelectorAll('#points th button')[k].click(); seen.push(column(k)); };
 const seen = [column(1)]; press(1); press(1); press(3);
 document.title = seen.join('|'); console.log('spoken');
 </script></body>]])))
-            file:close()
             local dom = opened(folder .. '/clicked.html', '--dump-dom')
             assert.matches('CONSOLE[^\n]*spoken', dom)
             local before, up, down, peaks = dom:match '<title>(.-)|(.-)|(.-)|(.-)</title>'

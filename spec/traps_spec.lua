@@ -1,6 +1,7 @@
 -- Checks that habits which mean another thing here are told, with what to write instead: a retain that came too late,
 -- lists as indices, `==` between tensors, and lengths and walks where Lua asks.
 local helper = require 'spec.helper'
+local files = require 'spec.support.files'
 local wane = helper.wane
 local errors = require 'wane.errors'
 local nn = wane.nn
@@ -100,9 +101,8 @@ describe('a == b', function()
     end)
 
     it('is named where a step is planned again', function()
-        local path = os.tmpname()
-        local file = assert(io.open(path, 'wb'))
-        file:write([[local wane = require 'wane'
+        local function said(word)
+            return (files.lua(("local ARG = '%s'\n"):format(word) .. [[local wane = require 'wane'
 local w, a, b = wane.ones(2, { requires_grad = true }), wane.ones(2), wane.ones(2)
 for i = 1, 6 do
     local loss = (w * 1):sum()
@@ -110,15 +110,10 @@ for i = 1, 6 do
     for _ = 1, i do loss = loss + w:sum() end
     loss:backward()
 end
-]])
-        file:close()
-        local function said(word)
-            return helper.shell(([[cd /tmp && LUA_PATH="%s/lua/?.lua;%s/lua/?/init.lua;;" ${LUAJIT:-luajit} -e ]]
-                .. [["ARG = '%s'" %s 2>&1]]):format(helper.lines('pwd -P')[1], helper.lines('pwd -P')[1], word, path))
+]]))
         end
         local with, without = said 'compare', said 'no'
-        os.remove(path)
-        assert.matches('What differs from the time before: .-%. Tensors were compared by == %([^)]*:5%)', with)
+        assert.matches('What differs from the time before: .-%. Tensors were compared by == %([^)]*:6%)', with)
         assert.matches('use a:eq%(b%)', with)
         assert.matches('What differs from the time before', without)
         assert.is_nil(without:find 'compared by')
@@ -128,12 +123,10 @@ end)
 describe('a policy by type, op, name or path', function()
     it('is told once when it decides nothing, with what there is, and not when it decides or is optional', function()
         local function said(policy)
-            local out = helper.shell(([[${LUAJIT:-luajit} -e "package.path = 'lua/?.lua;lua/?/init.lua;' .. package.path
+            return (files.lua(([[
                 local wane = require 'wane'; local nn, policy = wane.nn, wane.policy
                 local model, x = nn.Sequential { nn.MLP(8, 16), nn.ReLU(), nn.Linear(8, 2) }, wane.ones(4, 8)
-                for _ = 1, 2 do wane.plan(function() return model(x):sum() end, { policy = %s }) end" 2>&1]]):format(
-                policy))
-            return out
+                for _ = 1, 2 do wane.plan(function() return model(x):sum() end, { policy = %s }) end]]):format(policy)))
         end
         local out = said "policy.by_type { Linear = 'recompute' }"
         assert.matches('^wane: the policy by_type{Linear=recompute} decides about none of the %d+ values', out)

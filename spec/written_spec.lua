@@ -14,14 +14,7 @@ local LONG = helper.is_long
 local FOLDER = helper.lines('mktemp -d')[1]
 local PATH = FOLDER .. '/a'
 local LUA_PATH = "LUA_PATH='lua/?.lua;lua/?/init.lua;;'"
-local SCRIPT = FOLDER .. '/script.lua'
 teardown(function() helper.shell(("rm -r '%s'"):format(FOLDER)) end)
-
--- Runs a script in a process of its own, for at most 20 s; returns what it prints and its exit code.
-local function lua(text, before)
-    write(SCRIPT, text)
-    return helper.shell(('%s %s timeout 20 ${LUAJIT:-luajit} %s'):format(before or '', LUA_PATH, SCRIPT))
-end
 
 -- Fails for controls and turns of a line's direction, which no text of a file or a name may show.
 local function assert_plain(text, kept)
@@ -366,7 +359,7 @@ describe('a pipe, a socket, a device or a folder', function()
             }
             local text = HEAD:format(path)
             for _, call in ipairs(calls) do text = text .. ('refused(%s) '):format(call) end
-            local out, code = lua(text)
+            local out, code = files.lua(text)
             assert.equal(0, code, out)
             local lines = 0
             for line in out:gmatch '[^\n]+' do
@@ -381,17 +374,17 @@ describe('a pipe, a socket, a device or a folder', function()
     it('as the file of costs is a notice, and the step runs', function()
         local run = "local wane = require 'wane' print(wane.ones(2, { requires_grad = true }):sum():item())"
         for _, path in ipairs(names) do
-            local out = lua(run, ("WANE_COSTS='%s' "):format(path))
+            local out = files.lua(run, ("WANE_COSTS='%s' "):format(path))
             assert.is_truthy(out:find('wane: the file of costs ' .. path .. ' cannot be read', 1, true), out)
             assert.is_truthy(out:find('\n2\n?$'), out)
         end
         local garbage = FOLDER .. '/garbage'
         write(garbage, 'hello\nworld\n')
-        assert.is_truthy(lua(run, ("WANE_COSTS='%s' "):format(garbage)):find('cannot be read', 1, true))
-        assert.equal('2\n', lua(run, ("WANE_COSTS='%s/none' "):format(FOLDER)))
+        assert.is_truthy(files.lua(run, ("WANE_COSTS='%s' "):format(garbage)):find('cannot be read', 1, true))
+        assert.equal('2\n', files.lua(run, ("WANE_COSTS='%s/none' "):format(FOLDER)))
         local processor = require('wane.plan.costs.file').processor()
         write(garbage, '# Seconds measured\nprocessor\t' .. processor .. '\n1e-6\tadd\n')
-        assert.equal('2\n', lua(run, ("WANE_COSTS='%s' "):format(garbage)))
+        assert.equal('2\n', files.lua(run, ("WANE_COSTS='%s' "):format(garbage)))
     end)
 
     it('as a script is refused', function()

@@ -28,6 +28,13 @@ function files.read(path)
     return text
 end
 
+--- Runs a text of Lua in a process of its own, for at most a minute; returns what it prints and its exit code.
+-- @param environment variables as a shell has them before a command; none when nil
+function files.lua(text, environment)
+    return helper.shell((environment or '') .. " LUA_PATH='lua/?.lua;lua/?/init.lua;;' timeout 60 ${LUAJIT:-luajit} -",
+        text)
+end
+
 --- Runs an example with options from another folder; returns what it prints. Fails where it ends badly.
 -- @param name below examples/, such as 'projects/hunt'
 -- @param options text of the command line
