@@ -317,7 +317,7 @@ end)
 describe('every allocation of a chain made to fail once', function()
     local library = chains.library()
 
-    after_each(function() library.wn__alloc_fail_nth(0) end)
+    after_each(function() library.wn__alloc_fails_in = 0 end)
 
     local function live() return tonumber(library.wn__alloc_count()) end
 
@@ -326,10 +326,10 @@ describe('every allocation of a chain made to fail once', function()
         local before, n = live(), 0
         while true do
             n = n + 1
-            library.wn__alloc_fail_nth(n)
+            library.wn__alloc_fails_in = n
             local ok, result = pcall(fn)
-            local fired = library.wn__alloc_fails_in() == 0
-            library.wn__alloc_fail_nth(0)
+            local fired = library.wn__alloc_fails_in == 0
+            library.wn__alloc_fails_in = 0
             assert.equal(ok, not fired, 'a failure was swallowed: ' .. n .. ' ' .. tostring(result))
             assert.equal(before, live(), 'allocation ' .. n)
             if ok then

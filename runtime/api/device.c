@@ -70,22 +70,24 @@ double wn_memory_held(void)
     return (double)wn__ledger_held();
 }
 
+/* Sets a limit of a device's ledger. what: opens the message. */
+static int32_t set_limit(const char *what, int64_t bytes, int64_t *limit)
+{
+    if (bytes < 0) return wn__fail(WN_VALUE, "%s: %lld bytes given; it takes 0 (none) or more", what, (long long)bytes);
+    *limit = bytes;
+    return WN_OK;
+}
+
 int32_t wn_memory_limit(int32_t device, int64_t bytes)
 {
     WN_TRY(wn__check_device(device, "device"));
-    if (bytes < 0)
-        return wn__fail(WN_VALUE, "memory.limit: %lld bytes given; it takes 0 (none) or more", (long long)bytes);
-    wn__ledger(device)->limit = bytes;
-    return WN_OK;
+    return set_limit("memory.limit", bytes, &wn__ledger(device)->limit);
 }
 
 int32_t wn_memory_limit_disk(int32_t device, int64_t bytes)
 {
     WN_TRY(wn__check_device(device, "device"));
-    if (bytes < 0)
-        return wn__fail(WN_VALUE, "memory.limit_disk: %lld bytes given; it takes 0 (none) or more", (long long)bytes);
-    wn__ledger(device)->disk_limit = bytes;
-    return WN_OK;
+    return set_limit("memory.limit_disk", bytes, &wn__ledger(device)->disk_limit);
 }
 
 int32_t wn_memory_reset_peak(int32_t device)
@@ -105,9 +107,9 @@ int32_t wn_memory_trim(int32_t device)
     wn__handle_drain();
     wn__slab_trim(device, NULL, 0);
     for (int32_t medium = 0; medium < WN_MEDIUM_COUNT; medium++) wn__offload_buffer_trim(device, medium);
-    WN_TRY(wn__arena_shrink(device, 0));
+    WN_TRY(wn__arena_resize(device, 0, 0));
     wn__captured_trim(device);
-    wn__device_trim(device);
+    wn__device(device)->trim(wn__device(device));
     return WN_OK;
 }
 

@@ -293,12 +293,12 @@ static int32_t take_cells(int32_t n, const struct wn_file_piece *pieces, int32_t
         count++;
     }
     if (count == 0) return WN_OK;
-    wn__device_hint(device, bytes, count);
+    wn__device(device)->hint(wn__device(device), bytes, count);
     for (int32_t i = 0; i < n && code == WN_OK; i++) {
         struct wn_cell *c = cell_of(pieces[i].cell);
         if (c->device == device && c->kind == kind) code = wn__cell_materialise(c);
     }
-    wn__device_hint(device, 0, 0);
+    wn__device(device)->hint(wn__device(device), 0, 0);
     return code;
 }
 

@@ -142,7 +142,7 @@ int32_t wn_start(void)
     wn__sync_on = sync != 0;
     wn__poison_on = poison != 0;
     wn__trace_on = trace != 0;
-    wn__alloc_fail_nth(fail);
+    wn__alloc_fails_in = fail;
     wn__thread_own();
     if (notice[0] != 0) wn__warn("%s", notice); /* a script shows it when it first runs something */
     started = 1;
@@ -263,7 +263,7 @@ int32_t wn_debug(const char *option, int64_t value)
     else if (strcmp(option, "replay") == 0) wn__replay_on = value != 0;
     else if (strcmp(option, "replay_fault") == 0) wn__replay_fault = value > 0 ? (int32_t)value : 0;
     else if (strcmp(option, "trace") == 0) wn__trace_on = value != 0;
-    else if (strcmp(option, "fail_alloc") == 0) wn__alloc_fail_nth(value);
+    else if (strcmp(option, "fail_alloc") == 0) wn__alloc_fails_in = value > 0 ? value : 0;
     else if (strcmp(option, "fail_write") == 0) wn__file_fails_in = value > 0 ? value : 0;
     else if (strcmp(option, "unnamed_files") == 0) wn__file_unnamed_on = value != 0;
     else if (strcmp(option, "no_locks") == 0) wn__lock_denied = value != 0;
@@ -303,7 +303,7 @@ int64_t wn_debug_get(const char *option)
         return strcmp(option, "plans") == 0 ? n : bytes;
     }
     if (strcmp(option, "placed_boxes") == 0) return wn__placed_boxes;
-    if (strcmp(option, "fail_alloc") == 0) return wn__alloc_fails_in();
+    if (strcmp(option, "fail_alloc") == 0) return wn__alloc_fails_in;
     if (strcmp(option, "host_allocations") == 0) return wn__alloc_count();
     if (strcmp(option, "fail_write") == 0) return wn__file_fails_in;
     return -1;

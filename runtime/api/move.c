@@ -97,6 +97,6 @@ int32_t wn_cells_coming(int32_t device, int64_t bytes, int64_t count)
     if (bytes < 0 || count < 0)
         return wn__fail(WN_VALUE, "to: %lld cells of %lld bytes are coming; expected 0 or more", (long long)count,
                         (long long)bytes);
-    wn__device_hint(device, bytes, count);
+    wn__device(device)->hint(wn__device(device), bytes, count);
     return WN_OK;
 }

@@ -9,22 +9,11 @@
 
 static int64_t live_bytes; /* bytes that are allocated now, as malloc counts them */
 static int64_t live_count; /* allocations that live_bytes are of */
-static int64_t fail_in; /* attempts until one fails, that one counted: 1 fails the next; 0: no failure is asked for */
+int64_t wn__alloc_fails_in;
 
 int32_t wn__alloc_must_fail(void)
 {
-    if (fail_in == 0) return 0;
-    return --fail_in == 0;
-}
-
-void wn__alloc_fail_nth(int64_t n)
-{
-    fail_in = n > 0 ? n : 0;
-}
-
-int64_t wn__alloc_fails_in(void)
-{
-    return fail_in;
+    return wn__alloc_fails_in > 0 && --wn__alloc_fails_in == 0;
 }
 
 int64_t wn__alloc_host_bytes(void)

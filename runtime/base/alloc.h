@@ -21,10 +21,7 @@ int32_t wn__grow(void *array, int64_t *capacity, int64_t need, size_t element);
 /* Counts one attempt against the failure switch and returns 1 if this attempt must fail. wn__alloc asks it, and whoever
  * takes bytes of a device. */
 int32_t wn__alloc_must_fail(void);
-/* Makes the n-th attempt from now fail (1: the next one), once. 0 switches the failure off. */
-void wn__alloc_fail_nth(int64_t n);
-/* Returns the attempts until one fails, that one counted; 0: the failure has happened, or none was asked for. */
-int64_t wn__alloc_fails_in(void);
+extern int64_t wn__alloc_fails_in; /* attempts until one fails, that one counted: 1 fails the next; 0: none does */
 /* Returns the bytes of all live host allocations. malloc may give an allocation some bytes more than the next time, so
  * the same allocations differ by a few bytes each; their number, which wn__alloc_count returns, is exact. */
 int64_t wn__alloc_host_bytes(void);

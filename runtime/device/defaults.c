@@ -111,7 +111,7 @@ static void complete_offload_buffers(struct wn_device *d)
 {
     d->offload_buffer_open = d->target.is_unified_memory ? wn__host_offload_open : refuse_offload_buffer;
     d->offload_buffer_close = wn__host_offload_close;
-    d->offload_buffer_start = wn__host_offload_start;
+    if (d->offload_buffer_start == NULL) d->offload_buffer_start = wn__host_offload_start;
     d->offload_buffer_wait = wn__host_offload_wait;
     d->offload_buffer_stop = wn__host_offload_stop;
 }

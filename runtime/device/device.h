@@ -116,7 +116,7 @@ struct wn_device {
     /* Gives a graph back that no launch is under way of. */
     void (*graph_close)(struct wn_device *d, void *graph);
 
-    /* ---- offload buffers: optional, all five or none ---- */
+    /* ---- offload buffers: optional, all five, `start` alone, or none ---- */
     /* Default: those of host_offload.h where target.is_unified_memory is set, else open refuses with WN_UNSUPPORTED. */
 
     /* Takes everything at once, or nothing: bytes at a medium (WN_MEDIUM_), and queues of `most` moves each way. */

@@ -30,13 +30,14 @@ static int32_t file_fail(const struct wn__file *f, const char *what)
     return wn__fail(WN_IO, "%s '%s': %s", what, f->path, strerror(errno));
 }
 
-static struct wn__file *file_new(const char *path)
+static int32_t file_new(const char *path, const char *what, struct wn__file **out)
 {
-    struct wn__file *f = wn__alloc(sizeof *f);
-    if (f == NULL) return NULL;
+    if (strlen(path) >= PATH_MAX) return wn__fail(WN_IO, "%s: the path of %zu bytes is too long", what, strlen(path));
+    struct wn__file *f = *out = wn__alloc(sizeof *f);
+    if (f == NULL) return WN_OOM;
     f->fd = f->folder = -1;
     snprintf(f->path, sizeof f->path, "%s", path);
-    return f;
+    return WN_OK;
 }
 
 static const char *kind_of(mode_t mode)
@@ -128,16 +129,20 @@ static int32_t open_folder(struct wn__file *f)
     return f->folder < 0 ? file_fail(f, "writing") : WN_OK;
 }
 
+int32_t wn__file_is_named(int32_t fd, int32_t folder, const char *name)
+{
+    struct stat own, named;
+    return fstat(fd, &own) == 0 && fstatat(folder, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+           own.st_dev == named.st_dev && own.st_ino == named.st_ino;
+}
+
 /* Removes a temporary whose writer ended before it was done. A writer holds a lock on its file until it ends, so a file
  * whose lock can be taken has no writer. Where the file system has no locks the file stays. */
 static void remove_leftover(int32_t folder, const char *name)
 {
-    struct stat st, now;
     int32_t fd = wn__file_own(folder, name, O_RDONLY);
     if (fd < 0) return;
-    if (fstat(fd, &st) == 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
-        fstatat(folder, name, &now, AT_SYMLINK_NOFOLLOW) == 0 && now.st_ino == st.st_ino && now.st_dev == st.st_dev)
-        unlinkat(folder, name, 0);
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0 && wn__file_is_named(fd, folder, name)) unlinkat(folder, name, 0);
     close(fd);
 }
 
@@ -198,9 +203,8 @@ static int32_t open_temporary(struct wn__file *f, mode_t mode)
 int32_t wn__file_create(const char *path, struct wn__file **out)
 {
     mode_t mode;
-    if (strlen(path) >= PATH_MAX) return wn__fail(WN_IO, "writing: the path of %zu bytes is too long", strlen(path));
-    struct wn__file *f = file_new(path);
-    if (f == NULL) return WN_OOM;
+    struct wn__file *f = NULL;
+    WN_TRY(file_new(path, "writing", &f));
     int32_t code = find_target(f, &mode);
     f->is_written = 1;
     if (code == WN_OK) code = open_folder(f);
@@ -266,13 +270,11 @@ int32_t wn__file_commit(struct wn__file *f)
 int32_t wn__file_open(const char *path, struct wn__file **out)
 {
     struct stat st;
-    int32_t code = WN_OK;
-    if (strlen(path) >= PATH_MAX) return wn__fail(WN_IO, "reading: the path of %zu bytes is too long", strlen(path));
-    struct wn__file *f = file_new(path);
-    if (f == NULL) return WN_OOM;
+    struct wn__file *f = NULL;
+    WN_TRY(file_new(path, "reading", &f));
     /* The kind is checked before the file is opened, because opening a device may do something, and after, because
      * another file may have the name by then. */
-    code = wn__file_check(path, "reading");
+    int32_t code = wn__file_check(path, "reading");
     if (code == WN_OK) f->fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (code == WN_OK && (f->fd < 0 || fstat(f->fd, &st) != 0)) code = file_fail(f, "reading");
     else if (code == WN_OK && !S_ISREG(st.st_mode)) code = refuse_kind("reading", f->path, st.st_mode);

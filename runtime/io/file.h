@@ -35,6 +35,9 @@ int32_t wn__file_check(const char *path, const char *what);
  * link, EEXIST a name that is taken by something else. */
 int32_t wn__file_own(int32_t folder, const char *name, int32_t flags);
 
+/* Returns whether a file that is open, and no link, has this name in a folder still. */
+int32_t wn__file_is_named(int32_t fd, int32_t folder, const char *name);
+
 /* Begins to write a file. */
 int32_t wn__file_create(const char *path, struct wn__file **out);
 /* Appends n bytes. */

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #include "../base/alloc.h"
@@ -20,11 +19,6 @@ int32_t wn__lock_denied;
  * just taken the lock, or it is being killed. */
 #define TRIES 100
 #define PAUSE 10000000
-
-static int32_t lock_fail(const struct wn__lock *k, const char *what)
-{
-    return wn__fail(WN_IO, "%s '%s': %s", what, k->path, strerror(errno));
-}
 
 /* Writes PATH.lock to `out`, (PATH_MAX), PATH being the file behind links; of a file that does not exist, the links
  * of its folder are resolved. */
@@ -102,14 +96,6 @@ static int32_t refuse(const char *file, const struct holder *h)
 /* ---- taking and giving back
  * ---------------------------------------------------------------------------------------- */
 
-/* Returns whether the locked file still has the name of the lock. */
-static int32_t has_name(const struct wn__lock *k)
-{
-    struct stat own, named;
-    return fstat(k->fd, &own) == 0 && stat(k->path, &named) == 0 && own.st_dev == named.st_dev &&
-           own.st_ino == named.st_ino;
-}
-
 static int lock_now(int fd)
 {
     if (!wn__lock_denied) return flock(fd, LOCK_EX | LOCK_NB);
@@ -134,7 +120,7 @@ static int32_t take_once(struct wn__lock *k, struct holder *h)
     if (k->fd < 0) return errno == ELOOP || errno == EEXIST || errno == EISDIR ? OTHER : FAILED;
     if (!read_holder(k->fd, h)) return OTHER;
     if (lock_now(k->fd) == 0) {
-        if (has_name(k)) return TAKEN;
+        if (wn__file_is_named(k->fd, AT_FDCWD, k->path)) return TAKEN;
     } else if (errno == EWOULDBLOCK) {
         if (may_hold(h)) return HELD;
         h->pid = 0;
@@ -160,7 +146,7 @@ int32_t wn__lock_take(const char *file, struct wn__lock **out)
     }
     if (code != WN_OK) goto fail;
     if (how == FAILED) {
-        code = lock_fail(k, "locking");
+        code = wn__fail(WN_IO, "locking '%s': %s", k->path, strerror(errno));
         goto fail;
     }
     if (how == OTHER) {

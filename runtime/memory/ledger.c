@@ -83,16 +83,6 @@ void wn__device_give(int32_t device, void *p, int64_t bytes)
     wn__device(device)->release(wn__device(device), p, bytes);
 }
 
-void wn__device_hint(int32_t device, int64_t bytes, int64_t count)
-{
-    wn__device(device)->hint(wn__device(device), bytes, count);
-}
-
-void wn__device_trim(int32_t device)
-{
-    wn__device(device)->trim(wn__device(device));
-}
-
 int32_t wn__buffer_new(int32_t device, int32_t kind, int64_t bytes, struct wn__buffer **out)
 {
     struct wn__buffer *b = wn__alloc(sizeof *b);
@@ -126,23 +116,15 @@ struct wn__arena *wn__arena(int32_t device)
 
 /* Frees the arena before it takes the new one, as the arena is empty between runs: at no time both are taken. After a
  * failure the arena has no bytes. */
-static int32_t arena_resize(int32_t device, int64_t bytes)
+int32_t wn__arena_resize(int32_t device, int64_t least, int64_t most)
 {
     struct wn__arena *a = &arenas[device];
+    int64_t bytes = wn_min(wn_max(a->bytes, least), most);
+    if (bytes == a->bytes) return WN_OK;
     wn__device_give(device, a->data, a->bytes);
     a->data = NULL;
     a->bytes = 0;
     WN_TRY(wn__device_take(device, bytes, &a->data));
     a->bytes = bytes;
     return WN_OK;
-}
-
-int32_t wn__arena_fit(int32_t device, int64_t bytes)
-{
-    return bytes <= arenas[device].bytes ? WN_OK : arena_resize(device, bytes);
-}
-
-int32_t wn__arena_shrink(int32_t device, int64_t bytes)
-{
-    return bytes >= arenas[device].bytes ? WN_OK : arena_resize(device, bytes);
 }

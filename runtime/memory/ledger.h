@@ -42,12 +42,6 @@ int32_t wn__device_take(int32_t device, int64_t bytes, void **out);
 /* Gives back what wn__device_take took, as many bytes as it took. Does nothing for NULL. */
 void wn__device_give(int32_t device, void *p, int64_t bytes);
 
-/* Tells a device that `count` allocations of `bytes` together, rounded up to WN_GRANULE each, come next and live and
- * die together; 0, 0: that they have come. */
-void wn__device_hint(int32_t device, int64_t bytes, int64_t count);
-/* Gives back what the device holds beside its allocations. */
-void wn__device_trim(int32_t device);
-
 /* Notes the numbers of a failure in wn__oom_last and returns WN_OOM. bytes: that were asked for; least_limit: the least
  * limit, in bytes, under which the request would pass; 0: unknown. */
 int32_t wn__oom(int32_t device, int64_t bytes, int64_t least_limit);
@@ -72,10 +66,8 @@ struct wn__arena {
     int64_t bytes; /* taken */
 };
 struct wn__arena *wn__arena(int32_t device);
-/* Makes the arena have at least `bytes`. WN_OOM leaves an arena without bytes. */
-int32_t wn__arena_fit(int32_t device, int64_t bytes);
-/* Makes the arena have `bytes` if it has more. WN_OOM leaves an arena without bytes. */
-int32_t wn__arena_shrink(int32_t device, int64_t bytes);
+/* Makes the arena have at least `least` and at most `most` bytes. WN_OOM leaves an arena without bytes. */
+int32_t wn__arena_resize(int32_t device, int64_t least, int64_t most);
 
 /* Makes the offload buffer of a medium (WN_MEDIUM_) have at least `bytes`, and queues for `most` moves each way. The
  * buffer is empty between runs, so a larger one is opened after the old one is closed. bytes = 0: *out is NULL. WN_OOM:

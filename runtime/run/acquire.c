@@ -28,7 +28,7 @@ static int32_t check_limit(const struct wn__run *r)
     int64_t after = l->reserved - arena + (arena > s->arena ? arena : s->arena) + missing_bytes(r);
     if (l->limit == 0 || after <= l->limit) return WN_OK;
     wn__slab_trim(device, r->p->bindings.slab, r->ir->n_slabs);
-    WN_TRY(wn__arena_shrink(device, s->arena));
+    WN_TRY(wn__arena_resize(device, 0, s->arena));
     if (wn__offload_buffer_bytes(device, WN_MEDIUM_HOST) > s->offload_buffer[WN_MEDIUM_HOST])
         wn__offload_buffer_trim(device, WN_MEDIUM_HOST);
     after = l->reserved - wn__arena(device)->bytes + s->arena + missing_bytes(r);
@@ -76,12 +76,12 @@ static int32_t take_results_of(struct wn__run *r, int32_t kind)
         bytes += own > 0 ? wn__padded(own) : 0;
         count += own > 0;
     }
-    wn__device_hint(r->ir->device, bytes, count);
+    r->device->hint(r->device, bytes, count);
     for (int32_t i = 0; i < r->ir->n_results && code == WN_OK; i++) {
         int64_t own = result_bytes(r, i, kind);
         if (own >= 0) code = wn__buffer_new(r->ir->device, WN_KIND_RESULT, own, &r->result[i]);
     }
-    wn__device_hint(r->ir->device, 0, 0);
+    r->device->hint(r->device, 0, 0);
     return code;
 }
 
@@ -110,7 +110,7 @@ int32_t wn__acquire(struct wn_program *p, const int32_t *result_kind, struct wn_
     for (int32_t kind = 0; kind < kinds; kind++) WN_TRY(take_results_of(r, kind));
     WN_TRY(wn__captured_take(r));
     WN_TRY(wn__transfer_take(r));
-    WN_TRY(wn__arena_fit(device, r->schedule->arena + wn__check_guard()));
+    WN_TRY(wn__arena_resize(device, r->schedule->arena + wn__check_guard(), INT64_MAX));
     r->arena = wn__arena(device)->data;
     return WN_OK;
 }

@@ -74,11 +74,11 @@ static int32_t take_own(struct first *x, int32_t device, int32_t kind)
         bytes += wn__padded(wn__bytes(&x->cell[i]->type));
         count++;
     }
-    wn__device_hint(device, bytes, count);
+    wn__device(device)->hint(wn__device(device), bytes, count);
     for (int32_t i = 0; i < x->n && code == WN_OK; i++)
         if (x->is_own[i] && x->cell[i]->kind == kind)
             code = wn__buffer_new(device, kind, wn__bytes(&x->cell[i]->type), &x->own[i]);
-    wn__device_hint(device, 0, 0);
+    wn__device(device)->hint(wn__device(device), 0, 0);
     return code;
 }
 

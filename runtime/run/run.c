@@ -77,15 +77,14 @@ static const char *instr_text(const struct wn__run *r, int32_t at, char *text, s
  * changed. */
 static int32_t name_fault(const struct wn__run *r, int32_t code)
 {
-    char first[256], last[256], fault[512];
+    char first[256], last[256];
     int32_t n = r->schedule->n, from = r->ended < n ? r->ended : n - 1, to = r->at < n ? r->at : n - 1;
     if (code == WN_OOM && r->effects > 0) code = WN_DEVICE;
     if (code != WN_DEVICE || n == 0) return code;
     instr_text(r, from, first, sizeof first);
     instr_text(r, to, last, sizeof last);
-    snprintf(fault, sizeof fault, "%s", wn__message());
-    if (from >= to) return wn__fail(code, "%s; it ran %s", fault, last);
-    return wn__fail(code, "%s; it ran something from %s to %s (WANE_SYNC=1 names it)", fault, first, last);
+    if (from >= to) return wn__fail(code, "%s; it ran %s", wn__message(), last);
+    return wn__fail(code, "%s; it ran something from %s to %s (WANE_SYNC=1 names it)", wn__message(), first, last);
 }
 
 /* Checks that the program reads what was recorded: it may have waited between its opening and its run, for a policy

@@ -78,8 +78,7 @@ function chains.library()
         const char *wn__message(void);
         const char *wn__status_name(int32_t code);
         void wn__free(void *p);
-        void wn__alloc_fail_nth(int64_t n);
-        int64_t wn__alloc_fails_in(void);
+        int64_t wn__alloc_fails_in;
         int64_t wn__alloc_count(void);
     ]]
     library = native.load('chain.so', (os.getenv 'WANE_SPEC_CC' or 'gcc') .. ' -std=c11 -D_GNU_SOURCE -O2 -fPIC '
