@@ -136,6 +136,14 @@ describe('an image with channels last', function()
         end
     end)
 
+    it('is chosen for a sum over a dim that the image has not, which is refused then', function()
+        local x, attrs = create.laid(wane.randn(N, C, H, W), NHWC), binding.new 'struct wn_attrs'
+        for _, dim in ipairs { -1, 4, 1e6, 2 ^ 40 } do
+            attrs.n, attrs.i[0] = 1, dim
+            assert.is_true(lib.wn_record(lib.wn_op_id 'sum', 1, binding.handles(1, { x.id }), attrs, 0) < 0)
+        end
+    end)
+
     it('is plain where both orders are one', function()
         for _, dims in ipairs { { 4, 1, 3, 3 }, { 4, 5, 1, 1 }, { 0, 3, 2, 2 } } do
             assert.equal(PLAIN, create.layout(create.laid(wane.randn(unpack(dims)), NHWC)))
