@@ -13,7 +13,7 @@ local waves = require 'spec.support.waves'
 local wane = helper.wane
 local op, binding = require 'wane.tensor.op', require 'wane.ffi'
 local fixture = require 'spec.fixtures.torch_attention'
-local nn, near = wane.nn, waves.near
+local nn, near = wane.nn, gradcheck.near
 local C = binding.C
 
 -- Returns one layer in both forms, with equal parameters.

@@ -15,20 +15,11 @@ local GAP = 256 -- bytes of the red zone that the simulated device has between p
 local ORDERS, MOVES = helper.is_long and 12 or 3, 120
 
 describe('the heap of a GPU', function()
-    if sim.missing() then
-        pending(sim.missing())
-        return
-    end
+    if not sim.given(setup, teardown, pending) then return end
 
-    local before
     setup(function()
-        before = wane.set_device 'cuda'
         wane.eval(wane.ones(1))
         wane.memory.trim()
-    end)
-    teardown(function()
-        sim.reset()
-        wane.set_device(before)
     end)
     after_each(function()
         sim.reset()
@@ -225,17 +216,7 @@ local CALLS = { 'malloc', 'host_alloc', 'copy', 'launch', 'load', 'event' }
 local everything = require('spec.support.offloading').everything
 
 describe('a fault of a GPU', function()
-    if sim.missing() then
-        pending(sim.missing())
-        return
-    end
-
-    local before
-    setup(function() before = wane.set_device 'cuda' end)
-    teardown(function()
-        for _, call in ipairs(CALLS) do sim.fail(call, 0) end
-        wane.set_device(before)
-    end)
+    if not sim.given(setup, teardown, pending) then return end
 
     local function network()
         wane.manual_seed(11)

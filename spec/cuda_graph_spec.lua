@@ -216,20 +216,10 @@ local trainings = {
 }
 
 describe('graphs of a step on a GPU', function()
-    if sim.missing() then
-        pending(sim.missing())
-        return
-    end
+    if not sim.given(setup, teardown, pending) then return end
 
-    local before
-    setup(function() before = wane.set_device 'cuda' end)
     before_each(forget)
-    teardown(function()
-        graphs(1)
-        sim.fail('graph', 0)
-        sim.schedule 'eager'
-        wane.set_device(before)
-    end)
+    teardown(function() graphs(1) end)
 
     for name, training in pairs(trainings) do
         it('give the bits of single launches to a training ' .. name, function()

@@ -295,22 +295,14 @@ end)
 -- ---- offloading -----------------------------------------------------------------------------------------------------
 
 describe('offloading from a GPU', function()
-    if sim.missing() then
-        pending(sim.missing())
-        return
-    end
+    if not sim.given(setup, teardown, pending) then return end
 
-    local before, model, x, all
+    local model, x, all
     setup(function()
-        before = wane.set_device 'cuda'
         wane.manual_seed(3)
         model = programs.mlp(64, 6, 0.2)
         x = wane.randn(24, 64):retain()
         all = everything 'offload'
-    end)
-    teardown(function()
-        sim.schedule 'eager'
-        wane.set_device(before)
     end)
 
     local function gradients(how)

@@ -5,6 +5,7 @@ local helper = require 'spec.helper'
 local binding = require 'wane.ffi'
 local programs = require 'spec.support.programs'
 local scoped = require 'wane.scoped'
+local files = require 'spec.support.files'
 local sim = require 'spec.support.cudasim'
 local wane = helper.wane
 
@@ -13,21 +14,13 @@ local C = binding.C
 local everything = require('spec.support.offloading').everything
 
 describe('seconds of a GPU', function()
-    if sim.missing() then
-        pending(sim.missing())
-        return
-    end
+    if not sim.given(setup, teardown, pending) then return end
 
-    local before, model, x
+    local model, x
     setup(function()
-        before = wane.set_device 'cuda'
         wane.manual_seed(2)
         model = nn.Sequential { nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64) }
         x = wane.randn(64, 64):retain()
-    end)
-    teardown(function()
-        sim.reset()
-        wane.set_device(before)
     end)
 
     -- Runs a backward; returns the program, and { seconds =, what =, op = } of each instruction.
@@ -113,10 +106,9 @@ describe('seconds of a GPU', function()
     end)
 
     it('make the profile and the targets of a machine', function()
-        local script, file = os.tmpname(), os.tmpname()
-        local out = assert(io.open(script, 'w'))
-        out:write [[
-            package.path = arg[1] .. '/lua/?.lua;' .. arg[1] .. '/lua/?/init.lua;' .. package.path
+        local file = os.tmpname()
+        os.remove(file)
+        local text = sim.script(("WANE_DEVICE=cuda WANE_COSTS='%s'"):format(file), [[
             local wane = require 'wane'
             require('wane.plan.costs').machine { side = 64, elements = 4096, bytes = 1048576 }
             local m, x = wane.nn.Linear(8, 8), wane.eval(wane.randn(4, 8))
@@ -125,15 +117,8 @@ describe('seconds of a GPU', function()
             wane.nn.Linear(8, 8)
             print(wane.plan(fn).costs)
             print(wane.targets())
-        ]]
-        out:close()
-        os.remove(file)
-        local text, code = helper.shell(("WANE_DEVICE=cuda WANE_COSTS='%s' luajit '%s' ."):format(file, script))
-        assert.equal(0, code, text)
-        local written = assert(io.open(file))
-        local lines = written:read '*a'
-        written:close()
-        os.remove(script)
+        ]])
+        local lines = files.read(file)
         os.remove(file)
         assert.matches('cuda 90: linear f32 4x8 <%- f32 4x8, f32 8x8, f32 8\n', text)
         assert.matches('100 %% of it measured', text)

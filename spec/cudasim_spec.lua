@@ -63,7 +63,6 @@ end)
 
 -- The script runs in a process of its own, since the device may be lost afterwards.
 local SCRIPT = [[
-    package.path = 'lua/?.lua;lua/?/init.lua;' .. package.path
     local wane = require 'wane'
     local sim = require 'spec.support.cudasim'
     wane.set_device 'cuda'
@@ -89,13 +88,7 @@ describe('control of the simulated device', function()
         local file = io.open(helper.root .. '/build/cudasim/libwane_cuda.so', 'rb')
         if not file then return pending 'is not tried: make cudasim builds the device' end
         file:close()
-        local name = os.tmpname()
-        local script = assert(io.open(name, 'w'))
-        script:write(SCRIPT)
-        script:close()
-        local text, code = helper.shell(('WANE_CUDA_LIB=build/cudasim ${LUAJIT:-luajit} %s'):format(name))
-        os.remove(name)
-        assert(code == 0, text)
+        local text = require('spec.support.cudasim').script('WANE_CUDA_LIB=build/cudasim', SCRIPT)
         assert.matches('same\ttrue', text)
         assert.matches('counted\ttrue\tfalse\ttrue', text)
         assert.matches('reset\ttrue', text)

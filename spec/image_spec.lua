@@ -31,20 +31,9 @@ local function digest(t)
     return { a, b, values[1], values[#values] }
 end
 
-local function near(want, got, what)
-    assert.equal(#want, #got, what)
-    for k, v in ipairs(want) do
-        local is_same = v ~= v and got[k] ~= got[k] or v == got[k]
-        assert(is_same or math.abs(v - got[k]) <= TOLERANCE * (1 + math.abs(v)),
-            ('%s, number %d: %.14g, expected %.14g'):format(what, k, got[k], v))
-    end
-end
+local function near(want, got, what) gradcheck.near(want, got, TOLERANCE, what) end
 
-local function dims(t)
-    local list = {}
-    for k, v in ipairs(t.shape) do list[k] = v end
-    return list
-end
+local function dims(t) return { unpack(t.shape) } end
 
 -- Compares y and the gradients of the leaves with a row of the fixture.
 local function compare(row, y, leaves)

@@ -7,15 +7,7 @@ local nn = wane.nn
 
 local fixture = require 'spec.fixtures.torch_losses'
 
-local flat = gradcheck.values
-
-local function near(want, got, tolerance, what)
-    assert.equal(#want, #got, what)
-    for k, v in ipairs(want) do
-        local ok = v ~= v and got[k] ~= got[k] or math.abs(v - got[k]) <= tolerance * math.max(1, math.abs(v))
-        assert(ok, ('%s: element %d is %.12g, expected %.12g'):format(what, k, got[k], v))
-    end
-end
+local near, flat = gradcheck.near, gradcheck.values
 
 -- Checks a loss and the gradient of sum(c * loss) with respect to x, where c counts from 1.
 local function check(row, loss, x, tolerance, what)

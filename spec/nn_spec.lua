@@ -4,6 +4,7 @@
 local helper = require 'spec.helper'
 local wane = require 'wane'
 local module = require 'wane.module'
+local gradcheck = require 'spec.support.gradcheck'
 local programs = require 'spec.support.programs'
 local waves = require 'spec.support.waves'
 local fixture = require 'spec.fixtures.torch_attention'
@@ -27,11 +28,7 @@ local function names_of(m)
     return names
 end
 
-local function dims(t)
-    local list = {}
-    for k, v in ipairs(t.shape) do list[k] = v end
-    return list
-end
+local function dims(t) return { unpack(t.shape) } end
 
 -- Returns rows (n, i) times weight (o, i) transposed, plus bias (o), as rows (n, o).
 local function linear(rows, weight, bias)
@@ -294,13 +291,13 @@ for _, kind in ipairs { 'LSTM', 'GRU' } do
                     local y, h, c = m(x, is_all and { h = h0, c = kind == 'LSTM' and c0 or nil } or nil)
                     local loss = (y * y):sum() + (h * 2):sum()
                     if c then loss = loss + c:sum() end
-                    waves.near(want.y, y:retain(), tolerance, 'y')
-                    waves.near(want.h, h:retain(), tolerance, 'h')
-                    if want.c then waves.near(want.c, c:retain(), tolerance, 'c') end
+                    gradcheck.near(want.y, y:retain(), tolerance, 'y')
+                    gradcheck.near(want.h, h:retain(), tolerance, 'h')
+                    if want.c then gradcheck.near(want.c, c:retain(), tolerance, 'c') end
                     loss:backward()
-                    waves.near(want.dx, x.grad, tolerance, 'dx')
-                    waves.near(want.dw, m.weight_ih_l0.grad, tolerance, 'dw')
-                    if want.dh then waves.near(want.dh, h0.grad, tolerance, 'dh') end
+                    gradcheck.near(want.dx, x.grad, tolerance, 'dx')
+                    gradcheck.near(want.dw, m.weight_ih_l0.grad, tolerance, 'dw')
+                    if want.dh then gradcheck.near(want.dh, h0.grad, tolerance, 'dh') end
                 end
             end)
         end

@@ -74,24 +74,7 @@ end
 -- Cases of an op that are tried. Under collector stress more cases are the same calls from Lua again.
 local MOST = os.getenv 'WANE_SPEC_STRESS' and 4 or math.huge
 
--- Calls fn(case, float) for every case of an op and every float type the case is for; a message that fn returns or
--- raises fails with the case's name.
-local function each_case(name, fn, floats)
-    local ran = 0
-    for k, case in ipairs(cases.records[name].cases) do
-        if k > MOST and ran > 0 then break end
-        for _, float in ipairs(floats or FLOATS) do
-            if not case.only or case.only == float then
-                ran = ran + 1
-                local fine, wrong = xpcall(fn, function(e)
-                    return type(e) == 'string' and debug.traceback(e) or tostring(e)
-                end, case, float)
-                assert(fine and not wrong, ('%s, %s, %s: %s'):format(name, case.name, float, tostring(wrong)))
-            end
-        end
-    end
-    assert(ran > 0, name .. ': no case ran')
-end
+local function each_case(name, fn, floats) return case_inputs.each(name, fn, floats or FLOATS, MOST) end
 
 local function wrong_value(case, float, name)
     local arrays = arrays_of(case, float, name)
@@ -115,7 +98,6 @@ local function wrong_value(case, float, name)
     return gradcheck.differ(have, want, (case.tol or cases.tol)[float] or cases.tol[float])
 end
 
-local NO_BF16 = {}
 -- NOT_ONE_NODE lists ops whose cases are not one node rounded once: composed calls, sums of products, several steps.
 -- bf16_spec checks them.
 local NOT_ONE_NODE = {
@@ -123,10 +105,8 @@ local NOT_ONE_NODE = {
     lion = true, rmsprop = true, rmsprop_momentum = true, rmsprop_centered = true,
     chain = true, matmul_map = true, linear_map = true, running_mean = true, running_var = true,
     batch_norm_map = true, conv2d_map = true, conv2d = true, conv2d_dx = true, conv2d_dw = true,
+    layernorm_dx_add = true,
 }
-
--- A rewrite makes this op of f32 and f64 alone.
-NO_BF16.layernorm_dx_add, NOT_ONE_NODE.layernorm_dx_add = true, true
 
 -- The results of these are f32 where x is bf16, with the bits of x in f32.
 local WIDE = { row_stats = true, row_nll = true, row_count = true }
@@ -188,14 +168,6 @@ local function wrong_empty(case, float, name)
             end
         end
     end
-end
-
-local function raises(name, bad)
-    local fn = bad.call or cases.records[name].cases[1].call
-    local arrays = arrays_of({ name = 'bad', inputs = bad.inputs }, 'f32', name)
-    local fine, why = pcall(function() return gradcheck.bytes(fn(wane, unpack(case_inputs.tensors(arrays)))) end)
-    assert(not fine, name .. ': accepted, expected ' .. bad.error)
-    assert(tostring(why):find(bad.error), ('%s: raised "%s", expected %s'):format(name, tostring(why), bad.error))
 end
 
 -- ---- the specs --------------------------------------------------------------------------------------------------
@@ -287,7 +259,7 @@ for _, name in ipairs(names) do
                     local poisoned = programs.debugged(all_bytes, case, float, name, CPU)
                     if first ~= poisoned then return 'other bits over poison' end
                     if first ~= all_bytes(case, float, name, MIRROR) then return 'other bits on the mirror' end
-                end, NO_BF16[name] and FLOATS or { 'f32', 'f64', 'bf16' })
+                end, { 'f32', 'f64', 'bf16' })
             end)
 
             it('takes values of no elements, or refuses them in words', function()
@@ -298,7 +270,7 @@ for _, name in ipairs(names) do
                 local record = cases.records[name]
                 assert(#record.bad > 0, name .. ': the record has nothing bad')
                 for _, bad in ipairs(record.bad) do
-                    raises(name, bad)
+                    case_inputs.check_refusal(name, bad)
                     local case = record.cases[1]
                     local wrong = wrong_value(case, case.only or 'f32', name)
                     assert(not wrong, ('%s, after a refusal: %s'):format(name, tostring(wrong)))

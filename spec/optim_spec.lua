@@ -2,19 +2,13 @@
 -- gradient is 2 c p + 1, so the expected gradients do not come from the library.
 local helper = require 'spec.helper'
 local wane = require 'wane'
+local gradcheck = require 'spec.support.gradcheck'
 local nn, optim = wane.nn, wane.optim
 
 local START = { 0.5, -1.25, 2, 0.125 }
 local COEFFICIENT = { 1, 0.5, -0.25, 3 }
 
-local function near_table(expected, got, tolerance)
-    assert.are.equal(#expected, #got)
-    for k = 1, #expected do
-        local scale = math.max(1, math.abs(expected[k]))
-        assert.is_true(math.abs(expected[k] - got[k]) <= (tolerance or 1e-5) * scale,
-            ('entry %d: expected %.9g, got %.9g'):format(k, expected[k], got[k]))
-    end
-end
+local function near_table(want, got, tolerance) gradcheck.near(want, got, tolerance or 1e-5) end
 
 local function loss_of(p)
     return (wane.tensor(COEFFICIENT) * p * p + p):sum()

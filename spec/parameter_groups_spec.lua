@@ -2,19 +2,14 @@
 -- numbers (spec/fixtures/torch_optim.lua) and plain Lua; the three usual lines and opt:step(loss) give equal bits.
 local helper = require 'spec.helper'
 local wane = require 'wane'
+local gradcheck = require 'spec.support.gradcheck'
 local programs = require 'spec.support.programs'
 local fixture = require 'spec.fixtures.torch_optim'
 local nn, optim = wane.nn, wane.optim
 
 local START = { 0.5, -1.25, 2, 0.125 }
 
-local function near(want, got, limit)
-    assert.equal(#want, #got)
-    for k, v in ipairs(want) do
-        assert(math.abs(v - got[k]) <= (limit or 2e-5) * math.max(1, math.abs(v)),
-            ('%d: %.9g, not %.9g'):format(k, got[k], v))
-    end
-end
+local function near(want, got, limit) gradcheck.near(want, got, limit or 2e-5) end
 
 local function parameters(dtype)
     local o = { dtype = dtype }

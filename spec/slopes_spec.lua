@@ -191,14 +191,7 @@ end)
 
 -- ---- spreads, and dims without elements ----------------------------------------------------------------------------
 
-local function near(want, t, tolerance)
-    local have = t:reshape(-1):totable()
-    assert.equal(#want, #have)
-    for k, w in ipairs(want) do
-        local fine = w == have[k] or math.abs(w - have[k]) <= (tolerance or 1e-6) * math.max(1, math.abs(w))
-        assert(fine, ('element %d: expected %.9g, got %.9g'):format(k, w, have[k]))
-    end
-end
+local function near(want, t, tolerance) gradcheck.near(want, t, tolerance or 1e-6) end
 
 describe('a spread', function()
     it('is that of the numbers, however far from 0 they are', function()

@@ -9,15 +9,7 @@ local I32, U8 = { dtype = 'i32' }, { dtype = 'u8' }
 
 local function list(t) return t:reshape(-1):totable() end
 
-local function near(want, t, tolerance)
-    local have = list(t)
-    assert.equal(#want, #have)
-    for k, w in ipairs(want) do
-        local fine = w == have[k] or w ~= w and have[k] ~= have[k]
-            or math.abs(w - have[k]) <= (tolerance or 1e-6) * math.max(1, math.abs(w))
-        assert(fine, ('element %d: expected %.9g, got %.9g'):format(k, w, have[k]))
-    end
-end
+local function near(want, t, tolerance) gradcheck.near(want, t, tolerance or 1e-6) end
 
 -- Returns the gradient of the sum of f(values).
 local function slope(f, values)

@@ -2,11 +2,7 @@
 -- lookups. Nothing here looks at plans or gradients.
 local wane = require 'wane'
 
-local function shape(t)
-    local dims = {}
-    for k, v in ipairs(t.shape) do dims[k] = v end
-    return dims
-end
+local function shape(t) return { unpack(t.shape) } end
 
 describe('creation', function()
     it('copies nested tables', function()

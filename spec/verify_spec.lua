@@ -40,13 +40,70 @@ local function tamper(p, step, field, value)
     binding.check(C.wn_test_mutate(p.handle, step, field, value))
 end
 
-local function refused(p, rule)
+-- Checks that a plan is refused, by a rule where one is given; returns the words.
+local function refused(p, rule, what)
     local code = C.wn_verify(p.handle)
     local words = binding.text(C.wn_message())
-    assert.equal('illegal', binding.text(C.wn_status_name(code)))
-    assert.is_truthy(words:find("rule '" .. rule .. "'", 1, true), words)
+    assert.equal('illegal', binding.text(C.wn_status_name(code)), what)
+    if rule then assert.is_truthy(words:find("rule '" .. rule .. "'", 1, true), (what or '') .. words) end
     assert.is_truthy(words:find('instruction %d+'), words)
+    return words
 end
+
+local function runs(op)
+    return function(step) return step.what == 'run' and step.op:find(op, 1, true) end
+end
+
+-- Edits of a schedule: { what is refused, the rule, mode of the plan, function(schedule) -> step, field, value }.
+local EDITS = {
+    { 'a value that is used before it is computed', 'read', 'backward', function(s)
+        local i = find(s, function(step, k)
+            return step.what == 'run' and step.inplace < 0 and k > 3 and s[k + 1].what == 'run'
+        end)
+        return i, 'swap', i + 1
+    end },
+    { 'a value that is used after it is freed', 'read', 'backward', function(s)
+        local free = find(s, function(step, k) return step.what == 'free' and s[k - 1].what == 'run' end)
+        return free, 'swap', free - 1
+    end },
+    { 'another value than the graph names', 'read', 'backward', function(s)
+        return find(s, runs 'relu_grad'), 'input', select(2, find(s, runs 'linear')).copy
+    end },
+    { 'two live allocations on the same bytes', nil, 'eval', function(s)
+        local i = find(s, function(step)
+            return step.what == 'run' and step.bytes > 0 and step.offset > 0 and step.space == 0
+        end)
+        local j, at = find(s, function(step) return step.what == 'run' and step.space == 0 end)
+        assert.is_true(j < i)
+        return i, 'offset', at.offset
+    end },
+    { 'an op that may not overwrite its input', 'inplace', 'backward', function(s)
+        return find(s, runs 'linear'), 'inplace', 0
+    end },
+    { 'an effect that is issued twice', 'effect', 'step', function(s)
+        local first = find(s, runs 'sgd')
+        return first + 1, 'repeat', first -- before its gradient is freed
+    end },
+    { 'an effect that writes another cell', 'effect', 'step', function(s) return find(s, runs 'sgd'), 'cell', 0 end },
+    -- The first layer reads the input, which lives for ever, and its weight: issued once more at the very end, after
+    -- the weight was updated, only the weight is wrong.
+    { 'a parameter that is updated before its last reader', 'stale', 'step', function(s)
+        local last
+        for k, step in ipairs(s) do last = runs 'sgd'(step) and k or last end
+        assert.is_true(last < #s)
+        return last, 'repeat', find(s, runs 'linear')
+    end },
+    { 'what is freed twice', nil, 'backward', function(s)
+        local first = find(s, function(step) return step.what == 'free' end)
+        return find(s, function(step, k) return step.what == 'free' and k - 1 > first end), 'repeat', first
+    end },
+    -- A second read of the loss in the place of the last free: legal but for what stays behind.
+    { 'what is never freed', nil, 'backward', function(s)
+        local last
+        for i, step in ipairs(s) do last = step.what == 'free' and i - 1 or last end
+        return last, 'repeat', find(s, function(step) return step.what == 'read' end)
+    end },
+}
 
 describe('the verifier', function()
     after_each(function() C.wn_debug('forget_plans', 1) end)
@@ -60,41 +117,14 @@ describe('the verifier', function()
         end
     end)
 
-    it('refuses by read a value that is used before it is computed', function()
-        local p, s = open 'backward'
-        local i = find(s, function(step, k)
-            return step.what == 'run' and step.inplace < 0 and k > 3 and s[k + 1].what == 'run'
+    for _, edit in ipairs(EDITS) do
+        local what, rule, mode, make = unpack(edit, 1, 4)
+        it(('refuses%s %s'):format(rule and ' by ' .. rule or '', what), function()
+            local p, s = open(mode)
+            tamper(p, make(s))
+            refused(p, rule)
         end)
-        tamper(p, i, 'swap', i + 1)
-        refused(p, 'read')
-    end)
-
-    it('refuses by read a value that is used after it is freed', function()
-        local p, s = open 'backward'
-        local free = find(s, function(step, k) return step.what == 'free' and s[k - 1].what == 'run' end)
-        tamper(p, free, 'swap', free - 1)
-        refused(p, 'read')
-    end)
-
-    it('refuses by read another value than the graph names', function()
-        local p, s = open 'backward'
-        local i = find(s, function(step) return step.what == 'run' and step.op:find('relu_grad', 1, true) end)
-        local _, first = find(s, function(step) return step.what == 'run' and step.op:find('linear', 1, true) end)
-        tamper(p, i, 'input', first.copy)
-        refused(p, 'read')
-    end)
-
-    it('refuses by overlap two live allocations on the same bytes', function()
-        local p, s = open 'eval'
-        local i = find(s, function(step)
-            return step.what == 'run' and step.bytes > 0 and step.offset > 0 and step.space == 0
-        end)
-        local j = find(s, function(step, k) return k - 1 < i and step.what == 'run' and step.space == 0 end)
-        assert.is_true(j < i)
-        tamper(p, i, 'offset', s[j + 1].offset)
-        local code = C.wn_verify(p.handle)
-        assert.equal('illegal', binding.text(C.wn_status_name(code)))
-    end)
+    end
 
     it('refuses by bounds an allocation outside its space, or off the granule', function()
         for _, shift in ipairs { 2 ^ 40, 128, -2 ^ 20 } do
@@ -111,63 +141,6 @@ describe('the verifier', function()
             refused(p, 'bounds')
             C.wn_debug('forget_plans', 1)
         end
-    end)
-
-    it('refuses by inplace an op that may not overwrite its input', function()
-        local p, s = open 'backward'
-        local i = find(s, function(step) return step.what == 'run' and step.op:find('linear', 1, true) end)
-        tamper(p, i, 'inplace', 0)
-        refused(p, 'inplace')
-    end)
-
-    it('refuses by effect an effect that is issued twice', function()
-        local p, s = open 'step'
-        local first = find(s, function(step) return step.op:find('sgd', 1, true) and step.what == 'run' end)
-        tamper(p, first + 1, 'repeat', first) -- before its gradient is freed
-        refused(p, 'effect')
-        assert.is_truthy(binding.text(C.wn_message()):find('issued twice', 1, true))
-    end)
-
-    it('refuses by effect an effect that writes another cell', function()
-        local p, s = open 'step'
-        local first = find(s, function(step) return step.op:find('sgd', 1, true) and step.what == 'run' end)
-        tamper(p, first, 'cell', 0)
-        refused(p, 'effect')
-    end)
-
-    it('refuses by stale a parameter that is updated before its last reader', function()
-        local p, s = open 'step'
-        -- The first layer reads the input, which lives for ever, and its weight: issued once more at the very end,
-        -- after the weight was updated, only the weight is wrong.
-        local first = find(s, function(step) return step.op:find('linear', 1, true) and step.what == 'run' end)
-        local last_update
-        for k, step in ipairs(s) do
-            if step.op:find('sgd', 1, true) and step.what == 'run' then last_update = k - 1 end
-        end
-        assert.is_true(last_update + 1 < #s)
-        tamper(p, last_update + 1, 'repeat', first)
-        refused(p, 'stale')
-    end)
-
-    it('refuses by free what is freed twice', function()
-        local p, s = open 'backward'
-        local first = find(s, function(step) return step.what == 'free' end)
-        local second = find(s, function(step, k) return step.what == 'free' and k - 1 > first end)
-        tamper(p, second, 'repeat', first)
-        local code = C.wn_verify(p.handle)
-        assert.equal('illegal', binding.text(C.wn_status_name(code)))
-    end)
-
-    it('refuses by leak what is never freed', function()
-        local p, s = open 'backward'
-        local last
-        for i, step in ipairs(s) do
-            if step.what == 'free' then last = i - 1 end
-        end
-        local read = find(s, function(step) return step.what == 'read' end)
-        -- A second read of the loss in the place of the last free: legal but for what stays behind.
-        tamper(p, last, 'repeat', read)
-        assert.is_true(C.wn_verify(p.handle) ~= 0)
     end)
 
     it('passes a recomputation that issues an integer result once', function()
@@ -246,13 +219,6 @@ describe('waits', function()
         end
         return got, schedule_of(got)
     end
-    local function refused_moves(p, rule, what)
-        local code = C.wn_verify(p.handle)
-        local words = binding.text(C.wn_message())
-        assert.equal('illegal', binding.text(C.wn_status_name(code)), what)
-        if rule then assert.is_truthy(words:find("rule '" .. rule .. "'", 1, true), what .. ': ' .. words) end
-        return words
-    end
     local function find_move(list, what, from)
         for i = from or 1, #list do
             if list[i].what == what then return i - 1, list[i] end
@@ -272,7 +238,7 @@ describe('waits', function()
                         local fresh = open_moves(p, mode)
                         assert.equal(0, C.wn_verify(fresh.handle))
                         binding.check(C.wn_test_mutate(fresh.handle, i - 1, 'drop', 0))
-                        refused_moves(fresh, 'wait', ('wait %d of move %d'):format(i, step.move))
+                        refused(fresh, 'wait', ('wait %d of move %d'):format(i, step.move))
                         dropped = dropped + 1
                         C.wn_debug('forget_plans', 1)
                     end
@@ -286,12 +252,12 @@ describe('waits', function()
         local p, list = open_moves(all)
         local wait, step = find_move(list, 'wait')
         binding.check(C.wn_test_mutate(p.handle, wait, 'move', step.move + 1))
-        refused_moves(p, 'wait', 'another move')
+        refused(p, 'wait', 'another move')
         C.wn_debug('forget_plans', 1)
         p, list = open_moves(all)
         wait = find_move(list, 'wait')
         binding.check(C.wn_test_mutate(p.handle, wait + 1, 'repeat', wait))
-        refused_moves(p, 'wait', 'twice')
+        refused(p, 'wait', 'twice')
     end)
 
     it('cannot be moved behind what they protect', function()
@@ -301,7 +267,7 @@ describe('waits', function()
             if step.what == 'wait' and list[i + 1].what == 'free' then
                 local p = open_moves(all)
                 binding.check(C.wn_test_mutate(p.handle, i - 1, 'swap', i))
-                refused_moves(p, 'wait', 'freed early')
+                refused(p, 'wait', 'freed early')
                 C.wn_debug('forget_plans', 1)
             end
         end
@@ -317,7 +283,7 @@ describe('waits', function()
             if list[i].what == 'fetch' then
                 local p = open_moves(all)
                 binding.check(C.wn_test_mutate(p.handle, i - 1, 'swap', wait))
-                if refused_moves(p, nil, 'a fetch too early'):find('is moved before it has arrived', 1, true) then
+                if refused(p, nil, 'a fetch too early'):find('is moved before it has arrived', 1, true) then
                     early = early + 1
                 end
                 C.wn_debug('forget_plans', 1)
@@ -332,23 +298,77 @@ describe('waits', function()
         local second, two = find_move(list, 'offload', first + 2)
         assert.is_true(two.offset ~= one.offset)
         binding.check(C.wn_test_mutate(p.handle, second, 'offset', one.offset))
-        refused_moves(p, 'overlap', 'one place in the offload buffer')
+        refused(p, 'overlap', 'one place in the offload buffer')
         C.wn_debug('forget_plans', 1)
         p, list = open_moves(all)
         local fetch, step = find_move(list, 'fetch')
         binding.check(C.wn_test_mutate(p.handle, fetch, 'offset', step.offset + 256))
-        refused_moves(p, nil, 'off a page')
+        refused(p, nil, 'off a page')
         C.wn_debug('forget_plans', 1)
         p, list = open_moves(all)
         first, one = find_move(list, 'offload')
         binding.check(C.wn_test_mutate(p.handle, first, 'offset', one.offset + 2 ^ 40))
-        refused_moves(p, 'bounds', 'outside the offload buffer')
+        refused(p, 'bounds', 'outside the offload buffer')
     end)
 
     it('are for one start each', function()
         local p, list = open_moves(all)
         local fetch = find_move(list, 'fetch')
         binding.check(C.wn_test_mutate(p.handle, fetch, 'move', list[find_move(list, 'offload') + 1].move))
-        refused_moves(p, 'wait', 'a number taken')
+        refused(p, 'wait', 'a number taken')
+    end)
+end)
+
+-- ---- packed values -------------------------------------------------------------------------------------------------
+
+describe('packed values', function()
+    after_each(function() C.wn_debug('forget_plans', 1) end)
+
+    local packed = policy.by_op { relu = 'compress:bf16', linear = 'compress:bf16', gelu = 'compress:bf16' }
+
+    -- Returns a planned backward of values that are packed, and its schedule.
+    local function open_packed()
+        local p = program.open({ mode = 'backward', roots = { select(2, make())() }, policy = packed }):plan()
+        assert.equal(0, C.wn_verify(p.handle))
+        return p, programs.schedule(p)
+    end
+    local function at(s, what) return find(s, function(step) return step.what == what end) end
+
+    -- Edits as above, of a schedule that packs.
+    for what, edit in pairs {
+        ['are not read as values'] = { 'action', function(s)
+            return find(s, runs 'relu_grad'), 'input', select(2, at(s, 'pack')).copy
+        end },
+        ['alone are unpacked'] = { 'action', function(s)
+            return at(s, 'unpack'), 'input', select(2, at(s, 'run')).copy
+        end },
+        ['are packed before they are unpacked'] = { 'action', function(s)
+            return at(s, 'pack'), 'swap', (at(s, 'unpack'))
+        end },
+        ['are packed before their value is gone'] = { 'action', function(s)
+            local pack = at(s, 'pack')
+            assert.equal('free', s[pack + 2].what)
+            return pack, 'swap', pack + 1
+        end },
+        ['are not unpacked over a value'] = { 'inplace', function(s) return at(s, 'unpack'), 'inplace', 0 end },
+    } do
+        it(what, function()
+            local p, s = open_packed()
+            tamper(p, edit[2](s))
+            refused(p, edit[1])
+        end)
+    end
+
+    it('are not read as values where they are signs', function()
+        wane.manual_seed(5)
+        local model, x = programs.mlp(48, 5, 0.2), wane.eval(wane.randn(64, 48))
+        local p = program.open({ mode = 'backward', roots = { model(x):sum() },
+            policy = policy.by_op { relu = 'compress:bits' } }):plan()
+        local s = programs.schedule(p)
+        assert.equal(0, C.wn_verify(p.handle))
+        local first, unpacked = at(s, 'unpack')
+        local product = find(s, function(step, k) return k > first and step.what == 'run' and step.op == 'matmul' end)
+        tamper(p, product, 'input', unpacked.copy)
+        refused(p, 'action')
     end)
 end)

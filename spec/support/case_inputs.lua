@@ -112,10 +112,13 @@ local NO_BF16 = { layernorm_dx_add = true }
 
 --- Calls fn(case, float) for each case of an op in every float type that it is for. fn returns nil, or what is wrong;
 -- that and its errors are raised with the names of op, case and float type.
-function inputs.each(name, fn)
+-- @param floats list of float types to try, by default all three
+-- @param most cases to try at most, by default all
+function inputs.each(name, fn, floats, most)
     local ran = 0
-    for _, case in ipairs(cases.records[name].cases) do
-        for _, float in ipairs(FLOATS) do
+    for k, case in ipairs(cases.records[name].cases) do
+        if k > (most or k) and ran > 0 then break end
+        for _, float in ipairs(floats or FLOATS) do
             local is_for = case.only and case.only == float or not case.only and (#case.inputs > 0 or float ~= 'bf16')
             if is_for and not (float == 'bf16' and NO_BF16[name]) then
                 local fine, wrong = xpcall(fn, function(e)
@@ -127,6 +130,15 @@ function inputs.each(name, fn)
         end
     end
     assert(ran > 0, name .. ': no case ran')
+end
+
+--- Fails unless a device refuses what the record of an op calls bad, in its words.
+function inputs.check_refusal(name, bad, device)
+    local fn = bad.call or cases.records[name].cases[1].call
+    local arrays = inputs.arrays({ name = 'bad', inputs = bad.inputs }, 'f32', name)
+    local fine, why = pcall(function() return gradcheck.bytes(fn(wane, unpack(inputs.tensors(arrays, device)))) end)
+    assert(not fine, name .. ': accepted, expected ' .. bad.error)
+    assert(tostring(why):find(bad.error), ('%s: raised "%s", expected %s'):format(name, tostring(why), bad.error))
 end
 
 --- Runs a case on a device; returns a list of { what =, bytes =, values = } of its result and its gradients.

@@ -132,6 +132,24 @@ function sim.report() return ffi.string(lib().wn_sim_report()) end
 
 -- ---- for specs ------------------------------------------------------------------------------------------------------
 
+--- Makes the simulated GPU the default device of the specs of a describe, and puts everything back behind them. Returns
+-- whether it is built; where it is not, the specs are pending.
+-- @param setup, teardown, pending those of the describe
+function sim.given(setup, teardown, pending)
+    local why, before = sim.missing(), nil
+    if why then
+        pending(why)
+        return false
+    end
+    local wane = require 'wane'
+    setup(function() before = wane.set_device 'cuda' end)
+    teardown(function()
+        sim.reset()
+        wane.set_device(before)
+    end)
+    return true
+end
+
 local MANY = 1000000
 
 --- Calls fn(...) on the GPU; returns its result, and how often a library of NVIDIA's was called meanwhile.

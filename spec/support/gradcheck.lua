@@ -53,6 +53,22 @@ function gradcheck.differ(have, want, tol)
     return nil
 end
 
+--- Fails unless the numbers of two lists agree to tolerance * max(1, |want|); NaN agrees with NaN alone.
+-- @param want flat list
+-- @param have flat list, or a tensor
+-- @param tolerance number
+-- @param what opens the message
+function gradcheck.near(want, have, tolerance, what)
+    local got = have.dtype and gradcheck.values(have) or have
+    what = what and what .. ': ' or ''
+    assert(#want == #got, ('%s%d elements, expected %d'):format(what, #got, #want))
+    for k, w in ipairs(want) do
+        local g = got[k]
+        local fine = w == g or w ~= w and g ~= g or math.abs(w - g) <= tolerance * math.max(1, math.abs(w))
+        assert(fine, ('%selement %d is %.12g, expected %.12g'):format(what, k, g, w))
+    end
+end
+
 -- Picks the elements to try: all, or `most` of them, spread, first and last among them.
 local function sample(n, most)
     if n <= most then
