@@ -20,6 +20,17 @@ int64_t product_updates_wrong(int threads, int layout, int op, int n_cells, int6
 
 local LEVEL = tiles.LEVEL
 
+-- Makes a spec of each level up to a number: fn(level, library). It is pending where this machine has no such kernels.
+local function each_level(name, most, fn)
+    for level = 0, math.min(most, #LEVEL) do
+        it(name .. LEVEL[level], function()
+            local library = tiles.at(level)
+            if not library then return pending(LEVEL[level] .. ' is not on this machine') end
+            fn(level, library)
+        end)
+    end
+end
+
 describe('the micro-kernels of products', function()
     local C -- the library of the level that `try` and `try_panels` were given
 
@@ -46,20 +57,14 @@ describe('the micro-kernels of products', function()
         end
     end
 
-    for level = 0, #LEVEL do
-        it('are right: ' .. LEVEL[level], function()
-            if not tiles.at(level) then
-                pending(LEVEL[level] .. ' is not on this machine')
-                return
-            end
-            for bf16 = level == 3 and 1 or 0, 1 do
-                try(level, bf16, { 1, 3 }, { 1, 5, 8, 17, 65 }, { 1, 16, 31, 49, 100 }, { 0, 1, 2, 15, 130 })
-                try(level, bf16, { 1 }, { 200, 530 }, { 64, 100 }, { 64, 257 })
-                try(level, bf16, { 1 }, { 2, 33 }, { 40 }, { 1301, 4096 })
-                try(level, bf16, { 1 }, { 64 }, { 1100 }, { 2, 100 }) -- more columns than a pass of few rows takes
-            end
-        end)
-    end
+    each_level('are right: ', 3, function(level)
+        for bf16 = level == 3 and 1 or 0, 1 do
+            try(level, bf16, { 1, 3 }, { 1, 5, 8, 17, 65 }, { 1, 16, 31, 49, 100 }, { 0, 1, 2, 15, 130 })
+            try(level, bf16, { 1 }, { 200, 530 }, { 64, 100 }, { 64, 257 })
+            try(level, bf16, { 1 }, { 2, 33 }, { 40 }, { 1301, 4096 })
+            try(level, bf16, { 1 }, { 64 }, { 1100 }, { 2, 100 }) -- more columns than a pass of few rows takes
+        end
+    end)
 
     -- Checks a layer whose weight is in panels: forward, dX and dW, with panels of 48, and last ones of 16 and 32.
     local function try_panels(level, bf16, rows, inputs, outputs)
@@ -81,25 +86,19 @@ describe('the micro-kernels of products', function()
         end
     end
 
-    for level = 0, #LEVEL do
-        it('are right with a weight in panels: ' .. LEVEL[level], function()
-            if not tiles.at(level) then
-                pending(LEVEL[level] .. ' is not on this machine')
-                return
-            end
-            for bf16 = level == 3 and 1 or 0, 1 do
-                try_panels(level, bf16, { 1, 8, 17, 65 }, { 1, 5, 48, 131 }, { 16, 48, 80, 112 })
-                try_panels(level, bf16, { 32, 202 }, { 260 }, { 144 })
-                try_panels(level, bf16, { 120 }, { 264 }, { 576 }) -- all that is packed of A at a time
-                try_panels(level, bf16, { 33 }, { 1301 }, { 48, 112 }) -- several stretches of inputs, of outputs
-                try_panels(level, bf16, { 5 }, { 150 }, { 2080 })
-                try_panels(level, bf16, { 520 }, { 515 }, { 64 }) -- dX of few steps that cross a panel
-                try_panels(level, bf16, { 1, 70 }, { 0 }, { 16, 48 })
-                local long = level == 3 and { 2059, 2080 } or { 1040, 1072 } -- dW past the caches
-                try_panels(level, bf16, { 3 }, { long[1] }, { long[2] })
-            end
-        end)
-    end
+    each_level('are right with a weight in panels: ', 3, function(level)
+        for bf16 = level == 3 and 1 or 0, 1 do
+            try_panels(level, bf16, { 1, 8, 17, 65 }, { 1, 5, 48, 131 }, { 16, 48, 80, 112 })
+            try_panels(level, bf16, { 32, 202 }, { 260 }, { 144 })
+            try_panels(level, bf16, { 120 }, { 264 }, { 576 }) -- all that is packed of A at a time
+            try_panels(level, bf16, { 33 }, { 1301 }, { 48, 112 }) -- several stretches of inputs, of outputs
+            try_panels(level, bf16, { 5 }, { 150 }, { 2080 })
+            try_panels(level, bf16, { 520 }, { 515 }, { 64 }) -- dX of few steps that cross a panel
+            try_panels(level, bf16, { 1, 70 }, { 0 }, { 16, 48 })
+            local long = level == 3 and { 2059, 2080 } or { 1040, 1072 } -- dW past the caches
+            try_panels(level, bf16, { 3 }, { long[1] }, { long[2] })
+        end
+    end)
 
     it('are right where a thread has several tasks', function()
         for level = 0, #LEVEL do
@@ -143,27 +142,21 @@ describe('a product that goes straight into an update', function()
         end
     end
 
-    for level = 0, math.min(2, #LEVEL) do
-        it('has the bits of both: ' .. LEVEL[level], function()
-            C = tiles.at(level)
-            if not C then
-                pending(LEVEL[level] .. ' is not on this machine')
-                return
-            end
-            for layout = 0, 1 do
-                for u, update in ipairs(UPDATES) do
-                    for _, m in ipairs { 16, 48, 80, 112 } do
-                        for _, n in ipairs { 1, 7, 48, 131 } do
-                            for _, k in ipairs { 1, 32, 128 } do
-                                if (m / 16 + n + k) % 2 == u % 2 then check(level, layout, update, m, n, k) end
-                            end
+    each_level('has the bits of both: ', 2, function(level, library)
+        C = library
+        for layout = 0, 1 do
+            for u, update in ipairs(UPDATES) do
+                for _, m in ipairs { 16, 48, 80, 112 } do
+                    for _, n in ipairs { 1, 7, 48, 131 } do
+                        for _, k in ipairs { 1, 32, 128 } do
+                            if (m / 16 + n + k) % 2 == u % 2 then check(level, layout, update, m, n, k) end
                         end
                     end
-                    check(level, layout, update, 400, 531, 33)
                 end
+                check(level, layout, update, 400, 531, 33)
             end
-        end)
-    end
+        end
+    end)
 end)
 
 -- ---- through the library ----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 local helper = require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
+local gradcheck = require 'spec.support.gradcheck'
 local programs = require 'spec.support.programs'
 local scoped = require 'wane.scoped'
 local ways = require 'spec.support.ways'
@@ -158,9 +159,7 @@ describe('a frozen parameter', function()
     it('counts its own steps: Adam corrects one that starts late as such, also where a plan is found again', function()
         -- Checks that the numbers of a list are near the expected ones. Under a constant gradient every corrected step
         -- of Adam is lr * sign(g), if t is the parameter's own count.
-        local function near(list, expected)
-            for k, v in ipairs(list) do assert.is_true(math.abs(v - expected[k]) < 1e-5, tostring(v)) end
-        end
+        local function near(list, expected) gradcheck.near(expected, list, 1e-5) end
         local c = wane.tensor { 4, -2 }
         for round = 1, 2 do
             local a, b = weight { 0, 0 }, weight { 0, 0 }
