@@ -147,11 +147,6 @@ cudaError_t cudaDriverGetVersion(int *version)
     return cudaSuccess;
 }
 
-cudaError_t cudaRuntimeGetVersion(int *version)
-{
-    return cudaDriverGetVersion(version);
-}
-
 cudaError_t cudaGetLastError(void)
 {
     cudaError_t e = cudaPeekAtLastError();

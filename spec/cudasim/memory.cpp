@@ -320,11 +320,6 @@ cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
     return wn__sim_result(cudaSuccess);
 }
 
-cudaError_t cudaMallocHost(void **p, size_t bytes)
-{
-    return cudaHostAlloc(p, bytes, cudaHostAllocDefault);
-}
-
 cudaError_t cudaFreeHost(void *p)
 {
     WN_SIM_REFUSE(wn__sim_capture_forbids());
@@ -401,21 +396,6 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind 
     WN_SIM_REFUSE(wn__sim_capture_forbids());
     cudaError_t e = cudaMemcpyAsync(to, from, bytes, kind, NULL);
     return e == cudaSuccess ? cudaStreamSynchronize(NULL) : e;
-}
-
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
-                              size_t height, cudaMemcpyKind kind, cudaStream_t s)
-{
-    if (wn__sim_must_fail(WN_SIM_COPY)) return wn__sim_result(cudaErrorInvalidValue);
-    if (width == 0 || height == 0) return wn__sim_result(cudaSuccess);
-    size_t to_bytes = to_pitch * (height - 1) + width, from_bytes = from_pitch * (height - 1) + width;
-    if (kind != cudaMemcpyDeviceToDevice || !is_on_device(to, to_bytes) || !is_on_device(from, from_bytes))
-        return wn__sim_result(cudaErrorInvalidValue);
-    wn__sim.count.copies++;
-    wn__sim_enqueue(s, [=] {
-        for (size_t i = 0; i < height; i++) move((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width);
-    });
-    return wn__sim_result(cudaSuccess);
 }
 
 cudaError_t cudaMemsetAsync(void *to, int byte, size_t bytes, cudaStream_t s)

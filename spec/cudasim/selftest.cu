@@ -2,8 +2,7 @@
  * and streams, and bugs that are planted must be found. Prints a line a check, "ok NAME" or "FAIL NAME: why"; a check
  * that cannot be made here is "skip NAME: why". The exit code is 0 where none has failed.
  *
- * spec/cudasim_spec.lua runs it. `selftest speed` prints what launches cost. */
-#include <chrono>
+ * spec/cudasim_spec.lua runs it. */
 #include <stdio.h>
 #include <string>
 #include "sim.h"
@@ -351,37 +350,8 @@ void skip(const char *name, const char *why)
     printf("skip %s: %s\n", name, why);
 }
 
-/* Prints the microseconds of one call. */
-static void print_speed(const char *name, int calls, const std::function<void()> &call)
+int main(void)
 {
-    auto from = std::chrono::steady_clock::now();
-    for (int i = 0; i < calls; i++) call();
-    std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - from;
-    printf("%10.2f us  %s\n", seconds.count() * 1e6 / calls, name);
-}
-
-static void print_speeds(void)
-{
-    device<uint16_t> a(256);
-    print_speed("a launch on little memory", 2000, [&] { LAUNCH(write_at, 1, 1, 0, NULL, (float *)a.at, 1); });
-    device<float> x(1 << 20), y(1 << 20);
-    x.put();
-    print_speed("1 block of 32 threads", 20000, [&] { LAUNCH(scale, 1, 32, 0, NULL, x.at, y.at, 1); });
-    print_speed("1 block of 256 threads", 20000, [&] { LAUNCH(scale, 1, 256, 0, NULL, x.at, y.at, 1); });
-    print_speed("4,096 blocks of 256 threads", 5, [&] { LAUNCH(scale, 4096, 256, 0, NULL, x.at, y.at, 1 << 20); });
-    print_speed("256 threads, a barrier, 5 shuffles", 5000, [&] { LAUNCH(sum_rows<1>, 1, 256, 0, NULL, x.at, y.at); });
-    print_speed("256 threads and a barrier", 5000,
-                [&] { LAUNCH(transpose<1>, 1, dim3(32, 8), 4224, NULL, x.at, y.at); });
-    print_speed("32 threads, 2 ldmatrix, mma.sync", 5000,
-                [&] { LAUNCH(product<0>, 1, 32, 0, NULL, a.at, a.at, y.at); });
-}
-
-int main(int argc, char **argv)
-{
-    if (argc > 1 && strcmp(argv[1], "speed") == 0) {
-        print_speeds();
-        return 0;
-    }
     check_kernels();
     check_races();
     check_barriers();

@@ -132,7 +132,7 @@ static void check_calls(void)
     check_forbidden("a capture forbids to ask its stream", [](capturing &c) { return cudaStreamQuery(c.origin); });
     check_forbidden("a capture forbids to take memory", [](capturing &) { return cudaMalloc(&p, 64); });
     check_forbidden("a capture forbids to give memory back", [](capturing &c) { return cudaFree(c.x.at); });
-    check_forbidden("a capture forbids to pin memory", [](capturing &) { return cudaMallocHost(&p, 64); });
+    check_forbidden("a capture forbids to pin memory", [](capturing &) { return cudaHostAlloc(&p, 64, 0); });
     check_forbidden("a capture forbids copies that wait",
                     [](capturing &c) { return cudaMemcpy(plain, c.x.at, sizeof plain, cudaMemcpyDeviceToHost); });
     check_forbidden("a capture forbids copies to memory that is not pinned", [](capturing &c) {

@@ -99,12 +99,6 @@ extern dim3 wn__sim_block_dim, wn__sim_grid_dim;
 void *wn__sim_dynamic_shared(void);
 void wn__sim_syncthreads(int line);
 #define __syncthreads() wn__sim_syncthreads(__LINE__)
-static inline void __threadfence(void)
-{
-}
-static inline void __threadfence_block(void)
-{
-}
 
 /* ---- warps ---------------------------------------------------------------------------------------------------- */
 
@@ -145,12 +139,6 @@ template <class T> static inline T __shfl_down_sync(unsigned mask, T value, unsi
     bool inside = (source & ~(width - 1)) == (lane & ~(width - 1));
     return wn__sim_shuffle(mask, value, inside ? source : lane, "__shfl_down_sync");
 }
-template <class T> static inline T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32)
-{
-    int lane = (int)wn__sim_now->lane, source = lane - (int)by;
-    bool inside = source >= (lane & ~(width - 1));
-    return wn__sim_shuffle(mask, value, inside ? source : lane, "__shfl_up_sync");
-}
 static inline unsigned __ballot_sync(unsigned mask, int predicate)
 {
     const uint64_t *all = wn__sim_meet(mask, predicate != 0, "__ballot_sync");
@@ -163,10 +151,6 @@ static inline unsigned __ballot_sync(unsigned mask, int predicate)
 static inline int __any_sync(unsigned mask, int predicate)
 {
     return __ballot_sync(mask, predicate) != 0;
-}
-static inline int __all_sync(unsigned mask, int predicate)
-{
-    return __ballot_sync(mask, predicate) == mask;
 }
 static inline void __syncwarp(unsigned mask = 0xffffffffu)
 {
@@ -194,37 +178,7 @@ extern "C" void wn__sim_note_atomic(void *p, size_t bytes);
         return old;                                                                                                    \
     }
 WN_SIM_ATOMICS(atomicAdd, old + v)
-WN_SIM_ATOMICS(atomicSub, old - v)
 WN_SIM_ATOMICS(atomicMin, v < old ? v : old)
-WN_SIM_ATOMICS(atomicMax, v > old ? v : old)
-WN_SIM_ATOMICS(atomicAnd, old &v)
-WN_SIM_ATOMICS(atomicOr, old | v)
-WN_SIM_ATOMICS(atomicXor, old ^ v)
-WN_SIM_ATOMICS(atomicExch, v)
-template <class T> WN_SIM_UNSEEN static inline T atomicCAS(T *p, T expected, T v)
-{
-    WN_SIM_ATOMIC(p);
-    T old = *p;
-    if (old == expected) *p = v;
-    return old;
-}
-/* Loads and stores with a word about caches: plain ones here. */
-template <class T> static inline T __ldg(const T *p)
-{
-    return *p;
-}
-template <class T> static inline T __ldcg(const T *p)
-{
-    return *p;
-}
-template <class T> static inline T __ldcs(const T *p)
-{
-    return *p;
-}
-template <class T> static inline void __stcs(T *p, T v)
-{
-    *p = v;
-}
 /* Returns the bits of a number as another type. */
 template <class To, class From> static inline To wn__sim_bits(From from)
 {
@@ -233,32 +187,13 @@ template <class To, class From> static inline To wn__sim_bits(From from)
     memcpy(&to, &from, sizeof to);
     return to;
 }
-/* Defines functions of one line under CUDA's names. */
-#define WN_SIM_WORD(T, name, argument, EXPR)                                                                           \
-    static inline T name argument                                                                                      \
-    {                                                                                                                  \
-        return (EXPR);                                                                                                 \
-    }
-WN_SIM_WORD(int, __float_as_int, (float x), wn__sim_bits<int>(x))
-WN_SIM_WORD(unsigned, __float_as_uint, (float x), wn__sim_bits<unsigned>(x))
-WN_SIM_WORD(float, __int_as_float, (int x), wn__sim_bits<float>(x))
-WN_SIM_WORD(float, __uint_as_float, (unsigned x), wn__sim_bits<float>(x))
-WN_SIM_WORD(long long, __double_as_longlong, (double x), wn__sim_bits<long long>(x))
-WN_SIM_WORD(double, __longlong_as_double, (long long x), wn__sim_bits<double>(x))
-WN_SIM_WORD(unsigned, __umulhi, (unsigned a, unsigned b), (unsigned)((uint64_t)a *b >> 32))
-WN_SIM_WORD(unsigned long long, __umul64hi, (unsigned long long a, unsigned long long b),
-            (unsigned long long)((unsigned __int128)a *b >> 64))
-WN_SIM_WORD(int, __popc, (unsigned x), __builtin_popcount(x))
-WN_SIM_WORD(int, __popcll, (unsigned long long x), __builtin_popcountll(x))
-WN_SIM_WORD(int, __clz, (int x), x == 0 ? 32 : __builtin_clz((unsigned)x))
-WN_SIM_WORD(int, __clzll, (long long x), x == 0 ? 64 : __builtin_clzll((unsigned long long)x))
-WN_SIM_WORD(int, __ffs, (int x), __builtin_ffs(x))
-WN_SIM_WORD(int, __ffsll, (long long x), __builtin_ffsll(x))
-static inline unsigned __brev(unsigned x)
+static inline int __float_as_int(float x)
 {
-    unsigned out = 0;
-    for (int i = 0; i < 32; i++) out |= (x >> i & 1) << (31 - i);
-    return out;
+    return wn__sim_bits<int>(x);
+}
+static inline int __ffs(int x)
+{
+    return __builtin_ffs(x);
 }
 
 /* ---- functions of the GPU's libm ------------------------------------------------------------------------------ */
@@ -340,11 +275,11 @@ cudaError_t cudaGetDeviceCount(int *n), cudaSetDevice(int device);
 cudaError_t cudaDeviceSynchronize(void), cudaDeviceReset(void);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device);
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device);
-cudaError_t cudaDriverGetVersion(int *version), cudaRuntimeGetVersion(int *version);
+cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaGetLastError(void), cudaPeekAtLastError(void);
 const char *cudaGetErrorString(cudaError_t e), *cudaGetErrorName(cudaError_t e);
 cudaError_t cudaMalloc(void **p, size_t bytes), cudaFree(void *p);
-cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags), cudaMallocHost(void **p, size_t bytes);
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void *p);
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total);
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind);
@@ -363,8 +298,6 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *out, cudaGraph_t g, u
 cudaError_t cudaGraphLaunch(cudaGraphExec_t x, cudaStream_t s);
 cudaError_t cudaGraphDestroy(cudaGraph_t g), cudaGraphExecDestroy(cudaGraphExec_t x);
 }
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
-                              size_t height, cudaMemcpyKind kind, cudaStream_t s);
 /* Lets a kernel be launched with more than 48 KiB of dynamic shared memory. */
 cudaError_t wn__sim_allow_shared(const void *kernel, int bytes);
 template <class F> static inline cudaError_t cudaFuncSetAttribute(F *kernel, cudaFuncAttribute attribute, int value)
