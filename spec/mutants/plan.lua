@@ -267,7 +267,7 @@ return {
     {
         file = 'runtime/plan/recipe/recipe.h',
         spec = 'spec/verify_spec.lua',
-        filter = 'index',
+        filter = 'integer result once',
         { 'integer results are recomputed',
             old = '(wn__ir_flags(ir, node) & WN_INDEX) ||',
             new = '(wn__ir_flags(ir, node) & WN_LEAF) ||' },

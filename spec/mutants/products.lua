@@ -185,6 +185,7 @@ return {
     {
         file = 'kernels/cpu/gemm/matmul.c',
         spec = 'spec/onednn_spec.lua',
+        needs = "WANE_ONEDNN=on build/wane version | grep -q 'large products of bf16 by oneDNN'",
         { 'an op over a product of oneDNN is forgotten',
             old = '    if (p->epilogue != NULL)\n',
             new = '    if (p->epilogue == NULL)\n' },

@@ -1,12 +1,13 @@
---- Collects what `make mutants` breaks: all rows of the files beside this one, { name, file, old, new, spec, filter },
--- and count(text, part), how often a part stands in a text.
+--- Collects what `make mutants` breaks: all rows of the files beside this one, { name, file, old, new, spec, filter,
+-- needs }, and count(text, part), how often a part stands in a text.
 --
 -- A file is a list of groups, each of one file that is broken and what its rows have in common:
---     { file =, spec =, filter =, { 'the name of a row', old =, new = }, ... }
+--     { file =, spec =, filter =, needs =, { 'the name of a row', old =, new = }, ... }
 -- `old` is the exact old text, which must occur once in the file (a whole line, or two, rather than a word), `new` the
 -- new text, which must build. `spec` is the spec file, or a list of them, that must fail, and `filter`, where the spec
--- is slow, a busted filter (a Lua pattern on the full name of a spec); a row may have its own. A row that no spec
--- catches shows a missing spec: add the spec, keep the row.
+-- is slow, a busted filter (a Lua pattern on the full name of a spec); a row may have its own. `needs` is a command
+-- that fails on machines where the spec is pending, which leave the group out. A row that no spec catches shows a
+-- missing spec: add the spec, keep the row.
 -- @param root of the tree
 -- @return rows, count
 local root = ...
@@ -15,7 +16,7 @@ for _, name in ipairs { 'lua', 'runtime', 'plan', 'kernels', 'products', 'images
     for _, group in ipairs(dofile(('%s/spec/mutants/%s.lua'):format(root, name))) do
         for _, row in ipairs(group) do
             rows[#rows + 1] = { name = row[1], file = group.file, old = row.old, new = row.new,
-                spec = row.spec or group.spec, filter = row.filter or group.filter }
+                spec = row.spec or group.spec, filter = row.filter or group.filter, needs = group.needs }
         end
     end
 end

@@ -165,14 +165,19 @@ end
 
 -- ---- what the first process does --------------------------------------------------------------------------------
 
+-- Returns the rows with these parts of names, all without words, and the names of those whose specs need what this
+-- machine has not.
 local function selected(words)
-    local out = {}
+    local out, left, is_met = {}, {}, {}
     for _, row in ipairs(rows) do
-        local wanted = #words == 0
+        local wanted, needs = #words == 0, row.needs or 'true'
         for _, word in ipairs(words) do wanted = wanted or tostring(row.name):find(word, 1, true) ~= nil end
-        if wanted then out[#out + 1] = row end
+        if wanted and is_met[needs] == nil then
+            is_met[needs] = select(2, shell(('cd %s && %s'):format(quote(root), needs))) == 0
+        end
+        if wanted then table.insert(is_met[needs] and out or left, is_met[needs] and row or row.name) end
     end
-    return out
+    return out, left
 end
 
 -- Returns what the unbroken copies must pass: { spec =, filters = those of its rows; none when a row runs all of it }.
@@ -234,8 +239,10 @@ local function spread(folder, n, what, words, list, tell)
 end
 
 local function main(folder, words)
-    local list, n = selected(words), tonumber(os.getenv 'JOBS' or (shell 'nproc')) or 2
-    if #list == 0 then error('no row has a name like ' .. table.concat(words, ', '), 0) end
+    local list, left = selected(words)
+    for _, name in ipairs(left) do print(name .. ': left out, this machine lacks what its spec needs') end
+    if #list == 0 then error('no row to try has a name like ' .. table.concat(words, ', '), 0) end
+    local n = tonumber(os.getenv 'JOBS' or (shell 'nproc')) or 2
     n = math.min(n, #list)
     make_copies(folder, n, list)
     local took = { 'return {\n' }

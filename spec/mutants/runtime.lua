@@ -53,7 +53,7 @@ return {
     },
     {
         file = 'runtime/base/opcode.h',
-        spec = 'spec/groups_spec.lua',
+        spec = 'spec/parameter_groups_spec.lua',
         filter = 'rmsprop',
         { 'RMSprop is said to write three cells',
             old = 'case WN_OP_RMSPROP:\n    case WN_OP_LION: return 2;',
