@@ -66,11 +66,8 @@ local RIGHT = {
     end,
     ['wane.no_grad'] = function() return function() end end,
     ['wane.autocast'] = function() return 'bf16', function() end end,
-    ['wane.plan'] = function() return step_of(), {} end, ['wane.frontier'] = function() return step_of(), {} end,
-    ['wane.min_budget'] = function() return step_of(), {} end,
     ['wane.measure'] = function() return step_of(), { steps = 1, warmup = 0 } end,
     ['wane.profile'] = function() return step_of(), { steps = 1, keep = false } end,
-    ['wane.check'] = function() return step_of(), {} end, ['wane.gradient_error'] = function() return step_of(), {} end,
     ['wane.fit'] = function() return function() return step_of() end, { budget = '1 GiB', most = 2 } end,
     ['wane.checkpoint'] = function() return function(x) return x end, wane.ones(2) end,
     ['wane.checkpoint_with'] = function() return {}, function(x) return x end, wane.ones(2) end,
@@ -80,7 +77,6 @@ local RIGHT = {
     ['wane.accumulate'] = function() return function() return step_of()() end, { micro = 2 } end,
     ['wane.custom'] = function() return function(x) return x * 2 end, function(dy) return dy * 2 end end,
     ['wane.sweep'] = function() return { build = step_of, grid = { a = { 1 } } } end,
-    ['wane.plot'] = function() return step_of(), {} end,
     ['wane.save'] = function() return FOLDER .. '/x', { a = wane.ones(2) }, {} end,
     ['wane.load'] = function() return FOLDER .. '/x', nil, {} end,
     ['wane.data.batches'] = function() return wane.ones(4, 2), { batch = 2 } end,
@@ -94,21 +90,9 @@ local RIGHT = {
     ['nn.GroupNorm'] = function() return 2, 4, {} end,
     ['nn.LSTM'] = function() return 3, 2, {} end, ['nn.GRU'] = function() return 3, 2, {} end,
     ['nn.Attention'] = function() return 8, 2, {} end, ['nn.Softmax'] = function() return -1 end,
-    ['nn.cross_entropy'] = function() return wane.ones(2, 3), wane.zeros(2, { dtype = 'i32' }), {} end,
-    ['nn.nll_loss'] = function() return wane.ones(2, 3), wane.zeros(2, { dtype = 'i32' }), {} end,
     ['nn.mse_loss'] = function() return wane.ones(2, 3), wane.ones(2, 3) end,
-    ['nn.l1_loss'] = function() return wane.ones(2, 3), wane.ones(2, 3), {} end,
-    ['nn.smooth_l1_loss'] = function() return wane.ones(2, 3), wane.ones(2, 3), {} end,
-    ['nn.bce'] = function() return wane.ones(2, 3), wane.ones(2, 3), {} end,
-    ['nn.bce_with_logits'] = function() return wane.ones(2, 3), wane.ones(2, 3), {} end,
-    ['nn.kl_div'] = function() return wane.ones(2, 3), wane.ones(2, 3), {} end,
     ['nn.Parameter'] = function() return wane.ones(2, 3), 'p' end,
     ['nn.module'] = function() return 'M', function() end end,
-    ['optim.SGD'] = function() return model():parameters(), { lr = 0.1 } end,
-    ['optim.Adam'] = function() return model():parameters(), { lr = 0.1 } end,
-    ['optim.AdamW'] = function() return model():parameters(), { lr = 0.1 } end,
-    ['optim.RMSprop'] = function() return model():parameters(), { lr = 0.1 } end,
-    ['optim.Lion'] = function() return model():parameters(), { lr = 0.1 } end,
     ['optim.EMA'] = function() return model():parameters(), { decay = 0.5 } end,
     ['optim.clip_grad_value'] = function() return model():parameters(), 1 end,
     ['optim.clip_grad_norm'] = function() return model():parameters(), 1 end,
@@ -118,9 +102,22 @@ local RIGHT = {
     ['policy.compose'] = function() return 'save_all', 'sqrt' end,
     ['policy.budget'] = function() return '1 GiB', {} end,
 }
-for _, name in ipairs { 'normal', 'uniform', 'constant', 'zeros', 'ones', 'kaiming_uniform', 'xavier_uniform' } do
-    RIGHT['nn.init.' .. name] = function() return nn.Parameter(wane.ones(2, 3)), 0.5, 1 end
+local function give(room, names, fn)
+    for _, name in ipairs(names) do RIGHT[room .. name] = fn end
 end
+give('wane.', { 'plan', 'frontier', 'min_budget', 'check', 'gradient_error', 'plot' }, function()
+    return step_of(), {}
+end)
+give('nn.', { 'l1_loss', 'smooth_l1_loss', 'bce', 'bce_with_logits', 'kl_div' }, function()
+    return wane.ones(2, 3), wane.ones(2, 3), {}
+end)
+give('nn.', { 'cross_entropy', 'nll_loss' }, function()
+    return wane.ones(2, 3), wane.zeros(2, { dtype = 'i32' }), {}
+end)
+give('optim.', { 'SGD', 'Adam', 'AdamW', 'RMSprop', 'Lion' }, function() return model():parameters(), { lr = 0.1 } end)
+give('nn.init.', { 'normal', 'uniform', 'constant', 'zeros', 'ones', 'kaiming_uniform', 'xavier_uniform' }, function()
+    return nn.Parameter(wane.ones(2, 3)), 0.5, 1
+end)
 RIGHT['nn.init.kaiming_normal'] = function() return nn.Parameter(wane.ones(2, 3)), {} end
 RIGHT['wane.minimum'] = RIGHT['wane.maximum']
 

@@ -342,20 +342,12 @@ describe('an error in a forward', function()
         assert.is_nil(e.path)
     end)
 
-    it('keeps a traceback of the user\'s frames, from where it began', function()
-        local function inner() error 'deep' end
-        for _, raised in ipairs { inner, function() local _ = x + wane.zeros(9) end, function() error {} end } do
-            local line = debug.getinfo(raised, 'S').linedefined
-            local e = failure(function(n) return (n.first(x, function() return (raised()) end)) end)
-            local trace = errors.traceback_of(e)
-            local first = trace:match '^stack traceback:\n\t([^\n]*)'
-            assert.equal(('%s:%d: in'):format(here, line), first:match '^.-: in')
-            assert.is_nil(trace:find('wane/module/', 1, true))
-            assert.matches('\n\t%(%d+ frames? of Wane left out%)$', trace)
-        end
+    it('has a traceback in which a function that calls itself is one line', function()
         local function deep(n) if n == 0 then error 'bottom' end local r = deep(n - 1) return r end
         local trace = errors.traceback_of(failure(function() deep(3000) end))
         assert.matches("in function 'deep', %d+ times\n\t%.%.%. %(%d+ frames%)\n", trace)
         assert.is_true(#trace < 8000)
+        trace = errors.traceback_of(failure(function() local _ = x + wane.zeros(9) end))
+        assert.matches('\n\t%(%d+ frames? of Wane left out%)$', trace)
     end)
 end)

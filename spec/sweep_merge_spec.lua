@@ -5,7 +5,6 @@ local errors = require 'wane.errors'
 local json = require 'wane.report.json'
 local sweeps = require 'spec.support.sweeps'
 local system = require 'wane.system'
-local wane = helper.wane
 
 local read, refusal, rows, said = sweeps.read, sweeps.refusal, sweeps.rows, sweeps.said
 local sweep, timeless, write = sweeps.sweep, sweeps.timeless, sweeps.write
@@ -285,14 +284,7 @@ local PATH = os.tmpname()
 teardown(function() os.remove(PATH) end)
 
 local function edited(resume)
-    return wane.sweep {
-        build = function(p)
-            local w = wane.nn.Linear(p.width, 2)
-            return function() return w(wane.ones(1, p.width)):sum() end
-        end,
-        grid = { width = { 3 }, policy = { 'save_all', 'recompute_all' } }, out = PATH, isolate = false,
-        resume = resume, repeats = 1, warmup = 0,
-    }
+    return sweep { grid = { width = { 3 }, policy = { 'save_all', 'recompute_all' } }, out = PATH, resume = resume }
 end
 
 local VALUES = { 'null', '"x"', '""', '-1', '0.5', '1e300', '9007199254740992', '[]', '[1]', '["x"]', '{}', '{"x":"y"}',
