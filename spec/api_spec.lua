@@ -107,10 +107,15 @@ local function record(name, inputs, attrs)
     return C.wn_record(C.wn_op_id(name), #inputs, binding.new('int32_t[?]', #inputs, inputs), attrs, 0)
 end
 
-describe('the C API', function()
-    local before
+local before, held -- what a step gives, and a value, before any call
 
-    setup(function() before = train() end)
+setup(function()
+    before = train()
+    held = C.wn_data(f32(2), 0, binding.new('float[2]', 1, 2))
+end)
+teardown(function() C.wn_release(held) end)
+
+describe('the C API', function()
     after_each(function() assert.are.same(before, train()) end)
 
     it('is declared in words that the walk reads', function()
@@ -147,7 +152,7 @@ end)
 local NEVER = { wn_spawn = true, wn_wait = true, wn_kill = true, wn_exit_with_parent = true, wn_interrupt = true,
     wn_signal_on = true }
 
-local function handles(held)
+local function handles()
     local cell = C.wn_cell(0, held, 'w')
     C.wn_cell_need_grad(cell, 1)
     local sum = record('sum', { cell })
@@ -179,14 +184,7 @@ local function call_with(f, at, handle, room, turn)
 end
 
 describe('the C API with live handles', function()
-    local before, held
-
-    setup(function()
-        before = train()
-        held = C.wn_data(f32(2), 0, binding.new('float[2]', 1, 2))
-    end)
     teardown(function()
-        C.wn_release(held)
         os.remove(PATH)
         os.remove(PATH .. '.lock')
     end)
@@ -209,7 +207,7 @@ describe('the C API with live handles', function()
         for _, f in ipairs(declared()) do
             local _, places = (f.inside .. ','):gsub(',', '')
             local has_number = f.inside:find 'int32_t%s+[%w_]+' and not NEVER[f.name]
-            local made = has_number and handles(held) or {}
+            local made = has_number and handles() or {}
             for k, handle in ipairs(made) do
                 for at = 1, places do
                     local room = binding.new('uint8_t[65536]')
@@ -228,13 +226,6 @@ describe('the C API with live handles', function()
 end)
 
 describe('a door of the C API', function()
-    local before, held
-
-    setup(function()
-        before = train()
-        held = C.wn_data(f32(2), 0, binding.new('float[2]', 1, 2))
-    end)
-    teardown(function() C.wn_release(held) end)
     after_each(function() assert.are.same(before, train()) end)
 
     it('refuses a vector of host numbers and no kind of state as a cell', function()

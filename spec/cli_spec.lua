@@ -3,12 +3,7 @@
 local files = require 'spec.support.files'
 local helper = require 'spec.helper'
 
-local scripts = {}
-
-local function script(text)
-    scripts[#scripts + 1] = files.write(os.tmpname() .. '.lua', text)
-    return scripts[#scripts]
-end
+local script = files.script
 
 -- Returns the absolute folder of the checkout, from whichever folder the specs were started.
 local function root()
@@ -16,9 +11,7 @@ local function root()
 end
 
 describe('wane', function()
-    teardown(function()
-        for _, name in ipairs(scripts) do os.remove(name) end
-    end)
+    teardown(files.forget)
 
     it('shows how it is used', function()
         local text, code = helper.shell('build/wane')

@@ -4,16 +4,9 @@ local files = require 'spec.support.files'
 local helper = require 'spec.helper'
 
 local native = require 'spec.support.native'
-local scripts = {}
+local script = files.script
 
-local function script(text)
-    scripts[#scripts + 1] = files.write(os.tmpname() .. '.lua', text)
-    return scripts[#scripts]
-end
-
-teardown(function()
-    for _, name in ipairs(scripts) do os.remove(name) end
-end)
+teardown(files.forget)
 
 describe('the table of commands', function()
     local arguments = require 'wane.cli.arguments'

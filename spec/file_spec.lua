@@ -309,14 +309,7 @@ end)
 
 -- ---- files that are wrong -------------------------------------------------------------------------------------------
 
-local function length_bytes(n)
-    local t = {}
-    for k = 1, 8 do
-        t[k] = string.char(n % 256)
-        n = math.floor(n / 256)
-    end
-    return table.concat(t)
-end
+local function length_bytes(n) return files.little(n, 8) end
 
 local function file_of(header, data)
     return length_bytes(#header) .. header .. data

@@ -9,7 +9,7 @@ local wane = require 'wane'
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local json = require 'wane.report.json'
-local write, data = files.write, wane.data
+local little, write, data = files.little, files.write, wane.data
 
 local KiB, MiB = 2 ^ 10, 2 ^ 20
 local LONG = helper.is_long
@@ -17,15 +17,6 @@ local FLOOR, VALUES = 2 * MiB, json.FLOOR
 local SLOWER = 4 -- times, of a machine that does other work as well
 local PATH = os.tmpname()
 teardown(function() os.remove(PATH) end)
-
-local function length_bytes(n, count)
-    local bytes = {}
-    for k = 1, count do
-        bytes[k] = string.char(n % 256)
-        n = math.floor(n / 256)
-    end
-    return table.concat(bytes)
-end
 
 -- Returns head, as many units as fit, tail, and spaces: `size` bytes. A unit is a text or a function of its number.
 local function filled(size, head, unit, tail)
@@ -147,7 +138,7 @@ end
 local function put_header(make, size)
     local text, bytes = make(size)
     assert(#text == size, #text)
-    write(PATH, length_bytes(#text, 8), text, ('\0'):rep(bytes or 0))
+    write(PATH, little(#text, 8), text, ('\0'):rep(bytes or 0))
 end
 
 local LARGE = { tensors = true, keys = true, counts = true, escapes = true }
@@ -169,7 +160,7 @@ describe('a hostile header', function()
     it('is refused by its length in a .npy file', function()
         local size = 4 * MiB
         local text = "{'descr': '<f4', 'fortran_order': False, 'shape': (" .. ('1, '):rep(size / 3) .. '), }'
-        write(PATH, '\147NUMPY\2\0', length_bytes(#text, 4), text)
+        write(PATH, '\147NUMPY\2\0', little(#text, 4), text)
         local message = check(NPY, size, 'npy')
         assert.is_truthy(message:find('is said to have', 1, true), message)
     end)
@@ -207,7 +198,7 @@ describe('an honest header', function()
                 256 * k - 256, 256 * k)
         end
         local text = '{' .. table.concat(parts, ',') .. '}'
-        write(PATH, length_bytes(#text, 8), text, ('\0\0\128\63'):rep(64 * count))
+        write(PATH, little(#text, 8), text, ('\0\0\128\63'):rep(64 * count))
         return #text
     end
 
@@ -283,7 +274,7 @@ end)
 -- an intact process (`make asan SPEC=spec/hostile_spec.lua` ends the process at a stray write).
 
 -- Returns a number as four bytes, the most significant one first.
-local function big(n) return length_bytes(n, 4):reverse() end
+local function big(n) return little(n, 4):reverse() end
 
 -- Calls fn, which may return, or raise an error of Wane's. Returns whether it raised.
 local function survives(what, fn, ...)
@@ -315,7 +306,7 @@ describe('a header with dims of every count and kind', function()
             for _, entry in ipairs(ENTRIES) do
                 local head = ('{"a":{"dtype":"F32","shape":[%s],"data_offsets":[0,4]}}'):format(
                     table.concat(repeated(entry, n), ','))
-                write(PATH, length_bytes(#head, 8) .. head .. '\0\0\0\0')
+                write(PATH, little(#head, 8) .. head .. '\0\0\0\0')
                 local what = ('%d dims of %s'):format(n, entry)
                 if survives(what, function() return wane.load(PATH).a end) then refused = refused + 1 end
                 survives(what, wane.load, PATH, wane.nn.Linear(1, 1))
@@ -329,7 +320,7 @@ describe('a header with dims of every count and kind', function()
             for _, entry in ipairs(ENTRIES) do
                 local head = ("{'descr': '<f4', 'fortran_order': False, 'shape': (%s,), }\n"):format(
                     table.concat(repeated(entry, n), ', '))
-                write(PATH, '\147NUMPY\2\0' .. length_bytes(#head, 4) .. head .. '\0\0\0\0')
+                write(PATH, '\147NUMPY\2\0' .. little(#head, 4) .. head .. '\0\0\0\0')
                 survives(('%d dims of %s'):format(n, entry), data.npy, PATH)
             end
         end
@@ -352,7 +343,7 @@ describe('a header with dims of every count and kind', function()
         end
         local head = '{"a":{"dtype":"F32","shape":[1,1,1,1,1,1,1,1],"data_offsets":[0,4]}}'
         local readers = {
-            { wane.load, length_bytes(#head, 8) .. head .. '\0\0\0\0' },
+            { wane.load, little(#head, 8) .. head .. '\0\0\0\0' },
             { data.npy, helper.read 'spec/fixtures/numpy_f4.npy' },
             { data.idx, '\0\0\13\2' .. big(1) .. big(1) .. '\0\0\0\0' },
             { data.tokens, 'h\195\182h\240\159\140\153o' },

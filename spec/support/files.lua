@@ -19,6 +19,20 @@ function files.write(path, ...)
     return path
 end
 
+local scripts = {}
+
+--- Writes a script of Lua; returns its name. files.forget removes all of them.
+function files.script(text)
+    scripts[#scripts + 1] = files.write(os.tmpname() .. '.lua', text)
+    return scripts[#scripts]
+end
+
+--- Removes the scripts that were written.
+function files.forget()
+    for _, name in ipairs(scripts) do os.remove(name) end
+    scripts = {}
+end
+
 --- Returns the text of a file, or nil where there is none.
 function files.read(path)
     local file = io.open(path, 'rb')
@@ -26,6 +40,13 @@ function files.read(path)
     local text = file:read '*a'
     file:close()
     return text
+end
+
+--- Returns a whole number as so many bytes, the least significant first.
+function files.little(n, count)
+    local bytes = {}
+    for k = 1, count do bytes[k], n = string.char(n % 256), math.floor(n / 256) end
+    return table.concat(bytes)
 end
 
 --- Runs a text of Lua in a process of its own, for at most a minute; returns what it prints and its exit code.
