@@ -91,10 +91,9 @@ int32_t wn_target_set(const char *name, const struct wn_profile *p)
     WN_TRY_ID(wn__need(p, "target: its rates"));
     struct wn__target t = *wn__device_target(p->cuda != 0);
     t.rates = *p;
-    if (strcmp(name, wn__machine_name(0)) != 0) return wn__machine_put(name, &t);
-    WN_TRY_ID(wn__machine_check(name, &t));
-    wn__device_rates(t.name, &t.rates);
-    return p->cuda ? 0 : wn__machine_put(name, &t);
+    int32_t machine = wn__machine_put(name, &t);
+    if (machine == 0) wn__device_rates(t.name, &t.rates);
+    return machine;
 }
 
 int32_t wn_profile_get(int32_t device, struct wn_profile *out)

@@ -24,11 +24,7 @@ int32_t wn__cell_new(int32_t kind, const struct wn_type *type, int32_t device, s
 static void cell_leave_slab(struct wn_cell *c)
 {
     if (c->slab == NULL) return;
-    if (c->allocated) {
-        c->slab->allocated--;
-        wn__ledger_move(c->device, c->kind, -wn__padded(wn__bytes(&c->type)));
-    }
-    c->allocated = 0;
+    wn__cell_drop_own(c);
     wn__slab_unref(c->slab);
     c->slab = NULL;
 }

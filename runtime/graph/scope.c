@@ -68,13 +68,13 @@ const char *wn__intern(const char *text)
     return s == NULL ? NULL : s->text;
 }
 
-static struct wn__scope *scopes; /* [0] is the root */
+static struct wn__scope *scopes; /* (n_scopes) the scope of id i + 1; id 0 is the root */
 static int64_t n_scopes, scopes_capacity;
 
 static int32_t scope_add(int32_t parent, const char *name, const char *type)
 {
     char path[512];
-    const char *above = scopes[parent].path;
+    const char *above = wn__scope_get(parent)->path;
     snprintf(path, sizeof path, "%s%s%s", above, above[0] && name[0] ? "." : "", name);
     struct wn__scope s = {parent, wn__intern(name), wn__intern(type), wn__intern(path)};
     if (s.name == NULL || s.type == NULL || s.path == NULL) return WN_OOM;
@@ -83,21 +83,11 @@ static int32_t scope_add(int32_t parent, const char *name, const char *type)
     return WN_OK;
 }
 
-static int32_t scope_root(void)
-{
-    if (n_scopes > 0) return WN_OK;
-    WN_TRY(wn__grow(&scopes, &scopes_capacity, 1, sizeof *scopes));
-    scopes[0] = (struct wn__scope){-1, "", "", ""};
-    n_scopes = 1;
-    return WN_OK;
-}
-
 int32_t wn__scope_of(int32_t parent, const char *name, const char *type, int32_t variant)
 {
     static struct wn__names keys;
     char key[1024];
-    if (scope_root() != WN_OK) return -WN_OOM;
-    if (parent < 0 || parent >= n_scopes) return -wn__fail(WN_VALUE, "scope: no scope %d", parent);
+    if (!wn__scope_is(parent)) return -wn__fail(WN_VALUE, "scope: no scope %d", parent);
     size_t length = strlen(name), type_length = strlen(type);
     if (length > 480 || type_length > 480)
         return -wn__fail(WN_VALUE, "scope: a name of %zu and a type of %zu letters; each may have 480", length,
@@ -107,7 +97,7 @@ int32_t wn__scope_of(int32_t parent, const char *name, const char *type, int32_t
     if (s == NULL) return -WN_OOM;
     if (s->id < 0) {
         if (scope_add(parent, name, type) != WN_OK) return -WN_OOM;
-        s->id = (int32_t)n_scopes - 1;
+        s->id = (int32_t)n_scopes;
     }
     return s->id;
 }
@@ -115,38 +105,37 @@ int32_t wn__scope_of(int32_t parent, const char *name, const char *type, int32_t
 const struct wn__scope *wn__scope_get(int32_t id)
 {
     static const struct wn__scope root = {-1, "", "", ""};
-    return id > 0 && id < n_scopes ? &scopes[id] : &root;
+    return id > 0 && id <= n_scopes ? &scopes[id - 1] : &root;
 }
 
 int32_t wn__scope_is(int32_t id)
 {
-    return id == 0 || (id > 0 && id < n_scopes);
+    return id >= 0 && id <= n_scopes;
 }
 
-static int32_t *region_parents; /* (n_regions) by id */
+static int32_t *region_parents; /* (n_regions) the parent of the region of id i + 1; id 0 is none */
 static int64_t n_regions, regions_capacity;
 
 int32_t wn__region_new(int32_t parent, const char *name)
 {
     (void)name;
-    if (n_regions == 0) n_regions = 1;
-    if (parent < 0 || parent >= n_regions) return -wn__fail(WN_VALUE, "region: no region %d", parent);
+    if (!wn__region_is(parent)) return -wn__fail(WN_VALUE, "region: no region %d", parent);
     if (wn__grow(&region_parents, &regions_capacity, n_regions + 1, sizeof *region_parents) != WN_OK) return -WN_OOM;
     region_parents[n_regions] = parent;
-    return (int32_t)n_regions++;
+    return (int32_t)++n_regions;
 }
 
 int32_t wn__region_parent(int32_t id)
 {
-    return id > 0 && id < n_regions ? region_parents[id] : 0;
+    return id > 0 && id <= n_regions ? region_parents[id - 1] : 0;
 }
 
 int32_t wn__region_is(int32_t id)
 {
-    return id == 0 || (id > 0 && id < n_regions);
+    return id >= 0 && id <= n_regions;
 }
 
-static const char **lines; /* (n_lines) by id; [0] is not used */
+static const char **lines; /* (n_lines) the line of id i + 1 */
 static int64_t n_lines, lines_capacity;
 
 int32_t wn__line_of(const char *text)
@@ -155,14 +144,12 @@ int32_t wn__line_of(const char *text)
     struct wn__name *s = wn__names_get(&known, text);
     if (s == NULL) return 0;
     if (s->id >= 0) return s->id;
-    if (n_lines == 0) n_lines = 1;
     if (wn__grow(&lines, &lines_capacity, n_lines + 1, sizeof *lines) != WN_OK) return 0;
     lines[n_lines] = s->text;
-    s->id = (int32_t)n_lines++;
-    return s->id;
+    return s->id = (int32_t)++n_lines;
 }
 
 const char *wn__line_text(int32_t id)
 {
-    return id > 0 && id < n_lines ? lines[id] : "";
+    return id > 0 && id <= n_lines ? lines[id - 1] : "";
 }

@@ -21,6 +21,14 @@ int32_t wn__order_push(struct wn__order *w, struct wn_node *n)
     return WN_OK;
 }
 
+/* Appends a node that does not carry the mark in `wanted` yet, and marks it. */
+static int32_t order_want(struct wn__order *w, struct wn_node *n, int64_t mark)
+{
+    if (n->wanted == mark) return WN_OK;
+    n->wanted = mark;
+    return wn__order_push(w, n);
+}
+
 static const char *order_name(const struct wn_node *n)
 {
     return n->name != NULL ? n->name : wn__op_said(n->op);
@@ -107,18 +115,11 @@ static int32_t order_reach(struct wn__order *w)
     struct wn__order met = {0};
     int32_t code = WN_OK;
     w->reach = wn__node_stamp();
-    for (int32_t i = 0; i < w->n_from && code == WN_OK; i++) {
-        if (!w->from[i]->needs_grad || w->from[i]->wanted == w->reach) continue;
-        w->from[i]->wanted = w->reach;
-        code = wn__order_push(&met, w->from[i]);
-    }
+    for (int32_t i = 0; i < w->n_from && code == WN_OK; i++)
+        if (w->from[i]->needs_grad) code = order_want(&met, w->from[i], w->reach);
     for (int64_t at = 0; at < met.count && code == WN_OK; at++)
-        for (int32_t k = 0; k < met.nodes[at]->n_in && code == WN_OK; k++) {
-            struct wn_node *in = met.nodes[at]->in[k];
-            if (!in->needs_grad || in->wanted == w->reach) continue;
-            in->wanted = w->reach;
-            code = wn__order_push(&met, in);
-        }
+        for (int32_t k = 0; k < met.nodes[at]->n_in && code == WN_OK; k++)
+            if (met.nodes[at]->in[k]->needs_grad) code = order_want(&met, met.nodes[at]->in[k], w->reach);
     wn__order_release(&met);
     return code;
 }
@@ -162,18 +163,14 @@ int32_t wn__order_shares(struct wn_node *n, int64_t stamp, int32_t *is)
     int64_t mark = wn__node_stamp();
     int32_t is_lost = 0;
     *is = 0;
-    n->wanted = mark;
-    int32_t code = wn__order_push(&met, n);
+    int32_t code = order_want(&met, n, mark);
     for (int64_t at = 0; at < met.count && code == WN_OK; at++) {
         struct wn_node *v = met.nodes[at];
         int32_t is_there = v->is_held || (wn__op_flags(v->op) & WN_LEAF) != 0;
         is_lost |= v->stale || (v->op == WN_OP_CELL && v->version != v->cell->version);
         *is |= v->stamp == stamp && !is_there;
-        for (int32_t k = 0; !is_there && v->stamp != stamp && k < v->n_in && code == WN_OK; k++) {
-            if (v->in[k]->wanted == mark) continue;
-            v->in[k]->wanted = mark;
-            code = wn__order_push(&met, v->in[k]);
-        }
+        for (int32_t k = 0; !is_there && v->stamp != stamp && k < v->n_in && code == WN_OK; k++)
+            code = order_want(&met, v->in[k], mark);
     }
     if (is_lost) *is = -1;
     wn__order_release(&met);

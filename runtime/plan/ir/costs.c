@@ -37,12 +37,6 @@ void wn__machine_here(const struct wn__target *t)
     id++;
 }
 
-int32_t wn__machine_check(const char *name, const struct wn__target *t)
-{
-    id++;
-    return check_rates(name, &t->rates);
-}
-
 int32_t wn__machine_put(const char *name, const struct wn__target *t)
 {
     int32_t code = check_rates(name, &t->rates), at = 0;
@@ -53,7 +47,7 @@ int32_t wn__machine_put(const char *name, const struct wn__target *t)
                          (int)sizeof machines[0].name);
     if (at == n_machines) n_machines++;
     snprintf(machines[at].name, sizeof machines[at].name, "%s", name);
-    machines[at].target = *t;
+    if (at > 0 || strcmp(t->name, machines[0].target.name) == 0) machines[at].target = *t;
     id++;
     return at;
 }

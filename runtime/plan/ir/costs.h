@@ -16,11 +16,9 @@
 /* Sets what is known of this machine, which is machine 0, until its profile is put, and lets later plans have other
  * keys. Measured seconds hold for it alone. */
 void wn__machine_here(const struct wn__target *t);
-/* Adds a machine, or replaces the one of that name; t is copied. Returns its number, or -(status): WN_VALUE for rates
- * that are not above 0 or for too many machines. */
+/* Adds a machine, or replaces the one of that name; t is copied, unless the name is this machine's and t is another
+ * kind of target. Returns its number, or -(status): WN_VALUE for rates that are not above 0, for too many machines. */
 int32_t wn__machine_put(const char *name, const struct wn__target *t);
-/* Checks the rates of a machine, as wn__machine_put does, and lets later plans have other keys. WN_VALUE. */
-int32_t wn__machine_check(const char *name, const struct wn__target *t);
 /* Returns the target of a machine: its kind's functions and flags, and its own rates; NULL: there is no such
  * machine. */
 const struct wn__target *wn__machine(int32_t machine);

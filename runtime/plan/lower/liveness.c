@@ -202,6 +202,17 @@ static void touch(struct wn__allocation *t, int32_t at)
     t->last = at;
 }
 
+/* Notes that the last instruction, that of an item, uses the allocations of its inputs and of its output. */
+static void touch_item(struct finish *x, const struct wn__item *it)
+{
+    const int32_t at = x->s->n - 1;
+    for (int32_t k = 0; k < it->n_in; k++)
+        touch(&x->s->allocation[x->s->value[x->l->in[it->in_at + k]].allocation], at);
+    if (it->out < 0) return;
+    touch(&x->s->allocation[x->s->value[it->out].allocation], at);
+    if (x->s->value[it->out].action != 0) x->s->node_action[it->node] = x->s->value[it->out].action;
+}
+
 /* Appends the instruction of an item with a kernel, and a READ behind the first issue of a 0-d result. */
 static void put_run(struct finish *x, int32_t i)
 {
@@ -214,33 +225,15 @@ static void put_run(struct finish *x, int32_t i)
     if (is_reporting(x, it)) n->report = x->s->n_reports++;
     n->recompute = it->what == WN_DO_RUN && it->phase == WN_PHASE_RECOMPUTE;
     n->work_bytes = wn__padded(x->ir->target->workspace(x->ir->target, d));
-    int32_t at = x->s->n - 1;
-    for (int32_t k = 0; k < it->n_in; k++)
-        touch(&x->s->allocation[x->s->value[x->l->in[it->in_at + k]].allocation], at);
+    touch_item(x, it);
     for (int32_t k = 0; k < 3 && it->out < 0; k++) {
         if (p->cell[k] < 0) continue;
         n->cell[k] = cell_allocation(x, p->cell[k]);
-        touch(&x->s->allocation[n->cell[k]], at);
+        touch(&x->s->allocation[n->cell[k]], x->s->n - 1);
     }
-    if (it->out < 0) return;
-    touch(&x->s->allocation[x->s->value[it->out].allocation], at);
-    if (x->s->value[it->out].action != 0) x->s->node_action[it->node] = x->s->value[it->out].action;
-    if (it->what != WN_DO_RUN) return;
+    if (it->out < 0 || it->what != WN_DO_RUN) return;
     if (x->s->node_issues[it->node]++ == 0 && p->result >= 0 && p->type.ndim == 0)
         put_instr(x, WN_DO_READ, it, it->out);
-}
-
-/* Appends the instruction of an item that starts or awaits a transfer. */
-static void put_move(struct finish *x, int32_t i)
-{
-    const struct wn__item *it = &x->l->item[i];
-    struct wn__instr *n = put_instr(x, it->what, it, it->out);
-    n->move = it->move;
-    for (int32_t k = 0; k < it->n_in; k++)
-        touch(&x->s->allocation[x->s->value[x->l->in[it->in_at + k]].allocation], x->s->n - 1);
-    if (it->out < 0) return;
-    touch(&x->s->allocation[x->s->value[it->out].allocation], x->s->n - 1);
-    if (x->s->value[it->out].action != 0) x->s->node_action[it->node] = x->s->value[it->out].action;
 }
 
 /* Appends the instructions of all items, each with the frees that follow it. */
@@ -248,11 +241,15 @@ static void put_list(struct finish *x)
 {
     thread_frees(x);
     for (int32_t i = 0; i < x->l->n_items; i++) {
-        int32_t what = x->l->item[i].what;
-        if (what == WN_DO_OFFLOAD || what == WN_DO_FETCH || what == WN_DO_WAIT) put_move(x, i);
-        else put_run(x, i);
+        const struct wn__item *it = &x->l->item[i];
+        if (it->what == WN_DO_OFFLOAD || it->what == WN_DO_FETCH || it->what == WN_DO_WAIT) {
+            put_instr(x, it->what, it, it->out)->move = it->move;
+            touch_item(x, it);
+        } else {
+            put_run(x, i);
+        }
         for (int32_t t = x->allocations.freed[i]; t >= 0; t = x->allocations.next[t]) {
-            put_instr(x, WN_DO_FREE, &x->l->item[i], t);
+            put_instr(x, WN_DO_FREE, it, t);
             x->s->allocation[t].last = x->s->n - 1;
         }
     }
