@@ -187,7 +187,7 @@ return {
     {
         file = 'runtime/plan/lower/place.c',
         spec = 'spec/exact_spec.lua',
-        { 'a slab interval is lent too long', filter = 'predicted',
+        { 'a slab interval is lent too long', spec = 'spec/ways_spec.lua', filter = 'every way: attention',
             old = '.at = base + st->offset, .first = st->first,',
             new = '.at = base + st->offset, .first = st->first + 2,' },
         { 'offload: moves are off their pages', spec = 'spec/verify_spec.lua', filter = 'waits',
@@ -254,7 +254,7 @@ return {
     {
         file = 'runtime/plan/recipe/recipe.c',
         spec = 'spec/policy_spec.lua',
-        { 'a boundary is skipped', spec = 'spec/exact_spec.lua', filter = 'recomputation',
+        { 'a boundary is skipped', filter = 'precedence',
             old = 'c->r->last[i] >= rule.beyond || by_default;',
             new = 'c->r->last[i] > rule.beyond + 2 || by_default;' },
         { 'a run of regions lets go of nothing when it ends',
