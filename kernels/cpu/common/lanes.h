@@ -50,31 +50,38 @@ typedef wn__i64 wn__places_f64;
 
 #define WN_LANES_FN static inline __attribute__((always_inline)) void
 
+/* What takes a part of a vector is a function of its own, since inlined it would be most of the code of a kernel. */
+#define WN_LANES_PART static __attribute__((noinline, unused))
+
 /* Defines READ, which reads n elements from any address into lanes V, LANES at most, and zeros into the others.
  * FULL(v, from) reads them all. */
 #define WN_LANES_READ(READ, V, T, LANES, FULL)                                                                         \
-    WN_LANES_FN READ(V *v, const T *from, int64_t n)                                                                   \
+    WN_LANES_PART V READ##_part(const T *from, int64_t n)                                                              \
     {                                                                                                                  \
         T some[LANES] = {0};                                                                                           \
-        if (n >= LANES) {                                                                                              \
-            FULL(v, from);                                                                                             \
-            return;                                                                                                    \
-        }                                                                                                              \
+        V v;                                                                                                           \
         for (int64_t j = 0; j < n; j++) some[j] = from[j];                                                             \
-        FULL(v, some);                                                                                                 \
+        FULL(&v, some);                                                                                                \
+        return v;                                                                                                      \
+    }                                                                                                                  \
+    WN_LANES_FN READ(V *v, const T *from, int64_t n)                                                                   \
+    {                                                                                                                  \
+        if (n >= LANES) FULL(v, from);                                                                                 \
+        else *v = READ##_part(from, n);                                                                                \
     }
 
 /* Defines WRITE, which writes the first n lanes to any address, rounded by FULL(to, v). */
 #define WN_LANES_WRITE(WRITE, V, T, LANES, FULL)                                                                       \
-    WN_LANES_FN WRITE(T *to, const V *v, int64_t n)                                                                    \
+    WN_LANES_PART void WRITE##_part(T *to, V v, int64_t n)                                                             \
     {                                                                                                                  \
         T some[LANES];                                                                                                 \
-        if (n >= LANES) {                                                                                              \
-            FULL(to, v);                                                                                               \
-            return;                                                                                                    \
-        }                                                                                                              \
-        FULL(some, v);                                                                                                 \
+        FULL(some, &v);                                                                                                \
         for (int64_t j = 0; j < n; j++) to[j] = some[j];                                                               \
+    }                                                                                                                  \
+    WN_LANES_FN WRITE(T *to, const V *v, int64_t n)                                                                    \
+    {                                                                                                                  \
+        if (n >= LANES) FULL(to, v);                                                                                   \
+        else WRITE##_part(to, *v, n);                                                                                  \
     }
 
 #define WN_LANES_COPY(to, from) memcpy(to, from, WN_VECTOR_BYTES)

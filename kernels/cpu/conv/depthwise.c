@@ -162,6 +162,7 @@ static void images_tasks(int64_t begin, int64_t end, void *ctx)
         f.channel = task / w->row_parts * w->column_block;
         f.n = wn_min(w->groups - f.channel, w->column_block);
         f.shape = shape_of(&w->axis[1], f.n, loops->lanes);
+        if (loops->tile[f.shape] == NULL) f.shape = ANY;
         take_weight(&f, loops, weight);
         const int64_t first = task % w->row_parts * w->row_block;
         const int64_t last = wn_min(first + w->row_block, w->images * w->axis[0].pixels);

@@ -23,9 +23,6 @@ struct wn__grid {
     int64_t each, next_step;     /* next_step: bytes from pixel to pixel */
 };
 
-/* Returns where tap i of a grid is, in elements from the first. */
-#define WN_TAP(g, i) ((i) / (g)->columns * (g)->pitch + (i) % (g)->columns * (g)->channels)
-
 struct wn__taps {
     struct wn__grid grid;
     double weight[WN_FEW_TAPS]; /* of a sum */
@@ -41,19 +38,6 @@ static inline __attribute__((always_inline)) struct wn__grid wn__grid_of(const s
     g.columns = columns;
     return g;
 }
-
-/* Calls FUNCTION(t, rows, columns, ...) with those of t: constants where they are common, so that loops over taps are
- * unrolled. */
-#define WN_TAPS_CALL(FUNCTION, t, ...)                                                                                 \
-    switch ((t)->grid.rows < 8 && (t)->grid.columns < 8 ? (t)->grid.rows * 8 + (t)->grid.columns : 0) {                \
-    case 9: FUNCTION(t, 1, 1, __VA_ARGS__); break;                                                                     \
-    case 10: FUNCTION(t, 1, 2, __VA_ARGS__); break;                                                                    \
-    case 17: FUNCTION(t, 2, 1, __VA_ARGS__); break;                                                                    \
-    case 18: FUNCTION(t, 2, 2, __VA_ARGS__); break;                                                                    \
-    case 27: FUNCTION(t, 3, 3, __VA_ARGS__); break;                                                                    \
-    case 36: FUNCTION(t, 4, 4, __VA_ARGS__); break;                                                                    \
-    default: FUNCTION(t, (t)->grid.rows, (t)->grid.columns, __VA_ARGS__);                                              \
-    }
 
 /* Prefetches what a later pixel reads for channels [at, at + n), each line once. */
 static inline __attribute__((always_inline)) void wn__taps_fetch(const struct wn__grid *g, int64_t at, int64_t n)
