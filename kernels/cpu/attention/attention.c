@@ -52,7 +52,7 @@ static int32_t attention_grad(const struct wn_desc *d, const struct wn_buffers *
 wn_kernel_fn wn__cpu_attention_kernel(const struct wn_desc *d)
 {
     int32_t dtype = d->out.dtype;
-    if (dtype != WN_F32 && dtype != WN_F64 && dtype != WN_BF16) return NULL;
+    if (!wn__dtype_is_float(dtype)) return NULL;
     for (int32_t i = 0; i < d->n_in; i++)
         if (d->in[i].dtype != dtype) return NULL;
     switch (d->op) {

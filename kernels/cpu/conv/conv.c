@@ -202,6 +202,6 @@ static int32_t gradient(const struct wn_desc *d, const struct wn_buffers *b, WN_
 
 wn_kernel_fn wn__cpu_conv_kernel(const struct wn_desc *d)
 {
-    if (d->out.dtype != WN_F32 && d->out.dtype != WN_F64 && d->out.dtype != WN_BF16) return NULL;
+    if (!wn__dtype_is_float(d->out.dtype)) return NULL;
     return d->op == WN_OP_CONV2D_DW ? gradient : image;
 }

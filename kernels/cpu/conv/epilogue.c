@@ -20,8 +20,8 @@ NORM_ROW(f32, float, f32, WN_SAME, WN_SAME)
 NORM_ROW(f64, double, f64, WN_SAME, WN_SAME)
 NORM_ROW(bf16, uint16_t, f32, wn_from_bf16, wn_to_bf16)
 
-static void (*const norm_row_of[WN_DTYPE_COUNT])(const struct wn__conv_epilogue *, void *, int64_t, int64_t) = {
-    [WN_F32] = norm_row_f32, [WN_F64] = norm_row_f64, [WN_BF16] = norm_row_bf16};
+static void (*const norm_row_of[WN_DTYPE_COUNT])(const struct wn__conv_epilogue *, void *, int64_t,
+                                                 int64_t) = {WN_FLOATS(norm_row)};
 
 int32_t wn__conv_epilogue_of(const struct wn_desc *d, const struct wn_buffers *b, struct wn__conv_epilogue *e)
 {

@@ -109,16 +109,10 @@ NORMAL_PAIRS(f32, float, (float))
 NORMAL_PAIRS(f64, double, (double))
 NORMAL_PAIRS(bf16, uint16_t, TO_BF16)
 
-#define FLOAT_ROW(NAME, name) [WN_OP_##NAME] = {[WN_F32] = name##_f32, [WN_F64] = name##_f64, [WN_BF16] = name##_bf16},
-#define ANY_ROW(NAME, name)                                                                                            \
-    [WN_OP_##NAME] = {[WN_F32] = name##_f32,                                                                           \
-                      [WN_F64] = name##_f64,                                                                           \
-                      [WN_BF16] = name##_bf16,                                                                         \
-                      [WN_I32] = name##_i32,                                                                           \
-                      [WN_U8] = name##_u8},
-
-static const maker_loop makers[WN_OP_COUNT][WN_DTYPE_COUNT] = {ANY_ROW(FULL, full) ANY_ROW(ARANGE, arange) ANY_ROW(
-    EYE, eye) ANY_ROW(RANDINT, randint) FLOAT_ROW(UNIFORM, uniform) FLOAT_ROW(NORMAL, normal)};
+static const maker_loop makers[WN_OP_COUNT][WN_DTYPE_COUNT] = {
+    [WN_OP_FULL] = {WN_TYPES(full)},        [WN_OP_ARANGE] = {WN_TYPES(arange)},
+    [WN_OP_EYE] = {WN_TYPES(eye)},          [WN_OP_RANDINT] = {WN_TYPES(randint)},
+    [WN_OP_UNIFORM] = {WN_FLOATS(uniform)}, [WN_OP_NORMAL] = {WN_FLOATS(normal)}};
 
 /* Writes the words of elements [at, stop) to word; returns the first. */
 static const uint32_t *draw(const struct creation *k, int64_t at, int64_t stop, uint32_t *word)

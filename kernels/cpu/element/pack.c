@@ -247,18 +247,13 @@ static int32_t unpack_sign(const struct wn_desc *d, const struct wn_buffers *b, 
     return run(&d->out, d, b, wn__numel(&d->in[0]), WN_CPU_GRAIN / 8, unpack_sign_part);
 }
 
-static int32_t is_value(const struct wn_type *t)
-{
-    return t->dtype == WN_F32 || t->dtype == WN_F64 || t->dtype == WN_BF16;
-}
-
 wn_kernel_fn wn__cpu_pack_kernel(const struct wn_desc *d)
 {
     switch (d->op) {
-    case WN_OP_PACK_INT8: return is_value(&d->in[0]) ? pack_int8 : NULL;
-    case WN_OP_UNPACK_INT8: return is_value(&d->out) ? unpack_int8 : NULL;
-    case WN_OP_PACK_SIGN: return is_value(&d->in[0]) ? pack_sign : NULL;
-    case WN_OP_UNPACK_SIGN: return is_value(&d->out) ? unpack_sign : NULL;
+    case WN_OP_PACK_INT8: return wn__dtype_is_float(d->in[0].dtype) ? pack_int8 : NULL;
+    case WN_OP_UNPACK_INT8: return wn__dtype_is_float(d->out.dtype) ? unpack_int8 : NULL;
+    case WN_OP_PACK_SIGN: return wn__dtype_is_float(d->in[0].dtype) ? pack_sign : NULL;
+    case WN_OP_UNPACK_SIGN: return wn__dtype_is_float(d->out.dtype) ? unpack_sign : NULL;
     default: return NULL;
     }
 }

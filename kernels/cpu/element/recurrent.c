@@ -103,37 +103,23 @@ CELLS(bf16, uint16_t, f32, float, wn_from_bf16, wn_to_bf16)
 
 /* ---- which kernel -------------------------------------------------------------------------------- */
 
-static wn__parallel_body loop_of(const struct wn_desc *d)
-{
-#define LOOPS(name)                                                                                                    \
-    {                                                                                                                  \
-        [WN_F32] = name##_f32, [WN_F64] = name##_f64, [WN_BF16] = name##_bf16                                          \
-    }
-    static const wn__parallel_body lstm[WN_DTYPE_COUNT] = LOOPS(lstm), lstm_grad[WN_DTYPE_COUNT] = LOOPS(lstm_grad);
-    static const wn__parallel_body gates[WN_DTYPE_COUNT] = LOOPS(gru_gates), gru[WN_DTYPE_COUNT] = LOOPS(gru);
-    static const wn__parallel_body gru_grad[WN_DTYPE_COUNT] = LOOPS(gru_grad);
-    switch (d->op) {
-    case WN_OP_LSTM_CELL: return lstm[d->out.dtype];
-    case WN_OP_LSTM_CELL_GRAD: return lstm_grad[d->out.dtype];
-    case WN_OP_GRU_GATES: return gates[d->out.dtype];
-    case WN_OP_GRU_CELL: return gru[d->out.dtype];
-    case WN_OP_GRU_CELL_GRAD: return gru_grad[d->out.dtype];
-    default: return NULL;
-    }
-}
+static const wn__parallel_body loops[WN_OP_COUNT][WN_DTYPE_COUNT] = {[WN_OP_LSTM_CELL] = {WN_FLOATS(lstm)},
+                                                                     [WN_OP_LSTM_CELL_GRAD] = {WN_FLOATS(lstm_grad)},
+                                                                     [WN_OP_GRU_GATES] = {WN_FLOATS(gru_gates)},
+                                                                     [WN_OP_GRU_CELL] = {WN_FLOATS(gru)},
+                                                                     [WN_OP_GRU_CELL_GRAD] = {WN_FLOATS(gru_grad)}};
 
-static int32_t run_cell(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t run_cell(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
     const struct wn_type *last = &d->in[d->n_in - 1];
     const int64_t parts = d->op == WN_OP_GRU_GATES ? 3 : 1;
     struct cell k = {.out = b->out, .size = last->dim[last->ndim - 1] / parts, .of_state = d->attrs.i[0] == 1};
-    (void)stream;
     for (int32_t i = 0; i < d->n_in; i++) k.in[i] = b->in[i];
-    wn__parallel_for(wn__numel(last) / parts, WN_CPU_GRAIN_MATH / 4, loop_of(d), &k);
+    wn__parallel_for(wn__numel(last) / parts, WN_CPU_GRAIN_MATH / 4, loops[d->op][d->out.dtype], &k);
     return WN_OK;
 }
 
 wn_kernel_fn wn__cpu_recurrent_kernel(const struct wn_desc *d)
 {
-    return loop_of(d) ? run_cell : NULL;
+    return loops[d->op][d->out.dtype] ? run_cell : NULL;
 }

@@ -68,13 +68,13 @@ WN_OPTIMIZERS(LOOP)
 RUNNING(f32, float)
 RUNNING(f64, double)
 
-#define FLOAT_ROW(NAME, name, n) [WN_OP_##NAME] = {[WN_F32] = name##_f32, [WN_F64] = name##_f64},
+#define ROW(NAME, name, n) [WN_OP_##NAME] = {WN_F32_F64(name)},
 
 static const wn__parallel_body loops[WN_OP_COUNT][WN_DTYPE_COUNT] = {
-    [WN_OP_ACCUMULATE] = {[WN_F32] = accumulate_f32, [WN_F64] = accumulate_f64, [WN_I32] = accumulate_i32},
-    [WN_OP_RUNNING_MEAN] = {[WN_F32] = running_mean_f32, [WN_F64] = running_mean_f64},
-    [WN_OP_RUNNING_VAR] = {[WN_F32] = running_var_f32, [WN_F64] = running_var_f64},
-    WN_OPTIMIZERS(FLOAT_ROW)};
+    [WN_OP_ACCUMULATE] = {WN_F32_F64(accumulate), [WN_I32] = accumulate_i32},
+    [WN_OP_RUNNING_MEAN] = {WN_F32_F64(running_mean)},
+    [WN_OP_RUNNING_VAR] = {WN_F32_F64(running_var)},
+    WN_OPTIMIZERS(ROW)};
 
 wn__parallel_body wn__cpu_update_loop(int32_t op, int32_t dtype)
 {
@@ -112,9 +112,8 @@ static wn__parallel_body body_of(const struct wn_desc *d)
     return loops[d->op][dtype];
 }
 
-static int32_t update(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+static int32_t update(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    (void)stream;
     const struct wn_type *value = &d->in[0];
     struct wn__update_numbers u = {.value = b->in[0], .cell = b->cell, .size = wn__dtype_size(value->dtype)};
     if (d->n_in > 1) wn__cpu_update_constants(&u, d->op, value->dtype, b->in[1]);

@@ -224,7 +224,7 @@ wn_kernel_fn wn__cpu_epilogue_kernel(const struct wn_desc *d)
 
 wn_kernel_fn wn__cpu_matmul_kernel(const struct wn_desc *d)
 {
-    if (d->out.dtype != WN_F32 && d->out.dtype != WN_F64 && d->out.dtype != WN_BF16) return NULL;
+    if (!wn__dtype_is_float(d->out.dtype)) return NULL;
     switch (d->op) {
     case WN_OP_MATMUL: return matmul;
     case WN_OP_LINEAR: return linear;

@@ -424,12 +424,11 @@ static int32_t gather_grad(const struct wn_desc *d, const struct wn_buffers *b, 
 wn_kernel_fn wn__cpu_gather_kernel(const struct wn_desc *d)
 {
     if (d->in[1].dtype != WN_I32 || d->in[0].dtype != d->out.dtype) return NULL;
-    int32_t is_float = d->out.dtype == WN_F32 || d->out.dtype == WN_F64;
     switch (d->op) {
     case WN_OP_EMBEDDING: return embedding;
-    case WN_OP_EMBEDDING_GRAD: return is_float || d->out.dtype == WN_BF16 ? embedding_grad : NULL;
+    case WN_OP_EMBEDDING_GRAD: return adds[d->out.dtype].add_row ? embedding_grad : NULL;
     case WN_OP_GATHER: return gather_loops[d->out.dtype].pick ? gather : NULL;
-    case WN_OP_GATHER_GRAD: return is_float ? gather_grad : wn__cpu_copies_kernel(d);
+    case WN_OP_GATHER_GRAD: return gather_loops[d->out.dtype].add_row ? gather_grad : wn__cpu_copies_kernel(d);
     default: return NULL;
     }
 }

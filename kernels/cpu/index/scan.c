@@ -65,22 +65,15 @@ static void cumsum_i32(int64_t begin, int64_t end, void *ctx)
 
 /* ---- which kernel -------------------------------------------------------------------------------- */
 
-static const wn__parallel_body sums[WN_DTYPE_COUNT] = {
-    [WN_F32] = cumsum_f32, [WN_F64] = cumsum_f64, [WN_BF16] = cumsum_bf16, [WN_I32] = cumsum_i32};
-
-static struct scan scan_of(const struct wn_desc *d, const struct wn_buffers *b)
-{
-    struct scan k = {
-        .x = b->in[0], .out = b->out, .axis = wn__axis_of(&d->in[0], d->attrs.i[0]), .turned = d->attrs.i[1] != 0};
-    k.groups = (k.axis.inner + COLUMNS - 1) / COLUMNS;
-    return k;
-}
+static const wn__parallel_body sums[WN_DTYPE_COUNT] = {WN_FLOATS(cumsum), [WN_I32] = cumsum_i32};
 
 static int32_t cumsum(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    struct scan k = scan_of(d, b);
+    struct scan k = {.x = b->in[0], .out = b->out, .turned = d->attrs.i[1] != 0};
     struct wn__whole whole = WN_WHOLE_NONE;
     k.whole = &whole;
+    k.axis = wn__axis_of(&d->in[0], d->attrs.i[0]);
+    k.groups = (k.axis.inner + COLUMNS - 1) / COLUMNS;
     if (wn__numel(&d->out) == 0) return WN_OK;
     wn__parallel_for(k.axis.outer * k.groups, WN_CPU_GRAIN / (k.axis.n + 1) + 1, sums[d->in[0].dtype], &k);
     return wn__whole_check(&whole, d);

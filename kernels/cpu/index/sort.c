@@ -76,6 +76,9 @@ KEYS(f32, uint32_t)
 KEYS(f64, uint64_t)
 KEYS(i32, uint32_t)
 
+static void (*const keys_of[WN_DTYPE_COUNT])(const struct sort *, const void *, struct positions, int64_t, int64_t,
+                                             uint64_t *) = {WN_FLOATS(keys), [WN_I32] = keys_i32};
+
 /* ---- lines --------------------------------------------------------------------------------------- */
 
 /* Sorts the positions of a line of at most WN_SORT_SHORT elements. */
@@ -179,19 +182,12 @@ static int32_t argsort(const struct wn_desc *d, const struct wn_buffers *b, WN_N
     if (wn__numel(&d->out) == 0) return WN_OK;
     k.axis = wn__axis_of(&d->in[0], d->attrs.i[0]);
     k.digits = (int32_t)wn__dtype_size(d->in[0].dtype) * 8 / BITS;
-    switch (d->in[0].dtype) {
-    case WN_BF16: k.keys = keys_bf16; break;
-    case WN_F64: k.keys = keys_f64; break;
-    case WN_I32: k.keys = keys_i32; break;
-    default: k.keys = keys_f32; break;
-    }
+    k.keys = keys_of[d->in[0].dtype];
     wn__parallel_for(k.axis.outer * k.axis.inner, WN_CPU_GRAIN_MATH / (k.axis.n + 1) + 1, sort_lines, &k);
     return WN_OK;
 }
 
 wn_kernel_fn wn__cpu_sort_kernel(const struct wn_desc *d)
 {
-    int32_t dtype = d->in[0].dtype;
-    int32_t is_known = dtype == WN_F32 || dtype == WN_BF16 || dtype == WN_F64 || dtype == WN_I32;
-    return d->op == WN_OP_ARGSORT && is_known ? argsort : NULL;
+    return d->op == WN_OP_ARGSORT && keys_of[d->in[0].dtype] ? argsort : NULL;
 }
