@@ -1,7 +1,6 @@
 /* Short rows, 4 or 8 at once (row/rows.h), as avx512/rows.c has them: the lanes of all rows are joined together by
  * shuffles that bring the same lane of all rows into one register, in the order of common/cpu.h and row/minmax.h. */
 #include "../row/rows.h"
-#include "../row/rows_tail.h"
 #include <immintrin.h>
 #include "../common/nontemporal.h"
 
@@ -90,29 +89,13 @@ INLINE __m256 joined(const int32_t is_max, const __m256 *row)
     return over(is_max, _mm256_shuffle_ps(four[0], four[1], 0xdd), _mm256_shuffle_ps(four[0], four[1], 0x88));
 }
 
-INLINE int64_t short_extreme(const int32_t is_max, const float *x, int64_t rows, int64_t n, float *out)
-{
-    int64_t r = 0, whole = n / 16 * 16;
-    for (; r + 8 <= rows; r += 8) {
-        __m256 row[8], odd = _mm256_setzero_ps();
-        int32_t tail_odd = 0;
-        for (int k = 0; k < 8; k++) row[k] = extreme_lanes(is_max, x + (r + k) * n, whole, &odd);
-        _mm256_storeu_ps(out + r, joined(is_max, row));
-        for (int k = 0; whole < n && k < 8; k++)
-            tail_odd |= wn__extreme_add_tail(is_max, x + (r + k) * n + whole, n - whole, out + r + k);
-        if (_mm256_movemask_ps(odd) || tail_odd) return r;
-    }
-    return r;
-}
-
-static int64_t short_max(const float *x, int64_t rows, int64_t n, float *out)
-{
-    return short_extreme(1, x, rows, n, out);
-}
-
-static int64_t short_min(const float *x, int64_t rows, int64_t n, float *out)
-{
-    return short_extreme(0, x, rows, n, out);
-}
+#define ROWS 8
+#define PLACE(k) (k)
+#define VEC __m256
+#define STORE _mm256_storeu_ps
+#define ODD __m256
+#define NO_ODD _mm256_setzero_ps()
+#define IS_ODD(odd) _mm256_movemask_ps(odd)
+#include "../row/rows_extreme.inc"
 
 const struct wn__rows_kernel wn__rows_avx2 = {short_sum, short_max, short_min};

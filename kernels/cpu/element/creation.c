@@ -9,33 +9,21 @@
 #include "../../../runtime/base/random.h"
 #include "../../scalar.h"
 #include "../../../runtime/base/memory_order.h"
-#include "../common/cpu.h"
+#include "../../../runtime/base/number.h"
+#include "elementwise.h"
 #include "philox_bulk.h"
 
-struct creation;
-/* Computes elements [at, at + n), n > 0, into `to`. word: (n) the words of the elements; NULL where none are drawn. */
-typedef void (*maker_loop)(const struct creation *k, int64_t at, int64_t n, const uint32_t *word, void *to);
+#define CHUNK (4 * WN_QUADS) /* words that are drawn at once; columns of a panel that are computed at once */
 
-/* One creation: elements from `origin` on. */
-struct creation {
-    char *out; /* address of element `origin` */
-    int64_t origin;
-    double f0, f1;          /* attrs.f: runtime/ops/creation.c */
-    int64_t columns;        /* of EYE */
-    uint64_t seed, counter; /* of random values */
-    int32_t draws, streams; /* whether words are drawn; whether out is stored non-temporally */
-    int64_t size;           /* bytes of an element */
-    maker_loop loop;
-};
-
-/* Defines a loop: out[i] = EXPR for i < n; EXPR may use f0, f1, at, columns and word[i]. */
+/* Defines a loop: out[i] = EXPR for i < n; EXPR may use f0, f1 (runtime/ops/creation.c), at and word[i], which
+ * of_words finds where an operand would be. */
 #define MAKER(NAME, T, EXPR)                                                                                           \
-    static void NAME(const struct creation *k, int64_t at, int64_t n, const uint32_t *restrict word, void *to)         \
+    static void NAME(const struct wn__elementwise *e, const struct wn__operands *o, int64_t n, int64_t at)             \
     {                                                                                                                  \
-        T *restrict out = to;                                                                                          \
-        double f0 = k->f0, f1 = k->f1;                                                                                 \
-        int64_t columns = k->columns;                                                                                  \
-        (void)f0, (void)f1, (void)at, (void)columns, (void)word;                                                       \
+        T *restrict out = o->out;                                                                                      \
+        const uint32_t *restrict word = o->in[0];                                                                      \
+        const double f0 = e->f[0], f1 = e->f[1];                                                                       \
+        (void)f0, (void)f1, (void)at, (void)word;                                                                      \
         _Pragma("omp simd") for (int64_t i = 0; i < n; i++) out[i] = EXPR;                                             \
     }
 
@@ -43,7 +31,7 @@ struct creation {
 #define MAKERS(S, T, TO)                                                                                               \
     MAKER(full_##S, T, TO(f0))                                                                                         \
     MAKER(arange_##S, T, TO(f0 + (double)(at + i) * f1))                                                               \
-    MAKER(eye_##S, T, TO((double)((at + i) / columns == (at + i) % columns)))                                          \
+    MAKER(eye_##S, T, TO((double)((at + i) / (int64_t)f0 == (at + i) % (int64_t)f0)))                                  \
     MAKER(randint_##S, T, TO(floor(f0 + (f1 - f0) * wn_unit(word[i]))))
 
 MAKERS(f32, float, (float))
@@ -58,10 +46,10 @@ MAKERS(u8, uint8_t, wn_to_u8)
 #define UNIFORM(S, T, TO)                                                                                              \
     MAKER(uniform_between_##S, T, TO((float)(f0 + (f1 - f0) * wn_unit(word[i]))))                                      \
     MAKER(uniform_below_##S, T, TO((float)f0 + (float)f1 * ((float)(word[i] >> 8) * (1.0f / 16777216.0f))))            \
-    static void uniform_##S(const struct creation *k, int64_t at, int64_t n, const uint32_t *word, void *to)           \
+    static void uniform_##S(const struct wn__elementwise *e, const struct wn__operands *o, int64_t n, int64_t at)      \
     {                                                                                                                  \
-        int32_t below = k->f0 == 0 && k->f1 == (double)(float)k->f1;                                                   \
-        (below ? uniform_below_##S : uniform_between_##S)(k, at, n, word, to);                                         \
+        int32_t below = e->f[0] == 0 && e->f[1] == (double)(float)e->f[1];                                             \
+        (below ? uniform_below_##S : uniform_between_##S)(e, o, n, at);                                                \
     }
 
 UNIFORM(f32, float, (float))
@@ -80,20 +68,19 @@ static double one_normal(const uint32_t pair[2], int32_t second)
  * [at, at + n) cuts are computed apart. No simd pragma: with one the compiler keeps pairs in memory.
  * Measured, ns an element: 1.1 -> 0.98 (AVX-512), 1.7 -> 1.4 (AVX2), Zen 4; words of 32 bits had to be widened. */
 #define NORMAL(S, T, TO)                                                                                               \
-    static void normal_##S(const struct creation *k, int64_t at, int64_t n, const uint32_t *word, void *to)            \
+    static void normal_##S(const struct wn__elementwise *e, const struct wn__operands *o, int64_t n, int64_t at)       \
     {                                                                                                                  \
-        double f0 = k->f0, f1 = k->f1;                                                                                 \
+        double f0 = e->f[0], f1 = e->f[1];                                                                             \
         int64_t odd = at & 1, pairs = (n - odd) / 2;                                                                   \
-        T *out = to;                                                                                                   \
+        const uint32_t *word = o->in[0];                                                                               \
+        T *out = o->out;                                                                                               \
         if (odd) out[0] = TO(f0 + f1 * one_normal(word - 1, 1));                                                       \
-        normal_pairs_##S(k, word + odd, pairs, out + odd);                                                             \
+        normal_pairs_##S(f0, f1, word + odd, pairs, out + odd);                                                        \
         if (odd + 2 * pairs < n) out[n - 1] = TO(f0 + f1 * one_normal(word + n - 1, 0));                               \
     }
 #define NORMAL_PAIRS(S, T, TO)                                                                                         \
-    static void normal_pairs_##S(const struct creation *k, const uint32_t *restrict word, int64_t pairs,               \
-                                 T *restrict out)                                                                      \
+    static void normal_pairs_##S(double f0, double f1, const uint32_t *restrict word, int64_t pairs, T *restrict out)  \
     {                                                                                                                  \
-        double f0 = k->f0, f1 = k->f1;                                                                                 \
         for (int64_t i = 0; i < pairs; i++) {                                                                          \
             uint64_t pair;                                                                                             \
             double z[2];                                                                                               \
@@ -109,44 +96,48 @@ NORMAL_PAIRS(f32, float, (float))
 NORMAL_PAIRS(f64, double, (double))
 NORMAL_PAIRS(bf16, uint16_t, TO_BF16)
 
-static const maker_loop makers[WN_OP_COUNT][WN_DTYPE_COUNT] = {
+static const wn__row_loop makers[WN_OP_COUNT][WN_DTYPE_COUNT] = {
     [WN_OP_FULL] = {WN_TYPES(full)},        [WN_OP_ARANGE] = {WN_TYPES(arange)},
     [WN_OP_EYE] = {WN_TYPES(eye)},          [WN_OP_RANDINT] = {WN_TYPES(randint)},
     [WN_OP_UNIFORM] = {WN_FLOATS(uniform)}, [WN_OP_NORMAL] = {WN_FLOATS(normal)}};
 
-/* Writes the words of elements [at, stop) to word; returns the first. */
-static const uint32_t *draw(const struct creation *k, int64_t at, int64_t stop, uint32_t *word)
+static int32_t draws(int32_t op)
 {
-    int64_t first = at / 4 * 4;
-    for (int64_t i = first; i < stop; i += 4 * WN_QUADS)
-        wn__draw(k->seed, k->counter, (uint64_t)i / 4, word + (i - first));
-    return word + (at - first);
+    return op == WN_OP_UNIFORM || op == WN_OP_NORMAL || op == WN_OP_RANDINT;
 }
 
-/* Computes elements [begin, end), block by block. */
-static void make_part(int64_t begin, int64_t end, void *ctx)
+/* Draws the words of a row, some at a time, and computes its elements from them. */
+static void draw(const struct wn__elementwise *e, const struct wn__operands *o, int64_t n, int64_t at)
 {
-    const struct creation *k = ctx;
-    struct wn__stream_block block;
-    uint32_t words[WN_STREAM_BLOCK + 4 * WN_QUADS];
-    const uint32_t *word = NULL;
-    for (int64_t at = begin, stop; at < end; at = stop) {
-        stop = wn__stream_stop(at, end);
-        if (k->draws) word = draw(k, at, stop, words);
-        char *out = k->out + (at - k->origin) * k->size;
-        k->loop(k, at, stop - at, word, k->streams ? block.bytes : out);
-        if (k->streams) wn__stream(out, block.bytes, (stop - at) * k->size);
+    uint32_t word[CHUNK];
+    for (int64_t i = 0, m; i < n; i += m) {
+        const int64_t first = (at + i) / 4 * 4;
+        m = wn_min(n - i, first + CHUNK - (at + i));
+        wn__draw(e->seed, e->counter, (uint64_t)first / 4, word);
+        const struct wn__operands part = {.out = (char *)o->out + i * e->size, .in = {word + (at + i - first)}};
+        e->of_words(e, &part, m, at + i);
     }
-    if (k->streams) wn__stream_end();
+}
+
+/* Returns the loop of an application, over any row. */
+static struct wn__elementwise maker_of(const struct wn_desc *d, const struct wn_buffers *b)
+{
+    const wn__row_loop loop = makers[d->op][d->out.dtype];
+    struct wn__elementwise e = {.loop = draws(d->op) ? draw : loop, .of_words = loop, .is_math = draws(d->op)};
+    e.size = wn__dtype_size(d->out.dtype);
+    e.f[0] = d->op == WN_OP_EYE ? (double)d->out.dim[d->out.ndim - 1] : d->attrs.f[0];
+    e.f[1] = d->attrs.f[1];
+    e.seed = b->seed;
+    e.counter = b->counter;
+    return e;
 }
 
 /* ---- in panels ----------------------------------------------------------------------------------- */
 
-#define CHUNK (4 * WN_QUADS) /* columns of a panel that are computed at once, row after row, then transposed */
-
 struct panels {
-    const struct wn_desc *d;
-    struct creation own;
+    const struct wn_type *type;
+    const struct wn__elementwise *maker;
+    char *out;
 };
 
 /* Defines the loop that puts n columns of row-major rows, from column `at` on, into their columns of a panel. */
@@ -168,18 +159,16 @@ TRANSPOSE(2, uint16_t)
 static void make_panels(int64_t begin, int64_t end, void *ctx)
 {
     const struct panels *p = ctx;
-    const struct wn_type *t = &p->d->out;
-    int64_t rows = t->dim[0], columns = wn__panel_columns(t), size = wn__dtype_size(t->dtype), width;
+    const struct wn_type *t = p->type;
+    int64_t rows = t->dim[0], columns = wn__panel_columns(t), size = p->maker->size, width;
     char block[WN_PANEL * CHUNK * sizeof(double)] __attribute__((aligned(64)));
     for (int64_t panel = begin; panel < end; panel++) {
-        char *out = (char *)p->own.out + wn__panel_row(rows, columns, panel * WN_PANEL, &width) * size;
+        char *out = p->out + wn__panel_row(rows, columns, panel * WN_PANEL, &width) * size;
         for (int64_t column = 0; column < columns; column += CHUNK) {
             int64_t n = columns - column < CHUNK ? columns - column : CHUNK;
             for (int64_t i = 0; i < width; i++) {
-                struct creation k = p->own;
-                k.origin = (panel * WN_PANEL + i) * columns + column;
-                k.out = block + i * CHUNK * size;
-                make_part(k.origin, k.origin + n, &k);
+                const struct wn__operands o = {.out = block + i * CHUNK * size};
+                p->maker->loop(p->maker, &o, n, (panel * WN_PANEL + i) * columns + column);
             }
             (size == 8 ? transpose_8 : size == 4 ? transpose_4 : transpose_2)(t, block, width, column, n, out);
         }
@@ -188,21 +177,11 @@ static void make_panels(int64_t begin, int64_t end, void *ctx)
 
 static int32_t creation(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    struct creation k = {
-        .out = b->out, .f0 = d->attrs.f[0], .f1 = d->attrs.f[1], .seed = b->seed, .counter = b->counter};
-    k.draws = d->op == WN_OP_UNIFORM || d->op == WN_OP_NORMAL || d->op == WN_OP_RANDINT;
-    k.size = wn__dtype_size(d->out.dtype);
-    if (d->op == WN_OP_EYE) k.columns = d->out.dim[d->out.ndim - 1];
-    k.loop = makers[d->op][d->out.dtype];
+    const struct wn__elementwise e = maker_of(d, b);
     if (d->out.layout != WN_PLAIN && d->op != WN_OP_FULL) {
-        struct panels p = {d, k};
+        struct panels p = {&d->out, &e, b->out};
         wn__parallel_for((d->out.dim[0] + WN_PANEL - 1) / WN_PANEL, 1, make_panels, &p);
-        return WN_OK;
-    }
-    k.streams = k.draws ? wn__streams_math(wn__bytes(&d->out), b->out, NULL, NULL)
-                        : wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
-    int64_t grain = d->op == WN_OP_NORMAL ? WN_CPU_GRAIN / 16 : WN_CPU_GRAIN_MATH;
-    wn__parallel_for(wn__numel(&d->out), grain, make_part, &k);
+    } else wn__elementwise_whole(d, b, &e, d->op == WN_OP_NORMAL ? WN_CPU_GRAIN / 16 : WN_CPU_GRAIN_MATH);
     return WN_OK;
 }
 

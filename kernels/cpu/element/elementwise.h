@@ -28,8 +28,9 @@ struct wn__elementwise {
     int32_t is_bf16;         /* the operands are bf16 */
     int32_t is_math;         /* arithmetic, rather than memory, bounds the loop */
     int64_t size;            /* bytes of an element of the result */
-    double f[2];             /* bounds of clamp; probability of a zero of dropout */
-    uint64_t seed, counter;  /* of dropout */
+    double f[2];             /* the numbers of the op */
+    uint64_t seed, counter;  /* of dropout and random values */
+    wn__row_loop of_words;   /* of random values: the loop over words that `loop` draws (creation.c) */
     struct wn__whole *whole; /* of ADD, SUB and MUL of i32 (whole.h) */
 };
 

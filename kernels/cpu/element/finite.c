@@ -4,39 +4,31 @@
 #include <string.h>
 #include "../../../runtime/base/outside.h"
 #include "../../../runtime/base/type.h"
-#include "../common/cpu.h"
+#include "elementwise.h"
 
-/* One ISNAN or ISFINITE. */
-struct finite {
-    const void *x;
-    uint8_t *out;
-    int32_t wants_nan; /* 1: ISNAN, 0: ISFINITE */
-};
-
+/* Defines the loop over floats as numbers without sign T; f[0]: 1: ISNAN, 0: ISFINITE. */
 #define FINITE(NAME, T, EXPONENT, SIGN)                                                                                \
-    static void NAME(int64_t begin, int64_t end, void *ctx)                                                            \
+    static void NAME(const struct wn__elementwise *e, const struct wn__operands *o, int64_t n,                         \
+                     __attribute__((unused)) int64_t at)                                                               \
     {                                                                                                                  \
-        const struct finite *k = ctx;                                                                                  \
-        const T *x = k->x;                                                                                             \
-        for (int64_t i = begin; i < end; i++) {                                                                        \
+        const T *x = o->in[0];                                                                                         \
+        uint8_t *out = o->out;                                                                                         \
+        const int32_t wants_nan = e->f[0] != 0;                                                                        \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
             T rest = x[i] & (T) ~(SIGN);                                                                               \
-            k->out[i] = k->wants_nan ? rest > (EXPONENT) : rest < (EXPONENT);                                          \
+            out[i] = wants_nan ? rest > (EXPONENT) : rest < (EXPONENT);                                                \
         }                                                                                                              \
     }
 
-FINITE(finite_32, uint32_t, UINT32_C(0x7f800000), UINT32_C(0x80000000))
-FINITE(finite_64, uint64_t, UINT64_C(0x7ff0000000000000), UINT64_C(0x8000000000000000))
-FINITE(finite_16, uint16_t, UINT16_C(0x7f80), UINT16_C(0x8000)) /* bf16 */
+FINITE(finite_f32, uint32_t, UINT32_C(0x7f800000), UINT32_C(0x80000000))
+FINITE(finite_f64, uint64_t, UINT64_C(0x7ff0000000000000), UINT64_C(0x8000000000000000))
+FINITE(finite_bf16, uint16_t, UINT16_C(0x7f80), UINT16_C(0x8000))
 
 static int32_t look(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    struct finite k = {.x = b->in[0], .out = b->out, .wants_nan = d->op == WN_OP_ISNAN};
-    int32_t dtype = d->in[0].dtype;
-    wn__parallel_for(wn__numel(&d->in[0]), WN_CPU_GRAIN,
-                     dtype == WN_F64    ? finite_64
-                     : dtype == WN_BF16 ? finite_16
-                                        : finite_32,
-                     &k);
+    static const wn__row_loop loops[WN_DTYPE_COUNT] = {WN_FLOATS(finite)};
+    const struct wn__elementwise e = {.loop = loops[d->in[0].dtype], .size = 1, .f = {d->op == WN_OP_ISNAN}};
+    wn__elementwise_whole(d, b, &e, WN_CPU_GRAIN);
     return WN_OK;
 }
 
