@@ -90,9 +90,6 @@ return {
         { 'the sum of short rows takes a lane twice with AVX2',
             old = '    sum = _mm256_add_pd(sum, _mm256_permute2f128_pd(low0, low1, 0x31));',
             new = '    sum = _mm256_add_pd(sum, _mm256_permute2f128_pd(low0, low1, 0x20));' },
-        { 'the maximum of short rows forgets what is behind whole vectors with AVX2',
-            old = 'tail_odd |= wn__extreme_add_tail(is_max, x + (r + k) * n + whole, n - whole, out + r + k);',
-            new = 'tail_odd |= wn__extreme_add_tail(is_max, x + (r + k) * n + whole, n - whole - 1, out + r + k);' },
     },
     {
         file = 'kernels/cpu/avx2/vectors.h',
@@ -244,12 +241,23 @@ return {
             new = 'wn__gemm_b(o->w, o->part, o->k + (at < 96 ? at : 48), o->column + i, &ld);' },
     },
     {
+        file = 'kernels/cpu/row/rows_extreme.inc',
+        spec = 'spec/classes_spec.lua',
+        filter = 'agree to the bit',
+        { 'the maximum of short rows forgets what is behind whole vectors',
+            old = 'tail_odd |= add_tail(is_max, x + (r + k) * n + whole, n - whole, out + r + k);',
+            new = 'tail_odd |= add_tail(is_max, x + (r + k) * n + whole, n - whole - 1, out + r + k);' },
+    },
+    {
+        file = 'kernels/cpu/gemm/pack.inc',
+        spec = 'spec/product_spec.lua',
+        { 'rows along memory are cut off after whole lines',
+            old = 'WIDEN(to + k * x->width, from + k * x->xk, n);',
+            new = 'WIDEN(to + k * x->width, from + k * x->xk, n / 4 * 4);' },
+    },
+    {
         file = 'kernels/cpu/gemm/words_bf16.c',
         spec = 'spec/product_spec.lua',
-        { 'widened rows along memory are cut off after whole lines',
-            old = 'for (int64_t k = 0; k < x->k; k++) wn__gemm_widen(out + k * x->width, from + i + k * x->xk, n);',
-            new = 'for (int64_t k = 0; k < x->k; k++) wn__gemm_widen(out + k * x->width, from + i + k * x->xk, n '
-                .. '/ 4 * 4);' },
         { 'the portable bf16 product forgets its last step',
             old = '        const int64_t steps = wn_min(x->k - k, STEPS);',
             new = '        const int64_t steps = wn_min(x->k - k - (x->k > 9), STEPS);' },

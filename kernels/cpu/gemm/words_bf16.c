@@ -90,45 +90,11 @@ static void pack_transposed(const struct wn__gemm_rows *x, const uint16_t *from,
     }
 }
 
-/* Packs groups of mr rows that are along memory, 32 rows in all, so that a whole cache line of each step is read
- * once. */
-static inline __attribute__((always_inline)) void pack_line_of(const struct wn__gemm_rows *x, const uint16_t *from,
-                                                               const int64_t mr, float *to)
-{
-    for (int64_t k = 0; k < x->k; k++, from += x->xk, to += mr) {
-        float line[32];
-        wn__gemm_widen(line, from, 32);
-        for (int64_t i = 0; i < 32; i += mr) memcpy(to + i * x->k, line + i, (size_t)mr * sizeof *to);
-    }
-}
-
-/* Packs as many rows, 32 at a time, as are whole lines; returns how many. */
-static int64_t pack_lines(const struct wn__gemm_rows *x, float *to)
-{
-    const uint16_t *from = x->x;
-    int64_t i = 0;
-    for (; x->rows - i >= 32; i += 32)
-        if (x->width == 8) pack_line_of(x, from + i, 8, to + i * x->k);
-        else pack_line_of(x, from + i, 4, to + i * x->k);
-    return i;
-}
-
-static void pack_widened(const struct wn__gemm_words *w, const struct wn__gemm_rows *x, float *to)
-{
-    const uint16_t *from = x->x;
-    (void)w;
-    int64_t i = x->xk != 1 && (x->width == 4 || x->width == 8) ? pack_lines(x, to) : 0;
-    for (; i < x->rows; i += x->width) {
-        const int64_t n = wn_min(x->rows - i, x->width);
-        float *out = to + i * x->k;
-        if (n < x->width) memset(out, 0, (size_t)(x->k * x->width) * sizeof *out);
-        if (x->xk == 1) pack_transposed(x, from + i * x->xi, n, out);
-        else if (n == WN_PANEL) /* a constant */
-            for (int64_t k = 0; k < x->k; k++) wn__gemm_widen(out + k * x->width, from + i + k * x->xk, WN_PANEL);
-        else
-            for (int64_t k = 0; k < x->k; k++) wn__gemm_widen(out + k * x->width, from + i + k * x->xk, n);
-    }
-}
+#define T uint16_t
+#define WIDEN wn__gemm_widen
+#define WIDE(from, room) (wn__gemm_widen(room, from, LINE), room)
+#define TRANSPOSE(w, x, from, n, to) ((void)(w), pack_transposed(x, from, n, to))
+#include "pack.inc"
 
 /* ---- the choice ---------------------------------------------------------------------------------- */
 
@@ -154,7 +120,7 @@ struct wn__gemm_words wn__gemm_words_bf16(void)
         words.kernel = wn__micro.gemm;
         words.blocks = &widened;
         words.per = 1;
-        words.pack = pack_widened;
+        words.pack = pack;
         if (words.kernel->stores_half) words.set_output = set_output;
     }
     return words;

@@ -27,47 +27,11 @@ static const struct wn__gemm_blocks blocks = {
     .stream_share = 1,
 };
 
-/* Packs groups of mr rows that are along memory, 16 rows in all, so that a whole cache line of each step is read
- * once. */
-static inline __attribute__((always_inline)) void pack_line_of(const struct wn__gemm_rows *x, const float *from,
-                                                               const int64_t mr, float *to)
-{
-    for (int64_t k = 0; k < x->k; k++, from += x->xk, to += mr)
-        for (int64_t i = 0; i < 16; i += mr) memcpy(to + i * x->k, from + i, (size_t)mr * sizeof *to);
-}
-
-/* Packs as many rows, 16 at a time, as are whole lines; returns how many. */
-static int64_t pack_lines(const struct wn__gemm_rows *x, float *to)
-{
-    const float *from = x->x;
-    int64_t i = 0;
-    for (; x->rows - i >= 16; i += 16)
-        if (x->width == 8) pack_line_of(x, from + i, 8, to + i * x->k);
-        else pack_line_of(x, from + i, 4, to + i * x->k);
-    return i;
-}
-
-/* Packs n rows that are along memory as one micro-panel. */
-static void pack_rows(const struct wn__gemm_rows *x, const float *from, int64_t n, float *to)
-{
-    if (n == WN_PANEL && x->width == WN_PANEL) /* a constant */
-        for (int64_t k = 0; k < x->k; k++, from += x->xk, to += WN_PANEL) memcpy(to, from, WN_PANEL * sizeof *to);
-    else
-        for (int64_t k = 0; k < x->k; k++) memcpy(to + k * x->width, from + k * x->xk, (size_t)n * sizeof *to);
-}
-
-static void pack(const struct wn__gemm_words *w, const struct wn__gemm_rows *x, float *to)
-{
-    const float *from = x->x;
-    int64_t i = x->xk != 1 && (x->width == 4 || x->width == 8) ? pack_lines(x, to) : 0;
-    for (; i < x->rows; i += x->width) {
-        const int64_t n = wn_min(x->rows - i, x->width);
-        float *out = to + i * x->k;
-        if (n < x->width) memset(out, 0, (size_t)(x->k * x->width) * sizeof *out);
-        if (x->xk == 1) w->kernel->transpose(from + i * x->xi, x->xi, n, x->k, out, x->width);
-        else pack_rows(x, from + i, n, out);
-    }
-}
+#define T float
+#define WIDEN(to, from, n) memcpy(to, from, (size_t)(n) * sizeof(float))
+#define WIDE(from, room) ((void)(room), from)
+#define TRANSPOSE(w, x, from, n, to) (w)->kernel->transpose(from, (x)->xi, n, (x)->k, to, (x)->width)
+#include "pack.inc"
 
 static void store(const float *sums, const void *bias, int64_t n, void *c)
 {
