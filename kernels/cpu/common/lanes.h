@@ -50,7 +50,7 @@ typedef wn__i64 wn__places_f64;
 
 #define WN_LANES_FN static inline __attribute__((always_inline)) void
 
-/* What takes a part of a vector is a function of its own, since inlined it would be most of the code of a kernel. */
+/* Reads and writes of a part of a vector are functions, since inlined they would be most of the code of a kernel. */
 #define WN_LANES_PART static __attribute__((noinline, unused))
 
 /* Defines READ, which reads n elements from any address into lanes V, LANES at most, and zeros into the others.

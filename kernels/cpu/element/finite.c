@@ -24,7 +24,7 @@ FINITE(finite_f32, uint32_t, UINT32_C(0x7f800000), UINT32_C(0x80000000))
 FINITE(finite_f64, uint64_t, UINT64_C(0x7ff0000000000000), UINT64_C(0x8000000000000000))
 FINITE(finite_bf16, uint16_t, UINT16_C(0x7f80), UINT16_C(0x8000))
 
-static int32_t look(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
+static int32_t classify(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
     static const wn__row_loop loops[WN_DTYPE_COUNT] = {WN_FLOATS(finite)};
     const struct wn__elementwise e = {.loop = loops[d->in[0].dtype], .size = 1, .f = {d->op == WN_OP_ISNAN}};
@@ -45,5 +45,5 @@ static int32_t within(const struct wn_desc *d, const struct wn_buffers *b, WN_NO
 
 wn_kernel_fn wn__cpu_finite_kernel(const struct wn_desc *d)
 {
-    return d->op == WN_OP_WITHIN ? within : look;
+    return d->op == WN_OP_WITHIN ? within : classify;
 }

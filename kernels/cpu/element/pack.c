@@ -130,7 +130,7 @@ static inline uint8_t eight_bf16(const uint16_t *x)
 #else
 /* Returns eight bytes that are 0 or 1 as the bits of one: the product brings byte i to bit 56 + i, and no two of its
  * terms overlap. */
-static inline uint8_t together(const uint8_t *is_positive)
+static inline uint8_t bits_of_bytes(const uint8_t *is_positive)
 {
     uint64_t eight = 0;
     for (int j = 0; j < 8; j++) eight |= (uint64_t)is_positive[j] << (8 * j);
@@ -142,7 +142,7 @@ static inline uint8_t together(const uint8_t *is_positive)
     {                                                                                                                  \
         uint8_t is_positive[8];                                                                                        \
         for (int j = 0; j < 8; j++) is_positive[j] = !(TAKE(x[j]) <= 0);                                               \
-        return together(is_positive);                                                                                  \
+        return bits_of_bytes(is_positive);                                                                             \
     }
 
 EIGHT(f32, float, WN_SAME)

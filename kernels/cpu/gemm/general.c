@@ -24,7 +24,7 @@
 
 /* The ways of reading a micro-panel of b: packed before; in place, while the first micro-tile packs it; in place by all
  * micro-tiles. */
-enum reading { PACKED, COPIED, LIES };
+enum reading { PACKED, COPIED, IN_PLACE };
 
 /* The prefetches that the micro-tiles of a micro-panel request: first the next micro-panel of b, then the next k-block
  * of a, then the next rows of a. A micro-tile of kc words prefetches kc lines, and of a row `lines` at a time. */
@@ -129,7 +129,7 @@ static enum reading reading_of(const struct block *f, int64_t n)
     const struct wn__gemm_words *words = &f->w->words;
     const struct wn__gemm *p = f->w->p;
     if (!f->w->in_place || p->bk == 1) return PACKED;
-    if (p->b_panels && (words->is_panel_packed || (words->panel && n == WN_PANEL && f->ak != 1))) return LIES;
+    if (p->b_panels && (words->is_panel_packed || (words->panel && n == WN_PANEL && f->ak != 1))) return IN_PLACE;
     return COPIED;
 }
 
@@ -153,7 +153,7 @@ static void run_micropanel(struct block *f, const struct wn__gemm_micropanel *m,
     const int32_t is_last = m->k + m->kc >= f->words, is_output = is_last && words->set_output != NULL;
     const enum reading reading = reading_of(f, m->n);
     void (*microkernel)(const struct wn__gemm_microtile *) =
-        reading == LIES && words->panel ? words->panel : words->kernel->microkernel;
+        reading == IN_PLACE && words->panel ? words->panel : words->kernel->microkernel;
     int64_t ld, c_ld;
     const float *b = (const float *)(const void *)wn__gemm_b(f->w, part, m->k * words->per, m->column, &ld);
     char *c = wn__gemm_c(f->w, part, part->row0, m->column, &c_ld);
@@ -165,8 +165,8 @@ static void run_micropanel(struct block *f, const struct wn__gemm_micropanel *m,
     const int32_t by_tile = is_output && words->blocks->epilogue_by_tile, prefetches = is_last && f->w->p->epilogue_in;
     for (int64_t i = 0; i < rows; i += mr) {
         t.copy = reading == COPIED && i == 0 ? packed : NULL;
-        t.b = reading == LIES || t.copy ? b : packed;
-        t.bk = reading == LIES || t.copy ? ld : reading == COPIED ? words->kernel->nr : m->width;
+        t.b = reading == IN_PLACE || t.copy ? b : packed;
+        t.bk = reading == IN_PLACE || t.copy ? ld : reading == COPIED ? words->kernel->nr : m->width;
         t.a = a + i / mr * group;
         t.c = sums + i * t.ldc;
         t.m = wn_min(rows - i, mr);
@@ -192,7 +192,7 @@ static void run_micropanels(struct block *f)
         m.width = f->width;
         /* Measured: panels of pairs in pieces of 128 words, which stay in the first-level cache: 1.05-1.09x time (32 x
          * 4096 x 4096). */
-        const int64_t piece = reading_of(f, m.n) == LIES && w->words.panel ? f->kc : f->piece;
+        const int64_t piece = reading_of(f, m.n) == IN_PLACE && w->words.panel ? f->kc : f->piece;
         m.k = f->k;
         do { /* once where k = 0, too: c is then the bias, or zeros */
             m.kc = wn_min(end - m.k, piece);

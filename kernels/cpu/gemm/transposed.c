@@ -34,7 +34,7 @@ struct transposed {
 };
 
 /* Returns the words of a row of b that are contiguous: all of them, or those of a panel. */
-static int64_t run_of(const struct transposed *o)
+static int64_t contiguous_words(const struct transposed *o)
 {
     return o->w->p->b_panels ? WN_PANEL / o->w->words.per : o->w->p->k;
 }
@@ -93,7 +93,8 @@ static int64_t run_panels_kernel(const struct transposed *o, int64_t panels)
 /* Adds the k-block: whole panels together, then the columns and steps that are left. */
 static void run_in_place(const struct transposed *o)
 {
-    const int64_t run = run_of(o), whole = o->w->p->b_panels && o->w->words.kernel->panels_kernel ? o->kc / run : 0;
+    const int64_t run = contiguous_words(o),
+                  whole = o->w->p->b_panels && o->w->words.kernel->panels_kernel ? o->kc / run : 0;
     const int64_t done = whole ? run_panels_kernel(o, whole) : 0;
     for (int64_t at = 0; at < o->kc; at += run)
         run_piece(o, o->k + at, wn_min(o->kc - at, run), at < whole * run ? done : 0);
@@ -105,7 +106,7 @@ static void run_in_place(const struct transposed *o)
  * in panels; run_widened does for rows. */
 static void widen(const struct transposed *o, int64_t i, int64_t m, float *to)
 {
-    const int64_t run = run_of(o);
+    const int64_t run = contiguous_words(o);
     for (int64_t at = 0, n, ld; at < o->kc; at += n) {
         const uint16_t *b = (const uint16_t *)(const void *)wn__gemm_b(o->w, o->part, o->k + at, o->column + i, &ld);
         n = wn_min(o->kc - at, run);

@@ -14,9 +14,7 @@
 #define LANES WN_F64_LANES
 #define ROWS 8 /* pixels that are added to sums in registers */
 
-#ifndef AHEAD
 #define AHEAD 8192 /* bytes of a block that are prefetched ahead */
-#endif
 
 /* The kinds of sums: of x, of (x - mean)^2, of the gradients of a norm, and of a norm under a ReLU. */
 enum sum { MEAN, SQUARE, GRADIENT, RELU };

@@ -242,7 +242,7 @@ struct gather {
     char *out;
     struct wn__axis full; /* the shape of x, or of dx, seen from dim */
     int64_t n;            /* number of indices along dim */
-    int32_t whole;        /* 1: the second form */
+    int32_t is_shared;    /* the indices are those of all outer and inner indices: the second form */
     int32_t streams;
     const struct gather_loops *loops;
     int64_t size;            /* bytes of an element */
@@ -263,7 +263,7 @@ struct gather_loops {
 
 static inline int64_t picked_at(const struct gather *g, int64_t o, int64_t j, int64_t i)
 {
-    int64_t id = g->whole ? g->ids[j] : g->ids[(o * g->n + j) * g->full.inner + i];
+    int64_t id = g->is_shared ? g->ids[j] : g->ids[(o * g->n + j) * g->full.inner + i];
     return (o * g->full.n + id) * g->full.inner + i;
 }
 
@@ -327,7 +327,7 @@ static struct gather gather_of(const struct wn_desc *d, const struct wn_buffers 
     g.loops = &gather_loops[d->out.dtype];
     g.streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
     g.n = picked->dim[d->attrs.i[0]];
-    g.whole = d->in[1].ndim != full->ndim;
+    g.is_shared = d->in[1].ndim != full->ndim;
     return g;
 }
 
@@ -363,7 +363,7 @@ static void gather_rows(int64_t begin, int64_t end, void *ctx)
     int64_t row = g->full.inner * g->size;
     for (int64_t r = begin; r < end; r++) {
         int64_t o = r / g->n, j = r % g->n;
-        if (!g->whole) g->loops->pick_row(g, o, j);
+        if (!g->is_shared) g->loops->pick_row(g, o, j);
         else wn__stream_or_copy(g->streams, g->out + r * row, g->x + picked_at(g, o, j, 0) * g->size, row, NULL);
     }
     if (g->streams) wn__stream_end();
@@ -404,7 +404,7 @@ static void gather_grad_slabs(int64_t begin, int64_t end, void *ctx)
 static int32_t gather(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
     struct gather g = gather_of(d, b, &d->in[0], &d->out);
-    int32_t last = !g.whole && g.full.inner == 1;
+    int32_t last = !g.is_shared && g.full.inner == 1;
     int64_t grain = WN_CPU_GRAIN_MATH / (g.full.inner + 1) + 1;
     if (!last) WN_TRY(check_ids(d, b));
     wn__parallel_for(g.full.outer * g.n, grain, last ? gather_last : gather_rows, &g);
@@ -414,7 +414,7 @@ static int32_t gather(const struct wn_desc *d, const struct wn_buffers *b, WN_NO
 static int32_t gather_grad(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
     struct gather g = gather_of(d, b, &d->out, &d->in[0]);
-    int32_t last = !g.whole && g.full.inner == 1;
+    int32_t last = !g.is_shared && g.full.inner == 1;
     int64_t grain = WN_CPU_GRAIN_MATH / ((g.full.n + g.n) * g.full.inner + 1) + 1;
     if (!last) WN_TRY(check_ids(d, b));
     wn__parallel_for(g.full.outer, grain, last ? gather_grad_last : gather_grad_slabs, &g);

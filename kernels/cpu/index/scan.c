@@ -12,7 +12,7 @@ struct scan {
     const void *x;
     void *out;
     struct wn__axis axis;
-    int32_t turned;
+    int32_t is_reversed;
     int64_t groups; /* of COLUMNS columns in a slab (n, inner) */
     struct wn__whole *whole;
 };
@@ -30,7 +30,7 @@ struct scan {
             int64_t width = inner - column < COLUMNS ? inner - column : COLUMNS;                                       \
             SUM sum[COLUMNS] = {0};                                                                                    \
             for (int64_t r = 0; r < n; r++) {                                                                          \
-                const T *x = (const T *)k->x + at + (k->turned ? n - 1 - r : r) * inner;                               \
+                const T *x = (const T *)k->x + at + (k->is_reversed ? n - 1 - r : r) * inner;                          \
                 T *out = (T *)k->out + (x - (const T *)k->x);                                                          \
                 for (int64_t j = 0; j < width; j++) out[j] = STORE(sum[j] += (SUM)LOAD(x[j]));                         \
             }                                                                                                          \
@@ -48,7 +48,7 @@ static void check_line(const struct scan *k, int64_t line)
     const int64_t inner = k->axis.inner;
     int64_t sum = 0;
     for (int64_t r = 0; r < k->axis.n; r++) {
-        int64_t at = line + (k->turned ? k->axis.n - 1 - r : r) * inner;
+        int64_t at = line + (k->is_reversed ? k->axis.n - 1 - r : r) * inner;
         sum += ((const int32_t *)k->x)[at];
         if (!wn__whole_fits(sum)) wn__whole_tell(k->whole, at, sum);
     }
@@ -69,7 +69,7 @@ static const wn__parallel_body sums[WN_DTYPE_COUNT] = {WN_FLOATS(cumsum), [WN_I3
 
 static int32_t cumsum(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    struct scan k = {.x = b->in[0], .out = b->out, .turned = d->attrs.i[1] != 0};
+    struct scan k = {.x = b->in[0], .out = b->out, .is_reversed = d->attrs.i[1] != 0};
     struct wn__whole whole = WN_WHOLE_NONE;
     k.whole = &whole;
     k.axis = wn__axis_of(&d->in[0], d->attrs.i[0]);

@@ -288,7 +288,7 @@ static int32_t expand(const struct wn_desc *d, const struct wn_buffers *b, WN_NO
 }
 
 /* Makes a broadcast iterator over the dense shape `over`, with the given steps of its operand. */
-static void walk_over(struct wn__broadcast *w, const struct wn_type *over, const int64_t *step)
+static void iterate_over(struct wn__broadcast *w, const struct wn_type *over, const int64_t *step)
 {
     w->n_operands = 1;
     w->ndim = over->ndim;
@@ -339,12 +339,12 @@ static int32_t permute(const struct wn_desc *d, const struct wn_buffers *b, WN_N
         there[i] = in_step[d->attrs.i[i]];
         back[d->attrs.i[i]] = out_step[i];
     }
-    walk_over(&k.broadcast, &d->out, there);
+    iterate_over(&k.broadcast, &d->out, there);
     int64_t size = wn__dtype_size(d->out.dtype), row = k.broadcast.dim[k.broadcast.ndim - 1] * size;
     if (k.broadcast.ndim > 1 && wn__broadcast_inner(&k.broadcast, 0) == 1 && row % 64 == 0 &&
         wn__streams(wn__bytes(&d->out), b->out, b->in[0], NULL)) {
         struct scatter s = {.in = b->in[0], .out = b->out, .row = row, .size = size};
-        walk_over(&s.broadcast, &d->in[0], back);
+        iterate_over(&s.broadcast, &d->in[0], back);
         s.broadcast.ndim--;
         s.broadcast.numel /= row / size;
         wn__parallel_for(s.broadcast.numel, WN_CPU_GRAIN * 4 / row + 1, scatter_part, &s);

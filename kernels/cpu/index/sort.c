@@ -32,7 +32,7 @@ struct sort {
     const void *x;
     int32_t *out, *scratch;
     struct wn__axis axis;
-    int32_t turned;
+    int32_t is_descending;
     int32_t digits; /* of a key of the dtype */
     /* Writes the keys of m positions of a line from place `begin` of p on. */
     void (*keys)(const struct sort *k, const void *line, struct positions p, int64_t begin, int64_t m, uint64_t *key);
@@ -63,7 +63,7 @@ static inline uint32_t key_i32(uint32_t bits)
     static void keys_##S(const struct sort *k, const void *line, struct positions p, int64_t begin, int64_t m,         \
                          uint64_t *key)                                                                                \
     {                                                                                                                  \
-        const B *x = line, over = k->turned ? (B) ~(B)0 : 0;                                                           \
+        const B *x = line, over = k->is_descending ? (B) ~(B)0 : 0;                                                    \
         const int64_t step = k->axis.inner;                                                                            \
         for (int64_t j = 0; j < m; j++) {                                                                              \
             int64_t at = p.at ? p.at[(begin + j) * p.step] : begin + j;                                                \
@@ -178,7 +178,7 @@ static void sort_lines(int64_t begin, int64_t end, void *ctx)
 
 static int32_t argsort(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    struct sort k = {.x = b->in[0], .out = b->out, .scratch = b->workspace, .turned = d->attrs.i[1] != 0};
+    struct sort k = {.x = b->in[0], .out = b->out, .scratch = b->workspace, .is_descending = d->attrs.i[1] != 0};
     if (wn__numel(&d->out) == 0) return WN_OK;
     k.axis = wn__axis_of(&d->in[0], d->attrs.i[0]);
     k.digits = (int32_t)wn__dtype_size(d->in[0].dtype) * 8 / BITS;

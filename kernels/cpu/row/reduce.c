@@ -146,7 +146,7 @@ static void store(const struct plan *p, int64_t o, const double *value, int64_t 
 }
 
 /* Returns the reduction of elements [begin, end) of output o, run by run; many short runs in a call. */
-static double stretch(const struct plan *p, int64_t o, int64_t begin, int64_t end)
+static double reduce_elements(const struct plan *p, int64_t o, int64_t begin, int64_t end)
 {
     const struct wn__broadcast *w = &p->of.reduced;
     int32_t last = w->ndim - 1;
@@ -191,7 +191,7 @@ static void outputs(int64_t begin, int64_t end, void *ctx)
         return;
     }
     for (int64_t o = begin; o < end; o++) {
-        double value = stretch(p, o, 0, p->of.length);
+        double value = reduce_elements(p, o, 0, p->of.length);
         store(p, o, &value, 1);
     }
 }
@@ -202,8 +202,8 @@ static void chunks(int64_t begin, int64_t end, void *ctx)
     const struct plan *p = ctx;
     for (int64_t i = begin; i < end; i++) {
         int64_t chunk = i / p->of.outputs;
-        p->partial[i] = stretch(p, i % p->of.outputs, p->of.length * chunk / p->of.chunks,
-                                p->of.length * (chunk + 1) / p->of.chunks);
+        p->partial[i] = reduce_elements(p, i % p->of.outputs, p->of.length * chunk / p->of.chunks,
+                                        p->of.length * (chunk + 1) / p->of.chunks);
     }
 }
 
