@@ -109,12 +109,13 @@ static int32_t draws(int32_t op)
 /* Draws the words of a row, some at a time, and computes its elements from them. */
 static void draw(const struct wn__elementwise *e, const struct wn__operands *o, int64_t n, int64_t at)
 {
-    uint32_t word[CHUNK];
+    uint32_t word[4 * CHUNK];
     for (int64_t i = 0, m; i < n; i += m) {
-        const int64_t first = (at + i) / 4 * 4;
-        m = wn_min(n - i, first + CHUNK - (at + i));
-        wn__draw(e->seed, e->counter, (uint64_t)first / 4, word);
-        const struct wn__operands part = {.out = (char *)o->out + i * e->size, .in = {word + (at + i - first)}};
+        const int64_t first = (at + i) / 4 * 4, skipped = at + i - first;
+        m = wn_min(n - i, 4 * CHUNK - skipped);
+        for (int64_t k = 0; k < skipped + m; k += CHUNK)
+            wn__draw(e->seed, e->counter, (uint64_t)(first + k) / 4, word + k);
+        const struct wn__operands part = {.out = (char *)o->out + i * e->size, .in = {word + skipped}};
         e->of_words(e, &part, m, at + i);
     }
 }

@@ -146,7 +146,7 @@ static void run(struct application *k, const struct wn_desc *d, const struct wn_
     const void *over = is_over ? b->out : NULL;
     k->streams = is_math ? wn__streams_math(wn__bytes(&d->out), b->out, over, NULL)
                          : wn__streams(wn__bytes(&d->out), b->out, over, NULL);
-    k->tile = k->streams ? STREAMED_TILE : k->n > 1 ? TILE : 0;
+    k->tile = k->streams ? (d->n_in > 0 ? STREAMED_TILE : WN_STREAM_BLOCK) : k->n > 1 ? TILE : 0;
     k->share = k->tile / k->n;
     wn__broadcast_make(&k->broadcast, &d->out, d->n_in, in);
     wn__parallel_for(k->broadcast.numel, grain, compute_part, k);
