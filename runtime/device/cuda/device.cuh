@@ -51,6 +51,17 @@ int32_t wn__gpu_sync(struct wn_device *d);
 int32_t wn__gpu_timer_open(struct wn_device *d, int32_t n, double *seconds);
 int32_t wn__gpu_timer_mark(struct wn_device *d, int32_t i, int32_t end);
 void wn__gpu_timer_close(struct wn_device *d);
+/* Two events of one stream around some work, and how many of them were recorded. */
+struct wn__span {
+    cudaEvent_t event[2];
+    int32_t marks;
+};
+/* Makes n spans; where that fails, those made are in *out, to be closed. */
+int32_t wn__spans_open(struct wn_device *d, int32_t n, struct wn__span **out);
+/* Gives up n spans, some of whose events may not exist; NULL: none. */
+void wn__spans_close(struct wn__span *spans, int32_t n);
+/* Returns the seconds of a span, 0 where it was not recorded whole, and forgets its marks. */
+double wn__span_take(struct wn__span *span);
 /* ---- graph.cu ---- */
 int32_t wn__gpu_capture_begin(struct wn_device *d);
 int32_t wn__gpu_capture_end(struct wn_device *d, void **out);

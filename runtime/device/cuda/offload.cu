@@ -6,17 +6,11 @@
 #include <stdio.h>
 #include "device.cuh"
 
-/* Two events of one stream, and whether both were recorded since the last stop. */
-struct span {
-    cudaEvent_t began, ended;
-    int32_t is_recorded;
-};
-
 struct buffer {
     struct wn_offload_buffer base; /* the first field, so that a pointer to it is one to the buffer */
     char *pinned;                  /* (base.bytes) */
     cudaEvent_t asked;             /* of the compute stream, when the last move was asked for */
-    struct span *move[WN_WAY_COUNT], *wait[WN_WAY_COUNT]; /* (base.most) around each move and the wait for it */
+    struct wn__span *move[WN_WAY_COUNT], *wait[WN_WAY_COUNT]; /* (base.most) around each move and the wait for it */
     int32_t started[WN_WAY_COUNT];
     int64_t bytes[WN_WAY_COUNT]; /* of the moves since the last stop */
 };
@@ -26,47 +20,20 @@ static struct buffer *of(struct wn_offload_buffer *b)
     return (struct buffer *)b;
 }
 
-/* Makes the events of n spans. */
-static cudaError_t make_events(struct span *spans, int32_t n)
-{
-    cudaError_t e = cudaSuccess;
-    for (int32_t i = 0; i < n && e == cudaSuccess; i++) {
-        e = cudaEventCreateWithFlags(&spans[i].began, cudaEventDefault);
-        if (e == cudaSuccess) e = cudaEventCreateWithFlags(&spans[i].ended, cudaEventDefault);
-    }
-    return e;
-}
-
-static void drop_spans(struct span *spans, int32_t n)
-{
-    for (int32_t i = 0; spans != NULL && i < n; i++) {
-        if (spans[i].began != NULL) (void)cudaEventDestroy(spans[i].began);
-        if (spans[i].ended != NULL) (void)cudaEventDestroy(spans[i].ended);
-    }
-    wn__gpu.host->free(spans);
-}
-
 /* Returns the seconds of the spans that were recorded, and forgets them. */
-static double take_seconds(struct span *spans, int32_t n)
+static double take_seconds(struct wn__span *spans, int32_t n)
 {
     double seconds = 0;
-    for (int32_t i = 0; i < n; i++) {
-        float ms = 0;
-        if (spans[i].is_recorded && cudaEventElapsedTime(&ms, spans[i].began, spans[i].ended) == cudaSuccess)
-            seconds += ms * 1e-3;
-        spans[i].is_recorded = 0;
-    }
+    for (int32_t i = 0; i < n; i++) seconds += wn__span_take(&spans[i]);
     return seconds;
 }
 
 /* Takes the memory of a buffer; on failure some of it may be taken. */
 static int32_t take(struct wn_device *d, struct buffer *b)
 {
-    const int64_t bytes = (b->base.most + 1) * (int64_t)sizeof(struct span);
     for (int32_t way = 0; way < WN_WAY_COUNT; way++) {
-        b->move[way] = (struct span *)wn__gpu.host->alloc(bytes);
-        b->wait[way] = (struct span *)wn__gpu.host->alloc(bytes);
-        if (b->move[way] == NULL || b->wait[way] == NULL) return WN_OOM;
+        WN_TRY(wn__spans_open(d, b->base.most, &b->move[way]));
+        WN_TRY(wn__spans_open(d, b->base.most, &b->wait[way]));
     }
     cudaError_t e = cudaHostAlloc((void **)&b->pinned, (size_t)b->base.bytes, cudaHostAllocDefault);
     if (e == cudaErrorMemoryAllocation) {
@@ -77,10 +44,6 @@ static int32_t take(struct wn_device *d, struct buffer *b)
                         (long long)b->base.bytes);
     }
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&b->asked, cudaEventDisableTiming);
-    for (int32_t way = 0; way < WN_WAY_COUNT; way++) {
-        if (e == cudaSuccess) e = make_events(b->move[way], b->base.most);
-        if (e == cudaSuccess) e = make_events(b->wait[way], b->base.most);
-    }
     return wn__gpu_check(d, e, "taking pinned memory for offloading");
 }
 
@@ -108,8 +71,8 @@ void wn__gpu_offload_close(struct wn_device *d, struct wn_offload_buffer *buffer
     struct buffer *b = of(buffer);
     (void)d;
     for (int32_t way = 0; way < WN_WAY_COUNT; way++) {
-        drop_spans(b->move[way], b->base.most);
-        drop_spans(b->wait[way], b->base.most);
+        wn__spans_close(b->move[way], b->base.most);
+        wn__spans_close(b->wait[way], b->base.most);
     }
     if (b->asked != NULL) (void)cudaEventDestroy(b->asked);
     if (b->pinned != NULL) (void)cudaFreeHost(b->pinned);
@@ -121,18 +84,18 @@ int32_t wn__gpu_offload_start(struct wn_device *d, struct wn_offload_buffer *buf
 {
     struct buffer *b = of(buffer);
     cudaStream_t stream = wn__gpu.way[m->way];
-    struct span *span = &b->move[m->way][b->started[m->way]];
+    struct wn__span *span = &b->move[m->way][b->started[m->way]];
     WN_TRY(wn__gpu_ready(d));
     cudaError_t e = cudaEventRecord(b->asked, wn__gpu.compute);
     if (e == cudaSuccess) e = cudaStreamWaitEvent(stream, b->asked, 0);
-    if (e == cudaSuccess) e = cudaEventRecord(span->began, stream);
+    if (e == cudaSuccess) e = cudaEventRecord(span->event[0], stream);
     if (e == cudaSuccess)
         e = m->way == WN_WAY_OUT
                 ? cudaMemcpyAsync(b->pinned + m->at, m->address, (size_t)m->bytes, cudaMemcpyDeviceToHost, stream)
                 : cudaMemcpyAsync(m->address, b->pinned + m->at, (size_t)m->bytes, cudaMemcpyHostToDevice, stream);
-    if (e == cudaSuccess) e = cudaEventRecord(span->ended, stream);
+    if (e == cudaSuccess) e = cudaEventRecord(span->event[1], stream);
     WN_TRY(wn__gpu_check(d, e, "starting a move of an offloaded value"));
-    span->is_recorded = 1;
+    span->marks = 2;
     b->started[m->way]++;
     b->bytes[m->way] += m->bytes;
     return WN_OK;
@@ -141,13 +104,13 @@ int32_t wn__gpu_offload_start(struct wn_device *d, struct wn_offload_buffer *buf
 int32_t wn__gpu_offload_wait(struct wn_device *d, struct wn_offload_buffer *buffer, int32_t way, int64_t number)
 {
     struct buffer *b = of(buffer);
-    struct span *span = &b->wait[way][number];
+    struct wn__span *span = &b->wait[way][number];
     WN_TRY(wn__gpu_ready(d));
-    cudaError_t e = cudaEventRecord(span->began, wn__gpu.compute);
-    if (e == cudaSuccess) e = cudaStreamWaitEvent(wn__gpu.compute, b->move[way][number].ended, 0);
-    if (e == cudaSuccess) e = cudaEventRecord(span->ended, wn__gpu.compute);
+    cudaError_t e = cudaEventRecord(span->event[0], wn__gpu.compute);
+    if (e == cudaSuccess) e = cudaStreamWaitEvent(wn__gpu.compute, b->move[way][number].event[1], 0);
+    if (e == cudaSuccess) e = cudaEventRecord(span->event[1], wn__gpu.compute);
     WN_TRY(wn__gpu_check(d, e, "waiting for an offloaded value"));
-    span->is_recorded = 1;
+    span->marks = 2;
     return WN_OK;
 }
 

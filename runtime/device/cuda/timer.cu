@@ -2,41 +2,47 @@
  * none of them, so kernels follow each other as in a run that nobody times. */
 #include "device.cuh"
 
-/* One instruction's pair of events; marks: how many of them were recorded. */
-struct span {
-    cudaEvent_t event[2];
-    int32_t marks;
-};
-
 /* Invariant: both events of all n spans exist; n is 0 where no run is timed. */
 static struct {
-    struct span *span;
+    struct wn__span *span;
     double *seconds; /* (n) of the caller */
     int32_t n;
 } timer;
 
-/* Gives up the events of n spans, some of which may not exist. */
-static void drop(struct span *span, int32_t n)
+int32_t wn__spans_open(struct wn_device *d, int32_t n, struct wn__span **out)
 {
-    for (int32_t i = 0; i < n; i++)
-        for (int32_t end = 0; end < 2; end++)
-            if (span[i].event[end] != NULL) (void)cudaEventDestroy(span[i].event[end]);
+    cudaError_t e = cudaSuccess;
+    struct wn__span *span = *out = (struct wn__span *)wn__gpu.host->alloc((n + 1) * (int64_t)sizeof *span);
+    if (span == NULL) return WN_OOM;
+    for (int32_t i = 0; i < 2 * n && e == cudaSuccess; i++)
+        e = cudaEventCreateWithFlags(&span[i / 2].event[i % 2], cudaEventDefault);
+    return wn__gpu_check(d, e, "making events to time instructions");
+}
+
+void wn__spans_close(struct wn__span *span, int32_t n)
+{
+    for (int32_t i = 0; span != NULL && i < 2 * n; i++)
+        if (span[i / 2].event[i % 2] != NULL) (void)cudaEventDestroy(span[i / 2].event[i % 2]);
     (void)cudaGetLastError();
     wn__gpu.host->free(span);
 }
 
+double wn__span_take(struct wn__span *span)
+{
+    float ms = 0;
+    const int32_t marks = span->marks;
+    span->marks = 0;
+    return marks == 2 && cudaEventElapsedTime(&ms, span->event[0], span->event[1]) == cudaSuccess ? ms * 1e-3 : 0;
+}
+
 int32_t wn__gpu_timer_open(struct wn_device *d, int32_t n, double *seconds)
 {
-    cudaError_t e = cudaSuccess;
+    struct wn__span *span;
     WN_TRY(wn__gpu_ready(d));
-    struct span *span = (struct span *)wn__gpu.host->alloc((n + 1) * (int64_t)sizeof *span);
-    if (span == NULL) return WN_OOM;
-    for (int32_t i = 0; i < n && e == cudaSuccess; i++)
-        for (int32_t end = 0; end < 2 && e == cudaSuccess; end++)
-            e = cudaEventCreateWithFlags(&span[i].event[end], cudaEventDefault);
-    if (e != cudaSuccess) {
-        drop(span, n);
-        return wn__gpu_check(d, e, "making events to time instructions");
+    int32_t code = wn__spans_open(d, n, &span);
+    if (code != WN_OK) {
+        wn__spans_close(span, n);
+        return code;
     }
     timer.span = span;
     timer.seconds = seconds;
@@ -54,12 +60,8 @@ int32_t wn__gpu_timer_mark(struct wn_device *d, int32_t i, int32_t end)
 
 void wn__gpu_timer_close(struct wn_device *d)
 {
-    for (int32_t i = 0; i < timer.n && d->lost == NULL; i++) {
-        const struct span *s = &timer.span[i];
-        float ms = 0;
-        if (s->marks == 2 && cudaEventElapsedTime(&ms, s->event[0], s->event[1]) == cudaSuccess)
-            timer.seconds[i] = ms * 1e-3;
-    }
-    if (timer.span != NULL) drop(timer.span, timer.n);
+    for (int32_t i = 0; i < timer.n && d->lost == NULL; i++)
+        if (timer.span[i].marks == 2) timer.seconds[i] = wn__span_take(&timer.span[i]);
+    wn__spans_close(timer.span, timer.n);
     memset(&timer, 0, sizeof timer);
 }
