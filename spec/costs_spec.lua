@@ -8,7 +8,7 @@ local costs = require 'wane.plan.costs'
 local profile = require 'wane.plan.costs.profile'
 local models = require 'spec.support.budget_models'
 local native = require 'spec.support.native'
-local nn, optim = wane.nn, wane.optim
+local nn = wane.nn
 local C = binding.C
 
 describe('seconds of a plan', function()
@@ -310,15 +310,6 @@ describe('wane.fit', function()
         helper.refused(nil, function() wane.fit(step_of, {}) end, 'say {budget')
         helper.refused(nil, function() wane.fit(3, { budget = 1 }) end, 'expected a function')
         helper.refused(nil, function() wane.fit(step_of, { budget = 1, from = 0 }) end, 'from must be a whole number')
-    end)
-
-    it('takes a step with its optimizer', function()
-        local opt = optim.Adam(m:parameters(), { lr = 0.1 })
-        local n = wane.fit(function(k)
-            local fn = step_of(k)
-            return function() opt:step(fn()) end
-        end, { budget = 300000 })
-        assert(n > 1)
     end)
 end)
 

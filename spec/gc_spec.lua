@@ -5,8 +5,8 @@ local helper = require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local programs = require 'spec.support.programs'
-local scoped = require 'wane.scoped'
 local steady = require 'spec.support.steady'
+local ways = require 'spec.support.ways'
 
 local nn, optim = wane.nn, wane.optim
 local C = binding.C
@@ -18,34 +18,29 @@ local function collect()
     wane.memory()
 end
 
--- Trains for a few steps; returns the bytes of every program and the losses, one line each.
-local function train()
-    wane.manual_seed(17)
-    local model = programs.mlp(24, 4, 0.2)
-    local opt = optim.AdamW(model:parameters(), { lr = 0.01 })
-    local x = wane.randn(10, 24)
-    wane.eval(x)
-    local lines = {}
-    scoped('listen', function(p)
-        programs.read(p)
-        assert.equal(p.predicted.peak, p.measured.peak)
-        assert.equal(p.predicted.reserved, p.measured.reserved)
-        lines[#lines + 1] = table.concat({ p.request.mode, p.measured.peak, p.measured.reserved,
-            table.concat(p.measured.kinds, ' '), table.concat(p.measured.at, ' ') }, ' ')
-    end, function()
-        for step = 1, 6 do
-            local loss = wane.checkpoint(model, x):pow(2):mean()
-            if step % 2 == 0 then
-                opt:step(loss)
-            else
-                loss:backward()
-                opt:step()
-                opt:zero_grad()
-            end
-            lines[#lines + 1] = ('%.17g'):format(loss:item())
+-- Trains for a few steps, in one program each and in three lines, and calls `between` after each forward; returns the
+-- bits, and the bytes of every program.
+local function train(between)
+    local function make()
+        wane.manual_seed(17)
+        local model, x = programs.mlp(24, 4, 0.2), wane.eval(wane.randn(10, 24))
+        local function loss()
+            local y = wane.checkpoint(model, x):pow(2):mean()
+            if between then between() end
+            return y
         end
-    end)
-    lines[#lines + 1] = table.concat(programs.bytes(model:parameters()))
+        return { loss = loss, states = model:parameters(),
+            optimizers = { optim.AdamW(model:parameters(), { lr = 0.01 }) } }
+    end
+    local lines = {}
+    for _, is_lines in ipairs { true, false } do
+        local run = ways.train(make, { lines = is_lines })
+        lines[#lines + 1] = run.bits
+        for _, m in ipairs(run.programs) do
+            lines[#lines + 1] = table.concat({ m.peak, m.reserved, table.concat(m.kinds, ' '),
+                table.concat(m.at, ' ') }, ' ')
+        end
+    end
     return table.concat(lines, '\n')
 end
 
@@ -73,11 +68,7 @@ describe('the collector', function()
     end)
 
     it('run in between, changes no byte of a program', function()
-        local hook = C.wn_now
-        assert.is_truthy(hook)
-        local got
-        scoped('listen', function() collectgarbage() end, function() got = train() end)
-        assert.equal(expected, got)
+        assert.equal(expected, train(collectgarbage))
     end)
 
     it('with loops compiled at once, changes no byte of a program', function()

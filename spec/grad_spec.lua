@@ -1,6 +1,7 @@
 -- Checks that wane.grad follows every path from the loss to each entry of wrt, whatever the entry is: data, a held
 -- result, a recorded value, a frozen parameter, a view, a cast. Gradients are compared with those of a parameter of the
--- same value, to the bit, and with finite differences; where a path was forgotten, wane.grad refuses.
+-- same value, to the bit, and with finite differences; where a path was forgotten, wane.grad refuses. Checks that the
+-- gradient of a wane.custom is what its backward records for the dy that arrives.
 local helper = require 'spec.helper'
 local wane = helper.wane
 local binding = require 'wane.ffi'
@@ -295,5 +296,97 @@ describe('an op without a gradient rule', function()
         local chain = require('wane.tensor.op').record('elementwise', { wane.tensor({ 0.5, -1 }, F64) }, { n = 1,
             i = { binding.C.wn_op_id('exp') * 256 } })
         assert.same({ 3, 3 }, wane.grad((chain * 3):sum(), chain):totable())
+    end)
+end)
+
+-- ---- custom functions -----------------------------------------------------------------------------------------------
+
+describe('the gradient of a custom function, differentiated again,', function()
+    local function leaf() return nn.Parameter(wane.tensor({ 0.3, -0.7, 1.1 }, { dtype = 'f64' })) end
+
+    -- Checks that sum(f(2 x) x) has the same second derivative with f = custom as with f = plain, which says the same
+    -- in ordinary ops.
+    local function both(custom, plain)
+        local out = {}
+        for k, f in ipairs { custom, plain } do
+            local x = leaf()
+            local g = wane.grad((f(x * 2) * x):sum(), x)
+            out[k] = wane.grad((g * g):sum(), x):totable()
+        end
+        for k, v in ipairs(out[2]) do
+            assert(math.abs(out[1][k] - v) <= 1e-12 * (1 + math.abs(v)), ('%g, expected %g'):format(out[1][k], v))
+        end
+    end
+
+    it('is right where the backward reads arguments, the result, and what it makes of them', function()
+        both(wane.custom(function(_, v) return v:tanh() end, function(_, dy, v)
+            local y = v:tanh()
+            return dy * (1 - y * y)
+        end), function(v) return v:tanh() end)
+        both(wane.custom(function(_, v) return v * v * v end, function(_, dy, v) return dy * 3 * v * v end),
+            function(v) return v * v * v end)
+        both(wane.custom(function(ctx, v)
+            ctx.saved[1] = v:exp()
+            return ctx.saved[1]
+        end, function(ctx, dy) return dy * ctx.saved[1] end), function(v) return v:exp() end)
+    end)
+
+    it('is refused where it reads what the forward made of its arguments, also when that was evaluated', function()
+        for _, keep in ipairs { function(v) return v end, wane.eval } do
+            local f = wane.custom(function(ctx, v)
+                ctx.saved[1] = keep(v * v)
+                return ctx.saved[1] * v
+            end, function(ctx, dy) return dy * ctx.saved[1] * 3 end)
+            local x = leaf()
+            local g = wane.grad(f(x):sum(), x)
+            assert(math.abs(g:totable()[1] - 0.27) < 1e-12)
+            local fine, why = pcall(wane.grad, (g * g):sum(), x)
+            assert(not fine and why.code == 'unsupported', tostring(why))
+            assert(tostring(why):find('ctx.saved', 1, true))
+            f(x):sum():backward() -- the first derivative is what it was
+            local have = x.grad:totable()
+            for k, v in ipairs { 0.3, -0.7, 1.1 } do assert(math.abs(have[k] - 3 * v * v) < 1e-12) end
+        end
+    end)
+
+    it('takes masks and values from elsewhere as the constants they are', function()
+        local scale = wane.no_grad(function() return leaf():exp() end)
+        local f = wane.custom(function(ctx, v)
+            ctx.saved[1] = v:gt(0):to 'f64'
+            return v * ctx.saved[1]
+        end, function(ctx, dy) return dy * ctx.saved[1] * scale end)
+        local x = leaf()
+        assert.equal(3, #wane.grad(wane.grad((f(x) * x):sum(), x):sum(), x):totable())
+    end)
+end)
+
+describe('wane.custom', function()
+    it('uses the gradient given, not the true one, and keys plans by it', function()
+        local x = nn.Parameter(wane.tensor { 2, 3 })
+        for _ = 1, 2 do
+            for factor, shape in pairs { [5] = false, [7] = true } do
+                local f = wane.custom(function(_, v) return v * v end, function(_, dy)
+                    return shape and (dy * factor):neg() or dy * factor
+                end)
+                f(x):sum():backward()
+                local want = shape and -factor or factor
+                assert.same({ want, want }, x.grad:totable())
+                x.grad = nil
+            end
+        end
+    end)
+
+    it('refuses at the line of the caller', function()
+        local x = nn.Parameter(wane.ones(2, 3))
+        local function refused(word, forward, backward)
+            helper.refused(nil, function() return wane.custom(forward, backward)(x) end, word)
+        end
+        local function twice(_, v) return v * 2 end
+        refused('expected two functions', twice)
+        refused('forward must return', function() end, twice)
+        refused('gradient of tensor 1', twice, function(_, dy) return dy:sum() end)
+        refused('2 gradients', twice, function(_, dy) return dy, dy end)
+        refused('recorded once', twice, function(_, dy) return dy * dy:sum():item() end)
+        refused('random', twice, function(_, dy) return nn.Dropout(0.5)(dy) end)
     end)
 end)

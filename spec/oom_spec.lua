@@ -24,8 +24,14 @@ local function memory()
     return wane.memory()
 end
 
--- Returns a small model with everything that must survive: dropout, a region, a skip, state of an optimizer. fused: a
--- step is one run point, otherwise two.
+-- Computes x^3 and saves x^2.
+local cube = wane.custom(function(ctx, x)
+    ctx.saved[1] = x * x
+    return ctx.saved[1] * x
+end, function(ctx, dy) return dy * ctx.saved[1] * 3 end)
+
+-- Returns a small model with everything that must survive: dropout, a region, a skip, a custom function, state of an
+-- optimizer. fused: a step is one run point, otherwise two.
 local function world(fused)
     wane.manual_seed(5)
     local w = {}
@@ -41,7 +47,7 @@ local function world(fused)
     wane.eval(w.x)
     function w.loss()
         local h = wane.checkpoint(function(x) return w.drop(w.second(w.first(x):gelu())) end, w.x)
-        return nn.cross_entropy(w.last(h + w.x), w.y)
+        return nn.cross_entropy(w.last(cube(h + w.x)), w.y)
     end
     -- w.phases holds the run points of a step.
     local root

@@ -91,30 +91,6 @@ describe('an optimizer', function()
                 assert.equal(bits[1], bits[2], dtype)
             end
         end)
-
-        it('goes on with the same bits from a file: ' .. name, function()
-            local path = os.tmpname()
-            local function fresh()
-                local model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-                return model, make(model[1].weight, model[3].weight)
-            end
-            local x = wane.randn(6, 4):retain()
-            local function steps(model, opt, n)
-                for _ = 1, n do opt:step((model(x) ^ 2):mean()) end
-            end
-            wane.manual_seed(4)
-            local model, opt = fresh()
-            steps(model, opt, 3)
-            if name == 'groups' then opt.param_groups[2].lr = 0.01 end
-            wane.save(path, model, { optimizer = opt })
-            steps(model, opt, 3)
-            local again, other = fresh()
-            wane.load(path, again, { optimizer = other })
-            steps(again, other, 3)
-            os.remove(path)
-            assert.same(programs.bytes(model:parameters()), programs.bytes(again:parameters()))
-            assert.equal(tostring(opt), tostring(other))
-        end)
     end
 
     it('may change its settings and never what states they need', function()

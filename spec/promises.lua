@@ -27,8 +27,6 @@ return {
     ['spec/cuda_networks_spec.lua'] = { page = 'kernels/cuda/README.md',
         says = 'on an NVIDIA GPU under the same policies, budgets and reports as on the CPU' },
     ['spec/curve_spec.lua'] = { page = 'lua/wane/plan/README.md', says = 'draws the frontier into a file' },
-    ['spec/custom_spec.lua'] = { page = 'lua/wane/nn/README.md',
-        says = 'An op of other ops with a gradient of its own is a `wane.custom`' },
     ['spec/errors_spec.lua'] = { page = 'spec/README.md',
         says = 'a message that names the mistake, at the line that made it' },
     ['spec/examples_spec.lua'] = { page = 'examples/README.md', says = 'from any folder' },

@@ -77,6 +77,13 @@ describe('a resumed run', function()
         ['Adam with betas'] = function(p) return optim.Adam(p, { lr = 0.02, betas = { 0.8, 0.95 }, eps = 1e-6 }) end,
         ['SGD with Nesterov momentum'] = function(p) return optim.SGD(p, { momentum = 0.9, nesterov = true }) end,
         ['plain SGD'] = function(p) return optim.SGD(p, { lr = 0.02 }) end,
+        ['RMSprop with momentum'] = function(p) return optim.RMSprop(p, { lr = 0.02, momentum = 0.9 }) end,
+        ['centered RMSprop'] = function(p) return optim.RMSprop(p, { lr = 0.02, centered = true }) end,
+        Lion = function(p) return optim.Lion(p, { lr = 0.02, weight_decay = 0.1 }) end,
+        groups = function(p)
+            local first = { params = { table.remove(p) }, weight_decay = 0.5, betas = { 0.5, 0.9 } }
+            return optim.AdamW({ first, { params = p } }, { lr = 0.02 })
+        end,
     }
     for name, make in pairs(optimizers) do
         it('gives the losses and the state of one that went on: ' .. name, function()

@@ -1,7 +1,6 @@
 -- Checks second derivatives: each is right, and an op without a gradient rule is refused. Then gradients of gradients
--- at work: gradient penalties, Hessian-vector products and an inner step of MAML, against PyTorch's numbers
--- (spec/fixtures/torch_gradients.py), a known Hessian and finite differences. spec/ways_spec.lua trains them in every
--- way.
+-- at work: gradient penalties and an inner step of MAML, against PyTorch's numbers (spec/fixtures/torch_gradients.py).
+-- spec/ways_spec.lua trains them in every way.
 local helper = require 'spec.helper'
 local wane = helper.wane
 local binding, tensor = require 'wane.ffi', require 'wane.tensor'
@@ -292,53 +291,6 @@ describe('a gradient penalty', function()
     end)
 end)
 
-describe('a Hessian-vector product', function()
-    it('is that of a known Hessian', function()
-        local n = 6
-        local a, c, v = waves(0, n, n), waves(1, n), waves(2, n)
-        local x = learnt(3, n)
-        -- The Hessian of f = x' A x / 2 + sum(c x^3) is (A + A') / 2 + 6 diag(c x).
-        local f = (x:reshape(1, n):matmul(a) * x:reshape(1, n)):sum() * 0.5 + (c * x * x * x):sum()
-        local have = gradcheck.values(wane.grad((wane.grad(f, x) * v):sum(), x))
-        local A, B, V, X = gradcheck.values(a), gradcheck.values(c), gradcheck.values(v), gradcheck.values(x)
-        local want = {}
-        for i = 1, n do
-            want[i] = 6 * B[i] * X[i] * V[i]
-            for j = 1, n do want[i] = want[i] + (A[(i - 1) * n + j] + A[(j - 1) * n + i]) / 2 * V[j] end
-        end
-        assert_near(have, want, 'H v')
-    end)
-
-    -- Returns the loss of a network in which every layer has its own second derivative.
-    local function network(x, w)
-        local h = nn.GELU()(linear(x, w[1], w[2]))
-        h = (h:reshape(2, 3, 12):softmax(-1) + h:reshape(2, 3, 12):sigmoid()):log_softmax(2)
-        h = record('attention', { h }, { i = { 2, 1, 1 }, f = { 0, 0.7 } })
-        h = h:narrow(3, 2, 4):silu() * w[3] + h:narrow(3, 1, 4):max(2, { keepdim = true })
-        return ((h * h):mean(-1) + 1e-3):rsqrt():sum() + nn.cross_entropy(h:reshape(6, 4),
-            wane.tensor({ 0, 3, 1, 2, 2, 0 }, { dtype = 'i32' }))
-    end
-
-    it('of a network is the slope of its gradient along the vector', function()
-        for seed = 0, LONG and 20 or 1 do
-            local x = learnt(seed, 6, 5)
-            local w = { learnt(seed + 1, 12, 5), learnt(seed + 2, 12), learnt(seed + 3, 4) }
-            local v = waves(seed + 0.5, 6, 5)
-            local have = gradcheck.values(wane.grad((wane.grad(network(x, w), x) * v):sum(), x))
-            local start, h = x:detach():retain(), 1e-4
-            wane.eval(start)
-            local function gradient_at(step)
-                x:assign(start + v * step)
-                return gradcheck.values(wane.grad(network(x, w), x))
-            end
-            local up, down, up2, down2 = gradient_at(h), gradient_at(-h), gradient_at(2 * h), gradient_at(-2 * h)
-            local want = {}
-            for k = 1, #up do want[k] = (8 * (up[k] - down[k]) - (up2[k] - down2[k])) / (12 * h) end
-            assert_near(have, want, 'seed ' .. seed, 1e-7)
-        end
-    end)
-end)
-
 describe('an inner step of MAML', function()
     local function loss_of(x, labels, w, b, v, norm)
         local h = norm(linear(x, w, b):gelu())
@@ -358,19 +310,6 @@ describe('an inner step of MAML', function()
         assert_near({ loss:item() }, { fixture.maml.loss }, 'loss')
         for name, p in pairs { w = w, b = b, v = v } do
             assert_near(gradcheck.values(p.grad), fixture.maml[name], name, 1e-11)
-        end
-    end)
-end)
-
-describe('a second derivative', function()
-    it('runs again with other numbers', function()
-        local w = nn.Parameter(wane.tensor({ 0.5, -0.25 }, F64))
-        local function step(v) return (wane.grad((w:tanh() * v):sum(), w) * v):sum() end
-        for k = 1, 4 do
-            local v = wane.tensor({ k, -k / 2 }, F64)
-            local t = { 1 - math.tanh(0.5) ^ 2, 1 - math.tanh(-0.25) ^ 2 }
-            local want = t[1] * k * k + t[2] * k * k / 4
-            assert(math.abs(step(v):item() - want) <= 1e-12 * want)
         end
     end)
 end)

@@ -236,6 +236,7 @@ describe('a measurement without an optimizer', function()
         end,
         ['a profile of it'] = function(loss) return wane.measure(loss, { steps = 1, profile = true }) end,
         check = function(loss) return wane.check(loss, { policy = 'recompute_all' }) end,
+        frontier = function(loss) return wane.frontier(function() return loss():backward() end) end,
         gradient_error = function(loss) return wane.gradient_error(loss, { policy = 'recompute_all' }) end,
         gradients = function(loss) return require('wane.plan.measure').gradients(loss) end,
         plan = function(loss) return wane.plan(function() return loss() + wane.randn(4):sum() end) end,

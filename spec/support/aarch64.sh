@@ -69,7 +69,7 @@ fi
 
 # Specs of numbers, plans and errors that take seconds under emulation and start no process of their own.
 [ $# -gt 0 ] || set -- spec/bf16_spec.lua spec/cache_spec.lua \
-    spec/custom_spec.lua spec/data_spec.lua spec/errors_spec.lua spec/exact_spec.lua \
+    spec/data_spec.lua spec/errors_spec.lua spec/exact_spec.lua \
     spec/layout_spec.lua spec/microbatch_spec.lua spec/nn_spec.lua spec/optim_spec.lua spec/policy_spec.lua \
     spec/random_spec.lua spec/rewrite_spec.lua spec/rows_spec.lua \
     spec/runpoints_spec.lua spec/state_spec.lua spec/tensor_spec.lua spec/verify_spec.lua

@@ -7,9 +7,9 @@
 cd "$(dirname "$0")/../.." || exit 1
 make=${MAKE:-make}
 # Specs of one device at a time, whose numbers do not name the CPU. The others of spec/ compare texts or seconds.
-specs='action attention autocast chain chunked custom exact explain file forward_effect fused_step fuzz gc image
-image_networks keys microbatch nn offset oom optim planning policy random rewrite robust rows
-save second slopes state timeline verify ways'
+specs='action attention autocast chain chunked exact explain file forward_effect fused_step fuzz gc image
+image_networks microbatch nn offset oom optim planning policy random rewrite robust rows
+save second slopes state verify ways'
 bad=0
 
 if command -v "${CXX:-g++}" >/dev/null 2>&1; then
