@@ -168,6 +168,15 @@ describe('an effect of a forward value', function()
         assert(gradcheck.bytes(layer.running) == want, 'the second call does not see what the first has written')
     end)
 
+    it('is carried out by no call in evaluation', function()
+        local a = world()
+        a.opt:step(a.loss())
+        a.model:eval()
+        local before = a.state()
+        a.opt:step(a.loss())
+        assert(a.state() == before, 'evaluation changed a buffer')
+    end)
+
     it('of a program that waited while another carried it out is refused', function()
         local w = world()
         local program = require 'wane.program'

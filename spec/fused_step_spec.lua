@@ -4,79 +4,60 @@
 -- wrong follow.
 local wane = require 'wane'
 local networks = require 'spec.support.networks'
-local gradcheck = require 'spec.support.gradcheck'
-local split = require('spec.support.rewrites').split
 local ways = require 'spec.support.ways'
 
 local nn, optim = wane.nn, wane.optim
 local LONG = os.getenv('WANE_SPEC_LONG') == '1'
 
-local function bytes_of(list)
-    local out = {}
-    for k, t in ipairs(list) do out[k] = gradcheck.bytes(t) end
-    return out
-end
-
-local function train(seed, dtype, is_fused, more, cast)
-    local net = networks.make(seed, dtype)
-    local optimizers = networks.optimizers(net, more)
-    local loss = cast and function() return wane.autocast('bf16', net.loss) end or net.loss
-    for _ = 1, 3 do ways.step(optimizers, loss, { lines = not is_fused }) end
-    return bytes_of(networks.states(net, optimizers)), table.concat(net.kinds, ', ')
-end
-
-local function same(a, b, what)
-    assert(#a == #b and #a > 0, what)
-    for k = 1, #a do
-        assert(a[k] == b[k], ('%s: state %d of %d differs'):format(what, k, #a))
+-- Fails unless a world of ways.train has the same states in one program, in three lines, and in these without rewrites.
+-- Returns the last loss.
+local function compare(what, make, steps)
+    local want = ways.train(make, {}, steps)
+    assert(#want.states > 0, what)
+    for _, way in ipairs { { lines = true }, { lines = true, split = true }, LONG and { split = true } or nil } do
+        local have = ways.train(make, way, steps).states
+        for k, bytes in ipairs(want.states) do
+            assert(bytes == have[k], ('%s, %s: state %d differs'):format(what, ways.text(way), k))
+        end
     end
+    return want.numbers[#want.numbers]
 end
 
-local function compare(seed, dtype, more, cast)
-    local fused, kinds = train(seed, dtype, true, more, cast)
-    local what = ('network %d (%s; %s)'):format(seed, dtype or 'f32', kinds)
-    same((train(seed, dtype, false, more, cast)), fused, what .. ', three lines')
-    same(split(train, seed, dtype, false, more, cast), fused, what .. ', three lines without rewrites')
-    if LONG then same(split(train, seed, dtype, true, more, cast), fused, what .. ', one program, no rewrites') end
+local function train(seed, dtype, more, cast)
+    compare(('network %d (%s)'):format(seed, dtype or 'f32'), function()
+        local net = networks.make(seed, dtype)
+        local optimizers = networks.optimizers(net, more)
+        return { loss = cast and function() return wane.autocast('bf16', net.loss) end or net.loss,
+            optimizers = optimizers, states = networks.states(net, optimizers) }
+    end)
 end
 
 describe('opt:step(loss) trains to the bits of the three lines', function()
     it('on random networks of f32', function()
-        for seed = 1, LONG and 300 or 10 do compare(seed) end
+        for seed = 1, LONG and 300 or 10 do train(seed) end
     end)
 
     it('on random networks of f64, and under autocast', function()
-        for seed = 1001, LONG and 1100 or 1002 do compare(seed, 'f64') end
-        for seed = 2001, LONG and 2100 or 2002 do compare(seed, nil, nil, true) end
+        for seed = 1001, LONG and 1100 or 1002 do train(seed, 'f64') end
+        for seed = 2001, LONG and 2100 or 2002 do train(seed, nil, nil, true) end
     end)
 
     it('with clipped gradients', function()
-        for seed = 3001, LONG and 3200 or 3004 do compare(seed, nil, { clip_norm = 0.3 }) end
-        for seed = 3201, LONG and 3230 or 3201 do compare(seed, 'f64', { clip_norm = 0.3 }) end
-        for seed = 3301, LONG and 3330 or 3301 do compare(seed, 'bf16', { clip_norm = 0.3 }) end
-        for seed = 3401, LONG and 3430 or 3401 do compare(seed, nil, { clip_norm = 0.3 }, true) end
+        for seed = 3001, LONG and 3200 or 3004 do train(seed, nil, { clip_norm = 0.3 }) end
+        for seed = 3201, LONG and 3230 or 3201 do train(seed, 'f64', { clip_norm = 0.3 }) end
+        for seed = 3301, LONG and 3330 or 3301 do train(seed, 'bf16', { clip_norm = 0.3 }) end
+        for seed = 3401, LONG and 3430 or 3401 do train(seed, nil, { clip_norm = 0.3 }, true) end
     end)
 
     it('with a prompt before a frozen network', function()
-        local function prompt(is_fused)
+        assert.is_true(compare('a prompt', function()
             wane.manual_seed(1)
             local model = nn.Sequential { nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 4) }
             for _, p in ipairs(model:parameters()) do p.requires_grad = false end
-            local p = nn.Parameter(wane.randn(8, 32) * 0.1)
-            local labels = wane.randint(0, 4, { 8 }):retain()
-            local opt = optim.Adam({ p }, { lr = 0.05 })
-            local loss
-            for _ = 1, 60 do
-                loss = ways.step({ opt }, function() return nn.cross_entropy(model(p), labels) end,
-                    { lines = not is_fused })
-            end
-            return loss:item(), gradcheck.bytes(p)
-        end
-        local loss, bytes = prompt(true)
-        local want, wanted = prompt(false)
-        assert.equal(want, loss)
-        assert(wanted == bytes)
-        assert.is_true(loss < 0.5)
+            local p, labels = nn.Parameter(wane.randn(8, 32) * 0.1), wane.randint(0, 4, { 8 }):retain()
+            return { loss = function() return nn.cross_entropy(model(p), labels) end, states = { p },
+                optimizers = { optim.Adam({ p }, { lr = 0.05 }) } }
+        end, 60) < 0.5)
     end)
 
     -- CIRCLES maps a name to a function(parameters) -> loss; the matrices are a (20, 8), b (8, 20), c (20, 20).
@@ -97,24 +78,18 @@ describe('opt:step(loss) trains to the bits of the three lines', function()
     }
     for name, loss in pairs(CIRCLES) do
         it(name, function()
-            local function run(is_fused, make)
-                wane.manual_seed(2)
-                local list = {}
-                for k, dims in ipairs { { 20, 8 }, { 8, 20 }, { 20, 20 }, { 20, 20 } } do
-                    list[k] = nn.Parameter(wane.randn(dims[1], dims[2]) * 0.3)
-                end
-                local x = wane.randn(16, 20):retain()
-                local optimizers = { make(list) }
-                for _ = 1, 3 do
-                    ways.step(optimizers, function() return loss(list[1], list[2], list[3], x, list[4]) end,
-                        { lines = not is_fused })
-                end
-                return bytes_of(list)
-            end
-            for _, make in ipairs { function(l) return optim.SGD(l, { lr = 0.1 }) end,
+            for _, optimizer in ipairs { function(l) return optim.SGD(l, { lr = 0.1 }) end,
                 function(l) return optim.Adam(l, { lr = 0.01 }) end } do
-                same(run(false, make), run(true, make), name)
-                same(split(run, false, make), run(true, make), name)
+                compare(name, function()
+                    wane.manual_seed(2)
+                    local list = {}
+                    for k, dims in ipairs { { 20, 8 }, { 8, 20 }, { 20, 20 }, { 20, 20 } } do
+                        list[k] = nn.Parameter(wane.randn(dims[1], dims[2]) * 0.3)
+                    end
+                    local x = wane.randn(16, 20):retain()
+                    return { loss = function() return loss(list[1], list[2], list[3], x, list[4]) end, states = list,
+                        optimizers = { optimizer(list) } }
+                end)
             end
         end)
     end

@@ -230,18 +230,7 @@ local function trained(seed, way)
     local function plain() return net.optimizer:step(net.loss()) end
     local function step() return way(net) end
     net.middle = math.floor((wane.min_budget(plain) + wane.plan(plain).reserved) / 2)
-    for k = 1, 2 do
-        collectgarbage()
-        collectgarbage()
-        local p = assert(wane.plan(step))
-        local bytes = math.max(p.reserved, p.first.reserved)
-        local want = math.max(k == 1 and p.first.peak or 0, p.peak)
-        if way == WAYS['three lines'] and p.first.cells > 0 then want = p.first.peak end
-        wane.memory.trim()
-        local ok, reserved, live = pcall(networks.limited, bytes, before, step)
-        assert(ok, ('%s: step %d: %s'):format(what, k, tostring(reserved)))
-        assert(live == want, ('%s: step %d held %d bytes, predicted %d'):format(what, k, live, want))
-    end
+    for k = 1, 2 do networks.as_planned(step, before, ('%s, step %d'):format(what, k)) end
     return fingerprint(net.model), what
 end
 

@@ -26,43 +26,7 @@ local function fingerprint(net)
     return table.concat(list, ' ')
 end
 
-local function check(seed, way, more, policy)
-    local before = clean()
-    local net = networks.make(seed)
-    local step = networks.steps[way](net, networks.optimizers(net, more))
-    local what = ('network %d, %s (%s)'):format(seed, way, table.concat(net.kinds, ', '))
-    local function fn() return step(policy) end
-    for k = 1, 3 do
-        collectgarbage()
-        collectgarbage()
-        local p = wane.plan(fn)
-        local memory = wane.memory().reserved
-        assert(#p.parts > 1, what)
-        local bytes = math.max(p.reserved, p.first.reserved)
-        assert.equal(memory, wane.memory().reserved)
-        wane.memory.trim()
-        local ok, reserved, live = pcall(limited, bytes, before, fn)
-        assert(ok, what .. ': step ' .. k .. ': ' .. tostring(reserved))
-        local want = p.first.cells > 0 and p.first.peak or p.peak
-        assert(reserved <= bytes, ('%s: step %d reserved %d of %d bytes'):format(what, k, reserved, bytes))
-        assert(live == want, ('%s: step %d held %d bytes, predicted %d\n%s'):format(what, k, live, want,
-            tostring(p.parts)))
-    end
-    return net, fn
-end
-
 describe('a step of several run points', function()
-    for way in pairs(networks.steps) do
-        for _, clip in ipairs { false, 0.5 } do
-            it(('takes what its plan says: %s%s'):format(way, clip and ', clipped' or ''), function()
-                for _, seed in ipairs(SEEDS) do check(seed, way, { clip_norm = clip }) end
-            end)
-        end
-        it('takes what its plan says, recomputing: ' .. way, function()
-            for _, seed in ipairs(SEEDS) do check(seed, way, {}, 'recompute_all') end
-        end)
-    end
-
     -- Returns a network with every kind of state, its optimizer, its loss, its step in three lines, and the bytes there
     -- were before.
     local function example(more)

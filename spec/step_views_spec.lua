@@ -56,24 +56,6 @@ local FORMS = {
             opts[#opts]:step(b.loss(), { policy = second })
         end
     end,
-    ['two losses of one network'] = function(a, _, opts, pick)
-        local first, second = pick(), pick()
-        return function()
-            opts[1]:zero_grad()
-            a.loss():backward { policy = first }
-            local other = (a.loss() + 1) ^ 2
-            other:backward { policy = second }
-            opts[1]:step()
-        end
-    end,
-    ['micro-batches'] = function(a, _, opts, pick)
-        local policy = pick()
-        return function()
-            opts[1]:zero_grad()
-            wane.accumulate(a.loss, { micro = 7, policy = policy })
-            opts[1]:step()
-        end
-    end,
     ['micro-batches that keep a value each'] = function(a, _, opts, pick)
         local policy = pick()
         return function()
@@ -100,10 +82,18 @@ local FORMS = {
     end,
 }
 
+for name, make in pairs(networks.steps) do
+    FORMS[name] = function(a, _, opts, pick)
+        local step, policy = make(a, opts), pick()
+        return function() return step(policy) end
+    end
+end
+
 local function step_of(seed, form)
     local a, b = networks.make(seed), networks.make(seed + 100)
     local opts = networks.optimizers(a, {})
-    for _, opt in ipairs(networks.optimizers(b, {})) do opts[#opts + 1] = opt end
+    -- The ways of networks.steps train the first network alone.
+    for _, opt in ipairs(networks.steps[form] and {} or networks.optimizers(b, {})) do opts[#opts + 1] = opt end
     local roll = dice(seed)
     return FORMS[form](a, b, opts, function() return POLICIES[roll(#POLICIES)] end)
 end

@@ -1,5 +1,5 @@
 -- Checks that a step has one meaning: what wane.plan predicts, what wane.measure predicts and measures, and what the
--- ledger counts over the script's own loop are the same bytes, for random networks, optimizers and ways to write a
+-- ledger counts over the script's own loop, from its first step on, are the same bytes, for random networks, optimizers and ways to write a
 -- step, with gradients that one step leaves for the next; and that measuring without an optimizer leaves everything as
 -- it was.
 local helper = require 'spec.helper'
@@ -13,22 +13,18 @@ if helper.is_long then
     for seed = 1, 25 do SEEDS[seed] = seed end
 end
 
--- FORMS holds ways to train: function(net, optimizers) -> fn to measure, options of wane.measure, and the step itself.
+-- FORMS holds ways to train: function(net, optimizers) -> fn to measure, options of wane.measure, and the step itself,
+-- a function of its policy.
 local FORMS = {
     ['one plan'] = function(net, opts)
-        return net.loss, { optimizer = opts[1] }, function() opts[1]:step(net.loss()) end
+        return net.loss, { optimizer = opts[1] }, function(policy) opts[1]:step(net.loss(), { policy = policy }) end
     end,
     ['three lines'] = function(net, opts)
-        return net.loss, { optimizer = opts[1], lines = true }, function()
-            opts[1]:zero_grad()
-            local loss = net.loss() -- kept until the step is over, as wane.measure keeps it
-            loss:backward()
-            opts[1]:step()
-        end
+        return net.loss, { optimizer = opts[1], lines = true }, networks.steps['the three lines'](net, { opts[1] })
     end,
     ['its own micro-batches'] = function(net, opts)
-        local function steps()
-            return opts[1]:step { net.loss() * 0.5, net.loss() * 0.5 }
+        local function steps(policy)
+            return opts[1]:step({ net.loss() * 0.5, net.loss() * 0.5 }, { policy = policy })
         end
         return steps, { optimizer = opts[1] }, steps
     end,
@@ -36,8 +32,7 @@ local FORMS = {
 for name, make in pairs(networks.steps) do
     FORMS[name] = function(net, opts)
         local step = make(net, opts)
-        local function own() return (step()) end
-        return own, { optimizer = opts[1] }, own
+        return function() return (step()) end, { optimizer = opts[1] }, step
     end
 end
 
@@ -55,25 +50,22 @@ local function check_views(p, what)
     assert.equal(p.peak, require('wane.plan.explain').peak(p).bytes)
 end
 
--- Compares the four numbers of a network that trains in one of these ways.
-local function check(seed, form, more)
-    wane.memory.trim() -- collects the networks before it
-    local foreign = wane.memory().allocated
-    local net = networks.make(seed)
+-- Compares the numbers of a network that trains in one of these ways, from the first step on, which makes the states.
+local function check(seed, form, more, policy)
+    local before, net = networks.clean(), networks.make(seed)
     local fn, opts, own = form(net, networks.optimizers(net, more))
     local what = ('network %d (%s)'):format(seed, table.concat(net.kinds, ', '))
-    own() -- makes the states, which are there in every later step
-    for _, policy in ipairs { false, 'recompute_all' } do
-        opts.policy, opts.steps = policy or nil, 2
-        local m = wane.measure(fn, opts)
-        assert.is_true(m.exact, what .. '\n' .. tostring(m))
-        assert.same(m.predicted_kinds, m.kinds, what)
-        local p = wane.plan(fn, { optimizer = opts.optimizer, lines = opts.lines, policy = opts.policy })
-        assert.equal(p.peak, m.peak, what)
-        assert.equal(p.reserved, m.reserved, what)
-        check_views(p, what)
-        if not policy then assert.equal(p.peak, helper.held_by(own, foreign), what) end
+    for k = 1, 3 do
+        networks.as_planned(function() return own(policy) end, before, ('%s, step %d'):format(what, k))
     end
+    opts.policy, opts.steps = policy, 2
+    local m = wane.measure(fn, opts)
+    assert.is_true(m.exact, what .. '\n' .. tostring(m))
+    assert.same(m.predicted_kinds, m.kinds, what)
+    local p = wane.plan(fn, { optimizer = opts.optimizer, lines = opts.lines, policy = policy })
+    assert.equal(p.peak, m.peak, what)
+    assert.equal(p.reserved, m.reserved, what)
+    check_views(p, what)
 end
 
 describe('the bytes of a step', function()
@@ -81,7 +73,10 @@ describe('the bytes of a step', function()
         for _, more in ipairs { {}, { clip_norm = 0.5 } } do
             it(('are the same in plan, measure and loop: %s%s'):format(name, more.clip_norm and ', clipped' or ''),
                 function()
-                    for _, seed in ipairs(SEEDS) do check(seed, form, more) end
+                    for _, seed in ipairs(SEEDS) do
+                        check(seed, form, more)
+                        check(seed, form, more, 'recompute_all')
+                    end
                 end)
         end
     end

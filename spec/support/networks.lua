@@ -260,4 +260,24 @@ function networks.limited(bytes, before, fn)
     return memory.peak_reserved - before, memory.peak - before
 end
 
+--- Plans a step and runs it under a limit of the bytes predicted; fails unless it holds as many as predicted, and
+-- reserves no more.
+-- @param step function
+-- @param before what networks.clean returned
+-- @param what words for the message
+-- @return the plan
+function networks.as_planned(step, before, what)
+    collectgarbage()
+    collectgarbage()
+    local p = assert(wane.plan(step))
+    local bytes, peak = math.max(p.reserved, p.first.reserved), p.peak
+    if p.first.cells > 0 then peak = #p.parts > 1 and p.first.peak or math.max(p.first.peak, peak) end
+    wane.memory.trim()
+    local ok, reserved, live = pcall(networks.limited, bytes, before, step)
+    assert(ok, what .. ': ' .. tostring(reserved))
+    assert(live == peak and reserved <= bytes, ('%s: held %d and reserved %d bytes, predicted %d and %d\n%s'):format(
+        what, live, reserved, peak, bytes, tostring(p.parts)))
+    return p
+end
+
 return networks
