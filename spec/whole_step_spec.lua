@@ -1,7 +1,7 @@
 -- Checks that a step has one meaning: what wane.plan predicts, what wane.measure predicts and measures, and what the
--- ledger counts over the script's own loop, from its first step on, are the same bytes, for random networks, optimizers and ways to write a
--- step, with gradients that one step leaves for the next; and that measuring without an optimizer leaves everything as
--- it was.
+-- ledger counts over the script's own loop, from its first step on, are the same bytes, for random networks, optimizers
+-- and ways to write a step, with gradients that one step leaves for the next; and that measuring without an optimizer
+-- leaves everything as it was.
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
 local dice = require('spec.helper').dice
