@@ -158,6 +158,36 @@ function array.record(name, list, attrs)
     return require('wane.tensor.op').record(name, list, attrs)
 end
 
+--- Returns the `call` of a case (spec/cases.lua): it records an op of all inputs, with these attributes.
+function array.calls(name, attrs)
+    return function(_, ...) return array.record(name, { ... }, attrs) end
+end
+
+--- Returns an input of a case (spec/cases.lua) with the dims and fields of `base` and those of `more`.
+function array.input(base, more)
+    local out = {}
+    for key, value in pairs(base) do out[key] = value end
+    for key, value in pairs(more or {}) do out[key] = value end
+    return out
+end
+
+--- Returns an array of zeros.
+function array.zeros(shape)
+    return array.build(shape, function() return 0 end)
+end
+
+--- Returns one list of what several lists hold.
+function array.joined(...)
+    local all = {}
+    for _, list in ipairs { ... } do for _, item in ipairs(list) do all[#all + 1] = item end end
+    return all
+end
+
+--- Returns a pair of sizes, rows and columns (default: as many), as images' attributes have it.
+function array.pair(rows, columns)
+    return rows * 2 ^ 32 + (columns or rows)
+end
+
 -- ---- norms over channels of images (n, c, h, w) ---------------------------------------------------------------------
 -- A statistic is of all pixels of a channel (groups = 0), or of the channels of a group in one image.
 local norms = { EPS = 1e-5 }
@@ -176,7 +206,7 @@ end
 
 -- Returns the means of term(index, k) over all elements of the image x that share a statistic.
 local function means(x, groups, term)
-    local out = array.build(norms.stat_shape(x.shape, groups), function() return 0 end)
+    local out = array.zeros(norms.stat_shape(x.shape, groups))
     local place, n = place_of(x, groups), array.count(x.shape) / #out
     array.build(x.shape, function(i, k)
         out[place(i)] = out[place(i)] + term(i, k) / n
@@ -244,6 +274,64 @@ function norms.dx_of(inputs, groups)
         local p = place(i)
         return rstd[p] * (dy[k] * w[i[2] + 1] - sum[2][p] - h[k] * sum[1][p])
     end)
+end
+
+-- ---- convolutions ---------------------------------------------------------------------------------------------------
+--- Returns the attribute of a size, or of { rows, columns }, and both as a list.
+function array.pairs(v)
+    if type(v) ~= 'table' then v = { v, v } end
+    return array.pair(v[1], v[2]), v
+end
+
+--- Returns the numbers of a convolution, from { n, c, h, w }, { o, kh, kw } and options: stride, pad, dilation, groups.
+function array.window(x, w, o)
+    local s = { n = x[1], c = x[2], o = w[1], kernel = { w[2], w[3] }, size = { x[3], x[4] }, groups = o.groups or 1 }
+    local attrs = { [4] = s.groups }
+    attrs[1], s.stride = array.pairs(o.stride or 1)
+    attrs[2], s.pad = array.pairs(o.pad or 0)
+    attrs[3], s.dilation = array.pairs(o.dilation or 1)
+    s.out = {}
+    for k = 1, 2 do
+        s.out[k] = math.floor((s.size[k] + 2 * s.pad[k] - (s.kernel[k] - 1) * s.dilation[k] - 1) / s.stride[k]) + 1
+    end
+    s.attrs = attrs
+    s.x, s.y = x, { s.n, s.o, s.out[1], s.out[2] }
+    s.w = { s.o, s.c / s.groups, s.kernel[1], s.kernel[2] }
+    return s
+end
+
+--- Calls fn(at of x, at of w, at of y) for every product of the convolution, all 1-based places in row-major arrays.
+function array.each_product(s, fn)
+    local ci, co = s.c / s.groups, s.o / s.groups
+    local H, W, oh, ow, kh, kw = s.size[1], s.size[2], s.out[1], s.out[2], s.kernel[1], s.kernel[2]
+    for n = 0, s.n - 1 do
+        for o = 0, s.o - 1 do
+            local group = math.floor(o / co)
+            for p = 0, oh - 1 do
+                for q = 0, ow - 1 do
+                    local y_at = ((n * s.o + o) * oh + p) * ow + q + 1
+                    for r = 0, kh - 1 do
+                        local y = p * s.stride[1] - s.pad[1] + r * s.dilation[1]
+                        for c = 0, y >= 0 and y < H and kw - 1 or -1 do
+                            local x = q * s.stride[2] - s.pad[2] + c * s.dilation[2]
+                            for i = 0, x >= 0 and x < W and ci - 1 or -1 do
+                                fn(((n * s.c + group * ci + i) * H + y) * W + x + 1,
+                                    ((o * ci + i) * kh + r) * kw + c + 1, y_at)
+                            end
+                        end
+                    end
+                end
+            end
+        end
+    end
+end
+
+--- Returns the convolution of array.window(...) of x and w, plus a bias where there is one.
+function array.conv2d(s, x, w, bias)
+    local y = array.zeros(s.y)
+    array.each_product(s, function(i, j, k) y[k] = y[k] + x[i] * w[j] end)
+    if not bias then return y end
+    return array.build(s.y, function(index, k) return y[k] + bias[index[2] + 1] end)
 end
 
 return array

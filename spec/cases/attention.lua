@@ -2,7 +2,7 @@
 -- dropout draws, the reference takes its mask from the dropout op: same seed, same number, same row-major (B, H, T, T)
 -- index.
 local array = require 'spec.cases.array'
-local record = array.record
+local record, calls = array.record, array.calls
 
 -- Returns the attributes of an op of attention. o: batch, time, heads, kv, size, causal, p, scale (1 / sqrt(size)
 -- unless given).
@@ -53,12 +53,8 @@ local function each_query(o, qkv, visit)
     end
 end
 
-local function zeros(...)
-    return array.build({ ... }, function() return 0 end)
-end
-
 local function attend(o, qkv)
-    local out, keep = zeros(o.batch, o.time, o.heads * o.size), factors(o)
+    local out, keep = array.zeros { o.batch, o.time, o.heads * o.size }, factors(o)
     each_query(o, qkv, function(b, h, i, seen, at)
         for j = 0, #seen do
             local weight = seen[j] * keep[((b * o.heads + h) * o.time + i) * o.time + j + 1]
@@ -72,7 +68,7 @@ local function attend(o, qkv)
 end
 
 local function attend_grad(o, dy, qkv, y)
-    local out, keep = zeros(unpack(qkv.shape)), factors(o)
+    local out, keep = array.zeros(qkv.shape), factors(o)
     local scale = o.scale or o.size ^ -0.5
     each_query(o, qkv, function(b, h, i, seen, at)
         local first, shared = (b * o.time + i) * o.heads * o.size + h * o.size, 0
@@ -116,11 +112,10 @@ local function result_of(o) return { o.batch, o.time, o.heads * o.size } end
 local forward, backward = {}, {}
 for k, o in ipairs(shapes) do
     forward[k] = { name = o.name, inputs = { qkv_of(o) }, seeded = true, grad = not o.large or nil,
-        call = function(_, qkv) return record('attention', { qkv }, attrs_of(o)) end,
+        call = calls('attention', attrs_of(o)),
         ref = function(qkv) return attend(o, qkv) end }
     backward[k] = { name = o.name, inputs = { result_of(o), qkv_of(o), result_of(o) }, seeded = true,
-        tol = { f32 = 5e-5 },
-        call = function(_, dy, qkv, y) return record('attention_grad', { dy, qkv, y }, attrs_of(o)) end,
+        tol = { f32 = 5e-5 }, call = calls('attention_grad', attrs_of(o)),
         ref = function(dy, qkv, y) return attend_grad(o, dy, qkv, y) end }
 end
 

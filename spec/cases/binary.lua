@@ -1,6 +1,6 @@
 --- Cases of elementwise ops of two inputs, and of where, all over the same shapes.
 local array = require 'spec.cases.array'
-local record = array.record
+local calls = array.calls
 
 local shapes = {
     { 'same shape', { 3, 4 }, { 3, 4 } },
@@ -12,17 +12,12 @@ local shapes = {
     { 'past a vector', { 7, 67 }, { 7, 1 } },
 }
 
-local function input(shape, gen, dtype)
-    local t = { gen = gen, dtype = dtype }
-    for d, size in ipairs(shape) do t[d] = size end
-    return t
-end
-
 local function over_shapes(f, call, options)
     local list = {}
     for k, s in ipairs(shapes) do
         list[k] = { name = s[1], call = call, grad = options.grad, dtype = options.dtype, exact = options.exact,
-            inputs = { input(s[2], options.gen), input(s[3], options.gen2 or options.gen) },
+            inputs = { array.input(s[2], { gen = options.gen }),
+                array.input(s[3], { gen = options.gen2 or options.gen }) },
             ref = function(a, b) return array.map(f, a, b) end }
     end
     return list
@@ -57,7 +52,7 @@ local function arithmetic(name, f, call, options)
 end
 
 local function comparison(name, f)
-    local call = function(_, a, b) return record(name, { a, b }) end
+    local call = calls(name)
     local r = { cases = over_shapes(function(a, b) return f(a, b) and 1 or 0 end, call,
         { dtype = 'u8', exact = true }), bad = bad(name) }
     r.cases[#r.cases + 1] = { name = 'equal ones', only = 'f32', dtype = 'u8', exact = true, call = call,
@@ -89,9 +84,9 @@ return {
     div = arithmetic('div', function(a, b) return a / b end, function(_, a, b) return a / b end,
         { grad = true, exact = true, gen2 = 'away' }),
     pow = pow,
-    maximum = arithmetic('maximum', math.max, function(_, a, b) return record('maximum', { a, b }) end,
+    maximum = arithmetic('maximum', math.max, calls('maximum'),
         { grad = true, exact = true, whole = true, ties = true, gen = 'distinct', gen2 = 'between' }),
-    minimum = arithmetic('minimum', math.min, function(_, a, b) return record('minimum', { a, b }) end,
+    minimum = arithmetic('minimum', math.min, calls('minimum'),
         { grad = true, exact = true, whole = true, ties = true, gen = 'distinct', gen2 = 'between' }),
     eq = comparison('eq', function(a, b) return a == b end),
     ne = comparison('ne', function(a, b) return a ~= b end),

@@ -1,6 +1,7 @@
 --- Cases of norms over channels: batch norm (groups = 0) and group norm. A statistic is of all pixels of a channel, or
 -- of the channels of a group in one image; gradients are checked of mean and rstd as inputs, and through them.
 local array = require 'spec.cases.array'
+local calls = array.calls
 
 local norms = array.norms
 local EPS, stat_shape, mean_of, rstd_of = norms.EPS, norms.stat_shape, norms.mean_of, norms.rstd_of
@@ -12,12 +13,7 @@ end
 
 -- ---- cases -----------------------------------------------------------------------------------------------------
 
--- Returns an input: a list of dims, drawn by `gen`.
-local function drawn(dims, gen)
-    local out = { gen = gen }
-    for k, d in ipairs(dims) do out[k] = d end
-    return out
-end
+local function positive(dims) return array.input(dims, { gen = 'positive' }) end
 
 -- The images that all ops are tried with: { name, groups, shape, whether gradients are checked }.
 local images = {
@@ -39,11 +35,6 @@ local function over(make)
         out[i] = case
     end
     return out
-end
-
-local function also(cases, ...)
-    for _, case in ipairs { ... } do cases[#cases + 1] = case end
-    return cases
 end
 
 local function statistics(x, groups)
@@ -124,13 +115,13 @@ local function own_dx(name, groups, shape, grad)
 end
 
 local norm_cases = over(function(groups, shape, stat)
-    return { inputs = { shape, stat, drawn(stat, 'positive'), { shape[2] }, { shape[2] } },
+    return { inputs = { shape, stat, positive(stat), { shape[2] }, { shape[2] } },
         call = given('batch_norm', groups), ref = function(x, m, r, w, b) return norm(x, m, r, w, b, groups) end }
 end)
 
 local dx_cases = over(function(groups, shape, stat)
     local sums = groups == 0 and { 2, shape[2] } or { 2, shape[1], shape[2] }
-    return { inputs = { shape, shape, stat, drawn(stat, 'positive'), { shape[2] }, sums },
+    return { inputs = { shape, shape, stat, positive(stat), { shape[2] }, sums },
         call = given('batch_norm_dx', groups),
         ref = function(...) return dx_of({ ... }, groups) end }
 end)
@@ -160,58 +151,57 @@ local stats = function(at) return { at, 'the mean', '%(4%)' }, { at + 1, 'the rs
 local mean_at, rstd_at = stats(2)
 local mean_behind, rstd_behind = stats(3)
 
-local rstd_bad = refused('channel_rstd', { x, c }, 1, { mean_at })
-rstd_bad[#rstd_bad + 1] = { inputs = { x, c }, error = 'channel_rstd: eps %-1 given, expected 0 or more',
-    call = function(_, ...) return array.record('channel_rstd', { ... }, { i = { 0 }, f = { -1 } }) end }
-
 return {
     channel_mean = {
-        cases = also(over(function(groups, shape)
+        cases = array.joined(over(function(groups, shape)
             return { inputs = { shape }, call = given('channel_mean', groups),
                 ref = function(v) return mean_of(v, groups) end }
-        end), exact('channel_mean', { long }, order_of_mean)),
+        end), { exact('channel_mean', { long }, order_of_mean) }),
         bad = refused('channel_mean', { x }, 1, {}),
     },
     channel_rstd = {
-        cases = also(over(function(groups, shape, stat)
+        cases = array.joined(over(function(groups, shape, stat)
             return { inputs = { shape, stat }, call = given('channel_rstd', groups),
                 ref = function(v, m) return rstd_of(v, m, groups) end }
-        end), exact('channel_rstd', { long, { 2 } }, order_of_rstd)),
-        bad = rstd_bad,
+        end), { exact('channel_rstd', { long, { 2 } }, order_of_rstd) }),
+        bad = array.joined(refused('channel_rstd', { x, c }, 1, { mean_at }), {
+            { inputs = { x, c }, error = 'channel_rstd: eps %-1 given, expected 0 or more',
+                call = calls('channel_rstd', { i = { 0 }, f = { -1 } }) },
+        }),
     },
     batch_norm = {
-        cases = also(norm_cases, own('of its own statistics', 0, { 2, 3, 2, 3 }),
+        cases = array.joined(norm_cases, { own('of its own statistics', 0, { 2, 3, 2, 3 }),
             own('of its own groups', 2, { 2, 4, 1, 2 }),
-            { name = 'over its input', inputs = { x, c, drawn(c, 'positive'), c, c }, composed = true,
+            { name = 'over its input', inputs = { x, c, positive(c), c, c }, composed = true,
                 call = function(_, v, m, r, w, b) return record('batch_norm', 0, { v * 2, m, r, w, b }) end,
                 ref = function(v, m, r, w, b)
                     return norm(array.map(function(e) return e * 2 end, v), m, r, w, b, 0)
                 end },
             { name = 'more channels than a pass has', call = given('batch_norm', 0),
-                inputs = { wide, wide_stat, drawn(wide_stat, 'positive'), wide_stat, wide_stat },
-                ref = function(v, m, r, w, b) return norm(v, m, r, w, b, 0) end }),
+                inputs = { wide, wide_stat, positive(wide_stat), wide_stat, wide_stat },
+                ref = function(v, m, r, w, b) return norm(v, m, r, w, b, 0) end } }),
         bad = refused('batch_norm', { x, c, c, c, c }, 1, { mean_at, rstd_at, { 4, 'the weight', '%(4%)' },
             { 5, 'the bias', '%(4%)' } }),
     },
     batch_norm_sums = {
-        cases = also(over(function(groups, shape, stat)
-            return { inputs = { shape, shape, stat, drawn(stat, 'positive') }, call = given('batch_norm_sums', groups),
+        cases = array.joined(over(function(groups, shape, stat)
+            return { inputs = { shape, shape, stat, positive(stat) }, call = given('batch_norm_sums', groups),
                 ref = function(dy, v, m, r) return sums_of(dy, v, m, r, groups) end }
-        end), exact('batch_norm_sums', { long, long, { 2 }, { 2, gen = 'positive' } }, order_of_sums),
+        end), { exact('batch_norm_sums', { long, long, { 2 }, { 2, gen = 'positive' } }, order_of_sums),
             { name = 'more channels than a block has', call = given('batch_norm_sums', 0),
-                inputs = { wide, wide, wide_stat, drawn(wide_stat, 'positive') },
-                ref = function(dy, v, m, r) return sums_of(dy, v, m, r, 0) end }),
+                inputs = { wide, wide, wide_stat, positive(wide_stat) },
+                ref = function(dy, v, m, r) return sums_of(dy, v, m, r, 0) end } }),
         bad = refused('batch_norm_sums', { x, x, c, c }, 2, { { 1, 'dy', '%(2, 4, 2, 2%)' }, mean_behind,
             rstd_behind }),
     },
     batch_norm_dx = {
-        cases = also(dx_cases, own_dx('of a norm', 0, { 2, 3, 2, 2 }, true),
+        cases = array.joined(dx_cases, { own_dx('of a norm', 0, { 2, 3, 2, 2 }, true),
             own_dx('of a norm of groups', 2, { 2, 4, 1, 2 }),
-            { name = 'over dy', inputs = { x, x, c, drawn(c, 'positive'), c, { 2, 4 } }, composed = true,
+            { name = 'over dy', inputs = { x, x, c, positive(c), c, { 2, 4 } }, composed = true,
                 call = function(_, dy, ...) return record('batch_norm_dx', 0, { dy * 2, ... }) end,
                 ref = function(dy, ...)
                     return dx_of({ array.map(function(e) return e * 2 end, dy), ... }, 0)
-                end }),
+                end } }),
         bad = refused('batch_norm_dx', { x, x, c, c, c, { 2, 4 } }, 2, { { 1, 'dy', '%(2, 4, 2, 2%)' }, mean_behind,
             rstd_behind, { 5, 'the weight', '%(4%)' }, { 6, 'the sums', '%(2, 4%)' } }),
     },

@@ -1,86 +1,30 @@
 --- Cases of convolutions, against loops over windows: sizes around micro-tiles, panels and k-blocks, strides, padding,
 -- dilation, groups, weights plain and in panels.
 local array = require 'spec.cases.array'
-local record = array.record
+local record, calls, pair = array.record, array.calls, array.pairs
 
 local PANELS = 3 -- WN_CONV48
 local tol = { f32 = 2e-5, f64 = 1e-12 }
 
-local function pair(v)
-    if type(v) == 'table' then return v[1] * 2 ^ 32 + v[2], v end
-    return v * 2 ^ 32 + v, { v, v }
-end
-
--- Returns the numbers of a convolution, from { n, c, h, w }, { o, kh, kw } and options: stride, pad, dilation, groups.
-local function window(x, w, o)
-    local s = { n = x[1], c = x[2], o = w[1], kernel = { w[2], w[3] }, size = { x[3], x[4] }, groups = o.groups or 1 }
-    local attrs = { [4] = s.groups }
-    attrs[1], s.stride = pair(o.stride or 1)
-    attrs[2], s.pad = pair(o.pad or 0)
-    attrs[3], s.dilation = pair(o.dilation or 1)
-    s.out = {}
-    for k = 1, 2 do
-        s.out[k] = math.floor((s.size[k] + 2 * s.pad[k] - (s.kernel[k] - 1) * s.dilation[k] - 1) / s.stride[k]) + 1
-    end
-    s.attrs = attrs
-    s.x, s.y = x, { s.n, s.o, s.out[1], s.out[2] }
-    s.w = { s.o, s.c / s.groups, s.kernel[1], s.kernel[2] }
-    return s
-end
-
--- Calls fn(at of x, at of w, at of y) for every product of the convolution, all 1-based places in row-major arrays.
-local function each_product(s, fn)
-    local ci, co = s.c / s.groups, s.o / s.groups
-    local H, W, oh, ow, kh, kw = s.size[1], s.size[2], s.out[1], s.out[2], s.kernel[1], s.kernel[2]
-    for n = 0, s.n - 1 do
-        for o = 0, s.o - 1 do
-            local group = math.floor(o / co)
-            for p = 0, oh - 1 do
-                for q = 0, ow - 1 do
-                    local y_at = ((n * s.o + o) * oh + p) * ow + q + 1
-                    for r = 0, kh - 1 do
-                        local y = p * s.stride[1] - s.pad[1] + r * s.dilation[1]
-                        for c = 0, y >= 0 and y < H and kw - 1 or -1 do
-                            local x = q * s.stride[2] - s.pad[2] + c * s.dilation[2]
-                            for i = 0, x >= 0 and x < W and ci - 1 or -1 do
-                                fn(((n * s.c + group * ci + i) * H + y) * W + x + 1,
-                                    ((o * ci + i) * kh + r) * kw + c + 1, y_at)
-                            end
-                        end
-                    end
-                end
-            end
-        end
-    end
-end
-
-local function zeros(shape)
-    return array.build(shape, function() return 0 end)
-end
-
 local refs = {
-    conv2d = function(s, x, w, bias)
-        local y = zeros(s.y)
-        each_product(s, function(i, j, k) y[k] = y[k] + x[i] * w[j] end)
-        if not bias then return y end
-        return array.build(s.y, function(index, k) return y[k] + bias[index[2] + 1] end)
-    end,
+    conv2d = array.conv2d,
     conv2d_dx = function(s, dy, w)
-        local dx = zeros(s.x)
-        each_product(s, function(i, j, k) dx[i] = dx[i] + dy[k] * w[j] end)
+        local dx = array.zeros(s.x)
+        array.each_product(s, function(i, j, k) dx[i] = dx[i] + dy[k] * w[j] end)
         return dx
     end,
     conv2d_dw = function(s, dy, x)
-        local dw = zeros(s.w)
-        each_product(s, function(i, j, k) dw[j] = dw[j] + dy[k] * x[i] end)
+        local dw = array.zeros(s.w)
+        array.each_product(s, function(i, j, k) dw[j] = dw[j] + dy[k] * x[i] end)
         return dw
     end,
 }
 
--- Returns the case of an op; options of window, and panels = true: the weight is in panels, bias = true, grad = false.
+-- Returns the case of an op; options of array.window, and panels = true: the weight is in panels, bias = true,
+-- grad = false.
 local function case(op, name, x, w, o)
     o = o or {}
-    local s = window(x, w, o)
+    local s = array.window(x, w, o)
     local attrs = { i = { unpack(s.attrs, 1, 4) } }
     local inputs = op == 'conv2d' and { s.x, s.w } or op == 'conv2d_dx' and { s.y, s.w } or { s.y, s.x }
     if o.bias then inputs[3] = { s.o } end
@@ -160,7 +104,8 @@ table.insert(conv2d, case('conv2d', 'depthwise, bias, past blocks', { 1, 290, 2,
 table.insert(conv2d, case('conv2d', 'groups, bias', { 1, 4, 3, 4 }, { 6, 2, 1 }, { bias = true, groups = 2 }))
 table.insert(conv2d, case('conv2d', 'depthwise, bias', { 1, 4, 3, 4 }, { 4, 2, 1 }, { bias = true, groups = 4 }))
 
--- Returns an application that is refused; attributes: { stride, pad, dilation, groups, size }, pairs as in window.
+-- Returns an application that is refused; attributes: { stride, pad, dilation, groups, size }, pairs as those of
+-- array.window.
 local function bad(op, a, b, attributes, message)
     local attrs = { i = {} }
     for k, v in ipairs(attributes) do attrs.i[k] = k == 4 and v or pair(v) end
@@ -169,7 +114,7 @@ end
 
 local with_bias = { inputs = { { 1, 2, 4, 4 }, { 3, 2, 3, 3 }, { 4 } },
     error = 'conv2d: the bias is %(4%), expected %(3%)',
-    call = function(_, x, w, b) return record('conv2d', { x, w, b }, { i = { pair(1), 0, pair(1), 1 } }) end }
+    call = calls('conv2d', { i = { pair(1), 0, pair(1), 1 } }) }
 
 return {
     conv2d = { cases = conv2d, bad = {

@@ -2,7 +2,7 @@
 -- repetition. And of dropout: each element is 0 or x / (1 - p), and its gradient makes the same choice. Every call
 -- seeds again, so the choice is a function of the element, and finite differences apply.
 local array = require 'spec.cases.array'
-local record = array.record
+local record, calls = array.record, array.calls
 
 local function within(low, high, mean, slack)
     return function(r)
@@ -32,7 +32,7 @@ end
 -- ---- dropout -------------------------------------------------------------------------------------------------------
 
 local function drop(p)
-    return function(_, x) return record('dropout', { x }, { f = { p } }) end
+    return calls('dropout', { f = { p } })
 end
 
 local function chosen(p, rate)

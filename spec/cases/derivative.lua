@@ -1,11 +1,11 @@
 --- Cases of derivatives of elementwise ops, (dy, x) or (dy, y), each against its formula. The gradient checks of
 -- unary.lua show that a formula is the slope of its op. Kinks are here: zeros and bounds exactly.
 local array = require 'spec.cases.array'
-local record = array.record
+local calls = array.calls
 
 local function derivative(name, f, options)
     options = options or {}
-    local call = function(_, dy, v) return record(name, { dy, v }, options.attrs) end
+    local call = calls(name, options.attrs)
     local slope = options.choose and function(a, b) return f(b) == 0 and 0 or a * f(b) end -- +0, whatever a's sign
         or function(a, b) return a * f(b) end
     local ref = function(dy, v) return array.map(slope, dy, v) end

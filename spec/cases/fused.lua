@@ -2,7 +2,7 @@
 -- are those of the separate ops.
 local array = require 'spec.cases.array'
 local id = require('wane.tensor.op').id
-local record = array.record
+local record, calls = array.record, array.calls
 
 local tol = { f32 = 2e-5, f64 = 1e-12 }
 local INPUTS = 4 -- operands from here on are steps
@@ -18,7 +18,7 @@ end
 
 local function elementwise(name, inputs, list, ref, f)
     return { name = name, inputs = inputs, tol = tol, ref = ref, composed = true,
-        call = function(_, ...) return record('elementwise', { ... }, steps(list, f)) end }
+        call = calls('elementwise', steps(list, f)) }
 end
 
 local function map(op, name, act, inputs, ref, flags)
@@ -77,18 +77,14 @@ return {
             end),
         },
         bad = {
-            { inputs = { { 3 } }, error = 'elementwise: step 1 is sum', call = function(_, x)
-                return record('elementwise', { x }, steps { { 'sum', 0 } })
-            end },
-            { inputs = { { 3 } }, error = 'elementwise: step 1 reads operand 4', call = function(_, x)
-                return record('elementwise', { x }, steps { { 'neg', INPUTS } })
-            end },
-            { inputs = { { 3 } }, error = 'elementwise: step 2 reads operand 1', call = function(_, x)
-                return record('elementwise', { x }, steps { { 'neg', 0 }, { 'add', INPUTS, 1 } })
-            end },
-            { inputs = { { 3 } }, error = 'elementwise: 2 steps take numbers', call = function(_, x)
-                return record('elementwise', { x }, steps({ { 'clamp', 0 }, { 'clamp', INPUTS } }, { 0, 1 }))
-            end },
+            { inputs = { { 3 } }, error = 'elementwise: step 1 is sum',
+                call = calls('elementwise', steps { { 'sum', 0 } }) },
+            { inputs = { { 3 } }, error = 'elementwise: step 1 reads operand 4',
+                call = calls('elementwise', steps { { 'neg', INPUTS } }) },
+            { inputs = { { 3 } }, error = 'elementwise: step 2 reads operand 1',
+                call = calls('elementwise', steps { { 'neg', 0 }, { 'add', INPUTS, 1 } }) },
+            { inputs = { { 3 } }, error = 'elementwise: 2 steps take numbers',
+                call = calls('elementwise', steps({ { 'clamp', 0 }, { 'clamp', INPUTS } }, { 0, 1 })) },
         },
     },
     linear_map = {
@@ -111,12 +107,10 @@ return {
                 end),
         },
         bad = {
-            { inputs = { { 3, 4 }, { 5, 4 }, { 5 } }, error = 'linear_map: sum given', call = function(_, ...)
-                return record('linear_map', { ... }, { i = { 0, 0, id.sum } })
-            end },
-            { inputs = { { 3, 4 }, { 5, 4 }, { 5 }, { 3, 4 } }, error = 'linear_map: the last', call = function(_, ...)
-                return record('linear_map', { ... }, { i = { 0, 0, id.relu_grad } })
-            end },
+            { inputs = { { 3, 4 }, { 5, 4 }, { 5 } }, error = 'linear_map: sum given',
+                call = calls('linear_map', { i = { 0, 0, id.sum } }) },
+            { inputs = { { 3, 4 }, { 5, 4 }, { 5 }, { 3, 4 } }, error = 'linear_map: the last',
+                call = calls('linear_map', { i = { 0, 0, id.relu_grad } }) },
         },
     },
     matmul_map = {
@@ -132,9 +126,8 @@ return {
             end),
         },
         bad = {
-            { inputs = { { 3, 4 }, { 4, 5 } }, error = 'matmul_map: 2 inputs given, expected 3', call = function(_, ...)
-                return record('matmul_map', { ... }, { i = { 0, 0, id.relu_grad } })
-            end },
+            { inputs = { { 3, 4 }, { 4, 5 } }, error = 'matmul_map: 2 inputs given, expected 3',
+                call = calls('matmul_map', { i = { 0, 0, id.relu_grad } }) },
         },
     },
     product_update = {
@@ -145,19 +138,17 @@ return {
                 call = adam, ref = adam_ref, tol = { f32 = 1e-4 } },
         },
         bad = {
-            { inputs = { { 3, 4 }, { 5, 6 } }, error = 'inner dimensions', call = function(_, ...)
-                return record('product_update', { ... }, { i = { 0, 0, id.sgd } })
-            end },
-            { inputs = { { 3, 4 }, { 4, 6 } }, error = 'product_update: relu given', call = function(_, ...)
-                return record('product_update', { ... }, { i = { 0, 0, id.relu } })
-            end },
+            { inputs = { { 3, 4 }, { 5, 6 } }, error = 'inner dimensions',
+                call = calls('product_update', { i = { 0, 0, id.sgd } }) },
+            { inputs = { { 3, 4 }, { 4, 6 } }, error = 'product_update: relu given',
+                call = calls('product_update', { i = { 0, 0, id.relu } }) },
         },
     },
     layernorm_dx_add = {
         cases = {
             -- Against the two ops it replaces: their own records have the formulas.
             { name = 'rows', inputs = { { 3, 40 }, { 3, 40 }, { 3 }, { 3, gen = 'positive' }, { 40 }, { 3, 40 } },
-                tol = tol, call = function(_, ...) return record('layernorm_dx_add', { ... }) end,
+                tol = tol, call = calls('layernorm_dx_add'),
                 ref = function(dy, x, mean, rstd, w, more)
                     local out, n = { shape = { 3, 40 } }, 40
                     for r = 1, 3 do
@@ -177,7 +168,7 @@ return {
         },
         bad = {
             { inputs = { { 3, 4 }, { 3, 4 }, { 3 }, { 3 }, { 4 }, { 4 } }, error = 'what is added',
-                call = function(_, ...) return record('layernorm_dx_add', { ... }) end },
+                call = calls('layernorm_dx_add') },
         },
     },
 }

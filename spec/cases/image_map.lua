@@ -2,6 +2,7 @@
 -- (runtime/plan/ir/image_patterns.c), recorded directly. spec/rewrite_spec.lua checks that their bits are those
 -- of the separate ops.
 local array = require 'spec.cases.array'
+local calls = array.calls
 local id = require('wane.tensor.op').id
 local norm, norms = array.norms.norm, array.norms
 
@@ -23,12 +24,12 @@ local images = {
 
 -- Returns the cases of an op over all images: make(groups, x, stat) returns { inputs, call, ref }; x and stat are
 -- shapes.
-local function over(make)
+local function over(make, what)
     local out = {}
     for k, row in ipairs(images) do
         local stat = row[2] == 0 and { row[3][2] } or { row[3][1], row[2] }
         out[k] = make(row[2], row[3], stat)
-        out[k].name, out[k].tol = row[1], tol
+        out[k].name, out[k].tol = (what and what .. ', ' or '') .. row[1], tol
     end
     return out
 end
@@ -41,60 +42,30 @@ local function steps(list, groups, f)
     return { i = i, n = #list, f = f }
 end
 
-local function map(list, extra, apply, f)
+local function map(what, list, extra, apply, f)
     return over(function(groups, x, stat)
         local c = { x[2] }
         local inputs = { x, stat, { gen = 'positive', unpack(stat) }, c, c }
         for _ = 1, extra do inputs[#inputs + 1] = x end
-        return { inputs = inputs,
-            call = function(_, ...) return array.record('batch_norm_map', { ... }, steps(list, groups, f)) end,
+        return { inputs = inputs, call = calls('batch_norm_map', steps(list, groups, f)),
             ref = function(a, mean, rstd, w, b, ...) return apply(norm(a, mean, rstd, w, b, groups), ...) end }
-    end)
+    end, what)
 end
 
 local function plus(a, b) return array.map(function(p, q) return p + q end, a, b) end
 
-local function append(list, more, what)
-    for _, case in ipairs(more) do
-        case.name = what .. ', ' .. case.name
-        list[#list + 1] = case
-    end
-    return list
-end
-
--- Convolutions of images (N, C, H, W) with a weight (O, C, kh, kw), stride 1 and a padding.
-local function conv(x, w, b, padding)
-    local n, c, h, width = unpack(x.shape)
-    local o, _, kh, kw = unpack(w.shape)
-    local at, sum = array.at, nil
-    return array.build({ n, o, h + 2 * padding - kh + 1, width + 2 * padding - kw + 1 }, function(i)
-        sum = b and b[i[2] + 1] or 0
-        for z = 0, c - 1 do
-            for r = 0, kh - 1 do
-                for s = 0, kw - 1 do
-                    local row, column = i[3] + r - padding, i[4] + s - padding
-                    if row >= 0 and row < h and column >= 0 and column < width then
-                        sum = sum + at(x, { i[1], z, row, column }) * at(w, { i[2], z, r, s })
-                    end
-                end
-            end
-        end
-        return sum
-    end)
-end
-
-local PAIR = 2 ^ 32 + 1
+local PAIR = array.pair(1)
 
 -- Options are steps (as of a norm; operand 1 is the image), conv (inputs of the convolution), norm (true: a batch norm
 -- over it), padding, f (numbers of a step).
 local function conv_map(name, inputs, o, apply)
     local i = { PAIR, o.padding * PAIR, PAIR, 1, 0, o.conv + (o.norm and 4 or 0) }
     for _, s in ipairs(o.steps) do i[#i + 1] = id[s[1]] * 256 + (s[3] or 0) * 16 + s[2] end
-    return { name = name, inputs = inputs, tol = tol,
-        call = function(_, ...) return array.record('conv2d_map', { ... }, { i = i, n = #i, f = o.f }) end,
+    return { name = name, inputs = inputs, tol = tol, call = calls('conv2d_map', { i = i, n = #i, f = o.f }),
         ref = function(x, w, ...)
             local rest = { ... }
-            local y = conv(x, w, o.conv == 3 and table.remove(rest, 1) or nil, o.padding)
+            local s = array.window(x.shape, { w.shape[1], w.shape[3], w.shape[4] }, { pad = o.padding })
+            local y = array.conv2d(s, x, w, o.conv == 3 and table.remove(rest, 1) or nil)
             if o.norm then
                 y = norm(y, rest[1], rest[2], rest[3], rest[4], 0)
                 rest = { rest[5] }
@@ -103,12 +74,11 @@ local function conv_map(name, inputs, o, apply)
         end }
 end
 
-local cases = append({}, map({ { 'relu', 0 } }, 0, function(y) return array.map(relu, y) end), 'relu')
-append(cases, map({ { 'add', 0, 1 }, { 'relu', 0 } }, 1, function(y, z) return array.map(relu, plus(y, z)) end),
-    'add and relu')
-append(cases, map({ { 'mul', 1, 0 }, { 'sub', 2, 0 }, { 'neg', 0 }, { 'clamp', 0 } }, 2, function(y, z, u)
-    return array.map(function(p, q, r) return math.max(-0.5, math.min(0.5, p * q - r)) end, y, z, u)
-end, { -0.5, 0.5 }), 'four steps')
+local cases = array.joined(map('relu', { { 'relu', 0 } }, 0, function(y) return array.map(relu, y) end),
+    map('add and relu', { { 'add', 0, 1 }, { 'relu', 0 } }, 1, function(y, z) return array.map(relu, plus(y, z)) end),
+    map('four steps', { { 'mul', 1, 0 }, { 'sub', 2, 0 }, { 'neg', 0 }, { 'clamp', 0 } }, 2, function(y, z, u)
+        return array.map(function(p, q, r) return math.max(-0.5, math.min(0.5, p * q - r)) end, y, z, u)
+    end, { -0.5, 0.5 }))
 
 local image, one, RELU = { 2, 3, 2, 2 }, { 3 }, { { 'relu', 0 } }
 local function positive(n) return { gen = 'positive', n } end
@@ -157,47 +127,42 @@ return {
     batch_norm_map = {
         cases = cases,
         bad = {
-            { inputs = { image, one, one, one, one }, error = 'batch_norm_map: 0 steps given', call = function(_, ...)
-                return array.record('batch_norm_map', { ... }, steps({}, 0))
-            end },
-            { inputs = { image, one, one, one, one }, error = 'batch_norm_map: step 1 is sum', call = function(_, ...)
-                return array.record('batch_norm_map', { ... }, steps({ { 'sum', 0 } }, 0))
-            end },
+            { inputs = { image, one, one, one, one }, error = 'batch_norm_map: 0 steps given',
+                call = calls('batch_norm_map', steps({}, 0)) },
+            { inputs = { image, one, one, one, one }, error = 'batch_norm_map: step 1 is sum',
+                call = calls('batch_norm_map', steps({ { 'sum', 0 } }, 0)) },
             { inputs = { image, one, one, one, one }, error = 'batch_norm_map: step 1 reads operand 1, of 1',
-                call = function(_, ...)
-                    return array.record('batch_norm_map', { ... }, steps({ { 'add', 0, 1 } }, 0))
-                end },
+                call = calls('batch_norm_map', steps({ { 'add', 0, 1 } }, 0)) },
             { inputs = { image, one, one, one, one, { 2, 3, 2, 1 } },
-                error = 'batch_norm_map: input 6 is %(2, 3, 2, 1%)', call = function(_, ...)
-                    return array.record('batch_norm_map', { ... }, steps({ { 'add', 0, 1 } }, 0))
-                end },
+                error = 'batch_norm_map: input 6 is %(2, 3, 2, 1%)',
+                    call = calls('batch_norm_map', steps({ { 'add', 0, 1 } }, 0)) },
         },
     },
     relu_norm_sums = {
         cases = over(function(groups, x, stat)
             local c = { x[2] }
             return { inputs = { x, x, stat, { gen = 'positive', unpack(stat) }, c, c },
-                call = function(_, ...) return array.record('relu_norm_sums', { ... }, { i = { groups } }) end,
+                call = calls('relu_norm_sums', { i = { groups } }),
                 ref = function(dy, ...)
                     local v, m, r = ...
                     return norms.sums_of(masked(dy, { ... }, groups), v, m, r, groups)
                 end }
         end),
         bad = { { inputs = { image, image, one, one, one, { 4 } }, error = 'relu_norm_sums: the bias is %(4%)',
-            call = function(_, ...) return array.record('relu_norm_sums', { ... }, { i = { 0 } }) end } },
+            call = calls('relu_norm_sums', { i = { 0 } }) } },
     },
     relu_norm_dx = {
         cases = over(function(groups, x, stat)
             local c = { x[2] }
             local sum = groups == 0 and { 2, x[2] } or { 2, x[1], x[2] }
             return { inputs = { x, x, stat, { gen = 'positive', unpack(stat) }, c, sum, c },
-                call = function(_, ...) return array.record('relu_norm_dx', { ... }, { i = { groups } }) end,
+                call = calls('relu_norm_dx', { i = { groups } }),
                 ref = function(dy, ...)
                     local v, m, r, w, s, b = ...
                     return norms.dx_of({ masked(dy, { v, m, r, w, b }, groups), v, m, r, w, s }, groups)
                 end }
         end),
         bad = { { inputs = { image, image, one, one, { 2 }, { 2, 3 }, one }, error = 'the weight is %(2%)',
-            call = function(_, ...) return array.record('relu_norm_dx', { ... }, { i = { 0 } }) end } },
+            call = calls('relu_norm_dx', { i = { 0 } }) } },
     },
 }

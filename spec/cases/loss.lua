@@ -1,6 +1,6 @@
 --- Cases of the losses of labels by row: statistics, losses, their gradient, and the count.
 local array = require 'spec.cases.array'
-local record = array.record
+local record, calls = array.record, array.calls
 
 local IGNORE = -100
 
@@ -32,7 +32,7 @@ local function stats_of(x, r, classes)
 end
 
 local function row_stats(name, ...)
-    return { name = name, inputs = { { ... } }, call = function(_, x) return record('row_stats', { x }) end,
+    return { name = name, inputs = { { ... } }, call = calls('row_stats'),
         ref = function(x)
             local shape, classes = { unpack(x.shape) }, x.shape[#x.shape]
             shape[#shape] = 2
@@ -145,10 +145,6 @@ local function row_count(name, n, is_weighted)
         end }
 end
 
-local function recorded(name, at)
-    return function(_, ...) return record(name, { ... }, at) end
-end
-
 return {
     row_stats = {
         cases = { row_stats('rows', 3, 5), row_stats('past a vector', 3, 67), row_stats('one row', 6),
@@ -162,35 +158,35 @@ return {
     row_nll = {
         cases = losses(row_nll),
         bad = {
-            { inputs = { { 2, 5 }, labels({ 0, 1, 2 }, 3) }, call = recorded('row_nll', attributes { 0, false, false }),
+            { inputs = { { 2, 5 }, labels({ 0, 1, 2 }, 3) }, call = calls('row_nll', attributes { 0, false, false }),
                 error = 'row_nll: .*expected labels %(2%)' },
-            { inputs = { { 2, 5 }, { 2 } }, call = recorded('row_nll'), error = 'row_nll: input 2 .*i32' },
-            { inputs = { { 2, 5 }, labels({ 0, 1 }, 2), { 4 } }, call = recorded('row_nll'),
+            { inputs = { { 2, 5 }, { 2 } }, call = calls('row_nll'), error = 'row_nll: input 2 .*i32' },
+            { inputs = { { 2, 5 }, labels({ 0, 1 }, 2), { 4 } }, call = calls('row_nll'),
                 error = 'row_nll: the weights are %(4%) f32, expected %(5%) f32' },
             { inputs = { { 2, 5 }, labels({ 0, 1 }, 2), { 2 } },
-                call = recorded('row_nll', attributes { 0, false, true }),
+                call = calls('row_nll', attributes { 0, false, true }),
                 error = 'row_nll: the statistics are %(2%) f32, expected %(2, 2%) f32' },
-            { inputs = { { 2, 5 }, labels({ 0, 1 }, 2) }, call = recorded('row_nll', attributes { 0, false, true }),
+            { inputs = { { 2, 5 }, labels({ 0, 1 }, 2) }, call = calls('row_nll', attributes { 0, false, true }),
                 error = 'row_nll: 2 inputs given, expected 3' },
-            { inputs = { { 2, 5 }, labels({ 0, 1 }, 2) }, call = recorded('row_nll', attributes { 1.5 }),
+            { inputs = { { 2, 5 }, labels({ 0, 1 }, 2) }, call = calls('row_nll', attributes { 1.5 }),
                 error = 'row_nll: label smoothing 1.5 given, expected 0 to 1' },
-            { inputs = { { 3, 5 }, labels({ 0, -1, 5 }, 3) }, call = recorded('row_nll', attributes { 0 }),
+            { inputs = { { 3, 5 }, labels({ 0, -1, 5 }, 3) }, call = calls('row_nll', attributes { 0 }),
                 error = 'cross_entropy: label %-1 at element 1 is outside 0..4 and is not ignore_index %(%-100%)' },
             { inputs = { { 8205, 3 }, many_labels(8205, { [4000] = 3, [6001] = -2 }) },
-                call = recorded('row_nll', attributes { 0 }),
+                call = calls('row_nll', attributes { 0 }),
                 error = 'cross_entropy: label 3 at element 3999 is' },
         },
     },
     row_nll_grad = {
         cases = losses(row_nll_grad),
         bad = {
-            { inputs = { { 2 }, labels({ 0 }, 1) }, call = recorded('row_nll_grad', attributes({ 0 }, 5, 'f32')),
+            { inputs = { { 2 }, labels({ 0 }, 1) }, call = calls('row_nll_grad', attributes({ 0 }, 5, 'f32')),
                 error = 'row_nll_grad: the gradients of rows are %(2%) f32, expected %(1%) f32' },
             { inputs = { { 1 }, labels({ 0 }, 1), { 1, 4 }, { 1, 2 } },
-                call = recorded('row_nll_grad', attributes({ 0, false, true }, 5, 'f32')),
+                call = calls('row_nll_grad', attributes({ 0, false, true }, 5, 'f32')),
                 error = 'row_nll_grad: the logits are %(1, 4%) f32, expected %(1, 5%) f32' },
             { inputs = { { 4 }, labels({ 0, 4, 9, 5 }, 4) },
-                call = recorded('row_nll_grad', attributes({ 0 }, 5, 'f32')),
+                call = calls('row_nll_grad', attributes({ 0 }, 5, 'f32')),
                 error = 'cross_entropy: label 9 at element 2 is' },
         },
     },
@@ -199,10 +195,10 @@ return {
             row_count('all parts', 64 * 512 + 1111), row_count('some parts of weights', 8205, true),
             row_count('none', 0) },
         bad = {
-            { inputs = { { 2 } }, call = recorded('row_count', { dtype = 'f32' }), error = 'row_count: input 1 .*i32' },
-            { inputs = { labels({ 0 }, 1) }, call = recorded('row_count', { dtype = 'bf16' }),
+            { inputs = { { 2 } }, call = calls('row_count', { dtype = 'f32' }), error = 'row_count: input 1 .*i32' },
+            { inputs = { labels({ 0 }, 1) }, call = calls('row_count', { dtype = 'bf16' }),
                 error = 'row_count: dtype bf16 given' },
-            { inputs = { labels({ 0 }, 1), { 1, 4 } }, call = recorded('row_count', { dtype = 'f32' }),
+            { inputs = { labels({ 0 }, 1), { 1, 4 } }, call = calls('row_count', { dtype = 'f32' }),
                 error = 'row_count: the weights are' },
         },
     },

@@ -1,7 +1,7 @@
 --- Cases of layer norm and its pieces. The gradient of layer norm flows through mean and rstd, though only one node of
 -- the backward says so; so the cases of layernorm compute both from x.
 local array = require 'spec.cases.array'
-local record = array.record
+local record, calls = array.record, array.calls
 
 local EPS = 1e-5
 
@@ -60,7 +60,7 @@ end
 
 local function dw_ref(dy, x, m, r)
     local width = x.shape[#x.shape]
-    local out = array.build({ width }, function() return 0 end)
+    local out = array.zeros({ width })
     for k, v in ipairs(array.map(function(a, h) return a * h end, dy, normalised(x, m, r))) do
         local c = (k - 1) % width + 1
         out[c] = out[c] + v
@@ -88,15 +88,9 @@ local positive = 'positive'
 return {
     row_mean = {
         cases = {
-            { name = 'rows', inputs = { { 3, 5 } }, grad = true, ref = row_mean, call = function(_, x)
-                return record('row_mean', { x })
-            end },
-            { name = 'batches', inputs = { { 2, 3, 67 } }, grad = true, ref = row_mean, call = function(_, x)
-                return record('row_mean', { x })
-            end },
-            { name = 'one row', inputs = { { 4 } }, grad = true, ref = row_mean, call = function(_, x)
-                return record('row_mean', { x })
-            end },
+            { name = 'rows', inputs = { { 3, 5 } }, grad = true, ref = row_mean, call = calls('row_mean') },
+            { name = 'batches', inputs = { { 2, 3, 67 } }, grad = true, ref = row_mean, call = calls('row_mean') },
+            { name = 'one row', inputs = { { 4 } }, grad = true, ref = row_mean, call = calls('row_mean') },
         },
         bad = { { inputs = { {} }, error = 'row_mean: input 1 is %(%), expected a last dim' } },
     },
@@ -115,7 +109,7 @@ return {
         },
         bad = {
             { inputs = { { 3, 5 }, { 5 } }, error = 'row_rstd: the mean is %(5%), expected %(3%)',
-                call = function(_, x, m) return record('row_rstd', { x, m }, { f = { EPS } }) end },
+                call = calls('row_rstd', { f = { EPS } }) },
         },
     },
     layernorm = {
@@ -129,10 +123,9 @@ return {
     layernorm_dx = {
         cases = {
             { name = 'rows', inputs = { { 3, 5 }, { 3, 5 }, { 3 }, { 3, gen = positive }, { 5 } }, ref = dx_ref,
-                grad = { true, false, false, false, true },
-                call = function(_, ...) return record('layernorm_dx', { ... }) end },
+                grad = { true, false, false, false, true }, call = calls('layernorm_dx') },
             { name = 'batches', inputs = { { 2, 3, 67 }, { 2, 3, 67 }, { 2, 3 }, { 2, 3, gen = positive }, { 67 } },
-                ref = dx_ref, call = function(_, ...) return record('layernorm_dx', { ... }) end },
+                ref = dx_ref, call = calls('layernorm_dx') },
             { name = 'of a norm', inputs = { { 3, 5 }, { 3, 5 }, { 5 } }, grad = true, composed = true,
                 ref = function(dy, x, w) return dx_ref(dy, x, row_mean(x), row_rstd(x), w) end,
                 call = function(_, dy, x, w)
@@ -147,14 +140,11 @@ return {
     layernorm_dw = {
         cases = {
             { name = 'rows', inputs = { { 3, 5 }, { 3, 5 }, { 3 }, { 3, gen = positive } }, ref = dw_ref,
-                grad = { true, false, false, false },
-                call = function(_, ...) return record('layernorm_dw', { ... }) end },
+                grad = { true, false, false, false }, call = calls('layernorm_dw') },
             { name = 'many rows', inputs = { { 2, 130, 7 }, { 2, 130, 7 }, { 2, 130 }, { 2, 130, gen = positive } },
-                ref = dw_ref, tol = { f32 = 1e-4, f64 = 1e-12 },
-                call = function(_, ...) return record('layernorm_dw', { ... }) end },
+                ref = dw_ref, tol = { f32 = 1e-4, f64 = 1e-12 }, call = calls('layernorm_dw') },
             { name = 'the order of parts', inputs = { { 2301, 19 }, { 2301, 19 }, { 2301 }, { 2301, gen = positive } },
-                ref = dw_of_halves, exact = true, only = 'f64',
-                call = function(_, ...) return record('layernorm_dw', { ... }) end },
+                ref = dw_of_halves, exact = true, only = 'f64', call = calls('layernorm_dw') },
             { name = 'of a norm', inputs = { { 3, 5 }, { 3, 5 } }, grad = true, composed = true,
                 ref = function(dy, x) return dw_ref(dy, x, row_mean(x), row_rstd(x)) end,
                 call = function(_, dy, x) return record('layernorm_dw', { dy, x, statistics(x) }) end },

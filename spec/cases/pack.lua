@@ -2,7 +2,7 @@
 -- numbers; a scale is bytes of an f32, which arrays of the binding give.
 local array = require 'spec.cases.array'
 local binding = require 'wane.ffi'
-local record = array.record
+local record, calls = array.record, array.calls
 
 local GROUP = 256
 
@@ -99,7 +99,7 @@ local function packed(form, ref)
     local list = {}
     for k, s in ipairs(shapes) do
         list[k] = { name = s[1], inputs = { { s[2], s[3] } }, dtype = 'u8', exact = true, ref = ref,
-            call = function(_, x) return record('pack_' .. form, { x }) end }
+            call = calls('pack_' .. form) }
     end
     return list
 end
@@ -179,24 +179,20 @@ sign[#sign + 1] = given('NaN is not 0 or less', { 0 / 0, 1 / 0, -1 / 0, 0, -0.0,
         ref = function() return { shape = { 9 }, 1, 1, 0, 0, 0, 1, 0, 1, 1 } end })
 
 local function refused(form, size)
+    local function bad(input, error, dtype)
+        return { inputs = { input }, error = 'unpack_' .. form .. ': ' .. error,
+            call = calls('unpack_' .. form, { n = 2, i = { 3, 4 }, dtype = dtype or 'f32' }) }
+    end
     return {
-        { inputs = { { size + 1, dtype = 'u8', gen = 'mask' } }, error = 'unpack_' .. form .. ': input 1 is .*%('
-            .. size .. '%) u8.*%(3, 4%)', call = function(_, x)
-                return record('unpack_' .. form, { x }, { n = 2, i = { 3, 4 }, dtype = 'f32' })
-            end },
-        { inputs = { { size } }, error = 'unpack_' .. form .. ': input 1 is .*f32', call = function(_, x)
-            return record('unpack_' .. form, { x }, { n = 2, i = { 3, 4 }, dtype = 'f32' })
-        end },
-        { inputs = { { size, dtype = 'u8', gen = 'mask' } }, error = 'unpack_' .. form .. ': dtype i32',
-            call = function(_, x)
-                return record('unpack_' .. form, { x }, { n = 2, i = { 3, 4 }, dtype = 'i32' })
-            end },
+        bad({ size + 1, dtype = 'u8', gen = 'mask' }, 'input 1 is .*%(' .. size .. '%) u8.*%(3, 4%)'),
+        bad({ size }, 'input 1 is .*f32'),
+        bad({ size, dtype = 'u8', gen = 'mask' }, 'dtype i32', 'i32'),
     }
 end
 
 local function whole(form)
     return { { inputs = { { 3, dtype = 'i32', gen = 'int:2' } }, error = 'pack_' .. form .. ': .*f32',
-        call = function(_, x) return record('pack_' .. form, { x }) end } }
+        call = calls('pack_' .. form) } }
 end
 
 return {

@@ -1,10 +1,9 @@
 --- Cases of poolings. The references go over every window as the formulas say: in the numbers of a window there are
 -- places outside of the image, which take no part.
 local array = require 'spec.cases.array'
+local calls = array.calls
 
 local CEIL, COUNTS_PAD, ADAPTIVE = 1, 2, 4
-
-local function pair(a, b) return a * 2 ^ 32 + (b or a) end
 
 -- Returns the attributes of a window { kernel, stride, pad, flags =, size = }; each of the first three is a number or
 -- { rows, columns }.
@@ -12,10 +11,10 @@ local function attrs(w)
     local i = {}
     for k = 1, 3 do
         local v = w[k] or (k == 2 and 1 or 0)
-        i[k] = type(v) == 'table' and pair(v[1], v[2]) or pair(v)
+        i[k] = type(v) == 'table' and array.pair(unpack(v)) or array.pair(v)
     end
     i[4] = w.flags or 0
-    i[5] = w.size and pair(w.size[1], w.size[2]) or 0
+    i[5] = w.size and array.pair(unpack(w.size)) or 0
     return { i = i }
 end
 
@@ -85,7 +84,7 @@ end
 -- Returns the array of shape (dy's images and channels, w.size) to which fn(window, add) adds for every window, where
 -- add(r, c, v) adds v.
 local function spread(w, dy, fn)
-    local out = array.build({ dy.shape[1], dy.shape[2], w.size[1], w.size[2] }, function() return 0 end)
+    local out = array.zeros { dy.shape[1], dy.shape[2], w.size[1], w.size[2] }
     array.build(dy.shape, function(i, k)
         local list = {}
         local counted = each(w, out, i[3], i[4], function(r, c, place) list[#list + 1] = { r, c, place } end)
@@ -99,7 +98,7 @@ local function spread(w, dy, fn)
 end
 
 local function op(name, w)
-    return function(_, ...) return array.record(name, { ... }, attrs(w)) end
+    return calls(name, attrs(w))
 end
 
 local function of_index(w)
@@ -157,13 +156,6 @@ local means = {
     { 'a pixel in 25 windows', { 5, 1, 2, flags = COUNTS_PAD }, { 1, 3, 5, 6 } },
 }
 
-local function with(base, changes)
-    local out = {}
-    for k, v in pairs(base) do out[k] = v end
-    for k, v in pairs(changes or {}) do out[k] = v end
-    return out
-end
-
 -- Returns the cases of an op over all of some lists of windows. make(window, shape) returns a case without a name,
 -- whose grad holds where gradients are checked.
 local function over(lists, make)
@@ -185,11 +177,11 @@ end
 -- Makes a case of a derivative to an image of `shape`, with an index where `bytes` says so.
 local function derivative(name, ref, bytes)
     return function(w, shape)
-        local sized = with(w, { size = { shape[3], shape[4] } })
+        local sized = array.input(w, { size = { shape[3], shape[4] } })
         local inputs = { size_of(w, shape) }
         if bytes then
             local places = part(w, 1, 1) * part(w, 1, 2)
-            inputs[2] = with(inputs[1], { dtype = 'u8', gen = 'int:' .. places })
+            inputs[2] = array.input(inputs[1], { dtype = 'u8', gen = 'int:' .. places })
         end
         return { inputs = inputs, call = op(name, sized), ref = ref(sized), grad = { true } }
     end
@@ -219,12 +211,12 @@ end
 
 local two = { 2, 2 }
 local function bad(shape, w, error, name)
-    return { inputs = { shape }, error = error, call = name and op(name, w) or nil }
+    return { inputs = { shape }, error = error, call = op(name, w) }
 end
 
--- Returns the refusals that all poolings share.
-local function refusals(name)
-    return {
+-- Returns the refusals that all poolings share, and others.
+local function refused(name, others)
+    return array.joined({
         bad({ 3, 4, 4 }, two, name .. ': the input is %(3, 4, 4%), expected 4 dims.*unsqueeze%(1%)', name),
         bad({ 4, 4 }, two, name .. ': the input is %(4, 4%), expected 4 dims: [^;]*columns%)', name),
         { inputs = { { 1, 1, 4, 4, dtype = 'i32', gen = 'int:9' } }, call = op(name, two),
@@ -237,13 +229,7 @@ local function refusals(name)
             name),
         bad({ 1, 1, 0, 4 }, two, name .. ': image size 0 given, expected 1 to 1048575', name),
         bad({ 1, 1, 4, 4 }, { 2, 2, flags = 8 }, name .. ': flags 8 are unknown', name),
-    }
-end
-
-local function refused(name, others)
-    local out = refusals(name)
-    for _, b in ipairs(others) do out[#out + 1] = b end
-    return out
+    }, others)
 end
 
 local is_large = { 1, 1, 20, 20 }
@@ -253,7 +239,7 @@ local sized = { 2, 2, size = { 4, 4 } }
 local bytes = { 1, 1, 2, 2, dtype = 'u8', gen = 'int:4' }
 
 local index_cases = over({ windows, more }, function(w, shape)
-    return { inputs = { with(shape, { gen = 'distinct' }) }, call = op('max_pool2d_index', w), ref = of_index(w),
+    return { inputs = { array.input(shape, { gen = 'distinct' }) }, call = op('max_pool2d_index', w), ref = of_index(w),
         dtype = 'u8', exact = true }
 end)
 index_cases[#index_cases + 1] = numbers('the first of equal ones', ties, op('max_pool2d_index', two), of_index(two),
@@ -263,12 +249,12 @@ index_cases[#index_cases + 1] = { name = 'the most places', inputs = { { 1, 17, 
     call = op('max_pool2d_index', { { 15, 17 }, 1 }), ref = of_index { { 15, 17 }, 1 }, dtype = 'u8', exact = true }
 
 local max_cases = over({ windows, more }, function(w, shape)
-    return { inputs = { with(shape, { gen = 'distinct' }) }, call = op('max_pool2d', w), ref = of_max(w),
+    return { inputs = { array.input(shape, { gen = 'distinct' }) }, call = op('max_pool2d', w), ref = of_max(w),
         exact = true, grad = true }
 end)
 for _, case in ipairs(over({ windows }, function(w, shape)
     local places = part(w, 1, 1) * part(w, 1, 2)
-    return { inputs = { with(shape), with(size_of(w, shape), { dtype = 'u8', gen = 'int:' .. places }) },
+    return { inputs = { array.input(shape), array.input(size_of(w, shape), { dtype = 'u8', gen = 'int:' .. places }) },
         call = op('max_pool2d', w), ref = of_picks(w), exact = true, grad = { true } }
 end)) do
     case.name = case.name .. ', by an index'
@@ -314,7 +300,7 @@ return {
     },
     avg_pool2d = {
         cases = over({ windows, means }, function(w, shape)
-            return { inputs = { with(shape) }, call = op('avg_pool2d', w), ref = of_mean(w), grad = true }
+            return { inputs = { array.input(shape) }, call = op('avg_pool2d', w), ref = of_mean(w), grad = true }
         end),
         bad = refused('avg_pool2d', {
             bad({ 1, 1, 4, 4 }, { 0, flags = ADAPTIVE }, 'avg_pool2d: output size 0 given, expected 1 to 1048575',

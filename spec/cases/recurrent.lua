@@ -1,7 +1,7 @@
 --- Cases of the cells of recurrent layers and of their gradients, each against its formula. Inputs in `record` count
 -- from 0.
 local array = require 'spec.cases.array'
-local record = array.record
+local calls = array.calls
 
 local function sigmoid(x) return 1 / (1 + math.exp(-x)) end
 
@@ -102,6 +102,8 @@ local function input(size, parts)
     return dims
 end
 
+local function of_input(k) return { n = 1, i = { k } } end
+
 -- Returns cases of an op at all sizes; parts: of each input in gates of H.
 local function cases_of(name, parts, ref, of)
     local cases = {}
@@ -109,20 +111,9 @@ local function cases_of(name, parts, ref, of)
         local inputs = {}
         for i, n in ipairs(parts) do inputs[i] = input(size, n) end
         cases[k] = { name = (size[3] or table.concat(inputs[1], ' x ')) .. (of and (', of input %d'):format(of) or ''),
-            inputs = inputs, grad = not size[3], ref = ref,
-            call = function(_, ...) return record(name, { ... }, of and { n = 1, i = { of } }) end }
+            inputs = inputs, grad = not size[3], ref = ref, call = calls(name, of and of_input(of)) }
     end
     return cases
-end
-
-local function joined(...)
-    local all = {}
-    for _, list in ipairs { ... } do for _, case in ipairs(list) do all[#all + 1] = case end end
-    return all
-end
-
-local function call(name, of)
-    return function(_, ...) return record(name, { ... }, of and { n = 1, i = { of } }) end
 end
 
 return {
@@ -134,11 +125,12 @@ return {
         { inputs = { { 2, 16, dtype = 'i32', gen = 'int:4' }, { 2, 4 } }, error = 'i32' },
     } },
     lstm_cell_grad = {
-        cases = joined(cases_of('lstm_cell_grad', { 2, 4, 1 }, lstm_grad(0), 0),
+        cases = array.joined(cases_of('lstm_cell_grad', { 2, 4, 1 }, lstm_grad(0), 0),
             cases_of('lstm_cell_grad', { 2, 4, 1 }, lstm_grad(1), 1)),
         bad = {
-            { inputs = { { 2, 4 }, { 2, 16 }, { 2, 4 } }, call = call('lstm_cell_grad', 0), error = 'the gates' },
-            { inputs = { { 2, 8 }, { 2, 16 }, { 2, 4 } }, call = call('lstm_cell_grad', 2),
+            { inputs = { { 2, 4 }, { 2, 16 }, { 2, 4 } }, call = calls('lstm_cell_grad', of_input(0)),
+                error = 'the gates' },
+            { inputs = { { 2, 8 }, { 2, 16 }, { 2, 4 } }, call = calls('lstm_cell_grad', of_input(2)),
                 error = 'input 3 asked for' },
         },
     },
@@ -152,11 +144,11 @@ return {
         { inputs = { { 2, 16 }, { 4 } }, error = 'the gates' },
     } },
     gru_cell_grad = {
-        cases = joined(cases_of('gru_cell_grad', { 1, 4, 1 }, gru_grad(0), 0),
+        cases = array.joined(cases_of('gru_cell_grad', { 1, 4, 1 }, gru_grad(0), 0),
             cases_of('gru_cell_grad', { 1, 4, 1 }, gru_grad(1), 1)),
         bad = {
             { inputs = { { 2, 8 }, { 2, 16 }, { 2, 4 } }, error = 'the gates' },
-            { inputs = { { 2, 4 }, { 2, 16 }, { 2, 4 } }, call = call('gru_cell_grad', 2),
+            { inputs = { { 2, 4 }, { 2, 16 }, { 2, 4 } }, call = calls('gru_cell_grad', of_input(2)),
                 error = 'input 3 asked for' },
         },
     },

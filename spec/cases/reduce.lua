@@ -1,7 +1,7 @@
 --- Cases of reductions, of the gradient of max and min, of argmax and of expand; and of softmax and its logarithm along
 -- a dim, with their gradients. Dims in `record` are 0-based.
 local array = require 'spec.cases.array'
-local record = array.record
+local record, calls = array.record, array.calls
 
 -- Returns the attributes of a reduction: the dims, and in the last place whether they are kept.
 local function attrs(dims, keep)
@@ -31,11 +31,9 @@ local forms = {
 local function reduction(name, f, options)
     local cases = {}
     for k, s in ipairs(forms) do
-        local input = { gen = options.gen }
-        for d, size in ipairs(s[2]) do input[d] = size end
-        if s[5] and options.gen == 'distinct' then input.gen = nil end
+        local input = array.input(s[2], { gen = not (s[5] and options.gen == 'distinct') and options.gen or nil })
         cases[k] = { name = s[1], inputs = { input }, grad = not s[5], exact = options.exact,
-            call = function(_, x) return record(name, { x }, attrs(s[3], s[4])) end,
+            call = calls(name, attrs(s[3], s[4])),
             ref = function(x) return array.fold(x, s[3], s[4], f) end }
     end
     cases[#cases + 1] = { name = 'as a method', inputs = { { 2, 3, gen = options.gen } }, grad = true,
@@ -43,17 +41,14 @@ local function reduction(name, f, options)
         ref = function(x) return array.fold(x, { 1 }, true, f) end }
     if options.whole then
         cases[#cases + 1] = { name = 'i32', only = 'f32', dtype = 'i32', exact = true,
-            inputs = { { 4, 5, dtype = 'i32', gen = 'int:50' } },
-            call = function(_, x) return record(name, { x }, attrs({ 1 })) end,
+            inputs = { { 4, 5, dtype = 'i32', gen = 'int:50' } }, call = calls(name, attrs({ 1 })),
             ref = function(x) return array.fold(x, { 1 }, false, f) end }
     end
     return { cases = cases, bad = {
         { inputs = { { 3, 4 } }, error = name .. ': dim 3 is out of range for %(3, 4%)',
-            call = function(_, x) return record(name, { x }, attrs { 2 }) end },
-        { inputs = { { 3, 4 } }, error = name .. ': dim 2 is given twice',
-            call = function(_, x) return record(name, { x }, attrs { 1, 1 }) end },
-        { inputs = { { 3, dtype = 'u8', gen = 'mask' } }, error = name .. ': .*u8',
-            call = function(_, x) return record(name, { x }, attrs {}) end },
+            call = calls(name, attrs { 2 }) },
+        { inputs = { { 3, 4 } }, error = name .. ': dim 2 is given twice', call = calls(name, attrs { 1, 1 }) },
+        { inputs = { { 3, dtype = 'u8', gen = 'mask' } }, error = name .. ': .*u8', call = calls(name, attrs {}) },
         name == 'sum' and { inputs = { { 3, 40, dtype = 'i32', gen = 'int:1' } },
             error = 'sum: 3000000000 at element 0 is outside the numbers of i32', call = function(wane, x)
                 return wane.eval(record('sum', { x + 1000000000 }, attrs { 0 }))
@@ -87,7 +82,7 @@ for _, s in ipairs {
     { { 5001, 37 }, { 0 } }, { { 2, 2050, 40 }, { 1 } }, { { 2047, 33 }, { 0 } }, { { 64, 2, 33, 17 }, { 0, 2 } },
 } do
     sum.cases[#sum.cases + 1] = { name = 'the order of parts, ' .. s[1][1], inputs = { s[1] }, exact = true,
-        call = function(_, x) return record('sum', { x }, attrs(s[2])) end,
+        call = calls('sum', attrs(s[2])),
         ref = function(x) return array.fold(x, s[2], false, sum_of_parts) end }
 end
 
@@ -97,14 +92,13 @@ for k = 1, 700 do with_nan.values[k] = (k == 600 or k == 650) and 0 / 0 or k % 3
 
 local function extreme(name, f)
     local r = reduction(name, f, { gen = 'distinct', exact = true, whole = true })
-    r.cases[#r.cases + 1] = { name = 'NaN goes through', inputs = { with_nan },
-        call = function(_, x) return record(name, { x }, attrs {}) end,
+    r.cases[#r.cases + 1] = { name = 'NaN goes through', inputs = { with_nan }, call = calls(name, attrs {}),
         check = function(v) return v[1] ~= v[1], 'expected NaN, got ' .. tostring(v[1]) end }
     r.cases[#r.cases + 1] = { name = 'long rows, none of them whole', inputs = { { 5, 777 } }, exact = true,
-        call = function(_, x) return record(name, { x }, attrs { 1 }) end,
+        call = calls(name, attrs { 1 }),
         ref = function(x) return array.fold(x, { 1 }, false, f) end }
     r.bad[#r.bad + 1] = { inputs = { { 3, 0 } }, error = name .. ': %(3, 0%) has no elements',
-        call = function(_, x) return record(name, { x }, attrs { 1 }) end }
+        call = calls(name, attrs { 1 }) }
     return r
 end
 
@@ -122,13 +116,8 @@ end
 
 -- Makes a case of extreme_grad; x, y: shapes, with their values.
 local function extreme_grad(name, dims, keep, x, y)
-    local shape_x, shape_y = { values = x.values }, { values = y.values }
-    local shape_dy = {}
-    for d, size in ipairs(x) do shape_x[d] = size end
-    for d, size in ipairs(y) do shape_y[d], shape_dy[d] = size, size end
-    return { name = name, inputs = { shape_dy, shape_x, shape_y },
-        grad = { true, false, false },
-        call = function(_, dy, a, b) return record('extreme_grad', { dy, a, b }, attrs(dims, keep)) end,
+    return { name = name, inputs = { { unpack(y) }, x, y },
+        grad = { true, false, false }, call = calls('extreme_grad', attrs(dims, keep)),
         ref = extreme_grad_ref(dims) }
 end
 
@@ -141,14 +130,12 @@ local function first_greatest(list)
 end
 
 local function argmax_case(name, input, dim, keep)
-    return { name = name, inputs = { input }, dtype = 'i32', exact = true,
-        call = function(_, x) return record('argmax', { x }, attrs({ dim }, keep)) end,
+    return { name = name, inputs = { input }, dtype = 'i32', exact = true, call = calls('argmax', attrs({ dim }, keep)),
         ref = function(x) return array.fold(x, { dim }, keep, first_greatest) end }
 end
 
 local function expand_case(name, from, to)
-    return { name = name, inputs = { from }, grad = true, exact = true,
-        call = function(_, x) return record('expand', { x }, { i = to }) end,
+    return { name = name, inputs = { from }, grad = true, exact = true, call = calls('expand', { i = to }),
         ref = function(x) return array.build(to, function(index) return array.at(x, index) end) end }
 end
 
@@ -185,8 +172,7 @@ local WIDE = { 5, 2130 }
 
 local function rows(name, f)
     local function case(what, input, dim)
-        return { name = what, inputs = { input }, grad = input ~= WIDE,
-            call = function(_, x) return record(name, { x }, { i = { dim } }) end,
+        return { name = what, inputs = { input }, grad = input ~= WIDE, call = calls(name, { i = { dim } }),
             ref = function(x) return array.along(dim, f, x) end }
     end
     return {
@@ -212,7 +198,7 @@ end
 local function row_grads(name, f)
     local function case(what, dim, ...)
         return { name = what, inputs = { { ... }, { gen = 'positive', ... } }, grad = (...) ~= WIDE[1],
-            call = function(_, dy, y) return record(name, { dy, y }, { i = { dim } }) end,
+            call = calls(name, { i = { dim } }),
             ref = function(dy, y) return array.along(dim, f, dy, y) end }
     end
     return {
@@ -255,7 +241,7 @@ return {
             argmax_case('equals in several parts', { 2, 4100, 33, dtype = 'i32', gen = 'int:30' }, 1),
             argmax_case('equals far apart', { 2, 1200, dtype = 'i32', gen = 'int:30' }, 1),
             { name = 'NaN counts as greatest', inputs = { with_nan }, dtype = 'i32', exact = true,
-                call = function(_, x) return record('argmax', { x }, attrs { 0 }) end,
+                call = calls('argmax', attrs { 0 }),
                 ref = function() return { shape = {}, 599 } end },
             argmax_case('i32', { 6, dtype = 'i32', gen = 'int:40' }, 0),
             { name = 'as a method', inputs = { { 3, 5, gen = 'distinct' } }, dtype = 'i32', exact = true,
@@ -263,9 +249,7 @@ return {
                 ref = function(x) return array.fold(x, { 1 }, false, first_greatest) end },
         },
         bad = {
-            { inputs = { { 3, 0 } }, error = 'argmax: dim 2 of %(3, 0%) is 0', call = function(_, x)
-                return record('argmax', { x }, attrs { 1 })
-            end },
+            { inputs = { { 3, 0 } }, error = 'argmax: dim 2 of %(3, 0%) is 0', call = calls('argmax', attrs { 1 }) },
         },
     },
     expand = {
@@ -277,12 +261,10 @@ return {
             expand_case('to no elements', { 1 }, { 0 }),
         },
         bad = {
-            { inputs = { { 3 } }, error = 'expand: %(3%) does not stretch to %(4%)', call = function(_, x)
-                return record('expand', { x }, { i = { 4 } })
-            end },
-            { inputs = { { 3, 1 } }, error = 'expand: .* does not stretch to %(4%)', call = function(_, x)
-                return record('expand', { x }, { i = { 4 } })
-            end },
+            { inputs = { { 3 } }, error = 'expand: %(3%) does not stretch to %(4%)',
+                call = calls('expand', { i = { 4 } }) },
+            { inputs = { { 3, 1 } }, error = 'expand: .* does not stretch to %(4%)',
+                call = calls('expand', { i = { 4 } }) },
         },
     },
     softmax = rows('softmax', softmax),

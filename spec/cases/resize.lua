@@ -1,14 +1,14 @@
 --- Cases of resizing. The reference spreads each element of y over the elements of x that it is made of, by the
 -- formulas of runtime/base/resample.h; its transpose is the derivative.
 local array = require 'spec.cases.array'
+local calls = array.calls
 
 local NEAREST, BILINEAR = 0, 1
 
-local function pair(size) return size[1] * 2 ^ 32 + size[2] end
-
 -- Returns the attributes of a case r = { from =, to =, mode =, align =, scale = }; sizes are { rows, columns }.
 local function attrs(r)
-    return { i = { pair(r.to), r.mode or NEAREST, r.align and 1 or 0, pair(r.from) }, f = r.scale or { 0, 0 } }
+    return { i = { array.pair(unpack(r.to)), r.mode or NEAREST, r.align and 1 or 0, array.pair(unpack(r.from)) },
+        f = r.scale or { 0, 0 } }
 end
 
 -- Returns low, high and the weight of high for element `at` along dim k.
@@ -47,7 +47,7 @@ local function each(r, like, fn)
 end
 
 local function zeros(like, size)
-    return array.build({ like.shape[1], like.shape[2], size[1], size[2] }, function() return 0 end)
+    return array.zeros { like.shape[1], like.shape[2], size[1], size[2] }
 end
 
 local function upsampled(r)
@@ -91,7 +91,7 @@ local function over(name, of, ref)
     for i, row in ipairs(sizes) do
         local lead, r = row[2], row[3]
         out[i] = { name = row[1], inputs = { { lead[1], lead[2], r[of][1], r[of][2] } }, grad = row[4],
-            ref = ref(r), call = function(_, x) return array.record(name, { x }, attrs(r)) end }
+            ref = ref(r), call = calls(name, attrs(r)) }
     end
     return out
 end
@@ -100,8 +100,7 @@ end
 local function refused(name, more)
     local out = {}
     local function add(shape, r, error)
-        out[#out + 1] = { inputs = { shape }, error = name .. ': ' .. error,
-            call = function(_, x) return array.record(name, { x }, attrs(r)) end }
+        out[#out + 1] = { inputs = { shape }, error = name .. ': ' .. error, call = calls(name, attrs(r)) }
     end
     local same = { from = { 4, 4 }, to = { 4, 4 } }
     add({ 2, 4, 4 }, same, 'the input is %(2, 4, 4%), expected 4 dims.*unsqueeze%(1%)')

@@ -1,6 +1,6 @@
 --- Cases of ops along one dim that keep its positions. Dims in `record` are 0-based.
 local array = require 'spec.cases.array'
-local record = array.record
+local record, calls = array.record, array.calls
 
 local shapes = {
     { 'rows', { 3, 5 }, 1 }, { 'columns', { 5, 3 }, 0 }, { 'a middle dim, turned', { 2, 4, 3 }, 1, true },
@@ -13,23 +13,6 @@ shapes[#shapes + 1] = { 'long rows, turned', { 2, 2100 }, 1, true, 'long' }
 shapes[#shapes + 1] = { 'long columns', { 2, 70, 3 }, 1, false, 'long' }
 
 local function attrs(dim, turned) return { n = 2, i = { dim, turned and 1 or 0 } } end
-
--- Returns the result of f(list), which returns a list as long, for every line of x along a dim from 0.
-local function along(x, dim, f)
-    local step = 1
-    for k = dim + 2, #x.shape do step = step * x.shape[k] end
-    local n, out = x.shape[dim + 1], {}
-    return array.build(x.shape, function(_, k)
-        local position = math.floor((k - 1) / step) % n
-        local first = k - position * step
-        if not out[first] then
-            local list = {}
-            for j = 1, n do list[j] = x[first + (j - 1) * step] end
-            out[first] = f(list)
-        end
-        return out[first][position + 1]
-    end)
-end
 
 local function sums(turned)
     return function(list)
@@ -60,15 +43,10 @@ end
 
 local function bad(name)
     return {
-        { inputs = { { 3 } }, error = name .. ': dim 2 is out of range', call = function(_, x)
-            return record(name, { x }, attrs(1))
-        end },
-        { inputs = { { 3 } }, error = name .. ': the direction is 2, expected 0 or 1', call = function(_, x)
-            return record(name, { x }, { n = 2, i = { 0, 2 } })
-        end },
-        { inputs = { { 3, dtype = 'u8', gen = 'mask' } }, error = name .. ': .*u8', call = function(_, x)
-            return record(name, { x }, attrs(0))
-        end },
+        { inputs = { { 3 } }, error = name .. ': dim 2 is out of range', call = calls(name, attrs(1)) },
+        { inputs = { { 3 } }, error = name .. ': the direction is 2, expected 0 or 1',
+            call = calls(name, { n = 2, i = { 0, 2 } }) },
+        { inputs = { { 3, dtype = 'u8', gen = 'mask' } }, error = name .. ': .*u8', call = calls(name, attrs(0)) },
         name == 'cumsum' and { inputs = { { 2, 3, dtype = 'i32', values = { 1, 2, 3, 2000000000, 1000000000, -5 } } },
             error = 'cumsum: 3000000000 at element 4 is outside the numbers of i32', call = function(wane, x)
                 return wane.eval(record(name, { x }, attrs(1)))
@@ -77,13 +55,9 @@ local function bad(name)
 end
 
 local function case(name, s, make, options)
-    local input = {}
-    for k, size in ipairs(s[2]) do input[k] = size end
-    for key, value in pairs(options.input or {}) do input[key] = value end
-    return { name = s[1] .. (options.title or ''), inputs = { input }, grad = options.grad and not s[5],
-        exact = options.exact, dtype = options.dtype, only = options.only,
-        call = function(_, x) return record(name, { x }, attrs(s[3], s[4])) end,
-        ref = function(x) return along(x, s[3], make(s[4])) end }
+    return { name = s[1] .. (options.title or ''), inputs = { array.input(s[2], options.input) },
+        grad = options.grad and not s[5], exact = options.exact, dtype = options.dtype, only = options.only,
+        call = calls(name, attrs(s[3], s[4])), ref = function(x) return array.along(s[3], make(s[4]), x) end }
 end
 
 local cumsum, argsort = { cases = {}, bad = bad 'cumsum' }, { cases = {}, bad = bad 'argsort' }

@@ -1,7 +1,7 @@
 --- Cases of ops that move elements. Methods count dims from 1; `record` takes the library's dims, from 0. And of the op
 -- that changes layouts: whatever the layout, the value read on the host is the same.
 local array = require 'spec.cases.array'
-local record = array.record
+local record, calls = array.record, array.calls
 
 local function permute_ref(order)
     return function(x)
@@ -22,8 +22,7 @@ local function permute(name, input, ...)
 end
 
 local function reshape(name, from, to)
-    return { name = name, inputs = { from }, grad = true, exact = true,
-        call = function(_, x) return record('reshape', { x }, { i = to }) end,
+    return { name = name, inputs = { from }, grad = true, exact = true, call = calls('reshape', { i = to }),
         ref = function(x) return array.reshape(x, to) end }
 end
 
@@ -52,7 +51,7 @@ end
 -- Makes a case of narrow_grad; dim is 1-based, start 0-based.
 local function narrow_grad(name, input, dim, start, full)
     return { name = name, inputs = { input }, exact = true, grad = true,
-        call = function(_, dy) return record('narrow_grad', { dy }, { i = { dim - 1, start, full } }) end,
+        call = calls('narrow_grad', { i = { dim - 1, start, full } }),
         ref = function(dy)
             return array.build(resized(dy.shape, dim, full), function(index)
                 local at = index[dim] - start
@@ -112,9 +111,7 @@ return {
                 ref = function(x) return array.reshape(x, { 4, 6 }) end },
         },
         bad = {
-            { inputs = { { 3, 4 } }, error = 'reshape: .*12', call = function(_, x)
-                return record('reshape', { x }, { i = { 5, 2 } })
-            end },
+            { inputs = { { 3, 4 } }, error = 'reshape: .*12', call = calls('reshape', { i = { 5, 2 } }) },
         },
     },
     permute = {
@@ -135,12 +132,9 @@ return {
                 call = function(_, x) return x:transpose(-2, -1) end, ref = permute_ref { 1, 3, 2 } },
         },
         bad = {
-            { inputs = { { 3, 4 } }, error = 'permute: dim 1 is named twice', call = function(_, x)
-                return record('permute', { x }, { i = { 0, 0 } })
-            end },
-            { inputs = { { 3, 4 } }, error = 'permute: an order of 1 dims', call = function(_, x)
-                return record('permute', { x }, { i = { 0 } })
-            end },
+            { inputs = { { 3, 4 } }, error = 'permute: dim 1 is named twice',
+                call = calls('permute', { i = { 0, 0 } }) },
+            { inputs = { { 3, 4 } }, error = 'permute: an order of 1 dims', call = calls('permute', { i = { 0 } }) },
         },
     },
     narrow = {
@@ -152,9 +146,8 @@ return {
             narrow('u8', { 7, dtype = 'u8', gen = 'mask' }, 1, 3, 4),
         },
         bad = {
-            { inputs = { { 5 } }, error = 'narrow: 3 elements from 4 of dim 1', call = function(_, x)
-                return record('narrow', { x }, { i = { 0, 3, 3 } })
-            end },
+            { inputs = { { 5 } }, error = 'narrow: 3 elements from 4 of dim 1',
+                call = calls('narrow', { i = { 0, 3, 3 } }) },
         },
     },
     narrow_grad = {
@@ -165,9 +158,8 @@ return {
             narrow_grad('all', { 4 }, 1, 0, 4),
         },
         bad = {
-            { inputs = { { 3 } }, error = 'narrow_grad: .*does not fit', call = function(_, x)
-                return record('narrow_grad', { x }, { i = { 0, 3, 5 } })
-            end },
+            { inputs = { { 3 } }, error = 'narrow_grad: .*does not fit',
+                call = calls('narrow_grad', { i = { 0, 3, 5 } }) },
         },
     },
     cat = {
@@ -180,9 +172,7 @@ return {
             cat('i32', 1, { 4, dtype = 'i32', gen = 'int:9' }, { 2, dtype = 'i32', gen = 'int:9' }),
         },
         bad = {
-            { inputs = { { 2, 3 }, { 3, 3 } }, error = 'cat: input 2 is %(3, 3%)', call = function(_, a, b)
-                return record('cat', { a, b }, { i = { 1 } })
-            end },
+            { inputs = { { 2, 3 }, { 3, 3 } }, error = 'cat: input 2 is %(3, 3%)', call = calls('cat', { i = { 1 } }) },
             { inputs = { { 3, dtype = 'f32' }, { 3, dtype = 'f64' } }, error = 'cat: .*:to' },
         },
     },
@@ -199,11 +189,11 @@ return {
         },
         bad = {
             { inputs = { { 15, 4 } }, error = 'relayout: %(15, 4%) cannot lie in panels; .* multiple of 16 rows',
-                call = function(_, x) return record('relayout', { x }, { layout = PANELS }) end },
+                call = calls('relayout', { layout = PANELS }) },
             { inputs = { { 16, 4, 2 } }, error = 'relayout: %(16, 4, 2%) cannot lie in panels',
-                call = function(_, x) return record('relayout', { x }, { layout = PANELS }) end },
+                call = calls('relayout', { layout = PANELS }) },
             { inputs = { { 16, 4 } }, error = 'relayout: layout 7 is unknown',
-                call = function(_, x) return record('relayout', { x }, { layout = 7 }) end },
+                call = calls('relayout', { layout = 7 }) },
         },
     },
 }

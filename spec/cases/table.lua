@@ -1,7 +1,7 @@
 --- Cases of reading by index and of adding gradients at indices: repeated indices, no indices, indices outside the
 -- table.
 local array = require 'spec.cases.array'
-local record = array.record
+local record, calls = array.record, array.calls
 
 local function embedding_ref(t, ids)
     local shape = { unpack(ids.shape) }
@@ -14,15 +14,15 @@ end
 
 local function embedding(name, t, ids)
     return { name = name, inputs = { t, ids }, grad = { true, false }, exact = true, ref = embedding_ref,
-        call = function(_, a, b) return record('embedding', { a, b }) end }
+        call = calls('embedding') }
 end
 
 local function embedding_grad(name, dy, ids, rows)
     return { name = name, inputs = { dy, ids }, grad = { true, false },
-        call = function(_, a, b) return record('embedding_grad', { a, b }, { i = { rows } }) end,
+        call = calls('embedding_grad', { i = { rows } }),
         ref = function(a, b)
             local width = a.shape[#a.shape]
-            local out = array.build({ rows, width }, function() return 0 end)
+            local out = array.zeros({ rows, width })
             for k = 1, array.count(b.shape) do
                 for c = 1, width do
                     local at = b[k] * width + c
@@ -42,7 +42,7 @@ end
 -- Makes a case of gather; dim is 1-based.
 local function gather(name, x, ids, dim)
     return { name = name, inputs = { x, ids }, grad = { true, false }, exact = true,
-        call = function(_, a, b) return record('gather', { a, b }, { i = { dim - 1 } }) end,
+        call = calls('gather', { i = { dim - 1 } }),
         ref = function(a, b)
             return array.build(b.shape, function(index, k) return array.at(a, replaced(index, dim, b[k])) end)
         end }
@@ -50,7 +50,7 @@ end
 
 local function gather_grad(name, dy, ids, dim, full)
     return { name = name, inputs = { dy, ids }, grad = { true, false },
-        call = function(_, a, b) return record('gather_grad', { a, b }, { i = { dim - 1, full } }) end,
+        call = calls('gather_grad', { i = { dim - 1, full } }),
         ref = function(a, b)
             local shape = { unpack(a.shape) }
             shape[dim] = full
@@ -112,9 +112,8 @@ return {
                 error = 'gather: index 5 at element 3 is outside 0%.%.4', call = function(wane, a, b)
                     return wane.eval(record('gather', { a, b }, { i = { 1 } }))
                 end },
-            { inputs = { { 2, 5 }, ids(5, 3, 3) }, error = 'gather: the ids are %(3, 3%)', call = function(_, a, b)
-                return record('gather', { a, b }, { i = { 1 } })
-            end },
+            { inputs = { { 2, 5 }, ids(5, 3, 3) }, error = 'gather: the ids are %(3, 3%)',
+                call = calls('gather', { i = { 1 } }) },
         },
     },
     gather_grad = {

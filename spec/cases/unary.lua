@@ -1,6 +1,6 @@
 --- Cases of elementwise ops of one input, and of cast.
 local array = require 'spec.cases.array'
-local record = array.record
+local record, calls = array.record, array.calls
 
 local function over_shapes(f, call, options)
     local list = {}
@@ -13,11 +13,11 @@ end
 
 local function unary(name, f, options)
     options = options or {}
-    local call = options.call or function(_, x) return record(name, { x }) end
+    local call = options.call or calls(name)
     return {
         cases = over_shapes(f, call, options),
         bad = { { inputs = { { 3, dtype = options.bad or 'i32', gen = 'int:2' } }, error = name .. ': .*f32',
-            call = function(_, x) return record(name, { x }) end } },
+            call = calls(name) } },
     }
 end
 
@@ -59,14 +59,12 @@ local steps = { gen = 'distinct', exact = true }
 
 local clamp = unary('clamp', function(x) return math.min(math.max(x, -0.5), 0.75) end,
     { exact = true, gen = 'distinct', call = function(_, x) return x:clamp(-0.5, 0.75) end })
-clamp.bad[2] = { inputs = { { 3 } }, error = 'clamp: .*1 and %-1', call = function(_, x)
-    return record('clamp', { x }, { f = { 1, -1 } })
-end }
+clamp.bad[2] = { inputs = { { 3 } }, error = 'clamp: .*1 and %-1', call = calls('clamp', { f = { 1, -1 } }) }
 
 -- Makes the cases of a test of elements (such as which are no numbers) among ordinary ones, ends of the range,
 -- infinities and NaN; such ops have no gradient.
 local function test(name, f)
-    local call = function(_, x) return record(name, { x }) end
+    local call = calls(name)
     local function case(title, input)
         return { name = title, inputs = { input }, dtype = 'u8', exact = true, call = call,
             ref = function(x) return array.map(function(v) return f(v) and 1 or 0 end, x) end }
@@ -117,10 +115,10 @@ return {
     within = {
         cases = {
             { name = 'all of them', inputs = { { 2, 3, gen = 'positive' } }, exact = true, grad = true,
-                call = function(_, x) return record('within', { x }, { n = 1, f = { 0, 1e9 } }) end,
+                call = calls('within', { n = 1, f = { 0, 1e9 } }),
                 ref = function(x) return array.map(function(v) return v end, x) end },
             { name = 'all of many', inputs = { { 3, 700, gen = 'positive' } }, exact = true, only = 'f32',
-                call = function(_, x) return record('within', { x }, { n = 1, f = { 0, 1e9 } }) end,
+                call = calls('within', { n = 1, f = { 0, 1e9 } }),
                 ref = function(x) return array.map(function(v) return v end, x) end },
         },
         bad = {
@@ -146,9 +144,7 @@ return {
                 ref = function(x) return array.map(function(v) return v * v end, x) end },
         },
         bad = {
-            { inputs = { { 3 } }, error = 'cast: .*not in this version', call = function(_, x)
-                return record('cast', { x }, { dtype = 'f16' })
-            end },
+            { inputs = { { 3 } }, error = 'cast: .*not in this version', call = calls('cast', { dtype = 'f16' }) },
         },
     },
 }

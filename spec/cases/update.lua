@@ -1,7 +1,7 @@
 --- Cases of effects, through what records them: assign, a second backward, and three steps of each optimizer under a
 -- gradient that is an input. Every call makes its own parameter from the first input.
 local array = require 'spec.cases.array'
-local record = array.record
+local calls = array.calls
 local binding = require 'wane.ffi'
 local op = require 'wane.tensor.op'
 
@@ -38,12 +38,13 @@ local function steps(rule)
     end
 end
 
-local function trained(make, rule)
+-- Returns the cases of an optimizer; what: words before their names, or nil.
+local function trained(make, rule, what)
     local list = {}
     for _, s in ipairs { { 'a matrix', { 3, 5 } }, { 'past a vector', { 7, 67 } }, { '0-d', {} } } do
         for _, fused in ipairs { false, true } do
-            list[#list + 1] = { name = s[1] .. (fused and ', in one program' or ''), inputs = { s[2], s[2] }, tol = tol,
-                call = train(make, fused), ref = steps(rule) }
+            list[#list + 1] = { name = (what or '') .. s[1] .. (fused and ', in one program' or ''), tol = tol,
+                inputs = { s[2], s[2] }, call = train(make, fused), ref = steps(rule) }
         end
     end
     return list
@@ -88,14 +89,6 @@ local function lion(p, g, state)
     return p * (1 - 0.1 * 0.05) - 0.1 * (mix > 0 and 1 or mix < 0 and -1 or 0)
 end
 
-local function append(list, more)
-    for _, case in ipairs(more) do
-        case.name = 'decoupled decay: ' .. case.name
-        list[#list + 1] = case
-    end
-    return list
-end
-
 -- Returns a function that makes a buffer follow a value, in two forwards, and returns the buffer.
 local function following(name, f, n)
     return function(wane, start, v)
@@ -118,7 +111,7 @@ end
 -- Returns a bad case in which an optimizer's op gets no eight numbers.
 local function without_numbers(name)
     return { { inputs = { { 3 }, { 3 } }, error = name .. ': the hyperparameters are %(3%) %w+, expected %(8%) f64',
-        call = function(_, g, h) return record(name, { g, h }) end } }
+        call = calls(name) } }
 end
 
 return {
@@ -199,9 +192,7 @@ return {
                 ref = function(_, g, h) return array.map(function(v, w) return v + w end, g, h) end },
         },
         bad = {
-            { inputs = { { 3, dtype = 'u8', gen = 'mask' } }, error = 'accumulate: .*u8', call = function(_, x)
-                return record('accumulate', { x })
-            end },
+            { inputs = { { 3, dtype = 'u8', gen = 'mask' } }, error = 'accumulate: .*u8', call = calls('accumulate') },
         },
     },
     sgd = {
@@ -215,8 +206,9 @@ return {
         bad = without_numbers 'momentum',
     },
     adam = {
-        cases = append(trained(function(optim, list) return optim.Adam(list, { lr = 0.1 }) end, adam),
-            trained(function(optim, list) return optim.AdamW(list, { lr = 0.1, weight_decay = 0.05 }) end, adamw)),
+        cases = array.joined(trained(function(optim, list) return optim.Adam(list, { lr = 0.1 }) end, adam),
+            trained(function(optim, list) return optim.AdamW(list, { lr = 0.1, weight_decay = 0.05 }) end, adamw,
+                'decoupled decay: ')),
         bad = without_numbers 'adam',
     },
     rmsprop = {
