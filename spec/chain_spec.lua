@@ -68,7 +68,7 @@ describe('a plan of a chain', function()
             for _, point in ipairs(frontier) do budgets[point.bytes] = budgets[point.bytes] or false end
             for budget, is_hard in pairs(budgets) do
                 local possible, ours = chains.at(best, budget), chains.at(frontier, budget)
-                local persistent = chains.persistent(c, budget)
+                local persistent = chains.least_time(c, budget, 'persistent')
                 assert.is_true(ours >= possible)
                 assert.is_true(persistent == nil or ours <= persistent)
                 if is_hard then
@@ -91,9 +91,9 @@ describe('a plan of a chain', function()
             local c = chains.make(chains.random(seed), size, 5, { allocated = seed % 3 == 0 })
             local frontier = chains.frontier(c)
             for _, point in ipairs(frontier) do
-                assert.equal(chains.extended(c, point.bytes), point.time)
+                assert.equal(chains.least_time(c, point.bytes, 'extended'), point.time)
             end
-            assert.is_nil(chains.extended(c, frontier[1].bytes - 1))
+            assert.is_nil(chains.least_time(c, frontier[1].bytes - 1, 'extended'))
         end
     end)
 

@@ -1,6 +1,6 @@
 --- Makes chains for the specs of the planner, and has the solver (runtime/plan/chain) solve them: random ones, and
 -- two oracles that share nothing with the solver or with each other but the table of the memory model: an exhaustive
--- search over everything that is legal, and the textbook recurrence of persistent schedules at one budget.
+-- search over everything that is legal, and the recurrence of a class of schedules at one budget.
 --
 -- A chain is `{ input_bytes =, input_grad_bytes =, stages = { stage, ... } }`. A stage is `{ fwd_time =, bwd_time =,
 -- out_bytes =, saved_bytes =, fwd_tmp_bytes =, bwd_tmp_bytes =, grad_bytes =, wgrad_bytes = (0), options = (nil) }`,
@@ -379,53 +379,12 @@ function chains.at(frontier, budget)
     return found
 end
 
--- ---- the oracle of persistent schedules --------------------------------------------------------------------------
---- Returns the least time of a persistent schedule with options (rotor's class) within a budget, or nil: what is kept
--- in the forward stays until its backward. Solves one budget at a time, straight from the memory model.
-function chains.persistent(c, budget)
-    local n, memo = #c.stages, {}
-    local function allocated(i) -- live when B i is next
-        local sum = 0
-        for k = i + 1, n do sum = sum + (c.stages[k].wgrad_bytes or 0) end
-        return sum
-    end
-    local solve
-    -- Solves stages s..t, their input held elsewhere, `room` bytes for all else (d_t and what was allocated are in it).
-    local function solve_anew(s, t, room)
-        local best, stage = math.huge, c.stages[s]
-        local beside = allocated(t) + (t < n and grad(c, t) or 0)
-        for o = 0, chains.options(stage) - 1 do
-            local saved = field(stage, o, 'saved_bytes')
-            local forward = beside + saved + field(stage, o, 'fwd_tmp_bytes')
-            local backward = allocated(s - 1) + saved + grad(c, s) + grad(c, s - 1) + field(stage, o, 'bwd_tmp_bytes')
-            if forward <= room and backward <= room then
-                local rest = s < t and solve(s + 1, t, room - saved) or 0
-                best = math.min(best, field(stage, o, 'fwd_time') + rest + field(stage, o, 'bwd_time'))
-            end
-        end
-        local ran, input = 0, 0
-        for j = s + 1, t do
-            local before = c.stages[j - 1]
-            if beside + input + before.out_bytes + before.fwd_tmp_bytes > room then break end
-            ran, input = ran + before.fwd_time, before.out_bytes
-            best = math.min(best, ran + solve(j, t, room - input) + solve(s, j - 1, room))
-        end
-        return best
-    end
-    function solve(s, t, room)
-        local key = (s * (n + 1) + t) * 2 ^ 30 + room
-        if memo[key] == nil then memo[key] = solve_anew(s, t, room) end
-        return memo[key]
-    end
-    local time = solve(1, n, budget - c.input_bytes)
-    return time < math.huge and time or nil
-end
-
--- ---- the oracle of the extended class ------------------------------------------------------------------------------
---- Returns the least time within a budget, or nil, of schedules that may also save a stage by any of its options and
--- let its input go, which is made again before its backward (move D of runtime/plan/chain/solve.c). Solves one budget
--- at a time.
-function chains.extended(c, budget)
+-- ---- the oracles of classes of schedules ---------------------------------------------------------------------------
+--- Returns the least time within a budget, or nil, of a class of schedules. 'persistent' (rotor's class): what is kept
+-- in the forward stays until its backward. 'extended': a stage may also be saved by any of its options while its input
+-- is let go, which is made again before its backward (move D of runtime/plan/chain/solve.c). Solves one budget at a
+-- time, straight from the memory model.
+function chains.least_time(c, budget, class)
     local n, memo, none = #c.stages, {}, { saved = 0 }
     local option = {}
     for i, stage in ipairs(c.stages) do
@@ -461,7 +420,7 @@ function chains.extended(c, budget)
             if beside + input + before.out_bytes + before.fwd_tmp_bytes > room then break end
             ran, input = ran + before.fwd_time, before.out_bytes
             best = math.min(best, ran + solve(j, t, p, room - input) + solve(s, j - 1, none, room))
-            for _, q in ipairs((j < t or p == none) and option[j] or {}) do
+            for _, q in ipairs(class == 'extended' and (j < t or p == none) and option[j] or {}) do
                 if beside + input + q.saved + q.forward_tmp <= room then
                     local rest = j < t and solve(j + 1, t, p, room - q.saved) or 0
                     best = math.min(best, ran + q.forward + rest + solve(s, j, q, room))
