@@ -185,10 +185,12 @@ repl: all
 	$(Q)build/wane repl
 
 # BENCH: which of them, e.g. make bench BENCH=rival. rival and budget meet the PyTorch of $PYTHON, and publish.lua puts
-# their results into README.md, spec/README.md and spec/bench/RESULTS.md.
+# their results into README.md, spec/README.md and spec/bench/RESULTS.md. gemm and conv are the halves of products.
 BENCH ?= overhead products layout attention exact kernels fused planner ablation budget rival
 bench: all
-	$(Q)set -e; for b in $(BENCH); do echo "== spec/bench/$$b.lua"; $(LUAJIT) spec/bench/$$b.lua; done
+	$(Q)set -e; for b in $(BENCH); do \
+	    case $$b in gemm) set -- products matrices ;; conv) set -- products convolutions ;; *) set -- $$b ;; esac; \
+	    echo "== spec/bench/$$1.lua $$2"; $(LUAJIT) spec/bench/$$1.lua $$2; done
 	$(Q)$(LUAJIT) spec/bench/publish.lua $(BENCH)
 
 # ---- the GPU --------------------------------------------------------------------------------------------
