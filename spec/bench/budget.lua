@@ -20,7 +20,7 @@ local C = require('wane.ffi').C
 local measure = require 'wane.plan.measure'
 local pytorch = require 'spec.bench.pytorch'
 local report = require('spec.bench.report').budget
-local nn = wane.nn
+local stacks = require 'spec.support.stacks'
 
 local chosen = common.options({ turns = 9, bytes = 'file', out = 'file' },
     '--turns N, --small, --bytes FILE, --out FILE')
@@ -30,21 +30,10 @@ if chosen.small then BLOCKS, D, HEADS, T, BATCH = 4, 32, 4, 32, 2 end
 local DROPOUT = 0.1
 
 -- ---- the network ------------------------------------------------------------------------------------------------
-local Block = nn.module('Block', function(self)
-    self.ln1, self.attn = nn.LayerNorm(D), nn.Attention(D, HEADS, { dropout = DROPOUT, causal = true })
-    self.drop = nn.Dropout(DROPOUT)
-    self.ln2, self.mlp = nn.LayerNorm(D), nn.MLP(D, 4 * D, { dropout = DROPOUT })
-end)
-function Block:forward(x)
-    x = x + self.drop(self.attn(self.ln1(x)))
-    return x + self.mlp(self.ln2(x))
-end
-
 local function network()
     wane.manual_seed(1)
-    local blocks = {}
-    for i = 1, BLOCKS do blocks[i] = Block() end
-    local model, x = nn.Sequential(blocks), wane.eval(wane.randn(BATCH, T, D))
+    local blocks = stacks.blocks(BLOCKS, D, HEADS, { weights = DROPOUT, attention = DROPOUT, mlp = DROPOUT })
+    local model, x = wane.nn.Sequential(blocks), wane.eval(wane.randn(BATCH, T, D))
     return model, function() return (model(x) ^ 2):mean() end
 end
 

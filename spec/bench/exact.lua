@@ -4,8 +4,9 @@ local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
 local programs = require 'spec.support.programs'
 local scoped = require 'wane.scoped'
+local stacks = require 'spec.support.stacks'
 
-local nn, optim, policy = wane.nn, wane.optim, wane.policy
+local optim, policy = wane.optim, wane.policy
 local MiB = 2 ^ 20
 
 local function free_bytes()
@@ -17,12 +18,7 @@ local function free_bytes()
 end
 
 local function heavy(width, depth, batch)
-    local layers = {}
-    for _ = 1, depth do
-        layers[#layers + 1] = nn.Linear(width, width)
-        layers[#layers + 1] = nn.ReLU()
-    end
-    local model = nn.Sequential(layers)
+    local model = stacks.linear(stacks.equal(depth, width), function() return wane.nn.ReLU() end)
     local x = wane.randn(batch, width, { requires_grad = true })
     return model, function() return model(x):sum() end
 end

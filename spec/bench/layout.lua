@@ -7,16 +7,13 @@ local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local C = binding.C
-local nn, optim = wane.nn, wane.optim
+local optim = wane.optim
+local stacks = require 'spec.support.stacks'
 
 local chosen = common.options({ seconds = 6 }, '--seconds N')
 
 local function network(width, depth, layout)
-    local layers = {}
-    for i = 1, depth do
-        layers[2 * i - 1], layers[2 * i] = nn.Linear(width, width, { layout = layout }), nn.ReLU()
-    end
-    return nn.Sequential(layers)
+    return stacks.linear(stacks.equal(depth, width), function() return wane.nn.ReLU() end, { layout = layout })
 end
 
 local STEPS = {

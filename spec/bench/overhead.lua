@@ -13,16 +13,12 @@ wane.tensor { 1, 2, 3 }
 local start_ms = 1e3 * (clock() - started)
 local programs = require 'spec.support.programs'
 local scoped = require 'wane.scoped'
+local stacks = require 'spec.support.stacks'
 local C = require('wane.ffi').C
 
 local function step_of(device)
     wane.set_device(device)
-    local layers = {}
-    for _ = 1, 100 do
-        layers[#layers + 1] = wane.nn.Linear(4, 4)
-        layers[#layers + 1] = wane.nn.ReLU()
-    end
-    local model = wane.nn.Sequential(layers)
+    local model = stacks.linear(stacks.equal(100, 4), function() return wane.nn.ReLU() end)
     local opt = wane.optim.SGD(model:parameters(), { lr = 1e-3 })
     local x = wane.zeros(1, 4):retain()
     wane.set_device 'cpu'
@@ -57,9 +53,9 @@ common.table({ 'what', 'nodes', 'a step', 'a node' }, rows)
 
 -- Steps of small layers, each in a process of its own with one thread: the least processor time of all turns.
 local function step_us(folder, name, device)
-    local pipe = assert(io.popen(("LUA_PATH='%s/lua/?.lua;%s/lua/?/init.lua;;' WANE_LIB= WANE_THREADS=1 WANE_COSTS=off "
-        .. "${LUAJIT:-luajit} %s/spec/bench/overhead_rows.lua '%s' %s 0.3"):format(folder, folder, common.root, name,
-        device)))
+    local pipe = assert(io.popen(("LUA_PATH='%s/lua/?.lua;%s/lua/?/init.lua;%s/?.lua;;' WANE_LIB= WANE_THREADS=1 "
+        .. "WANE_COSTS=off ${LUAJIT:-luajit} %s/spec/bench/overhead_rows.lua '%s' %s 0.3"):format(folder, folder,
+        common.root, common.root, name, device)))
     local us = tonumber(pipe:read '*a')
     pipe:close()
     return us or error(folder .. ' has no Wane that runs', 0)
@@ -81,22 +77,12 @@ end
 common.table({ 'a step, one thread', 'device', 'processor time', 'before', 'ratio' }, steps)
 
 -- Planning a step that was never met: recipe, lowering, placement, verifier, simulator; and the slack it leaves.
-local program, nn = require 'wane.program', wane.nn
-local Block = nn.module('Block', function(self, d)
-    self.ln1, self.attn = nn.LayerNorm(d), nn.Attention(d, 8, { causal = true, dropout = 0.1 })
-    self.ln2, self.mlp = nn.LayerNorm(d), nn.MLP(d, 4 * d)
-end)
-function Block:forward(x)
-    x = x + self.attn(self.ln1(x))
-    return x + self.mlp(self.ln2(x))
-end
-
+local program = require 'wane.program'
 local plans = {}
 wane.set_device 'meta'
 for _, depth in ipairs { 12, 36 } do
-    local blocks = {}
-    for i = 1, depth do blocks[i] = Block(768) end
-    local model, x = nn.Sequential(blocks), wane.randn(4, 256, 768)
+    local model = wane.nn.Sequential(stacks.blocks(depth, 768, 8, { weights = 0.1 }))
+    local x = wane.randn(4, 256, 768)
     for _, policy in ipairs { 'save_all', 'recompute_all', 'sqrt' } do
         local p = program.open { mode = 'backward', roots = { model(x):sum() }, policy = policy }
         local nodes, from = C.wn_node_count(p.handle), C.wn_now()

@@ -2,32 +2,13 @@
 -- of it. spec/bench/overhead.lua runs them; as a script, `luajit spec/bench/overhead_rows.lua ROW DEVICE SECONDS`, it
 -- prints the microseconds of processor time that a step takes, the least of many turns, of the Wane on the path.
 local wane = require 'wane'
+local stacks = require 'spec.support.stacks'
 local nn, optim = wane.nn, wane.optim
 
 local rows = { NAMES = {} }
 
-local Block = nn.module('Block', function(self, d)
-    self.ln1, self.attn = nn.LayerNorm(d), nn.Attention(d, 2, { causal = true, dropout = 0.1 })
-    self.ln2, self.mlp = nn.LayerNorm(d), nn.MLP(d, 4 * d)
-end)
-function Block:forward(x)
-    x = x + self.attn(self.ln1(x))
-    return x + self.mlp(self.ln2(x))
-end
-
 local function chain(depth, width, activation)
-    local layers = {}
-    for _ = 1, depth do
-        layers[#layers + 1] = nn.Linear(width, width)
-        layers[#layers + 1] = activation()
-    end
-    return nn.Sequential(layers)
-end
-
-local function blocks(depth, d)
-    local list = {}
-    for i = 1, depth do list[i] = Block(d) end
-    return nn.Sequential(list)
+    return stacks.linear(stacks.equal(depth, width), function() return activation() end)
 end
 
 -- Adds a row for a step in one line, and one for a step in three. make() returns a model and the shape of its input.
@@ -56,7 +37,9 @@ end
 add('4 Linear of 64, GELU, AdamW', function() return chain(4, 64, nn.GELU), { 1, 64 } end, 'AdamW')
 add('20 Linear of 64, GELU, AdamW', function() return chain(20, 64, nn.GELU), { 1, 64 } end, 'AdamW')
 add('100 Linear of 4, ReLU, SGD', function() return chain(100, 4, nn.ReLU), { 1, 4 } end, 'SGD')
-add('2 GPT blocks of 32, AdamW', function() return blocks(2, 32), { 1, 8, 32 } end, 'AdamW')
+add('2 GPT blocks of 32, AdamW', function()
+    return nn.Sequential(stacks.blocks(2, 32, 2, { weights = 0.1 })), { 1, 8, 32 }
+end, 'AdamW')
 add('LSTM of 16, 8 steps, AdamW', function() return nn.LSTM(16, 16), { 8, 1, 16 } end, 'AdamW')
 
 --- Returns the least seconds of processor time that a step of a row takes on a device, in turns of so many seconds.

@@ -39,6 +39,7 @@ local wane = require 'wane'
 local C = require('wane.ffi').C
 local programs = require 'spec.support.programs'
 local scoped = require 'wane.scoped'
+local stacks = require 'spec.support.stacks'
 
 local nn, optim = wane.nn, wane.optim
 local LUAJIT = arg[-1] or 'luajit'
@@ -65,15 +66,6 @@ local mlp = chosen.small and { 64, 4, 8 } or { 1024, 20, 32 }
 local gpt = chosen.small and { 2, 32, 4, 16, 2 } or { 6, 384, 6, 256, 8 } -- blocks, d, heads, T, batch
 
 -- ---- Wane's steps ---------------------------------------------------------------------------------------------
-local function chain(width, depth, outputs)
-    local layers = {}
-    for i = 1, depth do
-        layers[#layers + 1] = nn.Linear(width, i == depth and outputs or width)
-        if not (outputs and i == depth) then layers[#layers + 1] = nn.ReLU() end
-    end
-    return nn.Sequential(layers)
-end
-
 -- Returns a function that builds the heavy network and returns it and its step. Every layer with its ReLU is a unit of
 -- the regions. update: the step is opt:step(loss) instead of backward.
 local function heavy_step(policy, update)
@@ -93,7 +85,9 @@ end
 
 local function mlp_step(fused)
     return function()
-        local model = chain(mlp[1], mlp[2], 10)
+        local widths = stacks.equal(mlp[2], mlp[1])
+        widths[#widths] = 10
+        local model = stacks.linear(widths, function(i) return i < mlp[2] and nn.ReLU() or nil end)
         local x, labels = wane.randn(mlp[3], mlp[1]):retain(), wane.randint(10, { mlp[3] }):retain()
         local opt = optim.Adam(model:parameters(), { lr = 1e-3 })
         return model, function()
@@ -106,20 +100,9 @@ local function mlp_step(fused)
     end
 end
 
-local Block = nn.module('Block', function(self, d, heads)
-    self.ln1, self.attn = nn.LayerNorm(d), nn.Attention(d, heads, { dropout = 0.1, causal = true })
-    self.drop = nn.Dropout(0.1)
-    self.ln2, self.mlp = nn.LayerNorm(d), nn.MLP(d, 4 * d, { dropout = 0.1 })
-end)
-function Block:forward(x)
-    x = x + self.drop(self.attn(self.ln1(x)))
-    return x + self.mlp(self.ln2(x))
-end
-
 local function gpt_step(policy, dtype)
     return function()
-        local blocks = {}
-        for i = 1, gpt[1] do blocks[i] = Block(gpt[2], gpt[3]) end
+        local blocks = stacks.blocks(gpt[1], gpt[2], gpt[3], { weights = 0.1, attention = 0.1, mlp = 0.1 })
         local model, x = nn.Sequential(blocks), wane.randn(gpt[5], gpt[4], gpt[2]):retain()
         local function loss() return (model(x) ^ 2):mean() end
         return model, function()

@@ -9,35 +9,15 @@ local wane = require 'wane'
 local binding = require 'wane.ffi'
 local sequence = require 'wane.program.sequence'
 local report = require('spec.bench.report').seconds
+local stacks = require 'spec.support.stacks'
 local nn, C = wane.nn, binding.C
 
-local Block = nn.module('Block', function(self, d, heads)
-    self.ln1, self.attn = nn.LayerNorm(d), nn.Attention(d, heads, { causal = true })
-    self.ln2, self.mlp = nn.LayerNorm(d), nn.MLP(d, 4 * d)
-end)
-function Block:forward(x)
-    x = x + self.attn(self.ln1(x))
-    return x + self.mlp(self.ln2(x))
-end
-
-local function stack(widths, act)
-    local layers = {}
-    for i = 1, #widths - 1 do
-        layers[2 * i - 1] = nn.Linear(widths[i], widths[i + 1])
-        layers[2 * i] = act(i)
-    end
-    return nn.Sequential(layers)
-end
-
 local function equal(n, width)
-    local widths = {}
-    for i = 1, n + 1 do widths[i] = width end
-    return stack(widths, function() return nn.GELU() end)
+    return stacks.linear(stacks.equal(n, width), function() return nn.GELU() end)
 end
 
 local function gpt(dtype, with_regions)
-    local blocks = {}
-    for i = 1, 6 do blocks[i] = Block(192, 6) end
+    local blocks = stacks.blocks(6, 192, 6)
     local model, x = nn.Sequential(blocks), wane.eval(wane.randn(4, 128, 192))
     local function loss()
         local y = x
@@ -59,7 +39,7 @@ local models = {
     { 'wide', '8 x (Linear 768, GELU), 256 rows', function() return summed(equal(8, 768), 256, 768) end },
     { 'narrow', '16 x (Linear 96, GELU), 2048 rows', function() return summed(equal(16, 96), 2048, 96) end },
     { 'uneven', '8 x (Linear 128 to 1024, GELU or Tanh), 512 rows', function()
-        return summed(stack({ 128, 512, 256, 1024, 128, 768, 256, 512, 128 }, function(i)
+        return summed(stacks.linear({ 128, 512, 256, 1024, 128, 768, 256, 512, 128 }, function(i)
             return i % 2 == 0 and nn.GELU() or nn.Tanh()
         end), 512, 128)
     end },

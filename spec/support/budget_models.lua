@@ -2,6 +2,7 @@
 -- name, build = function() -> fn, model; is_slow = whether its plans take seconds }; fn records and returns the loss.
 local helper = require 'spec.helper'
 local wane = helper.wane or require 'wane'
+local stacks = require 'spec.support.stacks'
 local nn = wane.nn
 
 local models = {}
@@ -13,27 +14,14 @@ local function add(name, build)
 end
 
 add('E2, small', function()
-    local layers = {}
-    for _ = 1, 12 do
-        layers[#layers + 1] = nn.Linear(64, 64)
-        layers[#layers + 1] = nn.ReLU()
-    end
-    local m, x = nn.Sequential(layers), wane.eval(wane.randn(256, 64))
+    local m = stacks.linear(stacks.equal(12, 64), function() return nn.ReLU() end)
+    local x = wane.eval(wane.randn(256, 64))
     return function() return m(x):sum() end, m
 end)
 
-local GPTBlock = nn.module('BudgetGPTBlock', function(self, d, heads)
-    self.ln1, self.attn = nn.LayerNorm(d), nn.Attention(d, heads, { causal = true, dropout = 0.1 })
-    self.ln2, self.mlp, self.drop = nn.LayerNorm(d), nn.MLP(d, 4 * d), nn.Dropout(0.1)
-end)
-function GPTBlock:forward(x)
-    x = x + self.attn(self.ln1(x))
-    return x + self.drop(self.mlp(self.ln2(x)))
-end
-
 add('GPT-2, small', function()
     local m = nn.Sequential { nn.Embedding(50, 32) }
-    for _ = 1, 5 do m:add(GPTBlock(32, 4)) end
+    for _, block in ipairs(stacks.blocks(5, 32, 4, { weights = 0.1, mlp = 0.1 })) do m:add(block) end
     m:add(nn.LayerNorm(32)):add(nn.Linear(32, 50))
     local x, y = wane.eval(wane.randint(50, { 4, 32 }), wane.randint(50, { 4, 32 }))
     return function() return nn.cross_entropy(m(x), y) end, m
@@ -59,12 +47,9 @@ add('LLaMA-style', function()
 end)
 
 add('deep uneven MLP', function()
-    local widths, layers = { 16, 96, 24, 64, 128, 8, 48, 80, 16, 112, 32, 64, 24, 16 }, {}
-    for i = 1, #widths - 1 do
-        layers[#layers + 1] = nn.Linear(widths[i], widths[i + 1])
-        layers[#layers + 1] = i % 2 == 0 and nn.ReLU() or nn.GELU()
-    end
-    local m, x = nn.Sequential(layers), wane.eval(wane.randn(192, 16))
+    local widths = { 16, 96, 24, 64, 128, 8, 48, 80, 16, 112, 32, 64, 24, 16 }
+    local m = stacks.linear(widths, function(i) return i % 2 == 0 and nn.ReLU() or nn.GELU() end)
+    local x = wane.eval(wane.randn(192, 16))
     return function() return (m(x) * m(x)):mean() end, m
 end)
 

@@ -1,17 +1,14 @@
 --- Makes graphs of any size for the specs of planning at size: shapes.NAME(n) returns a function that records a loss.
 local wane = require 'wane'
 local chains = require 'spec.support.chains'
+local stacks = require 'spec.support.stacks'
 local nn = wane.nn
 
 local shapes = {}
 
 function shapes.even(n)
-    local layers = {}
-    for _ = 1, n do
-        layers[#layers + 1] = nn.Linear(64, 64)
-        layers[#layers + 1] = nn.GELU()
-    end
-    local m, x = nn.Sequential(layers), wane.randn(256, 64)
+    local m = stacks.linear(stacks.equal(n, 64), function() return nn.GELU() end)
+    local x = wane.randn(256, 64)
     return function() return m(x):sum() end
 end
 
