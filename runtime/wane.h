@@ -364,9 +364,7 @@ WN_API int32_t wn_point(int32_t program, int32_t i, struct wn_point *out);
 /* Makes wn_plan plan point i, from 0, of the frontier. */
 WN_API int32_t wn_choose(int32_t program, int32_t i);
 
-/* The operations of a recipe (plan/recipe/text.c). */
-enum { WN_STEP_F, WN_STEP_FE, WN_STEP_FREE, WN_STEP_B, WN_STEP_SHRINK, WN_STEP_COUNT };
-/* One operation on a block. */
+/* One operation of a recipe on a block (plan/recipe/text.c). */
 struct wn_recipe_step {
     int32_t what;            /* WN_STEP */
     int32_t block;           /* from 1 */

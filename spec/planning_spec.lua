@@ -124,7 +124,7 @@ describe('planning', function()
 
     it('looks at fewer plans of larger graphs', function()
         local _, few = list_of(stack(20, 16))
-        local _, many = list_of(stack(LONG and 1000 or 160, 16))
+        local _, many = list_of(stack(LONG and 1000 or 320, 16))
         assert(many < 0.6 * few, ('%d, then %d'):format(few, many))
     end)
 

@@ -81,6 +81,10 @@ enum {
     WN_DECISION_COUNT
 };
 
+/* The operations on blocks, of which recipes (plan/recipe/recipe.h) and schedules of chains (plan/chain/chain.h) are
+ * made. */
+enum { WN_STEP_F, WN_STEP_FE, WN_STEP_FREE, WN_STEP_B, WN_STEP_SHRINK, WN_STEP_COUNT };
+
 /* Least seconds of an application that no machine takes: measured ones are below. */
 enum { WN_COST_SECONDS = 1000000 };
 

@@ -13,8 +13,7 @@ local BUDGETS = 50
 local LISTED = 16 -- graphs that are named beside another checkout
 -- Proposals as enum wn__proposals of runtime/plan/search/frontier.h numbers them.
 local PROPOSALS = { { 'nothing', 0 }, { 'chain solver', 1 }, { 'fine partition', 2 }, { 'portfolio by hand', 4 },
-    { "the script's", 8 }, { 'evict', 16 }, { 'subsets', 32 }, { 'toggle', 64 }, { 'search', 128 },
-    { 'offload parts', 256 }, { 'second chances', 512 }, { 'evict, subsets, search', 16 + 32 + 128 } }
+    { "the script's", 8 }, { 'evict', 16 }, { 'edit', 32 }, { 'one action for many', 64 } }
 local ALLOWED = { 'recompute', 'offload', 'pack', 'offload, pack' }
 
 -- Returns the frontiers of a checkout: a list of { size =, allowed =, name =, seconds =, points = { { bytes, seconds

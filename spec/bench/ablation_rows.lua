@@ -53,22 +53,34 @@ local function add_step(name, loss_of, model, batch)
 end
 
 local function loss_of(m, x, y) return nn.cross_entropy(m(x), y) end
-local function ids() return wane.randint(90, { 4, 128 }), wane.randint(90, { 4, 128 }) end
+local function ids() return wane.randint(90, { 4, 512 }), wane.randint(90, { 4, 512 }) end
 
 add_step('GPT-2, 6 blocks', loss_of, function()
-    return require('wane.zoo.gpt2').new({ vocab = 96, context = 128, layers = 6, heads = 4, d = 128 },
+    return require('wane.zoo.gpt2').new({ vocab = 5000, context = 512, layers = 6, heads = 12, d = 768 },
         { dropout = 0.1 })
 end, ids)
 add_step('LLaMA, 6 blocks', loss_of, function()
-    return require('wane.zoo.llama').new { vocab = 96, layers = 6, heads = 4, kv_heads = 2, d = 128, hidden = 344,
+    return require('wane.zoo.llama').new { vocab = 5000, layers = 6, heads = 8, kv_heads = 2, d = 1024, hidden = 2752,
         base = 10000 }
 end, ids)
 add_step('ResNet-18', loss_of, function() return require('wane.zoo.resnet').new('18', { classes = 10 }) end,
-    function() return wane.randn(8, 3, 64, 64), wane.randint(10, { 8 }) end)
+    function() return wane.randn(16, 3, 128, 128), wane.randint(10, { 16 }) end)
 add_step('U-Net', function(m, x, y) return require('wane.zoo.unet').loss(m, x, y) end,
-    function() return require('wane.zoo.unet').new { width = 8, stages = 4 } end,
-    function() return wane.randn(2, 3, 32, 32), wane.randint(2, { 2, 32, 32 }) end)
-add('larger', 'skips over 3 and 9 layers', function() return shapes.skips(60) end)
+    function() return require('wane.zoo.unet').new { width = 32, stages = 4 } end,
+    function() return wane.randn(4, 3, 128, 128), wane.randint(2, { 4, 128, 128 }) end)
+add('larger', 'skips over 3 and 9 layers', function()
+    local list, x = {}, wane.randn(2048, 512)
+    for i = 1, 60 do list[i] = nn.Linear(512, 512) end
+    return function()
+        local h, was = x, {}
+        for i, layer in ipairs(list) do
+            h = layer(h):gelu()
+            for _, back in ipairs { 3, 9 } do h = was[i - back] and h + was[i - back] or h end
+            was[i] = h
+        end
+        return h:sum()
+    end
+end)
 
 --- Returns the points of a graph's frontier, fastest first, and the seconds of processor time that making it took.
 -- @param fn records a loss, or trains a step

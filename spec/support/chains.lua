@@ -130,7 +130,7 @@ local function solved(c, fn)
     return closed(arrays, pcall(fn, out[0])) -- keeps the arrays until here
 end
 
-local words = { [0] = 'F', 'Fe', 'B', 'Free', 'Shrink' } -- enum wn__chain_kind
+local words = { [0] = 'F', 'Fe', 'Free', 'B', 'Shrink' } -- WN_STEP_
 
 --- Returns the fastest schedule of a chain within a budget in bytes: { time =, peak =, schedule = }, as a replay finds
 -- them; or nil and the least budget.

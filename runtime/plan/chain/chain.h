@@ -12,6 +12,7 @@
 #ifndef WN_PLAN_CHAIN_H
 #define WN_PLAN_CHAIN_H
 #include <stdint.h>
+#include "../../base/shared.h"
 
 /* One way of saving block i, its option q. Invariant: saved includes the bytes of x_i. */
 struct wn__block_option {
@@ -37,12 +38,12 @@ struct wn__chain_blocks {
     const struct wn__chain_block *block;   /* (n) */
     const struct wn__block_option *option; /* (n_options) of all blocks */
     int64_t outside;                       /* bytes that live all the time, x_0 among them; every budget counts them */
+    int32_t is_rough; /* 1: solves in less time, with shorter lists and fewer moves in a long chain (solve.c) */
 };
 
-enum wn__chain_kind { WN__CHAIN_F, WN__CHAIN_FE, WN__CHAIN_B, WN__CHAIN_FREE, WN__CHAIN_SHRINK };
 /* One operation of a schedule. */
 struct wn__chain_op {
-    int32_t what;   /* enum wn__chain_kind */
+    int32_t what;   /* WN_STEP_ */
     int32_t stage;  /* number of the block, from 1 */
     int32_t option; /* of Fe, from 0 */
 };

@@ -22,8 +22,8 @@ static void put(struct emitter *e, int32_t what, int32_t block, int32_t option)
 static void put_run(struct emitter *e, int32_t first, int32_t end)
 {
     for (int32_t i = first; i < end; i++) {
-        put(e, WN__CHAIN_F, i, 0);
-        if (i > first) put(e, WN__CHAIN_FREE, i - 1, 0);
+        put(e, WN_STEP_F, i, 0);
+        if (i > first) put(e, WN_STEP_FREE, i - 1, 0);
     }
 }
 
@@ -56,10 +56,10 @@ static void put_part(struct emitter *e, const struct wn__part *p, int64_t m)
     }
     m = table->at[i].bytes;
     if (move.kind == WN__MOVE_C || move.kind == WN__MOVE_D) put_run(e, p->first, move.at);
-    if (move.kind == WN__MOVE_D || move.kind == WN__MOVE_E) put(e, WN__CHAIN_FE, move.at, move.option);
-    if (move.kind == WN__MOVE_D) put(e, WN__CHAIN_FREE, move.at - 1, 0);
+    if (move.kind == WN__MOVE_D || move.kind == WN__MOVE_E) put(e, WN_STEP_FE, move.at, move.option);
+    if (move.kind == WN__MOVE_D) put(e, WN_STEP_FREE, move.at - 1, 0);
     put_part(e, &move.then, m);
-    if (move.kind == WN__MOVE_B || move.kind == WN__MOVE_E) put(e, WN__CHAIN_B, move.at, 0);
+    if (move.kind == WN__MOVE_B || move.kind == WN__MOVE_E) put(e, WN_STEP_B, move.at, 0);
     put_part(e, &move.last, m);
 }
 

@@ -28,6 +28,7 @@ struct wn__item *wn__issue_item(struct wn__issuing *x, int32_t what, int32_t nod
     it->node = node;
     it->phase = x->in_backward ? WN_PHASE_RECOMPUTE : WN_PHASE_FORWARD;
     it->block = x->r->block_of[node];
+    it->step = x->step;
     it->out = out;
     if (out >= 0) x->last.item[out] = x->out->list.n_items - 1;
     return it;
@@ -219,12 +220,13 @@ static void follow_recipe(struct wn__issuing *x)
 {
     for (int32_t i = 0; i < x->r->n && x->code == WN_OK; i++) {
         const struct wn__recipe_step *s = &x->r->step[i];
+        x->step = i;
         if (i == 0 || s->root != x->r->step[i - 1].root) x->in_backward = 0;
-        if (s->kind == WN_RECIPE_B) {
+        if (s->kind == WN_STEP_B) {
             x->in_backward = 1;
             run_backward(x, s);
         } else {
-            if (s->kind != WN_RECIPE_FREE) run_block(x, s);
+            if (s->kind != WN_STEP_FREE) run_block(x, s);
             forget(x, s);
         }
         forget_reissued(x);

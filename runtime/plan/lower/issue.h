@@ -49,6 +49,7 @@ struct wn__issuing {
     struct wn__backward_lists backward;
     uint8_t *is_issued;            /* (n of the IR) 1: an item runs the node */
     int32_t *reissued, n_reissued; /* (n of the IR) states in another layout that this step of the recipe issued */
+    int32_t step;                  /* the step of the recipe that is followed */
     int32_t in_backward;           /* 1: a B of the root that is followed has begun */
     int32_t code;                  /* the first failure; after it nothing is added */
 };

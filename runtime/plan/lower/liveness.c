@@ -177,6 +177,7 @@ static struct wn__instr *put_instr(struct finish *x, int32_t what, const struct 
                             .node = it->node,
                             .phase = it->phase,
                             .block = it->block,
+                            .step = it->step,
                             .out = out,
                             .inplace = -1,
                             .report = -1,

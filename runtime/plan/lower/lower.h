@@ -14,7 +14,7 @@
 
 /* An instruction before allocations and frees are known. Its fields are those of struct wn__instr. */
 struct wn__item {
-    int32_t node, phase, block, out, in_at;
+    int32_t node, phase, block, step, out, in_at;
     int32_t what, n_in, move;
 };
 

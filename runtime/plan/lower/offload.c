@@ -16,6 +16,7 @@ static int32_t write_departure(const int32_t *block_of, const struct wn__departu
                              .node = node,
                              .phase = before->phase == WN_PHASE_FORWARD ? WN_PHASE_FORWARD : WN_PHASE_RECOMPUTE,
                              .block = block_of[node],
+                             .step = before->step,
                              .out = d->kept,
                              .in_at = in_at,
                              .n_in = 1};

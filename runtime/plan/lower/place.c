@@ -206,7 +206,8 @@ static int64_t search_order(struct placing *p, int32_t *rank, int64_t best, int6
     return best;
 }
 
-/* Tries the orders, the best first, until one is good enough or the work is used up. Returns the lowest height. */
+/* Tries the orders, the best first, until one is good enough or the work is used up. Returns the lowest height. Less
+ * effort begins with the same rounds of the first order: where these are good enough, more effort ends there too. */
 static int64_t search(struct placing *p, int32_t *rank)
 {
     int (*const compares[])(const void *, const void *) = {by_crowd, by_span, by_start, by_size};
@@ -215,6 +216,7 @@ static int64_t search(struct placing *p, int32_t *rank)
         sorted_boxes = p->box;
         qsort(p->order, (size_t)p->n, sizeof *p->order, compares[c]);
         best = search_order(p, rank, best, &work);
+        if (best > good && p->effort != WN__PLACE_FULLY) p->s->is_settled = 0;
     }
     return best;
 }
@@ -453,6 +455,7 @@ int64_t wn__placed_boxes;
 
 int32_t wn__place(const struct wn__ir *ir, struct wn__schedule *s, enum wn__place_effort effort)
 {
+    s->is_settled = effort != WN__PLACE_BOUND;
     WN_TRY(place_space(ir, s, WN_SPACE_ARENA, effort, &s->arena));
     if (s->n_moves == 0) return WN_OK;
     WN_TRY(place_space(ir, s, WN_SPACE_HOST, effort, &s->offload_buffer[WN_MEDIUM_HOST]));

@@ -54,6 +54,7 @@ struct wn__value {
 };
 struct wn__instr {
     int32_t what, node, phase, block; /* enum wn__what; node of the IR; WN_PHASE_; block of the recipe */
+    int32_t step;                     /* the step of the recipe that asked for it; 0: none */
     int32_t
         out; /* the value that it makes, -1 for effects and WAIT; of READ the value read; of FREE the allocation freed */
     int32_t inplace;   /* number of the input whose allocation the output takes over; -1: none */
@@ -83,6 +84,7 @@ struct wn__schedule {
     int32_t *result_allocation;        /* (n_results of the IR) -1: the result is a number that is read to the host */
     int32_t scalars;                   /* the allocation of the numbers that the host hands over; -1: none */
     int32_t n_reports;                 /* instructions that report wrong data there */
+    int32_t is_settled;                /* 1: more effort would place it no other way */
     int64_t arena;                     /* bytes of the arena */
     int64_t lent;                      /* bytes of slabs that values use before gradients are allocated there */
     int64_t offload_buffer[WN_MEDIUM_COUNT]; /* bytes of the offload buffers of host and disk */

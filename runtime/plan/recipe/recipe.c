@@ -158,18 +158,18 @@ static void put_keep(struct compiler *c, int32_t kind, int32_t block, struct kee
     WN_KEEP(c->code, wn__recipe_room(c->r, c->r->limit[block] - c->r->first[block]));
     if (c->code != WN_OK) return;
     int32_t n = keep_set(c, block, rule, &dropped);
-    if (kind != WN_RECIPE_FREE || dropped > 0) put_step(c, kind, block, c->ir->node[c->r->first[block]].root, n);
+    if (kind != WN_STEP_FREE || dropped > 0) put_step(c, kind, block, c->ir->node[c->r->first[block]].root, n);
 }
 
 /* Add the forward of a block: put_f lets go of its interior, put_fe keeps it. */
 static void put_f(struct compiler *c, int32_t block)
 {
-    put_keep(c, WN_RECIPE_F, block, (struct keep_rule){.beyond = c->r->limit[block]});
+    put_keep(c, WN_STEP_F, block, (struct keep_rule){.beyond = c->r->limit[block]});
 }
 
 static void put_fe(struct compiler *c, int32_t block)
 {
-    put_keep(c, WN_RECIPE_FE, block, (struct keep_rule){.beyond = c->r->limit[block], .defaults = 1});
+    put_keep(c, WN_STEP_FE, block, (struct keep_rule){.beyond = c->r->limit[block], .defaults = 1});
 }
 
 /* ---- from the tree of regions to steps -------------------------------------------------------------------------- */
@@ -190,7 +190,7 @@ static int32_t run_end(const struct compiler *c, int32_t region, int32_t lo, int
 static void free_run(struct compiler *c, int32_t lo, int32_t hi, int32_t end)
 {
     for (int32_t at = lo; at < hi; at++)
-        if (c->reach[at] >= c->r->limit[hi - 1]) put_keep(c, WN_RECIPE_FREE, at, (struct keep_rule){.beyond = end});
+        if (c->reach[at] >= c->r->limit[hi - 1]) put_keep(c, WN_STEP_FREE, at, (struct keep_rule){.beyond = end});
 }
 
 /* Runs blocks [lo, hi) of a region forward, closed: what only they read of each other is freed. */
@@ -232,7 +232,7 @@ static void backward(struct compiler *c, int32_t region, int32_t lo, int32_t hi,
      * square of their number. */
     int32_t start = hi - 1, child = wn__nesting_child(&c->nesting, region, c->place[c->r->first[start]]);
     while (child != 0 && start > lo && wn__nesting_holds(&c->nesting, child, c->place[c->r->first[start - 1]])) start--;
-    if (child == 0) put_step(c, WN_RECIPE_B, start, root, 0);
+    if (child == 0) put_step(c, WN_STEP_B, start, root, 0);
     else opened(c, child, start, hi, root);
     backward(c, region, lo, start, root);
 }
@@ -249,10 +249,10 @@ static void compile_root(struct compiler *c, int32_t root, int32_t lo, int32_t h
     if (!has_backward) return;
     for (int32_t at = lo; at < hi; at = run_end(c, 0, at, hi))
         for (int32_t b = at, end = run_end(c, 0, at, hi); b < end; b++)
-            put_keep(c, WN_RECIPE_FREE, b,
+            put_keep(c, WN_STEP_FREE, b,
                      (struct keep_rule){.beyond = c->ir->n, .defaults = 1, .home = c->r->limit[end - 1]});
     backward(c, 0, lo, hi, root);
-    for (int32_t b = lo - 1; b >= 0; b--) put_step(c, WN_RECIPE_B, b, root, 0);
+    for (int32_t b = lo - 1; b >= 0; b--) put_step(c, WN_STEP_B, b, root, 0);
 }
 
 /* Adds the steps of all roots. */

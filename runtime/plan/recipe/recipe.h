@@ -12,14 +12,13 @@
 #include "../../wane.h"
 #include "../ir/marks.h"
 
-enum wn__recipe_kind { WN_RECIPE_F, WN_RECIPE_FE, WN_RECIPE_FREE, WN_RECIPE_B };
-
 #define WN__PREFETCH 2 /* eighths: the prefetch budget of a recipe that says none */
 
 /* Invariant: no node is twice in a keep set, and every one is a forward node of the block. */
 struct wn__recipe_step {
-    int32_t kind, block, root; /* enum wn__recipe_kind; its block; the root whose forward or backward it is part of */
-    int32_t keep_at, n_keep;   /* the keep set: recipe->keep[keep_at .. keep_at + n_keep), nodes in ascending order */
+    int32_t kind, block,
+        root;                /* WN_STEP_, but for SHRINK; its block; the root whose forward or backward it is part of */
+    int32_t keep_at, n_keep; /* the keep set: recipe->keep[keep_at .. keep_at + n_keep), nodes in ascending order */
 };
 
 struct wn__recipe {
@@ -76,7 +75,17 @@ void wn__recipe_release(struct wn__recipe *r);
 /* Gives every backward node the block of the forward node that it serves. */
 void wn__recipe_serve(const struct wn__ir *ir, struct wn__recipe *r);
 
-/* Lets values whose decision is 'recompute' go before the backward, whoever proposed the recipe (obey.c). Its blocks
+enum { WN__GONE = -1 }; /* in place of an action: the value is not kept */
+/* A change of a recipe: how one value is kept from one step on until its block runs again. */
+struct wn__change {
+    int32_t step, node; /* an F or Fe step; a node of its block */
+    int32_t to;         /* WN__GONE, or the action that the value is kept with, 0: as it is */
+};
+/* Adds to `out` the steps of r with n changes, no two of one step and node (change.c). Requires that `out` has the
+ * blocks of r and no steps. WN_OOM. */
+int32_t wn__recipe_change(const struct wn__ir *ir, const struct wn__recipe *r, const struct wn__change *change,
+                          int32_t n, struct wn__recipe *out);
+/* Lets values whose decision is 'recompute' go before the backward, whoever proposed the recipe (change.c). Its blocks
  * stay, its steps and keep sets become new ones. WN_OOM. Release it on failure too. */
 int32_t wn__recipe_obey(const struct wn__ir *ir, const struct wn__marks *marks, struct wn__recipe *r);
 

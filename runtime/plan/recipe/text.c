@@ -60,7 +60,7 @@ static int32_t action_at(const struct wn__recipe *r, const struct wn__recipe_ste
 static int32_t is_shrink(const struct wn__ir *ir, const struct wn__recipe *r, const struct wn__recipe_step *s)
 {
     int32_t k = 0, n = 0;
-    if (s->kind != WN_RECIPE_FREE) return 0;
+    if (s->kind != WN_STEP_FREE) return 0;
     for (int32_t i = 0; i < s->n_keep; i++)
         if (action_at(r, s, i) != 0) return 0;
     for (int32_t v = r->first[s->block]; v < r->limit[s->block]; v++) {
@@ -81,7 +81,7 @@ static void say_step(struct text *t, const struct wn__ir *ir, const struct wn__r
     say(t, "%s %d", shrinks ? "Shrink" : words[s->kind], s->block + 1);
     if (s->root != ir->node[r->first[s->block]].root) say(t, "/%d", s->root + 1);
     for (int32_t k = 0; k < s->n_keep; k++) {
-        int32_t v = r->keep[s->keep_at + k], unsaid = s->kind != WN_RECIPE_FREE || shrinks;
+        int32_t v = r->keep[s->keep_at + k], unsaid = s->kind != WN_STEP_FREE || shrinks;
         const char *action = wn__action_name(action_at(r, s, k));
         if (wn__ir_is_alias(ir, v)) continue;
         if (action == NULL && (is_kept_unsaid(ir, v) || (unsaid && is_output(ir, r, v)))) continue;
@@ -230,7 +230,7 @@ static int32_t read_keep(struct reading *c, const struct wn_recipe_step *s)
         if (c->held[v]) wn__recipe_keep(r, n++, v, action);
     }
     int32_t frees = s->what == WN_STEP_FREE || s->what == WN_STEP_SHRINK;
-    int32_t kind = frees ? WN_RECIPE_FREE : s->what == WN_STEP_F ? WN_RECIPE_F : WN_RECIPE_FE;
+    int32_t kind = frees ? WN_STEP_FREE : s->what;
     return wn__recipe_put(r, kind, b, c->root, n);
 }
 
@@ -273,7 +273,7 @@ static int32_t read_step(struct reading *c)
     if (s->what == WN_STEP_B) {
         WN_TRY(check_backward(c, b));
         c->next = b - 1;
-        return wn__recipe_put(c->r, WN_RECIPE_B, b, root, 0);
+        return wn__recipe_put(c->r, WN_STEP_B, b, root, 0);
     }
     int32_t frees = s->what == WN_STEP_FREE || s->what == WN_STEP_SHRINK;
     if (frees && !c->ran[b]) return refuse(c, "held", "the block was not run yet, nothing of it is there");

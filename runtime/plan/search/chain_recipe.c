@@ -49,7 +49,7 @@ static int32_t make_chain(const struct wn__classes *k, int32_t lo, int32_t hi, s
     struct wn__chain_block *block;
     struct wn__block_option *option;
     if (!WN_ARRAY(pool, block, hi - lo) || !WN_ARRAY(pool, option, options)) return WN_OOM;
-    *out = (struct wn__chain_blocks){.n = hi - lo, .block = block, .option = option};
+    *out = (struct wn__chain_blocks){.n = hi - lo, .block = block, .option = option, .is_rough = 1};
     for (int32_t b = lo; b < hi; b++) {
         const struct wn__class *c = &k->class[k->of[b]];
         block[b - lo] = (struct wn__chain_block){.time = c->plain.forward_ns,
@@ -75,7 +75,7 @@ static void put_step(struct emission *e, int32_t kind, int32_t block, int32_t be
     if (e->code != WN_OK) return;
     const int32_t *own = e->classes->own[block];
     int32_t n = 0, next = 0;
-    for (int32_t i = r->first[block]; kind != WN_RECIPE_B && i < r->limit[block]; i++) {
+    for (int32_t i = r->first[block]; kind != WN_STEP_B && i < r->limit[block]; i++) {
         if (r->block_of[i] != block) continue;
         while (o != NULL && next < o->n_keep && own[o->keep[next]] < i) next++;
         int32_t chosen = o != NULL && next < o->n_keep && own[o->keep[next]] == i;
@@ -92,17 +92,17 @@ static void put_op(struct emission *e, const struct wn__chain_op *op, int32_t lo
     int32_t b = lo + op->stage - 1;
     const struct wn__class *c = &e->classes->class[e->classes->of[b]];
     switch (op->what) {
-    case WN__CHAIN_F:
+    case WN_STEP_F:
         *front = b;
-        put_step(e, WN_RECIPE_F, b, e->base->limit[b], NULL);
+        put_step(e, WN_STEP_F, b, e->base->limit[b], NULL);
         break;
-    case WN__CHAIN_FE:
+    case WN_STEP_FE:
         *front = b;
-        put_step(e, WN_RECIPE_FE, b, e->base->limit[b], &c->option[op->option]);
+        put_step(e, WN_STEP_FE, b, e->base->limit[b], &c->option[op->option]);
         break;
-    case WN__CHAIN_FREE: put_step(e, WN_RECIPE_FREE, b, e->base->limit[*front], NULL); break;
-    case WN__CHAIN_SHRINK: put_step(e, WN_RECIPE_FREE, b, e->base->limit[b], NULL); break;
-    default: put_step(e, WN_RECIPE_B, b, 0, NULL); break;
+    case WN_STEP_FREE: put_step(e, WN_STEP_FREE, b, e->base->limit[*front], NULL); break;
+    case WN_STEP_SHRINK: put_step(e, WN_STEP_FREE, b, e->base->limit[b], NULL); break;
+    default: put_step(e, WN_STEP_B, b, 0, NULL); break;
     }
 }
 
@@ -200,7 +200,7 @@ static void put_roots(struct emission *e, const struct roots *t, int32_t point)
         const struct wn__chain_op *op = t->op[k];
         for (int32_t i = 0; i < t->n_ops[k]; i++) put_op(e, &op[i], lo, &front);
         for (int32_t b = lo - 1; b >= 0; b--) {
-            put_step(e, WN_RECIPE_B, b, 0, NULL);
+            put_step(e, WN_STEP_B, b, 0, NULL);
             if (e->code == WN_OK) e->out.step[e->out.n - 1].root = root;
         }
     }

@@ -10,15 +10,16 @@
 #include "../../graph/encode.h"
 #include "../ir/cache.h"
 
-#define PORTFOLIO 50     /* proposals of portfolio.c and evict.c, about */
-#define SOLVED 48        /* points of the chain solver's frontier that are proposed */
-#define FINEST 256       /* most blocks of a fine partition that is solved */
-#define FINE 4096        /* most blocks * classes of blocks of a fine partition that is solved */
-#define NEAR 8           /* the other partition is solved too where the fine one has at least 1/NEAR blocks more */
-#define WAIT_NODES 15000 /* most nodes of a graph whose beaten policies by hand wait, as recipes take bytes */
-#define LARGE 10000      /* nodes from which on building the list leaves 100 MiB of free memory, which is returned */
-#define STEEP 8          /* proposals in the last 1/STEEP of the list's bytes are placed with more effort */
-#define SHORT 300        /* instructions below which a proposal is placed with more effort */
+#define PORTFOLIO 50 /* proposals of portfolio.c and evictions, about */
+#define SOLVED 48    /* points of the chain solver's frontier that are proposed */
+#define FINEST 256   /* most blocks of a fine partition that is solved */
+#define FINE 4096    /* most blocks * classes of blocks of a fine partition that is solved */
+#define NEAR 8       /* the other partition is solved too where the fine one has at least 1/NEAR blocks more */
+#define HAND 15000   /* most nodes of a graph whose policies by hand are placed as a run places them */
+#define LARGE 10000  /* nodes from which on building the list leaves 100 MiB of free memory, which is returned */
+#define BUDGETS 50   /* a plan that is faster than the fastest gains as much as within 1/BUDGETS of the list's bytes */
+#define STEEP 8      /* proposals in the last 1/STEEP of the list's bytes are placed with more effort */
+#define SHORT 300    /* instructions below which a proposal is placed with more effort */
 
 int64_t wn__left_out;
 
@@ -46,12 +47,14 @@ static int32_t is_beaten(const struct wn__building *b, const struct wn__frontier
     return 0;
 }
 
-/* Returns the effort with which a proposal is placed before it joins the list: more of it near the list's least bytes,
- * where a few bytes decide which budgets can be kept at all.
+/* Returns the effort with which a proposal is placed before it joins the list: policies by hand as a run places them,
+ * because a budget of the bytes of such a policy must not give a slower plan; the others with more effort near the
+ * list's least bytes, where a few bytes decide which budgets can be kept at all.
  * Measured: half the time of placing all of them roughly (models of 500 to 1,000 nodes); over 51 budgets of 50 models
  * no least budget is higher, and plans are 0.02 % faster on average. */
 static enum wn__place_effort effort_for(const struct wn__building *b, const struct wn__frontier_point *p)
 {
+    if (b->is_by_hand && b->ir->n <= HAND) return WN__PLACE_FULLY;
     if (b->n == 0 || p->instructions < SHORT) return WN__PLACE_ROUGHLY;
     int64_t least = b->point[b->n - 1].reserved, most = b->point[0].reserved;
     return p->reserved < least + (most - least) / STEEP ? WN__PLACE_ROUGHLY : WN__PLACE_HASTILY;
@@ -72,6 +75,7 @@ static int32_t judge(struct wn__building *b, struct wn__frontier_point *p, int32
     *beaten = is_beaten(b, p);
     if (!*beaten) {
         code = wn__place(b->ir, s, effort_for(b, p));
+        p->is_settled = s->is_settled;
         p->reserved = wn__reserved(b->ir, s);
         b->placed++;
     }
@@ -79,15 +83,19 @@ static int32_t judge(struct wn__building *b, struct wn__frontier_point *p, int32
     return code;
 }
 
-/* Fills *known with whether the same recipe was offered before, and notes the recipe. A text has up to a megabyte, so
- * its hash of 64 bits is noted; two texts with equal hashes would lose one proposal of hundreds. */
+/* Fills *known with whether the same recipe was offered before, and notes the recipe. It has up to a megabyte, so its
+ * hash of 64 bits is noted; two recipes with equal hashes would lose one proposal of hundreds. */
 static int32_t meet(struct wn__building *b, const struct wn__recipe *r, int32_t *known)
 {
-    struct wn__pool scratch = {0};
-    char *text = NULL;
-    int32_t code = wn__recipe_text(b->ir, r, &scratch, &text);
-    uint64_t mark = code == WN_OK ? wn__bytes_hash((const uint8_t *)text, (int64_t)strlen(text)) : 0;
-    wn__pool_release(&scratch);
+    struct wn__bytes all = {0};
+    wn__bytes_int(&all, r->prefetch);
+    wn__bytes_put(&all, r->limit, r->n_blocks * (int64_t)sizeof *r->limit);
+    wn__bytes_put(&all, r->step, r->n * (int64_t)sizeof *r->step);
+    if (r->n_keep > 0) wn__bytes_put(&all, r->keep, r->n_keep * (int64_t)sizeof *r->keep);
+    if (r->n_keep > 0) wn__bytes_put(&all, r->action, r->n_keep * (int64_t)sizeof *r->action);
+    uint64_t mark = all.code == WN_OK ? wn__bytes_hash(all.data, all.count) : 0;
+    int32_t code = all.code;
+    wn__free(all.data);
     *known = 0;
     for (int64_t i = 0; i < b->n_met; i++) *known |= b->met[i] == mark;
     if (code != WN_OK || *known) return code;
@@ -96,32 +104,18 @@ static int32_t meet(struct wn__building *b, const struct wn__recipe *r, int32_t 
     return WN_OK;
 }
 
-/* Releases a beaten point, but for a policy by hand that might reserve less once it is placed fully: a budget of the
- * bytes of such a policy must not give a slower plan. Owns the point, on failure too. */
-static int32_t let_go(struct wn__building *b, struct wn__frontier_point *p)
-{
-    int32_t waits =
-        p->is_by_hand && p->bound < p->reserved && b->ir->n <= WAIT_NODES && is_proposed(WN__PROPOSE_WAITING);
-    int32_t code = waits ? wn__grow(&b->waiting, &b->waiting_capacity, b->n_waiting + 1, sizeof *b->waiting) : WN_OK;
-    if (waits && code == WN_OK) b->waiting[b->n_waiting++] = *p;
-    else wn__recipe_release(&p->recipe);
-    return code;
-}
-
 /* Puts a point on the list unless it is beaten, and takes those that it beats from the list. Owns the point. */
 static int32_t insert(struct wn__building *b, struct wn__frontier_point *p)
 {
-    if (is_beaten(b, p)) return let_go(b, p);
-    int32_t code = WN_OK;
     int64_t n = 0;
-    for (int64_t i = 0; i < b->n; i++) {
-        int32_t is_kept = !beats(p, &b->point[i]), let = is_kept ? WN_OK : let_go(b, &b->point[i]);
-        WN_KEEP(code, let);
-        if (is_kept) b->point[n++] = b->point[i];
+    int32_t is_kept = !is_beaten(b, p), code = WN_OK;
+    for (int64_t i = 0; i < b->n && is_kept; i++) {
+        if (beats(p, &b->point[i])) wn__recipe_release(&b->point[i].recipe);
+        else b->point[n++] = b->point[i];
     }
-    b->n = n;
-    WN_KEEP(code, wn__grow(&b->point, &b->capacity, b->n + 1, sizeof *b->point));
-    if (code != WN_OK) {
+    if (is_kept) b->n = n;
+    if (is_kept) code = wn__grow(&b->point, &b->capacity, b->n + 1, sizeof *b->point);
+    if (!is_kept || code != WN_OK) {
         wn__recipe_release(&p->recipe);
         return code;
     }
@@ -136,7 +130,7 @@ static int32_t insert_placed(struct wn__building *b, struct wn__frontier_point *
 {
     struct wn__schedule *s = NULL;
     int32_t code = wn__heed_interrupt();
-    p->is_by_hand = 0;
+    if (p->is_settled && code == WN_OK) return insert(b, p);
     if (code == WN_OK) code = wn__compile(b->ir, &p->recipe, NULL, WN__PLACE_FULLY, &s);
     if (code == WN_OK) p->reserved = s->summary.reserved;
     wn__schedule_unref(s);
@@ -145,8 +139,7 @@ static int32_t insert_placed(struct wn__building *b, struct wn__frontier_point *
     return code;
 }
 
-/* Places every plan of the list as a run places it, and those that wait where the list does not beat their bounds. Some
- * then reserve fewer bytes and beat others. */
+/* Places every plan of the list as a run places it. Some then reserve fewer bytes and beat others. */
 static int32_t place_fully(struct wn__building *b)
 {
     struct wn__frontier_point *rough = b->point;
@@ -159,12 +152,6 @@ static int32_t place_fully(struct wn__building *b)
         else wn__recipe_release(&rough[i].recipe);
     }
     wn__free(rough);
-    while (b->n_waiting > 0) {
-        struct wn__frontier_point *p = &b->waiting[--b->n_waiting];
-        p->reserved = p->bound;
-        if (code == WN_OK && !is_beaten(b, p)) code = insert_placed(b, p);
-        else wn__recipe_release(&p->recipe);
-    }
     return code;
 }
 
@@ -179,7 +166,7 @@ static int32_t look_up(const struct wn__building *b)
 
 int32_t wn__frontier_offer(struct wn__building *b, struct wn__recipe *r, const char *name)
 {
-    struct wn__frontier_point p = {.recipe = *r, .is_by_hand = b->is_by_hand};
+    struct wn__frontier_point p = {.recipe = *r, .id = b->tried};
     int32_t known = 0, beaten = 0;
     snprintf(p.name, sizeof p.name, "%s", name);
     int32_t code = look_up(b);
@@ -196,36 +183,40 @@ int32_t wn__frontier_offer(struct wn__building *b, struct wn__recipe *r, const c
     return WN_OK;
 }
 
-int32_t wn__frontier_copy(const struct wn__building *b, const struct wn__recipe *r, struct wn__recipe *out)
+int32_t wn__frontier_begin(const struct wn__building *b, const struct wn__recipe *r, struct wn__recipe *out)
 {
-    const int64_t number = sizeof(int32_t), nodes = b->ir->n * number, blocks = r->n_blocks * number;
-    const int64_t kept = r->n_keep * number, more = r->n * number;
     const struct {
-        const void *from;
-        int64_t bytes, room;
-        void *to;
-    } array[] = {{r->step, r->n * (int64_t)sizeof *r->step, 1, &out->step},
-                 {r->keep, kept, more, &out->keep},
-                 {r->action, kept, more, &out->action},
-                 {r->block_of, nodes, 0, &out->block_of},
-                 {r->last, nodes, 0, &out->last},
-                 {r->first, blocks, 0, &out->first},
-                 {r->limit, blocks, 0, &out->limit}};
-    int32_t is_shared = r->block_of == b->base.block_of || r->block_of == b->fine.block_of;
-    *out = *r;
-    out->pool = (struct wn__pool){0};
-    out->capacity = r->n;
-    out->keep_capacity = r->n_keep + r->n;
-    for (size_t i = 0; i < (is_shared ? 3 : sizeof array / sizeof array[0]); i++) {
-        void *copy = wn__pool_get(&out->pool, array[i].bytes + array[i].room + 1);
-        if (copy == NULL) {
+        int32_t *from, **to, n;
+    } array[] = {{r->block_of, &out->block_of, b->ir->n},
+                 {r->last, &out->last, b->ir->n},
+                 {r->first, &out->first, r->n_blocks},
+                 {r->limit, &out->limit, r->n_blocks}};
+    wn__recipe_begin(r, out);
+    if (r->block_of == b->base.block_of || r->block_of == b->fine.block_of) return WN_OK;
+    for (size_t i = 0; i < sizeof array / sizeof array[0]; i++) {
+        if (!WN_ARRAY(&out->pool, *array[i].to, array[i].n)) {
             wn__recipe_release(out);
             return WN_OOM;
         }
-        if (array[i].bytes > 0) memcpy(copy, array[i].from, (size_t)array[i].bytes);
-        memcpy(array[i].to, &copy, sizeof copy);
+        memcpy(*array[i].to, array[i].from, (size_t)array[i].n * sizeof **array[i].to);
     }
     return WN_OK;
+}
+
+double wn__frontier_gain(const struct wn__building *b, int64_t reserved, double seconds)
+{
+    double span = (double)(b->point[0].reserved - b->point[b->n - 1].reserved) + 1, sum = 0;
+    int64_t from = wn_max(reserved, b->point[b->n - 1].reserved), k = b->n - 1;
+    while (k > 0 && b->point[k - 1].reserved <= from) k--;
+    double slower = b->point[k].seconds / seconds - 1; /* of the list's fastest plan within `reserved` */
+    if (reserved == from && slower <= 0) return slower;
+    for (; k >= 0 && b->point[k].seconds > seconds; k--) {
+        double to = k > 0 ? (double)b->point[k - 1].reserved : (double)from + span / BUDGETS;
+        sum += (to - (double)from) * (b->point[k].seconds / seconds - 1);
+        if (k > 0) from = b->point[k - 1].reserved;
+    }
+    if (reserved < b->point[b->n - 1].reserved) sum += (double)(b->point[b->n - 1].reserved - reserved);
+    return sum / span;
 }
 
 /* ---- the list ---------------------------------------------------------------------------------------------------- */
@@ -276,15 +267,13 @@ static int32_t propose(struct wn__building *b)
     if (ns == NULL) return WN_OOM;
     WN_TRY(wn__partition(b->ir, b->marks, 0, &b->base));
     b->is_by_hand = 1;
-    WN_TRY(wn__frontier_portfolio(b, ns));
+    WN_TRY(wn__frontier_portfolio(b));
     b->is_by_hand = 0;
     if (!has_backward(b->ir)) return WN_OK;
     int32_t code = is_proposed(WN__PROPOSE_CHAIN) ? solve_both(b, ns) : WN_OK;
-    if (code == WN_OK && is_proposed(WN__PROPOSE_EVICT)) code = wn__frontier_evict(b, ns);
-    if (code == WN_OK && is_proposed(WN__PROPOSE_SUBSETS)) code = wn__frontier_subsets(b);
-    if (code == WN_OK && is_proposed(WN__PROPOSE_TOGGLE)) code = wn__frontier_toggle(b, ns);
-    if (code == WN_OK && is_proposed(WN__PROPOSE_SEARCH)) code = wn__frontier_search(b, ns);
-    if (code == WN_OK && is_proposed(WN__PROPOSE_OFFLOAD)) code = wn__frontier_actions(b);
+    if (code == WN_OK && is_proposed(WN__PROPOSE_EVICT)) code = wn__frontier_evict(b);
+    if (code == WN_OK && is_proposed(WN__PROPOSE_ACTION)) code = wn__frontier_act(b);
+    if (code == WN_OK && is_proposed(WN__PROPOSE_EDIT)) code = wn__frontier_edit(b);
     if (code == WN_OK && is_proposed(WN__PROPOSE_SCRIPT)) code = wn__frontier_late(b);
     return code;
 }
@@ -310,8 +299,6 @@ static int32_t build(struct wn__building *b, struct wn__frontier **out)
     if (code == WN_OK) code = place_fully(b);
     if (code == WN_OK) code = finish(b, out);
     for (int64_t i = 0; i < b->n; i++) wn__recipe_release(&b->point[i].recipe);
-    for (int64_t i = 0; i < b->n_waiting; i++) wn__recipe_release(&b->waiting[i].recipe);
-    wn__free(b->waiting);
     wn__free(b->point);
     wn__free(b->met);
     wn__recipe_release(&b->base);

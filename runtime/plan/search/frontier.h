@@ -20,7 +20,11 @@ struct wn__frontier_point {
     double seconds;       /* of a run, as simulated */
     int32_t recomputed;   /* nodes that the backward computes again */
     int32_t instructions; /* of the schedule */
-    int32_t is_by_hand;   /* 1: a policy that people write, not placed fully yet */
+    int32_t is_settled;   /* 1: it is placed as a run places it */
+    int32_t id;           /* its number among the proposals */
+    int32_t visits;       /* how often edits of it were tried (edit.c) */
+    int32_t is_done;      /* 1: all were */
+    double promise;       /* the gain of the edit that is tried next */
     char name[32]; /* what proposed it: "solved", "sqrt", "segments(4)"; with a "+" at the end if it was edited */
 };
 /* Invariant: from point to point, reserved falls strictly and seconds rise strictly. */
@@ -32,16 +36,13 @@ struct wn__frontier {
 };
 /* Proposals that can be left out, one bit each, so that spec/bench/ablation.lua shows what each of them earns. */
 enum wn__proposals {
-    WN__PROPOSE_CHAIN = 1,     /* the chain solver, over both partitions */
-    WN__PROPOSE_FINE = 2,      /* the chain solver over the fine partition */
-    WN__PROPOSE_BY_HAND = 4,   /* the portfolio, but for save_all and the script's own marks and proposals */
-    WN__PROPOSE_SCRIPT = 8,    /* the proposals of the script, the late ones too */
-    WN__PROPOSE_EVICT = 16,    /* eviction */
-    WN__PROPOSE_SUBSETS = 32,  /* all sets of few residuals */
-    WN__PROPOSE_TOGGLE = 64,   /* edits of sets */
-    WN__PROPOSE_SEARCH = 128,  /* edits of recipes, and every plan packed */
-    WN__PROPOSE_OFFLOAD = 256, /* parts of what a plan keeps, offloaded */
-    WN__PROPOSE_WAITING = 512, /* beaten policies by hand, placed fully at the end */
+    WN__PROPOSE_CHAIN = 1,   /* the chain solver, over both partitions */
+    WN__PROPOSE_FINE = 2,    /* the chain solver over the fine partition */
+    WN__PROPOSE_BY_HAND = 4, /* the portfolio, but for save_all and the script's own marks and proposals */
+    WN__PROPOSE_SCRIPT = 8,  /* the proposals of the script, the late ones too */
+    WN__PROPOSE_EVICT = 16,  /* evictions */
+    WN__PROPOSE_EDIT = 32,   /* the search for edits */
+    WN__PROPOSE_ACTION = 64, /* plans of the list with one action for many values */
 };
 extern int64_t wn__left_out; /* enum wn__proposals: those that are left out; frontiers that are kept do not notice */
 /* Makes the frontier of an IR and marks, or finds it among those of the last ones. *out: the frontier, with one more
@@ -63,61 +64,67 @@ struct wn__building {
     int64_t n, capacity;
     uint64_t *met; /* (n_met) hashes of recipes that were offered, so that none is judged twice */
     int64_t n_met, met_capacity;
-    int32_t tried, placed;              /* proposals judged; those of them that were placed */
-    int32_t is_by_hand;                 /* 1: the proposals are policies by hand */
-    struct wn__frontier_point *waiting; /* (n_waiting) beaten policies by hand, to be placed fully at the end */
-    int64_t n_waiting, waiting_capacity;
+    int32_t tried, placed; /* proposals judged; those of them that were placed */
+    int32_t is_by_hand;    /* 1: the proposals are policies by hand, and are placed as a run places them */
 };
 /* Judges a recipe and puts it on the list unless another plan beats it. Owns the recipe, on failure too; a failure ends
  * the proposals. */
 int32_t wn__frontier_offer(struct wn__building *b, struct wn__recipe *r, const char *name);
-/* Copies a recipe of the list, as the list changes while its edits are offered, with room for one more kept value in
- * each step. The arrays of blocks are shared if they are a partition's, which live as long as the list. WN_OOM. */
-int32_t wn__frontier_copy(const struct wn__building *b, const struct wn__recipe *r, struct wn__recipe *out);
-/* Offers what people write by hand, and the proposals of the script (portfolio.c). ns: (ir->n) nanoseconds of a node.
- */
-int32_t wn__frontier_portfolio(struct wn__building *b, const int64_t *ns);
+/* Makes `out` a recipe with the blocks of a recipe of the list, and without steps. The arrays of blocks are shared if
+ * they are a partition's, which live as long as the list. WN_OOM leaves nothing to release. */
+int32_t wn__frontier_begin(const struct wn__building *b, const struct wn__recipe *r, struct wn__recipe *out);
+/* Offers what people write by hand, and the proposals of the script (portfolio.c). */
+int32_t wn__frontier_portfolio(struct wn__building *b);
 /* Offers the proposals of the script that are late: no move edits them (portfolio.c). */
 int32_t wn__frontier_late(struct wn__building *b);
-/* Evicts values one by one over the whole graph, and offers some of the sets that remain (evict.c). ns as above. */
-int32_t wn__frontier_evict(struct wn__building *b, const int64_t *ns);
 /* Solves the chain of each root's blocks, of one of the partitions, and offers up to about `most` points of the
  * frontier (chain_recipe.c). */
 int32_t wn__frontier_chain(struct wn__building *b, const struct wn__recipe *base, const struct wn__classes *classes,
                            int32_t most);
-/* Offers plans of the list with actions that a budget may choose by itself (offload_candidates.c). */
-int32_t wn__frontier_actions(struct wn__building *b);
+/* Returns by how much the list is slower than a plan, as a mean over budgets: the integral of (seconds of the list's
+ * fastest plan / seconds - 1) over the budgets where the plan is faster, divided by the list's range of bytes; budgets
+ * below the list's least bytes count 1. A plan that is slower everywhere gets that quotient, below 0, at `reserved`. */
+double wn__frontier_gain(const struct wn__building *b, int64_t reserved, double seconds);
+/* Returns how many edits of recipes a graph of that size is worth (edit.c). */
+int32_t wn__frontier_edits(const struct wn__ir *ir);
+/* Offers the fastest plan without the values that are evicted first (edit.c). */
+int32_t wn__frontier_evict(struct wn__building *b);
+/* Offers plans of the list with one action for many values, where a budget may choose that (edit.c). */
+int32_t wn__frontier_act(struct wn__building *b);
+/* Offers wn__frontier_edits edits of the list's recipes (edit.c). */
+int32_t wn__frontier_edit(struct wn__building *b);
 
-/* One schedule, as forecasts of edits of its recipe need it (forecast.c). */
+/* ---- forecasts of edits (forecast.c) ---------------------------------------------------------------------------- */
+enum { WN__EDITS_MOST = 12, WN__WAITS_MOST = 6 }; /* changes that are tried at once; stretches that one changes */
+/* Bytes that are alive at the instructions between two. */
+struct wn__wait {
+    int32_t from, to; /* neither included */
+    int64_t bytes;    /* negative: fewer are alive */
+};
+/* A change of a recipe, and what it is expected to do. */
+struct wn__edit {
+    struct wn__change change;
+    int32_t n_waits;
+    struct wn__wait wait[WN__WAITS_MOST]; /* (n_waits) of the value itself first, then of what it is computed from */
+    double seconds;                       /* more seconds of the plan */
+    double apart;                         /* seconds between the uses of the value */
+};
+/* The edits of one recipe, and one schedule of it, as forecasts of its edits need it. */
 struct wn__forecast {
     struct wn__pool pool;
-    int64_t *live; /* (n) bytes alive while each instruction runs, its workspace included */
-    int32_t n;     /* instructions */
-    int32_t *from; /* (ir->n) the last instruction of the forward that makes or reads a value; -1: none */
-    int32_t *to;   /* (ir->n) the first instruction after the forward that makes or reads it; -1: none */
-    int64_t peak;  /* the most of `live` */
+    struct wn__edit *edit;      /* (n_edits) */
+    struct wn__change *idle;    /* (n_idle) that let go of values that are kept and not read again */
+    int64_t *live;              /* (n) bytes alive while each instruction runs, its workspace included */
+    int64_t *span;              /* the most of each part of `live` */
+    int32_t n_edits, n_idle, n; /* n: instructions */
+    int64_t peak;               /* the most of `live` */
     int64_t reserved;
     double seconds;
 };
-/* Compiles a recipe and fills what forecasts of its edits need. Release it on failure too. */
-int32_t wn__forecast_make(const struct wn__ir *ir, const struct wn__recipe *r, struct wn__forecast *out);
-/* Estimates the bytes reserved if value a takes bytes_a more, and value b bytes_b more (negative: fewer), between their
- * `from` and `to`. a == b with bytes_b = 0: one value is edited. */
-int64_t wn__forecast_reserved(const struct wn__forecast *c, int32_t a, int64_t bytes_a, int32_t b, int64_t bytes_b);
+/* Compiles a recipe and lists its edits. Release it on failure too. */
+int32_t wn__forecast_make(const struct wn__building *b, const struct wn__recipe *r, struct wn__forecast *out);
+/* Estimates the bytes reserved with n edits, at most WN__EDITS_MOST. */
+int64_t wn__forecast_reserved(const struct wn__forecast *f, const struct wn__edit *const *edit, int32_t n);
 /* Frees what the forecast holds. */
-void wn__forecast_release(struct wn__forecast *c);
-/* Returns (seconds of the list's fastest plan within `reserved` bytes) / seconds - 1: above 0 if the list is slower.
- * Returns 1 or more if the list has no plan within those bytes. */
-double wn__frontier_gain(const struct wn__building *b, int64_t reserved, double seconds);
-/* Offers the flat recipes of a graph with few residuals, all whose bounds beat the list (subsets.c). */
-int32_t wn__frontier_subsets(struct wn__building *b);
-/* Returns whether a value may be kept or not: it has bytes of its own, no decision, and no rule keeps it (toggle.c). */
-int32_t wn__frontier_may_change(const struct wn__building *b, int32_t v);
-/* Offers edits of flat recipes, as many as the size of the graph allows (toggle.c). ns: (ir->n) nanoseconds of a
- * node. */
-int32_t wn__frontier_toggle(struct wn__building *b, const int64_t *ns);
-/* Returns how many edits of recipes a graph of that size is worth (search.c). */
-int32_t wn__frontier_edits(const struct wn__ir *ir);
-/* Offers wn__frontier_edits edits of the list's recipes (search.c). ns: (ir->n) nanoseconds of a node. */
-int32_t wn__frontier_search(struct wn__building *b, const int64_t *ns);
+void wn__forecast_release(struct wn__forecast *f);
 #endif

@@ -12,13 +12,9 @@
  *   options.c              lists the sets of values that a block may keep, with the cost of each
  *   chain_recipe.c         turns the chain solver's schedule of the blocks into a recipe
  *   portfolio.c            proposes what people write by hand, and the proposals of a script
- *   evict.c                evicts values one by one over the whole graph
- *   flat.c                 makes the recipe of a set of kept values, with every block run forward once
- *   subsets.c              proposes every such set of a graph with few residuals
- * Moves that edit the list:
- *   toggle.c, forecast.c   edit sets of kept values, and estimate edits before they are compiled
- *   search.c               edits recipes of any kind
- *   offload_candidates.c   adds the actions that a budget may choose
+ * The move that edits the list:
+ *   edit.c                 changes how plans keep their values: by evictions, by actions, and by search
+ *   forecast.c             lists the changes of a plan, and estimates what they do before they are compiled
  * Judgement:
  *   frontier.c             compiles every proposal, and keeps those that no other plan beats
  *
@@ -98,19 +94,4 @@ int32_t wn__classes_make(const struct wn__ir *ir, const struct wn__marks *marks,
 /* Frees what the classes hold. */
 void wn__classes_release(struct wn__classes *c);
 
-/* ---- flat.c: recipes that run every block forward once ----------------------------------------------------------- */
-enum { WN__GONE = -1 }; /* a value that is not kept for the backward */
-/* Makes the recipe that keeps a set of values. kept: (ir->n) the action that a value is kept with, 0: as it is,
- * WN__GONE: not at all. The recipe shares the arrays of blocks of `base`. WN_OOM leaves nothing to release. */
-int32_t wn__flat_recipe(const struct wn__ir *ir, const struct wn__recipe *base, const int8_t *kept,
-                        struct wn__recipe *out);
-enum {
-    WN__RECOMPUTED = 1, /* the backward computes the value again */
-    WN__READ_FOR_IT     /* the value is kept, and a recomputed node reads it */
-};
-/* Fills `use`, (ir->n), with what the backward does for a set of kept values; 0: none of the two. Returns how many
- * values it recomputes, and lists them in `stack`, (ir->n). */
-int32_t wn__flat_again(const struct wn__ir *ir, const int8_t *kept, uint8_t *use, int32_t *stack);
-/* Fills `kept`, (ir->n), with what a recipe of any kind keeps when its backward begins. */
-void wn__flat_kept(const struct wn__ir *ir, const struct wn__recipe *r, int8_t *kept);
 #endif

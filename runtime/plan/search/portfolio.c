@@ -4,8 +4,6 @@
  *   save_all         everything kept; "save_all, bits" and the like: in a packed form, where a budget may choose that
  *   every(k)         regions of k blocks
  *   segments(n)      n segments of equal length, the last one kept
- *   keep_last(n)     regions of one block, the last n blocks kept
- *   cheap(c)         residuals that cost less than c nanoseconds a KiB recomputed, the others kept
  *   proposals of the script (wn__marks_propose), under their own names; the late ones when the search is over
  *
  * Each is compiled as every policy is, so a budget that picks among these and the solver's plans is never worse than
@@ -44,17 +42,16 @@ static int32_t offer(const struct portfolio *p, const struct wn__marks *marks, c
     return code;
 }
 
-/* Proposes regions of `size` blocks from the start of each root's n blocks, the last `keep` blocks outside; or, with
- * segments > 0, segments - 1 regions of n / segments blocks. Proposes nothing if a root has too few blocks. */
-static int32_t offer_regions(const struct portfolio *p, int32_t segments, int32_t size, int32_t keep, const char *name)
+/* Proposes regions of `size` blocks from the start of each root's n blocks; or, with segments > 0, segments - 1 regions
+ * of n / segments blocks. Proposes nothing if a root has too few blocks. */
+static int32_t offer_regions(const struct portfolio *p, int32_t segments, int32_t size, const char *name)
 {
     const struct wn__recipe *r = &p->b->base;
     int32_t unit = 0;
     start_over(p);
     for (int32_t lo = 0, hi; lo < r->n_blocks; lo = hi) {
         hi = wn__recipe_root_end(p->b->ir, r, lo);
-        int32_t n = hi - lo, s = segments > 0 ? n / segments : size, closed = n - keep;
-        if (segments > 0) closed = s * (segments - 1);
+        int32_t n = hi - lo, s = segments > 0 ? n / segments : size, closed = segments > 0 ? s * (segments - 1) : n;
         if (s < 1 || closed < 1) return WN_OK;
         for (int32_t i = 0; i < p->b->ir->n; i++) {
             int32_t b = wn__ir_is_forward(p->b->ir, i) ? r->block_of[i] : -1;
@@ -94,16 +91,6 @@ static int32_t is_open(const struct portfolio *p, int32_t i)
     return p->b->ir->node[i].is_residual && p->b->marks->decision[i] == WN_DECISION_NONE;
 }
 
-/* Proposes to recompute the residuals that cost less than `ns_a_kib` nanoseconds a KiB. */
-static int32_t offer_cheap(const struct portfolio *p, const int64_t *ns, int64_t ns_a_kib, const char *name)
-{
-    open_all(p);
-    for (int32_t i = 0; i < p->b->ir->n; i++)
-        if (is_open(p, i) && ns[i] * 1024 < ns_a_kib * p->b->ir->node[i].bytes)
-            p->marks->decision[i] = WN_DECISION_RECOMPUTE;
-    return offer(p, p->marks, name);
-}
-
 /* Proposes those of the script that are late, or the others: with their units and decisions, the plans are those of
  * the same policies. */
 static int32_t offer_proposals(const struct portfolio *p, int32_t is_late)
@@ -118,7 +105,7 @@ static int32_t offer_proposals(const struct portfolio *p, int32_t is_late)
     return WN_OK;
 }
 
-int32_t wn__frontier_portfolio(struct wn__building *b, const int64_t *ns)
+int32_t wn__frontier_portfolio(struct wn__building *b)
 {
     struct portfolio p = {.b = b, .marks = wn__marks_new(b->ir->n)};
     char name[32];
@@ -130,19 +117,11 @@ int32_t wn__frontier_portfolio(struct wn__building *b, const int64_t *ns)
         if (wn__action_name(a) != NULL) code = offer_packed(&p, a);
     for (int32_t k = 1; k <= blocks && code == WN_OK; k += k < 4 ? 1 : k / 2) {
         snprintf(name, sizeof name, "every(%d)", k);
-        code = offer_regions(&p, 0, k, 0, name);
+        code = offer_regions(&p, 0, k, name);
     }
     for (int32_t n = 2; n <= blocks && code == WN_OK; n += n < 8 ? 1 : n / 4) {
         snprintf(name, sizeof name, "segments(%d)", n);
-        code = offer_regions(&p, n, 0, 0, name);
-    }
-    for (int32_t n = 1; n < blocks && code == WN_OK; n += n < 4 ? 1 : n / 2) {
-        snprintf(name, sizeof name, "keep_last(%d)", n);
-        code = offer_regions(&p, 0, 1, n, name);
-    }
-    for (int64_t cost = 100; cost <= 1600 && code == WN_OK && blocks > 0; cost *= 2) {
-        snprintf(name, sizeof name, "cheap(%d)", (int)cost);
-        code = offer_cheap(&p, ns, cost, name);
+        code = offer_regions(&p, n, 0, name);
     }
     wn__marks_unref(p.marks);
     return code;
@@ -152,7 +131,7 @@ int32_t wn__frontier_late(struct wn__building *b)
 {
     struct portfolio p = {.b = b, .marks = wn__marks_new(b->ir->n)};
     b->is_by_hand = 1;
-    b->n_met = 0; /* a plan that an edit found may wait now to be placed fully */
+    b->n_met = 0; /* a plan that an edit found is placed fully now */
     int32_t code = p.marks == NULL ? WN_OOM : offer_proposals(&p, 1);
     wn__marks_unref(p.marks);
     return code;

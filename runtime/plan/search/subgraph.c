@@ -298,9 +298,9 @@ static void write_recipe(struct wn__subgraph *x, const int32_t *keep, int32_t n)
         while (k < n && keep[k] < i) k++;
         if ((k < n && keep[k] == i) || is_always_kept(x, i)) r->keep[r->n_keep++] = i;
     }
-    r->step[r->n++] = (struct wn__recipe_step){.kind = WN_RECIPE_FE, .n_keep = r->n_keep};
-    r->step[r->n++] = (struct wn__recipe_step){.kind = WN_RECIPE_FE, .block = 1, .keep_at = r->n_keep};
-    r->step[r->n++] = (struct wn__recipe_step){.kind = WN_RECIPE_B};
+    r->step[r->n++] = (struct wn__recipe_step){.kind = WN_STEP_FE, .n_keep = r->n_keep};
+    r->step[r->n++] = (struct wn__recipe_step){.kind = WN_STEP_FE, .block = 1, .keep_at = r->n_keep};
+    r->step[r->n++] = (struct wn__recipe_step){.kind = WN_STEP_B};
 }
 
 /* A walk over the subgraph's schedule that adds up its cost. Invariant: live is the bytes of the allocations that are
