@@ -162,6 +162,14 @@ local function assert_none(bad)
     assert(#bad == 0, show(bad))
 end
 
+-- Fails with all that look(path, text, add) adds, called with each file of a list.
+local function assert_clean(list, look)
+    local bad = {}
+    local function add(line) bad[#bad + 1] = line end
+    for _, path in ipairs(list) do look(path, helper.read(path), add) end
+    assert_none(bad)
+end
+
 -- Returns a line for each function of more lines than `limit`. shapes: those of the language of the text.
 local function long_functions(path, text, limit, shapes)
     local bad = {}
@@ -189,16 +197,14 @@ local broken_parameters = broken_by(c_shapes.parameters, 'n', MOST_PARAMETERS, '
 local broken_initializers = broken_by(c_shapes.positional, 'n', MOST_POSITIONAL, 'has %d fields by position')
 local broken_structs = broken_by(c_shapes.structs, 'n', MOST_FIELDS, 'has %d fields')
 
--- Returns what breaks a rule in the files of C below a folder, all of them without one.
-local function all_broken(broken_of, folder)
-    local bad = {}
-    for _, path in ipairs(c_files()) do
+-- Fails with what breaks a rule in the files of C below a folder, all of them without one.
+local function assert_unbroken(broken_of, folder)
+    assert_clean(c_files(), function(path, text, add)
         local is_in = folder == nil or path:sub(1, #folder) == folder
-        for _, row in ipairs(is_in and broken_of(helper.read(path)) or {}) do
-            bad[#bad + 1] = ('%s: %s %s'):format(path, row.name, row.what)
+        for _, row in ipairs(is_in and broken_of(text) or {}) do
+            add(('%s: %s %s'):format(path, row.name, row.what))
         end
-    end
-    return bad
+    end)
 end
 
 -- Returns the number of lines of the comment that a file opens with (after a #! line), 0 when it opens with something
@@ -302,22 +308,13 @@ describe('the rules themselves', function()
 end)
 
 describe('layers', function()
-    it('follow the direction of includes', function()
-        local bad = {}
-        for _, path in ipairs(c_files()) do
-            for _, target in ipairs(includes(path, helper.read(path))) do
-                if not is_allowed(path, target) then bad[#bad + 1] = path .. ' may not include ' .. target end
+    it('follow the direction of includes, in rooms that the rules know', function()
+        assert_clean(c_files(), function(path, text, add)
+            if may_include[room_of(path)] == nil then add(path .. ' is in no room') end
+            for _, target in ipairs(includes(path, text)) do
+                if not is_allowed(path, target) then add(path .. ' may not include ' .. target) end
             end
-        end
-        assert_none(bad)
-    end)
-
-    it('have no room that the rules do not know', function()
-        local bad = {}
-        for _, path in ipairs(c_files()) do
-            if may_include[room_of(path)] == nil then bad[#bad + 1] = path end
-        end
-        assert_none(bad)
+        end)
     end)
 
     it('require ffi in one file only', function()
@@ -329,19 +326,17 @@ describe('layers', function()
     end)
 
     it('require nothing but Wane and LuaJIT in Lua', function()
-        local bad = {}
         local ours = { 'wane', 'wane%..*', 'jit', 'jit%..*', 'bit', 'table%.%a+', 'string%.buffer', 'ffi' }
-        for _, path in ipairs(files('%.lua$', 'lua', 'examples')) do
-            for name in helper.read(path):gmatch('require%s*%(?%s*[\'"]([^\'"]+)[\'"]') do
+        assert_clean(files('%.lua$', 'lua', 'examples'), function(path, text, add)
+            for name in text:gmatch('require%s*%(?%s*[\'"]([^\'"]+)[\'"]') do
                 local known = false
                 for _, pattern in ipairs(ours) do known = known or name:match('^' .. pattern .. '$') ~= nil end
                 if path:match('^examples/') then -- its models, too, which lua/wane/zoo leads to
                     known = name:match('^wane') ~= nil and name ~= 'wane.ffi'
                 end
-                if not known then bad[#bad + 1] = path .. " may not require '" .. name .. "'" end
+                if not known then add(path .. " may not require '" .. name .. "'") end
             end
-        end
-        assert_none(bad)
+        end)
     end)
 
     it('have no cycle of requires in Lua, in functions too', function()
@@ -361,69 +356,54 @@ describe('layers', function()
     end)
 
     it('call no Lua, print nothing and leave nothing from C', function()
-        local bad = {}
-        for _, path in ipairs(c_files()) do
-            for i, line in ipairs(lines_of(helper.read(path))) do
+        assert_clean(c_files(), function(path, text, add)
+            for i, line in ipairs(lines_of(text)) do
                 for _, call in ipairs { 'printf', 'puts', 'putchar', 'exit', '_exit', 'abort', 'longjmp', 'fork' } do
                     if line:match('^[^/"]*%f[%w_]' .. call .. '%s*%(') and not line:match('^%s*%*') then
-                        bad[#bad + 1] = ('%s:%d: %s'):format(path, i, call)
+                        add(('%s:%d: %s'):format(path, i, call))
                     end
                 end
             end
-        end
-        assert_none(bad)
+        end)
     end)
 end)
 
 describe('sizes', function()
     it('keep files short', function()
-        local bad = {}
-        for _, path in ipairs(source_files()) do
-            local n = #lines_of(helper.read(path))
-            if n > LONGEST_FILE then bad[#bad + 1] = ('%s: %d lines, at most %d'):format(path, n, LONGEST_FILE) end
-        end
-        assert_none(bad)
+        assert_clean(source_files(), function(path, text, add)
+            local n = #lines_of(text)
+            if n > LONGEST_FILE then add(('%s: %d lines, at most %d'):format(path, n, LONGEST_FILE)) end
+        end)
     end)
 
     it('keep functions of C, and of Lua, short', function()
-        local bad = {}
-        local function look(list, shapes)
-            for _, path in ipairs(list) do
-                for _, line in ipairs(long_functions(path, helper.read(path), LONGEST_FUNCTION, shapes)) do
-                    bad[#bad + 1] = line
-                end
-            end
+        for shapes, list in pairs { [c_shapes] = c_files(), [lua_shapes] = files('%.lua$', 'lua', 'examples') } do
+            assert_clean(list, function(path, text, add)
+                for _, line in ipairs(long_functions(path, text, LONGEST_FUNCTION, shapes)) do add(line) end
+            end)
         end
-        look(c_files(), c_shapes)
-        look(files('%.lua$', 'lua', 'examples'), lua_shapes)
-        assert_none(bad)
     end)
 
-    it('keep lists of parameters short', function()
-        assert_none(all_broken(broken_parameters))
-    end)
-
-    it('keep lists of parameters short in Lua', function()
-        local bad = {}
-        for _, path in ipairs(files('%.lua$', 'lua', 'spec', 'examples')) do
-            for _, f in ipairs(lua_shapes.parameters(helper.read(path))) do
+    it('keep lists of parameters short, in Lua too', function()
+        assert_unbroken(broken_parameters)
+        assert_clean(files('%.lua$', 'lua', 'spec', 'examples'), function(path, text, add)
+            for _, f in ipairs(lua_shapes.parameters(text)) do
                 if f.n > MOST_PARAMETERS then
-                    bad[#bad + 1] = ('%s:%d: %s has %d parameters, at most %d; take a table of named fields'):format(
-                        path, f.line, f.name, f.n, MOST_PARAMETERS)
+                    add(('%s:%d: %s has %d parameters, at most %d; take a table of named fields'):format(path, f.line,
+                        f.name, f.n, MOST_PARAMETERS))
                 end
             end
-        end
-        assert_none(bad)
+        end)
     end)
 
     it('keep macros short, and name the fields of initializers of more than four', function()
-        assert_none(all_broken(broken_macros))
-        assert_none(all_broken(broken_initializers))
+        assert_unbroken(broken_macros)
+        assert_unbroken(broken_initializers)
     end)
 
     it('keep the structs of a program and of its run small', function()
-        assert_none(all_broken(broken_structs, 'runtime/program/'))
-        assert_none(all_broken(broken_structs, 'runtime/run/'))
+        assert_unbroken(broken_structs, 'runtime/program/')
+        assert_unbroken(broken_structs, 'runtime/run/')
     end)
 end)
 
@@ -446,11 +426,9 @@ describe('the public headers', function()
     end)
 
     it('say of each declaration what it does', function()
-        local bad = {}
-        for _, path in ipairs(files('^runtime/wane[%w_]*%.h$', 'runtime')) do
-            for _, line in ipairs(undocumented(path, helper.read(path))) do bad[#bad + 1] = line end
-        end
-        assert_none(bad)
+        assert_clean(files('^runtime/wane[%w_]*%.h$', 'runtime'), function(path, text, add)
+            for _, line in ipairs(undocumented(path, text)) do add(line) end
+        end)
     end)
 end)
 
@@ -467,34 +445,26 @@ describe('the passes', function()
     it('keep the first failure of several', function()
         assert.same({ 'x.c:2: write WN_KEEP', 'x.c:4: write WN_KEEP' },
             overwriting('x.c', '\n    x->code = f(1);\n    code = f(1), WN_KEEP(x->code, f(1));\n  x.code =\n g(1);'))
-        local bad = {}
-        for _, path in ipairs(files('^runtime/.*%.c$', 'runtime')) do
-            for _, line in ipairs(overwriting(path, helper.read(path))) do bad[#bad + 1] = line end
-        end
-        assert_none(bad)
+        assert_clean(files('^runtime/.*%.c$', 'runtime'), function(path, text, add)
+            for _, line in ipairs(overwriting(path, text)) do add(line) end
+        end)
     end)
 end)
 
 describe('every file', function()
     it('opens by saying what it is for', function()
-        local bad = {}
-        for _, path in ipairs(source_files()) do
-            local text = helper.read(path)
+        assert_clean(source_files(), function(path, text, add)
             local n, least = head_lines(path, text), not path:match('^spec/') and #lines_of(text) > 100 and 2 or 1
-            if n < least then bad[#bad + 1] = ('%s: a head of %d lines, at least %d'):format(path, n, least) end
-        end
-        assert_none(bad)
+            if n < least then add(('%s: a head of %d lines, at least %d'):format(path, n, least)) end
+        end)
     end)
 
     it('has no mark of unfinished work', function()
-        local bad = {}
-        local marks = { 'TO' .. 'DO', 'FIX' .. 'ME', 'XX' .. 'X' }
-        for _, path in ipairs(files('.', 'runtime', 'kernels', 'lua', 'spec', 'examples', 'Makefile', '.ci')) do
-            local text = helper.read(path)
-            for _, mark in ipairs(marks) do
-                if text:match('%f[%w]' .. mark .. '%f[%W]') then bad[#bad + 1] = path .. ': ' .. mark end
+        local list = files('.', 'runtime', 'kernels', 'lua', 'spec', 'examples', 'Makefile', '.ci')
+        assert_clean(list, function(path, text, add)
+            for _, mark in ipairs { 'TO' .. 'DO', 'FIX' .. 'ME', 'XX' .. 'X' } do
+                if text:match('%f[%w]' .. mark .. '%f[%W]') then add(path .. ': ' .. mark) end
             end
-        end
-        assert_none(bad)
+        end)
     end)
 end)
