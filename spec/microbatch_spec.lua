@@ -1,12 +1,11 @@
 -- Checks micro-batches and what may change between steps. opt:step{l1, l2, ...} and wane.accumulate must equal the
 -- accumulation that a script would write, to the bit and in the order of the list, and hold one micro-batch at a time.
--- Learning rates and Lua numbers are bound when a program runs, so they must change its values and never its plan.
+-- Lua numbers are bound when a program runs, so they must change its values and never its plan.
 local helper = require 'spec.helper'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local programs = require 'spec.support.programs'
 local scoped = require 'wane.scoped'
-local ways = require 'spec.support.ways'
 
 local nn, optim = wane.nn, wane.optim
 local C = binding.C
@@ -185,37 +184,6 @@ describe('wane.accumulate', function()
         assert.same({ 1, 1 }, w.grad:totable()) -- micro-batch 1 stays
         wane.accumulate(function() return (w * 2):sum() end, { micro = 2 })
         assert.same({ 3, 3 }, w.grad:totable()) -- added to what is there
-    end)
-end)
-
-describe('the learning rate', function()
-    it('may change at every step: it is used, and nothing is planned anew', function()
-        for _, lines in ipairs { true, false } do
-            local w = weight { 1024 }
-            local opt = optim.SGD({ w }, { lr = 1 })
-            local expected, plans = 1024, nil
-            for k = 1, 12 do
-                opt.lr = 2 ^ -k
-                ways.step({ opt }, function() return (w * 64):sum() end, { lines = lines })
-                expected = expected - 64 * 2 ^ -k
-                assert.equal(expected, w:totable()[1])
-                if k == 2 then plans = made() end
-            end
-            assert.equal(plans, made())
-        end
-    end)
-
-    it('of Adam and its bias corrections are read when the step runs', function()
-        -- m = 0.1 g, v = 0.001 g^2 and their corrections make the first step lr g / (|g| + eps).
-        local w = weight { 0, 0 }
-        local opt = optim.Adam({ w }, { lr = 0.5 })
-        opt:step((w * wane.tensor { 4, -2 }):sum())
-        for k, v in ipairs(w:totable()) do assert.is_true(math.abs(v - ({ -0.5, 0.5 })[k]) < 1e-6) end
-        local plans = made()
-        opt.lr = 0.25
-        opt:step((w * wane.tensor { 4, -2 }):sum())
-        for k, v in ipairs(w:totable()) do assert.is_true(math.abs(v - ({ -0.75, 0.75 })[k]) < 1e-6) end
-        assert.equal(plans, made())
     end)
 end)
 

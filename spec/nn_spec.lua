@@ -5,7 +5,6 @@ local helper = require 'spec.helper'
 local wane = require 'wane'
 local module = require 'wane.module'
 local gradcheck = require 'spec.support.gradcheck'
-local programs = require 'spec.support.programs'
 local waves = require 'spec.support.waves'
 local fixture = require 'spec.fixtures.torch_attention'
 local nn = wane.nn
@@ -146,17 +145,6 @@ describe('modules', function()
         assert.are.equal(18, #names)
         assert.are.equal(18, #m:parameters())
         assert.are.equal(m.embed.weight, m.head.weight)
-    end)
-
-    it('sum the gradients of tied uses', function()
-        local m = Tiny(7, 4)
-        local ids = wane.tensor({ { 1, 2, 3 } }, { dtype = 'i32' })
-        nn.cross_entropy(m(ids), wane.tensor({ { 2, 3, 4 } }, { dtype = 'i32' })):backward()
-        local g = m.embed.weight.grad:totable()
-        -- The id 6 is never looked up, so its gradient comes through the head alone.
-        local sum = 0
-        for _, v in ipairs(g[7]) do sum = sum + math.abs(v) end
-        assert.is_true(sum > 0)
     end)
 
     it('have scopes with path and type', function()
@@ -302,24 +290,12 @@ for _, kind in ipairs { 'LSTM', 'GRU' } do
             end)
         end
 
-        it('goes on from its state with the same numbers, trains, and is kept by a file', function()
+        it('goes on from its state with the same numbers', function()
             local m, x = nn[kind](3, 4, { num_layers = 2 }), wane.randn(6, 2, 3):retain()
             local whole = m(x)
             local _, h, c = m(x:narrow(1, 1, 4))
             local rest = m(x:narrow(1, 5, 2), { h = h, c = c })
             assert.is_true((whole:narrow(1, 5, 2) - rest):abs():max():item() < 1e-6)
-            local opt = wane.optim.Adam(m:parameters(), { lr = 0.02 })
-            local first, last
-            for _ = 1, 20 do
-                last = opt:step((m(x) ^ 2):sum()):item()
-                first = first or last
-            end
-            assert.is_true(last < first)
-            local path, other = os.tmpname(), nn[kind](3, 4, { num_layers = 2 })
-            wane.save(path, m)
-            wane.load(path, other)
-            os.remove(path)
-            assert.same(programs.bytes(m:parameters()), programs.bytes(other:parameters()))
         end)
 
         it('takes bf16, autocast, no bias, dropout between layers and steps', function()

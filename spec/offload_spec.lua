@@ -137,20 +137,14 @@ describe('a budget that allows offloading', function()
         -- budget of the least bytes that allows offloading, then the nodes recomputed by the plan of least bytes. Where
         -- the link is free, offloading wins; where it is very slow, nothing moves.
         local function moved(rate)
-            local p = binding.new('struct wn_profile')
-            p.f64, p.f32, p.bf16, p.bytes, p.launch = 25e9, 50e9, 50e9, 20e9, 1e-6
-            for k = 0, 1 do p.out[k], p['in'][k] = rate, rate end
-            binding.id(C.wn_target_set('this machine', p))
+            offloading.machine(rate)
             local least = wane.plan(loss, { policy = policy.least() })
             local plan = assert(wane.plan(loss, { policy = policy.budget(least.reserved, { allow = { 'offload' } }) }))
             return plan.moved, plan.recomputed, least.recomputed
         end
         local slow = moved(1e5)
         local fast, again, least_again = moved(1e13)
-        local default = binding.new('struct wn_profile')
-        default.f64, default.f32, default.bf16, default.bytes, default.launch = 25e9, 50e9, 50e9, 20e9, 1e-6
-        for k = 0, 1 do default.out[k], default['in'][k] = k == 0 and 8e9 or 1.5e9, k == 0 and 8e9 or 1.5e9 end
-        binding.id(C.wn_target_set('this machine', default))
+        offloading.machine()
         assert.equal(0, slow)
         assert.is_true(fast > 0)
         assert.is_true(again < least_again)

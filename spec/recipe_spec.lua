@@ -6,6 +6,7 @@ local wane = helper.wane
 local binding = require 'wane.ffi'
 local measure = require 'wane.plan.measure'
 local models = require 'spec.support.budget_models'
+local offloading = require 'spec.support.offloading'
 local programs = require 'spec.support.programs'
 local nn, optim, policy = wane.nn, wane.optim, wane.policy
 
@@ -175,16 +176,8 @@ describe('an action', function()
     it('that a budget chose comes back too, with the bytes its moves may take', function()
         local tuned, moved, packed, of_signs = 0, 0, 0, signed(8)
         local most, least = wane.plan(of_signs).reserved, wane.min_budget(of_signs)
-        local slow = binding.new('struct wn_profile') -- a machine on which moving is nearly free
-        slow.f64, slow.f32, slow.bf16, slow.bytes, slow.launch = 25e9, 50e9, 50e9, 20e9, 1e-6
-        for place = 0, 1 do slow.out[place], slow['in'][place] = 1e11, 1e11 end
-        local usual = binding.new('struct wn_profile')
-        usual.f64, usual.f32, usual.bf16, usual.bytes, usual.launch = 25e9, 50e9, 50e9, 20e9, 1e-6
-        for place = 0, 1 do
-            usual.out[place], usual['in'][place] = place == 0 and 8e9 or 1.5e9, place == 0 and 8e9 or 1.5e9
-        end
-        for _, profile in ipairs { usual, slow } do
-            binding.id(C.wn_target_set('this machine', profile))
+        for _, rate in ipairs { false, 1e11 } do -- as it is, and a machine on which moving is nearly free
+            offloading.machine(rate)
             for _, allow in ipairs { { 'offload:disk' }, { 'offload:host', 'compress:bf16' }, { 'compress:int8' } } do
                 for k = 0, 8, helper.is_long and 1 or 4 do
                     local size = math.floor(least + (most - least) * k / 8)
@@ -195,7 +188,7 @@ describe('an action', function()
                 end
             end
         end
-        binding.id(C.wn_target_set('this machine', usual))
+        offloading.machine()
         assert(tuned > 0 and moved >= tuned and packed > 0, ('%d, %d, %d'):format(tuned, moved, packed))
     end)
 

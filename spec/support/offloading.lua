@@ -63,4 +63,16 @@ function offloading.check(p, what)
     luassert.equal(count.pack, count.unpack, what)
 end
 
+--- Gives this machine the seconds of a roofline whose links move `rate` bytes a second, or those that it usually has.
+-- @param rate number; false and nil: as usual
+function offloading.machine(rate)
+    local p = binding.new 'struct wn_profile'
+    p.f64, p.f32, p.bf16, p.bytes, p.launch = 25e9, 50e9, 50e9, 20e9, 1e-6
+    for place = 0, 1 do
+        local moved = rate or place == 0 and 8e9 or 1.5e9
+        p.out[place], p['in'][place] = moved, moved
+    end
+    binding.id(C.wn_target_set('this machine', p))
+end
+
 return offloading
