@@ -7,6 +7,7 @@ local binding = require 'wane.ffi'
 local program = require 'wane.program'
 local programs = require 'spec.support.programs'
 local scoped = require 'wane.scoped'
+local ways = require 'spec.support.ways'
 local helper = require 'spec.helper'
 
 local nn, optim, policy = wane.nn, wane.optim, wane.policy
@@ -65,15 +66,7 @@ describe('the same program again', function()
             local model = programs.mlp(8, 3, 0.2)
             local opt = optim.AdamW(model:parameters(), { lr = 0.01 })
             local function step()
-                opt:zero_grad()
-                local loss = loss_of(model, 4, 8)
-                if fused then
-                    opt:step(loss)
-                else
-                    loss:backward()
-                    opt:step()
-                end
-                return loss:item()
+                ways.step({ opt }, function() return loss_of(model, 4, 8) end, { lines = not fused }):item()
             end
             step()
             assert.equal(0, plans(function()

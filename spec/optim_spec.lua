@@ -3,6 +3,7 @@
 local helper = require 'spec.helper'
 local wane = require 'wane'
 local gradcheck = require 'spec.support.gradcheck'
+local ways = require 'spec.support.ways'
 local nn, optim = wane.nn, wane.optim
 
 local START = { 0.5, -1.25, 2, 0.125 }
@@ -69,26 +70,20 @@ local function parameter()
     return nn.Parameter(wane.tensor(START))
 end
 
-local function three_lines(opt, p)
-    opt:zero_grad()
-    loss_of(p):backward()
-    opt:step()
-end
-
-local function one_line(opt, p)
-    opt:step(loss_of(p))
+local function train(opt, p, is_lines)
+    ways.step({ opt }, function() return loss_of(p) end, { lines = is_lines })
 end
 
 -- Checks that opt:step() and opt:step(loss) give the reference, and equal bits.
 local function check(make, given, defaults, rule, change)
     local want = reference(rule, settings(given, defaults), 5, change)
     local results = {}
-    for which, step in ipairs { three_lines, one_line } do
+    for which, is_lines in ipairs { true, false } do
         local p = parameter()
         local opt = make({ p }, given)
         for k = 1, 5 do
             if change then change(opt, k) end
-            step(opt, p)
+            train(opt, p, is_lines)
         end
         results[which] = p:totable()
         near_table(want, results[which])
@@ -121,7 +116,7 @@ describe('optim.Adam and optim.AdamW', function()
     it('take betas and eps', function()
         local p = parameter()
         local opt = optim.AdamW({ p }, { lr = 0.1, betas = { 0.5, 0.75 }, eps = 1e-3 })
-        for _ = 1, 5 do one_line(opt, p) end
+        for _ = 1, 5 do train(opt, p) end
         local o = { lr = 0.1, beta1 = 0.5, beta2 = 0.75, eps = 1e-3, weight_decay = 0.01, decoupled = true }
         near_table(reference(adam, o, 5), p:totable())
     end)
@@ -142,11 +137,11 @@ describe('a step', function()
     it('is not counted when it failed', function()
         local p = parameter()
         local opt = optim.Adam({ p }, { lr = 0.1 })
-        one_line(opt, p)
+        train(opt, p)
         wane.memory.limit(256)
-        helper.refused('oom', function() one_line(opt, p) end)
+        helper.refused('oom', function() train(opt, p) end)
         wane.memory.limit(0)
-        one_line(opt, p)
+        train(opt, p)
         near_table(reference(adam, settings({ lr = 0.1 }, ADAM), 2), p:totable())
     end)
 

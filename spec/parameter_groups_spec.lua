@@ -4,6 +4,7 @@ local helper = require 'spec.helper'
 local wane = require 'wane'
 local gradcheck = require 'spec.support.gradcheck'
 local programs = require 'spec.support.programs'
+local ways = require 'spec.support.ways'
 local fixture = require 'spec.fixtures.torch_optim'
 local nn, optim = wane.nn, wane.optim
 
@@ -25,14 +26,6 @@ local function loss_of(p, q)
     local c = coefficients[p.dtype]
     return (c * p * p + p):sum() + (q * q + q):sum()
 end
-
-local function three_lines(opt, fn)
-    opt:zero_grad()
-    fn():backward()
-    opt:step()
-end
-
-local function one_line(opt, fn) opt:step(fn()) end
 
 local function refused(code, text, fn, ...)
     local arguments = { ... }
@@ -78,10 +71,11 @@ describe('an optimizer', function()
             local want = fixture[name] or lion()
             for _, dtype in ipairs { 'f32', 'f64', 'bf16' } do
                 local bits = {}
-                for i, step in ipairs { three_lines, one_line } do
+                for i, is_lines in ipairs { true, false } do
                     local p, q = parameters(dtype)
                     local opt = make(p, q)
-                    for _ = 1, 5 do step(opt, function() return loss_of(p, q) end) end
+                    local function loss() return loss_of(p, q) end
+                    for _ = 1, 5 do ways.step({ opt }, loss, { lines = is_lines }) end
                     if dtype ~= 'bf16' then
                         near(want.p, p:totable())
                         near(want.q, q:totable()[1])
@@ -297,12 +291,12 @@ describe('a schedule of an optimizer', function()
     for name in pairs(MAKE) do
         it('scales each group as PyTorch does, with equal bits in every way to step: ' .. name, function()
             local bits = {}
-            for _, step in ipairs { three_lines, one_line } do
+            for _, is_lines in ipairs { true, false } do
                 local run, first, second = fresh(name), {}, {}
                 for k = 1, STEPS do
                     run.schedule(k)
                     first[k], second[k] = unpack(rates(run.opt))
-                    step(run.opt, run.loss)
+                    ways.step({ run.opt }, run.loss, { lines = is_lines })
                 end
                 near(fixture[name].first, first, 1e-8)
                 near(fixture[name].second, second, 1e-8)
