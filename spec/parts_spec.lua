@@ -26,6 +26,9 @@ local function fingerprint(net)
     return table.concat(list, ' ')
 end
 
+-- Returns a step of three lines: a function of its policy.
+local function three_lines(loss, opt) return networks.steps['the three lines']({ loss = loss }, { opt }) end
+
 describe('a step of several run points', function()
     -- Returns a network with every kind of state, its optimizer, its loss, its step in three lines, and the bytes there
     -- were before.
@@ -37,14 +40,7 @@ describe('a step of several run points', function()
         local x, y = wane.eval(wane.randn(512, 64), wane.randint(0, 10, { 512 }))
         local opt = optim.AdamW(model:parameters(), more or {})
         local function loss() return nn.cross_entropy(model(x), y) end
-        local function lines(policy)
-            opt:zero_grad()
-            local l = loss()
-            l:backward { policy = policy }
-            opt:step()
-            return l
-        end
-        return { before = before, model = model, opt = opt, loss = loss, lines = lines,
+        return { before = before, model = model, opt = opt, loss = loss, lines = three_lines(loss, opt),
             parameters = model:parameters() }
     end
 
@@ -87,14 +83,7 @@ describe('a step of several run points', function()
 
     it('finds no plan again that was made beside other states', function()
         local e = example()
-        local plain = optim.SGD(e.parameters, { lr = 0 })
-        local function lines()
-            plain:zero_grad()
-            local l = e.loss()
-            l:backward()
-            plain:step()
-            return l
-        end
+        local lines = three_lines(e.loss, optim.SGD(e.parameters, { lr = 0 }))
         local budget = wane.min_budget(e.lines)
         assert.is_true(wane.min_budget(lines) < budget)
         for _, fn in ipairs { lines, e.lines, lines } do
@@ -265,10 +254,8 @@ describe('a step of several run points', function()
         end
         local p = wane.plan(fn)
         assert.equal(2, #p.parts)
-        local reserved, live = limited(math.max(p.reserved, p.first.reserved), a.before, fn)
-        assert.equal(p.first.peak, live)
-        assert.is_true(reserved <= math.max(p.reserved, p.first.reserved))
-        reserved, live = limited(wane.plan(fn).reserved, a.before, fn)
+        networks.as_planned(fn, a.before, 'two networks')
+        local reserved, live = limited(wane.plan(fn).reserved, a.before, fn)
         assert.equal(p.reserved, reserved)
         assert.equal(p.peak, live)
         local points = wane.frontier(fn)
@@ -392,15 +379,7 @@ describe('the least bytes of a step', function()
         ['one program'] = function(loss, opt)
             return function(policy) return opt:step(loss(), { policy = policy }) end
         end,
-        ['three lines'] = function(loss, opt)
-            return function(policy)
-                opt:zero_grad()
-                local l = loss()
-                l:backward { policy = policy }
-                opt:step()
-                return l
-            end
-        end,
+        ['three lines'] = three_lines,
     }
 
     for name, make in pairs(DATA) do
