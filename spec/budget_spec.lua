@@ -12,32 +12,21 @@ local function budgets_between(least, most)
     return models.budgets(least, most, BUDGETS)
 end
 
-local function gradient_bits(fn, m, opts)
-    m:zero_grad()
-    wane.manual_seed(7)
-    fn():backward(opts)
-    local list = {}
-    for _, p in ipairs(m:parameters()) do list[#list + 1] = p.grad end
-    local bits = measure.fingerprint(list)
-    m:zero_grad() -- gradients that stay would be state of the next plan
-    return bits
-end
-
 local function none() end
 
 for _, model in ipairs(models) do
     local describe_it = (helper.is_long or not model.is_slow) and describe or none
     describe_it('budgets on ' .. model.name, function()
-        local fn, m, least, most
+        local fn, least, most
         setup(function()
             wane.manual_seed(3)
-            fn, m = model.build()
+            fn = model.build()
             least = wane.min_budget(fn)
             most = wane.plan(fn, { policy = 'save_all' }).reserved
         end)
 
         it('are kept to the byte, with the same gradients', function()
-            local want, met = gradient_bits(fn, m, { policy = 'save_all' }), {}
+            local want, met = measure.gradients(fn, 'save_all'), {}
             for _, b in ipairs(budgets_between(least, most)) do
                 local p = wane.plan(fn, { budget = b })
                 assert(p.reserved <= b, ('reserved %d of %d'):format(p.reserved, b))
@@ -47,7 +36,7 @@ for _, model in ipairs(models) do
                     assert.is_true(r.exact)
                     assert.equal(p.reserved, r.reserved)
                     assert.equal(p.peak, r.peak)
-                    assert.equal(want, gradient_bits(fn, m, { budget = b }))
+                    assert.equal(want, measure.gradients(fn, policy.budget(b)))
                 end
             end
         end)
