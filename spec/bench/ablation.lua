@@ -7,7 +7,7 @@
 -- FOLDER: a checkout of another commit, built, whose frontiers are compared with those of this one, in place of what is
 -- left out. --small: small graphs alone, and every fifth of them.
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
-local options = common.options({ against = 'file' }, '--against, --small')
+local options = common.options({ against = 'text' }, '--against, --small')
 
 local BUDGETS = 50
 local LISTED = 16 -- graphs that are named beside another checkout

@@ -22,7 +22,7 @@ local pytorch = require 'spec.bench.pytorch'
 local report = require('spec.bench.report').budget
 local stacks = require 'spec.support.stacks'
 
-local chosen = common.options({ turns = 9, bytes = 'file', out = 'file' },
+local chosen = common.options({ turns = 9, bytes = 'text', out = 'text' },
     '--turns N, --small, --bytes FILE, --out FILE')
 common.out = chosen.out or (not chosen.small and common.out)
 local BLOCKS, D, HEADS, T, BATCH = 6, 384, 6, 256, 8

@@ -70,43 +70,15 @@ function common.probe()
         read = library.probe_read, mix = library.probe_mix, lines = library.probe_lines, library = library }
 end
 
---- Reads the command line of a bench that takes --small and options with a value; raises errors that name the known
--- ones.
--- @param kinds name = its default (a number), 'file', or a function that makes the value of the text
--- @param known the options as they are shown
--- @return { small = true or nil, NAME = value or default }
-function common.options(kinds, known)
-    local out, i = {}, 1
-    for name, kind in pairs(kinds) do out[name] = type(kind) == 'number' and kind or nil end
-    while arg[i] do
-        local name, value = arg[i]:match '^%-%-(%l+)$', arg[i + 1]
-        local kind = kinds[name or '']
-        if name == 'small' then
-            out.small = true
-        elseif not kind then
-            error(("unknown option '%s'; known: %s"):format(arg[i], known), 0)
-        else
-            if type(kind) == 'number' then out[name] = tonumber(value) or error(('--%s takes a number'):format(name), 0)
-            elseif kind == 'file' then out[name] = value or error(('--%s takes a file'):format(name), 0)
-            else out[name] = kind(value or '') end
-            i = i + 1
-        end
-        i = i + 1
-    end
-    return out
-end
+common.options = require 'spec.support.options'
 
 --- Lets threads that spin after a kernel fall asleep, so that the other process of a turn finds the machine free.
 function common.rest()
     ffi.C.usleep(30000)
 end
 
---- Returns the median of a list of numbers, and sorts the list.
-function common.median(list)
-    table.sort(list)
-    local n = #list
-    return n % 2 == 1 and list[(n + 1) / 2] or (list[n / 2] + list[n / 2 + 1]) / 2
-end
+--- Returns the median of a list of numbers.
+function common.median(list) return require('wane.report.spread').of(list).median end
 
 --- Returns the bytes that this process has in memory now.
 function common.resident()

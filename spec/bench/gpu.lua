@@ -99,17 +99,10 @@ local function collect(reports, date)
 end
 
 local function main()
-    local reports, given = {}, {}
-    local i = 1
-    while arg[i] do
-        local option = arg[i]:match '^%-%-(%l+)$'
-        if option == 'date' or option == 'note' or option == 'out' then
-            given[option], i = arg[i + 1], i + 1
-        else
-            reports[#reports + 1] = read(arg[i])
-        end
-        i = i + 1
-    end
+    local given, paths = require 'spec.support.options'({ date = 'text', note = 'text', out = 'text' },
+        '--date YYYY-MM-DD, --note TEXT, --out FILE', true)
+    local reports = {}
+    for k, path in ipairs(paths) do reports[k] = read(path) end
     if #reports == 0 then error('gpu.lua: give reports of make gpu-check (report.json)', 0) end
     local data, path = collect(reports, given.date), given.out or root .. '/build/bench/gpu.lua'
     data.note = given.note

@@ -3,12 +3,11 @@
 -- once, the output once. The limit is the faster of ordinary and non-temporal stores; for a row that reads single lines
 -- all over memory, it is what memory gives of such lines, and its note has a stream's limit.
 --
---   luajit spec/bench/kernels.lua [--rows pattern]... [--seconds a_row] [--shared]
+--   luajit spec/bench/kernels.lua [--rows pattern]... [--seconds a_row]
 --
 -- `--rows 'images of'` measures the norms over channels, poolings and resizing of images alone.
 -- Numbers are medians of elapsed seconds; a row goes on up to three times as long as asked (1.5 s) where somebody else
--- has the cores. --shared, for a machine that others are using: the best repetition of both sides, in seconds of the
--- processor, which needs WANE_THREADS=1.
+-- has the cores.
 -- What the share of undisturbed repetitions is: shares.lua. Rows marked * are bound by arithmetic: their share says how
 -- far from memory's pace they are.
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
@@ -21,14 +20,9 @@ local shares = require 'spec.bench.shares'
 local probe = common.probe()
 local threads = C.wn_threads()
 
-local only, budget, shared = {}, 1.5, false
-for i = 1, #arg do
-    if arg[i] == '--rows' then only[#only + 1] = arg[i + 1] end
-    if arg[i] == '--shared' then shared = true end
-    if arg[i] == '--seconds' then budget = tonumber(arg[i + 1]) end
-end
-
-assert(not shared or threads == 1, '--shared counts processor seconds: set WANE_THREADS=1')
+local only = {}
+local budget = common.options({ seconds = 1.5, rows = function(pattern) only[#only + 1] = pattern end },
+    '--rows PATTERN, --seconds A_ROW').seconds
 
 local watch = shares.new(common, probe, threads)
 local PROBED = 2 ^ 28 -- bytes a repetition of the probe goes over
@@ -371,44 +365,27 @@ end
 
 local head = { 'kernel, ' .. threads .. ' threads', 's', 'MB moved', 'GB/s', 'limit, GB/s', 'share',
     'share, cores ours alone', 'note' }
--- Returns one number for the repetitions: their median, or with --shared the best of them, which `pick` takes: math.min
--- of times, math.max of rates.
-local function typical(list, pick)
-    return shared and pick(unpack(list)) or common.median(list)
-end
-
--- Calls fn() and returns its result, or with --shared rate(processor seconds of the call).
-local function timed(fn, rate)
-    local from = os.clock()
-    local said = fn()
-    return shared and rate(os.clock() - from) or said
-end
-
 -- Runs one repetition. Returns { seconds of the row, stream = the probe's GB/s for the same mix of streams, limit = its
 -- GB/s for what the row reads }, and what `watch` saw in between.
 local function repetition(r, run)
-    local one, near = { seconds = timed(run, function(took) return took end) }, watch:look()
+    local one, near = { seconds = run() }, watch:look()
     local function mix(past_caches)
-        return timed(function()
-            return probe.mix(threads, r.reads or 1, r.writes or 1, r.in_place and 1 or 0, past_caches, PROBED)
-        end, function(took) return PROBED / took * 1e-9 end)
+        return probe.mix(threads, r.reads or 1, r.writes or 1, r.in_place and 1 or 0, past_caches, PROBED)
     end
     one.stream = math.max(mix(0), r.writes ~= 0 and mix(1) or 0)
-    one.limit = r.lines and timed(function() return probe.lines(threads, r.lines[1], r.lines[2]) end,
-        function(took) return r.lines[1] * 68 / took * 1e-9 end) or one.stream
+    one.limit = r.lines and probe.lines(threads, r.lines[1], r.lines[2]) or one.stream
     return one, near
 end
 
--- Measures a row and returns its cells. The share is the median of those of the repetitions, or of the best sides where
--- the machine is shared. Where somebody is on the cores the row goes on for some time, until enough repetitions had
--- them alone.
+-- Measures a row and returns its cells. The share is the median of those of the repetitions. Where somebody is on the
+-- cores the row goes on for some time, until enough repetitions had them alone.
 local function measured(r)
     local run, bytes = prepared(r)
     run()
     local seconds, streams, limits, all, alone, from = {}, {}, {}, {}, {}, C.wn_now()
     local function is_enough()
         local spent = C.wn_now() - from
-        return #all >= 3 and (#all >= 15 or spent > budget) and (shared or #alone >= 10 or spent > 3 * budget)
+        return #all >= 3 and (#all >= 15 or spent > budget) and (#alone >= 10 or spent > 3 * budget)
     end
     while not is_enough() do
         local before, one, near = watch:look(), repetition(r, run)
@@ -420,13 +397,13 @@ local function measured(r)
     local note, own = r.note or '', watch:text(alone, #all)
     if r.lines then
         note = ('one line in %d bytes; the limit of a stream is %.1f GB/s'):format(r.lines[2],
-            typical(streams, math.max))
+            common.median(streams))
     end
-    local time, limit = typical(seconds, math.min), typical(limits, math.max)
+    local time, limit = common.median(seconds), common.median(limits)
     local rate = bytes / time * 1e-9
     return { r.name .. (r.bound and ' *' or ''), ('%.5f'):format(time), ('%.0f'):format(bytes * 1e-6),
         ('%.1f'):format(rate), ('%.1f'):format(limit),
-        ('%.0f %%'):format(100 * (shared and rate / limit or common.median(all))), own, note }
+        ('%.0f %%'):format(100 * common.median(all)), own, note }
 end
 
 local lines = {}

@@ -5,7 +5,7 @@
 --
 -- FOLDER: a checkout of another commit, built, whose steps (overhead_rows.lua) take turns with those of this one.
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
-local options = common.options({ against = 'file', turns = 3 }, '--against, --turns')
+local options = common.options({ against = 'text', turns = 3 }, '--against, --turns')
 local clock = os.clock
 local started = clock()
 local wane = require 'wane'

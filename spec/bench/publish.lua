@@ -30,20 +30,12 @@ local benches = {
     gpu = { kept = 'spec/bench/results_gpu.lua', results = gpureport.results, refusal = gpureport.refusal },
 }
 
-local root, from, ran = checkout, nil, nil
-do
-    local i = 1
-    while arg[i] do
-        if arg[i] == '--root' then
-            root, i = arg[i + 1], i + 1
-        elseif arg[i] == '--from' then
-            from, i = arg[i + 1], i + 1
-        else
-            ran = ran or {}
-            ran[arg[i]] = true
-        end
-        i = i + 1
-    end
+local given, names = require 'spec.support.options'({ root = 'text', from = 'text' },
+    '--root FOLDER, --from FILE', true)
+local root, from, ran = given.root or checkout, given.from, nil
+for _, name in ipairs(names) do
+    ran = ran or {}
+    ran[name] = true
 end
 
 local function read(path)

@@ -3,6 +3,7 @@
 -- page. Text in, text out: it reads and writes no file, so that the specs can hold pages to their data.
 local json = require 'wane.report.json'
 local plot = require 'wane.report.plot'
+local spread = require 'wane.report.spread'
 local report = {}
 
 local MiB = 2 ^ 20
@@ -371,12 +372,6 @@ local seconds = report.seconds
 
 local function share(x) return ('%.1f %%'):format(100 * x) end
 
-local function median(list)
-    table.sort(list)
-    local n = #list
-    return n == 0 and 0 or n % 2 == 1 and list[(n + 1) / 2] or (list[n / 2] + list[n / 2 + 1]) / 2
-end
-
 --- Returns the seconds of the profiled plan during the turns over its seconds in the profile.
 function seconds.drift(row)
     return row.plans[1].seconds / row.profiled
@@ -395,7 +390,7 @@ function seconds.errors(row, factor, is_other)
             errors[#errors + 1], worst = e, math.max(worst, e)
         end
     end
-    return median(errors), worst
+    return errors[1] and spread.of(errors).median or 0, worst
 end
 
 --- Counts the pairs of plans 3 % apart or more that the prediction puts in the right order, and all such pairs.

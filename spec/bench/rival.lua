@@ -55,7 +55,7 @@ local function models_of(text)
     return text == 'images' and text or error("rival: --models takes images", 0)
 end
 
-local chosen = common.options({ turns = 7, out = 'file', rows = rows_of, models = models_of },
+local chosen = common.options({ turns = 7, out = 'text', rows = rows_of, models = models_of },
     '--small, --turns N, --rows N,N,..., --models images, --out FILE')
 local of_images = chosen.models == 'images'
 local class = common.named_class()

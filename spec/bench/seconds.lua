@@ -111,10 +111,10 @@ local function with_earlier(rows)
     return all
 end
 
-local seconds, wanted, is_added, rows = tonumber(arg[1]) or 15, {}, false, {}
-for i = 1, #arg do
-    if arg[i] == '--add' then is_added = true
-    elseif not tonumber(arg[i]) then wanted[arg[i]] = true end
+local chosen, names = common.options({ add = true }, '--add', true)
+local seconds, wanted, rows = tonumber(names[1]) or 15, {}, {}
+for _, name in ipairs(names) do
+    if not tonumber(name) then wanted[name] = true end
 end
 for _, model in ipairs(models) do
     if next(wanted) == nil or wanted[model[1]] then
@@ -131,6 +131,6 @@ for _, model in ipairs(models) do
     end
 end
 common.progress(nil)
-common.data.rows, common.data.threads = is_added and with_earlier(rows) or rows, C.wn_threads()
+common.data.rows, common.data.threads = chosen.add and with_earlier(rows) or rows, C.wn_threads()
 common.save()
 io.write(report.results(common.data))

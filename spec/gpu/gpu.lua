@@ -19,17 +19,8 @@ local timing = require 'spec.gpu.timing'
 local C = binding.C
 local gpu = { root = root, rows = {}, failed = 0, is_simulated = sim.missing() == nil }
 
-local options = { small = gpu.is_simulated }
-do
-    local i = 1
-    while arg[i] do
-        if arg[i] == '--small' then options.small = true
-        elseif arg[i] == '--out' then options.out, i = arg[i + 1], i + 1
-        elseif arg[i]:sub(1, 2) ~= '--' and not options.name then options.name = arg[i]
-        else error(("%s: unknown option '%s'; known: --small, --out FILE"):format(arg[0], arg[i]), 0) end
-        i = i + 1
-    end
-end
+local options, names = require 'spec.support.options'({ out = 'text' }, '--small, --out FILE', true)
+options.small = options.small or gpu.is_simulated
 --- True where sizes are tiny: --small, or the simulated device.
 gpu.is_small = options.small
 
@@ -108,7 +99,7 @@ end
 --- Runs the check that the command line names, and exits with 1 where a fact failed or there is no row.
 -- @param checks name -> function
 function gpu.run(checks)
-    local check = checks[options.name] or error(("%s: there is no check '%s'"):format(arg[0], options.name or ''), 0)
+    local check = checks[names[1]] or error(("%s: there is no check '%s'"):format(arg[0], names[1] or ''), 0)
     check()
     os.exit(gpu.failed == 0 and #gpu.rows > 0 and 0 or 1, true)
 end

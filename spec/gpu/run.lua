@@ -13,28 +13,13 @@ local sim = require 'spec.support.cudasim'
 local text = require 'wane.report.table'
 
 local is_simulated = sim.missing() == nil
-local folder, options = nil, { caps = 1, minutes = math.huge, small = is_simulated }
-
-do
-    local i = 1
-    while arg[i] do
-        if arg[i] == '--small' then options.small = true
-        elseif arg[i] == '--only' then
-            options.only = {}
-            for name in (arg[i + 1] or ''):gmatch '[^,]+' do options.only[name] = true end
-            if not next(options.only) then error('--only takes names of checks, with commas between', 0) end
-            i = i + 1
-        elseif arg[i] == '--caps' or arg[i] == '--minutes' then
-            local value = tonumber(arg[i + 1]) or error(arg[i] .. ' takes a number', 0)
-            options[arg[i]:sub(3)], i = value, i + 1
-        elseif arg[i]:sub(1, 2) == '--' then
-            error(("run.lua: unknown option '%s'; known: --small, --only NAME,NAME, --caps FACTOR, --minutes N")
-                :format(arg[i]), 0)
-        else folder = arg[i] end
-        i = i + 1
-    end
-    assert(folder, 'run.lua: give the folder of the report')
-end
+local options, given = require 'spec.support.options'({ caps = 1, minutes = math.huge, only = function(names)
+    local only = {}
+    for name in names:gmatch '[^,]+' do only[name] = true end
+    return next(only) and only or error('--only takes names of checks, with commas between', 0)
+end }, '--small, --only NAME,NAME, --caps FACTOR, --minutes N', true)
+options.small = options.small or is_simulated
+local folder = given[1] or error('run.lua: give the folder of the report', 0)
 
 -- ---- the checks ---------------------------------------------------------------------------------------------------
 local function quoted(word) return "'" .. word:gsub("'", "'\\''") .. "'" end

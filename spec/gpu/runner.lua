@@ -110,15 +110,8 @@ local function run_block(of)
 end
 
 local function main()
-    local files, i = {}, 1
-    while arg[i] do
-        if arg[i] == '--every' then
-            every, i = assert(tonumber(arg[i + 1]), '--every takes a number'), i + 1
-        else
-            files[#files + 1] = arg[i]
-        end
-        i = i + 1
-    end
+    local given, files = require 'spec.support.options'({ every = 1 }, '--every N', true)
+    every = given.every
     for name, fn in pairs(words) do rawset(_G, name, fn) end
     rawset(_G, 'assert', require 'luassert')
     require 'spec.helper'
