@@ -5,8 +5,8 @@
 -- run, memory -> device -> base and kernels -> kernel.h, base. Inside plan it is search -> lower -> recipe -> ir, and
 -- search -> chain; inside run it is run -> watch -> issue. To open a way, add it to `may_include` with a reason.
 local helper = require 'spec.helper'
-local c_shapes = require 'spec.support.c_shapes'
-local lua_shapes = require 'spec.support.lua_shapes'
+local code_shapes = require 'spec.support.code_shapes'
+local c_shapes, lua_shapes = code_shapes.c, code_shapes.lua
 
 local LONGEST_FILE, LONGEST_FUNCTION = 500, 60
 local LONGEST_MACRO, MOST_PARAMETERS, MOST_FIELDS, MOST_POSITIONAL = 20, 6, 20, 4
@@ -94,7 +94,7 @@ local function source_files()
     return list
 end
 
-local lines_of = c_shapes.lines_of
+local lines_of = code_shapes.lines_of
 
 local function room_of(path)
     if path:match('^runtime/wane[%w_]*%.h$') then return 'wane.h' end

@@ -1,5 +1,8 @@
---- Finds the Lua blocks of the pages, makes each a whole script, and runs it. For spec/readme_spec.lua, and for
--- refresh.lua, which writes what the blocks print now.
+--- Finds the Lua blocks of the pages, makes each a whole script, and runs it, for spec/readme_spec.lua.
+--
+-- As a script, `luajit spec/support/readme.lua`, it writes what the Lua blocks and the examples of every page print now
+-- into the text blocks below them, for when a change of Wane changes bytes. Look at the difference before committing
+-- it: spec/readme_spec.lua then holds the pages to it.
 local helper = require 'spec.helper'
 
 local readme = {}
@@ -98,5 +101,39 @@ function readme.source(block, first)
     assert(found == 1, 'the first script says where Wane is')
     return whole .. block.body
 end
+
+local function refresh()
+    -- The block of the first script, which `lua continues` blocks of any page go on from.
+    local first
+    for _, block in ipairs(readme.blocks_of(helper.read 'README.md')) do
+        if block.info:find('file=', 1, true) then first = block end
+    end
+    local before = readme.run(readme.source({ info = 'lua continues', body = '' }, first))
+
+    -- Returns what a block prints now.
+    local function output_of(block)
+        if readme.is_example(block) then return (readme.run_example(block)) end
+        if block.body == first.body then return before end
+        local out = readme.run(readme.source(block, first))
+        return block.info == 'lua continues' and out:sub(#before + 1) or out
+    end
+
+    for _, path in ipairs(readme.PAGES) do
+        local page, at = helper.read(path), 1
+        for _, block in ipairs(readme.blocks_of(page)) do
+            local is_run = block.info == 'lua' or block.info == 'lua continues' or block.body == first.body
+            if block.expected and (is_run or readme.is_example(block)) then
+                local from, to = page:find('```text\n' .. block.expected .. '```', at, true)
+                page = page:sub(1, from - 1) .. '```text\n' .. output_of(block) .. '```' .. page:sub(to + 1)
+                at = from
+            end
+        end
+        local file = assert(io.open(helper.root .. '/' .. path, 'wb'))
+        file:write(page)
+        file:close()
+    end
+end
+
+if arg and arg[0] and arg[0]:find '/readme%.lua$' then refresh() end
 
 return readme
