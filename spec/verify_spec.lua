@@ -199,7 +199,7 @@ end)
 -- Checks waits of transfers that run beside kernels: the verifier derives from the schedule what each wait protects,
 -- and refuses a schedule without it.
 local policy = wane.policy
-local everything, make, schedule_of = offloading.everything, offloading.make, offloading.schedule
+local everything, make, schedule_of = offloading.everything, offloading.make, programs.schedule
 local all = everything 'offload'
 
 describe('waits', function()

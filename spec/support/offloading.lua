@@ -1,11 +1,10 @@
--- Shared by the specs of offloading: a small network, policies that offload all it keeps, its schedule.
+-- Shared by the specs of offloading: a small network, and policies that offload all it keeps.
 local luassert = require 'luassert'
 local wane = require 'wane'
 local binding = require 'wane.ffi'
 local programs = require 'spec.support.programs'
 
 local nn, policy = wane.nn, wane.policy
-local C = binding.C
 local WIDTH = 64
 
 local offloading = { rows = 32 }
@@ -30,33 +29,19 @@ function offloading.make(n)
     return params, function() return nn.cross_entropy(head(model(x)), labels) end, model
 end
 
---- Returns the instructions of a planned program: { what, move, space, offset, copy, store, bytes }.
-function offloading.schedule(p)
-    local list, step = {}, binding.new('struct wn_step')
-    for i = 0, C.wn_step_count(p.handle) - 1 do
-        binding.check(C.wn_step(p.handle, i, step))
-        list[i + 1] = { what = binding.text(step.what), move = step.move, space = step.space, offset = tonumber(
-            step.offset), copy = step.value, store = step.store, bytes = tonumber(step.bytes) }
-    end
-    return list
-end
-
 --- Fails unless what was predicted of a program was measured, to the byte, moves too; returns the bytes moved out.
 function offloading.same(p, what)
     programs.same(p, what)
-    local summary, measured = binding.new('struct wn_summary'), binding.new('struct wn_measured')
-    binding.check(C.wn_summary(p.handle, summary))
-    binding.check(C.wn_measured(p.handle, measured))
     for _, name in ipairs { 'host', 'disk', 'out', 'in' } do
-        luassert.equal(tonumber(summary[name]), tonumber(measured[name]), what .. name)
+        luassert.equal(p.predicted[name], p.measured[name], what .. name)
     end
-    return tonumber(summary.out)
+    return p.predicted.out
 end
 
 --- Fails unless a program moves values or packs them, brings each packed one back once, and was predicted to the byte.
 function offloading.check(p, what)
     local count = { pack = 0, unpack = 0 }
-    for _, step in ipairs(offloading.schedule(p)) do
+    for _, step in ipairs(programs.schedule(p)) do
         if count[step.what] then count[step.what] = count[step.what] + 1 end
     end
     luassert.is_true(offloading.same(p, what) > 0 or count.pack > 0, what .. ' keeps all values as they are')
@@ -72,7 +57,7 @@ function offloading.machine(rate)
         local moved = rate or place == 0 and 8e9 or 1.5e9
         p.out[place], p['in'][place] = moved, moved
     end
-    binding.id(C.wn_target_set('this machine', p))
+    binding.id(binding.C.wn_target_set('this machine', p))
 end
 
 return offloading

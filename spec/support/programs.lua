@@ -19,7 +19,7 @@ local function numbers(list, n)
 end
 
 --- Runs one request and returns the open program with .predicted and .measured:
--- { peak, reserved, kinds = {9 bytes}, at = {5 bytes} }.
+-- { peak, reserved, kinds = {9 bytes}, at = {5 bytes}, host, disk, out, in = bytes that lie there or move }.
 function programs.run(request)
     local p = program.open(request):plan()
     p:run()
@@ -36,6 +36,9 @@ function programs.read(p)
         activations = tonumber(s.activation_bytes) }
     p.measured = { peak = tonumber(m.peak), reserved = tonumber(m.reserved), kinds = numbers(m.peak_kinds, 9),
         at = numbers(m.at, 5), high_water = tonumber(m.high_water), seconds = m.seconds }
+    for _, name in ipairs { 'host', 'disk', 'out', 'in' } do
+        p.predicted[name], p.measured[name] = tonumber(s[name]), tonumber(m[name])
+    end
     return p
 end
 
@@ -51,14 +54,16 @@ function programs.kind(i)
     return kinds[i - 1]
 end
 
---- Returns the schedule as a list of { what, op, node, phase, inplace, bytes, offset, space, workspace, copy, live }.
+--- Returns the schedule as a list of { what, op, node, phase, inplace, bytes, offset, space, workspace, copy, live,
+-- move, store, block }.
 function programs.schedule(p)
     local step, out = binding.new('struct wn_step'), {}
     for i = 0, C.wn_step_count(p.handle) - 1 do
         binding.check(C.wn_step(p.handle, i, step))
         out[i + 1] = { what = binding.text(step.what), op = binding.text(step.op), node = step.node, phase = step.phase,
             inplace = step.inplace, bytes = tonumber(step.bytes), offset = tonumber(step.offset), space = step.space,
-            workspace = tonumber(step.workspace), copy = step.value, live = tonumber(step.live) }
+            workspace = tonumber(step.workspace), copy = step.value, live = tonumber(step.live), move = step.move,
+            store = step.store, block = step.block }
     end
     return out
 end
