@@ -2,6 +2,7 @@
 -- else; results that lack columns must never replace ones that have them; the pages of this checkout must show the data
 -- beside them (spec/bench/results.lua).
 local helper = require 'spec.helper'
+local files = require 'spec.support.files'
 local report = require 'spec.bench.report'
 
 local LUAJIT = os.getenv 'LUAJIT' or 'luajit'
@@ -32,16 +33,11 @@ describe('spec/bench/publish.lua', function()
     local folder
 
     local function write(name, text)
-        local file = assert(io.open(folder .. '/' .. name, 'wb'))
-        file:write(text)
-        file:close()
+        files.write(folder .. '/' .. name, text)
     end
 
     local function read(name)
-        local file = assert(io.open(folder .. '/' .. name, 'rb'))
-        local text = file:read '*a'
-        file:close()
-        return text
+        return assert(files.read(folder .. '/' .. name))
     end
 
     local function publish(data, names)

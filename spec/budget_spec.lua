@@ -1,6 +1,7 @@
 -- Checks budgets in bytes. Every model must keep every budget to the byte, more bytes must never give a slower plan,
 -- the gradients must have the same bits, and plans must be faster than the policies that people write by hand.
 local helper = require 'spec.helper'
+local files = require 'spec.support.files'
 local wane = helper.wane or require 'wane'
 local models = require 'spec.support.budget_models'
 local measure = require 'wane.plan.measure'
@@ -259,9 +260,7 @@ describe('the frontier', function()
         local name = os.tmpname()
         finally(function() os.remove(name) end)
         assert.equal(name, fr:plot(name))
-        local file = assert(io.open(name))
-        local svg = file:read '*a'
-        file:close()
+        local svg = assert(files.read(name))
         assert.truthy(svg:match '^<svg ' and svg:match '</svg>%s*$')
         assert.is_nil(svg:match 'nan' or svg:match 'inf')
         -- The first corner lies above the plan of least bytes; each plan then adds two.

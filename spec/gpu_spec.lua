@@ -3,6 +3,7 @@
 -- of their numbers from the reports of make gpu-check to the pages: what spec/bench/gpu.lua keeps of them, what
 -- spec/bench/gpureport.lua says of it, and that the page shows the data beside it.
 local helper = require 'spec.helper'
+local files = require 'spec.support.files'
 local driver = require 'spec.gpu.driver'
 local gpureport = require 'spec.bench.gpureport'
 local json = require 'wane.report.json'
@@ -155,9 +156,7 @@ describe('what a GPU measured', function()
         local names = {}
         for i, one in ipairs { ... } do
             names[i] = ('%s/%d.json'):format(folder, i)
-            local file = assert(io.open(names[i], 'wb'))
-            file:write(json.encode(one), '\n')
-            file:close()
+            files.write(names[i], json.encode(one), '\n')
         end
         local text, code = helper.shell(('%s spec/bench/gpu.lua --out %s/gpu.lua %s'):format(LUAJIT, folder,
             table.concat(names, ' ')))
@@ -223,9 +222,7 @@ describe('what a GPU measured', function()
             local text, code = helper.shell(('%s spec/bench/publish.lua --root %s --from %s/gpu.lua'):format(LUAJIT,
                 folder, folder))
             assert.equal(0, code, text)
-            local file = assert(io.open(folder .. '/spec/bench/RESULTS.md'))
-            local now = file:read '*a'
-            file:close()
+            local now = assert(files.read(folder .. '/spec/bench/RESULTS.md'))
             assert.equal('\n' .. gpureport.results(data) .. '\n', (report.marked(now, 'gpu')))
             assert.equal(page or now, now)
             page = now

@@ -2,6 +2,7 @@
 -- must come from a room that `may_link` names. Includes alone do not show this: a declaration can be repeated anywhere.
 -- Reads `nm` of the objects that build/release/objects lists.
 local helper = require 'spec.helper'
+local files = require 'spec.support.files'
 
 -- `may_link` maps a room to the rooms whose symbols it may take, besides its own.
 local may_link = {
@@ -151,9 +152,7 @@ describe('C files of spec/', function()
 
     it('are refused where they name what is not there', function()
         local path = os.tmpname()
-        local file = assert(io.open(path, 'w'))
-        file:write('#include "kernels/cpu/gemm/gemm.h"\nint f(struct wn__gemm *p) { return p->walk; }\n')
-        file:close()
+        files.write(path, '#include "kernels/cpu/gemm/gemm.h"\nint f(struct wn__gemm *p) { return p->walk; }\n')
         local text = complaint_of('-x c ' .. path)
         os.remove(path)
         assert.matches('walk', text)

@@ -3,16 +3,12 @@
 -- hours. And every spec file has a reason to be here: a mutant that it must catch, or a promise of a page
 -- (spec/promises.lua) that it checks.
 local helper = require 'spec.helper'
+local files = require 'spec.support.files'
 local promises = require 'spec.promises'
 
 local rows, count = assert(loadfile 'spec/mutants/rows.lua')('.')
 
-local function read(path)
-    local file = io.open(path, 'rb')
-    local text = file and file:read '*a'
-    if file then file:close() end
-    return text
-end
+local read = files.read
 
 -- Returns the specs of a row, as a list.
 local function specs_of(row)

@@ -106,9 +106,7 @@ end
 local function shell(text, set)
     local pid = start('/bin/sh', { 'sh', '-c', text }, set)
     local how = wait(pid, 30)
-    local file = assert(io.open(log, 'rb'))
-    local out = file:read '*a'
-    file:close()
+    local out = assert(read(log))
     return out, how, pid
 end
 

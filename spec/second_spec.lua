@@ -100,10 +100,7 @@ end)
 
 describe('the ops that make a float', function()
     local function text(path)
-        local file = assert(io.open(path))
-        local all = file:read '*a'
-        file:close()
-        return all
+        return assert(require('spec.support.files').read(path))
     end
 
     -- Ops of the family `fused` are made by rewrites of a differentiated graph, so no gradient flows into them.

@@ -6,11 +6,7 @@ local folder = helper.lines 'mktemp -d'[1]
 
 -- Writes a spec file; its name ends in _spec.lua, wherever it lies.
 local function write(name, text)
-    local path = ('%s/%s_spec.lua'):format(folder, name)
-    local file = assert(io.open(path, 'wb'))
-    file:write(text)
-    file:close()
-    return path
+    return require('spec.support.files').write(('%s/%s_spec.lua'):format(folder, name), text)
 end
 
 -- Runs the files; everything printed, the last line, the exit status.

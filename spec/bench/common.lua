@@ -4,6 +4,7 @@
 local root = arg[0]:match('^(.*)/spec/bench/[^/]*$') or '.'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/?.lua;' .. package.path
 local ffi = require 'ffi'
+local files = require 'spec.support.files'
 local common = { root = root }
 
 ffi.cdef [[
@@ -90,10 +91,7 @@ end
 
 -- ---- results as data ------------------------------------------------------------------------------------------
 local function first_match(path, pattern)
-    local file = io.open(path)
-    local text = file and file:read '*a' or ''
-    if file then file:close() end
-    return text:match(pattern)
+    return (files.read(path) or ''):match(pattern)
 end
 
 --- Returns the load averages of 1, 5 and 15 minutes, as text.
@@ -133,10 +131,8 @@ function common.save()
     common.data.machine, common.data.load = common.machine(), { start = began, finish = common.load_average() }
     if not common.out then return end
     assert(os.execute(('mkdir -p "%s"'):format(common.out:match '^(.*)/' or '.')) == 0)
-    local file = assert(io.open(common.out, 'w'))
-    file:write('-- Results of spec/bench/', name, '.lua, as data; written by it.\nreturn ',
+    files.write(common.out, '-- Results of spec/bench/', name, '.lua, as data; written by it.\nreturn ',
         require('spec.bench.report').as_text(common.data), '\n')
-    file:close()
 end
 
 --- Prints a Markdown table and adds it to the results.

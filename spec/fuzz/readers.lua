@@ -4,6 +4,7 @@
 -- usage: FUZZ_SEED=n luajit spec/fuzz/readers.lua SECONDS
 package.path = './?.lua;./lua/?.lua;./lua/?/init.lua;' .. package.path
 local ffi = require 'ffi'
+local files = require 'spec.support.files'
 local wane = require 'wane'
 local bytes = require 'wane.report.bytes'
 local costs = require 'wane.plan.costs'
@@ -24,20 +25,6 @@ local function roll(n)
     return math.floor(state / 65536) % n + 1
 end
 
-local function read_file(path)
-    local file = assert(io.open(path, 'rb'))
-    local text = file:read '*a'
-    file:close()
-    return text
-end
-
-local function write_file(path, text)
-    local file = assert(io.open(path, 'wb'))
-    file:write(text)
-    file:close()
-    return path
-end
-
 -- ---- texts that are right ------------------------------------------------------------
 local function model()
     wane.manual_seed(4)
@@ -56,7 +43,7 @@ local function saved(with_optimizer)
     local opt = wane.optim.Adam(net:parameters(), { lr = 0.1 })
     opt:step(loss_of(net))
     wane.save(PATH, net, with_optimizer and { optimizer = opt } or nil)
-    return read_file(PATH)
+    return assert(files.read(PATH))
 end
 
 local function sweep(resume)
@@ -73,7 +60,7 @@ end
 local function rows()
     os.remove(PATH)
     sweep():run()
-    return read_file(PATH)
+    return assert(files.read(PATH))
 end
 
 local function recipe_text(policy)
@@ -104,7 +91,7 @@ local readers = {
                 if type(t) == 'table' and t.numel and t:numel() < 4096 then t:totable() end
             end
         end },
-    { name = 'npy', weight = 3, texts = { read_file 'spec/fixtures/numpy_f4.npy' }, is_named = true,
+    { name = 'npy', weight = 3, texts = { assert(files.read 'spec/fixtures/numpy_f4.npy') }, is_named = true,
         read = function(path) return wane.data.npy(path):totable() end },
     { name = 'idx', weight = 2, texts = { IDX }, is_named = true,
         read = function(path) return wane.data.idx(path):totable() end },
@@ -192,13 +179,13 @@ end
 
 -- ---- one try ------------------------------------------------------------
 local function found(reader, text, what)
-    write_file(FOUND, text)
+    files.write(FOUND, text)
     print(('reader %s, seed %d: %s; the text is in %s'):format(reader.name, SEED, what, FOUND))
     os.exit(1)
 end
 
 local function try(reader, text)
-    write_file(PATH, text)
+    files.write(PATH, text)
     local ok, e = pcall(reader.read, PATH, text)
     if ok then return true end
     if not errors.is(e) then found(reader, text, 'no error of Wane: ' .. tostring(e)) end

@@ -11,6 +11,7 @@ local root = here:match '^(.*)/spec/gpu$' or here .. '/../..'
 package.path = table.concat({ root .. '/lua/?.lua', root .. '/lua/?/init.lua', root .. '/?.lua',
     root .. '/share/lua/?.lua', root .. '/share/lua/?/init.lua', package.path }, ';')
 local wane = require 'wane'
+local files = require 'spec.support.files'
 local binding = require 'wane.ffi'
 local programs = require 'spec.support.programs'
 local sim = require 'spec.support.cudasim'
@@ -43,9 +44,7 @@ local function save()
         lines[#lines + 1] = '    { ' .. table.concat(cells, ', ') .. ' },'
     end
     lines[#lines + 1] = '}\n'
-    local file = assert(io.open(options.out, 'wb'))
-    file:write(table.concat(lines, '\n'))
-    file:close()
+    files.write(options.out, table.concat(lines, '\n'))
 end
 
 local function add(row)
@@ -160,9 +159,7 @@ local function quoted(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
 function gpu.torch_rates(arguments, input)
     if gpu.is_simulated then return nil, 'the device is simulated' end
     local name = os.tmpname()
-    local file = assert(io.open(name, 'wb'))
-    file:write(input or '')
-    file:close()
+    files.write(name, input or '')
     -- The libraries that the checks were given must not come before those that PyTorch brings along.
     local pipe = io.popen(('unset LD_LIBRARY_PATH; timeout -k 5 %d %s %s %s <%s 2>%s.errors'):format(LIMIT,
         quoted(os.getenv 'PYTHON' or 'python3'), quoted(gpu.root .. '/spec/gpu/torch_rates.py'), arguments, name, name))

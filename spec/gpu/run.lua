@@ -9,6 +9,7 @@ local here = arg[0]:match '^(.*)/[^/]*$' or '.'
 local root = here:match '^(.*)/spec/gpu$' or here .. '/../..'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/?.lua;' .. package.path
 local json = require 'wane.report.json'
+local files = require 'spec.support.files'
 local sim = require 'spec.support.cudasim'
 local text = require 'wane.report.table'
 
@@ -82,13 +83,6 @@ do
     end
 end
 
-local function read(path)
-    local file = io.open(path, 'rb')
-    local found = file and file:read '*a'
-    if file then file:close() end
-    return found
-end
-
 -- Returns the exit code of a shell command.
 local function shell(command)
     local code = os.execute(command)
@@ -121,7 +115,7 @@ local function run(check)
     local cap = check.cap * options.caps
     local code = shell(('cd %s && timeout -k 5 %g %s %s %s >%s 2>&1'):format(quoted(root), cap, check.before or '',
         LUAJIT, command, quoted(base .. '.log')))
-    local log = read(base .. '.log') or ''
+    local log = files.read(base .. '.log') or ''
     if check.needs and log:find 'Device not supported' then
         local why = 'left out: ' .. check.needs .. ' does not know this GPU'
         return { { what = check.name, verdict = '', detail = why } }, log
@@ -156,9 +150,7 @@ local report = { simulated = is_simulated, small = options.small, date = os.date
 local table_rows, logs = {}, {}
 
 local function write(name, words)
-    local file = assert(io.open(folder .. '/' .. name, 'wb'))
-    file:write(words)
-    file:close()
+    files.write(folder .. '/' .. name, words)
 end
 
 -- Runs a check and adds it to the report; says in a line how it went.

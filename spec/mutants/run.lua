@@ -15,6 +15,7 @@
 local root = arg[0]:match('^(.*)/spec/mutants/[^/]*$') or '.'
 local rows, count = assert(loadfile(root .. '/spec/mutants/rows.lua'))(root)
 local ffi = require 'ffi'
+local files = require 'spec.support.files'
 ffi.cdef 'int isatty(int fd);'
 
 -- Seconds that the specs of a row may take, over those that they took unbroken: a broken program may loop.
@@ -37,19 +38,7 @@ local function now()
     return tonumber((shell('date +%s.%N')))
 end
 
-local function read(path)
-    local file = io.open(path, 'rb')
-    if not file then return nil end
-    local text = file:read('*a')
-    file:close()
-    return text
-end
-
-local function write(path, text)
-    local file = assert(io.open(path, 'wb'))
-    file:write(text)
-    file:close()
-end
+local read, write = files.read, files.write
 
 local function replace(text, old, new)
     local first, last = text:find(old, 1, true)

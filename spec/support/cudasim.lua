@@ -9,6 +9,7 @@
 -- The device is the library that WANE_CUDA_LIB names, or build/cudasim. Functions raise where it is not built; a spec
 -- asks sim.missing() first and is pending then. The types are those of spec/cudasim/control.h, which is read as it is.
 local ffi = require 'ffi'
+local files = require 'spec.support.files'
 
 local sim = {}
 local FILE = '/libwane_cuda.so'
@@ -166,9 +167,7 @@ end
 -- @param environment words such as 'WANE_CUDA_DNN=off'
 function sim.script(environment, text)
     local name = os.tmpname()
-    local file = assert(io.open(name, 'w'))
-    file:write(text)
-    file:close()
+    files.write(name, text)
     local out = require('spec.helper').shell(('env %s build/wane run %s'):format(environment, name))
     os.remove(name)
     return out

@@ -1,6 +1,5 @@
---- Makes the files and folders that specs need, and runs examples as a shell does.
-local helper = require 'spec.helper'
-
+--- Makes the files and folders that specs need, and runs examples as a shell does. Needs the helper for the latter
+-- alone, so that tools without the library read and write files by it too.
 local files = {}
 
 --- Makes a fresh folder; returns its name.
@@ -52,8 +51,8 @@ end
 --- Runs a text of Lua in a process of its own, for at most a minute; returns what it prints and its exit code.
 -- @param environment variables as a shell has them before a command; none when nil
 function files.lua(text, environment)
-    return helper.shell((environment or '') .. " LUA_PATH='lua/?.lua;lua/?/init.lua;;' timeout 60 ${LUAJIT:-luajit} -",
-        text)
+    return require('spec.helper').shell((environment or '')
+        .. " LUA_PATH='lua/?.lua;lua/?/init.lua;;' timeout 60 ${LUAJIT:-luajit} -", text)
 end
 
 --- Runs an example with options from another folder; returns what it prints. Fails where it ends badly.
@@ -61,6 +60,7 @@ end
 -- @param options text of the command line
 -- @param environment variables as a shell has them before a command; none when nil
 function files.example(name, options, environment)
+    local helper = require 'spec.helper'
     local root = helper.lines('pwd')[1]
     local out, code = helper.shell(('cd / && %s %s "%s/examples/%s.lua" %s'):format(environment or '',
         os.getenv 'LUAJIT' or 'luajit', root, name, options))

@@ -4,6 +4,7 @@
 -- into the text blocks below them, for when a change of Wane changes bytes. Look at the difference before committing
 -- it: spec/readme_spec.lua then holds the pages to it.
 local helper = require 'spec.helper'
+local files = require 'spec.support.files'
 
 local readme = {}
 
@@ -65,9 +66,7 @@ local root = helper.lines('pwd -P')[1]
 
 function readme.run(source)
     local path = os.tmpname()
-    local file = assert(io.open(path, 'wb'))
-    file:write(source)
-    file:close()
+    files.write(path, source)
     local out, code = readme.run_file(path, root)
     os.remove(path)
     return out, code
@@ -128,9 +127,7 @@ local function refresh()
                 at = from
             end
         end
-        local file = assert(io.open(helper.root .. '/' .. path, 'wb'))
-        file:write(page)
-        file:close()
+        files.write(helper.root .. '/' .. path, page)
     end
 end
 
