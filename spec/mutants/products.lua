@@ -6,6 +6,9 @@ return {
         { 'attention forgets which keys a mask is for',
             old = 'wn__attention_weight(k, w->at.b, w->at.h, query0, keys->key0)',
             new = 'wn__attention_weight(k, w->at.b, w->at.h, query0, 0)' },
+        { 'attention adds to a sum under an old maximum', spec = 'spec/op_spec.lua', filter = 'attention',
+            old = '.back = back,',
+            new = '.back = NULL,' },
     },
     {
         file = 'kernels/cpu/attention/grad.c',
@@ -47,9 +50,6 @@ return {
     {
         file = 'kernels/cpu/attention/tile.c',
         spec = 'spec/op_spec.lua',
-        { 'attention adds to a sum under an old maximum', filter = 'attention',
-            old = '    part.seen = t;',
-            new = '    part.seen = t, part.back = NULL;' },
         { 'attention looks one key into the future', filter = 'attention',
             old = '(int32_t)(j + t->diagonal - column);',
             new = '(int32_t)(j + t->diagonal - column - 1);' },

@@ -90,7 +90,8 @@ static void work(const struct wn__attention_kernel *g, const struct wn__attentio
         .m = SIZE, .n = t.width, .k = t.keys, .a = a, .ai = 1, .ak = SIZE, .b = r->s, .bk = WIDTH, .c = r->c};
     p.ldc = WIDTH;
     p.back = r->back;
-    wn__attention_over_keys(g, &p, &t);
+    p.seen = &t;
+    g->multiply(&p);
     t.fresh = t.keys % 3 * 8;
     p = (struct wn__attention_product){.m = t.keys,
                                        .n = SIZE,
@@ -102,7 +103,8 @@ static void work(const struct wn__attention_kernel *g, const struct wn__attentio
                                        .bk = WIDE,
                                        .c = r->d,
                                        .ldc = SIZE};
-    wn__attention_over_queries(g, &p, &t);
+    p.late = &t;
+    g->multiply(&p);
 }
 
 /* Returns whether this processor has the instructions of the class. */

@@ -107,7 +107,7 @@ struct wn__attention_tile {
     float *s;
     uint16_t *kept; /* NULL, or (width / 16, WN_ATTENTION_KEPT): bit i of (c, j) is set: dropout keeps s(j, 16 c + i) */
     int64_t ld, keys, width, diagonal;
-    int64_t fresh; /* wn__attention_over_queries alone: rows of c from this one on, a multiple of 8, start at zero */
+    int64_t fresh; /* of a product that is `late` alone: rows of c from this one on, a multiple of 8, start at zero */
 };
 
 /* The step between two products of the backward. Before: s(j, i) factor(i) is the weight p(j, i), c the gradient of the
@@ -182,13 +182,9 @@ static inline const struct wn__attention_kernel *wn__attention_here(void)
     return wn__micro.attention != NULL ? wn__micro.attention : &wn__attention_portable;
 }
 
-/* Compute a product with a tile of weights, without the weights beyond the diagonal. */
+/* Computes a product that makes a tile of weights, without the weights beyond the diagonal. */
 void wn__attention_scores(const struct wn__attention_kernel *g, const struct wn__attention_product *p,
-                          const struct wn__attention_tile *t); /* c is the tile */
-void wn__attention_over_keys(const struct wn__attention_kernel *g, const struct wn__attention_product *p,
-                             const struct wn__attention_tile *t); /* b is the tile */
-void wn__attention_over_queries(const struct wn__attention_kernel *g, const struct wn__attention_product *p,
-                                const struct wn__attention_tile *t); /* a is the tile */
+                          const struct wn__attention_tile *t);
 
 /* Writes minus infinity where a row does not count for a column, in the rows that wn__attention_seen counts. */
 void wn__attention_mask(const struct wn__attention_tile *t);

@@ -130,8 +130,9 @@ static void run_strip(const struct forward *f, struct work *w, int64_t c, int64_
                                             .ldc = width,
                                             .back = back,
                                             .prefetch = &keys->prefetch,
-                                            .first = keys->key0 == 0};
-    wn__attention_over_keys(f->kernel, &product, &t);
+                                            .first = keys->key0 == 0,
+                                            .seen = &t};
+    f->kernel->multiply(&product);
 }
 
 /* Divides the results by their sums, and stores them as rows. */

@@ -135,6 +135,14 @@ static void load_queries(const struct grad *r, struct work *w)
     w->stop = k->causal ? w->first + w->n : k->time;
 }
 
+/* Returns the first of the keys from key0 on whose sums these queries start, because no query before them sees it. */
+static int64_t fresh_of(const struct grad *r, const struct work *w, int64_t key0)
+{
+    if (w->h % (r->k->heads / r->k->kv_heads) != 0) return r->keys;
+    if (r->k->causal) return w->first > key0 ? w->first - key0 : 0;
+    return w->first == 0 ? 0 : r->keys;
+}
+
 /* Returns the tile of weights of the keys from key0 on; *column: its first column, that of the first vector of queries
  * that sees any of them. */
 static struct wn__attention_tile tile_of(const struct grad *r, struct work *w, int64_t key0, int64_t *column)
@@ -145,15 +153,8 @@ static struct wn__attention_tile tile_of(const struct grad *r, struct work *w, i
                                        .ld = w->all,
                                        .keys = wn_min(w->stop - key0, r->keys),
                                        .width = w->all - c,
-                                       .diagonal = r->k->causal ? prefetch - c : WN_ATTENTION_EVERY};
-}
-
-/* Returns the first of the keys from key0 on whose sums these queries start, because no query before them sees it. */
-static int64_t fresh_of(const struct grad *r, const struct work *w, int64_t key0)
-{
-    if (w->h % (r->k->heads / r->k->kv_heads) != 0) return r->keys;
-    if (r->k->causal) return w->first > key0 ? w->first - key0 : 0;
-    return w->first == 0 ? 0 : r->keys;
+                                       .diagonal = r->k->causal ? prefetch - c : WN_ATTENTION_EVERY,
+                                       .fresh = fresh_of(r, w, key0)};
 }
 
 /* Computes the weights of the keys from key0 on, relative to the maximum score so far. */
@@ -215,7 +216,6 @@ static void gradients(const struct grad *r, struct work *w, int64_t key0)
     const struct wn__attention *k = r->k;
     int64_t values = k->kv_heads * k->size, c, step, all = w->all, at = wn__attention_key(k, w->b, key0, w->g);
     struct wn__attention_tile t = tile_of(r, w, key0, &c);
-    t.fresh = fresh_of(r, w, key0);
     const float *key = wn__attention_see(k, at, t.keys, r->wide, w->key, &step);
     const float *value = wn__attention_see(k, at + values, t.keys, r->wide, w->value, &step);
     float *ds = w->ds + c, *sums = (float *)k->sums + wn__attention_sum(k, w->b, key0, w->g), factor[QUERIES];
@@ -250,8 +250,9 @@ static void gradients(const struct grad *r, struct work *w, int64_t key0)
                                              .c = w->dq + c,
                                              .ldc = all,
                                              .prefetch = &w->prefetch,
-                                             .first = key0 == 0};
-    wn__attention_over_keys(r->kernel, &product, &t);
+                                             .first = key0 == 0,
+                                             .seen = &t};
+    r->kernel->multiply(&product);
     product = (struct wn__attention_product){.m = t.keys,
                                              .n = k->size,
                                              .k = w->n - c,
@@ -263,12 +264,13 @@ static void gradients(const struct grad *r, struct work *w, int64_t key0)
                                              .c = sums,
                                              .ldc = k->sums_row,
                                              .prefetch = &w->prefetch,
-                                             .far = 1};
-    wn__attention_over_queries(r->kernel, &product, &t);
+                                             .far = 1,
+                                             .late = &t};
+    r->kernel->multiply(&product);
     product.a = t.s;
     product.b = w->dy + c * r->wide;
     product.c = sums + values;
-    wn__attention_over_queries(r->kernel, &product, &t);
+    r->kernel->multiply(&product);
 }
 
 /* Waits until a turn is done with `keys` tiles of keys. */

@@ -13,7 +13,7 @@
 
 /* ---- rows ---------------------------------------------------------------------------------------- */
 
-static void load(const struct wn__attention *k, const struct wn__attention_rows *r, float *to)
+void wn__attention_load(const struct wn__attention *k, const struct wn__attention_rows *r, float *to)
 {
     for (int64_t i = 0; i < r->n; i++) {
         int64_t at = r->at + i * r->from_row;
@@ -30,11 +30,6 @@ static void load(const struct wn__attention *k, const struct wn__attention_rows 
     if (r->rows > r->n) memset(to + r->n * r->ldt, 0, (size_t)((r->rows - r->n) * r->ldt) * sizeof *to);
 }
 
-void wn__attention_load(const struct wn__attention *k, const struct wn__attention_rows *r, float *to)
-{
-    load(k, r, to);
-}
-
 const float *wn__attention_see(const struct wn__attention *k, int64_t at, int64_t n, int64_t wide, float *buffer,
                                int64_t *step)
 {
@@ -42,7 +37,7 @@ const float *wn__attention_see(const struct wn__attention *k, int64_t at, int64_
     if (k->dtype == WN_F32 && !wn__attention_here()->is_dense) return (const float *)k->qkv + at;
     struct wn__attention_rows rows = {
         .from = k->qkv, .at = at, .from_row = k->row, .n = n, .rows = n, .ldt = wide, .factor = 1};
-    load(k, &rows, buffer);
+    wn__attention_load(k, &rows, buffer);
     *step = wide;
     return buffer;
 }
@@ -115,22 +110,6 @@ void wn__attention_scores(const struct wn__attention_kernel *g, const struct wn_
         }
         g->multiply(&part);
     }
-}
-
-void wn__attention_over_keys(const struct wn__attention_kernel *g, const struct wn__attention_product *p,
-                             const struct wn__attention_tile *t)
-{
-    struct wn__attention_product part = *p;
-    part.seen = t;
-    g->multiply(&part);
-}
-
-void wn__attention_over_queries(const struct wn__attention_kernel *g, const struct wn__attention_product *p,
-                                const struct wn__attention_tile *t)
-{
-    struct wn__attention_product part = *p;
-    part.late = t;
-    g->multiply(&part);
 }
 
 static void mask(const struct wn__attention_tile *t, int64_t row, int64_t rows, int64_t column)
