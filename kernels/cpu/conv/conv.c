@@ -22,7 +22,6 @@ static int32_t is_product(const struct wn__window *w, int32_t dtype)
 static int32_t run_product(struct wn__gemm *p, int32_t dtype)
 {
     p->batch = 1;
-    p->broadcast = (struct wn__broadcast){.n_operands = 2, .ndim = 1, .dim = {1}, .numel = 1};
     return dtype == WN_F32 ? wn__gemm_f32(p) : wn__gemm_bf16(p);
 }
 

@@ -29,19 +29,6 @@ struct piece {
     int64_t y, x, at, n;
 };
 
-/* The ways of copying elements into cells; a constant where a copy is made. */
-enum copy { COPY_2, COPY_4, COPY_8, WIDEN };
-
-static inline __attribute__((always_inline)) int64_t size_of(enum copy how)
-{
-    return how == COPY_4 ? 4 : how == COPY_8 ? 8 : 2;
-}
-
-static inline __attribute__((always_inline)) int64_t cell_of(enum copy how)
-{
-    return how == WIDEN ? 4 : size_of(how);
-}
-
 /* Copies `bytes` bytes, lines at a time; the last line overlaps the one before. No call: most runs are short. */
 static inline __attribute__((always_inline)) void copy_bytes(const char *from, int64_t bytes, char *to)
 {
@@ -56,18 +43,25 @@ static inline __attribute__((always_inline)) void copy_bytes(const char *from, i
     }
 }
 
+/* The bytes of an element, and of a cell, into which it is copied or, where they differ, widened; constants where a
+ * copy is made. */
+struct sizes {
+    int64_t element, cell;
+};
+
 /* Copies n elements. */
-static inline __attribute__((always_inline)) void copy_elements(enum copy how, const char *from, int64_t n, char *to)
+static inline __attribute__((always_inline)) void copy_elements(const struct sizes s, const char *from, int64_t n,
+                                                                char *to)
 {
-    if (how == WIDEN) wn__gemm_widen((float *)(void *)to, (const uint16_t *)(const void *)from, n);
-    else copy_bytes(from, n * size_of(how), to);
+    if (s.element != s.cell) wn__gemm_widen((float *)(void *)to, (const uint16_t *)(const void *)from, n);
+    else copy_bytes(from, n * s.element, to);
 }
 
 /* Copies a piece of a run for all pixels of a block. */
-static inline __attribute__((always_inline)) void copy_piece(const struct wn__conv_job *w, enum copy how,
+static inline __attribute__((always_inline)) void copy_piece(const struct wn__conv_job *w, const struct sizes s,
                                                              const struct wn__conv_patches *b, struct piece p)
 {
-    const int64_t size = size_of(how), cell = cell_of(how), row = w->axis[1].size * w->channels;
+    const int64_t size = s.element, cell = s.cell, row = w->axis[1].size * w->channels;
     char *to = b->to;
     for (int64_t i = 0; i < b->n; i++, to += b->ld * cell) {
         const int64_t y = b->pixels[i].at[0] + p.y, from = (b->pixels[i].at[1] + p.x) * w->channels + p.at;
@@ -75,24 +69,24 @@ static inline __attribute__((always_inline)) void copy_piece(const struct wn__co
         if (y < 0 || y >= w->axis[0].size) {
             memset(to, 0, (size_t)(p.n * cell));
         } else if (from >= 0 && from + p.n <= row) {
-            copy_elements(how, at, p.n, to);
+            copy_elements(s, at, p.n, to);
         } else {
             const int64_t begin = wn_min(wn_max(-from, 0), p.n), end = wn_max(wn_min(row - from, p.n), begin);
             memset(to, 0, (size_t)(p.n * cell));
-            copy_elements(how, at + begin * size, end - begin, to + begin * cell);
+            copy_elements(s, at + begin * size, end - begin, to + begin * cell);
         }
     }
 }
 
-#define COPY(NAME, HOW)                                                                                                \
+#define COPY(NAME, ELEMENT, CELL)                                                                                      \
     static void NAME(const struct wn__conv_job *w, const struct wn__conv_patches *b, struct piece p)                   \
     {                                                                                                                  \
-        copy_piece(w, HOW, b, p);                                                                                      \
+        copy_piece(w, (struct sizes){ELEMENT, CELL}, b, p);                                                            \
     }
-COPY(copy_2, COPY_2)
-COPY(copy_4, COPY_4)
-COPY(copy_8, COPY_8)
-COPY(widen, WIDEN)
+COPY(copy_2, 2, 2)
+COPY(copy_4, 4, 4)
+COPY(copy_8, 8, 8)
+COPY(widen, 2, 4)
 
 void wn__conv_patches(const struct wn__conv_job *w, const struct wn__conv_patches *p, int64_t k, int64_t kc)
 {

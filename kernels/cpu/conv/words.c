@@ -82,13 +82,6 @@ static void store(const float *sums, const void *bias, int64_t n, void *c)
     for (int64_t j = 0; j < n; j++) ((double *)c)[j] = add ? from[j] + add[j] : from[j];
 }
 
-static void set_output(struct wn__gemm_microtile *t, void *c, int64_t ld, const void *bias)
-{
-    t->out = c;
-    t->out_ld = ld;
-    t->bias = bias;
-}
-
 struct wn__conv_words wn__conv_words_of(int32_t dtype)
 {
     if (dtype == WN_F32) return (struct wn__conv_words){wn__gemm_words_f32(), 4};
@@ -103,6 +96,6 @@ struct wn__conv_words wn__conv_words_of(int32_t dtype)
                                          .is_panel_packed = 1,
                                          .pack = pack,
                                          .store = store,
-                                         .set_output = set_output};
+                                         .set_output = wn__gemm_words_f32().set_output};
     return (struct wn__conv_words){words, 8};
 }

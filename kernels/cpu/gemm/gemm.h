@@ -52,7 +52,7 @@ struct wn__gemm {
      * column + n) of c once they are complete; or NULL. */
     void (*finish)(const void *context, int64_t row, int64_t rows, int64_t column, int64_t n);
     const void *finish_context;
-    struct wn__broadcast broadcast; /* over the leading dims: offsets of a (0) and b (1), in matrices */
+    struct wn__broadcast broadcast; /* of several: over the leading dims: offsets of a (0) and b (1), in matrices */
 };
 
 /* Returns where c(row, column) of matrix `batch` is, in elements; *ld becomes the elements from row to row. */

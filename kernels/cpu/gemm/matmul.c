@@ -12,15 +12,6 @@
 #include "gemm.h"
 #include "../backend/onednn.h"
 
-static void walk_one(struct wn__broadcast *w)
-{
-    memset(w, 0, sizeof *w);
-    w->n_operands = 2;
-    w->ndim = 1;
-    w->dim[0] = 1;
-    w->numel = 1;
-}
-
 /* Describes a weight in panels, which is b, or b transposed. */
 static void b_in_panels(struct wn__gemm *p, int32_t transposed)
 {
@@ -44,7 +35,6 @@ static void product_of_linear(struct wn__gemm *p, const struct wn_desc *d, const
     p->bias = b->in[2];
     p->c = b->out;
     if (w->layout != WN_PLAIN) b_in_panels(p, 1);
-    walk_one(&p->broadcast);
 }
 
 /* Transposes a product whose result, the gradient of a weight, is in panels: c' = op(b)' op(a)'. */
@@ -88,8 +78,7 @@ static void product_of_matmul(struct wn__gemm *p, const struct wn_desc *d, const
     if (d->in[1].layout != WN_PLAIN) b_in_panels(p, flip_b);
     if (d->out.layout != WN_PLAIN) transpose_product(p);
     const struct wn_type *lead[2] = {&ta, &tb};
-    if (p->batch == 1) walk_one(&p->broadcast);
-    else wn__broadcast_make(&p->broadcast, &out, 2, lead);
+    if (p->batch != 1) wn__broadcast_make(&p->broadcast, &out, 2, lead);
 }
 
 /* ---- f64 ----------------------------------------------------------------------------------------- */
@@ -160,7 +149,7 @@ static int32_t run_onednn(struct wn__gemm *p, void *workspace)
     return WN_OK;
 }
 
-/* ---- the two ops --------------------------------------------------------------------------------- */
+/* ---- the ops ------------------------------------------------------------------------------------- */
 
 static int32_t run(struct wn__gemm *p, const struct wn_desc *d, const struct wn_buffers *b)
 {
@@ -168,22 +157,6 @@ static int32_t run(struct wn__gemm *p, const struct wn_desc *d, const struct wn_
     if (d->out.dtype == WN_F32) return wn__gemm_f32(p);
     return d->out.dtype == WN_BF16 ? wn__gemm_bf16(p) : run_f64(p);
 }
-
-static int32_t matmul(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
-{
-    struct wn__gemm p;
-    product_of_matmul(&p, d, b);
-    return run(&p, d, b);
-}
-
-static int32_t linear(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
-{
-    struct wn__gemm p;
-    product_of_linear(&p, d, b);
-    return run(&p, d, b);
-}
-
-/* ---- with an elementwise op over the product ----------------------------------------------------- */
 
 /* Returns the description of the product without the epilogue. Its shape follows from its inputs: a rewrite may have
  * given the result more dims than the product of matrices has. */
@@ -202,6 +175,13 @@ static void product_under(struct wn__gemm *p, const struct wn_desc *d, const str
     struct wn_desc plain = plain_product(d);
     if (d->op == WN_OP_LINEAR || d->op == WN_OP_LINEAR_MAP) product_of_linear(p, &plain, b);
     else product_of_matmul(p, &plain, b);
+}
+
+static int32_t product(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
+{
+    struct wn__gemm p;
+    product_under(&p, d, b);
+    return run(&p, d, b);
 }
 
 static int32_t epilogue(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
@@ -224,10 +204,5 @@ wn_kernel_fn wn__cpu_epilogue_kernel(const struct wn_desc *d)
 
 wn_kernel_fn wn__cpu_matmul_kernel(const struct wn_desc *d)
 {
-    if (!wn__dtype_is_float(d->out.dtype)) return NULL;
-    switch (d->op) {
-    case WN_OP_MATMUL: return matmul;
-    case WN_OP_LINEAR: return linear;
-    default: return NULL;
-    }
+    return wn__dtype_is_float(d->out.dtype) ? product : NULL;
 }

@@ -11,9 +11,7 @@
  * A gradient is summed in the order of gemm.h, so the cells get the bits of a product and an update one after the
  * other. */
 #include <stddef.h>
-#include <string.h>
-#include "gemm.h"
-#include "../common/micro.h"
+#include "driver.h"
 #include "../common/nontemporal.h"
 #include "../element/update.h"
 #include "../../../runtime/base/number.h"
@@ -36,6 +34,7 @@
 
 /* One PRODUCT_UPDATE, for all tasks: op(a): (m, k), op(b): (k, n) as strides (gemm.h). */
 struct job {
+    struct wn__gemm_words words;
     const struct wn__gemm_kernel *kernel;
     const float *a, *b;
     float *packed; /* packed b: plain (micro-panels, k, nr); panels (groups, k, mr), the last group narrower */
@@ -44,16 +43,20 @@ struct job {
     wn__parallel_body loop; /* of the update */
 };
 
-/* Packs columns or rows: to[k * width + i] = x(i, k), i < rows; writes nothing beyond the rows. */
-static void pack(const struct job *w, const struct wn__gemm_rows *x, float *to)
+/* Packs rows [first, end) of op(a) as micro-panels of `width`: to (micro-panels, k, width). */
+static void pack_a(const struct job *w, int64_t first, int64_t end, int64_t width, float *to)
 {
-    const float *from = x->x;
-    const int64_t xk = x->xk, k = x->k, ld = x->width;
-    if (xk == 1) w->kernel->transpose(from, x->xi, x->rows, k, to, ld);
-    else if (x->rows == 8) /* a constant 8 compiles to one load and one store */
-        for (int64_t s = 0; s < k; s++) memcpy(to + s * ld, from + s * xk, 8 * sizeof *to);
-    else
-        for (int64_t s = 0; s < k; s++) memcpy(to + s * ld, from + s * xk, (size_t)x->rows * sizeof *to);
+    const struct wn__gemm_rows rows = {
+        .x = w->a + first * w->ai, .xi = w->ai, .xk = w->ak, .rows = end - first, .k = w->k, .width = width};
+    w->words.pack(&w->words, &rows, to);
+}
+
+/* Packs columns [first, end) of op(b) likewise. */
+static void pack_b(const struct job *w, int64_t first, int64_t end, int64_t width, float *to)
+{
+    const struct wn__gemm_rows columns = {
+        .x = w->b + first * w->bj, .xi = w->bj, .xk = w->bk, .rows = end - first, .k = w->k, .width = width};
+    w->words.pack(&w->words, &columns, to);
 }
 
 /* The arguments of the update's loop, made once for each task.
@@ -83,15 +86,8 @@ static void use(const struct job *w, struct hand *h, const float *sums, int64_t 
 static void pack_micropanels(int64_t begin, int64_t end, void *ctx)
 {
     const struct job *w = ctx;
-    int64_t nr = w->kernel->nr;
-    for (int64_t micropanel = begin; micropanel < end; micropanel++) {
-        float *to = w->packed + micropanel * w->k * nr;
-        int64_t n = wn_min(w->n - micropanel * nr, nr);
-        if (n < nr) memset(to, 0, (size_t)(w->k * nr) * sizeof *to);
-        const struct wn__gemm_rows columns = {
-            .x = w->b + micropanel * nr * w->bj, .xi = w->bj, .xk = w->bk, .rows = n, .k = w->k, .width = nr};
-        pack(w, &columns, to);
-    }
+    const int64_t nr = w->kernel->nr;
+    pack_b(w, begin * nr, wn_min(end * nr, w->n), nr, w->packed + begin * nr * w->k);
 }
 
 /* Some outputs: m rows from `row` on, n columns from `column` on. */
@@ -124,9 +120,7 @@ static void run_rows(int64_t begin, int64_t end, void *ctx)
     take_up(w, &hand);
     for (int64_t group = begin; group < end; group++) {
         int64_t row = group * mr, m = wn_min(w->m - row, mr);
-        const float *a = w->a + row * w->ai;
-        for (int64_t k = 0; k < w->k; k++)
-            for (int64_t i = 0; i < m; i++) rows[k * mr + i] = a[i * w->ai + k * w->ak];
+        pack_a(w, row, row + m, mr, rows);
         for (int64_t column = 0; column < w->n; column += wide) {
             const int64_t n = wn_min(w->n - column, wide);
             const struct outputs cells = {row, m, column, n};
@@ -149,13 +143,9 @@ static void run_rows(int64_t begin, int64_t end, void *ctx)
 static void pack_groups(int64_t begin, int64_t end, void *ctx)
 {
     const struct job *w = ctx;
-    int64_t mr = w->kernel->mr;
-    for (int64_t i = begin * mr; i < wn_min(end * mr, w->n); i += mr) {
-        int64_t rows = wn_min(w->n - i, mr);
-        const struct wn__gemm_rows group = {
-            .x = w->b + i * w->bj, .xi = w->bj, .xk = w->bk, .rows = rows, .k = w->k, .width = rows};
-        pack(w, &group, w->packed + i * w->k);
-    }
+    const int64_t mr = w->kernel->mr, last = wn_min(end * mr, w->n), whole = last / mr * mr;
+    pack_b(w, begin * mr, whole, mr, w->packed + begin * mr * w->k);
+    if (whole < last) pack_b(w, whole, last, last - whole, w->packed + whole * w->k);
 }
 
 /* Prefetches n elements of each cell from `at` on; of the first cell without the first `own`, which the micro-kernel
@@ -179,9 +169,7 @@ static void run_panel(const struct job *w, int64_t first, int64_t from, int64_t 
     t.aux.row = WN_GEMM_NEAR_STEPS * t.aux.step;
     struct hand hand;
     take_up(w, &hand);
-    const struct wn__gemm_rows outputs = {
-        .x = w->a + first * w->ai, .xi = w->ai, .xk = w->ak, .rows = width, .k = w->k, .width = width};
-    pack(w, &outputs, micropanel);
+    pack_a(w, first, first + width, width, micropanel);
     for (int64_t row = from * mr; row < end; row += GROUPS * mr) {
         int64_t rows = wn_min(end - row, GROUPS * mr), at = first * w->n + row * width;
         for (int64_t i = 0; i < rows; i += mr) {
@@ -221,7 +209,8 @@ static int32_t product_update(const struct wn_desc *d, const struct wn_buffers *
 {
     (void)stream;
     int32_t flip_a = d->attrs.i[0] != 0, flip_b = d->attrs.i[1] != 0;
-    struct job w = {.kernel = wn__micro.gemm, .a = b->in[0], .b = b->in[1], .packed = b->workspace};
+    struct job w = {.words = wn__gemm_words_f32(), .a = b->in[0], .b = b->in[1], .packed = b->workspace};
+    w.kernel = w.words.kernel;
     w.m = d->in[0].dim[flip_a];
     w.k = d->in[0].dim[!flip_a];
     w.n = d->in[1].dim[!flip_b];
