@@ -384,19 +384,21 @@ static void copy_slabs(int64_t begin, int64_t end, void *ctx)
     if (s->streams) wn__stream_end();
 }
 
+/* Copies `outer` slabs of part of a result, or of all of it. */
+static int32_t run_slabs(const struct wn_desc *d, const struct wn_buffers *b, int64_t outer, struct slabs s)
+{
+    s.streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
+    wn__parallel_for(outer, grain_bytes(s.before + s.n + s.after), copy_slabs, &s);
+    return WN_OK;
+}
+
 static int32_t narrow(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
     struct wn__axis a = wn__axis_of(&d->in[0], d->attrs.i[0]);
-    int64_t row = a.inner * wn__dtype_size(d->out.dtype), length = d->out.dim[d->attrs.i[0]];
+    int64_t row = a.inner * wn__dtype_size(d->out.dtype), length = d->out.dim[d->attrs.i[0]] * row;
     const char *from = (const char *)b->in[0] + d->attrs.i[1] * row;
-    struct slabs s = {.in = from,
-                      .out = b->out,
-                      .in_step = a.n * row,
-                      .out_step = length * row,
-                      .n = length * row,
-                      .streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL)};
-    wn__parallel_for(a.outer, grain_bytes(s.n), copy_slabs, &s);
-    return WN_OK;
+    struct slabs s = {.in = from, .out = b->out, .in_step = a.n * row, .out_step = length, .n = length};
+    return run_slabs(d, b, a.outer, s);
 }
 
 static int32_t narrow_grad(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
@@ -410,9 +412,7 @@ static int32_t narrow_grad(const struct wn_desc *d, const struct wn_buffers *b, 
                       .n = a.n * row,
                       .before = start * row,
                       .after = (full - start - a.n) * row};
-    s.streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
-    wn__parallel_for(a.outer, grain_bytes(full * row), copy_slabs, &s);
-    return WN_OK;
+    return run_slabs(d, b, a.outer, s);
 }
 
 static int32_t cat(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
@@ -420,14 +420,9 @@ static int32_t cat(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_ST
     struct wn__axis whole = wn__axis_of(&d->out, d->attrs.i[0]);
     int64_t row = whole.inner * wn__dtype_size(d->out.dtype), at = 0;
     for (int32_t i = 0; i < d->n_in; i++) {
-        int64_t n = d->in[i].dim[d->attrs.i[0]];
-        struct slabs s = {.in = b->in[i],
-                          .out = (char *)b->out + at * row,
-                          .in_step = n * row,
-                          .out_step = whole.n * row,
-                          .n = n * row,
-                          .streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL)};
-        wn__parallel_for(whole.outer, grain_bytes(s.n), copy_slabs, &s);
+        int64_t n = d->in[i].dim[d->attrs.i[0]] * row;
+        struct slabs s = {.in = b->in[i], .out = (char *)b->out + at, .in_step = n, .out_step = whole.n * row, .n = n};
+        run_slabs(d, b, whole.outer, s);
         at += n;
     }
     return WN_OK;
