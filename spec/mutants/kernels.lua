@@ -122,8 +122,8 @@ return {
         file = 'kernels/cpu/element/binary.c',
         spec = 'spec/op_spec.lua',
         { 'a scalar condition always chooses the first value', filter = 'where',
-            old = '        else if (c[0]) CHOOSE(T, 1, a[i * sa], y0)',
-            new = '        else if (1) CHOOSE(T, 1, a[i * sa], y0)' },
+            old = '        else if (c[0]) LOOP(T, T, a[i * sa], y0, 1 ? x : y)',
+            new = '        else if (1) LOOP(T, T, a[i * sa], y0, 1 ? x : y)' },
     },
     {
         file = 'kernels/cpu/element/creation.c',

@@ -98,4 +98,4 @@ INLINE __m256 joined(const int32_t is_max, const __m256 *row)
 #define IS_ODD(odd) _mm256_movemask_ps(odd)
 #include "../row/rows_extreme.inc"
 
-const struct wn__rows_kernel wn__rows_avx2 = {short_sum, short_max, short_min};
+const struct wn__rows_kernel wn__rows_avx2 = {short_sum, short_extremes};

@@ -119,4 +119,4 @@ INLINE __m512 extreme_lanes(const int32_t is_max, const float *x, int64_t whole,
 #define IS_ODD(odd) (odd)
 #include "../row/rows_extreme.inc"
 
-const struct wn__rows_kernel wn__rows_avx512 = {short_sum, short_max, short_min};
+const struct wn__rows_kernel wn__rows_avx512 = {short_sum, short_extremes};

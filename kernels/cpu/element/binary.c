@@ -124,13 +124,6 @@ static int32_t binary(const struct wn_desc *d, const struct wn_buffers *b, WN_NO
 
 /* ---- where --------------------------------------------------------------------------------------- */
 
-#define CHOOSE(T, C, X, Y)                                                                                             \
-    _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                                                \
-    {                                                                                                                  \
-        T x = (X), y = (Y);                                                                                            \
-        out[i] = (C) ? x : y;                                                                                          \
-    }
-
 /* Defines the row loop of WHERE, out = condition ? a : b, for a type of as many bytes as the elements. */
 #define WHERE(S, T)                                                                                                    \
     ROW_LOOP_OF(where_##S)                                                                                             \
@@ -139,12 +132,12 @@ static int32_t binary(const struct wn_desc *d, const struct wn_buffers *b, WN_NO
         const T *a = o->in[1], *b = o->in[2], x0 = a[0], y0 = b[0];                                                    \
         const int64_t sc = o->step[0], sa = o->step[1], sb = o->step[2];                                               \
         T *out = o->out;                                                                                               \
-        if (sc && sa && sb) CHOOSE(T, c[i], a[i], b[i])                                                                \
-        else if (sc && sa) CHOOSE(T, c[i], a[i], y0)                                                                   \
-        else if (sc && sb) CHOOSE(T, c[i], x0, b[i])                                                                   \
-        else if (sc) CHOOSE(T, c[i], x0, y0)                                                                           \
-        else if (c[0]) CHOOSE(T, 1, a[i * sa], y0)                                                                     \
-        else CHOOSE(T, 0, x0, b[i * sb])                                                                               \
+        if (sc && sa && sb) LOOP(T, T, a[i], b[i], c[i] ? x : y)                                                       \
+        else if (sc && sa) LOOP(T, T, a[i], y0, c[i] ? x : y)                                                          \
+        else if (sc && sb) LOOP(T, T, x0, b[i], c[i] ? x : y)                                                          \
+        else if (sc) LOOP(T, T, x0, y0, c[i] ? x : y)                                                                  \
+        else if (c[0]) LOOP(T, T, a[i * sa], y0, 1 ? x : y)                                                            \
+        else LOOP(T, T, x0, b[i * sb], 0 ? x : y)                                                                      \
     }
 
 WHERE(1, uint8_t)

@@ -209,22 +209,11 @@ static void rows(int64_t begin, int64_t end, void *ctx)
 
 typedef void (*run_of)(const struct wn__taps *t, const void *x, const uint8_t *index, void *to);
 
-static const run_of places_of[WN_DTYPE_COUNT] = {WN_FLOATS(places_run)},
-                    largest_of[WN_DTYPE_COUNT] = {WN_FLOATS(largest_run)},
-                    picked_of[WN_DTYPE_COUNT] = {WN_FLOATS(picked_run)},
-                    returned_of[WN_DTYPE_COUNT] = {WN_FLOATS(returned_run)};
-
-/* Returns the runs of a maximum or its derivative; NULL of a mean. */
-static run_of find(const struct wn_desc *d)
-{
-    int32_t dtype = d->in[0].dtype;
-    switch (d->op) {
-    case WN_OP_MAX_POOL2D_INDEX: return places_of[dtype];
-    case WN_OP_MAX_POOL2D: return d->n_in > 1 ? picked_of[dtype] : largest_of[dtype];
-    case WN_OP_MAX_POOL2D_DX: return returned_of[dtype];
-    default: return NULL;
-    }
-}
+/* The runs of a maximum and its derivative, without and with places among the inputs; NULL of a mean. */
+static const run_of runs[WN_OP_COUNT][2][WN_DTYPE_COUNT] = {
+    [WN_OP_MAX_POOL2D_INDEX] = {{WN_FLOATS(places_run)}},
+    [WN_OP_MAX_POOL2D] = {{WN_FLOATS(largest_run)}, {WN_FLOATS(picked_run)}},
+    [WN_OP_MAX_POOL2D_DX] = {[1] = {WN_FLOATS(returned_run)}}};
 
 /* Returns 1 / places where all windows have as many, else 0. */
 static double even_share(const struct wn__window *w)
@@ -254,7 +243,7 @@ static int32_t pool(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_S
     p.ahead = wn_min(p.w.kernel[0], p.read[0]) * p.read[1] * p.w.c * p.size + wn__tuning.stream_ahead;
     p.share = even_share(&p.w);
     p.index = d->n_in > 1 ? b->in[1] : NULL;
-    p.run = find(d);
+    p.run = runs[d->op][p.index != NULL][d->in[0].dtype];
     p.is_even = p.run != NULL || !is_derivative || p.share != 0;
     if (p.run == NULL) p.sums = wn__taps_loops[d->in[0].dtype];
     p.out = (struct wn__image_out){b->out, p.made[1], p.w.c * wn__dtype_size(d->out.dtype), 0};

@@ -17,6 +17,7 @@ struct norm {
     const void *const *in;
     void *out;
     int64_t rows, n;
+    const void *plus; /* LAYERNORM_DX_ADD: what is added to the gradient; else NULL */
     double eps;       /* of ROW_RSTD */
     int32_t streams;  /* out is stored non-temporally */
     int64_t together; /* LAYERNORM_DW: columns of a block */
@@ -97,7 +98,7 @@ static const wn__parallel_body loops[WN_OP_COUNT][WN_DTYPE_COUNT] = {
     [WN_OP_ROW_RSTD] = {WN_F32_F64(row_rstd)},
     [WN_OP_LAYERNORM] = {WN_F32_F64(layernorm)},
     [WN_OP_LAYERNORM_DX] = {WN_F32_F64(layernorm_dx)},
-    [WN_OP_LAYERNORM_DX_ADD] = {WN_F32_F64(layernorm_dx_add)}};
+    [WN_OP_LAYERNORM_DX_ADD] = {WN_F32_F64(layernorm_dx)}};
 
 static int32_t norm(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
@@ -105,7 +106,8 @@ static int32_t norm(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_S
     const struct wn_type *x = &d->in[backward ? 1 : 0];
     struct norm k = {.in = b->in, .out = b->out, .rows = 1, .n = x->dim[x->ndim - 1], .eps = d->attrs.f[0]};
     k.streams = wn__streams(wn__bytes(&d->out), b->out, b->in[0], d->n_in > 1 ? b->in[1] : NULL);
-    if (d->op == WN_OP_LAYERNORM_DX_ADD && b->in[5] == b->out) k.streams = 0;
+    if (d->op == WN_OP_LAYERNORM_DX_ADD) k.plus = b->in[5];
+    if (k.plus == k.out) k.streams = 0;
     for (int32_t i = 0; i < x->ndim - 1; i++) k.rows *= x->dim[i];
     k.partial = b->workspace;
     k.dw = d->out.dtype == WN_F64 ? &dw_f64 : &dw_f32;

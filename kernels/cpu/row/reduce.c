@@ -49,9 +49,7 @@ struct plan {
     double scale; /* 1 / count of MEAN, else 1 */
     struct wn__whole *whole;
     double *partial; /* (chunks, outputs), or (outputs / columns, parts, columns), or NULL */
-    /* Reduces rows from o on, many at once, at most to `end`; returns the number of rows done. NULL: not for this
-     * dtype. */
-    int64_t (*many)(const struct plan *p, int64_t o, int64_t end);
+    int32_t is_many; /* the class reduces many such rows at once (rows.h) */
 };
 
 /* ---- joining two results ------------------------------------------------------------------------- */
@@ -167,6 +165,16 @@ static double reduce_elements(const struct plan *p, int64_t o, int64_t begin, in
     return value;
 }
 
+/* Reduces rows of f32 that follow each other in x, from o on, many at once; returns the number of rows done. */
+static int64_t reduce_many(const struct plan *p, int64_t o, int64_t end)
+{
+    const struct wn__rows_kernel *rows = wn__micro.rows;
+    const float *x = (const float *)p->x + o * p->of.length;
+    float *out = (float *)p->out + o;
+    if (p->loops->kind == SUM) return rows->sum(x, end - o, p->of.length, p->scale, out);
+    return rows->extreme(p->loops->kind == MAX, x, end - o, p->of.length, out);
+}
+
 /* Reduces outputs [begin, end), each of one contiguous row. */
 static void reduce_rows(const struct plan *p, int64_t begin, int64_t end)
 {
@@ -174,7 +182,7 @@ static void reduce_rows(const struct plan *p, int64_t begin, int64_t end)
     int32_t last = w->ndim - 1;
     double value[ROWS];
     for (int64_t o = begin, rows; o < end; o += rows) {
-        if (p->many && (o += p->many(p, o, end)) == end) return;
+        if (p->is_many && (o += reduce_many(p, o, end)) == end) return;
         rows = w->dim[last] - o % w->dim[last];
         if (rows > ROWS) rows = ROWS;
         if (rows > end - o) rows = end - o;
@@ -326,28 +334,10 @@ static void reduce_blocks(struct plan *p, int64_t work)
     if (p->of.parts > 1) wn__parallel_for(outer, work / width + 1, join_parts, p);
 }
 
-/* Reduce rows of f32 that follow each other in x. */
-static int64_t many_sums(const struct plan *p, int64_t o, int64_t end)
+/* Returns whether rows of so many elements are short enough to be reduced many at once, where the class does that. */
+static int32_t is_short(enum kind kind, int64_t length)
 {
-    const float *x = (const float *)p->x + o * p->of.length;
-    return wn__micro.rows->sum(x, end - o, p->of.length, p->scale, (float *)p->out + o);
-}
-
-static int64_t many_maxima(const struct plan *p, int64_t o, int64_t end)
-{
-    return wn__micro.rows->max((const float *)p->x + o * p->of.length, end - o, p->of.length, (float *)p->out + o);
-}
-
-static int64_t many_minima(const struct plan *p, int64_t o, int64_t end)
-{
-    return wn__micro.rows->min((const float *)p->x + o * p->of.length, end - o, p->of.length, (float *)p->out + o);
-}
-
-/* Returns the function that reduces many rows at once; NULL where rows are too long for it, or the class has none. */
-static int64_t (*many_of(enum kind kind, int64_t length))(const struct plan *, int64_t, int64_t)
-{
-    if (wn__micro.rows == NULL || length <= 0 || length >= (kind == SUM ? WN_SHORT_SUM : WN_SHORT_EXTREME)) return NULL;
-    return kind == MAX ? many_maxima : kind == MIN ? many_minima : many_sums;
+    return wn__micro.rows != NULL && length > 0 && length < (kind == SUM ? WN_SHORT_SUM : WN_SHORT_EXTREME);
 }
 
 static int32_t reduce(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
@@ -357,7 +347,7 @@ static int32_t reduce(const struct wn_desc *d, const struct wn_buffers *b, WN_NO
     p.whole = &whole;
     p.of = wn__reduction_of(d, &d->in[0]);
     p.scale = d->op == WN_OP_MEAN ? 1.0 / (double)p.of.length : 1.0;
-    if (d->out.dtype == WN_F32 && p.of.kept.ndim == 1) p.many = many_of(p.loops->kind, p.of.length);
+    p.is_many = d->out.dtype == WN_F32 && p.of.kept.ndim == 1 && is_short(p.loops->kind, p.of.length);
     int64_t work = p.of.length > 0 ? WN_CPU_GRAIN / p.of.length + 1 : WN_CPU_GRAIN;
     if (p.of.chunks > 1) reduce_to_few(&p);
     else if (p.of.is_columns && wn__broadcast_inner(&p.of.kept, 0) == 1) reduce_blocks(&p, work);

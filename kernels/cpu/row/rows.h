@@ -12,8 +12,7 @@
  * first row with a NaN on. */
 struct wn__rows_kernel {
     int64_t (*sum)(const float *x, int64_t rows, int64_t n, double scale, float *out);
-    int64_t (*max)(const float *x, int64_t rows, int64_t n, float *out);
-    int64_t (*min)(const float *x, int64_t rows, int64_t n, float *out);
+    int64_t (*extreme)(int32_t is_max, const float *x, int64_t rows, int64_t n, float *out);
 };
 extern const struct wn__rows_kernel wn__rows_avx2, wn__rows_avx512;
 #endif

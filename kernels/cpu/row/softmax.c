@@ -51,12 +51,6 @@ struct block {
     double sum[COLUMNS];
 };
 
-/* Prefetches the lines of `bytes` bytes, `ahead` bytes behind an address, into the second-level cache. */
-INLINE void fetch_far(const void *from, int64_t ahead, int64_t bytes)
-{
-    for (int64_t at = 0; at < bytes; at += 64) wn__fetch_far(from, ahead + at);
-}
-
 #define TYPE f32
 #include "row_stats.inc"
 #define TYPE f64
