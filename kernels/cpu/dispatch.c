@@ -7,7 +7,7 @@
 #include "gemm/driver.h"
 #include "common/micro.h"
 
-static wn_kernel_fn wn__cpu_leaf_kernel(const struct wn_desc *d)
+wn_kernel_fn wn__cpu_leaf_kernel(const struct wn_desc *d)
 {
     (void)d;
     return NULL; /* the runtime makes leaves */

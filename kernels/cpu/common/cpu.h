@@ -22,37 +22,18 @@
 /* The last parameter of a kernel: the CPU has no streams. */
 #define WN_NO_STREAM __attribute__((unused)) void *stream
 
-/* Each returns the kernel of an application, NULL where its family has none for the op with these dtypes. */
-wn_kernel_fn wn__cpu_creation_kernel(const struct wn_desc *d);
-wn_kernel_fn wn__cpu_binary_kernel(const struct wn_desc *d);
-wn_kernel_fn wn__cpu_unary_kernel(const struct wn_desc *d);
-wn_kernel_fn wn__cpu_finite_kernel(const struct wn_desc *d);
-wn_kernel_fn wn__cpu_matmul_kernel(const struct wn_desc *d);
-wn_kernel_fn wn__cpu_reduce_kernel(const struct wn_desc *d);
-wn_kernel_fn wn__cpu_argmax_kernel(const struct wn_desc *d); /* ARGMAX (row/argmax.c) */
-wn_kernel_fn wn__cpu_expand_kernel(const struct wn_desc *d); /* EXPAND, which copies bytes (index/shape.c) */
-wn_kernel_fn wn__cpu_shape_kernel(const struct wn_desc *d);
-wn_kernel_fn wn__cpu_layout_kernel(const struct wn_desc *d);
-wn_kernel_fn wn__cpu_gather_kernel(const struct wn_desc *d);
-wn_kernel_fn wn__cpu_scan_kernel(const struct wn_desc *d);
-wn_kernel_fn wn__cpu_sort_kernel(const struct wn_desc *d); /* ARGSORT (index/sort.c) */
-wn_kernel_fn wn__cpu_softmax_kernel(const struct wn_desc *d);
-wn_kernel_fn wn__cpu_loss_kernel(const struct wn_desc *d);
-wn_kernel_fn wn__cpu_norm_kernel(const struct wn_desc *d);
-wn_kernel_fn wn__cpu_dropout_kernel(const struct wn_desc *d);
-wn_kernel_fn wn__cpu_attention_kernel(const struct wn_desc *d);
-wn_kernel_fn wn__cpu_recurrent_kernel(const struct wn_desc *d);
-wn_kernel_fn wn__cpu_update_kernel(const struct wn_desc *d);
-wn_kernel_fn wn__cpu_fused_kernel(const struct wn_desc *d);
-wn_kernel_fn wn__cpu_pack_kernel(const struct wn_desc *d);
-wn_kernel_fn wn__cpu_epilogue_kernel(const struct wn_desc *d); /* MATMUL_MAP, LINEAR_MAP (gemm/matmul.c) */
-wn_kernel_fn wn__cpu_product_update_kernel(const struct wn_desc *d);
-
-wn_kernel_fn wn__cpu_conv_kernel(const struct wn_desc *d);     /* CONV2D, CONV2D_DX, CONV2D_DW (conv/conv.c) */
-wn_kernel_fn wn__cpu_conv_map_kernel(const struct wn_desc *d); /* CONV2D_MAP (conv/map.c) */
-wn_kernel_fn wn__cpu_pool_kernel(const struct wn_desc *d);     /* MAX_POOL2D_INDEX .. AVG_POOL2D_DX (image/pool.c) */
-wn_kernel_fn wn__cpu_channel_kernel(const struct wn_desc *d);  /* CHANNEL_MEAN .. BATCH_NORM_DX (image/channel.c) */
-wn_kernel_fn wn__cpu_resize_kernel(const struct wn_desc *d);   /* UPSAMPLE2D, UPSAMPLE2D_DX (image/resize.c) */
+/* wn__cpu_<family>_kernel: each returns the kernel of an application, NULL where its family, or its file, has none for
+ * the op with these dtypes. */
+#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions)                                           \
+    wn_kernel_fn wn__cpu_##family##_kernel(const struct wn_desc *d);
+#include "../../../runtime/op.def"
+#undef OP
+wn_kernel_fn wn__cpu_argmax_kernel(const struct wn_desc *d);         /* ARGMAX (row/argmax.c) */
+wn_kernel_fn wn__cpu_expand_kernel(const struct wn_desc *d);         /* EXPAND, which copies bytes (index/shape.c) */
+wn_kernel_fn wn__cpu_sort_kernel(const struct wn_desc *d);           /* ARGSORT (index/sort.c) */
+wn_kernel_fn wn__cpu_epilogue_kernel(const struct wn_desc *d);       /* MATMUL_MAP, LINEAR_MAP (gemm/matmul.c) */
+wn_kernel_fn wn__cpu_product_update_kernel(const struct wn_desc *d); /* (gemm/product_update.c) */
+wn_kernel_fn wn__cpu_conv_map_kernel(const struct wn_desc *d);       /* CONV2D_MAP (conv/map.c) */
 
 /* Returns the kernel of any application; NULL where there is none (dispatch.c). */
 wn_kernel_fn wn_cpu_kernel(const struct wn_desc *d);
