@@ -10,10 +10,8 @@
  *   vec_kept, vec_kept_of(bits)         which lanes dropout keeps, from the lowest LANES bits
  *   vec_drop(kept, x)                   x, and 0 in lanes that dropout does not keep
  *   exp2_below(x)                       x = 2^x of TOGETHER vectors, with the bits of wn_exp2_below_f32
- *   quads                               a vector of LANES / 2 numbers of Philox calls, 64 bits each
- *   quads_set1, quads_add, quads_load   quads_load(from, half): half 0 and 1 of LANES calls, in any order
- *   quads_multiply(a, b), quads_high    the product of the low halves, 64 bits; the high half of each lane, to the low
- *   quads_xor, quads_xor3
+ *   wn__words                           as philox.h of the class has them: LANES / 2 numbers of Philox calls
+ *   quads_load(from, half)              half 0 and 1 of LANES calls, in any order
  *   quads_keep(low, high, last, c, kept)
  *                                       sets bit c + i of *kept where the low half of call i is at most `last`, and
  *                                       clears it elsewhere; low, high: halves 0 and 1 of LANES calls
@@ -23,6 +21,7 @@
 #include <stddef.h>
 #include <string.h>
 #include "attention.h"
+#include "../../../runtime/base/random.h"
 
 #define VECTORS 3 /* most vectors of a micro-tile */
 #define NR (VECTORS * LANES)
@@ -358,19 +357,15 @@ struct philox {
     uint64_t c3_1;             /* c3 after round 1 */
 };
 
-#define PHILOX_0 0xD2511F53u
-#define PHILOX_1 0xCD9E8D57u
-#define PHILOX_ROUNDS 10
-
 static struct philox philox_of(uint64_t seed, uint64_t n, uint64_t high)
 {
     const uint64_t low = 0xffffffffu;
     struct philox x;
-    for (uint64_t r = 0; r < PHILOX_ROUNDS; r++) {
-        x.k0[r] = seed + r * 0x9E3779B9u;
-        x.k1[r] = (seed >> 32) + r * 0xBB67AE85u;
+    for (uint64_t r = 0; r < WN_PHILOX_ROUNDS; r++) {
+        x.k0[r] = seed + r * WN_PHILOX_K0;
+        x.k1[r] = (seed >> 32) + r * WN_PHILOX_K1;
     }
-    const uint64_t p1 = PHILOX_1 * (n & low), p0 = PHILOX_0 * (((p1 >> 32) ^ high ^ x.k0[0]) & low);
+    const uint64_t p1 = WN_PHILOX_M1 * (n & low), p0 = WN_PHILOX_M0 * (((p1 >> 32) ^ high ^ x.k0[0]) & low);
     x.c2_0 = (n >> 32) ^ x.k1[0];
     x.c0_1 = p1 ^ x.k0[1];
     x.c2_1 = (p0 >> 32) ^ x.k1[1];
@@ -381,27 +376,27 @@ static struct philox philox_of(uint64_t seed, uint64_t n, uint64_t high)
 #define EACH_GROUP _Pragma("GCC unroll 8") for (int32_t i = 0; i < GROUPS; i++)
 
 /* Computes wn_philox of the calls in c[0]; the words come to the low halves of c[0] to c[3]. */
-INLINE void philox(const struct philox *x, quads c[4][GROUPS])
+INLINE void philox(const struct philox *x, wn__words c[4][GROUPS])
 {
-    const quads m0 = quads_set1(PHILOX_0), m1 = quads_set1(PHILOX_1);
+    const wn__words m0 = wn__words_set1(WN_PHILOX_M0), m1 = wn__words_set1(WN_PHILOX_M1);
     EACH_GROUP
     {
-        quads p0 = quads_multiply(m0, c[0][i]);
-        quads p1 = quads_multiply(m1, quads_xor(quads_high(p0), quads_set1(x->c2_0)));
-        c[0][i] = quads_xor(quads_high(p1), quads_set1(x->c0_1));
+        wn__words p0 = wn__words_multiply(m0, c[0][i]);
+        wn__words p1 = wn__words_multiply(m1, wn__words_upper(p0) ^ wn__words_set1(x->c2_0));
+        c[0][i] = wn__words_upper(p1) ^ wn__words_set1(x->c0_1);
         c[1][i] = p1;
-        c[2][i] = quads_xor(p0, quads_set1(x->c2_1));
-        c[3][i] = quads_set1(x->c3_1);
+        c[2][i] = p0 ^ wn__words_set1(x->c2_1);
+        c[3][i] = wn__words_set1(x->c3_1);
     }
 #pragma GCC unroll 10
-    for (int32_t round = 2; round < PHILOX_ROUNDS; round++) {
-        const quads k0 = quads_set1(x->k0[round]), k1 = quads_set1(x->k1[round]);
+    for (int32_t round = 2; round < WN_PHILOX_ROUNDS; round++) {
+        const wn__words k0 = wn__words_set1(x->k0[round]), k1 = wn__words_set1(x->k1[round]);
         EACH_GROUP
         {
-            quads p0 = quads_multiply(m0, c[0][i]), p1 = quads_multiply(m1, c[2][i]);
-            c[0][i] = quads_xor3(quads_high(p1), c[1][i], k0);
+            wn__words p0 = wn__words_multiply(m0, c[0][i]), p1 = wn__words_multiply(m1, c[2][i]);
+            c[0][i] = wn__words_xor3(wn__words_upper(p1), c[1][i], k0);
             c[1][i] = p1;
-            c[2][i] = quads_xor3(quads_high(p0), c[3][i], k1);
+            c[2][i] = wn__words_xor3(wn__words_upper(p0), c[3][i], k1);
             c[3][i] = p0;
         }
     }
@@ -414,10 +409,10 @@ INLINE void philox(const struct philox *x, quads c[4][GROUPS])
 INLINE void draw_words(const struct philox *x, const uint64_t first[16], int32_t c, int64_t words, uint32_t last,
                        uint16_t *bits)
 {
-    const quads low = quads_load(first + c, 0), high = quads_load(first + c, 1);
+    const wn__words low = quads_load(first + c, 0), high = quads_load(first + c, 1);
     for (int64_t j = 0; j < words; j += 4 * QUADS, bits += 4 * QUADS) {
-        quads w[4][GROUPS];
-        EACH_GROUP w[0][i] = quads_add(i % 2 ? high : low, quads_set1((uint64_t)(j / 4 + i / 2)));
+        wn__words w[4][GROUPS];
+        EACH_GROUP w[0][i] = wn__words_add(i % 2 ? high : low, wn__words_set1((uint64_t)(j / 4 + i / 2)));
         philox(x, w);
 #pragma GCC unroll 4
         for (int32_t q = 0; q < QUADS; q++)

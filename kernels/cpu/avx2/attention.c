@@ -1,4 +1,5 @@
 /* The kernels of a tile of attention for AVX2 and FMA (attention/microtile.h). */
+#include "philox.h"
 #include "vectors.h"
 #include "../attention/attention.h"
 
@@ -52,23 +53,16 @@ INLINE void exp2_below(vec x[TOGETHER])
     EACH x[i] = _mm256_mul_ps(p[i], _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(n[i]), 23)));
 }
 
-typedef __m256i quads;
 #define GROUPS 6 /* Measured: 1.57 cycles a weight; two 1.91, four 1.83, eight 1.87 (Zen 4) */
-#define quads_set1(x) _mm256_set1_epi64x((int64_t)(x))
-#define quads_add(a, b) _mm256_add_epi64(a, b)
-#define quads_multiply(a, b) _mm256_mul_epu32(a, b)
-#define quads_high(x) _mm256_srli_epi64(x, 32)
-#define quads_xor(a, b) _mm256_xor_si256(a, b)
-#define quads_xor3(a, b, c) _mm256_xor_si256(_mm256_xor_si256(b, c), a)
 
 /* Half 0 has calls 0, 1, 4 and 5 of 8, half 1 the others: in the order in which quads_keep joins their words. */
-INLINE quads quads_load(const uint64_t *from, int32_t half)
+INLINE wn__words quads_load(const uint64_t *from, int32_t half)
 {
     const __m256i a = _mm256_loadu_si256((const __m256i *)from), b = _mm256_loadu_si256((const __m256i *)from + 1);
     return half ? _mm256_permute2x128_si256(a, b, 0x31) : _mm256_permute2x128_si256(a, b, 0x20);
 }
 
-INLINE void quads_keep(quads low, quads high, uint32_t last, int32_t c, uint16_t *kept)
+INLINE void quads_keep(wn__words low, wn__words high, uint32_t last, int32_t c, uint16_t *kept)
 {
     const vec words = _mm256_shuffle_ps(_mm256_castsi256_ps(low), _mm256_castsi256_ps(high), 0x88);
     const __m256i word = _mm256_castps_si256(words), most = _mm256_set1_epi32((int32_t)last);

@@ -1,4 +1,5 @@
 /* The kernels of a tile of attention for AVX-512 (attention/microtile.h). */
+#include "philox.h"
 #include "vectors.h"
 #include "../attention/attention.h"
 
@@ -27,17 +28,10 @@ INLINE void exp2_below(vec x[TOGETHER])
     EACH x[i] = _mm512_scalef_ps(p[i], x[i]);
 }
 
-typedef __m512i quads;
 #define GROUPS 6 /* Measured: 10.6 cycles for 16 weights; four 12.5, eight 11.1 (Zen 5) */
-#define quads_set1(x) _mm512_set1_epi64((int64_t)(x))
-#define quads_add(a, b) _mm512_add_epi64(a, b)
 #define quads_load(from, half) _mm512_loadu_si512((from) + 8 * (half))
-#define quads_multiply(a, b) _mm512_mul_epu32(a, b)
-#define quads_high(x) _mm512_srli_epi64(x, 32)
-#define quads_xor(a, b) _mm512_xor_si512(a, b)
-#define quads_xor3(a, b, c) _mm512_ternarylogic_epi64(a, b, c, 0x96)
 
-INLINE void quads_keep(quads low, quads high, uint32_t last, int32_t c, uint16_t *kept)
+INLINE void quads_keep(wn__words low, wn__words high, uint32_t last, int32_t c, uint16_t *kept)
 {
     (void)c; /* 0 */
     const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
