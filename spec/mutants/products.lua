@@ -39,7 +39,7 @@ return {
             new = '(bits[j + 3] & begins[2])' },
         { 'attention draws by the words of calls of another high half',
             old = '    if (element >> 34 != most >> 34) {',
-            new = '    if (0) {' },
+            new = '    if (0 && element >> 34 != most >> 34) {' },
         { 'attention takes the steps of other columns where half a cache line is a vector',
             old = 'wn__attention_seen(p->seen, (j + LANES * v) / 16 * 16);',
             new = 'wn__attention_seen(p->seen, j);' },
