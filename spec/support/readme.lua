@@ -1,8 +1,8 @@
 --- Finds the Lua blocks of the pages, makes each a whole script, and runs it, for spec/readme_spec.lua.
 --
--- As a script, `luajit spec/support/readme.lua`, it writes what the Lua blocks and the examples of every page print now
--- into the text blocks below them, for when a change of Wane changes bytes. Look at the difference before committing
--- it: spec/readme_spec.lua then holds the pages to it.
+-- Run as a script, `luajit spec/support/readme.lua`, this file writes what the Lua blocks and the examples of
+-- every page print now into the text blocks below them, for when a change of Wane changes bytes. Look at the
+-- difference before committing it: spec/readme_spec.lua then holds the pages to it.
 local helper = require 'spec.helper'
 local files = require 'spec.support.files'
 
