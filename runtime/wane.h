@@ -205,7 +205,9 @@ WN_API int32_t wn_cell_drop_grad(int32_t cell);
 WN_API int32_t wn_retain(int32_t value);
 /* Names a value, for policies, or a cell. */
 WN_API int32_t wn_rename(int32_t handle, const char *name);
-/* Gives the bytes of a held value back and its handle up, both at once; of a cell the handle alone. */
+/* Gives a handle up with what it holds, at once: the bytes of a held value, whatever else counts them; an open file,
+ * of which what was not committed is dropped; a lock. Of a cell and a program the handle alone. Cannot fail but in
+ * another thread. */
 WN_API int32_t wn_free(int32_t handle);
 /* Copies the value of a held value or a cell out, as n plain row-major bytes, which must be all of them. Status:
  * WN_VALUE when it was not computed yet, was freed, or has other than n bytes. */

@@ -54,21 +54,17 @@ WN_API int32_t wn_file_data(const struct wn_file_piece *piece, const struct wn_t
 WN_API int32_t wn_file_load(int32_t n, const struct wn_file_piece *pieces);
 /* Checks a path before work is spent on it. Status: WN_IO when a pipe, socket, device or folder has this name. */
 WN_API int32_t wn_file_check(const char *path, int32_t is_written);
-/* Closes a file and gives the handle up; what was not committed is dropped. */
-WN_API int32_t wn_file_close(int32_t file);
 /* Returns an upper bound of the bytes that the value of a text of n bytes takes in Lua beside its letters, known before
  * the value is made: the header of a file may hold anything. A text that is no JSON has a bound too. */
 WN_API double wn_json_cost(const char *text, int64_t n);
 
 /* ---- locks ------------------------------------------------------------------------------------------------------ */
 
-/* Returns a handle of the right to write a file, kept by PATH.lock beside it until wn_lock_close, or until this
+/* Returns a handle of the right to write a file, kept by PATH.lock beside it until wn_free, or until this
  * process ends, however it ends. *is_kept 0: the file system has no locks, so nothing is kept. Id: WN_IO names the
  * process that has it and since when, or PATH.lock where that is a link or a file that is no lock; such a file stays as
  * it is. */
 WN_API int32_t wn_lock(const char *path, int32_t *is_kept);
-/* Gives a lock and its handle up. */
-WN_API int32_t wn_lock_close(int32_t lock);
 
 /* ---- processes: a sweep runs each of its points in one
  * --------------------------------------------------------------- */

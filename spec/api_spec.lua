@@ -31,7 +31,7 @@ local APART = {
 local ANSWERS = {
     wn_start = true, wn_threads = true, wn_interrupted = true, wn_process = true, wn_op_count = true, wn_op_id = true,
     wn_device_count = true, wn_cell_grad = true, wn_cell_state = true, wn_element_bytes = true, wn_element_dtype = true,
-    wn_file_close = true, wn_lock_close = true, wn_scope_set = true, wn_region_set = true, wn_weight_layout = true,
+    wn_scope_set = true, wn_region_set = true, wn_weight_layout = true,
     wn_device_set = true, wn_action_lossy = true, wn_trace = true,
     wn_node_input = true, wn_free = true, wn_device_auto = true, wn_tf32 = true,
 }

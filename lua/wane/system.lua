@@ -127,7 +127,7 @@ function system.write(path, text)
     local code = binding.C.wn_file_write(file, text, #text)
     if code == 0 then code = binding.C.wn_file_commit(file) end
     why = code ~= 0 and binding.text(binding.C.wn_message()) or nil
-    binding.C.wn_file_close(file)
+    binding.C.wn_free(file)
     return code == 0 or nil, why
 end
 
@@ -137,7 +137,7 @@ end
 function system.can_write(path)
     local file, why = create(path)
     if not file then return nil, why end
-    binding.C.wn_file_close(file)
+    binding.C.wn_free(file)
     return true
 end
 
@@ -155,7 +155,7 @@ function system.lock(path, seconds)
         why = lock < 0 and binding.text(binding.C.wn_message())
     until not why or not why:find 'is in use' or binding.C.wn_now() - start >= (seconds or 0)
     if why then return nil, why end
-    return function() binding.C.wn_lock_close(lock) end, is_kept[0] ~= 0
+    return function() binding.C.wn_free(lock) end, is_kept[0] ~= 0
 end
 
 local CLOEXEC = 0x80000 -- O_CLOEXEC of Linux

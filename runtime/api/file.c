@@ -352,22 +352,6 @@ int32_t wn_lock(const char *path, int32_t *is_kept)
     return wn__handle_of(WN_OK, WN_HANDLE_LOCK, k);
 }
 
-int32_t wn_lock_close(int32_t lock)
-{
-    if (wn__handle_kind(lock) != WN_HANDLE_LOCK) return WN_OK;
-    wn__lock_release(wn__handle_get(lock, WN_HANDLE_LOCK));
-    wn__handle_release(lock);
-    return WN_OK;
-}
-
-int32_t wn_file_close(int32_t file)
-{
-    if (wn__handle_kind(file) != WN_HANDLE_FILE) return WN_OK;
-    wn__file_shut(get_file(file));
-    wn__handle_release(file);
-    return WN_OK;
-}
-
 /* ---- JSON ----------------------------------------------------------------------------------------------------- */
 
 /* Upper bounds of bytes that LuaJIT takes for a list or object, for an entry of one, for a string beside its

@@ -170,16 +170,12 @@ fail:
     return code;
 }
 
-void wn__lock_release(struct wn__lock *k)
-{
-    if (k->fd < 0) return;
-    unlink(k->path);
-    close(k->fd);
-    k->fd = -1;
-}
-
 void wn__lock_free(void *lock)
 {
-    wn__lock_release(lock);
-    wn__free(lock);
+    struct wn__lock *k = lock;
+    if (k->fd >= 0) {
+        unlink(k->path);
+        close(k->fd);
+    }
+    wn__free(k);
 }

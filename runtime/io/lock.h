@@ -16,16 +16,14 @@
 
 /* A lock that was taken. */
 struct wn__lock {
-    int32_t fd;          /* -1: it is released, or was never kept */
+    int32_t fd;          /* -1: it was never kept */
     int32_t is_kept;     /* 0: the file system has no locks, and nothing is locked */
     char path[PATH_MAX]; /* of the lock file */
 };
 
 /* Takes the lock of a file. Fails with WN_IO, naming the holder and since when, when another process has it. */
 int32_t wn__lock_take(const char *file, struct wn__lock **out);
-/* Removes the lock file and releases the lock. A second call does nothing. */
-void wn__lock_release(struct wn__lock *k);
-/* Releases a lock and frees it. */
+/* Removes the lock file, and releases the lock and frees it. */
 void wn__lock_free(void *lock);
 
 extern int32_t wn__lock_denied; /* for specs: 1: every file system is one without locks */

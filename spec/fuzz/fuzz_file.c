@@ -70,10 +70,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     wn_file_write(out, room, take_wide(&b) > 0 ? 5 : -5);
     if (size % 3 != 0) wn_file_commit(out);
     wn_debug("fail_write", 0);
-    wn_lock_close(lock);
+    wn_free(lock);
     int32_t ids[] = {file, value, cell, out, lock};
-    wn_file_close(out);
-    wn_file_close(take_int(&b));
+    wn_free(out);
+    wn_free(take_int(&b));
     for (int32_t i = 0; i < 5; i++) wn_release(ids[i]);
     unlink(other);
     return 0;

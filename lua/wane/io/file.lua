@@ -23,7 +23,7 @@ local function open(fn, path, what)
 end
 
 local function close(f)
-    C.wn_file_close(f.handle)
+    C.wn_free(f.handle)
     f.ref.id = -1 -- the number may be another handle's soon
 end
 
