@@ -212,8 +212,6 @@ WN_API int32_t wn_free(int32_t handle);
 /* Copies the value of a held value or a cell out, as n plain row-major bytes, which must be all of them. Status:
  * WN_VALUE when it was not computed yet, was freed, or has other than n bytes. */
 WN_API int32_t wn_read(int32_t handle, void *bytes, int64_t n);
-/* Copies n plain row-major bytes, all of them, into a cell: a new version. */
-WN_API int32_t wn_write(int32_t handle, const void *bytes, int64_t n);
 /* Copies n bytes from byte `at` of a held value or a cell out. */
 WN_API int32_t wn_read_part(int32_t handle, int64_t at, void *bytes, int64_t n);
 /* Copies n bytes into a cell from its byte `at` on. Of a cell without a value all parts must be written. */
@@ -306,6 +304,18 @@ struct wn_request {
 WN_API int32_t wn_open(const struct wn_request *r);
 /* Returns 1 when a program is planned, 0 when it is not, or -(status). */
 WN_API int32_t wn_is_planned(int32_t program);
+/* Names what a program has several of: nodes; residuals; values that stay when it has run; cells that it reads or
+ * writes; candidates that were offered to a budget; once it is planned, instructions. */
+enum {
+    WN_COUNT_NODES,
+    WN_COUNT_RESIDUALS,
+    WN_COUNT_RESULTS,
+    WN_COUNT_CELLS,
+    WN_COUNT_CANDIDATES,
+    WN_COUNT_INSTRUCTIONS
+};
+/* Returns how many a program has of `what`, or -(status). */
+WN_API int32_t wn_count(int32_t program, int32_t what);
 
 /* ---- programs: decided. All but counts and names fail with WN_VALUE once the program is planned. ---------------- */
 
@@ -322,8 +332,6 @@ struct wn_residual {
     int64_t bytes, dim[8];
     double flops, seconds; /* to compute it from its inputs */
 };
-/* Returns the number of a program's residuals, or -(status). */
-WN_API int32_t wn_residual_count(int32_t program);
 /* Fills *out with residual i, from 0. May be asked of a planned program. */
 WN_API int32_t wn_residual(int32_t program, int32_t i, struct wn_residual *out);
 /* Decides about residual i, from 0. Status: WN_UNSUPPORTED when there is no such decision. */
@@ -338,14 +346,12 @@ WN_API int32_t wn_action_lossy(int32_t decision);
 WN_API int32_t wn_mark(int32_t program, int32_t node, int32_t unit);
 /* Nests region `unit` in region `parent`. Requires 1 <= parent < unit. */
 WN_API int32_t wn_mark_parent(int32_t program, int32_t unit, int32_t parent);
-/* Offers a plan that a budget may pick, before wn_frontier. Arrays have n = wn_node_count entries. unit: region of
+/* Offers a plan that a budget may pick, before wn_frontier. Arrays have as many entries as nodes, n. unit: region of
  * each node, from 1; 0: none, -1: none and kept. parent: the region that region i + 1 is in; 0: none. decision: of
  * each node; 0: none. parent and decision may be NULL. unit too: the plan is one of decisions alone, which the planner
  * does not edit. */
 WN_API int32_t wn_candidate(int32_t program, const char *name, int32_t n, const int32_t *unit, const int32_t *parent,
                             const int32_t *decision);
-/* Returns how many candidates were offered, or -(status). */
-WN_API int32_t wn_candidates(int32_t program);
 /* Told how many plans were judged and about how many will be; returns 1 to stop planning. */
 typedef int32_t (*wn_look)(int32_t done, int32_t expected);
 /* Makes the frontier of a program: every plan that no other beats in both bytes and seconds, the fastest first.
@@ -395,15 +401,9 @@ WN_API int32_t wn_plan_forget(int32_t program);
 /* Runs a planned program. Status: WN_OOM before anything ran when a limit would be passed; WN_INTERRUPT before its
  * first effect; WN_ANOMALY, see wn_anomaly. */
 WN_API int32_t wn_run(int32_t program);
-/* Returns the number of results of a program, or -(status). */
-WN_API int32_t wn_results(int32_t program);
-/* Returns a new handle of the result of root i, from 0. */
+/* Returns a new handle of the result of root i, from 0. The last result of a program with a `clip` is the norm of the
+ * gradients, of shape (), before it scaled them. */
 WN_API int32_t wn_result(int32_t program, int32_t i);
-/* Returns a new handle of the norm of the gradients, of shape (), that a program with a `clip` computed before it
- * scaled them. Id: WN_VALUE where it clips nothing. */
-WN_API int32_t wn_norm(int32_t program);
-/* Returns the number of cells that a program reads or writes, or -(status). */
-WN_API int32_t wn_program_cells(int32_t program);
 /* Returns a new handle of cell i, from 0; the gradients that it makes are among them. */
 WN_API int32_t wn_program_cell(int32_t program, int32_t i);
 /* Returns the name of cell i, of a gradient that of its parameter; "" when there is none. */

@@ -125,12 +125,11 @@ WN_API int32_t wn_tunable(int32_t i, struct wn_tunable *out);
 WN_API int32_t wn_tune(int32_t i, int64_t value);
 /* Returns the name of a target; NULL: there is none. */
 WN_API const char *wn_target_name(int32_t target);
-/* Puts measured seconds, 0 to below WN_COST_SECONDS, into the table of costs, under a key of wn_cost_key. key NULL:
- * forgets all. */
+/* Puts measured seconds, 0 to below WN_COST_SECONDS, into the table of costs, under a key of wn_cost_key_step. key
+ * NULL: forgets all. */
 WN_API int32_t wn_cost(const char *key, double seconds);
-/* Returns the key of a node, "linear f32 32x10 <- f32 32x4, f32 10x4, f32 10"; NULL: there is no such node. */
-WN_API const char *wn_cost_key(int32_t program, int32_t node);
-/* Returns the key of what instruction i applies; "" when it applies nothing. */
+/* Returns the key of what instruction i applies, "linear f32 32x10 <- f32 32x4, f32 10x4, f32 10"; "" when it applies
+ * nothing. */
 WN_API const char *wn_cost_key_step(int32_t program, int32_t i);
 /* Sets *flops and *bytes to the FLOP of what instruction i applies and the bytes that it reads and writes, by the rules
  * of ops; both 0 when it applies nothing.
@@ -186,8 +185,6 @@ struct wn_step {
     double seconds;    /* predicted; of a wait, what is not hidden */
     double takes;      /* seconds of a transfer on its link */
 };
-/* Returns the number of instructions of a plan, or -(status). */
-WN_API int32_t wn_step_count(int32_t program);
 /* Fills *out with instruction i, from 0. */
 WN_API int32_t wn_step(int32_t program, int32_t i, struct wn_step *out);
 /* Fills rows, (instructions + 1, 9), with bytes alive by WN_KIND: row 0 before the first instruction, row i + 1 while
@@ -221,8 +218,6 @@ struct wn_node_info {
     int32_t is_result; /* 1: its value stays when the program has run */
     double serial;     /* place in record order; 0: Wane made the node, or the program has run */
 };
-/* Returns the number of nodes of a program, or -(status). */
-WN_API int32_t wn_node_count(int32_t program);
 /* Fills *out with node i, from 0. */
 WN_API int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out);
 /* Returns the node that is input i of a node, both from 0; -1: there is none. */

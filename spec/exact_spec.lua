@@ -122,7 +122,7 @@ describe('the checked run of a step', function()
                     -- No byte is written outside its place, and nothing above reserved.
                     assert.is_true(p.measured.high_water <= p.predicted.arena, what)
                     assert.is_true(p.predicted.arena == 0 or p.measured.high_water > 0, what)
-                    local n = C.wn_step_count(p.handle)
+                    local n = C.wn_count(p.handle, C.WN_COUNT_INSTRUCTIONS)
                     assert.is_true(n > 0)
                     for i = 0, n - 1 do assert.equal(i, C.wn_trace(p.handle, i), what) end
                     assert.equal(-1, C.wn_trace(p.handle, n), what)

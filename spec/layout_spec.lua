@@ -100,7 +100,7 @@ describe('a weight in panels', function()
         for k = 1, 80 * 9 do rows[k] = k end
         local all = binding.array('f32', 80 * 9)
         for k = 1, 80 * 9 do all[k - 1] = k end
-        binding.check(C.wn_write(w.id, all, 80 * 9 * 4))
+        binding.check(C.wn_write_part(w.id, 0, all, 80 * 9 * 4))
         assert.are.same(rows, w:reshape(80 * 9):totable())
         local part = binding.array('f32', 100)
         for _, at in ipairs { 0, 5, 47 * 9 + 2, 430, 620 } do
@@ -111,7 +111,7 @@ describe('a weight in panels', function()
             for k = at + 1, at + 100 do rows[k] = -k end
             assert.are.same(rows, w:reshape(80 * 9):totable())
             for k = at + 1, at + 100 do rows[k] = k end
-            binding.check(C.wn_write(w.id, all, 80 * 9 * 4))
+            binding.check(C.wn_write_part(w.id, 0, all, 80 * 9 * 4))
         end
         assert.is_true(C.wn_read_part(w.id, 2, part, 400) ~= 0) -- half an element
         assert.is_truthy(binding.string(C.wn_message()):find('cut an element', 1, true))

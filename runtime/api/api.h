@@ -36,6 +36,8 @@ static inline struct wn__plan *wn__get_plan(int32_t handle)
     struct wn_program *p = wn__get_program(handle);
     return p == NULL ? NULL : &p->plan;
 }
+/* Returns the plan of a program that is planned; NULL, with a message, for another. */
+struct wn__plan *wn__get_planned(int32_t handle);
 
 /* ---- check.c: each returns WN_OK, or a status with a message that `what` opens -------------------------------- */
 /* Fails with WN_VALUE for NULL. */

@@ -6,18 +6,9 @@
 #include "../plan/ir/costs.h"
 #include "api.h"
 
-/* Returns the plan of a program that is planned; NULL, with a message, for another. */
-static struct wn__plan *get_planned(int32_t handle)
-{
-    struct wn__plan *p = wn__get_plan(handle);
-    if (p == NULL || p->schedule != NULL) return p;
-    wn__fail(WN_VALUE, "this program is not planned yet");
-    return NULL;
-}
-
 int32_t wn_summary(int32_t program, struct wn_summary *out)
 {
-    const struct wn__plan *p = get_planned(program);
+    const struct wn__plan *p = wn__get_planned(program);
     if (p == NULL) return WN_VALUE;
     WN_TRY(wn__need(out, "summary"));
     *out = p->schedule->summary;
@@ -40,17 +31,9 @@ double wn_step_seconds(int32_t program, int32_t i)
     return p == NULL || p->run.step_seconds == NULL || i < 0 || i >= p->plan.schedule->n ? -1 : p->run.step_seconds[i];
 }
 
-const char *wn_cost_key(int32_t program, int32_t node)
-{
-    const struct wn__plan *p = wn__get_plan(program);
-    if (p == NULL || node < 0 || node >= p->ir->n) return NULL;
-    struct wn_desc d = wn__ir_desc_of(p->ir, &p->ir->node[node]);
-    return wn__cost_key(p->ir, &d);
-}
-
 double wn_roofline(int32_t program)
 {
-    const struct wn__plan *p = get_planned(program);
+    const struct wn__plan *p = wn__get_planned(program);
     struct wn__applied room;
     double seconds = 0;
     for (int32_t i = 0; p != NULL && i < p->schedule->n; i++)
@@ -61,7 +44,7 @@ double wn_roofline(int32_t program)
 
 const char *wn_cost_key_step(int32_t program, int32_t i)
 {
-    const struct wn__plan *p = get_planned(program);
+    const struct wn__plan *p = wn__get_planned(program);
     struct wn__applied room;
     if (p == NULL || i < 0 || i >= p->schedule->n || !wn__instr_has_kernel(&p->schedule->instr[i])) return "";
     const struct wn_desc *d = wn__instr_desc(p->ir, p->schedule, &p->schedule->instr[i], &room);
@@ -70,7 +53,7 @@ const char *wn_cost_key_step(int32_t program, int32_t i)
 
 int32_t wn_step_work(int32_t program, int32_t i, double *flops, double *bytes)
 {
-    const struct wn__plan *p = get_planned(program);
+    const struct wn__plan *p = wn__get_planned(program);
     struct wn__applied room;
     struct wn_cost cost = {0};
     if (p == NULL) return WN_VALUE;
@@ -144,12 +127,6 @@ int32_t wn_timing(int32_t on)
     return before;
 }
 
-int32_t wn_step_count(int32_t program)
-{
-    const struct wn__plan *p = get_planned(program);
-    return p == NULL ? -WN_VALUE : p->schedule->n;
-}
-
 /* Fills the link of an instruction that starts a transfer, and its seconds there. */
 static void tell_move(const struct wn__plan *p, const struct wn__instr *n, struct wn_step *out)
 {
@@ -166,7 +143,7 @@ static void tell_move(const struct wn__plan *p, const struct wn__instr *n, struc
 int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
 {
     static const char *const words[] = {"run", "free", "read", "pack", "unpack", "offload", "fetch", "wait"};
-    const struct wn__plan *p = get_planned(program);
+    const struct wn__plan *p = wn__get_planned(program);
     if (p == NULL) return WN_VALUE;
     WN_TRY(wn__need(out, "step"));
     if (i < 0 || i >= p->schedule->n) return wn__fail(WN_VALUE, "step %d of %d", i, p->schedule->n);
@@ -201,7 +178,7 @@ int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
 
 int32_t wn_step_kinds(int32_t program, int64_t *rows)
 {
-    const struct wn__plan *p = get_planned(program);
+    const struct wn__plan *p = wn__get_planned(program);
     if (p == NULL) return WN_VALUE;
     WN_TRY(wn__need(rows, "step_kinds"));
     return wn__simulate_kinds(p->ir, p->schedule, rows);
@@ -211,12 +188,6 @@ int32_t wn_trace(int32_t program, int32_t i)
 {
     const struct wn_program *p = wn__get_program(program);
     return p == NULL || p->run.trace == NULL || i < 0 || i >= p->run.n_trace ? -1 : p->run.trace[i];
-}
-
-int32_t wn_node_count(int32_t program)
-{
-    const struct wn__plan *p = wn__get_plan(program);
-    return p == NULL ? -WN_VALUE : p->ir->n;
 }
 
 /* Returns the place in record order of a node of the IR; 0: it was not recorded. Requires that order_node[] ascends. */
@@ -284,13 +255,13 @@ int32_t wn_node_input(int32_t program, int32_t node, int32_t i)
 
 const char *wn_recipe(int32_t program)
 {
-    const struct wn__plan *p = get_planned(program);
+    const struct wn__plan *p = wn__get_planned(program);
     return p == NULL ? "" : p->schedule->recipe;
 }
 
 int32_t wn_verify(int32_t program)
 {
-    const struct wn__plan *p = get_planned(program);
+    const struct wn__plan *p = wn__get_planned(program);
     return p == NULL ? WN_VALUE : wn__verify(p->ir, p->schedule);
 }
 
@@ -305,7 +276,7 @@ void wn_digest(uint64_t *state, const void *bytes, int64_t n)
 
 int32_t wn_test_mutate(int32_t program, int32_t step, const char *field, int64_t value)
 {
-    const struct wn__plan *p = get_planned(program);
+    const struct wn__plan *p = wn__get_planned(program);
     if (p == NULL) return WN_VALUE;
     WN_TRY(wn__need(field, "mutate"));
     struct wn__schedule *s = p->schedule;
@@ -340,7 +311,7 @@ int32_t wn_test_mutate(int32_t program, int32_t step, const char *field, int64_t
 /* Edits the schedule itself, so that the verifier reads what it always reads, and copies the old one back. */
 int32_t wn_verify_edited(int32_t program, int32_t step, const char *field, int64_t value)
 {
-    const struct wn__plan *p = get_planned(program);
+    const struct wn__plan *p = wn__get_planned(program);
     if (p == NULL) return WN_VALUE;
     struct wn__schedule *s = p->schedule;
     struct wn__pool scratch = {0};

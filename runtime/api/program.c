@@ -112,10 +112,30 @@ int32_t wn_is_planned(int32_t program)
     return p == NULL ? -WN_VALUE : p->schedule != NULL;
 }
 
-int32_t wn_residual_count(int32_t program)
+struct wn__plan *wn__get_planned(int32_t handle)
 {
-    const struct wn__plan *p = wn__get_plan(program);
-    return p == NULL ? -WN_VALUE : p->ir->n_residuals;
+    struct wn__plan *p = wn__get_plan(handle);
+    if (p == NULL || p->schedule != NULL) return p;
+    wn__fail(WN_VALUE, "this program is not planned yet");
+    return NULL;
+}
+
+int32_t wn_count(int32_t program, int32_t what)
+{
+    const struct wn__plan *p = what == WN_COUNT_INSTRUCTIONS ? wn__get_planned(program) : wn__get_plan(program);
+    int32_t n = 0;
+    if (p == NULL) return -WN_VALUE;
+    switch (what) {
+    case WN_COUNT_NODES: return p->ir->n;
+    case WN_COUNT_RESIDUALS: return p->ir->n_residuals;
+    case WN_COUNT_RESULTS: return p->ir->n_results;
+    case WN_COUNT_CELLS: return p->ir->n_cells;
+    case WN_COUNT_INSTRUCTIONS: return p->schedule->n;
+    case WN_COUNT_CANDIDATES:
+        for (const struct wn__marks *m = p->marks->proposal; m != NULL; m = m->next) n++;
+        return n;
+    default: return -wn__fail(WN_VALUE, "count: a program has nothing of number %d", what);
+    }
 }
 
 /* Returns residual i and its plan; NULL, with a message, when there is none. */
@@ -223,14 +243,6 @@ int32_t wn_mark_parent(int32_t program, int32_t unit, int32_t parent)
     return WN_OK;
 }
 
-int32_t wn_candidates(int32_t program)
-{
-    const struct wn__plan *p = wn__get_plan(program);
-    int32_t n = 0;
-    for (const struct wn__marks *m = p == NULL ? NULL : p->marks->proposal; m != NULL; m = m->next) n++;
-    return p == NULL ? -WN_VALUE : n;
-}
-
 static int32_t check_candidate(const struct wn__ir *ir, const int32_t *unit, const int32_t *parent,
                                const int32_t *decision)
 {
@@ -331,12 +343,6 @@ int32_t wn_run(int32_t program)
     return p == NULL ? WN_VALUE : wn__program_run(p);
 }
 
-int32_t wn_results(int32_t program)
-{
-    const struct wn_program *p = wn__get_program(program);
-    return p == NULL ? -WN_VALUE : p->plan.ir->n_results;
-}
-
 int32_t wn_result(int32_t program, int32_t i)
 {
     struct wn_program *p = wn__get_program(program);
@@ -344,14 +350,6 @@ int32_t wn_result(int32_t program, int32_t i)
     if (i < 0 || i >= p->plan.ir->n_results) return -wn__fail(WN_VALUE, "result %d of %d", i, p->plan.ir->n_results);
     wn__node_ref(p->bindings.result[i]);
     return wn__handle_of(WN_OK, WN_HANDLE_VALUE, p->bindings.result[i]);
-}
-
-int32_t wn_norm(int32_t program)
-{
-    struct wn_program *p = wn__get_program(program);
-    if (p == NULL) return -WN_VALUE;
-    return p->plan.ir->norm < 0 ? -wn__fail(WN_VALUE, "norm: the program clips nothing")
-                                : wn_result(program, p->plan.ir->norm);
 }
 
 int32_t wn_program_cell(int32_t program, int32_t i)
@@ -371,10 +369,4 @@ const char *wn_program_cell_name(int32_t program, int32_t i)
     int32_t of = p->plan.ir->cell[i].gradient_of;
     const char *name = p->bindings.cell[of >= 0 ? of : i]->name;
     return name == NULL ? "" : name;
-}
-
-int32_t wn_program_cells(int32_t program)
-{
-    const struct wn__plan *p = wn__get_plan(program);
-    return p == NULL ? -WN_VALUE : p->ir->n_cells;
 }

@@ -326,25 +326,13 @@ int32_t wn_write_part(int32_t handle, int64_t at, const void *bytes, int64_t n)
     return WN_OK;
 }
 
-static int32_t check_whole(int32_t handle, const char *what, int64_t n)
+int32_t wn_read(int32_t handle, void *bytes, int64_t n)
 {
     struct wn_info info;
     WN_TRY(wn_info(handle, &info));
-    if (n == wn__bytes(&info.type)) return WN_OK;
-    return wn__fail(WN_VALUE, "%s: %lld bytes given, %s takes %lld", what, (long long)n, wn__type_text(&info.type),
+    if (n == wn__bytes(&info.type)) return wn_read_part(handle, 0, bytes, n);
+    return wn__fail(WN_VALUE, "read: %lld bytes given, %s takes %lld", (long long)n, wn__type_text(&info.type),
                     (long long)wn__bytes(&info.type));
-}
-
-int32_t wn_read(int32_t handle, void *bytes, int64_t n)
-{
-    WN_TRY(check_whole(handle, "read", n));
-    return wn_read_part(handle, 0, bytes, n);
-}
-
-int32_t wn_write(int32_t handle, const void *bytes, int64_t n)
-{
-    WN_TRY(check_whole(handle, "write", n));
-    return wn_write_part(handle, 0, bytes, n);
 }
 
 int32_t wn_hyper(void)

@@ -85,7 +85,7 @@ for _, depth in ipairs { 12, 36 } do
     local x = wane.randn(4, 256, 768)
     for _, policy in ipairs { 'save_all', 'recompute_all', 'sqrt' } do
         local p = program.open { mode = 'backward', roots = { model(x):sum() }, policy = policy }
-        local nodes, from = C.wn_node_count(p.handle), C.wn_now()
+        local nodes, from = C.wn_count(p.handle, C.WN_COUNT_NODES), C.wn_now()
         p:plan()
         local s = require('wane.ffi').new 'struct wn_summary'
         local us = 1e6 * (C.wn_now() - from) / nodes

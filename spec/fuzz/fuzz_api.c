@@ -122,7 +122,7 @@ static void change(struct bytes *b)
     case 9: keep(wn_cell_grad(h)); break;
     case 10: keep(wn_value_input(h, i)); break;
     case 11:
-        if (wn_info(h, &info) == 0 && info.bytes <= (int64_t)sizeof room) wn_write(h, room, n);
+        if (wn_info(h, &info) == 0 && info.bytes <= (int64_t)sizeof room) wn_write_part(h, 0, room, n);
         break;
     case 12: keep(wn_hyper()); break;
     default: wn_rename(h, "other"); break;
@@ -174,7 +174,7 @@ static void give_recipe(struct bytes *b, int32_t p)
 
 static void candidate(struct bytes *b)
 {
-    int32_t unit[256], parent[256], decision[256], p = pick(b), n = wn_node_count(p);
+    int32_t unit[256], parent[256], decision[256], p = pick(b), n = wn_count(p, WN_COUNT_NODES);
     if (n < 0 || n > 256) n = take(b);
     for (int32_t i = 0; i < 256; i++) {
         unit[i] = take(b) < 240 ? take(b) % 4 - 1 : take_int(b);
@@ -228,7 +228,6 @@ static void look(struct bytes *b)
     wn_node_input(h, i, take_int(b));
     wn_trace(h, i);
     wn_recipe(h);
-    wn_cost_key(h, i);
     wn_cost_key_step(h, i);
     wn_action_lossy(i);
     wn_line_text(i);
@@ -262,8 +261,7 @@ static void ask(struct bytes *b)
     wn_oom_last(&out.oom);
     wn_anomaly_last(&out.anomaly);
     wn_op_get(i, &out.op);
-    wn_is_planned(h), wn_residual_count(h), wn_candidates(h), wn_results(h), wn_program_cells(h);
-    wn_step_count(h), wn_node_count(h), wn_roofline(h), wn_step_seconds(h, i);
+    wn_is_planned(h), wn_count(h, take(b) % 8), wn_roofline(h), wn_step_seconds(h, i);
     wn_cell_version(h), wn_cell_state(h), wn_read(h, room, take_wide(b) > 64 ? 16 : take_wide(b));
     wn_serial(), wn_counter(), wn_seed_get(), wn_notice(), wn_kernels(), wn_version(), wn_device_name(i);
     wn_debug_get(options[take(b) % 12]);

@@ -66,7 +66,7 @@ static int32_t train(struct net *w, const struct training *t, struct variant *v,
         plan_drawn(w, t, p, v);
         if (may_run_beside(t) && take(v->plan) > 200) run_beside(w, v->plan);
     } else {
-        for (int32_t i = 0; i < wn_residual_count(p); i++) wn_decide(p, i, WN_DECISION_SAVE);
+        for (int32_t i = 0; i < wn_count(p, WN_COUNT_RESIDUALS); i++) wn_decide(p, i, WN_DECISION_SAVE);
         int32_t code = wn_plan(p);
         if (code != 0) return refused(code);
     }
@@ -115,7 +115,7 @@ static int32_t is_unchanged(const struct net *w, const struct snapshot *s)
 static void put_back(struct net *w, const struct snapshot *s)
 {
     for (int32_t k = 0; k < 3 * w->n_cells && w->device != META; k++)
-        expect(wn_write(state_of(w, k), s->bytes[k], s->n[k]) == 0, "a state is written after a failure");
+        expect(wn_write_part(state_of(w, k), 0, s->bytes[k], s->n[k]) == 0, "a state is written after a failure");
     for (int32_t k = 0; k < w->n_cells; k++)
         if (wn_cell_state(w->cell[k]) & 2) wn_cell_drop_grad(w->cell[k]);
 }
@@ -197,7 +197,7 @@ static void fault_before(struct net *w, const struct training *t, struct variant
     net_record(w, net);
     int32_t p = w->loss < 0 ? -1 : open_program(w, t, v->policy);
     if (p >= 0 && (take(v->plan) & 1)) {
-        int32_t n = wn_residual_count(p);
+        int32_t n = wn_count(p, WN_COUNT_RESIDUALS);
         for (int32_t i = 0; i < n; i++) wn_decide(p, i, draw_decision(v));
         if (take(v->plan) & 1) wn_frontier(p, NULL);
         if (wn_frontier(p, NULL) > 0) wn_choose(p, 0);

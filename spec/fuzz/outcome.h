@@ -65,13 +65,13 @@ static void put_state(struct outcome *o, struct net *w)
 
 static void put_results(struct outcome *o, int32_t p)
 {
-    for (int32_t i = 0; i < wn_results(p); i++) {
+    for (int32_t i = 0; i < wn_count(p, WN_COUNT_RESULTS); i++) {
         int32_t r = wn_result(p, i);
         put_value(o, r);
         wn_release(r);
     }
     struct wn_info info;
-    for (int32_t i = 0; i < wn_program_cells(p); i++) {
+    for (int32_t i = 0; i < wn_count(p, WN_COUNT_CELLS); i++) {
         int32_t c = wn_program_cell(p, i);
         if (c >= 0 && wn_info(c, &info) == 0 && info.cell_kind == WN_KIND_GRADIENT) put_value(o, c);
         wn_release(c);

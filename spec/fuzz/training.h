@@ -92,7 +92,7 @@ static int32_t draw_decision(struct variant *v)
 
 static void draw_words(int32_t p, struct variant *v)
 {
-    int32_t n = wn_residual_count(p), all = take(v->plan) < 60 ? draw_decision(v) : -1;
+    int32_t n = wn_count(p, WN_COUNT_RESIDUALS), all = take(v->plan) < 60 ? draw_decision(v) : -1;
     for (int32_t i = 0; i < n; i++) {
         int32_t decision = all >= 0 ? all : draw_decision(v);
         expect(wn_decide(p, i, decision) == 0, "every word can be said of every residual");
@@ -101,7 +101,7 @@ static void draw_words(int32_t p, struct variant *v)
 
 static void draw_units(int32_t p, struct variant *v)
 {
-    int32_t n = wn_node_count(p), unit = 0;
+    int32_t n = wn_count(p, WN_COUNT_NODES), unit = 0;
     for (int32_t i = 0; i < n; i++) {
         uint8_t how = take(v->plan);
         if (how > 200 && unit < n) {
@@ -116,7 +116,7 @@ static void draw_units(int32_t p, struct variant *v)
 static void draw_candidate(int32_t p, struct variant *v)
 {
     static int32_t unit[4096], decision[4096];
-    int32_t n = wn_node_count(p), at = -1;
+    int32_t n = wn_count(p, WN_COUNT_NODES), at = -1;
     if (n > 4096) return;
     for (int32_t i = 0; i < n; i++) {
         uint8_t how = take(v->plan);
@@ -125,7 +125,7 @@ static void draw_candidate(int32_t p, struct variant *v)
         decision[i] = how % 3;
     }
     expect(wn_candidate(p, "drawn", n, unit, NULL, take(v->plan) & 1 ? decision : NULL) == 0, "a candidate is taken");
-    expect(wn_candidates(p) == 1, "a candidate is counted");
+    expect(wn_count(p, WN_COUNT_CANDIDATES) == 1, "a candidate is counted");
 }
 
 /* Draws a point of the frontier and chooses it. Returns 0, or the status of the call that failed. */
@@ -186,7 +186,7 @@ static void plan_drawn(struct net *w, const struct training *t, int32_t p, struc
     case 1: draw_words(p, v); break;
     case 2: draw_units(p, v); break;
     case 3: /* the frontier of a large graph takes seconds under the sanitizers */
-        chosen = wn_node_count(p) < 100 && draw_point(p, v, &point) == 0;
+        chosen = wn_count(p, WN_COUNT_NODES) < 100 && draw_point(p, v, &point) == 0;
         break;
     case 4: text = draw_recipe(w, t, p, v); break;
     default: draw_words(p, v); break;

@@ -86,7 +86,7 @@ local function slope(cell, buffer, bytes, k, loss, h)
     local start = buffer[k - 1]
     local function at(offset)
         buffer[k - 1] = start + offset
-        check(C.wn_write(cell.id, buffer, bytes))
+        check(C.wn_write_part(cell.id, 0, buffer, bytes))
         return loss():item()
     end
     local inner = at(h) - at(-h)

@@ -228,7 +228,7 @@ function graphs.all_words(record, opts, most)
     repeat
         request.policy = policy.of(function() end) -- a key of its own: what is planned anew is asked for words
         local p = program.open(request)
-        n = C.wn_residual_count(p.handle)
+        n = C.wn_count(p.handle, C.WN_COUNT_RESIDUALS)
         if n > most then
             p:close()
             return nil, n

@@ -58,7 +58,7 @@ end
 -- move, store, block }.
 function programs.schedule(p)
     local step, out = binding.new('struct wn_step'), {}
-    for i = 0, C.wn_step_count(p.handle) - 1 do
+    for i = 0, C.wn_count(p.handle, C.WN_COUNT_INSTRUCTIONS) - 1 do
         binding.check(C.wn_step(p.handle, i, step))
         out[i + 1] = { what = binding.text(step.what), op = binding.text(step.op), node = step.node, phase = step.phase,
             inplace = step.inplace, bytes = tonumber(step.bytes), offset = tonumber(step.offset), space = step.space,

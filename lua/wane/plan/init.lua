@@ -193,7 +193,7 @@ function Plan:schedule()
     local items, first_store = {}, 0
     for number, part in ipairs(self.parts) do
         local step, most, phase_of = binding.new('struct wn_step'), -1, part.program:phases()
-        for i = 0, C.wn_step_count(part.program.handle) - 1 do
+        for i = 0, C.wn_count(part.program.handle, C.WN_COUNT_INSTRUCTIONS) - 1 do
             check(C.wn_step(part.program.handle, i, step))
             most = math.max(most, step.store)
             items[#items + 1] = {
@@ -224,7 +224,7 @@ end
 function Plan:kinds_over_time()
     local out, count = {}, #program.kinds + 1
     for _, part in ipairs(self.parts) do
-        local n = C.wn_step_count(part.program.handle)
+        local n = C.wn_count(part.program.handle, C.WN_COUNT_INSTRUCTIONS)
         local rows = binding.list('int64_t', (n + 1) * count)
         check(C.wn_step_kinds(part.program.handle, rows))
         for i = #out == 0 and 0 or 1, n do -- what is there before a later part is what the one before it left

@@ -249,9 +249,10 @@ end
 --- Hands the proposals of an open or planned program to the library, once.
 -- @param program Program
 function candidates.propose(program)
-    local n = C.wn_node_count(program.handle)
+    local function count(what) return C.wn_count(program.handle, what) end
+    local n = count(C.WN_COUNT_NODES)
     local most = math.floor(WORK / math.max(n, 1))
-    if most < FEWEST or C.wn_residual_count(program.handle) == 0 or C.wn_candidates(program.handle) ~= 0 then return end
+    if most < FEWEST or count(C.WN_COUNT_RESIDUALS) == 0 or count(C.WN_COUNT_CANDIDATES) ~= 0 then return end
     local self, forward = { program = program, n = n }, decide.forward(program:graph())
     local scopes = scopes_of(forward)
     for i, scope in ipairs(scopes) do

@@ -298,7 +298,7 @@ end
 -- Asks the layers about every residual, and gives the library the first answer.
 local function decide_residuals(program, graph, layers, covers)
     local said, asked = {}, {}
-    for i = 0, C.wn_residual_count(program.handle) - 1 do
+    for i = 0, C.wn_count(program.handle, C.WN_COUNT_RESIDUALS) - 1 do
         local node = graph.by_index[policy_query.node_of(program, i)]
         local cover, r = covers[node.index], nil
         for _, layer in ipairs(layers) do
@@ -409,7 +409,7 @@ end
 -- @param default policy.default, or nil
 -- @return the budget that decides the others: bytes, 'least', or nil
 function decide.apply(program, explicit, default)
-    if C.wn_residual_count(program.handle) == 0 then
+    if C.wn_count(program.handle, C.WN_COUNT_RESIDUALS) == 0 then
         local layers = {}
         if explicit then add_layer(layers, explicit, 0, '', 0) end
         return budget_of(program, layers)

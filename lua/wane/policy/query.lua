@@ -130,7 +130,7 @@ end
 --- Lists the residuals of a planned program: { node =, seen = the description that policies get }.
 function policy_query.residuals(program, graph)
     local list = {}
-    for i = 0, C.wn_residual_count(program.handle) - 1 do
+    for i = 0, C.wn_count(program.handle, C.WN_COUNT_RESIDUALS) - 1 do
         local node = graph.by_index[policy_query.node_of(program, i)]
         list[i + 1] = { node = node, seen = policy_query.describe(program, node, i) }
     end

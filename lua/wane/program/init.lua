@@ -343,7 +343,7 @@ end
 --- Returns the states that the program reads or writes, in the order of the graph, as tensors.
 function Program:cells()
     local list = {}
-    for i = 1, C.wn_program_cells(self.handle) do
+    for i = 1, C.wn_count(self.handle, C.WN_COUNT_CELLS) do
         list[i] = tensor.wrap(binding.id(C.wn_program_cell(self.handle, i - 1)))
     end
     return list
@@ -363,7 +363,7 @@ function program.run(request)
     if capture then return capture(request) end
     local p = open(prepare and prepare(request) or request)
     local ok, why = errors.pcall(p.go, p)
-    if ok and request.clip then request.norm = tensor.wrap(binding.id(C.wn_norm(p.handle))) end
+    if ok and request.clip then request.norm = p:result(C.wn_count(p.handle, C.WN_COUNT_RESULTS)) end -- the last one
     if not ok or #listeners == 0 then C.wn_release(p.handle) else own(p) end -- its values wait for no collector
     if not ok then errors.again(why) end
     op.new_epoch()
@@ -455,7 +455,7 @@ end
 -- (scope -> module.of_scope)
 function Program:graph()
     local graph = { by_index = {}, parents = {}, scopes = {} }
-    for i = 0, C.wn_node_count(self.handle) - 1 do
+    for i = 0, C.wn_count(self.handle, C.WN_COUNT_NODES) - 1 do
         local node = read_node(self.handle, i)
         graph[#graph + 1] = node
         graph.by_index[node.index] = node

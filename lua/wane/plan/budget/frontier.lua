@@ -42,7 +42,7 @@ local LARGE = 10000 -- nodes of a program from which on memory is collected afte
 
 -- Closes a program. The collector does not see the library's bytes, so a collection runs after a program above LARGE.
 local function let_go(p)
-    local is_large = C.wn_node_count(p.handle) > LARGE
+    local is_large = C.wn_count(p.handle, C.WN_COUNT_NODES) > LARGE
     p:close()
     if is_large then collectgarbage() end
 end

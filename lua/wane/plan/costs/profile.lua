@@ -66,7 +66,7 @@ end
 -- Returns the applications of a program that ran with timing: list of { key =, seconds = }.
 local function applications_of(p)
     local list = {}
-    for i = 0, C.wn_step_count(p.handle) - 1 do
+    for i = 0, C.wn_count(p.handle, C.WN_COUNT_INSTRUCTIONS) - 1 do
         local seconds = C.wn_step_seconds(p.handle, i)
         local key = seconds >= 0 and binding.text(C.wn_cost_key_step(p.handle, i)) or ''
         if key ~= '' then list[#list + 1] = { key = key, seconds = seconds } end

@@ -51,7 +51,7 @@ end
 -- @param p Program
 function Collector:take(p)
     local handle, phase_of = p.handle, p:phases()
-    for i = 0, C.wn_step_count(handle) - 1 do
+    for i = 0, C.wn_count(handle, C.WN_COUNT_INSTRUCTIONS) - 1 do
         local seconds = C.wn_step_seconds(handle, i)
         check(C.wn_step(handle, i, step))
         local what, name = binding.text(step.what), phase_of(step.phase)
