@@ -56,7 +56,8 @@ local function check(seed, form, more, policy)
     local fn, opts, own = form(net, networks.optimizers(net, more))
     local what = ('network %d (%s)'):format(seed, table.concat(net.kinds, ', '))
     for k = 1, 3 do
-        networks.as_planned(function() return own(policy) end, before, ('%s, step %d'):format(what, k))
+        networks.as_planned(function() return own(policy) end, before, ('%s, step %d'):format(what, k),
+            k == 1 and form == FORMS['three lines'])
     end
     opts.policy, opts.steps = policy, 2
     local m = wane.measure(fn, opts)

@@ -94,7 +94,8 @@ function parts.first_reserved(part)
     return part.first.cells > 0 and part.first.reserved + part.first_beside or 0
 end
 
---- Returns the peak and the bytes of the whole first step, the one that makes the states.
+--- Returns the peak and the bytes of the whole first step, the one that makes the states. It may hold fewer where it
+-- leaves gradients that later steps, of which the parts are, find and add to.
 -- @param list planned parts
 -- @return { cells = number of states, peak =, reserved =, beside = bytes of the data that states begin as }; all 0
 -- where none is missing
