@@ -13,24 +13,14 @@
 #include "gemm.h"
 #include "../backend/tuning.h"
 
-/* Block sizes and limits, read when a product runs. The largest that buffers on the stack hold are below. */
+/* Block sizes and limits of an element type. */
 struct wn__gemm_blocks {
     int64_t part_columns; /* columns of a part are a multiple */
     /* general */
-    int64_t kc;               /* words of k of a k-block */
-    int64_t kc_panels;        /* the same where k runs along panels: whole panels */
-    int64_t rows_packed;      /* most rows of a block whose a is packed */
-    int64_t rows_direct;      /* least rows with which a is read in place */
-    int64_t rows_tall;        /* most rows of a block whose a is read in place */
-    int64_t outputs;          /* of a block */
     int64_t column_unit;      /* columns of a block are a multiple */
     int64_t width_unit;       /* columns of a micro-panel are a multiple */
     int32_t epilogue_by_tile; /* 1: the op over c runs after each micro-tile; 0: in longer runs, after each block */
-    /* transposed */
-    int64_t transposed_rows;   /* most rows of the variant */
-    int64_t transposed_packed; /* words of packed a', in the second-level cache */
-    int64_t transposed_kc;     /* most words of k of a k-block */
-    int64_t transposed_sums;   /* words of sums */
+    int64_t transposed_kc;    /* of transposed: most words of k of a k-block */
     /* small m, small k */
     int64_t small_m_least;   /* least rows of small m */
     int64_t small_k;         /* most k of small k */
@@ -38,14 +28,19 @@ struct wn__gemm_blocks {
     int64_t small_k_columns; /* of a micro-panel of small k */
     int64_t stream_share;    /* small k streams 4-byte outputs of so many times wn__tuning.product_stream; 0: never */
 };
-#define WN_GEMM_BLOCK_MOST (256 << 10) /* bytes of wn__tuning.product_block that these sizes are for */
-#define WN_GEMM_KC_MAX 144             /* of kc and kc_panels */
-#define WN_GEMM_ROWS_MAX 128           /* of rows_packed */
-#define WN_GEMM_OUTPUTS_MAX 49152
-#define WN_GEMM_A_MAX (WN_GEMM_ROWS_MAX * WN_GEMM_KC_MAX)
-#define WN_GEMM_B_MAX (WN_GEMM_KC_MAX * WN_GEMM_NR_MAX)
+/* Those of all types, which are also the sizes of buffers on the stack. */
+#define WN_GEMM_KC_PANELS 144   /* words of k of a k-block where k runs along panels. Measured: 120: up to 1.03x time */
+#define WN_GEMM_ROWS_PACKED 128 /* most rows of a block whose a is packed */
+#define WN_GEMM_ROWS_DIRECT 192 /* least rows with which a is read in place */
+#define WN_GEMM_A_MAX (WN_GEMM_ROWS_PACKED * WN_GEMM_KC_PANELS)
+#define WN_GEMM_B_MAX (WN_GEMM_KC_PANELS * WN_GEMM_NR_MAX)
+#define WN_GEMM_TRANSPOSED_ROWS 64     /* most rows of the variant transposed */
+#define WN_GEMM_TRANSPOSED_SUMS 8192   /* words of its sums. Measured: 32768: the same */
+#define WN_GEMM_BLOCK_MOST (256 << 10) /* bytes of wn__tuning.product_block that the most below are for */
+#define WN_GEMM_ROWS_TALL_MAX 512      /* rows of a block whose a is read in place */
+#define WN_GEMM_OUTPUTS_MAX 49152      /* of a block. Measured: 24576: the same */
+/* Words of packed a' of transposed, in the second-level cache. Measured: k-blocks of 128: 15-20 % slower. */
 #define WN_GEMM_TRANSPOSED_PACKED_MAX 65536
-#define WN_GEMM_TRANSPOSED_SUMS_MAX 8192
 #define WN_GEMM_WIDENED_MAX 6144 /* words of rows of b that the variant transposed widens */
 #define WN_GEMM_SMALL_M 64       /* most rows of a with which it pays to read b once, in place */
 #define WN_GEMM_SMALL_K 64       /* of small_k */
@@ -87,9 +82,10 @@ struct wn__gemm_job {
     const struct wn__gemm *p;
     struct wn__gemm_words words;
     struct wn__gemm_partition partition;
-    int32_t in_place; /* operands are read in place: no word crosses the end of k */
-    int32_t small_k;  /* parts of many rows use small k */
-    int32_t stream;   /* small k stores c non-temporally */
+    int64_t rows_tall, outputs, transposed_packed; /* block sizes for this machine, at most WN_GEMM_.._MAX */
+    int32_t in_place;                              /* operands are read in place: no word crosses the end of k */
+    int32_t small_k;                               /* parts of many rows use small k */
+    int32_t stream;                                /* small k stores c non-temporally */
 };
 
 /* Returns a(part->row0, k). */
@@ -139,8 +135,9 @@ static inline void wn__gemm_widen(float *restrict to, const uint16_t *restrict f
     for (int64_t i = 0; i < n; i++) to[i] = wn_from_bf16(from[i]);
 }
 
-/* Packs words [k, k + kc) of all rows of a part of a: to (groups of mr rows, kc, mr). */
-void wn__gemm_pack_a(const struct wn__gemm_job *w, const struct wn__gemm_part *part, int64_t k, int64_t kc, float *to);
+/* Packs words [k, k + kc) of all rows of a part of a: to (groups of `width` rows, kc, width), zeros beyond the rows. */
+void wn__gemm_pack_a(const struct wn__gemm_job *w, const struct wn__gemm_part *part, int64_t k, int64_t kc,
+                     int64_t width, float *to);
 /* A micro-panel of b: words [k, k + kc), n columns from `column` on, in rows of `width` words. */
 struct wn__gemm_micropanel {
     int64_t k, kc, column, n, width;
@@ -159,7 +156,7 @@ int32_t wn__gemm_part(const struct wn__gemm *p, const struct wn__gemm_partition 
 
 /* The variants; each computes a part of c, with its epilogue.
  *   general      any part
- *   transposed   requires bk = 1, k > 0, c not in panels, and at most blocks.transposed_rows rows
+ *   transposed   requires bk = 1, k > 0, c not in panels, and at most WN_GEMM_TRANSPOSED_ROWS rows
  *   small_m      requires in_place, bj = 1, k > 0, at most WN_GEMM_SMALL_M rows, and a packing_kernel, or b in panels
  *                and is_panel_packed
  *   small_k      requires 0 < k <= WN_GEMM_SMALL_K and no epilogue */

@@ -16,16 +16,17 @@
  * Measured: 1024 x 1024 x 32: bf16 -> 0.93-0.98x, f32 -> 0.98-0.995x; with row weight 16: 1.02-1.04x. */
 #define SMALL_K_TALL 4
 
-void wn__gemm_pack_a(const struct wn__gemm_job *w, const struct wn__gemm_part *part, int64_t k, int64_t kc, float *to)
+void wn__gemm_pack_a(const struct wn__gemm_job *w, const struct wn__gemm_part *part, int64_t k, int64_t kc,
+                     int64_t width, float *to)
 {
     const struct wn__gemm *p = w->p;
-    const int64_t at = k * w->words.per, mr = w->words.kernel->mr;
+    const int64_t at = k * w->words.per;
     const struct wn__gemm_rows x = {.x = wn__gemm_a(w, part, at),
                                     .xi = p->ai,
                                     .xk = p->ak,
                                     .rows = part->row1 - part->row0,
                                     .k = wn_min(p->k - at, kc * w->words.per),
-                                    .width = mr};
+                                    .width = width};
     w->words.pack(&w->words, &x, to);
 }
 
@@ -57,7 +58,7 @@ static int32_t is_small_m(const struct wn__gemm_job *w, int64_t rows)
 static int32_t is_transposed(const struct wn__gemm_job *w, int64_t rows)
 {
     const struct wn__gemm *p = w->p;
-    return p->bk == 1 && p->k > 0 && !p->c_panels && rows <= w->words.blocks->transposed_rows &&
+    return p->bk == 1 && p->k > 0 && !p->c_panels && rows <= WN_GEMM_TRANSPOSED_ROWS &&
            (w->in_place || !w->words.in_place);
 }
 
@@ -85,31 +86,29 @@ static int32_t may_stream(const struct wn__gemm_job *w)
     return p->c_panels || (p->n % line == 0 && wn__gemm_small_k_width(w) % line == 0);
 }
 
-/* Returns the block sizes for the numbers of this machine (backend/tuning.h). A block that fills a quarter of the most
- * still has a micro-tile of columns for each row_packed or rows_tall rows. */
-static struct wn__gemm_blocks fitted(const struct wn__gemm_blocks *of)
+/* Sets the block sizes for the numbers of this machine (backend/tuning.h). A block that fills a quarter of the most
+ * still has a micro-tile of columns for each WN_GEMM_ROWS_PACKED or rows_tall rows. */
+static void fit_blocks(struct wn__gemm_job *w)
 {
-    struct wn__gemm_blocks b = *of;
     const int64_t most = WN_GEMM_BLOCK_MOST, block = wn_min(wn_max(wn__tuning.product_block, most / 4), most);
-    b.outputs = of->outputs * block / most;
-    b.rows_tall = of->rows_tall * block / most;
-    b.transposed_packed = of->transposed_packed * block / most;
-    return b;
+    w->outputs = WN_GEMM_OUTPUTS_MAX * block / most;
+    w->rows_tall = WN_GEMM_ROWS_TALL_MAX * block / most;
+    w->transposed_packed = WN_GEMM_TRANSPOSED_PACKED_MAX * block / most;
 }
 
 static int32_t run(const struct wn__gemm *p, struct wn__gemm_words words)
 {
-    const struct wn__gemm_blocks blocks = fitted(words.blocks);
+    const struct wn__gemm_blocks *blocks = words.blocks;
     const int64_t outputs = p->batch * p->m * p->n;
     if (outputs == 0) return WN_OK;
-    words.blocks = &blocks;
     struct wn__gemm_job w = {.p = p, .words = words, .in_place = words.in_place && p->k % words.per == 0};
+    fit_blocks(&w);
     w.small_k =
-        !wn__gemm_has_epilogue(p) && p->k > 0 && p->k <= blocks.small_k && p->m * p->n >= blocks.small_k_outputs;
-    w.partition = wn__gemm_partition(p, words.kernel->mr, blocks.part_columns, w.small_k ? SMALL_K_TALL : 1);
+        !wn__gemm_has_epilogue(p) && p->k > 0 && p->k <= blocks->small_k && p->m * p->n >= blocks->small_k_outputs;
+    w.partition = wn__gemm_partition(p, words.kernel->mr, blocks->part_columns, w.small_k ? SMALL_K_TALL : 1);
     /* c is written once and larger than the caches: a non-temporal store does not read its lines first. */
-    w.stream = w.small_k && words.set_output && blocks.stream_share > 0 && may_stream(&w) &&
-               outputs * (int64_t)sizeof(float) >= blocks.stream_share * wn__tuning.product_stream;
+    w.stream = w.small_k && words.set_output && blocks->stream_share > 0 && may_stream(&w) &&
+               outputs * (int64_t)sizeof(float) >= blocks->stream_share * wn__tuning.product_stream;
     wn__parallel_tasks(w.partition.tasks, w.partition.grain, run_tasks, &w);
     return WN_OK;
 }

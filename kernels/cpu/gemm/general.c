@@ -1,7 +1,7 @@
 /* The variant general: any part of c. All of k is computed for as many outputs as the second-level cache holds, then
  * the next block of outputs:
  *
- *     for each block of c (blocks.outputs, sums on the stack)
+ *     for each block of c (outputs, sums on the stack)
  *         for each k-block: pack a, unless it is read in place
  *             for each micro-panel of b (at most nr columns), in pieces of kc words: pack it, or read it in place
  *                 for each micro-tile (mr rows): micro-kernel
@@ -220,8 +220,7 @@ static void start_prefetch(struct block *f)
 /* Returns the words of a piece of k: as equal as units allow. */
 static int64_t piece_of(const struct wn__gemm_job *w, int64_t words)
 {
-    const struct wn__gemm_blocks *blocks = w->words.blocks;
-    const int64_t most = w->p->b_panels && w->p->bk == 1 ? blocks->kc_panels : blocks->kc;
+    const int64_t most = w->p->b_panels && w->p->bk == 1 ? WN_GEMM_KC_PANELS : WN_GEMM_KC;
     const int64_t pieces = (words + most - 1) / most;
     return words ? wn_round_up((words + pieces - 1) / pieces, k_unit(w)) : 1;
 }
@@ -249,7 +248,7 @@ static void run_block(const struct wn__gemm_job *w, const struct wn__gemm_part *
     do {
         f.kc = wn_min(f.words - f.k, step);
         f.a = direct ? (const float *)(const void *)wn__gemm_a(w, part, f.k * per) : packed_a;
-        if (!direct) wn__gemm_pack_a(w, part, f.k, f.kc, packed_a);
+        if (!direct) wn__gemm_pack_a(w, part, f.k, f.kc, mr, packed_a);
         start_prefetch(&f);
         run_micropanels(&f);
         f.k += f.kc;
@@ -266,15 +265,14 @@ static int64_t columns_of(const struct wn__gemm_job *w, int64_t rows)
     if (words <= piece_of(w, words) && w->words.set_output != NULL &&
         (!wn__gemm_has_epilogue(w->p) || blocks->epilogue_by_tile))
         return w->p->n;
-    return blocks->outputs / rows / blocks->column_unit * blocks->column_unit;
+    return w->outputs / rows / blocks->column_unit * blocks->column_unit;
 }
 
 void wn__gemm_general(const struct wn__gemm_job *w, const struct wn__gemm_part *part)
 {
-    const struct wn__gemm_blocks *blocks = w->words.blocks;
     const int64_t mr = w->words.kernel->mr, rows = part->row1 - part->row0;
-    const int32_t direct = w->in_place && w->p->ak == 1 && rows >= blocks->rows_direct;
-    const int64_t most = direct ? blocks->rows_tall : blocks->rows_packed, parts = (rows + most - 1) / most;
+    const int32_t direct = w->in_place && w->p->ak == 1 && rows >= WN_GEMM_ROWS_DIRECT;
+    const int64_t most = direct ? w->rows_tall : WN_GEMM_ROWS_PACKED, parts = (rows + most - 1) / most;
     int64_t tall = wn_round_up((rows + parts - 1) / parts, mr);
     if (tall > most) tall = most / mr * mr;
     const int64_t wide = columns_of(w, tall);

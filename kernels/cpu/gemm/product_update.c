@@ -36,27 +36,20 @@
 struct job {
     struct wn__gemm_words words;
     const struct wn__gemm_kernel *kernel;
-    const float *a, *b;
+    struct wn__gemm_rows a, b; /* rows of op(a), columns of op(b) */
     float *packed; /* packed b: plain (micro-panels, k, nr); panels (groups, k, mr), the last group narrower */
-    int64_t m, n, k, ai, ak, bj, bk;
+    int64_t m, n, k;
     struct wn__update_numbers update;
     wn__parallel_body loop; /* of the update */
 };
 
-/* Packs rows [first, end) of op(a) as micro-panels of `width`: to (micro-panels, k, width). */
-static void pack_a(const struct job *w, int64_t first, int64_t end, int64_t width, float *to)
+/* Packs rows [first, end) of an operand as micro-panels of `width`: to (micro-panels, k, width). */
+static void pack(const struct job *w, struct wn__gemm_rows rows, int64_t first, int64_t end, int64_t width, float *to)
 {
-    const struct wn__gemm_rows rows = {
-        .x = w->a + first * w->ai, .xi = w->ai, .xk = w->ak, .rows = end - first, .k = w->k, .width = width};
+    rows.x = (const float *)rows.x + first * rows.xi;
+    rows.rows = end - first;
+    rows.width = width;
     w->words.pack(&w->words, &rows, to);
-}
-
-/* Packs columns [first, end) of op(b) likewise. */
-static void pack_b(const struct job *w, int64_t first, int64_t end, int64_t width, float *to)
-{
-    const struct wn__gemm_rows columns = {
-        .x = w->b + first * w->bj, .xi = w->bj, .xk = w->bk, .rows = end - first, .k = w->k, .width = width};
-    w->words.pack(&w->words, &columns, to);
 }
 
 /* The arguments of the update's loop, made once for each task.
@@ -87,7 +80,7 @@ static void pack_micropanels(int64_t begin, int64_t end, void *ctx)
 {
     const struct job *w = ctx;
     const int64_t nr = w->kernel->nr;
-    pack_b(w, begin * nr, wn_min(end * nr, w->n), nr, w->packed + begin * nr * w->k);
+    pack(w, w->b, begin * nr, wn_min(end * nr, w->n), nr, w->packed + begin * nr * w->k);
 }
 
 /* Some outputs: m rows from `row` on, n columns from `column` on. */
@@ -120,7 +113,7 @@ static void run_rows(int64_t begin, int64_t end, void *ctx)
     take_up(w, &hand);
     for (int64_t group = begin; group < end; group++) {
         int64_t row = group * mr, m = wn_min(w->m - row, mr);
-        pack_a(w, row, row + m, mr, rows);
+        pack(w, w->a, row, row + m, mr, rows);
         for (int64_t column = 0; column < w->n; column += wide) {
             const int64_t n = wn_min(w->n - column, wide);
             const struct outputs cells = {row, m, column, n};
@@ -144,8 +137,8 @@ static void pack_groups(int64_t begin, int64_t end, void *ctx)
 {
     const struct job *w = ctx;
     const int64_t mr = w->kernel->mr, last = wn_min(end * mr, w->n), whole = last / mr * mr;
-    pack_b(w, begin * mr, whole, mr, w->packed + begin * mr * w->k);
-    if (whole < last) pack_b(w, whole, last, last - whole, w->packed + whole * w->k);
+    pack(w, w->b, begin * mr, whole, mr, w->packed + begin * mr * w->k);
+    if (whole < last) pack(w, w->b, whole, last, last - whole, w->packed + whole * w->k);
 }
 
 /* Prefetches n elements of each cell from `at` on; of the first cell without the first `own`, which the micro-kernel
@@ -169,7 +162,7 @@ static void run_panel(const struct job *w, int64_t first, int64_t from, int64_t 
     t.aux.row = WN_GEMM_NEAR_STEPS * t.aux.step;
     struct hand hand;
     take_up(w, &hand);
-    pack_a(w, first, first + width, width, micropanel);
+    pack(w, w->a, first, first + width, width, micropanel);
     for (int64_t row = from * mr; row < end; row += GROUPS * mr) {
         int64_t rows = wn_min(end - row, GROUPS * mr), at = first * w->n + row * width;
         for (int64_t i = 0; i < rows; i += mr) {
@@ -209,15 +202,13 @@ static int32_t product_update(const struct wn_desc *d, const struct wn_buffers *
 {
     (void)stream;
     int32_t flip_a = d->attrs.i[0] != 0, flip_b = d->attrs.i[1] != 0;
-    struct job w = {.words = wn__gemm_words_f32(), .a = b->in[0], .b = b->in[1], .packed = b->workspace};
+    struct job w = {.words = wn__gemm_words_f32(), .packed = b->workspace};
     w.kernel = w.words.kernel;
     w.m = d->in[0].dim[flip_a];
     w.k = d->in[0].dim[!flip_a];
     w.n = d->in[1].dim[!flip_b];
-    w.ai = flip_a ? 1 : w.k;
-    w.ak = flip_a ? w.m : 1;
-    w.bj = flip_b ? w.k : 1;
-    w.bk = flip_b ? 1 : w.n;
+    w.a = (struct wn__gemm_rows){.x = b->in[0], .xi = flip_a ? 1 : w.k, .xk = flip_a ? w.m : 1, .k = w.k};
+    w.b = (struct wn__gemm_rows){.x = b->in[1], .xi = flip_b ? w.k : 1, .xk = flip_b ? 1 : w.n, .k = w.k};
     const int32_t op = (int32_t)d->attrs.i[2];
     w.update = (struct wn__update_numbers){.cell = b->cell, .size = sizeof(float)};
     if (d->n_in > 2) wn__cpu_update_constants(&w.update, op, WN_F32, b->in[2]);

@@ -136,7 +136,7 @@ void wn__gemm_small_k(const struct wn__gemm_job *w, const struct wn__gemm_part *
     const int64_t tall = A_WORDS / f.steps / mr * mr, wide = w->p->c_panels ? f.nr : B_WORDS / f.steps / f.nr * f.nr;
     for (rows.row0 = part->row0; rows.row0 < part->row1; rows.row0 += tall) {
         rows.row1 = wn_min(rows.row0 + tall, part->row1);
-        wn__gemm_pack_a(w, &rows, 0, f.steps, a);
+        wn__gemm_pack_a(w, &rows, 0, f.steps, mr, a);
         for (f.column = part->column0; f.column < part->column1; f.column += wide) {
             f.n = wn_min(part->column1 - f.column, wide);
             pack_micropanels(&f, b);

@@ -128,7 +128,7 @@ static void run_columns(const struct small_m *f, float *sums)
         .kc = steps_at(f, at), .column = at.column, .n = columns_at(f, at), .width = w->words.kernel->nr};
     wn__gemm_pack_b(w, f->part, &first, b[0]);
     for (; at.k < f->steps; at = after(f, at)) {
-        if (at.column == f->column0) wn__gemm_pack_a(w, f->part, at.k, steps_at(f, at), a);
+        if (at.column == f->column0) wn__gemm_pack_a(w, f->part, at.k, steps_at(f, at), w->words.kernel->mr, a);
         run_micropanel(f, at, a, turn, sums + (at.column - f->column0) * rows);
         float *packed = turn[1];
         turn[1] = turn[0];
@@ -167,11 +167,11 @@ static void run_panel(const struct small_m *f, struct place at, int64_t steps, c
 static void run_panels(const struct small_m *f, float *sums)
 {
     float a[PANEL_A] __attribute__((aligned(64)));
-    const int64_t rows = f->groups * f->w->words.kernel->mr, most = PANEL_A / rows / 16 * 16;
+    const int64_t mr = f->w->words.kernel->mr, rows = f->groups * mr, most = PANEL_A / rows / 16 * 16;
     struct place at = {0, 0};
     for (int64_t steps; at.k < f->steps; at.k += steps) {
         steps = wn_min(f->steps - at.k, most);
-        wn__gemm_pack_a(f->w, f->part, at.k, steps, a);
+        wn__gemm_pack_a(f->w, f->part, at.k, steps, mr, a);
         for (at.column = f->column0; at.column < f->column1; at.column += f->w->words.kernel->nr)
             run_panel(f, at, steps, a, sums + (at.column - f->column0) * rows);
     }

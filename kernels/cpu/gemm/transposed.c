@@ -140,24 +140,10 @@ static void run_widened(const struct transposed *o)
 
 /* ---- the pass ------------------------------------------------------------------------------------ */
 
-/* Packs a' of the k-block: (micro-panels, kc, width), zeros beyond the rows. */
-static void pack_rows(const struct transposed *o, float *packed)
-{
-    const struct wn__gemm_job *w = o->w;
-    const int64_t at = o->k * w->words.per;
-    const struct wn__gemm_rows x = {.x = wn__gemm_a(w, o->part, at),
-                                    .xi = w->p->ai,
-                                    .xk = w->p->ak,
-                                    .rows = o->part->row1 - o->part->row0,
-                                    .k = wn_min(w->p->k - at, o->kc * w->words.per),
-                                    .width = o->width};
-    w->words.pack(&w->words, &x, packed);
-}
-
 /* Writes the sums, (n, rows), transposed to the pass's columns of c. */
 static void finish(const struct transposed *o)
 {
-    float rows[WN_GEMM_TRANSPOSED_SUMS_MAX] __attribute__((aligned(64)));
+    float rows[WN_GEMM_TRANSPOSED_SUMS] __attribute__((aligned(64)));
     const struct wn__gemm_job *w = o->w;
     const struct wn__gemm_part *part = o->part;
     const int64_t m = part->row1 - part->row0;
@@ -172,10 +158,9 @@ static void finish(const struct transposed *o)
 /* Returns the most words of k of a k-block, `wide` rows of a: whole panels. */
 static int64_t most_steps(const struct wn__gemm_job *w, int64_t wide)
 {
-    const struct wn__gemm_blocks *blocks = w->words.blocks;
     const int64_t limit = w->words.kernel->panels_packed;
-    const int64_t packed = w->p->b_panels && limit > 0 ? limit : blocks->transposed_packed;
-    return wn_max(wn_min(packed / wide, blocks->transposed_kc) / WN_PANEL, 1) * WN_PANEL;
+    const int64_t packed = w->p->b_panels && limit > 0 ? limit : w->transposed_packed;
+    return wn_max(wn_min(packed / wide, w->words.blocks->transposed_kc) / WN_PANEL, 1) * WN_PANEL;
 }
 
 /* Computes columns [column, column + n) of all rows of a part. width: rows of a in a micro-panel. */
@@ -183,7 +168,7 @@ static void run_pass(const struct wn__gemm_job *w, const struct wn__gemm_part *p
                      int64_t width)
 {
     float packed[WN_GEMM_TRANSPOSED_PACKED_MAX] __attribute__((aligned(64)));
-    float sums[WN_GEMM_TRANSPOSED_SUMS_MAX] __attribute__((aligned(64)));
+    float sums[WN_GEMM_TRANSPOSED_SUMS] __attribute__((aligned(64)));
     const int64_t per = w->words.per, words = w->p->k / per, wide = wn_round_up(part->row1 - part->row0, width);
     const int64_t step = most_steps(w, wide);
     struct transposed o = {.w = w, .part = part, .column = column, .n = n, .width = width, .ldc = wide};
@@ -192,7 +177,7 @@ static void run_pass(const struct wn__gemm_job *w, const struct wn__gemm_part *p
     for (int64_t ld; o.k < words; o.k += o.kc) {
         o.kc = wn_min(words - o.k, step);
         const int32_t is_last = o.k + o.kc == words;
-        pack_rows(&o, packed);
+        wn__gemm_pack_a(w, part, o.k, o.kc, width, packed);
         o.next = wn__gemm_b(w, part, is_last ? 0 : (o.k + o.kc) * per, is_last ? column + n : column, &ld);
         if (w->in_place) run_in_place(&o);
         else run_widened(&o);
@@ -204,7 +189,7 @@ void wn__gemm_transposed(const struct wn__gemm_job *w, const struct wn__gemm_par
 {
     const int64_t rows = part->row1 - part->row0, mr = w->words.kernel->mr, nr = w->words.kernel->nr;
     const int64_t micropanels = (rows + nr - 1) / nr, width = wn_round_up((rows + micropanels - 1) / micropanels, 16);
-    const int64_t step = w->words.blocks->transposed_sums / (micropanels * width) / mr * mr;
+    const int64_t step = WN_GEMM_TRANSPOSED_SUMS / (micropanels * width) / mr * mr;
     for (int64_t column = part->column0; column < part->column1; column += step)
         run_pass(w, part, column, wn_min(part->column1 - column, step), width);
 }

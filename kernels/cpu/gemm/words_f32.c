@@ -7,19 +7,10 @@
 
 static const struct wn__gemm_blocks blocks = {
     .part_columns = 16, /* 48: parts of 1024 columns differed by 6 % */
-    .kc = WN_GEMM_KC,
-    .kc_panels = 144,
-    .rows_packed = 128,
-    .rows_direct = 192,
-    .rows_tall = 512,
-    .outputs = 49152, /* 24576: the same */
     .column_unit = 48,
     .width_unit = 48,
     .epilogue_by_tile = 1, /* by blocks: 1.01-1.05x time (2048 x 1536 x 384, one sum an element) */
-    .transposed_rows = 64,
-    .transposed_packed = 65536, /* k-blocks of 128: 15-20 % slower */
     .transposed_kc = INT32_MAX,
-    .transposed_sums = 8192, /* 32768: the same */
     .small_m_least = 1,
     .small_k = WN_GEMM_SMALL_K,
     .small_k_outputs = 1 << 18, /* half as many: the same, 3 % slower on a shared core */
