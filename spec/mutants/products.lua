@@ -131,12 +131,12 @@ return {
             new = '    const __m512i upper = _mm512_setr_epi64(5, 13, 4, 12, 6, 14, 7, 15);' },
     },
     {
-        file = 'kernels/cpu/avx512/transpose.c',
+        file = 'kernels/cpu/avx512/transpose16.h',
         spec = 'spec/op_spec.lua',
         filter = 'permute',
         { 'a transpose in registers mixes up its quarters',
-            old = '__m512i odd1 = _mm512_shuffle_i32x4(of[2][c], of[3][c], 0xdd);',
-            new = '__m512i odd1 = _mm512_shuffle_i32x4(of[2][c], of[3][c], 0x77);' },
+            old = 't[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);',
+            new = 't[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x77);' },
     },
     {
         file = 'kernels/cpu/avx512/vectors.h',

@@ -2,6 +2,7 @@
  * vdpbf16ps, multiplies 16 pairs and adds both products to a float. The instruction takes denormals for zero, makes
  * none, and rounds to nearest in an order of its own. So the bits differ from those of the portable micro-kernel, and
  * are the same on every run on such a processor. */
+#include <string.h>
 #define TILE_PAIRS
 #define TILE_HALF
 #define vec_multiply_add(a, b, c) _mm512_dpbf16_ps(c, (__m512bh)(b), (__m512bh)(a)) /* the order of multiply_row */
@@ -78,48 +79,6 @@ INLINE void half_row(const int32_t vectors, const int32_t stream, const vec *acc
 #include "../gemm/macrokernel.h"
 #include "transpose16.h"
 
-INLINE __mmask32 halves(int64_t n)
-{
-    return n >= 32 ? 0xffffffffu : n <= 0 ? 0 : (__mmask32)((1u << n) - 1);
-}
-
-/* Packs one micro-panel of an x that has k along memory: transposes 16 rows x 16 pairs at a time. */
-INLINE void pack_transposed(const uint16_t *x, int64_t xi, int64_t rows, int64_t k, int64_t width, float *to)
-{
-    for (int64_t i = 0; i < width; i += 16) {
-        __mmask16 store_mask = vec_first(width - i);
-        for (int64_t at = 0; at < k; at += 32) {
-            __mmask32 mask = halves(k - at);
-            int64_t pairs = k - at >= 32 ? 16 : (k - at + 1) / 2;
-            __m512 r[16];
-#pragma GCC unroll 16
-            for (int32_t q = 0; q < 16; q++)
-                r[q] = i + q < rows ? _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(mask, x + (i + q) * xi + at))
-                                    : _mm512_setzero_ps();
-            transpose16(r);
-            float *out = to + at / 2 * width + i;
-#pragma GCC unroll 16
-            for (int32_t q = 0; q < 16; q++)
-                if (q < pairs) _mm512_mask_storeu_ps(out + q * width, store_mask, r[q]);
-        }
-    }
-}
-
-/* Packs one micro-panel of 8 rows of an x that has k along memory. */
-INLINE void pack_transposed_8(const uint16_t *x, int64_t xi, int64_t rows, int64_t k, float *to)
-{
-    for (int64_t at = 0; at < k; at += 32) {
-        __mmask32 mask = halves(k - at);
-        __m512 r[MR];
-#pragma GCC unroll 8
-        for (int32_t q = 0; q < MR; q++)
-            r[q] =
-                q < rows ? _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(mask, x + q * xi + at)) : _mm512_setzero_ps();
-        transpose8(r);
-        store_transposed8(r, (k - at + 1) / 2, to + at / 2 * MR);
-    }
-}
-
 struct zipped {
     __m512i low, high; /* pairs 0 to 15, pairs 16 to 31 */
 };
@@ -130,8 +89,8 @@ INLINE struct zipped zip(const uint16_t *even, const uint16_t *odd, int64_t n)
     const __m512i order = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6,
                                            37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
     const __m512i later = _mm512_add_epi16(order, _mm512_set1_epi16(16));
-    __m512i x = _mm512_maskz_loadu_epi16(halves(n), even);
-    __m512i y = odd ? _mm512_maskz_loadu_epi16(halves(n), odd) : _mm512_setzero_si512();
+    __m512i x = _mm512_maskz_loadu_epi16(first_halves(n), even);
+    __m512i y = odd ? _mm512_maskz_loadu_epi16(first_halves(n), odd) : _mm512_setzero_si512();
     return (struct zipped){_mm512_permutex2var_epi16(x, order, y), _mm512_permutex2var_epi16(x, later, y)};
 }
 
@@ -176,8 +135,9 @@ static void pack(const struct wn__gemm_rows *x, float *to)
     }
     for (int64_t i = 0; i < x->rows; i += width, from += width * x->xi, to += (k + 1) / 2 * width) {
         const int64_t n = x->rows - i < width ? x->rows - i : width;
-        if (x->xk == 1 && width == MR) pack_transposed_8(from, x->xi, n, k, to);
-        else if (x->xk == 1) pack_transposed(from, x->xi, n, k, width, to);
+        if (x->xk == 1 && n < width && width > MR) memset(to, 0, (size_t)((k + 1) / 2 * width) * sizeof *to);
+        if (x->xk == 1 && width == MR) transpose_8_words(from, x->xi, n, k, to);
+        else if (x->xk == 1) transpose_words(from, x->xi, n, k, to, width);
         else pack_zipped(from, x->xk, n, k, width, to);
     }
 }

@@ -1,4 +1,4 @@
-/* Transposes squares of words in registers: 8 x 16 and 16 x 16. Only store_transposed8 touches memory. */
+/* Transposes squares of words in registers, 8 x 16 and 16 x 16, and rows in memory by them. */
 #ifndef WN_CPU_AVX512_TRANSPOSE16_H
 #define WN_CPU_AVX512_TRANSPOSE16_H
 /* Transposes 8 rows of 16 steps: r[i] becomes steps 2 i and 2 i + 1 of all 8 rows. Blocks of four steps are transposed,
@@ -28,14 +28,6 @@ INLINE void transpose8(__m512 r[8])
         r[i + 4] = _mm512_shuffle_f32x4(u, v, 0x88);
         r[i + 6] = _mm512_shuffle_f32x4(u, v, 0xdd);
     }
-}
-
-/* Stores n <= 16 steps of the result of transpose8: to (n, 8). */
-INLINE void store_transposed8(const __m512 r[8], int64_t n, float *to)
-{
-#pragma GCC unroll 8
-    for (int32_t q = 0; q < 8; q++)
-        if (2 * q < n) _mm512_mask_storeu_ps(to + 16 * q, 2 * q + 1 < n ? 0xffff : 0xff, r[q]);
 }
 
 /* Transposes 16 x 16 words: exchanges pairs, then quads, then halves of rows. */
@@ -69,6 +61,52 @@ INLINE void transpose16(__m512 r[16])
         r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
         r[i + 4] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88);
         r[i + 12] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd);
+    }
+}
+
+INLINE __mmask32 first_halves(int64_t n)
+{
+    return n >= 32 ? 0xffffffffu : n <= 0 ? 0 : (__mmask32)((1u << n) - 1);
+}
+
+/* Transposes `rows` rows of x, `step` halves apart, n halves along memory: to (words, rows), ldt words apart; a word is
+ * two halves, and of an odd n the last half is 0. */
+INLINE void transpose_words(const uint16_t *x, int64_t step, int64_t rows, int64_t n, float *to, int64_t ldt)
+{
+    for (int64_t i = 0; i < rows; i += 16) {
+        const __mmask16 row_mask = vec_first(rows - i);
+        for (int64_t j = 0; j < n; j += 32) {
+            const __mmask32 mask = first_halves(n - j);
+            const int64_t words = (n - j + 1) / 2;
+            float *out = to + j / 2 * ldt + i;
+            __m512 r[16];
+#pragma GCC unroll 16
+            for (int32_t q = 0; q < 16; q++)
+                r[q] = i + q < rows ? _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(mask, x + (i + q) * step + j))
+                                    : _mm512_setzero_ps();
+            transpose16(r);
+#pragma GCC unroll 16
+            for (int32_t q = 0; q < 16; q++)
+                if (q < words) _mm512_mask_storeu_ps(out + q * ldt, row_mask, r[q]);
+        }
+    }
+}
+
+/* Transposes at most 8 rows of x likewise, as a micro-panel of a: to (words, 8), zeros beyond the rows. */
+INLINE void transpose_8_words(const uint16_t *x, int64_t step, int64_t rows, int64_t n, float *to)
+{
+    for (int64_t j = 0; j < n; j += 32) {
+        const __mmask32 mask = first_halves(n - j);
+        const int64_t words = (n - j + 1) / 2;
+        __m512 r[8];
+#pragma GCC unroll 8
+        for (int32_t q = 0; q < 8; q++)
+            r[q] =
+                q < rows ? _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(mask, x + q * step + j)) : _mm512_setzero_ps();
+        transpose8(r);
+#pragma GCC unroll 8
+        for (int32_t q = 0; q < 8; q++)
+            if (2 * q < words) _mm512_mask_storeu_ps(to + 4 * j + 16 * q, 2 * q + 1 < words ? 0xffff : 0xff, r[q]);
     }
 }
 #endif
