@@ -1,4 +1,5 @@
-/* Transposes squares of words in registers, 8 x 16 and 16 x 16, and rows in memory by them. */
+/* Transposes squares of words in registers, 8 x 16 and 16 x 16, and by them rows in memory: for packing (gemm.c,
+ * gemm_bf16.c) and for permute (transpose.c). */
 #ifndef WN_CPU_AVX512_TRANSPOSE16_H
 #define WN_CPU_AVX512_TRANSPOSE16_H
 /* Transposes 8 rows of 16 steps: r[i] becomes steps 2 i and 2 i + 1 of all 8 rows. Blocks of four steps are transposed,

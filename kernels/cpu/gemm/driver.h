@@ -28,7 +28,7 @@ struct wn__gemm_blocks {
     int64_t small_k_columns; /* of a micro-panel of small k */
     int64_t stream_share;    /* small k streams 4-byte outputs of so many times wn__tuning.product_stream; 0: never */
 };
-/* Those of all types, which are also the sizes of buffers on the stack. */
+/* Block sizes of all types; those of buffers on the stack follow from them. */
 #define WN_GEMM_KC_PANELS 144   /* words of k of a k-block where k runs along panels. Measured: 120: up to 1.03x time */
 #define WN_GEMM_ROWS_PACKED 128 /* most rows of a block whose a is packed */
 #define WN_GEMM_ROWS_DIRECT 192 /* least rows with which a is read in place */
