@@ -1,5 +1,5 @@
-/* The defaults of a device's optional slots, whose meanings are in device.h: each does without the device what needs no
- * device, or asks the device's delegate. */
+/* The defaults of a device's optional slots, whose meanings are in device.h: each does without the device what
+ * needs no device. */
 #include <stddef.h>
 #include "../base/clock.h"
 #include "registry.h"
@@ -22,7 +22,7 @@ static void know_nothing(struct wn_device *d, struct wn_room *out)
     *out = (struct wn_room){0};
 }
 
-/* ---- kernels of its own backend ------------------------------------------------------------------------ */
+/* ---- kernels -------------------------------------------------------------------------------------------- */
 
 static wn_kernel_fn own_kernel(struct wn_device *d, const struct wn_desc *desc)
 {
@@ -51,24 +51,6 @@ static int32_t wait_for_nothing(struct wn_device *d)
 static int32_t get_at_once(struct wn_device *d, void *host, const void *from, int64_t bytes)
 {
     return d->get(d, host, from, bytes);
-}
-
-/* ---- kernels of its delegate --------------------------------------------------------------------------- */
-
-static wn_kernel_fn delegate_kernel(struct wn_device *d, const struct wn_desc *desc)
-{
-    return d->delegate->kernel(d->delegate, desc);
-}
-
-static int32_t delegate_launch(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc *desc,
-                               const struct wn_buffers *b)
-{
-    return d->delegate->launch(d->delegate, fn, desc, b);
-}
-
-static int32_t delegate_sync(struct wn_device *d)
-{
-    return d->delegate->sync(d->delegate);
 }
 
 /* ---- the host's clock ----------------------------------------------------------------------------------- */
@@ -111,22 +93,21 @@ static void complete_offload_buffers(struct wn_device *d)
 {
     d->offload_buffer_open = d->target.is_unified_memory ? wn__host_offload_open : refuse_offload_buffer;
     d->offload_buffer_close = wn__host_offload_close;
-    if (d->offload_buffer_start == NULL) d->offload_buffer_start = wn__host_offload_start;
+    d->offload_buffer_start = wn__host_offload_start;
     d->offload_buffer_wait = wn__host_offload_wait;
     d->offload_buffer_stop = wn__host_offload_stop;
 }
 
 void wn__device_complete(struct wn_device *d)
 {
-    int32_t is_own = d->delegate == NULL;
     if (d->hint == NULL) d->hint = ignore_hint;
     if (d->trim == NULL) d->trim = trim_nothing;
     if (d->room == NULL) d->room = know_nothing;
-    if (d->kernel == NULL) d->kernel = is_own ? own_kernel : delegate_kernel;
+    if (d->kernel == NULL) d->kernel = own_kernel;
     if (d->prepare == NULL) d->prepare = prepare_nothing;
-    if (d->launch == NULL) d->launch = is_own ? call_kernel : delegate_launch;
+    if (d->launch == NULL) d->launch = call_kernel;
     if (d->read == NULL) d->read = get_at_once;
-    if (d->sync == NULL) d->sync = is_own ? wait_for_nothing : delegate_sync;
+    if (d->sync == NULL) d->sync = wait_for_nothing;
     if (d->timer_open == NULL) {
         d->timer_open = open_host_timer;
         d->timer_mark = mark_by_host;

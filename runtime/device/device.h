@@ -9,8 +9,7 @@
  * `lost`, but for `release`, `graph_close` and `offload_buffer_close`.
  *
  * A slot that is marked optional may be NULL: the registry fills it with the default that its comment names before the
- * first call, so callers never ask. A device with a `delegate` computes with that device's kernels: the defaults of its
- * slots call the delegate's. runtime/README.md says how to add a device. */
+ * first call, so callers never ask. runtime/README.md says how to add a device. */
 #ifndef WN_DEVICE_H
 #define WN_DEVICE_H
 #include <stdint.h>
@@ -29,11 +28,10 @@ struct wn_move {
 struct wn_offload_buffer {
     int32_t medium; /* WN_MEDIUM_ */
     int64_t bytes;
-    int32_t most;                /* moves each way between two stops, at most */
-    double busy[WN_WAY_COUNT];   /* seconds of moving between the last two stops */
-    double stall;                /* seconds for which the device waited for moves meanwhile; 0 where the host waits */
-    int64_t moved[WN_WAY_COUNT]; /* bytes moved between the last two stops */
-    char note[160];              /* why it is slower or larger than asked for, in words, or "" */
+    int32_t most;              /* moves each way between two stops, at most */
+    double busy[WN_WAY_COUNT]; /* seconds of moving between the last two stops */
+    double stall;              /* seconds for which the device waited for moves meanwhile; 0 where the host waits */
+    char note[160];            /* why it is slower or larger than asked for, in words, or "" */
 };
 
 /* The memory of a device, in bytes, as its driver counts. */
@@ -45,11 +43,11 @@ struct wn_room {
 
 struct wn_device {
     const char *name;                  /* what scripts call it: "cpu" */
-    const struct wn__backend *backend; /* its kernels; NULL: it has those of its delegate */
-    struct wn_device *delegate;        /* a device of an earlier row; NULL: none */
-    struct wn__target target;          /* filled by the registry: of the backend, or of the delegate */
+    const struct wn__backend *backend; /* its kernels */
+    struct wn__target target;          /* filled by the registry: of the backend */
     int32_t real;                      /* 0: shapes and bytes only, without memory behind addresses */
-    int32_t hidden;                    /* 1: for specs, not listed to users */
+    uintptr_t bias;                    /* a bit in each address that hides the bytes from the host. A device that has
+                                        * one is for specs, and not listed to users; 0: none */
     int32_t is_preferred;              /* 1: 'auto' takes it before the CPU */
     const char *absent;                /* the reason why it is not here, one line; NULL: it is here */
     const char *lost;                  /* the reason why nothing runs on it any more, one line; NULL: it is well */
@@ -116,7 +114,7 @@ struct wn_device {
     /* Gives a graph back that no launch is under way of. */
     void (*graph_close)(struct wn_device *d, void *graph);
 
-    /* ---- offload buffers: optional, all five, `start` alone, or none ---- */
+    /* ---- offload buffers: optional, all five or none ---- */
     /* Default: those of host_offload.h where target.is_unified_memory is set, else open refuses with WN_UNSUPPORTED. */
 
     /* Takes everything at once, or nothing: bytes at a medium (WN_MEDIUM_), and queues of `most` moves each way. */
@@ -132,14 +130,20 @@ struct wn_device {
     void (*offload_buffer_stop)(struct wn_device *d, struct wn_offload_buffer *buffer);
 };
 
+/* Returns where the host finds the bytes behind an address of a device whose memory is the host's. */
+static inline void *wn__device_bytes(const struct wn_device *d, const void *address)
+{
+    return (void *)((uintptr_t)address & ~d->bias);
+}
+
 /* ---- the registry (registry.c): the rows of device.def ---- */
 
 /* Completes every device: its target, and the defaults of its slots. Returns NULL, or which choice a device cannot
  * follow, in one line. Where nobody called it, wn__device does, without a library. */
 const char *wn__device_start(const struct wn__kernel_choice *choice);
-/* Returns the number of devices, the hidden ones, which stand last, included. */
+/* Returns the number of devices. */
 int32_t wn__device_count(void);
-/* Returns the number of devices that users see. */
+/* Returns the number of devices that users see; the others stand last. */
 int32_t wn__device_listed(void);
 /* Returns the device of an id, counted from 0; NULL: there is none. It may be absent. */
 struct wn_device *wn__device(int32_t id);
@@ -151,7 +155,7 @@ int32_t wn__device_usable(int32_t id, const char *what);
 void wn__device_rates(const char *target, const struct wn_profile *rates);
 /* Returns the target of a kind of machine (TARGET in device.def), without a library; NULL: there is none. */
 const struct wn__target *wn__device_target(int32_t kind);
-/* Return what a device's backend says of itself; a device with a delegate says what that one does. */
+/* Return what a device's backend says of itself. */
 const char *wn__device_kernels(const struct wn_device *d);
 const char *wn__device_processor(const struct wn_device *d);
 /* Fills *out with tunable number i of a device's backend, from 0 on; returns 0 where there is none. */

@@ -37,7 +37,6 @@ struct lane {
     int32_t error;                 /* errno of the first move that failed, 0 for none; later moves are not tried */
     int64_t error_at;              /* number of that move */
     double busy;                   /* seconds of moving since the last stop */
-    int64_t moved;                 /* bytes moved since the last stop */
 };
 
 struct host_buffer {
@@ -106,7 +105,6 @@ static void *serve(void *lane)
             l->error_at = number;
         }
         l->busy += took;
-        l->moved += error == 0 ? m.bytes : 0;
         l->ended = number + 1;
         pthread_cond_broadcast(&l->changed);
     }
@@ -223,7 +221,6 @@ void wn__host_offload_close(struct wn_device *device, struct wn_offload_buffer *
 
 int32_t wn__host_offload_start(struct wn_device *device, struct wn_offload_buffer *buffer, const struct wn_move *m)
 {
-    (void)device;
     struct lane *l = &((struct host_buffer *)buffer)->lane[m->way];
     if (m->at < 0 || m->at + m->bytes > buffer->bytes || l->started >= buffer->most)
         return wn__fail(WN_INTERNAL,
@@ -233,7 +230,8 @@ int32_t wn__host_offload_start(struct wn_device *device, struct wn_offload_buffe
                         buffer->most);
     pthread_mutex_lock(&l->lock);
     if (wn__host_offload_fault[m->way] > 0 && --wn__host_offload_fault[m->way] == 0) l->fault_at = l->started;
-    l->queue[l->started++] = *m;
+    l->queue[l->started] = *m;
+    l->queue[l->started++].address = wn__device_bytes(device, m->address);
     pthread_cond_broadcast(&l->changed);
     pthread_mutex_unlock(&l->lock);
     return WN_OK;
@@ -264,9 +262,7 @@ void wn__host_offload_stop(struct wn_device *device, struct wn_offload_buffer *b
         l->fault_at = -1;
         l->error = 0;
         buffer->busy[way] = l->busy;
-        buffer->moved[way] = l->moved;
         l->busy = 0;
-        l->moved = 0;
         pthread_mutex_unlock(&l->lock);
     }
 }

@@ -1,5 +1,5 @@
-/* The meta device: shapes, bytes and costs without storage. Every run is planned, checked and accounted as on its
- * delegate; addresses are numbers that nothing follows, and no kernel runs. */
+/* The meta device: shapes, bytes and costs without storage. Every run is planned, checked and accounted as on the
+ * CPU, whose backend it has; addresses are numbers that nothing follows, and no kernel runs. */
 #include "registry.h"
 #include <stddef.h>
 
@@ -48,36 +48,25 @@ static wn_kernel_fn meta_kernel(struct wn_device *d, const struct wn_desc *desc)
     return meta_nothing;
 }
 
-static int32_t meta_launch(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc *desc, const struct wn_buffers *b)
-{
-    (void)d, (void)fn, (void)desc, (void)b;
-    return WN_OK;
-}
-
-struct meta_buffer {
-    struct wn_offload_buffer buffer;
-    int64_t begun[WN_WAY_COUNT]; /* bytes of the moves since the last stop */
-};
-
 static int32_t meta_buffer_open(struct wn_device *d, int32_t medium, int64_t bytes, int32_t most,
                                 struct wn_offload_buffer **out)
 {
-    static struct meta_buffer buffers[WN_MEDIUM_COUNT];
+    static struct wn_offload_buffer buffers[WN_MEDIUM_COUNT];
     (void)d;
-    buffers[medium] = (struct meta_buffer){.buffer = {.medium = medium, .bytes = bytes, .most = most}};
-    *out = &buffers[medium].buffer;
+    buffers[medium] = (struct wn_offload_buffer){.medium = medium, .bytes = bytes, .most = most};
+    *out = &buffers[medium];
     return WN_OK;
 }
 
-static void meta_buffer_close(struct wn_device *d, struct wn_offload_buffer *buffer)
+/* Closes or stops a buffer: nothing moves. */
+static void meta_buffer_end(struct wn_device *d, struct wn_offload_buffer *buffer)
 {
     (void)d, (void)buffer;
 }
 
 static int32_t meta_buffer_start(struct wn_device *d, struct wn_offload_buffer *buffer, const struct wn_move *m)
 {
-    (void)d;
-    ((struct meta_buffer *)buffer)->begun[m->way] += m->bytes;
+    (void)d, (void)buffer, (void)m;
     return WN_OK;
 }
 
@@ -87,19 +76,8 @@ static int32_t meta_buffer_wait(struct wn_device *d, struct wn_offload_buffer *b
     return WN_OK;
 }
 
-/* Says how many bytes the run would have moved. */
-static void meta_buffer_stop(struct wn_device *d, struct wn_offload_buffer *buffer)
-{
-    struct meta_buffer *m = (struct meta_buffer *)buffer;
-    (void)d;
-    for (int32_t way = 0; way < WN_WAY_COUNT; way++) {
-        buffer->moved[way] = m->begun[way];
-        m->begun[way] = 0;
-    }
-}
-
 struct wn_device wn__device_meta = {.name = "meta",
-                                    .delegate = &wn__device_cpu,
+                                    .backend = &wn__backend_cpu,
                                     .alloc = meta_alloc,
                                     .release = meta_release,
                                     .put = meta_copy,
@@ -107,9 +85,8 @@ struct wn_device wn__device_meta = {.name = "meta",
                                     .copy = meta_copy,
                                     .fill = meta_fill,
                                     .kernel = meta_kernel,
-                                    .launch = meta_launch,
                                     .offload_buffer_open = meta_buffer_open,
-                                    .offload_buffer_close = meta_buffer_close,
+                                    .offload_buffer_close = meta_buffer_end,
                                     .offload_buffer_start = meta_buffer_start,
                                     .offload_buffer_wait = meta_buffer_wait,
-                                    .offload_buffer_stop = meta_buffer_stop};
+                                    .offload_buffer_stop = meta_buffer_end};

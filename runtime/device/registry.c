@@ -25,11 +25,15 @@ static int32_t n_targets(void)
     return (int32_t)(sizeof targets / sizeof targets[0]);
 }
 
-/* Returns NULL, or which choice the device cannot follow. */
-static const char *set_target(struct wn_device *d, const struct wn__kernel_choice *choice)
+/* Gives device i its target, one for all devices of a backend. Returns NULL, or which choice the backend cannot
+ * follow. */
+static const char *set_target(int32_t i, const struct wn__kernel_choice *choice)
 {
-    d->target = d->delegate != NULL ? d->delegate->target : d->backend->target;
-    return d->delegate == NULL && d->backend->start != NULL ? d->backend->start(choice, &d->target) : NULL;
+    const struct wn__backend *b = devices[i]->backend;
+    int32_t first = 0;
+    while (devices[first]->backend != b) first++;
+    devices[i]->target = first < i ? devices[first]->target : b->target;
+    return first < i || b->start == NULL ? NULL : b->start(choice, &devices[i]->target);
 }
 
 static int32_t is_started;
@@ -39,7 +43,7 @@ const char *wn__device_start(const struct wn__kernel_choice *choice)
     const char *why = NULL;
     is_started = 1;
     for (int32_t i = 0; i < wn__device_count(); i++) {
-        const char *unmet = set_target(devices[i], choice);
+        const char *unmet = set_target(i, choice);
         if (why == NULL) why = unmet;
         if (devices[i]->open != NULL) devices[i]->open(devices[i]);
         wn__device_complete(devices[i]);
@@ -55,7 +59,7 @@ int32_t wn__device_count(void)
 int32_t wn__device_listed(void)
 {
     int32_t n = 0;
-    for (int32_t i = 0; i < wn__device_count(); i++) n += !devices[i]->hidden;
+    for (int32_t i = 0; i < wn__device_count(); i++) n += devices[i]->bias == 0;
     return n;
 }
 
@@ -91,33 +95,24 @@ const struct wn__target *wn__device_target(int32_t kind)
     return kind >= 0 && kind < n_targets() ? targets[kind] : NULL;
 }
 
-static const struct wn__backend *backend_of(const struct wn_device *d)
-{
-    while (d->delegate != NULL) d = d->delegate;
-    return d->backend;
-}
-
 const char *wn__device_kernels(const struct wn_device *d)
 {
-    const struct wn__backend *b = backend_of(d);
-    return b->name == NULL ? "" : b->name();
+    return d->backend->name == NULL ? "" : d->backend->name();
 }
 
 const char *wn__device_processor(const struct wn_device *d)
 {
-    const struct wn__backend *b = backend_of(d);
-    return b->processor == NULL ? "" : b->processor();
+    return d->backend->processor == NULL ? "" : d->backend->processor();
 }
 
 int32_t wn__device_tunable(const struct wn_device *d, int32_t i, struct wn_tunable *out)
 {
-    const struct wn__backend *b = backend_of(d);
-    return b->tunable != NULL && b->tunable(i, out);
+    return d->backend->tunable != NULL && d->backend->tunable(i, out);
 }
 
 int32_t wn__device_tune(const struct wn_device *d, int32_t i, int64_t value)
 {
     struct wn_tunable row;
     if (!wn__device_tunable(d, i, &row)) return wn__fail(WN_VALUE, "tune: there is no tunable %d", i);
-    return backend_of(d)->tune(i, value);
+    return d->backend->tune(i, value);
 }

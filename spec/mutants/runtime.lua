@@ -80,8 +80,8 @@ return {
         file = 'runtime/device/registry.c',
         spec = 'spec/device_spec.lua',
         { 'every device gets the target of the CPU',
-            old = 'd->delegate->target : d->backend->target;',
-            new = 'd->delegate->target : wn__backend_cpu.target;' },
+            old = 'devices[first]->target : b->target;',
+            new = 'devices[first]->target : wn__backend_cpu.target;' },
     },
     {
         file = 'runtime/graph/cell.c',

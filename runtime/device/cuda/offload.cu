@@ -12,7 +12,6 @@ struct buffer {
     cudaEvent_t asked;             /* of the compute stream, when the last move was asked for */
     struct wn__span *move[WN_WAY_COUNT], *wait[WN_WAY_COUNT]; /* (base.most) around each move and the wait for it */
     int32_t started[WN_WAY_COUNT];
-    int64_t bytes[WN_WAY_COUNT]; /* of the moves since the last stop */
 };
 
 static struct buffer *of(struct wn_offload_buffer *b)
@@ -97,7 +96,6 @@ int32_t wn__gpu_offload_start(struct wn_device *d, struct wn_offload_buffer *buf
     WN_TRY(wn__gpu_check(d, e, "starting a move of an offloaded value"));
     span->marks = 2;
     b->started[m->way]++;
-    b->bytes[m->way] += m->bytes;
     return WN_OK;
 }
 
@@ -126,7 +124,6 @@ void wn__gpu_offload_stop(struct wn_device *d, struct wn_offload_buffer *buffer)
         const int32_t n = d->lost == NULL ? b->base.most : 0;
         b->base.busy[way] = take_seconds(b->move[way], n);
         b->base.stall += take_seconds(b->wait[way], n);
-        b->base.moved[way] = b->bytes[way];
-        b->bytes[way] = b->started[way] = 0;
+        b->started[way] = 0;
     }
 }

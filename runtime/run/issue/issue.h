@@ -85,11 +85,11 @@ void wn__captured_start(struct wn__run *r);
 
 /* Acquires the offload buffers of a schedule. Warns once where one is slower than it should be. */
 int32_t wn__transfer_take(struct wn__run *r);
-/* Starts the transfer of instruction n. */
+/* Starts the transfer of instruction n, and adds its bytes to p->measured. */
 int32_t wn__transfer_start(struct wn__run *r, const struct wn__instr *n);
 /* Waits until the transfer that instruction n names has ended. */
 int32_t wn__transfer_wait(struct wn__run *r, const struct wn__instr *n);
-/* Stops every transfer, whatever happened before, and adds their bytes and seconds to p->measured. */
+/* Stops every transfer, whatever happened before, and adds their seconds to p->measured. */
 void wn__transfer_stop(struct wn__run *r);
 
 /* Uploads the numbers of the host, and on an asynchronous device seeds, counters and empty reports. WN_OOM. */

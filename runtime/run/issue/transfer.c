@@ -49,6 +49,7 @@ int32_t wn__transfer_start(struct wn__run *r, const struct wn__instr *n)
     t->move[n->move].medium = medium;
     t->move[n->move].way = way;
     t->move[n->move].number = t->started[medium][way]++;
+    *(way == WN_WAY_OUT ? &r->p->run.measured.out : &r->p->run.measured.in) += move.bytes;
     return r->device->offload_buffer_start(r->device, t->offload_buffer[medium], &move);
 }
 
@@ -71,8 +72,6 @@ void wn__transfer_stop(struct wn__run *r)
         struct wn_offload_buffer *offload_buffer = t->offload_buffer[medium];
         if (offload_buffer == NULL) continue;
         r->device->offload_buffer_stop(r->device, offload_buffer);
-        m->out += offload_buffer->moved[WN_WAY_OUT];
-        m->in += offload_buffer->moved[WN_WAY_IN];
         m->move_seconds += offload_buffer->busy[WN_WAY_OUT] + offload_buffer->busy[WN_WAY_IN];
         t->stall += offload_buffer->stall;
     }
