@@ -228,13 +228,12 @@ WN_API int32_t wn_hyper_set(int32_t hyper, int32_t i, double v);
 
 /* ---- where recording stands ----------------------------------------------------------------------------------- */
 
+/* Returns the place where recording stands, which stays at this address. A caller may write its `scope`, `region` and
+ * `grad`: ids of wn_scope and wn_region_new, 0 for none, and 0 or 1. Functions set all else. */
+WN_API struct wn_context *wn_here(void);
 /* Seeds random numbers and starts their counter again at 0. */
 WN_API int32_t wn_seed(uint64_t seed);
-/* Returns the seed. */
-WN_API uint64_t wn_seed_get(void);
-/* Returns the counter that the next random node takes. */
-WN_API uint64_t wn_counter(void);
-/* Sets that counter. */
+/* Sets the counter that the next random node takes. */
 WN_API void wn_counter_set(uint64_t next);
 /* Sets that counter back to where the last update of a parameter left it, for a step that ^C ended: the step that is
  * recorded in its place draws the same numbers. Leaves it where no parameter was updated since wn_seed. */
@@ -242,18 +241,8 @@ WN_API void wn_counter_back(void);
 /* Returns the id of the scope `name` of a type inside another (0: the root); the same for equal arguments. Scopes of
  * one path and different `variant` differ, so that policies may decide differently for modules of one path. */
 WN_API int32_t wn_scope(int32_t parent, const char *name, const char *type, int32_t variant);
-/* Sets the scope of nodes recorded from now on and returns the one before; an id that is none changes nothing. */
-WN_API int32_t wn_scope_set(int32_t scope);
-/* Returns where that id is kept, for a caller that sets it often: it writes ids of wn_scope there and nothing else. */
-WN_API int32_t *wn_scope_here(void);
 /* Returns the id of a new region inside another (0: none): its values are recomputed for the backward. */
 WN_API int32_t wn_region_new(int32_t parent, const char *name);
-/* Sets the region of nodes recorded from now on (0: none) and returns the one before; an id that is none changes
- * nothing. */
-WN_API int32_t wn_region_set(int32_t region);
-/* Makes nodes that are recorded from now on need no gradient (on = 0), or follow their inputs (1). Returns what was set
- * before. */
-WN_API int32_t wn_grad_set(int32_t on);
 /* Sets the device of created values from now on and returns the one before; the id of none that is here changes
  * nothing. */
 WN_API int32_t wn_device_set(int32_t device);

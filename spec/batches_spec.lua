@@ -93,7 +93,7 @@ describe('wane.data.batches', function()
         assert.are.same({ 0, 1, 2, 3, 4, 5, 6, 7, 8 }, sorted)
         assert.are_not.same(a, epochs { batch = 3, shuffle = true, seed = 6 })
         assert.are.same(epochs { batch = 3, shuffle = true, seed = 3 }, epochs { batch = 3, shuffle = true })
-        assert.equal(0, tonumber(C.wn_counter()))
+        assert.equal(0, tonumber(C.wn_here().counter))
     end)
 
     it('goes on from a state, at any place', function()

@@ -101,8 +101,7 @@ local function modes()
     local ok, y = pcall(function() return x:matmul(w) end)
     if not ok then return 'nothing may be recorded' end
     local info = tensor.info(y)
-    local region = C.wn_region_set(0)
-    C.wn_region_set(region)
+    local region = C.wn_here().region
     local timing = C.wn_timing(0)
     C.wn_timing(timing)
     return ('%s gradient %d scope %d region %s timing %d replay %d planning %s'):format(y.dtype,
@@ -159,7 +158,7 @@ for _, kind in ipairs(kinds) do
         it('that yields at every call goes on as if it had not, whatever ran beside it', function()
             local inside, seen = {}, {}
             wane.manual_seed(1)
-            local counter = C.wn_counter()
+            local counter = C.wn_here().counter
             kind[2](function() inside[#inside + 1] = modes() end)
             wane.manual_seed(1)
             C.wn_counter_set(counter)

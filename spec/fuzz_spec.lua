@@ -25,7 +25,7 @@ end
 local function new_parameters()
     local p = {}
     local weight = binding.type_of({ D, D }, 0, 'weight')
-    local laid = C.wn_weight_layout(C.wn_device_set(-1), weight) -- in panels on a CPU, plain on a GPU
+    local laid = C.wn_weight_layout(C.wn_here().device, weight) -- in panels on a CPU, plain on a GPU
     for i = 1, 4 do
         p[i] = nn.Parameter(create.laid(wane.randn(D, D) * 0.2, i < 3 and laid or 0), 'w' .. i)
     end

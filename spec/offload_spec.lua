@@ -327,9 +327,9 @@ local function prepare(kind, p)
         w.holder = nn.module('Holder', function(m) for i, q in ipairs(w.params) do m['c' .. i] = q end end)()
         wane.save(w.path, w.holder, { optimizer = w.opt })
     end
-    w.counter = C.wn_counter()
+    w.counter = C.wn_here().counter
     if kind.before then kind.before(w, p) end
-    w.began = C.wn_counter()
+    w.began = C.wn_here().counter
     return w
 end
 

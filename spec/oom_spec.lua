@@ -105,7 +105,7 @@ describe('wane.memory.limit', function()
         local w = world(fused)
         for _ = 1, warm do w.step() end
         w.opt:zero_grad()
-        local counter = C.wn_counter()
+        local counter = C.wn_here().counter
         local asked
         scoped('capture', function(request)
             asked = asked or request
@@ -277,7 +277,7 @@ describe('every allocation made to fail once', function()
     -- Calls check(error, n) after each failure. Returns what the run point returns, and how many failures there were.
     local function sweep(phase, forget, check)
         local n = 0
-        local counter = C.wn_counter()
+        local counter = C.wn_here().counter
         while true do
             n = n + 1
             C.wn_counter_set(counter)
@@ -369,13 +369,13 @@ describe('every allocation made to fail once', function()
             local expected = reference(fused, 60)
             local w = world(fused)
             local step, helped, n = 1, 0, 0
-            local counter = C.wn_counter()
+            local counter = C.wn_here().counter
             repeat
                 n = n + 1
                 local ok, loss, fired = programs.failing(n, w.step)
                 if ok then
                     assert.equal(expected[step], ('%.17g %s'):format(loss:item(), w.state()))
-                    counter = C.wn_counter()
+                    counter = C.wn_here().counter
                     step = step + 1
                     if fired then helped = helped + 1 end
                 else

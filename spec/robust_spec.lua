@@ -55,14 +55,14 @@ describe('a second thread', function()
         local x, limit = wane.ones(2, { requires_grad = true }), wane.memory().limit
         local info, attrs, type_ = ffi.new 'struct wn_info', ffi.new 'struct wn_attrs', ffi.new 'struct wn_type'
         local request, number = ffi.new 'struct wn_request', ffi.new('double[8]')
-        local seed, counter = C.wn_seed_get(), C.wn_counter()
+        local seed, counter = C.wn_here().seed, C.wn_here().counter
         local calls = {
             { C.wn_info, x.id, info }, { C.wn_open, request },
             { C.wn_record, C.wn_op_id 'neg', 1, binding.handles(1), attrs }, { C.wn_const, number, 0, 0 },
             { C.wn_data, type_, 0, number }, { C.wn_cell, 0, x.id, ffi.new('char[2]') }, { C.wn_retain, x.id },
             { C.wn_free, x.id }, { C.wn_release, x.id, quiet = true }, { C.wn_hyper }, { C.wn_cell_need_grad, x.id, 0 },
-            { C.wn_cell_drop_grad, x.id }, { C.wn_seed, 7 }, { C.wn_device_set, 1 }, { C.wn_grad_set, 0 },
-            { C.wn_scope_set, 0 }, { C.wn_region_new, 0, ffi.new('char[2]') }, { C.wn_memory_limit, 0, 100 },
+            { C.wn_cell_drop_grad, x.id }, { C.wn_seed, 7 }, { C.wn_device_set, 1 },
+            { C.wn_region_new, 0, ffi.new('char[2]') }, { C.wn_memory_limit, 0, 100 },
             { C.wn_memory_trim, 0 }, { C.wn_file_open, ffi.new('char[2]') }, { C.wn_line, ffi.new('char[2]') },
             { C.wn_start },
         }
@@ -73,8 +73,8 @@ describe('a second thread', function()
                 assert.is_truthy(text:find('comes from another', 1, true), k .. ': ' .. text)
             end
         end
-        assert.equal(seed, C.wn_seed_get())
-        assert.equal(counter, C.wn_counter())
+        assert.equal(seed, C.wn_here().seed)
+        assert.equal(counter, C.wn_here().counter)
         assert.equal(limit, wane.memory().limit)
         assert.equal(2, (x * 1):sum():item())
         assert.is_true(x.requires_grad)

@@ -244,11 +244,8 @@ describe('recording', function()
     end)
 
     local function standing()
-        local scope, region, grad = C.wn_scope_set(0), C.wn_region_set(0), C.wn_grad_set(1)
-        C.wn_scope_set(scope)
-        C.wn_region_set(region)
-        C.wn_grad_set(grad)
-        return { scope, region, grad }
+        local here = C.wn_here()
+        return { here.scope, here.region, here.grad }
     end
 
     it('goes on where it stood after an error inside module, region and no_grad', function()
@@ -264,12 +261,12 @@ describe('recording', function()
         end
         local model = Outer()
         local before = standing()
-        local counter = tonumber(C.wn_counter())
+        local counter = tonumber(C.wn_here().counter)
         local e = fails('shape', function() model(wane.ones(2, 3)) end)
         assert.is_truthy(e.message:find('(2, 3)', 1, true) and e.message:find('(5, 5)', 1, true), e.message)
         assert.is_true(seen[1] ~= before[1] and seen[2] ~= before[2] and seen[3] == 0)
         assert.same(before, standing())
-        assert.equal(counter, tonumber(C.wn_counter()))
+        assert.equal(counter, tonumber(C.wn_here().counter))
         assert.same({ { 5, 5, 5, 5, 5 } }, model(wane.ones(1, 5)):totable())
     end)
 

@@ -22,7 +22,7 @@ local function state_of(model, opt)
     for key in pairs(dict.settings) do keys[#keys + 1] = key end
     table.sort(keys)
     for _, key in ipairs(keys) do parts[#parts + 1] = key .. tostring(dict.settings[key]) end
-    parts[#parts + 1] = tostring(C.wn_seed_get()) .. tostring(C.wn_counter())
+    parts[#parts + 1] = tostring(C.wn_here().seed) .. tostring(C.wn_here().counter)
     return table.concat(parts, ' ')
 end
 
@@ -116,8 +116,8 @@ describe('a resumed run', function()
         local info = wane.load(PATH, model, { optimizer = opt })
         assert.equal('18364758544493064720', info.seed)
         assert.equal('18446744073709551614', info.next)
-        assert.is_true(C.wn_seed_get() == 0xFEDCBA9876543210ULL)
-        assert.is_true(C.wn_counter() == 0xFFFFFFFFFFFFFFFEULL)
+        assert.is_true(C.wn_here().seed == 0xFEDCBA9876543210ULL)
+        assert.is_true(C.wn_here().counter == 0xFFFFFFFFFFFFFFFEULL)
         wane.manual_seed(8)
     end)
 
@@ -130,7 +130,7 @@ describe('a resumed run', function()
         local function seed_after(opts)
             wane.manual_seed(6)
             wane.load(PATH, model, opts)
-            return tonumber(C.wn_seed_get()), tonumber(C.wn_counter())
+            return tonumber(C.wn_here().seed), tonumber(C.wn_here().counter)
         end
         assert.are.same({ 6, 0 }, { seed_after(nil) })
         assert.are.same({ 5, 1 }, { seed_after { random = true } })
@@ -207,7 +207,7 @@ describe('wane.save', function()
         wane.save(PATH, m)
         for _ = 1, 4 do collectgarbage() end
         wane.memory.reset_peak()
-        local before, counter = wane.memory(), tonumber(C.wn_counter())
+        local before, counter = wane.memory(), tonumber(C.wn_here().counter)
         collectgarbage 'stop'
         local lua = collectgarbage 'count'
         wane.save(PATH, m)
@@ -218,7 +218,7 @@ describe('wane.save', function()
         assert.equal(before.allocated, after.peak)
         assert.equal(before.reserved, after.peak_reserved)
         assert.is_true(lua < 256, lua .. ' KiB of Lua') -- of 16 MiB
-        assert.equal(counter, tonumber(C.wn_counter()))
+        assert.equal(counter, tonumber(C.wn_here().counter))
         for _ = 1, 4 do collectgarbage() end
         assert.is_true(wane.memory().host <= before.host)
     end)

@@ -93,9 +93,9 @@ describe('wane.sweep', function()
             local C = require('wane.ffi').C
             wane.manual_seed(77)
             wane.eval(wane.randn(3))
-            local counter, seed = C.wn_counter(), C.wn_seed_get()
+            local counter, seed = C.wn_here().counter, C.wn_here().seed
             local s = sweep { grid = { depth = { 3, 5 }, policy = { 'save_all', 'sqrt', 'recompute_all' } } }:run()
-            assert.is_true(counter == C.wn_counter() and seed == C.wn_seed_get())
+            assert.is_true(counter == C.wn_here().counter and seed == C.wn_here().seed)
             local rows = s:rows()
             assert_once(rows, 6)
             for i, row in ipairs(rows) do

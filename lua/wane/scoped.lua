@@ -25,11 +25,20 @@ local scoped = {}
 -- @param e error that was caught: an object, or a string
 scoped.traceback_of = errors.traceback_of
 
+local here = C.wn_here()
+
+-- Returns the setter of a field of the place where recording stands.
+local function place(field)
+    return function(value)
+        local before = here[field]
+        here[field] = value
+        return before
+    end
+end
+
 -- Kind -> function(value) that sets the setting and returns its value before.
 local setters = {
-    grad = function(on) return C.wn_grad_set(on) end,
-    scope = function(id) return C.wn_scope_set(id) end,
-    region = function(id) return C.wn_region_set(id) end,
+    grad = place 'grad', scope = place 'scope', region = place 'region',
     device = function(id) return C.wn_device_set(id) end,
     timing = function(on) return C.wn_timing(on) end,
     replay = function(on)

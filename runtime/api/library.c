@@ -331,39 +331,15 @@ int32_t wn_scope(int32_t parent, const char *name, const char *type, int32_t var
     return wn__scope_of(parent, name, type, variant);
 }
 
-int32_t wn_scope_set(int32_t scope)
+struct wn_context *wn_here(void)
 {
-    WN_TRY_ID(wn__thread_check());
-    int32_t before = wn__here.scope;
-    if (wn__scope_is(scope)) wn__here.scope = scope;
-    return before;
-}
-
-int32_t *wn_scope_here(void)
-{
-    return &wn__here.scope;
+    return &wn__here;
 }
 
 int32_t wn_region_new(int32_t parent, const char *name)
 {
     WN_TRY_ID(wn__thread_check());
     return wn__region_new(parent, name);
-}
-
-int32_t wn_region_set(int32_t region)
-{
-    WN_TRY_ID(wn__thread_check());
-    int32_t before = wn__here.region;
-    if (wn__region_is(region)) wn__here.region = region;
-    return before;
-}
-
-int32_t wn_grad_set(int32_t on)
-{
-    WN_TRY_ID(wn__thread_check());
-    int32_t before = !wn__here.grad_off;
-    wn__here.grad_off = !on;
-    return before;
 }
 
 int32_t wn_weight_layout(int32_t device, const struct wn_type *weight)
@@ -389,16 +365,6 @@ int32_t wn_seed(uint64_t seed)
     wn__here.seed = seed;
     wn__here.counter = wn__here.updated = 0;
     return WN_OK;
-}
-
-uint64_t wn_seed_get(void)
-{
-    return wn__here.seed;
-}
-
-uint64_t wn_counter(void)
-{
-    return wn__here.counter;
 }
 
 void wn_counter_set(uint64_t next)

@@ -26,6 +26,16 @@ struct wn_attrs {
     double f[2];
 };
 
+/* The place where recording stands: recorded nodes take these. */
+struct wn_context {
+    int32_t scope, region;
+    int32_t grad;     /* 1: nodes need a gradient where an input does; 0: none does */
+    int32_t device;   /* of nodes whose inputs name none */
+    uint64_t seed;    /* of random numbers */
+    uint64_t counter; /* that the next random node takes */
+    uint64_t updated; /* `counter` + 1 when a run last changed a parameter, or when it was first set; 0: never */
+};
+
 /* The bytes behind a WN_OOM of a device. */
 struct wn_oom {
     int64_t bytes;           /* asked for */

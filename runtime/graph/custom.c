@@ -183,13 +183,13 @@ static int32_t custom_node(struct maker *m, int32_t n, int32_t line, struct wn_n
     node->scope = wn__here.scope;
     node->region = wn__here.region;
     node->line = line;
-    node->is_cut = (uint8_t)wn__here.grad_off;
+    node->is_cut = !wn__here.grad;
     for (int32_t i = 0; i < node->n_in; i++) {
         struct wn_node *in = m->external.nodes[i];
         node->in[i] = in;
         wn__node_ref(in);
         if (in->depth >= node->depth) node->depth = in->depth + 1;
-        if (i < 1 || i > n || wn__here.grad_off) continue;
+        if (i < 1 || i > n || !wn__here.grad) continue;
         node->needs_grad |= in->needs_grad;
         node->over_spent |= in->over_spent;
     }
@@ -255,7 +255,7 @@ static struct wn_node *opaque(struct wn__emitter *e, const struct wn_node *n, st
         if (wn__dtype_is_float(n->in[i]->type.dtype) && is_made_of(v, n->in[i], w))
             WN_KEEP(e->code, wn__order_push(&m.external, n->in[i]));
     int32_t made_of = (int32_t)m.external.count - 1;
-    struct wn__context before = wn__here;
+    struct wn_context before = wn__here;
     wn__here.scope = n->scope;
     wn__here.region = n->region;
     if (made_of > 0) WN_KEEP(e->code, custom_node(&m, made_of, n->line, &made));
@@ -275,7 +275,7 @@ static void template_inputs(struct wn__emitter *e, struct wn_node *n, struct wn_
     for (int32_t i = 0; i < n->n_in; i++) {
         struct wn_node *v = n->in[i];
         value[i] = v;
-        if (wn__here.grad_off || e->code != WN_OK) continue;
+        if (!wn__here.grad || e->code != WN_OK) continue;
         if (i == 0) value[i] = n;
         if (i > n->custom->n_out && v->is_cut && wn__dtype_is_float(v->type.dtype)) value[i] = opaque(e, n, v, &w);
     }

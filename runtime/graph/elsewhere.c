@@ -30,7 +30,7 @@ static int32_t has_equal_bits(int32_t op)
 /* Records n, whose inputs were recorded again as `in`. Counted. */
 static int32_t record_as(const struct wn_node *n, struct wn_node *const *in, int32_t device, struct wn_node **out)
 {
-    const struct wn__context here = wn__here;
+    const struct wn_context here = wn__here;
     wn__here.device = device;
     wn__here.scope = n->scope;
     int32_t code = wn__record(n->op, n->n_in, in, &n->attrs, n->line, out);

@@ -66,7 +66,7 @@ static struct wn_node *record(struct wn__emit *base, int32_t op, int32_t n, stru
         if (in != laid) in = memcpy(laid, in, (size_t)n * sizeof *in);
         laid[i] = made;
     }
-    struct wn__context before = wn__here;
+    struct wn_context before = wn__here;
     struct wn_node *node = NULL;
     wn__here.scope = e->forward->scope;
     wn__here.region = e->forward->region;

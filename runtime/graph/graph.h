@@ -226,26 +226,15 @@ const char *wn__intern(const char *text);
 int32_t wn__scope_of(int32_t parent, const char *name, const char *type, int32_t variant);
 /* Returns a scope, the root for an id that is none. Valid until the next wn__scope_of. */
 const struct wn__scope *wn__scope_get(int32_t id);
-int32_t wn__scope_is(int32_t id); /* returns 1 if there is a scope of this id */
 /* Returns the id of a new region inside another (0: none), or -(status). */
 int32_t wn__region_new(int32_t parent, const char *name);
 int32_t wn__region_parent(int32_t id); /* returns 0 for a region inside none */
-int32_t wn__region_is(int32_t id);     /* returns 1 if there is a region of this id, and for 0 */
 /* Returns the id of a text "file:line", the same for equal texts; 0 when memory is short. */
 int32_t wn__line_of(const char *text);
 const char *wn__line_text(int32_t id); /* returns "" for 0 */
 
 /* ---- record.c ------------------------------------------------------------------------------------------------- */
-/* The place where recording stands: recorded nodes take these. */
-struct wn__context {
-    int32_t scope, region;
-    int32_t grad_off; /* 1: nodes need no gradient */
-    int32_t device;   /* of nodes whose inputs name none */
-    uint64_t seed;
-    uint64_t counter; /* that the next random node takes */
-    uint64_t updated; /* `counter` + 1 when a run last changed a parameter, or when it was first set; 0: never */
-};
-extern struct wn__context wn__here;
+extern struct wn_context wn__here; /* the place where recording stands */
 /* Records one application of an op. in: (n); attrs: NULL for none. Fails as the rules of the op do, with WN_DEVICE for
  * inputs on two devices, and with WN_VALUE above WN_DEEPEST. Counted. */
 int32_t wn__record(int32_t op, int32_t n, struct wn_node *const *in, const struct wn_attrs *attrs, int32_t line,

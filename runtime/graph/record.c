@@ -6,7 +6,7 @@
 #include "../base/memory_order.h"
 #include "graph.h"
 
-struct wn__context wn__here = {.seed = 0};
+struct wn_context wn__here = {.grad = 1};
 
 /* Finds the device of an application: that of its inputs, else the one where recording stands. */
 static int32_t record_device(int32_t op, int32_t n, struct wn_node *const *in, int32_t *out)
@@ -91,8 +91,8 @@ static int32_t record_derive(struct wn_node *node, int32_t n, struct wn_node *co
                         wn__op_name(node->op), WN_DEEPEST);
     /* Every float result of what needs a gradient needs one, also of an op without a rule: differentiation refuses
      * it by name. Whole numbers (comparisons, indices) are constants. */
-    int32_t flows = !wn__here.grad_off && wn__dtype_is_float(node->type.dtype);
-    node->is_cut = (uint8_t)wn__here.grad_off;
+    int32_t flows = wn__here.grad && wn__dtype_is_float(node->type.dtype);
+    node->is_cut = !wn__here.grad;
     node->needs_grad = (uint8_t)(needs && flows);
     node->over_spent = (uint8_t)(spent && flows);
     return WN_OK;
@@ -137,7 +137,7 @@ static struct wn_node *laid_before(const struct wn_node *v, int32_t layout)
     if (v->n_in == 0 || v->issued > 0 || v->is_held) return NULL;
     if (n == NULL || n->type.layout != layout || n->is_held || n->stale || n->issued > 0) return NULL;
     int32_t is_here = n->scope == wn__here.scope && n->region == wn__here.region;
-    return is_here && n->is_cut == wn__here.grad_off ? n : NULL;
+    return is_here && n->is_cut == !wn__here.grad ? n : NULL;
 }
 
 int32_t wn__record_layout(struct wn_node *v, int32_t layout, int32_t line, struct wn_node **out)

@@ -87,7 +87,7 @@ int32_t wn__scope_of(int32_t parent, const char *name, const char *type, int32_t
 {
     static struct wn__names keys;
     char key[1024];
-    if (!wn__scope_is(parent)) return -wn__fail(WN_VALUE, "scope: no scope %d", parent);
+    if (parent < 0 || parent > n_scopes) return -wn__fail(WN_VALUE, "scope: no scope %d", parent);
     size_t length = strlen(name), type_length = strlen(type);
     if (length > 480 || type_length > 480)
         return -wn__fail(WN_VALUE, "scope: a name of %zu and a type of %zu letters; each may have 480", length,
@@ -108,18 +108,13 @@ const struct wn__scope *wn__scope_get(int32_t id)
     return id > 0 && id <= n_scopes ? &scopes[id - 1] : &root;
 }
 
-int32_t wn__scope_is(int32_t id)
-{
-    return id >= 0 && id <= n_scopes;
-}
-
 static int32_t *region_parents; /* (n_regions) the parent of the region of id i + 1; id 0 is none */
 static int64_t n_regions, regions_capacity;
 
 int32_t wn__region_new(int32_t parent, const char *name)
 {
     (void)name;
-    if (!wn__region_is(parent)) return -wn__fail(WN_VALUE, "region: no region %d", parent);
+    if (parent < 0 || parent > n_regions) return -wn__fail(WN_VALUE, "region: no region %d", parent);
     if (wn__grow(&region_parents, &regions_capacity, n_regions + 1, sizeof *region_parents) != WN_OK) return -WN_OOM;
     region_parents[n_regions] = parent;
     return (int32_t)++n_regions;
@@ -128,11 +123,6 @@ int32_t wn__region_new(int32_t parent, const char *name)
 int32_t wn__region_parent(int32_t id)
 {
     return id > 0 && id <= n_regions ? region_parents[id - 1] : 0;
-}
-
-int32_t wn__region_is(int32_t id)
-{
-    return id >= 0 && id <= n_regions;
 }
 
 static const char **lines; /* (n_lines) the line of id i + 1 */

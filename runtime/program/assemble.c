@@ -39,13 +39,13 @@ static int32_t differentiate(struct assembly *a)
 {
     const struct wn__request *r = a->request;
     const struct wn_cell **only = NULL;
-    int32_t code = WN_OK, before = wn__here.grad_off;
+    int32_t code = WN_OK, before = wn__here.grad;
     if (!wn__is_backward(r)) return WN_OK;
     if (r->mode == WN_RUN_STEP) {
         if (!WN_ARRAY(&a->ir->pool, only, r->n_updates)) return WN_OOM;
         for (int32_t i = 0; i < r->n_updates; i++) only[i] = r->update[i].cell[0];
     }
-    wn__here.grad_off = 1;
+    wn__here.grad = 0;
     for (int32_t i = 0; i < wn__passes(r) && code == WN_OK; i++) code = differentiate_root(a, i, only);
     if (code == WN_OK && a->bindings->limit != NULL && a->grads.n_cells > 0) {
         struct wn__clip clip = {.cell = only,
@@ -55,7 +55,7 @@ static int32_t differentiate(struct assembly *a)
                                 .root = r->root[0]};
         code = wn__grad_clip(&clip, &a->grads);
     }
-    wn__here.grad_off = before;
+    wn__here.grad = before;
     if (code == WN_OK && a->grads.n_cells == 0)
         return wn__fail(WN_VALUE, "backward: no state that needs a gradient is reached from this value");
     return code;

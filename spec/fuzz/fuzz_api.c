@@ -263,7 +263,7 @@ static void ask(struct bytes *b)
     wn_op_get(i, &out.op);
     wn_is_planned(h), wn_count(h, take(b) % 8), wn_roofline(h), wn_step_seconds(h, i);
     wn_cell_version(h), wn_cell_state(h), wn_read(h, room, take_wide(b) > 64 ? 16 : take_wide(b));
-    wn_serial(), wn_counter(), wn_seed_get(), wn_notice(), wn_kernels(), wn_version(), wn_device_name(i);
+    wn_serial(), wn_notice(), wn_kernels(), wn_version(), wn_device_name(i);
     wn_debug_get(options[take(b) % 12]);
     wn_line_text(take(b) < 100 ? wn_line("fuzz:1") : i);
     wn_warning();
@@ -334,9 +334,9 @@ static void set(struct bytes *b)
     struct wn_profile p = {0, take_double(b), 1e9, 1e9, 1e9, 0, {1e9, 1e9}, {1e9, 1e9}};
     int32_t i = take_int(b);
     switch (take(b) % 13) {
-    case 0: wn_scope_set(take(b) < 128 ? wn_scope(i, "m", "Module", take(b) % 3) : i); break;
-    case 1: wn_region_set(take(b) < 128 ? wn_region_new(i, "r") : i); break;
-    case 2: wn_grad_set(i); break;
+    case 0: wn_here()->scope = (take(b) < 128 ? wn_scope(i, "m", "Module", take(b) % 3) : i); break;
+    case 1: wn_here()->region = (take(b) < 128 ? wn_region_new(i, "r") : i); break;
+    case 2: wn_here()->grad = i; break;
     case 3: wn_target_set("fuzzed", &p); break;
     case 4: wn_cost("key", take_double(b)); break;
     case 5: wn_memory_reset_peak(i); break;
@@ -366,9 +366,8 @@ static void end(void)
     for (int32_t i = 0; i < 7; i++) wn_debug(options[i], 0);
     wn_debug("rewrite", 1);
     wn_interrupt(0), wn_anomaly(0), wn_device_set(0), wn_timing(0), wn_counter_set(0);
-    wn_scope_set(0);
-    wn_region_set(0);
-    wn_grad_set(1);
+    wn_here()->scope = wn_here()->region = 0;
+    wn_here()->grad = 1;
     for (int32_t i = 0; i < n_handles; i++) wn_release(handle[i]);
     n_handles = 0;
     wn_debug("forget_plans", 1);

@@ -307,18 +307,19 @@ static void net_grow(struct net *w, struct bytes *b, int32_t n, int32_t depth)
     for (int32_t k = 0; k < n && w->n < NET_VALUES; k++) {
         uint8_t how = take(b);
         if (how > 215 && depth < 3) {
-            int32_t scope = wn_scope_set(-1), region = wn_region_set(-1);
-            if (how & 1) wn_scope_set(wn_scope(scope, "block", "Block", how % 3));
-            if (how & 2) wn_region_set(wn_region_new(region, "block"));
+            const struct wn_context before = *wn_here();
+            if (how & 1) wn_here()->scope = wn_scope(before.scope, "block", "Block", how % 3);
+            if (how & 2) wn_here()->region = wn_region_new(before.region, "block");
             net_grow(w, b, 1 + take(b) % 5, depth + 1);
-            wn_region_set(region);
-            wn_scope_set(scope);
+            wn_here()->region = before.region;
+            wn_here()->scope = before.scope;
             continue;
         }
-        int32_t off = how < 6 ? wn_grad_set(0) : 1;
+        int32_t grad = wn_here()->grad;
+        if (how < 6) wn_here()->grad = 0;
         struct wn_type t;
         int32_t v = net_step(w, b);
-        if (!off || how < 6) wn_grad_set(off);
+        wn_here()->grad = grad;
         if (!net_type(v, &t) || t.dtype != w->dtype || t.ndim != 2 || t.dim[0] != w->rows || t.dim[1] != w->width) {
             net_loose(w, v);
             continue;

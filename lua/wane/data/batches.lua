@@ -205,7 +205,7 @@ return function(dataset, opts)
             .. 'batch', WHAT, source.n, batch)
     end
     local self = setmetatable({
-        batch = batch, count = count, epoch = 1, at = 0, seed = opts.seed or tonumber(C.wn_seed_get() % 2 ^ 53),
+        batch = batch, count = count, epoch = 1, at = 0, seed = opts.seed or tonumber(C.wn_here().seed % 2 ^ 53),
         _source = source, _is_shuffled = opts.shuffle and true or false, _buffers = opts.buffers or 2, _rings = {},
         _device = device, _starts = binding.list('int64_t', math.min(batch, source.n)), _order = false,
         _epoch_of_order = false, _name = ('a batch of wane.data.batches (buffers = %d)'):format(opts.buffers or 2),

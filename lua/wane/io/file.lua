@@ -98,7 +98,7 @@ function File:data(entry)
     local type_ = binding.type_of(entry.dims, C.wn_element_dtype(entry.kind), ("reading '%s'"):format(self.path))
     local piece = binding.new('struct wn_file_piece')
     fill(piece, self, entry)
-    local made = tensor.wrap(binding.id(C.wn_file_data(piece, type_, C.wn_device_set(-1))))
+    local made = tensor.wrap(binding.id(C.wn_file_data(piece, type_, C.wn_here().device)))
     require('wane.gc').count()
     return made
 end

@@ -57,7 +57,7 @@ function metadata.encode(given, what)
     require('wane.scoped').sync() -- the counter is that of the script, not of a suspended planning
     local strings = {
         ['wane.version'] = binding.string(C.wn_version()), ['wane.threads'] = tostring(C.wn_threads()),
-        ['wane.seed'] = whole(C.wn_seed_get()), ['wane.next'] = whole(C.wn_counter()),
+        ['wane.seed'] = whole(C.wn_here().seed), ['wane.next'] = whole(C.wn_here().counter),
         ['wane.step'] = given.step and number_text(given.step),
     }
     if given.optimizer then

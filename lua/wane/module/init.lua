@@ -74,7 +74,7 @@ end
 
 -- ---- scopes ---------------------------------------------------------------------------------------------
 
-local stack, scopes, depth, here = {}, { [0] = 0 }, 0, C.wn_scope_here()
+local stack, scopes, depth, here = {}, { [0] = 0 }, 0, C.wn_here()
 local infos = {} -- scope id -> the table that module.of_scope returns; also has `taker`
 local takers = {} -- scope id without a variant -> { module = the last one recorded under that path }
 local weak_values = { __mode = 'v' }
@@ -157,7 +157,7 @@ end
 -- @within Internal
 -- @param step number of the step, from 1; 0: no step
 function module.step(step)
-    here[0] = step > 0 and inner_scope(module.type(stack[depth]), step) or scopes[depth]
+    here.scope = step > 0 and inner_scope(module.type(stack[depth]), step) or scopes[depth]
 end
 
 -- Returns the path of m under the module that is being recorded, or its type when it is no part of that module.
@@ -257,13 +257,13 @@ local function push(m)
     for k = 4, #states do check_state(m, states[k]) end
     local id, before = scope_of(m), depth
     depth = before + 1
-    stack[depth], scopes[depth], here[0] = m, id, id
+    stack[depth], scopes[depth], here.scope = m, id, id
     return before
 end
 
 local function pop(before)
     for k = depth, before + 2, -1 do stack[k] = nil end
-    stack[before + 1], depth, here[0] = nil, before, scopes[before]
+    stack[before + 1], depth, here.scope = nil, before, scopes[before]
     return before
 end
 

@@ -27,16 +27,10 @@ local function check_callable(fn, what)
     raise(nil, 'value', '%s: expected a function or a module to call, got %s', what, errors.describe(fn))
 end
 
--- Returns the region of the nodes that are recorded now.
-local function current()
-    scoped.sync()
-    local region = C.wn_region_set(0)
-    C.wn_region_set(region)
-    return region
-end
-
+-- Calls fn in a new region inside the one of the nodes that are recorded now.
 local function region(name, fn, ...)
-    return scoped('region', binding.id(C.wn_region_new(current(), name or 'checkpoint')), fn, ...)
+    scoped.sync()
+    return scoped('region', binding.id(C.wn_region_new(C.wn_here().region, name or 'checkpoint')), fn, ...)
 end
 
 --- Calls fn(...) in a region. Returns the results of fn.

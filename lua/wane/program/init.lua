@@ -54,7 +54,7 @@ end)
 
 -- Puts the random counter back after nodes that are recorded and never run.
 scoped.register('counter', function(value)
-    local before = C.wn_counter()
+    local before = C.wn_here().counter
     if type(value) == 'cdata' then C.wn_counter_set(value) end
     return before
 end)

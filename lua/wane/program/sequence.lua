@@ -205,7 +205,7 @@ function sequence.run(fn, what, opts, look)
         if program.sequence() ~= id then return end
         parts[#parts + 1] = { program = p, request = p.request, points = { #parts + 1 } }
     end
-    local counter = opts.undone and C.wn_counter()
+    local counter = opts.undone and C.wn_here().counter
     local ok, why = errors.pcall(scoped, 'sequence', id, scoped, 'listen', listen, scoped, 'prepare',
         preparing(opts), function()
             local result = fn()

@@ -94,7 +94,7 @@ end
 -- @return row; an error becomes its reason
 -- @raise 'interrupt' after ^C
 function point.run(settings, q)
-    local seed, counter = C.wn_seed_get(), C.wn_counter()
+    local seed, counter = C.wn_here().seed, C.wn_here().counter
     local row = { n = q.number, point = q.description, script = settings.script, status = 'ok',
         threads = C.wn_threads() }
     row.date = os.date '!%Y-%m-%dT%H:%M:%SZ'

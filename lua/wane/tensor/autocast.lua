@@ -58,8 +58,7 @@ end
 -- Returns the casts to a dtype that serve again: those of this program and checkpoint region, so that a region hands
 -- out nothing that it need not.
 local function casts_to(dtype)
-    local region, epoch = C.wn_region_set(0), op.epoch()
-    C.wn_region_set(region)
+    local region, epoch = C.wn_here().region, op.epoch()
     if extent.region ~= region or extent.epoch ~= epoch then
         extent.region, extent.epoch = region, epoch
         start(extent)

@@ -115,7 +115,7 @@ end
 -- @param dims {outputs, inputs} or {outputs, inputs / groups, rows, columns}
 -- @param device number of the device; nil: the current one
 function create.weight_layout(dims, device)
-    return C.wn_weight_layout(device or C.wn_device_set(-1), binding.type_of(dims, 0, 'weight'))
+    return C.wn_weight_layout(device or C.wn_here().device, binding.type_of(dims, 0, 'weight'))
 end
 
 --- Returns t, or a copy of it in another layout.
@@ -280,7 +280,7 @@ end
 -- @param device number; nil: the current one
 -- @param bytes cdata, row-major; nil on meta
 function create.data(dims, dtype, device, bytes)
-    local number = device or C.wn_device_set(-1)
+    local number = device or C.wn_here().device
     local type_ = binding.type_of(dims, tensor.dtype_id[dtype], 'data')
     local made = tensor.wrap(binding.id(C.wn_data(type_, number, bytes)))
     gc.count()

@@ -170,9 +170,7 @@ end)
 --- Returns whether gradients are on here: what is recorded is followed by backward and wane.grad.
 function op.is_tracking()
     scoped.sync()
-    local is_on = C.wn_grad_set(1)
-    C.wn_grad_set(is_on)
-    return is_on ~= 0
+    return C.wn_here().grad ~= 0
 end
 
 --- Returns the operand of norms and losses that are made of several ops: t in f32 inside wane.autocast, t outside.

@@ -26,7 +26,7 @@ local costs = { file = costs_file.name }
 
 -- Returns the device of DEVICES that new tensors are on: the CPU where they are on meta.
 local function measured_device()
-    local name = binding.text(C.wn_device_name(C.wn_device_set(-1)))
+    local name = binding.text(C.wn_device_name(C.wn_here().device))
     return name == 'cuda' and name or 'cpu'
 end
 

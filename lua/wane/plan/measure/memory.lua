@@ -27,7 +27,7 @@ local C, check = binding.C, binding.check
 local memory = {}
 
 local function device_of(name, what)
-    return name == nil and C.wn_device_set(-1) or op.device(name, what)
+    return name == nil and C.wn_here().device or op.device(name, what)
 end
 
 --- Class of reports; the head of this file lists its fields.
