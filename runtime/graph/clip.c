@@ -47,14 +47,14 @@ static void disown(const struct wn__grads *g, int64_t from)
     }
 }
 
-int32_t wn__grad_clip(const struct wn__clip *c, struct wn__grads *g)
+int32_t wn__grad_clip(const struct wn__pass *last, struct wn_node *limit, struct wn__grads *g)
 {
     static const struct wn_attrs all;
-    struct wn__emitter e = {.base = {&wn__graph_recorder}, .g = g, .forward = c->root, .root = c->pass};
+    struct wn__emitter e = {.base = {&wn__graph_recorder}, .g = g, .forward = last->roots[0], .root = last->root};
     struct wn_node *total = NULL;
     int64_t from = g->count;
-    for (int32_t i = 0; i < c->n_cells; i++) {
-        struct wn_node **value = find_value(g, c->cell[i]);
+    for (int32_t i = 0; i < last->n_only; i++) {
+        struct wn_node **value = find_value(g, last->only[i]);
         if (value == NULL) continue;
         struct wn_node *x = emit_wide(&e, *value);
         struct wn_node *square = wn__emit2(&e.base, WN_OP_MUL, x, x);
@@ -63,9 +63,9 @@ int32_t wn__grad_clip(const struct wn__clip *c, struct wn__grads *g)
         if (e.code != WN_OK) return e.code;
     }
     g->norm = wn__emit1(&e.base, WN_OP_SQRT, total);
-    struct wn_node *factor = emit_factor(&e, g->norm, c->limit);
-    for (int32_t i = 0; i < c->n_cells; i++) {
-        struct wn_node **value = find_value(g, c->cell[i]);
+    struct wn_node *factor = emit_factor(&e, g->norm, limit);
+    for (int32_t i = 0; i < last->n_only; i++) {
+        struct wn_node **value = find_value(g, last->only[i]);
         if (value == NULL) continue;
         int32_t dtype = *value == NULL ? WN_F32 : (*value)->type.dtype;
         *value = emit_cast(&e, wn__emit2(&e.base, WN_OP_MUL, emit_wide(&e, *value), factor), dtype);

@@ -327,14 +327,7 @@ int32_t wn__grad_pass(struct wn__pass *pass, struct wn__grads *g);
 void wn__grads_release(struct wn__grads *g);
 
 /* ---- clip.c --------------------------------------------------------------------------------------------------- */
-/* The clipping of a step's gradients. */
-struct wn__clip {
-    const struct wn_cell *const *cell; /* (n_cells) the parameters of the updates, in order */
-    int32_t n_cells;
-    int32_t pass;          /* number of the last pass */
-    struct wn_node *limit; /* a value of shape (), f32, or f64 where the gradients are */
-    struct wn_node *root;
-};
-/* Scales the gradients in `g` of the cells, so that their joint 2-norm is at most the limit. */
-int32_t wn__grad_clip(const struct wn__clip *clip, struct wn__grads *g);
+/* Scales the gradients in `g` of the cells that the last pass was asked for, in their order, so that their joint 2-norm
+ * is at most the limit, a value of shape (), f32, or f64 where the gradients are. */
+int32_t wn__grad_clip(const struct wn__pass *last, struct wn_node *limit, struct wn__grads *g);
 #endif

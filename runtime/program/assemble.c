@@ -18,43 +18,32 @@ struct assembly {
 
 /* ---- the backward ----------------------------------------------------------------------------------- */
 
-/* Differentiates root i, or all roots at once where that is one pass. only: (n_updates) the cells that need a gradient;
- * NULL: all. */
-static int32_t differentiate_root(struct assembly *a, int32_t i, const struct wn_cell **only)
-{
-    const struct wn__request *r = a->request;
-    struct wn__pass pass = {.forward = {.from = r->root, .n_from = wn__losses(r)},
-                            .roots = &r->root[i],
-                            .n_roots = r->joint ? wn__losses(r) : 1,
-                            .root = i,
-                            .scale = r->scale,
-                            .only = only,
-                            .n_only = only == NULL ? 0 : r->n_updates};
-    return wn__grad_pass(&pass, &a->grads);
-}
-
-/* Emits the backward of every root, and the nodes that limit the norm of the gradients. Does nothing for a mode without
- * a backward. WN_VALUE: no state that needs a gradient is reached. */
+/* Emits the backward of every root, or of all roots at once where that is one pass, and the nodes that limit the norm
+ * of the gradients. Does nothing for a mode without a backward. WN_VALUE: no state that needs a gradient is reached. */
 static int32_t differentiate(struct assembly *a)
 {
     const struct wn__request *r = a->request;
-    const struct wn_cell **only = NULL;
+    const struct wn_cell **only = NULL; /* (n_updates) the cells that need a gradient; NULL: all */
     int32_t code = WN_OK, before = wn__here.grad;
     if (!wn__is_backward(r)) return WN_OK;
     if (r->mode == WN_RUN_STEP) {
         if (!WN_ARRAY(&a->ir->pool, only, r->n_updates)) return WN_OOM;
         for (int32_t i = 0; i < r->n_updates; i++) only[i] = r->update[i].cell[0];
     }
+    struct wn__pass pass = {.n_roots = r->joint ? wn__losses(r) : 1,
+                            .scale = r->scale,
+                            .only = only,
+                            .n_only = only == NULL ? 0 : r->n_updates};
     wn__here.grad = 0;
-    for (int32_t i = 0; i < wn__passes(r) && code == WN_OK; i++) code = differentiate_root(a, i, only);
-    if (code == WN_OK && a->bindings->limit != NULL && a->grads.n_cells > 0) {
-        struct wn__clip clip = {.cell = only,
-                                .n_cells = r->n_updates,
-                                .pass = wn__passes(r) - 1,
-                                .limit = a->bindings->limit,
-                                .root = r->root[0]};
-        code = wn__grad_clip(&clip, &a->grads);
+    for (; pass.root < wn__passes(r) && code == WN_OK; pass.root++) {
+        pass.roots = &r->root[pass.root];
+        pass.forward = (struct wn__order){.from = r->root, .n_from = wn__losses(r)};
+        code = wn__grad_pass(&pass, &a->grads);
     }
+    pass.root--; /* what clipping emits belongs to the last pass, and has the line of the first root */
+    pass.roots = r->root;
+    if (code == WN_OK && a->bindings->limit != NULL && a->grads.n_cells > 0)
+        code = wn__grad_clip(&pass, a->bindings->limit, &a->grads);
     wn__here.grad = before;
     if (code == WN_OK && a->grads.n_cells == 0)
         return wn__fail(WN_VALUE, "backward: no state that needs a gradient is reached from this value");
