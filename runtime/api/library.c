@@ -240,8 +240,8 @@ int32_t wn_op_get(int32_t op, struct wn_op_info *out)
                                .least = r->least,
                                .most = r->most,
                                .flags = r->flags,
-                               .differentiable = r->rules->grad != NULL,
-                               .operands = wn__elementwise_operands(op),
+                               .differentiable = wn__op_rules[op]->grad != NULL,
+                               .operands = r->operands,
                                .autocast = r->autocast,
                                .positions = r->positions};
     return WN_OK;

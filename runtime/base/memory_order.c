@@ -22,32 +22,6 @@ int32_t wn__layout_normal(int32_t layout, const struct wn_type *t)
     return layout == WN_NHWC && wn__is_order_free(t) ? WN_PLAIN : layout;
 }
 
-int32_t wn__images_of(int32_t op)
-{
-    switch (op) {
-    case WN_OP_CONV2D:
-    case WN_OP_CONV2D_DX:
-    case WN_OP_MAX_POOL2D_INDEX:
-    case WN_OP_AVG_POOL2D:
-    case WN_OP_AVG_POOL2D_DX:
-    case WN_OP_CHANNEL_MEAN:
-    case WN_OP_CHANNEL_RSTD:
-    case WN_OP_BATCH_NORM:
-    case WN_OP_CONV2D_MAP:
-    case WN_OP_BATCH_NORM_MAP:
-    case WN_OP_UPSAMPLE2D:
-    case WN_OP_UPSAMPLE2D_DX: return 1;
-    case WN_OP_CONV2D_DW:
-    case WN_OP_MAX_POOL2D:
-    case WN_OP_MAX_POOL2D_DX:
-    case WN_OP_BATCH_NORM_SUMS:
-    case WN_OP_BATCH_NORM_DX:
-    case WN_OP_RELU_NORM_SUMS:
-    case WN_OP_RELU_NORM_DX: return 2;
-    default: return 0;
-    }
-}
-
 static int32_t has_images(const struct wn_desc *d)
 {
     if (d->out.layout == WN_NHWC) return 1;
@@ -87,7 +61,7 @@ static void move_reduction(struct wn_desc *d)
 const struct wn_desc *wn__in_memory_order(const struct wn_desc *d, struct wn__memory_order *room)
 {
     if (!has_images(d) || d->n_in > WN_MEMORY_ORDER_IN) return d;
-    if (d->op == WN_OP_RELAYOUT || wn__images_of(d->op) > 0) return d; /* its kernels know the layout themselves */
+    if (d->op == WN_OP_RELAYOUT || wn__op_images(d->op) > 0) return d; /* its kernels know the layout themselves */
     struct wn_desc *to = &room->desc;
     *to = *d;
     to->in = room->in;

@@ -14,9 +14,6 @@ int32_t wn__is_order_free(const struct wn_type *t);
 /* Returns the layout that a value of type t gets where `layout` is asked for: WN_PLAIN where WN_NHWC is the same. */
 int32_t wn__layout_normal(int32_t layout, const struct wn_type *t);
 
-/* Returns how many leading inputs of an op over images are images, or 0: the op is none of these. */
-int32_t wn__images_of(int32_t op);
-
 /* Returns the column of a panel (layout.h) in which column `at` of row-major rows is. t: a weight in WN_PANEL48 or
  * WN_CONV48, whose rows are its outputs. */
 static inline int64_t wn__panel_column(const struct wn_type *t, int64_t at)

@@ -1,13 +1,18 @@
-/* The columns of op.def that kernels read: see opcode.h. */
+/* The rows of op.def: see opcode.h. */
 #include "opcode.h"
 
-static const uint8_t operands_of[WN_OP_COUNT] = {
-#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions) [WN_OP_##NAME] = operands,
+/* The words of op.def's flag column. */
+enum {
+#define FLAG(name, bit) name = WN_##name,
+    WN_OP_FLAGS
+#undef FLAG
+};
+
+/* Rows {name, least, most, flags, operands, autocast, positions}. */
+const struct wn__op_row wn__op_rows[] = {
+#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions)                                           \
+    [WN_OP_##NAME] = {#name, lo, hi, flags, operands, #autocast, #positions},
 #include "../op.def"
 #undef OP
 };
-
-int32_t wn__elementwise_operands(int32_t op)
-{
-    return op >= 0 && op < WN_OP_COUNT ? operands_of[op] : 0;
-}
+_Static_assert(sizeof wn__op_rows / sizeof wn__op_rows[0] == WN_OP_COUNT, "one row an op");

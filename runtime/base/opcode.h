@@ -1,6 +1,5 @@
-/* Declares the ops by number, and the facts of an op that both its rules (runtime/ops/) and its kernels (kernels/)
- * need: flags, limits, and the steps of fused ops. runtime/ops/op.h declares the rules, the names and the other columns
- * of op.def. */
+/* Declares the ops by number, their rows of op.def, and the facts of an op that both its rules (runtime/ops/) and its
+ * kernels (kernels/) need: limits, and the steps of fused ops. runtime/ops/op.h declares the rules. */
 #ifndef WN_BASE_OPCODE_H
 #define WN_BASE_OPCODE_H
 #include <stdint.h>
@@ -15,20 +14,48 @@ enum wn_op {
 };
 
 /* The bits of wn__op_flags; the head of op.def says what each means. */
+#define WN_OP_FLAGS                                                                                                    \
+    FLAG(LEAF, 1)                                                                                                      \
+    FLAG(RANDOM, 2) FLAG(EFFECT, 4) FLAG(ALIAS, 8) FLAG(INPLACE, 16) FLAG(INDEX, 32) FLAG(OFFSET, 64)                  \
+        FLAG(NUMBERS, 128) FLAG(CHECKED, 256) FLAG(REAL, 512) FLAG(WHOLE, 1024) FLAG(IMAGE, 2048) FLAG(IMAGES, 4096)
 enum wn_op_flag {
-    WN_LEAF = 1,
-    WN_RANDOM = 2,
-    WN_EFFECT = 4,
-    WN_ALIAS = 8,
-    WN_INPLACE = 16,
-    WN_INDEX = 32,
-    WN_OFFSET = 64,
-    WN_NUMBERS = 128,
-    WN_CHECKED = 256,
-    WN_REAL = 512,
-    WN_WHOLE = 1024
+#define FLAG(name, bit) WN_##name = bit,
+    WN_OP_FLAGS
+#undef FLAG
 };
 #define WN_OFFSET_AT 1 /* attrs.i[WN_OFFSET_AT] is the offset of an op with the flag OFFSET */
+
+/* A row of op.def. */
+struct wn__op_row {
+    const char *name;
+    int32_t least, most; /* numbers of inputs */
+    int32_t flags;       /* bits of enum wn_op_flag */
+    int32_t operands;    /* 1 or 2, of an op that may be a step or a product's epilogue; 0: it may be neither */
+    const char *autocast, *positions;
+};
+extern const struct wn__op_row wn__op_rows[]; /* (WN_OP_COUNT) */
+static inline int32_t wn__op_is(int32_t op)
+{
+    return op >= 0 && op < WN_OP_COUNT;
+}
+/* Where op is no op, these return "unknown op" or 0. */
+static inline const char *wn__op_name(int32_t op)
+{
+    return wn__op_is(op) ? wn__op_rows[op].name : "unknown op";
+}
+static inline int32_t wn__op_flags(int32_t op)
+{
+    return wn__op_is(op) ? wn__op_rows[op].flags : 0;
+}
+static inline int32_t wn__elementwise_operands(int32_t op)
+{
+    return wn__op_is(op) ? wn__op_rows[op].operands : 0;
+}
+/* Returns how many leading inputs of an op over images are images; 0: the op is none of these. */
+static inline int32_t wn__op_images(int32_t op)
+{
+    return wn__op_flags(op) / WN_IMAGE;
+}
 
 /* ---- losses ---------------------------------------------------------------------------------------------- */
 /* attrs.i of ROW_NLL and ROW_NLL_GRAD: the label that does not count; 1 where there are statistics of the rows, because
@@ -103,8 +130,6 @@ enum {
     WN_CONV_MAP_STEP = 6, /* the first */
     WN_CONV_STEPS = 2
 };
-/* Returns the number of operands, 1 or 2, of an op that may be a step or a product's epilogue; 0: it may be neither. */
-int32_t wn__elementwise_operands(int32_t op);
 
 /* Read and write steps as attributes behind the first `from`: attrs.n = from + n, and of step k
  * attrs.i[from + k] = op << 8 | operand[1] << 4 | operand[0]. */

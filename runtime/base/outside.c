@@ -8,11 +8,6 @@
 
 const char *wn__op_said(int32_t op)
 {
-    static const char *const names[] = {
-#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions) #name,
-#include "../op.def"
-#undef OP
-    };
     switch (op) {
     case WN_OP_NORMAL: return "randn";
     case WN_OP_UNIFORM: return "rand";
@@ -21,7 +16,7 @@ const char *wn__op_said(int32_t op)
     case WN_OP_GATHER_GRAD: return "scatter_add";
     case WN_OP_EMBEDDING:
     case WN_OP_EMBEDDING_GRAD: return "embedding or index_select";
-    default: return names[op];
+    default: return wn__op_name(op);
     }
 }
 
@@ -38,35 +33,8 @@ int64_t wn__table_size(const struct wn_desc *d)
     }
 }
 
-int32_t wn__fail_outside(const struct wn_desc *d, int64_t element, int32_t value)
-{
-    int64_t last = wn__table_size(d) - 1;
-    switch (d->op) {
-    case WN_OP_EMBEDDING:
-    case WN_OP_EMBEDDING_GRAD:
-    case WN_OP_GATHER:
-    case WN_OP_GATHER_GRAD:
-        return wn__fail(WN_VALUE,
-                        "%s: index %" PRId32 " at element %" PRId64 " is outside 0..%" PRId64
-                        "; indices are 0-based, clamp them or enlarge the table",
-                        wn__op_said(d->op), value, element, last);
-    default:
-        return wn__fail(WN_VALUE,
-                        "%s: label %" PRId32 " at element %" PRId64 " is outside 0..%" PRId64
-                        " and is not ignore_index (%" PRId64 "); labels are 0-based",
-                        wn__op_said(d->op), value, element, last, d->attrs.i[0]);
-    }
-}
-
-int32_t wn__fail_whole(const struct wn_desc *d, int64_t element, double value)
-{
-    return wn__fail(WN_VALUE,
-                    "%s: %.0f at element %" PRId64 " is outside the numbers of i32, %" PRId32 " to %" PRId32
-                    "; compute it with x:to 'f64'",
-                    wn__op_said(d->op), value, element, INT32_MIN, INT32_MAX);
-}
-
-int32_t wn__fail_within(const struct wn_desc *d, int64_t element, double value)
+/* Sets the message of an element of WITHIN and returns WN_VALUE. */
+static int32_t fail_within(const struct wn_desc *d, int64_t element, double value)
 {
     switch (d->attrs.i[0]) {
     case WN_WITHIN_WEIGHT:
@@ -83,18 +51,32 @@ int32_t wn__fail_within(const struct wn_desc *d, int64_t element, double value)
     }
 }
 
+int32_t wn__fail_outside(const struct wn_desc *d, int64_t element, double value)
+{
+    const char *said = wn__op_said(d->op);
+    int64_t last = wn__table_size(d) - 1;
+    if (d->op == WN_OP_WITHIN) return fail_within(d, element, value);
+    if (wn__op_flags(d->op) & WN_WHOLE)
+        return wn__fail(WN_VALUE,
+                        "%s: %.0f at element %" PRId64 " is outside the numbers of i32, %" PRId32 " to %" PRId32
+                        "; compute it with x:to 'f64'",
+                        said, value, element, INT32_MIN, INT32_MAX);
+    if (d->op == WN_OP_ROW_NLL || d->op == WN_OP_ROW_NLL_GRAD)
+        return wn__fail(WN_VALUE,
+                        "%s: label %.0f at element %" PRId64 " is outside 0..%" PRId64
+                        " and is not ignore_index (%" PRId64 "); labels are 0-based",
+                        said, value, element, last, d->attrs.i[WN_LOSS_IGNORED]);
+    return wn__fail(WN_VALUE,
+                    "%s: index %.0f at element %" PRId64 " is outside 0..%" PRId64
+                    "; indices are 0-based, clamp them or enlarge the table",
+                    said, value, element, last);
+}
+
 int32_t wn__fail_report(const struct wn_desc *d, uint64_t report)
 {
     uint32_t bits = (uint32_t)report;
+    int32_t is_number = d->op == WN_OP_WITHIN || (wn__op_flags(d->op) & WN_WHOLE) != 0;
     float value;
     memcpy(&value, &bits, sizeof value);
-    switch (d->op) {
-    case WN_OP_ADD:
-    case WN_OP_SUB:
-    case WN_OP_MUL:
-    case WN_OP_SUM:
-    case WN_OP_CUMSUM: return wn__fail_whole(d, (int64_t)(report >> 32), (double)value);
-    case WN_OP_WITHIN: return wn__fail_within(d, (int64_t)(report >> 32), (double)value);
-    default: return wn__fail_outside(d, (int64_t)(report >> 32), (int32_t)bits);
-    }
+    return wn__fail_outside(d, (int64_t)(report >> 32), is_number ? (double)value : (int32_t)bits);
 }

@@ -11,15 +11,9 @@ const char *wn__op_said(int32_t op);
  * that is gathered along, classes. 0 for an op without the flag CHECKED. */
 int64_t wn__table_size(const struct wn_desc *d);
 
-/* Sets the message of an index outside its table and returns WN_VALUE.
- * element: number of the index in row-major order, from 0; value: the index. */
-int32_t wn__fail_outside(const struct wn_desc *d, int64_t element, int32_t value);
-
-/* Sets the message of a result that i32 does not hold and returns WN_VALUE.
- * element: its number in row-major order, from 0; value: what it would be. */
-int32_t wn__fail_whole(const struct wn_desc *d, int64_t element, double value);
-/* Sets the message of an element of WITHIN and returns WN_VALUE. */
-int32_t wn__fail_within(const struct wn_desc *d, int64_t element, double value);
+/* Sets the message of an index outside its table, of a result that i32 does not hold, or of an element of WITHIN, and
+ * returns WN_VALUE. element: its number in row-major order, from 0; value: the index, or what the element would be. */
+int32_t wn__fail_outside(const struct wn_desc *d, int64_t element, double value);
 /* Sets the message of a report, `element << 32 | bits`, and returns WN_VALUE. The bits are those of an index, or those
  * of the f32 nearest to a result that i32 does not hold, or to an element of WITHIN. */
 int32_t wn__fail_report(const struct wn_desc *d, uint64_t report);

@@ -231,7 +231,7 @@ static int32_t is_made_of(struct wn_node *v, const struct wn_node *x, struct wn_
     for (int64_t at = 0; at < w->count; at++) {
         struct wn_node *o = w->nodes[at];
         if (wn__node_is_same(o, x)) return 1;
-        if (o->n_in == 0 && wn__op_least_inputs(o->op) > 0 && o->seq > first) return 1;
+        if (o->n_in == 0 && wn__op_rows[o->op].least > 0 && o->seq > first) return 1;
         for (int32_t k = 0; k < o->n_in; k++) {
             struct wn_node *in = o->in[k];
             if (in->stamp == stamp || in->seq < first || !wn__dtype_is_float(in->type.dtype)) continue;

@@ -22,7 +22,7 @@ static int32_t check(const struct wn_node *value, int32_t op, const struct wn_ce
         return wn__fail(WN_SHAPE, "%s: the buffer is %s, expected %s, as the statistic is", name,
                         wn__type_text(&cell->type), wn__type_text(&value->type));
     struct wn_desc d = {.op = op, .n_in = 1, .in = &value->type, .attrs = *attrs};
-    WN_TRY(wn__op_rules(op)->shape(&d));
+    WN_TRY(wn__op_rules[op]->shape(&d));
     if (value->device != WN_NO_DEVICE && value->device != cell->device)
         return wn__fail(WN_DEVICE, "%s: the buffer is on another device than the statistic; move one with :to", name);
     return WN_OK;

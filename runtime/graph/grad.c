@@ -156,7 +156,7 @@ static int32_t pass_rule(struct wn__emitter *e, struct wn_node *n)
     struct wn_type types[WN_GRAD_MAX], *type = types;
     struct wn_node *outcome[WN_GRAD_MAX] = {0}, **dx = outcome;
     int32_t code = WN_OK;
-    if (wn__op_rules(n->op)->grad == NULL) return pass_refuse(n);
+    if (wn__op_rules[n->op]->grad == NULL) return pass_refuse(n);
     if (n->n_in > WN_GRAD_MAX) {
         type = wn__alloc(n->n_in * (int64_t)sizeof *type);
         dx = wn__alloc(n->n_in * (int64_t)sizeof *dx);
@@ -166,7 +166,7 @@ static int32_t pass_rule(struct wn__emitter *e, struct wn_node *n)
         for (int32_t i = 0; i < n->n_in; i++) type[i] = n->in[i]->type;
         struct wn_desc d = {.op = n->op, .n_in = n->n_in, .out = n->type, .in = type, .attrs = n->attrs};
         struct wn__grad g = {.e = &e->base, .d = &d, .in = n->in, .out = n, .dy = n->grad, .dx = dx};
-        wn__op_rules(n->op)->grad(&g);
+        wn__op_rules[n->op]->grad(&g);
         code = e->code == WN_OK ? pass_take(e, &g, n) : e->code;
     }
     if (n->n_in > WN_GRAD_MAX) {

@@ -69,7 +69,7 @@ static void node_dispose(struct wn_node *n, int32_t n_in, struct wn_node **dead)
  * whose number of inputs varies, the least number counts. */
 static int32_t node_capacity(const struct wn_node *n)
 {
-    return n->n_in > 0 ? n->n_in : wn__op_least_inputs(n->op);
+    return n->n_in > 0 ? n->n_in : wn__op_rows[n->op].least;
 }
 
 static void node_release(struct wn_node *n)

@@ -26,8 +26,8 @@ static int32_t record_device(int32_t op, int32_t n, struct wn_node *const *in, i
 /* Fails with WN_VALUE unless the op may be recorded with so many inputs. */
 static int32_t check_op(int32_t op, int32_t n)
 {
-    int32_t least = wn__op_least_inputs(op), most = wn__op_most_inputs(op);
     if (!wn__op_is(op)) return wn__fail(WN_VALUE, "record: there is no op %d", op);
+    int32_t least = wn__op_rows[op].least, most = wn__op_rows[op].most;
     if (wn__op_flags(op) & WN_LEAF)
         return wn__fail(WN_VALUE, "record: %s cannot be recorded: wn_data, wn_const and wn_cell make it",
                         wn__op_name(op));
@@ -64,7 +64,7 @@ static int32_t record_layout(const struct wn_node *node, int32_t n, struct wn_no
 static int32_t record_derive(struct wn_node *node, int32_t n, struct wn_node *const *in)
 {
     struct wn_type types[8], *type = types;
-    const struct wn__rules *rules = wn__op_rules(node->op);
+    const struct wn__rules *rules = wn__op_rules[node->op];
     if (n > 8) {
         type = wn__alloc(n * (int64_t)sizeof *type);
         if (type == NULL) return WN_OOM;

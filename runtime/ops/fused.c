@@ -68,7 +68,7 @@ static int32_t shape_map(struct wn_desc *d)
     if (d->n_in != p.n_in + n - 1)
         return wn__fail(WN_VALUE, "%s: %d inputs given, expected %d with %s", wn__op_name(d->op), (int)d->n_in,
                         (int)p.n_in + n - 1, wn__op_name(op));
-    WN_TRY(wn__op_rules(p.op)->shape(&p));
+    WN_TRY(wn__op_rules[p.op]->shape(&p));
     d->out = p.out;
     if (n == 1 || wn__type_equal(&d->in[d->n_in - 1], &d->out)) return WN_OK;
     return wn__fail(WN_SHAPE, "%s: the last input is %s, expected %s", wn__op_name(d->op),
@@ -88,7 +88,7 @@ const struct wn__rules wn__rules_linear_map = {shape_map, NULL, .cost = cost_map
 static int32_t shape_layernorm_dx_add(struct wn_desc *d)
 {
     struct wn_desc dx = wn__inside(d, WN_OP_LAYERNORM_DX, 5);
-    WN_TRY(wn__op_rules(dx.op)->shape(&dx));
+    WN_TRY(wn__op_rules[dx.op]->shape(&dx));
     d->out = dx.out;
     return wn__need_shape(d, 5, &d->out, "what is added");
 }
@@ -108,7 +108,7 @@ static int32_t shape_product_update(struct wn_desc *d)
     int32_t op = (int32_t)d->attrs.i[2];
     if (op != WN_OP_ACCUMULATE && wn__optimizer_cells(op) == 0)
         return wn__fail(WN_VALUE, "product_update: %s given, expected an update", wn__op_name(op));
-    WN_TRY(wn__op_rules(p.op)->shape(&p));
+    WN_TRY(wn__op_rules[p.op]->shape(&p));
     d->out = p.out;
     return WN_OK;
 }

@@ -73,7 +73,7 @@ static int32_t shape_conv2d_map(struct wn_desc *d)
     for (int32_t k = 0; k < m.steps.n; k++) WN_TRY(check_step(d, &m.steps, k, d->n_in - m.image));
     struct wn_desc c = conv_of(d);
     WN_TRY(wn__same_dtype(d));
-    WN_TRY(wn__op_rules(c.op)->shape(&c));
+    WN_TRY(wn__op_rules[c.op]->shape(&c));
     d->out = c.out;
     if (m.norm) WN_TRY(need_norm(d, m.norm));
     return need_operands(d, m.image);
@@ -106,7 +106,7 @@ static int32_t shape_batch_norm_map(struct wn_desc *d)
     if (c.n < 1 || c.n > WN_NORM_STEPS)
         return wn__fail(WN_VALUE, "batch_norm_map: %d steps given, expected 1 to %d", (int)c.n, WN_NORM_STEPS);
     for (int32_t k = 0; k < c.n; k++) WN_TRY(check_step(d, &c, k, d->n_in - WN_NORM_INPUTS));
-    WN_TRY(wn__op_rules(norm.op)->shape(&norm));
+    WN_TRY(wn__op_rules[norm.op]->shape(&norm));
     d->out = norm.out;
     return need_operands(d, WN_NORM_INPUTS);
 }
@@ -135,7 +135,7 @@ static int32_t shape_relu_norm(struct wn_desc *d)
 {
     struct wn_desc plain = without_relu(d);
     WN_TRY(wn__need_float(d));
-    WN_TRY(wn__op_rules(plain.op)->shape(&plain));
+    WN_TRY(wn__op_rules[plain.op]->shape(&plain));
     d->out = plain.out;
     struct wn_type channels = {.dtype = d->in[1].dtype, .ndim = 1, .dim = {d->in[1].dim[1]}};
     WN_TRY(wn__need_shape(d, 4, &channels, "the weight"));

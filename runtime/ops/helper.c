@@ -181,7 +181,7 @@ struct wn_cost wn__cost_of(const struct wn_desc *d, double flops)
 
 struct wn_cost wn__op_cost(const struct wn_desc *d)
 {
-    const struct wn__rules *r = wn__op_rules(d->op);
+    const struct wn__rules *r = wn__op_rules[d->op];
     if (wn__op_flags(d->op) & (WN_LEAF | WN_ALIAS)) return (struct wn_cost){0, 0};
     if (r->cost != NULL) return r->cost(d);
     double flops = r->per_output * (double)wn__numel(&d->out);

@@ -89,7 +89,7 @@ static int32_t further_images_from(int32_t op, const struct wn_attrs *attrs)
 int32_t wn__op_wants(int32_t op, int32_t n, const struct wn_type *const *in, const struct wn_attrs *attrs, int32_t i)
 {
     int32_t own = in[i]->layout;
-    if (i < wn__images_of(op)) return channels_last(in[i]);
+    if (i < wn__op_images(op)) return channels_last(in[i]);
     if (i >= further_images_from(op, attrs)) return channels_last(in[i]);
     switch (op) {
     case WN_OP_CONV2D:
@@ -129,7 +129,7 @@ int32_t wn__op_layout(int32_t op, int32_t n, const struct wn_type *const *in, co
     case WN_OP_NARROW_GRAD: return has_images(n, in) || attrs->layout == WN_NHWC ? channels_last(out) : WN_PLAIN;
     default: break;
     }
-    if (wn__images_of(op) > 0) return channels_last(out);
+    if (wn__op_images(op) > 0) return channels_last(out);
     if (op != WN_OP_CAST && !is_elementwise(op)) return wn__layout_normal(attrs->layout, out);
     for (int32_t i = 0; i < n; i++)
         if (in[i]->layout != WN_PLAIN) return wn__layout_normal(in[i]->layout, out);

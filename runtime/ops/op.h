@@ -74,41 +74,8 @@ struct wn__rules {
     wn__cost_rule cost; /* NULL: the FLOPs of those numbers, and every byte once; of a leaf or an alias nothing */
 };
 
-/* ---- the table of ops (table.c) -------------------------------------------------------------------- */
-/* A row of op.def. */
-struct wn__op_row {
-    const char *name;
-    const struct wn__rules *rules;
-    int32_t least, most; /* numbers of inputs */
-    int32_t flags;       /* bits of enum wn_op_flag */
-    const char *autocast, *positions;
-};
-extern const struct wn__op_row wn__op_rows[]; /* (WN_OP_COUNT) */
-static inline int32_t wn__op_is(int32_t op)
-{
-    return op >= 0 && op < WN_OP_COUNT;
-}
-/* Where op is no op, these return NULL, "unknown op" or 0. */
-static inline const struct wn__rules *wn__op_rules(int32_t op)
-{
-    return wn__op_is(op) ? wn__op_rows[op].rules : NULL;
-}
-static inline const char *wn__op_name(int32_t op)
-{
-    return wn__op_is(op) ? wn__op_rows[op].name : "unknown op";
-}
-static inline int32_t wn__op_flags(int32_t op)
-{
-    return wn__op_is(op) ? wn__op_rows[op].flags : 0;
-}
-static inline int32_t wn__op_least_inputs(int32_t op)
-{
-    return wn__op_is(op) ? wn__op_rows[op].least : 0;
-}
-static inline int32_t wn__op_most_inputs(int32_t op)
-{
-    return wn__op_is(op) ? wn__op_rows[op].most : 0;
-}
+/* ---- the table of rules (table.c) ------------------------------------------------------------------ */
+extern const struct wn__rules *const wn__op_rules[]; /* (WN_OP_COUNT) */
 /* Returns whether an application takes a number of the random counter: an op with the flag RANDOM and no input always
  * does, one with inputs (dropout, attention) does where its probability attrs->f[0] > 0. */
 int32_t wn__op_draws(int32_t op, const struct wn_attrs *attrs);

@@ -1,7 +1,5 @@
-/* The table of ops: joins the rows of op.def to the rules that the family files define.
- *
- * Each row refers to the symbol wn__rules_<name>, so an op without rules fails the link, by name. The table is
- * constant. A number that is no op has no rules (NULL) and no flags (0). */
+/* The table of rules: joins the rows of op.def to the rules that the family files define. Each row refers to the symbol
+ * wn__rules_<name>, so an op without rules fails the link, by name. */
 #include <string.h>
 #include "op.h"
 
@@ -13,29 +11,11 @@ const struct wn__rules wn__rules_cell = {NULL}, wn__rules_data = {NULL}, wn__rul
 #include "../op.def"
 #undef OP
 
-/* The words of op.def's flag column. */
-enum {
-    LEAF = WN_LEAF,
-    RANDOM = WN_RANDOM,
-    EFFECT = WN_EFFECT,
-    ALIAS = WN_ALIAS,
-    INPLACE = WN_INPLACE,
-    INDEX = WN_INDEX,
-    OFFSET = WN_OFFSET,
-    NUMBERS = WN_NUMBERS,
-    CHECKED = WN_CHECKED,
-    REAL = WN_REAL,
-    WHOLE = WN_WHOLE
-};
-
-/* Rows {name, rules, least, most, flags, autocast, positions}. */
-const struct wn__op_row wn__op_rows[] = {
-#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions)                                           \
-    [WN_OP_##NAME] = {#name, &wn__rules_##name, lo, hi, flags, #autocast, #positions},
+const struct wn__rules *const wn__op_rules[] = {
+#define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions) [WN_OP_##NAME] = &wn__rules_##name,
 #include "../op.def"
 #undef OP
 };
-_Static_assert(sizeof wn__op_rows / sizeof wn__op_rows[0] == WN_OP_COUNT, "one row an op");
 
 /* An op with a fixed number of inputs has at most WN_GRAD_MAX: the arrays of a gradient rule have that room. */
 #define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions)                                           \
@@ -45,7 +25,7 @@ _Static_assert(sizeof wn__op_rows / sizeof wn__op_rows[0] == WN_OP_COUNT, "one r
 
 int32_t wn__op_draws(int32_t op, const struct wn_attrs *attrs)
 {
-    return (wn__op_flags(op) & WN_RANDOM) != 0 && (wn__op_least_inputs(op) == 0 || attrs->f[0] > 0);
+    return (wn__op_flags(op) & WN_RANDOM) != 0 && (wn__op_rows[op].least == 0 || attrs->f[0] > 0);
 }
 
 int32_t wn__op_find(const char *name)

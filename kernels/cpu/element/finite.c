@@ -37,7 +37,7 @@ static int32_t within(const struct wn_desc *d, const struct wn_buffers *b, WN_NO
     int64_t n = wn__numel(&d->in[0]), size = wn__dtype_size(d->out.dtype);
     for (int64_t i = 0; i < n; i++) {
         double v = wn__number_get(d->out.dtype, (const char *)b->in[0] + i * size);
-        if (!(v >= d->attrs.f[0] && v <= d->attrs.f[1])) return wn__fail_within(d, i, v);
+        if (!(v >= d->attrs.f[0] && v <= d->attrs.f[1])) return wn__fail_outside(d, i, v);
     }
     memmove(b->out, b->in[0], (size_t)(n * size));
     return WN_OK;

@@ -33,6 +33,6 @@ static inline void wn__whole_tell(struct wn__whole *w, int64_t element, int64_t 
 /* Returns WN_VALUE if a thread told of an element. */
 static inline int32_t wn__whole_check(const struct wn__whole *w, const struct wn_desc *d)
 {
-    return w->is_outside ? wn__fail_whole(d, w->element, (double)w->value) : WN_OK;
+    return w->is_outside ? wn__fail_outside(d, w->element, (double)w->value) : WN_OK;
 }
 #endif

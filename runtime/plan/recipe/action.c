@@ -90,7 +90,7 @@ int32_t wn__action_is_partial(int32_t action)
 static void packed_type(const struct row *r, const struct wn_type *value, struct wn_desc *d)
 {
     *d = (struct wn_desc){.op = r->pack, .n_in = 1, .in = value, .attrs = {.dtype = r->dtype}};
-    if (wn__op_rules(r->pack)->shape(d) != WN_OK) d->out = (struct wn_type){0};
+    if (wn__op_rules[r->pack]->shape(d) != WN_OK) d->out = (struct wn_type){0};
 }
 
 const char *wn__action_refusal(const struct wn__ir *ir, int32_t node, int32_t decision)
