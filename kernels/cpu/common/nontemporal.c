@@ -8,12 +8,15 @@
 
 #define LINE 64
 
-#if defined(__SSE2__)
-/* Returns the bytes from `to` to the next line, at most `bytes`. */
+/* Returns the bytes from `to` to the next line, at most `bytes`; all of them where there are no such stores. */
 static int64_t to_line(const void *to, int64_t bytes)
 {
+#if defined(__SSE2__)
     int64_t left = (int64_t)(-(uintptr_t)to & (LINE - 1));
     return left < bytes ? left : bytes;
+#else
+    return (void)to, bytes;
+#endif
 }
 
 /* Copies one line to a place that begins at one. Loads from a block that is still on its way to the cache should be as
@@ -26,9 +29,11 @@ static inline __attribute__((always_inline)) void stream_line(char *out, const c
 #elif defined(__AVX2__)
     for (int64_t k = 0; k < 2; k++)
         _mm256_stream_si256((__m256i *)(void *)out + k, _mm256_loadu_si256((const __m256i *)(const void *)in + k));
-#else
+#elif defined(__SSE2__)
     for (int64_t k = 0; k < 4; k++)
         _mm_stream_si128((__m128i *)(void *)out + k, _mm_loadu_si128((const __m128i *)(const void *)in + k));
+#else
+    memcpy(out, in, LINE);
 #endif
 }
 
@@ -44,10 +49,10 @@ static inline __attribute__((always_inline)) void stream_lines(char *out, const 
     }
 }
 
-/* Copies bytes, whole lines by non-temporal stores. ahead: NULL, or memory to prefetch meanwhile; is_far: into the
- * second-level cache. */
-static void stream(char *out, const char *in, int64_t bytes, const char *ahead, int32_t is_far)
+void wn__stream_fetching(void *to, const void *from, int64_t bytes, const void *ahead, int32_t is_far)
 {
+    char *out = to;
+    const char *in = from;
     int64_t head = to_line(out, bytes), n = (bytes - head) / LINE, done = head + n * LINE;
     if (head > 0) memcpy(out, in, (size_t)head);
     if (ahead == NULL) stream_lines(out + head, in + head, n, ahead, 0, 0);
@@ -58,49 +63,19 @@ static void stream(char *out, const char *in, int64_t bytes, const char *ahead, 
 
 void wn__stream_fill(void *to, int32_t byte, int64_t bytes)
 {
-    char *out = to;
-    int64_t head = to_line(to, bytes), at = head;
-    __m128i value = _mm_set1_epi8((char)byte);
-    if (head > 0) memset(out, byte, (size_t)head);
-    for (; at + LINE <= bytes; at += LINE)
-        for (int32_t k = 0; k < 4; k++) _mm_stream_si128((__m128i *)(void *)(out + at) + k, value);
+    char *out = to, line[LINE] __attribute__((aligned(LINE)));
+    int64_t at = to_line(to, bytes);
+    memset(line, byte, LINE);
+    if (at > 0) memset(out, byte, (size_t)at);
+    for (; at + LINE <= bytes; at += LINE) stream_line(out + at, line);
     if (at < bytes) memset(out + at, byte, (size_t)(bytes - at));
 }
 
 void wn__stream_end(void)
 {
+#if defined(__SSE2__)
     _mm_sfence();
-}
-#else
-static void stream(char *out, const char *in, int64_t bytes, const char *ahead, int32_t is_far)
-{
-    (void)ahead, (void)is_far;
-    memcpy(out, in, (size_t)bytes);
-}
-
-void wn__stream_fill(void *to, int32_t byte, int64_t bytes)
-{
-    memset(to, byte, (size_t)bytes);
-}
-
-void wn__stream_end(void)
-{
-}
 #endif
-
-void wn__stream(void *to, const void *from, int64_t bytes)
-{
-    stream(to, from, bytes, NULL, 0);
-}
-
-void wn__stream_fetching(void *to, const void *from, int64_t bytes, const void *ahead)
-{
-    stream(to, from, bytes, ahead, 0);
-}
-
-void wn__stream_fetching_far(void *to, const void *from, int64_t bytes, const void *ahead)
-{
-    stream(to, from, bytes, ahead, 1);
 }
 
 void wn__stream_rows(void *to, int64_t step, const void *from, int64_t rows, int64_t bytes)
@@ -108,5 +83,5 @@ void wn__stream_rows(void *to, int64_t step, const void *from, int64_t rows, int
     const char *in = from;
     char *out = to;
     for (int64_t r = 0; r < rows; r++, out += step, in += bytes)
-        stream(out, in, bytes, in + wn__tuning.stream_ahead, 0);
+        wn__stream_fetching(out, in, bytes, in + wn__tuning.stream_ahead, 0);
 }

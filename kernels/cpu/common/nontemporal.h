@@ -41,13 +41,15 @@ static inline int64_t wn__stream_stop(int64_t at, int64_t end)
     return stop < end ? stop : end;
 }
 
-/* Copies `bytes` bytes past the caches; parts of lines at both ends use ordinary stores. */
-void wn__stream(void *to, const void *from, int64_t bytes);
-/* Copies as wn__stream does, and prefetches as many bytes from `ahead` on. */
-void wn__stream_fetching(void *to, const void *from, int64_t bytes, const void *ahead);
-/* Copies as wn__stream_fetching does, with prefetches into the second-level cache, for an `ahead` so far behind that
- * the first would lose it. */
-void wn__stream_fetching_far(void *to, const void *from, int64_t bytes, const void *ahead);
+/* Copies `bytes` bytes past the caches; parts of lines at both ends use ordinary stores. ahead: NULL, or where as many
+ * bytes are prefetched meanwhile; is_far: into the second-level cache, for an `ahead` so far behind that the first would
+ * lose it. */
+void wn__stream_fetching(void *to, const void *from, int64_t bytes, const void *ahead, int32_t is_far);
+static inline void wn__stream(void *to, const void *from, int64_t bytes)
+{
+    wn__stream_fetching(to, from, bytes, NULL, 0);
+}
+
 /* Copies contiguous rows of `bytes` bytes to rows `step` bytes apart, and prefetches what follows them in `from`. */
 void wn__stream_rows(void *to, int64_t step, const void *from, int64_t rows, int64_t bytes);
 void wn__stream_fill(void *to, int32_t byte, int64_t bytes);
@@ -143,10 +145,8 @@ static inline int64_t wn__next_row(int64_t row_bytes)
             _Pragma("omp simd") for (int64_t i = at_; i < stop_; i++) to_[i - at_] = (EXPR);                           \
             int64_t bytes_ = (stop_ - at_) * (int64_t)sizeof(T);                                                       \
             const char *next_ = (const char *)((uintptr_t)read_ + (uintptr_t)at_ * sizeof(T) + (uintptr_t)ahead_);     \
-            if ((STREAMS) && read_ && ahead_ > WN_FETCH_NEAR)                                                          \
-                wn__stream_fetching_far((OUT) + at_, block_, bytes_, next_);                                           \
-            else if ((STREAMS) && read_) wn__stream_fetching((OUT) + at_, block_, bytes_, next_);                      \
-            else if (STREAMS) wn__stream((OUT) + at_, block_, bytes_);                                                 \
+            if (STREAMS)                                                                                               \
+                wn__stream_fetching((OUT) + at_, block_, bytes_, read_ ? next_ : NULL, ahead_ > WN_FETCH_NEAR);        \
         }                                                                                                              \
     } while (0)
 
@@ -160,7 +160,7 @@ static inline void wn__stream_or_copy(int32_t streams, void *to, const void *fro
         __builtin_memcpy(to, from, (size_t)bytes);
         return;
     }
-    if (own > 0) wn__stream_fetching(to, from, own, (const char *)from + wn__tuning.stream_ahead);
-    wn__stream_fetching((char *)to + own, (const char *)from + own, bytes - own, next);
+    if (own > 0) wn__stream_fetching(to, from, own, (const char *)from + wn__tuning.stream_ahead, 0);
+    wn__stream_fetching((char *)to + own, (const char *)from + own, bytes - own, next, 0);
 }
 #endif
