@@ -218,42 +218,22 @@ static void unpack_sign_part(int64_t begin, int64_t end, void *ctx)
 }
 
 /* ---- kernels ------------------------------------------------------------------------------------- */
-static int32_t run(const struct wn_type *value, const struct wn_desc *d, const struct wn_buffers *b, int64_t units,
-                   int64_t grain, wn__parallel_body part)
+
+static int32_t run(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
+    const int32_t is_packing = d->op == WN_OP_PACK_INT8 || d->op == WN_OP_PACK_SIGN;
+    const int32_t is_int8 = d->op == WN_OP_PACK_INT8 || d->op == WN_OP_UNPACK_INT8;
+    const wn__parallel_body parts[2][2] = {{unpack_sign_part, unpack_int8_part}, {pack_sign_part, pack_int8_part}};
+    const struct wn_type *value = is_packing ? &d->in[0] : &d->out;
+    const int64_t unit = is_int8 ? GROUP : 8; /* elements that a thread does not share */
     struct packing k = {.n = wn__numel(value), .dtype = value->dtype, .in = b->in[0], .out = b->out};
-    k.streams = value == &d->out && wn__streams(wn__bytes(value), b->out, b->in[0], NULL);
-    wn__parallel_for(units, grain, part, &k);
+    k.streams = !is_packing && wn__streams(wn__bytes(value), b->out, b->in[0], NULL);
+    wn__parallel_for((k.n + unit - 1) / unit, WN_CPU_GRAIN / unit, parts[is_packing][is_int8], &k);
     return WN_OK;
-}
-
-static int32_t pack_int8(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
-{
-    return run(&d->in[0], d, b, n_groups(wn__numel(&d->in[0])), WN_CPU_GRAIN / GROUP, pack_int8_part);
-}
-
-static int32_t unpack_int8(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
-{
-    return run(&d->out, d, b, n_groups(wn__numel(&d->out)), WN_CPU_GRAIN / GROUP, unpack_int8_part);
-}
-
-static int32_t pack_sign(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
-{
-    return run(&d->in[0], d, b, wn__numel(&d->out), WN_CPU_GRAIN / 8, pack_sign_part);
-}
-
-static int32_t unpack_sign(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
-{
-    return run(&d->out, d, b, wn__numel(&d->in[0]), WN_CPU_GRAIN / 8, unpack_sign_part);
 }
 
 wn_kernel_fn wn__cpu_pack_kernel(const struct wn_desc *d)
 {
-    switch (d->op) {
-    case WN_OP_PACK_INT8: return wn__dtype_is_float(d->in[0].dtype) ? pack_int8 : NULL;
-    case WN_OP_UNPACK_INT8: return wn__dtype_is_float(d->out.dtype) ? unpack_int8 : NULL;
-    case WN_OP_PACK_SIGN: return wn__dtype_is_float(d->in[0].dtype) ? pack_sign : NULL;
-    case WN_OP_UNPACK_SIGN: return wn__dtype_is_float(d->out.dtype) ? unpack_sign : NULL;
-    default: return NULL;
-    }
+    const int32_t is_packing = d->op == WN_OP_PACK_INT8 || d->op == WN_OP_PACK_SIGN;
+    return wn__dtype_is_float(is_packing ? d->in[0].dtype : d->out.dtype) ? run : NULL;
 }
