@@ -186,6 +186,9 @@ static inline const struct wn__attention_kernel *wn__attention_here(void)
 void wn__attention_scores(const struct wn__attention_kernel *g, const struct wn__attention_product *p,
                           const struct wn__attention_tile *t);
 
+/* Multiplies the columns of x: (m, n), rows ld words apart, by factor: (n). */
+void wn__attention_scale(float *x, int64_t m, int64_t n, int64_t ld, const float *factor);
+
 /* Writes minus infinity where a row does not count for a column, in the rows that wn__attention_seen counts. */
 void wn__attention_mask(const struct wn__attention_tile *t);
 

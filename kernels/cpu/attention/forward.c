@@ -60,12 +60,6 @@ static int64_t strip_width(int64_t all, int64_t c)
     return all - c == 64 ? 32 : wn_min(all - c, QUERY_PANEL); /* 32 + 32 is faster than 48 + 16 */
 }
 
-static void scale_rows(float *x, int64_t rows, int64_t width, const float *factor)
-{
-    for (int64_t r = 0; r < rows; r++)
-        _Pragma("omp simd") for (int64_t c = 0; c < width; c++) x[r * width + c] *= factor[c];
-}
-
 static void load_queries(const struct forward *f, struct work *w)
 {
     const struct wn__attention *k = f->k;
@@ -145,7 +139,7 @@ static void finish(const struct forward *f, struct work *w)
     for (int64_t c = 0, width; c < w->at.n; c += width, to += width * k->out_row) {
         int64_t at = c * f->wide;
         width = strip_width(w->at.all, c);
-        scale_rows(w->result + at, k->size, width, w->sum + c);
+        wn__attention_scale(w->result + at, k->size, width, width, w->sum + c);
         struct wn__attention_columns columns = {
             .from = w->result + at, .ld = width, .n = wn_min(width, w->at.n - c), .at = to, .to_row = k->out_row};
         wn__attention_store_transposed(k, &columns, w->query);

@@ -10,7 +10,7 @@
  *   vec_kept, vec_kept_of(bits)         which lanes dropout keeps, from the lowest LANES bits
  *   vec_drop(kept, x)                   x, and 0 in lanes that dropout does not keep
  *   exp2_below(x)                       x = 2^x of TOGETHER vectors, with the bits of wn_exp2_below_f32
- *   wn__words                           as philox.h of the class has them: LANES / 2 numbers of Philox calls
+ *   wn__words                           as element/philox_bulk.h has them: LANES / 2 numbers of Philox calls
  *   quads_load(from, half)              half 0 and 1 of LANES calls, in any order
  *   quads_keep(low, high, last, c, kept)
  *                                       sets bit c + i of *kept where the low half of call i is at most `last`, and
@@ -375,30 +375,23 @@ static struct philox philox_of(uint64_t seed, uint64_t n, uint64_t high)
 
 #define EACH_GROUP _Pragma("GCC unroll 8") for (int32_t i = 0; i < GROUPS; i++)
 
-/* Computes wn_philox of the calls in c[0]; the words come to the low halves of c[0] to c[3]. */
-INLINE void philox(const struct philox *x, wn__words c[4][GROUPS])
+/* Computes wn_philox of the calls in c[..][0]; the words come to the low halves. */
+INLINE void philox(const struct philox *x, wn__words c[GROUPS][4])
 {
     const wn__words m0 = wn__words_set1(WN_PHILOX_M0), m1 = wn__words_set1(WN_PHILOX_M1);
     EACH_GROUP
     {
-        wn__words p0 = wn__words_multiply(m0, c[0][i]);
+        wn__words p0 = wn__words_multiply(m0, c[i][0]);
         wn__words p1 = wn__words_multiply(m1, wn__words_upper(p0) ^ wn__words_set1(x->c2_0));
-        c[0][i] = wn__words_upper(p1) ^ wn__words_set1(x->c0_1);
-        c[1][i] = p1;
-        c[2][i] = p0 ^ wn__words_set1(x->c2_1);
-        c[3][i] = wn__words_set1(x->c3_1);
+        c[i][0] = wn__words_upper(p1) ^ wn__words_set1(x->c0_1);
+        c[i][1] = p1;
+        c[i][2] = p0 ^ wn__words_set1(x->c2_1);
+        c[i][3] = wn__words_set1(x->c3_1);
     }
 #pragma GCC unroll 10
     for (int32_t round = 2; round < WN_PHILOX_ROUNDS; round++) {
         const wn__words k0 = wn__words_set1(x->k0[round]), k1 = wn__words_set1(x->k1[round]);
-        EACH_GROUP
-        {
-            wn__words p0 = wn__words_multiply(m0, c[0][i]), p1 = wn__words_multiply(m1, c[2][i]);
-            c[0][i] = wn__words_xor3(wn__words_upper(p1), c[1][i], k0);
-            c[1][i] = p1;
-            c[2][i] = wn__words_xor3(wn__words_upper(p0), c[3][i], k1);
-            c[3][i] = p0;
-        }
+        EACH_GROUP wn__words_round(c[i], k0, k1);
     }
 }
 
@@ -411,13 +404,13 @@ INLINE void draw_words(const struct philox *x, const uint64_t first[16], int32_t
 {
     const wn__words low = quads_load(first + c, 0), high = quads_load(first + c, 1);
     for (int64_t j = 0; j < words; j += 4 * QUADS, bits += 4 * QUADS) {
-        wn__words w[4][GROUPS];
-        EACH_GROUP w[0][i] = wn__words_add(i % 2 ? high : low, wn__words_set1((uint64_t)(j / 4 + i / 2)));
+        wn__words w[GROUPS][4];
+        EACH_GROUP w[i][0] = wn__words_add(i % 2 ? high : low, wn__words_set1((uint64_t)(j / 4 + i / 2)));
         philox(x, w);
 #pragma GCC unroll 4
         for (int32_t q = 0; q < QUADS; q++)
 #pragma GCC unroll 4
-            for (int32_t r = 0; r < 4; r++) quads_keep(w[r][2 * q], w[r][2 * q + 1], last, c, bits + 4 * q + r);
+            for (int32_t r = 0; r < 4; r++) quads_keep(w[2 * q][r], w[2 * q + 1][r], last, c, bits + 4 * q + r);
     }
 }
 

@@ -18,31 +18,26 @@ struct rows {
     void (*store)(const double *acc, int64_t n, void *out, int64_t at);             /* rounds acc to the type */
 };
 
-#define ROWS(S, E, LOAD, STORE)                                                                                        \
+#define ROWS(S)                                                                                                        \
     static double dot_##S(const void *a, int64_t at, const void *b, int64_t bt, int64_t n)                             \
     {                                                                                                                  \
-        const E *x = (const E *)a + at, *y = (const E *)b + bt;                                                        \
+        const wn__element_##S *x = (const wn__element_##S *)a + at, *y = (const wn__element_##S *)b + bt;              \
         double sum = 0;                                                                                                \
-        for (int64_t f = 0; f < n; f++) sum += LOAD(x[f]) * LOAD(y[f]);                                                \
+        for (int64_t f = 0; f < n; f++) sum += (double)WN_LOAD_##S(x[f]) * (double)WN_LOAD_##S(y[f]);                  \
         return sum;                                                                                                    \
     }                                                                                                                  \
     static void add_##S(const void *x, int64_t at, int64_t n, double factor, double *acc)                              \
     {                                                                                                                  \
-        for (int64_t f = 0; f < n; f++) acc[f] += factor * LOAD(((const E *)x)[at + f]);                               \
+        for (int64_t f = 0; f < n; f++) acc[f] += factor * (double)WN_LOAD_##S(((const wn__element_##S *)x)[at + f]);  \
     }                                                                                                                  \
     static void store_##S(const double *acc, int64_t n, void *out, int64_t at)                                         \
     {                                                                                                                  \
-        for (int64_t f = 0; f < n; f++) ((E *)out)[at + f] = STORE(acc[f]);                                            \
+        for (int64_t f = 0; f < n; f++) ((wn__element_##S *)out)[at + f] = WN_ROUND_##S(acc[f]);                       \
     }                                                                                                                  \
     static const struct rows rows_##S = {dot_##S, add_##S, store_##S};
-#define SAME(x) ((double)(x))
-#define WIDEN(x) ((double)wn_from_bf16(x))
-#define TO_F64(x) (x)
-#define TO_F32(x) ((float)(x))
-#define TO_BF16(x) wn_to_bf16((float)(x))
-ROWS(f64, double, SAME, TO_F64)
-ROWS(f32, float, SAME, TO_F32)
-ROWS(bf16, uint16_t, WIDEN, TO_BF16)
+ROWS(f64)
+ROWS(f32)
+ROWS(bf16)
 
 static const struct rows *rows_of(const struct wn__attention *k)
 {
@@ -63,8 +58,7 @@ static void add_to_sums(const struct wn__attention *k, const double *acc, int64_
 static double kept(const struct wn__attention *k, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     if (k->p <= 0) return 1;
-    uint64_t element = (uint64_t)(((b * k->heads + h) * k->time + i) * k->time + j);
-    uint32_t word = wn_philox_word(k->seed, k->counter, element);
+    uint32_t word = wn_philox_word(k->seed, k->counter, wn__attention_weight(k, b, h, i, j));
     return word < wn_dropout_threshold(k->p) ? wn_dropout_scale_f64(k->p) : 0;
 }
 

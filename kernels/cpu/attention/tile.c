@@ -130,7 +130,7 @@ void wn__attention_mask(const struct wn__attention_tile *t)
 
 /* ---- products, portable -------------------------------------------------------------------------- */
 
-static void scale_columns(float *x, int64_t m, int64_t n, int64_t ld, const float *factor)
+void wn__attention_scale(float *x, int64_t m, int64_t n, int64_t ld, const float *factor)
 {
     for (int64_t r = 0; r < m; r++) _Pragma("omp simd") for (int64_t c = 0; c < n; c++) x[r * ld + c] *= factor[c];
 }
@@ -205,7 +205,7 @@ static void multiply_late(const struct wn__attention_product *p)
 static void multiply(const struct wn__attention_product *p)
 {
     struct wn__attention_product part = *p;
-    if (p->back) scale_columns(p->c, p->m, p->n, p->ldc, p->back);
+    if (p->back) wn__attention_scale(p->c, p->m, p->n, p->ldc, p->back);
     if (p->late) multiply_late(p);
     else if (!p->seen) multiply_all(p);
     else

@@ -1,7 +1,7 @@
 /* The kernels of a tile of attention for AVX2 and FMA (attention/microtile.h). */
-#include "philox.h"
 #include "vectors.h"
 #include "../attention/attention.h"
+#include "../element/philox_bulk.h"
 
 #define vec_sub(a, b) _mm256_sub_ps(a, b)
 #define vec_mul(a, b) _mm256_mul_ps(a, b)
