@@ -7,6 +7,7 @@
  *     wn__i32, wn__i64      integers beside them; a comparison gives all bits or none */
 #ifndef WN_CPU_LANES_H
 #define WN_CPU_LANES_H
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 #if defined(__AVX__)
@@ -166,6 +167,16 @@ WN_LANES_WRITE(wn__write_places_f32, wn__i32, uint8_t, WN_F32_LANES, wn__narrow_
 WN_LANES_WRITE(wn__write_places_f64, wn__i64, uint8_t, WN_F64_LANES, wn__narrow_i64)
 #define wn__read_places_bf16 wn__read_places_f32
 #define wn__write_places_bf16 wn__write_places_f32
+
+/* Returns a b + c, rounded once where the target has an instruction for that, else twice. */
+static inline float wn__multiply_add(float a, float b, float c)
+{
+#if defined(FP_FAST_FMAF)
+    return fmaf(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
 
 /* wn__fma_few_S: *to = a b + *to, rounded once, of as many lanes as a vector of doubles has. A class without such an
  * instruction computes lane by lane. */

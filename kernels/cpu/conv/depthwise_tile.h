@@ -9,7 +9,6 @@
  * Other shapes have a list a tap. */
 #ifndef WN_CPU_CONV_DEPTHWISE_TILE_H
 #define WN_CPU_CONV_DEPTHWISE_TILE_H
-#include <math.h>
 #include <stdint.h>
 #include "../common/lanes.h"
 
@@ -24,15 +23,6 @@
 /* ---- lanes --------------------------------------------------------------------------------------- */
 
 /* *to = a b + *to, of the lanes of a vector. f32: rounded once where the target has an instruction for that. */
-static inline float multiply_add_one_f32(float a, float b, float c)
-{
-#if defined(FP_FAST_FMAF)
-    return fmaf(a, b, c);
-#else
-    return a * b + c;
-#endif
-}
-
 WN_LANES_FN multiply_add_f32(wn__f32 *to, const wn__f32 *a, const wn__f32 *b)
 {
 #if defined(__AVX512F__)
@@ -40,7 +30,7 @@ WN_LANES_FN multiply_add_f32(wn__f32 *to, const wn__f32 *a, const wn__f32 *b)
 #elif defined(__FMA__)
     *to = (wn__f32)_mm256_fmadd_ps((__m256)*a, (__m256)*b, (__m256)*to);
 #else
-    for (int j = 0; j < WN_F32_LANES; j++) (*to)[j] = multiply_add_one_f32((*a)[j], (*b)[j], (*to)[j]);
+    for (int j = 0; j < WN_F32_LANES; j++) (*to)[j] = wn__multiply_add((*a)[j], (*b)[j], (*to)[j]);
 #endif
 }
 

@@ -2,21 +2,14 @@
  * winograd.c (y and dx) and winograd_dw.c. */
 #ifndef WN_CPU_CONV_WINOGRAD_TILE_H
 #define WN_CPU_CONV_WINOGRAD_TILE_H
-#include <string.h>
+#include "../common/lanes.h"
 #include "conv.h"
 #include "winograd.h"
 
 #define POINTS 16 /* numbers of a tile */
 
-#define INLINE static inline __attribute__((always_inline))
-#if defined(__AVX512F__)
-#define LANES 16
-#elif defined(__AVX__)
-#define LANES 8
-#else
-#define LANES 4
-#endif
-typedef float vec __attribute__((vector_size(LANES * sizeof(float))));
+#define LANES WN_F32_LANES
+typedef wn__f32 vec;
 
 INLINE vec load(const float *from)
 {

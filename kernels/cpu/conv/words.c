@@ -2,21 +2,15 @@
  * whose micro-kernel is here. It rounds each product before it is added, as products of f64 do, so that all classes of
  * processors give the same bits. */
 #include <stddef.h>
-#include <string.h>
+#include "../common/lanes.h"
 #include "conv.h"
 
 /* A micro-tile of f64: 4 rows, NR columns at a time, in vectors of the compiler, whose sums stay in registers. */
 #define MR 4
 #define VECTORS 2
-#if defined(__AVX512F__)
-#define LANES 8
-#elif defined(__AVX__)
-#define LANES 4
-#else
-#define LANES 2
-#endif
+#define LANES WN_F64_LANES
 #define NR (VECTORS * LANES)
-typedef double vec __attribute__((vector_size(LANES * sizeof(double))));
+typedef wn__f64 vec;
 
 /* Multiplies NR columns over all of k: acc += a b. */
 static inline __attribute__((always_inline)) void multiply(const double *const row[MR], const double *b,

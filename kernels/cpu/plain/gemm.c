@@ -1,20 +1,11 @@
 /* The f32 micro-kernel in plain C, 4 x 16: every processor has it, and it is the one to read first. It fuses multiply
  * and add where the processor does so in hardware, and rounds twice elsewhere. */
-#include <math.h>
+#include "../common/lanes.h"
 #include "../gemm/gemm.h"
 
 #define MR 4
 #define NR 16
 _Static_assert(WN_GEMM_NR_MAX % NR == 0, "micro-panels of 48 columns hold whole ones of every micro-kernel");
-
-static inline float multiply_add(float a, float b, float c)
-{
-#if defined(FP_FAST_FMAF)
-    return fmaf(a, b, c);
-#else
-    return a * b + c;
-#endif
-}
 
 static void microkernel(const struct wn__gemm_microtile *t)
 {
@@ -33,7 +24,7 @@ static void microkernel(const struct wn__gemm_microtile *t)
     for (int64_t k = 0; k < t->kc; k++, b += bk)
         for (int64_t i = 0; i < t->m; i++) {
             float a = t->a[i * t->ai + k * t->ak];
-            for (int32_t j = 0; j < NR; j++) acc[i][j] = multiply_add(a, b[j], acc[i][j]);
+            for (int32_t j = 0; j < NR; j++) acc[i][j] = wn__multiply_add(a, b[j], acc[i][j]);
         }
     float *out = t->out ? t->out : t->c;
     int64_t ld = t->out ? t->out_ld : t->ldc;
