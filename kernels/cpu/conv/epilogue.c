@@ -26,12 +26,9 @@ static void (*const norm_row_of[WN_DTYPE_COUNT])(const struct wn__conv_epilogue 
 int32_t wn__conv_epilogue_of(const struct wn_desc *d, const struct wn_buffers *b, struct wn__conv_epilogue *e)
 {
     const struct wn__conv_map m = wn__conv_map_get(&d->attrs);
-    *e = (struct wn__conv_epilogue){.channels = d->out.dim[1], .size = wn__dtype_size(d->out.dtype), .n = m.steps.n};
+    *e = (struct wn__conv_epilogue){.channels = d->out.dim[1], .size = wn__dtype_size(d->out.dtype), .steps = m.steps};
     if (m.norm && norm_row_of[d->out.dtype] == NULL) return 0;
-    for (int32_t s = 0; s < m.steps.n; s++) {
-        if (!wn__elementwise_of(m.steps.step[s].op, d->out.dtype, d->attrs.f, b, &e->step[s])) return 0;
-        for (int32_t j = 0; j < 2; j++) e->operand[s][j] = m.steps.step[s].operand[j];
-    }
+    if (!wn__elementwise_steps(&m.steps, d, b, e->step)) return 0;
     if (b == NULL) return 1;
     e->out = b->out;
     if (d->n_in > m.image) e->image = b->in[m.image];
@@ -45,12 +42,8 @@ int32_t wn__conv_epilogue_of(const struct wn_desc *d, const struct wn_buffers *b
 static void run_steps(const struct wn__conv_epilogue *e, int64_t at, int64_t n)
 {
     char *const out = e->out + at * e->size;
-    const char *const in[2] = {out, e->image ? e->image + at * e->size : NULL};
-    for (int32_t s = 0; s < e->n; s++) {
-        const int32_t *v = e->operand[s];
-        const struct wn__operands o = {.out = out, .in = {in[v[0]], in[v[1]]}, .step = {1, 1}};
-        wn__elementwise_run(&e->step[s], &o, n, at);
-    }
+    const struct wn__elementwise_run r = {.c = &e->steps, .step = e->step, .in = &e->image, .value = out, .out = out};
+    wn__elementwise_run_steps(&r, n, at);
 }
 
 void wn__conv_finish(const struct wn__conv_epilogue *e, int64_t pixel, int64_t count, int64_t channel, int64_t n)

@@ -8,12 +8,11 @@
 
 struct wn__conv_epilogue {
     char *out;         /* (pixels, channels) */
-    const char *image; /* operand 1 of steps, of the shape of out; or NULL */
+    const void *image; /* operand 1 of steps, of the shape of out; or NULL */
     int64_t channels, size;
     const char *norm[4]; /* mean, rstd, weight, bias: (channels); all NULL: there is no norm */
     void (*norm_row)(const struct wn__conv_epilogue *e, void *row, int64_t channel, int64_t n);
-    int32_t n;                         /* steps */
-    int32_t operand[WN_CONV_STEPS][2]; /* 0: the value so far, 1: the image */
+    struct wn__fused steps; /* operand 0: the value so far, 1: the image */
     struct wn__elementwise step[WN_CONV_STEPS];
 };
 

@@ -64,6 +64,26 @@ void wn__elementwise_run(const struct wn__elementwise *e, const struct wn__opera
     else e->loop(e, o, n, at);
 }
 
+int32_t wn__elementwise_steps(const struct wn__fused *c, const struct wn_desc *d, const struct wn_buffers *b,
+                              struct wn__elementwise *step)
+{
+    for (int32_t s = 0; s < c->n; s++)
+        if (!wn__elementwise_of(c->step[s].op, d->out.dtype, d->attrs.f, b, &step[s])) return 0;
+    return 1;
+}
+
+void wn__elementwise_run_steps(const struct wn__elementwise_run *r, int64_t n, int64_t at)
+{
+    for (int32_t s = 0; s < r->c->n; s++) {
+        struct wn__operands o = {.out = s + 1 == r->c->n ? r->out : r->value, .step = {1, 1}};
+        for (int32_t j = 0; j < 2; j++) {
+            const int32_t v = r->c->step[s].operand[j];
+            o.in[j] = v == 0 ? r->value : (const char *)r->in[v - 1] + at * r->step[s].size;
+        }
+        wn__elementwise_run(&r->step[s], &o, n, at);
+    }
+}
+
 /* ---- the driver ---------------------------------------------------------------------------------- */
 
 /* One application. */
@@ -166,10 +186,9 @@ static int32_t fused(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_
 {
     const struct wn__fused steps = wn__fused_get(&d->attrs);
     struct application k = {.n = steps.n};
-    for (int32_t s = 0; s < steps.n; s++) {
-        wn__elementwise_of(steps.step[s].op, d->out.dtype, d->attrs.f, b, &k.step[s]);
+    wn__elementwise_steps(&steps, d, b, k.step);
+    for (int32_t s = 0; s < steps.n; s++)
         for (int32_t j = 0; j < 2; j++) k.operand[s][j] = steps.step[s].operand[j];
-    }
     run(&k, d, b, WN_CPU_GRAIN_MATH);
     return WN_OK;
 }
@@ -186,13 +205,12 @@ static int32_t fits(const struct wn_desc *d, const struct wn__fused_step *s)
 static wn_kernel_fn fused_kernel(const struct wn_desc *d)
 {
     struct wn__fused c = wn__fused_get(&d->attrs);
-    struct wn__elementwise step;
+    struct wn__elementwise step[WN_FUSED_STEPS];
     for (int32_t i = 0; i < d->n_in; i++)
         if (d->in[i].dtype != d->out.dtype) return NULL;
     for (int32_t s = 0; s < c.n; s++)
-        if (!wn__elementwise_of(c.step[s].op, d->out.dtype, d->attrs.f, NULL, &step) || !fits(d, &c.step[s]))
-            return NULL;
-    return fused;
+        if (!fits(d, &c.step[s])) return NULL;
+    return wn__elementwise_steps(&c, d, NULL, step) ? fused : NULL;
 }
 
 wn_kernel_fn wn__cpu_fused_kernel(const struct wn_desc *d)

@@ -68,19 +68,6 @@ struct loops {
 
 /* ---- the driver -------------------------------------------------------------------------------------------- */
 
-/* Computes the steps over n elements of the norm, from element `at` of the images on, which are in `block`. */
-static void run_steps(const struct norm *k, int64_t at, int64_t n, char *block, char *out)
-{
-    for (int32_t s = 0; s < k->steps.n; s++) {
-        const int32_t *v = k->steps.step[s].operand;
-        const char *in[2];
-        for (int32_t j = 0; j < 2; j++)
-            in[j] = v[j] == 0 ? block : (const char *)k->in[WN_NORM_INPUTS + v[j] - 1] + at * k->loops->size;
-        struct wn__operands o = {.out = s + 1 == k->steps.n ? out : block, .in = {in[0], in[1]}, .step = {1, 1}};
-        wn__elementwise_run(&k->step[s], &o, n, at);
-    }
-}
-
 /* Computes channels [at, at + n) of pixels [begin, end), which are of one slab. */
 static void pass(const struct norm *k, int64_t begin, int64_t end, int64_t at, int64_t n, const union channels *v)
 {
@@ -96,8 +83,13 @@ static void pass(const struct norm *k, int64_t begin, int64_t end, int64_t at, i
                            .n = n,
                            .to = in_blocks ? block : out,
                            .step = in_blocks ? n : c};
+        const struct wn__elementwise_run steps = {.c = &k->steps,
+                                                  .step = k->step,
+                                                  .in = k->in + WN_NORM_INPUTS,
+                                                  .value = block,
+                                                  .out = k->streams ? block : out};
         k->loops->rows(k, &p, v);
-        if (k->steps.n > 0) run_steps(k, pixel * c + at, p.count * n, block, k->streams ? block : out);
+        if (k->steps.n > 0) wn__elementwise_run_steps(&steps, p.count * n, pixel * c + at);
         if (k->streams) wn__stream(out, block, p.count * n * size);
     }
 }
@@ -133,18 +125,15 @@ static int32_t norm(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_S
     k.cut = wn__channel_cut_of(d);
     k.streams = wn__streams(wn__bytes(&d->out), b->out, b->in[0], b->in[1]);
     if (d->op == WN_OP_BATCH_NORM_MAP) k.steps = wn__fused_get(&d->attrs);
-    for (int32_t s = 0; s < k.steps.n; s++)
-        wn__elementwise_of(k.steps.step[s].op, d->out.dtype, d->attrs.f, b, &k.step[s]);
+    wn__elementwise_steps(&k.steps, d, b, k.step);
     wn__parallel_for(k.cut.slabs * k.cut.rows, WN_CPU_GRAIN / k.cut.channels + 1, norm_pixels, &k);
     return WN_OK;
 }
 
 wn_kernel_fn wn__cpu_batch_norm_kernel(const struct wn_desc *d)
 {
-    struct wn__elementwise step;
-    struct wn__fused c = {.n = 0};
-    if (d->op == WN_OP_BATCH_NORM_MAP) c = wn__fused_get(&d->attrs);
-    for (int32_t s = 0; s < c.n; s++)
-        if (!wn__elementwise_of(c.step[s].op, d->out.dtype, d->attrs.f, NULL, &step)) return NULL;
+    struct wn__elementwise step[WN_FUSED_STEPS];
+    const struct wn__fused c = wn__fused_get(&d->attrs);
+    if (d->op == WN_OP_BATCH_NORM_MAP && !wn__elementwise_steps(&c, d, NULL, step)) return NULL;
     return loops_of[d->op][d->out.dtype] != NULL ? norm : NULL;
 }
