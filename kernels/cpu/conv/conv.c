@@ -150,6 +150,40 @@ static void turned_axes(const struct wn__window *w, struct wn__conv_job *j)
     set_steps(j);
 }
 
+/* ---- blocks of a result -------------------------------------------------------------------------- */
+
+void wn__conv_split(struct wn__conv_job *w, int64_t widest)
+{
+    w->column_parts = (w->columns + widest - 1) / widest;
+    w->column_block = wn_round_up((w->columns + w->column_parts - 1) / w->column_parts, WN_PANEL);
+    w->column_parts = (w->columns + w->column_block - 1) / w->column_block;
+}
+
+static void run_blocks(int64_t begin, int64_t end, void *ctx)
+{
+    const struct wn__conv_job *w = ctx;
+    for (int64_t task = begin; task < end; task++) {
+        struct wn__conv_block b = {.group = task / w->column_parts / w->row_parts};
+        b.column0 = task % w->column_parts * w->column_block;
+        b.row0 = task / w->column_parts % w->row_parts * w->row_block;
+        b.rows = wn_min(w->rows - b.row0, w->row_block);
+        b.columns = wn_min(w->columns - b.column0, w->column_block);
+        if (b.rows > 0 && b.columns > 0) w->run_block(w, &b);
+    }
+}
+
+void wn__conv_blocks(struct wn__conv_job *w, int64_t rows, int64_t most, int64_t k)
+{
+    const int64_t threads = wn_cpu_threads(), others = w->column_parts * w->groups, mr = w->words.gemm.kernel->mr;
+    int64_t parts = (rows + most - 1) / most;
+    while (parts * others % threads != 0 && parts * others < 8 * threads && parts * mr < rows) parts++;
+    w->rows = rows;
+    w->row_block = wn_min(wn_round_up((rows + parts - 1) / parts, mr), most);
+    w->row_parts = (rows + w->row_block - 1) / w->row_block;
+    const int64_t work = w->row_block * w->column_block * (k + 1);
+    wn__parallel_tasks(w->row_parts * others, WN_CONV_SMALL / work + 1, run_blocks, w);
+}
+
 /* ---- the ops ------------------------------------------------------------------------------------- */
 
 int32_t wn__conv_run(const struct wn_desc *d, const struct wn_buffers *b, const struct wn__conv_epilogue *e)

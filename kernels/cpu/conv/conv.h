@@ -23,6 +23,7 @@
 #include "../gemm/driver.h"
 #include "epilogue.h"
 
+#define WN_CONV_SMALL 16384                             /* so many multiply-adds are not worth a thread */
 #define WN_CONV_KC 144                                  /* words of k of a k-block */
 #define WN_CONV_ROWS 128                                /* most pixels of a block, of words of 4 bytes */
 #define WN_CONV_SUMS (160 << 10)                        /* bytes of the sums of a block */
@@ -46,6 +47,11 @@ struct wn__conv_axis {
     int64_t taps, tap_first, tap_step;
 };
 
+/* A block of a result: rows [row0, row0 + rows) and columns [column0, column0 + columns) of a group. */
+struct wn__conv_block {
+    int64_t group, row0, rows, column0, columns;
+};
+
 /* One product of patches, for all its tasks. */
 struct wn__conv_job {
     struct wn__conv_words words;
@@ -64,8 +70,21 @@ struct wn__conv_job {
     const void *bias;
     const struct wn__conv_epilogue *epilogue; /* of y; or NULL */
     /* of the partition */
-    int64_t row_block, column_block, row_parts, column_parts;
+    int64_t rows, row_block, column_block, row_parts, column_parts;
+    void (*run_block)(const struct wn__conv_job *w, const struct wn__conv_block *b);
 };
+
+/* Returns the bytes of a word. */
+static inline int64_t wn__conv_word(const struct wn__conv_job *w)
+{
+    return w->words.cell * w->words.gemm.per;
+}
+
+/* Divides the columns of a group into blocks of `widest` at most. */
+void wn__conv_split(struct wn__conv_job *w, int64_t widest);
+/* Divides `rows` rows into blocks of `most` at most, and runs w->run_block for each block, of k steps. Where blocks are
+ * few, they are as many as threads share evenly. */
+void wn__conv_blocks(struct wn__conv_job *w, int64_t rows, int64_t most, int64_t k);
 
 /* A pixel of a block: the image that it reads, from the first channel of its group on, where tap (0, 0) is, and its
  * number in the result. */

@@ -17,7 +17,6 @@
 #define TAPS_MOST 64 /* of a kernel */
 #define KC 32        /* pixels of a stretch of dw */
 #define ROWS 256     /* pixels of a block of y and dx */
-#define SMALL 16384  /* so many multiply-adds are not worth a thread */
 
 static const double zeros[CHANNELS]; /* what pixels outside of the image are, in any dtype */
 
@@ -180,7 +179,7 @@ static void images(struct wn__conv_job *w)
     w->row_block = wn_max(ROWS / columns, 1);
     w->row_parts = (rows + w->row_block - 1) / w->row_block;
     const int64_t work = w->row_block * columns * w->column_block * w->steps;
-    wn__parallel_tasks(w->row_parts * w->column_parts, SMALL / (work + 1) + 1, images_tasks, w);
+    wn__parallel_tasks(w->row_parts * w->column_parts, WN_CONV_SMALL / (work + 1) + 1, images_tasks, w);
 }
 
 /* ---- dw ---------------------------------------------------------------------------------------- */
@@ -258,7 +257,8 @@ static void gradient(struct wn__conv_job *w)
     w->column_block = (vectors + parts - 1) / parts * lanes;
     w->column_parts = (w->groups + w->column_block - 1) / w->column_block;
     const int64_t pixels = w->images * w->axis[0].pixels * w->axis[1].pixels;
-    wn__parallel_tasks(w->column_parts, SMALL / (pixels * w->column_block * w->steps + 1) + 1, gradient_tasks, w);
+    wn__parallel_tasks(w->column_parts, WN_CONV_SMALL / (pixels * w->column_block * w->steps + 1) + 1, gradient_tasks,
+                       w);
 }
 
 int32_t wn__conv_depthwise(struct wn__conv_job *w, int32_t is_gradient)

@@ -19,7 +19,6 @@
 #define SUMS (144 << 10) /* bytes of the sums of a block */
 #define KC 128           /* pixels of a k-block; of words of 8 bytes KC_HALF */
 #define KC_HALF (KC / 2)
-#define SMALL 16384 /* so many multiply-adds are not worth a thread */
 
 struct block {
     const struct wn__conv_job *w;
@@ -35,11 +34,6 @@ struct block {
     struct wn__conv_ahead ahead[2]; /* of the next k-block: dy, the image */
 };
 
-static int64_t word_of(const struct wn__conv_job *w)
-{
-    return w->words.cell * w->words.gemm.per;
-}
-
 /* ---- the end of a block ------------------------------------------------------------------------ */
 
 /* Writes n sums, of outputs that are evenly apart in dw or not, to dw. */
@@ -49,7 +43,7 @@ static void store_row(const struct block *f, int64_t row, int64_t column, int64_
     const int64_t size = w->words.gemm.size, tap = row / w->depth, channel = row % w->depth;
     const int64_t o = f->group * w->columns + column;
     const int32_t in_panels = w->weight->layout != WN_PLAIN;
-    for (int64_t j = 0, part; j < n; j += part, sums += part * word_of(w)) {
+    for (int64_t j = 0, part; j < n; j += part, sums += part * wn__conv_word(w)) {
         char line[WN_PANEL * sizeof(double)];
         char *to = w->out + wn__conv_weight_at(w->weight, o + j, channel, tap) * size;
         part = wn__gemm_in_panel(in_panels ? o + j : 0, n - j);
@@ -62,7 +56,7 @@ static void store_row(const struct block *f, int64_t row, int64_t column, int64_
 
 static void store_block(const struct block *f)
 {
-    const int64_t word = word_of(f->w);
+    const int64_t word = wn__conv_word(f->w);
     for (int64_t i = 0; i < f->rows; i++)
         store_row(f, f->row0 + i, f->column0, f->columns, f->sums + i * f->ldc * word);
 }
@@ -77,7 +71,7 @@ static void pack_dy(const struct block *f)
     const int64_t outputs = w->groups * w->columns;
     const char *dy = w->w + (f->at * outputs + f->group * w->columns + f->column0) * words->size;
     char *to = (char *)f->dy;
-    for (int64_t j = 0; j < f->columns; j += f->width, to += f->kc * f->width * word_of(w)) {
+    for (int64_t j = 0; j < f->columns; j += f->width, to += f->kc * f->width * wn__conv_word(w)) {
         const struct wn__gemm_rows x = {.x = dy + j * words->size,
                                         .xi = 1,
                                         .xk = outputs,
@@ -124,7 +118,7 @@ static void set_prefetch(struct block *f)
 static void run_rows(struct block *f, int64_t row, int64_t n)
 {
     const struct wn__gemm_kernel *kernel = f->w->words.gemm.kernel;
-    const int64_t mr = kernel->mr, word = word_of(f->w), floats = word / (int64_t)sizeof(float);
+    const int64_t mr = kernel->mr, word = wn__conv_word(f->w), floats = word / (int64_t)sizeof(float);
     const int64_t group = f->a ? mr * f->kc : mr;
     const float *a = f->a ? f->a : (const float *)(const void *)f->patches;
     struct wn__gemm_microtile t = {.kc = f->kc, .ai = 1, .ak = f->a ? mr : LD, .bk = f->width, .ldc = f->ldc};
@@ -144,15 +138,18 @@ static void run_rows(struct block *f, int64_t row, int64_t n)
 
 /* ---- blocks ------------------------------------------------------------------------------------ */
 
-static void run_block(struct block *f)
+static void run_block(const struct wn__conv_job *w, const struct wn__conv_block *b)
 {
     char sums[SUMS] __attribute__((aligned(64)));
     char patches[KC * LD * sizeof(float)] __attribute__((aligned(64)));
     char dy[KC * COLUMNS * sizeof(float)] __attribute__((aligned(64)));
     struct wn__conv_pixel pixel[KC];
-    const struct wn__conv_job *w = f->w;
+    struct block block = {.w = w, .group = b->group, .row0 = b->row0, .rows = b->rows}, *f = &block;
+    f->column0 = b->column0;
+    f->columns = b->columns;
+    f->pixels = w->images * w->axis[0].pixels * w->axis[1].pixels;
     const int64_t per = w->words.gemm.per, panels = (f->columns + WN_PANEL - 1) / WN_PANEL;
-    const int64_t piece = word_of(w) == 8 ? KC_HALF : KC;
+    const int64_t piece = wn__conv_word(w) == 8 ? KC_HALF : KC;
     f->width = w->words.gemm.kernel->nr;
     if (w->words.gemm.kernel->mr == WN_GEMM_MR_MAX) /* as equal as possible, see images.c */
         f->width = wn_min(wn_round_up((f->columns + panels - 1) / panels, 16), f->width);
@@ -178,41 +175,12 @@ static void run_block(struct block *f)
     store_block(f);
 }
 
-static void run_tasks(int64_t begin, int64_t end, void *ctx)
-{
-    const struct wn__conv_job *w = ctx;
-    for (int64_t task = begin; task < end; task++) {
-        struct block f = {.w = w, .pixels = w->images * w->axis[0].pixels * w->axis[1].pixels};
-        f.column0 = task % w->column_parts * w->column_block;
-        f.row0 = task / w->column_parts % w->row_parts * w->row_block;
-        f.group = task / w->column_parts / w->row_parts;
-        f.rows = wn_min(w->steps - f.row0, w->row_block);
-        f.columns = wn_min(w->columns - f.column0, w->column_block);
-        if (f.rows > 0 && f.columns > 0) run_block(&f);
-    }
-}
-
-/* Divides dw into blocks whose sums fit; where they are few, as many as threads share evenly. */
-static void partition(struct wn__conv_job *w)
-{
-    const int64_t word = word_of(w), mr = w->words.gemm.kernel->mr, threads = wn_cpu_threads();
-    const int64_t widest = word == 8 ? COLUMNS / 2 : COLUMNS;
-    w->column_parts = (w->columns + widest - 1) / widest;
-    w->column_block = wn_round_up((w->columns + w->column_parts - 1) / w->column_parts, WN_PANEL);
-    w->column_parts = (w->columns + w->column_block - 1) / w->column_block;
-    const int64_t others = w->column_parts * w->groups;
-    const int64_t most = SUMS / word / wn_round_up(wn_min(w->columns, w->column_block), 16) / mr * mr;
-    int64_t parts = (w->steps + most - 1) / most;
-    while (parts * others % threads != 0 && parts * others < 8 * threads && parts * mr < w->steps) parts++;
-    w->row_block = wn_min(wn_round_up((w->steps + parts - 1) / parts, mr), most);
-    w->row_parts = (w->steps + w->row_block - 1) / w->row_block;
-}
-
+/* The sums of a block fit SUMS. */
 void wn__conv_gradient(struct wn__conv_job *w)
 {
-    partition(w);
-    const int64_t tasks = w->row_parts * w->column_parts * w->groups;
-    const int64_t pixels = w->images * w->axis[0].pixels * w->axis[1].pixels;
-    const int64_t work = w->row_block * w->column_block * (pixels + 1);
-    wn__parallel_tasks(tasks, SMALL / work + 1, run_tasks, w);
+    const int64_t word = wn__conv_word(w), mr = w->words.gemm.kernel->mr;
+    w->run_block = run_block;
+    wn__conv_split(w, word == 8 ? COLUMNS / 2 : COLUMNS);
+    const int64_t most = SUMS / word / wn_round_up(wn_min(w->columns, w->column_block), 16) / mr * mr;
+    wn__conv_blocks(w, w->steps, most, w->images * w->axis[0].pixels * w->axis[1].pixels);
 }

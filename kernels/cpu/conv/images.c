@@ -9,8 +9,6 @@
 #include <stddef.h>
 #include "conv.h"
 
-#define SMALL 16384 /* so many multiply-adds are not worth a thread */
-
 struct block {
     const struct wn__conv_job *w;
     int64_t group, row0, rows, column0, columns;
@@ -21,12 +19,6 @@ struct block {
     const struct wn__conv_pixel *pixels;
     struct wn__conv_ahead ahead; /* of the next block */
 };
-
-/* Returns the bytes of a word. */
-static int64_t word_of(const struct wn__conv_job *w)
-{
-    return w->words.cell * w->words.gemm.per;
-}
 
 /* Returns where pixel `row` of a block is in the result, from column `column` of the group on. */
 static char *out_at(const struct block *f, int64_t row, int64_t column)
@@ -47,7 +39,7 @@ static const void *bias_at(const struct block *f, int64_t column)
 static void finish_microtile(const struct block *f, struct wn__gemm_microtile *t, int64_t row, int64_t column)
 {
     const struct wn__gemm_words *words = &f->w->words.gemm;
-    const int64_t step = f->w->axis[1].out_step, word = word_of(f->w);
+    const int64_t step = f->w->axis[1].out_step, word = wn__conv_word(f->w);
     const int32_t is_even = f->pixels[row + t->m - 1].out - f->pixels[row].out == (t->m - 1) * step;
     if (words->set_output != NULL && is_even) {
         words->set_output(t, out_at(f, row, column), step * f->w->out_channels, bias_at(f, column));
@@ -96,7 +88,7 @@ static void run_micropanel(struct block *f, int64_t column, int64_t n, float *pa
 {
     const struct wn__conv_job *w = f->w;
     const struct wn__gemm_words *words = &w->words.gemm;
-    const int64_t mr = words->kernel->mr, word = word_of(w), floats = word / (int64_t)sizeof(float);
+    const int64_t mr = words->kernel->mr, word = wn__conv_word(w), floats = word / (int64_t)sizeof(float);
     const int32_t is_last = f->k + f->kc >= f->words;
     const struct wn__conv_micropanel m = {
         .group = f->group, .k = f->k * words->per, .kc = f->kc * words->per, .column = column, .n = n};
@@ -132,15 +124,19 @@ static int64_t piece_of(int64_t words)
     return words ? wn_round_up((words + pieces - 1) / pieces, 16) : 1;
 }
 
-static void run_block(struct block *f)
+static void run_block(const struct wn__conv_job *w, const struct wn__conv_block *b)
 {
     char sums[WN_CONV_SUMS] __attribute__((aligned(64)));
     char patches[WN_CONV_PATCHES] __attribute__((aligned(64)));
     char packed[WN_CONV_PACKED] __attribute__((aligned(64)));
     struct wn__conv_pixel pixels[WN_CONV_ROWS];
-    const struct wn__conv_job *w = f->w;
-    const int64_t per = w->words.gemm.per, piece = piece_of(f->words);
-    const struct wn__conv_patches b = {pixels, f->rows, WN_CONV_KC * per, patches};
+    struct block block = {.w = w, .group = b->group, .row0 = b->row0, .rows = b->rows}, *f = &block;
+    f->column0 = b->column0;
+    f->columns = b->columns;
+    const int64_t per = w->words.gemm.per;
+    f->words = (w->steps + per - 1) / per;
+    const int64_t piece = piece_of(f->words);
+    const struct wn__conv_patches take = {pixels, f->rows, WN_CONV_KC * per, patches};
     f->sums = sums;
     f->patches = (const float *)(const void *)patches;
     f->ldc = wn_round_up(f->columns, 16);
@@ -150,7 +146,7 @@ static void run_block(struct block *f)
     f->k = 0;
     do { /* once where there are no taps, too: the result is then zeros */
         f->kc = wn_min(f->words - f->k, piece);
-        wn__conv_patches(w, &b, f->k * per, f->kc * per);
+        wn__conv_patches(w, &take, f->k * per, f->kc * per);
         for (int64_t column = f->column0, n; column < f->column0 + f->columns; column += n) {
             n = columns_of(w, column, f->column0 + f->columns - column);
             run_micropanel(f, column, n, (float *)(void *)packed);
@@ -161,43 +157,13 @@ static void run_block(struct block *f)
     wn__conv_finish(w->epilogue, pixels[0].out, f->rows, f->group * w->columns + f->column0, f->columns);
 }
 
-static void run_tasks(int64_t begin, int64_t end, void *ctx)
-{
-    const struct wn__conv_job *w = ctx;
-    const int64_t rows = w->images * w->axis[0].pixels * w->axis[1].pixels, per = w->words.gemm.per;
-    for (int64_t task = begin; task < end; task++) {
-        struct block f = {.w = w, .words = (w->steps + per - 1) / per};
-        f.column0 = task % w->column_parts * w->column_block;
-        f.row0 = task / w->column_parts % w->row_parts * w->row_block;
-        f.group = task / w->column_parts / w->row_parts;
-        f.rows = wn_min(rows - f.row0, w->row_block);
-        f.columns = wn_min(w->columns - f.column0, w->column_block);
-        if (f.rows > 0 && f.columns > 0) run_block(&f);
-    }
-}
-
-/* Divides the result into blocks: as many pixels as their buffers hold, and columns whose sums fit beside them. Where
- * blocks are few, they are as many as threads share evenly. */
-static void partition(struct wn__conv_job *w, int64_t rows)
-{
-    const int64_t word = word_of(w), mr = w->words.gemm.kernel->mr, most = WN_CONV_PATCHES / (WN_CONV_KC * word);
-    const int64_t threads = wn_cpu_threads(), widest = WN_CONV_SUMS / word / most / WN_PANEL * WN_PANEL;
-    w->column_parts = (w->columns + widest - 1) / widest;
-    w->column_block = wn_round_up((w->columns + w->column_parts - 1) / w->column_parts, WN_PANEL);
-    w->column_parts = (w->columns + w->column_block - 1) / w->column_block;
-    const int64_t others = w->column_parts * w->groups;
-    int64_t parts = (rows + most - 1) / most;
-    while (parts * others % threads != 0 && parts * others < 8 * threads && parts * mr < rows) parts++;
-    w->row_block = wn_min(wn_round_up((rows + parts - 1) / parts, mr), most);
-    w->row_parts = (rows + w->row_block - 1) / w->row_block;
-}
-
+/* Blocks have as many pixels as their buffers hold, and columns whose sums fit beside them. */
 void wn__conv_images(struct wn__conv_job *w)
 {
-    const int64_t rows = w->images * w->axis[0].pixels * w->axis[1].pixels;
+    const int64_t rows = w->images * w->axis[0].pixels * w->axis[1].pixels, word = wn__conv_word(w);
+    const int64_t most = WN_CONV_PATCHES / (WN_CONV_KC * word);
     if (rows == 0) return;
-    partition(w, rows);
-    const int64_t tasks = w->row_parts * w->column_parts * w->groups;
-    const int64_t work = w->row_block * w->column_block * (w->steps + 1);
-    wn__parallel_tasks(tasks, SMALL / work + 1, run_tasks, w);
+    w->run_block = run_block;
+    wn__conv_split(w, WN_CONV_SUMS / word / most / WN_PANEL * WN_PANEL);
+    wn__conv_blocks(w, rows, most, w->steps);
 }
