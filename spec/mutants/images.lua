@@ -72,9 +72,6 @@ return {
         { 'conv: takes the numbers of the first channels for those of a block', filter = 'follows into one pass',
             old = 'const T *rstd = (const T *)(const void *)e->norm[1] + channel;',
             new = 'const T *rstd = (const T *)(const void *)e->norm[1];' },
-        { 'conv: takes operands over a convolution in one order', spec = 'spec/op_spec.lua', filter = 'conv',
-            old = '.in = {in[v[0]], ',
-            new = '.in = {in[0], ' },
     },
     {
         file = 'kernels/cpu/conv/gradient.c',

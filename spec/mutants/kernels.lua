@@ -157,6 +157,9 @@ return {
         { 'a tile of bf16 starts at the row', filter = 'kernel of bf16',
             old = '(const uint16_t *)o->in[k] + i * o->step[k],',
             new = '(const uint16_t *)o->in[k] + (k == 0 ? i * o->step[k] : 0),' },
+        { 'takes operands over a convolution in one order', spec = 'spec/op_spec.lua', filter = 'conv',
+            old = 'o.in[j] = v == 0 ? r->value',
+            new = 'o.in[j] = v == 0 || j == 0 ? r->value' },
     },
     {
         file = 'kernels/cpu/element/pack.c',

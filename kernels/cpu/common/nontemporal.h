@@ -42,8 +42,8 @@ static inline int64_t wn__stream_stop(int64_t at, int64_t end)
 }
 
 /* Copies `bytes` bytes past the caches; parts of lines at both ends use ordinary stores. ahead: NULL, or where as many
- * bytes are prefetched meanwhile; is_far: into the second-level cache, for an `ahead` so far behind that the first would
- * lose it. */
+ * bytes are prefetched meanwhile; is_far: into the second-level cache, for an `ahead` so far behind that the first
+ * would lose it. */
 void wn__stream_fetching(void *to, const void *from, int64_t bytes, const void *ahead, int32_t is_far);
 static inline void wn__stream(void *to, const void *from, int64_t bytes)
 {

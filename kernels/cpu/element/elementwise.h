@@ -44,17 +44,19 @@ void wn__elementwise_run(const struct wn__elementwise *e, const struct wn__opera
 void wn__elementwise_whole(const struct wn_desc *d, const struct wn_buffers *b, const struct wn__elementwise *e,
                            int64_t grain);
 
-/* Fills step: (c->n) for the steps of a fused op of the dtype of d->out; returns 0 where one has no loop. b: as above. */
+/* Fills step: (c->n) for the steps of a fused op with the dtype of d->out; returns 0 where one has no loop. b: as
+ * above. */
 int32_t wn__elementwise_steps(const struct wn__fused *c, const struct wn_desc *d, const struct wn_buffers *b,
                               struct wn__elementwise *step);
-/* Computes the steps over n elements, from element `at` of the whole value on. Operand 0 of a step is `value`, n elements
- * that each step overwrites but for the last, which writes `out`; operand k > 0 is the whole of in[k - 1]. */
+/* Steps over elements that were just computed: operand 0 of a step is `value`, which each step overwrites but for the
+ * last, which writes `out`; operand k > 0 is the whole of in[k - 1]. */
 struct wn__elementwise_run {
     const struct wn__fused *c;
     const struct wn__elementwise *step;
     const void *const *in;
     char *value, *out;
 };
+/* Computes the steps over n elements, from element `at` of the whole value on. */
 void wn__elementwise_run_steps(const struct wn__elementwise_run *r, int64_t n, int64_t at);
 
 /* Return the loop of an op over elements of a dtype, NULL where the file has none. */
