@@ -36,7 +36,7 @@ struct pool {
     int32_t step[2];                /* places from one row, and from one column, of an area to the next */
     int32_t is_derivative, is_even; /* is_even: all taps of a list have one weight */
     double share;                   /* of AVG_POOL2D_DX: 1 / places where all windows have as many, else 0 */
-    struct wn__image_out out;
+    int64_t pixel;                  /* bytes of a pixel of the result */
     const struct wn__taps_loops *sums; /* of means and their derivatives, else NULL */
     /* Computes a run of a maximum or its derivative. x, index: of its first tap. */
     void (*run)(const struct wn__taps *t, const void *x, const uint8_t *index, void *to);
@@ -195,14 +195,8 @@ static void stretch(const void *ctx, int64_t row, int64_t at, int64_t n, char *t
     for (int64_t from = at; from < at + step; from++)
         for (int64_t c = from, pixels; c < end; c += pixels * step) {
             a.place = a.place_of_row + reach(p, 1, c, &a);
-            pixels = run(&a, row * p->made[1] + c, step, end, to + (c - at) * p->out.bytes);
+            pixels = run(&a, row * p->made[1] + c, step, end, to + (c - at) * p->pixel);
         }
-}
-
-static void rows(int64_t begin, int64_t end, void *ctx)
-{
-    const struct pool *p = ctx;
-    wn__image_rows(&p->out, begin, end, stretch, p);
 }
 
 /* ---- ops --------------------------------------------------------------------------------------------------- */
@@ -246,11 +240,8 @@ static int32_t pool(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_S
     p.run = runs[d->op][p.index != NULL][d->in[0].dtype];
     p.is_even = p.run != NULL || !is_derivative || p.share != 0;
     if (p.run == NULL) p.sums = wn__taps_loops[d->in[0].dtype];
-    p.out = (struct wn__image_out){b->out, p.made[1], p.w.c * wn__dtype_size(d->out.dtype), 0};
-    p.out.streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
-    int64_t n_rows = p.w.n * p.made[0], work = wn_max(wn__numel(&d->in[0]), wn__numel(&d->out)) / n_rows;
-    wn__parallel_for(n_rows, WN_CPU_GRAIN / (work + 1) + 1, rows, &p);
-    return WN_OK;
+    p.pixel = p.w.c * wn__dtype_size(d->out.dtype);
+    return wn__image_run(d, b->out, p.pixel, stretch, &p);
 }
 
 wn_kernel_fn wn__cpu_pool_kernel(const struct wn_desc *d)

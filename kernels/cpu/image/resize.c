@@ -27,8 +27,7 @@ struct resize {
     int64_t read[2], made[2];           /* rows and columns of the input, and of the result */
     const struct wn__resample *part[2]; /* of each row, and of each column, of y */
     int64_t ahead, each; /* of dx: bytes that are prefetched ahead, and of dy a channel of a pixel, 0: nothing */
-    struct wn__image_out out;
-    wn__image_stretch stretch;
+    int64_t pixel;       /* bytes of a pixel */
     /* Computes one pixel of y by interpolation, all channels. */
     void (*mix)(const struct resize *k, const struct rows *r, const struct wn__resample *part, void *to);
     const struct wn__taps_loops *sums; /* of dx */
@@ -104,7 +103,7 @@ static int64_t gather(struct area *a, int64_t end, const char *row, struct wn__t
 {
     const struct resize *k = a->of;
     const int64_t rows = a->end[0] - a->begin[0], columns = a->end[1] - a->begin[1], from = a->at[1];
-    const char *x = row + a->begin[1] * k->out.bytes;
+    const char *x = row + a->begin[1] * k->pixel;
     int64_t before = a->begin[1], apart = 0;
     if (rows * columns > WN_FEW_TAPS) {
         struct wn__area all = {
@@ -150,8 +149,8 @@ static void nearest(const void *ctx, int64_t row, int64_t at, int64_t n, char *t
 {
     const struct resize *k = ctx;
     const char *from = input_row(k, row, k->part[0][row % k->made[0]].low);
-    for (int64_t end = at + n; at < end; at++, to += k->out.bytes)
-        memcpy(to, from + k->part[1][at].low * k->out.bytes, (size_t)k->out.bytes);
+    for (int64_t end = at + n; at < end; at++, to += k->pixel)
+        memcpy(to, from + k->part[1][at].low * k->pixel, (size_t)k->pixel);
 }
 
 static void bilinear(const void *ctx, int64_t row, int64_t at, int64_t n, char *to)
@@ -159,7 +158,7 @@ static void bilinear(const void *ctx, int64_t row, int64_t at, int64_t n, char *
     const struct resize *k = ctx;
     const struct wn__resample *part = &k->part[0][row % k->made[0]];
     struct rows r = {input_row(k, row, part->low), input_row(k, row, part->high), part->weight};
-    for (int64_t end = at + n; at < end; at++, to += k->out.bytes) k->mix(k, &r, &k->part[1][at], to);
+    for (int64_t end = at + n; at < end; at++, to += k->pixel) k->mix(k, &r, &k->part[1][at], to);
 }
 
 static void derivative(const void *ctx, int64_t row, int64_t at, int64_t n, char *to)
@@ -177,16 +176,10 @@ static void derivative(const void *ctx, int64_t row, int64_t at, int64_t n, char
     weigh(&a, 0);
     weigh(&a, 1);
     const char *dy = input_row(k, row, a.begin[0]);
-    for (int64_t end = at + n, pixels; at < end; at += pixels, to += pixels * k->out.bytes) {
+    for (int64_t end = at + n, pixels; at < end; at += pixels, to += pixels * k->pixel) {
         t.grid.next = k->in + (row * k->made[1] + at) * t.grid.next_step + k->ahead;
         pixels = gather(&a, end, dy, &t, to);
     }
-}
-
-static void rows(int64_t begin, int64_t end, void *ctx)
-{
-    const struct resize *k = ctx;
-    wn__image_rows(&k->out, begin, end, k->stretch, k);
 }
 
 /* ---- ops --------------------------------------------------------------------------------------------------------- */
@@ -226,15 +219,11 @@ static int32_t resize(const struct wn_desc *d, const struct wn_buffers *b, WN_NO
     }
     k.mix = mix_of[dtype];
     k.sums = wn__taps_loops[dtype];
-    k.stretch = stretch_of(d);
-    k.out = (struct wn__image_out){b->out, k.made[1], k.channels * k.size, 0};
+    k.pixel = k.channels * k.size;
     k.each = is_derivative ? wn__bytes(&d->in[0]) / wn__numel(&d->out) : 0;
     if (k.each * k.channels > MOST_EACH) k.each = 0;
     k.ahead = (k.read[0] / k.made[0] + 1) * k.read[1] * k.channels * k.size + wn__tuning.stream_ahead;
-    k.out.streams = wn__streams(wn__bytes(&d->out), b->out, NULL, NULL);
-    int64_t n_rows = d->out.dim[0] * k.made[0], work = wn_max(wn__numel(&d->in[0]), wn__numel(&d->out)) / n_rows;
-    wn__parallel_for(n_rows, WN_CPU_GRAIN / (work + 1) + 1, rows, &k);
-    return WN_OK;
+    return wn__image_run(d, b->out, k.pixel, stretch_of(d), &k);
 }
 
 wn_kernel_fn wn__cpu_resize_kernel(const struct wn_desc *d)
