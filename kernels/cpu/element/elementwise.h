@@ -59,6 +59,11 @@ struct wn__elementwise_run {
 /* Computes the steps over n elements, from element `at` of the whole value on. */
 void wn__elementwise_run_steps(const struct wn__elementwise_run *r, int64_t n, int64_t at);
 
+/* Computes n elements of `size` bytes from their random words: calls of_words for some of them at a time, with their
+ * words as the last operand (creation.c). */
+void wn__elementwise_draw(const struct wn__elementwise *e, const struct wn__operands *o, int64_t n, int64_t at,
+                          int64_t size, wn__row_loop of_words);
+
 /* Return the loop of an op over elements of a dtype, NULL where the file has none. */
 wn__row_loop wn__cpu_unary_loop(int32_t op, int32_t dtype);
 wn__row_loop wn__cpu_binary_loop(int32_t op, int32_t dtype);
