@@ -21,27 +21,24 @@ static int32_t clip(int64_t n)
     return n < 1 ? 1 : n > WN_CPU_THREADS_MAX ? WN_CPU_THREADS_MAX : (int32_t)n;
 }
 
+/* Reads up to two numbers of a file of a control group; returns how many there are: of "max 100000" none. */
+static int32_t numbers_of(const char *root, const char *group, const char *name, double *first, double *second)
+{
+    char path[768];
+    snprintf(path, sizeof path, "%s%s/%s", root, group, name);
+    FILE *f = fopen(path, "r");
+    int32_t n = f ? fscanf(f, "%lf %lf", first, second) : 0;
+    if (f) fclose(f);
+    return n;
+}
+
 /* Returns the cores that the quota of a control group pays for, rounded up; 0 where its files set no limit. */
 static int32_t quota_at(const char *root, const char *group, int32_t v2)
 {
-    char path[768];
-    double quota = 0, period = 0;
-    FILE *f;
-    if (v2) {
-        snprintf(path, sizeof path, "%s%s/cpu.max", root, group);
-        if (!(f = fopen(path, "r"))) return 0;
-        if (fscanf(f, "%lf %lf", &quota, &period) != 2) quota = 0; /* the file says "max 100000" */
-        fclose(f);
-    } else {
-        snprintf(path, sizeof path, "%s%s/cpu.cfs_quota_us", root, group);
-        if (!(f = fopen(path, "r"))) return 0;
-        if (fscanf(f, "%lf", &quota) != 1) quota = 0;
-        fclose(f);
-        snprintf(path, sizeof path, "%s%s/cpu.cfs_period_us", root, group);
-        if (!(f = fopen(path, "r"))) return 0;
-        if (fscanf(f, "%lf", &period) != 1) period = 0;
-        fclose(f);
-    }
+    double quota = 0, period = 0, none;
+    if (v2 && numbers_of(root, group, "cpu.max", &quota, &period) != 2) return 0;
+    if (!v2 && numbers_of(root, group, "cpu.cfs_quota_us", &quota, &none) != 1) return 0;
+    if (!v2 && numbers_of(root, group, "cpu.cfs_period_us", &period, &none) != 1) return 0;
     if (quota <= 0 || period <= 0) return 0;
     int64_t cores = (int64_t)(quota / period);
     return clip((double)cores * period < quota ? cores + 1 : cores);

@@ -259,6 +259,15 @@ static void run_tiles(struct copy *k)
     wn__parallel_for(tiles_of(k), WN_CPU_GRAIN / (k->side[0] * k->side[1]), is_fast ? transpose_part : tiles_part, k);
 }
 
+/* Writes the elements from one index to the next along each dim of a dense value. */
+static void dense_steps(int32_t ndim, const int64_t *dim, int64_t *step)
+{
+    for (int64_t i = ndim - 1, s = 1; i >= 0; i--) {
+        step[i] = s;
+        s *= dim[i];
+    }
+}
+
 static int32_t run_copy(struct copy *k, int32_t dtype)
 {
     int32_t last = k->broadcast.ndim - 1;
@@ -269,11 +278,7 @@ static int32_t run_copy(struct copy *k, int32_t dtype)
     if (wn__broadcast_inner(&k->broadcast, 0) > 1)
         for (int32_t i = 0; i < last; i++)
             if (k->broadcast.step[0][i] == 1) k->fast = i;
-    int64_t step = 1;
-    for (int32_t i = last; i >= 0; i--) {
-        k->out_step[i] = step;
-        step *= k->broadcast.dim[i];
-    }
+    dense_steps(k->broadcast.ndim, k->broadcast.dim, k->out_step);
     if (k->fast < 0) wn__parallel_for(k->broadcast.numel, WN_CPU_GRAIN, copy_part, k);
     else if (k->broadcast.numel > 0) run_tiles(k);
     return WN_OK;
@@ -297,14 +302,6 @@ static void iterate_over(struct wn__broadcast *w, const struct wn_type *over, co
         w->step[0][i] = step[i];
     }
     wn__broadcast_merge(w);
-}
-
-static void dense_steps(const struct wn_type *t, int64_t *step)
-{
-    for (int64_t i = t->ndim - 1, s = 1; i >= 0; i--) {
-        step[i] = s;
-        s *= t->dim[i];
-    }
 }
 
 /* A copy of rows of the input to their places in out. Reading in order and writing in pieces is faster than the
@@ -333,8 +330,8 @@ static int32_t permute(const struct wn_desc *d, const struct wn_buffers *b, WN_N
 {
     struct copy k = {.in = b->in[0], .out = b->out};
     int64_t in_step[WN_MAX_DIMS], out_step[WN_MAX_DIMS], there[WN_MAX_DIMS], back[WN_MAX_DIMS];
-    dense_steps(&d->in[0], in_step);
-    dense_steps(&d->out, out_step);
+    dense_steps(d->in[0].ndim, d->in[0].dim, in_step);
+    dense_steps(d->out.ndim, d->out.dim, out_step);
     for (int32_t i = 0; i < d->out.ndim; i++) {
         there[i] = in_step[d->attrs.i[i]];
         back[d->attrs.i[i]] = out_step[i];
