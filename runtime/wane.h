@@ -201,7 +201,8 @@ WN_API int32_t wn_cell_need_grad(int32_t cell, int32_t on);
 /* Ends the value of a cell's gradient, if it has one. Its bytes may be used by activations at once. */
 WN_API int32_t wn_cell_drop_grad(int32_t cell);
 /* Makes a value a result of the next program that reaches it, or that has a backward and computes what it is made of,
- * so that it can be read afterwards; data keeps its bytes (wn_gather). Status: WN_STALE where they are lost. */
+ * so that it can be read afterwards; data keeps its bytes (wn_gather). What no state is in and no gradient reaches is
+ * made before the backward that reads it, as states are. Status: WN_STALE where the bytes of data are lost. */
 WN_API int32_t wn_retain(int32_t value);
 /* Names a value, for policies, or a cell. */
 WN_API int32_t wn_rename(int32_t handle, const char *name);

@@ -82,7 +82,8 @@ WN_API int32_t wn_sequence_repeat(void);
 WN_API int32_t wn_sequence_undo(int32_t sequence);
 /* Sets that a sequence is before its program `at`, from 0, as programs opened in it then are; -1: after all of them. */
 WN_API int32_t wn_sequence_seek(int32_t sequence, int32_t at);
-/* The cost of making the states that a program reads and that have no value when it first runs; zeros without any. */
+/* The cost of making the states and the retained data that a program reads and that have no value when it first runs;
+ * zeros without any. */
 struct wn_first {
     int64_t peak, reserved; /* bytes */
     int64_t beside;         /* bytes that are held for them already */

@@ -235,7 +235,7 @@ describe('a policy that matches nothing', function()
         local found = of(explain(fn, { policy = p }), 'policy')
         assert.equal(1, #found)
         assert.equal(who, found[1].places[1])
-        assert.is_truthy(found[1].message:find('decides about none of the 5 values', 1, true), found[1].message)
+        assert.is_truthy(found[1].message:find('decides about none of the 4 values', 1, true), found[1].message)
     end
 
     it('in the graph is refused, with the nearest name', function()

@@ -352,27 +352,29 @@ describe('the least bytes of a step', function()
         local none, why = wane.plan(fn, { budget = least - 1 })
         assert.is_nil(none)
         assert.equal(least, why.min_budget)
-        assert.is_truthy(tostring(why):find('making the 1 states of the step', 1, true), tostring(why))
+        assert.is_truthy(tostring(why):find('making the 1 states and data of the step', 1, true), tostring(why))
         local refused = helper.refused('oom', function() limited(least - 1, before, fn) end)
         assert.equal(before + least, refused.least)
-        assert.is_truthy(tostring(refused):find('it makes the states of the step', 1, true), tostring(refused))
+        assert.is_truthy(tostring(refused):find('it makes the states and data of the step', 1, true), tostring(refused))
         assert.equal(least, (limited(least, before, fn)))
         assert.is_true(wane.min_budget(fn) < least)
     end)
 
-    -- Returns the bytes there were before, the loss of a network whose weights begin as data, which is there until the
-    -- first step is over, and its optimizer.
-    local function of_data()
+    -- Returns the bytes there were before, the loss of a network, and its optimizer. Its weights begin as data, which
+    -- is there until the first step is over; or it reads data that is retained: a draw, and late a product.
+    local function of_data(is_retained)
         local before = clean()
         wane.manual_seed(1)
-        local layers = {}
+        local layers, width = {}, is_retained and 32 or 64
         for i = 1, 6 do
-            layers[2 * i - 1], layers[2 * i] = nn.Linear(64, 64), nn.GELU()
-            layers[2 * i - 1].weight = nn.Parameter(wane.eval(wane.randn(64, 64) * 0.1))
+            layers[2 * i - 1], layers[2 * i] = nn.Linear(width, width), nn.GELU()
+            if not is_retained then layers[2 * i - 1].weight = nn.Parameter(wane.eval(wane.randn(64, 64) * 0.1)) end
         end
-        local model, x = nn.Sequential(layers), wane.eval(wane.randn(512, 64))
+        local model, x = nn.Sequential(layers), wane.randn(512, width)
+        local late = wane.randn(512, 8):matmul(wane.randn(8, width))
+        if is_retained then x, late = x:retain(), late:retain() else x, late = wane.eval(x), 1 end
         local opt = optim.Adam(model:parameters())
-        return before, function() return model(x):sum() end, opt
+        return before, function() return (model(x) * late):sum() end, opt
     end
 
     local DATA = {
@@ -383,23 +385,31 @@ describe('the least bytes of a step', function()
     }
 
     for name, make in pairs(DATA) do
-        it('hold with every budget for data that parameters begin as: ' .. name, function()
-            local _, loss, opt = of_data()
-            local least, most = wane.min_budget(make(loss, opt)), wane.plan(make(loss, opt)).reserved
-            assert.is_true(most - least > 500000)
-            loss, opt = nil, nil -- luacheck: ignore 311
-            for k = 0, 4 do
-                collectgarbage()
-                collectgarbage()
-                local before, again, optimizer = of_data()
-                local step = make(again, optimizer)
-                local budget = math.floor(least + (most - least) * k / 4)
-                local policy = assert(wane.plan(step, { budget = budget })):as_policy()
-                for _ = 1, 2 do
-                    assert.is_true((limited(budget, before, function() step(policy) end)) <= budget)
+        for is_retained, what in pairs { [false] = 'parameters begin as', [true] = 'is retained' } do
+            it(('hold with every budget for data that %s: %s'):format(what, name), function()
+                local _, loss, opt = of_data(is_retained)
+                local least, most = wane.min_budget(make(loss, opt)), wane.plan(make(loss, opt)).reserved
+                assert.is_true(most - least > 300000)
+                loss, opt = nil, nil -- luacheck: ignore 311
+                for k = 0, 4 do
+                    collectgarbage()
+                    collectgarbage()
+                    local before, again, optimizer = of_data(is_retained)
+                    local step = make(again, optimizer)
+                    local budget = math.floor(least + (most - least) * k / 4)
+                    local p = assert(wane.plan(step, { budget = budget }))
+                    local policy, peak = p:as_policy(), p.first.peak
+                    if #p.parts == 1 then peak = math.max(peak, p.peak) end
+                    for _ = 1, 2 do
+                        local reserved, live = limited(budget, before, function() step(policy) end)
+                        assert.is_true(reserved <= budget)
+                        assert.is_true(live == peak or not is_retained)
+                        peak = p.peak
+                    end
+                    assert.is_true(wane.min_budget(step) <= least)
                 end
-            end
-        end)
+            end)
+        end
     end
 
     it('are named by the error of a limit, with a budget that fits beside data that parameters begin as', function()

@@ -98,7 +98,7 @@ int32_t wn__regions_local(struct wn__regions *r, int32_t id, int32_t *local)
 void wn__encode_node(struct wn__bytes *b, const struct wn_node *n, struct wn__regions *regions)
 {
     int32_t region, leaf = wn__node_is_leaf(n) || n->closed;
-    wn__bytes_int(b, leaf && n->is_held ? WN_OP_DATA : n->op);
+    wn__bytes_int(b, n->closed || (leaf && n->is_held) ? WN_OP_DATA : n->op);
     wn__bytes_int(b, n->needs_grad | n->is_held << 1 | n->retain << 2 | (n->name != NULL) << 3);
     if (n->name != NULL) wn__bytes_put(b, &n->name, sizeof n->name); /* interned: one address a name */
     if (leaf || n->is_held) wn__bytes_type(b, &n->type);

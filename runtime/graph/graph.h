@@ -56,12 +56,13 @@ struct wn_node {
     uint8_t is_cut;                     /* 1: recorded where gradients are off, so that none flows through it */
     uint8_t is_held;                    /* 1: its value is there, in `held` or `number` */
     uint8_t retain;                     /* 1: the next program that reaches it makes it a result; data stays */
+    uint8_t lasts;                      /* 1: it was retained before it was computed, and is made of no state */
     uint8_t issued;                     /* programs that have computed it, up to 3: a third one warns */
     uint8_t warned;                     /* 1: a warning was given that it is computed over and over */
     uint8_t phase;                      /* WN_PHASE */
     uint8_t spent;                      /* 1: a backward has used up its graph */
     uint8_t over_spent;                 /* 1: a value below it is spent, so no gradient can reach that value */
-    uint8_t closed; /* 1: the last order takes its value as it is there, without what it is made of */
+    uint8_t closed; /* 1: the last order takes its value as it is there when it runs, without what it is made of */
     uint8_t stale;  /* 1: a state below it changed before it was computed, or, of data, its bytes were drawn over */
     int32_t device, scope, region;
     int32_t line;        /* id of the source line; 0: not known */
@@ -133,6 +134,12 @@ int64_t wn__node_last(void);
 int64_t wn__node_stamp(void);
 /* Returns 1 if the value of a node needs no input. */
 int32_t wn__node_is_leaf(const struct wn_node *n);
+/* Returns 1 for data that last beyond the step that reads them first, as states do, and are not computed yet. They are
+ * made before that step, so that it is the step that every later one is. */
+static inline int32_t wn__node_is_missing(const struct wn_node *n)
+{
+    return n->lasts && !n->is_held;
+}
 /* Returns 1 if a and b are one value: one node, or readers of one version of one cell. */
 int32_t wn__node_is_same(const struct wn_node *a, const struct wn_node *b);
 
@@ -149,7 +156,8 @@ struct wn__retained {
     struct wn_node *node;
     const void *by; /* the planned sequence whose function retained it, which computes nothing; NULL: none */
 };
-/* Put a node among the retained values that nothing computed yet (add), or take it out, if it is one (remove). */
+/* Put a node among the retained values that nothing computed yet (add), or take it out, if it is one (remove). Adding
+ * notes whether it lasts. */
 int32_t wn__retained_add(struct wn_node *n, const void *by);
 void wn__retained_remove(struct wn_node *n);
 void wn__retained_forget(const void *by); /* takes out those of a planned sequence */
@@ -285,8 +293,8 @@ struct wn__order {
     int64_t reach; /* stamp of the values that gradients from them reach; 0: not asked for yet */
 };
 /* Appends what `roots`, (n), reach to `w`, in record order, except nodes that carry the stamp already. A held value is
- * closed, and what it is made of is left out, unless a gradient from the roots w->from reaches it. WN_STALE and
- * WN_SPENT name the value that cannot be computed any more. */
+ * closed, and what it is made of is left out, unless a gradient from the roots w->from reaches it; where there are such
+ * roots, so are data that are missing. WN_STALE and WN_SPENT name the value that cannot be computed any more. */
 int32_t wn__topological_order(struct wn_node *const *roots, int32_t n, int64_t stamp, struct wn__order *w);
 /* Sets *is to 1 if n reads a value that the order of `stamp` computes, or is one; to 0 if it does not, and to -1 if it
  * cannot be computed any more. */
@@ -294,6 +302,8 @@ int32_t wn__order_shares(struct wn_node *n, int64_t stamp, int32_t *is);
 void wn__order_release(struct wn__order *w);
 /* Appends a node to a list of nodes, whatever they are of. WN_OOM. */
 int32_t wn__order_push(struct wn__order *w, struct wn_node *n);
+/* Appends a node that does not carry the mark in `wanted` yet, and marks it. WN_OOM. */
+int32_t wn__order_want(struct wn__order *w, struct wn_node *n, int64_t mark);
 /* Compares two pointers to nodes by their places in record order, for qsort. */
 int wn__node_by_record(const void *a, const void *b);
 /* Fails with WN_SPENT: a gradient would have to flow into n, a root whose own backward used its graph up. */

@@ -21,8 +21,7 @@ int32_t wn__order_push(struct wn__order *w, struct wn_node *n)
     return WN_OK;
 }
 
-/* Appends a node that does not carry the mark in `wanted` yet, and marks it. */
-static int32_t order_want(struct wn__order *w, struct wn_node *n, int64_t mark)
+int32_t wn__order_want(struct wn__order *w, struct wn_node *n, int64_t mark)
 {
     if (n->wanted == mark) return WN_OK;
     n->wanted = mark;
@@ -116,10 +115,10 @@ static int32_t order_reach(struct wn__order *w)
     int32_t code = WN_OK;
     w->reach = wn__node_stamp();
     for (int32_t i = 0; i < w->n_from && code == WN_OK; i++)
-        if (w->from[i]->needs_grad) code = order_want(&met, w->from[i], w->reach);
+        if (w->from[i]->needs_grad) code = wn__order_want(&met, w->from[i], w->reach);
     for (int64_t at = 0; at < met.count && code == WN_OK; at++)
         for (int32_t k = 0; k < met.nodes[at]->n_in && code == WN_OK; k++)
-            if (met.nodes[at]->in[k]->needs_grad) code = order_want(&met, met.nodes[at]->in[k], w->reach);
+            if (met.nodes[at]->in[k]->needs_grad) code = wn__order_want(&met, met.nodes[at]->in[k], w->reach);
     wn__order_release(&met);
     return code;
 }
@@ -144,7 +143,7 @@ static int32_t order_enter(struct wn__order *w, int64_t first, int64_t at)
     if ((n->op == WN_OP_CELL && n->version != n->cell->version) || n->stale)
         return order_refuse_stale(w->nodes + first, at - first);
     if (n->is_held && n->n_in > 0) WN_TRY(order_reaches(w, n, &is_reached));
-    n->closed = n->is_held && !is_reached;
+    n->closed = (n->is_held && !is_reached) || (w->from != NULL && wn__node_is_missing(n));
     return WN_OK;
 }
 
@@ -163,14 +162,14 @@ int32_t wn__order_shares(struct wn_node *n, int64_t stamp, int32_t *is)
     int64_t mark = wn__node_stamp();
     int32_t is_lost = 0;
     *is = 0;
-    int32_t code = order_want(&met, n, mark);
+    int32_t code = wn__order_want(&met, n, mark);
     for (int64_t at = 0; at < met.count && code == WN_OK; at++) {
         struct wn_node *v = met.nodes[at];
         int32_t is_there = v->is_held || (wn__op_flags(v->op) & WN_LEAF) != 0;
         is_lost |= v->stale || (v->op == WN_OP_CELL && v->version != v->cell->version);
         *is |= v->stamp == stamp && !is_there;
         for (int32_t k = 0; !is_there && v->stamp != stamp && k < v->n_in && code == WN_OK; k++)
-            code = order_want(&met, v->in[k], mark);
+            code = wn__order_want(&met, v->in[k], mark);
     }
     if (is_lost) *is = -1;
     wn__order_release(&met);

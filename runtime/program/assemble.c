@@ -89,7 +89,7 @@ static struct wn__ir_node *put_effect(struct assembly *a, int32_t op, int32_t va
 
 static int32_t is_scalar_leaf(const struct wn_node *n)
 {
-    return n->op == WN_OP_CONST || (n->is_held && n->type.ndim == 0); /* a value that was freed is no number */
+    return n->op == WN_OP_CONST || ((n->is_held || n->closed) && n->type.ndim == 0);
 }
 
 /* Makes a node a leaf: a cell, a number of the host, or a held value, each with its slot. */
@@ -152,7 +152,7 @@ static int32_t put_graph_node(struct assembly *a, struct wn_node *n)
     q->needs_grad = n->needs_grad;
     if (n->forward_of != NULL) q->forward_of = n->forward_of->local;
     WN_TRY(wn__regions_local(&a->regions, n->region, &q->region));
-    if (wn__node_is_leaf(n) || n->is_held) {
+    if (wn__node_is_leaf(n) || n->is_held || n->closed) {
         put_leaf(a, q, n);
         if (n->n_in == 0 || n->closed) return WN_OK;
         q->leaf = WN_LEAF_NONE;

@@ -55,8 +55,8 @@ static void add_cells(struct beside *b, const struct wn_program *p)
         if (c->stamp == b->stamp) continue;
         c->stamp = b->stamp;
         if (c->kind == WN_KIND_GRADIENT) add_gradient(b, c);
-        else add(b, c->kind, wn__padded(wn__bytes(&c->type)), !wn__sequence_makes(c));
-        if (wn__sequence_makes(c)) add_beginning(b, c->init);
+        else add(b, c->kind, wn__padded(wn__bytes(&c->type)), !wn__sequence_makes(wn__sequence_maker(c)));
+        if (wn__sequence_makes(wn__sequence_maker(c))) add_beginning(b, c->init);
     }
 }
 
@@ -64,9 +64,9 @@ static void add_values(struct beside *b, const struct wn_program *p, int32_t has
 {
     for (int32_t k = 0; k < p->plan.ir->n_bound; k++) {
         struct wn_node *n = p->bindings.bound[k];
-        if (n == NULL || n->held == NULL || n->stamp == b->stamp) continue;
+        if (n == NULL || n->stamp == b->stamp) continue;
         n->stamp = b->stamp;
-        add(b, WN_KIND_INPUT, n->held->bytes, 1);
+        add(b, WN_KIND_INPUT, wn__bound_bytes(n), !wn__sequence_makes(wn__sequence_maker_of_data(n)));
     }
     for (int32_t k = 0; has_run && k < p->plan.ir->n_results; k++) {
         struct wn_node *n = p->bindings.result[k];

@@ -133,6 +133,20 @@ int32_t wn__program_assemble(struct wn_program *p);
 /* Fill the bindings from the order (bind), and find or make the slabs right before a run (bind_slabs). */
 int32_t wn__program_bind(struct wn_program *p);
 int32_t wn__program_bind_slabs(struct wn_program *p);
+/* Returns how many values the program is bound to, numbers too (count), and one of them; NULL: the slot is not used. */
+static inline int32_t wn__read_count(const struct wn_program *p)
+{
+    return p->plan.ir->n_bound + p->plan.ir->n_scalars;
+}
+static inline struct wn_node *wn__read_node(const struct wn_program *p, int32_t i)
+{
+    return i < p->plan.ir->n_bound ? p->bindings.bound[i] : p->bindings.scalar[i - p->plan.ir->n_bound];
+}
+/* Returns the bytes that a bound value takes while the program runs; 0: it was freed. */
+static inline int64_t wn__bound_bytes(const struct wn_node *n)
+{
+    return n->held != NULL ? n->held->bytes : wn__node_is_missing(n) ? wn__padded(wn__bytes(&n->type)) : 0;
+}
 /* Returns cell k, below 3 times the effects of the IR, that an effect writes; NULL: that effect writes fewer. */
 struct wn_cell *wn__effect_cell(const struct wn_program *p, int32_t k);
 /* Return the source line of a node in this recording (line), and fill its attributes with this run's offset (attrs). */

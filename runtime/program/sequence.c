@@ -33,6 +33,12 @@ struct allocation_change {
     int32_t program; /* how many programs had run before */
 };
 
+/* Data that a program of the sequence makes before it runs. */
+struct made {
+    struct wn_node *node; /* counted */
+    int32_t program;      /* its number, from 1 */
+};
+
 /* The IR of a program of a planned sequence, for those that are opened in it with the same key. */
 struct assembled {
     struct wn__bytes key;    /* but for the policy, of which an IR holds nothing */
@@ -45,7 +51,9 @@ struct wn__sequence {
     struct allocation_change *change;
     struct wn__order result; /* of a planned sequence: what its programs leave; counted */
     struct wn__order done;   /* whose effects the programs of a sequence that is undone have carried out; counted */
+    struct made *made;
     struct assembled *assembled;
+    int64_t n_made, made_capacity;
     int64_t n, capacity, n_changes, change_capacity, n_assembled, assembled_capacity;
     int64_t number; /* among all sequences, and the times that they began */
     int32_t n_programs;
@@ -77,6 +85,12 @@ static int32_t put_node(struct wn__order *l, struct wn_node *n)
     WN_TRY(wn__order_push(l, n));
     wn__node_ref(n);
     return WN_OK;
+}
+
+/* Forgets data that programs from this one on make. */
+static void forget_made(struct wn__sequence *s, int32_t program)
+{
+    while (s->n_made > 0 && s->made[s->n_made - 1].program >= program) wn__node_unref(s->made[--s->n_made].node);
 }
 
 static void release_nodes(struct wn__order *l)
@@ -183,6 +197,8 @@ void wn__sequence_free(void *sequence)
         wn__free(s->assembled[k].key.data);
     }
     wn__free(s->assembled);
+    forget_made(s, 0);
+    wn__free(s->made);
     release_nodes(&s->result);
     release_nodes(&s->done);
     wn__free(s->cell);
@@ -248,20 +264,26 @@ int32_t wn__sequence_drop(struct wn_cell *c)
     return WN_OK;
 }
 
-/* Returns the number of the program, from 1, that gives a state its first value; 0: none. */
-static int32_t maker_of(const struct wn_cell *c)
+int32_t wn__sequence_maker(const struct wn_cell *c)
 {
     return now == NULL || c->noted == 0 ? 0 : now->cell[c->noted - 1].made;
 }
 
-int32_t wn__sequence_made(const struct wn_cell *c)
+int32_t wn__sequence_maker_of_data(const struct wn_node *n)
 {
-    return wn__sequence_is_planned() && maker_of(c) > 0 && maker_of(c) <= now->at;
+    for (int64_t i = 0; now != NULL && n->lasts && i < now->n_made; i++)
+        if (now->made[i].node == n) return now->made[i].program;
+    return 0;
 }
 
-int32_t wn__sequence_makes(const struct wn_cell *c)
+int32_t wn__sequence_made(int32_t maker)
 {
-    return maker_of(c) > 0 && maker_of(c) > now->at;
+    return wn__sequence_is_planned() && maker > 0 && maker <= now->at;
+}
+
+int32_t wn__sequence_makes(int32_t maker)
+{
+    return maker > 0 && maker > now->at;
 }
 
 int32_t wn__sequence_exists(const struct wn_cell *g)
@@ -337,6 +359,19 @@ static int32_t keep_ir(const struct wn__plan *p)
     return WN_OK;
 }
 
+/* Notes the data that the program makes before it runs. */
+static int32_t note_made(const struct wn_program *p)
+{
+    for (int32_t i = 0; i < wn__read_count(p); i++) {
+        struct wn_node *n = wn__read_node(p, i);
+        if (n == NULL || !wn__node_is_missing(n) || wn__sequence_maker_of_data(n) > 0) continue;
+        WN_TRY(wn__grow(&now->made, &now->made_capacity, now->n_made + 1, sizeof *now->made));
+        now->made[now->n_made++] = (struct made){n, now->n_programs + 1};
+        wn__node_ref(n);
+    }
+    return WN_OK;
+}
+
 int32_t wn__sequence_add(struct wn_program *p)
 {
     const struct wn__bindings *b = &p->bindings;
@@ -348,6 +383,7 @@ int32_t wn__sequence_add(struct wn_program *p)
         WN_TRY(keep_results(p));
         WN_TRY(keep_ir(&p->plan));
     }
+    WN_TRY(note_made(p));
     /* Cells are noted first, so that a planned sequence can bind the places of gradients as a run binds them. */
     for (int32_t i = 0; i < ir->n_cells; i++) {
         struct wn_cell *c = b->cell[i];
@@ -371,6 +407,7 @@ void wn__sequence_take_back(void)
     if (now == NULL) return;
     for (int64_t i = 0; i < now->n; i++)
         if (now->cell[i].made == now->n_programs) now->cell[i].made = 0;
+    forget_made(now, now->n_programs);
     while (now->n_changes > 0 && now->change[now->n_changes - 1].program == now->n_programs)
         wn__slab_unref(now->change[--now->n_changes].to.slab);
     now->n_programs--;
@@ -389,6 +426,7 @@ int32_t wn__sequence_repeat(void)
         e->first = UNUSED;
     }
     while (now->n_changes > 0) wn__slab_unref(now->change[--now->n_changes].to.slab);
+    forget_made(now, 0);
     now->n_programs = 0;
     now->number = ++n_begun;
     look(now);

@@ -47,11 +47,15 @@ void wn__sequence_look(int32_t at);
 /* Returns the IR of a program of the planned sequence under way, counted, whose key is the same but for the policy;
  * NULL: there is none. */
 const struct wn__ir *wn__sequence_ir(const struct wn__bytes *key);
-/* Return whether the planned sequence under way has given a state its first value (made), whether a program that is
- * yet to run gives it (makes), whether a gradient exists where the sequence under way is (exists), and whether a slab
- * has memory there when the step runs the first time (has_memory). */
-int32_t wn__sequence_made(const struct wn_cell *c);
-int32_t wn__sequence_makes(const struct wn_cell *c);
+/* Return the number of the program of the sequence under way, from 1, that gives a state its first value, or that makes
+ * data which last; 0: none. */
+int32_t wn__sequence_maker(const struct wn_cell *c);
+int32_t wn__sequence_maker_of_data(const struct wn_node *n);
+/* Return whether program `maker` of the planned sequence under way has run (made), whether it is yet to run (makes),
+ * whether a gradient exists where the sequence under way is (exists), and whether a slab has memory there when the step
+ * runs the first time (has_memory). */
+int32_t wn__sequence_made(int32_t maker);
+int32_t wn__sequence_makes(int32_t maker);
 int32_t wn__sequence_exists(const struct wn_cell *g);
 int32_t wn__sequence_has_memory(const struct wn__slab *s);
 

@@ -51,7 +51,8 @@ static int32_t check_readable(const struct wn__run *r)
 {
     const struct wn__bindings *b = &r->p->bindings;
     for (int32_t i = 0; i < r->ir->n_bound; i++)
-        if (b->bound[i] != NULL && b->bound[i]->held == NULL) return wn__node_lost(b->bound[i], NULL);
+        if (b->bound[i] != NULL && b->bound[i]->held == NULL && !wn__node_is_missing(b->bound[i]))
+            return wn__node_lost(b->bound[i], NULL);
     for (int32_t i = 0; i < r->ir->n_cells; i++)
         if (b->cell[i]->invalid && !is_only_written(r->p, i))
             return wn__fail(WN_STALE, "run: %s was left half updated by a failed run; load it again",
@@ -102,9 +103,11 @@ int32_t wn__acquire(struct wn_program *p, const int32_t *result_kind, struct wn_
     r->issue = wn__issue;
     WN_TRY(wn__program_bind_slabs(p));
     WN_TRY(check_readable(r));
-    WN_TRY(check_limit(r));
+    /* The limit is checked again after first values, which may have left a larger arena, and only then where data is
+     * among them: what it was made of is let go. */
+    if (wn__program_missing_data(p) == 0) WN_TRY(check_limit(r));
     WN_TRY(wn__run_materialise(r));
-    WN_TRY(check_limit(r)); /* again, because first values may have left a larger arena */
+    WN_TRY(check_limit(r));
     for (int32_t k = 0; k < r->ir->n_slabs; k++) WN_TRY(wn__slab_fill(p->bindings.slab[k]));
     WN_TRY(take_room(r));
     for (int32_t kind = 0; kind < kinds; kind++) WN_TRY(take_results_of(r, kind));

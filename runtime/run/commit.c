@@ -4,11 +4,14 @@
 #include "../base/warning.h"
 #include "run.h"
 
-/* Gives the results their bytes; without a gradient they let go of what they were made of. */
+/* Gives the results their bytes; without a gradient they let go of what they were made of. Of first values those of
+ * data are results; cells have the others, whose nodes stay without a value. */
 static void keep_results(struct wn__run *r)
 {
     for (int32_t i = 0; i < r->ir->n_results; i++) {
         struct wn_node *n = r->p->bindings.result[i];
+        int32_t is_taken = r->result[i] == NULL && n->type.ndim > 0;
+        if (r->result_kind != NULL && (is_taken || !wn__node_is_missing(n))) continue;
         wn__buffer_unref(n->held); /* held since a program that was opened earlier and ran in between */
         n->held = r->result[i];
         r->result[i] = NULL;
@@ -85,7 +88,7 @@ void wn__effects_roll_back(struct wn__run *r, int32_t code)
 void wn__commit(struct wn__run *r)
 {
     struct wn_program *p = r->p;
-    if (r->result_kind == NULL) keep_results(r); /* else the nodes stay without a value, and cells have it */
+    keep_results(r);
     keep_effects(p);
     int64_t live = wn__ledger(r->ir->device)->live;
     wn__run_end_first(r, WN_FIRST_COMMIT);

@@ -1,28 +1,36 @@
-/* First values: a cell takes storage when a program first needs it. All missing values are computed by one program,
- * whose results become the cells' own bytes without a copy, unless somebody else can name the initial value. Until
- * the program that needed them has run, nothing is final: the initial values stay as they are (their nodes are never
- * marked as held), so a failure gives every byte back and the next try computes the same bits. */
+/* First values of what lasts beyond a step: cells, and data that a script retained. A cell takes storage when a program
+ * first needs it, data when one with a backward does. All missing values are computed by one program, whose results
+ * become the cells' own bytes without a copy, unless somebody else can name the initial value, as the script can name
+ * data. Until the program that needed them has run, the values of cells are not final: the initial values stay as they
+ * are (their nodes are never marked as held), so a failure gives every byte back and the next try computes the same
+ * bits. Data are computed for good, as wane.eval computes them. */
 #include <string.h>
 #include "../base/alloc.h"
 #include "../program/sequence.h"
 #include "run.h"
 
-struct first {                /* The cells without a value, and the initial values that they are given. */
+struct first {                /* The cells without a value, the initial values that they are given, and data. */
     struct wn__pool pool;     /* of the arrays */
     struct wn_cell **cell;    /* (n) the cells, which the program counts */
     struct wn__buffer **own;  /* (n) a buffer for a cell that cannot take over its initial value's bytes; else NULL */
     int32_t *from;            /* (n) index in `init` of each cell's initial value */
-    struct wn_node **init;    /* (n_init) the initial values, counted */
+    struct wn_node **init;    /* (n_init) data, n_data, then the initial values, counted */
     struct wn__buffer **made; /* (n_init) the computed bytes, until a cell takes them over */
     char **bytes;             /* (n_init) address of the computed bytes, once a cell has them */
     char *is_own;             /* (n) 1: the cell needs a buffer of `own` */
     int64_t own_bytes;        /* bytes of the buffers of `own` */
-    int32_t n, n_init;
+    int64_t counted;          /* stamp of the values whose bytes the program of first values counts; 0: none */
+    int32_t n, n_init, n_data;
 };
 
 static int32_t is_missing(const struct wn_cell *c)
 {
-    return c->kind != WN_KIND_GRADIENT && !wn__cell_has_value(c) && !wn__sequence_made(c);
+    return c->kind != WN_KIND_GRADIENT && !wn__cell_has_value(c) && !wn__sequence_made(wn__sequence_maker(c));
+}
+
+static int32_t is_missing_data(const struct wn_node *n)
+{
+    return n != NULL && wn__node_is_missing(n) && !wn__sequence_made(wn__sequence_maker_of_data(n));
 }
 
 static int32_t is_computed(const struct wn_node *n)
@@ -30,8 +38,20 @@ static int32_t is_computed(const struct wn_node *n)
     return !n->is_held && n->op != WN_OP_CONST && n->op != WN_OP_CELL;
 }
 
-/* Lists the cells without a value, and which of them cannot take over their initial value's bytes. */
-static int32_t list_cells(struct first *x, const struct wn_program *p, int32_t missing)
+/* Lists a value to compute, unless it carries the stamp, under which it is listed. Returns whether it was. */
+static int32_t list_init(struct first *x, struct wn_node *n, int64_t stamp)
+{
+    if (n->stamp == stamp) return 1;
+    n->stamp = stamp;
+    n->local = x->n_init;
+    wn__node_ref(n);
+    x->init[x->n_init++] = n;
+    return 0;
+}
+
+/* Lists the missing data, then the cells without a value, and which of them cannot take over their initial value's
+ * bytes. */
+static int32_t list_missing(struct first *x, const struct wn_program *p, int32_t missing)
 {
     int64_t stamp = wn__node_stamp();
     if (!WN_ARRAY(&x->pool, x->cell, missing) || !WN_ARRAY(&x->pool, x->own, missing) ||
@@ -39,6 +59,9 @@ static int32_t list_cells(struct first *x, const struct wn_program *p, int32_t m
         !WN_ARRAY(&x->pool, x->made, missing) || !WN_ARRAY(&x->pool, x->bytes, missing) ||
         !WN_ARRAY(&x->pool, x->is_own, missing))
         return WN_OOM;
+    for (int32_t i = 0; i < wn__read_count(p); i++)
+        if (is_missing_data(wn__read_node(p, i))) list_init(x, wn__read_node(p, i), stamp);
+    x->n_data = x->n_init;
     for (int32_t i = 0; i < p->plan.ir->n_cells; i++) {
         struct wn_cell *c = p->bindings.cell[i];
         if (!is_missing(c)) continue;
@@ -47,13 +70,7 @@ static int32_t list_cells(struct first *x, const struct wn_program *p, int32_t m
         if (c->init->is_held && c->init->held == NULL && c->init->type.ndim > 0)
             return wn__fail(WN_STALE, "run: the value that %s starts as was freed; make the state again",
                             c->name ? c->name : "a state");
-        int32_t known = c->init->stamp == stamp;
-        if (!known) {
-            c->init->stamp = stamp;
-            c->init->local = x->n_init;
-            wn__node_ref(c->init);
-            x->init[x->n_init++] = c->init;
-        }
+        int32_t known = list_init(x, c->init, stamp);
         x->cell[x->n] = c;
         x->from[x->n++] = c->init->local;
         if (!known && is_computed(c->init) && c->type.ndim > 0) continue;
@@ -112,11 +129,14 @@ static int32_t plan_inits(struct wn_node *const *root, int32_t n, struct wn_prog
     return code;
 }
 
-static int32_t look_at_inits(struct wn_node *const *root, int32_t n, struct wn_summary *out)
+static int32_t look_at_inits(struct first *x, struct wn_node *const *root, int32_t n, struct wn_summary *out)
 {
     struct wn_program *p;
     WN_TRY(plan_inits(root, n, &p));
     *out = p->plan.schedule->summary;
+    x->counted = wn__node_stamp();
+    for (int32_t i = 0; i < p->plan.ir->n_bound; i++)
+        if (p->bindings.bound[i] != NULL) p->bindings.bound[i]->stamp = x->counted;
     wn__plan_forget(&p->plan); /* nothing has run it */
     wn__program_free(p);
     return WN_OK;
@@ -149,7 +169,7 @@ static int32_t run_inits(struct first *x, struct wn_node *const *root, const int
     if (code == WN_OK) code = wn__execute(&r);
     for (int32_t i = 0; code == WN_OK && i < n; i++) {
         int32_t result = ir->node[ir->root_node[i]].result;
-        if (result < 0) continue;
+        if (result < 0 || number[i] < x->n_data) continue;
         x->made[number[i]] = r.result[result];
         r.result[result] = NULL;
     }
@@ -167,7 +187,7 @@ static int32_t compute(struct first *x, struct wn_summary *planned)
     if (!WN_ARRAY(&x->pool, root, x->n_init) || !WN_ARRAY(&x->pool, number, x->n_init)) return WN_OOM;
     int32_t n = list_roots(x, root, number);
     if (n == 0) return WN_OK;
-    return planned == NULL ? run_inits(x, root, number, n) : look_at_inits(root, n, planned);
+    return planned == NULL ? run_inits(x, root, number, n) : look_at_inits(x, root, n, planned);
 }
 
 /* ---- giving the cells their bytes --------------------------------------------------------------------------- */
@@ -227,14 +247,23 @@ int64_t wn__program_missing(const struct wn_program *p)
     int64_t bytes = 0;
     for (int32_t i = 0; i < p->plan.ir->n_cells; i++)
         if (is_missing(p->bindings.cell[i])) bytes += wn__padded(wn__bytes(&p->bindings.cell[i]->type));
+    for (int32_t i = 0; i < p->plan.ir->n_bound; i++)
+        if (is_missing_data(p->bindings.bound[i])) bytes += wn__bound_bytes(p->bindings.bound[i]);
     return bytes;
+}
+
+int32_t wn__program_missing_data(const struct wn_program *p)
+{
+    int32_t missing = 0;
+    for (int32_t i = 0; i < wn__read_count(p); i++) missing += is_missing_data(wn__read_node(p, i));
+    return missing;
 }
 
 static int32_t count_missing(const struct wn_program *p)
 {
     int32_t missing = 0;
     for (int32_t i = 0; i < p->plan.ir->n_cells; i++) missing += is_missing(p->bindings.cell[i]);
-    return missing;
+    return missing + wn__program_missing_data(p);
 }
 
 static void release(struct first *x)
@@ -253,7 +282,7 @@ int32_t wn__run_materialise(struct wn__run *r)
     int32_t missing = count_missing(r->p);
     if (missing == 0) return WN_OK;
     if (!WN_ARRAY(&r->pool, r->fresh, missing)) return WN_OOM;
-    int32_t code = list_cells(&x, r->p, missing);
+    int32_t code = list_missing(&x, r->p, missing);
     for (int32_t kind = 0; kind < WN_KIND_COUNT && code == WN_OK; kind++) code = take_own(&x, r->ir->device, kind);
     if (code == WN_OK) code = compute(&x, NULL);
     if (code == WN_OK) code = give_all(&x, r);
@@ -267,15 +296,16 @@ struct held {
     int64_t live, reserved;
 };
 
-/* Returns the bytes of what the program reads or adds to and that is there already: it is held while the rest is
- * made. */
-static struct held held_bytes(const struct wn_program *p)
+/* Returns the bytes of what the program reads or adds to and that is there already: it is held while the rest is made.
+ * counted: stamp of the values to leave out. */
+static struct held held_bytes(const struct wn_program *p, int64_t counted)
 {
     int64_t stamp = wn__node_stamp();
     struct held sum = {0, 0};
-    for (int32_t i = 0; i < p->plan.ir->n_bound; i++)
-        if (p->bindings.bound[i] != NULL && p->bindings.bound[i]->held != NULL)
-            sum.live += p->bindings.bound[i]->held->bytes;
+    for (int32_t i = 0; i < p->plan.ir->n_bound; i++) {
+        const struct wn_node *n = p->bindings.bound[i];
+        if (n != NULL && !is_missing_data(n) && n->stamp != counted) sum.live += wn__bound_bytes(n);
+    }
     sum.reserved = sum.live;
     for (int32_t i = 0; i < p->plan.ir->n_cells; i++) {
         const struct wn_cell *c = p->bindings.cell[i];
@@ -300,11 +330,11 @@ int32_t wn__program_first(const struct wn_program *p, struct wn_first *out)
     memset(out, 0, sizeof *out);
     out->cells = count_missing(p);
     if (out->cells == 0) return WN_OK;
-    int32_t code = list_cells(&x, p, out->cells);
+    int32_t code = list_missing(&x, p, (int32_t)out->cells);
     if (code == WN_OK) code = compute(&x, &sum);
     for (int32_t i = 0; i < x.n_init; i++)
         if (x.init[i]->held != NULL) out->beside += x.init[i]->held->bytes;
-    struct held held = held_bytes(p);
+    struct held held = held_bytes(p, x.counted);
     out->peak = sum.peak + held.live + x.own_bytes + out->beside;
     out->reserved = sum.reserved + held.reserved + x.own_bytes + out->beside;
     release(&x);

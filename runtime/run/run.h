@@ -11,7 +11,8 @@
 #define WN_RUN_RUN_H
 #include "issue/issue.h"
 
-/* Gives every cell that the run reads its first value. wn__run_end_first must follow when the run is over. */
+/* Computes data that are missing, and gives every cell that the run reads its first value. wn__run_end_first must
+ * follow when the run is over. */
 int32_t wn__run_materialise(struct wn__run *r);
 /* The three ways in which first values end when the run is over. */
 enum wn__first_end {
@@ -21,8 +22,10 @@ enum wn__first_end {
 };
 /* Ends first values. how: enum wn__first_end. Does nothing when none are pending. */
 void wn__run_end_first(struct wn__run *r, int32_t how);
-/* Returns the bytes that cells without a value will take. */
+/* Returns the bytes that cells and data without a value will take. */
 int64_t wn__program_missing(const struct wn_program *p);
+/* Returns how many values among the data that the program reads are missing. */
+int32_t wn__program_missing_data(const struct wn_program *p);
 /* Fills what the program of first values will take, by its plan. Runs nothing. */
 int32_t wn__program_first(const struct wn_program *p, struct wn_first *out);
 

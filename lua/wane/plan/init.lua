@@ -19,8 +19,8 @@
 -- * `packed`, `lossy`: counts of values kept in another form, and of those that lose bits;
 -- * `host`, `disk`: of the offload buffers; `moved`: offloaded and fetched; `move_seconds`, `stall_seconds`: seconds of
 -- transfers, and of them waited for; `hidden`: share of move_seconds that no instruction waits for;
--- * `first`: { cells = states that the first step makes, peak =, reserved = (of the whole first step), beside = of the
--- data that they begin as }.
+-- * `first`: { cells = states and retained data that the first step makes, peak =, reserved = (of the whole first
+-- step), beside = of the data that states begin as }.
 -- @module wane.plan
 local moves = require 'wane.plan.moves'
 local binding = require 'wane.ffi'

@@ -88,17 +88,17 @@ end
 
 -- ---- the first step ------------------------------------------------------------------------------------------------
 
---- Returns the bytes that making the missing states of a part takes before its first run, with the bytes that are held
--- beside it; 0 where none is missing.
+--- Returns the bytes that making the missing states and data of a part takes before its first run, with the bytes
+-- that are held beside it; 0 where none is missing.
 function parts.first_reserved(part)
     return part.first.cells > 0 and part.first.reserved + part.first_beside or 0
 end
 
---- Returns the peak and the bytes of the whole first step, the one that makes the states. It may hold fewer where it
--- leaves gradients that later steps, of which the parts are, find and add to.
+--- Returns the peak and the bytes of the whole first step, the one that makes states and data. It may hold fewer where
+-- it leaves gradients that later steps, of which the parts are, find and add to.
 -- @param list planned parts
--- @return { cells = number of states, peak =, reserved =, beside = bytes of the data that states begin as }; all 0
--- where none is missing
+-- @return { cells = number of states and data, peak =, reserved =, beside = bytes of the data that states begin as };
+-- all 0 where none is missing
 function parts.first(list)
     local all = { cells = 0, peak = 0, reserved = 0, beside = 0 }
     for _, part in ipairs(list) do

@@ -233,10 +233,10 @@ local account = { live_beside = 'live', beside = 'reserved', first_live_beside =
 
 --- Notes what the programs of one step hold beside each other, in the sequence under way (struct wn_part).
 -- @param parts list of { program = Program }; each gets live_beside, beside (reserved bytes), kinds_beside,
--- first_live_beside, first_beside (of the first run), first = { cells = number of missing states, peak =, reserved =
--- bytes of the program that makes them before the first step, beside = bytes of the data that are their first values,
--- held until that program is over }, same = number of the first program, from 0, that all of this is equal of, and held
--- = bytes that are its own now
+-- first_live_beside, first_beside (of the first run), first = { cells = number of missing states and data, peak =,
+-- reserved = bytes of the program that makes them before the first step, beside = bytes of the data that are first
+-- values of states, held until that program is over }, same = number of the first program, from 0, that all of this is
+-- equal of, and held = bytes that are its own now
 -- @return parts
 function program.account(parts)
     local handles, list = {}, binding.list('struct wn_part', math.max(#parts, 1))
@@ -253,7 +253,7 @@ function program.account(parts)
     return parts
 end
 
---- Returns the cost of making the missing states of an open program, as the field `first` of a part.
+--- Returns the cost of making the missing states and data of an open program, as the field `first` of a part.
 function Program:first()
     return program.account({ { program = self } })[1].first
 end
@@ -281,7 +281,7 @@ local function too_large(self)
     local mode = self.request.mode
     if e.limit == 0 or e.needs == 0 or (mode ~= 'backward' and mode ~= 'step') then return e end
     if e.bytes ~= self:reserved() then -- another program failed: the one that makes the states
-        e.message = e.message .. '; it makes the states of the step, before its first run, whatever the plan'
+        e.message = e.message .. '; it makes the states and data of the step, before its first run, whatever the plan'
         return e
     end
     local beside = e.needs - e.bytes -- bytes that are held under every plan

@@ -142,7 +142,8 @@ function methods.detach(t)
     return scoped('grad', 0, reshape_same, t)
 end
 
---- Keeps the value as a result of the next program that reaches it. Returns t.
+--- Keeps the value as a result of the next program that reaches it. Returns t. Data, in which no state is
+-- and which no gradient reaches, is made before the backward or step that reads it.
 -- A value that is not retained is gone after the run, and is computed again when it is read.
 -- @usage
 -- local hidden = model[1](x):retain()

@@ -85,15 +85,15 @@ local function infeasible(self, limit, least, first)
     return choose.refusal(limit, least, choose.holders(self), '')
 end
 
---- Makes the error of a budget that making the states of a step exceeds.
+--- Makes the error of a budget that making the states of a step, and data that were retained, exceeds.
 -- @param limit budget in bytes
--- @param least bytes that making the states takes
--- @param cells how many states are made
+-- @param least bytes that making them takes
+-- @param cells how many are made
 -- @return error object, as of choose.refusal
 function choose.refusal_of_first(limit, least, cells)
-    return errors.new('budget', ('a budget of %s bytes cannot be kept: making the %d states of the step, before its '
-        .. 'first run, takes %s bytes (%s)'):format(bytes.exact(limit), cells, bytes.exact(least), bytes.text(least)),
-        { min_budget = least, holders = {}, budget = limit, explain = explain.budget })
+    return errors.new('budget', ('a budget of %s bytes cannot be kept: making the %d states and data of the step, '
+        .. 'before its first run, takes %s bytes (%s)'):format(bytes.exact(limit), cells, bytes.exact(least),
+        bytes.text(least)), { min_budget = least, holders = {}, budget = limit, explain = explain.budget })
 end
 
 --- Makes the error of a budget that no plan fits.
