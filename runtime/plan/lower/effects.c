@@ -61,48 +61,24 @@ static void find_effect_times(const struct wn__ir *ir, const int32_t *effect_in,
     }
 }
 
-/* Writes the list with the effects to `merged` and returns how many items it has. head: (n_items + 1) the first effect
- * before each item; next: (n_effects) the effect after each, -1 ends a list. */
-static int64_t merge(const struct wn__ir *ir, const int32_t *effect_in, const struct wn__list *l, const int32_t *head,
-                     const int32_t *next, struct wn__item *merged)
-{
-    int32_t first = ir->n - ir->n_effects;
-    int64_t n = 0;
-    for (int64_t i = 0; i <= l->n_items; i++) {
-        if (i > 0) merged[n++] = l->item[i - 1];
-        for (int32_t e = head[i]; e >= 0; e = next[e])
-            merged[n++] = (struct wn__item){.node = first + e,
-                                            .phase = WN_PHASE_UPDATE,
-                                            .block = -1,
-                                            .out = -1,
-                                            .in_at = effect_in[e],
-                                            .n_in = ir->node[first + e].n_in};
-    }
-    return n;
-}
-
 int32_t wn__lower_effects(const struct wn__ir *ir, const int32_t *effect_in, struct wn__list *l)
 {
     struct wn__pool scratch = {0};
-    int64_t before = l->n_items, most = before + ir->n_effects + 1;
+    int32_t *time, first = ir->n - ir->n_effects, code = WN_OOM;
+    struct wn__item *effect;
     struct times t;
-    int32_t *head, *next, *time, effects = ir->n_effects;
-    struct wn__item *merged = wn__alloc(most * (int64_t)sizeof *merged);
-    int32_t is_there = merged && WN_ARRAY(&scratch, t.made, l->n_values) && WN_ARRAY(&scratch, t.read, ir->n_cells) &&
-                       WN_ARRAY(&scratch, head, before + 1) && WN_ARRAY(&scratch, next, effects) &&
-                       WN_ARRAY(&scratch, time, effects);
-    int32_t code = is_there ? WN_OK : WN_OOM;
-    if (code == WN_OK) {
+    if (WN_ARRAY(&scratch, t.made, l->n_values) && WN_ARRAY(&scratch, t.read, ir->n_cells) &&
+        WN_ARRAY(&scratch, time, ir->n_effects) && WN_ARRAY(&scratch, effect, ir->n_effects)) {
         find_times(ir, l, &t);
         find_effect_times(ir, effect_in, l, &t, time);
-        for (int64_t i = 0; i <= before; i++) head[i] = -1;
-        for (int32_t e = ir->n_effects - 1; e >= 0; e--) {
-            next[e] = head[time[e]];
-            head[time[e]] = e;
-        }
-        wn__list_take_items(l, merged, merge(ir, effect_in, l, head, next, merged), most);
-    } else {
-        wn__free(merged);
+        for (int32_t e = 0; e < ir->n_effects; e++)
+            effect[e] = (struct wn__item){.node = first + e,
+                                          .phase = WN_PHASE_UPDATE,
+                                          .block = -1,
+                                          .out = -1,
+                                          .in_at = effect_in[e],
+                                          .n_in = ir->node[first + e].n_in};
+        code = wn__list_insert(l, ir->n_effects, effect, time);
     }
     wn__pool_release(&scratch);
     return code;

@@ -25,12 +25,19 @@ int32_t wn__list_value(struct wn__list *l, int32_t node, int32_t action)
     return (int32_t)l->n_values++;
 }
 
-void wn__list_take_items(struct wn__list *l, struct wn__item *item, int64_t n, int64_t capacity)
+int32_t wn__list_insert(struct wn__list *l, int32_t n, const struct wn__item *more, const int32_t *at)
 {
-    wn__free(l->item);
-    l->item = item;
-    l->n_items = n;
-    l->item_capacity = capacity;
+    int64_t before = l->n_items;
+    WN_TRY(wn__grow(&l->item, &l->item_capacity, before + n, sizeof *l->item));
+    int32_t *put = wn__alloc((before + 1) * (int64_t)sizeof *put); /* how many come before item i, all in all */
+    if (put == NULL) return WN_OOM;
+    for (int32_t k = 0; k < n; k++) put[at[k]]++;
+    for (int64_t i = 1; i <= before; i++) put[i] += put[i - 1];
+    for (int64_t i = before - 1; i >= 0; i--) l->item[i + put[i]] = l->item[i];
+    for (int32_t k = n - 1; k >= 0; k--) l->item[at[k] + --put[at[k]]] = more[k];
+    l->n_items = before + n;
+    wn__free(put);
+    return WN_OK;
 }
 
 static void issued_release(struct wn__issued *i)

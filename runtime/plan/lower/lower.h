@@ -36,8 +36,8 @@ struct wn__item *wn__list_item(struct wn__list *l, int32_t n_in);
 int32_t wn__list_inputs(struct wn__list *l, int32_t n_in);
 /* Adds a value of a node, or of what `action` makes of it (0: none), and returns its number. -1: WN_OOM. */
 int32_t wn__list_value(struct wn__list *l, int32_t node, int32_t action);
-/* Takes over `item`, an array that wn__alloc made with room for `capacity`, as the list's items. */
-void wn__list_take_items(struct wn__list *l, struct wn__item *item, int64_t n, int64_t capacity);
+/* Puts more[k], of n, right before item at[k]; n_items: at the end. Those before one item keep their order. WN_OOM. */
+int32_t wn__list_insert(struct wn__list *l, int32_t n, const struct wn__item *more, const int32_t *at);
 
 /* A value that is kept with an action, after its last forward reader.
  * Invariant: item `after` makes or reads `value`, and no item that issue.c appends behind it does. */

@@ -31,35 +31,18 @@ static int32_t write_departure(const int32_t *block_of, const struct wn__departu
     return 2;
 }
 
-/* Threads the departures that are used by the item that they follow: head: (n_items), next: (d->n); -1 ends a list. */
-static void thread_departures(const struct wn__departures *d, int64_t n_items, int64_t *head, int64_t *next)
-{
-    for (int64_t i = 0; i < n_items; i++) head[i] = -1;
-    for (int64_t k = d->n - 1; k >= 0; k--) {
-        if (!d->departure[k].is_used) continue;
-        next[k] = head[d->departure[k].after];
-        head[d->departure[k].after] = k;
-    }
-}
-
 int32_t wn__lower_departures(const int32_t *block_of, const struct wn__departures *d, struct wn__list *l)
 {
-    int64_t n = 0, before = l->n_items, most = before + 2 * d->n + 1;
-    if (d->n == 0) return WN_OK;
-    int64_t *head = wn__alloc((before + d->n + 1) * (int64_t)sizeof *head), *next = head + before;
-    struct wn__item *merged = wn__alloc(most * (int64_t)sizeof *merged);
-    int32_t code = head != NULL && merged != NULL ? WN_OK : WN_OOM;
-    if (code == WN_OK) thread_departures(d, before, head, next);
-    for (int64_t i = 0; i < before && code == WN_OK; i++) {
-        merged[n++] = l->item[i];
-        for (int64_t k = head[i]; k >= 0 && code == WN_OK; k = next[k]) {
-            int32_t written = write_departure(block_of, &d->departure[k], l, merged + n);
-            code = written < 0 ? WN_OOM : WN_OK;
-            n += written;
-        }
+    struct wn__pool scratch = {0};
+    struct wn__item *more;
+    int32_t *at, n = 0, written = 0;
+    int32_t is_there = WN_ARRAY(&scratch, more, 2 * d->n) && WN_ARRAY(&scratch, at, 2 * d->n);
+    for (int64_t k = 0; is_there && k < d->n && written >= 0; k++) {
+        if (!d->departure[k].is_used) continue;
+        written = write_departure(block_of, &d->departure[k], l, more + n);
+        for (int32_t i = 0; i < written; i++) at[n++] = (int32_t)d->departure[k].after + 1;
     }
-    wn__free(head);
-    if (code == WN_OK) wn__list_take_items(l, merged, n, most);
-    else wn__free(merged);
+    int32_t code = is_there && written >= 0 ? wn__list_insert(l, n, more, at) : WN_OOM;
+    wn__pool_release(&scratch);
     return code;
 }

@@ -270,43 +270,27 @@ static void advance_starts(struct prefetch *x)
 /* ---- the list again
  * --------------------------------------------------------------------------------------------------- */
 
-/* Threads the movable items by the fixed item that they are put before: waits of offloads, then starts of fetches.
- * head: (fixed.n + 1), next: (n_items); -1 ends a list. */
-static void thread_movable(const struct prefetch *x, int64_t *head, int64_t *next)
-{
-    for (int32_t j = 0; j <= x->fixed.n; j++) head[j] = -1;
-    for (int32_t pass = 0; pass < 2; pass++) /* threaded backwards, so the starts go in first */
-        for (int64_t i = x->l->n_items - 1; i >= 0; i--) {
-            const struct wn__item *it = &x->l->item[i];
-            if (is_fixed(x, it) || (it->what == WN_DO_FETCH) != (pass == 0)) continue;
-            int32_t at = it->what == WN_DO_FETCH ? x->transfer[it->move].start : x->transfer[it->move].wait;
-            next[i] = head[at];
-            head[at] = i;
-        }
-}
-
-/* Writes the list with every movable item at its new place. */
+/* Takes the movable items out of the list, and puts them back before the fixed items that they belong before: waits of
+ * offloads, then starts of fetches. */
 static int32_t rebuild(struct prefetch *x)
 {
     struct wn__list *l = x->l;
-    int64_t *head, *next, n = 0;
-    if (!WN_ARRAY(&x->scratch, head, x->fixed.n) || !WN_ARRAY(&x->scratch, next, l->n_items)) return WN_OOM;
-    struct wn__item *item = wn__alloc((l->n_items + 1) * (int64_t)sizeof *item);
-    if (item == NULL) return WN_OOM;
-    thread_movable(x, head, next);
-    for (int64_t i = 0; i <= l->n_items; i++) {
-        int32_t is_end = i == l->n_items;
-        if (!is_end && !is_fixed(x, &l->item[i])) continue;
-        int32_t phase = is_end ? WN_PHASE_RECOMPUTE : l->item[i].phase;
-        for (int64_t k = head[is_end ? x->fixed.n : x->fixed.before[i]]; k >= 0; k = next[k]) {
-            item[n] = l->item[k];
-            if (phase == WN_PHASE_FORWARD) item[n].phase = phase; /* at its new place the backward has not begun */
-            n++;
+    struct wn__item *more;
+    int32_t *at, n = 0, fixed = 0;
+    if (!WN_ARRAY(&x->scratch, more, l->n_items) || !WN_ARRAY(&x->scratch, at, l->n_items)) return WN_OOM;
+    for (int32_t is_fetch = 0; is_fetch < 2; is_fetch++)
+        for (int64_t i = 0; i < l->n_items; i++) {
+            const struct wn__item *it = &l->item[i];
+            if (is_fixed(x, it) || (it->what == WN_DO_FETCH) != is_fetch) continue;
+            at[n] = is_fetch ? x->transfer[it->move].start : x->transfer[it->move].wait;
+            more[n++] = *it;
         }
-        if (!is_end) item[n++] = l->item[i];
-    }
-    wn__list_take_items(l, item, n, l->n_items + 1);
-    return WN_OK;
+    for (int64_t i = 0; i < l->n_items; i++)
+        if (is_fixed(x, &l->item[i])) l->item[fixed++] = l->item[i];
+    l->n_items = fixed;
+    for (int32_t k = 0; k < n; k++) /* at its new place the backward may not have begun */
+        if (at[k] < fixed && l->item[at[k]].phase == WN_PHASE_FORWARD) more[k].phase = WN_PHASE_FORWARD;
+    return wn__list_insert(l, n, more, at);
 }
 
 static int32_t take_arrays(struct prefetch *x)
