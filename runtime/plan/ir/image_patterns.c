@@ -66,11 +66,11 @@ static int32_t add_norm(const struct wn__rewriting *w, int32_t i, struct wn__con
     return 1;
 }
 
-/* Fuses node i with the convolution that is its input k. */
-static int32_t map_conv_at(struct wn__rewriting *w, int32_t i, int32_t k)
+int32_t wn__rewrite_map_conv(struct wn__rewriting *w, int32_t i, int32_t k)
 {
     const struct wn__ir_node *c = &w->ir->node[i];
-    const int32_t p = wn__rewrite_sole(w, i, k, 0);
+    const int32_t n = c->op == WN_OP_BATCH_NORM ? 1 : wn__elementwise_operands(c->op);
+    const int32_t p = k < n ? wn__rewrite_sole(w, i, k, 0) : -1;
     struct wn__conv_map m;
     if (p < 0 || !over_conv(&w->ir->node[p], &m) || !wn__type_equal(&w->ir->node[p].type, &c->type)) return 0;
     struct wn__rewrite_inputs in = wn__rewrite_inputs(w, p);
@@ -79,14 +79,6 @@ static int32_t map_conv_at(struct wn__rewriting *w, int32_t i, int32_t k)
     if (!add_norm(w, i, &m, &in) && !add_step(w, i, p, &over, &m.steps, &in)) return 0;
     const struct wn_attrs attrs = conv_attrs(&w->ir->node[p], c, &m);
     return wn__rewrite_replace(w, i, k, p, &(struct wn__fusion){WN_OP_CONV2D_MAP, &attrs, &in});
-}
-
-int32_t wn__rewrite_map_conv(struct wn__rewriting *w, int32_t i)
-{
-    const int32_t op = w->ir->node[i].op, n = op == WN_OP_BATCH_NORM ? 1 : wn__elementwise_operands(op);
-    for (int32_t k = 0; k < n; k++)
-        if (map_conv_at(w, i, k)) return 1;
-    return 0;
 }
 
 /* ---- batch norm and what follows it ------------------------------------------------------------------------ */
@@ -111,26 +103,18 @@ static struct wn_attrs norm_attrs(const struct wn__ir_node *p, const struct wn__
     return attrs;
 }
 
-/* Fuses elementwise node i with the norm that is its input k: its step is added to those over the norm. */
-static int32_t map_norm_at(struct wn__rewriting *w, int32_t i, int32_t k)
+int32_t wn__rewrite_map_norm(struct wn__rewriting *w, int32_t i, int32_t k)
 {
     static const struct over over = {WN_NORM_STEPS, WN_NORM_INPUTS, 2};
     const struct wn__ir_node *c = &w->ir->node[i];
     struct wn__fused all;
-    int32_t p = wn__rewrite_sole(w, i, k, 0);
+    int32_t p = k < wn__elementwise_operands(c->op) ? wn__rewrite_sole(w, i, k, 0) : -1;
     if (p < 0 || !norm_steps(&w->ir->node[p], &all)) return 0;
     if (!wn__type_equal(&w->ir->node[p].type, &c->type) || !wn__rewrite_may_wait(w, p, i)) return 0;
     struct wn__rewrite_inputs in = wn__rewrite_inputs(w, p);
     if (!add_step(w, i, p, &over, &all, &in)) return 0;
     struct wn_attrs attrs = norm_attrs(&w->ir->node[p], c, &all);
     return wn__rewrite_replace(w, i, k, p, &(struct wn__fusion){WN_OP_BATCH_NORM_MAP, &attrs, &in});
-}
-
-int32_t wn__rewrite_map_norm(struct wn__rewriting *w, int32_t i)
-{
-    for (int32_t k = 0; k < wn__elementwise_operands(w->ir->node[i].op); k++)
-        if (map_norm_at(w, i, k)) return 1;
-    return 0;
 }
 
 /* ---- relu's gradient into that of a batch norm --------------------------------------------------------------- */
@@ -166,18 +150,18 @@ static int32_t reader_of(const struct wn__rewriting *w, int32_t g, int32_t op)
     return -1;
 }
 
-int32_t wn__rewrite_relu_into_norm(struct wn__rewriting *w, int32_t g)
+int32_t wn__rewrite_relu_into_norm(struct wn__rewriting *w, int32_t g, int32_t k)
 {
     const struct wn__ir *ir = w->ir;
     const struct wn__ir_node *p = &ir->node[g];
-    if (p->op != WN_OP_RELU_GRAD || w->readers[g] != 2 || p->result >= 0 || p->absorbed_by >= 0) return 0;
+    if (k > 0 || p->op != WN_OP_RELU_GRAD || w->readers[g] != 2 || p->result >= 0 || p->absorbed_by >= 0) return 0;
     int32_t sums = reader_of(w, g, WN_OP_BATCH_NORM_SUMS), i = reader_of(w, g, WN_OP_BATCH_NORM_DX);
     if (sums < 0 || i < 0 || wn__rewrite_input(w, i, 5) != sums) return 0;
     int32_t y = are_together(ir, g, sums, i) ? relu_of_norm(w, g, i) : -1;
     if (y < 0) return 0;
     int32_t dy = wn__rewrite_input(w, g, 0), b = wn__rewrite_input(w, y, 4);
     struct wn__rewrite_inputs first = {.n = 6, .node = {dy}}, second = {.n = 7, .node = {dy}};
-    for (int32_t k = 1; k < 5; k++) first.node[k] = second.node[k] = wn__rewrite_input(w, i, k);
+    for (int32_t j = 1; j < 5; j++) first.node[j] = second.node[j] = wn__rewrite_input(w, i, j);
     first.node[5] = second.node[6] = b;
     second.node[5] = sums;
     const struct wn__fusion to_sums = {WN_OP_RELU_NORM_SUMS, &ir->node[sums].attrs, &first};

@@ -3,11 +3,11 @@
 #include <string.h>
 #include "rewriting.h"
 
-int32_t wn__rewrite_map_product(struct wn__rewriting *w, int32_t i)
+int32_t wn__rewrite_map_product(struct wn__rewriting *w, int32_t i, int32_t k)
 {
     const struct wn__ir_node *c = &w->ir->node[i];
     int32_t n = wn__elementwise_operands(c->op),
-            p = n > 0 && c->op != WN_OP_DROPOUT ? wn__rewrite_sole(w, i, 0, 1) : -1;
+            p = k == 0 && n > 0 && c->op != WN_OP_DROPOUT ? wn__rewrite_sole(w, i, 0, 1) : -1;
     if (p < 0) return 0;
     const struct wn__ir_node *q = &w->ir->node[p];
     if ((q->op != WN_OP_LINEAR && q->op != WN_OP_MATMUL) || q->type.dtype == WN_F64 || !wn__rewrite_may_wait(w, p, i))
@@ -25,21 +25,17 @@ int32_t wn__rewrite_map_product(struct wn__rewriting *w, int32_t i)
     return wn__rewrite_replace(w, i, 0, p, &(struct wn__fusion){op, &attrs, &in});
 }
 
-int32_t wn__rewrite_add_to_norm(struct wn__rewriting *w, int32_t i)
+int32_t wn__rewrite_add_to_norm(struct wn__rewriting *w, int32_t i, int32_t k)
 {
     const struct wn__ir *ir = w->ir;
     if (ir->node[i].op != WN_OP_ADD || ir->node[i].type.dtype == WN_BF16) return 0;
-    for (int32_t k = 0; k < 2; k++) {
-        int32_t p = wn__rewrite_sole(w, i, k, 0), other = wn__rewrite_input(w, i, 1 - k);
-        if (p < 0 || ir->node[p].op != WN_OP_LAYERNORM_DX || !wn__rewrite_may_wait(w, p, i)) continue;
-        if (!wn__type_equal(&ir->node[p].type, &ir->node[i].type)) continue;
-        if (!wn__type_equal(&ir->node[other].type, &ir->node[i].type)) continue;
-        struct wn__rewrite_inputs in = wn__rewrite_inputs(w, p);
-        in.node[in.n++] = other;
-        if (wn__rewrite_replace(w, i, k, p, &(struct wn__fusion){WN_OP_LAYERNORM_DX_ADD, &ir->node[p].attrs, &in}))
-            return 1;
-    }
-    return 0;
+    int32_t p = wn__rewrite_sole(w, i, k, 0), other = wn__rewrite_input(w, i, 1 - k);
+    if (p < 0 || ir->node[p].op != WN_OP_LAYERNORM_DX || !wn__rewrite_may_wait(w, p, i)) return 0;
+    if (!wn__type_equal(&ir->node[p].type, &ir->node[i].type)) return 0;
+    if (!wn__type_equal(&ir->node[other].type, &ir->node[i].type)) return 0;
+    struct wn__rewrite_inputs in = wn__rewrite_inputs(w, p);
+    in.node[in.n++] = other;
+    return wn__rewrite_replace(w, i, k, p, &(struct wn__fusion){WN_OP_LAYERNORM_DX_ADD, &ir->node[p].attrs, &in});
 }
 
 /* Returns the row_nll node that reads v, if v is a log_softmax along the last dim that only it and node i read; else
@@ -56,10 +52,10 @@ static int32_t loss_over(const struct wn__rewriting *w, int32_t v, int32_t i)
     return p->region == ir->node[loss].region && p->root == ir->node[loss].root ? loss : -1;
 }
 
-int32_t wn__rewrite_row_loss(struct wn__rewriting *w, int32_t i)
+int32_t wn__rewrite_row_loss(struct wn__rewriting *w, int32_t i, int32_t k)
 {
     struct wn__ir *ir = w->ir;
-    if (ir->node[i].op != WN_OP_LOG_SOFTMAX_GRAD) return 0;
+    if (k > 0 || ir->node[i].op != WN_OP_LOG_SOFTMAX_GRAD) return 0;
     int32_t g = wn__rewrite_sole(w, i, 0, 0), v = wn__rewrite_input(w, i, 1), loss = loss_over(w, v, i);
     if (g < 0 || loss < 0 || ir->node[g].op != WN_OP_ROW_NLL_GRAD ||
         wn__rewrite_input(w, loss, 1) != wn__rewrite_input(w, g, 1))
@@ -152,11 +148,11 @@ static int32_t may_update(struct wn__rewriting *w, int32_t slot, int32_t p)
     return kept <= ir->node[p].bytes;
 }
 
-int32_t wn__rewrite_update_by_product(struct wn__rewriting *w, int32_t i)
+int32_t wn__rewrite_update_by_product(struct wn__rewriting *w, int32_t i, int32_t k)
 {
     const struct wn__ir *ir = w->ir;
     const struct wn__ir_node *c = &ir->node[i];
-    int32_t p = i >= ir->n - ir->n_effects && is_update(c->op) ? sole_gradient(w, i) : -1;
+    int32_t p = k == 0 && i >= ir->n - ir->n_effects && is_update(c->op) ? sole_gradient(w, i) : -1;
     if (p < 0) return 0;
     const struct wn__ir_node *q = &ir->node[p];
     if (q->op != WN_OP_MATMUL || q->type.dtype != WN_F32 || q->type.ndim != 2 || q->n_in != 2) return 0;
@@ -212,14 +208,12 @@ static void append(const struct wn__rewriting *w, int32_t i, const struct wn__fu
     }
 }
 
-/* Fuses elementwise node i with the elementwise node that is its input k. One set of numbers in attributes is
- * allowed. */
-static int32_t absorb_step(struct wn__rewriting *w, int32_t i, int32_t k)
+int32_t wn__rewrite_fused(struct wn__rewriting *w, int32_t i, int32_t k)
 {
     struct wn__ir *ir = w->ir;
     struct wn__fused first, second, all = {.n = 0};
     struct wn__rewrite_inputs in = {.n = 0};
-    int32_t p = wn__rewrite_sole(w, i, k, 0);
+    int32_t p = k < WN_FUSED_INPUTS ? wn__rewrite_sole(w, i, k, 0) : -1;
     if (p < 0 || !chain_of(ir, p, &first) || !chain_of(ir, i, &second)) return 0;
     if (first.n + second.n > WN_FUSED_STEPS || wn__fused_numbers(&first) + wn__fused_numbers(&second) > 1) return 0;
     if (!wn__type_equal(&ir->node[p].type, &ir->node[i].type) || !wn__rewrite_may_wait(w, p, i)) return 0;
@@ -230,11 +224,4 @@ static int32_t absorb_step(struct wn__rewriting *w, int32_t i, int32_t k)
     memcpy(attrs.f, wn__fused_numbers(&first) ? ir->node[p].attrs.f : ir->node[i].attrs.f, sizeof attrs.f);
     wn__fused_put(&all, &attrs);
     return wn__rewrite_replace(w, i, k, p, &(struct wn__fusion){WN_OP_ELEMENTWISE, &attrs, &in});
-}
-
-int32_t wn__rewrite_fused(struct wn__rewriting *w, int32_t i)
-{
-    for (int32_t k = 0; k < wn__rewrite_n_inputs(w, i) && k < WN_FUSED_INPUTS; k++)
-        if (absorb_step(w, i, k)) return 1;
-    return 0;
 }

@@ -123,7 +123,7 @@ int32_t wn__rewrite_replace(struct wn__rewriting *w, int32_t i, int32_t k, int32
 
 /* The patterns, in the order in which each node tries them. */
 
-static int32_t (*const patterns[])(struct wn__rewriting *w, int32_t i) = {
+static int32_t (*const patterns[])(struct wn__rewriting *w, int32_t i, int32_t k) = {
     wn__rewrite_map_product,       /* product + elementwise op   -> matmul_map, linear_map */
     wn__rewrite_update_by_product, /* product + update           -> product_update */
     wn__rewrite_add_to_norm,       /* layernorm_dx + add         -> layernorm_dx_add */
@@ -181,7 +181,7 @@ static int32_t write_back(struct wn__rewriting *w, const struct wn__ir_node *rec
     return WN_OK;
 }
 
-/* Applies every pattern to every computed node, until none fits, in the order of nodes. */
+/* Applies every pattern to every computed node and each of its inputs, until none fits, in the order of nodes. */
 static int32_t rewrite(struct wn__rewriting *w)
 {
     struct wn__ir *ir = w->ir;
@@ -192,7 +192,8 @@ static int32_t rewrite(struct wn__rewriting *w)
     for (int32_t i = 0; i < ir->n && w->code == WN_OK; i++) {
         if (!wn__rewrite_is_computed(ir, i)) continue;
         for (size_t p = 0; p < sizeof patterns / sizeof patterns[0] && w->code == WN_OK; p++)
-            while (w->code == WN_OK && patterns[p](w, i)) continue;
+            for (int32_t k = 0; w->code == WN_OK && k < wn__rewrite_n_inputs(w, i);)
+                k = patterns[p](w, i, k) ? 0 : k + 1;
     }
     if (w->n_windows > 0) WN_KEEP(w->code, write_back(w, recorded));
     return w->code;

@@ -55,25 +55,26 @@ int32_t wn__rewrite_replace(struct wn__rewriting *w, int32_t i, int32_t k, int32
 /* Makes node i, which absorbs nothing any more, what `to` says. Returns 1, or 0 after a failure. */
 int32_t wn__rewrite_become(struct wn__rewriting *w, int32_t i, const struct wn__fusion *to);
 
-/* ---- patterns: each returns 1 if it replaced node i -------------------------------------------------------- */
+/* ---- patterns: each returns 1 if it replaced node i by what it makes of input k, or at k = 0 of all inputs ------- */
 /* Fuses a product with the elementwise op that reads it: a linear layer and its activation, or a gradient through
  * one. */
-int32_t wn__rewrite_map_product(struct wn__rewriting *w, int32_t i);
+int32_t wn__rewrite_map_product(struct wn__rewriting *w, int32_t i, int32_t k);
 /* Fuses a layer norm's gradient with the gradient of the residual connection that is added to it. */
-int32_t wn__rewrite_add_to_norm(struct wn__rewriting *w, int32_t i);
+int32_t wn__rewrite_add_to_norm(struct wn__rewriting *w, int32_t i, int32_t k);
 /* Lets the loss of the rows of a log_softmax, and log_softmax_grad (node i) of that loss's gradient, read the logits.
  * The log_softmax becomes the statistics of their rows, so no probability is written or kept. */
-int32_t wn__rewrite_row_loss(struct wn__rewriting *w, int32_t i);
+int32_t wn__rewrite_row_loss(struct wn__rewriting *w, int32_t i, int32_t k);
 /* Fuses a product over at most WN_PRODUCT_UPDATE_ROWS rows with the update that reads it. */
-int32_t wn__rewrite_update_by_product(struct wn__rewriting *w, int32_t i);
-/* Fuses elementwise node i with one of its inputs. */
-int32_t wn__rewrite_fused(struct wn__rewriting *w, int32_t i);
+int32_t wn__rewrite_update_by_product(struct wn__rewriting *w, int32_t i, int32_t k);
+/* Fuses elementwise node i with the elementwise node that is its input. One set of numbers in attributes is
+ * allowed. */
+int32_t wn__rewrite_fused(struct wn__rewriting *w, int32_t i, int32_t k);
 /* Fuses a convolution, and the steps over it so far, with the elementwise node i that reads it, or with a batch norm
  * whose statistics are given. */
-int32_t wn__rewrite_map_conv(struct wn__rewriting *w, int32_t i);
+int32_t wn__rewrite_map_conv(struct wn__rewriting *w, int32_t i, int32_t k);
 /* Fuses elementwise node i with the batch norm that it reads, or with the steps over one: relu, or add and relu. */
-int32_t wn__rewrite_map_norm(struct wn__rewriting *w, int32_t i);
+int32_t wn__rewrite_map_norm(struct wn__rewriting *w, int32_t i, int32_t k);
 /* Fuses node g, relu's gradient, with both derivatives of the batch norm under the relu. Tried before elementwise: what
  * g is the gradient of need not be read then. */
-int32_t wn__rewrite_relu_into_norm(struct wn__rewriting *w, int32_t g);
+int32_t wn__rewrite_relu_into_norm(struct wn__rewriting *w, int32_t g, int32_t k);
 #endif
