@@ -101,19 +101,6 @@ WN_API int32_t wn_tf32(int32_t on);
 /* Returns the name of a kind, "parameter"; NULL: there is no such kind. */
 WN_API const char *wn_kind_name(int32_t kind);
 
-/* The ledger of a device, in bytes. */
-struct wn_memory {
-    int64_t live;                    /* of values that exist now */
-    int64_t reserved;                /* taken from the device: live, idle arenas and slabs */
-    int64_t peak, peak_reserved;     /* the most of both since wn_memory_reset_peak */
-    int64_t limit;                   /* of reserved; 0: none */
-    int64_t host;                    /* that the library itself takes: graphs, plans */
-    int64_t kinds[9], peak_kinds[9]; /* by WN_KIND: live, and at the moment of the peak */
-    int64_t disk, disk_limit;        /* file space that offloaded values take, and its limit; 0: none */
-    int64_t away;                    /* host memory that offloaded values take, where the device has its own memory */
-    int64_t total, free;             /* of a GPU's memory, all processes counted; 0: it was not used yet, or no GPU */
-    int64_t taken, segments;         /* that its driver has given to this process, and in how many pieces */
-};
 /* Fills *out with the ledger of a device. Status: WN_DEVICE when there is no such device, as of all that take one. */
 WN_API int32_t wn_memory_get(int32_t device, struct wn_memory *out);
 /* Returns the bytes that values and states hold on all devices, gradients left out; 0 from another thread. */

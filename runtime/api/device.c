@@ -42,24 +42,14 @@ int32_t wn_memory_get(int32_t device, struct wn_memory *out)
     WN_TRY(wn__check_device(device, "device"));
     WN_TRY(wn__need(out, "memory"));
     wn__handle_drain();
-    const struct wn__ledger *l = wn__ledger(device);
     struct wn_room room;
     wn__device(device)->room(wn__device(device), &room);
-    *out = (struct wn_memory){.live = l->live,
-                              .reserved = l->reserved,
-                              .peak = l->peak,
-                              .peak_reserved = l->peak_reserved,
-                              .limit = l->limit,
-                              .host = wn__alloc_host_bytes(),
-                              .disk = l->disk,
-                              .disk_limit = l->disk_limit,
-                              .away = l->away,
-                              .total = room.total,
-                              .free = room.free,
-                              .taken = room.taken,
-                              .segments = room.segments};
-    memcpy(out->kinds, l->kinds, sizeof out->kinds);
-    memcpy(out->peak_kinds, l->peak_kinds, sizeof out->peak_kinds);
+    *out = *wn__ledger(device);
+    out->host = wn__alloc_host_bytes();
+    out->total = room.total;
+    out->free = room.free;
+    out->taken = room.taken;
+    out->segments = room.segments;
     return WN_OK;
 }
 
@@ -94,7 +84,7 @@ int32_t wn_memory_reset_peak(int32_t device)
 {
     WN_TRY(wn__check_device(device, "device"));
     wn__handle_drain();
-    struct wn__ledger *l = wn__ledger(device);
+    struct wn_memory *l = wn__ledger(device);
     l->peak = l->live;
     l->peak_reserved = l->reserved;
     memcpy(l->peak_kinds, l->kinds, sizeof l->peak_kinds);

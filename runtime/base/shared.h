@@ -36,6 +36,19 @@ struct wn_context {
     uint64_t updated; /* `counter` + 1 when a run last changed a parameter, or when it was first set; 0: never */
 };
 
+/* The ledger of a device, in bytes. */
+struct wn_memory {
+    int64_t live;                    /* of values that exist now */
+    int64_t reserved;                /* taken from the device: live, idle arenas and slabs */
+    int64_t peak, peak_reserved;     /* the most of both since wn_memory_reset_peak */
+    int64_t limit;                   /* of reserved; 0: none */
+    int64_t host;                    /* that the library itself takes: graphs, plans */
+    int64_t kinds[9], peak_kinds[9]; /* by WN_KIND: live, and at the moment of the peak */
+    int64_t disk, disk_limit;        /* file space that offloaded values take, and its limit; 0: none */
+    int64_t away;                    /* host memory that offloaded values take, where the device has its own memory */
+    int64_t total, free;             /* of a GPU's memory, all processes counted; 0: it was not used yet, or no GPU */
+    int64_t taken, segments;         /* that its driver has given to this process, and in how many pieces */
+};
 /* The bytes behind a WN_OOM of a device. */
 struct wn_oom {
     int64_t bytes;           /* asked for */

@@ -5,18 +5,18 @@
 #include "../base/alloc.h"
 
 #define MAX_DEVICES 8
-static struct wn__ledger ledgers[MAX_DEVICES];
+static struct wn_memory ledgers[MAX_DEVICES];
 static struct wn__arena arenas[MAX_DEVICES];
 struct wn_oom wn__oom_last;
 
-struct wn__ledger *wn__ledger(int32_t device)
+struct wn_memory *wn__ledger(int32_t device)
 {
     return &ledgers[device];
 }
 
 void wn__ledger_move(int32_t device, int32_t kind, int64_t bytes)
 {
-    struct wn__ledger *l = &ledgers[device];
+    struct wn_memory *l = &ledgers[device];
     l->kinds[kind] += bytes;
     l->live += bytes;
     wn__ledger_peak(device, l->kinds);
@@ -24,7 +24,7 @@ void wn__ledger_move(int32_t device, int32_t kind, int64_t bytes)
 
 void wn__ledger_peak(int32_t device, const int64_t *kinds)
 {
-    struct wn__ledger *l = &ledgers[device];
+    struct wn_memory *l = &ledgers[device];
     int64_t live = 0;
     for (int32_t k = 0; k < WN_KIND_COUNT; k++) live += kinds[k];
     if (live <= l->peak) return;
@@ -41,7 +41,7 @@ int64_t wn__ledger_held(void)
 
 int32_t wn__oom(int32_t device, int64_t bytes, int64_t least_limit)
 {
-    const struct wn__ledger *l = &ledgers[device];
+    const struct wn_memory *l = &ledgers[device];
     wn__oom_last = (struct wn_oom){.bytes = bytes,
                                    .live = l->live,
                                    .peak = l->peak,
@@ -53,7 +53,7 @@ int32_t wn__oom(int32_t device, int64_t bytes, int64_t least_limit)
 
 int32_t wn__device_take(int32_t device, int64_t bytes, void **out)
 {
-    struct wn__ledger *l = &ledgers[device];
+    struct wn_memory *l = &ledgers[device];
     struct wn_device *d = wn__device(device);
     *out = NULL;
     if (bytes == 0) return WN_OK;

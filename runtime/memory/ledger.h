@@ -15,18 +15,10 @@
 #include <stdint.h>
 #include "../device/device.h"
 
-/* The account of one device. All numbers are bytes. Invariant: live is the sum of kinds; peak is the
- * sum of peak_kinds; live <= peak and reserved <= peak_reserved since the peaks were last reset. */
-struct wn__ledger {
-    int64_t kinds[WN_KIND_COUNT], live; /* that hold a value now, by WN_KIND_ and together */
-    int64_t reserved;                   /* taken from the device now */
-    int64_t peak, peak_kinds[WN_KIND_COUNT], peak_reserved;
-    int64_t limit;            /* of reserved; 0: none */
-    int64_t disk, disk_limit; /* of the offload buffer on disk; 0: no limit */
-    int64_t away;             /* of the offload buffer in host memory that is not the device's own */
-};
-/* Returns the account of a device of the registry. */
-struct wn__ledger *wn__ledger(int32_t device);
+/* Returns the account of a device of the registry, without what wn_memory_get asks of others when it is called.
+ * Invariant: live is the sum of kinds; peak is the sum of peak_kinds; live <= peak and reserved <= peak_reserved since
+ * the peaks were last reset. */
+struct wn_memory *wn__ledger(int32_t device);
 /* Adds bytes that hold a value from now on, or subtracts (bytes < 0) those that no longer do. Raises the peak. */
 void wn__ledger_move(int32_t device, int32_t kind, int64_t bytes);
 /* Raises the peak to `kinds` (WN_KIND_COUNT), the live bytes that a run reached, held values among them. */

@@ -19,7 +19,7 @@ int64_t wn__offload_buffer_bytes(int32_t device, int32_t medium)
 /* Returns the number of the ledger that counts the bytes of a medium. */
 static int64_t *account(int32_t device, int32_t medium)
 {
-    struct wn__ledger *l = wn__ledger(device);
+    struct wn_memory *l = wn__ledger(device);
     return medium == WN_MEDIUM_DISK ? &l->disk : wn__offload_buffer_is_own(device) ? &l->reserved : &l->away;
 }
 
@@ -35,7 +35,7 @@ void wn__offload_buffer_trim(int32_t device, int32_t medium)
 /* Returns WN_OOM if a buffer of `bytes` passes the limit of disk, or that of the device whose own memory it is. */
 static int32_t check_limit(int32_t device, int32_t medium, int64_t bytes)
 {
-    const struct wn__ledger *l = wn__ledger(device);
+    const struct wn_memory *l = wn__ledger(device);
     if (medium == WN_MEDIUM_DISK && l->disk_limit > 0 && bytes > l->disk_limit) {
         wn__fail(WN_OOM,
                  "out of disk: this program offloads %lld bytes to disk, the limit is %lld; raise "
@@ -56,7 +56,7 @@ static int32_t check_limit(int32_t device, int32_t medium, int64_t bytes)
 int32_t wn__offload_buffer_fit(int32_t device, int32_t medium, int64_t bytes, int32_t most,
                                struct wn_offload_buffer **out)
 {
-    struct wn__ledger *l = wn__ledger(device);
+    struct wn_memory *l = wn__ledger(device);
     struct wn_device *d = wn__device(device);
     *out = held[device][medium];
     if (medium == WN_MEDIUM_DISK) WN_TRY(check_limit(device, medium, bytes));

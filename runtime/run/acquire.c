@@ -23,7 +23,7 @@ static int32_t check_limit(const struct wn__run *r)
 {
     const struct wn__schedule *s = r->schedule;
     int32_t device = r->ir->device;
-    struct wn__ledger *l = wn__ledger(device);
+    struct wn_memory *l = wn__ledger(device);
     int64_t arena = wn__arena(device)->bytes, own = s->summary.reserved;
     int64_t after = l->reserved - arena + (arena > s->arena ? arena : s->arena) + missing_bytes(r);
     if (l->limit == 0 || after <= l->limit) return WN_OK;

@@ -135,7 +135,7 @@ void wn__meter_stop(struct wn__run *r)
 {
     struct wn__meter *m = r->meter;
     const struct wn__schedule *s = r->schedule;
-    const struct wn__ledger *l = wn__ledger(r->ir->device);
+    const struct wn_memory *l = wn__ledger(r->ir->device);
     int64_t kinds[WN_KIND_COUNT], all = 0;
     if (m == NULL) return;
     if (!m->in_backward) m->out->at[1] = m->live;
