@@ -132,11 +132,6 @@ WN_API int32_t wn_cost(const char *key, double seconds);
 /* Returns the key of what instruction i applies, "linear f32 32x10 <- f32 32x4, f32 10x4, f32 10"; "" when it applies
  * nothing. */
 WN_API const char *wn_cost_key_step(int32_t program, int32_t i);
-/* Sets *flops and *bytes to the FLOP of what instruction i applies and the bytes that it reads and writes, by the rules
- * of ops; both 0 when it applies nothing.
- *   local work = binding.new 'double[2]'
- *   binding.check(binding.C.wn_step_work(program, 0, work, work + 1)) */
-WN_API int32_t wn_step_work(int32_t program, int32_t i, double *flops, double *bytes);
 /* Returns the seconds that the rates of the target allow for all applications of a plan. */
 WN_API double wn_roofline(int32_t program);
 
@@ -185,6 +180,8 @@ struct wn_step {
     int64_t live;      /* bytes alive after it */
     double seconds;    /* predicted; of a wait, what is not hidden */
     double takes;      /* seconds of a transfer on its link */
+    double flops;      /* FLOP of what it applies, by the rules of ops; 0: it applies nothing */
+    double traffic;    /* bytes that this reads and writes */
 };
 /* Fills *out with instruction i, from 0. */
 WN_API int32_t wn_step(int32_t program, int32_t i, struct wn_step *out);

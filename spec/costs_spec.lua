@@ -440,20 +440,17 @@ describe('a profile', function()
     end)
 end)
 
-describe('wn_step_work', function()
-    it('is 0 for what computes nothing, and refuses what there is not', function()
-        local work = binding.new 'double[2]'
+describe('the work of an instruction', function()
+    it('is 0 for what computes nothing, and is refused of what there is not', function()
+        local step = binding.new 'struct wn_step'
         local _, fn = make()
         local plan = wane.plan(fn)
         local handle, steps = plan.parts[1].program.handle, plan:schedule()
         for i, s in ipairs(steps) do
-            assert.equal(0, C.wn_step_work(handle, i - 1, work, work + 1))
-            if s.what == 'free' then assert.same({ 0, 0 }, { work[0], work[1] }) end
-            if s.op == 'linear' and s.what == 'run' then assert.is_true(work[0] > 0 and work[1] > 0) end
+            assert.equal(0, C.wn_step(handle, i - 1, step))
+            if s.what == 'free' then assert.same({ 0, 0 }, { step.flops, step.traffic }) end
+            if s.op == 'linear' and s.what == 'run' then assert.is_true(step.flops > 0 and step.traffic > 0) end
         end
-        for _, bad in ipairs { -1, #steps } do
-            assert.is_true(C.wn_step_work(handle, bad, work, work + 1) ~= 0)
-        end
-        assert.is_true(C.wn_step_work(handle, 0, nil, work) ~= 0 and C.wn_step_work(handle, 0, work, nil) ~= 0)
+        for _, bad in ipairs { -1, #steps } do assert.is_true(C.wn_step(handle, bad, step) ~= 0) end
     end)
 end)

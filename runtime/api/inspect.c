@@ -51,22 +51,6 @@ const char *wn_cost_key_step(int32_t program, int32_t i)
     return p->schedule->again[i] ? wn__cost_key_again(p->ir, d) : wn__cost_key(p->ir, d);
 }
 
-int32_t wn_step_work(int32_t program, int32_t i, double *flops, double *bytes)
-{
-    const struct wn__plan *p = wn__get_planned(program);
-    struct wn__applied room;
-    struct wn_cost cost = {0};
-    if (p == NULL) return WN_VALUE;
-    WN_TRY(wn__need(flops, "step_work: flops"));
-    WN_TRY(wn__need(bytes, "step_work: bytes"));
-    if (i < 0 || i >= p->schedule->n) return wn__fail(WN_VALUE, "step %d of %d", i, p->schedule->n);
-    if (wn__instr_has_kernel(&p->schedule->instr[i]))
-        cost = wn__op_cost(wn__instr_desc(p->ir, p->schedule, &p->schedule->instr[i], &room));
-    *flops = cost.flops;
-    *bytes = cost.bytes;
-    return WN_OK;
-}
-
 int32_t wn_target_set(const char *name, const struct wn_profile *p)
 {
     WN_TRY_ID(wn__thread_check());
@@ -151,6 +135,9 @@ int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
     const struct wn__instr *n = &s->instr[i];
     const struct wn__ir_node *q = &p->ir->node[n->node];
     int32_t allocation = n->what == WN_DO_FREE ? n->out : n->out >= 0 ? s->value[n->out].allocation : n->cell[0];
+    struct wn__applied room;
+    struct wn_cost cost = {0};
+    if (wn__instr_has_kernel(n)) cost = wn__op_cost(wn__instr_desc(p->ir, s, n, &room));
     *out = (struct wn_step){.what = words[n->what],
                             .op = wn__ir_op_text(p->ir, n->node),
                             .path = wn__scope_get(q->scope)->path,
@@ -165,7 +152,9 @@ int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
                             .counts = 1,
                             .seconds = s->seconds[i],
                             .workspace = n->work_bytes,
-                            .live = s->live[i]};
+                            .live = s->live[i],
+                            .flops = cost.flops,
+                            .traffic = cost.bytes};
     tell_move(p, n, out);
     if (allocation < 0) return WN_OK;
     out->counts = wn__allocation_counts(p->ir, &s->allocation[allocation]);

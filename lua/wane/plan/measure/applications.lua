@@ -1,7 +1,7 @@
 --- Adds up the measured seconds of a step's instructions by op, path, type or phase.
 --
 -- A collector is given every program of a step that ran with timing, several times; the seconds of an instruction are
--- the median over the times. FLOP and bytes are those of the rules of ops (wn_step_work), so a rate compares a kernel
+-- the median over the times. FLOP and bytes are those of the rules of ops (wn_step), so a rate compares a kernel
 -- with what its op needs at least, not with what it moves. A rate is in GFLOP/s where the machine's rates make the FLOP
 -- of the group take longer than its bytes, else in GB/s.
 -- @internal wane.plan.measure.applications
@@ -34,16 +34,15 @@ end
 
 local step, node = binding.new('struct wn_step'), binding.new('struct wn_node_info')
 local summary = binding.new('struct wn_summary')
-local work, rates = binding.new('double[2]'), binding.new('struct wn_profile')
+local rates = binding.new('struct wn_profile')
 
 -- Describes an instruction of the phase `name`, whose wn_step was just read.
-local function describe(handle, i, name)
+local function describe(handle, name)
     check(C.wn_node(handle, step.node, node))
-    check(C.wn_step_work(handle, i, work, work + 1))
     local what, op, path, type_ = binding.text(step.what), binding.text(step.op), binding.text(step.path),
         binding.text(node.module)
     return { op = what == 'run' and op or what, path = path ~= '' and path or NOBODY,
-        type = type_ ~= '' and type_ or NOBODY, phase = name, flops = work[0], bytes = work[1],
+        type = type_ ~= '' and type_ or NOBODY, phase = name, flops = step.flops, bytes = step.traffic,
         times = {} }
 end
 
@@ -57,7 +56,7 @@ function Collector:take(p)
         local what, name = binding.text(step.what), phase_of(step.phase)
         if seconds >= 0 and what ~= 'free' and what ~= 'read' then
             self.at = self.at + 1
-            local now, place = describe(handle, i, name), self.places[self.at]
+            local now, place = describe(handle, name), self.places[self.at]
             if not place or place.op ~= now.op or place.path ~= now.path then place = now end
             self.places[self.at] = place
             table.insert(place.times, seconds)
