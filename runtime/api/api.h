@@ -25,11 +25,15 @@ int32_t wn__value_write(struct wn_node *v, int64_t at, const void *bytes, int64_
         if (wn_try_code_ != WN_OK) return -wn_try_code_;                                                               \
     } while (0)
 
-/* Return the program of a handle, and its plan, which has a schedule only once it is planned; NULL, with a message,
- * when it is a handle of something else. */
+/* Return the program of a handle, the cell of one, and the plan of a program, which has a schedule only once it is
+ * planned; NULL, with a message, when it is a handle of something else. */
 static inline struct wn_program *wn__get_program(int32_t handle)
 {
     return wn__handle_get(handle, WN_HANDLE_PROGRAM);
+}
+static inline struct wn_cell *wn__get_cell(int32_t handle)
+{
+    return wn__handle_get(handle, WN_HANDLE_CELL);
 }
 static inline struct wn__plan *wn__get_plan(int32_t handle)
 {

@@ -230,17 +230,12 @@ int32_t wn_file_data(const struct wn_file_piece *piece, const struct wn_type *ty
     return -code;
 }
 
-static struct wn_cell *cell_of(int32_t handle)
-{
-    return wn__handle_get(handle, WN_HANDLE_CELL);
-}
-
 /* Checks that piece i begins where the piece before ended, or at the first element of its cell, and that the last piece
  * of a cell ends with it. */
 static int32_t check_order(int32_t n, const struct wn_file_piece *pieces, int32_t i)
 {
     const struct wn_file_piece *p = &pieces[i];
-    int64_t all = wn__numel(&cell_of(p->cell)->type), start = 0;
+    int64_t all = wn__numel(&wn__get_cell(p->cell)->type), start = 0;
     int32_t is_last = i + 1 == n || pieces[i + 1].cell != p->cell;
     if (i > 0 && pieces[i - 1].cell == p->cell) start = pieces[i - 1].first + pieces[i - 1].count;
     if (p->count < 0 || p->first != start || p->count > all - start || (is_last && p->count != all - start))
@@ -257,7 +252,7 @@ static int32_t check_piece(int32_t n, const struct wn_file_piece *pieces, int32_
 {
     struct stream s;
     const struct wn_file_piece *p = &pieces[i];
-    const struct wn_cell *c = cell_of(p->cell);
+    const struct wn_cell *c = wn__get_cell(p->cell);
     if (c == NULL) return WN_VALUE;
     if (c->kind == WN_KIND_GRADIENT) return wn__fail(WN_VALUE, "load: gradients are not loaded");
     if (!wn__device(c->device)->real)
@@ -273,7 +268,7 @@ static int32_t check_piece(int32_t n, const struct wn_file_piece *pieces, int32_
 static int32_t load_piece(const struct wn_file_piece *p, char *room)
 {
     struct stream s;
-    struct wn_cell *c = cell_of(p->cell);
+    struct wn_cell *c = wn__get_cell(p->cell);
     WN_TRY(open_stream(p, c->type.dtype, p->count, &s));
     s.cell = c;
     s.first = p->first * wn__dtype_size(s.dtype);
@@ -287,7 +282,7 @@ static int32_t take_cells(int32_t n, const struct wn_file_piece *pieces, int32_t
     int64_t bytes = 0, count = 0;
     int32_t code = WN_OK;
     for (int32_t i = 0; i < n; i++) {
-        const struct wn_cell *c = cell_of(pieces[i].cell);
+        const struct wn_cell *c = wn__get_cell(pieces[i].cell);
         if (pieces[i].first > 0 || c->device != device || c->kind != kind || wn__cell_has_value(c)) continue;
         bytes += wn__padded(wn__bytes(&c->type));
         count++;
@@ -295,7 +290,7 @@ static int32_t take_cells(int32_t n, const struct wn_file_piece *pieces, int32_t
     if (count == 0) return WN_OK;
     wn__device(device)->hint(wn__device(device), bytes, count);
     for (int32_t i = 0; i < n && code == WN_OK; i++) {
-        struct wn_cell *c = cell_of(pieces[i].cell);
+        struct wn_cell *c = wn__get_cell(pieces[i].cell);
         if (c->device == device && c->kind == kind) code = wn__cell_materialise(c);
     }
     wn__device(device)->hint(wn__device(device), 0, 0);
@@ -331,7 +326,7 @@ int32_t wn_file_load(int32_t n, const struct wn_file_piece *pieces)
     for (int32_t i = 0; i < n && code == WN_OK; i++) code = load_piece(&pieces[i], room);
     wn__free(room);
     for (int32_t i = 0; taken && i < n; i++) {
-        struct wn_cell *c = cell_of(pieces[i].cell);
+        struct wn_cell *c = wn__get_cell(pieces[i].cell);
         if (pieces[i].first > 0) continue;
         if (code == WN_OK) wn__cell_written(c);
         else if (has_begun || c->init != NULL) wn__cell_unwritten(c);

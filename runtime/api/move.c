@@ -60,7 +60,7 @@ static int32_t begin_again(const struct wn_cell *c, const struct wn_cell *to, st
 /* Gives a new cell the name and the value of `from`, whose handle is `cell`. A device without bytes only counts. */
 static int32_t fill_cell(int32_t cell, const struct wn_info *info, struct wn_cell *to)
 {
-    const struct wn_cell *from = wn__handle_get(cell, WN_HANDLE_CELL);
+    const struct wn_cell *from = wn__get_cell(cell);
     to->name = from->name;
     to->needs_grad = from->needs_grad;
     if (from->init != NULL && from->buffer == NULL) return begin_again(from, to, &to->init);
@@ -76,7 +76,7 @@ int32_t wn_cell_move(int32_t cell, int32_t device, int32_t layout)
     struct wn_info info;
     struct wn_cell *to = NULL;
     WN_TRY_ID(wn__enter());
-    const struct wn_cell *c = wn__handle_get(cell, WN_HANDLE_CELL);
+    const struct wn_cell *c = wn__get_cell(cell);
     if (c == NULL) return -WN_VALUE;
     WN_TRY_ID(wn__check_device(device, "to"));
     WN_TRY_ID(wn_info(cell, &info));

@@ -65,7 +65,7 @@ static int32_t resolve_update(const struct wn_update *u, struct wn__update *out)
     out->hyper->refs++;
     for (int32_t k = 0; k < 3; k++) {
         if (u->cell[k] < 0) continue;
-        out->cell[k] = wn__handle_get(u->cell[k], WN_HANDLE_CELL);
+        out->cell[k] = wn__get_cell(u->cell[k]);
         if (out->cell[k] == NULL) return WN_VALUE;
         wn__cell_ref(out->cell[k]);
     }
@@ -86,7 +86,7 @@ static int32_t resolve(const struct wn_request *r, struct wn__request *out)
         WN_TRY(wn__handle_value(r->roots[i], &out->root[i]));
         out->n_roots++;
         if (r->n_cells == 0) continue;
-        out->assigned[i] = wn__handle_get(r->cells[i], WN_HANDLE_CELL);
+        out->assigned[i] = wn__get_cell(r->cells[i]);
         if (out->assigned[i] == NULL) return WN_VALUE;
         wn__cell_ref(out->assigned[i]);
     }

@@ -71,7 +71,7 @@ int32_t wn_effect(int32_t value, int32_t op, int32_t cell, const struct wn_attrs
     WN_TRY(wn__enter());
     WN_TRY(wn__need(attrs, "effect"));
     WN_TRY(wn__check_attrs(op, attrs));
-    struct wn_cell *c = wn__handle_get(cell, WN_HANDLE_CELL);
+    struct wn_cell *c = wn__get_cell(cell);
     if (c == NULL) return WN_VALUE;
     WN_TRY(wn__handle_value(value, &v));
     int32_t code = wn__node_affect(v, op, c, attrs);
@@ -122,15 +122,10 @@ int32_t wn_cell(int32_t kind, int32_t init, const char *name)
     return wn__handle_of(code, WN_HANDLE_CELL, c);
 }
 
-static struct wn_cell *get_cell(int32_t handle)
-{
-    return wn__handle_get(handle, WN_HANDLE_CELL);
-}
-
 int32_t wn_cell_grad(int32_t cell)
 {
     if (wn__enter() != WN_OK || wn__handle_kind(cell) != WN_HANDLE_CELL) return -1;
-    struct wn_cell *c = get_cell(cell);
+    struct wn_cell *c = wn__get_cell(cell);
     if (c->grad == NULL || !c->grad->allocated) return -1;
     wn__cell_ref(c->grad);
     int32_t id = wn__handle_of(WN_OK, WN_HANDLE_CELL, c->grad);
@@ -139,19 +134,19 @@ int32_t wn_cell_grad(int32_t cell)
 
 double wn_cell_version(int32_t cell)
 {
-    return wn__handle_kind(cell) == WN_HANDLE_CELL ? (double)get_cell(cell)->version : -1;
+    return wn__handle_kind(cell) == WN_HANDLE_CELL ? (double)wn__get_cell(cell)->version : -1;
 }
 
 int32_t wn_cell_state(int32_t cell)
 {
     if (wn__handle_kind(cell) != WN_HANDLE_CELL) return -1;
-    const struct wn_cell *c = get_cell(cell);
+    const struct wn_cell *c = wn__get_cell(cell);
     return (c->needs_grad != 0) + 2 * (c->grad != NULL && c->grad->allocated);
 }
 
 int32_t wn_cell_need_grad(int32_t cell, int32_t on)
 {
-    struct wn_cell *c = get_cell(cell);
+    struct wn_cell *c = wn__get_cell(cell);
     if (c == NULL) return WN_VALUE;
     if (on && !wn__dtype_is_float(c->type.dtype))
         return wn__fail(WN_DTYPE, "requires_grad: %s has no gradient; only floats do", wn__type_text(&c->type));
@@ -163,7 +158,7 @@ int32_t wn_cell_need_grad(int32_t cell, int32_t on)
 
 int32_t wn_cell_drop_grad(int32_t cell)
 {
-    struct wn_cell *c = get_cell(cell);
+    struct wn_cell *c = wn__get_cell(cell);
     if (c == NULL) return WN_VALUE;
     if (wn__sequence_now() != NULL) return wn__sequence_drop(c);
     wn__cell_drop_gradient(c);
@@ -189,7 +184,7 @@ int32_t wn_retain(int32_t value)
 int32_t wn_rename(int32_t handle, const char *name)
 {
     int32_t is_cell = wn__handle_kind(handle) == WN_HANDLE_CELL;
-    struct wn_cell *c = is_cell ? get_cell(handle) : NULL;
+    struct wn_cell *c = is_cell ? wn__get_cell(handle) : NULL;
     struct wn_node *n = is_cell ? c->reader : get_node(handle);
     if (c == NULL && n == NULL) return WN_VALUE;
     WN_TRY(wn__need(name, "rename"));
@@ -232,7 +227,7 @@ int32_t wn_info(int32_t handle, struct wn_info *out)
 {
     WN_TRY(wn__need(out, "info"));
     if (wn__handle_kind(handle) == WN_HANDLE_CELL) {
-        cell_info(get_cell(handle), out);
+        cell_info(wn__get_cell(handle), out);
         return WN_OK;
     }
     const struct wn_node *n = get_node(handle);
@@ -298,7 +293,7 @@ int32_t wn_read_part(int32_t handle, int64_t at, void *bytes, int64_t n)
 {
     WN_TRY(wn__enter());
     WN_TRY(wn__check_bytes(bytes, at, n, "read"));
-    if (wn__handle_kind(handle) == WN_HANDLE_CELL) return wn__cell_read(get_cell(handle), at, bytes, n);
+    if (wn__handle_kind(handle) == WN_HANDLE_CELL) return wn__cell_read(wn__get_cell(handle), at, bytes, n);
     const struct wn_node *node = get_node(handle);
     if (node == NULL) return WN_VALUE;
     if (node->op == WN_OP_CELL) return wn__cell_read(node->cell, at, bytes, n);
@@ -319,7 +314,7 @@ int32_t wn_write_part(int32_t handle, int64_t at, const void *bytes, int64_t n)
 {
     WN_TRY(wn__enter());
     WN_TRY(wn__check_bytes(bytes, at, n, "write"));
-    struct wn_cell *c = get_cell(handle);
+    struct wn_cell *c = wn__get_cell(handle);
     if (c == NULL) return WN_VALUE;
     WN_TRY(wn__cell_write(c, at, bytes, n));
     wn__cell_written(c);
