@@ -105,11 +105,9 @@ WN_API const char *wn_kind_name(int32_t kind);
 WN_API int32_t wn_memory_get(int32_t device, struct wn_memory *out);
 /* Returns the bytes that values and states hold on all devices, gradients left out; 0 from another thread. */
 WN_API double wn_memory_held(void);
-/* Limits the bytes that a device's memory may take (0: no limit). A program that needs more fails with WN_OOM before it
- * runs. */
-WN_API int32_t wn_memory_limit(int32_t device, int64_t bytes);
-/* Limits the bytes of file space that a program may offload to (0: no limit). */
-WN_API int32_t wn_memory_limit_disk(int32_t device, int64_t bytes);
+/* Limits the bytes that a device's memory may take, or (is_disk = 1) the bytes of file space that its programs may
+ * offload to; 0: no limit. A program that needs more fails with WN_OOM before it runs. */
+WN_API int32_t wn_memory_limit(int32_t device, int32_t is_disk, int64_t bytes);
 /* Starts peaks again from what is alive now. */
 WN_API int32_t wn_memory_reset_peak(int32_t device);
 /* Gives idle arenas, slabs, offload buffers and captured graphs back to the system. */

@@ -191,8 +191,7 @@ describe('the C API with live handles', function()
 
     local function put_back()
         for device = 0, C.wn_device_count() do
-            C.wn_memory_limit(device, 0)
-            C.wn_memory_limit_disk(device, 0)
+            for is_disk = 0, 1 do C.wn_memory_limit(device, is_disk, 0) end
         end
         C.wn_anomaly(0)
         C.wn_device_set(0)

@@ -192,8 +192,8 @@ local function call(name, fn, what, n, args)
         local result = fn(unpack(args, 1, n))
         return result
     end)
-    C.wn_memory_limit(0, 0)
-    C.wn_memory_limit_disk(0, 0)
+    C.wn_memory_limit(0, 0, 0)
+    C.wn_memory_limit(0, 1, 0)
     C.wn_device_set(0)
     if ok then return end
     local is_ours = errors.is(e)

@@ -62,7 +62,7 @@ describe('a second thread', function()
             { C.wn_data, type_, 0, number }, { C.wn_cell, 0, x.id, ffi.new('char[2]') }, { C.wn_retain, x.id },
             { C.wn_free, x.id }, { C.wn_release, x.id, quiet = true }, { C.wn_hyper }, { C.wn_cell_need_grad, x.id, 0 },
             { C.wn_cell_drop_grad, x.id }, { C.wn_seed, 7 }, { C.wn_device_set, 1 },
-            { C.wn_region_new, 0, ffi.new('char[2]') }, { C.wn_memory_limit, 0, 100 },
+            { C.wn_region_new, 0, ffi.new('char[2]') }, { C.wn_memory_limit, 0, 0, 100 },
             { C.wn_memory_trim, 0 }, { C.wn_file_open, ffi.new('char[2]') }, { C.wn_line, ffi.new('char[2]') },
             { C.wn_start },
         }

@@ -60,24 +60,13 @@ double wn_memory_held(void)
     return (double)wn__ledger_held();
 }
 
-/* Sets a limit of a device's ledger. what: opens the message. */
-static int32_t set_limit(const char *what, int64_t bytes, int64_t *limit)
+int32_t wn_memory_limit(int32_t device, int32_t is_disk, int64_t bytes)
 {
-    if (bytes < 0) return wn__fail(WN_VALUE, "%s: %lld bytes given; it takes 0 (none) or more", what, (long long)bytes);
-    *limit = bytes;
+    WN_TRY(wn__check_device(device, "device"));
+    if (bytes < 0)
+        return wn__fail(WN_VALUE, "memory limit: %lld bytes given; it takes 0 (none) or more", (long long)bytes);
+    *(is_disk ? &wn__ledger(device)->disk_limit : &wn__ledger(device)->limit) = bytes;
     return WN_OK;
-}
-
-int32_t wn_memory_limit(int32_t device, int64_t bytes)
-{
-    WN_TRY(wn__check_device(device, "device"));
-    return set_limit("memory.limit", bytes, &wn__ledger(device)->limit);
-}
-
-int32_t wn_memory_limit_disk(int32_t device, int64_t bytes)
-{
-    WN_TRY(wn__check_device(device, "device"));
-    return set_limit("memory.limit_disk", bytes, &wn__ledger(device)->disk_limit);
 }
 
 int32_t wn_memory_reset_peak(int32_t device)

@@ -351,9 +351,9 @@ static void set(struct bytes *b)
 static void begin(void)
 {
     wn_start();
-    wn_memory_limit(0, 64 << 20);
-    wn_memory_limit(1, 1LL << 40);
-    wn_memory_limit_disk(0, 16 << 20);
+    wn_memory_limit(0, 0, 64 << 20);
+    wn_memory_limit(1, 0, 1LL << 40);
+    wn_memory_limit(0, 1, 16 << 20);
 }
 
 static void end(void)

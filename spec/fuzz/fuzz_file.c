@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct bytes b = {data, data + size};
     struct wn_type t = {0};
     wn_start();
-    wn_memory_limit(0, 64 << 20);
+    wn_memory_limit(0, 0, 64 << 20);
     write_input(data, size);
     int32_t file = wn_file_open(name), value = -1, cell = -1;
     for (int32_t k = 0; k < 8; k++) {

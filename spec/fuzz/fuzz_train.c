@@ -140,8 +140,8 @@ static void disarm(void)
     wn_anomaly(0);
     for (int32_t d = 0; wn_device_name(d) != NULL; d++) {
         if (wn_device_absent(d) != NULL) continue;
-        wn_memory_limit(d, d == 1 ? 0 : 256 << 20);
-        wn_memory_limit_disk(d, 64 << 20);
+        wn_memory_limit(d, 0, d == 1 ? 0 : 256 << 20);
+        wn_memory_limit(d, 1, 64 << 20);
     }
 }
 
@@ -156,8 +156,8 @@ static void arm(const struct net *w, int32_t fault, int32_t n)
     case FAIL_DISK: wn_debug("disk_full", 1); break;
     case FAIL_INTERRUPT: wn_interrupt(1); break;
     case FAIL_ANOMALY: wn_anomaly(1); break;
-    case FAIL_DISK_LIMIT: wn_memory_limit_disk(w->device, 4096 * (1 + n % 32)); break;
-    default: wn_memory_get(w->device, &m); wn_memory_limit(w->device, m.reserved + 64 * n);
+    case FAIL_DISK_LIMIT: wn_memory_limit(w->device, 1, 4096 * (1 + n % 32)); break;
+    default: wn_memory_get(w->device, &m); wn_memory_limit(w->device, 0, m.reserved + 64 * n);
     }
 }
 

@@ -102,7 +102,7 @@ end
 -- wane.memory.limit(nil)
 function memory.limit(size, device)
     local n = size == nil and 0 or bytes.parse(size, 'memory.limit')
-    check(C.wn_memory_limit(device_of(device, 'memory.limit'), n))
+    check(C.wn_memory_limit(device_of(device, 'memory.limit'), 0, n))
 end
 
 --- Limits the bytes of disk that the offloaded values of one program may take.
@@ -115,7 +115,7 @@ end
 -- wane.memory.limit_disk(nil)
 function memory.limit_disk(size, device)
     local n = size == nil and 0 or bytes.parse(size, 'memory.limit_disk')
-    check(C.wn_memory_limit_disk(device_of(device, 'memory.limit_disk'), n))
+    check(C.wn_memory_limit(device_of(device, 'memory.limit_disk'), 1, n))
 end
 
 --- Resets the peaks of a device to the bytes allocated and reserved now.
