@@ -5,11 +5,11 @@
 #define WN_CPU_AVX2_VECTORS_H
 #include <immintrin.h>
 #include <stdint.h>
+#include "../common/types.h"
 
 #define LANES 8
 #define MR 4
 #define UNROLL 4
-#define INLINE static inline __attribute__((always_inline))
 
 typedef __m256 vec;
 typedef __m256i vec_mask;
@@ -49,6 +49,20 @@ INLINE vec_half vec_round(vec x)
 #define vec_widen(h) _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16))
 #define half_load(from) _mm_loadu_si128((const __m128i *)(const void *)(from))
 #define half_store(to, h) _mm_storeu_si128((__m128i *)(void *)(to), h)
+
+INLINE vec_half half_load_first(const uint16_t *from, int64_t n)
+{
+    uint16_t part[LANES] = {0};
+    for (int64_t j = 0; j < n && j < LANES; j++) part[j] = from[j];
+    return half_load(part);
+}
+
+INLINE void half_store_first(uint16_t *to, int64_t n, vec_half h)
+{
+    uint16_t part[LANES];
+    half_store(part, h);
+    for (int64_t j = 0; j < n && j < LANES; j++) to[j] = part[j];
+}
 
 /* Adds *a x[v] to the sums of a row. The sums, x and the element take all registers; with intrinsics gcc loads x again
  * and again, and moves sums between registers and to the stack.

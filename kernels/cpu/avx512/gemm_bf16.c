@@ -4,7 +4,6 @@
  * are the same on every run on such a processor. */
 #include <string.h>
 #define TILE_PAIRS
-#define TILE_HALF
 #define vec_multiply_add(a, b, c) _mm512_dpbf16_ps(c, (__m512bh)(b), (__m512bh)(a)) /* the order of multiply_row */
 #include "vectors.h"
 #include "../gemm/gemm.h"
@@ -29,51 +28,19 @@ INLINE vec load_in_place(const float *b, int64_t bk, int32_t v, int64_t n)
     return _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
 }
 
-/* Stores the sums of a register tile as bf16, with their bias. */
-INLINE void store_half(const struct wn__gemm_microtile *t, const int32_t vectors, const int32_t whole, vec acc[MR][3])
-{
-    if (t->half_bias) {
-#pragma GCC unroll 3
-        for (int32_t v = 0; v < vectors; v++) {
-            __m512i bits =
-                _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(vec_first(t->n - 16 * v), t->half_bias + 16 * v));
-            __m512 bias = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
-#pragma GCC unroll 8
-            for (int32_t i = 0; i < MR; i++) acc[i][v] = _mm512_add_ps(acc[i][v], bias);
-        }
-    }
-#pragma GCC unroll 8
-    for (int32_t i = 0; i < MR; i++) {
-        uint16_t *to = t->half + i * t->half_ld;
-        if (!whole && i >= t->m) break;
-        if (vectors == 2 && whole && t->aux.stream) {
-            _mm512_stream_si512((__m512i *)to, (__m512i)_mm512_cvtne2ps_pbh(acc[i][1], acc[i][0]));
-            continue;
-        }
-#pragma GCC unroll 3
-        for (int32_t v = 0; v < vectors; v++) {
-            __m256i h = (__m256i)_mm512_cvtneps_pbh(acc[i][v]);
-            if (whole) _mm256_storeu_si256((__m256i *)(to + 16 * v), h);
-            else _mm256_mask_storeu_epi16(to + 16 * v, vec_first(t->n - 16 * v), h);
-        }
-    }
-}
-
-/* Stores a row of a register tile of a macro-kernel as bf16. */
-INLINE void half_row(const int32_t vectors, const int32_t stream, const vec *acc, char *c)
+/* Stores a whole row of a register tile as bf16: two vectors are a line. */
+INLINE void half_row(const int32_t vectors, const int32_t stream, const vec *acc, uint16_t *to)
 {
     if (vectors == 2) {
         __m512i line = (__m512i)_mm512_cvtne2ps_pbh(acc[1], acc[0]);
-        if (stream) _mm512_stream_si512((__m512i *)(void *)c, line);
-        else _mm512_storeu_si512(c, line);
+        if (stream) _mm512_stream_si512((__m512i *)(void *)to, line);
+        else _mm512_storeu_si512(to, line);
         return;
     }
 #pragma GCC unroll 3
-    for (int32_t v = 0; v < vectors; v++) {
-        __m256i half = (__m256i)_mm512_cvtneps_pbh(acc[v]);
-        if (stream) _mm256_stream_si256((__m256i *)(void *)(c + 32 * v), half);
-        else _mm256_storeu_si256((__m256i *)(void *)(c + 32 * v), half);
-    }
+    for (int32_t v = 0; v < vectors; v++)
+        if (stream) _mm256_stream_si256((__m256i *)(void *)(to + LANES * v), vec_round(acc[v]));
+        else half_store(to + LANES * v, vec_round(acc[v]));
 }
 
 #include "../gemm/macrokernel.h"

@@ -3,6 +3,7 @@
 #define WN_CPU_AVX512_VECTORS_H
 #include <immintrin.h>
 #include <stdint.h>
+#include "../common/types.h"
 
 #define LANES 16
 #define MR 8
@@ -11,7 +12,6 @@
 #else
 #define UNROLL 4
 #endif
-#define INLINE static inline __attribute__((always_inline))
 
 typedef __m512 vec;
 typedef __mmask16 vec_mask;
@@ -60,10 +60,14 @@ INLINE void apart_next(struct apart *rows, int64_t ak)
     rows->row5 += 4 * ak;
     __asm__("" : "+r"(rows->row0), "+r"(rows->row5));
 }
-#if !defined(TILE_PAIRS)
+
 #define TILE_HALF
-#define vec_multiply_add(a, b, c) _mm512_fmadd_ps(a, b, c)
 typedef __m256i vec_half; /* 16 bf16 */
+
+#if defined(TILE_PAIRS)
+#define vec_round(x) ((vec_half)_mm512_cvtneps_pbh(x))
+#else
+#define vec_multiply_add(a, b, c) _mm512_fmadd_ps(a, b, c)
 
 /* Rounds as wn_to_bf16 does. */
 INLINE vec_half vec_round(vec x)
@@ -75,9 +79,11 @@ INLINE vec_half vec_round(vec x)
     const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
     return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(_mm512_srli_epi32(up, 16), nan, quiet));
 }
+#endif
 
 #define vec_widen(h) _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16))
 #define half_load(from) _mm256_loadu_si256((const __m256i *)(const void *)(from))
 #define half_store(to, h) _mm256_storeu_si256((__m256i *)(void *)(to), h)
-#endif
+#define half_load_first(from, n) _mm256_maskz_loadu_epi16(vec_first(n), from)
+#define half_store_first(to, n, h) _mm256_mask_storeu_epi16(to, vec_first(n), h)
 #endif

@@ -99,11 +99,11 @@ enum { STORED, STREAMED, HALVES };
 INLINE void macrokernel_row(const int32_t vectors, const int32_t how, const vec *acc, char *c)
 {
 #if defined(TILE_PAIRS)
-    half_row(vectors, how == STREAMED, acc, c);
+    half_row(vectors, how == STREAMED, acc, (uint16_t *)(void *)c);
 #else
 #if defined(TILE_HALF)
     if (how == HALVES) {
-        half_row(vectors, acc, (uint16_t *)(void *)c);
+        half_row(vectors, 0, acc, (uint16_t *)(void *)c);
         return;
     }
 #endif

@@ -23,8 +23,9 @@
  *   OWN_PACKED, multiply_packed         where packed elements of a are not multiplied one at a time
  *   OWN_APART, struct apart, apart_of, apart_row, apart_next
  *                                       where pointers to all rows of a do not fit the registers
- * and, where a class stores sums as bf16 (TILE_HALF), store_half and half_row; and, for words that are pairs of bf16
- * (TILE_PAIRS, which are always stored as bf16), load_in_place. */
+ * and, where a class stores sums as bf16 (TILE_HALF), vec_half, LANES of them, vec_round, vec_widen, half_load and
+ * half_store, and half_load_first and half_store_first, of n alone; and, for words that are pairs of bf16 (TILE_PAIRS,
+ * which are always stored as bf16), load_in_place and half_row. */
 #ifndef WN_CPU_GEMM_MICROKERNEL_H
 #define WN_CPU_GEMM_MICROKERNEL_H
 #include <stddef.h>
@@ -99,30 +100,26 @@ INLINE void store_tile(const struct wn__gemm_microtile *t, const int32_t vectors
             else if (i < t->m) vec_store_masked(to + i * ld + LANES * v, vec_first(t->n - LANES * v), acc[i][v]);
 }
 
-#if defined(TILE_HALF) && !defined(TILE_PAIRS)
+#if defined(TILE_HALF)
+#if !defined(TILE_PAIRS)
 /* Stores a whole row of a register tile as bf16. */
-INLINE void half_row(const int32_t vectors, const vec *acc, uint16_t *to)
+INLINE void half_row(const int32_t vectors, const int32_t stream, const vec *acc, uint16_t *to)
 {
+    (void)stream;
 #pragma GCC unroll 3
     for (int32_t v = 0; v < vectors; v++) half_store(to + LANES * v, vec_round(acc[v]));
 }
-
-/* Copies n bf16, at most LANES. */
-INLINE void copy_halves(uint16_t *to, const uint16_t *from, int64_t n)
-{
-    for (int64_t j = 0; j < n && j < LANES; j++) to[j] = from[j];
-}
+#endif
 
 /* Stores the sums of a register tile as bf16, with their bias. */
 INLINE void store_half(const struct wn__gemm_microtile *t, const int32_t vectors, const int32_t whole,
                        vec acc[MR][REGISTERS])
 {
-    uint16_t part[LANES] = {0};
     if (t->half_bias) {
 #pragma GCC unroll 3
         for (int32_t v = 0; v < vectors; v++) {
-            if (!whole) copy_halves(part, t->half_bias + LANES * v, t->n - LANES * v);
-            const vec bias = vec_widen(half_load(whole ? t->half_bias + LANES * v : part));
+            const uint16_t *from = t->half_bias + LANES * v;
+            const vec bias = vec_widen(whole ? half_load(from) : half_load_first(from, t->n - LANES * v));
 #pragma GCC unroll 8
             for (int32_t i = 0; i < MR; i++) acc[i][v] = vec_add(acc[i][v], bias);
         }
@@ -131,13 +128,11 @@ INLINE void store_half(const struct wn__gemm_microtile *t, const int32_t vectors
     for (int32_t i = 0; i < MR; i++) {
         uint16_t *to = t->half + i * t->half_ld;
         if (whole) {
-            half_row(vectors, acc[i], to);
+            half_row(vectors, vectors == 2 && t->aux.stream, acc[i], to);
         } else if (i < t->m) {
 #pragma GCC unroll 3
-            for (int32_t v = 0; v < vectors; v++) {
-                half_store(part, vec_round(acc[i][v]));
-                copy_halves(to + LANES * v, part, t->n - LANES * v);
-            }
+            for (int32_t v = 0; v < vectors; v++)
+                half_store_first(to + LANES * v, t->n - LANES * v, vec_round(acc[i][v]));
         }
     }
 }

@@ -5,11 +5,11 @@
 #define WN_CPU_NEON_VECTORS_H
 #include <arm_neon.h>
 #include <stdint.h>
+#include "../common/types.h"
 
 #define LANES 4
 #define MR 8
 #define UNROLL 4
-#define INLINE static inline __attribute__((always_inline))
 
 typedef float32x4_t vec;
 typedef int64_t vec_mask; /* the number of lanes, 0 to 4: NEON has no masked loads and stores */
