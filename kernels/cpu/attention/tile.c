@@ -158,7 +158,7 @@ static void multiply_all(const struct wn__attention_product *p)
 }
 
 /* Zeroes what is not kept of `keys` rows of 16 columns. */
-static inline __attribute__((always_inline)) void drop(float *x, int64_t ld, int64_t keys, const uint16_t *kept)
+INLINE void drop(float *x, int64_t ld, int64_t keys, const uint16_t *kept)
 {
     for (int64_t j = 0; j < keys; j++, x += ld) {
         uint32_t bits = kept[j];
@@ -223,7 +223,7 @@ static void multiply(const struct wn__attention_product *p)
 
 /* ---- softmax, portable --------------------------------------------------------------------------- */
 
-static inline __attribute__((always_inline)) float greater(float a, float b)
+INLINE float greater(float a, float b)
 {
     return a > b ? a : b; /* a NaN need not win: 2^(NaN - best) is NaN in any case */
 }
@@ -236,7 +236,7 @@ struct group {
 };
 
 /* Computes one step of the online softmax of 16 queries. */
-static inline __attribute__((always_inline)) void softmax_lanes(const struct group *g)
+INLINE void softmax_lanes(const struct group *g)
 {
     const int64_t ld = g->ld, keys = g->keys;
     float top[LANES], part[LANES] = {0}, *s = g->s;

@@ -3,8 +3,7 @@
 #include "../row/rows.h"
 #include <immintrin.h>
 #include "../common/nontemporal.h"
-
-#define INLINE static inline __attribute__((always_inline))
+#include "../common/types.h"
 
 /* ---- sums: 4 rows, 16 lanes in double ------------------------------------------------------------ */
 

@@ -6,8 +6,7 @@
 #include "../row/rows.h"
 #include <immintrin.h>
 #include "../common/nontemporal.h"
-
-#define INLINE static inline __attribute__((always_inline))
+#include "../common/types.h"
 
 /* ---- sums: 8 rows, 16 lanes in double ------------------------------------------------------------ */
 

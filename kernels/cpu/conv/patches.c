@@ -30,7 +30,7 @@ struct piece {
 };
 
 /* Copies `bytes` bytes, lines at a time; the last line overlaps the one before. No call: most runs are short. */
-static inline __attribute__((always_inline)) void copy_bytes(const char *from, int64_t bytes, char *to)
+INLINE void copy_bytes(const char *from, int64_t bytes, char *to)
 {
     if (bytes >= 64) {
         for (int64_t i = 0; i + 64 <= bytes; i += 64) memcpy(to + i, from + i, 64);
@@ -50,16 +50,15 @@ struct sizes {
 };
 
 /* Copies n elements. */
-static inline __attribute__((always_inline)) void copy_elements(const struct sizes s, const char *from, int64_t n,
-                                                                char *to)
+INLINE void copy_elements(const struct sizes s, const char *from, int64_t n, char *to)
 {
     if (s.element != s.cell) wn__gemm_widen((float *)(void *)to, (const uint16_t *)(const void *)from, n);
     else copy_bytes(from, n * s.element, to);
 }
 
 /* Copies a piece of a run for all pixels of a block. */
-static inline __attribute__((always_inline)) void copy_piece(const struct wn__conv_job *w, const struct sizes s,
-                                                             const struct wn__conv_patches *b, struct piece p)
+INLINE void copy_piece(const struct wn__conv_job *w, const struct sizes s, const struct wn__conv_patches *b,
+                       struct piece p)
 {
     const int64_t size = s.element, cell = s.cell, row = w->axis[1].size * w->channels;
     char *to = b->to;

@@ -13,8 +13,8 @@
 typedef wn__f64 vec;
 
 /* Multiplies NR columns over all of k: acc += a b. */
-static inline __attribute__((always_inline)) void multiply(const double *const row[MR], const double *b,
-                                                           const struct wn__gemm_microtile *t, double sums[MR][NR])
+INLINE void multiply(const double *const row[MR], const double *b, const struct wn__gemm_microtile *t,
+                     double sums[MR][NR])
 {
     vec acc[MR][VECTORS], x[VECTORS];
 #pragma GCC unroll 4

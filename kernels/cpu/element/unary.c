@@ -60,14 +60,14 @@ static int32_t unary(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_
  * cast to bf16 rounds the f32 value. */
 
 /* Convert without branches, so that loops vectorise, with the results of scalar.h. */
-static inline __attribute__((always_inline)) int32_t f32_to_i32(float x)
+INLINE int32_t f32_to_i32(float x)
 {
     float above = x >= -2147483648.0f ? x : -2147483648.0f, inside = above <= 2147483520.0f ? above : 2147483520.0f;
     int32_t whole = x >= 2147483648.0f ? 2147483647 : (int32_t)inside;
     return x == x ? whole : 0;
 }
 
-static inline __attribute__((always_inline)) uint8_t f32_to_u8(float x)
+INLINE uint8_t f32_to_u8(float x)
 {
     float above = x > 0.0f ? x : 0.0f;
     return (uint8_t)(int32_t)(above < 255.0f ? above : 255.0f);
