@@ -8,7 +8,8 @@
  * What an edit promises is the mean over budgets by which the list would get faster (wn__frontier_gain). Edited plans
  * join the list like any other, and are edited in turn. The plan of least bytes is edited like the others: so plans get
  * below those of the chain solver and of policies by hand, above all for graphs without cuts. The number of edits
- * follows from the size of the graph, never from a time: the same graph always gives the same list. */
+ * follows from the size of the graph and from what they give, never from a time: the same graph always gives the same
+ * list. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 #define MAX_EDITS 300 /* of a graph */
 #define SMALL 40000   /* edits * nodes of a graph that gets more */
 #define LAST 4        /* 1/LAST of them are of the plan of least bytes alone, in the end */
+#define PATIENCE 128  /* edits in a row that the list takes none of, after which there are no more */
 #define VISIT 4       /* edits of a plan that are tried before another plan may be more promising */
 #define PAIRED 16     /* the most promising edits of each kind that are tried in pairs */
 #define EVICTIONS 16  /* plans on the way from everything kept to everything evicted */
@@ -382,18 +384,29 @@ static double promise_of(const struct wn__building *b, int64_t k)
     return (double)(p->reserved - p[1].reserved) / span * (p[1].seconds / p->seconds - 1);
 }
 
-int32_t wn__frontier_edit(struct wn__building *b)
+/* Edits the most promising plans, or the plan of least bytes alone, until so many proposals were judged, or the list
+ * has taken none of PATIENCE edits in a row. */
+static int32_t edit_until(struct editing *e, int32_t stop, int32_t is_least)
 {
-    int32_t code = WN_OK, edits = wn__frontier_edits(b->ir);
-    struct editing e = {.b = b, .stop = b->tried + edits};
-    b->point[b->n - 1].promise = 1;
-    while (b->tried < e.stop && code == WN_OK) {
-        int64_t best = -1, first = b->tried < e.stop - edits / LAST ? 0 : b->n - 1;
+    struct wn__building *b = e->b;
+    int32_t from = b->tried;
+    while (b->tried < stop && b->tried - wn_max(b->newest, from) < PATIENCE) {
+        int64_t best = -1, first = is_least ? b->n - 1 : 0;
         for (int64_t k = b->n - 1; k >= first; k--)
             if (!b->point[k].is_done && (best < 0 || promise_of(b, k) > promise_of(b, best))) best = k;
         if (best < 0) break;
-        code = visit(&e, best);
+        WN_TRY(visit(e, best));
     }
+    return WN_OK;
+}
+
+int32_t wn__frontier_edit(struct wn__building *b)
+{
+    int32_t edits = wn__frontier_edits(b->ir);
+    struct editing e = {.b = b, .stop = b->tried + edits};
+    b->point[b->n - 1].promise = 1;
+    int32_t code = edit_until(&e, e.stop - edits / LAST, 0);
+    if (code == WN_OK) code = edit_until(&e, e.stop, 1);
     wn__free(e.trial);
     return code;
 }

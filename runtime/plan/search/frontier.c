@@ -77,7 +77,6 @@ static int32_t judge(struct wn__building *b, struct wn__frontier_point *p, int32
         code = wn__place(b->ir, s, effort_for(b, p));
         p->is_settled = s->is_settled;
         p->reserved = wn__reserved(b->ir, s);
-        b->placed++;
     }
     wn__schedule_unref(s);
     return code;
@@ -122,6 +121,7 @@ static int32_t insert(struct wn__building *b, struct wn__frontier_point *p)
     int64_t k = b->n++;
     for (; k > 0 && b->point[k - 1].seconds > p->seconds; k--) b->point[k] = b->point[k - 1];
     b->point[k] = *p;
+    b->newest = p->id;
     return WN_OK;
 }
 

@@ -64,8 +64,9 @@ struct wn__building {
     int64_t n, capacity;
     uint64_t *met; /* (n_met) hashes of recipes that were offered, so that none is judged twice */
     int64_t n_met, met_capacity;
-    int32_t tried, placed; /* proposals judged; those of them that were placed */
-    int32_t is_by_hand;    /* 1: the proposals are policies by hand, and are placed as a run places them */
+    int32_t tried;      /* proposals judged */
+    int32_t newest;     /* number of the last one that joined the list */
+    int32_t is_by_hand; /* 1: the proposals are policies by hand, and are placed as a run places them */
 };
 /* Judges a recipe and puts it on the list unless another plan beats it. Owns the recipe, on failure too; a failure ends
  * the proposals. */
