@@ -36,7 +36,6 @@ describe('a plan of a chain', function()
     it('replays to the time and peak claimed, at every corner of the frontier', function()
         for _, c in ipairs(small) do
             local frontier = chains.frontier(c)
-            assert.equal(0, frontier.slack)
             for i, point in ipairs(frontier) do
                 local plan = chains.plan(c, point.bytes)
                 local again = chains.replay(c, plan.schedule)
@@ -254,52 +253,41 @@ end)
 -- ---- size and speed --------------------------------------------------------------------------------------------
 
 describe('a long chain', function()
-    local function seconds_of(c)
+    local LONGEST = 128 -- corners of a table, as many as the planner asks for
+
+    -- Checks that the corners of a frontier replay, and that the solver takes few seconds: generous limits, because a
+    -- machine may be busy, and more so under the sanitizers. spec/bench/planner.lua says what planning takes.
+    local function check(c, limit)
+        local slower = (os.getenv 'WANE_LIB' or ''):find('asan', 1, true) and 4 or 1
         local started = os.clock()
-        local frontier = chains.frontier(c)
-        return os.clock() - started, frontier
+        local frontier = chains.frontier(c, LONGEST)
+        local seconds = os.clock() - started
+        assert.is_true(seconds < limit * slower, tostring(seconds))
+        assert.is_true(#frontier > LONGEST / 4 and #frontier <= LONGEST, #frontier)
+        for k = 1, #frontier, math.ceil(#frontier / 8) do
+            local plan = chains.plan(c, frontier[k].bytes, LONGEST)
+            assert.same({ frontier[k].bytes, frontier[k].time }, { plan.peak, plan.time })
+        end
+        return frontier
     end
 
-    -- The limits of seconds are generous, because a machine may be busy, and more so under the sanitizers.
-    -- spec/bench/planner.lua says what planning takes.
-    local slower = (os.getenv 'WANE_LIB' or ''):find('asan', 1, true) and 4 or 1
-    it('is planned whole in seconds at most: GPT-2 774M', function()
-        local c = chains.gpt(36, 1024, 1280, 20, 50257, 1)
-        local seconds, frontier = seconds_of(c)
-        assert.is_true(seconds < 3 * slower, tostring(seconds))
-        assert.equal(0, frontier.slack)
-        assert.is_true(#frontier > 100)
-        for k = 1, #frontier, math.ceil(#frontier / 8) do
-            local plan = chains.plan(c, frontier[k].bytes)
-            assert.same({ frontier[k].bytes, frontier[k].time }, { plan.peak, plan.time })
-        end
+    it('is planned whole in seconds at most', function()
+        check(chains.gpt(36, 1024, 1280, 20, 50257, 1), 2)
+        check(chains.varied(52, 6, 3), 3) -- no two stages are equal
     end)
 
-    it('is planned whole in seconds at most: 52 stages without an equal pair, 6 options each', function()
-        local c = chains.varied(52, 6, 3)
-        local seconds, frontier = seconds_of(c)
-        assert.is_true(seconds < 5 * slower, tostring(seconds))
-        assert.is_true(frontier.slack < 0.005 * frontier[#frontier].time)
-        assert.is_true(#frontier > 1000)
-        for k = 1, #frontier, math.ceil(#frontier / 4) do
-            local plan = chains.plan(c, frontier[k].bytes)
-            assert.same({ frontier[k].bytes, frontier[k].time }, { plan.peak, plan.time })
-        end
-    end)
-
-    it('is thinned where its lists are too long, says by how much it may be off, and still replays', function()
+    it('is thinned where its lists are too long, by what gains least', function()
         local c = chains.varied(16, 40, 5)
-        local frontier = chains.frontier(c)
-        assert.is_true(frontier.slack > 0)
-        local least = frontier[#frontier].time
-        assert.is_true(frontier.slack < 0.005 * least, frontier.slack .. ' of ' .. least)
-        for k = 1, #frontier, math.ceil(#frontier / 8) do
-            local plan = chains.plan(c, frontier[k].bytes)
-            assert.same({ frontier[k].bytes, frontier[k].time }, { plan.peak, plan.time })
+        local thinned, whole, at = check(c, 3), chains.frontier(c), 1
+        assert.is_true(#whole > 2 * LONGEST)
+        for _, point in ipairs(thinned) do
+            while at < #whole and whole[at + 1].bytes <= point.bytes do at = at + 1 end
+            local slower = point.time / whole[at].time - 1
+            assert.is_true(slower >= 0 and slower < 0.02, slower)
         end
         -- The two ends are exact: the least budget, and the fastest way of every stage.
         local _, needs = chains.plan(c, 0)
-        assert.equal(needs, frontier[1].bytes)
+        assert.equal(needs, thinned[1].bytes)
         local fastest = 0
         for _, stage in ipairs(c.stages) do
             local time = math.huge
@@ -308,7 +296,7 @@ describe('a long chain', function()
             end
             fastest = fastest + time
         end
-        assert.equal(fastest, least)
+        assert.equal(fastest, thinned[#thinned].time)
     end)
 end)
 

@@ -95,7 +95,8 @@ end
 
 -- Returns a chain as blocks for the solver, and the arrays that they point into. The peaks of a block are what the
 -- memory model of chain_replay.lua adds to the live bytes, so the bytes of the solver and of a replay are equal.
-local function encode(c)
+-- longest: most corners of a table, or nil.
+local function encode(c, longest)
     local n = 0
     for _, stage in ipairs(c.stages) do n = n + chains.options(stage) end
     local blocks = binding.list('struct wn__chain_block', #c.stages)
@@ -113,13 +114,13 @@ local function encode(c)
         end
     end
     return binding.new('struct wn__chain_blocks', { n = #c.stages, n_options = n, block = blocks, option = options,
-        outside = c.input_bytes }), { blocks, options }
+        outside = c.input_bytes, longest = longest or 2 ^ 31 - 1 }), { blocks, options }
 end
 
 -- Returns what fn(solution of the chain) does.
-local function solved(c, fn)
+local function solved(c, longest, fn)
     chains.library()
-    local blocks, arrays = encode(c)
+    local blocks, arrays = encode(c, longest)
     local out = ffi.new 'struct wn__chain_solution *[1]'
     check(library.wn__chain_open(blocks, out))
     local function closed(_, ok, ...)
@@ -133,9 +134,9 @@ end
 local words = { [0] = 'F', 'Fe', 'Free', 'B', 'Shrink' } -- WN_STEP_
 
 --- Returns the fastest schedule of a chain within a budget in bytes: { time =, peak =, schedule = }, as a replay finds
--- them; or nil and the least budget.
-function chains.plan(c, budget)
-    return solved(c, function(solution)
+-- them; or nil and the least budget. longest: most corners of a table, or nil.
+function chains.plan(c, budget, longest)
+    return solved(c, longest, function(solution)
         local least = tonumber(library.wn__chain_least(solution))
         if budget < least then return nil, least end
         local out, n, schedule = ffi.new 'struct wn__chain_op *[1]', ffi.new 'int32_t[1]', {}
@@ -151,17 +152,16 @@ function chains.plan(c, budget)
     end)
 end
 
---- Returns the budgets at which the fastest schedule of a chain gets faster: a list of { bytes =, time = }, bytes up,
--- and its `slack`, by how much a time may lie above the optimum.
-function chains.frontier(c)
-    return solved(c, function(solution)
+--- Returns the budgets at which the fastest schedule of a chain gets faster: a list of { bytes =, time = }, bytes up.
+-- longest: most corners of a table, or nil.
+function chains.frontier(c, longest)
+    return solved(c, longest, function(solution)
         local points, n = ffi.new 'const struct wn__chain_cost *[1]', ffi.new 'int32_t[1]'
-        local slack, out = ffi.new 'int64_t[1]', {}
-        check(library.wn__chain_frontier(solution, points, n, slack))
+        local out = {}
+        check(library.wn__chain_frontier(solution, points, n))
         for i = 1, n[0] do
             out[i] = { bytes = tonumber(points[0][i - 1].bytes), time = tonumber(points[0][i - 1].time) }
         end
-        out.slack = tonumber(slack[0])
         return out
     end)
 end

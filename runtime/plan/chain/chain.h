@@ -38,7 +38,7 @@ struct wn__chain_blocks {
     const struct wn__chain_block *block;   /* (n) */
     const struct wn__block_option *option; /* (n_options) of all blocks */
     int64_t outside;                       /* bytes that live all the time, x_0 among them; every budget counts them */
-    int32_t is_rough; /* 1: solves in less time, with shorter lists and fewer moves in a long chain (solve.c) */
+    int32_t longest;                       /* corners that a table may have; more are thinned (solve.c) */
 };
 
 /* One operation of a schedule. */
@@ -61,10 +61,8 @@ int32_t wn__chain_open(const struct wn__chain_blocks *c, struct wn__chain_soluti
 /* Returns the least budget, in bytes, that any schedule of the solver's class fits. */
 int64_t wn__chain_least(const struct wn__chain_solution *s);
 /* Returns the frontier: n points, bytes ascending and time descending, which live as long as the solution. The first
- * call solves. slack: no schedule of the class within any budget is faster than the frontier by more than this; 0: it
- * is optimal. WN_OOM; WN_INTERRUPT. */
-int32_t wn__chain_frontier(struct wn__chain_solution *s, const struct wn__chain_cost **points, int32_t *n,
-                           int64_t *slack);
+ * call solves. WN_OOM; WN_INTERRUPT. */
+int32_t wn__chain_frontier(struct wn__chain_solution *s, const struct wn__chain_cost **points, int32_t *n);
 /* Makes the fastest schedule within a budget in bytes: *n operations, which the caller frees (wn__free). WN_VALUE: the
  * budget is below the least one. */
 int32_t wn__chain_schedule(struct wn__chain_solution *s, int64_t budget, struct wn__chain_op **out, int32_t *n);

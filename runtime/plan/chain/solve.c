@@ -17,15 +17,13 @@
  * worth keeping although its input is not, because the input is computed again anyway when the blocks left of it are.
  * Move D keeps the set and drops the input; it is new here, and costs one more variant of each window for each option
  * that may be pending. In a small chain all options of a block may be pending, and the schedules are the optimum of the
- * class. In larger chains two of each block may be: the one of least bytes and the one of least time (ALL_PENDING); the
- * first alone where a chain is solved roughly, as the planner asks for, whose edits mend what that misses.
+ * class. In larger chains the one of least bytes may be (ALL_PENDING); the edits of plans mend what that misses.
  *
  * rotor and its followers tabulate T on a grid of memory slots, with each size rounded up to whole slots. That loses
  * the exact budget and up to a percent of the time, and costs as much where T is constant. T is a step function of m
  * with few steps, so it is stored as the list of its corners (step_function.h): sums and lower envelopes are linear in
- * the corners, nothing is rounded, and the table of the whole chain is its frontier. A list that grows beyond its share
- * of corners (CORNERS) is thinned: the corners that gain least go, and the most that this can cost is added up and
- * reported as slack. A time is never below what its schedule takes.
+ * the corners, nothing is rounded, and the table of the whole chain is its frontier. A list of more corners than the
+ * caller wants is thinned: the corners that gain least go. A time is never below what its schedule takes.
  *
  * Windows with the same string of kinds of blocks share one table. The least budget is the same recurrence in (max,
  * min) over single numbers, cubic in the blocks, and is found before any list is made.
@@ -37,29 +35,13 @@
 #include "../../base/status.h"
 #include "../../base/number.h"
 
-/* A table may have CORNERS / blocks / (tables of windows of its length) corners, but not below SHORTEST and not above
- * LONGEST. A table with more is thinned: corners that gain less than base_time / FRACTION go, then those that gain less
- * than twice that, and so on.
- * Measured: 8,332 -> 2,597 corners, no plan slower by more than 0.02 % of the chain's time (52 unequal stages, 6
- * options); the slack, which adds up the worst of every window, is 0.31 %.
- * Measured: CORNERS of 8, 7, 6, 4 million give a slack of 0.43, 0.48, 0.51, 1.30 % (the same chain).
- * Measured: CORNERS 8 -> 3 million: 1.79 -> 1.57 s (90 unlike residual blocks), 24 MiB less (51,969 nodes).
- * Measured: CORNERS 21 -> 8 million: 522 -> 176 MiB, 2.7 -> 2.0 s (125 unlike residual blocks); over 400 budgets plans
- * are 0.012 % slower on average, 0.10 % slower to 0.07 % faster. */
-#define LONGEST 4096
-#define SHORTEST 256
+/* A table with more corners than it may have is thinned: corners that gain less than base_time / FRACTION go, then
+ * those that gain less than twice that, and so on. */
 #define FRACTION 10000
-#define CORNERS INT64_C(7000000)
-
-/* Most corners of a table of a chain that is solved roughly.
- * Measured: 4,096 and two pending options -> 128 and one: 0.90 -> 0.15 s (the 83 blocks of GPT-2 774M), 0.83 -> 0.17 s
- * (the 74 of LLaMA 7B); edited plans of 13 models are 0.005 % slower on average over 50 budgets, at most 0.6 %. */
-#define ROUGH 128
 
 /* All options may be pending if windows * blocks * (most options of a block)^2 is at most this.
  * Measured: with two options of each block, 32 of 400 random chains of 2 to 7 stages are above the optimum, by up to
- * 6.9 %; with all options, none is.
- * Measured: two -> all options: 7 -> 26 ms (16 stages, 6 options), 0.07 -> 0.28 s (GPT-2 774M, which is above this). */
+ * 6.9 %; with all options, none is; it takes 26 ms in place of 7 (16 stages, 6 options). */
 #define ALL_PENDING INT64_C(100000)
 
 /* ---- the description ------------------------------------------------------------------------------------------ */
@@ -140,24 +122,20 @@ static int32_t is_same_block(const struct wn__chain_blocks *c, int32_t i, int32_
     return memcmp(&c->option[x->first], &c->option[y->first], bytes) == 0;
 }
 
-/* Lets two options of block i be pending: the one of least bytes and, unless the chain is solved roughly, the one of
- * least time. */
-static void choose_two(struct wn__chain_solution *s, int32_t i)
+/* Returns the option of least bytes of block i, of several the fastest. */
+static int32_t smallest_option(const struct wn__chain_solution *s, int32_t i)
 {
     const struct wn__chain_block *b = &s->chain.block[i];
     const struct wn__block_option *o = &s->chain.option[b->first];
-    int32_t small = 0, fast = 0, *pending = &s->pending[i * WN__SOLVE_PENDING];
+    int32_t least = 0;
     for (int32_t q = 1; q < b->n_options; q++) {
-        int64_t time = o[q].forward + o[q].backward, saved = o[q].saved;
-        int64_t small_time = o[small].forward + o[small].backward, fast_time = o[fast].forward + o[fast].backward;
-        if (saved < o[small].saved || (saved == o[small].saved && time < small_time)) small = q;
-        if (time < fast_time || (time == fast_time && saved < o[fast].saved)) fast = q;
+        int64_t time = o[q].forward + o[q].backward, than = o[least].forward + o[least].backward;
+        if (o[q].saved < o[least].saved || (o[q].saved == o[least].saved && time < than)) least = q;
     }
-    pending[0] = small;
-    if (fast != small && !s->chain.is_rough) pending[1] = fast;
+    return least;
 }
 
-/* Fills `pending`: all options in a small chain, else two of each block. */
+/* Fills `pending`: all options in a small chain, else one of each block. */
 static void choose_pending(struct wn__chain_solution *s)
 {
     int32_t n = s->chain.n, most = 0;
@@ -167,7 +145,7 @@ static void choose_pending(struct wn__chain_solution *s)
     for (int32_t i = 0; i < n; i++) {
         for (int32_t k = 0; k < WN__SOLVE_PENDING; k++)
             s->pending[i * WN__SOLVE_PENDING + k] = all && k < s->chain.block[i].n_options ? k : -1;
-        if (!all) choose_two(s, i);
+        if (!all) s->pending[i * WN__SOLVE_PENDING] = smallest_option(s, i);
     }
 }
 
@@ -241,24 +219,9 @@ static void find_least(struct wn__chain_solution *s)
 
 /* ---- the tables -------------------------------------------------------------------------------------------------- */
 
-static int64_t slack_of(const struct wn__chain_solution *s, const struct wn__part *p)
-{
-    return p->first < 0 ? 0 : wn__solve_window(s, p->first, p->last)->slack[p->variant];
-}
-
-/* Thins an envelope to at most `longest` corners: doubles the tolerance until it has no more, and adds each tolerance
- * to *slack. */
-static void thin(struct wn__envelope *e, int64_t longest, int64_t tolerance, int64_t *slack)
-{
-    for (; e->n > longest; tolerance *= 2) {
-        wn__envelope_thin(e, tolerance);
-        *slack += tolerance;
-    }
-}
-
 /* Makes the table of one variant of a window: the lower envelope of its moves. */
-static int32_t fill_table(struct wn__chain_solution *s, struct wn__window *w, int32_t variant, int64_t longest,
-                          int64_t tolerance, struct wn__envelope *e)
+static int32_t fill_table(struct wn__chain_solution *s, struct wn__window *w, int32_t variant, int64_t tolerance,
+                          struct wn__envelope *e)
 {
     struct wn__chain_moves moves;
     struct wn__chain_move m;
@@ -267,10 +230,9 @@ static int32_t fill_table(struct wn__chain_solution *s, struct wn__window *w, in
     while (wn__chain_moves_next(&moves, &m)) {
         struct wn__step_sum sum = wn__solve_sum(s, &m);
         WN_TRY(wn__envelope_put(e, &sum));
-        w->slack[variant] = wn_max(w->slack[variant], slack_of(s, &m.then) + slack_of(s, &m.last));
     }
     WN_TRY(wn__envelope_make(e));
-    thin(e, longest, tolerance, &w->slack[variant]);
+    for (; e->n > s->chain.longest; tolerance *= 2) wn__envelope_thin(e, tolerance);
     size_t bytes = (size_t)(e->n + 1) * sizeof *e->at;
     struct wn__corner *at = wn__pool_get(&s->pool, (int64_t)bytes);
     if (at == NULL) return WN_OOM;
@@ -294,40 +256,16 @@ static int64_t base_time(const struct wn__chain_blocks *c)
     return sum;
 }
 
-/* Makes *out, (n + 1): the corners that a table may have, by the blocks of its window. Each number of blocks has the
- * same share of CORNERS, so the longest windows, of which there are few, may have most. */
-static int32_t find_longest(struct wn__chain_solution *s, int64_t **out)
-{
-    int32_t n = s->chain.n;
-    int64_t *longest;
-    if (!WN_ARRAY(&s->pool, longest, n)) return WN_OOM;
-    for (int64_t i = 0; i < s->n_windows; i++) {
-        const struct wn__window *w = &s->window[i];
-        for (int32_t variant = 0; variant < WN__SOLVE_VARIANTS; variant++)
-            longest[w->last - w->first + 1] += wn__solve_has(s, w->last, variant);
-    }
-    for (int32_t length = 1; length <= n; length++) {
-        int64_t share = CORNERS / n / wn_max(longest[length], 1);
-        longest[length] = share > LONGEST ? LONGEST : wn_max(share, SHORTEST);
-        if (s->chain.is_rough) longest[length] = ROUGH;
-    }
-    *out = longest;
-    return WN_OK;
-}
-
 /* Makes the tables of all windows in their order. WN_OOM; WN_INTERRUPT where it is heard. */
 static int32_t fill_tables(struct wn__chain_solution *s)
 {
-    int64_t tolerance = base_time(&s->chain) / FRACTION + 1, *longest;
+    int64_t tolerance = base_time(&s->chain) / FRACTION + 1;
     struct wn__envelope e = {0};
-    int32_t code = find_longest(s, &longest);
+    int32_t code = WN_OK;
     for (int64_t i = 0; i < s->n_windows && code == WN_OK; i++) {
         struct wn__window *w = &s->window[i];
-        int64_t most = longest[w->last - w->first + 1];
-        for (int32_t variant = WN__SOLVE_VARIANTS - 1; variant >= 0 && code == WN_OK; variant--) {
-            w->slack[variant] = 0;
-            if (wn__solve_has(s, w->last, variant)) code = fill_table(s, w, variant, most, tolerance, &e);
-        }
+        for (int32_t variant = WN__SOLVE_VARIANTS - 1; variant >= 0 && code == WN_OK; variant--)
+            if (wn__solve_has(s, w->last, variant)) code = fill_table(s, w, variant, tolerance, &e);
         if (code == WN_OK) code = wn__heed_interrupt();
     }
     wn__envelope_release(&e);
@@ -360,8 +298,7 @@ int64_t wn__chain_least(const struct wn__chain_solution *s)
     return wn__solve_window(s, 0, s->chain.n - 1)->least[0] + s->chain.outside;
 }
 
-int32_t wn__chain_frontier(struct wn__chain_solution *s, const struct wn__chain_cost **points, int32_t *n,
-                           int64_t *slack)
+int32_t wn__chain_frontier(struct wn__chain_solution *s, const struct wn__chain_cost **points, int32_t *n)
 {
     const struct wn__window *whole = wn__solve_window(s, 0, s->chain.n - 1);
     if (s->points == NULL) {
@@ -375,7 +312,6 @@ int32_t wn__chain_frontier(struct wn__chain_solution *s, const struct wn__chain_
     }
     *points = s->points;
     *n = whole->table[0].n;
-    *slack = whole->slack[0];
     return WN_OK;
 }
 

@@ -19,7 +19,6 @@ struct wn__window {
     int32_t child, sibling;            /* the trie of strings of kinds: first window with one block more; next such
                                           window of the same prefix; -1: none */
     int64_t least[WN__SOLVE_VARIANTS]; /* least bytes of the variant; WN__STEP_NEVER: there is no such variant */
-    int64_t slack[WN__SOLVE_VARIANTS]; /* time by which the table may be above T */
     struct wn__step_function table[WN__SOLVE_VARIANTS]; /* T(first, last, variant) */
 };
 

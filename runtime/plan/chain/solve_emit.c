@@ -67,11 +67,10 @@ int32_t wn__chain_schedule(struct wn__chain_solution *s, int64_t budget, struct 
 {
     const struct wn__chain_cost *points;
     int32_t count;
-    int64_t slack;
     if (budget < wn__chain_least(s))
         return wn__fail(WN_VALUE, "chain: no schedule fits %lld bytes; the least is %lld", (long long)budget,
                         (long long)wn__chain_least(s));
-    WN_TRY(wn__chain_frontier(s, &points, &count, &slack));
+    WN_TRY(wn__chain_frontier(s, &points, &count));
     struct wn__part whole = {0, s->chain.n - 1, 0, 0};
     const struct wn__step_function *table = &wn__solve_window(s, 0, s->chain.n - 1)->table[0];
     int32_t room = (int32_t)(table->at[wn__step_function_find(table, budget - s->chain.outside)].ties & 0xffffffff);
