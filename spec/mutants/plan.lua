@@ -330,8 +330,8 @@ return {
             old = 'for (int32_t bits = 1; bits < 1 << all; bits++) {',
             new = 'for (int32_t bits = 1; bits < 1; bits++) {' },
         { 'the search edits no plan',
-            old = '    while (b->tried < e.stop && code == WN_OK) {',
-            new = '    while (b->tried < e.stop - edits && code == WN_OK) {' },
+            old = '    while (b->tried < stop && ',
+            new = '    while (b->tried < 0 && ' },
     },
     {
         file = 'runtime/plan/search/frontier.c',
