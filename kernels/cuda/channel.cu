@@ -382,7 +382,7 @@ template <class T> static int32_t start_dx(const channel_job<T> &k, int64_t n, v
 
 template <class T> static int32_t start_map(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
-    const struct wn__fused steps = wn__fused_get(&d->attrs);
+    const struct wn__fused steps = wn__fused_get(&d->attrs, 0);
     const int64_t n = wn__numel(&d->out);
     channel_map<T> m;
     memset(&m, 0, sizeof m);

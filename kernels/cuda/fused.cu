@@ -79,7 +79,7 @@ template <class T, int W> static int32_t fused_launch(const struct fused_call &c
 
 template <class T> static int32_t fused_start(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
-    struct wn__fused steps = wn__fused_get(&d->attrs);
+    struct wn__fused steps = wn__fused_get(&d->attrs, 0);
     struct fused_call c;
     memset(&c, 0, sizeof c);
     c.n = steps.n;
@@ -113,7 +113,7 @@ static int32_t fused_fits(const struct wn_desc *d, const wn__fused::wn__fused_st
 
 wn_kernel_fn wn__cuda_fused_kernel(const struct wn_desc *d)
 {
-    struct wn__fused c = wn__fused_get(&d->attrs);
+    struct wn__fused c = wn__fused_get(&d->attrs, 0);
     if (!wn__has_one_dtype(d)) return NULL;
     for (int32_t s = 0; s < c.n; s++)
         if (!fused_fits(d, &c.step[s])) return NULL;

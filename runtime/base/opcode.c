@@ -2,11 +2,8 @@
 #include "opcode.h"
 
 /* The words of op.def's flag column. */
-enum {
-#define FLAG(name, bit) name = WN_##name,
-    WN_OP_FLAGS
-#undef FLAG
-};
+#define FLAG(name, bit) name = bit
+enum { WN_OP_FLAGS(FLAG) };
 
 /* Rows {name, least, most, flags, operands, autocast, positions}. */
 const struct wn__op_row wn__op_rows[] = {

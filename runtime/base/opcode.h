@@ -14,15 +14,12 @@ enum wn_op {
 };
 
 /* The bits of wn__op_flags; the head of op.def says what each means. */
-#define WN_OP_FLAGS                                                                                                    \
-    FLAG(LEAF, 1)                                                                                                      \
-    FLAG(RANDOM, 2) FLAG(EFFECT, 4) FLAG(ALIAS, 8) FLAG(INPLACE, 16) FLAG(INDEX, 32) FLAG(OFFSET, 64)                  \
-        FLAG(NUMBERS, 128) FLAG(CHECKED, 256) FLAG(REAL, 512) FLAG(WHOLE, 1024) FLAG(IMAGE, 2048) FLAG(IMAGES, 4096)
-enum wn_op_flag {
-#define FLAG(name, bit) WN_##name = bit,
-    WN_OP_FLAGS
-#undef FLAG
-};
+#define WN_OP_FLAGS(FLAG)                                                                                              \
+    FLAG(LEAF, 1), FLAG(RANDOM, 2), FLAG(EFFECT, 4), FLAG(ALIAS, 8), FLAG(INPLACE, 16), FLAG(INDEX, 32),               \
+        FLAG(OFFSET, 64), FLAG(NUMBERS, 128), FLAG(CHECKED, 256), FLAG(REAL, 512), FLAG(WHOLE, 1024),                  \
+        FLAG(IMAGE, 2048), FLAG(IMAGES, 4096)
+#define WN_OP_FLAG(name, bit) WN_##name = bit
+enum wn_op_flag { WN_OP_FLAGS(WN_OP_FLAG) };
 #define WN_OFFSET_AT 1 /* attrs.i[WN_OFFSET_AT] is the offset of an op with the flag OFFSET */
 
 /* A row of op.def. */
@@ -131,9 +128,9 @@ enum {
     WN_CONV_STEPS = 2
 };
 
-/* Read and write steps as attributes behind the first `from`: attrs.n = from + n, and of step k
- * attrs.i[from + k] = op << 8 | operand[1] << 4 | operand[0]. */
-static inline struct wn__fused wn__fused_get_from(const struct wn_attrs *a, int32_t from)
+/* Read and write steps as attributes behind the first `from`, 0 of an ELEMENTWISE or a BATCH_NORM_MAP:
+ * attrs.n = from + n, and of step k attrs.i[from + k] = op << 8 | operand[1] << 4 | operand[0]. */
+static inline struct wn__fused wn__fused_get(const struct wn_attrs *a, int32_t from)
 {
     struct wn__fused c;
     memset(&c, 0, sizeof c);
@@ -145,21 +142,11 @@ static inline struct wn__fused wn__fused_get_from(const struct wn_attrs *a, int3
     }
     return c;
 }
-static inline void wn__fused_put_from(const struct wn__fused *c, int32_t from, struct wn_attrs *a)
+static inline void wn__fused_put(const struct wn__fused *c, int32_t from, struct wn_attrs *a)
 {
     a->n = from + c->n;
     for (int32_t k = 0; k < c->n; k++)
         a->i[from + k] = (int64_t)c->step[k].op << 8 | c->step[k].operand[1] << 4 | c->step[k].operand[0];
-}
-
-/* Read and write the steps of an ELEMENTWISE or of a BATCH_NORM_MAP. */
-static inline struct wn__fused wn__fused_get(const struct wn_attrs *a)
-{
-    return wn__fused_get_from(a, 0);
-}
-static inline void wn__fused_put(const struct wn__fused *c, struct wn_attrs *a)
-{
-    wn__fused_put_from(c, 0, a);
 }
 
 /* The inputs of a CONV2D_MAP. norm: where those of the batch norm begin, mean, rstd, weight and bias; 0: there is none.
@@ -171,7 +158,7 @@ struct wn__conv_map {
 static inline struct wn__conv_map wn__conv_map_get(const struct wn_attrs *a)
 {
     const int32_t image = (int32_t)a->i[WN_CONV_MAP_INPUTS], has_norm = image > 3, conv = image - 4 * has_norm;
-    struct wn__conv_map m = {conv, has_norm ? conv : 0, image, wn__fused_get_from(a, WN_CONV_MAP_STEP)};
+    struct wn__conv_map m = {conv, has_norm ? conv : 0, image, wn__fused_get(a, WN_CONV_MAP_STEP)};
     return m;
 }
 #endif

@@ -36,16 +36,9 @@ int32_t wn__fail_more(int32_t code, const char *format, ...)
     char text[MESSAGE_BYTES];
     va_list args;
     va_start(args, format);
-    int n = vsnprintf(text, sizeof text, format, args);
+    if (vsnprintf(text, sizeof text, format, args) < 0) text[0] = '\0';
     va_end(args);
-    if (n < 0) n = 0;
-    if (n > MESSAGE_BYTES - 1) n = MESSAGE_BYTES - 1;
-    size_t room = (size_t)(MESSAGE_BYTES - 1 - n), kept = strlen(message);
-    if (kept > room) kept = room;
-    memcpy(text + n, message, kept);
-    text[(size_t)n + kept] = '\0';
-    memcpy(message, text, (size_t)n + kept + 1);
-    return code;
+    return wn__fail(code, "%s%s", text, message);
 }
 
 const char *wn__message(void)

@@ -93,8 +93,7 @@ static int32_t refuse(const char *file, const struct holder *h)
                     h->pid, h->pid == (long)getpid() ? " (this one)" : "", h->host, when);
 }
 
-/* ---- taking and giving back
- * ---------------------------------------------------------------------------------------- */
+/* ---- taking and giving back -------------------------------------------------------------------------------------- */
 
 static int lock_now(int fd)
 {

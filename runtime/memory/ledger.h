@@ -62,8 +62,9 @@ struct wn__arena *wn__arena(int32_t device);
 int32_t wn__arena_resize(int32_t device, int64_t least, int64_t most);
 
 /* Makes the offload buffer of a medium (WN_MEDIUM_) have at least `bytes`, and queues for `most` moves each way. The
- * buffer is empty between runs, so a larger one is opened after the old one is closed. bytes = 0: *out is NULL. WN_OOM:
- * the limit of the device or of disk forbids it, or the medium has no room. */
+ * buffer is empty between runs, so a larger one is opened after the old one is closed. bytes = 0: *out is NULL. One in
+ * host memory that is the device's own (is_unified_memory) counts as reserved. WN_OOM: the limit of the device or of
+ * disk forbids it, or the medium has no room. */
 int32_t wn__offload_buffer_fit(int32_t device, int32_t medium, int64_t bytes, int32_t most,
                                struct wn_offload_buffer **out);
 /* Returns the bytes of the offload buffer of a medium, 0 if there is none. */
@@ -73,8 +74,6 @@ void wn__offload_buffer_trim(int32_t device, int32_t medium);
 /* Measures the seconds of moving `bytes` out to a medium and back in, in pieces, after they were written there once.
  * seconds: (WN_WAY_COUNT). */
 int32_t wn__offload_buffer_probe(int32_t device, int32_t medium, int64_t bytes, double *seconds);
-/* Returns whether host memory is the memory of the device, so that offloading to it counts as reserved. */
-int32_t wn__offload_buffer_is_own(int32_t device);
 
 /* A slab: the bytes of all gradients of one set of parameters, each at a fixed offset. It keeps its bytes when its
  * gradients are cleared, until it is trimmed. Invariant: no trim empties a slab while allocated > 0 or hidden > 0. */

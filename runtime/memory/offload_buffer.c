@@ -6,11 +6,6 @@
 #define MAX_DEVICES 8
 static struct wn_offload_buffer *held[MAX_DEVICES][WN_MEDIUM_COUNT]; /* NULL: none is open */
 
-int32_t wn__offload_buffer_is_own(int32_t device)
-{
-    return wn__device(device)->target.is_unified_memory;
-}
-
 int64_t wn__offload_buffer_bytes(int32_t device, int32_t medium)
 {
     return held[device][medium] == NULL ? 0 : held[device][medium]->bytes;
@@ -20,7 +15,7 @@ int64_t wn__offload_buffer_bytes(int32_t device, int32_t medium)
 static int64_t *account(int32_t device, int32_t medium)
 {
     struct wn_memory *l = wn__ledger(device);
-    return medium == WN_MEDIUM_DISK ? &l->disk : wn__offload_buffer_is_own(device) ? &l->reserved : &l->away;
+    return medium == WN_MEDIUM_DISK ? &l->disk : wn__device(device)->target.is_unified_memory ? &l->reserved : &l->away;
 }
 
 void wn__offload_buffer_trim(int32_t device, int32_t medium)
@@ -43,7 +38,7 @@ static int32_t check_limit(int32_t device, int32_t medium, int64_t bytes)
                  (long long)bytes, (long long)l->disk_limit);
         return wn__oom(device, bytes, bytes);
     }
-    if (medium != WN_MEDIUM_HOST || !wn__offload_buffer_is_own(device) || l->limit == 0 ||
+    if (medium != WN_MEDIUM_HOST || !wn__device(device)->target.is_unified_memory || l->limit == 0 ||
         l->reserved + bytes <= l->limit)
         return WN_OK;
     wn__fail(WN_OOM,

@@ -132,13 +132,7 @@ static int32_t shape_conv2d(struct wn_desc *d)
     WN_TRY(wn__need_image(d, 0, "the input"));
     WN_TRY(need_weight(d, 1));
     const struct wn_type *x = &d->in[0], *weight = &d->in[1];
-    w.n = x->dim[0];
-    w.c = x->dim[1];
-    w.o = weight->dim[0];
-    for (int32_t k = 0; k < 2; k++) {
-        w.in[k] = x->dim[2 + k];
-        w.kernel[k] = weight->dim[2 + k];
-    }
+    wn__window_conv(&d->attrs, x, weight, x, &w); /* but for w.out */
     WN_TRY(check_sizes(d, &w, weight->dim[1]));
     if (d->n_in > 2 && (d->in[2].ndim != 1 || d->in[2].dim[0] != w.o))
         return wn__fail(WN_SHAPE, "conv2d: the bias is %s, expected (%" PRId64 "), as the weight is %s",

@@ -18,30 +18,33 @@ static double step_flops(const struct wn_desc *d, int32_t op)
 }
 
 /* ---- elementwise -------------------------------------------------------------------------------------- */
-/* Fails unless step k is an elementwise op whose operands are inputs of the node or earlier steps. */
-static int32_t check_step(const struct wn_desc *d, const struct wn__fused *c, int32_t k)
+int32_t wn__check_steps(const struct wn_desc *d, const struct wn__fused *c, int32_t least, int32_t most, int32_t inputs)
 {
-    int32_t n = wn__elementwise_operands(c->step[k].op);
-    if (n == 0)
-        return wn__fail(WN_VALUE, "elementwise: step %d is %s, expected an elementwise op", (int)k + 1,
-                        wn__op_name(c->step[k].op));
-    for (int32_t i = 0; i < n; i++) {
-        int32_t v = c->step[k].operand[i];
-        if (v < WN_FUSED_INPUTS ? v >= d->n_in : v - WN_FUSED_INPUTS >= k)
-            return wn__fail(WN_VALUE,
-                            "elementwise: step %d reads operand %d, which is neither an input nor a step before it",
-                            (int)k + 1, (int)v);
+    const char *name = wn__op_name(d->op);
+    const int32_t is_chain = d->op == WN_OP_ELEMENTWISE;
+    if (c->n < least || c->n > most)
+        return wn__fail(WN_VALUE, "%s: %d steps given, expected %d to %d", name, (int)c->n, (int)least, (int)most);
+    for (int32_t k = 0; k < c->n; k++) {
+        const int32_t op = c->step[k].op, n = wn__elementwise_operands(op);
+        if (n == 0 || (op == WN_OP_DROPOUT && !is_chain))
+            return wn__fail(WN_VALUE, "%s: step %d is %s, expected an elementwise op", name, (int)k + 1,
+                            wn__op_name(op));
+        for (int32_t i = 0; i < n; i++) {
+            const int32_t v = c->step[k].operand[i], step = v - WN_FUSED_INPUTS;
+            if (v >= inputs && !(is_chain && step >= 0 && step < k))
+                return wn__fail(WN_VALUE,
+                                "%s: step %d reads operand %d, which is neither an input nor a step before it", name,
+                                (int)k + 1, (int)v);
+        }
     }
     return WN_OK;
 }
 
 static int32_t shape_elementwise(struct wn_desc *d)
 {
-    struct wn__fused c = wn__fused_get(&d->attrs);
+    struct wn__fused c = wn__fused_get(&d->attrs, 0);
     WN_TRY(wn__need_float(d));
-    if (c.n < 1 || c.n > WN_FUSED_STEPS)
-        return wn__fail(WN_VALUE, "elementwise: %d steps given, expected 1 to %d", (int)c.n, WN_FUSED_STEPS);
-    for (int32_t k = 0; k < c.n; k++) WN_TRY(check_step(d, &c, k));
+    WN_TRY(wn__check_steps(d, &c, 1, WN_FUSED_STEPS, d->n_in));
     if (wn__fused_numbers(&c) > 1)
         return wn__fail(WN_VALUE, "elementwise: %d steps take numbers, expected at most one", wn__fused_numbers(&c));
     d->out.dtype = d->in[0].dtype;
@@ -50,7 +53,7 @@ static int32_t shape_elementwise(struct wn_desc *d)
 
 static struct wn_cost cost_elementwise(const struct wn_desc *d)
 {
-    struct wn__fused c = wn__fused_get(&d->attrs);
+    struct wn__fused c = wn__fused_get(&d->attrs, 0);
     double flops = 0;
     for (int32_t k = 0; k < c.n; k++) flops += step_flops(d, c.step[k].op);
     return wn__cost_of(d, flops);

@@ -29,22 +29,6 @@ static int32_t need_operands(const struct wn_desc *d, int32_t first)
     return WN_OK;
 }
 
-/* Fails unless step k is an elementwise op whose operands are the value so far (0), or one of the `images` inputs
- * behind the others. */
-static int32_t check_step(const struct wn_desc *d, const struct wn__fused *c, int32_t k, int32_t images)
-{
-    const char *name = wn__op_name(d->op);
-    const int32_t n = wn__elementwise_operands(c->step[k].op);
-    if (n == 0 || c->step[k].op == WN_OP_DROPOUT)
-        return wn__fail(WN_VALUE, "%s: step %d is %s, expected an elementwise op", name, (int)k + 1,
-                        wn__op_name(c->step[k].op));
-    for (int32_t i = 0; i < n; i++)
-        if (c->step[k].operand[i] > images)
-            return wn__fail(WN_VALUE, "%s: step %d reads operand %d, of %d", name, (int)k + 1,
-                            (int)c->step[k].operand[i], (int)images + 1);
-    return WN_OK;
-}
-
 /* ---- conv2d_map ---------------------------------------------------------------------------------------- */
 static struct wn_desc conv_of(const struct wn_desc *d)
 {
@@ -63,14 +47,10 @@ static int32_t need_norm(const struct wn_desc *d, int32_t norm)
 static int32_t shape_conv2d_map(struct wn_desc *d)
 {
     const struct wn__conv_map m = wn__conv_map_get(&d->attrs);
-    const int32_t least = m.norm ? 0 : 1;
     if (m.conv < 2 || m.conv > 3 || d->n_in < m.image || d->n_in > m.image + 1)
         return wn__fail(WN_VALUE, "conv2d_map: %d inputs given, expected %d and at most one image", (int)d->n_in,
                         (int)m.image);
-    if (m.steps.n < least || m.steps.n > WN_CONV_STEPS)
-        return wn__fail(WN_VALUE, "conv2d_map: %d steps given, expected %d to %d", (int)m.steps.n, (int)least,
-                        WN_CONV_STEPS);
-    for (int32_t k = 0; k < m.steps.n; k++) WN_TRY(check_step(d, &m.steps, k, d->n_in - m.image));
+    WN_TRY(wn__check_steps(d, &m.steps, m.norm ? 0 : 1, WN_CONV_STEPS, d->n_in - m.image + 1));
     struct wn_desc c = conv_of(d);
     WN_TRY(wn__same_dtype(d));
     WN_TRY(wn__op_rules[c.op]->shape(&c));
@@ -102,10 +82,8 @@ static struct wn_desc norm_of(const struct wn_desc *d)
 static int32_t shape_batch_norm_map(struct wn_desc *d)
 {
     struct wn_desc norm = norm_of(d);
-    struct wn__fused c = wn__fused_get(&d->attrs);
-    if (c.n < 1 || c.n > WN_NORM_STEPS)
-        return wn__fail(WN_VALUE, "batch_norm_map: %d steps given, expected 1 to %d", (int)c.n, WN_NORM_STEPS);
-    for (int32_t k = 0; k < c.n; k++) WN_TRY(check_step(d, &c, k, d->n_in - WN_NORM_INPUTS));
+    struct wn__fused c = wn__fused_get(&d->attrs, 0);
+    WN_TRY(wn__check_steps(d, &c, 1, WN_NORM_STEPS, d->n_in - WN_NORM_INPUTS + 1));
     WN_TRY(wn__op_rules[norm.op]->shape(&norm));
     d->out = norm.out;
     return need_operands(d, WN_NORM_INPUTS);
@@ -114,7 +92,7 @@ static int32_t shape_batch_norm_map(struct wn_desc *d)
 static struct wn_cost cost_batch_norm_map(const struct wn_desc *d)
 {
     struct wn_desc norm = norm_of(d);
-    struct wn__fused c = wn__fused_get(&d->attrs);
+    struct wn__fused c = wn__fused_get(&d->attrs, 0);
     double flops = wn__op_cost(&norm).flops;
     for (int32_t k = 0; k < c.n; k++) flops += flops_over(d, c.step[k].op);
     return wn__cost_of(d, flops);

@@ -28,8 +28,11 @@ int32_t wn__shape_from_attrs(struct wn_desc *d);
 /* Writes the shape to which a and b broadcast to *out; keeps its dtype. Shapes are aligned at their last dims; a dim
  * that is 1 or missing takes the length of the other. WN_SHAPE where two lengths differ and neither is 1. */
 int32_t wn__broadcast_two(struct wn_desc *d, const struct wn_type *a, const struct wn_type *b, struct wn_type *out);
-/* Writes the type of the result, that of the first input: d->out = d->in[0] of any dtype. */
+/* Write the type of the result, that of the first input: d->out = d->in[0] of any dtype; of one that wn__need_arith or
+ * wn__need_element takes. */
 int32_t wn__like_first_any(struct wn_desc *d);
+int32_t wn__like_first_arith(struct wn_desc *d);
+int32_t wn__like_first_element(struct wn_desc *d);
 /* Writes d->out of a derivative op (dy, x) or (dy, y): both inputs have one floating-point type, and so has d->out. */
 int32_t wn__shape_derivative(struct wn_desc *d);
 /* Fails with WN_VALUE where a dim of d->out is negative or its bytes do not fit int64_t. */
@@ -38,6 +41,12 @@ int32_t wn__check_out(const struct wn_desc *d);
 /* ---- costs ----------------------------------------------------------------------------------------- */
 /* Returns a cost of `flops` FLOPs, and of every byte of the inputs and of the result once. */
 struct wn_cost wn__cost_of(const struct wn_desc *d, double flops);
+
+/* ---- steps inside an op that a rewrite made --------------------------------------------------------- */
+/* Fails unless there are `least` to `most` steps, elementwise ops whose operands are below `inputs`, or earlier steps
+ * of an ELEMENTWISE. */
+int32_t wn__check_steps(const struct wn_desc *d, const struct wn__fused *c, int32_t least, int32_t most,
+                        int32_t inputs);
 
 /* ---- ops inside an op that a rewrite made ----------------------------------------------------------- */
 /* Returns the application of `op` to the first n_in inputs of d, with its attributes and its result. */
@@ -59,6 +68,11 @@ struct wn_node *wn__emit_as(struct wn__grad *g, struct wn_node *v, int32_t dtype
 struct wn_node *wn__emit_mul(struct wn__grad *g, struct wn_node *a, struct wn_node *b);
 /* Records the sum of a over `dim`, which stays as a dim of length 1. */
 struct wn_node *wn__emit_sum_dim(struct wn__grad *g, struct wn_node *a, int64_t dim);
+/* Write dx[0] of an op whose gradient is one op with its attributes, of dy and x, or of dy and y. */
+void wn__grad_by_x(struct wn__grad *g);
+void wn__grad_by_y(struct wn__grad *g);
+/* Writes dx[0] = dy. */
+void wn__grad_same(struct wn__grad *g);
 /* Writes dx[0] of an op y = M(v) dy that is linear in its input dy, where M is a symmetric matrix that depends on the
  * other inputs alone: dx[0] = M(v) u, the op itself, applied to the gradient u of y. */
 void wn__grad_linear_in_first(struct wn__grad *g);

@@ -206,15 +206,5 @@ int32_t wn__op_reads(const struct wn_desc *d)
 }
 
 /* ---- relayout ------------------------------------------------------------------------------------------- */
-static int32_t shape_relayout(struct wn_desc *d)
-{
-    WN_TRY(wn__need_element(d, d->in[0].dtype));
-    return wn__like_first_any(d);
-}
-
-static void grad_relayout(struct wn__grad *g)
-{
-    if (wn__wants(g, 0)) g->dx[0] = g->dy; /* the pass gives dx the layout of x: wn__emit_gradient in graph/grad.c */
-}
-
-const struct wn__rules wn__rules_relayout = {shape_relayout, grad_relayout, .per_output = 0};
+/* The pass gives dx the layout of x: wn__emit_gradient in graph/grad.c. */
+const struct wn__rules wn__rules_relayout = {wn__like_first_element, wn__grad_same, .per_output = 0};

@@ -21,14 +21,6 @@ static int32_t shape_row_grad(struct wn_desc *d)
     return wn__check_dim(d, d->attrs.i[0], d->in[0].ndim);
 }
 
-/* Records dx = softmax_grad(dy, y), or log_softmax_grad. */
-static void grad_row(struct wn__grad *g)
-{
-    int32_t op = g->d->op == WN_OP_SOFTMAX ? WN_OP_SOFTMAX_GRAD : WN_OP_LOG_SOFTMAX_GRAD;
-    struct wn_node *in[2] = {g->dy, g->out};
-    if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, op, 2, in, &g->d->attrs);
-}
-
 /* ---- softmax, softmax_grad -------------------------------------------------------------------------- */
 /* dx is linear in dy, by a symmetric matrix. With u the gradient of dx, that of y is u (dy - sum dy y) - dy sum(u
  * y). */
@@ -44,7 +36,7 @@ static void grad_softmax_grad(struct wn__grad *g)
     g->dx[1] = wn__emit2(g->e, WN_OP_SUB, first, wn__emit_mul(g, dy, b));
 }
 
-const struct wn__rules wn__rules_softmax = {shape_row, grad_row, .per_output = ROW_FLOPS};
+const struct wn__rules wn__rules_softmax = {shape_row, wn__grad_by_y, .per_output = ROW_FLOPS};
 const struct wn__rules wn__rules_softmax_grad = {shape_row_grad, grad_softmax_grad, .per_output = GRAD_FLOPS};
 
 /* ---- log_softmax, log_softmax_grad ----------------------------------------------------------------- */
@@ -59,6 +51,6 @@ static void grad_log_softmax_grad(struct wn__grad *g)
     g->dx[1] = wn__emit_mul(g, up, total);
 }
 
-const struct wn__rules wn__rules_log_softmax = {shape_row, grad_row, .per_output = ROW_FLOPS};
+const struct wn__rules wn__rules_log_softmax = {shape_row, wn__grad_by_y, .per_output = ROW_FLOPS};
 const struct wn__rules wn__rules_log_softmax_grad = {shape_row_grad, grad_log_softmax_grad,
                                                      .per_output = LOG_GRAD_FLOPS};

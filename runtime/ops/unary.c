@@ -30,12 +30,6 @@
 
 enum { CHEAP = 1, ROOT = 4, TRANSCENDENTAL = 12, ERF = 20, SLOPE = 3 }; /* FLOPs of an element */
 
-static int32_t shape_arith(struct wn_desc *d)
-{
-    WN_TRY(wn__need_arith(d));
-    return wn__like_first_any(d);
-}
-
 /* A derivative op is dx = dy f(v), with v = x or y. With u the gradient of dx, that of dy is u f(v), the same op; that
  * of v is u dy f'(v), composed of other ops. */
 
@@ -64,40 +58,23 @@ static void by(struct wn__grad *g, int32_t op, struct wn_node *v)
     if (wn__wants(g, 0)) g->dx[0] = wn__emit2(g->e, op, g->dy, v);
 }
 
-/* The ops whose gradient is one op of dy and x, or of dy and y. */
-static const int32_t derivatives[WN_OP_COUNT] = {
-    [WN_OP_ABS] = WN_OP_ABS_GRAD,   [WN_OP_EXP] = WN_OP_MUL,        [WN_OP_LOG] = WN_OP_DIV,
-    [WN_OP_SQRT] = WN_OP_SQRT_GRAD, [WN_OP_RELU] = WN_OP_RELU_GRAD, [WN_OP_GELU] = WN_OP_GELU_GRAD,
-    [WN_OP_SILU] = WN_OP_SILU_GRAD, [WN_OP_TANH] = WN_OP_TANH_GRAD, [WN_OP_SIGMOID] = WN_OP_SIGMOID_GRAD,
-};
-
-static void grad_by_x(struct wn__grad *g)
-{
-    by(g, derivatives[g->d->op], g->in[0]);
-}
-
-static void grad_by_y(struct wn__grad *g)
-{
-    by(g, derivatives[g->d->op], g->out);
-}
-
 /* ---- neg ------------------------------------------------------------------------------------------- */
 static void grad_neg(struct wn__grad *g)
 {
     if (wn__wants(g, 0)) g->dx[0] = wn__emit1(g->e, WN_OP_NEG, g->dy);
 }
 
-const struct wn__rules wn__rules_neg = {shape_arith, grad_neg, .per_output = CHEAP};
+const struct wn__rules wn__rules_neg = {wn__like_first_arith, grad_neg, .per_output = CHEAP};
 
 /* ---- abs ----------------------------------------------------------------------------------------- */
-const struct wn__rules wn__rules_abs = {shape_arith, grad_by_x, .per_output = CHEAP};
+const struct wn__rules wn__rules_abs = {wn__like_first_arith, wn__grad_by_x, .per_output = CHEAP};
 const struct wn__rules wn__rules_abs_grad = {wn__shape_derivative, grad_steps, .per_output = CHEAP};
 
 /* ---- exp ----------------------------------------------------------------------------------------- */
-const struct wn__rules wn__rules_exp = {wn__like_first, grad_by_y, .per_output = TRANSCENDENTAL};
+const struct wn__rules wn__rules_exp = {wn__like_first, wn__grad_by_y, .per_output = TRANSCENDENTAL};
 
 /* ---- log ----------------------------------------------------------------------------------------- */
-const struct wn__rules wn__rules_log = {wn__like_first, grad_by_x, .per_output = TRANSCENDENTAL};
+const struct wn__rules wn__rules_log = {wn__like_first, wn__grad_by_x, .per_output = TRANSCENDENTAL};
 
 /* ---- sqrt ---------------------------------------------------------------------------------------- */
 /* f(y) = 1 / (2 y), f'(y) = -f(y) / y, and g->out = dy f(y). */
@@ -109,7 +86,7 @@ static void grad_sqrt_grad(struct wn__grad *g)
     g->dx[1] = wn__emit1(g->e, WN_OP_NEG, slope);
 }
 
-const struct wn__rules wn__rules_sqrt = {wn__like_first, grad_by_y, .per_output = ROOT};
+const struct wn__rules wn__rules_sqrt = {wn__like_first, wn__grad_by_y, .per_output = ROOT};
 const struct wn__rules wn__rules_sqrt_grad = {wn__shape_derivative, grad_sqrt_grad, .per_output = ROOT};
 
 /* ---- rsqrt --------------------------------------------------------------------------------------- */
@@ -124,7 +101,7 @@ static void grad_rsqrt(struct wn__grad *g)
 const struct wn__rules wn__rules_rsqrt = {wn__like_first, grad_rsqrt, .per_output = ROOT};
 
 /* ---- relu ---------------------------------------------------------------------------------------- */
-const struct wn__rules wn__rules_relu = {wn__like_first, grad_by_y, .per_output = CHEAP};
+const struct wn__rules wn__rules_relu = {wn__like_first, wn__grad_by_y, .per_output = CHEAP};
 const struct wn__rules wn__rules_relu_grad = {wn__shape_derivative, grad_steps, .per_output = CHEAP};
 
 /* ---- gelu ---------------------------------------------------------------------------------------- */
@@ -143,7 +120,7 @@ static void grad_gelu_grad(struct wn__grad *g)
     g->dx[1] = wn__emit_mul(g, both(g), slope);
 }
 
-const struct wn__rules wn__rules_gelu = {wn__like_first, grad_by_x, .per_output = ERF};
+const struct wn__rules wn__rules_gelu = {wn__like_first, wn__grad_by_x, .per_output = ERF};
 const struct wn__rules wn__rules_gelu_grad = {wn__shape_derivative, grad_gelu_grad, .per_output = ERF};
 
 /* ---- silu ---------------------------------------------------------------------------------------- */
@@ -158,7 +135,7 @@ static void grad_silu_grad(struct wn__grad *g)
     g->dx[1] = wn__emit_mul(g, wn__emit2(g->e, WN_OP_SIGMOID_GRAD, both(g), s), factor);
 }
 
-const struct wn__rules wn__rules_silu = {wn__like_first, grad_by_x, .per_output = TRANSCENDENTAL};
+const struct wn__rules wn__rules_silu = {wn__like_first, wn__grad_by_x, .per_output = TRANSCENDENTAL};
 const struct wn__rules wn__rules_silu_grad = {wn__shape_derivative, grad_silu_grad, .per_output = TRANSCENDENTAL};
 
 /* ---- tanh ---------------------------------------------------------------------------------------- */
@@ -169,7 +146,7 @@ static void grad_tanh_grad(struct wn__grad *g)
     if (wn__wants(g, 1)) g->dx[1] = wn__emit_mul(g, both(g), wn__emit_mul(g, g->in[1], wn__emit_number(g, -2)));
 }
 
-const struct wn__rules wn__rules_tanh = {wn__like_first, grad_by_y, .per_output = TRANSCENDENTAL};
+const struct wn__rules wn__rules_tanh = {wn__like_first, wn__grad_by_y, .per_output = TRANSCENDENTAL};
 const struct wn__rules wn__rules_tanh_grad = {wn__shape_derivative, grad_tanh_grad, .per_output = SLOPE};
 
 /* ---- sigmoid ------------------------------------------------------------------------------------- */
@@ -180,7 +157,7 @@ static void grad_sigmoid_grad(struct wn__grad *g)
     if (wn__wants(g, 1)) g->dx[1] = wn__emit_mul(g, both(g), line(g, g->in[1], -2, 1));
 }
 
-const struct wn__rules wn__rules_sigmoid = {wn__like_first, grad_by_y, .per_output = TRANSCENDENTAL};
+const struct wn__rules wn__rules_sigmoid = {wn__like_first, wn__grad_by_y, .per_output = TRANSCENDENTAL};
 const struct wn__rules wn__rules_sigmoid_grad = {wn__shape_derivative, grad_sigmoid_grad, .per_output = SLOPE};
 
 /* ---- softplus ------------------------------------------------------------------------------------ */
@@ -236,7 +213,7 @@ static void grad_flat(struct wn__grad *g)
 
 const struct wn__rules wn__rules_floor = {wn__like_first, grad_flat, .per_output = CHEAP};
 const struct wn__rules wn__rules_round = {wn__like_first, grad_flat, .per_output = CHEAP};
-const struct wn__rules wn__rules_sign = {shape_arith, grad_flat, .per_output = CHEAP};
+const struct wn__rules wn__rules_sign = {wn__like_first_arith, grad_flat, .per_output = CHEAP};
 
 /* ---- clamp --------------------------------------------------------------------------------------- */
 static int32_t check_bounds(const struct wn_desc *d)
@@ -258,13 +235,7 @@ static int32_t shape_clamp_grad(struct wn_desc *d)
     return wn__shape_derivative(d);
 }
 
-static void grad_clamp(struct wn__grad *g)
-{
-    struct wn_node *in[2] = {g->dy, g->in[0]};
-    if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, WN_OP_CLAMP_GRAD, 2, in, &g->d->attrs);
-}
-
-const struct wn__rules wn__rules_clamp = {shape_clamp, grad_clamp, .per_output = CHEAP};
+const struct wn__rules wn__rules_clamp = {shape_clamp, wn__grad_by_x, .per_output = CHEAP};
 const struct wn__rules wn__rules_clamp_grad = {shape_clamp_grad, grad_steps, .per_output = CHEAP};
 
 /* ---- isnan, isfinite ----------------------------------------------------------------------------- */
@@ -280,18 +251,7 @@ const struct wn__rules wn__rules_isnan = {shape_finite, NULL, .per_output = CHEA
 const struct wn__rules wn__rules_isfinite = {shape_finite, NULL, .per_output = CHEAP};
 
 /* ---- within -------------------------------------------------------------------------------------- */
-static int32_t shape_within(struct wn_desc *d)
-{
-    WN_TRY(wn__need_float(d));
-    return wn__like_first(d);
-}
-
-static void grad_within(struct wn__grad *g)
-{
-    if (wn__wants(g, 0)) g->dx[0] = g->dy;
-}
-
-const struct wn__rules wn__rules_within = {shape_within, grad_within, .per_output = CHEAP};
+const struct wn__rules wn__rules_within = {wn__like_first, wn__grad_same, .per_output = CHEAP};
 
 /* ---- cast ------------------------------------------------------------------------------------------ */
 static int32_t shape_cast(struct wn_desc *d)

@@ -32,41 +32,25 @@
 
 enum { HYPERS = 8 };
 
-/* FLOPs of an element, and the cells that are read and written. */
-static const struct {
-    double flops, cells;
-} works[WN_OP_COUNT] = {
-    [WN_OP_ACCUMULATE] = {1, 1}, [WN_OP_RUNNING_MEAN] = {3, 1},      [WN_OP_RUNNING_VAR] = {3, 1},
-    [WN_OP_SGD] = {4, 1},        [WN_OP_MOMENTUM] = {6, 2},          [WN_OP_ADAM] = {14, 3},
-    [WN_OP_RMSPROP] = {9, 2},    [WN_OP_RMSPROP_MOMENTUM] = {10, 3}, [WN_OP_RMSPROP_CENTERED] = {14, 3},
-    [WN_OP_LION] = {8, 2},
+/* FLOPs of an element. */
+static const double flops[WN_OP_COUNT] = {
+    [WN_OP_ACCUMULATE] = 1,        [WN_OP_RUNNING_MEAN] = 3, [WN_OP_RUNNING_VAR] = 3, [WN_OP_SGD] = 4,
+    [WN_OP_MOMENTUM] = 6,          [WN_OP_ADAM] = 14,        [WN_OP_RMSPROP] = 9,     [WN_OP_RMSPROP_MOMENTUM] = 10,
+    [WN_OP_RMSPROP_CENTERED] = 14, [WN_OP_LION] = 8,
 };
 
 /* Returns the cost of reading the gradient, and of reading and writing the cells. */
 static struct wn_cost cost_update(const struct wn_desc *d)
 {
-    double bytes = (double)wn__bytes(&d->in[0]);
-    return (struct wn_cost){works[d->op].flops * (double)wn__numel(&d->in[0]),
-                            bytes + 2.0 * works[d->op].cells * bytes};
+    double bytes = (double)wn__bytes(&d->in[0]), cells = (double)wn_max(wn__optimizer_cells(d->op), 1);
+    return (struct wn_cost){flops[d->op] * (double)wn__numel(&d->in[0]), bytes + 2.0 * cells * bytes};
 }
 
 /* ---- assign ---------------------------------------------------------------------------------------- */
-static int32_t shape_assign(struct wn_desc *d)
-{
-    WN_TRY(wn__need_element(d, d->in[0].dtype));
-    return wn__like_first_any(d);
-}
-
-const struct wn__rules wn__rules_assign = {.shape = shape_assign};
+const struct wn__rules wn__rules_assign = {.shape = wn__like_first_element};
 
 /* ---- accumulate ------------------------------------------------------------------------------------ */
-static int32_t shape_accumulate(struct wn_desc *d)
-{
-    WN_TRY(wn__need_arith(d));
-    return wn__like_first_any(d);
-}
-
-const struct wn__rules wn__rules_accumulate = {shape_accumulate, NULL, .cost = cost_update};
+const struct wn__rules wn__rules_accumulate = {wn__like_first_arith, NULL, .cost = cost_update};
 
 /* ---- running_mean, running_var --------------------------------------------------------------------- */
 static int32_t shape_running(struct wn_desc *d)

@@ -15,7 +15,7 @@ static int64_t missing_bytes(const struct wn__run *r)
         if (s->result_allocation[i] >= 0) bytes += s->allocation[s->result_allocation[i]].bytes;
     for (int32_t k = 0; k < r->ir->n_slabs; k++)
         if (r->p->bindings.slab[k]->data == NULL) bytes += r->p->bindings.slab[k]->bytes;
-    return wn__offload_buffer_is_own(device) && buffer > 0 ? bytes + buffer : bytes;
+    return r->device->target.is_unified_memory && buffer > 0 ? bytes + buffer : bytes;
 }
 
 /* Refuses with WN_OOM a run that would pass the limit. Idle memory is given back first. */

@@ -91,7 +91,7 @@ static void count_move(struct wn__meter *m, const struct wn__run *r, const struc
         int32_t place = t->space == WN_SPACE_DISK ? WN_MEDIUM_DISK : WN_MEDIUM_HOST;
         bytes = wn__paged(bytes);
         if (t->offset + bytes > m->offload_buffer_top[place]) m->offload_buffer_top[place] = t->offset + bytes;
-        if (place == WN_MEDIUM_HOST && wn__offload_buffer_is_own(r->ir->device)) {
+        if (place == WN_MEDIUM_HOST && r->device->target.is_unified_memory) {
             m->allocation_bytes[allocation] = bytes;
             move(m, WN_KIND_HOST, bytes);
         }
@@ -143,7 +143,7 @@ void wn__meter_stop(struct wn__run *r)
     m->out->at[4] = m->live;
     m->out->host = m->offload_buffer_top[WN_MEDIUM_HOST];
     m->out->disk = m->offload_buffer_top[WN_MEDIUM_DISK];
-    m->out->reserved = m->fixed + m->arena_top + (wn__offload_buffer_is_own(r->ir->device) ? m->out->host : 0);
+    m->out->reserved = m->fixed + m->arena_top + (r->device->target.is_unified_memory ? m->out->host : 0);
     /* The device's peak is the program's, with everything else that is alive beside it. */
     for (int32_t k = 0; k < WN_KIND_COUNT; k++) kinds[k] = l->kinds[k] + m->out->peak_kinds[k] - m->start[k];
     for (int32_t i = 0; i < r->ir->n_results; i++) { /* the ledger has counted results since they were taken */

@@ -30,10 +30,10 @@ static int32_t loop(struct wn__run *r, struct wn__watches *w)
         const struct wn__instr *n = &r->schedule->instr[r->at];
         WN_TRY(advance(r, n));
         if (n->what == WN_DO_FREE) {
-            WN_TRY(wn__watches_freed(w, r, n));
+            WN_TRY(wn__watches_call(w, r, n, WN_MOMENT_FREED));
             continue;
         }
-        WN_TRY(wn__watches_before(w, r, n));
+        WN_TRY(wn__watches_call(w, r, n, WN_MOMENT_BEFORE));
         switch (n->what) {
         case WN_DO_READ: WN_TRY(wn__number_read(r, n)); break;
         case WN_DO_OFFLOAD:
@@ -41,7 +41,7 @@ static int32_t loop(struct wn__run *r, struct wn__watches *w)
         case WN_DO_WAIT: WN_TRY(wn__transfer_wait(r, n)); break;
         default: WN_TRY(r->issue(r, n));
         }
-        WN_TRY(wn__watches_after(w, r, n));
+        WN_TRY(wn__watches_call(w, r, n, WN_MOMENT_AFTER));
     }
     return WN_OK;
 }

@@ -184,7 +184,7 @@ void wn__elementwise_whole(const struct wn_desc *d, const struct wn_buffers *b, 
 
 static int32_t fused(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    const struct wn__fused steps = wn__fused_get(&d->attrs);
+    const struct wn__fused steps = wn__fused_get(&d->attrs, 0);
     struct application k = {.n = steps.n};
     wn__elementwise_steps(&steps, d, b, k.step);
     for (int32_t s = 0; s < steps.n; s++)
@@ -204,7 +204,7 @@ static int32_t fits(const struct wn_desc *d, const struct wn__fused_step *s)
 
 static wn_kernel_fn fused_kernel(const struct wn_desc *d)
 {
-    struct wn__fused c = wn__fused_get(&d->attrs);
+    struct wn__fused c = wn__fused_get(&d->attrs, 0);
     struct wn__elementwise step[WN_FUSED_STEPS];
     for (int32_t i = 0; i < d->n_in; i++)
         if (d->in[i].dtype != d->out.dtype) return NULL;

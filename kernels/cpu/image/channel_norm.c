@@ -124,7 +124,7 @@ static int32_t norm(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_S
     k.inputs = d->op == WN_OP_BATCH_NORM || d->op == WN_OP_BATCH_NORM_MAP ? 1 : 2;
     k.cut = wn__channel_cut_of(d);
     k.streams = wn__streams(wn__bytes(&d->out), b->out, b->in[0], b->in[1]);
-    if (d->op == WN_OP_BATCH_NORM_MAP) k.steps = wn__fused_get(&d->attrs);
+    if (d->op == WN_OP_BATCH_NORM_MAP) k.steps = wn__fused_get(&d->attrs, 0);
     wn__elementwise_steps(&k.steps, d, b, k.step);
     wn__parallel_for(k.cut.slabs * k.cut.rows, WN_CPU_GRAIN / k.cut.channels + 1, norm_pixels, &k);
     return WN_OK;
@@ -133,7 +133,7 @@ static int32_t norm(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_S
 wn_kernel_fn wn__cpu_batch_norm_kernel(const struct wn_desc *d)
 {
     struct wn__elementwise step[WN_FUSED_STEPS];
-    const struct wn__fused c = wn__fused_get(&d->attrs);
+    const struct wn__fused c = wn__fused_get(&d->attrs, 0);
     if (d->op == WN_OP_BATCH_NORM_MAP && !wn__elementwise_steps(&c, d, NULL, step)) return NULL;
     return loops_of[d->op][d->out.dtype] != NULL ? norm : NULL;
 }

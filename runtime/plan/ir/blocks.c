@@ -107,7 +107,7 @@ int32_t wn__ir_reads_sign(const struct wn__ir *ir, int32_t node, int32_t k)
     if (p->op == WN_OP_MATMUL_MAP || p->op == WN_OP_LINEAR_MAP)
         return p->attrs.i[2] == WN_OP_RELU_GRAD && k == p->n_in - 1;
     if (p->op != WN_OP_ELEMENTWISE) return 0;
-    struct wn__fused c = wn__fused_get(&p->attrs);
+    struct wn__fused c = wn__fused_get(&p->attrs, 0);
     for (int32_t s = 0; s < c.n; s++)
         for (int32_t j = 0; j < wn__elementwise_operands(c.step[s].op); j++)
             if (c.step[s].operand[j] == k && !(c.step[s].op == WN_OP_RELU_GRAD && j == 1)) return 0;

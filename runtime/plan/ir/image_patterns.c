@@ -49,7 +49,7 @@ static struct wn_attrs conv_attrs(const struct wn__ir_node *p, const struct wn__
 {
     struct wn_attrs attrs = p->attrs;
     attrs.i[WN_CONV_MAP_INPUTS] = m->image;
-    wn__fused_put_from(&m->steps, WN_CONV_MAP_STEP, &attrs);
+    wn__fused_put(&m->steps, WN_CONV_MAP_STEP, &attrs);
     if (wn__elementwise_has_numbers(last->op)) memcpy(attrs.f, last->attrs.f, sizeof attrs.f);
     return attrs;
 }
@@ -87,7 +87,7 @@ int32_t wn__rewrite_map_conv(struct wn__rewriting *w, int32_t i, int32_t k)
 static int32_t norm_steps(const struct wn__ir_node *p, struct wn__fused *c)
 {
     *c = (struct wn__fused){.n = 0};
-    if (p->op == WN_OP_BATCH_NORM_MAP) *c = wn__fused_get(&p->attrs);
+    if (p->op == WN_OP_BATCH_NORM_MAP) *c = wn__fused_get(&p->attrs, 0);
     return p->op == WN_OP_BATCH_NORM || p->op == WN_OP_BATCH_NORM_MAP;
 }
 
@@ -97,7 +97,7 @@ static struct wn_attrs norm_attrs(const struct wn__ir_node *p, const struct wn__
 {
     int64_t groups = p->op == WN_OP_BATCH_NORM ? p->attrs.i[0] : p->attrs.i[WN_NORM_MAP_GROUPS];
     struct wn_attrs attrs = {.n = 0};
-    wn__fused_put(c, &attrs);
+    wn__fused_put(c, 0, &attrs);
     attrs.i[WN_NORM_MAP_GROUPS] = groups;
     memcpy(attrs.f, wn__elementwise_has_numbers(last->op) ? last->attrs.f : p->attrs.f, sizeof attrs.f);
     return attrs;

@@ -22,12 +22,12 @@ static struct wn__fused steps_of(const struct wn__ir_node *p)
     struct wn__fused one = {1, {{0, {0}}}};
     one.step[0].op = (int32_t)p->attrs.i[2];
     switch (p->op) {
-    case WN_OP_ELEMENTWISE: return wn__fused_get(&p->attrs);
+    case WN_OP_ELEMENTWISE: return wn__fused_get(&p->attrs, 0);
     case WN_OP_LINEAR_MAP: return led_by(WN_OP_LINEAR, &one);
     case WN_OP_MATMUL_MAP:
     case WN_OP_PRODUCT_UPDATE: return led_by(WN_OP_MATMUL, &one);
     case WN_OP_CONV2D_MAP: return steps_over_conv(wn__conv_map_get(&p->attrs));
-    case WN_OP_BATCH_NORM_MAP: one = wn__fused_get(&p->attrs); return led_by(WN_OP_BATCH_NORM, &one);
+    case WN_OP_BATCH_NORM_MAP: one = wn__fused_get(&p->attrs, 0); return led_by(WN_OP_BATCH_NORM, &one);
     default: return (struct wn__fused){.n = 0};
     }
 }

@@ -175,7 +175,7 @@ static int32_t chain_of(const struct wn__ir *ir, int32_t i, struct wn__fused *ou
     const struct wn__ir_node *p = &ir->node[i];
     int32_t n = wn__elementwise_operands(p->op);
     if (!wn__dtype_is_float(p->type.dtype)) return 0;
-    if (p->op == WN_OP_ELEMENTWISE) *out = wn__fused_get(&p->attrs);
+    if (p->op == WN_OP_ELEMENTWISE) *out = wn__fused_get(&p->attrs, 0);
     else *out = (struct wn__fused){1, {{p->op, {0, n - 1}}}};
     return p->op == WN_OP_ELEMENTWISE || n > 0;
 }
@@ -222,6 +222,6 @@ int32_t wn__rewrite_fused(struct wn__rewriting *w, int32_t i, int32_t k)
     if (in.n > WN_FUSED_INPUTS) return 0;
     struct wn_attrs attrs = {.n = 0};
     memcpy(attrs.f, wn__fused_numbers(&first) ? ir->node[p].attrs.f : ir->node[i].attrs.f, sizeof attrs.f);
-    wn__fused_put(&all, &attrs);
+    wn__fused_put(&all, 0, &attrs);
     return wn__rewrite_replace(w, i, k, p, &(struct wn__fusion){WN_OP_ELEMENTWISE, &attrs, &in});
 }

@@ -152,4 +152,4 @@ static int32_t search_before(struct wn__run *r, void **own)
 }
 
 const struct wn__watch wn__watch_anomaly = {
-    .is_on = &wn__anomaly_on, .is_apart = 1, .start = search_before, .after = search};
+    .is_on = &wn__anomaly_on, .is_apart = 1, .start = search_before, .at[WN_MOMENT_AFTER] = search};

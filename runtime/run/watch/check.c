@@ -134,8 +134,8 @@ static void stop_check(struct wn__run *r, void *own)
 const struct wn__watch wn__watch_check = {.is_on = &wn__check_on,
                                           .is_apart = 1,
                                           .start = start_check,
-                                          .before = copy_aside,
-                                          .after = compare,
+                                          .at[WN_MOMENT_BEFORE] = copy_aside,
+                                          .at[WN_MOMENT_AFTER] = compare,
                                           .stop = stop_check};
 
 /* ---- the poison ----------------------------------------------------------------------------------------------- */
@@ -157,7 +157,7 @@ static int32_t poison_freed(struct wn__run *r, void *own, const struct wn__instr
 }
 
 const struct wn__watch wn__watch_poison = {
-    .is_on = &wn__poison_on, .is_apart = 1, .start = start_poison, .freed = poison_freed};
+    .is_on = &wn__poison_on, .is_apart = 1, .start = start_poison, .at[WN_MOMENT_FREED] = poison_freed};
 
 /* ---- what is computed again ---------------------------------------------------------------------------------- */
 
@@ -242,4 +242,4 @@ static int32_t replay(struct wn__run *r, void *own, const struct wn__instr *n)
 }
 
 const struct wn__watch wn__watch_replay = {
-    .is_on = &wn__replay_on, .is_apart = 1, .start = start_replay, .after = replay};
+    .is_on = &wn__replay_on, .is_apart = 1, .start = start_replay, .at[WN_MOMENT_AFTER] = replay};

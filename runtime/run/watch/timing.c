@@ -21,8 +21,10 @@ static int32_t note_instr(struct wn__run *r, void *trace, const struct wn__instr
     return WN_OK;
 }
 
-const struct wn__watch wn__watch_trace = {
-    .is_on = &wn__trace_on, .start = start_trace, .before = note_instr, .freed = note_instr};
+const struct wn__watch wn__watch_trace = {.is_on = &wn__trace_on,
+                                          .start = start_trace,
+                                          .at[WN_MOMENT_BEFORE] = note_instr,
+                                          .at[WN_MOMENT_FREED] = note_instr};
 
 static int32_t wait_for_kernel(struct wn__run *r, void *own, const struct wn__instr *n)
 {
@@ -33,7 +35,7 @@ static int32_t wait_for_kernel(struct wn__run *r, void *own, const struct wn__in
     return WN_OK;
 }
 
-const struct wn__watch wn__watch_sync = {.is_on = &wn__sync_on, .is_apart = 1, .after = wait_for_kernel};
+const struct wn__watch wn__watch_sync = {.is_on = &wn__sync_on, .is_apart = 1, .at[WN_MOMENT_AFTER] = wait_for_kernel};
 
 /* Makes room for the program's seconds, which outlive the run, and has the device fill them. */
 static int32_t start_timing(struct wn__run *r, void **own)
@@ -75,6 +77,6 @@ static void stop_timing(struct wn__run *r, void *own)
 const struct wn__watch wn__watch_timing = {.is_on = &wn__timing_on,
                                            .is_apart = 1,
                                            .start = start_timing,
-                                           .before = mark_begin,
-                                           .after = mark_end,
+                                           .at[WN_MOMENT_BEFORE] = mark_begin,
+                                           .at[WN_MOMENT_AFTER] = mark_end,
                                            .stop = stop_timing};

@@ -20,24 +20,12 @@ int32_t wn__watches_start(struct wn__watches *w, struct wn__run *r)
     return code;
 }
 
-int32_t wn__watches_before(struct wn__watches *w, struct wn__run *r, const struct wn__instr *n)
+int32_t wn__watches_call(struct wn__watches *w, struct wn__run *r, const struct wn__instr *n, int32_t moment)
 {
-    for (int32_t i = 0; i < w->n; i++)
-        if (w->watch[i].is->before != NULL) WN_TRY(w->watch[i].is->before(r, w->watch[i].own, n));
-    return WN_OK;
-}
-
-int32_t wn__watches_after(struct wn__watches *w, struct wn__run *r, const struct wn__instr *n)
-{
-    for (int32_t i = w->n - 1; i >= 0; i--)
-        if (w->watch[i].is->after != NULL) WN_TRY(w->watch[i].is->after(r, w->watch[i].own, n));
-    return WN_OK;
-}
-
-int32_t wn__watches_freed(struct wn__watches *w, struct wn__run *r, const struct wn__instr *n)
-{
-    for (int32_t i = 0; i < w->n; i++)
-        if (w->watch[i].is->freed != NULL) WN_TRY(w->watch[i].is->freed(r, w->watch[i].own, n));
+    for (int32_t i = 0; i < w->n; i++) {
+        int32_t k = moment == WN_MOMENT_AFTER ? w->n - 1 - i : i;
+        if (w->watch[k].is->at[moment] != NULL) WN_TRY(w->watch[k].is->at[moment](r, w->watch[k].own, n));
+    }
     return WN_OK;
 }
 

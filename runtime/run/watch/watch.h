@@ -8,11 +8,15 @@
  *   sync       timing.c    waits after every kernel, so that an error is at its own instruction
  *   timing     timing.c    seconds of instructions
  *
- * The list is an onion: `before` and `freed` are called in this order, `after` and `stop` in the reverse, so that the
- * last one is nearest to the instruction. */
+ * The list is an onion: watches are called before an instruction, and at a FREE, in this order, behind it and at the
+ * end in the reverse, so that the last one is nearest to the instruction. */
 #ifndef WN_RUN_WATCH_WATCH_H
 #define WN_RUN_WATCH_WATCH_H
 #include "../issue/issue.h"
+
+/* The moments at which a watch looks: before an instruction starts, after it was started, and in the place of both at a
+ * FREE. */
+enum wn__moment { WN_MOMENT_BEFORE, WN_MOMENT_AFTER, WN_MOMENT_FREED, WN_MOMENT_COUNT };
 
 /* A watch. Each function may be NULL; own: what `start` made of the run. */
 struct wn__watch {
@@ -20,10 +24,7 @@ struct wn__watch {
     int32_t is_apart;     /* 1: it looks at instructions one by one, so no graph may start several */
     /* Sets *own, of r->pool, where the run is to be watched. `stop` follows wherever *own is set. */
     int32_t (*start)(struct wn__run *r, void **own);
-    /* Are called before an instruction starts, after it was started, and in the place of both at a FREE. */
-    int32_t (*before)(struct wn__run *r, void *own, const struct wn__instr *n);
-    int32_t (*after)(struct wn__run *r, void *own, const struct wn__instr *n);
-    int32_t (*freed)(struct wn__run *r, void *own, const struct wn__instr *n);
+    int32_t (*at[WN_MOMENT_COUNT])(struct wn__run *r, void *own, const struct wn__instr *n);
     /* Ends the watch when all work has ended. */
     void (*stop)(struct wn__run *r, void *own);
 };
@@ -41,9 +42,7 @@ struct wn__watches {
 /* Start the watches that are on, call each of them at an instruction, and end them. Whatever start returns, stop must
  * follow. */
 int32_t wn__watches_start(struct wn__watches *w, struct wn__run *r);
-int32_t wn__watches_before(struct wn__watches *w, struct wn__run *r, const struct wn__instr *n);
-int32_t wn__watches_after(struct wn__watches *w, struct wn__run *r, const struct wn__instr *n);
-int32_t wn__watches_freed(struct wn__watches *w, struct wn__run *r, const struct wn__instr *n);
+int32_t wn__watches_call(struct wn__watches *w, struct wn__run *r, const struct wn__instr *n, int32_t moment);
 void wn__watches_stop(struct wn__watches *w, struct wn__run *r);
 
 /* The switches, by what they switch on. */
