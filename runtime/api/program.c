@@ -292,13 +292,9 @@ int32_t wn_point(int32_t program, int32_t i, struct wn_point *out)
     const struct wn__frontier_point *q = get_point(p, i);
     if (q == NULL) return WN_VALUE;
     WN_TRY(wn__need(out, "point"));
-    *out = (struct wn_point){.reserved = q->reserved,
-                             .peak = q->peak,
-                             .seconds = q->seconds,
-                             .recomputed = q->recomputed,
-                             .instructions = q->instructions,
-                             .tried = p->frontier->tried,
-                             .name = q->name};
+    *out = q->shown;
+    out->tried = p->frontier->tried;
+    out->name = q->name;
     return WN_OK;
 }
 

@@ -104,7 +104,8 @@ local function encode(c, longest)
     n = 0
     for i, s in ipairs(c.stages) do
         blocks[i - 1] = { time = s.fwd_time, peak = s.out_bytes + s.fwd_tmp_bytes, bytes = s.out_bytes,
-            grad = s.grad_bytes, allocated = s.wgrad_bytes or 0, first = n, n_options = chains.options(s) }
+            grad = i < #c.stages and s.grad_bytes or 0, allocated = s.wgrad_bytes or 0, first = n,
+            n_options = chains.options(s) }
         for o = 0, chains.options(s) - 1 do
             local saved = field(s, o, 'saved_bytes')
             options[n] = { forward = field(s, o, 'fwd_time'), backward = field(s, o, 'bwd_time'), saved = saved,

@@ -26,7 +26,7 @@ struct wn__block_option {
 struct wn__chain_block {
     int64_t time;        /* of F i */
     int64_t peak;        /* bytes of F i above what is live when it starts: x_i and its workspace */
-    int64_t bytes, grad; /* of x_i; of d_i, which lives from B i+1 to B i, that of the last block inside B n only */
+    int64_t bytes, grad; /* of x_i; of d_i, which lives from B i+1 to B i; 0 of the last block: B n makes it */
     int64_t allocated;   /* bytes that B i allocates and leaves (gradients of parameters); 0: an update takes them */
     int32_t first, n_options; /* its options are chain->option[first .. first + n_options) */
 };
@@ -54,9 +54,10 @@ struct wn__chain_cost {
 
 #define WN__CHAIN_EXACT (INT64_C(1) << 53) /* above every sum of bytes or times, so that a double holds them exactly */
 
-struct wn__chain_solution; /* a solver with copies of all numbers it needs (solve.h) */
+struct wn__chain_solution; /* a solver, which reads the arrays of its chain (solve.h) */
 
-/* Checks the numbers and finds the least budget. The frontier is solved later. WN_VALUE, WN_OOM. */
+/* Checks the numbers, whose arrays must stay until the solution is closed, and finds the least budget. The frontier is
+ * solved later. WN_VALUE, WN_OOM. */
 int32_t wn__chain_open(const struct wn__chain_blocks *c, struct wn__chain_solution **out);
 /* Returns the least budget, in bytes, that any schedule of the solver's class fits. */
 int64_t wn__chain_least(const struct wn__chain_solution *s);

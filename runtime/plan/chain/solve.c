@@ -86,26 +86,17 @@ static int32_t check_numbers(const struct wn__chain_blocks *c)
     return wn__fail(WN_VALUE, "chain: %lld bytes live all the time; expected 0 to 2^53", (long long)c->outside);
 }
 
-/* Copies the numbers of the chain into the solution, and makes room for what is found about them. */
-static int32_t copy_description(struct wn__chain_solution *s, const struct wn__chain_blocks *c)
+/* Takes over the numbers of the chain, and makes room for what is found about them. */
+static int32_t take_description(struct wn__chain_solution *s, const struct wn__chain_blocks *c)
 {
-    size_t blocks = (size_t)c->n * sizeof *c->block, options = (size_t)c->n_options * sizeof *c->option;
-    struct wn__chain_block *block;
-    struct wn__block_option *option;
-    if (!WN_ARRAY(&s->pool, block, c->n) || !WN_ARRAY(&s->pool, option, c->n_options) ||
-        !WN_ARRAY(&s->pool, s->kind, c->n) || !WN_ARRAY(&s->pool, s->pending, c->n * WN__SOLVE_PENDING) ||
+    if (!WN_ARRAY(&s->pool, s->kind, c->n) || !WN_ARRAY(&s->pool, s->pending, c->n * WN__SOLVE_PENDING) ||
         !WN_ARRAY(&s->pool, s->time_before, c->n) || !WN_ARRAY(&s->pool, s->allocated_before, c->n) ||
         !WN_ARRAY(&s->pool, s->window_of, c->n * (int64_t)c->n))
         return WN_OOM;
-    memcpy(block, c->block, blocks);
-    memcpy(option, c->option, options);
     s->chain = *c;
-    s->chain.block = block;
-    s->chain.option = option;
-    block[c->n - 1].grad = 0; /* d_n lives in B n only, whose peak_backward includes it */
     for (int32_t i = 0; i < c->n; i++) {
-        s->time_before[i + 1] = s->time_before[i] + block[i].time;
-        s->allocated_before[i + 1] = s->allocated_before[i] + block[i].allocated;
+        s->time_before[i + 1] = s->time_before[i] + c->block[i].time;
+        s->allocated_before[i + 1] = s->allocated_before[i] + c->block[i].allocated;
     }
     return WN_OK;
 }
@@ -280,7 +271,7 @@ int32_t wn__chain_open(const struct wn__chain_blocks *c, struct wn__chain_soluti
     WN_TRY(check_numbers(c));
     struct wn__chain_solution *s = wn__alloc(sizeof *s);
     if (s == NULL) return WN_OOM;
-    WN_TRY_GOTO(copy_description(s, c));
+    WN_TRY_GOTO(take_description(s, c));
     find_kinds(s);
     WN_TRY_GOTO(find_windows(s));
     choose_pending(s);

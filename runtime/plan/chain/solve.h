@@ -25,7 +25,7 @@ struct wn__window {
 /* A chain with its windows. Invariant: points != NULL only if the tables of all windows are made. */
 struct wn__chain_solution {
     struct wn__pool pool;
-    struct wn__chain_blocks chain; /* a copy, in `pool` */
+    struct wn__chain_blocks chain; /* of the caller's arrays */
     int32_t *kind;                 /* (n) the first block with the same numbers */
     int32_t *pending;              /* (n, WN__SOLVE_PENDING) options of each block that may be pending; -1: none */
     int64_t *time_before;          /* (n + 1) sum of `time` of the blocks before */

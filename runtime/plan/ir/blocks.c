@@ -210,6 +210,7 @@ static void find_boundaries(struct wn__ir *ir)
 {
     for (int32_t i = 0; i < ir->n; i++) {
         struct wn__ir_node *p = &ir->node[i];
+        ir->has_backward |= p->phase == WN_PHASE_BACKWARD;
         if (p->phase == WN_PHASE_BACKWARD && p->forward_of >= 0) p->block = ir->node[p->forward_of].block;
         if (!wn__ir_node_is_forward(p)) continue;
         for (int32_t k = 0; k < p->n_in; k++) {

@@ -239,14 +239,14 @@ static void backward(struct compiler *c, int32_t region, int32_t lo, int32_t hi,
 
 /* Adds the steps of one root: the forward of its blocks [lo, hi), the frees that decisions ask for at its end, then
  * the backward, also through blocks of earlier roots, which a shared trunk reaches. */
-static void compile_root(struct compiler *c, int32_t root, int32_t lo, int32_t hi, int32_t has_backward)
+static void compile_root(struct compiler *c, int32_t root, int32_t lo, int32_t hi)
 {
     for (int32_t at = lo; at < hi; at = run_end(c, 0, at, hi)) {
         int32_t child = wn__nesting_child(&c->nesting, 0, c->place[c->r->first[at]]);
         if (child == 0) put_fe(c, at);
         else closed(c, child, at, run_end(c, 0, at, hi));
     }
-    if (!has_backward) return;
+    if (!c->ir->has_backward) return;
     for (int32_t at = lo; at < hi; at = run_end(c, 0, at, hi))
         for (int32_t b = at, end = run_end(c, 0, at, hi); b < end; b++)
             put_keep(c, WN_STEP_FREE, b,
@@ -259,11 +259,9 @@ static void compile_root(struct compiler *c, int32_t root, int32_t lo, int32_t h
 static void compile_roots(struct compiler *c)
 {
     const struct wn__ir *ir = c->ir;
-    int32_t has_backward = 0, lo = 0;
-    for (int32_t i = 0; i < ir->n; i++) has_backward |= ir->node[i].phase == WN_PHASE_BACKWARD;
-    for (int32_t hi; lo < c->r->n_blocks; lo = hi) {
+    for (int32_t lo = 0, hi; lo < c->r->n_blocks; lo = hi) {
         hi = wn__recipe_root_end(ir, c->r, lo);
-        compile_root(c, ir->node[c->r->first[lo]].root, lo, hi, has_backward);
+        compile_root(c, ir->node[c->r->first[lo]].root, lo, hi);
     }
 }
 

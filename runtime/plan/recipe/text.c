@@ -123,7 +123,7 @@ struct reading {
     int32_t *node;  /* (n_values) the node of place k + 1 */
     uint8_t *held;  /* (ir->n) 1: a value that the steps so far have kept */
     uint8_t *ran;   /* (n_blocks) 1: the block's forward has run */
-    int32_t n_values, has_backward;
+    int32_t n_values;
     int32_t at, root, next; /* number of the step; its root; the block that goes backward next */
 };
 
@@ -237,7 +237,7 @@ static int32_t read_keep(struct reading *c, const struct wn_recipe_step *s)
 /* Checks rule 'end': a root's backward is whole before the next root begins. */
 static int32_t check_end(const struct reading *c)
 {
-    if (!c->has_backward || c->next < 0) return WN_OK;
+    if (!c->ir->has_backward || c->next < 0) return WN_OK;
     return wn__fail(WN_ILLEGAL, "recipe: rule 'end': after step %d root %d ends, before B %d%s", c->at, c->root + 1,
                     c->next + 1, c->ran[c->next] ? "" : ", which was not run forward either");
 }
@@ -290,7 +290,6 @@ static int32_t read_all(struct reading *c)
     WN_TRY(read_blocks(c));
     wn__recipe_serve(c->ir, c->r);
     wn__ir_last_readers(c->ir, c->r->last);
-    for (int32_t i = 0; i < c->ir->n; i++) c->has_backward |= c->ir->node[i].phase == WN_PHASE_BACKWARD;
     c->next = last_block(c, 0);
     for (c->at = 0; c->at < c->g->n_steps; c->at++) WN_TRY(read_step(c));
     WN_TRY(check_end(c));

@@ -60,7 +60,7 @@ static int32_t make_chain(const struct wn__classes *k, int32_t lo, int32_t hi, s
         block[b - lo] = (struct wn__chain_block){.time = c->plain.forward_ns,
                                                  .peak = wn_max(c->plain.forward_peak, c->outputs),
                                                  .bytes = c->outputs,
-                                                 .grad = c->incoming,
+                                                 .grad = b + 1 < hi ? c->incoming : 0,
                                                  .allocated = c->plain.allocated,
                                                  .first = out->n_options,
                                                  .n_options = c->n_options};

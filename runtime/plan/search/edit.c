@@ -85,7 +85,7 @@ static int32_t sort_edits(struct editing *e)
 static int32_t begin_point(struct editing *e, int64_t k)
 {
     const struct wn__frontier_point *p = &e->b->point[k];
-    int64_t reserved = p->reserved;
+    int64_t reserved = p->shown.reserved;
     snprintf(e->name, sizeof e->name, "%.30s%s", p->name, strchr(p->name, '+') == NULL ? "+" : "");
     WN_TRY(wn__frontier_begin(e->b, &p->recipe, &e->from));
     WN_TRY(wn__recipe_change(e->b->ir, &p->recipe, NULL, 0, &e->from));
@@ -378,10 +378,10 @@ int32_t wn__frontier_edits(const struct wn__ir *ir)
 static double promise_of(const struct wn__building *b, int64_t k)
 {
     const struct wn__frontier_point *p = &b->point[k];
-    double span = (double)(b->point[0].reserved - b->point[b->n - 1].reserved) + 1;
+    double span = (double)(b->point[0].shown.reserved - b->point[b->n - 1].shown.reserved) + 1;
     if (p->visits > 0) return p->promise > 0 ? p->promise / p->visits : p->promise;
     if (k == b->n - 1) return p->promise;
-    return (double)(p->reserved - p[1].reserved) / span * (p[1].seconds / p->seconds - 1);
+    return (double)(p->shown.reserved - p[1].shown.reserved) / span * (p[1].shown.seconds / p->shown.seconds - 1);
 }
 
 /* Edits the most promising plans, or the plan of least bytes alone, until so many proposals were judged, or the list

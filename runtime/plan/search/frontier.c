@@ -34,10 +34,10 @@ static int32_t is_proposed(enum wn__proposals what)
  * beats the other, then the one with fewer instructions, then a. */
 static int32_t beats(const struct wn__frontier_point *a, const struct wn__frontier_point *b)
 {
-    if (a->reserved > b->reserved || a->seconds > b->seconds) return 0;
-    if (a->reserved < b->reserved || a->seconds < b->seconds) return 1;
-    if (a->recomputed != b->recomputed) return a->recomputed < b->recomputed;
-    return a->instructions <= b->instructions;
+    if (a->shown.reserved > b->shown.reserved || a->shown.seconds > b->shown.seconds) return 0;
+    if (a->shown.reserved < b->shown.reserved || a->shown.seconds < b->shown.seconds) return 1;
+    if (a->shown.recomputed != b->shown.recomputed) return a->shown.recomputed < b->shown.recomputed;
+    return a->shown.instructions <= b->shown.instructions;
 }
 
 static int32_t is_beaten(const struct wn__building *b, const struct wn__frontier_point *p)
@@ -55,9 +55,9 @@ static int32_t is_beaten(const struct wn__building *b, const struct wn__frontier
 static enum wn__place_effort effort_for(const struct wn__building *b, const struct wn__frontier_point *p)
 {
     if (b->is_by_hand && b->ir->n <= HAND) return WN__PLACE_FULLY;
-    if (b->n == 0 || p->instructions < SHORT) return WN__PLACE_ROUGHLY;
-    int64_t least = b->point[b->n - 1].reserved, most = b->point[0].reserved;
-    return p->reserved < least + (most - least) / STEEP ? WN__PLACE_ROUGHLY : WN__PLACE_HASTILY;
+    if (b->n == 0 || p->shown.instructions < SHORT) return WN__PLACE_ROUGHLY;
+    int64_t least = b->point[b->n - 1].shown.reserved, most = b->point[0].shown.reserved;
+    return p->shown.reserved < least + (most - least) / STEEP ? WN__PLACE_ROUGHLY : WN__PLACE_HASTILY;
 }
 
 /* Fills the numbers of a point, and *beaten. The plan is simulated before it is placed, with the bound of the bytes it
@@ -67,16 +67,16 @@ static int32_t judge(struct wn__building *b, struct wn__frontier_point *p, int32
     struct wn__schedule *s = NULL;
     int32_t code = WN_OK;
     WN_TRY(wn__compile(b->ir, &p->recipe, NULL, WN__PLACE_BOUND, &s));
-    p->reserved = p->bound = s->summary.reserved;
-    p->peak = s->summary.peak;
-    p->seconds = s->summary.seconds;
-    p->recomputed = s->summary.recomputed;
-    p->instructions = s->n;
+    p->shown.reserved = s->summary.reserved;
+    p->shown.peak = s->summary.peak;
+    p->shown.seconds = s->summary.seconds;
+    p->shown.recomputed = s->summary.recomputed;
+    p->shown.instructions = s->n;
     *beaten = is_beaten(b, p);
     if (!*beaten) {
         code = wn__place(b->ir, s, effort_for(b, p));
         p->is_settled = s->is_settled;
-        p->reserved = wn__reserved(b->ir, s);
+        p->shown.reserved = wn__reserved(b->ir, s);
     }
     wn__schedule_unref(s);
     return code;
@@ -119,7 +119,7 @@ static int32_t insert(struct wn__building *b, struct wn__frontier_point *p)
         return code;
     }
     int64_t k = b->n++;
-    for (; k > 0 && b->point[k - 1].seconds > p->seconds; k--) b->point[k] = b->point[k - 1];
+    for (; k > 0 && b->point[k - 1].shown.seconds > p->shown.seconds; k--) b->point[k] = b->point[k - 1];
     b->point[k] = *p;
     b->newest = p->id;
     return WN_OK;
@@ -132,7 +132,7 @@ static int32_t insert_placed(struct wn__building *b, struct wn__frontier_point *
     int32_t code = wn__heed_interrupt();
     if (p->is_settled && code == WN_OK) return insert(b, p);
     if (code == WN_OK) code = wn__compile(b->ir, &p->recipe, NULL, WN__PLACE_FULLY, &s);
-    if (code == WN_OK) p->reserved = s->summary.reserved;
+    if (code == WN_OK) p->shown.reserved = s->summary.reserved;
     wn__schedule_unref(s);
     if (code == WN_OK) return insert(b, p);
     wn__recipe_release(&p->recipe);
@@ -205,17 +205,17 @@ int32_t wn__frontier_begin(const struct wn__building *b, const struct wn__recipe
 
 double wn__frontier_gain(const struct wn__building *b, int64_t reserved, double seconds)
 {
-    double span = (double)(b->point[0].reserved - b->point[b->n - 1].reserved) + 1, sum = 0;
-    int64_t from = wn_max(reserved, b->point[b->n - 1].reserved), k = b->n - 1;
-    while (k > 0 && b->point[k - 1].reserved <= from) k--;
-    double slower = b->point[k].seconds / seconds - 1; /* of the list's fastest plan within `reserved` */
+    double span = (double)(b->point[0].shown.reserved - b->point[b->n - 1].shown.reserved) + 1, sum = 0;
+    int64_t from = wn_max(reserved, b->point[b->n - 1].shown.reserved), k = b->n - 1;
+    while (k > 0 && b->point[k - 1].shown.reserved <= from) k--;
+    double slower = b->point[k].shown.seconds / seconds - 1; /* of the list's fastest plan within `reserved` */
     if (reserved == from && slower <= 0) return slower;
-    for (; k >= 0 && b->point[k].seconds > seconds; k--) {
-        double to = k > 0 ? (double)b->point[k - 1].reserved : (double)from + span / BUDGETS;
-        sum += (to - (double)from) * (b->point[k].seconds / seconds - 1);
-        if (k > 0) from = b->point[k - 1].reserved;
+    for (; k >= 0 && b->point[k].shown.seconds > seconds; k--) {
+        double to = k > 0 ? (double)b->point[k - 1].shown.reserved : (double)from + span / BUDGETS;
+        sum += (to - (double)from) * (b->point[k].shown.seconds / seconds - 1);
+        if (k > 0) from = b->point[k - 1].shown.reserved;
     }
-    if (reserved < b->point[b->n - 1].reserved) sum += (double)(b->point[b->n - 1].reserved - reserved);
+    if (reserved < b->point[b->n - 1].shown.reserved) sum += (double)(b->point[b->n - 1].shown.reserved - reserved);
     return sum / span;
 }
 
@@ -228,13 +228,6 @@ static int64_t *node_ns(struct wn__building *b)
     for (int32_t i = 0; ns != NULL && i < b->ir->n; i++)
         if (b->ir->node[i].leaf == WN_LEAF_NONE) ns[i] = (int64_t)(b->ir->seconds[i] * 1e9 + 0.5);
     return ns;
-}
-
-static int32_t has_backward(const struct wn__ir *ir)
-{
-    for (int32_t i = 0; i < ir->n; i++)
-        if (ir->node[i].phase == WN_PHASE_BACKWARD) return 1;
-    return 0;
 }
 
 /* Solves the chain of a partition's blocks, unless blocks * classes of blocks are more than `most`. */
@@ -269,7 +262,7 @@ static int32_t propose(struct wn__building *b)
     b->is_by_hand = 1;
     WN_TRY(wn__frontier_portfolio(b));
     b->is_by_hand = 0;
-    if (!has_backward(b->ir)) return WN_OK;
+    if (!b->ir->has_backward) return WN_OK;
     int32_t code = is_proposed(WN__PROPOSE_CHAIN) ? solve_both(b, ns) : WN_OK;
     if (code == WN_OK && is_proposed(WN__PROPOSE_EVICT)) code = wn__frontier_evict(b);
     if (code == WN_OK && is_proposed(WN__PROPOSE_ACTION)) code = wn__frontier_act(b);

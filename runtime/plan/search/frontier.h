@@ -11,21 +11,16 @@
 #define WN_PLAN_SEARCH_FRONTIER_H
 #include "planner.h"
 
-/* A plan on the frontier. Invariant: bound <= reserved. */
+/* A plan on the frontier. */
 struct wn__frontier_point {
+    struct wn_point shown; /* its numbers; `tried` and `name` are filled where a script asks for them */
     struct wn__recipe recipe;
-    int64_t reserved;     /* bytes of the arena, and of all that is reserved beside it */
-    int64_t peak;         /* most bytes alive at once */
-    int64_t bound;        /* bytes: no placing of the plan reserves fewer */
-    double seconds;       /* of a run, as simulated */
-    int32_t recomputed;   /* nodes that the backward computes again */
-    int32_t instructions; /* of the schedule */
-    int32_t is_settled;   /* 1: it is placed as a run places it */
-    int32_t id;           /* its number among the proposals */
-    int32_t visits;       /* how often edits of it were tried (edit.c) */
-    int32_t is_done;      /* 1: all were */
-    double promise;       /* the gain of the edit that is tried next */
-    char name[32]; /* what proposed it: "solved", "sqrt", "segments(4)"; with a "+" at the end if it was edited */
+    int32_t is_settled; /* 1: it is placed as a run places it */
+    int32_t id;         /* its number among the proposals */
+    int32_t visits;     /* how often edits of it were tried (edit.c) */
+    int32_t is_done;    /* 1: all were */
+    double promise;     /* the gain of the edit that is tried next */
+    char name[32];      /* what proposed it: "solved", "sqrt", "segments(4)"; with a "+" at the end if it was edited */
 };
 /* Invariant: from point to point, reserved falls strictly and seconds rise strictly. */
 struct wn__frontier {

@@ -85,21 +85,16 @@ static int32_t offer_packed(const struct portfolio *p, int32_t action)
     return n > 0 ? offer(p, p->marks, name) : WN_OK;
 }
 
-/* Returns whether a proposal may decide about a node's value. */
-static int32_t is_open(const struct portfolio *p, int32_t i)
-{
-    return p->b->ir->node[i].is_residual && p->b->marks->decision[i] == WN_DECISION_NONE;
-}
-
 /* Proposes those of the script that are late, or the others: with their units and decisions, the plans are those of
- * the same policies. */
+ * the same policies. They decide about residuals that the script does not. */
 static int32_t offer_proposals(const struct portfolio *p, int32_t is_late)
 {
+    const int8_t *said = p->b->marks->decision;
     for (const struct wn__marks *c = p->b->marks->proposal; c != NULL; c = c->next) {
         if (c->is_late != is_late) continue;
         wn__marks_set(p->marks, c, p->b->ir->n);
         for (int32_t i = 0; i < p->b->ir->n; i++)
-            if (!is_open(p, i)) p->marks->decision[i] = p->b->marks->decision[i];
+            if (!p->b->ir->node[i].is_residual || said[i] != WN_DECISION_NONE) p->marks->decision[i] = said[i];
         WN_TRY(offer(p, p->marks, c->name));
     }
     return WN_OK;
