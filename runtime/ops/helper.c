@@ -280,26 +280,10 @@ void wn__grad_linear_in_first(struct wn__grad *g)
     g->dx[0] = wn__emit(g->e, g->d->op, g->d->n_in, in, &g->d->attrs);
 }
 
-/* The ops whose gradient is one op of dy and x, or of dy and y. */
-static const int32_t derivatives[WN_OP_COUNT] = {
-    [WN_OP_ABS] = WN_OP_ABS_GRAD,
-    [WN_OP_EXP] = WN_OP_MUL,
-    [WN_OP_LOG] = WN_OP_DIV,
-    [WN_OP_SQRT] = WN_OP_SQRT_GRAD,
-    [WN_OP_RELU] = WN_OP_RELU_GRAD,
-    [WN_OP_GELU] = WN_OP_GELU_GRAD,
-    [WN_OP_SILU] = WN_OP_SILU_GRAD,
-    [WN_OP_TANH] = WN_OP_TANH_GRAD,
-    [WN_OP_SIGMOID] = WN_OP_SIGMOID_GRAD,
-    [WN_OP_CLAMP] = WN_OP_CLAMP_GRAD,
-    [WN_OP_SOFTMAX] = WN_OP_SOFTMAX_GRAD,
-    [WN_OP_LOG_SOFTMAX] = WN_OP_LOG_SOFTMAX_GRAD,
-};
-
 static void grad_by(struct wn__grad *g, struct wn_node *v)
 {
     struct wn_node *in[2] = {g->dy, v};
-    if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, derivatives[g->d->op], 2, in, &g->d->attrs);
+    if (wn__wants(g, 0)) g->dx[0] = wn__emit(g->e, wn__op_rules[g->d->op]->derivative, 2, in, &g->d->attrs);
 }
 
 void wn__grad_by_x(struct wn__grad *g)

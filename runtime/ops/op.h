@@ -70,6 +70,7 @@ typedef void (*wn__grad_rule)(struct wn__grad *g);
 struct wn__rules {
     wn__shape_rule shape;         /* NULL: of a leaf */
     wn__grad_rule grad;           /* NULL: the op has no gradient, and a pass that needs one refuses it */
+    int32_t derivative;           /* of wn__grad_by_x and wn__grad_by_y: the op that they record */
     double per_output, per_input; /* FLOPs for each element of the result, and for each of input 0 */
     wn__cost_rule cost; /* NULL: the FLOPs of those numbers, and every byte once; of a leaf or an alias nothing */
 };

@@ -36,7 +36,7 @@ static void grad_softmax_grad(struct wn__grad *g)
     g->dx[1] = wn__emit2(g->e, WN_OP_SUB, first, wn__emit_mul(g, dy, b));
 }
 
-const struct wn__rules wn__rules_softmax = {shape_row, wn__grad_by_y, .per_output = ROW_FLOPS};
+const struct wn__rules wn__rules_softmax = {shape_row, wn__grad_by_y, WN_OP_SOFTMAX_GRAD, .per_output = ROW_FLOPS};
 const struct wn__rules wn__rules_softmax_grad = {shape_row_grad, grad_softmax_grad, .per_output = GRAD_FLOPS};
 
 /* ---- log_softmax, log_softmax_grad ----------------------------------------------------------------- */
@@ -51,6 +51,7 @@ static void grad_log_softmax_grad(struct wn__grad *g)
     g->dx[1] = wn__emit_mul(g, up, total);
 }
 
-const struct wn__rules wn__rules_log_softmax = {shape_row, wn__grad_by_y, .per_output = ROW_FLOPS};
+const struct wn__rules wn__rules_log_softmax = {shape_row, wn__grad_by_y, WN_OP_LOG_SOFTMAX_GRAD,
+                                                .per_output = ROW_FLOPS};
 const struct wn__rules wn__rules_log_softmax_grad = {shape_row_grad, grad_log_softmax_grad,
                                                      .per_output = LOG_GRAD_FLOPS};

@@ -67,14 +67,14 @@ static void grad_neg(struct wn__grad *g)
 const struct wn__rules wn__rules_neg = {wn__like_first_arith, grad_neg, .per_output = CHEAP};
 
 /* ---- abs ----------------------------------------------------------------------------------------- */
-const struct wn__rules wn__rules_abs = {wn__like_first_arith, wn__grad_by_x, .per_output = CHEAP};
+const struct wn__rules wn__rules_abs = {wn__like_first_arith, wn__grad_by_x, WN_OP_ABS_GRAD, .per_output = CHEAP};
 const struct wn__rules wn__rules_abs_grad = {wn__shape_derivative, grad_steps, .per_output = CHEAP};
 
 /* ---- exp ----------------------------------------------------------------------------------------- */
-const struct wn__rules wn__rules_exp = {wn__like_first, wn__grad_by_y, .per_output = TRANSCENDENTAL};
+const struct wn__rules wn__rules_exp = {wn__like_first, wn__grad_by_y, WN_OP_MUL, .per_output = TRANSCENDENTAL};
 
 /* ---- log ----------------------------------------------------------------------------------------- */
-const struct wn__rules wn__rules_log = {wn__like_first, wn__grad_by_x, .per_output = TRANSCENDENTAL};
+const struct wn__rules wn__rules_log = {wn__like_first, wn__grad_by_x, WN_OP_DIV, .per_output = TRANSCENDENTAL};
 
 /* ---- sqrt ---------------------------------------------------------------------------------------- */
 /* f(y) = 1 / (2 y), f'(y) = -f(y) / y, and g->out = dy f(y). */
@@ -86,7 +86,7 @@ static void grad_sqrt_grad(struct wn__grad *g)
     g->dx[1] = wn__emit1(g->e, WN_OP_NEG, slope);
 }
 
-const struct wn__rules wn__rules_sqrt = {wn__like_first, wn__grad_by_y, .per_output = ROOT};
+const struct wn__rules wn__rules_sqrt = {wn__like_first, wn__grad_by_y, WN_OP_SQRT_GRAD, .per_output = ROOT};
 const struct wn__rules wn__rules_sqrt_grad = {wn__shape_derivative, grad_sqrt_grad, .per_output = ROOT};
 
 /* ---- rsqrt --------------------------------------------------------------------------------------- */
@@ -101,7 +101,7 @@ static void grad_rsqrt(struct wn__grad *g)
 const struct wn__rules wn__rules_rsqrt = {wn__like_first, grad_rsqrt, .per_output = ROOT};
 
 /* ---- relu ---------------------------------------------------------------------------------------- */
-const struct wn__rules wn__rules_relu = {wn__like_first, wn__grad_by_y, .per_output = CHEAP};
+const struct wn__rules wn__rules_relu = {wn__like_first, wn__grad_by_y, WN_OP_RELU_GRAD, .per_output = CHEAP};
 const struct wn__rules wn__rules_relu_grad = {wn__shape_derivative, grad_steps, .per_output = CHEAP};
 
 /* ---- gelu ---------------------------------------------------------------------------------------- */
@@ -120,7 +120,7 @@ static void grad_gelu_grad(struct wn__grad *g)
     g->dx[1] = wn__emit_mul(g, both(g), slope);
 }
 
-const struct wn__rules wn__rules_gelu = {wn__like_first, wn__grad_by_x, .per_output = ERF};
+const struct wn__rules wn__rules_gelu = {wn__like_first, wn__grad_by_x, WN_OP_GELU_GRAD, .per_output = ERF};
 const struct wn__rules wn__rules_gelu_grad = {wn__shape_derivative, grad_gelu_grad, .per_output = ERF};
 
 /* ---- silu ---------------------------------------------------------------------------------------- */
@@ -135,7 +135,7 @@ static void grad_silu_grad(struct wn__grad *g)
     g->dx[1] = wn__emit_mul(g, wn__emit2(g->e, WN_OP_SIGMOID_GRAD, both(g), s), factor);
 }
 
-const struct wn__rules wn__rules_silu = {wn__like_first, wn__grad_by_x, .per_output = TRANSCENDENTAL};
+const struct wn__rules wn__rules_silu = {wn__like_first, wn__grad_by_x, WN_OP_SILU_GRAD, .per_output = TRANSCENDENTAL};
 const struct wn__rules wn__rules_silu_grad = {wn__shape_derivative, grad_silu_grad, .per_output = TRANSCENDENTAL};
 
 /* ---- tanh ---------------------------------------------------------------------------------------- */
@@ -146,7 +146,7 @@ static void grad_tanh_grad(struct wn__grad *g)
     if (wn__wants(g, 1)) g->dx[1] = wn__emit_mul(g, both(g), wn__emit_mul(g, g->in[1], wn__emit_number(g, -2)));
 }
 
-const struct wn__rules wn__rules_tanh = {wn__like_first, wn__grad_by_y, .per_output = TRANSCENDENTAL};
+const struct wn__rules wn__rules_tanh = {wn__like_first, wn__grad_by_y, WN_OP_TANH_GRAD, .per_output = TRANSCENDENTAL};
 const struct wn__rules wn__rules_tanh_grad = {wn__shape_derivative, grad_tanh_grad, .per_output = SLOPE};
 
 /* ---- sigmoid ------------------------------------------------------------------------------------- */
@@ -157,7 +157,8 @@ static void grad_sigmoid_grad(struct wn__grad *g)
     if (wn__wants(g, 1)) g->dx[1] = wn__emit_mul(g, both(g), line(g, g->in[1], -2, 1));
 }
 
-const struct wn__rules wn__rules_sigmoid = {wn__like_first, wn__grad_by_y, .per_output = TRANSCENDENTAL};
+const struct wn__rules wn__rules_sigmoid = {wn__like_first, wn__grad_by_y, WN_OP_SIGMOID_GRAD,
+                                            .per_output = TRANSCENDENTAL};
 const struct wn__rules wn__rules_sigmoid_grad = {wn__shape_derivative, grad_sigmoid_grad, .per_output = SLOPE};
 
 /* ---- softplus ------------------------------------------------------------------------------------ */
@@ -235,7 +236,7 @@ static int32_t shape_clamp_grad(struct wn_desc *d)
     return wn__shape_derivative(d);
 }
 
-const struct wn__rules wn__rules_clamp = {shape_clamp, wn__grad_by_x, .per_output = CHEAP};
+const struct wn__rules wn__rules_clamp = {shape_clamp, wn__grad_by_x, WN_OP_CLAMP_GRAD, .per_output = CHEAP};
 const struct wn__rules wn__rules_clamp_grad = {shape_clamp_grad, grad_steps, .per_output = CHEAP};
 
 /* ---- isnan, isfinite ----------------------------------------------------------------------------- */
