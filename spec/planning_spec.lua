@@ -128,6 +128,12 @@ describe('planning', function()
         assert(many < 0.6 * few, ('%d, then %d'):format(few, many))
     end)
 
+    it('finds the one plan of a step that computes nothing, or a number', function()
+        for _, value in ipairs { wane.eval(wane.randn(3)), wane.nn.Parameter(wane.ones {}), wane.full({}, 2) } do
+            assert.equal(1, #wane.frontier(function() return value end).all)
+        end
+    end)
+
     it('plans a list of more units than binomial splits reach to', function()
         local layers, x = {}, wane.randn(4, 8)
         for i = 1, 1100 do layers[i] = i == 1 and nn.Linear(8, 8) or nn.Tanh() end

@@ -6,7 +6,7 @@
 
 void wn__bytes_put(struct wn__bytes *b, const void *data, int64_t n)
 {
-    if (b->code != WN_OK) return;
+    if (b->code != WN_OK || n == 0) return;
     WN_KEEP(b->code, wn__grow(&b->data, &b->capacity, b->count + n, 1));
     if (b->code != WN_OK) return;
     memcpy(b->data + b->count, data, (size_t)n);

@@ -4,7 +4,8 @@
 #include "op.h"
 
 /* A leaf computes nothing: the runtime writes its type when it makes it, and a backward pass ends at it. */
-const struct wn__rules wn__rules_cell = {NULL}, wn__rules_data = {NULL}, wn__rules_const = {NULL};
+const struct wn__rules wn__rules_cell = {.shape = NULL}, wn__rules_data = {.shape = NULL},
+                       wn__rules_const = {.shape = NULL};
 
 #define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions)                                           \
     extern const struct wn__rules wn__rules_##name;

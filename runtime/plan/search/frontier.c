@@ -90,8 +90,8 @@ static int32_t meet(struct wn__building *b, const struct wn__recipe *r, int32_t 
     wn__bytes_int(&all, r->prefetch);
     wn__bytes_put(&all, r->limit, r->n_blocks * (int64_t)sizeof *r->limit);
     wn__bytes_put(&all, r->step, r->n * (int64_t)sizeof *r->step);
-    if (r->n_keep > 0) wn__bytes_put(&all, r->keep, r->n_keep * (int64_t)sizeof *r->keep);
-    if (r->n_keep > 0) wn__bytes_put(&all, r->action, r->n_keep * (int64_t)sizeof *r->action);
+    wn__bytes_put(&all, r->keep, r->n_keep * (int64_t)sizeof *r->keep);
+    wn__bytes_put(&all, r->action, r->n_keep * (int64_t)sizeof *r->action);
     uint64_t mark = all.code == WN_OK ? wn__bytes_hash(all.data, all.count) : 0;
     int32_t code = all.code;
     wn__free(all.data);
