@@ -100,7 +100,7 @@ return {
         { 'a half loaded state passes for a whole one', spec = 'spec/file_spec.lua',
             old = '    if (c->init == NULL) {\n        c->invalid = 1;\n        return;\n    }',
             new = '    if (c->init == NULL) return;' },
-        { 'a batch that was written is no new version', spec = 'spec/data_spec.lua',
+        { 'a state that was written has no new version', spec = 'spec/file_spec.lua',
             old = '    c->invalid = 0;\n    wn__cell_changed(c);',
             new = '    c->invalid = 0;' },
         { 'a version that is put back is given again', spec = 'spec/whole_step_spec.lua',
