@@ -331,7 +331,7 @@ return {
             new = 'for (int32_t bits = 1; bits < 1; bits++) {' },
         { 'the search edits no plan',
             old = '    while (b->tried < stop && ',
-            new = '    while (b->tried < 0 && ' },
+            new = '    while (b->tried < wn_min(stop, 0) && ' },
     },
     {
         file = 'runtime/plan/search/frontier.c',

@@ -372,7 +372,7 @@ return {
     },
     {
         file = 'runtime/run/materialise.c',
-        spec = 'spec/whole_step_spec.lua',
+        spec = 'spec/parts_spec.lua',
         { 'states that an earlier program makes are made again by the later ones',
             old = ' && !wn__sequence_made(wn__sequence_maker(c));',
             new = ';' },
