@@ -16,6 +16,7 @@ local root = arg[0]:match('^(.*)/spec/mutants/[^/]*$') or '.'
 local rows, count = assert(loadfile(root .. '/spec/mutants/rows.lua'))(root)
 local ffi = require 'ffi'
 local files = require 'spec.support.files'
+local read, write = files.read, files.write
 ffi.cdef 'int isatty(int fd);'
 
 -- Seconds that the specs of a row may take, over those that they took unbroken: a broken program may loop.
@@ -38,8 +39,6 @@ local function now()
     return tonumber((shell('date +%s.%N')))
 end
 
-local read, write = files.read, files.write
-
 local function replace(text, old, new)
     local first, last = text:find(old, 1, true)
     return text:sub(1, first - 1) .. new .. text:sub(last + 1)
@@ -56,9 +55,19 @@ local function is_of_cuda(specs)
     return false
 end
 
+-- Rooms of kernels/cpu that a class of processors has alone, or no class has.
+local APART = { plain = true, avx2 = true, avx512 = true, neon = true, backend = true }
+
 -- Builds a copy with so many jobs, and the simulated GPU where the specs need it.
-local function build(copy, specs, jobs)
-    return shell(('cd %s && make -j%d library %s'):format(quote(copy), jobs,
+-- @param broken file, or nil. What all classes of processors are compiled of is compiled for the one that specs run
+-- under here, unless they ask for others.
+local function build(copy, specs, jobs, broken)
+    local is_one = broken and broken:find '^kernels/' and not APART[broken:match '^kernels/cpu/([^/]+)/']
+    for _, spec in ipairs(specs) do
+        is_one = is_one and not (spec:find '/product_' or read(copy .. '/' .. spec):find('WANE_KERNELS', 1, true))
+    end
+    local class = is_one and [[CLASSES="$(build/wane version | sed -n 's/^kernels *\([a-z0-9]*\).*/\1/p')"]] or ''
+    return shell(('cd %s && make -j%d %s library %s'):format(quote(copy), jobs, class,
         is_of_cuda(specs) and 'build/cudasim/libwane_cuda.so build/cudasim/selftest' or ''))
 end
 
@@ -123,7 +132,7 @@ local function try(copy, row, seconds)
     write(path, replace(read(path), row.old, row.new))
     local is_built = row.file ~= 'Makefile' and not row.file:find '%.lua$'
     local output, code = '', 0
-    if is_built then output, code = build(copy, specs_of(row), 1) end
+    if is_built then output, code = build(copy, specs_of(row), 1, row.file) end
     local verdict, by
     if code ~= 0 then
         verdict, by = 'error', 'does not build: ' .. (output:match('[^\n]*error:[^\n]*') or output:match('[^\n]*$'))
