@@ -64,7 +64,8 @@ local APART = { plain = true, avx2 = true, avx512 = true, neon = true, backend =
 local function build(copy, specs, jobs, broken)
     local is_one = broken and broken:find '^kernels/' and not APART[broken:match '^kernels/cpu/([^/]+)/']
     for _, spec in ipairs(specs) do
-        is_one = is_one and not (spec:find '/product_' or read(copy .. '/' .. spec):find('WANE_KERNELS', 1, true))
+        local text = read(copy .. '/' .. spec)
+        is_one = is_one and not (text:find 'WANE_KERNELS' or text:find 'build/release')
     end
     local class = is_one and [[CLASSES="$(build/wane version | sed -n 's/^kernels *\([a-z0-9]*\).*/\1/p')"]] or ''
     return shell(('cd %s && make -j%d %s library %s'):format(quote(copy), jobs, class,
