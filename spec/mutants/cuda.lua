@@ -229,7 +229,7 @@ return {
         spec = 'spec/cuda_op_spec.lua',
         { 'a tile of a running sum forgets the tile before', filter = 'cumsum',
             old = 'sum = add_tile(sum, tile, m);',
-            new = 'sum = add_tile((Sum)0, tile, m);' },
+            new = 'sum = add_tile((Sum)(0 * sum), tile, m);' },
         { 'positions past the end of a line take part in its sort', filter = 'argsort',
             old = 'compare(s, x, out, begin + own, begin + ((int64_t)2 << k) - 1 - own);',
             new = 'compare(s, x, out, begin + own, begin + ((int64_t)1 << k) + own);' },

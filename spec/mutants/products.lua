@@ -249,7 +249,7 @@ return {
     },
     {
         file = 'kernels/cpu/gemm/pack.inc',
-        spec = 'spec/product_spec.lua',
+        spec = 'spec/op_spec.lua',
         { 'rows along memory are cut off after whole lines',
             old = 'WIDEN(to + k * x->width, from + k * x->xk, n);',
             new = 'WIDEN(to + k * x->width, from + k * x->xk, n / 4 * 4);' },

@@ -48,11 +48,14 @@ local function specs_of(row)
     return type(row.spec) == 'table' and row.spec or { row.spec }
 end
 
-local function is_of_cuda(specs)
+-- Returns what specs of CUDA need built: the simulated GPU, and the one that watches memory.
+local function simulated(specs)
+    local targets = ''
     for _, spec in ipairs(specs) do
-        if spec:find '^spec/cuda' then return true end
+        if spec:find '^spec/cuda' then targets = targets .. ' build/cudasim/libwane_cuda.so build/cudasim/selftest' end
+        if spec:find '/cudasim_' then targets = targets .. ' build/cudasim-hooks/libwane_cuda.so' end
     end
-    return false
+    return targets
 end
 
 -- Rooms of kernels/cpu that a class of processors has alone, or no class has.
@@ -68,8 +71,7 @@ local function build(copy, specs, jobs, broken)
         is_one = is_one and not (text:find 'WANE_KERNELS' or text:find 'build/release')
     end
     local class = is_one and [[CLASSES="$(build/wane version | sed -n 's/^kernels *\([a-z0-9]*\).*/\1/p')"]] or ''
-    return shell(('cd %s && make -j%d %s library %s'):format(quote(copy), jobs, class,
-        is_of_cuda(specs) and 'build/cudasim/libwane_cuda.so build/cudasim/selftest' or ''))
+    return shell(('cd %s && make -j%d %s library %s'):format(quote(copy), jobs, class, simulated(specs)))
 end
 
 -- Runs spec files in a copy until one fails. Returns true and the closing line when all passed, nil when no spec ran,
