@@ -53,12 +53,12 @@ static const struct shape shapes[SHAPES] = {
 
 /* One micro-tile: channels [at, at + n) of PIXELS neighbours. */
 struct microtile {
-    const char *const *from; /* addresses, (rows, SPAN) in ascending order; of any shape (rows, columns, PIXELS) */
-    int64_t rows, columns;   /* of taps */
-    const void *weight;      /* (taps, CHANNELS) sums */
-    const void *bias;        /* NULL, or that of the block */
-    int64_t at, n;
-    char *out;                /* that of the first pixel, from the first channel of the block on */
+    const char *const *from;  /* addresses, (rows, SPAN) in ascending order; of any shape (rows, columns, PIXELS) */
+    int64_t rows, columns;    /* of taps */
+    const void *weight;       /* (taps, CHANNELS) sums */
+    const void *bias;         /* NULL, or biases from the first channel of the block on */
+    int64_t at, n;            /* channels of the block */
+    char *out;                /* the result at the first pixel and at the first channel of the block */
     int64_t out_step, pixels; /* bytes from pixel to pixel; how many of them are stored */
 };
 
@@ -77,8 +77,8 @@ struct sums {
     int64_t rows, ld;        /* rows: of taps; of any shape: taps */
     const char *dy;          /* from the first channel of the block on, rows `step` bytes apart */
     int64_t step, pixels;
-    int64_t at, n;
-    void *sum; /* (taps, CHANNELS) sums */
+    int64_t at, n; /* channels of the block */
+    void *sum;     /* (taps, CHANNELS) sums */
 };
 
 /* Holds all that differs between element types. */
