@@ -35,7 +35,7 @@ static inline int32_t wn__op_is(int32_t op)
 {
     return op >= 0 && op < WN_OP_COUNT;
 }
-/* Where op is no op, these return "unknown op" or 0. */
+/* Return the name, the flags and the operands of an op; "unknown op" or 0 for a number that is none. */
 static inline const char *wn__op_name(int32_t op)
 {
     return wn__op_is(op) ? wn__op_rows[op].name : "unknown op";

@@ -222,6 +222,10 @@ void wn__host_offload_close(struct wn_device *device, struct wn_offload_buffer *
 int32_t wn__host_offload_start(struct wn_device *device, struct wn_offload_buffer *buffer, const struct wn_move *m)
 {
     struct lane *l = &((struct host_buffer *)buffer)->lane[m->way];
+    if (m->at < 0 || m->at + m->bytes > buffer->bytes || l->started >= buffer->most)
+        return wn__fail(
+            WN_INTERNAL, "offload: a move of %lld bytes at %lld leaves its buffer of %lld, or is the %lldth of %d",
+            (long long)m->bytes, (long long)m->at, (long long)buffer->bytes, (long long)l->started + 1, buffer->most);
     pthread_mutex_lock(&l->lock);
     if (wn__host_offload_fault[m->way] > 0 && --wn__host_offload_fault[m->way] == 0) l->fault_at = l->started;
     l->queue[l->started] = *m;

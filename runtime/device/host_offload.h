@@ -12,8 +12,8 @@
 #define WN_DEVICE_HOST_OFFLOAD_H
 #include "device.h"
 
-/* The five functions of struct wn_device. Open: WN_OOM for memory or threads, WN_IO for files. Wait: WN_IO where the
- * move, or one before it, failed. */
+/* The five functions of struct wn_device. Open: WN_OOM for memory or threads, WN_IO for files. Start: WN_INTERNAL for a
+ * move outside of the buffer, or beyond `most`. Wait: WN_IO where the move, or one before it, failed. */
 int32_t wn__host_offload_open(struct wn_device *d, int32_t place, int64_t bytes, int32_t most,
                               struct wn_offload_buffer **out);
 void wn__host_offload_close(struct wn_device *d, struct wn_offload_buffer *buffer);
