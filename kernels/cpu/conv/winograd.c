@@ -179,23 +179,34 @@ static void take_tiles(const struct block *b)
     }
 }
 
-/* Adds the k-block to columns [column, column + width) of the number `point` of all tiles. */
+/* Returns the k-block of a micro-panel of the transformed weight: (kc, width of the micro-panel). */
+static const float *weight_of(const struct block *b, int64_t point, int64_t column)
+{
+    const int64_t depth = b->f->w->depth;
+    return b->f->u + POINTS * depth * column + (point * depth + b->k) * width_at(b->f, column);
+}
+
+/* Adds the k-block to columns [column, column + width) of the number `point` of all tiles. A micro-tile prefetches 16
+ * columns of the micro-panel that comes next, after the last one the first of another block; those left over, a line of
+ * a. None goes behind the end of the weight: there may be no page, and a processor that finds none looks for it again.
+ * Measured, 64 > 64 channels at 56, where 10 of 16 went there: 5.5x time (Zen 2, a virtual machine). */
 static void run_micropanel(const struct block *b, int64_t point, int64_t column, int64_t width)
 {
-    const struct wn__conv_job *w = b->f->w;
-    const struct wn__gemm_kernel *kernel = w->words.gemm.kernel;
-    const float *u = b->f->u + POINTS * w->depth * column + (point * w->depth + b->k) * width;
-    struct wn__gemm_microtile t = {.kc = b->kc, .ai = b->f->kc, .ak = 1, .b = u, .bk = width, .n = width};
+    const struct wn__gemm_kernel *kernel = b->f->w->words.gemm.kernel;
+    const int32_t is_last = column + width >= b->column + b->columns;
+    const int64_t next = is_last ? b->column : column + width, lines = width_at(b->f, next) / 16;
+    struct wn__gemm_microtile t = {.kc = b->kc, .ai = b->f->kc, .ak = 1, .bk = width, .n = width};
+    t.b = weight_of(b, point, column);
     t.ldc = b->f->column_block;
     t.first = b->k == 0;
-    t.aux.row = WN_GEMM_FAR_STEPS * 64;
-    t.aux.step = 64;
-    t.aux.line =
-        (const char *)(column + width < b->column + b->columns ? u + POINTS * w->depth * width : u + w->depth * width);
-    for (int64_t i = 0; i < b->tiles; i += kernel->mr, t.aux.line += b->kc * 64) {
+    const char *line = (const char *)weight_of(b, is_last ? (point + 1) % POINTS : point, next);
+    for (int64_t i = 0, part = 0; i < b->tiles; i += kernel->mr, part++) {
         t.a = b->v + point * APART + i * t.ai;
         t.c = b->m + point * APART + i * t.ldc + column - b->column;
         t.m = wn_min(b->tiles - i, kernel->mr);
+        t.aux.line = part < lines ? line + part * b->kc * 64 : (const char *)t.a;
+        t.aux.step = part < lines ? 64 : 0;
+        t.aux.row = WN_GEMM_FAR_STEPS * t.aux.step;
         kernel->microkernel(&t);
     }
 }
