@@ -170,15 +170,16 @@ end)
 ffi.cdef [[int64_t attention_differ(int64_t time, int64_t keys, int64_t width, int64_t diagonal, double p, double size);
            int64_t attention_draws_differ(int64_t time, double element);]]
 
+local is_here = {}
+for _, class in ipairs(tiles.here()) do is_here[class] = true end
+
 for _, class in ipairs { 'avx2', 'avx512' } do
     describe('the kernels of tiles of ' .. class, function()
         local library
-        local object = io.open(('%s/build/release/%s/kernels/cpu/attention/tile.o'):format(helper.root, class))
-        if not object then
-            pending 'were not built here'
+        if not is_here[class] then
+            pending 'were not built here, or this processor lacks them'
             return
         end
-        object:close()
         setup(function()
             local objects = {} -- as the library has them: compiling the tiles again takes 10 s
             for _, source in ipairs(helper.lines(('ls kernels/cpu/%s/*.c %s kernels/cpu/common/broadcast.c '

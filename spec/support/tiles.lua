@@ -20,6 +20,13 @@ tiles.LEVEL = IS_ARM and { [0] = 'plain', 'neon' } or { [0] = 'plain', 'avx2', '
 local CLASS = IS_ARM and tiles.LEVEL or { [0] = 'plain', 'avx2', 'avx512', 'avx512' }
 local OWN_FLAGS = { avx512 = '-mavx512bf16', neon = '-DPRODUCTS_NEON' }
 
+--- Returns the classes of build/libwane.so that this processor runs, slowest first.
+function tiles.here()
+    local out, text = {}, helper.shell 'WANE_LIB= WANE_KERNELS=none build/wane version'
+    for name in (text:match '%(auto, ([^)]*)%)' or ''):gmatch '%w+' do out[#out + 1] = name end
+    return out
+end
+
 --- Returns the kernels' files of a class, and its flags, for a compiler command. `files`: those of kernels/cpu.
 function tiles.sources(class, files)
     local flags = helper.lines(('make -s --no-print-directory CC=%s flags-%s'):format(CC, class))[1] or ''
