@@ -131,7 +131,7 @@ return {
         { 'conv: forgets the group of the weight',
             old = 'm->group * (w->is_turned ? w->depth : w->columns) +',
             new = '0 +' },
-        { 'conv: takes the second half of a micro-panel from the first panel',
+        { 'conv: takes the second half of a micro-panel from the first panel', class = 'avx512',
             old = 'at = wn__panel_row(w->weight->dim[0], w->steps, m->column + j, &ld);',
             new = 'at = wn__panel_row(w->weight->dim[0], w->steps, m->column, &ld);' },
     },

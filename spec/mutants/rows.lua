@@ -6,17 +6,25 @@
 -- `old` is the exact old text, which must occur once in the file (a whole line, or two, rather than a word), `new` the
 -- new text, which must build. `spec` is the spec file, or a list of them, that must fail, and `filter`, where the spec
 -- is slow, a busted filter (a Lua pattern on the full name of a spec); a row may have its own. `needs` is a command
--- that fails on machines where the spec is pending, which leave the group out. A row that no spec catches shows a
--- missing spec: add the spec, keep the row.
+-- that fails on machines where the spec is pending, which leave the group or the row out. Rows in the room of a class
+-- of kernels, and those that name a `class`, need a processor that runs it. A row that no spec catches shows a missing
+-- spec: add the spec, keep the row.
 -- @param root of the tree
 -- @return rows, count
 local root = ...
 local rows = {}
+
+-- Returns a command that fails where the processor does not run a class of kernels; nil for none.
+local function runs(class)
+    return class and ("WANE_KERNELS=none build/wane version | grep -q 'auto, .*%s'"):format(class)
+end
+
 for _, name in ipairs { 'lua', 'runtime', 'plan', 'kernels', 'products', 'images', 'cuda' } do
     for _, group in ipairs(dofile(('%s/spec/mutants/%s.lua'):format(root, name))) do
         for _, row in ipairs(group) do
             rows[#rows + 1] = { name = row[1], file = group.file, old = row.old, new = row.new,
-                spec = row.spec or group.spec, filter = row.filter or group.filter, needs = group.needs }
+                spec = row.spec or group.spec, filter = row.filter or group.filter,
+                needs = row.needs or group.needs or runs(row.class or group.file:match '^kernels/cpu/(avx%d+)/') }
         end
     end
 end
