@@ -81,14 +81,15 @@ local function check_name(name)
     return ("the name '%s...' has %d bytes; at most %d are read"):format(name:sub(1, 60), #name, LONGEST_NAME)
 end
 
--- Returns the fault of the metadata, or nil.
+-- Returns the fault of the metadata that comes first by name, or nil.
 local function check_strings(strings)
     if not is_object(strings) then return 'an object expected' end
-    for _, name in ipairs(errors.names(strings)) do
-        local fault = check_name(name)
-        if fault then return fault end
-        if type(strings[name]) ~= 'string' then return ("'%s' is not a string"):format(name:sub(1, 200)) end
+    local least, message
+    for name, value in errors.iterate(strings) do
+        local fault = check_name(name) or type(value) ~= 'string' and ("'%s' is not a string"):format(name:sub(1, 200))
+        if fault and (not least or name < least) then least, message = name, fault end
     end
+    return message
 end
 
 -- Returns the fault of an entry of the header as a message, or nil.

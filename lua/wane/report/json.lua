@@ -147,18 +147,18 @@ local function escape(text, at)
     return 0x10000 + (code - 0xD800) * 0x400 + (low - 0xDC00), at + 12
 end
 
--- Returns the string that begins at `at`, and the place after it.
+-- Returns the string that begins at `at`, and the place after it. One without escapes is one piece of the text.
 local function read_string(text, at)
-    local pieces, i = {}, at + 1
+    local pieces, i = nil, at + 1
     while true do
         local stop = text:find('[%z\1-\31"\\]', i)
         if not stop then wrong(at, 'a string does not end') end
-        if stop > i then pieces[#pieces + 1] = text:sub(i, stop - 1) end
-        local b = byte(text, stop)
-        if b == QUOTE then return table.concat(pieces), stop + 1 end
+        local b, piece = byte(text, stop), text:sub(i, stop - 1)
+        if b == QUOTE then return pieces and table.concat(pieces) .. piece or piece, stop + 1 end
         if b ~= ESCAPE then wrong(stop, 'a string holds %s as it is', shown(text, stop)) end
         b, i = escape(text, stop)
-        pieces[#pieces + 1] = utf8.char(b)
+        pieces = pieces or {}
+        pieces[#pieces + 1], pieces[#pieces + 2] = piece, utf8.char(b)
     end
 end
 
