@@ -4,6 +4,7 @@
 local helper = require 'spec.helper'
 local wane = helper.wane
 local gradcheck = require 'spec.support.gradcheck'
+local native = require 'spec.support.native'
 local op = require 'wane.tensor.op'
 
 local nn = wane.nn
@@ -357,4 +358,12 @@ describe('wane.chunked over images', function()
         helper.refused(nil, function() wane.chunked(means, x, { size = 2 }) end, 'channel_mean',
             'averages over all rows')
     end)
+end)
+
+require('ffi').cdef 'int64_t prefetched_behind(int64_t columns);'
+
+it('micro-tiles of Winograd prefetch no line behind the transformed weight', function()
+    local library = native.load('prefetches.so', 'gcc -std=c11 -D_GNU_SOURCE -w -O1 -shared -fPIC -ffunction-sections '
+        .. '-fvisibility=hidden -Wl,--gc-sections -Wl,-z,defs -DWN_CPU_CLASS=plain -o %s spec/support/prefetches.c')
+    for columns = 32, 160, 16 do assert.equal(0, tonumber(library.prefetched_behind(columns)), columns) end
 end)

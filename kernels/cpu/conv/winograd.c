@@ -187,8 +187,8 @@ static const float *weight_of(const struct block *b, int64_t point, int64_t colu
 }
 
 /* Adds the k-block to columns [column, column + width) of the number `point` of all tiles. A micro-tile prefetches 16
- * columns of the micro-panel that comes next, after the last one the first of another block; those left over, a line of
- * a. None goes behind the end of the weight: there may be no page, and a processor that finds none looks for it again.
+ * columns of the micro-panel that comes next, after the last one the first one again; those left over, a line of a.
+ * None goes behind the end of the weight: there may be no page, and a processor that finds none looks for it again.
  * Measured, 64 > 64 channels at 56, where 10 of 16 went there: 5.5x time (Zen 2, a virtual machine). */
 static void run_micropanel(const struct block *b, int64_t point, int64_t column, int64_t width)
 {
@@ -211,6 +211,16 @@ static void run_micropanel(const struct block *b, int64_t point, int64_t column,
     }
 }
 
+/* Adds the k-block to all numbers of all tiles. */
+static void run_points(const struct block *b)
+{
+    for (int64_t point = 0; point < POINTS; point++)
+        for (int64_t column = b->column, width; column < b->column + b->columns; column += width) {
+            width = width_at(b->f, column);
+            run_micropanel(b, point, column, width);
+        }
+}
+
 static void run_block(struct block *b)
 {
     float v[POINTS * APART] __attribute__((aligned(64)));
@@ -221,11 +231,7 @@ static void run_block(struct block *b)
     for (b->k = 0; b->k < w->depth; b->k += b->kc) {
         b->kc = wn_min(w->depth - b->k, b->f->kc);
         take_tiles(b);
-        for (int64_t point = 0; point < POINTS; point++)
-            for (int64_t column = b->column, width; column < b->column + b->columns; column += width) {
-                width = width_at(b->f, column);
-                run_micropanel(b, point, column, width);
-            }
+        run_points(b);
     }
     store_tiles(b);
 }
@@ -242,12 +248,18 @@ static void run_tasks(int64_t begin, int64_t end, void *ctx)
     }
 }
 
-void wn__conv_winograd(const struct wn__conv_job *w, void *workspace)
+static struct winograd winograd_of(const struct wn__conv_job *w, void *workspace)
 {
     struct winograd f = {.w = w, .tiles = tiles_of(w), .u = workspace};
     f.column_block = w->columns <= NARROW ? NARROW : 2 * NARROW;
     f.tile_block = BUFFER / POINTS / f.column_block;
     f.kc = BUFFER / POINTS / f.tile_block;
+    return f;
+}
+
+void wn__conv_winograd(const struct wn__conv_job *w, void *workspace)
+{
+    struct winograd f = winograd_of(w, workspace);
     wn__parallel_for(w->columns / WN_PANEL_UNIT * (w->depth / WEIGHT_STEPS), 16, weight_parts, &f);
     const int64_t blocks = (f.tiles.n + f.tile_block - 1) / f.tile_block;
     wn__parallel_tasks(blocks * ((w->columns + f.column_block - 1) / f.column_block), 1, run_tasks, &f);
