@@ -170,13 +170,12 @@ end)
 ffi.cdef [[int64_t attention_differ(int64_t time, int64_t keys, int64_t width, int64_t diagonal, double p, double size);
            int64_t attention_draws_differ(int64_t time, double element);]]
 
-local is_here = {}
-for _, class in ipairs(tiles.here()) do is_here[class] = true end
+local here = tiles.here()
 
 for _, class in ipairs { 'avx2', 'avx512' } do
     describe('the kernels of tiles of ' .. class, function()
         local library
-        if not is_here[class] then
+        if not here[class] then
             pending 'were not built here, or this processor lacks them'
             return
         end

@@ -11,6 +11,7 @@ local networks = require 'spec.support.networks'
 local programs = require 'spec.support.programs'
 local op = require 'wane.tensor.op'
 local sim = require 'spec.support.cudasim'
+local ways = require 'spec.support.ways'
 local wane = helper.wane
 local C, data, nn, optim = binding.C, wane.data, wane.nn, wane.optim
 local everything = require('spec.support.offloading').everything
@@ -62,14 +63,7 @@ local function train(name, route)
             model:to(route[step])
             x = x:to(route[step])
         end
-        local loss = (model(x) ^ 2):mean()
-        if step % 2 == 0 then
-            opt:step(loss)
-        else
-            opt:zero_grad()
-            loss:backward()
-            opt:step()
-        end
+        ways.step({ opt }, function() return (model(x) ^ 2):mean() end, { lines = step % 2 == 1 })
     end
     local list = programs.cells(model:parameters(), { opt })
     wane.eval(unpack(list))

@@ -61,7 +61,7 @@ describe('outputs past the caches have the bits of ordinary ones:', function()
             same(op 'sub', x, other)
             same(op 'sub', other, x)
         end
-        for _, dtype in ipairs { 'f64', 'i32' } do
+        for _, dtype in ipairs { 'f64', 'i32', 'bf16', 'u8' } do
             same(function(v) return (v * 1000):to(dtype):to 'f32' end, x)
         end
     end)

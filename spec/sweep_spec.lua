@@ -11,14 +11,16 @@ local nn = wane.nn
 
 local folder
 
--- Returns the loss of a network whose activations outweigh its parameters, with dropout, and the network.
-local function build(p)
+-- Returns the loss of a network whose activations outweigh its parameters, with dropout, and the network: the body of
+-- a function of p.
+local BUILD = [[
     local layers = {}
     for i = 1, p.depth or 4 do layers[i] = nn.Sequential { nn.Linear(16, 16), nn.GELU(), nn.Dropout(0.2) } end
     local model = nn.Sequential(layers)
     local x = wane.randn(64, 16):retain()
     return function() return model(x):sum() end, model
-end
+]]
+local build = assert(loadstring('local wane, nn = ... return function(p) ' .. BUILD .. ' end'))(wane, nn)
 
 local function sweep(t)
     t.build, t.repeats, t.isolate = t.build or build, t.repeats or 1, false
@@ -33,16 +35,11 @@ local wane = require 'wane'
 local nn = wane.nn
 local function build(p)
     %s
-    local layers = {}
-    for i = 1, p.depth or 4 do layers[i] = nn.Sequential { nn.Linear(16, 16), nn.GELU(), nn.Dropout(0.2) } end
-    local model = nn.Sequential(layers)
-    local x = wane.randn(64, 16):retain()
-    return function() return model(x):sum() end, model
-end
+%send
 local resume = (...) == 'resume' or (...) == 'force' and 'force' or nil
 local s = wane.sweep { build = build, repeats = 1, resume = resume, %s }
 s:run()
-%s]]):format(body, options, rest or ''))
+%s]]):format(body, BUILD, options, rest or ''))
 end
 
 local function run(path, arguments)

@@ -1,4 +1,5 @@
 -- Breaks products and attention on the CPU, and the kernels of one class of processors. rows.lua says what a row is.
+local BF16 = "build/wane version | grep -q 'bf16 too'"
 return {
     {
         file = 'kernels/cpu/attention/forward.c',
@@ -112,7 +113,7 @@ return {
     {
         file = 'kernels/cpu/avx512/gemm_bf16.c',
         spec = 'spec/product_spec.lua',
-        needs = "build/wane version | grep -q 'bf16 too'",
+        needs = BF16,
         { 'pairs of a panel in place take a column of the other third',
             old = '_mm512_permutex2var_epi16(z1, outer, z2)',
             new = '_mm512_permutex2var_epi16(z0, outer, z2)' },
@@ -144,14 +145,14 @@ return {
         { 'the first rows of a that are apart stay where they are',
             old = '    rows->row0 += 4 * ak;',
             new = '    rows->row0 += 0;' },
-        { 'bf16 products are cut off instead of rounded', needs = "build/wane version | grep -q 'bf16 too'",
+        { 'bf16 products are cut off instead of rounded', needs = BF16,
             old = '((vec_half)_mm512_cvtneps_pbh(x))',
             new = '_mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(x), 16))' },
     },
     {
         file = 'kernels/cpu/gemm/gemm.c',
         spec = 'spec/product_spec.lua',
-        { 'bf16 rows of odd length are read in pairs', needs = "build/wane version | grep -q 'bf16 too'",
+        { 'bf16 rows of odd length are read in pairs', needs = BF16,
             old = '.in_place = words.in_place && p->k % words.per == 0}',
             new = '.in_place = words.in_place}' },
         { 'a panel of k is packed on into the next column',

@@ -14,17 +14,16 @@
 local root = ...
 local rows = {}
 
--- Returns a command that fails where the processor does not run a class of kernels; nil for none.
-local function runs(class)
-    return class and ("WANE_KERNELS=none build/wane version | grep -q 'auto, .*%s'"):format(class)
-end
+-- A command that fails where the processor does not run a class of kernels.
+local RUNS = "WANE_KERNELS=none build/wane version | grep -q 'auto, .*%s'"
 
 for _, name in ipairs { 'lua', 'runtime', 'plan', 'kernels', 'products', 'images', 'cuda' } do
     for _, group in ipairs(dofile(('%s/spec/mutants/%s.lua'):format(root, name))) do
         for _, row in ipairs(group) do
+            local class = row.class or group.file:match '^kernels/cpu/(avx%d+)/'
             rows[#rows + 1] = { name = row[1], file = group.file, old = row.old, new = row.new,
                 spec = row.spec or group.spec, filter = row.filter or group.filter,
-                needs = row.needs or group.needs or runs(row.class or group.file:match '^kernels/cpu/(avx%d+)/') }
+                needs = row.needs or group.needs or class and RUNS:format(class) }
         end
     end
 end

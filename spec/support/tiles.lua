@@ -20,10 +20,10 @@ tiles.LEVEL = IS_ARM and { [0] = 'plain', 'neon' } or { [0] = 'plain', 'avx2', '
 local CLASS = IS_ARM and tiles.LEVEL or { [0] = 'plain', 'avx2', 'avx512', 'avx512' }
 local OWN_FLAGS = { avx512 = '-mavx512bf16', neon = '-DPRODUCTS_NEON' }
 
---- Returns the classes of build/libwane.so that this processor runs, slowest first.
+--- Returns the classes of build/libwane.so that this processor runs, slowest first; true under the name of each.
 function tiles.here()
     local out, text = {}, helper.shell 'WANE_LIB= WANE_KERNELS=none build/wane version'
-    for name in (text:match '%(auto, ([^)]*)%)' or ''):gmatch '%w+' do out[#out + 1] = name end
+    for name in (text:match '%(auto, ([^)]*)%)' or ''):gmatch '%w+' do out[#out + 1], out[name] = name, true end
     return out
 end
 
