@@ -55,10 +55,10 @@ end
 --- Returns the first byte (from 1) at which a string is not UTF-8, or nil.
 -- @param s string
 function utf8.wrong(s)
-    if not s:find '[\128-\255]' then return nil end
     local i, n, bytes = 0, #s, array_of(s)
     while i < n do
-        local code, length = utf8.next(bytes, i, n)
+        local code, length = 0, 1
+        if s:byte(i + 1) > 127 then code, length = utf8.next(bytes, i, n) end
         if code < 0 then return i + 1 end
         i = i + length
     end

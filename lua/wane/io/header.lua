@@ -56,24 +56,24 @@ local function is_counts(value)
     return true
 end
 
--- Returns the reason why a tensor cannot be read here, or nil, and the fault of its fields, or nil.
+-- Returns the fault of a tensor's fields, or nil and the reason why it cannot be read here, if there is one.
 local function check_fields(fields)
-    if not is_object(fields) then return nil, 'an object expected' end
+    if not is_object(fields) then return 'an object expected' end
     local kind, dims, offsets = fields.dtype, fields.shape, fields.data_offsets
-    if type(kind) ~= 'string' then return nil, 'its dtype is ' .. (kind == nil and 'not given' or 'no text') end
-    if #kind > LONGEST_DTYPE then return nil, 'its dtype is a long text' end
-    if not is_counts(dims) then return nil, 'its shape is no list of sizes' end
-    if #dims > MOST_SIZES then return nil, ('its shape has %d sizes'):format(#dims) end
-    if not is_counts(offsets) or #offsets ~= 2 then return nil, 'its data_offsets are no two numbers of bytes' end
+    if type(kind) ~= 'string' then return 'its dtype is ' .. (kind == nil and 'not given' or 'no text') end
+    if #kind > LONGEST_DTYPE then return 'its dtype is a long text' end
+    if not is_counts(dims) then return 'its shape is no list of sizes' end
+    if #dims > MOST_SIZES then return ('its shape has %d sizes'):format(#dims) end
+    if not is_counts(offsets) or #offsets ~= 2 then return 'its data_offsets are no two numbers of bytes' end
     local size, dtype = file.element(kind)
     local first, last, bytes = offsets[1], offsets[2], size or OTHERS[kind]
     for k = 1, bytes and #dims or 0 do bytes = bytes * dims[k] end
     if first > last or bytes and last - first ~= bytes then
-        return nil, ('%s of shape %s takes %.0f bytes, its data_offsets %.0f to %.0f say %.0f'):format(kind,
+        return ('%s of shape %s takes %.0f bytes, its data_offsets %.0f to %.0f say %.0f'):format(kind,
             tensor.shape_text(dims), bytes or 0, first, last, last - first)
     end
-    if #dims > MOST_DIMS then return ('of %d dims; a tensor has at most %d'):format(#dims, MOST_DIMS) end
-    if not dtype then return ('%s, which is not in this version'):format(kind) end
+    if #dims > MOST_DIMS then return nil, ('of %d dims; a tensor has at most %d'):format(#dims, MOST_DIMS) end
+    if not dtype then return nil, ('%s, which is not in this version'):format(kind) end
 end
 
 local function check_name(name)
@@ -96,12 +96,11 @@ end
 local function check_entry(name, value)
     local fault = check_name(name)
     if fault then return ': ' .. fault end
-    local _
     if name == '__metadata__' then
         fault = check_strings(value)
         return fault and ', __metadata__: ' .. fault
     end
-    _, fault = check_fields(value)
+    fault = check_fields(value)
     return fault and (", tensor '%s': %s"):format(name, fault)
 end
 
@@ -166,7 +165,7 @@ function Header:find(name)
     local first, last = unpack(fields.data_offsets)
     local _, dtype = file.element(fields.dtype)
     return { file = self.file, name = name, kind = fields.dtype, dtype = dtype, dims = { unpack(fields.shape) },
-        at = self.start + first, bytes = last - first, why = (check_fields(fields)) }
+        at = self.start + first, bytes = last - first, why = select(2, check_fields(fields)) }
 end
 
 --- Checks the header of a file.

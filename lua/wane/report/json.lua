@@ -122,7 +122,7 @@ end
 
 -- Returns the first place from `at` on that is not white space.
 local function skip(text, at)
-    return text:find('[^ \n\r\t]', at) or #text + 1
+    return (byte(text, at) or 0) > 32 and at or text:find('[^ \n\r\t]', at) or #text + 1
 end
 
 -- Returns the code of the \u escape whose backslash is at `at`.
@@ -149,31 +149,41 @@ end
 
 -- Returns the string that begins at `at`, and the place after it. One without escapes is one piece of the text.
 local function read_string(text, at)
-    local pieces, i = nil, at + 1
+    local pieces, n, i = nil, 0, at + 1
     while true do
-        local stop = text:find('[%z\1-\31"\\]', i)
-        if not stop then wrong(at, 'a string does not end') end
-        local b, piece = byte(text, stop), text:sub(i, stop - 1)
+        local stop, b = i, byte(text, i)
+        while b and b > 31 and b ~= QUOTE and b ~= ESCAPE do
+            stop = stop + 1
+            b = byte(text, stop)
+        end
+        if not b then wrong(at, 'a string does not end') end
+        local piece = text:sub(i, stop - 1)
         if b == QUOTE then return pieces and table.concat(pieces) .. piece or piece, stop + 1 end
         if b ~= ESCAPE then wrong(stop, 'a string holds %s as it is', shown(text, stop)) end
         b, i = escape(text, stop)
-        pieces = pieces or {}
-        pieces[#pieces + 1], pieces[#pieces + 2] = piece, utf8.char(b)
+        pieces, n = pieces or {}, n + 1
+        pieces[n] = piece .. utf8.char(b)
     end
 end
 
 -- Returns the number that begins at `at`, and the place after it.
 local function read_number(text, at)
-    local digits = text:match('^-?%d+%.?%d*[eE]?[+-]?%d*', at)
-    if digits and #digits > LONGEST_NUMBER then wrong(at, 'a number has more than %d letters', LONGEST_NUMBER) end
-    local plain = digits and (digits:match '^-?%d+$' or digits:match '^-?%d+%.%d+$'
-        or digits:match '^-?%d+[eE][+-]?%d+$' or digits:match '^-?%d+%.%d+[eE][+-]?%d+$')
-    if not plain or plain:find '^-?0%d' then wrong(at, '%s begins no number', shown(text, at)) end
-    local value = tonumber(plain)
-    if plain:find '^-?%d+$' and math.abs(value) > 2 ^ 53 then
-        wrong(at, 'the number %s is too large', plain:sub(1, 40))
+    -- Most numbers are a few digits in a list; a trace runs through them, which patterns would end.
+    local value, i, b = 0, at, byte(text, at)
+    while b and b >= 48 and b <= 57 and i < at + 15 do
+        value, i = value * 10 + b - 48, i + 1
+        b = byte(text, i)
     end
-    return value, at + #plain
+    if i > at and (b == COMMA or b == LIST + 2) and (i == at + 1 or byte(text, at) ~= 48) then return value, i end
+    local whole, fraction, power, after = text:match('^(-?%d+)(%.?%d*)([eE]?[+-]?%d*)()', at)
+    if whole and after - at > LONGEST_NUMBER then wrong(at, 'a number has more than %d letters', LONGEST_NUMBER) end
+    if not whole or whole:find '^-?0%d' or fraction == '.' or power ~= '' and not power:find '^[eE][+-]?%d' then
+        wrong(at, '%s begins no number', shown(text, at))
+    end
+    value = tonumber(text:sub(at, after - 1))
+    local is_too_large = fraction .. power == '' and math.abs(value) > 2 ^ 53
+    if is_too_large then wrong(at, 'the number %s is too large', whole:sub(1, 40)) end
+    return value, after
 end
 
 local WORDS = { ['true'] = true, ['false'] = false }

@@ -20,23 +20,17 @@ local function is_number(x) return type(x) == 'number' and x - x == 0 end
 local function is_any_number(x) return type(x) == 'number' end
 local function is_string(x) return type(x) == 'string' end
 local function is_boolean(x) return type(x) == 'boolean' end
+local function is_plain(x) return type(x) ~= 'table' end
 
--- Tells whether every entry of a table passes a test.
-local function is_table_of(x, is_entry)
+-- Tells whether every entry of a table passes a test, and every key another one.
+local function is_table_of(x, is_entry, is_key)
     if type(x) ~= 'table' then return false end
-    for _, entry in iterate(x) do
-        if not is_entry(entry) then return false end
+    for key, entry in iterate(x) do
+        if not is_entry(entry) or is_key and not is_key(key) then return false end
     end
     return true
 end
--- Tells whether x is a table of bytes by the name of a kind.
-local function is_kinds(x)
-    if not is_table_of(x, is_bytes) then return false end
-    for name in iterate(x) do
-        if type(name) ~= 'string' then return false end
-    end
-    return true
-end
+local function is_kinds(x) return is_table_of(x, is_bytes, is_string) end
 local function is_times(x) return is_table_of(x, is_number) end
 
 -- Fields that a row of each status must have, and fields that any row may have: name -> { test, expected text }.
@@ -55,9 +49,7 @@ local MAY = { state = BYTES, activations = BYTES, wall = NUMBER, loss = { is_any
 -- Returns what is wrong with a decoded row, or nil.
 local function fault_of(row)
     if type(row.point) ~= 'table' then return 'it tells no point' end
-    for key, value in iterate(row.point) do
-        if type(key) ~= 'string' or type(value) == 'table' then return 'its point is no table of plain values' end
-    end
+    if not is_table_of(row.point, is_plain, is_string) then return 'its point is no table of plain values' end
     local must = is_string(row.status) and MUST[row.status]
     if not must then return "its status is neither 'ok' nor 'failed'" end
     for name, kind in iterate(must) do
