@@ -12,8 +12,7 @@ local json = require 'wane.report.json'
 local little, write, data = files.little, files.write, wane.data
 
 local KiB, MiB = 2 ^ 10, 2 ^ 20
-local LONG = helper.is_long
-local FLOOR, VALUES = 2 * MiB, json.FLOOR
+local LONG, FLOOR, VALUES = helper.is_long, 2 * MiB, json.FLOOR
 local SLOWER = 4 -- times, of a machine that does other work as well
 local PATH = os.tmpname()
 teardown(function() os.remove(PATH) end)
@@ -123,10 +122,6 @@ local NPY = "function(path) require('wane').data.npy(path) end"
 -- Checks what `call` cost, which reads the file PATH with its `size` bytes of header; returns what came of it as text.
 local function check(call, size, what)
     local seconds, bytes, length, message = cost_of(call)
-    if os.getenv 'WANE_HOSTILE' then
-        print(('%-50s %6.2f x %6.3f s/16MiB  %s'):format(what, (bytes - 0) / size, seconds * 16 * MiB / size,
-            message:gsub('\n', ' '):sub(-70)))
-    end
     assert.is_nil(message:find('raw: ', 1, true), what .. ': ' .. message)
     local floor = (call == COSTS or call == NPY) and FLOOR or FLOOR + VALUES
     assert.is_true(bytes <= 8 * size + floor, ('%s: %.1f times: %s'):format(what, bytes / size, message))
