@@ -11,7 +11,6 @@ local tensor = require 'wane.tensor'
 local scoped = require 'wane.scoped'
 
 local raise = errors.raise
-
 local what = 'wane.accumulate'
 
 local function add(total, loss)
@@ -33,7 +32,7 @@ end
 -- end, { micro = 4 })
 -- opt:step()
 -- print(mean:item() > 0) --> true
-return function(fn, opts)
+local function accumulate(fn, opts)
     if type(fn) ~= 'function' then
         raise(nil, 'value', '%s: expected a function(i) that returns a loss, got %s', what, errors.describe(fn))
     end
@@ -52,6 +51,7 @@ return function(fn, opts)
         loss:backward { scale = scale, policy = opts.policy, budget = opts.budget }
         total = scoped('grad', 0, add, total, loss)
     end
-    if not scale then return total end
-    return scoped('grad', 0, add, nil, total * scale)
+    return scale and scoped('grad', 0, add, nil, total * scale) or total
 end
+jit.off(accumulate) -- compiled code holds the first closures that it was made for, and the batches that they name
+return accumulate
