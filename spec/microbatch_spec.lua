@@ -106,9 +106,7 @@ describe('micro-batches', function()
         local order, last = {}, nil
         for _, step in ipairs(programs.schedule(p)) do
             local phase = step.what == 'run' and step.phase
-            if phase and phase ~= 3 and phase ~= last then
-                order[#order + 1], last = phase, phase
-            end
+            if phase and phase ~= 3 and phase ~= last then order[#order + 1], last = phase, phase end
         end
         assert.same({ 0, 2, 0, 2, 0, 2 }, order)
     end)

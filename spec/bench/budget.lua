@@ -77,9 +77,7 @@ local function torch_arms(one, model)
     local numel, names = one:ask(('network %d %d %d %d %d'):format(BLOCKS, D, HEADS, T, BATCH)):match '^(%d+) (.*)$'
     local ours, arms = 0, {}
     for _, p in ipairs(model:parameters()) do ours = ours + p:numel() end
-    if ours ~= tonumber(numel) then
-        error(('Wane has %d parameters, PyTorch %s'):format(ours, numel), 0)
-    end
+    if ours ~= tonumber(numel) then error(('Wane has %d parameters, PyTorch %s'):format(ours, numel), 0) end
     for name in names:gmatch '[^;]+' do arms[#arms + 1] = { name = name, kind = 'torch' } end
     return arms
 end

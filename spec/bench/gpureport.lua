@@ -48,9 +48,7 @@ local function names(data, checks, take)
     for _, check in ipairs(checks) do
         for _, row in ipairs(data.checks[check] or {}) do
             local name = take(row)
-            if name and not seen[name] then
-                seen[name], list[#list + 1] = true, name
-            end
+            if name and not seen[name] then seen[name], list[#list + 1] = true, name end
         end
     end
     return list
@@ -141,9 +139,7 @@ local function longest_ops(rows)
     local kept, seen = {}, {}
     for _, row in ipairs(rows) do
         local net = op_of(row)
-        if net and (seen[net] or 0) <= MOST_OPS then
-            seen[net], kept[#kept + 1] = (seen[net] or 0) + 1, row
-        end
+        if net and (seen[net] or 0) <= MOST_OPS then seen[net], kept[#kept + 1] = (seen[net] or 0) + 1, row end
     end
     return kept
 end

@@ -21,9 +21,7 @@ local function add(name, make, optimizer)
             local opt = optim[optimizer](model:parameters(), { lr = 1e-3 })
             local x = wane.randn(shape):retain()
             wane.eval(x)
-            if way == 'one line' then
-                return function() return opt:step((model(x) ^ 2):mean()) end
-            end
+            if way == 'one line' then return function() return opt:step((model(x) ^ 2):mean()) end end
             return function()
                 opt:zero_grad()
                 local loss = (model(x) ^ 2):mean()

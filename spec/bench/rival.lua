@@ -193,9 +193,7 @@ local rows = {
         aims = { time = 0.6, floor = 0.75, bytes = 1 } },
 }
 
-if of_images then
-    rows = assert(loadfile(here .. '/image_steps.lua'))(chosen.small)
-end
+if of_images then rows = assert(loadfile(here .. '/image_steps.lua'))(chosen.small) end
 
 -- ---- processes ------------------------------------------------------------------------------------------------
 local function rival(settings)
@@ -266,9 +264,7 @@ end
 local function check_size(row, model, theirs)
     local ours = 0
     for _, p in ipairs(model:parameters()) do ours = ours + p:numel() end
-    if ours ~= theirs then
-        error(('%s: Wane has %d parameters, PyTorch %d'):format(row.name, ours, theirs), 0)
-    end
+    if ours ~= theirs then error(('%s: Wane has %d parameters, PyTorch %d'):format(row.name, ours, theirs), 0) end
 end
 
 -- Returns what a row is to reach: with --class avx2 each the same.

@@ -198,9 +198,7 @@ function gpu.add_torch_step(name, rates, why, prefix)
     return { peak = peak, ms = ms }
 end
 
-if not pcall(wane.set_device, 'cuda') then
-    error('there is no GPU: ' .. binding.text(C.wn_cuda()), 0)
-end
+if not pcall(wane.set_device, 'cuda') then error('there is no GPU: ' .. binding.text(C.wn_cuda()), 0) end
 wane.manual_seed(1)
 
 return gpu

@@ -176,6 +176,7 @@ function Module.apply(m, fn)
     for k = #list, 1, -1 do fn(list[k]) end
     return m
 end
+jit.off(Module.apply) -- compiled code would hold fn (program/accumulate.lua)
 
 --- Switches this module and all inside to training mode, which Dropout reads as `self.training`. Returns the
 -- module.

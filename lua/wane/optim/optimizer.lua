@@ -250,9 +250,7 @@ local function fused(self, roots, opts)
     for _, t in ipairs(roots) do grad.check_root(t, 'step') end
     local policy = grad.policy(opts)
     local list, who = updates(self, false)
-    if #list == 0 then
-        raise(nil, 'value', '%s: step: all parameters are frozen', self._class.name)
-    end
+    if #list == 0 then raise(nil, 'value', '%s: step: all parameters are frozen', self._class.name) end
     local request = { mode = 'step', roots = roots, also = also_of(self, opts.also, #roots), updates = list,
         scale = opts.scale, policy = policy, clip = self.clip_norm or nil }
     if C.wn_anomaly(-1) ~= 0 then try_gradients(request) end

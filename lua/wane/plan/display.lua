@@ -40,9 +40,7 @@ function display.text(self, list)
     }
     if #list > 1 or list[1].times > 1 then table.insert(lines, 4, tostring(self.parts)) end
     local fine, torch = pcall(self.pytorch, self)
-    if fine then
-        lines[#lines + 1] = torch_text(torch)
-    end
+    if fine then lines[#lines + 1] = torch_text(torch) end
     return table.concat(lines, '\n')
 end
 

@@ -387,7 +387,9 @@ local by_function, serial_of = setmetatable({}, { __mode = 'kv' }), setmetatable
 local function of_function(x)
     local p = by_function[x]
     if p == nil then
-        p = new('function', { ask = function(_, r) return x(r) end }, serial_of[x])
+        local function ask(_, r) return x(r) end
+        jit.off(ask) -- compiled code would hold x (program/accumulate.lua)
+        p = new('function', { ask = ask }, serial_of[x])
         by_function[x], serial_of[x] = p, p.serial
     end
     return p

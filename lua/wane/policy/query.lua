@@ -98,6 +98,7 @@ function policy_query.decision(p, r)
     if decision == nil then return nil end
     return policy.check_decision(decision, 'policy: asked about ' .. where_of(r))
 end
+jit.off(policy_query.decision) -- compiled code would hold p.ask (program/accumulate.lua)
 
 --- Returns whether a residual belongs to the module of a scope; all belong to scope 0.
 function policy_query.owned_by(node, scope)

@@ -53,5 +53,7 @@ local function accumulate(fn, opts)
     end
     return scale and scoped('grad', 0, add, nil, total * scale) or total
 end
-jit.off(accumulate) -- compiled code holds the first closures that it was made for, and the batches that they name
+-- Compiled code holds the first closures that it was made for, and the batches that they name, for as long as it lives.
+-- So no function of the library that calls one of the script's again and again is compiled.
+jit.off(accumulate)
 return accumulate

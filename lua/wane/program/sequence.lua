@@ -223,6 +223,7 @@ function sequence.run(fn, what, opts, look)
     if not ok then errors.again(why) end
     return got
 end
+jit.off(sequence.run, true) -- compiled code would hold fn (program/accumulate.lua)
 
 --- Runs forward and backward of a loss, with gradients from zero, and leaves nothing behind.
 -- @param fn function() that returns the loss, or runs its backward

@@ -213,9 +213,7 @@ function methods.to(t, where)
     end
     local device = op.device(where, 'to')
     if device == tensor.typed(t)._device then return t end
-    if where == 'meta' then
-        return create.data(t._dims, tensor.dtype_name[t._dtype], device, nil)
-    end
+    if where == 'meta' then return create.data(t._dims, tensor.dtype_name[t._dtype], device, nil) end
     need_bytes(t, 'to')
     return tensor.wrap(binding.id(C.wn_move(read.run(t).id, device)))
 end

@@ -79,9 +79,7 @@ end
 -- ---- choosing ----------------------------------------------------------------------------------------------
 -- Makes the error of a budget that no plan of a step of one program fits.
 local function infeasible(self, limit, least, first)
-    if first.reserved == least then
-        return choose.refusal_of_first(limit, least, first.cells)
-    end
+    if first.reserved == least then return choose.refusal_of_first(limit, least, first.cells) end
     return choose.refusal(limit, least, choose.holders(self), '')
 end
 
