@@ -2,6 +2,7 @@
  * targets; and the edits of a schedule (wane_test.h) with which specs see the verifier refuse it. */
 #include <stddef.h>
 #include <string.h>
+#include "../base/digest.h"
 #include "../plan/recipe/action.h"
 #include "../plan/ir/costs.h"
 #include "api.h"
@@ -256,11 +257,7 @@ int32_t wn_verify(int32_t program)
 
 void wn_digest(uint64_t *state, const void *bytes, int64_t n)
 {
-    const uint8_t *at = bytes;
-    if (state == NULL || bytes == NULL) return;
-    uint64_t h = *state;
-    for (int64_t i = 0; i < n; i++) h = (h ^ at[i]) * UINT64_C(0x100000001b3);
-    *state = h;
+    if (state != NULL && bytes != NULL) *state = wn__digest(*state, bytes, n);
 }
 
 int32_t wn_test_mutate(int32_t program, int32_t step, const char *field, int64_t value)

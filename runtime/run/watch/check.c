@@ -10,6 +10,7 @@
  * The replay check (wn_debug "replay") hashes the values of nodes that are issued more than once and compares, so it
  * can be on in any run. It changes no byte of the program. */
 #include <string.h>
+#include "../../base/digest.h"
 #include "../../plan/recipe/action.h"
 #include "watch.h"
 
@@ -222,7 +223,6 @@ static int32_t replay(struct wn__run *r, void *own, const struct wn__instr *n)
     struct wn_device *d = r->device;
     char *at = wn__value_address(r, n->out);
     int64_t bytes = wn__bytes(&r->ir->node[n->node].type);
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
     WN_TRY(d->sync(d));
     WN_TRY(d->get(d, c->value, at, bytes));
     if (c->issued[n->node] > 0 && ++c->met == wn__replay_fault && bytes > 0) {
@@ -230,7 +230,7 @@ static int32_t replay(struct wn__run *r, void *own, const struct wn__instr *n)
         wn__replay_fault = 0;
         WN_TRY(d->put(d, at, c->value, bytes));
     }
-    for (int64_t i = 0; i < bytes; i++) hash = (hash ^ c->value[i]) * UINT64_C(0x100000001b3);
+    uint64_t hash = wn__digest(WN_DIGEST_START, c->value, bytes);
     if (c->issued[n->node] < UINT8_MAX) c->issued[n->node]++;
     if (c->issued[n->node] == 1) {
         c->first[n->node] = hash;
