@@ -196,6 +196,9 @@ bench: all
 # ---- the GPU --------------------------------------------------------------------------------------------
 include kernels/cuda/rules.mk
 
+# ---- MPI ------------------------------------------------------------------------------------------------------
+include runtime/link/rules.mk
+
 # ---- the simulated GPU -------------------------------------------------------------------------------------
 comma := ,
 include $(wildcard spec/cudasim/rules.mk)
@@ -274,7 +277,7 @@ mutants: all
 # nothing exported. The public headers go to INCDIR/wane, with the headers that they include. The examples look for
 # Wane's Lua files beside their folder, so a link stands there too, and another one where `wane.zoo` is looked for.
 version = $(shell sed -n 's/^    return "\([0-9.]*\)";/\1/p' runtime/api/library.c)
-libraries = $(LIBRARY) $(wildcard build/libwane_cuda.so)
+libraries = $(LIBRARY) $(wildcard build/libwane_cuda.so build/libwane_mpi-*.so)
 at = '$(DESTDIR)$(1)'
 COMPLETIONS := bash-completion/completions/wane zsh/site-functions/_wane
 
@@ -310,6 +313,7 @@ uninstall:
 	$(Q)made=$$(cat $(list) 2>/dev/null); \
 	  rm -rf $(call at,$(LUADIR)/wane) $(call at,$(INCDIR)/wane) $(call at,$(DATADIR)/wane); \
 	  rm -f $(call at,$(BINDIR)/wane) $(call at,$(LIBDIR)/libwane.so) $(call at,$(LIBDIR)/libwane_cuda.so) \
+	    $(call at,$(LIBDIR))/libwane_mpi-*.so \
 	    $(call at,$(LIBDIR)/pkgconfig/wane.pc) $(call at,$(DATADIR)/man/man1/wane.1) $(COMPLETIONS:%='$(DESTDIR)$(DATADIR)/%'); \
 	  echo "$$made" | while read -r folder; do rmdir '$(DESTDIR)'"$$folder" 2>/dev/null || :; done
 	@echo 'uninstalled wane from $(DESTDIR)$(PREFIX)'

@@ -1,5 +1,5 @@
-/* Declares what the API reaches outside of this process: files, locks of files, and other processes. Handles, statuses
- * and ids are those of wane.h. */
+/* Declares what the API reaches outside of this process: files, locks of files, other processes, and the ranks of a
+ * job. Handles, statuses and ids are those of wane.h. */
 #ifndef WANE_PROCESS_H
 #define WANE_PROCESS_H
 #include "wane.h"
@@ -92,4 +92,43 @@ WN_API int32_t wn_process(void);
 WN_API const char *wn_signal_name(int32_t number);
 /* Folds n bytes into *state: FNV-1a of 64 bits, whose first state is 0xcbf29ce484222325. */
 WN_API void wn_digest(uint64_t *state, const void *bytes, int64_t n);
+
+/* ---- ranks: the processes that mpirun or srun started as one job ------------------------------------------------- */
+
+/* Says who this process is. */
+struct wn_dist {
+    int32_t rank, size; /* 0 of 1 until a job is joined */
+    int32_t is_open, is_ghost;
+    int64_t calls;       /* of all ranks that this one has begun */
+    const char *library; /* "Open MPI 4.1.4"; NULL until a job is joined, and of a ghost */
+};
+/* Returns the kinds of MPI that a job can be joined through, in one line, or how to have one. Nothing is opened. */
+WN_API const char *wn_mpi(void);
+/* Fills *out with who this process is. */
+WN_API int32_t wn_dist_get(struct wn_dist *out);
+/* Joins the job that a launcher started, through MPI of a kind, "openmpi" or "mpich", and returns once all ranks
+ * have, or fails after `timeout` seconds. The process leaves the job when it exits. Status: WN_IO where there is no
+ * such library, and where MPI sees another job than the launcher tells of; WN_VALUE for a second start. */
+WN_API int32_t wn_dist_start(const char *kind, int32_t rank, int32_t size, double timeout);
+/* Becomes a rank of a job whose other ranks are copies of this one; nothing is sent. */
+WN_API int32_t wn_dist_ghost(int32_t rank, int32_t size);
+/* A call that all ranks make. */
+struct wn_dist_call {
+    const char *said;   /* "gather (3, 4) f32 at train.lua:31": for messages */
+    const char *needed; /* "gather (3, 4) f32": must be equal on all ranks */
+    int32_t code;       /* 0, or the status with which this rank has failed before: all fail with it then */
+    const char *words;  /* of that failure */
+    int64_t bytes;      /* that each rank gives */
+    const void *mine;   /* (bytes) */
+};
+/* Begins a call; its bytes are copied. Status: WN_VALUE while one is under way; that of a broken link. */
+WN_API int32_t wn_dist_begin(const struct wn_dist_call *call);
+/* Goes on with the call for at most `seconds`. Status: of the rank that failed; WN_VALUE where ranks make different
+ * calls; WN_IO once a rank has left, or is waited for longer than `timeout`, and WN_INTERRUPT some seconds after ^C:
+ * every later call fails with the same words then. */
+WN_API int32_t wn_dist_go(double seconds, int32_t *has_ended);
+/* Copies what the last call gathered, in the order of ranks: n = size x bytes. Status: WN_VALUE where it is none. */
+WN_API int32_t wn_dist_result(void *to, int64_t n);
+/* Returns who the call waits for, in one line; "" where nobody is. Valid until the next call. */
+WN_API const char *wn_dist_late(void);
 #endif

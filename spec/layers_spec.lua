@@ -2,8 +2,9 @@
 -- and that every file says in its head what it is for. Reads text only; needs no library.
 --
 -- The direction is: examples, spec -> lua/wane -> wane.h -> api -> run -> program -> plan -> graph -> ops -> base, with
--- run, memory -> device -> base and kernels -> kernel.h, base. Inside plan it is search -> lower -> recipe -> ir, and
--- search -> chain; inside run it is run -> watch -> issue. To open a way, add it to `may_include` with a reason.
+-- run, memory -> device -> base, link -> base, and kernels -> kernel.h, base. Inside plan it is search -> lower ->
+-- recipe -> ir, and search -> chain; inside run it is run -> watch -> issue -> link. To open a way, add it to
+-- `may_include` with a reason.
 local helper = require 'spec.helper'
 local code_shapes = require 'spec.support.code_shapes'
 local c_shapes, lua_shapes = code_shapes.c, code_shapes.lua
@@ -35,13 +36,15 @@ local may_include = {
     -- Binding asks the device for kernels, and runs none.
     program = { 'program', 'plan/search', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'device', 'base',
         'runtime/wane_inspect.h' },
-    ['run/issue'] = { 'run/issue', 'program', 'plan/lower', 'plan/recipe', 'base' },
+    ['run/issue'] = { 'run/issue', 'program', 'plan/lower', 'plan/recipe', 'link', 'base' },
     -- A watch may ask where the bytes of a run are, and starts nothing.
     ['run/watch'] = { 'run/watch', 'run/issue', 'plan/recipe', 'plan/ir', 'base' },
     run = { 'run', 'run/watch', 'run/issue', 'program', 'plan/lower', 'plan/ir', 'base' },
     io = { 'io', 'base' },
+    ['link/mpi'] = { 'link/mpi' }, -- mpicc compiles it into a library of its own
+    link = { 'link', 'link/mpi', 'base' },
     api = { 'api', 'run', 'run/watch', 'run/issue', 'program', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph',
-        'memory', 'io', 'device', 'base', 'wane.h' },
+        'memory', 'io', 'link', 'device', 'base', 'wane.h' },
     ['wane.h'] = { 'wane.h', 'runtime/base/desc.h', 'runtime/base/shared.h' },
     kernels = { 'kernels', 'base' },
 }
@@ -66,7 +69,8 @@ local may_require = {
     repl = { 'tensor', 'report', 'module', 'program', 'wane' },
     notebook = { 'report', 'repl' },
     cli = { 'report', 'policy', 'plan', 'repl', 'notebook', 'wane' },
-    sweep = { 'report', 'policy', 'plan', 'cli', 'repl' },
+    dist = { 'tensor', 'program' },
+    sweep = { 'report', 'policy', 'plan', 'cli', 'repl', 'dist' },
     wane = { 'tensor', 'program' },
 }
 

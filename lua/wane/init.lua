@@ -103,7 +103,7 @@ local PLACES = {
     sweep = { 'sweep', 'sweep' }, data = { 'data' }, plot = { 'report.line_plot', 'plot' },
     on_interrupt = { 'program.on_interrupt', 'call' },
     save = { 'io', 'save' }, load = { 'io', 'load' }, inspect = { 'io.inspect', 'inspect' },
-    main = { 'cli', 'main' }, pytorch = { 'pytorch', 'script' },
+    dist = { 'dist' }, main = { 'cli', 'main' }, pytorch = { 'pytorch', 'script' },
 }
 
 -- Returns a function of a file that is loaded at its first call.
@@ -120,6 +120,7 @@ op.set_run(later('program', 'run'))
 op.set_function_scope(later('module', 'function_scope'))
 tensor.Tensor.__tostring = later('tensor.display', 'text')
 planner.load_costs = later('plan.costs', 'load')
+planner.look_for_launcher = later('dist.launcher', 'warn')
 later('plan.costs.tuning', 'start')() -- before the first weight: its layout depends on the library of products
 planner.choose, planner.choose_least = later('plan.budget.choose', 'within'), later('plan.budget.choose', 'smallest')
 

@@ -48,11 +48,12 @@ local function specs_of(row)
     return type(row.spec) == 'table' and row.spec or { row.spec }
 end
 
--- Returns what specs of CUDA need built: the simulated GPU, and the one that watches memory.
-local function simulated(specs)
+-- Returns what specs need built beside the library: the simulated GPU, the one that watches memory, the doors to MPI.
+local function beside(specs)
     local targets = ''
     for _, spec in ipairs(specs) do
         if spec:find '^spec/cuda' then targets = targets .. ' build/cudasim/libwane_cuda.so build/cudasim/selftest' end
+        if spec:find '/dist_' or spec:find '/ranks_' then targets = targets .. ' mpi' end
         if spec:find '/cudasim_' then targets = targets .. ' build/cudasim-hooks/libwane_cuda.so' end
     end
     return targets
@@ -61,7 +62,7 @@ end
 -- Rooms of kernels/cpu that a class of processors has alone, or no class has.
 local APART = { plain = true, avx2 = true, avx512 = true, neon = true, backend = true }
 
--- Builds a copy with so many jobs, and the simulated GPU where the specs need it.
+-- Builds a copy with so many jobs, and what the specs need beside it.
 -- @param broken file, or nil. What all classes of processors are compiled of is compiled for the one that specs run
 -- under here, unless they ask for others.
 local function build(copy, specs, jobs, broken)
@@ -71,7 +72,7 @@ local function build(copy, specs, jobs, broken)
         is_one = is_one and not (text:find 'WANE_KERNELS' or text:find 'build/release')
     end
     local class = is_one and [[CLASSES="$(build/wane version | sed -n 's/^kernels *\([a-z0-9]*\).*/\1/p')"]] or ''
-    return shell(('cd %s && make -j%d %s library %s'):format(quote(copy), jobs, class, simulated(specs)))
+    return shell(('cd %s && make -j%d %s library %s'):format(quote(copy), jobs, class, beside(specs)))
 end
 
 -- Runs spec files in a copy until one fails. Returns true and the closing line when all passed, nil when no spec ran,

@@ -48,6 +48,7 @@ case $tier in
         stage lint sh spec/support/lint.sh files
         stage doc $make --no-print-directory doc
         stage simulated simulated cudasim
+        stage mpi $make --no-print-directory mpi
         stage asan $make --no-print-directory asan SPEC="$(asan_files | tr '\n' ' ')"
         stage "$(turn_of $ways)" by_turns "$(turn_of $ways)"
         WANE_SPEC_LONG_FILES=$(long_files | tr '\n' ' ')
@@ -61,6 +62,7 @@ case $tier in
         stage doc $make --no-print-directory doc
         for way in $ways; do stage "$way" every "$way"; done
         stage asan $make --no-print-directory asan
+        stage mpi $make --no-print-directory mpi
         stage mutants $make --no-print-directory mutants
         WANE_SPEC_LONG=1 stage plain plain
         ;;

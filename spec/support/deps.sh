@@ -66,6 +66,10 @@ if [ "$level" = check ]; then
     may libzmq5 has_zmq
     may g++ command -v g++
     may parallel command -v parallel
+    may openmpi-bin command -v mpirun.openmpi
+    may libopenmpi-dev command -v mpicc.openmpi
+    may mpich command -v mpirun.mpich
+    may libmpich-dev command -v mpicc.mpich
     may gcc-aarch64-linux-gnu command -v aarch64-linux-gnu-gcc
     may libc6-dev-arm64-cross test -e /usr/aarch64-linux-gnu/include/stdio.h
     may qemu-user command -v qemu-aarch64

@@ -20,7 +20,7 @@ files_of() { # names
 # ---- ways of running specs ------------------------------------------------------------------------------------------
 # All that these do is done by processes or libraries of their own, which are alike whatever the way: the plain way runs
 # them.
-apart='sweep_shard cudasim examples readme classes neon product threads'
+apart='sweep_shard dist cudasim examples readme classes neon product threads'
 # These spend their seconds in C. Specs of CUDA have their device in the plain way and under the sanitizers; wrong arguments
 # make tens of thousands of errors, all alike; and the kernels and plans of whole models are tried small by other specs.
 apart="$apart optimum words"

@@ -310,6 +310,7 @@ function cli.machine()
         ('kernels    %s'):format(text(C.wn_kernels())),
         ('tuning     %s'):format(require('wane.plan.costs.tuning').text()),
         ('CUDA       %s'):format(text(C.wn_cuda())),
+        ('MPI        %s'):format(text(C.wn_mpi())),
         ('libraries  %s (%s, %s %s)'):format(binding.path, jit.version, jit.os, jit.arch),
     }
     local notice = text(C.wn_notice())

@@ -12,6 +12,7 @@ local module = require 'wane.module'
 local op = require 'wane.tensor.op'
 local planner = require 'wane.program.planner'
 local policy = require 'wane.policy'
+local ranks = require 'wane.program.ranks'
 local tensor = require 'wane.tensor'
 local scoped = require 'wane.scoped'
 
@@ -321,6 +322,11 @@ local stepped = {} -- handle of a sequence, or -1 -> how many of its run points 
 --- Returns how many run points of the sequence under way have differentiated or updated so far, while planning too.
 function program.stepped()
     return stepped[program.sequence()] or 0
+--- Returns how many run points there were so far.
+function program.runs()
+    return runs
+end
+
 end
 
 --- Plans and runs the program. A plan that had to be made is counted (program/replan.lua).
@@ -329,6 +335,7 @@ function Program:go()
     if C.wn_is_planned(self.handle) ~= 1 then
         self:plan()
         if not prepare then require('wane.program.replan').note(self, runs) end -- no loop of the script is measured
+    if runs == 1 then planner.look_for_launcher() end
     end
     return self:run()
 end

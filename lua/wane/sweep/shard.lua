@@ -4,6 +4,7 @@
 -- writers. A shard is { index = I, count = N }, 1 <= I <= N.
 -- @internal wane.sweep.shard
 local errors = require 'wane.errors'
+local launcher = require 'wane.dist.launcher'
 local system = require 'wane.system'
 
 local iterate, raise = errors.iterate, errors.raise
@@ -14,32 +15,16 @@ local MOST = 1e6
 
 -- ---- what schedulers and launchers say ----------------------------------------------------------------------------
 
--- Returns a variable of the environment as a whole number; nil where it is unset or empty.
-local function number(name, get)
-    local text = get(name)
-    if text == nil or text == '' then return nil end
-    local n = text:match '^%d+$' and tonumber(text)
-    if not n or n > 2 ^ 31 then
-        raise(nil, 'value', "wane.sweep: shard = 'auto' found %s=%s, which is no whole number from 0; give --shard I/N",
-            name, text)
-    end
-    return n
-end
-
--- Raises the error of variables that contradict each other.
+-- Raises the error of variables that make no sense, or contradict each other.
 local function contradict(fmt, ...)
     raise(nil, 'value', "wane.sweep: shard = 'auto' found " .. fmt .. '; give --shard I/N', ...)
 end
 
--- Makes a shard of a rank counted from 0.
-local function of_rank(rank, size, rank_name, size_name)
-    if rank == nil and size == nil then return nil end
-    if rank == nil then contradict('%s=%d without %s', size_name, size, rank_name) end
-    if size == nil then contradict('%s=%d without %s', rank_name, rank, size_name) end
-    if rank >= size then
-        contradict('%s=%d beside %s=%d; ranks go from 0 to the size less 1', rank_name, rank, size_name, size)
-    end
-    return { index = rank + 1, count = size }
+local function number(name, get) return launcher.number(name, get, contradict) end
+
+-- Makes a shard of a rank counted from 0; nil of none.
+local function of_rank(found)
+    return found and { index = found.rank + 1, count = found.size }
 end
 
 -- Returns the place of this task in a Slurm array; nil outside an array.
@@ -62,22 +47,6 @@ local function slurm_array(get)
     return { index = (id - least) / step + 1, count = count }
 end
 
--- Returns the place of this rank among those that an MPI launcher started; nil where none did. A launcher that started
--- one rank decides nothing where another started several.
-local function mpi_rank(get)
-    local found
-    for _, names in ipairs { { 'OMPI_COMM_WORLD_RANK', 'OMPI_COMM_WORLD_SIZE' }, { 'PMI_RANK', 'PMI_SIZE' } } do
-        local one = of_rank(number(names[1], get), number(names[2], get), names[1], names[2])
-        if one and found and one.count > 1 and found.count > 1
-            and (one.index ~= found.index or one.count ~= found.count) then
-            contradict('two ranks: OMPI_COMM_WORLD_RANK=%d of %d and PMI_RANK=%d of %d', found.index - 1, found.count,
-                one.index - 1, one.count)
-        end
-        if one and (found == nil or one.count > found.count) then found = one end
-    end
-    return found
-end
-
 -- Returns the place of this task in a step of Slurm (srun); nil outside a step and in one of one task. A batch script
 -- has SLURM_PROCID=0 and the number of tasks of its job, though it runs once.
 local function slurm_step(get)
@@ -89,7 +58,7 @@ local function slurm_step(get)
         raise(nil, 'value', "wane.sweep: shard = 'auto' runs once, in the batch script itself, though the job has "
             .. 'SLURM_NTASKS=%d tasks; start it with srun, or give --shard I/N', size)
     end
-    return of_rank(rank, size, 'SLURM_PROCID', 'SLURM_NTASKS')
+    return launcher.place(rank, size, { 'SLURM_PROCID', 'SLURM_NTASKS' }, contradict)
 end
 
 -- Numbers of array tasks of other schedulers, whose count they do not tell alike, and the value outside an array.
@@ -111,7 +80,7 @@ function shard.auto(get)
                 .. 'give --shard "$%s/N", N being the number of tasks', name, text, name)
         end
     end
-    local task, rank = slurm_array(get), mpi_rank(get) or slurm_step(get)
+    local task, rank = slurm_array(get), of_rank(launcher.mpi(get, contradict) or slurm_step(get))
     if task == nil or rank == nil then return task or rank end
     return { index = (task.index - 1) * rank.count + rank.index, count = task.count * rank.count }
 end

@@ -1,0 +1,135 @@
+--- Ranks: one script in many processes, started by mpirun or srun.
+--
+-- Every rank runs the same script. `wane.dist.start {}`, before the first value is computed, joins the job; without it
+-- nothing of MPI is opened. Calls that all ranks make together, such as `gather`, are agreed about first: where a rank
+-- is about to do something else, or has failed, every rank raises the same words, nothing has changed, and the next
+-- call works.
+-- @module wane.dist
+
+local binding = require 'wane.ffi'
+local create = require 'wane.tensor.create'
+local errors = require 'wane.errors'
+local launcher = require 'wane.dist.launcher'
+local program = require 'wane.program'
+local ranks = require 'wane.program.ranks'
+local read = require 'wane.tensor.read'
+local tensor = require 'wane.tensor'
+
+local C, check, raise = binding.C, binding.check, errors.raise
+
+--- Fields: `rank`, from 0; `size`, the number of ranks; `is_first`, true on rank 0. They are 0, 1 and true until
+-- `start`.
+local dist = { rank = 0, size = 1, is_first = true }
+
+-- ---- joining --------------------------------------------------------------------------------------------------------
+
+-- Takes over who this process is.
+local function take()
+    local who = ranks.who()
+    dist.rank, dist.size, dist.is_first = who.rank, who.size, who.rank == 0
+    ranks.rank, ranks.size = who.rank, who.size
+end
+
+-- Raises unless a job may be joined now.
+local function need_early(what)
+    local who = ranks.who()
+    if who.is_open ~= 0 then
+        raise(nil, 'value', '%s: this process is rank %d of %d already; a job is joined once', what, who.rank, who.size)
+    end
+    if program.runs() > 0 then
+        raise(nil, 'value', '%s: values have been computed already; call it before the first of them', what)
+    end
+end
+
+--- Joins the job that mpirun or srun started this process in. Alone, in a process that no launcher started, it does
+-- nothing: the script trains by itself.
+-- @param opts { timeout = 600: seconds after which waiting for another rank is an error }
+-- @return rank, from 0, and the number of ranks
+-- @raise 'value' for a second start, one behind the first run, variables of launchers that contradict each other or
+-- start no MPI, and ranks of other versions, kernels or numbers of threads; 'io' without a library for the launcher's
+-- kind of MPI, and where ranks do not come
+-- @usage
+-- -- wane.dist.start {}, the first line behind local wane = require 'wane'
+-- print(wane.dist.rank, wane.dist.size) --> 0	1
+function dist.start(opts)
+    local what = 'wane.dist.start'
+    opts = errors.check_options(opts, { 'timeout' }, what)
+    local timeout = opts.timeout == nil and 600 or opts.timeout
+    if type(timeout) ~= 'number' or not (timeout > 0 and timeout < 1e9) then
+        raise(nil, 'value', '%s: timeout must be seconds, above 0, got %s', what, errors.describe(timeout))
+    end
+    need_early(what)
+    local job = launcher.job(os.getenv, function(fmt, ...) raise(nil, 'value', what .. ' found ' .. fmt, ...) end)
+    if job then
+        local code = C.wn_dist_start(job.kind, job.rank, job.size, timeout)
+        if code ~= 0 then
+            raise(nil, binding.text(C.wn_status_name(code)), '%s: %s started this process as rank %d of %d, but %s',
+                what, job.by, job.rank, job.size, binding.text(C.wn_message()))
+        end
+        take()
+        -- The bits of a rank depend on these.
+        ranks.call(('%s: wane %s, kernels %s, %d threads'):format(what, binding.text(C.wn_version()),
+            binding.text(C.wn_kernels()), C.wn_threads()), function() return nil, 0 end)
+    end
+    return dist.rank, dist.size
+end
+
+--- Becomes one rank of a job whose other ranks are copies of it, for the bytes and seconds of a job that is not here.
+-- Nothing is sent, and no result means anything.
+-- @param opts { ranks = their number, rank = 0: this one }
+-- @raise 'value' for a job that is joined already, and numbers that make no job
+-- @usage
+-- -- wane.dist.ghost { ranks = 1024, rank = 700 }
+function dist.ghost(opts)
+    local what = 'wane.dist.ghost'
+    opts = errors.check_options(opts, { 'ranks', 'rank' }, what)
+    local size = errors.count(opts.ranks, what .. ': ranks', 1, 65536)
+    local rank = opts.rank == nil and 0 or errors.count(opts.rank, what .. ': rank', 0, size - 1)
+    need_early(what)
+    check(C.wn_dist_ghost(rank, size))
+    take()
+end
+
+-- ---- calls that all ranks make ------------------------------------------------------------------------------------
+
+--- Returns the values of all ranks, in their order. A run point; every rank calls it.
+-- @param t tensor, of the same shape, dtype and device on every rank
+-- @return tensor of one more dim, the first one: the ranks
+-- @raise as the rank that failed; 'value' where ranks call different things; 'io' once a rank has left
+-- @usage print(wane.dist.gather(wane.ones(2)):sum()) --> tensor () f32 2.
+function dist.gather(t)
+    local what = 'wane.dist.gather'
+    local is_tensor = tensor.is(t)
+    local function make()
+        if not is_tensor then raise(nil, 'value', '%s: expected a tensor, got %s', what, errors.describe(t)) end
+        return read.raw(read.run(t))
+    end
+    if dist.size == 1 then
+        if not is_tensor then make() end
+        return t:reshape(1, unpack(t._dims))
+    end
+    local n = is_tensor and tensor.count(t._dims) * dist.size or 0
+    local all = binding.array(is_tensor and t.dtype or 'f32', math.max(1, n))
+    ranks.gather('gather ' .. (is_tensor and tensor.describe(t) or errors.describe(t)), make, all,
+        is_tensor and n * binding.element_bytes[t.dtype] or 0)
+    return create.data({ dist.size, unpack(t._dims) }, t.dtype, t._device, all)
+end
+
+--- Returns the sum of the values of all ranks, added in the order of ranks, so that every run has the same bits. A run
+-- point; every rank calls it.
+-- @param t as of wane.dist.gather
+-- @usage print(wane.dist.sum(wane.ones(2)):sum()) --> tensor () f32 2.
+function dist.sum(t)
+    local all = dist.gather(t)
+    local total = all[1]
+    for r = 2, dist.size do total = total + all[r] end
+    return total
+end
+
+--- Waits until every rank has come here.
+-- @usage wane.dist.barrier()
+function dist.barrier()
+    if dist.size > 1 then ranks.call('barrier', function() return nil, 0 end) end
+end
+
+return dist

@@ -1,0 +1,70 @@
+--- Calls that all ranks of a job make together, and who this process is among them.
+--
+-- A call is agreed about before it moves anything: where a rank is about to do something else, or has failed, every
+-- rank raises the same words, nothing has moved, and the next call works. wane.dist is made of these.
+-- @internal wane.program.ranks
+local binding = require 'wane.ffi'
+local errors = require 'wane.errors'
+local gc = require 'wane.gc'
+
+local C, check = binding.C, binding.check
+
+--- Fields: `rank`, from 0, and `size`; wane.dist sets them once a job is joined.
+local ranks = { rank = 0, size = 1 }
+
+local codes = {} -- word of a status -> its number
+for code = 1, 31 do codes[binding.text(C.wn_status_name(code)) or code] = code end
+
+--- Returns who this process is: a struct wn_dist.
+function ranks.who()
+    local who = binding.new 'struct wn_dist'
+    check(C.wn_dist_get(who))
+    return who
+end
+
+--- Makes a call of all ranks.
+-- @param said what it does; equal on all ranks
+-- @param make function that returns the bytes of this rank and their number; what it raises is raised by all
+-- @return said with the line of the script, what make raised or false, what it returned
+function ranks.call(said, make)
+    local ask, ended = binding.new 'struct wn_dist_call', binding.new 'int32_t[1]'
+    local fine, mine, bytes = errors.pcall(make)
+    local where = errors.where(2)
+    local here, why = where and said .. ' at ' .. where or said, not fine and tostring(mine)
+    ask.said, ask.needed = here, said -- a struct holds no text: the locals do, until C has copied it
+    if fine then
+        ask.mine, ask.bytes = mine, bytes
+    else
+        ask.code, ask.words = errors.is(mine) and codes[mine.code] or codes.value, why
+    end
+    check(C.wn_dist_begin(ask))
+    repeat
+        check(C.wn_dist_go(1, ended))
+        gc.warn()
+    until ended[0] ~= 0
+    return here, why, mine
+end
+
+--- Gathers `bytes` bytes of each rank.
+-- @param said as of ranks.call
+-- @param make as of ranks.call
+-- @param all cdata of as many bytes from all ranks, which is filled in their order
+-- @param bytes of all
+function ranks.gather(said, make, all, bytes)
+    ranks.call(said, make)
+    if bytes > 0 then check(C.wn_dist_result(all, bytes)) end
+end
+
+--- Calls fn, which has all ranks make a call behind what each of them does by itself. Where it fails before that call,
+-- the others are told in the place of it, and raise what fn raises.
+-- @param said what the call does
+-- @param fn function()
+function ranks.attempt(said, fn)
+    local before = ranks.who().calls
+    local fine, why = errors.pcall(fn)
+    if fine then return end
+    if ranks.who().calls == before then ranks.call(said, function() errors.again(why) end) end
+    errors.again(why)
+end
+
+return ranks

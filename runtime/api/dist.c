@@ -1,0 +1,92 @@
+/* The API of ranks: checks arguments and hands them to the room of the link. */
+#include <string.h>
+#include "../link/control.h"
+#include "../link/mpi.h"
+#include "api.h"
+
+#define MOST_RANKS 65536
+
+const char *wn_mpi(void)
+{
+    return wn__mpi_kinds();
+}
+
+int32_t wn_dist_get(struct wn_dist *out)
+{
+    const struct wn__link *l = wn__link_get();
+    WN_TRY(wn__need(out, "dist"));
+    *out = (struct wn_dist){.rank = l->rank,
+                            .size = l->size,
+                            .is_open = l->is_open,
+                            .is_ghost = l->is_ghost,
+                            .calls = wn__control_calls(),
+                            .library = l->library};
+    return WN_OK;
+}
+
+static int32_t check_ranks(int32_t rank, int32_t size)
+{
+    if (wn__link_get()->is_open) return wn__fail(WN_VALUE, "dist: this process has joined a job already");
+    if (size >= 1 && size <= MOST_RANKS && rank >= 0 && rank < size) return WN_OK;
+    return wn__fail(WN_VALUE, "dist: rank %d of %d given; ranks go from 0 to their number less 1, at most %d", rank,
+                    size, MOST_RANKS);
+}
+
+int32_t wn_dist_start(const char *kind, int32_t rank, int32_t size, double timeout)
+{
+    WN_TRY(wn__enter());
+    WN_TRY(wn__need(kind, "dist: a kind of MPI"));
+    WN_TRY(check_ranks(rank, size));
+    if (!(timeout > 0 && timeout < 1e9))
+        return wn__fail(WN_VALUE, "dist: a timeout of %g s given; it is above 0", timeout);
+    return wn__link_open(kind, rank, size, timeout);
+}
+
+int32_t wn_dist_ghost(int32_t rank, int32_t size)
+{
+    WN_TRY(wn__enter());
+    WN_TRY(check_ranks(rank, size));
+    return wn__link_ghost(rank, size);
+}
+
+int32_t wn_dist_begin(const struct wn_dist_call *call)
+{
+    WN_TRY(wn__enter());
+    WN_TRY(wn__need(call, "dist: a call"));
+    WN_TRY(wn__need(call->said, "dist: what a call says"));
+    WN_TRY(wn__need(call->needed, "dist: what a call needs"));
+    WN_TRY(wn__check_bytes(call->mine, 0, call->bytes, "dist: the bytes of a call"));
+    if (call->code < 0 || call->code >= WN_STATUS_COUNT)
+        return wn__fail(WN_VALUE, "dist: a call brings status %d, which is none", call->code);
+    if (call->code != WN_OK) WN_TRY(wn__need(call->words, "dist: the words of a failure"));
+    if (!wn__link_get()->is_open) return wn__fail(WN_VALUE, "dist: this process has joined no job");
+    struct wn__call c = {.said = call->said, .needed = call->needed, .code = call->code, .words = call->words};
+    return wn__control_begin(&c, call->mine, call->bytes);
+}
+
+int32_t wn_dist_go(double seconds, int32_t *has_ended)
+{
+    WN_TRY(wn__enter());
+    WN_TRY(wn__need(has_ended, "dist"));
+    if (!(seconds >= 0 && seconds < 1e9)) return wn__fail(WN_VALUE, "dist: %g seconds to wait given", seconds);
+    return wn__control_go(seconds, has_ended);
+}
+
+int32_t wn_dist_result(void *to, int64_t n)
+{
+    const void *all = wn__control_result();
+    WN_TRY(wn__enter());
+    WN_TRY(wn__check_bytes(to, 0, n, "dist: the bytes of all ranks"));
+    if (all == NULL || n != wn__control_bytes())
+        return wn__fail(WN_VALUE, "dist: %lld bytes asked for, the last call gathered %lld", (long long)n,
+                        all == NULL ? 0 : (long long)wn__control_bytes());
+    memcpy(to, all, (size_t)n);
+    return WN_OK;
+}
+
+const char *wn_dist_late(void)
+{
+    static char text[256];
+    wn__control_late(text, sizeof text);
+    return text;
+}

@@ -1,0 +1,277 @@
+/* Opens a link, starts jobs on it and waits for them, and leaves it when the process exits: link.h.
+ *
+ * All of this is the thread of the script's: it puts jobs into the list of thread.h, and waits until the other thread
+ * has said how they ended. */
+#include "link.h"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "../base/alloc.h"
+#include "../base/clock.h"
+#include "../base/interrupt.h"
+#include "mpi.h"
+#include "thread.h"
+
+#define LONGEST_MESSAGE ((int64_t)1 << 30)
+#define INTERRUPT_SECONDS 5.0 /* that ^C leaves the others to come to the same call, before it breaks the link */
+
+static struct wn__link_state *const here = &wn__link_state;
+
+const struct wn__link *wn__link_get(void)
+{
+    return &here->is;
+}
+
+/* Returns the status of a broken link, with its words; the lock is held. */
+static int32_t broken(void)
+{
+    return wn__fail(here->code, "%s", here->broken);
+}
+
+/* Waits for a change for at most `seconds`; the lock is held. */
+static void wait_for_change(double seconds)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    int64_t ns = until.tv_nsec + (int64_t)(seconds * 1e9);
+    until.tv_sec += ns / 1000000000;
+    until.tv_nsec = ns % 1000000000;
+    pthread_cond_timedwait(&here->changed, &here->lock, &until);
+}
+
+/* ---- opening and leaving ----------------------------------------------------------------------------------------- */
+
+/* Leaves the job when the process exits: the others learn it at once, and MPI ends when all have left. What was printed
+ * is written first: a broken job is ended by force. */
+static void leave(void)
+{
+    if (here->process != (int32_t)getpid()) return;
+    fflush(NULL);
+    pthread_mutex_lock(&here->lock);
+    int32_t is_open = here->phase == WN_LINK_OPEN;
+    if (is_open) {
+        if (here->broken[0] != 0) wn__link_say(WN_WORD_BROKEN, here->broken, -1);
+        wn__link_say(WN_WORD_LEFT, here->said, here->is.rank == 0 ? -1 : 0);
+        here->phase = WN_LINK_LEAVING;
+        here->ending = wn__now();
+        pthread_cond_broadcast(&here->changed);
+    }
+    pthread_mutex_unlock(&here->lock);
+    if (is_open) pthread_join(here->thread, NULL);
+}
+
+/* Starts the thread. Signals of the process go to other threads, only those that it raises itself go to it. */
+static int32_t start_thread(void)
+{
+    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
+    pthread_condattr_t clock;
+    sigset_t blocked, before;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&here->lock, NULL);
+    pthread_cond_init(&here->changed, &clock);
+    here->phase = WN_LINK_OPENING;
+    here->process = (int32_t)getpid();
+    sigfillset(&blocked);
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) sigdelset(&blocked, own[i]);
+    pthread_sigmask(SIG_SETMASK, &blocked, &before);
+    int error = pthread_create(&here->thread, NULL, wn__link_serve, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error == 0) return WN_OK;
+    here->phase = WN_LINK_CLOSED;
+    return wn__fail(WN_OOM, "out of memory: no thread for messages among ranks: %s", strerror(error));
+}
+
+/* Waits until the thread has joined the job. */
+static int32_t wait_for_all(double seconds)
+{
+    double until = wn__now() + seconds;
+    pthread_mutex_lock(&here->lock);
+    while (here->phase == WN_LINK_OPENING && here->broken[0] == 0 && !wn__interrupted && wn__now() < until)
+        wait_for_change(0.1);
+    int32_t is_open = here->phase == WN_LINK_OPEN;
+    if (!is_open && wn__interrupted) wn__link_break_here(WN_INTERRUPT, "interrupted before all ranks had come");
+    if (!is_open) wn__link_break_here(WN_IO, "not all ranks have come in time");
+    int32_t code = is_open ? WN_OK : broken();
+    pthread_mutex_unlock(&here->lock);
+    return code;
+}
+
+int32_t wn__link_open(const char *kind, int32_t rank, int32_t size, double timeout)
+{
+    if (here->phase != WN_LINK_CLOSED) return broken();
+    here->door = wn__mpi_open(kind);
+    if (here->door == NULL) return WN_IO;
+    if (here->peers == NULL) here->peers = wn__alloc((int64_t)sizeof *here->peers * size);
+    if (here->words == NULL) here->words = wn__alloc((int64_t)sizeof *here->words * size * WN_WORD_COUNT);
+    if (here->peers == NULL || here->words == NULL) return WN_OOM;
+    here->is = (struct wn__link){.rank = rank, .size = size, .timeout = timeout};
+    int32_t code = start_thread();
+    if (code == WN_OK) code = wait_for_all(timeout);
+    if (code != WN_OK) return code;
+    here->is.library = here->door->library;
+    here->is.is_open = 1;
+    atexit(leave);
+    return WN_OK;
+}
+
+int32_t wn__link_ghost(int32_t rank, int32_t size)
+{
+    if (here->phase != WN_LINK_CLOSED) return broken();
+    here->is = (struct wn__link){.rank = rank, .size = size, .is_open = 1, .is_ghost = 1};
+    return WN_OK;
+}
+
+/* ---- jobs -------------------------------------------------------------------------------------------------------- */
+
+static void job_free(struct wn__job *job)
+{
+    wn__free(job->pieces);
+    wn__free(job);
+}
+
+static struct wn__job *job_new(int64_t n)
+{
+    struct wn__job *job = wn__alloc(sizeof *job);
+    if (job != NULL) job->pieces = wn__alloc(n * (int64_t)sizeof *job->pieces);
+    if (job == NULL || job->pieces != NULL) return job;
+    wn__free(job);
+    return NULL;
+}
+
+/* Cuts one way of a transfer into pieces. */
+static void put_pieces(struct wn__job *job, int32_t peer, int32_t is_receive, char *at, int64_t bytes)
+{
+    for (int64_t done = 0; done < bytes; done += LONGEST_MESSAGE) {
+        int64_t left = bytes - done;
+        job->pieces[job->n++] = (struct wn__piece){.at = at + done,
+                                                   .bytes = left < LONGEST_MESSAGE ? left : LONGEST_MESSAGE,
+                                                   .peer = peer,
+                                                   .is_receive = is_receive};
+    }
+}
+
+/* Moves what a copy of this rank would have sent. */
+static void move_as_ghost(const struct wn__message *t)
+{
+    int64_t bytes = t->in < t->out ? t->in : t->out;
+    if (bytes > 0) memcpy(t->to, t->from, (size_t)bytes);
+}
+
+int32_t wn__link_start(int32_t channel, const struct wn__message *list, int32_t n, struct wn__job **out)
+{
+    int64_t most = 0;
+    for (int32_t i = 0; i < n; i++) most += 2 + list[i].out / LONGEST_MESSAGE + list[i].in / LONGEST_MESSAGE;
+    struct wn__job *job = job_new(most);
+    if (job == NULL) return WN_OOM;
+    *out = job;
+    job->channel = channel;
+    for (int32_t i = 0; i < n; i++) {
+        const struct wn__message *t = &list[i];
+        if (here->is.is_ghost) move_as_ghost(t);
+        else {
+            put_pieces(job, t->peer, 1, t->to, t->in);
+            put_pieces(job, t->peer, 0, (char *)(uintptr_t)t->from, t->out);
+        }
+    }
+    if (here->is.is_ghost) return WN_OK;
+    job->awaits = job->n > 0 ? job->pieces[0].peer : here->is.rank;
+    pthread_mutex_lock(&here->lock);
+    int32_t code = here->broken[0] != 0 ? broken() : WN_OK;
+    if (code == WN_OK) wn__link_put(job);
+    pthread_mutex_unlock(&here->lock);
+    if (code != WN_OK) job_free(job);
+    return code;
+}
+
+/* Breaks the link where a job waits for a rank that left before it came to this call. The lock is held. */
+static void look_for_gone(const struct wn__job *job)
+{
+    int32_t r = job->awaits;
+    char text[400];
+    if (r < 0 || !here->peers[r].has_left || here->peers[r].calls >= here->calls) return;
+    snprintf(text, sizeof text, "rank %d has left after %lld calls, the last of them %s; rank %d is at %s", r,
+             (long long)here->peers[r].calls, here->peers[r].said, here->is.rank, here->said);
+    wn__link_break_here(WN_IO, text);
+    wn__link_say(WN_WORD_BROKEN, text, -1);
+}
+
+/* Breaks the link for ^C, some seconds after it. The lock is held. */
+static void look_for_interrupt(double *since)
+{
+    char text[300];
+    if (!wn__interrupted) return;
+    if (*since == 0) *since = wn__now();
+    if (wn__now() < *since + INTERRUPT_SECONDS) return;
+    snprintf(text, sizeof text, "rank %d was interrupted at %s", here->is.rank, here->said);
+    wn__link_break_here(WN_INTERRUPT, text);
+    wn__link_say(WN_WORD_BROKEN, text, -1);
+}
+
+int32_t wn__link_wait(struct wn__job *job, double seconds, int32_t *has_ended)
+{
+    static double interrupted;
+    double until = wn__now() + seconds;
+    int32_t code = WN_OK;
+    *has_ended = here->is.is_ghost;
+    if (!here->is.is_ghost) {
+        pthread_mutex_lock(&here->lock);
+        for (;;) {
+            *has_ended = job->has_ended;
+            if (*has_ended || here->broken[0] != 0 || wn__now() >= until) break;
+            look_for_gone(job);
+            look_for_interrupt(&interrupted);
+            wait_for_change(0.05);
+        }
+        if (!*has_ended && here->broken[0] != 0) code = broken();
+        pthread_mutex_unlock(&here->lock);
+    }
+    if (*has_ended) job_free(job);
+    if (*has_ended || !wn__interrupted) interrupted = 0;
+    return code;
+}
+
+int32_t wn__link_late(const struct wn__job *job, char *text, int64_t room)
+{
+    text[0] = 0;
+    if (here->is.is_ghost) return -1;
+    pthread_mutex_lock(&here->lock);
+    int32_t r = job->awaits;
+    wn__link_describe(r, text, room);
+    pthread_mutex_unlock(&here->lock);
+    return r;
+}
+
+int32_t wn__link_first_watches(void)
+{
+    if (here->is.is_ghost || here->is.rank == 0) return 0;
+    pthread_mutex_lock(&here->lock);
+    const struct wn__peer *first = &here->peers[0];
+    int32_t watches = !first->has_left && first->calls == here->calls && wn__now() < first->heard + WN_DEAF_SECONDS;
+    pthread_mutex_unlock(&here->lock);
+    return watches;
+}
+
+int32_t wn__link_break(int32_t code)
+{
+    if (here->is.is_ghost) return code;
+    pthread_mutex_lock(&here->lock);
+    if (here->broken[0] == 0) {
+        wn__link_break_here(code, wn__message());
+        wn__link_say(WN_WORD_BROKEN, here->broken, -1);
+    }
+    pthread_mutex_unlock(&here->lock);
+    return code;
+}
+
+void wn__link_tell(int64_t calls, const char *said)
+{
+    if (here->is.is_ghost || !here->is.is_open) return;
+    pthread_mutex_lock(&here->lock);
+    here->calls = calls;
+    snprintf(here->said, sizeof here->said, "%.*s", (int)sizeof here->said - 1, said);
+    pthread_mutex_unlock(&here->lock);
+}

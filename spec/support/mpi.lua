@@ -1,0 +1,55 @@
+-- Runs scripts on ranks: a scenario is a script that all ranks run, under an mpirun of one kind of MPI.
+local helper = require 'spec.helper'
+local binding = require 'wane.ffi'
+
+local mpi = {}
+
+--- Options that let mpirun of a kind start more ranks than there are cores, as root too.
+mpi.KINDS = { openmpi = '--allow-run-as-root --oversubscribe', mpich = '' }
+
+--- The head of each scenario: `say` prints a line that names the rank, `try` says what a call raises.
+mpi.HEAD = [[
+package.path = '%s/lua/?.lua;%s/lua/?/init.lua;' .. package.path
+local wane = require 'wane'
+local dist = wane.dist
+dist.start { timeout = %s }
+local ffi = require 'ffi'
+ffi.cdef 'int getpid(void); int kill(int, int); void _exit(int); int poll(void *, unsigned long, int);'
+local function say(fmt, ...) io.stdout:write(('%%d> ' .. fmt .. '\n'):format(dist.rank, ...)) io.stdout:flush() end
+local function try(fn, ...)
+    local ok, e = pcall(fn, ...)
+    say('%%s', ok and 'fine' or e.code .. ': ' .. tostring(e):gsub('\n', ' '))
+    return ok
+end
+]]
+
+--- Runs a command line of a script on n ranks. Returns the lines of each rank, by its number, the exit code of the job,
+-- its seconds, and all that was printed.
+function mpi.command(kind, n, script)
+    local began = binding.C.wn_now()
+    local text, code = helper.shell(('WANE_THREADS=1 timeout 90 mpirun.%s %s -n %d luajit %s'):format(kind,
+        mpi.KINDS[kind], n, script))
+    local lines = {}
+    for r = 0, n - 1 do lines[r] = {} end
+    for rank, line in text:gmatch '(%d+)> ([^\n]*)' do table.insert(lines[tonumber(rank)], line) end
+    return lines, code, binding.C.wn_now() - began, text
+end
+
+--- Runs a scenario on n ranks, behind the head. Returns as mpi.command.
+function mpi.run(kind, n, body, timeout)
+    local name = os.tmpname()
+    local file = assert(io.open(name, 'w'))
+    file:write(mpi.HEAD:format(helper.root, helper.root, timeout or 20), body)
+    file:close()
+    local lines, code, seconds, text = mpi.command(kind, n, name)
+    os.remove(name)
+    return lines, code, seconds, text
+end
+
+--- Tells whether mpirun of a kind and the library of `make mpi` are here.
+function mpi.is_here(kind)
+    local _, code = helper.shell(('command -v mpirun.%s && test -e build/libwane_mpi-%s.so'):format(kind, kind))
+    return code == 0
+end
+
+return mpi
