@@ -15,6 +15,22 @@ local function write(text) return files.write(PATH, text) end
 local refused = helper.refused
 
 describe('wane.data.batches', function()
+    it('give the parts of a step, each when it is asked, in the order of next', function()
+        local function new()
+            return wane.data.batches(wane.arange(10), { batch = 2, shuffle = true, seed = 3, buffers = 8 })
+        end
+        local parts, all = new(), new()
+        for _ = 1, 4 do
+            local part, list = parts:parts(3), {}
+            for i = 1, 3 do list[i] = tostring(all:next()) end
+            for _, i in ipairs { 2, 3, 1 } do assert.equal(list[i], tostring(part(i))) end
+        end
+        assert.equal(all:state(), parts:state())
+        local part = parts:parts(2)
+        helper.refused('value', function() part(3) end, 'part must be a whole number from 1 to 2, got 3')
+        helper.refused('value', function() parts:parts(0) end, 'parts must be')
+    end)
+
     after_each(function() collectgarbage 'restart' end)
 
     local function numbers(n, ...)

@@ -8,6 +8,7 @@ local files = require 'spec.support.files'
 local may_link = {
     base = {},
     io = { 'base' },
+    link = { 'base' },
     device = { 'base' },
     memory = { 'device', 'base' },
     ops = { 'base' },
@@ -18,12 +19,13 @@ local may_link = {
     ['plan/lower'] = { 'plan/recipe', 'plan/ir', 'ops', 'base' },
     ['plan/search'] = { 'plan/lower', 'plan/chain', 'plan/recipe', 'plan/ir', 'graph', 'ops', 'base' },
     program = { 'plan/search', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'ops', 'memory', 'device', 'base' },
-    ['run/issue'] = { 'program', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'ops', 'memory', 'device', 'base' },
+    ['run/issue'] = { 'program', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'ops', 'memory', 'device', 'link',
+        'base' },
     ['run/watch'] = { 'run/issue', 'program', 'plan/lower', 'plan/recipe', 'plan/ir', 'graph', 'ops', 'memory',
         'device', 'base' },
     run = { 'run/watch', 'run/issue', 'program', 'plan/lower', 'plan/ir', 'graph', 'ops', 'memory', 'device', 'base' },
     api = { 'run', 'run/watch', 'run/issue', 'program', 'plan/search', 'plan/lower', 'plan/recipe', 'plan/ir',
-        'graph', 'ops', 'memory', 'device', 'io', 'base' },
+        'graph', 'ops', 'memory', 'device', 'io', 'link', 'base' },
     kernels = { 'base' }, -- each folder of kernels is a room of its own
 }
 

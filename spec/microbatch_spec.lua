@@ -45,6 +45,12 @@ describe('micro-batches', function()
             assert.is_false(said.requires_grad)
             return opts.scale and said / opts.scale or said
         end,
+        ['opt:step of a function'] = function(opt, loss, opts)
+            local said = opt:step(loss, { micro = 4, mean = opts.scale == 0.25, policy = opts.policy,
+                budget = opts.budget })
+            for _, p in ipairs(opt:parameters()) do assert.is_nil(p.grad) end
+            return opts.scale and said / opts.scale or said
+        end,
     }
 
     -- Runs three steps of a model with dropout; returns losses and parameters as text.
@@ -63,9 +69,9 @@ describe('micro-batches', function()
         return table.concat(said, ' ') .. programs.bits(model:parameters())
     end
 
-    for _, way in ipairs { 'opt:step of a list', 'wane.accumulate' } do
+    for _, way in ipairs { 'opt:step of a list', 'wane.accumulate', 'opt:step of a function' } do
         it('equal backward calls one after the other, to the bit, under every policy and budget: ' .. way, function()
-            for _, scale in ipairs { false, 0.25, way ~= 'wane.accumulate' and 1 / 3 or nil } do
+            for _, scale in ipairs { false, 0.25, way == 'opt:step of a list' and 1 / 3 or nil } do
                 local expected = train('backward calls', { scale = scale or nil })
                 for _, how in ipairs { {}, { policy = 'recompute_all' }, { policy = 'sqrt' }, { budget = '1 MiB' } } do
                     how.scale = scale or nil
@@ -92,6 +98,67 @@ describe('micro-batches', function()
                 { micro = 3, mean = false })
             assert.same({ -case[2], 0 }, { v.grad:totable()[1], sum:item() })
         end
+    end)
+
+    it('have the order of sums that partial says, to the bit, under every policy', function()
+        local model, n = programs.mlp(12, 2, 0), 8
+        local x = {}
+        for k = 1, n do x[k] = (wane.randn(3, 12) * 10 ^ (k % 3)):retain() end
+        wane.eval(unpack(x))
+        local function loss(k) return model(x[k]):pow(2):mean() end
+        local p, seen = model:parameters()[1], {}
+        for _, m in ipairs { 1, 2, 4, 8 } do
+            local total
+            for b = 1, n, m do
+                local sum
+                for k = b, b + m - 1 do
+                    local g = wane.grad(loss(k) * (1 / n), p)
+                    sum = wane.eval(sum and sum + g or g)
+                end
+                total = wane.eval(total and total + sum or sum)
+            end
+            seen[programs.bits { total }] = true
+            for _, policy in ipairs { 'save_all', 'recompute_all', 'sqrt' } do
+                local said = wane.accumulate(loss, { micro = n, partial = m, policy = policy })
+                assert.equal(programs.bits { total }, programs.bits { p.grad })
+                assert.equal(wane.accumulate(loss, { micro = n }):item(), said:item())
+                for _, q in ipairs(model:parameters()) do q.grad = nil end
+            end
+        end
+        local different = 0
+        for _ in pairs(seen) do different = different + 1 end
+        assert.equal(3, different) -- m = 1 and m = n are one order, the others differ from it in their last bits
+        for _, bad in ipairs { 3, 0, 16, 1.5, 'x' } do
+            helper.refused('value', function() wane.accumulate(loss, { micro = n, partial = bad }) end, 'partial')
+        end
+    end)
+
+    it('with weights have the mean of all that they weigh, under one plan', function()
+        local w = nn.Linear(4, 1)
+        local x, y = wane.eval(wane.randn(12, 4), wane.randn(12, 1))
+        local function squares(a, n) return ((w(x:narrow(1, a, n)) - y:narrow(1, a, n)) ^ 2):sum() end
+        local function accumulate(counts)
+            return wane.accumulate(function(i) return squares(4 * i - 3, 4), counts[i] end, { micro = 3 })
+        end
+        local mean = accumulate { 4, 4, 4 }
+        local by_weights = w.weight.grad:totable()[1]
+        assert.near((squares(1, 12) / 12):item(), mean:item(), 1e-5)
+        w:zero_grad()
+        local whole = squares(1, 12) / 12
+        whole:backward()
+        for k, g in ipairs(w.weight.grad:totable()[1]) do assert.near(g, by_weights[k], 1e-5) end
+        w:zero_grad()
+        local plans = made()
+        assert.near(squares(1, 12):item() / 7, accumulate({ 1, 2, 4 }):item(), 1e-5)
+        w:zero_grad()
+        assert.equal(plans + 1, made()) -- of the value that was read
+        for words, counts in pairs { ['micro-batch 2 has no weight'] = { 1 }, ['micro-batches are 0'] = { 0, 0, 0 },
+            ['weight of micro-batch 1 must be a number'] = { 'x' }, ['0 or more, got -1'] = { -1 } } do
+            helper.refused('value', function() accumulate(counts) end, words)
+            assert.is_nil(w.weight.grad)
+        end
+        squares(1, 4):backward()
+        helper.refused('value', function() accumulate { 1, 1, 1 } end, 'has a gradient already')
     end)
 
     it('issue one forward right before its own backward', function()

@@ -23,7 +23,7 @@ local function info_of(name)
     return info
 end
 
-local LEAF, EFFECT, INDEX = 1, 4, 32
+local LEAF, EFFECT, INDEX, LINK = 1, 4, 32, 2048
 local function has(flags, flag) return flags % (2 * flag) >= flag end
 
 -- READS_BYTES lists ops that read bytes, which are whole numbers: no gradient flows through them.
@@ -34,7 +34,8 @@ local function float_ops()
     local info, names = binding.new('struct wn_op_info'), {}
     for id = 0, C.wn_op_count() - 1 do
         binding.check(C.wn_op_get(id, info))
-        local never = has(info.flags, LEAF) or has(info.flags, EFFECT) or has(info.flags, INDEX) or info.most == 0
+        local never = has(info.flags, LEAF) or has(info.flags, EFFECT) or has(info.flags, INDEX)
+            or has(info.flags, LINK) or info.most == 0
         local name = binding.string(info.name)
         if not never and not READS_BYTES[name] then names[#names + 1] = name end
     end

@@ -10,7 +10,7 @@
 wn_kernel_fn wn__cpu_leaf_kernel(const struct wn_desc *d)
 {
     (void)d;
-    return NULL; /* the runtime makes leaves */
+    return NULL; /* the runtime makes leaves, and moves what is among ranks */
 }
 
 typedef wn_kernel_fn (*family_lookup)(const struct wn_desc *d);

@@ -2,6 +2,7 @@
  * either does what its comment says or returns a status with words: nothing is read past an array, no sum
  * overflows, no NULL pointer is followed. Only the length of a caller's array cannot be checked. */
 #include <math.h>
+#include "../link/link.h"
 #include "api.h"
 
 int32_t wn__need(const void *pointer, const char *what)
@@ -98,6 +99,13 @@ int32_t wn__check_request(const struct wn_request *r)
     if (!isfinite(r->scale)) return wn__fail(WN_VALUE, "run: the scale is %g, expected a finite number", r->scale);
     if (!(r->clip >= 0) || (r->clip > 0 && r->mode != WN_RUN_STEP))
         return wn__fail(WN_VALUE, "run: a clip of %g given, expected 0 (none), or a norm above 0 with a step", r->clip);
+    int32_t ranks = wn__link_get()->size;
+    if (r->given < 0 || r->given > ranks || (r->given > 0 && r->mode != WN_RUN_BACKWARD))
+        return wn__fail(WN_VALUE, "run: %d of %d ranks give, expected 0 (none is asked), or more with a backward",
+                        r->given, ranks);
+    if (r->given > 0 && r->is_idle != (wn__link_get()->rank >= r->given))
+        return wn__fail(WN_VALUE, "run: rank %d is %sidle where %d ranks give", wn__link_get()->rank,
+                        r->is_idle ? "" : "not ", r->given);
     int32_t updates = r->mode == WN_RUN_STEP || r->mode == WN_RUN_UPDATE;
     if ((r->mode == WN_RUN_UPDATE) != (r->n_roots == 0))
         return wn__fail(WN_VALUE, "run: %d roots given, expected %s", r->n_roots,

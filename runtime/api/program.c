@@ -3,6 +3,7 @@
  * is decided here. */
 #include <string.h>
 #include "api.h"
+#include "../link/link.h"
 #include "../plan/recipe/action.h"
 
 /* ---- wane.grad: differentiation without a run ------------------------------------------------------------ */
@@ -79,9 +80,16 @@ static int32_t resolve(const struct wn_request *r, struct wn__request *out)
     out->target = r->target;
     out->joint = r->joint;
     out->again = r->again;
+    out->is_fresh = r->is_fresh;
     out->scale = r->scale;
     out->clip = r->clip;
     out->policy = r->policy;
+    if (r->given > 0)
+        out->ranks = (struct wn__ranks){.size = wn__link_get()->size,
+                                        .rank = wn__link_get()->rank,
+                                        .given = r->given,
+                                        .is_idle = r->is_idle,
+                                        .is_last = r->is_last};
     for (int32_t i = 0; i < r->n_roots; i++) {
         WN_TRY(wn__handle_value(r->roots[i], &out->root[i]));
         out->n_roots++;

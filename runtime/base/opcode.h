@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 #include "desc.h"
+#include "ranks.h"
 
 enum wn_op {
 #define OP(NAME, name, lo, hi, family, flags, operands, autocast, positions) WN_OP_##NAME,
@@ -17,7 +18,7 @@ enum wn_op {
 #define WN_OP_FLAGS(FLAG)                                                                                              \
     FLAG(LEAF, 1), FLAG(RANDOM, 2), FLAG(EFFECT, 4), FLAG(ALIAS, 8), FLAG(INPLACE, 16), FLAG(INDEX, 32),               \
         FLAG(OFFSET, 64), FLAG(NUMBERS, 128), FLAG(CHECKED, 256), FLAG(REAL, 512), FLAG(WHOLE, 1024),                  \
-        FLAG(IMAGE, 2048), FLAG(IMAGES, 4096)
+        FLAG(LINK, 2048), FLAG(IMAGE, 4096), FLAG(IMAGES, 8192)
 #define WN_OP_FLAG(name, bit) WN_##name = bit
 enum wn_op_flag { WN_OP_FLAGS(WN_OP_FLAG) };
 #define WN_OFFSET_AT 1 /* attrs.i[WN_OFFSET_AT] is the offset of an op with the flag OFFSET */
@@ -77,6 +78,34 @@ static inline struct wn__loss_inputs wn__loss_inputs(const struct wn_desc *d)
 /* The kinds of elements of WITHIN: the weight of a position that is drawn, the number of positions of a row that can
  * be, a probability. */
 enum { WN_WITHIN_WEIGHT, WN_WITHIN_POSITIONS, WN_WITHIN_CHANCE };
+
+/* ---- ranks ----------------------------------------------------------------------------------------------- */
+/* attrs.i of the ops among ranks, which cut a value (ranks.h): the number of ranks; this one; the cut's start; how many
+ * ranks, the first ones, give a value; elements of the value; 1 where every rank gets the whole of it. */
+enum {
+    WN_RANKS_SIZE,
+    WN_RANKS_RANK,
+    WN_RANKS_START,
+    WN_RANKS_GIVEN,
+    WN_RANKS_ELEMENTS,
+    WN_RANKS_WHOLE,
+    WN_RANKS_COUNT
+};
+
+static inline struct wn__cut wn__cut_of(const struct wn_attrs *a)
+{
+    return (struct wn__cut){a->i[WN_RANKS_ELEMENTS], (int32_t)a->i[WN_RANKS_SIZE], (int32_t)a->i[WN_RANKS_START]};
+}
+/* Returns what a rank owns, or gets where that is the whole. */
+static inline struct wn__range wn__range_at(const struct wn_attrs *a, int32_t rank)
+{
+    const struct wn__cut cut = wn__cut_of(a);
+    return a->i[WN_RANKS_WHOLE] ? (struct wn__range){0, cut.elements} : wn__range_of(&cut, rank);
+}
+static inline struct wn__range wn__own_range(const struct wn_attrs *a)
+{
+    return wn__range_at(a, (int32_t)a->i[WN_RANKS_RANK]);
+}
 
 /* ---- limits ---------------------------------------------------------------------------------------------- */
 /* The largest inner dimension k of PRODUCT_UPDATE, a product that is computed inside the update that reads it: partial

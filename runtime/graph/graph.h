@@ -340,4 +340,18 @@ void wn__grads_release(struct wn__grads *g);
 /* Scales the gradients in `g` of the cells that the last pass was asked for, in their order, so that their joint 2-norm
  * is at most the limit, a value of shape (), f32, or f64 where the gradients are. */
 int32_t wn__grad_clip(const struct wn__pass *last, struct wn_node *limit, struct wn__grads *g);
+
+/* ---- exchange.c ----------------------------------------------------------------------------------------------- */
+/* Says how a backward goes on among ranks. */
+struct wn__ranks {
+    int32_t size, rank;
+    int32_t given;   /* so many ranks, the first ones, give gradients; 0: there is no exchange */
+    int32_t is_idle; /* this one gives none */
+    int32_t is_last; /* every rank gets the sums */
+};
+/* Puts in the place of each gradient in `g` what all ranks give for the own range of its cell. */
+int32_t wn__grad_exchange(const struct wn__pass *last, const struct wn__ranks *ranks, struct wn__grads *g);
+/* Puts in the place of a value what all ranks give, whole, which belongs to `g`. */
+int32_t wn__value_exchange(const struct wn__pass *last, const struct wn__ranks *ranks, struct wn_node **value,
+                           struct wn__grads *g);
 #endif

@@ -11,12 +11,28 @@ struct assembly {
     struct wn__ir *ir;
     struct wn__grads grads;
     struct wn__regions regions;
-    int32_t is_as_new; /* 1: gradients get places as if none had one */
-    int32_t at, in_at; /* the next free node of the IR; the next free input */
-    int32_t *hyper;    /* (n_sets) the node of each set of an optimizer's numbers */
+    int32_t is_as_new;          /* 1: gradients get places as if none had one */
+    int32_t at, in_at;          /* the next free node of the IR; the next free input */
+    int32_t *hyper;             /* (n_sets) the node of each set of an optimizer's numbers */
+    struct wn_node **statistic; /* (n_forward_effects) among ranks: what each of those effects reads; else NULL */
 };
 
 /* ---- the backward ----------------------------------------------------------------------------------- */
+
+/* Emits what moves among ranks: pieces of gradients, and the statistics of forward effects. */
+static int32_t exchange(struct assembly *a, const struct wn__pass *last)
+{
+    const struct wn__ranks *ranks = &a->request->ranks;
+    const struct wn__bindings *b = a->bindings;
+    if (ranks->given == 0) return WN_OK;
+    WN_TRY(wn__grad_exchange(last, ranks, &a->grads));
+    if (!WN_ARRAY(&a->ir->pool, a->statistic, b->n_forward_effects)) return WN_OOM;
+    for (int32_t i = 0; i < b->n_forward_effects; i++) {
+        a->statistic[i] = b->order.nodes[b->forward_effect[i].node];
+        WN_TRY(wn__value_exchange(last, ranks, &a->statistic[i], &a->grads));
+    }
+    return WN_OK;
+}
 
 /* Emits the backward of every root, or of all roots at once where that is one pass, and the nodes that limit the norm
  * of the gradients. Does nothing for a mode without a backward. WN_VALUE: no state that needs a gradient is reached. */
@@ -44,6 +60,7 @@ static int32_t differentiate(struct assembly *a)
     pass.roots = r->root;
     if (code == WN_OK && a->bindings->limit != NULL && a->grads.n_cells > 0)
         code = wn__grad_clip(&pass, a->bindings->limit, &a->grads);
+    if (code == WN_OK) code = exchange(a, &pass);
     wn__here.grad = before;
     if (code == WN_OK && a->grads.n_cells == 0)
         return wn__fail(WN_VALUE, "backward: no state that needs a gradient is reached from this value");
@@ -163,7 +180,8 @@ static int32_t put_graph_node(struct assembly *a, struct wn_node *n)
     for (int32_t i = 0; i < n_in; i++) put_input(a, q, n->in[i]->local);
     if (wn__op_draws(n->op, &n->attrs)) q->random = random_of(a, n);
     put_offset(a, q, n);
-    int32_t wanted = n->retain || (is_root(a->request, n) && a->request->mode <= WN_RUN_STEP);
+    int32_t is_asked = is_root(a->request, n) && a->request->mode <= WN_RUN_STEP && !a->request->ranks.is_idle;
+    int32_t wanted = n->retain || is_asked;
     if (n->phase == WN_PHASE_FORWARD && wanted && !q->bound) put_result(a, q);
     return WN_OK;
 }
@@ -220,6 +238,20 @@ static int32_t gradient_of(const struct assembly *a, int32_t slot)
     return -1;
 }
 
+/* Puts the effects that give a gradient cell a value, or add to the one that it has: among ranks to the own range of
+ * it, and everybody's ranges at last. */
+static void put_gradient(struct assembly *a, const struct wn_node *value, int32_t cell, int32_t is_new)
+{
+    if (a->request->ranks.given == 0) {
+        put_effect(a, is_new ? WN_OP_ASSIGN : WN_OP_ACCUMULATE, value->local, cell);
+        return;
+    }
+    struct wn__ir_node *sum = put_effect(a, WN_OP_ORDERED_SUM, value->local, cell);
+    sum->attrs = value->attrs;
+    sum->attrs.f[0] = is_new;
+    if (a->request->ranks.is_last) put_effect(a, WN_OP_REFRESH, value->local, cell)->attrs = value->attrs;
+}
+
 /* Puts gradient cells in the order of their parameters. The first layers' gradients are allocated last, so
  * activations borrow the low end of the slab longest. */
 static void put_gradients(struct assembly *a)
@@ -240,7 +272,7 @@ static void put_gradients(struct assembly *a)
             q->slab_offset = s->existing >= 0 ? g->slab_offset : s->bytes;
             if (s->existing < 0) s->bytes += q->bytes;
         }
-        put_effect(a, q->allocated_here ? WN_OP_ASSIGN : WN_OP_ACCUMULATE, a->grads.values[i]->local, ir->n_cells++);
+        put_gradient(a, a->grads.values[i], ir->n_cells++, q->allocated_here);
     }
 }
 
@@ -290,7 +322,7 @@ static void put_forward_effects(struct assembly *a)
 {
     for (int32_t i = 0; i < a->bindings->n_forward_effects; i++) {
         const struct wn__pending_effect *f = &a->bindings->forward_effect[i];
-        int32_t value = a->ir->order_node[f->node];
+        int32_t value = a->statistic == NULL ? a->ir->order_node[f->node] : a->statistic[i]->local;
         put_effect(a, f->what->op, value, f->what->cell->local)->attrs = f->what->attrs;
         a->ir->node[value].has_effects = 1;
     }
@@ -368,7 +400,7 @@ static int32_t size_ir(struct assembly *a)
     struct wn__ir *ir = a->ir;
     int64_t n = b->order.count, cells = b->n_named + a->grads.n_cells;
     /* each effect may need a copy of a state */
-    int64_t effects = r->n_updates + r->n_roots + b->n_forward_effects + a->grads.n_cells;
+    int64_t effects = r->n_updates + r->n_roots + b->n_forward_effects + 2 * a->grads.n_cells;
     int64_t nodes = n + a->grads.count + r->n_updates + 2 * effects, inputs = 3 * effects;
     for (int64_t i = 0; i < n; i++) inputs += b->order.nodes[i]->n_in;
     for (int64_t i = 0; i < a->grads.count; i++) inputs += a->grads.nodes[i]->n_in;

@@ -114,6 +114,7 @@ static int32_t write_key(struct wn_program *p)
     WN_KEEP(b->code, wn__grow(&b->data, &b->capacity, 16 * (order->count + r->n_updates + 16), 1));
     wn__bytes_put(b, &r->policy, sizeof r->policy); /* first, so that another policy can be put there */
     for (size_t i = 0; i < sizeof head / sizeof head[0]; i++) wn__bytes_int(b, head[i]);
+    wn__bytes_put(b, &r->ranks, sizeof r->ranks);
     wn__target_encode(b, &wn__device(r->device)->target);
     wn__bytes_put(b, &r->scale, sizeof r->scale);
     for (int32_t i = 0; i < r->n_roots; i++) {

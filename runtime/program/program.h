@@ -43,6 +43,7 @@ struct wn__request {
     int32_t device;            /* that of all roots and cells */
     int32_t joint;             /* 1: all roots are differentiated together; 0: one after the other */
     int32_t again;             /* 1: the backward may be asked for once more, so nothing is spent */
+    int32_t is_fresh;          /* 1: a gradient that is there already is refused */
     double scale;              /* d(root)/d(root), the number that the backward begins with */
     double clip;               /* the most that the joint 2-norm of all gradients may be; 0: any */
     int64_t policy;            /* number of the policy, part of the key */
@@ -51,6 +52,7 @@ struct wn__request {
     struct wn__update *update; /* (n_updates) */
     int32_t n_roots, n_also;   /* roots; of these, at the end, those beside the losses, which nothing differentiates */
     int32_t n_updates, n_sets; /* n_sets: distinct hypers of the updates */
+    struct wn__ranks ranks;    /* of a backward among ranks; given is 0 without them */
 };
 
 /* Bindings: what this recording puts into the slots of the IR. Invariant: bound, scalar, result, cell, random and

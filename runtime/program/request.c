@@ -275,6 +275,9 @@ static int32_t list_forward_effects(struct wn_program *p)
     for (int64_t i = 0; i < b->order.count; i++)
         for (const struct wn__forward_effect *e = b->order.nodes[i]->effects; e != NULL; e = e->next) n++;
     if (n == 0) return WN_OK;
+    if (p->request.ranks.given > 0 && wn__passes(&p->request) > 1)
+        return wn__fail(WN_UNSUPPORTED, "backward: running statistics, as of a batch norm, are kept among ranks with "
+                                        "{partial = 1} alone in this version; freeze them with model:eval()");
     if (!WN_ARRAY(&p->pool, b->forward_effect, n)) return WN_OOM;
     for (int64_t i = 0; i < b->order.count; i++) {
         const struct wn_node *v = b->order.nodes[i];
@@ -311,6 +314,20 @@ static int32_t number(struct wn_program *p, int64_t stamp)
     for (int32_t i = 0; i < r->n_updates * 3; i++) name_cell(b, r->update[i / 3].cell[i % 3], stamp);
     for (int32_t i = 0; i < r->n_roots; i++) name_cell(b, r->assigned[i], stamp);
     for (int32_t i = 0; i < b->n_forward_effects; i++) name_cell(b, b->forward_effect[i].what->cell, stamp);
+    return WN_OK;
+}
+
+/* Refuses gradients that are there already, where the request asks for none. */
+static int32_t check_fresh(const struct wn__request *r, const struct wn__bindings *b)
+{
+    for (int32_t i = 0; r->is_fresh && i < b->n_read; i++) {
+        const struct wn_cell *c = b->named[i];
+        if (c->grad != NULL && c->grad->allocated)
+            return wn__fail(WN_VALUE,
+                            "backward: %s has a gradient already, and the mean by weights is one of "
+                            "micro-batches alone; call zero_grad() before",
+                            c->name ? c->name : "a parameter");
+    }
     return WN_OK;
 }
 
@@ -355,6 +372,7 @@ int32_t wn__request_take(struct wn_program *p)
     WN_TRY(code);
     WN_TRY(list_forward_effects(p));
     WN_TRY(number(p, stamp));
+    WN_TRY(check_fresh(r, &p->bindings));
     WN_TRY(find_device(r, &p->bindings));
     number_sets(r, p->bindings.n_read);
     return WN_OK;

@@ -113,6 +113,7 @@ int32_t wn__acquire(struct wn_program *p, const int32_t *result_kind, struct wn_
     for (int32_t kind = 0; kind < kinds; kind++) WN_TRY(take_results_of(r, kind));
     WN_TRY(wn__captured_take(r));
     WN_TRY(wn__transfer_take(r));
+    WN_TRY(wn__exchange_take(r));
     WN_TRY(wn__arena_resize(device, r->schedule->arena + wn__check_guard(), INT64_MAX));
     r->arena = wn__arena(device)->data;
     return WN_OK;

@@ -216,7 +216,7 @@ static int32_t fill_own(const struct first *x, int32_t i)
 static void give(struct wn__run *r, struct wn_cell *c, struct wn__buffer *b)
 {
     c->buffer = b;
-    r->fresh[r->n_fresh++] = c;
+    r->fresh.cell[r->fresh.n++] = c;
 }
 
 /* Gives every cell its bytes. A cell that the initial value of another one reads has its value by now. */
@@ -281,7 +281,7 @@ int32_t wn__run_materialise(struct wn__run *r)
     struct first x = {0};
     int32_t missing = count_missing(r->p);
     if (missing == 0) return WN_OK;
-    if (!WN_ARRAY(&r->pool, r->fresh, missing)) return WN_OOM;
+    if (!WN_ARRAY(&r->pool, r->fresh.cell, missing)) return WN_OOM;
     int32_t code = list_missing(&x, r->p, missing);
     for (int32_t kind = 0; kind < WN_KIND_COUNT && code == WN_OK; kind++) code = take_own(&x, r->ir->device, kind);
     if (code == WN_OK) code = compute(&x, NULL);
@@ -343,8 +343,8 @@ int32_t wn__program_first(const struct wn_program *p, struct wn_first *out)
 
 void wn__run_end_first(struct wn__run *r, int32_t how)
 {
-    for (int32_t i = 0; i < r->n_fresh; i++) {
-        struct wn_cell *c = r->fresh[i];
+    for (int32_t i = 0; i < r->fresh.n; i++) {
+        struct wn_cell *c = r->fresh.cell[i];
         int32_t keep = how == WN_FIRST_COMMIT || (how == WN_FIRST_COMMIT_WRITTEN && !c->invalid);
         c->invalid = 0;
         if (keep) {
@@ -355,5 +355,5 @@ void wn__run_end_first(struct wn__run *r, int32_t how)
             c->buffer = NULL;
         }
     }
-    r->n_fresh = 0;
+    r->fresh.n = 0;
 }

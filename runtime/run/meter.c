@@ -107,8 +107,11 @@ static void count_run(struct wn__meter *m, const struct wn__run *r, const struct
     if (n->work_bytes > 0 && n->work_slab < 0 && n->work_offset + n->work_bytes > m->arena_top)
         m->arena_top = n->work_offset + n->work_bytes;
     if (n->out >= 0) arrive(m, s, s->value[n->out].allocation, bytes);
-    for (int32_t k = 0; k < 3; k++)
-        if (n->cell[k] >= 0) arrive(m, s, n->cell[k], bytes);
+    for (int32_t k = 0; k < 3; k++) {
+        if (n->cell[k] < 0) continue;
+        const struct wn_cell *c = r->p->bindings.cell[r->ir->node[n->node].cell[k]];
+        arrive(m, s, n->cell[k], wn__padded(wn__bytes(&c->type)));
+    }
     note(m);
     move(m, WN_KIND_WORKSPACE, -n->work_bytes);
 }

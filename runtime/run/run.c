@@ -8,42 +8,60 @@
 #include "run.h"
 #include "watch/watch.h"
 
-/* Advances to an instruction. Before the first change of a state nothing may be wrong: it stops for ^C, and waits for
- * reports. */
+static int32_t is_first_change(const struct wn__run *r, const struct wn__instr *n)
+{
+    return r->effects == 0 && wn__instr_has_kernel(n) && wn__ir_changes_state(r->ir, n->node);
+}
+
+/* Advances to an instruction. Before the first change of a state nothing may be wrong, on any rank: it stops for ^C,
+ * and waits for reports. */
 static int32_t advance(struct wn__run *r, const struct wn__instr *n)
 {
-    int32_t changes = wn__instr_has_kernel(n) && wn__ir_changes_state(r->ir, n->node);
     if (wn__interrupted && r->effects == 0) return wn__fail(WN_INTERRUPT, "interrupted before anything was changed");
-    if (changes && r->effects == 0 && r->schedule->n_reports > 0) {
+    if (is_first_change(r, n) && r->schedule->n_reports > 0) {
         WN_TRY(wn__reports_check(r));
         r->ended = r->at;
     }
-    r->effects += changes;
+    if (is_first_change(r, n)) WN_TRY(wn__exchange_vote(r));
+    r->effects += wn__instr_has_kernel(n) && wn__ir_changes_state(r->ir, n->node);
     wn__meter_count(r, n);
     return WN_OK;
 }
 
-/* Runs the instructions in their order. A FREE is there for those who count or watch. */
+/* Runs an instruction. A FREE is there for those who count or watch. */
+static int32_t step(struct wn__run *r, struct wn__watches *w, const struct wn__instr *n)
+{
+    WN_TRY(advance(r, n));
+    if (n->what == WN_DO_FREE) return wn__watches_call(w, r, n, WN_MOMENT_FREED);
+    WN_TRY(wn__watches_call(w, r, n, WN_MOMENT_BEFORE));
+    switch (n->what) {
+    case WN_DO_READ: WN_TRY(wn__number_read(r, n)); break;
+    case WN_DO_OFFLOAD:
+    case WN_DO_FETCH: WN_TRY(wn__transfer_start(r, n)); break;
+    case WN_DO_WAIT: WN_TRY(wn__transfer_wait(r, n)); break;
+    default: WN_TRY(r->issue(r, n));
+    }
+    return wn__watches_call(w, r, n, WN_MOMENT_AFTER);
+}
+
+/* Goes on after a failure, for the ranks that wait for this one: moves what is exchanged, and computes nothing. */
+static int32_t step_failed(struct wn__run *r, const struct wn__instr *n)
+{
+    if (is_first_change(r, n)) return wn__exchange_vote(r);
+    if (n->what != WN_DO_RUN || (wn__ir_flags(r->ir, n->node) & WN_LINK) == 0) return WN_OK;
+    return wn__exchange_run(r, n);
+}
+
+/* Runs the instructions in their order. */
 static int32_t loop(struct wn__run *r, struct wn__watches *w)
 {
     for (r->at = 0; r->at < r->schedule->n; r->at++) {
         const struct wn__instr *n = &r->schedule->instr[r->at];
-        WN_TRY(advance(r, n));
-        if (n->what == WN_DO_FREE) {
-            WN_TRY(wn__watches_call(w, r, n, WN_MOMENT_FREED));
-            continue;
-        }
-        WN_TRY(wn__watches_call(w, r, n, WN_MOMENT_BEFORE));
-        switch (n->what) {
-        case WN_DO_READ: WN_TRY(wn__number_read(r, n)); break;
-        case WN_DO_OFFLOAD:
-        case WN_DO_FETCH: WN_TRY(wn__transfer_start(r, n)); break;
-        case WN_DO_WAIT: WN_TRY(wn__transfer_wait(r, n)); break;
-        default: WN_TRY(r->issue(r, n));
-        }
-        WN_TRY(wn__watches_call(w, r, n, WN_MOMENT_AFTER));
+        int32_t code = r->exchange.code == WN_OK ? step(r, w, n) : step_failed(r, n);
+        if (code != WN_OK && !wn__exchange_fails(r, code)) return code;
+        if (code != WN_OK) r->at--; /* the same once more, as one that has failed */
     }
-    return WN_OK;
+    return wn__exchange_vote(r);
 }
 
 /* Waits until everything that was started has ended, and takes what it made for the host. */
@@ -115,10 +133,12 @@ int32_t wn__execute(struct wn__run *r)
     if (code == WN_OK) code = wn__watches_start(&watches, r);
     if (code == WN_OK) code = wn__scalars_put(r);
     if (code == WN_OK && !watches.is_apart) wn__captured_start(r);
+    if (code == WN_OK) code = wn__exchange_begin(r);
     if (code == WN_OK) code = loop(r, &watches);
     wn__transfer_stop(r);
     if (code == WN_OK) code = finish(r);
     if (code != WN_OK) end_started(r, code = name_fault(r, code));
+    if (code != WN_OK) wn__exchange_stop(r, code);
     if (code != WN_OK && r->effects > 0) wn__effects_roll_back(r, code);
     wn__watches_stop(&watches, r);
     wn__meter_stop(r);

@@ -195,6 +195,20 @@ return {
             { inputs = { { 3, dtype = 'u8', gen = 'mask' } }, error = 'accumulate: .*u8', call = calls('accumulate') },
         },
     },
+    -- Runs as one rank of one; spec/ranks_spec.lua compares the sums of many with those of one process.
+    ordered_sum = { cases = { { name = 'twice', tol = tol, inputs = { { 3, 5 }, { 3, 5 } },
+        call = function(wane, start, g)
+            local p = wane.nn.Parameter(start)
+            for _ = 1, 2 do
+                require('wane.program').run { mode = 'backward', roots = { (p * g):sum() }, given = 1, is_last = true }
+            end
+            return p.grad
+        end,
+        ref = function(start, g) return array.map(function(_, slope) return 2 * slope end, start, g) end,
+    } }, bad = {
+        { inputs = { { 3 } }, error = 'ordered_sum: rank 0 of 0, of which 0 give, is none',
+            call = calls('ordered_sum') },
+    } },
     sgd = {
         cases = trained(function(optim, list) return optim.SGD(list, { lr = 0.1, weight_decay = 0.01 }) end, sgd),
         bad = without_numbers 'sgd',

@@ -32,7 +32,7 @@ return {
             old = 'set[k] = set[k] or room(self, piece, n)',
             new = 'set[k] = room(self, piece, n)' },
         { 'the order is that of the first epoch',
-            old = 'shuffled(source.n, self.seed, self.epoch, self._order)',
+            old = 'shuffled(source.n, self.seed, epoch, self._order)',
             new = 'shuffled(source.n, self.seed, 1, self._order)' },
     },
     {

@@ -6,7 +6,7 @@ local binding = require 'wane.ffi'
 local program = require 'wane.program'
 
 local C = binding.C
-local LEAF = 1 -- flag of ops that compute nothing
+local LEAF, LINK = 1, 2048 -- flags of ops that compute nothing
 local programs = {}
 
 local kinds = {}
@@ -126,12 +126,13 @@ function programs.cells(parameters, optimizers)
     return list
 end
 
---- Returns the names of all ops that compute: those of the table that are no leaves.
+--- Returns the names of all ops that compute: those of the table that are no leaves, and move nothing among ranks.
 function programs.ops()
     local info, out = binding.new('struct wn_op_info'), {}
     for id = 0, C.wn_op_count() - 1 do
         binding.check(C.wn_op_get(id, info))
-        if info.flags % (2 * LEAF) < LEAF then out[#out + 1] = binding.string(info.name) end
+        local computes = info.flags % (2 * LEAF) < LEAF and info.flags % (2 * LINK) < LINK
+        if computes then out[#out + 1] = binding.string(info.name) end
     end
     return out
 end

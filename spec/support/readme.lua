@@ -11,11 +11,8 @@ local readme = {}
 --- Every page of the project, as paths from its root; spec/bench/RESULTS.md holds results and no snippets.
 readme.PAGES = { 'README.md', 'lua/README.md', 'examples/README.md', 'kernels/README.md', 'runtime/README.md',
     'spec/README.md' }
-for _, room in ipairs { 'cli', 'io', 'nn', 'plan', 'policy', 'pytorch', 'repl', 'sweep', 'tensor' } do
-    readme.PAGES[#readme.PAGES + 1] = ('lua/wane/%s/README.md'):format(room)
-end
-for _, task in ipairs { 'choose', 'embed', 'extend', 'finetune', 'long_runs' } do
-    readme.PAGES[#readme.PAGES + 1] = ('examples/tasks/%s.md'):format(task)
+for _, path in ipairs(helper.lines 'ls lua/wane/*/README.md examples/tasks/*.md') do
+    readme.PAGES[#readme.PAGES + 1] = path
 end
 
 --- The lines before a block that runs on its own.

@@ -104,12 +104,29 @@ static void halves_part(int64_t begin, int64_t end, void *ctx)
     }
 }
 
-static wn__parallel_body body_of(const struct wn_desc *d)
+static wn__parallel_body body_of(int32_t op, int32_t dtype)
 {
-    int32_t dtype = d->in[0].dtype;
-    if (d->op == WN_OP_ASSIGN) return assign_part;
-    if (dtype == WN_BF16) return loops[d->op][WN_F32] ? halves_part : NULL;
-    return loops[d->op][dtype];
+    if (op == WN_OP_ASSIGN) return assign_part;
+    if (dtype == WN_BF16) return loops[op][WN_F32] ? halves_part : NULL;
+    return loops[op][dtype];
+}
+
+/* Adds piece after piece to the own range of a cell, as ACCUMULATE adds each of them. */
+static int32_t ordered_sum(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
+{
+    const struct wn__range own = wn__own_range(&d->attrs);
+    int64_t size = wn__dtype_size(d->in[0].dtype);
+    void *const cell[] = {(char *)b->cell[0] + own.first * size};
+    for (int64_t k = 0; k < d->in[0].dim[0]; k++) {
+        int32_t op = k == 0 && d->attrs.f[0] == 1 ? WN_OP_ASSIGN : WN_OP_ACCUMULATE;
+        struct wn__update_numbers u = {.value = (const char *)b->in[0] + k * own.count * size,
+                                       .cell = cell,
+                                       .size = size,
+                                       .loop = loops[WN_OP_ACCUMULATE][WN_F32],
+                                       .n_cells = 1};
+        wn__parallel_for(own.count, WN_CPU_GRAIN, body_of(op, d->in[0].dtype), &u);
+    }
+    return WN_OK;
 }
 
 static int32_t update(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
@@ -117,7 +134,8 @@ static int32_t update(const struct wn_desc *d, const struct wn_buffers *b, WN_NO
     const struct wn_type *value = &d->in[0];
     struct wn__update_numbers u = {.value = b->in[0], .cell = b->cell, .size = wn__dtype_size(value->dtype)};
     if (d->n_in > 1) wn__cpu_update_constants(&u, d->op, value->dtype, b->in[1]);
-    if (d->op == WN_OP_RUNNING_MEAN || d->op == WN_OP_RUNNING_VAR) {
+    int32_t is_running = d->op == WN_OP_RUNNING_MEAN || d->op == WN_OP_RUNNING_VAR;
+    if (is_running) {
         u.constants.running[0] = d->attrs.f[0];
         u.constants.running[1] = d->attrs.f[1];
         u.constants.running[2] = (double)d->attrs.i[0] / (double)(d->attrs.i[0] - 1);
@@ -125,11 +143,17 @@ static int32_t update(const struct wn_desc *d, const struct wn_buffers *b, WN_NO
     u.loop = loops[d->op][WN_F32];
     u.n_cells = wn__optimizer_cells(d->op);
     if (u.n_cells == 0) u.n_cells = 1;
-    wn__parallel_for(wn__numel(value), WN_CPU_GRAIN, body_of(d), &u);
+    int64_t each = is_running && value->ndim == 2 ? value->dim[1] : wn__numel(value);
+    int64_t times = is_running && value->ndim == 2 ? value->dim[0] : 1;
+    for (int64_t k = 0; k < times; k++) {
+        wn__parallel_for(each, WN_CPU_GRAIN, body_of(d->op, value->dtype), &u);
+        u.value = (const char *)u.value + each * u.size;
+    }
     return WN_OK;
 }
 
 wn_kernel_fn wn__cpu_update_kernel(const struct wn_desc *d)
 {
-    return body_of(d) ? update : NULL;
+    if (d->op == WN_OP_ORDERED_SUM) return body_of(WN_OP_ACCUMULATE, d->in[0].dtype) ? ordered_sum : NULL;
+    return body_of(d->op, d->in[0].dtype) ? update : NULL;
 }

@@ -26,7 +26,7 @@ Batches.__index = function(_, name)
     local value = Batches[name]
     if value ~= nil then return value end
     raise(nil, 'value', "batches have no '%s'; %s", tostring(name),
-        errors.near(name, { 'count', 'epoch', 'at', 'batch', 'seed', 'state', 'next' }))
+        errors.near(name, { 'count', 'epoch', 'at', 'batch', 'seed', 'state', 'next', 'parts' }))
 end
 
 function Batches.__tostring(self)
@@ -131,17 +131,13 @@ local function room(self, piece, n)
     return create.data({ n, unpack(piece.dims) }, piece.dtype, op.device(device, WHAT))
 end
 
--- Returns the tensors of the next batch, or nil at the end of an epoch.
-local function draw(self)
-    if self.at >= self.count then
-        self.epoch, self.at = self.epoch + 1, 0
-        return nil
-    end
-    local source, from = self._source, self.at * self.batch
+-- Returns the tensors of batch `at`, from 0, of an epoch.
+local function draw_at(self, epoch, at)
+    local source, from = self._source, at * self.batch
     local n = math.min(self.batch, source.n - from)
-    if self._is_shuffled and self._epoch_of_order ~= self.epoch then
-        self._order = shuffled(source.n, self.seed, self.epoch, self._order)
-        self._epoch_of_order = self.epoch
+    if self._is_shuffled and self._epoch_of_order ~= epoch then
+        self._order = shuffled(source.n, self.seed, epoch, self._order)
+        self._epoch_of_order = epoch
     end
     local ring, turn = ring_of(self, n)
     local set, starts, list = ring[turn], self._starts, self._order
@@ -155,8 +151,17 @@ local function draw(self)
         set[k]:named(self._name)
     end
     ring.turn = turn
-    self.at = self.at + 1
     return unpack(set)
+end
+
+-- Returns the tensors of the next batch, or nil at the end of an epoch.
+local function draw(self)
+    if self.at >= self.count then
+        self.epoch, self.at = self.epoch + 1, 0
+        return nil
+    end
+    self.at = self.at + 1
+    return draw_at(self, self.epoch, self.at - 1)
 end
 
 Batches.__call = draw
@@ -172,6 +177,23 @@ Batches.__call = draw
 function Batches:next()
     if self.at >= self.count then draw(self) end
     return draw(self)
+end
+
+--- Takes the next n batches and returns part(i), which draws the i-th of them when it is asked: for the micro-batches
+-- of a step, of which a rank draws its own alone. The iterator stands behind all n, whichever are drawn. Past the end
+-- of an epoch the parts go on with the next one.
+-- @param n their number; {buffers =} of the iterator is at least `partial` of the step
+-- @return function(i), i from 1 to n, that returns what next() would
+-- @usage
+-- local batches = data.batches(wane.arange(10), { batch = 2 })
+-- local part = batches:parts(3)
+-- print(part(3), batches.at) --> tensor (2) f32 [4., 5.]	3
+function Batches:parts(n)
+    errors.count(n, 'batches:parts', 1, 65536)
+    local first = (self.epoch - 1) * self.count + self.at
+    local function place(k) return math.floor((first + k) / self.count) + 1, (first + k) % self.count end
+    self.epoch, self.at = place(n)
+    return function(i) return draw_at(self, place(errors.count(i, 'part', 1, n) - 1)) end
 end
 
 local OPTIONS = { 'batch', 'length', 'shuffle', 'seed', 'drop_last', 'state', 'buffers', 'device' }

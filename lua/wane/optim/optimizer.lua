@@ -24,6 +24,7 @@ local ipairs, rawget, rawset, setmetatable, tostring, type = ipairs, rawget, raw
 local Optimizer = {}
 
 local STEP_OPTIONS = { 'policy', 'budget', 'scale', 'also' }
+local MICRO_OPTIONS = { 'micro', 'partial', 'mean', 'policy', 'budget' }
 
 -- Makes the state cells of parameter k.
 local function make_state(self, kind, p, k)
@@ -257,15 +258,32 @@ local function fused(self, roots, opts)
     run(self, request, who)
 end
 
+-- Steps with the gradients of the micro-batches that fn records, which it drops again. Returns the mean of the losses.
+local function accumulated(self, fn, opts)
+    for k, p in ipairs(self._params) do
+        if p.grad then
+            raise(nil, 'value', '%s: step: parameter %d, %s, has a gradient already, and a step of micro-batches makes '
+                .. 'its own; call zero_grad(), or wane.accumulate, which adds to it, and step()', self._class.name, k,
+                tensor.describe(p))
+        end
+    end
+    local loss = require('wane.program.accumulate')(fn, opts)
+    update(self, {})
+    self:zero_grad()
+    return loss
+end
+
 --- Updates the parameters. A run point.
 -- opt:step() takes the gradients that loss:backward() left. opt:step(loss) runs forward, backward and update as one
 -- program, which needs fewer bytes. opt:step{ l1, l2 } does so for micro-batches, one after the other, whose gradients
--- are added.
--- @param what nil, a loss (a tensor of one element), or a list of losses
+-- are added. opt:step(fn, {micro = n}) has fn(i) record the loss of micro-batch i, runs one after the other as
+-- wane.accumulate does, and updates: on several ranks it is the one way to step, and its bits are those of one.
+-- @param what nil, a loss (a tensor of one element), a list of losses, or function(i) as of wane.accumulate
 -- @param opts {policy =, budget = bytes or text such as '2GiB', scale = factor of the gradients, also = list of values
--- that are computed in the step, beside one loss, and can be read after it: states, hits}; only with a loss
--- @return the argument `what`; with clip_norm, opt.last_norm has the norm of the gradients before they were clipped, a
--- 0-d tensor whose reading runs nothing, else nil
+-- that are computed in the step, beside one loss, and can be read after it: states, hits}; only with a loss. With a
+-- function those of wane.accumulate: {micro =, partial =, mean =, policy =, budget =}
+-- @return the argument `what`, or of a function the mean of its losses; with clip_norm, opt.last_norm has the norm of
+-- the gradients before they were clipped, a 0-d tensor whose reading runs nothing, else nil
 -- @raise 'value' without a gradient or with all parameters frozen, and for an entry of `also` that is the loss, given
 -- twice, or made of nothing that the step computes; 'shape' for a loss of more elements; 'device' for an entry that
 -- lies elsewhere
@@ -275,6 +293,9 @@ end
 -- opt:zero_grad()
 -- print(opt:step(nn.cross_entropy(model(x), y), { policy = 'sqrt' }):item() > 0) --> true
 function Optimizer:step(what, opts)
+    if type(what) == 'function' then
+        return accumulated(self, what, errors.check_options(opts, MICRO_OPTIONS, self._class.name .. ': step'))
+    end
     opts = errors.check_options(opts, STEP_OPTIONS, self._class.name .. ': step')
     scoped.sync()
     if what == nil then return update(self, opts) end

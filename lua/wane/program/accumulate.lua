@@ -1,29 +1,205 @@
 --- Gradients of a batch that comes in parts, with one part in memory at a time.
 --
--- fn(i) records micro-batch i and returns its loss. Its forward and backward run at once, so that the values which they
--- keep are gone before micro-batch i + 1 is recorded. Gradients are added into the cells in that order, each scaled by
--- 1/n, so opt:step() after it has the bits of opt:step({l1, ..., ln}, {scale = 1/n}).
+-- fn(i) records micro-batch i and returns its loss. The sum of gradients has one order, which belongs to the script:
+--
+--     S_b = ((g_1 + g_2) + ...) + g_m        micro-batches (b - 1) m + 1 .. b m
+--     G   = ((S_1 + S_2) + ...) + S_(n/m)
+--
+-- m is `partial`. A partial sum S_b is one program: its micro-batches run one after the other, and its sum is added
+-- into the cells. Each gradient is scaled by 1/n, so with m = 1 opt:step() after it has the bits of opt:step({l1, ...,
+-- ln}, {scale = 1/n}).
 -- @module wane.program.accumulate
 
+local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local op = require 'wane.tensor.op'
 local grad = require 'wane.program.grad'
+local program = require 'wane.program'
+local ranks = require 'wane.program.ranks'
 local tensor = require 'wane.tensor'
 local scoped = require 'wane.scoped'
 
-local raise = errors.raise
+local C, raise = binding.C, errors.raise
 local what = 'wane.accumulate'
 
 local function add(total, loss)
     return total == nil and loss or total + loss
 end
 
+-- Records micro-batch i and returns its loss; notes its weight. Either all of them have one, or none.
+local function loss_of(fn, run, i)
+    local loss, weight = fn(i)
+    if not tensor.is(loss) then
+        raise(nil, 'value', '%s: the function must return the loss of micro-batch %d, got %s', what, i,
+            errors.describe(loss))
+    end
+    grad.check_root(loss, what)
+    if weight ~= nil and not (type(weight) == 'number' and weight >= 0 and weight < math.huge) then
+        raise(nil, 'value', '%s: the weight of micro-batch %d must be a number, 0 or more, got %s', what, i,
+            errors.describe(weight))
+    end
+    if run.is_weighted == nil then run.is_weighted = weight ~= nil end
+    if run.is_weighted ~= (weight ~= nil) then
+        raise(nil, 'value', '%s: micro-batch %d has %s weight, and others have %s', what, i, weight and 'a' or 'no',
+            weight and 'none' or 'one')
+    end
+    run.weights[i] = weight
+    return loss
+end
+jit.off(loss_of) -- as the function below
+
+-- Records the m micro-batches of partial sum b, from 0, and returns their losses.
+local function losses_of(fn, run, b)
+    local roots = {}
+    for k = 1, run.m do roots[k] = loss_of(fn, run, b * run.m + k) end
+    return roots
+end
+
+-- Runs the backward of a partial sum. The first one tells which states get gradients, where that is asked for later.
+local function backward(run, roots, request)
+    request.mode, request.roots, request.policy = 'backward', roots, run.policy
+    request.scale = not run.is_weighted and run.scale or nil
+    if run.is_begun or not run.is_weighted and ranks.size == 1 then return op.run(request) end
+    run.is_begun, request.is_fresh = true, run.is_weighted
+    request.look = function(p) run.cells = p:cells() end
+    op.run(request)
+end
+
+-- Lists the gradients that the backwards have made.
+local function gradients(run)
+    local list = {}
+    for _, c in ipairs(run.cells or {}) do list[#list + 1] = c.grad end
+    return list
+end
+
+-- Returns the sum of the losses as their mean. The gradients of weighted losses, which are sums, become those of their
+-- mean.
+local function mean_of(run, total)
+    local by = run.scale
+    if by and run.is_weighted then
+        local sum = 0
+        for i = 1, run.n do sum = sum + run.weights[i] end
+        if sum == 0 and not program.is_planning() then
+            raise(nil, 'value', '%s: the weights of all micro-batches are 0', what)
+        end
+        by = 1 / math.max(sum, 2 ^ -1022)
+        local grads, roots = gradients(run), {}
+        for k, g in ipairs(grads) do roots[k] = (tensor.widened(g) * by):to(g.dtype) end
+        if #grads > 0 then op.run { mode = 'assign', roots = roots, cells = grads } end
+    end
+    return by and scoped('grad', 0, add, nil, total * by) or total
+end
+
+-- Runs partial sum after partial sum. Returns the sum of the losses.
+local function alone(fn, run)
+    local total
+    for b = 0, run.n / run.m - 1 do
+        local roots = losses_of(fn, run, b)
+        backward(run, roots, {})
+        for _, loss in ipairs(roots) do total = scoped('grad', 0, add, total, loss) end
+    end
+    return total
+end
+
+-- ---- among ranks ----------------------------------------------------------------------------------------------------
+
+local has_warned = false -- of ranks that have nothing to compute
+local stride = 0 -- how many random numbers one micro-batch took the last time
+
+-- Records partial sum b as one process would that has recorded those before it: a micro-batch begins at the random
+-- number that stands `stride` behind the beginning of the one before. Where another count is drawn than the last time,
+-- it is recorded once more.
+local function record_at(fn, run, b)
+    local took
+    for _ = 1, 2 do
+        local from = run.first + b * run.m * stride
+        C.wn_counter_set(from)
+        local roots = losses_of(fn, run, b)
+        took = (tonumber(C.wn_here().counter) - from) / run.m
+        if took == stride or b == 0 then
+            stride = took
+            return roots
+        end
+        stride = took
+    end
+    raise(nil, 'value', '%s: the function draws %g random numbers for micro-batch %d, and another count for others',
+        what, took, b * run.m + 1)
+end
+
+-- Returns the sum of the losses of all ranks, in the order of micro-batches, made of numbers of the host; takes the
+-- weights of all. mine: list of the losses of this rank.
+local function total_of(run, mine)
+    local each, total = 2 * run.rounds * run.m, nil -- numbers of a rank: a loss, its weight, the next loss
+    local all, v = binding.array('f64', each * ranks.size), binding.array('f64', 1)
+    local function give()
+        local list = binding.array('f64', each)
+        for k, of in ipairs(mine) do
+            list[2 * k - 2], list[2 * k - 1] = of.loss:item(), run.weights[of.micro] or 0
+        end
+        return list, 8 * each
+    end
+    if not program.is_planning() then
+        ranks.gather(('the losses of %s, whose random numbers begin at %.0f'):format(what, run.first), give, all,
+            8 * each * ranks.size)
+    end
+    for b = 0, run.n / run.m - 1 do
+        for k = 0, run.m - 1 do
+            local at = b % ranks.size * each + 2 * (math.floor(b / ranks.size) * run.m + k)
+            v[0] = all[at]
+            if run.is_weighted then run.weights[b * run.m + k + 1] = all[at + 1] end
+            total = scoped('grad', 0, add, total, tensor.wrap(binding.id(C.wn_const(v, 0, run.dtype))))
+        end
+    end
+    rawset(total, '_losses', mine) -- as where one rank adds its own: no collector decides when their bytes go
+    return total
+end
+
+-- Runs round `round` of partial sums, one a rank. A rank without one in the last round records one that it does not
+-- compute, for the gradients that it helps to add.
+local function run_round(fn, run, round, mine)
+    local base = round * ranks.size
+    local given = math.min(ranks.size, run.n / run.m - base)
+    local is_idle = ranks.rank >= given
+    local b = is_idle and base or base + ranks.rank
+    local roots = record_at(fn, run, b)
+    run.dtype = tensor.dtype_id[roots[1].dtype]
+    backward(run, roots, { given = given, is_idle = is_idle, is_last = round == run.rounds - 1 })
+    for k, loss in ipairs(is_idle and {} or roots) do mine[#mine + 1] = { loss = loss, micro = b * run.m + k } end
+end
+
+-- Runs the partial sums in rounds; each rank goes on with the sum of its own range. Returns the sum of the losses.
+local function among_ranks(fn, run)
+    local mine = {}
+    local attempt = program.is_planning() and function(_, do_) do_() end or ranks.attempt
+    run.rounds, run.first = math.ceil(run.n / run.m / ranks.size), tonumber(C.wn_here().counter)
+    if run.n / run.m < ranks.size and ranks.rank == 0 and not has_warned then
+        has_warned = true
+        io.stderr:write(('wane: %s: %d partial sums for %d ranks: %d of them have nothing to compute\n'):format(what,
+            run.n / run.m, ranks.size, ranks.size - run.n / run.m))
+    end
+    for round = 0, run.rounds - 1 do
+        attempt('a backward', function() run_round(fn, run, round, mine) end)
+    end
+    C.wn_counter_set(run.first + run.n * stride)
+    return total_of(run, mine)
+end
+
 --- Runs forward and backward of n micro-batches, one after the other. A run point.
 -- Gradients are added to those that the cells hold already (opt:zero_grad() clears them). When fn or a run fails, the
 -- gradients of the micro-batches before it stay, and the error goes on; a run that fails while it adds to gradients (a
--- disk that fails under an offloaded value) drops them, and the error says so.
+-- disk that fails under an offloaded value) drops them, and the error says so. With weights, and on several ranks, they
+-- are no gradients yet, and every failure drops them.
+--
+-- fn may return a weight beside the loss, such as the tokens of a micro-batch whose loss is a sum over them: losses and
+-- gradients are divided by the sum of the weights then, and no gradient may be there before.
+--
+-- On n ranks (wane.dist) rank r records partial sums r, r + n, r + 2 n, ... alone, counted from 0, and each rank adds
+-- its own range of every gradient, so that the bits are those of one process.
 -- @function wane.accumulate
--- @param fn function(i), i from 1 to n, that records a micro-batch and returns its loss: a tensor of one element
--- @param opts {micro = n, mean = true: losses and gradients are divided by n; policy =, budget =: of each micro-batch}
+-- @param fn function(i), i from 1 to n, that records a micro-batch and returns its loss, a tensor of one element, and
+-- its weight, a number, or nothing
+-- @param opts {micro = n, partial = 1: how many micro-batches make a partial sum of gradients, which divides n; mean =
+-- true: losses and gradients are divided by n; policy =, budget =: of each partial sum}
 -- @return the mean of the losses (their sum with mean = false): a tensor, computed when it is read
 -- @usage
 -- local inputs, labels = wane.randn(8, 8), wane.randint(4, { 8 })
@@ -36,22 +212,23 @@ local function accumulate(fn, opts)
     if type(fn) ~= 'function' then
         raise(nil, 'value', '%s: expected a function(i) that returns a loss, got %s', what, errors.describe(fn))
     end
-    opts = errors.check_options(opts, { 'micro', 'mean', 'policy', 'budget' }, what)
+    opts = errors.check_options(opts, { 'micro', 'partial', 'mean', 'policy', 'budget' }, what)
     local n = errors.count(opts.micro, what .. ': micro', 1, 65536)
     errors.check_flags(opts, { 'mean' }, what)
     local scale = opts.mean ~= false and 1 / n or nil
-    local total
-    for i = 1, n do
-        local loss = fn(i)
-        if not tensor.is(loss) then
-            raise(nil, 'value', '%s: the function must return the loss of micro-batch %d, got %s', what, i,
-                errors.describe(loss))
-        end
-        grad.check_root(loss, what)
-        loss:backward { scale = scale, policy = opts.policy, budget = opts.budget }
-        total = scoped('grad', 0, add, total, loss)
+    local m = opts.partial == nil and 1 or errors.count(opts.partial, what .. ': partial', 1, n)
+    if n % m ~= 0 then
+        raise(nil, 'value', '%s: partial = %d does not divide micro = %d: every partial sum has as many micro-batches',
+            what, m, n)
     end
-    return scale and scoped('grad', 0, add, nil, total * scale) or total
+    local run = { n = n, m = m, scale = scale, policy = grad.policy(opts), weights = {} }
+    local fine, result = errors.pcall(function()
+        return mean_of(run, ranks.size > 1 and among_ranks(fn, run) or alone(fn, run))
+    end)
+    if fine then return result end
+    if run.first then C.wn_counter_set(run.first) end -- that of all ranks
+    for _, c in ipairs(run.cells or {}) do binding.check(C.wn_cell_drop_grad(c.id)) end
+    errors.again(result)
 end
 -- Compiled code holds the first closures that it was made for, and the batches that they name, for as long as it lives.
 -- So no function of the library that calls one of the script's again and again is compiled.

@@ -157,6 +157,8 @@ local function open(request)
     r.joint, r.again = request.joint and 1 or 0, request.again and 1 or 0
     r.scale, r.clip = op.finite(request.scale or 1, 'run: the scale'), request.clip or 0
     r.target = request.target or 0
+    r.is_fresh, r.given = request.is_fresh and 1 or 0, request.given or 0
+    r.is_idle, r.is_last = request.is_idle and 1 or 0, request.is_last and 1 or 0
     local explicit = request.policy ~= nil and policy.of(request.policy) or nil
     local fallback = policy.default
     r.policy = policy.key(explicit, fallback)
@@ -172,7 +174,8 @@ end
 
 --- Opens a program without planning or running it.
 -- @param request { mode =, roots =, also = values to compute beside the losses, cells =, updates =, policy =, joint =,
--- again =, scale =, clip = }
+-- again =, scale =, clip =, is_fresh =, given =, is_idle =, is_last =, as of struct wn_request; look =
+-- function(program) that is called once it has run, or is planned }
 -- @return Program
 -- @raise the library's codes ('stale', 'spent', 'twice', 'device'), at the script's line
 function program.open(request)
@@ -319,23 +322,23 @@ end
 local runs = 0 -- run points so far
 local stepped = {} -- handle of a sequence, or -1 -> how many of its run points differentiate or update
 
---- Returns how many run points of the sequence under way have differentiated or updated so far, while planning too.
-function program.stepped()
-    return stepped[program.sequence()] or 0
 --- Returns how many run points there were so far.
 function program.runs()
     return runs
 end
 
+--- Returns how many run points of the sequence under way have differentiated or updated so far, while planning too.
+function program.stepped()
+    return stepped[program.sequence()] or 0
 end
 
 --- Plans and runs the program. A plan that had to be made is counted (program/replan.lua).
 function Program:go()
     runs = runs + 1
+    if runs == 1 then planner.look_for_launcher() end
     if C.wn_is_planned(self.handle) ~= 1 then
         self:plan()
         if not prepare then require('wane.program.replan').note(self, runs) end -- no loop of the script is measured
-    if runs == 1 then planner.look_for_launcher() end
     end
     return self:run()
 end
@@ -366,11 +369,17 @@ end
 -- @return Program; while planning, the result of the capture
 function program.run(request)
     scoped.sync()
+    if ranks.size > 1 and modes[request.mode] < 3 and request.mode ~= 'eval' and not request.given then
+        raise(nil, 'value', '%s on %d ranks: it is not known whose part of the batch this is; write opt:step(fn, '
+            .. '{micro = n}) or wane.accumulate(fn, {micro = n}), where fn(i) returns the loss of micro-batch i',
+            request.mode, ranks.size)
+    end
     if request.mode ~= 'eval' and request.mode ~= 'assign' then stepped[sequence_now] = program.stepped() + 1 end
     if capture then return capture(request) end
     local p = open(prepare and prepare(request) or request)
     local ok, why = errors.pcall(p.go, p)
     if ok and request.clip then request.norm = p:result(C.wn_count(p.handle, C.WN_COUNT_RESULTS)) end -- the last one
+    if ok and request.look then request.look(p) end
     if not ok or #listeners == 0 then C.wn_release(p.handle) else own(p) end -- its values wait for no collector
     if not ok then errors.again(why) end
     op.new_epoch()

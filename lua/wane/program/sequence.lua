@@ -101,6 +101,7 @@ function sequence.plan(fn, what, prepare)
         local p = program.open(prepare(request))
         check(C.wn_sequence_add(p.handle))
         points[#points + 1] = { program = p, request = p.request }
+        if request.look then request.look(p) end
     end
     local function record()
         since = C.wn_serial()

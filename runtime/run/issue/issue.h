@@ -4,12 +4,15 @@
  *   captured.c   stretches of kernels that the device captures and starts as one
  *   transfer.c   offloads and fetches
  *   scalars.c    numbers that the host hands to kernels and takes from them
+ *   exchange.c   what moves among ranks
+ *   difference.c where their programs differ
  *
  *   arena            slab k             cell k               bound value k        result k
  *   | value | work   | gradient |       | parameter |        | input |            | loss |
  *   run->arena       slab[k]->data      cell[k]'s data       bound[k]->held       run->result[k] */
 #ifndef WN_RUN_ISSUE_ISSUE_H
 #define WN_RUN_ISSUE_ISSUE_H
+#include "../../link/control.h"
 #include "../../program/program.h"
 
 /* The transfers of a run. All buffers are acquired before the first kernel, so that a full disk is met while nothing
@@ -29,6 +32,16 @@ struct wn__captured {
     int32_t key;     /* number of the set of addresses that this run has */
     int32_t segment; /* the first segment that was not met */
     int32_t started; /* a graph has started the kernels of the instructions before this one */
+};
+
+/* The exchanges of a run. A rank whose kernels have failed goes on through its exchanges without them, since the others
+ * wait for its messages, until all ranks vote, before the first change of a state: then all fail with its words. */
+struct wn__exchange {
+    struct wn__message *list;      /* (ranks) room for the messages of one exchange; NULL: there is none */
+    int32_t has_voted, has_failed; /* all ranks have voted; one of them had failed */
+    int32_t code;                  /* of the failure that this rank brings to the vote */
+    char words[1024];              /* of it */
+    char said[256], needed[128];   /* of the agreement */
 };
 
 struct wn__run;
@@ -56,9 +69,12 @@ struct wn__run {
     const void **in;  /* (most_in of the IR) room for the addresses of an instruction's inputs */
     struct wn__transfer transfer;
     struct wn__captured captured;
+    struct wn__exchange exchange;
     struct wn__meter *meter;
-    struct wn_cell **fresh; /* (n_fresh) cells that got storage for this run; not counted */
-    int32_t n_fresh;
+    struct {
+        struct wn_cell **cell; /* (n) cells that got storage for this run; not counted */
+        int32_t n;
+    } fresh;
 };
 
 /* Returns the address of an allocation of the schedule; NULL on a device without bytes. */
@@ -82,6 +98,23 @@ int32_t wn__captured_take(struct wn__run *r);
 void wn__captured_trim(int32_t device);
 /* Finds the graphs of a run's addresses and lets it issue by them, where it has any. */
 void wn__captured_start(struct wn__run *r);
+
+/* Takes the host's room of the exchanges of a schedule. WN_OOM. */
+int32_t wn__exchange_take(struct wn__run *r);
+/* Agrees with the other ranks about the run, before its first exchange. Does nothing for a run without exchanges. */
+int32_t wn__exchange_begin(struct wn__run *r);
+/* Returns a number of the first n nodes of an IR, equal where ranks have the same ones: ops, types, inputs. */
+uint64_t wn__ir_number(const struct wn__ir *ir, int32_t n);
+/* Fails with words about the first node at which rank `by` differs from rank 0; all ranks call it together. */
+int32_t wn__difference_find(const struct wn_program *p, int32_t by);
+/* Moves what an instruction of a LINK op moves, and waits for it. */
+int32_t wn__exchange_run(struct wn__run *r, const struct wn__instr *n);
+/* Notes a failure of this rank that the others have to hear of; returns whether it goes on to the vote. */
+int32_t wn__exchange_fails(struct wn__run *r, int32_t code);
+/* Has all ranks vote, once: a failure of one is that of all. */
+int32_t wn__exchange_vote(struct wn__run *r);
+/* Breaks the link where this rank alone has failed, after the vote: the others would wait for it. Returns code. */
+int32_t wn__exchange_stop(const struct wn__run *r, int32_t code);
 
 /* Acquires the offload buffers of a schedule. Warns once where one is slower than it should be. */
 int32_t wn__transfer_take(struct wn__run *r);

@@ -1,0 +1,39 @@
+/* Exchanges values among ranks, behind the backward. A gradient becomes the pieces of the own range of its cell, which
+ * effects add to the cell in the order of ranks (assemble.c puts them); a statistic becomes those of all ranks, by
+ * which an effect changes its cell in that order. A rank that gives none takes part all the same. */
+#include "emit.h"
+
+/* Emits what all ranks give of a value. cut: of the value; NULL: every rank gets the whole. NULL: WN_OOM. */
+static struct wn_node *emit_pieces(struct wn__emitter *e, const struct wn__ranks *ranks, struct wn_node *value,
+                                   const struct wn__cut *cut)
+{
+    struct wn_attrs attrs = {.n = WN_RANKS_COUNT, .dtype = value->type.dtype};
+    attrs.i[WN_RANKS_SIZE] = ranks->size;
+    attrs.i[WN_RANKS_RANK] = ranks->rank;
+    attrs.i[WN_RANKS_START] = cut == NULL ? 0 : cut->start;
+    attrs.i[WN_RANKS_GIVEN] = ranks->given;
+    attrs.i[WN_RANKS_ELEMENTS] = wn__numel(&value->type);
+    attrs.i[WN_RANKS_WHOLE] = cut == NULL;
+    e->forward = value->phase == WN_PHASE_FORWARD ? value : value->forward_of;
+    return wn__emit(&e->base, WN_OP_ALL_TO_ALL, ranks->is_idle ? 0 : 1, &value, &attrs);
+}
+
+int32_t wn__grad_exchange(const struct wn__pass *last, const struct wn__ranks *ranks, struct wn__grads *g)
+{
+    struct wn__emitter e = {.base = {&wn__graph_recorder}, .g = g, .root = last->root};
+    struct wn__cut cut = {.ranks = ranks->size};
+    for (int64_t i = 0; i < g->n_cells && e.code == WN_OK; i++) {
+        cut.elements = wn__numel(&g->values[i]->type);
+        g->values[i] = emit_pieces(&e, ranks, g->values[i], &cut);
+        cut.start = wn__cut_next(&cut);
+    }
+    return e.code;
+}
+
+int32_t wn__value_exchange(const struct wn__pass *last, const struct wn__ranks *ranks, struct wn_node **value,
+                           struct wn__grads *g)
+{
+    struct wn__emitter e = {.base = {&wn__graph_recorder}, .g = g, .root = last->root};
+    *value = emit_pieces(&e, ranks, *value, NULL);
+    return e.code;
+}
