@@ -90,25 +90,29 @@ template <int IS_VAR> static wn_kernel_fn follow_of(int32_t dtype)
                          start_follow<wn_bf16, IS_VAR>);
 }
 
-template <class T> static __global__ void add_piece(T *cell, const T *piece, int64_t n)
+template <class T, class P> static __global__ void add_piece(T *cell, const P *piece, int64_t n, int is_new)
 {
     int64_t i = wn__thread();
-    if (i < n) cell[i] = wn__store<T>(wn_add(wn__load(cell[i]), wn__load(piece[i])));
+    if (i < n) cell[i] = wn__store<T>(is_new ? wn__load(piece[i]) : wn_add(wn__load(cell[i]), wn__load(piece[i])));
 }
 
-/* Adds piece after piece to the own range of a cell, as ACCUMULATE adds each of them. Pieces of an odd length are not
- * aligned, so a thread adds one element. */
-template <class T> static int32_t ordered_sum(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+/* Adds piece after piece to the own range of a cell, as ACCUMULATE adds each of them; pieces of bf16 to one of f32, as
+ * if each had been cast before. Pieces of an odd length are not aligned, so a thread adds one element. */
+template <class T, class P>
+static int32_t ordered_sum(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     const struct wn__range own = wn__own_range(&d->attrs);
-    T *cell = (T *)b->cell[0] + own.first;
-    for (int64_t k = 0; k < d->in[0].dim[0] && own.count > 0; k++) {
-        const T *piece = (const T *)b->in[0] + k * own.count;
-        if (k == 0 && d->attrs.f[0] == 1)
-            cudaMemcpyAsync(cell, piece, (size_t)own.count * sizeof(T), cudaMemcpyDeviceToDevice, (cudaStream_t)stream);
-        else LAUNCH_EACH((add_piece<T>), own.count, stream, cell, piece, own.count);
-    }
+    for (int64_t k = 0; k < d->in[0].dim[0] && own.count > 0; k++)
+        LAUNCH_EACH((add_piece<T, P>), own.count, stream, (T *)b->cell[0] + own.first,
+                    (const P *)b->in[0] + k * own.count, own.count, k == 0 && d->attrs.f[0] == 1);
     return wn__cuda_launched();
+}
+
+static wn_kernel_fn ordered_sum_of(const struct wn_desc *d)
+{
+    if (d->out.dtype != d->in[0].dtype) return ordered_sum<float, wn_bf16>;
+    return wn__kernel_of(d->out.dtype, ordered_sum<float, float>, ordered_sum<double, double>,
+                         ordered_sum<wn_bf16, wn_bf16>);
 }
 
 wn_kernel_fn wn__cuda_update_kernel(const struct wn_desc *d)
@@ -122,7 +126,7 @@ wn_kernel_fn wn__cuda_update_kernel(const struct wn_desc *d)
     case WN_OP_##NAME: return of_float<WN_OP_##NAME>(dtype);
         WN_OPTIMIZERS(OF_FLOAT)
 #undef OF_FLOAT
-    case WN_OP_ORDERED_SUM: return wn__kernel_of(dtype, ordered_sum<float>, ordered_sum<double>, ordered_sum<wn_bf16>);
+    case WN_OP_ORDERED_SUM: return ordered_sum_of(d);
     case WN_OP_RUNNING_MEAN: return follow_of<0>(dtype);
     case WN_OP_RUNNING_VAR: return follow_of<1>(dtype);
     default: return NULL;

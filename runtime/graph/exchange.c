@@ -1,6 +1,7 @@
 /* Exchanges values among ranks, behind the backward. A gradient becomes the pieces of the own range of its cell, which
  * effects add to the cell in the order of ranks (assemble.c puts them); a statistic becomes those of all ranks, by
- * which an effect changes its cell in that order. A rank that gives none takes part all the same. */
+ * which an effect changes its cell in that order. A rank that gives none takes part all the same. A gradient of f32
+ * that was widened from bf16 travels as bf16. */
 #include "emit.h"
 
 /* Emits what all ranks give of a value. cut: of the value; NULL: every rank gets the whole. NULL: WN_OOM. */
@@ -19,12 +20,19 @@ static struct wn_node *emit_pieces(struct wn__emitter *e, const struct wn__ranks
 }
 
 int32_t wn__grad_exchange(const struct wn__pass *last, const struct wn__ranks *ranks, struct wn__grads *g)
+/* Returns what is exchanged for a gradient: what it was widened from, where it was, as no bits are lost by that. */
+static struct wn_node *narrowest(struct wn_node *value)
+{
+    int32_t is_widened = value->op == WN_OP_CAST && value->type.dtype == WN_F32 && value->in[0]->type.dtype == WN_BF16;
+    return is_widened ? value->in[0] : value;
+}
+
 {
     struct wn__emitter e = {.base = {&wn__graph_recorder}, .g = g, .root = last->root};
     struct wn__cut cut = {.ranks = ranks->size};
     for (int64_t i = 0; i < g->n_cells && e.code == WN_OK; i++) {
         cut.elements = wn__numel(&g->values[i]->type);
-        g->values[i] = emit_pieces(&e, ranks, g->values[i], &cut);
+        g->values[i] = emit_pieces(&e, ranks, narrowest(g->values[i]), &cut);
         cut.start = wn__cut_next(&cut);
     }
     return e.code;

@@ -37,12 +37,14 @@ static int32_t shape_effect(struct wn_desc *d)
     return wn__like_first(d);
 }
 
-/* Returns the bytes that this rank sends and gets; of the sum, those that are read and written. */
+/* Returns the bytes that this rank sends and gets; of the sum, those that are read and written. Pieces of bf16 may be
+ * added to f32. */
 static struct wn_cost cost_ranks(const struct wn_desc *d)
 {
     double own = (double)wn__own_range(&d->attrs).count, size = (double)wn__dtype_size(d->out.dtype);
     double given = (double)d->attrs.i[WN_RANKS_GIVEN], whole = (double)d->attrs.i[WN_RANKS_ELEMENTS];
-    if (d->op == WN_OP_ORDERED_SUM) return (struct wn_cost){given * own, (given + 2) * own * size};
+    double piece = (double)wn__dtype_size(d->in[0].dtype);
+    if (d->op == WN_OP_ORDERED_SUM) return (struct wn_cost){given * own, own * (given * piece + 2 * size)};
     if (d->op == WN_OP_REFRESH) return (struct wn_cost){0, 2 * whole * size};
     return (struct wn_cost){0, (whole + given * own) * size};
 }

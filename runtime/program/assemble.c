@@ -240,16 +240,20 @@ static int32_t gradient_of(const struct assembly *a, int32_t slot)
 
 /* Puts the effects that give a gradient cell a value, or add to the one that it has: among ranks to the own range of
  * it, and everybody's ranges at last. */
-static void put_gradient(struct assembly *a, const struct wn_node *value, int32_t cell, int32_t is_new)
+static void put_gradient(struct assembly *a, int32_t i, int32_t cell, int32_t is_new)
 {
+    const struct wn_node *value = a->grads.values[i];
     if (a->request->ranks.given == 0) {
         put_effect(a, is_new ? WN_OP_ASSIGN : WN_OP_ACCUMULATE, value->local, cell);
         return;
     }
-    struct wn__ir_node *sum = put_effect(a, WN_OP_ORDERED_SUM, value->local, cell);
-    sum->attrs = value->attrs;
-    sum->attrs.f[0] = is_new;
-    if (a->request->ranks.is_last) put_effect(a, WN_OP_REFRESH, value->local, cell)->attrs = value->attrs;
+    for (int32_t is_sum = 1; is_sum >= 0; is_sum--) {
+        if (!is_sum && !a->request->ranks.is_last) continue;
+        struct wn__ir_node *e = put_effect(a, is_sum ? WN_OP_ORDERED_SUM : WN_OP_REFRESH, value->local, cell);
+        e->attrs = value->attrs;
+        e->attrs.f[0] = is_new;
+        e->type.dtype = a->grads.cells[i]->type.dtype; /* pieces may be narrower than what they are added to */
+    }
 }
 
 /* Puts gradient cells in the order of their parameters. The first layers' gradients are allocated last, so
@@ -272,7 +276,7 @@ static void put_gradients(struct assembly *a)
             q->slab_offset = s->existing >= 0 ? g->slab_offset : s->bytes;
             if (s->existing < 0) s->bytes += q->bytes;
         }
-        put_gradient(a, a->grads.values[i], ir->n_cells++, q->allocated_here);
+        put_gradient(a, i, ir->n_cells++, q->allocated_here);
     }
 }
 

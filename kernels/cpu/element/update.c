@@ -111,20 +111,44 @@ static wn__parallel_body body_of(int32_t op, int32_t dtype)
     return loops[op][dtype];
 }
 
-/* Adds piece after piece to the own range of a cell, as ACCUMULATE adds each of them. */
+static void assign_widened(int64_t begin, int64_t end, void *ctx)
+{
+    const struct wn__update_numbers *u = ctx;
+    wn__widen((float *)u->cell[0] + begin, (const uint16_t *)u->value + begin, end - begin);
+}
+
+static void accumulate_widened(int64_t begin, int64_t end, void *ctx)
+{
+    const struct wn__update_numbers *u = ctx;
+    float value[WN_TILE];
+    struct wn__update_numbers tile = {.value = value};
+    for (int64_t from = begin; from < end; from += WN_TILE) {
+        int64_t n = end - from < WN_TILE ? end - from : WN_TILE;
+        void *const cell[] = {(float *)u->cell[0] + from};
+        wn__widen(value, (const uint16_t *)u->value + from, n);
+        tile.cell = cell;
+        accumulate_f32(0, n, &tile);
+    }
+}
+
+/* Adds piece after piece to the own range of a cell, as ACCUMULATE adds each of them; pieces of bf16 to one of f32, as
+ * if each had been cast before. */
 static int32_t ordered_sum(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
     const struct wn__range own = wn__own_range(&d->attrs);
     int64_t size = wn__dtype_size(d->in[0].dtype);
-    void *const cell[] = {(char *)b->cell[0] + own.first * size};
+    int32_t is_wider = d->out.dtype != d->in[0].dtype;
+    void *const cell[] = {(char *)b->cell[0] + own.first * wn__dtype_size(d->out.dtype)};
     for (int64_t k = 0; k < d->in[0].dim[0]; k++) {
-        int32_t op = k == 0 && d->attrs.f[0] == 1 ? WN_OP_ASSIGN : WN_OP_ACCUMULATE;
+        int32_t is_new = k == 0 && d->attrs.f[0] == 1;
         struct wn__update_numbers u = {.value = (const char *)b->in[0] + k * own.count * size,
                                        .cell = cell,
                                        .size = size,
                                        .loop = loops[WN_OP_ACCUMULATE][WN_F32],
                                        .n_cells = 1};
-        wn__parallel_for(own.count, WN_CPU_GRAIN, body_of(op, d->in[0].dtype), &u);
+        wn__parallel_body body = is_wider ? is_new ? assign_widened : accumulate_widened
+                                          : body_of(is_new ? WN_OP_ASSIGN : WN_OP_ACCUMULATE, d->in[0].dtype);
+        wn__parallel_for(own.count, WN_CPU_GRAIN, body, &u);
     }
     return WN_OK;
 }
