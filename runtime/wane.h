@@ -366,7 +366,8 @@ struct wn_recipe_given {
     const int32_t *action;             /* (n_keep) WN_DECISION with which each is kept; 0: as it is */
     const int32_t *limit;              /* (n_blocks) the last place of each block */
     int32_t n_steps, n_blocks, n_keep;
-    int32_t prefetch; /* transfers may hold prefetch / 8 of the bytes that offloading saves, 0 to 8; -1: not said */
+    int32_t prefetch; /* transfers may hold prefetch / 8 of the bytes that offloading saves, and exchanges of those that
+                         they move, 0 to 8; -1: not said */
 };
 /* Makes wn_plan plan this recipe. Status: WN_ILLEGAL names the operation and the rule that it breaks. */
 WN_API int32_t wn_give_recipe(int32_t program, const struct wn_recipe_given *r);

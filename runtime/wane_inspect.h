@@ -54,6 +54,8 @@ struct wn_summary {
     int32_t packed, lossy;              /* values kept in another form; those of them that lose bits */
     int64_t host, disk, out, in;        /* of the offload buffers in host memory and on disk; transferred out and in */
     double move_seconds, stall_seconds; /* of all transfers; the part that the kernels wait for */
+    int64_t wire_out[2], wire_in[2];    /* sent to other ranks and got from them, on this machine and on others */
+    double wire_seconds, wait_seconds;  /* of all exchanges among ranks; the part that the kernels wait for */
 };
 /* Fills *out for a planned program. */
 WN_API int32_t wn_summary(int32_t program, struct wn_summary *out);
@@ -116,6 +118,13 @@ WN_API int32_t wn_target_set(const char *name, const struct wn_profile *p);
 /* Fills *out with the rates that plans for a device of this machine take: those that wn_target_set was given for 'this
  * machine', else assumed ones. Status: WN_DEVICE when there is no such device, or it is not here. */
 WN_API int32_t wn_profile_get(int32_t device, struct wn_profile *out);
+/* Seconds of exchanges among ranks: start + peer (number of other ranks) + bytes / rate of the slower level. */
+struct wn_link_rates {
+    double start, peer; /* seconds */
+    double bytes[2];    /* bytes a second that a rank exchanges with others of its machine, and of other machines */
+};
+/* Sets them, for later plans. Status: WN_VALUE for numbers that are none. */
+WN_API int32_t wn_link(const struct wn_link_rates *r);
 /* Returns the processor that runs the CPU's kernels, in one line. Costs and tunables hold for it alone. */
 WN_API const char *wn_processor(void);
 /* Fills *out with tunable number i, from 0 on. Status: WN_VALUE where there is none.
@@ -150,6 +159,8 @@ struct wn_measured {
     double seconds;
     int64_t host, disk, out, in;
     double move_seconds, stall_seconds;
+    int64_t wire_out[2], wire_in[2];
+    double wait_seconds;
     int64_t graph_launches; /* launches of captured graphs, each of many kernels; 0: each kernel was launched itself */
 };
 /* Fills *out. Status: WN_VALUE when the program did not run. */
@@ -160,9 +171,9 @@ WN_API int32_t wn_measured(int32_t program, struct wn_measured *out);
 
 /* One instruction of a schedule. */
 struct wn_step {
-    const char *what; /* "run", "free", "read", "pack", "unpack", "offload", "fetch" or "wait" */
+    const char *what; /* "run", "free", "read", "pack", "unpack", "offload", "fetch", "exchange" or "wait" */
     const char *op, *path;
-    const char *link;  /* of a transfer: "to host", "from host", "to disk" or "from disk"; else NULL */
+    const char *link;  /* of a transfer: "to host", "from host", "to disk", "from disk" or "ranks"; else NULL */
     int32_t node;      /* number of the node in the program */
     int32_t value;     /* number of the value that it makes; -1: none */
     int32_t phase;     /* WN_PHASE */
@@ -180,6 +191,7 @@ struct wn_step {
     int64_t live;      /* bytes alive after it */
     double seconds;    /* predicted; of a wait, what is not hidden */
     double takes;      /* seconds of a transfer on its link */
+    int64_t sent;      /* bytes that an exchange sends to other ranks */
     double flops;      /* FLOP of what it applies, by the rules of ops; 0: it applies nothing */
     double traffic;    /* bytes that this reads and writes */
 };

@@ -98,6 +98,7 @@ WN_API void wn_digest(uint64_t *state, const void *bytes, int64_t n);
 /* Says who this process is. */
 struct wn_dist {
     int32_t rank, size; /* 0 of 1 until a job is joined */
+    int32_t per_node;   /* so many consecutive ranks share a machine; 1 where that differs */
     int32_t is_open, is_ghost;
     int64_t calls;       /* of all ranks that this one has begun */
     const char *library; /* "Open MPI 4.1.4"; NULL until a job is joined, and of a ghost */
@@ -110,8 +111,8 @@ WN_API int32_t wn_dist_get(struct wn_dist *out);
  * have, or fails after `timeout` seconds. The process leaves the job when it exits. Status: WN_IO where there is no
  * such library, and where MPI sees another job than the launcher tells of; WN_VALUE for a second start. */
 WN_API int32_t wn_dist_start(const char *kind, int32_t rank, int32_t size, double timeout);
-/* Becomes a rank of a job whose other ranks are copies of this one; nothing is sent. */
-WN_API int32_t wn_dist_ghost(int32_t rank, int32_t size);
+/* Becomes a rank of a job whose other ranks are copies of this one, per_node of them on a machine; nothing is sent. */
+WN_API int32_t wn_dist_ghost(int32_t rank, int32_t size, int32_t per_node);
 /* A call that all ranks make. */
 struct wn_dist_call {
     const char *said;   /* "gather (3, 4) f32 at train.lua:31": for messages */

@@ -319,6 +319,85 @@ describe('waits', function()
     end)
 end)
 
+-- ---- exchanges -----------------------------------------------------------------------------------------------------
+
+describe('exchanges among ranks', function()
+    after_each(function() C.wn_debug('forget_plans', 1) end)
+
+    -- Returns the planned last backward of one rank of one, and its schedule.
+    local function open_exchanges(decided)
+        wane.manual_seed(5)
+        local loss = programs.mlp(24, 4, 0.1)(wane.randn(6, 24)):sum()
+        local p = program.open({ mode = 'backward', roots = { loss }, policy = decided, given = 1, is_last = true })
+        p:plan()
+        assert.equal(0, C.wn_verify(p.handle))
+        return p, schedule_of(p)
+    end
+    local function all_of(list, what, op)
+        local found = {}
+        for i, step in ipairs(list) do
+            if step.what == what and step.op == op then found[#found + 1] = i - 1 end
+        end
+        return found
+    end
+
+    -- Opens the schedule anew and edits it, which the rule must refuse.
+    local function refuse(rule, what, step, field, value)
+        local p = open_exchanges()
+        tamper(p, step, field, value)
+        local words = refused(p, rule, what)
+        C.wn_debug('forget_plans', 1)
+        return words:find("rule 'ranks'", 1, true) and 1 or 0
+    end
+
+    -- Returns how many values are under way at once, at most, and whether they start in the order of their nodes.
+    local function under_way(list)
+        local now, most, last = 0, 0, 0
+        for _, step in ipairs(list) do
+            if step.op == 'all_to_all' then
+                now = now + (step.what == 'exchange' and 1 or step.what == 'wait' and -1 or 0)
+                most = math.max(most, now)
+                assert.is_true(step.what ~= 'exchange' or step.node > last)
+                if step.what == 'exchange' then last = step.node end
+            end
+        end
+        return most
+    end
+
+    it('are under way at once as far as a recipe says', function()
+        local p, list = open_exchanges()
+        local text = binding.text(C.wn_recipe(p.handle))
+        assert.is_true(under_way(list) > 1 and under_way(list) < 8)
+        for ahead, most in pairs { [0] = 1, [8] = 8 } do
+            C.wn_debug('forget_plans', 1)
+            local _, other = open_exchanges(policy.recipe(('%s\nahead %d\n'):format(text, ahead)))
+            assert.equal(most, under_way(other))
+        end
+    end)
+
+    it('are each waited for, and start and are summed in their places', function()
+        local p, list = open_exchanges()
+        C.wn_debug('forget_plans', 1)
+        assert.is_truthy(p)
+        local started, states = all_of(list, 'exchange', 'all_to_all'), all_of(list, 'exchange', 'refresh')
+        local waits = all_of(list, 'wait', 'all_to_all')
+        assert.is_true(#started == 8 and #states == 8 and #waits == 8)
+        local swapped = 0 -- into another order, where nothing else is wrong
+        for k, wait in ipairs(waits) do
+            refuse('wait', 'dropped', wait, 'drop', 0)
+            refuse(nil, 'a sum before its wait', wait, 'swap', all_of(list, 'run', 'ordered_sum')[k])
+            if k > 1 then swapped = swapped + refuse(nil, 'another order', started[k], 'swap', started[k - 1]) end
+        end
+        for _, wait in ipairs(all_of(list, 'wait', 'refresh')) do refuse('wait', 'dropped', wait, 'drop', 0) end
+        for k, state in ipairs(states) do
+            refuse('ranks', 'refreshed before it is summed', state, 'swap', all_of(list, 'run', 'ordered_sum')[k])
+            refuse('wait', 'not refreshed', state, 'drop', 0)
+            if k > 1 then swapped = swapped + refuse(nil, 'states in another order', state, 'swap', states[k - 1]) end
+        end
+        assert.is_true(swapped >= 2, swapped)
+    end)
+end)
+
 -- ---- packed values -------------------------------------------------------------------------------------------------
 
 describe('packed values', function()

@@ -17,6 +17,7 @@ int32_t wn_dist_get(struct wn_dist *out)
     WN_TRY(wn__need(out, "dist"));
     *out = (struct wn_dist){.rank = l->rank,
                             .size = l->size,
+                            .per_node = l->per_node,
                             .is_open = l->is_open,
                             .is_ghost = l->is_ghost,
                             .calls = wn__control_calls(),
@@ -42,11 +43,13 @@ int32_t wn_dist_start(const char *kind, int32_t rank, int32_t size, double timeo
     return wn__link_open(kind, rank, size, timeout);
 }
 
-int32_t wn_dist_ghost(int32_t rank, int32_t size)
+int32_t wn_dist_ghost(int32_t rank, int32_t size, int32_t per_node)
 {
     WN_TRY(wn__enter());
     WN_TRY(check_ranks(rank, size));
-    return wn__link_ghost(rank, size);
+    if (per_node < 1 || per_node > size)
+        return wn__fail(WN_VALUE, "dist: %d ranks on a machine given, of %d", per_node, size);
+    return wn__link_ghost(rank, size, per_node);
 }
 
 int32_t wn_dist_begin(const struct wn_dist_call *call)

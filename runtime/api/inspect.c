@@ -64,6 +64,13 @@ int32_t wn_target_set(const char *name, const struct wn_profile *p)
     return machine;
 }
 
+int32_t wn_link(const struct wn_link_rates *r)
+{
+    WN_TRY(wn__thread_check());
+    WN_TRY(wn__need(r, "link: its rates"));
+    return wn__link_rates(r);
+}
+
 int32_t wn_profile_get(int32_t device, struct wn_profile *out)
 {
     WN_TRY(wn__check_device(device, "profile"));
@@ -118,6 +125,13 @@ static void tell_move(const struct wn__plan *p, const struct wn__instr *n, struc
     static const char *const links[WN_MEDIUM_COUNT][WN_WAY_COUNT] = {{"to host", "from host"},
                                                                      {"to disk", "from disk"}};
     int32_t way = wn__instr_way(n);
+    if (n->what == WN_DO_EXCHANGE) {
+        struct wn__wire wire;
+        wn__exchange_wire(p->ir, n->node, &wire);
+        out->link = "ranks";
+        out->takes = wn__exchange_seconds(&wire);
+        out->sent = wire.out[WN_LEVEL_INSIDE] + wire.out[WN_LEVEL_OUTSIDE];
+    }
     if (way < 0) return;
     const struct wn__value *far = &p->schedule->value[way == WN_WAY_OUT ? n->out : p->schedule->in[n->in_at]];
     int32_t place = wn__action_medium(far->action);
@@ -127,7 +141,8 @@ static void tell_move(const struct wn__plan *p, const struct wn__instr *n, struc
 
 int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
 {
-    static const char *const words[] = {"run", "free", "read", "pack", "unpack", "offload", "fetch", "wait"};
+    static const char *const words[] = {"run",     "free",  "read",     "pack", "unpack",
+                                        "offload", "fetch", "exchange", "wait"};
     const struct wn__plan *p = wn__get_planned(program);
     if (p == NULL) return WN_VALUE;
     WN_TRY(wn__need(out, "step"));
@@ -149,7 +164,8 @@ int32_t wn_step(int32_t program, int32_t i, struct wn_step *out)
                             .block = n->block + 1,
                             .is_free = n->what == WN_DO_FREE,
                             .store = allocation,
-                            .move = wn__instr_way(n) >= 0 || n->what == WN_DO_WAIT ? n->move : -1,
+                            .move = !wn__instr_has_kernel(n) && (wn__instr_makes(n) || n->what == WN_DO_WAIT) ? n->move
+                                                                                                              : -1,
                             .counts = 1,
                             .seconds = s->seconds[i],
                             .workspace = n->work_bytes,
@@ -276,8 +292,7 @@ int32_t wn_test_mutate(int32_t program, int32_t step, const char *field, int64_t
         *n = *with;
     } else if (strcmp(field, "inplace") == 0) {
         n->inplace = (int32_t)value;
-    } else if (strcmp(field, "input") == 0 && (wn__instr_has_kernel(n) || wn__instr_way(n) >= 0) &&
-               p->ir->node[n->node].n_in > 0) {
+    } else if (strcmp(field, "input") == 0 && wn__instr_makes(n) && p->ir->node[n->node].n_in > 0) {
         s->in[n->in_at] = (int32_t)value;
     } else if (strcmp(field, "offset") == 0 && allocation >= 0) {
         s->allocation[allocation].offset = value;

@@ -81,7 +81,8 @@ enum { WN_WITHIN_WEIGHT, WN_WITHIN_POSITIONS, WN_WITHIN_CHANCE };
 
 /* ---- ranks ----------------------------------------------------------------------------------------------- */
 /* attrs.i of the ops among ranks, which cut a value (ranks.h): the number of ranks; this one; the cut's start; how many
- * ranks, the first ones, give a value; elements of the value; 1 where every rank gets the whole of it. */
+ * ranks, the first ones, give a value; elements of the value; 1 where every rank gets the whole of it; how many
+ * consecutive ranks share a machine. */
 enum {
     WN_RANKS_SIZE,
     WN_RANKS_RANK,
@@ -89,6 +90,7 @@ enum {
     WN_RANKS_GIVEN,
     WN_RANKS_ELEMENTS,
     WN_RANKS_WHOLE,
+    WN_RANKS_PER_NODE,
     WN_RANKS_COUNT
 };
 

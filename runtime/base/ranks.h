@@ -8,6 +8,8 @@
 #include <stdint.h>
 
 #define WN_STRIPE 4096 /* elements */
+/* Where two ranks are: on one machine, or on two. */
+enum { WN_LEVEL_INSIDE, WN_LEVEL_OUTSIDE, WN_LEVEL_COUNT };
 
 /* A cut of a value, `elements` in the order of memory, among ranks. */
 struct wn__cut {

@@ -15,11 +15,11 @@ static struct wn_node *emit_pieces(struct wn__emitter *e, const struct wn__ranks
     attrs.i[WN_RANKS_GIVEN] = ranks->given;
     attrs.i[WN_RANKS_ELEMENTS] = wn__numel(&value->type);
     attrs.i[WN_RANKS_WHOLE] = cut == NULL;
+    attrs.i[WN_RANKS_PER_NODE] = ranks->per_node;
     e->forward = value->phase == WN_PHASE_FORWARD ? value : value->forward_of;
     return wn__emit(&e->base, WN_OP_ALL_TO_ALL, ranks->is_idle ? 0 : 1, &value, &attrs);
 }
 
-int32_t wn__grad_exchange(const struct wn__pass *last, const struct wn__ranks *ranks, struct wn__grads *g)
 /* Returns what is exchanged for a gradient: what it was widened from, where it was, as no bits are lost by that. */
 static struct wn_node *narrowest(struct wn_node *value)
 {
@@ -27,6 +27,7 @@ static struct wn_node *narrowest(struct wn_node *value)
     return is_widened ? value->in[0] : value;
 }
 
+int32_t wn__grad_exchange(const struct wn__pass *last, const struct wn__ranks *ranks, struct wn__grads *g)
 {
     struct wn__emitter e = {.base = {&wn__graph_recorder}, .g = g, .root = last->root};
     struct wn__cut cut = {.ranks = ranks->size};

@@ -345,9 +345,10 @@ int32_t wn__grad_clip(const struct wn__pass *last, struct wn_node *limit, struct
 /* Says how a backward goes on among ranks. */
 struct wn__ranks {
     int32_t size, rank;
-    int32_t given;   /* so many ranks, the first ones, give gradients; 0: there is no exchange */
-    int32_t is_idle; /* this one gives none */
-    int32_t is_last; /* every rank gets the sums */
+    int32_t per_node; /* so many consecutive ranks share a machine */
+    int32_t given;    /* so many ranks, the first ones, give gradients; 0: there is no exchange */
+    int32_t is_idle;  /* this one gives none */
+    int32_t is_last;  /* every rank gets the sums */
 };
 /* Puts in the place of each gradient in `g` what all ranks give for the own range of its cell. */
 int32_t wn__grad_exchange(const struct wn__pass *last, const struct wn__ranks *ranks, struct wn__grads *g);

@@ -179,7 +179,8 @@ static int32_t next(int32_t *has_ended)
     case DATA: return end(WN_OK, has_ended);
     default: break;
     }
-    return now.verdict.code == WN_OK ? start_data() : start_words();
+    if (now.verdict.code != WN_OK) return start_words();
+    return now.bytes > 0 ? start_data() : end(WN_OK, has_ended);
 }
 
 /* ---- a call ------------------------------------------------------------------------------------------------------ */

@@ -118,10 +118,10 @@ int32_t wn__link_open(const char *kind, int32_t rank, int32_t size, double timeo
     return WN_OK;
 }
 
-int32_t wn__link_ghost(int32_t rank, int32_t size)
+int32_t wn__link_ghost(int32_t rank, int32_t size, int32_t per_node)
 {
     if (here->phase != WN_LINK_CLOSED) return broken();
-    here->is = (struct wn__link){.rank = rank, .size = size, .is_open = 1, .is_ghost = 1};
+    here->is = (struct wn__link){.rank = rank, .size = size, .per_node = per_node, .is_open = 1, .is_ghost = 1};
     return WN_OK;
 }
 

@@ -22,6 +22,7 @@ struct wn__message {
 /* Says who this process is. */
 struct wn__link {
     int32_t rank, size;
+    int32_t per_node; /* ranks r with equal r / per_node are on one machine */
     int32_t is_open, is_ghost;
     double timeout;      /* seconds after which a wait is a failure */
     const char *library; /* "Open MPI 4.1.4"; NULL: of a ghost, and until a job is joined */
@@ -32,7 +33,7 @@ struct wn__link {
  * process can join none then. */
 int32_t wn__link_open(const char *kind, int32_t rank, int32_t size, double timeout);
 /* Becomes a rank of a job whose others are copies of this one: what they send is what this one sends them. */
-int32_t wn__link_ghost(int32_t rank, int32_t size);
+int32_t wn__link_ghost(int32_t rank, int32_t size, int32_t per_node);
 /* Returns the link of this process; its size is 1 until it is opened. */
 const struct wn__link *wn__link_get(void);
 

@@ -17,7 +17,7 @@
 #define GRACE_SECONDS 5.0         /* for others to leave a broken link, before the job is ended */
 #define PATIENCE_SECONDS 30.0     /* at its end, until rank 0 says whom it waits for */
 
-struct wn__link_state wn__link_state = {.is = {.size = 1}, .last = &wn__link_state.jobs};
+struct wn__link_state wn__link_state = {.is = {.size = 1, .per_node = 1}, .last = &wn__link_state.jobs};
 static struct wn__link_state *const here = &wn__link_state;
 
 /* ---- what both threads do ---------------------------------------------------------------------------------------- */
@@ -208,16 +208,12 @@ static int32_t is_over(void)
     return over;
 }
 
-/* Sleeps: briefly while messages are under way, else until a job is put, or a word may have come. */
+/* Sleeps until a job is put: briefly while messages are under way, else until a word may have come. */
 static void rest(int32_t busy)
 {
     struct timespec until;
-    if (busy) {
-        nanosleep(&(struct timespec){.tv_nsec = BUSY_NANOSECONDS}, NULL);
-        return;
-    }
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += IDLE_NANOSECONDS;
+    until.tv_nsec += busy ? BUSY_NANOSECONDS : IDLE_NANOSECONDS;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&here->lock);
@@ -229,13 +225,14 @@ static void rest(int32_t busy)
 /* Joins the job. Returns whether MPI sees the one that the launcher told of. */
 static int32_t join(void)
 {
-    int32_t rank = 0, size = 0;
+    int32_t rank = 0, size = 0, per_node = 1;
     char text[400];
-    if (is_bad(here->door->start(&rank, &size))) return 0;
+    if (is_bad(here->door->start(&rank, &size, &per_node))) return 0;
     snprintf(text, sizeof text, "%s says it is %d of %d: it is an MPI of another kind than the launcher",
              here->door->library, rank, size);
     pthread_mutex_lock(&here->lock);
     int32_t is_the_same = rank == here->is.rank && size == here->is.size;
+    here->is.per_node = per_node;
     if (is_the_same) here->phase = WN_LINK_OPEN;
     else wn__link_break_here(WN_IO, text);
     pthread_cond_broadcast(&here->changed);

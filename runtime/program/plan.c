@@ -96,7 +96,7 @@ static int32_t bind_kernels(const struct wn__ir *ir, struct wn__schedule *s)
     struct wn_device *d = wn__device(ir->device);
     for (int32_t i = 0; i < s->n; i++) {
         struct wn__instr *n = &s->instr[i];
-        if (!wn__instr_has_kernel(n) || (wn__ir_flags(ir, n->node) & WN_LINK) != 0) continue;
+        if (!wn__instr_has_kernel(n)) continue;
         struct wn__applied room;
         const struct wn_desc *desc = wn__instr_kernel_desc(ir, s, n, &room);
         n->kernel = d->kernel(d, desc);

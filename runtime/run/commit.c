@@ -72,7 +72,7 @@ void wn__effects_roll_back(struct wn__run *r, int32_t code)
         struct wn_cell *c = wn__effect_cell(r->p, k);
         if (c == NULL) continue;
         if (c->kind != WN_KIND_GRADIENT) {
-            c->invalid = 1;
+            c->invalid |= wn__exchange_has_passed(r);
         } else if (c->allocated) {
             wn__cell_drop_own(c);
             dropped = 1;

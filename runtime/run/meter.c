@@ -127,7 +127,7 @@ void wn__meter_count(struct wn__run *r, const struct wn__instr *n)
     if (n->what == WN_DO_FREE) {
         move(m, r->schedule->allocation[n->out].kind, -m->allocation_bytes[n->out]);
         m->allocation_bytes[n->out] = 0;
-    } else if (wn__instr_has_kernel(n)) {
+    } else if (wn__instr_way(n) < 0) {
         count_run(m, r, n);
     } else {
         count_move(m, r, n);

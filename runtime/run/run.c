@@ -8,24 +8,26 @@
 #include "run.h"
 #include "watch/watch.h"
 
-static int32_t is_first_change(const struct wn__run *r, const struct wn__instr *n)
-{
-    return r->effects == 0 && wn__instr_has_kernel(n) && wn__ir_changes_state(r->ir, n->node);
-}
-
-/* Advances to an instruction. Before the first change of a state nothing may be wrong, on any rank: it stops for ^C,
- * and waits for reports. */
+/* Advances to an instruction. Before the first change of a state nothing may be wrong: it stops for ^C, and waits for
+ * reports. */
 static int32_t advance(struct wn__run *r, const struct wn__instr *n)
 {
+    int32_t changes = wn__instr_has_kernel(n) && wn__ir_changes_state(r->ir, n->node);
     if (wn__interrupted && r->effects == 0) return wn__fail(WN_INTERRUPT, "interrupted before anything was changed");
-    if (is_first_change(r, n) && r->schedule->n_reports > 0) {
+    if (changes && r->effects == 0 && r->schedule->n_reports > 0) {
         WN_TRY(wn__reports_check(r));
         r->ended = r->at;
     }
-    if (is_first_change(r, n)) WN_TRY(wn__exchange_vote(r));
-    r->effects += wn__instr_has_kernel(n) && wn__ir_changes_state(r->ir, n->node);
+    if (changes && wn__is_forward_effect(r->ir, n->node)) WN_TRY(wn__exchange_vote(r));
+    r->effects += changes;
     wn__meter_count(r, n);
     return WN_OK;
+}
+
+/* Tells whether an instruction starts an exchange or waits for one. */
+static int32_t is_exchange(const struct wn__run *r, const struct wn__instr *n)
+{
+    return (n->what == WN_DO_EXCHANGE || n->what == WN_DO_WAIT) && (wn__ir_flags(r->ir, n->node) & WN_LINK) != 0;
 }
 
 /* Runs an instruction. A FREE is there for those who count or watch. */
@@ -38,7 +40,8 @@ static int32_t step(struct wn__run *r, struct wn__watches *w, const struct wn__i
     case WN_DO_READ: WN_TRY(wn__number_read(r, n)); break;
     case WN_DO_OFFLOAD:
     case WN_DO_FETCH: WN_TRY(wn__transfer_start(r, n)); break;
-    case WN_DO_WAIT: WN_TRY(wn__transfer_wait(r, n)); break;
+    case WN_DO_EXCHANGE: WN_TRY(wn__exchange_start(r, n)); break;
+    case WN_DO_WAIT: WN_TRY(is_exchange(r, n) ? wn__exchange_wait(r, n) : wn__transfer_wait(r, n)); break;
     default: WN_TRY(r->issue(r, n));
     }
     return wn__watches_call(w, r, n, WN_MOMENT_AFTER);
@@ -47,9 +50,9 @@ static int32_t step(struct wn__run *r, struct wn__watches *w, const struct wn__i
 /* Goes on after a failure, for the ranks that wait for this one: moves what is exchanged, and computes nothing. */
 static int32_t step_failed(struct wn__run *r, const struct wn__instr *n)
 {
-    if (is_first_change(r, n)) return wn__exchange_vote(r);
-    if (n->what != WN_DO_RUN || (wn__ir_flags(r->ir, n->node) & WN_LINK) == 0) return WN_OK;
-    return wn__exchange_run(r, n);
+    if (n->what == WN_DO_RUN && wn__is_forward_effect(r->ir, n->node)) return wn__exchange_vote(r);
+    if (!is_exchange(r, n)) return WN_OK;
+    return n->what == WN_DO_WAIT ? wn__exchange_wait(r, n) : wn__exchange_start(r, n);
 }
 
 /* Runs the instructions in their order. */

@@ -14,7 +14,8 @@
 --     Shrink 1       keep of block 1 only the values that later blocks read
 --     B 2            run the backward of block 2; missing values are computed right before they are read
 --     B 1/2          run block 1's backward for loss 2, where it was run for loss 1
---     ahead 4        transfers may hold 4/8 of the bytes that offloading saves, to start early; 2/8 unless given
+--     ahead 4        transfers may hold 4/8 of the bytes that offloading saves, to start early, and exchanges among
+--                    ranks 4/8 of the bytes that they move, to be hidden; 2/8 unless given
 --
 -- Results, integers and values from before the step always stay, and are named only where an action is given for them.
 -- Every block is run forward before the backward of its loss, which takes the blocks from the last to the first. The

@@ -11,17 +11,19 @@
 
 /* A communicator of its own for each kind of messages, so that none meets a receive of another kind. */
 enum wn_channel {
-    WN_CHANNEL_DATA,  /* exchanges of tensors */
-    WN_CHANNEL_CALLS, /* agreement */
-    WN_CHANNEL_WORDS, /* heartbeats and last words, which nobody asked for */
+    WN_CHANNEL_DATA,    /* values that ranks give to each other */
+    WN_CHANNEL_REFRESH, /* ranges of states: each rank starts these among those of values where its own plan says */
+    WN_CHANNEL_CALLS,   /* agreement */
+    WN_CHANNEL_WORDS,   /* heartbeats and last words, which nobody asked for */
     WN_CHANNEL_COUNT
 };
 
 struct wn_mpi_door {
     int32_t version;     /* WN_MPI_DOOR; another number is of other sources */
     const char *library; /* "Open MPI 4.1.4" */
-    /* Joins the job, and fills in what MPI says of it: the job's size is 1 under a launcher of another kind. */
-    int32_t (*start)(int32_t *rank, int32_t *size);
+    /* Joins the job, and fills in what MPI says of it: the job's size is 1 under a launcher of another kind; per_node:
+     * ranks r with equal r / per_node are on one machine. */
+    int32_t (*start)(int32_t *rank, int32_t *size, int32_t *per_node);
     /* Begin to move a message; its bytes stay where they are until `test` finds it ended. bytes < 2^31. */
     int32_t (*send)(int32_t channel, int32_t peer, const void *from, int64_t bytes, uint64_t *request);
     int32_t (*receive)(int32_t channel, int32_t peer, void *to, int64_t bytes, uint64_t *request);

@@ -180,6 +180,51 @@ double wn__move_share(const struct wn__ir *ir, int64_t bytes)
     return (double)bytes / ir->target->rates.bytes;
 }
 
+/* ---- exchanges among ranks --------------------------------------------------------------------------------------- */
+
+/* Assumed until they are measured: a thread that wakes and tests, a message, shared memory, a network of 10 Gbit/s. */
+static struct wn_link_rates link_rates = {.start = 50e-6, .peer = 2e-6, .bytes = {4e9, 1.2e9}};
+
+int32_t wn__link_rates(const struct wn_link_rates *r)
+{
+    double least = r->bytes[0] < r->bytes[1] ? r->bytes[0] : r->bytes[1], most = r->start + r->peer;
+    if (!(r->start >= 0 && r->peer >= 0 && most < 1e9))
+        return wn__fail(WN_VALUE, "link: %g seconds to start and %g for each rank, expected 0 or more", r->start,
+                        r->peer);
+    if (!(least > 0 && r->bytes[0] + r->bytes[1] < INFINITY))
+        return wn__fail(WN_VALUE, "link: %g and %g bytes a second, expected numbers above 0", r->bytes[0], r->bytes[1]);
+    link_rates = *r;
+    id++;
+    return WN_OK;
+}
+
+void wn__exchange_wire(const struct wn__ir *ir, int32_t node, struct wn__wire *out)
+{
+    const struct wn__ir_node *q = &ir->node[node];
+    const int64_t *i = q->attrs.i, size = wn__dtype_size(q->type.dtype);
+    int32_t rank = (int32_t)i[WN_RANKS_RANK], per_node = (int32_t)i[WN_RANKS_PER_NODE];
+    int64_t own = wn__own_range(&q->attrs).count;
+    *out = (struct wn__wire){.peers = (int32_t)i[WN_RANKS_SIZE] - 1};
+    for (int32_t k = 0; k < i[WN_RANKS_SIZE]; k++) {
+        int64_t theirs = wn__range_at(&q->attrs, k).count, level = k / per_node != rank / per_node;
+        if (k == rank) continue;
+        out->out[level] += size * (q->op == WN_OP_REFRESH ? own : q->n_in > 0 ? theirs : 0);
+        out->in[level] += size * (q->op == WN_OP_REFRESH ? theirs : k < i[WN_RANKS_GIVEN] ? own : 0);
+    }
+}
+
+double wn__exchange_seconds(const struct wn__wire *w)
+{
+    double longest = 0;
+    for (int32_t level = 0; level < WN_LEVEL_COUNT; level++) {
+        double bytes = (double)(w->out[level] > w->in[level] ? w->out[level] : w->in[level]);
+        if (bytes / link_rates.bytes[level] > longest) longest = bytes / link_rates.bytes[level];
+    }
+    return w->peers > 0 ? link_rates.start + link_rates.peer * w->peers + longest : 0;
+}
+
+/* ---- what was measured ------------------------------------------------------------------------------------------- */
+
 /* Returns the measured seconds of a key; NULL: none were measured. */
 static const double *find_key(const char *key)
 {

@@ -43,6 +43,17 @@ const char *wn__cost_key_again(const struct wn__ir *ir, const struct wn_desc *d)
 double wn__move_seconds(const struct wn__ir *ir, int32_t place, int32_t way, int64_t bytes);
 /* Returns the seconds that a move adds to the kernels that run beside it, as both use the same memory. */
 double wn__move_share(const struct wn__ir *ir, int64_t bytes);
+/* The bytes of an exchange that this rank sends and gets, by level: on its machine, and to and from others. */
+struct wn__wire {
+    int64_t out[WN_LEVEL_COUNT], in[WN_LEVEL_COUNT]; /* bytes */
+    int32_t peers;
+};
+/* Fills *out for a node of a LINK op. */
+void wn__exchange_wire(const struct wn__ir *ir, int32_t node, struct wn__wire *out);
+/* Returns the seconds of an exchange, while nothing else is exchanged. */
+double wn__exchange_seconds(const struct wn__wire *w);
+/* Sets the seconds of links among ranks. WN_VALUE for numbers that are none. */
+int32_t wn__link_rates(const struct wn_link_rates *r);
 /* Returns the seconds of one application by the roofline of the IR's target alone. */
 double wn__desc_roofline(const struct wn__ir *ir, const struct wn_desc *d);
 /* Returns the seconds of one application, measured ones first; *is_measured says whether they were measured. */

@@ -2,8 +2,11 @@
  * states that it writes has been issued (tied uses, values computed again, the gradient of the input). Early, so that a
  * gradient that an optimizer consumes dies at once.
  *
- * Effects of forward values wait for the first effect that changes a state, or for the end where there is none: what
- * stops a run before that, ^C or a failure, leaves every state as it was. They keep the order of recording. */
+ * An exchange of states, REFRESH, starts where it may, and is waited for at the end: nothing here reads what it brings.
+ * Effects of forward values come behind that: until then ranks may find that one of them has failed.
+ *
+ * Else effects of forward values wait for the first effect that changes a state, or for the end where there is none:
+ * what stops a run before that, ^C or a failure, leaves every state as it was. They keep the order of recording. */
 #include "lower.h"
 
 /* Returns the cell whose state a value is; -1: it is no leaf of a cell. */
@@ -56,29 +59,66 @@ static void find_effect_times(const struct wn__ir *ir, const int32_t *effect_in,
         if (time[e] < least) least = time[e];
     }
     for (int32_t e = 0; e < ir->n_effects && wn__is_forward_effect(ir, first + e); e++) {
+        int32_t is_among_ranks = ir->node[wn__ir_in(ir, first + e, 0)].op == WN_OP_ALL_TO_ALL;
+        if (is_among_ranks) least = (int32_t)l->n_items;
         if (time[e] > least) least = time[e];
         time[e] = least;
     }
 }
 
+static struct wn__item item_of(const struct wn__ir *ir, int32_t node, int32_t in_at, int32_t what, int32_t move)
+{
+    return (struct wn__item){.what = what,
+                             .node = node,
+                             .phase = WN_PHASE_UPDATE,
+                             .block = -1,
+                             .out = -1,
+                             .in_at = in_at,
+                             .n_in = what == WN_DO_WAIT ? 0 : ir->node[node].n_in,
+                             .move = move};
+}
+
+/* Fills more with what is put into the list, and at with the item that each is put before: effects at their times,
+ * which start exchanges where they are ones; at the end the waits of those, then late effects, those of forward values
+ * among ranks. Returns how many. */
+static int32_t fill(const struct wn__ir *ir, const int32_t *effect_in, const int32_t *time, struct wn__list *l,
+                    struct wn__item *more, int32_t *at)
+{
+    int32_t first = ir->n - ir->n_effects, moves = l->n_moves, n = 0, late = 0;
+    for (int32_t e = 0; e < ir->n_effects; e++) {
+        int32_t is_exchange = (wn__ir_flags(ir, first + e) & WN_LINK) != 0;
+        if (late == e && time[e] == l->n_items && wn__is_forward_effect(ir, first + e)) {
+            late++;
+            continue;
+        }
+        at[n] = time[e];
+        more[n++] = item_of(ir, first + e, effect_in[e], is_exchange ? WN_DO_EXCHANGE : WN_DO_RUN, l->n_moves);
+        l->n_moves += is_exchange;
+    }
+    for (int32_t e = 0, effects = n; e < effects; e++) {
+        if (more[e].what != WN_DO_EXCHANGE) continue;
+        at[n] = (int32_t)l->n_items;
+        more[n++] = item_of(ir, more[e].node, more[e].in_at, WN_DO_WAIT, moves++);
+    }
+    for (int32_t e = 0; e < late; e++) {
+        at[n] = (int32_t)l->n_items;
+        more[n++] = item_of(ir, first + e, effect_in[e], WN_DO_RUN, 0);
+    }
+    return n;
+}
+
 int32_t wn__lower_effects(const struct wn__ir *ir, const int32_t *effect_in, struct wn__list *l)
 {
     struct wn__pool scratch = {0};
-    int32_t *time, first = ir->n - ir->n_effects, code = WN_OOM;
-    struct wn__item *effect;
+    int32_t *time, *at, code = WN_OOM;
+    struct wn__item *more;
     struct times t;
     if (WN_ARRAY(&scratch, t.made, l->n_values) && WN_ARRAY(&scratch, t.read, ir->n_cells) &&
-        WN_ARRAY(&scratch, time, ir->n_effects) && WN_ARRAY(&scratch, effect, ir->n_effects)) {
+        WN_ARRAY(&scratch, time, ir->n_effects) && WN_ARRAY(&scratch, more, 2 * ir->n_effects) &&
+        WN_ARRAY(&scratch, at, 2 * ir->n_effects)) {
         find_times(ir, l, &t);
         find_effect_times(ir, effect_in, l, &t, time);
-        for (int32_t e = 0; e < ir->n_effects; e++)
-            effect[e] = (struct wn__item){.node = first + e,
-                                          .phase = WN_PHASE_UPDATE,
-                                          .block = -1,
-                                          .out = -1,
-                                          .in_at = effect_in[e],
-                                          .n_in = ir->node[first + e].n_in};
-        code = wn__list_insert(l, ir->n_effects, effect, time);
+        code = wn__list_insert(l, fill(ir, effect_in, time, l, more, at), more, at);
     }
     wn__pool_release(&scratch);
     return code;

@@ -13,7 +13,7 @@ const struct wn_desc *wn__instr_desc(const struct wn__ir *ir, const struct wn__s
                                      struct wn__applied *room)
 {
     struct wn_desc *d = &room->desc;
-    if (n->what == WN_DO_RUN) wn__ir_desc_to(ir, &ir->node[n->node], d);
+    if (wn__instr_is_node(n)) wn__ir_desc_to(ir, &ir->node[n->node], d);
     else if (n->what == WN_DO_PACK) wn__action_pack(ir, n->node, s->value[n->out].action, d);
     else wn__action_unpack(ir, n->node, s->value[s->in[n->in_at]].action, &room->in, d);
     return d;
@@ -25,9 +25,16 @@ const struct wn_desc *wn__instr_kernel_desc(const struct wn__ir *ir, const struc
     return wn__in_memory_order(wn__instr_desc(ir, s, n, room), &room->order);
 }
 
+int32_t wn__instr_n_in(const struct wn__ir *ir, const struct wn__instr *n)
+{
+    if (wn__instr_is_node(n)) return ir->node[n->node].n_in;
+    if (n->what == WN_DO_WAIT) return (wn__op_flags(ir->node[n->node].op) & WN_EFFECT) != 0 ? 0 : 2;
+    return wn__instr_makes(n);
+}
+
 int64_t wn__instr_bytes(const struct wn__ir *ir, const struct wn__schedule *s, const struct wn__instr *n)
 {
     struct wn__applied room;
-    if (n->what == WN_DO_RUN) return wn__bytes(&ir->node[n->node].type);
+    if (wn__instr_is_node(n)) return wn__bytes(&ir->node[n->node].type);
     return wn__bytes(&wn__instr_desc(ir, s, n, &room)->out);
 }

@@ -47,6 +47,12 @@ static int32_t put_allocation(struct finish *x, int32_t space, int32_t slot, int
     return x->s->n_allocations++;
 }
 
+/* Returns whether an item issues a node. */
+static int32_t is_node(const struct wn__item *it)
+{
+    return it->what == WN_DO_RUN || it->what == WN_DO_EXCHANGE;
+}
+
 /* Returns whether an item reports wrong data. */
 static int32_t is_reporting(const struct finish *x, const struct wn__item *it)
 {
@@ -141,7 +147,7 @@ static void put_allocations(struct finish *x)
         const struct wn__item *it = &x->l->item[i];
         const struct wn__ir_node *p = &x->ir->node[it->node];
         x->inplace[i] = -1;
-        for (int32_t k = 0; k < 3 && it->what == WN_DO_RUN && it->out < 0; k++)
+        for (int32_t k = 0; k < 3 && is_node(it) && it->out < 0; k++)
             if (p->cell[k] >= 0) cell_allocation(x, p->cell[k]);
         if (it->out < 0) continue;
         struct wn__value *value = &x->s->value[it->out];
@@ -232,7 +238,8 @@ static void put_run(struct finish *x, int32_t i)
         n->cell[k] = cell_allocation(x, p->cell[k]);
         touch(&x->s->allocation[n->cell[k]], x->s->n - 1);
     }
-    if (it->out < 0 || it->what != WN_DO_RUN) return;
+    n->move = it->move;
+    if (it->out < 0 || !is_node(it)) return;
     if (x->s->node_issues[it->node]++ == 0 && p->result >= 0 && p->type.ndim == 0)
         put_instr(x, WN_DO_READ, it, it->out);
 }

@@ -3,7 +3,7 @@
  *
  *   issue.c      recipe               -> list, departures, effects' inputs   the order in which nodes are issued
  *   offload.c    list, departures     -> list       packs and offloads kept values, where something brings them back
- *   exchange.c   list                 -> list       puts exchanges among ranks into one order, whatever the recipe
+ *   exchange.c   list                 -> list       puts exchanges among ranks into one order, starts and waits apart
  *   effects.c    list, their inputs   -> list       puts each effect where everything that it reads is done
  *   prefetch.c   list                 -> list       moves starts and waits of transfers apart, so that kernels run then
  *   liveness.c   list                 -> schedule   finds lifetimes, outputs that take over an input's bytes, and frees
@@ -64,8 +64,8 @@ struct wn__issued {
 int32_t wn__lower_issue(const struct wn__ir *ir, const struct wn__recipe *r, struct wn__issued *out);
 /* Puts the instructions of all departures that are used into the list. block_of: (n of the IR) the recipe's. */
 int32_t wn__lower_departures(const int32_t *block_of, const struct wn__departures *d, struct wn__list *l);
-/* Puts the exchanges among ranks into the order of their nodes. */
-int32_t wn__lower_exchanges(const struct wn__ir *ir, struct wn__list *l);
+/* Puts starts and waits of exchanges among ranks in their place. budget: eighths of the bytes of all exchanges. */
+int32_t wn__lower_exchanges(const struct wn__ir *ir, int32_t budget, struct wn__list *l);
 /* Puts every effect into the list, each as early as it may be. effect_in: as in struct wn__issued. */
 int32_t wn__lower_effects(const struct wn__ir *ir, const int32_t *effect_in, struct wn__list *l);
 /* Moves starts and waits of transfers in the list. budget: eighths of the bytes that offloading saves. */

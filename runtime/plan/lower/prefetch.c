@@ -10,7 +10,7 @@
  *   cap = peak with every wait at once + budget / 8 * (peak without any offloading - peak with every wait at once)
  *
  * Bytes here are those of values and workspaces, before in-place ops share allocations: an estimate that only chooses
- * places. What a schedule takes, and how long, the simulator says. */
+ * places. What a schedule takes, and how long, the simulator says. Exchanges among ranks have their places already. */
 #include "../../base/memory_order.h"
 #include <string.h>
 #include "../recipe/action.h"
@@ -18,9 +18,9 @@
 #include "schedule.h"
 #include "lower.h"
 
-/* A transfer, as it is at first and then as it is moved. Items that never move are fixed: all but fetches and the
- * waits of offloads. Invariant: start <= wait, and a fetch starts no earlier than the offload that it needs is
- * waited for. */
+/* A transfer, as it is at first and then as it is moved; an exchange has no bytes here. Items that never move are
+ * fixed: all but fetches and the waits of offloads. Invariant: start <= wait, and a fetch starts no earlier than the
+ * offload that it needs is waited for. */
 struct transfer {
     int32_t way, place; /* WN_WAY_; enum wn_medium */
     int64_t bytes;
@@ -55,7 +55,8 @@ struct prefetch {
 
 static int32_t is_fixed(const struct prefetch *x, const struct wn__item *it)
 {
-    return it->what != WN_DO_FETCH && (it->what != WN_DO_WAIT || x->transfer[it->move].way == WN_WAY_IN);
+    const struct transfer *m = &x->transfer[it->move];
+    return it->what != WN_DO_FETCH && (it->what != WN_DO_WAIT || m->way == WN_WAY_IN || m->bytes == 0);
 }
 
 /* Returns the seconds of a fixed item; 0 for one without a kernel. */
@@ -102,7 +103,7 @@ static void find_fixed(struct prefetch *x)
         if (it->what == WN_DO_WAIT) x->transfer[it->move].wait = fixed->n;
         if (!is_fixed(x, it)) continue;
         if (it->what == WN_DO_OFFLOAD) fixed->starts[fixed->n] = it->move + 1;
-        if (it->what == WN_DO_WAIT) {
+        if (it->what == WN_DO_WAIT && x->transfer[it->move].bytes > 0) {
             fixed->waits[fixed->n] = it->move + 1;
             x->fetch[x->n_fetches++] = it->move;
         }

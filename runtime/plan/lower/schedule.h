@@ -17,12 +17,14 @@
 enum wn__what {
     WN_DO_RUN,
     WN_DO_FREE,
-    WN_DO_READ,    /* reads a 0-d result to the host */
-    WN_DO_PACK,    /* makes the packed form that a value is kept in */
-    WN_DO_UNPACK,  /* makes a value of its own of a packed form */
-    WN_DO_OFFLOAD, /* starts the transfer of a value to an offload buffer */
-    WN_DO_FETCH,   /* starts the transfer of an offloaded value to a value of its own */
-    WN_DO_WAIT,    /* waits until a transfer has ended. Before that nothing may write its source or touch its target */
+    WN_DO_READ,     /* reads a 0-d result to the host */
+    WN_DO_PACK,     /* makes the packed form that a value is kept in */
+    WN_DO_UNPACK,   /* makes a value of its own of a packed form */
+    WN_DO_OFFLOAD,  /* starts the transfer of a value to an offload buffer */
+    WN_DO_FETCH,    /* starts the transfer of an offloaded value to a value of its own */
+    WN_DO_EXCHANGE, /* starts an exchange among ranks: the node of a LINK op */
+    WN_DO_WAIT, /* waits until a transfer or exchange has ended. Before that nothing may write its source or touch its
+                   target */
     WN_DO_COUNT
 };
 enum wn__space {
@@ -59,7 +61,7 @@ struct wn__instr {
         out; /* the value that it makes, -1 for effects and WAIT; of READ the value read; of FREE the allocation freed */
     int32_t inplace;   /* number of the input whose allocation the output takes over; -1: none */
     int32_t in_at;     /* values of the inputs: schedule->in[in_at ..); of a WAIT the source, then the target */
-    int32_t move;      /* number of the transfer that OFFLOAD or FETCH starts, or that WAIT waits for */
+    int32_t move;      /* number of the transfer that OFFLOAD, FETCH or EXCHANGE starts, or that WAIT waits for */
     int32_t recompute; /* 1: the node was issued before */
     int32_t cell[3];   /* of effects: allocations of the cells that it writes; -1: none */
     int32_t report;    /* of an instruction that reports wrong data, its place among the reports; -1: it reports none */
@@ -132,6 +134,16 @@ static inline int32_t wn__instr_way(const struct wn__instr *n)
 {
     return n->what == WN_DO_OFFLOAD ? WN_WAY_OUT : n->what == WN_DO_FETCH ? WN_WAY_IN : -1;
 }
+/* Returns whether an instruction issues a node: by a kernel, or by an exchange. */
+static inline int32_t wn__instr_is_node(const struct wn__instr *n)
+{
+    return n->what == WN_DO_RUN || n->what == WN_DO_EXCHANGE;
+}
+/* Returns whether an instruction makes a value or changes a state, now or until it is waited for. */
+static inline int32_t wn__instr_makes(const struct wn__instr *n)
+{
+    return wn__instr_has_kernel(n) || wn__instr_way(n) >= 0 || n->what == WN_DO_EXCHANGE;
+}
 /* Returns the bytes of its space that an allocation keeps others out of: whole pages if it is paged. */
 static inline int64_t wn__allocation_span(const struct wn__allocation *t)
 {
@@ -183,6 +195,8 @@ const struct wn_desc *wn__instr_desc(const struct wn__ir *ir, const struct wn__s
 /* Returns that description as the kernel gets it (base/memory_order.h). */
 const struct wn_desc *wn__instr_kernel_desc(const struct wn__ir *ir, const struct wn__schedule *s,
                                             const struct wn__instr *n, struct wn__applied *room);
-/* Returns the bytes that an instruction with a kernel makes, not rounded. */
+/* Returns how many values an instruction names as its inputs; a FREE and a READ name none. */
+int32_t wn__instr_n_in(const struct wn__ir *ir, const struct wn__instr *n);
+/* Returns the bytes that an instruction makes which issues a node, packs or unpacks, not rounded. */
 int64_t wn__instr_bytes(const struct wn__ir *ir, const struct wn__schedule *s, const struct wn__instr *n);
 #endif

@@ -19,6 +19,7 @@ struct sim {
     int32_t in_backward;
     double seconds, base_seconds, measured;
     double lane[WN_MEDIUM_COUNT][WN_WAY_COUNT]; /* the second at which each link can start its next transfer */
+    double ranks_lane;                          /* the same of the link to other ranks */
     double *ends;                               /* (n_moves) the second at which each transfer has ended */
 };
 
@@ -155,12 +156,37 @@ static void start_move(struct sim *m, int32_t i)
     note_row(m, i + 1);
 }
 
+/* Starts an exchange among ranks, which does one after the other too. Inside a machine its copies take memory from the
+ * kernels beside it. */
+static void start_exchange(struct sim *m, int32_t i)
+{
+    const struct wn__instr *n = &m->s->instr[i];
+    struct wn__wire wire;
+    wn__exchange_wire(m->ir, n->node, &wire);
+    double takes = wn__exchange_seconds(&wire);
+    m->ranks_lane = (m->ranks_lane > m->seconds ? m->ranks_lane : m->seconds) + takes;
+    m->ends[n->move] = m->ranks_lane;
+    m->sum->wire_seconds += takes;
+    double share = wn__move_share(m->ir, wire.out[WN_LEVEL_INSIDE] + wire.in[WN_LEVEL_INSIDE]);
+    m->seconds += share;
+    m->base_seconds += share;
+    for (int32_t level = 0; level < WN_LEVEL_COUNT; level++) {
+        m->sum->wire_out[level] += wire.out[level];
+        m->sum->wire_in[level] += wire.in[level];
+    }
+    if (n->out >= 0) make_alive(m, m->s->value[n->out].allocation);
+    note_peak(m);
+    note_row(m, i + 1);
+}
+
 static void wait_move(struct sim *m, const struct wn__instr *n)
 {
     double stall = m->ends[n->move] - m->seconds;
+    int32_t is_exchange = (wn__ir_flags(m->ir, n->node) & WN_LINK) != 0;
     if (stall < 0) stall = 0;
     m->seconds += stall;
-    m->sum->stall_seconds += stall;
+    m->base_seconds += is_exchange ? stall : 0;
+    *(is_exchange ? &m->sum->wait_seconds : &m->sum->stall_seconds) += stall;
 }
 
 static void free_allocation(struct sim *m, int32_t allocation)
@@ -210,9 +236,10 @@ static int32_t walk(struct sim *m)
         double before = m->seconds;
         if (wn__instr_has_kernel(n)) run_instr(m, i);
         else if (wn__instr_way(n) >= 0) start_move(m, i);
+        else if (n->what == WN_DO_EXCHANGE) start_exchange(m, i);
         else if (n->what == WN_DO_WAIT) wait_move(m, n);
         else if (n->what == WN_DO_FREE) free_allocation(m, n->out);
-        if (!wn__instr_has_kernel(n) && wn__instr_way(n) < 0) note_row(m, i + 1);
+        if (!wn__instr_makes(n)) note_row(m, i + 1);
         if (m->after != NULL) m->after[i] = m->live;
         if (m->each != NULL) m->each[i] = m->seconds - before;
     }

@@ -16,7 +16,9 @@
  *  9 until a transfer is waited for, its source is neither written nor freed and its
  *    target is not touched; each transfer is waited for exactly once                 (wait)
  * 10 a kernel of the op reads its inputs and writes its result in the layouts and
- *    dtypes that they have                                                           (layout) */
+ *    dtypes that they have                                                           (layout)
+ * 11 exchanges among ranks start in the order of nodes; every element of a gradient
+ *    is summed by exactly one rank, and comes from that one                          (ranks) */
 #include <string.h>
 #include "../recipe/action.h"
 #include "schedule.h"
@@ -37,6 +39,7 @@ struct machine {
     struct under_way {
         int32_t from, to, state; /* allocations; state: 0 not started, 1 under way, 2 waited for */
     } * move;                    /* (n_moves) */
+    int32_t exchanged[2];        /* the last node whose values, or whose state's ranges, were exchanged; -1 */
     int32_t at;
 };
 
@@ -193,6 +196,7 @@ static int32_t check_effect(struct machine *m, const struct wn__instr *n)
                         (c->slab >= 0 ? t->space == WN_SPACE_SLAB && t->slot == c->slab && t->offset == c->slab_offset
                                       : t->space == WN_SPACE_CELL && t->slot == p->cell[k]);
         if (!right) return illegal(m, "effect", "it writes elsewhere than its cell", p->cell[k]);
+        if (m->arriving[n->cell[k]]) return illegal(m, "wait", "a state is written before it has arrived", p->cell[k]);
         WN_TRY(make_alive(m, n->cell[k]));
         m->written[p->cell[k]] = 1;
     }
@@ -224,6 +228,17 @@ static int32_t check_moved(struct machine *m, const struct wn__instr *n)
     return n->inplace < 0 ? WN_OK : illegal(m, "inplace", "this op may not overwrite input", n->inplace + 1);
 }
 
+/* Notes that a transfer is under way. */
+static int32_t start_move(struct machine *m, const struct wn__instr *n, int32_t from, int32_t to)
+{
+    if (n->move < 0 || n->move >= m->s->n_moves || m->move[n->move].state != 0)
+        return illegal(m, "wait", "a move that was started before", n->move);
+    m->move[n->move] = (struct under_way){from, to, 1};
+    m->leaving[from]++;
+    m->arriving[to]++;
+    return WN_OK;
+}
+
 /* Checks a transfer: from the arena to the offload buffer that its action names, or back; both ends are on pages. */
 static int32_t step_move(struct machine *m, const struct wn__instr *n)
 {
@@ -237,13 +252,8 @@ static int32_t step_move(struct machine *m, const struct wn__instr *n)
         near->is_paged && !near->pinned && (near->space == WN_SPACE_ARENA || near->space == WN_SPACE_SLAB);
     if (place < 0 || far->space != offload_buffer || !is_near)
         return illegal(m, "action", "a move between other places than its action names, allocation", to);
-    if (n->move < 0 || n->move >= m->s->n_moves || m->move[n->move].state != 0)
-        return illegal(m, "wait", "a move that was started before", n->move);
     WN_TRY(check_output(m, n));
-    m->move[n->move] = (struct under_way){from, to, 1};
-    m->leaving[from]++;
-    m->arriving[to]++;
-    return WN_OK;
+    return start_move(m, n, from, to);
 }
 
 static int32_t step_wait(struct machine *m, const struct wn__instr *n)
@@ -262,9 +272,23 @@ static int32_t check_layouts(const struct machine *m, const struct wn__instr *n)
     return wn__op_reads(&d) ? WN_OK : illegal(m, "layout", "no kernel of this op reads its inputs as they lie", 0);
 }
 
+/* Checks how often a node is issued, and what an effect writes. */
+static int32_t check_issue(struct machine *m, const struct wn__instr *n)
+{
+    if (n->out < 0) WN_TRY(check_effect(m, n));
+    if (m->issued[n->node]++ > 0) {
+        if (n->out < 0) return illegal(m, "effect", "an effect is issued twice, node", n->node);
+        if (wn__op_flags(m->ir->node[n->node].op) & WN_INDEX)
+            return illegal(m, "index", "an integer result is recomputed, node", n->node);
+    }
+    return WN_OK;
+}
+
 /* Checks an instruction with a kernel: inputs, workspace, output, effects, and how often it is issued. */
 static int32_t step_run(struct machine *m, const struct wn__instr *n)
 {
+    if (n->what == WN_DO_RUN && (wn__op_flags(m->ir->node[n->node].op) & WN_LINK))
+        return illegal(m, "ranks", "an exchange runs as a kernel, node", n->node);
     if (n->what == WN_DO_RUN) WN_TRY(check_layouts(m, n));
     if (n->what == WN_DO_RUN) WN_TRY(check_inputs(m, n));
     else WN_TRY(check_moved(m, n));
@@ -281,14 +305,25 @@ static int32_t step_run(struct machine *m, const struct wn__instr *n)
     } else if (n->out >= 0) {
         WN_TRY(check_output(m, n));
     }
-    if (n->what != WN_DO_RUN) return WN_OK;
-    if (n->out < 0) WN_TRY(check_effect(m, n));
-    if (m->issued[n->node]++ > 0) {
-        if (n->out < 0) return illegal(m, "effect", "an effect is issued twice, node", n->node);
-        if (wn__op_flags(m->ir->node[n->node].op) & WN_INDEX)
-            return illegal(m, "index", "an integer result is recomputed, node", n->node);
-    }
-    return WN_OK;
+    return n->what == WN_DO_RUN ? check_issue(m, n) : WN_OK;
+}
+
+/* Checks an exchange among ranks, from its input, or the state that it refreshes, to what it makes. */
+static int32_t step_exchange(struct machine *m, const struct wn__instr *n)
+{
+    const struct wn__ir_node *p = &m->ir->node[n->node];
+    int32_t is_state = n->out < 0, of = is_state ? wn__ir_in(m->ir, n->node, 0) : n->node;
+    if (!(wn__op_flags(p->op) & WN_LINK)) return illegal(m, "ranks", "an op that runs on one rank is exchanged", p->op);
+    if (of <= m->exchanged[is_state]) return illegal(m, "ranks", "other ranks have exchanged it before node", of);
+    if (is_state && !m->written[p->cell[0]])
+        return illegal(m, "ranks", "it is exchanged before it is summed, cell", p->cell[0]);
+    m->exchanged[is_state] = of;
+    WN_TRY(check_inputs(m, n));
+    if (n->out >= 0) WN_TRY(check_output(m, n));
+    WN_TRY(check_issue(m, n));
+    int32_t to = n->out >= 0 ? m->s->value[n->out].allocation : n->cell[0];
+    int32_t from = n->out >= 0 && p->n_in > 0 ? m->s->value[m->s->in[n->in_at]].allocation : to;
+    return start_move(m, n, from, to);
 }
 
 /* Checks a free, and ends the life of its allocation. */
@@ -317,6 +352,42 @@ static int32_t step_read(struct machine *m, const struct wn__instr *n)
     return WN_OK;
 }
 
+/* Checks that ranks cut a value into ranges that follow each other, and that effect i cuts it as the exchange did that
+ * it reads. */
+static int32_t check_cut(struct machine *m, int32_t i)
+{
+    const struct wn__ir_node *p = &m->ir->node[i], *of = &m->ir->node[wn__ir_in(m->ir, i, 0)];
+    int64_t end = 0;
+    if (of->op != WN_OP_ALL_TO_ALL || memcmp(p->attrs.i, of->attrs.i, sizeof of->attrs.i) != 0)
+        return illegal(m, "ranks", "a sum is cut in another way than what is summed, node", i);
+    for (int32_t k = 0; k < of->attrs.i[WN_RANKS_SIZE]; k++) {
+        struct wn__range range = wn__range_at(&of->attrs, k);
+        if (range.first != end || range.count < 0) return illegal(m, "ranks", "two ranks sum one element, rank", k);
+        end += range.count;
+    }
+    return end == of->attrs.i[WN_RANKS_ELEMENTS] ? WN_OK : illegal(m, "ranks", "no rank sums an element, node", i);
+}
+
+/* Checks rule 11 for what is summed, and that all or none of it comes back. Stamps `written` with the sums. */
+static int32_t check_ranks(struct machine *m)
+{
+    const struct wn__ir *ir = m->ir;
+    int32_t sums = 0, back = 0;
+    for (int32_t k = 0; k < ir->n_cells; k++) m->written[k] = 0;
+    for (int32_t i = ir->n - ir->n_effects; i < ir->n; i++) {
+        const struct wn__ir_node *p = &ir->node[i];
+        int32_t is_sum = p->op == WN_OP_ORDERED_SUM, step = is_sum ? 1 : 2;
+        if (!is_sum && p->op != WN_OP_REFRESH) continue;
+        WN_TRY(check_cut(m, i));
+        if (m->written[p->cell[0]] != step - 1)
+            return illegal(m, "ranks", "summed twice, or not at all, cell", p->cell[0]);
+        m->written[p->cell[0]] = (uint8_t)step;
+        sums += is_sum;
+        back += !is_sum;
+    }
+    return back == 0 || back == sums ? WN_OK : illegal(m, "ranks", "a sum does not come back, of sums", sums);
+}
+
 /* Checks what must hold after the last instruction: transfers, leaks, effects, results. */
 static int32_t check_end(struct machine *m)
 {
@@ -337,7 +408,7 @@ static int32_t check_end(struct machine *m)
                                   !wn__action_is_partial(m->s->value[m->content[t]].back);
         if (!there) return illegal(m, "result", "a result asked for is missing, node", node);
     }
-    return WN_OK;
+    return check_ranks(m);
 }
 
 /* Checks the numbers that the rules index with, before any rule does: values, allocations, inputs and slabs. */
@@ -345,15 +416,13 @@ static int32_t check_numbers(const struct machine *m, const struct wn__instr *n)
 {
     const struct wn__schedule *s = m->s;
     if (n->node < 0 || n->node >= m->ir->n) return illegal(m, "read", "no such node", n->node);
-    int32_t n_in = n->what == WN_DO_RUN                               ? m->ir->node[n->node].n_in
-                   : wn__instr_has_kernel(n) || wn__instr_way(n) >= 0 ? 1
-                                                                      : 0;
+    int32_t n_in = n->what == WN_DO_WAIT ? 0 : wn__instr_n_in(m->ir, n);
     int32_t most_out = n->what == WN_DO_FREE ? s->n_allocations : s->n_values;
     if (n_in > 0 && (n->in_at < 0 || n->in_at > s->n_in - n_in))
         return illegal(m, "bounds", "its inputs lie outside the list of inputs, at", n->in_at);
     if (n->inplace < -1 || n->inplace >= n_in)
         return illegal(m, "inplace", "there is no such input, counted from 0", n->inplace);
-    int32_t least_out = n->what == WN_DO_RUN || n->what == WN_DO_WAIT ? -1 : 0;
+    int32_t least_out = wn__instr_is_node(n) || n->what == WN_DO_WAIT ? -1 : 0;
     if (n->out < least_out || n->out >= most_out) return illegal(m, "bounds", "there is no such output", n->out);
     for (int32_t k = 0; k < 3; k++)
         if (n->cell[k] < -1 || n->cell[k] >= s->n_allocations)
@@ -374,11 +443,12 @@ static int32_t check_all(struct machine *m)
     for (m->at = 0; m->at < m->s->n; m->at++) {
         const struct wn__instr *n = &m->s->instr[m->at];
         WN_TRY(check_numbers(m, n));
-        int32_t code = wn__instr_has_kernel(n) ? step_run(m, n)
-                       : wn__instr_way(n) >= 0 ? step_move(m, n)
-                       : n->what == WN_DO_WAIT ? step_wait(m, n)
-                       : n->what == WN_DO_FREE ? step_free(m, n)
-                                               : step_read(m, n);
+        int32_t code = wn__instr_has_kernel(n)     ? step_run(m, n)
+                       : wn__instr_way(n) >= 0     ? step_move(m, n)
+                       : n->what == WN_DO_EXCHANGE ? step_exchange(m, n)
+                       : n->what == WN_DO_WAIT     ? step_wait(m, n)
+                       : n->what == WN_DO_FREE     ? step_free(m, n)
+                                                   : step_read(m, n);
         if (code != WN_OK) return code;
     }
     return check_end(m);
@@ -387,7 +457,7 @@ static int32_t check_all(struct machine *m)
 int32_t wn__verify(const struct wn__ir *ir, const struct wn__schedule *s)
 {
     struct wn__pool scratch = {0};
-    struct machine m = {.ir = ir, .s = s};
+    struct machine m = {.ir = ir, .s = s, .exchanged = {-1, -1}};
     int32_t n = s->n_allocations;
     int32_t is_there = WN_ARRAY(&scratch, m.content, n) && WN_ARRAY(&scratch, m.alive, n) &&
                        WN_ARRAY(&scratch, m.taken, n) && WN_ARRAY(&scratch, m.issued, ir->n) &&

@@ -28,7 +28,9 @@ struct wn__recipe {
     int32_t *keep;
     int32_t *action; /* (n_keep) the action that each of `keep` is kept with; 0: none */
     int32_t n_keep, keep_capacity;
-    int32_t prefetch; /* prefetch budget: transfers may hold prefetch / 8 of the bytes that offloading saves */
+    int32_t
+        prefetch; /* prefetch budget: transfers may hold prefetch / 8 of the bytes that offloading saves, and exchanges
+                         among ranks under way prefetch / 8 of the bytes of all of them */
     int32_t
         *block_of; /* (ir->n) the block of a forward node, and of a backward node by the one that it serves; else -1 */
     int32_t *first, *limit; /* (n_blocks) a block's nodes are the forward nodes of [first, limit) with its number */

@@ -3,6 +3,7 @@
  *
  *   evictions   of the fastest plan: its values are let go of one by one
  *   actions     of every plan: all that it keeps gets one action, or parts of it do
+ *   ahead       of every plan: exchanges among ranks are waited for at once, or at the end
  *   search      of the most promising plan: one edit, or several at once, the most promising ones first
  *
  * What an edit promises is the mean over budgets by which the list would get faster (wn__frontier_gain). Edited plans
@@ -245,6 +246,30 @@ int32_t wn__frontier_act(struct wn__building *b)
         for (int64_t k = b->n - 1; k >= 0 && code == WN_OK && may_act(b, a); k--)
             if (k < b->n) code = act_on(&e, k, a, k % stride == 0 ? OFFLOADED : 1);
     }
+    return code;
+}
+
+/* Offers point k with a prefetch budget of `ahead` eighths. */
+static int32_t go_ahead(struct wn__building *b, int64_t k, int32_t ahead)
+{
+    char name[32];
+    struct wn__recipe from;
+    snprintf(name, sizeof name, "%.21s, ahead %d", b->point[k].name, ahead);
+    WN_TRY(wn__frontier_begin(b, &b->point[k].recipe, &from));
+    int32_t code = wn__recipe_change(b->ir, &b->point[k].recipe, NULL, 0, &from);
+    from.prefetch = ahead;
+    if (code == WN_OK) return wn__frontier_offer(b, &from, name);
+    wn__recipe_release(&from);
+    return code;
+}
+
+int32_t wn__frontier_ahead(struct wn__building *b)
+{
+    int32_t exchanges = 0, code = WN_OK;
+    for (int32_t i = 0; i < b->ir->n; i++) exchanges += (wn__ir_flags(b->ir, i) & WN_LINK) != 0;
+    for (int32_t ahead = 0; ahead <= 8 && exchanges > 0; ahead += 8)
+        for (int64_t k = b->n - 1; k >= 0 && code == WN_OK; k--)
+            if (k < b->n) code = go_ahead(b, k, ahead);
     return code;
 }
 

@@ -47,7 +47,7 @@ static void note_touches(struct listing *l, const struct wn__schedule *s, int32_
     for (int32_t i = 0; i < s->n; i++) {
         const struct wn__instr *p = &s->instr[i];
         if (p->what == WN_DO_FREE || p->what == WN_DO_READ) continue;
-        int32_t n_in = p->what == WN_DO_RUN ? l->ir->node[p->node].n_in : 1;
+        int32_t n_in = wn__instr_n_in(l->ir, p);
         for (int32_t k = -1; k < n_in; k++) {
             int32_t v = k < 0 ? p->node : s->value[s->in[p->in_at + k]].node;
             if (is_counting) l->touch_at[v + 1]++;

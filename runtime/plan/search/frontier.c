@@ -266,6 +266,7 @@ static int32_t propose(struct wn__building *b)
     int32_t code = is_proposed(WN__PROPOSE_CHAIN) ? solve_both(b, ns) : WN_OK;
     if (code == WN_OK && is_proposed(WN__PROPOSE_EVICT)) code = wn__frontier_evict(b);
     if (code == WN_OK && is_proposed(WN__PROPOSE_ACTION)) code = wn__frontier_act(b);
+    if (code == WN_OK && is_proposed(WN__PROPOSE_AHEAD)) code = wn__frontier_ahead(b);
     if (code == WN_OK && is_proposed(WN__PROPOSE_EDIT)) code = wn__frontier_edit(b);
     if (code == WN_OK && is_proposed(WN__PROPOSE_SCRIPT)) code = wn__frontier_late(b);
     return code;

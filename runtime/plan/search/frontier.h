@@ -38,6 +38,7 @@ enum wn__proposals {
     WN__PROPOSE_EVICT = 16,  /* evictions */
     WN__PROPOSE_EDIT = 32,   /* the search for edits */
     WN__PROPOSE_ACTION = 64, /* plans of the list with one action for many values */
+    WN__PROPOSE_AHEAD = 128, /* plans of the list with more or fewer exchanges among ranks under way */
 };
 extern int64_t wn__left_out; /* enum wn__proposals: those that are left out; frontiers that are kept do not notice */
 /* Makes the frontier of an IR and marks, or finds it among those of the last ones. *out: the frontier, with one more
@@ -87,6 +88,8 @@ int32_t wn__frontier_edits(const struct wn__ir *ir);
 int32_t wn__frontier_evict(struct wn__building *b);
 /* Offers plans of the list with one action for many values, where a budget may choose that (edit.c). */
 int32_t wn__frontier_act(struct wn__building *b);
+/* Offers plans of the list with other prefetch budgets, where they exchange values among ranks (edit.c). */
+int32_t wn__frontier_ahead(struct wn__building *b);
 /* Offers wn__frontier_edits edits of the list's recipes (edit.c). */
 int32_t wn__frontier_edit(struct wn__building *b);
 

@@ -363,7 +363,7 @@ int32_t wn__subgraph_try(struct wn__subgraph *x, const int32_t *keep, int32_t n,
     m.alive = wn__alloc(s->n_allocations + 1);
     for (int32_t i = 0; m.alive != NULL && i < s->n; i++) {
         const struct wn__instr *p = &s->instr[i];
-        if (p->what == WN_DO_RUN) meter_run(&m, p);
+        if (wn__instr_is_node(p)) meter_run(&m, p);
         if (p->what != WN_DO_FREE || !m.alive[p->out]) continue;
         m.alive[p->out] = 0;
         m.live -= s->allocation[p->out].bytes;

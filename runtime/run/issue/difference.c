@@ -68,7 +68,7 @@ int32_t wn__difference_find(const struct wn_program *p, int32_t by)
         snprintf(type, sizeof type, "%s", wn__type_text(&ir->node[node].type));
         snprintf(mine, sizeof mine, "%d nodes against; %s %s%s%s", ir->n, wn__ir_op_text(ir, node), type,
                  line ? " at " : "", line ? wn__line_text(line) : "");
-    } else snprintf(mine, sizeof mine, "%d nodes against; nothing", ir->n);
+    } else snprintf(mine, sizeof mine, "%d nodes against; the seed %llu", ir->n, (unsigned long long)wn__here.seed);
     WN_TRY(wn__control_call(&call, mine, sizeof mine));
     const char *all = wn__control_result(), *theirs = all + by * TEXT;
     int32_t theirs_n = 0, first_n = 0;

@@ -58,7 +58,6 @@ int32_t wn__issue(struct wn__run *r, const struct wn__instr *n)
     void *cell[3] = {NULL, NULL, NULL};
     struct wn_buffers buffers = {.in = in, .cell = cell, .made = n->made};
     struct wn__applied room;
-    if (n->what == WN_DO_RUN && (wn__op_flags(q->op) & WN_LINK) != 0) return wn__exchange_run(r, n);
     const struct wn_desc *desc = wn__instr_desc(r->ir, s, n, &room);
     for (int32_t k = 0; k < desc->n_in; k++) in[k] = given(wn__value_address(r, s->in[n->in_at + k]));
     for (int32_t k = 0; k < 3; k++)

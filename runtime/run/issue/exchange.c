@@ -1,8 +1,12 @@
 /* Exchanges of a run among ranks: agrees about the run before anything moves, starts each exchange where the schedule
- * says, and waits for it. */
+ * says, and waits for it where the schedule says. */
 #include <stdio.h>
 #include <string.h>
+#include "../../base/clock.h"
+#include "../../base/digest.h"
 #include "issue.h"
+
+#define BEGINNING 64 /* bytes */
 
 /* ---- agreement --------------------------------------------------------------------------------------------------- */
 
@@ -13,16 +17,18 @@ int32_t wn__exchange_take(struct wn__run *r)
     if (!r->device->target.is_unified_memory && size > 1)
         return wn__fail(WN_UNSUPPORTED, "run: gradients of values on %s are not exchanged in this version",
                         r->device->name);
+    if (!WN_ARRAY(&r->pool, r->exchange.job, r->schedule->n_moves)) return WN_OOM;
     return WN_ARRAY(&r->pool, r->exchange.list, size + 1) ? WN_OK : WN_OOM;
 }
 
 static int32_t agree(struct wn__run *r, const char *about, int32_t code)
 {
     struct wn__exchange *x = &r->exchange;
-    char needed[160];
+    char needed[300];
+    int32_t is_step = about[0] == 0 && r->p->request.mode != WN_RUN_UPDATE;
     snprintf(needed, sizeof needed, "%s%s", about, x->needed);
     const struct wn__call call = {
-        .said = x->said, .needed = needed, .code = code, .words = x->words, .is_step = about[0] == 0};
+        .said = x->said, .needed = needed, .code = code, .words = x->words, .is_step = is_step};
     return wn__control_call(&call, NULL, 0);
 }
 
@@ -32,17 +38,56 @@ static int32_t is_among_ranks(const struct wn__run *r)
     return r->exchange.list != NULL && r->p->request.ranks.size > 1;
 }
 
+/* Returns a number of the host's numbers of an update, such as a learning rate. */
+static uint32_t numbers_of(const struct wn__run *r)
+{
+    uint64_t state = WN_DIGEST_START;
+    for (int32_t i = 0; i < r->ir->n_scalars; i++) {
+        char number[WN_SCALAR_BYTES] = {0};
+        if (r->p->bindings.scalar[i] != NULL) wn__node_numbers_put(r->p->bindings.scalar[i], number);
+        state = wn__digest(state, number, sizeof number);
+    }
+    return (uint32_t)state;
+}
+
+/* Returns a number of the beginnings of all states that an update changes, before it does: ranks whose parameters have
+ * come apart are told in the next step. */
+static uint32_t states_of(const struct wn__run *r)
+{
+    uint64_t state = WN_DIGEST_START;
+    for (int32_t i = 0; i < r->ir->n_cells; i++) {
+        const struct wn_cell *c = r->p->bindings.cell[i];
+        int64_t bytes = wn__bytes(&c->type);
+        if (c->kind == WN_KIND_GRADIENT || c->buffer == NULL || !r->device->real) continue;
+        state = wn__digest(state, c->buffer->data, bytes < BEGINNING ? bytes : BEGINNING);
+    }
+    return (uint32_t)state;
+}
+
+/* Writes what the run is, for messages, and what must be equal. */
+static void say(struct wn__run *r)
+{
+    struct wn__exchange *x = &r->exchange;
+    const struct wn__request *q = &r->p->request;
+    char what[128];
+    int32_t line = q->n_roots > 0 ? wn__program_line(r->p, r->ir->root_node[0]) : 0;
+    if (q->mode == WN_RUN_UPDATE)
+        snprintf(what, sizeof what, "an update of %d nodes, its numbers %08x, its states %08x", r->ir->n, numbers_of(r),
+                 states_of(r));
+    else snprintf(what, sizeof what, "a backward of %d nodes", r->ir->n);
+    snprintf(x->said, sizeof x->said, "%s%s%s", what, line ? " at " : "", line ? wn__line_text(line) : "");
+    snprintf(x->needed, sizeof x->needed, "%s, %d of %d ranks, seed %llu, %016llx", what, q->ranks.given, q->ranks.size,
+             (unsigned long long)wn__here.seed, (unsigned long long)wn__ir_number(r->ir, r->ir->n));
+}
+
 int32_t wn__exchange_begin(struct wn__run *r)
 {
     struct wn__exchange *x = &r->exchange;
     if (!is_among_ranks(r)) return WN_OK;
-    int32_t line = wn__program_line(r->p, r->ir->root_node[0]);
-    snprintf(x->said, sizeof x->said, "a backward of %d nodes%s%s", r->ir->n, line ? " at " : "",
-             line ? wn__line_text(line) : "");
-    snprintf(x->needed, sizeof x->needed, "a backward of %d nodes, %d of %d ranks, seed %llu, %016llx", r->ir->n,
-             r->p->request.ranks.given, r->p->request.ranks.size, (unsigned long long)wn__here.seed,
-             (unsigned long long)wn__ir_number(r->ir, r->ir->n));
+    say(r);
     int32_t code = agree(r, "", WN_OK);
+    x->has_voted =
+        code == WN_OK && r->p->request.mode == WN_RUN_UPDATE; /* it exchanges nothing, and its bytes are here */
     return code == WN_OK || wn__control_differs() < 0 ? code : wn__difference_find(r->p, wn__control_differs());
 }
 
@@ -65,9 +110,14 @@ int32_t wn__exchange_vote(struct wn__run *r)
     return code;
 }
 
+int32_t wn__exchange_has_passed(const struct wn__run *r)
+{
+    return !is_among_ranks(r) || (r->exchange.has_voted && !r->exchange.has_failed);
+}
+
 int32_t wn__exchange_stop(const struct wn__run *r, int32_t code)
 {
-    return is_among_ranks(r) && r->exchange.has_voted && !r->exchange.has_failed ? wn__link_break(code) : code;
+    return is_among_ranks(r) && wn__exchange_has_passed(r) ? wn__link_break(code) : code;
 }
 
 /* ---- exchanges --------------------------------------------------------------------------------------------------- */
@@ -125,25 +175,55 @@ static int32_t copy_own(const struct wn__run *r, const struct moved *m)
     return r->device->copy(r->device, m->to + rank * own.count, m->from + own.first, own.count);
 }
 
-int32_t wn__exchange_run(struct wn__run *r, const struct wn__instr *n)
+/* Lists the messages of an exchange, and copies what this rank gives to itself. Returns their number; -1: the copy
+ * failed. */
+static int32_t list_messages(struct wn__run *r, const struct wn__instr *n, const struct wn__ir_node *q)
 {
     const struct wn__schedule *s = r->schedule;
-    const struct wn__ir_node *q = &r->ir->node[n->node];
     struct moved m = {
         .attrs = &q->attrs, .ranks = (int32_t)q->attrs.i[WN_RANKS_SIZE], .size = wn__dtype_size(q->type.dtype)};
-    struct wn__job *job;
-    int32_t count;
-    if (q->op == WN_OP_REFRESH) {
+    if (n->out < 0) {
         m.from = m.to = wn__allocation_address(r, &s->allocation[n->cell[0]]);
-        count = list_ranges(&m, r->exchange.list);
-    } else {
-        m.from = q->n_in > 0 ? wn__value_address(r, s->in[n->in_at]) : NULL;
-        m.to = wn__value_address(r, n->out);
-        count = list_pieces(&m, q->n_in > 0, r->exchange.list);
+        return list_ranges(&m, r->exchange.list);
     }
+    m.from = q->n_in > 0 ? wn__value_address(r, s->in[n->in_at]) : NULL;
+    m.to = wn__value_address(r, n->out);
     int64_t own = range_of(&m, (int32_t)q->attrs.i[WN_RANKS_RANK]).count;
-    if (own > 0 && m.from != m.to && m.from != NULL) WN_TRY(copy_own(r, &m));
-    if (count == 0) return WN_OK;
-    int32_t code = wn__link_start(WN_CHANNEL_DATA, r->exchange.list, count, &job);
-    return code == WN_OK ? wn__control_finish(job) : wn__link_break(code);
+    if (own > 0 && m.from != NULL && copy_own(r, &m) != WN_OK) return -1;
+    return list_pieces(&m, q->n_in > 0, r->exchange.list);
+}
+
+/* Adds the bytes of messages to what was measured. */
+static void count(const struct wn__run *r, const struct wn__message *list, int32_t n)
+{
+    const struct wn__link *l = wn__link_get();
+    struct wn_measured *m = &r->p->run.measured;
+    for (int32_t k = 0; k < n; k++) {
+        int32_t level = list[k].peer / l->per_node != l->rank / l->per_node;
+        m->wire_out[level] += list[k].out;
+        m->wire_in[level] += list[k].in;
+    }
+}
+
+int32_t wn__exchange_start(struct wn__run *r, const struct wn__instr *n)
+{
+    struct wn__exchange *x = &r->exchange;
+    int32_t messages = list_messages(r, n, &r->ir->node[n->node]), is_state = n->out < 0;
+    if (messages < 0) return wn__link_break(WN_DEVICE);
+    count(r, x->list, messages);
+    if (messages == 0) return WN_OK;
+    int32_t code = wn__link_start(is_state ? WN_CHANNEL_REFRESH : WN_CHANNEL_DATA, x->list, messages, &x->job[n->move]);
+    return code == WN_OK ? WN_OK : wn__link_break(code);
+}
+
+int32_t wn__exchange_wait(struct wn__run *r, const struct wn__instr *n)
+{
+    struct wn__exchange *x = &r->exchange;
+    struct wn__job *job = x->job[n->move];
+    double began = wn__now();
+    x->job[n->move] = NULL;
+    if (job == NULL) return WN_OK;
+    int32_t code = wn__control_finish(job);
+    r->p->run.measured.wait_seconds += wn__now() - began;
+    return code;
 }

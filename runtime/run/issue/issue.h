@@ -35,13 +35,15 @@ struct wn__captured {
 };
 
 /* The exchanges of a run. A rank whose kernels have failed goes on through its exchanges without them, since the others
- * wait for its messages, until all ranks vote, before the first change of a state: then all fail with its words. */
+ * wait for its messages. All ranks vote when everything is exchanged, before the first change of a state that is no
+ * gradient: where one has failed all fail with its words, and the gradients are dropped. */
 struct wn__exchange {
     struct wn__message *list;      /* (ranks) room for the messages of one exchange; NULL: there is none */
+    struct wn__job **job;          /* (n_moves) those under way */
     int32_t has_voted, has_failed; /* all ranks have voted; one of them had failed */
     int32_t code;                  /* of the failure that this rank brings to the vote */
     char words[1024];              /* of it */
-    char said[256], needed[128];   /* of the agreement */
+    char said[256], needed[256];   /* of the agreement */
 };
 
 struct wn__run;
@@ -107,12 +109,16 @@ int32_t wn__exchange_begin(struct wn__run *r);
 uint64_t wn__ir_number(const struct wn__ir *ir, int32_t n);
 /* Fails with words about the first node at which rank `by` differs from rank 0; all ranks call it together. */
 int32_t wn__difference_find(const struct wn_program *p, int32_t by);
-/* Moves what an instruction of a LINK op moves, and waits for it. */
-int32_t wn__exchange_run(struct wn__run *r, const struct wn__instr *n);
+/* Starts the exchange of an instruction. */
+int32_t wn__exchange_start(struct wn__run *r, const struct wn__instr *n);
+/* Waits for the exchange that instruction n starts or waits for. */
+int32_t wn__exchange_wait(struct wn__run *r, const struct wn__instr *n);
 /* Notes a failure of this rank that the others have to hear of; returns whether it goes on to the vote. */
 int32_t wn__exchange_fails(struct wn__run *r, int32_t code);
 /* Has all ranks vote, once: a failure of one is that of all. */
 int32_t wn__exchange_vote(struct wn__run *r);
+/* Returns whether a run may have changed more than gradients: no other ranks are asked, or none of them had failed. */
+int32_t wn__exchange_has_passed(const struct wn__run *r);
 /* Breaks the link where this rank alone has failed, after the vote: the others would wait for it. Returns code. */
 int32_t wn__exchange_stop(const struct wn__run *r, int32_t code);
 

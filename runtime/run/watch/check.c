@@ -72,7 +72,7 @@ static int32_t start_check(struct wn__run *r, void **own)
 static int32_t copy_aside(struct wn__run *r, void *own, const struct wn__instr *n)
 {
     struct check *c = own;
-    if (!wn__instr_has_kernel(n) && wn__instr_way(n) < 0) return WN_OK;
+    if (!wn__instr_makes(n)) return WN_OK;
     WN_TRY(r->device->sync(r->device));
     for (int32_t i = 0; i < c->n; i++)
         WN_TRY(r->device->get(r->device, c->span[i].before, c->span[i].start, c->span[i].bytes));
@@ -91,7 +91,7 @@ static int32_t may_write(const struct wn__run *r, const struct wn__instr *n, con
     const struct wn__schedule *s = r->schedule;
     const struct wn__ir *ir = r->ir;
     if (n->what == WN_DO_OFFLOAD) return 0;
-    int64_t bytes = wn__instr_has_kernel(n) ? wn__instr_bytes(ir, s, n) : wn__bytes(&ir->node[n->node].type);
+    int64_t bytes = wn__instr_way(n) < 0 ? wn__instr_bytes(ir, s, n) : wn__bytes(&ir->node[n->node].type);
     const struct wn__allocation *out = n->out >= 0 ? &s->allocation[s->value[n->out].allocation] : NULL;
     if (out != NULL && is_in(at, wn__allocation_address(r, out), n->what == WN_DO_FETCH ? wn__paged(bytes) : bytes))
         return 1;
@@ -104,8 +104,9 @@ static int32_t may_write(const struct wn__run *r, const struct wn__instr *n, con
 static int32_t compare(struct wn__run *r, void *own, const struct wn__instr *n)
 {
     struct check *c = own;
+    if (!wn__instr_makes(n)) return WN_OK;
     if (wn__instr_way(n) >= 0) WN_TRY(wn__transfer_wait(r, n));
-    else if (!wn__instr_has_kernel(n)) return WN_OK;
+    if (n->what == WN_DO_EXCHANGE) WN_TRY(wn__exchange_wait(r, n));
     WN_TRY(r->device->sync(r->device));
     for (int32_t i = 0; i < c->n; i++) {
         struct span *s = &c->span[i];
@@ -176,8 +177,8 @@ static void find_inexact(struct replay *c, const struct wn_program *p)
     const struct wn__schedule *s = p->plan.schedule;
     for (int32_t i = 0; i < s->n; i++) {
         const struct wn__instr *n = &s->instr[i];
-        if (n->out < 0 || (!wn__instr_has_kernel(n) && wn__instr_way(n) < 0)) continue;
-        int32_t n_in = n->what == WN_DO_RUN ? p->plan.ir->node[n->node].n_in : 1;
+        if (n->out < 0 || !wn__instr_makes(n)) continue;
+        int32_t n_in = wn__instr_n_in(p->plan.ir, n);
         c->inexact[n->out] = n->what == WN_DO_UNPACK && wn__action_is_lossy(s->value[n->out].back);
         for (int32_t k = 0; k < n_in; k++) c->inexact[n->out] |= c->inexact[s->in[n->in_at + k]];
     }
