@@ -36,8 +36,9 @@ function display.text(self, list)
             self.instructions, self.recomputed, self.seconds, self.costs, 100 * self.overhead),
         table_.text({ 'kind', 'bytes at the peak', '' }, parts.kind_rows(self.kinds)),
         tostring(by.of(list, 'block')),
-        moves.text(self),
     }
+    lines[#lines + 1] = moves.text(self) -- nil where there is nothing to say
+    lines[#lines + 1] = moves.exchanges(self)
     if #list > 1 or list[1].times > 1 then table.insert(lines, 4, tostring(self.parts)) end
     local fine, torch = pcall(self.pytorch, self)
     if fine then lines[#lines + 1] = torch_text(torch) end

@@ -12,7 +12,7 @@
 -- list of { what =, op =, path =, kind =, bytes = }, largest first }), `groups` (list of { name =, ops = count of
 -- nodes, dropped = bytes of residuals that are recomputed, seconds = of recomputing, saves = bytes at the peak (nil
 -- where that was not computed), nodes = count of recomputed nodes, part = number among plan.parts }), `packed` (text
--- about values kept in other forms, or nil), `plan`.
+-- about values kept in other forms, or nil), `exchanged` (text about what moves among ranks, or nil), `plan`.
 -- @module wane.plan.explain
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
@@ -382,7 +382,8 @@ function explain.of(p, covers, layers)
     local groups = {}
     for number in ipairs(p.parts) do add_groups(groups, p, number, covers[number]) end
     local useless = weigh(p, groups, layers)
-    local report = setmetatable({ plan = p, peak = explain.peak(p), groups = groups, packed = moves.text(p) }, Report)
+    local report = setmetatable({ plan = p, peak = explain.peak(p), groups = groups, packed = moves.text(p),
+        exchanged = moves.exchanges(p) }, Report)
     find_checkpoints(report, p, groups, useless, layers, covers)
     find_policies(report, p, layers)
     find_gradients(report, p)
@@ -432,6 +433,7 @@ function Report.__tostring(r)
     if r.plan then
         out[1], out[2] = peak_text(r.peak, r.plan), group_text(r.groups)
         out[3] = r.packed -- nil where no value is kept in another form
+        out[#out + 1] = r.exchanged
         out[#out + 1] = #r == 0 and 'no mistakes found' or ('%d %s:'):format(#r, #r == 1 and 'mistake' or 'mistakes')
     end
     for _, finding in ipairs(r) do out[#out + 1] = '- ' .. finding.message end

@@ -19,6 +19,8 @@
 -- * `packed`, `lossy`: counts of values kept in another form, and of those that lose bits;
 -- * `host`, `disk`: of the offload buffers; `moved`: offloaded and fetched; `move_seconds`, `stall_seconds`: seconds of
 -- transfers, and of them waited for; `hidden`: share of move_seconds that no instruction waits for;
+-- * `wire`: { sent, got = bytes among ranks (wane.dist) that this one sends and gets, sent_outside, got_outside = of
+-- those, to and from other machines }; `wire_seconds`, `wait`: seconds of exchanges, and of them waited for;
 -- * `first`: { cells = states and retained data that the first step makes, peak =, reserved = (of the whole first
 -- step), beside = of the data that states begin as }.
 -- @module wane.plan
@@ -76,6 +78,7 @@ function plan.of(list)
     for _, name in ipairs(states) do self.state = self.state + start.kinds_beside[name] end
     self.overhead = self.base_seconds > 0 and self.seconds / self.base_seconds - 1 or 0
     self.hidden = self.move_seconds > 0 and math.max(0, 1 - self.stall_seconds / self.move_seconds) or 0
+    self.wire = parts.wire(self)
     self.costs, self.measured_seconds = costs_text(self, start.request.target), nil
     return setmetatable(self, Plan)
 end
@@ -204,6 +207,7 @@ function Plan:schedule()
                 inplace = step.inplace, store = step.store < 0 and step.store or first_store + step.store,
                 seconds = step.seconds, kind = program.kinds[step.kind],
                 link = step.link ~= nil and binding.text(step.link) or nil, takes = step.takes,
+                sent = tonumber(step.sent),
                 program = part.program, at = i, part = number,
             }
         end

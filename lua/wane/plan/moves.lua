@@ -48,4 +48,26 @@ function moves.text(plan)
         .. (plan.lossy > 0 and '; gradients are not those of saving, to the bit' or '')
 end
 
+--- Returns a line about what moves among ranks, what that costs, and what a larger `partial` would send less; nil where
+-- nothing does.
+-- @param plan Plan
+function moves.exchanges(plan)
+    if plan.wire_seconds == 0 then return nil end
+    local rounds, given = 0, 0 -- exchanges of partial sums, and bytes sent in all of them
+    for number, part in ipairs(plan.parts) do
+        local summed = part.request.given and #part.points or 0
+        rounds, given = rounds + summed, given + summed * part.sent
+        for _, step in ipairs(summed > 0 and plan:schedule() or {}) do
+            if step.part == number and step.op == 'refresh' and step.what == 'exchange' then
+                given = given - summed * step.sent
+            end
+        end
+    end
+    local less = rounds > 1 and ('; twice the `partial` would send %s less'):format(
+        bytes.text(given * math.floor(rounds / 2) / rounds)) or ''
+    local far = plan.sent_outside > 0 and (', %s of it to other machines'):format(bytes.text(plan.sent_outside)) or ''
+    return ('among ranks: %s sent%s, in %.3g s, of which kernels wait for %.3g s%s'):format(bytes.text(plan.sent), far,
+        plan.wire_seconds, plan.wait, less)
+end
+
 return moves

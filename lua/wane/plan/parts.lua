@@ -18,7 +18,9 @@ local parts = { instants = { 'before', 'after_forward', 'peak_forward', 'peak_ba
 local maxima = { 'arena', 'host', 'disk', 'lent' }
 local counts = { 'activation_bytes', 'nodes', 'instructions', 'recomputed', 'packed', 'lossy', 'blocks',
     'residual_count' }
-local sums = { 'seconds', 'base_seconds', 'measured_seconds', 'moved', 'move_seconds', 'stall_seconds' }
+local wires = { 'sent', 'got', 'sent_outside', 'got_outside' } -- bytes among ranks, and with other machines
+local sums = { 'seconds', 'base_seconds', 'measured_seconds', 'moved', 'move_seconds', 'stall_seconds', 'wire_seconds',
+    'wait', unpack(wires) }
 
 --- Returns the live bytes at the instants of a run, by name.
 -- @param array int64_t[5] of wn_summary or wn_measured
@@ -27,6 +29,27 @@ function parts.by_instant(array)
     for i, name in ipairs(parts.instants) do out[name] = tonumber(array[i - 1]) end
     out.after_backward = out.after
     return out
+end
+
+--- Puts the bytes among ranks of a struct wn_summary or wn_measured into a table of numbers.
+function parts.take_wire(out, s)
+    out.sent_outside, out.got_outside = tonumber(s.wire_out[1]), tonumber(s.wire_in[1])
+    out.sent, out.got = tonumber(s.wire_out[0]) + out.sent_outside, tonumber(s.wire_in[0]) + out.got_outside
+end
+
+--- Returns the bytes among ranks of a table of numbers, as the field `wire` of a plan and of a measurement.
+function parts.wire(numbers)
+    local wire = {}
+    for _, name in ipairs(wires) do wire[name] = numbers[name] end
+    return wire
+end
+
+--- Tells whether two tables of numbers have the same bytes among ranks.
+function parts.is_same_wire(a, b)
+    for _, name in ipairs(wires) do
+        if a[name] ~= b[name] then return false end
+    end
+    return true
 end
 
 local summary = binding.new('struct wn_summary')
@@ -40,7 +63,9 @@ function parts.numbers(p)
         out[name] = tonumber(s[name])
     end
     for _, name in ipairs { 'seconds', 'base_seconds', 'measured_seconds', 'nodes', 'instructions', 'recomputed',
-        'packed', 'lossy', 'blocks', 'move_seconds', 'stall_seconds' } do out[name] = s[name] end
+        'packed', 'lossy', 'blocks', 'move_seconds', 'stall_seconds', 'wire_seconds' } do out[name] = s[name] end
+    out.wait = s.wait_seconds
+    parts.take_wire(out, s)
     out.residual_count, out.moved = s.residuals, tonumber(s.out) + tonumber(s['in'])
     out.kinds, out.kinds_before = program.by_kind(s.peak_kinds), program.by_kind(s.kinds)
     out.at, out.device = parts.by_instant(s.at), binding.text(C.wn_device_name(s.device))

@@ -98,7 +98,7 @@ end
 
 -- ---- a trace ----------------------------------------------------------------------------------------------------
 local tracks = { forward = 1, recompute = 2, backward = 3, update = 4 }
-local links = { ['to disk'] = 5, ['from disk'] = 6, ['to host'] = 7, ['from host'] = 8 }
+local links = { ['to disk'] = 5, ['from disk'] = 6, ['to host'] = 7, ['from host'] = 8, ranks = 9 }
 
 -- Returns the seconds of an instruction: measured in the last run if that was timed, else predicted.
 local function seconds_of(step, is_timed)

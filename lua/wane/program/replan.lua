@@ -103,7 +103,8 @@ function replan.note(p, run)
     local mode = p.request.mode
     if mode ~= 'backward' and mode ~= 'step' then return end
     local place = errors.where() or '?'
-    local key = ('%s %s %s'):format(place, mode, p.policy and p.policy.name or '')
+    local r = p.request -- of a step among ranks, several rounds have plans of their own
+    local key = ('%s %s %s %d %s'):format(place, mode, p.policy and p.policy.name or '', r.given or 0, r.is_last)
     local step = steps[key] or { count = 0, last = run }
     steps[key] = step
     if step.count < MANY and run - step.last > APART then step.count = 0 end

@@ -20,6 +20,8 @@
 -- * `steps`, `warmup`: counts; `trained`: whether an optimizer stepped;
 -- * `disk`, `moved`: bytes offloaded in a step; `move_seconds`, `stall_seconds`: of transfers, and waited for, over all
 -- measured steps; `hidden`: share of move_seconds that no instruction waited for;
+-- * `wire`: as of a plan, in a step; `wait`: seconds that kernels waited for exchanges among ranks, over all measured
+-- steps;
 -- * `graphs`: launches of captured graphs (CUDA graphs) in the last step; 0: every kernel was launched by itself.
 -- @module wane.plan.measure
 local applications = require 'wane.plan.measure.applications'
@@ -73,9 +75,10 @@ local function numbers_of(part, foreign)
     for _, name in ipairs { 'peak', 'reserved', 'disk', 'host' } do out[name] = tonumber(m[name]) end
     for _, name in ipairs { 'seconds', 'move_seconds', 'stall_seconds' } do out[name] = m[name] end
     out.kinds, out.at = program.by_kind(m.peak_kinds), parts.by_instant(m.at)
-    out.live_beside = tonumber(m.beside) - foreign
+    out.live_beside, out.wait = tonumber(m.beside) - foreign, m.wait_seconds
+    parts.take_wire(out, m)
     out.exact = out.peak == part.peak and out.reserved == part.reserved and out.disk == part.disk
-        and out.host == part.host
+        and out.host == part.host and parts.is_same_wire(out, part)
     return out
 end
 
@@ -141,10 +144,11 @@ local function add(result, row, times)
     end
     result.exact = result.exact and row.exact
     result.loss, result.graphs = row.loss, row.graphs
-    result.disk, result.moved = row.disk, row.moved
+    result.disk, result.moved, result.wire = row.disk, row.moved, parts.wire(row)
     if times then
         result.move_seconds = result.move_seconds + row.move_seconds
         result.stall_seconds = result.stall_seconds + row.stall_seconds
+        result.wait = result.wait + row.wait
         result.hidden = result.move_seconds > 0 and math.max(0, 1 - result.stall_seconds / result.move_seconds) or 0
         table.insert(result.times, row.seconds)
         table.insert(result.walls, row.wall)
@@ -222,7 +226,7 @@ function measure.measure(fn, opts)
         refusal = 'wane.measure: the function runs %s; return the loss and pass {optimizer = opt} to let it train' },
         { __index = opts })
     local result = setmetatable({ peak = -1, predicted_peak = -1, reserved = -1, predicted_reserved = -1, exact = true,
-        move_seconds = 0, stall_seconds = 0, hidden = 0, times = {}, walls = {}, steps = steps,
+        move_seconds = 0, stall_seconds = 0, hidden = 0, wait = 0, times = {}, walls = {}, steps = steps,
         warmup = warmup, trained = opts.optimizer ~= nil }, Result)
     for name, value in iterate(spread.machine()) do result[name] = value end
     for i = 1, warmup + steps do add(result, run(fn, opts), i > warmup) end
