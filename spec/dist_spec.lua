@@ -257,6 +257,23 @@ for kind, options in pairs(mpi.KINDS) do
             assert.matches('rank 0 has ended, and waits for rank 1, which is silent for %d s; it was at barrier', text)
         end)
 
+        it('whose kernels give other bits are told apart before the first value', function()
+            local head, own = mpi.HEAD:format(helper.root, helper.root, 10), [[
+                local ffi, rank = require 'ffi', os.getenv 'PMI_RANK' or os.getenv 'OMPI_COMM_WORLD_RANK'
+                ffi.cdef 'int setenv(const char *, const char *, int);'
+                if rank == '1' then ffi.C.setenv('%s', '%s', 1) end
+            ]]
+            local ROWS = { { 'WANE_THREADS', '2', '2 threads' }, { 'WANE_KERNELS', 'plain', 'kernels plain' } }
+            for _, row in ipairs(ROWS) do
+                local file = assert(io.open(SCRIPT, 'w'))
+                file:write(own:format(row[1], row[2]), head)
+                file:close()
+                local _, code, _, text = mpi.command(kind, 2, SCRIPT)
+                assert.is_true(code ~= 0 and code ~= 124, text)
+                assert.matches('rank 1 is at another call than rank 0: wane.dist.start: [^\n]*' .. row[3], text)
+            end
+        end)
+
         it('that a launcher of another kind started are refused by name', function()
             local other = kind == 'openmpi' and 'mpich' or 'openmpi'
             if not mpi.is_here(other) then return pending('is not tried: no ' .. other) end

@@ -121,6 +121,7 @@ op.set_function_scope(later('module', 'function_scope'))
 tensor.Tensor.__tostring = later('tensor.display', 'text')
 planner.load_costs = later('plan.costs', 'load')
 planner.look_for_launcher = later('dist.launcher', 'warn')
+planner.bits = later('plan.costs.tuning', 'bits')
 later('plan.costs.tuning', 'start')() -- before the first weight: its layout depends on the library of products
 planner.choose, planner.choose_least = later('plan.budget.choose', 'within'), later('plan.budget.choose', 'smallest')
 

@@ -67,6 +67,18 @@ function scoped.policy()
     return policy_now
 end
 
+local micro_now
+scoped.register('micro', function(ranks)
+    local before = micro_now
+    micro_now = ranks
+    return before
+end)
+
+--- Returns on how many ranks a step calls its function for micro-batches, while it does and there are several; or nil.
+function scoped.micro()
+    return micro_now
+end
+
 -- ---- scopes of coroutines --------------------------------------------------------------------------------------
 
 local MAIN = {} -- stands for the main thread

@@ -100,8 +100,9 @@ int32_t wn__check_request(const struct wn_request *r)
     if (!(r->clip >= 0) || (r->clip > 0 && r->mode != WN_RUN_STEP))
         return wn__fail(WN_VALUE, "run: a clip of %g given, expected 0 (none), or a norm above 0 with a step", r->clip);
     int32_t ranks = wn__link_get()->size;
-    if (r->given < 0 || r->given > ranks || (r->given > 0 && r->mode != WN_RUN_BACKWARD))
-        return wn__fail(WN_VALUE, "run: %d of %d ranks give, expected 0 (none is asked), or more with a backward",
+    if (r->given < 0 || r->given > ranks || (r->given > 0 && r->mode != WN_RUN_BACKWARD && r->mode != WN_RUN_UPDATE))
+        return wn__fail(WN_VALUE,
+                        "run: %d of %d ranks give, expected 0 (none is asked), or more with a backward or an update",
                         r->given, ranks);
     if (r->given > 0 && r->is_idle != (wn__link_get()->rank >= r->given))
         return wn__fail(WN_VALUE, "run: rank %d is %sidle where %d ranks give", wn__link_get()->rank,

@@ -33,6 +33,7 @@ struct wn_context {
     int32_t device;   /* of nodes whose inputs name none */
     uint64_t seed;    /* of random numbers */
     uint64_t counter; /* that the next random node takes */
+    uint64_t batches; /* place of the batches that a step takes parts of: seed << 32 | number; ranks compare it */
     uint64_t updated; /* `counter` + 1 when a run last changed a parameter, or when it was first set; 0: never */
 };
 

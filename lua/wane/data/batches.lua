@@ -13,6 +13,7 @@ local errors = require 'wane.errors'
 local op = require 'wane.tensor.op'
 local shuffled = require 'wane.data.order'
 local read = require 'wane.tensor.read'
+local scoped = require 'wane.scoped'
 local tensor = require 'wane.tensor'
 
 local C, raise = binding.C, errors.raise
@@ -156,6 +157,12 @@ end
 
 -- Returns the tensors of the next batch, or nil at the end of an epoch.
 local function draw(self)
+    local ranks = scoped.micro()
+    if ranks then
+        raise(nil, 'value', '%s: a batch is drawn inside of the function of a step on %d ranks, each of which calls it '
+            .. 'for micro-batches of its own; take part = batches:parts(n) before the step, and part(i) inside', WHAT,
+            ranks)
+    end
     if self.at >= self.count then
         self.epoch, self.at = self.epoch + 1, 0
         return nil
@@ -193,6 +200,7 @@ function Batches:parts(n)
     local first = (self.epoch - 1) * self.count + self.at
     local function place(k) return math.floor((first + k) / self.count) + 1, (first + k) % self.count end
     self.epoch, self.at = place(n)
+    C.wn_here().batches = self.seed % 2 ^ 20 * 2 ^ 32 + first % 2 ^ 32
     return function(i) return draw_at(self, place(errors.count(i, 'part', 1, n) - 1)) end
 end
 

@@ -10,6 +10,8 @@ local binding = require 'wane.ffi'
 local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local launcher = require 'wane.dist.launcher'
+local link = require 'wane.dist.link'
+local planner = require 'wane.program.planner'
 local program = require 'wane.program'
 local ranks = require 'wane.program.ranks'
 local read = require 'wane.tensor.read'
@@ -68,25 +70,28 @@ function dist.start(opts)
         end
         take()
         -- The bits of a rank depend on these.
-        ranks.call(('%s: wane %s, kernels %s, %d threads'):format(what, binding.text(C.wn_version()),
-            binding.text(C.wn_kernels()), C.wn_threads()), function() return nil, 0 end)
+        ranks.call(('%s: wane %s, kernels %s, %d threads, %s'):format(what, binding.text(C.wn_version()),
+            binding.text(C.wn_kernels()), C.wn_threads(), planner.bits()), function() return nil, 0 end)
     end
     return dist.rank, dist.size
 end
 
 --- Becomes one rank of a job whose other ranks are copies of it, for the bytes and seconds of a job that is not here.
 -- Nothing is sent, and no result means anything.
--- @param opts { ranks = their number, rank = 0: this one }
+-- @param opts { ranks = their number, rank = 0: this one, link = { { 8, 370e9 }, { 1024, 50e9 } }: bytes a second among
+-- 8 ranks of a machine, and among all; one pair where all ranks are on one machine; without it the rates of this one }
 -- @raise 'value' for a job that is joined already, and numbers that make no job
 -- @usage
 -- -- wane.dist.ghost { ranks = 1024, rank = 700 }
 function dist.ghost(opts)
     local what = 'wane.dist.ghost'
-    opts = errors.check_options(opts, { 'ranks', 'rank' }, what)
+    opts = errors.check_options(opts, { 'ranks', 'rank', 'link' }, what)
     local size = errors.count(opts.ranks, what .. ': ranks', 1, 65536)
     local rank = opts.rank == nil and 0 or errors.count(opts.rank, what .. ': rank', 0, size - 1)
+    local per_node, rates = link.of(opts.link, size, what)
     need_early(what)
-    check(C.wn_dist_ghost(rank, size))
+    check(C.wn_dist_ghost(rank, size, per_node))
+    if rates then check(C.wn_link(rates)) end
     take()
 end
 

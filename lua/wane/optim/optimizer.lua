@@ -14,6 +14,7 @@ local grad = require 'wane.program.grad'
 local groups = require 'wane.optim.groups'
 local misspelt = require 'wane.module.misspelt'
 local op = require 'wane.tensor.op'
+local ranks = require 'wane.program.ranks'
 local tensor = require 'wane.tensor'
 local scoped = require 'wane.scoped'
 
@@ -219,8 +220,15 @@ local function update(self, opts)
         raise(nil, 'value', '%s: step: no parameter has a gradient; call loss:backward() first, or opt:step(loss)',
             self._class.name)
     end
-    run(self, { mode = 'update', roots = {}, updates = list, norm = norm }, who)
+    local all = ranks.size > 1 and ranks.size or nil
+    run(self, { mode = 'update', roots = {}, updates = list, norm = norm, given = all }, who)
     rawset(self, '_clipped', nil)
+end
+
+-- Does so on all ranks, or on none.
+local function update_all(self, opts)
+    if ranks.size == 1 or require('wane.program').is_planning() then return update(self, opts) end
+    ranks.attempt('an update', function() update(self, opts) end)
 end
 
 -- Computes all gradients once and undoes it under wane.anomaly, so that a value that is not finite is met before a
@@ -268,7 +276,7 @@ local function accumulated(self, fn, opts)
         end
     end
     local loss = require('wane.program.accumulate')(fn, opts)
-    update(self, {})
+    update_all(self, {})
     self:zero_grad()
     return loss
 end
@@ -298,7 +306,7 @@ function Optimizer:step(what, opts)
     end
     opts = errors.check_options(opts, STEP_OPTIONS, self._class.name .. ': step')
     scoped.sync()
-    if what == nil then return update(self, opts) end
+    if what == nil then return update_all(self, opts) end
     if tensor.is(what) then
         fused(self, { what }, opts)
     else

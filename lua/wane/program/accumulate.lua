@@ -28,7 +28,8 @@ end
 
 -- Records micro-batch i and returns its loss; notes its weight. Either all of them have one, or none.
 local function loss_of(fn, run, i)
-    local loss, weight = fn(i)
+    local loss, weight
+    if ranks.size == 1 then loss, weight = fn(i) else loss, weight = scoped('micro', ranks.size, fn, i) end
     if not tensor.is(loss) then
         raise(nil, 'value', '%s: the function must return the loss of micro-batch %d, got %s', what, i,
             errors.describe(loss))
@@ -139,7 +140,9 @@ local function total_of(run, mine)
         return list, 8 * each
     end
     if not program.is_planning() then
-        ranks.gather(('the losses of %s, whose random numbers begin at %.0f'):format(what, run.first), give, all,
+        local place = tonumber(C.wn_here().batches)
+        local said = 'the losses of %s, whose random numbers begin at %.0f, and batches at %.0f of seed %.0f'
+        ranks.gather(said:format(what, run.first, place % 2 ^ 32, math.floor(place / 2 ^ 32)), give, all,
             8 * each * ranks.size)
     end
     for b = 0, run.n / run.m - 1 do

@@ -1,8 +1,9 @@
---- Functions of the planner, which is above programs, that programs call; `wane.init` sets them.
+--- Functions of the planner that rooms below it call; `wane.init` sets them.
 --
 -- * `load_costs()` is called before a program is opened: costs are known when it is planned.
 -- * `look_for_launcher()` is called before the first run point: many ranks may have been meant to be one job.
+-- * `bits()` returns the tunables on which bits of results depend, as text.
 -- * `choose(program, limit)` chooses for an open program the fastest plan within a budget of `limit` bytes.
 -- * `choose_least(program)` chooses the plan that reserves the fewest bytes.
 -- @internal wane.program.planner
-return { load_costs = nil, look_for_launcher = nil, choose = nil, choose_least = nil }
+return { load_costs = nil, bits = nil, look_for_launcher = nil, choose = nil, choose_least = nil }

@@ -6,8 +6,9 @@
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 local gc = require 'wane.gc'
+local scoped = require 'wane.scoped'
 
-local C, check = binding.C, binding.check
+local C, check, raise = binding.C, binding.check, errors.raise
 
 --- Fields: `rank`, from 0, and `size`; wane.dist sets them once a job is joined.
 local ranks = { rank = 0, size = 1 }
@@ -27,6 +28,10 @@ end
 -- @param make function that returns the bytes of this rank and their number; what it raises is raised by all
 -- @return said with the line of the script, what make raised or false, what it returned
 function ranks.call(said, make)
+    if scoped.micro() then
+        raise(nil, 'value', '%s inside of the function of a step, which each rank calls for micro-batches of its own: '
+            .. 'call it before the step, or behind it', said)
+    end
     local ask, ended = binding.new 'struct wn_dist_call', binding.new 'int32_t[1]'
     local fine, mine, bytes = errors.pcall(make)
     local where = errors.where(2)

@@ -51,6 +51,15 @@ local function word(name, value)
     return COUNTS[name] and ('%.0f %s'):format(value, COUNTS[name]) or bytes.text(value)
 end
 
+--- Returns the tunables on which bits of results depend, in one line.
+function tuning.bits()
+    local words = {}
+    for _, row in ipairs(tuning.rows()) do
+        if row.is_bits then words[#words + 1] = ('%s %s'):format(row.name, word(row.name, row.value)) end
+    end
+    return table.concat(words, ', ')
+end
+
 --- Returns all tunables in one line, for `wane version`.
 function tuning.text()
     local words = {}
