@@ -138,8 +138,9 @@ local CC = os.getenv 'CC' or 'gcc'
 
 -- Returns what the compiler says of a file, or '' when it takes the file.
 local function complaint_of(path)
+    local is_mpi = path:find '%.c$' and helper.read(path):find('<mpi.h>', 1, true)
     local text, code = helper.shell(('%s -std=gnu11 -D_GNU_SOURCE -fopenmp -fsyntax-only -w -I. -Iruntime %s')
-        :format(CC, path))
+        :format(is_mpi and 'mpicc' or CC, path))
     return code == 0 and '' or text
 end
 
@@ -147,7 +148,8 @@ describe('C files of spec/', function()
     -- spec/device_spec.lua builds the fixtures.
     local command = "find spec -name '*.c' ! -path 'spec/fixtures/*' | LC_ALL=C sort"
     for _, path in ipairs(helper.lines(command)) do
-        it('compile: ' .. path, function()
+        local is_left_out = path:find 'allreduce' and select(2, helper.shell 'command -v mpicc') ~= 0
+        it('compile: ' .. path, is_left_out and function() pending 'is not tried: no mpicc' end or function()
             assert.equal('', complaint_of(path))
         end)
     end

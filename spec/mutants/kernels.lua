@@ -183,17 +183,6 @@ return {
     },
     {
         file = 'kernels/cpu/element/update.c',
-        spec = 'spec/ranks_spec.lua',
-        needs = 'command -v mpicc.mpich && command -v mpirun.mpich',
-        { 'the last rank has its piece copied, and not the first',
-            old = 'int32_t op = k == 0 && d->attrs',
-            new = 'int32_t op = k == d->in[0].dim[0] - 1 && d->attrs' },
-        { 'ranks are added from the last to the first',
-            old = '(const char *)b->in[0] + k * own.count * size',
-            new = '(const char *)b->in[0] + (d->in[0].dim[0] - 1 - k) * own.count * size' },
-    },
-    {
-        file = 'kernels/cpu/element/update.c',
         spec = 'spec/bf16_spec.lua',
         filter = 'kernel of bf16',
         { 'a short last tile of bf16 is left out',

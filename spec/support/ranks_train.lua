@@ -74,7 +74,10 @@ end
 -- Returns the policy of this rank, or its budget.
 local function decided(policy, step)
     local mixed = { 'save_all', 'recompute_all', 'sqrt' }
-    if policy == 'mixed' then return { policy = mixed[dist.rank % 3 + 1] } end
+    if policy == 'mixed' then
+        local own = wane.plan(function() step {} end, { policy = mixed[dist.rank % 3 + 1] }):recipe()
+        return { policy = wane.policy.recipe(tostring(own) .. ('\nahead %d\n'):format(dist.rank * 4 % 9)) }
+    end
     if policy == 'offload_all' then
         return { policy = wane.policy.by_type { MLP = 'offload', Linear = 'recompute' } }
     end
