@@ -3,6 +3,7 @@
  * All of this is the thread of the script's: it puts jobs into the list of thread.h, and waits until the other thread
  * has said how they ended. */
 #include "link.h"
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -218,6 +219,10 @@ int32_t wn__link_wait(struct wn__job *job, double seconds, int32_t *has_ended)
     int32_t code = WN_OK;
     *has_ended = here->is.is_ghost;
     if (!here->is.is_ghost) {
+        for (double young = wn__now() + WN_YOUNG_SECONDS; wn__now() < young;) {
+            if (__atomic_load_n(&job->has_ended, __ATOMIC_ACQUIRE)) break;
+            sched_yield();
+        }
         pthread_mutex_lock(&here->lock);
         for (;;) {
             *has_ended = job->has_ended;

@@ -1,9 +1,11 @@
 /* A link: carries messages among the ranks of a job, the processes that mpirun or srun started as one.
  *
- * One thread makes every call of the library behind the link (mpi/door.h); it tests what is under way and sleeps, and
- * never spins. The thread of the script starts jobs and waits for them. A link that has failed stays broken: a rank is
- * gone then, or nobody knows which messages the others wait for, and every later call has the words of the first
- * failure. */
+ * One thread makes every call of the library behind the link (mpi/door.h). It looks at what is under way and sleeps;
+ * for 50 us behind the start of a job it yields between two looks instead, and so does whoever waits, as waking a
+ * thread takes longer than a small message.
+ *
+ * The thread of the script starts jobs and waits for them. A link that has failed stays broken: a rank is gone then, or
+ * nobody knows which messages the others wait for, and every later call has the words of the first failure. */
 #ifndef WN_LINK_LINK_H
 #define WN_LINK_LINK_H
 #include <stdint.h>

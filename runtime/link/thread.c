@@ -3,6 +3,7 @@
  * A look begins the jobs that were put, tests those under way, takes the words that have come, and says a heartbeat
  * when a second has passed. */
 #include "thread.h"
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -113,6 +114,7 @@ static int32_t begin(struct wn__job *job)
         if (is_bad(number)) return 0;
     }
     job->has_begun = 1;
+    here->young = wn__now() + WN_YOUNG_SECONDS;
     return 1;
 }
 
@@ -152,7 +154,7 @@ static int32_t advance(void)
         *at = job->next;
         if (here->last == &job->next) here->last = at;
         job->is_listed = 0;
-        job->has_ended = 1; /* the last touch: the script may free it from here on */
+        __atomic_store_n(&job->has_ended, 1, __ATOMIC_RELEASE); /* the last touch: the script may free it now */
         pthread_cond_broadcast(&here->changed);
     }
     pthread_mutex_unlock(&here->lock);
@@ -212,6 +214,10 @@ static int32_t is_over(void)
 static void rest(int32_t busy)
 {
     struct timespec until;
+    if (busy && wn__now() < here->young) {
+        sched_yield();
+        return;
+    }
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += busy ? BUSY_NANOSECONDS : IDLE_NANOSECONDS;
     until.tv_sec += until.tv_nsec / 1000000000;

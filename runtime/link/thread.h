@@ -4,7 +4,8 @@
 #include <pthread.h>
 #include "link.h"
 
-#define WN_DEAF_SECONDS 5.0 /* without a word after which a rank is said to be silent: some heartbeats */
+#define WN_YOUNG_SECONDS 50e-6 /* that a job is looked at again and again, before whoever waits for it sleeps */
+#define WN_DEAF_SECONDS 5.0    /* without a word after which a rank is said to be silent: some heartbeats */
 
 /* WN_WORD_OVER: rank 0 says that all have left. */
 enum wn__word_kind { WN_WORD_BEAT, WN_WORD_LEFT, WN_WORD_OVER, WN_WORD_BROKEN, WN_WORD_COUNT };
@@ -57,6 +58,7 @@ struct wn__link_state {
     enum wn__link_phase phase;
     struct wn__job *jobs, **last; /* in the order of their start; where the next one is linked */
     int32_t is_new;               /* a job was put since the thread looked */
+    double young;                 /* until when the last job that began is young; the thread's own */
     struct wn__job *words;        /* (size, WN_WORD_COUNT): one of each kind to each rank */
     struct wn__peer *peers;       /* (size) */
     int64_t calls;

@@ -172,25 +172,23 @@ static int32_t copy_own(const struct wn__run *r, const struct moved *m)
 {
     int32_t rank = (int32_t)m->attrs->i[WN_RANKS_RANK];
     struct wn__range own = range_of(m, rank);
+    if (own.count == 0) return WN_OK;
     return r->device->copy(r->device, m->to + rank * own.count, m->from + own.first, own.count);
 }
 
-/* Lists the messages of an exchange, and copies what this rank gives to itself. Returns their number; -1: the copy
- * failed. */
-static int32_t list_messages(struct wn__run *r, const struct wn__instr *n, const struct wn__ir_node *q)
+/* Returns the addresses of an exchange: of a value and its pieces, or of a state twice. */
+static struct moved moved_of(const struct wn__run *r, const struct wn__instr *n)
 {
     const struct wn__schedule *s = r->schedule;
+    const struct wn__ir_node *q = &r->ir->node[n->node];
     struct moved m = {
         .attrs = &q->attrs, .ranks = (int32_t)q->attrs.i[WN_RANKS_SIZE], .size = wn__dtype_size(q->type.dtype)};
-    if (n->out < 0) {
-        m.from = m.to = wn__allocation_address(r, &s->allocation[n->cell[0]]);
-        return list_ranges(&m, r->exchange.list);
+    if (n->out < 0) m.from = m.to = wn__allocation_address(r, &s->allocation[n->cell[0]]);
+    else {
+        m.from = q->n_in > 0 ? wn__value_address(r, s->in[n->in_at]) : NULL;
+        m.to = wn__value_address(r, n->out);
     }
-    m.from = q->n_in > 0 ? wn__value_address(r, s->in[n->in_at]) : NULL;
-    m.to = wn__value_address(r, n->out);
-    int64_t own = range_of(&m, (int32_t)q->attrs.i[WN_RANKS_RANK]).count;
-    if (own > 0 && m.from != NULL && copy_own(r, &m) != WN_OK) return -1;
-    return list_pieces(&m, q->n_in > 0, r->exchange.list);
+    return m;
 }
 
 /* Adds the bytes of messages to what was measured. */
@@ -208,11 +206,13 @@ static void count(const struct wn__run *r, const struct wn__message *list, int32
 int32_t wn__exchange_start(struct wn__run *r, const struct wn__instr *n)
 {
     struct wn__exchange *x = &r->exchange;
-    int32_t messages = list_messages(r, n, &r->ir->node[n->node]), is_state = n->out < 0;
-    if (messages < 0) return wn__link_break(WN_DEVICE);
+    const struct moved m = moved_of(r, n);
+    int32_t is_state = n->out < 0, code = WN_OK;
+    int32_t messages = is_state ? list_ranges(&m, x->list) : list_pieces(&m, m.from != NULL, x->list);
     count(r, x->list, messages);
-    if (messages == 0) return WN_OK;
-    int32_t code = wn__link_start(is_state ? WN_CHANNEL_REFRESH : WN_CHANNEL_DATA, x->list, messages, &x->job[n->move]);
+    if (messages > 0)
+        code = wn__link_start(is_state ? WN_CHANNEL_REFRESH : WN_CHANNEL_DATA, x->list, messages, &x->job[n->move]);
+    if (code == WN_OK && !is_state && m.from != NULL) code = copy_own(r, &m);
     return code == WN_OK ? WN_OK : wn__link_break(code);
 }
 
