@@ -1,0 +1,57 @@
+-- Measures what training on several ranks costs, under every MPI that is here: an agreement, the price of one order of
+-- sums over MPI_Allreduce, and how much of an exchange the backward hides. Wane and MPI_Allreduce take turns, each in a
+-- job of its own.
+--
+--   luajit spec/bench/reach.lua [--turns N]
+local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
+local options = common.options({ turns = 5 }, '--turns')
+local mpi = require 'spec.support.mpi'
+
+local SIZES = { 64 * 1024, 512 * 1024, 4 * 1024 ^ 2, 16 * 1024 ^ 2, 64 * 1024 ^ 2 }
+
+-- Runs a command on n ranks; returns the numbers that it prints.
+local function run(kind, n, command)
+    local pipe = assert(io.popen(('WANE_THREADS=1 WANE_COSTS=off mpirun.%s %s -n %d %s'):format(kind,
+        mpi.KINDS[kind], n, command)))
+    local text, numbers = pipe:read '*a', {}
+    pipe:close()
+    for number in text:gmatch '%S+' do numbers[#numbers + 1] = tonumber(number) end
+    return numbers
+end
+
+local function rival(kind)
+    local path = os.tmpname()
+    assert(os.execute(('mpicc.%s -O2 -o %s %s/spec/bench/allreduce.c'):format(kind, path, common.root)) == 0)
+    return path
+end
+
+local rows, costs = {}, {}
+for _, kind in ipairs { "mpich", "openmpi" } do
+    if not mpi.is_here(kind) then
+        print(('%s: left out, no mpirun.%s or no library of make mpi'):format(kind, kind))
+    else
+        local allreduce, script = rival(kind), ('luajit %s/spec/bench/reach_rows.lua '):format(common.root)
+        for _, n in ipairs { 2, 4 } do
+            costs[#costs + 1] = { kind, n, 'a barrier', ('%.0f us'):format(1e6 * run(kind, n, script .. 'barrier')[1]) }
+            for _, size in ipairs(SIZES) do
+                local times, own, other = size > 4e6 and 5 or 15, {}, {}
+                for turn = 1, options.turns do
+                    own[turn] = run(kind, n, ('%s exchange %d %d'):format(script, size, times))[1]
+                    other[turn] = run(kind, n, ('%s %d %d'):format(allreduce, size, times))[1]
+                end
+                local a, b = common.median(own), common.median(other)
+                rows[#rows + 1] = { kind, n, ('%.0f KiB'):format(size / 1024), ('%.3f ms'):format(1e3 * a),
+                    ('%.3f ms'):format(1e3 * b), ('%.2f'):format(a / b) }
+            end
+        end
+        for ahead = 0, 8, 2 do
+            local s = run(kind, 2, ('%s step %d 10'):format(script, ahead))
+            costs[#costs + 1] = { kind, 2, ('a step, ahead %d: predicted'):format(ahead),
+                ('%.1f ms, of which %.1f of %.1f waited for'):format(1e3 * s[1], 1e3 * s[3], 1e3 * s[2]) }
+            costs[#costs + 1] = { kind, 2, 'measured', ('%.1f ms, %.1f waited for'):format(1e3 * s[4], 1e3 * s[5]) }
+        end
+        os.remove(allreduce)
+    end
+end
+common.table({ 'MPI', 'ranks', 'bytes', 'sum in order', 'MPI_Allreduce', 'ratio' }, rows)
+common.table({ 'MPI', 'ranks', 'what', 'seconds' }, costs)

@@ -1,0 +1,77 @@
+-- One row of spec/bench/reach.lua, run by every rank under mpirun; rank 0 prints a number.
+--   reach_rows.lua barrier                    median seconds of a barrier
+--   reach_rows.lua exchange BYTES TIMES       median seconds in which the gradients of one cell become their sum
+--   reach_rows.lua step AHEAD TIMES           seconds of a step, its exchanges, and what kernels wait for them:
+--                                             predicted, then measured
+local root = arg[0]:match('^(.*)/spec/bench/[^/]*$') or '.'
+package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/?.lua;' .. package.path
+local wane = require 'wane'
+local program = require 'wane.program'
+local binding = require 'wane.ffi'
+local C, nn, dist = binding.C, wane.nn, wane.dist
+dist.start {}
+
+local function median(list)
+    table.sort(list)
+    return list[math.ceil(#list / 2)]
+end
+
+local function say(...)
+    if dist.is_first then print(...) end
+end
+
+local rows = {}
+
+function rows.barrier()
+    local list = {}
+    for k = -200, 1000 do
+        local began = C.wn_now()
+        dist.barrier()
+        if k > 0 then list[k] = C.wn_now() - began end
+    end
+    say(('%.9g'):format(median(list)))
+end
+
+local OF_RANKS = { all_to_all = true, ordered_sum = true, refresh = true }
+
+-- Returns a planned backward whose one gradient is exchanged and waited for at once, and which makes it anew.
+local function open_exchange(p, c)
+    return program.open { mode = 'backward', roots = { (p * c):sum() }, given = dist.size, is_last = true,
+        policy = wane.policy.recipe(rows.recipe) }
+end
+
+function rows.exchange(bytes, times)
+    local p, c = nn.Parameter(wane.zeros(bytes / 4)), wane.eval(wane.randn(bytes / 4))
+    local opt, list = wane.optim.SGD({ p }, { lr = 1 }), {}
+    local first = program.open { mode = 'backward', roots = { (p * c):sum() }, given = dist.size, is_last = true }
+    rows.recipe = binding.text(C.wn_recipe(first:plan().handle)) .. '\nahead 0\n'
+    for k = -2, times do
+        opt:zero_grad()
+        local sum = 0
+        local open = open_exchange(p, c)
+        C.wn_timing(1)
+        open:go()
+        C.wn_timing(0)
+        for i, step in ipairs(require('spec.support.programs').schedule(open)) do
+            if OF_RANKS[step.op] then sum = sum + C.wn_step_seconds(open.handle, i - 1) end
+        end
+        if k > 0 then list[k] = sum end
+    end
+    say(('%.9g'):format(median(list)))
+end
+
+function rows.step(ahead, times)
+    local layers = {}
+    for k = 1, 12 do layers[k] = k % 2 == 1 and nn.Linear(768, 768) or nn.GELU() end
+    local net = nn.Sequential(layers)
+    local opt, x = wane.optim.SGD(net:parameters(), { lr = 1e-3 }), wane.eval(wane.randn(256, 768))
+    local function fn() return net(x):pow(2):mean() end
+    local policy
+    local function step() return opt:step(fn, { micro = dist.size, policy = policy }) end
+    policy = wane.policy.recipe(tostring(wane.plan(step):recipe()) .. ('\nahead %d\n'):format(ahead))
+    step()
+    local plan, m = wane.plan(step), wane.measure(step, { steps = times, optimizer = opt })
+    say(('%.6g %.6g %.6g %.6g %.6g'):format(plan.seconds, plan.wire_seconds, plan.wait, m.seconds, m.wait / times))
+end
+
+rows[arg[1]](tonumber(arg[2]), tonumber(arg[3]))
