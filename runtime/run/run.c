@@ -8,12 +8,13 @@
 #include "run.h"
 #include "watch/watch.h"
 
-/* Advances to an instruction. Before the first change of a state nothing may be wrong: it stops for ^C, and waits for
- * reports. */
+/* Advances to an instruction. Before the first change of a state nothing may be wrong: it stops for ^C, unless other
+ * ranks rely on this one by now, and waits for reports. */
 static int32_t advance(struct wn__run *r, const struct wn__instr *n)
 {
     int32_t changes = wn__instr_has_kernel(n) && wn__ir_changes_state(r->ir, n->node);
-    if (wn__interrupted && r->effects == 0) return wn__fail(WN_INTERRUPT, "interrupted before anything was changed");
+    if (wn__interrupted && r->effects == 0 && !r->exchange.has_voted)
+        return wn__fail(WN_INTERRUPT, "interrupted before anything was changed");
     if (changes && r->effects == 0 && r->schedule->n_reports > 0) {
         WN_TRY(wn__reports_check(r));
         r->ended = r->at;
