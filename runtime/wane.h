@@ -54,8 +54,10 @@ WN_API int32_t wn_threads(void);
 WN_API void wn_interrupt(int32_t on);
 /* Returns 1 while a running program is asked to stop, by wn_interrupt or a signal. */
 WN_API int32_t wn_interrupted(void);
-/* Makes SIGINT ask as wn_interrupt(1) does (on = 1), do nothing (2), or do what it did before (0). Status: WN_IO when
- * that fails. */
+/* Which signals ask as wn_interrupt(1) does: none, so that they do what they did before; SIGINT; that, SIGTERM and
+ * SIGUSR1; or those of the call before, and they do nothing. */
+enum { WN_SIGNAL_NONE, WN_SIGNAL_INT, WN_SIGNAL_IGNORED, WN_SIGNAL_ALL };
+/* Sets them. Status: WN_IO when that fails. */
 WN_API int32_t wn_signal_on(int32_t on);
 /* Returns seconds of a clock that never goes back. */
 WN_API double wn_now(void);

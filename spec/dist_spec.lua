@@ -217,19 +217,21 @@ for kind, options in pairs(mpi.KINDS) do
             end)
         end
 
-        it('of which one meets ^C all stop at the same call, and may save', function()
+        it('of which one meets ^C, SIGTERM or SIGUSR1 all stop at the same call, and may save', function()
             local lines, code, seconds, text = mpi.run(kind, 3, [[
-                say('%s', wane.on_interrupt(function(e) return e.code end, function()
-                    for k = 1, 9 do
-                        if k == 5 and dist.rank == 1 then ffi.C.kill(ffi.C.getpid(), 2) end
-                        dist.gather(wane.ones(2) * k)
-                        if k > 3 then say('%d', k) end
-                    end
-                end))
-                dist.barrier()]])
+                for _, signal in ipairs { 2, 15, 10 } do
+                    say('%s', wane.on_interrupt(function(e) return e.code end, function()
+                        for k = 1, 9 do
+                            if k == 5 and dist.rank == 1 then ffi.C.kill(ffi.C.getpid(), signal) end
+                            dist.gather(wane.ones(2) * k)
+                            if k > 3 then say('%d', k) end
+                        end
+                    end))
+                    dist.barrier()
+                end]])
             assert.equal(0, code, text)
             assert.is_true(seconds < 20, seconds)
-            for r = 0, 2 do assert.same({ '4', 'interrupt' }, lines[r]) end
+            for r = 0, 2 do assert.same({ '4', 'interrupt', '4', 'interrupt', '4', 'interrupt' }, lines[r]) end
         end)
 
         it('of which one meets ^C while it waits for another leave it after some seconds', function()

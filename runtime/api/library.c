@@ -189,24 +189,32 @@ int32_t wn_interrupted(void)
     return wn__interrupted;
 }
 
-static struct sigaction former_sigint;
-static volatile int32_t hears_sigint; /* 0: no; 1: it asks a running program to stop; 2: it does nothing */
+/* The signals by which a run is asked to stop: ^C; what ends a job whose time is over; what Slurm sends before. */
+static const int signals[] = {SIGINT, SIGTERM, SIGUSR1};
+enum { SIGNALS = sizeof signals / sizeof signals[0] };
+static struct sigaction former[SIGNALS];
+static int32_t is_heard[SIGNALS];
+static volatile int32_t is_asking; /* 1: a signal asks a running program to stop; 0: it does nothing */
 
-static void note_sigint(int number)
+static void note_signal(int number)
 {
     (void)number;
-    if (hears_sigint == 1) wn__interrupted = 1;
+    if (is_asking) wn__interrupted = 1;
 }
 
 /* Sets no SA_RESTART, so that a prompt that waits for a line comes back from its read. */
 int32_t wn_signal_on(int32_t on)
 {
-    struct sigaction action = {.sa_handler = note_sigint};
-    int32_t is_same = (on != 0) == (hears_sigint != 0);
+    struct sigaction action = {.sa_handler = note_signal};
     sigemptyset(&action.sa_mask);
-    if (!is_same && sigaction(SIGINT, on ? &action : &former_sigint, on ? &former_sigint : NULL) != 0)
-        return wn__fail(WN_IO, "signal_on: the handler of SIGINT could not be changed");
-    hears_sigint = on == 2 ? 2 : on != 0;
+    for (int32_t k = 0; k < SIGNALS && on != WN_SIGNAL_IGNORED; k++) {
+        int32_t is_wanted = on == WN_SIGNAL_ALL || (on == WN_SIGNAL_INT && signals[k] == SIGINT);
+        if (is_wanted == is_heard[k]) continue;
+        if (sigaction(signals[k], is_wanted ? &action : &former[k], is_wanted ? &former[k] : NULL) != 0)
+            return wn__fail(WN_IO, "signal_on: the handler of signal %d could not be changed", signals[k]);
+        is_heard[k] = is_wanted;
+    }
+    is_asking = on == WN_SIGNAL_INT || on == WN_SIGNAL_ALL;
     return WN_OK;
 }
 
