@@ -29,7 +29,7 @@ local dist = { rank = 0, size = 1, is_first = true }
 local function take()
     local who = ranks.who()
     dist.rank, dist.size, dist.is_first = who.rank, who.size, who.rank == 0
-    ranks.rank, ranks.size = who.rank, who.size
+    ranks.rank, ranks.size, ranks.is_ghost = who.rank, who.size, who.is_ghost ~= 0
 end
 
 -- Raises unless a job may be joined now.

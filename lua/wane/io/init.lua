@@ -18,6 +18,7 @@ local module = require 'wane.module'
 local names = require 'wane.io.names'
 local op = require 'wane.tensor.op'
 local program = require 'wane.program'
+local ranks = require 'wane.program.ranks'
 local safetensors = require 'wane.io.safetensors'
 local source = require 'wane.io.source'
 local tensor = require 'wane.tensor'
@@ -146,21 +147,8 @@ local function check_readable(path, text, bytes, is_table)
     raise(nil, 'value', 'wane.save: nothing was written, because wane.load would refuse the file: %s', e.message)
 end
 
---- Writes a checkpoint. A run point.
--- The file takes the place of an older one only when it is complete and on disk: a failure before that leaves the old
--- file whole.
--- @function wane.save
--- @param path name of the file
--- @param model a model, or a table of tensors by name
--- @param opts {optimizer =: its state, settings and counters are saved too; step = an integer; meta = a table of
--- strings and numbers; names = 'torch': lists count from 0 in the file, as PyTorch has them}
--- @return bytes of the file
--- @raise 'io' with the system's reason; 'value' or 'dtype' for what cannot be saved, or what wane.load would refuse
--- @usage
--- opt:step(loss)
--- local bytes = wane.save('run.safetensors', model, { optimizer = opt, step = 1, meta = { note = 'first' } })
--- print(bytes > 3 * 4 * model:parameter_count()) --> true
-function io_.save(path, model, opts)
+-- Writes a checkpoint by this process alone.
+local function save(path, model, opts)
     local what = 'wane.save'
     opts = errors.check_options(opts, SAVE_OPTIONS, what)
     check_running(what)
@@ -191,6 +179,35 @@ function io_.save(path, model, opts)
         for _, entry in ipairs(sorted) do f:save(entry.tensor) end
         return #text + bytes
     end)
+end
+
+--- Writes a checkpoint. A run point.
+-- On several ranks (wane.dist) all call it and rank 0 writes: the file of any number of ranks is that of one.
+-- The file takes the place of an older one only when it is complete and on disk: a failure before that leaves the old
+-- file whole.
+-- @function wane.save
+-- @param path name of the file
+-- @param model a model, or a table of tensors by name
+-- @param opts {optimizer =: its state, settings and counters are saved too; step = an integer; meta = a table of
+-- strings and numbers; names = 'torch': lists count from 0 in the file, as PyTorch has them}
+-- @return bytes of the file
+-- @raise 'io' with the system's reason; 'value' or 'dtype' for what cannot be saved, or what wane.load would refuse
+-- @usage
+-- opt:step(loss)
+-- local bytes = wane.save('run.safetensors', model, { optimizer = opt, step = 1, meta = { note = 'first' } })
+-- print(bytes > 3 * 4 * model:parameter_count()) --> true
+function io_.save(path, model, opts)
+    if ranks.size == 1 then return save(path, model, opts) end
+    if ranks.is_ghost then
+        raise(nil, 'value', 'wane.save: rank %d of %d is a ghost, whose values mean nothing', ranks.rank, ranks.size)
+    end
+    local bytes = binding.array('f64', ranks.size)
+    ranks.gather(('wane.save to %s'):format(tostring(path)), function()
+        local mine = binding.array('f64', 1)
+        if ranks.rank == 0 then mine[0] = save(path, model, opts) end
+        return mine, 8
+    end, bytes, 8 * ranks.size)
+    return bytes[0]
 end
 
 -- ---- loading -----------------------------------------------------------------------------------------------------

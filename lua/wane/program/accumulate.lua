@@ -148,7 +148,7 @@ local function total_of(run, mine)
     for b = 0, run.n / run.m - 1 do
         for k = 0, run.m - 1 do
             local at = b % ranks.size * each + 2 * (math.floor(b / ranks.size) * run.m + k)
-            v[0] = all[at]
+            v[0] = ranks.is_ghost and 0 / 0 or all[at] -- of others than this one nothing is known
             if run.is_weighted then run.weights[b * run.m + k + 1] = all[at + 1] end
             total = scoped('grad', 0, add, total, tensor.wrap(binding.id(C.wn_const(v, 0, run.dtype))))
         end
