@@ -131,6 +131,32 @@ for kind in pairs(mpi.KINDS) do
             end
         end)
 
+        it('go on from the files of other numbers of ranks, which are those of one', function()
+            local own, many = os.tmpname(), os.tmpname()
+            local script = 'spec/support/ranks_resume.lua . '
+            local function one(from, to)
+                return (helper.shell(('WANE_THREADS=1 luajit %s%s %d %d'):format(script, own, from, to)))
+            end
+            for k, n in ipairs { 4, 3, 1 } do
+                local lines, code, _, text = mpi.command(kind, n, ('%s%s %d %d'):format(script, many, 2 * k - 2, 2 * k))
+                assert.equal(0, code, text)
+                local digest = one(2 * k - 2, 2 * k):match '0> (%x+)\n'
+                for r = 0, n - 1 do assert.same({ digest }, lines[r]) end
+                assert.equal(0, select(2, helper.shell(('cmp %s %s'):format(own, many))))
+            end
+            local lines, code, _, text = mpi.run(kind, 3, [[
+                local net = wane.nn.Linear(2, 2)
+                try(wane.save, '/proc/none/file', net)
+                say('%d', dist.sum(wane.ones(1)):item())]])
+            assert.equal(0, code, text)
+            for r = 0, 2 do
+                assert.matches("^io: .*rank 0: .*writing '/proc/none/file'", lines[r][1])
+                assert.equal('3', lines[r][2])
+            end
+            os.remove(own)
+            os.remove(many)
+        end)
+
         it('run examples/ranks.lua as one process does', function()
             local want, code = helper.shell 'WANE_THREADS=1 luajit examples/ranks.lua'
             assert.equal(0, code, want)
@@ -199,3 +225,72 @@ for kind in pairs(mpi.KINDS) do
         end)
     end)
 end
+
+-- ---- Slurm ----------------------------------------------------------------------------------------------------------
+-- A Slurm of one node, whose srun starts ranks by its two plugins.
+describe('srun', function()
+    local slurm, folder = 'sh spec/support/slurm.sh ', os.tmpname() .. '.slurm'
+    local missing = helper.shell(slurm .. 'missing'):gsub('%s+$', '')
+    local PLUGINS = { pmix = 'openmpi', pmi2 = 'mpich' }
+    if missing ~= '' then
+        pending('is not tried: ' .. missing)
+        return
+    end
+
+    setup(function()
+        local text, code = helper.shell(slurm .. 'start ' .. folder)
+        assert.equal(0, code, text)
+    end)
+    teardown(function() helper.shell(('%s stop %s; rm -rf %s'):format(slurm, folder, folder)) end)
+
+    local function shell(command)
+        return helper.shell(('export SLURM_CONF=%s/slurm.conf WANE_THREADS=1; %s'):format(folder, command))
+    end
+
+    for plugin, kind in pairs(PLUGINS) do
+        if not mpi.is_here(kind) then
+            pending(('--mpi=%s is not tried: no %s'):format(plugin, kind))
+        else
+            it(('--mpi=%s trains as one process does'):format(plugin), function()
+                local text, code = shell(('timeout 60 srun --mpi=%s -n 3 luajit examples/ranks.lua'):format(plugin))
+                assert.equal(0, code, text)
+                assert.equal((helper.shell 'WANE_THREADS=1 luajit examples/ranks.lua'), text)
+            end)
+
+            it(('--mpi=%s hands on the signal before a time limit: all ranks save and leave'):format(plugin), function()
+                local file, own = os.tmpname(), os.tmpname()
+                local script = 'luajit spec/support/ranks_resume.lua . '
+                local text, code = shell(([[
+                    SIGNALLED=1 timeout 60 srun --mpi=%s -n 3 %s %s 0 100000 > %s/said 2>&1 &
+                    for k in $(seq 300); do grep -q begun %s/said && break; sleep 0.1; done
+                    scancel --signal=USR1 $(squeue -h -o %%A) && wait $! ; code=$?; cat %s/said; exit $code]]):format(
+                    plugin, script, file, folder, folder, folder))
+                assert.equal(0, code, text)
+                local step = tonumber(text:match '0> stopped (%d+)')
+                assert.is_true(step >= 2, text)
+                for r = 1, 2 do assert.matches(('%d> stopped %d\n'):format(r, step), text) end
+                local function digest(command) return helper.shell('WANE_THREADS=1 ' .. command):match '0> (%x+)\n' end
+                local went_on = digest(('%s %s %d %d'):format(script, file, step, step + 2))
+                assert.is_truthy(went_on)
+                assert.equal(digest(('%s %s 0 %d'):format(script, own, step + 2)), went_on)
+                os.remove(file)
+                os.remove(own)
+            end)
+        end
+    end
+
+    it('without a plugin is refused, with the line to write', function()
+        local text, code = shell 'srun -n 2 luajit examples/ranks.lua'
+        assert.is_true(code ~= 0, text)
+        assert.matches('SLURM_NTASKS=2 and no plugin of srun: .*srun %-%-mpi=pmix .* or srun %-%-mpi=pmi2', text)
+    end)
+
+    it('of a batch job trains as one process does', function()
+        if not mpi.is_here 'openmpi' then return pending 'is not tried: no openmpi' end
+        local command = 'sbatch --wait --ntasks=2 --output=%s/log examples/ranks.sbatch examples/ranks.lua'
+        local text, code = shell(command:format(folder))
+        assert.equal(0, code, text)
+        local want = helper.shell 'WANE_THREADS=1 luajit examples/ranks.lua'
+        assert.equal(want, (helper.shell(('cat %s/log'):format(folder))))
+    end)
+end)

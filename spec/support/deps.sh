@@ -70,6 +70,10 @@ if [ "$level" = check ]; then
     may libopenmpi-dev command -v mpicc.openmpi
     may mpich command -v mpirun.mpich
     may libmpich-dev command -v mpicc.mpich
+    may slurmctld command -v slurmctld
+    may slurmd command -v slurmd
+    may slurm-client command -v srun
+    may munge command -v munged
     may gcc-aarch64-linux-gnu command -v aarch64-linux-gnu-gcc
     may libc6-dev-arm64-cross test -e /usr/aarch64-linux-gnu/include/stdio.h
     may qemu-user command -v qemu-aarch64
