@@ -325,10 +325,10 @@ describe('exchanges among ranks', function()
     after_each(function() C.wn_debug('forget_plans', 1) end)
 
     -- Returns the planned last backward of one rank of one, and its schedule.
-    local function open_exchanges(decided)
+    local function open_exchanges()
         wane.manual_seed(5)
         local loss = programs.mlp(24, 4, 0.1)(wane.randn(6, 24)):sum()
-        local p = program.open({ mode = 'backward', roots = { loss }, policy = decided, given = 1, is_last = true })
+        local p = program.open({ mode = 'backward', roots = { loss }, given = 1, is_last = true })
         p:plan()
         assert.equal(0, C.wn_verify(p.handle))
         return p, schedule_of(p)
@@ -349,31 +349,6 @@ describe('exchanges among ranks', function()
         C.wn_debug('forget_plans', 1)
         return words:find("rule 'ranks'", 1, true) and 1 or 0
     end
-
-    -- Returns how many values are under way at once, at most, and whether they start in the order of their nodes.
-    local function under_way(list)
-        local now, most, last = 0, 0, 0
-        for _, step in ipairs(list) do
-            if step.op == 'all_to_all' then
-                now = now + (step.what == 'exchange' and 1 or step.what == 'wait' and -1 or 0)
-                most = math.max(most, now)
-                assert.is_true(step.what ~= 'exchange' or step.node > last)
-                if step.what == 'exchange' then last = step.node end
-            end
-        end
-        return most
-    end
-
-    it('are under way at once as far as a recipe says', function()
-        local p, list = open_exchanges()
-        local text = binding.text(C.wn_recipe(p.handle))
-        assert.is_true(under_way(list) > 1 and under_way(list) < 8)
-        for ahead, most in pairs { [0] = 1, [8] = 8 } do
-            C.wn_debug('forget_plans', 1)
-            local _, other = open_exchanges(policy.recipe(('%s\nahead %d\n'):format(text, ahead)))
-            assert.equal(most, under_way(other))
-        end
-    end)
 
     it('are each waited for, and start and are summed in their places', function()
         local p, list = open_exchanges()

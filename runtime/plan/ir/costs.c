@@ -248,7 +248,13 @@ int32_t wn__ir_costs(struct wn__ir *ir)
     for (int32_t i = 0; i < ir->n; i++) {
         if (ir->node[i].leaf != WN_LEAF_NONE) continue;
         struct wn_desc d = wn__ir_desc_of(ir, &ir->node[i]);
-        int32_t is_measured;
+        int32_t is_measured = 0;
+        if ((wn__ir_flags(ir, i) & WN_LINK) != 0) {
+            struct wn__wire wire;
+            wn__exchange_wire(ir, i, &wire);
+            ir->seconds[i] = ir->seconds_again[i] = wn__exchange_seconds(&wire);
+            continue;
+        }
         ir->seconds[i] = wn__desc_seconds(ir, &d, &is_measured);
         ir->is_measured[i] = (uint8_t)is_measured;
         const double *again = ir->machine == 0 && known.count > 0 ? find_key(wn__cost_key_again(ir, &d)) : NULL;

@@ -58,6 +58,7 @@ int32_t wn__link_rates(const struct wn_link_rates *r);
 double wn__desc_roofline(const struct wn__ir *ir, const struct wn_desc *d);
 /* Returns the seconds of one application, measured ones first; *is_measured says whether they were measured. */
 double wn__desc_seconds(const struct wn__ir *ir, const struct wn_desc *d, int32_t *is_measured);
-/* Fills seconds, seconds_again and is_measured of the IR. WN_OOM. */
+/* Fills seconds, seconds_again and is_measured of the IR; of an exchange among ranks, its seconds on the link.
+ * WN_OOM. */
 int32_t wn__ir_costs(struct wn__ir *ir);
 #endif
