@@ -68,6 +68,46 @@ for _, is_wide in ipairs { true, false } do
 end
 ]]
 
+-- How many gradients of one rank of 16 are under way at once, at most, over a slow link and over a fast one, by the line
+-- `ahead` of the recipe; and how many kernels run while one is.
+local UNDER_WAY = [[
+package.path = '%s/lua/?.lua;%s/lua/?/init.lua;' .. package.path
+local wane = require 'wane'
+local slow, fast = { { 16, 1e6 } }, { { 16, 1e12 } }
+wane.dist.ghost { ranks = 16, link = arg[1] == 'slow' and slow or fast }
+local layers = {}
+for k = 1, 8 do layers[k] = wane.nn.Linear(256, 256, { bias = false }) end
+local model, x = wane.nn.Sequential(layers), wane.eval(wane.randn(16, 256))
+local opt = wane.optim.SGD(model:parameters(), { lr = 0.1 })
+local policy
+local function step() opt:step(function() return model(x):mean() end, { micro = 16, policy = policy }) end
+local text = tostring(wane.plan(step):recipe())
+for _, ahead in ipairs { 0, 2, 8 } do
+    policy = wane.policy.recipe(('%%s\nahead %%d\n'):format(text, ahead))
+    local now, most, kernels, longest = 0, 0, 0, 0
+    for _, step in ipairs(wane.plan(step):schedule()) do
+        kernels = now > 0 and kernels + (step.what == 'run' and 1 or 0) or 0
+        longest = math.max(longest, kernels)
+        if step.op == 'all_to_all' then
+            now = now + (step.what == 'exchange' and 1 or step.what == 'wait' and -1 or 0)
+            most = math.max(most, now)
+        end
+    end
+    io.write(most, ' ')
+    if arg[1] == 'fast' then io.write(longest, ' ') end
+end
+]]
+
+describe('exchanges', function()
+    it('are waited for once they have ended, and before as far as a recipe says', function()
+        local file = assert(io.open(SCRIPT, 'w'))
+        file:write(UNDER_WAY:format(helper.root, helper.root))
+        file:close()
+        assert.equal('1 2 8 ', (helper.shell('luajit ' .. SCRIPT .. ' slow')))
+        assert.equal('1 0 1 1 1 1 ', (helper.shell('luajit ' .. SCRIPT .. ' fast')))
+    end)
+end)
+
 describe('bytes among ranks', function()
     it('are those of 3 rounds of sums and one of states, by machine', function()
         local file = assert(io.open(SCRIPT, 'w'))
@@ -225,6 +265,26 @@ for kind in pairs(mpi.KINDS) do
         end)
     end)
 end
+
+-- ---- two nodes ------------------------------------------------------------------------------------------------------
+describe('two nodes', function()
+    local nodes = 'sh spec/support/nodes.sh '
+    local missing = helper.shell(nodes .. 'missing'):gsub('%s+$', '')
+    if missing ~= '' or not mpi.is_here 'openmpi' then
+        pending('are not tried: ' .. (missing ~= '' and missing or 'no openmpi'))
+        return
+    end
+
+    it('train to the bits of one process, over a link of 400 Mbit/s, with the bytes on it that they predict', function()
+        local text, code = helper.shell(nodes .. 'start 400')
+        assert.equal(0, code, text)
+        text, code = helper.shell(('timeout 90 %s mpirun 2 luajit %s'):format(nodes, TRAIN))
+        helper.shell(nodes .. 'stop')
+        assert.equal(0, code, text)
+        local lines = mpi.lines(text, 4)
+        for r = 0, 3 do assert.same(reference(), lines[r]) end
+    end)
+end)
 
 -- ---- Slurm ----------------------------------------------------------------------------------------------------------
 -- A Slurm of one node, whose srun starts ranks by its two plugins.

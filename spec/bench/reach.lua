@@ -9,14 +9,18 @@ local mpi = require 'spec.support.mpi'
 
 local SIZES = { 64 * 1024, 512 * 1024, 4 * 1024 ^ 2, 16 * 1024 ^ 2, 64 * 1024 ^ 2 }
 
--- Runs a command on n ranks; returns the numbers that it prints.
-local function run(kind, n, command)
-    local pipe = assert(io.popen(('WANE_THREADS=1 WANE_COSTS=off mpirun.%s %s -n %d %s'):format(kind,
-        mpi.KINDS[kind], n, command)))
-    local text, numbers = pipe:read '*a', {}
+-- Runs a command and returns the numbers that it prints.
+local function numbers(command)
+    local pipe = assert(io.popen(command))
+    local text, list = pipe:read '*a', {}
     pipe:close()
-    for number in text:gmatch '%S+' do numbers[#numbers + 1] = tonumber(number) end
-    return numbers
+    for number in text:gmatch '%S+' do list[#list + 1] = tonumber(number) end
+    return list
+end
+
+-- Does so on n ranks.
+local function run(kind, n, command)
+    return numbers(('WANE_THREADS=1 WANE_COSTS=off mpirun.%s %s -n %d %s'):format(kind, mpi.KINDS[kind], n, command))
 end
 
 local function rival(kind)
@@ -25,7 +29,17 @@ local function rival(kind)
     return path
 end
 
-local rows, costs = {}, {}
+local rows, costs, hidden = {}, {}, {}
+
+-- Adds rows of a step on 2 ranks, by how much is under way at once. run: function(row) that returns its numbers.
+local function steps(what, run_row, batch)
+    for ahead = 0, 8, 4 do
+        local s = run_row(('step %d 10 %d'):format(ahead, batch))
+        hidden[#hidden + 1] = { what, ahead, ('%.1f ms'):format(1e3 * s[4]), ('%.1f ms'):format(1e3 * s[2]),
+            ('%.1f ms'):format(1e3 * s[3]), ('%.1f ms'):format(1e3 * s[5]) }
+    end
+end
+
 for _, kind in ipairs { "mpich", "openmpi" } do
     if not mpi.is_here(kind) then
         print(('%s: left out, no mpirun.%s or no library of make mpi'):format(kind, kind))
@@ -44,14 +58,23 @@ for _, kind in ipairs { "mpich", "openmpi" } do
                     ('%.3f ms'):format(1e3 * b), ('%.2f'):format(a / b) }
             end
         end
-        for ahead = 0, 8, 2 do
-            local s = run(kind, 2, ('%s step %d 10'):format(script, ahead))
-            costs[#costs + 1] = { kind, 2, ('a step, ahead %d: predicted'):format(ahead),
-                ('%.1f ms, of which %.1f of %.1f waited for'):format(1e3 * s[1], 1e3 * s[3], 1e3 * s[2]) }
-            costs[#costs + 1] = { kind, 2, 'measured', ('%.1f ms, %.1f waited for'):format(1e3 * s[4], 1e3 * s[5]) }
-        end
+        steps(kind .. ', shared memory', function(row) return run(kind, 2, script .. row) end, 256)
         os.remove(allreduce)
     end
 end
+local nodes = ('sh %s/spec/support/nodes.sh '):format(common.root)
+local pipe = io.popen(nodes .. 'missing')
+local missing = pipe:read '*l'
+pipe:close()
+if missing then
+    print('a link of 400 Mbit/s: left out, ' .. missing)
+else
+    assert(os.execute(nodes .. 'start 400') == 0)
+    steps('openmpi, 400 Mbit/s', function(row)
+        return numbers(('%s mpirun 1 luajit %s/spec/bench/reach_rows.lua %s'):format(nodes, common.root, row))
+    end, 2048)
+    os.execute(nodes .. 'stop')
+end
+common.table({ 'link', 'ahead', 'a step', 'its exchanges', 'waited for, predicted', 'measured' }, hidden)
 common.table({ 'MPI', 'ranks', 'bytes', 'sum in order', 'MPI_Allreduce', 'ratio' }, rows)
 common.table({ 'MPI', 'ranks', 'what', 'seconds' }, costs)

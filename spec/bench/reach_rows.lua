@@ -1,8 +1,8 @@
 -- One row of spec/bench/reach.lua, run by every rank under mpirun; rank 0 prints a number.
 --   reach_rows.lua barrier                    median seconds of a barrier
 --   reach_rows.lua exchange BYTES TIMES       median seconds in which the gradients of one cell become their sum
---   reach_rows.lua step AHEAD TIMES           seconds of a step, its exchanges, and what kernels wait for them:
---                                             predicted, then measured
+--   reach_rows.lua step AHEAD TIMES BATCH     seconds of a step, its exchanges, and what kernels wait for them:
+--                                             predicted by the link's rates, which are measured before, then measured
 local root = arg[0]:match('^(.*)/spec/bench/[^/]*$') or '.'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/?.lua;' .. package.path
 local wane = require 'wane'
@@ -40,7 +40,8 @@ local function open_exchange(p, c)
         policy = wane.policy.recipe(rows.recipe) }
 end
 
-function rows.exchange(bytes, times)
+-- Returns the median seconds in which the gradients of a cell of so many bytes become their sum.
+local function exchange_seconds(bytes, times)
     local p, c = nn.Parameter(wane.zeros(bytes / 4)), wane.eval(wane.randn(bytes / 4))
     local opt, list = wane.optim.SGD({ p }, { lr = 1 }), {}
     local first = program.open { mode = 'backward', roots = { (p * c):sum() }, given = dist.size, is_last = true }
@@ -57,14 +58,30 @@ function rows.exchange(bytes, times)
         end
         if k > 0 then list[k] = sum end
     end
-    say(('%.9g'):format(median(list)))
+    return median(list)
 end
 
-function rows.step(ahead, times)
+function rows.exchange(bytes, times)
+    say(('%.9g'):format(exchange_seconds(bytes, times)))
+end
+
+-- Sets the rates of the link from two exchanges, each of two phases in which a rank sends (n - 1) / n of the bytes.
+local function measure_link()
+    local small, large, share = 2 ^ 16, 2 ^ 22, (dist.size - 1) / dist.size
+    local a, b = exchange_seconds(small, 9), exchange_seconds(large, 5)
+    local rates = binding.new 'struct wn_link_rates'
+    rates.bytes[0] = 2 * share * (large - small) / (b - a)
+    rates.bytes[1] = rates.bytes[0]
+    rates.start = math.max(0, a / 2 - share * small / rates.bytes[0])
+    binding.check(C.wn_link(rates))
+end
+
+function rows.step(ahead, times, batch)
+    measure_link()
     local layers = {}
     for k = 1, 12 do layers[k] = k % 2 == 1 and nn.Linear(768, 768) or nn.GELU() end
     local net = nn.Sequential(layers)
-    local opt, x = wane.optim.SGD(net:parameters(), { lr = 1e-3 }), wane.eval(wane.randn(256, 768))
+    local opt, x = wane.optim.SGD(net:parameters(), { lr = 1e-3 }), wane.eval(wane.randn(batch, 768))
     local function fn() return net(x):pow(2):mean() end
     local policy
     local function step() return opt:step(fn, { micro = dist.size, policy = policy }) end
@@ -74,4 +91,4 @@ function rows.step(ahead, times)
     say(('%.6g %.6g %.6g %.6g %.6g'):format(plan.seconds, plan.wire_seconds, plan.wait, m.seconds, m.wait / times))
 end
 
-rows[arg[1]](tonumber(arg[2]), tonumber(arg[3]))
+rows[arg[1]](tonumber(arg[2]), tonumber(arg[3]), tonumber(arg[4]))

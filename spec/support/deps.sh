@@ -74,6 +74,7 @@ if [ "$level" = check ]; then
     may slurmd command -v slurmd
     may slurm-client command -v srun
     may munge command -v munged
+    may iproute2 command -v tc
     may gcc-aarch64-linux-gnu command -v aarch64-linux-gnu-gcc
     may libc6-dev-arm64-cross test -e /usr/aarch64-linux-gnu/include/stdio.h
     may qemu-user command -v qemu-aarch64

@@ -29,10 +29,15 @@ function mpi.command(kind, n, script)
     local began = binding.C.wn_now()
     local text, code = helper.shell(('WANE_THREADS=1 timeout 90 mpirun.%s %s -n %d luajit %s'):format(kind,
         mpi.KINDS[kind], n, script))
+    return mpi.lines(text, n), code, binding.C.wn_now() - began, text
+end
+
+--- Returns the lines of each of n ranks, by its number.
+function mpi.lines(text, n)
     local lines = {}
     for r = 0, n - 1 do lines[r] = {} end
     for rank, line in text:gmatch '(%d+)> ([^\n]*)' do table.insert(lines[tonumber(rank)], line) end
-    return lines, code, binding.C.wn_now() - began, text
+    return lines
 end
 
 --- Runs a scenario on n ranks, behind the head. Returns as mpi.command.
