@@ -90,6 +90,14 @@ return {
             new = 'if (code != WN_OK) return code;' },
     },
     {
+        file = 'lua/wane/program/init.lua',
+        spec = 'spec/ranks_spec.lua',
+        needs = 'command -v mpicc.mpich && command -v mpirun.mpich',
+        { 'a run is tried once more though all ranks have heard that one has no memory',
+            old = '        if calls and ranks.who().calls ~= calls then check(code) end\n',
+            new = '' },
+    },
+    {
         file = 'lua/wane/program/accumulate.lua',
         spec = 'spec/ranks_spec.lua',
         needs = 'command -v mpicc.mpich && command -v mpirun.mpich',

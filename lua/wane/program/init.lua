@@ -300,10 +300,13 @@ local function too_large(self)
     return e
 end
 
---- Calls a C function of the program. On OOM it collects, trims, and calls once more.
+--- Calls a C function of the program. On OOM it collects, trims, and calls once more, unless all ranks have heard of
+-- it.
 function Program:call(fn)
+    local calls = ranks.size > 1 and ranks.who().calls
     local code = fn(self.handle)
     if code == oom_code or code == -oom_code then
+        if calls and ranks.who().calls ~= calls then check(code) end
         give_back()
         code = fn(self.handle)
         if code == oom_code then error(too_large(self), 0) end
