@@ -197,6 +197,22 @@ for kind in pairs(mpi.KINDS) do
             os.remove(many)
         end)
 
+        it('change nothing, and all raise, where one allocation of one rank fails', function()
+            local lines, _, _, text = mpi.run(kind, 3, STEP .. ([[
+                package.path = '%s/?.lua;' .. package.path
+                local failing = require('spec.support.programs').failing
+                for n = 1, 400, %d do
+                    local before, fine, e = bits(), nil, nil
+                    require('wane.ffi').C.wn_debug('forget_plans', 1)
+                    if dist.rank == 1 then fine, e = failing(n, step) else fine, e = pcall(step) end
+                    say('%%s%%s', fine and 'fine' or tostring(e), not fine and bits() ~= before and ' CHANGED' or '')
+                    opt:zero_grad()
+                end]]):format(helper.root, helper.is_long and 1 or 13), 10)
+            assert.is_true(#lines[0] >= 30 and #lines[1] == #lines[0], text)
+            assert.same(lines[0], lines[2]) -- where the link itself has no memory, rank 1 alone says so
+            assert.is_nil(text:find('CHANGED', 1, true), text)
+        end)
+
         it('run examples/ranks.lua as one process does', function()
             local want, code = helper.shell 'WANE_THREADS=1 luajit examples/ranks.lua'
             assert.equal(0, code, want)

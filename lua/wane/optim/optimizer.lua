@@ -276,8 +276,9 @@ local function accumulated(self, fn, opts)
         end
     end
     local loss = require('wane.program.accumulate')(fn, opts)
-    update_all(self, {})
+    local fine, why = errors.pcall(update_all, self, {})
     self:zero_grad()
+    if not fine then errors.again(why) end
     return loss
 end
 

@@ -127,11 +127,11 @@ local function record_at(fn, run, b)
         what, took, b * run.m + 1)
 end
 
--- Returns the sum of the losses of all ranks, in the order of micro-batches, made of numbers of the host; takes the
--- weights of all. mine: list of the losses of this rank.
-local function total_of(run, mine)
-    local each, total = 2 * run.rounds * run.m, nil -- numbers of a rank: a loss, its weight, the next loss
-    local all, v = binding.array('f64', each * ranks.size), binding.array('f64', 1)
+-- Gathers the losses and weights of all ranks. mine: list of the losses of this rank. Returns the numbers of all, and
+-- how many those of one rank are: a loss, its weight, the next loss.
+local function gather_losses(run, mine)
+    local each = 2 * run.rounds * run.m
+    local all = binding.array('f64', each * ranks.size)
     local function give()
         local list = binding.array('f64', each)
         for k, of in ipairs(mine) do
@@ -145,6 +145,13 @@ local function total_of(run, mine)
         ranks.gather(said:format(what, run.first, place % 2 ^ 32, math.floor(place / 2 ^ 32)), give, all,
             8 * each * ranks.size)
     end
+    return all, each
+end
+
+-- Returns the sum of the losses of all ranks, in the order of micro-batches, made of numbers of the host; takes the
+-- weights of all.
+local function total_of(run, all, each)
+    local v, total = binding.array('f64', 1), nil
     for b = 0, run.n / run.m - 1 do
         for k = 0, run.m - 1 do
             local at = b % ranks.size * each + 2 * (math.floor(b / ranks.size) * run.m + k)
@@ -153,7 +160,6 @@ local function total_of(run, mine)
             total = scoped('grad', 0, add, total, tensor.wrap(binding.id(C.wn_const(v, 0, run.dtype))))
         end
     end
-    rawset(total, '_losses', mine) -- as where one rank adds its own: no collector decides when their bytes go
     return total
 end
 
@@ -170,9 +176,9 @@ local function run_round(fn, run, round, mine)
     for k, loss in ipairs(is_idle and {} or roots) do mine[#mine + 1] = { loss = loss, micro = b * run.m + k } end
 end
 
--- Runs the partial sums in rounds; each rank goes on with the sum of its own range. Returns the sum of the losses.
+-- Runs the partial sums in rounds; each rank goes on with the sum of its own range. Returns the mean of the losses.
 local function among_ranks(fn, run)
-    local mine = {}
+    local mine, mean = {}, nil
     local attempt = program.is_planning() and function(_, do_) do_() end or ranks.attempt
     run.rounds, run.first = math.ceil(run.n / run.m / ranks.size), tonumber(C.wn_here().counter)
     if run.n / run.m < ranks.size and ranks.rank == 0 and not has_warned then
@@ -184,7 +190,13 @@ local function among_ranks(fn, run)
         attempt('a backward', function() run_round(fn, run, round, mine) end)
     end
     C.wn_counter_set(run.first + run.n * stride)
-    return total_of(run, mine)
+    local all, each = gather_losses(run, mine)
+    attempt('what follows the losses', function()
+        local total = total_of(run, all, each)
+        rawset(total, '_losses', mine) -- as where one rank adds its own: no collector decides when their bytes go
+        mean = mean_of(run, total)
+    end)
+    return mean
 end
 
 --- Runs forward and backward of n micro-batches, one after the other. A run point.
@@ -226,7 +238,8 @@ local function accumulate(fn, opts)
     end
     local run = { n = n, m = m, scale = scale, policy = grad.policy(opts), weights = {} }
     local fine, result = errors.pcall(function()
-        return mean_of(run, ranks.size > 1 and among_ranks(fn, run) or alone(fn, run))
+        if ranks.size > 1 then return among_ranks(fn, run) end
+        return mean_of(run, alone(fn, run))
     end)
     if fine then return result end
     if run.first then C.wn_counter_set(run.first) end -- that of all ranks
