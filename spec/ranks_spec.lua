@@ -68,8 +68,8 @@ for _, is_wide in ipairs { true, false } do
 end
 ]]
 
--- How many gradients of one rank of 16 are under way at once, at most, over a slow link and over a fast one, by the
--- line `ahead` of the recipe; and how many kernels run while one is.
+-- Counts the gradients of one rank of 16 that are under way at once, at most, over a slow link and over a fast one, by
+-- the line `ahead` of the recipe, and the kernels that run while one is.
 local UNDER_WAY = [[
 package.path = '%s/lua/?.lua;%s/lua/?/init.lua;' .. package.path
 local wane = require 'wane'

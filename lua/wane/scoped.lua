@@ -55,29 +55,24 @@ function scoped.register(kind, set)
     setters[kind] = set
 end
 
-local policy_now
-scoped.register('policy', function(p)
-    local before = policy_now
-    policy_now = p
-    return before
-end)
+-- Adds a kind whose value is held here. Returns a function that returns it, nil outside of all scopes.
+local function held(kind)
+    local now
+    scoped.register(kind, function(value)
+        local before = now
+        now = value
+        return before
+    end)
+    return function() return now end
+end
 
 --- Returns the policy of the innermost `scoped('policy', ...)`, or nil.
-function scoped.policy()
-    return policy_now
-end
-
-local micro_now
-scoped.register('micro', function(ranks)
-    local before = micro_now
-    micro_now = ranks
-    return before
-end)
+-- @function scoped.policy
+scoped.policy = held 'policy'
 
 --- Returns on how many ranks a step calls its function for micro-batches, while it does and there are several; or nil.
-function scoped.micro()
-    return micro_now
-end
+-- @function scoped.micro
+scoped.micro = held 'micro'
 
 -- ---- scopes of coroutines --------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 #define WN_BASE_LIBRARY_H
 #include <stdint.h>
 
-/* Where a library is looked for, and what was found. */
+/* Names a library, says where it is looked for, and holds what was found. */
 struct wn__library {
     const char *file;     /* "libwane_cuda.so" */
     const char *variable; /* "WANE_CUDA_LIB": names a file or a folder, or is "off" */

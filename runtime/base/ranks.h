@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define WN_STRIPE 4096 /* elements */
-/* Where two ranks are: on one machine, or on two. */
+/* Tells two ranks on one machine from two on different ones. */
 enum { WN_LEVEL_INSIDE, WN_LEVEL_OUTSIDE, WN_LEVEL_COUNT };
 
 /* A cut of a value, `elements` in the order of memory, among ranks. */

@@ -1,6 +1,6 @@
 -- A training that ends and goes on, on any number of ranks: spec/ranks_spec.lua compares its files and digests.
 --   luajit spec/support/ranks_resume.lua ROOT FILE FROM TO    trains from step FROM, of FILE, to TO, and saves there
--- Where SIGNALLED is set it trains until a signal, says that it has begun, and saves then.
+-- It trains until a signal where SIGNALLED is set, says that it has begun, and saves then.
 local root, path, from, to = arg[1], arg[2], tonumber(arg[3]), tonumber(arg[4])
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path
 local wane = require 'wane'

@@ -48,8 +48,8 @@ end
 -- @param opts { timeout = 600: seconds after which waiting for another rank is an error }
 -- @return rank, from 0, and the number of ranks
 -- @raise 'value' for a second start, one behind the first run, variables of launchers that contradict each other or
--- start no MPI, and ranks of other versions, kernels or numbers of threads; 'io' without a library for the launcher's
--- kind of MPI, and where ranks do not come
+-- start no MPI, and ranks of other versions, kernels, tunables or numbers of threads; 'io' without a library for the
+-- launcher's kind of MPI, and where ranks do not come
 -- @usage
 -- -- wane.dist.start {}, the first line behind local wane = require 'wane'
 -- print(wane.dist.rank, wane.dist.size) --> 0	1
