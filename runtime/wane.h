@@ -277,6 +277,8 @@ struct wn_request {
     int32_t given;                   /* of BACKWARD among ranks: so many of them, the first ones, give gradients, which
                                       * all of them add in their order; of UPDATE: the number of ranks, which all make
                                       * it or none; 0: no rank but this one is asked */
+    int32_t is_shared;               /* 1: root i is micro-batch i of this rank of a partial sum that its machine makes
+                                      * together; given counts machines then, of `per_node` ranks (wn_dist) */
     int32_t is_idle;                 /* 1: this rank gives none; its losses, which it does not compute, say of which */
     int32_t is_last;                 /* 1: every rank gets the sums; 0: each goes on with its own range of them */
     int64_t policy;                  /* a number of what will decide, part of the key; 0: marks and save */

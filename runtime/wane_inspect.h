@@ -191,9 +191,9 @@ struct wn_step {
     int64_t live;      /* bytes alive after it */
     double seconds;    /* predicted; of a wait, what is not hidden */
     double takes;      /* seconds of a transfer on its link */
-    int64_t sent;      /* bytes that an exchange sends to other ranks */
-    double flops;      /* FLOP of what it applies, by the rules of ops; 0: it applies nothing */
-    double traffic;    /* bytes that this reads and writes */
+    int64_t sent, sent_outside; /* bytes that an exchange sends to other ranks; of those, to other machines */
+    double flops;               /* FLOP of what it applies, by the rules of ops; 0: it applies nothing */
+    double traffic;             /* bytes that this reads and writes */
 };
 /* Fills *out with instruction i, from 0. */
 WN_API int32_t wn_step(int32_t program, int32_t i, struct wn_step *out);

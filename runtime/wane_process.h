@@ -110,7 +110,7 @@ WN_API int32_t wn_dist_get(struct wn_dist *out);
 /* Joins the job that a launcher started, through MPI of a kind, "openmpi" or "mpich", and returns once all ranks
  * have, or fails after `timeout` seconds. The process leaves the job when it exits. Status: WN_IO where there is no
  * such library, and where MPI sees another job than the launcher tells of; WN_VALUE for a second start. */
-WN_API int32_t wn_dist_start(const char *kind, int32_t rank, int32_t size, double timeout);
+WN_API int32_t wn_dist_start(const char *kind, int32_t rank, int32_t size, int32_t per_node, double timeout);
 /* Becomes a rank of a job whose other ranks are copies of this one, per_node of them on a machine; nothing is sent. */
 WN_API int32_t wn_dist_ghost(int32_t rank, int32_t size, int32_t per_node);
 /* A call that all ranks make. */

@@ -58,13 +58,15 @@ wane.dist.ghost { ranks = 16, rank = 5, link = { { 4, 10e9 }, { 16, 1e9 } } }
 local model, x = wane.nn.Linear(256, 256, { bias = false }), wane.eval(wane.randn(16, 256))
 local opt = wane.optim.AdamW(model:parameters())
 local function forward() return model(x):pow(2):mean() end
-for _, is_wide in ipairs { true, false } do
-    local function fn() return is_wide and forward() or wane.autocast('bf16', forward) end
-    local function step() opt:step(fn, { micro = 48 }) end
-    step()
-    local plan, m = wane.plan(step), wane.measure(step, { steps = 2, optimizer = opt })
-    io.write(('%%d %%d %%d %%d %%s\n'):format(plan.wire.sent, plan.wire.got, plan.wire.sent_outside,
-        plan.wire.got_outside, m.exact))
+for partial = 1, 4, 3 do
+    for _, is_wide in ipairs { true, false } do
+        local function fn() return is_wide and forward() or wane.autocast('bf16', forward) end
+        local function step() opt:step(fn, { micro = 48, partial = partial }) end
+        step()
+        local plan, m = wane.plan(step), wane.measure(step, { steps = 2, optimizer = opt })
+        io.write(('%%d %%d %%d %%d %%s\n'):format(plan.wire.sent, plan.wire.got, plan.wire.sent_outside,
+            plan.wire.got_outside, m.exact))
+    end
 end
 ]]
 
@@ -115,9 +117,15 @@ describe('bytes among ranks', function()
         file:close()
         local text, want = helper.shell('luajit ' .. SCRIPT), {}
         local each = 256 * 256 / 16 -- elements of a range
-        for _, size in ipairs { 4, 2 } do
-            local inside, outside = each * (3 * size + 4) * 3, each * (3 * size + 4) * 12
-            want[#want + 1] = ('%d %d %d %d true\n'):format(inside + outside, inside + outside, outside, outside)
+        for partial = 1, 4, 3 do
+            for _, size in ipairs { 4, 2 } do
+                -- By 16 ranks, each its own partial sums; by 4 machines, whose ranks add 4 gradients, then send shares
+                -- of the sum, of f32. The states go to other machines once.
+                local inside, outside = 3 * each * 3 * size, 12 * each * 3 * size
+                if partial == 4 then inside, outside = 12 * each * 3 * size, 3 * each * 3 * 4 end
+                inside, outside = inside + 12 * each * 4, outside + 3 * each * 4
+                want[#want + 1] = ('%d %d %d %d true\n'):format(inside + outside, inside + outside, outside, outside)
+            end
         end
         assert.equal(table.concat(want), text)
     end)
@@ -164,8 +172,11 @@ for kind in pairs(mpi.KINDS) do
         end
 
         it('train to the bits of one, each with the bytes that it predicts', function()
-            for _, n in ipairs(helper.is_long and { 2, 3, 4, 7, 16 } or { 3 }) do
-                local lines, code, _, text = mpi.command(kind, n, TRAIN)
+            -- ranks, and how many of them are taken to share a machine
+            for _, job in ipairs(helper.is_long and { { 2 }, { 3 }, { 4 }, { 7 }, { 16 }, { 4, 2 }, { 6, 2 }, { 6, 3 },
+                { 8, 4 }, { 16, 2 }, { 16, 4 } } or { { 3 }, { 4, 2 } }) do
+                local n, on_machine = job[1], job[2]
+                local lines, code, _, text = mpi.command(kind, n, ('%s %s'):format(TRAIN, on_machine or ''))
                 assert.equal(0, code, text)
                 for r = 0, n - 1 do assert.same(reference(), lines[r]) end
             end

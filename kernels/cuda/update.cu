@@ -96,23 +96,27 @@ template <class T, class P> static __global__ void add_piece(T *cell, const P *p
     if (i < n) cell[i] = wn__store<T>(is_new ? wn__load(piece[i]) : wn_add(wn__load(cell[i]), wn__load(piece[i])));
 }
 
-/* Adds piece after piece to the own range of a cell, as ACCUMULATE adds each of them; pieces of bf16 to one of f32, as
- * if each had been cast before. Pieces of an odd length are not aligned, so a thread adds one element. */
-template <class T, class P>
-static int32_t ordered_sum(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+/* Adds piece after piece to a sum, or to the own range of a cell, as ACCUMULATE adds each of them; pieces of bf16 to
+ * one of f32, as if each had been cast before. Pieces of an odd length are not aligned: a thread adds one element. */
+template <class T, class P> static int32_t sum_pieces(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
-    const struct wn__range own = wn__own_range(&d->attrs);
-    for (int64_t k = 0; k < d->in[0].dim[0] && own.count > 0; k++)
-        LAUNCH_EACH((add_piece<T, P>), own.count, stream, (T *)b->cell[0] + own.first,
-                    (const P *)b->in[0] + k * own.count, own.count, k == 0 && d->attrs.f[0] == 1);
+    const int32_t is_cell = d->op == WN_OP_ORDERED_SUM;
+    const struct wn__range own = is_cell ? wn__own_range(&d->attrs) : wn__range{0, wn__numel(&d->out)};
+    T *sum = is_cell ? (T *)b->cell[0] + own.first : (T *)b->out;
+    int is_new = is_cell ? d->attrs.f[0] == 1 : d->n_in == 1;
+    if (!is_cell && d->n_in > 1 && b->in[1] != b->out)
+        (void)cudaMemcpyAsync(b->out, b->in[1], (size_t)wn__bytes(&d->out), cudaMemcpyDeviceToDevice,
+                              (cudaStream_t)stream);
+    for (int64_t k = 0; k < d->in[0].dim[0] && own.count > 0; k++, is_new = 0)
+        LAUNCH_EACH((add_piece<T, P>), own.count, stream, sum, (const P *)b->in[0] + k * own.count, own.count, is_new);
     return wn__cuda_launched();
 }
 
-static wn_kernel_fn ordered_sum_of(const struct wn_desc *d)
+static wn_kernel_fn sum_pieces_of(const struct wn_desc *d)
 {
-    if (d->out.dtype != d->in[0].dtype) return ordered_sum<float, wn_bf16>;
-    return wn__kernel_of(d->out.dtype, ordered_sum<float, float>, ordered_sum<double, double>,
-                         ordered_sum<wn_bf16, wn_bf16>);
+    if (d->out.dtype != d->in[0].dtype) return sum_pieces<float, wn_bf16>;
+    return wn__kernel_of(d->out.dtype, sum_pieces<float, float>, sum_pieces<double, double>,
+                         sum_pieces<wn_bf16, wn_bf16>);
 }
 
 wn_kernel_fn wn__cuda_update_kernel(const struct wn_desc *d)
@@ -126,7 +130,8 @@ wn_kernel_fn wn__cuda_update_kernel(const struct wn_desc *d)
     case WN_OP_##NAME: return of_float<WN_OP_##NAME>(dtype);
         WN_OPTIMIZERS(OF_FLOAT)
 #undef OF_FLOAT
-    case WN_OP_ORDERED_SUM: return ordered_sum_of(d);
+    case WN_OP_ORDERED_SUM:
+    case WN_OP_PARTIAL_SUM: return sum_pieces_of(d);
     case WN_OP_RUNNING_MEAN: return follow_of<0>(dtype);
     case WN_OP_RUNNING_VAR: return follow_of<1>(dtype);
     default: return NULL;

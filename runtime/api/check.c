@@ -104,9 +104,14 @@ int32_t wn__check_request(const struct wn_request *r)
         return wn__fail(WN_VALUE,
                         "run: %d of %d ranks give, expected 0 (none is asked), or more with a backward or an update",
                         r->given, ranks);
-    if (r->given > 0 && r->is_idle != (wn__link_get()->rank >= r->given))
-        return wn__fail(WN_VALUE, "run: rank %d is %sidle where %d ranks give", wn__link_get()->rank,
-                        r->is_idle ? "" : "not ", r->given);
+    int32_t place = r->is_shared ? wn__link_get()->rank / wn__link_get()->per_node : wn__link_get()->rank;
+    if (r->given > 0 && r->is_idle != (place >= r->given))
+        return wn__fail(WN_VALUE, "run: rank %d is %sidle where %d %s give", wn__link_get()->rank,
+                        r->is_idle ? "" : "not ", r->given, r->is_shared ? "machines" : "ranks");
+    if (r->is_shared && (r->joint || r->given > ranks / wn__link_get()->per_node || r->mode != WN_RUN_BACKWARD))
+        return wn__fail(WN_VALUE,
+                        "run: a partial sum of %d machines of %d given, expected one of a backward root by root",
+                        r->given, ranks / wn__link_get()->per_node);
     int32_t updates = r->mode == WN_RUN_STEP || r->mode == WN_RUN_UPDATE;
     if ((r->mode == WN_RUN_UPDATE) != (r->n_roots == 0))
         return wn__fail(WN_VALUE, "run: %d roots given, expected %s", r->n_roots,

@@ -1,4 +1,5 @@
-/* The API of ranks: checks arguments and hands them to the room of the link. */
+/* The API of ranks: checks arguments and hands them to the room of the link, which joins the job that a launcher
+ * started, and carries calls that all ranks make. */
 #include <string.h>
 #include "../link/control.h"
 #include "../link/mpi.h"
@@ -33,22 +34,30 @@ static int32_t check_ranks(int32_t rank, int32_t size)
                     size, MOST_RANKS);
 }
 
-int32_t wn_dist_start(const char *kind, int32_t rank, int32_t size, double timeout)
+/* Checks that so many ranks on each machine make up all of them. */
+static int32_t check_machines(int32_t per_node, int32_t size)
+{
+    if (per_node >= 1 && per_node <= size && size % per_node == 0) return WN_OK;
+    return wn__fail(WN_VALUE, "dist: %d ranks on each machine given, expected a divisor of %d, the number of ranks",
+                    per_node, size);
+}
+
+int32_t wn_dist_start(const char *kind, int32_t rank, int32_t size, int32_t per_node, double timeout)
 {
     WN_TRY(wn__enter());
     WN_TRY(wn__need(kind, "dist: a kind of MPI"));
     WN_TRY(check_ranks(rank, size));
+    if (per_node != 0) WN_TRY(check_machines(per_node, size));
     if (!(timeout > 0 && timeout < 1e9))
         return wn__fail(WN_VALUE, "dist: a timeout of %g s given; it is above 0", timeout);
-    return wn__link_open(kind, rank, size, timeout);
+    return wn__link_open(kind, rank, size, per_node, timeout);
 }
 
 int32_t wn_dist_ghost(int32_t rank, int32_t size, int32_t per_node)
 {
     WN_TRY(wn__enter());
     WN_TRY(check_ranks(rank, size));
-    if (per_node < 1 || per_node > size)
-        return wn__fail(WN_VALUE, "dist: %d ranks on a machine given, of %d", per_node, size);
+    WN_TRY(check_machines(per_node, size));
     return wn__link_ghost(rank, size, per_node);
 }
 

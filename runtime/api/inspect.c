@@ -130,7 +130,8 @@ static void tell_move(const struct wn__plan *p, const struct wn__instr *n, struc
         wn__exchange_wire(p->ir, n->node, &wire);
         out->link = "ranks";
         out->takes = wn__exchange_seconds(&wire);
-        out->sent = wire.out[WN_LEVEL_INSIDE] + wire.out[WN_LEVEL_OUTSIDE];
+        out->sent_outside = wire.out[WN_LEVEL_OUTSIDE];
+        out->sent = wire.out[WN_LEVEL_INSIDE] + out->sent_outside;
     }
     if (way < 0) return;
     const struct wn__value *far = &p->schedule->value[way == WN_WAY_OUT ? n->out : p->schedule->in[n->in_at]];

@@ -87,8 +87,9 @@ static int32_t resolve(const struct wn_request *r, struct wn__request *out)
     if (r->given > 0)
         out->ranks = (struct wn__ranks){.size = wn__link_get()->size,
                                         .rank = wn__link_get()->rank,
-                                        .per_node = wn__link_get()->per_node,
+                                        .team = wn__link_get()->per_node,
                                         .given = r->given,
+                                        .is_shared = r->is_shared,
                                         .is_idle = r->is_idle,
                                         .is_last = r->is_last};
     for (int32_t i = 0; i < r->n_roots; i++) {

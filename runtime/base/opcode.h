@@ -81,8 +81,8 @@ enum { WN_WITHIN_WEIGHT, WN_WITHIN_POSITIONS, WN_WITHIN_CHANCE };
 
 /* ---- ranks ----------------------------------------------------------------------------------------------- */
 /* attrs.i of the ops among ranks, which cut a value (ranks.h): the number of ranks; this one; the cut's start; how many
- * ranks, the first ones, give a value; elements of the value; 1 where every rank gets the whole of it; how many
- * consecutive ranks share a machine. */
+ * of the group, the first ones, give a value; elements of the value that is cut; 1 where every rank gets the whole of
+ * it; how many consecutive ranks are a team; the group that takes part, an enum wn_group. */
 enum {
     WN_RANKS_SIZE,
     WN_RANKS_RANK,
@@ -90,23 +90,56 @@ enum {
     WN_RANKS_GIVEN,
     WN_RANKS_ELEMENTS,
     WN_RANKS_WHOLE,
-    WN_RANKS_PER_NODE,
+    WN_RANKS_TEAM,
+    WN_RANKS_GROUP,
     WN_RANKS_COUNT
 };
 
 static inline struct wn__cut wn__cut_of(const struct wn_attrs *a)
 {
-    return (struct wn__cut){a->i[WN_RANKS_ELEMENTS], (int32_t)a->i[WN_RANKS_SIZE], (int32_t)a->i[WN_RANKS_START]};
+    return (struct wn__cut){a->i[WN_RANKS_ELEMENTS], (int32_t)a->i[WN_RANKS_SIZE], (int32_t)a->i[WN_RANKS_START],
+                            (int32_t)a->i[WN_RANKS_TEAM]};
 }
-/* Returns what a rank owns, or gets where that is the whole. */
+/* Returns what a rank gets: of an exchange inside a team its share, else its part, or the whole. */
 static inline struct wn__range wn__range_at(const struct wn_attrs *a, int32_t rank)
 {
     const struct wn__cut cut = wn__cut_of(a);
-    return a->i[WN_RANKS_WHOLE] ? (struct wn__range){0, cut.elements} : wn__range_of(&cut, rank);
+    return a->i[WN_RANKS_WHOLE] ? (struct wn__range){0, cut.elements}
+                                : wn__range_of(&cut, rank, a->i[WN_RANKS_GROUP] == WN_GROUP_TEAM);
 }
 static inline struct wn__range wn__own_range(const struct wn_attrs *a)
 {
     return wn__range_at(a, (int32_t)a->i[WN_RANKS_RANK]);
+}
+/* Returns the elements that an exchange of values is given: all, or the share of this rank where it goes on across
+ * teams. */
+static inline struct wn__range wn__given_range(const struct wn_attrs *a)
+{
+    const struct wn__cut cut = wn__cut_of(a);
+    return a->i[WN_RANKS_GROUP] == WN_GROUP_ACROSS ? wn__range_of(&cut, (int32_t)a->i[WN_RANKS_RANK], 1)
+                                                   : (struct wn__range){0, cut.elements};
+}
+/* Returns a rank's number in the group that it takes part with. */
+static inline int32_t wn__place_at(const struct wn_attrs *a, int32_t rank)
+{
+    int32_t team = (int32_t)a->i[WN_RANKS_TEAM], group = (int32_t)a->i[WN_RANKS_GROUP];
+    return group == WN_GROUP_TEAM ? rank % team : group == WN_GROUP_ACROSS ? rank / team : rank;
+}
+/* Returns how many ranks take part. */
+static inline int32_t wn__group_size(const struct wn_attrs *a)
+{
+    int32_t team = (int32_t)a->i[WN_RANKS_TEAM], size = (int32_t)a->i[WN_RANKS_SIZE];
+    int32_t group = (int32_t)a->i[WN_RANKS_GROUP];
+    return group == WN_GROUP_TEAM ? team : group == WN_GROUP_ACROSS ? size / team : size;
+}
+/* Returns the rank with number `place` in the group of this one. */
+static inline int32_t wn__rank_at(const struct wn_attrs *a, int32_t place)
+{
+    int32_t team = (int32_t)a->i[WN_RANKS_TEAM], rank = (int32_t)a->i[WN_RANKS_RANK];
+    int32_t group = (int32_t)a->i[WN_RANKS_GROUP];
+    return group == WN_GROUP_TEAM     ? rank / team * team + place
+           : group == WN_GROUP_ACROSS ? place * team + rank % team
+                                      : place;
 }
 
 /* ---- limits ---------------------------------------------------------------------------------------------- */

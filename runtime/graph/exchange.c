@@ -4,18 +4,20 @@
  * that was widened from bf16 travels as bf16. */
 #include "emit.h"
 
-/* Emits what all ranks give of a value. cut: of the value; NULL: every rank gets the whole. NULL: WN_OOM. */
+/* Emits what the ranks of a group give of a value. cut: of the cell that it is for; NULL: every rank gets the whole.
+ * NULL: WN_OOM. */
 static struct wn_node *emit_pieces(struct wn__emitter *e, const struct wn__ranks *ranks, struct wn_node *value,
-                                   const struct wn__cut *cut)
+                                   const struct wn__cut *cut, int32_t group)
 {
     struct wn_attrs attrs = {.n = WN_RANKS_COUNT, .dtype = value->type.dtype};
     attrs.i[WN_RANKS_SIZE] = ranks->size;
     attrs.i[WN_RANKS_RANK] = ranks->rank;
     attrs.i[WN_RANKS_START] = cut == NULL ? 0 : cut->start;
-    attrs.i[WN_RANKS_GIVEN] = ranks->given;
-    attrs.i[WN_RANKS_ELEMENTS] = wn__numel(&value->type);
+    attrs.i[WN_RANKS_GIVEN] = group != WN_GROUP_TEAM ? ranks->given : ranks->is_idle ? 0 : ranks->team;
+    attrs.i[WN_RANKS_ELEMENTS] = cut == NULL ? wn__numel(&value->type) : cut->elements;
     attrs.i[WN_RANKS_WHOLE] = cut == NULL;
-    attrs.i[WN_RANKS_PER_NODE] = ranks->per_node;
+    attrs.i[WN_RANKS_TEAM] = ranks->team;
+    attrs.i[WN_RANKS_GROUP] = group;
     e->forward = value->phase == WN_PHASE_FORWARD ? value : value->forward_of;
     return wn__emit(&e->base, WN_OP_ALL_TO_ALL, ranks->is_idle ? 0 : 1, &value, &attrs);
 }
@@ -30,12 +32,52 @@ static struct wn_node *narrowest(struct wn_node *value)
 int32_t wn__grad_exchange(const struct wn__pass *last, const struct wn__ranks *ranks, struct wn__grads *g)
 {
     struct wn__emitter e = {.base = {&wn__graph_recorder}, .g = g, .root = last->root};
-    struct wn__cut cut = {.ranks = ranks->size};
+    struct wn__cut cut = {.ranks = ranks->size, .team = ranks->team};
     for (int64_t i = 0; i < g->n_cells && e.code == WN_OK; i++) {
         cut.elements = wn__numel(&g->values[i]->type);
-        g->values[i] = emit_pieces(&e, ranks, narrowest(g->values[i]), &cut);
+        g->values[i] = emit_pieces(&e, ranks, narrowest(g->values[i]), &cut, WN_GROUP_ALL);
         cut.start = wn__cut_next(&cut);
     }
+    return e.code;
+}
+
+/* Returns the share of a partial sum: what the team gives of a gradient, added to the share so far. NULL: WN_OOM. */
+static struct wn_node *emit_share(struct wn__emitter *e, const struct wn__ranks *ranks, struct wn_node *value,
+                                  struct wn_node *before, const struct wn__cut *cut)
+{
+    const struct wn_attrs attrs = {.dtype = value->type.dtype};
+    struct wn_node *in[] = {emit_pieces(e, ranks, narrowest(value), cut, WN_GROUP_TEAM), before};
+    return in[0] == NULL ? NULL : wn__emit(&e->base, WN_OP_PARTIAL_SUM, before == NULL ? 1 : 2, in, &attrs);
+}
+
+/* Puts in the place of each gradient its share, or, of the last pass, what all teams give for the own range of its
+ * cell. A gradient goes on across teams before the next one is given. before: (n) the shares so far. */
+static void share_all(struct wn__emitter *e, const struct wn__ranks *ranks, struct wn_node *const *before, int64_t n,
+                      int32_t is_last)
+{
+    struct wn__cut cut = {.ranks = ranks->size, .team = ranks->team};
+    for (int64_t i = 0; i < e->g->n_cells && e->code == WN_OK; i++) {
+        struct wn_node **value = &e->g->values[i], *so_far = i < n ? before[i] : NULL;
+        cut.elements = wn__numel(&e->g->cells[i]->type);
+        *value = *value == NULL ? so_far : emit_share(e, ranks, *value, so_far, &cut);
+        if (is_last && *value != NULL) *value = emit_pieces(e, ranks, *value, &cut, WN_GROUP_ACROSS);
+        cut.start = wn__cut_next(&cut);
+    }
+}
+
+int32_t wn__grad_share(struct wn__pass *pass, const struct wn__ranks *ranks, int32_t is_last, struct wn__grads *g)
+{
+    struct wn__emitter e = {.base = {&wn__graph_recorder}, .g = g, .root = pass->root};
+    int64_t n = g->n_cells;
+    struct wn_node **before = wn__alloc((n + 1) * (int64_t)sizeof *before);
+    if (before == NULL) return WN_OOM;
+    for (int64_t i = 0; i < n; i++) {
+        before[i] = g->values[i];
+        g->values[i] = NULL; /* until this pass gives one */
+    }
+    WN_KEEP(e.code, wn__grad_pass(pass, g));
+    share_all(&e, ranks, before, n, is_last);
+    wn__free(before);
     return e.code;
 }
 
@@ -43,6 +85,6 @@ int32_t wn__value_exchange(const struct wn__pass *last, const struct wn__ranks *
                            struct wn__grads *g)
 {
     struct wn__emitter e = {.base = {&wn__graph_recorder}, .g = g, .root = last->root};
-    *value = emit_pieces(&e, ranks, *value, NULL);
+    *value = emit_pieces(&e, ranks, *value, NULL, WN_GROUP_ALL);
     return e.code;
 }

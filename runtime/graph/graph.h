@@ -345,13 +345,24 @@ int32_t wn__grad_clip(const struct wn__pass *last, struct wn_node *limit, struct
 /* Says how a backward goes on among ranks. */
 struct wn__ranks {
     int32_t size, rank;
-    int32_t per_node; /* so many consecutive ranks share a machine */
-    int32_t given;    /* so many ranks, the first ones, give gradients; 0: there is no exchange */
-    int32_t is_idle;  /* this one gives none */
-    int32_t is_last;  /* every rank gets the sums */
+    int32_t team;  /* so many consecutive ranks share a machine */
+    int32_t given; /* so many ranks, the first ones, give gradients; of partial sums of teams, so many teams; 0: there
+                          is no exchange */
+    int32_t is_shared; /* each pass is one micro-batch of a partial sum, whose others are those of the team */
+    int32_t is_idle;   /* this one gives none */
+    int32_t is_last;   /* every rank gets the sums */
 };
+/* Returns the group that a rank's own ranges go to first: those of other teams, which share them inside of each then;
+ * or all, where there is one team, or teams of one. */
+static inline int32_t wn__first_group(const struct wn__ranks *r)
+{
+    return r->team > 1 && r->team < r->size ? WN_GROUP_ACROSS : WN_GROUP_ALL;
+}
 /* Puts in the place of each gradient in `g` what all ranks give for the own range of its cell. */
 int32_t wn__grad_exchange(const struct wn__pass *last, const struct wn__ranks *ranks, struct wn__grads *g);
+/* Differentiates the root of a pass of a shared partial sum, and adds to `g` what the team gives: the values there are
+ * this rank's shares of the partial sum so far; of the last pass, what all teams give for the own range of a cell. */
+int32_t wn__grad_share(struct wn__pass *pass, const struct wn__ranks *ranks, int32_t is_last, struct wn__grads *g);
 /* Puts in the place of a value what all ranks give, whole, which belongs to `g`. */
 int32_t wn__value_exchange(const struct wn__pass *last, const struct wn__ranks *ranks, struct wn_node **value,
                            struct wn__grads *g);

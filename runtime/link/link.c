@@ -101,7 +101,7 @@ static int32_t wait_for_all(double seconds)
     return code;
 }
 
-int32_t wn__link_open(const char *kind, int32_t rank, int32_t size, double timeout)
+int32_t wn__link_open(const char *kind, int32_t rank, int32_t size, int32_t per_node, double timeout)
 {
     if (here->phase != WN_LINK_CLOSED) return broken();
     here->door = wn__mpi_open(kind);
@@ -109,7 +109,7 @@ int32_t wn__link_open(const char *kind, int32_t rank, int32_t size, double timeo
     if (here->peers == NULL) here->peers = wn__alloc((int64_t)sizeof *here->peers * size);
     if (here->words == NULL) here->words = wn__alloc((int64_t)sizeof *here->words * size * WN_WORD_COUNT);
     if (here->peers == NULL || here->words == NULL) return WN_OOM;
-    here->is = (struct wn__link){.rank = rank, .size = size, .timeout = timeout};
+    here->is = (struct wn__link){.rank = rank, .size = size, .per_node = per_node, .timeout = timeout};
     int32_t code = start_thread();
     if (code == WN_OK) code = wait_for_all(timeout);
     if (code != WN_OK) return code;

@@ -31,9 +31,10 @@ struct wn__link {
 };
 
 /* Joins a job of `size` ranks as `rank` through the library of a kind, "openmpi" or "mpich", and returns once all have.
+ * per_node: so many consecutive ranks are taken to be on one machine; 0: as MPI finds.
  * Status: WN_IO where there is no library, the job is not as the launcher says, or others do not come in time; the
  * process can join none then. */
-int32_t wn__link_open(const char *kind, int32_t rank, int32_t size, double timeout);
+int32_t wn__link_open(const char *kind, int32_t rank, int32_t size, int32_t per_node, double timeout);
 /* Becomes a rank of a job whose others are copies of this one: what they send is what this one sends them. */
 int32_t wn__link_ghost(int32_t rank, int32_t size, int32_t per_node);
 /* Returns the link of this process; its size is 1 until it is opened. */

@@ -238,7 +238,7 @@ static int32_t join(void)
              here->door->library, rank, size);
     pthread_mutex_lock(&here->lock);
     int32_t is_the_same = rank == here->is.rank && size == here->is.size;
-    here->is.per_node = per_node;
+    if (here->is.per_node == 0) here->is.per_node = per_node;
     if (is_the_same) here->phase = WN_LINK_OPEN;
     else wn__link_break_here(WN_IO, text);
     pthread_cond_broadcast(&here->changed);

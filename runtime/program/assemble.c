@@ -25,7 +25,7 @@ static int32_t exchange(struct assembly *a, const struct wn__pass *last)
     const struct wn__ranks *ranks = &a->request->ranks;
     const struct wn__bindings *b = a->bindings;
     if (ranks->given == 0) return WN_OK;
-    WN_TRY(wn__grad_exchange(last, ranks, &a->grads));
+    if (!ranks->is_shared) WN_TRY(wn__grad_exchange(last, ranks, &a->grads));
     if (!WN_ARRAY(&a->ir->pool, a->statistic, b->n_forward_effects)) return WN_OOM;
     for (int32_t i = 0; i < b->n_forward_effects; i++) {
         a->statistic[i] = b->order.nodes[b->forward_effect[i].node];
@@ -54,7 +54,8 @@ static int32_t differentiate(struct assembly *a)
     for (; pass.root < wn__passes(r) && code == WN_OK; pass.root++) {
         pass.roots = &r->root[pass.root];
         pass.forward = (struct wn__order){.from = r->root, .n_from = wn__losses(r)};
-        code = wn__grad_pass(&pass, &a->grads);
+        code = r->ranks.is_shared ? wn__grad_share(&pass, &r->ranks, pass.root + 1 == wn__passes(r), &a->grads)
+                                  : wn__grad_pass(&pass, &a->grads);
     }
     pass.root--; /* what clipping emits belongs to the last pass, and has the line of the first root */
     pass.roots = r->root;
@@ -238,22 +239,31 @@ static int32_t gradient_of(const struct assembly *a, int32_t slot)
     return -1;
 }
 
-/* Puts the effects that give a gradient cell a value, or add to the one that it has: among ranks to the own range of
- * it, and everybody's ranges at last. */
-static void put_gradient(struct assembly *a, int32_t i, int32_t cell, int32_t is_new)
+/* Puts an effect of what ranks give for a gradient cell. group: of a REFRESH. */
+static void put_exchanged(struct assembly *a, int32_t op, int32_t group, int32_t i, int32_t cell)
 {
     const struct wn_node *value = a->grads.values[i];
-    if (a->request->ranks.given == 0) {
-        put_effect(a, is_new ? WN_OP_ASSIGN : WN_OP_ACCUMULATE, value->local, cell);
+    struct wn__ir_node *e = put_effect(a, op, value->local, cell);
+    e->attrs = value->attrs;
+    e->attrs.i[WN_RANKS_GROUP] = group;
+    e->attrs.i[WN_RANKS_GIVEN] = wn__group_size(&e->attrs);
+    e->type.dtype = a->grads.cells[i]->type.dtype; /* pieces may be narrower than what they are added to */
+}
+
+/* Puts the effects that give a gradient cell a value, or add to the one that it has: among ranks to the own range, and
+ * everybody's at last: first those of other teams, which a slow link carries once, then those of the own team. */
+static void put_gradient(struct assembly *a, int32_t i, int32_t cell, int32_t is_new)
+{
+    const struct wn__ranks *ranks = &a->request->ranks;
+    if (ranks->given == 0) {
+        put_effect(a, is_new ? WN_OP_ASSIGN : WN_OP_ACCUMULATE, a->grads.values[i]->local, cell);
         return;
     }
-    for (int32_t is_sum = 1; is_sum >= 0; is_sum--) {
-        if (!is_sum && !a->request->ranks.is_last) continue;
-        struct wn__ir_node *e = put_effect(a, is_sum ? WN_OP_ORDERED_SUM : WN_OP_REFRESH, value->local, cell);
-        e->attrs = value->attrs;
-        e->attrs.f[0] = is_new;
-        e->type.dtype = a->grads.cells[i]->type.dtype; /* pieces may be narrower than what they are added to */
-    }
+    put_exchanged(a, WN_OP_ORDERED_SUM, WN_GROUP_ALL, i, cell);
+    a->ir->node[a->at - 1].attrs.f[0] = is_new;
+    if (ranks->is_last) put_exchanged(a, WN_OP_REFRESH, wn__first_group(ranks), i, cell);
+    int32_t has_teams = wn__first_group(ranks) == WN_GROUP_ACROSS;
+    if (ranks->is_last && has_teams) put_exchanged(a, WN_OP_REFRESH, WN_GROUP_TEAM, i, cell);
 }
 
 /* Puts gradient cells in the order of their parameters. The first layers' gradients are allocated last, so
@@ -404,7 +414,7 @@ static int32_t size_ir(struct assembly *a)
     struct wn__ir *ir = a->ir;
     int64_t n = b->order.count, cells = b->n_named + a->grads.n_cells;
     /* each effect may need a copy of a state */
-    int64_t effects = r->n_updates + r->n_roots + b->n_forward_effects + 2 * a->grads.n_cells;
+    int64_t effects = r->n_updates + r->n_roots + b->n_forward_effects + 3 * a->grads.n_cells;
     int64_t nodes = n + a->grads.count + r->n_updates + 2 * effects, inputs = 3 * effects;
     for (int64_t i = 0; i < n; i++) inputs += b->order.nodes[i]->n_in;
     for (int64_t i = 0; i < a->grads.count; i++) inputs += a->grads.nodes[i]->n_in;
@@ -440,7 +450,6 @@ static int32_t write_key(struct assembly *a)
     return wn__bytes_keep(&b, &a->ir->pool, &a->ir->key, &a->ir->key_bytes);
 }
 
-/* Builds the IR: backward, nodes, cells, effects, rewrites, blocks and costs. */
 static int32_t build(struct assembly *a)
 {
     WN_TRY(differentiate(a));

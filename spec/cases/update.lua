@@ -209,6 +209,19 @@ return {
         { inputs = { { 3 } }, error = 'ordered_sum: rank 0 of 0, of which 0 give, is none',
             call = calls('ordered_sum') },
     } },
+    partial_sum = { cases = {
+        { name = 'of pieces', tol = tol, inputs = { { 3, 5 } }, grad = false,
+            call = function(_, p) return op.record('partial_sum', { p }, { dtype = p.dtype }) end,
+            ref = function(p) return array.fold(p, { 0 }, false, array.sum) end },
+        { name = 'that goes on', tol = tol, inputs = { { 3, 700 }, { 700 } }, grad = false,
+            call = function(_, p, so_far) return op.record('partial_sum', { p, so_far }, { dtype = p.dtype }) end,
+            ref = function(p, so_far)
+                return array.map(function(a, b) return a + b end, array.fold(p, { 0 }, false, array.sum), so_far)
+            end },
+    }, bad = {
+        { inputs = { { 3 } }, error = 'partial_sum: pieces of .*expected 2 dims', call = calls('partial_sum') },
+        { inputs = { { 3, 5 }, { 4 } }, error = 'partial_sum: pieces of .* are added to', call = calls('partial_sum') },
+    } },
     sgd = {
         cases = trained(function(optim, list) return optim.SGD(list, { lr = 0.1, weight_decay = 0.01 }) end, sgd),
         bad = without_numbers 'sgd',

@@ -1,13 +1,13 @@
 -- A training that is run as it stands by one process and by many: spec/ranks_spec.lua compares what they print. Each
 -- row trains a network with a tied weight, dropout, a norm and a frozen parameter for three steps, and prints a digest
 -- of its parameters with the loss. Rows meet every pair of the axes once.
---   luajit spec/support/ranks_train.lua ROOT
+--   luajit spec/support/ranks_train.lua ROOT [RANKS ON EACH MACHINE]
 local root = arg[1]
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path
 local wane = require 'wane'
 local nn, optim, dist = wane.nn, wane.optim, wane.dist
 local fingerprint = require('wane.plan.measure').fingerprint
-dist.start { timeout = 30 }
+dist.start { timeout = 30, per_node = tonumber(arg[2]) }
 
 local MICRO, BATCH = 8, 10
 local AXES = {

@@ -131,25 +131,39 @@ static void accumulate_widened(int64_t begin, int64_t end, void *ctx)
     }
 }
 
-/* Adds piece after piece to the own range of a cell, as ACCUMULATE adds each of them; pieces of bf16 to one of f32, as
- * if each had been cast before. */
-static int32_t ordered_sum(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
+/* Adds piece after piece to a sum of n elements, as ACCUMULATE adds each of them; pieces of bf16 to one of f32, as if
+ * each had been cast before. is_new: the first piece is copied. */
+static void add_pieces(const struct wn_desc *d, const void *pieces, int64_t n, int32_t is_new, void *sum)
 {
-    const struct wn__range own = wn__own_range(&d->attrs);
     int64_t size = wn__dtype_size(d->in[0].dtype);
     int32_t is_wider = d->out.dtype != d->in[0].dtype;
-    void *const cell[] = {(char *)b->cell[0] + own.first * wn__dtype_size(d->out.dtype)};
-    for (int64_t k = 0; k < d->in[0].dim[0]; k++) {
-        int32_t is_new = k == 0 && d->attrs.f[0] == 1;
-        struct wn__update_numbers u = {.value = (const char *)b->in[0] + k * own.count * size,
+    void *const cell[] = {sum};
+    for (int64_t k = 0; k < d->in[0].dim[0]; k++, is_new = 0) {
+        struct wn__update_numbers u = {.value = (const char *)pieces + k * n * size,
                                        .cell = cell,
                                        .size = size,
                                        .loop = loops[WN_OP_ACCUMULATE][WN_F32],
                                        .n_cells = 1};
         wn__parallel_body body = is_wider ? is_new ? assign_widened : accumulate_widened
                                           : body_of(is_new ? WN_OP_ASSIGN : WN_OP_ACCUMULATE, d->in[0].dtype);
-        wn__parallel_for(own.count, WN_CPU_GRAIN, body, &u);
+        wn__parallel_for(n, WN_CPU_GRAIN, body, &u);
     }
+}
+
+/* Adds pieces to the own range of a cell. */
+static int32_t ordered_sum(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
+{
+    const struct wn__range own = wn__own_range(&d->attrs);
+    add_pieces(d, b->in[0], own.count, d->attrs.f[0] == 1,
+               (char *)b->cell[0] + own.first * wn__dtype_size(d->out.dtype));
+    return WN_OK;
+}
+
+/* Adds pieces to a sum, in its place or in another one. */
+static int32_t partial_sum(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
+{
+    if (d->n_in > 1 && b->in[1] != b->out) memcpy(b->out, b->in[1], (size_t)wn__bytes(&d->out));
+    add_pieces(d, b->in[0], wn__numel(&d->out), d->n_in == 1, b->out);
     return WN_OK;
 }
 
@@ -178,6 +192,9 @@ static int32_t update(const struct wn_desc *d, const struct wn_buffers *b, WN_NO
 
 wn_kernel_fn wn__cpu_update_kernel(const struct wn_desc *d)
 {
-    if (d->op == WN_OP_ORDERED_SUM) return body_of(WN_OP_ACCUMULATE, d->in[0].dtype) ? ordered_sum : NULL;
+    if (d->op == WN_OP_ORDERED_SUM || d->op == WN_OP_PARTIAL_SUM)
+        return !body_of(WN_OP_ACCUMULATE, d->in[0].dtype) ? NULL
+               : d->op == WN_OP_PARTIAL_SUM               ? partial_sum
+                                                          : ordered_sum;
     return body_of(d->op, d->in[0].dtype) ? update : NULL;
 }

@@ -29,7 +29,7 @@ local dist = { rank = 0, size = 1, is_first = true }
 local function take()
     local who = ranks.who()
     dist.rank, dist.size, dist.is_first = who.rank, who.size, who.rank == 0
-    ranks.rank, ranks.size, ranks.is_ghost = who.rank, who.size, who.is_ghost ~= 0
+    ranks.rank, ranks.size, ranks.per_node, ranks.is_ghost = who.rank, who.size, who.per_node, who.is_ghost ~= 0
 end
 
 -- Raises unless a job may be joined now.
@@ -45,7 +45,8 @@ end
 
 --- Joins the job that mpirun or srun started this process in. Alone, in a process that no launcher started, it does
 -- nothing: the script trains by itself.
--- @param opts { timeout = 600: seconds after which waiting for another rank is an error }
+-- @param opts { timeout = 600: seconds after which waiting for another rank is an error; per_node: so many consecutive
+-- ranks are taken to share a machine, instead of what MPI finds }
 -- @return rank, from 0, and the number of ranks
 -- @raise 'value' for a second start, one behind the first run, variables of launchers that contradict each other or
 -- start no MPI, and ranks of other versions, kernels, tunables or numbers of threads; 'io' without a library for the
@@ -55,23 +56,25 @@ end
 -- print(wane.dist.rank, wane.dist.size) --> 0	1
 function dist.start(opts)
     local what = 'wane.dist.start'
-    opts = errors.check_options(opts, { 'timeout' }, what)
+    opts = errors.check_options(opts, { 'timeout', 'per_node' }, what)
     local timeout = opts.timeout == nil and 600 or opts.timeout
     if type(timeout) ~= 'number' or not (timeout > 0 and timeout < 1e9) then
         raise(nil, 'value', '%s: timeout must be seconds, above 0, got %s', what, errors.describe(timeout))
     end
+    local per_node = opts.per_node == nil and 0 or errors.count(opts.per_node, what .. ': per_node', 1, 65536)
     need_early(what)
     local job = launcher.job(os.getenv, function(fmt, ...) raise(nil, 'value', what .. ' found ' .. fmt, ...) end)
     if job then
-        local code = C.wn_dist_start(job.kind, job.rank, job.size, timeout)
+        local code = C.wn_dist_start(job.kind, job.rank, job.size, per_node, timeout)
         if code ~= 0 then
             raise(nil, binding.text(C.wn_status_name(code)), '%s: %s started this process as rank %d of %d, but %s',
                 what, job.by, job.rank, job.size, binding.text(C.wn_message()))
         end
         take()
         -- The bits of a rank depend on these.
-        ranks.call(('%s: wane %s, kernels %s, %d threads, %s'):format(what, binding.text(C.wn_version()),
-            binding.text(C.wn_kernels()), C.wn_threads(), planner.bits()), function() return nil, 0 end)
+        ranks.call(('%s: wane %s, kernels %s, %d threads, %d ranks on each machine, %s'):format(what,
+            binding.text(C.wn_version()), binding.text(C.wn_kernels()), C.wn_threads(), ranks.per_node,
+            planner.bits()), function() return nil, 0 end)
     end
     return dist.rank, dist.size
 end

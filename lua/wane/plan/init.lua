@@ -207,7 +207,7 @@ function Plan:schedule()
                 inplace = step.inplace, store = step.store < 0 and step.store or first_store + step.store,
                 seconds = step.seconds, kind = program.kinds[step.kind],
                 link = step.link ~= nil and binding.text(step.link) or nil, takes = step.takes,
-                sent = tonumber(step.sent),
+                sent = tonumber(step.sent), sent_outside = tonumber(step.sent_outside),
                 program = part.program, at = i, part = number,
             }
         end

@@ -4,6 +4,7 @@
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local policy = require 'wane.policy'
+local ranks = require 'wane.program.ranks'
 
 local C = binding.C
 
@@ -53,18 +54,23 @@ end
 -- @param plan Plan
 function moves.exchanges(plan)
     if plan.wire_seconds == 0 then return nil end
-    local rounds, given = 0, 0 -- exchanges of partial sums, and bytes sent in all of them
+    -- exchanges of partial sums; bytes sent in all of them; whether machines make those together
+    local rounds, given, is_shared = 0, 0, false
     for number, part in ipairs(plan.parts) do
         local summed = part.request.given and #part.points or 0
-        rounds, given = rounds + summed, given + summed * part.sent
+        rounds, is_shared = rounds + summed, is_shared or part.request.is_shared
         for _, step in ipairs(summed > 0 and plan:schedule() or {}) do
-            if step.part == number and step.op == 'refresh' and step.what == 'exchange' then
-                given = given - summed * step.sent
+            if step.part == number and step.op == 'all_to_all' and step.what == 'exchange' then
+                given = given + summed * (part.request.is_shared and step.sent_outside or step.sent)
             end
         end
     end
     local less = rounds > 1 and ('; twice the `partial` would send %s less'):format(
         bytes.text(given * math.floor(rounds / 2) / rounds)) or ''
+    if plan.sent_outside > 0 and not is_shared and ranks.per_node > 1 then
+        less = less .. ('; a `partial` that %d divides would have each machine make its partial sums together'):format(
+            ranks.per_node)
+    end
     local far = plan.sent_outside > 0 and (', %s of it to other machines'):format(bytes.text(plan.sent_outside)) or ''
     return ('among ranks: %s sent%s, in %.3g s, of which kernels wait for %.3g s%s'):format(bytes.text(plan.sent), far,
         plan.wire_seconds, plan.wait, less)

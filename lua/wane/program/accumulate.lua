@@ -49,13 +49,6 @@ local function loss_of(fn, run, i)
 end
 jit.off(loss_of) -- as the function below
 
--- Records the m micro-batches of partial sum b, from 0, and returns their losses.
-local function losses_of(fn, run, b)
-    local roots = {}
-    for k = 1, run.m do roots[k] = loss_of(fn, run, b * run.m + k) end
-    return roots
-end
-
 -- Runs the backward of a partial sum. The first one tells which states get gradients, where that is asked for later.
 local function backward(run, roots, request)
     request.mode, request.roots, request.policy = 'backward', roots, run.policy
@@ -95,7 +88,8 @@ end
 local function alone(fn, run)
     local total
     for b = 0, run.n / run.m - 1 do
-        local roots = losses_of(fn, run, b)
+        local roots = {}
+        for k = 1, run.m do roots[k] = loss_of(fn, run, b * run.m + k) end
         backward(run, roots, {})
         for _, loss in ipairs(roots) do total = scoped('grad', 0, add, total, loss) end
     end
@@ -107,30 +101,62 @@ end
 local has_warned = false -- of ranks that have nothing to compute
 local stride = 0 -- how many random numbers one micro-batch took the last time
 
--- Records partial sum b as one process would that has recorded those before it: a micro-batch begins at the random
--- number that stands `stride` behind the beginning of the one before. Where another count is drawn than the last time,
--- it is recorded once more.
-local function record_at(fn, run, b)
-    local took
-    for _ = 1, 2 do
-        local from = run.first + b * run.m * stride
-        C.wn_counter_set(from)
-        local roots = losses_of(fn, run, b)
-        took = (tonumber(C.wn_here().counter) - from) / run.m
-        if took == stride or b == 0 then
+-- Fills in who makes the partial sums of a run: `makers` of them in each round, one each, of which this rank belongs to
+-- number `place`; `share` ranks together, which take a micro-batch each in turn, this one the one behind `first_of`.
+--
+--     partial = 2      partial sum 1    2               by machines of 2    1            2
+--                      rank 0: 1, 2     rank 1: 3, 4                        rank 0: 1    rank 2: 3
+--                                                                           rank 1: 2    rank 3: 4
+local function find_makers(run)
+    local L = ranks.per_node
+    run.is_shared = L > 1 and L < ranks.size and run.m % L == 0
+    run.share = run.is_shared and L or 1
+    run.makers = ranks.size / run.share
+    run.each = run.m / run.share
+    run.rounds = math.ceil(run.n / run.m / run.makers)
+end
+
+-- Returns the rank that makes micro-batch i, from 1, and its number, from 0, among those of that rank.
+local function maker_of(run, i)
+    local b, k = math.floor((i - 1) / run.m), (i - 1) % run.m
+    return b % run.makers * run.share + k % run.share,
+        math.floor(b / run.makers) * run.each + math.floor(k / run.share)
+end
+
+-- Lists the micro-batches of this rank in partial sum b, from 0.
+local function own_of(run, b)
+    local list = {}
+    for k = 1, run.each do list[k] = b * run.m + (k - 1) * run.share + ranks.rank % run.share + 1 end
+    return list
+end
+
+-- Records micro-batches, each as one process would that has recorded those before it: it begins at the random number
+-- that stands `stride` behind the beginning of the one before. Where another count is drawn than the last time, all are
+-- recorded once more.
+local function record_at(fn, run, list)
+    for attempt = 1, 2 do
+        local roots, is_right = {}, true
+        for k, i in ipairs(list) do
+            local from = run.first + (i - 1) * stride
+            C.wn_counter_set(from)
+            roots[k] = loss_of(fn, run, i)
+            local took = tonumber(C.wn_here().counter) - from
+            if took ~= stride and (attempt == 2 or k > 1) then
+                raise(nil, 'value', '%s: the function draws %g random numbers for micro-batch %d, and %g for another',
+                    what, took, i, stride)
+            end
+            is_right = is_right and (took == stride or i == 1)
             stride = took
-            return roots
+            if not is_right then break end
         end
-        stride = took
+        if is_right then return roots end
     end
-    raise(nil, 'value', '%s: the function draws %g random numbers for micro-batch %d, and another count for others',
-        what, took, b * run.m + 1)
 end
 
 -- Gathers the losses and weights of all ranks. mine: list of the losses of this rank. Returns the numbers of all, and
 -- how many those of one rank are: a loss, its weight, the next loss.
 local function gather_losses(run, mine)
-    local each = 2 * run.rounds * run.m
+    local each = 2 * run.rounds * run.each
     local all = binding.array('f64', each * ranks.size)
     local function give()
         local list = binding.array('f64', each)
@@ -152,39 +178,40 @@ end
 -- weights of all.
 local function total_of(run, all, each)
     local v, total = binding.array('f64', 1), nil
-    for b = 0, run.n / run.m - 1 do
-        for k = 0, run.m - 1 do
-            local at = b % ranks.size * each + 2 * (math.floor(b / ranks.size) * run.m + k)
-            v[0] = ranks.is_ghost and 0 / 0 or all[at] -- of others than this one nothing is known
-            if run.is_weighted then run.weights[b * run.m + k + 1] = all[at + 1] end
-            total = scoped('grad', 0, add, total, tensor.wrap(binding.id(C.wn_const(v, 0, run.dtype))))
-        end
+    for i = 1, run.n do
+        local rank, k = maker_of(run, i)
+        local at = rank * each + 2 * k
+        v[0] = ranks.is_ghost and 0 / 0 or all[at] -- of others than this one nothing is known
+        if run.is_weighted then run.weights[i] = all[at + 1] end
+        total = scoped('grad', 0, add, total, tensor.wrap(binding.id(C.wn_const(v, 0, run.dtype))))
     end
     return total
 end
 
--- Runs round `round` of partial sums, one a rank. A rank without one in the last round records one that it does not
--- compute, for the gradients that it helps to add.
+-- Runs round `round` of partial sums. A rank without one in the last round records one that it does not compute, for
+-- the gradients that it helps to add.
 local function run_round(fn, run, round, mine)
-    local base = round * ranks.size
-    local given = math.min(ranks.size, run.n / run.m - base)
-    local is_idle = ranks.rank >= given
-    local b = is_idle and base or base + ranks.rank
-    local roots = record_at(fn, run, b)
+    local base, place = round * run.makers, math.floor(ranks.rank / run.share)
+    local given = math.min(run.makers, run.n / run.m - base)
+    local is_idle = place >= given
+    local list = own_of(run, is_idle and base or base + place)
+    local roots = record_at(fn, run, list)
     run.dtype = tensor.dtype_id[roots[1].dtype]
-    backward(run, roots, { given = given, is_idle = is_idle, is_last = round == run.rounds - 1 })
-    for k, loss in ipairs(is_idle and {} or roots) do mine[#mine + 1] = { loss = loss, micro = b * run.m + k } end
+    backward(run, roots, { given = given, is_shared = run.is_shared, is_idle = is_idle,
+        is_last = round == run.rounds - 1 })
+    for k, i in ipairs(is_idle and {} or list) do mine[#mine + 1] = { loss = roots[k], micro = i } end
 end
 
 -- Runs the partial sums in rounds; each rank goes on with the sum of its own range. Returns the mean of the losses.
 local function among_ranks(fn, run)
     local mine, mean = {}, nil
     local attempt = program.is_planning() and function(_, do_) do_() end or ranks.attempt
-    run.rounds, run.first = math.ceil(run.n / run.m / ranks.size), tonumber(C.wn_here().counter)
-    if run.n / run.m < ranks.size and ranks.rank == 0 and not has_warned then
+    run.first = tonumber(C.wn_here().counter)
+    find_makers(run)
+    if run.n / run.m < run.makers and ranks.rank == 0 and not has_warned then
         has_warned = true
-        io.stderr:write(('wane: %s: %d partial sums for %d ranks: %d of them have nothing to compute\n'):format(what,
-            run.n / run.m, ranks.size, ranks.size - run.n / run.m))
+        io.stderr:write(('wane: %s: %d partial sums for %d %s: %d of them have nothing to compute\n'):format(what,
+            run.n / run.m, run.makers, run.is_shared and 'machines' or 'ranks', run.makers - run.n / run.m))
     end
     for round = 0, run.rounds - 1 do
         attempt('a backward', function() run_round(fn, run, round, mine) end)
@@ -209,7 +236,9 @@ end
 -- gradients are divided by the sum of the weights then, and no gradient may be there before.
 --
 -- On n ranks (wane.dist) rank r records partial sums r, r + n, r + 2 n, ... alone, counted from 0, and each rank adds
--- its own range of every gradient, so that the bits are those of one process.
+-- its own range of every gradient, so that the bits are those of one process. On K machines of L ranks each, where L
+-- divides m, machine k records partial sums k, k + K, ..., and its ranks the micro-batches of each in turn: gradients
+-- are summed inside of the machine first, and only sums move between machines.
 -- @function wane.accumulate
 -- @param fn function(i), i from 1 to n, that records a micro-batch and returns its loss, a tensor of one element, and
 -- its weight, a number, or nothing

@@ -158,7 +158,8 @@ local function open(request)
     r.scale, r.clip = op.finite(request.scale or 1, 'run: the scale'), request.clip or 0
     r.target = request.target or 0
     r.is_fresh, r.given = request.is_fresh and 1 or 0, request.given or 0
-    r.is_idle, r.is_last = request.is_idle and 1 or 0, request.is_last and 1 or 0
+    r.is_shared, r.is_idle = request.is_shared and 1 or 0, request.is_idle and 1 or 0
+    r.is_last = request.is_last and 1 or 0
     local explicit = request.policy ~= nil and policy.of(request.policy) or nil
     local fallback = policy.default
     r.policy = policy.key(explicit, fallback)
@@ -174,7 +175,7 @@ end
 
 --- Opens a program without planning or running it.
 -- @param request { mode =, roots =, also = values to compute beside the losses, cells =, updates =, policy =, joint =,
--- again =, scale =, clip =, is_fresh =, given =, is_idle =, is_last =, as of struct wn_request; look =
+-- again =, scale =, clip =, is_fresh =, given =, is_shared =, is_idle =, is_last =, as of struct wn_request; look =
 -- function(program) that is called once it has run, or is planned }
 -- @return Program
 -- @raise the library's codes ('stale', 'spent', 'twice', 'device'), at the script's line

@@ -10,8 +10,9 @@ local scoped = require 'wane.scoped'
 
 local C, check, raise = binding.C, binding.check, errors.raise
 
---- Fields: `rank`, from 0, `size` and `is_ghost`; wane.dist sets them once a job is joined.
-local ranks = { rank = 0, size = 1, is_ghost = false }
+--- Fields: `rank`, from 0, `size`, `per_node`, how many consecutive ranks share a machine, and `is_ghost`; wane.dist
+-- sets them once a job is joined.
+local ranks = { rank = 0, size = 1, per_node = 1, is_ghost = false }
 
 local codes = {} -- word of a status -> its number
 for code = 1, 31 do codes[binding.text(C.wn_status_name(code)) or code] = code end

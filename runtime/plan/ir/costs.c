@@ -202,12 +202,13 @@ void wn__exchange_wire(const struct wn__ir *ir, int32_t node, struct wn__wire *o
 {
     const struct wn__ir_node *q = &ir->node[node];
     const int64_t *i = q->attrs.i, size = wn__dtype_size(q->type.dtype);
-    int32_t rank = (int32_t)i[WN_RANKS_RANK], per_node = (int32_t)i[WN_RANKS_PER_NODE];
+    int32_t rank = (int32_t)i[WN_RANKS_RANK], team = (int32_t)i[WN_RANKS_TEAM], ranks = wn__group_size(&q->attrs);
     int64_t own = wn__own_range(&q->attrs).count;
-    *out = (struct wn__wire){.peers = (int32_t)i[WN_RANKS_SIZE] - 1};
-    for (int32_t k = 0; k < i[WN_RANKS_SIZE]; k++) {
-        int64_t theirs = wn__range_at(&q->attrs, k).count, level = k / per_node != rank / per_node;
-        if (k == rank) continue;
+    *out = (struct wn__wire){.peers = ranks - 1};
+    for (int32_t k = 0; k < ranks; k++) {
+        int32_t peer = wn__rank_at(&q->attrs, k), level = peer / team != rank / team;
+        int64_t theirs = wn__range_at(&q->attrs, peer).count;
+        if (peer == rank) continue;
         out->out[level] += size * (q->op == WN_OP_REFRESH ? own : q->n_in > 0 ? theirs : 0);
         out->in[level] += size * (q->op == WN_OP_REFRESH ? theirs : k < i[WN_RANKS_GIVEN] ? own : 0);
     }

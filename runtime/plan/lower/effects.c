@@ -3,7 +3,8 @@
  * gradient that an optimizer consumes dies at once.
  *
  * An exchange of states, REFRESH, starts where it may, and is waited for at the end: nothing here reads what it brings.
- * Effects of forward values come behind that: until then ranks may find that one of them has failed.
+ * One inside of a team, which hands on what one across teams brings, starts there, behind the wait of that. Effects of
+ * forward values come behind both: until then ranks may find that one of them has failed.
  *
  * Else effects of forward values wait for the first effect that changes a state, or for the end where there is none:
  * what stops a run before that, ^C or a failure, leaves every state as it was. They keep the order of recording. */
@@ -78,47 +79,65 @@ static struct wn__item item_of(const struct wn__ir *ir, int32_t node, int32_t in
                              .move = move};
 }
 
-/* Fills more with what is put into the list, and at with the item that each is put before: effects at their times,
- * which start exchanges where they are ones; at the end the waits of those, then late effects, those of forward values
- * among ranks. Returns how many. */
-static int32_t fill(const struct wn__ir *ir, const int32_t *effect_in, const int32_t *time, struct wn__list *l,
-                    struct wn__item *more, int32_t *at)
+/* Holds what is put into a list. */
+struct additions {
+    const struct wn__ir *ir;
+    const int32_t *effect_in;
+    struct wn__list *l;
+    struct wn__item *more;
+    int32_t *at, n; /* (n) the item that each is put before */
+};
+
+/* Tells whether an effect exchanges states: across teams, or inside of one behind that. */
+static int32_t is_exchange(const struct wn__ir *ir, int32_t node, int32_t is_inside)
 {
-    int32_t first = ir->n - ir->n_effects, moves = l->n_moves, n = 0, late = 0;
-    for (int32_t e = 0; e < ir->n_effects; e++) {
-        int32_t is_exchange = (wn__ir_flags(ir, first + e) & WN_LINK) != 0;
-        if (late == e && time[e] == l->n_items && wn__is_forward_effect(ir, first + e)) {
-            late++;
-            continue;
-        }
-        at[n] = time[e];
-        more[n++] = item_of(ir, first + e, effect_in[e], is_exchange ? WN_DO_EXCHANGE : WN_DO_RUN, l->n_moves);
-        l->n_moves += is_exchange;
+    const struct wn__ir_node *p = &ir->node[node];
+    return (wn__ir_flags(ir, node) & WN_LINK) != 0 && is_inside == (p->attrs.i[WN_RANKS_GROUP] == WN_GROUP_TEAM);
+}
+
+static void put(struct additions *a, int32_t effect, int32_t what, int32_t move, int32_t at)
+{
+    int32_t first = a->ir->n - a->ir->n_effects;
+    a->at[a->n] = at;
+    a->more[a->n++] = item_of(a->ir, first + effect, a->effect_in[effect], what, move);
+}
+
+/* Puts effects at their times, which start exchanges where they are ones; at the end the waits of those, each with the
+ * start of the one behind it, and the waits of these; then late effects, those of forward values among ranks. */
+static void put_all(struct additions *a, const int32_t *time)
+{
+    const struct wn__ir *ir = a->ir;
+    int32_t first = ir->n - ir->n_effects, end = (int32_t)a->l->n_items, moves = a->l->n_moves, inside, late = 0;
+    while (late < ir->n_effects && time[late] == end && wn__is_forward_effect(ir, first + late)) late++;
+    for (int32_t e = late; e < ir->n_effects; e++) {
+        if (is_exchange(ir, first + e, 1)) continue;
+        int32_t moves_it = is_exchange(ir, first + e, 0);
+        put(a, e, moves_it ? WN_DO_EXCHANGE : WN_DO_RUN, a->l->n_moves, time[e]);
+        a->l->n_moves += moves_it;
     }
-    for (int32_t e = 0, effects = n; e < effects; e++) {
-        if (more[e].what != WN_DO_EXCHANGE) continue;
-        at[n] = (int32_t)l->n_items;
-        more[n++] = item_of(ir, more[e].node, more[e].in_at, WN_DO_WAIT, moves++);
+    inside = a->l->n_moves;
+    for (int32_t e = late; e < ir->n_effects; e++) {
+        if (is_exchange(ir, first + e, 0)) put(a, e, WN_DO_WAIT, moves++, end);
+        if (is_exchange(ir, first + e, 1)) put(a, e, WN_DO_EXCHANGE, a->l->n_moves++, end);
     }
-    for (int32_t e = 0; e < late; e++) {
-        at[n] = (int32_t)l->n_items;
-        more[n++] = item_of(ir, first + e, effect_in[e], WN_DO_RUN, 0);
-    }
-    return n;
+    for (int32_t e = late; e < ir->n_effects; e++)
+        if (is_exchange(ir, first + e, 1)) put(a, e, WN_DO_WAIT, inside++, end);
+    for (int32_t e = 0; e < late; e++) put(a, e, WN_DO_RUN, 0, end);
 }
 
 int32_t wn__lower_effects(const struct wn__ir *ir, const int32_t *effect_in, struct wn__list *l)
 {
     struct wn__pool scratch = {0};
-    int32_t *time, *at, code = WN_OOM;
-    struct wn__item *more;
+    struct additions a = {.ir = ir, .effect_in = effect_in, .l = l};
+    int32_t *time, code = WN_OOM;
     struct times t;
     if (WN_ARRAY(&scratch, t.made, l->n_values) && WN_ARRAY(&scratch, t.read, ir->n_cells) &&
-        WN_ARRAY(&scratch, time, ir->n_effects) && WN_ARRAY(&scratch, more, 2 * ir->n_effects) &&
-        WN_ARRAY(&scratch, at, 2 * ir->n_effects)) {
+        WN_ARRAY(&scratch, time, ir->n_effects) && WN_ARRAY(&scratch, a.more, 2 * ir->n_effects) &&
+        WN_ARRAY(&scratch, a.at, 2 * ir->n_effects)) {
         find_times(ir, l, &t);
         find_effect_times(ir, effect_in, l, &t, time);
-        code = wn__list_insert(l, fill(ir, effect_in, time, l, more, at), more, at);
+        put_all(&a, time);
+        code = wn__list_insert(l, a.n, a.more, a.at);
     }
     wn__pool_release(&scratch);
     return code;

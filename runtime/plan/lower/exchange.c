@@ -7,8 +7,9 @@
  * An exchange starts as soon as its value is made and those before it have started. It is waited for once it has ended,
  * by the clock of the cost rules, so that what follows from it starts to move too; and before that when the next one
  * that starts would have more bytes under way than `budget` eighths of those of all exchanges; with 0, at once. So the
- * kernels behind a start hide it, and the effects that read what it brings come behind its wait. Waits need no common
- * order: a rank that waits for an exchange has started all before it. */
+ * kernels behind a start hide it, and the effects that read what it brings come behind its wait. So does the partial
+ * sum of a team, from which an exchange across teams goes on: that one starts once the first has ended. Waits need no
+ * common order: a rank that waits for an exchange has started all before it. */
 #include <string.h>
 #include "lower.h"
 
@@ -18,14 +19,17 @@ struct exchanges {
     struct wn__pool scratch;
     int64_t n;
     int32_t *item;         /* (n) their items, in the order of nodes */
-    int32_t *start;        /* (n) the item that each starts before */
+    int32_t *reader;       /* (n) the items of the partial sums that read what each brings; -1: none does */
+    int32_t *after;        /* (n) the exchange that each one goes on from, by such a sum; -1: none */
+    int32_t *start;        /* (n) the item that each starts before, or a later one */
     int32_t *made;         /* (n_values) one past the item that makes each value */
-    int32_t *left;         /* (n_items + 1) how many items that are no exchanges come before each */
-    double *clock;         /* (n_items + 1) seconds before each item, but for waits */
+    int32_t *from;         /* (n_values) one past the exchange that brings each value, or what it is the sum of */
+    int32_t *left;         /* (n_items + 1) how many items that stay where they are come before each */
+    double *clock;         /* (n_items + 1) seconds before each item, of those that stay */
     double *ends;          /* (n) the second at which each has ended */
     double late, lane;     /* seconds of waits so far; the second at which the link is free */
-    struct wn__item *more; /* (2 n) starts and waits */
-    int32_t *at, n_more;   /* (2 n) the item that each is put before */
+    struct wn__item *more; /* (3 n) starts, waits and partial sums */
+    int32_t *at, n_more;   /* (3 n) the item that each is put before */
 };
 
 static int32_t is_exchange(const struct wn__ir *ir, const struct wn__item *it)
@@ -33,31 +37,60 @@ static int32_t is_exchange(const struct wn__ir *ir, const struct wn__item *it)
     return it->what == WN_DO_RUN && (wn__ir_flags(ir, it->node) & WN_LINK) != 0;
 }
 
+static int32_t is_partial_sum(const struct wn__ir *ir, const struct wn__item *it)
+{
+    return it->what == WN_DO_RUN && ir->node[it->node].op == WN_OP_PARTIAL_SUM;
+}
+
 /* Returns the seconds of an item that runs a node; 0 of others, and where they are not known. */
 static double seconds_of(const struct wn__ir *ir, const struct wn__item *it)
 {
-    return it->what == WN_DO_RUN && !is_exchange(ir, it) && ir->seconds != NULL ? ir->seconds[it->node] : 0;
+    return it->what == WN_DO_RUN && ir->seconds != NULL ? ir->seconds[it->node] : 0;
 }
 
-/* Fills the exchanges in the order of their nodes, and when values are made. */
+/* Fills the exchanges in the order of their nodes, and when the values of what stays are made. */
 static void find_exchanges(struct exchanges *x)
 {
     const struct wn__list *l = x->l;
-    int64_t n = 0;
+    int64_t n = 0, moved = 0;
     for (int64_t i = 0; i < l->n_items; i++) {
-        x->left[i] = (int32_t)(i - n);
-        x->clock[i + 1] = x->clock[i] + seconds_of(x->ir, &l->item[i]);
-        if (l->item[i].out >= 0) x->made[l->item[i].out] = (int32_t)i + 1;
-        if (l->item[i].what == WN_DO_WAIT) x->made[l->in[l->item[i].in_at + 1]] = (int32_t)i + 1;
-        if (!is_exchange(x->ir, &l->item[i])) continue;
+        const struct wn__item *it = &l->item[i];
+        int32_t stays = !is_exchange(x->ir, it) && !is_partial_sum(x->ir, it);
+        x->left[i] = (int32_t)(i - moved);
+        x->clock[i + 1] = x->clock[i] + (stays ? seconds_of(x->ir, it) : 0);
+        moved += !stays;
+        if (stays && it->out >= 0) x->made[it->out] = (int32_t)i + 1;
+        if (it->what == WN_DO_WAIT) x->made[l->in[it->in_at + 1]] = (int32_t)i + 1;
+        if (!is_exchange(x->ir, it)) continue;
         int64_t k = n++;
-        for (; k > 0 && l->item[x->item[k - 1]].node > l->item[i].node; k--) x->item[k] = x->item[k - 1];
+        for (; k > 0 && l->item[x->item[k - 1]].node > it->node; k--) x->item[k] = x->item[k - 1];
         x->item[k] = (int32_t)i;
     }
-    x->left[l->n_items] = (int32_t)(l->n_items - n);
+    x->left[l->n_items] = (int32_t)(l->n_items - moved);
 }
 
-/* Fills where each may start: in the backward, behind its value and the ones before it. */
+/* Fills which partial sum reads what each exchange brings, and which exchange goes on from such a sum. */
+static void find_readers(struct exchanges *x)
+{
+    const struct wn__list *l = x->l;
+    for (int32_t k = 0; k < x->n; k++) {
+        x->reader[k] = x->after[k] = -1;
+        x->from[l->item[x->item[k]].out] = k + 1;
+    }
+    for (int32_t i = 0; i < l->n_items; i++) {
+        const struct wn__item *it = &l->item[i];
+        if (!is_partial_sum(x->ir, it)) continue;
+        int32_t k = x->from[l->in[it->in_at]] - 1;
+        x->reader[k] = i;
+        x->from[it->out] = k + 1;
+    }
+    for (int32_t k = 0; k < x->n; k++) {
+        const struct wn__item *it = &l->item[x->item[k]];
+        if (it->n_in > 0) x->after[k] = x->from[l->in[it->in_at]] - 1;
+    }
+}
+
+/* Fills where each may start: in the backward, behind its value. */
 static void find_starts(struct exchanges *x)
 {
     const struct wn__list *l = x->l;
@@ -65,9 +98,9 @@ static void find_starts(struct exchanges *x)
     while (from < l->n_items && l->item[from].phase == WN_PHASE_FORWARD) from++;
     for (int64_t k = 0; k < x->n; k++) {
         const struct wn__item *it = &l->item[x->item[k]];
-        for (int32_t i = 0; i < it->n_in; i++)
-            if (x->made[l->in[it->in_at + i]] > from) from = x->made[l->in[it->in_at + i]];
         x->start[k] = from;
+        for (int32_t i = 0; i < it->n_in; i++)
+            if (x->made[l->in[it->in_at + i]] > x->start[k]) x->start[k] = x->made[l->in[it->in_at + i]];
     }
 }
 
@@ -113,22 +146,28 @@ static int32_t item_at(const struct exchanges *x, double t, int32_t from)
     return from;
 }
 
-/* Puts the start of exchange k. */
-static int32_t start(struct exchanges *x, int64_t k)
+/* Puts the start of exchange k before item `at`. */
+static int32_t start(struct exchanges *x, int64_t k, int32_t at)
 {
-    double now = x->clock[x->start[k]] + x->late, seconds = 0;
-    if (x->ir->seconds != NULL) seconds = x->ir->seconds[x->l->item[x->item[k]].node];
+    double now = x->clock[at] + x->late, seconds = seconds_of(x->ir, &x->l->item[x->item[k]]);
     x->lane = x->ends[k] = (x->lane > now ? x->lane : now) + seconds;
-    return put(x, k, WN_DO_EXCHANGE, x->start[k]);
+    return put(x, k, WN_DO_EXCHANGE, at);
 }
 
-/* Puts the wait of exchange k before item `at`. The ranges that follow from it take the link for as long again. */
+/* Puts the wait of exchange k before item `at`, and the partial sum that reads it behind that. The ranges that follow
+ * from a sum of all take the link for as long again. */
 static int32_t wait(struct exchanges *x, int64_t k, int32_t at)
 {
+    const struct wn__list *l = x->l;
     double now = x->clock[at] + x->late;
     if (x->ends[k] > now) x->late += x->ends[k] - now;
-    if (x->ir->seconds != NULL) x->lane += x->ir->seconds[x->l->item[x->item[k]].node];
-    return put(x, k, WN_DO_WAIT, at);
+    WN_TRY(put(x, k, WN_DO_WAIT, at));
+    if (x->reader[k] < 0) x->lane += seconds_of(x->ir, &l->item[x->item[k]]);
+    if (x->reader[k] < 0) return WN_OK;
+    x->late += seconds_of(x->ir, &l->item[x->reader[k]]);
+    x->at[x->n_more] = x->left[at];
+    x->more[x->n_more++] = l->item[x->reader[k]];
+    return WN_OK;
 }
 
 /* Puts all starts and waits, in their order. */
@@ -138,17 +177,22 @@ static int32_t put_all(struct exchanges *x, int32_t budget)
     int32_t before = 0; /* the item that the last one is put before */
     for (int64_t i = 0; i < x->n; i++) all += bytes_of(x, i);
     for (int64_t k = 0; k <= x->n; k++) {
-        int32_t next = k < x->n ? x->start[k] : (int32_t)x->l->n_items;
+        int32_t next = k < x->n ? x->start[k] : (int32_t)x->l->n_items, after = k < x->n ? x->after[k] : -1;
+        if (next < before) next = before;
+        if (after >= first) { /* not before that one has ended */
+            int32_t ended = item_at(x, x->ends[after], before);
+            if (ended > next) next = ended;
+        }
         for (; first < k; first++) {
             int32_t ended = item_at(x, x->ends[first], before);
             int32_t is_full = k < x->n && under_way + bytes_of(x, k) > all / 8 * budget;
-            if (ended > next && !is_full && k < x->n) break;
+            if (ended > next && !is_full && k < x->n && first > after) break;
             before = ended < next ? ended : next;
             WN_TRY(wait(x, first, before));
             under_way -= bytes_of(x, first);
         }
         if (k == x->n) break;
-        WN_TRY(start(x, k));
+        WN_TRY(start(x, k, next));
         before = next;
         under_way += bytes_of(x, k);
         if (budget == 0) WN_TRY(wait(x, first++, next));
@@ -162,7 +206,7 @@ static int32_t rebuild(struct exchanges *x)
     struct wn__list *l = x->l;
     int64_t n = 0;
     for (int64_t i = 0; i < l->n_items; i++)
-        if (!is_exchange(x->ir, &l->item[i])) l->item[n++] = l->item[i];
+        if (!is_exchange(x->ir, &l->item[i]) && !is_partial_sum(x->ir, &l->item[i])) l->item[n++] = l->item[i];
     l->n_items = n;
     l->n_moves += (int32_t)x->n;
     return wn__list_insert(l, x->n_more, x->more, x->at);
@@ -174,11 +218,14 @@ int32_t wn__lower_exchanges(const struct wn__ir *ir, int32_t budget, struct wn__
     int32_t code = WN_OOM;
     for (int64_t i = 0; i < l->n_items; i++) x.n += is_exchange(ir, &l->item[i]);
     if (x.n == 0) return WN_OK;
-    if (WN_ARRAY(&x.scratch, x.item, x.n) && WN_ARRAY(&x.scratch, x.start, x.n) &&
-        WN_ARRAY(&x.scratch, x.made, l->n_values) && WN_ARRAY(&x.scratch, x.left, l->n_items + 1) &&
-        WN_ARRAY(&x.scratch, x.clock, l->n_items + 1) && WN_ARRAY(&x.scratch, x.ends, x.n) &&
-        WN_ARRAY(&x.scratch, x.more, 2 * x.n) && WN_ARRAY(&x.scratch, x.at, 2 * x.n)) {
+    if (WN_ARRAY(&x.scratch, x.item, x.n) && WN_ARRAY(&x.scratch, x.reader, x.n) &&
+        WN_ARRAY(&x.scratch, x.after, x.n) && WN_ARRAY(&x.scratch, x.start, x.n) &&
+        WN_ARRAY(&x.scratch, x.made, l->n_values) && WN_ARRAY(&x.scratch, x.from, l->n_values) &&
+        WN_ARRAY(&x.scratch, x.left, l->n_items + 1) && WN_ARRAY(&x.scratch, x.clock, l->n_items + 1) &&
+        WN_ARRAY(&x.scratch, x.ends, x.n) && WN_ARRAY(&x.scratch, x.more, 3 * x.n) &&
+        WN_ARRAY(&x.scratch, x.at, 3 * x.n)) {
         find_exchanges(&x);
+        find_readers(&x);
         find_starts(&x);
         code = put_all(&x, budget);
     }

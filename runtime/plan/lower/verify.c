@@ -32,14 +32,14 @@ struct machine {
         taken; /* (n_taken) allocations that are alive and have bytes, by space, slot and offset. Invariant: none overlap */
     int32_t n_taken;
     int32_t *issued;   /* (n of the IR) how often each node was issued */
-    uint8_t *written;  /* (n_cells) 1: an effect of this program wrote it */
+    uint8_t *written;  /* (n_cells) 0, or an effect of this program wrote it: how far its sum has come */
     uint8_t *read_out; /* (n of the IR) how often a 0-d result was read to the host */
     int32_t *leaving;  /* (n_allocations) transfers under way out of it */
     int32_t *arriving; /* (n_allocations) transfers under way into it */
     struct under_way {
         int32_t from, to, state; /* allocations; state: 0 not started, 1 under way, 2 waited for */
     } * move;                    /* (n_moves) */
-    int32_t exchanged[2];        /* the last node whose values, or whose state's ranges, were exchanged; -1 */
+    int32_t exchanged[3];        /* the last node whose values, or whose state's parts, or shares, were exchanged; -1 */
     int32_t at;
 };
 
@@ -182,10 +182,33 @@ static int32_t check_output(struct machine *m, const struct wn__instr *n)
     return WN_OK;
 }
 
+/* Says how far the sum of a cell has come: none, of the own range, of the own share, whole. */
+enum { NO_SUM, OWN_SUM, SHARED_SUM, WHOLE_SUM };
+
+/* Returns how far a sum must have come for an effect among ranks, -1 for others; *to: how far it comes by that. */
+static int32_t sum_before(const struct wn__ir_node *p, int32_t *to)
+{
+    int64_t group = p->attrs.i[WN_RANKS_GROUP];
+    *to = OWN_SUM;
+    if (p->op != WN_OP_ORDERED_SUM && p->op != WN_OP_REFRESH) return -1;
+    *to = p->op == WN_OP_ORDERED_SUM ? OWN_SUM : group == WN_GROUP_ACROSS ? SHARED_SUM : WHOLE_SUM;
+    return p->op == WN_OP_ORDERED_SUM ? NO_SUM : group == WN_GROUP_TEAM ? SHARED_SUM : OWN_SUM;
+}
+
+/* Checks that an effect among ranks comes in its turn. */
+static int32_t check_sum(struct machine *m, const struct wn__ir_node *p)
+{
+    int32_t to, from = sum_before(p, &to);
+    return from < 0 || m->written[p->cell[0]] == from
+               ? WN_OK
+               : illegal(m, "ranks", "summed twice, or exchanged before it is summed, cell", p->cell[0]);
+}
+
 /* Checks rule 4: an effect writes its own cells, and a product reads no state that it writes. */
 static int32_t check_effect(struct machine *m, const struct wn__instr *n)
 {
     const struct wn__ir_node *p = &m->ir->node[n->node];
+    int32_t after;
     if (!(wn__op_flags(p->op) & WN_EFFECT))
         return illegal(m, "effect", "an op without output is no effect, node", n->node);
     for (int32_t k = 0; k < 3; k++) {
@@ -197,8 +220,10 @@ static int32_t check_effect(struct machine *m, const struct wn__instr *n)
                                       : t->space == WN_SPACE_CELL && t->slot == p->cell[k]);
         if (!right) return illegal(m, "effect", "it writes elsewhere than its cell", p->cell[k]);
         if (m->arriving[n->cell[k]]) return illegal(m, "wait", "a state is written before it has arrived", p->cell[k]);
+        WN_TRY(check_sum(m, p));
         WN_TRY(make_alive(m, n->cell[k]));
-        m->written[p->cell[k]] = 1;
+        (void)sum_before(p, &after);
+        m->written[p->cell[k]] = (uint8_t)after;
     }
     for (int32_t k = 0; p->op == WN_OP_PRODUCT_UPDATE && k < p->n_in; k++) {
         const struct wn__ir_node *v = &m->ir->node[m->s->value[m->s->in[n->in_at + k]].node];
@@ -312,12 +337,12 @@ static int32_t step_run(struct machine *m, const struct wn__instr *n)
 static int32_t step_exchange(struct machine *m, const struct wn__instr *n)
 {
     const struct wn__ir_node *p = &m->ir->node[n->node];
-    int32_t is_state = n->out < 0, of = is_state ? wn__ir_in(m->ir, n->node, 0) : n->node;
+    int32_t is_state = n->out < 0, is_share = is_state && p->attrs.i[WN_RANKS_GROUP] == WN_GROUP_TEAM;
+    int32_t line = is_state + is_share, of = is_state && !is_share ? wn__ir_in(m->ir, n->node, 0) : n->node;
     if (!(wn__op_flags(p->op) & WN_LINK)) return illegal(m, "ranks", "an op that runs on one rank is exchanged", p->op);
-    if (of <= m->exchanged[is_state]) return illegal(m, "ranks", "other ranks have exchanged it before node", of);
-    if (is_state && !m->written[p->cell[0]])
-        return illegal(m, "ranks", "it is exchanged before it is summed, cell", p->cell[0]);
-    m->exchanged[is_state] = of;
+    if (of <= m->exchanged[line]) return illegal(m, "ranks", "other ranks have exchanged it before node", of);
+    if (is_state) WN_TRY(check_sum(m, p));
+    m->exchanged[line] = of;
     WN_TRY(check_inputs(m, n));
     if (n->out >= 0) WN_TRY(check_output(m, n));
     WN_TRY(check_issue(m, n));
@@ -357,15 +382,16 @@ static int32_t step_read(struct machine *m, const struct wn__instr *n)
 static int32_t check_cut(struct machine *m, int32_t i)
 {
     const struct wn__ir_node *p = &m->ir->node[i], *of = &m->ir->node[wn__ir_in(m->ir, i, 0)];
+    const struct wn__cut cut = wn__cut_of(&p->attrs), other = wn__cut_of(&of->attrs);
     int64_t end = 0;
-    if (of->op != WN_OP_ALL_TO_ALL || memcmp(p->attrs.i, of->attrs.i, sizeof of->attrs.i) != 0)
+    if (of->op != WN_OP_ALL_TO_ALL || !wn__cut_equal(&cut, &other))
         return illegal(m, "ranks", "a sum is cut in another way than what is summed, node", i);
-    for (int32_t k = 0; k < of->attrs.i[WN_RANKS_SIZE]; k++) {
-        struct wn__range range = wn__range_at(&of->attrs, k);
-        if (range.first != end || range.count < 0) return illegal(m, "ranks", "two ranks sum one element, rank", k);
+    for (int32_t part = 0; part < cut.ranks; part++) {
+        struct wn__range range = wn__range_of(&cut, wn__part_owner(&cut, part), 0);
+        if (range.first != end || range.count < 0) return illegal(m, "ranks", "two ranks sum one element, part", part);
         end += range.count;
     }
-    return end == of->attrs.i[WN_RANKS_ELEMENTS] ? WN_OK : illegal(m, "ranks", "no rank sums an element, node", i);
+    return end == cut.elements ? WN_OK : illegal(m, "ranks", "no rank sums an element, node", i);
 }
 
 /* Checks rule 11 for what is summed, and that all or none of it comes back. Stamps `written` with the sums. */
@@ -376,14 +402,13 @@ static int32_t check_ranks(struct machine *m)
     for (int32_t k = 0; k < ir->n_cells; k++) m->written[k] = 0;
     for (int32_t i = ir->n - ir->n_effects; i < ir->n; i++) {
         const struct wn__ir_node *p = &ir->node[i];
-        int32_t is_sum = p->op == WN_OP_ORDERED_SUM, step = is_sum ? 1 : 2;
-        if (!is_sum && p->op != WN_OP_REFRESH) continue;
+        int32_t to;
+        if (sum_before(p, &to) < 0) continue;
         WN_TRY(check_cut(m, i));
-        if (m->written[p->cell[0]] != step - 1)
-            return illegal(m, "ranks", "summed twice, or not at all, cell", p->cell[0]);
-        m->written[p->cell[0]] = (uint8_t)step;
-        sums += is_sum;
-        back += !is_sum;
+        WN_TRY(check_sum(m, p));
+        m->written[p->cell[0]] = (uint8_t)to;
+        sums += to == OWN_SUM;
+        back += to == WHOLE_SUM;
     }
     return back == 0 || back == sums ? WN_OK : illegal(m, "ranks", "a sum does not come back, of sums", sums);
 }
@@ -457,7 +482,7 @@ static int32_t check_all(struct machine *m)
 int32_t wn__verify(const struct wn__ir *ir, const struct wn__schedule *s)
 {
     struct wn__pool scratch = {0};
-    struct machine m = {.ir = ir, .s = s, .exchanged = {-1, -1}};
+    struct machine m = {.ir = ir, .s = s, .exchanged = {-1, -1, -1}};
     int32_t n = s->n_allocations;
     int32_t is_there = WN_ARRAY(&scratch, m.content, n) && WN_ARRAY(&scratch, m.alive, n) &&
                        WN_ARRAY(&scratch, m.taken, n) && WN_ARRAY(&scratch, m.issued, ir->n) &&

@@ -15,7 +15,8 @@ uint64_t wn__ir_number(const struct wn__ir *ir, int32_t n)
     wn__bytes_int(&b, n > ir->n ? ir->n : 0); /* where one ends and another goes on */
     for (int32_t i = 0; i < ir->n && i < n; i++) {
         const struct wn__ir_node *q = &ir->node[i];
-        int32_t is_link = (wn__op_flags(q->op) & WN_LINK) != 0 || q->op == WN_OP_ORDERED_SUM;
+        int32_t is_link =
+            (wn__op_flags(q->op) & WN_LINK) != 0 || q->op == WN_OP_ORDERED_SUM || q->op == WN_OP_PARTIAL_SUM;
         wn__bytes_int(&b, q->leaf == WN_LEAF_HELD ? WN_OP_DATA : q->op); /* whatever made it */
         if (is_link) {
             wn__bytes_int(&b, q->attrs.i[WN_RANKS_ELEMENTS]);

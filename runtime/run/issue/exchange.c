@@ -127,8 +127,8 @@ int32_t wn__exchange_stop(const struct wn__run *r, int32_t code)
 /* The addresses of one exchange. */
 struct moved {
     const struct wn_attrs *attrs;
-    int32_t ranks;
-    int64_t size; /* bytes of an element */
+    int32_t rank, ranks; /* this one; how many take part */
+    int64_t size;        /* bytes of an element */
     char *from, *to;
 };
 
@@ -141,15 +141,16 @@ static struct wn__range range_of(const struct moved *m, int32_t rank)
 /* Lists the messages of ALL_TO_ALL: to each rank its range, from each that gives the own range of this one. */
 static int32_t list_pieces(const struct moved *m, int32_t gives, struct wn__message *list)
 {
-    int32_t rank = (int32_t)m->attrs->i[WN_RANKS_RANK], given = (int32_t)m->attrs->i[WN_RANKS_GIVEN], n = 0;
-    int64_t own = range_of(m, rank).count;
+    int32_t given = (int32_t)m->attrs->i[WN_RANKS_GIVEN], n = 0;
+    int64_t own = range_of(m, m->rank).count, skipped = wn__given_range(m->attrs).first * m->size;
     for (int32_t k = 0; k < m->ranks; k++) {
-        struct wn__range theirs = range_of(m, k);
-        if (k == rank) continue;
-        list[n++] = (struct wn__message){.peer = k,
+        int32_t peer = wn__rank_at(m->attrs, k);
+        struct wn__range theirs = range_of(m, peer);
+        if (peer == m->rank) continue;
+        list[n++] = (struct wn__message){.peer = peer,
                                          .out = gives ? theirs.count : 0,
                                          .in = k < given ? own : 0,
-                                         .from = gives ? m->from + theirs.first : NULL,
+                                         .from = gives ? m->from + theirs.first - skipped : NULL,
                                          .to = k < given ? m->to + k * own : NULL};
     }
     return n;
@@ -158,13 +159,17 @@ static int32_t list_pieces(const struct moved *m, int32_t gives, struct wn__mess
 /* Lists the messages of REFRESH: to each rank the own range of this one, from each its own. */
 static int32_t list_ranges(const struct moved *m, struct wn__message *list)
 {
-    int32_t rank = (int32_t)m->attrs->i[WN_RANKS_RANK], n = 0;
-    struct wn__range own = range_of(m, rank);
+    struct wn__range own = range_of(m, m->rank);
+    int32_t n = 0;
     for (int32_t k = 0; k < m->ranks; k++) {
-        struct wn__range theirs = range_of(m, k);
-        if (k == rank) continue;
-        list[n++] = (struct wn__message){
-            .peer = k, .out = own.count, .in = theirs.count, .from = m->from + own.first, .to = m->to + theirs.first};
+        int32_t peer = wn__rank_at(m->attrs, k);
+        struct wn__range theirs = range_of(m, peer);
+        if (peer == m->rank) continue;
+        list[n++] = (struct wn__message){.peer = peer,
+                                         .out = own.count,
+                                         .in = theirs.count,
+                                         .from = m->from + own.first,
+                                         .to = m->to + theirs.first};
     }
     return n;
 }
@@ -172,10 +177,11 @@ static int32_t list_ranges(const struct moved *m, struct wn__message *list)
 /* Copies what this rank gives to itself. */
 static int32_t copy_own(const struct wn__run *r, const struct moved *m)
 {
-    int32_t rank = (int32_t)m->attrs->i[WN_RANKS_RANK];
-    struct wn__range own = range_of(m, rank);
+    struct wn__range own = range_of(m, m->rank);
+    int64_t skipped = wn__given_range(m->attrs).first * m->size;
     if (own.count == 0) return WN_OK;
-    return r->device->copy(r->device, m->to + rank * own.count, m->from + own.first, own.count);
+    return r->device->copy(r->device, m->to + wn__place_at(m->attrs, m->rank) * own.count,
+                           m->from + own.first - skipped, own.count);
 }
 
 /* Returns the addresses of an exchange: of a value and its pieces, or of a state twice. */
@@ -183,8 +189,10 @@ static struct moved moved_of(const struct wn__run *r, const struct wn__instr *n)
 {
     const struct wn__schedule *s = r->schedule;
     const struct wn__ir_node *q = &r->ir->node[n->node];
-    struct moved m = {
-        .attrs = &q->attrs, .ranks = (int32_t)q->attrs.i[WN_RANKS_SIZE], .size = wn__dtype_size(q->type.dtype)};
+    struct moved m = {.attrs = &q->attrs,
+                      .rank = (int32_t)q->attrs.i[WN_RANKS_RANK],
+                      .ranks = wn__group_size(&q->attrs),
+                      .size = wn__dtype_size(q->type.dtype)};
     if (n->out < 0) m.from = m.to = wn__allocation_address(r, &s->allocation[n->cell[0]]);
     else {
         m.from = q->n_in > 0 ? wn__value_address(r, s->in[n->in_at]) : NULL;
