@@ -31,6 +31,15 @@ end
 
 local rows, costs, hidden = {}, {}, {}
 
+-- Adds a row of the price of one order of sums of so many bytes. own, other: functions that return seconds.
+local function price(kind, n, size, own, other)
+    local ours, theirs = {}, {}
+    for turn = 1, options.turns do ours[turn], theirs[turn] = own(), other() end
+    local a, b = common.median(ours), common.median(theirs)
+    rows[#rows + 1] = { kind, n, ('%.0f KiB'):format(size / 1024), ('%.3f ms'):format(1e3 * a),
+        ('%.3f ms'):format(1e3 * b), ('%.2f'):format(a / b) }
+end
+
 -- Adds rows of a step on 2 ranks, by how much is under way at once. run: function(row) that returns its numbers.
 local function steps(what, run_row, batch)
     for ahead = 0, 8, 4 do
@@ -48,14 +57,10 @@ for _, kind in ipairs { "mpich", "openmpi" } do
         for _, n in ipairs { 2, 4 } do
             costs[#costs + 1] = { kind, n, 'a barrier', ('%.0f us'):format(1e6 * run(kind, n, script .. 'barrier')[1]) }
             for _, size in ipairs(SIZES) do
-                local times, own, other = size > 4e6 and 5 or 15, {}, {}
-                for turn = 1, options.turns do
-                    own[turn] = run(kind, n, ('%s exchange %d %d'):format(script, size, times))[1]
-                    other[turn] = run(kind, n, ('%s %d %d'):format(allreduce, size, times))[1]
-                end
-                local a, b = common.median(own), common.median(other)
-                rows[#rows + 1] = { kind, n, ('%.0f KiB'):format(size / 1024), ('%.3f ms'):format(1e3 * a),
-                    ('%.3f ms'):format(1e3 * b), ('%.2f'):format(a / b) }
+                local times = size > 4e6 and 5 or 15
+                price(kind, n, size,
+                    function() return run(kind, n, ('%s exchange %d %d'):format(script, size, times))[1] end,
+                    function() return run(kind, n, ('%s %d %d'):format(allreduce, size, times))[1] end)
             end
         end
         steps(kind .. ', shared memory', function(row) return run(kind, 2, script .. row) end, 256)
@@ -70,9 +75,18 @@ if missing then
     print('a link of 400 Mbit/s: left out, ' .. missing)
 else
     assert(os.execute(nodes .. 'start 400') == 0)
-    steps('openmpi, 400 Mbit/s', function(row)
-        return numbers(('%s mpirun 1 luajit %s/spec/bench/reach_rows.lua %s'):format(nodes, common.root, row))
-    end, 2048)
+    local function on_nodes(each, command) return numbers(('%s mpirun %d %s'):format(nodes, each, command)) end
+    local allreduce, script = rival 'openmpi', ('luajit %s/spec/bench/reach_rows.lua '):format(common.root)
+    local jobs = { { 1, '2 nodes of 1', '' }, { 2, '2 nodes of 2', '' }, { 2, '2 nodes of 2, teams', '1' } }
+    for _, job in ipairs(jobs) do
+        for _, size in ipairs { 64 * 1024, 8 * 1024 ^ 2 } do
+            price('openmpi, 400 Mbit/s', job[2], size,
+                function() return on_nodes(job[1], ('%s exchange %d 5 %s'):format(script, size, job[3]))[1] end,
+                function() return on_nodes(job[1], ('%s %d 5'):format(allreduce, size))[1] end)
+        end
+    end
+    os.remove(allreduce)
+    steps('openmpi, 400 Mbit/s', function(row) return on_nodes(1, script .. row) end, 2048)
     os.execute(nodes .. 'stop')
 end
 common.table({ 'link', 'ahead', 'a step', 'its exchanges', 'waited for, predicted', 'measured' }, hidden)

@@ -1,6 +1,7 @@
 -- One row of spec/bench/reach.lua, run by every rank under mpirun; rank 0 prints a number.
 --   reach_rows.lua barrier                    median seconds of a barrier
---   reach_rows.lua exchange BYTES TIMES       median seconds in which the gradients of one cell become their sum
+--   reach_rows.lua exchange BYTES TIMES [TEAMS] median seconds in which the gradients of one cell become their sum; by
+--                                             partial sums of teams where a third number is given
 --   reach_rows.lua step AHEAD TIMES BATCH     seconds of a step, its exchanges, and what kernels wait for them:
 --                                             predicted by the link's rates, which are measured before, then measured
 local root = arg[0]:match('^(.*)/spec/bench/[^/]*$') or '.'
@@ -32,24 +33,23 @@ function rows.barrier()
     say(('%.9g'):format(median(list)))
 end
 
-local OF_RANKS = { all_to_all = true, ordered_sum = true, refresh = true }
+local OF_RANKS = { all_to_all = true, ordered_sum = true, partial_sum = true, refresh = true }
 
 -- Returns a planned backward whose one gradient is exchanged and waited for at once, and which makes it anew.
-local function open_exchange(p, c)
-    return program.open { mode = 'backward', roots = { (p * c):sum() }, given = dist.size, is_last = true,
-        policy = wane.policy.recipe(rows.recipe) }
+local function open_exchange(p, c, policy)
+    return program.open { mode = 'backward', roots = { (p * c):sum() }, is_shared = rows.is_shared, is_last = true,
+        given = rows.is_shared and dist.size / require('wane.program.ranks').per_node or dist.size, policy = policy }
 end
 
 -- Returns the median seconds in which the gradients of a cell of so many bytes become their sum.
 local function exchange_seconds(bytes, times)
     local p, c = nn.Parameter(wane.zeros(bytes / 4)), wane.eval(wane.randn(bytes / 4))
     local opt, list = wane.optim.SGD({ p }, { lr = 1 }), {}
-    local first = program.open { mode = 'backward', roots = { (p * c):sum() }, given = dist.size, is_last = true }
-    rows.recipe = binding.text(C.wn_recipe(first:plan().handle)) .. '\nahead 0\n'
+    local recipe = binding.text(C.wn_recipe(open_exchange(p, c):plan().handle)) .. '\nahead 0\n'
     for k = -2, times do
         opt:zero_grad()
         local sum = 0
-        local open = open_exchange(p, c)
+        local open = open_exchange(p, c, wane.policy.recipe(recipe))
         C.wn_timing(1)
         open:go()
         C.wn_timing(0)
@@ -61,7 +61,8 @@ local function exchange_seconds(bytes, times)
     return median(list)
 end
 
-function rows.exchange(bytes, times)
+function rows.exchange(bytes, times, teams)
+    rows.is_shared = teams ~= nil
     say(('%.9g'):format(exchange_seconds(bytes, times)))
 end
 
