@@ -3,24 +3,13 @@
 #include <string.h>
 #include "../base/alloc.h"
 #include "../plan/ir/costs.h"
-#include "program.h"
+#include "assembly.h"
 
-struct assembly {
-    const struct wn__request *request;
-    const struct wn__bindings *bindings;
-    struct wn__ir *ir;
-    struct wn__grads grads;
-    struct wn__regions regions;
-    int32_t is_as_new;          /* 1: gradients get places as if none had one */
-    int32_t at, in_at;          /* the next free node of the IR; the next free input */
-    int32_t *hyper;             /* (n_sets) the node of each set of an optimizer's numbers */
-    struct wn_node **statistic; /* (n_forward_effects) among ranks: what each of those effects reads; else NULL */
-};
 
 /* ---- the backward ----------------------------------------------------------------------------------- */
 
 /* Emits what moves among ranks: pieces of gradients, and the statistics of forward effects. */
-static int32_t exchange(struct assembly *a, const struct wn__pass *last)
+static int32_t exchange(struct wn__assembly *a, const struct wn__pass *last)
 {
     const struct wn__ranks *ranks = &a->request->ranks;
     const struct wn__bindings *b = a->bindings;
@@ -36,7 +25,7 @@ static int32_t exchange(struct assembly *a, const struct wn__pass *last)
 
 /* Emits the backward of every root, or of all roots at once where that is one pass, and the nodes that limit the norm
  * of the gradients. Does nothing for a mode without a backward. WN_VALUE: no state that needs a gradient is reached. */
-static int32_t differentiate(struct assembly *a)
+static int32_t differentiate(struct wn__assembly *a)
 {
     const struct wn__request *r = a->request;
     const struct wn_cell **only = NULL; /* (n_updates) the cells that need a gradient; NULL: all */
@@ -70,8 +59,7 @@ static int32_t differentiate(struct assembly *a)
 
 /* ---- nodes ------------------------------------------------------------------------------------------ */
 
-/* Appends a node to the IR, without inputs. */
-static struct wn__ir_node *put_node(struct assembly *a, int32_t op, int32_t phase, const struct wn_type *type)
+struct wn__ir_node *wn__put_node(struct wn__assembly *a, int32_t op, int32_t phase, const struct wn_type *type)
 {
     struct wn__ir_node *q = &a->ir->node[a->at++];
     *q = (struct wn__ir_node){.op = op,
@@ -89,20 +77,11 @@ static struct wn__ir_node *put_node(struct assembly *a, int32_t op, int32_t phas
     return q;
 }
 
-static void put_input(struct assembly *a, struct wn__ir_node *q, int32_t node)
+void wn__put_input(struct wn__assembly *a, struct wn__ir_node *q, int32_t node)
 {
     a->ir->in[a->in_at] = node;
     a->ir->in_type[a->in_at++] = a->ir->node[node].type;
     q->n_in++;
-}
-
-/* Appends an effect that reads a value and writes a cell, which has the type of the value. */
-static struct wn__ir_node *put_effect(struct assembly *a, int32_t op, int32_t value, int32_t cell)
-{
-    struct wn__ir_node *e = put_node(a, op, WN_PHASE_UPDATE, &a->ir->node[value].type);
-    put_input(a, e, value);
-    e->cell[0] = cell;
-    return e;
 }
 
 static int32_t is_scalar_leaf(const struct wn_node *n)
@@ -111,7 +90,7 @@ static int32_t is_scalar_leaf(const struct wn_node *n)
 }
 
 /* Makes a node a leaf: a cell, a number of the host, or a held value, each with its slot. */
-static void put_leaf(struct assembly *a, struct wn__ir_node *q, const struct wn_node *n)
+static void put_leaf(struct wn__assembly *a, struct wn__ir_node *q, const struct wn_node *n)
 {
     if (n->op == WN_OP_CELL) {
         q->leaf = WN_LEAF_CELL;
@@ -134,7 +113,7 @@ static int32_t is_root(const struct wn__request *r, const struct wn_node *n)
 
 /* Returns the slot of a backward node's random numbers: that of the forward node it was emitted for. Equal numbers
  * alone would not do, for two nodes recorded after the same seed share them in one recording and not in the next. */
-static int32_t random_of(struct assembly *a, const struct wn_node *n)
+static int32_t random_of(struct wn__assembly *a, const struct wn_node *n)
 {
     if (n->phase == WN_PHASE_FORWARD) return a->ir->n_random++;
     return n->forward_of == NULL ? -1 : a->ir->node[n->forward_of->local].random;
@@ -142,7 +121,7 @@ static int32_t random_of(struct assembly *a, const struct wn_node *n)
 
 /* Gives a node its slot of offsets, a backward node that of the forward node whose offset it repeats. The IR keeps no
  * offset of this recording, so that no decision can depend on it. */
-static void put_offset(struct assembly *a, struct wn__ir_node *q, const struct wn_node *n)
+static void put_offset(struct wn__assembly *a, struct wn__ir_node *q, const struct wn_node *n)
 {
     if (!wn__op_has_offset(n->op)) return;
     const struct wn_node *like = n->phase == WN_PHASE_FORWARD ? n : n->forward_of;
@@ -151,16 +130,16 @@ static void put_offset(struct assembly *a, struct wn__ir_node *q, const struct w
     if (q->offset >= 0) q->attrs.i[WN_OFFSET_AT] = 0;
 }
 
-static void put_result(struct assembly *a, struct wn__ir_node *q)
+static void put_result(struct wn__assembly *a, struct wn__ir_node *q)
 {
     q->result = a->ir->n_results;
     a->ir->result_node[a->ir->n_results++] = (int32_t)(q - a->ir->node);
 }
 
 /* Copies a node of the graph to the IR, and makes it a leaf, bound or a result where it is one. */
-static int32_t put_graph_node(struct assembly *a, struct wn_node *n)
+static int32_t put_graph_node(struct wn__assembly *a, struct wn_node *n)
 {
-    struct wn__ir_node *q = put_node(a, n->op, n->phase, &n->type);
+    struct wn__ir_node *q = wn__put_node(a, n->op, n->phase, &n->type);
     n->local = a->at - 1;
     q->attrs = n->attrs;
     q->scope = n->scope;
@@ -178,7 +157,7 @@ static int32_t put_graph_node(struct assembly *a, struct wn_node *n)
     }
     int32_t n_in =
         n->custom != NULL ? 1 : n->n_in; /* the other inputs of a custom gradient are read by its backward alone */
-    for (int32_t i = 0; i < n_in; i++) put_input(a, q, n->in[i]->local);
+    for (int32_t i = 0; i < n_in; i++) wn__put_input(a, q, n->in[i]->local);
     if (wn__op_draws(n->op, &n->attrs)) q->random = random_of(a, n);
     put_offset(a, q, n);
     int32_t is_asked = is_root(a->request, n) && a->request->mode <= WN_RUN_STEP && !a->request->ranks.is_idle;
@@ -188,7 +167,7 @@ static int32_t put_graph_node(struct assembly *a, struct wn_node *n)
 }
 
 /* Puts the graph root by root: the nodes that its forward adds, then its backward, in the order of emission. */
-static int32_t put_graph(struct assembly *a)
+static int32_t put_graph(struct wn__assembly *a)
 {
     int64_t k = 0;
     for (int64_t i = 0, r = 0; r < wn__passes(a->request); r++) {
@@ -206,208 +185,10 @@ static int32_t put_graph(struct assembly *a)
     return WN_OK;
 }
 
-/* ---- cells and slabs ---------------------------------------------------------------------------------- */
-
-/* Puts the cells that the program reads, updates and assigns. */
-static void put_cells(struct assembly *a)
-{
-    for (; a->ir->n_cells < a->bindings->n_named; a->ir->n_cells++) {
-        const struct wn_cell *c = a->bindings->named[a->ir->n_cells];
-        a->ir->cell[a->ir->n_cells] = (struct wn__ir_cell){
-            .gradient_of = -1, .slab = -1, .kind = c->kind, .bytes = wn__padded(wn__bytes(&c->type))};
-    }
-}
-
-/* Returns the number of the slab that a gradient which is not allocated has its place in, numbered as the key does;
- * or that of the new slab. */
-static int32_t put_slab(struct assembly *a, const struct wn_cell *g, int32_t *new_slab)
-{
-    struct wn__ir *ir = a->ir;
-    int32_t existing = g != NULL && g->slab != NULL && !a->is_as_new ? g->slab->local : -1;
-    if (existing < 0 && *new_slab >= 0) return *new_slab;
-    for (int32_t i = 0; i < ir->n_slabs && existing >= 0; i++)
-        if (ir->slab[i].existing == existing) return i;
-    ir->slab[ir->n_slabs] = (struct wn__ir_slab){existing >= 0 ? g->slab->bytes : 0, existing};
-    if (existing < 0) *new_slab = ir->n_slabs;
-    return ir->n_slabs++;
-}
-
-static int32_t gradient_of(const struct assembly *a, int32_t slot)
-{
-    for (int64_t i = 0; i < a->grads.n_cells; i++)
-        if (a->grads.cells[i]->local == slot) return (int32_t)i;
-    return -1;
-}
-
-/* Puts an effect of what ranks give for a gradient cell. group: of a REFRESH. */
-static void put_exchanged(struct assembly *a, int32_t op, int32_t group, int32_t i, int32_t cell)
-{
-    const struct wn_node *value = a->grads.values[i];
-    struct wn__ir_node *e = put_effect(a, op, value->local, cell);
-    e->attrs = value->attrs;
-    e->attrs.i[WN_RANKS_GROUP] = group;
-    e->attrs.i[WN_RANKS_GIVEN] = wn__group_size(&e->attrs);
-    e->type.dtype = a->grads.cells[i]->type.dtype; /* pieces may be narrower than what they are added to */
-}
-
-/* Puts the effects that give a gradient cell a value, or add to the one that it has: among ranks to the own range, and
- * everybody's at last: first those of other teams, which a slow link carries once, then those of the own team. */
-static void put_gradient(struct assembly *a, int32_t i, int32_t cell, int32_t is_new)
-{
-    const struct wn__ranks *ranks = &a->request->ranks;
-    if (ranks->given == 0) {
-        put_effect(a, is_new ? WN_OP_ASSIGN : WN_OP_ACCUMULATE, a->grads.values[i]->local, cell);
-        return;
-    }
-    put_exchanged(a, WN_OP_ORDERED_SUM, WN_GROUP_ALL, i, cell);
-    a->ir->node[a->at - 1].attrs.f[0] = is_new;
-    if (ranks->is_last) put_exchanged(a, WN_OP_REFRESH, wn__first_group(ranks), i, cell);
-    int32_t has_teams = wn__first_group(ranks) == WN_GROUP_ACROSS;
-    if (ranks->is_last && has_teams) put_exchanged(a, WN_OP_REFRESH, WN_GROUP_TEAM, i, cell);
-}
-
-/* Puts gradient cells in the order of their parameters. The first layers' gradients are allocated last, so
- * activations borrow the low end of the slab longest. */
-static void put_gradients(struct assembly *a)
-{
-    struct wn__ir *ir = a->ir;
-    int32_t new_slab = -1;
-    for (int32_t slot = 0; slot < a->bindings->n_read; slot++) {
-        int32_t i = gradient_of(a, slot);
-        if (i < 0) continue;
-        const struct wn_cell *c = a->grads.cells[i], *g = c->grad;
-        struct wn__ir_cell *q = &ir->cell[ir->n_cells];
-        *q = (struct wn__ir_cell){.kind = WN_KIND_GRADIENT, .gradient_of = slot, .slab = -1};
-        q->bytes = wn__padded(wn__bytes(&c->type));
-        q->allocated_here = g == NULL || !g->allocated;
-        if (q->allocated_here) {
-            q->slab = put_slab(a, g, &new_slab);
-            struct wn__ir_slab *s = &ir->slab[q->slab];
-            q->slab_offset = s->existing >= 0 ? g->slab_offset : s->bytes;
-            if (s->existing < 0) s->bytes += q->bytes;
-        }
-        put_gradient(a, i, ir->n_cells++, q->allocated_here);
-    }
-}
-
-/* Notes gradients that are added to and whose slab holds others that are allocated now: the bytes of such a slab
- * count once. */
-static void find_shared_slabs(struct assembly *a)
-{
-    struct wn__ir *ir = a->ir;
-    for (int32_t i = a->bindings->n_named; i < ir->n_cells; i++) {
-        if (ir->cell[i].allocated_here) continue;
-        int32_t met = a->bindings->named[ir->cell[i].gradient_of]->grad->slab->local;
-        for (int32_t k = 0; k < ir->n_slabs; k++)
-            if (ir->slab[k].existing == met) ir->cell[i].shares = k + 1;
-    }
-}
-
-/* ---- effects -------------------------------------------------------------------------------------------- */
-
-/* Returns the gradient that update i of a step uses; -1: none reaches its cell, which is left as it is. */
-static int32_t gradient_for(const struct assembly *a, int32_t i)
-{
-    return a->request->mode == WN_RUN_STEP ? gradient_of(a, a->request->update[i].cell[0]->local) : i;
-}
-
-/* Puts one leaf for each set of numbers that an update reads. */
-static int32_t put_hypers(struct assembly *a)
-{
-    static const struct wn_type vector = {.dtype = WN_F64, .ndim = 1, .dim = {8}};
-    struct wn__ir *ir = a->ir;
-    ir->n_sets = a->request->n_sets;
-    if (!WN_ARRAY(&ir->pool, ir->set_slot, ir->n_sets) || !WN_ARRAY(&ir->pool, a->hyper, ir->n_sets)) return WN_OOM;
-    for (int32_t k = 0; k < ir->n_sets; k++) ir->set_slot[k] = -1;
-    for (int32_t i = 0; i < a->request->n_updates; i++) {
-        int32_t k = a->request->update[i].set;
-        if (k < 0 || ir->set_slot[k] >= 0 || gradient_for(a, i) < 0) continue;
-        struct wn__ir_node *q = put_node(a, WN_OP_CONST, WN_PHASE_FORWARD, &vector);
-        q->leaf = WN_LEAF_SCALAR;
-        q->slot = ir->set_slot[k] = ir->n_scalars++;
-        a->hyper[k] = a->at - 1;
-    }
-    return WN_OK;
-}
-
-/* Puts the effects of forward values, in the order of recording: of two that change one cell, the second sees what the
- * first has written. */
-static void put_forward_effects(struct assembly *a)
-{
-    for (int32_t i = 0; i < a->bindings->n_forward_effects; i++) {
-        const struct wn__pending_effect *f = &a->bindings->forward_effect[i];
-        int32_t value = a->statistic == NULL ? a->ir->order_node[f->node] : a->statistic[i]->local;
-        put_effect(a, f->what->op, value, f->what->cell->local)->attrs = f->what->attrs;
-        a->ir->node[value].has_effects = 1;
-    }
-}
-
-static void put_updates(struct assembly *a)
-{
-    const struct wn__request *r = a->request;
-    for (int32_t i = 0; i < r->n_updates; i++) {
-        const struct wn__update *u = &r->update[i];
-        int32_t k = gradient_for(a, i);
-        if (k < 0) continue;
-        const struct wn_node *gradient = r->mode == WN_RUN_STEP ? a->grads.values[k] : r->root[i];
-        struct wn__ir_node *e = put_effect(a, u->op, gradient->local, u->cell[0]->local);
-        put_input(a, e, a->hyper[u->set]);
-        for (int32_t j = 1; j < 3; j++) e->cell[j] = u->cell[j] == NULL ? -1 : u->cell[j]->local;
-    }
-}
-
-static void put_targets(struct assembly *a)
-{
-    const struct wn__request *r = a->request;
-    for (int32_t i = 0; r->mode == WN_RUN_ASSIGN && i < r->n_roots; i++)
-        put_effect(a, WN_OP_ASSIGN, r->root[i]->local, r->assigned[i]->local);
-}
-
-static int32_t is_written(const struct wn__ir *ir, int32_t first, int32_t end, int32_t slot)
-{
-    for (int32_t i = first; i < end; i++)
-        for (int32_t k = 0; k < 3; k++)
-            if (ir->node[i].cell[k] == slot) return 1;
-    return 0;
-}
-
-/* Returns whether an effect reads the state of a cell, as it is, that another effect writes: parameters that change
- * places, or a gradient of the caller's own that is another parameter. No order of two such effects is right. */
-static int32_t needs_copy(const struct wn__ir *ir, int32_t effect, int32_t first, int32_t end)
-{
-    int32_t v = wn__ir_storage(ir, wn__ir_in(ir, effect, 0));
-    if (ir->node[v].leaf != WN_LEAF_CELL) return 0;
-    if (ir->node[effect].op == WN_OP_ASSIGN && ir->node[effect].cell[0] == ir->node[v].slot) return 0;
-    return is_written(ir, first, end, ir->node[v].slot);
-}
-
-/* Puts a copy of every state that needs one before all effects. The effects are the last nodes so far; nothing reads
- * them. */
-static void copy_states(struct assembly *a, int32_t first)
-{
-    struct wn__ir *ir = a->ir;
-    int32_t end = a->at, n = 0;
-    for (int32_t i = first; i < end; i++) n += needs_copy(ir, i, first, end);
-    if (n == 0) return;
-    memmove(&ir->node[first + n], &ir->node[first], (size_t)(end - first) * sizeof *ir->node);
-    a->at = first;
-    for (int32_t i = first + n; i < end + n; i++) {
-        if (!needs_copy(ir, i, first + n, end + n)) continue;
-        int32_t phase = a->request->mode == WN_RUN_ASSIGN ? WN_PHASE_FORWARD : WN_PHASE_BACKWARD,
-                v = wn__ir_in(ir, i, 0);
-        struct wn__ir_node *q = put_node(a, WN_OP_RELAYOUT, phase, &ir->node[v].type);
-        q->attrs.layout = q->type.layout;
-        q->root = ir->node[v].root;
-        put_input(a, q, v);
-        ir->in[ir->node[i].in_at] = a->at - 1;
-    }
-    a->at = end + n;
-}
-
 /* ---- the whole -------------------------------------------------------------------------------------------- */
 
 /* Takes room for the largest IR that the graph can become, and copies what the program is made for. */
-static int32_t size_ir(struct assembly *a)
+static int32_t size_ir(struct wn__assembly *a)
 {
     const struct wn__request *r = a->request;
     const struct wn__bindings *b = a->bindings;
@@ -430,7 +211,7 @@ static int32_t size_ir(struct assembly *a)
 }
 
 /* Copies the tree of the regions that were met. */
-static int32_t keep_regions(struct assembly *a)
+static int32_t keep_regions(struct wn__assembly *a)
 {
     struct wn__ir *ir = a->ir;
     ir->n_regions = (int32_t)a->regions.count;
@@ -441,7 +222,7 @@ static int32_t keep_regions(struct assembly *a)
 }
 
 /* Writes the key of schedules: a device's target may change while the process runs, and so may costs. */
-static int32_t write_key(struct assembly *a)
+static int32_t write_key(struct wn__assembly *a)
 {
     struct wn__bytes b = {0};
     wn__target_encode(&b, &wn__device(a->ir->device)->target);
@@ -450,23 +231,12 @@ static int32_t write_key(struct assembly *a)
     return wn__bytes_keep(&b, &a->ir->pool, &a->ir->key, &a->ir->key_bytes);
 }
 
-static int32_t build(struct assembly *a)
+static int32_t build(struct wn__assembly *a)
 {
     WN_TRY(differentiate(a));
     WN_TRY(size_ir(a));
     WN_TRY(put_graph(a));
-    put_cells(a);
-    WN_TRY(put_hypers(a));
-    int32_t before_effects = a->at;
-    put_forward_effects(a);
-    if (a->request->mode == WN_RUN_BACKWARD) {
-        put_gradients(a);
-        find_shared_slabs(a);
-    }
-    put_updates(a);
-    put_targets(a);
-    a->ir->n_effects = a->at - before_effects;
-    copy_states(a, before_effects);
+    WN_TRY(wn__put_effects(a));
     a->ir->n = a->at;
     a->ir->n_in = a->in_at;
     WN_TRY(keep_regions(a));
@@ -480,7 +250,7 @@ static int32_t build(struct assembly *a)
 
 int32_t wn__program_assemble(struct wn_program *p)
 {
-    struct assembly a = {.request = &p->request, .bindings = &p->bindings, .is_as_new = p->plan.as_new != 0};
+    struct wn__assembly a = {.request = &p->request, .bindings = &p->bindings, .is_as_new = p->plan.as_new != 0};
     struct wn__pool first = {0};
     a.ir = wn__pool_get(&first, sizeof *a.ir);
     int64_t *refs = wn__pool_get(&first, sizeof *refs);
