@@ -113,14 +113,23 @@ WN_API int32_t wn_dist_get(struct wn_dist *out);
 WN_API int32_t wn_dist_start(const char *kind, int32_t rank, int32_t size, int32_t per_node, double timeout);
 /* Becomes a rank of a job whose other ranks are copies of this one, per_node of them on a machine; nothing is sent. */
 WN_API int32_t wn_dist_ghost(int32_t rank, int32_t size, int32_t per_node);
+/* Says how the ranks of this job have a parameter's gradient and the states of its optimizer: each of its own range, by
+ * a cut whose left-over stripes go to part `start` first; start = -1: each of the whole. Fills *next with where the cut
+ * of the next parameter starts, so that many small ones are dealt evenly. Equal calls on all ranks. Status: WN_VALUE
+ * where the parameter has a gradient, and where it does not lie in the order of its elements. */
+WN_API int32_t wn_dist_slice(int32_t cell, int32_t start, int32_t *next);
+/* Fills in which elements of a parameter a rank has the gradient and the states of, and where their cut starts; -1: it
+ * has the whole. rank: -1 is this one. */
+WN_API int32_t wn_dist_range(int32_t cell, int32_t rank, int64_t *first, int64_t *count, int32_t *start);
 /* A call that all ranks make. */
 struct wn_dist_call {
     const char *said;   /* "gather (3, 4) f32 at train.lua:31": for messages */
     const char *needed; /* "gather (3, 4) f32": must be equal on all ranks */
     int32_t code;       /* 0, or the status with which this rank has failed before: all fail with it then */
     const char *words;  /* of that failure */
-    int64_t bytes;      /* that each rank gives */
+    int64_t bytes;      /* that this rank gives, each as many */
     const void *mine;   /* (bytes) */
+    int64_t most;       /* above 0: rank 0 alone gets what each has, at most so many bytes */
 };
 /* Begins a call; its bytes are copied. Status: WN_VALUE while one is under way; that of a broken link. */
 WN_API int32_t wn_dist_begin(const struct wn_dist_call *call);
@@ -128,7 +137,7 @@ WN_API int32_t wn_dist_begin(const struct wn_dist_call *call);
  * calls; WN_IO once a rank has left, or is waited for longer than `timeout`, and WN_INTERRUPT some seconds after ^C:
  * every later call fails with the same words then. */
 WN_API int32_t wn_dist_go(double seconds, int32_t *has_ended);
-/* Copies what the last call gathered, in the order of ranks: n = size x bytes. Status: WN_VALUE where it is none. */
+/* Copies what the last call gathered, in the order of ranks. Status: WN_VALUE where that is none, or not n bytes. */
 WN_API int32_t wn_dist_result(void *to, int64_t n);
 /* Returns who the call waits for, in one line; "" where nobody is. Valid until the next call. */
 WN_API const char *wn_dist_late(void);

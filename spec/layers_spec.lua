@@ -69,7 +69,7 @@ local may_require = {
     repl = { 'tensor', 'report', 'module', 'program', 'wane' },
     notebook = { 'report', 'repl' },
     cli = { 'report', 'policy', 'plan', 'repl', 'notebook', 'wane' },
-    dist = { 'tensor', 'program' },
+    dist = { 'tensor', 'program', 'module' },
     sweep = { 'report', 'policy', 'plan', 'cli', 'repl', 'dist' },
     wane = { 'tensor', 'program' },
 }

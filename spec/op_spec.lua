@@ -105,7 +105,7 @@ local NOT_ONE_NODE = {
     lion = true, rmsprop = true, rmsprop_momentum = true, rmsprop_centered = true,
     chain = true, matmul_map = true, linear_map = true, running_mean = true, running_var = true,
     batch_norm_map = true, conv2d_map = true, conv2d = true, conv2d_dx = true, conv2d_dw = true,
-    layernorm_dx_add = true, partial_sum = true,
+    layernorm_dx_add = true, partial_sum = true, squares = true,
 }
 
 -- The results of these are f32 where x is bf16, with the bits of x in f32.

@@ -365,9 +365,36 @@ static wn_kernel_fn sum_of(int32_t op, int32_t dtype)
                          op == WN_OP_SUM ? start<SUM, int32_t, long long> : (wn_kernel_fn)NULL);
 }
 
+/* ---- squares ---------------------------------------------------------------------------------------------------- */
+
+/* Sums the squares of each stripe of n elements, as a row of a sum: 16 threads have a stripe. */
+template <class T> static __global__ void sum_squares(double *out, const T *x, int64_t n, int64_t stripes)
+{
+    const struct wn__lane lane = wn__lane_of(stripes);
+    const int64_t begin = lane.row * WN_STRIPE, whole = begin + WN_STRIPE < n ? begin + WN_STRIPE : n;
+    const int64_t end = lane.is_real ? whole : begin;
+    double sum = 0;
+    for (int64_t i = begin + lane.j; i < end; i += WN_LANES) {
+        double v = (double)wn__load(x[i]);
+        sum = __dadd_rn(sum, __dmul_rn(v, v));
+    }
+    sum = wn__join_lanes(sum);
+    if (lane.j == 0 && lane.is_real) out[lane.row] = sum;
+}
+
+template <class T> static int32_t squares(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+{
+    const int64_t stripes = d->out.dim[0];
+    if (stripes > 0)
+        LAUNCH_BLOCKS((sum_squares<T>), wn__row_blocks(stripes), stream, (double *)b->out, (const T *)b->in[0],
+                      wn__numel(&d->in[0]), stripes);
+    return wn__cuda_launched();
+}
+
 wn_kernel_fn wn__cuda_reduce_kernel(const struct wn_desc *d)
 {
     int32_t dtype = d->out.dtype;
+    if (d->op == WN_OP_SQUARES) return wn__kernel_of(d->in[0].dtype, squares<float>, squares<double>, squares<wn_bf16>);
     if (d->in[0].dtype != dtype) return NULL;
     switch (d->op) {
     case WN_OP_SUM:

@@ -101,14 +101,14 @@ template <class T, class P> static __global__ void add_piece(T *cell, const P *p
 template <class T, class P> static int32_t sum_pieces(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     const int32_t is_cell = d->op == WN_OP_ORDERED_SUM;
-    const struct wn__range own = is_cell ? wn__own_range(&d->attrs) : wn__range{0, wn__numel(&d->out)};
-    T *sum = is_cell ? (T *)b->cell[0] + own.first : (T *)b->out;
+    const int64_t n = d->in[0].dim[1];
+    T *sum = is_cell ? (T *)b->cell[0] : (T *)b->out;
     int is_new = is_cell ? d->attrs.f[0] == 1 : d->n_in == 1;
     if (!is_cell && d->n_in > 1 && b->in[1] != b->out)
         (void)cudaMemcpyAsync(b->out, b->in[1], (size_t)wn__bytes(&d->out), cudaMemcpyDeviceToDevice,
                               (cudaStream_t)stream);
-    for (int64_t k = 0; k < d->in[0].dim[0] && own.count > 0; k++, is_new = 0)
-        LAUNCH_EACH((add_piece<T, P>), own.count, stream, sum, (const P *)b->in[0] + k * own.count, own.count, is_new);
+    for (int64_t k = 0; k < d->in[0].dim[0] && n > 0; k++, is_new = 0)
+        LAUNCH_EACH((add_piece<T, P>), n, stream, sum, (const P *)b->in[0] + k * n, n, is_new);
     return wn__cuda_launched();
 }
 

@@ -61,6 +61,46 @@ int32_t wn_dist_ghost(int32_t rank, int32_t size, int32_t per_node)
     return wn__link_ghost(rank, size, per_node);
 }
 
+int32_t wn_dist_slice(int32_t cell, int32_t start, int32_t *next)
+{
+    const struct wn__link *l = wn__link_get();
+    struct wn_cell *c = wn__get_cell(cell);
+    WN_TRY(wn__enter());
+    WN_TRY(wn__need(next, "dist"));
+    if (c == NULL) return WN_VALUE;
+    if (start < -1 || start >= l->size)
+        return wn__fail(WN_VALUE, "dist: a cut that starts at part %d given, of %d", start, l->size);
+    if (start >= 0 && c->type.layout != WN_PLAIN)
+        return wn__fail(WN_VALUE,
+                        "dist: %s lies in another order than that of its elements, so that no range of it is "
+                        "one of its elements",
+                        wn__type_text(&c->type));
+    struct wn__cut cut = {
+        .elements = wn__numel(&c->type), .ranks = start < 0 ? 0 : l->size, .start = start, .team = l->per_node};
+    *next = start < 0 ? start : wn__cut_next(&cut);
+    return wn__cell_slice(c, cut, l->rank);
+}
+
+int32_t wn_dist_range(int32_t cell, int32_t rank, int64_t *first, int64_t *count, int32_t *start)
+{
+    const struct wn__link *l = wn__link_get();
+    const struct wn_cell *c = wn__get_cell(cell);
+    WN_TRY(wn__enter());
+    WN_TRY(wn__need(first, "dist"));
+    WN_TRY(wn__need(count, "dist"));
+    WN_TRY(wn__need(start, "dist"));
+    if (c == NULL) return WN_VALUE;
+    if (rank < -1 || rank >= l->size) return wn__fail(WN_VALUE, "dist: there is no rank %d of %d", rank, l->size);
+    const struct wn__cut cut = {
+        .elements = wn__numel(&c->type), .ranks = l->size, .start = c->cut_start, .team = l->per_node};
+    const struct wn__range whole = {0, cut.elements},
+                           range = c->is_sliced ? wn__range_of(&cut, rank < 0 ? l->rank : rank, 0) : whole;
+    *first = range.first;
+    *count = range.count;
+    *start = c->is_sliced ? c->cut_start : -1;
+    return WN_OK;
+}
+
 int32_t wn_dist_begin(const struct wn_dist_call *call)
 {
     WN_TRY(wn__enter());
@@ -68,11 +108,15 @@ int32_t wn_dist_begin(const struct wn_dist_call *call)
     WN_TRY(wn__need(call->said, "dist: what a call says"));
     WN_TRY(wn__need(call->needed, "dist: what a call needs"));
     WN_TRY(wn__check_bytes(call->mine, 0, call->bytes, "dist: the bytes of a call"));
+    if (call->most < 0 || (call->most > 0 && call->bytes > call->most))
+        return wn__fail(WN_VALUE, "dist: %lld bytes for rank 0 given, at most %lld", (long long)call->bytes,
+                        (long long)call->most);
     if (call->code < 0 || call->code >= WN_STATUS_COUNT)
         return wn__fail(WN_VALUE, "dist: a call brings status %d, which is none", call->code);
     if (call->code != WN_OK) WN_TRY(wn__need(call->words, "dist: the words of a failure"));
     if (!wn__link_get()->is_open) return wn__fail(WN_VALUE, "dist: this process has joined no job");
-    struct wn__call c = {.said = call->said, .needed = call->needed, .code = call->code, .words = call->words};
+    struct wn__call c = {
+        .said = call->said, .needed = call->needed, .code = call->code, .words = call->words, .most = call->most};
     return wn__control_begin(&c, call->mine, call->bytes);
 }
 

@@ -90,10 +90,29 @@ void wn__cell_restored(struct wn_cell *c, int64_t version)
     c->invalid = 0;
 }
 
+int32_t wn__cell_slice(struct wn_cell *c, struct wn__cut cut, int32_t rank)
+{
+    if (c->grad != NULL && c->grad->allocated)
+        return wn__fail(WN_VALUE, "%s has a gradient already; call zero_grad() before ranks keep another part of it",
+                        c->name ? c->name : "a parameter");
+    if (c->grad != NULL) wn__cell_unref(c->grad); /* the next one may have another type */
+    c->grad = NULL;
+    c->is_sliced = cut.ranks > 0;
+    c->cut_start = cut.start;
+    c->own = c->is_sliced ? wn__range_of(&cut, rank, 0) : (struct wn__range){0, 0};
+    return WN_OK;
+}
+
+struct wn_type wn__cell_own_type(const struct wn_cell *c)
+{
+    return c->is_sliced ? (struct wn_type){.dtype = c->type.dtype, .ndim = 1, .dim = {c->own.count}} : c->type;
+}
+
 int32_t wn__cell_gradient(struct wn_cell *c, struct wn_cell **out)
 {
     if (c->grad == NULL) {
-        WN_TRY(wn__cell_new(WN_KIND_GRADIENT, &c->type, c->device, &c->grad));
+        const struct wn_type type = wn__cell_own_type(c);
+        WN_TRY(wn__cell_new(WN_KIND_GRADIENT, &type, c->device, &c->grad));
         c->grad->name = c->name;
     }
     *out = c->grad;

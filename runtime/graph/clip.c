@@ -1,11 +1,12 @@
 /* Clips gradients inside a step: emits the nodes that optim.clip_grad_norm records behind the backward, so that a
  * step that clips is one program, which is planned and capped as a whole.
  *
- *   norm   = sqrt(sum over the parameters, in the order of the updates, of sum(g * g))
+ *   norm   = sqrt(sum over the parameters, in the order of the updates, of sum(squares(g)))
  *   factor = clamp(limit / (norm + 1e-6), 0, 1)
  *   g      = g * factor
  *
- * Gradients of bf16 are squared and scaled in f32. Order and ops are those of lua/wane/optim/clip.lua, so the bits
+ * Squares are summed in f64, those of each stripe first: ranks that have ranges of the gradients get the same norm.
+ * Gradients of bf16 are scaled in f32. Order and ops are those of lua/wane/optim/clip.lua, so the bits
  * are those of the three lines. Clipping costs that every gradient is alive until the norm is known. */
 #include <stddef.h>
 #include "emit.h"
@@ -56,13 +57,12 @@ int32_t wn__grad_clip(const struct wn__pass *last, struct wn_node *limit, struct
     for (int32_t i = 0; i < last->n_only; i++) {
         struct wn_node **value = find_value(g, last->only[i]);
         if (value == NULL) continue;
-        struct wn_node *x = emit_wide(&e, *value);
-        struct wn_node *square = wn__emit2(&e.base, WN_OP_MUL, x, x);
+        struct wn_node *square = wn__emit1(&e.base, WN_OP_SQUARES, *value);
         square = wn__emit(&e.base, WN_OP_SUM, 1, &square, &all);
         total = total == NULL ? square : wn__emit2(&e.base, WN_OP_ADD, total, square);
         if (e.code != WN_OK) return e.code;
     }
-    g->norm = wn__emit1(&e.base, WN_OP_SQRT, total);
+    g->norm = emit_cast(&e, wn__emit1(&e.base, WN_OP_SQRT, total), limit->type.dtype);
     struct wn_node *factor = emit_factor(&e, g->norm, limit);
     for (int32_t i = 0; i < last->n_only; i++) {
         struct wn_node **value = find_value(g, last->only[i]);

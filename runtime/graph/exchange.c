@@ -29,14 +29,24 @@ static struct wn_node *narrowest(struct wn_node *value)
     return is_widened ? value->in[0] : value;
 }
 
+/* Returns the cut of a cell: its own where it is sliced, else one behind those before it. next: where that starts. */
+static struct wn__cut cut_of(const struct wn_cell *c, const struct wn__ranks *ranks, int32_t *next)
+{
+    struct wn__cut cut = {.elements = wn__numel(&c->type),
+                          .ranks = ranks->size,
+                          .start = c->is_sliced ? c->cut_start : *next,
+                          .team = ranks->team};
+    if (!c->is_sliced) *next = wn__cut_next(&cut);
+    return cut;
+}
+
 int32_t wn__grad_exchange(const struct wn__pass *last, const struct wn__ranks *ranks, struct wn__grads *g)
 {
     struct wn__emitter e = {.base = {&wn__graph_recorder}, .g = g, .root = last->root};
-    struct wn__cut cut = {.ranks = ranks->size, .team = ranks->team};
+    int32_t next = 0;
     for (int64_t i = 0; i < g->n_cells && e.code == WN_OK; i++) {
-        cut.elements = wn__numel(&g->values[i]->type);
+        const struct wn__cut cut = cut_of(g->cells[i], ranks, &next);
         g->values[i] = emit_pieces(&e, ranks, narrowest(g->values[i]), &cut, WN_GROUP_ALL);
-        cut.start = wn__cut_next(&cut);
     }
     return e.code;
 }
@@ -55,13 +65,12 @@ static struct wn_node *emit_share(struct wn__emitter *e, const struct wn__ranks 
 static void share_all(struct wn__emitter *e, const struct wn__ranks *ranks, struct wn_node *const *before, int64_t n,
                       int32_t is_last)
 {
-    struct wn__cut cut = {.ranks = ranks->size, .team = ranks->team};
+    int32_t next = 0;
     for (int64_t i = 0; i < e->g->n_cells && e->code == WN_OK; i++) {
         struct wn_node **value = &e->g->values[i], *so_far = i < n ? before[i] : NULL;
-        cut.elements = wn__numel(&e->g->cells[i]->type);
+        const struct wn__cut cut = cut_of(e->g->cells[i], ranks, &next);
         *value = *value == NULL ? so_far : emit_share(e, ranks, *value, so_far, &cut);
         if (is_last && *value != NULL) *value = emit_pieces(e, ranks, *value, &cut, WN_GROUP_ACROSS);
-        cut.start = wn__cut_next(&cut);
     }
 }
 

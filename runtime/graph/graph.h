@@ -103,6 +103,9 @@ struct wn_cell {
     int32_t local;             /* number in the program that is opened */
     int64_t cleared;           /* number of the last sequence that dropped its gradient before any program */
     int32_t noted;             /* number, from 1, in the sequence under way (program/sequence.h); 0: it is not in it */
+    int32_t is_sliced;         /* 1: each rank has the gradient and the states of its own range alone */
+    int32_t cut_start;         /* of the cut of a sliced cell (base/ranks.h) */
+    struct wn__range own;      /* of a sliced cell */
 };
 
 /* ---- node.c --------------------------------------------------------------------------------------------------- */
@@ -188,6 +191,11 @@ void *wn__cell_data(const struct wn_cell *c);
 void wn__cell_changed(struct wn_cell *c);
 /* Takes it that the value of an earlier version is in the cell again: what read that version may read it. */
 void wn__cell_restored(struct wn_cell *c, int64_t version);
+/* Has each rank keep the gradient and the states of its own range of a cell alone, by a cut of it; one of no ranks: of
+ * the whole. WN_VALUE: the cell has a gradient. */
+int32_t wn__cell_slice(struct wn_cell *c, struct wn__cut cut, int32_t rank);
+/* Returns the type of what a rank has of the gradient and of a state of a cell. */
+struct wn_type wn__cell_own_type(const struct wn_cell *c);
 /* Fills *out with the cell of the gradient, and makes it if there is none. Not counted. */
 int32_t wn__cell_gradient(struct wn_cell *c, struct wn_cell **out);
 /* Notes that a gradient has a value in its slab from now on, in the ledger too. */

@@ -47,8 +47,9 @@ static struct {
     struct verdict verdict;
     char said[LONGEST_SAID], sentence[LONGEST_SENTENCE];
     struct wn__message *list; /* (size) */
-    char *all;                /* (size, bytes) what is gathered; MPI may write into it while the call is under way */
-    int64_t bytes;
+    char *all;                /* what is gathered; MPI may write into it while the call is under way */
+    int64_t bytes, total;     /* of this rank; of all that it gets */
+    int64_t most;             /* of struct wn__call */
     int32_t has_result;
 } now;
 
@@ -92,7 +93,8 @@ static void judge(void)
     int32_t are_steps = 1;
     for (int32_t r = 0; r < wn__link_get()->size; r++) {
         const struct record *c = &now.records[r], *first = &now.records[0];
-        int32_t differs = c->hash != first->hash || c->calls != first->calls || c->bytes != first->bytes;
+        int32_t is_as_much = now.most > 0 || c->bytes == first->bytes;
+        int32_t differs = c->hash != first->hash || c->calls != first->calls || !is_as_much;
         are_steps &= c->is_step && c->code == WN_OK;
         if (v.code == WN_OK && c->code != WN_OK) v = (struct verdict){.code = c->code, .by = r};
         else if (v.code == WN_OK && differs) v = (struct verdict){.code = WN_VALUE, .by = r, .differs = 1};
@@ -141,8 +143,27 @@ static int32_t start_sentence(void)
     return with_first(SENTENCE, (struct wn__message){.out = LONGEST_SENTENCE, .from = now.sentence});
 }
 
+/* Has rank 0 get what each rank has, one behind the other. */
+static int32_t start_collection(void)
+{
+    const struct wn__link *l = wn__link_get();
+    int32_t n = 0;
+    if (l->rank != 0) now.list[n++] = (struct wn__message){.peer = 0, .out = now.bytes, .from = now.all};
+    now.total = now.bytes;
+    for (int32_t r = 1; r < l->size && l->rank == 0; r++) {
+        int64_t bytes = now.records[r].bytes;
+        if (bytes > now.most - now.total)
+            return wn__fail(WN_INTERNAL, "the ranks give more than the %lld bytes that are asked for",
+                            (long long)now.most);
+        now.list[n++] = (struct wn__message){.peer = r, .in = bytes, .to = now.all + now.total};
+        now.total += bytes;
+    }
+    return start(DATA, WN_CHANNEL_DATA, n);
+}
+
 static int32_t start_data(void)
 {
+    if (now.most > 0) return start_collection();
     const struct wn__link *l = wn__link_get();
     int32_t n = 0;
     for (int32_t r = 0; r < l->size; r++)
@@ -159,7 +180,7 @@ static int32_t start_data(void)
 static int32_t end(int32_t code, int32_t *has_ended)
 {
     now.stage = IDLE;
-    now.has_result = code == WN_OK && now.bytes > 0;
+    now.has_result = code == WN_OK && now.total > 0;
     *has_ended = 1;
     if (code == WN_OK) return WN_OK;
     now.sentence[sizeof now.sentence - 1] = 0;
@@ -180,24 +201,28 @@ static int32_t next(int32_t *has_ended)
     default: break;
     }
     if (now.verdict.code != WN_OK) return start_words();
-    return now.bytes > 0 ? start_data() : end(WN_OK, has_ended);
+    return now.total > 0 || now.most > 0 ? start_data() : end(WN_OK, has_ended);
 }
 
 /* ---- a call ------------------------------------------------------------------------------------------------------ */
 
 /* Takes room for what is gathered, with the bytes of this rank in their place. Room in which a broken call may still
  * receive is not freed. */
-static int32_t take_room(const void *mine, int64_t bytes)
+static int32_t take_room(const void *mine, int64_t bytes, int64_t most)
 {
     const struct wn__link *l = wn__link_get();
+    int32_t is_equal = most == 0;
     wn__free(now.all);
     now.all = NULL;
     now.bytes = bytes;
-    if (bytes == 0) return WN_OK;
-    now.all = bytes > INT64_MAX / l->size ? NULL : wn__alloc(bytes * l->size);
+    now.most = most;
+    now.total = is_equal ? bytes * l->size : l->rank == 0 ? most : bytes;
+    if (now.total == 0) return WN_OK;
+    now.all = bytes > INT64_MAX / l->size ? NULL : wn__alloc(now.total);
     if (now.all == NULL)
-        return wn__fail(WN_OOM, "out of memory: %d times %lld bytes of all ranks", l->size, (long long)bytes);
-    memcpy(now.all + l->rank * bytes, mine, (size_t)bytes);
+        return wn__fail(WN_OOM, "out of memory: %lld bytes of all ranks, of %lld here", (long long)now.total,
+                        (long long)bytes);
+    if (bytes > 0) memcpy(now.all + (is_equal ? l->rank * bytes : 0), mine, (size_t)bytes);
     return WN_OK;
 }
 
@@ -206,7 +231,7 @@ static void take_call(const struct wn__call *call, const void *mine, int64_t byt
 {
     int32_t code = call->code;
     const char *words = code == WN_OK ? call->said : call->words;
-    if (code == WN_OK && take_room(mine, bytes) != WN_OK) {
+    if (code == WN_OK && take_room(mine, bytes, call->most) != WN_OK) {
         code = WN_OOM;
         words = wn__message();
     }
@@ -317,7 +342,7 @@ int64_t wn__control_calls(void)
 
 int64_t wn__control_bytes(void)
 {
-    return now.bytes * wn__link_get()->size;
+    return now.total;
 }
 
 void wn__control_late(char *text, int64_t room)

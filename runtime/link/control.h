@@ -15,6 +15,8 @@ struct wn__call {
     int32_t code;       /* WN_OK, or the failure that the rank brings along, with its words */
     const char *words;
     int32_t is_step; /* a program, which can tell how it differs from another */
+    int64_t most; /* 0: every rank gives as many bytes, and gets those of all; else rank 0 alone gets them, at most so
+                        many, and each rank gives as many as it has */
 };
 
 /* Begins to agree about a call, and in the same call to gather `bytes` bytes of each rank, which are copied. One call
@@ -29,8 +31,8 @@ int32_t wn__control_call(const struct wn__call *call, const void *mine, int64_t 
 int32_t wn__control_differs(void);
 /* Waits for a job that all ranks have agreed about, and frees it. A failure breaks the link. */
 int32_t wn__control_finish(struct wn__job *job);
-/* Returns what the last call gathered, in the order of ranks, (size, bytes), until the next one begins; NULL: it
- * failed, or gathered nothing. */
+/* Returns what the last call gathered, in the order of ranks, until the next one begins; NULL: it failed, or gathered
+ * nothing. */
 const void *wn__control_result(void);
 /* Returns how many calls this rank has begun. */
 int64_t wn__control_calls(void);

@@ -6,6 +6,9 @@
  *     refresh      -> cell c            c[range of k] = rank k's, for every k
  *     partial_sum  pieces[, sum] -> sum ((sum + piece 0) + piece 1) + ...; of pieces alone, piece 0 is copied
  *
+ *     squares      x -> (stripes) f64   the sum of squares of each stripe of x: of a range those of the whole, so that
+ *                                       the norm of gradients is one number, whoever has which range of them
+ *
  * Every rank gives a whole partial sum, and the sum goes on in the order of ranks, so that its bits are those of one
  * process that adds them one after the other. Where a team has made a partial sum, each of its ranks has a share of it,
  * which goes on to the ranks with the same number in the other teams. No op among ranks has a gradient. */
@@ -47,6 +50,15 @@ static int32_t shape_partial_sum(struct wn_desc *d)
     return WN_OK;
 }
 
+static int32_t shape_squares(struct wn_desc *d)
+{
+    const struct wn__cut cut = {.elements = wn__numel(&d->in[0])};
+    if (!wn__dtype_is_float(d->in[0].dtype))
+        return wn__fail(WN_DTYPE, "squares: a value of %s given, expected floats", wn__type_text(&d->in[0]));
+    d->out = (struct wn_type){.dtype = WN_F64, .ndim = 1, .dim = {wn__stripes(&cut)}};
+    return WN_OK;
+}
+
 static int32_t shape_effect(struct wn_desc *d)
 {
     WN_TRY(check_cut(d));
@@ -74,4 +86,5 @@ static struct wn_cost cost_ranks(const struct wn_desc *d)
 const struct wn__rules wn__rules_all_to_all = {shape_all_to_all, NULL, .cost = cost_ranks};
 const struct wn__rules wn__rules_ordered_sum = {shape_effect, NULL, .cost = cost_ranks};
 const struct wn__rules wn__rules_partial_sum = {shape_partial_sum, NULL, .cost = cost_partial_sum};
+const struct wn__rules wn__rules_squares = {shape_squares, NULL, .per_input = 2};
 const struct wn__rules wn__rules_refresh = {shape_effect, NULL, .cost = cost_ranks};

@@ -5,7 +5,6 @@
 #include "../plan/ir/costs.h"
 #include "assembly.h"
 
-
 /* ---- the backward ----------------------------------------------------------------------------------- */
 
 /* Emits what moves among ranks: pieces of gradients, and the statistics of forward effects. */
@@ -195,7 +194,7 @@ static int32_t size_ir(struct wn__assembly *a)
     struct wn__ir *ir = a->ir;
     int64_t n = b->order.count, cells = b->n_named + a->grads.n_cells;
     /* each effect may need a copy of a state */
-    int64_t effects = r->n_updates + r->n_roots + b->n_forward_effects + 3 * a->grads.n_cells;
+    int64_t effects = 3 * r->n_updates + r->n_roots + b->n_forward_effects + 3 * a->grads.n_cells;
     int64_t nodes = n + a->grads.count + r->n_updates + 2 * effects, inputs = 3 * effects;
     for (int64_t i = 0; i < n; i++) inputs += b->order.nodes[i]->n_in;
     for (int64_t i = 0; i < a->grads.count; i++) inputs += a->grads.nodes[i]->n_in;

@@ -14,6 +14,18 @@ static struct wn__ir_node *put_effect(struct wn__assembly *a, int32_t op, int32_
 
 /* ---- cells and slabs ---------------------------------------------------------------------------------- */
 
+/* Tells of the cells of an update what a rank has of them. */
+static void put_ranges(struct wn__assembly *a, int32_t update)
+{
+    const struct wn__update *u = &a->request->update[update];
+    const struct wn_cell *c = u->cell[0];
+    if (!c->is_sliced) return;
+    a->ir->cell[c->local].own_at = c->own.first * wn__dtype_size(c->type.dtype);
+    a->ir->cell[a->request->root[update]->cell->local].is_range = 1;
+    for (int32_t k = 1; k < 3; k++)
+        if (u->cell[k] != NULL) a->ir->cell[u->cell[k]->local].is_range = 1;
+}
+
 /* Puts the cells that the program reads, updates and assigns. */
 static void put_cells(struct wn__assembly *a)
 {
@@ -22,6 +34,7 @@ static void put_cells(struct wn__assembly *a)
         a->ir->cell[a->ir->n_cells] = (struct wn__ir_cell){
             .gradient_of = -1, .slab = -1, .kind = c->kind, .bytes = wn__padded(wn__bytes(&c->type))};
     }
+    for (int32_t i = 0; a->request->mode == WN_RUN_UPDATE && i < a->request->n_updates; i++) put_ranges(a, i);
 }
 
 /* Returns the number of the slab that a gradient which is not allocated has its place in, numbered as the key does;
@@ -45,31 +58,46 @@ static int32_t gradient_of(const struct wn__assembly *a, int32_t slot)
     return -1;
 }
 
-/* Puts an effect of what ranks give for a gradient cell. group: of a REFRESH. */
-static void put_exchanged(struct wn__assembly *a, int32_t op, int32_t group, int32_t i, int32_t cell)
+/* Puts an effect among ranks. attrs: of what they cut, whose dtype is that of the cell; value: the node that it follows
+ * from, whose pieces may be narrower. */
+static struct wn__ir_node *put_exchanged(struct wn__assembly *a, int32_t op, int32_t group,
+                                         const struct wn_attrs *attrs, int32_t value, int32_t cell)
 {
-    const struct wn_node *value = a->grads.values[i];
-    struct wn__ir_node *e = put_effect(a, op, value->local, cell);
-    e->attrs = value->attrs;
+    struct wn__ir_node *e = put_effect(a, op, value, cell);
+    e->attrs = *attrs;
     e->attrs.i[WN_RANKS_GROUP] = group;
     e->attrs.i[WN_RANKS_GIVEN] = wn__group_size(&e->attrs);
-    e->type.dtype = a->grads.cells[i]->type.dtype; /* pieces may be narrower than what they are added to */
+    e->type.dtype = attrs->dtype;
+    return e;
+}
+
+/* Puts the effects by which every rank gets everybody's ranges of a cell: first those of other teams, which a slow link
+ * carries once, then those of the own team. */
+static void put_refresh(struct wn__assembly *a, const struct wn_attrs *attrs, int32_t value, int32_t cell)
+{
+    int32_t first = wn__first_group(&a->request->ranks);
+    put_exchanged(a, WN_OP_REFRESH, first, attrs, value, cell);
+    if (first == WN_GROUP_ACROSS) put_exchanged(a, WN_OP_REFRESH, WN_GROUP_TEAM, attrs, value, cell);
 }
 
 /* Puts the effects that give a gradient cell a value, or add to the one that it has: among ranks to the own range, and
- * everybody's at last: first those of other teams, which a slow link carries once, then those of the own team. */
+ * everybody's at last, where ranks keep whole gradients. */
 static void put_gradient(struct wn__assembly *a, int32_t i, int32_t cell, int32_t is_new)
 {
     const struct wn__ranks *ranks = &a->request->ranks;
+    const struct wn_node *value = a->grads.values[i];
+    const struct wn_cell *c = a->grads.cells[i];
     if (ranks->given == 0) {
-        put_effect(a, is_new ? WN_OP_ASSIGN : WN_OP_ACCUMULATE, a->grads.values[i]->local, cell);
+        put_effect(a, is_new ? WN_OP_ASSIGN : WN_OP_ACCUMULATE, value->local, cell);
         return;
     }
-    put_exchanged(a, WN_OP_ORDERED_SUM, WN_GROUP_ALL, i, cell);
-    a->ir->node[a->at - 1].attrs.f[0] = is_new;
-    if (ranks->is_last) put_exchanged(a, WN_OP_REFRESH, wn__first_group(ranks), i, cell);
-    int32_t has_teams = wn__first_group(ranks) == WN_GROUP_ACROSS;
-    if (ranks->is_last && has_teams) put_exchanged(a, WN_OP_REFRESH, WN_GROUP_TEAM, i, cell);
+    struct wn_attrs attrs = value->attrs;
+    attrs.dtype = (int16_t)c->type.dtype;
+    attrs.f[0] = is_new;
+    struct wn__ir_node *e = put_exchanged(a, WN_OP_ORDERED_SUM, WN_GROUP_ALL, &attrs, value->local, cell);
+    a->ir->cell[cell].is_range = c->is_sliced;
+    if (!c->is_sliced) a->ir->cell[cell].own_at = wn__own_range(&e->attrs).first * wn__dtype_size(c->type.dtype);
+    if (ranks->is_last && !c->is_sliced) put_refresh(a, &attrs, value->local, cell);
 }
 
 /* Puts gradient cells in the order of their parameters. The first layers' gradients are allocated last, so
@@ -84,7 +112,8 @@ static void put_gradients(struct wn__assembly *a)
         const struct wn_cell *c = a->grads.cells[i], *g = c->grad;
         struct wn__ir_cell *q = &ir->cell[ir->n_cells];
         *q = (struct wn__ir_cell){.kind = WN_KIND_GRADIENT, .gradient_of = slot, .slab = -1};
-        q->bytes = wn__padded(wn__bytes(&c->type));
+        const struct wn_type own = wn__cell_own_type(c);
+        q->bytes = wn__padded(wn__bytes(&own));
         q->allocated_here = g == NULL || !g->allocated;
         if (q->allocated_here) {
             q->slab = put_slab(a, g, &new_slab);
@@ -148,6 +177,18 @@ static void put_forward_effects(struct wn__assembly *a)
     }
 }
 
+/* Puts the effects by which every rank gets what the others have updated of a cell. */
+static void put_updated(struct wn__assembly *a, const struct wn_cell *c, int32_t gradient)
+{
+    struct wn_attrs attrs = {.n = WN_RANKS_COUNT, .dtype = c->type.dtype};
+    attrs.i[WN_RANKS_SIZE] = a->request->ranks.size;
+    attrs.i[WN_RANKS_RANK] = a->request->ranks.rank;
+    attrs.i[WN_RANKS_START] = c->cut_start;
+    attrs.i[WN_RANKS_ELEMENTS] = wn__numel(&c->type);
+    attrs.i[WN_RANKS_TEAM] = a->request->ranks.team;
+    put_refresh(a, &attrs, gradient, c->local);
+}
+
 static void put_updates(struct wn__assembly *a)
 {
     const struct wn__request *r = a->request;
@@ -159,6 +200,7 @@ static void put_updates(struct wn__assembly *a)
         struct wn__ir_node *e = put_effect(a, u->op, gradient->local, u->cell[0]->local);
         wn__put_input(a, e, a->hyper[u->set]);
         for (int32_t j = 1; j < 3; j++) e->cell[j] = u->cell[j] == NULL ? -1 : u->cell[j]->local;
+        if (u->cell[0]->is_sliced) put_updated(a, u->cell[0], gradient->local);
     }
 }
 

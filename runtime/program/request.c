@@ -162,7 +162,8 @@ static int32_t check_update(const struct wn__update *u, int64_t stamp)
         if (c->stamp == stamp)
             return wn__fail(WN_VALUE, "step: %s is written by two updates; list a parameter once",
                             c->name ? c->name : "a state");
-        if (!wn__type_equal(&c->type, &u->cell[0]->type))
+        const struct wn_type type = k == 0 ? c->type : wn__cell_own_type(u->cell[0]);
+        if (!wn__type_equal(&c->type, &type))
             return wn__fail(WN_SHAPE, "step: optimizer state of %s for a parameter of %s", wn__type_text(&c->type),
                             wn__type_text(&u->cell[0]->type));
         c->stamp = stamp;

@@ -6,6 +6,16 @@ local binding = require 'wane.ffi'
 local op = require 'wane.tensor.op'
 
 local STEPS = 3
+
+-- Returns the sums of squares of 4,096 elements each.
+local function squares(x)
+    local out = array.build({ math.ceil(#x / 4096) }, function() return 0 end)
+    for k, v in ipairs(x) do
+        local at = math.ceil(k / 4096)
+        out[at] = out[at] + v * v
+    end
+    return out
+end
 local tol = { f32 = 1e-5, f64 = 1e-12 }
 
 -- Trains p under loss = sum(p * g), so that p's gradient is g, and returns p.
@@ -208,6 +218,15 @@ return {
     } }, bad = {
         { inputs = { { 3 } }, error = 'ordered_sum: rank 0 of 0, of which 0 give, is none',
             call = calls('ordered_sum') },
+    } },
+    squares = { cases = {
+        { name = 'of one stripe', dtype = 'f64', tol = { f32 = 1e-12, f64 = 1e-12 }, inputs = { { 3, 5 } },
+            grad = false, call = calls('squares'), ref = squares },
+        { name = 'of stripes', dtype = 'f64', tol = { f32 = 1e-12, f64 = 1e-12 }, inputs = { { 9, 1001 } },
+            grad = false, call = calls('squares'), ref = squares },
+    }, bad = {
+        { inputs = { { 3, dtype = 'i32', gen = 'int:2' } }, error = 'squares: .*i32.*expected floats',
+            call = calls('squares') },
     } },
     partial_sum = { cases = {
         { name = 'of pieces', tol = tol, inputs = { { 3, 5 } }, grad = false,

@@ -234,7 +234,7 @@ return {
             new = '#include "helper.h"\n#include "../graph/graph.h"' },
     },
     {
-        file = 'runtime/program/assemble.c',
+        file = 'runtime/program/assemble_effects.c',
         spec = 'spec/state_spec.lua',
         { 'gradients are assigned where they should add',
             old = '        q->allocated_here = g == NULL || !g->allocated;',

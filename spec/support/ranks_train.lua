@@ -17,9 +17,10 @@ local AXES = {
     optimizer = { 'SGD', 'AdamW', 'Lion', 'RMSprop' },
     clip = { false, 1 },
     weights = { false, true },
+    place = { 'slice', 'keep', { ['2'] = 'keep' } },
     network = { 'linear', 'conv' }, -- with running statistics, which know no partial sums
 }
-local ORDER = { 'policy', 'optimizer', 'partial', 'dtype', 'clip', 'weights', 'network' }
+local ORDER = { 'policy', 'optimizer', 'partial', 'dtype', 'clip', 'weights', 'place', 'network' }
 
 -- Returns rows of settings that meet each pair of values of two axes, chosen one after the other, each the one of many
 -- that meets most pairs that are not met yet.
@@ -99,6 +100,7 @@ local function train(row)
     local net = is_conv and convolutions() or linears()
     if row.dtype == 'bf16' then net:to 'bf16' end
     local opt = optim[row.optimizer](net:parameters(), { lr = 0.01, clip_norm = row.clip or nil })
+    dist.place(net, opt, row.place)
     local inputs = is_conv and wane.randn(MICRO * BATCH, 3, 6, 6) or wane.randn(MICRO * BATCH, 24)
     local x, y = wane.eval(row.dtype == 'bf16' and inputs:to 'bf16' or inputs, wane.randint(10, { MICRO * BATCH }))
     local function loss(i)
@@ -123,7 +125,7 @@ end
 
 for k, row in ipairs(rows()) do
     local words = {}
-    for i, name in ipairs(ORDER) do words[i] = tostring(row[name]) end
+    for i, name in ipairs(ORDER) do words[i] = type(row[name]) == 'table' and 'mixed' or tostring(row[name]) end
     local fine, digest, loss, is_exact = pcall(train, row)
     io.write(('%d> %d %s: %s\n'):format(dist.rank, k, table.concat(words, ' '),
         fine and ('%s %.9g %s'):format(digest, loss, is_exact and 'exact' or 'OTHER BYTES') or tostring(digest)))

@@ -29,6 +29,7 @@
 #include "../../../runtime/op.def"
 #undef OP
 wn_kernel_fn wn__cpu_argmax_kernel(const struct wn_desc *d);         /* ARGMAX (row/argmax.c) */
+wn_kernel_fn wn__cpu_squares_kernel(const struct wn_desc *d);        /* SQUARES (row/squares.c) */
 wn_kernel_fn wn__cpu_expand_kernel(const struct wn_desc *d);         /* EXPAND, which copies bytes (index/shape.c) */
 wn_kernel_fn wn__cpu_sort_kernel(const struct wn_desc *d);           /* ARGSORT (index/sort.c) */
 wn_kernel_fn wn__cpu_epilogue_kernel(const struct wn_desc *d);       /* MATMUL_MAP, LINEAR_MAP (gemm/matmul.c) */

@@ -150,12 +150,10 @@ static void add_pieces(const struct wn_desc *d, const void *pieces, int64_t n, i
     }
 }
 
-/* Adds pieces to the own range of a cell. */
+/* Adds pieces to the own range of a cell, which begins at its address. */
 static int32_t ordered_sum(const struct wn_desc *d, const struct wn_buffers *b, WN_NO_STREAM)
 {
-    const struct wn__range own = wn__own_range(&d->attrs);
-    add_pieces(d, b->in[0], own.count, d->attrs.f[0] == 1,
-               (char *)b->cell[0] + own.first * wn__dtype_size(d->out.dtype));
+    add_pieces(d, b->in[0], d->in[0].dim[1], d->attrs.f[0] == 1, b->cell[0]);
     return WN_OK;
 }
 

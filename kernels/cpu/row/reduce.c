@@ -361,6 +361,7 @@ wn_kernel_fn wn__cpu_reduce_kernel(const struct wn_desc *d)
     switch (d->op) {
     case WN_OP_EXPAND: return wn__cpu_expand_kernel(d);
     case WN_OP_ARGMAX: return wn__cpu_argmax_kernel(d);
+    case WN_OP_SQUARES: return wn__cpu_squares_kernel(d);
     case WN_OP_EXTREME_GRAD: return wn__cpu_extreme_grad_kernel(d);
     default: return in == out && loops_of[d->op][out] ? reduce : NULL;
     }

@@ -11,6 +11,7 @@ local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local launcher = require 'wane.dist.launcher'
 local link = require 'wane.dist.link'
+local place = require 'wane.dist.place'
 local planner = require 'wane.program.planner'
 local program = require 'wane.program'
 local ranks = require 'wane.program.ranks'
@@ -132,6 +133,25 @@ function dist.sum(t)
     local total = all[1]
     for r = 2, dist.size do total = total + all[r] end
     return total
+end
+
+--- Says how ranks have the states of parameters. Every rank calls it, before the first step.
+--
+-- With 'slice', as it is without this, each rank has the gradient and the states of the optimizer for a range of a
+-- parameter, and updates that: n ranks need 1 / n of these bytes each. With 'keep' every rank has all of it, so that
+-- p.grad can be read and changed. The bits of a training are the same, and so are the bytes that move.
+-- @param model a module
+-- @param opt the optimizer of its parameters
+-- @param word 'slice' or 'keep', or a table { [path] = word }: a path names a parameter or the module around some, and
+-- the longest that fits decides
+-- @raise 'value' for a path that names no parameter, a parameter that has a gradient, and an optimizer that has made
+-- steps; 'unsupported' for 'shard'
+-- @usage
+-- local model = nn.Linear(8, 4)
+-- local opt = optim.SGD(model:parameters(), { lr = 0.1 })
+-- wane.dist.place(model, opt, { bias = 'keep' })
+function dist.place(model, opt, word)
+    place(model, opt, word)
 end
 
 --- Waits until every rank has come here.

@@ -60,6 +60,11 @@ function File:write(text)
     check(C.wn_file_write(self.handle, text, #text))
 end
 
+--- Appends n bytes of an array.
+function File:write_from(bytes, n)
+    check(C.wn_file_write(self.handle, bytes, n))
+end
+
 --- Appends the bytes of a tensor, which must hold them.
 function File:save(t)
     check(C.wn_file_save(self.handle, t.id))

@@ -8,6 +8,7 @@
 -- @internal wane.io.fit
 
 local names = require 'wane.io.names'
+local ranges = require 'wane.io.ranges'
 local state_match = require 'wane.module.state_match'
 local tensor = require 'wane.tensor'
 
@@ -99,8 +100,8 @@ local function add_pieces(pieces, wanted, parts, found)
     local first = 0
     for k, part in ipairs(parts) do
         local count = tensor.count(found[k].dims)
-        pieces[#pieces + 1] = { entry = found[k], cell = wanted.tensor, first = first, count = count,
-            columns = part.transpose and found[k].dims[1] or 0 }
+        pieces[#pieces + 1] = ranges.piece({ entry = found[k], cell = wanted.tensor, first = first, count = count,
+            columns = part.transpose and found[k].dims[1] or 0 }, wanted)
         first = first + count
     end
 end

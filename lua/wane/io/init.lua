@@ -18,6 +18,7 @@ local module = require 'wane.module'
 local names = require 'wane.io.names'
 local op = require 'wane.tensor.op'
 local program = require 'wane.program'
+local ranges = require 'wane.io.ranges'
 local ranks = require 'wane.program.ranks'
 local safetensors = require 'wane.io.safetensors'
 local source = require 'wane.io.source'
@@ -91,7 +92,10 @@ local function optimizer_of(optimizer, model, what)
     for _, state in ipairs(dict.states) do
         for k, name in ipairs(out.names) do
             local cell = dict.cells[('%s.%d'):format(state, k)] -- groups may differ in their states
-            if cell then out.entries[#out.entries + 1] = entry_of(STATE .. state .. '.' .. name, cell, what) end
+            if cell then
+                out.entries[#out.entries + 1] = ranges.entry(entry_of(STATE .. state .. '.' .. name, cell, what),
+                    optimizer:parameters()[k])
+            end
         end
     end
     return out
@@ -147,7 +151,7 @@ local function check_readable(path, text, bytes, is_table)
     raise(nil, 'value', 'wane.save: nothing was written, because wane.load would refuse the file: %s', e.message)
 end
 
--- Writes a checkpoint by this process alone.
+-- Writes a checkpoint, or, on another rank than the first, gives it the ranges that this one has.
 local function save(path, model, opts)
     local what = 'wane.save'
     opts = errors.check_options(opts, SAVE_OPTIONS, what)
@@ -173,10 +177,14 @@ local function save(path, model, opts)
     local strings = metadata.encode(given, what)
     if by ~= 0 then strings.format = 'pt' end -- readers of PyTorch's files look for it
     local text, sorted, bytes = safetensors.header(list, strings, what)
+    if ranks.rank > 0 then
+        for _, entry in ipairs(sorted) do ranges.save(nil, entry) end
+        return 0
+    end
     check_readable(path, text, bytes, not module.is(model))
     return file.write(path, what, function(f)
         f:write(text)
-        for _, entry in ipairs(sorted) do f:save(entry.tensor) end
+        for _, entry in ipairs(sorted) do ranges.save(f, entry) end
         return #text + bytes
     end)
 end
@@ -201,12 +209,12 @@ function io_.save(path, model, opts)
     if ranks.is_ghost then
         raise(nil, 'value', 'wane.save: rank %d of %d is a ghost, whose values mean nothing', ranks.rank, ranks.size)
     end
-    local bytes = binding.array('f64', ranks.size)
-    ranks.gather(('wane.save to %s'):format(tostring(path)), function()
+    local bytes, said = binding.array('f64', ranks.size), ('wane.save to %s'):format(tostring(path))
+    ranks.attempt(said, function()
         local mine = binding.array('f64', 1)
-        if ranks.rank == 0 then mine[0] = save(path, model, opts) end
-        return mine, 8
-    end, bytes, 8 * ranks.size)
+        mine[0] = save(path, model, opts)
+        ranks.gather(said, function() return mine, 8 end, bytes, 8 * ranks.size)
+    end)
     return bytes[0]
 end
 

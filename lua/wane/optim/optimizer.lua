@@ -29,10 +29,11 @@ local MICRO_OPTIONS = { 'micro', 'partial', 'mean', 'policy', 'budget' }
 
 -- Makes the state cells of parameter k.
 local function make_state(self, kind, p, k)
-    local cells = {}
+    local cells, _, own = {}, tensor.range(p)
+    local dims, layout = own and { own } or p._dims, own and 0 or create.layout(p)
     for _, name in ipairs(kind.states) do
-        local init = create.make(self._class.name, op.id.full, p._dims,
-            { dtype = tensor.dtype_name[p._dtype], device = p.device }, { 0, 0, layout = create.layout(p) })
+        local init = create.make(self._class.name, op.id.full, dims,
+            { dtype = tensor.dtype_name[p._dtype], device = p.device }, { 0, 0, layout = layout })
         cells[name] = create.cell(create.KIND_OPTIMIZER, init, ('%s.%d'):format(name, k))
     end
     self._cells[k] = cells
@@ -49,13 +50,14 @@ local function add_group(self, given)
     for i, p in ipairs(given.params) do
         local k = #self._params + 1
         list[i], self._params[k], self._ids[k], self._group[k] = p, p, p.id, g
+        if not tensor.range(p) then ranks.slice(p) end
         make_state(self, group._kind, p, k)
     end
 end
 
 -- Returns a state with the value of `cell` that lies as parameter p does: on its device, in its dtype and layout.
 local function state_like(p, cell, name)
-    local layout = create.layout(p)
+    local layout = tensor.range(p) and 0 or create.layout(p)
     if tensor.typed(cell)._device ~= p._device then
         cell = tensor.wrap(binding.id(C.wn_cell_move(cell.id, p._device, cell._dtype == p._dtype and layout or 0)))
     end
@@ -195,7 +197,10 @@ end
 -- Returns the versions of all gradients as text. It tells gradients that a step clipped before its update failed.
 local function gradient_versions(self)
     local versions = {}
-    for k, p in ipairs(self._params) do versions[k] = p.grad and C.wn_cell_version(p.grad.id) or 0 end
+    for k, p in ipairs(self._params) do
+        local g = tensor.own_grad(p)
+        versions[k] = g and C.wn_cell_version(g.id) or 0
+    end
     return table.concat(versions, ' ')
 end
 
@@ -269,7 +274,7 @@ end
 -- Steps with the gradients of the micro-batches that fn records, which it drops again. Returns the mean of the losses.
 local function accumulated(self, fn, opts)
     for k, p in ipairs(self._params) do
-        if p.grad then
+        if tensor.own_grad(p) then
             raise(nil, 'value', '%s: step: parameter %d, %s, has a gradient already, and a step of micro-batches makes '
                 .. 'its own; call zero_grad(), or wane.accumulate, which adds to it, and step()', self._class.name, k,
                 tensor.describe(p))
@@ -368,7 +373,15 @@ function Optimizer:add_param_group(group)
     add_group(self, groups.split(group, what, seen)[1])
 end
 
---- Returns the state for checkpoints. The tensors are the optimizer's own, not copies.
+--- Makes the states of parameter k anew, as ranks have them now (wane.dist.place); it has made no step.
+-- @within Internal
+function Optimizer:remake(k)
+    make_state(self, self.param_groups[self._group[k]]._kind, self._params[k], k)
+    self._updates[k] = nil
+end
+
+--- Returns the state for checkpoints. The tensors are the optimizer's own, not copies; on several
+-- ranks they are ranges, which wane.save writes whole.
 -- @return { kind = 'optim.AdamW', states = names of the state cells, cells = { ['m.1'] = tensor, ... }, count = { steps
 -- of each parameter }, settings = { lr =, ... } }
 -- @usage print(opt:state_dict().cells['m.1'].shape, opt:state_dict().settings.lr) --> (16, 8)	0.01

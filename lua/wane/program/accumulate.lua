@@ -62,7 +62,7 @@ end
 -- Lists the gradients that the backwards have made.
 local function gradients(run)
     local list = {}
-    for _, c in ipairs(run.cells or {}) do list[#list + 1] = c.grad end
+    for _, c in ipairs(run.cells or {}) do list[#list + 1] = tensor.own_grad(c) end
     return list
 end
 

@@ -176,7 +176,8 @@ end
 --- Opens a program without planning or running it.
 -- @param request { mode =, roots =, also = values to compute beside the losses, cells =, updates =, policy =, joint =,
 -- again =, scale =, clip =, is_fresh =, given =, is_shared =, is_idle =, is_last =, as of struct wn_request; look =
--- function(program) that is called once it has run, or is planned }
+-- function(program) that is called once it has run, or is planned; is_part = true: an evaluation that a step makes by
+-- itself, and no read of the script's }
 -- @return Program
 -- @raise the library's codes ('stale', 'spent', 'twice', 'device'), at the script's line
 function program.open(request)
@@ -418,7 +419,7 @@ end
 -- @return the results of fn
 function program.capture(ref, fn, on_request, ...)
     local function refuse(request)
-        if request.mode == 'eval' then
+        if request.mode == 'eval' and not request.is_part then
             raise(nil, 'value', 'wane.plan: the function reads a value (item, totable, print, eval) while it is '
                 .. 'planned; nothing runs then, so record and return the loss only')
         end

@@ -4,9 +4,11 @@
 -- rank raises the same words, nothing has moved, and the next call works. wane.dist is made of these.
 -- @internal wane.program.ranks
 local binding = require 'wane.ffi'
+local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local gc = require 'wane.gc'
 local scoped = require 'wane.scoped'
+local tensor = require 'wane.tensor'
 
 local C, check, raise = binding.C, binding.check, errors.raise
 
@@ -16,6 +18,22 @@ local ranks = { rank = 0, size = 1, per_node = 1, is_ghost = false }
 
 local codes = {} -- word of a status -> its number
 for code = 1, 31 do codes[binding.text(C.wn_status_name(code)) or code] = code end
+
+local made = 0 -- how many calls this rank had made when the last one that went well had ended
+local next_start = 0 -- where the cut of the parameter that is sliced next starts
+
+--- Has each rank keep the gradient and the states of a range of a parameter alone. Every rank calls it for the same
+-- parameters in the same order, before their first gradients.
+-- @param p parameter
+-- @return whether it does: not on one rank, not where it has a gradient, and not where its elements do not lie in their
+-- order
+function ranks.slice(p)
+    if ranks.size == 1 or create.layout(p) ~= 0 or tensor.own_grad(p) then return false end
+    local out = binding.new 'int32_t[1]'
+    check(C.wn_dist_slice(p.id, next_start, out))
+    next_start = out[0]
+    return true
+end
 
 --- Returns who this process is: a struct wn_dist.
 function ranks.who()
@@ -27,8 +45,9 @@ end
 --- Makes a call of all ranks.
 -- @param said what it does; equal on all ranks
 -- @param make function that returns the bytes of this rank and their number; what it raises is raised by all
+-- @param most nil: all give as many bytes, and get those of all; else rank 0 alone gets what each has, at most so many
 -- @return said with the line of the script, what make raised or false, what it returned
-function ranks.call(said, make)
+function ranks.call(said, make, most)
     if scoped.micro() then
         raise(nil, 'value', '%s inside of the function of a step, which each rank calls for micro-batches of its own: '
             .. 'call it before the step, or behind it', said)
@@ -39,7 +58,7 @@ function ranks.call(said, make)
     local here, why = where and said .. ' at ' .. where or said, not fine and tostring(mine)
     ask.said, ask.needed = here, said -- a struct holds no text: the locals do, until C has copied it
     if fine then
-        ask.mine, ask.bytes = mine, bytes
+        ask.mine, ask.bytes, ask.most = mine, bytes, most or 0
     else
         ask.code, ask.words = errors.is(mine) and codes[mine.code] or codes.value, why
     end
@@ -48,6 +67,7 @@ function ranks.call(said, make)
         check(C.wn_dist_go(1, ended))
         gc.warn()
     until ended[0] ~= 0
+    made = ranks.who().calls
     return here, why, mine
 end
 
@@ -61,15 +81,26 @@ function ranks.gather(said, make, all, bytes)
     if bytes > 0 then check(C.wn_dist_result(all, bytes)) end
 end
 
+--- Has rank 0 get what each rank has.
+-- @param said as of ranks.call
+-- @param make as of ranks.call; each rank may return another number of bytes
+-- @param all cdata of `total` bytes, which is filled on rank 0 in the order of ranks
+-- @param total bytes of all ranks
+function ranks.collect(said, make, all, total)
+    ranks.call(said, make, total)
+    if ranks.rank == 0 then check(C.wn_dist_result(all, total)) end
+end
+
 --- Calls fn, which has all ranks make a call behind what each of them does by itself. Where it fails before that call,
--- the others are told in the place of it, and raise what fn raises.
+-- the others are told in the place of it, and raise what fn raises. fn may make several calls: they are told behind
+-- the last one that went well.
 -- @param said what the call does
 -- @param fn function()
 function ranks.attempt(said, fn)
-    local before = ranks.who().calls
+    made = ranks.who().calls
     local fine, why = errors.pcall(fn)
     if fine then return end
-    if ranks.who().calls == before then ranks.call(said, function() errors.again(why) end) end
+    if ranks.who().calls == made then ranks.call(said, function() errors.again(why) end) end
     errors.again(why)
 end
 

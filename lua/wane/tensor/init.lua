@@ -149,6 +149,19 @@ local function typed(t)
 end
 tensor.typed = typed
 
+local first, count, start = binding.new 'int64_t[1]', binding.new 'int64_t[1]', binding.new 'int32_t[1]'
+
+--- Returns which elements of a parameter a rank has the gradient and the states of, where others have the rest.
+-- @within Internal
+-- @param t parameter
+-- @param rank number; nil: this one
+-- @return the first of them, from 0, how many, and where the cut of the parameter starts (struct wn__cut); nil: of all
+function tensor.range(t, rank)
+    binding.check(C.wn_dist_range(t.id, rank or -1, first, count, start))
+    if start[0] < 0 then return nil end
+    return tonumber(first[0]), tonumber(count[0]), start[0]
+end
+
 --- Gives a tensor another handle (nn.init, model:to): every holder of the tensor sees the new value.
 -- @within Internal
 function tensor.rebind(t, id)
@@ -158,10 +171,11 @@ function tensor.rebind(t, id)
     for _, field in ipairs { '_dtype', '_dims' } do rawset(t, field, nil) end
 end
 
---- Gives t the handle of another tensor, which cannot be used any more.
+--- Gives t the handle of another tensor, which cannot be used any more. Ranks have the same ranges of it.
 -- @within Internal
 function tensor.adopt(t, other)
-    local id = other.id
+    local id, _, _, at = other.id, tensor.range(t)
+    if at then binding.check(C.wn_dist_slice(id, at, start)) end
     tensor.disown(other)
     tensor.rebind(t, id)
 end
@@ -233,6 +247,15 @@ function fields.requires_grad(t)
     return tensor.info(t).needs_grad ~= 0
 end
 
+--- Returns the gradient that this rank has of a leaf, of its own range where others have the rest; nil: it has none.
+-- @within Internal
+function tensor.own_grad(t)
+    scoped.sync() -- a suspended planning has gradients of its own
+    local id = C.wn_cell_grad(t.id)
+    if id < 0 then return nil end
+    return wrap(id)
+end
+
 --- Holds the gradient of a leaf after a backward, else nil. Assigning nil drops the gradient.
 -- @usage
 -- loss:backward()
@@ -241,10 +264,13 @@ end
 function fields.grad(t)
     typed(t)
     if not t._cell then return nil end
-    scoped.sync() -- a suspended planning has gradients of its own
-    local id = C.wn_cell_grad(t.id)
-    if id < 0 then return nil end
-    return wrap(id)
+    local grad = tensor.own_grad(t)
+    if grad and tensor.range(t) then
+        raise(nil, 'value', 'grad: each rank has the gradient of a range of %s alone, and updates that; write '
+            .. "wane.dist.place(model, opt, 'keep') before the first step, and every rank has the whole",
+            tensor.describe(t))
+    end
+    return grad
 end
 
 --- Freezes or trains a leaf: `t.requires_grad = on`.

@@ -98,6 +98,14 @@ static inline int32_t wn__is_forward_effect(const struct wn__ir *ir, int32_t nod
 /* Returns whether a node changes a state that a later program can read: an effect does, unless it is on a gradient that
  * this program allocates. */
 int32_t wn__ir_changes_state(const struct wn__ir *ir, int32_t node);
+/* Tells whether a node updates the own range of a state, of which each rank has another. */
+static inline int32_t wn__ir_updates_range(const struct wn__ir *ir, int32_t node)
+{
+    const struct wn__ir_node *q = &ir->node[node];
+    if (wn__optimizer_cells(q->op) == 0) return 0;
+    const struct wn__ir_node *gradient = &ir->node[ir->in[q->in_at]];
+    return gradient->leaf == WN_LEAF_CELL && ir->cell[gradient->slot].is_range;
+}
 /* Returns the node whose bytes the node's value is: the node itself, or the first of its aliases. */
 int32_t wn__ir_storage(const struct wn__ir *ir, int32_t node);
 /* Returns whether a forward node reads a state, or a value that stands for one: reissued, or a weight. */

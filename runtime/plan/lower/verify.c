@@ -384,7 +384,7 @@ static int32_t check_cut(struct machine *m, int32_t i)
     const struct wn__ir_node *p = &m->ir->node[i], *of = &m->ir->node[wn__ir_in(m->ir, i, 0)];
     const struct wn__cut cut = wn__cut_of(&p->attrs), other = wn__cut_of(&of->attrs);
     int64_t end = 0;
-    if (of->op != WN_OP_ALL_TO_ALL || !wn__cut_equal(&cut, &other))
+    if (of->leaf != WN_LEAF_CELL && (of->op != WN_OP_ALL_TO_ALL || !wn__cut_equal(&cut, &other)))
         return illegal(m, "ranks", "a sum is cut in another way than what is summed, node", i);
     for (int32_t part = 0; part < cut.ranks; part++) {
         struct wn__range range = wn__range_of(&cut, wn__part_owner(&cut, part), 0);
@@ -402,12 +402,12 @@ static int32_t check_ranks(struct machine *m)
     for (int32_t k = 0; k < ir->n_cells; k++) m->written[k] = 0;
     for (int32_t i = ir->n - ir->n_effects; i < ir->n; i++) {
         const struct wn__ir_node *p = &ir->node[i];
-        int32_t to;
-        if (sum_before(p, &to) < 0) continue;
-        WN_TRY(check_cut(m, i));
-        WN_TRY(check_sum(m, p));
+        int32_t to, is_sum = sum_before(p, &to) >= 0;
+        if (!is_sum && !wn__ir_updates_range(ir, i)) continue;
+        if (is_sum) WN_TRY(check_cut(m, i));
+        if (is_sum) WN_TRY(check_sum(m, p));
         m->written[p->cell[0]] = (uint8_t)to;
-        sums += to == OWN_SUM;
+        sums += to == OWN_SUM && !ir->cell[p->cell[0]].is_range;
         back += to == WHOLE_SUM;
     }
     return back == 0 || back == sums ? WN_OK : illegal(m, "ranks", "a sum does not come back, of sums", sums);

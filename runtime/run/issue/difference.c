@@ -17,13 +17,16 @@ uint64_t wn__ir_number(const struct wn__ir *ir, int32_t n)
         const struct wn__ir_node *q = &ir->node[i];
         int32_t is_link =
             (wn__op_flags(q->op) & WN_LINK) != 0 || q->op == WN_OP_ORDERED_SUM || q->op == WN_OP_PARTIAL_SUM;
+        int32_t is_own = wn__ir_updates_range(ir, i) || (q->leaf == WN_LEAF_CELL && ir->cell[q->slot].is_range);
         wn__bytes_int(&b, q->leaf == WN_LEAF_HELD ? WN_OP_DATA : q->op); /* whatever made it */
         if (is_link) {
             wn__bytes_int(&b, q->attrs.i[WN_RANKS_ELEMENTS]);
+            wn__bytes_int(&b, q->attrs.i[WN_RANKS_START]);
             wn__bytes_int(&b, q->attrs.dtype);
             continue; /* each rank has a range of its own, and one that gives nothing has no input */
         }
-        wn__bytes_type(&b, &q->type);
+        if (is_own) wn__bytes_int(&b, q->type.dtype); /* of a range of its own, too */
+        else wn__bytes_type(&b, &q->type);
         wn__bytes_int(&b, q->n_in);
         for (int32_t k = 0; k < q->n_in; k++) wn__bytes_int(&b, wn__ir_in(ir, i, k));
     }

@@ -30,6 +30,12 @@ char *wn__work_address(const struct wn__run *r, const struct wn__instr *n)
     return at(n->work_slab < 0 ? r->arena : r->p->bindings.slab[n->work_slab]->data, n->work_offset);
 }
 
+char *wn__written_address(const struct wn__run *r, const struct wn__instr *n, int32_t k)
+{
+    return at(wn__allocation_address(r, &r->schedule->allocation[n->cell[k]]),
+              r->ir->cell[r->ir->node[n->node].cell[k]].own_at);
+}
+
 /* Fills the addresses of seed, counter and report, for a kernel of an asynchronous device. */
 static void point_at_scalars(const struct wn__run *r, const struct wn__instr *n, struct wn_buffers *buffers)
 {
@@ -61,7 +67,7 @@ int32_t wn__issue(struct wn__run *r, const struct wn__instr *n)
     const struct wn_desc *desc = wn__instr_desc(r->ir, s, n, &room);
     for (int32_t k = 0; k < desc->n_in; k++) in[k] = given(wn__value_address(r, s->in[n->in_at + k]));
     for (int32_t k = 0; k < 3; k++)
-        if (n->cell[k] >= 0) cell[k] = given(wn__allocation_address(r, &s->allocation[n->cell[k]]));
+        if (n->cell[k] >= 0) cell[k] = given(wn__written_address(r, n, k));
     if (n->out >= 0) buffers.out = given(wn__value_address(r, n->out));
     buffers.workspace = given(n->work_bytes > 0 ? wn__work_address(r, n) : NULL);
     if (n->what == WN_DO_RUN && q->random >= 0) {

@@ -53,14 +53,14 @@ static uint32_t numbers_of(const struct wn__run *r)
 }
 
 /* Returns a number of the beginnings of all states that an update changes, before it does: ranks whose parameters have
- * come apart are told in the next step. */
+ * come apart are told in the next step. Each rank has a range of its own of some states, which say nothing. */
 static uint32_t states_of(const struct wn__run *r)
 {
     uint64_t state = WN_DIGEST_START;
     for (int32_t i = 0; i < r->ir->n_cells; i++) {
         const struct wn_cell *c = r->p->bindings.cell[i];
         int64_t bytes = wn__bytes(&c->type);
-        if (c->kind == WN_KIND_GRADIENT || c->buffer == NULL || !r->device->real) continue;
+        if (c->kind == WN_KIND_GRADIENT || c->buffer == NULL || !r->device->real || r->ir->cell[i].is_range) continue;
         state = wn__digest(state, c->buffer->data, bytes < BEGINNING ? bytes : BEGINNING);
     }
     return (uint32_t)state;

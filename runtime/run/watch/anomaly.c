@@ -127,7 +127,7 @@ static int32_t search(struct wn__run *r, void *own, const struct wn__instr *n)
     if (n->out >= 0) return search_made(r, n, &made, in, n_in);
     for (int32_t k = 0; k < 3; k++) {
         if (n->cell[k] < 0) continue;
-        made.data = wn__allocation_address(r, &s->allocation[n->cell[k]]);
+        made.data = wn__written_address(r, n, k);
         WN_TRY(search_made(r, n, &made, in, n_in));
     }
     return WN_OK;

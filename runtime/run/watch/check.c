@@ -96,7 +96,7 @@ static int32_t may_write(const struct wn__run *r, const struct wn__instr *n, con
     if (out != NULL && is_in(at, wn__allocation_address(r, out), n->what == WN_DO_FETCH ? wn__paged(bytes) : bytes))
         return 1;
     for (int32_t k = 0; k < 3; k++)
-        if (n->cell[k] >= 0 && is_in(at, wn__allocation_address(r, &s->allocation[n->cell[k]]), bytes)) return 1;
+        if (n->cell[k] >= 0 && is_in(at, wn__written_address(r, n, k), bytes)) return 1;
     return n->work_bytes > 0 && is_in(at, wn__work_address(r, n), n->work_bytes);
 }
 
