@@ -74,13 +74,17 @@ template <class T, int IS_VAR>
 static int32_t start_follow(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     double n = (double)d->attrs.i[0];
+    int64_t rows = wn__running_rows(&d->attrs, &d->in[0]);
     following<T> f = {.value = (const T *)b->in[0],
                       .cell = (T *)b->cell[0],
-                      .n = wn__numel(&d->in[0]),
+                      .n = wn__numel(&d->in[0]) / rows,
                       .momentum = d->attrs.f[0],
                       .eps = d->attrs.f[1],
                       .share = n / (n - 1)};
-    LAUNCH_EACH((follow<T, IS_VAR>), f.n, stream, f);
+    for (int64_t k = 0; k < rows; k++) {
+        f.value = (const T *)b->in[0] + wn__running_row(&d->attrs, k) * f.n;
+        LAUNCH_EACH((follow<T, IS_VAR>), f.n, stream, f);
+    }
     return wn__cuda_launched();
 }
 

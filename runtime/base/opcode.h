@@ -79,6 +79,28 @@ static inline struct wn__loss_inputs wn__loss_inputs(const struct wn_desc *d)
  * be, a probability. */
 enum { WN_WITHIN_WEIGHT, WN_WITHIN_POSITIONS, WN_WITHIN_CHANCE };
 
+/* ---- running statistics ------------------------------------------------------------------------------------ */
+/* attrs.i of RUNNING_MEAN and RUNNING_VAR: elements of a channel. Of a value with the statistics of many micro-batches,
+ * rows of C behind each other, rank by rank: how many micro-batches of a partial sum each rank has, 0 where the value is
+ * one statistic; how many ranks share a partial sum; how often a micro-batch changes the buffer. */
+enum { WN_RUNNING_COUNT, WN_RUNNING_PASSES, WN_RUNNING_SHARE, WN_RUNNING_USES };
+
+/* Returns which row is taken k-th: micro-batches go in their order, and those of a shared partial sum go round. */
+static inline int64_t wn__running_row(const struct wn_attrs *a, int64_t k)
+{
+    int64_t passes = a->i[WN_RUNNING_PASSES], share = a->i[WN_RUNNING_SHARE], uses = a->i[WN_RUNNING_USES];
+    if (passes == 0) return k;
+    int64_t use = k % uses, rank = k / uses % share, pass = k / (uses * share) % passes,
+            part = k / (uses * share * passes);
+    return ((part * share + rank) * passes + pass) * uses + use;
+}
+/* Returns how many rows a value of one dim, or of a dim of ranks and one of what each gives, has. */
+static inline int64_t wn__running_rows(const struct wn_attrs *a, const struct wn_type *value)
+{
+    int64_t passes = a->i[WN_RUNNING_PASSES];
+    return passes == 0 ? 1 : value->dim[0] * passes * a->i[WN_RUNNING_USES];
+}
+
 /* ---- ranks ----------------------------------------------------------------------------------------------- */
 /* attrs.i of the ops among ranks, which cut a value (ranks.h): the number of ranks; this one; the cut's start; how many
  * of the group, the first ones, give a value; elements of the value that is cut; 1 where every rank gets the whole of

@@ -90,10 +90,16 @@ int32_t wn__grad_share(struct wn__pass *pass, const struct wn__ranks *ranks, int
     return e.code;
 }
 
-int32_t wn__value_exchange(const struct wn__pass *last, const struct wn__ranks *ranks, struct wn_node **value,
-                           struct wn__grads *g)
+int32_t wn__values_exchange(const struct wn__pass *last, const struct wn__ranks *ranks, struct wn_node **value,
+                            int32_t n, struct wn__grads *g)
 {
+    static const struct wn_attrs first_dim;
     struct wn__emitter e = {.base = {&wn__graph_recorder}, .g = g, .root = last->root};
-    *value = emit_pieces(&e, ranks, *value, NULL, WN_GROUP_ALL);
+    struct wn__ranks all = *ranks;
+    struct wn_node *joined = value[0];
+    if (ranks->is_shared) all.given *= ranks->team;
+    e.forward = value[0];
+    if (n > 1) joined = wn__emit(&e.base, WN_OP_CAT, n, value, &first_dim);
+    if (joined != NULL) value[0] = emit_pieces(&e, &all, joined, NULL, WN_GROUP_ALL);
     return e.code;
 }

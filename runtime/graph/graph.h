@@ -371,7 +371,8 @@ int32_t wn__grad_exchange(const struct wn__pass *last, const struct wn__ranks *r
 /* Differentiates the root of a pass of a shared partial sum, and adds to `g` what the team gives: the values there are
  * this rank's shares of the partial sum so far; of the last pass, what all teams give for the own range of a cell. */
 int32_t wn__grad_share(struct wn__pass *pass, const struct wn__ranks *ranks, int32_t is_last, struct wn__grads *g);
-/* Puts in the place of a value what all ranks give, whole, which belongs to `g`. */
-int32_t wn__value_exchange(const struct wn__pass *last, const struct wn__ranks *ranks, struct wn_node **value,
-                           struct wn__grads *g);
+/* Puts in the place of the first of n values of one dim what all ranks give of all of them, whole, behind each other,
+ * which belongs to `g`. */
+int32_t wn__values_exchange(const struct wn__pass *last, const struct wn__ranks *ranks, struct wn_node **value, int32_t n,
+                            struct wn__grads *g);
 #endif

@@ -7,6 +7,41 @@
 
 /* ---- the backward ----------------------------------------------------------------------------------- */
 
+/* Tells whether no forward effect before effect i changes its cell. */
+static int32_t is_first_effect(const struct wn__bindings *b, int32_t i)
+{
+    for (int32_t k = 0; k < i; k++)
+        if (b->forward_effect[k].what->cell == b->forward_effect[i].what->cell) return 0;
+    return 1;
+}
+
+/* Emits what all ranks give for the cell of forward effect i, which the micro-batches of each change one after the
+ * other. */
+static int32_t exchange_statistics(struct wn__assembly *a, const struct wn__pass *last, int32_t i)
+{
+    const struct wn__ranks *ranks = &a->request->ranks;
+    const struct wn__bindings *b = a->bindings;
+    const struct wn__forward_effect *what = b->forward_effect[i].what;
+    struct wn_node **value;
+    int32_t n = 0, differs = 0, passes = wn__passes(a->request);
+    if (!WN_ARRAY(&a->ir->pool, value, b->n_forward_effects)) return WN_OOM;
+    for (int32_t k = i; k < b->n_forward_effects; k++) {
+        const struct wn__forward_effect *other = b->forward_effect[k].what;
+        if (other->cell != what->cell) continue;
+        differs |= memcmp(&other->attrs, &what->attrs, sizeof what->attrs) != 0;
+        value[n++] = b->order.nodes[b->forward_effect[k].node];
+    }
+    if (n % passes != 0 || differs)
+        return wn__fail(WN_UNSUPPORTED,
+                        "backward: the micro-batches of a partial sum change %s in different ways, which ranks do not "
+                        "follow in this version; give {partial = 1}, or freeze it with model:eval()",
+                        what->cell->name ? what->cell->name : "running statistics");
+    WN_TRY(wn__values_exchange(last, ranks, value, n, &a->grads));
+    a->statistic[i] = value[0];
+    a->n_uses[i] = n / passes;
+    return WN_OK;
+}
+
 /* Emits what moves among ranks: pieces of gradients, and the statistics of forward effects. */
 static int32_t exchange(struct wn__assembly *a, const struct wn__pass *last)
 {
@@ -14,11 +49,11 @@ static int32_t exchange(struct wn__assembly *a, const struct wn__pass *last)
     const struct wn__bindings *b = a->bindings;
     if (ranks->given == 0) return WN_OK;
     if (!ranks->is_shared) WN_TRY(wn__grad_exchange(last, ranks, &a->grads));
-    if (!WN_ARRAY(&a->ir->pool, a->statistic, b->n_forward_effects)) return WN_OOM;
-    for (int32_t i = 0; i < b->n_forward_effects; i++) {
-        a->statistic[i] = b->order.nodes[b->forward_effect[i].node];
-        WN_TRY(wn__value_exchange(last, ranks, &a->statistic[i], &a->grads));
-    }
+    if (!WN_ARRAY(&a->ir->pool, a->statistic, b->n_forward_effects) ||
+        !WN_ARRAY(&a->ir->pool, a->n_uses, b->n_forward_effects))
+        return WN_OOM;
+    for (int32_t i = 0; i < b->n_forward_effects; i++)
+        if (is_first_effect(b, i)) WN_TRY(exchange_statistics(a, last, i));
     return WN_OK;
 }
 

@@ -166,14 +166,21 @@ static int32_t put_hypers(struct wn__assembly *a)
 }
 
 /* Puts the effects of forward values, in the order of recording: of two that change one cell, the second sees what the
- * first has written. */
+ * first has written. Among ranks one effect changes a cell by what all of them give for it. */
 static void put_forward_effects(struct wn__assembly *a)
 {
+    const struct wn__ranks *ranks = &a->request->ranks;
     for (int32_t i = 0; i < a->bindings->n_forward_effects; i++) {
         const struct wn__pending_effect *f = &a->bindings->forward_effect[i];
+        if (a->statistic != NULL && a->statistic[i] == NULL) continue;
         int32_t value = a->statistic == NULL ? a->ir->order_node[f->node] : a->statistic[i]->local;
-        put_effect(a, f->what->op, value, f->what->cell->local)->attrs = f->what->attrs;
+        struct wn__ir_node *e = put_effect(a, f->what->op, value, f->what->cell->local);
+        e->attrs = f->what->attrs;
         a->ir->node[value].has_effects = 1;
+        if (a->statistic == NULL) continue;
+        e->attrs.i[WN_RUNNING_PASSES] = wn__passes(a->request);
+        e->attrs.i[WN_RUNNING_SHARE] = ranks->is_shared ? ranks->team : 1;
+        e->attrs.i[WN_RUNNING_USES] = a->n_uses[i];
     }
 }
 

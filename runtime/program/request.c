@@ -276,9 +276,6 @@ static int32_t list_forward_effects(struct wn_program *p)
     for (int64_t i = 0; i < b->order.count; i++)
         for (const struct wn__forward_effect *e = b->order.nodes[i]->effects; e != NULL; e = e->next) n++;
     if (n == 0) return WN_OK;
-    if (p->request.ranks.given > 0 && wn__passes(&p->request) > 1)
-        return wn__fail(WN_UNSUPPORTED, "backward: running statistics, as of a batch norm, are kept among ranks with "
-                                        "{partial = 1} alone in this version; freeze them with model:eval()");
     if (!WN_ARRAY(&p->pool, b->forward_effect, n)) return WN_OOM;
     for (int64_t i = 0; i < b->order.count; i++) {
         const struct wn_node *v = b->order.nodes[i];

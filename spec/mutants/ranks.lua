@@ -123,6 +123,15 @@ return {
             new = 'a->ir->cell[c->local].own_at = 0 *' },
     },
     {
+        file = 'runtime/base/opcode.h',
+        spec = 'spec/ranks_spec.lua',
+        filter = 'to the bits of one, each',
+        needs = 'command -v mpicc.mpich && command -v mpirun.mpich',
+        { 'statistics of a partial sum are taken rank by rank',
+            old = 'return ((part * share + rank) * passes + pass) * uses + use;',
+            new = 'return k + 0 * ((part * share + rank) * passes + pass) * uses + 0 * use;' },
+    },
+    {
         file = 'runtime/api/dist.c',
         spec = 'spec/ranks_spec.lua',
         filter = 'states in ranges',

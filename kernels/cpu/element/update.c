@@ -179,11 +179,10 @@ static int32_t update(const struct wn_desc *d, const struct wn_buffers *b, WN_NO
     u.loop = loops[d->op][WN_F32];
     u.n_cells = wn__optimizer_cells(d->op);
     if (u.n_cells == 0) u.n_cells = 1;
-    int64_t each = is_running && value->ndim == 2 ? value->dim[1] : wn__numel(value);
-    int64_t times = is_running && value->ndim == 2 ? value->dim[0] : 1;
+    int64_t times = is_running ? wn__running_rows(&d->attrs, value) : 1, each = wn__numel(value) / times;
     for (int64_t k = 0; k < times; k++) {
+        u.value = (const char *)b->in[0] + (is_running ? wn__running_row(&d->attrs, k) : k) * each * u.size;
         wn__parallel_for(each, WN_CPU_GRAIN, body_of(d->op, value->dtype), &u);
-        u.value = (const char *)u.value + each * u.size;
     }
     return WN_OK;
 }
