@@ -81,8 +81,8 @@ enum { WN_WITHIN_WEIGHT, WN_WITHIN_POSITIONS, WN_WITHIN_CHANCE };
 
 /* ---- running statistics ------------------------------------------------------------------------------------ */
 /* attrs.i of RUNNING_MEAN and RUNNING_VAR: elements of a channel. Of a value with the statistics of many micro-batches,
- * rows of C behind each other, rank by rank: how many micro-batches of a partial sum each rank has, 0 where the value is
- * one statistic; how many ranks share a partial sum; how often a micro-batch changes the buffer. */
+ * rows of C behind each other, rank by rank: how many micro-batches of a partial sum each rank has, 0 where the value
+ * is one statistic; how many ranks share a partial sum; how often a micro-batch changes the buffer. */
 enum { WN_RUNNING_COUNT, WN_RUNNING_PASSES, WN_RUNNING_SHARE, WN_RUNNING_USES };
 
 /* Returns which row is taken k-th: micro-batches go in their order, and those of a shared partial sum go round. */
