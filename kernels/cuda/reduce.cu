@@ -376,7 +376,7 @@ template <class T> static __global__ void sum_squares(double *out, const T *x, i
     double sum = 0;
     for (int64_t i = begin + lane.j; i < end; i += WN_LANES) {
         double v = (double)wn__load(x[i]);
-        sum = __dadd_rn(sum, __dmul_rn(v, v));
+        sum += v * v;
     }
     sum = wn__join_lanes(sum);
     if (lane.j == 0 && lane.is_real) out[lane.row] = sum;
