@@ -290,13 +290,15 @@ WN_API int32_t wn_open(const struct wn_request *r);
 /* Returns 1 when a program is planned, 0 when it is not, or -(status). */
 WN_API int32_t wn_is_planned(int32_t program);
 /* Names what a program has several of: nodes; residuals; values that stay when it has run; cells that it reads or
- * writes; candidates that were offered to a budget; once it is planned, instructions. */
+ * writes; candidates that were offered to a budget; states that it gathers from ranks; once it is planned,
+ * instructions. */
 enum {
     WN_COUNT_NODES,
     WN_COUNT_RESIDUALS,
     WN_COUNT_RESULTS,
     WN_COUNT_CELLS,
     WN_COUNT_CANDIDATES,
+    WN_COUNT_GATHERS,
     WN_COUNT_INSTRUCTIONS
 };
 /* Returns how many a program has of `what`, or -(status). */

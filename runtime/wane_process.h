@@ -118,9 +118,13 @@ WN_API int32_t wn_dist_ghost(int32_t rank, int32_t size, int32_t per_node);
  * of the next parameter starts, so that many small ones are dealt evenly. Equal calls on all ranks. Status: WN_VALUE
  * where the parameter has a gradient, and where it does not lie in the order of its elements. */
 WN_API int32_t wn_dist_slice(int32_t cell, int32_t start, int32_t *next);
-/* Fills in which elements of a parameter a rank has the gradient and the states of, and where their cut starts; -1: it
- * has the whole. rank: -1 is this one. */
-WN_API int32_t wn_dist_range(int32_t cell, int32_t rank, int64_t *first, int64_t *count, int32_t *start);
+/* Has each rank keep its own range of the value of such a parameter alone, too, for good: programs that read it gather
+ * it, and so all ranks run them. */
+WN_API int32_t wn_dist_shard(int32_t cell);
+/* Fills in which elements of a parameter a rank has the gradient and the states of, where their cut starts, -1 where it
+ * has the whole, and whether it has these of the value alone, too. rank: -1 is this one. */
+WN_API int32_t wn_dist_range(int32_t cell, int32_t rank, int64_t *first, int64_t *count, int32_t *start,
+                             int32_t *is_sharded);
 /* A call that all ranks make. */
 struct wn_dist_call {
     const char *said;   /* "gather (3, 4) f32 at train.lua:31": for messages */

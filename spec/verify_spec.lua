@@ -371,6 +371,34 @@ describe('exchanges among ranks', function()
         end
         assert.is_true(swapped >= 2, swapped)
     end)
+
+    it('of states that are gathered from ranks are each waited for, before what reads them', function()
+        local function open_gathers()
+            wane.manual_seed(5)
+            local net, out = programs.mlp(24, 4, 0.1), binding.new 'int32_t[1]'
+            for _, p in ipairs(net:parameters()) do
+                binding.check(C.wn_dist_slice(p.id, 0, out))
+                binding.check(C.wn_dist_shard(p.id))
+            end
+            local p = program.open({ mode = 'backward', roots = { net(wane.randn(6, 24)):sum() }, given = 1,
+                is_last = true }):plan()
+            assert.equal(0, C.wn_verify(p.handle))
+            return p, schedule_of(p)
+        end
+        local _, list = open_gathers()
+        C.wn_debug('forget_plans', 1)
+        local starts, waits = all_of(list, 'exchange', 'all_gather'), all_of(list, 'wait', 'all_gather')
+        assert.is_true(#starts >= 8 and #waits == #starts)
+        for k, wait in ipairs(waits) do
+            for what, edit in pairs { ['dropped'] = { wait, 'drop', 0 }, ['before its start'] = { wait, 'swap',
+                starts[k] } } do
+                local p = open_gathers()
+                tamper(p, unpack(edit))
+                refused(p, nil, what)
+                C.wn_debug('forget_plans', 1)
+            end
+        end
+    end)
 end)
 
 -- ---- packed values -------------------------------------------------------------------------------------------------

@@ -123,6 +123,8 @@ planner.load_costs = later('plan.costs', 'load')
 planner.look_for_launcher = later('dist.launcher', 'warn')
 planner.bits = later('plan.costs.tuning', 'bits')
 later('plan.costs.tuning', 'start')() -- before the first weight: its layout depends on the library of products
+planner.too_large = later('program.too_large', 'error_of')
+planner.share = later('plan.budget.share', 'plan')
 planner.choose, planner.choose_least = later('plan.budget.choose', 'within'), later('plan.budget.choose', 'smallest')
 
 -- Names that this table does not have, those of former versions among them -> what to write.

@@ -61,6 +61,18 @@ int32_t wn_dist_ghost(int32_t rank, int32_t size, int32_t per_node)
     return wn__link_ghost(rank, size, per_node);
 }
 
+int32_t wn_dist_shard(int32_t cell)
+{
+    struct wn_cell *c = wn__get_cell(cell);
+    WN_TRY(wn__enter());
+    if (c == NULL) return WN_VALUE;
+    if (!c->is_sliced) return wn__fail(WN_VALUE, "dist: a parameter is sharded once its states are in ranges");
+    if (!wn__device(c->device)->target.is_unified_memory && wn__device(c->device)->real)
+        return wn__fail(WN_UNSUPPORTED, "dist: parameters on %s are not sharded in this version",
+                        wn__device(c->device)->name);
+    return wn__cell_shard(c);
+}
+
 int32_t wn_dist_slice(int32_t cell, int32_t start, int32_t *next)
 {
     const struct wn__link *l = wn__link_get();
@@ -70,18 +82,18 @@ int32_t wn_dist_slice(int32_t cell, int32_t start, int32_t *next)
     if (c == NULL) return WN_VALUE;
     if (start < -1 || start >= l->size)
         return wn__fail(WN_VALUE, "dist: a cut that starts at part %d given, of %d", start, l->size);
-    if (start >= 0 && c->type.layout != WN_PLAIN)
+    if (start >= 0 && c->whole.layout != WN_PLAIN)
         return wn__fail(WN_VALUE,
                         "dist: %s lies in another order than that of its elements, so that no range of it is "
                         "one of its elements",
-                        wn__type_text(&c->type));
+                        wn__type_text(&c->whole));
     struct wn__cut cut = {
-        .elements = wn__numel(&c->type), .ranks = start < 0 ? 0 : l->size, .start = start, .team = l->per_node};
+        .elements = wn__numel(&c->whole), .ranks = start < 0 ? 0 : l->size, .start = start, .team = l->per_node};
     *next = start < 0 ? start : wn__cut_next(&cut);
     return wn__cell_slice(c, cut, l->rank);
 }
 
-int32_t wn_dist_range(int32_t cell, int32_t rank, int64_t *first, int64_t *count, int32_t *start)
+int32_t wn_dist_range(int32_t cell, int32_t rank, int64_t *first, int64_t *count, int32_t *start, int32_t *is_sharded)
 {
     const struct wn__link *l = wn__link_get();
     const struct wn_cell *c = wn__get_cell(cell);
@@ -89,15 +101,17 @@ int32_t wn_dist_range(int32_t cell, int32_t rank, int64_t *first, int64_t *count
     WN_TRY(wn__need(first, "dist"));
     WN_TRY(wn__need(count, "dist"));
     WN_TRY(wn__need(start, "dist"));
+    WN_TRY(wn__need(is_sharded, "dist"));
     if (c == NULL) return WN_VALUE;
     if (rank < -1 || rank >= l->size) return wn__fail(WN_VALUE, "dist: there is no rank %d of %d", rank, l->size);
     const struct wn__cut cut = {
-        .elements = wn__numel(&c->type), .ranks = l->size, .start = c->cut_start, .team = l->per_node};
+        .elements = wn__numel(&c->whole), .ranks = l->size, .start = c->cut_start, .team = l->per_node};
     const struct wn__range whole = {0, cut.elements},
                            range = c->is_sliced ? wn__range_of(&cut, rank < 0 ? l->rank : rank, 0) : whole;
     *first = range.first;
     *count = range.count;
     *start = c->is_sliced ? c->cut_start : -1;
+    *is_sharded = c->is_sharded;
     return WN_OK;
 }
 

@@ -84,14 +84,13 @@ static int32_t resolve(const struct wn_request *r, struct wn__request *out)
     out->scale = r->scale;
     out->clip = r->clip;
     out->policy = r->policy;
-    if (r->given > 0)
-        out->ranks = (struct wn__ranks){.size = wn__link_get()->size,
-                                        .rank = wn__link_get()->rank,
-                                        .team = wn__link_get()->per_node,
-                                        .given = r->given,
-                                        .is_shared = r->is_shared,
-                                        .is_idle = r->is_idle,
-                                        .is_last = r->is_last};
+    out->ranks = (struct wn__ranks){.size = wn__link_get()->size,
+                                    .rank = wn__link_get()->rank,
+                                    .team = wn__link_get()->per_node,
+                                    .given = r->given,
+                                    .is_shared = r->is_shared,
+                                    .is_idle = r->is_idle,
+                                    .is_last = r->is_last};
     for (int32_t i = 0; i < r->n_roots; i++) {
         WN_TRY(wn__handle_value(r->roots[i], &out->root[i]));
         out->n_roots++;
@@ -140,6 +139,7 @@ int32_t wn_count(int32_t program, int32_t what)
     case WN_COUNT_RESIDUALS: return p->ir->n_residuals;
     case WN_COUNT_RESULTS: return p->ir->n_results;
     case WN_COUNT_CELLS: return p->ir->n_cells;
+    case WN_COUNT_GATHERS: return wn__ir_gathers(p->ir);
     case WN_COUNT_INSTRUCTIONS: return p->schedule->n;
     case WN_COUNT_CANDIDATES:
         for (const struct wn__marks *m = p->marks->proposal; m != NULL; m = m->next) n++;

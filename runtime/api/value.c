@@ -212,7 +212,7 @@ int32_t wn_free(int32_t handle)
 
 static void cell_info(const struct wn_cell *c, struct wn_info *out)
 {
-    *out = (struct wn_info){.type = c->type,
+    *out = (struct wn_info){.type = c->whole,
                             .op = WN_OP_CELL,
                             .device = c->device,
                             .is_cell = 1,

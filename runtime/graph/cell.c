@@ -12,7 +12,7 @@ int32_t wn__cell_new(int32_t kind, const struct wn_type *type, int32_t device, s
     if (c == NULL) return WN_OOM;
     c->refs = 1;
     c->kind = kind;
-    c->type = *type;
+    c->type = c->whole = *type;
     c->device = device;
     c->version = 1;
     c->serial = ++last_serial;
@@ -41,7 +41,7 @@ void wn__cell_free(struct wn_cell *c)
 int32_t wn__cell_reader(struct wn_cell *c, struct wn_node **out)
 {
     if (c->reader == NULL) {
-        struct wn_node *n = wn__leaf_new(WN_OP_CELL, &c->type, c->device);
+        struct wn_node *n = wn__leaf_new(WN_OP_CELL, &c->whole, c->device);
         if (n == NULL) return WN_OOM;
         n->cell = c;
         n->version = c->version;
@@ -95,11 +95,55 @@ int32_t wn__cell_slice(struct wn_cell *c, struct wn__cut cut, int32_t rank)
     if (c->grad != NULL && c->grad->allocated)
         return wn__fail(WN_VALUE, "%s has a gradient already; call zero_grad() before ranks keep another part of it",
                         c->name ? c->name : "a parameter");
+    if (c->is_sharded)
+        return wn__fail(WN_VALUE, "each rank has a range of %s alone, and keeps it; place it before its first value",
+                        c->name ? c->name : "a parameter");
     if (c->grad != NULL) wn__cell_unref(c->grad); /* the next one may have another type */
     c->grad = NULL;
     c->is_sliced = cut.ranks > 0;
     c->cut_start = cut.start;
     c->own = c->is_sliced ? wn__range_of(&cut, rank, 0) : (struct wn__range){0, 0};
+    return WN_OK;
+}
+
+int32_t wn__record_range(struct wn_node *value, struct wn__range own, struct wn_node **out)
+{
+    struct wn_attrs flat = {.n = 1, .i = {wn__numel(&value->type)}}, part = {.i = {0, own.first, own.count}};
+    struct wn_node *row = NULL;
+    int32_t code = wn__record(WN_OP_RESHAPE, 1, &value, &flat, value->line, &row);
+    if (code == WN_OK) code = wn__record(WN_OP_NARROW, 1, &row, &part, value->line, out);
+    wn__node_unref(row);
+    return code;
+}
+
+int32_t wn__cell_shard(struct wn_cell *c)
+{
+    struct wn_device *d = wn__device(c->device);
+    const struct wn_type type = wn__cell_own_type(c);
+    int32_t code = WN_OK;
+    if (c->is_sharded) return WN_OK;
+    if (c->buffer != NULL) {
+        struct wn__buffer *b = NULL;
+        WN_TRY(wn__buffer_new(c->device, c->kind, wn__bytes(&type), &b));
+        if (wn__bytes(&type) > 0 && d->real)
+            code = d->copy(d, b->data, (char *)c->buffer->data + c->own.first * wn__dtype_size(type.dtype),
+                           wn__bytes(&type));
+        if (code != WN_OK) {
+            wn__buffer_unref(b);
+            return code;
+        }
+        wn__buffer_unref(c->buffer);
+        c->buffer = b;
+    }
+    if (c->init != NULL) {
+        struct wn_node *range = NULL;
+        WN_TRY(wn__record_range(c->init, c->own, &range));
+        wn__node_unref(c->init);
+        c->init = range;
+    }
+    c->type = type;
+    c->is_sharded = 1;
+    c->reader = NULL;
     return WN_OK;
 }
 

@@ -4,6 +4,17 @@
  * that was widened from bf16 travels as bf16. */
 #include "emit.h"
 
+void wn__cut_attrs(const struct wn__ranks *ranks, const struct wn_cell *c, struct wn_attrs *attrs)
+{
+    *attrs = (struct wn_attrs){.n = WN_RANKS_COUNT, .dtype = (int16_t)c->type.dtype};
+    attrs->i[WN_RANKS_SIZE] = ranks->size;
+    attrs->i[WN_RANKS_RANK] = ranks->rank;
+    attrs->i[WN_RANKS_START] = c->cut_start;
+    attrs->i[WN_RANKS_GIVEN] = ranks->size;
+    attrs->i[WN_RANKS_ELEMENTS] = wn__numel(&c->whole);
+    attrs->i[WN_RANKS_TEAM] = ranks->team;
+}
+
 /* Emits what the ranks of a group give of a value. cut: of the cell that it is for; NULL: every rank gets the whole.
  * NULL: WN_OOM. */
 static struct wn_node *emit_pieces(struct wn__emitter *e, const struct wn__ranks *ranks, struct wn_node *value,
@@ -19,7 +30,7 @@ static struct wn_node *emit_pieces(struct wn__emitter *e, const struct wn__ranks
     attrs.i[WN_RANKS_TEAM] = ranks->team;
     attrs.i[WN_RANKS_GROUP] = group;
     e->forward = value->phase == WN_PHASE_FORWARD ? value : value->forward_of;
-    return wn__emit(&e->base, WN_OP_ALL_TO_ALL, ranks->is_idle ? 0 : 1, &value, &attrs);
+    return wn__emit(&e->base, WN_OP_ALL_TO_ALL, ranks->has_no_part ? 0 : 1, &value, &attrs);
 }
 
 /* Returns what is exchanged for a gradient: what it was widened from, where it was, as no bits are lost by that. */
@@ -32,7 +43,7 @@ static struct wn_node *narrowest(struct wn_node *value)
 /* Returns the cut of a cell: its own where it is sliced, else one behind those before it. next: where that starts. */
 static struct wn__cut cut_of(const struct wn_cell *c, const struct wn__ranks *ranks, int32_t *next)
 {
-    struct wn__cut cut = {.elements = wn__numel(&c->type),
+    struct wn__cut cut = {.elements = wn__numel(&c->whole),
                           .ranks = ranks->size,
                           .start = c->is_sliced ? c->cut_start : *next,
                           .team = ranks->team};

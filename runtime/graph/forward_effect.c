@@ -18,7 +18,7 @@ static int32_t check(const struct wn_node *value, int32_t op, const struct wn_ce
     if (cell->kind != WN_KIND_BUFFER)
         return wn__fail(WN_VALUE, "%s: a state of kind %s was given, expected a buffer", name,
                         cell->kind == WN_KIND_PARAMETER ? "parameter" : "other");
-    if (!wn__type_equal(&value->type, &cell->type))
+    if (!wn__type_equal(&value->type, &cell->whole) || cell->is_sharded)
         return wn__fail(WN_SHAPE, "%s: the buffer is %s, expected %s, as the statistic is", name,
                         wn__type_text(&cell->type), wn__type_text(&value->type));
     struct wn_desc d = {.op = op, .n_in = 1, .in = &value->type, .attrs = *attrs};

@@ -104,6 +104,8 @@ struct wn_cell {
     int64_t cleared;           /* number of the last sequence that dropped its gradient before any program */
     int32_t noted;             /* number, from 1, in the sequence under way (program/sequence.h); 0: it is not in it */
     int32_t is_sliced;         /* 1: each rank has the gradient and the states of its own range alone */
+    int32_t is_sharded;        /* 1: and the value, too, whose `type` is that of the range then */
+    struct wn_type whole;      /* of the value that scripts see: `type`, but of a sharded cell */
     int32_t cut_start;         /* of the cut of a sliced cell (base/ranks.h) */
     struct wn__range own;      /* of a sliced cell */
 };
@@ -192,8 +194,12 @@ void wn__cell_changed(struct wn_cell *c);
 /* Takes it that the value of an earlier version is in the cell again: what read that version may read it. */
 void wn__cell_restored(struct wn_cell *c, int64_t version);
 /* Has each rank keep the gradient and the states of its own range of a cell alone, by a cut of it; one of no ranks: of
- * the whole. WN_VALUE: the cell has a gradient. */
+ * the whole. WN_VALUE: the cell has a gradient, or is sharded. */
 int32_t wn__cell_slice(struct wn_cell *c, struct wn__cut cut, int32_t rank);
+/* Records the elements of a range of a value, as one row. *out is counted. */
+int32_t wn__record_range(struct wn_node *value, struct wn__range own, struct wn_node **out);
+/* Has each rank keep the own range of the value of a sliced cell alone, for good. */
+int32_t wn__cell_shard(struct wn_cell *c);
 /* Returns the type of what a rank has of the gradient and of a state of a cell. */
 struct wn_type wn__cell_own_type(const struct wn_cell *c);
 /* Fills *out with the cell of the gradient, and makes it if there is none. Not counted. */
@@ -356,9 +362,10 @@ struct wn__ranks {
     int32_t team;  /* so many consecutive ranks share a machine */
     int32_t given; /* so many ranks, the first ones, give gradients; of partial sums of teams, so many teams; 0: there
                           is no exchange */
-    int32_t is_shared; /* each pass is one micro-batch of a partial sum, whose others are those of the team */
-    int32_t is_idle;   /* this one gives none */
-    int32_t is_last;   /* every rank gets the sums */
+    int32_t is_shared;   /* each pass is one micro-batch of a partial sum, whose others are those of the team */
+    int32_t is_idle;     /* this one gives none */
+    int32_t has_no_part; /* and needs not compute any: no rank gathers states from it meanwhile */
+    int32_t is_last;     /* every rank gets the sums */
 };
 /* Returns the group that a rank's own ranges go to first: those of other teams, which share them inside of each then;
  * or all, where there is one team, or teams of one. */
@@ -366,6 +373,8 @@ static inline int32_t wn__first_group(const struct wn__ranks *r)
 {
     return r->team > 1 && r->team < r->size ? WN_GROUP_ACROSS : WN_GROUP_ALL;
 }
+/* Fills in the attributes of what ranks exchange of a sliced cell. */
+void wn__cut_attrs(const struct wn__ranks *ranks, const struct wn_cell *c, struct wn_attrs *attrs);
 /* Puts in the place of each gradient in `g` what all ranks give for the own range of its cell. */
 int32_t wn__grad_exchange(const struct wn__pass *last, const struct wn__ranks *ranks, struct wn__grads *g);
 /* Differentiates the root of a pass of a shared partial sum, and adds to `g` what the team gives: the values there are
@@ -373,6 +382,6 @@ int32_t wn__grad_exchange(const struct wn__pass *last, const struct wn__ranks *r
 int32_t wn__grad_share(struct wn__pass *pass, const struct wn__ranks *ranks, int32_t is_last, struct wn__grads *g);
 /* Puts in the place of the first of n values of one dim what all ranks give of all of them, whole, behind each other,
  * which belongs to `g`. */
-int32_t wn__values_exchange(const struct wn__pass *last, const struct wn__ranks *ranks, struct wn_node **value, int32_t n,
-                            struct wn__grads *g);
+int32_t wn__values_exchange(const struct wn__pass *last, const struct wn__ranks *ranks, struct wn_node **value,
+                            int32_t n, struct wn__grads *g);
 #endif

@@ -3,6 +3,7 @@
  *
  *     all_to_all   x -> pieces          piece k: the elements of the own range of rank k's x, k = 0 .. given - 1
  *     ordered_sum  pieces -> cell c     c[own] = ((c[own] + piece 0) + piece 1) + ...; piece 0 is copied where c is new
+ *     all_gather   own range -> x       x[range of k] = rank k's, for every k
  *     refresh      -> cell c            c[range of k] = rank k's, for every k
  *     partial_sum  pieces[, sum] -> sum ((sum + piece 0) + piece 1) + ...; of pieces alone, piece 0 is copied
  *
@@ -35,6 +36,13 @@ static int32_t shape_all_to_all(struct wn_desc *d)
                         wn__type_text(&d->in[0]), elements);
     d->out = (struct wn_type){
         .dtype = d->attrs.dtype, .ndim = 2, .dim = {d->attrs.i[WN_RANKS_GIVEN], wn__own_range(&d->attrs).count}};
+    return WN_OK;
+}
+
+static int32_t shape_all_gather(struct wn_desc *d)
+{
+    WN_TRY(check_cut(d));
+    d->out = (struct wn_type){.dtype = d->in[0].dtype, .ndim = 1, .dim = {d->attrs.i[WN_RANKS_ELEMENTS]}};
     return WN_OK;
 }
 
@@ -79,11 +87,12 @@ static struct wn_cost cost_ranks(const struct wn_desc *d)
     double given = (double)d->attrs.i[WN_RANKS_GIVEN], whole = (double)d->attrs.i[WN_RANKS_ELEMENTS];
     double piece = (double)wn__dtype_size(d->in[0].dtype), pieces = (double)wn__numel(&d->in[0]);
     if (d->op == WN_OP_ORDERED_SUM) return (struct wn_cost){pieces, pieces * piece + 2 * own * size};
-    if (d->op == WN_OP_REFRESH) return (struct wn_cost){0, 2 * whole * size};
+    if (d->op == WN_OP_REFRESH || d->op == WN_OP_ALL_GATHER) return (struct wn_cost){0, 2 * whole * size};
     return (struct wn_cost){0, (whole + given * own) * size};
 }
 
 const struct wn__rules wn__rules_all_to_all = {shape_all_to_all, NULL, .cost = cost_ranks};
+const struct wn__rules wn__rules_all_gather = {shape_all_gather, NULL, .cost = cost_ranks};
 const struct wn__rules wn__rules_ordered_sum = {shape_effect, NULL, .cost = cost_ranks};
 const struct wn__rules wn__rules_partial_sum = {shape_partial_sum, NULL, .cost = cost_partial_sum};
 const struct wn__rules wn__rules_squares = {shape_squares, NULL, .per_input = 2};

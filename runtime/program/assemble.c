@@ -170,9 +170,34 @@ static void put_result(struct wn__assembly *a, struct wn__ir_node *q)
     a->ir->result_node[a->ir->n_results++] = (int32_t)(q - a->ir->node);
 }
 
+/* Puts a state of which each rank has a range alone, and the value that is gathered from all of them, which stands for
+ * the state. */
+static void put_gathered(struct wn__assembly *a, struct wn_node *n)
+{
+    const struct wn_cell *c = n->cell;
+    struct wn__ir_node *q = wn__put_node(a, n->op, n->phase, &c->type);
+    put_leaf(a, q, n);
+    q->root = n->root;
+    q->line = n->line;
+    q->name = n->name;
+    q = wn__put_node(a, WN_OP_ALL_GATHER, n->phase, &c->whole);
+    wn__cut_attrs(&a->request->ranks, c, &q->attrs);
+    wn__put_input(a, q, a->at - 2);
+    q->scope = n->scope;
+    q->line = n->line;
+    q->name = n->name;
+    q->needs_grad = n->needs_grad;
+    n->local = a->at - 1;
+    if (is_root(a->request, n) && a->request->mode <= WN_RUN_STEP) put_result(a, q);
+}
+
 /* Copies a node of the graph to the IR, and makes it a leaf, bound or a result where it is one. */
 static int32_t put_graph_node(struct wn__assembly *a, struct wn_node *n)
 {
+    if (n->op == WN_OP_CELL && n->cell->is_sharded) {
+        put_gathered(a, n);
+        return WN_OK;
+    }
     struct wn__ir_node *q = wn__put_node(a, n->op, n->phase, &n->type);
     n->local = a->at - 1;
     q->attrs = n->attrs;
@@ -194,7 +219,7 @@ static int32_t put_graph_node(struct wn__assembly *a, struct wn_node *n)
     for (int32_t i = 0; i < n_in; i++) wn__put_input(a, q, n->in[i]->local);
     if (wn__op_draws(n->op, &n->attrs)) q->random = random_of(a, n);
     put_offset(a, q, n);
-    int32_t is_asked = is_root(a->request, n) && a->request->mode <= WN_RUN_STEP && !a->request->ranks.is_idle;
+    int32_t is_asked = is_root(a->request, n) && a->request->mode <= WN_RUN_STEP && !a->request->ranks.has_no_part;
     int32_t wanted = n->retain || is_asked;
     if (n->phase == WN_PHASE_FORWARD && wanted && !q->bound) put_result(a, q);
     return WN_OK;
@@ -207,8 +232,9 @@ static int32_t put_graph(struct wn__assembly *a)
     for (int64_t i = 0, r = 0; r < wn__passes(a->request); r++) {
         for (; i < a->bindings->root_end[r]; i++) {
             a->ir->order_node[i] = a->at;
+            int32_t first = a->at;
             WN_TRY(put_graph_node(a, a->bindings->order.nodes[i]));
-            a->ir->node[a->at - 1].root = (int32_t)r;
+            for (int32_t at = first; at < a->at; at++) a->ir->node[at].root = (int32_t)r;
         }
         for (; k < a->grads.count && a->grads.nodes[k]->root == r; k++) WN_TRY(put_graph_node(a, a->grads.nodes[k]));
     }
@@ -231,6 +257,8 @@ static int32_t size_ir(struct wn__assembly *a)
     /* each effect may need a copy of a state */
     int64_t effects = 3 * r->n_updates + r->n_roots + b->n_forward_effects + 3 * a->grads.n_cells;
     int64_t nodes = n + a->grads.count + r->n_updates + 2 * effects, inputs = 3 * effects;
+    for (int64_t i = 0; i < n; i++)
+        if (b->order.nodes[i]->op == WN_OP_CELL && b->order.nodes[i]->cell->is_sharded) nodes++, inputs++;
     for (int64_t i = 0; i < n; i++) inputs += b->order.nodes[i]->n_in;
     for (int64_t i = 0; i < a->grads.count; i++) inputs += a->grads.nodes[i]->n_in;
     ir->n_roots = wn__losses(r);

@@ -20,7 +20,7 @@ static void put_ranges(struct wn__assembly *a, int32_t update)
     const struct wn__update *u = &a->request->update[update];
     const struct wn_cell *c = u->cell[0];
     if (!c->is_sliced) return;
-    a->ir->cell[c->local].own_at = c->own.first * wn__dtype_size(c->type.dtype);
+    if (!c->is_sharded) a->ir->cell[c->local].own_at = c->own.first * wn__dtype_size(c->type.dtype);
     a->ir->cell[a->request->root[update]->cell->local].is_range = 1;
     for (int32_t k = 1; k < 3; k++)
         if (u->cell[k] != NULL) a->ir->cell[u->cell[k]->local].is_range = 1;
@@ -31,8 +31,11 @@ static void put_cells(struct wn__assembly *a)
 {
     for (; a->ir->n_cells < a->bindings->n_named; a->ir->n_cells++) {
         const struct wn_cell *c = a->bindings->named[a->ir->n_cells];
-        a->ir->cell[a->ir->n_cells] = (struct wn__ir_cell){
-            .gradient_of = -1, .slab = -1, .kind = c->kind, .bytes = wn__padded(wn__bytes(&c->type))};
+        a->ir->cell[a->ir->n_cells] = (struct wn__ir_cell){.gradient_of = -1,
+                                                           .slab = -1,
+                                                           .kind = c->kind,
+                                                           .is_range = c->is_sharded,
+                                                           .bytes = wn__padded(wn__bytes(&c->type))};
     }
     for (int32_t i = 0; a->request->mode == WN_RUN_UPDATE && i < a->request->n_updates; i++) put_ranges(a, i);
 }
@@ -187,12 +190,8 @@ static void put_forward_effects(struct wn__assembly *a)
 /* Puts the effects by which every rank gets what the others have updated of a cell. */
 static void put_updated(struct wn__assembly *a, const struct wn_cell *c, int32_t gradient)
 {
-    struct wn_attrs attrs = {.n = WN_RANKS_COUNT, .dtype = c->type.dtype};
-    attrs.i[WN_RANKS_SIZE] = a->request->ranks.size;
-    attrs.i[WN_RANKS_RANK] = a->request->ranks.rank;
-    attrs.i[WN_RANKS_START] = c->cut_start;
-    attrs.i[WN_RANKS_ELEMENTS] = wn__numel(&c->type);
-    attrs.i[WN_RANKS_TEAM] = a->request->ranks.team;
+    struct wn_attrs attrs;
+    wn__cut_attrs(&a->request->ranks, c, &attrs);
     put_refresh(a, &attrs, gradient, c->local);
 }
 
@@ -207,7 +206,7 @@ static void put_updates(struct wn__assembly *a)
         struct wn__ir_node *e = put_effect(a, u->op, gradient->local, u->cell[0]->local);
         wn__put_input(a, e, a->hyper[u->set]);
         for (int32_t j = 1; j < 3; j++) e->cell[j] = u->cell[j] == NULL ? -1 : u->cell[j]->local;
-        if (u->cell[0]->is_sliced) put_updated(a, u->cell[0], gradient->local);
+        if (u->cell[0]->is_sliced && !u->cell[0]->is_sharded) put_updated(a, u->cell[0], gradient->local);
     }
 }
 

@@ -9,12 +9,13 @@ struct wn__assembly {
     struct wn__ir *ir;
     struct wn__grads grads;
     struct wn__regions regions;
-    int32_t is_as_new;          /* 1: gradients get places as if none had one */
-    int32_t at, in_at;          /* the next free node of the IR; the next free input */
-    int32_t *hyper;             /* (n_sets) the node of each set of an optimizer's numbers */
-    struct wn_node **statistic; /* (n_forward_effects) among ranks: what all of them give for the cell of the effect, and
+    int32_t is_as_new; /* 1: gradients get places as if none had one */
+    int32_t at, in_at; /* the next free node of the IR; the next free input */
+    int32_t *hyper;    /* (n_sets) the node of each set of an optimizer's numbers */
+    struct wn_node *
+        *statistic;  /* (n_forward_effects) among ranks: what all of them give for the cell of the effect, and
                                    NULL where an effect before it has taken that; else NULL */
-    int32_t *n_uses;            /* (n_forward_effects) how often a micro-batch changes the cell */
+    int32_t *n_uses; /* (n_forward_effects) how often a micro-batch changes the cell */
 };
 
 /* Appends a node to the IR, without inputs. */

@@ -115,8 +115,11 @@ static int32_t write_key(struct wn_program *p)
     wn__bytes_put(b, &r->policy, sizeof r->policy); /* first, so that another policy can be put there */
     for (size_t i = 0; i < sizeof head / sizeof head[0]; i++) wn__bytes_int(b, head[i]);
     wn__bytes_put(b, &r->ranks, sizeof r->ranks);
-    for (int32_t i = 0; r->ranks.given > 0 && i < p->bindings.n_named; i++)
-        wn__bytes_int(b, p->bindings.named[i]->is_sliced ? p->bindings.named[i]->cut_start : -1);
+    for (int32_t i = 0; r->ranks.size > 1 && i < p->bindings.n_named; i++) {
+        const struct wn_cell *c = p->bindings.named[i];
+        wn__bytes_int(b, c->is_sliced ? c->cut_start : -1);
+        wn__bytes_int(b, c->is_sharded);
+    }
     wn__target_encode(b, &wn__device(r->device)->target);
     wn__bytes_put(b, &r->scale, sizeof r->scale);
     for (int32_t i = 0; i < r->n_roots; i++) {

@@ -123,10 +123,11 @@ static int32_t lay_assigned(struct wn_node **root, struct wn_cell *c, int64_t st
     if (c->kind == WN_KIND_GRADIENT && !c->allocated)
         return wn__fail(WN_VALUE, "assign: this gradient does not exist yet; run a backward first");
     c->stamp = stamp;
-    if (!wn__type_agrees(&c->type, &value->type))
+    if (!wn__type_agrees(&c->whole, &value->type))
         return wn__fail(WN_SHAPE, "assign: a value of %s cannot go into a state of %s", wn__type_text(&value->type),
-                        wn__type_text(&c->type));
-    WN_TRY(wn__record_layout(value, c->type.layout, value->line, root));
+                        wn__type_text(&c->whole));
+    if (c->is_sharded) WN_TRY(wn__record_range(value, c->own, root));
+    else WN_TRY(wn__record_layout(value, c->type.layout, value->line, root));
     wn__node_unref(value);
     return WN_OK;
 }
@@ -309,6 +310,9 @@ static int32_t number(struct wn_program *p, int64_t stamp)
         if (n->op == WN_OP_CELL) name_cell(b, n->cell, stamp);
     }
     b->n_read = b->n_named;
+    p->request.ranks.has_no_part = r->ranks.is_idle;
+    for (int32_t i = 0; i < b->n_read; i++)
+        if (b->named[i]->is_sharded) p->request.ranks.has_no_part = 0;
     for (int32_t i = 0; i < r->n_updates * 3; i++) name_cell(b, r->update[i / 3].cell[i % 3], stamp);
     for (int32_t i = 0; i < r->n_roots; i++) name_cell(b, r->assigned[i], stamp);
     for (int32_t i = 0; i < b->n_forward_effects; i++) name_cell(b, b->forward_effect[i].what->cell, stamp);

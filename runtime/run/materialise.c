@@ -119,11 +119,15 @@ static int32_t plan_inits(struct wn_node *const *root, int32_t n, struct wn_prog
     struct wn__request *r = &(*out)->request;
     r->mode = WN_RUN_EVAL;
     r->scale = 1;
+    r->ranks.size = r->ranks.team = 1; /* this rank makes them by itself */
     for (; r->n_roots < n; r->n_roots++) {
         r->root[r->n_roots] = root[r->n_roots];
         wn__node_ref(root[r->n_roots]);
     }
     int32_t code = wn__program_open(*out);
+    if (code == WN_OK && wn__ir_gathers((*out)->plan.ir) > 0)
+        code = wn__fail(WN_UNSUPPORTED, "run: a state begins with a value that is made of states which ranks have in "
+                                        "ranges; compute it before, with wane.eval");
     if (code == WN_OK) code = wn__plan_make(&(*out)->plan);
     if (code != WN_OK) wn__program_free(*out);
     return code;

@@ -58,7 +58,7 @@ return {
         file = 'runtime/plan/ir/blocks.c',
         spec = 'spec/autocast_spec.lua',
         { 'casts of weights are kept', filter = 'parameter cast',
-            old = 'if (p->op != WN_OP_CAST && p->op != WN_OP_RELAYOUT) continue;',
+            old = 'if (p->op != WN_OP_CAST && p->op != WN_OP_RELAYOUT && p->op != WN_OP_ALL_GATHER) continue;',
             new = 'if (p->op != WN_OP_NEG) continue;' },
         { 'a fused update is not asked about its operand', spec = 'spec/rewrite_spec.lua', filter = 'residual',
             old = 'if (ir->node[i].phase != WN_PHASE_BACKWARD && ir->node[i].op != WN_OP_PRODUCT_UPDATE) continue;',
@@ -74,7 +74,7 @@ return {
             old = 'ir->node[i].is_weight = ir->node[i].is_weight == 2;',
             new = 'ir->node[i].is_weight = 0;' },
         { 'plain copies of a weight are kept for the backward', spec = 'spec/layout_spec.lua', filter = 'never kept',
-            old = 'if (p->op != WN_OP_CAST && p->op != WN_OP_RELAYOUT) continue;',
+            old = 'if (p->op != WN_OP_CAST && p->op != WN_OP_RELAYOUT && p->op != WN_OP_ALL_GATHER) continue;',
             new = 'if (p->op != WN_OP_CAST) continue;' },
     },
     {

@@ -1,6 +1,6 @@
 -- Habits of scripts that hold their optimizers in their own hands, as one process and as many: spec/ranks_spec.lua
 -- compares what they print, the digest of the parameters behind each.
---   luajit spec/support/ranks_habits.lua ROOT [RANKS ON EACH MACHINE]
+--   luajit spec/support/ranks_habits.lua ROOT [RANKS ON EACH MACHINE [WORD of dist.place]]
 local root = arg[1]
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path
 local wane = require 'wane'
@@ -10,6 +10,13 @@ dist.start { timeout = 30, per_node = tonumber(arg[2]) }
 
 local x, y, net
 
+-- Makes an optimizer, whose states ranks have as the command line says.
+local function made(class, params, opts)
+    local opt = optim[class](params, opts)
+    if arg[3] then dist.place(net, opt, arg[3]) end
+    return opt
+end
+
 local function loss(i)
     return nn.cross_entropy(net(x:narrow(1, 6 * i - 5, 6)), y:narrow(1, 6 * i - 5, 6))
 end
@@ -17,7 +24,7 @@ end
 -- Names of habits, in their order, and what each does.
 local habits = {
     { 'two steps by hand, whose gradients are clipped by their norm', function()
-        local opt = optim.AdamW(net:parameters(), { lr = 0.01 })
+        local opt = made('AdamW', net:parameters(), { lr = 0.01 })
         for _ = 1, 2 do
             wane.accumulate(loss, { micro = 8 })
             local norm = optim.clip_grad_norm(net:parameters(), 0.1):item()
@@ -27,7 +34,7 @@ local habits = {
         end
     end },
     { 'gradients clipped by their values', function()
-        local opt = optim.SGD(net:parameters(), { lr = 0.1, momentum = 0.9 })
+        local opt = made('SGD', net:parameters(), { lr = 0.1, momentum = 0.9 })
         for _ = 1, 2 do
             wane.accumulate(loss, { micro = 8, partial = 2 })
             optim.clip_grad_value(net:parameters(), 1e-3)
@@ -48,7 +55,7 @@ local habits = {
     { 'two optimizers, of which one trains half as often', function()
         local all, first, last = net:parameters(), {}, {}
         for k, p in ipairs(all) do table.insert(k % 2 == 0 and first or last, p) end
-        local a, b = optim.AdamW(first, { lr = 0.01 }), optim.RMSprop(last, { lr = 0.001, clip_norm = 1 })
+        local a, b = made('AdamW', first, { lr = 0.01 }), made('RMSprop', last, { lr = 0.001, clip_norm = 1 })
         for k = 1, 4 do
             wane.accumulate(loss, { micro = 8 })
             a:step()
@@ -58,7 +65,7 @@ local habits = {
         end
     end },
     { 'a group that joins later, a layer that is frozen, and one that is not any more', function()
-        local opt = optim.AdamW(net[1]:parameters(), { lr = 0.01, clip_norm = 1 })
+        local opt = made('AdamW', net[1]:parameters(), { lr = 0.01, clip_norm = 1 })
         for _, p in ipairs(net[5]:parameters()) do p.requires_grad = false end
         opt:step(loss, { micro = 8 })
         for _, p in ipairs(net[5]:parameters()) do p.requires_grad = true end
@@ -70,9 +77,9 @@ local habits = {
         opt:step(loss, { micro = 8 })
     end },
     { 'states that another optimizer takes over, and a model that becomes bf16', function()
-        local opt = optim.AdamW(net:parameters(), { lr = 0.01 })
+        local opt = made('AdamW', net:parameters(), { lr = 0.01 })
         opt:step(loss, { micro = 8 })
-        local other = optim.AdamW(net:parameters(), { lr = 0.02 })
+        local other = made('AdamW', net:parameters(), { lr = 0.02 })
         other:load_state_dict(opt:state_dict())
         other:step(loss, { micro = 8 })
         net:to 'bf16'
@@ -81,7 +88,7 @@ local habits = {
         other:step(loss, { micro = 8 })
     end },
     { 'the moving average of the parameters', function()
-        local opt = optim.AdamW(net:parameters(), { lr = 0.01 })
+        local opt = made('AdamW', net:parameters(), { lr = 0.01 })
         local ema = optim.EMA(net, { decay = 0.9 })
         for _ = 1, 3 do
             opt:step(loss, { micro = 8 })

@@ -1,5 +1,6 @@
 -- A training that ends and goes on, on any number of ranks: spec/ranks_spec.lua compares its files and digests.
---   luajit spec/support/ranks_resume.lua ROOT FILE FROM TO    trains from step FROM, of FILE, to TO, and saves there
+--   luajit spec/support/ranks_resume.lua ROOT FILE FROM TO [WORD]    trains from step FROM, of FILE, to TO, and saves
+--   there; ranks have parameters as the word of wane.dist.place says
 -- It trains until a signal where SIGNALLED is set, says that it has begun, and saves then.
 local root, path, from, to = arg[1], arg[2], tonumber(arg[3]), tonumber(arg[4])
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path
@@ -12,6 +13,7 @@ local tied = nn.Linear(40, 40)
 local net = nn.Sequential { nn.Linear(24, 40), tied, nn.GELU(), nn.LayerNorm(40), nn.Dropout(0.2), tied,
     nn.MLP(40, 300), nn.Linear(40, 10) }
 local opt = wane.optim.AdamW(net:parameters(), { lr = 0.01, clip_norm = 1 })
+if arg[5] then dist.place(net, opt, arg[5]) end
 local x, y = wane.eval(wane.randn(96, 24), wane.randint(10, { 96 }))
 local at = { step = 0, meta = {} }
 if from > 0 then at = wane.load(path, net, { optimizer = opt }) end

@@ -17,7 +17,7 @@ local AXES = {
     optimizer = { 'SGD', 'AdamW', 'Lion', 'RMSprop' },
     clip = { false, 1 },
     weights = { false, true },
-    place = { 'slice', 'keep', { ['2'] = 'keep' } },
+    place = { 'slice', 'keep', 'shard', 'mixed' },
     network = { 'linear', 'conv' }, -- with running statistics, of a norm that is used twice
 }
 local ORDER = { 'policy', 'optimizer', 'partial', 'dtype', 'clip', 'weights', 'place', 'network' }
@@ -73,9 +73,10 @@ local function linears()
     return net
 end
 
--- Returns the policy of this rank, or its budget.
-local function decided(policy, step)
+-- Returns the policy of this rank, or its budget. is_sharded: all ranks have one plan.
+local function decided(policy, step, is_sharded)
     local mixed = { 'save_all', 'recompute_all', 'sqrt' }
+    if policy == 'mixed' and is_sharded then return { policy = 'sqrt' } end
     if policy == 'mixed' then
         local own = wane.plan(function() step {} end, { policy = mixed[dist.rank % 3 + 1] }):recipe()
         return { policy = wane.policy.recipe(tostring(own) .. ('\nahead %d\n'):format(dist.rank * 4 % 9)) }
@@ -92,6 +93,11 @@ local function decided(policy, step)
         end
         bytes = bytes + largest / 2
     end
+    if is_sharded then -- one plan for all, of which a rank with more stripes than rank 0 needs more bytes
+        for _, other in ipairs(dist.gather(wane.tensor { bytes }):totable()) do
+            bytes = math.max(bytes, 1.1 * other[1])
+        end
+    end
     return { budget = math.floor(bytes) }
 end
 
@@ -101,7 +107,7 @@ local function train(row)
     local net = is_conv and convolutions() or linears()
     if row.dtype == 'bf16' then net:to 'bf16' end
     local opt = optim[row.optimizer](net:parameters(), { lr = 0.01, clip_norm = row.clip or nil })
-    dist.place(net, opt, row.place)
+    dist.place(net, opt, row.place == 'mixed' and { ['2'] = 'keep', [is_conv and '6' or '7'] = 'shard' } or row.place)
     local inputs = is_conv and wane.randn(MICRO * BATCH, 3, 6, 6) or wane.randn(MICRO * BATCH, 24)
     local x, y = wane.eval(row.dtype == 'bf16' and inputs:to 'bf16' or inputs, wane.randint(10, { MICRO * BATCH }))
     local function loss(i)
@@ -115,7 +121,7 @@ local function train(row)
         return opt:step(fn, { micro = MICRO, partial = row.partial, policy = o.policy, budget = o.budget })
     end
     step {} -- makes the states, which a budget of the steps behind it does not count
-    local how = decided(row.policy, step)
+    local how = decided(row.policy, step, row.place == 'shard' or row.place == 'mixed')
     local last = step(how):item()
     local m = wane.measure(function() step(how) end, { steps = 1, warmup = 0, optimizer = opt })
     local states = net:parameters()
@@ -125,7 +131,7 @@ end
 
 for k, row in ipairs(rows()) do
     local words = {}
-    for i, name in ipairs(ORDER) do words[i] = type(row[name]) == 'table' and 'mixed' or tostring(row[name]) end
+    for i, name in ipairs(ORDER) do words[i] = tostring(row[name]) end
     local fine, digest, loss, is_exact = pcall(train, row)
     io.write(('%d> %d %s: %s\n'):format(dist.rank, k, table.concat(words, ' '),
         fine and ('%s %.9g %s'):format(digest, loss, is_exact and 'exact' or 'OTHER BYTES') or tostring(digest)))

@@ -139,13 +139,14 @@ end
 --
 -- With 'slice', as it is without this, each rank has the gradient and the states of the optimizer for a range of a
 -- parameter, and updates that: n ranks need 1 / n of these bytes each. With 'keep' every rank has all of it, so that
--- p.grad can be read and changed. The bits of a training are the same, and so are the bytes that move.
+-- p.grad can be read and changed. With 'shard' a rank has its range of the value alone, too, for good: programs gather
+-- the parameters that they read, and all ranks run them. The bits of a training are the same.
 -- @param model a module
 -- @param opt the optimizer of its parameters
--- @param word 'slice' or 'keep', or a table { [path] = word }: a path names a parameter or the module around some, and
+-- @param word 'slice', 'keep' or 'shard', or a table { [path] = word }: a path names a parameter or the module around some, and
 -- the longest that fits decides
--- @raise 'value' for a path that names no parameter, a parameter that has a gradient, and an optimizer that has made
--- steps; 'unsupported' for 'shard'
+-- @raise 'value' for a path that names no parameter, a parameter that has a gradient or is sharded already, and an
+-- optimizer that has made steps; 'unsupported' for 'shard' on a GPU
 -- @usage
 -- local model = nn.Linear(8, 4)
 -- local opt = optim.SGD(model:parameters(), { lr = 0.1 })

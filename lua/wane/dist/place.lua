@@ -8,12 +8,12 @@ local tensor = require 'wane.tensor'
 
 local C, iterate, raise = binding.C, errors.iterate, errors.raise
 local what = 'wane.dist.place'
-local WORDS = { keep = true, slice = true }
+local STRIPE = 4096 -- elements; a parameter of fewer belongs to one rank, and is not sharded
+local WORDS = { keep = true, slice = true, shard = true }
 
 local function check_word(word)
-    if word == 'shard' then raise(nil, 'unsupported', "%s: 'shard' is not in this version", what) end
     if not WORDS[word] then
-        raise(nil, 'value', "%s: expected 'slice', 'keep' or a table { [path] = word }, got %s%s", what,
+        raise(nil, 'value', "%s: expected 'shard', 'slice', 'keep' or a table { [path] = word }, got %s%s", what,
             errors.describe(word), type(word) == 'string' and '; ' .. errors.near(word, WORDS) or '')
     end
     return word
@@ -80,7 +80,7 @@ end
 -- Returns one text for what is chosen, which must be equal on all ranks.
 local function text_of(chosen, n)
     local letters = {}
-    for k = 1, n do letters[k] = (chosen[k] or '-'):sub(1, 1) end
+    for k = 1, n do letters[k] = (chosen[k] or '--'):sub(2, 2) end
     return table.concat(letters)
 end
 
@@ -104,8 +104,12 @@ local function place(model, opt, word)
         if chosen[k] == 'keep' and is_sliced then
             binding.check(C.wn_dist_slice(p.id, -1, binding.new 'int32_t[1]'))
             opt:remake(k)
-        elseif chosen[k] == 'slice' and not is_sliced and ranks.slice(p) then
+        elseif chosen[k] and chosen[k] ~= 'keep' and not is_sliced then
+            is_sliced = ranks.slice(p)
             opt:remake(k)
+        end
+        if chosen[k] == 'shard' and is_sliced and tensor.count(p._dims) >= STRIPE then
+            binding.check(C.wn_dist_shard(p.id))
         end
     end
 end

@@ -67,7 +67,10 @@ local function entries_of(model, what)
     table.sort(rest)
     for _, name in ipairs(rest) do order[#order + 1] = name end
     local list = {}
-    for k, name in ipairs(order) do list[k] = entry_of(name, dict[name], what) end
+    for k, name in ipairs(order) do
+        list[k] = entry_of(name, dict[name], what)
+        if tensor.is_sharded(dict[name]) then ranges.entry(list[k], dict[name]) end
+    end
     return list
 end
 

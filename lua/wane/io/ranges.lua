@@ -54,7 +54,7 @@ end
 function ranges.save(f, entry)
     if not entry.of then return f and f:save(entry.tensor) end
     local size, n = binding.element_bytes[entry.dtype], tensor.count(entry.dims)
-    local own = read.raw(entry.tensor)
+    local own = read.own(entry.tensor)
     local all = binding.array('u8', math.max(1, math.min(BLOCK, n)) * size)
     for from = 0, n - 1, BLOCK do
         local to = math.min(n, from + BLOCK)

@@ -54,6 +54,7 @@ end
 -- Returns a new cell like that of a state with the first value `init`.
 local function cell_of(p, init)
     init = create.laid(init, layout_on(p, tensor.typed(init)._device))
+    if tensor.is_sharded(p) then read.run(init) end -- which all ranks make together, now
     local kind = kinds[p] == 'buffer' and create.KIND_BUFFER or create.KIND_PARAMETER
     local cell = tensor.wrap(binding.id(C.wn_cell(kind, init.id, rawget(p, '_path') or 'state')))
     binding.check(C.wn_cell_need_grad(cell.id, tensor.info(p).needs_grad ~= 0 and 1 or 0))

@@ -305,6 +305,14 @@ function policy.least()
     return least
 end
 
+--- Returns the budget of a policy: bytes, or 'least'; nil: it has none.
+-- @within Internal
+function policy.budget_of(p)
+    local found = p and p.budget
+    for _, part in ipairs(p and p.parts or {}) do found = found or policy.budget_of(part) end
+    return found
+end
+
 --- Combines a policy with a budget: the same two give the same object, so that its decisions are found again.
 -- @within Internal
 function policy.within_budget(p, size)

@@ -199,6 +199,7 @@ local function run_round(fn, run, round, mine)
     run.dtype = tensor.dtype_id[roots[1].dtype]
     backward(run, roots, { given = given, is_shared = run.is_shared, is_idle = is_idle,
         is_last = round == run.rounds - 1 })
+    if is_idle then mine.of_none = roots end -- which are computed where other ranks gather states from this one
     for k, i in ipairs(is_idle and {} or list) do mine[#mine + 1] = { loss = roots[k], micro = i } end
 end
 

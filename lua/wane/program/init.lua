@@ -184,14 +184,28 @@ function program.open(request)
     return own(open(request))
 end
 
+-- Has the policies of an open program that is not planned decide, and chooses a plan where they give a budget. Returns
+-- the budget.
+local function decide(self)
+    local budget = require('wane.policy.decide').apply(self, self.policy, self.fallback)
+    if budget == 'least' then planner.choose_least(self) elseif budget then planner.choose(self, budget) end
+    return budget
+end
+
+-- Tells whether all ranks have one plan for a program: where it gathers states from them, and bytes decide.
+local function is_planned_by_all(self)
+    return ranks.size > 1 and not ranks.is_ghost and policy.budget_of(self.policy or self.fallback) ~= nil
+        and C.wn_count(self.handle, C.WN_COUNT_GATHERS) > 0
+end
+
 --- Plans an open program; policies are asked unless its plan is known. Returns the program.
 function Program:plan()
     local planned = C.wn_is_planned(self.handle)
     if planned < 0 then binding.id(planned) end
-    if planned == 0 then
-        local budget = require('wane.policy.decide').apply(self, self.policy, self.fallback)
-        if budget == 'least' then planner.choose_least(self)
-        elseif budget then planner.choose(self, budget) end
+    if is_planned_by_all(self) then
+        planner.share(self, decide)
+    elseif planned == 0 then
+        decide(self)
         check(C.wn_plan(self.handle))
     end
     return self
@@ -269,39 +283,6 @@ function program.under(request, policy_)
     return setmetatable({ policy = policy_ }, { __index = request })
 end
 
--- Returns the bytes that a request would reserve under another policy, at least those that making the missing states
--- takes, and the bytes of the data that are their first values; nil when it cannot be planned.
-local function reserved_under(request, name)
-    local p = program.open(program.under(request, name))
-    local ok, found = pcall(function()
-        local made = p:first()
-        return { bytes = math.max(p:plan():reserved(), made.reserved - made.beside), beside = made.beside }
-    end)
-    p:close()
-    return ok and found or nil
-end
-
--- Returns the error of a program that does not fit, with the fewest bytes that any plan needs, and a budget that fits.
-local function too_large(self)
-    local e = binding.failure(oom_code)
-    local mode = self.request.mode
-    if e.limit == 0 or e.needs == 0 or (mode ~= 'backward' and mode ~= 'step') then return e end
-    if e.bytes ~= self:reserved() then -- another program failed: the one that makes the states
-        e.message = e.message .. '; it makes the states and data of the step, before its first run, whatever the plan'
-        return e
-    end
-    local beside = e.needs - e.bytes -- bytes that are held under every plan
-    local ok, found = pcall(reserved_under, self.request, 'least')
-    if not ok or not found or found.bytes + beside >= e.least then return e end
-    e.least, e.policy = found.bytes + beside, 'least'
-    e.message = ('%s; policy = %q would do with %.0f bytes'):format(e.message, e.policy, e.least)
-    if e.least <= e.limit then
-        e.budget = e.limit - beside + found.beside -- a budget counts the data of first values
-        e.message = ('%s, and the fastest that fits is {budget = %.0f}'):format(e.message, e.budget)
-    end
-    return e
-end
-
 --- Calls a C function of the program. On OOM it collects, trims, and calls once more, unless all ranks have heard of
 -- it.
 function Program:call(fn)
@@ -311,7 +292,9 @@ function Program:call(fn)
         if calls and ranks.who().calls ~= calls then check(code) end
         give_back()
         code = fn(self.handle)
-        if code == oom_code then error(too_large(self), 0) end
+        if code == oom_code then
+            error(planner.too_large(self, binding.failure(oom_code)), 0)
+        end
     end
     check(code)
     return self
@@ -341,9 +324,10 @@ end
 function Program:go()
     runs = runs + 1
     if runs == 1 then planner.look_for_launcher() end
-    if C.wn_is_planned(self.handle) ~= 1 then
+    local is_known = C.wn_is_planned(self.handle) == 1
+    if not is_known or is_planned_by_all(self) then
         self:plan()
-        if not prepare then require('wane.program.replan').note(self, runs) end -- no loop of the script is measured
+        if not is_known and not prepare then require('wane.program.replan').note(self, runs) end -- no loop of the script is measured
     end
     return self:run()
 end

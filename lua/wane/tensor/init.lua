@@ -150,16 +150,24 @@ end
 tensor.typed = typed
 
 local first, count, start = binding.new 'int64_t[1]', binding.new 'int64_t[1]', binding.new 'int32_t[1]'
+local sharded = binding.new 'int32_t[1]'
 
 --- Returns which elements of a parameter a rank has the gradient and the states of, where others have the rest.
 -- @within Internal
 -- @param t parameter
 -- @param rank number; nil: this one
--- @return the first of them, from 0, how many, and where the cut of the parameter starts (struct wn__cut); nil: of all
+-- @return the first of them, from 0, how many, where the cut of the parameter starts (struct wn__cut), and whether the
+-- value is in ranges too; nil: of all
 function tensor.range(t, rank)
-    binding.check(C.wn_dist_range(t.id, rank or -1, first, count, start))
+    binding.check(C.wn_dist_range(t.id, rank or -1, first, count, start, sharded))
     if start[0] < 0 then return nil end
-    return tonumber(first[0]), tonumber(count[0]), start[0]
+    return tonumber(first[0]), tonumber(count[0]), start[0], sharded[0] ~= 0
+end
+
+--- Returns whether each rank has a range of a tensor's value alone.
+-- @within Internal
+function tensor.is_sharded(t)
+    return typed(t)._cell and select(4, tensor.range(t)) or false
 end
 
 --- Gives a tensor another handle (nn.init, model:to): every holder of the tensor sees the new value.
@@ -174,8 +182,9 @@ end
 --- Gives t the handle of another tensor, which cannot be used any more. Ranks have the same ranges of it.
 -- @within Internal
 function tensor.adopt(t, other)
-    local id, _, _, at = other.id, tensor.range(t)
+    local id, _, _, at, is_sharded = other.id, tensor.range(t)
     if at then binding.check(C.wn_dist_slice(id, at, start)) end
+    if is_sharded then binding.check(C.wn_dist_shard(id)) end
     tensor.disown(other)
     tensor.rebind(t, id)
 end

@@ -19,12 +19,32 @@ local read = {}
 
 local MOST_BYTES = 2 ^ 31 -- of one array of LuaJIT's ffi
 
---- Computes t unless it holds bytes already. Returns t.
+local function reshape_same(t)
+    local at = op.attrs()
+    at.n = binding.fill_dims(at.i, t._dims, 'reshape')
+    return (op.unary(op.id.reshape, t, at))
+end
+
+--- Computes t unless it holds bytes already. Returns t; of a state that ranks have in ranges, a copy that is whole,
+-- which all of them make.
 -- @within Internal
 function read.run(t)
     scoped.sync()
+    if tensor.is_sharded(t) then t = reshape_same(t) end
     if not op.held(t) then op.eval { t } end
     return t
+end
+
+--- Reads what this rank has of a state, as it is stored.
+-- @within Internal
+-- @return array
+function read.own(t)
+    if not tensor.is_sharded(t) then return (read.raw(t)) end
+    local _, n = tensor.range(t)
+    local dtype = tensor.dtype_name[tensor.typed(t)._dtype]
+    local elements = binding.array(dtype, math.max(1, n))
+    if n > 0 then binding.check(C.wn_read_part(t.id, 0, elements, n * binding.element_bytes[dtype])) end
+    return elements
 end
 
 --- Reads the elements of a tensor that has a value, as they are stored.
@@ -62,7 +82,7 @@ function read.buffer(t, what)
     tensor.need_self(t, what)
     need_bytes(t, what)
     local n = tensor.count(t._dims)
-    if n > 0 then read.run(t) end
+    if n > 0 then t = read.run(t) end
     local bytes = n * binding.element_bytes[tensor.dtype_name[t._dtype]]
     if bytes >= MOST_BYTES then
         raise(nil, 'value', '%s: %s takes %.0f bytes, Lua can hold below 2 GiB of it; read parts with narrow', what,
@@ -122,16 +142,10 @@ function methods.copy_to(t, target)
         raise(nil, 'value', 'copy_to: %s needs %d bytes, the array has %d', tensor.describe(t), bytes, have)
     end
     if bytes > 0 then
-        read.run(t)
+        t = read.run(t)
         binding.check(C.wn_read(t.id, target, bytes))
     end
     return target
-end
-
-local function reshape_same(t)
-    local at = op.attrs()
-    at.n = binding.fill_dims(at.i, t._dims, 'reshape')
-    return (op.unary(op.id.reshape, t, at))
 end
 
 --- Returns the same value as a leaf: no gradient flows through it to the values that it was computed from.

@@ -13,6 +13,7 @@
 enum wn_channel {
     WN_CHANNEL_DATA,    /* values that ranks give to each other */
     WN_CHANNEL_REFRESH, /* ranges of states: each rank starts these among those of values where its own plan says */
+    WN_CHANNEL_GATHER,  /* states that programs read, too */
     WN_CHANNEL_CALLS,   /* agreement */
     WN_CHANNEL_WORDS,   /* heartbeats and last words, which nobody asked for */
     WN_CHANNEL_COUNT
@@ -38,7 +39,7 @@ struct wn_mpi_door {
     void (*text)(int32_t number, char *text, int64_t room);
 };
 
-#define WN_MPI_DOOR 1
+#define WN_MPI_DOOR 2
 /* The only symbol of the library: returns its door. */
 typedef const struct wn_mpi_door *(*wn_mpi_door_fn)(void);
 #endif

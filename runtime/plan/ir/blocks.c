@@ -45,20 +45,29 @@ int32_t wn__ir_changes_state(const struct wn__ir *ir, int32_t node)
     return 0;
 }
 
+int32_t wn__ir_gathers(const struct wn__ir *ir)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < ir->n; i++) n += ir->node[i].op == WN_OP_ALL_GATHER;
+    return n;
+}
+
 int32_t wn__ir_storage(const struct wn__ir *ir, int32_t node)
 {
     while (wn__ir_is_alias(ir, node)) node = wn__ir_in(ir, node, 0);
     return node;
 }
 
-/* Marks casts and relayouts of states as reissued, but for results and bound nodes, which are values like any other. */
+/* Marks casts and relayouts of states as reissued, and states that are gathered from ranks, but for results and bound
+ * nodes, which are values like any other. */
 static void find_reissued(struct wn__ir *ir)
 {
     for (int32_t i = 0; i < ir->n; i++) {
         struct wn__ir_node *p = &ir->node[i];
         if (!wn__ir_node_is_forward(p) || p->result >= 0 || p->bound) continue;
-        if (p->op != WN_OP_CAST && p->op != WN_OP_RELAYOUT) continue;
-        p->is_reissued = ir->node[wn__ir_storage(ir, wn__ir_in(ir, i, 0))].leaf == WN_LEAF_CELL;
+        if (p->op != WN_OP_CAST && p->op != WN_OP_RELAYOUT && p->op != WN_OP_ALL_GATHER) continue;
+        const struct wn__ir_node *of = &ir->node[wn__ir_storage(ir, wn__ir_in(ir, i, 0))];
+        p->is_reissued = of->leaf == WN_LEAF_CELL || (of->op == WN_OP_ALL_GATHER && of->is_reissued);
     }
 }
 

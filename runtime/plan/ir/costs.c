@@ -203,14 +203,15 @@ void wn__exchange_wire(const struct wn__ir *ir, int32_t node, struct wn__wire *o
     const struct wn__ir_node *q = &ir->node[node];
     const int64_t *i = q->attrs.i, size = wn__dtype_size(q->type.dtype);
     int32_t rank = (int32_t)i[WN_RANKS_RANK], team = (int32_t)i[WN_RANKS_TEAM], ranks = wn__group_size(&q->attrs);
-    int64_t own = wn__own_range(&q->attrs).count;
+    int64_t own = wn__own_range(&q->attrs).count, gives = wn__place_at(&q->attrs, rank) < i[WN_RANKS_GIVEN];
     *out = (struct wn__wire){.peers = ranks - 1};
     for (int32_t k = 0; k < ranks; k++) {
         int32_t peer = wn__rank_at(&q->attrs, k), level = peer / team != rank / team;
         int64_t theirs = wn__range_at(&q->attrs, peer).count;
         if (peer == rank) continue;
-        out->out[level] += size * (q->op == WN_OP_REFRESH ? own : q->n_in > 0 ? theirs : 0);
-        out->in[level] += size * (q->op == WN_OP_REFRESH ? theirs : k < i[WN_RANKS_GIVEN] ? own : 0);
+        int32_t is_whole = q->op == WN_OP_REFRESH || q->op == WN_OP_ALL_GATHER;
+        out->out[level] += size * (is_whole ? own : gives ? theirs : 0);
+        out->in[level] += size * (is_whole ? theirs : k < i[WN_RANKS_GIVEN] ? own : 0);
     }
 }
 

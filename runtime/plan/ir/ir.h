@@ -98,6 +98,8 @@ static inline int32_t wn__is_forward_effect(const struct wn__ir *ir, int32_t nod
 /* Returns whether a node changes a state that a later program can read: an effect does, unless it is on a gradient that
  * this program allocates. */
 int32_t wn__ir_changes_state(const struct wn__ir *ir, int32_t node);
+/* Returns how many states a program gathers from ranks. */
+int32_t wn__ir_gathers(const struct wn__ir *ir);
 /* Tells whether a node updates the own range of a state, of which each rank has another. */
 static inline int32_t wn__ir_updates_range(const struct wn__ir *ir, int32_t node)
 {

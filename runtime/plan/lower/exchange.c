@@ -34,7 +34,8 @@ struct exchanges {
 
 static int32_t is_exchange(const struct wn__ir *ir, const struct wn__item *it)
 {
-    return it->what == WN_DO_RUN && (wn__ir_flags(ir, it->node) & WN_LINK) != 0;
+    return it->what == WN_DO_RUN && (wn__ir_flags(ir, it->node) & WN_LINK) != 0 &&
+           ir->node[it->node].op != WN_OP_ALL_GATHER;
 }
 
 static int32_t is_partial_sum(const struct wn__ir *ir, const struct wn__item *it)

@@ -55,6 +55,7 @@ int32_t wn__lower(const struct wn__ir *ir, const struct wn__recipe *r, struct wn
     struct wn__list *list = &issued.list;
     int32_t code = wn__lower_issue(ir, r, &issued);
     if (code == WN_OK) code = wn__lower_departures(r->block_of, &issued.departures, list);
+    if (code == WN_OK) code = wn__lower_gathers(ir, r->prefetch, list);
     if (code == WN_OK) code = wn__lower_exchanges(ir, r->prefetch, list);
     if (code == WN_OK) code = wn__lower_effects(ir, issued.effect_in, list);
     if (code == WN_OK) code = wn__lower_prefetch(ir, r->prefetch, list);

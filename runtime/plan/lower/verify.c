@@ -340,9 +340,11 @@ static int32_t step_exchange(struct machine *m, const struct wn__instr *n)
     int32_t is_state = n->out < 0, is_share = is_state && p->attrs.i[WN_RANKS_GROUP] == WN_GROUP_TEAM;
     int32_t line = is_state + is_share, of = is_state && !is_share ? wn__ir_in(m->ir, n->node, 0) : n->node;
     if (!(wn__op_flags(p->op) & WN_LINK)) return illegal(m, "ranks", "an op that runs on one rank is exchanged", p->op);
-    if (of <= m->exchanged[line]) return illegal(m, "ranks", "other ranks have exchanged it before node", of);
+    int32_t is_again = p->op == WN_OP_ALL_GATHER; /* it may be gathered many times */
+    if (!is_again && of <= m->exchanged[line])
+        return illegal(m, "ranks", "other ranks have exchanged it before node", of);
     if (is_state) WN_TRY(check_sum(m, p));
-    m->exchanged[line] = of;
+    if (!is_again) m->exchanged[line] = of;
     WN_TRY(check_inputs(m, n));
     if (n->out >= 0) WN_TRY(check_output(m, n));
     WN_TRY(check_issue(m, n));

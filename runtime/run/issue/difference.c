@@ -9,15 +9,25 @@
 #define ROUNDS 3
 #define TEXT 200
 
+/* Tells whether a program assigns values to states of which each rank has another range: it is made of ranges. */
+static int32_t assigns_ranges(const struct wn__ir *ir)
+{
+    for (int32_t i = ir->n - ir->n_effects; i < ir->n; i++)
+        if (ir->node[i].op == WN_OP_ASSIGN && ir->cell[ir->node[i].cell[0]].is_range) return 1;
+    return 0;
+}
+
 uint64_t wn__ir_number(const struct wn__ir *ir, int32_t n)
 {
     struct wn__bytes b = {0};
+    const int32_t is_of_ranges = assigns_ranges(ir);
     wn__bytes_int(&b, n > ir->n ? ir->n : 0); /* where one ends and another goes on */
     for (int32_t i = 0; i < ir->n && i < n; i++) {
         const struct wn__ir_node *q = &ir->node[i];
         int32_t is_link =
             (wn__op_flags(q->op) & WN_LINK) != 0 || q->op == WN_OP_ORDERED_SUM || q->op == WN_OP_PARTIAL_SUM;
-        int32_t is_own = wn__ir_updates_range(ir, i) || (q->leaf == WN_LEAF_CELL && ir->cell[q->slot].is_range);
+        int32_t is_own =
+            is_of_ranges || wn__ir_updates_range(ir, i) || (q->leaf == WN_LEAF_CELL && ir->cell[q->slot].is_range);
         wn__bytes_int(&b, q->leaf == WN_LEAF_HELD ? WN_OP_DATA : q->op); /* whatever made it */
         if (is_link) {
             wn__bytes_int(&b, q->attrs.i[WN_RANKS_ELEMENTS]);

@@ -12,8 +12,8 @@
 
 int32_t wn__exchange_take(struct wn__run *r)
 {
-    int32_t size = r->p->request.ranks.size;
-    if (r->p->request.ranks.given == 0 || r->result_kind != NULL) return WN_OK;
+    int32_t size = r->p->request.ranks.size, gathers = wn__ir_gathers(r->ir);
+    if (r->p->request.ranks.given + gathers == 0 || r->result_kind != NULL) return WN_OK;
     if (!r->device->target.is_unified_memory && size > 1)
         return wn__fail(WN_UNSUPPORTED, "run: gradients of values on %s are not exchanged in this version",
                         r->device->name);
@@ -66,6 +66,21 @@ static uint32_t states_of(const struct wn__run *r)
     return (uint32_t)state;
 }
 
+/* Returns a number of the order in which the run gathers states, among the other exchanges: ranks that do so in another
+ * one would wait for each other. 0: it gathers none. */
+static uint32_t order_of(const struct wn__run *r)
+{
+    uint64_t state = WN_DIGEST_START;
+    int32_t gathers = 0;
+    for (int32_t i = 0; i < r->schedule->n; i++) {
+        const struct wn__instr *n = &r->schedule->instr[i];
+        if (n->what != WN_DO_EXCHANGE || n->out < 0) continue; /* ranges of states come back in any order among these */
+        gathers += r->ir->node[n->node].op == WN_OP_ALL_GATHER;
+        state = wn__digest(state, &n->node, sizeof n->node);
+    }
+    return gathers > 0 ? (uint32_t)state : 0;
+}
+
 /* Writes what the run is, for messages, and what must be equal. */
 static void say(struct wn__run *r)
 {
@@ -76,10 +91,11 @@ static void say(struct wn__run *r)
     if (q->mode == WN_RUN_UPDATE)
         snprintf(what, sizeof what, "an update of %d nodes, its numbers %08x, its states %08x", r->ir->n, numbers_of(r),
                  states_of(r));
-    else snprintf(what, sizeof what, "a backward of %d nodes", r->ir->n);
+    else snprintf(what, sizeof what, "%s of %d nodes", wn__is_backward(q) ? "a backward" : "an evaluation", r->ir->n);
     snprintf(x->said, sizeof x->said, "%s%s%s", what, line ? " at " : "", line ? wn__line_text(line) : "");
-    snprintf(x->needed, sizeof x->needed, "%s, %d of %d ranks, seed %llu, %016llx", what, q->ranks.given, q->ranks.size,
-             (unsigned long long)wn__here.seed, (unsigned long long)wn__ir_number(r->ir, r->ir->n));
+    snprintf(x->needed, sizeof x->needed, "%s, %d of %d ranks, seed %llu, %016llx, gathers %08x", what, q->ranks.given,
+             q->ranks.size, (unsigned long long)wn__here.seed, (unsigned long long)wn__ir_number(r->ir, r->ir->n),
+             order_of(r));
 }
 
 int32_t wn__exchange_begin(struct wn__run *r)
@@ -156,30 +172,29 @@ static int32_t list_pieces(const struct moved *m, int32_t gives, struct wn__mess
     return n;
 }
 
-/* Lists the messages of REFRESH: to each rank the own range of this one, from each its own. */
-static int32_t list_ranges(const struct moved *m, struct wn__message *list)
+/* Lists the messages of REFRESH and ALL_GATHER: to each rank the own range of this one, from each its own. own_at:
+ * where that begins. */
+static int32_t list_ranges(const struct moved *m, const char *own_at, struct wn__message *list)
 {
-    struct wn__range own = range_of(m, m->rank);
+    int64_t own = range_of(m, m->rank).count;
     int32_t n = 0;
     for (int32_t k = 0; k < m->ranks; k++) {
         int32_t peer = wn__rank_at(m->attrs, k);
         struct wn__range theirs = range_of(m, peer);
         if (peer == m->rank) continue;
-        list[n++] = (struct wn__message){.peer = peer,
-                                         .out = own.count,
-                                         .in = theirs.count,
-                                         .from = m->from + own.first,
-                                         .to = m->to + theirs.first};
+        list[n++] = (struct wn__message){
+            .peer = peer, .out = own, .in = theirs.count, .from = own_at, .to = m->to + theirs.first};
     }
     return n;
 }
 
-/* Copies what this rank gives to itself. */
-static int32_t copy_own(const struct wn__run *r, const struct moved *m)
+/* Copies what this rank gives to itself: a piece of a value, or its range of a state. */
+static int32_t copy_own(const struct wn__run *r, const struct moved *m, int32_t is_gather)
 {
     struct wn__range own = range_of(m, m->rank);
     int64_t skipped = wn__given_range(m->attrs).first * m->size;
     if (own.count == 0) return WN_OK;
+    if (is_gather) return r->device->copy(r->device, m->to + own.first, m->from, own.count);
     return r->device->copy(r->device, m->to + wn__place_at(m->attrs, m->rank) * own.count,
                            m->from + own.first - skipped, own.count);
 }
@@ -217,12 +232,15 @@ int32_t wn__exchange_start(struct wn__run *r, const struct wn__instr *n)
 {
     struct wn__exchange *x = &r->exchange;
     const struct moved m = moved_of(r, n);
-    int32_t is_state = n->out < 0, code = WN_OK;
-    int32_t messages = is_state ? list_ranges(&m, x->list) : list_pieces(&m, m.from != NULL, x->list);
+    int32_t gives = wn__place_at(m.attrs, m.rank) < m.attrs->i[WN_RANKS_GIVEN];
+    int32_t is_gather = r->ir->node[n->node].op == WN_OP_ALL_GATHER, is_state = n->out < 0, code = WN_OK, messages;
+    int32_t channel = is_gather ? WN_CHANNEL_GATHER : is_state ? WN_CHANNEL_REFRESH : WN_CHANNEL_DATA;
+    if (is_gather) messages = list_ranges(&m, m.from, x->list);
+    else if (is_state) messages = list_ranges(&m, m.from + range_of(&m, m.rank).first, x->list);
+    else messages = list_pieces(&m, gives, x->list);
     count(r, x->list, messages);
-    if (messages > 0)
-        code = wn__link_start(is_state ? WN_CHANNEL_REFRESH : WN_CHANNEL_DATA, x->list, messages, &x->job[n->move]);
-    if (code == WN_OK && !is_state && m.from != NULL) code = copy_own(r, &m);
+    if (messages > 0) code = wn__link_start(channel, x->list, messages, &x->job[n->move]);
+    if (code == WN_OK && (is_gather || (!is_state && gives))) code = copy_own(r, &m, is_gather);
     return code == WN_OK ? WN_OK : wn__link_break(code);
 }
 

@@ -283,7 +283,7 @@ function measure.gradients(fn, policy)
         local digest = new_digest()
         for _, cell in ipairs(p:cells()) do -- in the order of the graph, which no policy changes
             local is_gradient = tensor.info(cell).cell_kind == C.WN_KIND_GRADIENT
-            if is_gradient then C.wn_digest(digest, read.raw(cell)) end
+            if is_gradient then C.wn_digest(digest, read.raw(read.run(cell))) end
         end
         return text_of(digest)
     end)

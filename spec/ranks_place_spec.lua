@@ -1,0 +1,153 @@
+-- How ranks have parameters, gradients and states of optimizers: wane.dist.place, and what scripts do by hand.
+local helper = require 'spec.helper'
+local mpi = require 'spec.support.mpi'
+
+local SCRIPT = os.tmpname()
+teardown(function() os.remove(SCRIPT) end)
+
+-- Prints which share of the states of AdamW for GPT-2 774M one rank of some has, times their number.
+local STATES = [[
+package.path = '%s/lua/?.lua;%s/lua/?/init.lua;' .. package.path
+local wane = require 'wane'
+local n = tonumber(arg[1])
+wane.dist.ghost { ranks = n, rank = tonumber(arg[2]), link = { { 8, 370e9 }, { n, 50e9 } } }
+local list, d, own, all = {}, 1280, 0, 0
+local function add(...)
+    for _, dims in ipairs { ... } do list[#list + 1] = wane.nn.Parameter(wane.zeros(dims, { device = 'meta' })) end
+end
+add({ 50257, d }, { 1024, d }, { d }, { d })
+for _ = 1, 36 do
+    add({ d }, { d }, { 3 * d, d }, { 3 * d }, { d, d }, { d }, { d }, { d })
+    add({ 4 * d, d }, { 4 * d }, { d, 4 * d }, { d })
+end
+for _, cell in pairs(wane.optim.AdamW(list):state_dict().cells) do own = own + cell:numel() end
+for _, p in ipairs(list) do all = all + 2 * p:numel() end
+io.write(own / all * n, '\n')
+]]
+
+describe('states in ranges', function()
+    it('are 1 / n of those of one process, each', function()
+        local file = assert(io.open(SCRIPT, 'w'))
+        file:write(STATES:format(helper.root, helper.root))
+        file:close()
+        for n, most in pairs { [8] = 1.01, [1024] = 1.05 } do
+            for _, rank in ipairs { 0, n / 2 + 1, n - 1 } do
+                local share = tonumber((helper.shell(('luajit %s %d %d'):format(SCRIPT, n, rank))))
+                assert.is_true(share > 0.98 and share <= most, share)
+            end
+        end
+    end)
+
+    it('have squares that are added as the op sum adds them', function()
+        local binding, squares = require 'wane.ffi', require 'wane.optim.squares'
+        for _, n in ipairs { 1, 15, 16, 17, 1000, 16384, 40001, 200003 } do
+            local x = helper.wane.eval(helper.wane.randn(n):to 'f64')
+            local raw = require('wane.tensor.read').raw(x)
+            assert.equal(x:sum():item(), squares.sum(binding.new('double *', raw), n))
+        end
+    end)
+end)
+
+for kind in pairs(mpi.KINDS) do
+    describe('ranks of ' .. kind, function()
+        if not mpi.is_here(kind) then
+            pending(('are not tried: no mpirun.%s, or no library of make mpi'):format(kind))
+            return
+        end
+
+        it('do what scripts do with optimizers by hand as one process does', function()
+            local habits, want = 'spec/support/ranks_habits.lua . ', {}
+            local text = helper.shell('WANE_THREADS=1 luajit ' .. habits)
+            for line in text:gmatch '0> ([^\n]*)' do want[#want + 1] = line end
+            assert.is_true(#want >= 9, text)
+            for _, line in ipairs(want) do assert.matches('%x%x%x%x%x$', line) end
+            for _, job in ipairs(helper.is_long and { { 2, 1, 'keep' }, { 3, 1, 'shard' }, { 7, 1, 'slice' },
+                { 6, 3, 'shard' } } or { { 4, 2, 'shard' } }) do
+                local lines, code, _, printed = mpi.command(kind, job[1], habits .. job[2] .. ' ' .. job[3])
+                assert.equal(0, code, printed)
+                for r = 0, job[1] - 1 do assert.same(want, lines[r]) end
+            end
+        end)
+
+        it('say of a gradient in ranges what it is, and place the states of parameters as all of them say', function()
+            local lines, code, _, text = mpi.run(kind, 2, [[
+                local model = wane.nn.Sequential { wane.nn.Linear(64, 100), wane.nn.Linear(100, 8) }
+                local opt = wane.optim.Adam(model:parameters(), { lr = 0.1 })
+                local x = wane.eval(wane.randn(4, 64))
+                local function accumulate()
+                    wane.accumulate(function(i) return model(x:narrow(1, i, 1)):sum() end, { micro = 4 })
+                end
+                say('%s', tostring(model[1].weight.grad))
+                for _, word in ipairs { 'slices', 3, { ['3'] = 'keep' }, { ['1'] = 'whole' } } do
+                    try(dist.place, model, opt, word)
+                end
+                try(dist.place, model, opt, dist.rank == 0 and 'keep' or 'slice')
+                dist.place(model, opt, { ['1.weight'] = 'keep', ['2'] = 'slice' })
+                accumulate()
+                try(function() return model[2].weight.grad end)
+                say('%s', tostring(model[1].weight.grad.shape))
+                try(dist.place, model, opt, 'keep')
+                opt:step()
+                opt:zero_grad()
+                try(dist.place, model, opt, 'keep')
+                local sizes = {}
+                for k = 1, 4 do sizes[k] = opt:state_dict().cells['m.' .. k]:numel() end
+                say('%s', table.concat(dist.gather(wane.tensor(sizes)):sum(1):totable(), ' '))
+                accumulate()
+                opt:step()
+                opt:zero_grad()
+                local norm = wane.nn.BatchNorm2d(2)
+                local trained = wane.optim.SGD(norm:parameters(), { lr = 0.1 })
+                try(function()
+                    trained:step(function(i) return norm(wane.ones(1, 2, i, 2)):sum() end, { micro = 4, partial = 2 })
+                end)]])
+            assert.equal(0, code, text)
+            local words = { 'nil', "^value: .*'slice', 'keep' or", '^value: .*expected',
+                "^value: .*'3' names no parameter", "^value: .*expected 'shard', 'slice'",
+                '^value: .*rank 1 is at another call than rank 0: wane.dist.place of 4 parameters: llll',
+                '^value: .*each rank has the gradient of a range of %(8, 100%) f32 alone', '^%(100, 64%)$',
+                '^value: .*has a gradient; call zero_grad%(%) before', '^value: .*has made 1 steps of parameter 1',
+                '^12800 100 800 8$',
+                '^unsupported: .*the micro%-batches of a partial sum change .*running_var in different ways' }
+            for r = 0, 1 do
+                for k, word in ipairs(words) do assert.matches(word, lines[r][k]) end
+            end
+        end)
+
+        it('gather the parameters that they have in ranges wherever a script reads them', function()
+            local lines, code, _, text = mpi.run(kind, 3, [[
+                local net = wane.nn.Sequential { wane.nn.Linear(64, 300), wane.nn.GELU(), wane.nn.Linear(300, 100) }
+                local opt = wane.optim.AdamW(net:parameters(), { lr = 0.01 })
+                local w, x = net[1].weight, wane.eval(wane.randn(8, 64))
+                local before = wane.eval(w + 0)
+                dist.place(net, opt, 'shard')
+                local function step(budget)
+                    return opt:step(function(i) return net(x:narrow(1, i, 1)):pow(2):mean() end, { micro = 8,
+                        budget = budget })
+                end
+                say('%g', (w - before):abs():sum():item())
+                step()
+                try(function() return wane.nn.Parameter(w * 2):sum():item() end)
+                w:assign(w * 0 + 3)
+                say('%g', w:sum():item() / (300 * 64))
+                try(function() if dist.is_first then return w:totable() end dist.barrier() end)
+                local m = wane.measure(step, { optimizer = opt, steps = 2 })
+                say('%s', tostring(m.exact and m.kinds.parameter < 4 * (300 * 64 + 300 * 100) / 2))
+                try(step, 10)
+                try(step, dist.rank == 2 and 10 or '1 MiB')
+                opt:zero_grad()
+                step '1 MiB'
+                try(dist.place, net, wane.optim.SGD(net:parameters(), { lr = 0.1 }), 'keep')
+                try(function() return net[1].weight.grad end)]])
+            assert.equal(0, code, text)
+            local words = { '^0$', '^unsupported: .*compute it before, with wane.eval', '^3$',
+                'rank 1 is at another call than rank 0: barrier .* against an evaluation', '^true$',
+                'rank 0: .*a budget of 10 bytes cannot be kept',
+                'rank 2: .*the plan of rank 0 takes .* here', '^value: .*has a range of 1.weight alone',
+                '^fine$' }
+            for r = 0, 2 do
+                for k, word in ipairs(words) do assert.matches(word, lines[r][k]) end
+            end
+        end)
+    end)
+end
