@@ -171,8 +171,8 @@ return {
         filter = 'gather the parameters',
         needs = 'command -v mpicc.mpich && command -v mpirun.mpich',
         { 'a rank takes the plan of rank 0 whatever it needs',
-            old = "if limit ~= 'least' and p:reserved() > limit then",
-            new = "if limit == 'least' and p:reserved() > limit then" },
+            old = 'if limit and p:reserved() > limit then',
+            new = 'if not limit and p:reserved() > 0 then' },
     },
     {
         file = 'lua/wane/optim/squares.lua',

@@ -143,8 +143,8 @@ end
 -- the parameters that they read, and all ranks run them. The bits of a training are the same.
 -- @param model a module
 -- @param opt the optimizer of its parameters
--- @param word 'slice', 'keep' or 'shard', or a table { [path] = word }: a path names a parameter or the module around some, and
--- the longest that fits decides
+-- @param word 'slice', 'keep' or 'shard', or a table { [path] = word }: a path names a parameter or the module around
+-- some, and the longest that fits decides
 -- @raise 'value' for a path that names no parameter, a parameter that has a gradient or is sharded already, and an
 -- optimizer that has made steps; 'unsupported' for 'shard' on a GPU
 -- @usage

@@ -305,14 +305,6 @@ function policy.least()
     return least
 end
 
---- Returns the budget of a policy: bytes, or 'least'; nil: it has none.
--- @within Internal
-function policy.budget_of(p)
-    local found = p and p.budget
-    for _, part in ipairs(p and p.parts or {}) do found = found or policy.budget_of(part) end
-    return found
-end
-
 --- Combines a policy with a budget: the same two give the same object, so that its decisions are found again.
 -- @within Internal
 function policy.within_budget(p, size)
@@ -334,11 +326,11 @@ local function budget_in(p)
     end
 end
 
---- Returns the bytes of a policy's budget; nil for no budget, and for 'least'.
+--- Returns the bytes of a policy's budget; nil for no budget, and for 'least' unless that is asked for.
 -- @within Internal
-function policy.limit_of(p)
+function policy.limit_of(p, with_least)
     local found = p and budget_in(p)
-    return found and type(found.budget) == 'number' and found.budget or nil
+    return found and (with_least or type(found.budget) == 'number') and found.budget or nil
 end
 
 --- Returns a policy that has a budget with other bytes in it: the same two give the same object.

@@ -194,7 +194,7 @@ end
 
 -- Tells whether all ranks have one plan for a program: where it gathers states from them, and bytes decide.
 local function is_planned_by_all(self)
-    return ranks.size > 1 and not ranks.is_ghost and policy.budget_of(self.policy or self.fallback) ~= nil
+    return ranks.size > 1 and not ranks.is_ghost and policy.limit_of(self.policy or self.fallback, true)
         and C.wn_count(self.handle, C.WN_COUNT_GATHERS) > 0
 end
 
@@ -327,7 +327,8 @@ function Program:go()
     local is_known = C.wn_is_planned(self.handle) == 1
     if not is_known or is_planned_by_all(self) then
         self:plan()
-        if not is_known and not prepare then require('wane.program.replan').note(self, runs) end -- no loop of the script is measured
+        local is_of_script = not is_known and not prepare -- no loop of the script is measured
+        if is_of_script then require('wane.program.replan').note(self, runs) end
     end
     return self:run()
 end

@@ -56,10 +56,10 @@ function share.plan(p, decide)
         return binding.text(C.wn_recipe(p.handle))
     end)
     if C.wn_is_planned(p.handle) ~= 0 then return end
-    local limit = policies.budget_of(p.policy or p.fallback)
+    local limit = policies.limit_of(p.policy or p.fallback)
     recipe.give(p, recipe.parse(text), p:graph())
     check(C.wn_plan(p.handle))
-    if limit ~= 'least' and p:reserved() > limit then
+    if limit and p:reserved() > limit then
         errors.raise(nil, 'budget', 'a budget of %s bytes cannot be kept: the plan of rank 0 takes %s here; where '
             .. 'parameters are sharded all ranks have one plan, so give all of them one budget', bytes.exact(limit),
             bytes.exact(p:reserved()))
