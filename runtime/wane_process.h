@@ -116,7 +116,8 @@ WN_API int32_t wn_dist_ghost(int32_t rank, int32_t size, int32_t per_node);
 /* Says how the ranks of this job have a parameter's gradient and the states of its optimizer: each of its own range, by
  * a cut whose left-over stripes go to part `start` first; start = -1: each of the whole. Fills *next with where the cut
  * of the next parameter starts, so that many small ones are dealt evenly. Equal calls on all ranks. Status: WN_VALUE
- * where the parameter has a gradient, and where it does not lie in the order of its elements. */
+ * where the parameter has a gradient. A parameter in ranges is laid out plain: what was recorded of it before is
+ * stale. */
 WN_API int32_t wn_dist_slice(int32_t cell, int32_t start, int32_t *next);
 /* Has each rank keep its own range of the value of such a parameter alone, too, for good: programs that read it gather
  * it, and so all ranks run them. */

@@ -241,7 +241,7 @@ for kind in pairs(mpi.KINDS) do
                 for _, kind in ipairs { 'label', 'raise', 'graph', 'draws', 'budget', 'memory', 'lr' } do
                     for _, k in ipairs { 2, 6 } do
                         local before = bits(k == 2)
-                        if kind == 'memory' and dist.rank == 1 then wane.memory.limit(1e4 * k) end
+                        if kind == 'memory' and dist.rank == 1 then wane.memory.limit(5e3 * k) end
                         try(step, kind, k)
                         wane.memory.limit(0)
                         opt:zero_grad()

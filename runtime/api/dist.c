@@ -82,11 +82,6 @@ int32_t wn_dist_slice(int32_t cell, int32_t start, int32_t *next)
     if (c == NULL) return WN_VALUE;
     if (start < -1 || start >= l->size)
         return wn__fail(WN_VALUE, "dist: a cut that starts at part %d given, of %d", start, l->size);
-    if (start >= 0 && c->whole.layout != WN_PLAIN)
-        return wn__fail(WN_VALUE,
-                        "dist: %s lies in another order than that of its elements, so that no range of it is "
-                        "one of its elements",
-                        wn__type_text(&c->whole));
     struct wn__cut cut = {
         .elements = wn__numel(&c->whole), .ranks = start < 0 ? 0 : l->size, .start = start, .team = l->per_node};
     *next = start < 0 ? start : wn__cut_next(&cut);

@@ -90,6 +90,34 @@ void wn__cell_restored(struct wn_cell *c, int64_t version)
     c->invalid = 0;
 }
 
+/* Puts the elements of a cell in their own order, so that a range of its bytes is one of its elements. What was
+ * recorded of it before is stale. */
+static int32_t lay_plain(struct wn_cell *c)
+{
+    int64_t bytes = wn__bytes(&c->type);
+    char *plain = NULL;
+    int32_t code = WN_OK;
+    if (c->type.layout == WN_PLAIN) return WN_OK;
+    if (c->init != NULL) {
+        struct wn_node *init = NULL;
+        WN_TRY(wn__record_layout(c->init, WN_PLAIN, c->init->line, &init));
+        wn__node_unref(c->init);
+        c->init = init;
+    }
+    if (c->buffer != NULL && wn__device(c->device)->real) {
+        plain = wn__alloc(bytes);
+        if (plain == NULL) return WN_OOM;
+        code = wn__cell_read(c, 0, plain, bytes);
+    }
+    if (code == WN_OK) {
+        c->type.layout = c->whole.layout = WN_PLAIN;
+        wn__cell_changed(c);
+        if (plain != NULL) code = wn__cell_write(c, 0, plain, bytes);
+    }
+    wn__free(plain);
+    return code;
+}
+
 int32_t wn__cell_slice(struct wn_cell *c, struct wn__cut cut, int32_t rank)
 {
     if (c->grad != NULL && c->grad->allocated)
@@ -100,6 +128,7 @@ int32_t wn__cell_slice(struct wn_cell *c, struct wn__cut cut, int32_t rank)
                         c->name ? c->name : "a parameter");
     if (c->grad != NULL) wn__cell_unref(c->grad); /* the next one may have another type */
     c->grad = NULL;
+    if (cut.ranks > 0) WN_TRY(lay_plain(c));
     c->is_sliced = cut.ranks > 0;
     c->cut_start = cut.start;
     c->own = c->is_sliced ? wn__range_of(&cut, rank, 0) : (struct wn__range){0, 0};

@@ -97,7 +97,6 @@ int32_t wn__op_wants(int32_t op, int32_t n, const struct wn_type *const *in, con
     case WN_OP_CONV2D_MAP: return i == 1 && own == WN_CONV48 ? own : WN_PLAIN;
     case WN_OP_CAST:
     case WN_OP_ALL_TO_ALL:
-    case WN_OP_SQUARES:
     case WN_OP_RELAYOUT: return own;
     case WN_OP_SUM:
     case WN_OP_MEAN:

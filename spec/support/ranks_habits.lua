@@ -100,8 +100,8 @@ local habits = {
 
 for _, habit in ipairs(habits) do
     wane.manual_seed(11)
-    net = nn.Sequential { nn.Linear(24, 200), nn.LayerNorm(200), nn.GELU(), nn.Dropout(0.1), nn.Linear(200, 70) }
-    x, y = wane.eval(wane.randn(48, 24), wane.randint(70, { 48 }))
+    net = nn.Sequential { nn.Linear(24, 208), nn.LayerNorm(208), nn.GELU(), nn.Dropout(0.1), nn.Linear(208, 80) }
+    x, y = wane.eval(wane.randn(48, 24), wane.randint(80, { 48 }))
     local fine, why = pcall(habit[2])
     io.write(('%d> %s: %s\n'):format(dist.rank, habit[1], fine and fingerprint(net:parameters()) or tostring(why)))
     io.flush()

@@ -9,9 +9,9 @@ local nn, dist = wane.nn, wane.dist
 dist.start { timeout = 30 }
 
 wane.manual_seed(5)
-local tied = nn.Linear(40, 40)
-local net = nn.Sequential { nn.Linear(24, 40), tied, nn.GELU(), nn.LayerNorm(40), nn.Dropout(0.2), tied,
-    nn.MLP(40, 300), nn.Linear(40, 10) }
+local tied = nn.Linear(48, 48)
+local net = nn.Sequential { nn.Linear(24, 48), tied, nn.GELU(), nn.LayerNorm(48), nn.Dropout(0.2), tied,
+    nn.MLP(48, 304), nn.Linear(48, 10) }
 local opt = wane.optim.AdamW(net:parameters(), { lr = 0.01, clip_norm = 1 })
 if arg[5] then dist.place(net, opt, arg[5]) end
 local x, y = wane.eval(wane.randn(96, 24), wane.randint(10, { 96 }))

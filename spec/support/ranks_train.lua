@@ -60,15 +60,15 @@ local function rows()
 end
 
 local function convolutions()
-    local norm = nn.BatchNorm2d(24)
-    return nn.Sequential { nn.Conv2d(3, 24, 3), norm, nn.ReLU(), nn.Conv2d(24, 24, 3, { padding = 1 }),
-        norm, nn.MLP(4, 300), nn.Flatten(), nn.Dropout(0.1), nn.Linear(384, 10) }
+    local norm = nn.BatchNorm2d(32) -- weights of 32 and 48 rows lie in panels, unless they are in ranges
+    return nn.Sequential { nn.Conv2d(3, 32, 3), norm, nn.ReLU(), nn.Conv2d(32, 32, 3, { padding = 1 }),
+        norm, nn.MLP(4, 300), nn.Flatten(), nn.Dropout(0.1), nn.Linear(512, 10) }
 end
 
 local function linears()
-    local tied = nn.Linear(40, 40)
-    local net = nn.Sequential { nn.Linear(24, 40), tied, nn.GELU(), nn.LayerNorm(40), nn.Dropout(0.2), tied,
-        nn.MLP(40, 300), nn.Dropout(0.1), nn.Linear(40, 10) }
+    local tied = nn.Linear(48, 48)
+    local net = nn.Sequential { nn.Linear(24, 48), tied, nn.GELU(), nn.LayerNorm(48), nn.Dropout(0.2), tied,
+        nn.MLP(48, 304), nn.Dropout(0.1), nn.Linear(48, 10) }
     net[1].bias.requires_grad = false
     return net
 end

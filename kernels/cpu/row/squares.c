@@ -1,4 +1,4 @@
-/* SQUARES: x: (n), in the order of memory -> (stripes) in double, the sum of squares of each stripe of 4,096 elements.
+/* SQUARES: x: (n) elements -> (stripes) in double, the sum of squares of each stripe of 4,096 elements.
  * As of a sum (reduction.h), lane j adds the elements j, j + 16, j + 32, ... of a stripe, and the 16 lanes are added in
  * order. Stripes are shared by threads. */
 #include "../../scalar.h"

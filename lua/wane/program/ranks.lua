@@ -4,7 +4,6 @@
 -- rank raises the same words, nothing has moved, and the next call works. wane.dist is made of these.
 -- @internal wane.program.ranks
 local binding = require 'wane.ffi'
-local create = require 'wane.tensor.create'
 local errors = require 'wane.errors'
 local gc = require 'wane.gc'
 local scoped = require 'wane.scoped'
@@ -25,10 +24,9 @@ local next_start = 0 -- where the cut of the parameter that is sliced next start
 --- Has each rank keep the gradient and the states of a range of a parameter alone. Every rank calls it for the same
 -- parameters in the same order, before their first gradients.
 -- @param p parameter
--- @return whether it does: not on one rank, not where it has a gradient, and not where its elements do not lie in their
--- order
+-- @return whether it does: not on one rank, and not where it has a gradient
 function ranks.slice(p)
-    if ranks.size == 1 or create.layout(p) ~= 0 or tensor.own_grad(p) then return false end
+    if ranks.size == 1 or tensor.own_grad(p) then return false end
     local out = binding.new 'int32_t[1]'
     check(C.wn_dist_slice(p.id, next_start, out))
     next_start = out[0]
