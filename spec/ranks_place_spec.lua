@@ -55,6 +55,21 @@ for kind in pairs(mpi.KINDS) do
             return
         end
 
+        it('train random networks as one process does', function()
+            local script, n = 'spec/support/ranks_random.lua . ', helper.is_long and 60 or 12
+            for k, job in ipairs(helper.is_long and { { 3, 1 }, { 4, 2 }, { 7, 1 }, { 6, 3 } } or { { 4, 2 } }) do
+                local seeds, want = ('1 %d '):format(n), {}
+                if helper.is_long then seeds = ('%d %d '):format(k * n - n + 1, k * n) end
+                local text = helper.shell('WANE_THREADS=1 luajit ' .. script .. seeds)
+                for line in text:gmatch '0> ([^\n]*)' do want[#want + 1] = line end
+                assert.equal(n, #want, text)
+                for _, line in ipairs(want) do assert.matches(' exact$', line) end
+                local lines, code, _, printed = mpi.command(kind, job[1], script .. seeds .. job[2])
+                assert.equal(0, code, printed)
+                for r = 0, job[1] - 1 do assert.same(want, lines[r]) end
+            end
+        end)
+
         it('do what scripts do with optimizers by hand as one process does', function()
             local habits, want = 'spec/support/ranks_habits.lua . ', {}
             local text = helper.shell('WANE_THREADS=1 luajit ' .. habits)

@@ -119,6 +119,7 @@ static int32_t write_key(struct wn_program *p)
         const struct wn_cell *c = p->bindings.named[i];
         wn__bytes_int(b, c->is_sliced ? c->cut_start : -1);
         wn__bytes_int(b, c->is_sharded);
+        if (c->is_sliced) wn__bytes_type(b, &c->whole); /* a range does not tell of what it is one */
     }
     wn__target_encode(b, &wn__device(r->device)->target);
     wn__bytes_put(b, &r->scale, sizeof r->scale);

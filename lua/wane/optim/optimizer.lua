@@ -61,7 +61,7 @@ local function state_like(p, cell, name)
     if tensor.typed(cell)._device ~= p._device then
         cell = tensor.wrap(binding.id(C.wn_cell_move(cell.id, p._device, cell._dtype == p._dtype and layout or 0)))
     end
-    if tensor.typed(cell)._dtype == p._dtype then return cell end
+    if tensor.typed(cell)._dtype == p._dtype and create.layout(cell) == layout then return cell end
     return create.cell(create.KIND_OPTIMIZER, create.laid(cell:to(p.dtype):detach(), layout), name)
 end
 

@@ -27,6 +27,7 @@ struct exchanges {
     int32_t *left;         /* (n_items + 1) how many items that stay where they are come before each */
     double *clock;         /* (n_items + 1) seconds before each item, of those that stay */
     double *ends;          /* (n) the second at which each has ended */
+    int32_t has_gathers;   /* 1: states are gathered among them */
     double late, lane;     /* seconds of waits so far; the second at which the link is free */
     struct wn__item *more; /* (3 n) starts, waits and partial sums */
     int32_t *at, n_more;   /* (3 n) the item that each is put before */
@@ -171,6 +172,15 @@ static int32_t wait(struct exchanges *x, int64_t k, int32_t at)
     return WN_OK;
 }
 
+/* Returns the item before which exchange k goes on from exchange `after`: once that has ended, by the clock. Where states
+ * are gathered, whose order among the exchanges is one on all ranks and no rank's clock decides it: once the next value
+ * is made. */
+static int32_t goes_on_at(const struct exchanges *x, int64_t k, int32_t after, int32_t from)
+{
+    if (!x->has_gathers) return item_at(x, x->ends[after], from);
+    return k + 1 < x->n ? x->start[k + 1] : (int32_t)x->l->n_items;
+}
+
 /* Puts all starts and waits, in their order. */
 static int32_t put_all(struct exchanges *x, int32_t budget)
 {
@@ -181,7 +191,7 @@ static int32_t put_all(struct exchanges *x, int32_t budget)
         int32_t next = k < x->n ? x->start[k] : (int32_t)x->l->n_items, after = k < x->n ? x->after[k] : -1;
         if (next < before) next = before;
         if (after >= first) { /* not before that one has ended */
-            int32_t ended = item_at(x, x->ends[after], before);
+            int32_t ended = goes_on_at(x, k, after, before);
             if (ended > next) next = ended;
         }
         for (; first < k; first++) {
@@ -219,6 +229,7 @@ int32_t wn__lower_exchanges(const struct wn__ir *ir, int32_t budget, struct wn__
     int32_t code = WN_OOM;
     for (int64_t i = 0; i < l->n_items; i++) x.n += is_exchange(ir, &l->item[i]);
     if (x.n == 0) return WN_OK;
+    x.has_gathers = wn__ir_gathers(ir) > 0;
     if (WN_ARRAY(&x.scratch, x.item, x.n) && WN_ARRAY(&x.scratch, x.reader, x.n) &&
         WN_ARRAY(&x.scratch, x.after, x.n) && WN_ARRAY(&x.scratch, x.start, x.n) &&
         WN_ARRAY(&x.scratch, x.made, l->n_values) && WN_ARRAY(&x.scratch, x.from, l->n_values) &&
