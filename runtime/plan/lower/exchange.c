@@ -172,9 +172,9 @@ static int32_t wait(struct exchanges *x, int64_t k, int32_t at)
     return WN_OK;
 }
 
-/* Returns the item before which exchange k goes on from exchange `after`: once that has ended, by the clock. Where states
- * are gathered, whose order among the exchanges is one on all ranks and no rank's clock decides it: once the next
- * value is made. */
+/* Returns the item before which exchange k goes on from exchange `after`: once that has ended, by the clock. Where
+ * states are gathered, whose order among the exchanges is one on all ranks and no rank's clock decides it: once the
+ * next value is made. */
 static int32_t goes_on_at(const struct exchanges *x, int64_t k, int32_t after, int32_t from)
 {
     if (!x->has_gathers) return item_at(x, x->ends[after], from);
