@@ -8,6 +8,35 @@ local mpi = require 'spec.support.mpi'
 local SCRIPT = os.tmpname()
 teardown(function() os.remove(SCRIPT) end)
 
+-- The seconds of the exchanges of a step of one rank of 16, planned by the rates in a file of costs or its own.
+local RATES = [[
+package.path = '%s/lua/?.lua;%s/lua/?/init.lua;' .. package.path
+local wane = require 'wane'
+wane.dist.ghost { ranks = 16, link = arg[1] and { { 16, tonumber(arg[1]) } } }
+local model, x = wane.nn.Linear(64, 64, { bias = false }), wane.eval(wane.randn(8, 64))
+local opt = wane.optim.SGD(model:parameters(), { lr = 0.1 })
+local plan = wane.plan(function() opt:step(function() return model(x):mean() end, { micro = 16 }) end)
+io.write(('%%.4g %%d\n'):format(plan.wire_seconds, plan.wire.sent))
+]]
+
+describe('the rates of a link', function()
+    it('are those of the file of costs, unless a ghost says others', function()
+        local costs, file = os.tmpname(), assert(io.open(SCRIPT, 'w'))
+        file:write(RATES:format(helper.root, helper.root))
+        file:close()
+        file = assert(io.open(costs, 'w'))
+        file:write(('processor\t%s\nranks\t0 0 1e6 1e3\n'):format(require('wane.plan.costs.file').processor()))
+        file:close()
+        for rate, said in pairs { [1e6] = '', [1e5] = ' 1e5' } do
+            local text = helper.shell(('WANE_COSTS=%s luajit %s%s'):format(costs, SCRIPT, said))
+            local seconds, sent = text:match '^(%S+) (%d+)\n$'
+            local moved = 2 * tonumber(sent) -- rank 0 owns the one stripe: it gets as much as it sends then
+            assert.is_true(math.abs(tonumber(seconds) * rate / moved - 1) < 0.01, text)
+        end
+        os.remove(costs)
+    end)
+end)
+
 -- ---- launchers ------------------------------------------------------------------------------------------------------
 describe('a launcher', function()
     -- Variables of one environment a row, and the job that they tell of: 'kind rank/size', 'none', or what is said.
@@ -280,6 +309,20 @@ for kind, options in pairs(mpi.KINDS) do
                 assert.is_true(code ~= 0 and code ~= 124, text)
                 assert.matches('rank 1 is at another call than rank 0: wane.dist.start: [^\n]*' .. row[3], text)
             end
+        end)
+
+        it('have their link measured by wane profile, for the plans to come', function()
+            local costs = os.tmpname()
+            local text, code = helper.shell(('WANE_COSTS=%s WANE_THREADS=1 timeout 60 mpirun.%s %s -n 2 %s'):format(
+                costs, kind, options, 'build/wane profile'))
+            assert.equal(0, code, text)
+            assert.matches('^a link of 2 ranks: [%d.e+]+ us to start, [%d.e+]+ GB/s on one machine', text)
+            assert.matches('kept in ' .. costs:gsub('%p', '%%%0'), text)
+            local line = require('spec.support.files').read(costs):match 'ranks\t([^\n]*)'
+            local start, peer, inside, outside = line:match '^(%S+) (%S+) (%S+) (%S+)$'
+            assert.is_true(tonumber(start) < 0.1 and tonumber(peer) == 2e-6, line)
+            assert.is_true(tonumber(inside) > 1e7 and tonumber(inside) < 1e12 and inside == outside, line)
+            os.remove(costs)
         end)
 
         it('that a launcher of another kind started are refused by name', function()

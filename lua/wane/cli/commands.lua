@@ -141,10 +141,12 @@ local commands = {
     {
         name = 'profile', operands = '[SCRIPT]', most = 1, files = '*.lua', own_value = 'VALUE',
         brief = "measures this machine, or the ops of a script's step, for plans to come",
-        text = { 'Without a script it measures the rates of the machine. Plans then weigh measured seconds; they are '
-            .. 'kept in the file that WANE_COSTS names.', own:format 'profile' },
+        text = { 'Without a script it measures the rates of the machine, and under mpirun or srun those of the link '
+            .. 'among its ranks. Plans then weigh measured seconds; they are kept in the file that WANE_COSTS names.',
+            own:format 'profile' },
         options = { policy_of 'the policy under which the step runs' },
-        examples = { { 'wane profile', 'the rates of this machine' }, { 'wane profile x.lua', 'the ops of a step' } },
+        examples = { { 'wane profile', 'the rates of this machine' }, { 'wane profile x.lua', 'the ops of a step' },
+            { 'mpirun -n 4 wane profile', 'the rates of the link of 4 ranks' } },
     },
     {
         name = 'version',

@@ -268,7 +268,17 @@ function commands.new(found)
     return 0
 end
 
---- Measures the machine's rates, or the applications of a script's step.
+-- Measures the link among the ranks of the job that this process is one of.
+local function profile_link(dist, costs)
+    local r, file, why = costs.ranks()
+    if not dist.is_first then return 0 end
+    say(('a link of %d ranks: %.3g us to start, %.4g GB/s on one machine, %.4g GB/s between machines'):format(dist.size,
+        r.start * 1e6, r.inside / 1e9, r.outside / 1e9))
+    say(file and 'kept in ' .. file or 'not kept: ' .. why)
+    return 0
+end
+
+--- Measures the machine's rates, the link among ranks under mpirun, or the applications of a script's step.
 -- @param found parsed command line
 -- @param command row of the table of commands
 -- @within Internal
@@ -277,7 +287,9 @@ function commands.profile(found, command)
     if found.operands[1] == nil then
         local option = next(found.options) or next(found.own)
         if option then misuse('--%s: give the script that it is for', option) end
-        require 'wane' -- adds the methods of tensors
+        local dist = require('wane').dist
+        dist.start {}
+        if dist.size > 1 then return profile_link(dist, costs) end
         local m, file, why = costs.machine()
         say(('f64 %.4g, f32 %.4g, bf16 %.4g GFLOP/s, %.4g GB/s, %.3g us an application'):format(m.f64 / 1e9,
             m.f32 / 1e9, m.bf16 / 1e9, m.bytes / 1e9, m.launch * 1e6))

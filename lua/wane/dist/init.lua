@@ -96,6 +96,7 @@ function dist.ghost(opts)
     need_early(what)
     check(C.wn_dist_ghost(rank, size, per_node))
     if rates then check(C.wn_link(rates)) end
+    ranks.has_link = rates ~= nil
     take()
 end
 

@@ -74,8 +74,9 @@ function costs_file.word(name, device)
 end
 local word = costs_file.word
 
--- FIELDS maps a word of the file to the names of its numbers.
-local FIELDS = {}
+-- FIELDS maps a word of the file to the names of its numbers. FROM_0 lists those that may be 0.
+local FIELDS = { ranks = { 'start', 'peer', 'inside', 'outside' } }
+local FROM_0 = { launch = true, start = true, peer = true }
 for _, device in ipairs(DEVICES) do
     FIELDS[word('machine', device)], FIELDS[word('link', device)] = rates, links
 end
@@ -92,7 +93,7 @@ local function take_rates(found, field, key, names)
     local list, k = {}, 0
     for text in key:gmatch('%S+') do
         k = k + 1
-        local rate, least = tonumber(text), names[k] == 'launch' and 0 or 5e-324
+        local rate, least = tonumber(text), FROM_0[names[k]] and 0 or 5e-324
         if not (rate and rate >= least and rate < math.huge) then return false end
         if names[k] then list[names[k]] = rate end
     end
@@ -165,7 +166,8 @@ end
 -- @param name of the file, or nil
 -- @param only_head true: no seconds of applications
 -- @return { machine = rates or nil, link = rates or nil, ['machine:cuda'] =, ['link:cuda'] = the same of a GPU,
--- tuning = { name = value } or nil, seconds = { key = number } }, empty when there is no such file or it cannot be used
+-- ranks = rates of the link among ranks or nil, tuning = { name = value } or nil, seconds = { key = number } }, empty
+-- when there is no such file or it cannot be used
 -- @return nil, or why the file cannot be used: "cannot be read (...)", "was measured on another processor (...)"
 function costs_file.read(name, only_head)
     local found, nothing = { seconds = {} }, { seconds = {} }
@@ -190,15 +192,18 @@ local function head_lines(found)
     for key, value in iterate(found.tuning or {}) do words[#words + 1] = ('%s %.0f'):format(key, value) end
     table.sort(words)
     if #words > 0 then lines[#lines + 1] = 'tuning\t' .. table.concat(words, ' ') end
-    for _, device in ipairs(DEVICES) do
-        for _, kind in ipairs { 'machine', 'link' } do
-            local field, numbers = word(kind, device), {}
-            for i, rate in ipairs(found[field] and FIELDS[field] or {}) do
-                numbers[i] = ('%.6g'):format(found[field][rate])
-            end
-            if found[field] then lines[#lines + 1] = field .. '\t' .. table.concat(numbers, ' ') end
+    local function add(field)
+        local numbers = {}
+        for i, rate in ipairs(found[field] and FIELDS[field] or {}) do
+            numbers[i] = ('%.6g'):format(found[field][rate])
         end
+        if found[field] then lines[#lines + 1] = field .. '\t' .. table.concat(numbers, ' ') end
     end
+    for _, device in ipairs(DEVICES) do
+        add(word('machine', device))
+        add(word('link', device))
+    end
+    add 'ranks'
     return lines
 end
 

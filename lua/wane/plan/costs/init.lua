@@ -10,7 +10,9 @@ local errors = require 'wane.errors'
 local costs_file = require 'wane.plan.costs.file'
 local op = require 'wane.tensor.op'
 local program = require 'wane.program'
+local link = require 'wane.plan.costs.ranks'
 local progress = require 'wane.report.progress'
+local ranks = require 'wane.program.ranks'
 local scoped = require 'wane.scoped'
 local sequence = require 'wane.program.sequence'
 local system = require 'wane.system'
@@ -83,6 +85,7 @@ local function take(found)
         local machine = found[word('machine', device)]
         if machine then put_here(machine, device) end
     end
+    if found.ranks and not ranks.has_link then link.put(found.ranks) end
     for key, seconds in iterate(found.seconds) do check(C.wn_cost(key, seconds)) end
 end
 
@@ -139,17 +142,19 @@ end
 
 -- Applies measured seconds and rates to plans from now on, and adds them to the file `name` unless name is nil.
 -- Returns the name and the number of applications that are known afterwards. machine: new rates of the measured device,
--- or nil. tuned: new numbers of kernels, or nil.
-local function keep_alone(name, seconds, machine, tuned)
+-- or nil. tuned: new numbers of kernels, or nil. link_rates: new ones of the link among ranks, or nil.
+local function keep_alone(name, seconds, machine, tuned, link_rates)
     local found, device = read(name), measured_device()
     found.tuning = tuned or found.tuning
     for key, s in iterate(seconds) do found.seconds[key] = s end
     if machine then
-        local link = {}
-        for _, rate in ipairs(links) do link[rate] = machine[rate] end
-        found[word('machine', device)], found[word('link', device)] = machine, link
+        local moved = {}
+        for _, rate in ipairs(links) do moved[rate] = machine[rate] end
+        found[word('machine', device)], found[word('link', device)] = machine, moved
     end
-    take { seconds = seconds, [word('machine', device)] = machine } -- refuses rates that no machine has
+    found.ranks = link_rates or found.ranks
+    -- refuses what no machine has
+    take { seconds = seconds, [word('machine', device)] = machine, ranks = link_rates }
     if name then costs_file.write(name, found) end
     local known = 0
     for _ in iterate(found.seconds) do known = known + 1 end
@@ -242,6 +247,18 @@ function costs.links(size)
     probe_links(machine, size or 256 * 2 ^ 20)
     put_here(machine, device)
     return machine
+end
+
+--- Measures the link among the ranks of this job, for plans of all of them, and has rank 0 keep its rates in the file
+-- of costs. Every rank calls it.
+-- @return rates, as of plan/costs/ranks.lua; the name of the file, nil and why there is none
+-- @within Internal
+function costs.ranks()
+    costs.load()
+    local file, why = costs_file.ready()
+    local rates = link.measure()
+    keep(ranks.rank == 0 and file or nil, {}, nil, nil, rates)
+    return rates, file, why
 end
 
 -- Returns the side of the matrices whose product is timed. A GPU takes a few microseconds for 1024.
