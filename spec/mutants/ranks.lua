@@ -20,7 +20,7 @@ return {
             new = 'first + (is_share ? teams : c->ranks == 1 ? 1 : 2)) - from' },
         { 'ranks of teams own parts as others do',
             old = 'return rank % c->team * (c->ranks / c->team) + rank / c->team;',
-            new = 'return rank;' },
+            new = 'return rank + 0 * c->team;' },
     },
     {
         file = 'runtime/run/issue/exchange.c',
@@ -146,7 +146,7 @@ return {
         needs = 'command -v mpicc.mpich && command -v mpirun.mpich',
         { 'a range of a weight in panels is taken for one of its elements',
             old = '    if (cut.ranks > 0) WN_TRY(lay_plain(c));\n',
-            new = '' },
+            new = '    if (cut.ranks > 65536) WN_TRY(lay_plain(c));\n' },
     },
     {
         file = 'runtime/plan/lower/gather.c',
