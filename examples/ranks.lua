@@ -5,6 +5,8 @@
 --   make mpi && mpirun -n 3 luajit examples/ranks.lua
 -- --policy NAME     what is kept between forward and backward; each rank may have another one (default save_all)
 -- --partial N       micro-batches of a partial sum: fewer bytes move, in another order of sums (default 1)
+-- --place WORD      what each rank has: slice (its range of gradients and optimizer states), keep (all of them), or
+--                   shard (its range of the parameters, too); the bits are the same (default slice)
 --
 --     step   loss
 --        1   6.3960
@@ -12,10 +14,10 @@
 --        3   5.4720
 --        4   4.9701
 --        5   4.6200
---     parameters: 5caa977d
+--     parameters: 0928a541
 local root = arg[0]:match('^(.*)/examples/[^/]*$') or (arg[0]:match('^examples/') and '.') or '..'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. package.path
-local opts = dofile(root .. '/examples/options.lua') { policy = 'save_all', partial = 1 }
+local opts = dofile(root .. '/examples/options.lua') { policy = 'save_all', partial = 1, place = 'slice' }
 local wane = require 'wane'
 local nn, optim, dist = wane.nn, wane.optim, wane.dist
 
@@ -43,6 +45,7 @@ end
 wane.manual_seed(3)
 local model = Model()
 local opt = optim.AdamW(model:parameters(), { lr = 3e-3, clip_norm = 1 })
+dist.place(model, opt, opts.place)
 local text = wane.eval(wane.randint(VOCABULARY, { MICRO, 2, LENGTH + 1 }))
 
 -- Returns the loss of micro-batch i of a step: what it reads depends on i alone.

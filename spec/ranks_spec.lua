@@ -230,9 +230,11 @@ for kind in pairs(mpi.KINDS) do
             local want, code = helper.shell 'WANE_THREADS=1 luajit examples/ranks.lua'
             assert.equal(0, code, want)
             for _, n in ipairs(helper.is_long and { 1, 2, 5, 12, 13 } or { 3 }) do
-                local _, status, _, text = mpi.command(kind, n, 'examples/ranks.lua --policy sqrt')
-                assert.equal(0, status, text)
-                assert.equal(want, (text:gsub('wane: [^\n]*have nothing to compute\n', '')))
+                for _, word in ipairs { 'slice', 'shard' } do
+                    local _, status, _, text = mpi.command(kind, n, 'examples/ranks.lua --policy sqrt --place ' .. word)
+                    assert.equal(0, status, text)
+                    assert.equal(want, (text:gsub('wane: [^\n]*have nothing to compute\n', '')))
+                end
             end
         end)
 
