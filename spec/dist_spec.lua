@@ -151,200 +151,193 @@ describe('one process', function()
 end)
 
 -- ---- ranks ---------------------------------------------------------------------------------------------------------
-for kind, options in pairs(mpi.KINDS) do
-    describe('ranks of ' .. kind, function()
-        if not mpi.is_here(kind) then
-            pending(('are not tried: no mpirun.%s, or no library of make mpi'):format(kind))
-            return
+mpi.describe(describe, pending, function(kind, options)
+    it('gather and sum in their order, whatever their number', function()
+        for _, n in ipairs(helper.is_long and { 1, 2, 3, 4, 7, 16 } or { 1, 2, 5 }) do
+            local lines, code, _, text = mpi.run(kind, n, [[
+                local seed = dist.rank * 7919 + 1
+                local function draw()
+                    seed = (seed * 1103515245 + 12345) % 2147483648
+                    return (seed / 2147483648 - 0.5) * 10 ^ (seed % 7)
+                end
+                for _, dtype in ipairs { 'f32', 'bf16', 'f64', 'i32' } do
+                    local list = {}
+                    for k = 1, 1000 do list[k] = dtype == 'i32' and math.floor(draw()) or draw() end
+                    local t = wane.tensor(list):to(dtype)
+                    local all, total = dist.gather(t), dist.sum(t)
+                    local expected = all[1]
+                    for r = 2, dist.size do expected = expected + all[r] end
+                    assert(wane.eval(all[dist.rank + 1]:eq(t):to 'i32':sum()):item() == 1000)
+                    assert(wane.eval(total:eq(expected):to 'i32':sum()):item() == 1000)
+                    say('%s %.17g', dtype, total:to 'f64':sum():item())
+                end]])
+            assert.equal(0, code, text)
+            for r = 1, n - 1 do assert.same(lines[0], lines[r]) end
+            assert.equal(4, #lines[0], text)
         end
+    end)
 
-        it('gather and sum in their order, whatever their number', function()
-            for _, n in ipairs(helper.is_long and { 1, 2, 3, 4, 7, 16 } or { 1, 2, 5 }) do
-                local lines, code, _, text = mpi.run(kind, n, [[
-                    local seed = dist.rank * 7919 + 1
-                    local function draw()
-                        seed = (seed * 1103515245 + 12345) % 2147483648
-                        return (seed / 2147483648 - 0.5) * 10 ^ (seed % 7)
-                    end
-                    for _, dtype in ipairs { 'f32', 'bf16', 'f64', 'i32' } do
-                        local list = {}
-                        for k = 1, 1000 do list[k] = dtype == 'i32' and math.floor(draw()) or draw() end
-                        local t = wane.tensor(list):to(dtype)
-                        local all, total = dist.gather(t), dist.sum(t)
-                        local expected = all[1]
-                        for r = 2, dist.size do expected = expected + all[r] end
-                        assert(wane.eval(all[dist.rank + 1]:eq(t):to 'i32':sum()):item() == 1000)
-                        assert(wane.eval(total:eq(expected):to 'i32':sum()):item() == 1000)
-                        say('%s %.17g', dtype, total:to 'f64':sum():item())
-                    end]])
-                assert.equal(0, code, text)
-                for r = 1, n - 1 do assert.same(lines[0], lines[r]) end
-                assert.equal(4, #lines[0], text)
+    it('that make different calls all raise the same words, and the next call works', function()
+        local lines, code, seconds, text = mpi.run(kind, 3, [[
+            local t = wane.ones(dist.rank == 1 and 3 or 2)
+            try(dist.gather, t)
+            if dist.rank == 2 then try(dist.barrier) else try(dist.sum, wane.ones(2)) end
+            try(dist.barrier)
+            try(dist.gather, dist.rank == 1 and wane.ones(2, 2) or wane.ones(4)) -- as many bytes
+            try(dist.barrier)]])
+        assert.equal(0, code, text)
+        for r = 0, 2 do
+            assert.matches('^value: .*rank 1 is at another call than rank 0: gather %(3%) f32 at .*%(call 2%) '
+                .. 'against gather %(2%) f32', lines[r][1])
+            assert.matches('rank 2 is at another call than rank 0: barrier at .*:%d+ %(call 3%) against gather',
+                lines[r][2])
+            assert.matches('rank 1 is at another call than rank 0: gather %(2, 2%) f32', lines[r][4])
+            assert.equal('fine', lines[r][3])
+            assert.equal('fine', lines[r][5])
+            for _, k in ipairs { 1, 2, 4 } do
+                assert.equal(lines[0][k]:match 'rank %d is.*', lines[r][k]:match 'rank %d is.*')
             end
-        end)
+        end
+        assert.is_true(seconds < 10, seconds)
+    end)
 
-        it('that make different calls all raise the same words, and the next call works', function()
-            local lines, code, seconds, text = mpi.run(kind, 3, [[
-                local t = wane.ones(dist.rank == 1 and 3 or 2)
-                try(dist.gather, t)
-                if dist.rank == 2 then try(dist.barrier) else try(dist.sum, wane.ones(2)) end
+    it('of which one fails in a call all raise its words', function()
+        local lines, code, _, text = mpi.run(kind, 3, [[
+            for who = 0, 2 do
+                local index = wane.tensor({ dist.rank == who and 9 or 1 }, { dtype = 'i32' })
+                try(dist.gather, wane.ones(4):gather(1, index))
                 try(dist.barrier)
-                try(dist.gather, dist.rank == 1 and wane.ones(2, 2) or wane.ones(4)) -- as many bytes
-                try(dist.barrier)]])
-            assert.equal(0, code, text)
-            for r = 0, 2 do
-                assert.matches('^value: .*rank 1 is at another call than rank 0: gather %(3%) f32 at .*%(call 2%) '
-                    .. 'against gather %(2%) f32', lines[r][1])
-                assert.matches('rank 2 is at another call than rank 0: barrier at .*:%d+ %(call 3%) against gather',
-                    lines[r][2])
-                assert.matches('rank 1 is at another call than rank 0: gather %(2, 2%) f32', lines[r][4])
-                assert.equal('fine', lines[r][3])
-                assert.equal('fine', lines[r][5])
-                for _, k in ipairs { 1, 2, 4 } do
-                    assert.equal(lines[0][k]:match 'rank %d is.*', lines[r][k]:match 'rank %d is.*')
-                end
+            end]])
+        assert.equal(0, code, text)
+        for r = 0, 2 do
+            for who = 0, 2 do
+                assert.matches(('^value: %%S+ rank %d: .*gather: .*9'):format(who), lines[r][2 * who + 1])
+                assert.equal('fine', lines[r][2 * who + 2])
             end
-            assert.is_true(seconds < 10, seconds)
-        end)
-
-        it('of which one fails in a call all raise its words', function()
-            local lines, code, _, text = mpi.run(kind, 3, [[
-                for who = 0, 2 do
-                    local index = wane.tensor({ dist.rank == who and 9 or 1 }, { dtype = 'i32' })
-                    try(dist.gather, wane.ones(4):gather(1, index))
-                    try(dist.barrier)
-                end]])
-            assert.equal(0, code, text)
-            for r = 0, 2 do
-                for who = 0, 2 do
-                    assert.matches(('^value: %%S+ rank %d: .*gather: .*9'):format(who), lines[r][2 * who + 1])
-                    assert.equal('fine', lines[r][2 * who + 2])
-                end
-            end
-        end)
-
-        -- Runs a row that waits for seconds: in the long form under every MPI, else under one.
-        local function slow_it(...)
-            if helper.is_long or kind == 'mpich' or not mpi.is_here 'mpich' then it(...) end
         end
+    end)
 
-        -- A row: the code of rank 1 before a call of all, and the words of the others; none where the job ends them.
-        local GONE = {
-            { 'os.exit(0)', 'io: .*rank 1 has left after 2 calls, the last of them barrier at .*; rank %d is at ' },
-            { "error 'no data'", 'io: .*rank 1 has left after 2 calls' },
-            -- MPICH takes an exit with code 0 past all handlers for a good end, and ends the job so.
-            kind == 'openmpi' and { 'ffi.C._exit(0)', '' } or nil,
-            { 'ffi.C.kill(ffi.C.getpid(), 9)', '' },
-            { 'ffi.C.kill(ffi.C.getpid(), 19)', 'io: .*rank 0 waited 3 s for rank 1' },
-            { 'while true do end', 'io: .*rank 0 waited 3 s for rank 1, which is at barrier at .* %(call 2%)' },
-        }
-        for _, row in pairs(GONE) do
-            local try_it = row[2]:find 'waited' and slow_it or it
-            try_it(('of which one does %s end, with a word and a code'):format(row[1]), function()
-                local lines, code, seconds, text = mpi.run(kind, 3, ([[
-                    dist.barrier()
-                    if dist.rank == 1 then io.stderr:write 'no data\n' %s end
-                    if not try(dist.gather, wane.ones(2)) then
-                        for _ = 1, 3 do try(dist.barrier) end
-                        io.stdout:setvbuf 'full'
-                        io.stdout:write(dist.rank .. '> not flushed\n')
-                        os.exit(1)
-                    end]]):format(row[1]), 3)
-                assert.is_true(code ~= 0 and code ~= 124, text)
-                assert.is_true(seconds < 30, seconds)
-                for _, r in ipairs(row[2] ~= '' and { 0, 2 } or {}) do
-                    assert.matches('^' .. row[2], lines[r][1] or text)
-                    for k = 2, 4 do
-                        assert.equal(lines[r][1]:match 'rank %d .*', (lines[r][k] or text):match 'rank %d .*')
-                    end
-                    assert.equal('not flushed', lines[r][5])
-                end
-            end)
-        end
+    -- Runs a row that waits for seconds: in the long form under every MPI, else under one.
+    local function slow_it(...)
+        if helper.is_long or kind == 'mpich' or not mpi.is_here 'mpich' then it(...) end
+    end
 
-        it('of which one meets ^C, SIGTERM or SIGUSR1 all stop at the same call, and may save', function()
-            local lines, code, seconds, text = mpi.run(kind, 3, [[
-                for _, signal in ipairs { 2, 15, 10 } do
-                    say('%s', wane.on_interrupt(function(e) return e.code end, function()
-                        for k = 1, 9 do
-                            if k == 5 and dist.rank == 1 then ffi.C.kill(ffi.C.getpid(), signal) end
-                            dist.gather(wane.ones(2) * k)
-                            if k > 3 then say('%d', k) end
-                        end
-                    end))
-                    dist.barrier()
-                end]])
-            assert.equal(0, code, text)
-            assert.is_true(seconds < 20, seconds)
-            for r = 0, 2 do assert.same({ '4', 'interrupt', '4', 'interrupt', '4', 'interrupt' }, lines[r]) end
-        end)
-
-        slow_it('of which one meets ^C while it waits for another leave it after some seconds', function()
-            local lines, code, seconds, text = mpi.run(kind, 3, [[
-                if dist.rank == 1 then while true do end end
-                say('%s', wane.on_interrupt(function(e) return e.code end, function()
-                    ffi.C.kill(ffi.C.getpid(), 2)
-                    dist.barrier()
-                end))]])
+    -- A row: the code of rank 1 before a call of all, and the words of the others; none where the job ends them.
+    local GONE = {
+        { 'os.exit(0)', 'io: .*rank 1 has left after 2 calls, the last of them barrier at .*; rank %d is at ' },
+        { "error 'no data'", 'io: .*rank 1 has left after 2 calls' },
+        -- MPICH takes an exit with code 0 past all handlers for a good end, and ends the job so.
+        kind == 'openmpi' and { 'ffi.C._exit(0)', '' } or nil,
+        { 'ffi.C.kill(ffi.C.getpid(), 9)', '' },
+        { 'ffi.C.kill(ffi.C.getpid(), 19)', 'io: .*rank 0 waited 3 s for rank 1' },
+        { 'while true do end', 'io: .*rank 0 waited 3 s for rank 1, which is at barrier at .* %(call 2%)' },
+    }
+    for _, row in pairs(GONE) do
+        local try_it = row[2]:find 'waited' and slow_it or it
+        try_it(('of which one does %s end, with a word and a code'):format(row[1]), function()
+            local lines, code, seconds, text = mpi.run(kind, 3, ([[
+                dist.barrier()
+                if dist.rank == 1 then io.stderr:write 'no data\n' %s end
+                if not try(dist.gather, wane.ones(2)) then
+                    for _ = 1, 3 do try(dist.barrier) end
+                    io.stdout:setvbuf 'full'
+                    io.stdout:write(dist.rank .. '> not flushed\n')
+                    os.exit(1)
+                end]]):format(row[1]), 3)
             assert.is_true(code ~= 0 and code ~= 124, text)
             assert.is_true(seconds < 30, seconds)
-            for _, r in ipairs { 0, 2 } do assert.same({ 'interrupt' }, lines[r]) end
-        end)
-
-        slow_it('of which one ends long after the others are waited for, and named once it is silent', function()
-            local lines, code, _, text = mpi.run(kind, 3, [[
-                if dist.rank == 1 then ffi.C.poll(nil, 0, 2500) end
-                say 'ended']], 1)
-            assert.equal(0, code, text)
-            for r = 0, 2 do assert.same({ 'ended' }, lines[r]) end
-            _, code, _, text = mpi.run(kind, 3, [[
-                dist.barrier()
-                if dist.rank == 1 then ffi.C.poll(nil, 0, 1500) ffi.C.kill(ffi.C.getpid(), 19) end]], 1)
-            assert.is_true(code ~= 0 and code ~= 124, text)
-            assert.matches('rank 0 has ended, and waits for rank 1, which is silent for %d s; it was at barrier', text)
-        end)
-
-        it('whose kernels give other bits are told apart before the first value', function()
-            local head, own = mpi.HEAD:format(helper.root, helper.root, 10), [[
-                local ffi, rank = require 'ffi', os.getenv 'PMI_RANK' or os.getenv 'OMPI_COMM_WORLD_RANK'
-                ffi.cdef 'int setenv(const char *, const char *, int);'
-                if rank == '1' then ffi.C.setenv('%s', '%s', 1) end
-            ]]
-            local ROWS = { { 'WANE_THREADS', '2', '2 threads' }, { 'WANE_KERNELS', 'plain', 'kernels plain' } }
-            for _, row in ipairs(ROWS) do
-                local file = assert(io.open(SCRIPT, 'w'))
-                file:write(own:format(row[1], row[2]), head)
-                file:close()
-                local _, code, _, text = mpi.command(kind, 2, SCRIPT)
-                assert.is_true(code ~= 0 and code ~= 124, text)
-                assert.matches('rank 1 is at another call than rank 0: wane.dist.start: [^\n]*' .. row[3], text)
+            for _, r in ipairs(row[2] ~= '' and { 0, 2 } or {}) do
+                assert.matches('^' .. row[2], lines[r][1] or text)
+                for k = 2, 4 do
+                    assert.equal(lines[r][1]:match 'rank %d .*', (lines[r][k] or text):match 'rank %d .*')
+                end
+                assert.equal('not flushed', lines[r][5])
             end
         end)
+    end
 
-        it('have their link measured by wane profile, for the plans to come', function()
-            local costs = os.tmpname()
-            local text, code = helper.shell(('WANE_COSTS=%s WANE_THREADS=1 timeout 60 mpirun.%s %s -n 2 %s'):format(
-                costs, kind, options, 'build/wane profile'))
-            assert.equal(0, code, text)
-            assert.matches('^a link of 2 ranks: [%d.e+]+ us to start, [%d.e+]+ GB/s on one machine', text)
-            assert.matches('kept in ' .. costs:gsub('%p', '%%%0'), text)
-            local line = require('spec.support.files').read(costs):match 'ranks\t([^\n]*)'
-            local start, peer, inside, outside = line:match '^(%S+) (%S+) (%S+) (%S+)$'
-            assert.is_true(tonumber(start) < 0.1 and tonumber(peer) == 2e-6, line)
-            assert.is_true(tonumber(inside) > 1e7 and tonumber(inside) < 1e12 and inside == outside, line)
-            os.remove(costs)
-        end)
-
-        it('that a launcher of another kind started are refused by name', function()
-            local other = kind == 'openmpi' and 'mpich' or 'openmpi'
-            if not mpi.is_here(other) then return pending('is not tried: no ' .. other) end
-            local file = assert(io.open(SCRIPT, 'w'))
-            file:write(mpi.HEAD:format(helper.root, helper.root, 10))
-            file:close()
-            local text, code = helper.shell(('WANE_MPI_LIB=build/libwane_mpi-%s.so timeout 60 mpirun.%s %s -n 2 '
-                .. 'luajit %s'):format(other, kind, options, SCRIPT))
-            assert.is_true(code ~= 0 and code ~= 124, text)
-            assert.matches('it is an MPI of another kind', text)
-        end)
+    it('of which one meets ^C, SIGTERM or SIGUSR1 all stop at the same call, and may save', function()
+        local lines, code, seconds, text = mpi.run(kind, 3, [[
+            for _, signal in ipairs { 2, 15, 10 } do
+                say('%s', wane.on_interrupt(function(e) return e.code end, function()
+                    for k = 1, 9 do
+                        if k == 5 and dist.rank == 1 then ffi.C.kill(ffi.C.getpid(), signal) end
+                        dist.gather(wane.ones(2) * k)
+                        if k > 3 then say('%d', k) end
+                    end
+                end))
+                dist.barrier()
+            end]])
+        assert.equal(0, code, text)
+        assert.is_true(seconds < 20, seconds)
+        for r = 0, 2 do assert.same({ '4', 'interrupt', '4', 'interrupt', '4', 'interrupt' }, lines[r]) end
     end)
-end
+
+    slow_it('of which one meets ^C while it waits for another leave it after some seconds', function()
+        local lines, code, seconds, text = mpi.run(kind, 3, [[
+            if dist.rank == 1 then while true do end end
+            say('%s', wane.on_interrupt(function(e) return e.code end, function()
+                ffi.C.kill(ffi.C.getpid(), 2)
+                dist.barrier()
+            end))]])
+        assert.is_true(code ~= 0 and code ~= 124, text)
+        assert.is_true(seconds < 30, seconds)
+        for _, r in ipairs { 0, 2 } do assert.same({ 'interrupt' }, lines[r]) end
+    end)
+
+    slow_it('of which one ends long after the others are waited for, and named once it is silent', function()
+        local lines, code, _, text = mpi.run(kind, 3, [[
+            if dist.rank == 1 then ffi.C.poll(nil, 0, 2500) end
+            say 'ended']], 1)
+        assert.equal(0, code, text)
+        for r = 0, 2 do assert.same({ 'ended' }, lines[r]) end
+        _, code, _, text = mpi.run(kind, 3, [[
+            dist.barrier()
+            if dist.rank == 1 then ffi.C.poll(nil, 0, 1500) ffi.C.kill(ffi.C.getpid(), 19) end]], 1)
+        assert.is_true(code ~= 0 and code ~= 124, text)
+        assert.matches('rank 0 has ended, and waits for rank 1, which is silent for %d s; it was at barrier', text)
+    end)
+
+    it('whose kernels give other bits are told apart before the first value', function()
+        local head, own = mpi.HEAD:format(helper.root, helper.root, 10), [[
+            local ffi, rank = require 'ffi', os.getenv 'PMI_RANK' or os.getenv 'OMPI_COMM_WORLD_RANK'
+            ffi.cdef 'int setenv(const char *, const char *, int);'
+            if rank == '1' then ffi.C.setenv('%s', '%s', 1) end
+        ]]
+        local ROWS = { { 'WANE_THREADS', '2', '2 threads' }, { 'WANE_KERNELS', 'plain', 'kernels plain' } }
+        for _, row in ipairs(ROWS) do
+            local file = assert(io.open(SCRIPT, 'w'))
+            file:write(own:format(row[1], row[2]), head)
+            file:close()
+            local _, code, _, text = mpi.command(kind, 2, SCRIPT)
+            assert.is_true(code ~= 0 and code ~= 124, text)
+            assert.matches('rank 1 is at another call than rank 0: wane.dist.start: [^\n]*' .. row[3], text)
+        end
+    end)
+
+    it('have their link measured by wane profile, for the plans to come', function()
+        local costs = os.tmpname()
+        local text, code = helper.shell(('WANE_COSTS=%s WANE_THREADS=1 timeout 60 mpirun.%s %s -n 2 %s'):format(
+            costs, kind, options, 'build/wane profile'))
+        assert.equal(0, code, text)
+        assert.matches('^a link of 2 ranks: [%d.e+]+ us to start, [%d.e+]+ GB/s on one machine', text)
+        assert.matches('kept in ' .. costs:gsub('%p', '%%%0'), text)
+        local line = require('spec.support.files').read(costs):match 'ranks\t([^\n]*)'
+        local start, peer, inside, outside = line:match '^(%S+) (%S+) (%S+) (%S+)$'
+        assert.is_true(tonumber(start) < 0.1 and tonumber(peer) == 2e-6, line)
+        assert.is_true(tonumber(inside) > 1e7 and tonumber(inside) < 1e12 and inside == outside, line)
+        os.remove(costs)
+    end)
+
+    it('that a launcher of another kind started are refused by name', function()
+        local other = kind == 'openmpi' and 'mpich' or 'openmpi'
+        if not mpi.is_here(other) then return pending('is not tried: no ' .. other) end
+        local file = assert(io.open(SCRIPT, 'w'))
+        file:write(mpi.HEAD:format(helper.root, helper.root, 10))
+        file:close()
+        local text, code = helper.shell(('WANE_MPI_LIB=build/libwane_mpi-%s.so timeout 60 mpirun.%s %s -n 2 '
+            .. 'luajit %s'):format(other, kind, options, SCRIPT))
+        assert.is_true(code ~= 0 and code ~= 124, text)
+        assert.matches('it is an MPI of another kind', text)
+    end)
+end)

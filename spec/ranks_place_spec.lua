@@ -1,4 +1,4 @@
--- How ranks have parameters, gradients and states of optimizers: wane.dist.place, and what scripts do by hand.
+-- Checks how ranks have parameters, gradients and states: wane.dist.place, and what scripts do with them by hand.
 local helper = require 'spec.helper'
 local mpi = require 'spec.support.mpi'
 
@@ -48,121 +48,121 @@ describe('states in ranges', function()
     end)
 end)
 
-for kind in pairs(mpi.KINDS) do
-    describe('ranks of ' .. kind, function()
-        if not mpi.is_here(kind) then
-            pending(('are not tried: no mpirun.%s, or no library of make mpi'):format(kind))
-            return
-        end
-
-        it('train random networks as one process does', function()
-            local script, n = 'spec/support/ranks_random.lua . ', helper.is_long and 60 or 12
-            for k, job in ipairs(helper.is_long and { { 3, 1 }, { 4, 2 }, { 7, 1 }, { 6, 3 } } or { { 4, 2 } }) do
-                local seeds, want = ('1 %d '):format(n), {}
-                if helper.is_long then seeds = ('%d %d '):format(k * n - n + 1, k * n) end
-                local text = helper.shell('WANE_THREADS=1 luajit ' .. script .. seeds)
-                for line in text:gmatch '0> ([^\n]*)' do want[#want + 1] = line end
-                assert.equal(n, #want, text)
-                for _, line in ipairs(want) do assert.matches(' exact$', line) end
-                local lines, code, _, printed = mpi.command(kind, job[1], script .. seeds .. job[2])
-                assert.equal(0, code, printed)
-                for r = 0, job[1] - 1 do assert.same(want, lines[r]) end
-            end
-        end)
-
-        it('do what scripts do with optimizers by hand as one process does', function()
-            local habits, want = 'spec/support/ranks_habits.lua . ', {}
-            local text = helper.shell('WANE_THREADS=1 luajit ' .. habits)
+mpi.describe(describe, pending, function(kind)
+    it('train random networks as one process does', function()
+        local script, n = 'spec/support/ranks_random.lua . ', helper.is_long and 60 or 12
+        for k, job in ipairs(helper.is_long and { { 3, 1 }, { 4, 2 }, { 7, 1 }, { 6, 3 } } or { { 4, 2 } }) do
+            local seeds, want = ('1 %d '):format(n), {}
+            if helper.is_long then seeds = ('%d %d '):format(k * n - n + 1, k * n) end
+            local text = helper.shell('WANE_THREADS=1 luajit ' .. script .. seeds)
             for line in text:gmatch '0> ([^\n]*)' do want[#want + 1] = line end
-            assert.is_true(#want >= 9, text)
-            for _, line in ipairs(want) do assert.matches('%x%x%x%x%x$', line) end
-            for _, job in ipairs(helper.is_long and { { 2, 1, 'keep' }, { 3, 1, 'shard' }, { 7, 1, 'slice' },
-                { 6, 3, 'shard' } } or { { 4, 2, 'shard' } }) do
-                local lines, code, _, printed = mpi.command(kind, job[1], habits .. job[2] .. ' ' .. job[3])
-                assert.equal(0, code, printed)
-                for r = 0, job[1] - 1 do assert.same(want, lines[r]) end
-            end
-        end)
-
-        it('say of a gradient in ranges what it is, and place the states of parameters as all of them say', function()
-            local lines, code, _, text = mpi.run(kind, 2, [[
-                local model = wane.nn.Sequential { wane.nn.Linear(64, 100), wane.nn.Linear(100, 8) }
-                local opt = wane.optim.Adam(model:parameters(), { lr = 0.1 })
-                local x = wane.eval(wane.randn(4, 64))
-                local function accumulate()
-                    wane.accumulate(function(i) return model(x:narrow(1, i, 1)):sum() end, { micro = 4 })
-                end
-                say('%s', tostring(model[1].weight.grad))
-                for _, word in ipairs { 'slices', 3, { ['3'] = 'keep' }, { ['1'] = 'whole' } } do
-                    try(dist.place, model, opt, word)
-                end
-                try(dist.place, model, opt, dist.rank == 0 and 'keep' or 'slice')
-                dist.place(model, opt, { ['1.weight'] = 'keep', ['2'] = 'slice' })
-                accumulate()
-                try(function() return model[2].weight.grad end)
-                say('%s', tostring(model[1].weight.grad.shape))
-                try(dist.place, model, opt, 'keep')
-                opt:step()
-                opt:zero_grad()
-                try(dist.place, model, opt, 'keep')
-                local sizes = {}
-                for k = 1, 4 do sizes[k] = opt:state_dict().cells['m.' .. k]:numel() end
-                say('%s', table.concat(dist.gather(wane.tensor(sizes)):sum(1):totable(), ' '))
-                accumulate()
-                opt:step()
-                opt:zero_grad()
-                local norm = wane.nn.BatchNorm2d(2)
-                local trained = wane.optim.SGD(norm:parameters(), { lr = 0.1 })
-                try(function()
-                    trained:step(function(i) return norm(wane.ones(1, 2, i, 2)):sum() end, { micro = 4, partial = 2 })
-                end)]])
-            assert.equal(0, code, text)
-            local words = { 'nil', "^value: .*'slice', 'keep' or", '^value: .*expected',
-                "^value: .*'3' names no parameter", "^value: .*expected 'shard', 'slice'",
-                '^value: .*rank 1 is at another call than rank 0: wane.dist.place of 4 parameters: llll',
-                '^value: .*each rank has the gradient of a range of %(8, 100%) f32 alone', '^%(100, 64%)$',
-                '^value: .*has a gradient; call zero_grad%(%) before', '^value: .*has made 1 steps of parameter 1',
-                '^12800 100 800 8$',
-                '^unsupported: .*the micro%-batches of a partial sum change .*running_var in different ways' }
-            for r = 0, 1 do
-                for k, word in ipairs(words) do assert.matches(word, lines[r][k]) end
-            end
-        end)
-
-        it('gather the parameters that they have in ranges wherever a script reads them', function()
-            local lines, code, _, text = mpi.run(kind, 3, [[
-                local net = wane.nn.Sequential { wane.nn.Linear(64, 300), wane.nn.GELU(), wane.nn.Linear(300, 100) }
-                local opt = wane.optim.AdamW(net:parameters(), { lr = 0.01 })
-                local w, x = net[1].weight, wane.eval(wane.randn(8, 64))
-                local before = wane.eval(w + 0)
-                dist.place(net, opt, 'shard')
-                local function step(budget)
-                    return opt:step(function(i) return net(x:narrow(1, i, 1)):pow(2):mean() end, { micro = 8,
-                        budget = budget })
-                end
-                say('%g', (w - before):abs():sum():item())
-                step()
-                try(function() return wane.nn.Parameter(w * 2):sum():item() end)
-                w:assign(w * 0 + 3)
-                say('%g', w:sum():item() / (300 * 64))
-                try(function() if dist.is_first then return w:totable() end dist.barrier() end)
-                local m = wane.measure(step, { optimizer = opt, steps = 2 })
-                say('%s', tostring(m.exact and m.kinds.parameter < 4 * (300 * 64 + 300 * 100) / 2))
-                try(step, 10)
-                try(step, dist.rank == 2 and 10 or '1 MiB')
-                opt:zero_grad()
-                step '1 MiB'
-                try(dist.place, net, wane.optim.SGD(net:parameters(), { lr = 0.1 }), 'keep')
-                try(function() return net[1].weight.grad end)]])
-            assert.equal(0, code, text)
-            local words = { '^0$', '^unsupported: .*compute it before, with wane.eval', '^3$',
-                'rank 1 is at another call than rank 0: barrier .* against an evaluation', '^true$',
-                'rank 0: .*a budget of 10 bytes cannot be kept',
-                'rank 2: .*the plan of rank 0 takes .* here', '^value: .*has a range of 1.weight alone',
-                '^fine$' }
-            for r = 0, 2 do
-                for k, word in ipairs(words) do assert.matches(word, lines[r][k]) end
-            end
-        end)
+            assert.equal(n, #want, text)
+            for _, line in ipairs(want) do assert.matches(' exact$', line) end
+            local lines, code, _, printed = mpi.command(kind, job[1], script .. seeds .. job[2])
+            assert.equal(0, code, printed)
+            for r = 0, job[1] - 1 do assert.same(want, lines[r]) end
+        end
     end)
-end
+
+    it('do what scripts do with optimizers by hand as one process does', function()
+        local habits, want = 'spec/support/ranks_habits.lua . ', {}
+        local text = helper.shell('WANE_THREADS=1 luajit ' .. habits)
+        for line in text:gmatch '0> ([^\n]*)' do want[#want + 1] = line end
+        assert.is_true(#want >= 9, text)
+        for _, line in ipairs(want) do assert.matches('%x%x%x%x%x$', line) end
+        for _, job in ipairs(helper.is_long and { { 2, 1, 'keep' }, { 3, 1, 'shard' }, { 7, 1, 'slice' },
+            { 6, 3, 'shard' } } or { { 4, 2, 'shard' } }) do
+            local lines, code, _, printed = mpi.command(kind, job[1], habits .. job[2] .. ' ' .. job[3])
+            assert.equal(0, code, printed)
+            for r = 0, job[1] - 1 do assert.same(want, lines[r]) end
+        end
+    end)
+
+    it('say of a gradient in ranges what it is, and place the states of parameters as all of them say', function()
+        local lines, code, _, text = mpi.run(kind, 2, [[
+            local model = wane.nn.Sequential { wane.nn.Linear(64, 100), wane.nn.Linear(100, 8) }
+            local opt = wane.optim.Adam(model:parameters(), { lr = 0.1 })
+            local x = wane.eval(wane.randn(4, 64))
+            local function accumulate()
+                wane.accumulate(function(i) return model(x:narrow(1, i, 1)):sum() end, { micro = 4 })
+            end
+            say('%s', tostring(model[1].weight.grad))
+            for _, word in ipairs { 'slices', 3, { ['3'] = 'keep' }, { ['1'] = 'whole' } } do
+                try(dist.place, model, opt, word)
+            end
+            try(dist.place, model, opt, dist.rank == 0 and 'keep' or 'slice')
+            dist.place(model, opt, { ['1.weight'] = 'keep', ['2'] = 'slice' })
+            accumulate()
+            try(function() return model[2].weight.grad end)
+            say('%s', tostring(model[1].weight.grad.shape))
+            try(dist.place, model, opt, 'keep')
+            opt:step()
+            opt:zero_grad()
+            try(dist.place, model, opt, 'keep')
+            local sizes = {}
+            for k = 1, 4 do sizes[k] = opt:state_dict().cells['m.' .. k]:numel() end
+            say('%s', table.concat(dist.gather(wane.tensor(sizes)):sum(1):totable(), ' '))
+            accumulate()
+            opt:step()
+            opt:zero_grad()
+            local norm = wane.nn.BatchNorm2d(2)
+            local trained = wane.optim.SGD(norm:parameters(), { lr = 0.1 })
+            try(function()
+                trained:step(function(i) return norm(wane.ones(1, 2, i, 2)):sum() end, { micro = 4, partial = 2 })
+            end)]])
+        assert.equal(0, code, text)
+        local words = { 'nil', "^value: .*'slice', 'keep' or", '^value: .*expected',
+            "^value: .*'3' names no parameter", "^value: .*expected 'shard', 'slice'",
+            '^value: .*rank 1 is at another call than rank 0: wane.dist.place of 4 parameters: llll',
+            '^value: .*each rank has the gradient of a range of %(8, 100%) f32 alone', '^%(100, 64%)$',
+            '^value: .*has a gradient; call zero_grad%(%) before', '^value: .*has made 1 steps of parameter 1',
+            '^12800 100 800 8$',
+            '^unsupported: .*the micro%-batches of a partial sum change .*running_var in different ways' }
+        for r = 0, 1 do
+            for k, word in ipairs(words) do assert.matches(word, lines[r][k]) end
+        end
+    end)
+
+    it('gather the parameters that they have in ranges wherever a script reads them', function()
+        local file, zeros = os.tmpname(), helper.wane.zeros
+        helper.wane.save(file, { w = zeros(64, 300), b = zeros(300) })
+        local lines, code, _, text = mpi.run(kind, 3, ([[
+            local net = wane.nn.Sequential { wane.nn.Linear(64, 300), wane.nn.GELU(), wane.nn.Linear(300, 100) }
+            local opt = wane.optim.AdamW(net:parameters(), { lr = 0.01 })
+            local w, x = net[1].weight, wane.eval(wane.randn(8, 64))
+            local before = wane.eval(w + 0)
+            dist.place(net, opt, 'shard')
+            local function step(budget)
+                return opt:step(function(i) return net(x:narrow(1, i, 1)):pow(2):mean() end, { micro = 8,
+                    budget = budget })
+            end
+            say('%g', (w - before):abs():sum():item())
+            step()
+            try(function() return wane.nn.Parameter(w * 2):sum():item() end)
+            w:assign(w * 0 + 3)
+            say('%g', w:sum():item() / (300 * 64))
+            try(function() if dist.is_first then return w:totable() end dist.barrier() end)
+            local m = wane.measure(step, { optimizer = opt, steps = 2 })
+            say('%s', tostring(m.exact and m.kinds.parameter < 4 * (300 * 64 + 300 * 100) / 2))
+            try(step, 10)
+            try(step, dist.rank == 2 and 10 or '1 MiB')
+            opt:zero_grad()
+            step '1 MiB'
+            try(dist.place, net, wane.optim.SGD(net:parameters(), { lr = 0.1 }), 'keep')
+            try(function() return net[1].weight.grad end)
+            try(wane.load, 'FILE', net[1], { names = function(name)
+                return name == 'weight' and { name = 'w', transpose = true } or 'b'
+            end })]]):gsub('FILE', file))
+        os.remove(file)
+        assert.equal(0, code, text)
+        local words = { '^0$', '^unsupported: .*compute it before, with wane.eval', '^3$',
+            'rank 1 is at another call than rank 0: barrier .* against an evaluation', '^true$',
+            'rank 0: .*a budget of 10 bytes cannot be kept',
+            'rank 2: .*the plan of rank 0 takes .* here', '^value: .*has a range of 1.weight alone',
+            '^fine$',
+            "^unsupported: .*'weight' is transposed in the file" }
+        for r = 0, 2 do
+            for k, word in ipairs(words) do assert.matches(word, lines[r][k]) end
+        end
+    end)
+end)

@@ -164,140 +164,133 @@ end
 ahead = wane.policy.recipe(tostring(wane.plan(step):recipe()) .. ('\nahead %d\n'):format(dist.rank * 4 % 9))
 ]]
 
-for kind in pairs(mpi.KINDS) do
-    describe('ranks of ' .. kind, function()
-        if not mpi.is_here(kind) then
-            pending(('are not tried: no mpirun.%s, or no library of make mpi'):format(kind))
-            return
+mpi.describe(describe, pending, function(kind)
+    it('train to the bits of one, each with the bytes that it predicts', function()
+        -- ranks, and how many of them are taken to share a machine
+        for _, job in ipairs(helper.is_long and { { 2 }, { 3 }, { 4 }, { 7 }, { 16 }, { 4, 2 }, { 6, 2 }, { 6, 3 },
+            { 8, 4 }, { 16, 2 }, { 16, 4 } } or { { 3 }, { 4, 2 } }) do
+            local n, on_machine = job[1], job[2]
+            local lines, code, _, text = mpi.command(kind, n, ('%s %s'):format(TRAIN, on_machine or ''))
+            assert.equal(0, code, text)
+            for r = 0, n - 1 do assert.same(reference(), lines[r]) end
         end
-
-        it('train to the bits of one, each with the bytes that it predicts', function()
-            -- ranks, and how many of them are taken to share a machine
-            for _, job in ipairs(helper.is_long and { { 2 }, { 3 }, { 4 }, { 7 }, { 16 }, { 4, 2 }, { 6, 2 }, { 6, 3 },
-                { 8, 4 }, { 16, 2 }, { 16, 4 } } or { { 3 }, { 4, 2 } }) do
-                local n, on_machine = job[1], job[2]
-                local lines, code, _, text = mpi.command(kind, n, ('%s %s'):format(TRAIN, on_machine or ''))
-                assert.equal(0, code, text)
-                for r = 0, n - 1 do assert.same(reference(), lines[r]) end
-            end
-        end)
-
-        it('go on from the files of other numbers of ranks, which are those of one', function()
-            local own, many = os.tmpname(), os.tmpname()
-            local script = 'spec/support/ranks_resume.lua . '
-            local function one(from, to)
-                return (helper.shell(('WANE_THREADS=1 luajit %s%s %d %d'):format(script, own, from, to)))
-            end
-            for k, n in ipairs { 4, 3, 1 } do
-                local word = ({ 'slice', 'shard', 'keep' })[k]
-                local lines, code, _, text = mpi.command(kind, n, ('%s%s %d %d %s'):format(script, many, 2 * k - 2,
-                    2 * k, word))
-                assert.equal(0, code, text)
-                local digest = one(2 * k - 2, 2 * k):match '0> (%x+)\n'
-                for r = 0, n - 1 do assert.same({ digest }, lines[r]) end
-                assert.equal(0, select(2, helper.shell(('cmp %s %s'):format(own, many))))
-            end
-            local lines, code, _, text = mpi.run(kind, 3, [[
-                local net = wane.nn.Linear(2, 2)
-                try(wane.save, '/proc/none/file', net)
-                say('%d', dist.sum(wane.ones(1)):item())]])
-            assert.equal(0, code, text)
-            for r = 0, 2 do
-                assert.matches("^io: .*rank 0: .*writing '/proc/none/file'", lines[r][1])
-                assert.equal('3', lines[r][2])
-            end
-            os.remove(own)
-            os.remove(many)
-        end)
-
-        it('change nothing, and all raise, where one allocation of one rank fails', function()
-            local lines, _, _, text = mpi.run(kind, 3, STEP .. ([[
-                package.path = '%s/?.lua;' .. package.path
-                local failing = require('spec.support.programs').failing
-                for n = 1, 400, %d do
-                    local before, fine, e = bits(), nil, nil
-                    require('wane.ffi').C.wn_debug('forget_plans', 1)
-                    if dist.rank == 1 then fine, e = failing(n, step) else fine, e = pcall(step) end
-                    say('%%s%%s', fine and 'fine' or tostring(e), not fine and bits() ~= before and ' CHANGED' or '')
-                    opt:zero_grad()
-                end]]):format(helper.root, helper.is_long and 1 or 13), 10)
-            assert.is_true(#lines[0] >= 30 and #lines[1] == #lines[0], text)
-            assert.same(lines[0], lines[2]) -- where the link itself has no memory, rank 1 alone says so
-            assert.is_nil(text:find('CHANGED', 1, true), text)
-        end)
-
-        it('run examples/ranks.lua as one process does', function()
-            local want, code = helper.shell 'WANE_THREADS=1 luajit examples/ranks.lua'
-            assert.equal(0, code, want)
-            for _, n in ipairs(helper.is_long and { 1, 2, 5, 12, 13 } or { 3 }) do
-                for _, word in ipairs { 'slice', 'shard' } do
-                    local _, status, _, text = mpi.command(kind, n, 'examples/ranks.lua --policy sqrt --place ' .. word)
-                    assert.equal(0, status, text)
-                    assert.equal(want, (text:gsub('wane: [^\n]*have nothing to compute\n', '')))
-                end
-            end
-        end)
-
-        it('all raise what one of them raises in a step, nothing has changed, and the next step works', function()
-            local lines, code, _, text = mpi.run(kind, 4, STEP .. [[
-                for _, kind in ipairs { 'label', 'raise', 'graph', 'draws', 'budget', 'memory', 'lr' } do
-                    for _, k in ipairs { 2, 6 } do
-                        local before = bits(k == 2)
-                        if kind == 'memory' and dist.rank == 1 then wane.memory.limit(5e3 * k) end
-                        try(step, kind, k)
-                        wane.memory.limit(0)
-                        opt:zero_grad()
-                        if bits(k == 2) ~= before and kind ~= 'lr' then say 'CHANGED' end
-                        step()
-                    end
-                end
-                say('%s', bits(true))
-                local bias = wane.eval(net[1].bias + 0)
-                if dist.rank == 2 then net[1].bias:assign(bias + 1) end
-                try(step)
-                if dist.rank == 2 then net[1].bias:assign(bias) end
-                opt:zero_grad()
-                step()
-                say('%s', bits(true))
-                try(function() opt:step(nn.cross_entropy(net(x), y)) end)
-                try(function() nn.cross_entropy(net(x), y):backward() end)
-                local batches = wane.data.batches({ x, y }, { batch = 8 })
-                for _, inside in ipairs { dist.barrier, function() return batches:next() end } do
-                    try(function() opt:step(function() inside() return net(x):sum() end, { micro = 4 }) end)
-                end
-                for seed = 7, 8 do
-                    local own = wane.data.batches({ x, y }, { batch = 8, seed = dist.rank == 3 and seed or 7 })
-                    local part = own:parts(6)
-                    try(function()
-                        opt:step(function(i)
-                            local a, b = part(i)
-                            return nn.cross_entropy(net(a), b)
-                        end, { micro = 6 })
-                    end)
-                    opt:zero_grad()
-                end]])
-            assert.equal(0, code, text)
-            local other = 'rank 1 runs another step than rank 0: %d+ nodes against %d+; first difference: '
-            local words = { 'rank 1: cross_entropy: label 77', 'rank 1: .*no data for %d',
-                other .. 'const %(%) f32 against', other .. 'normal %(1%) f32 at .* against',
-                'rank 1: .*a budget of 100 bytes cannot be kept', '^oom: .*rank 1: .*out of memory',
-                'rank 1 is at another call than rank 0: an update of %d+ nodes, its numbers %x+, its states %x+' }
-            for r = 0, 3 do
-                local list = lines[r]
-                for k = 1, 14 do assert.matches(words[math.ceil(k / 2)], list[k]) end
-                assert.matches('^%x+$', list[15])
-                assert.matches('rank 2 is at another call than rank 0: an update ', list[16])
-                assert.same({ lines[0][15], lines[0][17] }, { list[15], list[17] })
-                assert.matches('step on 4 ranks: .*write opt:step%(fn, ', list[18])
-                assert.matches('backward on 4 ranks', list[19])
-                assert.matches('barrier inside of the function of a step', list[20])
-                assert.matches('a batch is drawn inside of the function of a step on 4 ranks', list[21])
-                assert.equal('fine', list[22])
-                assert.matches('rank 3 is at another call than rank 0: the losses', list[23])
-            end
-        end)
     end)
-end
+
+    it('go on from the files of other numbers of ranks, which are those of one', function()
+        local own, many = os.tmpname(), os.tmpname()
+        local script = 'spec/support/ranks_resume.lua . '
+        local function one(from, to)
+            return (helper.shell(('WANE_THREADS=1 luajit %s%s %d %d'):format(script, own, from, to)))
+        end
+        for k, n in ipairs { 4, 3, 1 } do
+            local word = ({ 'slice', 'shard', 'keep' })[k]
+            local lines, code, _, text = mpi.command(kind, n, ('%s%s %d %d %s'):format(script, many, 2 * k - 2,
+                2 * k, word))
+            assert.equal(0, code, text)
+            local digest = one(2 * k - 2, 2 * k):match '0> (%x+)\n'
+            for r = 0, n - 1 do assert.same({ digest }, lines[r]) end
+            assert.equal(0, select(2, helper.shell(('cmp %s %s'):format(own, many))))
+        end
+        local lines, code, _, text = mpi.run(kind, 3, [[
+            local net = wane.nn.Linear(2, 2)
+            try(wane.save, '/proc/none/file', net)
+            say('%d', dist.sum(wane.ones(1)):item())]])
+        assert.equal(0, code, text)
+        for r = 0, 2 do
+            assert.matches("^io: .*rank 0: .*writing '/proc/none/file'", lines[r][1])
+            assert.equal('3', lines[r][2])
+        end
+        os.remove(own)
+        os.remove(many)
+    end)
+
+    it('change nothing, and all raise, where one allocation of one rank fails', function()
+        local lines, _, _, text = mpi.run(kind, 3, STEP .. ([[
+            package.path = '%s/?.lua;' .. package.path
+            local failing = require('spec.support.programs').failing
+            for n = 1, 400, %d do
+                local before, fine, e = bits(), nil, nil
+                require('wane.ffi').C.wn_debug('forget_plans', 1)
+                if dist.rank == 1 then fine, e = failing(n, step) else fine, e = pcall(step) end
+                say('%%s%%s', fine and 'fine' or tostring(e), not fine and bits() ~= before and ' CHANGED' or '')
+                opt:zero_grad()
+            end]]):format(helper.root, helper.is_long and 1 or 13), 10)
+        assert.is_true(#lines[0] >= 30 and #lines[1] == #lines[0], text)
+        assert.same(lines[0], lines[2]) -- where the link itself has no memory, rank 1 alone says so
+        assert.is_nil(text:find('CHANGED', 1, true), text)
+    end)
+
+    it('run examples/ranks.lua as one process does', function()
+        local want, code = helper.shell 'WANE_THREADS=1 luajit examples/ranks.lua'
+        assert.equal(0, code, want)
+        for _, n in ipairs(helper.is_long and { 1, 2, 5, 12, 13 } or { 3 }) do
+            for _, word in ipairs { 'slice', 'shard' } do
+                local _, status, _, text = mpi.command(kind, n, 'examples/ranks.lua --policy sqrt --place ' .. word)
+                assert.equal(0, status, text)
+                assert.equal(want, (text:gsub('wane: [^\n]*have nothing to compute\n', '')))
+            end
+        end
+    end)
+
+    it('all raise what one of them raises in a step, nothing has changed, and the next step works', function()
+        local lines, code, _, text = mpi.run(kind, 4, STEP .. [[
+            for _, kind in ipairs { 'label', 'raise', 'graph', 'draws', 'budget', 'memory', 'lr' } do
+                for _, k in ipairs { 2, 6 } do
+                    local before = bits(k == 2)
+                    if kind == 'memory' and dist.rank == 1 then wane.memory.limit(5e3 * k) end
+                    try(step, kind, k)
+                    wane.memory.limit(0)
+                    opt:zero_grad()
+                    if bits(k == 2) ~= before and kind ~= 'lr' then say 'CHANGED' end
+                    step()
+                end
+            end
+            say('%s', bits(true))
+            local bias = wane.eval(net[1].bias + 0)
+            if dist.rank == 2 then net[1].bias:assign(bias + 1) end
+            try(step)
+            if dist.rank == 2 then net[1].bias:assign(bias) end
+            opt:zero_grad()
+            step()
+            say('%s', bits(true))
+            try(function() opt:step(nn.cross_entropy(net(x), y)) end)
+            try(function() nn.cross_entropy(net(x), y):backward() end)
+            local batches = wane.data.batches({ x, y }, { batch = 8 })
+            for _, inside in ipairs { dist.barrier, function() return batches:next() end } do
+                try(function() opt:step(function() inside() return net(x):sum() end, { micro = 4 }) end)
+            end
+            for seed = 7, 8 do
+                local own = wane.data.batches({ x, y }, { batch = 8, seed = dist.rank == 3 and seed or 7 })
+                local part = own:parts(6)
+                try(function()
+                    opt:step(function(i)
+                        local a, b = part(i)
+                        return nn.cross_entropy(net(a), b)
+                    end, { micro = 6 })
+                end)
+                opt:zero_grad()
+            end]])
+        assert.equal(0, code, text)
+        local other = 'rank 1 runs another step than rank 0: %d+ nodes against %d+; first difference: '
+        local words = { 'rank 1: cross_entropy: label 77', 'rank 1: .*no data for %d',
+            other .. 'const %(%) f32 against', other .. 'normal %(1%) f32 at .* against',
+            'rank 1: .*a budget of 100 bytes cannot be kept', '^oom: .*rank 1: .*out of memory',
+            'rank 1 is at another call than rank 0: an update of %d+ nodes, its numbers %x+, its states %x+' }
+        for r = 0, 3 do
+            local list = lines[r]
+            for k = 1, 14 do assert.matches(words[math.ceil(k / 2)], list[k]) end
+            assert.matches('^%x+$', list[15])
+            assert.matches('rank 2 is at another call than rank 0: an update ', list[16])
+            assert.same({ lines[0][15], lines[0][17] }, { list[15], list[17] })
+            assert.matches('step on 4 ranks: .*write opt:step%(fn, ', list[18])
+            assert.matches('backward on 4 ranks', list[19])
+            assert.matches('barrier inside of the function of a step', list[20])
+            assert.matches('a batch is drawn inside of the function of a step on 4 ranks', list[21])
+            assert.equal('fine', list[22])
+            assert.matches('rank 3 is at another call than rank 0: the losses', list[23])
+        end
+    end)
+end)
 
 -- ---- two nodes ------------------------------------------------------------------------------------------------------
 describe('two nodes', function()

@@ -61,8 +61,8 @@ static int32_t gradient_of(const struct wn__assembly *a, int32_t slot)
     return -1;
 }
 
-/* Puts an effect among ranks. attrs: of what they cut, whose dtype is that of the cell; value: the node that it follows
- * from, whose pieces may be narrower. */
+/* Puts an effect among ranks, whose type is that of the own range. attrs: of what they cut, whose dtype is that of the
+ * cell; value: the node that it follows from, whose pieces may be narrower. */
 static struct wn__ir_node *put_exchanged(struct wn__assembly *a, int32_t op, int32_t group,
                                          const struct wn_attrs *attrs, int32_t value, int32_t cell)
 {
@@ -70,7 +70,7 @@ static struct wn__ir_node *put_exchanged(struct wn__assembly *a, int32_t op, int
     e->attrs = *attrs;
     e->attrs.i[WN_RANKS_GROUP] = group;
     e->attrs.i[WN_RANKS_GIVEN] = wn__group_size(&e->attrs);
-    e->type.dtype = attrs->dtype;
+    e->type = (struct wn_type){.dtype = attrs->dtype, .ndim = 1, .dim = {wn__own_range(&e->attrs).count}};
     return e;
 }
 
@@ -181,6 +181,7 @@ static void put_forward_effects(struct wn__assembly *a)
         e->attrs = f->what->attrs;
         a->ir->node[value].has_effects = 1;
         if (a->statistic == NULL) continue;
+        e->type = f->what->cell->type; /* and not that of the rows, which all ranks give */
         e->attrs.i[WN_RUNNING_PASSES] = wn__passes(a->request);
         e->attrs.i[WN_RUNNING_SHARE] = ranks->is_shared ? ranks->team : 1;
         e->attrs.i[WN_RUNNING_USES] = a->n_uses[i];

@@ -153,8 +153,8 @@ return {
         spec = 'spec/verify_spec.lua',
         filter = 'gathered from ranks',
         { 'a gathered state is not waited for',
-            old = '    it->what = WN_DO_WAIT;\n',
-            new = '    it->what = WN_DO_WAIT;\n    if (it->node >= 0) return WN_OK;\n' },
+            old = '    return wn__list_wait(l, it);\n',
+            new = '    it->what = WN_DO_WAIT;\n    return WN_OK;\n' },
     },
     {
         file = 'runtime/program/open.c',

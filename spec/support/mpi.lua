@@ -51,6 +51,18 @@ function mpi.run(kind, n, body, timeout)
     return lines, code, seconds, text
 end
 
+--- Describes the ranks of each kind of MPI that is here, and names those that are not.
+-- @param describe, pending those of the specs
+-- @param body function(kind, options) with specs of a kind, whose mpirun takes these options
+function mpi.describe(describe, pending, body)
+    for kind, options in pairs(mpi.KINDS) do
+        describe('ranks of ' .. kind, function()
+            if mpi.is_here(kind) then return body(kind, options) end
+            pending(('are not tried: no mpirun.%s, or no library of make mpi'):format(kind))
+        end)
+    end
+end
+
 --- Tells whether mpirun of a kind and the library of `make mpi` are here.
 function mpi.is_here(kind)
     local _, code = helper.shell(('command -v mpirun.%s && test -e build/libwane_mpi-%s.so'):format(kind, kind))

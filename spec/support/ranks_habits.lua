@@ -87,6 +87,31 @@ local habits = {
         other:step(loss, { micro = 8 })
         other:step(loss, { micro = 8 })
     end },
+    { 'states of a model that no optimizer has, whose weights lie otherwise', function()
+        local opt = made('AdamW', net:parameters(), { lr = 0.01 })
+        opt:step(loss, { micro = 8 })
+        local other = nn.Sequential { nn.Linear(24, 208), nn.LayerNorm(208), nn.GELU(), nn.Dropout(0.1),
+            nn.Linear(208, 80) }
+        net:load_state_dict(other:state_dict())
+        net[1].weight:assign(other[1].weight * 2)
+        opt:step(loss, { micro = 8 })
+    end },
+    { 'a search for values that are not finite, with a batch norm', function()
+        local norm = nn.BatchNorm2d(16)
+        local images = wane.eval(wane.randn(16, 3, 6, 6))
+        net = nn.Sequential { nn.Conv2d(3, 16, 3), norm, nn.ReLU(), nn.Flatten(), nn.Linear(256, 64) }
+        local opt = made('AdamW', net:parameters(), { lr = 0.01 })
+        wane.anomaly(true)
+        local fine, why = pcall(function()
+            for _ = 1, 2 do
+                opt:step(function(i) return net(images:narrow(1, 2 * i - 1, 2)):pow(2):mean() end, { micro = 8,
+                    partial = 2 })
+            end
+        end)
+        wane.anomaly(false)
+        if not fine then error(why, 0) end
+        io.write(('%d> %s\n'):format(dist.rank, fingerprint { norm.running_mean, norm.running_var }))
+    end },
     { 'the moving average of the parameters', function()
         local opt = made('AdamW', net:parameters(), { lr = 0.01 })
         local ema = optim.EMA(net, { decay = 0.9 })

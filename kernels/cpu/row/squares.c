@@ -1,6 +1,6 @@
 /* SQUARES: x: (n) elements -> (stripes) in double, the sum of squares of each stripe of 4,096 elements.
- * As of a sum (reduction.h), lane j adds the elements j, j + 16, j + 32, ... of a stripe, and the 16 lanes are added in
- * order. Stripes are shared by threads. */
+ * Lane j adds the elements j, j + 16, j + 32, ... of a stripe, and the 16 lanes are added in order, as in a sum
+ * (reduction.h). Threads share the stripes. */
 #include "../../scalar.h"
 #include "../common/cpu.h"
 

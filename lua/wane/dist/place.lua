@@ -1,4 +1,4 @@
---- Words of how ranks have states: wane.dist.place.
+--- Places parameters and their states on ranks: wane.dist.place.
 -- @internal wane.dist.place
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -8,7 +8,6 @@ local tensor = require 'wane.tensor'
 
 local C, iterate, raise = binding.C, errors.iterate, errors.raise
 local what = 'wane.dist.place'
-local STRIPE = 4096 -- elements; a parameter of fewer belongs to one rank, and is not sharded
 local WORDS = { keep = true, slice = true, shard = true }
 
 local function check_word(word)
@@ -64,12 +63,11 @@ local function words_of(model, opt, words)
     return chosen
 end
 
--- Raises unless the states of a parameter may be made anew.
-local function check_new(opt, count, k)
-    local p = opt:parameters()[k]
-    if count[k] > 0 then
+-- Raises unless the states of parameter k, which has made `count` steps, may be made anew.
+local function check_new(p, k, count)
+    if count > 0 then
         raise(nil, 'value', '%s: the optimizer has made %d steps of parameter %d, %s; place it before the first', what,
-            count[k], k, tensor.describe(p))
+            count, k, tensor.describe(p))
     end
     if tensor.own_grad(p) then
         raise(nil, 'value', '%s: parameter %d, %s, has a gradient; call zero_grad() before', what, k,
@@ -93,8 +91,8 @@ local function place(model, opt, word)
     end
     if type(word) ~= 'table' or tensor.is(word) then check_word(word) end
     local chosen, count, n = words_of(model, opt, word), opt:state_dict().count, #opt:parameters()
-    for k = 1, n do
-        if chosen[k] then check_new(opt, count, k) end
+    for k, p in ipairs(opt:parameters()) do
+        if chosen[k] then check_new(p, k, count[k]) end
     end
     if ranks.size == 1 then return end
     local said = ('%s of %d parameters: '):format(what, n)
@@ -108,7 +106,8 @@ local function place(model, opt, word)
             is_sliced = ranks.slice(p)
             opt:remake(k)
         end
-        if chosen[k] == 'shard' and is_sliced and tensor.count(p._dims) >= STRIPE then
+        local is_cut = tensor.count(p._dims) >= ranks.STRIPE -- a smaller one belongs to one rank
+        if chosen[k] == 'shard' and is_sliced and is_cut then
             binding.check(C.wn_dist_shard(p.id))
         end
     end

@@ -92,12 +92,13 @@ local function optimizer_of(optimizer, model, what)
         end
         out.names[k], out.count[name] = name, dict.count[k]
     end
+    local params = optimizer:parameters()
     for _, state in ipairs(dict.states) do
         for k, name in ipairs(out.names) do
             local cell = dict.cells[('%s.%d'):format(state, k)] -- groups may differ in their states
             if cell then
                 out.entries[#out.entries + 1] = ranges.entry(entry_of(STATE .. state .. '.' .. name, cell, what),
-                    optimizer:parameters()[k])
+                    params[k])
             end
         end
     end

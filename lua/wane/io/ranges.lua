@@ -5,6 +5,7 @@
 -- of a file.
 -- @internal wane.io.ranges
 local binding = require 'wane.ffi'
+local errors = require 'wane.errors'
 local file = require 'wane.io.file'
 local iterate = require 'wane.iterate'
 local ranks = require 'wane.program.ranks'
@@ -68,10 +69,16 @@ function ranges.save(f, entry)
 end
 
 --- Returns a piece of a file for a state, cut to the range that this rank has of it.
+-- @raise 'unsupported' for a matrix that the file has transposed
 -- @param piece of wane.io.file: { entry =, cell =, first =, count =, columns = }
 -- @param entry that the piece is for
 function ranges.piece(piece, entry)
     if not entry.of then return piece end
+    if piece.columns > 0 then
+        errors.raise(nil, 'unsupported', "wane.load: '%s' is transposed in the file, and each rank has a range of it "
+            .. "alone, which is not read in this version; load before wane.dist.place(model, opt, 'shard')",
+            entry.name)
+    end
     local begin = math.max(piece.first, entry.first)
     local count = math.max(0, math.min(piece.first + piece.count, entry.first + entry.count) - begin)
     local part = {}

@@ -12,7 +12,7 @@ local read = require 'wane.tensor.read'
 local tensor = require 'wane.tensor'
 
 local C = binding.C
-local STRIPE = 4096 -- elements, as runtime/base/ranks.h has them
+local STRIPE = ranks.STRIPE
 
 local squares = {}
 

@@ -101,8 +101,8 @@ end
 local has_warned = false -- of ranks that have nothing to compute
 local stride = 0 -- how many random numbers one micro-batch took the last time
 
--- Fills in who makes the partial sums of a run: `makers` of them in each round, one each, of which this rank belongs to
--- number `place`; `share` ranks together, which take a micro-batch each in turn, this one the one behind `first_of`.
+-- Fills in who makes the partial sums of a run: `makers` in each of its `rounds`, one sum each, of `share` ranks, which
+-- take the micro-batches of it in turn, `each` of them as many.
 --
 --     partial = 2      partial sum 1    2               by machines of 2    1            2
 --                      rank 0: 1, 2     rank 1: 3, 4                        rank 0: 1    rank 2: 3

@@ -184,12 +184,10 @@ function program.open(request)
     return own(open(request))
 end
 
--- Has the policies of an open program that is not planned decide, and chooses a plan where they give a budget. Returns
--- the budget.
+-- Has the policies of an open program that is not planned decide, and chooses a plan where they give a budget.
 local function decide(self)
     local budget = require('wane.policy.decide').apply(self, self.policy, self.fallback)
     if budget == 'least' then planner.choose_least(self) elseif budget then planner.choose(self, budget) end
-    return budget
 end
 
 -- Tells whether all ranks have one plan for a program: where it gathers states from them, and bytes decide.

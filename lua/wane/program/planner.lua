@@ -6,7 +6,7 @@
 -- * `choose(program, limit)` chooses for an open program the fastest plan within a budget of `limit` bytes.
 -- * `choose_least(program)` chooses the plan that reserves the fewest bytes.
 -- * `too_large(program, e)` completes the error of a program that does not fit.
--- * `share(program, decide)` has all ranks plan it as rank 0 does, whose decide(program) returns the budget.
+-- * `share(program, decide)` has all ranks plan it as rank 0 does, where decide(program) chooses a plan.
 -- @internal wane.program.planner
 return { load_costs = nil, bits = nil, look_for_launcher = nil, choose = nil, choose_least = nil,
     share = nil, too_large = nil }

@@ -13,7 +13,8 @@ local C, check, raise = binding.C, binding.check, errors.raise
 
 --- Fields: `rank`, from 0, `size`, `per_node`, how many consecutive ranks share a machine, `is_ghost`, and `has_link`,
 -- true where a script says how fast its link is; wane.dist sets them once a job is joined.
-local ranks = { rank = 0, size = 1, per_node = 1, is_ghost = false, has_link = false }
+local ranks = { rank = 0, size = 1, per_node = 1, is_ghost = false, has_link = false,
+    STRIPE = 4096 } -- elements that no range cuts: WN_STRIPE of runtime/base/ranks.h
 
 local codes = {} -- word of a status -> its number
 for code = 1, 31 do codes[binding.text(C.wn_status_name(code)) or code] = code end

@@ -125,15 +125,7 @@ static int32_t put(struct exchanges *x, int64_t k, int32_t what, int32_t at)
     it->what = what;
     it->move = l->n_moves + (int32_t)k;
     x->at[x->n_more++] = x->left[at];
-    if (what == WN_DO_EXCHANGE) return WN_OK;
-    int32_t source = it->n_in > 0 ? l->in[it->in_at] : it->out, target = it->out;
-    it->out = -1;
-    it->n_in = 2;
-    it->in_at = wn__list_inputs(l, 2);
-    if (it->in_at < 0) return WN_OOM;
-    l->in[it->in_at] = source;
-    l->in[it->in_at + 1] = target;
-    return WN_OK;
+    return what == WN_DO_WAIT ? wn__list_wait(l, it) : WN_OK;
 }
 
 /* Returns the first item, from `from` on, before which second t has come; n_items: the end. */

@@ -17,18 +17,10 @@ static int32_t is_gather(const struct wn__ir *ir, const struct wn__item *it)
 /* Turns a gather into its wait. Fills *start with its start. */
 static int32_t split(struct wn__list *l, struct wn__item *it, struct wn__item *start)
 {
-    int32_t source = l->in[it->in_at], target = it->out;
+    it->move = l->n_moves++;
     *start = *it;
     start->what = WN_DO_EXCHANGE;
-    start->move = it->move = l->n_moves++;
-    it->what = WN_DO_WAIT;
-    it->out = -1;
-    it->n_in = 2;
-    it->in_at = wn__list_inputs(l, 2);
-    if (it->in_at < 0) return WN_OOM;
-    l->in[it->in_at] = source;
-    l->in[it->in_at + 1] = target;
-    return WN_OK;
+    return wn__list_wait(l, it);
 }
 
 int32_t wn__lower_gathers(const struct wn__ir *ir, int32_t budget, struct wn__list *l)

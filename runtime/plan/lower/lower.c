@@ -25,6 +25,19 @@ int32_t wn__list_value(struct wn__list *l, int32_t node, int32_t action)
     return (int32_t)l->n_values++;
 }
 
+int32_t wn__list_wait(struct wn__list *l, struct wn__item *it)
+{
+    int32_t source = it->n_in > 0 ? l->in[it->in_at] : it->out, target = it->out;
+    it->what = WN_DO_WAIT;
+    it->out = -1;
+    it->n_in = 2;
+    it->in_at = wn__list_inputs(l, 2);
+    if (it->in_at < 0) return WN_OOM;
+    l->in[it->in_at] = source;
+    l->in[it->in_at + 1] = target;
+    return WN_OK;
+}
+
 int32_t wn__list_insert(struct wn__list *l, int32_t n, const struct wn__item *more, const int32_t *at)
 {
     int64_t before = l->n_items;

@@ -64,6 +64,9 @@ struct wn__issued {
 int32_t wn__lower_issue(const struct wn__ir *ir, const struct wn__recipe *r, struct wn__issued *out);
 /* Puts the instructions of all departures that are used into the list. block_of: (n of the IR) the recipe's. */
 int32_t wn__lower_departures(const int32_t *block_of, const struct wn__departures *d, struct wn__list *l);
+/* Turns an item that makes a value by an exchange, or its start, into the wait for it: from its input, or itself, to
+ * what it makes. */
+int32_t wn__list_wait(struct wn__list *l, struct wn__item *it);
 /* Makes exchanges of the states that are gathered from ranks. budget: 0: one such value at a time is there. */
 int32_t wn__lower_gathers(const struct wn__ir *ir, int32_t budget, struct wn__list *l);
 /* Puts starts and waits of exchanges among ranks in their place. budget: eighths of the bytes of all exchanges. */

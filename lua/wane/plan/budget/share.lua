@@ -44,7 +44,7 @@ end
 
 --- Plans an open program on all ranks as rank 0 does. Every rank calls it, whether it knows a plan or not.
 -- @param p Program
--- @param decide function(p) that has its policies decide, chooses a plan, and returns the budget
+-- @param decide function(p) that has its policies decide and chooses a plan
 -- @raise 'budget' where the plan of rank 0 reserves more on this one
 function share.plan(p, decide)
     if are_planned(p) then return end
