@@ -12,6 +12,7 @@ local GHOST = [[
 package.path = '%s/lua/?.lua;%s/lua/?/init.lua;' .. package.path
 local wane = require 'wane'
 wane.dist.ghost { ranks = 1024, rank = 700 }
+require('wane.ffi').C.wn_debug('check', 1) -- that effects write their own ranges, and exchanges those of all
 local model, x = wane.nn.MLP(64, 256), wane.eval(wane.randn(16, 64))
 local opt = wane.optim.AdamW(model:parameters())
 local function step() opt:step(function() return model(x):pow(2):mean() end, { micro = %d }) end

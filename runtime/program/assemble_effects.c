@@ -61,8 +61,8 @@ static int32_t gradient_of(const struct wn__assembly *a, int32_t slot)
     return -1;
 }
 
-/* Puts an effect among ranks, whose type is that of the own range. attrs: of what they cut, whose dtype is that of the
- * cell; value: the node that it follows from, whose pieces may be narrower. */
+/* Puts an effect among ranks, whose type is that of what it writes: the own range, or everybody's. attrs: of what they
+ * cut, whose dtype is that of the cell; value: the node that it follows from, whose pieces may be narrower. */
 static struct wn__ir_node *put_exchanged(struct wn__assembly *a, int32_t op, int32_t group,
                                          const struct wn_attrs *attrs, int32_t value, int32_t cell)
 {
@@ -70,7 +70,8 @@ static struct wn__ir_node *put_exchanged(struct wn__assembly *a, int32_t op, int
     e->attrs = *attrs;
     e->attrs.i[WN_RANKS_GROUP] = group;
     e->attrs.i[WN_RANKS_GIVEN] = wn__group_size(&e->attrs);
-    e->type = (struct wn_type){.dtype = attrs->dtype, .ndim = 1, .dim = {wn__own_range(&e->attrs).count}};
+    int64_t own = wn__own_range(&e->attrs).count, all = attrs->i[WN_RANKS_ELEMENTS];
+    e->type = (struct wn_type){.dtype = attrs->dtype, .ndim = 1, .dim = {op == WN_OP_REFRESH ? all : own}};
     return e;
 }
 

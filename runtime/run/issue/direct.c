@@ -32,8 +32,9 @@ char *wn__work_address(const struct wn__run *r, const struct wn__instr *n)
 
 char *wn__written_address(const struct wn__run *r, const struct wn__instr *n, int32_t k)
 {
+    int32_t is_whole = (wn__ir_flags(r->ir, n->node) & WN_LINK) != 0; /* everybody's ranges, not the own one */
     return at(wn__allocation_address(r, &r->schedule->allocation[n->cell[k]]),
-              r->ir->cell[r->ir->node[n->node].cell[k]].own_at);
+              is_whole ? 0 : r->ir->cell[r->ir->node[n->node].cell[k]].own_at);
 }
 
 /* Fills the addresses of seed, counter and report, for a kernel of an asynchronous device. */
