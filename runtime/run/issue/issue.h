@@ -83,9 +83,9 @@ struct wn__run {
 char *wn__allocation_address(const struct wn__run *r, const struct wn__allocation *t);
 /* Returns the address of value number `value` of the schedule. */
 char *wn__value_address(const struct wn__run *r, int32_t value);
-/* Returns the address of the workspace of an instruction that has one. */
 /* Returns the address at which an instruction writes cell k: of its own range, where it does not exchange the rest. */
 char *wn__written_address(const struct wn__run *r, const struct wn__instr *n, int32_t k);
+/* Returns the address of the workspace of an instruction that has one. */
 char *wn__work_address(const struct wn__run *r, const struct wn__instr *n);
 
 /* Launches the kernel of an instruction. */
