@@ -50,7 +50,12 @@ int32_t wn_dist_start(const char *kind, int32_t rank, int32_t size, int32_t per_
     if (per_node != 0) WN_TRY(check_machines(per_node, size));
     if (!(timeout > 0 && timeout < 1e9))
         return wn__fail(WN_VALUE, "dist: a timeout of %g s given; it is above 0", timeout);
-    return wn__link_open(kind, rank, size, per_node, timeout);
+    WN_TRY(wn__link_open(kind, rank, size, per_node, timeout));
+    for (int32_t id = 0; id < wn__device_count(); id++) {
+        struct wn_device *d = wn__device(id);
+        if (d->absent == NULL) WN_TRY(d->choose(d, rank % wn__link_get()->per_node));
+    }
+    return WN_OK;
 }
 
 int32_t wn_dist_ghost(int32_t rank, int32_t size, int32_t per_node)
@@ -67,9 +72,6 @@ int32_t wn_dist_shard(int32_t cell)
     WN_TRY(wn__enter());
     if (c == NULL) return WN_VALUE;
     if (!c->is_sliced) return wn__fail(WN_VALUE, "dist: a parameter is sharded once its states are in ranges");
-    if (!wn__device(c->device)->target.is_unified_memory && wn__device(c->device)->real)
-        return wn__fail(WN_UNSUPPORTED, "dist: parameters on %s are not sharded in this version",
-                        wn__device(c->device)->name);
     return wn__cell_shard(c);
 }
 

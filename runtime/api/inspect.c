@@ -129,7 +129,7 @@ static void tell_move(const struct wn__plan *p, const struct wn__instr *n, struc
         struct wn__wire wire;
         wn__exchange_wire(p->ir, n->node, &wire);
         out->link = "ranks";
-        out->takes = wn__exchange_seconds(&wire);
+        out->takes = wn__exchange_seconds(p->ir, &wire);
         out->sent_outside = wire.out[WN_LEVEL_OUTSIDE];
         out->sent = wire.out[WN_LEVEL_INSIDE] + out->sent_outside;
     }

@@ -163,6 +163,19 @@ static inline int32_t wn__rank_at(const struct wn_attrs *a, int32_t place)
            : group == WN_GROUP_ACROSS ? place * team + rank % team
                                       : place;
 }
+/* Returns the elements that those who take part own together, which follow each other. */
+static inline struct wn__range wn__group_range(const struct wn_attrs *a)
+{
+    struct wn__range all = {0, 0};
+    for (int32_t k = 0; k < wn__group_size(a); k++) {
+        struct wn__range theirs = wn__range_at(a, wn__rank_at(a, k));
+        int64_t end = all.first + all.count, last = theirs.first + theirs.count;
+        if (theirs.count == 0) continue;
+        if (all.count == 0 || theirs.first < all.first) all.first = theirs.first;
+        all.count = (all.count > 0 && end > last ? end : last) - all.first;
+    }
+    return all;
+}
 
 /* ---- limits ---------------------------------------------------------------------------------------------- */
 /* The largest inner dimension k of PRODUCT_UPDATE, a product that is computed inside the update that reads it: partial

@@ -8,8 +8,9 @@
 #include <stdint.h>
 #include "desc.h"
 
-/* Places where values wait outside a device's memory, and the two ways between. */
-enum wn_medium { WN_MEDIUM_HOST, WN_MEDIUM_DISK, WN_MEDIUM_COUNT };
+/* Places where values wait outside a device's memory, and the two ways between. RANKS is host memory too, in which
+ * exchanges among ranks leave and arrive. */
+enum wn_medium { WN_MEDIUM_HOST, WN_MEDIUM_DISK, WN_MEDIUM_RANKS, WN_MEDIUM_COUNT };
 enum wn_way { WN_WAY_OUT, WN_WAY_IN, WN_WAY_COUNT };
 
 /* Bits of `library` below. 1 << dtype: a library computes large products of the dtype; WN_LIBRARY_CONV << dtype: it

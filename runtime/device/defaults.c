@@ -6,6 +6,12 @@
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
+static int32_t choose_the_only(struct wn_device *d, int32_t number)
+{
+    (void)d, (void)number;
+    return WN_OK;
+}
+
 static void ignore_hint(struct wn_device *d, int64_t bytes, int64_t count)
 {
     (void)d, (void)bytes, (void)count;
@@ -95,11 +101,13 @@ static void complete_offload_buffers(struct wn_device *d)
     d->offload_buffer_close = wn__host_offload_close;
     d->offload_buffer_start = wn__host_offload_start;
     d->offload_buffer_wait = wn__host_offload_wait;
+    d->offload_buffer_left = wn__host_offload_left;
     d->offload_buffer_stop = wn__host_offload_stop;
 }
 
 void wn__device_complete(struct wn_device *d)
 {
+    if (d->choose == NULL) d->choose = choose_the_only;
     if (d->hint == NULL) d->hint = ignore_hint;
     if (d->trim == NULL) d->trim = trim_nothing;
     if (d->room == NULL) d->room = know_nothing;

@@ -15,12 +15,14 @@
 #include <stdint.h>
 #include "../../kernels/kernel.h"
 
-/* One move between a device's memory and an offload buffer. Both ends and the bytes are whole pages (WN_PAGE). */
+/* One move between a device's memory and an offload buffer. Both ends and the bytes are whole pages (WN_PAGE), but for
+ * WN_MEDIUM_RANKS. */
 struct wn_move {
     int32_t way;   /* WN_WAY_ */
     int64_t at;    /* offset in the offload buffer */
     void *address; /* in the device's memory */
     int64_t bytes;
+    int32_t *ended; /* becomes 1 once a move out has ended, for a thread that looks; NULL: none does */
 };
 
 /* A medium outside of a device's memory, where values wait between forward and backward. A device may keep more beside
@@ -29,6 +31,7 @@ struct wn_offload_buffer {
     int32_t medium; /* WN_MEDIUM_ */
     int64_t bytes;
     int32_t most;              /* moves each way between two stops, at most */
+    char *host;                /* where the host finds its bytes, of WN_MEDIUM_RANKS */
     double busy[WN_WAY_COUNT]; /* seconds of moving between the last two stops */
     double stall;              /* seconds for which the device waited for moves meanwhile; 0 where the host waits */
     char note[160];            /* why it is slower or larger than asked for, in words, or "" */
@@ -55,6 +58,9 @@ struct wn_device {
     /* Looks for the device when the library starts: sets `absent`, or the slots and the facts above. Optional: it is
      * always here. */
     void (*open)(struct wn_device *d);
+    /* Takes the device that the number-th process of a machine uses, one of those of this kind in turn, before anything
+     * uses one. Optional: there is one. WN_UNSUPPORTED: it is of another kind than the first. */
+    int32_t (*choose)(struct wn_device *d, int32_t number);
 
     /* ---- memory: required, but for those that say so ---- */
     /* Takes bytes > 0 of the device, aligned to 256 bytes and not cleared. WN_OOM. */
@@ -114,8 +120,9 @@ struct wn_device {
     /* Gives a graph back that no launch is under way of. */
     void (*graph_close)(struct wn_device *d, void *graph);
 
-    /* ---- offload buffers: optional, all five or none ---- */
-    /* Default: those of host_offload.h where target.is_unified_memory is set, else open refuses with WN_UNSUPPORTED. */
+    /* ---- offload buffers: optional, all six or none ---- */
+    /* Default: those of host_offload.h where target.is_unified_memory is set, else open refuses with WN_UNSUPPORTED.
+     * Exchanges among ranks of a device without unified memory go through a buffer of WN_MEDIUM_RANKS. */
 
     /* Takes everything at once, or nothing: bytes at a medium (WN_MEDIUM_), and queues of `most` moves each way. */
     int32_t (*offload_buffer_open)(struct wn_device *d, int32_t medium, int64_t bytes, int32_t most,
@@ -126,6 +133,9 @@ struct wn_device {
     /* Lets nothing that is launched later begin before the number-th move of that way since the last stop, counted from
      * 0, has ended: the device waits, or the host does. */
     int32_t (*offload_buffer_wait)(struct wn_device *d, struct wn_offload_buffer *buffer, int32_t way, int64_t number);
+    /* Waits on the host until the number-th move out since the last stop has ended. The stall of the next wait for a
+     * move in begins here. */
+    int32_t (*offload_buffer_left)(struct wn_device *d, struct wn_offload_buffer *buffer, int64_t number);
     /* Gives up the moves that have not begun, and waits for the others. */
     void (*offload_buffer_stop)(struct wn_device *d, struct wn_offload_buffer *buffer);
 };

@@ -105,6 +105,7 @@ static void *serve(void *lane)
             l->error_at = number;
         }
         l->busy += took;
+        if (m.ended != NULL) __atomic_store_n(m.ended, 1, __ATOMIC_RELEASE);
         l->ended = number + 1;
         pthread_cond_broadcast(&l->changed);
     }
@@ -182,6 +183,7 @@ static int32_t open_file(struct host_buffer *d)
 static int32_t open_memory(struct host_buffer *d)
 {
     d->memory = mmap(NULL, (size_t)d->is.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    d->is.host = d->memory;
     if (d->memory != MAP_FAILED) return WN_OK;
     d->memory = NULL;
     return wn__fail(WN_OOM, "out of memory: the system refused %lld bytes for offloading", (long long)d->is.bytes);
@@ -246,6 +248,11 @@ int32_t wn__host_offload_wait(struct wn_device *device, struct wn_offload_buffer
     if (error == 0) return WN_OK;
     return wn__fail(WN_IO, "offload: %s %s failed: %s", way == WN_WAY_OUT ? "writing to" : "reading from",
                     buffer->medium == WN_MEDIUM_DISK ? folder : "host memory", strerror(error));
+}
+
+int32_t wn__host_offload_left(struct wn_device *device, struct wn_offload_buffer *buffer, int64_t number)
+{
+    return wn__host_offload_wait(device, buffer, WN_WAY_OUT, number);
 }
 
 void wn__host_offload_stop(struct wn_device *device, struct wn_offload_buffer *buffer)

@@ -12,13 +12,14 @@
 #define WN_DEVICE_HOST_OFFLOAD_H
 #include "device.h"
 
-/* The five functions of struct wn_device. Open: WN_OOM for memory or threads, WN_IO for files. Start: WN_INTERNAL for a
+/* The six functions of struct wn_device. Open: WN_OOM for memory or threads, WN_IO for files. Start: WN_INTERNAL for a
  * move outside of the buffer, or beyond `most`. Wait: WN_IO where the move, or one before it, failed. */
 int32_t wn__host_offload_open(struct wn_device *d, int32_t place, int64_t bytes, int32_t most,
                               struct wn_offload_buffer **out);
 void wn__host_offload_close(struct wn_device *d, struct wn_offload_buffer *buffer);
 int32_t wn__host_offload_start(struct wn_device *d, struct wn_offload_buffer *buffer, const struct wn_move *m);
 int32_t wn__host_offload_wait(struct wn_device *d, struct wn_offload_buffer *buffer, int32_t way, int64_t number);
+int32_t wn__host_offload_left(struct wn_device *d, struct wn_offload_buffer *buffer, int64_t number);
 void wn__host_offload_stop(struct wn_device *d, struct wn_offload_buffer *buffer);
 
 /* Sets the folder of the files, "" until then. WN_VALUE for more than 511 letters. */

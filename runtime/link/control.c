@@ -58,7 +58,7 @@ static struct {
 static int32_t start(enum stage stage, int32_t channel, int32_t n)
 {
     now.stage = stage;
-    return wn__link_start(channel, now.list, n, &now.job);
+    return wn__link_start(channel, now.list, n, NULL, &now.job);
 }
 
 /* Starts a job with rank 0, or with all others where this is rank 0, whose parts of `to` follow each other. */

@@ -162,7 +162,8 @@ static void move_as_ghost(const struct wn__message *t)
     if (bytes > 0) memcpy(t->to, t->from, (size_t)bytes);
 }
 
-int32_t wn__link_start(int32_t channel, const struct wn__message *list, int32_t n, struct wn__job **out)
+int32_t wn__link_start(int32_t channel, const struct wn__message *list, int32_t n, int32_t **ready,
+                       struct wn__job **out)
 {
     int64_t most = 0;
     for (int32_t i = 0; i < n; i++) most += 2 + list[i].out / LONGEST_MESSAGE + list[i].in / LONGEST_MESSAGE;
@@ -170,6 +171,8 @@ int32_t wn__link_start(int32_t channel, const struct wn__message *list, int32_t 
     if (job == NULL) return WN_OOM;
     *out = job;
     job->channel = channel;
+    job->is_ready = ready == NULL;
+    if (ready != NULL) *ready = &job->is_ready;
     for (int32_t i = 0; i < n; i++) {
         const struct wn__message *t = &list[i];
         if (here->is.is_ghost) move_as_ghost(t);
@@ -179,7 +182,7 @@ int32_t wn__link_start(int32_t channel, const struct wn__message *list, int32_t 
         }
     }
     if (here->is.is_ghost) return WN_OK;
-    job->awaits = job->n > 0 ? job->pieces[0].peer : here->is.rank;
+    job->awaits = job->n > 0 && job->is_ready ? job->pieces[0].peer : here->is.rank;
     pthread_mutex_lock(&here->lock);
     int32_t code = here->broken[0] != 0 ? broken() : WN_OK;
     if (code == WN_OK) wn__link_put(job);
@@ -265,8 +268,10 @@ int32_t wn__link_break(int32_t code)
     if (here->is.is_ghost) return code;
     pthread_mutex_lock(&here->lock);
     if (here->broken[0] == 0) {
+        char theirs[sizeof here->broken];
         wn__link_break_here(code, wn__message());
-        wn__link_say(WN_WORD_BROKEN, here->broken, -1);
+        snprintf(theirs, sizeof theirs, "rank %d: %.480s", here->is.rank, here->broken);
+        wn__link_say(WN_WORD_BROKEN, strncmp(here->broken, "rank ", 5) == 0 ? here->broken : theirs, -1);
     }
     pthread_mutex_unlock(&here->lock);
     return code;

@@ -38,6 +38,7 @@ void wn__link_describe(int32_t rank, char *text, int64_t room)
     double silent = p == NULL || p->heard == 0 ? 0 : wn__now() - p->heard;
     int32_t is_heard_of = here->is.rank == 0 || rank == 0; /* heartbeats go between rank 0 and the others */
     if (p == NULL) snprintf(text, (size_t)room, "nobody");
+    else if (rank == here->is.rank) snprintf(text, (size_t)room, "its own device");
     else if (!is_heard_of) snprintf(text, (size_t)room, "rank %d", rank);
     else if (p->heard == 0) snprintf(text, (size_t)room, "rank %d, which has said nothing yet", rank);
     else if (silent > WN_DEAF_SECONDS)
@@ -60,7 +61,8 @@ void wn__link_say(enum wn__word_kind kind, const char *said, int32_t to)
     for (int32_t r = 0; r < here->is.size; r++) {
         struct wn__job *job = &here->words[r * WN_WORD_COUNT + (int32_t)kind];
         if (r == here->is.rank || (to >= 0 && r != to) || job->is_listed) continue;
-        *job = (struct wn__job){.channel = WN_CHANNEL_WORDS, .is_word = 1, .awaits = r, .n = 1, .pieces = &job->own};
+        *job = (struct wn__job){.channel = WN_CHANNEL_WORDS, .is_word = 1, .awaits = r, .is_ready = 1, .n = 1};
+        job->pieces = &job->own;
         job->word = (struct wn__word){.kind = (int32_t)kind, .code = here->code, .calls = here->calls};
         snprintf(job->word.said, sizeof job->word.said, "%s", said);
         job->own = (struct wn__piece){.at = (char *)&job->word, .bytes = sizeof job->word, .peer = r};
@@ -131,11 +133,19 @@ static int32_t test(struct wn__job *job)
     return awaits;
 }
 
+/* Tells whether a job may begin; one that is not ready keeps back those that follow it on its channel. */
+static int32_t may_begin(const struct wn__job *job, uint32_t *kept_back)
+{
+    if (!__atomic_load_n(&job->is_ready, __ATOMIC_ACQUIRE)) *kept_back |= 1U << job->channel;
+    return (*kept_back >> job->channel & 1) == 0;
+}
+
 /* Begins the jobs that are new, and takes those out of the list that have ended; of a broken link words alone. Returns
  * whether one is under way. */
 static int32_t advance(void)
 {
     int32_t busy = 0;
+    uint32_t kept_back = 0;
     pthread_mutex_lock(&here->lock);
     struct wn__job **at = &here->jobs;
     here->is_new = 0;
@@ -143,7 +153,7 @@ static int32_t advance(void)
         struct wn__job *job = *at;
         int32_t is_due = job->is_word || here->broken[0] == 0, awaits = job->awaits;
         pthread_mutex_unlock(&here->lock);
-        if (is_due && (job->has_begun || begin(job))) awaits = test(job);
+        if (is_due && (job->has_begun || (may_begin(job, &kept_back) && begin(job)))) awaits = test(job);
         pthread_mutex_lock(&here->lock);
         job->awaits = awaits;
         busy |= is_due && awaits >= 0;

@@ -37,7 +37,8 @@ struct wn__piece {
 struct wn__job {
     struct wn__job *next;
     int32_t channel, is_listed, has_begun, has_ended;
-    int32_t awaits; /* the first rank whose part has not ended; -1: none */
+    int32_t awaits;   /* the first rank whose part has not ended; -1: none */
+    int32_t is_ready; /* what goes out is there */
     int32_t is_word;
     int64_t n;
     struct wn__piece *pieces; /* (n) */

@@ -144,7 +144,7 @@ void wn__meter_stop(struct wn__run *r)
     if (!m->in_backward) m->out->at[1] = m->live;
     if (s->scalars >= 0) move(m, WN_KIND_WORKSPACE, -s->allocation[s->scalars].bytes);
     m->out->at[4] = m->live;
-    m->out->host = m->offload_buffer_top[WN_MEDIUM_HOST];
+    m->out->host = m->offload_buffer_top[WN_MEDIUM_HOST] + r->exchange.staged_top;
     m->out->disk = m->offload_buffer_top[WN_MEDIUM_DISK];
     m->out->reserved = m->fixed + m->arena_top + (r->device->target.is_unified_memory ? m->out->host : 0);
     /* The device's peak is the program's, with everything else that is alive beside it. */

@@ -69,6 +69,7 @@ void wn_sim_reset(void)
 {
     struct wn_sim_counters none = {};
     none.live = none.peak = wn__sim.count.live;
+    none.device = wn__sim.count.device;
     none.taken = wn__sim.count.taken;
     none.parts = wn__sim.count.parts;
     none.events = wn__sim.count.events;
@@ -100,26 +101,31 @@ static int asked_for(const char *name, int otherwise)
     return text == NULL ? otherwise : atoi(text);
 }
 
-/* WANE_SIM_OPEN: the error that finding a GPU ends with; WANE_SIM_ARCH: the architecture, 61 for sm_61. */
+/* WANE_SIM_OPEN: the error that finding a GPU ends with; WANE_SIM_GPUS: how many there are; WANE_SIM_ARCH: the
+ * architecture, 61 for sm_61, and WANE_SIM_ARCH_1 of the second one. */
 cudaError_t cudaGetDeviceCount(int *n)
 {
-    *n = 1;
+    *n = asked_for("WANE_SIM_GPUS", 1);
     return (cudaError_t)asked_for("WANE_SIM_OPEN", cudaSuccess);
 }
 
 cudaError_t cudaSetDevice(int device)
 {
-    return wn__sim_result(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+    const bool is_there = device >= 0 && device < asked_for("WANE_SIM_GPUS", 1);
+    if (is_there) wn__sim.count.device = device;
+    return wn__sim_result(is_there ? cudaSuccess : cudaErrorInvalidDevice);
 }
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
 {
     size_t left = 0;
-    if (device != 0) return wn__sim_result(cudaErrorInvalidDevice);
+    if (device < 0 || device >= asked_for("WANE_SIM_GPUS", 1)) return wn__sim_result(cudaErrorInvalidDevice);
     memset(p, 0, sizeof *p);
     snprintf(p->name, sizeof p->name, "fibers on a CPU");
-    p->major = asked_for("WANE_SIM_ARCH", 90) / 10;
-    p->minor = asked_for("WANE_SIM_ARCH", 90) % 10;
+    int arch = asked_for("WANE_SIM_ARCH", 90);
+    if (device == 1) arch = asked_for("WANE_SIM_ARCH_1", arch);
+    p->major = arch / 10;
+    p->minor = arch % 10;
     p->multiProcessorCount = 1;
     p->sharedMemPerBlock = 48 * 1024;
     p->sharedMemPerBlockOptin = 227 * 1024;

@@ -35,6 +35,7 @@ struct wn_sim_counters {
     int64_t events;                 /* made and not destroyed */
     int64_t graphs, graph_launches; /* graphs alive, instantiated or not; launches of graphs, whose kernels
                                                   * `launches` does not count */
+    int64_t device;                 /* the number of the GPU that is used */
 };
 
 /* Memory that kernels have touched, in the build that watches it. A sector is 32 bytes on 32: what a GPU moves at once.

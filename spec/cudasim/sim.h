@@ -272,6 +272,8 @@ struct cudaDeviceProp {
 };
 extern "C" {
 cudaError_t cudaGetDeviceCount(int *n), cudaSetDevice(int device);
+#define CUDART_CB
+cudaError_t cudaLaunchHostFunc(cudaStream_t s, void (*fn)(void *), void *data);
 cudaError_t cudaDeviceSynchronize(void), cudaDeviceReset(void);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device);
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device);

@@ -15,6 +15,7 @@ struct work {
     struct wn__sim_event *event;
     int64_t time;
     bool is_record;
+    bool is_host; /* a function that another thread may look for the effect of, without waiting here */
 };
 struct wn__sim_event {
     int64_t recorded, happened; /* numbers of records asked for, and done */
@@ -99,6 +100,11 @@ static void run_until(const std::function<bool()> &is_done, wn__sim_stream *want
     }
 }
 
+static bool has_host_function(const wn__sim_stream *s)
+{
+    return std::any_of(s->queue.begin(), s->queue.end(), [](const work &w) { return w.is_host; });
+}
+
 static void drain(wn__sim_stream *s)
 {
     run_until([=] { return s->queue.empty(); }, s);
@@ -113,7 +119,7 @@ static void enqueue(cudaStream_t s, work w)
 void wn__sim_enqueue(cudaStream_t s, std::function<void()> run)
 {
     if (wn__sim_is_capturing(s)) wn__sim_capture_add(s, std::move(run));
-    else enqueue(s, work{std::move(run), NULL, 0, false});
+    else enqueue(s, work{std::move(run), NULL, 0, false, false});
 }
 
 /* ---- launches --------------------------------------------------------------------------------------------------- */
@@ -219,7 +225,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 {
     cudaError_t error;
     if (wn__sim_capture_wait(s, e, &error)) return wn__sim_result(error);
-    if (e->recorded > 0) enqueue(s, work{nullptr, e, e->recorded, false});
+    if (e->recorded > 0) enqueue(s, work{nullptr, e, e->recorded, false, false});
     return wn__sim_result(cudaSuccess);
 }
 
@@ -243,7 +249,18 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
     if (wn__sim_must_fail(WN_SIM_EVENT)) return wn__sim_result(cudaErrorInvalidValue);
-    if (!wn__sim_capture_record(e, s)) enqueue(s, work{nullptr, e, ++e->recorded, true});
+    if (!wn__sim_capture_record(e, s)) enqueue(s, work{nullptr, e, ++e->recorded, true, false});
+    return wn__sim_result(cudaSuccess);
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t s, void (*fn)(void *), void *data)
+{
+    WN_SIM_REFUSE(wn__sim_capture_forbids());
+    if (wn__sim_must_fail(WN_SIM_EVENT)) return wn__sim_result(cudaErrorInvalidValue);
+    auto call = [=] {
+        if (wn__sim.sticky == cudaSuccess) fn(data); /* a lost device calls nothing */
+    };
+    enqueue(s, work{call, NULL, 0, false, true});
     return wn__sim_result(cudaSuccess);
 }
 
@@ -258,6 +275,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
     WN_SIM_REFUSE(wn__sim_capture_query(e));
     int64_t time = e->recorded;
     run_until([=] { return e->happened >= time; }, NULL);
+    for (wn__sim_stream *s : streams) /* the host may wait for another thread next */
+        run_until([=] { return !has_host_function(s); }, s);
     return wn__sim_result(cudaSuccess);
 }
 

@@ -214,8 +214,8 @@ return {
             old = 'move(m, t->kind, t->bytes);',
             new = 'move(m, t->kind, t->bytes + (t->kind == WN_KIND_RESULT ? 4096 : 0));' },
         { 'offload: disk counts as memory', spec = 'spec/action_spec.lua', filter = 'is predicted',
-            old = 'return t->space != WN_SPACE_DISK &&',
-            new = 'return t->space >= 0 &&' },
+            old = 'return t->space < WN_SPACE_HOST ||',
+            new = 'return t->space == WN_SPACE_DISK || t->space < WN_SPACE_HOST ||' },
     },
     {
         file = 'runtime/plan/lower/verify.c',

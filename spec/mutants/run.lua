@@ -53,7 +53,7 @@ local function beside(specs)
     local targets = ''
     for _, spec in ipairs(specs) do
         if spec:find '^spec/cuda' then targets = targets .. ' build/cudasim/libwane_cuda.so build/cudasim/selftest' end
-        if spec:find '/dist_' or spec:find '/ranks_' then targets = targets .. ' mpi' end
+        if spec:find '/dist_' or spec:find '/[a-z_]*ranks_' then targets = targets .. ' mpi' end
         if spec:find '/cudasim_' then targets = targets .. ' build/cudasim-hooks/libwane_cuda.so' end
     end
     return targets

@@ -25,10 +25,11 @@ end
 
 --- Runs a command line of a script on n ranks. Returns the lines of each rank, by its number, the exit code of the job,
 -- its seconds, and all that was printed.
-function mpi.command(kind, n, script)
+-- @param environment words such as 'WANE_SIM_GPUS=2', or nil
+function mpi.command(kind, n, script, environment)
     local began = binding.C.wn_now()
-    local text, code = helper.shell(('WANE_THREADS=1 timeout 90 mpirun.%s %s -n %d luajit %s'):format(kind,
-        mpi.KINDS[kind], n, script))
+    local text, code = helper.shell(('WANE_THREADS=1 %s timeout 300 mpirun.%s %s -n %d luajit %s'):format(
+        environment or '', kind, mpi.KINDS[kind], n, script))
     return mpi.lines(text, n), code, binding.C.wn_now() - began, text
 end
 

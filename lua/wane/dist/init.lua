@@ -72,9 +72,10 @@ function dist.start(opts)
                 what, job.by, job.rank, job.size, binding.text(C.wn_message()))
         end
         take()
-        -- The bits of a rank depend on these.
-        ranks.call(('%s: wane %s, kernels %s, %d threads, %d ranks on each machine, %s'):format(what,
-            binding.text(C.wn_version()), binding.text(C.wn_kernels()), C.wn_threads(), ranks.per_node,
+        -- The bits of a rank depend on these. The path of a library, at the end of its text, may be another.
+        local gpu = C.wn_device_auto() == 0 and 'no GPU' or binding.text(C.wn_cuda()):gsub(' %b()$', '')
+        ranks.call(('%s: wane %s, kernels %s, %s, %d threads, %d ranks on each machine, %s'):format(what,
+            binding.text(C.wn_version()), binding.text(C.wn_kernels()), gpu, C.wn_threads(), ranks.per_node,
             planner.bits()), function() return nil, 0 end)
     end
     return dist.rank, dist.size
@@ -147,7 +148,7 @@ end
 -- @param word 'slice', 'keep' or 'shard', or a table { [path] = word }: a path names a parameter or the module around
 -- some, and the longest that fits decides
 -- @raise 'value' for a path that names no parameter, a parameter that has a gradient or is sharded already, and an
--- optimizer that has made steps; 'unsupported' for 'shard' on a GPU
+-- optimizer that has made steps
 -- @usage
 -- local model = nn.Linear(8, 4)
 -- local opt = optim.SGD(model:parameters(), { lr = 0.1 })

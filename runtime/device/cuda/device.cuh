@@ -18,6 +18,7 @@ extern "C" {
 /* The state of the GPU. Invariant: is_ready is 1 exactly where the streams exist. */
 struct wn__gpu {
     const struct wn_cuda_host *host;
+    int32_t number; /* of the GPU, as the driver counts */
     int32_t is_ready;
     int32_t is_capturing; /* 1: a capture is under way, between capture_begin and capture_end */
     cudaStream_t compute, way[WN_WAY_COUNT];
@@ -74,5 +75,6 @@ int32_t wn__gpu_offload_open(struct wn_device *d, int32_t place, int64_t bytes, 
 void wn__gpu_offload_close(struct wn_device *d, struct wn_offload_buffer *buffer);
 int32_t wn__gpu_offload_start(struct wn_device *d, struct wn_offload_buffer *buffer, const struct wn_move *m);
 int32_t wn__gpu_offload_wait(struct wn_device *d, struct wn_offload_buffer *buffer, int32_t way, int64_t number);
+int32_t wn__gpu_offload_left(struct wn_device *d, struct wn_offload_buffer *buffer, int64_t number);
 void wn__gpu_offload_stop(struct wn_device *d, struct wn_offload_buffer *buffer);
 #endif

@@ -1,14 +1,14 @@
 /* Offload buffers of the GPU: pinned memory of the host, and moves on a stream of their own each way.
  *
  * A move begins after the kernels that were launched before it: its stream waits for an event of the compute stream. A
- * wait makes the compute stream wait for the event behind the move, so the host never blocks. Seconds are those between
- * events around each move and around each wait, by the device's clock. */
+ * wait makes the compute stream wait for the event behind the move, so the host does not block but where bytes go to
+ * other ranks, whose messages it sends. Seconds are those between events around each move and around each wait, by the
+ * device's clock. */
 #include <stdio.h>
 #include "device.cuh"
 
 struct buffer {
     struct wn_offload_buffer base; /* the first field, so that a pointer to it is one to the buffer */
-    char *pinned;                  /* (base.bytes) */
     cudaEvent_t asked;             /* of the compute stream, when the last move was asked for */
     struct wn__span *move[WN_WAY_COUNT], *wait[WN_WAY_COUNT]; /* (base.most) around each move and the wait for it */
     int32_t started[WN_WAY_COUNT];
@@ -34,13 +34,14 @@ static int32_t take(struct wn_device *d, struct buffer *b)
         WN_TRY(wn__spans_open(d, b->base.most, &b->move[way]));
         WN_TRY(wn__spans_open(d, b->base.most, &b->wait[way]));
     }
-    cudaError_t e = cudaHostAlloc((void **)&b->pinned, (size_t)b->base.bytes, cudaHostAllocDefault);
+    cudaError_t e = cudaHostAlloc((void **)&b->base.host, (size_t)b->base.bytes, cudaHostAllocDefault);
     if (e == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
-        return wn__fail(WN_OOM,
-                        "out of memory: the system refused %lld bytes of pinned host memory for offloading from cuda; "
-                        "offload less or recompute more",
-                        (long long)b->base.bytes);
+        return wn__fail(WN_OOM, "out of memory: the system refused %lld bytes of pinned host memory for %s cuda; %s",
+                        (long long)b->base.bytes,
+                        b->base.medium == WN_MEDIUM_RANKS ? "exchanges among ranks on" : "offloading from",
+                        b->base.medium == WN_MEDIUM_RANKS ? "let fewer be under way at once: a recipe's line 'ahead 0'"
+                                                          : "offload less or recompute more");
     }
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&b->asked, cudaEventDisableTiming);
     return wn__gpu_check(d, e, "taking pinned memory for offloading");
@@ -50,7 +51,7 @@ int32_t wn__gpu_offload_open(struct wn_device *d, int32_t medium, int64_t bytes,
                              struct wn_offload_buffer **out)
 {
     *out = NULL;
-    if (medium != WN_MEDIUM_HOST)
+    if (medium == WN_MEDIUM_DISK)
         return wn__fail(WN_UNSUPPORTED,
                         "offload:disk: cuda has no way to the disk in this version; offload to the host");
     WN_TRY(wn__gpu_ready(d));
@@ -74,9 +75,15 @@ void wn__gpu_offload_close(struct wn_device *d, struct wn_offload_buffer *buffer
         wn__spans_close(b->wait[way], b->base.most);
     }
     if (b->asked != NULL) (void)cudaEventDestroy(b->asked);
-    if (b->pinned != NULL) (void)cudaFreeHost(b->pinned);
+    if (b->base.host != NULL) (void)cudaFreeHost(b->base.host);
     (void)cudaGetLastError();
     wn__gpu.host->free(b);
+}
+
+/* Says that a move has ended; the driver calls it on a thread of its own. */
+static void CUDART_CB say_ended(void *ended)
+{
+    __atomic_store_n((int32_t *)ended, 1, __ATOMIC_RELEASE);
 }
 
 int32_t wn__gpu_offload_start(struct wn_device *d, struct wn_offload_buffer *buffer, const struct wn_move *m)
@@ -90,10 +97,11 @@ int32_t wn__gpu_offload_start(struct wn_device *d, struct wn_offload_buffer *buf
     if (e == cudaSuccess) e = cudaEventRecord(span->event[0], stream);
     if (e == cudaSuccess)
         e = m->way == WN_WAY_OUT
-                ? cudaMemcpyAsync(b->pinned + m->at, m->address, (size_t)m->bytes, cudaMemcpyDeviceToHost, stream)
-                : cudaMemcpyAsync(m->address, b->pinned + m->at, (size_t)m->bytes, cudaMemcpyHostToDevice, stream);
+                ? cudaMemcpyAsync(b->base.host + m->at, m->address, (size_t)m->bytes, cudaMemcpyDeviceToHost, stream)
+                : cudaMemcpyAsync(m->address, b->base.host + m->at, (size_t)m->bytes, cudaMemcpyHostToDevice, stream);
+    if (e == cudaSuccess && m->ended != NULL) e = cudaLaunchHostFunc(stream, say_ended, m->ended);
     if (e == cudaSuccess) e = cudaEventRecord(span->event[1], stream);
-    WN_TRY(wn__gpu_check(d, e, "starting a move of an offloaded value"));
+    WN_TRY(wn__gpu_check(d, e, "moving a value between the device and the host"));
     span->marks = 2;
     b->started[m->way]++;
     return WN_OK;
@@ -104,11 +112,23 @@ int32_t wn__gpu_offload_wait(struct wn_device *d, struct wn_offload_buffer *buff
     struct buffer *b = of(buffer);
     struct wn__span *span = &b->wait[way][number];
     WN_TRY(wn__gpu_ready(d));
-    cudaError_t e = cudaEventRecord(span->event[0], wn__gpu.compute);
+    cudaError_t e = span->marks > 0 ? cudaSuccess : cudaEventRecord(span->event[0], wn__gpu.compute);
     if (e == cudaSuccess) e = cudaStreamWaitEvent(wn__gpu.compute, b->move[way][number].event[1], 0);
     if (e == cudaSuccess) e = cudaEventRecord(span->event[1], wn__gpu.compute);
     WN_TRY(wn__gpu_check(d, e, "waiting for an offloaded value"));
     span->marks = 2;
+    return WN_OK;
+}
+
+int32_t wn__gpu_offload_left(struct wn_device *d, struct wn_offload_buffer *buffer, int64_t number)
+{
+    struct buffer *b = of(buffer);
+    struct wn__span *span = &b->wait[WN_WAY_IN][b->started[WN_WAY_IN]];
+    WN_TRY(wn__gpu_ready(d));
+    cudaError_t e = cudaEventRecord(span->event[0], wn__gpu.compute);
+    if (e == cudaSuccess) e = cudaEventSynchronize(b->move[WN_WAY_OUT][number].event[1]);
+    WN_TRY(wn__gpu_check(d, e, "bringing a value to the host for other ranks"));
+    span->marks = 1;
     return WN_OK;
 }
 

@@ -58,12 +58,30 @@ int32_t wn__gpu_ready(struct wn_device *d)
     if (d->lost != NULL) return wn__fail(WN_DEVICE, "cuda: %s", d->lost);
     if (wn__gpu.is_ready) return WN_OK;
     cudaStream_t *streams[] = {&wn__gpu.compute, &wn__gpu.way[WN_WAY_OUT], &wn__gpu.way[WN_WAY_IN]};
-    cudaError_t e = cudaSetDevice(0);
+    cudaError_t e = cudaSetDevice(wn__gpu.number);
     for (int32_t i = 0; i < 3 && e == cudaSuccess; i++) /* a try that failed may have made some */
         if (*streams[i] == NULL) e = cudaStreamCreateWithFlags(streams[i], cudaStreamNonBlocking);
     WN_TRY(wn__gpu_check(d, e, "making streams"));
     WN_TRY(wn__gpu_memory_open(d));
     wn__gpu.is_ready = 1;
+    return WN_OK;
+}
+
+static int32_t choose(struct wn_device *d, int32_t number)
+{
+    struct cudaDeviceProp p;
+    int count = 0;
+    cudaError_t e = cudaGetDeviceCount(&count);
+    if (e == cudaSuccess && count > 0) number %= count;
+    if (e == cudaSuccess) e = cudaGetDeviceProperties(&p, number);
+    WN_TRY(wn__gpu_check(d, e, "choosing a GPU"));
+    if (p.major * 10 + p.minor != d->target.arch)
+        return wn__fail(
+            WN_UNSUPPORTED,
+            "GPU %d of this machine is sm_%d%d, GPU 0 sm_%d: ranks use GPUs of one kind; leave the others out "
+            "by CUDA_VISIBLE_DEVICES",
+            (int)number, p.major, p.minor, (int)d->target.arch);
+    wn__gpu.number = number;
     return WN_OK;
 }
 
@@ -94,6 +112,7 @@ static int32_t launch(struct wn_device *d, wn_kernel_fn fn, const struct wn_desc
 static void fill_slots(struct wn_device *d)
 {
     d->real = 1;
+    d->choose = choose;
     d->alloc = wn__gpu_alloc;
     d->release = wn__gpu_release;
     d->hint = wn__gpu_hint;
@@ -119,6 +138,7 @@ static void fill_slots(struct wn_device *d)
     d->offload_buffer_close = wn__gpu_offload_close;
     d->offload_buffer_start = wn__gpu_offload_start;
     d->offload_buffer_wait = wn__gpu_offload_wait;
+    d->offload_buffer_left = wn__gpu_offload_left;
     d->offload_buffer_stop = wn__gpu_offload_stop;
 }
 

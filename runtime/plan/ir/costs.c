@@ -215,14 +215,17 @@ void wn__exchange_wire(const struct wn__ir *ir, int32_t node, struct wn__wire *o
     }
 }
 
-double wn__exchange_seconds(const struct wn__wire *w)
+double wn__exchange_seconds(const struct wn__ir *ir, const struct wn__wire *w)
 {
-    double longest = 0;
+    const struct wn_profile *p = &ir->target->rates;
+    double longest = 0, staged = 0;
     for (int32_t level = 0; level < WN_LEVEL_COUNT; level++) {
         double bytes = (double)(w->out[level] > w->in[level] ? w->out[level] : w->in[level]);
         if (bytes / link_rates.bytes[level] > longest) longest = bytes / link_rates.bytes[level];
+        staged += (double)w->out[level] / p->out[WN_MEDIUM_HOST] + (double)w->in[level] / p->in[WN_MEDIUM_HOST];
     }
-    return w->peers > 0 ? link_rates.start + link_rates.peer * w->peers + longest : 0;
+    if (ir->target->is_unified_memory) staged = 0;
+    return w->peers > 0 ? link_rates.start + link_rates.peer * w->peers + longest + staged : 0;
 }
 
 /* ---- what was measured ------------------------------------------------------------------------------------------- */
@@ -254,7 +257,7 @@ int32_t wn__ir_costs(struct wn__ir *ir)
         if ((wn__ir_flags(ir, i) & WN_LINK) != 0) {
             struct wn__wire wire;
             wn__exchange_wire(ir, i, &wire);
-            ir->seconds[i] = ir->seconds_again[i] = wn__exchange_seconds(&wire);
+            ir->seconds[i] = ir->seconds_again[i] = wn__exchange_seconds(ir, &wire);
             continue;
         }
         ir->seconds[i] = wn__desc_seconds(ir, &d, &is_measured);

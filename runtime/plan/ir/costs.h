@@ -50,8 +50,9 @@ struct wn__wire {
 };
 /* Fills *out for a node of a LINK op. */
 void wn__exchange_wire(const struct wn__ir *ir, int32_t node, struct wn__wire *out);
-/* Returns the seconds of an exchange, while nothing else is exchanged. */
-double wn__exchange_seconds(const struct wn__wire *w);
+/* Returns the seconds of an exchange, while nothing else is exchanged. Those of a device apart go to the host and come
+ * back from it. */
+double wn__exchange_seconds(const struct wn__ir *ir, const struct wn__wire *w);
 /* Sets the seconds of links among ranks. WN_VALUE for numbers that are none. */
 int32_t wn__link_rates(const struct wn_link_rates *r);
 /* Returns the seconds of one application by the roofline of the IR's target alone. */

@@ -38,3 +38,14 @@ int64_t wn__instr_bytes(const struct wn__ir *ir, const struct wn__schedule *s, c
     if (wn__instr_is_node(n)) return wn__bytes(&ir->node[n->node].type);
     return wn__bytes(&wn__instr_desc(ir, s, n, &room)->out);
 }
+
+int64_t wn__staged_bytes(const struct wn__ir *ir, int32_t node, int64_t *both)
+{
+    const struct wn__ir_node *p = &ir->node[node];
+    int32_t place = wn__place_at(&p->attrs, (int32_t)p->attrs.i[WN_RANKS_RANK]);
+    int32_t leaves = p->op == WN_OP_ALL_TO_ALL && p->n_in > 0 && place < p->attrs.i[WN_RANKS_GIVEN];
+    int64_t first = leaves ? wn__padded(wn__bytes(&ir->in_type[p->in_at])) : 0;
+    int64_t ranges = wn__group_range(&p->attrs).count * wn__dtype_size(p->type.dtype);
+    *both = first + wn__padded(p->op == WN_OP_ALL_TO_ALL ? wn__bytes(&p->type) : ranges);
+    return first;
+}

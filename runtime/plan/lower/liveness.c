@@ -26,6 +26,7 @@ struct allocations {
     int32_t *last;     /* (allocations) the last item that uses the value that lives there now */
     int32_t *of_cell;  /* (n_cells) the allocation of each cell; -1: none yet */
     int32_t *of_bound; /* (n_bound) the allocation of each bound input; -1: none yet */
+    int32_t *of_move;  /* (n_moves) the allocation that each exchange goes through; -1: none */
     int32_t *freed;    /* (n_items) the first allocation that is freed after an item; -1: none */
     int32_t *next;     /* (allocations) the next that is freed there; -1: none */
 };
@@ -139,6 +140,20 @@ static int32_t find_inplace(const struct finish *x, int32_t i)
     return -1;
 }
 
+/* Gives an exchange of a device apart an allocation to go through, whose last use is the wait. */
+static void put_staged(struct finish *x, int32_t i)
+{
+    const struct wn__item *it = &x->l->item[i];
+    int64_t bytes;
+    if (it->what == WN_DO_EXCHANGE && !x->ir->target->is_unified_memory) {
+        wn__staged_bytes(x->ir, it->node, &bytes);
+        x->allocations.of_move[it->move] = put_allocation(x, WN_SPACE_RANKS, -1, WN_KIND_HOST, bytes, 0);
+    }
+    int32_t is_moved = it->what == WN_DO_EXCHANGE || it->what == WN_DO_WAIT;
+    int32_t t = is_moved ? x->allocations.of_move[it->move] : -1;
+    if (t >= 0) x->allocations.last[t] = i;
+}
+
 /* Gives every output an allocation, and notes the last use of the value in it. An in-place output takes over its
  * input's allocation, whose last use is then later. */
 static void put_allocations(struct finish *x)
@@ -147,6 +162,7 @@ static void put_allocations(struct finish *x)
         const struct wn__item *it = &x->l->item[i];
         const struct wn__ir_node *p = &x->ir->node[it->node];
         x->inplace[i] = -1;
+        put_staged(x, i);
         for (int32_t k = 0; k < 3 && is_node(it) && it->out < 0; k++)
             if (p->cell[k] >= 0) cell_allocation(x, p->cell[k]);
         if (it->out < 0) continue;
@@ -189,6 +205,7 @@ static struct wn__instr *put_instr(struct finish *x, int32_t what, const struct 
                             .report = -1,
                             .in_at = it->in_at,
                             .work_slab = -1,
+                            .staged = -1,
                             .cell = {-1, -1, -1}};
     return n;
 }
@@ -220,6 +237,11 @@ static void touch_item(struct finish *x, const struct wn__item *it)
     if (x->s->value[it->out].action != 0) x->s->node_action[it->node] = x->s->value[it->out].action;
 }
 
+static void touch_staged(struct finish *x, int32_t allocation)
+{
+    if (allocation >= 0) touch(&x->s->allocation[allocation], x->s->n - 1);
+}
+
 /* Appends the instruction of an item with a kernel, and a READ behind the first issue of a 0-d result. */
 static void put_run(struct finish *x, int32_t i)
 {
@@ -239,6 +261,7 @@ static void put_run(struct finish *x, int32_t i)
         touch(&x->s->allocation[n->cell[k]], x->s->n - 1);
     }
     n->move = it->move;
+    if (it->what == WN_DO_EXCHANGE) touch_staged(x, n->staged = x->allocations.of_move[it->move]);
     if (it->out < 0 || !is_node(it)) return;
     if (x->s->node_issues[it->node]++ == 0 && p->result >= 0 && p->type.ndim == 0)
         put_instr(x, WN_DO_READ, it, it->out);
@@ -253,6 +276,7 @@ static void put_list(struct finish *x)
         if (it->what == WN_DO_OFFLOAD || it->what == WN_DO_FETCH || it->what == WN_DO_WAIT) {
             put_instr(x, it->what, it, it->out)->move = it->move;
             touch_item(x, it);
+            if (it->what == WN_DO_WAIT) touch_staged(x, x->allocations.of_move[it->move]);
         } else {
             put_run(x, i);
         }
@@ -297,10 +321,12 @@ static int32_t take_scratch(struct finish *x, int64_t allocations, struct wn__po
     if (!WN_ARRAY(scratch, x->uses.last, l->n_values) || !WN_ARRAY(scratch, x->uses.pin, l->n_values) ||
         !WN_ARRAY(scratch, a->last, allocations) || !WN_ARRAY(scratch, a->next, allocations) ||
         !WN_ARRAY(scratch, a->of_cell, ir->n_cells) || !WN_ARRAY(scratch, a->of_bound, ir->n_bound) ||
-        !WN_ARRAY(scratch, a->freed, l->n_items) || !WN_ARRAY(scratch, x->inplace, l->n_items))
+        !WN_ARRAY(scratch, a->of_move, l->n_moves) || !WN_ARRAY(scratch, a->freed, l->n_items) ||
+        !WN_ARRAY(scratch, x->inplace, l->n_items))
         return WN_OOM;
     for (int32_t i = 0; i < ir->n_cells; i++) a->of_cell[i] = -1;
     for (int32_t i = 0; i < ir->n_bound; i++) a->of_bound[i] = -1;
+    for (int32_t i = 0; i < l->n_moves; i++) a->of_move[i] = -1;
     return WN_OK;
 }
 
@@ -308,7 +334,7 @@ int32_t wn__lower_finish(const struct wn__ir *ir, int32_t n_blocks, const struct
 {
     struct wn__pool first = {0}, scratch = {0};
     struct finish x = {.ir = ir, .l = l, .s = wn__pool_get(&first, sizeof *x.s)};
-    int64_t allocations = l->n_values + ir->n_cells + ir->n_bound + 1;
+    int64_t allocations = l->n_values + ir->n_cells + ir->n_bound + l->n_moves + 1;
     if (x.s == NULL) return WN_OOM;
     x.s->pool = first;
     x.s->refs = 1;

@@ -459,5 +459,6 @@ int32_t wn__place(const struct wn__ir *ir, struct wn__schedule *s, enum wn__plac
     WN_TRY(place_space(ir, s, WN_SPACE_ARENA, effort, &s->arena));
     if (s->n_moves == 0) return WN_OK;
     WN_TRY(place_space(ir, s, WN_SPACE_HOST, effort, &s->offload_buffer[WN_MEDIUM_HOST]));
-    return place_space(ir, s, WN_SPACE_DISK, effort, &s->offload_buffer[WN_MEDIUM_DISK]);
+    WN_TRY(place_space(ir, s, WN_SPACE_DISK, effort, &s->offload_buffer[WN_MEDIUM_DISK]));
+    return place_space(ir, s, WN_SPACE_RANKS, effort, &s->offload_buffer[WN_MEDIUM_RANKS]);
 }

@@ -1,6 +1,6 @@
 /* The schedule: the linear list of instructions that a run executes as written, and the place of every byte.
  *
- *   address space   slab 0 | slab 1 | ... | arena                     offload buffers: one of the host, one of the disk
+ *   address space   slab 0 | slab 1 | ... | arena                     offload buffers: of the host, the disk, the ranks
  *   slab            gradients of a group of parameters; until a gradient is allocated, its interval is lent to values
  *   arena           [0, height): values and workspaces, one interval each while it lives
  *
@@ -34,7 +34,8 @@ enum wn__space {
     WN_SPACE_BOUND,
     WN_SPACE_RESULT,
     WN_SPACE_HOST, /* the offload buffers; each is placed like an arena of its own */
-    WN_SPACE_DISK
+    WN_SPACE_DISK,
+    WN_SPACE_RANKS
 };
 
 /* Bytes with one lifetime. Successive values may share one allocation: each overwrites the last. Invariant: first <=
@@ -64,8 +65,9 @@ struct wn__instr {
     int32_t move;      /* number of the transfer that OFFLOAD, FETCH or EXCHANGE starts, or that WAIT waits for */
     int32_t recompute; /* 1: the node was issued before */
     int32_t cell[3];   /* of effects: allocations of the cells that it writes; -1: none */
-    int32_t report;    /* of an instruction that reports wrong data, its place among the reports; -1: it reports none */
-    int32_t work_slab; /* the slab that its workspace is in; -1: the arena */
+    int32_t staged; /* of an EXCHANGE of a device apart, the allocation in host memory that it goes through; -1: none */
+    int32_t report; /* of an instruction that reports wrong data, its place among the reports; -1: it reports none */
+    int32_t work_slab;               /* the slab that its workspace is in; -1: the arena */
     int64_t work_offset, work_bytes; /* bytes of the workspace: from the start of slab or arena; its size */
     wn_kernel_fn kernel;
     const void *made; /* what a library prepared for this application; NULL: nothing */
@@ -89,7 +91,7 @@ struct wn__schedule {
     int32_t is_settled;                /* 1: more effort would place it no other way */
     int64_t arena;                     /* bytes of the arena */
     int64_t lent;                      /* bytes of slabs that values use before gradients are allocated there */
-    int64_t offload_buffer[WN_MEDIUM_COUNT]; /* bytes of the offload buffers of host and disk */
+    int64_t offload_buffer[WN_MEDIUM_COUNT]; /* bytes of the offload buffers */
     int32_t n_moves;                         /* number of transfers */
     struct wn_summary summary;               /* wn__simulate fills this field and the next three */
     int64_t *live;                           /* (n) bytes alive after each instruction */
@@ -144,6 +146,10 @@ static inline int32_t wn__instr_makes(const struct wn__instr *n)
 {
     return wn__instr_has_kernel(n) || wn__instr_way(n) >= 0 || n->what == WN_DO_EXCHANGE;
 }
+/* An exchange of a device whose memory the host does not address goes through host memory: what leaves a value, then
+ * the pieces that arrive; of a state the ranges of those who take part, of which the own one leaves. Returns the bytes
+ * of the first part, and puts those of both. */
+int64_t wn__staged_bytes(const struct wn__ir *ir, int32_t node, int64_t *both);
 /* Returns the bytes of its space that an allocation keeps others out of: whole pages if it is paged. */
 static inline int64_t wn__allocation_span(const struct wn__allocation *t)
 {

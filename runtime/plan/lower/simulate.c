@@ -133,7 +133,7 @@ static void run_instr(struct sim *m, int32_t i)
 
 int32_t wn__allocation_counts(const struct wn__ir *ir, const struct wn__allocation *t)
 {
-    return t->space != WN_SPACE_DISK && (t->space != WN_SPACE_HOST || ir->target->is_unified_memory);
+    return t->space < WN_SPACE_HOST || (t->space == WN_SPACE_HOST && ir->target->is_unified_memory);
 }
 
 /* Starts a transfer. A link is a resource beside the kernels: each direction of each place does one transfer after
@@ -284,7 +284,7 @@ int32_t wn__simulate(const struct wn__ir *ir, struct wn__schedule *s)
     if (code != WN_OK) return code;
     sum->reserved = wn__reserved(ir, s);
     sum->arena = s->arena;
-    sum->host = s->offload_buffer[WN_MEDIUM_HOST];
+    sum->host = s->offload_buffer[WN_MEDIUM_HOST] + s->offload_buffer[WN_MEDIUM_RANKS];
     sum->disk = s->offload_buffer[WN_MEDIUM_DISK];
     sum->seconds = m.seconds;
     sum->base_seconds = m.base_seconds;

@@ -21,29 +21,9 @@
  *    is summed by exactly one rank, and comes from that one                          (ranks) */
 #include <string.h>
 #include "../recipe/action.h"
-#include "schedule.h"
+#include "verify.h"
 
-struct machine {
-    const struct wn__ir *ir;
-    const struct wn__schedule *s;
-    int32_t *content; /* (n_allocations) number of the value that it holds; -1: none */
-    uint8_t *alive;   /* (n_allocations) 1: its bytes are in use */
-    int32_t *
-        taken; /* (n_taken) allocations that are alive and have bytes, by space, slot and offset. Invariant: none overlap */
-    int32_t n_taken;
-    int32_t *issued;   /* (n of the IR) how often each node was issued */
-    uint8_t *written;  /* (n_cells) 0, or an effect of this program wrote it: how far its sum has come */
-    uint8_t *read_out; /* (n of the IR) how often a 0-d result was read to the host */
-    int32_t *leaving;  /* (n_allocations) transfers under way out of it */
-    int32_t *arriving; /* (n_allocations) transfers under way into it */
-    struct under_way {
-        int32_t from, to, state; /* allocations; state: 0 not started, 1 under way, 2 waited for */
-    } * move;                    /* (n_moves) */
-    int32_t exchanged[3];        /* the last node whose values, or whose state's parts, or shares, were exchanged; -1 */
-    int32_t at;
-};
-
-static int32_t illegal(const struct machine *m, const char *rule, const char *what, int32_t which)
+int32_t wn__illegal(const struct machine *m, const char *rule, const char *what, int32_t which)
 {
     const struct wn__instr *n = &m->s->instr[m->at < m->s->n ? m->at : m->s->n - 1];
     return wn__fail(WN_ILLEGAL, "illegal schedule, rule '%s', instruction %d (%s): %s (%d)", rule, m->at + 1,
@@ -58,6 +38,7 @@ static int64_t space_size(const struct machine *m, const struct wn__allocation *
     case WN_SPACE_SLAB: return m->ir->slab[t->slot].bytes;
     case WN_SPACE_HOST: return m->s->offload_buffer[WN_MEDIUM_HOST];
     case WN_SPACE_DISK: return m->s->offload_buffer[WN_MEDIUM_DISK];
+    case WN_SPACE_RANKS: return m->s->offload_buffer[WN_MEDIUM_RANKS];
     default: return t->bytes;
     }
 }
@@ -92,7 +73,7 @@ static int32_t check_extent(const struct machine *m, const struct wn__allocation
         const struct wn__allocation *o = k >= 0 && k < m->n_taken ? &m->s->allocation[m->taken[k]] : NULL;
         if (o == NULL || origin_of(o) != origin) continue;
         if (o->offset < end && t->offset < o->offset + wn__allocation_span(o))
-            return illegal(m, "overlap", "bytes are in use by allocation", m->taken[k]);
+            return wn__illegal(m, "overlap", "bytes are in use by allocation", m->taken[k]);
     }
     return WN_OK;
 }
@@ -117,13 +98,13 @@ static void give_back(struct machine *m, int32_t allocation)
 }
 
 /* Checks that an allocation is inside its space and overlaps none that is alive, and makes it alive. */
-static int32_t make_alive(struct machine *m, int32_t allocation)
+int32_t wn__verify_alive(struct machine *m, int32_t allocation)
 {
     const struct wn__allocation *t = &m->s->allocation[allocation];
     if (m->alive[allocation]) return WN_OK;
     int32_t granule = t->is_paged ? WN_PAGE : WN_GRANULE;
     if (t->offset < 0 || t->offset % granule != 0 || t->offset > space_size(m, t) - wn__allocation_span(t))
-        return illegal(m, "bounds", "an allocation lies outside its space", allocation);
+        return wn__illegal(m, "bounds", "an allocation lies outside its space", allocation);
     WN_TRY(check_extent(m, t));
     take(m, allocation);
     m->alive[allocation] = 1;
@@ -131,77 +112,55 @@ static int32_t make_alive(struct machine *m, int32_t allocation)
 }
 
 /* Checks rules 1, 4, 8 and 9 of what an instruction that runs a node reads. */
-static int32_t check_inputs(struct machine *m, const struct wn__instr *n)
+int32_t wn__verify_inputs(struct machine *m, const struct wn__instr *n)
 {
     const struct wn__ir_node *p = &m->ir->node[n->node];
     for (int32_t k = 0; k < p->n_in; k++) {
         int32_t c = m->s->in[n->in_at + k];
-        if (c < 0 || c >= m->s->n_values) return illegal(m, "read", "no value is named for input", k + 1);
+        if (c < 0 || c >= m->s->n_values) return wn__illegal(m, "read", "no value is named for input", k + 1);
         const struct wn__value *value = &m->s->value[c];
         const struct wn__ir_node *v = &m->ir->node[value->node];
-        if (value->action != 0) return illegal(m, "action", "a packed form is read as a value, input", k + 1);
+        if (value->action != 0) return wn__illegal(m, "action", "a packed form is read as a value, input", k + 1);
         if (wn__action_is_partial(value->back) && !wn__ir_reads_sign(m->ir, n->node, k))
-            return illegal(m, "action", "a part of a value is read as all of it, input", k + 1);
+            return wn__illegal(m, "action", "a part of a value is read as all of it, input", k + 1);
         if (value->node != wn__ir_storage(m->ir, wn__ir_in(m->ir, n->node, k)))
-            return illegal(m, "read", "another value than the graph's is read as input", k + 1);
+            return wn__illegal(m, "read", "another value than the graph's is read as input", k + 1);
         if (m->arriving[value->allocation])
-            return illegal(m, "wait", "a value is read before it has arrived, input", k + 1);
+            return wn__illegal(m, "wait", "a value is read before it has arrived, input", k + 1);
         if (!m->alive[value->allocation])
-            return illegal(m, "read", "a value is read before it is made or after it is freed, input", k + 1);
+            return wn__illegal(m, "read", "a value is read before it is made or after it is freed, input", k + 1);
         int32_t leaf = v->leaf != WN_LEAF_NONE || v->bound;
         if (!leaf && m->content[value->allocation] != c)
-            return illegal(m, "read", "a value was overwritten before it is read, input", k + 1);
+            return wn__illegal(m, "read", "a value was overwritten before it is read, input", k + 1);
         if (v->leaf == WN_LEAF_CELL && m->written[v->slot])
-            return illegal(m, "stale", "a state is read after an effect changed it, input", k + 1);
+            return wn__illegal(m, "stale", "a state is read after an effect changed it, input", k + 1);
     }
     return WN_OK;
 }
 
 /* Checks rules 2, 3, 8 and 9 of what an instruction makes, and makes its allocation alive. */
-static int32_t check_output(struct machine *m, const struct wn__instr *n)
+int32_t wn__verify_output(struct machine *m, const struct wn__instr *n)
 {
     const struct wn__ir_node *p = &m->ir->node[n->node];
     const struct wn__value *value = &m->s->value[n->out];
     const struct wn__allocation *t = &m->s->allocation[value->allocation];
-    if (value->node != n->node) return illegal(m, "read", "the output belongs to node", value->node);
+    if (value->node != n->node) return wn__illegal(m, "read", "the output belongs to node", value->node);
     if ((value->action != 0) != (n->what == WN_DO_PACK || n->what == WN_DO_OFFLOAD))
-        return illegal(m, "action", "the output is of another form than this makes, value", n->out);
+        return wn__illegal(m, "action", "the output is of another form than this makes, value", n->out);
     if (t->bytes < wn__value_bytes(m->ir, value) || value->at != 0)
-        return illegal(m, "bounds", "the output's allocation is too small", value->allocation);
+        return wn__illegal(m, "bounds", "the output's allocation is too small", value->allocation);
     if (n->inplace >= 0) {
         int32_t over = m->s->value[m->s->in[n->in_at + n->inplace]].allocation;
         if (over != value->allocation || t->pinned || !(wn__op_flags(p->op) & WN_INPLACE))
-            return illegal(m, "inplace", "this op may not overwrite input", n->inplace + 1);
+            return wn__illegal(m, "inplace", "this op may not overwrite input", n->inplace + 1);
         if (m->leaving[over] || m->arriving[over])
-            return illegal(m, "wait", "a value under way is overwritten in allocation", over);
+            return wn__illegal(m, "wait", "a value under way is overwritten in allocation", over);
     } else if (m->alive[value->allocation]) {
-        return illegal(m, "inplace", "the output goes over a value alive in allocation", value->allocation);
+        return wn__illegal(m, "inplace", "the output goes over a value alive in allocation", value->allocation);
     }
-    WN_TRY(make_alive(m, value->allocation));
+    WN_TRY(wn__verify_alive(m, value->allocation));
     m->content[value->allocation] = n->out;
     return WN_OK;
-}
-
-/* Says how far the sum of a cell has come: none, of the own range, of the own share, whole. */
-enum { NO_SUM, OWN_SUM, SHARED_SUM, WHOLE_SUM };
-
-/* Returns how far a sum must have come for an effect among ranks, -1 for others; *to: how far it comes by that. */
-static int32_t sum_before(const struct wn__ir_node *p, int32_t *to)
-{
-    int64_t group = p->attrs.i[WN_RANKS_GROUP];
-    *to = OWN_SUM;
-    if (p->op != WN_OP_ORDERED_SUM && p->op != WN_OP_REFRESH) return -1;
-    *to = p->op == WN_OP_ORDERED_SUM ? OWN_SUM : group == WN_GROUP_ACROSS ? SHARED_SUM : WHOLE_SUM;
-    return p->op == WN_OP_ORDERED_SUM ? NO_SUM : group == WN_GROUP_TEAM ? SHARED_SUM : OWN_SUM;
-}
-
-/* Checks that an effect among ranks comes in its turn. */
-static int32_t check_sum(struct machine *m, const struct wn__ir_node *p)
-{
-    int32_t to, from = sum_before(p, &to);
-    return from < 0 || m->written[p->cell[0]] == from
-               ? WN_OK
-               : illegal(m, "ranks", "summed twice, or exchanged before it is summed, cell", p->cell[0]);
 }
 
 /* Checks rule 4: an effect writes its own cells, and a product reads no state that it writes. */
@@ -210,7 +169,7 @@ static int32_t check_effect(struct machine *m, const struct wn__instr *n)
     const struct wn__ir_node *p = &m->ir->node[n->node];
     int32_t after;
     if (!(wn__op_flags(p->op) & WN_EFFECT))
-        return illegal(m, "effect", "an op without output is no effect, node", n->node);
+        return wn__illegal(m, "effect", "an op without output is no effect, node", n->node);
     for (int32_t k = 0; k < 3; k++) {
         if (p->cell[k] < 0) continue;
         const struct wn__ir_cell *c = &m->ir->cell[p->cell[k]];
@@ -218,17 +177,19 @@ static int32_t check_effect(struct machine *m, const struct wn__instr *n)
         int32_t right = t != NULL && t->pinned &&
                         (c->slab >= 0 ? t->space == WN_SPACE_SLAB && t->slot == c->slab && t->offset == c->slab_offset
                                       : t->space == WN_SPACE_CELL && t->slot == p->cell[k]);
-        if (!right) return illegal(m, "effect", "it writes elsewhere than its cell", p->cell[k]);
-        if (m->arriving[n->cell[k]]) return illegal(m, "wait", "a state is written before it has arrived", p->cell[k]);
-        WN_TRY(check_sum(m, p));
-        WN_TRY(make_alive(m, n->cell[k]));
-        (void)sum_before(p, &after);
+        if (!right) return wn__illegal(m, "effect", "it writes elsewhere than its cell", p->cell[k]);
+        if (m->arriving[n->cell[k]])
+            return wn__illegal(m, "wait", "a state is written before it has arrived", p->cell[k]);
+        WN_TRY(wn__verify_sum(m, p));
+        WN_TRY(wn__verify_alive(m, n->cell[k]));
+        (void)wn__verify_sum_before(p, &after);
         m->written[p->cell[k]] = (uint8_t)after;
     }
     for (int32_t k = 0; p->op == WN_OP_PRODUCT_UPDATE && k < p->n_in; k++) {
         const struct wn__ir_node *v = &m->ir->node[m->s->value[m->s->in[n->in_at + k]].node];
         int32_t is_own = v->leaf == WN_LEAF_CELL ? m->written[v->slot] : 0; /* check_inputs has found it unwritten */
-        if (is_own) return illegal(m, "stale", "a product reads a state that it writes at the same time, input", k + 1);
+        if (is_own)
+            return wn__illegal(m, "stale", "a product reads a state that it writes at the same time, input", k + 1);
     }
     return WN_OK;
 }
@@ -238,29 +199,30 @@ static int32_t check_effect(struct machine *m, const struct wn__instr *n)
 static int32_t check_moved(struct machine *m, const struct wn__instr *n)
 {
     int32_t c = m->s->in[n->in_at];
-    if (c < 0 || c >= m->s->n_values || n->out < 0) return illegal(m, "action", "no value is named", c);
+    if (c < 0 || c >= m->s->n_values || n->out < 0) return wn__illegal(m, "action", "no value is named", c);
     const struct wn__value *from = &m->s->value[c];
-    if (from->node != n->node) return illegal(m, "action", "the value belongs to another node", from->node);
+    if (from->node != n->node) return wn__illegal(m, "action", "the value belongs to another node", from->node);
     if ((from->action != 0) != (n->what == WN_DO_UNPACK || n->what == WN_DO_FETCH))
-        return illegal(m, "action", "the value is of another form than this reads, value", c);
+        return wn__illegal(m, "action", "the value is of another form than this reads, value", c);
     int32_t back = n->what == WN_DO_UNPACK ? m->s->value[n->out].back : from->back;
     if (n->what == WN_DO_UNPACK ? back != from->action : wn__action_is_partial(back))
-        return illegal(m, "action", "what comes back is not what left, value", n->out);
+        return wn__illegal(m, "action", "what comes back is not what left, value", n->out);
     const struct wn__ir_node *v = &m->ir->node[from->node];
-    if (m->arriving[from->allocation]) return illegal(m, "wait", "a value is moved before it has arrived", c);
+    if (m->arriving[from->allocation]) return wn__illegal(m, "wait", "a value is moved before it has arrived", c);
     if (!m->alive[from->allocation] || (v->leaf == WN_LEAF_NONE && !v->bound && m->content[from->allocation] != c))
-        return illegal(m, "action", "a value is read that is not there", c);
-    return n->inplace < 0 ? WN_OK : illegal(m, "inplace", "this op may not overwrite input", n->inplace + 1);
+        return wn__illegal(m, "action", "a value is read that is not there", c);
+    return n->inplace < 0 ? WN_OK : wn__illegal(m, "inplace", "this op may not overwrite input", n->inplace + 1);
 }
 
 /* Notes that a transfer is under way. */
-static int32_t start_move(struct machine *m, const struct wn__instr *n, int32_t from, int32_t to)
+int32_t wn__verify_start(struct machine *m, const struct wn__instr *n, int32_t from, int32_t to)
 {
     if (n->move < 0 || n->move >= m->s->n_moves || m->move[n->move].state != 0)
-        return illegal(m, "wait", "a move that was started before", n->move);
-    m->move[n->move] = (struct under_way){from, to, 1};
+        return wn__illegal(m, "wait", "a move that was started before", n->move);
+    m->move[n->move] = (struct under_way){from, to, n->staged, 1};
     m->leaving[from]++;
     m->arriving[to]++;
+    if (n->staged >= 0) m->leaving[n->staged]++;
     return WN_OK;
 }
 
@@ -276,35 +238,36 @@ static int32_t step_move(struct machine *m, const struct wn__instr *n)
     int32_t is_near =
         near->is_paged && !near->pinned && (near->space == WN_SPACE_ARENA || near->space == WN_SPACE_SLAB);
     if (place < 0 || far->space != offload_buffer || !is_near)
-        return illegal(m, "action", "a move between other places than its action names, allocation", to);
-    WN_TRY(check_output(m, n));
-    return start_move(m, n, from, to);
+        return wn__illegal(m, "action", "a move between other places than its action names, allocation", to);
+    WN_TRY(wn__verify_output(m, n));
+    return wn__verify_start(m, n, from, to);
 }
 
 static int32_t step_wait(struct machine *m, const struct wn__instr *n)
 {
     if (n->move < 0 || n->move >= m->s->n_moves || m->move[n->move].state != 1)
-        return illegal(m, "wait", "a move is waited for that is not under way", n->move);
+        return wn__illegal(m, "wait", "a move is waited for that is not under way", n->move);
     m->move[n->move].state = 2;
     m->leaving[m->move[n->move].from]--;
     m->arriving[m->move[n->move].to]--;
+    if (m->move[n->move].through >= 0) m->leaving[m->move[n->move].through]--;
     return WN_OK;
 }
 
 static int32_t check_layouts(const struct machine *m, const struct wn__instr *n)
 {
     struct wn_desc d = wn__ir_desc_of(m->ir, &m->ir->node[n->node]);
-    return wn__op_reads(&d) ? WN_OK : illegal(m, "layout", "no kernel of this op reads its inputs as they lie", 0);
+    return wn__op_reads(&d) ? WN_OK : wn__illegal(m, "layout", "no kernel of this op reads its inputs as they lie", 0);
 }
 
 /* Checks how often a node is issued, and what an effect writes. */
-static int32_t check_issue(struct machine *m, const struct wn__instr *n)
+int32_t wn__verify_issue(struct machine *m, const struct wn__instr *n)
 {
     if (n->out < 0) WN_TRY(check_effect(m, n));
     if (m->issued[n->node]++ > 0) {
-        if (n->out < 0) return illegal(m, "effect", "an effect is issued twice, node", n->node);
+        if (n->out < 0) return wn__illegal(m, "effect", "an effect is issued twice, node", n->node);
         if (wn__op_flags(m->ir->node[n->node].op) & WN_INDEX)
-            return illegal(m, "index", "an integer result is recomputed, node", n->node);
+            return wn__illegal(m, "index", "an integer result is recomputed, node", n->node);
     }
     return WN_OK;
 }
@@ -313,9 +276,9 @@ static int32_t check_issue(struct machine *m, const struct wn__instr *n)
 static int32_t step_run(struct machine *m, const struct wn__instr *n)
 {
     if (n->what == WN_DO_RUN && (wn__op_flags(m->ir->node[n->node].op) & WN_LINK))
-        return illegal(m, "ranks", "an exchange runs as a kernel, node", n->node);
+        return wn__illegal(m, "ranks", "an exchange runs as a kernel, node", n->node);
     if (n->what == WN_DO_RUN) WN_TRY(check_layouts(m, n));
-    if (n->what == WN_DO_RUN) WN_TRY(check_inputs(m, n));
+    if (n->what == WN_DO_RUN) WN_TRY(wn__verify_inputs(m, n));
     else WN_TRY(check_moved(m, n));
     if (n->work_bytes > 0) {
         int32_t slab = n->work_slab;
@@ -324,42 +287,22 @@ static int32_t step_run(struct machine *m, const struct wn__instr *n)
                                    .offset = n->work_offset,
                                    .bytes = n->work_bytes};
         if (w.offset < 0 || w.offset > space_size(m, &w) - w.bytes)
-            return illegal(m, "bounds", "a workspace lies outside its space", 0);
-        if (n->out >= 0) WN_TRY(check_output(m, n));
+            return wn__illegal(m, "bounds", "a workspace lies outside its space", 0);
+        if (n->out >= 0) WN_TRY(wn__verify_output(m, n));
         WN_TRY(check_extent(m, &w));
     } else if (n->out >= 0) {
-        WN_TRY(check_output(m, n));
+        WN_TRY(wn__verify_output(m, n));
     }
-    return n->what == WN_DO_RUN ? check_issue(m, n) : WN_OK;
-}
-
-/* Checks an exchange among ranks, from its input, or the state that it refreshes, to what it makes. */
-static int32_t step_exchange(struct machine *m, const struct wn__instr *n)
-{
-    const struct wn__ir_node *p = &m->ir->node[n->node];
-    int32_t is_state = n->out < 0, is_share = is_state && p->attrs.i[WN_RANKS_GROUP] == WN_GROUP_TEAM;
-    int32_t line = is_state + is_share, of = is_state && !is_share ? wn__ir_in(m->ir, n->node, 0) : n->node;
-    if (!(wn__op_flags(p->op) & WN_LINK)) return illegal(m, "ranks", "an op that runs on one rank is exchanged", p->op);
-    int32_t is_again = p->op == WN_OP_ALL_GATHER; /* it may be gathered many times */
-    if (!is_again && of <= m->exchanged[line])
-        return illegal(m, "ranks", "other ranks have exchanged it before node", of);
-    if (is_state) WN_TRY(check_sum(m, p));
-    if (!is_again) m->exchanged[line] = of;
-    WN_TRY(check_inputs(m, n));
-    if (n->out >= 0) WN_TRY(check_output(m, n));
-    WN_TRY(check_issue(m, n));
-    int32_t to = n->out >= 0 ? m->s->value[n->out].allocation : n->cell[0];
-    int32_t from = n->out >= 0 && p->n_in > 0 ? m->s->value[m->s->in[n->in_at]].allocation : to;
-    return start_move(m, n, from, to);
+    return n->what == WN_DO_RUN ? wn__verify_issue(m, n) : WN_OK;
 }
 
 /* Checks a free, and ends the life of its allocation. */
 static int32_t step_free(struct machine *m, const struct wn__instr *n)
 {
     if (n->out < 0 || n->out >= m->s->n_allocations || !m->alive[n->out] || m->s->allocation[n->out].pinned)
-        return illegal(m, "free", "this allocation cannot be freed here", n->out);
+        return wn__illegal(m, "free", "this allocation cannot be freed here", n->out);
     if (m->leaving[n->out] || m->arriving[n->out])
-        return illegal(m, "wait", "an allocation is freed while a move is under way, allocation", n->out);
+        return wn__illegal(m, "wait", "an allocation is freed while a move is under way, allocation", n->out);
     give_back(m, n->out);
     m->alive[n->out] = 0;
     m->content[n->out] = -1;
@@ -371,48 +314,12 @@ static int32_t step_read(struct machine *m, const struct wn__instr *n)
 {
     const struct wn__value *c = &m->s->value[n->out];
     if (m->arriving[c->allocation])
-        return illegal(m, "wait", "a result is taken before it has arrived, allocation", c->allocation);
+        return wn__illegal(m, "wait", "a result is taken before it has arrived, allocation", c->allocation);
     if (!m->alive[c->allocation] || m->content[c->allocation] != n->out || c->node != n->node || c->action != 0 ||
         wn__action_is_partial(c->back))
-        return illegal(m, "result", "a result is taken from an allocation that does not hold it", c->allocation);
+        return wn__illegal(m, "result", "a result is taken from an allocation that does not hold it", c->allocation);
     m->read_out[n->node]++;
     return WN_OK;
-}
-
-/* Checks that ranks cut a value into ranges that follow each other, and that effect i cuts it as the exchange did that
- * it reads. */
-static int32_t check_cut(struct machine *m, int32_t i)
-{
-    const struct wn__ir_node *p = &m->ir->node[i], *of = &m->ir->node[wn__ir_in(m->ir, i, 0)];
-    const struct wn__cut cut = wn__cut_of(&p->attrs), other = wn__cut_of(&of->attrs);
-    int64_t end = 0;
-    if (of->leaf != WN_LEAF_CELL && (of->op != WN_OP_ALL_TO_ALL || !wn__cut_equal(&cut, &other)))
-        return illegal(m, "ranks", "a sum is cut in another way than what is summed, node", i);
-    for (int32_t part = 0; part < cut.ranks; part++) {
-        struct wn__range range = wn__range_of(&cut, wn__part_owner(&cut, part), 0);
-        if (range.first != end || range.count < 0) return illegal(m, "ranks", "two ranks sum one element, part", part);
-        end += range.count;
-    }
-    return end == cut.elements ? WN_OK : illegal(m, "ranks", "no rank sums an element, node", i);
-}
-
-/* Checks rule 11 for what is summed, and that all or none of it comes back. Stamps `written` with the sums. */
-static int32_t check_ranks(struct machine *m)
-{
-    const struct wn__ir *ir = m->ir;
-    int32_t sums = 0, back = 0;
-    for (int32_t k = 0; k < ir->n_cells; k++) m->written[k] = 0;
-    for (int32_t i = ir->n - ir->n_effects; i < ir->n; i++) {
-        const struct wn__ir_node *p = &ir->node[i];
-        int32_t to, is_sum = sum_before(p, &to) >= 0;
-        if (!is_sum && !wn__ir_updates_range(ir, i)) continue;
-        if (is_sum) WN_TRY(check_cut(m, i));
-        if (is_sum) WN_TRY(check_sum(m, p));
-        m->written[p->cell[0]] = (uint8_t)to;
-        sums += to == OWN_SUM && !ir->cell[p->cell[0]].is_range;
-        back += to == WHOLE_SUM;
-    }
-    return back == 0 || back == sums ? WN_OK : illegal(m, "ranks", "a sum does not come back, of sums", sums);
 }
 
 /* Checks what must hold after the last instruction: transfers, leaks, effects, results. */
@@ -421,11 +328,12 @@ static int32_t check_end(struct machine *m)
     const struct wn__ir *ir = m->ir;
     m->at = m->s->n;
     for (int32_t k = 0; k < m->s->n_moves; k++)
-        if (m->move[k].state != 2) return illegal(m, "wait", "a move is never waited for", k);
+        if (m->move[k].state != 2) return wn__illegal(m, "wait", "a move is never waited for", k);
     for (int32_t t = 0; t < m->s->n_allocations; t++)
-        if (m->alive[t] && !m->s->allocation[t].pinned) return illegal(m, "leak", "an allocation is never freed", t);
+        if (m->alive[t] && !m->s->allocation[t].pinned)
+            return wn__illegal(m, "leak", "an allocation is never freed", t);
     for (int32_t i = ir->n - ir->n_effects; i < ir->n; i++)
-        if (m->issued[i] != 1) return illegal(m, "effect", "an effect is not issued, node", i);
+        if (m->issued[i] != 1) return wn__illegal(m, "effect", "an effect is not issued, node", i);
     for (int32_t r = 0; r < ir->n_results; r++) {
         int32_t node = ir->result_node[r], t = m->s->result_allocation[r];
         int32_t there = ir->node[node].type.ndim == 0
@@ -433,29 +341,31 @@ static int32_t check_end(struct machine *m)
                             : t >= 0 && m->content[t] >= 0 && m->s->value[m->content[t]].node == node &&
                                   m->s->value[m->content[t]].action == 0 &&
                                   !wn__action_is_partial(m->s->value[m->content[t]].back);
-        if (!there) return illegal(m, "result", "a result asked for is missing, node", node);
+        if (!there) return wn__illegal(m, "result", "a result asked for is missing, node", node);
     }
-    return check_ranks(m);
+    return wn__verify_ranks(m);
 }
 
 /* Checks the numbers that the rules index with, before any rule does: values, allocations, inputs and slabs. */
 static int32_t check_numbers(const struct machine *m, const struct wn__instr *n)
 {
     const struct wn__schedule *s = m->s;
-    if (n->node < 0 || n->node >= m->ir->n) return illegal(m, "read", "no such node", n->node);
+    if (n->node < 0 || n->node >= m->ir->n) return wn__illegal(m, "read", "no such node", n->node);
     int32_t n_in = n->what == WN_DO_WAIT ? 0 : wn__instr_n_in(m->ir, n);
     int32_t most_out = n->what == WN_DO_FREE ? s->n_allocations : s->n_values;
     if (n_in > 0 && (n->in_at < 0 || n->in_at > s->n_in - n_in))
-        return illegal(m, "bounds", "its inputs lie outside the list of inputs, at", n->in_at);
+        return wn__illegal(m, "bounds", "its inputs lie outside the list of inputs, at", n->in_at);
     if (n->inplace < -1 || n->inplace >= n_in)
-        return illegal(m, "inplace", "there is no such input, counted from 0", n->inplace);
+        return wn__illegal(m, "inplace", "there is no such input, counted from 0", n->inplace);
     int32_t least_out = wn__instr_is_node(n) || n->what == WN_DO_WAIT ? -1 : 0;
-    if (n->out < least_out || n->out >= most_out) return illegal(m, "bounds", "there is no such output", n->out);
+    if (n->out < least_out || n->out >= most_out) return wn__illegal(m, "bounds", "there is no such output", n->out);
     for (int32_t k = 0; k < 3; k++)
         if (n->cell[k] < -1 || n->cell[k] >= s->n_allocations)
-            return illegal(m, "effect", "there is no allocation of a cell", n->cell[k]);
+            return wn__illegal(m, "effect", "there is no allocation of a cell", n->cell[k]);
+    if (n->staged < -1 || n->staged >= s->n_allocations)
+        return wn__illegal(m, "ranks", "there is no allocation to go through", n->staged);
     if (n->work_bytes > 0 && n->work_slab >= m->ir->n_slabs)
-        return illegal(m, "bounds", "there is no slab for a workspace", n->work_slab);
+        return wn__illegal(m, "bounds", "there is no slab for a workspace", n->work_slab);
     return WN_OK;
 }
 
@@ -465,14 +375,15 @@ static int32_t check_all(struct machine *m)
     for (int32_t t = 0; t < m->s->n_allocations; t++) {
         const struct wn__allocation *st = &m->s->allocation[t];
         m->content[t] = -1;
-        if (st->space == WN_SPACE_BOUND || st->space == WN_SPACE_CELL || t == m->s->scalars) WN_TRY(make_alive(m, t));
+        if (st->space == WN_SPACE_BOUND || st->space == WN_SPACE_CELL || t == m->s->scalars)
+            WN_TRY(wn__verify_alive(m, t));
     }
     for (m->at = 0; m->at < m->s->n; m->at++) {
         const struct wn__instr *n = &m->s->instr[m->at];
         WN_TRY(check_numbers(m, n));
         int32_t code = wn__instr_has_kernel(n)     ? step_run(m, n)
                        : wn__instr_way(n) >= 0     ? step_move(m, n)
-                       : n->what == WN_DO_EXCHANGE ? step_exchange(m, n)
+                       : n->what == WN_DO_EXCHANGE ? wn__verify_exchange(m, n)
                        : n->what == WN_DO_WAIT     ? step_wait(m, n)
                        : n->what == WN_DO_FREE     ? step_free(m, n)
                                                    : step_read(m, n);

@@ -14,11 +14,13 @@ int32_t wn__exchange_take(struct wn__run *r)
 {
     int32_t size = r->p->request.ranks.size, gathers = wn__ir_gathers(r->ir);
     if (r->p->request.ranks.given + gathers == 0 || r->result_kind != NULL) return WN_OK;
-    if (!r->device->target.is_unified_memory && size > 1)
-        return wn__fail(WN_UNSUPPORTED, "run: gradients of values on %s are not exchanged in this version",
-                        r->device->name);
-    if (!WN_ARRAY(&r->pool, r->exchange.job, r->schedule->n_moves)) return WN_OOM;
-    return WN_ARRAY(&r->pool, r->exchange.list, size + 1) ? WN_OK : WN_OOM;
+    if (!WN_ARRAY(&r->pool, r->exchange.job, r->schedule->n_moves) || !WN_ARRAY(&r->pool, r->exchange.list, size + 1))
+        return WN_OOM;
+    if (r->device->target.is_unified_memory) return WN_OK;
+    return WN_ARRAY(&r->pool, r->exchange.begun, r->schedule->n_moves) &&
+                   WN_ARRAY(&r->pool, r->exchange.left, r->schedule->n_moves)
+               ? WN_OK
+               : WN_OOM;
 }
 
 static int32_t agree(struct wn__run *r, const char *about, int32_t code)
@@ -52,18 +54,24 @@ static uint32_t numbers_of(const struct wn__run *r)
     return (uint32_t)state;
 }
 
-/* Returns a number of the beginnings of all states that an update changes, before it does: ranks whose parameters have
+/* Puts a number of the beginnings of all states that an update changes, before it does: ranks whose parameters have
  * come apart are told in the next step. Each rank has a range of its own of some states, which say nothing. */
-static uint32_t states_of(const struct wn__run *r)
+static int32_t states_of(struct wn__run *r, uint32_t *out)
 {
-    uint64_t state = WN_DIGEST_START;
+    struct wn__exchange *x = &r->exchange;
+    *out = 0;
+    if (!r->device->real) return WN_OK;
+    if (!WN_ARRAY(&r->pool, x->beginnings, r->ir->n_cells * BEGINNING)) return WN_OOM;
     for (int32_t i = 0; i < r->ir->n_cells; i++) {
         const struct wn_cell *c = r->p->bindings.cell[i];
         int64_t bytes = wn__bytes(&c->type);
-        if (c->kind == WN_KIND_GRADIENT || c->buffer == NULL || !r->device->real || r->ir->cell[i].is_range) continue;
-        state = wn__digest(state, c->buffer->data, bytes < BEGINNING ? bytes : BEGINNING);
+        if (c->kind == WN_KIND_GRADIENT || c->buffer == NULL || r->ir->cell[i].is_range) continue;
+        WN_TRY(r->device->read(r->device, x->beginnings + i * BEGINNING, c->buffer->data,
+                               bytes < BEGINNING ? bytes : BEGINNING));
     }
-    return (uint32_t)state;
+    WN_TRY(r->device->sync(r->device));
+    *out = (uint32_t)wn__digest(WN_DIGEST_START, x->beginnings, r->ir->n_cells * BEGINNING);
+    return WN_OK;
 }
 
 /* Returns a number of the order in which the run gathers states, among the other exchanges: ranks that do so in another
@@ -82,28 +90,38 @@ static uint32_t order_of(const struct wn__run *r)
 }
 
 /* Writes what the run is, for messages, and what must be equal. */
-static void say(struct wn__run *r)
+static int32_t say(struct wn__run *r)
 {
     struct wn__exchange *x = &r->exchange;
     const struct wn__request *q = &r->p->request;
     char what[128];
     int32_t line = q->n_roots > 0 ? wn__program_line(r->p, r->ir->root_node[0]) : 0;
+    uint32_t states = 0;
+    if (q->mode == WN_RUN_UPDATE) WN_TRY(states_of(r, &states));
     if (q->mode == WN_RUN_UPDATE)
         snprintf(what, sizeof what, "an update of %d nodes, its numbers %08x, its states %08x", r->ir->n, numbers_of(r),
-                 states_of(r));
+                 states);
     else snprintf(what, sizeof what, "%s of %d nodes", wn__is_backward(q) ? "a backward" : "an evaluation", r->ir->n);
     snprintf(x->said, sizeof x->said, "%s%s%s", what, line ? " at " : "", line ? wn__line_text(line) : "");
-    snprintf(x->needed, sizeof x->needed, "%s, %d of %d ranks, seed %llu, %016llx, gathers %08x", what, q->ranks.given,
-             q->ranks.size, (unsigned long long)wn__here.seed, (unsigned long long)wn__ir_number(r->ir, r->ir->n),
-             order_of(r));
+    snprintf(x->needed, sizeof x->needed, "%s on %s, %d of %d ranks, seed %llu, %016llx, gathers %08x", what,
+             r->device->name, q->ranks.given, q->ranks.size, (unsigned long long)wn__here.seed,
+             (unsigned long long)wn__ir_number(r->ir, r->ir->n), order_of(r));
+    return WN_OK;
+}
+
+static void note_failure(struct wn__exchange *x, int32_t code)
+{
+    x->code = code;
+    snprintf(x->words, sizeof x->words, "%s", wn__message());
 }
 
 int32_t wn__exchange_begin(struct wn__run *r)
 {
     struct wn__exchange *x = &r->exchange;
     if (!is_among_ranks(r)) return WN_OK;
-    say(r);
-    int32_t code = agree(r, "", WN_OK);
+    int32_t code = say(r);
+    if (code != WN_OK) note_failure(x, code);
+    code = agree(r, "", code);
     x->has_voted =
         code == WN_OK && r->p->request.mode == WN_RUN_UPDATE; /* it exchanges nothing, and its bytes are here */
     return code == WN_OK || wn__control_differs() < 0 ? code : wn__difference_find(r->p, wn__control_differs());
@@ -113,8 +131,7 @@ int32_t wn__exchange_fails(struct wn__run *r, int32_t code)
 {
     struct wn__exchange *x = &r->exchange;
     if (!is_among_ranks(r) || x->has_voted || x->code != WN_OK) return 0;
-    x->code = code;
-    snprintf(x->words, sizeof x->words, "%s", wn__message());
+    note_failure(x, code);
     return 1;
 }
 
@@ -123,6 +140,11 @@ int32_t wn__exchange_vote(struct wn__run *r)
     struct wn__exchange *x = &r->exchange;
     if (!is_among_ranks(r) || x->has_voted) return WN_OK;
     x->has_voted = 1;
+    if (x->code == WN_OK) { /* what went wrong on a device that runs behind is found by waiting for it */
+        int32_t failed = r->device->sync(r->device);
+        if (failed == WN_OK) failed = wn__reports_check(r);
+        if (failed != WN_OK) note_failure(x, failed);
+    }
     int32_t code = agree(r, "the vote of ", x->code);
     x->has_failed = code != WN_OK;
     return code;
@@ -140,76 +162,79 @@ int32_t wn__exchange_stop(const struct wn__run *r, int32_t code)
 
 /* ---- exchanges --------------------------------------------------------------------------------------------------- */
 
-/* The addresses of one exchange. */
-struct moved {
-    const struct wn_attrs *attrs;
-    int32_t rank, ranks; /* this one; how many take part */
-    int64_t size;        /* bytes of an element */
-    char *from, *to;
-};
-
-static struct wn__range range_of(const struct moved *m, int32_t rank)
+struct wn__range wn__moved_range(const struct wn__moved *m, int32_t rank)
 {
     struct wn__range g = wn__range_at(m->attrs, rank);
     return (struct wn__range){g.first * m->size, g.count * m->size};
 }
 
 /* Lists the messages of ALL_TO_ALL: to each rank its range, from each that gives the own range of this one. */
-static int32_t list_pieces(const struct moved *m, int32_t gives, struct wn__message *list)
+static int32_t list_pieces(const struct wn__moved *m, struct wn__message *list)
 {
     int32_t given = (int32_t)m->attrs->i[WN_RANKS_GIVEN], n = 0;
-    int64_t own = range_of(m, m->rank).count, skipped = wn__given_range(m->attrs).first * m->size;
+    int64_t own = wn__moved_range(m, m->rank).count, skipped = wn__given_range(m->attrs).first * m->size;
     for (int32_t k = 0; k < m->ranks; k++) {
         int32_t peer = wn__rank_at(m->attrs, k);
-        struct wn__range theirs = range_of(m, peer);
+        struct wn__range theirs = wn__moved_range(m, peer);
         if (peer == m->rank) continue;
         list[n++] = (struct wn__message){.peer = peer,
-                                         .out = gives ? theirs.count : 0,
+                                         .out = m->gives ? theirs.count : 0,
                                          .in = k < given ? own : 0,
-                                         .from = gives ? m->from + theirs.first - skipped : NULL,
+                                         .from = m->gives ? m->from + theirs.first - skipped : NULL,
                                          .to = k < given ? m->to + k * own : NULL};
     }
     return n;
 }
 
-/* Lists the messages of REFRESH and ALL_GATHER: to each rank the own range of this one, from each its own. own_at:
- * where that begins. */
-static int32_t list_ranges(const struct moved *m, const char *own_at, struct wn__message *list)
+/* Lists the messages of REFRESH and ALL_GATHER: to each rank the own range of this one, from each its own. */
+static int32_t list_ranges(const struct wn__moved *m, struct wn__message *list)
 {
-    int64_t own = range_of(m, m->rank).count;
+    int64_t own = wn__moved_range(m, m->rank).count;
     int32_t n = 0;
     for (int32_t k = 0; k < m->ranks; k++) {
         int32_t peer = wn__rank_at(m->attrs, k);
-        struct wn__range theirs = range_of(m, peer);
+        struct wn__range theirs = wn__moved_range(m, peer);
         if (peer == m->rank) continue;
         list[n++] = (struct wn__message){
-            .peer = peer, .out = own, .in = theirs.count, .from = own_at, .to = m->to + theirs.first};
+            .peer = peer, .out = own, .in = theirs.count, .from = m->from, .to = m->to + theirs.first};
     }
     return n;
 }
 
-/* Copies what this rank gives to itself: a piece of a value, or its range of a state. */
-static int32_t copy_own(const struct wn__run *r, const struct moved *m, int32_t is_gather)
+int32_t wn__exchange_list(const struct wn__moved *m, struct wn__message *list)
 {
-    struct wn__range own = range_of(m, m->rank);
+    return m->op == WN_OP_ALL_TO_ALL ? list_pieces(m, list) : list_ranges(m, list);
+}
+
+/* Copies what this rank gives to itself: a piece of a value, or its range of a state. */
+static int32_t copy_own(const struct wn__run *r, const struct wn__moved *m)
+{
+    struct wn__range own = wn__moved_range(m, m->rank);
     int64_t skipped = wn__given_range(m->attrs).first * m->size;
-    if (own.count == 0) return WN_OK;
-    if (is_gather) return r->device->copy(r->device, m->to + own.first, m->from, own.count);
+    if (own.count == 0 || m->op == WN_OP_REFRESH) return WN_OK;
+    if (m->op == WN_OP_ALL_GATHER) return r->device->copy(r->device, m->to + own.first, m->from, own.count);
+    if (!m->gives) return WN_OK;
     return r->device->copy(r->device, m->to + wn__place_at(m->attrs, m->rank) * own.count,
                            m->from + own.first - skipped, own.count);
 }
 
-/* Returns the addresses of an exchange: of a value and its pieces, or of a state twice. */
-static struct moved moved_of(const struct wn__run *r, const struct wn__instr *n)
+struct wn__moved wn__moved_of(const struct wn__run *r, const struct wn__instr *n)
 {
     const struct wn__schedule *s = r->schedule;
     const struct wn__ir_node *q = &r->ir->node[n->node];
-    struct moved m = {.attrs = &q->attrs,
-                      .rank = (int32_t)q->attrs.i[WN_RANKS_RANK],
-                      .ranks = wn__group_size(&q->attrs),
-                      .size = wn__dtype_size(q->type.dtype)};
-    if (n->out < 0) m.from = m.to = wn__allocation_address(r, &s->allocation[n->cell[0]]);
-    else {
+    struct wn__moved m = {.attrs = &q->attrs,
+                          .op = q->op,
+                          .channel = q->op == WN_OP_ALL_GATHER ? WN_CHANNEL_GATHER
+                                     : q->op == WN_OP_REFRESH  ? WN_CHANNEL_REFRESH
+                                                               : WN_CHANNEL_DATA,
+                          .rank = (int32_t)q->attrs.i[WN_RANKS_RANK],
+                          .ranks = wn__group_size(&q->attrs),
+                          .size = wn__dtype_size(q->type.dtype)};
+    m.gives = wn__place_at(m.attrs, m.rank) < m.attrs->i[WN_RANKS_GIVEN];
+    if (n->out < 0) {
+        m.to = wn__allocation_address(r, &s->allocation[n->cell[0]]);
+        m.from = m.to + wn__moved_range(&m, m.rank).first;
+    } else {
         m.from = q->n_in > 0 ? wn__value_address(r, s->in[n->in_at]) : NULL;
         m.to = wn__value_address(r, n->out);
     }
@@ -231,16 +256,16 @@ static void count(const struct wn__run *r, const struct wn__message *list, int32
 int32_t wn__exchange_start(struct wn__run *r, const struct wn__instr *n)
 {
     struct wn__exchange *x = &r->exchange;
-    const struct moved m = moved_of(r, n);
-    int32_t gives = wn__place_at(m.attrs, m.rank) < m.attrs->i[WN_RANKS_GIVEN];
-    int32_t is_gather = r->ir->node[n->node].op == WN_OP_ALL_GATHER, is_state = n->out < 0, code = WN_OK, messages;
-    int32_t channel = is_gather ? WN_CHANNEL_GATHER : is_state ? WN_CHANNEL_REFRESH : WN_CHANNEL_DATA;
-    if (is_gather) messages = list_ranges(&m, m.from, x->list);
-    else if (is_state) messages = list_ranges(&m, m.from + range_of(&m, m.rank).first, x->list);
-    else messages = list_pieces(&m, gives, x->list);
+    const struct wn__moved m = wn__moved_of(r, n);
+    struct wn__moved host = m; /* what the host finds there; staging.c lists what it has instead */
+    host.from = wn__device_bytes(r->device, m.from);
+    host.to = wn__device_bytes(r->device, m.to);
+    int32_t messages = wn__exchange_list(&host, x->list), code = WN_OK;
     count(r, x->list, messages);
-    if (messages > 0) code = wn__link_start(channel, x->list, messages, &x->job[n->move]);
-    if (code == WN_OK && (is_gather || (!is_state && gives))) code = copy_own(r, &m, is_gather);
+    if (messages == 0) code = copy_own(r, &m);
+    else if (n->staged >= 0) code = wn__staging_start(r, n, &m, &x->job[n->move]);
+    else code = wn__link_start(m.channel, x->list, messages, NULL, &x->job[n->move]);
+    if (code == WN_OK && messages > 0 && n->staged < 0) code = copy_own(r, &m);
     return code == WN_OK ? WN_OK : wn__link_break(code);
 }
 
@@ -251,6 +276,10 @@ int32_t wn__exchange_wait(struct wn__run *r, const struct wn__instr *n)
     double began = wn__now();
     x->job[n->move] = NULL;
     if (job == NULL) return WN_OK;
+    if (x->begun != NULL) { /* its seconds are those of the device's clock */
+        int32_t failed = wn__staging_wait(r, n->move, job);
+        return failed == WN_OK ? WN_OK : wn__link_break(failed);
+    }
     int32_t code = wn__control_finish(job);
     r->p->run.measured.wait_seconds += wn__now() - began;
     return code;

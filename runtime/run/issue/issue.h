@@ -5,6 +5,7 @@
  *   transfer.c   offloads and fetches
  *   scalars.c    numbers that the host hands to kernels and takes from them
  *   exchange.c   what moves among ranks
+ *   staging.c    the same through the host, of a device whose memory that does not address
  *   difference.c where their programs differ
  *
  *   arena            slab k             cell k               bound value k        result k
@@ -38,12 +39,16 @@ struct wn__captured {
  * wait for its messages. All ranks vote when everything is exchanged, before the first change of a state that is no
  * gradient: where one has failed all fail with its words, and the gradients are dropped. */
 struct wn__exchange {
-    struct wn__message *list;      /* (ranks) room for the messages of one exchange; NULL: there is none */
-    struct wn__job **job;          /* (n_moves) those under way */
-    int32_t has_voted, has_failed; /* all ranks have voted; one of them had failed */
-    int32_t code;                  /* of the failure that this rank brings to the vote */
-    char words[1024];              /* of it */
-    char said[256], needed[256];   /* of the agreement */
+    struct wn__message *list;       /* (ranks) room for the messages of one exchange; NULL: there is none */
+    struct wn__job **job;           /* (n_moves) those under way */
+    const struct wn__instr **begun; /* (n_moves) what started those that go through the host; NULL: none does */
+    int64_t *left;                  /* (n_moves) numbers of their moves out */
+    int64_t staged_top;             /* the highest byte of the host that one went through */
+    int32_t has_voted, has_failed;  /* all ranks have voted; one of them had failed */
+    char *beginnings;               /* (n_cells of the IR, 64) of the states that an update changes */
+    int32_t code;                   /* of the failure that this rank brings to the vote */
+    char words[1024];               /* of it */
+    char said[256], needed[256];    /* of the agreement */
 };
 
 struct wn__run;
@@ -115,6 +120,23 @@ int32_t wn__difference_find(const struct wn_program *p, int32_t by);
 int32_t wn__exchange_start(struct wn__run *r, const struct wn__instr *n);
 /* Waits for the exchange that instruction n starts or waits for. */
 int32_t wn__exchange_wait(struct wn__run *r, const struct wn__instr *n);
+/* The addresses of one exchange, on the device or on the host. */
+struct wn__moved {
+    const struct wn_attrs *attrs;
+    int32_t op, channel, rank, ranks; /* of them `ranks` take part */
+    int32_t gives;                    /* this rank gives a value */
+    int64_t size;                     /* bytes of an element */
+    char *from, *to;                  /* a value and its pieces, or the own range of a state and the state */
+};
+struct wn__moved wn__moved_of(const struct wn__run *r, const struct wn__instr *n);
+/* Returns the bytes that a rank owns of what is exchanged. */
+struct wn__range wn__moved_range(const struct wn__moved *m, int32_t rank);
+/* Lists the messages of an exchange and returns how many they are. list: (ranks). */
+int32_t wn__exchange_list(const struct wn__moved *m, struct wn__message *list);
+/* Starts an exchange through the host, and waits for its job, the number-th move of the run. */
+int32_t wn__staging_start(struct wn__run *r, const struct wn__instr *n, const struct wn__moved *m,
+                          struct wn__job **out);
+int32_t wn__staging_wait(struct wn__run *r, int32_t number, struct wn__job *job);
 /* Notes a failure of this rank that the others have to hear of; returns whether it goes on to the vote. */
 int32_t wn__exchange_fails(struct wn__run *r, int32_t code);
 /* Has all ranks vote, once: a failure of one is that of all. */

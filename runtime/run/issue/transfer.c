@@ -27,6 +27,7 @@ int32_t wn__transfer_take(struct wn__run *r)
     if (s->n_moves == 0) return WN_OK;
     for (int32_t i = 0; i < s->n; i++)
         if (wn__instr_way(&s->instr[i]) >= 0) most[place_of(s, &s->instr[i])]++;
+        else most[WN_MEDIUM_RANKS] += s->instr[i].staged >= 0;
     if (!WN_ARRAY(&r->pool, t->move, s->n_moves)) return WN_OOM;
     for (int32_t medium = 0; medium < WN_MEDIUM_COUNT; medium++) {
         WN_TRY(wn__offload_buffer_fit(r->p->request.device, medium, s->offload_buffer[medium], most[medium],
@@ -72,6 +73,10 @@ void wn__transfer_stop(struct wn__run *r)
         struct wn_offload_buffer *offload_buffer = t->offload_buffer[medium];
         if (offload_buffer == NULL) continue;
         r->device->offload_buffer_stop(r->device, offload_buffer);
+        if (medium == WN_MEDIUM_RANKS) {
+            m->wait_seconds += offload_buffer->stall;
+            continue;
+        }
         m->move_seconds += offload_buffer->busy[WN_WAY_OUT] + offload_buffer->busy[WN_WAY_IN];
         t->stall += offload_buffer->stall;
     }

@@ -1,0 +1,42 @@
+-- A training on GPUs that is run as it stands by one process and by many: spec/cuda_ranks_spec.lua compares what they
+-- print. Each line is of one word of dist.place: a digest of the parameters, the loss, and whether all bytes were those
+-- that were predicted, host memory and the wire among them.
+--   luajit spec/support/ranks_cuda.lua ROOT ORDER [RANKS ON EACH MACHINE]    ORDER of the streams: eager, lazy, random
+local root, order = arg[1], arg[2]
+package.path = ('%s/lua/?.lua;%s/lua/?/init.lua;%s/?.lua;'):format(root, root, root) .. package.path
+local sim = require 'spec.support.cudasim'
+local wane = require 'wane'
+local nn, dist = wane.nn, wane.dist
+dist.start { timeout = 30, per_node = tonumber(arg[3]) }
+wane.set_device 'cuda'
+sim.schedule(order, 7 + dist.rank)
+
+local POLICIES = { 'save_all', 'sqrt', wane.policy.by_type { MLP = 'offload', Linear = 'recompute' } }
+
+local function train(word)
+    wane.manual_seed(3)
+    local norm = nn.BatchNorm2d(8)
+    local net = nn.Sequential { nn.Conv2d(3, 8, 3), norm, nn.ReLU(), nn.Flatten(), nn.MLP(128, 300), nn.Dropout(0.1),
+        nn.LayerNorm(128), nn.Linear(128, 10) }
+    local opt = wane.optim.AdamW(net:parameters(), { lr = 0.01, clip_norm = 1 })
+    dist.place(net, opt, word)
+    local x, y = wane.eval(wane.randn(48, 3, 6, 6), wane.randint(10, { 48 }))
+    local function loss(i)
+        return nn.cross_entropy(net(x:narrow(1, 8 * i - 7, 8)), y:narrow(1, 8 * i - 7, 8)), i % 3 + 1
+    end
+    local function step(k)
+        return opt:step(function(i) return wane.autocast('bf16', loss, i) end,
+            { micro = 6, partial = 2, policy = POLICIES[k % 3 + 1] })
+    end
+    local last
+    for k = 1, 6 do last = step(k):item() end -- graphs are captured from the third on
+    local m = wane.measure(function() step(1) end, { steps = 1, optimizer = opt })
+    local states = net:parameters()
+    for _, b in ipairs(net:buffers()) do states[#states + 1] = b end
+    return require('wane.plan.measure').fingerprint(states), last, m.exact
+end
+
+for _, word in ipairs { 'slice', 'keep', 'shard' } do
+    local digest, loss, is_exact = train(word)
+    io.write(('%d> %s %.9g %s\n'):format(dist.rank, digest, loss, is_exact and 'exact' or 'OTHER BYTES'))
+end
