@@ -37,7 +37,7 @@ return {
             new = 'r->ir->n, 0 * numbers_of(r),' },
         { 'a rank whose parameters came apart is not told',
             old = 'WN_TRY(states_of(r, &states));',
-            new = 'states = 0;' },
+            new = 'WN_TRY(states_of(r, &states)); states = 0;' },
         { 'what is sent to other machines is counted as sent to this one',
             old = 'int32_t level = list[k].peer / l->per_node != l->rank / l->per_node;',
             new = 'int32_t level = 0 * (list[k].peer / l->per_node);' },
