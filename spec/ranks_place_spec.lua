@@ -25,6 +25,91 @@ for _, p in ipairs(list) do all = all + 2 * p:numel() end
 io.write(own / all * n, '\n')
 ]]
 
+-- Prints by policy what one rank of 16 sends in a step of three matrices, as a multiple of what it sends of one: of each
+-- a gradient, and the matrix as often as it is gathered, the first of which no backward reads; whether the bytes are as
+-- planned; which gathers are saved or made again; and whether the text of the recipe says the same.
+local GATHERS = [[
+package.path = '%s/lua/?.lua;%s/lua/?/init.lua;' .. package.path
+local wane = require 'wane'
+local nn, policy = wane.nn, wane.policy
+wane.dist.ghost { ranks = 16, rank = 5, link = { { 16, 1e8 } } }
+local x, saved = wane.eval(wane.randn(64, 256)), policy.by_op { all_gather = 'save' }
+local function of() return nn.Linear(256, 256, { bias = false }) end
+local function run(name, layers, given)
+    local net = nn.Sequential(layers)
+    local opt = wane.optim.SGD(net:parameters(), { lr = 0.1 })
+    wane.dist.place(net, opt, 'shard')
+    local function fn() return net(x):pow(2):mean() end
+    local function step()
+        opt:step(fn, { micro = 16, policy = given })
+    end
+    step()
+    local m, plan = wane.measure(step, { steps = 1, optimizer = opt }), wane.plan(step)
+    local again = wane.plan(step, { policy = policy.recipe(tostring(plan:recipe())) })
+    local words = {}
+    for _, r in ipairs(plan:residuals()) do words[#words + 1] = r.op == 'all_gather' and r.word:sub(1, 1) or nil end
+    io.write(('%%s %%g %%s %%s %%s\n'):format(name, m.wire.sent / (15 * 4 * 4096), m.exact, table.concat(words),
+        again.wire.sent == plan.wire.sent and again.peak == plan.peak))
+end
+local function three() return { of(), nn.GELU(), of(), nn.GELU(), of() } end
+local function tied()
+    local l = of()
+    return { of(), l, nn.GELU(), l }
+end
+local function frozen(k)
+    local list = three()
+    list[k].weight.requires_grad = false
+    return list
+end
+local function one(k)
+    local list = three()
+    list[k]:checkpoint(saved)
+    return list
+end
+run('no policy', three())
+run('save_all', three(), 'save_all')
+run('saved', three(), saved)
+run('regions', three(), policy.compose('recompute_all', saved))
+run('regions first', three(), policy.compose('sqrt', policy.by_op { all_gather = 'save', gelu = 'save' }))
+run('packed', three(), policy.compose(saved, policy.by_op { gelu = 'compress:bf16' }))
+run('offloaded', three(), policy.compose(saved, policy.by_op { gelu = 'offload' }))
+run('types', three(), policy.by_type { Sequential = 'save', Linear = 'save' })
+run('a function', three(), function(r) return r.op == 'all_gather' and r.path == '5' and 'save' or nil end)
+run('one module', one(3))
+run('tied', tied(), 'save_all')
+run('tied and saved', tied(), saved)
+run('frozen', frozen(3), 'save_all')
+run('frozen and saved', frozen(3), saved)
+run('budget', three(), 'budget(1 GiB)')
+run('composed budget', three(), policy.compose(policy.by_op { all_gather = 'recompute' }, 'budget(1 GiB)'))
+]]
+
+describe('gathers', function()
+    it('are saved by a policy that says so, or made again', function()
+        local file = assert(io.open(SCRIPT, 'w'))
+        file:write(GATHERS:format(helper.root, helper.root))
+        file:close()
+        assert.equal([[
+no policy 8 true rr true
+save_all 8 true rr true
+saved 6 true ss true
+regions 6 true ss true
+regions first 7 true ss true
+packed 6 true ss true
+offloaded 6 true ss true
+types 8 true rr true
+a function 7 true rs true
+one module 7 true sr true
+tied 6 true r true
+tied and saved 4 true s true
+frozen 7 true rr true
+frozen and saved 5 true ss true
+budget 6 true ss true
+composed budget 8 true rr true
+]], (helper.shell('luajit ' .. SCRIPT)))
+    end)
+end)
+
 describe('states in ranges', function()
     it('are 1 / n of those of one process, each', function()
         local file = assert(io.open(SCRIPT, 'w'))
@@ -144,6 +229,8 @@ mpi.describe(describe, pending, function(kind)
             try(function() if dist.is_first then return w:totable() end dist.barrier() end)
             local m = wane.measure(step, { optimizer = opt, steps = 2 })
             say('%s', tostring(m.exact and m.kinds.parameter < 4 * (300 * 64 + 300 * 100) / 2))
+            try(opt.step, opt, function(i) return net(x:narrow(1, i, 1)):mean() end, { micro = 8,
+                policy = dist.rank == 1 and wane.policy.by_op { all_gather = 'save' } or nil })
             try(step, 10)
             try(step, dist.rank == 2 and 10 or '1 MiB')
             opt:zero_grad()
@@ -157,6 +244,7 @@ mpi.describe(describe, pending, function(kind)
         assert.equal(0, code, text)
         local words = { '^0$', '^unsupported: .*compute it before, with wane.eval', '^3$',
             'rank 1 is at another call than rank 0: barrier .* against an evaluation', '^true$',
+            'rank 1 runs another step than rank 0: .*and states gathered in the order %x+, by its policy against the seed',
             'rank 0: .*a budget of 10 bytes cannot be kept',
             'rank 2: .*the plan of rank 0 takes .* here', '^value: .*has a range of 1.weight alone',
             '^fine$',

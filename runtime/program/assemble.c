@@ -302,6 +302,7 @@ static int32_t build(struct wn__assembly *a)
     a->ir->n = a->at;
     a->ir->n_in = a->in_at;
     WN_TRY(keep_regions(a));
+    WN_TRY(wn__settle_gathers(a->ir));
     WN_TRY(wn__ir_rewrite(a->ir));
     for (int32_t i = 0; i < a->ir->n; i++)
         if (a->ir->node[i].n_in > a->ir->most_in) a->ir->most_in = a->ir->node[i].n_in;

@@ -9,6 +9,7 @@ local nn, optim, dist = wane.nn, wane.optim, wane.dist
 local fingerprint = require('wane.plan.measure').fingerprint
 dist.start { timeout = 40, per_node = tonumber(arg[4]) }
 
+local SAVED = wane.policy.by_op { all_gather = 'save', optional = true } -- parameters are gathered once a step
 local state -- of the numbers that choose, which are the same on every rank
 
 local function draw(n)
@@ -86,6 +87,7 @@ local function train()
     local partial, model, fn = pick(divisors), (chance(35) and known or random)(micro)
     local loss, opt = dressed(fn), optimizer_of(model)
     local policy = pick { 'save_all', 'recompute_all', 'sqrt', false } or nil
+    if micro % 4 == 0 then policy = wane.policy.compose(SAVED, policy or 'save_all') end
     local function step() return opt:step(loss, { micro = micro, partial = partial, policy = policy }) end
     step()
     local measured = wane.measure(step, { steps = 1, warmup = 0, optimizer = opt })

@@ -75,8 +75,10 @@ end
 
 -- Returns the policy of this rank, or its budget. is_sharded: all ranks have one plan.
 local function decided(policy, step, is_sharded)
-    local mixed = { 'save_all', 'recompute_all', 'sqrt' }
-    if policy == 'mixed' and is_sharded then return { policy = 'sqrt' } end
+    local mixed, saved = { 'save_all', 'recompute_all', 'sqrt' }, { all_gather = 'save', optional = true }
+    if policy == 'mixed' and is_sharded then
+        return { policy = wane.policy.compose('sqrt', wane.policy.by_op(saved)) }
+    end
     if policy == 'mixed' then
         local own = wane.plan(function() step {} end, { policy = mixed[dist.rank % 3 + 1] }):recipe()
         return { policy = wane.policy.recipe(tostring(own) .. ('\nahead %d\n'):format(dist.rank * 4 % 9)) }

@@ -70,8 +70,10 @@ end
 
 -- ---- groups of recomputed values ---------------------------------------------------------------------------------
 -- Returns the key of the group that a forward node belongs to - the region that a policy made, else the script's
--- region, else the block - and whether that group is a region.
+-- region, else the block - and whether that group is a region. What is gathered from ranks and read by the backward is
+-- a group of its own, since a policy of its own saves it.
 local function group_key(node, covers)
+    if node.op == 'all_gather' and node.is_residual then return 'gathers', false end
     local cover = covers[node.index]
     if cover and cover.unit then return 'u' .. cover.unit, true end
     if not cover and node.region > 0 then return 'r' .. node.region, true end
@@ -89,6 +91,7 @@ local function name_of(group)
         first, last = first or short(node.path), short(node.path) or last
     end
     local where = first and (first == last and first or first .. ' to ' .. last) or group.members[1].op
+    if group.members[1].op == 'all_gather' then return 'gathers, ' .. where end
     if group.number == 0 then return 'data, ' .. where end -- it is in no block
     return ('%s %d, %s'):format(group.is_region and 'region' or 'block', group.number, where)
 end
@@ -119,8 +122,9 @@ local function add_groups(kept, p, number, covers)
     end
     for _, s in ipairs(p:schedule()) do
         local node = s.part == number and graph.by_index[s.node]
-        if s.phase == 'recompute' and s.what == 'run' and node and node.group then
-            node.group.seconds, node.group.nodes = node.group.seconds + s.seconds, node.group.nodes + 1
+        local takes = s.what == 'run' and s.seconds or s.what == 'exchange' and s.takes
+        if s.phase == 'recompute' and takes and node and node.group then
+            node.group.seconds, node.group.nodes = node.group.seconds + takes, node.group.nodes + 1
         end
     end
     for _, group in ipairs(groups) do

@@ -125,11 +125,12 @@ end
 
 -- Returns who decided about a forward node: the text of a policy, 'the script' for a marked region, or ''.
 local function decider_of(node, covers, layers)
-    local cover, asked = covers[node.index], {}
-    if cover then return tostring(layers[cover.layer].policy) end
+    local cover, asked, is_gathered = covers[node.index], {}, node.op == 'all_gather'
+    if cover and not is_gathered then return tostring(layers[cover.layer].policy) end
     for _, layer in ipairs(layers) do
         if layer.policy.recipe or layer.policy.budget and node.decision == 0 then return tostring(layer.policy) end
-        if layer.policy.ask and node.decision > 0 then asked[#asked + 1] = tostring(layer.policy) end
+        local speaks = layer.policy.ask and (layer.policy.gathers or not is_gathered)
+        if speaks and node.decision > 0 then asked[#asked + 1] = tostring(layer.policy) end
     end
     if #asked > 0 then return table.concat(asked, ' or ') end
     return node.region > 0 and 'the script' or ''

@@ -157,10 +157,12 @@ local function add_feature(features, kind, key, node)
     features[name].nodes[node.index] = true
 end
 
+-- Lists the residuals that proposals decide about. Gathers stay as they are: moves of the library keep those of every
+-- plan.
 local function residuals_of(forward)
     local residuals = {}
     for _, node in ipairs(forward) do
-        if node.is_residual then residuals[#residuals + 1] = node end
+        if node.is_residual and node.op ~= 'all_gather' then residuals[#residuals + 1] = node end
     end
     return residuals
 end

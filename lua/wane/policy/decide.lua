@@ -3,6 +3,8 @@
 -- For each forward node the layers of opinion are, in order: the policy of the call, the policies of the modules that
 -- it belongs to from the innermost out, and policy.default. A policy that cuts (every, segments, sqrt) covers the nodes
 -- of its units: those of a region get a mark, the others 'save'. A policy that answers is asked once for each residual.
+-- A parameter that is gathered from ranks is a residual of which a function decides, or policy.by_op { all_gather = };
+-- no other policy speaks of it, and it is gathered again where none does.
 -- A node that no layer covers or answers stays as it was marked. This file never plans or runs.
 -- @internal wane.policy.decide
 local policy_query = require 'wane.policy.query'
@@ -300,14 +302,15 @@ local function decide_residuals(program, graph, layers, covers)
     local said, asked = {}, {}
     for i = 0, C.wn_count(program.handle, C.WN_COUNT_RESIDUALS) - 1 do
         local node = graph.by_index[policy_query.node_of(program, i)]
-        local cover, r = covers[node.index], nil
+        local cover, r, is_gathered = covers[node.index], nil, node.op == 'all_gather'
         for _, layer in ipairs(layers) do
             if layer.policy.budget then break end
-            if cover and cover.layer == layer.order then
+            if cover and cover.layer == layer.order and not is_gathered then
                 if not cover.unit then check(C.wn_decide(program.handle, i, policy.decisions.save)) end
                 break
             end
-            if layer.policy.ask and policy_query.owned_by(node, layer.scope) then
+            local speaks = layer.policy.ask and (layer.policy.gathers or not is_gathered)
+            if speaks and policy_query.owned_by(node, layer.scope) then
                 r = r or policy_query.describe(program, node, i)
                 local decision = policy_query.decision(layer.policy, r)
                 silent.note(asked, layer.policy, r, decision)

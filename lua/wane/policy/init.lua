@@ -28,7 +28,7 @@ local serial = 0
 
 -- A policy. Fields: serial, name; ask(self, r) -> decision or nil; or cut(self, count) -> list of { first =, last = }
 -- (units, from 1), which are recomputed as regions; or budget (bytes or 'least') and allow; or recipe; or parts (a
--- list of policies).
+-- list of policies). gathers: whether it is asked about parameters that are gathered from ranks.
 local Policy = {}
 Policy.__index = Policy
 policy.Policy = Policy
@@ -168,6 +168,7 @@ local function by_names(what, rules)
     local keys_of = what:match '^by_(.*)' .. 's'
     return new(describe_rules(what, copy, keys), {
         keys = keys, keys_of = keys_of, decisions = copy, optional = rules.optional,
+        gathers = keys_of == 'ops' and copy.all_gather ~= nil,
         ask = function(_, r)
             for _, name in ipairs(decisions.names_of[keys_of](r)) do
                 if copy[name] then return copy[name] end
@@ -188,7 +189,7 @@ end
 -- blocks(x):sum():backward { policy = policy.by_type { MLP = 'recompute', default = 'save' } }
 function policy.by_type(rules) return by_names('by_type', rules) end
 
---- Decides by the op of a residual.
+--- Decides by the op of a residual. `all_gather` is that of parameters which are gathered from ranks.
 -- @param rules { OP = decision, default =, optional = } as in policy.by_type
 -- @return policy
 -- @usage loss:backward { policy = policy.by_op { gelu = 'recompute', default = 'save' } }
@@ -389,7 +390,7 @@ local function of_function(x)
     if p == nil then
         local function ask(_, r) return x(r) end
         jit.off(ask) -- compiled code would hold x (program/accumulate.lua)
-        p = new('function', { ask = ask }, serial_of[x])
+        p = new('function', { ask = ask, gathers = true }, serial_of[x])
         by_function[x], serial_of[x] = p, p.serial
     end
     return p
@@ -450,7 +451,7 @@ end
 -- @within Internal
 function policy.anew(x)
     if type(x) ~= 'function' then return x end
-    return new('function', { ask = function(_, r) return x(r) end })
+    return new('function', { ask = function(_, r) return x(r) end, gathers = true })
 end
 
 --- Returns the number by which a program's decisions are found again. Policies of modules are part of the scopes of

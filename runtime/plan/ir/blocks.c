@@ -1,7 +1,9 @@
 /* Finds residuals, blocks and boundaries in the nodes of an IR; no script declares them.
  *
  * A residual is a forward value that a backward node reads. A state in another dtype or layout is none: it can always
- * be made from the state, so it is issued again wherever it is read, and no policy is asked about it.
+ * be made from the state, so it is issued again wherever it is read, and no policy is asked about it. A state that is
+ * gathered from ranks is issued again too, unless a decision saves it: it is a residual of the backward nodes that read
+ * it, also in another dtype or layout.
  *
  * Data is a forward value that no state is part of: random numbers, labels, a mask. Like a value that is held already,
  * it crosses no cut, and it is in no block unless a module or a region made it.
@@ -123,14 +125,23 @@ int32_t wn__ir_reads_sign(const struct wn__ir *ir, int32_t node, int32_t k)
     return 1;
 }
 
+/* Returns the node whose value a policy decides about where node i reads input k: of a state in another dtype or
+ * layout, what it is made from. */
+static int32_t decided_input(const struct wn__ir *ir, int32_t i, int32_t k)
+{
+    int32_t v = wn__ir_storage(ir, wn__ir_in(ir, i, k));
+    while (ir->node[v].is_reissued && ir->node[v].op != WN_OP_ALL_GATHER) v = wn__ir_storage(ir, wn__ir_in(ir, v, 0));
+    return v;
+}
+
 /* Marks and lists the forward values that backward nodes read, or an update that computes the product of a gradient. */
 static int32_t find_residuals(struct wn__ir *ir)
 {
     for (int32_t i = 0; i < ir->n; i++) {
         if (ir->node[i].phase != WN_PHASE_BACKWARD && ir->node[i].op != WN_OP_PRODUCT_UPDATE) continue;
         for (int32_t k = 0; k < ir->node[i].n_in; k++) {
-            struct wn__ir_node *v = &ir->node[wn__ir_storage(ir, wn__ir_in(ir, i, k))];
-            if (!wn__ir_node_is_forward(v) || v->is_reissued) continue;
+            struct wn__ir_node *v = &ir->node[decided_input(ir, i, k)];
+            if (!wn__ir_node_is_forward(v)) continue;
             v->is_residual = 1;
             v->n_readers++;
             v->is_read_whole |= !wn__ir_reads_sign(ir, i, k);

@@ -158,6 +158,7 @@ static void forget(struct wn__issuing *x, const struct wn__recipe_step *s)
         if (r->block_of[i] != s->block) continue;
         while (k < s->n_keep && r->keep[s->keep_at + k] < i) k++;
         int32_t kept = k < s->n_keep && r->keep[s->keep_at + k] == i;
+        x->is_held[i] = kept && x->ir->node[i].is_reissued;
         if (kept && r->action != NULL && r->action[s->keep_at + k] != 0)
             wn__residency_keep(x, i, r->action[s->keep_at + k]);
         if (!kept && !x->ir->node[i].bound) wn__residency_forget(x, i);
@@ -179,9 +180,13 @@ static void note_effect(struct wn__issuing *x, int32_t effect)
         x->out->list.in[in_at + k] = x->at.now[wn__ir_storage(x->ir, wn__ir_in(x->ir, effect, k))];
 }
 
+/* Lets go of the states in another layout that a step issued, unless their block keeps them. */
 static void forget_reissued(struct wn__issuing *x)
 {
-    while (x->n_reissued > 0) x->at.now[x->reissued[--x->n_reissued]] = -1;
+    while (x->n_reissued > 0) {
+        int32_t node = x->reissued[--x->n_reissued];
+        if (!x->is_held[node]) x->at.now[node] = -1;
+    }
 }
 
 /* Issues the backward nodes of a block that an effect or a result needs, and notes effects that compute a gradient
@@ -284,7 +289,8 @@ static int32_t take_arrays(struct wn__issuing *x, struct wn__pool *scratch)
         !WN_ARRAY(scratch, x->needs.node, n) || !WN_ARRAY(scratch, x->needs.is_needed, n) ||
         !WN_ARRAY(scratch, x->goals.is_useful, n) || !WN_ARRAY(scratch, x->goals.is_reached, n) ||
         !WN_ARRAY(scratch, x->backward.first, x->r->n_blocks) || !WN_ARRAY(scratch, x->backward.next, n) ||
-        !WN_ARRAY(scratch, x->is_issued, n) || !WN_ARRAY(scratch, x->reissued, n))
+        !WN_ARRAY(scratch, x->is_issued, n) || !WN_ARRAY(scratch, x->is_held, n) ||
+        !WN_ARRAY(scratch, x->reissued, n))
         return WN_OOM;
     x->out->effect_in = wn__alloc((x->ir->n_effects + 1) * (int64_t)sizeof *x->out->effect_in);
     return x->out->effect_in == NULL ? WN_OOM : WN_OK;

@@ -48,6 +48,7 @@ struct wn__issuing {
     struct wn__goals goals;
     struct wn__backward_lists backward;
     uint8_t *is_issued;            /* (n of the IR) 1: an item runs the node */
+    uint8_t *is_held;              /* (n of the IR) 1: a reissued node that the last step of its block keeps */
     int32_t *reissued, n_reissued; /* (n of the IR) states in another layout that this step of the recipe issued */
     int32_t step;                  /* the step of the recipe that is followed */
     int32_t in_backward;           /* 1: a B of the root that is followed has begun */

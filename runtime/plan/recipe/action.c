@@ -100,6 +100,7 @@ const char *wn__action_refusal(const struct wn__ir *ir, int32_t node, int32_t de
     if (r == NULL) return "has no such form in this version";
     if (p->result >= 0) return "is asked for as a result, and stays";
     if (p->bound) return "was there before the step, and stays";
+    if (p->is_reissued) return "is gathered from ranks, and is saved or gathered again";
     const char *why = r->refuses != NULL ? r->refuses(ir, node) : NULL;
     if (why != NULL || r->medium > 0) return why;
     struct wn_desc d;

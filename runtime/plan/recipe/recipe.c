@@ -71,7 +71,7 @@ struct keep_rule {
 static int32_t is_kept(const struct compiler *c, int32_t i, struct keep_rule rule)
 {
     int32_t at_home = rule.home == 0 || c->place[i] == 0 || c->r->last[i] >= rule.home;
-    if (c->ir->node[i].is_reissued) return 0;
+    if (c->ir->node[i].is_reissued) return wn__recipe_always_keeps(c->ir, c->marks, i);
     int32_t matters = c->ir->node[i].is_residual || c->r->last[i] >= c->r->limit[c->r->block_of[i]];
     int32_t by_default = rule.defaults && matters && c->marks->decision[i] != WN_DECISION_RECOMPUTE && at_home;
     return wn__recipe_always_keeps(c->ir, c->marks, i) || c->r->last[i] >= rule.beyond || by_default;

@@ -204,7 +204,7 @@ static int32_t check_named(const struct reading *c, const struct wn_recipe_step 
             return source > 0 ? refuse(c, "keep", "h%d is a view of h%d; name that", h, source)
                               : refuse(c, "keep", "h%d is a view of what is there anyway", h);
         }
-        if (c->ir->node[v].is_reissued)
+        if (c->ir->node[v].is_reissued && c->ir->node[v].op != WN_OP_ALL_GATHER)
             return refuse(c, "keep",
                           "h%d is a copy of a state, cast or laid out, which is issued again where it is read", h);
         if (s->what == WN_STEP_FREE && !c->held[v] && !is_kept_unsaid(c->ir, v))

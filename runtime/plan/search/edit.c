@@ -2,7 +2,8 @@
  * with an action, or not at all. The list gives the plans, forecast.c the edits of each with what they promise:
  *
  *   evictions   of the fastest plan: its values are let go of one by one
- *   actions     of every plan: all that it keeps gets one action, or parts of it do
+ *   actions     of every plan: all that it keeps gets one action, or parts of it do; so do all states that it gathers
+ *               from ranks, which it keeps then instead of gathering them again
  *   ahead       of every plan: exchanges among ranks are waited for at once, or at the end
  *   search      of the most promising plan: one edit, or several at once, the most promising ones first
  *
@@ -121,13 +122,13 @@ static int32_t offer_edited(struct editing *e, const struct wn__edit *const *edi
 
 /* ---- many edits, one after the other ----------------------------------------------------------------------------- */
 
-/* Offers the recipe with the first of n edits, at each of `parts` equal parts of the bytes that they free. */
+/* Offers the recipe with the first of n edits, at each of `parts` equal parts of the bytes that they free or take. */
 static int32_t offer_series(struct editing *e, const struct wn__edit *const *edit, int32_t n, int64_t parts)
 {
     int64_t all = 0, bytes = 0, part = 1;
-    for (int32_t i = 0; i < n; i++) all -= edit[i]->wait[0].bytes;
+    for (int32_t i = 0; i < n; i++) all += llabs(edit[i]->wait[0].bytes);
     for (int32_t i = 0; i < n; i++) {
-        bytes -= edit[i]->wait[0].bytes;
+        bytes += llabs(edit[i]->wait[0].bytes);
         if (i + 1 < n && bytes < all / parts * part) continue;
         while (bytes >= all / parts * part && part < parts) part++;
         WN_TRY(offer_edited(e, edit, i + 1));
@@ -201,7 +202,8 @@ int32_t wn__frontier_evict(struct wn__building *b)
     for (int32_t k = 0; k < e.n_free && code == WN_OK; k++)
         if (e.free[k]->change.to == WN__GONE) x.edit[x.n++] = e.free[k];
     for (int32_t v = 0; v < n && code == WN_OK; v++)
-        x.gone[v] = wn__ir_is_forward(b->ir, v) && !b->ir->node[v].is_residual && !b->ir->node[v].bound &&
+        x.gone[v] = wn__ir_is_forward(b->ir, v) && !b->ir->node[v].bound &&
+                    (!b->ir->node[v].is_residual || b->ir->node[v].is_reissued) &&
                     !wn__recipe_always_keeps(b->ir, b->marks, v);
     while (code == WN_OK && x.evicted < x.n) evict_next(&x);
     snprintf(e.name, sizeof e.name, "evicted");
@@ -210,42 +212,52 @@ int32_t wn__frontier_evict(struct wn__building *b)
     return code;
 }
 
-/* Offers point k with an action for what it keeps and a budget may choose it for: for all, or, where the action moves
- * bytes, for parts of it, with each of two prefetch budgets. */
+/* Returns whether a budget may choose an action for a value that is kept; 0: whether it may keep the value, which is
+ * gathered from ranks and which no decision is about. */
+static int32_t may_take(const struct wn__building *b, int32_t v, int32_t action)
+{
+    const struct wn__ir_node *p = &b->ir->node[v];
+    if (action > 0) return wn__action_may_choose(b->ir, b->marks, v, action);
+    return p->is_reissued && p->is_residual && b->marks->decision[v] == WN_DECISION_NONE;
+}
+
+/* Offers point k with an action for what it keeps and may be kept so: for all, or, where the action moves bytes, for
+ * parts of it, with each of two prefetch budgets. Action 0: what it gathers from ranks is kept. */
 static int32_t act_on(struct editing *e, int64_t k, int32_t action, int64_t parts)
 {
     char name[32];
     int32_t n = 0, moves = wn__action_medium(action) >= 0;
-    snprintf(name, sizeof name, "%.16s, %.13s", e->b->point[k].name, wn__action_name(action));
+    const char *what = action > 0 ? wn__action_name(action) : "gathers kept";
+    snprintf(name, sizeof name, "%.16s, %.13s", e->b->point[k].name, what);
     int32_t code = begin_point(e, k);
     memcpy(e->name, name, sizeof name);
-    for (int32_t i = 0; i < e->n_free && code == WN_OK; i++)
-        if (e->free[i]->change.to == action) e->free[n++] = e->free[i];
+    const struct wn__edit **list = action > 0 ? e->free : e->take;
+    for (int32_t i = 0; i < (action > 0 ? e->n_free : e->n_take) && code == WN_OK; i++)
+        if (list[i]->change.to == action && may_take(e->b, list[i]->change.node, action)) list[n++] = list[i];
     for (int32_t prefetch = 1; prefetch <= 4 && code == WN_OK; prefetch += moves ? 3 : 4) {
         if (moves) e->from.prefetch = prefetch;
-        code = offer_series(e, e->free, n, parts);
+        code = offer_series(e, list, n, parts);
     }
     end_point(e);
     return code;
 }
 
-/* Returns whether a budget may choose an action for any value. */
-static int32_t may_act(const struct wn__building *b, int32_t action)
+/* Offers every plan of the list with an action, if any value may be kept so. */
+static int32_t act(struct wn__building *b, int32_t action)
 {
-    for (int32_t k = 0; k < b->ir->n_residuals; k++)
-        if (wn__action_may_choose(b->ir, b->marks, b->ir->residual[k], action)) return 1;
-    return 0;
+    struct editing e = {.b = b};
+    int32_t may_act = 0, code = WN_OK;
+    for (int32_t k = 0; k < b->ir->n_residuals; k++) may_act |= may_take(b, b->ir->residual[k], action);
+    int64_t stride = (b->n + BASES - 1) / BASES;
+    for (int64_t k = b->n - 1; k >= 0 && code == WN_OK && may_act; k--)
+        if (k < b->n) code = act_on(&e, k, action, k % stride == 0 ? OFFLOADED : 1);
+    return code;
 }
 
 int32_t wn__frontier_act(struct wn__building *b)
 {
-    struct editing e = {.b = b};
-    int32_t code = WN_OK;
-    for (int32_t a = WN_DECISION_RECOMPUTE + 1; a < WN_DECISION_COUNT && code == WN_OK; a++) {
-        int64_t stride = (b->n + BASES - 1) / BASES;
-        for (int64_t k = b->n - 1; k >= 0 && code == WN_OK && may_act(b, a); k--)
-            if (k < b->n) code = act_on(&e, k, a, k % stride == 0 ? OFFLOADED : 1);
-    }
+    int32_t code = act(b, 0);
+    for (int32_t a = WN_DECISION_RECOMPUTE + 1; a < WN_DECISION_COUNT && code == WN_OK; a++) code = act(b, a);
     return code;
 }
 

@@ -279,11 +279,13 @@ static int32_t list_value(struct listing *l, int32_t v, int32_t step)
     return WN_OK;
 }
 
-/* Returns whether a value may be kept or not: it has bytes of its own, no decision, and no rule keeps it. */
+/* Returns whether a value may be kept or not: it has bytes of its own, no decision, and no rule keeps it. A state in
+ * another layout is never kept, but for one that is gathered from ranks and read by the backward. */
 static int32_t may_change(const struct listing *l, int32_t v)
 {
     const struct wn__ir_node *p = &l->ir->node[v];
-    return wn__ir_node_is_forward(p) && !wn__ir_is_alias(l->ir, v) && !p->is_reissued && p->bytes > 0 &&
+    if (p->is_reissued && !p->is_residual) return 0;
+    return wn__ir_node_is_forward(p) && !wn__ir_is_alias(l->ir, v) && p->bytes > 0 &&
            l->b->marks->decision[v] == WN_DECISION_NONE && !wn__recipe_always_keeps(l->ir, l->b->marks, v);
 }
 

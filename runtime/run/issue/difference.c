@@ -70,7 +70,7 @@ static int32_t find_node(const struct wn__ir *ir, int32_t *node)
     return WN_OK;
 }
 
-int32_t wn__difference_find(const struct wn_program *p, int32_t by)
+int32_t wn__difference_find(const struct wn_program *p, int32_t by, uint32_t order)
 {
     const struct wn__call call = {.said = "words about a difference", .needed = "words about a difference"};
     const struct wn__ir *ir = p->plan.ir;
@@ -82,7 +82,11 @@ int32_t wn__difference_find(const struct wn_program *p, int32_t by)
         snprintf(type, sizeof type, "%s", wn__type_text(&ir->node[node].type));
         snprintf(mine, sizeof mine, "%d nodes against; %s %s%s%s", ir->n, wn__ir_op_text(ir, node), type,
                  line ? " at " : "", line ? wn__line_text(line) : "");
-    } else snprintf(mine, sizeof mine, "%d nodes against; the seed %llu", ir->n, (unsigned long long)wn__here.seed);
+    } else {
+        if (order != 0) snprintf(type, sizeof type, ", and states gathered in the order %08x, by its policy", order);
+        snprintf(mine, sizeof mine, "%d nodes against; the seed %llu%s", ir->n, (unsigned long long)wn__here.seed,
+                 order != 0 ? type : "");
+    }
     WN_TRY(wn__control_call(&call, mine, sizeof mine));
     const char *all = wn__control_result(), *theirs = all + by * TEXT;
     int32_t theirs_n = 0, first_n = 0;

@@ -114,8 +114,9 @@ int32_t wn__exchange_take(struct wn__run *r);
 int32_t wn__exchange_begin(struct wn__run *r);
 /* Returns a number of the first n nodes of an IR, equal where ranks have the same ones: ops, types, inputs. */
 uint64_t wn__ir_number(const struct wn__ir *ir, int32_t n);
-/* Fails with words about the first node at which rank `by` differs from rank 0; all ranks call it together. */
-int32_t wn__difference_find(const struct wn_program *p, int32_t by);
+/* Fails with words about the first node at which rank `by` differs from rank 0; all ranks call it together. order: of
+ * the states that the run gathers, as a number, which the plan of a rank decides. */
+int32_t wn__difference_find(const struct wn_program *p, int32_t by, uint32_t order);
 /* Starts the exchange of an instruction. */
 int32_t wn__exchange_start(struct wn__run *r, const struct wn__instr *n);
 /* Waits for the exchange that instruction n starts or waits for. */
