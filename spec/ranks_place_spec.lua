@@ -35,13 +35,14 @@ local nn, policy = wane.nn, wane.policy
 wane.dist.ghost { ranks = 16, rank = 5, link = { { 16, 1e8 } } }
 local x, saved = wane.eval(wane.randn(64, 256)), policy.by_op { all_gather = 'save' }
 local function of() return nn.Linear(256, 256, { bias = false }) end
-local function run(name, layers, given)
+local function run(name, layers, given, dress)
     local net = nn.Sequential(layers)
     local opt = wane.optim.SGD(net:parameters(), { lr = 0.1 })
     wane.dist.place(net, opt, 'shard')
     local function fn() return net(x):pow(2):mean() end
     local function step()
-        opt:step(fn, { micro = 16, policy = given })
+        opt:step(dress and function() return wane.autocast('bf16', fn) end or fn, { micro = 16,
+            policy = given })
     end
     step()
     local m, plan = wane.measure(step, { steps = 1, optimizer = opt }), wane.plan(step)
@@ -80,12 +81,15 @@ run('tied', tied(), 'save_all')
 run('tied and saved', tied(), saved)
 run('frozen', frozen(3), 'save_all')
 run('frozen and saved', frozen(3), saved)
+run('bf16', three(), 'save_all', true)
+run('bf16 and saved', three(), saved, true)
+run('bf16, tied', tied(), saved, true)
 run('budget', three(), 'budget(1 GiB)')
 run('composed budget', three(), policy.compose(policy.by_op { all_gather = 'recompute' }, 'budget(1 GiB)'))
 ]]
 
 describe('gathers', function()
-    it('are saved by a policy that says so, or made again', function()
+    it('are saved by a policy that says so, or made again, and are of the dtype that all readers cast to', function()
         local file = assert(io.open(SCRIPT, 'w'))
         file:write(GATHERS:format(helper.root, helper.root))
         file:close()
@@ -104,6 +108,9 @@ tied 6 true r true
 tied and saved 4 true s true
 frozen 7 true rr true
 frozen and saved 5 true ss true
+bf16 4 true rr true
+bf16 and saved 3 true ss true
+bf16, tied 2.5 true s true
 budget 6 true ss true
 composed budget 8 true rr true
 ]], (helper.shell('luajit ' .. SCRIPT)))

@@ -23,6 +23,7 @@ struct wn__ir_node *wn__put_node(struct wn__assembly *a, int32_t op, int32_t pha
 void wn__put_input(struct wn__assembly *a, struct wn__ir_node *q, int32_t node);
 /* Puts the cells and the effects of a program behind the nodes that its graph has become. */
 int32_t wn__put_effects(struct wn__assembly *a);
-/* Gives the states that are gathered from ranks to the module that reads them (assemble_gathers.c). WN_OOM. */
+/* Gives the states that are gathered from ranks to the module that reads them, and gathers them in the dtype that all
+ * readers cast them to (assemble_gathers.c). WN_OOM. */
 int32_t wn__settle_gathers(struct wn__ir *ir);
 #endif

@@ -69,7 +69,8 @@ static void find_reissued(struct wn__ir *ir)
         if (!wn__ir_node_is_forward(p) || p->result >= 0 || p->bound) continue;
         if (p->op != WN_OP_CAST && p->op != WN_OP_RELAYOUT && p->op != WN_OP_ALL_GATHER) continue;
         const struct wn__ir_node *of = &ir->node[wn__ir_storage(ir, wn__ir_in(ir, i, 0))];
-        p->is_reissued = of->leaf == WN_LEAF_CELL || (of->op == WN_OP_ALL_GATHER && of->is_reissued);
+        int32_t is_gathered = p->op == WN_OP_ALL_GATHER || of->op == WN_OP_ALL_GATHER;
+        p->is_reissued = of->leaf == WN_LEAF_CELL || (is_gathered && of->is_reissued);
     }
 }
 

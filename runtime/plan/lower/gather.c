@@ -6,7 +6,9 @@
  *
  * The next one starts as soon as the one before has been waited for, so that kernels hide it; with a budget of 0, right
  * before its wait, so that one such value at a time is in memory. Gathers keep the order in which they are issued,
- * which is the same on all ranks: they run one recipe. */
+ * which is the same on all ranks: they run one recipe. A range that is cast before it is gathered is cast where the
+ * exchange starts. */
+#include <string.h>
 #include "lower.h"
 
 static int32_t is_gather(const struct wn__ir *ir, const struct wn__item *it)
@@ -23,6 +25,19 @@ static int32_t split(struct wn__list *l, struct wn__item *it, struct wn__item *s
     return wn__list_wait(l, it);
 }
 
+/* Moves the item that makes the range which item i gathers to item `to`, before which it starts, if it is made behind
+ * that. Returns the item that the exchange may start before. */
+static int32_t bring_forward(struct wn__list *l, int32_t i, int32_t to)
+{
+    int32_t made = i - 1;
+    while (made >= to && l->item[made].out != l->in[l->item[i].in_at]) made--;
+    if (made < to) return to;
+    const struct wn__item range = l->item[made];
+    memmove(&l->item[to + 1], &l->item[to], (size_t)(made - to) * sizeof range);
+    l->item[to] = range;
+    return to + 1;
+}
+
 int32_t wn__lower_gathers(const struct wn__ir *ir, int32_t budget, struct wn__list *l)
 {
     struct wn__pool scratch = {0};
@@ -34,8 +49,8 @@ int32_t wn__lower_gathers(const struct wn__ir *ir, int32_t budget, struct wn__li
     n = 0;
     for (int32_t i = 0; i < l->n_items && code == WN_OK; i++) {
         if (!is_gather(ir, &l->item[i])) continue;
-        code = split(l, &l->item[i], &more[n]);
-        at[n++] = budget > 0 && before > 0 ? before : i;
+        at[n] = bring_forward(l, i, budget > 0 && before > 0 ? before : i);
+        code = split(l, &l->item[i], &more[n++]);
         before = i + 1;
     }
     if (code == WN_OK) code = wn__list_insert(l, n, more, at);

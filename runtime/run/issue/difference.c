@@ -17,6 +17,14 @@ static int32_t assigns_ranges(const struct wn__ir *ir)
     return 0;
 }
 
+/* Tells whether a value is the own range of a state, or a cast of that, which is gathered from all ranks. */
+static int32_t is_range(const struct wn__ir *ir, int32_t i)
+{
+    const struct wn__ir_node *q = &ir->node[i];
+    if (q->leaf == WN_LEAF_CELL) return ir->cell[q->slot].is_range;
+    return q->op == WN_OP_CAST && q->n_in == 1 && is_range(ir, wn__ir_in(ir, i, 0));
+}
+
 uint64_t wn__ir_number(const struct wn__ir *ir, int32_t n)
 {
     struct wn__bytes b = {0};
@@ -26,8 +34,7 @@ uint64_t wn__ir_number(const struct wn__ir *ir, int32_t n)
         const struct wn__ir_node *q = &ir->node[i];
         int32_t is_link =
             (wn__op_flags(q->op) & WN_LINK) != 0 || q->op == WN_OP_ORDERED_SUM || q->op == WN_OP_PARTIAL_SUM;
-        int32_t is_own =
-            is_of_ranges || wn__ir_updates_range(ir, i) || (q->leaf == WN_LEAF_CELL && ir->cell[q->slot].is_range);
+        int32_t is_own = is_of_ranges || wn__ir_updates_range(ir, i) || is_range(ir, i);
         wn__bytes_int(&b, q->leaf == WN_LEAF_HELD ? WN_OP_DATA : q->op); /* whatever made it */
         if (is_link) {
             wn__bytes_int(&b, q->attrs.i[WN_RANKS_ELEMENTS]);
