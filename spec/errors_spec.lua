@@ -351,3 +351,46 @@ describe('an error in a forward', function()
         assert.matches('\n\t%(%d+ frames? of Wane left out%)$', trace)
     end)
 end)
+
+-- Calls a function that is loaded late, once package.path names another folder of Wane first, and asks for a module
+-- that is there alone. Arguments: the two folders.
+local LATE = [[
+local function search(folder) package.path = folder .. '/?.lua;' .. folder .. '/?/init.lua;' .. package.path end
+search(arg[1])
+local wane = require 'wane'
+search(arg[2])
+local _, place = pcall(wane.dist.place, 1)
+local _, extra = pcall(function() return (require 'wane.extra') end)
+print(place)
+print(debug.getinfo(require 'wane.dist.place', 'S').source)
+print((tostring(extra):match '^[^\n]*'))
+]]
+
+describe('modules of Wane', function()
+    it('come from one folder, whatever package.path says later', function()
+        local helper = require 'spec.helper'
+        local folder, lua = os.tmpname(), helper.shell(('cd %s && pwd -P'):format(helper.root)):match '[^\n]*' .. '/lua'
+        os.remove(folder)
+        helper.shell(('mkdir -p %s/other %s/share/lua; cp -r %s/wane %s/other; cp -r %s/wane %s/share/lua; ln -s %s %s/link')
+            :format(folder, folder, lua, folder, lua, folder, lua, folder))
+        local script = folder .. '/late.lua'
+        for path, text in pairs { [script] = LATE, [folder .. '/other/wane/extra.lua'] = 'return {}',
+            [folder .. '/other/wane/dist/place.lua'] = 'return function() error "of another version" end' } do
+            local file = assert(io.open(path, 'w'))
+            file:write(text)
+            file:close()
+        end
+        local run = 'cd ' .. helper.root .. ' && WANE_LIB=build luajit '
+        for _, way in ipairs { { run, lua, './lua' }, { run, lua, folder .. '/other' }, { run, folder .. '/link', lua },
+            { run, folder .. '/share/lua', lua }, { run, './lua', folder .. '/other' },
+            { 'cd ' .. helper.root .. ' && build/wane run ', './lua', folder .. '/other', lua } } do
+            local text = helper.shell(('%s %s %s %s'):format(way[1], script, way[2], way[3]))
+            local place, source, extra = text:match '^([^\n]*)\n([^\n]*)\n([^\n]*)'
+            assert.equal(1, (place:find(script .. ':5: wane.dist.place: expected a model, got 1', 1, true)), text)
+            assert.equal(('@%s/wane/dist/place.lua'):format(way[4] or way[2]), source)
+            assert.equal(1, (extra:find(script .. ":6: module 'wane.extra' not found: modules of Wane come from", 1,
+                true)), text)
+        end
+        helper.shell('rm -r ' .. folder)
+    end)
+end)

@@ -52,9 +52,9 @@ local may_include = {
 -- `may_require` maps a room of lua/wane to the rooms that it may require besides itself and `ground`. A name that
 -- wane/init.lua loads (PLACES and `later`) is no require: init stands above all rooms, and hands lower files what they
 -- call of upper ones.
-local ground = { 'errors', 'ffi', 'scoped', 'gc', 'system', 'utf8', 'iterate', 'lazy' }
+local ground = { 'errors', 'ffi', 'scoped', 'gc', 'system', 'utf8', 'iterate', 'lazy', 'tree' }
 local may_require = {
-    errors = {}, ffi = {}, scoped = {}, gc = {}, system = {}, utf8 = {}, iterate = {}, lazy = {},
+    errors = {}, ffi = {}, scoped = {}, gc = {}, system = {}, utf8 = {}, iterate = {}, lazy = {}, tree = {},
     report = { 'tensor' }, -- the plot of lines takes tensors
     tensor = {},
     policy = { 'tensor', 'report' },

@@ -27,8 +27,6 @@ return {
     ['spec/cuda_networks_spec.lua'] = { page = 'kernels/cuda/README.md',
         says = 'on an NVIDIA GPU under the same policies, budgets and reports as on the CPU' },
     ['spec/curve_spec.lua'] = { page = 'lua/wane/plan/README.md', says = 'draws the frontier into a file' },
-    ['spec/errors_spec.lua'] = { page = 'spec/README.md',
-        says = 'a message that names the mistake, at the line that made it' },
     ['spec/examples_spec.lua'] = { page = 'examples/README.md', says = 'from any folder' },
     ['spec/explain_spec.lua'] = { page = 'lua/wane/plan/README.md', says = 'what is saved, dropped and recomputed' },
     ['spec/fuzz_spec.lua'] = { page = 'README.md',

@@ -14,7 +14,7 @@ local shown = require('wane.utf8').shown
 
 local errors = { iterate = iterate } -- for files that raise: most that walk tables do
 
-local here = debug.getinfo(1, 'S').source:match('^(.*[/\\])') or '@'
+local here = require 'wane.tree' -- how sources of the library begin
 
 --- Class of error objects; prints. Fields: `code` (a word such as 'shape', 'dtype', 'value' or 'oom'), `message`,
 -- `where` ('file:line', or nil), `traceback` (of the user's frames), `path` and `module` (path and type of the module
