@@ -215,6 +215,26 @@ mpi.describe(describe, pending, function(kind)
         end
     end)
 
+    it('are checked byte by byte, where their exchanges start and are waited for at other places', function()
+        local lines, code, _, text = mpi.run(kind, 3, [[
+            require('wane.ffi').C.wn_debug('check', 1)
+            local nn, policy = wane.nn, nil
+            local net = nn.Sequential { nn.Linear(64, 128), nn.GELU(), nn.MLP(128, 512), nn.Linear(128, 64) }
+            local opt = wane.optim.AdamW(net:parameters(), { lr = 0.01 })
+            dist.place(net, opt, { ['1'] = 'slice', ['3'] = 'keep', ['4'] = 'slice' })
+            local x = wane.eval(wane.randn(12, 64))
+            local function step()
+                return opt:step(function(i) return net(x:narrow(1, i, 1)):pow(2):mean() end, { micro = 12,
+                    partial = 6, policy = policy })
+            end
+            local text = tostring(wane.plan(step):recipe())
+            policy = wane.policy.recipe(('%s\nahead %d\n'):format(text, dist.rank * 4 % 9))
+            for _ = 1, 2 do say('%.9g', step():item()) end]])
+        assert.equal(0, code, text)
+        assert.is_true(#lines[0] == 2 and lines[0][1] ~= lines[0][2], text)
+        for r = 1, 2 do assert.same(lines[0], lines[r]) end
+    end)
+
     it('gather the parameters that they have in ranges wherever a script reads them', function()
         local file, zeros = os.tmpname(), helper.wane.zeros
         helper.wane.save(file, { w = zeros(64, 300), b = zeros(300) })

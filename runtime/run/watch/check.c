@@ -2,8 +2,10 @@
  *
  * The checked run (wn_debug "check") fills the arena, with a guard above it, with a canary. Before each instruction
  * everything that the program owns is copied aside; a byte that has changed after it, outside the instruction's own
- * output, cells and workspace, is an error that names the instruction. It compares bytes, not intentions, and so costs
- * the whole memory of the program at every instruction; it must never be on outside specs.
+ * output, cells and workspace, is an error that names the instruction. Transfers are waited for where they start, but
+ * exchanges are not, since other ranks may start them behind other instructions: what they bring may change until their
+ * wait, and what they change elsewhere is found behind the next instruction, or before it. It compares bytes, not
+ * intentions, and so costs the whole memory of the program at every instruction; it must never be on outside specs.
  *
  * The poison (wn_debug "poison") fills bytes that were freed, and the arena before the first instruction.
  *
@@ -16,6 +18,7 @@
 
 #define GUARD (1 << 20)
 #define CANARY 0xA5
+#define WRITABLE 5 /* places that one instruction may write: its output, three cells, its workspace */
 #define POISON 0xFF /* every float of this byte is a NaN */
 
 int32_t wn__check_on, wn__poison_on, wn__replay_on, wn__replay_fault;
@@ -32,9 +35,17 @@ struct span {
     int64_t bytes;
     uint8_t *before, *now; /* (bytes) copies on the host: before the instruction, and now */
 };
+/* Bytes that an instruction may write. */
+struct writable {
+    const char *start;
+    int64_t bytes;
+};
 struct check {
     int32_t n;
     struct span *span; /* (n) the arena with its guard, slabs, results, cells */
+    int32_t n_under_way, n_writable;
+    const struct wn__instr **under_way; /* (n_under_way) starts of exchanges that are not waited for yet */
+    struct writable *writable;          /* (n_writable) what may change now */
 };
 
 static int32_t add_span(struct wn__run *r, struct check *c, void *start, int64_t bytes)
@@ -55,7 +66,10 @@ static int32_t start_check(struct wn__run *r, void **own)
     if (!r->device->real) return WN_OK;
     struct check *c = *own = wn__pool_get(&r->pool, sizeof *c);
     if (c == NULL) return WN_OOM;
-    if (!WN_ARRAY(&r->pool, c->span, ir->n_slabs + ir->n_results + ir->n_cells)) return WN_OOM;
+    if (!WN_ARRAY(&r->pool, c->span, ir->n_slabs + ir->n_results + ir->n_cells) ||
+        !WN_ARRAY(&r->pool, c->under_way, r->schedule->n_moves) ||
+        !WN_ARRAY(&r->pool, c->writable, WRITABLE * ((int64_t)r->schedule->n_moves + 1)))
+        return WN_OOM;
     WN_TRY(r->device->fill(r->device, r->arena, CANARY, arena));
     WN_TRY(add_span(r, c, r->arena, arena));
     for (int32_t k = 0; k < ir->n_slabs; k++)
@@ -68,58 +82,106 @@ static int32_t start_check(struct wn__run *r, void **own)
     return WN_OK;
 }
 
-/* Copies aside what the program owns. */
-static int32_t copy_aside(struct wn__run *r, void *own, const struct wn__instr *n)
+static void put_writable(struct check *c, const char *start, int64_t bytes)
+{
+    c->writable[c->n_writable++] = (struct writable){start, bytes};
+}
+
+/* Lists what an instruction may write: its output, cells and workspace, of the value's own bytes and not of the rest of
+ * its granule. */
+static void list_writable(const struct wn__run *r, struct check *c, const struct wn__instr *n)
+{
+    const struct wn__schedule *s = r->schedule;
+    const struct wn__ir *ir = r->ir;
+    if (n->what == WN_DO_OFFLOAD) return;
+    int64_t bytes = wn__instr_way(n) < 0 ? wn__instr_bytes(ir, s, n) : wn__bytes(&ir->node[n->node].type);
+    const struct wn__allocation *out = n->out >= 0 ? &s->allocation[s->value[n->out].allocation] : NULL;
+    if (out != NULL)
+        put_writable(c, wn__allocation_address(r, out), n->what == WN_DO_FETCH ? wn__paged(bytes) : bytes);
+    for (int32_t k = 0; k < 3; k++)
+        if (n->cell[k] >= 0) put_writable(c, wn__written_address(r, n, k), bytes);
+    if (n->work_bytes > 0) put_writable(c, wn__work_address(r, n), n->work_bytes);
+}
+
+/* Returns how many bytes from `at` on may change; 0: none. */
+static int64_t writable_from(const struct check *c, const char *at)
+{
+    for (int32_t k = 0; k < c->n_writable; k++)
+        if (at >= c->writable[k].start && at < c->writable[k].start + c->writable[k].bytes)
+            return c->writable[k].start + c->writable[k].bytes - at;
+    return 0;
+}
+
+/* Returns the first byte of a span that has changed and may not; the bytes of the span: there is none. */
+static int64_t find_stray(const struct check *c, const struct span *s)
+{
+    int64_t k = 0;
+    if (memcmp(s->before, s->now, (size_t)s->bytes) == 0) return s->bytes;
+    while (k < s->bytes) {
+        int64_t more = s->before[k] == s->now[k] ? 1 : writable_from(c, s->start + k);
+        if (more == 0) return k;
+        k += more;
+    }
+    return s->bytes;
+}
+
+/* Compares with the copies, which are those of now from then on. n: the instruction that has run since; NULL: none has.
+ * WN_ILLEGAL: it wrote where it may not, or an exchange did. */
+static int32_t compare(struct wn__run *r, struct check *c, const struct wn__instr *n)
+{
+    c->n_writable = 0;
+    if (n != NULL) list_writable(r, c, n);
+    for (int32_t k = 0; k < c->n_under_way; k++) list_writable(r, c, c->under_way[k]);
+    WN_TRY(r->device->sync(r->device));
+    for (int32_t i = 0; i < c->n; i++) {
+        struct span *s = &c->span[i];
+        WN_TRY(r->device->get(r->device, s->now, s->start, s->bytes));
+        int64_t stray = find_stray(c, s);
+        int32_t node = n != NULL ? n->node : c->under_way[0]->node;
+        if (stray < s->bytes)
+            return wn__fail(WN_ILLEGAL,
+                            "checked run: %s (node %d) wrote outside its output and workspace, %lld bytes into a span "
+                            "of %lld",
+                            wn__op_name(r->ir->node[node].op), node, (long long)stray, (long long)s->bytes);
+        uint8_t *before = s->before;
+        s->before = s->now;
+        s->now = before;
+    }
+    return WN_OK;
+}
+
+static int32_t is_exchange_wait(const struct wn__run *r, const struct wn__instr *n)
+{
+    return n->what == WN_DO_WAIT && (wn__ir_flags(r->ir, n->node) & WN_LINK) != 0;
+}
+
+/* Copies aside what the program owns, before an instruction. Where exchanges are under way, compares it with the copies
+ * before, unless freed bytes are poisoned in between. */
+static int32_t check_before(struct wn__run *r, void *own, const struct wn__instr *n)
 {
     struct check *c = own;
-    if (!wn__instr_makes(n)) return WN_OK;
+    if (!wn__instr_makes(n) && !is_exchange_wait(r, n)) return WN_OK;
+    if (c->n_under_way > 0 && !wn__poison_on) return compare(r, c, NULL);
     WN_TRY(r->device->sync(r->device));
     for (int32_t i = 0; i < c->n; i++)
         WN_TRY(r->device->get(r->device, c->span[i].before, c->span[i].start, c->span[i].bytes));
     return WN_OK;
 }
 
-static int32_t is_in(const char *at, const char *start, int64_t bytes)
-{
-    return at >= start && at < start + bytes;
-}
-
-/* Returns whether an instruction may write the byte at `at`: one of its output, cells and workspace, of the value's
- * own bytes and not of the rest of its granule. */
-static int32_t may_write(const struct wn__run *r, const struct wn__instr *n, const char *at)
-{
-    const struct wn__schedule *s = r->schedule;
-    const struct wn__ir *ir = r->ir;
-    if (n->what == WN_DO_OFFLOAD) return 0;
-    int64_t bytes = wn__instr_way(n) < 0 ? wn__instr_bytes(ir, s, n) : wn__bytes(&ir->node[n->node].type);
-    const struct wn__allocation *out = n->out >= 0 ? &s->allocation[s->value[n->out].allocation] : NULL;
-    if (out != NULL && is_in(at, wn__allocation_address(r, out), n->what == WN_DO_FETCH ? wn__paged(bytes) : bytes))
-        return 1;
-    for (int32_t k = 0; k < 3; k++)
-        if (n->cell[k] >= 0 && is_in(at, wn__written_address(r, n, k), bytes)) return 1;
-    return n->work_bytes > 0 && is_in(at, wn__work_address(r, n), n->work_bytes);
-}
-
-/* Compares with the copies, when a transfer has ended. WN_ILLEGAL: the instruction wrote where it may not. */
-static int32_t compare(struct wn__run *r, void *own, const struct wn__instr *n)
+/* Compares behind an instruction, when a transfer has ended. An exchange is compared at its wait. */
+static int32_t check_after(struct wn__run *r, void *own, const struct wn__instr *n)
 {
     struct check *c = own;
-    if (!wn__instr_makes(n)) return WN_OK;
-    if (wn__instr_way(n) >= 0) WN_TRY(wn__transfer_wait(r, n));
-    if (n->what == WN_DO_EXCHANGE) WN_TRY(wn__exchange_wait(r, n));
-    WN_TRY(r->device->sync(r->device));
-    for (int32_t i = 0; i < c->n; i++) {
-        struct span *s = &c->span[i];
-        WN_TRY(r->device->get(r->device, s->now, s->start, s->bytes));
-        if (memcmp(s->before, s->now, (size_t)s->bytes) == 0) continue;
-        for (int64_t k = 0; k < s->bytes; k++)
-            if (s->before[k] != s->now[k] && !may_write(r, n, s->start + k))
-                return wn__fail(WN_ILLEGAL,
-                                "checked run: %s (node %d) wrote outside its output and workspace, %lld bytes "
-                                "into a span of %lld",
-                                wn__op_name(r->ir->node[n->node].op), n->node, (long long)k, (long long)s->bytes);
+    if (n->what == WN_DO_EXCHANGE) c->under_way[c->n_under_way++] = n;
+    if (is_exchange_wait(r, n)) {
+        WN_TRY(compare(r, c, NULL));
+        int32_t k = 0;
+        while (c->under_way[k]->move != n->move) k++;
+        c->under_way[k] = c->under_way[--c->n_under_way];
     }
-    return WN_OK;
+    if (!wn__instr_makes(n) || n->what == WN_DO_EXCHANGE) return WN_OK;
+    if (wn__instr_way(n) >= 0) WN_TRY(wn__transfer_wait(r, n));
+    return compare(r, c, n);
 }
 
 /* Measures the highest byte of the arena that was touched, + 1. */
@@ -136,8 +198,8 @@ static void stop_check(struct wn__run *r, void *own)
 const struct wn__watch wn__watch_check = {.is_on = &wn__check_on,
                                           .is_apart = 1,
                                           .start = start_check,
-                                          .at[WN_MOMENT_BEFORE] = copy_aside,
-                                          .at[WN_MOMENT_AFTER] = compare,
+                                          .at[WN_MOMENT_BEFORE] = check_before,
+                                          .at[WN_MOMENT_AFTER] = check_after,
                                           .stop = stop_check};
 
 /* ---- the poison ----------------------------------------------------------------------------------------------- */
