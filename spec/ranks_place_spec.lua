@@ -85,6 +85,21 @@ run('bf16', three(), 'save_all', true)
 run('bf16 and saved', three(), saved, true)
 run('bf16, tied', tied(), saved, true)
 run('budget', three(), 'budget(1 GiB)')
+local layers = {}
+for k = 1, 8 do layers[2 * k - 1], layers[2 * k] = of(), nn.GELU() end
+local net, few = nn.Sequential(layers), wane.eval(wane.randn(8, 256))
+local opt = wane.optim.SGD(net:parameters(), { lr = 0.1 })
+wane.dist.place(net, opt, 'shard')
+local function step(p) opt:step(function() return net(few):pow(2):mean() end, { micro = 16, policy = p }) end
+local function planned(p) return wane.plan(function() step(p) end) end
+step()
+local all, none = planned(saved), planned 'save_all'
+for _, part in ipairs { 0, 1 / 2, 1 } do
+    local within = policy.budget(math.floor(none.reserved + part * (all.reserved - none.reserved)))
+    local m = wane.measure(function() step(within) end, { steps = 1, optimizer = opt })
+    io.write(('%%g: %%g %%s %%s\n'):format(part, m.wire.sent / (15 * 4 * 4096), m.exact,
+        planned(within).seconds <= (part < 1 and none or all).seconds))
+end
 run('composed budget', three(), policy.compose(policy.by_op { all_gather = 'recompute' }, 'budget(1 GiB)'))
 ]]
 
@@ -112,6 +127,9 @@ bf16 4 true rr true
 bf16 and saved 3 true ss true
 bf16, tied 2.5 true s true
 budget 6 true ss true
+0: 18 true true
+0.5: 17 true true
+1: 16 true true
 composed budget 8 true rr true
 ]], (helper.shell('luajit ' .. SCRIPT)))
     end)

@@ -288,6 +288,14 @@ return {
             new = 'if (!wn__ir_node_is_forward(v) || v->is_reissued) continue;' },
     },
     {
+        file = 'runtime/plan/search/forecast.c',
+        spec = 'spec/ranks_place_spec.lua',
+        filter = 'gathers are saved',
+        { 'a budget saves no gathers',
+            old = 'if (p->is_reissued && !p->is_residual) return 0;',
+            new = 'if (p->is_reissued) return 0;' },
+    },
+    {
         file = 'lua/wane/policy/decide.lua',
         spec = 'spec/ranks_place_spec.lua',
         filter = 'gathers are saved',

@@ -227,7 +227,7 @@ static int32_t act_on(struct editing *e, int64_t k, int32_t action, int64_t part
 {
     char name[32];
     int32_t n = 0, moves = wn__action_medium(action) >= 0;
-    const char *what = action > 0 ? wn__action_name(action) : "gathers kept";
+    const char *what = action > 0 ? wn__action_name(action) : "gathers";
     snprintf(name, sizeof name, "%.16s, %.13s", e->b->point[k].name, what);
     int32_t code = begin_point(e, k);
     memcpy(e->name, name, sizeof name);
