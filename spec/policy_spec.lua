@@ -148,6 +148,7 @@ describe('by_type, by_op, by_name, by_path', function()
         assert.has_error(function() wane.plan(fn, { policy = policy.by_name { nobody = 'save' } }) end)
         assert.has_error(function() wane.plan(fn, { policy = policy.by_path { { 'attn', 'save' } } }) end)
         wane.plan(fn, { policy = policy.by_type { Blok = 'recompute', optional = true } })
+        wane.plan(fn, { policy = policy.by_op { all_gather = 'save' } }) -- of a script that runs on many ranks, too
     end)
 
     it('refuse unknown words when made', function()

@@ -9,7 +9,7 @@ local nn, optim, dist = wane.nn, wane.optim, wane.dist
 local fingerprint = require('wane.plan.measure').fingerprint
 dist.start { timeout = 40, per_node = tonumber(arg[4]) }
 
-local SAVED = wane.policy.by_op { all_gather = 'save', optional = true } -- parameters are gathered once a step
+local SAVED = wane.policy.by_op { all_gather = 'save' } -- parameters are gathered once a step
 local state -- of the numbers that choose, which are the same on every rank
 
 local function draw(n)

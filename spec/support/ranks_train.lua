@@ -75,7 +75,7 @@ end
 
 -- Returns the policy of this rank, or its budget. is_sharded: all ranks have one plan.
 local function decided(policy, step, is_sharded)
-    local mixed, saved = { 'save_all', 'recompute_all', 'sqrt' }, { all_gather = 'save', optional = true }
+    local mixed, saved = { 'save_all', 'recompute_all', 'sqrt' }, { all_gather = 'save' }
     if policy == 'mixed' and is_sharded then
         return { policy = wane.policy.compose('sqrt', wane.policy.by_op(saved)) }
     end

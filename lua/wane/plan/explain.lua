@@ -267,7 +267,7 @@ end
 
 -- Lists the policies that decide value by value and have no effect in any part, as { policy =, key = or nil }: a policy
 -- without a decision for any residual of its module, and a key with the decision 'recompute' that matches no residual.
--- Policies with `optional` are skipped.
+-- Policies with `optional` are skipped, and those by op that decide about gathers, of which one rank makes none.
 local function silent_policies(p, layers)
     local list, residuals, looked = {}, {}, {}
     for i, part in ipairs(p.parts) do residuals[i] = policy_query.residuals(part.program, part.graph) end
@@ -283,7 +283,7 @@ local function silent_policies(p, layers)
     end
     local function look(layer)
         local before, policy = #list, layer.policy
-        if looked[policy] or not policy.ask or policy.optional then return end
+        if looked[policy] or not policy.ask or policy.optional or policy.gathers and policy.keys then return end
         looked[policy] = true
         for _, key in ipairs(policy.keys or {}) do
             local is_idle = policy.decisions[key] == 'recompute'

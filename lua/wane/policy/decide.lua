@@ -281,12 +281,13 @@ local function words_of(forward, kind)
     return set
 end
 
--- Raises 'value' for a key of a policy that matches nothing in the forward.
+-- Raises 'value' for a key of a policy that matches nothing in the forward. One rank gathers nothing, and runs the script
+-- of many.
 local function check_keys(forward, p)
     if not p.keys or p.optional then return end
     local set = words_of(forward, p.keys_of)
     for _, key in ipairs(p.keys) do
-        local found = set[key]
+        local found = set[key] or p.gathers and key == 'all_gather'
         if p.is_pattern then
             for path in iterate(set) do found = found or path:find(key) ~= nil end
         end

@@ -2,7 +2,7 @@
 --
 -- A type may be in the graph and own no value that the backward reads: what a module returns belongs to its caller.
 -- Such a policy is told once, on the error stream, with the types, ops, names or paths that own values here. Policies
--- with `optional` are not watched.
+-- with `optional` are not watched, nor those by op that decide about gathers, of which one rank makes none.
 -- @internal wane.policy.silent
 local iterate = require 'wane.iterate'
 local names_of = require('wane.policy.decisions').names_of
@@ -18,7 +18,7 @@ local told = {} -- name of a policy -> true
 -- @param r residual, as policies see it
 -- @param decision its decision, or nil
 function silent.note(asked, p, r, decision)
-    if not p.keys or p.optional or told[p.name] then return end
+    if not p.keys or p.optional or p.gathers or told[p.name] then return end
     local note = asked[p] or { count = 0, names = {}, seen = {} }
     asked[p] = note
     note.count, note.has_decided = note.count + 1, note.has_decided or decision ~= nil
