@@ -100,6 +100,18 @@ for _, part in ipairs { 0, 1 / 2, 1 } do
     io.write(('%%g: %%g %%s %%s\n'):format(part, m.wire.sent / (15 * 4 * 4096), m.exact,
         planned(within).seconds <= (part < 1 and none or all).seconds))
 end
+-- A region of a script is one, though parameters are gathered inside of it: activations are treated as without ranges.
+for _, word in ipairs { 'keep', 'shard' } do
+    local list, words = three(), {}
+    local region = nn.Sequential(list)
+    local sgd = wane.optim.SGD(region:parameters(), { lr = 0.1 })
+    wane.dist.place(region, sgd, word)
+    local function fn() return wane.checkpoint(function(h) return region(h) end, x):pow(2):mean() end
+    for _, r in ipairs(wane.plan(function() sgd:step(fn, { micro = 16 }) end):residuals()) do
+        words[#words + 1] = r.op ~= 'all_gather' and r.word:sub(1, 1) or nil
+    end
+    io.write('region: ', table.concat(words), '\n')
+end
 run('composed budget', three(), policy.compose(policy.by_op { all_gather = 'recompute' }, 'budget(1 GiB)'))
 ]]
 
@@ -130,6 +142,8 @@ budget 6 true ss true
 0: 18 true true
 0.5: 17 true true
 1: 16 true true
+region: rrrrs
+region: rrrrs
 composed budget 8 true rr true
 ]], (helper.shell('luajit ' .. SCRIPT)))
     end)
