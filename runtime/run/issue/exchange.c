@@ -124,7 +124,8 @@ int32_t wn__exchange_begin(struct wn__run *r)
     code = agree(r, "", code);
     x->has_voted =
         code == WN_OK && r->p->request.mode == WN_RUN_UPDATE; /* it exchanges nothing, and its bytes are here */
-    return code == WN_OK || wn__control_differs() < 0 ? code : wn__difference_find(r->p, wn__control_differs(), order_of(r));
+    return code == WN_OK || wn__control_differs() < 0 ? code
+                                                      : wn__difference_find(r->p, wn__control_differs(), order_of(r));
 }
 
 int32_t wn__exchange_fails(struct wn__run *r, int32_t code)
