@@ -56,6 +56,8 @@ struct wn_summary {
     double move_seconds, stall_seconds; /* of all transfers; the part that the kernels wait for */
     int64_t wire_out[2], wire_in[2];    /* sent to other ranks and got from them, on this machine and on others */
     double wire_seconds, wait_seconds;  /* of all exchanges among ranks; the part that the kernels wait for */
+    double late_seconds;                /* behind the last instruction, until all that it exchanges has come */
+    double forward_seconds;             /* before the first instruction of a backward */
 };
 /* Fills *out for a planned program. */
 WN_API int32_t wn_summary(int32_t program, struct wn_summary *out);

@@ -205,6 +205,27 @@ mpi.describe(describe, pending, function(kind)
         os.remove(many)
     end)
 
+    it('use what an update has exchanged once it has come, and may end while it is under way', function()
+        local lines, code, _, text = mpi.run(kind, 3, [[
+            local nn, n = wane.nn, 2 ^ 23
+            local Large = nn.module('Large', function(self) self.w = nn.Parameter(wane.zeros(n)) end)
+            local net = Large()
+            local opt = wane.optim.SGD(net:parameters(), { lr = n })
+            local last, copy = {}, Large()
+            for k = 1, 4 do
+                opt:step(function() return net.w:sum() / n end, { micro = 3 })
+                if k == 1 then last[k] = wane.no_grad(function() return net.w:narrow(1, n - 2, 3):sum():item() end) end
+                if k == 2 then last[k] = wane.eval(net.w:narrow(1, n, 1) * 3):item() end
+                if k == 3 then
+                    copy:load_state_dict(net:state_dict())
+                    last[k] = copy.w:max():item() * 3
+                end
+            end
+            say('%g %g %g', unpack(last))]])
+        assert.equal(0, code, text)
+        for r = 0, 2 do assert.same({ '-3 -6 -9' }, lines[r]) end
+    end)
+
     it('change nothing, and all raise, where one allocation of one rank fails', function()
         local lines, _, _, text = mpi.run(kind, 3, STEP .. ([[
             package.path = '%s/?.lua;' .. package.path

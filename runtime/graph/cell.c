@@ -29,8 +29,12 @@ static void cell_leave_slab(struct wn_cell *c)
     c->slab = NULL;
 }
 
+int64_t wn__cells_arriving;
+int32_t (*wn__cell_arrive)(struct wn_cell *c);
+
 void wn__cell_free(struct wn_cell *c)
 {
+    (void)wn__cell_settle(c); /* a message may still be written there */
     wn__node_unref(c->init);
     if (c->grad != NULL) wn__cell_unref(c->grad);
     cell_leave_slab(c);
@@ -153,6 +157,7 @@ int32_t wn__cell_shard(struct wn_cell *c)
     const struct wn_type type = wn__cell_own_type(c);
     int32_t code = WN_OK;
     if (c->is_sharded) return WN_OK;
+    WN_TRY(wn__cell_settle(c));
     if (c->buffer != NULL) {
         struct wn__buffer *b = NULL;
         WN_TRY(wn__buffer_new(c->device, c->kind, wn__bytes(&type), &b));
@@ -244,6 +249,7 @@ int32_t wn__cell_read(const struct wn_cell *c, int64_t at, void *bytes, int64_t 
         return wn__fail(WN_VALUE, "read: %s has no value yet; run a program that needs it first",
                         c->name ? c->name : "the state");
     WN_TRY(check_planned(c, "read"));
+    WN_TRY(wn__cell_settle((struct wn_cell *)(uintptr_t)c));
     WN_TRY(d->sync(d));
     return wn__edge_get(d, &c->type, wn__cell_data(c), at, bytes, n);
 }
@@ -255,6 +261,7 @@ int32_t wn__cell_write(struct wn_cell *c, int64_t at, const void *bytes, int64_t
     if (c->kind == WN_KIND_GRADIENT && !c->allocated)
         return wn__fail(WN_VALUE, "write: this gradient does not exist yet; run a backward first");
     WN_TRY(check_planned(c, "write"));
+    WN_TRY(wn__cell_settle(c));
     WN_TRY(wn__cell_materialise(c));
     return wn__edge_put(d, &c->type, wn__cell_data(c), at, bytes, n);
 }

@@ -108,7 +108,16 @@ struct wn_cell {
     struct wn_type whole;      /* of the value that scripts see: `type`, but of a sharded cell */
     int32_t cut_start;         /* of the cut of a sliced cell (base/ranks.h) */
     struct wn__range own;      /* of a sliced cell */
+    struct wn__job *arriving;  /* the exchange that brings the ranges of others; NULL: they are there */
 };
+struct wn__job;
+extern int64_t wn__cells_arriving;                    /* cells with one under way */
+extern int32_t (*wn__cell_arrive)(struct wn_cell *c); /* waits for it; whoever starts it says how */
+/* Waits until a cell has all that other ranks give it. Status: that of the link; the cell is invalid then. */
+static inline int32_t wn__cell_settle(struct wn_cell *c)
+{
+    return c->arriving == NULL ? WN_OK : wn__cell_arrive(c);
+}
 
 /* ---- node.c --------------------------------------------------------------------------------------------------- */
 /* Returns a node of zeros with room for n_in inputs, one reference and the next place in record order; NULL: WN_OOM. */

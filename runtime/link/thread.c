@@ -213,7 +213,9 @@ static int32_t is_over(void)
         wn__link_say(WN_WORD_OVER, here->said, -1);
     }
     if (is_leaving && r >= 0 && here->broken[0] == 0) look_at_end(r);
-    for (const struct wn__job *job = here->jobs; job != NULL; job = job->next) over &= !job->is_word;
+    /* What an update has exchanged may be under way to the end: all ranks have started it. */
+    for (const struct wn__job *job = here->jobs; job != NULL; job = job->next)
+        over &= !job->is_word && (job->channel != WN_CHANNEL_REFRESH || here->broken[0] != 0);
     over &= r < 0;
     if (is_leaving && here->broken[0] != 0) over |= here->is_dead || wn__now() > here->ending + GRACE_SECONDS;
     pthread_mutex_unlock(&here->lock);

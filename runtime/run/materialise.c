@@ -210,6 +210,7 @@ static int32_t fill_own(const struct first *x, int32_t i)
     const struct wn_node *init = x->init[x->from[i]];
     struct wn_device *d = wn__device(x->cell[i]->device);
     char *to = x->own[i]->data;
+    if (init->held == NULL && init->op == WN_OP_CELL) WN_TRY(wn__cell_settle(init->cell));
     char *from = init->held != NULL       ? (char *)init->held->data
                  : init->op == WN_OP_CELL ? wn__cell_data(init->cell)
                                           : x->bytes[x->from[i]];

@@ -36,6 +36,7 @@ static int32_t step(struct wn__run *r, struct wn__watches *w, const struct wn__i
 {
     WN_TRY(advance(r, n));
     if (n->what == WN_DO_FREE) return wn__watches_call(w, r, n, WN_MOMENT_FREED);
+    if (wn__cells_arriving > 0) WN_TRY(wn__exchange_settle(r, n));
     WN_TRY(wn__watches_call(w, r, n, WN_MOMENT_BEFORE));
     switch (n->what) {
     case WN_DO_READ: WN_TRY(wn__number_read(r, n)); break;
@@ -136,7 +137,9 @@ int32_t wn__execute(struct wn__run *r)
     int32_t code = wn__meter_start(r);
     if (code == WN_OK) code = wn__watches_start(&watches, r);
     if (code == WN_OK) code = wn__scalars_put(r);
-    if (code == WN_OK && !watches.is_apart) wn__captured_start(r);
+    r->is_apart = watches.is_apart;
+    if (code == WN_OK && r->is_apart) code = wn__exchange_settle_all(r);
+    if (code == WN_OK && !r->is_apart) wn__captured_start(r);
     if (code == WN_OK) code = wn__exchange_begin(r);
     if (code == WN_OK) code = loop(r, &watches);
     wn__transfer_stop(r);

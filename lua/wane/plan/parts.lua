@@ -64,7 +64,7 @@ function parts.numbers(p)
     end
     for _, name in ipairs { 'seconds', 'base_seconds', 'measured_seconds', 'nodes', 'instructions', 'recomputed',
         'packed', 'lossy', 'blocks', 'move_seconds', 'stall_seconds', 'wire_seconds' } do out[name] = s[name] end
-    out.wait = s.wait_seconds
+    out.wait, out.late, out.forward = s.wait_seconds, s.late_seconds, s.forward_seconds
     parts.take_wire(out, s)
     out.residual_count, out.moved = s.residuals, tonumber(s.out) + tonumber(s['in'])
     out.kinds, out.kinds_before = program.by_kind(s.peak_kinds), program.by_kind(s.kinds)
@@ -108,6 +108,11 @@ function parts.totals(list, plans)
         for _, name in ipairs(counts) do all[name] = all[name] + (p[name] or 0) end
         for _, name in ipairs(sums) do all[name] = all[name] + #part.points * (p[name] or 0) end
     end
+    -- What an update exchanges comes under the forward of the next step, layer by layer.
+    local late = 0
+    for i, part in ipairs(list) do late = math.max(late, (plans and plans[i] or part).late or 0) end
+    local more = late > 0 and math.max(0, late - ((plans and plans[1] or list[1]).forward or 0)) or 0
+    all.wait, all.seconds = all.wait + more, all.seconds + more
     return all
 end
 

@@ -20,6 +20,7 @@ struct sim {
     double seconds, base_seconds, measured;
     double lane[WN_MEDIUM_COUNT][WN_WAY_COUNT]; /* the second at which each link can start its next transfer */
     double ranks_lane;                          /* the same of the link to other ranks */
+    double late;                                /* the second at which all has come that is not waited for here */
     double *ends;                               /* (n_moves) the second at which each transfer has ended */
 };
 
@@ -182,6 +183,10 @@ static void start_exchange(struct sim *m, int32_t i)
 static void wait_move(struct sim *m, const struct wn__instr *n)
 {
     double stall = m->ends[n->move] - m->seconds;
+    if (wn__instr_is_late(m->ir, n)) {
+        if (m->ends[n->move] > m->late) m->late = m->ends[n->move];
+        return;
+    }
     int32_t is_exchange = (wn__ir_flags(m->ir, n->node) & WN_LINK) != 0;
     if (stall < 0) stall = 0;
     m->seconds += stall;
@@ -232,6 +237,7 @@ static int32_t walk(struct sim *m)
         if (n->phase != WN_PHASE_FORWARD && !m->in_backward) {
             m->in_backward = 1;
             m->sum->at[1] = m->live; /* after_forward: the bytes alive right before the first backward instruction */
+            m->sum->forward_seconds = m->seconds;
         }
         double before = m->seconds;
         if (wn__instr_has_kernel(n)) run_instr(m, i);
@@ -244,6 +250,8 @@ static int32_t walk(struct sim *m)
         if (m->each != NULL) m->each[i] = m->seconds - before;
     }
     if (!m->in_backward) m->sum->at[1] = m->live;
+    if (!m->in_backward) m->sum->forward_seconds = m->seconds;
+    m->sum->late_seconds = m->late > m->seconds ? m->late - m->seconds : 0;
     if (s->scalars >= 0) move(m, WN_KIND_WORKSPACE, -s->allocation[s->scalars].bytes);
     m->sum->at[4] = m->live;
     wn__free(m->alive);

@@ -61,6 +61,7 @@ static int32_t states_of(struct wn__run *r, uint32_t *out)
     struct wn__exchange *x = &r->exchange;
     *out = 0;
     if (!r->device->real) return WN_OK;
+    WN_TRY(wn__exchange_settle_all(r));
     if (!WN_ARRAY(&r->pool, x->beginnings, r->ir->n_cells * BEGINNING)) return WN_OOM;
     for (int32_t i = 0; i < r->ir->n_cells; i++) {
         const struct wn_cell *c = r->p->bindings.cell[i];
@@ -270,6 +271,51 @@ int32_t wn__exchange_start(struct wn__run *r, const struct wn__instr *n)
     return code == WN_OK ? WN_OK : wn__link_break(code);
 }
 
+/* ---- what comes behind a run ------------------------------------------------------------------------------------- */
+
+/* Waits for the ranges of a parameter that others have updated; where they do not come it is half updated. */
+static int32_t arrive(struct wn_cell *c)
+{
+    struct wn__job *job = c->arriving;
+    c->arriving = NULL;
+    wn__cells_arriving--;
+    int32_t code = wn__control_finish(job);
+    c->invalid |= code != WN_OK;
+    return code;
+}
+
+/* Leaves an exchange to whoever uses the parameter next: a forward that computes meanwhile. */
+static void leave_to_next(struct wn_cell *c, struct wn__job *job)
+{
+    wn__cell_arrive = arrive;
+    wn__cells_arriving++;
+    c->arriving = job;
+}
+
+static int32_t settle(struct wn__run *r, int32_t allocation)
+{
+    const struct wn__allocation *t = &r->schedule->allocation[allocation];
+    return t->space == WN_SPACE_CELL ? wn__cell_settle(r->p->bindings.cell[t->slot]) : WN_OK;
+}
+
+int32_t wn__exchange_settle_all(const struct wn__run *r)
+{
+    for (int32_t i = 0; i < r->ir->n_cells; i++) WN_TRY(wn__cell_settle(r->p->bindings.cell[i]));
+    return WN_OK;
+}
+
+int32_t wn__exchange_settle(struct wn__run *r, const struct wn__instr *n)
+{
+    double began = wn__now();
+    int32_t code = WN_OK;
+    for (int32_t k = 0; k < wn__instr_n_in(r->ir, n) && code == WN_OK; k++)
+        code = settle(r, r->schedule->value[r->schedule->in[n->in_at + k]].allocation);
+    for (int32_t k = 0; k < 3 && code == WN_OK; k++)
+        if (n->cell[k] >= 0) code = settle(r, n->cell[k]);
+    r->p->run.measured.wait_seconds += wn__now() - began;
+    return code;
+}
+
 int32_t wn__exchange_wait(struct wn__run *r, const struct wn__instr *n)
 {
     struct wn__exchange *x = &r->exchange;
@@ -277,6 +323,10 @@ int32_t wn__exchange_wait(struct wn__run *r, const struct wn__instr *n)
     double began = wn__now();
     x->job[n->move] = NULL;
     if (job == NULL) return WN_OK;
+    if (wn__instr_is_late(r->ir, n) && !r->is_apart) {
+        leave_to_next(r->p->bindings.cell[r->ir->node[n->node].cell[0]], job);
+        return WN_OK;
+    }
     if (x->begun != NULL) { /* its seconds are those of the device's clock */
         int32_t failed = wn__staging_wait(r, n->move, job);
         return failed == WN_OK ? WN_OK : wn__link_break(failed);

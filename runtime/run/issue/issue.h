@@ -63,6 +63,7 @@ struct wn__run {
     struct wn__schedule *schedule;
     struct wn_device *device;
     wn__issuer *issue;    /* what starts kernels */
+    int32_t is_apart;     /* somebody looks at each instruction by itself, so nothing comes behind the run */
     int32_t at;           /* the instruction that is being started */
     int32_t ended;        /* instructions before this one have ended: the device was waited for */
     int32_t effects;      /* instructions started that change a state */
@@ -138,6 +139,9 @@ int32_t wn__exchange_list(const struct wn__moved *m, struct wn__message *list);
 int32_t wn__staging_start(struct wn__run *r, const struct wn__instr *n, const struct wn__moved *m,
                           struct wn__job **out);
 int32_t wn__staging_wait(struct wn__run *r, int32_t number, struct wn__job *job);
+/* Wait for what earlier runs have exchanged of the states that an instruction uses, and of all of a run. */
+int32_t wn__exchange_settle(struct wn__run *r, const struct wn__instr *n);
+int32_t wn__exchange_settle_all(const struct wn__run *r);
 /* Notes a failure of this rank that the others have to hear of; returns whether it goes on to the vote. */
 int32_t wn__exchange_fails(struct wn__run *r, int32_t code);
 /* Has all ranks vote, once: a failure of one is that of all. */
