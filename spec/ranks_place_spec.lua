@@ -112,6 +112,19 @@ for _, word in ipairs { 'keep', 'shard' } do
     end
     io.write('region: ', table.concat(words), '\n')
 end
+-- A recipe names the gathers that stay, and lets go of them; a mistake is to gather again where bytes are left.
+local short = nn.Sequential(three())
+local sgd = wane.optim.SGD(short:parameters(), { lr = 0.1 })
+wane.dist.place(short, sgd, 'shard')
+local function plan_of(p)
+    return wane.plan(function() sgd:step(function() return short(x):pow(2):mean() end, { micro = 16, policy = p }) end)
+end
+local text = tostring(plan_of(saved):recipe())
+for _, edit in ipairs { { 'Fe 3: h4', 'Fe 3:' }, { 'B 4', 'Free 3: h5\nB 4' }, { 'Fe 3: h4', 'Fe 3: h4 offload' } } do
+    local fine, p = pcall(plan_of, policy.recipe((text:gsub(edit[1], edit[2]))))
+    io.write('recipe: ', fine and p.wire.sent / (15 * 4 * 4096) or tostring(p):match "'action': (.*)", '\n')
+end
+io.write(tostring(plan_of():explain()):match '%%- (gathers, 3 to 5: recomputing takes)', '\n')
 run('composed budget', three(), policy.compose(policy.by_op { all_gather = 'recompute' }, 'budget(1 GiB)'))
 ]]
 
@@ -144,6 +157,10 @@ budget 6 true ss true
 1: 16 true true
 region: rrrrs
 region: rrrrs
+recipe: 7
+recipe: 7
+recipe: h4 offload: it is gathered from ranks, and is saved or gathered again
+gathers, 3 to 5: recomputing takes
 composed budget 8 true rr true
 ]], (helper.shell('luajit ' .. SCRIPT)))
     end)
