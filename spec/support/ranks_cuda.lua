@@ -11,7 +11,9 @@ dist.start { timeout = 30, per_node = tonumber(arg[3]) }
 wane.set_device 'cuda'
 sim.schedule(order, 7 + dist.rank)
 
-local POLICIES = { 'save_all', 'sqrt', wane.policy.by_type { MLP = 'offload', Linear = 'recompute' } }
+local SAVED = wane.policy.by_op { all_gather = 'save' }
+local POLICIES = { 'save_all', wane.policy.compose(SAVED, 'sqrt'),
+    wane.policy.by_type { MLP = 'offload', Linear = 'recompute' } }
 
 local function train(word)
     wane.manual_seed(3)
