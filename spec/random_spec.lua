@@ -94,6 +94,31 @@ describe('Philox', function()
         end
     end)
 
+    it('makes a range of a value by itself as of the whole, where it begins with a call', function()
+        local tensor = require 'wane.tensor'
+        local function make(name, dtype, count, first)
+            local at = op.attrs()
+            at.n, at.dtype, at.i[0], at.i[1], at.f[0], at.f[1] = 1, op.dtype(dtype, 'range'), count, first, -2, 3
+            wane.manual_seed(9)
+            return tensor.wrap(binding.id(C.wn_record(op.id[name], 0, nil, at, 0)))
+        end
+        for name, dtypes in pairs { uniform = { 'f32', 'bf16', 'f64' }, normal = { 'f32', 'bf16', 'f64' },
+            full = { 'f32', 'i32' }, randint = { 'i32' } } do
+            for _, dtype in ipairs(dtypes) do
+                local whole = flat(make(name, dtype, 9001, 0):to 'f64')
+                for _, range in ipairs { { 4, 1 }, { 4096, 4096 }, { 8192, 809 }, { 9000, 1 } } do
+                    local values = flat(make(name, dtype, range[2], range[1]):to 'f64')
+                    for k, v in ipairs(values) do assert.equal(whole[range[1] + k], v) end
+                end
+            end
+        end
+        for name, first in pairs { uniform = 2, normal = -4, arange = 4 } do
+            local ok, e = pcall(make, name, 'f32', 5, first)
+            assert.is_false(ok)
+            assert.matches(name .. ': elements from ' .. first .. ' of a whole given', tostring(e), 1, true)
+        end
+    end)
+
     it('decides what dropout keeps', function()
         for _, p in ipairs { 0.1, 0.5, 0.75 } do
             wane.manual_seed(77)

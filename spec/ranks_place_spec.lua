@@ -284,6 +284,20 @@ mpi.describe(describe, pending, function(kind)
         for r = 1, 2 do assert.same(lines[0], lines[r]) end
     end)
 
+    it('make first values of their ranges alone, with the bits of the whole', function()
+        local script, want = 'spec/support/ranks_first.lua . ', {}
+        local text = helper.shell('WANE_THREADS=1 luajit ' .. script .. '0')
+        for line in text:gmatch '0> ([^\n]*)' do want[#want + 1] = line end
+        assert.equal(8, #want, text)
+        for _, job in ipairs(helper.is_long and { { 3, 1 }, { 4, 2 }, { 7, 1 } } or { { 4, 2 } }) do
+            -- 6 matrices of 131,072 bytes are the model. A whole one of f32 beside the ranges would be too large.
+            local lines, code, _, printed = mpi.command(kind, job[1], ('%s%d %d'):format(script,
+                6 * 131072 / job[1] + 2 * 131072 + 65536, job[2]))
+            assert.equal(0, code, printed)
+            for r = 0, job[1] - 1 do assert.same(want, lines[r]) end
+        end
+    end)
+
     it('gather the parameters that they have in ranges wherever a script reads them', function()
         local file, zeros = os.tmpname(), helper.wane.zeros
         helper.wane.save(file, { w = zeros(64, 300), b = zeros(300) })

@@ -9,6 +9,7 @@ struct creation_rule {
     int32_t op;
     double f0, f1;          /* attrs.f: runtime/ops/creation.c */
     int64_t rows, columns;  /* of EYE, and of a value in panels */
+    int64_t first;          /* of a random value: the quad of the whole that it begins with */
     const uint64_t *random; /* {seed, counter} of random values, in the device's memory */
 };
 
@@ -16,7 +17,7 @@ struct creation_rule {
 static __device__ __forceinline__ void random_quad(const struct creation_rule &k, int64_t q, double (&z)[4])
 {
     uint32_t w[4];
-    wn_philox(k.random[0], k.random[1], (uint64_t)q, w);
+    wn_philox(k.random[0], k.random[1], (uint64_t)(k.first + q), w);
     if (k.op == WN_OP_NORMAL) {
         wn_box_muller(w[0], w[1], z);
         wn_box_muller(w[2], w[3], z + 2);
@@ -98,8 +99,13 @@ template <class T> struct creation_panels {
 
 template <class T> static int32_t creation_start(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
-    struct creation_rule rule = {
-        .op = d->op, .f0 = d->attrs.f[0], .f1 = d->attrs.f[1], .rows = 1, .columns = 1, .random = b->random};
+    struct creation_rule rule = {.op = d->op,
+                                 .f0 = d->attrs.f[0],
+                                 .f1 = d->attrs.f[1],
+                                 .rows = 1,
+                                 .columns = 1,
+                                 .first = wn__created_first(d) / WN_CREATED_STEP,
+                                 .random = b->random};
     int32_t n = d->out.ndim;
     if (n > 0) rule.columns = d->out.dim[n - 1];
     if (n > 1) rule.rows = d->out.dim[n - 2];

@@ -79,6 +79,16 @@ static inline struct wn__loss_inputs wn__loss_inputs(const struct wn_desc *d)
  * be, a probability. */
 enum { WN_WITHIN_WEIGHT, WN_WITHIN_POSITIONS, WN_WITHIN_CHANCE };
 
+/* ---- creation -------------------------------------------------------------------------------------------- */
+/* attrs.i of a FULL or of random values of one dim: their number; the element that the first of them is of a whole
+ * value, whose numbers they are. */
+enum { WN_CREATED_COUNT, WN_CREATED_FIRST };
+#define WN_CREATED_STEP 4 /* such an element is a multiple of it: one call of Philox makes four */
+static inline int64_t wn__created_first(const struct wn_desc *d)
+{
+    return d->out.ndim == 1 ? d->attrs.i[WN_CREATED_FIRST] : 0;
+}
+
 /* ---- running statistics ------------------------------------------------------------------------------------ */
 /* attrs.i of RUNNING_MEAN and RUNNING_VAR: elements of a channel. Of a value with the statistics of many micro-batches,
  * rows of C behind each other, rank by rank: how many micro-batches of a partial sum each rank has, 0 where the value

@@ -139,18 +139,6 @@ int32_t wn__cell_slice(struct wn_cell *c, struct wn__cut cut, int32_t rank)
     return WN_OK;
 }
 
-int32_t wn__record_range(struct wn_node *value, struct wn__range own, struct wn_node **out)
-{
-    struct wn_attrs flat = {.n = 1, .i = {wn__numel(&value->type)}}, part = {.i = {0, own.first, own.count}};
-    struct wn_node *plain = NULL, *row = NULL;
-    int32_t code = wn__record_layout(value, WN_PLAIN, value->line, &plain);
-    if (code == WN_OK) code = wn__record(WN_OP_RESHAPE, 1, &plain, &flat, value->line, &row);
-    if (code == WN_OK) code = wn__record(WN_OP_NARROW, 1, &row, &part, value->line, out);
-    wn__node_unref(row);
-    wn__node_unref(plain);
-    return code;
-}
-
 int32_t wn__cell_shard(struct wn_cell *c)
 {
     struct wn_device *d = wn__device(c->device);

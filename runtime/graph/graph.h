@@ -205,8 +205,6 @@ void wn__cell_restored(struct wn_cell *c, int64_t version);
 /* Has each rank keep the gradient and the states of its own range of a cell alone, by a cut of it; one of no ranks: of
  * the whole. WN_VALUE: the cell has a gradient, or is sharded. */
 int32_t wn__cell_slice(struct wn_cell *c, struct wn__cut cut, int32_t rank);
-/* Records the elements of a range of a value, as one row. *out is counted. */
-int32_t wn__record_range(struct wn_node *value, struct wn__range own, struct wn_node **out);
 /* Has each rank keep the own range of the value of a sliced cell alone, for good. */
 int32_t wn__cell_shard(struct wn_cell *c);
 /* Returns the type of what a rank has of the gradient and of a state of a cell. */
@@ -290,6 +288,9 @@ void wn__forward_effects_free(struct wn__forward_effect *first); /* NULL does no
 /* Records n, and all it is made of, again on another device, where it will have the same bits: the same numbers at
  * random, in the plain layout. *out becomes NULL where that is not known of one of its ops. Counted. */
 int32_t wn__record_elsewhere(struct wn_node *n, int32_t device, struct wn_node **out);
+/* Records the elements of a range of a value of one dim or more, as one row: made again by themselves where the ops of
+ * the value allow it, else taken out of the whole. *out is counted. */
+int32_t wn__record_range(struct wn_node *value, struct wn__range own, struct wn_node **out);
 
 /* ---- custom.c ------------------------------------------------------------------------------------------------- */
 /* A custom gradient. Invariant: x and r have n entries each, and r[i] has the type of x[i]. */

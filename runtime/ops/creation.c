@@ -9,7 +9,7 @@
  *
  * The shape of y is attrs.i[0 .. attrs.n), its dtype attrs.dtype, f is attrs.f. Element k of a random value is a
  * function of the seed, the counter of the node and k (base/random.h), so computing the node again draws the same
- * numbers. */
+ * numbers. A rank makes a range of a whole value by itself: attrs.i[1] of one dim is the k of its first element. */
 #include <math.h>
 #include "helper.h"
 
@@ -21,6 +21,12 @@ static int32_t shape_created(struct wn_desc *d)
     WN_TRY(wn__need_element(d, d->attrs.dtype));
     d->out.dtype = d->attrs.dtype;
     WN_TRY(wn__shape_from_attrs(d));
+    int64_t first = wn__created_first(d);
+    if (first != 0 && (d->op == WN_OP_ARANGE || first < 0 || first % WN_CREATED_STEP != 0))
+        return wn__fail(WN_VALUE,
+                        "%s: elements from %" PRId64 " of a whole given, expected 0, or a multiple of %d of a "
+                        "full or random value",
+                        wn__op_name(d->op), first, WN_CREATED_STEP);
     return wn__check_out(d);
 }
 

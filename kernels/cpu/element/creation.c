@@ -125,7 +125,7 @@ void wn__elementwise_draw(const struct wn__elementwise *e, const struct wn__oper
 
 static void draw(const struct wn__elementwise *e, const struct wn__operands *o, int64_t n, int64_t at)
 {
-    wn__elementwise_draw(e, o, n, at, e->size, e->of_words);
+    wn__elementwise_draw(e, o, n, e->first + at, e->size, e->of_words);
 }
 
 /* Returns the loop of an application, over any row. */
@@ -138,6 +138,7 @@ static struct wn__elementwise maker_of(const struct wn_desc *d, const struct wn_
     e.f[1] = d->attrs.f[1];
     e.seed = b->seed;
     e.counter = b->counter;
+    e.first = wn__created_first(d);
     return e;
 }
 

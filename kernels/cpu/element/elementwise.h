@@ -30,6 +30,7 @@ struct wn__elementwise {
     int64_t size;            /* bytes of an element of the result */
     double f[2];             /* the numbers of the op */
     uint64_t seed, counter;  /* of dropout and random values */
+    int64_t first;           /* of random values: the element of the whole that they begin with */
     wn__row_loop of_words;   /* of random values: the loop over words that `loop` draws (creation.c) */
     struct wn__whole *whole; /* of ADD, SUB and MUL of i32 (whole.h) */
 };
