@@ -399,7 +399,7 @@ local WRITERS = {
     ['data/batches.lua'] = 1, ['data/order.lua'] = 1, ['data/tokens.lua'] = 4, ['dist/init.lua'] = 1,
     ['program/accumulate.lua'] = 3,
     ['io/file.lua'] = 2, ['io/init.lua'] = 2, ['io/ranges.lua'] = 1, ['nn/attention.lua'] = 3,
-    ['optim/squares.lua'] = 3, ['plan/budget/share.lua'] = 6, ['plan/costs/ranks.lua'] = 2, ['plan/init.lua'] = 1,
+    ['optim/squares.lua'] = 3, ['plan/budget/share.lua'] = 4, ['plan/costs/ranks.lua'] = 2, ['plan/init.lua'] = 1,
     ['plan/measure/init.lua'] = 1, ['policy/candidates.lua'] = 4, ['policy/recipe.lua'] = 4, ['program/init.lua'] = 2,
     ['repl/readline.lua'] = 1, ['sweep/process.lua'] = 1, ['system.lua'] = 1,
     ['tensor/create.lua'] = 2, ['tensor/read.lua'] = 2,

@@ -336,11 +336,51 @@ mpi.describe(describe, pending, function(kind)
             'rank 1 is at another call than rank 0: barrier .* against an evaluation', '^true$',
             'rank 1 runs another step than rank 0: .*and states gathered in the order %x+, by its policy against the seed',
             'rank 0: .*a budget of 10 bytes cannot be kept',
-            'rank 2: .*the plan of rank 0 takes .* here', '^value: .*has a range of 1.weight alone',
+            'rank 2: .*a budget of 10 bytes .*the plan of the fewest bytes takes .* here',
+            '^value: .*has a range of 1.weight alone',
             '^fine$',
             "^unsupported: .*'weight' is transposed in the file" }
         for r = 0, 2 do
             for k, word in ipairs(words) do assert.matches(word, lines[r][k]) end
         end
+    end)
+
+    it('keep a budget that all can keep, whichever rank needs most, and no smaller one', function()
+        local lines, code, _, text = mpi.run(kind, 3, [[
+            -- Stripes are dealt on behind one of rank 0, so that rank 1 has more of them than rank 0.
+            local other = wane.optim.SGD({ wane.nn.Parameter(wane.zeros(4096)) }, { lr = 1 })
+            local net = wane.nn.Sequential { wane.nn.Linear(64, 300), wane.nn.GELU(), wane.nn.Linear(300, 300),
+                wane.nn.GELU(), wane.nn.Linear(300, 100) }
+            local opt = wane.optim.AdamW(net:parameters(), { lr = 0.01 })
+            dist.place(net, opt, 'shard')
+            local x = wane.eval(wane.randn(384, 64))
+            local function step()
+                return opt:step(function(i) return net(x:narrow(1, 64 * i - 63, 64)):pow(2):mean() end, { micro = 6 })
+            end
+            local function each(bytes)
+                return dist.gather(wane.tensor({ bytes }, { dtype = 'i32' })):flatten():totable()
+            end
+            local function try_budget(bytes)
+                local plan, why = wane.plan(step, { budget = bytes })
+                if not plan then return say('%s %s', why.code, tostring(why)) end
+                local most, all = 0, each(plan.reserved)
+                for _, reserved in ipairs(all) do most = math.max(most, reserved) end
+                say('%s', tostring(most <= bytes))
+            end
+            local least, all = 0, each(wane.min_budget(step))
+            for _, bytes in ipairs(all) do least = math.max(least, bytes) end
+            say('%s', tostring(all[2] == least and all[1] < least))
+            for _, more in ipairs { -1, 0, 4096, 65536 } do try_budget(least + more) end
+            local m = wane.measure(step, { optimizer = opt, budget = least, steps = 2 })
+            say('%s', tostring(m.exact and m.reserved <= least))]])
+        assert.equal(0, code, text)
+        for r = 0, 2 do
+            local words = { '^true$', 'budget .*a budget of .* bytes cannot be kept', '^true$', '^true$', '^true$',
+                '^true$' }
+            for k, word in ipairs(words) do assert.matches(word, lines[r][k]) end
+            assert.equal(#words, #lines[r])
+        end
+        assert.matches('rank 1: .*the plan of the fewest bytes takes', lines[0][2])
+        assert.matches('the least that would do is', lines[1][2])
     end)
 end)

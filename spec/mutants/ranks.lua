@@ -234,11 +234,14 @@ return {
     {
         file = 'lua/wane/plan/budget/share.lua',
         spec = 'spec/ranks_place_spec.lua',
-        filter = 'gather the parameters',
+        filter = 'whichever rank needs most',
         needs = 'command -v mpicc.mpich && command -v mpirun.mpich',
         { 'a rank takes the plan of rank 0 whatever it needs',
-            old = 'if limit and p:reserved() > limit then',
-            new = 'if not limit and p:reserved() > 0 then' },
+            old = 'if all[r] > over then',
+            new = 'if all[r] > over and r == 0 then' },
+        { 'a budget is refused where a plan of rank 0 is too large for another rank',
+            old = "if text:sub(1, 1) == '1' then",
+            new = 'if rank >= 0 then' },
     },
     {
         file = 'lua/wane/optim/squares.lua',

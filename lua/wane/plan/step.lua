@@ -91,8 +91,8 @@ local function floor_of(list)
 end
 
 -- Opens a program to the budget that is left for it of a limit of the whole step, where its policy has a budget. The
--- plan is then found by every run of the program under that policy.
-local function narrow(part, limit)
+-- plan is then found by every run of the program under that policy. floor: of the step.
+local function narrow(part, limit, floor)
     local p = part.program
     if not sequence.chooses(part.request) or policies.limit_of(p.policy) ~= limit then return end
     local left = math.max(limit - part.beside, 0)
@@ -100,7 +100,8 @@ local function narrow(part, limit)
         p.policy = policies.within(p.policy, left)
         check(C.wn_decide_by(p.handle, policies.key(p.policy, p.fallback)))
     end
-    p.first_run = { cells = 0, reserved = 0, beside = part.first.beside } -- what is made before it is in floor_of
+    -- The floor counts what is made before the first run.
+    p.first_run = { cells = part.first.cells, reserved = floor > limit and floor or 0, beside = part.first.beside }
 end
 
 --- Returns the least bytes in which a step can run, the first time too.
@@ -114,9 +115,11 @@ function step.least(list)
     return least
 end
 
--- Makes the error of a budget that the step cannot keep. why: that of a part, or nil.
+-- Makes the error of a budget that the step cannot keep. why: that of a part, or nil. It is that of a part itself where
+-- another rank cannot keep the budget, and this one can.
 local function over(list, limit, why)
     local least, holders, first = step.least(list), why and why.holders or {}, nil
+    if why and least <= limit then return why end
     for _, part in ipairs(list) do
         if parts.first_reserved(part) == least then first = part end
         if is_open(list, part) and #holders == 0 then holders = choose.holders(part.program) end
@@ -130,8 +133,10 @@ end
 -- Plans the programs of a step together. limit: bytes that none of them may exceed, or nil.
 local function plan_all(list, limit)
     if limit then
-        if floor_of(list) > limit then error(over(list, limit), 0) end
-        for _, part in ipairs(list) do narrow(part, limit) end
+        local floor, is_of_all = floor_of(list), false
+        for _, part in ipairs(list) do is_of_all = is_of_all or part.program:is_planned_by_all() end
+        if floor > limit and not is_of_all then error(over(list, limit), 0) end -- else ranks refuse it together
+        for _, part in ipairs(list) do narrow(part, limit, floor) end
     end
     for _, part in ipairs(list) do
         local ok, why = errors.pcall(part.program.plan, part.program)

@@ -184,14 +184,17 @@ function program.open(request)
     return own(open(request))
 end
 
--- Has the policies of an open program that is not planned decide, and chooses a plan where they give a budget.
-local function decide(self)
+-- Has the policies of an open program that is not planned decide, and chooses a plan where they give a budget. Returns
+-- whether that is the plan of the fewest bytes. most: as of planner.choose.
+local function decide(self, most)
     local budget = require('wane.policy.decide').apply(self, self.policy, self.fallback)
-    if budget == 'least' then planner.choose_least(self) elseif budget then planner.choose(self, budget) end
+    if type(budget) == 'number' then return planner.choose(self, budget, most) end
+    if budget == 'least' then planner.choose_least(self) end
+    return true
 end
 
--- Tells whether all ranks have one plan for a program: where it gathers states from them, and bytes decide.
-local function is_planned_by_all(self)
+--- Tells whether all ranks have one plan for a program: where it gathers states from them, and bytes decide.
+function Program:is_planned_by_all()
     return ranks.size > 1 and not ranks.is_ghost and policy.limit_of(self.policy or self.fallback, true)
         and C.wn_count(self.handle, C.WN_COUNT_GATHERS) > 0
 end
@@ -200,7 +203,7 @@ end
 function Program:plan()
     local planned = C.wn_is_planned(self.handle)
     if planned < 0 then binding.id(planned) end
-    if is_planned_by_all(self) then
+    if self:is_planned_by_all() then
         planner.share(self, decide)
     elseif planned == 0 then
         decide(self)
@@ -323,7 +326,7 @@ function Program:go()
     runs = runs + 1
     if runs == 1 then planner.look_for_launcher() end
     local is_known = C.wn_is_planned(self.handle) == 1
-    if not is_known or is_planned_by_all(self) then
+    if not is_known or self:is_planned_by_all() then
         self:plan()
         local is_of_script = not is_known and not prepare -- no loop of the script is measured
         if is_of_script then require('wane.program.replan').note(self, runs) end

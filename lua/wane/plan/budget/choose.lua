@@ -127,13 +127,24 @@ end
 --- Chooses for an open program the fastest plan that reserves at most `limit` bytes.
 -- @param self open program whose policies have decided
 -- @param limit bytes
+-- @param most nil, or fewer bytes, which the plan is to reserve instead; where none does, the one of the fewest bytes
+-- @return whether that one was chosen
 -- @raise 'budget', with min_budget and holders (list of { what =, bytes = }), when no plan fits
-function choose.within(self, limit)
+function choose.within(self, limit, most)
     local list = choose.points_of(self)
+    if most then
+        local i = 1
+        while i < #list and list[i].reserved > most do i = i + 1 end
+        check(C.wn_choose(self.handle, i - 1))
+        return i == #list
+    end
     local first = self.first_run or self:first() -- of a part of a step as the parts before it leave the states
     local least = math.max(list[#list].reserved + first.beside, first.reserved)
     for i, p in ipairs(least <= limit and list or {}) do
-        if p.reserved + first.beside <= limit then return check(C.wn_choose(self.handle, i - 1)) end
+        if p.reserved + first.beside <= limit then
+            check(C.wn_choose(self.handle, i - 1))
+            return i == #list
+        end
     end
     error(infeasible(self, limit, least, first), 0)
 end

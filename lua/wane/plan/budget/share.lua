@@ -1,5 +1,7 @@
 --- Plans for all ranks at once. A program that gathers states from ranks needs one plan on all of them: ranks that
--- gather in different orders would wait for each other. Rank 0 chooses, and the others take its recipe.
+-- gather in different orders would wait for each other. Rank 0 chooses, and the others take its recipe. A range may
+-- have a stripe more than another, so that some rank needs more bytes than rank 0 for one recipe: rank 0 then chooses a
+-- plan of as many bytes less, until all ranks keep their budgets.
 -- @internal wane.plan.budget.share
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
@@ -12,11 +14,20 @@ local C, check = binding.C, binding.check
 
 local share = {}
 
+-- Returns a number of each rank, by the rank. said: as of ranks.call; make: function() that returns that of this one.
+local function each(said, make)
+    local all = binding.array('f64', ranks.size)
+    ranks.gather(said, function()
+        local mine = binding.array('f64', 1)
+        mine[0] = make()
+        return mine, 8
+    end, all, 8 * ranks.size)
+    return all
+end
+
 -- Tells whether all ranks have a plan for the program.
 local function are_planned(p)
-    local all, mine = binding.array('f64', ranks.size), binding.array('f64', 1)
-    mine[0] = C.wn_is_planned(p.handle)
-    ranks.gather('a plan for all ranks', function() return mine, 8 end, all, 8 * ranks.size)
+    local all = each('a plan for all ranks', function() return C.wn_is_planned(p.handle) end)
     for r = 0, ranks.size - 1 do
         if all[r] == 0 then return false end
     end
@@ -25,14 +36,11 @@ end
 
 -- Returns the text of rank 0, which `make` makes there, on all ranks.
 local function text_of_first(make)
-    local sizes, text = binding.array('f64', ranks.size), ''
-    ranks.gather('the plan of rank 0', function()
-        local n = binding.array('f64', 1)
+    local text = ''
+    local n = each('the plan of rank 0', function()
         if ranks.rank == 0 then text = make() end
-        n[0] = #text
-        return n, 8
-    end, sizes, 8 * ranks.size)
-    local n = sizes[0]
+        return #text
+    end)[0]
     local all = binding.array('u8', n * ranks.size)
     ranks.gather('the text of the plan of rank 0', function()
         local mine = binding.array('u8', n)
@@ -42,27 +50,63 @@ local function text_of_first(make)
     return binding.string(all, n)
 end
 
---- Plans an open program on all ranks as rank 0 does. Every rank calls it, whether it knows a plan or not.
--- @param p Program
--- @param decide function(p) that has its policies decide and chooses a plan
--- @raise 'budget' where the plan of rank 0 reserves more on this one
-function share.plan(p, decide)
-    if are_planned(p) then return end
-    local text = text_of_first(function()
+-- Returns the bytes that a planned program takes here, and those of making what is missing before its first run.
+local function needed(p)
+    local first = p.first_run or p:first()
+    return p:reserved() + first.beside, first.reserved
+end
+
+-- Has this rank plan a program by a recipe, unless it knows a plan, and returns by how many bytes the rank that is
+-- farthest over its limit is over it, 0 at least, and which one that is.
+local function most_over(p, text, limit)
+    local all = each('the bytes of the plan of rank 0', function()
         if C.wn_is_planned(p.handle) == 0 then
-            decide(p)
+            recipe.give(p, recipe.parse(text), p:graph())
             check(C.wn_plan(p.handle))
         end
-        return binding.text(C.wn_recipe(p.handle))
+        return limit and math.max(0, math.max(needed(p)) - limit) or 0
     end)
-    if C.wn_is_planned(p.handle) ~= 0 then return end
-    local limit = policies.limit_of(p.policy or p.fallback)
-    recipe.give(p, recipe.parse(text), p:graph())
-    check(C.wn_plan(p.handle))
-    if limit and p:reserved() > limit then
-        errors.raise(nil, 'budget', 'a budget of %s bytes cannot be kept: the plan of rank 0 takes %s here; where '
-            .. 'parameters are sharded all ranks have one plan, so give all of them one budget', bytes.exact(limit),
-            bytes.exact(p:reserved()))
+    local over, rank = 0, 0
+    for r = 0, ranks.size - 1 do
+        if all[r] > over then over, rank = all[r], r end
+    end
+    return over, rank
+end
+
+-- Opens a planned program to another plan.
+local function open_again(p)
+    check(C.wn_plan_forget(p.handle))
+    check(C.wn_decide_by(p.handle, policies.key(p.policy, p.fallback)))
+end
+
+--- Plans an open program on all ranks by one recipe. Every rank calls it, whether it knows a plan or not.
+-- @param p Program
+-- @param decide function(p, most) that has its policies decide and chooses a plan; with `most`, one of so many bytes,
+-- or the one of the fewest; it returns whether it is that one
+-- @raise 'budget' where a rank has no plan within its budget
+function share.plan(p, decide)
+    if are_planned(p) then return end
+    local limit, most, is_least = policies.limit_of(p.policy or p.fallback), nil, false
+    while true do
+        local text = text_of_first(function()
+            if C.wn_is_planned(p.handle) == 0 then
+                is_least = decide(p, most)
+                check(C.wn_plan(p.handle))
+            end
+            return (is_least and '1' or '0') .. binding.text(C.wn_recipe(p.handle))
+        end)
+        local over, rank = most_over(p, text:sub(2), limit)
+        if over == 0 then return end
+        most = p:reserved() - over
+        open_again(p)
+        if text:sub(1, 1) == '1' then
+            ranks.call('the plan of the fewest bytes', function()
+                if ranks.rank ~= rank then return nil, 0 end
+                errors.raise(nil, 'budget', 'a budget of %s bytes cannot be kept: the plan of the fewest bytes takes '
+                    .. '%s here; where parameters are sharded all ranks have one plan', bytes.exact(limit),
+                    bytes.exact(limit + over))
+            end)
+        end
     end
 end
 
