@@ -384,8 +384,9 @@ WN_API int32_t wn_give_recipe(int32_t program, const struct wn_recipe_given *r);
 /* Plans a program by its recipe, its point of the frontier, or its decisions and marks: lowers, places, simulates
  * and verifies, and keeps the plan for programs with an equal key. */
 WN_API int32_t wn_plan(int32_t program);
-/* Drops a plan that wn_plan made of this program from what is kept for later programs: it was made to be inspected. */
-WN_API int32_t wn_plan_forget(int32_t program);
+/* Drops a plan that wn_plan made of this program from what is kept for later programs: it was made to be inspected.
+ * is_any: 1: one that was kept before, too, as no program may find it again. */
+WN_API int32_t wn_plan_forget(int32_t program, int32_t is_any);
 /* Runs a planned program. Status: WN_OOM before anything ran when a limit would be passed; WN_INTERRUPT before its
  * first effect; WN_ANOMALY, see wn_anomaly. */
 WN_API int32_t wn_run(int32_t program);

@@ -119,9 +119,10 @@ WN_API int32_t wn_dist_ghost(int32_t rank, int32_t size, int32_t per_node);
  * where the parameter has a gradient. A parameter in ranges is laid out plain: what was recorded of it before is
  * stale. */
 WN_API int32_t wn_dist_slice(int32_t cell, int32_t start, int32_t *next);
-/* Has each rank keep its own range of the value of such a parameter alone, too, for good: programs that read it gather
- * it, and so all ranks run them. */
-WN_API int32_t wn_dist_shard(int32_t cell);
+/* Has each rank keep its own range of the value of such a parameter alone, too: programs that read it gather it, and so
+ * all ranks run them. is_sharded: 0 takes that back. Status: WN_VALUE where it is taken back and the parameter has
+ * begun; WN_UNSUPPORTED on a GPU. */
+WN_API int32_t wn_dist_shard(int32_t cell, int32_t is_sharded);
 /* Fills in which elements of a parameter a rank has the gradient and the states of, where their cut starts, -1 where it
  * has the whole, and whether it has these of the value alone, too. rank: -1 is this one. */
 WN_API int32_t wn_dist_range(int32_t cell, int32_t rank, int64_t *first, int64_t *count, int32_t *start,

@@ -69,7 +69,7 @@ local may_require = {
     repl = { 'tensor', 'report', 'module', 'program', 'wane' },
     notebook = { 'report', 'repl' },
     cli = { 'report', 'policy', 'plan', 'repl', 'notebook', 'wane' },
-    dist = { 'tensor', 'program', 'module' },
+    dist = { 'tensor', 'report', 'program', 'module', 'plan' }, -- a budget chooses words by plans
     sweep = { 'report', 'policy', 'plan', 'cli', 'repl', 'dist' },
     wane = { 'tensor', 'program' },
 }

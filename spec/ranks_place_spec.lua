@@ -166,6 +166,67 @@ composed budget 8 true rr true
     end)
 end)
 
+-- Makes the frontier of a step of 1,024 ranks on meta, and takes some of its points.
+local WORDS = [[
+package.path = '%s/lua/?.lua;%s/lua/?/init.lua;' .. package.path
+local wane = require 'wane'
+local binding, tensor = require 'wane.ffi', require 'wane.tensor'
+wane.set_device 'meta'
+wane.dist.ghost { ranks = 1024, rank = 700, link = { { 8, 370e9 }, { 1024, 50e9 } } }
+local small = { vocab = 5000, context = 256, layers = 3, heads = 4, d = 256 }
+local model = require('wane.zoo.' .. arg[1]).new(arg[2] or small)
+local opt = wane.optim.AdamW(model:parameters(), { lr = 1e-4 })
+local x, y = wane.randint(100, { 1024, 64 }), wane.randint(100, { 1024, 64 })
+local function step()
+    return opt:step(function(i)
+        return wane.nn.cross_entropy(model(x:narrow(1, i, 1)), y:narrow(1, i, 1))
+    end, { micro = 1024 })
+end
+local function ranges()
+    local list = {}
+    for k, p in ipairs(opt:parameters()) do
+        list[k] = table.concat({ tostring(tensor.range(p)), select(2, tensor.range(p)), tostring(tensor.is_sharded(p)),
+            opt:state_dict().cells['m.' .. k]:numel() }, ' ')
+    end
+    return table.concat(list, ', ')
+end
+local began, before = os.clock(), ranges()
+local all = wane.frontier(step, { points = 12, target = 'h200' })
+local seconds = os.clock() - began
+assert(before == ranges())
+assert(tostring(all):find(all[1].word .. ': ', 1, true))
+local words, last = {}, nil
+for _, q in ipairs(all.all) do
+    words[q.word] = (words[q.word] or 0) + 1
+    assert(not last or q.seconds >= last.seconds and q.reserved < last.reserved)
+    last = q
+end
+for _, q in ipairs(all) do
+    if q == all[1] or q == all[#all] or q.word ~= 'slice' then
+        wane.dist.place(model, opt, q.word)
+        local plan = wane.plan(step, { budget = q.reserved, target = 'h200' })
+        assert(plan.reserved == q.reserved and plan.seconds == q.seconds, q.name)
+    end
+end
+-- A budget chooses the fastest point within it; one byte less than the least is refused, and nothing changes.
+wane.dist.place(model, opt, 'slice')
+for _, q in ipairs { all.here, all[#all] } do
+    local plain = wane.frontier(step)
+    local want
+    for _, each in ipairs(plain.all) do want = want or each.reserved <= q.reserved and each end
+    local word, plan = wane.dist.place(model, opt, { budget = q.reserved, step = step })
+    assert(word == want.word and plan.seconds == want.seconds and plan.reserved == want.reserved)
+    assert(wane.plan(step, { budget = q.reserved }).seconds == want.seconds)
+end
+before = ranges()
+local least = wane.frontier(step).all
+local ok, why = pcall(wane.dist.place, model, opt, { budget = least[#least].reserved - 1, step = step })
+assert(not ok and why.code == 'budget' and why.min_budget == least[#least].reserved and before == ranges(), why)
+assert(tostring(why):find("under 'shard' rank 700 needs", 1, true), tostring(why))
+local memory = tonumber(io.open('/proc/self/status'):read('*a'):match 'VmHWM:%%s+(%%d+)') / 1024
+print(words.slice or 0, words.shard or 0, seconds, memory)
+]]
+
 describe('states in ranges', function()
     it('are 1 / n of those of one process, each', function()
         local file = assert(io.open(SCRIPT, 'w'))
@@ -176,6 +237,20 @@ describe('states in ranges', function()
                 local share = tonumber((helper.shell(('luajit %s %d %d'):format(SCRIPT, n, rank))))
                 assert.is_true(share > 0.98 and share <= most, share)
             end
+        end
+    end)
+
+    it('are of the word that a point of the joined frontier names, or a budget chooses', function()
+        local rows = helper.is_long and { { 'gpt2', '' }, { 'gpt2', '774M' }, { 'llama', '7B' } } or { { 'gpt2', '' } }
+        for _, row in ipairs(rows) do
+            local file = assert(io.open(SCRIPT, 'w'))
+            file:write((WORDS:format(helper.root, helper.root)))
+            file:close()
+            local text, code = helper.shell(('luajit %s %s %s'):format(SCRIPT, row[1], row[2]))
+            assert.equal(0, code, text)
+            local slice, shard, seconds, memory = text:match '(%d+)%s+(%d+)%s+(%S+)%s+(%S+)%s*$'
+            assert.is_true(tonumber(slice) > 0 and tonumber(shard) > 0, text)
+            assert.is_true(tonumber(seconds) < 20 and tonumber(memory) < 300, text)
         end
     end)
 
@@ -252,7 +327,8 @@ mpi.describe(describe, pending, function(kind)
                 trained:step(function(i) return norm(wane.ones(1, 2, i, 2)):sum() end, { micro = 4, partial = 2 })
             end)]])
         assert.equal(0, code, text)
-        local words = { 'nil', "^value: .*'slice', 'keep' or", '^value: .*expected',
+        local words = { 'nil', "^value: .*'slice', 'keep', a table { %[path%] = word } or { budget =, step = }",
+            '^value: .*expected',
             "^value: .*'3' names no parameter", "^value: .*expected 'shard', 'slice'",
             '^value: .*rank 1 is at another call than rank 0: wane.dist.place of 4 parameters: llll',
             '^value: .*each rank has the gradient of a range of %(8, 100%) f32 alone', '^%(100, 64%)$',
@@ -382,5 +458,58 @@ mpi.describe(describe, pending, function(kind)
         end
         assert.matches('rank 1: .*the plan of the fewest bytes takes', lines[0][2])
         assert.matches('the least that would do is', lines[1][2])
+    end)
+
+    it('are of the word that keeps a budget with the fewest seconds, on the rank that needs most', function()
+        local lines, code, _, text = mpi.run(kind, 3, [[
+            -- Stripes are dealt on behind one of rank 0, so that rank 1 has more of them than rank 0.
+            local other = wane.optim.SGD({ wane.nn.Parameter(wane.zeros(4096)) }, { lr = 1 })
+            local net = wane.nn.Sequential { wane.nn.Linear(64, 300), wane.nn.GELU(), wane.nn.Linear(300, 300) }
+            local opt = wane.optim.AdamW(net:parameters(), { lr = 0.01 })
+            local x = wane.eval(wane.randn(12, 64))
+            local function step(budget)
+                return opt:step(function(i) return net(x:narrow(1, 2 * i - 1, 2)):pow(2):mean() end, { micro = 6,
+                    budget = budget })
+            end
+            local least = {}
+            for _, word in ipairs { 'keep', 'slice', 'shard' } do
+                dist.place(net, opt, word)
+                least[word] = 0
+                for _, bytes in ipairs(dist.gather(wane.tensor({ wane.min_budget(step) }, { dtype = 'i32' }))
+                    :flatten():totable()) do least[word] = math.max(least[word], bytes) end
+            end
+            dist.place(net, opt, { ['1'] = 'keep', ['3'] = 'shard' })
+            local function sizes()
+                local list, cells = {}, opt:state_dict().cells
+                for k = 1, 4 do list[k] = cells['m.' .. k]:numel() end
+                return table.concat(list, ' ')
+            end
+            local before = sizes()
+            try(dist.place, net, opt, { budget = least.shard - 1, step = step })
+            try(dist.place, net, opt, { budget = '1 MiB', step = function() error('no step on ' .. dist.rank) end })
+            try(dist.place, net, opt, { budget = '1 MiB', step = function()
+                if dist.rank == 1 then error 'rank 1 alone fails' end
+                return step()
+            end })
+            try(dist.place, net, opt, { budget = '1 MiB' })
+            say('%s', tostring(before == sizes()))
+            say('%s', (dist.place(net, opt, { budget = dist.rank == 1 and least.shard or '1 GiB', step = step })))
+            local word, plan = dist.place(net, opt, { budget = '1 GiB', step = step })
+            say('%s', tostring(word ~= 'shard'))
+            word, plan = dist.place(net, opt, { budget = least.slice - 1, step = step })
+            say('%s %s', word, tostring(plan.reserved < least.slice))
+            local budget = least.shard
+            say('%s', (dist.place(net, opt, { budget = budget, step = step })))
+            local m = wane.measure(step, { optimizer = opt, budget = budget, steps = 2 })
+            say('%s', tostring(m.exact and m.reserved <= budget))
+            try(dist.place, net, opt, { budget = '1 GiB', step = step })
+            try(dist.place, net, opt, 'slice')]])
+        assert.equal(0, code, text)
+        local words = { "^budget: .*no word keeps .*under 'shard' rank %d needs .* bytes at the least, 1 more",
+            'no step on 0', 'rank 1 alone fails', '^value: .*expected { budget =', '^true$', '^shard$', '^true$',
+            '^shard true$', '^shard$', '^true$', '^value: .*has made 3 steps', '^value: .*has made' }
+        for r = 0, 2 do
+            for k, word in ipairs(words) do assert.matches(word, lines[r][k]) end
+        end
     end)
 end)

@@ -109,7 +109,7 @@ describe('the pages', function()
         local sums = {}
         for _, count in pairs(snippets) do sums.snippets = (sums.snippets or 0) + count end
         for _, count in pairs(examples) do sums.examples = (sums.examples or 0) + count end
-        assert.same({ snippets = 39, examples = 4 }, sums)
+        assert.same({ snippets = 40, examples = 4 }, sums)
     end)
 
     it('show a session at the prompt as it goes', function()

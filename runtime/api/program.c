@@ -334,11 +334,11 @@ int32_t wn_plan(int32_t program)
     return p == NULL ? WN_VALUE : wn__plan_make(p);
 }
 
-int32_t wn_plan_forget(int32_t program)
+int32_t wn_plan_forget(int32_t program, int32_t is_any)
 {
     struct wn__plan *p = wn__get_plan(program);
     if (p == NULL) return WN_VALUE;
-    wn__plan_forget(p);
+    wn__plan_forget(p, is_any);
     return WN_OK;
 }
 

@@ -35,7 +35,7 @@ int32_t (*wn__cell_arrive)(struct wn_cell *c);
 void wn__cell_free(struct wn_cell *c)
 {
     (void)wn__cell_settle(c); /* a message may still be written there */
-    wn__node_unref(c->init);
+    wn__cell_begun(c);
     if (c->grad != NULL) wn__cell_unref(c->grad);
     cell_leave_slab(c);
     wn__buffer_unref(c->buffer);
@@ -122,14 +122,19 @@ static int32_t lay_plain(struct wn_cell *c)
     return code;
 }
 
+/* Fails with the words of a sharded cell that cannot be anything else. */
+static int32_t fail_sharded(const struct wn_cell *c)
+{
+    return wn__fail(WN_VALUE, "each rank has a range of %s alone, and keeps it; place it before its first value",
+                    c->name ? c->name : "a parameter");
+}
+
 int32_t wn__cell_slice(struct wn_cell *c, struct wn__cut cut, int32_t rank)
 {
     if (c->grad != NULL && c->grad->allocated)
         return wn__fail(WN_VALUE, "%s has a gradient already; call zero_grad() before ranks keep another part of it",
                         c->name ? c->name : "a parameter");
-    if (c->is_sharded)
-        return wn__fail(WN_VALUE, "each rank has a range of %s alone, and keeps it; place it before its first value",
-                        c->name ? c->name : "a parameter");
+    if (c->is_sharded) return fail_sharded(c);
     if (c->grad != NULL) wn__cell_unref(c->grad); /* the next one may have another type */
     c->grad = NULL;
     if (cut.ranks > 0) WN_TRY(lay_plain(c));
@@ -162,13 +167,33 @@ int32_t wn__cell_shard(struct wn_cell *c)
     if (c->init != NULL) {
         struct wn_node *range = NULL;
         WN_TRY(wn__record_range(c->init, c->own, &range));
-        wn__node_unref(c->init);
+        c->unsharded = c->init;
         c->init = range;
     }
     c->type = type;
     c->is_sharded = 1;
     c->reader = NULL;
     return WN_OK;
+}
+
+int32_t wn__cell_unshard(struct wn_cell *c)
+{
+    if (!c->is_sharded) return WN_OK;
+    if (c->buffer != NULL || c->unsharded == NULL) return fail_sharded(c);
+    wn__node_unref(c->init);
+    c->init = c->unsharded;
+    c->unsharded = NULL;
+    c->type = c->whole;
+    c->is_sharded = 0;
+    c->reader = NULL;
+    return WN_OK;
+}
+
+void wn__cell_begun(struct wn_cell *c)
+{
+    wn__node_unref(c->init);
+    wn__node_unref(c->unsharded);
+    c->init = c->unsharded = NULL;
 }
 
 struct wn_type wn__cell_own_type(const struct wn_cell *c)
@@ -256,8 +281,7 @@ int32_t wn__cell_write(struct wn_cell *c, int64_t at, const void *bytes, int64_t
 
 void wn__cell_written(struct wn_cell *c)
 {
-    wn__node_unref(c->init);
-    c->init = NULL;
+    wn__cell_begun(c);
     c->invalid = 0;
     wn__cell_changed(c);
 }

@@ -163,9 +163,9 @@ int32_t wn__plan_make(struct wn__plan *p)
 
 enum { LARGE = 10000 }; /* nodes from which on a plan leaves many pages free when it is forgotten */
 
-void wn__plan_forget(struct wn__plan *p)
+void wn__plan_forget(struct wn__plan *p, int32_t is_any)
 {
-    if (p->is_put) forget_plan(&p->key);
+    if (p->is_put || is_any) forget_plan(&p->key);
     p->is_put = 0;
     if (p->ir->n >= LARGE) wn__alloc_trim();
 }

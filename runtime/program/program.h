@@ -158,8 +158,8 @@ void wn__program_attrs(const struct wn_program *p, int32_t node, struct wn_attrs
 void wn__plan_find(struct wn__plan *p);
 /* Makes the schedule, or finds it in the cache. Does nothing when there is one. */
 int32_t wn__plan_make(struct wn__plan *p);
-/* Takes the plan out of the cache, if this program put it there. */
-void wn__plan_forget(struct wn__plan *p);
+/* Takes the plan out of the cache, if this program put it there, or is_any. */
+void wn__plan_forget(struct wn__plan *p, int32_t is_any);
 /* Drops the schedule and opens the program to another policy, whose number is part of its key. Marks stay, proposals
  * for a budget go where a kept plan has them. WN_VALUE once it ran. */
 int32_t wn__program_decide_by(struct wn_program *p, int64_t policy);

@@ -141,7 +141,7 @@ static int32_t look_at_inits(struct first *x, struct wn_node *const *root, int32
     x->counted = wn__node_stamp();
     for (int32_t i = 0; i < p->plan.ir->n_bound; i++)
         if (p->bindings.bound[i] != NULL) p->bindings.bound[i]->stamp = x->counted;
-    wn__plan_forget(&p->plan); /* nothing has run it */
+    wn__plan_forget(&p->plan, 0); /* nothing has run it */
     wn__program_free(p);
     return WN_OK;
 }
@@ -353,8 +353,7 @@ void wn__run_end_first(struct wn__run *r, int32_t how)
         int32_t keep = how == WN_FIRST_COMMIT || (how == WN_FIRST_COMMIT_WRITTEN && !c->invalid);
         c->invalid = 0;
         if (keep) {
-            wn__node_unref(c->init);
-            c->init = NULL;
+            wn__cell_begun(c);
         } else {
             wn__buffer_unref(c->buffer);
             c->buffer = NULL;

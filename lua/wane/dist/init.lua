@@ -143,18 +143,28 @@ end
 -- parameter, and updates that: n ranks need 1 / n of these bytes each. With 'keep' every rank has all of it, so that
 -- p.grad can be read and changed. With 'shard' a rank has its range of the value alone, too, for good: programs gather
 -- the parameters that they read, and all ranks run them. The bits of a training are the same.
+-- With { budget =, step = } the word is chosen: of those under which the step keeps the budget, on the rank that needs
+-- most, the one of the fewest seconds by the plan. Nothing runs. Until a parameter has a value, any word can follow
+-- any other.
 -- @param model a module
 -- @param opt the optimizer of its parameters
--- @param word 'slice', 'keep' or 'shard', or a table { [path] = word }: a path names a parameter or the module around
--- some, and the longest that fits decides
+-- @param word 'slice', 'keep' or 'shard'; or a table { [path] = word }: a path names a parameter or the module around
+-- some, and the longest that fits decides; or { budget = bytes or text, step = function() that runs a step of opt }
+-- @return the word that was given or chosen, and, where a budget chose it, the plan of the step on this rank
 -- @raise 'value' for a path that names no parameter, a parameter that has a gradient or is sharded already, and an
--- optimizer that has made steps
+-- optimizer that has made steps, with a budget one whose parameters have values; 'budget' for one that no word keeps,
+-- with min_budget: nothing has changed
 -- @usage
 -- local model = nn.Linear(8, 4)
 -- local opt = optim.SGD(model:parameters(), { lr = 0.1 })
 -- wane.dist.place(model, opt, { bias = 'keep' })
+-- local function step()
+--     opt:step(function(i) return model(wane.ones(i, 8)):sum() end, { micro = 4, budget = '1 MiB' })
+-- end
+-- local word, plan = wane.dist.place(model, opt, { budget = '1 MiB', step = step })
+-- print(word, plan.reserved <= wane.MiB)
 function dist.place(model, opt, word)
-    place(model, opt, word)
+    return place(model, opt, word)
 end
 
 --- Waits until every rank has come here.

@@ -1,19 +1,24 @@
 --- Places parameters and their states on ranks: wane.dist.place.
 -- @internal wane.dist.place
-local binding = require 'wane.ffi'
+local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
+local frontier = require 'wane.plan.budget.frontier'
 local module = require 'wane.module'
+local placing = require 'wane.program.placing'
 local ranks = require 'wane.program.ranks'
+local step = require 'wane.plan.step'
 local tensor = require 'wane.tensor'
 
-local C, iterate, raise = binding.C, errors.iterate, errors.raise
+local iterate, raise = errors.iterate, errors.raise
 local what = 'wane.dist.place'
-local WORDS = { keep = true, slice = true, shard = true }
+local IS_WORD = {}
+for _, word in ipairs(placing.WORDS) do IS_WORD[word] = true end
 
 local function check_word(word)
-    if not WORDS[word] then
-        raise(nil, 'value', "%s: expected 'shard', 'slice', 'keep' or a table { [path] = word }, got %s%s", what,
-            errors.describe(word), type(word) == 'string' and '; ' .. errors.near(word, WORDS) or '')
+    if not IS_WORD[word] then
+        raise(nil, 'value', "%s: expected 'shard', 'slice', 'keep', a table { [path] = word } or { budget =, step = }, "
+            .. 'got %s%s', what, errors.describe(word),
+            type(word) == 'string' and '; ' .. errors.near(word, IS_WORD) or '')
     end
     return word
 end
@@ -82,6 +87,68 @@ local function text_of(chosen, n)
     return table.concat(letters)
 end
 
+-- ---- choosing a word -----------------------------------------------------------------------------------------------
+
+-- Plans the step under a word on all ranks. Returns this rank's plan, or nil, the seconds of the slowest rank, or nil
+-- where some rank has no plan, and the least bytes of the rank that needs most, and which one that is.
+local function plan_under(word, fn, limit)
+    local found, all = { word = word, seconds = 0, least = 0, rank = 0 }, nil
+    ranks.attempt(('%s: the plan under %s'):format(what, word), function()
+        local plan, why = step.plan(fn, { budget = limit })
+        local least = plan and 0 or why.min_budget or frontier.min_budget(fn)
+        found.plan = plan
+        all = ranks.numbers(('%s: seconds and bytes under %s'):format(what, word), 2, function()
+            return plan and plan.seconds or math.huge, least
+        end)
+    end)
+    for r = 0, ranks.size - 1 do
+        found.seconds = math.max(found.seconds, all[r][1])
+        if all[r][2] > found.least then
+            found.least, found.rank = all[r][2], ranks.is_ghost and ranks.rank or r
+        end
+    end
+    return found
+end
+
+-- Raises that no word keeps a budget. list: of plan_under.
+local function refuse(limit, list)
+    local words, least = {}, math.huge
+    for i, found in ipairs(list) do
+        words[i] = ("under '%s' rank %d needs %s bytes at the least, %s more"):format(found.word, found.rank,
+            bytes.exact(found.least), bytes.exact(math.max(0, found.least - limit)))
+        least = math.min(least, found.least)
+    end
+    error(errors.new('budget', ('%s: no word keeps a budget of %s bytes: %s'):format(what, bytes.exact(limit),
+        table.concat(words, '; ')), { min_budget = least, holders = {}, budget = limit }), 0)
+end
+
+-- Returns the word of the fewest seconds under which the step keeps a budget on all ranks, and its plan here. Every
+-- rank finds the same one, from what all of them say.
+local function choose_word(opt, given)
+    errors.check_options(given, { 'budget', 'step' }, what)
+    if given.budget == nil or type(given.step) ~= 'function' then
+        raise(nil, 'value', "%s: expected { budget = '8 GiB', step = function() that runs a step }, got budget = %s, "
+            .. 'step = %s', what, errors.describe(given.budget), errors.describe(given.step))
+    end
+    local limit, why_not = bytes.parse(given.budget, what), placing.why_not(opt)
+    if why_not then raise(nil, 'value', '%s: %s; a budget chooses words before the first step', what, why_not) end
+    if ranks.size == 1 then
+        local plan, why = step.plan(given.step, { budget = limit })
+        if not plan then errors.again(why) end
+        return 'keep', plan
+    end
+    local list, best = {}, nil
+    placing.try({ opt }, function(word)
+        local found = plan_under(word, given.step, limit)
+        list[#list + 1] = found
+        if found.seconds < math.huge and not (best and best.seconds <= found.seconds) then best = found end
+    end)
+    if not best then refuse(limit, list) end
+    return best.word, best.plan
+end
+
+-- ---- placing -------------------------------------------------------------------------------------------------------
+
 local function place(model, opt, word)
     if not module.is(model) then
         raise(nil, 'value', '%s: expected a model, got %s', what, errors.describe(model))
@@ -89,28 +156,24 @@ local function place(model, opt, word)
     if type(opt) ~= 'table' or tensor.is(opt) or not opt.set_progress then
         raise(nil, 'value', '%s: expected the optimizer of the model, got %s', what, errors.describe(opt))
     end
-    if type(word) ~= 'table' or tensor.is(word) then check_word(word) end
+    local plan
+    if type(word) ~= 'table' or tensor.is(word) then
+        check_word(word)
+    elseif word.budget ~= nil or word.step ~= nil then
+        words_of(model, opt, 'keep')
+        word, plan = choose_word(opt, word)
+    end
     local chosen, count, n = words_of(model, opt, word), opt:state_dict().count, #opt:parameters()
     for k, p in ipairs(opt:parameters()) do
         if chosen[k] then check_new(p, k, count[k]) end
     end
-    if ranks.size == 1 then return end
+    if ranks.size == 1 then return word, plan end
     local said = ('%s of %d parameters: '):format(what, n)
     ranks.call(said .. text_of(chosen, n), function() return nil, 0 end)
     for k, p in ipairs(opt:parameters()) do
-        local is_sliced = tensor.range(p) ~= nil
-        if chosen[k] == 'keep' and is_sliced then
-            binding.check(C.wn_dist_slice(p.id, -1, binding.new 'int32_t[1]'))
-            opt:remake(k)
-        elseif chosen[k] and chosen[k] ~= 'keep' and not is_sliced then
-            is_sliced = ranks.slice(p)
-            opt:remake(k)
-        end
-        local is_cut = tensor.count(p._dims) >= ranks.STRIPE -- a smaller one belongs to one rank
-        if chosen[k] == 'shard' and is_sliced and is_cut then
-            binding.check(C.wn_dist_shard(p.id))
-        end
+        if chosen[k] then placing.put(opt, k, p, chosen[k]) end
     end
+    return word, plan
 end
 
 return place

@@ -189,6 +189,7 @@ local function commit(self, who)
 end
 
 local function run(self, request, who)
+    request.optimizer = self
     op.run(request)
     commit(self, who)
     if not require('wane.program').is_planning() then rawset(self, '_norm', request.norm) end

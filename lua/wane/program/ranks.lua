@@ -12,15 +12,15 @@ local tensor = require 'wane.tensor'
 local C, check, raise = binding.C, binding.check, errors.raise
 
 --- Fields: `rank`, from 0, `size`, `per_node`, how many consecutive ranks share a machine, `is_ghost`, and `has_link`,
--- true where a script says how fast its link is; wane.dist sets them once a job is joined.
-local ranks = { rank = 0, size = 1, per_node = 1, is_ghost = false, has_link = false,
+-- true where a script says how fast its link is; wane.dist sets them once a job is joined. `next_start`: where the cut
+-- of the parameter that is sliced next starts.
+local ranks = { rank = 0, size = 1, per_node = 1, is_ghost = false, has_link = false, next_start = 0,
     STRIPE = 4096 } -- elements that no range cuts: WN_STRIPE of runtime/base/ranks.h
 
 local codes = {} -- word of a status -> its number
 for code = 1, 31 do codes[binding.text(C.wn_status_name(code)) or code] = code end
 
 local made = 0 -- how many calls this rank had made when the last one that went well had ended
-local next_start = 0 -- where the cut of the parameter that is sliced next starts
 
 --- Has each rank keep the gradient and the states of a range of a parameter alone. Every rank calls it for the same
 -- parameters in the same order, before their first gradients.
@@ -29,8 +29,8 @@ local next_start = 0 -- where the cut of the parameter that is sliced next start
 function ranks.slice(p)
     if ranks.size == 1 or tensor.own_grad(p) then return false end
     local out = binding.new 'int32_t[1]'
-    check(C.wn_dist_slice(p.id, next_start, out))
-    next_start = out[0]
+    check(C.wn_dist_slice(p.id, ranks.next_start, out))
+    ranks.next_start = out[0]
     return true
 end
 
@@ -78,6 +78,25 @@ end
 function ranks.gather(said, make, all, bytes)
     ranks.call(said, make)
     if bytes > 0 then check(C.wn_dist_result(all, bytes)) end
+end
+
+--- Gathers numbers of each rank.
+-- @param said as of ranks.call
+-- @param n how many each rank has
+-- @param make function() that returns those of this rank; what it raises is raised by all
+-- @return [rank] = list of n numbers
+function ranks.numbers(said, n, make)
+    local all, out = binding.array('f64', n * ranks.size), {}
+    ranks.gather(said, function()
+        local mine, given = binding.array('f64', n), { make() }
+        for k = 1, n do mine[k - 1] = given[k] end
+        return mine, 8 * n
+    end, all, 8 * n * ranks.size)
+    for r = 0, ranks.size - 1 do
+        out[r] = {}
+        for k = 1, n do out[r][k] = all[n * r + k - 1] end
+    end
+    return out
 end
 
 --- Has rank 0 get what each rank has.

@@ -9,6 +9,9 @@
 -- `recomputed` (count of nodes), `name` (which proposal it comes from), `policies` (give that plan to the parts of the
 -- step that have a backward, in order) and, where one has, `policy`.
 --
+-- On several ranks, while nothing of the optimizers in the step has a value, it joins the frontiers of the three words
+-- of wane.dist.place: a point has its `word`, under which its bytes and seconds are those of this rank.
+--
 -- Fields: `here` (the plan under the script's own policies: reserved, peak, seconds), `heuristics` (plans of
 -- hand-written policies: name, reserved, peak, seconds, and best, the seconds of the fastest point within the same
 -- bytes), `all` (every point, of which the list holds `points`), `tried` (number of plans simulated).
@@ -18,6 +21,7 @@ local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
 local choose = require 'wane.plan.budget.choose'
 local parts = require 'wane.plan.parts'
+local placing = require 'wane.program.placing'
 local plan = require 'wane.plan'
 local plot = require 'wane.report.plot'
 local scoped = require 'wane.scoped'
@@ -53,7 +57,7 @@ end
 local function summary_of(p, name)
     local ok, found = pcall(function() return parts.numbers(p:plan()) end)
     local out = ok and { name = name, reserved = found.reserved, peak = found.peak, seconds = found.seconds } or nil
-    check(C.wn_plan_forget(p.handle))
+    check(C.wn_plan_forget(p.handle, 0))
     let_go(p)
     return out
 end
@@ -107,29 +111,66 @@ local function step_under(list, plans, chosen, name)
     return point_of(list, plans, chosen)
 end
 
--- Fills the frontier: all points, the `count` that are listed, the script's own plan, and hand-written policies.
-local function fill(self, list, count)
-    local chosen, lists, plans, tried = {}, {}, {}, 0
+-- Returns the numbers of the parts of a step that choose, and the numbers of the plans of the others.
+local function choosing(list)
+    local chosen, plans = {}, {}
     for k, part in ipairs(list) do
-        local p = part.program
         if #list == 1 or sequence.chooses(part.request) then
-            if C.wn_is_planned(p.handle) == 0 then require('wane.policy.decide').apply(p, p.policy, p.fallback) end
-            local points, count_tried = choose.points_of(p)
-            chosen[#chosen + 1], lists[k], tried = k, points, tried + count_tried
+            chosen[#chosen + 1] = k
         else
-            plans[k] = parts.numbers(p:plan())
+            plans[k] = parts.numbers(part.program:plan())
         end
     end
-    self.all, self.tried = points_of_step(list, lists, plans, chosen), tried
+    return chosen, plans
+end
+
+-- Returns the points of a step that is open, and how many plans were tried. word: of its parameters, or nil.
+local function points_under(list, word)
+    local chosen, plans = choosing(list)
+    local lists, tried = {}, 0
+    for _, k in ipairs(chosen) do
+        local p = list[k].program
+        if C.wn_is_planned(p.handle) == 0 then require('wane.policy.decide').apply(p, p.policy, p.fallback) end
+        local points, count_tried = choose.points_of(p)
+        lists[k], tried = points, tried + count_tried
+    end
+    local points = points_of_step(list, lists, plans, chosen)
+    for _, q in ipairs(points) do q.word = word end
     if #list == 1 then let_go(list[1].program) end -- its points are read, and the plans that follow need the memory
-    self.here = step_under(list, plans, chosen)
-    for _, q in ipairs(self.all) do
-        q.overhead = q.seconds / self.all[1].seconds - 1
+    return points, tried
+end
+
+-- Returns those of the points of several words that no other beats, fastest first.
+local function joined(points)
+    local order, out = {}, {}
+    for i, q in ipairs(points) do order[q] = i end
+    table.sort(points, function(a, b)
+        if a.seconds ~= b.seconds then return a.seconds < b.seconds end
+        if a.reserved ~= b.reserved then return a.reserved < b.reserved end
+        return order[a] < order[b]
+    end)
+    for _, q in ipairs(points) do
+        if #out == 0 or q.reserved < out[#out].reserved then out[#out + 1] = q end
+    end
+    return out
+end
+
+-- Fills the points of a frontier: all, and the `count` that are listed.
+local function put_points(self, points, count)
+    self.all = points
+    for _, q in ipairs(points) do
+        q.overhead = q.seconds / points[1].seconds - 1
         q.policies = {}
         for i, own in ipairs(q.own) do q.policies[i] = require('wane.policy').budget(own) end
         q.policy = #q.policies == 1 and q.policies[1] or nil
     end
-    for i, q in ipairs(thinned(self.all, count)) do self[i] = q end
+    for i, q in ipairs(thinned(points, count)) do self[i] = q end
+end
+
+-- Fills the script's own plan, and hand-written policies.
+local function put_others(self, list)
+    local chosen, plans = choosing(list)
+    self.here = step_under(list, plans, chosen)
     for _, name in ipairs(by_hand) do
         local found = step_under(list, plans, chosen, name)
         if found then
@@ -139,12 +180,14 @@ local function fill(self, list, count)
     end
 end
 
---- Returns the plans of what fn records that no other plan beats in both bytes and seconds.
+--- Returns the plans of what fn records that no other plan beats in both bytes and seconds; on several ranks, of all
+-- words of wane.dist.place that are still free.
 -- @param fn function() that returns the loss, or runs a step: opt:step(loss), or zero_grad, backward and step();
 -- nothing runs
 -- @param opts { points = 50 (most entries of the list), policy = (its decisions bind every plan), target = (name of a
 -- machine), optimizer =, lines = (the training step of the loss, as of wane.plan) }
--- @return Frontier. Bytes and seconds are those of the whole step; `policies` of a point are for its backwards.
+-- @return Frontier. Bytes and seconds are those of the whole step; `policies` of a point are for its backwards, once
+-- wane.dist.place(model, opt, point.word) has put its parameters under its word, where it has one.
 -- @raise 'value' for wrong options
 -- @usage
 -- local function loss() return model(x):sum() end
@@ -154,8 +197,24 @@ function frontier.frontier(fn, opts)
     opts = plan.check_options(opts, { 'points', 'policy', 'target', unpack(step.options) }, 'wane.frontier')
     local count = errors.count(opts.points or 50, 'wane.frontier: points', 2, 10000)
     local list = step.open(fn, opts, 'wane.frontier')
-    local self = setmetatable({ heuristics = {} }, Frontier)
-    scoped.always(function() sequence.close(list) end, fill, self, list, count)
+    local self = setmetatable({ heuristics = {}, tried = 0 }, Frontier)
+    local function closing(of, work, ...) return scoped.always(function() sequence.close(of) end, work, ...) end
+    local optimizers, all = placing.optimizers(list), {}
+    if optimizers then
+        sequence.close(list)
+        placing.try(optimizers, function(word)
+            local under = step.open(fn, opts, 'wane.frontier')
+            local points, tried = closing(under, points_under, under, word)
+            for _, q in ipairs(points) do all[#all + 1] = q end
+            self.tried = self.tried + tried
+        end)
+        list = step.open(fn, opts, 'wane.frontier')
+    end
+    closing(list, function()
+        if not optimizers then all, self.tried = points_under(list) end
+        put_points(self, optimizers and joined(all) or all, count)
+        put_others(self, list)
+    end)
     return self
 end
 
@@ -181,7 +240,8 @@ function Frontier.__tostring(self)
         local is_here = self.here and q.reserved <= self.here.reserved
             and (not before or before.reserved > self.here.reserved)
         rows[i] = { i, bytes.exact(q.reserved), bytes.text(q.reserved), ('%.6f'):format(q.seconds),
-            ('%+.1f %%'):format(100 * q.overhead), q.recomputed, q.name .. (is_here and '  <- you are here' or '') }
+            ('%+.1f %%'):format(100 * q.overhead), q.recomputed, (q.word and q.word .. ': ' or '') .. q.name
+            .. (is_here and '  <- you are here' or '') }
     end
     local hand = {}
     for i, h in ipairs(self.heuristics) do

@@ -14,22 +14,24 @@ local C, check = binding.C, binding.check
 
 local share = {}
 
--- Returns a number of each rank, by the rank. said: as of ranks.call; make: function() that returns that of this one.
-local function each(said, make)
-    local all = binding.array('f64', ranks.size)
-    ranks.gather(said, function()
-        local mine = binding.array('f64', 1)
-        mine[0] = make()
-        return mine, 8
-    end, all, 8 * ranks.size)
-    return all
+local known, digest -- the text of a recipe, and a number of it
+
+-- Returns a number of the recipe of a program, 0 where it is not planned.
+local function digest_of(p)
+    if C.wn_is_planned(p.handle) == 0 then return 0 end
+    local text = binding.text(C.wn_recipe(p.handle))
+    if text ~= known then
+        known, digest = text, 1
+        for i = 1, #text do digest = (31 * digest + text:byte(i)) % 2 ^ 47 end
+    end
+    return digest
 end
 
--- Tells whether all ranks have a plan for the program.
-local function are_planned(p)
-    local all = each('a plan for all ranks', function() return C.wn_is_planned(p.handle) end)
+-- Tells whether all ranks have one plan for the program.
+local function have_one_plan(p)
+    local all = ranks.numbers('a plan for all ranks', 1, function() return digest_of(p) end)
     for r = 0, ranks.size - 1 do
-        if all[r] == 0 then return false end
+        if all[r][1] == 0 or all[r][1] ~= all[0][1] then return false end
     end
     return true
 end
@@ -37,10 +39,10 @@ end
 -- Returns the text of rank 0, which `make` makes there, on all ranks.
 local function text_of_first(make)
     local text = ''
-    local n = each('the plan of rank 0', function()
+    local n = ranks.numbers('the plan of rank 0', 1, function()
         if ranks.rank == 0 then text = make() end
         return #text
-    end)[0]
+    end)[0][1]
     local all = binding.array('u8', n * ranks.size)
     ranks.gather('the text of the plan of rank 0', function()
         local mine = binding.array('u8', n)
@@ -56,10 +58,18 @@ local function needed(p)
     return p:reserved() + first.beside, first.reserved
 end
 
--- Has this rank plan a program by a recipe, unless it knows a plan, and returns by how many bytes the rank that is
--- farthest over its limit is over it, 0 at least, and which one that is.
+-- Opens a planned program to another plan.
+local function open_again(p)
+    check(C.wn_plan_forget(p.handle, 1))
+    check(C.wn_decide_by(p.handle, policies.key(p.policy, p.fallback)))
+end
+
+-- Has this rank plan a program by a recipe, and returns by how many bytes the rank that is farthest over its limit is
+-- over it, 0 at least, and which one that is.
 local function most_over(p, text, limit)
-    local all = each('the bytes of the plan of rank 0', function()
+    local all = ranks.numbers('the bytes of the plan of rank 0', 1, function()
+        local is_planned = C.wn_is_planned(p.handle) == 1
+        if is_planned and binding.text(C.wn_recipe(p.handle)) ~= text then open_again(p) end -- made beside other limits
         if C.wn_is_planned(p.handle) == 0 then
             recipe.give(p, recipe.parse(text), p:graph())
             check(C.wn_plan(p.handle))
@@ -68,15 +78,9 @@ local function most_over(p, text, limit)
     end)
     local over, rank = 0, 0
     for r = 0, ranks.size - 1 do
-        if all[r] > over then over, rank = all[r], r end
+        if all[r][1] > over then over, rank = all[r][1], r end
     end
     return over, rank
-end
-
--- Opens a planned program to another plan.
-local function open_again(p)
-    check(C.wn_plan_forget(p.handle))
-    check(C.wn_decide_by(p.handle, policies.key(p.policy, p.fallback)))
 end
 
 --- Plans an open program on all ranks by one recipe. Every rank calls it, whether it knows a plan or not.
@@ -85,7 +89,7 @@ end
 -- or the one of the fewest; it returns whether it is that one
 -- @raise 'budget' where a rank has no plan within its budget
 function share.plan(p, decide)
-    if are_planned(p) then return end
+    if have_one_plan(p) then return end
     local limit, most, is_least = policies.limit_of(p.policy or p.fallback), nil, false
     while true do
         local text = text_of_first(function()

@@ -1,0 +1,115 @@
+--- How ranks have the parameters of optimizers: by a word, 'keep', 'slice' or 'shard' (wane.dist.place). Before
+-- anything has a value, every word can be tried, and taken back.
+-- @internal wane.program.placing
+local binding = require 'wane.ffi'
+local errors = require 'wane.errors'
+local ranks = require 'wane.program.ranks'
+local scoped = require 'wane.scoped'
+local tensor = require 'wane.tensor'
+local op = require 'wane.tensor.op'
+
+local C, check = binding.C, binding.check
+
+--- Fields: `WORDS`, in the order in which those of equal seconds are preferred.
+local placing = { WORDS = { 'slice', 'keep', 'shard' } }
+
+-- Has ranks keep the states of a parameter in ranges of a cut that starts at part `start`; -1: whole.
+local function cut(p, start)
+    check(C.wn_dist_slice(p.id, start, binding.new 'int32_t[1]'))
+end
+
+--- Puts parameter k of an optimizer, p, under a word, and makes its states anew where they change.
+-- @raise 'value' for a word beside 'shard' where ranks have ranges of the value alone; 'unsupported' for 'shard' on a
+-- device that cannot
+function placing.put(opt, k, p, word)
+    local _, _, start, is_sharded = tensor.range(p)
+    local is_sliced = start ~= nil
+    if is_sharded and word ~= 'shard' then check(C.wn_dist_shard(p.id, 0)) end
+    if word == 'keep' and is_sliced then
+        cut(p, -1)
+        opt:remake(k)
+    elseif word ~= 'keep' and not is_sliced then
+        is_sliced = ranks.slice(p)
+        opt:remake(k)
+    end
+    local is_cut = tensor.count(p._dims) >= ranks.STRIPE -- a smaller one belongs to one rank
+    if word == 'shard' and is_sliced and is_cut then check(C.wn_dist_shard(p.id, 1)) end
+end
+
+--- Returns why the parameters of an optimizer can be put under no other word, as text; nil: they can.
+function placing.why_not(opt)
+    local count = opt:state_dict().count
+    for k, p in ipairs(opt:parameters()) do
+        local name = ('parameter %d, %s, '):format(k, tensor.describe(p))
+        if count[k] > 0 then return ('the optimizer has made %d steps of %s'):format(count[k], name:sub(1, -3)) end
+        if op.held(p) then return name .. 'has a value already' end
+        if tensor.own_grad(p) then return name .. 'has a gradient; call zero_grad() before' end
+    end
+end
+
+-- Returns how ranks have the parameters of optimizers.
+local function noted_of(optimizers)
+    local noted = { next_start = ranks.next_start }
+    for i, opt in ipairs(optimizers) do
+        noted[i] = {}
+        for k, p in ipairs(opt:parameters()) do
+            local _, _, start, is_sharded = tensor.range(p)
+            noted[i][k] = { start = start, is_sharded = is_sharded }
+        end
+    end
+    return noted
+end
+
+-- Puts them back to what was noted.
+local function put_back(optimizers, noted)
+    for i, opt in ipairs(optimizers) do
+        for k, p in ipairs(opt:parameters()) do
+            local to = noted[i][k]
+            local _, _, start, is_sharded = tensor.range(p)
+            if is_sharded and not to.is_sharded then check(C.wn_dist_shard(p.id, 0)) end
+            if start ~= to.start then
+                cut(p, to.start or -1)
+                opt:remake(k)
+            end
+            if to.is_sharded then check(C.wn_dist_shard(p.id, 1)) end
+        end
+    end
+    ranks.next_start = noted.next_start
+end
+
+-- Puts all parameters of optimizers under a word.
+local function put_all(optimizers, word)
+    for _, opt in ipairs(optimizers) do
+        for k, p in ipairs(opt:parameters()) do placing.put(opt, k, p, word) end
+    end
+end
+
+--- Calls fn(word) for each word that the device can, with all parameters of optimizers under it, and puts them back.
+-- @param optimizers list, of none of which placing.why_not says anything
+-- @param fn function(word)
+function placing.try(optimizers, fn)
+    local noted = noted_of(optimizers)
+    for _, word in ipairs(placing.WORDS) do
+        scoped.always(function() put_back(optimizers, noted) end, function()
+            local fine, why = errors.pcall(put_all, optimizers, word)
+            if fine then return fn(word) end
+            if not (errors.is(why) and why.code == 'unsupported') then errors.again(why) end
+        end)
+    end
+end
+
+--- Returns the optimizers of the parts of a step where ranks are several and any word can be tried; else nil.
+-- @param parts of sequence.plan
+function placing.optimizers(parts)
+    local list, met = {}, {}
+    for _, part in ipairs(ranks.size > 1 and parts or {}) do
+        local opt = part.request.optimizer
+        if opt and not met[opt] then
+            if placing.why_not(opt) then return nil end
+            list[#list + 1], met[opt] = opt, true
+        end
+    end
+    return #list > 0 and list or nil
+end
+
+return placing
