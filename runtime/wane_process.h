@@ -42,6 +42,8 @@ struct wn_file_piece {
     int32_t cell;            /* handle of the cell that takes it */
     int64_t first, count;    /* element of the cell, row by row, that its first becomes; number of elements */
     int64_t columns;         /* 0, or the columns of the matrix in the cell that the file has as columns x rows */
+    int64_t rows, from; /* 0, or the rows of this matrix where its elements [from, from + count), row by row, are the
+                         * piece: a rank has a range of it */
 };
 /* Returns a handle of a value of that type and device with the elements of a piece. Floats become floats and
  * integers become integers. Id: WN_VALUE names the first element that the dtype does not hold, WN_DTYPE when the

@@ -108,7 +108,8 @@ struct stream {
     int32_t dtype, swap;   /* that they become; 1: their bytes are in the other order */
     struct wn_node *value; /* that they go into, or NULL; where both are, they are only checked */
     struct wn_cell *cell;
-    int64_t first; /* byte of the cell where they begin */
+    int64_t first;       /* byte of the cell where they begin */
+    int64_t from, taken; /* of a matrix that the file has turned: elements [from, from + taken) are handed on */
 };
 
 /* Hands on n bytes of converted elements, from byte `to` on of all of them. */
@@ -166,26 +167,35 @@ static int32_t read_strip(const struct stream *s, int64_t height, const struct s
     return WN_OK;
 }
 
+/* Hands on those of n elements of a matrix, from element i on, that are taken of it. */
+static int32_t put_taken(const struct stream *s, int64_t i, int64_t n, const char *bytes)
+{
+    int64_t size = wn__dtype_size(s->dtype), begin = i > s->from ? i : s->from;
+    int64_t end = wn_min(i + n, s->from + s->taken);
+    return begin < end ? put(s, (begin - s->from) * size, bytes + (begin - i) * size, (end - begin) * size) : WN_OK;
+}
+
 /* Hands on a strip of a matrix of `width` columns. */
 static int32_t put_strip(const struct stream *s, int64_t width, const struct strip *t)
 {
-    int64_t size = wn__dtype_size(s->dtype), row = t->columns * size;
-    if (t->columns == width) return put(s, t->row * row, t->bytes, t->rows * row);
+    int64_t row = t->columns * wn__dtype_size(s->dtype);
+    if (t->columns == width) return put_taken(s, t->row * width, t->rows * width, t->bytes);
     for (int64_t r = 0; r < t->rows; r++)
-        WN_TRY(put(s, ((t->row + r) * width + t->column) * size, t->bytes + r * row, row));
+        WN_TRY(put_taken(s, (t->row + r) * width + t->column, t->columns, t->bytes + r * row));
     return WN_OK;
 }
 
-/* Reads, converts, turns and hands on all elements of a matrix of `width` columns, which the file has turned, strip by
- * strip. room: STRIP bytes. */
+/* Reads, converts, turns and hands on the elements that are taken of a matrix of `width` columns, which the file has
+ * turned, strip by strip of the rows that have some. room: STRIP bytes. */
 static int32_t run_turned(const struct stream *s, int64_t width, char *room)
 {
     int64_t most = STRIP / wn__dtype_size(s->dtype), height = s->count / width;
     int64_t columns = wn_min(width, most), rows = wn_min(most / columns, WN_CONVERT_MOST);
+    int64_t end = (s->from + s->taken + width - 1) / width;
     struct strip t = {.bytes = room};
-    for (t.row = 0; t.row < height; t.row += rows)
+    for (t.row = s->from / width; t.row < end; t.row += rows)
         for (t.column = 0; t.column < width; t.column += columns) {
-            t.rows = wn_min(rows, height - t.row);
+            t.rows = wn_min(rows, end - t.row);
             t.columns = wn_min(columns, width - t.column);
             WN_TRY(read_strip(s, height, &t));
             WN_TRY(put_strip(s, width, &t));
@@ -230,6 +240,26 @@ int32_t wn_file_data(const struct wn_file_piece *piece, const struct wn_type *ty
     return -code;
 }
 
+/* Returns the number of elements that the file has of a piece: those of its matrix, where a range of that is taken. */
+static int64_t elements_of(const struct wn_file_piece *p)
+{
+    return p->rows > 0 ? p->rows * p->columns : p->count;
+}
+
+/* Checks that the matrix of a piece, if it has one, is one, and that the piece is a part of it. */
+static int32_t check_matrix(const struct wn_file_piece *p)
+{
+    int64_t all = p->count;
+    if (p->columns < 0 || (p->columns > 0 && p->rows == 0 && p->count % p->columns != 0))
+        return wn__fail(WN_VALUE, "load: '%s' has %lld elements, no matrix of %lld columns", p->name,
+                        (long long)p->count, (long long)p->columns);
+    if (p->rows == 0 && p->from == 0) return WN_OK;
+    if (p->rows > 0 && p->columns > 0) WN_TRY(wn__mul(p->rows, p->columns, &all));
+    if (p->rows > 0 && p->columns > 0 && p->from >= 0 && p->from <= all - p->count) return WN_OK;
+    return wn__fail(WN_VALUE, "load: '%s' is elements from %lld on of a matrix of %lld rows and %lld columns, no %lld",
+                    p->name, (long long)p->from, (long long)p->rows, (long long)p->columns, (long long)p->count);
+}
+
 /* Checks that piece i begins where the piece before ended, or at the first element of its cell, and that the last piece
  * of a cell ends with it. */
 static int32_t check_order(int32_t n, const struct wn_file_piece *pieces, int32_t i)
@@ -241,10 +271,7 @@ static int32_t check_order(int32_t n, const struct wn_file_piece *pieces, int32_
     if (p->count < 0 || p->first != start || p->count > all - start || (is_last && p->count != all - start))
         return wn__fail(WN_VALUE, "load: '%s' has %lld elements from element %lld of %lld; %lld is next", p->name,
                         (long long)p->count, (long long)p->first, (long long)all, (long long)start);
-    if (p->columns < 0 || (p->columns > 0 && p->count % p->columns != 0))
-        return wn__fail(WN_VALUE, "load: '%s' has %lld elements, no matrix of %lld columns", p->name,
-                        (long long)p->count, (long long)p->columns);
-    return WN_OK;
+    return check_matrix(p);
 }
 
 /* Checks everything that can be wrong with piece i; reads its elements where the dtype may not hold one. */
@@ -260,7 +287,7 @@ static int32_t check_piece(int32_t n, const struct wn_file_piece *pieces, int32_
                         c->name ? c->name : "a state", wn__device(c->device)->name);
     WN_TRY(wn__need(p->name, "reading: the name of a tensor"));
     WN_TRY(check_order(n, pieces, i));
-    WN_TRY(open_stream(p, c->type.dtype, p->count, &s));
+    WN_TRY(open_stream(p, c->type.dtype, elements_of(p), &s));
     return wn__convert_way(s.kind, s.dtype) == WN_CONVERT_CHECKED ? run_stream(&s) : WN_OK;
 }
 
@@ -269,7 +296,9 @@ static int32_t load_piece(const struct wn_file_piece *p, char *room)
 {
     struct stream s;
     struct wn_cell *c = wn__get_cell(p->cell);
-    WN_TRY(open_stream(p, c->type.dtype, p->count, &s));
+    WN_TRY(open_stream(p, c->type.dtype, elements_of(p), &s));
+    s.from = p->from;
+    s.taken = p->count;
     s.cell = c;
     s.first = p->first * wn__dtype_size(s.dtype);
     return p->columns > 0 ? run_turned(&s, p->columns, room) : run_stream(&s);

@@ -57,6 +57,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         parts[0].count = parts[1].first = take(&b) & 1 ? take(&b) : take_wide(&b);
         parts[1].count = take(&b) & 1 ? take(&b) : take_wide(&b);
         parts[0].columns = take(&b) & 1 ? take(&b) % 8 : take_wide(&b);
+        if (take(&b) & 1) {
+            parts[0].rows = take(&b) & 1 ? take(&b) % 8 : take_wide(&b);
+            parts[0].from = take(&b) & 1 ? take(&b) % 8 : take_wide(&b);
+        }
         wn_file_load(1 + (take(&b) & 1), parts);
     }
     int32_t is_kept = 0, lock = wn_lock(take(&b) < 200 ? other : "/none/at/all", &is_kept);

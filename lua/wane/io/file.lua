@@ -119,8 +119,8 @@ end
 
 --- Reads states in their own dtypes, all or none.
 -- @param list of { entry = as for File:data, with file = the open file, cell = state, first = element of the state that
--- its first becomes, count = elements, columns = of a matrix that the file has transposed, else 0 }, those of a state
--- one after the other
+-- its first becomes, count = elements, columns = of a matrix that the file has transposed, else 0; rows = of that, and
+-- from = element of it, where the piece is `count` elements of the matrix }, those of a state one after the other
 function file.load(list)
     local n = #list
     local pieces = binding.list('struct wn_file_piece', math.max(1, n))
@@ -128,6 +128,7 @@ function file.load(list)
         local piece = pieces[k - 1]
         fill(piece, item.entry.file, item.entry)
         piece.cell, piece.first, piece.count, piece.columns = item.cell.id, item.first, item.count, item.columns
+        piece.rows, piece.from = item.rows or 0, item.from or 0
     end
     check(C.wn_file_load(n, pieces))
 end

@@ -68,7 +68,7 @@ local function part_of(value, state, what)
         raise(nil, 'value', "%s: names('%s') returned %s; expected the name of a tensor in the file, { name =, "
             .. 'transpose = true, rows = }, a list of these, or nil', what, state, fault)
     end
-    return value
+    return { name = value.name, transpose = value.transpose, rows = value.rows } -- the script may give its own again
 end
 
 --- Returns the tensors of a file of which a rule makes a state: a list of { name =, transpose =, rows = }, or nil for a

@@ -5,7 +5,6 @@
 -- of a file.
 -- @internal wane.io.ranges
 local binding = require 'wane.ffi'
-local errors = require 'wane.errors'
 local file = require 'wane.io.file'
 local iterate = require 'wane.iterate'
 local ranks = require 'wane.program.ranks'
@@ -69,22 +68,23 @@ function ranges.save(f, entry)
 end
 
 --- Returns a piece of a file for a state, cut to the range that this rank has of it.
--- @raise 'unsupported' for a matrix that the file has transposed
 -- @param piece of wane.io.file: { entry =, cell =, first =, count =, columns = }
 -- @param entry that the piece is for
 function ranges.piece(piece, entry)
     if not entry.of then return piece end
-    if piece.columns > 0 then
-        errors.raise(nil, 'unsupported', "wane.load: '%s' is transposed in the file, and each rank has a range of it "
-            .. "alone, which is not read in this version; load before wane.dist.place(model, opt, 'shard')",
-            entry.name)
+    -- Where the piece begins in the range, and the range in the piece: at an end of it where they do not meet.
+    local first = math.max(0, math.min(piece.first - entry.first, entry.count))
+    local from = math.max(0, math.min(entry.first - piece.first, piece.count))
+    local count = math.min(piece.count - from, entry.count - first)
+    local cut = { cell = piece.cell, first = first, count = count }
+    if piece.columns > 0 and count > 0 then -- the elements of the range are all over the file's matrix
+        cut.entry, cut.columns, cut.rows, cut.from = piece.entry, piece.columns, piece.count / piece.columns, from
+        return cut
     end
-    local begin = math.max(piece.first, entry.first)
-    local count = math.max(0, math.min(piece.first + piece.count, entry.first + entry.count) - begin)
-    local part = {}
-    for name, value in iterate(piece.entry) do part[name] = value end
-    part.at = part.at + (begin - piece.first) * file.element(part.kind)
-    return { entry = part, cell = piece.cell, first = begin - entry.first, count = count, columns = 0 }
+    cut.entry, cut.columns = {}, 0
+    for name, value in iterate(piece.entry) do cut.entry[name] = value end
+    cut.entry.at = cut.entry.at + from * file.element(piece.entry.kind)
+    return cut
 end
 
 return ranges
