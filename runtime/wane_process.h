@@ -121,10 +121,13 @@ WN_API int32_t wn_dist_ghost(int32_t rank, int32_t size, int32_t per_node);
  * where the parameter has a gradient. A parameter in ranges is laid out plain: what was recorded of it before is
  * stale. */
 WN_API int32_t wn_dist_slice(int32_t cell, int32_t start, int32_t *next);
+/* How much a rank has of a parameter: all of its value, its own range, or that range in plans alone. */
+enum { WN_DIST_WHOLE, WN_DIST_RANGE, WN_DIST_TRIED };
 /* Has each rank keep its own range of the value of such a parameter alone, too: programs that read it gather it, and so
- * all ranks run them. is_sharded: 0 takes that back. Status: WN_VALUE where it is taken back and the parameter has
- * begun; WN_UNSUPPORTED on a GPU. */
-WN_API int32_t wn_dist_shard(int32_t cell, int32_t is_sharded);
+ * all ranks run them. WN_DIST_WHOLE takes that back before it has a value; WN_DIST_TRIED leaves a value as it is, which
+ * allows plans and no run, until that is taken back. Status: WN_VALUE where the value is in ranges already;
+ * WN_UNSUPPORTED on a GPU. */
+WN_API int32_t wn_dist_shard(int32_t cell, int32_t how);
 /* Fills in which elements of a parameter a rank has the gradient and the states of, where their cut starts, -1 where it
  * has the whole, and whether it has these of the value alone, too. rank: -1 is this one. */
 WN_API int32_t wn_dist_range(int32_t cell, int32_t rank, int64_t *first, int64_t *count, int32_t *start,

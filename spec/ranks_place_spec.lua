@@ -407,7 +407,7 @@ mpi.describe(describe, pending, function(kind)
             'rank 1 runs another step than rank 0: .*and states gathered in the order %x+, by its policy against the seed',
             'rank 0: .*a budget of 10 bytes cannot be kept',
             'rank 2: .*a budget of 10 bytes .*the plan of the fewest bytes takes .* here',
-            '^value: .*has a range of 1.weight alone',
+            '^value: .*has a range of parameter 1, .* alone',
             '^fine$' }
         for r = 0, 2 do
             for k, word in ipairs(words) do assert.matches(word, lines[r][k]) end
@@ -528,11 +528,30 @@ mpi.describe(describe, pending, function(kind)
             local m = wane.measure(step, { optimizer = opt, budget = budget, steps = 2 })
             say('%s', tostring(m.exact and m.reserved <= budget))
             try(dist.place, net, opt, { budget = '1 GiB', step = step })
-            try(dist.place, net, opt, 'slice')]])
+            try(dist.place, net, opt, 'slice')
+            -- Values that are there already are tried where they are.
+            net = wane.nn.Sequential { wane.nn.Linear(64, 300), wane.nn.GELU(), wane.nn.Linear(300, 300) }
+            opt = wane.optim.AdamW(net:parameters(), { lr = 0.01 })
+            net[3].weight:assign(wane.randn(300, 300))
+            local sum, kept = net[3].weight:sum():item(), wane.memory().kinds.parameter
+            local all = wane.frontier(step).all
+            say('%s %s', all[#all].word, tostring(sum == net[3].weight:sum():item()))
+            word, plan = dist.place(net, opt, { budget = budget, step = step })
+            m = wane.measure(step, { optimizer = opt, budget = budget, steps = 1 })
+            say('%s %s', word, tostring(m.exact and m.reserved <= budget))
+            net = wane.nn.Sequential { wane.nn.Linear(64, 300), wane.nn.GELU(), wane.nn.Linear(300, 300) }
+            opt = wane.optim.AdamW(net:parameters(), { lr = 0.01 })
+            net[3].weight:assign(net[3].weight * 0 + 2)
+            dist.place(net, opt, { budget = budget, step = step })
+            say('%g', net[3].weight:sum():item())
+            try(dist.place, net, opt, { budget = budget, step = step })
+            try(dist.place, net, opt, 'keep')]])
         assert.equal(0, code, text)
         local words = { "^budget: .*no word keeps .*under 'shard' rank %d needs .* bytes at the least, 1 more",
             'no step on 0', 'rank 1 alone fails', '^value: .*expected { budget =', '^true$', '^shard$', '^true$',
-            '^shard true$', '^shard$', '^true$', '^value: .*has made 3 steps', '^value: .*has made' }
+            '^shard true$', '^shard$', '^true$', '^value: .*has made 3 steps', '^value: .*has made', '^shard true$',
+            '^shard true$', '^180000$', '^value: .*parameter 3, .* has a value, in ranges; a budget',
+            '^value: .*each rank has a range of' }
         for r = 0, 2 do
             for k, word in ipairs(words) do assert.matches(word, lines[r][k]) end
         end

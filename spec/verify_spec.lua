@@ -378,7 +378,7 @@ describe('exchanges among ranks', function()
             local net, out = programs.mlp(24, 4, 0.1), binding.new 'int32_t[1]'
             for _, p in ipairs(net:parameters()) do
                 binding.check(C.wn_dist_slice(p.id, 0, out))
-                binding.check(C.wn_dist_shard(p.id, 1))
+                binding.check(C.wn_dist_shard(p.id, C.WN_DIST_RANGE))
             end
             local p = program.open({ mode = 'backward', roots = { net(wane.randn(6, 24)):sum() }, given = 1,
                 is_last = true, policy = policy }):plan()

@@ -66,14 +66,16 @@ int32_t wn_dist_ghost(int32_t rank, int32_t size, int32_t per_node)
     return wn__link_ghost(rank, size, per_node);
 }
 
-int32_t wn_dist_shard(int32_t cell, int32_t is_sharded)
+int32_t wn_dist_shard(int32_t cell, int32_t how)
 {
     struct wn_cell *c = wn__get_cell(cell);
     WN_TRY(wn__enter());
     if (c == NULL) return WN_VALUE;
-    if (!is_sharded) return wn__cell_unshard(c);
+    if (how < WN_DIST_WHOLE || how > WN_DIST_TRIED)
+        return wn__fail(WN_VALUE, "dist: %d given, expected one of WN_DIST_WHOLE to WN_DIST_TRIED", how);
+    if (how == WN_DIST_WHOLE) return wn__cell_unshard(c);
     if (!c->is_sliced) return wn__fail(WN_VALUE, "dist: a parameter is sharded once its states are in ranges");
-    return wn__cell_shard(c);
+    return wn__cell_shard(c, how == WN_DIST_TRIED);
 }
 
 int32_t wn_dist_slice(int32_t cell, int32_t start, int32_t *next)

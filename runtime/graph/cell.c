@@ -144,14 +144,15 @@ int32_t wn__cell_slice(struct wn_cell *c, struct wn__cut cut, int32_t rank)
     return WN_OK;
 }
 
-int32_t wn__cell_shard(struct wn_cell *c)
+int32_t wn__cell_shard(struct wn_cell *c, int32_t is_tried)
 {
     struct wn_device *d = wn__device(c->device);
     const struct wn_type type = wn__cell_own_type(c);
     int32_t code = WN_OK;
     if (c->is_sharded) return WN_OK;
     WN_TRY(wn__cell_settle(c));
-    if (c->buffer != NULL) {
+    c->is_tried = is_tried && c->buffer != NULL;
+    if (c->buffer != NULL && !is_tried) {
         struct wn__buffer *b = NULL;
         WN_TRY(wn__buffer_new(c->device, c->kind, wn__bytes(&type), &b));
         if (wn__bytes(&type) > 0 && d->real)
@@ -179,12 +180,12 @@ int32_t wn__cell_shard(struct wn_cell *c)
 int32_t wn__cell_unshard(struct wn_cell *c)
 {
     if (!c->is_sharded) return WN_OK;
-    if (c->buffer != NULL || c->unsharded == NULL) return fail_sharded(c);
+    if (!c->is_tried && (c->buffer != NULL || c->unsharded == NULL)) return fail_sharded(c);
     wn__node_unref(c->init);
     c->init = c->unsharded;
     c->unsharded = NULL;
     c->type = c->whole;
-    c->is_sharded = 0;
+    c->is_sharded = c->is_tried = 0;
     c->reader = NULL;
     return WN_OK;
 }

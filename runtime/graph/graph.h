@@ -105,6 +105,7 @@ struct wn_cell {
     int32_t noted;             /* number, from 1, in the sequence under way (program/sequence.h); 0: it is not in it */
     int32_t is_sliced;         /* 1: each rank has the gradient and the states of its own range alone */
     int32_t is_sharded;        /* 1: and the value, too, whose `type` is that of the range then */
+    int32_t is_tried;          /* 1: a sharded cell whose buffer has the whole: plans are made, and nothing runs */
     struct wn_node *unsharded; /* of a sharded cell that has not begun: what its whole would begin with. Counted */
     struct wn_type whole;      /* of the value that scripts see: `type`, but of a sharded cell */
     int32_t cut_start;         /* of the cut of a sliced cell (base/ranks.h) */
@@ -206,8 +207,9 @@ void wn__cell_restored(struct wn_cell *c, int64_t version);
 /* Has each rank keep the gradient and the states of its own range of a cell alone, by a cut of it; one of no ranks: of
  * the whole. WN_VALUE: the cell has a gradient, or is sharded. */
 int32_t wn__cell_slice(struct wn_cell *c, struct wn__cut cut, int32_t rank);
-/* Has each rank keep the own range of the value of a sliced cell alone: for good, once it has begun. */
-int32_t wn__cell_shard(struct wn_cell *c);
+/* Has each rank keep the own range of the value of a sliced cell alone: for good, once it has begun. is_tried: leaves a
+ * value whole, so that it can be taken back before anything runs. */
+int32_t wn__cell_shard(struct wn_cell *c, int32_t is_tried);
 /* Has each rank keep the value of a sharded cell again. WN_VALUE: it has begun, so that none has all of it. */
 int32_t wn__cell_unshard(struct wn_cell *c);
 /* Lets go of the values that a cell begins with: it has begun. */

@@ -144,16 +144,15 @@ end
 -- p.grad can be read and changed. With 'shard' a rank has its range of the value alone, too, for good: programs gather
 -- the parameters that they read, and all ranks run them. The bits of a training are the same.
 -- With { budget =, step = } the word is chosen: of those under which the step keeps the budget, on the rank that needs
--- most, the one of the fewest seconds by the plan. Nothing runs. Until a parameter has a value, any word can follow
--- any other.
+-- most, the one of the fewest seconds by the plan. Nothing runs. A parameter that is sharded and has a value stays so;
+-- until then any word can follow any other.
 -- @param model a module
 -- @param opt the optimizer of its parameters
 -- @param word 'slice', 'keep' or 'shard'; or a table { [path] = word }: a path names a parameter or the module around
 -- some, and the longest that fits decides; or { budget = bytes or text, step = function() that runs a step of opt }
 -- @return the word that was given or chosen, and, where a budget chose it, the plan of the step on this rank
 -- @raise 'value' for a path that names no parameter, a parameter that has a gradient or is sharded already, and an
--- optimizer that has made steps, with a budget one whose parameters have values; 'budget' for one that no word keeps,
--- with min_budget: nothing has changed
+-- optimizer that has made steps; 'budget' for one that no word keeps, with min_budget: nothing has changed
 -- @usage
 -- local model = nn.Linear(8, 4)
 -- local opt = optim.SGD(model:parameters(), { lr = 0.1 })

@@ -1,15 +1,17 @@
 --- Places parameters and their states on ranks: wane.dist.place.
 -- @internal wane.dist.place
+local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
 local frontier = require 'wane.plan.budget.frontier'
 local module = require 'wane.module'
+local op = require 'wane.tensor.op'
 local placing = require 'wane.program.placing'
 local ranks = require 'wane.program.ranks'
 local step = require 'wane.plan.step'
 local tensor = require 'wane.tensor'
 
-local iterate, raise = errors.iterate, errors.raise
+local C, iterate, raise = binding.C, errors.iterate, errors.raise
 local what = 'wane.dist.place'
 local IS_WORD = {}
 for _, word in ipairs(placing.WORDS) do IS_WORD[word] = true end
@@ -68,11 +70,15 @@ local function words_of(model, opt, words)
     return chosen
 end
 
--- Raises unless the states of parameter k, which has made `count` steps, may be made anew.
-local function check_new(p, k, count)
+-- Raises unless parameter k, which has made `count` steps, may be put under a word, and its states be made anew.
+local function check_new(p, k, count, word)
     if count > 0 then
         raise(nil, 'value', '%s: the optimizer has made %d steps of parameter %d, %s; place it before the first', what,
             count, k, tensor.describe(p))
+    end
+    if word ~= 'shard' and tensor.is_sharded(p) and op.held(p) then
+        raise(nil, 'value', '%s: each rank has a range of parameter %d, %s, alone, and keeps it; place it before its '
+            .. 'first value', what, k, tensor.describe(p))
     end
     if tensor.own_grad(p) then
         raise(nil, 'value', '%s: parameter %d, %s, has a gradient; call zero_grad() before', what, k,
@@ -165,13 +171,13 @@ local function place(model, opt, word)
     end
     local chosen, count, n = words_of(model, opt, word), opt:state_dict().count, #opt:parameters()
     for k, p in ipairs(opt:parameters()) do
-        if chosen[k] then check_new(p, k, count[k]) end
+        if chosen[k] then check_new(p, k, count[k], chosen[k]) end
     end
     if ranks.size == 1 then return word, plan end
     local said = ('%s of %d parameters: '):format(what, n)
     ranks.call(said .. text_of(chosen, n), function() return nil, 0 end)
     for k, p in ipairs(opt:parameters()) do
-        if chosen[k] then placing.put(opt, k, p, chosen[k]) end
+        if chosen[k] then placing.put(opt, k, p, chosen[k], C.WN_DIST_RANGE) end
     end
     return word, plan
 end

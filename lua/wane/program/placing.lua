@@ -1,5 +1,5 @@
---- How ranks have the parameters of optimizers: by a word, 'keep', 'slice' or 'shard' (wane.dist.place). Before
--- anything has a value, every word can be tried, and taken back.
+--- How ranks have the parameters of optimizers: by a word, 'keep', 'slice' or 'shard' (wane.dist.place). Before the
+-- first step every word can be tried, and taken back.
 -- @internal wane.program.placing
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
@@ -19,12 +19,13 @@ local function cut(p, start)
 end
 
 --- Puts parameter k of an optimizer, p, under a word, and makes its states anew where they change.
+-- @param how WN_DIST_RANGE, or WN_DIST_TRIED where nothing runs before it is taken back
 -- @raise 'value' for a word beside 'shard' where ranks have ranges of the value alone; 'unsupported' for 'shard' on a
 -- device that cannot
-function placing.put(opt, k, p, word)
+function placing.put(opt, k, p, word, how)
     local _, _, start, is_sharded = tensor.range(p)
     local is_sliced = start ~= nil
-    if is_sharded and word ~= 'shard' then check(C.wn_dist_shard(p.id, 0)) end
+    if is_sharded and word ~= 'shard' then check(C.wn_dist_shard(p.id, C.WN_DIST_WHOLE)) end
     if word == 'keep' and is_sliced then
         cut(p, -1)
         opt:remake(k)
@@ -33,7 +34,7 @@ function placing.put(opt, k, p, word)
         opt:remake(k)
     end
     local is_cut = tensor.count(p._dims) >= ranks.STRIPE -- a smaller one belongs to one rank
-    if word == 'shard' and is_sliced and is_cut then check(C.wn_dist_shard(p.id, 1)) end
+    if word == 'shard' and is_sliced and is_cut then check(C.wn_dist_shard(p.id, how)) end
 end
 
 --- Returns why the parameters of an optimizer can be put under no other word, as text; nil: they can.
@@ -42,7 +43,7 @@ function placing.why_not(opt)
     for k, p in ipairs(opt:parameters()) do
         local name = ('parameter %d, %s, '):format(k, tensor.describe(p))
         if count[k] > 0 then return ('the optimizer has made %d steps of %s'):format(count[k], name:sub(1, -3)) end
-        if op.held(p) then return name .. 'has a value already' end
+        if op.held(p) and tensor.is_sharded(p) then return name .. 'has a value, in ranges' end
         if tensor.own_grad(p) then return name .. 'has a gradient; call zero_grad() before' end
     end
 end
@@ -66,12 +67,12 @@ local function put_back(optimizers, noted)
         for k, p in ipairs(opt:parameters()) do
             local to = noted[i][k]
             local _, _, start, is_sharded = tensor.range(p)
-            if is_sharded and not to.is_sharded then check(C.wn_dist_shard(p.id, 0)) end
+            if is_sharded and not to.is_sharded then check(C.wn_dist_shard(p.id, C.WN_DIST_WHOLE)) end
             if start ~= to.start then
                 cut(p, to.start or -1)
                 opt:remake(k)
             end
-            if to.is_sharded then check(C.wn_dist_shard(p.id, 1)) end
+            if to.is_sharded then check(C.wn_dist_shard(p.id, C.WN_DIST_RANGE)) end
         end
     end
     ranks.next_start = noted.next_start
@@ -80,7 +81,7 @@ end
 -- Puts all parameters of optimizers under a word.
 local function put_all(optimizers, word)
     for _, opt in ipairs(optimizers) do
-        for k, p in ipairs(opt:parameters()) do placing.put(opt, k, p, word) end
+        for k, p in ipairs(opt:parameters()) do placing.put(opt, k, p, word, C.WN_DIST_TRIED) end
     end
 end
 

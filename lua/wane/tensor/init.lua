@@ -184,7 +184,7 @@ end
 function tensor.adopt(t, other)
     local id, _, _, at, is_sharded = other.id, tensor.range(t)
     if at then binding.check(C.wn_dist_slice(id, at, start)) end
-    if is_sharded then binding.check(C.wn_dist_shard(id, 1)) end
+    if is_sharded then binding.check(C.wn_dist_shard(id, C.WN_DIST_RANGE)) end
     tensor.disown(other)
     tensor.rebind(t, id)
 end

@@ -9,8 +9,8 @@
 -- `recomputed` (count of nodes), `name` (which proposal it comes from), `policies` (give that plan to the parts of the
 -- step that have a backward, in order) and, where one has, `policy`.
 --
--- On several ranks, while nothing of the optimizers in the step has a value, it joins the frontiers of the three words
--- of wane.dist.place: a point has its `word`, under which its bytes and seconds are those of this rank.
+-- On several ranks, before the first step, it joins the frontiers of the three words of wane.dist.place: a point has
+-- its `word`, under which its bytes and seconds are those of this rank.
 --
 -- Fields: `here` (the plan under the script's own policies: reserved, peak, seconds), `heuristics` (plans of
 -- hand-written policies: name, reserved, peak, seconds, and best, the seconds of the fastest point within the same
