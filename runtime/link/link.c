@@ -20,6 +20,7 @@
 #define INTERRUPT_SECONDS 5.0 /* that ^C leaves the others to come to the same call, before it breaks the link */
 
 static struct wn__link_state *const here = &wn__link_state;
+static int32_t is_unheard; /* the thread was awake when the last job was put, and nothing has waited since */
 
 const struct wn__link *wn__link_get(void)
 {
@@ -74,6 +75,7 @@ static int32_t start_thread(void)
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_mutex_init(&here->lock, NULL);
     pthread_cond_init(&here->changed, &clock);
+    pthread_cond_init(&here->put, &clock);
     here->phase = WN_LINK_OPENING;
     here->process = (int32_t)getpid();
     sigfillset(&blocked);
@@ -186,7 +188,9 @@ int32_t wn__link_start(int32_t channel, const struct wn__message *list, int32_t 
     pthread_mutex_lock(&here->lock);
     int32_t code = here->broken[0] != 0 ? broken() : WN_OK;
     if (code == WN_OK) wn__link_put(job);
+    is_unheard = !here->is_asleep;
     pthread_mutex_unlock(&here->lock);
+    if (!is_unheard) pthread_cond_signal(&here->put); /* it takes the lock as it wakes, which is free by now */
     if (code != WN_OK) job_free(job);
     return code;
 }
@@ -215,17 +219,31 @@ static void look_for_interrupt(double *since)
     wn__link_say(WN_WORD_BROKEN, text, -1);
 }
 
+void wn__link_urge(void)
+{
+    if (is_unheard) sched_yield();
+    is_unheard = 0;
+}
+
+/* Looks at a job again and again, for as long as it is young. Returns whether it has ended. */
+static int32_t look(const struct wn__job *job)
+{
+    double young = wn__now() + WN_YOUNG_SECONDS;
+    int32_t has_ended;
+    is_unheard = 0;
+    __atomic_store_n(&here->is_watched, 1, __ATOMIC_RELAXED);
+    while (!(has_ended = __atomic_load_n(&job->has_ended, __ATOMIC_ACQUIRE)) && wn__now() < young) sched_yield();
+    __atomic_store_n(&here->is_watched, 0, __ATOMIC_RELAXED);
+    return has_ended;
+}
+
 int32_t wn__link_wait(struct wn__job *job, double seconds, int32_t *has_ended)
 {
     static double interrupted;
     double until = wn__now() + seconds;
     int32_t code = WN_OK;
-    *has_ended = here->is.is_ghost;
-    if (!here->is.is_ghost) {
-        for (double young = wn__now() + WN_YOUNG_SECONDS; wn__now() < young;) {
-            if (__atomic_load_n(&job->has_ended, __ATOMIC_ACQUIRE)) break;
-            sched_yield();
-        }
+    *has_ended = here->is.is_ghost || look(job);
+    if (!*has_ended) {
         pthread_mutex_lock(&here->lock);
         for (;;) {
             *has_ended = job->has_ended;

@@ -1,8 +1,8 @@
 /* A link: carries messages among the ranks of a job, the processes that mpirun or srun started as one.
  *
- * One thread makes every call of the library behind the link (mpi/door.h). It looks at what is under way and sleeps;
- * for 50 us behind the start of a job it yields between two looks instead, and so does whoever waits, as waking a
- * thread takes longer than a small message.
+ * One thread makes every call of the library behind the link (mpi/door.h). It looks at what is under way and sleeps.
+ * Whoever waits for a job yields between two looks for 50 us instead, as waking a thread takes as long as a small
+ * message, and so does the thread then, and 5 us longer.
  *
  * The thread of the script starts jobs and waits for them. A link that has failed stays broken: a rank is gone then, or
  * nobody knows which messages the others wait for, and every later call has the words of the first failure. */
@@ -46,6 +46,9 @@ struct wn__job;
  * WN_IO. */
 int32_t wn__link_start(int32_t channel, const struct wn__message *list, int32_t n, int32_t **ready,
                        struct wn__job **out);
+/* Has the thread begin what was started, if it is awake and another one has its core. For a script that goes on to a
+ * kernel: one that waits lets it begin anyway. */
+void wn__link_urge(void);
 /* Waits at most `seconds` for a job, which is freed once *has_ended is 1, and never after a failure. Status: that of a
  * link which breaks or is broken, WN_IO mostly. */
 int32_t wn__link_wait(struct wn__job *job, double seconds, int32_t *has_ended);

@@ -12,6 +12,7 @@
 #include "../base/clock.h"
 
 #define BEAT_SECONDS 1.0
+#define LIVELY_SECONDS 5e-6       /* of tests in a row of what the script looks at; of being awake behind that */
 #define BUSY_NANOSECONDS 20000    /* of sleep while messages are under way */
 #define IDLE_NANOSECONDS 10000000 /* while none are: a word may come */
 #define PRINT_MICROSECONDS 300000 /* for the launcher to take what ranks have printed, before it ends them */
@@ -53,7 +54,6 @@ void wn__link_put(struct wn__job *job)
     job->is_listed = here->is_new = 1;
     *here->last = job;
     here->last = &job->next;
-    pthread_cond_broadcast(&here->changed);
 }
 
 void wn__link_say(enum wn__word_kind kind, const char *said, int32_t to)
@@ -68,6 +68,7 @@ void wn__link_say(enum wn__word_kind kind, const char *said, int32_t to)
         job->own = (struct wn__piece){.at = (char *)&job->word, .bytes = sizeof job->word, .peer = r};
         wn__link_put(job);
     }
+    pthread_cond_signal(&here->put);
 }
 
 /* ---- calls of MPI: the lock is not held -------------------------------------------------------------------------- */
@@ -116,8 +117,15 @@ static int32_t begin(struct wn__job *job)
         if (is_bad(number)) return 0;
     }
     job->has_begun = 1;
-    here->young = wn__now() + WN_YOUNG_SECONDS;
     return 1;
+}
+
+/* Tells whether the script waits for a job without sleeping, and notes that the thread keeps awake for it. */
+static int32_t is_watched(void)
+{
+    int32_t is_so = __atomic_load_n(&here->is_watched, __ATOMIC_RELAXED);
+    if (is_so) here->lively = wn__now() + LIVELY_SECONDS;
+    return is_so;
 }
 
 /* Tests the pieces of a job. Returns the rank of the first that has not ended; -1: all have. */
@@ -140,6 +148,16 @@ static int32_t may_begin(const struct wn__job *job, uint32_t *kept_back)
     return (*kept_back >> job->channel & 1) == 0;
 }
 
+/* Tests a job, and where the script waits for it, some times in a row: it would look at most twice meanwhile, and each
+ * time takes a switch between threads. */
+static int32_t test_eagerly(struct wn__job *job)
+{
+    int32_t awaits = test(job);
+    double until = is_watched() ? here->lively : 0;
+    while (awaits >= 0 && !here->is_dead && wn__now() < until) awaits = test(job);
+    return awaits;
+}
+
 /* Begins the jobs that are new, and takes those out of the list that have ended; of a broken link words alone. Returns
  * whether one is under way. */
 static int32_t advance(void)
@@ -153,7 +171,7 @@ static int32_t advance(void)
         struct wn__job *job = *at;
         int32_t is_due = job->is_word || here->broken[0] == 0, awaits = job->awaits;
         pthread_mutex_unlock(&here->lock);
-        if (is_due && (job->has_begun || (may_begin(job, &kept_back) && begin(job)))) awaits = test(job);
+        if (is_due && (job->has_begun || (may_begin(job, &kept_back) && begin(job)))) awaits = test_eagerly(job);
         pthread_mutex_lock(&here->lock);
         job->awaits = awaits;
         busy |= is_due && awaits >= 0;
@@ -222,11 +240,12 @@ static int32_t is_over(void)
     return over;
 }
 
-/* Sleeps until a job is put: briefly while messages are under way, else until a word may have come. */
+/* Sleeps until a job is put: briefly while messages are under way, else until a word may have come. Yields instead
+ * while the script waits without sleeping, and a little longer, as the next job may follow. */
 static void rest(int32_t busy)
 {
     struct timespec until;
-    if (busy && wn__now() < here->young) {
+    if (is_watched() || wn__now() < here->lively) {
         sched_yield();
         return;
     }
@@ -236,7 +255,9 @@ static void rest(int32_t busy)
     until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&here->lock);
     int error = 0;
-    while (!here->is_new && error == 0) error = pthread_cond_timedwait(&here->changed, &here->lock, &until);
+    here->is_asleep = 1;
+    while (!here->is_new && error == 0) error = pthread_cond_timedwait(&here->put, &here->lock, &until);
+    here->is_asleep = 0;
     pthread_mutex_unlock(&here->lock);
 }
 

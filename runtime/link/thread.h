@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include "link.h"
 
-#define WN_YOUNG_SECONDS 50e-6 /* that a job is looked at again and again, before whoever waits for it sleeps */
+#define WN_YOUNG_SECONDS 50e-6 /* that a job is looked at again and again, before the script sleeps until its end */
 #define WN_DEAF_SECONDS 5.0    /* without a word after which a rank is said to be silent: some heartbeats */
 
 /* WN_WORD_OVER: rank 0 says that all have left. */
@@ -55,11 +55,14 @@ struct wn__link_state {
     const struct wn_mpi_door *door;
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* after each change of what follows */
+    pthread_cond_t changed; /* after each change of what follows, but of the next four */
+    pthread_cond_t put;     /* after a job was put */
     enum wn__link_phase phase;
     struct wn__job *jobs, **last; /* in the order of their start; where the next one is linked */
     int32_t is_new;               /* a job was put since the thread looked */
-    double young;                 /* until when the last job that began is young; the thread's own */
+    int32_t is_asleep;            /* the thread sleeps, until that or some time */
+    int32_t is_watched;           /* the script looks at a job again and again; no lock guards it */
+    double lively;                /* until when the thread keeps awake; its own */
     struct wn__job *words;        /* (size, WN_WORD_COUNT): one of each kind to each rank */
     struct wn__peer *peers;       /* (size) */
     int64_t calls;
@@ -76,7 +79,7 @@ extern struct wn__link_state wn__link_state;
 
 /* The thread's main function: joins the job, carries messages until all ranks have left, and leaves it. */
 void *wn__link_serve(void *unused);
-/* The lock is held during each of these. */
+/* The lock is held during each of these. wn__link_put wakes nobody. */
 void wn__link_put(struct wn__job *job);
 /* Says a word to a rank, or to all others (-1). A heartbeat is left out while the one before is under way. */
 void wn__link_say(enum wn__word_kind kind, const char *said, int32_t to);

@@ -255,6 +255,14 @@ static void count(const struct wn__run *r, const struct wn__message *list, int32
     }
 }
 
+/* Tells whether a kernel comes behind an exchange, before anything is waited for. */
+static int32_t kernel_follows(const struct wn__run *r, const struct wn__instr *n)
+{
+    const struct wn__instr *end = r->schedule->instr + r->schedule->n;
+    while (++n < end && (n->what == WN_DO_FREE || n->what == WN_DO_EXCHANGE)) continue;
+    return n < end && wn__instr_has_kernel(n);
+}
+
 int32_t wn__exchange_start(struct wn__run *r, const struct wn__instr *n)
 {
     struct wn__exchange *x = &r->exchange;
@@ -268,6 +276,7 @@ int32_t wn__exchange_start(struct wn__run *r, const struct wn__instr *n)
     else if (n->staged >= 0) code = wn__staging_start(r, n, &m, &x->job[n->move]);
     else code = wn__link_start(m.channel, x->list, messages, NULL, &x->job[n->move]);
     if (code == WN_OK && messages > 0 && n->staged < 0) code = copy_own(r, &m);
+    if (kernel_follows(r, n)) wn__link_urge();
     return code == WN_OK ? WN_OK : wn__link_break(code);
 }
 
