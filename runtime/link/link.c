@@ -20,7 +20,7 @@
 #define INTERRUPT_SECONDS 5.0 /* that ^C leaves the others to come to the same call, before it breaks the link */
 
 static struct wn__link_state *const here = &wn__link_state;
-static int32_t is_unheard; /* the thread was awake when the last job was put, and nothing has waited since */
+static int32_t is_unheard; /* a job was put, and the thread not told */
 
 const struct wn__link *wn__link_get(void)
 {
@@ -188,9 +188,8 @@ int32_t wn__link_start(int32_t channel, const struct wn__message *list, int32_t 
     pthread_mutex_lock(&here->lock);
     int32_t code = here->broken[0] != 0 ? broken() : WN_OK;
     if (code == WN_OK) wn__link_put(job);
-    is_unheard = !here->is_asleep;
     pthread_mutex_unlock(&here->lock);
-    if (!is_unheard) pthread_cond_signal(&here->put); /* it takes the lock as it wakes, which is free by now */
+    is_unheard = 1;
     if (code != WN_OK) job_free(job);
     return code;
 }
@@ -219,21 +218,38 @@ static void look_for_interrupt(double *since)
     wn__link_say(WN_WORD_BROKEN, text, -1);
 }
 
+/* Wakes the thread if it sleeps for at least so long, and returns how it sleeps. It takes the lock as it wakes, which
+ * is free by then. */
+static enum wn__sleep wake(enum wn__sleep least)
+{
+    pthread_mutex_lock(&here->lock);
+    enum wn__sleep sleep = here->sleep;
+    pthread_mutex_unlock(&here->lock);
+    if (sleep >= least) pthread_cond_signal(&here->put);
+    is_unheard = 0;
+    return sleep;
+}
+
 void wn__link_urge(void)
 {
-    if (is_unheard) sched_yield();
-    is_unheard = 0;
+    if (is_unheard && wake(WN_SLEEP_IDLE) == WN_SLEEP_NONE) sched_yield();
+}
+
+static void wait_how(enum wn__wait how)
+{
+    __atomic_store_n(&here->wait, how, __ATOMIC_RELAXED);
 }
 
 /* Looks at a job again and again, for as long as it is young. Returns whether it has ended. */
 static int32_t look(const struct wn__job *job)
 {
     double young = wn__now() + WN_YOUNG_SECONDS;
-    int32_t has_ended;
-    is_unheard = 0;
-    __atomic_store_n(&here->is_watched, 1, __ATOMIC_RELAXED);
+    int32_t has_ended = __atomic_load_n(&job->has_ended, __ATOMIC_ACQUIRE);
+    if (has_ended) return 1;
+    wait_how(WN_WAIT_LOOKS);
+    wake(WN_SLEEP_BUSY);
     while (!(has_ended = __atomic_load_n(&job->has_ended, __ATOMIC_ACQUIRE)) && wn__now() < young) sched_yield();
-    __atomic_store_n(&here->is_watched, 0, __ATOMIC_RELAXED);
+    wait_how(has_ended ? WN_WAIT_NONE : WN_WAIT_SLEEPS);
     return has_ended;
 }
 
@@ -254,6 +270,7 @@ int32_t wn__link_wait(struct wn__job *job, double seconds, int32_t *has_ended)
         }
         if (!*has_ended && here->broken[0] != 0) code = broken();
         pthread_mutex_unlock(&here->lock);
+        wait_how(WN_WAIT_NONE);
     }
     if (*has_ended) job_free(job);
     if (*has_ended || !wn__interrupted) interrupted = 0;

@@ -41,13 +41,13 @@ int32_t wn__link_ghost(int32_t rank, int32_t size, int32_t per_node);
 const struct wn__link *wn__link_get(void);
 
 struct wn__job;
-/* Starts n transfers. Jobs of a channel are started in the same order by every rank. ready: NULL, or gets the address
- * of a number: the messages of the channel stay here until somebody, on any thread, has set it to 1. Status: WN_OOM,
- * WN_IO. */
+/* Puts n transfers, for the thread to begin. Jobs of a channel are put in the same order by every rank. ready: NULL, or
+ * gets the address of a number: the messages of the channel stay here until somebody, on any thread, has set it to 1.
+ * Status: WN_OOM, WN_IO. */
 int32_t wn__link_start(int32_t channel, const struct wn__message *list, int32_t n, int32_t **ready,
                        struct wn__job **out);
-/* Has the thread begin what was started, if it is awake and another one has its core. For a script that goes on to a
- * kernel: one that waits lets it begin anyway. */
+/* Has the thread begin what was started: several jobs at once, as a hand-over takes longer than a small message. One
+ * that waits for a job does so too. */
 void wn__link_urge(void);
 /* Waits at most `seconds` for a job, which is freed once *has_ended is 1, and never after a failure. Status: that of a
  * link which breaks or is broken, WN_IO mostly. */

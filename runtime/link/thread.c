@@ -12,8 +12,9 @@
 #include "../base/clock.h"
 
 #define BEAT_SECONDS 1.0
-#define LIVELY_SECONDS 5e-6       /* of tests in a row of what the script looks at; of being awake behind that */
+#define LIVELY_SECONDS 5e-6       /* of being awake behind a wait of the script's; of tests between two yields */
 #define BUSY_NANOSECONDS 20000    /* of sleep while messages are under way */
+#define KERNEL_NANOSECONDS 50000  /* the same while the script goes on: each time one of its kernels stops for it */
 #define IDLE_NANOSECONDS 10000000 /* while none are: a word may come */
 #define PRINT_MICROSECONDS 300000 /* for the launcher to take what ranks have printed, before it ends them */
 #define GRACE_SECONDS 5.0         /* for others to leave a broken link, before the job is ended */
@@ -120,14 +121,6 @@ static int32_t begin(struct wn__job *job)
     return 1;
 }
 
-/* Tells whether the script waits for a job without sleeping, and notes that the thread keeps awake for it. */
-static int32_t is_watched(void)
-{
-    int32_t is_so = __atomic_load_n(&here->is_watched, __ATOMIC_RELAXED);
-    if (is_so) here->lively = wn__now() + LIVELY_SECONDS;
-    return is_so;
-}
-
 /* Tests the pieces of a job. Returns the rank of the first that has not ended; -1: all have. */
 static int32_t test(struct wn__job *job)
 {
@@ -148,16 +141,6 @@ static int32_t may_begin(const struct wn__job *job, uint32_t *kept_back)
     return (*kept_back >> job->channel & 1) == 0;
 }
 
-/* Tests a job, and where the script waits for it, some times in a row: it would look at most twice meanwhile, and each
- * time takes a switch between threads. */
-static int32_t test_eagerly(struct wn__job *job)
-{
-    int32_t awaits = test(job);
-    double until = is_watched() ? here->lively : 0;
-    while (awaits >= 0 && !here->is_dead && wn__now() < until) awaits = test(job);
-    return awaits;
-}
-
 /* Begins the jobs that are new, and takes those out of the list that have ended; of a broken link words alone. Returns
  * whether one is under way. */
 static int32_t advance(void)
@@ -171,7 +154,7 @@ static int32_t advance(void)
         struct wn__job *job = *at;
         int32_t is_due = job->is_word || here->broken[0] == 0, awaits = job->awaits;
         pthread_mutex_unlock(&here->lock);
-        if (is_due && (job->has_begun || (may_begin(job, &kept_back) && begin(job)))) awaits = test_eagerly(job);
+        if (is_due && (job->has_begun || (may_begin(job, &kept_back) && begin(job)))) awaits = test(job);
         pthread_mutex_lock(&here->lock);
         job->awaits = awaits;
         busy |= is_due && awaits >= 0;
@@ -240,25 +223,50 @@ static int32_t is_over(void)
     return over;
 }
 
-/* Sleeps until a job is put: briefly while messages are under way, else until a word may have come. Yields instead
- * while the script waits without sleeping, and a little longer, as the next job may follow. */
+static enum wn__wait wait_of_script(void)
+{
+    return __atomic_load_n(&here->wait, __ATOMIC_RELAXED);
+}
+
+static int32_t is_watched(void)
+{
+    return wait_of_script() == WN_WAIT_LOOKS;
+}
+
+/* Keeps awake while the script waits without sleeping, and a little longer, as the next job may follow. It yields then,
+ * but not before messages that are under way have been tested for as long: whoever waits would look for them in vain,
+ * and that takes two switches between threads. With more ranks than cores it leaves its core to one of the others at
+ * once. Returns whether it keeps awake. */
+static int32_t is_lively(int32_t busy)
+{
+    double now = wn__now();
+    if (!busy && here->eager == 0) return 0;
+    if (is_watched()) here->lively = now + here->eager;
+    else if (now >= here->lively) return 0;
+    if (busy && is_watched() && now < here->awake + here->eager) return 1;
+    sched_yield();
+    here->awake = wn__now();
+    return 1;
+}
+
+/* Sleeps until a job is put: briefly while messages are under way, else until a word may have come. */
 static void rest(int32_t busy)
 {
     struct timespec until;
-    if (is_watched() || wn__now() < here->lively) {
-        sched_yield();
-        return;
-    }
+    if (is_lively(busy)) return;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += busy ? BUSY_NANOSECONDS : IDLE_NANOSECONDS;
+    int64_t under_way = wait_of_script() == WN_WAIT_NONE ? KERNEL_NANOSECONDS : BUSY_NANOSECONDS;
+    until.tv_nsec += busy ? under_way : IDLE_NANOSECONDS;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&here->lock);
     int error = 0;
-    here->is_asleep = 1;
-    while (!here->is_new && error == 0) error = pthread_cond_timedwait(&here->put, &here->lock, &until);
-    here->is_asleep = 0;
+    here->sleep = busy ? WN_SLEEP_BUSY : WN_SLEEP_IDLE;
+    while (!here->is_new && !(busy && is_watched()) && error == 0)
+        error = pthread_cond_timedwait(&here->put, &here->lock, &until);
+    here->sleep = WN_SLEEP_NONE;
     pthread_mutex_unlock(&here->lock);
+    here->awake = wn__now();
 }
 
 /* Joins the job. Returns whether MPI sees the one that the launcher told of. */
@@ -294,6 +302,7 @@ void *wn__link_serve(void *unused)
     (void)unused;
     prctl(PR_SET_TIMERSLACK, 1000UL);
     if (!join()) return NULL;
+    here->eager = here->is.per_node > sysconf(_SC_NPROCESSORS_ONLN) ? 0 : LIVELY_SECONDS;
     while (!is_over()) {
         int32_t busy = advance();
         if (!here->is_dead) hear();

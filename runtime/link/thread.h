@@ -48,6 +48,11 @@ struct wn__job {
 
 enum wn__link_phase { WN_LINK_CLOSED, WN_LINK_OPENING, WN_LINK_OPEN, WN_LINK_LEAVING };
 
+/* How the script waits for a job: not, looking at it again and again, or asleep. */
+enum wn__wait { WN_WAIT_NONE, WN_WAIT_LOOKS, WN_WAIT_SLEEPS };
+/* How the thread sleeps: not, while messages are under way, or until a job is put. */
+enum wn__sleep { WN_SLEEP_NONE, WN_SLEEP_BUSY, WN_SLEEP_IDLE };
+
 /* Invariant: the thread alone calls the door and touches the pieces of a job that has begun; everything else is guarded
  * by the lock, but what is set before the thread starts. The thread allocates nothing. */
 struct wn__link_state {
@@ -60,9 +65,10 @@ struct wn__link_state {
     enum wn__link_phase phase;
     struct wn__job *jobs, **last; /* in the order of their start; where the next one is linked */
     int32_t is_new;               /* a job was put since the thread looked */
-    int32_t is_asleep;            /* the thread sleeps, until that or some time */
-    int32_t is_watched;           /* the script looks at a job again and again; no lock guards it */
-    double lively;                /* until when the thread keeps awake; its own */
+    enum wn__sleep sleep;         /* of the thread */
+    enum wn__wait wait;           /* of the script; no lock guards it */
+    double eager;                 /* seconds of being awake behind a wait of the script's; 0: more ranks than cores */
+    double lively, awake;         /* until when the thread keeps awake; since when it has its core */
     struct wn__job *words;        /* (size, WN_WORD_COUNT): one of each kind to each rank */
     struct wn__peer *peers;       /* (size) */
     int64_t calls;

@@ -255,12 +255,13 @@ static void count(const struct wn__run *r, const struct wn__message *list, int32
     }
 }
 
-/* Tells whether a kernel comes behind an exchange, before anything is waited for. */
-static int32_t kernel_follows(const struct wn__run *r, const struct wn__instr *n)
+/* Tells whether another exchange comes right behind one, or a wait for one: the link is handed both at once. */
+static int32_t goes_on(const struct wn__run *r, const struct wn__instr *n)
 {
     const struct wn__instr *end = r->schedule->instr + r->schedule->n;
-    while (++n < end && (n->what == WN_DO_FREE || n->what == WN_DO_EXCHANGE)) continue;
-    return n < end && wn__instr_has_kernel(n);
+    while (++n < end && n->what == WN_DO_FREE) continue;
+    return n < end && (n->what == WN_DO_EXCHANGE || n->what == WN_DO_WAIT) &&
+           (wn__ir_flags(r->ir, n->node) & WN_LINK) != 0;
 }
 
 int32_t wn__exchange_start(struct wn__run *r, const struct wn__instr *n)
@@ -276,7 +277,7 @@ int32_t wn__exchange_start(struct wn__run *r, const struct wn__instr *n)
     else if (n->staged >= 0) code = wn__staging_start(r, n, &m, &x->job[n->move]);
     else code = wn__link_start(m.channel, x->list, messages, NULL, &x->job[n->move]);
     if (code == WN_OK && messages > 0 && n->staged < 0) code = copy_own(r, &m);
-    if (kernel_follows(r, n)) wn__link_urge();
+    if (!goes_on(r, n)) wn__link_urge();
     return code == WN_OK ? WN_OK : wn__link_break(code);
 }
 
