@@ -375,6 +375,7 @@ struct wn_recipe_given {
     int32_t n_steps, n_blocks, n_keep;
     int32_t prefetch; /* transfers may hold prefetch / 8 of the bytes that offloading saves, and exchanges of those that
                          they move, 0 to 8; -1: not said */
+    int64_t group;    /* consecutive exchanges start together until they are so many bytes; -1: not said */
 };
 /* Makes wn_plan plan this recipe. Status: WN_ILLEGAL names the operation and the rule that it breaks. */
 WN_API int32_t wn_give_recipe(int32_t program, const struct wn_recipe_given *r);

@@ -446,6 +446,7 @@ describe('lists that callers give', function()
             survives(what, given, function(r) r.steps[1].action = v end)
             survives(what, given, function(r) r.steps[1] = v end)
             survives(what, given, function(r) r.ahead = v end)
+            survives(what, given, function(r) r.group = v end)
         end
         survives('many', given, function(r) r.steps[1].keep = repeated(1, 100000) end)
     end)

@@ -101,7 +101,46 @@ for _, ahead in ipairs { 0, 2, 8 } do
 end
 ]]
 
+-- Counts the starts of the link of one rank of 4, by the line `group` of the recipe. Prints how many are saved over one
+-- start each, as instructions are and as seconds say, and whether bytes are as predicted.
+local GROUPS = [[
+package.path = '%s/lua/?.lua;%s/lua/?/init.lua;' .. package.path
+local wane = require 'wane'
+wane.dist.ghost { ranks = 4 }
+local START = 50e-6
+for _, word in ipairs { 'slice', 'keep' } do
+    local layers = {}
+    for k = 1, 8 do layers[k] = wane.nn.Linear(64, 64) end
+    local model, x = wane.nn.Sequential(layers), wane.eval(wane.randn(16, 64))
+    local opt = wane.optim.SGD(model:parameters(), { lr = 0.1 })
+    wane.dist.place(model, opt, word)
+    local policy
+    local function step() opt:step(function() return model(x):mean() end, { micro = 4, policy = policy }) end
+    step()
+    local text, alone = tostring(wane.plan(step):recipe()), nil
+    for _, group in ipairs { 0, 16640, 1e9 } do
+        policy = wane.policy.recipe(('%%s\ngroup %%d\n'):format(text, group))
+        local plan, m, starts, before = wane.plan(step), wane.measure(step, { steps = 2, optimizer = opt }), 0, nil
+        for _, step in ipairs(plan:schedule()) do
+            if step.what == 'exchange' and before ~= 'exchange' then starts = starts + 1 end
+            if step.what ~= 'free' then before = step.what end
+        end
+        alone = alone or { starts, plan.wire_seconds }
+        io.write(('%%d %%d %%.3g %%s, '):format(starts, alone[1] - starts, (alone[2] - plan.wire_seconds) / START,
+            m.exact))
+    end
+end
+]]
+
 describe('exchanges', function()
+    it('start together until they are as many bytes as a recipe says', function()
+        local file = assert(io.open(SCRIPT, 'w'))
+        file:write(GROUPS:format(helper.root, helper.root))
+        file:close()
+        assert.equal('22 0 0 true, 16 6 6 true, 9 13 13 true, 18 0 0 true, 10 8 8 true, 2 16 16 true, ',
+            (helper.shell('luajit ' .. SCRIPT)))
+    end)
+
     it('are waited for once they have ended, and before as far as a recipe says', function()
         local file = assert(io.open(SCRIPT, 'w'))
         file:write(UNDER_WAY:format(helper.root, helper.root))

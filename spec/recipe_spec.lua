@@ -183,7 +183,7 @@ describe('an action', function()
         assert(tuned > 0 and moved >= tuned and packed > 0, ('%d, %d, %d'):format(tuned, moved, packed))
     end)
 
-    it('leaves how much room moves may take to the text, and that is read strictly', function()
+    it('leaves the room of moves and what starts together to the text, and that is read strictly', function()
         local of_signs = signed(8)
         local text = tostring(wane.plan(of_signs, { policy = 'offload' }):recipe())
         assert.is_nil(text:find('ahead', 1, true))
@@ -203,7 +203,17 @@ describe('an action', function()
             helper.refused('value', function() policy.recipe('block 1: h1-h2\nahead ' .. bad .. '\nF 1') end,
                 "line 2: expected eighths from 0 to 8, got 'ahead " .. bad .. "'")
         end
+        for _, bad in ipairs { '-1', 'x', '', '1.5', '99999999999999999999' } do
+            helper.refused('value', function() policy.recipe('block 1: h1-h2\ngroup ' .. bad .. '\nF 1') end,
+                "line 2: expected bytes, 0 or more, got 'group " .. bad .. "'")
+        end
+        local grouped = policy.recipe((text:gsub('\nFe 1', '\ngroup 123456789012\nFe 1', 1)))
+        assert.equal(123456789012, wane.plan(of_signs, { policy = grouped }):recipe().group)
         local given = binding.new('struct wn_recipe_given')
+        given.prefetch, given.group = -1, -2
+        local one = require('wane.program').open { mode = 'backward', roots = { of_signs() } }
+        assert.not_equal(0, C.wn_give_recipe(one.handle, given))
+        assert.equal("recipe: rule 'group': it says -2; expected bytes, 0 or more", binding.text(C.wn_message()))
         given.prefetch = 9
         local p = require('wane.program').open { mode = 'backward', roots = { of_signs() } }
         assert.not_equal(0, C.wn_give_recipe(p.handle, given))

@@ -81,7 +81,8 @@ local function decided(policy, step, is_sharded)
     end
     if policy == 'mixed' then
         local own = wane.plan(function() step {} end, { policy = mixed[dist.rank % 3 + 1] }):recipe()
-        return { policy = wane.policy.recipe(tostring(own) .. ('\nahead %d\n'):format(dist.rank * 4 % 9)) }
+        return { policy = wane.policy.recipe(tostring(own) .. ('\nahead %d\ngroup %d\n'):format(dist.rank * 4 % 9,
+            ({ 1e9, 0, 2000 })[dist.rank % 3 + 1])) }
     end
     if policy == 'offload_all' then
         return { policy = wane.policy.by_type { MLP = 'offload', Linear = 'recompute' } }

@@ -55,7 +55,7 @@ end
 function moves.exchanges(plan)
     if plan.wire_seconds == 0 then return nil end
     -- exchanges of partial sums; bytes sent in all of them; whether machines make those together
-    local rounds, given, is_shared = 0, 0, false
+    local rounds, given, is_shared, count, starts = 0, 0, false, 0, 0
     for number, part in ipairs(plan.parts) do
         local summed = part.request.given and #part.points or 0
         rounds, is_shared = rounds + summed, is_shared or part.request.is_shared
@@ -65,6 +65,14 @@ function moves.exchanges(plan)
             end
         end
     end
+    local before
+    for _, step in ipairs(plan:schedule()) do
+        if step.what == 'exchange' then
+            local points = #plan.parts[step.part].points
+            count, starts = count + points, starts + (before == 'exchange' and 0 or points)
+        end
+        if step.what ~= 'free' then before = step.what end
+    end
     local less = rounds > 1 and ('; twice the `partial` would send %s less'):format(
         bytes.text(given * math.floor(rounds / 2) / rounds)) or ''
     if plan.sent_outside > 0 and not is_shared and ranks.per_node > 1 then
@@ -72,8 +80,8 @@ function moves.exchanges(plan)
             ranks.per_node)
     end
     local far = plan.sent_outside > 0 and (', %s of it to other machines'):format(bytes.text(plan.sent_outside)) or ''
-    return ('among ranks: %s sent%s, in %.3g s, of which kernels wait for %.3g s%s'):format(bytes.text(plan.sent), far,
-        plan.wire_seconds, plan.wait, less)
+    return ('among ranks: %s sent%s by %d exchanges in %d groups, in %.3g s, of which kernels wait for %.3g s%s')
+        :format(bytes.text(plan.sent), far, count, starts, plan.wire_seconds, plan.wait, less)
 end
 
 return moves

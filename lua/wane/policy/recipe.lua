@@ -16,6 +16,7 @@
 --     B 1/2          run block 1's backward for loss 2, where it was run for loss 1
 --     ahead 4        transfers may hold 4/8 of the bytes that offloading saves, to start early, and exchanges among
 --                    ranks 4/8 of the bytes that they move, to be hidden; 2/8 unless given
+--     group 65536    exchanges among ranks start together until they are 64 KiB; by the rates of the link unless given
 --
 -- Results, integers and values from before the step always stay, and are named only where an action is given for them.
 -- Every block is run forward before the backward of its loss, which takes the blocks from the last to the first. The
@@ -34,8 +35,8 @@ local recipe = {}
 
 -- A recipe. Fields: blocks (list of { first =, last = places, ops = list of names or nil, path = text }), steps (list
 -- of { what = 'F', 'Fe', 'Free', 'Shrink' or 'B', block =, root = nil or number of the loss, keep = list of places,
--- action = { [place] = decision } }), ahead = eighths or nil. It prints as text; two recipes are equal when their texts
--- are equal but for paths.
+-- action = { [place] = decision } }), ahead = eighths or nil, group = bytes or nil. It prints as text; two recipes are
+-- equal when their texts are equal but for paths.
 local Recipe = {}
 Recipe.__index = Recipe
 
@@ -80,6 +81,10 @@ local function text_of(self, has_paths)
     local lines, first_like = {}, {}
     for i in ipairs(self.blocks) do put_block(lines, self.blocks, i, first_like, has_paths) end
     if self.ahead then lines[#lines + 1] = 'ahead ' .. tostring(self.ahead) end
+    if self.group then
+        local is_number = type(self.group) == 'number'
+        lines[#lines + 1] = 'group ' .. (is_number and ('%.17g'):format(self.group) or tostring(self.group))
+    end
     for _, step in ipairs(self.steps) do put_step(lines, step) end
     return table.concat(lines, '\n')
 end
@@ -179,7 +184,7 @@ end
 
 local function read_step(self, what, rest, line)
     if not kinds[what] then
-        local known = { 'F', 'Fe', 'Free', 'Shrink', 'B', 'block', 'ahead' }
+        local known = { 'F', 'Fe', 'Free', 'Shrink', 'B', 'block', 'ahead', 'group' }
         fail(line, "'%s' is no step; %s", what, errors.near(what, known))
     end
     local block, root, tail = rest:match '^(%d+)/?(%d*)%s*(.*)$'
@@ -194,6 +199,11 @@ end
 local function read_ahead(self, rest, line)
     self.ahead = tonumber(rest:match '^%d$')
     if not self.ahead or self.ahead > 8 then fail(line, "expected eighths from 0 to 8, got 'ahead %s'", rest) end
+end
+
+local function read_group(self, rest, line)
+    self.group = tonumber(rest:match '^%d+$')
+    if not self.group or self.group > 2 ^ 53 then fail(line, "expected bytes, 0 or more, got 'group %s'", rest) end
 end
 
 --- Reads a recipe from its text; raises 'value' with the line and the form that was expected there.
@@ -214,6 +224,7 @@ function recipe.parse(text)
         local head, rest = each.text:match '^%s*(%S+)%s*(.-)%s*$'
         if head == 'block' then read_block(self, rest, each.line)
         elseif head == 'ahead' then read_ahead(self, rest, each.line)
+        elseif head == 'group' then read_group(self, rest, each.line)
         else read_step(self, head, rest, each.line) end
     end
     if #self.blocks == 0 or #self.steps == 0 then
@@ -306,7 +317,7 @@ end
 
 -- Returns the recipe without some places. Blocks that lose all their places are dropped, with their steps.
 local function without(self, is_gone)
-    local out, place_of, block_of, n = { blocks = {}, steps = {}, ahead = self.ahead }, {}, {}, 0
+    local out, place_of, block_of, n = { blocks = {}, steps = {}, ahead = self.ahead, group = self.group }, {}, {}, 0
     for i, block in ipairs(self.blocks) do
         local ops, first = {}, n + 1
         for place = block.first, block.last do
@@ -408,6 +419,7 @@ function recipe.give(p, self, graph)
     given.step, given.keep, given.action, given.limit = steps, keep, action, limit
     given.n_steps, given.n_blocks, given.n_keep = #self.steps, #self.blocks, n_keep
     given.prefetch = self.ahead or -1
+    given.group = self.group or -1
     check(C.wn_give_recipe(p.handle, given))
 end
 

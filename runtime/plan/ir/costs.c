@@ -228,6 +228,36 @@ double wn__exchange_seconds(const struct wn__ir *ir, const struct wn__wire *w)
     return w->peers > 0 ? link_rates.start + link_rates.peer * w->peers + longest + staged : 0;
 }
 
+int64_t wn__exchange_bytes(const struct wn__ir *ir, int32_t node)
+{
+    return ir->node[node].attrs.i[WN_RANKS_ELEMENTS] * wn__dtype_size(ir->node[node].type.dtype);
+}
+
+double wn__exchange_start_seconds(void)
+{
+    return link_rates.start;
+}
+
+#define FIXED_GROUP (1 << 18) /* bytes */
+#define HAND_OVER 8e-6        /* seconds that a start takes of the kernels beside it; measured: wakes of a thread */
+
+/* S bytes in groups of g take S / g starts, and the last group follows the backward: start S / g + g / rate seconds are
+ * least at g = sqrt(start rate S). The eighth bounds the bytes that wait for their group. Ranks that gather states
+ * start exchanges in one order, which no rank's rates decide. */
+int64_t wn__exchange_group(const struct wn__ir *ir)
+{
+    int64_t all = 0, is_outside = 0;
+    if (wn__ir_gathers(ir) > 0) return FIXED_GROUP;
+    for (int32_t i = 0; i < ir->n; i++) {
+        if ((wn__ir_flags(ir, i) & WN_LINK) == 0) continue;
+        is_outside |= ir->node[i].attrs.i[WN_RANKS_TEAM] < ir->node[i].attrs.i[WN_RANKS_SIZE];
+        all += wn__exchange_bytes(ir, i);
+    }
+    double start = link_rates.start > HAND_OVER ? link_rates.start : HAND_OVER;
+    double best = sqrt(start * link_rates.bytes[is_outside] * (double)all);
+    return best < (double)(all / 8) ? (int64_t)best : all / 8;
+}
+
 /* ---- what was measured ------------------------------------------------------------------------------------------- */
 
 /* Returns the measured seconds of a key; NULL: none were measured. */

@@ -53,6 +53,12 @@ void wn__exchange_wire(const struct wn__ir *ir, int32_t node, struct wn__wire *o
 /* Returns the seconds of an exchange, while nothing else is exchanged. Those of a device apart go to the host and come
  * back from it. */
 double wn__exchange_seconds(const struct wn__ir *ir, const struct wn__wire *w);
+/* Returns the bytes of a node of a LINK op among all ranks: those of the value or state. */
+int64_t wn__exchange_bytes(const struct wn__ir *ir, int32_t node);
+/* Returns the seconds that an exchange takes less where it starts with another one. */
+double wn__exchange_start_seconds(void);
+/* Returns the bytes of exchanges that start together where a recipe says none (recipe.h). */
+int64_t wn__exchange_group(const struct wn__ir *ir);
 /* Sets the seconds of links among ranks. WN_VALUE for numbers that are none. */
 int32_t wn__link_rates(const struct wn_link_rates *r);
 /* Returns the seconds of one application by the roofline of the IR's target alone. */

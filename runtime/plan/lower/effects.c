@@ -2,12 +2,14 @@
  * states that it writes has been issued (tied uses, values computed again, the gradient of the input). Early, so that a
  * gradient that an optimizer consumes dies at once.
  *
- * An exchange of states, REFRESH, starts where it may, and is waited for at the end: nothing here reads what it brings.
+ * An exchange of states, REFRESH, starts where it may, in a group as exchanges of values do (exchange.c), and is waited
+ * for at the end: nothing here reads what it brings.
  * One inside of a team, which hands on what one across teams brings, starts there, behind the wait of that. Effects of
  * forward values come behind both: until then ranks may find that one of them has failed.
  *
  * Else effects of forward values wait for the first effect that changes a state, or for the end where there is none:
  * what stops a run before that, ^C or a failure, leaves every state as it was. They keep the order of recording. */
+#include "../ir/costs.h"
 #include "lower.h"
 
 /* Returns the cell whose state a value is; -1: it is no leaf of a cell. */
@@ -85,7 +87,8 @@ struct additions {
     const int32_t *effect_in;
     struct wn__list *l;
     struct wn__item *more;
-    int32_t *at, n; /* (n) the item that each is put before */
+    int32_t *at, n;        /* (n) the item that each is put before */
+    int32_t *order, *move; /* (n_effects) effects by their times; the move of each that exchanges states */
 };
 
 /* Tells whether an effect exchanges states: across teams, or inside of one behind that. */
@@ -102,22 +105,53 @@ static void put(struct additions *a, int32_t effect, int32_t what, int32_t move,
     a->more[a->n++] = item_of(a->ir, first + effect, a->effect_in[effect], what, move);
 }
 
-/* Puts effects at their times, which start exchanges where they are ones; at the end the waits of those, each with the
- * start of the one behind it, and the waits of these; then late effects, those of forward values among ranks. */
-static void put_all(struct additions *a, const int32_t *time)
+/* Fills order: (n) effects from `late` on by their times; those of one time keep their order. */
+static void sort_by_time(const int32_t *time, int32_t late, int32_t n, int32_t *order)
+{
+    for (int32_t e = late; e < late + n; e++) {
+        int32_t k = e - late;
+        for (; k > 0 && time[order[k - 1]] > time[e]; k--) order[k] = order[k - 1];
+        order[k] = e;
+    }
+}
+
+/* Puts effects from `late` on at their times. Those that exchange states start together, as a group, until they are
+ * `group` bytes. */
+static void put_in_time(struct additions *a, const int32_t *time, int32_t late, int64_t group)
 {
     const struct wn__ir *ir = a->ir;
-    int32_t first = ir->n - ir->n_effects, end = (int32_t)a->l->n_items, moves = a->l->n_moves, inside, late = 0;
-    while (late < ir->n_effects && time[late] == end && wn__is_forward_effect(ir, first + late)) late++;
-    for (int32_t e = late; e < ir->n_effects; e++) {
-        if (is_exchange(ir, first + e, 1)) continue;
-        int32_t moves_it = is_exchange(ir, first + e, 0);
-        put(a, e, moves_it ? WN_DO_EXCHANGE : WN_DO_RUN, a->l->n_moves, time[e]);
-        a->l->n_moves += moves_it;
+    int32_t first = ir->n - ir->n_effects, n = ir->n_effects - late;
+    int32_t waiting = 0;
+    int64_t bytes = 0;
+    sort_by_time(time, late, n, a->order);
+    for (int32_t k = 0, due = 0; k < n; k++) {
+        int32_t e = a->order[k];
+        if ((wn__ir_flags(ir, first + e) & WN_LINK) == 0) put(a, e, WN_DO_RUN, 0, time[e]);
+        if (is_exchange(ir, first + e, 0)) {
+            bytes += wn__exchange_bytes(ir, first + e);
+            waiting++;
+        }
+        if (waiting == 0 || (bytes < group && k + 1 < n)) continue;
+        for (; due <= k; due++) {
+            if (!is_exchange(ir, first + a->order[due], 0)) continue;
+            a->move[a->order[due]] = a->l->n_moves++;
+            put(a, a->order[due], WN_DO_EXCHANGE, a->move[a->order[due]], time[e]);
+        }
+        bytes = waiting = 0;
     }
+}
+
+/* Puts effects at their times, which start exchanges where they are ones; at the end the waits of those, each with the
+ * start of the one behind it, and the waits of these; then late effects, those of forward values among ranks. */
+static void put_all(struct additions *a, const int32_t *time, int64_t group)
+{
+    const struct wn__ir *ir = a->ir;
+    int32_t first = ir->n - ir->n_effects, end = (int32_t)a->l->n_items, inside, late = 0;
+    while (late < ir->n_effects && time[late] == end && wn__is_forward_effect(ir, first + late)) late++;
+    put_in_time(a, time, late, group);
     inside = a->l->n_moves;
     for (int32_t e = late; e < ir->n_effects; e++) {
-        if (is_exchange(ir, first + e, 0)) put(a, e, WN_DO_WAIT, moves++, end);
+        if (is_exchange(ir, first + e, 0)) put(a, e, WN_DO_WAIT, a->move[e], end);
         if (is_exchange(ir, first + e, 1)) put(a, e, WN_DO_EXCHANGE, a->l->n_moves++, end);
     }
     for (int32_t e = late; e < ir->n_effects; e++)
@@ -125,7 +159,7 @@ static void put_all(struct additions *a, const int32_t *time)
     for (int32_t e = 0; e < late; e++) put(a, e, WN_DO_RUN, 0, end);
 }
 
-int32_t wn__lower_effects(const struct wn__ir *ir, const int32_t *effect_in, struct wn__list *l)
+int32_t wn__lower_effects(const struct wn__ir *ir, const int32_t *effect_in, int64_t group, struct wn__list *l)
 {
     struct wn__pool scratch = {0};
     struct additions a = {.ir = ir, .effect_in = effect_in, .l = l};
@@ -133,10 +167,11 @@ int32_t wn__lower_effects(const struct wn__ir *ir, const int32_t *effect_in, str
     struct times t;
     if (WN_ARRAY(&scratch, t.made, l->n_values) && WN_ARRAY(&scratch, t.read, ir->n_cells) &&
         WN_ARRAY(&scratch, time, ir->n_effects) && WN_ARRAY(&scratch, a.more, 2 * ir->n_effects) &&
-        WN_ARRAY(&scratch, a.at, 2 * ir->n_effects)) {
+        WN_ARRAY(&scratch, a.at, 2 * ir->n_effects) && WN_ARRAY(&scratch, a.order, ir->n_effects) &&
+        WN_ARRAY(&scratch, a.move, ir->n_effects)) {
         find_times(ir, l, &t);
         find_effect_times(ir, effect_in, l, &t, time);
-        put_all(&a, time);
+        put_all(&a, time, group);
         code = wn__list_insert(l, a.n, a.more, a.at);
     }
     wn__pool_release(&scratch);

@@ -1,5 +1,6 @@
 /* Lowering: makes a schedule of a recipe, pass by pass (lower.h), and gives it places and costs. One road serves plans
  * of every policy, proposals and forecasts. */
+#include "../ir/costs.h"
 #include "lower.h"
 
 struct wn__item *wn__list_item(struct wn__list *l, int32_t n_in)
@@ -66,11 +67,12 @@ int32_t wn__lower(const struct wn__ir *ir, const struct wn__recipe *r, struct wn
 {
     struct wn__issued issued = {.effect_in = NULL};
     struct wn__list *list = &issued.list;
+    int64_t group = r->group == WN__GROUP ? wn__exchange_group(ir) : r->group;
     int32_t code = wn__lower_issue(ir, r, &issued);
     if (code == WN_OK) code = wn__lower_departures(r->block_of, &issued.departures, list);
     if (code == WN_OK) code = wn__lower_gathers(ir, r->prefetch, list);
-    if (code == WN_OK) code = wn__lower_exchanges(ir, r->prefetch, list);
-    if (code == WN_OK) code = wn__lower_effects(ir, issued.effect_in, list);
+    if (code == WN_OK) code = wn__lower_exchanges(ir, r->prefetch, group, list);
+    if (code == WN_OK) code = wn__lower_effects(ir, issued.effect_in, group, list);
     if (code == WN_OK) code = wn__lower_prefetch(ir, r->prefetch, list);
     if (code == WN_OK) code = wn__lower_finish(ir, r->n_blocks, list, out);
     issued_release(&issued);

@@ -69,10 +69,12 @@ int32_t wn__lower_departures(const int32_t *block_of, const struct wn__departure
 int32_t wn__list_wait(struct wn__list *l, struct wn__item *it);
 /* Makes exchanges of the states that are gathered from ranks. budget: 0: one such value at a time is there. */
 int32_t wn__lower_gathers(const struct wn__ir *ir, int32_t budget, struct wn__list *l);
-/* Puts starts and waits of exchanges among ranks in their place. budget: eighths of the bytes of all exchanges. */
-int32_t wn__lower_exchanges(const struct wn__ir *ir, int32_t budget, struct wn__list *l);
-/* Puts every effect into the list, each as early as it may be. effect_in: as in struct wn__issued. */
-int32_t wn__lower_effects(const struct wn__ir *ir, const int32_t *effect_in, struct wn__list *l);
+/* Puts starts and waits of exchanges among ranks in their place. budget: eighths of the bytes of all exchanges; group:
+ * bytes that start together. */
+int32_t wn__lower_exchanges(const struct wn__ir *ir, int32_t budget, int64_t group, struct wn__list *l);
+/* Puts every effect into the list, each as early as it may be. effect_in: as in struct wn__issued; group: bytes of
+ * exchanges that start together. */
+int32_t wn__lower_effects(const struct wn__ir *ir, const int32_t *effect_in, int64_t group, struct wn__list *l);
 /* Moves starts and waits of transfers in the list. budget: eighths of the bytes that offloading saves. */
 int32_t wn__lower_prefetch(const struct wn__ir *ir, int32_t budget, struct wn__list *l);
 /* Makes the schedule of a finished list: lifetimes, in-place outputs and frees. n_blocks: the recipe's. */

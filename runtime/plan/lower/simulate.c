@@ -157,6 +157,13 @@ static void start_move(struct sim *m, int32_t i)
     note_row(m, i + 1);
 }
 
+/* Tells whether another exchange comes right before one: the link is started once for both. */
+static int32_t goes_on(const struct sim *m, int32_t i)
+{
+    while (--i > 0 && m->s->instr[i].what == WN_DO_FREE) continue;
+    return i >= 0 && m->s->instr[i].what == WN_DO_EXCHANGE;
+}
+
 /* Starts an exchange among ranks, which does one after the other too. Inside a machine its copies take memory from the
  * kernels beside it. */
 static void start_exchange(struct sim *m, int32_t i)
@@ -164,7 +171,7 @@ static void start_exchange(struct sim *m, int32_t i)
     const struct wn__instr *n = &m->s->instr[i];
     struct wn__wire wire;
     wn__exchange_wire(m->ir, n->node, &wire);
-    double takes = m->ir->seconds[n->node];
+    double takes = m->ir->seconds[n->node] - (goes_on(m, i) ? wn__exchange_start_seconds() : 0);
     m->ranks_lane = (m->ranks_lane > m->seconds ? m->ranks_lane : m->seconds) + takes;
     m->ends[n->move] = m->ranks_lane;
     m->sum->wire_seconds += takes;

@@ -104,7 +104,7 @@ static void *grow(struct wn__pool *pool, const void *old, int32_t n, int32_t *ca
 
 int32_t wn__recipe_make(const struct wn__ir *ir, int32_t most, struct wn__recipe *r)
 {
-    *r = (struct wn__recipe){.prefetch = WN__PREFETCH};
+    *r = (struct wn__recipe){.prefetch = WN__PREFETCH, .group = WN__GROUP};
     int32_t is_there = WN_ARRAY(&r->pool, r->block_of, ir->n) && WN_ARRAY(&r->pool, r->last, ir->n) &&
                        WN_ARRAY(&r->pool, r->first, most) && WN_ARRAY(&r->pool, r->limit, most);
     return is_there ? WN_OK : WN_OOM;

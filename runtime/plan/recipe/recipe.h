@@ -13,6 +13,7 @@
 #include "../ir/marks.h"
 
 #define WN__PREFETCH 2 /* eighths: the prefetch budget of a recipe that says none */
+#define WN__GROUP -1   /* the group of one that says none: wn__exchange_group chooses */
 
 /* Invariant: no node is twice in a keep set, and every one is a forward node of the block. */
 struct wn__recipe_step {
@@ -29,8 +30,9 @@ struct wn__recipe {
     int32_t *action; /* (n_keep) the action that each of `keep` is kept with; 0: none */
     int32_t n_keep, keep_capacity;
     int32_t
-        prefetch; /* prefetch budget: transfers may hold prefetch / 8 of the bytes that offloading saves, and exchanges
+        prefetch;  /* prefetch budget: transfers may hold prefetch / 8 of the bytes that offloading saves, and exchanges
                          among ranks under way prefetch / 8 of the bytes of all of them */
+    int64_t group; /* consecutive exchanges among ranks start together until these are so many bytes; or WN__GROUP */
     int32_t
         *block_of; /* (ir->n) the block of a forward node, and of a backward node by the one that it serves; else -1 */
     int32_t *first, *limit; /* (n_blocks) a block's nodes are the forward nodes of [first, limit) with its number */

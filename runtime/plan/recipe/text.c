@@ -11,6 +11,7 @@
  *   Shrink 1           a Free that keeps no more than later blocks read
  *   B 1/2              the backward of block 1 for root 2, which is another than its own
  *   ahead 4            the prefetch budget in eighths (recipe.h)
+ *   group 65536        the bytes of exchanges among ranks that start together (recipe.h)
  *
  * A value that every step keeps is not written unless an action keeps it: results, bound inputs, integers. A view is
  * its source's bytes, so it is never named. Text reads back to the same steps. A recipe from a script must obey the
@@ -101,13 +102,14 @@ static int32_t find_places(const struct wn__ir *ir, int32_t *place)
 
 int32_t wn__recipe_text(const struct wn__ir *ir, const struct wn__recipe *r, struct wn__pool *pool, char **out)
 {
-    struct text t = {.room = 40 * ((int64_t)r->n_blocks + r->n) + 32 * (int64_t)r->n_keep + 32};
+    struct text t = {.room = 40 * ((int64_t)r->n_blocks + r->n) + 32 * (int64_t)r->n_keep + 64};
     int32_t *place;
     if (!WN_ARRAY(pool, t.at, t.room) || !WN_ARRAY(pool, place, ir->n)) return WN_OOM;
     find_places(ir, place);
     for (int32_t b = 0; b < r->n_blocks; b++)
         say(&t, "block %d: h%d-h%d\n", b + 1, place[r->first[b]], place[r->limit[b] - 1]);
     if (r->prefetch != WN__PREFETCH) say(&t, "ahead %d\n", r->prefetch);
+    if (r->group != WN__GROUP) say(&t, "group %lld\n", (long long)r->group);
     for (int32_t i = 0; i < r->n; i++) say_step(&t, ir, r, &r->step[i], place);
     *out = t.at;
     return WN_OK;
@@ -287,6 +289,10 @@ static int32_t read_all(struct reading *c)
     if (c->g->prefetch < -1 || c->g->prefetch > 8)
         return wn__fail(WN_ILLEGAL, "recipe: rule 'ahead': it says %d; eighths are 0 to 8", c->g->prefetch);
     c->r->prefetch = c->g->prefetch < 0 ? WN__PREFETCH : c->g->prefetch;
+    if (c->g->group < -1)
+        return wn__fail(WN_ILLEGAL, "recipe: rule 'group': it says %lld; expected bytes, 0 or more",
+                        (long long)c->g->group);
+    c->r->group = c->g->group < 0 ? WN__GROUP : c->g->group;
     WN_TRY(read_blocks(c));
     wn__recipe_serve(c->ir, c->r);
     wn__ir_last_readers(c->ir, c->r->last);

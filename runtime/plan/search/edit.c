@@ -270,6 +270,7 @@ static int32_t go_ahead(struct wn__building *b, int64_t k, int32_t ahead)
     WN_TRY(wn__frontier_begin(b, &b->point[k].recipe, &from));
     int32_t code = wn__recipe_change(b->ir, &b->point[k].recipe, NULL, 0, &from);
     from.prefetch = ahead;
+    if (ahead == 0) from.group = 0; /* the fewest bytes */
     if (code == WN_OK) return wn__frontier_offer(b, &from, name);
     wn__recipe_release(&from);
     return code;

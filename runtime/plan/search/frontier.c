@@ -88,6 +88,7 @@ static int32_t meet(struct wn__building *b, const struct wn__recipe *r, int32_t 
 {
     struct wn__bytes all = {0};
     wn__bytes_int(&all, r->prefetch);
+    wn__bytes_int(&all, r->group);
     wn__bytes_put(&all, r->limit, r->n_blocks * (int64_t)sizeof *r->limit);
     wn__bytes_put(&all, r->step, r->n * (int64_t)sizeof *r->step);
     wn__bytes_put(&all, r->keep, r->n_keep * (int64_t)sizeof *r->keep);
