@@ -101,12 +101,13 @@ for _, ahead in ipairs { 0, 2, 8 } do
 end
 ]]
 
--- Counts the starts of the link of one rank of 4, by the line `group` of the recipe. Prints how many are saved over one
--- start each, as instructions are and as seconds say, and whether bytes are as predicted.
+-- Counts the starts of the link of one rank of 4, by the line `group` of the recipe, on one machine and on two, whose
+-- link starts at once. Prints how many are saved over one start each, as instructions are and as seconds say, and whether
+-- bytes are as predicted.
 local GROUPS = [[
 package.path = '%s/lua/?.lua;%s/lua/?/init.lua;' .. package.path
 local wane = require 'wane'
-wane.dist.ghost { ranks = 4 }
+wane.dist.ghost { ranks = 4, link = arg[1] and { { 2, 4e9 }, { 4, 1e9 } } }
 local START = 50e-6
 for _, word in ipairs { 'slice', 'keep' } do
     local layers = {}
@@ -115,7 +116,7 @@ for _, word in ipairs { 'slice', 'keep' } do
     local opt = wane.optim.SGD(model:parameters(), { lr = 0.1 })
     wane.dist.place(model, opt, word)
     local policy
-    local function step() opt:step(function() return model(x):mean() end, { micro = 4, policy = policy }) end
+    local function step() opt:step(function() return model(x):mean() end, { micro = 4, partial = arg[1] and 2, policy = policy }) end
     step()
     local text, alone = tostring(wane.plan(step):recipe()), nil
     for _, group in ipairs { 0, 16640, 1e9 } do
@@ -139,6 +140,8 @@ describe('exchanges', function()
         file:close()
         assert.equal('22 0 0 true, 16 6 6 true, 9 13 13 true, 18 0 0 true, 10 8 8 true, 2 16 16 true, ',
             (helper.shell('luajit ' .. SCRIPT)))
+        assert.equal('31 0 0 true, 31 0 0 true, 22 9 0 true, 40 0 0 true, 33 7 0 true, 19 21 0 true, ',
+            (helper.shell('luajit ' .. SCRIPT .. ' teams')))
     end)
 
     it('are waited for once they have ended, and before as far as a recipe says', function()

@@ -4,6 +4,8 @@
  * that was widened from bf16 travels as bf16. */
 #include "emit.h"
 
+#define TOGETHER (16 * WN_STRIPE) /* elements of gradients that go on across teams one behind the other */
+
 void wn__cut_attrs(const struct wn__ranks *ranks, const struct wn_cell *c, struct wn_attrs *attrs)
 {
     *attrs = (struct wn_attrs){.n = WN_RANKS_COUNT, .dtype = (int16_t)c->type.dtype};
@@ -72,16 +74,24 @@ static struct wn_node *emit_share(struct wn__emitter *e, const struct wn__ranks 
 }
 
 /* Puts in the place of each gradient its share, or, of the last pass, what all teams give for the own range of its
- * cell. A gradient goes on across teams before the next one is given. before: (n) the shares so far. */
+ * cell. Gradients go on across teams before the next ones are given, some small ones together, so that a plan can start
+ * them so. before: (n) the shares so far. */
 static void share_all(struct wn__emitter *e, const struct wn__ranks *ranks, struct wn_node *const *before, int64_t n,
                       int32_t is_last)
 {
-    int32_t next = 0;
+    int32_t next = 0, next_across = 0;
+    int64_t elements = 0, across = 0;
     for (int64_t i = 0; i < e->g->n_cells && e->code == WN_OK; i++) {
         struct wn_node **value = &e->g->values[i], *so_far = i < n ? before[i] : NULL;
         const struct wn__cut cut = cut_of(e->g->cells[i], ranks, &next);
         *value = *value == NULL ? so_far : emit_share(e, ranks, *value, so_far, &cut);
-        if (is_last && *value != NULL) *value = emit_pieces(e, ranks, *value, &cut, WN_GROUP_ACROSS);
+        elements += cut.elements;
+        if (!is_last || (elements < TOGETHER && i + 1 < e->g->n_cells)) continue;
+        for (elements = 0; across <= i; across++) {
+            const struct wn__cut same = cut_of(e->g->cells[across], ranks, &next_across);
+            value = &e->g->values[across];
+            if (*value != NULL) *value = emit_pieces(e, ranks, *value, &same, WN_GROUP_ACROSS);
+        }
     }
 }
 

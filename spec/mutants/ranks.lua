@@ -102,6 +102,9 @@ return {
         { 'what was widened travels wide',
             old = 'return is_widened ? value->in[0] : value;',
             new = 'return is_widened ? value : value;' },
+        { 'each gradient goes on across teams alone', filter = 'start together',
+            old = '(16 * WN_STRIPE)',
+            new = '(0 * WN_STRIPE)' },
     },
     {
         file = 'runtime/run/issue/difference.c',
