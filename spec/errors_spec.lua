@@ -371,8 +371,8 @@ describe('modules of Wane', function()
         local helper = require 'spec.helper'
         local folder, lua = os.tmpname(), helper.shell(('cd %s && pwd -P'):format(helper.root)):match '[^\n]*' .. '/lua'
         os.remove(folder)
-        helper.shell(('mkdir -p %s/other %s/share/lua; cp -r %s/wane %s/other; cp -r %s/wane %s/share/lua; ln -s %s %s/link')
-            :format(folder, folder, lua, folder, lua, folder, lua, folder))
+        helper.shell(('mkdir -p %s/other %s/share/lua; cp -r %s/wane %s/other; cp -r %s/wane %s/share/lua; '
+            .. 'ln -s %s %s/link'):format(folder, folder, lua, folder, lua, folder, lua, folder))
         local script = folder .. '/late.lua'
         for path, text in pairs { [script] = LATE, [folder .. '/other/wane/extra.lua'] = 'return {}',
             [folder .. '/other/wane/dist/place.lua'] = 'return function() error "of another version" end' } do

@@ -257,7 +257,8 @@ describe('a policy that matches nothing', function()
 
     it('is none when it does decide, only saves, or is said to be optional', function()
         for _, p in ipairs { policy.by_op { relu = 'recompute' }, policy.by_op { sum = 'save', default = 'recompute' },
-            policy.by_type { ReLU = 'recompute', optional = true }, policy.by_op { all_gather = 'save' }, 'every(2)', policy.budget '10 MiB',
+            policy.by_type { ReLU = 'recompute', optional = true }, policy.by_op { all_gather = 'save' },
+            'every(2)', policy.budget '10 MiB',
             wane.plan(fn, { policy = 'sqrt' }), policy.by_type { Sequential = 'recompute' } } do
             assert.equal(0, #of(explain(fn, { policy = p }), 'policy'))
         end

@@ -373,7 +373,7 @@ describe('exchanges among ranks', function()
     end)
 
     it('of states that are gathered from ranks are each waited for, before what reads them', function()
-        local function open_gathers(policy)
+        local function open_gathers(given)
             wane.manual_seed(5)
             local net, out = programs.mlp(24, 4, 0.1), binding.new 'int32_t[1]'
             for _, p in ipairs(net:parameters()) do
@@ -381,7 +381,7 @@ describe('exchanges among ranks', function()
                 binding.check(C.wn_dist_shard(p.id, C.WN_DIST_RANGE))
             end
             local p = program.open({ mode = 'backward', roots = { net(wane.randn(6, 24)):sum() }, given = 1,
-                is_last = true, policy = policy }):plan()
+                is_last = true, policy = given }):plan()
             assert.equal(0, C.wn_verify(p.handle))
             return p, schedule_of(p)
         end

@@ -214,7 +214,7 @@ static int32_t is_over(void)
         wn__link_say(WN_WORD_OVER, here->said, -1);
     }
     if (is_leaving && r >= 0 && here->broken[0] == 0) look_at_end(r);
-    /* What an update has exchanged may be under way to the end: all ranks have started it. */
+    /* Exchanges of an update may be under way to the end: all ranks have started them. */
     for (const struct wn__job *job = here->jobs; job != NULL; job = job->next)
         over &= !job->is_word && (job->channel != WN_CHANNEL_REFRESH || here->broken[0] != 0);
     over &= r < 0;

@@ -137,9 +137,9 @@ int32_t wn__execute(struct wn__run *r)
     int32_t code = wn__meter_start(r);
     if (code == WN_OK) code = wn__watches_start(&watches, r);
     if (code == WN_OK) code = wn__scalars_put(r);
-    r->is_apart = watches.is_apart;
-    if (code == WN_OK && r->is_apart) code = wn__exchange_settle_all(r);
-    if (code == WN_OK && !r->is_apart) wn__captured_start(r);
+    r->exchange.is_apart = watches.is_apart;
+    if (code == WN_OK && r->exchange.is_apart) code = wn__exchange_settle_all(r);
+    if (code == WN_OK && !r->exchange.is_apart) wn__captured_start(r);
     if (code == WN_OK) code = wn__exchange_begin(r);
     if (code == WN_OK) code = loop(r, &watches);
     wn__transfer_stop(r);

@@ -37,7 +37,7 @@ return {
             new = 'r->ir->n, 0 * numbers_of(r),' },
         { 'a rank whose parameters came apart is not told',
             old = 'WN_TRY(states_of(r, &states));',
-            new = 'WN_TRY(states_of(r, &states)); states = 0;' },
+            new = '{ WN_TRY(states_of(r, &states)); states = 0; }' },
         { 'what is sent to other machines is counted as sent to this one',
             old = 'int32_t level = list[k].peer / l->per_node != l->rank / l->per_node;',
             new = 'int32_t level = 0 * (list[k].peer / l->per_node);' },
@@ -368,7 +368,7 @@ return {
     },
     {
         file = 'runtime/plan/lower/issue.c',
-        spec = 'spec/ranks_place_spec.lua',
+        spec = 'spec/ranks_gathers_spec.lua',
         filter = 'gathers are saved',
         { 'a gather that is saved is made again',
             old = 'if (!x->is_held[node]) x->at.now[node] = -1;',
@@ -376,7 +376,7 @@ return {
     },
     {
         file = 'runtime/plan/ir/blocks.c',
-        spec = 'spec/ranks_place_spec.lua',
+        spec = 'spec/ranks_gathers_spec.lua',
         filter = 'gathers are saved',
         { 'no policy decides about gathers',
             old = 'if (!wn__ir_node_is_forward(v)) continue;',
@@ -384,7 +384,7 @@ return {
     },
     {
         file = 'runtime/plan/search/forecast.c',
-        spec = 'spec/ranks_place_spec.lua',
+        spec = 'spec/ranks_gathers_spec.lua',
         filter = 'gathers are saved',
         { 'a budget saves no gathers',
             old = 'if (p->is_reissued && !p->is_residual) return 0;',
@@ -392,7 +392,7 @@ return {
     },
     {
         file = 'lua/wane/policy/decide.lua',
-        spec = 'spec/ranks_place_spec.lua',
+        spec = 'spec/ranks_gathers_spec.lua',
         filter = 'gathers are saved',
         { 'a policy of activations saves gathers',
             old = 'cover.layer == layer.order and not is_gathered then',
@@ -400,7 +400,7 @@ return {
     },
     {
         file = 'runtime/program/assemble_gathers.c',
-        spec = 'spec/ranks_place_spec.lua',
+        spec = 'spec/ranks_gathers_spec.lua',
         filter = 'gathers are saved',
         { 'parameters are gathered in their own dtype',
             old = 'by->bytes < p->bytes) narrow(&x, g);',

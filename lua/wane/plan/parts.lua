@@ -108,7 +108,7 @@ function parts.totals(list, plans)
         for _, name in ipairs(counts) do all[name] = all[name] + (p[name] or 0) end
         for _, name in ipairs(sums) do all[name] = all[name] + #part.points * (p[name] or 0) end
     end
-    -- What an update exchanges comes under the forward of the next step, layer by layer.
+    -- The forward of the next step hides what an update exchanges, layer by layer.
     local late = 0
     for i, part in ipairs(list) do late = math.max(late, (plans and plans[i] or part).late or 0) end
     local more = late > 0 and math.max(0, late - ((plans and plans[1] or list[1]).forward or 0)) or 0

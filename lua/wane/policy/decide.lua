@@ -281,8 +281,8 @@ local function words_of(forward, kind)
     return set
 end
 
--- Raises 'value' for a key of a policy that matches nothing in the forward. One rank gathers nothing, and runs the script
--- of many.
+-- Raises 'value' for a key of a policy that matches nothing in the forward. One rank gathers nothing, and runs the
+-- script of many.
 local function check_keys(forward, p)
     if not p.keys or p.optional then return end
     local set = words_of(forward, p.keys_of)

@@ -289,8 +289,7 @@ static int32_t take_arrays(struct wn__issuing *x, struct wn__pool *scratch)
         !WN_ARRAY(scratch, x->needs.node, n) || !WN_ARRAY(scratch, x->needs.is_needed, n) ||
         !WN_ARRAY(scratch, x->goals.is_useful, n) || !WN_ARRAY(scratch, x->goals.is_reached, n) ||
         !WN_ARRAY(scratch, x->backward.first, x->r->n_blocks) || !WN_ARRAY(scratch, x->backward.next, n) ||
-        !WN_ARRAY(scratch, x->is_issued, n) || !WN_ARRAY(scratch, x->is_held, n) ||
-        !WN_ARRAY(scratch, x->reissued, n))
+        !WN_ARRAY(scratch, x->is_issued, n) || !WN_ARRAY(scratch, x->is_held, n) || !WN_ARRAY(scratch, x->reissued, n))
         return WN_OOM;
     x->out->effect_in = wn__alloc((x->ir->n_effects + 1) * (int64_t)sizeof *x->out->effect_in);
     return x->out->effect_in == NULL ? WN_OOM : WN_OK;

@@ -141,9 +141,9 @@ static inline int32_t wn__instr_is_node(const struct wn__instr *n)
 {
     return n->what == WN_DO_RUN || n->what == WN_DO_EXCHANGE;
 }
-/* Returns whether what an exchange brings may come behind the program: everybody's ranges of a parameter, which the next
- * program that uses it waits for (run/issue/exchange.c). Those that a team exchanges next are waited for here, and what
- * goes through the host. */
+/* Returns whether what an exchange brings may come behind the program: everybody's ranges of a parameter, which the
+ * next program that uses it waits for (run/issue/exchange.c). Those that a team exchanges next are waited for here, and
+ * what goes through the host. */
 static inline int32_t wn__instr_is_late(const struct wn__ir *ir, const struct wn__instr *n)
 {
     const struct wn__ir_node *p = &ir->node[n->node];

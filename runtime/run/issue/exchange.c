@@ -333,7 +333,7 @@ int32_t wn__exchange_wait(struct wn__run *r, const struct wn__instr *n)
     double began = wn__now();
     x->job[n->move] = NULL;
     if (job == NULL) return WN_OK;
-    if (wn__instr_is_late(r->ir, n) && !r->is_apart) {
+    if (wn__instr_is_late(r->ir, n) && !r->exchange.is_apart) {
         leave_to_next(r->p->bindings.cell[r->ir->node[n->node].cell[0]], job);
         return WN_OK;
     }

@@ -44,6 +44,7 @@ struct wn__exchange {
     const struct wn__instr **begun; /* (n_moves) what started those that go through the host; NULL: none does */
     int64_t *left;                  /* (n_moves) numbers of their moves out */
     int64_t staged_top;             /* the highest byte of the host that one went through */
+    int32_t is_apart;               /* somebody looks at each instruction by itself, so nothing comes behind the run */
     int32_t has_voted, has_failed;  /* all ranks have voted; one of them had failed */
     char *beginnings;               /* (n_cells of the IR, 64) of the states that an update changes */
     int32_t code;                   /* of the failure that this rank brings to the vote */
@@ -63,7 +64,6 @@ struct wn__run {
     struct wn__schedule *schedule;
     struct wn_device *device;
     wn__issuer *issue;    /* what starts kernels */
-    int32_t is_apart;     /* somebody looks at each instruction by itself, so nothing comes behind the run */
     int32_t at;           /* the instruction that is being started */
     int32_t ended;        /* instructions before this one have ended: the device was waited for */
     int32_t effects;      /* instructions started that change a state */

@@ -18,7 +18,7 @@
 
 #define GUARD (1 << 20)
 #define CANARY 0xA5
-#define WRITABLE 5 /* places that one instruction may write: its output, three cells, its workspace */
+#define WRITABLE 5  /* places that one instruction may write: its output, three cells, its workspace */
 #define POISON 0xFF /* every float of this byte is a NaN */
 
 int32_t wn__check_on, wn__poison_on, wn__replay_on, wn__replay_fault;
@@ -96,8 +96,7 @@ static void list_writable(const struct wn__run *r, struct check *c, const struct
     if (n->what == WN_DO_OFFLOAD) return;
     int64_t bytes = wn__instr_way(n) < 0 ? wn__instr_bytes(ir, s, n) : wn__bytes(&ir->node[n->node].type);
     const struct wn__allocation *out = n->out >= 0 ? &s->allocation[s->value[n->out].allocation] : NULL;
-    if (out != NULL)
-        put_writable(c, wn__allocation_address(r, out), n->what == WN_DO_FETCH ? wn__paged(bytes) : bytes);
+    if (out != NULL) put_writable(c, wn__allocation_address(r, out), n->what == WN_DO_FETCH ? wn__paged(bytes) : bytes);
     for (int32_t k = 0; k < 3; k++)
         if (n->cell[k] >= 0) put_writable(c, wn__written_address(r, n, k), bytes);
     if (n->work_bytes > 0) put_writable(c, wn__work_address(r, n), n->work_bytes);
