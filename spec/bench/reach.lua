@@ -1,6 +1,6 @@
 -- Measures what training on several ranks costs, under every MPI that is here: an agreement, the price of one order of
--- sums over MPI_Allreduce, and how much of an exchange the backward hides. Wane and MPI_Allreduce take turns, each in a
--- job of its own.
+-- sums over MPI_Allreduce, how much of an exchange the backward hides, and what many small gradients take by how many
+-- start together. Wane and MPI_Allreduce take turns, each in a job of its own.
 --
 --   luajit spec/bench/reach.lua [--turns N]
 local common = dofile((arg[0]:match '^(.*)/[^/]*$' or '.') .. '/common.lua')
@@ -29,7 +29,7 @@ local function rival(kind)
     return path
 end
 
-local rows, costs, hidden = {}, {}, {}
+local rows, costs, hidden, grouped = {}, {}, {}, {}
 
 -- Adds a row of the price of one order of sums of so many bytes. own, other: functions that return seconds.
 local function price(kind, n, size, own, other)
@@ -49,6 +49,16 @@ local function steps(what, run_row, batch)
     end
 end
 
+-- Adds rows of a step with many small gradients on 2 ranks. run_row: as of steps.
+local function groups(what, run_row)
+    local s = run_row(('small %d'):format(options.turns))
+    for k = 0, #s / 5 - 1 do
+        local group = s[5 * k + 1]
+        grouped[#grouped + 1] = { what, group < 0 and 'chosen' or ('%.0f KiB'):format(group / 1024) }
+        for i = 2, 5 do table.insert(grouped[#grouped], ('%.2f ms'):format(1e3 * s[5 * k + i])) end
+    end
+end
+
 for _, kind in ipairs { "mpich", "openmpi" } do
     if not mpi.is_here(kind) then
         print(('%s: left out, no mpirun.%s or no library of make mpi'):format(kind, kind))
@@ -64,6 +74,7 @@ for _, kind in ipairs { "mpich", "openmpi" } do
             end
         end
         steps(kind .. ', shared memory', function(row) return run(kind, 2, script .. row) end, 256)
+        groups(kind .. ', shared memory', function(row) return run(kind, 2, script .. row) end)
         os.remove(allreduce)
     end
 end
@@ -87,8 +98,10 @@ else
     end
     os.remove(allreduce)
     steps('openmpi, 400 Mbit/s', function(row) return on_nodes(1, script .. row) end, 2048)
+    groups('openmpi, 400 Mbit/s', function(row) return on_nodes(1, script .. row) end)
     os.execute(nodes .. 'stop')
 end
 common.table({ 'link', 'ahead', 'a step', 'its exchanges', 'waited for, predicted', 'measured' }, hidden)
+common.table({ 'link', 'group', 'its exchanges', 'waited for, predicted', 'a step', 'waited for' }, grouped)
 common.table({ 'MPI', 'ranks', 'bytes', 'sum in order', 'MPI_Allreduce', 'ratio' }, rows)
 common.table({ 'MPI', 'ranks', 'what', 'seconds' }, costs)

@@ -4,6 +4,8 @@
 --                                             partial sums of teams where a third number is given
 --   reach_rows.lua step AHEAD TIMES BATCH     seconds of a step, its exchanges, and what kernels wait for them:
 --                                             predicted by the link's rates, which are measured before, then measured
+--   reach_rows.lua small TURNS                the same of a step with many small gradients, by turns of each of some
+--                                             lines `group`, -1: none; five numbers for each, of seconds the median
 local root = arg[0]:match('^(.*)/spec/bench/[^/]*$') or '.'
 package.path = root .. '/lua/?.lua;' .. root .. '/lua/?/init.lua;' .. root .. '/?.lua;' .. package.path
 local wane = require 'wane'
@@ -90,6 +92,38 @@ function rows.step(ahead, times, batch)
     step()
     local plan, m = wane.plan(step), wane.measure(step, { steps = times, optimizer = opt })
     say(('%.6g %.6g %.6g %.6g %.6g'):format(plan.seconds, plan.wire_seconds, plan.wait, m.seconds, m.wait / times))
+end
+
+-- Returns a step of 192 parameters, of 1 KiB and of 256 KiB, and its optimizer. policy: function that returns one.
+local function small_step(policy)
+    local layers = {}
+    for k = 1, 96 do layers[k] = k % 2 == 1 and nn.LayerNorm(256) or nn.Linear(256, 256) end
+    local net = nn.Sequential(layers)
+    local opt, x = wane.optim.AdamW(net:parameters(), { lr = 1e-3 }), wane.eval(wane.randn(64, 256))
+    local function fn() return net(x):pow(2):mean() end
+    return function() return opt:step(fn, { micro = dist.size, policy = policy() }) end, opt
+end
+
+function rows.small(turns)
+    measure_link()
+    local groups, seconds, policy = { -1, 0, 2 ^ 16, 2 ^ 19, 2 ^ 20, 2 ^ 21, 2 ^ 30 }, {}, nil
+    local step, opt = small_step(function() return policy end)
+    step()
+    local text = tostring(wane.plan(step):recipe())
+    local plans, waits = {}, {}
+    for k = 1, #groups do seconds[k] = {} end
+    for turn = 1, turns do
+        for k, group in ipairs(groups) do
+            policy = group >= 0 and wane.policy.recipe(('%s\ngroup %d\n'):format(text, group)) or nil
+            step()
+            local m = wane.measure(step, { steps = 8, optimizer = opt })
+            plans[k], seconds[k][turn], waits[k] = wane.plan(step), m.seconds, m.wait / 8
+        end
+    end
+    for k, group in ipairs(groups) do
+        local plan = plans[k]
+        say(('%d %.6g %.6g %.6g %.6g'):format(group, plan.wire_seconds, plan.wait, median(seconds[k]), waits[k]))
+    end
 end
 
 rows[arg[1]](tonumber(arg[2]), tonumber(arg[3]), tonumber(arg[4]))
