@@ -69,13 +69,14 @@ for _, q in ipairs(all) do
 end
 -- A budget chooses the fastest point within it; one byte less than the least is refused, and nothing changes.
 wane.dist.place(model, opt, 'slice')
-for _, q in ipairs { all.here, all[#all] } do
-    local plain = wane.frontier(step)
-    local want
-    for _, each in ipairs(plain.all) do want = want or each.reserved <= q.reserved and each end
-    local word, plan = wane.dist.place(model, opt, { budget = q.reserved, step = step })
+for i, q in ipairs { all.here, all[#all] } do
+    local target, want = i == 1 and 'h200' or nil, nil
+    for _, each in ipairs(wane.frontier(step, { target = target }).all) do
+        want = want or each.reserved <= q.reserved and each
+    end
+    local word, plan = wane.dist.place(model, opt, { budget = q.reserved, step = step, target = target })
     assert(word == want.word and plan.seconds == want.seconds and plan.reserved == want.reserved)
-    assert(wane.plan(step, { budget = q.reserved }).seconds == want.seconds)
+    assert(wane.plan(step, { budget = q.reserved, target = target }).seconds == want.seconds)
 end
 before = ranges()
 local least = wane.frontier(step).all

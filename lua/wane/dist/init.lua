@@ -149,7 +149,8 @@ end
 -- @param model a module
 -- @param opt the optimizer of its parameters
 -- @param word 'slice', 'keep' or 'shard'; or a table { [path] = word }: a path names a parameter or the module around
--- some, and the longest that fits decides; or { budget = bytes or text, step = function() that runs a step of opt }
+-- some, and the longest that fits decides; or { budget = bytes or text, step = function() that runs a step of opt,
+-- target = name of a machine, as of wane.plan }
 -- @return the word that was given or chosen, and, where a budget chose it, the plan of the step on this rank
 -- @raise 'value' for a path that names no parameter, a parameter that has a gradient or is sharded already, and an
 -- optimizer that has made steps; 'budget' for one that no word keeps, with min_budget: nothing has changed

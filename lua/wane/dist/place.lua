@@ -97,11 +97,11 @@ end
 
 -- Plans the step under a word on all ranks. Returns this rank's plan, or nil, the seconds of the slowest rank, or nil
 -- where some rank has no plan, and the least bytes of the rank that needs most, and which one that is.
-local function plan_under(word, fn, limit)
+local function plan_under(word, given, limit)
     local found, all = { word = word, seconds = 0, least = 0, rank = 0 }, nil
     ranks.attempt(('%s: the plan under %s'):format(what, word), function()
-        local plan, why = step.plan(fn, { budget = limit })
-        local least = plan and 0 or why.min_budget or frontier.min_budget(fn)
+        local plan, why = step.plan(given.step, { budget = limit, target = given.target })
+        local least = plan and 0 or why.min_budget or frontier.min_budget(given.step, { target = given.target })
         found.plan = plan
         all = ranks.numbers(('%s: seconds and bytes under %s'):format(what, word), 2, function()
             return plan and plan.seconds or math.huge, least
@@ -131,7 +131,7 @@ end
 -- Returns the word of the fewest seconds under which the step keeps a budget on all ranks, and its plan here. Every
 -- rank finds the same one, from what all of them say.
 local function choose_word(opt, given)
-    errors.check_options(given, { 'budget', 'step' }, what)
+    errors.check_options(given, { 'budget', 'step', 'target' }, what)
     if given.budget == nil or type(given.step) ~= 'function' then
         raise(nil, 'value', "%s: expected { budget = '8 GiB', step = function() that runs a step }, got budget = %s, "
             .. 'step = %s', what, errors.describe(given.budget), errors.describe(given.step))
@@ -139,13 +139,13 @@ local function choose_word(opt, given)
     local limit, why_not = bytes.parse(given.budget, what), placing.why_not(opt)
     if why_not then raise(nil, 'value', '%s: %s; a budget chooses words before the first step', what, why_not) end
     if ranks.size == 1 then
-        local plan, why = step.plan(given.step, { budget = limit })
+        local plan, why = step.plan(given.step, { budget = limit, target = given.target })
         if not plan then errors.again(why) end
         return 'keep', plan
     end
     local list, best = {}, nil
     placing.try({ opt }, function(word)
-        local found = plan_under(word, given.step, limit)
+        local found = plan_under(word, given, limit)
         list[#list + 1] = found
         if found.seconds < math.huge and not (best and best.seconds <= found.seconds) then best = found end
     end)
