@@ -274,7 +274,7 @@ return {
             new = 'if all[r][1] > over and r == 0 then' },
         { 'a budget is refused where a plan of rank 0 is too large for another rank',
             old = "if text:sub(1, 1) == '1' then",
-            new = 'if rank >= 0 then' },
+            new = 'refuse(rank, limit, over) if rank < 0 then' },
     },
     {
         file = 'lua/wane/program/placing.lua',

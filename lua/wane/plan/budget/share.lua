@@ -1,7 +1,8 @@
 --- Plans for all ranks at once. A program that gathers states from ranks needs one plan on all of them: ranks that
 -- gather in different orders would wait for each other. Rank 0 chooses, and the others take its recipe. A range may
 -- have a stripe more than another, so that some rank needs more bytes than rank 0 for one recipe: rank 0 then chooses a
--- plan of as many bytes less, until all ranks keep their budgets.
+-- plan of as many bytes less, until all ranks keep their budgets. Where it has no such plan, the rank that needs most
+-- chooses, as the plan of the fewest bytes is not the same on all.
 -- @internal wane.plan.budget.share
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
@@ -36,20 +37,20 @@ local function have_one_plan(p)
     return true
 end
 
--- Returns the text of rank 0, which `make` makes there, on all ranks.
-local function text_of_first(make)
+-- Returns the text of a rank, which `make` makes there, on all ranks.
+local function text_of(rank, make)
     local text = ''
-    local n = ranks.numbers('the plan of rank 0', 1, function()
-        if ranks.rank == 0 then text = make() end
+    local n = ranks.numbers('the plan of one rank', 1, function()
+        if ranks.rank == rank then text = make() end
         return #text
-    end)[0][1]
+    end)[rank][1]
     local all = binding.array('u8', n * ranks.size)
-    ranks.gather('the text of the plan of rank 0', function()
+    ranks.gather('the text of the plan of one rank', function()
         local mine = binding.array('u8', n)
-        if ranks.rank == 0 then binding.copy(mine, text, n) end
+        if ranks.rank == rank then binding.copy(mine, text, n) end
         return mine, n
     end, all, n * ranks.size)
-    return binding.string(all, n)
+    return binding.string(all + rank * n, n)
 end
 
 -- Returns the bytes that a planned program takes here, and those of making what is missing before its first run.
@@ -67,7 +68,7 @@ end
 -- Has this rank plan a program by a recipe, and returns by how many bytes the rank that is farthest over its limit is
 -- over it, 0 at least, and which one that is.
 local function most_over(p, text, limit)
-    local all = ranks.numbers('the bytes of the plan of rank 0', 1, function()
+    local all = ranks.numbers('the bytes of one plan', 1, function()
         local is_planned = C.wn_is_planned(p.handle) == 1
         if is_planned and binding.text(C.wn_recipe(p.handle)) ~= text then open_again(p) end -- made beside other limits
         if C.wn_is_planned(p.handle) == 0 then
@@ -83,6 +84,15 @@ local function most_over(p, text, limit)
     return over, rank
 end
 
+-- Raises on all ranks that one of them is over its limit with the plan of the fewest bytes.
+local function refuse(rank, limit, over)
+    ranks.call('the plan of the fewest bytes', function()
+        if ranks.rank ~= rank then return nil, 0 end
+        errors.raise(nil, 'budget', 'a budget of %s bytes cannot be kept: the plan of the fewest bytes takes %s here; '
+            .. 'where parameters are sharded all ranks have one plan', bytes.exact(limit), bytes.exact(limit + over))
+    end)
+end
+
 --- Plans an open program on all ranks by one recipe. Every rank calls it, whether it knows a plan or not.
 -- @param p Program
 -- @param decide function(p, most) that has its policies decide and chooses a plan; with `most`, one of so many bytes,
@@ -90,9 +100,9 @@ end
 -- @raise 'budget' where a rank has no plan within its budget
 function share.plan(p, decide)
     if have_one_plan(p) then return end
-    local limit, most, is_least = policies.limit_of(p.policy or p.fallback), nil, false
+    local limit, chooser, most, is_least = policies.limit_of(p.policy or p.fallback), 0, nil, false
     while true do
-        local text = text_of_first(function()
+        local text = text_of(chooser, function()
             if C.wn_is_planned(p.handle) == 0 then
                 is_least = decide(p, most)
                 check(C.wn_plan(p.handle))
@@ -104,12 +114,8 @@ function share.plan(p, decide)
         most = p:reserved() - over
         open_again(p)
         if text:sub(1, 1) == '1' then
-            ranks.call('the plan of the fewest bytes', function()
-                if ranks.rank ~= rank then return nil, 0 end
-                errors.raise(nil, 'budget', 'a budget of %s bytes cannot be kept: the plan of the fewest bytes takes '
-                    .. '%s here; where parameters are sharded all ranks have one plan', bytes.exact(limit),
-                    bytes.exact(limit + over))
-            end)
+            if chooser ~= 0 or rank == 0 then refuse(rank, limit, over) end
+            chooser, most, is_least = rank, nil, false
         end
     end
 end
