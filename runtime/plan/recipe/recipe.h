@@ -13,7 +13,7 @@
 #include "../ir/marks.h"
 
 #define WN__PREFETCH 2 /* eighths: the prefetch budget of a recipe that says none */
-#define WN__GROUP -1   /* the group of one that says none: wn__exchange_group chooses */
+#define WN__GROUP (-1) /* the group of one that says none: wn__exchange_group chooses */
 
 /* Invariant: no node is twice in a keep set, and every one is a forward node of the block. */
 struct wn__recipe_step {
