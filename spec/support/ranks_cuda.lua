@@ -38,6 +38,12 @@ local function train(word)
     return require('wane.plan.measure').fingerprint(states), last, m.exact
 end
 
+-- Of these a rank may own and give nothing at all.
+local small = nn.Linear(4, 4)
+local sgd = wane.optim.SGD(small:parameters(), { lr = 0.1 })
+sgd:step(function(i) return small.weight:pow(2):sum() * i + small.bias:sum() end, { micro = 2 })
+io.write(('%d> %s\n'):format(dist.rank, require('wane.plan.measure').fingerprint(small:parameters())))
+
 for _, word in ipairs { 'slice', 'keep', 'shard' } do
     local digest, loss, is_exact = train(word)
     io.write(('%d> %s %.9g %s\n'):format(dist.rank, digest, loss, is_exact and 'exact' or 'OTHER BYTES'))

@@ -2,7 +2,6 @@
 -- first step every word can be tried, and taken back.
 -- @internal wane.program.placing
 local binding = require 'wane.ffi'
-local errors = require 'wane.errors'
 local ranks = require 'wane.program.ranks'
 local scoped = require 'wane.scoped'
 local tensor = require 'wane.tensor'
@@ -20,8 +19,7 @@ end
 
 --- Puts parameter k of an optimizer, p, under a word, and makes its states anew where they change.
 -- @param how WN_DIST_RANGE, or WN_DIST_TRIED where nothing runs before it is taken back
--- @raise 'value' for a word beside 'shard' where ranks have ranges of the value alone; 'unsupported' for 'shard' on a
--- device that cannot
+-- @raise 'value' for a word beside 'shard' where ranks have ranges of the value alone
 function placing.put(opt, k, p, word, how)
     local _, _, start, is_sharded = tensor.range(p)
     local is_sliced = start ~= nil
@@ -85,16 +83,15 @@ local function put_all(optimizers, word)
     end
 end
 
---- Calls fn(word) for each word that the device can, with all parameters of optimizers under it, and puts them back.
+--- Calls fn(word) for each word, with all parameters of optimizers under it, and puts them back.
 -- @param optimizers list, of none of which placing.why_not says anything
 -- @param fn function(word)
 function placing.try(optimizers, fn)
     local noted = noted_of(optimizers)
     for _, word in ipairs(placing.WORDS) do
         scoped.always(function() put_back(optimizers, noted) end, function()
-            local fine, why = errors.pcall(put_all, optimizers, word)
-            if fine then return fn(word) end
-            if not (errors.is(why) and why.code == 'unsupported') then errors.again(why) end
+            put_all(optimizers, word)
+            return fn(word)
         end)
     end
 end

@@ -272,11 +272,13 @@ int32_t wn__exchange_start(struct wn__run *r, const struct wn__instr *n)
     host.from = wn__device_bytes(r->device, m.from);
     host.to = wn__device_bytes(r->device, m.to);
     int32_t messages = wn__exchange_list(&host, x->list), code = WN_OK;
+    /* A run that moves no byte of this rank has no buffer. */
+    int32_t is_staged = n->staged >= 0 && r->transfer.offload_buffer[WN_MEDIUM_RANKS] != NULL;
     count(r, x->list, messages);
     if (messages == 0) code = copy_own(r, &m);
-    else if (n->staged >= 0) code = wn__staging_start(r, n, &m, &x->job[n->move]);
+    else if (is_staged) code = wn__staging_start(r, n, &m, &x->job[n->move]);
     else code = wn__link_start(m.channel, x->list, messages, NULL, &x->job[n->move]);
-    if (code == WN_OK && messages > 0 && n->staged < 0) code = copy_own(r, &m);
+    if (code == WN_OK && messages > 0 && !is_staged) code = copy_own(r, &m);
     if (!goes_on(r, n)) wn__link_urge();
     return code == WN_OK ? WN_OK : wn__link_break(code);
 }
@@ -337,7 +339,7 @@ int32_t wn__exchange_wait(struct wn__run *r, const struct wn__instr *n)
         leave_to_next(r->p->bindings.cell[r->ir->node[n->node].cell[0]], job);
         return WN_OK;
     }
-    if (x->begun != NULL) { /* its seconds are those of the device's clock */
+    if (x->begun != NULL && x->begun[n->move] != NULL) { /* its seconds are those of the device's clock */
         int32_t failed = wn__staging_wait(r, n->move, job);
         return failed == WN_OK ? WN_OK : wn__link_break(failed);
     }
