@@ -184,6 +184,7 @@ int32_t wn__program_decide_by(struct wn_program *program, int64_t policy)
         p->frontier = NULL;
     }
     wn__schedule_unref(p->schedule);
+    wn__recipe_release(&p->by_recipe);
     p->schedule = NULL;
     p->is_put = p->chosen = 0;
     program->request.policy = policy;
