@@ -8,7 +8,7 @@ mpi_kind = printf '\#include <mpi.h>\n\#ifdef OPEN_MPI\nkind openmpi\n\#elif def
            $(1) -E -P -x c - | sed -n 's/^kind //p'
 
 .PHONY: mpi
-mpi: library
+mpi: all
 	$(Q)made=''; for cc in $(MPI_COMPILERS); do command -v $$cc >/dev/null 2>&1 || continue; \
 	  kind=$$($(call mpi_kind,$$cc)); case " $$made " in *" $$kind "*) continue ;; esac; [ -n "$$kind" ] || continue; \
 	  made="$$made $$kind"; out=build/libwane_mpi-$$kind.so; [ $$out -nt runtime/link/mpi/door.c ] && \
