@@ -329,6 +329,18 @@ mpi.describe(describe, pending, function(kind, options)
         os.remove(costs)
     end)
 
+    it('measure it inside of a machine and between machines, though a rank has little of a small gradient', function()
+        local name = os.tmpname()
+        require('spec.support.files').write(name, (mpi.HEAD:format(helper.root, helper.root, 30):gsub('timeout = 30',
+            'timeout = 30, per_node = 3')) .. [[
+            local r = require('wane.plan.costs.ranks').measure()
+            say('%s', r.start < 1 and r.inside > 1e6 and r.inside < 1e12 and r.outside > 1e6 and r.outside < 1e12)]])
+        local lines, code, _, text = mpi.command(kind, 6, name)
+        os.remove(name)
+        assert.equal(0, code, text)
+        for r = 0, 5 do assert.same({ 'true' }, lines[r]) end
+    end)
+
     it('that a launcher of another kind started are refused by name', function()
         local other = kind == 'openmpi' and 'mpich' or 'openmpi'
         if not mpi.is_here(other) then return pending('is not tried: no ' .. other) end

@@ -15,10 +15,17 @@ local scoped = require 'wane.scoped'
 
 local C, check = binding.C, binding.check
 
-local SIZES, TIMES = { 2 ^ 14, 2 ^ 19, 2 ^ 21 }, 7 -- elements; how often each is exchanged
+local TIMES = 7 -- how often a gradient of each size is exchanged
 local PEER = 2e-6 -- seconds a message, which one number of ranks does not tell from the start
 
 local link = {}
+
+-- Returns how many elements gradients have: in the smallest each rank owns a stripe, so that it sends to all others.
+local function sizes()
+    local small = math.max(2 ^ 14, ranks.size * ranks.STRIPE)
+    local middle = math.max(2 ^ 19, 4 * small)
+    return { small, middle, math.max(2 ^ 21, 4 * middle) }
+end
 
 -- Runs a backward that exchanges a gradient of n elements. Adds the bytes and the seconds of each exchange to those of
 -- its level, 1 inside of a machine and 2 to others.
@@ -72,7 +79,7 @@ end
 -- @return { start =, peer = seconds, inside =, outside = bytes a second }, the same on all ranks
 function link.measure()
     local levels, mine, n = { {}, {} }, binding.array('f64', 3), ranks.size - 1
-    for _, size in ipairs(SIZES) do
+    for _, size in ipairs(sizes()) do
         local p = create.cell(create.KIND_PARAMETER, create.zeros(size), 'a gradient')
         check(C.wn_cell_need_grad(p.id, 1))
         local c = create.ones(size)
