@@ -127,6 +127,8 @@ struct wn_link_rates {
 };
 /* Sets them, for later plans. Status: WN_VALUE for numbers that are none. */
 WN_API int32_t wn_link(const struct wn_link_rates *r);
+/* Fills *out with them. */
+WN_API int32_t wn_link_get(struct wn_link_rates *out);
 /* Returns the processor that runs the CPU's kernels, in one line. Costs and tunables hold for it alone. */
 WN_API const char *wn_processor(void);
 /* Fills *out with tunable number i, from 0 on. Status: WN_VALUE where there is none.

@@ -115,6 +115,8 @@ WN_API int32_t wn_dist_get(struct wn_dist *out);
 WN_API int32_t wn_dist_start(const char *kind, int32_t rank, int32_t size, int32_t per_node, double timeout);
 /* Becomes a rank of a job whose other ranks are copies of this one, per_node of them on a machine; nothing is sent. */
 WN_API int32_t wn_dist_ghost(int32_t rank, int32_t size, int32_t per_node);
+/* Ends that, for plans of a job by a process that is none of it. Status: WN_VALUE where this is no ghost. */
+WN_API int32_t wn_dist_alone(void);
 /* Says how the ranks of this job have a parameter's gradient and the states of its optimizer: each of its own range, by
  * a cut whose left-over stripes go to part `start` first; start = -1: each of the whole. Fills *next with where the cut
  * of the next parameter starts, so that many small ones are dealt evenly. Equal calls on all ranks. Status: WN_VALUE

@@ -66,6 +66,12 @@ int32_t wn_dist_ghost(int32_t rank, int32_t size, int32_t per_node)
     return wn__link_ghost(rank, size, per_node);
 }
 
+int32_t wn_dist_alone(void)
+{
+    WN_TRY(wn__enter());
+    return wn__link_alone();
+}
+
 int32_t wn_dist_shard(int32_t cell, int32_t how)
 {
     struct wn_cell *c = wn__get_cell(cell);

@@ -71,6 +71,13 @@ int32_t wn_link(const struct wn_link_rates *r)
     return wn__link_rates(r);
 }
 
+int32_t wn_link_get(struct wn_link_rates *out)
+{
+    WN_TRY(wn__need(out, "link"));
+    *out = *wn__link_rates_now();
+    return WN_OK;
+}
+
 int32_t wn_profile_get(int32_t device, struct wn_profile *out)
 {
     WN_TRY(wn__check_device(device, "profile"));

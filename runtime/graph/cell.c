@@ -94,17 +94,16 @@ void wn__cell_restored(struct wn_cell *c, int64_t version)
     c->invalid = 0;
 }
 
-/* Puts the elements of a cell in their own order, so that a range of its bytes is one of its elements. What was
- * recorded of it before is stale. */
-static int32_t lay_plain(struct wn_cell *c)
+/* Lays a cell out in another way. What was recorded of it before is stale. */
+static int32_t lay(struct wn_cell *c, int32_t layout)
 {
     int64_t bytes = wn__bytes(&c->type);
     char *plain = NULL;
     int32_t code = WN_OK;
-    if (c->type.layout == WN_PLAIN) return WN_OK;
+    if (c->type.layout == layout) return WN_OK;
     if (c->init != NULL) {
         struct wn_node *init = NULL;
-        WN_TRY(wn__record_layout(c->init, WN_PLAIN, c->init->line, &init));
+        WN_TRY(wn__record_layout(c->init, layout, c->init->line, &init));
         wn__node_unref(c->init);
         c->init = init;
     }
@@ -114,7 +113,7 @@ static int32_t lay_plain(struct wn_cell *c)
         code = wn__cell_read(c, 0, plain, bytes);
     }
     if (code == WN_OK) {
-        c->type.layout = c->whole.layout = WN_PLAIN;
+        c->type.layout = c->whole.layout = layout;
         wn__cell_changed(c);
         if (plain != NULL) code = wn__cell_write(c, 0, plain, bytes);
     }
@@ -137,7 +136,9 @@ int32_t wn__cell_slice(struct wn_cell *c, struct wn__cut cut, int32_t rank)
     if (c->is_sharded) return fail_sharded(c);
     if (c->grad != NULL) wn__cell_unref(c->grad); /* the next one may have another type */
     c->grad = NULL;
-    if (cut.ranks > 0) WN_TRY(lay_plain(c));
+    /* A range of its bytes is one of its elements only where they lie in their own order. */
+    if (cut.ranks > 0 && !c->is_sliced) c->laid = c->type.layout;
+    WN_TRY(lay(c, cut.ranks > 0 ? WN_PLAIN : c->is_sliced ? c->laid : c->type.layout));
     c->is_sliced = cut.ranks > 0;
     c->cut_start = cut.start;
     c->own = c->is_sliced ? wn__range_of(&cut, rank, 0) : (struct wn__range){0, 0};

@@ -109,6 +109,7 @@ struct wn_cell {
     struct wn_node *unsharded; /* of a sharded cell that has not begun: what its whole would begin with. Counted */
     struct wn_type whole;      /* of the value that scripts see: `type`, but of a sharded cell */
     int32_t cut_start;         /* of the cut of a sliced cell (base/ranks.h) */
+    int32_t laid;              /* the layout that it had before it was sliced */
     struct wn__range own;      /* of a sliced cell */
     struct wn__job *arriving;  /* the exchange that brings the ranges of others; NULL: they are there */
 };

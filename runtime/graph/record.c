@@ -144,9 +144,10 @@ int32_t wn__record_layout(struct wn_node *v, int32_t layout, int32_t line, struc
 {
     struct wn_attrs attrs = {.layout = (int16_t)wn__layout_normal(layout, &v->type)};
     struct wn_node *plain = NULL;
-    if (v->type.layout == attrs.layout) {
-        wn__node_ref(v);
-        *out = v;
+    int32_t is_back = v->op == WN_OP_RELAYOUT && v->n_in == 1 && v->in[0]->type.layout == attrs.layout;
+    if (v->type.layout == attrs.layout || is_back) {
+        *out = is_back ? v->in[0] : v;
+        wn__node_ref(*out);
         return WN_OK;
     }
     if (v->type.layout != WN_PLAIN && attrs.layout != WN_PLAIN) {

@@ -47,6 +47,7 @@ static struct {
     struct verdict verdict;
     char said[LONGEST_SAID], sentence[LONGEST_SENTENCE];
     struct wn__message *list; /* (size) */
+    int32_t room;             /* ranks that list and records have room for */
     char *all;                /* what is gathered; MPI may write into it while the call is under way */
     int64_t bytes, total;     /* of this rank; of all that it gets */
     int64_t most;             /* of struct wn__call */
@@ -252,6 +253,13 @@ int32_t wn__control_begin(const struct wn__call *call, const void *mine, int64_t
 {
     const struct wn__link *l = wn__link_get();
     if (now.stage != IDLE) return wn__fail(WN_VALUE, "dist: a call is under way");
+    if (now.room < l->size) { /* a process may be a ghost of one job after another */
+        wn__free(now.list);
+        wn__free(now.records);
+        now.list = NULL;
+        now.records = NULL;
+        now.room = l->size;
+    }
     if (now.list == NULL) now.list = wn__alloc((int64_t)sizeof *now.list * (l->size + 1));
     if (now.records == NULL) now.records = wn__alloc((int64_t)sizeof *now.records * l->size);
     if (now.list == NULL || now.records == NULL) return wn__link_break(WN_OOM);

@@ -128,6 +128,13 @@ int32_t wn__link_ghost(int32_t rank, int32_t size, int32_t per_node)
     return WN_OK;
 }
 
+int32_t wn__link_alone(void)
+{
+    if (!here->is.is_ghost) return wn__fail(WN_VALUE, "dist: this process is no ghost");
+    here->is = (struct wn__link){.size = 1, .per_node = 1};
+    return WN_OK;
+}
+
 /* ---- jobs -------------------------------------------------------------------------------------------------------- */
 
 static void job_free(struct wn__job *job)

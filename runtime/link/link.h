@@ -37,6 +37,8 @@ struct wn__link {
 int32_t wn__link_open(const char *kind, int32_t rank, int32_t size, int32_t per_node, double timeout);
 /* Becomes a rank of a job whose others are copies of this one: what they send is what this one sends them. */
 int32_t wn__link_ghost(int32_t rank, int32_t size, int32_t per_node);
+/* Ends that. WN_VALUE: this is no ghost. */
+int32_t wn__link_alone(void);
 /* Returns the link of this process; its size is 1 until it is opened. */
 const struct wn__link *wn__link_get(void);
 

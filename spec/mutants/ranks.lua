@@ -115,6 +115,16 @@ return {
             new = '        break;\n' },
     },
     {
+        file = 'lua/wane/program/job.lua',
+        spec = 'spec/job_spec.lua',
+        { 'a plan of a job leaves the rates of its link behind',
+            old = '        check(C.wn_link(before))\n',
+            new = '' },
+        { 'a plan of a job is of its first rank',
+            old = '        if own > most then best, most = r, own end\n',
+            new = '        if own > most and most < 0 then best, most = r, own end\n' },
+    },
+    {
         file = 'runtime/run/run.c',
         spec = 'spec/ranks_spec.lua',
         needs = 'command -v mpicc.mpich && command -v mpirun.mpich',
@@ -178,8 +188,8 @@ return {
         filter = 'go on from the files',
         needs = 'command -v mpicc.mpich && command -v mpirun.mpich',
         { 'a range of a weight in panels is taken for one of its elements',
-            old = '    if (cut.ranks > 0) WN_TRY(lay_plain(c));\n',
-            new = '    if (cut.ranks > 65536) WN_TRY(lay_plain(c));\n' },
+            old = 'WN_TRY(lay(c, cut.ranks > 0 ? WN_PLAIN : ',
+            new = 'WN_TRY(lay(c, cut.ranks > 65536 ? WN_PLAIN : ' },
     },
     {
         file = 'runtime/plan/lower/gather.c',

@@ -439,15 +439,11 @@ local gone = { fused = 'opt:step(loss) is how an optimizer steps, so leave it ou
 -- @param allowed list of names
 -- @param what opens the message of an error
 -- @return opts, or an empty table for nil
--- @raise 'value' for an option of a former version, one that says what job this is, and an unknown one
+-- @raise 'value' for an option of a former version, and an unknown one
 -- @within Internal
 function plan.check_options(opts, allowed, what)
     for name in iterate(type(opts) == 'table' and opts or {}) do
         if gone[name] then raise(nil, 'value', "%s: the option '%s' is gone: %s", what, name, gone[name]) end
-        if name == 'ranks' or name == 'link' then
-            raise(nil, 'value', '%s: %s says what job this process is of, before its first value: write '
-                .. 'wane.dist.ghost { ranks =, rank =, link = } in the place of wane.dist.start', what, name)
-        end
     end
     return errors.check_options(opts, allowed, what)
 end

@@ -10,10 +10,13 @@
 local binding = require 'wane.ffi'
 local choose = require 'wane.plan.budget.choose'
 local errors = require 'wane.errors'
+local job = require 'wane.program.job'
 local parts = require 'wane.plan.parts'
+local placing = require 'wane.program.placing'
 local plan = require 'wane.plan'
 local policies = require 'wane.policy'
 local program = require 'wane.program'
+local scoped = require 'wane.scoped'
 local sequence = require 'wane.program.sequence'
 local target = require 'wane.plan.costs.target'
 local tensor = require 'wane.tensor'
@@ -26,6 +29,8 @@ local step = {}
 
 -- Options of whatever takes a step: the optimizer that the loss is trained with, and how.
 step.options = { 'optimizer', 'lines' }
+-- Options that say, too, of what job the step is.
+step.all_options = { 'optimizer', 'lines', unpack(job.options) }
 
 -- Tells whether x has the two methods of an optimizer. An x that raises for unknown names has none.
 local function is_optimizer(x)
@@ -162,13 +167,41 @@ function step.open(fn, opts, what)
     end), chosen
 end
 
-local options = { 'policy', 'budget', 'target', unpack(step.options) }
+--- Calls work() as a rank of the job that opts describe (program/job.lua).
+-- @param fn function() that returns the loss, or runs a step
+-- @param opts options of whatever plans fn
+-- @param what opens messages
+-- @within Internal
+function step.as_job(fn, opts, what, work)
+    return job.as(opts, what, function()
+        local list = step.open(fn, opts, what)
+        return scoped.always(function() sequence.close(list) end, placing.of, list)
+    end, work)
+end
+
+local options = { 'policy', 'budget', 'target', unpack(step.all_options) }
+
+-- Plans a step as whoever this process is.
+local function planned(fn, opts)
+    local list, chosen = step.open(fn, opts, 'wane.plan')
+    local notes = program.notes()
+    local ok, made = errors.pcall(plan_all, list, policies.limit_of(chosen))
+    if ok then
+        made.notes = notes
+        return made
+    end
+    sequence.close(list)
+    if errors.is(made) and made.code == 'budget' then return nil, made end
+    errors.again(made)
+end
 
 --- Plans the step that fn records. Nothing runs, and gradients stay as they are.
 -- @param fn function() that returns the loss, or runs a step: opt:step(loss), or zero_grad, backward and step() as
 -- several run points
 -- @param opts { policy =, budget = (bytes or text), target = (name of a machine, see wane.targets), optimizer = (plans
--- the training step of the loss, opt:step(loss)), lines = (true: zero_grad, backward and step instead) }
+-- the training step of the loss, opt:step(loss)), lines = (true: zero_grad, backward and step instead), ranks =, link =
+-- (as of wane.dist.ghost: as one rank of such a job, before the first step), rank = (else the one that needs most),
+-- place = ('slice', 'keep' or 'shard') }
 -- @return Plan, of the whole step. Its field `parts` is a printable list of { mode =, times = (how many run points are
 -- this part), peak =, reserved =, beside =, live_beside =, seconds = (of one of them), policy = (under which it keeps
 -- the budget by itself) }. When no plan fits the budget, returns nil and an error object with min_budget and holders.
@@ -181,16 +214,7 @@ local options = { 'policy', 'budget', 'target', unpack(step.options) }
 -- print(none, why.code, why.min_budget)
 function step.plan(fn, opts)
     opts = plan.check_options(opts, options, 'wane.plan')
-    local list, chosen = step.open(fn, opts, 'wane.plan')
-    local notes = program.notes()
-    local ok, made = errors.pcall(plan_all, list, policies.limit_of(chosen))
-    if ok then
-        made.notes = notes
-        return made
-    end
-    sequence.close(list)
-    if errors.is(made) and made.code == 'budget' then return nil, made end
-    errors.again(made)
+    return step.as_job(fn, opts, 'wane.plan', function() return planned(fn, opts) end)
 end
 
 return step

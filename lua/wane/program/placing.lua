@@ -83,12 +83,13 @@ local function put_all(optimizers, word)
     end
 end
 
---- Calls fn(word) for each word, with all parameters of optimizers under it, and puts them back.
+--- Calls fn(word) for each of some words, with all parameters of optimizers under it, and puts them back.
 -- @param optimizers list, of none of which placing.why_not says anything
 -- @param fn function(word)
-function placing.try(optimizers, fn)
+-- @param words list; nil: all of them
+function placing.try(optimizers, fn, words)
     local noted = noted_of(optimizers)
-    for _, word in ipairs(placing.WORDS) do
+    for _, word in ipairs(words or placing.WORDS) do
         scoped.always(function() put_back(optimizers, noted) end, function()
             put_all(optimizers, word)
             return fn(word)
@@ -96,17 +97,25 @@ function placing.try(optimizers, fn)
     end
 end
 
---- Returns the optimizers of the parts of a step where ranks are several and any word can be tried; else nil.
+--- Returns the optimizers of the parts of a step, or nil and why their parameters can be put under no other word.
 -- @param parts of sequence.plan
-function placing.optimizers(parts)
+function placing.of(parts)
     local list, met = {}, {}
-    for _, part in ipairs(ranks.size > 1 and parts or {}) do
+    for _, part in ipairs(parts) do
         local opt = part.request.optimizer
         if opt and not met[opt] then
-            if placing.why_not(opt) then return nil end
+            local why = placing.why_not(opt)
+            if why then return nil, why end
             list[#list + 1], met[opt] = opt, true
         end
     end
+    return list
+end
+
+--- Returns the optimizers of the parts of a step where ranks are several and any word can be tried; else nil.
+-- @param parts of sequence.plan
+function placing.optimizers(parts)
+    local list = ranks.size > 1 and placing.of(parts) or {}
     return #list > 0 and list or nil
 end
 

@@ -198,6 +198,11 @@ int32_t wn__link_rates(const struct wn_link_rates *r)
     return WN_OK;
 }
 
+const struct wn_link_rates *wn__link_rates_now(void)
+{
+    return &link_rates;
+}
+
 void wn__exchange_wire(const struct wn__ir *ir, int32_t node, struct wn__wire *out)
 {
     const struct wn__ir_node *q = &ir->node[node];

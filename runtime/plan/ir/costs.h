@@ -61,6 +61,7 @@ double wn__exchange_start_seconds(void);
 int64_t wn__exchange_group(const struct wn__ir *ir);
 /* Sets the seconds of links among ranks. WN_VALUE for numbers that are none. */
 int32_t wn__link_rates(const struct wn_link_rates *r);
+const struct wn_link_rates *wn__link_rates_now(void);
 /* Returns the seconds of one application by the roofline of the IR's target alone. */
 double wn__desc_roofline(const struct wn__ir *ir, const struct wn_desc *d);
 /* Returns the seconds of one application, measured ones first; *is_measured says whether they were measured. */

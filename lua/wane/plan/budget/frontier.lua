@@ -180,22 +180,8 @@ local function put_others(self, list)
     end
 end
 
---- Returns the plans of what fn records that no other plan beats in both bytes and seconds; on several ranks, of all
--- words of wane.dist.place that are still free.
--- @param fn function() that returns the loss, or runs a step: opt:step(loss), or zero_grad, backward and step();
--- nothing runs
--- @param opts { points = 50 (most entries of the list), policy = (its decisions bind every plan), target = (name of a
--- machine), optimizer =, lines = (the training step of the loss, as of wane.plan) }
--- @return Frontier. Bytes and seconds are those of the whole step; `policies` of a point are for its backwards, once
--- wane.dist.place(model, opt, point.word) has put its parameters under its word, where it has one.
--- @raise 'value' for wrong options
--- @usage
--- local function loss() return model(x):sum() end
--- local frontier = wane.frontier(loss, { points = 5 })
--- print(wane.plan(loss, { policy = frontier[#frontier].policy }).reserved == frontier[#frontier].reserved) --> true
-function frontier.frontier(fn, opts)
-    opts = plan.check_options(opts, { 'points', 'policy', 'target', unpack(step.options) }, 'wane.frontier')
-    local count = errors.count(opts.points or 50, 'wane.frontier: points', 2, 10000)
+-- Finds the frontier as whoever this process is. count: most entries of the list.
+local function found(fn, opts, count)
     local list = step.open(fn, opts, 'wane.frontier')
     local self = setmetatable({ heuristics = {}, tried = 0 }, Frontier)
     local function closing(of, work, ...) return scoped.always(function() sequence.close(of) end, work, ...) end
@@ -218,19 +204,42 @@ function frontier.frontier(fn, opts)
     return self
 end
 
+--- Returns the plans of what fn records that no other plan beats in both bytes and seconds; on several ranks, of all
+-- words of wane.dist.place that are still free.
+-- @param fn function() that returns the loss, or runs a step: opt:step(loss), or zero_grad, backward and step();
+-- nothing runs
+-- @param opts { points = 50 (most entries of the list), policy = (its decisions bind every plan), target = (name of a
+-- machine), optimizer =, lines = (the training step of the loss), ranks =, rank =, link = (one rank of a job), as of
+-- wane.plan }
+-- @return Frontier. Bytes and seconds are those of the whole step; `policies` of a point are for its backwards, once
+-- wane.dist.place(model, opt, point.word) has put its parameters under its word, where it has one.
+-- @raise 'value' for wrong options
+-- @usage
+-- local function loss() return model(x):sum() end
+-- local frontier = wane.frontier(loss, { points = 5 })
+-- print(wane.plan(loss, { policy = frontier[#frontier].policy }).reserved == frontier[#frontier].reserved) --> true
+function frontier.frontier(fn, opts)
+    opts = plan.check_options(opts, { 'points', 'policy', 'target', unpack(step.all_options) }, 'wane.frontier')
+    local count = errors.count(opts.points or 50, 'wane.frontier: points', 2, 10000)
+    return step.as_job(fn, opts, 'wane.frontier', function() return found(fn, opts, count) end)
+end
+
 --- Returns the least bytes in which a step runs, the first time too: the bytes that the smallest plan reserves, and at
 -- least those of making its states before the first run. For a step of several programs it is the maximum over them,
 -- each with the bytes that the others hold beside it.
 -- @param fn as for wane.frontier
--- @param opts { policy = (its decisions bind every plan), target = (name of a machine), optimizer =, lines = }
+-- @param opts { policy = (its decisions bind every plan), target = (name of a machine), optimizer =, lines =, ranks =,
+-- rank =, link =, place = }
 -- @return bytes
 -- @raise 'value' for wrong options
 -- @usage
 -- print(wane.min_budget(function() return model(x):sum() end))
 function frontier.min_budget(fn, opts)
-    opts = plan.check_options(opts, { 'policy', 'target', unpack(step.options) }, 'wane.min_budget')
-    local list = step.open(fn, opts, 'wane.min_budget')
-    return scoped.always(function() sequence.close(list) end, step.least, list)
+    opts = plan.check_options(opts, { 'policy', 'target', unpack(step.all_options) }, 'wane.min_budget')
+    return step.as_job(fn, opts, 'wane.min_budget', function()
+        local list = step.open(fn, opts, 'wane.min_budget')
+        return scoped.always(function() sequence.close(list) end, step.least, list)
+    end)
 end
 
 function Frontier.__tostring(self)

@@ -1,5 +1,5 @@
 --- Links among ranks: how many bytes a second they exchange on one machine, and among machines.
--- @internal wane.dist.link
+-- @internal wane.program.link
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 
