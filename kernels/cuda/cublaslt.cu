@@ -90,13 +90,21 @@ void *wn__sim_cublaslt(const char *name);
 #define UNSET "auto"
 #endif
 
+static size_t version(void)
+{
+    return api.version();
+}
+
 static struct wn__opened opened = {
     .name = "cuBLASLt",
     .variable = "WANE_CUDA_LT",
     .unset = UNSET,
     .usual = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11", "libcublasLt.so"},
+    .instead = "own kernels are used",
     .oldest = 11,
+    .oldest_minor = 0,
     .simulated = SIMULATED,
+    .version = version,
     .functions = functions,
     .n = sizeof functions / sizeof functions[0],
     .text = "",

@@ -101,13 +101,21 @@ void *wn__sim_cudnn(const char *name);
 #define SIMULATED NULL
 #endif
 
+static size_t version(void)
+{
+    return api.version();
+}
+
 static struct wn__opened opened = {
     .name = "cuDNN",
     .variable = "WANE_CUDA_DNN",
     .unset = "off",
     .usual = {"libcudnn.so.9", "libcudnn.so.8"},
+    .instead = "own kernels are used",
     .oldest = 8,
+    .oldest_minor = 0,
     .simulated = SIMULATED,
+    .version = version,
     .functions = functions,
     .n = sizeof functions / sizeof functions[0],
     .text = "",

@@ -1,5 +1,5 @@
-/* Libraries of NVIDIA that are opened at run time and called through own declarations: cublaslt.cu and cudnn.cu find
- * them by this. */
+/* Libraries of NVIDIA that are opened at run time and called through own declarations: cublaslt.cu, cudnn.cu and
+ * the device's nccl.cu find them by this. */
 #ifndef WN_CUDA_OPENED_H
 #define WN_CUDA_OPENED_H
 #include <dlfcn.h>
@@ -18,12 +18,14 @@ struct wn__opened_function {
 /* A library, where it is looked for, and what was found. */
 struct wn__opened {
     const char *name;
-    const char *variable;                        /* of the environment: auto, off, or a path */
-    const char *unset;                           /* what the variable is where it is not set */
-    const char *usual[4];                        /* files that auto tries */
-    int oldest;                                  /* major version that is known */
-    void *(*simulated)(const char *name);        /* returns a function by its name; NULL on a real GPU */
-    const struct wn__opened_function *functions; /* (n), the first is that of the version */
+    const char *variable;                 /* of the environment: auto, off, or a path */
+    const char *unset;                    /* what the variable is where it is not set */
+    const char *usual[4];                 /* files that auto tries */
+    const char *instead;                  /* what is done without the library */
+    int oldest, oldest_minor;             /* version that is known */
+    void *(*simulated)(const char *name); /* returns a function by its name; NULL on a real GPU */
+    size_t (*version)(void);              /* major f + minor 100 + patch; f: 1000 of versions below 10000, else 10000 */
+    const struct wn__opened_function *functions; /* (n) */
     size_t n;
     char text[256]; /* the version, or why there is none */
 };
@@ -39,20 +41,18 @@ static inline int32_t wn__opened_take(struct wn__opened *o, const char *file)
         const struct wn__opened_function *f = &o->functions[i];
         *f->at = is_simulated ? o->simulated(f->name) : dlsym(library, f->name);
         if (*f->at != NULL) continue;
-        snprintf(o->text, sizeof o->text, "no %s: %.100s is there and lacks %s: own kernels are used", o->name, file,
-                 f->name);
+        snprintf(o->text, sizeof o->text, "no %s: %.100s is there and lacks %s: %s", o->name, file, f->name,
+                 o->instead);
         return 0;
     }
-    /* The version is major 10000 + minor 100 + patch; that of cuDNN before 9 is major 1000 + minor 100 + patch. */
-    const size_t v = ((size_t(*)(void)) * o->functions[0].at)(), scale = v >= 90000 ? 10000 : 1000;
-    const int major = (int)(v / scale);
-    if (major >= o->oldest)
-        snprintf(o->text, sizeof o->text, "%s %d.%d.%d", o->name, major, (int)(v % scale / 100), (int)(v % 100));
+    const size_t v = o->version(), scale = v >= 10000 ? 10000 : 1000;
+    const int major = (int)(v / scale), minor = (int)(v % scale / 100);
+    const int32_t is_known = major > o->oldest || (major == o->oldest && minor >= o->oldest_minor);
+    if (is_known) snprintf(o->text, sizeof o->text, "%s %d.%d.%d", o->name, major, minor, (int)(v % 100));
     else
-        snprintf(o->text, sizeof o->text,
-                 "no %s: %.100s is too old (version %lld; %d.0 or later is known): own kernels are used", o->name, file,
-                 (long long)v, o->oldest);
-    return major >= o->oldest;
+        snprintf(o->text, sizeof o->text, "no %s: %.100s is too old (version %lld; %d.%d or later is known): %s",
+                 o->name, file, (long long)v, o->oldest, o->oldest_minor, o->instead);
+    return is_known;
 }
 
 /* Looks for the library. Returns whether it is usable. */
@@ -68,12 +68,10 @@ static inline int32_t wn__opened_find(struct wn__opened *o)
     if (is_off)
         snprintf(o->text, sizeof o->text, "no %s (%s=%s)", o->name, o->variable,
                  file == set ? "off" : "auto asks for it");
-    else if (is_auto)
-        snprintf(o->text, sizeof o->text, "no %s (%s or older): own kernels are used", o->name, o->usual[0]);
+    else if (is_auto) snprintf(o->text, sizeof o->text, "no %s (%s or older): %s", o->name, o->usual[0], o->instead);
     else
-        snprintf(o->text, sizeof o->text,
-                 "no %s: %s=%.100s cannot be opened (off, auto or a path): own kernels are used", o->name, o->variable,
-                 file);
+        snprintf(o->text, sizeof o->text, "no %s: %s=%.100s cannot be opened (off, auto or a path): %s", o->name,
+                 o->variable, file, o->instead);
     return 0;
 }
 #endif
