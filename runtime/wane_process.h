@@ -102,8 +102,9 @@ struct wn_dist {
     int32_t rank, size; /* 0 of 1 until a job is joined */
     int32_t per_node;   /* so many consecutive ranks share a machine; 1 where that differs */
     int32_t is_open, is_ghost;
-    int64_t calls;       /* of all ranks that this one has begun */
-    const char *library; /* "Open MPI 4.1.4"; NULL until a job is joined, and of a ghost */
+    int64_t calls;        /* of all ranks that this one has begun */
+    const char *library;  /* "Open MPI 4.1.4"; NULL until a job is joined, and of a ghost */
+    const char *gpu_link; /* "NCCL 2.21.5", or "pinned memory: " and why; NULL until wn_dist_gpus, and without a GPU */
 };
 /* Returns the kinds of MPI that a job can be joined through, in one line, or how to have one. Nothing is opened. */
 WN_API const char *wn_mpi(void);
@@ -113,6 +114,12 @@ WN_API int32_t wn_dist_get(struct wn_dist *out);
  * have, or fails after `timeout` seconds. The process leaves the job when it exits. Status: WN_IO where there is no
  * such library, and where MPI sees another job than the launcher tells of; WN_VALUE for a second start. */
 WN_API int32_t wn_dist_start(const char *kind, int32_t rank, int32_t size, int32_t per_node, double timeout);
+enum { WN_DIST_GPU = 128 };
+/* Fills in what the other ranks have to know of this one's GPU: WN_DIST_GPU bytes. */
+WN_API int32_t wn_dist_gpu(void *facts);
+/* Decides whether GPUs exchange by NCCL. all: those bytes of all ranks, in their order. Status: WN_VALUE where ranks
+ * have other versions of it. */
+WN_API int32_t wn_dist_gpus(const void *all, int64_t bytes);
 /* Becomes a rank of a job whose other ranks are copies of this one, per_node of them on a machine; nothing is sent. */
 WN_API int32_t wn_dist_ghost(int32_t rank, int32_t size, int32_t per_node);
 /* Ends that, for plans of a job by a process that is none of it. Status: WN_VALUE where this is no ghost. */

@@ -19,7 +19,7 @@ local may_include = {
     device = { 'device', 'base', 'kernels/kernel.h' },
     -- The functions of the GPU's device are in one library with its kernels.
     ['device/cuda'] = { 'device/cuda', 'device', 'base', 'kernels/cuda/launch.cuh', 'kernels/cuda/cublaslt.h',
-        'kernels/cuda/cudnn.h' },
+        'kernels/cuda/cudnn.h', 'kernels/cuda/opened.h' },
     memory = { 'memory', 'device', 'base' },
     ops = { 'ops', 'base' },
     -- A value that was asked for owns its bytes, so the graph knows the ledger's buffers.

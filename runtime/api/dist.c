@@ -3,6 +3,7 @@
 #include <string.h>
 #include "../link/control.h"
 #include "../link/mpi.h"
+#include "../run/issue/issue.h"
 #include "api.h"
 
 #define MOST_RANKS 65536
@@ -22,7 +23,8 @@ int32_t wn_dist_get(struct wn_dist *out)
                             .is_open = l->is_open,
                             .is_ghost = l->is_ghost,
                             .calls = wn__control_calls(),
-                            .library = l->library};
+                            .library = l->library,
+                            .gpu_link = wn__own_link_text()};
     return WN_OK;
 }
 
@@ -56,6 +58,22 @@ int32_t wn_dist_start(const char *kind, int32_t rank, int32_t size, int32_t per_
         if (d->absent == NULL) WN_TRY(d->choose(d, rank % wn__link_get()->per_node));
     }
     return WN_OK;
+}
+
+int32_t wn_dist_gpu(void *facts)
+{
+    WN_TRY(wn__enter());
+    WN_TRY(wn__need(facts, "dist: room for what is said of a GPU"));
+    return wn__own_link_say(facts);
+}
+
+int32_t wn_dist_gpus(const void *all, int64_t bytes)
+{
+    WN_TRY(wn__enter());
+    WN_TRY(wn__need(all, "dist: what is said of GPUs"));
+    if (!wn__link_get()->is_open || bytes != wn__link_get()->size * (int64_t)sizeof(struct wn_link_facts))
+        return wn__fail(WN_VALUE, "dist: %lld bytes about GPUs given, expected those of all ranks", (long long)bytes);
+    return wn__own_link_choose(all);
 }
 
 int32_t wn_dist_ghost(int32_t rank, int32_t size, int32_t per_node)

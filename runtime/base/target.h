@@ -20,15 +20,23 @@ enum { WN_LIBRARY_CONV = 1 << 8, WN_LIBRARY_TF32 = 1 << 16 };
 struct wn__target {
     const char *name;          /* of the kind of machine: "cpu" */
     int32_t is_unified_memory; /* the host addresses the device's memory, and both share its bytes */
-    int32_t is_asynchronous;   /* launches return before their work has ended, so kernels take numbers from memory and
+    int32_t has_link;        /* devices exchange among ranks without the host: part of a plan's key, as such an exchange
+                                * needs no bytes of the host */
+    int32_t is_asynchronous; /* launches return before their work has ended, so kernels take numbers from memory and
                                 * report wrong data there (struct wn_buffers) */
-    int32_t threads;           /* part of a plan's key: the bits of sums may depend on it */
-    int32_t arch;              /* generation of the device, as 90 of sm_90, part of a plan's key; 0: it has none */
-    int32_t weight_layout;     /* of nn.Linear's weights (layout.h) */
-    int32_t library;           /* bits: what a library computes; part of a plan's key */
+    int32_t threads;         /* part of a plan's key: the bits of sums may depend on it */
+    int32_t arch;            /* generation of the device, as 90 of sm_90, part of a plan's key; 0: it has none */
+    int32_t weight_layout;   /* of nn.Linear's weights (layout.h) */
+    int32_t library;         /* bits: what a library computes; part of a plan's key */
     struct wn_profile rates;
     /* Returns the bytes of scratch that the kernel of an application needs, 0 for none. A library may need less once
      * the plan is loaded: the device's function `prepare` then says how much. */
     int64_t (*workspace)(const struct wn__target *t, const struct wn_desc *d);
 };
+
+/* Returns whether what devices exchange among ranks goes through memory of the host. */
+static inline int32_t wn__target_stages(const struct wn__target *t)
+{
+    return !t->is_unified_memory && !t->has_link;
+}
 #endif

@@ -29,8 +29,12 @@ static int32_t fail(int32_t code, const char *message)
 
 static void look_for_cuda(struct wn_device *d)
 {
-    static const struct wn_cuda_host host = {
-        .tree = WN_CUDA_TREE, .size = WN_CUDA_SIZES, .fail = fail, .alloc = wn__alloc, .free = wn__free};
+    static const struct wn_cuda_host host = {.tree = WN_CUDA_TREE,
+                                             .size = WN_CUDA_SIZES,
+                                             .fail = fail,
+                                             .message = wn__message,
+                                             .alloc = wn__alloc,
+                                             .free = wn__free};
     char found[700] = "";
     d->absent = library.text;
     void *opened = wn__library_open(&library);

@@ -9,14 +9,15 @@
 #define WN_CUDA_SIZES                                                                                                  \
     {                                                                                                                  \
         sizeof(struct wn_device), sizeof(struct wn_desc), sizeof(struct wn_buffers), sizeof(struct wn_move),           \
-            sizeof(struct wn_offload_buffer), sizeof(struct wn_room)                                                   \
+            sizeof(struct wn_offload_buffer), sizeof(struct wn_room), sizeof(struct wn_link_job)                       \
     }
-enum { WN_CUDA_SIZE_COUNT = 6 };
+enum { WN_CUDA_SIZE_COUNT = 7 };
 
 /* The functions of libwane.so that the library calls; its symbols are hidden. */
 struct wn_cuda_host {
     int64_t tree, size[WN_CUDA_SIZE_COUNT]; /* WN_CUDA_TREE, WN_CUDA_SIZES; checked before the rest is read */
     int32_t (*fail)(int32_t code, const char *message); /* sets the thread's message and returns `code` */
+    const char *(*message)(void);                       /* returns that message */
     void *(*alloc)(int64_t bytes);                      /* cleared memory of the host; NULL: none, with a message */
     void (*free)(void *p);
 };

@@ -14,6 +14,7 @@
 #define WN_DEVICE_H
 #include <stdint.h>
 #include "../../kernels/kernel.h"
+#include "../base/message.h"
 
 /* One move between a device's memory and an offload buffer. Both ends and the bytes are whole pages (WN_PAGE), but for
  * WN_MEDIUM_RANKS. */
@@ -35,6 +36,20 @@ struct wn_offload_buffer {
     double busy[WN_WAY_COUNT]; /* seconds of moving between the last two stops */
     double stall;              /* seconds for which the device waited for moves meanwhile; 0 where the host waits */
     char note[160];            /* why it is slower or larger than asked for, in words, or "" */
+};
+
+/* Says of a device what ranks compare before they use the link that their devices have of their own. */
+struct wn_link_facts {
+    char version[64]; /* "NCCL 2.21.5"; "": this process has none */
+    char where[64];   /* tells this device from all others, of other machines too */
+};                    /* WN_DIST_GPU bytes */
+
+/* A job of ranks whose devices are joined. */
+struct wn_link_job {
+    char id[128]; /* that rank 0 made */
+    int32_t rank, size;
+    int32_t (*look)(double seconds); /* WN_OK while the others, who were waited for so long, are there */
+    int32_t (*broke)(int32_t code);  /* tells the others the message that was just set; returns code */
 };
 
 /* The memory of a device, in bytes, as its driver counts. */
@@ -122,7 +137,8 @@ struct wn_device {
 
     /* ---- offload buffers: optional, all six or none ---- */
     /* Default: those of host_offload.h where target.is_unified_memory is set, else open refuses with WN_UNSUPPORTED.
-     * Exchanges among ranks of a device without unified memory go through a buffer of WN_MEDIUM_RANKS. */
+     * Exchanges among ranks of a device without unified memory, and without a link of its own, go through a buffer of
+     * WN_MEDIUM_RANKS. */
 
     /* Takes everything at once, or nothing: bytes at a medium (WN_MEDIUM_), and queues of `most` moves each way. */
     int32_t (*offload_buffer_open)(struct wn_device *d, int32_t medium, int64_t bytes, int32_t most,
@@ -138,6 +154,25 @@ struct wn_device {
     int32_t (*offload_buffer_left)(struct wn_device *d, struct wn_offload_buffer *buffer, int64_t number);
     /* Gives up the moves that have not begun, and waits for the others. */
     void (*offload_buffer_stop)(struct wn_device *d, struct wn_offload_buffer *buffer);
+
+    /* ---- a link of its own among ranks: optional, all seven or none; NULL stays NULL ---- */
+    /* Used once `target.has_link` is set: exchanges among ranks go from device to device then. Every rank starts them
+     * in one order. A failure is told to the others (wn_link_job), and every wait for the device ends with it. */
+
+    /* Fills *out. */
+    int32_t (*link_say)(struct wn_device *d, struct wn_link_facts *out);
+    /* Makes the id of a job. */
+    int32_t (*link_id)(struct wn_device *d, char *id);
+    /* Joins a job, once in a process, and returns when all have. */
+    int32_t (*link_open)(struct wn_device *d, const struct wn_link_job *job);
+    /* Takes what at most `most` exchanges between two stops need. */
+    int32_t (*link_take)(struct wn_device *d, int32_t most);
+    /* Starts an exchange, n > 0 messages at addresses of the device, behind what was started before it. */
+    int32_t (*link_start)(struct wn_device *d, const struct wn__message *list, int32_t n);
+    /* Lets nothing that is launched later begin before the number-th exchange since the last stop has ended. */
+    int32_t (*link_wait)(struct wn_device *d, int64_t number);
+    /* Waits for all exchanges; returns the seconds for which the device waited for them since the last stop. */
+    double (*link_stop)(struct wn_device *d);
 };
 
 /* Returns where the host finds the bytes behind an address of a device whose memory is the host's. */

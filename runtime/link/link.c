@@ -201,10 +201,9 @@ int32_t wn__link_start(int32_t channel, const struct wn__message *list, int32_t 
     return code;
 }
 
-/* Breaks the link where a job waits for a rank that left before it came to this call. The lock is held. */
-static void look_for_gone(const struct wn__job *job)
+/* Breaks the link where rank r, -1: nobody, left before it came to this call. The lock is held. */
+static void look_for_gone(int32_t r)
 {
-    int32_t r = job->awaits;
     char text[400];
     if (r < 0 || !here->peers[r].has_left || here->peers[r].calls >= here->calls) return;
     snprintf(text, sizeof text, "rank %d has left after %lld calls, the last of them %s; rank %d is at %s", r,
@@ -271,7 +270,7 @@ int32_t wn__link_wait(struct wn__job *job, double seconds, int32_t *has_ended)
         for (;;) {
             *has_ended = job->has_ended;
             if (*has_ended || here->broken[0] != 0 || wn__now() >= until) break;
-            look_for_gone(job);
+            look_for_gone(job->awaits);
             look_for_interrupt(&interrupted);
             wait_for_change(0.05);
         }
@@ -281,6 +280,48 @@ int32_t wn__link_wait(struct wn__job *job, double seconds, int32_t *has_ended)
     }
     if (*has_ended) job_free(job);
     if (*has_ended || !wn__interrupted) interrupted = 0;
+    return code;
+}
+
+/* Returns the rank that is silent for longest, where one is; else the first of those that have come least far. The lock
+ * is held. */
+static int32_t last_of_all(void)
+{
+    const struct wn__peer *p = here->peers;
+    int32_t r = here->is.rank == 0, first = r;
+    for (int32_t k = first; k < here->is.size && here->is.rank == 0; k++)
+        if (p[k].heard < p[r].heard) r = k;
+    if (here->is.rank != 0 || p[r].heard + WN_DEAF_SECONDS < wn__now()) return here->is.rank == 0 ? r : 0;
+    for (int32_t k = r = first; k < here->is.size; k++)
+        if (p[k].calls < p[r].calls) r = k;
+    return r;
+}
+
+/* Breaks the link where others were waited for longer than the timeout: rank 0, which is heard by all, knows best. The
+ * lock is held. */
+static void look_for_late(double seconds)
+{
+    char late[256], text[400];
+    if (seconds < here->is.timeout + (here->is.rank == 0 ? 0 : WN_DEAF_SECONDS)) return;
+    wn__link_describe(last_of_all(), late, sizeof late);
+    snprintf(text, sizeof text, "rank %d waited %.0f s for %s", here->is.rank, seconds, late);
+    wn__link_break_here(WN_IO, text);
+    wn__link_say(WN_WORD_BROKEN, text, -1);
+}
+
+int32_t wn__link_look(double seconds)
+{
+    static double interrupted;
+    int32_t code = WN_OK;
+    if (here->is.is_ghost || !here->is.is_open) return WN_OK;
+    pthread_mutex_lock(&here->lock);
+    for (int32_t r = 0; r < here->is.size && here->broken[0] == 0; r++)
+        if (r != here->is.rank) look_for_gone(r);
+    if (here->broken[0] == 0) look_for_interrupt(&interrupted);
+    if (here->broken[0] == 0) look_for_late(seconds);
+    if (here->broken[0] != 0) code = broken();
+    pthread_mutex_unlock(&here->lock);
+    if (!wn__interrupted) interrupted = 0;
     return code;
 }
 

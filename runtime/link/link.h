@@ -9,17 +9,9 @@
 #ifndef WN_LINK_LINK_H
 #define WN_LINK_LINK_H
 #include <stdint.h>
+#include "../base/message.h"
 #include "../base/status.h"
 #include "mpi/door.h"
-
-/* Names what goes to one rank and what comes from it. The bytes stay where they are until the job has ended, and for
- * good where the link breaks before: MPI may still write into them. */
-struct wn__message {
-    int32_t peer;
-    int64_t out, in; /* bytes; 0: nothing goes that way */
-    const void *from;
-    void *to;
-};
 
 /* Says who this process is. */
 struct wn__link {
@@ -43,7 +35,9 @@ int32_t wn__link_alone(void);
 const struct wn__link *wn__link_get(void);
 
 struct wn__job;
-/* Puts n transfers, for the thread to begin. Jobs of a channel are put in the same order by every rank. ready: NULL, or
+/* Puts n transfers, for the thread to begin. Jobs of a channel are put in the same order by every rank. The bytes stay
+ * where they are until the job has ended, and for good where the link breaks before: MPI may still write into them.
+ * ready: NULL, or
  * gets the address of a number: the messages of the channel stay here until somebody, on any thread, has set it to 1.
  * Status: WN_OOM, WN_IO. */
 int32_t wn__link_start(int32_t channel, const struct wn__message *list, int32_t n, int32_t **ready,
@@ -56,6 +50,10 @@ void wn__link_urge(void);
 int32_t wn__link_wait(struct wn__job *job, double seconds, int32_t *has_ended);
 /* Returns the rank that a job waits for, and writes what it said last into text: (room) bytes. -1: nobody. */
 int32_t wn__link_late(const struct wn__job *job, char *text, int64_t room);
+/* Returns WN_OK while the other ranks are there, for a rank that has waited `seconds` for them by other means than a
+ * job. Else the link is broken, and its status is returned: it was, a rank has left before it came to this call, ^C was
+ * pressed some seconds ago, or the timeout is over. */
+int32_t wn__link_look(double seconds);
 /* Tells whether rank 0 has come to the call of this rank and is heard: it finds out then who is late. */
 int32_t wn__link_first_watches(void);
 /* Breaks the link on all ranks, with the message that was just set; returns its code. */

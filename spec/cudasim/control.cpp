@@ -101,8 +101,14 @@ static int asked_for(const char *name, int otherwise)
     return text == NULL ? otherwise : atoi(text);
 }
 
+int wn__sim_rank(void)
+{
+    return asked_for("OMPI_COMM_WORLD_RANK", asked_for("PMI_RANK", 0));
+}
+
 /* WANE_SIM_OPEN: the error that finding a GPU ends with; WANE_SIM_GPUS: how many there are; WANE_SIM_ARCH: the
- * architecture, 61 for sm_61, and WANE_SIM_ARCH_1 of the second one. */
+ * architecture, 61 for sm_61, and WANE_SIM_ARCH_1 of the second one; WANE_SIM_PER_NODE: so many ranks share a machine,
+ * whose GPUs are none of another one. */
 cudaError_t cudaGetDeviceCount(int *n)
 {
     *n = asked_for("WANE_SIM_GPUS", 1);
@@ -122,6 +128,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
     if (device < 0 || device >= asked_for("WANE_SIM_GPUS", 1)) return wn__sim_result(cudaErrorInvalidDevice);
     memset(p, 0, sizeof *p);
     snprintf(p->name, sizeof p->name, "fibers on a CPU");
+    p->uuid.bytes[0] = (char)device;
+    p->uuid.bytes[1] = (char)(wn__sim_rank() / asked_for("WANE_SIM_PER_NODE", 1 << 30));
     int arch = asked_for("WANE_SIM_ARCH", 90);
     if (device == 1) arch = asked_for("WANE_SIM_ARCH_1", arch);
     p->major = arch / 10;

@@ -9,7 +9,9 @@
 
 /* The calls that can be made to fail. ASYNC: a kernel runs, and its error is found at the next wait and stays. LOAD: a
  * launch for which the driver has no memory left to load the kernel. LIBRARY: a call of cuBLASLt or
- * cuDNN. GRAPH: the begin and the end of a capture, and the instantiation and the launch of a graph. */
+ * cuDNN. GRAPH: the begin and the end of a capture, and the instantiation and the launch of a graph. NCCL_INIT and
+ * NCCL_ENDLESS: the start of a communicator fails, or does not end; NCCL_ASYNC and NCCL_SILENT: a group of sends and
+ * receives meets an error that is found later, or moves nothing. */
 enum wn_sim_call {
     WN_SIM_MALLOC,
     WN_SIM_HOST_ALLOC,
@@ -20,6 +22,10 @@ enum wn_sim_call {
     WN_SIM_LIBRARY,
     WN_SIM_GRAPH,
     WN_SIM_LOAD,
+    WN_SIM_NCCL_INIT,
+    WN_SIM_NCCL_ENDLESS,
+    WN_SIM_NCCL_ASYNC,
+    WN_SIM_NCCL_SILENT,
     WN_SIM_CALLS
 };
 /* The order of work on streams: at once, when somebody waits, or at random then. */
@@ -36,6 +42,7 @@ struct wn_sim_counters {
     int64_t graphs, graph_launches; /* graphs alive, instantiated or not; launches of graphs, whose kernels
                                                   * `launches` does not count */
     int64_t device;                 /* the number of the GPU that is used */
+    int64_t exchanges, exchanged;   /* groups of NCCL that were started, and bytes that they send */
 };
 
 /* Memory that kernels have touched, in the build that watches it. A sector is 32 bytes on 32: what a GPU moves at once.

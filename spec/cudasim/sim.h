@@ -265,8 +265,12 @@ typedef enum {
     cudaStreamCaptureModeRelaxed
 } cudaStreamCaptureMode;
 enum { cudaStreamNonBlocking = 1, cudaEventDefault = 0, cudaEventDisableTiming = 2, cudaHostAllocDefault = 0 };
+struct cudaUUID_t {
+    char bytes[16];
+};
 struct cudaDeviceProp {
     char name[256];
+    cudaUUID_t uuid;
     int major, minor, multiProcessorCount;
     size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin;
 };

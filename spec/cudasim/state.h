@@ -29,6 +29,8 @@ void wn__sim_fault(cudaError_t error, const char *format, ...) __attribute__((fo
         cudaError_t refused_ = (call);                                                                                 \
         if (refused_ != cudaSuccess) return refused_;                                                                  \
     } while (0)
+/* Returns the rank that the launcher gave this process, 0 without one. */
+int wn__sim_rank(void);
 /* Returns the next random number. */
 uint64_t wn__sim_random(void);
 
@@ -42,6 +44,8 @@ bool wn__sim_is_device(const void *p, size_t bytes);
 /* Lets `run` be called when the work before it on the stream has ended, or records it where the stream takes part in a
  * capture. */
 void wn__sim_enqueue(cudaStream_t s, std::function<void()> run);
+/* Lets a stream go on when `is_done` says so, which is asked again and again. */
+void wn__sim_enqueue_wait(cudaStream_t s, std::function<bool()> is_done);
 /* Runs the work of all streams. */
 void wn__sim_drain(void);
 

@@ -1,11 +1,15 @@
 /* Streams, events and launches: queues of work that runs at once, or when somebody waits for it, in the order of the
- * streams that are waited for or at random. A wait for an event that nobody has recorded is no wait, as in CUDA. */
+ * streams that are waited for or at random. A wait for an event that nobody has recorded is no wait, as in CUDA.
+ *
+ * Work may hang on another process (nccl.cpp). Streams at once then run as far as they come; a wait of the host goes on
+ * until all has ended, and a question whether it has runs one piece of work, as a GPU goes on meanwhile. */
 #include <algorithm>
 #include <chrono>
 #include <deque>
 #include <map>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include <vector>
 #include "state.h"
 
@@ -16,6 +20,7 @@ struct work {
     int64_t time;
     bool is_record;
     bool is_host; /* a function that another thread may look for the effect of, without waiting here */
+    std::function<bool()> is_done = nullptr; /* of work that hangs on another process */
 };
 struct wn__sim_event {
     int64_t recorded, happened; /* numbers of records asked for, and done */
@@ -44,6 +49,7 @@ static bool can_run(const wn__sim_stream *s)
 {
     if (s->queue.empty()) return false;
     const work &w = s->queue.front();
+    if (w.is_done) return w.is_done();
     return w.event == NULL || w.is_record || w.event->happened >= w.time;
 }
 
@@ -66,6 +72,7 @@ static wn__sim_stream *helper(wn__sim_stream *s)
         if (s->queue.empty()) return NULL;
         if (can_run(s)) return s;
         const work &wait = s->queue.front();
+        if (wait.is_done) return NULL;
         wn__sim_stream *next = NULL;
         for (wn__sim_stream *x : streams)
             for (const work &w : x->queue)
@@ -86,12 +93,23 @@ static wn__sim_stream *choose(wn__sim_stream *wanted)
     return wn__sim.streams == WN_SIM_RANDOM ? able[wn__sim_random() % able.size()] : able[0];
 }
 
+/* Tells whether a stream hangs on another process. */
+static bool is_abroad(void)
+{
+    return std::any_of(streams.begin(), streams.end(),
+                       [](const wn__sim_stream *s) { return !s->queue.empty() && s->queue.front().is_done; });
+}
+
 /* Runs work until `is_done`. */
 static void run_until(const std::function<bool()> &is_done, wn__sim_stream *wanted)
 {
     while (!is_done()) {
         wn__sim_stream *s = choose(wanted);
         if (s == NULL) s = choose(NULL);
+        if (s == NULL && is_abroad()) {
+            usleep(20);
+            continue;
+        }
         if (s == NULL) {
             fprintf(stderr, "simulated device: streams wait for each other\n");
             abort();
@@ -113,7 +131,23 @@ static void drain(wn__sim_stream *s)
 static void enqueue(cudaStream_t s, work w)
 {
     of(s)->queue.push_back(std::move(w));
-    if (wn__sim.streams == WN_SIM_EAGER) drain(of(s));
+    if (wn__sim.streams != WN_SIM_EAGER) return;
+    wn__sim_stream *next = helper(of(s));
+    for (; next != NULL; next = helper(of(s))) run_one(next);
+    if (!of(s)->queue.empty() && !is_abroad()) drain(of(s)); /* which says that streams wait for each other */
+}
+
+void wn__sim_enqueue_wait(cudaStream_t s, std::function<bool()> is_done)
+{
+    enqueue(s, work{nullptr, NULL, 0, false, false, std::move(is_done)});
+}
+
+/* Runs a piece of work that a stream hangs on, or any. */
+static void go_on(wn__sim_stream *s)
+{
+    wn__sim_stream *next = choose(s);
+    if (next == NULL) next = choose(NULL);
+    if (next != NULL) run_one(next);
 }
 
 void wn__sim_enqueue(cudaStream_t s, std::function<void()> run)
@@ -218,7 +252,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
 cudaError_t cudaStreamQuery(cudaStream_t s)
 {
     WN_SIM_REFUSE(wn__sim_capture_forbids());
-    return wn__sim_result(of(s)->queue.empty() ? cudaSuccess : cudaErrorNotReady);
+    bool is_empty = of(s)->queue.empty();
+    if (!is_empty) go_on(of(s));
+    return wn__sim_result(is_empty ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
@@ -267,7 +303,9 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t s, void (*fn)(void *), void *data)
 cudaError_t cudaEventQuery(cudaEvent_t e)
 {
     WN_SIM_REFUSE(wn__sim_capture_query(e));
-    return wn__sim_result(e->happened >= e->recorded ? cudaSuccess : cudaErrorNotReady);
+    bool has_happened = e->happened >= e->recorded;
+    if (!has_happened) go_on(NULL);
+    return wn__sim_result(has_happened ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t e)

@@ -80,7 +80,8 @@ function sim.missing()
     return why
 end
 
---- Makes the nth next call fail, 0: none. call: malloc, host_alloc, copy, launch, load, async, event or graph.
+--- Makes the nth next call fail, 0: none. call: malloc, host_alloc, copy, launch, load, async, event, graph, nccl_init,
+-- nccl_endless, nccl_async or nccl_silent.
 -- An `async` kernel starts and runs; the next wait finds the error, which stays until sim.mend().
 function sim.fail(call, nth) lib().wn_sim_fail(number_of('a call that can fail', call), nth or 1) end
 
@@ -107,13 +108,14 @@ function sim.mend() lib().wn_sim_mend() end
 function sim.reset() lib().wn_sim_reset() end
 
 --- Returns what was done: launches, blocks, threads, switches, copies, to_device, to_host, allocations, live, peak,
--- taken, parts, events, graphs (alive), graph_launches, device (its number).
+-- taken, parts, events, graphs (alive), graph_launches, device (its number), exchanges, exchanged (by NCCL).
 function sim.counters()
     local C = lib()
     local out = ffi.new('struct wn_sim_counters')
     C.wn_sim_counters(out)
     return numbers(out, { 'launches', 'blocks', 'threads', 'switches', 'copies', 'to_device', 'to_host', 'allocations',
-        'live', 'peak', 'taken', 'parts', 'events', 'graphs', 'graph_launches', 'device' })
+        'live', 'peak', 'taken', 'parts', 'events', 'graphs', 'graph_launches', 'device', 'exchanges',
+        'exchanged' })
 end
 
 --- Returns what kernels have touched since the last call: races, read, written, sectors, least_sectors, shared_calls,

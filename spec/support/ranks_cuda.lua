@@ -1,6 +1,6 @@
 -- A training on GPUs that is run as it stands by one process and by many: spec/cuda_ranks_spec.lua compares what they
 -- print. Each line is of one word of dist.place: a digest of the parameters, the loss, and whether all bytes were those
--- that were predicted, host memory and the wire among them.
+-- that were predicted, host memory and the wire among them; with WANE_CUDA_NCCL, a last line says how GPUs exchange.
 --   luajit spec/support/ranks_cuda.lua ROOT ORDER [RANKS ON EACH MACHINE]    ORDER of the streams: eager, lazy, random
 local root, order = arg[1], arg[2]
 package.path = ('%s/lua/?.lua;%s/lua/?/init.lua;%s/?.lua;'):format(root, root, root) .. package.path
@@ -28,7 +28,8 @@ local function train(word)
     end
     local function step(k)
         return opt:step(function(i) return wane.autocast('bf16', loss, i) end,
-            { micro = 6, partial = 2, policy = POLICIES[k % 3 + 1] })
+            -- ranks that gather their parameters run one plan; others each their own
+            { micro = 6, partial = 2, policy = POLICIES[(k + (word == 'shard' and 0 or dist.rank)) % 3 + 1] })
     end
     local last
     for k = 1, 6 do last = step(k):item() end -- graphs are captured from the third on
@@ -47,4 +48,9 @@ io.write(('%d> %s\n'):format(dist.rank, require('wane.plan.measure').fingerprint
 for _, word in ipairs { 'slice', 'keep', 'shard' } do
     local digest, loss, is_exact = train(word)
     io.write(('%d> %s %.9g %s\n'):format(dist.rank, digest, loss, is_exact and 'exact' or 'OTHER BYTES'))
+end
+if os.getenv 'WANE_CUDA_NCCL' and dist.size > 1 then
+    local c = sim.counters()
+    io.write(('%d> %s: %s\n'):format(dist.rank, dist.gpus,
+        c.exchanges > 0 and c.graph_launches > 0 and 'exchanges and graphs' or 'not so'))
 end

@@ -21,7 +21,8 @@ local tensor = require 'wane.tensor'
 local C, check, raise = binding.C, binding.check, errors.raise
 
 --- Fields: `rank`, from 0; `size`, the number of ranks; `is_first`, true on rank 0. They are 0, 1 and true until
--- `start`.
+-- `start`. `gpus`, behind `start` of ranks with GPUs: how these exchange, 'NCCL 2.21.5', say, or 'pinned memory: ' and
+-- why.
 local dist = { rank = 0, size = 1, is_first = true }
 
 -- ---- joining --------------------------------------------------------------------------------------------------------
@@ -72,11 +73,19 @@ function dist.start(opts)
                 what, job.by, job.rank, job.size, binding.text(C.wn_message()))
         end
         take()
-        -- The bits of a rank depend on these. The path of a library, at the end of its text, may be another.
-        local gpu = C.wn_device_auto() == 0 and 'no GPU' or binding.text(C.wn_cuda()):gsub(' %b()$', '')
-        ranks.call(('%s: wane %s, kernels %s, %s, %d threads, %d ranks on each machine, %s'):format(what,
+        -- The bits of a rank depend on these. The path of a library, at the end of its text, may be another, and NCCL
+        -- before it: that changes no bit, and ranks decide about it together.
+        local gpu = C.wn_device_auto() == 0 and 'no GPU'
+            or binding.text(C.wn_cuda()):gsub(' %b()$', ''):gsub('; [^;]*NCCL[^;]*$', '')
+        local mine, all = binding.array('u8', C.WN_DIST_GPU), binding.array('u8', C.WN_DIST_GPU * dist.size)
+        ranks.gather(('%s: wane %s, kernels %s, %s, %d threads, %d ranks on each machine, %s'):format(what,
             binding.text(C.wn_version()), binding.text(C.wn_kernels()), gpu, C.wn_threads(), ranks.per_node,
-            planner.bits()), function() return nil, 0 end)
+            planner.bits()), function()
+                check(C.wn_dist_gpu(mine))
+                return mine, C.WN_DIST_GPU
+            end, all, C.WN_DIST_GPU * dist.size)
+        check(C.wn_dist_gpus(all, C.WN_DIST_GPU * dist.size))
+        dist.gpus = binding.text(ranks.who().gpu_link)
     end
     return dist.rank, dist.size
 end

@@ -1,8 +1,9 @@
 /* Declares what the files of this folder share: the state of the one GPU that a process uses, and the functions behind
  * the slots of struct wn_device.
  *
- * Three streams order the work. Kernels, copies of the host and fills are on `compute`; moves out of the device are on
- * `out`, moves in on `in`. An event of one stream that another waits for is the only order between them:
+ * Streams order the work. Kernels, copies of the host and fills are on `compute`; moves out of the device are on `out`,
+ * moves in on `in`; exchanges among ranks by NCCL have a stream of their own. An event of one stream that another waits
+ * for is the only order between them:
  *
  *   compute   kernel A | event a ............ kernel B | wait b | kernel C
  *   out                  wait a | move A out           | event b            C may write where A's value was */
@@ -31,6 +32,8 @@ int32_t wn__gpu_ready(struct wn_device *d);
 /* Turns an error of CUDA into a status. An error after which the driver refuses all work makes the device lost.
  * what: what was being done, for the message. */
 int32_t wn__gpu_check(struct wn_device *d, cudaError_t e, const char *what);
+/* Makes a device lost whose streams do not come to their end. Returns WN_DEVICE. */
+int32_t wn__gpu_lose(struct wn_device *d, const char *what);
 
 /* ---- heap.cu: the slots of the same names ---- */
 int32_t wn__gpu_alloc(struct wn_device *d, int64_t bytes, void **out);
@@ -77,4 +80,18 @@ int32_t wn__gpu_offload_start(struct wn_device *d, struct wn_offload_buffer *buf
 int32_t wn__gpu_offload_wait(struct wn_device *d, struct wn_offload_buffer *buffer, int32_t way, int64_t number);
 int32_t wn__gpu_offload_left(struct wn_device *d, struct wn_offload_buffer *buffer, int64_t number);
 void wn__gpu_offload_stop(struct wn_device *d, struct wn_offload_buffer *buffer);
+
+/* ---- nccl.cu: the slots `link_` of the same names ---- */
+/* Looks for NCCL. Returns its version, "NCCL 2.21.5", or why there is none. */
+const char *wn__nccl_open(void);
+int32_t wn__nccl_say(struct wn_device *d, struct wn_link_facts *out);
+int32_t wn__nccl_id(struct wn_device *d, char *id);
+int32_t wn__nccl_join(struct wn_device *d, const struct wn_link_job *job);
+int32_t wn__nccl_take(struct wn_device *d, int32_t most);
+int32_t wn__nccl_start(struct wn_device *d, const struct wn__message *list, int32_t n);
+int32_t wn__nccl_wait(struct wn_device *d, int64_t number);
+double wn__nccl_stop(struct wn_device *d);
+/* Waits on the host for all work of a stream, or for an event that is not NULL. Every wait of this folder is this one:
+ * while an exchange is under way it looks whether the other ranks are there, and fails where they are not. */
+int32_t wn__gpu_await(struct wn_device *d, cudaStream_t stream, cudaEvent_t event, const char *what);
 #endif

@@ -40,7 +40,7 @@ int32_t wn__gpu_put(struct wn_device *d, void *to, const void *host, int64_t byt
     for (int64_t at = 0; at < bytes; at += BLOCK, turn = (turn + 1) % RING) {
         int64_t n = wn_min(bytes - at, BLOCK);
         char *block = ring + (int64_t)turn * BLOCK;
-        WN_TRY(wn__gpu_check(d, cudaEventSynchronize(copied[turn]), "copying from the host"));
+        WN_TRY(wn__gpu_await(d, NULL, copied[turn], "copying from the host"));
         memcpy(block, (const char *)host + at, (size_t)n);
         cudaError_t e = cudaMemcpyAsync((char *)to + at, block, (size_t)n, cudaMemcpyHostToDevice, wn__gpu.compute);
         if (e == cudaSuccess) e = cudaEventRecord(copied[turn], wn__gpu.compute);
@@ -54,8 +54,8 @@ int32_t wn__gpu_get(struct wn_device *d, void *host, const void *from, int64_t b
     WN_TRY(wn__gpu_ready(d));
     if (bytes == 0) return WN_OK;
     cudaError_t e = cudaMemcpyAsync(host, from, (size_t)bytes, cudaMemcpyDeviceToHost, wn__gpu.compute);
-    if (e == cudaSuccess) e = cudaStreamSynchronize(wn__gpu.compute);
-    return wn__gpu_check(d, e, "copying to the host");
+    WN_TRY(wn__gpu_check(d, e, "copying to the host"));
+    return wn__gpu_await(d, wn__gpu.compute, NULL, "copying to the host");
 }
 
 int32_t wn__gpu_copy(struct wn_device *d, void *to, const void *from, int64_t bytes)
@@ -94,7 +94,7 @@ int32_t wn__gpu_sync(struct wn_device *d)
     n_waiting = 0;
     if (d->lost == NULL && !wn__gpu.is_ready) return WN_OK;
     WN_TRY(wn__gpu_ready(d));
-    WN_TRY(wn__gpu_check(d, cudaStreamSynchronize(wn__gpu.compute), "running kernels"));
+    WN_TRY(wn__gpu_await(d, wn__gpu.compute, NULL, "running kernels"));
     for (int32_t i = 0; i < n; i++) memcpy(waiting[i].host, reads + (int64_t)i * READ, (size_t)waiting[i].bytes);
     return WN_OK;
 }

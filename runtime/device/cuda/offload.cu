@@ -126,8 +126,8 @@ int32_t wn__gpu_offload_left(struct wn_device *d, struct wn_offload_buffer *buff
     struct wn__span *span = &b->wait[WN_WAY_IN][b->started[WN_WAY_IN]];
     WN_TRY(wn__gpu_ready(d));
     cudaError_t e = cudaEventRecord(span->event[0], wn__gpu.compute);
-    if (e == cudaSuccess) e = cudaEventSynchronize(b->move[WN_WAY_OUT][number].event[1]);
     WN_TRY(wn__gpu_check(d, e, "bringing a value to the host for other ranks"));
+    WN_TRY(wn__gpu_await(d, NULL, b->move[WN_WAY_OUT][number].event[1], "bringing a value to the host for others"));
     span->marks = 1;
     return WN_OK;
 }
@@ -138,7 +138,7 @@ void wn__gpu_offload_stop(struct wn_device *d, struct wn_offload_buffer *buffer)
     struct buffer *b = of(buffer);
     const cudaStream_t streams[] = {wn__gpu.way[WN_WAY_OUT], wn__gpu.way[WN_WAY_IN], wn__gpu.compute};
     for (int32_t i = 0; i < 3 && d->lost == NULL; i++)
-        (void)wn__gpu_check(d, cudaStreamSynchronize(streams[i]), "moving offloaded values");
+        (void)wn__gpu_await(d, streams[i], NULL, "moving offloaded values");
     b->base.stall = 0;
     for (int32_t way = 0; way < WN_WAY_COUNT; way++) {
         const int32_t n = d->lost == NULL ? b->base.most : 0;

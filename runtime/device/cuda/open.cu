@@ -33,6 +33,17 @@ static int32_t is_gone(void)
     return e != cudaSuccess && e != cudaErrorNotReady;
 }
 
+static int32_t lose(struct wn_device *d, const char *what, const char *why)
+{
+    if (d->lost == NULL)
+        snprintf(wn__gpu.lost, sizeof wn__gpu.lost,
+                 "the GPU was lost while %s: %s; values on it are gone, the CPU goes on, and a new process may use the "
+                 "GPU again",
+                 what, why);
+    d->lost = wn__gpu.lost;
+    return wn__fail(WN_DEVICE, "cuda: %s", d->lost);
+}
+
 int32_t wn__gpu_check(struct wn_device *d, cudaError_t e, const char *what)
 {
     if (e == cudaSuccess) return WN_OK;
@@ -42,13 +53,12 @@ int32_t wn__gpu_check(struct wn_device *d, cudaError_t e, const char *what)
         return wn__fail(is_memory ? WN_OOM : WN_DEVICE, "%s%s failed: %s",
                         is_memory ? "out of memory: " : "cuda: ", what, cudaGetErrorString(e));
     }
-    if (d->lost == NULL)
-        snprintf(wn__gpu.lost, sizeof wn__gpu.lost,
-                 "the GPU was lost while %s: %s; values on it are gone, the CPU goes on, and a new process may use the "
-                 "GPU again",
-                 what, cudaGetErrorString(e));
-    d->lost = wn__gpu.lost;
-    return wn__fail(WN_DEVICE, "cuda: %s", d->lost);
+    return lose(d, what, cudaGetErrorString(e));
+}
+
+int32_t wn__gpu_lose(struct wn_device *d, const char *what)
+{
+    return lose(d, what, "it does not come to an end");
 }
 
 /* ---- slots ---------------------------------------------------------------------------------------------------- */
@@ -140,6 +150,13 @@ static void fill_slots(struct wn_device *d)
     d->offload_buffer_wait = wn__gpu_offload_wait;
     d->offload_buffer_left = wn__gpu_offload_left;
     d->offload_buffer_stop = wn__gpu_offload_stop;
+    d->link_say = wn__nccl_say;
+    d->link_id = wn__nccl_id;
+    d->link_open = wn__nccl_join;
+    d->link_take = wn__nccl_take;
+    d->link_start = wn__nccl_start;
+    d->link_wait = wn__nccl_wait;
+    d->link_stop = wn__nccl_stop;
 }
 
 /* ---- finding the GPU ------------------------------------------------------------------------------------------ */
@@ -199,11 +216,12 @@ static void describe(const struct cudaDeviceProp *p, char *text, int64_t room)
     int driver = 0;
     (void)cudaDriverGetVersion(&driver);
 #ifdef WN_SIMULATED
-    snprintf(text, (size_t)room, "simulated, for specs: %s; %s; %s", p->name, wn__cublaslt_text(), wn__cudnn_text());
+    snprintf(text, (size_t)room, "simulated, for specs: %s; %s; %s; %s", p->name, wn__cublaslt_text(), wn__cudnn_text(),
+             wn__nccl_open());
 #else
-    snprintf(text, (size_t)room, "%s, sm_%d%d, %lld MiB, driver for CUDA %d.%d; %s; %s", p->name, p->major, p->minor,
-             (long long)(p->totalGlobalMem >> 20), driver / 1000, driver % 1000 / 10, wn__cublaslt_text(),
-             wn__cudnn_text());
+    snprintf(text, (size_t)room, "%s, sm_%d%d, %lld MiB, driver for CUDA %d.%d; %s; %s; %s", p->name, p->major,
+             p->minor, (long long)(p->totalGlobalMem >> 20), driver / 1000, driver % 1000 / 10, wn__cublaslt_text(),
+             wn__cudnn_text(), wn__nccl_open());
 #endif
 }
 

@@ -229,7 +229,7 @@ double wn__exchange_seconds(const struct wn__ir *ir, const struct wn__wire *w)
         if (bytes / link_rates.bytes[level] > longest) longest = bytes / link_rates.bytes[level];
         staged += (double)w->out[level] / p->out[WN_MEDIUM_HOST] + (double)w->in[level] / p->in[WN_MEDIUM_HOST];
     }
-    if (ir->target->is_unified_memory) staged = 0;
+    if (!wn__target_stages(ir->target)) staged = 0;
     return w->peers > 0 ? link_rates.start + link_rates.peer * w->peers + longest + staged : 0;
 }
 

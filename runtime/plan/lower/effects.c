@@ -3,9 +3,11 @@
  * gradient that an optimizer consumes dies at once.
  *
  * An exchange of states, REFRESH, starts where it may, in a group as exchanges of values do (exchange.c), and is waited
- * for at the end: nothing here reads what it brings.
- * One inside of a team, which hands on what one across teams brings, starts there, behind the wait of that. Effects of
- * forward values come behind both: until then ranks may find that one of them has failed.
+ * for at the end: nothing here reads what it brings. Where devices have a link of their own, on which all exchanges have
+ * one order on all ranks, those start at the end, in the order of what they read: when they may start depends on the
+ * plan, and each rank has its own. One inside of a team, which hands on what one across teams brings, starts there,
+ * behind the wait of that. Effects of forward values come behind both: until then ranks may find that one of them has
+ * failed.
  *
  * Else effects of forward values wait for the first effect that changes a state, or for the end where there is none:
  * what stops a run before that, ^C or a failure, leaves every state as it was. They keep the order of recording. */
@@ -89,6 +91,7 @@ struct additions {
     struct wn__item *more;
     int32_t *at, n;        /* (n) the item that each is put before */
     int32_t *order, *move; /* (n_effects) effects by their times; the move of each that exchanges states */
+    int32_t *read_by;      /* (n of the IR) one past the exchange of states that reads each node; 0: none does */
 };
 
 /* Tells whether an effect exchanges states: across teams, or inside of one behind that. */
@@ -127,7 +130,7 @@ static void put_in_time(struct additions *a, const int32_t *time, int32_t late, 
     for (int32_t k = 0, due = 0; k < n; k++) {
         int32_t e = a->order[k];
         if ((wn__ir_flags(ir, first + e) & WN_LINK) == 0) put(a, e, WN_DO_RUN, 0, time[e]);
-        if (is_exchange(ir, first + e, 0)) {
+        if (is_exchange(ir, first + e, 0) && !ir->target->has_link) {
             bytes += wn__exchange_bytes(ir, first + e);
             waiting++;
         }
@@ -141,6 +144,20 @@ static void put_in_time(struct additions *a, const int32_t *time, int32_t late, 
     }
 }
 
+/* Puts the exchanges of states across teams at the end, in the order of the nodes that they read. */
+static void put_in_one_order(struct additions *a, int32_t late)
+{
+    const struct wn__ir *ir = a->ir;
+    int32_t first = ir->n - ir->n_effects, end = (int32_t)a->l->n_items;
+    for (int32_t e = late; e < ir->n_effects; e++)
+        if (is_exchange(ir, first + e, 0)) a->read_by[wn__ir_in(ir, first + e, 0)] = e + 1;
+    for (int32_t i = 0; i < ir->n; i++) {
+        if (a->read_by[i] == 0) continue;
+        a->move[a->read_by[i] - 1] = a->l->n_moves;
+        put(a, a->read_by[i] - 1, WN_DO_EXCHANGE, a->l->n_moves++, end);
+    }
+}
+
 /* Puts effects at their times, which start exchanges where they are ones; at the end the waits of those, each with the
  * start of the one behind it, and the waits of these; then late effects, those of forward values among ranks. */
 static void put_all(struct additions *a, const int32_t *time, int64_t group)
@@ -149,6 +166,7 @@ static void put_all(struct additions *a, const int32_t *time, int64_t group)
     int32_t first = ir->n - ir->n_effects, end = (int32_t)a->l->n_items, inside, late = 0;
     while (late < ir->n_effects && time[late] == end && wn__is_forward_effect(ir, first + late)) late++;
     put_in_time(a, time, late, group);
+    if (ir->target->has_link) put_in_one_order(a, late);
     inside = a->l->n_moves;
     for (int32_t e = late; e < ir->n_effects; e++) {
         if (is_exchange(ir, first + e, 0)) put(a, e, WN_DO_WAIT, a->move[e], end);
@@ -168,7 +186,7 @@ int32_t wn__lower_effects(const struct wn__ir *ir, const int32_t *effect_in, int
     if (WN_ARRAY(&scratch, t.made, l->n_values) && WN_ARRAY(&scratch, t.read, ir->n_cells) &&
         WN_ARRAY(&scratch, time, ir->n_effects) && WN_ARRAY(&scratch, a.more, 2 * ir->n_effects) &&
         WN_ARRAY(&scratch, a.at, 2 * ir->n_effects) && WN_ARRAY(&scratch, a.order, ir->n_effects) &&
-        WN_ARRAY(&scratch, a.move, ir->n_effects)) {
+        WN_ARRAY(&scratch, a.move, ir->n_effects) && WN_ARRAY(&scratch, a.read_by, ir->n)) {
         find_times(ir, l, &t);
         find_effect_times(ir, effect_in, l, &t, time);
         put_all(&a, time, group);

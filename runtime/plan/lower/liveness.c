@@ -140,12 +140,12 @@ static int32_t find_inplace(const struct finish *x, int32_t i)
     return -1;
 }
 
-/* Gives an exchange of a device apart an allocation to go through, whose last use is the wait. */
+/* Gives an exchange that goes through the host an allocation there, whose last use is the wait. */
 static void put_staged(struct finish *x, int32_t i)
 {
     const struct wn__item *it = &x->l->item[i];
     int64_t bytes;
-    if (it->what == WN_DO_EXCHANGE && !x->ir->target->is_unified_memory) {
+    if (it->what == WN_DO_EXCHANGE && wn__target_stages(x->ir->target)) {
         wn__staged_bytes(x->ir, it->node, &bytes);
         x->allocations.of_move[it->move] = put_allocation(x, WN_SPACE_RANKS, -1, WN_KIND_HOST, bytes, 0);
     }

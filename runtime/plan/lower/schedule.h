@@ -65,9 +65,9 @@ struct wn__instr {
     int32_t move;      /* number of the transfer that OFFLOAD, FETCH or EXCHANGE starts, or that WAIT waits for */
     int32_t recompute; /* 1: the node was issued before */
     int32_t cell[3];   /* of effects: allocations of the cells that it writes; -1: none */
-    int32_t staged; /* of an EXCHANGE of a device apart, the allocation in host memory that it goes through; -1: none */
-    int32_t report; /* of an instruction that reports wrong data, its place among the reports; -1: it reports none */
-    int32_t work_slab;               /* the slab that its workspace is in; -1: the arena */
+    int32_t staged;    /* of an EXCHANGE, the allocation in host memory that it goes through; -1: none */
+    int32_t report;    /* of an instruction that reports wrong data, its place among the reports; -1: it reports none */
+    int32_t work_slab; /* the slab that its workspace is in; -1: the arena */
     int64_t work_offset, work_bytes; /* bytes of the workspace: from the start of slab or arena; its size */
     wn_kernel_fn kernel;
     const void *made; /* what a library prepared for this application; NULL: nothing */

@@ -23,11 +23,11 @@ int32_t wn__verify_sum(struct machine *m, const struct wn__ir_node *p)
                : wn__illegal(m, "ranks", "summed twice, or exchanged before it is summed, cell", p->cell[0]);
 }
 
-/* Checks that an exchange goes through bytes of the host exactly where the host does not address the device's. */
+/* Checks that an exchange goes through bytes of the host exactly where devices exchange through it. */
 static int32_t check_staged(struct machine *m, const struct wn__instr *n)
 {
     int64_t bytes;
-    if ((n->staged < 0) != m->ir->target->is_unified_memory)
+    if ((n->staged < 0) == wn__target_stages(m->ir->target))
         return wn__illegal(m, "ranks", "an exchange goes another way than its device has, allocation", n->staged);
     if (n->staged < 0) return WN_OK;
     const struct wn__allocation *t = &m->s->allocation[n->staged];
@@ -48,6 +48,9 @@ int32_t wn__verify_exchange(struct machine *m, const struct wn__instr *n)
     int32_t is_again = p->op == WN_OP_ALL_GATHER; /* it may be gathered many times */
     if (!is_again && of <= m->exchanged[line])
         return wn__illegal(m, "ranks", "other ranks have exchanged it before node", of);
+    for (int32_t later = line + 1; later < 3 && m->ir->target->has_link; later++)
+        if (m->exchanged[later] >= 0)
+            return wn__illegal(m, "ranks", "other ranks exchange it before what was exchanged, node", of);
     if (is_state) WN_TRY(wn__verify_sum(m, p));
     WN_TRY(check_staged(m, n));
     if (!is_again) m->exchanged[line] = of;

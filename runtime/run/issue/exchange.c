@@ -17,10 +17,10 @@ int32_t wn__exchange_take(struct wn__run *r)
     if (!WN_ARRAY(&r->pool, r->exchange.job, r->schedule->n_moves) || !WN_ARRAY(&r->pool, r->exchange.list, size + 1))
         return WN_OOM;
     if (r->device->target.is_unified_memory) return WN_OK;
-    return WN_ARRAY(&r->pool, r->exchange.begun, r->schedule->n_moves) &&
-                   WN_ARRAY(&r->pool, r->exchange.left, r->schedule->n_moves)
-               ? WN_OK
-               : WN_OOM;
+    if (!WN_ARRAY(&r->pool, r->exchange.begun, r->schedule->n_moves) ||
+        !WN_ARRAY(&r->pool, r->exchange.left, r->schedule->n_moves))
+        return WN_OOM;
+    return r->ir->target->has_link ? r->device->link_take(r->device, r->schedule->n_moves) : WN_OK;
 }
 
 static int32_t agree(struct wn__run *r, const char *about, int32_t code)
@@ -125,8 +125,8 @@ int32_t wn__exchange_begin(struct wn__run *r)
     code = agree(r, "", code);
     x->has_voted =
         code == WN_OK && r->p->request.mode == WN_RUN_UPDATE; /* it exchanges nothing, and its bytes are here */
-    return code == WN_OK || wn__control_differs() < 0 ? code
-                                                      : wn__difference_find(r->p, wn__control_differs(), order_of(r));
+    if (code == WN_OK) return wn__own_link_open(r);
+    return wn__control_differs() < 0 ? code : wn__difference_find(r->p, wn__control_differs(), order_of(r));
 }
 
 int32_t wn__exchange_fails(struct wn__run *r, int32_t code)
@@ -142,6 +142,7 @@ int32_t wn__exchange_vote(struct wn__run *r)
     struct wn__exchange *x = &r->exchange;
     if (!is_among_ranks(r) || x->has_voted) return WN_OK;
     x->has_voted = 1;
+    if (x->code != WN_OK && r->ir->target->has_link) (void)r->device->sync(r->device); /* what others wait for */
     if (x->code == WN_OK) { /* what went wrong on a device that runs behind is found by waiting for it */
         int32_t failed = r->device->sync(r->device);
         if (failed == WN_OK) failed = wn__reports_check(r);
@@ -264,6 +265,16 @@ static int32_t goes_on(const struct wn__run *r, const struct wn__instr *n)
            (wn__ir_flags(r->ir, n->node) & WN_LINK) != 0;
 }
 
+/* Starts an exchange on the link of the device. */
+static int32_t start_on_device(struct wn__run *r, const struct wn__instr *n, int32_t messages)
+{
+    struct wn__exchange *x = &r->exchange;
+    WN_TRY(r->device->link_start(r->device, x->list, messages));
+    x->begun[n->move] = n;
+    x->left[n->move] = x->started++;
+    return WN_OK;
+}
+
 int32_t wn__exchange_start(struct wn__run *r, const struct wn__instr *n)
 {
     struct wn__exchange *x = &r->exchange;
@@ -277,6 +288,7 @@ int32_t wn__exchange_start(struct wn__run *r, const struct wn__instr *n)
     count(r, x->list, messages);
     if (messages == 0) code = copy_own(r, &m);
     else if (is_staged) code = wn__staging_start(r, n, &m, &x->job[n->move]);
+    else if (r->ir->target->has_link) code = start_on_device(r, n, messages);
     else code = wn__link_start(m.channel, x->list, messages, NULL, &x->job[n->move]);
     if (code == WN_OK && messages > 0 && !is_staged) code = copy_own(r, &m);
     if (!goes_on(r, n)) wn__link_urge();
@@ -333,6 +345,11 @@ int32_t wn__exchange_wait(struct wn__run *r, const struct wn__instr *n)
     struct wn__exchange *x = &r->exchange;
     struct wn__job *job = x->job[n->move];
     double began = wn__now();
+    if (r->ir->target->has_link && x->begun[n->move] != NULL) {
+        x->begun[n->move] = NULL;
+        int32_t failed = r->device->link_wait(r->device, x->left[n->move]);
+        return failed == WN_OK ? WN_OK : wn__link_break(failed);
+    }
     x->job[n->move] = NULL;
     if (job == NULL) return WN_OK;
     if (wn__instr_is_late(r->ir, n) && !r->exchange.is_apart) {

@@ -6,6 +6,7 @@
  *   scalars.c    numbers that the host hands to kernels and takes from them
  *   exchange.c   what moves among ranks
  *   staging.c    the same through the host, of a device whose memory that does not address
+ *   own_link.c   whether devices exchange without the host
  *   difference.c where their programs differ
  *
  *   arena            slab k             cell k               bound value k        result k
@@ -41,8 +42,9 @@ struct wn__captured {
 struct wn__exchange {
     struct wn__message *list;       /* (ranks) room for the messages of one exchange; NULL: there is none */
     struct wn__job **job;           /* (n_moves) those under way */
-    const struct wn__instr **begun; /* (n_moves) what started those that go through the host; NULL: none does */
-    int64_t *left;                  /* (n_moves) numbers of their moves out */
+    const struct wn__instr **begun; /* (n_moves) what started those of a device apart; NULL: there are none */
+    int64_t *left;                  /* (n_moves) numbers of their moves out, or of exchanges on a link of the device */
+    int64_t started;                /* exchanges on such a link */
     int64_t staged_top;             /* the highest byte of the host that one went through */
     int32_t is_apart;               /* somebody looks at each instruction by itself, so nothing comes behind the run */
     int32_t has_voted, has_failed;  /* all ranks have voted; one of them had failed */
@@ -142,6 +144,14 @@ int32_t wn__staging_wait(struct wn__run *r, int32_t number, struct wn__job *job)
 /* Wait for what earlier runs have exchanged of the states that an instruction uses, and of all of a run. */
 int32_t wn__exchange_settle(struct wn__run *r, const struct wn__instr *n);
 int32_t wn__exchange_settle_all(const struct wn__run *r);
+/* Fills what other ranks have to know of this one's device, and decides by those of all whether devices exchange
+ * without the host. Status: WN_VALUE where ranks have other versions of NCCL. */
+int32_t wn__own_link_say(struct wn_link_facts *out);
+int32_t wn__own_link_choose(const struct wn_link_facts *all /* (ranks) */);
+/* Returns how devices exchange, in words; NULL: nobody asked, or there are none. */
+const char *wn__own_link_text(void);
+/* Opens the link of a run's device, where it is used and not open; a failure breaks that of the ranks. */
+int32_t wn__own_link_open(struct wn__run *r);
 /* Notes a failure of this rank that the others have to hear of; returns whether it goes on to the vote. */
 int32_t wn__exchange_fails(struct wn__run *r, int32_t code);
 /* Has all ranks vote, once: a failure of one is that of all. */

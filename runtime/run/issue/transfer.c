@@ -69,6 +69,7 @@ void wn__transfer_stop(struct wn__run *r)
     struct wn__transfer *t = &r->transfer;
     struct wn_measured *m = &r->p->run.measured;
     if (t->move == NULL) return;
+    if (r->exchange.begun != NULL && r->ir->target->has_link) m->wait_seconds += r->device->link_stop(r->device);
     for (int32_t medium = 0; medium < WN_MEDIUM_COUNT; medium++) {
         struct wn_offload_buffer *offload_buffer = t->offload_buffer[medium];
         if (offload_buffer == NULL) continue;
