@@ -70,7 +70,7 @@ io.flush()
 local FAULTS = {
     { 'nccl_init', 1, 20, 5, 'NCCL 2.21.5 failed at its start: unhandled system error' },
     { 'nccl_endless', 1, 3, 12, 'rank 0 waited 3 s for rank 1, which is at the start of the GPUs' },
-    { 'nccl_async', 3, 20, 5, 'NCCL 2.21.5 failed at an exchange among ranks: unhandled system error' },
+    { 'nccl_async', 4, 8, 5, 'NCCL 2.21.5 failed at an exchange among ranks: unhandled system error' },
     { 'nccl_silent', 3, 3, 12, 'rank 0 waited 3 s for rank [12], which is at a backward' },
     { 'label', 0, 20, 5, 'cross_entropy: label 7' },
     { 'copy', 3, 20, 5, 'cuda: copying failed' },
