@@ -107,7 +107,7 @@ describe('NCCL', function()
     mpi.describe(describe, pending, function(kind)
         it('has the bits of one GPU in every order of streams, with the bytes that are predicted', function()
             local want = helper.shell(('WANE_THREADS=1 %s luajit %seager'):format(environment, TRAIN))
-            local line = want:match '^0> (%x+ [%d.e+-]+ exact)\n'
+            local small, line = want:match '^0> (%x+)\n0> (%x+ [%d.e+-]+ exact)\n'
             local jobs = kind == 'mpich' and { { 3, 'random' } } or { { 4, 'lazy', 2 } }
             if helper.is_long then jobs = { { 3, 'eager' }, { 5, 'lazy' }, { 4, 'random', 2 }, { 4, 'eager', 2 } } end
             for _, job in ipairs(jobs) do
@@ -116,7 +116,7 @@ describe('NCCL', function()
                     ('%s WANE_SIM_GPUS=%d WANE_SIM_PER_NODE=%d'):format(environment, on_machine or n, on_machine or n))
                 assert.equal(0, code, text)
                 for r = 0, n - 1 do
-                    assert.same({ line, line, line, 'NCCL 2.21.5: exchanges and graphs' }, lines[r])
+                    assert.same({ small, line, line, line, 'NCCL 2.21.5: exchanges and graphs' }, lines[r])
                 end
             end
         end)

@@ -98,7 +98,7 @@ describe('Philox', function()
         local tensor = require 'wane.tensor'
         local function make(name, dtype, count, first)
             local at = op.attrs()
-            at.n, at.dtype, at.i[0], at.i[1], at.f[0], at.f[1] = 1, op.dtype(dtype, 'range'), count, first, -2, 3
+            at.n, at.dtype, at.i[0], at.i[7], at.f[0], at.f[1] = 1, op.dtype(dtype, 'range'), count, first, -2, 3
             wane.manual_seed(9)
             return tensor.wrap(binding.id(C.wn_record(op.id[name], 0, nil, at, 0)))
         end

@@ -81,8 +81,8 @@ enum { WN_WITHIN_WEIGHT, WN_WITHIN_POSITIONS, WN_WITHIN_CHANCE };
 
 /* ---- creation -------------------------------------------------------------------------------------------- */
 /* attrs.i of a FULL or of random values of one dim: their number; the element that the first of them is of a whole
- * value, whose numbers they are. */
-enum { WN_CREATED_COUNT, WN_CREATED_FIRST };
+ * value, whose numbers they are, behind all that a shape may have. */
+enum { WN_CREATED_COUNT, WN_CREATED_FIRST = WN_MAX_DIMS - 1 };
 #define WN_CREATED_STEP 4 /* such an element is a multiple of it: one call of Philox makes four */
 static inline int64_t wn__created_first(const struct wn_desc *d)
 {
