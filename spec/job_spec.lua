@@ -44,7 +44,13 @@ describe('a plan of a job', function()
     before_each(function() step, numbers, opt, model, LINK = load_step() end)
 
     it('is that of a ghost, for each rank and word, and leaves a process as it was', function()
-        local before = numbers {}
+        local before, C = numbers {}, require('wane.ffi').C
+        local function rates()
+            local r = require('wane.ffi').new 'struct wn_link_rates'
+            C.wn_link_get(r)
+            return { r.start, r.peer, r.bytes[0], r.bytes[1] }
+        end
+        local assumed = rates()
         for _, row in ipairs { { 5, 'slice' }, { 0, 'keep' }, { 7, 'shard' } } do
             local rank, word = unpack(row)
             files.write(SCRIPT, ([[
@@ -57,6 +63,7 @@ describe('a plan of a job', function()
             local want = helper.shell('WANE_COSTS=off luajit ' .. SCRIPT)
             assert.equal(want, numbers { ranks = 8, rank = rank, link = LINK, place = word })
             assert.equal(before, numbers {})
+            assert.same(assumed, rates())
         end
         assert.same({ 1, 0, 1 }, { wane.dist.size, wane.dist.rank, require('wane.program.ranks').size })
         step()
