@@ -57,6 +57,7 @@ struct comm {
     bool is_joining, is_endless, is_aborted;
     std::vector<part> group;
     cudaStream_t stream;
+    struct id id;
 };
 
 static void put(comm *c);
@@ -102,7 +103,7 @@ static int init(void **out, int size, struct id id, int rank, struct config *con
     if (config->magic != 0xcafebeef || config->size != sizeof *config || config->version < 21400 ||
         config->blocking != 0 || size > MOST)
         return fail(INVALID_ARGUMENT, "a configuration that is none, or too many ranks");
-    comm *c = new comm{map_of(&id), size, rank, SUCCESS, QUESTIONS, true, false, false, {}, NULL};
+    comm *c = new comm{map_of(&id), size, rank, SUCCESS, QUESTIONS, true, false, false, {}, NULL, id};
     if (c->all == NULL) return fail(SYSTEM_ERROR, "no shared memory");
     *out = c;
     if (wn__sim_must_fail(WN_SIM_NCCL_INIT)) return fail(SYSTEM_ERROR, "made to fail");
@@ -129,6 +130,7 @@ static int abort_all(void *p)
     if (c == NULL || c->is_aborted) return fail(INVALID_ARGUMENT, "no communicator");
     c->is_aborted = true; /* groups that are under way end; its memory stays, as they look at it */
     c->all->aborted = 1;
+    shm_unlink(c->id.bytes); /* of those that not all have come to */
     return SUCCESS;
 }
 
