@@ -2,12 +2,12 @@
  * states that it writes has been issued (tied uses, values computed again, the gradient of the input). Early, so that a
  * gradient that an optimizer consumes dies at once.
  *
- * An exchange of states, REFRESH, starts where it may, in a group as exchanges of values do (exchange.c), and is waited
- * for at the end: nothing here reads what it brings. Where devices have a link of their own, on which all exchanges have
- * one order on all ranks, those start at the end, in the order of what they read: when they may start depends on the
- * plan, and each rank has its own. One inside of a team, which hands on what one across teams brings, starts there,
- * behind the wait of that. Effects of forward values come behind both: until then ranks may find that one of them has
- * failed.
+ * An exchange of states, REFRESH, starts where it may, in a group as exchanges of values do (exchange.c), and is
+ * waited for at the end: nothing here reads what it brings. Where devices have a link of their own, on which all
+ * exchanges have one order on all ranks, those start at the end, in the order of what they read: when they may start
+ * depends on the plan, and each rank has its own. One inside of a team, which hands on what one across teams brings,
+ * starts there, behind the wait of that. Effects of forward values come behind both: until then ranks may find that one
+ * of them has failed.
  *
  * Else effects of forward values wait for the first effect that changes a state, or for the end where there is none:
  * what stops a run before that, ^C or a failure, leaves every state as it was. They keep the order of recording. */
