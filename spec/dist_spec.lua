@@ -37,16 +37,6 @@ describe('the rates of a link', function()
     end)
 end)
 
-describe('a job that is not here', function()
-    it('is a ghost, and no option of a plan', function()
-        local wane = helper.wane
-        for _, plan in ipairs { wane.plan, wane.frontier } do
-            helper.refused('value', function() plan(function() end, { ranks = 8 }) end, 'ranks says what job')
-            helper.refused('value', function() plan(function() end, { link = {} }) end, 'link says what job')
-        end
-    end)
-end)
-
 -- ---- launchers ------------------------------------------------------------------------------------------------------
 describe('a launcher', function()
     -- Variables of one environment a row, and the job that they tell of: 'kind rank/size', 'none', or what is said.

@@ -288,6 +288,11 @@ void __tsan_func_entry(void *)
 void __tsan_func_exit(void)
 {
 }
+/* A number of the host that another thread looks at: no kernel touches it. */
+void __tsan_atomic32_store(volatile int32_t *at, int32_t value, int)
+{
+    __atomic_store_n(at, value, __ATOMIC_SEQ_CST);
+}
 void __tsan_vptr_update(void **, void *)
 {
 }

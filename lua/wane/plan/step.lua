@@ -171,6 +171,7 @@ end
 -- @param fn function() that returns the loss, or runs a step
 -- @param opts options of whatever plans fn
 -- @param what opens messages
+-- @param work function()
 -- @within Internal
 function step.as_job(fn, opts, what, work)
     return job.as(opts, what, function()

@@ -17,7 +17,11 @@ local function cut(p, start)
     check(C.wn_dist_slice(p.id, start, binding.new 'int32_t[1]'))
 end
 
---- Puts parameter k of an optimizer, p, under a word, and makes its states anew where they change.
+--- Puts a parameter of an optimizer under a word, and makes its states anew where they change.
+-- @param opt optimizer
+-- @param k number of the parameter
+-- @param p parameter
+-- @param word 'slice', 'keep' or 'shard'
 -- @param how WN_DIST_RANGE, or WN_DIST_TRIED where nothing runs before it is taken back
 -- @raise 'value' for a word beside 'shard' where ranks have ranges of the value alone
 function placing.put(opt, k, p, word, how)

@@ -5,7 +5,7 @@
  *   transfer.c   offloads and fetches
  *   scalars.c    numbers that the host hands to kernels and takes from them
  *   exchange.c   what moves among ranks
- *   staging.c    the same through the host, of a device whose memory that does not address
+ *   staging.c    the same through the host, of a device whose memory the host does not address
  *   own_link.c   whether devices exchange without the host
  *   difference.c where their programs differ
  *
