@@ -168,7 +168,8 @@ static void give_recipe(struct bytes *b, int32_t p)
         limit[i] = i + 1 + take(b) % 3;
         keeps[i] = take_int(b);
     }
-    struct wn_recipe_given g = {step, keeps, words, limit, take(b) % ARRAY, take(b) % ARRAY, ARRAY, take_int(b)};
+    struct wn_recipe_given g = {step,  keeps,       words,      limit, take(b) % ARRAY, take(b) % ARRAY,
+                                ARRAY, take_int(b), take_int(b)};
     wn_give_recipe(p, &g);
 }
 

@@ -63,7 +63,7 @@ static int32_t recipe_step(struct recipe *r, const char *line)
 /* Reads a recipe. Returns 1 when every line was understood. */
 static int32_t recipe_read(struct recipe *r, const char *text)
 {
-    r->given = (struct wn_recipe_given){r->step, r->keep, r->action, r->limit, 0, 0, 0, -1};
+    r->given = (struct wn_recipe_given){r->step, r->keep, r->action, r->limit, 0, 0, 0, -1, -1};
     for (const char *line = text; line != NULL && *line != 0;) {
         int32_t number, first, last;
         if (sscanf(line, "block %d: h%d-h%d", &number, &first, &last) == 3) {
