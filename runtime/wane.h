@@ -349,6 +349,7 @@ WN_API int32_t wn_frontier(int32_t program, wn_look look);
 struct wn_point {
     int64_t reserved, peak; /* bytes */
     double seconds;         /* predicted */
+    double forward_seconds; /* of them before the first instruction of a backward */
     int32_t recomputed;     /* nodes issued again */
     int32_t instructions;
     int32_t tried;    /* plans judged for the whole frontier */

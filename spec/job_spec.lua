@@ -43,6 +43,22 @@ describe('a plan of a job', function()
 
     before_each(function() step, numbers, opt, model, LINK = load_step() end)
 
+    it('has the same seconds late with and without recomputation, and in a frontier', function()
+        for _, word in ipairs { 'slice', 'keep', 'shard' } do
+            local p = wane.plan(step, { ranks = 8, link = { { 8, 1e6 } }, place = word })
+            assert.is_true(p.wait > 0)
+            assert.equal(0, p.overhead)
+            assert.equal(p.seconds, p.base_seconds)
+        end
+        local seen = 0
+        for _, q in ipairs(wane.frontier(step, { ranks = 8, link = { { 8, 1e6 } } }).all) do
+            local p = wane.plan(step, { ranks = 8, link = { { 8, 1e6 } }, place = q.word, budget = q.reserved })
+            assert.is_true(p.seconds <= q.seconds, ('%s: %.17g, %.17g'):format(q.word, p.seconds, q.seconds))
+            if p.reserved == q.reserved then seen = seen + 1 end
+        end
+        assert.is_true(seen > 0)
+    end)
+
     it('is that of a ghost, for each rank and word, and leaves a process as it was', function()
         local before, C = numbers {}, require('wane.ffi').C
         local function rates()
@@ -98,7 +114,7 @@ describe('a plan of a job', function()
         step()
         local fine, e = pcall(wane.plan, step, { ranks = 8 })
         assert.is_true(not fine, tostring(e))
-        assert.matches('the optimizer has made 1 steps .* plan a job before the first step', tostring(e))
+        assert.matches('a job is planned before the first step: the optimizer has made 1 steps ', tostring(e))
         assert.is_truthy(model:state_dict() and opt:state_dict())
     end)
 end)

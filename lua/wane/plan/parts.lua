@@ -111,8 +111,10 @@ function parts.totals(list, plans)
     -- The forward of the next step hides what an update exchanges, layer by layer.
     local late = 0
     for i, part in ipairs(list) do late = math.max(late, (plans and plans[i] or part).late or 0) end
-    local more = late > 0 and math.max(0, late - ((plans and plans[1] or list[1]).forward or 0)) or 0
-    all.wait, all.seconds = all.wait + more, all.seconds + more
+    if late > 0 then
+        local more = math.max(0, late - (plans and plans[1] or list[1]).forward)
+        for _, name in ipairs { 'wait', 'seconds', 'base_seconds' } do all[name] = all[name] + more end
+    end
     return all
 end
 

@@ -70,6 +70,7 @@ static int32_t judge(struct wn__building *b, struct wn__frontier_point *p, int32
     p->shown.reserved = s->summary.reserved;
     p->shown.peak = s->summary.peak;
     p->shown.seconds = s->summary.seconds;
+    p->shown.forward_seconds = s->summary.forward_seconds;
     p->shown.recomputed = s->summary.recomputed;
     p->shown.instructions = s->n;
     *beaten = is_beaten(b, p);

@@ -26,7 +26,7 @@ local function point_of(handle, i)
     check(C.wn_point(handle, i, point))
     return {
         reserved = tonumber(point.reserved), peak = tonumber(point.peak), seconds = point.seconds,
-        recomputed = point.recomputed, name = binding.text(point.name),
+        recomputed = point.recomputed, name = binding.text(point.name), forward = point.forward_seconds,
     }
 end
 
