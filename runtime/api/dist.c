@@ -55,7 +55,7 @@ int32_t wn_dist_start(const char *kind, int32_t rank, int32_t size, int32_t per_
     WN_TRY(wn__link_open(kind, rank, size, per_node, timeout));
     for (int32_t id = 0; id < wn__device_count(); id++) {
         struct wn_device *d = wn__device(id);
-        if (d->absent == NULL) WN_TRY(d->choose(d, rank % wn__link_get()->per_node));
+        if (d->absent == NULL) WN_TRY(d->choose(d, wn__link_get()->number));
     }
     return WN_OK;
 }

@@ -16,7 +16,8 @@
 /* Says who this process is. */
 struct wn__link {
     int32_t rank, size;
-    int32_t per_node; /* ranks r with equal r / per_node are on one machine */
+    int32_t per_node; /* ranks r with equal r / per_node are taken to be on one machine */
+    int32_t number;   /* of this rank among those that MPI finds on its machine */
     int32_t is_open, is_ghost;
     double timeout;      /* seconds after which a wait is a failure */
     const char *library; /* "Open MPI 4.1.4"; NULL: of a ghost, and until a job is joined */

@@ -272,14 +272,17 @@ static void rest(int32_t busy)
 /* Joins the job. Returns whether MPI sees the one that the launcher told of. */
 static int32_t join(void)
 {
-    int32_t rank = 0, size = 0, per_node = 1;
+    int32_t rank = 0, size = 0;
+    struct wn_mpi_machine machine = {1, 0, 1};
     char text[400];
-    if (is_bad(here->door->start(&rank, &size, &per_node))) return 0;
+    if (is_bad(here->door->start(&rank, &size, &machine))) return 0;
     snprintf(text, sizeof text, "%s says it is %d of %d: it is an MPI of another kind than the launcher",
              here->door->library, rank, size);
     pthread_mutex_lock(&here->lock);
     int32_t is_the_same = rank == here->is.rank && size == here->is.size;
-    if (here->is.per_node == 0) here->is.per_node = per_node;
+    if (here->is.per_node == 0) here->is.per_node = machine.per_node;
+    here->is.number = machine.number;
+    here->eager = machine.ranks > sysconf(_SC_NPROCESSORS_ONLN) ? 0 : LIVELY_SECONDS;
     if (is_the_same) here->phase = WN_LINK_OPEN;
     else wn__link_break_here(WN_IO, text);
     pthread_cond_broadcast(&here->changed);
@@ -302,7 +305,6 @@ void *wn__link_serve(void *unused)
     (void)unused;
     prctl(PR_SET_TIMERSLACK, 1000UL);
     if (!join()) return NULL;
-    here->eager = here->is.per_node > sysconf(_SC_NPROCESSORS_ONLN) ? 0 : LIVELY_SECONDS;
     while (!is_over()) {
         int32_t busy = advance();
         if (!here->is_dead) hear();

@@ -48,9 +48,9 @@ struct wn__job {
 
 enum wn__link_phase { WN_LINK_CLOSED, WN_LINK_OPENING, WN_LINK_OPEN, WN_LINK_LEAVING };
 
-/* How the script waits for a job: not, looking at it again and again, or asleep. */
+/* Names how the script waits for a job: not at all, by looking at it again and again, or asleep. */
 enum wn__wait { WN_WAIT_NONE, WN_WAIT_LOOKS, WN_WAIT_SLEEPS };
-/* How the thread sleeps: not, while messages are under way, or until a job is put. */
+/* Names how the thread sleeps: not at all, for moments while messages are under way, or until a job is put. */
 enum wn__sleep { WN_SLEEP_NONE, WN_SLEEP_BUSY, WN_SLEEP_IDLE };
 
 /* Invariant: the thread alone calls the door and touches the pieces of a job that has begun; everything else is guarded

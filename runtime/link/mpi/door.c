@@ -10,8 +10,8 @@ _Static_assert(sizeof(MPI_Request) <= sizeof(uint64_t), "a request fits the call
 static MPI_Comm channels[WN_CHANNEL_COUNT];
 static const int TAG = 1;
 
-/* Fills per_node with how many ranks are on each machine; 1 where that is no equal number of consecutive ones. */
-static int32_t find_nodes(int32_t rank, int32_t *per_node)
+/* Fills *m for a rank. Machines with as many consecutive ranks each have a per_node. */
+static int32_t find_machine(int32_t rank, struct wn_mpi_machine *m)
 {
     MPI_Comm node;
     int here = 0, at = 0, code = MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node);
@@ -20,18 +20,18 @@ static int32_t find_nodes(int32_t rank, int32_t *per_node)
     if (code == MPI_SUCCESS) code = MPI_Comm_free(&node);
     int mine[3] = {here, -here, here > 0 && rank % here == at}, least[3] = {0};
     if (code == MPI_SUCCESS) code = MPI_Allreduce(mine, least, 3, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-    *per_node = least[0] == -least[1] && least[2] ? here : 1;
+    *m = (struct wn_mpi_machine){.ranks = here, .number = at, .per_node = least[0] == -least[1] && least[2] ? here : 1};
     return code;
 }
 
-static int32_t start(int32_t *rank, int32_t *size, int32_t *per_node)
+static int32_t start(int32_t *rank, int32_t *size, struct wn_mpi_machine *machine)
 {
     int got, code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &got);
     if (code == MPI_SUCCESS && got < MPI_THREAD_FUNNELED) code = MPI_ERR_OTHER;
     if (code == MPI_SUCCESS) code = MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     if (code == MPI_SUCCESS) code = MPI_Comm_rank(MPI_COMM_WORLD, rank);
     if (code == MPI_SUCCESS) code = MPI_Comm_size(MPI_COMM_WORLD, size);
-    if (code == MPI_SUCCESS) code = find_nodes(*rank, per_node);
+    if (code == MPI_SUCCESS) code = find_machine(*rank, machine);
     for (int k = 0; k < WN_CHANNEL_COUNT && code == MPI_SUCCESS; k++) code = MPI_Comm_dup(MPI_COMM_WORLD, &channels[k]);
     return code;
 }

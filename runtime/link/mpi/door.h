@@ -19,12 +19,17 @@ enum wn_channel {
     WN_CHANNEL_COUNT
 };
 
+/* Says which ranks share the machine of one. */
+struct wn_mpi_machine {
+    int32_t ranks, number; /* how many, and the number of this one among them */
+    int32_t per_node;      /* ranks r with equal r / per_node are on one machine; 1 where no number says that */
+};
+
 struct wn_mpi_door {
     int32_t version;     /* WN_MPI_DOOR; another number is of other sources */
     const char *library; /* "Open MPI 4.1.4" */
-    /* Joins the job, and fills in what MPI says of it: the job's size is 1 under a launcher of another kind; per_node:
-     * ranks r with equal r / per_node are on one machine. */
-    int32_t (*start)(int32_t *rank, int32_t *size, int32_t *per_node);
+    /* Joins the job, and fills in what MPI says of it: the job's size is 1 under a launcher of another kind. */
+    int32_t (*start)(int32_t *rank, int32_t *size, struct wn_mpi_machine *machine);
     /* Begin to move a message; its bytes stay where they are until `test` finds it ended. bytes < 2^31. */
     int32_t (*send)(int32_t channel, int32_t peer, const void *from, int64_t bytes, uint64_t *request);
     int32_t (*receive)(int32_t channel, int32_t peer, void *to, int64_t bytes, uint64_t *request);
@@ -39,7 +44,7 @@ struct wn_mpi_door {
     void (*text)(int32_t number, char *text, int64_t room);
 };
 
-#define WN_MPI_DOOR 2
+#define WN_MPI_DOOR 3
 /* The only symbol of the library: returns its door. */
 typedef const struct wn_mpi_door *(*wn_mpi_door_fn)(void);
 #endif
