@@ -416,7 +416,8 @@ mpi.describe(describe, pending, function(kind)
         local words = { '^true$', '^true$', "^budget: .*no word keeps .*'shard' rank %d needs .* at the least, 1 more",
             'no step on 0', 'rank 1 alone fails', '^value: .*expected { budget =', '^true$', '^shard$', '^true$',
             '^shard true$', '^shard$', '^true$', '^value: .*has made 3 steps', '^value: .*has made', '^shard true$',
-            '^shard true$', '^180000$', '^value: .*parameter 3, .* has a value, in ranges; a budget',
+            '^shard true$', '^180000$',
+            '^value: .*a range of parameter 3, .* alone, and keeps it; place it before its first value',
             '^value: .*each rank has a range of' }
         for r = 0, 2 do
             for k, word in ipairs(words) do assert.matches(word, lines[r][k]) end

@@ -29,9 +29,8 @@ local dist = { rank = 0, size = 1, is_first = true }
 
 -- Takes over who this process is.
 local function take()
-    local who = ranks.who()
+    local who = ranks.take()
     dist.rank, dist.size, dist.is_first = who.rank, who.size, who.rank == 0
-    ranks.rank, ranks.size, ranks.per_node, ranks.is_ghost = who.rank, who.size, who.per_node, who.is_ghost ~= 0
 end
 
 -- Raises unless a job may be joined now.

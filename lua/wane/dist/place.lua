@@ -5,7 +5,6 @@ local bytes = require 'wane.report.bytes'
 local errors = require 'wane.errors'
 local frontier = require 'wane.plan.budget.frontier'
 local module = require 'wane.module'
-local op = require 'wane.tensor.op'
 local placing = require 'wane.program.placing'
 local ranks = require 'wane.program.ranks'
 local step = require 'wane.plan.step'
@@ -70,20 +69,10 @@ local function words_of(model, opt, words)
     return chosen
 end
 
--- Raises unless parameter k, which has made `count` steps, may be put under a word, and its states be made anew.
-local function check_new(p, k, count, word)
-    if count > 0 then
-        raise(nil, 'value', '%s: the optimizer has made %d steps of parameter %d, %s; place it before the first', what,
-            count, k, tensor.describe(p))
-    end
-    if word ~= 'shard' and tensor.is_sharded(p) and op.held(p) then
-        raise(nil, 'value', '%s: each rank has a range of parameter %d, %s, alone, and keeps it; place it before its '
-            .. 'first value', what, k, tensor.describe(p))
-    end
-    if tensor.own_grad(p) then
-        raise(nil, 'value', '%s: parameter %d, %s, has a gradient; call zero_grad() before', what, k,
-            tensor.describe(p))
-    end
+-- Raises unless parameters of an optimizer may be put under words, and their states be made anew. words: nil: any word.
+local function check_new(opt, words)
+    local why = placing.why_not(opt, words)
+    if why then raise(nil, 'value', '%s: %s', what, why) end
 end
 
 -- Returns one text for what is chosen, which must be equal on all ranks.
@@ -136,8 +125,8 @@ local function choose_word(opt, given)
         raise(nil, 'value', "%s: expected { budget = '8 GiB', step = function() that runs a step }, got budget = %s, "
             .. 'step = %s', what, errors.describe(given.budget), errors.describe(given.step))
     end
-    local limit, why_not = bytes.parse(given.budget, what), placing.why_not(opt)
-    if why_not then raise(nil, 'value', '%s: %s; a budget chooses words before the first step', what, why_not) end
+    local limit = bytes.parse(given.budget, what)
+    check_new(opt)
     if ranks.size == 1 then
         local plan, why = step.plan(given.step, { budget = limit, target = given.target })
         if not plan then errors.again(why) end
@@ -169,10 +158,8 @@ local function place(model, opt, word)
         words_of(model, opt, 'keep')
         word, plan = choose_word(opt, word)
     end
-    local chosen, count, n = words_of(model, opt, word), opt:state_dict().count, #opt:parameters()
-    for k, p in ipairs(opt:parameters()) do
-        if chosen[k] then check_new(p, k, count[k], chosen[k]) end
-    end
+    local chosen, n = words_of(model, opt, word), #opt:parameters()
+    check_new(opt, chosen)
     if ranks.size == 1 then return word, plan end
     local said = ('%s of %d parameters: '):format(what, n)
     ranks.call(said .. text_of(chosen, n), function() return nil, 0 end)

@@ -15,11 +15,6 @@ local C, check, raise = binding.C, binding.check, errors.raise
 --- Fields: `options`, the names of those options.
 local job = { options = { 'ranks', 'rank', 'link', 'place' } }
 
--- Takes over who this process is.
-local function take(rank, size, per_node)
-    ranks.rank, ranks.size, ranks.per_node, ranks.is_ghost = rank, size, per_node, size > 1
-end
-
 -- Returns the rank that has the most bytes of what is in ranges: of those with as many, the first.
 local function largest(optimizers, size)
     local best, most = 0, -1
@@ -75,11 +70,11 @@ function job.as(opts, what, find, fn)
     check(C.wn_link_get(before))
     local function enter(r)
         check(C.wn_dist_ghost(r, size, per_node))
-        take(r, size, per_node)
+        ranks.take()
     end
     local function leave()
-        if ranks.size > 1 then check(C.wn_dist_alone()) end
-        take(0, 1, 1)
+        check(C.wn_dist_alone())
+        ranks.take()
     end
     local function under(r, optimizers, work)
         enter(r)
@@ -97,7 +92,7 @@ function job.as(opts, what, find, fn)
         ranks.has_link = rates ~= nil
         enter(rank or 0)
         local optimizers, why = scoped.always(leave, find)
-        if why then raise(nil, 'value', '%s: %s; plan a job before the first step', what, why) end
+        if why then raise(nil, 'value', '%s: a job is planned before the first step: %s', what, why) end
         rank = rank or under(0, optimizers, function() return largest(optimizers, size) end)
         return under(rank, optimizers, fn)
     end)

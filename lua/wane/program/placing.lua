@@ -1,5 +1,5 @@
---- How ranks have the parameters of optimizers: by a word, 'keep', 'slice' or 'shard' (wane.dist.place). Before the
--- first step every word can be tried, and taken back.
+--- Puts the parameters of optimizers under words, 'keep', 'slice' or 'shard', which say how ranks have them
+-- (wane.dist.place). Before the first step every word can be tried, and taken back.
 -- @internal wane.program.placing
 local binding = require 'wane.ffi'
 local ranks = require 'wane.program.ranks'
@@ -39,14 +39,23 @@ function placing.put(opt, k, p, word, how)
     if word == 'shard' and is_sliced and is_cut then check(C.wn_dist_shard(p.id, how)) end
 end
 
---- Returns why the parameters of an optimizer can be put under no other word, as text; nil: they can.
-function placing.why_not(opt)
+--- Returns why parameters of an optimizer cannot be put under words, as text; nil: they can.
+-- @param opt optimizer
+-- @param words { [number of a parameter] = word }; nil: any word, all parameters
+function placing.why_not(opt, words)
     local count = opt:state_dict().count
     for k, p in ipairs(opt:parameters()) do
-        local name = ('parameter %d, %s, '):format(k, tensor.describe(p))
-        if count[k] > 0 then return ('the optimizer has made %d steps of %s'):format(count[k], name:sub(1, -3)) end
-        if op.held(p) and tensor.is_sharded(p) then return name .. 'has a value, in ranges' end
-        if tensor.own_grad(p) then return name .. 'has a gradient; call zero_grad() before' end
+        local word, name = words and words[k], ('parameter %d, %s'):format(k, tensor.describe(p))
+        if word or not words then
+            if count[k] > 0 then
+                return ('the optimizer has made %d steps of %s; place it before the first'):format(count[k], name)
+            end
+            if word ~= 'shard' and op.held(p) and tensor.is_sharded(p) then
+                return ('each rank has a range of %s, alone, and keeps it; place it before its first value')
+                    :format(name)
+            end
+            if tensor.own_grad(p) then return name .. ', has a gradient; call zero_grad() before' end
+        end
     end
 end
 

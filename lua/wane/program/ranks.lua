@@ -12,8 +12,8 @@ local tensor = require 'wane.tensor'
 local C, check, raise = binding.C, binding.check, errors.raise
 
 --- Fields: `rank`, from 0, `size`, `per_node`, how many consecutive ranks share a machine, `is_ghost`, and `has_link`,
--- true where a script says how fast its link is; wane.dist sets them once a job is joined. `next_start`: where the cut
--- of the parameter that is sliced next starts.
+-- true where a script says how fast its link is. `next_start`: where the cut of the parameter that is sliced next
+-- starts.
 local ranks = { rank = 0, size = 1, per_node = 1, is_ghost = false, has_link = false, next_start = 0,
     STRIPE = 4096 } -- elements that no range cuts: WN_STRIPE of runtime/base/ranks.h
 
@@ -38,6 +38,13 @@ end
 function ranks.who()
     local who = binding.new 'struct wn_dist'
     check(C.wn_dist_get(who))
+    return who
+end
+
+--- Takes over who this process is, and returns it: a struct wn_dist.
+function ranks.take()
+    local who = ranks.who()
+    ranks.rank, ranks.size, ranks.per_node, ranks.is_ghost = who.rank, who.size, who.per_node, who.is_ghost ~= 0
     return who
 end
 
