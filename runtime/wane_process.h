@@ -114,11 +114,11 @@ WN_API int32_t wn_dist_get(struct wn_dist *out);
  * have, or fails after `timeout` seconds. The process leaves the job when it exits. Status: WN_IO where there is no
  * such library, and where MPI sees another job than the launcher tells of; WN_VALUE for a second start. */
 WN_API int32_t wn_dist_start(const char *kind, int32_t rank, int32_t size, int32_t per_node, double timeout);
-enum { WN_DIST_GPU = 128 };
+enum { WN_DIST_GPU = 448 };
 /* Fills in what the other ranks have to know of this one's GPU: WN_DIST_GPU bytes. */
 WN_API int32_t wn_dist_gpu(void *facts);
 /* Decides whether GPUs exchange by NCCL. all: those bytes of all ranks, in their order. Status: WN_VALUE where ranks
- * have other versions of it. */
+ * have GPUs of other kinds, or other versions of it. */
 WN_API int32_t wn_dist_gpus(const void *all, int64_t bytes);
 /* Becomes a rank of a job whose other ranks are copies of this one, per_node of them on a machine; nothing is sent. */
 WN_API int32_t wn_dist_ghost(int32_t rank, int32_t size, int32_t per_node);
@@ -130,7 +130,7 @@ WN_API int32_t wn_dist_alone(void);
  * where the parameter has a gradient. A parameter in ranges is laid out plain: what was recorded of it before is
  * stale. */
 WN_API int32_t wn_dist_slice(int32_t cell, int32_t start, int32_t *next);
-/* How much a rank has of a parameter: all of its value, its own range, or that range in plans alone. */
+/* Names how much a rank has of a parameter: all of its value, its own range, or that range in plans alone. */
 enum { WN_DIST_WHOLE, WN_DIST_RANGE, WN_DIST_TRIED };
 /* Has each rank keep its own range of the value of such a parameter alone, too: programs that read it gather it, and so
  * all ranks run them. WN_DIST_WHOLE takes that back before it has a value; WN_DIST_TRIED leaves a value as it is, which

@@ -38,10 +38,11 @@ struct wn_offload_buffer {
     char note[160];            /* why it is slower or larger than asked for, in words, or "" */
 };
 
-/* Says of a device what ranks compare before they use the link that their devices have of their own. */
+/* Says of a device what ranks compare before they exchange anything. */
 struct wn_link_facts {
     char version[64]; /* "NCCL 2.21.5"; "": this process has none */
     char where[64];   /* tells this device from all others, of other machines too */
+    char kind[320];   /* what bits may depend on: the device, its driver and libraries; "": there is none */
 };                    /* WN_DIST_GPU bytes */
 
 /* A job of ranks whose devices are joined. */

@@ -7,7 +7,7 @@
 
 #define WN_AGAIN_DEEPEST 16 /* applications above each other; the first value of a parameter has two or three */
 
-/* Where values are made again. own: the range of each that is made, as one row; NULL: the whole. */
+/* Says on which device values are made again. own: the range of each that is made, as one row; NULL: the whole. */
 struct again {
     int32_t device;
     const struct wn__range *own;

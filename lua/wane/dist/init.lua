@@ -50,8 +50,8 @@ end
 -- ranks are taken to share a machine, instead of what MPI finds }
 -- @return rank, from 0, and the number of ranks
 -- @raise 'value' for a second start, one behind the first run, variables of launchers that contradict each other or
--- start no MPI, and ranks of other versions, kernels, tunables or numbers of threads; 'io' without a library for the
--- launcher's kind of MPI, and where ranks do not come
+-- start no MPI, and ranks of other versions, kernels, tunables, numbers of threads or kinds of GPUs; 'io' without a
+-- library for the launcher's kind of MPI, and where ranks do not come
 -- @usage
 -- -- wane.dist.start {}, the first line behind local wane = require 'wane'
 -- print(wane.dist.rank, wane.dist.size) --> 0	1
@@ -72,13 +72,10 @@ function dist.start(opts)
                 what, job.by, job.rank, job.size, binding.text(C.wn_message()))
         end
         take()
-        -- The bits of a rank depend on these. The path of a library, at the end of its text, may be another, and NCCL
-        -- before it: that changes no bit, and ranks decide about it together.
-        local gpu = C.wn_device_auto() == 0 and 'no GPU'
-            or binding.text(C.wn_cuda()):gsub(' %b()$', ''):gsub('; [^;]*NCCL[^;]*$', '')
+        -- The bits of a rank depend on these, and on its GPU, which they compare, too.
         local mine, all = binding.array('u8', C.WN_DIST_GPU), binding.array('u8', C.WN_DIST_GPU * dist.size)
-        ranks.gather(('%s: wane %s, kernels %s, %s, %d threads, %d ranks on each machine, %s'):format(what,
-            binding.text(C.wn_version()), binding.text(C.wn_kernels()), gpu, C.wn_threads(), ranks.per_node,
+        ranks.gather(('%s: wane %s, kernels %s, %d threads, %d ranks on each machine, %s'):format(what,
+            binding.text(C.wn_version()), binding.text(C.wn_kernels()), C.wn_threads(), ranks.per_node,
             planner.bits()), function()
                 check(C.wn_dist_gpu(mine))
                 return mine, C.WN_DIST_GPU

@@ -72,7 +72,8 @@ end
 -- @param entry that the piece is for
 function ranges.piece(piece, entry)
     if not entry.of then return piece end
-    -- Where the piece begins in the range, and the range in the piece: at an end of it where they do not meet.
+    -- `first` is where the piece begins in the range, `from` where the range begins in the piece; where they do not
+    -- meet, both are at an end, and `count` is 0.
     local first = math.max(0, math.min(piece.first - entry.first, entry.count))
     local from = math.max(0, math.min(entry.first - piece.first, piece.count))
     local count = math.min(piece.count - from, entry.count - first)

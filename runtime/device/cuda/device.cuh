@@ -32,6 +32,8 @@ int32_t wn__gpu_ready(struct wn_device *d);
 /* Turns an error of CUDA into a status. An error after which the driver refuses all work makes the device lost.
  * what: what was being done, for the message. */
 int32_t wn__gpu_check(struct wn_device *d, cudaError_t e, const char *what);
+/* Writes to text what bits may depend on: the GPU, its driver and libraries. */
+void wn__gpu_kind(const struct cudaDeviceProp *p, char *text, size_t room);
 /* Makes a device lost whose streams do not come to their end. Returns WN_DEVICE. */
 int32_t wn__gpu_lose(struct wn_device *d, const char *what);
 

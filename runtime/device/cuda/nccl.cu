@@ -32,7 +32,7 @@ enum { SUCCESS = 0, REMOTE_ERROR = 6, IN_PROGRESS = 7, TYPE_INT8 = 0 };
 struct id {
     char bytes[128];
 };
-/* How a communicator is made; later versions know it by its size and version. */
+/* Says how a communicator is made. A later version of NCCL knows this layout by its size and version. */
 struct config {
     size_t size;
     unsigned magic, version;
@@ -123,8 +123,9 @@ int32_t wn__nccl_say(struct wn_device *d, struct wn_link_facts *out)
 {
     struct cudaDeviceProp p;
     memset(out, 0, sizeof *out);
-    if (!is_here) return WN_OK;
     WN_TRY(wn__gpu_check(d, cudaGetDeviceProperties(&p, wn__gpu.number), "asking which GPU this is"));
+    wn__gpu_kind(&p, out->kind, sizeof out->kind);
+    if (!is_here) return WN_OK;
     for (int i = 0; i < 16; i++) snprintf(out->where + 2 * i, 3, "%02x", (unsigned)(unsigned char)p.uuid.bytes[i]);
     snprintf(out->version, sizeof out->version, "%.60s", opened.text);
     return WN_OK;

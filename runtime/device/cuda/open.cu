@@ -210,25 +210,24 @@ static int32_t is_built_for(int32_t arch, char *text, int64_t room)
     return 0;
 }
 
-/* Writes to text what the GPU is. */
-static void describe(const struct cudaDeviceProp *p, char *text, int64_t room)
+void wn__gpu_kind(const struct cudaDeviceProp *p, char *text, size_t room)
 {
     int driver = 0;
     (void)cudaDriverGetVersion(&driver);
 #ifdef WN_SIMULATED
-    snprintf(text, (size_t)room, "simulated, for specs: %s; %s; %s; %s", p->name, wn__cublaslt_text(), wn__cudnn_text(),
-             wn__nccl_open());
+    const char *of = "simulated, for specs: ";
 #else
-    snprintf(text, (size_t)room, "%s, sm_%d%d, %lld MiB, driver for CUDA %d.%d; %s; %s; %s", p->name, p->major,
-             p->minor, (long long)(p->totalGlobalMem >> 20), driver / 1000, driver % 1000 / 10, wn__cublaslt_text(),
-             wn__cudnn_text(), wn__nccl_open());
+    const char *of = "";
 #endif
+    snprintf(text, room, "%s%.60s, sm_%d%d, driver for CUDA %d.%d; %.80s; %.80s", of, p->name, p->major, p->minor,
+             driver / 1000, driver % 1000 / 10, wn__cublaslt_text(), wn__cudnn_text());
 }
 
 extern "C" __attribute__((visibility("default"))) int32_t wn_cuda_open(const struct wn_cuda_host *host,
                                                                        struct wn_device *d, char *text, int64_t room)
 {
     struct cudaDeviceProp p;
+    char kind[320];
     int count = 0;
     if (!is_same_tree(host, text, room)) return 0;
     wn__gpu.host = host;
@@ -243,7 +242,8 @@ extern "C" __attribute__((visibility("default"))) int32_t wn_cuda_open(const str
     if (!is_built_for(p.major * 10 + p.minor, text, room)) return 0;
     d->target.arch = p.major * 10 + p.minor;
     d->target.library = wn__cublaslt_open(d->target.arch) | wn__cudnn_open(d->target.arch);
-    describe(&p, text, room);
+    wn__gpu_kind(&p, kind, sizeof kind);
+    snprintf(text, (size_t)room, "%s; %lld MiB; %s", kind, (long long)(p.totalGlobalMem >> 20), wn__nccl_open());
     fill_slots(d);
 #ifndef WN_SIMULATED
     d->is_preferred = 1;

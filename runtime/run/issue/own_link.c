@@ -39,11 +39,23 @@ static void compare(const struct wn_link_facts *all, int32_t a, int32_t b)
         snprintf(words, sizeof words, "pinned memory: ranks %d and %d use one GPU", a, b);
 }
 
+/* Refuses a rank with another kind of device than rank 0, on which a training would have other bits. */
+static int32_t check_kind(const struct wn_link_facts *all, int32_t r)
+{
+    const char *theirs = all[r].kind, *first = all[0].kind;
+    if (strcmp(theirs, first) == 0) return WN_OK;
+    return wn__fail(WN_VALUE,
+                    "dist: rank %d has %s, rank 0 has %s: give all ranks GPUs of one kind with the same driver and "
+                    "libraries, or none by WANE_CUDA_LIB=off",
+                    r, theirs[0] == 0 ? "no GPU" : theirs, first[0] == 0 ? "no GPU" : first);
+}
+
 int32_t wn__own_link_choose(const struct wn_link_facts *all)
 {
     const struct wn__link *l = wn__link_get();
     struct wn_device *d = own_device();
     words[0] = 0;
+    for (int32_t r = 1; r < l->size; r++) WN_TRY(check_kind(all, r));
     if (d == NULL) return WN_OK;
     if (l->size > MOST_RANKS)
         snprintf(words, sizeof words, "pinned memory: NCCL takes at most %d ranks here", MOST_RANKS);
