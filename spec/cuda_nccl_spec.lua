@@ -1,22 +1,14 @@
 -- GPUs of ranks exchange by NCCL, simulated among processes: the bits and bytes are those of pinned memory, without the
 -- pinned bytes; ranks decide together whether they use it; and each of its faults is told by name, by all, in seconds.
-local files = require 'spec.support.files'
 local helper = require 'spec.helper'
 local mpi = require 'spec.support.mpi'
+local on_gpus = require 'spec.support.ranks_on_gpus'
 local sim = require 'spec.support.cudasim'
 
-local TRAIN = 'spec/support/ranks_cuda.lua . '
 local SCRIPT = os.tmpname()
 teardown(function() os.remove(SCRIPT) end)
 
-local HEAD = ([[
-package.path = '%s/lua/?.lua;%s/lua/?/init.lua;%s/?.lua;' .. package.path
-local sim = require 'spec.support.cudasim'
-local wane = require 'wane'
-local dist, nn = wane.dist, wane.nn
-]]):format(helper.root, helper.root, helper.root)
-
--- How GPUs exchange, and the bytes of the host that a plan asks for.
+-- A start and a step, which say how GPUs exchange, and whether a plan asks for bytes of the host.
 local CHOICE = [[
 local fine, e = pcall(dist.start, { timeout = 20 })
 if not fine then
@@ -33,39 +25,6 @@ io.write(('%d> %s\n%d> %s %s\n'):format(dist.rank, tostring(dist.gpus), dist.ran
     p.parts[1].host > 0 and 'host' or 'none', sim.counters().exchanges > 0 and 'exchanged' or 'none'))
 ]]
 
--- A step in which the nth call of a kind fails on rank 1, or that it does not come to. The first one is none of those
--- that start NCCL.
-local FAULT = [[
-dist.start { timeout = tonumber(arg[3]) }
-wane.set_device 'cuda'
-sim.schedule(arg[4])
-local kind, n = arg[1], tonumber(arg[2])
-local net = nn.Sequential { nn.Linear(64, 200), nn.GELU(), nn.Linear(200, 10) }
-local opt = wane.optim.AdamW(net:parameters(), { lr = 0.01, clip_norm = 1 })
-local x, y = wane.eval(wane.randn(48, 64), wane.randint(10, { 48 }))
-local wrong = wane.eval(y + 70)
-local is_wrong
-local function step()
-    opt:step(function(i)
-        local labels = is_wrong and i == 5 and wrong or y
-        return nn.cross_entropy(net(x:narrow(1, 8 * i - 7, 8)), labels:narrow(1, 8 * i - 7, 8))
-    end, { micro = 6 })
-end
-local function bits() return require('wane.plan.measure').fingerprint(net:parameters()) end
-local is_start = kind == 'nccl_init' or kind == 'nccl_endless'
-if not is_start then step() end
-local before = bits()
-if dist.rank == 1 then
-    if kind == 'leave' then os.exit(0) end
-    if kind ~= 'label' then sim.fail(kind, n) end
-end
-is_wrong = kind == 'label'
-local fine, e = pcall(step)
-io.write(('%d> %s\n%d> %s\n'):format(dist.rank, fine and 'fine' or (tostring(e):gsub('\n', ' ')), dist.rank,
-    bits() == before and 'same' or 'changed'))
-io.flush()
-]]
-
 -- Faults, and what all ranks hear of them in how many seconds: kind, number, timeout, seconds, words.
 local FAULTS = {
     { 'nccl_init', 1, 20, 5, 'NCCL 2.21.5 failed at its start: unhandled system error' },
@@ -78,8 +37,6 @@ local FAULTS = {
     { 'launch', 20, 20, 5, 'cuda: a kernel did not start' },
     { 'leave', 0, 20, 8, 'rank 1 has left after' },
 }
-
-local function write(text) files.write(SCRIPT, HEAD .. text) end
 
 describe('NCCL', function()
     local why = sim.missing()
@@ -106,23 +63,12 @@ describe('NCCL', function()
 
     mpi.describe(describe, pending, function(kind)
         it('has the bits of one GPU in every order of streams, with the bytes that are predicted', function()
-            local want = helper.shell(('WANE_THREADS=1 %s luajit %seager'):format(environment, TRAIN))
-            local small, line = want:match '^0> (%x+)\n0> (%x+ [%d.e+-]+ exact)\n'
-            local jobs = kind == 'mpich' and { { 3, 'random' } } or { { 4, 'lazy', 2 } }
-            if helper.is_long then jobs = { { 3, 'eager' }, { 5, 'lazy' }, { 4, 'random', 2 }, { 4, 'eager', 2 } } end
-            for _, job in ipairs(jobs) do
-                local n, order, on_machine = unpack(job)
-                local lines, code, _, text = mpi.command(kind, n, ('%s%s %s'):format(TRAIN, order, on_machine or ''),
-                    ('%s WANE_SIM_GPUS=%d WANE_SIM_PER_NODE=%d'):format(environment, on_machine or n, on_machine or n))
-                assert.equal(0, code, text)
-                for r = 0, n - 1 do
-                    assert.same({ small, line, line, line, 'NCCL 2.21.5: exchanges and graphs' }, lines[r])
-                end
-            end
+            on_gpus.check_training(kind, 'eager', 'NCCL 2.21.5: exchanges and graphs', environment,
+                ' WANE_SIM_GPUS=%d WANE_SIM_PER_NODE=%d')
         end)
 
         it('is used where each rank has it and a GPU of its own, else pinned memory is, by name', function()
-            write(CHOICE)
+            on_gpus.write(SCRIPT, CHOICE)
             for words, given in pairs {
                 ['NCCL 2.21.5'] = 'WANE_SIM_GPUS=2',
                 ['pinned memory: ranks 0 and 1 use one GPU'] = 'WANE_SIM_GPUS=1',
@@ -141,7 +87,7 @@ describe('NCCL', function()
         end)
 
         it('has faults that all ranks raise by name, in seconds, and nothing has changed', function()
-            write(FAULT)
+            on_gpus.write(SCRIPT, on_gpus.FAULT)
             local each = (helper.is_long or kind == 'mpich') and 1 or 3 -- the other MPI takes turns
             for i = 1, #FAULTS, each do
                 local call, n, timeout, most, words = unpack(FAULTS[i])

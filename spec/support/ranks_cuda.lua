@@ -39,7 +39,7 @@ local function train(word)
     return require('wane.plan.measure').fingerprint(states), last, m.exact
 end
 
--- Of these a rank may own and give nothing at all.
+-- This network is so small that a rank may own no element of a parameter, and give no gradient of its own.
 local small = nn.Linear(4, 4)
 local sgd = wane.optim.SGD(small:parameters(), { lr = 0.1 })
 sgd:step(function(i) return small.weight:pow(2):sum() * i + small.bias:sum() end, { micro = 2 })
