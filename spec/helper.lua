@@ -18,9 +18,10 @@ function helper.read(path)
     return text
 end
 
--- PLAIN hides a sanitizer that is preloaded into this process from shells and compilers, which leak as they please;
--- without the sanitizer the library that needs it does not load, so commands get the ordinary one.
-local PLAIN = '[ -z "$LD_PRELOAD" ] || unset LD_PRELOAD WANE_LIB; '
+-- PLAIN gives commands the ordinary library where this process has one that they cannot load: that of the sanitizers,
+-- which are preloaded here and hidden from shells and compilers, for those leak as they please; or that of an emulated
+-- processor, whose LuaJIT commands are not run by.
+local PLAIN = '[ -z "$LD_PRELOAD$WANE_SPEC_CC" ] || unset LD_PRELOAD WANE_LIB; '
 
 --- True when specs that have a long form (more random networks, every index of a fault) run it: WANE_SPEC_LONG=1.
 helper.is_long = os.getenv 'WANE_SPEC_LONG' == '1'

@@ -67,7 +67,7 @@ if grep -q ' avx2' /proc/cpuinfo 2>/dev/null; then
     echo '   and of avx2'
 fi
 
-# Specs of numbers, plans and errors that take seconds under emulation and start no process of their own.
+# Specs of numbers, plans and errors that take seconds under emulation; commands that they run are the native ones.
 [ $# -gt 0 ] || set -- spec/bf16_spec.lua spec/cache_spec.lua \
     spec/data_spec.lua spec/errors_spec.lua spec/exact_spec.lua \
     spec/layout_spec.lua spec/microbatch_spec.lua spec/nn_spec.lua spec/optim_spec.lua spec/policy_spec.lua \
