@@ -2,7 +2,7 @@
 --
 --   tally.lua order WAY FILES...   prints the files: those without a last run as they are given, then the slowest first
 --   tally.lua line WAY FILE        prints one line about a file that has ended
---   tally.lua report WAY FILES...  prints failures, the slowest 20 specs, `N passed, N failed`; status 1 on a failure
+--   tally.lua report WAY FILES...  prints the slowest 20 specs, failures, `N passed, N failed`; status 1 on a failure
 --
 -- All lies in the folder that WANE_SPEC_FOLDER names: WAY/NAME.result is a Lua table from spec/support/output.lua,
 -- WAY/NAME.code the exit status, WAY.times the seconds of each file for the order of the next run.
@@ -67,19 +67,20 @@ local function line()
 end
 
 local function report()
-    local passed, failed, skipped, all, seconds = 0, 0, 0, {}, times()
+    local passed, failed, skipped, all, seconds, texts = 0, 0, 0, {}, times(), {}
     for k = 3, #arg do
         local result = result_of(arg[k])
         passed, failed, skipped = passed + result.passed, failed + result.failed, skipped + result.skipped
         seconds[arg[k]] = result.seconds
         for _, spec in ipairs(result.specs) do all[#all + 1] = { seconds = spec[1], name = spec[2], file = arg[k] } end
-        io.write(result.text)
+        table.insert(texts, result.failed > 0 and #texts + 1 or 1, result.text)
     end
     table.sort(all, function(a, b) return a.seconds > b.seconds end)
     print(('\nslowest %d of %d specs'):format(math.min(SLOWEST, #all), #all))
     for k = 1, math.min(SLOWEST, #all) do
         print(('%7.2f s  %s  %s'):format(all[k].seconds, all[k].file:match('([^/]+)_spec%.lua$'), all[k].name))
     end
+    io.write(table.concat(texts)) -- failures last: of a long log often only the end is kept
     local file = io.open(('%s/%s.times'):format(folder, way), 'wb')
     if file then
         file:write('return {\n')
