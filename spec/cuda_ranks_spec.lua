@@ -64,6 +64,8 @@ describe('ranks on GPUs', function()
             local one_kind = ': give all ranks GPUs of one kind'
             for _, row in ipairs {
                 { '0 none 0', '^true 0$' },
+                { '2 WANE_CUDA_DNN /no/such.so', '^true 0$' }, -- neither has one, whyever
+                { '1 WANE_CUDA_DNN simulated', 'rank 1 has .*; cuDNN 9%.19%.0, rank 0 has .*; no cuDNN' .. one_kind },
                 { '1 WANE_SIM_ARCH 80', 'rank 1 has .*, sm_80, .*, rank 0 has .*, sm_90, .*' .. one_kind },
                 { '2 WANE_CUDA_LIB off', 'rank 2 has no GPU, rank 0 has .*, sm_90, .*' .. one_kind },
                 { '0 WANE_CUDA_LIB off', 'rank 1 has .*, sm_90, .*, rank 0 has no GPU' .. one_kind },

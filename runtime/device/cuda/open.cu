@@ -210,7 +210,8 @@ static int32_t is_built_for(int32_t arch, char *text, int64_t room)
     return 0;
 }
 
-void wn__gpu_kind(const struct cudaDeviceProp *p, char *text, size_t room)
+/* Writes to text what the GPU and its driver are. */
+static void describe(const struct cudaDeviceProp *p, char *text, size_t room)
 {
     int driver = 0;
     (void)cudaDriverGetVersion(&driver);
@@ -219,15 +220,30 @@ void wn__gpu_kind(const struct cudaDeviceProp *p, char *text, size_t room)
 #else
     const char *of = "";
 #endif
-    snprintf(text, room, "%s%.60s, sm_%d%d, driver for CUDA %d.%d; %.80s; %.80s", of, p->name, p->major, p->minor,
-             driver / 1000, driver % 1000 / 10, wn__cublaslt_text(), wn__cudnn_text());
+    snprintf(text, room, "%s%.80s, sm_%d%d, driver for CUDA %d.%d", of, p->name, p->major, p->minor, driver / 1000,
+             driver % 1000 / 10);
+}
+
+/* Counts the bytes of a library's words that say which it is, or that there is none; why there is none comes behind. */
+static int which(const char *words)
+{
+    int n = (int)strcspn(words, ":(");
+    return n > 0 && words[n - 1] == ' ' ? n - 1 : n;
+}
+
+void wn__gpu_kind(const struct cudaDeviceProp *p, char *text, size_t room)
+{
+    const char *lt = wn__cublaslt_text(), *dnn = wn__cudnn_text();
+    char gpu[160];
+    describe(p, gpu, sizeof gpu);
+    snprintf(text, room, "%s; %.*s; %.*s", gpu, which(lt), lt, which(dnn), dnn);
 }
 
 extern "C" __attribute__((visibility("default"))) int32_t wn_cuda_open(const struct wn_cuda_host *host,
                                                                        struct wn_device *d, char *text, int64_t room)
 {
     struct cudaDeviceProp p;
-    char kind[320];
+    char gpu[160];
     int count = 0;
     if (!is_same_tree(host, text, room)) return 0;
     wn__gpu.host = host;
@@ -242,8 +258,9 @@ extern "C" __attribute__((visibility("default"))) int32_t wn_cuda_open(const str
     if (!is_built_for(p.major * 10 + p.minor, text, room)) return 0;
     d->target.arch = p.major * 10 + p.minor;
     d->target.library = wn__cublaslt_open(d->target.arch) | wn__cudnn_open(d->target.arch);
-    wn__gpu_kind(&p, kind, sizeof kind);
-    snprintf(text, (size_t)room, "%s; %lld MiB; %s", kind, (long long)(p.totalGlobalMem >> 20), wn__nccl_open());
+    describe(&p, gpu, sizeof gpu);
+    snprintf(text, (size_t)room, "%s, %lld MiB; %s; %s; %s", gpu, (long long)(p.totalGlobalMem >> 20),
+             wn__cublaslt_text(), wn__cudnn_text(), wn__nccl_open());
     fill_slots(d);
 #ifndef WN_SIMULATED
     d->is_preferred = 1;
