@@ -1,7 +1,7 @@
 /* Opens a link, starts jobs on it and waits for them, and leaves it when the process exits: link.h.
  *
- * All of this is the thread of the script's: it puts jobs into the list of thread.h, and waits until the other thread
- * has said how they ended. */
+ * All of this is the thread of the script's: it puts jobs into the list of thread.h, and carries those that it waits
+ * for while they are young; else it waits until the other thread has said how they ended. */
 #include "link.h"
 #include <sched.h>
 #include <signal.h>
@@ -73,6 +73,7 @@ static int32_t start_thread(void)
     sigset_t blocked, before;
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&here->turn, NULL);
     pthread_mutex_init(&here->lock, NULL);
     pthread_cond_init(&here->changed, &clock);
     pthread_cond_init(&here->put, &clock);
@@ -224,12 +225,13 @@ static void look_for_interrupt(double *since)
     wn__link_say(WN_WORD_BROKEN, text, -1);
 }
 
-/* Wakes the thread if it sleeps for at least so long, and returns how it sleeps. It takes the lock as it wakes, which
- * is free by then. */
+/* Has the thread look at the list, if it sleeps for at least so long. It takes the lock as it wakes, which is free by
+ * then. Returns how it sleeps. */
 static enum wn__sleep wake(enum wn__sleep least)
 {
     pthread_mutex_lock(&here->lock);
     enum wn__sleep sleep = here->sleep;
+    here->is_new = 1;
     pthread_mutex_unlock(&here->lock);
     if (sleep >= least) pthread_cond_signal(&here->put);
     is_unheard = 0;
@@ -241,22 +243,23 @@ void wn__link_urge(void)
     if (is_unheard && wake(WN_SLEEP_IDLE) == WN_SLEEP_NONE) sched_yield();
 }
 
-static void wait_how(enum wn__wait how)
+static int32_t has_ended_by_now(const struct wn__job *job)
 {
-    __atomic_store_n(&here->wait, how, __ATOMIC_RELAXED);
+    return __atomic_load_n(&job->has_ended, __ATOMIC_ACQUIRE);
 }
 
-/* Looks at a job again and again, for as long as it is young. Returns whether it has ended. */
-static int32_t look(const struct wn__job *job)
+/* Carries messages for as long as a job is young, between looks of the thread; others that want the core get it.
+ * Returns whether the job has ended. */
+static int32_t carry(const struct wn__job *job)
 {
-    double young = wn__now() + WN_YOUNG_SECONDS;
-    int32_t has_ended = __atomic_load_n(&job->has_ended, __ATOMIC_ACQUIRE);
-    if (has_ended) return 1;
-    wait_how(WN_WAIT_LOOKS);
-    wake(WN_SLEEP_BUSY);
-    while (!(has_ended = __atomic_load_n(&job->has_ended, __ATOMIC_ACQUIRE)) && wn__now() < young) sched_yield();
-    wait_how(has_ended ? WN_WAIT_NONE : WN_WAIT_SLEEPS);
-    return has_ended;
+    double young = wn__now() + here->young;
+    while (!has_ended_by_now(job) && wn__now() < young) {
+        int32_t has_turn = pthread_mutex_trylock(&here->turn) == 0;
+        if (has_turn) wn__link_carry();
+        if (has_turn) pthread_mutex_unlock(&here->turn);
+        if (!has_ended_by_now(job)) sched_yield();
+    }
+    return has_ended_by_now(job);
 }
 
 int32_t wn__link_wait(struct wn__job *job, double seconds, int32_t *has_ended)
@@ -264,9 +267,11 @@ int32_t wn__link_wait(struct wn__job *job, double seconds, int32_t *has_ended)
     static double interrupted;
     double until = wn__now() + seconds;
     int32_t code = WN_OK;
-    *has_ended = here->is.is_ghost || look(job);
+    *has_ended = here->is.is_ghost || carry(job);
     if (!*has_ended) {
+        wake(WN_SLEEP_IDLE);
         pthread_mutex_lock(&here->lock);
+        here->is_awaited = 1;
         for (;;) {
             *has_ended = job->has_ended;
             if (*has_ended || here->broken[0] != 0 || wn__now() >= until) break;
@@ -275,8 +280,8 @@ int32_t wn__link_wait(struct wn__job *job, double seconds, int32_t *has_ended)
             wait_for_change(0.05);
         }
         if (!*has_ended && here->broken[0] != 0) code = broken();
+        here->is_awaited = 0;
         pthread_mutex_unlock(&here->lock);
-        wait_how(WN_WAIT_NONE);
     }
     if (*has_ended) job_free(job);
     if (*has_ended || !wn__interrupted) interrupted = 0;

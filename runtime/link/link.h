@@ -1,8 +1,7 @@
 /* A link: carries messages among the ranks of a job, the processes that mpirun or srun started as one.
  *
- * One thread makes every call of the library behind the link (mpi/door.h). It looks at what is under way and sleeps.
- * Whoever waits for a job yields between two looks for 50 us instead, as waking a thread takes as long as a small
- * message, and so does the thread then, and 5 us longer.
+ * One thread calls the library behind the link (mpi/door.h): it looks at what is under way and sleeps. Whoever waits
+ * for a job has its turn with these calls at first, as waking a thread takes as long as a small message.
  *
  * The thread of the script starts jobs and waits for them. A link that has failed stays broken: a rank is gone then, or
  * nobody knows which messages the others wait for, and every later call has the words of the first failure. */

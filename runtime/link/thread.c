@@ -1,9 +1,9 @@
-/* The thread of a link: makes every call of MPI, says and hears words, and sleeps between two looks: thread.h.
+/* The thread of a link: carries messages, says and hears words, and sleeps between two looks: thread.h.
  *
  * A look begins the jobs that were put, tests those under way, takes the words that have come, and says a heartbeat
- * when a second has passed. */
+ * when a second has passed. Where the script has the turn the thread leaves all that to its next look. */
 #include "thread.h"
-#include <sched.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -12,7 +12,8 @@
 #include "../base/clock.h"
 
 #define BEAT_SECONDS 1.0
-#define LIVELY_SECONDS 5e-6       /* of being awake behind a wait of the script's; of tests between two yields */
+#define YOUNG_SECONDS 50e-6       /* of a job that whoever waits for it carries */
+#define SHARED_SECONDS 1e-3       /* the same with more ranks than cores: others get the core between two looks */
 #define BUSY_NANOSECONDS 20000    /* of sleep while messages are under way */
 #define KERNEL_NANOSECONDS 50000  /* the same while the script goes on: each time one of its kernels stops for it */
 #define IDLE_NANOSECONDS 10000000 /* while none are: a word may come */
@@ -98,9 +99,9 @@ static void hear(void)
         if (is_bad(here->door->take(WN_CHANNEL_WORDS, &word, sizeof word, &peer, &bytes)) || bytes < 0) return;
         pthread_mutex_lock(&here->lock);
         struct wn__peer *p = &here->peers[peer];
-        p->heard = wn__now();
-        p->calls = word.calls;
         p->has_left |= word.kind == WN_WORD_LEFT;
+        p->heard = p->has_left && peer != 0 ? HUGE_VAL : wn__now();
+        p->calls = word.calls;
         here->is_over |= word.kind == WN_WORD_OVER;
         if (word.kind == WN_WORD_BROKEN) wn__link_break_here(word.code, word.said);
         else snprintf(p->said, sizeof p->said, "%.*s", (int)sizeof p->said - 1, word.said);
@@ -141,9 +142,7 @@ static int32_t may_begin(const struct wn__job *job, uint32_t *kept_back)
     return (*kept_back >> job->channel & 1) == 0;
 }
 
-/* Begins the jobs that are new, and takes those out of the list that have ended; of a broken link words alone. Returns
- * whether one is under way. */
-static int32_t advance(void)
+void wn__link_carry(void)
 {
     int32_t busy = 0;
     uint32_t kept_back = 0;
@@ -168,8 +167,8 @@ static int32_t advance(void)
         __atomic_store_n(&job->has_ended, 1, __ATOMIC_RELEASE); /* the last touch: the script may free it now */
         pthread_cond_broadcast(&here->changed);
     }
+    here->is_busy = busy;
     pthread_mutex_unlock(&here->lock);
-    return busy;
 }
 
 /* ---- the life of the thread -------------------------------------------------------------------------------------- */
@@ -223,50 +222,30 @@ static int32_t is_over(void)
     return over;
 }
 
-static enum wn__wait wait_of_script(void)
+/* Carries messages and hears words, unless the script does so. */
+static void look(void)
 {
-    return __atomic_load_n(&here->wait, __ATOMIC_RELAXED);
-}
-
-static int32_t is_watched(void)
-{
-    return wait_of_script() == WN_WAIT_LOOKS;
-}
-
-/* Keeps awake while the script waits without sleeping, and a little longer, as the next job may follow. It yields then,
- * but not before messages that are under way have been tested for as long: whoever waits would look for them in vain,
- * and that takes two switches between threads. With more ranks than cores it leaves its core to one of the others at
- * once. Returns whether it keeps awake. */
-static int32_t is_lively(int32_t busy)
-{
-    double now = wn__now();
-    if (!busy && here->eager == 0) return 0;
-    if (is_watched()) here->lively = now + here->eager;
-    else if (now >= here->lively) return 0;
-    if (busy && is_watched() && now < here->awake + here->eager) return 1;
-    sched_yield();
-    here->awake = wn__now();
-    return 1;
+    if (pthread_mutex_trylock(&here->turn) != 0) return;
+    wn__link_carry();
+    if (!here->is_dead) hear();
+    pthread_mutex_unlock(&here->turn);
 }
 
 /* Sleeps until a job is put: briefly while messages are under way, else until a word may have come. */
-static void rest(int32_t busy)
+static void rest(void)
 {
     struct timespec until;
-    if (is_lively(busy)) return;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    int64_t under_way = wait_of_script() == WN_WAIT_NONE ? KERNEL_NANOSECONDS : BUSY_NANOSECONDS;
-    until.tv_nsec += busy ? under_way : IDLE_NANOSECONDS;
+    pthread_mutex_lock(&here->lock);
+    int32_t busy = here->is_busy;
+    until.tv_nsec += !busy ? IDLE_NANOSECONDS : here->is_awaited ? BUSY_NANOSECONDS : KERNEL_NANOSECONDS;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    pthread_mutex_lock(&here->lock);
     int error = 0;
     here->sleep = busy ? WN_SLEEP_BUSY : WN_SLEEP_IDLE;
-    while (!here->is_new && !(busy && is_watched()) && error == 0)
-        error = pthread_cond_timedwait(&here->put, &here->lock, &until);
+    while (!here->is_new && error == 0) error = pthread_cond_timedwait(&here->put, &here->lock, &until);
     here->sleep = WN_SLEEP_NONE;
     pthread_mutex_unlock(&here->lock);
-    here->awake = wn__now();
 }
 
 /* Joins the job. Returns whether MPI sees the one that the launcher told of. */
@@ -282,7 +261,7 @@ static int32_t join(void)
     int32_t is_the_same = rank == here->is.rank && size == here->is.size;
     if (here->is.per_node == 0) here->is.per_node = machine.per_node;
     here->is.number = machine.number;
-    here->eager = machine.ranks > sysconf(_SC_NPROCESSORS_ONLN) ? 0 : LIVELY_SECONDS;
+    here->young = machine.ranks > sysconf(_SC_NPROCESSORS_ONLN) ? SHARED_SECONDS : YOUNG_SECONDS;
     if (is_the_same) here->phase = WN_LINK_OPEN;
     else wn__link_break_here(WN_IO, text);
     pthread_cond_broadcast(&here->changed);
@@ -291,11 +270,13 @@ static int32_t join(void)
     return is_the_same;
 }
 
-/* Says a heartbeat: each rank to rank 0, and rank 0 to all. */
+/* Says a heartbeat: each rank to rank 0 until it leaves, and rank 0 to all until all have left. Nobody would take one
+ * that came later. */
 static void beat(void)
 {
     pthread_mutex_lock(&here->lock);
-    wn__link_say(WN_WORD_BEAT, here->said, here->is.rank == 0 ? -1 : 0);
+    if (here->is.rank == 0 ? !here->is_over : here->phase == WN_LINK_OPEN)
+        wn__link_say(WN_WORD_BEAT, here->said, here->is.rank == 0 ? -1 : 0);
     pthread_mutex_unlock(&here->lock);
 }
 
@@ -306,13 +287,12 @@ void *wn__link_serve(void *unused)
     prctl(PR_SET_TIMERSLACK, 1000UL);
     if (!join()) return NULL;
     while (!is_over()) {
-        int32_t busy = advance();
-        if (!here->is_dead) hear();
+        look();
         if (wn__now() >= next) {
             next = wn__now() + BEAT_SECONDS;
             beat();
         }
-        rest(busy);
+        rest();
     }
     pthread_mutex_lock(&here->lock);
     int32_t is_broken = here->broken[0] != 0;

@@ -4,8 +4,7 @@
 #include <pthread.h>
 #include "link.h"
 
-#define WN_YOUNG_SECONDS 50e-6 /* that a job is looked at again and again, before the script sleeps until its end */
-#define WN_DEAF_SECONDS 5.0    /* without a word after which a rank is said to be silent: some heartbeats */
+#define WN_DEAF_SECONDS 5.0 /* without a word after which a rank is said to be silent: some heartbeats */
 
 /* WN_WORD_OVER: rank 0 says that all have left. */
 enum wn__word_kind { WN_WORD_BEAT, WN_WORD_LEFT, WN_WORD_OVER, WN_WORD_BROKEN, WN_WORD_COUNT };
@@ -20,7 +19,7 @@ struct wn__word {
 
 /* Holds what is known of a rank. */
 struct wn__peer {
-    double heard; /* when it spoke last, on the clock of wn__now; 0: never */
+    double heard; /* when it spoke last, on the clock of wn__now; 0: never; HUGE_VAL: it has left; rank 0 speaks on */
     int32_t has_left;
     int64_t calls;
     char said[128];
@@ -48,27 +47,27 @@ struct wn__job {
 
 enum wn__link_phase { WN_LINK_CLOSED, WN_LINK_OPENING, WN_LINK_OPEN, WN_LINK_LEAVING };
 
-/* Names how the script waits for a job: not at all, by looking at it again and again, or asleep. */
-enum wn__wait { WN_WAIT_NONE, WN_WAIT_LOOKS, WN_WAIT_SLEEPS };
 /* Names how the thread sleeps: not at all, for moments while messages are under way, or until a job is put. */
 enum wn__sleep { WN_SLEEP_NONE, WN_SLEEP_BUSY, WN_SLEEP_IDLE };
 
-/* Invariant: the thread alone calls the door and touches the pieces of a job that has begun; everything else is guarded
- * by the lock, but what is set before the thread starts. The thread allocates nothing. */
+/* Invariant: whoever has the turn alone calls the door and touches the pieces of a job that has begun; everything else
+ * is guarded by the lock, but what is set before the thread starts. The lock is taken behind the turn, never the other
+ * way round. The thread allocates nothing. */
 struct wn__link_state {
     struct wn__link is;
     const struct wn_mpi_door *door;
     pthread_t thread;
+    pthread_mutex_t turn;
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* after each change of what follows, but of the next four */
+    pthread_cond_t changed; /* after each change of what follows, but of the next five */
     pthread_cond_t put;     /* after a job was put */
     enum wn__link_phase phase;
     struct wn__job *jobs, **last; /* in the order of their start; where the next one is linked */
+    double young;                 /* seconds for which whoever waits for a job carries it, before it sleeps */
     int32_t is_new;               /* a job was put since the thread looked */
+    int32_t is_busy;              /* messages are under way */
+    int32_t is_awaited;           /* the script sleeps until a job has ended */
     enum wn__sleep sleep;         /* of the thread */
-    enum wn__wait wait;           /* of the script; no lock guards it */
-    double eager;                 /* seconds of being awake behind a wait of the script's; 0: more ranks than cores */
-    double lively, awake;         /* until when the thread keeps awake; since when it has its core */
     struct wn__job *words;        /* (size, WN_WORD_COUNT): one of each kind to each rank */
     struct wn__peer *peers;       /* (size) */
     int64_t calls;
@@ -85,6 +84,9 @@ extern struct wn__link_state wn__link_state;
 
 /* The thread's main function: joins the job, carries messages until all ranks have left, and leaves it. */
 void *wn__link_serve(void *unused);
+/* Begins the jobs that are new and may begin, and takes those out of the list that have ended; of a broken link words
+ * alone. Needs the turn, and not the lock. */
+void wn__link_carry(void);
 /* The lock is held during each of these. wn__link_put wakes nobody. */
 void wn__link_put(struct wn__job *job);
 /* Says a word to a rank, or to all others (-1). A heartbeat is left out while the one before is under way. */

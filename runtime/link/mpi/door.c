@@ -26,8 +26,8 @@ static int32_t find_machine(int32_t rank, struct wn_mpi_machine *m)
 
 static int32_t start(int32_t *rank, int32_t *size, struct wn_mpi_machine *machine)
 {
-    int got, code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &got);
-    if (code == MPI_SUCCESS && got < MPI_THREAD_FUNNELED) code = MPI_ERR_OTHER;
+    int got, code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &got);
+    if (code == MPI_SUCCESS && got < MPI_THREAD_SERIALIZED) code = MPI_ERR_OTHER;
     if (code == MPI_SUCCESS) code = MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     if (code == MPI_SUCCESS) code = MPI_Comm_rank(MPI_COMM_WORLD, rank);
     if (code == MPI_SUCCESS) code = MPI_Comm_size(MPI_COMM_WORLD, size);

@@ -2,9 +2,9 @@
  * runs without MPI. mpicc compiles door.c against one kind of MPI; runtime/link/mpi.c opens the library of the
  * launcher's kind.
  *
- * One thread makes every call, that of `start` (MPI_THREAD_FUNNELED). Messages of a channel between two ranks arrive
- * in the order in which they were sent; no call waits for another rank, but `start` and `stop`. A call returns 0, or
- * a number that `text` turns into words. */
+ * Any thread makes calls, one at a time (MPI_THREAD_SERIALIZED), but `stop`, which the thread of `start` makes.
+ * Messages of a channel between two ranks arrive in the order in which they were sent; no call waits for another rank,
+ * but `start` and `stop`. A call returns 0, or a number that `text` turns into words. */
 #ifndef WN_LINK_DOOR_H
 #define WN_LINK_DOOR_H
 #include <stdint.h>
@@ -44,7 +44,7 @@ struct wn_mpi_door {
     void (*text)(int32_t number, char *text, int64_t room);
 };
 
-#define WN_MPI_DOOR 3
+#define WN_MPI_DOOR 4
 /* The only symbol of the library: returns its door. */
 typedef const struct wn_mpi_door *(*wn_mpi_door_fn)(void);
 #endif
