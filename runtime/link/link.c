@@ -187,8 +187,10 @@ int32_t wn__link_start(int32_t channel, const struct wn__message *list, int32_t 
         const struct wn__message *t = &list[i];
         if (here->is.is_ghost) move_as_ghost(t);
         else {
-            put_pieces(job, t->peer, 1, t->to, t->in);
+            /* Sends come first: over TCP a receive that finds a message there answers it, and the other rank
+             * would then send all of its own before it answers ours, one way after the other. */
             put_pieces(job, t->peer, 0, (char *)(uintptr_t)t->from, t->out);
+            put_pieces(job, t->peer, 1, t->to, t->in);
         }
     }
     if (here->is.is_ghost) return WN_OK;

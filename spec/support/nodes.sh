@@ -13,7 +13,7 @@ missing() {
     for name in ip tc unshare mpirun.openmpi; do
         command -v "$name" >/dev/null 2>&1 || { echo "$name is not installed"; return; }
     done
-    { ip netns add wane0 && ip netns del wane0; } >/dev/null 2>&1 || echo 'no right to make networks'
+    { ip netns add "wane-$$" && ip netns del "wane-$$"; } >/dev/null 2>&1 || echo 'no right to make networks'
 }
 
 start() { # Mbit/s
