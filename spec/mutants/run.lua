@@ -221,12 +221,11 @@ local function say_progress(done, all, start)
 end
 
 -- Has all entries of a list done by n processes; calls tell(entry, seconds, verdict, by what) as each ends.
-local function spread(folder, n, what, words, list, tell)
+local function spread(folder, n, what, list, tell)
     shell(('cd %s && rm -rf todo taken && mkdir todo taken && cd todo && touch $(seq %d)'):format(folder, #list))
     -- xargs leaves signals to the processes as they are; a shell would have those behind it ignore ^C, and their specs.
     local command = ('seq %d | xargs -P %d -I COPY %s %s --work %s COPY %s'):format(n, n, quote(arg[-1]), quote(arg[0]),
         folder, what)
-    for _, word in ipairs(words) do command = command .. ' ' .. quote(word) end
     local pipe, start, done = assert(io.popen(command)), now(), 0
     for line in pipe:lines() do
         local k, seconds, verdict, by = line:match '^(%d+)\t(%S+)\t(%S+)\t(.*)$'
@@ -247,8 +246,10 @@ local function main(folder, words)
     local n = tonumber(os.getenv 'JOBS' or (shell 'nproc')) or 2
     n = math.min(n, #list)
     make_copies(folder, n, list)
-    local took = { 'return {\n' }
-    local seconds = spread(folder, n, 'unbroken', words, unbroken(list), function(entry, seconds, verdict, by)
+    local took, names = { 'return {\n' }, {}
+    for k, row in ipairs(list) do names[k] = ('%q,\n'):format(row.name) end
+    write(folder .. '/rows.lua', 'return {\n' .. table.concat(names) .. '}\n')
+    local seconds = spread(folder, n, 'unbroken', unbroken(list), function(entry, seconds, verdict, by)
         if verdict == 'passed' then took[#took + 1] = ('[%q] = %.1f,\n'):format(entry.spec, seconds)
         else print(('the unbroken copy fails %s: %s'):format(entry.spec, by)) end
     end)
@@ -257,7 +258,7 @@ local function main(folder, words)
     local tally = { caught = 0, survived = 0, error = 0 }
     local line = '%-28s %-30s %-26s %-8s %6s  %s'
     print(line:format('name', 'file', 'spec', 'verdict', 's', 'by'))
-    seconds = spread(folder, n, 'broken', words, list, function(row, s, verdict, by)
+    seconds = spread(folder, n, 'broken', list, function(row, s, verdict, by)
         tally[verdict] = tally[verdict] + 1
         print(line:format(row.name, row.file, table.concat(specs_of(row), ' '), verdict, ('%6.1f'):format(s), by))
         io.stdout:flush()
@@ -266,9 +267,12 @@ local function main(folder, words)
     return tally.survived + tally.error == 0 and 0 or 1
 end
 
--- Does the part of one of the processes: --work FOLDER COPY unbroken|broken, names of rows.
-local function help(folder, own, what, words)
-    local list = selected(words)
+-- Does the part of one of the processes: --work FOLDER COPY unbroken|broken. Which rows there are, and in which order,
+-- the first process has decided.
+local function help(folder, own, what)
+    local list, named = {}, {}
+    for _, row in ipairs(rows) do named[row.name] = row end
+    for k, name in ipairs(dofile(folder .. '/rows.lua')) do list[k] = named[name] end
     if what == 'unbroken' then
         return work(folder, own, unbroken(list), function(copy, entry)
             local ok, by, text = run_specs(copy, { entry.spec }, entry.filters, 3600)
@@ -279,11 +283,7 @@ local function help(folder, own, what, words)
     work(folder, own, list, function(copy, row) return try(copy, row, seconds) end)
 end
 
-if arg[1] == '--work' then
-    local words = {}
-    for k = 5, #arg do words[#words + 1] = arg[k] end
-    return help(arg[2], arg[3], arg[4], words)
-end
+if arg[1] == '--work' then return help(arg[2], arg[3], arg[4]) end
 local folder = shell('mktemp -d'):gsub('%s+$', '')
 local ok, result = pcall(main, folder, arg)
 shell('rm -rf ' .. folder)
