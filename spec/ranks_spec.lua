@@ -287,6 +287,28 @@ mpi.describe(describe, pending, function(kind)
         assert.is_nil(text:find('CHANGED', 1, true), text)
     end)
 
+    it('profile a step in as many turns, whoever is disturbed, and count no wait for another as a kernel', function()
+        local lines, code, _, text = mpi.run(kind, 3, [[
+            local profile, tries = require 'wane.plan.costs.profile', 0
+            local judge = profile.judge
+            function profile.judge(signs)
+                tries = tries + 1
+                say('%s', signs.whole < 0.02)
+                return dist.rank == 2 and tries == 1 and 'a burst' or nil
+            end
+            local p = wane.nn.Parameter(wane.randn(64, 64))
+            local opt = wane.optim.SGD({ p }, { lr = 0.1 })
+            local function step()
+                if dist.rank == 1 then ffi.C.poll(nil, 0, 30) end -- others wait for it
+                return opt:step(function() return (p * p):sum() end, { micro = 3 })
+            end
+            local made = wane.profile(step, { steps = 2, keep = false })
+            say('%d %s', tries, made.is_used)
+            say('%s', wane.measure(step, { steps = 3, optimizer = opt }).wait > (dist.rank == 1 and 0 or 0.08))]])
+        assert.equal(0, code, text)
+        for r = 0, 2 do assert.same({ 'true', 'true', '2 true', 'true' }, lines[r], text) end
+    end)
+
     it('run examples/ranks.lua as one process does', function()
         local want, code = helper.shell 'WANE_THREADS=1 luajit examples/ranks.lua'
         assert.equal(0, code, want)

@@ -3,7 +3,7 @@
 --   reach_rows.lua exchange BYTES TIMES [TEAMS] median seconds in which the gradients of one cell become their sum; by
 --                                             partial sums of teams where a third number is given
 --   reach_rows.lua step AHEAD TIMES BATCH     seconds of a step, its exchanges, and what kernels wait for them:
---                                             predicted by the link's rates, which are measured before, then measured
+--                                             predicted by rates of the link and a profile of before, then measured
 --   reach_rows.lua small TURNS                the same of a step with many small gradients, by turns of each of some
 --                                             lines `group`, -1: none; five numbers for each, of seconds the median
 local root = arg[0]:match('^(.*)/spec/bench/[^/]*$') or '.'
@@ -68,15 +68,10 @@ function rows.exchange(bytes, times, teams)
     say(('%.9g'):format(exchange_seconds(bytes, times)))
 end
 
--- Sets the rates of the link from two exchanges, each of two phases in which a rank sends (n - 1) / n of the bytes.
+-- Measures the rates of the link, as `wane profile` does.
 local function measure_link()
-    local small, large, share = 2 ^ 16, 2 ^ 22, (dist.size - 1) / dist.size
-    local a, b = exchange_seconds(small, 9), exchange_seconds(large, 5)
-    local rates = binding.new 'struct wn_link_rates'
-    rates.bytes[0] = 2 * share * (large - small) / (b - a)
-    rates.bytes[1] = rates.bytes[0]
-    rates.start = math.max(0, a / 2 - share * small / rates.bytes[0])
-    binding.check(C.wn_link(rates))
+    local link = require 'wane.plan.costs.ranks'
+    link.put(link.measure())
 end
 
 function rows.step(ahead, times, batch)
@@ -90,6 +85,7 @@ function rows.step(ahead, times, batch)
     local function step() return opt:step(fn, { micro = dist.size, policy = policy }) end
     policy = wane.policy.recipe(tostring(wane.plan(step):recipe()) .. ('\nahead %d\n'):format(ahead))
     step()
+    wane.profile(step, { steps = 3, policy = policy, keep = false, anyway = true })
     local plan, m = wane.plan(step), wane.measure(step, { steps = times, optimizer = opt })
     say(('%.6g %.6g %.6g %.6g %.6g'):format(plan.seconds, plan.wire_seconds, plan.wait, m.seconds, m.wait / times))
 end

@@ -245,6 +245,33 @@ return {
             new = '    job->is_ready = 1;\n' },
     },
     {
+        file = 'runtime/link/link.c',
+        spec = 'spec/ranks_spec.lua',
+        filter = 'both ways',
+        needs = 'command -v mpirun.openmpi && [ -z "$(sh spec/support/nodes.sh missing)" ]',
+        { 'two ranks send one after the other',
+            old = [[
+            put_pieces(job, t->peer, 0, (char *)(uintptr_t)t->from, t->out);
+            put_pieces(job, t->peer, 1, t->to, t->in);
+]],
+            new = [[
+            put_pieces(job, t->peer, 1, t->to, t->in);
+            put_pieces(job, t->peer, 0, (char *)(uintptr_t)t->from, t->out);
+]] },
+    },
+    {
+        file = 'lua/wane/plan/costs/profile.lua',
+        spec = 'spec/ranks_spec.lua',
+        filter = 'count no wait for another',
+        needs = 'command -v mpicc.mpich && command -v mpirun.mpich',
+        { 'a profile counts waits for other ranks as kernels',
+            old = ' - measured.wait_seconds',
+            new = '' },
+        { 'a rank that is disturbed profiles again alone',
+            old = 'if is_joint then why = why_of_all(why) end',
+            new = '' },
+    },
+    {
         file = 'runtime/run/issue/staging.c',
         spec = 'spec/cuda_ranks_spec.lua',
         filter = 'to the bits of one',

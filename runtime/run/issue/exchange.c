@@ -31,7 +31,9 @@ static int32_t agree(struct wn__run *r, const char *about, int32_t code)
     snprintf(needed, sizeof needed, "%s%s", about, x->needed);
     const struct wn__call call = {
         .said = x->said, .needed = needed, .code = code, .words = x->words, .is_step = is_step};
+    double began = wn__now();
     int32_t result = wn__control_call(&call, NULL, 0);
+    r->p->run.measured.wait_seconds += wn__now() - began;                      /* for ranks that come later, too */
     if (result == WN_OOM && code != WN_OOM) wn__oom_last = (struct wn_oom){0}; /* that of another rank */
     return result;
 }

@@ -8,6 +8,11 @@
 -- whole steps, which also contain the time between applications. A profile taken beside other work is noticed
 -- (profile.judge), taken again, and not kept.
 --
+-- A whole step is counted without what it waited for, moves to other memory and exchanges among ranks: plans count
+-- those themselves. Ranks of a job that profile a step of all of them run the script's own plan alone, and as many
+-- turns as all others: a rank that went on by its own clock, or for its own disturbances, would wait for others in
+-- vain.
+--
 -- Measured: applications add up to 92 to 96 % of a step (stacks of GPT blocks and MLPs, 2 threads of a shared machine).
 -- Measured: the gradient of a GELU that a product computes with it takes 1,033 us where the GELU's input was saved, 728
 -- us where it was just recomputed (512 x 768, same machine).
@@ -16,6 +21,7 @@ local binding = require 'wane.ffi'
 local applications = require 'wane.plan.measure.applications'
 local iterate = require 'wane.iterate'
 local progress = require 'wane.report.progress'
+local ranks = require 'wane.program.ranks'
 local steps_of = require 'wane.plan.step'
 local sequence = require 'wane.program.sequence'
 local scoped = require 'wane.scoped'
@@ -60,7 +66,7 @@ end
 
 local function whole_of(p)
     check(C.wn_measured(p.handle, measured))
-    return measured.seconds
+    return measured.seconds - measured.stall_seconds - measured.wait_seconds
 end
 
 -- Returns the applications of a program that ran with timing: list of { key =, seconds = }.
@@ -96,9 +102,15 @@ local function turn(fn, mode, policy, record)
     end
 end
 
+-- Tells whether fn runs a step of all ranks of a job, each of which gets bytes of others.
+local function is_of_ranks(fn, policy)
+    local plan = ranks.size > 1 and steps_of.plan(fn, { policy = policy })
+    return plan and plan.wire.got > 0
+end
+
 -- Returns the policies whose plans are measured. None of their plans reserves more than the script's own plan.
-local function policies_of(fn, mode, policy)
-    if policy ~= nil or mode == 'eval' then return { { policy = policy } } end
+local function policies_of(fn, mode, policy, is_joint)
+    if policy ~= nil or mode == 'eval' or is_joint then return { { policy = policy } } end
     local list, seen = { {} }, {}
     local own = steps_of.plan(fn)
     if own == nil then return list end
@@ -116,18 +128,19 @@ end
 --- Runs the turns of a profile.
 --
 -- Without a number of turns it runs FEWEST, and where a turn leaves nothing behind, more until SPREAD seconds are over
--- (at most MOST), so that a burst of other work reaches few turns of a short step.
+-- (at most MOST), so that a burst of other work reaches few turns of a short step; not in a step of all ranks.
 -- @param fn as for wane.profile
 -- @param mode of its request: 'backward', 'eval', 'step', 'update', or 'several' for several run points
 -- @param steps number of turns, or nil
 -- @param policy the only policy, or nil for several
 -- @param bar progress line of wane.report.progress, or nil
+-- @param is_joint whether fn runs a step of all ranks of a job
 -- @return list of records, one a plan: { whole = list of seconds, places = list of { key =, times = list of seconds },
 -- policy = }
-function profile.run(fn, mode, steps, policy, bar)
+function profile.run(fn, mode, steps, policy, bar, is_joint)
     local records, from, turns = {}, C.wn_now(), 0
-    local most = steps or (mode == 'backward' or mode == 'eval') and MOST or FEWEST
-    for i, each in ipairs(policies_of(fn, mode, policy)) do
+    local most = steps or (mode == 'backward' or mode == 'eval') and not is_joint and MOST or FEWEST
+    for i, each in ipairs(policies_of(fn, mode, policy, is_joint)) do
         records[i] = { whole = {}, places = {}, policy = each.policy, collector = i == 1 and applications.new() or nil }
     end
     repeat
@@ -183,7 +196,15 @@ function profile.judge(signs)
     end
 end
 
---- Takes profiles until one is undisturbed, at most TRIES of them.
+-- Returns a sentence where some rank was disturbed: that of this one, or who was. Every rank calls it.
+local function why_of_all(why)
+    for r, mine in iterate(ranks.numbers('wane.profile', 1, function() return why and 1 or 0 end)) do
+        if mine[1] == 1 then why = why or ('rank %d was disturbed'):format(r) end
+    end
+    return why
+end
+
+--- Takes profiles until one is undisturbed, at most TRIES of them. Ranks of a step of all of them take as many.
 -- @param fn as for profile.run
 -- @param mode as for profile.run
 -- @param steps as for profile.run
@@ -192,12 +213,14 @@ end
 -- @return { key = seconds }, signs of profile.fit, and the sentence of profile.judge
 function profile.take(fn, mode, steps, policy, roofline)
     local seconds, signs, why
+    local is_joint = is_of_ranks(fn, policy)
     for _ = 1, TRIES do
         local bar = progress.late(SILENT, 'turns of the plans that are measured')
         seconds, signs = profile.fit(scoped.always(function() bar:finish() end, profile.run, fn, mode, steps, policy,
-            bar))
+            bar, is_joint))
         signs.roofline = roofline and roofline() or nil
         why = profile.judge(signs)
+        if is_joint then why = why_of_all(why) end
         if not why then return seconds, signs end
     end
     return seconds, signs, why

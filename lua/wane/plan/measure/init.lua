@@ -20,8 +20,8 @@
 -- * `steps`, `warmup`: counts; `trained`: whether an optimizer stepped;
 -- * `disk`, `moved`: bytes offloaded in a step; `move_seconds`, `stall_seconds`: of transfers, and waited for, over all
 -- measured steps; `hidden`: share of move_seconds that no instruction waited for;
--- * `wire`: as of a plan, in a step; `wait`: seconds that kernels waited for exchanges among ranks, over all measured
--- steps;
+-- * `wire`: as of a plan, in a step; `wait`: seconds that kernels waited for other ranks, for exchanges and for
+-- those that came later, over all measured steps;
 -- * `graphs`: launches of captured graphs (CUDA graphs) in the last step; 0: every kernel was launched by itself.
 -- @module wane.plan.measure
 local applications = require 'wane.plan.measure.applications'
