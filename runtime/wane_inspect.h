@@ -57,6 +57,7 @@ struct wn_summary {
     int64_t wire_out[2], wire_in[2];    /* sent to other ranks and got from them, on this machine and on others */
     double wire_seconds, wait_seconds;  /* of all exchanges among ranks; the part that the kernels wait for */
     double late_seconds;                /* behind the last instruction, until all that it exchanges has come */
+    double late_first, late_share;      /* the same of the first of these; what the longest takes of all, 0 to 1 */
     double forward_seconds;             /* before the first instruction of a backward */
 };
 /* Fills *out for a planned program. */

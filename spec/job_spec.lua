@@ -59,6 +59,27 @@ describe('a plan of a job', function()
         assert.is_true(seen > 0)
     end)
 
+    it('has the forward wait for each layer that comes late', function()
+        local before = wane.set_device 'meta'
+        finally(function() wane.set_device(before) end)
+        local layers, n, seen = {}, 4, {}
+        for k = 1, n do layers[k] = wane.nn.Linear(512, 512, { bias = false }) end
+        local net, x = wane.nn.Sequential(layers), wane.zeros(64, 512)
+        local own = wane.optim.SGD(net:parameters(), { lr = 0.1 })
+        local function deep() return own:step(function() return net(x):mean() end, { micro = 2 }) end
+        for _, rate in ipairs { 1e8, 2e8, 4e8, 8e8, 16e8 } do
+            local p, waits = wane.plan(deep, { ranks = 2, link = { { 2, rate } }, place = 'slice' }), 0
+            for _, part in ipairs(p.parts) do waits = waits + part.wait end
+            local exchange, forward, late = p.wire_seconds / 2 / n, p.parts[1].forward, p.parts[2].late
+            local want = 0
+            for k = 1, n do want = math.max(want, late - (n - k) * exchange - (k - 1) * forward / n) end
+            assert.is_true(math.abs(p.wait - waits - want) < 0.1 * want + 1e-9, ('%g: %g, %g'):format(rate, p.wait
+                - waits, want))
+            seen[late > forward] = seen[late > forward] or want > 0
+        end
+        assert.same({ [true] = true, [false] = true }, seen)
+    end)
+
     it('is that of a ghost, for each rank and word, and leaves a process as it was', function()
         local before, C = numbers {}, require('wane.ffi').C
         local function rates()

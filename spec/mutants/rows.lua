@@ -17,7 +17,7 @@ local rows = {}
 -- A command that fails where the processor does not run a class of kernels.
 local RUNS = "WANE_KERNELS=none build/wane version | grep -q 'auto, .*%s'"
 
-for _, name in ipairs { 'lua', 'runtime', 'plan', 'kernels', 'products', 'images', 'cuda', 'ranks' } do
+for _, name in ipairs { 'lua', 'runtime', 'plan', 'kernels', 'products', 'images', 'cuda', 'ranks', 'links' } do
     for _, group in ipairs(dofile(('%s/spec/mutants/%s.lua'):format(root, name))) do
         for _, row in ipairs(group) do
             local class = row.class or group.file:match '^kernels/cpu/(avx%d+)/'

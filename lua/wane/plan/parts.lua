@@ -65,6 +65,7 @@ function parts.numbers(p)
     for _, name in ipairs { 'seconds', 'base_seconds', 'measured_seconds', 'nodes', 'instructions', 'recomputed',
         'packed', 'lossy', 'blocks', 'move_seconds', 'stall_seconds', 'wire_seconds' } do out[name] = s[name] end
     out.wait, out.late, out.forward = s.wait_seconds, s.late_seconds, s.forward_seconds
+    out.late_first, out.late_share = s.late_first, s.late_share
     parts.take_wire(out, s)
     out.residual_count, out.moved = s.residuals, tonumber(s.out) + tonumber(s['in'])
     out.kinds, out.kinds_before = program.by_kind(s.peak_kinds), program.by_kind(s.kinds)
@@ -108,11 +109,17 @@ function parts.totals(list, plans)
         for _, name in ipairs(counts) do all[name] = all[name] + (p[name] or 0) end
         for _, name in ipairs(sums) do all[name] = all[name] + #part.points * (p[name] or 0) end
     end
-    -- The forward of the next step hides what an update exchanges, layer by layer.
-    local late = 0
-    for i, part in ipairs(list) do late = math.max(late, (plans and plans[i] or part).late or 0) end
-    if late > 0 then
-        local more = math.max(0, late - (plans and plans[1] or list[1]).forward)
+    local late
+    -- The forward of the next step hides what an update exchanges, layer by layer. Where n layers take equal shares of
+    -- its F seconds, layer k comes at L - (n - k) E, the last at L, and is used at F (k - 1) / n: the forward waits for
+    -- the first, or for the last. 1 / n is the share of the longest exchange.
+    for i, part in ipairs(list) do
+        local p = plans and plans[i] or part
+        if p.late and p.late > 0 then late = p end
+    end
+    if late then
+        local forward = (plans and plans[1] or list[1]).forward
+        local more = math.max(late.late_first, late.late - forward * (1 - late.late_share))
         for _, name in ipairs { 'wait', 'seconds', 'base_seconds' } do all[name] = all[name] + more end
     end
     return all

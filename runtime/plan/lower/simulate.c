@@ -21,6 +21,8 @@ struct sim {
     double lane[WN_MEDIUM_COUNT][WN_WAY_COUNT]; /* the second at which each link can start its next transfer */
     double ranks_lane;                          /* the same of the link to other ranks */
     double late;                                /* the second at which all has come that is not waited for here */
+    double late_first;                          /* the same of the first of it */
+    double late_longest, late_takes;            /* seconds of the longest exchange of it, and of all */
     double *ends;                               /* (n_moves) the second at which each transfer has ended */
 };
 
@@ -191,7 +193,11 @@ static void wait_move(struct sim *m, const struct wn__instr *n)
 {
     double stall = m->ends[n->move] - m->seconds;
     if (wn__instr_is_late(m->ir, n)) {
-        if (m->ends[n->move] > m->late) m->late = m->ends[n->move];
+        double end = m->ends[n->move], takes = m->ir->seconds[n->node];
+        if (m->late == 0 || end < m->late_first) m->late_first = end;
+        if (end > m->late) m->late = end;
+        if (takes > m->late_longest) m->late_longest = takes;
+        m->late_takes += takes;
         return;
     }
     int32_t is_exchange = (wn__ir_flags(m->ir, n->node) & WN_LINK) != 0;
@@ -259,6 +265,8 @@ static int32_t walk(struct sim *m)
     if (!m->in_backward) m->sum->at[1] = m->live;
     if (!m->in_backward) m->sum->forward_seconds = m->seconds;
     m->sum->late_seconds = m->late > m->seconds ? m->late - m->seconds : 0;
+    m->sum->late_first = m->late_first > m->seconds ? m->late_first - m->seconds : 0;
+    if (m->late_takes > 0) m->sum->late_share = m->late_longest / m->late_takes;
     if (s->scalars >= 0) move(m, WN_KIND_WORKSPACE, -s->allocation[s->scalars].bytes);
     m->sum->at[4] = m->live;
     wn__free(m->alive);
