@@ -85,7 +85,7 @@ function rows.step(ahead, times, batch)
     local function step() return opt:step(fn, { micro = dist.size, policy = policy }) end
     policy = wane.policy.recipe(tostring(wane.plan(step):recipe()) .. ('\nahead %d\n'):format(ahead))
     step()
-    wane.profile(step, { steps = 3, policy = policy, keep = false, anyway = true })
+    wane.profile(step, { steps = 5, policy = policy, keep = false, anyway = true })
     local plan, m = wane.plan(step), wane.measure(step, { steps = times, optimizer = opt })
     say(('%.6g %.6g %.6g %.6g %.6g'):format(plan.seconds, plan.wire_seconds, plan.wait, m.seconds, m.wait / times))
 end
