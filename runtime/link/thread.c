@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 #include "../base/clock.h"
@@ -17,6 +18,7 @@
 #define BUSY_NANOSECONDS 20000    /* of sleep while messages are under way */
 #define KERNEL_NANOSECONDS 50000  /* the same while the script goes on: each time one of its kernels stops for it */
 #define IDLE_NANOSECONDS 10000000 /* while none are: a word may come */
+#define SLICE_NANOSECONDS 100000  /* the least that Linux gives */
 #define PRINT_MICROSECONDS 300000 /* for the launcher to take what ranks have printed, before it ends them */
 #define GRACE_SECONDS 5.0         /* for others to leave a broken link, before the job is ended */
 #define PATIENCE_SECONDS 30.0     /* at its end, until rank 0 says whom it waits for */
@@ -280,11 +282,26 @@ static void beat(void)
     pthread_mutex_unlock(&here->lock);
 }
 
+/* Has Linux (6.12 or later) let this thread run as soon as it wakes, for a moment, beside kernels that use all cores.
+ * Its own slice would be as long as theirs, and it would wait for one of them to end. */
+static void ask_for_short_slices(void)
+{
+    struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime, deadline, period;
+    } slices = {.size = sizeof slices, .runtime = SLICE_NANOSECONDS};
+    (void)syscall(SYS_sched_setattr, 0, &slices, 0U);
+}
+
 void *wn__link_serve(void *unused)
 {
     double next = wn__now() + BEAT_SECONDS;
     (void)unused;
     prctl(PR_SET_TIMERSLACK, 1000UL);
+    ask_for_short_slices();
     if (!join()) return NULL;
     while (!is_over()) {
         look();
