@@ -80,6 +80,22 @@ describe('a plan of a job', function()
         assert.same({ [true] = true, [false] = true }, seen)
     end)
 
+    it('waits as long for what two optimizers exchange late, whichever steps first', function()
+        local before = wane.set_device 'meta'
+        finally(function() wane.set_device(before) end)
+        local wide, narrow, x = wane.nn.Linear(512, 512), wane.nn.Linear(512, 8), wane.zeros(64, 512)
+        local one, two = wane.optim.SGD(wide:parameters(), { lr = 1 }), wane.optim.SGD(narrow:parameters(), { lr = 1 })
+        local waits = {}
+        for k, order in ipairs { { one, two }, { two, one } } do
+            local function both()
+                wane.accumulate(function() return narrow(wide(x)):mean() end, { micro = 2 })
+                for _, o in ipairs(order) do o:step() end
+            end
+            waits[k] = wane.plan(both, { ranks = 2, link = { { 2, 1e8 } }, place = 'slice' }).wait
+        end
+        assert.is_true(math.abs(waits[1] - waits[2]) < 0.05 * waits[1], table.concat(waits, ', '))
+    end)
+
     it('is that of a ghost, for each rank and word, and leaves a process as it was', function()
         local before, C = numbers {}, require('wane.ffi').C
         local function rates()

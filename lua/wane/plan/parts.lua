@@ -109,13 +109,14 @@ function parts.totals(list, plans)
         for _, name in ipairs(counts) do all[name] = all[name] + (p[name] or 0) end
         for _, name in ipairs(sums) do all[name] = all[name] + #part.points * (p[name] or 0) end
     end
+    -- The forward of the next step hides what an update exchanges, layer by layer. Let n layers take equal shares of
+    -- its F seconds and E seconds each of the link, which is done L seconds behind the update. Layer k comes at
+    -- L - (n - k) E, and is used at F (k - 1) / n: the forward waits for the first, or for the last. 1 / n is the share
+    -- of the longest.
     local late
-    -- The forward of the next step hides what an update exchanges, layer by layer. Where n layers take equal shares of
-    -- its F seconds, layer k comes at L - (n - k) E, the last at L, and is used at F (k - 1) / n: the forward waits for
-    -- the first, or for the last. 1 / n is the share of the longest exchange.
     for i, part in ipairs(list) do
         local p = plans and plans[i] or part
-        if p.late and p.late > 0 then late = p end
+        if (p.late or 0) > (late and late.late or 0) then late = p end
     end
     if late then
         local forward = (plans and plans[1] or list[1]).forward
