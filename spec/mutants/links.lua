@@ -116,7 +116,7 @@ return {
             old = ' - measured.wait_seconds',
             new = '' },
         { 'a rank that is disturbed profiles again alone',
-            old = 'if is_joint then why = why_of_all(why) end',
+            old = 'if is_joint(records) then why = why_of_all(why) end',
             new = '' },
     },
     {

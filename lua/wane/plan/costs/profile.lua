@@ -20,6 +20,7 @@
 local binding = require 'wane.ffi'
 local applications = require 'wane.plan.measure.applications'
 local iterate = require 'wane.iterate'
+local parts = require 'wane.plan.parts'
 local progress = require 'wane.report.progress'
 local ranks = require 'wane.program.ranks'
 local steps_of = require 'wane.plan.step'
@@ -64,9 +65,13 @@ local function step(fn, mode, policy, look)
     return seen
 end
 
+-- Returns the seconds of a program that has run, without those that it waited, and its bytes among ranks.
 local function whole_of(p)
     check(C.wn_measured(p.handle, measured))
-    return measured.seconds - measured.stall_seconds - measured.wait_seconds
+    local numbers = {}
+    parts.take_wire(numbers, measured)
+    return { seconds = measured.seconds - measured.stall_seconds - measured.wait_seconds,
+        wire = numbers.sent + numbers.got }
 end
 
 -- Returns the applications of a program that ran with timing: list of { key =, seconds = }.
@@ -81,11 +86,14 @@ local function applications_of(p)
 end
 
 -- Runs a turn of one plan and adds it to record: { whole = list of seconds, places = list of { key =, times = list of
--- seconds }, collector = of plan/measure/applications.lua, or nil }.
+-- seconds }, collector = of plan/measure/applications.lua, or nil, wire = bytes among ranks, of a step }.
 local function turn(fn, mode, policy, record)
     step(fn, mode, policy, function() end)
     local whole = 0
-    for _, seconds in ipairs(step(fn, mode, policy, whole_of)) do whole = whole + seconds end
+    record.wire = 0
+    for _, p in ipairs(step(fn, mode, policy, whole_of)) do
+        whole, record.wire = whole + p.seconds, record.wire + p.wire
+    end
     if record.collector then record.collector:begin() end
     local programs = scoped('timing', 1, step, fn, mode, policy, function(p)
         if record.collector then record.collector:take(p) end
@@ -102,15 +110,10 @@ local function turn(fn, mode, policy, record)
     end
 end
 
--- Tells whether fn runs a step of all ranks of a job, each of which gets bytes of others.
-local function is_of_ranks(fn, policy)
-    local plan = ranks.size > 1 and steps_of.plan(fn, { policy = policy })
-    return plan and plan.wire.got > 0
-end
-
--- Returns the policies whose plans are measured. None of their plans reserves more than the script's own plan.
-local function policies_of(fn, mode, policy, is_joint)
-    if policy ~= nil or mode == 'eval' or is_joint then return { { policy = policy } } end
+-- Returns the policies whose plans are measured. None of their plans reserves more than the script's own plan. Ranks
+-- might find others than each other.
+local function policies_of(fn, mode, policy)
+    if policy ~= nil or mode == 'eval' or ranks.size > 1 then return { { policy = policy } } end
     local list, seen = { {} }, {}
     local own = steps_of.plan(fn)
     if own == nil then return list end
@@ -125,6 +128,11 @@ local function policies_of(fn, mode, policy, is_joint)
     return list
 end
 
+-- Tells whether records are of a step of all ranks of a job: bytes went among them.
+local function is_joint(records)
+    return records[1].wire > 0
+end
+
 --- Runs the turns of a profile.
 --
 -- Without a number of turns it runs FEWEST, and where a turn leaves nothing behind, more until SPREAD seconds are over
@@ -134,18 +142,18 @@ end
 -- @param steps number of turns, or nil
 -- @param policy the only policy, or nil for several
 -- @param bar progress line of wane.report.progress, or nil
--- @param is_joint whether fn runs a step of all ranks of a job
 -- @return list of records, one a plan: { whole = list of seconds, places = list of { key =, times = list of seconds },
 -- policy = }
-function profile.run(fn, mode, steps, policy, bar, is_joint)
+function profile.run(fn, mode, steps, policy, bar)
     local records, from, turns = {}, C.wn_now(), 0
-    local most = steps or (mode == 'backward' or mode == 'eval') and not is_joint and MOST or FEWEST
-    for i, each in ipairs(policies_of(fn, mode, policy, is_joint)) do
+    local most = steps or (mode == 'backward' or mode == 'eval') and MOST or FEWEST
+    for i, each in ipairs(policies_of(fn, mode, policy)) do
         records[i] = { whole = {}, places = {}, policy = each.policy, collector = i == 1 and applications.new() or nil }
     end
     repeat
         for _, record in ipairs(records) do turn(fn, mode, record.policy, record) end
         turns = turns + 1
+        if not steps and is_joint(records) then most = FEWEST end
         if bar then bar:look(turns, steps or math.max(FEWEST, math.ceil(turns * SPREAD / (C.wn_now() - from)))) end
     until turns >= most or not steps and turns >= FEWEST and C.wn_now() - from >= SPREAD
     return records
@@ -213,14 +221,13 @@ end
 -- @return { key = seconds }, signs of profile.fit, and the sentence of profile.judge
 function profile.take(fn, mode, steps, policy, roofline)
     local seconds, signs, why
-    local is_joint = is_of_ranks(fn, policy)
     for _ = 1, TRIES do
         local bar = progress.late(SILENT, 'turns of the plans that are measured')
-        seconds, signs = profile.fit(scoped.always(function() bar:finish() end, profile.run, fn, mode, steps, policy,
-            bar, is_joint))
+        local records = scoped.always(function() bar:finish() end, profile.run, fn, mode, steps, policy, bar)
+        seconds, signs = profile.fit(records)
         signs.roofline = roofline and roofline() or nil
         why = profile.judge(signs)
-        if is_joint then why = why_of_all(why) end
+        if is_joint(records) then why = why_of_all(why) end
         if not why then return seconds, signs end
     end
     return seconds, signs, why
