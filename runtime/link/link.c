@@ -227,22 +227,23 @@ static void look_for_interrupt(double *since)
     wn__link_say(WN_WORD_BROKEN, text, -1);
 }
 
-/* Has the thread look at the list, if it sleeps for at least so long. It takes the lock as it wakes, which is free by
- * then. Returns how it sleeps. */
-static enum wn__sleep wake(enum wn__sleep least)
+/* Wakes the thread where it sleeps until a job is put, and one is there. It takes the lock as it wakes, which is free
+ * by then. Returns how it slept. */
+static enum wn__sleep wake(void)
 {
     pthread_mutex_lock(&here->lock);
     enum wn__sleep sleep = here->sleep;
-    here->is_new = 1;
+    int32_t is_needed = sleep == WN_SLEEP_IDLE && here->jobs != NULL;
+    here->is_new |= is_needed;
     pthread_mutex_unlock(&here->lock);
-    if (sleep >= least) pthread_cond_signal(&here->put);
+    if (is_needed) pthread_cond_signal(&here->put);
     is_unheard = 0;
     return sleep;
 }
 
 void wn__link_urge(void)
 {
-    if (is_unheard && wake(WN_SLEEP_IDLE) == WN_SLEEP_NONE) sched_yield();
+    if (is_unheard && wake() == WN_SLEEP_NONE) sched_yield();
 }
 
 static int32_t has_ended_by_now(const struct wn__job *job)
@@ -270,8 +271,8 @@ int32_t wn__link_wait(struct wn__job *job, double seconds, int32_t *has_ended)
     double until = wn__now() + seconds;
     int32_t code = WN_OK;
     *has_ended = here->is.is_ghost || carry(job);
+    if (!here->is.is_ghost) wake(); /* for this job, or for others that were begun with it */
     if (!*has_ended) {
-        wake(WN_SLEEP_IDLE);
         pthread_mutex_lock(&here->lock);
         here->is_awaited = 1;
         for (;;) {

@@ -282,8 +282,9 @@ static void beat(void)
     pthread_mutex_unlock(&here->lock);
 }
 
-/* Has Linux (6.12 or later) let this thread run as soon as it wakes, for a moment, beside kernels that use all cores.
- * Its own slice would be as long as theirs, and it would wait for one of them to end. */
+/* Asks for slices of SLICE_NANOSECONDS, which Linux 6.12 and later give to a thread of any user. A thread with slices
+ * as long as those of kernels on all cores waits, when it wakes, until one of them has ended. Nothing else is changed,
+ * such as how nice the process is. */
 static void ask_for_short_slices(void)
 {
     struct {
@@ -292,8 +293,10 @@ static void ask_for_short_slices(void)
         int32_t nice;
         uint32_t priority;
         uint64_t runtime, deadline, period;
-    } slices = {.size = sizeof slices, .runtime = SLICE_NANOSECONDS};
-    (void)syscall(SYS_sched_setattr, 0, &slices, 0U);
+    } own = {0};
+    if (syscall(SYS_sched_getattr, 0, &own, sizeof own, 0U) != 0 || own.policy != 0) return; /* of the usual policy */
+    own.runtime = SLICE_NANOSECONDS;
+    (void)syscall(SYS_sched_setattr, 0, &own, 0U);
 }
 
 void *wn__link_serve(void *unused)
@@ -301,8 +304,8 @@ void *wn__link_serve(void *unused)
     double next = wn__now() + BEAT_SECONDS;
     (void)unused;
     prctl(PR_SET_TIMERSLACK, 1000UL);
-    ask_for_short_slices();
     if (!join()) return NULL;
+    ask_for_short_slices(); /* behind join, whose threads would have them too */
     while (!is_over()) {
         look();
         if (wn__now() >= next) {

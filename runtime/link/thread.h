@@ -59,7 +59,7 @@ struct wn__link_state {
     pthread_t thread;
     pthread_mutex_t turn;
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* after each change of what follows, but of the next five */
+    pthread_cond_t changed; /* after a job has ended, a word has come, and each change of `phase` and `broken` */
     pthread_cond_t put;     /* after a job was put */
     enum wn__link_phase phase;
     struct wn__job *jobs, **last; /* in the order of their start; where the next one is linked */

@@ -23,6 +23,7 @@ int32_t wn__exchange_take(struct wn__run *r)
     return r->ir->target->has_link ? r->device->link_take(r->device, r->schedule->n_moves) : WN_OK;
 }
 
+/* Agrees with the other ranks about the run, and counts as a wait how long they take to come. */
 static int32_t agree(struct wn__run *r, const char *about, int32_t code)
 {
     struct wn__exchange *x = &r->exchange;
@@ -33,7 +34,7 @@ static int32_t agree(struct wn__run *r, const char *about, int32_t code)
         .said = x->said, .needed = needed, .code = code, .words = x->words, .is_step = is_step};
     double began = wn__now();
     int32_t result = wn__control_call(&call, NULL, 0);
-    r->p->run.measured.wait_seconds += wn__now() - began;                      /* for ranks that come later, too */
+    r->p->run.measured.wait_seconds += wn__now() - began;
     if (result == WN_OOM && code != WN_OOM) wn__oom_last = (struct wn_oom){0}; /* that of another rank */
     return result;
 }
