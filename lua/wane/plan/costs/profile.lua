@@ -59,8 +59,8 @@ local function step(fn, mode, policy, look)
     end
     local undone = mode == 'backward' or mode == 'eval'
     local policies = policy ~= nil and { policy } or nil
-    sequence.run(fn, 'wane.profile', { policies = policies, undone = undone }, function(parts)
-        for _, part in ipairs(parts) do listen(part.program) end
+    sequence.run(fn, 'wane.profile', { policies = policies, undone = undone }, function(list)
+        for _, part in ipairs(list) do listen(part.program) end
     end)
     return seen
 end
