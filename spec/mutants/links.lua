@@ -98,6 +98,15 @@ return {
 ]] },
     },
     {
+        file = 'runtime/link/thread.c',
+        spec = 'spec/dist_spec.lua',
+        filter = 'leave how nice',
+        needs = 'command -v mpicc.mpich && command -v mpirun.mpich && [ "$(id -u)" = 0 ]',
+        { 'a thread that asks for short slices is no longer nice',
+            old = 'if (syscall(SYS_sched_getattr, 0, &own, sizeof own, 0U) != 0 || own.policy != 0) return;',
+            new = 'own.size = sizeof own;' },
+    },
+    {
         file = 'lua/wane/plan/parts.lua',
         spec = 'spec/job_spec.lua',
         { 'the last layer that comes late is hidden by the whole forward',
@@ -106,6 +115,9 @@ return {
         { 'the first layer that comes late is hidden by the forward',
             old = 'math.max(late.late_first, ',
             new = 'math.max(0, ' },
+        { 'the last of several updates alone is late',
+            old = '(p.late or 0) > (late and late.late or 0)',
+            new = '(p.late or 0) > 0' },
     },
     {
         file = 'lua/wane/plan/costs/profile.lua',

@@ -182,7 +182,7 @@ local function roofline_of(request, policy)
 end
 
 --- Measures each application of an op that fn runs, under several plans (see plan/costs/profile.lua), and uses the
--- seconds in every later plan.
+-- seconds in every later plan. A step of all ranks of a job is measured by all of them, each under its own plan.
 -- @param fn function() that returns the loss (its backward is run and leaves nothing), or steps itself (it trains)
 -- @param opts { steps =, policy =, keep = true, anyway = false }. steps: turns of three steps a plan; without it 5
 -- turns, and more until a second is over where fn leaves nothing behind. policy: the only plan that is measured.
