@@ -96,6 +96,7 @@ help:
 	@echo 'make cudasim-asan cudasim-hooks       under the sanitizers; with a watch for races, sectors and bank conflicts'
 	@echo 'make gpu-check  checks the GPU of this machine; WANE_CUDA_LIB=build/cudasim: the simulated one'
 	@echo 'make gpu-bundle build/gpu/wane-gpu.tar, with which check.sh does that where nothing can be installed'
+	@echo 'make gpu-whatif predicts a step of GPT-2 on an H100, change by change; build/gpu/whatif.txt'
 	@echo 'make deps       installs what is missing for all of these'
 	@echo 'make install uninstall                PREFIX=$(PREFIX), DESTDIR; LUADIR, BINDIR, LIBDIR, INCDIR, DATADIR'
 	@echo 'make clean      V=1 shows commands'

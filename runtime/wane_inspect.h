@@ -118,6 +118,21 @@ WN_API int32_t wn_decide_by(int32_t program, double policy);
  *   profile.f32, profile.bytes = 60e12, 3e12
  *   local target = binding.id(C.wn_target_set('h200', profile)) */
 WN_API int32_t wn_target_set(const char *name, const struct wn_profile *p);
+/* Seconds of a class of applications on a target (plan/ir/rates.h): launch + max(bytes / rate of bytes,
+ * FLOP (1 + half / least side) / rate of FLOP). */
+struct wn_rate {
+    int32_t cuda;  /* 1: of CUDA's kernels, as in wn_profile; a target has devices of both kinds where it is 0 */
+    double launch; /* seconds */
+    double bytes;  /* a second; 0: bytes limit nothing */
+    double flops;  /* a second; 0: FLOP limit nothing */
+    double half;   /* least side of a product that runs at half of the rate; 0: the rate holds for every shape */
+};
+/* Puts the rate of a class on a target. Status: WN_VALUE, WN_OOM.
+ *   binding.check(C.wn_target_rate(target, 'sum bf16 columns', rate)) */
+WN_API int32_t wn_target_rate(int32_t target, const char *class_, const struct wn_rate *rate);
+/* Returns the class of the application of instruction i, such as "sum bf16 columns"; "" where it has no kernel. The
+ * text is valid until the next call. */
+WN_API const char *wn_rate_class_step(int32_t program, int32_t i);
 /* Fills *out with the rates that plans for a device of this machine take: those that wn_target_set was given for 'this
  * machine', else assumed ones. Status: WN_DEVICE when there is no such device, or it is not here. */
 WN_API int32_t wn_profile_get(int32_t device, struct wn_profile *out);

@@ -137,7 +137,8 @@ local function fixture()
         { name = 'gpt', rows = { number('GPT-2 124M, PyTorch: peak', 7e9, 'B'), number('GPT-2 124M, PyTorch', 40, 'ms'),
             number('GPT-2 124M, save_all: peak', 6e9, 'B'), number('GPT-2 124M, save_all', 50.123456, 'ms') } },
         { name = 'profile', rows = { number('GPT: all', 9, 'ms', { detail = '7 calls, 100.0 %, 5 GB/s' }),
-            number('GPT: matmul', 6, 'ms', { detail = '3 calls, 66.7 %, 5.0 TF/s' }),
+            number('GPT: matmul', 6, 'ms', { detail = '3 calls, 66.7 %, 5.0 TF/s',
+                predicted = 5.5 }),
             number('GPT: matmul of blocks.*, forward', 6, 'ms', { detail = '3 calls, 66.7 %, 5.0 TF/s' }) } },
     } }
     local second = { simulated = false, small = false, date = '2026-01-03', checks = {
@@ -197,7 +198,7 @@ describe('what a GPU measured', function()
         for _, line in ipairs { '| f32 32 x 4096 x 4096 | 1.50 | 15.0 | 21.0 | 7 % |', '| gelu | 80 % | 40 % (noisy) |',
             '| B 4, 16 heads of 128, T = 2048, causal | 98.9 | 10 % | 400 |  |  |  |',
             '| GPT-2 124M, PyTorch | 40.0 | 7.00 |', '| GPT-2 124M, save_all | 50.1 | 6.00 |',
-            '| GPT | matmul | 3 | 6.00 | 66.7 % | 5.0 TF/s |',
+            '| GPT | all | 7 | 9.00 | 100.0 % | 5 GB/s |  |', '| GPT | matmul | 3 | 6.00 | 66.7 % | 5.0 TF/s | 5.50 |',
             'own products of f32 with 32 rows reach 1.5 TF/s where cuBLAS gives 21.0;',
             'GPT-2 124M, save_all takes 50.1 ms where PyTorch takes 40.0;',
             'attention at 10 to 10 % of the tensor rate.', 'policies: more bits.' } do

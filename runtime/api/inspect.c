@@ -5,6 +5,7 @@
 #include "../base/digest.h"
 #include "../plan/recipe/action.h"
 #include "../plan/ir/costs.h"
+#include "../plan/ir/rates.h"
 #include "api.h"
 
 int32_t wn_summary(int32_t program, struct wn_summary *out)
@@ -50,6 +51,22 @@ const char *wn_cost_key_step(int32_t program, int32_t i)
     if (p == NULL || i < 0 || i >= p->schedule->n || !wn__instr_has_kernel(&p->schedule->instr[i])) return "";
     const struct wn_desc *d = wn__instr_desc(p->ir, p->schedule, &p->schedule->instr[i], &room);
     return p->schedule->again[i] ? wn__cost_key_again(p->ir, d) : wn__cost_key(p->ir, d);
+}
+
+const char *wn_rate_class_step(int32_t program, int32_t i)
+{
+    const struct wn__plan *p = wn__get_planned(program);
+    struct wn__applied room;
+    if (p == NULL || i < 0 || i >= p->schedule->n || !wn__instr_has_kernel(&p->schedule->instr[i])) return "";
+    return wn__rate_class(wn__instr_desc(p->ir, p->schedule, &p->schedule->instr[i], &room));
+}
+
+int32_t wn_target_rate(int32_t target, const char *class_, const struct wn_rate *rate)
+{
+    WN_TRY(wn__thread_check());
+    WN_TRY(wn__need(class_, "rate: its class"));
+    WN_TRY(wn__need(rate, "rate: its numbers"));
+    return wn__class_put(target, wn__device_target(rate->cuda != 0)->name, class_, rate);
 }
 
 int32_t wn_target_set(const char *name, const struct wn_profile *p)

@@ -33,7 +33,8 @@ local function kept(row)
     if not row.value then return nil end
     if row.what:find '^ ' then return nil end -- another form of the row above
     local name = row.what:match '^(.*): %d+ GB/s$' -- reports before rates stood apart
-    return { name = name or row.what, value = rounded(row.value), unit = row.unit, detail = gpureport.detail(row) }
+    return { name = name or row.what, value = rounded(row.value), unit = row.unit, detail = gpureport.detail(row),
+        predicted = row.predicted and rounded(row.predicted) }
 end
 
 -- Returns whether a check ended by itself.

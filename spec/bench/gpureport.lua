@@ -161,12 +161,15 @@ end
 
 -- Returns the table of the ops that take most of each profiled step, or nil where none was profiled.
 local function profile(data)
-    local rows = {}
+    local rows, head, is_predicted = {}, { 'a step', 'op', 'calls', 'ms', 'share', 'rate' }, false
     for i, row in ipairs(longest_ops(data.checks.profile or {})) do
         local net, op, calls, share, rate = op_of(row)
-        rows[i] = { net, op, calls, three(row.value), share, rate }
+        rows[i] = { net, op, calls, three(row.value), share, rate, row.predicted and three(row.predicted) or '' }
+        is_predicted = is_predicted or row.predicted ~= nil
     end
-    return #rows > 0 and report.markdown({ 'a step', 'op', 'calls', 'ms', 'share', 'rate' }, rows) or nil
+    if is_predicted then head[#head + 1] = 'predicted, ms'
+    else for _, row in ipairs(rows) do row[#head + 1] = nil end end
+    return #rows > 0 and report.markdown(head, rows) or nil
 end
 
 -- ---- sentences ------------------------------------------------------------------------------------------------------

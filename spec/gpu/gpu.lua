@@ -103,6 +103,8 @@ function gpu.run(checks)
     os.exit(gpu.failed == 0 and #gpu.rows > 0 and 0 or 1, true)
 end
 
+--- The runtime's line about the GPU that is here.
+gpu.card = binding.text(C.wn_cuda())
 --- The data sheet's FLOP a second of dense bf16, of an H100 (SXM) and an H200 alike.
 gpu.PEAK = 989e12
 

@@ -2,6 +2,7 @@
 -- it says how).
 local gpu = require 'spec.gpu.gpu'
 local networks = require 'spec.gpu.networks'
+local predict = require 'spec.gpu.predict'
 local spread = require 'wane.report.spread'
 local wane = require 'wane'
 
@@ -56,9 +57,9 @@ end
 -- save_all, more = percent that this policy may take on top of them }, each of which may be nil.
 local function add_policy(name, net, policy, aims)
     local function step() net.optimizer:step(net.loss(), { policy = policy }) end
-    local plan = wane.plan(step, { target = 'h200' })
+    local plan = wane.plan(step, { target = predict.target(gpu.card) })
     local m = add_step(name, net.loss, { optimizer = net.optimizer, policy = policy, warmup = gpu.size(3, 1) }, aims)
-    gpu.number(name .. ": over the data sheet's roofline", m.seconds / plan.seconds, 'x')
+    gpu.number(name .. ': over the seconds of its plan', m.seconds / plan.seconds, 'x', { predicted = 1 })
     if aims.first then
         gpu.number(name .. ': more than save_all', 100 * math.max(0, m.seconds / aims.first - 1), '%',
             { most = aims.more })
@@ -134,12 +135,13 @@ local function by_place(places)
     return list
 end
 
--- Adds the row of a group: milliseconds, and beside them calls, share of the sum and rate.
-local function add(name, row, total)
+-- Adds the row of a group: milliseconds, and beside them calls, share of the sum and rate. predicted: seconds, or nil.
+local function add(name, row, total, predicted)
     local rate = row.flops > INTENSE * row.bytes and ('%.1f TF/s'):format(row.flops / row.seconds / 1e12)
         or ('%.0f GB/s'):format(row.bytes / row.seconds / 1e9)
-    gpu.number(('%s: %s'):format(name, row.name), row.seconds * 1e3, 'ms', { detail = ('%d call%s, %.1f %%, %s'):format(
-        row.calls, row.calls == 1 and '' or 's', 100 * row.seconds / total, rate) })
+    gpu.number(('%s: %s'):format(name, row.name), row.seconds * 1e3, 'ms', {
+        predicted = predicted and predicted * 1e3, detail = ('%d call%s, %.1f %%, %s'):format(row.calls,
+            row.calls == 1 and '' or 's', 100 * row.seconds / total, rate) })
 end
 
 -- Measures where a step of a network goes under save_all.
@@ -147,12 +149,16 @@ local function profile(name, net)
     local m = wane.measure(net.loss, { optimizer = net.optimizer, policy = 'save_all', profile = true,
         steps = gpu.size(5, 1), warmup = gpu.size(3, 1) })
     gpu.fact(name .. ': predicted bytes are measured bytes', m.exact)
-    gpu.number(name .. ': the step, not timed inside', m.seconds * 1e3, 'ms', { detail = ('%d captured graphs'):format(
-        m.graphs) })
+    local expected = predict.ops(function() net.optimizer:step(net.loss(), { policy = 'save_all' }) end,
+        predict.target(gpu.card))
+    gpu.number(name .. ': the step, not timed inside', m.seconds * 1e3, 'ms', { predicted = expected.step * 1e3,
+        detail = ('%d captured graphs'):format(m.graphs) })
     gpu.number(name .. ': the step with recording and planning', m.wall * 1e3, 'ms')
     local ops = m:by 'op'
-    add(name, ops.total, ops.total.seconds)
-    for _, row in ipairs(ops.rows) do add(name, row, ops.total.seconds) end
+    add(name, ops.total, ops.total.seconds, expected.total)
+    for _, row in ipairs(ops.rows) do
+        add(name, row, ops.total.seconds, expected.by[row.name] and expected.by[row.name].seconds)
+    end
     for _, row in ipairs(by_place(m.collector.places)) do add(name, row, ops.total.seconds) end
 end
 
@@ -160,7 +166,7 @@ end
 -- save_all. The clock is the GPU's: a pair of events around each instruction, for which nothing waits, in steps of
 -- their own. So an instruction that takes microseconds is counted with the gap before its kernel, up to a few
 -- microseconds. A sum above the step's time is such gaps, which a captured step does not have; a sum below it is time
--- that belongs to no instruction.
+-- that belongs to no instruction. Predictions are those of the rates of an H100 or H200 (predict.lua).
 --
 -- Rows of ops come first, then the instructions by op, phase and place, where a number of a path is '*'. A rate is that
 -- of the op's rules: of FLOP where the op has more than INTENSE a byte, else of bytes.

@@ -86,6 +86,21 @@ return {
             new = '    machines[0].target = *t;\n' },
     },
     {
+        file = 'runtime/plan/ir/costs.c',
+        spec = 'spec/rates_spec.lua',
+        { 'plans keep their seconds when a rate of a class changes',
+            old = '    WN_TRY(wn__rate_put(machine, kind, class, rate));\n    id++;\n',
+            new = '    WN_TRY(wn__rate_put(machine, kind, class, rate));\n' },
+    },
+    {
+        file = 'runtime/plan/ir/rates.c',
+        spec = 'spec/rates_spec.lua',
+        { 'rates: a matrix with rows of any length counts as aligned', filter = 'named after',
+            old = '% ALIGNED == 0', new = '% ALIGNED >= 0' },
+        { 'rates: of a GPU hold for the CPU of that machine too', filter = 'one kind of device',
+            old = '"%d %s %s", (int)machine, kind, class', new = '"%d %s %s", (int)machine, kind[0] ? "" : kind, class' },
+    },
+    {
         file = 'runtime/plan/ir/image_patterns.c',
         spec = 'spec/rewrite_spec.lua',
         { 'images: a norm of groups is taken for one whose statistics are given',

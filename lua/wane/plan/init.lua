@@ -38,6 +38,7 @@ local sequence = require 'wane.program.sequence'
 local tensor = require 'wane.tensor'
 local torchgraph = require 'wane.pytorch.graph'
 local scoped = require 'wane.scoped'
+local targets = require 'wane.plan.costs.targets'
 
 local C, check, iterate, raise = binding.C, binding.check, errors.iterate, errors.raise
 
@@ -51,6 +52,8 @@ plan.Plan = Plan
 local function costs_text(s, target)
     if target and target ~= 0 then
         local name = binding.text(C.wn_target_name(target))
+        local classes = targets[name] and targets[name].classes
+        if classes then return ('rates of %s, %s; else its roofline'):format(name, classes.source) end
         return ("roofline of %s, rates of its data sheet, nothing measured"):format(name)
     end
     local share = s.seconds > 0 and s.measured_seconds / s.seconds or 0

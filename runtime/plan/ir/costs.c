@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "../../graph/encode.h"
+#include "rates.h"
 
 #define MAX_MACHINES 16
 
@@ -60,6 +61,15 @@ const struct wn__target *wn__machine(int32_t machine)
 const char *wn__machine_name(int32_t machine)
 {
     return machine >= 0 && machine < n_machines ? machines[machine].name : NULL;
+}
+
+int32_t wn__class_put(int32_t machine, const char *kind, const char *class, const struct wn_rate *rate)
+{
+    if (wn__machine(machine) == NULL)
+        return wn__fail(WN_VALUE, "rate of %s: there is no target %d", class, (int)machine);
+    WN_TRY(wn__rate_put(machine, kind, class, rate));
+    id++;
+    return WN_OK;
 }
 
 int64_t wn__costs_id(void)
@@ -277,7 +287,8 @@ double wn__desc_seconds(const struct wn__ir *ir, const struct wn_desc *d, int32_
     const double *seconds = ir->machine == 0 && known.count > 0 ? find_key(wn__cost_key(ir, d)) : NULL;
     if (seconds == NULL && ir->machine == 0 && known.count > 0) seconds = find_key(wn__cost_key_again(ir, d));
     *is_measured = seconds != NULL;
-    return seconds != NULL ? *seconds : wn__desc_roofline(ir, d);
+    double of_class = seconds != NULL ? *seconds : wn__rate_seconds(ir->machine, ir->target->name, d);
+    return of_class >= 0 ? of_class : wn__desc_roofline(ir, d);
 }
 
 int32_t wn__ir_costs(struct wn__ir *ir)

@@ -1,8 +1,8 @@
 /* Costs: seconds of a node on the target that a program is planned for.
  *
  * On this machine the seconds of an application that was measured are taken from a table, by op, shapes, dtypes and
- * attributes. All others follow the roofline model (Williams, Waterman, Patterson, CACM 2009) from the rates of the
- * target's profile:
+ * attributes. Others have the rate of their class, where the target has one (rates.h). What is left follows the
+ * roofline model (Williams, Waterman, Patterson, CACM 2009) from the rates of the target's profile:
  *
  *   seconds = launch + max(FLOP / rate of the dtype, bytes / rate of memory)
  *
@@ -25,6 +25,9 @@ const struct wn__target *wn__machine(int32_t machine);
 /* Returns the name of a machine; NULL: there is no such machine. */
 const char *wn__machine_name(int32_t machine);
 
+/* Puts the rate of a class on devices of a machine whose target is named `kind` (rates.h), in place of an earlier one.
+ * WN_VALUE, WN_OOM. */
+int32_t wn__class_put(int32_t machine, const char *kind, const char *class, const struct wn_rate *rate);
 /* Puts the measured seconds of one application under its key, in place of earlier ones. WN_VALUE, WN_OOM. */
 int32_t wn__cost_put(const char *key, double seconds);
 /* Forgets all measured seconds. */
@@ -64,7 +67,8 @@ int32_t wn__link_rates(const struct wn_link_rates *r);
 const struct wn_link_rates *wn__link_rates_now(void);
 /* Returns the seconds of one application by the roofline of the IR's target alone. */
 double wn__desc_roofline(const struct wn__ir *ir, const struct wn_desc *d);
-/* Returns the seconds of one application, measured ones first; *is_measured says whether they were measured. */
+/* Returns the seconds of one application: measured ones, else by the rate of its class, else by the roofline;
+ * *is_measured says whether they were measured. */
 double wn__desc_seconds(const struct wn__ir *ir, const struct wn_desc *d, int32_t *is_measured);
 /* Fills seconds, seconds_again and is_measured of the IR; of an exchange among ranks, its seconds on the link.
  * WN_OOM. */

@@ -129,8 +129,13 @@ int32_t wn__ir_blocks(struct wn__ir *ir);
 void wn__ir_last_readers(const struct wn__ir *ir, int32_t *last);
 /* Rewrites an IR that has all its nodes and no blocks yet, and sets ir->recorded. WN_OOM. */
 int32_t wn__ir_rewrite(struct wn__ir *ir);
-/* Returns the names of the recorded ops that a node computes: "linear+relu". The text lives as long as the library. */
-const char *wn__ir_op_text(const struct wn__ir *ir, int32_t node);
+/* Returns the names of the recorded ops that an application computes: "linear+relu". The text lives as long as the
+ * library. */
+const char *wn__op_text(int32_t op, const struct wn_attrs *attrs);
+static inline const char *wn__ir_op_text(const struct wn__ir *ir, int32_t node)
+{
+    return wn__op_text(ir->node[node].op, &ir->node[node].attrs);
+}
 /* 1: wn__ir_rewrite rewrites; 0: it leaves every node as recorded, for specs that compare. Part of a plan's key. */
 extern int32_t wn__rewrite_on;
 #endif

@@ -3,7 +3,7 @@
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
 
-local C, raise = binding.C, errors.raise
+local C, iterate, raise = binding.C, errors.iterate, errors.raise
 
 local target = { rates = { 'f64', 'f32', 'bf16', 'bytes', 'launch' } }
 
@@ -23,6 +23,19 @@ function target.put(name, t)
         p['in'][i - 1] = t['from_' .. place] or assumed['from_' .. place]
     end
     return binding.id(C.wn_target_set(name, p))
+end
+
+--- Puts rates of classes of applications on a machine.
+-- @param id the library's number of the machine
+-- @param is_cuda whether they are those of CUDA's kernels
+-- @param classes { name of a class = { launch =, bytes =, flops =, half = } }, as of plan/costs/rates.lua
+function target.put_classes(id, is_cuda, classes)
+    local rate = binding.new('struct wn_rate')
+    for class, r in iterate(classes) do
+        rate.cuda, rate.launch = is_cuda and 1 or 0, r.launch
+        rate.bytes, rate.flops, rate.half = r.bytes or 0, r.flops or 0, r.half or 0
+        binding.check(C.wn_target_rate(id, class, rate))
+    end
 end
 
 --- Returns the rates that plans for a device of this machine take, measured or assumed.
@@ -55,6 +68,7 @@ function target.of(name, what)
             errors.near(name, errors.names(known, { cpu = true })))
     end
     ids[name] = target.put(name, known[name])
+    if known[name].classes then target.put_classes(ids[name], known[name].cuda, known[name].classes.classes) end
     return ids[name]
 end
 
