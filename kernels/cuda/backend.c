@@ -7,6 +7,7 @@
 const struct wn__backend wn__backend_cuda = {
     .target = {.name = "cuda",
                .is_asynchronous = 1,
+               .has_mixed_types = 1,
                .threads = 1,
                .weight_layout = WN_PLAIN,
                .rates = {.cuda = 1,

@@ -27,7 +27,7 @@ struct proposal {
 /* A product, as far as the choice of its algorithm depends on it. Compared byte by byte, so padding is cleared too. */
 struct shape {
     int64_t m, n, k, batch, stride[2]; /* of a and b between products of the batch, in elements */
-    int64_t ld[2];
+    int64_t ld[2], ld_out;
     int32_t flip[2], dtype, has_bias, is_tf32;
 };
 
@@ -158,15 +158,16 @@ static int32_t shape_of(const struct wn_desc *d, int32_t library, struct shape *
     s->dtype = d->out.dtype;
     s->has_bias = d->op == WN_OP_LINEAR || d->op == WN_OP_LINEAR_MAP;
     s->is_tf32 = s->dtype == WN_F32 && (library & WN_LIBRARY_TF32) != 0;
+    s->ld_out = p.ld;
     s->flip[0] = !(p.ak == 1 && p.ai >= p.k);
     s->flip[1] = !(p.bj == 1 && p.bk >= p.n);
     s->ld[0] = s->flip[0] ? p.ak : p.ai;
     s->ld[1] = s->flip[1] ? p.bj : p.bk;
     if (p.batch == 1) return 1;
     if (p.lead.ndim != 1) return 0;
-    s->stride[0] = p.lead.step[0][0] * p.m * p.k;
-    s->stride[1] = p.lead.step[1][0] * p.k * p.n;
-    if (s->stride[1] == 0 && !s->flip[0] && s->stride[0] == p.m * p.k) { /* the rows of all products are one matrix */
+    s->stride[0] = p.lead.step[0][0] * p.apart[0];
+    s->stride[1] = p.lead.step[1][0] * p.apart[1];
+    if (s->stride[1] == 0 && !s->flip[0] && s->stride[0] == p.apart[0]) { /* the rows of all products are one matrix */
         s->m *= s->batch;
         s->batch = 1;
         s->stride[0] = 0;
@@ -189,7 +190,7 @@ static int32_t is_better_own(const struct shape *s)
 {
     const int64_t chunk = 16 / 2, tiles = (s->m + 127) / 128 * ((s->n + 127) / 128) * s->batch;
     if (s->dtype != WN_BF16 || s->k < OWN_LEAST || tiles < OWN_TILES) return 0;
-    return s->n % chunk != 0 && s->ld[0] % chunk == 0 && s->ld[1] % chunk == 0;
+    return s->ld_out % chunk != 0 && s->ld[0] % chunk == 0 && s->ld[1] % chunk == 0;
 }
 
 static int lay_out(struct product *o, int operand, const int64_t (&dims)[2], int64_t ld, int64_t stride)
@@ -213,7 +214,8 @@ static int describe(struct product *o)
     if (code == SUCCESS && s->has_bias) code = api.desc_set(o->desc, DESC_EPILOGUE, &epilogue, sizeof epilogue);
     if (code == SUCCESS) code = lay_out(o, A, {flip_a ? s->k : s->n, flip_a ? s->n : s->k}, s->ld[1], s->stride[1]);
     if (code == SUCCESS) code = lay_out(o, B, {flip_b ? s->m : s->k, flip_b ? s->k : s->m}, s->ld[0], s->stride[0]);
-    for (int i = C; i < OPERANDS && code == SUCCESS; i++) code = lay_out(o, i, {s->n, s->m}, s->n, s->m * s->n);
+    for (int i = C; i < OPERANDS && code == SUCCESS; i++)
+        code = lay_out(o, i, {s->n, s->m}, s->ld_out, s->m * s->ld_out);
     return code;
 }
 
@@ -221,7 +223,7 @@ static int describe(struct product *o)
 static int choose(struct product *o)
 {
     const struct shape *s = &o->shape;
-    const int64_t stride[OPERANDS] = {s->stride[1], s->stride[0], s->m * s->n, s->m * s->n};
+    const int64_t stride[OPERANDS] = {s->stride[1], s->stride[0], s->m * s->ld_out, s->m * s->ld_out};
     struct proposal best;
     void *preference = NULL;
     uint64_t workspace = 0;

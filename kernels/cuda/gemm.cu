@@ -64,11 +64,16 @@ template <class T> static int32_t start(const struct wn_desc *d, const struct wn
     return wn__cuda_launched();
 }
 
+static int32_t is_in_rows(const struct wn_type *t)
+{
+    return t->layout == WN_PLAIN || t->layout == WN_ROWS;
+}
+
 wn_kernel_fn wn__cuda_matmul_kernel(const struct wn_desc *d)
 {
     int32_t has_epilogue = d->op == WN_OP_MATMUL_MAP || d->op == WN_OP_LINEAR_MAP;
     if (d->in[0].dtype != d->out.dtype || d->in[1].dtype != d->out.dtype) return NULL;
-    if (d->in[0].layout != WN_PLAIN || d->in[1].layout != WN_PLAIN || d->out.layout != WN_PLAIN) return NULL;
+    if (!is_in_rows(&d->in[0]) || !is_in_rows(&d->in[1]) || !is_in_rows(&d->out)) return NULL;
     if (has_epilogue && wn__elementwise_operands((int32_t)d->attrs.i[2]) == 0) return NULL;
     wn_kernel_fn by_tensor_cores = d->out.dtype == WN_BF16 ? wn__cuda_matmul_mma_kernel(d) : NULL;
     if (by_tensor_cores != NULL) return by_tensor_cores;

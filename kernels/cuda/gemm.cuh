@@ -21,6 +21,8 @@
 struct wn__product {
     int64_t m, n, k, batch;
     int64_t ai, ak, bj, bk;
+    int64_t apart[2]; /* elements from one matrix of a, of b, to the next */
+    int64_t ld;       /* elements from one row of c to the next */
     const void *a, *b;
     struct wn__broadcast lead; /* over the leading dims: numbers of the matrices of a (0) and b (1) */
 };
@@ -53,10 +55,14 @@ static inline struct wn__product wn__product_of(const struct wn_desc *d, const s
     p.k = ta->dim[ta->ndim - (flip_a ? 2 : 1)];
     p.n = tb->dim[tb->ndim - (flip_b ? 2 : 1)];
     p.m = is_linear ? (p.n > 0 ? wn__numel(&d->out) / p.n : 0) : ta->dim[ta->ndim - (flip_a ? 1 : 2)];
-    p.ai = flip_a ? 1 : p.k;
-    p.ak = flip_a ? p.m : 1;
-    p.bj = flip_b ? p.k : 1;
-    p.bk = flip_b ? 1 : p.n;
+    const int64_t pitch_a = wn__row_pitch(ta), pitch_b = wn__row_pitch(tb);
+    p.ai = flip_a ? 1 : pitch_a;
+    p.ak = flip_a ? pitch_a : 1;
+    p.bj = flip_b ? pitch_b : 1;
+    p.bk = flip_b ? 1 : pitch_b;
+    p.apart[0] = ta->dim[ta->ndim - 2] * pitch_a;
+    p.apart[1] = tb->dim[tb->ndim - 2] * pitch_b;
+    p.ld = d->out.layout == WN_ROWS ? wn__row_pitch(&d->out) : p.n;
     p.a = b->in[0];
     p.b = b->in[1];
     p.batch = 1;
@@ -131,7 +137,7 @@ WN_DEVICE_FN void wn__tile_sums(const struct wn__product &p, const int64_t (&mat
     typedef typename wn__number<T>::type N;
     typedef wn__tile<N, R> tile;
     __shared__ tile shared;
-    const T *a = (const T *)p.a + matrix[0] * p.m * p.k, *b = (const T *)p.b + matrix[1] * p.n * p.k;
+    const T *a = (const T *)p.a + matrix[0] * p.apart[0], *b = (const T *)p.b + matrix[1] * p.apart[1];
     WN_UNROLL
     for (int r = 0; r < R; r++)
         for (int s = 0; s < R; s++) sum[r][s] = (N)0;

@@ -6,12 +6,12 @@
 
 enum { CHUNK = WN_GEMM_CHUNK, BAND = 8 }; /* BAND: rows of tiles that share columns of b while the GPU caches these */
 
-/* An operand as it lies in memory: rows x columns, dense. ALONG_K: its rows are along k. outer: the first of its m or n
- * in the tile. */
+/* An operand as it lies in memory: rows x columns, rows ld elements apart. ALONG_K: its rows are along k. outer: the
+ * first of its m or n in the tile. */
 template <int K> struct matrix {
     enum { ALONG_K = K };
     const wn_bf16 *x;
-    int64_t rows, columns, outer;
+    int64_t rows, columns, ld, outer;
 
     /* Begins to load a chunk of which `left` elements are in the matrix, the rest zeros. A chunk that is not on 16
      * bytes is loaded one by one. */
@@ -38,8 +38,8 @@ template <int K> struct matrix {
         for (int c = 0; c < 2; c++) {
             int e = (int)threadIdx.x + c * threads, i = e / per_row, chunk = e % per_row;
             int64_t at = column + chunk * CHUNK;
-            load_chunk(to + wn__gemm_place<per_row>(i, chunk) * CHUNK, x + (row + i) * columns + at,
-                       row + i < rows ? columns - at : 0, columns % CHUNK == 0);
+            load_chunk(to + wn__gemm_place<per_row>(i, chunk) * CHUNK, x + (row + i) * ld + at,
+                       row + i < rows ? columns - at : 0, ld % CHUNK == 0);
         }
     }
 };
@@ -81,17 +81,18 @@ static __global__ void __launch_bounds__(2 * SIZE, 256 / SIZE) multiply_mma(stru
     wn__tile_place tile = tile_in_band(p, SIZE);
     int64_t matrix_of[2] = {0, 0};
     if (p.batch > 1) wn__broadcast_offsets(p.lead, tile.batch, matrix_of);
-    const wn_bf16 *a = (const wn_bf16 *)p.a + matrix_of[0] * p.m * p.k;
-    const wn_bf16 *b = (const wn_bf16 *)p.b + matrix_of[1] * p.n * p.k;
+    const wn_bf16 *a = (const wn_bf16 *)p.a + matrix_of[0] * p.apart[0];
+    const wn_bf16 *b = (const wn_bf16 *)p.b + matrix_of[1] * p.apart[1];
     sum.clear();
-    wn__gemm_walk<SIZE, matrix<A_K>, matrix<B_K>> walk = {.a = {a, A_K ? p.m : p.k, A_K ? p.k : p.m, tile.row},
-                                                          .b = {b, B_K ? p.n : p.k, B_K ? p.k : p.n, tile.column},
-                                                          .first = 0,
-                                                          .steps = (int)((p.k + WN_GEMM_STEP - 1) / WN_GEMM_STEP),
-                                                          .shared = shared};
+    const matrix<A_K> of_a = {
+        .x = a, .rows = A_K ? p.m : p.k, .columns = A_K ? p.k : p.m, .ld = A_K ? p.ai : p.ak, .outer = tile.row};
+    const matrix<B_K> of_b = {
+        .x = b, .rows = B_K ? p.n : p.k, .columns = B_K ? p.k : p.n, .ld = B_K ? p.bj : p.bk, .outer = tile.column};
+    wn__gemm_walk<SIZE, matrix<A_K>, matrix<B_K>> walk = {
+        .a = of_a, .b = of_b, .first = 0, .steps = (int)((p.k + WN_GEMM_STEP - 1) / WN_GEMM_STEP), .shared = shared};
     walk.run(sum);
     const tile_out out = {
-        .w = w, .tile = tile, .rows = p.m - tile.row, .columns = p.n - tile.column, .is_wide = p.n % CHUNK == 0};
+        .w = w, .tile = tile, .rows = p.m - tile.row, .columns = p.n - tile.column, .is_wide = p.ld % CHUNK == 0};
     wn__gemm_tile_store<SIZE>(out, sum, (float *)shared);
 }
 

@@ -36,14 +36,15 @@ static inline struct wn__gemm_job wn__gemm_job_of(const struct wn_desc *d, const
     return w;
 }
 
-/* Returns the number of an output in c, which is row-major. */
+/* Returns the place of an output in c, in elements. It is the number of the output too where an epilogue follows, which
+ * is never over padded rows. */
 WN_DEVICE_FN int64_t wn__gemm_element(const struct wn__gemm_job &w, const wn__tile_place &at)
 {
-    return (at.batch * w.p.m + at.row) * w.p.n + at.column;
+    return (at.batch * w.p.m + at.row) * w.p.ld + at.column;
 }
 
 /* Makes outputs, not yet rounded, of the sums of V outputs in a row, of which the first is `at`: adds the bias and
- * applies the epilogue. Requires V = 1, or n % V == 0 and a column that is a multiple of V. */
+ * applies the epilogue. Requires V = 1, or ld % V == 0 and a column that is a multiple of V. */
 template <class T, int V>
 WN_DEVICE_FN void wn__gemm_finish(const struct wn__gemm_job &w, const wn__tile_place &at,
                                   typename wn__number<T>::type (&sum)[V])

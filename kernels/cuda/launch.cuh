@@ -50,8 +50,12 @@ static inline unsigned wn__blocks(int64_t n, int64_t each)
 #define LAUNCH_BLOCKS(kernel, grid, stream, ...) LAUNCH(kernel, grid, WN_THREADS, 0, stream, __VA_ARGS__)
 #define LAUNCH_EACH(kernel, n, stream, ...) LAUNCH_BLOCKS(kernel, wn__blocks(n, WN_THREADS), stream, __VA_ARGS__)
 
+/* Returns the bytes of dynamic shared memory that a block may have on this GPU: 64 KiB on sm_75, 99 to 227 KiB later. A
+ * kernel that asks gives the same bits whatever the answer is. */
+int32_t wn__shared_most(void);
+
 /* Lets a kernel be launched with more than 48 KiB of dynamic shared memory, up to `bytes`; at most 99 KiB, which every
- * GPU with tensor cores for bf16 has. wn__cuda_launched tells of an error. */
+ * GPU with tensor cores for bf16 has, or wn__shared_most. wn__cuda_launched tells of an error. */
 template <class F> static inline void wn__allow_shared(F *kernel, size_t bytes)
 {
     (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);

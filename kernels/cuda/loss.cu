@@ -1,21 +1,25 @@
 /* ROW_STATS, ROW_NLL, ROW_NLL_GRAD and ROW_COUNT, with the CPU's bits (runtime/ops/loss.c has the formulas, softmax.cuh
- * and kernels/sums.h the orders of sums). Log-probabilities x are logits whose maximum and whose logarithm of the sum
- * are 0.
+ * and kernels/sums.h the orders of sums; row_stats.cu has long rows of bf16). Log-probabilities x are logits whose
+ * maximum and whose logarithm of the sum are 0.
+ *
+ * Logits and their gradient lie in rows at a pitch (WN_ROWS) or behind each other. Each of the two may be bf16, where
+ * casts were taken in (plan/ir/casts.c); all other values are f32 then.
  *
  * A label counts unless it is ignore_index. One that counts and is no class is told of, and left out. The gradient may
  * overwrite the logits: each element is read before it is written. bf16 is computed as f32, and a gradient is rounded
  * once. */
 #include "block.cuh"
+#include "loss.cuh"
 #include "softmax.cuh"
 
-/* One application; N: the numbers of the loss. */
+/* One application; T: the logits, N: the numbers of the loss. */
 template <class T> struct loss_job {
     typedef typename wn__number<T>::type N;
-    const T *x;           /* (n, classes) */
+    const T *x;           /* (n, classes), rows ld elements apart */
     const N *stats;       /* (n, 2); NULL: x are log-probabilities */
     const N *dy, *weight; /* (n); (classes), NULL: 1 each */
     const int32_t *label; /* (n) */
-    int64_t n, classes, ignored;
+    int64_t n, classes, ld, ignored;
     double hit, each; /* factors of the log-probability of the label, and of that of each class */
     uint64_t *report;
 };
@@ -32,6 +36,7 @@ template <class T> static loss_job<T> job_of(const struct wn_desc *d, const stru
                      .label = (const int32_t *)b->in[1],
                      .n = wn__numel(&d->in[1]),
                      .classes = classes,
+                     .ld = at.x >= 0 ? wn__row_pitch(&d->in[at.x]) : classes,
                      .ignored = d->attrs.i[WN_LOSS_IGNORED],
                      .hit = 1 - d->attrs.f[0],
                      .each = d->attrs.f[0] / (double)classes,
@@ -80,22 +85,24 @@ static __device__ __forceinline__ N slope_of(const loss_job<T> &j, double share,
 
 /* ---- row_stats ----------------------------------------------------------------------------------- */
 
-template <int TEAMS, class T, class N> static __global__ void put_stats(const T *x, N *out, int64_t n, int64_t classes)
+template <int TEAMS, class T, class N>
+static __global__ void put_stats(const T *x, int64_t ld, N *out, int64_t n, int64_t classes)
 {
     const wn__member<TEAMS> m = wn__member_of<TEAMS>(n, classes);
-    const wn__row_stats<N> s = wn__row_stats_of<TEAMS>(x + m.row * classes, classes, m);
+    const wn__row_stats<N> s = wn__row_stats_of<TEAMS>(x + m.row * ld, classes, m);
     if (m.end > 0 && m.team == 0 && m.lane == 0) out[2 * m.row] = s.best, out[2 * m.row + 1] = s.log_sum;
 }
 
 template <class T> static int32_t row_stats(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     typedef typename wn__number<T>::type N;
-    const int64_t n = wn__numel(&d->out) / 2, classes = d->in[0].dim[d->in[0].ndim - 1];
+    const int64_t n = wn__numel(&d->out) / 2, classes = d->in[0].dim[d->in[0].ndim - 1], ld = wn__row_pitch(&d->in[0]);
     const T *x = (const T *)b->in[0];
     if (n == 0) return WN_OK;
+    if (d->in[0].dtype == WN_BF16 && wn__row_stats_once(d, b, stream)) return wn__cuda_launched();
     if (classes > WN_LONG_ROW)
-        LAUNCH_BLOCKS((put_stats<WN_TEAMS, T, N>), wn__grid(n), stream, x, (N *)b->out, n, classes);
-    else LAUNCH_BLOCKS((put_stats<1, T, N>), wn__row_blocks(n), stream, x, (N *)b->out, n, classes);
+        LAUNCH_BLOCKS((put_stats<WN_TEAMS, T, N>), wn__grid(n), stream, x, ld, (N *)b->out, n, classes);
+    else LAUNCH_BLOCKS((put_stats<1, T, N>), wn__row_blocks(n), stream, x, ld, (N *)b->out, n, classes);
     return wn__cuda_launched();
 }
 
@@ -106,7 +113,7 @@ template <class T> static __global__ void put_losses(loss_job<T> j, typename wn_
 {
     typedef typename wn__number<T>::type N;
     const wn__member<1> m = wn__member_of<1>(j.n, j.classes);
-    const T *x = j.x + m.row * j.classes;
+    const T *x = j.x + m.row * j.ld;
     const int32_t label = j.label[m.row];
     const bool is_read = counts(j, label);
     const wn__row_stats<N> s = stats_of(j, m.row);
@@ -132,32 +139,40 @@ template <class T> static int32_t row_nll(const struct wn_desc *d, const struct 
 
 /* ---- row_nll_grad -------------------------------------------------------------------------------- */
 
-/* Writes dx of logits of whose log-probabilities that of the label alone has a gradient. */
-template <int TEAMS, class T, int V> static __global__ void sharp_rows(loss_job<T> j, T *out)
+/* The gradient of logits, or of log-probabilities: (n, classes), rows ld elements apart. */
+template <class O> struct loss_grad {
+    O *dx;
+    int64_t ld;
+};
+
+/* Writes dx of logits of whose log-probabilities that of the label alone has a gradient. A log-probability is at most
+ * 0, so wn_exp_below_f32 has the bits of wn_exp. V > 1: both pitches are multiples of V, and what lies behind a row is
+ * written too. */
+template <int TEAMS, class T, class O, int V> static __global__ void sharp_rows(loss_job<T> j, loss_grad<O> to)
 {
     typedef typename wn__number<T>::type N;
     const wn__member<TEAMS> m = wn__member_of<TEAMS>(j.n, j.classes);
-    const int64_t at = m.row * j.classes;
     const wn__row_stats<N> s = stats_of(j, m.row);
     const int32_t label = j.label[m.row];
     const N value = counts(j, label) ? slope_of(j, -(double)j.dy[m.row], label, label) : (N)0;
     if (m.end > 0 && m.team == 0 && m.lane == 0) check_label(j, m.row, label);
     for (int64_t i = (m.team * WN_LANES + m.lane) * V; i < m.end; i += TEAMS * WN_LANES * V) {
         N x[V];
-        wn__get(j.x + at + i, x);
+        wn__get(j.x + m.row * j.ld + i, x);
         WN_UNROLL
         for (int v = 0; v < V; v++)
-            x[v] = wn_log_softmax_grad(i + v == label ? value : (N)0, (x[v] - s.best) - s.log_sum, value);
-        wn__put(out + at + i, x);
+            x[v] = (i + v == label ? value : (N)0) - wn_exp_below((x[v] - s.best) - s.log_sum) * value;
+        wn__put(to.dx + m.row * to.ld + i, x);
     }
 }
 
 /* Writes dx of rows whose log-probabilities may all have gradients, of logits or of log-probabilities. */
-template <class T> static __global__ void smooth_rows(loss_job<T> j, T *out)
+template <class T, class O> static __global__ void smooth_rows(loss_job<T> j, loss_grad<O> to)
 {
     typedef typename wn__number<T>::type N;
     const wn__member<1> m = wn__member_of<1>(j.n, j.classes);
-    const int64_t at = m.row * j.classes;
+    const T *x = j.x + m.row * j.ld;
+    O *dx = to.dx + m.row * to.ld;
     const wn__row_stats<N> s = stats_of(j, m.row);
     const int32_t label = j.label[m.row];
     const bool is_read = counts(j, label);
@@ -168,24 +183,27 @@ template <class T> static __global__ void smooth_rows(loss_job<T> j, T *out)
     sum = wn__join_lanes(sum);
     for (int64_t i = m.lane; i < m.end; i += WN_LANES) {
         const N dy = is_read && (j.each > 0 || i == label) ? slope_of(j, share, i, label) : (N)0;
-        out[at + i] = wn__store<T>(j.stats == NULL ? dy : wn_log_softmax_grad(dy, logp_of(j.x + at, i, s), (N)sum));
+        dx[i] = wn__store<O>(j.stats == NULL ? dy : wn_log_softmax_grad(dy, logp_of(x, i, s), (N)sum));
     }
 }
 
-template <class T, int V> static void start_sharp(const loss_job<T> &j, T *out, void *stream)
+template <class T, class O, int V> static void start_sharp(const loss_job<T> &j, const loss_grad<O> &to, void *stream)
 {
-    if (j.classes > WN_LONG_ROW) LAUNCH_BLOCKS((sharp_rows<WN_TEAMS, T, V>), wn__grid(j.n), stream, j, out);
-    else LAUNCH_BLOCKS((sharp_rows<1, T, V>), wn__row_blocks(j.n), stream, j, out);
+    if (j.classes > WN_LONG_ROW) LAUNCH_BLOCKS((sharp_rows<WN_TEAMS, T, O, V>), wn__grid(j.n), stream, j, to);
+    else LAUNCH_BLOCKS((sharp_rows<1, T, O, V>), wn__row_blocks(j.n), stream, j, to);
 }
 
-template <class T> static int32_t row_nll_grad(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+/* T: logits; O: their gradient. */
+template <class T, class O>
+static int32_t row_nll_grad(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
+    enum { V = 16 / (sizeof(T) > sizeof(O) ? sizeof(T) : sizeof(O)) };
     const loss_job<T> j = job_of<T>(d, b);
-    T *out = (T *)b->out;
+    const loss_grad<O> to = {(O *)b->out, wn__row_pitch(&d->out)};
     if (j.n == 0 || j.classes == 0) return WN_OK;
-    if (j.each > 0 || j.stats == NULL) LAUNCH_BLOCKS((smooth_rows<T>), wn__row_blocks(j.n), stream, j, out);
-    else if (j.classes % wn__wide<T>::N == 0) start_sharp<T, wn__wide<T>::N>(j, out, stream);
-    else start_sharp<T, 1>(j, out, stream);
+    if (j.each > 0 || j.stats == NULL) LAUNCH_BLOCKS((smooth_rows<T, O>), wn__row_blocks(j.n), stream, j, to);
+    else if (j.ld % V == 0 && to.ld % V == 0) start_sharp<T, O, V>(j, to, stream);
+    else start_sharp<T, O, 1>(j, to, stream);
     return wn__cuda_launched();
 }
 
@@ -227,16 +245,21 @@ template <class N> static int32_t count(const struct wn_desc *d, const struct wn
 
 template <class T> static wn_kernel_fn kernel_of(int32_t op)
 {
-    switch (op) {
-    case WN_OP_ROW_STATS: return row_stats<T>;
-    case WN_OP_ROW_NLL: return row_nll<T>;
-    default: return row_nll_grad<T>;
-    }
+    return op == WN_OP_ROW_STATS ? row_stats<T> : row_nll<T>;
+}
+
+/* Returns the kernel of a gradient of logits of T, or of log-probabilities, which are not read. */
+static wn_kernel_fn grad_kernel_of(int32_t x, int32_t dx)
+{
+    if (x == WN_BF16) return wn__kernel_of(dx, row_nll_grad<wn_bf16, float>, NULL, row_nll_grad<wn_bf16, wn_bf16>);
+    if (x == WN_F32) return wn__kernel_of(dx, row_nll_grad<float, float>, NULL, row_nll_grad<float, wn_bf16>);
+    return wn__kernel_of(dx, NULL, row_nll_grad<double, double>, NULL);
 }
 
 wn_kernel_fn wn__cuda_loss_kernel(const struct wn_desc *d)
 {
+    const struct wn__loss_inputs at = wn__loss_inputs(d);
     if (d->op == WN_OP_ROW_COUNT) return d->out.dtype == WN_F64 ? count<double> : count<float>;
-    return wn__kernel_of(d->op == WN_OP_ROW_NLL_GRAD ? d->out.dtype : d->in[0].dtype, kernel_of<float>(d->op),
-                         kernel_of<double>(d->op), kernel_of<wn_bf16>(d->op));
+    if (d->op == WN_OP_ROW_NLL_GRAD) return grad_kernel_of(at.x >= 0 ? d->in[at.x].dtype : d->out.dtype, d->out.dtype);
+    return wn__kernel_of(d->in[0].dtype, kernel_of<float>(d->op), kernel_of<double>(d->op), kernel_of<wn_bf16>(d->op));
 }

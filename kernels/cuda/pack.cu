@@ -7,6 +7,24 @@
 
 enum { GROUP = WN_INT8_GROUP, WARPS = GROUP / 32 };
 
+/* A value whose elements are packed one after the other: rows of `columns`, `ld` elements apart. */
+template <class T> struct packed_rows {
+    T *x;
+    int64_t columns, ld;
+
+    __device__ __forceinline__ T &at(int64_t i) const
+    {
+        return x[ld == columns ? i : i / columns * ld + i % columns];
+    }
+};
+
+template <class T> static packed_rows<T> rows_of(T *x, const struct wn_type *t)
+{
+    const int64_t columns = t->ndim > 0 ? t->dim[t->ndim - 1] : 1;
+    const packed_rows<T> rows = {x, columns, t->ndim > 0 ? wn__row_pitch(t) : 1};
+    return rows;
+}
+
 /* ---- int8: (groups) f32 scales, then (n) codes ------------------------------------------------------------------- */
 
 static int64_t groups_of(int64_t n)
@@ -29,28 +47,30 @@ static __device__ __forceinline__ float top_of_block(float x)
     return wn_from_bits(most);
 }
 
-template <class T> static __global__ void __launch_bounds__(GROUP) encode(const T *x, float *scales, int64_t n)
+template <class T>
+static __global__ void __launch_bounds__(GROUP) encode(packed_rows<const T> x, float *scales, int64_t n)
 {
     int8_t *code = (int8_t *)(scales + gridDim.x);
     int64_t at = (int64_t)blockIdx.x * GROUP + threadIdx.x;
-    float value = at < n ? (float)wn__load(x[at]) : 0.0f;
+    float value = at < n ? (float)wn__load(x.at(at)) : 0.0f;
     float scale = wn_int8_scale(top_of_block(value)), inverse = 1.0f / scale;
     if (threadIdx.x == 0) scales[blockIdx.x] = scale;
     if (at < n) code[at] = scale > 0.0f ? wn_int8_code(value, inverse) : (int8_t)0;
 }
 
-template <class T> static __global__ void decode(const float *scales, int64_t groups, T *x, int64_t n)
+template <class T> static __global__ void decode(const float *scales, int64_t groups, packed_rows<T> x, int64_t n)
 {
     const int8_t *code = (const int8_t *)(scales + groups);
     int64_t at = wn__thread();
-    if (at < n) x[at] = wn__cast<T>((float)code[at] * scales[at / GROUP]);
+    if (at < n) x.at(at) = wn__cast<T>((float)code[at] * scales[at / GROUP]);
 }
 
 template <class T> static int32_t pack_int8(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     int64_t n = wn__numel(&d->in[0]);
     if (n == 0) return WN_OK;
-    LAUNCH((encode<T>), wn__grid(groups_of(n)), GROUP, 0, stream, (const T *)b->in[0], (float *)b->out, n);
+    LAUNCH((encode<T>), wn__grid(groups_of(n)), GROUP, 0, stream, rows_of((const T *)b->in[0], &d->in[0]),
+           (float *)b->out, n);
     return wn__cuda_launched();
 }
 
@@ -58,33 +78,34 @@ template <class T> static int32_t unpack_int8(const struct wn_desc *d, const str
 {
     int64_t n = wn__numel(&d->out);
     if (n == 0) return WN_OK;
-    LAUNCH_EACH((decode<T>), n, stream, (const float *)b->in[0], groups_of(n), (T *)b->out, n);
+    LAUNCH_EACH((decode<T>), n, stream, (const float *)b->in[0], groups_of(n), rows_of((T *)b->out, &d->out), n);
     return wn__cuda_launched();
 }
 
 /* ---- signs: the sign of element 8 b + j is bit j of byte b ------------------------------------------------------- */
 
-template <class T> static __global__ void sign_bytes(const T *x, uint8_t *out, int64_t n)
+template <class T> static __global__ void sign_bytes(packed_rows<const T> x, uint8_t *out, int64_t n)
 {
     int64_t at = wn__thread() * 8;
     if (at >= n) return;
     unsigned bits = 0;
-    for (int j = 0; j < 8 && at + j < n; j++) bits |= (unsigned)!(wn__load(x[at + j]) <= 0) << j;
+    for (int j = 0; j < 8 && at + j < n; j++) bits |= (unsigned)!(wn__load(x.at(at + j)) <= 0) << j;
     out[at / 8] = (uint8_t)bits;
 }
 
-template <class T> static __global__ void ones(const uint8_t *bits, T *x, int64_t n)
+template <class T> static __global__ void ones(const uint8_t *bits, packed_rows<T> x, int64_t n)
 {
     typedef typename wn__number<T>::type N;
     int64_t at = wn__thread();
-    if (at < n) x[at] = wn__store<T>((bits[at / 8] >> at % 8) & 1 ? (N)1 : (N)0);
+    if (at < n) x.at(at) = wn__store<T>((bits[at / 8] >> at % 8) & 1 ? (N)1 : (N)0);
 }
 
 template <class T> static int32_t pack_sign(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     int64_t n = wn__numel(&d->in[0]);
     if (n == 0) return WN_OK;
-    LAUNCH_BLOCKS((sign_bytes<T>), wn__blocks(n, WN_THREADS * 8), stream, (const T *)b->in[0], (uint8_t *)b->out, n);
+    LAUNCH_BLOCKS((sign_bytes<T>), wn__blocks(n, WN_THREADS * 8), stream, rows_of((const T *)b->in[0], &d->in[0]),
+                  (uint8_t *)b->out, n);
     return wn__cuda_launched();
 }
 
@@ -92,7 +113,7 @@ template <class T> static int32_t unpack_sign(const struct wn_desc *d, const str
 {
     int64_t n = wn__numel(&d->out);
     if (n == 0) return WN_OK;
-    LAUNCH_EACH((ones<T>), n, stream, (const uint8_t *)b->in[0], (T *)b->out, n);
+    LAUNCH_EACH((ones<T>), n, stream, (const uint8_t *)b->in[0], rows_of((T *)b->out, &d->out), n);
     return wn__cuda_launched();
 }
 

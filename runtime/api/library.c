@@ -105,13 +105,14 @@ static void find_devices(void)
     if (unmet != NULL) note("%s", unmet);
 }
 
-/* Reads WANE_CUDA_GRAPHS. Notes a word that makes no sense, and takes "on" for it. */
-static void read_graphs(void)
+/* Reads a variable that is on or off into *is_on, which is on. Notes a word that makes no sense, and takes "on" for it.
+ * used: what is used then. */
+static void read_on_or_off(const char *variable, const char *used, int32_t *is_on)
 {
-    const char *text = getenv("WANE_CUDA_GRAPHS");
+    const char *text = getenv(variable);
     if (text == NULL || text[0] == 0 || strcmp(text, "on") == 0) return;
-    wn__captures_on = strcmp(text, "off") != 0;
-    if (wn__captures_on) note("WANE_CUDA_GRAPHS=%.32s makes no sense (on or off); graphs are used", text);
+    *is_on = strcmp(text, "off") != 0;
+    if (*is_on) note("%s=%.32s makes no sense (on or off); %s are used", variable, text, used);
 }
 
 /* Sets the folder of files of offloaded values: WANE_OFFLOAD_DIR, else TMPDIR, else /var/tmp, because /tmp may be in
@@ -136,7 +137,8 @@ int32_t wn_start(void)
     wn__machine_here(&wn__device(0)->target);
     WN_TRY(read_device());
     read_threads();
-    read_graphs();
+    read_on_or_off("WANE_CUDA_GRAPHS", "graphs", &wn__captures_on);
+    read_on_or_off("WANE_CUDA_ROWS", "padded rows", &wn__rows_on);
     WN_TRY(read_folder());
     pthread_atfork(NULL, NULL, note_fork);
     wn__sync_on = sync != 0;
@@ -281,6 +283,7 @@ int32_t wn_debug(const char *option, int64_t value)
     else if (strcmp(option, "move_delay") == 0) wn__host_offload_delay_us = (int32_t)value;
     else if (strcmp(option, "rewrite") == 0) wn__rewrite_on = value != 0;
     else if (strcmp(option, "graphs") == 0) wn__captures_on = value != 0;
+    else if (strcmp(option, "rows") == 0) wn__rows_on = value != 0;
     else if (strcmp(option, "cache_bytes") == 0) wn__cache_most = value;
     else if (strcmp(option, "forget_plans") == 0) wn__cache_drop_all();
     else if (strcmp(option, "left_out") == 0) wn__left_out = value;
@@ -304,6 +307,7 @@ int64_t wn_debug_get(const char *option)
     if (strcmp(option, "trace") == 0) return wn__trace_on;
     if (strcmp(option, "rewrite") == 0) return wn__rewrite_on;
     if (strcmp(option, "graphs") == 0) return wn__captures_on;
+    if (strcmp(option, "rows") == 0) return wn__rows_on;
     if (strcmp(option, "cache_bytes") == 0) return wn__cache_most;
     if (strcmp(option, "plans_made") == 0) return wn__cache_made(WN_CACHED_PLAN);
     if (strcmp(option, "plans") == 0 || strcmp(option, "plan_bytes") == 0) {

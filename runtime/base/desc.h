@@ -47,10 +47,18 @@ static inline int64_t wn__numel(const struct wn_type *t)
     for (int32_t k = 0; k < t->ndim; k++) n *= t->dim[k];
     return n;
 }
-/* Returns the bytes of the elements, not rounded. */
+/* Returns the elements from one row of the last dim to the next, of a value with 1 dim or more. */
+static inline int64_t wn__row_pitch(const struct wn_type *t)
+{
+    const int64_t columns = t->dim[t->ndim - 1];
+    return t->layout == WN_ROWS ? wn_round_up(columns, WN_ROW_UNIT) : columns;
+}
+/* Returns the bytes of the elements, not rounded, and of what WN_ROWS has between them. */
 static inline int64_t wn__bytes(const struct wn_type *t)
 {
-    return wn__numel(t) * wn__dtype_size(t->dtype);
+    int64_t n = wn__numel(t);
+    if (t->layout == WN_ROWS && n > 0) n = n / t->dim[t->ndim - 1] * wn__row_pitch(t);
+    return n * wn__dtype_size(t->dtype);
 }
 /* Returns `bytes` rounded up to WN_GRANULE; 0 stays 0. */
 static inline int64_t wn__padded(int64_t bytes)

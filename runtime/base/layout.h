@@ -1,8 +1,8 @@
 /* Layouts: the order of a value's elements in its bytes. Most values are plain, that is dense and row-major. A weight
  * of nn.Linear or nn.Conv2d has the layout that the products and convolutions of its device read and write without a
  * packed copy; its gradient and the optimizer's cells have the same one. An image that a convolution made has its
- * channels last. A layout orders the same elements in the same number of bytes, so a kernel that treats every element
- * alike need not know it.
+ * channels last. A layout but WN_ROWS orders the same elements in the same number of bytes, so a kernel that treats
+ * every element alike need not know it.
  *
  * A matrix of 112 rows and c columns in WN_PANEL48, and the elements of its first panel in memory:
  *
@@ -26,9 +26,12 @@ enum wn_layout {
     /* Puts a convolution's weight (O, I, kh, kw) with O % WN_PANEL_UNIT == 0 in panels, as the matrix (O, kh kw I)
      * would lie in WN_PANEL48. */
     WN_CONV48,
-    WN_LAYOUT_COUNT
+    WN_LAYOUT_COUNT,
+    /* Of a value (..., columns) that no script sees (plan/ir/rows.c): each row begins at a multiple of WN_ROW_UNIT
+     * elements. What lies between two rows is no number, and no kernel reads it as one. */
+    WN_ROWS = WN_LAYOUT_COUNT
 };
-enum { WN_PANEL = 48, WN_PANEL_UNIT = 16 };
+enum { WN_PANEL = 48, WN_PANEL_UNIT = 16, WN_ROW_UNIT = 64 };
 
 /* Returns the index, in elements, of (row, column 0) in a matrix (rows, columns) of WN_PANEL48, and puts into *width
  * the rows of its panel. Element (row, c) has index result + c * *width. */

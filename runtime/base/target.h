@@ -24,6 +24,8 @@ struct wn__target {
                                 * needs no bytes of the host */
     int32_t is_asynchronous; /* launches return before their work has ended, so kernels take numbers from memory and
                                 * report wrong data there (struct wn_buffers) */
+    int32_t has_mixed_types; /* kernels of f32 read and write bf16 where plan/ir/casts.c says, so that casts are taken
+                                * in */
     int32_t threads;         /* part of a plan's key: the bits of sums may depend on it */
     int32_t arch;            /* generation of the device, as 90 of sm_90, part of a plan's key; 0: it has none */
     int32_t weight_layout;   /* of nn.Linear's weights (layout.h) */

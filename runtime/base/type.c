@@ -131,7 +131,8 @@ const char *wn__type_text(const struct wn_type *t)
     char *text = next_text(), *p = put_shape(text, t);
     *p++ = ' ';
     strcpy(p, wn__dtype_name(t->dtype));
-    if (t->layout != WN_PLAIN) strcat(p, t->layout == WN_NHWC ? " channels last" : " in panels");
+    if (t->layout != WN_PLAIN)
+        strcat(p, t->layout == WN_NHWC ? " channels last" : t->layout == WN_ROWS ? " in padded rows" : " in panels");
     return text;
 }
 

@@ -193,8 +193,35 @@ static int32_t reads_fused(const struct wn_desc *d)
     return 1;
 }
 
+/* Answers for an application of which a value is in padded rows: kernels of a few ops read and write those as they do
+ * plain ones (plan/ir/rows.c). */
+static int32_t reads_rows(const struct wn_desc *d)
+{
+    static const int32_t ops[] = {WN_OP_MATMUL, WN_OP_LINEAR, WN_OP_ROW_STATS, WN_OP_ROW_NLL, WN_OP_ROW_NLL_GRAD};
+    struct wn_type in[WN_GRAD_MAX];
+    struct wn_desc plain = *d;
+    int32_t is_known = 0;
+    for (size_t k = 0; k < sizeof ops / sizeof ops[0]; k++) is_known |= d->op == ops[k];
+    if (!is_known || d->n_in > WN_GRAD_MAX) return 0;
+    for (int32_t i = 0; i < d->n_in; i++) {
+        in[i] = d->in[i];
+        if (in[i].layout == WN_ROWS) in[i].layout = WN_PLAIN;
+    }
+    plain.in = in;
+    if (plain.out.layout == WN_ROWS) plain.out.layout = plain.attrs.layout = WN_PLAIN;
+    return reads_recorded(&plain);
+}
+
+static int32_t has_rows(const struct wn_desc *d)
+{
+    for (int32_t i = 0; i < d->n_in; i++)
+        if (d->in[i].layout == WN_ROWS) return 1;
+    return d->out.layout == WN_ROWS;
+}
+
 int32_t wn__op_reads(const struct wn_desc *d)
 {
+    if (has_rows(d)) return reads_rows(d);
     switch (d->op) {
     case WN_OP_MATMUL_MAP:
     case WN_OP_LINEAR_MAP: return reads_map(d);

@@ -96,7 +96,7 @@ static struct wn_cost cost_row_nll(const struct wn_desc *d)
 {
     double rows = (double)wn__numel(&d->in[1]), read = d->attrs.f[0] > 0 ? (double)wn__numel(&d->in[0]) : rows;
     struct wn_cost cost = wn__cost_of(d, 4.0 * read);
-    cost.bytes -= ((double)wn__numel(&d->in[0]) - read) * (double)wn__dtype_size(d->in[0].dtype);
+    cost.bytes -= (double)wn__bytes(&d->in[0]) - read * (double)wn__dtype_size(d->in[0].dtype);
     return cost;
 }
 

@@ -108,8 +108,8 @@ static int32_t write_key(struct wn_program *p)
     const struct wn__order *order = &p->bindings.order;
     struct wn__bytes *b = &p->plan.key;
     struct wn__regions regions = {0};
-    const int64_t head[] = {r->n_also,    r->mode,        r->joint,  r->device,     r->n_roots,
-                            r->n_updates, wn__rewrite_on, r->target, wn__costs_id()};
+    const int64_t head[] = {r->n_also,    r->mode,        r->joint,    r->device, r->n_roots,
+                            r->n_updates, wn__rewrite_on, wn__rows_on, r->target, wn__costs_id()};
     /* bytes; most keys need no more */
     WN_KEEP(b->code, wn__grow(&b->data, &b->capacity, 16 * (order->count + r->n_updates + 16), 1));
     wn__bytes_put(b, &r->policy, sizeof r->policy); /* first, so that another policy can be put there */

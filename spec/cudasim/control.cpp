@@ -122,6 +122,25 @@ cudaError_t cudaSetDevice(int device)
     return wn__sim_result(is_there ? cudaSuccess : cudaErrorInvalidDevice);
 }
 
+cudaError_t cudaGetDevice(int *device)
+{
+    *device = wn__sim.count.device;
+    return wn__sim_result(cudaSuccess);
+}
+
+/* Returns KiB of shared memory that a block may ask for. */
+static int shared_most(int arch)
+{
+    switch (arch) {
+    case 75: return 64;
+    case 80: return 163;
+    case 86:
+    case 89:
+    case 120: return 99;
+    default: return 227;
+    }
+}
+
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
 {
     size_t left = 0;
@@ -136,7 +155,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
     p->minor = arch % 10;
     p->multiProcessorCount = 1;
     p->sharedMemPerBlock = 48 * 1024;
-    p->sharedMemPerBlockOptin = 227 * 1024;
+    p->sharedMemPerBlockOptin = (size_t)shared_most(arch) * 1024;
     return cudaMemGetInfo(&left, &p->totalGlobalMem);
 }
 

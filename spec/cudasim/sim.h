@@ -275,7 +275,7 @@ struct cudaDeviceProp {
     size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin;
 };
 extern "C" {
-cudaError_t cudaGetDeviceCount(int *n), cudaSetDevice(int device);
+cudaError_t cudaGetDeviceCount(int *n), cudaSetDevice(int device), cudaGetDevice(int *device);
 #define CUDART_CB
 cudaError_t cudaLaunchHostFunc(cudaStream_t s, void (*fn)(void *), void *data);
 cudaError_t cudaDeviceSynchronize(void), cudaDeviceReset(void);

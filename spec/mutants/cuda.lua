@@ -1,6 +1,18 @@
 -- Breaks kernels of CUDA: images, convolutions, products by libraries. rows.lua says what a row is.
 return {
     {
+        file = 'kernels/cuda/row_stats.cu',
+        spec = 'spec/cuda_casts_spec.lua',
+        { 'cuda: what lies behind a row of logits counts', filter = 'bit of a training',
+            old = 'if (8 * c + 8 > j.n) v[k] = cut(v[k], c, j.n);', new = '' },
+    },
+    {
+        file = 'kernels/cuda/gemm_store.cuh',
+        spec = 'spec/cuda_casts_spec.lua',
+        { 'cuda: a product stores its rows behind each other', filter = 'bit of a training',
+            old = '(at.batch * w.p.m + at.row) * w.p.ld', new = '(at.batch * w.p.m + at.row) * w.p.n' },
+    },
+    {
         file = 'kernels/cuda/block.cuh',
         spec = 'spec/cuda_op_spec.lua',
         filter = 'computes sum as',

@@ -121,7 +121,8 @@ static void put_type(struct text *t, const struct wn_type *type)
 {
     put(t, "%s", wn__dtype_name(type->dtype));
     for (int32_t i = 0; i < type->ndim; i++) put(t, "%s%lld", i == 0 ? " " : "x", (long long)type->dim[i]);
-    if (type->layout != WN_PLAIN) put(t, type->layout == WN_NHWC ? " channels last" : " panels");
+    if (type->layout != WN_PLAIN)
+        put(t, type->layout == WN_NHWC ? " channels last" : type->layout == WN_ROWS ? " padded rows" : " panels");
 }
 
 /* Puts what tells one target's seconds from another's: "cuda 90 library 6: ", its architecture and the dtypes that a

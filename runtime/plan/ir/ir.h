@@ -138,4 +138,6 @@ static inline const char *wn__ir_op_text(const struct wn__ir *ir, int32_t node)
 }
 /* 1: wn__ir_rewrite rewrites; 0: it leaves every node as recorded, for specs that compare. Part of a plan's key. */
 extern int32_t wn__rewrite_on;
+/* 1: values get padded rows where rows.c says so; 0: none does (WANE_CUDA_ROWS=off). Part of a plan's key. */
+extern int32_t wn__rows_on;
 #endif

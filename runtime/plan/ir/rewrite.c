@@ -195,7 +195,9 @@ static int32_t rewrite(struct wn__rewriting *w)
             for (int32_t k = 0; w->code == WN_OK && k < wn__rewrite_n_inputs(w, i);)
                 k = patterns[p](w, i, k) ? 0 : k + 1;
     }
+    if (w->code == WN_OK) wn__rewrite_casts(w);
     if (w->n_windows > 0) WN_KEEP(w->code, write_back(w, recorded));
+    if (w->code == WN_OK) WN_KEEP(w->code, wn__ir_rows(ir, &w->scratch));
     return w->code;
 }
 

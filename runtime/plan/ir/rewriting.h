@@ -77,4 +77,12 @@ int32_t wn__rewrite_map_norm(struct wn__rewriting *w, int32_t i, int32_t k);
 /* Fuses node g, relu's gradient, with both derivatives of the batch norm under the relu. Tried before elementwise: what
  * g is the gradient of need not be read then. */
 int32_t wn__rewrite_relu_into_norm(struct wn__rewriting *w, int32_t g, int32_t k);
+
+/* ---- casts (casts.c) ---------------------------------------------------------------------------------------- */
+/* Takes casts into the ops beside them, where the target's kernels load and store by type. */
+void wn__rewrite_casts(struct wn__rewriting *w);
+
+/* ---- rows (rows.c) ------------------------------------------------------------------------------------------- */
+/* Lays values out in padded rows, in an IR that is rewritten. WN_OOM. */
+int32_t wn__ir_rows(struct wn__ir *ir, struct wn__pool *scratch);
 #endif

@@ -56,15 +56,26 @@ rates.h100 = {
         ['conv2d bf16'] = computes(75 * T), ['conv2d_dx bf16'] = computes(75 * T),
         ['conv2d_dw bf16'] = computes(55 * T),
     },
+    -- of kernels that no GPU has run yet
+    predicted = {
+        ['row_stats bf16 to f32 long'] = moves(1750 * G), ['row_nll_grad f32 to bf16 long'] = moves(2530 * G),
+    },
 }
+
+--- Calls fn(class, rate) for each class of a GPU, those that were measured and those that are predicted.
+function rates.each(gpu, fn)
+    for _, list in ipairs { gpu.classes, gpu.predicted } do
+        for class, rate in iterate(list) do fn(class, rate) end
+    end
+end
 
 -- An H200 has an H100's multiprocessors and a faster memory, by its data sheet.
 local FASTER = 4800 / 3350
 local h200 = {}
-for class, rate in iterate(rates.h100.classes) do
-    h200[class] = { launch = rate.launch, bytes = rate.bytes and FASTER * rate.bytes,
-        flops = rate.flops, half = rate.half }
-end
-rates.h200 = { gpu = 'H200', classes = h200, source = "predicted from an H100's" }
+rates.each(rates.h100, function(class, rate)
+    h200[class] = { launch = rate.launch, bytes = rate.bytes and FASTER * rate.bytes, flops = rate.flops,
+        half = rate.half }
+end)
+rates.h200 = { gpu = 'H200', classes = {}, predicted = h200, source = "predicted from an H100's" }
 
 return rates

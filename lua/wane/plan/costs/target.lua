@@ -2,8 +2,9 @@
 -- @internal wane.plan.costs.target
 local binding = require 'wane.ffi'
 local errors = require 'wane.errors'
+local rates = require 'wane.plan.costs.rates'
 
-local C, iterate, raise = binding.C, errors.iterate, errors.raise
+local C, raise = binding.C, errors.raise
 
 local target = { rates = { 'f64', 'f32', 'bf16', 'bytes', 'launch' } }
 
@@ -28,14 +29,14 @@ end
 --- Puts rates of classes of applications on a machine.
 -- @param id the library's number of the machine
 -- @param is_cuda whether they are those of CUDA's kernels
--- @param classes { name of a class = { launch =, bytes =, flops =, half = } }, as of plan/costs/rates.lua
-function target.put_classes(id, is_cuda, classes)
+-- @param gpu of plan/costs/rates.lua
+function target.put_classes(id, is_cuda, gpu)
     local rate = binding.new('struct wn_rate')
-    for class, r in iterate(classes) do
+    rates.each(gpu, function(class, r)
         rate.cuda, rate.launch = is_cuda and 1 or 0, r.launch
         rate.bytes, rate.flops, rate.half = r.bytes or 0, r.flops or 0, r.half or 0
         binding.check(C.wn_target_rate(id, class, rate))
-    end
+    end)
 end
 
 --- Returns the rates that plans for a device of this machine take, measured or assumed.
@@ -68,7 +69,7 @@ function target.of(name, what)
             errors.near(name, errors.names(known, { cpu = true })))
     end
     ids[name] = target.put(name, known[name])
-    if known[name].classes then target.put_classes(ids[name], known[name].cuda, known[name].classes.classes) end
+    if known[name].classes then target.put_classes(ids[name], known[name].cuda, known[name].classes) end
     return ids[name]
 end
 
