@@ -1,13 +1,15 @@
 /* SUM, MEAN, MAX, MIN over any set of dims, and EXTREME_GRAD, with the CPU's bits: reduction.h has the order.
  *
  * Columns: a thread reduces a piece of one output, row after row; neighbours read neighbours. Of a long sum all threads
- * of a block load and one warp adds, so that more loads are on their way (block.cuh). Rows: 16 threads reduce a piece
+ * of a block load and one warp adds, so that more loads are on their way (block.cuh), or of bf16 on 16 bytes, from
+ * sm_80 on, rows are copied to shared memory as they are (column_sums.cuh). Rows: 16 threads reduce a piece
  * of one output; of a sum, thread j adds the elements j, j + 16, j + 32 of each contiguous run in double (of i32 in 64
  * bits, and a sum that leaves 32 bits is told of), and the 16 sums are added in order. A second launch joins the pieces
  * of each output in order. Maxima and minima: a NaN wins, the first one; of 0 and -0 the one that wins on the CPU
  * (kernels/cpu/row/minmax.h). */
 #include "block.cuh"
 #include "broadcast.cuh"
+#include "column_sums.cuh"
 extern "C" {
 #include "../reduction.h"
 }
@@ -135,8 +137,31 @@ static __global__ void __launch_bounds__(WN_THREADS, IS_RUN && sizeof(T) < 8 ? 4
     if (threadIdx.x < WN_TILE_COLUMNS && output < j.p.outputs) store<SUM>(j, output, piece, sum);
 }
 
+/* Sums pieces of 64 outputs of bf16, side by side. Block (u, piece) has outputs from 64 u on. */
+static __global__ void __launch_bounds__(COLUMN_TILE) sum_columns_bf16(job<wn_bf16> j)
+{
+    const struct wn__column_sums s = {j.p.kept, j.x, j.p.reduced.step[0][0], j.p.outputs};
+    const int64_t first = (int64_t)blockIdx.x * COLUMN_TILE, output = first + threadIdx.x, piece = blockIdx.y;
+    double sum = wn__column_sum(s, first, j.p.length * piece / j.pieces, j.p.length * (piece + 1) / j.pieces);
+    if (output < j.p.outputs) store<SUM>(j, output, piece, sum);
+}
+
+/* Starts it where it fits. Returns whether it did. */
+static bool start_sum_columns_bf16(const job<wn_bf16> &j, void *stream)
+{
+    if (j.p.reduced.ndim > 1 || !wn__has_tensor_cores()) return false;
+    if (!wn__column_sums_fit(j.p.kept, j.p.reduced.step[0][0])) return false;
+    LAUNCH(sum_columns_bf16, dim3(wn__blocks(j.p.outputs, COLUMN_TILE), (unsigned)j.pieces), COLUMN_TILE, 0, stream, j);
+    return true;
+}
+template <class T> static bool start_sum_columns_bf16(const job<T> &, void *)
+{
+    return false;
+}
+
 template <class T> static void start_sum_columns(const job<T> &j, void *stream)
 {
+    if (start_sum_columns_bf16(j, stream)) return;
     const unsigned blocks = wn__grid((j.p.outputs + WN_TILE_COLUMNS - 1) / WN_TILE_COLUMNS * j.pieces);
     int64_t odd =
         j.p.kept.dim[j.p.kept.ndim - 1] | j.p.reduced.step[0][0]; /* pairs of outputs begin at even elements */
