@@ -1,7 +1,7 @@
--- Checks kernels of a GPU that memory bounds where the records of spec/cases do not reach: sums, softmax, rows by index,
--- transposes, sorting and functions of one element, of random shapes, of rows that end anywhere, and of numbers among
--- which are NaN, infinities, -0 and tiny ones. The bits are the CPU's, in several orders of threads on the simulated
--- device; and where that watches memory, no two threads race and few calls of shared memory meet in a bank.
+-- Checks kernels of a GPU that memory bounds where the records of spec/cases do not reach: random shapes, rows that end
+-- anywhere, and numbers among which are NaN, infinities, -0 and tiny ones. The bits are the CPU's, in several orders of
+-- threads on the simulated device; and where that watches memory, no two threads race and few calls of shared memory
+-- meet in a bank.
 require 'spec.helper'
 local array = require 'spec.cases.array'
 local case_inputs = require 'spec.support.case_inputs'
@@ -37,7 +37,7 @@ local function difference(have, want)
     for i = 1, #want do
         local a, b = have[i], want[i]
         if not (a == b and 1 / a == 1 / b or (a ~= a and b ~= b)) then
-            return ('element %d is %.17g, the CPU has %.17g'):format(i, a, b)
+            return ('element %d is %s, the CPU has %s'):format(i, tostring(a), tostring(b))
         end
     end
 end
@@ -80,9 +80,9 @@ describe('a sum down columns on a GPU', function()
         return
     end
 
-    -- Sums an array over a dim, counted from 0.
-    local function sum(what, a, dim, kind)
-        local attrs = { i = { dim, 0, 0, 0, 0, 0, 0, 0 }, n = 1 }
+    -- Sums an array over a dim, counted from 0, or over two.
+    local function sum(what, a, dim, kind, other)
+        local attrs = { i = { dim, other or 0, 0, 0, 0, 0, 0, 0 }, n = other and 2 or 1 }
         check(what .. ', ' .. shape_of(a), function(x) return record(kind or 'sum', { x }, attrs) end, { a })
     end
 
@@ -104,5 +104,29 @@ describe('a sum down columns on a GPU', function()
             sum('odd', numbers(shape, 'bf16', u, 300), 0)
         end
         sum('slabs', numbers({ 3, 70, 20 }, 'bf16', u), 1)
+    end)
+
+    it('of few rows loads many at once, in any form', function()
+        local u = case_inputs.stream 'few rows'
+        for _, rows in ipairs { 1, 2, 15, 16, 17, 31, 32, 33, 48, 63 } do
+            for _, kind in ipairs { 'sum', 'mean', 'max', 'min' } do
+                local dtype = ({ 'f32', 'bf16', 'f64' })[draw(u, 1, 3)]
+                sum(kind .. ' of ' .. dtype, numbers({ rows, draw(u, 1, 150) }, dtype, u, 60), 0, kind)
+                sum(kind .. ' of ' .. dtype, numbers({ draw(u, 1, 4), draw(u, 1, 40), draw(u, 1, 5), draw(u, 2, 9) },
+                    dtype, u, 60), 0, kind, 2)
+            end
+            sum('i32', case_inputs.array({ rows, 70, gen = 'int:1000' }, 'i32', u), 0)
+        end
+    end)
+
+    it('of few outputs joins its chunks in order', function()
+        local u = case_inputs.stream 'chunks'
+        for _, kind in ipairs { 'sum', 'max' } do
+            sum(kind, numbers({ 5003, 9 }, 'f32', u, 9000), 0, kind)
+            sum(kind, numbers({ 3, 33000 }, 'bf16', u, 90000), 1, kind)
+            sum(kind, numbers({ 4099, 40 }, 'bf16', u, 9000), 0, kind)
+            sum(kind, numbers({ 2, 4097, 35 }, 'f32', u, 9000), 1, kind)
+            sum(kind, numbers({ 65, 2, 33, 17 }, 'f32', u, 9000), 0, kind, 2) -- a piece begins within a run
+        end
     end)
 end)

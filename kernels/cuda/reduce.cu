@@ -1,12 +1,15 @@
 /* SUM, MEAN, MAX, MIN over any set of dims, and EXTREME_GRAD, with the CPU's bits: reduction.h has the order.
  *
- * Columns: a thread reduces a piece of one output, row after row; neighbours read neighbours. Of a long sum all threads
- * of a block load and one warp adds, so that more loads are on their way (block.cuh), or of bf16 on 16 bytes, from
- * sm_80 on, rows are copied to shared memory as they are (column_sums.cuh). Rows: 16 threads reduce a piece
- * of one output; of a sum, thread j adds the elements j, j + 16, j + 32 of each contiguous run in double (of i32 in 64
- * bits, and a sum that leaves 32 bits is told of), and the 16 sums are added in order. A second launch joins the pieces
- * of each output in order. Maxima and minima: a NaN wins, the first one; of 0 and -0 the one that wins on the CPU
- * (kernels/cpu/row/minmax.h). */
+ * Columns: a thread reduces a piece of one output, row after row, the loads of 16 rows under way at once; neighbours
+ * read neighbours. Of a long sum all threads of a block load and one warp adds, so that more loads are on their way
+ * (block.cuh), or of bf16 on 16 bytes, from sm_80 on, rows are copied to shared memory as they are (column_sums.cuh).
+ *
+ * Rows: 16 threads reduce a piece of one output; of a sum, thread j adds the elements j, j + 16, j + 32 of each
+ * contiguous run in double (of i32 in 64 bits, and a sum that leaves 32 bits is told of), and the 16 sums are added in
+ * order.
+ *
+ * A second launch joins the pieces of each output in order. Maxima and minima: a NaN wins, the first one; of 0 and -0
+ * the one that wins on the CPU (kernels/cpu/row/minmax.h). */
 #include "block.cuh"
 #include "broadcast.cuh"
 #include "column_sums.cuh"
@@ -15,6 +18,10 @@ extern "C" {
 }
 
 enum { SUM, MAX, MIN };
+
+/* Threads of a block whose threads have an output each, so few that some outputs have blocks for many multiprocessors;
+ * elements of an output that a thread loads at once. */
+enum { FEW_THREADS = 64, AHEAD = 16 };
 
 template <class T> struct job {
     struct wn__reduction p;
@@ -91,17 +98,46 @@ static __device__ __forceinline__ void store(const job<T> &j, int64_t output, in
     else finish<KIND>(j, output, value);
 }
 
+/* Returns the first reduced element of a piece; of piece `pieces`, their number. */
+template <class T> static __device__ __forceinline__ int64_t first_of(const job<T> &j, int64_t piece)
+{
+    if (piece == 0) return 0;
+    return piece == j.pieces ? j.p.length : j.p.length * piece / j.pieces;
+}
+
+/* Returns `value` joined with n elements in order, `step` apart; the loads of AHEAD elements are under way at once. */
+template <int KIND, class T, class A>
+static __device__ __forceinline__ A join_run(A value, const T *x, int64_t n, int64_t step)
+{
+    for (; n > 0; n -= AHEAD) {
+        const int left = n < AHEAD ? (int)n : (int)AHEAD;
+        T v[AHEAD];
+        WN_UNROLL
+        for (int k = 0; k < AHEAD; k++, x += step)
+            if (k < left) v[k] = *x;
+        WN_UNROLL
+        for (int k = 0; k < AHEAD; k++)
+            if (k < left) value = join<KIND>(value, (A)wn__load(v[k]));
+    }
+    return value;
+}
+
 /* ---- columns ---------------------------------------------------------------------------------------------------- */
 
-template <int KIND, class T, class A> static __global__ void reduce_columns(job<T> j)
+/* Thread (u, piece) of the grid has output u. */
+template <int KIND, class T, class A> static __global__ void __launch_bounds__(FEW_THREADS) reduce_columns(job<T> j)
 {
-    int64_t unit = wn__thread();
-    if (unit >= j.p.outputs * j.pieces) return;
-    int64_t output = unit % j.p.outputs, piece = unit / j.p.outputs;
-    int64_t begin = j.p.length * piece / j.pieces, end = j.p.length * (piece + 1) / j.pieces;
+    const int64_t output = wn__thread(), piece = blockIdx.y, end = first_of(j, piece + 1);
+    if (output >= j.p.outputs) return;
+    const int32_t last = j.p.reduced.ndim - 1;
+    const int64_t run = j.p.reduced.dim[last], step = j.p.reduced.step[0][last];
     const T *x = j.x + place(j.p.kept, output);
     A value = (A)start_of<KIND>();
-    for (int64_t r = begin; r < end; r++) value = join<KIND>(value, (A)wn__load(x[place(j.p.reduced, r)]));
+    for (int64_t row = first_of(j, piece), n; row < end; row += n) {
+        n = run - (last == 0 ? row : row % run);
+        if (n > end - row) n = end - row;
+        value = join_run<KIND>(value, x + place(j.p.reduced, row), n, step);
+    }
     store<KIND>(j, output, piece, (typename result_of<KIND, T>::type)value);
 }
 
@@ -138,10 +174,10 @@ static __global__ void __launch_bounds__(WN_THREADS, IS_RUN && sizeof(T) < 8 ? 4
 }
 
 /* Sums pieces of 64 outputs of bf16, side by side. Block (u, piece) has outputs from 64 u on. */
-static __global__ void __launch_bounds__(COLUMN_TILE) sum_columns_bf16(job<wn_bf16> j)
+static __global__ void __launch_bounds__(WN_SUM_TILE) sum_columns_bf16(job<wn_bf16> j)
 {
     const struct wn__column_sums s = {j.p.kept, j.x, j.p.reduced.step[0][0], j.p.outputs};
-    const int64_t first = (int64_t)blockIdx.x * COLUMN_TILE, output = first + threadIdx.x, piece = blockIdx.y;
+    const int64_t first = (int64_t)blockIdx.x * WN_SUM_TILE, output = first + threadIdx.x, piece = blockIdx.y;
     double sum = wn__column_sum(s, first, j.p.length * piece / j.pieces, j.p.length * (piece + 1) / j.pieces);
     if (output < j.p.outputs) store<SUM>(j, output, piece, sum);
 }
@@ -151,7 +187,7 @@ static bool start_sum_columns_bf16(const job<wn_bf16> &j, void *stream)
 {
     if (j.p.reduced.ndim > 1 || !wn__has_tensor_cores()) return false;
     if (!wn__column_sums_fit(j.p.kept, j.p.reduced.step[0][0])) return false;
-    LAUNCH(sum_columns_bf16, dim3(wn__blocks(j.p.outputs, COLUMN_TILE), (unsigned)j.pieces), COLUMN_TILE, 0, stream, j);
+    LAUNCH(sum_columns_bf16, dim3(wn__blocks(j.p.outputs, WN_SUM_TILE), (unsigned)j.pieces), WN_SUM_TILE, 0, stream, j);
     return true;
 }
 template <class T> static bool start_sum_columns_bf16(const job<T> &, void *)
@@ -268,16 +304,15 @@ template <int KIND> struct row<KIND, wn_bf16> {
     }
 };
 
-/* Every thread of a warp stays to the end, since all 32 take part in each shuffle: the two halves of a warp reduce
- * units of the same length, and a unit behind the last one reduces the last one again. */
+/* Block (u, piece) has 16 outputs. Every thread of a warp stays to the end, since all 32 take part in each shuffle: the
+ * two halves of a warp reduce pieces of the same length, and an output behind the last one is the last one again. */
 template <int KIND, class T> static __global__ void reduce_rows(job<T> j)
 {
-    int64_t units = j.p.outputs * j.pieces, unit = wn__thread() / WN_LANES;
-    int t = (int)threadIdx.x % WN_LANES;
-    bool is_real = unit < units;
-    if (!is_real) unit = units - 1;
-    int64_t output = unit % j.p.outputs, piece = unit / j.p.outputs, run = j.p.reduced.dim[j.p.reduced.ndim - 1];
-    int64_t begin = j.p.length * piece / j.pieces, end = j.p.length * (piece + 1) / j.pieces;
+    const int64_t unit = wn__thread() / WN_LANES, piece = blockIdx.y, end = first_of(j, piece + 1);
+    const int t = (int)threadIdx.x % WN_LANES;
+    const bool is_real = unit < j.p.outputs;
+    const int64_t output = is_real ? unit : j.p.outputs - 1, run = j.p.reduced.dim[j.p.reduced.ndim - 1];
+    int64_t begin = first_of(j, piece);
     const T *x = j.x + place(j.p.kept, output);
     typedef typename result_of<KIND, T>::type R;
     R value = (R)start_of<KIND>();
@@ -294,15 +329,13 @@ template <int KIND, class T> static __global__ void reduce_rows(job<T> j)
 
 /* ---- joining the pieces ------------------------------------------------------------------------------------------ */
 
-template <int KIND, class T> static __global__ void join_pieces(job<T> j)
+template <int KIND, class T> static __global__ void __launch_bounds__(FEW_THREADS) join_pieces(job<T> j)
 {
-    int64_t output = wn__thread();
-    if (output >= j.p.outputs) return;
+    const int64_t output = wn__thread(), n = j.p.outputs;
+    if (output >= n) return;
     typedef typename result_of<KIND, T>::type R;
-    const R *partial = (const R *)j.partial;
-    R value = partial[output];
-    for (int64_t c = 1; c < j.pieces; c++) value = join<KIND>(value, partial[c * j.p.outputs + output]);
-    finish<KIND>(j, output, value);
+    const R *partial = (const R *)j.partial + output;
+    finish<KIND>(j, output, join_run<KIND>(partial[0], partial + n, j.pieces - 1, n));
 }
 
 template <int KIND, class T, class A>
@@ -316,12 +349,13 @@ static int32_t start(const struct wn_desc *d, const struct wn_buffers *b, void *
     j.partial = j.pieces > 1 ? (double *)b->workspace : NULL;
     j.report = b->report;
     j.scale = d->op == WN_OP_MEAN ? 1.0 / (double)j.p.length : 1.0;
-    int64_t units = j.p.outputs * j.pieces;
     if (j.p.outputs == 0) return WN_OK;
+    const unsigned few = wn__blocks(j.p.outputs, FEW_THREADS), pieces = (unsigned)j.pieces;
     if (KIND == SUM && d->out.dtype != WN_I32 && has_tiles(j.p, j.pieces)) start_sum_columns(j, stream);
-    else if (j.p.is_columns || j.p.length == 0) LAUNCH_EACH((reduce_columns<KIND, T, A>), units, stream, j);
-    else LAUNCH_EACH((reduce_rows<KIND, T>), units * WN_LANES, stream, j);
-    if (j.partial != NULL) LAUNCH_EACH((join_pieces<KIND, T>), j.p.outputs, stream, j);
+    else if (j.p.is_columns || j.p.length == 0)
+        LAUNCH((reduce_columns<KIND, T, A>), dim3(few, pieces), FEW_THREADS, 0, stream, j);
+    else LAUNCH((reduce_rows<KIND, T>), dim3(wn__row_blocks(j.p.outputs), pieces), WN_THREADS, 0, stream, j);
+    if (j.partial != NULL) LAUNCH((join_pieces<KIND, T>), few, FEW_THREADS, 0, stream, j);
     return wn__cuda_launched();
 }
 
