@@ -17,26 +17,41 @@ static __device__ __forceinline__ bool is_inside(int32_t id, int64_t size, int64
     return false;
 }
 
-/* ---- embedding: a thread moves one word of a row ----------------------------------------------------------------- */
+/* ---- embedding: a team of threads moves a row -------------------------------------------------------------------- */
 
-/* One EMBEDDING of n indices. W: the word, which divides the bytes of a row; words: their number in a row. */
+enum { AHEAD = 4 }; /* words that a thread loads before it stores them */
+
+/* One EMBEDDING of n indices. W: the word, which divides the bytes of a row; words: their number in a row. A team of
+ * 2^team threads, of one warp, moves a row. */
 template <class W> struct lookup {
     const W *table;
     const int32_t *ids;
     W *out;
     int64_t words, n, rows;
+    int32_t team;
     uint64_t *report;
 };
 
-template <class W> static __global__ void embed(lookup<W> e)
+template <class W> static __global__ void __launch_bounds__(WN_THREADS) embed(lookup<W> e)
 {
-    int64_t at = wn__thread();
-    if (at >= e.n * e.words) return;
-    int64_t i = at / e.words, word = at % e.words;
-    int32_t id = e.ids[i];
-    if (is_inside(id, e.rows, i, e.report)) e.out[at] = e.table[id * e.words + word];
+    const int64_t i = wn__thread() >> e.team;
+    if (i >= e.n) return;
+    const int32_t id = e.ids[i], team = 1 << e.team;
+    if (!is_inside(id, e.rows, i, e.report)) return;
+    const W *from = e.table + id * e.words;
+    W *to = e.out + i * e.words;
+    for (int64_t word = (int)threadIdx.x % team; word < e.words; word += AHEAD * team) {
+        W v[AHEAD] = {};
+        WN_UNROLL
+        for (int k = 0; k < AHEAD; k++)
+            if (word + k * team < e.words) v[k] = from[word + k * team];
+        WN_UNROLL
+        for (int k = 0; k < AHEAD; k++)
+            if (word + k * team < e.words) to[word + k * team] = v[k];
+    }
 }
 
+/* A team is a warp, or as many threads as a shorter row has words. */
 template <class W> static int32_t start_embed(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     int64_t n = wn__numel(&d->in[1]), words = d->in[0].dim[1] * wn__dtype_size(d->out.dtype) / (int64_t)sizeof(W);
@@ -46,8 +61,10 @@ template <class W> static int32_t start_embed(const struct wn_desc *d, const str
                    .words = words,
                    .n = n,
                    .rows = d->in[0].dim[0],
+                   .team = 0,
                    .report = b->report};
-    LAUNCH_EACH((embed<W>), n * words, stream, e);
+    while (e.team < 5 && (1 << e.team) < words) e.team++;
+    LAUNCH_EACH((embed<W>), n << e.team, stream, e);
     return wn__cuda_launched();
 }
 
