@@ -130,3 +130,83 @@ describe('a sum down columns on a GPU', function()
         end
     end)
 end)
+
+describe('a softmax on a GPU', function()
+    if not has_cuda then return end
+
+    local function softmax(a, dim)
+        check(a.dtype .. ' ' .. shape_of(a), function(x)
+            return record('softmax', { x }, { i = { dim or 1 } })
+        end, { a })
+    end
+
+    it('reads rows on 16 bytes once, to the same bits', function()
+        local u = case_inputs.stream 'softmax'
+        for dtype, wide in pairs { bf16 = 8, f32 = 4 } do
+            for _, chunks in ipairs { 1, 2, 3, 15, 16, 17, 33, 127, 128, 129, 130, 511, 512, 513 } do
+                softmax(numbers({ draw(u, 1, chunks > 200 and 3 or 9), chunks * wide }, dtype, u))
+            end
+            for _ = 1, 4 do softmax(numbers({ draw(u, 1, 12), wide * draw(u, 1, 60) }, dtype, u, 400)) end
+        end
+    end)
+
+    it('treats rows that end elsewhere, and columns', function()
+        local u = case_inputs.stream 'odd softmax'
+        for _, dtype in ipairs { 'bf16', 'f32' } do
+            for _, n in ipairs { 1, 2, 13, 67, 1025 } do softmax(numbers({ 5, n }, dtype, u, 200), 1) end
+            softmax(numbers({ 3, 14, 5 }, dtype, u, 100))
+        end
+    end)
+
+    it('treats rows of infinities, zeros and NaN', function()
+        local inf, lists = math.huge, {}
+        for k, v in ipairs { { -inf, -inf }, { inf, 1 }, { inf, inf }, { 0 / 0, 1 }, { -0.0, 0 }, { -inf, 0 },
+            { 3e38, -3e38 }, { 1e-40, -1e-40 }, { 200, 0 }, { 104, 0 }, { 87.5, 0 } } do
+            for i = 1, 16 do lists[(k - 1) * 16 + i] = v[i % 3 == 0 and 2 or 1] end
+        end
+        for _, dtype in ipairs { 'bf16', 'f32' } do
+            softmax(case_inputs.array({ 11, 16, values = lists }, dtype))
+        end
+    end)
+end)
+
+describe('rows and dims that a GPU moves', function()
+    if not has_cuda then return end
+
+    it('are read by index, whatever the bytes of a row', function()
+        local u = case_inputs.stream 'embedding'
+        local widths = { bf16 = { 8, 24, 248, 256, 264, 1032, 2600, 2, 6, 70, 130, 1, 35 },
+            f32 = { 1, 4, 12, 33, 512, 700 }, f64 = { 2, 5, 300 } }
+        for dtype, list in pairs(widths) do
+            for _, width in ipairs(list) do
+                local rows, n = draw(u, 1, 9), draw(u, 1, 40)
+                local ids = case_inputs.array({ n, gen = 'int:' .. rows }, 'i32', u)
+                check(('%s, %d of %d rows of %d'):format(dtype, n, rows, width), function(x, i)
+                    return record('embedding', { x, i })
+                end, { numbers({ rows, width }, dtype, u, 50), ids })
+            end
+        end
+    end)
+
+    it('are turned by tiles', function()
+        local u = case_inputs.stream 'tiles'
+        local function turned(dtype, shape, order)
+            local a = numbers(shape, dtype, u, 100)
+            check(dtype .. ' ' .. shape_of(a), function(x)
+                return record('permute', { x }, { i = order })
+            end, { a })
+        end
+        for _, dtype in ipairs { 'bf16', 'f32', 'f64' } do
+            for _, shape in ipairs { { 64, 64 }, { 66, 130 }, { 128, 62 }, { 8, 200 }, { 65, 66 }, { 34, 67 } } do
+                turned(dtype, shape, { 1, 0 })
+            end
+            for _ = 1, 4 do
+                local even = 2 * draw(u, 0, 1) + 1
+                local a, b = even * draw(u, 8, 40), 2 * draw(u, 8, 40)
+                turned(dtype, { draw(u, 1, 4), a, b }, { 0, 2, 1 })
+                turned(dtype, { a, draw(u, 1, 4), b }, { 2, 1, 0 })
+                turned(dtype, { draw(u, 1, 3), 8, 10, 12 }, { 3, 0, 2, 1 })
+            end
+        end
+    end)
+end)

@@ -2,8 +2,9 @@
  * bytes are the CPU's.
  *
  * EXPAND and PERMUTE read x through a broadcast iterator over the result, so stores are in order. A PERMUTE that moves
- * the last dim goes by tiles of 32 x 32 in shared memory, so that loads are in order too. NARROW, NARROW_GRAD and CAT
- * copy slabs: rows of bytes at a fixed distance. */
+ * the last dim goes by tiles of 32 x 32 in shared memory, so that loads are in order too; elements of 2 bytes in rows of
+ * even length by tiles of 64 x 64, two elements at once. NARROW, NARROW_GRAD and CAT copy slabs: rows of bytes at a
+ * fixed distance. */
 #include "broadcast.cuh"
 
 enum { TILE = 32, TILE_ROWS = 8 }; /* a block of TILE x TILE_ROWS threads moves a tile of TILE x TILE elements */
@@ -171,20 +172,72 @@ struct transpose {
     int64_t x_step, y_step;    /* elements of x along the last dim of the result; of the result along the other */
 };
 
-template <class W> static __global__ void transpose_tiles(struct transpose t, const W *x, W *y)
+/* The place of a tile: of its first column and row, and of its slab in x and in the result. */
+struct tile_place {
+    int64_t column, row, offset[2];
+};
+
+/* Returns the place of the tile of a block; tiles have `size` rows and columns. Blocks are divided as 32 bits, which
+ * hold a grid. */
+static __device__ __forceinline__ struct tile_place place_of(const struct transpose &t, int size)
 {
-    __shared__ W tile[TILE][TILE + 1];
-    int64_t across = (t.across + TILE - 1) / TILE, down = (t.down + TILE - 1) / TILE, at = blockIdx.x, offset[2];
-    int64_t column = at % across * TILE, row = at / across % down * TILE;
-    wn__broadcast_offsets(t.rest, at / across / down, offset);
+    const uint32_t across = (uint32_t)((t.across + size - 1) / size), down = (uint32_t)((t.down + size - 1) / size);
+    const uint32_t above = blockIdx.x / across, slab = above / down;
+    struct tile_place p;
+    p.column = (int64_t)(blockIdx.x - above * across) * size;
+    p.row = (int64_t)(above - slab * down) * size;
+    wn__broadcast_offsets(t.rest, slab, p.offset);
+    return p;
+}
+
+template <class W>
+static __global__ void __launch_bounds__(TILE *TILE_ROWS) transpose_tiles(struct transpose t, const W *x, W *y)
+{
+    enum { PAD = sizeof(W) < 4 ? 4 / sizeof(W) : 1 }; /* 32 elements of a column lie in 32 banks */
+    __shared__ W tile[TILE][TILE + PAD];
+    const struct tile_place p = place_of(t, TILE);
     const int lane = (int)threadIdx.x % TILE, first = (int)threadIdx.x / TILE;
-    for (int k = first; k < TILE; k += TILE_ROWS)
-        if (column + k < t.across && row + lane < t.down)
-            tile[k][lane] = x[offset[0] + (column + k) * t.x_step + row + lane];
+    x += p.offset[0] + (p.column + first) * t.x_step + p.row + lane;
+    y += p.offset[1] + (p.row + first) * t.y_step + p.column + lane;
+    WN_UNROLL
+    for (int k = 0; k < TILE; k += TILE_ROWS)
+        if (p.column + first + k < t.across && p.row + lane < t.down) tile[first + k][lane] = x[k * t.x_step];
     __syncthreads();
-    for (int k = first; k < TILE; k += TILE_ROWS)
-        if (row + k < t.down && column + lane < t.across)
-            y[offset[1] + (row + k) * t.y_step + column + lane] = tile[lane][k];
+    WN_UNROLL
+    for (int k = 0; k < TILE; k += TILE_ROWS)
+        if (p.row + first + k < t.down && p.column + lane < t.across) y[k * t.y_step] = tile[lane][first + k];
+}
+
+/* Moves a tile of 64 x 64 elements of 2 bytes. Pair c of row k of the tile lies in word c ^ (k / 2), so that neither 32
+ * pairs of a row nor those of 32 rows, two apart, meet in a bank. A thread stores blocks of 2 x 2 elements, of two
+ * pairs. */
+static __global__ void __launch_bounds__(TILE *TILE_ROWS)
+    transpose_pairs(struct transpose t, const uint16_t *x, uint16_t *y)
+{
+    __shared__ uint32_t tile[2 * TILE][TILE];
+    const struct tile_place p = place_of(t, 2 * TILE);
+    const int lane = (int)threadIdx.x % TILE, first = (int)threadIdx.x / TILE;
+    x += p.offset[0] + (p.column + first) * t.x_step + p.row + 2 * lane;
+    y += p.offset[1] + (p.row + 2 * first) * t.y_step + p.column + 2 * lane;
+    WN_UNROLL
+    for (int k = 0; k < 2 * TILE; k += TILE_ROWS)
+        if (p.column + first + k < t.across && p.row + 2 * lane < t.down)
+            tile[first + k][lane ^ (first + k) / 2] = *(const uint32_t *)(x + k * t.x_step);
+    __syncthreads();
+    WN_UNROLL
+    for (int k = 0; k < TILE; k += TILE_ROWS) {
+        if (p.row + 2 * (first + k) >= t.down || p.column + 2 * lane >= t.across) continue;
+        const uint32_t a = tile[2 * lane][(first + k) ^ lane], b = tile[2 * lane + 1][(first + k) ^ lane];
+        *(uint32_t *)(y + 2 * k * t.y_step) = (a & 0xffffu) | b << 16;
+        *(uint32_t *)(y + (2 * k + 1) * t.y_step) = a >> 16 | (b & 0xffff0000u);
+    }
+}
+
+/* Returns whether pairs of elements lie on even places of x and of the result: all other steps in x are multiples of
+ * t->down, and those in the result of t->across. */
+static bool has_pairs(const struct transpose *t)
+{
+    return t->across % 2 == 0 && t->down % 2 == 0;
 }
 
 /* Returns the dim of an iterator over a result that is contiguous in x; -1: there is none but the last. */
@@ -219,10 +272,22 @@ static struct transpose transpose_of(const struct wn__broadcast *w, int32_t dim)
     return t;
 }
 
+/* Returns the blocks of tiles of `size` rows and columns. */
+static unsigned tiles_of(const struct transpose *t, int64_t size)
+{
+    return wn__grid((t->across + size - 1) / size * ((t->down + size - 1) / size) * t->rest.numel);
+}
+
 template <class W> static int32_t start_transpose(const struct transpose *t, const struct wn_buffers *b, void *stream)
 {
-    int64_t tiles = (t->across + TILE - 1) / TILE * ((t->down + TILE - 1) / TILE) * t->rest.numel;
-    LAUNCH((transpose_tiles<W>), wn__grid(tiles), TILE * TILE_ROWS, 0, stream, *t, (const W *)b->in[0], (W *)b->out);
+    LAUNCH((transpose_tiles<W>), tiles_of(t, TILE), TILE * TILE_ROWS, 0, stream, *t, (const W *)b->in[0], (W *)b->out);
+    return wn__cuda_launched();
+}
+
+static int32_t start_pairs(const struct transpose *t, const struct wn_buffers *b, void *stream)
+{
+    LAUNCH(transpose_pairs, tiles_of(t, 2 * TILE), TILE * TILE_ROWS, 0, stream, *t, (const uint16_t *)b->in[0],
+           (uint16_t *)b->out);
     return wn__cuda_launched();
 }
 
@@ -236,7 +301,7 @@ static int32_t permute(const struct wn_desc *d, const struct wn_buffers *b, void
     struct transpose t = transpose_of(&w, dim);
     switch (size) {
     case 1: return start_transpose<uint8_t>(&t, b, stream);
-    case 2: return start_transpose<uint16_t>(&t, b, stream);
+    case 2: return has_pairs(&t) ? start_pairs(&t, b, stream) : start_transpose<uint16_t>(&t, b, stream);
     case 4: return start_transpose<uint32_t>(&t, b, stream);
     default: return start_transpose<uint64_t>(&t, b, stream);
     }
