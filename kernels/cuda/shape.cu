@@ -2,8 +2,8 @@
  * bytes are the CPU's.
  *
  * EXPAND and PERMUTE read x through a broadcast iterator over the result, so stores are in order. A PERMUTE that moves
- * the last dim goes by tiles of 32 x 32 in shared memory, so that loads are in order too; elements of 2 bytes in rows of
- * even length by tiles of 64 x 64, two elements at once. NARROW, NARROW_GRAD and CAT copy slabs: rows of bytes at a
+ * the last dim goes by tiles of 32 x 32 in shared memory, so that loads are in order too; elements of 2 bytes in rows
+ * of even length by tiles of 64 x 64, two elements at once. NARROW, NARROW_GRAD and CAT copy slabs: rows of bytes at a
  * fixed distance. */
 #include "broadcast.cuh"
 
