@@ -8,7 +8,7 @@ local case_inputs = require 'spec.support.case_inputs'
 local gradcheck = require 'spec.support.gradcheck'
 local sim = require 'spec.support.cudasim'
 local scoped = require 'wane.scoped'
-local op = require 'wane.tensor.op'
+local op, create = require 'wane.tensor.op', require 'wane.tensor.create'
 
 local CPU = op.device('cpu', 'spec')
 local has_cuda, CUDA = pcall(op.device, 'cuda', 'spec')
@@ -209,4 +209,43 @@ describe('rows and dims that a GPU moves', function()
             end
         end
     end)
+end)
+
+describe('a function of many bf16 on a GPU', function()
+    if not has_cuda then return end
+
+    local ROWS, ALL = 64, 65536 + 8 -- all bf16, and a few again: the last block has some packs
+    local ffi = require 'ffi'
+
+    -- Returns the bits of call(x, dy) on a device. x: (ROWS, ALL) of all bf16; dy: another number a row.
+    local function bits(call, device)
+        return scoped('device', device, function()
+            local all, each = ffi.new('uint16_t[?]', ALL), ffi.new('uint16_t[?]', ROWS)
+            for k = 0, ALL - 1 do all[k] = k % 65536 end
+            for k = 0, ROWS - 1 do each[k] = 0x3f80 + 37 * k + k % 2 * 0x8000 end
+            each[1], each[2], each[3] = 0x7fc0, 0x7f80, 0x8000
+            local x, dy = create.data({ 1, ALL }, 'bf16', device, all), create.data({ ROWS, 1 }, 'bf16', device, each)
+            local function wide(t) return record('expand', { t }, { i = { ROWS, ALL } }) end
+            return gradcheck.bytes(call(wide(x), wide(dy)))
+        end)
+    end
+
+    local function is_nan(half) return half % 0x8000 > 0x7f80 end
+
+    for _, name in ipairs { 'gelu', 'silu', 'tanh', 'sigmoid', 'gelu_grad', 'silu_grad' } do
+        it('has the bits of the formula for every input: ' .. name, function()
+            local function call(x, dy) return record(name, name:find 'grad' and { dy, x } or { x }) end
+            if is_simulated then sim.touched() end
+            local have, want = bits(call, CUDA), bits(call, CPU)
+            assert(#have == 2 * ROWS * ALL and #have == #want)
+            local a, b = ffi.cast('const uint16_t *', have), ffi.cast('const uint16_t *', want)
+            for k = 0, ROWS * ALL - 1 do
+                if a[k] ~= b[k] and not (is_nan(a[k]) and is_nan(b[k])) then
+                    error(('%s of 0x%04x is 0x%04x, not 0x%04x'):format(name, k % ALL % 65536, a[k], b[k]))
+                end
+            end
+            local t = is_simulated and sim.touched()
+            assert(not t or t.races == 0, t and sim.report())
+        end)
+    end
 end)

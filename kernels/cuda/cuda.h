@@ -13,6 +13,7 @@
 wn_kernel_fn wn__cuda_creation_kernel(const struct wn_desc *d);       /* FULL .. RANDINT (creation.cu) */
 wn_kernel_fn wn__cuda_binary_kernel(const struct wn_desc *d);         /* ADD .. WHERE (binary.cu) */
 wn_kernel_fn wn__cuda_unary_kernel(const struct wn_desc *d);          /* NEG .. SQRT_GRAD (unary.cu) */
+wn_kernel_fn wn__cuda_table_kernel(const struct wn_desc *d);          /* GELU .. SILU_GRAD of many bf16 (table.cu) */
 wn_kernel_fn wn__cuda_finite_kernel(const struct wn_desc *d);         /* ISNAN, ISFINITE (unary.cu) */
 wn_kernel_fn wn__cuda_fused_kernel(const struct wn_desc *d);          /* ELEMENTWISE (fused.cu) */
 wn_kernel_fn wn__cuda_dropout_kernel(const struct wn_desc *d);        /* DROPOUT (dropout.cu) */

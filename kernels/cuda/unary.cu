@@ -3,7 +3,8 @@
  *
  * The formulas are those of kernels/scalar.h: f32, bf16 and integers have the CPU's bits; f64 is libm's on the CPU and
  * CUDA's here. One kernel a dtype computes all ops of floats: memory bounds it, and the switch over the op is one jump
- * for 16 bytes. ISNAN and ISFINITE look at bits, so that no option of a compiler can change the answer. */
+ * for 16 bytes; the curved ones of many bf16 are looked up (table.cu). ISNAN and ISFINITE look at bits, so that no
+ * option of a compiler can change the answer. */
 #include "elementwise.cuh"
 #include "map.cuh"
 
@@ -179,6 +180,7 @@ wn_kernel_fn wn__cuda_unary_kernel(const struct wn_desc *d)
         return wn__kernel_of(from, cast_from<float>(to), cast_from<double>(to), cast_from<wn_bf16>(to),
                              cast_from<int32_t>(to), cast_from<uint8_t>(to));
     if (!wn__has_one_dtype(d)) return NULL;
+    if (wn_kernel_fn by_table = wn__cuda_table_kernel(d)) return by_table;
     return wn__kernel_of(to, float_start<float>, float_start<double>, float_start<wn_bf16>,
                          d->op == WN_OP_NEG || d->op == WN_OP_ABS || d->op == WN_OP_SIGN ? whole_start : NULL);
 }

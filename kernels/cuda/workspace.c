@@ -3,6 +3,7 @@
  * is compiled into the runtime, which plans, and read by the kernels, which divide alike. */
 #include "cuda.h"
 #include "cudnn.h"
+#include "table.h"
 #include "../../runtime/base/opcode.h"
 #include "../reduction.h"
 
@@ -69,6 +70,12 @@ int64_t wn__cuda_workspace(const struct wn__target *t, const struct wn_desc *d)
     case WN_OP_MEAN:
     case WN_OP_MAX:
     case WN_OP_MIN: return reduce(d);
+    case WN_OP_GELU:
+    case WN_OP_SILU:
+    case WN_OP_TANH:
+    case WN_OP_SIGMOID:
+    case WN_OP_GELU_GRAD:
+    case WN_OP_SILU_GRAD: return wn__table_bytes(d);
     case WN_OP_LAYERNORM_DW: return layernorm_dw(d);
     case WN_OP_EMBEDDING_GRAD: return embedding_grad(d);
     case WN_OP_GATHER_GRAD: return gather_grad(d);
