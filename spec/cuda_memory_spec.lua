@@ -249,3 +249,28 @@ describe('a function of many bf16 on a GPU', function()
         end)
     end
 end)
+
+describe('a sort of long lines on a GPU', function()
+    if not has_cuda then return end
+
+    local function sort(a, dim, turned)
+        check(a.dtype .. ' ' .. shape_of(a), function(x)
+            return record('argsort', { x }, { i = { dim, turned and 1 or 0 } })
+        end, { a }, 32)
+    end
+
+    it('keeps the order of equals, and has NaN last, up and down', function()
+        local u = case_inputs.stream 'sort'
+        for _, dtype in ipairs { 'f32', 'bf16', 'f64' } do
+            sort(numbers({ draw(u, 2049, 4095) }, dtype, u, 5), 0, false)
+            sort(numbers({ draw(u, 4097, 13000) }, dtype, u, 5), 0, true)
+            sort(numbers({ 2, 4096 }, dtype, u, 50), 1, true)
+            sort(numbers({ 2, 2100, 3 }, dtype, u, 5), 1, false)
+        end
+        for _, most in ipairs { 1, 3, 300, 70000, 2 ^ 31 - 1 } do
+            local a = case_inputs.array({ 5000, gen = 'int:' .. most }, 'i32', u)
+            for k = 2, #a, 3 do a[k] = -1 - a[k] end
+            sort(a, 0, most % 2 == 0)
+        end
+    end)
+end)

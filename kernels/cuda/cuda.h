@@ -29,6 +29,7 @@ wn_kernel_fn wn__cuda_shape_kernel(const struct wn_desc *d);          /* RESHAPE
 wn_kernel_fn wn__cuda_layout_kernel(const struct wn_desc *d);         /* RELAYOUT (layout.cu) */
 wn_kernel_fn wn__cuda_gather_kernel(const struct wn_desc *d);         /* EMBEDDING .. GATHER_GRAD (gather.cu) */
 wn_kernel_fn wn__cuda_scan_kernel(const struct wn_desc *d);           /* CUMSUM, ARGSORT (scan.cu) */
+wn_kernel_fn wn__cuda_sort_kernel(const struct wn_desc *d);           /* ARGSORT of long lines (sort.cu) */
 wn_kernel_fn wn__cuda_recurrent_kernel(const struct wn_desc *d);      /* LSTM_CELL .. GRU_CELL_GRAD (recurrent.cu) */
 wn_kernel_fn wn__cuda_pack_kernel(const struct wn_desc *d);           /* PACK_INT8 .. UNPACK_SIGN (pack.cu) */
 wn_kernel_fn wn__cuda_attention_kernel(const struct wn_desc *d);      /* ATTENTION(_GRAD) (attention.cu) */

@@ -6,7 +6,8 @@
  * first adds.
  *
  * A block sorts the positions of one line in the place of the result, by a bitonic network whose every step puts the
- * earlier position in front: positions past n, which come last, never move, so n is any length. */
+ * earlier position in front: positions past n, which come last, never move, so n is any length. Lines of more than
+ * WN_SORT_LONG elements are sorted by digits (sort.cu). */
 #include "map.cuh"
 
 enum {
@@ -172,11 +173,14 @@ template <class T> static int32_t argsort_start(const struct wn_desc *d, const s
 
 template <class T> static wn_kernel_fn scan_of_type(const struct wn_desc *d)
 {
-    return d->op == WN_OP_CUMSUM ? cumsum_start<T> : d->op == WN_OP_ARGSORT ? argsort_start<T> : NULL;
+    return d->op == WN_OP_CUMSUM ? cumsum_start<T> : argsort_start<T>;
 }
 
 wn_kernel_fn wn__cuda_scan_kernel(const struct wn_desc *d)
 {
+    if (d->op != WN_OP_CUMSUM && d->op != WN_OP_ARGSORT) return NULL;
+    wn_kernel_fn by_digits = d->op == WN_OP_ARGSORT ? wn__cuda_sort_kernel(d) : NULL;
+    if (by_digits != NULL) return by_digits;
     return wn__kernel_of(d->in[0].dtype, scan_of_type<float>(d), scan_of_type<double>(d), scan_of_type<wn_bf16>(d),
                          scan_of_type<int32_t>(d));
 }

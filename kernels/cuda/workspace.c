@@ -3,6 +3,7 @@
  * is compiled into the runtime, which plans, and read by the kernels, which divide alike. */
 #include "cuda.h"
 #include "cudnn.h"
+#include "sort.h"
 #include "table.h"
 #include "../../runtime/base/opcode.h"
 #include "../reduction.h"
@@ -76,6 +77,7 @@ int64_t wn__cuda_workspace(const struct wn__target *t, const struct wn_desc *d)
     case WN_OP_SIGMOID:
     case WN_OP_GELU_GRAD:
     case WN_OP_SILU_GRAD: return wn__table_bytes(d);
+    case WN_OP_ARGSORT: return wn__sort_of(d).bytes;
     case WN_OP_LAYERNORM_DW: return layernorm_dw(d);
     case WN_OP_EMBEDDING_GRAD: return embedding_grad(d);
     case WN_OP_GATHER_GRAD: return gather_grad(d);

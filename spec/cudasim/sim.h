@@ -195,6 +195,10 @@ static inline int __ffs(int x)
 {
     return __builtin_ffs(x);
 }
+static inline int __popc(unsigned x)
+{
+    return __builtin_popcount(x);
+}
 
 /* ---- functions of the GPU's libm ------------------------------------------------------------------------------ */
 
