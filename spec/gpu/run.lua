@@ -39,6 +39,7 @@ local checks = {
     { name = 'probes of cuBLASLt', cap = 120, script = 'facts probes',
         before = is_simulated and 'env WANE_CUDA_LT=simulated' or nil },
     { name = 'records', cap = 300, spec = every .. 'spec/cuda_op_spec.lua', before = OWN },
+    { name = 'bound by memory', cap = 180, spec = every .. 'spec/cuda_memory_spec.lua', before = OWN },
     { name = 'exact', cap = 120, script = 'facts exact' },
     { name = 'policies', cap = 120, script = 'facts policies' },
     { name = 'faults', cap = 60, script = 'facts faults' },

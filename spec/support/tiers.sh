@@ -32,7 +32,7 @@ apart_asan='zoo'
 # core is left alone at the end, and each part of the files has its share of them.
 slowest='cuda_op examples product op onednn neon cuda_networks cuda_attention cuda_bundle ways recipe cudasim arguments
 readme oom classes stream chain optimum costs budget checkpoint words threads zoo
-cuda_device parts cuda_graph op_places offload repl sweep_merge planning cuda_library whole_step hostile'
+cuda_device parts cuda_memory cuda_graph op_places offload repl sweep_merge planning cuda_library whole_step hostile'
 slowest_first() { # files on standard input
     awk -v names="$slowest" 'BEGIN { n = split(names, list); for (i in list) place["spec/" list[i] "_spec.lua"] = i }
         { print ($0 in place) ? place[$0] : n + NR, $0 }' | sort -n | cut -d ' ' -f 2
