@@ -68,16 +68,16 @@ static __device__ __forceinline__ int64_t begin_of(int64_t line, int64_t n, int6
     return inner == 1 ? line * n : line / inner * n * inner + line % inner;
 }
 
-/* The part of a line that a block sorts. */
+/* The part of a line that a block sorts: n elements from `first` on. */
 struct sort_tile {
-    int64_t line;
-    int32_t tile, first, end; /* elements [first, end) of the line */
+    int64_t line, tile, first;
+    int32_t n;
 };
 template <class T, class K> static __device__ __forceinline__ struct sort_tile tile_of(const digit_pass<T, K> &p)
 {
     const uint32_t line = blockIdx.x / (uint32_t)p.tiles, tile = blockIdx.x - line * (uint32_t)p.tiles;
-    const int64_t first = (int64_t)tile * WN_SORT_TILE, last = first + WN_SORT_TILE;
-    struct sort_tile t = {line, (int32_t)tile, (int32_t)first, (int32_t)(last < p.axis.n ? last : p.axis.n)};
+    const int64_t first = (int64_t)tile * WN_SORT_TILE, left = p.axis.n - first;
+    struct sort_tile t = {line, tile, first, left < WN_SORT_TILE ? (int32_t)left : (int32_t)WN_SORT_TILE};
     return t;
 }
 
@@ -92,7 +92,7 @@ template <class T, class K> struct line_keys {
           step(p.axis.inner), turned(p.turned)
     {
     }
-    __device__ __forceinline__ K at(int32_t i) const
+    __device__ __forceinline__ K at(int64_t i) const
     {
         if (x == NULL) return keys[i];
         const K key = key_of(x[i * step]);
@@ -117,12 +117,12 @@ template <class T, class K> static __global__ void __launch_bounds__(WN_THREADS)
     K key[EACH] = {};
     WN_UNROLL
     for (int k = 0; k < EACH; k++) {
-        const int32_t i = t.first + k * WN_THREADS + (int)threadIdx.x;
-        if (i < t.end) key[k] = keys.at(i);
+        const int i = k * WN_THREADS + (int)threadIdx.x;
+        if (i < t.n) key[k] = keys.at(t.first + i);
     }
     WN_UNROLL
     for (int k = 0; k < EACH; k++)
-        if (t.first + k * WN_THREADS + (int)threadIdx.x < t.end) atomicAdd(&count[digit_of(p, key[k])], 1);
+        if (k * WN_THREADS + (int)threadIdx.x < t.n) atomicAdd(&count[digit_of(p, key[k])], 1);
     __syncthreads();
     p.counts[(t.line * p.tiles + t.tile) * WN_SORT_DIGITS + threadIdx.x] = count[threadIdx.x];
 }
@@ -188,18 +188,18 @@ template <class T, class K> static __global__ void __launch_bounds__(WN_THREADS)
     __shared__ int32_t count[WARPS][WN_SORT_DIGITS];
     const struct sort_tile t = tile_of(p);
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    const int32_t mine = t.first + warp * 32 * EACH + lane;
+    const int mine = warp * 32 * EACH + lane;
     const line_keys<T, K> keys(p, t.line);
     for (int w = 0; w < WARPS; w++) count[w][threadIdx.x] = 0;
     K key[EACH] = {};
     WN_UNROLL
     for (int k = 0; k < EACH; k++)
-        if (mine + 32 * k < t.end) key[k] = keys.at(mine + 32 * k);
+        if (mine + 32 * k < t.n) key[k] = keys.at(t.first + mine + 32 * k);
     __syncthreads();
     int32_t rank[EACH];
     WN_UNROLL
     for (int k = 0; k < EACH; k++) {
-        const bool is_real = mine + 32 * k < t.end;
+        const bool is_real = mine + 32 * k < t.n;
         const int digit = digit_of(p, key[k]);
         const uint32_t alike = lanes_alike(__ballot_sync(0xffffffffu, is_real), digit);
         const int below = __popc(alike & ((1u << lane) - 1));
@@ -220,11 +220,11 @@ template <class T, class K> static __global__ void __launch_bounds__(WN_THREADS)
     const int64_t from = begin_of(t.line, p.axis.n, p.from_inner), to = begin_of(t.line, p.axis.n, p.to_inner);
     WN_UNROLL
     for (int k = 0; k < EACH; k++) {
-        const int32_t i = mine + 32 * k;
-        if (i >= t.end) continue;
+        if (mine + 32 * k >= t.n) continue;
+        const int64_t i = t.first + mine + 32 * k;
         const int64_t at = count[warp][digit_of(p, key[k])] + rank[k];
         if (p.keys_out != NULL) p.keys_out[t.line * p.axis.n + at] = key[k];
-        p.to[to + at * p.to_inner] = p.from == NULL ? i : p.from[from + i * p.from_inner];
+        p.to[to + at * p.to_inner] = p.from == NULL ? (int32_t)i : p.from[from + i * p.from_inner];
     }
 }
 
