@@ -54,8 +54,8 @@ static inline unsigned wn__blocks(int64_t n, int64_t each)
  * kernel that asks gives the same bits whatever the answer is. */
 int32_t wn__shared_most(void);
 
-/* Lets a kernel be launched with more than 48 KiB of dynamic shared memory, up to `bytes`; at most 99 KiB, which every
- * GPU with tensor cores for bf16 has, or wn__shared_most. wn__cuda_launched tells of an error. */
+/* Lets a kernel be launched with more than 48 KiB of dynamic shared memory, up to `bytes`; at most 64 KiB on sm_75, 99
+ * KiB on every other GPU, or wn__shared_most. wn__cuda_launched tells of an error. */
 template <class F> static inline void wn__allow_shared(F *kernel, size_t bytes)
 {
     (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);

@@ -9,7 +9,8 @@
  *          first
  *   b[r]   elements (2 t + 8 r, g) and the next in the column of B, (16, 8) bf16
  *
- * Code for older GPUs traps: wn__has_tensor_cores says on the host whether the device runs these. */
+ * Code for older GPUs traps, but for copies, which end at once there: wn__has_tensor_cores says on the host whether the
+ * device runs the others. */
 #ifndef WN_CUDA_MMA_CUH
 #define WN_CUDA_MMA_CUH
 #include "scalar.cuh"
@@ -99,12 +100,37 @@ WN_DEVICE_FN void wn__ldmatrix_x4_trans(uint32_t (&r)[4], const void *row)
            : "memory");
 }
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+WN_DEVICE_FN void wn__cp_async16(void *shared, const void *global)
+{
+    *(uint4 *)shared = *(const uint4 *)global;
+}
+WN_DEVICE_FN void wn__cp_async4(void *shared, const void *global)
+{
+    *(uint32_t *)shared = *(const uint32_t *)global;
+}
+WN_DEVICE_FN void wn__cp_async16_or_zeros(void *shared, const void *global, bool is_real)
+{
+    *(uint4 *)shared = is_real ? *(const uint4 *)global : make_uint4(0, 0, 0, 0);
+}
+WN_DEVICE_FN void wn__cp_async_commit(void)
+{
+}
+template <int N> WN_DEVICE_FN void wn__cp_async_wait(void)
+{
+}
+#else
 /* Begins a copy of 16 bytes from global to shared memory; both addresses are multiples of 16. */
 WN_DEVICE_FN void wn__cp_async16(void *shared, const void *global)
 {
     WN_PTX("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(wn__shared_address(shared)), "l"(global) : "memory");
 }
-/* Begins one, or one of zeros where is_real is false: nothing is read then. */
+/* Begins a copy of 4 bytes; both addresses are multiples of 4. */
+WN_DEVICE_FN void wn__cp_async4(void *shared, const void *global)
+{
+    WN_PTX("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(wn__shared_address(shared)), "l"(global) : "memory");
+}
+/* Begins one of 16 bytes, or one of zeros where is_real is false: nothing is read then. */
 WN_DEVICE_FN void wn__cp_async16_or_zeros(void *shared, const void *global, bool is_real)
 {
     WN_PTX("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(wn__shared_address(shared)), "l"(global),
@@ -121,6 +147,7 @@ template <int N> WN_DEVICE_FN void wn__cp_async_wait(void)
 {
     WN_PTX("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
+#endif
 #undef WN_PTX
 #undef WN_PTX_VALUE
 

@@ -250,20 +250,39 @@ void wn__sim_hooks_warp(unsigned warp, unsigned mask)
     if (mask == all) now.meetings[warp]++;
 }
 
-static void touch(const void *p, size_t bytes, bool is_write, bool is_atomic, const void *at)
+/* Looks for races of an access. Returns where its warp instruction is kept; NULL: it is none of a kernel. */
+static std::vector<record> *look(const void *p, size_t bytes, bool is_write, bool is_atomic, const void *at)
 {
-    if (wn__sim_now == NULL || bytes == 0) return;
+    if (wn__sim_now == NULL || bytes == 0) return NULL;
     bool is_device = wn__sim_is_device(p, bytes);
-    if (!is_device && !wn__sim_is_shared(p, bytes)) return;
+    if (!is_device && !wn__sim_is_shared(p, bytes)) return NULL;
     access me = {now.block, (uint16_t)wn__sim_now->number, is_atomic, now.barriers, now.meetings[wn__sim_now->warp]};
     if (is_device) (is_write ? touched.written : touched.read) += (int64_t)bytes;
     note((uintptr_t)p, bytes, me, is_write, at, is_device ? now.launch : now.block);
-    keep(is_device ? &device_records : &shared_records, (uintptr_t)p, bytes, at);
+    return is_device ? &device_records : &shared_records;
+}
+
+static void touch(const void *p, size_t bytes, bool is_write, bool is_atomic, const void *at)
+{
+    std::vector<record> *records = look(p, bytes, is_write, is_atomic, at);
+    if (records != NULL) keep(records, (uintptr_t)p, bytes, at);
 }
 
 void wn__sim_hooks_touch(const void *p, size_t bytes, bool is_write)
 {
     touch(p, bytes, is_write, false, __builtin_return_address(0));
+}
+
+void wn__sim_hooks_copy(const void *to, const void *from, size_t bytes, const void *place)
+{
+    touch(to, bytes, true, false, place);
+    if (from != NULL) keep(&device_records, (uintptr_t)from, bytes, (const char *)place - 1); /* a place of its own */
+}
+
+void wn__sim_hooks_land(const void *to, const void *from, size_t bytes)
+{
+    if (from != NULL) look(from, bytes, false, false, __builtin_return_address(0));
+    look(to, bytes, true, false, __builtin_return_address(0));
 }
 
 int32_t wn_sim_touched(struct wn_sim_touched *out)

@@ -16,6 +16,11 @@ void wn__sim_hooks_barrier(void);
 void wn__sim_hooks_warp(unsigned warp, unsigned mask);
 /* The running thread reads or writes memory in a function of the simulator. */
 void wn__sim_hooks_touch(const void *p, size_t bytes, bool is_write);
+/* The running thread begins a copy to shared memory at a place of the kernel; from: NULL for zeros. Sectors and banks
+ * are those of the lanes that begin it together, whenever it lands. */
+void wn__sim_hooks_copy(const void *to, const void *from, size_t bytes, const void *place);
+/* A copy of the running thread lands. */
+void wn__sim_hooks_land(const void *to, const void *from, size_t bytes);
 #else
 static inline void wn__sim_hooks_launch(const char *)
 {
@@ -33,6 +38,12 @@ static inline void wn__sim_hooks_warp(unsigned, unsigned)
 {
 }
 static inline void wn__sim_hooks_touch(const void *, size_t, bool)
+{
+}
+static inline void wn__sim_hooks_copy(const void *, const void *, size_t, const void *)
+{
+}
+static inline void wn__sim_hooks_land(const void *, const void *, size_t)
 {
 }
 #endif

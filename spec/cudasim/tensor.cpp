@@ -101,6 +101,7 @@ void wn__ldmatrix_x4_trans(uint32_t r[4], const void *row)
 struct copy {
     void *to;
     const void *from; /* NULL: zeros */
+    size_t bytes;
     int group;
 };
 /* The copies of one thread that have not landed, oldest first, and the groups that it has committed. */
@@ -121,25 +122,25 @@ void wn__sim_forget_copies(unsigned threads)
 
 static void land(const copy &c)
 {
-    if (c.from != NULL) wn__sim_hooks_touch(c.from, 16, false);
-    wn__sim_hooks_touch(c.to, 16, true);
-    if (c.from != NULL) memcpy(c.to, c.from, 16);
-    else memset(c.to, 0, 16);
+    wn__sim_hooks_land(c.to, c.from, c.bytes);
+    if (c.from != NULL) memcpy(c.to, c.from, c.bytes);
+    else memset(c.to, 0, c.bytes);
 }
 
-static void begin_copy(void *shared, const void *global)
+/* place: of the kernel. */
+static void begin_copy(void *shared, const void *global, size_t bytes, const void *place)
 {
     unsigned number = wn__sim_now->number;
     copies &mine = of_thread[number];
-    if (!wn__sim_is_shared(shared, 16)) wn__sim_give_up("cp.async: a copy to outside shared memory", number, number);
-    if (global != NULL && !wn__sim_is_device(global, 16))
+    if (!wn__sim_is_shared(shared, bytes)) wn__sim_give_up("cp.async: a copy to outside shared memory", number, number);
+    if (global != NULL && !wn__sim_is_device(global, bytes))
         wn__sim_give_up("cp.async: a copy from outside the device", number, number);
-    if (((uintptr_t)shared | (uintptr_t)global) % 16 != 0)
-        wn__sim_give_up("cp.async: an address that is not on 16 bytes", number, number);
-    copy c = {shared, global, mine.committed};
+    if (((uintptr_t)shared | (uintptr_t)global) % bytes != 0)
+        wn__sim_give_up("cp.async: an address that is not on its bytes", number, number);
+    copy c = {shared, global, bytes, mine.committed};
     bool is_early =
         wn__sim.threads == WN_SIM_AHEAD || (wn__sim.threads == WN_SIM_SHUFFLED && wn__sim_random() % 2 == 0);
-    wn__sim_hooks_touch(shared, 16, true);
+    wn__sim_hooks_copy(shared, global, bytes, place);
     if (is_early) land(c);
     else mine.under_way.push_back(c);
 }
@@ -147,12 +148,18 @@ static void begin_copy(void *shared, const void *global)
 void wn__cp_async16(void *shared, const void *global)
 {
     if (global == NULL) wn__sim_give_up("cp.async: no address", wn__sim_now->number, wn__sim_now->number);
-    else begin_copy(shared, global);
+    else begin_copy(shared, global, 16, __builtin_return_address(0));
+}
+
+void wn__cp_async4(void *shared, const void *global)
+{
+    if (global == NULL) wn__sim_give_up("cp.async: no address", wn__sim_now->number, wn__sim_now->number);
+    else begin_copy(shared, global, 4, __builtin_return_address(0));
 }
 
 void wn__cp_async16_or_zeros(void *shared, const void *global, bool is_real)
 {
-    begin_copy(shared, is_real ? global : NULL);
+    begin_copy(shared, is_real ? global : NULL, 16, __builtin_return_address(0));
 }
 
 void wn__cp_async_commit(void)

@@ -26,7 +26,9 @@ void wn__ldmatrix_x4_trans(uint32_t r[4], const void *row);
 
 /* Begins a copy of 16 bytes to shared memory, cp.async.cg.shared.global. Both addresses are multiples of 16. */
 void wn__cp_async16(void *shared, const void *global);
-/* Begins one, or one of zeros where is_real is false: nothing is read then. */
+/* Begins a copy of 4 bytes, cp.async.ca.shared.global. Both addresses are multiples of 4. */
+void wn__cp_async4(void *shared, const void *global);
+/* Begins one of 16 bytes, or one of zeros where is_real is false: nothing is read then. */
 void wn__cp_async16_or_zeros(void *shared, const void *global, bool is_real);
 /* Makes one group of the thread's copies since the last commit. */
 void wn__cp_async_commit(void);
