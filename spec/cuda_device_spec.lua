@@ -221,7 +221,7 @@ describe('seconds of a GPU', function()
     local model, x
     setup(function()
         wane.manual_seed(2)
-        model = nn.Sequential { nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64) }
+        model = nn.Sequential { nn.Linear(64, 192), nn.Tanh(), nn.Linear(192, 192), nn.ReLU(), nn.Linear(192, 64) }
         x = wane.randn(64, 64):retain()
     end)
 

@@ -147,14 +147,14 @@ end
 
 -- Products by name: { shape of a, shape of b, options of matmul }.
 local PRODUCTS = {
-    plain = { { 70, 150 }, { 150, 40 }, {} }, ['a transposed'] = { { 150, 70 }, { 150, 40 }, { transpose_a = true } },
-    ['b transposed'] = { { 70, 150 }, { 40, 150 }, { transpose_b = true } },
-    ['both transposed'] = { { 150, 70 }, { 40, 150 }, { transpose_a = true, transpose_b = true } },
+    plain = { { 70, 150 }, { 150, 90 }, {} }, ['a transposed'] = { { 150, 70 }, { 150, 90 }, { transpose_a = true } },
+    ['b transposed'] = { { 70, 150 }, { 90, 150 }, { transpose_b = true } },
+    ['both transposed'] = { { 150, 70 }, { 90, 150 }, { transpose_a = true, transpose_b = true } },
     ['a row'] = { { 1, 200 }, { 200, 33 }, {} }, ['a column'] = { { 31, 200 }, { 200, 1 }, {} },
     ['a row and a column'] = { { 1, 200 }, { 200, 1 }, {} },
     ['one term'] = { { 9, 5, 1 }, { 9, 1, 7 }, {} }, batches = { { 3, 5, 7, 130 }, { 3, 5, 130, 9 }, {} },
-    ['a matrix of all batches'] = { { 3, 5, 7, 130 }, { 130, 9 }, {} },
-    ['a matrix of all batches, transposed'] = { { 4, 17, 31 }, { 9, 31 }, { transpose_b = true } },
+    ['a matrix of all batches'] = { { 3, 5, 7, 130 }, { 130, 66 }, {} },
+    ['a matrix of all batches, transposed'] = { { 4, 17, 131 }, { 69, 131 }, { transpose_b = true } },
     ['batches of a matrix'] = { { 7, 130 }, { 6, 130, 9 }, {} },
     ['batches that cross'] = { { 3, 1, 7, 130 }, { 1, 5, 130, 9 }, {} },
     ['odd batches'] = { { 3, 7, 13 }, { 3, 13, 5 }, {} },
@@ -181,7 +181,7 @@ describe('a library of a GPU', function()
             run = 'wane.randn(1, 3, 4, 4):conv2d(wane.randn(5, 3, 3, 3))',
             unset = 'no cuDNN (WANE_CUDA_DNN=auto asks for it)' },
         cuBLASLt = { variable = 'WANE_CUDA_LT', symbol = 'cublasLtGetVersion', path = 'libcublasLt.so.1?',
-            run = 'wane.randn(9, 200):matmul(wane.randn(200, 9))' },
+            run = 'wane.randn(70, 200):matmul(wane.randn(200, 70))' },
     }
     for name, library in pairs(LIBRARIES) do
         local variable = library.variable
@@ -418,11 +418,11 @@ describe('cuBLASLt on a GPU', function()
         end))
     end
 
-    it('computes bf16, and f32 but for what an update computes itself', function()
+    it('computes bf16, and f32 but for few rows and for what an update computes itself', function()
         assert.is_true(calls(9, 8, 9, 'bf16') > 0)
-        assert.is_true(calls(9, 8, 129, 'f32') > 0)
-        assert.equal(0, calls(9, 8, 128, 'f32'))
-        assert.equal(0, calls(9, 8, 300, 'f64'))
+        assert.is_true(calls(65, 66, 129, 'f32') > 0 and calls(1, 65537, 129, 'f32') > 0)
+        assert.equal(0, calls(65, 66, 128, 'f32') + calls(9, 8, 300, 'f64'))
+        assert.equal(0, calls(64, 200, 129, 'f32') + calls(200, 64, 129, 'f32') + calls(1, 65536, 129, 'f32'))
     end)
 
     it('leaves large products of bf16 to own kernels where the rows of the result alone lie on no 16 bytes', function()
@@ -434,10 +434,10 @@ describe('cuBLASLt on a GPU', function()
     it('keeps bits when an op is fused with a product, in f32 and bf16', function()
         for _, dtype in ipairs { 'f32', 'bf16' } do
             on_gpu(function()
-                local x = wane.eval(wane.randn(40, 140, { dtype = dtype }))
-                local layer = nn.Linear(140, 50, { dtype = dtype })
-                local w = nn.Parameter(wane.randn(140, 50, { dtype = dtype }))
-                local z = wane.eval(wane.randn(40, 50, { dtype = dtype }))
+                local x = wane.eval(wane.randn(80, 140, { dtype = dtype }))
+                local layer = nn.Linear(140, 90, { dtype = dtype })
+                local w = nn.Parameter(wane.randn(140, 90, { dtype = dtype }))
+                local z = wane.eval(wane.randn(80, 90, { dtype = dtype }))
                 for _, fn in ipairs {
                     function() return layer(x):relu() end, function() return layer(x):gelu() end,
                     function() return layer(x) + z end, function() return x:matmul(w):tanh() end,
@@ -482,7 +482,7 @@ describe('cuBLASLt on a GPU', function()
         check_tf32(function()
             return on_gpu(function()
                 wane.manual_seed(6)
-                local a, b = wane.eval(wane.randn(30, 200)), wane.eval(wane.randn(200, 30))
+                local a, b = wane.eval(wane.randn(70, 200)), wane.eval(wane.randn(200, 70))
                 return (a:matmul(b):to 'f64' - a:to('f64'):matmul(b:to 'f64')):abs():max():item()
             end)
         end)
@@ -491,8 +491,8 @@ describe('cuBLASLt on a GPU', function()
 
     it('reports each call that fails, changes nothing then, and the next step works', function()
         local n = each_call_fails(function(n)
-            return trains({ 140, 60 + n }, 'f32', function()
-                return { nn.Linear(60 + n, 160), nn.ReLU(), nn.Linear(160, 30) }
+            return trains({ 140, 70 + n }, 'f32', function()
+                return { nn.Linear(70 + n, 160), nn.ReLU(), nn.Linear(160, 70) }
             end)
         end, 'cuBLASLt failed at a product')
         assert.is_true(n > 6, 'calls met: ' .. n)

@@ -202,3 +202,107 @@ describe('a convolution on a GPU', function()
         end)
     end)
 end)
+
+-- ---- products of few rows -------------------------------------------------------------------------------------------
+-- Checks products of f32 of which one side is short, at random shapes: the CPU's bits, and those of tiles, which
+-- compute the same product in a batch of two.
+
+local id = op.id
+local FEW = { 1, 2, 7, 8, 9, 16, 17, 31, 32, 33, 40, 63, 64 }
+local SPECIAL = { 0 / 0, 1 / 0, -1 / 0, -0.0, 1e-30, -1e-30, 3e38 }
+local TERMS = { 0, 1, 3, 4, 31, 32, 33, 36, 96, 157, 191, 192, 193, 196, 224, 300 }
+local UNARY = { 'neg', 'abs', 'exp', 'log', 'sqrt', 'rsqrt', 'relu', 'gelu', 'silu', 'tanh', 'sigmoid', 'clamp',
+    'floor', 'round', 'sign' }
+local BINARY = { 'add', 'sub', 'mul', 'maximum', 'minimum', 'div', 'pow', 'abs_grad', 'relu_grad', 'gelu_grad',
+    'silu_grad', 'tanh_grad', 'sigmoid_grad', 'clamp_grad', 'sqrt_grad' }
+local NUMBERS = { -0.5, 0.75 } -- bounds of a clamp
+
+-- Returns a function that gives whole numbers in [1, n], and lists of f32 of which some are SPECIAL.
+local function chance(name)
+    local u = case_inputs.stream(name)
+    local function upto(n) return 1 + math.floor(u() * n) end
+    local function list(n, rate)
+        local out = {}
+        for i = 1, n do out[i] = u() < rate and SPECIAL[upto(#SPECIAL)] or 2 * u() - 1 end
+        return out
+    end
+    return upto, list
+end
+
+-- Returns op(a) op(b) of (m, k) and (k, n), by an op over it where there is one, as a function of tensors, and the
+-- arrays that it takes. o: op, m, n, k; ta, tb: transposed; act: the op over it; z: whether that has a second operand;
+-- lead: a dim before the rows of a linear layer; rate: share of numbers that are SPECIAL.
+local function few_product(o, list)
+    local is_linear = o.op:find '^linear' ~= nil
+    local shapes = { o.ta and { o.k, o.m } or { o.m, o.k }, (o.tb or is_linear) and { o.n, o.k } or { o.k, o.n } }
+    if is_linear then shapes[3] = { o.n } end
+    if o.z then shapes[#shapes + 1] = { o.m, o.n } end
+    for _, s in ipairs(shapes) do s.values = list(s[1] * (s[2] or 1), o.rate or 0) end
+    if o.lead then shapes[1] = { o.lead, o.m / o.lead, o.k, values = shapes[1].values } end
+    local attrs = { i = { o.ta and 1 or 0, o.tb and 1 or 0, o.act and id[o.act] }, f = NUMBERS }
+    local arrays = case_inputs.arrays({ name = 'few rows', inputs = shapes }, 'f32', o.op)
+    return function(...) return record(o.op, { ... }, is_linear and not o.act and {} or attrs) end, arrays
+end
+
+-- Returns a batch of two of a matrix.
+local function twice(t)
+    local m, n = unpack(t.shape)
+    return t:reshape(1, m, n):expand(2, m, n)
+end
+
+local function run_on(device, call, arrays)
+    return scoped('device', device, function()
+        local y = call(unpack(case_inputs.tensors(arrays, device)))
+        return { bytes = gradcheck.bytes(y), values = gradcheck.values(y) }
+    end)
+end
+
+describe('a product of few rows on a GPU', function()
+    if not has_cuda then return end
+
+    for seed = 1, 8 do
+        it('has the bits of the CPU and of tiles, of a random shape: ' .. seed, function()
+            local upto, list = chance('few rows ' .. seed)
+            for _ = 1, 12 do
+                local few, wide, k = FEW[upto(#FEW)], upto(4) == 1 and 4 * upto(40) or upto(170), TERMS[upto(#TERMS)]
+                local is_flipped = upto(2) == 1
+                local o = { op = upto(2) == 1 and 'linear' or 'matmul', m = is_flipped and wide or few,
+                    n = is_flipped and few or wide, k = k, rate = upto(3) == 1 and 0.02 or 0 }
+                if o.op == 'matmul' then o.ta, o.tb = upto(2) == 1, upto(2) == 1 end
+                if o.op == 'linear' and o.m % 3 == 0 then o.lead = 3 end
+                local what = ('%s of (%d, %d, %d), transposed %s %s'):format(o.op, o.m, o.n, k, o.ta, o.tb)
+                local call, arrays = few_product(o, list)
+                local have = run_on(CUDA, call, arrays)
+                local wrong = other(have, run_on(CPU, call, arrays))
+                assert(not wrong, what .. ': ' .. tostring(wrong))
+                local tiles = o.op == 'matmul' and run_on(CUDA, function(a, b)
+                    return call(twice(a), twice(b)):narrow(1, 1, 1)
+                end, arrays)
+                wrong = tiles and other(have, tiles)
+                assert(not wrong, what .. ', against tiles: ' .. tostring(wrong))
+            end
+        end)
+    end
+
+    it('applies every op over it as a node of its own would', function()
+        local _, list = chance 'ops over few rows'
+        for _, acts in ipairs { UNARY, BINARY } do
+            for _, act in ipairs(acts) do
+                for _, o in ipairs { { op = 'matmul_map', m = 13, n = 37, k = 50, ta = true },
+                    { op = 'linear_map', m = 70, n = 9, k = 36 } } do
+                    o.act, o.z = act, acts == BINARY
+                    local call, arrays = few_product(o, list)
+                    local have = run_on(CUDA, call, arrays)
+                    local apart = split(run_on, CUDA, function(...)
+                        local inputs = { ... }
+                        local z = o.z and table.remove(inputs) or nil
+                        local y = record((o.op:gsub('_map', '')), inputs, o.ta and { i = { 1, 0 } } or {})
+                        return record(act, { y, z }, { f = NUMBERS })
+                    end, arrays)
+                    local wrong = other(have, apart) or act ~= 'pow' and other(have, run_on(CPU, call, arrays))
+                    assert(not wrong, ('%s, %s: %s'):format(o.op, act, tostring(wrong)))
+                end
+            end
+        end
+    end)
+end)

@@ -99,6 +99,46 @@ describe('control of the simulated device', function()
     end)
 end)
 
+-- ---- products of few rows -------------------------------------------------------------------------------------------
+
+-- Prints of each way in which operands lie, in several orders of threads: how far the product is off, races, sectors,
+-- the least for their bytes, shared calls, conflicts.
+local FEW_ROWS = [[
+    local wane, sim = require 'wane', require 'spec.support.cudasim'
+    wane.set_device 'cuda'
+    for flags = 0, 3 do
+        local ta, tb = flags % 2 == 1, flags > 1
+        for _, m in ipairs { 8, 16, 32, 64 } do
+            local a = wane.eval(ta and wane.ones(256, m) or wane.ones(m, 256))
+            local b = wane.eval(tb and wane.ones(96, 256) or wane.ones(256, 96))
+            for _, threads in ipairs { 'forward', 'shuffled', 'ahead' } do
+                sim.schedule('eager', 1, threads)
+                sim.touched()
+                local y = wane.eval(a:matmul(b, { transpose_a = ta, transpose_b = tb }))
+                local t = sim.touched()
+                print('product', m, flags, (y - 256):abs():max():item(), t.races, t.sectors, t.least_sectors,
+                    t.shared_calls, t.conflicts)
+            end
+        end
+    end
+]]
+
+describe('a product of few rows on the simulated device', function()
+    it('reads no sector beside its operands, and banks hardly conflict', function()
+        local file = io.open(helper.root .. '/build/cudasim-hooks/libwane_cuda.so', 'rb')
+        if not file then return pending 'is not tried: make cudasim-hooks builds the device' end
+        file:close()
+        local text, n = require('spec.support.cudasim').script('WANE_CUDA_LIB=build/cudasim-hooks', FEW_ROWS), 0
+        for line in text:gmatch 'product[^\n]+' do
+            local off, races, sectors, least, shared, conflicts =
+                line:match '([^\t]+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)\t(%d+)$'
+            assert(off == '0' and races == '0' and sectors == least and tonumber(conflicts) < 0.1 * shared, line)
+            n = n + 1
+        end
+        assert.equal(48, n, text)
+    end)
+end)
+
 -- ---- every op in several orders -------------------------------------------------------------------------------------
 
 -- The most sectors of device memory over the least for the bytes, of all cases of an op: 2 for most, more where lanes

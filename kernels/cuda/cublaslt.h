@@ -3,11 +3,11 @@
  * The library is opened at run time and called through own declarations, so that nothing of it is needed to build. It
  * computes products of bf16, but for large ones where rows of the result alone lie on no 16 bytes, as logits of 50257
  * words (own tiles are faster), and, of f32, those that PRODUCT_UPDATE never computes: opt:step(loss) and three lines
- * have the same bits. f32 stays f32 unless wane.tf32 was asked for; bf16 is summed in f32 and rounded once, with the
- * bias. The algorithm follows from shape, dtype, transposes, bias and tf32 alone: it takes no workspace and adds no
- * parts of a sum in an order of their own, so no budget and no other value changes a bit, and a plan for a GPU has the
- * same bytes with the library and without. An epilogue is an own kernel's, over the rounded product, so a product has
- * the same bits with the op and without it. */
+ * have the same bits. Of f32 it computes none of few rows (few_rows.cu). f32 stays f32 unless wane.tf32 was asked for;
+ * bf16 is summed in f32 and rounded once, with the bias. The algorithm follows from shape, dtype, transposes, bias and
+ * tf32 alone: it takes no workspace and adds no parts of a sum in an order of their own, so no budget and no other
+ * value changes a bit, and a plan for a GPU has the same bytes with the library and without. An epilogue is an own
+ * kernel's, over the rounded product, so a product has the same bits with the op and without it. */
 #ifndef WN_CUDA_CUBLASLT_H
 #define WN_CUDA_CUBLASLT_H
 #include "../kernel.h"

@@ -1,6 +1,6 @@
 /* MATMUL, LINEAR, MATMUL_MAP, LINEAR_MAP by tiles (gemm.cuh), with the CPU's bits in f32 and f64. bf16 is summed in f32
  * in the same order and rounded once, while the CPU may sum pairs; tensor cores compute most products of it
- * (gemm_mma.cu). gemm_store.cuh says what follows a sum. */
+ * (gemm_mma.cu), and few_rows.cu those of f32 that have few rows. gemm_store.cuh says what follows a sum. */
 #include "gemm_store.cuh"
 
 /* Finishes and stores the outputs of a row from `at` on: V by one store. */
@@ -77,5 +77,7 @@ wn_kernel_fn wn__cuda_matmul_kernel(const struct wn_desc *d)
     if (has_epilogue && wn__elementwise_operands((int32_t)d->attrs.i[2]) == 0) return NULL;
     wn_kernel_fn by_tensor_cores = d->out.dtype == WN_BF16 ? wn__cuda_matmul_mma_kernel(d) : NULL;
     if (by_tensor_cores != NULL) return by_tensor_cores;
+    wn_kernel_fn of_few_rows = wn__cuda_matmul_few_kernel(d);
+    if (of_few_rows != NULL) return of_few_rows;
     return wn__kernel_of(d->out.dtype, start<float>, start<double>, start<wn_bf16>);
 }

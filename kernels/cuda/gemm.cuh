@@ -27,7 +27,8 @@ struct wn__product {
     struct wn__broadcast lead; /* over the leading dims: numbers of the matrices of a (0) and b (1) */
 };
 
-/* Fills the leading dims of a MATMUL whose operands have more than two. */
+/* Fills the leading dims of a MATMUL whose operands have more than two. The rows of all products are one matrix where
+ * each has the same b, and a lies in rows. */
 static inline void wn__product_lead(struct wn__product *p, const struct wn_desc *d)
 {
     struct wn_type in[2] = {d->in[0], d->in[1]};
@@ -41,6 +42,10 @@ static inline void wn__product_lead(struct wn__product *p, const struct wn_desc 
     lead.out.ndim -= 2;
     p->lead = wn__broadcast_of(&lead);
     p->batch = wn__numel(&lead.out);
+    if (p->batch <= 1 || p->lead.ndim != 1 || p->lead.step[0][0] != 1 || p->lead.step[1][0] != 0) return;
+    if (p->ai != p->k || p->ak != 1) return;
+    p->m *= p->batch;
+    p->batch = 1;
 }
 
 /* Describes the product of MATMUL, LINEAR, their forms with an epilogue, and PRODUCT_UPDATE, whose operands are
@@ -168,6 +173,15 @@ WN_DEVICE_FN struct wn__tile_place wn__tile_at(const struct wn__product &p, int 
 static inline int64_t wn__tiles(const struct wn__product *p, int64_t size)
 {
     return (p->n + size - 1) / size * ((p->m + size - 1) / size) * p->batch;
+}
+
+/* Few rows, and columns of the other operand beyond which tiles of 64 x 64 fill a GPU many times over. */
+enum { WN_FEW_ROWS = 64, WN_FEW_COLUMNS = 65536 };
+
+/* Returns whether few_rows.cu computes a product of f32, whatever library is there: one side is short. */
+static inline int32_t wn__has_few_rows(int64_t batch, int64_t m, int64_t n)
+{
+    return batch == 1 && (m <= WN_FEW_ROWS || n <= WN_FEW_ROWS) && m <= WN_FEW_COLUMNS && n <= WN_FEW_COLUMNS;
 }
 
 /* Returns whether a product is too small for tiles of 64 x 64: a GPU has more multiprocessors than it makes blocks. */

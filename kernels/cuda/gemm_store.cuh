@@ -1,5 +1,5 @@
-/* Stores of a product, for gemm.cu and gemm_mma.cu: they add the bias of LINEAR, and apply the elementwise op of
- * MATMUL_MAP and LINEAR_MAP.
+/* Stores of a product, for gemm.cu, gemm_mma.cu and few_rows.cu: they add the bias of LINEAR, and apply the elementwise
+ * op of MATMUL_MAP and LINEAR_MAP.
  *
  * LINEAR adds b(j) to the whole sum, which is rounded once. An epilogue is applied to the rounded product, so a product
  * has the same bits with the op and without it. */
@@ -69,4 +69,6 @@ WN_DEVICE_FN void wn__gemm_finish(const struct wn__gemm_job &w, const wn__tile_p
 
 /* Returns the kernel that computes a bf16 product by tensor cores, or NULL where gemm.cu computes it (gemm_mma.cu). */
 wn_kernel_fn wn__cuda_matmul_mma_kernel(const struct wn_desc *d);
+/* Returns the kernel that computes a product of f32 of few rows, or NULL where it has more (few_rows.cu). */
+wn_kernel_fn wn__cuda_matmul_few_kernel(const struct wn_desc *d);
 #endif

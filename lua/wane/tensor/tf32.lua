@@ -2,8 +2,8 @@
 --
 -- tf32 has the exponent of f32 and 10 bits of fraction; sums stay f32. It is off unless asked for, since it changes
 -- bits: products of f32 lose about 3 digits and are several times as fast. It counts for products that cuBLASLt
--- computes (kernels/cuda/cublaslt.h), products of at most 128 terms between matrices stay f32, and for convolutions
--- that cuDNN computes (kernels/cuda/cudnn.h).
+-- computes (kernels/cuda/cublaslt.h), and for convolutions that cuDNN computes (kernels/cuda/cudnn.h): products of at
+-- most 128 terms between matrices, and those of at most 64 rows or columns, stay f32.
 -- @module wane.tensor.tf32
 
 local binding = require 'wane.ffi'
