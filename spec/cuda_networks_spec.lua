@@ -258,6 +258,22 @@ describe('a GPU', function()
         end)
     end
 
+    it('asks for the cells of an update once, while it computes the gradient', function()
+        -- Sizes of a weight, and the elements in a row that a thread steps.
+        for _, shape in ipairs { { 515, 530, 4 }, { 513, 532, 4 }, { 33, 41, 1 } } do
+            local m, n, each = unpack(shape)
+            local asked = on('cuda', function()
+                local w, x = nn.Parameter(wane.randn(m, n)), wane.eval(wane.randn(5, n))
+                local opt = optim.Adam({ w }, { lr = 0.1 })
+                wane.eval(w)
+                local before = sim.counters().prefetches
+                opt:step(x:matmul(w, { transpose_b = true }):sum())
+                return sim.counters().prefetches - before
+            end)
+            assert.equal(3 * m * math.ceil(n / each), asked)
+        end
+    end)
+
     for _, dtype in ipairs { 'f32', 'bf16' } do
         it('trains images to the same bits where ops are fused and where they are apart: ' .. dtype, function()
             local make, ops = made_network(function() return blocks(dtype) end, MAKERS[1]), {}

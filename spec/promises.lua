@@ -24,8 +24,6 @@ return {
         says = 'The bits are those of single launches' },
     ['spec/cuda_move_spec.lua'] = { page = 'lua/wane/io/README.md',
         says = "moves a model, and `t:to 'cuda'` copies a tensor" },
-    ['spec/cuda_networks_spec.lua'] = { page = 'kernels/cuda/README.md',
-        says = 'on an NVIDIA GPU under the same policies, budgets and reports as on the CPU' },
     ['spec/curve_spec.lua'] = { page = 'lua/wane/plan/README.md', says = 'draws the frontier into a file' },
     ['spec/examples_spec.lua'] = { page = 'examples/README.md', says = 'from any folder' },
     ['spec/explain_spec.lua'] = { page = 'lua/wane/plan/README.md', says = 'what is saved, dropped and recomputed' },

@@ -43,7 +43,7 @@ static inline void wn__product_lead(struct wn__product *p, const struct wn_desc 
     p->lead = wn__broadcast_of(&lead);
     p->batch = wn__numel(&lead.out);
     if (p->batch <= 1 || p->lead.ndim != 1 || p->lead.step[0][0] != 1 || p->lead.step[1][0] != 0) return;
-    if (p->ai != p->k || p->ak != 1) return;
+    if (p->ak != 1 || p->apart[0] != p->m * p->ai) return;
     p->m *= p->batch;
     p->batch = 1;
 }

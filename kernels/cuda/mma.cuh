@@ -1,5 +1,6 @@
-/* Tensor cores, asynchronous copies and quick conversions of sm_80 and later: one function an instruction of PTX. Every
- * lane of a warp calls it. On the simulated device the functions of the same names are those of spec/cudasim/tensor.h.
+/* Tensor cores, asynchronous copies and quick conversions of sm_80 and later, and prefetches: one function an
+ * instruction of PTX. Every lane of a warp calls it. On the simulated device the functions of the same names are those
+ * of spec/cudasim/tensor.h.
  *
  * A warp holds matrices in registers. With g = lane / 4 and t = lane % 4, by the PTX manual ("Matrix Fragments for
  * mma.m16n8k16"):
@@ -9,8 +10,8 @@
  *          first
  *   b[r]   elements (2 t + 8 r, g) and the next in the column of B, (16, 8) bf16
  *
- * Code for older GPUs traps, but for copies, which end at once there: wn__has_tensor_cores says on the host whether the
- * device runs the others. */
+ * Code for older GPUs traps, but for copies, which end at once there, and wn__prefetch: wn__has_tensor_cores says on
+ * the host whether the device runs the others. */
 #ifndef WN_CUDA_MMA_CUH
 #define WN_CUDA_MMA_CUH
 #include "scalar.cuh"
@@ -150,6 +151,12 @@ template <int N> WN_DEVICE_FN void wn__cp_async_wait(void)
 #endif
 #undef WN_PTX
 #undef WN_PTX_VALUE
+
+/* Asks for the line of an element of global memory, which a later load then finds in the L2 cache. */
+WN_DEVICE_FN void wn__prefetch(const void *global)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(global)));
+}
 
 /* Stores 16 bytes to global memory, on 16 bytes, at once: nvcc stores a struct of them in up to 8 parts. */
 WN_DEVICE_FN void wn__store16(void *global, const uint32_t (&word)[4])

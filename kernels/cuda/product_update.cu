@@ -1,6 +1,11 @@
 /* PRODUCT_UPDATE: the gradient of a weight, op(a) op(b), computed by tiles (gemm.cuh) and given to the update in
  * registers, so that it never goes to memory: the bits are those of MATMUL and the update (update.cuh) one after the
- * other. f32, plain cells. */
+ * other. f32, plain cells.
+ *
+ * A product of few terms is soon done, and what takes the time is the cells, which are read and written once. So a
+ * block asks for its cells first, and they are on their way while it multiplies.
+ * Measured: 84 us where it asked for none (SGD, 4096 x 4096, 32 terms, H100).
+ * Predicted: 52 us. */
 #include "gemm.cuh"
 #include "update.cuh"
 
@@ -16,12 +21,26 @@ static __device__ __forceinline__ void step_each(const wn__update_job<float> &u,
     }
 }
 
+/* Asks for the cells of the calling thread in a tile. */
+template <int OP, int R>
+static __device__ __forceinline__ void ask_for_cells(const struct wn__product &p, const wn__update_job<float> &u,
+                                                     const wn__tile_place &tile)
+{
+    const int64_t column = tile.column + wn__tile_column(R);
+    WN_ROLLED
+    for (int r = 0; r < R; r++) {
+        int64_t row = tile.row + wn__tile_row(R) + r;
+        if (row < p.m && column < p.n) wn__update_prefetch<OP>(u, row * p.n + column);
+    }
+}
+
 template <int OP, int R>
 static __global__ void __launch_bounds__(256) update_tile(struct wn__product p, wn__update_job<float> u)
 {
     __shared__ wn__constants<float> c;
     float grad[R][R];
     wn__tile_place tile = wn__tile_at(p, 16 * R);
+    ask_for_cells<OP, R>(p, u, tile);
     wn__constants_fill<OP>(&c, u.hyper);
     wn__tile_sums<float, R>(p, {0, 0}, tile.row, tile.column, grad);
     const int64_t column = tile.column + wn__tile_column(R);

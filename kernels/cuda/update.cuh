@@ -3,6 +3,7 @@
 #ifndef WN_CUDA_UPDATE_CUH
 #define WN_CUDA_UPDATE_CUH
 #include "map.cuh"
+#include "mma.cuh"
 #include "../updates.h"
 
 /* The cells that an update writes, and the numbers of its optimizer in the device's memory. */
@@ -56,6 +57,14 @@ template <int OP, class N> WN_DEVICE_FN void wn__update_element(const wn__consta
 #define WN_RULE(NAME, name, n) else if constexpr (OP == WN_OP_##NAME) wn_##name(&c, g, WN_CELLS_##n);
     if constexpr (OP == WN_OP_ACCUMULATE) cell[0] = wn_add(cell[0], g);
     WN_OPTIMIZERS(WN_RULE)
+}
+
+/* Asks for the cells of an element and of those in its line. */
+template <int OP, class T> WN_DEVICE_FN void wn__update_prefetch(const wn__update_job<T> &u, int64_t at)
+{
+    const int cells = wn__update_cells(OP);
+    WN_UNROLL
+    for (int k = 0; k < cells; k++) wn__prefetch(u.cell[k] + at);
 }
 
 /* Steps V elements of the cells, in a row, with their gradients. */

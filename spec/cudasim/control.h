@@ -43,6 +43,7 @@ struct wn_sim_counters {
                                                   * `launches` does not count */
     int64_t device;                 /* the number of the GPU that is used */
     int64_t exchanges, exchanged;   /* groups of NCCL that were started, and bytes that they send */
+    int64_t prefetches;             /* elements that threads have asked for */
 };
 
 /* Memory that kernels have touched, in the build that watches it. A sector is 32 bytes on 32: what a GPU moves at once.

@@ -162,6 +162,13 @@ void wn__cp_async16_or_zeros(void *shared, const void *global, bool is_real)
     begin_copy(shared, is_real ? global : NULL, 16, __builtin_return_address(0));
 }
 
+void wn__prefetch(const void *global)
+{
+    unsigned number = wn__sim_now->number;
+    if (!wn__sim_is_device(global, 1)) wn__sim_give_up("prefetch: an address outside the device", number, number);
+    wn__sim.count.prefetches++;
+}
+
 void wn__cp_async_commit(void)
 {
     of_thread[wn__sim_now->number].committed++;

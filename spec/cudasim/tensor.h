@@ -39,6 +39,9 @@ template <int N> static inline void wn__cp_async_wait(void)
     wn__sim_wait_copies(N);
 }
 
+/* Asks for an element of global memory, prefetch.global.L2, which is counted and moves nothing. */
+void wn__prefetch(const void *global);
+
 /* Forgets all copies under way: a block of `threads` begins. */
 void wn__sim_forget_copies(unsigned threads);
 /* Lands the copies of a thread that ends without having waited for them. */

@@ -250,7 +250,7 @@ return {
         spec = 'spec/cuda_op_spec.lua',
         filter = 'computes matmul as',
         { 'cuda: batches whose rows are columns are taken for one matrix',
-            old = '    if (p->ai != p->k || p->ak != 1) return;\n',
+            old = '    if (p->ak != 1 || p->apart[0] != p->m * p->ai) return;\n',
             new = '' },
     },
     {
@@ -300,6 +300,19 @@ return {
         { 'cuda: a piece of an output is joined twice', filter = 'of few outputs',
             old = 'partial + n, j.pieces - 1, n)',
             new = 'partial, j.pieces - 1, n)' },
+    },
+    {
+        file = 'kernels/cuda/product_update.cu',
+        spec = 'spec/cuda_networks_spec.lua',
+        filter = 'asks for the cells',
+        { 'cuda: an update asks for cells behind its last one',
+            old = 'if (row < p.m && column < p.n) wn__update_prefetch',
+            new = 'if (row >= 0) wn__update_prefetch' },
+        { 'cuda: an update asks for a row of cells in four',
+            old = '    for (int r = 0; r < R; r++) {\n'
+                .. '        int64_t row = tile.row + wn__tile_row(R) + r;\n        if (row < p.m',
+            new = '    for (int r = 0; r < 1; r++) {\n'
+                .. '        int64_t row = tile.row + wn__tile_row(R) + r;\n        if (row < p.m' },
     },
     {
         file = 'kernels/cuda/resize.cu',

@@ -108,14 +108,15 @@ function sim.mend() lib().wn_sim_mend() end
 function sim.reset() lib().wn_sim_reset() end
 
 --- Returns what was done: launches, blocks, threads, switches, copies, to_device, to_host, allocations, live, peak,
--- taken, parts, events, graphs (alive), graph_launches, device (its number), exchanges, exchanged (by NCCL).
+-- taken, parts, events, graphs (alive), graph_launches, device (its number), exchanges, exchanged (by NCCL),
+-- prefetches.
 function sim.counters()
     local C = lib()
     local out = ffi.new('struct wn_sim_counters')
     C.wn_sim_counters(out)
     return numbers(out, { 'launches', 'blocks', 'threads', 'switches', 'copies', 'to_device', 'to_host', 'allocations',
         'live', 'peak', 'taken', 'parts', 'events', 'graphs', 'graph_launches', 'device', 'exchanges',
-        'exchanged' })
+        'exchanged', 'prefetches' })
 end
 
 --- Returns what kernels have touched since the last call: races, read, written, sectors, least_sectors, shared_calls,
