@@ -52,7 +52,7 @@ describe('a rate of a class', function()
     end)
 
     it('gives launch + the longer of bytes and FLOP, products by their least side', function()
-        local rate = rates.h100.classes['gelu bf16']
+        local rate = rates.h100.predicted['gelu bf16']
         local got = applied(function() return value(512, 512):gelu() end, 'gelu', 'h100')
         assert.is_near(rate.launch + got[2] / rate.bytes, got[4], 1e-12)
         got = applied(function() return value(512, 512):gelu() end, 'gelu', 'h200')

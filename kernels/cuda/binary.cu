@@ -13,7 +13,8 @@ struct binary_call {
     struct wn__broadcast broadcast; /* over in */
     const void *in[3];
     void *out;
-    uint64_t *report; /* of ADD, SUB and MUL of i32 */
+    uint64_t *report;   /* of ADD, SUB and MUL of i32 */
+    int32_t is_half[3]; /* 1: the operand is bf16 */
 };
 
 /* Loads the operands k and k + 1 of M elements from element `at` of the result on. */
@@ -38,6 +39,25 @@ template <class T, int W> struct binary_floats {
         get_two<T>(c, 0, offset, x, y);
         wn__elementwise_pack(c.step, x, y, x, at);
         wn__put((T *)c.out + at, x);
+    }
+};
+
+/* ADD .. MINIMUM of f32, of which one operand or both are bf16, where casts were taken in (plan/ir/casts.c). */
+template <class T, int W> struct binary_mixed {
+    enum { V = W };
+    struct binary_call c;
+    template <int M> __device__ __forceinline__ void run(int64_t at) const
+    {
+        float of[2][M];
+        int64_t offset[2];
+        wn__broadcast_offsets(c.broadcast, at, offset);
+        WN_UNROLL
+        for (int k = 0; k < 2; k++) {
+            if (c.is_half[k]) wn__broadcast_get(c.broadcast, k, (const wn_bf16 *)c.in[k], offset[k], of[k]);
+            else wn__broadcast_get(c.broadcast, k, (const float *)c.in[k], offset[k], of[k]);
+        }
+        wn__elementwise_pack(c.step, of[0], of[1], of[0], at);
+        wn__put((float *)c.out + at, of[0]);
     }
 };
 
@@ -124,12 +144,14 @@ template <class U, int W> struct binary_where {
 template <template <class, int> class F, class T>
 static int32_t start(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
-    struct binary_call c = {.step = wn__step_of(d->op, d->in[0].dtype, d->attrs.f, NULL),
+    struct binary_call c = {.step =
+                                wn__step_of(d->op, d->out.dtype == WN_F32 ? WN_F32 : d->in[0].dtype, d->attrs.f, NULL),
                             .broadcast = wn__broadcast_of(d),
                             .in = {},
                             .out = b->out,
-                            .report = b->report};
-    for (int32_t i = 0; i < d->n_in; i++) c.in[i] = b->in[i];
+                            .report = b->report,
+                            .is_half = {}};
+    for (int32_t i = 0; i < d->n_in; i++) c.in[i] = b->in[i], c.is_half[i] = d->in[i].dtype == WN_BF16;
     if (wn__broadcast_packs(&c.broadcast, wn__wide<T>::N))
         return wn__map_start(F<T, wn__wide<T>::N>{c}, c.broadcast.numel, stream);
     return wn__map_start(F<T, 1>{c}, c.broadcast.numel, stream);
@@ -167,7 +189,9 @@ static wn_kernel_fn where_kernel(const struct wn_desc *d)
 wn_kernel_fn wn__cuda_binary_kernel(const struct wn_desc *d)
 {
     if (d->op == WN_OP_WHERE) return where_kernel(d);
-    int32_t compares = d->op >= WN_OP_EQ && d->op <= WN_OP_GE;
+    int32_t compares = d->op >= WN_OP_EQ && d->op <= WN_OP_GE, is_half = 0;
+    for (int32_t i = 0; i < 2; i++) is_half |= d->in[i].dtype == WN_BF16;
+    if (!compares && is_half && d->out.dtype == WN_F32) return start<binary_mixed, float>;
     if (d->in[0].dtype != d->in[1].dtype || d->out.dtype != (compares ? WN_U8 : d->in[0].dtype)) return NULL;
     return compares ? compare_kernel(d->in[0].dtype) : arithmetic_kernel(d->op, d->in[0].dtype);
 }

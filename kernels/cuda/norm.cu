@@ -6,18 +6,20 @@
  *
  *     workspace   | part 0: column 0, 1, 2, ... | part 1: column 0, 1, 2, ... | ...     f64 each; none for one part
  *
- * bf16 is computed as f32 in registers and rounded once. A result may lie where dy or x does: the sums of a row are
- * complete in all 16 threads before one of them writes, and then each element is read before it is written. */
+ * bf16 is computed as f32 in registers and rounded once. Where all else is f32, x, dy, what is added to dx, and the
+ * result may each be bf16 (mixed.cuh). A result may lie where dy or x does: the sums of a row are complete in all 16
+ * threads before one of them writes, and then each element is read before it is written. */
 #include "block.cuh"
-#include "map.cuh"
+#include "mixed.cuh"
 extern "C" {
 #include "../row_parts.h"
 }
 
 /* One application; operands that its op lacks are NULL. */
 template <class T> struct norm_job {
-    const T *dy, *x, *mean, *rstd, *w, *b, *plus; /* (rows, n), (rows, n), (rows), (rows), (n), (n), (rows, n) */
-    T *out;
+    wn__reading<T> dy, x, plus;   /* (rows, n) each */
+    const T *mean, *rstd, *w, *b; /* (rows), (rows), (n), (n) */
+    wn__writing<T> out;
     int64_t rows, n;
     double eps;      /* of ROW_RSTD */
     int64_t parts;   /* of LAYERNORM_DW */
@@ -33,30 +35,37 @@ template <class T> struct norm_job {
 
 /* ---- statistics ---------------------------------------------------------------------------------- */
 
+template <class T, class N>
+static __device__ __forceinline__ void put_statistic(const norm_job<T> &k, int64_t row, N value)
+{
+    N one[1] = {value};
+    k.out.put(row, one);
+}
+
 template <class T> static __global__ void row_mean(norm_job<T> k)
 {
     typedef typename wn__number<T>::type N;
     const struct wn__lane l = wn__lane_of(k.rows);
-    const T *x = k.x + l.row * k.n;
+    const int64_t at = l.row * k.n;
     double lane = 0;
-    for (int64_t i = l.j; l.is_real && i < k.n; i += WN_LANES) lane += (double)wn__load(x[i]);
+    for (int64_t i = l.j; l.is_real && i < k.n; i += WN_LANES) lane += (double)k.x.one(at + i);
     double sum = wn__join_lanes(lane);
-    if (l.is_real && l.j == 0) k.out[l.row] = wn__store<T>((N)(sum / (double)k.n));
+    if (l.is_real && l.j == 0) put_statistic(k, l.row, (N)(sum / (double)k.n));
 }
 
 template <class T> static __global__ void row_rstd(norm_job<T> k)
 {
     typedef typename wn__number<T>::type N;
     const struct wn__lane l = wn__lane_of(k.rows);
-    const T *x = k.x + l.row * k.n;
+    const int64_t at = l.row * k.n;
     N mean = l.is_real ? wn__load(k.mean[l.row]) : (N)0;
     double lane = 0;
     for (int64_t i = l.j; l.is_real && i < k.n; i += WN_LANES) {
-        N apart = wn__load(x[i]) - mean;
+        N apart = k.x.one(at + i) - mean;
         lane += (double)(apart * apart);
     }
     double square = wn__join_lanes(lane);
-    if (l.is_real && l.j == 0) k.out[l.row] = wn__store<T>((N)(1.0 / sqrt(square / (double)k.n + k.eps)));
+    if (l.is_real && l.j == 0) put_statistic(k, l.row, (N)(1.0 / sqrt(square / (double)k.n + k.eps)));
 }
 
 /* ---- layernorm ----------------------------------------------------------------------------------- */
@@ -70,12 +79,12 @@ template <class T, int V> static __global__ void layernorm(norm_job<T> k)
     const int64_t at = l.row * k.n;
     for (int64_t i = l.j * V; i < k.n; i += WN_LANES * V) {
         N x[V], w[V], b[V];
-        wn__get(k.x + at + i, x);
+        k.x.get(at + i, x);
         wn__get(k.w + i, w);
         wn__get(k.b + i, b);
         WN_UNROLL
         for (int v = 0; v < V; v++) x[v] = wn_layernorm(x[v], mean, rstd, w[v], b[v]);
-        wn__put(k.out + at + i, x);
+        k.out.put(at + i, x);
     }
 }
 
@@ -99,16 +108,16 @@ static __device__ __forceinline__ double dx_of(const norm_row<double> &r, double
 template <class T, class N>
 static __device__ __forceinline__ norm_row<N> norm_row_of(const norm_job<T> &k, const struct wn__lane &l)
 {
-    const T *dy = k.dy + l.row * k.n, *x = k.x + l.row * k.n;
+    const int64_t at = l.row * k.n;
     norm_row<N> r = {0, 0, 0, 0};
     double dot = 0, moment = 0;
     if (l.is_real) {
         r.mean = wn__load(k.mean[l.row]);
         r.rstd = wn__load(k.rstd[l.row]);
         for (int64_t i = l.j; i < k.n; i += WN_LANES) {
-            N scaled = wn__load(dy[i]) * wn__load(k.w[i]);
+            N scaled = k.dy.one(at + i) * wn__load(k.w[i]);
             dot += (double)scaled;
-            moment += (double)(scaled * (wn__load(x[i]) - r.mean));
+            moment += (double)(scaled * (k.x.one(at + i) - r.mean));
         }
     }
     r.c1 = (N)(wn__join_lanes(dot) / (double)k.n);
@@ -125,34 +134,38 @@ template <class T, int V> static __global__ void layernorm_dx(norm_job<T> k)
     const int64_t at = l.row * k.n;
     for (int64_t i = l.j * V; i < k.n; i += WN_LANES * V) {
         N dy[V], x[V], w[V], plus[V];
-        wn__get(k.dy + at + i, dy);
-        wn__get(k.x + at + i, x);
+        k.dy.get(at + i, dy);
+        k.x.get(at + i, x);
         wn__get(k.w + i, w);
-        if (k.plus != NULL) wn__get(k.plus + at + i, plus);
+        if (k.plus.x != NULL) k.plus.get(at + i, plus);
         WN_UNROLL
         for (int v = 0; v < V; v++) {
             dy[v] = dx_of(r, dy[v], x[v], w[v]);
-            if (k.plus != NULL) dy[v] += plus[v];
+            if (k.plus.x != NULL) dy[v] += plus[v];
         }
-        wn__put(k.out + at + i, dy);
+        k.out.put(at + i, dy);
     }
 }
 
 /* ---- layernorm_dw -------------------------------------------------------------------------------- */
 
-/* The terms of V columns of x and dy. */
-template <class T, int V> struct dw_terms {
+/* The terms of V columns of x, of elements of X, and dy, of D, with statistics of T. What is loaded waits as it is, so
+ * that loads are under way while others are added. */
+template <class T, class X, class D, int V> struct dw_terms {
     typedef typename wn__number<T>::type N;
     struct raw {
-        wn__pack<T, V> x, dy;
+        wn__pack<X, V> x;
+        wn__pack<D, V> dy;
         T mean, rstd;
     };
-    const T *x, *dy, *mean, *rstd;
+    const X *x;
+    const D *dy;
+    const T *mean, *rstd;
     int64_t n;
     __device__ __forceinline__ raw load(int64_t row) const
     {
         const int64_t at = row * n;
-        return {*(const wn__pack<T, V> *)(x + at), *(const wn__pack<T, V> *)(dy + at), mean[row], rstd[row]};
+        return {*(const wn__pack<X, V> *)(x + at), *(const wn__pack<D, V> *)(dy + at), mean[row], rstd[row]};
     }
     __device__ __forceinline__ void of(const raw &r, double (&to)[1][V]) const
     {
@@ -165,18 +178,19 @@ template <class T, int V> struct dw_terms {
 };
 
 /* Block u adds 32 columns of a part of the rows, columns fastest. */
-template <class T, int V>
+template <class T, class X, class D, int V>
 static __global__ void __launch_bounds__(WN_THREADS, V == 2 && sizeof(T) < 8 ? 3 : 1) layernorm_dw(norm_job<T> k)
 {
     typedef typename wn__number<T>::type N;
     const int64_t blocks = (k.n + WN_TILE_COLUMNS - 1) / WN_TILE_COLUMNS, part = blockIdx.x / blocks;
     const int64_t first = blockIdx.x % blocks * WN_TILE_COLUMNS, column = first + threadIdx.x;
     const int64_t mine = first + wn__tile_column<V>(), at = mine < k.n ? mine : first;
-    const dw_terms<T, V> terms = {.x = k.x + at, .dy = k.dy + at, .mean = k.mean, .rstd = k.rstd, .n = k.n};
+    const dw_terms<T, X, D, V> terms = {
+        .x = (const X *)k.x.x + at, .dy = (const D *)k.dy.x + at, .mean = k.mean, .rstd = k.rstd, .n = k.n};
     double sum = wn__sum_columns<1, V>(k.rows * part / k.parts, k.rows * (part + 1) / k.parts, terms);
     if (threadIdx.x >= WN_TILE_COLUMNS || column >= k.n) return;
     if (k.partial != NULL) k.partial[part * k.n + column] = sum;
-    else k.out[column] = wn__store<T>((N)sum);
+    else put_statistic(k, column, (N)sum);
 }
 
 template <class T> static __global__ void join_dw(norm_job<T> k)
@@ -186,25 +200,32 @@ template <class T> static __global__ void join_dw(norm_job<T> k)
     if (column >= k.n) return;
     double sum = k.partial[column];
     for (int64_t c = 1; c < k.parts; c++) sum += k.partial[c * k.n + column];
-    k.out[column] = wn__store<T>((N)sum);
+    put_statistic(k, column, (N)sum);
 }
 
 /* ---- which kernel -------------------------------------------------------------------------------- */
 
+/* Returns where the mean is among the inputs; of ROW_MEAN and ROW_RSTD, where it would be. */
+static int32_t mean_of(const struct wn_desc *d)
+{
+    return d->op == WN_OP_LAYERNORM_DX || d->op == WN_OP_LAYERNORM_DW || d->op == WN_OP_LAYERNORM_DX_ADD ? 2 : 1;
+}
+
 template <class T> static norm_job<T> job_of(const struct wn_desc *d, const struct wn_buffers *b)
 {
-    int32_t backward = d->op == WN_OP_LAYERNORM_DX || d->op == WN_OP_LAYERNORM_DW || d->op == WN_OP_LAYERNORM_DX_ADD;
-    const struct wn_type *x = &d->in[backward];
+    const int32_t mean = mean_of(d), is_backward = mean - 1;
+    const struct wn_type *x = &d->in[is_backward];
     const T *in[6] = {NULL};
     for (int32_t i = 0; i < d->n_in; i++) in[i] = (const T *)b->in[i];
     norm_job<T> k;
-    k.dy = backward ? in[0] : NULL;
-    k.x = in[backward];
-    k.mean = in[backward + 1];
-    k.rstd = in[backward + 2];
-    k.w = in[backward + 3];
-    k.b = k.plus = backward ? in[5] : in[4];
-    k.out = (T *)b->out;
+    k.dy = wn__reading_of<T>(d, b, is_backward ? 0 : -1);
+    k.x = wn__reading_of<T>(d, b, is_backward);
+    k.plus = wn__reading_of<T>(d, b, is_backward ? 5 : -1);
+    k.mean = in[mean];
+    k.rstd = in[mean + 1];
+    k.w = in[mean + 2];
+    k.b = in[4];
+    k.out = wn__writing_of<T>(d, b);
     k.rows = 1;
     k.n = x->dim[x->ndim - 1];
     for (int32_t i = 0; i < x->ndim - 1; i++) k.rows *= x->dim[i];
@@ -214,20 +235,30 @@ template <class T> static norm_job<T> job_of(const struct wn_desc *d, const stru
     return k;
 }
 
-template <class T> static int32_t start_dw(const norm_job<T> &k, void *stream)
+template <class T, class X, class D> static int32_t start_dw(const norm_job<T> &k, void *stream)
 {
     const unsigned blocks = wn__grid((k.n + WN_TILE_COLUMNS - 1) / WN_TILE_COLUMNS * k.parts);
-    if (k.n % 2 == 0) LAUNCH_BLOCKS((layernorm_dw<T, 2>), blocks, stream, k);
-    else LAUNCH_BLOCKS((layernorm_dw<T, 1>), blocks, stream, k);
+    if (k.n % 2 == 0) LAUNCH_BLOCKS((layernorm_dw<T, X, D, 2>), blocks, stream, k);
+    else LAUNCH_BLOCKS((layernorm_dw<T, X, D, 1>), blocks, stream, k);
     if (k.partial != NULL) LAUNCH_EACH((join_dw<T>), k.n, stream, k);
     return wn__cuda_launched();
+}
+
+/* Starts LAYERNORM_DW by the types of x and dy. */
+template <class T> static int32_t start_dw_of(const norm_job<T> &k, void *stream)
+{
+    if constexpr (sizeof(T) != 4) return start_dw<T, T, T>(k, stream);
+    else if (k.x.is_half && k.dy.is_half) return start_dw<T, wn_bf16, wn_bf16>(k, stream);
+    else if (k.x.is_half) return start_dw<T, wn_bf16, T>(k, stream);
+    else if (k.dy.is_half) return start_dw<T, T, wn_bf16>(k, stream);
+    else return start_dw<T, T, T>(k, stream);
 }
 
 template <class T> static int32_t norm(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     norm_job<T> k = job_of<T>(d, b);
     const unsigned blocks = wn__row_blocks(k.rows);
-    if (d->op == WN_OP_LAYERNORM_DW) return start_dw(k, stream);
+    if (d->op == WN_OP_LAYERNORM_DW) return start_dw_of(k, stream);
     if (k.rows == 0) return WN_OK;
     switch (d->op) {
     case WN_OP_ROW_MEAN: LAUNCH_BLOCKS((row_mean<T>), blocks, stream, k); break;
@@ -240,7 +271,10 @@ template <class T> static int32_t norm(const struct wn_desc *d, const struct wn_
 
 wn_kernel_fn wn__cuda_norm_kernel(const struct wn_desc *d)
 {
-    if (!wn__has_one_dtype(d)) return NULL;
-    return wn__kernel_of(d->out.dtype, norm<float>, norm<double>,
+    const int32_t has_statistic = d->op != WN_OP_ROW_MEAN && d->op != WN_OP_ROW_RSTD;
+    const int32_t dtype = has_statistic ? d->in[mean_of(d)].dtype : d->out.dtype;
+    for (int32_t i = 0; i < d->n_in; i++)
+        if (d->in[i].dtype != dtype && !(dtype == WN_F32 && d->in[i].dtype == WN_BF16)) return NULL;
+    return wn__kernel_of(dtype, norm<float>, norm<double>,
                          d->op == WN_OP_LAYERNORM_DX_ADD ? (wn_kernel_fn)NULL : norm<wn_bf16>);
 }

@@ -30,6 +30,7 @@ template <class T> struct job {
     T *out;
     double *partial; /* (pieces, outputs), of sums of i32 long long; NULL: one piece */
     double scale;    /* 1 / count of MEAN, else 1 */
+    int32_t is_wide; /* 1: a sum of bf16 is f32, because a cast was taken in */
     uint64_t *report;
 };
 
@@ -75,6 +76,11 @@ template <int KIND, class T>
 static __device__ __forceinline__ void finish(const job<T> &j, int64_t output, double value)
 {
     j.out[output] = element_of<KIND, T>(value * j.scale);
+}
+template <int KIND> static __device__ __forceinline__ void finish(const job<wn_bf16> &j, int64_t output, double value)
+{
+    if (j.is_wide) ((float *)j.out)[output] = (float)(value * j.scale);
+    else j.out[output] = element_of<KIND, wn_bf16>(value * j.scale);
 }
 template <int KIND, class T>
 static __device__ __forceinline__ void finish(const job<T> &j, int64_t output, long long value)
@@ -348,6 +354,7 @@ static int32_t start(const struct wn_desc *d, const struct wn_buffers *b, void *
     j.pieces = wn__reduction_pieces(&j.p);
     j.partial = j.pieces > 1 ? (double *)b->workspace : NULL;
     j.report = b->report;
+    j.is_wide = d->out.dtype == WN_F32;
     j.scale = d->op == WN_OP_MEAN ? 1.0 / (double)j.p.length : 1.0;
     if (j.p.outputs == 0) return WN_OK;
     const unsigned few = wn__blocks(j.p.outputs, FEW_THREADS), pieces = (unsigned)j.pieces;
@@ -454,6 +461,8 @@ wn_kernel_fn wn__cuda_reduce_kernel(const struct wn_desc *d)
 {
     int32_t dtype = d->out.dtype;
     if (d->op == WN_OP_SQUARES) return wn__kernel_of(d->in[0].dtype, squares<float>, squares<double>, squares<wn_bf16>);
+    const int32_t is_sum = d->op == WN_OP_SUM || d->op == WN_OP_MEAN;
+    if (is_sum && d->in[0].dtype == WN_BF16 && dtype == WN_F32) return start<SUM, wn_bf16, double>;
     if (d->in[0].dtype != dtype) return NULL;
     switch (d->op) {
     case WN_OP_SUM:

@@ -2,7 +2,8 @@
  * the CPU's bits.
  *
  * A thread steps the elements of 16 bytes. Constants are made of the optimizer's numbers once a block, by one thread,
- * in shared memory. bf16 is computed as f32, and every cell is rounded once a step. */
+ * in shared memory. bf16 is computed as f32, and every cell is rounded once a step. Cells of f32 take a gradient of
+ * bf16 too, where a cast was taken in (plan/ir/casts.c). */
 #include "update.cuh"
 
 static int32_t assign(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
@@ -15,9 +16,9 @@ static int32_t assign(const struct wn_desc *d, const struct wn_buffers *b, void 
     return WN_OK;
 }
 
-/* Steps elements [at, at + V). */
-template <int OP, class T, int V, class N>
-static __device__ __forceinline__ void step(const wn__update_job<T> &u, const wn__constants<N> &c, const T *grad,
+/* Steps elements [at, at + V). G: the elements of the gradient. */
+template <int OP, class T, int V, class G, class N>
+static __device__ __forceinline__ void step(const wn__update_job<T> &u, const wn__constants<N> &c, const G *grad,
                                             int64_t at)
 {
     N g[V];
@@ -25,7 +26,8 @@ static __device__ __forceinline__ void step(const wn__update_job<T> &u, const wn
     wn__update_pack<OP>(u, c, at, g);
 }
 
-template <int OP, class T> static __global__ void update_elements(wn__update_job<T> u, const T *grad, int64_t n)
+template <int OP, class T, class G>
+static __global__ void update_elements(wn__update_job<T> u, const G *grad, int64_t n)
 {
     const int V = wn__wide<T>::N;
     __shared__ wn__constants<typename wn__number<T>::type> c;
@@ -36,19 +38,21 @@ template <int OP, class T> static __global__ void update_elements(wn__update_job
         for (; at < n; at++) step<OP, T, 1>(u, c, grad, at);
 }
 
-template <int OP, class T> static int32_t start(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
+template <int OP, class T, class G = T>
+static int32_t start(const struct wn_desc *d, const struct wn_buffers *b, void *stream)
 {
     const int64_t n = wn__numel(&d->in[0]);
     const wn__update_job<T> u = wn__update_job_of<OP, T>(b, d->n_in > 1 ? b->in[1] : NULL);
     if (n == 0) return WN_OK;
-    LAUNCH_BLOCKS((update_elements<OP, T>), wn__blocks(n, (int64_t)WN_THREADS * wn__wide<T>::N), stream, u,
-                  (const T *)b->in[0], n);
+    LAUNCH_BLOCKS((update_elements<OP, T, G>), wn__blocks(n, (int64_t)WN_THREADS * wn__wide<T>::N), stream, u,
+                  (const G *)b->in[0], n);
     return wn__cuda_launched();
 }
 
-/* Returns the kernel of an op by dtype; NULL for one that no float is. */
-template <int OP> static wn_kernel_fn of_float(int32_t dtype)
+/* Returns the kernel of an op by the dtypes of the gradient and of the cells; NULL for one that no float is. */
+template <int OP> static wn_kernel_fn of_float(int32_t dtype, int32_t cells)
 {
+    if (dtype == WN_BF16 && cells == WN_F32) return start<OP, float, wn_bf16>;
     return wn__kernel_of(dtype, start<OP, float>, start<OP, double>, start<OP, wn_bf16>);
 }
 
@@ -129,9 +133,9 @@ wn_kernel_fn wn__cuda_update_kernel(const struct wn_desc *d)
     switch (d->op) {
     case WN_OP_ASSIGN: return assign;
     case WN_OP_ACCUMULATE:
-        return dtype == WN_I32 ? start<WN_OP_ACCUMULATE, int32_t> : of_float<WN_OP_ACCUMULATE>(dtype);
+        return dtype == WN_I32 ? start<WN_OP_ACCUMULATE, int32_t> : of_float<WN_OP_ACCUMULATE>(dtype, d->out.dtype);
 #define OF_FLOAT(NAME, name, n)                                                                                        \
-    case WN_OP_##NAME: return of_float<WN_OP_##NAME>(dtype);
+    case WN_OP_##NAME: return of_float<WN_OP_##NAME>(dtype, d->out.dtype);
         WN_OPTIMIZERS(OF_FLOAT)
 #undef OF_FLOAT
     case WN_OP_ORDERED_SUM:

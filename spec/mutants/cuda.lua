@@ -1,6 +1,22 @@
 -- Breaks kernels of CUDA: images, convolutions, products by libraries. rows.lua says what a row is.
 return {
     {
+        file = 'kernels/cuda/mixed.cuh',
+        spec = 'spec/cuda_casts_spec.lua',
+        filter = 'bit of a training',
+        { 'cuda: a result of bf16 is written as f32',
+            old = '    if (is_half) wn__put((wn_bf16 *)x + at, from);',
+            new = '    if (false) wn__put((wn_bf16 *)x + at, from);' },
+    },
+    {
+        file = 'kernels/cuda/reduce.cu',
+        spec = 'spec/cuda_casts_spec.lua',
+        filter = 'bit of a training',
+        { 'cuda: a wide sum of bf16 is rounded to bf16',
+            old = '    if (j.is_wide) ((float *)j.out)[output] = (float)(value * j.scale);',
+            new = '    if (j.is_wide) ((float *)j.out)[output] = wn__load(element_of<KIND, wn_bf16>(value * j.scale));' },
+    },
+    {
         file = 'kernels/cuda/row_stats.cu',
         spec = 'spec/cuda_casts_spec.lua',
         { 'cuda: what lies behind a row of logits counts', filter = 'bit of a training',

@@ -26,7 +26,19 @@ static const struct halves *halves_of(int32_t op)
         {WN_OP_ROW_STATS, 1, 0},
         {WN_OP_ROW_NLL, 1, 0},
         {WN_OP_ROW_NLL_GRAD, 1 << 2, 1},
+        {WN_OP_ROW_MEAN, 1, 0},
+        {WN_OP_ROW_RSTD, 1, 0},
+        {WN_OP_LAYERNORM, 1, 1},
+        {WN_OP_LAYERNORM_DX, 1 | 1 << 1, 1},
+        {WN_OP_LAYERNORM_DX_ADD, 1 | 1 << 1 | 1 << 5, 1},
+        {WN_OP_LAYERNORM_DW, 1 | 1 << 1, 0},
+        {WN_OP_SUM, 1, 0},
+        {WN_OP_MEAN, 1, 0},
+        {WN_OP_ADD, 1 | 1 << 1, 0},
+        {WN_OP_ACCUMULATE, 1, 0},
     };
+    static const struct halves update = {.reads = 1};
+    if (wn__optimizer_cells(op) > 0) return &update;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (rows[i].op == op) return &rows[i];
     return NULL;
@@ -85,7 +97,8 @@ static void take_widening(struct wn__rewriting *w, int32_t c)
     for (int32_t r = first; r <= w->last[c] && w->code == WN_OK; r++)
         if (reads(w, r, c)) put_in_place(w, r, c, v);
     w->readers[v]--;
-    ir->node[c].absorbed_by = first;
+    /* An effect computes what it absorbs by itself, as a product's update does; it only reads this value. */
+    ir->node[c].absorbed_by = first < ir->n - ir->n_effects ? first : v;
 }
 
 /* Has the op whose value cast i alone reads write bf16. */

@@ -56,9 +56,20 @@ rates.h100 = {
         ['conv2d bf16'] = computes(75 * T), ['conv2d_dx bf16'] = computes(75 * T),
         ['conv2d_dw bf16'] = computes(55 * T),
     },
-    -- of kernels that no GPU has run yet
+    -- of kernels that no GPU has run yet; these go before what was measured of the kernels before them
     predicted = {
+        ['sum bf16 columns'] = moves(2400 * G, 1.5 * US), ['sum f32 columns few'] = moves(2900 * G, 4 * US),
+        ['gelu bf16'] = moves(2550 * G), ['softmax f32'] = moves(2250 * G), ['softmax bf16'] = moves(2250 * G),
+        ['embedding f32'] = moves(2400 * G), ['permute bf16'] = moves(2100 * G),
+        ['linear f32 few rows'] = moves(2030 * G), ['linear+relu f32 few rows'] = moves(2030 * G),
+        ['matmul f32 few rows'] = moves(2030 * G), ['matmul+relu_grad f32 few rows'] = moves(2000 * G),
+        ['matmul+sgd f32 few terms'] = moves(2600 * G),
         ['row_stats bf16 to f32 long'] = moves(1750 * G), ['row_nll_grad f32 to bf16 long'] = moves(2530 * G),
+        ['layernorm f32 to bf16'] = moves(2600 * G), ['layernorm bf16 to f32'] = moves(2600 * G),
+        ['layernorm_dx_add bf16 to f32'] = moves(2080 * G), ['layernorm_dx bf16 to f32'] = moves(2080 * G),
+        ['layernorm_dw bf16 to f32'] = moves(2600 * G), ['row_mean bf16 to f32'] = moves(2600 * G),
+        ['row_rstd bf16 to f32'] = moves(2600 * G), ['adam bf16 to f32'] = moves(3000 * G),
+        ['add bf16 to f32'] = moves(2630 * G), ['sum bf16 to f32 columns'] = moves(2400 * G, 1.5 * US),
     },
 }
 
