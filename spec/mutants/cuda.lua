@@ -14,7 +14,7 @@ return {
         filter = 'bit of a training',
         { 'cuda: a wide sum of bf16 is rounded to bf16',
             old = '    if (j.is_wide) ((float *)j.out)[output] = (float)(value * j.scale);',
-            new = '    if (j.is_wide) ((float *)j.out)[output] = wn__load(element_of<KIND, wn_bf16>(value * j.scale));' },
+            new = '    if (j.is_wide) ((float *)j.out)[output] = wn__load(wn__store<wn_bf16>((float)value));' },
     },
     {
         file = 'kernels/cuda/row_stats.cu',
