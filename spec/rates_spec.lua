@@ -5,6 +5,7 @@
 local helper = require 'spec.helper'
 local binding = require 'wane.ffi'
 local rates = require 'wane.plan.costs.rates'
+local sim = require 'spec.support.cudasim'
 local steps = require 'spec.gpu.whatif_steps'
 local known = require 'wane.plan.costs.target'
 local targets = require 'wane.plan.costs.targets'
@@ -86,6 +87,53 @@ describe('a rate of a class', function()
                 'rate of x: ')
         end
         helper.refused(nil, function() check(C.wn_target_rate(77, 'x', rate)) end, 'there is no target 77')
+    end)
+end)
+
+describe('the GPU that is here', function()
+    if sim.missing() then
+        pending 'needs the simulated GPU'
+        return
+    end
+
+    -- Runs a script on a simulated GPU of a name; returns what it prints, on both streams.
+    local function on_gpu(name, costs, script)
+        local text, code = helper.shell(("WANE_SIM_NAME='%s' WANE_COSTS='%s' WANE_CUDA_LIB=%s %s -"):format(name, costs,
+            sim.path(), LUAJIT), ([[package.path = '%s/lua/?.lua;%s/lua/?/init.lua;' .. package.path
+            local wane = require 'wane'
+            wane.set_device 'cuda'
+            local function step() return (wane.randn(64, 64):to 'bf16'):gelu():sum() end
+            %s]]):format(helper.root, helper.root, script))
+        assert.equal(0, code, text)
+        return text
+    end
+
+    it('has the rates that are shipped for its kind, until they are measured', function()
+        local say = 'local p = wane.plan(step) print(p.costs, p.seconds)'
+        assert.matches('rates of h100, measured on one, .*; else its roofline: wane.profile%(fn%) measures',
+            on_gpu('NVIDIA H100 80GB HBM3', 'off', say))
+        assert.matches("rates of h200, predicted from an H100's", on_gpu('NVIDIA H200', 'off', say))
+        local other = on_gpu('some GPU', 'off', say)
+        assert.matches('roofline of this machine, nothing measured', other)
+        assert.not_equal(other:match '(%S+)%s*$', on_gpu('NVIDIA H200', 'off', say):match '(%S+)%s*$')
+        assert.matches('measured on this machine',
+            on_gpu('NVIDIA H100', 'off', 'wane.profile(step, { steps = 1, anyway = true, keep = false }) ' .. say))
+    end)
+
+    it('does not take what was measured of another one, and says so', function()
+        local file = os.tmpname()
+        os.remove(file)
+        finally(function() os.remove(file) end)
+        local profile, plan = 'print(wane.profile(step, { steps = 1, anyway = true }))', 'print(wane.plan(step).costs)'
+        on_gpu('NVIDIA H100', file, profile)
+        assert.matches('measured on this machine', on_gpu('NVIDIA H100', file, plan))
+        local text = on_gpu('NVIDIA H200', file, plan)
+        assert.matches('another GPU %(.*H100; this is .*H200%), which plans leave out', text)
+        assert.matches('rates of h200', text)
+        on_gpu('NVIDIA H200', file, profile)
+        text = on_gpu('NVIDIA H200', file, plan)
+        assert.matches('measured on this machine', text)
+        assert.is_nil(text:find 'another GPU')
     end)
 end)
 

@@ -108,7 +108,7 @@ int wn__sim_rank(void)
 
 /* WANE_SIM_OPEN: the error that finding a GPU ends with; WANE_SIM_GPUS: how many there are; WANE_SIM_ARCH: the
  * architecture, 61 for sm_61, and WANE_SIM_ARCH_1 of the second one; WANE_SIM_PER_NODE: so many ranks share a machine,
- * whose GPUs are none of another one. */
+ * whose GPUs are none of another one; WANE_SIM_NAME: the name of the GPU. */
 cudaError_t cudaGetDeviceCount(int *n)
 {
     *n = asked_for("WANE_SIM_GPUS", 1);
@@ -146,7 +146,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
     size_t left = 0;
     if (device < 0 || device >= asked_for("WANE_SIM_GPUS", 1)) return wn__sim_result(cudaErrorInvalidDevice);
     memset(p, 0, sizeof *p);
-    snprintf(p->name, sizeof p->name, "fibers on a CPU");
+    const char *name = getenv("WANE_SIM_NAME");
+    snprintf(p->name, sizeof p->name, "%s", name != NULL ? name : "fibers on a CPU");
     p->uuid.bytes[0] = (char)device;
     p->uuid.bytes[1] = (char)(wn__sim_rank() / asked_for("WANE_SIM_PER_NODE", 1 << 30));
     int arch = asked_for("WANE_SIM_ARCH", 90);

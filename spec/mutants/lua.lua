@@ -197,6 +197,8 @@ return {
         { 'a file without a processor is used',
             old = 'if size > 0 and not found.processor then',
             new = 'if size < 0 then' },
+        { 'what another GPU measured is used', spec = 'spec/rates_spec.lua', filter = 'another one',
+            old = 'or found.gpu == here then', new = 'or found.gpu then' },
     },
     {
         file = 'lua/wane/plan/costs/init.lua',

@@ -38,6 +38,7 @@ local sequence = require 'wane.program.sequence'
 local tensor = require 'wane.tensor'
 local torchgraph = require 'wane.pytorch.graph'
 local scoped = require 'wane.scoped'
+local rates_of = require 'wane.plan.costs.target'
 local targets = require 'wane.plan.costs.targets'
 
 local C, check, iterate, raise = binding.C, binding.check, errors.iterate, errors.raise
@@ -49,7 +50,7 @@ local Plan = {}
 plan.Plan = Plan
 
 -- Returns the text that says where the seconds of a plan come from.
-local function costs_text(s, target)
+local function costs_text(s, target, is_gpu)
     if target and target ~= 0 then
         local name = binding.text(C.wn_target_name(target))
         local classes = targets[name] and targets[name].classes
@@ -57,6 +58,11 @@ local function costs_text(s, target)
         return ("roofline of %s, rates of its data sheet, nothing measured"):format(name)
     end
     local share = s.seconds > 0 and s.measured_seconds / s.seconds or 0
+    local name, classes = rates_of.shipped()
+    if share == 0 and is_gpu and name then
+        return ('rates of %s, %s; else its roofline: wane.profile(fn) measures this machine'):format(name,
+            classes.source)
+    end
     if share == 0 then return "roofline of this machine, nothing measured: wane.profile(fn) does" end
     return ('%.0f %% of it measured on this machine, else a roofline'):format(100 * share)
 end
@@ -82,7 +88,7 @@ function plan.of(list)
     self.overhead = self.base_seconds > 0 and self.seconds / self.base_seconds - 1 or 0
     self.hidden = self.move_seconds > 0 and math.max(0, 1 - self.stall_seconds / self.move_seconds) or 0
     self.wire = parts.wire(self)
-    self.costs, self.measured_seconds = costs_text(self, start.request.target), nil
+    self.costs, self.measured_seconds = costs_text(self, start.request.target, start.device == 'cuda'), nil
     return setmetatable(self, Plan)
 end
 

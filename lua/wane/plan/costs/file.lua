@@ -9,6 +9,7 @@
 --     machine<tab>f64 f32 bf16 bytes launch                FLOP/s, bytes/s, seconds
 --     link<tab>to_host to_disk from_host from_disk         bytes/s
 --     machine:cuda<tab>, link:cuda<tab>                    the same of a GPU, measured where the device is 'cuda'
+--     gpu<tab>its name                                     what was measured of another one is left out
 --     seconds<tab>key of an application
 -- @internal wane.plan.costs.file
 local binding = require 'wane.ffi'
@@ -81,9 +82,20 @@ for _, device in ipairs(DEVICES) do
     FIELDS[word('machine', device)], FIELDS[word('link', device)] = rates, links
 end
 
+local WORDS = { processor = true, gpu = true, tuning = true } -- the other words that lines begin with
+
 --- Returns the line that tells this processor from another one: its name, its caches, and the class of kernels.
 function costs_file.processor()
     return ('%s; %s'):format(binding.text(C.wn_processor()), binding.text(C.wn_kernels()):match '^%w*')
+end
+
+--- Returns the name of the GPU that is here, or nil where there is none.
+function costs_file.gpu()
+    for id = 0, C.wn_device_count() - 1 do
+        if binding.text(C.wn_device_name(id)) == 'cuda' and C.wn_device_absent(id) == nil then
+            return binding.text(C.wn_cuda()):match '^(.-), sm_'
+        end
+    end
 end
 
 -- ---- reading -----------------------------------------------------------------------------------------------
@@ -116,7 +128,7 @@ end
 local function take_line(found, number, key)
     if FIELDS[number] then return take_rates(found, number, key, FIELDS[number]) end
     if number == 'tuning' then return take_tuning(found, key) end
-    if number == 'processor' then found.processor = key end
+    if number == 'processor' or number == 'gpu' then found[number] = key end
     local seconds = tonumber(number)
     if seconds and not (seconds >= 0 and seconds < C.WN_COST_SECONDS) then return false end
     found.seconds[key] = seconds
@@ -135,7 +147,7 @@ local function take_lines(found, file, only_head)
         local number, key = line:match '^(%S+)\t([^\r]+)\r?$' -- an editor may have ended lines with \r
         local is_seconds = tonumber(number) ~= nil
         if is_seconds and only_head then return nil end
-        is_ours = is_ours or FIELDS[number] or number == 'processor' or number == 'tuning' or is_seconds or line == HEAD
+        is_ours = is_ours or FIELDS[number] or WORDS[number] or is_seconds or line == HEAD
         lines = lines + 1
         if number and not take_line(found, number, key) then
             return ('cannot be read (its line %d has a number that no machine measures)'):format(lines)
@@ -162,12 +174,25 @@ local function join_links(found)
     return found
 end
 
+-- Leaves out what was measured of a GPU that is not the one that is here; where none is here, nothing reads it.
+local function leave_other_gpu(found)
+    local here = costs_file.gpu()
+    if not found.gpu or not here or found.gpu == here then return found end
+    found.other_gpu, found.gpu = found.gpu, nil
+    found[word('machine', 'cuda')], found[word('link', 'cuda')] = nil, nil
+    for key in iterate(found.seconds) do
+        if key:find '^cuda[: ]' then found.seconds[key] = nil end
+    end
+    return found
+end
+
 --- Reads a file of costs.
 -- @param name of the file, or nil
 -- @param only_head true: no seconds of applications
 -- @return { machine = rates or nil, link = rates or nil, ['machine:cuda'] =, ['link:cuda'] = the same of a GPU,
--- ranks = rates of the link among ranks or nil, tuning = { name = value } or nil, seconds = { key = number } }, empty
--- when there is no such file or it cannot be used
+-- ranks = rates of the link among ranks or nil, tuning = { name = value } or nil, seconds = { key = number },
+-- gpu = (that was measured, or nil), other_gpu = (one that is not here, whose numbers are left out) }, empty when there
+-- is no such file or it cannot be used
 -- @return nil, or why the file cannot be used: "cannot be read (...)", "was measured on another processor (...)"
 function costs_file.read(name, only_head)
     local found, nothing = { seconds = {} }, { seconds = {} }
@@ -181,13 +206,14 @@ function costs_file.read(name, only_head)
         return nothing, ("was measured on another processor (%s; this is %s; 'wane profile' measures it)"):format(
             found.processor, costs_file.processor())
     end
-    return join_links(found)
+    return leave_other_gpu(join_links(found))
 end
 
 -- ---- writing -----------------------------------------------------------------------------------------------
 -- Returns the lines before those of seconds.
 local function head_lines(found)
     local lines = { HEAD, 'processor\t' .. costs_file.processor() }
+    if found.gpu then lines[#lines + 1] = 'gpu\t' .. found.gpu end
     local words = {}
     for key, value in iterate(found.tuning or {}) do words[#words + 1] = ('%s %.0f'):format(key, value) end
     table.sort(words)

@@ -80,6 +80,17 @@ local function put_here(machine, device)
     target.put('this machine', machine)
 end
 
+-- Gives the GPU that is here the rates that Wane ships for its kind, where there are some; what was measured goes
+-- before them.
+local function put_shipped()
+    local name, gpu = target.shipped()
+    if not name then return end
+    local rates = { launch = 0 }
+    for key, value in iterate(require('wane.plan.costs.targets')[name]) do rates[key] = value end
+    put_here(rates, 'cuda')
+    target.put_classes(0, true, gpu)
+end
+
 local function take(found)
     for _, device in ipairs(DEVICES) do
         local machine = found[word('machine', device)]
@@ -100,6 +111,12 @@ function costs.load()
         local instead = 'plans take assumed rates, and kernels preset numbers'
         io.stderr:write(utf8.shown(('wane: the file of costs %s %s; %s\n'):format(costs.file(), why, instead), '\n'))
     end
+    if found.other_gpu then
+        io.stderr:write(utf8.shown(("wane: the file of costs %s has what was measured of another GPU (%s; this is %s), "
+            .. "which plans leave out; 'wane profile' measures this one\n"):format(costs.file(), found.other_gpu,
+            costs_file.gpu()), '\n'))
+    end
+    put_shipped()
     take(found)
 end
 
@@ -145,6 +162,7 @@ end
 -- or nil. tuned: new numbers of kernels, or nil. link_rates: new ones of the link among ranks, or nil.
 local function keep_alone(name, seconds, machine, tuned, link_rates)
     local found, device = read(name), measured_device()
+    if device == 'cuda' then found.gpu = costs_file.gpu() end
     found.tuning = tuned or found.tuning
     for key, s in iterate(seconds) do found.seconds[key] = s end
     if machine then

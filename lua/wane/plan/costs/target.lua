@@ -39,6 +39,16 @@ function target.put_classes(id, is_cuda, gpu)
     end)
 end
 
+--- Returns the target whose rates of classes are those of the GPU that is here.
+-- @return 'h100' or 'h200', or nil
+-- @return what plan/costs/rates.lua has of it
+function target.shipped()
+    local here = binding.text(C.wn_cuda())
+    for _, name in ipairs { 'h100', 'h200' } do
+        if here:find(rates[name].gpu, 1, true) and here:find(', sm_', 1, true) then return name, rates[name] end
+    end
+end
+
 --- Returns the rates that plans for a device of this machine take, measured or assumed.
 -- @param device number of the device
 -- @return { f64 =, f32 =, bf16 = (FLOP/s), bytes = (bytes/s), launch = (seconds), to_host =, to_disk =, from_host =,
