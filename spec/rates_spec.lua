@@ -8,6 +8,8 @@ local rates = require 'wane.plan.costs.rates'
 local sim = require 'spec.support.cudasim'
 local steps = require 'spec.gpu.whatif_steps'
 local known = require 'wane.plan.costs.target'
+local markdown = require('spec.bench.report').markdown
+local predict = require 'spec.gpu.predict'
 local targets = require 'wane.plan.costs.targets'
 local wane = helper.wane or require 'wane'
 local C, check = binding.C, binding.check
@@ -211,5 +213,11 @@ describe('a prediction of a step', function()
             end
             assert.is_true(ms < 0.65 * tonumber(before), part)
         end
+    end)
+
+    it('stands on the page as it is planned', function()
+        local page = helper.read 'spec/bench/RESULTS.md'
+        local rows = helper.on('meta', predict.steps)
+        assert.truthy(page:find(markdown(predict.HEAD, rows), 1, true), markdown(predict.HEAD, rows))
     end)
 end)

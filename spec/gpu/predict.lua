@@ -1,6 +1,7 @@
 --- Predicts the seconds of a step on a GPU that was measured, op by op, from its plan and the rates of classes
 -- (lua/wane/plan/costs/rates.lua). Runs no kernel and needs no GPU.
 local binding = require 'wane.ffi'
+local networks = require 'spec.gpu.networks'
 local rates = require 'wane.plan.costs.rates'
 local wane = require 'wane'
 
@@ -52,5 +53,40 @@ function predict.ops(fn, target)
     end
     return found
 end
+
+-- Steps that were measured (spec/bench/results_gpu.lua) and are predicted: the check and the name of their rows there,
+-- and the network.
+local STEPS = {
+    { 'gpt', 'GPT-2 124M, save_all', function() return networks.gpt('124M', 8) end },
+    { 'gpt', 'GPT-2 774M, save_all', function() return networks.gpt('774M', 8) end },
+    { 'heavy', 'heavy layers 20 x 4096, batch 32, save_all, one program',
+        function() return networks.heavy(20, 4096, 32) end },
+    { 'heavy', 'heavy layers 40 x 4096, batch 64, save_all, one program',
+        function() return networks.heavy(40, 4096, 64) end },
+}
+
+-- Returns a measured number, by the name of its row.
+local function measured(check, name)
+    for _, row in ipairs(require('spec.bench.results_gpu').gpu.checks[check]) do
+        if row.name == name then return row.value end
+    end
+end
+
+--- Returns the rows of the steps that were measured on an H100 and are predicted as they are planned now: texts of the
+-- name, measured ms, predicted ms, measured GB, predicted GB, launches. New tensors must be on meta.
+function predict.steps()
+    local rows = {}
+    for i, row in ipairs(STEPS) do
+        local net = row[3]()
+        local now = predict.ops(function() net.optimizer:step(net.loss(), { policy = 'save_all' }) end, 'h100')
+        rows[i] = { row[2], ('%.1f'):format(measured(row[1], row[2])), ('%.1f'):format(now.step * 1e3),
+            ('%.2f'):format(measured(row[1], row[2] .. ': peak') / 1e9), ('%.2f'):format(now.peak / 1e9),
+            ('%d'):format(now.calls) }
+    end
+    return rows
+end
+
+predict.HEAD = { 'a step', 'measured before, ms', 'predicted now, ms', 'peak before, GB', 'peak now, GB',
+    'launches now' }
 
 return predict

@@ -165,7 +165,7 @@ local function report(size)
 end
 
 wane.set_device 'meta'
-local said = report '124M' .. '\n' .. report '774M'
+local said = table.concat({ report '124M', report '774M', text.text(predict.HEAD, predict.steps()) .. '\n' }, '\n')
 io.write(said)
 if arg[1] then
     os.execute(("mkdir -p '%s'"):format((arg[1]:gsub("'", "'\\''"))))
