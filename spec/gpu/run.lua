@@ -55,6 +55,7 @@ local checks = {
     { name = 'convolutions by cuDNN', cap = 120, script = 'kernels convolutions',
         before = 'env WANE_CUDA_DNN=' .. (is_simulated and 'simulated' or 'auto') },
     { name = 'attention', cap = 120, script = 'kernels attention' },
+    { name = 'rows', cap = 90, script = 'steps rows' },
     { name = 'heavy', cap = 180, script = 'steps heavy' },
     { name = 'gpt', cap = 300, script = 'steps gpt' },
     { name = 'profile', cap = 180, script = 'steps profile' },

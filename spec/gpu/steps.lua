@@ -5,7 +5,9 @@ local networks = require 'spec.gpu.networks'
 local predict = require 'spec.gpu.predict'
 local spread = require 'wane.report.spread'
 local wane = require 'wane'
+local binding = require 'wane.ffi'
 
+local C = binding.C
 local checks = {}
 
 -- Measures steps of a loss and adds their rows.
@@ -87,6 +89,25 @@ function checks.gpt()
         net = nil -- luacheck: ignore 311
         wane.memory.trim()
     end
+end
+
+-- Measures a step of GPT-2 124M with its logits in padded rows and without (runtime/plan/ir/rows.c), each beside its
+-- prediction. Rule: rows stay padded where the step takes at most 0.95 of the other's time.
+function checks.rows()
+    local net, ms = networks.gpt(gpu.size('124M', 'tiny'), gpu.size(8, 2)), {}
+    for _, is_padded in ipairs { true, false } do
+        binding.check(C.wn_debug('rows', is_padded and 1 or 0))
+        local name = ('GPT-2 %s, logits in %s rows'):format(gpu.size('124M', 'tiny'), is_padded and 'padded' or 'plain')
+        local expected = predict.ops(function() net.optimizer:step(net.loss(), { policy = 'save_all' }) end,
+            predict.target(gpu.card))
+        local m = wane.measure(net.loss, { optimizer = net.optimizer, policy = 'save_all', steps = gpu.size(10, 1),
+            warmup = gpu.size(3, 1) })
+        gpu.fact(name .. ': predicted bytes are measured bytes', m.exact)
+        gpu.number(name, m.seconds * 1e3, 'ms', { predicted = expected.step * 1e3 })
+        ms[#ms + 1] = m.seconds
+    end
+    binding.check(C.wn_debug('rows', 1))
+    gpu.number('padded rows: of the time of plain ones', ms[1] / ms[2], 'x', { most = 0.95 })
 end
 
 -- Measures forward and backward of nn.LSTM and nn.GRU in f32, one layer and the sum of the squares of its results,
