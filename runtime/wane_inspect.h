@@ -244,9 +244,10 @@ struct wn_node_info {
     int64_t bytes;
     double flops;
     struct wn_attrs attrs;
-    int32_t is_held;   /* 1: an earlier program computed it */
-    int32_t is_result; /* 1: its value stays when the program has run */
-    double serial;     /* place in record order; 0: Wane made the node, or the program has run */
+    int32_t is_held;      /* 1: an earlier program computed it */
+    int32_t is_result;    /* 1: its value stays when the program has run */
+    const char *computed; /* the ops that its kernel computes, as of wn_step; "": the kernel of another node does */
+    double serial;        /* place in record order; 0: Wane made the node, or the program has run */
 };
 /* Fills *out with node i, from 0. */
 WN_API int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out);

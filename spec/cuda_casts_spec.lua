@@ -115,6 +115,17 @@ describe('casts that ops take in', function()
         end)
     end)
 
+    it('are listed by plan:explain()', function()
+        on('cuda', function()
+            local world = tokens(3, 700)()
+            local function step() world.optimizers[1]:step(world.loss(1)) end
+            local text = tostring(wane.plan(step):explain())
+            assert.matches('casts that are never computed by themselves: %d+ are read as they were before, %d+ are what '
+                .. 'an op writes %(layernorm %d+, row_nll_grad 1%)', text)
+            assert.is_nil(rewrites.split(function() return wane.plan(step):explain().casts end))
+        end)
+    end)
+
     it('stay where a reader needs f32, where their value is asked for, and on the CPU', function()
         local function request()
             local x, labels = wane.eval(wane.randn(4, 64):to 'bf16'), wane.eval(wane.randint(64, { 4 }))

@@ -270,6 +270,7 @@ int32_t wn_node(int32_t program, int32_t i, struct wn_node_info *out)
                                  .attrs = said->attrs,
                                  .is_held = q->leaf == WN_LEAF_HELD || q->leaf == WN_LEAF_SCALAR || q->bound,
                                  .is_result = q->result >= 0,
+                                 .computed = q->absorbed_by >= 0 ? "" : wn__ir_op_text(ir, i),
                                  .serial = (double)serial_of(p, i)};
     wn__program_attrs(p, i, &out->attrs);
     if (q->leaf == WN_LEAF_CELL) out->cell_kind = ir->cell[q->slot].kind;

@@ -12,7 +12,8 @@
 -- list of { what =, op =, path =, kind =, bytes = }, largest first }), `groups` (list of { name =, ops = count of
 -- nodes, dropped = bytes of residuals that are recomputed, seconds = of recomputing, saves = bytes at the peak (nil
 -- where that was not computed), nodes = count of recomputed nodes, part = number among plan.parts }), `packed` (text
--- about values kept in other forms, or nil), `exchanged` (text about what moves among ranks, or nil), `plan`.
+-- about values kept in other forms, or nil), `casts` (text about casts that are parts of other ops, or nil),
+-- `exchanged` (text about what moves among ranks, or nil), `plan`.
 -- @module wane.plan.explain
 local binding = require 'wane.ffi'
 local bytes = require 'wane.report.bytes'
@@ -374,6 +375,25 @@ local function find_gradients(report, p)
     end
 end
 
+-- Returns a line about the casts that are taken into the ops beside them, or nil where there are none.
+local function casts_text(p)
+    local read, written, ops, names = 0, 0, {}, {}
+    for _, part in ipairs(p.parts) do
+        for _, node in ipairs(part.graph) do
+            if node.op == 'cast' and node.computed == '' then read = read + 1 end
+            if node.op == 'cast' and node.computed ~= '' and node.computed ~= 'cast' then
+                if not ops[node.computed] then names[#names + 1] = node.computed end
+                written, ops[node.computed] = written + 1, (ops[node.computed] or 0) + 1
+            end
+        end
+    end
+    if read + written == 0 then return nil end
+    table.sort(names)
+    for i, name in ipairs(names) do names[i] = ('%s %d'):format(name, ops[name]) end
+    return ('casts that are never computed by themselves: %d are read as they were before, %d are what an op writes%s')
+        :format(read, written, #names > 0 and ' (' .. table.concat(names, ', ') .. ')' or '')
+end
+
 -- ---- the report --------------------------------------------------------------------------------------------------
 
 --- Makes the report of a plan.
@@ -387,7 +407,7 @@ function explain.of(p, covers, layers)
     for number in ipairs(p.parts) do add_groups(groups, p, number, covers[number]) end
     local useless = weigh(p, groups, layers)
     local report = setmetatable({ plan = p, peak = explain.peak(p), groups = groups, packed = moves.text(p),
-        exchanged = moves.exchanges(p) }, Report)
+        exchanged = moves.exchanges(p), casts = casts_text(p) }, Report)
     find_checkpoints(report, p, groups, useless, layers, covers)
     find_policies(report, p, layers)
     find_gradients(report, p)
@@ -437,6 +457,7 @@ function Report.__tostring(r)
     if r.plan then
         out[1], out[2] = peak_text(r.peak, r.plan), group_text(r.groups)
         out[3] = r.packed -- nil where no value is kept in another form
+        out[#out + 1] = r.casts
         out[#out + 1] = r.exchanged
         out[#out + 1] = #r == 0 and 'no mistakes found' or ('%d %s:'):format(#r, #r == 1 and 'mistake' or 'mistakes')
     end

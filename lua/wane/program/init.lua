@@ -451,7 +451,7 @@ local function read_node(handle, i)
         needs_grad = info.needs_grad ~= 0, leaf = info.leaf, root = info.root, copies = info.issues,
         bytes = tonumber(info.bytes), flops = info.flops, cell_kind = kinds[info.cell_kind], n_in = info.n_in,
         ints = ints_of(attrs.i, attrs.n), inputs = {}, is_held = info.is_held ~= 0, is_result = info.is_result ~= 0,
-        serial = info.serial,
+        serial = info.serial, computed = binding.text(info.computed),
     }
 end
 
