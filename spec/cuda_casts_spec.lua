@@ -120,8 +120,8 @@ describe('casts that ops take in', function()
             local world = tokens(3, 700)()
             local function step() world.optimizers[1]:step(world.loss(1)) end
             local text = tostring(wane.plan(step):explain())
-            assert.matches('casts that are never computed by themselves: %d+ are read as they were before, %d+ are what '
-                .. 'an op writes %(layernorm %d+, row_nll_grad 1%)', text)
+            assert.matches('casts that are never computed by themselves: %d+ are read as they were before, %d+ are '
+                .. 'what an op writes %(layernorm %d+, row_nll_grad 1%)', text)
             assert.is_nil(rewrites.split(function() return wane.plan(step):explain().casts end))
         end)
     end)
@@ -151,6 +151,9 @@ describe('casts that ops take in', function()
             local weight = wane.eval(wane.rand(64):to 'bf16'):to 'f32' -- which losses read as f32 alone
             local x, labels = wane.randn(4, 64):log_softmax(2), wane.eval(wane.randint(64, { 4 }))
             assert.equal(1, casts { record('row_nll', { x, labels, weight }, { n = 2, i = { -100, 0 } }) })
+            -- Where there are no logits, weights are in their place among the inputs.
+            assert.equal(1, casts { record('row_nll_grad', { wane.rand(4), labels, weight }, { n = 3,
+                i = { -100, 0, 64 }, dtype = 0 }) })
         end)
         on('cpu', function()
             local _, loss = request()

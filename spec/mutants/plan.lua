@@ -106,6 +106,8 @@ return {
         spec = 'spec/cuda_casts_spec.lua',
         { 'casts: go though a reader needs f32', filter = 'stay where',
             old = '(h == NULL || (h->reads >> k & 1) == 0)', new = 'h == NULL' },
+        { 'casts: weights of a loss are taken for logits', filter = 'stay where',
+            old = 'if (p->op == WN_OP_ROW_NLL_GRAD && p->attrs.i[WN_LOSS_STATS] == 0) return 0;', new = '' },
         { 'casts: go though their value is asked for', filter = 'stay where',
             old = 'if (p->result >= 0 || ir->node[v].leaf', new = 'if (ir->node[v].leaf' },
         { 'casts: are taken in on a target whose kernels have one type', filter = 'stay where',

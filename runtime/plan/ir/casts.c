@@ -51,10 +51,13 @@ static int32_t is_cast(const struct wn__rewriting *w, int32_t i, int32_t from, i
     return p->type.dtype == to && w->ir->node[wn__rewrite_input(w, i, 0)].type.dtype == from;
 }
 
-/* Returns whether node r, a reader of value c, can read bf16 wherever it reads c. */
+/* Returns whether node r, a reader of value c, can read bf16 wherever it reads c. The gradient of log-probabilities
+ * reads no logits: weights are in their place. */
 static int32_t may_read(const struct wn__rewriting *w, int32_t r, int32_t c)
 {
-    const struct halves *h = halves_of(w->ir->node[r].op);
+    const struct wn__ir_node *p = &w->ir->node[r];
+    const struct halves *h = halves_of(p->op);
+    if (p->op == WN_OP_ROW_NLL_GRAD && p->attrs.i[WN_LOSS_STATS] == 0) return 0;
     for (int32_t k = 0; k < wn__rewrite_n_inputs(w, r); k++)
         if (wn__rewrite_input(w, r, k) == c && (h == NULL || (h->reads >> k & 1) == 0)) return 0;
     return 1;

@@ -37,7 +37,7 @@ static int32_t may_read(const struct wn__ir_node *r, int32_t k)
     case WN_OP_LINEAR: return k < 2;
     case WN_OP_ROW_STATS:
     case WN_OP_ROW_NLL: return k == 0;
-    case WN_OP_ROW_NLL_GRAD: return k == 2;
+    case WN_OP_ROW_NLL_GRAD: return k == 2 && r->attrs.i[WN_LOSS_STATS] != 0;
     default: return 0;
     }
 }
