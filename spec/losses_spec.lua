@@ -255,3 +255,35 @@ describe('losses', function()
         end
     end)
 end)
+
+describe('a gradient of logits', function()
+    -- Of two classes it has the type of the statistics of its rows, and of one row that of the weights of its classes. It
+    -- must lie over neither, since a row's elements are written while others still read them.
+    it('is right whatever it may overwrite: few classes, several losses over one set of logits', function()
+        local function grads(dtype, seed)
+            wane.manual_seed(seed)
+            local roll = helper.dice(seed)
+            local classes, rows = roll(4), roll(5)
+            local shape = roll(3) == 1 and { classes } or { rows, classes }
+            local w = nn.Parameter(wane.eval(wane.randn(shape):to(dtype)))
+            local labels = wane.eval(wane.randint(classes, #shape == 1 and {} or { rows }))
+            local weight = wane.eval(wane.rand(classes):to(dtype))
+            local f, loss = w * 1, 0
+            for _ = 1, roll(3) do
+                local options = { label_smoothing = (roll(3) - 1) / 2,
+                    weight = roll(2) == 1 and weight * 1 or nil, reduction = roll(2) == 1 and 'sum' or nil }
+                loss = loss + nn.cross_entropy(f, labels, options)
+            end
+            if roll(2) == 1 then loss = loss + f:sum() end
+            loss:backward()
+            return w.grad:reshape(w.grad:numel()):totable()
+        end
+        for seed = 1, 150 do
+            local want, have = grads('f64', seed), grads('f32', seed)
+            for i, x in ipairs(want) do
+                assert.is_true(math.abs(x - have[i]) < 2e-6 * math.max(1, math.abs(x)),
+                    ('seed %d, element %d: %.9g, and %.9g in f64'):format(seed, i, have[i], x))
+            end
+        end
+    end)
+end)

@@ -4,6 +4,7 @@
 -- gpu-whatif.
 local helper = require 'spec.helper'
 local binding = require 'wane.ffi'
+local files = require 'spec.support.files'
 local rates = require 'wane.plan.costs.rates'
 local sim = require 'spec.support.cudasim'
 local steps = require 'spec.gpu.whatif_steps'
@@ -84,7 +85,7 @@ describe('a rate of a class', function()
         assert.is_true(seconds 'rates of a gpu' > 0.5 and of_gpu < 0.5)
         assert.equal(of_cpu, seconds 'rates of a cpu')
         for _, bad in ipairs { { 1, -1, 1e9, 0, 0 }, { 1, 0, 0 / 0, 0, 0 }, { 1, 0, 0, 0, 0 }, { 1, 0, 1e9, 1 / 0, 0 },
-            { 1, 0, 1e9, 0, -3 } } do
+            { 1, 0, 1e9, 0, -3 }, { 1, 0, 1e-320, 0, 0 }, { 1, 0, 0, 5e-324, 0 } } do
             helper.refused(nil, function() check(C.wn_target_rate(id, 'x', binding.new('struct wn_rate', bad))) end,
                 'rate of x: ')
         end
@@ -115,11 +116,25 @@ describe('the GPU that is here', function()
         assert.matches('rates of h100, measured on one, .*; else its roofline: wane.profile%(fn%) measures',
             on_gpu('NVIDIA H100 80GB HBM3', 'off', say))
         assert.matches("rates of h200, predicted from an H100's", on_gpu('NVIDIA H200', 'off', say))
+        for _, name in ipairs { 'NVIDIA H100 PCIe', 'NVIDIA H100 80GB HBM3 MIG 1g.10gb', 'NVIDIA GH200 480GB' } do
+            assert.matches('roofline of this machine', on_gpu(name, 'off', say), name)
+        end
         local other = on_gpu('some GPU', 'off', say)
         assert.matches('roofline of this machine, nothing measured', other)
         assert.not_equal(other:match '(%S+)%s*$', on_gpu('NVIDIA H200', 'off', say):match '(%S+)%s*$')
         assert.matches('measured on this machine',
-            on_gpu('NVIDIA H100', 'off', 'wane.profile(step, { steps = 1, anyway = true, keep = false }) ' .. say))
+            on_gpu('NVIDIA H100 80GB HBM3', 'off', 'wane.profile(step, { steps = 1, anyway = true, keep = false }) ' .. say))
+    end)
+
+    it('has its own rates where they were measured, and no others', function()
+        local file, costs_file = os.tmpname(), require 'wane.plan.costs.file'
+        finally(function() os.remove(file) end)
+        local function seconds(name)
+            files.write(file, ('processor\t%s\ngpu\tsimulated, for specs: %s\nmachine:cuda\t1e9 1e9 1e9 1e9 1e-3\n'):format(
+                costs_file.processor(), name))
+            return on_gpu(name, file, 'print(wane.plan(step).seconds)'):match '(%S+)%s*$'
+        end
+        assert.equal(seconds 'some GPU', seconds 'NVIDIA H100 80GB HBM3')
     end)
 
     it('does not take what was measured of another one, and says so', function()
@@ -127,11 +142,13 @@ describe('the GPU that is here', function()
         os.remove(file)
         finally(function() os.remove(file) end)
         local profile, plan = 'print(wane.profile(step, { steps = 1, anyway = true }))', 'print(wane.plan(step).costs)'
-        on_gpu('NVIDIA H100', file, profile)
-        assert.matches('measured on this machine', on_gpu('NVIDIA H100', file, plan))
+        on_gpu('NVIDIA H100 80GB HBM3', file, profile)
+        assert.matches('measured on this machine', on_gpu('NVIDIA H100 80GB HBM3', file, plan))
         local text = on_gpu('NVIDIA H200', file, plan)
-        assert.matches('another GPU %(.*H100; this is .*H200%), which plans leave out', text)
+        assert.matches('another GPU %(.*H100 80GB HBM3; this is .*H200%), which plans leave out', text)
         assert.matches('rates of h200', text)
+        on_gpu('NVIDIA H200', file, "wane.set_device 'cpu' " .. profile) -- leaves the other GPU's numbers in the file
+        assert.matches('measured on this machine', on_gpu('NVIDIA H100 80GB HBM3', file, plan))
         on_gpu('NVIDIA H200', file, profile)
         text = on_gpu('NVIDIA H200', file, plan)
         assert.matches('measured on this machine', text)

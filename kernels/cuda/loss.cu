@@ -145,9 +145,15 @@ template <class O> struct loss_grad {
     int64_t ld;
 };
 
-/* Writes dx of logits of whose log-probabilities that of the label alone has a gradient. A log-probability is at most
- * 0, so wn_exp_below_f32 has the bits of wn_exp. V > 1: both pitches are multiples of V, and what lies behind a row is
- * written too. */
+/* Returns e^y of a log-probability y. It is above 0 only where logits were packed with a loss behind the statistics. */
+template <class N> static __device__ __forceinline__ N exp_of(N y)
+{
+    if (y > (N)0) return wn_exp(y);
+    return wn_exp_below(y);
+}
+
+/* Writes dx of logits of whose log-probabilities that of the label alone has a gradient. V > 1: both pitches are
+ * multiples of V, and what lies behind a row is written too. */
 template <int TEAMS, class T, class O, int V> static __global__ void sharp_rows(loss_job<T> j, loss_grad<O> to)
 {
     typedef typename wn__number<T>::type N;
@@ -161,7 +167,7 @@ template <int TEAMS, class T, class O, int V> static __global__ void sharp_rows(
         wn__get(j.x + m.row * j.ld + i, x);
         WN_UNROLL
         for (int v = 0; v < V; v++)
-            x[v] = (i + v == label ? value : (N)0) - wn_exp_below((x[v] - s.best) - s.log_sum) * value;
+            x[v] = (i + v == label ? value : (N)0) - exp_of((x[v] - s.best) - s.log_sum) * value;
         wn__put(to.dx + m.row * to.ld + i, x);
     }
 }

@@ -14,7 +14,9 @@ template <class T> struct packed_rows {
 
     __device__ __forceinline__ T &at(int64_t i) const
     {
-        return x[ld == columns ? i : i / columns * ld + i % columns];
+        if (ld == columns) return x[i];
+        const int64_t row = i >> 32 == 0 && columns >> 32 == 0 ? (uint32_t)i / (uint32_t)columns : i / columns;
+        return x[i + row * (ld - columns)];
     }
 };
 

@@ -12,7 +12,7 @@ local predict = {}
 -- @param text that says which GPU is here, or nil
 -- @return 'h200' for an H200, else 'h100'
 function predict.target(text)
-    return text and text:find(rates.h200.gpu, 1, true) and 'h200' or 'h100'
+    return text and text:find('H200', 1, true) and 'h200' or 'h100'
 end
 
 --- Lists the instructions of a step that run a kernel.

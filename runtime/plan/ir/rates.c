@@ -6,6 +6,8 @@
 #include <string.h>
 #include "../../graph/encode.h"
 
+#define LEAST 1e-12 /* of a number that is not 0: below, seconds of large values leave the numbers of a plan */
+
 enum { FEW = 64, LONG_ROW = 2048, ALIGNED = 16 /* bytes */ };
 
 static struct wn__names known; /* keys of rates; the id of each is its index in `rates` */
@@ -115,8 +117,8 @@ int32_t wn__rate_put(int32_t machine, const char *kind, const char *class, const
 {
     const double number[] = {rate->launch, rate->bytes, rate->flops, rate->half};
     for (int32_t i = 0; i < 4; i++)
-        if (!(number[i] >= 0 && number[i] < 1e18))
-            return wn__fail(WN_VALUE, "rate of %s: numbers must be 0 or more and below 1e18, %g given", class,
+        if (!((number[i] == 0 || number[i] >= LEAST) && number[i] < 1e18))
+            return wn__fail(WN_VALUE, "rate of %s: numbers must be 0, or 1e-12 or more and below 1e18, %g given", class,
                             number[i]);
     if (rate->bytes == 0 && rate->flops == 0)
         return wn__fail(WN_VALUE, "rate of %s: bytes or FLOP a second must be above 0", class);

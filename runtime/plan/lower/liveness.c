@@ -135,6 +135,7 @@ static int32_t find_inplace(const struct finish *x, int32_t i)
         int32_t c = x->l->in[it->in_at + k], t = x->s->value[c].allocation;
         const struct wn__allocation *allocation = &x->s->allocation[t];
         if (allocation->pinned || x->allocations.last[t] != i || allocation->bytes != p->bytes) continue;
+        if (!wn__may_overwrite(p->op, &p->attrs, k)) continue;
         if (wn__type_equal(&x->ir->in_type[p->in_at + k], &p->type)) return k;
     }
     return -1;

@@ -151,7 +151,7 @@ int32_t wn__verify_output(struct machine *m, const struct wn__instr *n)
         return wn__illegal(m, "bounds", "the output's allocation is too small", value->allocation);
     if (n->inplace >= 0) {
         int32_t over = m->s->value[m->s->in[n->in_at + n->inplace]].allocation;
-        if (over != value->allocation || t->pinned || !(wn__op_flags(p->op) & WN_INPLACE))
+        if (over != value->allocation || t->pinned || !wn__may_overwrite(p->op, &p->attrs, n->inplace))
             return wn__illegal(m, "inplace", "this op may not overwrite input", n->inplace + 1);
         if (m->leaving[over] || m->arriving[over])
             return wn__illegal(m, "wait", "a value under way is overwritten in allocation", over);

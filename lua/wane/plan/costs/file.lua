@@ -189,12 +189,13 @@ end
 --- Reads a file of costs.
 -- @param name of the file, or nil
 -- @param only_head true: no seconds of applications
+-- @param is_whole true: with what was measured of a GPU that is not here
 -- @return { machine = rates or nil, link = rates or nil, ['machine:cuda'] =, ['link:cuda'] = the same of a GPU,
 -- ranks = rates of the link among ranks or nil, tuning = { name = value } or nil, seconds = { key = number },
 -- gpu = (that was measured, or nil), other_gpu = (one that is not here, whose numbers are left out) }, empty when there
 -- is no such file or it cannot be used
 -- @return nil, or why the file cannot be used: "cannot be read (...)", "was measured on another processor (...)"
-function costs_file.read(name, only_head)
+function costs_file.read(name, only_head, is_whole)
     local found, nothing = { seconds = {} }, { seconds = {} }
     if not name then return nothing end
     local file, why, errno = system.open(name, 'r')
@@ -206,7 +207,8 @@ function costs_file.read(name, only_head)
         return nothing, ("was measured on another processor (%s; this is %s; 'wane profile' measures it)"):format(
             found.processor, costs_file.processor())
     end
-    return leave_other_gpu(join_links(found))
+    found = join_links(found)
+    return is_whole and found or leave_other_gpu(found)
 end
 
 -- ---- writing -----------------------------------------------------------------------------------------------

@@ -80,11 +80,10 @@ local function put_here(machine, device)
     target.put('this machine', machine)
 end
 
--- Gives the GPU that is here the rates that Wane ships for its kind, where there are some; what was measured goes
--- before them.
-local function put_shipped()
+-- Gives the GPU that is here the rates that Wane ships for its kind, where there are some and its own were not measured.
+local function put_shipped(found)
     local name, gpu = target.shipped()
-    if not name then return end
+    if not name or found[word('machine', 'cuda')] then return end
     local rates = { launch = 0 }
     for key, value in iterate(require('wane.plan.costs.targets')[name]) do rates[key] = value end
     put_here(rates, 'cuda')
@@ -116,7 +115,7 @@ function costs.load()
             .. "which plans leave out; 'wane profile' measures this one\n"):format(costs.file(), found.other_gpu,
             costs_file.gpu()), '\n'))
     end
-    put_shipped()
+    put_shipped(found)
     take(found)
 end
 
@@ -161,7 +160,8 @@ end
 -- Returns the name and the number of applications that are known afterwards. machine: new rates of the measured device,
 -- or nil. tuned: new numbers of kernels, or nil. link_rates: new ones of the link among ranks, or nil.
 local function keep_alone(name, seconds, machine, tuned, link_rates)
-    local found, device = read(name), measured_device()
+    local device = measured_device()
+    local found = read(name, false, device ~= 'cuda')
     if device == 'cuda' then found.gpu = costs_file.gpu() end
     found.tuning = tuned or found.tuning
     for key, s in iterate(seconds) do found.seconds[key] = s end

@@ -28,7 +28,7 @@ local function computes(flops, half) return { launch = LAUNCH, flops = flops, ha
 
 local product, few = computes(786 * T, 109), moves(490 * G)
 rates.h100 = {
-    gpu = 'H100', -- as a part of the name that its driver gives
+    gpu = '^NVIDIA H100 .*HBM3$', -- a pattern of the name that its driver gives; a slice of one has another
     source = 'measured on one, 2026-11-26',
     classes = {
         ['linear bf16'] = product, ['matmul bf16'] = product,
@@ -87,6 +87,6 @@ rates.each(rates.h100, function(class, rate)
     h200[class] = { launch = rate.launch, bytes = rate.bytes and FASTER * rate.bytes, flops = rate.flops,
         half = rate.half }
 end)
-rates.h200 = { gpu = 'H200', classes = {}, predicted = h200, source = "predicted from an H100's" }
+rates.h200 = { gpu = '^NVIDIA H200$', classes = {}, predicted = h200, source = "predicted from an H100's" }
 
 return rates

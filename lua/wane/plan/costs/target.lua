@@ -43,9 +43,9 @@ end
 -- @return 'h100' or 'h200', or nil
 -- @return what plan/costs/rates.lua has of it
 function target.shipped()
-    local here = binding.text(C.wn_cuda())
+    local here = binding.text(C.wn_cuda()):gsub('^simulated, for specs: ', ''):match '^(.-), sm_'
     for _, name in ipairs { 'h100', 'h200' } do
-        if here:find(rates[name].gpu, 1, true) and here:find(', sm_', 1, true) then return name, rates[name] end
+        if here and here:find(rates[name].gpu) then return name, rates[name] end
     end
 end
 
