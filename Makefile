@@ -161,7 +161,7 @@ $(O)/cdef.o: $(O)/cdef.c
 # between them compares it (runtime/device/cuda_library.h), so a library of other sources is refused.
 CUDA_TREE_FILES := $(wildcard runtime/op.def runtime/status.def runtime/device/device.h runtime/device/cuda_library.h runtime/base/*.h \
                    runtime/base/type.c runtime/base/opcode.c kernels/*.h kernels/*.inc kernels/cuda/cuda.h kernels/cuda/conv.h kernels/cuda/cudnn.h \
-                   kernels/cuda/workspace.c)
+                   kernels/cuda/sort.h kernels/cuda/table.h kernels/cuda/workspace.c)
 CUDA_TREE := -DWN_CUDA_TREE=$(firstword $(shell cat $(CUDA_TREE_FILES) | cksum))
 $(O)/runtime/device/cuda.o: CFLAGS += $(CUDA_TREE)
 $(O)/runtime/device/cuda.o: $(CUDA_TREE_FILES)

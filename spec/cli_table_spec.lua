@@ -94,7 +94,7 @@ describe('the table of commands', function()
 
     it('makes a completion of bash that offers commands, options, values and files', function()
         for line, want in pairs { ['wane sw'] = 'sweep', ['wane sweep --ret'] = '--retry-failed',
-            ['wane plan --target h'] = 'h200', ['wane sweep --policy save_all,sq'] = 'save_all,sqrt',
+            ['wane plan --target h'] = 'h100 h200', ['wane sweep --policy save_all,sq'] = 'save_all,sqrt',
             ['wane sweep --policy = sq'] = 'sqrt', ['wane sweep --merge a.jsonl,fir'] = 'a.jsonl,first.lua',
             ['wane sweep --resume = f'] = 'force', ['wane sweep --resume = '] = 'force',
             ['wane sweep --resume --ret'] = '--retry-failed', ['wane plan fir'] = 'first.lua',

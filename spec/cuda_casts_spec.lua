@@ -191,7 +191,7 @@ end)
 describe('a gradient of logits', function()
     if not has_cuda then return end
 
-    -- Its type is that of the statistics of rows, over which it may lie.
+    -- The gradient of two classes has the type of the statistics of rows, over which it must not lie.
     it("of two classes has the CPU's numbers, whatever it overwrites", function()
         local function grads(device, make)
             return on(device, function()

@@ -123,15 +123,16 @@ describe('the GPU that is here', function()
         assert.matches('roofline of this machine, nothing measured', other)
         assert.not_equal(other:match '(%S+)%s*$', on_gpu('NVIDIA H200', 'off', say):match '(%S+)%s*$')
         assert.matches('measured on this machine',
-            on_gpu('NVIDIA H100 80GB HBM3', 'off', 'wane.profile(step, { steps = 1, anyway = true, keep = false }) ' .. say))
+            on_gpu('NVIDIA H100 80GB HBM3', 'off',
+                'wane.profile(step, { steps = 1, anyway = true, keep = false }) ' .. say))
     end)
 
     it('has its own rates where they were measured, and no others', function()
         local file, costs_file = os.tmpname(), require 'wane.plan.costs.file'
         finally(function() os.remove(file) end)
         local function seconds(name)
-            files.write(file, ('processor\t%s\ngpu\tsimulated, for specs: %s\nmachine:cuda\t1e9 1e9 1e9 1e9 1e-3\n'):format(
-                costs_file.processor(), name))
+            files.write(file, 'processor\t', costs_file.processor(), '\ngpu\tsimulated, for specs: ', name,
+                '\nmachine:cuda\t1e9 1e9 1e9 1e9 1e-3\n')
             return on_gpu(name, file, 'print(wane.plan(step).seconds)'):match '(%S+)%s*$'
         end
         assert.equal(seconds 'some GPU', seconds 'NVIDIA H100 80GB HBM3')
@@ -147,7 +148,7 @@ describe('the GPU that is here', function()
         local text = on_gpu('NVIDIA H200', file, plan)
         assert.matches('another GPU %(.*H100 80GB HBM3; this is .*H200%), which plans leave out', text)
         assert.matches('rates of h200', text)
-        on_gpu('NVIDIA H200', file, "wane.set_device 'cpu' " .. profile) -- leaves the other GPU's numbers in the file
+        on_gpu('NVIDIA H200', file, "wane.set_device 'cpu' " .. profile) -- leaves the other GPU's numbers there
         assert.matches('measured on this machine', on_gpu('NVIDIA H100 80GB HBM3', file, plan))
         on_gpu('NVIDIA H200', file, profile)
         text = on_gpu('NVIDIA H200', file, plan)

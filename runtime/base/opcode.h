@@ -75,9 +75,9 @@ static inline struct wn__loss_inputs wn__loss_inputs(const struct wn_desc *d)
     return at;
 }
 
-/* Returns whether the result of an op may lie where input k does, if both have one type: the op has the flag INPLACE, and
- * element i of the input is read for element i of the result alone. Statistics of rows are not: of two classes they have
- * the type of logits. */
+/* Returns whether the result of an op may lie where input k does, if both have one type: the op has the flag INPLACE,
+ * and element i of the input is read for element i of the result alone. Statistics of rows are not: of two classes they
+ * have the type of logits. */
 static inline int32_t wn__may_overwrite(int32_t op, const struct wn_attrs *attrs, int32_t k)
 {
     if ((wn__op_flags(op) & WN_INPLACE) == 0) return 0;

@@ -80,7 +80,8 @@ local function put_here(machine, device)
     target.put('this machine', machine)
 end
 
--- Gives the GPU that is here the rates that Wane ships for its kind, where there are some and its own were not measured.
+-- Gives the GPU that is here the rates that Wane ships for its kind, where there are some and its own were not
+-- measured.
 local function put_shipped(found)
     local name, gpu = target.shipped()
     if not name or found[word('machine', 'cuda')] then return end
