@@ -31,7 +31,7 @@ local FAULTS = {
     { 'nccl_endless', 1, 3, 12, 'rank 0 waited 3 s for rank 1, which is at the start of the GPUs' },
     { 'nccl_async', 4, 8, 5, 'NCCL 2.21.5 failed at an exchange among ranks: unhandled system error' },
     { 'nccl_silent', 3, 3, 12, 'rank 0 waited 3 s for rank [12], which is at a backward' },
-    { 'label', 0, 20, 5, 'cross_entropy: label 7' },
+    { 'label', 5, 20, 5, 'cross_entropy: label 7' },
     { 'copy', 3, 20, 5, 'cuda: copying failed' },
     { 'event', 14, 20, 5, 'cuda: ' },
     { 'launch', 20, 20, 5, 'cuda: a kernel did not start' },

@@ -82,7 +82,7 @@ describe('ranks on GPUs', function()
             local met = { copy = { 3, 14, 20 }, event = { 2, 14, 31 }, launch = { 2, 20 }, async = { 3, 25 },
                 host_alloc = { 1 } }
             if not helper.is_long then met = { copy = { 3 }, event = { 14 }, async = { 25 } } end
-            met.label = { 5 } -- the fifth micro-batch is that of rank 1
+            met.label = { 2, 5 } -- these micro-batches are those of rank 1
             for call, places in pairs(met) do
                 for _, n in ipairs(places) do
                     local lines, _, seconds, text = mpi.command(kind, 3, ('%s %s %d 20 eager'):format(SCRIPT, call, n),
@@ -95,6 +95,8 @@ describe('ranks on GPUs', function()
                             lines[r][1], text)
                         assert.equal(is_fine and 'changed' or call == 'async' and r == 1 and 'lost' or 'same',
                             lines[r][2], text)
+                        -- what a device tells behind a micro-batch is known to all before the next one
+                        if call == 'label' then assert.equal(n == 2 and '1' or '2', lines[r][3], text) end
                     end
                 end
             end

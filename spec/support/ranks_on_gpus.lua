@@ -29,10 +29,12 @@ local net = nn.Sequential { nn.Linear(64, 200), nn.GELU(), nn.Linear(200, 10) }
 local opt = wane.optim.AdamW(net:parameters(), { lr = 0.01, clip_norm = 1 })
 local x, y = wane.eval(wane.randn(48, 64), wane.randint(10, { 48 }))
 local wrong = wane.eval(y + 70)
-local is_wrong
+local is_wrong, calls
 local function step()
+    calls = 0
     opt:step(function(i)
-        local labels = is_wrong and i == 5 and wrong or y
+        calls = calls + 1
+        local labels = is_wrong and i == n and wrong or y
         return nn.cross_entropy(net(x:narrow(1, 8 * i - 7, 8)), labels:narrow(1, 8 * i - 7, 8))
     end, { micro = 6 })
 end
@@ -48,8 +50,8 @@ is_wrong = kind == 'label'
 local fine, e = pcall(step)
 if kind ~= 'label' and kind ~= 'leave' then sim.fail(kind, 0) end
 local is_well, after = pcall(bits)
-io.write(('%d> %s\n%d> %s\n'):format(dist.rank, fine and 'fine' or (tostring(e):gsub('\n', ' ')), dist.rank,
-    not is_well and 'lost' or after == before and 'same' or 'changed'))
+io.write(('%d> %s\n%d> %s\n%d> %d\n'):format(dist.rank, fine and 'fine' or (tostring(e):gsub('\n', ' ')), dist.rank,
+    not is_well and 'lost' or after == before and 'same' or 'changed', dist.rank, calls))
 io.flush()
 ]]
 
