@@ -177,9 +177,14 @@ template <class T, class X, class D, int V> struct dw_terms {
     }
 };
 
+/* Blocks of LAYERNORM_DW that share a multiprocessor at least: more would spill registers, of two types on sm_120. */
+template <class T, class X, class D, int V> struct dw_blocks {
+    enum { N = V != 2 || sizeof(T) == 8 ? 1 : sizeof(X) == sizeof(D) ? 3 : 2 };
+};
+
 /* Block u adds 32 columns of a part of the rows, columns fastest. */
 template <class T, class X, class D, int V>
-static __global__ void __launch_bounds__(WN_THREADS, V == 2 && sizeof(T) < 8 ? 3 : 1) layernorm_dw(norm_job<T> k)
+static __global__ void __launch_bounds__(WN_THREADS, (dw_blocks<T, X, D, V>::N)) layernorm_dw(norm_job<T> k)
 {
     typedef typename wn__number<T>::type N;
     const int64_t blocks = (k.n + WN_TILE_COLUMNS - 1) / WN_TILE_COLUMNS, part = blockIdx.x / blocks;
