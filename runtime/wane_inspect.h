@@ -121,7 +121,7 @@ WN_API int32_t wn_target_set(const char *name, const struct wn_profile *p);
 /* Seconds of a class of applications on a target (plan/ir/rates.h): launch + max(bytes / rate of bytes,
  * FLOP (1 + half / least side) / rate of FLOP). */
 struct wn_rate {
-    int32_t cuda;  /* 1: of CUDA's kernels, as in wn_profile; a target has devices of both kinds where it is 0 */
+    int32_t cuda;  /* 1: of CUDA's kernels, as in wn_profile; 0: of the CPU's */
     double launch; /* seconds */
     double bytes;  /* a second; 0: bytes limit nothing */
     double flops;  /* a second; 0: FLOP limit nothing */

@@ -151,7 +151,7 @@ describe('casts that ops take in', function()
             local weight = wane.eval(wane.rand(64):to 'bf16'):to 'f32' -- which losses read as f32 alone
             local x, labels = wane.randn(4, 64):log_softmax(2), wane.eval(wane.randint(64, { 4 }))
             assert.equal(1, casts { record('row_nll', { x, labels, weight }, { n = 2, i = { -100, 0 } }) })
-            -- Where there are no logits, weights are in their place among the inputs.
+            -- Checks that weights, which are where logits would be among the inputs, are not taken for them.
             assert.equal(1, casts { record('row_nll_grad', { wane.rand(4), labels, weight }, { n = 3,
                 i = { -100, 0, 64 }, dtype = 0 }) })
         end)

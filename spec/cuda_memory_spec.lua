@@ -32,35 +32,17 @@ end
 -- Returns a whole number of [least, most].
 local function draw(u, least, most) return least + math.floor(u() * (most - least + 1)) end
 
--- Returns what differs between two lists of numbers, or nil. NaN equals NaN alone, whatever its bits.
-local function difference(have, want)
-    for i = 1, #want do
-        local a, b = have[i], want[i]
-        if not (a == b and 1 / a == 1 / b or (a ~= a and b ~= b)) then
-            return ('element %d is %s, the CPU has %s'):format(i, tostring(a), tostring(b))
-        end
-    end
-end
-
--- Returns the result of call(tensors) on a device, as { bytes =, values = }.
-local function result(call, arrays, device)
-    return scoped('device', device, function()
-        local y = call(unpack(case_inputs.tensors(arrays, device)))
-        return { bytes = gradcheck.bytes(y), values = gradcheck.values(y) }
-    end)
-end
-
 -- Fails unless call(tensors) has the CPU's bits on the GPU in every order, without races. least: conflicts of banks a
 -- call of shared memory that are too many.
 local function check(what, call, arrays, most)
-    local want = result(call, arrays, CPU)
+    local want = case_inputs.run_on(CPU, call, arrays)
     for _, order in ipairs(is_simulated and ORDERS or { {} }) do
         if is_simulated then
             sim.schedule(unpack(order))
             sim.touched()
         end
-        local have = result(call, arrays, CUDA)
-        local wrong = have.bytes ~= want.bytes and difference(have.values, want.values)
+        local have = case_inputs.run_on(CUDA, call, arrays)
+        local wrong = case_inputs.other(have, want)
         assert(not wrong, ('%s, threads %s: %s'):format(what, order[3], tostring(wrong)))
         local t = is_simulated and sim.touched()
         if t then

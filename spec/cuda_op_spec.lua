@@ -16,16 +16,7 @@ local has_cuda, CUDA = pcall(op.device, 'cuda', 'spec')
 
 local names = programs.ops()
 local results, each_case = case_inputs.run, case_inputs.each
-
--- Returns what differs between the bits of two results, or nil. NaN equals NaN alone, whatever its bits.
-local function other(have, want)
-    if have.bytes == want.bytes then return end
-    for i = 1, #want.values do
-        local a, b = have.values[i], want.values[i]
-        local is_same = a == b and 1 / a == 1 / b or (a ~= a and b ~= b)
-        if not is_same then return ('element %d is %.17g, the CPU has %.17g'):format(i, a, b) end
-    end
-end
+local run_on, other = case_inputs.run_on, case_inputs.other
 
 describe('a GPU', function()
     if not has_cuda then
@@ -248,13 +239,6 @@ end
 local function twice(t)
     local m, n = unpack(t.shape)
     return t:reshape(1, m, n):expand(2, m, n)
-end
-
-local function run_on(device, call, arrays)
-    return scoped('device', device, function()
-        local y = call(unpack(case_inputs.tensors(arrays, device)))
-        return { bytes = gradcheck.bytes(y), values = gradcheck.values(y) }
-    end)
 end
 
 describe('a product of few rows on a GPU', function()

@@ -257,8 +257,8 @@ describe('losses', function()
 end)
 
 describe('a gradient of logits', function()
-    -- Of two classes it has the type of the statistics of its rows, and of one row that of the weights of its classes.
-    -- It must lie over neither, since a row's elements are written while others still read them.
+    -- Has the type of the statistics of its rows where there are two classes, and that of the weights of classes where
+    -- there is one row. It must lie over neither, since a row is written while others still read them.
     it('is right whatever it may overwrite: few classes, several losses over one set of logits', function()
         local function grads(dtype, seed)
             wane.manual_seed(seed)

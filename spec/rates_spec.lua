@@ -69,6 +69,10 @@ describe('a rate of a class', function()
         assert.is_near(h100.launch + math.max(got[2] / h100.bytes, got[3] / h100.f32), got[4], 1e-12)
     end)
 
+    it('is either measured or predicted', function()
+        for class in pairs(rates.h100.classes) do assert.is_nil(rates.h100.predicted[class], class) end
+    end)
+
     it('is of one target and one kind of device, and changes plans that were made before', function()
         local G = 1e9
         for name, cuda in pairs { ['rates of a gpu'] = true, ['rates of a cpu'] = false } do

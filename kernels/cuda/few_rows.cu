@@ -33,8 +33,8 @@ enum {
     LINES = THREADS / PARTS /* rows of a stage that threads copy at once, by chunks */
 };
 
-/* How operands lie. ALONG: both are along k; ACROSS: few along k, wide along its columns; rows of both are then on 16
- * bytes. APART: any other way. */
+/* Says how operands lie. ALONG: both are along k; ACROSS: few along k, wide along its columns; rows of both are then on
+ * 16 bytes. APART: any other way. */
 enum form { ALONG, ACROSS, APART };
 
 struct few_job {

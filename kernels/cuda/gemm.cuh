@@ -55,11 +55,12 @@ static inline struct wn__product wn__product_of(const struct wn_desc *d, const s
     int32_t is_linear = d->op == WN_OP_LINEAR || d->op == WN_OP_LINEAR_MAP;
     const struct wn_type *ta = &d->in[0], *tb = &d->in[1];
     int32_t flip_a = !is_linear && d->attrs.i[0] != 0, flip_b = is_linear || d->attrs.i[1] != 0;
+    const struct wn__sides sides = wn__product_sides(d);
     struct wn__product p;
     memset(&p, 0, sizeof p);
-    p.k = ta->dim[ta->ndim - (flip_a ? 2 : 1)];
-    p.n = tb->dim[tb->ndim - (flip_b ? 2 : 1)];
-    p.m = is_linear ? (p.n > 0 ? wn__numel(&d->out) / p.n : 0) : ta->dim[ta->ndim - (flip_a ? 1 : 2)];
+    p.m = sides.m;
+    p.n = sides.n;
+    p.k = sides.k;
     const int64_t pitch_a = wn__row_pitch(ta), pitch_b = wn__row_pitch(tb);
     p.ai = flip_a ? 1 : pitch_a;
     p.ak = flip_a ? pitch_a : 1;

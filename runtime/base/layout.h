@@ -27,8 +27,8 @@ enum wn_layout {
      * would lie in WN_PANEL48. */
     WN_CONV48,
     WN_LAYOUT_COUNT,
-    /* Of a value (..., columns) that no script sees (plan/ir/rows.c): each row begins at a multiple of WN_ROW_UNIT
-     * elements. What lies between two rows is no number, and no kernel reads it as one. */
+    /* Pads the rows of a value (..., columns) that no script sees (plan/ir/rows.c): each row begins at a multiple of
+     * WN_ROW_UNIT elements. What lies between two rows is no number, and no kernel reads it as one. */
     WN_ROWS = WN_LAYOUT_COUNT
 };
 enum { WN_PANEL = 48, WN_PANEL_UNIT = 16, WN_ROW_UNIT = 64 };

@@ -75,6 +75,25 @@ static inline struct wn__loss_inputs wn__loss_inputs(const struct wn_desc *d)
     return at;
 }
 
+/* The sides of a product (m, k) by (k, n). */
+struct wn__sides {
+    int64_t m, n, k;
+};
+/* Returns the sides of the product that MATMUL, LINEAR, their forms with an epilogue or PRODUCT_UPDATE compute: of each
+ * matrix of a batch, of all rows of LINEAR. Zeros for another op. */
+static inline struct wn__sides wn__product_sides(const struct wn_desc *d)
+{
+    const int32_t is_linear = d->op == WN_OP_LINEAR || d->op == WN_OP_LINEAR_MAP;
+    struct wn__sides s = {0, 0, 0};
+    if (!is_linear && d->op != WN_OP_MATMUL && d->op != WN_OP_MATMUL_MAP && d->op != WN_OP_PRODUCT_UPDATE) return s;
+    const struct wn_type *a = &d->in[0], *b = &d->in[1];
+    const int32_t flip_a = !is_linear && d->attrs.i[0] != 0, flip_b = is_linear || d->attrs.i[1] != 0;
+    s.k = a->dim[a->ndim - (flip_a ? 2 : 1)];
+    s.n = b->dim[b->ndim - (flip_b ? 2 : 1)];
+    s.m = is_linear ? (s.n > 0 ? wn__numel(&d->out) / s.n : 0) : a->dim[a->ndim - (flip_a ? 1 : 2)];
+    return s;
+}
+
 /* Returns whether the result of an op may lie where input k does, if both have one type: the op has the flag INPLACE,
  * and element i of the input is read for element i of the result alone. Statistics of rows are not: of two classes they
  * have the type of logits. */

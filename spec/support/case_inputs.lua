@@ -167,4 +167,25 @@ function inputs.run(case, float, name, device)
     end)
 end
 
+--- Returns the result of call(tensors) on a device, as { bytes =, values = }.
+-- @param device number
+-- @param call function of tensors
+-- @param arrays of the tensors
+function inputs.run_on(device, call, arrays)
+    return scoped('device', device, function()
+        local y = call(unpack(inputs.tensors(arrays, device)))
+        return { bytes = gradcheck.bytes(y), values = gradcheck.values(y) }
+    end)
+end
+
+--- Returns what differs between the bits of two results, or nil. NaN equals NaN alone, whatever its bits.
+function inputs.other(have, want)
+    if have.bytes == want.bytes then return end
+    for i = 1, #want.values do
+        local a, b = have.values[i], want.values[i]
+        local is_same = a == b and 1 / a == 1 / b or (a ~= a and b ~= b)
+        if not is_same then return ('element %d is %.17g, the CPU has %.17g'):format(i, a, b) end
+    end
+end
+
 return inputs

@@ -38,7 +38,7 @@ local sequence = require 'wane.program.sequence'
 local tensor = require 'wane.tensor'
 local torchgraph = require 'wane.pytorch.graph'
 local scoped = require 'wane.scoped'
-local rates_of = require 'wane.plan.costs.target'
+local target_of = require 'wane.plan.costs.target'
 local targets = require 'wane.plan.costs.targets'
 
 local C, check, iterate, raise = binding.C, binding.check, errors.iterate, errors.raise
@@ -58,12 +58,13 @@ local function costs_text(s, target, is_gpu)
         return ("roofline of %s, rates of its data sheet, nothing measured"):format(name)
     end
     local share = s.seconds > 0 and s.measured_seconds / s.seconds or 0
-    local name, classes = rates_of.shipped()
-    if share == 0 and is_gpu and name then
+    if share == 0 then
+        local name, classes = nil, nil
+        if is_gpu then name, classes = target_of.shipped() end
+        if not name then return "roofline of this machine, nothing measured: wane.profile(fn) does" end
         return ('rates of %s, %s; else its roofline: wane.profile(fn) measures this machine'):format(name,
             classes.source)
     end
-    if share == 0 then return "roofline of this machine, nothing measured: wane.profile(fn) does" end
     return ('%.0f %% of it measured on this machine, else a roofline'):format(100 * share)
 end
 

@@ -92,7 +92,6 @@ static void take_widening(struct wn__rewriting *w, int32_t c)
     for (int32_t r = c + 1; r <= w->last[c]; r++) {
         if (!reads(w, r, c)) continue;
         if (!wn__rewrite_is_computed(ir, r) || !may_read(w, r, c)) return;
-        if (wn__rewrite_n_inputs(w, r) > WN_REWRITE_INPUTS) return;
         first = first < 0 ? r : first;
         n += 1;
     }

@@ -4,35 +4,23 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "../../base/opcode.h"
 #include "../../graph/encode.h"
 
 #define LEAST 1e-12 /* of a number that is not 0: below, seconds of large values leave the numbers of a plan */
 
-enum { FEW = 64, LONG_ROW = 2048, ALIGNED = 16 /* bytes */ };
+enum {
+    FEW = 64,        /* rows, columns or terms of a product, elements of a sum */
+    LONG_ROW = 2048, /* elements */
+    ALIGNED = 16,    /* bytes */
+    LETTERS = 320    /* of a class: the names of all ops of the longest fused one, and what follows them */
+};
 
 static struct wn__names known; /* keys of rates; the id of each is its index in `rates` */
 static struct wn_rate *rates;  /* (known.count) */
 static int64_t capacity;
 
 /* ---- classes ---------------------------------------------------------------------------------------------------- */
-
-struct sides {
-    int64_t m, n, k; /* 0: the op is no product */
-};
-
-/* Returns the sides of the product (m, k) by (k, n) that an application computes. */
-static struct sides sides_of(const struct wn_desc *d)
-{
-    int32_t is_linear = d->op == WN_OP_LINEAR || d->op == WN_OP_LINEAR_MAP;
-    if (!is_linear && d->op != WN_OP_MATMUL && d->op != WN_OP_MATMUL_MAP && d->op != WN_OP_PRODUCT_UPDATE)
-        return (struct sides){0};
-    const struct wn_type *a = &d->in[0], *b = &d->in[1];
-    int32_t flip_a = !is_linear && d->attrs.i[0] != 0, flip_b = is_linear || d->attrs.i[1] != 0;
-    int64_t k = a->dim[a->ndim - (flip_a ? 2 : 1)], n = b->dim[b->ndim - (flip_b ? 2 : 1)],
-            m = a->dim[a->ndim - (flip_a ? 1 : 2)];
-    if (is_linear) m = wn__numel(a) / (k > 0 ? k : 1);
-    return (struct sides){m, n, k};
-}
 
 static int64_t lesser(int64_t a, int64_t b)
 {
@@ -44,7 +32,7 @@ static int32_t is_aligned(const struct wn_type *t)
     return t->layout != WN_PLAIN || t->ndim == 0 || t->dim[t->ndim - 1] * wn__dtype_size(t->dtype) % ALIGNED == 0;
 }
 
-static const char *class_of_product(const struct wn_desc *d, const struct sides *s)
+static const char *class_of_product(const struct wn_desc *d, const struct wn__sides *s)
 {
     if (d->in[0].dtype == WN_BF16)
         return is_aligned(&d->in[0]) && is_aligned(&d->in[1]) && is_aligned(&d->out) ? "" : " unaligned";
@@ -70,7 +58,7 @@ static const char *class_of_row(const struct wn_type *x)
 static const char *detail(const struct wn_desc *d)
 {
     static char text[32];
-    const struct sides s = sides_of(d);
+    const struct wn__sides s = wn__product_sides(d);
     if (s.k > 0) return class_of_product(d, &s);
     switch (d->op) {
     case WN_OP_ATTENTION:
@@ -96,7 +84,7 @@ static const char *detail(const struct wn_desc *d)
 
 const char *wn__rate_class(const struct wn_desc *d)
 {
-    static char text[160];
+    static char text[LETTERS];
     int32_t reads = d->n_in > 0 ? d->in[0].dtype : d->out.dtype, writes = d->out.dtype;
     int32_t is_other = writes != reads && wn__dtype_is_float(writes) && wn__dtype_is_float(reads);
     snprintf(text, sizeof text, "%s %s%s%s%s", wn__op_text(d->op, &d->attrs), wn__dtype_name(reads),
@@ -108,13 +96,15 @@ const char *wn__rate_class(const struct wn_desc *d)
 
 static const char *key_of(int32_t machine, const char *kind, const char *class)
 {
-    static char text[256];
+    static char text[LETTERS + 64];
     snprintf(text, sizeof text, "%d %s %s", (int)machine, kind, class);
     return text;
 }
 
 int32_t wn__rate_put(int32_t machine, const char *kind, const char *class, const struct wn_rate *rate)
 {
+    if (strlen(class) >= LETTERS)
+        return wn__fail(WN_VALUE, "rate of %.32s...: a class has fewer than %d letters", class, (int)LETTERS);
     const double number[] = {rate->launch, rate->bytes, rate->flops, rate->half};
     for (int32_t i = 0; i < 4; i++)
         if (!((number[i] == 0 || number[i] >= LEAST) && number[i] < 1e18))
@@ -137,7 +127,7 @@ double wn__rate_seconds(int32_t machine, const char *kind, const struct wn_desc 
     if (n == NULL || n->id < 0) return -1;
     const struct wn_rate *r = &rates[n->id];
     const struct wn_cost cost = wn__op_cost(d);
-    const struct sides s = sides_of(d);
+    const struct wn__sides s = wn__product_sides(d);
     int64_t least = lesser(s.m, lesser(s.n, s.k));
     double flops = r->flops > 0 ? cost.flops * (1 + (least > 0 ? r->half / (double)least : 0)) / r->flops : 0,
            bytes = r->bytes > 0 ? cost.bytes / r->bytes : 0;
