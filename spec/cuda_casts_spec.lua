@@ -260,6 +260,37 @@ describe('padded rows', function()
         end)
     end)
 
+    it('have nothing between them that a search for anomalies or a replay looks at', function()
+        on('cuda', function()
+            check(C.wn_debug('poison', 1)) -- what is between rows is NaN
+            finally(function() check(C.wn_debug('poison', 0)) end)
+            wane.manual_seed(1)
+            local first, head = nn.Linear(16, 32), nn.Linear(32, 999)
+            local x, labels = wane.eval(wane.randn(6, 16)), wane.eval(wane.randint(999, { 6 }))
+            local opt = optim.SGD({ first.weight, head.weight, head.bias }, { lr = 1e-2 })
+            local function loss()
+                return wane.autocast('bf16', function() return nn.cross_entropy(head(first(x):gelu()), labels) end)
+            end
+            for _, policy in ipairs { 'save_all', 'recompute_all' } do
+                wane.anomaly(true, function() opt:step(loss(), { policy = policy }) end)
+            end
+            local again = wane.policy.of(function() return 'recompute' end)
+            assert.is_true(wane.check(loss, { policy = again }).compared > 0)
+            local rows, large = head.weight:totable(), wane.zeros(6, 32):totable()
+            for k = 1, 32 do rows[778][k], large[3][k] = 3e38, 1 end -- a number of bf16, whose sums are none
+            large = wane.tensor(large)
+            head:load_state_dict { weight = wane.tensor(rows), bias = head.bias }
+            local fine, why = pcall(wane.anomaly, true, function()
+                return wane.autocast('bf16', function() return nn.cross_entropy(head(large), labels) end):item()
+            end)
+            assert.is_false(fine)
+            local element = 2 * 999 + 778
+            assert.matches(('linear of .* made 1 of 5994 values that are not finite %%(element %d is inf%%)'):format(
+                element), tostring(why))
+            assert.equal(element, why.first)
+        end)
+    end)
+
     it('are in the bytes that a plan says, also of another machine', function()
         local function step(words)
             local world = tokens(5, words)()

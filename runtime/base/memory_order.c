@@ -4,6 +4,7 @@
  * in front, as broadcasting does. Dims in attributes move along. An image that is plain because it is order-free is as
  * well described either way, so it moves too. */
 #include "memory_order.h"
+#include <string.h>
 #include "opcode.h"
 
 /* Place in (N, H, W, C) of each dim of (N, C, H, W), and the inverse. */
@@ -83,4 +84,14 @@ const struct wn_desc *wn__in_memory_order(const struct wn_desc *d, struct wn__me
     }
     to->out = moved(&d->out);
     return to;
+}
+
+void wn__rows_clear(const struct wn_type *t, void *copy, int64_t at, int64_t n)
+{
+    if (t->layout != WN_ROWS || n == 0) return;
+    const int64_t size = wn__dtype_size(t->dtype), pitch = wn__row_pitch(t) * size, row = t->dim[t->ndim - 1] * size;
+    for (int64_t end = at / pitch * pitch + row; end < at + n; end += pitch) {
+        int64_t from = end > at ? end : at, to = end - row + pitch < at + n ? end - row + pitch : at + n;
+        if (from < to) memset((char *)copy + (from - at), 0, (size_t)(to - from));
+    }
 }

@@ -11,6 +11,10 @@ enum { WN_MEMORY_ORDER_IN = 8 }; /* the most inputs of an application of which o
  * last: it has at most 4 dims, and one channel or one pixel. */
 int32_t wn__is_order_free(const struct wn_type *t);
 
+/* Sets what lies between padded rows (WN_ROWS) to 0 in a copy of the bytes [at, at + n) of a value of type t, since it
+ * is no number of the value. at, n: multiples of the bytes of an element. */
+void wn__rows_clear(const struct wn_type *t, void *copy, int64_t at, int64_t n);
+
 /* Returns the layout that a value of type t gets where `layout` is asked for: WN_PLAIN where WN_NHWC is the same. */
 int32_t wn__layout_normal(int32_t layout, const struct wn_type *t);
 

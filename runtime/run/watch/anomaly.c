@@ -25,6 +25,14 @@ static int32_t is_meant(double v)
     return wn__anomaly_on == WN_ANOMALY_NAN ? isnan(v) : !isfinite(v);
 }
 
+/* Returns the number of the element at a place in memory, counted in elements. Images and weights count as they lie. */
+static int64_t element_at(const struct wn_type *t, int64_t place)
+{
+    if (t->layout != WN_ROWS) return place;
+    const int64_t pitch = wn__row_pitch(t);
+    return place / pitch * t->dim[t->ndim - 1] + place % pitch;
+}
+
 /* Counts the elements of a value that the mode looks for, block by block. */
 static int32_t count_in(struct wn_device *d, const struct value *v, struct count *c)
 {
@@ -36,11 +44,12 @@ static int32_t count_in(struct wn_device *d, const struct value *v, struct count
     for (int64_t at = 0; at < bytes; at += (int64_t)sizeof block) {
         int64_t n = bytes - at < (int64_t)sizeof block ? bytes - at : (int64_t)sizeof block;
         WN_TRY(d->get(d, block, (const char *)v->data + at, n));
+        wn__rows_clear(v->type, block, at, n);
         for (int64_t k = 0; k < n; k += size) {
             double x = wn__number_get(v->type->dtype, block + k);
             if (!is_meant(x)) continue;
             if (c->bad++ == 0) {
-                c->first = (at + k) / size;
+                c->first = element_at(v->type, (at + k) / size);
                 c->value = x;
             }
         }

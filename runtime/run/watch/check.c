@@ -292,6 +292,7 @@ static int32_t replay(struct wn__run *r, void *own, const struct wn__instr *n)
         wn__replay_fault = 0;
         WN_TRY(d->put(d, at, c->value, bytes));
     }
+    wn__rows_clear(&r->ir->node[n->node].type, c->value, 0, bytes);
     uint64_t hash = wn__digest(WN_DIGEST_START, c->value, bytes);
     if (c->issued[n->node] < UINT8_MAX) c->issued[n->node]++;
     if (c->issued[n->node] == 1) {
